@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# Flags for every C target of the tree: shmstore_flags is linked PRIVATE.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(shmstore_flags INTERFACE)
+target_compile_definitions(shmstore_flags INTERFACE _GNU_SOURCE)
+target_compile_options(shmstore_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wundef -Wconversion -Wcast-align -Wcast-qual -Wformat=2 -Wstrict-prototypes
+  -Wmissing-prototypes -Wvla -Wswitch-enum -Wimplicit-fallthrough -Wnull-dereference -Wwrite-strings
+  -fno-strict-aliasing -fstack-protector-strong -fstack-clash-protection)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(shmstore_flags INTERFACE -fcf-protection)
+endif()
+if(SHMSTORE_WERROR)
+  target_compile_options(shmstore_flags INTERFACE -Werror)
+endif()
+if(SHMSTORE_SANITIZE)
+  target_compile_options(shmstore_flags INTERFACE -fsanitize=${SHMSTORE_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(shmstore_flags INTERFACE -fsanitize=${SHMSTORE_SANITIZE})
+else()
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    target_compile_options(shmstore_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+  endif()
+  target_link_options(shmstore_flags INTERFACE -Wl,-z,relro,-z,now)
+endif()

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cleanup.h: locals that clean up after themselves. Hand a value over with shms_take_fd() or by nulling the local. */
+#ifndef SHMS_CLEANUP_H
+#define SHMS_CLEANUP_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define shms_cleanup(fn) __attribute__((cleanup(fn)))
+
+static inline int shms_close_fd(int fd)
+{
+	if (fd >= 0) {
+		int saved = errno;
+		close(fd);
+		errno = saved;
+	}
+	return -1;
+}
+
+static inline void shms_cleanup_fd(int *fd)
+{
+	*fd = shms_close_fd(*fd);
+}
+
+static inline void shms_cleanup_free(void *p)
+{
+	free(*(void **)p);
+}
+
+static inline void shms_cleanup_dir(DIR **d)
+{
+	if (*d)
+		closedir(*d);
+}
+
+#define _fd_   shms_cleanup(shms_cleanup_fd)
+#define _free_ shms_cleanup(shms_cleanup_free)
+#define _dir_  shms_cleanup(shms_cleanup_dir)
+
+static inline int shms_take_fd(int *fd)
+{
+	int taken = *fd;
+	*fd = -1;
+	return taken;
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shmstore/inspect.h: what operators' tools need beyond shmstore.h: look into a partition and all of its stores, name the
+ * holders of memory, plan a clean-up, verify. Conventions are those of shmstore.h. Structures begin with their size as the
+ * library knows it; later versions grow them at the end. Pointers in a callback's argument are valid during the call.
+ * A callback's return other than 0 ends the walk and is returned.
+ */
+#ifndef SHMSTORE_INSPECT_H
+#define SHMSTORE_INSPECT_H
+
+#include <shmstore/shmstore.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shmstore_partition_info {
+	size_t size;
+	const char *path;  /* canonical; owned by the partition */
+	const char *mount; /* where its file system is mounted; owned by the partition */
+	char uuid[37];
+	char huge[16];        /* the mount's huge= option: never, within_size, always, advise; "" if unknown or on disk */
+	uint32_t version;     /* of the on-tmpfs format */
+	bool tmpfs;           /* false: on disk, by SHMSTORE_ALLOW_DISK */
+	bool same_boot;       /* the marker was written since this boot */
+	uint64_t bytes_size;  /* of the file system; 0 = no limit */
+	uint64_t bytes_used;  /* statfs */
+	uint64_t bytes_available;
+	uint64_t inodes_size; /* 0 = no limit */
+	uint64_t inodes_used;
+	uint64_t inodes_free;
+	uint64_t device; /* st_dev */
+	uint32_t uid, mode;
+};
+
+/* Return: 0; -EPERM, -EINVAL. */
+SHMSTORE_API int shmstore_partition_info(struct shmstore_partition *p, struct shmstore_partition_info *ret);
+
+/* The ledger page: what the owner says of itself. Never trusted where the kernel can be asked. */
+struct shmstore_counters {
+	uint64_t put_n, put_bytes;
+	uint64_t get_n, get_bytes;
+	uint64_t delete_n, delete_bytes;
+	uint64_t handoff_n, handoff_bytes;
+	uint64_t adopt_n, adopt_bytes;
+	uint64_t alias_n, alias_bytes;       /* puts that became a second link */
+	uint64_t recycled_n, recycled_bytes; /* puts into a recycled file */
+	uint64_t linked_n, linked_bytes;     /* gauges from here on */
+	uint64_t mapped_n, mapped_bytes;
+	uint64_t reserved_n, reserved_bytes;
+	uint64_t pool_n, pool_bytes;
+	uint64_t demoted_n, demoted_bytes;
+	uint64_t evicted_n, evicted_bytes;
+	uint64_t linked_bytes_max, mapped_bytes_max, pool_bytes_max; /* high-water marks */
+	uint64_t enospc_n;                                           /* puts refused for want of space */
+};
+
+enum shmstore_alive {
+	SHMSTORE_DEAD = 0,
+	SHMSTORE_ALIVE = 1,
+	SHMSTORE_ALIVE_UNKNOWN = 2, /* we may not look (another user's) */
+};
+
+struct shmstore_store_info {
+	size_t size;
+	const char *name;
+	const char *path;    /* absolute */
+	const char *label;   /* "" = none */
+	const char *address; /* "" = none */
+	pid_t pid;           /* of the owner, as it was when it opened the store */
+	uid_t uid;
+	enum shmstore_alive alive; /* by the lock */
+	bool keep;
+	bool readable;      /* false: only path and uid are known */
+	int64_t created_ns; /* CLOCK_REALTIME */
+	struct shmstore_counters counters;
+};
+
+/* Every store of the partition, those outside stores/ included. Return: 0, fn's, -EPERM, -ENOMEM, -EMFILE. */
+SHMSTORE_API int shmstore_partition_stores(struct shmstore_partition *p,
+					   int (*fn)(const struct shmstore_store_info *info, void *arg), void *arg);
+
+/* One store's books, from the file system. */
+struct shmstore_store_books {
+	size_t size;
+	const struct shmstore_store_info *store;
+	uint64_t n_objects, n_leases, n_pool;
+	uint64_t linked;   /* blocks of its objects, each inode once */
+	uint64_t pss;      /* blocks / links over objects and leases; adds up over the stores to what objects take */
+	uint64_t uss;      /* blocks of inodes without a link outside this store (its own leases do not count as outside) */
+	uint64_t leased;   /* blocks of its leases that it links no longer itself */
+	uint64_t pool;     /* blocks of its recycled files */
+	uint64_t metadata; /* blocks of its own page and long keys */
+};
+struct shmstore_books_total {
+	size_t size;
+	uint64_t linked; /* as shmstore_usage.linked */
+	uint64_t n_stores, n_objects;
+};
+
+/* du: the books of every store. ret may be NULL. Return: as shmstore_partition_stores(). */
+SHMSTORE_API int shmstore_partition_books(struct shmstore_partition *p,
+					  int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
+					  struct shmstore_books_total *ret);
+
+enum shmstore_hold {
+	SHMSTORE_HOLD_GHOST = 1,    /* deleted, still mapped or open */
+	SHMSTORE_HOLD_INFLIGHT = 2, /* never named: a writer */
+};
+
+/* One process that holds one inode that has no name. */
+struct shmstore_holder {
+	size_t size;
+	enum shmstore_hold kind;
+	pid_t pid;
+	uid_t uid;
+	const char *command; /* the process's short name */
+	uint64_t inode;
+	uint64_t bytes;  /* blocks of the inode */
+	uint64_t mapped; /* bytes of it that this process maps */
+	uint64_t n_fds;  /* descriptors of it that this process has open */
+	const char *path; /* its last name, as the kernel tells it */
+	const void *key;  /* the object's key, NULL where it is no object of ours or may not be read */
+	size_t key_size;
+	bool first; /* true on the first holder reported for this inode: sum bytes over these */
+};
+
+/*
+ * The df equation with its witnesses: as shmstore_partition_usage(), and fn (may be NULL) for each holder.
+ * Return: as shmstore_partition_usage().
+ */
+SHMSTORE_API int shmstore_partition_reconcile(struct shmstore_partition *p,
+					      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg,
+					      struct shmstore_usage *ret);
+
+enum shmstore_gc_what {
+	SHMSTORE_GC_STORE = 1, /* a dead store, whole */
+	SHMSTORE_GC_LEASE = 2, /* an expired lease */
+	SHMSTORE_GC_TORN = 3,  /* what a killed process left half-made */
+	SHMSTORE_GC_POOL = 4,  /* a recycled file whose owner is gone */
+	SHMSTORE_GC_PEER = 5,  /* an address of a store that is gone */
+	SHMSTORE_GC_KEPT = 6,  /* looked at and kept; evidence says why */
+};
+
+struct shmstore_gc_action {
+	size_t size;
+	enum shmstore_gc_what what;
+	const char *path;     /* absolute */
+	uint64_t bytes;       /* that this frees: blocks whose last name goes */
+	uint64_t n_objects;   /* objects and leases that go */
+	const char *evidence; /* one sentence: why it may go, or why it stays */
+	int error;            /* 0, or -errno of the attempt */
+};
+
+/* gc with a report of each step. fn may be NULL. Return: as shmstore_partition_gc(). */
+SHMSTORE_API int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
+					    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
+					    struct shmstore_gc_report *ret);
+
+struct shmstore_verify_finding {
+	size_t size;
+	const char *path; /* absolute */
+	int error;        /* -errno; 0 = fine */
+	const char *reason;
+	uint64_t bytes; /* checked so far, for progress */
+};
+
+/*
+ * Checks the marker, every store's page, and every object's header, table and (where present) buffers' checksum; each inode
+ * once. fn is called for every file.
+ * Return: 0, fn's, -EPERM, -ENOMEM, -EMFILE.
+ */
+SHMSTORE_API int shmstore_partition_verify(struct shmstore_partition *p,
+					   int (*fn)(const struct shmstore_verify_finding *finding, void *arg),
+					   void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shmstore: a shared-memory object store for the processes of one host.
+ *
+ * An object is one immutable file on a tmpfs partition: a header (bytes that are copied) and buffers (bytes that are
+ * mapped). A store is one process's directory of objects. A handoff gives another process of the host a ticket - the
+ * triplet (path, header size, buffer size) - with which it hard-links the object into its own store: no byte is copied.
+ * The kernel counts the references; with the last link and the last view the memory is free again. No daemon is needed.
+ *
+ * This header is the manual. Conventions that hold for every function:
+ *
+ *   Return    0 (or a count) on success, -errno on failure, from this closed list only:
+ *               -EINVAL     an argument is wrong (NULL, too long, a name with '/', unknown flag)
+ *               -ENOENT     no such partition, store, key or peer
+ *               -EEXIST     the key is held already; the directory holds something that is not ours
+ *               -EBUSY      the store's name is held by a live owner
+ *               -ENOSPC     the partition (bytes or inodes) is full
+ *               -EDQUOT     this store's quota is used up
+ *               -EBADMSG    an object, a ticket or a marker fails validation
+ *               -EPERM      outside the partition, owned by somebody else, not allowed, or a store used after fork()
+ *               -ESTALE     the lease expired or was taken
+ *               -EXDEV      not the same mount
+ *               -EMFILE     out of file descriptors
+ *               -ENOMEM     out of memory or of mappings (vm.max_map_count)
+ *               -ENOTSUP    another format version; not a tmpfs; a kernel without what is needed
+ *               -EIO        the kernel reported a damaged file system (partitions on disk only)
+ *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (calls that wait; none do so far)
+ *             shmstore_strerror() says what a code means here. ret_* parameters are written on success only.
+ *   Never     prints, exits, sets errno for the caller, installs signal handlers, starts threads.
+ *   Threads   every function may be called by many threads on the same object at once, except where it says that it
+ *             consumes its argument: that must be the last call on it.
+ *   Fork      views stay valid in a child; a partition may be used in both. A store belongs to the process that opened
+ *             it: in the child every call on it gives -EPERM, and closing it there frees memory and touches nothing else.
+ *   Signals   no function is safe in a signal handler.
+ */
+#ifndef SHMSTORE_H
+#define SHMSTORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHMSTORE_VERSION_MAJOR 0
+#define SHMSTORE_VERSION_MINOR 1
+#define SHMSTORE_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define SHMSTORE_API __attribute__((visibility("default")))
+#else
+#define SHMSTORE_API
+#endif
+
+#define SHMSTORE_KEY_MAX     4096u        /* bytes of a key; any bytes, also none */
+#define SHMSTORE_NAME_MAX    255u         /* bytes of a store's name: no '/', no NUL, not "." or "..", no leading '.' */
+#define SHMSTORE_ADDRESS_MAX 255u         /* bytes of an address */
+#define SHMSTORE_LABEL_MAX   127u         /* bytes of a label */
+#define SHMSTORE_BUFFERS_MAX (1u << 20)   /* buffers of one object */
+#define SHMSTORE_HEADER_MAX  (1ull << 31) /* bytes of a caller's header */
+#define SHMSTORE_LEASE_MAX   (86400000ull * 366) /* ms of a lease */
+#define SHMSTORE_TICKET_PATH 4096         /* bytes of a ticket's path with its NUL */
+#define SHMSTORE_TICKET_TEXT 12400        /* room that shmstore_ticket_format() never exceeds */
+
+struct shmstore_partition;
+struct shmstore;
+struct shmstore_view;
+struct shmstore_writer;
+
+/* The triplet. Plain data: may be sent over anything, to processes of the same host. */
+struct shmstore_ticket {
+	uint64_t header_size;            /* bytes before the first buffer: metadata, not shareable */
+	uint64_t buffer_size;            /* bytes from the first buffer to the end: shareable */
+	char path[SHMSTORE_TICKET_PATH]; /* absolute, NUL-terminated */
+};
+
+struct shmstore_options {
+	size_t size;           /* sizeof(struct shmstore_options): set by SHMSTORE_OPTIONS_INIT */
+	bool keep;             /* the store and its objects stay when the owner closes it or dies; gc leaves them */
+	const char *label;     /* free text shown to operators, e.g. "dask-worker"; NULL = none */
+	const char *directory; /* where the store lives: a path in the partition (absolute, or relative to the partition's
+				* root); made if missing, its parent must exist. NULL = stores/<name> */
+	uint64_t recycle_max;  /* bytes of deleted objects kept for the next put; 0 = off, SHMSTORE_RECYCLE_DEFAULT */
+	unsigned flags;        /* SHMSTORE_OPEN_* */
+};
+#define SHMSTORE_RECYCLE_DEFAULT UINT64_MAX /* 1/16 of the partition, at most 256 MiB */
+#define SHMSTORE_OPTIONS_INIT                                                                                          \
+	{                                                                                                              \
+		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0                        \
+	}
+
+/* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */
+#define SHMSTORE_OPEN_READONLY (1u << 0) /* look at a store of whoever, live or dead: get, contains, foreach, usage */
+#define SHMSTORE_OPEN_ADOPT    (1u << 1) /* take over the objects of a dead owner's store even if it was not kept */
+#define SHMSTORE_OPEN_FRESH    (1u << 2) /* drop the objects of a dead owner's store even if it was kept */
+
+/* Bytes unless n_; multiples of the page. used = linked + ghosts + pool + inflight + foreign + residual. */
+struct shmstore_usage {
+	uint64_t size;     /* of the file system; 0 = no limit */
+	uint64_t used;     /* what statfs says */
+	uint64_t linked;   /* named objects, leases and the stores' own pages, each inode once: what du counts */
+	uint64_t ghosts;   /* deleted but still mapped or open (only with SHMSTORE_USAGE_FULL) */
+	uint64_t pool;     /* recycled files kept for the next put */
+	uint64_t inflight; /* written but not yet published (only with SHMSTORE_USAGE_FULL) */
+	uint64_t foreign;  /* files on this file system that are not ours */
+	int64_t residual;  /* what is left: 0 on a quiet partition with SHMSTORE_USAGE_FULL and enough privilege */
+	uint64_t n_stores;
+	uint64_t n_objects; /* names of objects, over all stores; an inode with two names counts twice */
+	uint64_t n_leases;
+	uint64_t metadata;     /* the part of linked that is the stores' own pages */
+	uint64_t n_unreadable; /* directories and processes that we may not look into: the residual may stem from them */
+};
+
+struct shmstore_store_usage {
+	uint64_t linked;    /* blocks of all it links */
+	uint64_t pss;       /* blocks / links, summed */
+	uint64_t uss;       /* blocks of what has no link outside this store: what would be freed if it went now */
+	uint64_t mapped;    /* bytes of this handle's live views */
+	uint64_t n_objects; /* names */
+	uint64_t n_views;   /* this handle's live views */
+};
+
+struct shmstore_gc_report {
+	uint64_t n_stores;  /* dead stores removed */
+	uint64_t n_leases;  /* expired leases removed */
+	uint64_t n_objects; /* objects, recycled and torn files removed */
+	uint64_t freed;     /* bytes whose last name went */
+};
+
+struct shmstore_object_info {
+	size_t size;          /* sizeof(struct shmstore_object_info) of the library that fills it */
+	const void *key;      /* valid during the callback */
+	size_t key_size;      /* bytes */
+	uint64_t header_size; /* bytes; 0 with error set */
+	uint64_t buffer_size; /* bytes; 0 with error set */
+	uint64_t blocks;      /* bytes of memory it takes */
+	uint64_t inode;
+	uint64_t links;     /* of the inode, over all stores, leases included */
+	uint64_t n_buffers; /* buffers */
+	uint64_t generation;
+	int64_t mtime_ns; /* CLOCK_REALTIME of the last write */
+	bool checksum;    /* carries a checksum of its buffers */
+	int error;        /* 0, or -EBADMSG where the file is no valid object (it is listed all the same) */
+	const char *name; /* its file name in objects/ */
+};
+
+/* ---- partition ---------------------------------------------------------------------------------------------------- */
+
+#define SHMSTORE_CREATE     (1u << 0) /* make the directory (one level) and the marker where they are missing */
+#define SHMSTORE_ALLOW_DISK (1u << 1) /* with SHMSTORE_CREATE: accept a file system that is not a tmpfs */
+#define SHMSTORE_SHARED     (1u << 2) /* with SHMSTORE_CREATE: for several users, mode 1777 */
+
+/*
+ * Opens the partition at path.
+ *   path    a directory on a tmpfs; NULL = shmstore_default_path().
+ *   flags   SHMSTORE_CREATE, SHMSTORE_ALLOW_DISK, SHMSTORE_SHARED or 0.
+ * Ownership: *ret has one reference. Threads, Fork: any.
+ * Return: 0; -ENOENT (no directory, or no marker in it and no SHMSTORE_CREATE), -EEXIST (SHMSTORE_CREATE on a directory
+ * that holds something else), -ENOTSUP (not a tmpfs; marker of another format version), -EBADMSG (damaged marker), -EPERM,
+ * -EINVAL, -EMFILE, -ENOMEM, -ENOSPC. Since 0.1.
+ */
+SHMSTORE_API int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_partition **ret);
+SHMSTORE_API struct shmstore_partition *shmstore_partition_ref(struct shmstore_partition *p);
+/* Drops a reference. NULL is fine. Returns NULL. Open stores hold one of their own. */
+SHMSTORE_API struct shmstore_partition *shmstore_partition_unref(struct shmstore_partition *p);
+
+/* The partition's canonical absolute path. Owned by p. */
+SHMSTORE_API const char *shmstore_partition_path(const struct shmstore_partition *p);
+
+/*
+ * The partition used where none is named: $SHMSTORE_PARTITION, else the one chosen when the library was built
+ * (/dev/shm/shmstore-<uid> unless configured otherwise).
+ * Return: 0; -EINVAL (size too small). Since 0.1.
+ */
+SHMSTORE_API int shmstore_default_path(char *ret_path, size_t size);
+
+#define SHMSTORE_USAGE_FULL (1u << 0) /* ask /proc who holds deleted files: costs a scan of all processes */
+
+/*
+ * Where the bytes of the file system are (the df equation). Walks every name of the mount once; 1,000,000 objects take
+ * seconds. Without SHMSTORE_USAGE_FULL what only processes hold is in the residual. A partition that is written to while
+ * it is read gives numbers of slightly different moments; the walk is tried three times for a quiet one.
+ * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struct shmstore_usage *ret);
+
+#define SHMSTORE_GC_DRY_RUN (1u << 0) /* count what would go; delete nothing */
+
+/*
+ * Removes what nobody owns: stores of dead owners (unless kept; their unexpired leases stay), expired leases, torn
+ * leftovers of killed processes. What is unsure is kept. Any process may run it at any time, several at once.
+ *   ret     may be NULL.
+ * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct shmstore_gc_report *ret);
+
+/* ---- store -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Opens (makes) the store called name and holds its lock until shmstore_close() or death. Dead stores of the partition
+ * that nobody keeps are swept on the way.
+ *   options   NULL = SHMSTORE_OPTIONS_INIT.
+ * Ownership: *ret is closed with shmstore_close(); it holds a reference to p.
+ * Return: 0; -EBUSY (name held by a live owner), -EINVAL (name, options), -EPERM (directory outside the partition; somebody
+ * else's), -ENOENT (SHMSTORE_OPEN_READONLY and no such store), -ENOTSUP, -ENOSPC, -EMFILE, -ENOMEM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
+			       struct shmstore **ret);
+
+/*
+ * Closes the store: removes it and its objects unless options.keep; unexpired leases stay until they are taken or end.
+ * Ownership: consumes s, also on error. Live views and writers stay valid; a writer can then only be aborted.
+ * Return: 0; -EPERM, -EIO (something could not be removed; gc will). NULL is fine. Since 0.1.
+ */
+SHMSTORE_API int shmstore_close(struct shmstore *s);
+
+/* The store's name and absolute directory. Owned by s. */
+SHMSTORE_API const char *shmstore_name(const struct shmstore *s);
+SHMSTORE_API const char *shmstore_path(const struct shmstore *s);
+
+/*
+ * Makes the store known to peers by an address, e.g. "tcp://10.0.0.1:4711"; replaces an earlier one, "" withdraws it.
+ * Return: 0; -EINVAL (over SHMSTORE_ADDRESS_MAX), -ENOSPC, -EPERM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_set_address(struct shmstore *s, const char *address);
+
+/*
+ * The name of the live store known by that address.
+ *   name_size   bytes of ret_name; SHMSTORE_NAME_MAX + 1 always suffices. ret_name may be NULL with name_size 0.
+ * Return: 0; -ENOENT (no live peer here), -EINVAL (too small). Since 0.1.
+ */
+SHMSTORE_API int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name, size_t name_size);
+
+/* What this store holds; stats every name in it. Return: 0; -EPERM, -ENOMEM, -EMFILE. Since 0.1. */
+SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret);
+
+/* ---- objects ------------------------------------------------------------------------------------------------------ */
+
+#define SHMSTORE_REPLACE  (1u << 0) /* put, create, adopt: take the place of an object of that key */
+#define SHMSTORE_CHECKSUM (1u << 1) /* put, create: keep an XXH3-128 of the buffers (costs about one read of them) */
+#define SHMSTORE_COW      (1u << 2) /* get: buffers are writable, private to this view; nobody else sees the writes */
+#define SHMSTORE_VERIFY   (1u << 3) /* get, adopt: check the buffers' checksum where the object carries one */
+
+/*
+ * Stores one object under key: all of it or nothing.
+ *   key, key_size         0 to SHMSTORE_KEY_MAX bytes of anything.
+ *   header, header_size   the caller's metadata, 0 to SHMSTORE_HEADER_MAX bytes; copied by readers.
+ *   buffers, n_buffers    0 to SHMSTORE_BUFFERS_MAX ranges; each lands 64-byte aligned (the first one page-aligned from
+ *                         64 KiB of buffers up) and is what readers map.
+ *   flags                 SHMSTORE_REPLACE, SHMSTORE_CHECKSUM.
+ * Where header and all buffers are those of a live view of this store whose pages nobody wrote to, the object gets a
+ * second name and no byte is copied.
+ * Return: 0; -EEXIST (key held and no SHMSTORE_REPLACE), -ENOSPC (nothing is left behind), -EINVAL, -EMFILE, -ENOMEM, -EPERM.
+ * Since 0.1.
+ */
+SHMSTORE_API int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header,
+			      size_t header_size, const struct iovec *buffers, size_t n_buffers, unsigned flags);
+
+/*
+ * Reserves an object and hands out writable memory for it: the producer writes straight into shared memory.
+ *   header_size     bytes of room for the caller's header.
+ *   buffer_sizes    n_buffers sizes in bytes.
+ * The space is taken here: a full partition is -ENOSPC now, never SIGBUS later. New memory reads as zero. A forked child
+ * does not inherit the writer's memory.
+ * Ownership: *ret is consumed by shmstore_seal() or shmstore_abort(). One thread at a time per writer.
+ * Return: as shmstore_put(); -EEXIST is found out by shmstore_seal(). Since 0.1.
+ */
+SHMSTORE_API int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t header_size,
+				 const uint64_t *buffer_sizes, size_t n_buffers, unsigned flags,
+				 struct shmstore_writer **ret);
+SHMSTORE_API void *shmstore_writer_header(struct shmstore_writer *w, size_t *ret_size);
+SHMSTORE_API void *shmstore_writer_buffer(struct shmstore_writer *w, size_t i, uint64_t *ret_size);
+/* Publishes the object; its memory is no longer writable. Consumes w even on error. Return: as shmstore_put(). */
+SHMSTORE_API int shmstore_seal(struct shmstore_writer *w);
+/* Drops the object. Consumes w; NULL is fine. */
+SHMSTORE_API void shmstore_abort(struct shmstore_writer *w);
+
+/*
+ * Maps an object: costs the same whatever its size, and keeps no file descriptor.
+ *   flags   SHMSTORE_COW, SHMSTORE_VERIFY.
+ * Ownership: *ret has one reference; it stays valid until its last unref even if key, store or partition are gone.
+ * Return: 0; -ENOENT, -EBADMSG (no valid object, or SHMSTORE_VERIFY found damage), -EMFILE, -ENOMEM, -EINVAL, -EPERM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags,
+			      struct shmstore_view **ret);
+SHMSTORE_API struct shmstore_view *shmstore_view_ref(struct shmstore_view *v);
+/* Drops a reference; the last one unmaps. NULL is fine. Returns NULL. */
+SHMSTORE_API struct shmstore_view *shmstore_view_unref(struct shmstore_view *v);
+/* What a view holds; owned by the view, valid as long as it is. ret_size (bytes) may be NULL. */
+SHMSTORE_API const void *shmstore_view_key(const struct shmstore_view *v, size_t *ret_size);
+SHMSTORE_API const void *shmstore_view_header(const struct shmstore_view *v, size_t *ret_size);
+SHMSTORE_API size_t shmstore_view_n_buffers(const struct shmstore_view *v);
+/* Buffer i, NULL where i is out of range. Writable only with SHMSTORE_COW, else writing faults. */
+SHMSTORE_API void *shmstore_view_buffer(const struct shmstore_view *v, size_t i, uint64_t *ret_size);
+
+/* Return: 1, 0, or -EINVAL, -EPERM. A name in the directory counts; the file is not validated. */
+SHMSTORE_API int shmstore_contains(struct shmstore *s, const void *key, size_t key_size);
+
+/*
+ * Removes the key. The memory is the kernel's again with the last link and the last view, unless the file is kept for the
+ * next put (options.recycle_max). Return: 0; -ENOENT, -EINVAL, -EPERM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_delete(struct shmstore *s, const void *key, size_t key_size);
+
+/*
+ * Calls fn for every object, in no order; a return other than 0 ends the walk and is returned. Objects that come or go
+ * meanwhile may be missed. fn may call into the library, delete included.
+ * Return: 0, fn's value, or -EPERM, -ENOMEM, -EMFILE. Since 0.1.
+ */
+SHMSTORE_API int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_info *info, void *arg),
+				  void *arg);
+
+/* ---- between processes -------------------------------------------------------------------------------------------- */
+
+/*
+ * Links the object into the store's handoff/ directory for lease_ms milliseconds and returns the triplet. From here on the
+ * donor may delete the key, close the store or die: one receiver still gets the object until the lease ends.
+ *   lease_ms   1 to SHMSTORE_LEASE_MAX.
+ * Return: 0; -ENOENT, -EINVAL, -EBADMSG, -ENOSPC (inodes), -EPERM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
+				  struct shmstore_ticket *ret);
+
+/*
+ * Takes the object of a ticket into this store under key (which may differ from the donor's) and consumes its lease.
+ *   flags   SHMSTORE_REPLACE, SHMSTORE_VERIFY.
+ * The ticket and the file are input: both are checked, and nothing is linked where anything is wrong.
+ * Return: 0, also where this very object is held under key already; -EPERM (path outside the partition or not a lease;
+ * another user's), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
+ * held by another object), -EXDEV, -EINVAL, -EMFILE, -ENOMEM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size,
+				const struct shmstore_ticket *ticket, unsigned flags);
+
+/*
+ * A ticket as one line of printable text, and back.
+ * Return: 0; -EINVAL (text_size too small: SHMSTORE_TICKET_TEXT suffices; ticket malformed), -EBADMSG (parse: no ticket).
+ */
+SHMSTORE_API int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size_t text_size);
+SHMSTORE_API int shmstore_ticket_parse(const char *text, struct shmstore_ticket *ret);
+
+/* What a code (negative or positive) means in this library. Static text, never NULL. */
+SHMSTORE_API const char *shmstore_strerror(int error);
+/* "major.minor.patch". */
+SHMSTORE_API const char *shmstore_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

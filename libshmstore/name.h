@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * name.h: the file name of a key in objects/, and back. Pure.
+ *
+ * Bytes in [A-Za-z0-9_,:=+@()~-] and '.' (not first) stand for themselves, all others are %XX (upper case): one name per
+ * key. The empty key is "%-". A name that would pass 255 bytes is "%h" + the 32 hex digits of the key's XXH3-128; "%" never
+ * precedes these letters in an encoding. The key of a hashed name is the one in the object, or, where the object was adopted
+ * or aliased under another key, the content of the sidecar file "%k" + the same 32 digits beside it.
+ */
+#ifndef SHMS_NAME_H
+#define SHMS_NAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SHMS_NAME_SIZE 256 /* a name with its NUL */
+
+enum shms_name_kind {
+	SHMS_NAME_PLAIN,   /* the key is in the name */
+	SHMS_NAME_HASHED,  /* "%h...": the key is in the object or the sidecar */
+	SHMS_NAME_SIDECAR, /* "%k...": no object, the key of the hashed name beside it */
+	SHMS_NAME_FOREIGN, /* nothing that shms_name_encode() makes */
+};
+
+/* Returns SHMS_NAME_PLAIN or SHMS_NAME_HASHED. key_size <= SHMSTORE_KEY_MAX is the caller's duty. */
+enum shms_name_kind shms_name_encode(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE]);
+/* Tells the kind; for PLAIN writes the key (at most 255 bytes) and its size. */
+enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHMS_NAME_SIZE], size_t *ret_key_size);
+/* "%h..." -> "%k..." */
+void shms_name_sidecar(const char *hashed, char ret_name[SHMS_NAME_SIZE]);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* object.h: opens and validates an object's file: the one place where bytes of a file become a struct shms_object. */
+#ifndef SHMS_OBJECT_H
+#define SHMS_OBJECT_H
+
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "format.h"
+
+#define SHMS_OBJECT_SMALL 4096u
+
+/* A header read from a file. head is inline for headers up to SHMS_OBJECT_SMALL, else heap. */
+struct shms_header {
+	struct shms_object object; /* points into head */
+	unsigned char *head;
+	_Alignas(8) unsigned char small[SHMS_OBJECT_SMALL];
+};
+
+/* Reads and validates the header of the regular file fd. 0, -EBADMSG, -ENOTSUP, -ENOMEM, -EIO. ret_reason may be NULL.
+ * On success shms_header_deinit() is owed. */
+int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason);
+void shms_header_deinit(struct shms_header *h);
+/*
+ * The key of the entry called name in objectsfd: out of the name, or, where that is a hash, out of the sidecar or the header h
+ * (h may be NULL: then the object is opened). ret_key has room for SHMSTORE_KEY_MAX bytes. 0, -EBADMSG, -ENOENT.
+ */
+int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h, unsigned char *ret_key, size_t *ret_size);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * page.h: the .store file: one page with the identity of a store's owner and its ledger (docs/format.md).
+ *
+ * The file is made unnamed, filled, locked (flock LOCK_EX) and only then linked as ".store": whoever sees the name sees a
+ * locked, complete page until the owner dies. The owner alone writes; all others read, and believe nothing that the kernel
+ * can be asked. Everybody copies the page first (shms_page_read) and checks the copy.
+ */
+#ifndef SHMS_PAGE_H
+#define SHMS_PAGE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <shmstore/inspect.h>
+
+#define SHMS_PAGE_FILE    ".store"
+#define SHMS_PAGE_SIZE    4096u
+#define SHMS_PAGE_MAGIC   "SHMSTORE"
+#define SHMS_PAGE_VERSION 1u
+#define SHMS_PAGE_KEEP    (1ull << 0) /* flags */
+
+#define SHMS_DIR_STORES  "stores"
+#define SHMS_DIR_PEERS   "peers"
+#define SHMS_DIR_OBJECTS "objects"
+#define SHMS_DIR_RECYCLE "recycle"
+#define SHMS_DIR_HANDOFF "handoff"
+
+/* The ledger: 64-bit counters, relaxed atomics (each stands alone, no reader infers one from another). */
+struct shms_ledger {
+	_Atomic uint64_t put_n, put_bytes;
+	_Atomic uint64_t get_n, get_bytes;
+	_Atomic uint64_t delete_n, delete_bytes;
+	_Atomic uint64_t handoff_n, handoff_bytes;
+	_Atomic uint64_t adopt_n, adopt_bytes;
+	_Atomic uint64_t alias_n, alias_bytes;
+	_Atomic uint64_t recycled_n, recycled_bytes;
+	_Atomic uint64_t linked_n, linked_bytes;
+	_Atomic uint64_t mapped_n, mapped_bytes;
+	_Atomic uint64_t reserved_n, reserved_bytes;
+	_Atomic uint64_t pool_n, pool_bytes;
+	_Atomic uint64_t demoted_n, demoted_bytes;
+	_Atomic uint64_t evicted_n, evicted_bytes;
+	_Atomic uint64_t linked_bytes_max, mapped_bytes_max, pool_bytes_max;
+	_Atomic uint64_t enospc_n;
+	_Atomic uint64_t reserved[34];
+};
+
+struct shms_page {
+	char magic[8]; /* SHMS_PAGE_MAGIC, no NUL */
+	uint32_t version;
+	uint32_t size; /* SHMS_PAGE_SIZE */
+	uint64_t flags;
+	uint32_t pid;
+	uint32_t uid;
+	uint64_t start_time; /* of pid, in clock ticks since boot */
+	int64_t created_ns;  /* CLOCK_REALTIME */
+	uint8_t boot_id[16];
+	char name[256];    /* NUL-terminated, as the next two */
+	char label[128];
+	char address[256]; /* "" = none */
+	uint8_t reserved0[1344];
+	struct shms_ledger ledger; /* at 2048 */
+	uint8_t reserved1[1536];
+};
+
+_Static_assert(sizeof(struct shms_ledger) == 512, "ledger");
+_Static_assert(offsetof(struct shms_page, boot_id) == 48, "boot_id");
+_Static_assert(offsetof(struct shms_page, name) == 64, "name");
+_Static_assert(offsetof(struct shms_page, ledger) == 2048, "ledger");
+_Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
+
+/* Copies the page of the store directory storefd and checks it: magic, version, sizes, NULs. 0, -ENOENT, -EBADMSG, -ENOTSUP,
+ * -EPERM (may not be read). */
+int shms_page_read(int storefd, struct shms_page *ret);
+/* Fills everything but the ledger for the calling process. */
+void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
+void shms_page_counters(const struct shms_ledger *ledger, struct shmstore_counters *ret);
+
+/*
+ * Liveness, by the lock. storefd is a store's directory.
+ * shms_page_alive: SHMSTORE_ALIVE, _DEAD, _ALIVE_UNKNOWN, or -ENOENT where there is no .store. Takes a shared lock for a
+ * moment. shms_page_lock: takes the exclusive lock of a dead store's page and returns its fd (the lock is the fd's): -EBUSY
+ * where the owner lives, -ENOENT where there is no .store or it was replaced meanwhile. Retries while only probed by others.
+ */
+int shms_page_alive(int storefd);
+int shms_page_lock(int storefd);
+
+#endif

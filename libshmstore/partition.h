@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partition.h: an open partition, for the library's own modules. All fields are constant after shmstore_partition_open(). */
+#ifndef SHMS_PARTITION_H
+#define SHMS_PARTITION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <shmstore/shmstore.h>
+
+#define SHMS_MARKER_FILE    ".shmstore"
+#define SHMS_MARKER_VERSION 1u
+
+struct shmstore_partition {
+	_Atomic uint64_t n_ref;
+	int fd;         /* the partition's directory */
+	int stores_fd;  /* stores/ */
+	int peers_fd;   /* peers/ */
+	dev_t device;   /* st_dev of the partition */
+	char *path;     /* canonical, absolute, no trailing slash */
+	char *mount;    /* mount point of its file system, canonical */
+	bool tmpfs;     /* else: on disk, as the marker allows */
+	bool same_boot; /* marker of this boot: else every owner is dead and every lease expired */
+	uint32_t version;
+	char uuid[37];
+	char huge[16]; /* "" = unknown */
+	_Atomic uint64_t swept_ns; /* CLOCK_MONOTONIC of the last sweep for want of space; 0 = never */
+};
+
+#endif

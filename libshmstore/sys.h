@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sys.h: the few kernel calls that libc does not wrap, or that need a loop or a fallback. All return >= 0 or -errno. */
+#ifndef SHMS_SYS_H
+#define SHMS_SYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Maps what the kernel says to the closed list of shmstore.h. Takes errno or -errno, returns -errno. */
+int shms_error(int error);
+
+/* openat2 below dirfd: no symlink, no "..", no other mount. Adds O_CLOEXEC. */
+int shms_open_beneath(int dirfd, const char *path, int flags);
+/* A directory below dirfd, not followed if it is a symlink. */
+int shms_open_dir(int dirfd, const char *name);
+/* Gives the unnamed file fd a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */
+int shms_link_fd(int fd, int dirfd, const char *name);
+int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname);
+/* Writes all of iov at offset; changes iov while doing so. Handles IOV_MAX, short writes, EINTR. */
+int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
+/* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
+ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
+void shms_random(void *buf, size_t size);
+/* Bytes of memory that a file takes. */
+static inline uint64_t shms_blocks(const struct stat *st)
+{
+	return (uint64_t)st->st_blocks * 512;
+}
+/* CLOCK_BOOTTIME in ms, CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. */
+uint64_t shms_now_boot_ms(void);
+int64_t shms_now_real_ns(void);
+uint64_t shms_now_mono_ns(void);
+/* This boot's id; all zero where it cannot be read. */
+void shms_boot_id(uint8_t ret_id[16]);
+/* Field 22 of /proc/<pid>/stat; 0 where it cannot be read. */
+uint64_t shms_start_time(pid_t pid);
+
+#endif

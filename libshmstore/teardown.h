@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * teardown.h: takes a store apart, in an order that a kill at any point leaves for the next gc to finish:
+ * objects/ and recycle/ are emptied first, then what leases have expired, and only if no lease is left the .store page and the
+ * directories. While .store is there, unlocked, the store is plainly dead; a directory without .store holds no object.
+ */
+#ifndef SHMS_TEARDOWN_H
+#define SHMS_TEARDOWN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shms_teardown {
+	uint64_t n_objects; /* names of objects, recycled and sidecar files that went */
+	uint64_t n_leases;  /* expired leases that went */
+	uint64_t n_left;    /* leases that stay: the directory stays with them */
+	uint64_t freed;     /* blocks whose last name went */
+	int error;          /* first -errno; the rest was tried all the same */
+};
+
+/* Empties objects/ and recycle/ of storefd. */
+void shms_teardown_objects(int storefd, struct shms_teardown *io);
+/* Removes the leases of storefd that expired before now_ms (UINT64_MAX: all). */
+void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io);
+/*
+ * All of the store called name in parentfd, open as storefd. The caller holds the page's lock. The directory itself is removed
+ * unless leases are left or it holds things that are not ours (a Dask worker's directory).
+ */
+void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io);
+
+#endif
