@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mount.c: /proc/self/mountinfo, read afresh each time (it changes, and it is asked for rarely).
+ *
+ * A line: id parent major:minor root point options [optional...] - fstype source super-options. Space, tab, newline and backslash
+ * in paths are octal escapes. A later line covers an earlier one of the same point. tmpfs leaves huge= out where it is never.
+ */
+#include "mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "cleanup.h"
+#include "sys.h"
+
+struct mount_line {
+	dev_t device;
+	const char *root;
+	const char *point;
+	const char *fstype;
+	const char *super;
+};
+
+static void cleanup_file(FILE **f)
+{
+	if (*f)
+		fclose(*f);
+}
+
+static bool octal(const char *s)
+{
+	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' && s[2] <= '7';
+}
+
+/* "\040" -> ' ', in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	while (*s) {
+		if (*s == '\\' && octal(s + 1)) {
+			*to++ = (char)(((s[1] - '0') << 6) | ((s[2] - '0') << 3) | (s[3] - '0'));
+			s += 4;
+		} else {
+			*to++ = *s++;
+		}
+	}
+	*to = '\0';
+}
+
+/* Cuts line up; false where it is no line of mountinfo. */
+static bool parse(char *line, struct mount_line *ret)
+{
+	char *field[6], *save = NULL, *tail = strstr(line, " - ");
+	unsigned major = 0, minor = 0;
+	char *fstype, *super, *next, end;
+
+	if (!tail)
+		return false;
+	*tail = '\0';
+	for (size_t i = 0; i < 6; i++) {
+		field[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
+		if (!field[i])
+			return false;
+	}
+	/* NOLINTNEXTLINE(cert-err34-c): the kernel's own numbers, and the count is checked */
+	if (sscanf(field[2], "%u:%u%c", &major, &minor, &end) != 2)
+		return false;
+	next = tail + 3; /* strsep: the source may be empty */
+	fstype = strsep(&next, " ");
+	if (!strsep(&next, " ") || !next)
+		return false;
+	super = strsep(&next, " \n");
+	unescape(field[3]);
+	unescape(field[4]);
+	*ret = (struct mount_line){.device = makedev(major, minor),
+				   .root = field[3],
+				   .point = field[4],
+				   .fstype = fstype,
+				   .super = super ? super : ""};
+	return true;
+}
+
+static bool covers(const char *point, const char *path)
+{
+	size_t n = strlen(point);
+
+	if (n == 1 && point[0] == '/')
+		return path[0] == '/';
+	return strncmp(point, path, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+static int copy(char *to, size_t size, const char *from, size_t n)
+{
+	if (n >= size)
+		return -EINVAL;
+	memcpy(to, from, n);
+	to[n] = '\0';
+	return 0;
+}
+
+/* The value of huge= in a tmpfs's options. */
+static int copy_huge(const struct mount_line *m, char *to, size_t size)
+{
+	if (strcmp(m->fstype, "tmpfs") != 0)
+		return copy(to, size, "", 0);
+	for (const char *o = m->super; o; o = strchr(o, ',')) {
+		o += *o == ',';
+		if (strncmp(o, "huge=", 5) == 0)
+			return copy(to, size, o + 5, strcspn(o + 5, ","));
+	}
+	return copy(to, size, "never", 5);
+}
+
+static FILE *open_mountinfo(void)
+{
+	return fopen("/proc/self/mountinfo", "re");
+}
+
+int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, size_t mount_size, char *ret_huge,
+		    size_t huge_size)
+{
+	shms_cleanup(cleanup_file) FILE *f = open_mountinfo();
+	_free_ char *line = NULL, *best = NULL;
+	size_t line_size = 0, best_length = 0;
+	bool best_device = false;
+	struct mount_line m;
+
+	if (!f)
+		return shms_error(errno);
+	while (getline(&line, &line_size, f) > 0) {
+		_free_ char *whole = strdup(line);
+		if (!whole)
+			return -ENOMEM;
+		if (!parse(line, &m) || !covers(m.point, canonical_path))
+			continue;
+		bool same = m.device == device;
+		if (best && (same < best_device || (same == best_device && strlen(m.point) < best_length)))
+			continue;
+		best_device = same;
+		best_length = strlen(m.point);
+		free(best);
+		best = whole;
+		whole = NULL;
+	}
+	if (!best || !parse(best, &m))
+		return -ENOENT;
+
+	/* Both or none: what does not fit must not leave half an answer. */
+	if (strlen(m.point) >= mount_size)
+		return -EINVAL;
+	int r = copy_huge(&m, ret_huge, huge_size);
+	return r < 0 ? r : copy(ret_mount, mount_size, m.point, strlen(m.point));
+}
+
+/* The directory at point if it is on device: another mount may lie over it. */
+static int open_point(const char *point, dev_t device)
+{
+	_fd_ int fd = open(point, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return shms_error(errno);
+	if (st.st_dev != device)
+		return -ENOENT;
+
+	int clone = open_tree(fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (clone <
+	    0) /* not privileged, or a kernel or sandbox without the call: what other mounts hide stays hidden */
+		return shms_take_fd(&fd);
+	/* The clone is an O_PATH descriptor; a readable one of the same directory keeps the detached mount alive. */
+	int readable = openat(clone, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	shms_close_fd(clone);
+	return readable >= 0 ? readable : shms_take_fd(&fd);
+}
+
+int shms_mount_open(dev_t device, const char *mount, bool *ret_whole)
+{
+	shms_cleanup(cleanup_file) FILE *f = open_mountinfo();
+	_free_ char *line = NULL;
+	size_t line_size = 0;
+	struct mount_line m;
+
+	while (f && getline(&line, &line_size, f) > 0) {
+		if (!parse(line, &m) || m.device != device || strcmp(m.root, "/") != 0)
+			continue;
+		int fd = open_point(m.point, device);
+		if (fd >= 0) {
+			*ret_whole = true;
+			return fd;
+		}
+	}
+	*ret_whole = false;
+	return open_point(mount, device);
+}
