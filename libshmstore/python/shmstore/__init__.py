@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""shmstore: a shared-memory object store for the processes of one host.
+
+>>> import shmstore
+>>> p = shmstore.Partition("/mnt/shm", create=True)
+>>> with p.open("worker-1") as store:
+...     store["x"] = array                   # pickled; the buffers are copied once, into the object
+...     y = store["x"]                       # its buffers are the mapped object
+...     ticket = store.handoff("x")          # for another process of the host: other.adopt("x", ticket)
+
+A **partition** is a directory on a tmpfs; a **store** is one process's directory of objects in it; an **object** is an
+immutable header and buffers under a key; a **view** maps an object and keeps it alive; a **ticket** hands an object to
+another process by a hard link, without copying a byte.
+
+Objects put through the mapping are pickles, and reading one runs its pickle: a partition is to be trusted as far as the
+users who may write to it. No function starts threads or keeps a file descriptor per object. Whatever copies or waits
+releases the GIL. Views, and arrays over them, may be used after the store is closed and in a forked child; the store
+itself belongs to the process that opened it.
+"""
+
+from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror, version
+from .partition import Partition
+from .pickling import dumps, loads
+from .records import (
+    Counters,
+    Finding,
+    GcAction,
+    GcReport,
+    Holder,
+    ObjectInfo,
+    PartitionInfo,
+    Reconciliation,
+    StoreInfo,
+    StoreUsage,
+    Usage,
+)
+from .store import Store
+from .ticket import Ticket
+
+__version__ = version()
+
+__all__ = [
+    "ClosedError",
+    "Counters",
+    "Error",
+    "Finding",
+    "GcAction",
+    "GcReport",
+    "Holder",
+    "ObjectInfo",
+    "Partition",
+    "PartitionInfo",
+    "Reconciliation",
+    "Store",
+    "StoreInfo",
+    "StoreUsage",
+    "Ticket",
+    "Usage",
+    "View",
+    "Writer",
+    "default_path",
+    "dumps",
+    "loads",
+    "strerror",
+    "version",
+]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The partition: the directory on a tmpfs in which the stores of a host's processes live."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from . import _shmstore
+from .records import (
+    Counters,
+    Finding,
+    GcAction,
+    GcReport,
+    Holder,
+    PartitionInfo,
+    Reconciliation,
+    StoreInfo,
+    Usage,
+)
+from .store import Store
+
+
+class Partition(_shmstore.Partition):
+    """A partition.
+
+    Partition(path=None, create=False, allow_disk=False, shared=False)
+
+    path        a directory on a tmpfs; None: $SHMSTORE_PARTITION, else the one chosen when the library was built.
+    create      make the directory (one level) and its marker where they are missing.
+    allow_disk  with create: accept a file system that is not a tmpfs.
+    shared      with create: for several users, mode 1777.
+
+    May be used by many threads, in forked children, and sent to other processes of the host (it is pickled as its path).
+    """
+
+    def open(
+        self,
+        name: str,
+        keep: bool = False,
+        label: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        recycle_max: int | None = None,
+        readonly: bool = False,
+        adopt: bool = False,
+        fresh: bool = False,
+    ) -> Store:
+        """Opens (makes) the store called name and holds it until it is closed or this process dies.
+
+        keep         the store and its objects stay when it is closed or its owner dies; gc leaves them.
+        label        free text shown to operators.
+        directory    where the store lives: a path in the partition; its parent must exist. None: stores/<name>.
+        recycle_max  bytes of deleted objects kept for the next put; 0 = off, None = the library's default.
+        readonly     look at a store of whoever, live or dead.
+        adopt        take over the objects of a dead owner's store even if it was not kept.
+        fresh        drop the objects of a dead owner's store even if it was kept.
+
+        Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC.
+        """
+        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh)
+
+    def usage(self, full: bool = False) -> Usage:
+        """Where the bytes of the file system are. full also asks /proc who holds deleted files."""
+        return Usage._make(self._usage(full))
+
+    def gc(self, dry_run: bool = False) -> GcReport:
+        """Removes what nobody owns: dead stores, expired leases, torn leftovers. With dry_run only says what would go."""
+        *counts, actions = self._gc(dry_run)
+        return GcReport(*counts, tuple(map(GcAction._make, actions)))
+
+    def stores(self) -> list[StoreInfo]:
+        """Every store of the partition, live or dead."""
+        return [StoreInfo(*fields, Counters._make(counters)) for *fields, counters in self._stores()]
+
+    def reconcile(self) -> Reconciliation:
+        """`usage(full=True)`, and each process that holds memory which has no name."""
+        usage, holders = self._reconcile()
+        return Reconciliation(Usage._make(usage), tuple(map(Holder._make, holders)))
+
+    def verify(self) -> list[Finding]:
+        """Checks the marker, every store's page, every object's header, table and checksum. One finding per file."""
+        return list(map(Finding._make, self._verify()))
+
+    def info(self) -> PartitionInfo:
+        """Path, mount, uuid, sizes, as the file system says."""
+        return PartitionInfo._make(self._info())
+
+    def __repr__(self) -> str:
+        return f"<shmstore.Partition {self.path!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)

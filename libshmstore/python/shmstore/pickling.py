@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values as a pickle and its buffers, and back.
+
+Pickle protocol 5 hands the memory of large values out instead of copying it. What it does not do by itself is done here:
+
+- arrays that are neither C- nor F-contiguous would be copied into the pickle: they are made contiguous first, wherever
+  in the value they are;
+- a read-only buffer would be marked so in the pickle. Here it is not: whether a value read back is writable is the
+  reader's choice (`cow`), and the pickle of a value read from a view is, byte for byte, the one it was read from, by
+  which the library sees that nothing needs to be copied;
+- memoryview has no pickle at all, array.array, and bytes and bytearray as a whole value, have one with a copy inside.
+
+The pickle is an ordinary one: `pickle.loads(header, buffers=buffers)` reads it, with or without this package's help.
+"""
+
+from __future__ import annotations
+
+import array
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ._shmstore import View, _Unlocked
+
+_BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: what is over it goes into the pickle
+_WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
+
+
+def dumps(obj: Any, by_value: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
+
+    What plain pickle refuses (lambdas, local classes) is left to cloudpickle, if that is installed. by_value also hands
+    it what was defined in `__main__`, so that a process with another main program can read it.
+
+    Do not change obj's arrays between dumps and put_buffers: the buffers show what is there then.
+    """
+    try:
+        header, buffers = _dump(_Pickler, obj)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        cloud = _cloud_pickler()
+        if cloud is None:
+            raise
+        return _dump(cloud, obj)
+    if by_value and b"__main__" in header:
+        cloud = _cloud_pickler()
+        if cloud is not None:
+            return _dump(cloud, obj)
+    return header, buffers
+
+
+def loads(view: View) -> Any:
+    """The value that a view holds; its arrays lie in the mapped memory and keep it alive."""
+    header = view.header_view
+    if not header.nbytes:
+        raise pickle.UnpicklingError(f"object {view.key!r} is no pickle: its header is empty; read it with Store.view()")
+    return pickle.loads(header, buffers=view.buffers)
+
+
+class _Whole:
+    """Stands for a bytes or bytearray that is the whole value: pickle never asks about these types themselves."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bytes | bytearray) -> None:
+        self.value = value
+
+
+class _Origin(dict):  # type: ignore[type-arg]
+    """id of a PickleBuffer that looks writable -> the honest one of the same memory."""
+
+    def unlocked(self, obj: Any) -> pickle.PickleBuffer:
+        honest = obj if isinstance(obj, pickle.PickleBuffer) else pickle.PickleBuffer(obj)
+        buffer = pickle.PickleBuffer(_Unlocked(honest))
+        self[id(buffer)] = buffer, honest  # the buffer too, so that its id stays its own
+        return buffer
+
+
+def _dump(pickler: Callable[..., pickle.Pickler], obj: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    buffers: list[pickle.PickleBuffer] = []
+    origin = _Origin()
+
+    def collect(buffer: pickle.PickleBuffer) -> bool:
+        if len(buffers) >= _BUFFERS_MAX:
+            return True
+        buffers.append(origin[id(buffer)][1] if id(buffer) in origin else buffer)
+        return False
+
+    if type(obj) in (bytes, bytearray) and len(obj) >= _WHOLE_MIN:
+        obj = _Whole(obj)
+    if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
+        _enter_numpy()
+    file = io.BytesIO()
+    pickler(file, origin, collect).dump(obj)
+    return file.getvalue(), buffers
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, origin: _Origin, collect: Callable[[pickle.PickleBuffer], bool]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=collect)  # type: ignore[arg-type]
+        self._origin = origin
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduce = _reducers.get(type(obj))
+        return NotImplemented if reduce is None else reduce(obj, self._origin)
+
+
+def _cloud_pickler() -> Callable[..., pickle.Pickler] | None:
+    """The same over cloudpickle, None where it is not installed."""
+    try:
+        import cloudpickle
+    except ImportError:
+        return None
+    global _cloud
+    if _cloud is None:
+
+        class CloudPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+            def __init__(self, file: io.BytesIO, origin: _Origin, collect: Any) -> None:
+                super().__init__(file, protocol=5, buffer_callback=collect)
+                self._origin = origin
+
+            def reducer_override(self, obj: Any) -> Any:
+                reduce = _reducers.get(type(obj))
+                reduced = NotImplemented if reduce is None else reduce(obj, self._origin)
+                return super().reducer_override(obj) if reduced is NotImplemented else reduced
+
+        _cloud = CloudPickler
+    return _cloud
+
+
+_cloud: Callable[..., pickle.Pickler] | None = None
+
+
+def _enter_numpy() -> None:
+    global _numpy
+    ndarray = getattr(sys.modules["numpy"], "ndarray", None)
+    if ndarray is not None:  # else another thread is just importing it
+        _reducers[ndarray] = _reduce_ndarray
+        _numpy = True
+
+
+_numpy = False
+
+
+def _reduce_whole(obj: _Whole, origin: _Origin) -> Any:
+    return type(obj.value), (origin.unlocked(obj.value),)
+
+
+def _reduce_memoryview(obj: memoryview, origin: _Origin) -> Any:
+    source = obj if obj.c_contiguous else memoryview(obj.tobytes())
+    return _restore_memoryview, (origin.unlocked(source), obj.format, obj.shape)
+
+
+def _restore_memoryview(buffer: Any, format: str, shape: tuple[int, ...]) -> memoryview:
+    flat = memoryview(buffer)
+    if 0 in shape:  # memoryview casts to no such shape: what can be kept is that it is empty
+        return flat.cast("B") if len(shape) != 1 else flat.cast("B").cast(format)
+    if format == "B" and len(shape) == 1:
+        return flat
+    return flat.cast("B").cast(format, shape)
+
+
+def _reduce_array(obj: array.array[Any], origin: _Origin) -> Any:
+    return _restore_array, (obj.typecode, origin.unlocked(obj))
+
+
+def _restore_array(typecode: str, buffer: Any) -> array.array[Any]:
+    restored = array.array(typecode)
+    restored.frombytes(buffer)
+    return restored
+
+
+def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
+    flags = obj.flags
+    if obj.dtype.hasobject:
+        return NotImplemented
+    if not flags.forc:
+        return obj.copy(order="C").__reduce_ex__(5)
+    if flags.writeable:
+        return NotImplemented
+    reduced = obj.__reduce_ex__(5)
+    function, arguments = reduced[:2]
+    if len(reduced) != 2 or not arguments or not isinstance(arguments[0], pickle.PickleBuffer):
+        return reduced
+    return function, (origin.unlocked(arguments[0]), *arguments[1:])
+
+
+_reducers: dict[type, Callable[[Any, _Origin], Any]] = {
+    _Whole: _reduce_whole,
+    memoryview: _reduce_memoryview,
+    array.array: _reduce_array,
+}

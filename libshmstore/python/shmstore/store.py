@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store: one process's objects, as a mapping of keys to pickled values and as bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, MutableMapping
+from typing import Any, NoReturn, Union
+
+from . import _shmstore
+from .pickling import dumps, loads
+from .records import ObjectInfo, StoreUsage
+from .ticket import Ticket
+
+Key = Union[str, bytes]
+
+
+class Store(_shmstore.Store, MutableMapping[Key, Any]):
+    """A store, opened with `Partition.open`. A context manager that closes it, and a mutable mapping.
+
+    **Mapping.** `store[key] = value` pickles the value (protocol 5) with its buffers out of band - NumPy arrays, pandas
+    frames, also deep inside other values - and copies them once, into the object; an object already held under the key is
+    replaced. `store[key]` unpickles the value over the mapped object: its arrays are read-only and keep the object's
+    memory alive. `store.get(key, cow=True)` gives writable arrays whose writes nobody else sees. Putting a value that was
+    read from this store, unchanged, under another key makes a second link and copies nothing.
+
+    **Keys** are str or bytes. An object's key is bytes: a str names the object of its UTF-8 bytes, so `store["x"]` and
+    `store[b"x"]` are one object. Where keys are listed they come back as str, those that are not valid UTF-8 as bytes.
+    `objects()` tells the bytes of each.
+
+    **Bytes.** `put_buffers`, `create` and `view` store and map a header and buffers without pickling.
+
+    **Processes.** `handoff` gives a ticket for an object, `adopt` takes it into another store by a hard link.
+
+    A missing key is a KeyError; a store that was closed raises `ClosedError`; other failures are `Error` with an errno.
+    May be used by many threads at once; `close` waits for calls in other threads. In a forked child every call raises
+    `Error` (EPERM); views go on working there and after `close`.
+    """
+
+    # -- mapping
+
+    def __getitem__(self, key: Key) -> Any:
+        return loads(self.view(key))
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        header, buffers = dumps(value)
+        self.put_buffers(key, header, buffers, replace=True)
+
+    def __delitem__(self, key: Key) -> None:
+        self.delete(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self.contains(key)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, key: Key, default: Any = None, cow: bool = False) -> Any:
+        """The value of key, or default. With cow its arrays are writable, copy-on-write: nobody else sees the writes."""
+        try:
+            view = self.view(key, cow=cow)
+        except KeyError:
+            return default
+        return loads(view)
+
+    def put(self, key: Key, value: Any, replace: bool = False, checksum: bool = False) -> None:
+        """As `store[key] = value`, but raises Error (EEXIST) where the key is held, unless replace.
+
+        checksum keeps a hash of the buffers, which `view(key, verify=True)`, `adopt(..., verify=True)` and
+        `Partition.verify` check.
+        """
+        header, buffers = dumps(value)
+        self.put_buffers(key, header, buffers, replace=replace, checksum=checksum)
+
+    def clear(self) -> None:
+        """Removes every object of the store."""
+        for key in self._keys():
+            try:
+                self.delete(key)
+            except KeyError:  # another thread was faster
+                pass
+
+    # -- between processes
+
+    def handoff(self, key: Key, lease: float = 30.0) -> Ticket:
+        """A ticket with which one process of the host may adopt the object within lease seconds.
+
+        From here on the key may be deleted, the store closed, this process die: the ticket stays good.
+        """
+        if not lease > 0:
+            raise ValueError(f"a lease must be longer than 0 seconds, not {lease}")
+        return Ticket(*self._handoff(key, math.ceil(lease * 1000)))
+
+    def adopt(self, key: Key, ticket: Ticket | str, replace: bool = False, verify: bool = False) -> None:
+        """Takes the object of a ticket (or of its text) into this store under key, and consumes the ticket.
+
+        Succeeds where this very object is held under key already. verify also checks the buffers' checksum, if it has one.
+        Raises Error: ESTALE (expired or taken), EPERM, EBADMSG (not what the ticket says), EEXIST, EXDEV.
+        """
+        if isinstance(ticket, str):
+            ticket = Ticket.parse(ticket)
+        self._adopt(key, *ticket, replace, verify)
+
+    # -- what it holds
+
+    def usage(self) -> StoreUsage:
+        """Bytes linked, proportional and unique share, bytes mapped."""
+        return StoreUsage._make(self._usage())
+
+    def objects(self) -> Iterator[ObjectInfo]:
+        """Key, sizes, blocks, inode and links of every object, in no order."""
+        return map(ObjectInfo._make, self._objects())
+
+    # -- object
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<shmstore.Store {self.name!r} in {self.path!r}{' (closed)' if self.closed else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a store belongs to its process; send a ticket (Store.handoff) or the partition instead")
