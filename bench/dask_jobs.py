@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs of bench_dask and quickstart, and the process that runs one of them on a Dask cluster of its own.
+
+``jobs`` maps a name to a function (client, Spec) -> number that builds the job's graph and computes it. The number depends
+on the data alone, so that stock Dask, shmstore and the plain NumPy floor can be compared.
+
+``main`` is the measured process: it is started by dask_measure.py with a Spec as JSON in argv[1], puts itself into the
+cgroups and the network namespace that the spec names before anything else happens, starts the cluster, and then talks in
+lines of JSON over stdin and stdout:
+
+    -> {"event": "idle"}             the cluster is up and its libraries are loaded: the baseline is taken here
+    <- go
+    -> {"event": "progress", "done": 120, "total": 2144}
+    -> {"event": "done", "wall": 3.9, "value": 1.23}
+    <- close
+    -> {"event": "closed"}
+
+Nothing but the standard library is imported before the process is where it belongs.
+"""
+import ctypes
+import dataclasses
+import fcntl
+import json
+import math
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+CLONE_NEWUSER, CLONE_NEWNET, PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+
+@dataclasses.dataclass
+class Spec:
+    """One run: what, how large, on what."""
+
+    job: str = "pairs"
+    side: str = "stock"  # "stock", "shmstore" or "numpy" (no cluster: the floor of pairs)
+    size: int = 1 << 30
+    chunk: int = 16 << 20
+    workers: int = 4
+    memory_limit: int = 0  # bytes per worker; 0 = none
+    partition: str = ""  # shmstore only
+    scratch: str = ""  # the workers' local directory
+    settings: dict = dataclasses.field(default_factory=dict)  # more Dask configuration
+    cgroups: list = dataclasses.field(default_factory=list)  # directories to join
+    netns: bool = False
+
+    def label(self):
+        text = f"{self.job} {human(self.size)}, {human(self.chunk)} chunks, {self.workers} workers"
+        return text + (f" of {human(self.memory_limit)} each" if self.memory_limit else "")
+
+    @property
+    def n_chunks(self):
+        return max(1, self.size // self.chunk)
+
+
+def human(size):
+    """1073741824 -> '1 GiB'."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.10g} {unit}" if size % scale == 0 else f"{size / scale:.1f} {unit}"
+    return f"{size} B"
+
+
+# ---- the work of the tasks: imported by the workers -----------------------------------------------------------------
+
+
+def make(i, n):
+    import numpy
+
+    return numpy.random.default_rng(i).random(n)
+
+
+def dot(a, b):
+    return float(a @ b)
+
+
+def scale(a):
+    return a * 2.0 + 1.0
+
+
+def total(values):
+    return float(math.fsum(values))
+
+
+def reduce_one(a):
+    return float(a.sum())
+
+
+def make_frame(i, rows, n_keys):
+    import numpy
+    import pandas
+
+    rng = numpy.random.default_rng(i)
+    return pandas.DataFrame({"key": rng.integers(0, n_keys, rows), "a": rng.random(rows), "b": rng.random(rows)})
+
+
+def warm(scratch_size=1 << 16):
+    """What every worker has done before the baseline is taken: the libraries are loaded, BLAS has its buffers."""
+    import numpy
+    import pandas  # noqa: F401
+
+    a = numpy.ones(scratch_size)
+    return float(a @ a)
+
+
+# ---- the jobs -------------------------------------------------------------------------------------------------------
+
+
+def pairs(client, spec):
+    """dot(a_i, a_j) for all i <= j: every worker needs all data."""
+    from dask import delayed
+
+    chunks = [delayed(make, pure=False)(i, spec.chunk // 8) for i in range(spec.n_chunks)]
+    dots = [delayed(dot, pure=False)(chunks[i], chunks[j]) for i in range(len(chunks)) for j in range(i, len(chunks))]
+    return client.compute(delayed(total, pure=False)(dots)).result()
+
+
+def matmul(client, spec):
+    """(a @ a.T).sum() of one random matrix, the expression of dask/distributed#7449."""
+    import dask
+    import dask.array
+
+    side = math.isqrt(spec.size // 8)
+    with dask.config.set({"array.chunk-size": spec.chunk}):
+        a = dask.array.random.RandomState(1).random_sample((side, side))
+        return float(client.compute((a @ a.T).sum()).result())
+
+
+def embarrassing(client, spec):
+    """Chunks made, transformed and reduced on the same worker: nothing to share, the backend must not cost anything."""
+    from dask import delayed
+
+    sums = []
+    for i in range(spec.n_chunks):
+        chunk = delayed(make, pure=False)(i, spec.chunk // 8)
+        sums.append(delayed(reduce_one, pure=False)(delayed(scale, pure=False)(chunk)))
+    return client.compute(delayed(total, pure=False)(sums)).result()
+
+
+def frames(client, spec):
+    """set_index, merge and groupby of numeric pandas frames: three shuffles, in which every partition goes to all."""
+    import dask
+    import dask.dataframe
+    from dask import delayed
+
+    rows, n_keys = spec.chunk // 24, max(16, spec.size // 2400)
+    meta = make_frame(0, 0, n_keys)
+    parts = [delayed(make_frame, pure=False)(i, rows, n_keys) for i in range(spec.n_chunks)]
+    with dask.config.set(shuffle="tasks"):
+        frame = dask.dataframe.from_delayed(parts, meta=meta, verify_meta=False)
+        step = max(1, n_keys // spec.n_chunks)
+        divisions = list(range(0, step * spec.n_chunks, step)) + [n_keys]
+        index = frame.set_index("key", divisions=divisions)
+        table = frame.groupby("key").agg({"a": "sum", "b": "max"}, split_out=spec.n_chunks)
+        joined = frame.merge(table, left_on="key", right_index=True, suffixes=("", "_all"))
+        results = [index.b.sum(), (joined.a / joined.a_all).sum(), joined.b_all.max()]
+        return float(sum(future.result() for future in client.compute(results)))
+
+
+jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames}
+
+
+def numpy_pairs(spec):
+    """The floor of pairs: the same dots in this process, one thread per worker, no Dask."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(spec.workers) as pool:
+        chunks = list(pool.map(lambda i: make(i, spec.chunk // 8), range(spec.n_chunks)))
+        which = [(i, j) for i in range(len(chunks)) for j in range(i, len(chunks))]
+        return total(pool.map(lambda ij: dot(chunks[ij[0]], chunks[ij[1]]), which))
+
+
+# ---- the measured process -------------------------------------------------------------------------------------------
+
+
+def libc_call(name, *args):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*args) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"{name}: {os.strerror(errno)}")
+
+
+def enter_netns():
+    """A network namespace with only a loopback in it; without root, one in a user namespace where we keep our own id."""
+    uid, gid = os.getuid(), os.getgid()
+    if os.geteuid() == 0:
+        libc_call("unshare", CLONE_NEWNET)
+    else:
+        libc_call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(sock, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+
+
+class Progress:
+    """Counts tasks in a scheduler that lives in this process, and says so at most five times a second."""
+
+    def __init__(self, say):
+        from distributed.diagnostics.plugin import SchedulerPlugin
+
+        progress = self
+        self.total = self.done = 0
+
+        class Plugin(SchedulerPlugin):
+            name = "progress"
+
+            def update_graph(self, scheduler, **kwargs):
+                progress.total = len(scheduler.tasks)
+
+            def transition(self, key, start, finish, *args, **kwargs):
+                progress.done += finish == "memory"
+
+        self.plugin, self.say, self.stop = Plugin(), say, threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        last = None
+        while not self.stop.wait(0.2):
+            if (self.done, self.total) != last:
+                last = (self.done, self.total)
+                self.say(event="progress", done=self.done, total=self.total)
+
+
+def run_on_cluster(spec, say, wait):
+    import dask
+    import distributed
+    from distributed import Client, LocalCluster
+
+    settings = dict(spec.settings)
+    options = {}
+    if spec.side == "shmstore":
+        import shmstore.dask
+
+        settings["distributed.worker.memory.shared.partition"] = spec.partition
+        options["worker_class"] = shmstore.dask.Nanny
+    dask.config.set(settings)
+    with LocalCluster(n_workers=spec.workers, threads_per_worker=1, processes=True, memory_limit=spec.memory_limit,
+                      dashboard_address=None, local_directory=spec.scratch, **options) as cluster, Client(cluster) as client:
+        client.wait_for_workers(spec.workers, timeout=60)
+        client.run(warm)
+        warm()
+        import dask.array
+        import dask.dataframe  # noqa: F401
+
+        progress = Progress(say)
+        cluster.scheduler.add_plugin(progress.plugin)
+        progress.thread.start()
+        say(event="idle", dask=dask.__version__, distributed=distributed.__version__)
+        wait("go")
+        start = time.perf_counter()
+        value = jobs[spec.job](client, spec)
+        wall = time.perf_counter() - start
+        progress.stop.set()
+        progress.thread.join()
+        say(event="done", wall=wall, value=value)
+        wait("close")
+
+
+def run_alone(spec, say, wait):
+    warm()
+    say(event="idle")
+    wait("go")
+    start = time.perf_counter()
+    value = numpy_pairs(spec)
+    say(event="done", wall=time.perf_counter() - start, value=value)
+    wait("close")
+
+
+def main(argv):
+    spec = Spec(**json.loads(argv[1]))
+    libc_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for directory in spec.cgroups:
+        with open(os.path.join(directory, "cgroup.procs"), "w") as file:
+            file.write("0")
+    if spec.netns:
+        enter_netns()
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def say(**message):
+        with lock:
+            channel.write(json.dumps(message) + "\n")
+
+    def wait(word):
+        if sys.stdin.readline().strip() != word:
+            raise SystemExit("the measuring process is gone")
+
+    (run_alone if spec.side == "numpy" else run_on_cluster)(spec, say, wait)
+    say(event="closed")

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one job of dask_jobs.py in a process session of its own and measures it: what bench_dask and quickstart share.
+
+A Lab holds what the runs need: a scratch directory, the partition, the right to make cgroups and network namespaces; it
+leaves nothing behind, also when a signal ends it. Lab.measure() starts the measured process (dask_jobs.main), lets the
+cluster come up, takes the idle baseline, touches the machine's memory so that no side pays for pages that the host has
+to find first, starts the clock, and returns a dictionary.
+"""
+import contextlib
+import ctypes
+import dataclasses
+import errno
+import json
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from dask_cgroup import Cgroup, Meter, read, session_pids
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MNT_DETACH = 2, 4, 8, 2
+PR_SET_CHILD_SUBREAPER = 36
+PREFIX = "shmstore-lab-"
+
+
+class Failed(Exception):
+    """A run or a step that did not work; the text is for the user."""
+
+
+class Interrupted(BaseException):
+    """SIGINT, SIGTERM or SIGHUP. Raised once; the handler stays silent afterwards, so cleaning up runs to its end."""
+
+
+def raise_on_signals():
+    def handler(signum, frame):
+        for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(sig, signal.SIG_IGN)
+        raise Interrupted(signum)
+
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, handler)
+
+
+def available_memory():
+    return int(next(line.split()[1] for line in read("/proc/meminfo").splitlines() if line.startswith("MemAvailable"))) * 1024
+
+
+def touch_memory(size):
+    """Has the machine give us size bytes once (a virtual machine gets pages from its host on first use), and frees them."""
+    size = min(size, int(available_memory() * 0.85)) & ~((2 << 20) - 1)
+    if size <= 0:
+        return
+    with mmap.mmap(-1, size) as memory:
+        with contextlib.suppress(OSError, AttributeError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        pointer = ctypes.c_char.from_buffer(memory)
+        ctypes.memset(ctypes.addressof(pointer), 1, size)
+        del pointer
+
+
+def expected_peak(spec):
+    """Bytes of memory that a stock run may take: how much to touch, and what a machine should have."""
+    copies = {"pairs": spec.workers + 0.5, "matmul": 6, "embarrassing": 1.5, "frames": 4}[spec.job]
+    peak = copies * spec.size
+    if spec.memory_limit:
+        peak = min(peak, spec.workers * spec.memory_limit)
+    return int(peak) + (256 << 20)
+
+
+def end_session(session, process=None):
+    """Ends every process of a session and waits until they are gone."""
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        pids = [pid for pid in session_pids(session)]
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if process is not None:
+            process.poll()
+        # Orphans come to us (we are their subreaper); the session's leader is Popen's to reap.
+        for pid in pids:
+            if pid != session:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+        if not pids:
+            return
+        time.sleep(0.01)
+
+
+def run_step(argv, log, env=None):
+    """Runs a program in a session of its own with its output in the file log; Failed with the tail of the log."""
+    with open(log, "ab") as out:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=env)
+        try:
+            code = process.wait()
+        finally:
+            end_session(process.pid, process)
+    if code != 0:
+        raise Failed(f"{' '.join(argv)}: exit status {code}\n{tail(log)}")
+
+
+def tail(path, lines=15):
+    with open(path, errors="replace") as file:
+        return "".join(file.readlines()[-lines:])
+
+
+class Lab:
+    """Use as a context manager. partition_path: an existing partition; None makes one."""
+
+    def __init__(self, python_path=(), partition_path=None, scratch_parent=None, keep=False, say=lambda text: None):
+        self.python_path, self.keep, self.say = list(python_path), keep, say
+        self.name = f"{PREFIX}{os.getpid()}"
+        self.partition, self.own_partition = partition_path, partition_path is None
+        self.partition_text = partition_path or ""
+        self.scratch_parent = scratch_parent or os.environ.get("TMPDIR", "/var/tmp")
+        self.scratch = self.mount = None
+        self.cgroup_name, self.cgroup = None, None
+        self.session, self.process = None, None
+        self.n_runs = 0
+
+    def __enter__(self):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            self.remove_stale()
+            self.scratch = os.path.join(self.scratch_parent, self.name)
+            os.mkdir(self.scratch, 0o700)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        # An Interrupted raised on the way into close() still finds the second call; there is only one Interrupted.
+        try:
+            self.close()
+        finally:
+            self.close()
+
+    def close(self):
+        self.end_run()
+        if self.own_partition and self.partition and not self.keep:
+            self.remove_partition(self.partition)
+            self.partition = None
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    @staticmethod
+    def partition_places():
+        return ("/run", "/dev/shm")
+
+    def remove_stale(self):
+        """What a Lab that was killed outright left: its processes died with it, its names hold its pid."""
+        parents = [*self.partition_places(), self.scratch_parent, *(parent for parent, _ in Cgroup.parents())]
+        for parent in parents:
+            with contextlib.suppress(OSError):
+                for name in os.listdir(parent):
+                    pid = name[len(PREFIX):].partition("-")[0]
+                    if name.startswith(PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                        path = os.path.join(parent, name)
+                        if os.path.exists(os.path.join(path, "keep")):
+                            continue
+                        self.remove_partition(path) if parent in self.partition_places() else \
+                            Cgroup(path, 1).remove() if "cgroup" in path else shutil.rmtree(path, ignore_errors=True)
+
+    @staticmethod
+    def remove_partition(path):
+        libc = ctypes.CDLL(None, use_errno=True)
+        while os.path.ismount(path) and libc.umount2(path.encode(), MNT_DETACH) == 0:
+            pass
+        if not os.path.ismount(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def make_partition(self, size):
+        """A tmpfs of our own with huge=within_size where we may mount, else a directory of /dev/shm."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if os.geteuid() == 0 and os.path.isdir("/run"):
+            # The name is recorded before the directory is made: whatever interrupts us, close() finds it.
+            self.partition = os.path.join("/run", self.name)
+            os.mkdir(self.partition, 0o700)
+            for huge in (",huge=within_size", ""):
+                options = f"size={size},mode=0700{huge}".encode()
+                if libc.mount(b"shmstore", self.partition.encode(), b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0:
+                    self.partition_text = f"{self.partition}, a tmpfs of its own ({options.decode()})"
+                    return self.partition
+                if ctypes.get_errno() not in (errno.EINVAL, errno.EPERM, errno.EACCES):
+                    break
+            os.rmdir(self.partition)
+        self.partition = os.path.join("/dev/shm", self.name)
+        os.mkdir(self.partition, 0o700)
+        why = "mounting needs root" if os.geteuid() else "mounting is not allowed here"
+        self.partition_text = f"{self.partition}, a directory of /dev/shm ({why}; no huge pages)"
+        return self.partition
+
+    def end_run(self):
+        if self.process is not None:
+            end_session(self.process.pid, self.process)
+            with contextlib.suppress(OSError):
+                self.process.wait(1)
+            self.process.stdin.close()
+            self.process.stdout.close()
+            self.process = None
+        if self.cgroup_name is not None:
+            for parent, version in Cgroup.parents():
+                path = os.path.join(parent, self.cgroup_name)
+                if os.path.isdir(path):
+                    Cgroup(path, version).remove()
+            self.cgroup_name = self.cgroup = None
+
+    def measure(self, spec, progress=lambda done, total, seconds, memory: None):
+        """One run. Failed where it does not end well."""
+        self.n_runs += 1
+        scratch = os.path.join(self.scratch, f"{self.n_runs}")
+        os.mkdir(scratch)
+        log = os.path.join(scratch, "log")
+        meter = None
+        try:
+            self.cgroup_name = f"{self.name}-{self.n_runs}"
+            self.cgroup = Cgroup.make(self.cgroup_name)
+            spec = dataclasses.replace(spec, scratch=scratch, partition=self.partition or "",
+                                       cgroups=[self.cgroup.path] if self.cgroup else [], netns=can_netns())
+            meter = self.start(spec, log)
+            return self.run(spec, meter, progress)
+        except (EOFError, BrokenPipeError):
+            self.end_run()
+            raise Failed(f"{spec.side}, {spec.label()}: the job's process ended early\n{tail(log)}") from None
+        finally:
+            if meter is not None:
+                meter.stop()
+            self.end_run()
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def start(self, spec, log):
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join([HERE, *self.python_path]), PYTHONDONTWRITEBYTECODE="1")
+        env.pop("SHMSTORE_PARTITION", None)
+        if spec.side == "numpy":
+            env.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+        with open(log, "wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "import sys, dask_jobs; dask_jobs.main(sys.argv)", json.dumps(dataclasses.asdict(spec))],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=env, cwd=spec.scratch,
+                start_new_session=True)
+        meter = Meter(self.process.pid, self.cgroup, spec.partition if spec.side == "shmstore" else "", spec.netns)
+        meter.start()
+        return meter
+
+    def hear(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise EOFError
+        return json.loads(line)
+
+    def tell(self, word):
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def run(self, spec, meter, progress):
+        idle = self.hear()
+        touch_memory(expected_peak(spec))
+        baseline = meter.baseline()
+        before = meter.totals()
+        self.tell("go")
+        start = time.monotonic()
+        while (message := self.hear())["event"] == "progress":
+            progress(message["done"], message["total"], time.monotonic() - start, meter.last - baseline)
+        after = meter.totals()
+        peak = max(meter.peak, meter.memory())
+        result = {"job": spec.job, "side": spec.side, "size": spec.size, "chunk": spec.chunk, "workers": spec.workers,
+                  "memory_limit": spec.memory_limit, "wall": message["wall"], "value": message["value"],
+                  "peak": peak - baseline, "baseline": baseline, "method": meter.method,
+                  "distributed": idle.get("distributed")}
+        result.update({key: after[key] - before[key] for key in before})
+        self.tell("close")
+        while self.hear()["event"] != "closed":
+            pass
+        return result
+
+
+def can_netns():
+    """Whether dask_jobs.enter_netns() works here: tried in a child."""
+    if can_netns.known is None:
+        probe = "import dask_jobs; dask_jobs.enter_netns()"
+        can_netns.known = subprocess.run([sys.executable, "-c", probe], stderr=subprocess.DEVNULL, check=False,
+                                         env=dict(os.environ, PYTHONPATH=HERE, PYTHONDONTWRITEBYTECODE="1")).returncode == 0
+    return can_netns.known
+
+
+can_netns.known = None

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * place.c: mounts and directories of a benchmark, and their end.
+ *
+ * The janitor is a forked child in a session of its own that blocks on a pipe whose write end the benchmark (and what it forks)
+ * holds. End of file means that all of them are gone, also by kill -9; then it removes the files and leaves. So nothing here
+ * needs a signal handler, and nothing is left behind.
+ */
+#include "place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st;
+	(void)ftw;
+	if (flag == FTW_DP)
+		rmdir(path);
+	else
+		unlink(path);
+	return 0;
+}
+
+static void clean(const char *path, bool mounted)
+{
+	if (mounted)
+		umount2(path, MNT_DETACH);
+	else
+		nftw(path, remove_entry, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	rmdir(path);
+}
+
+static void be_janitor(int fd, const char *path, bool mounted)
+{
+	char c;
+
+	setsid();
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	while (read(fd, &c, 1) < 0 && errno == EINTR)
+		;
+	clean(path, mounted);
+	_exit(0);
+}
+
+static int start_janitor(struct place *p, bool mounted)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	fflush(NULL);
+	pid = fork();
+	if (pid < 0) {
+		int r = -errno;
+
+		close(fds[0]);
+		close(fds[1]);
+		return r;
+	}
+	if (pid == 0) {
+		/* Only the pipe: not the write ends of other places, nor a pipe that our caller reads to its end. */
+		if (fds[0] != 0)
+			dup2(fds[0], 0);
+		close_range(1, ~0u, 0);
+		be_janitor(0, p->path, mounted);
+	}
+	close(fds[0]);
+	p->alive = fds[1];
+	p->janitor = pid;
+	return 0;
+}
+
+/* The huge= option of the mount that path lies on, out of mountinfo; the last match is the mount on top. */
+static void read_huge(struct place *p, const char *mount_point)
+{
+	char line[1024];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+
+	snprintf(p->huge, sizeof(p->huge), "never"); /* tmpfs leaves the option out when it is this */
+	if (!f)
+		return;
+	while (fgets(line, sizeof(line), f)) {
+		char where[512], *huge;
+
+		if (sscanf(line, "%*s %*s %*s %*s %511s", where) != 1 || strcmp(where, mount_point) != 0)
+			continue;
+		huge = strstr(line, "huge=");
+		if (huge)
+			snprintf(p->huge, sizeof(p->huge), "%.*s", (int)strcspn(huge + 5, ", \n"), huge + 5);
+		else
+			snprintf(p->huge, sizeof(p->huge), "never");
+	}
+	fclose(f);
+}
+
+int place_open_mount(struct place *p, uint64_t size, uint64_t inodes)
+{
+	static bool private;
+	char options[96];
+	int n, r;
+
+	*p = (struct place){.label = "within_size", .path = "/tmp/shmstore-bench-XXXXXX"};
+	if (geteuid() != 0)
+		return -EPERM;
+	if (!private && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
+		return -errno;
+	private = true;
+	if (!mkdtemp(p->path))
+		return -errno;
+	n = snprintf(options, sizeof(options), "huge=within_size,mode=0700");
+	if (size)
+		n += snprintf(options + n, sizeof(options) - (size_t)n, ",size=%llu", (unsigned long long)size);
+	if (inodes)
+		snprintf(options + n, sizeof(options) - (size_t)n, ",nr_inodes=%llu", (unsigned long long)inodes);
+	if (mount("shmstore-bench", p->path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0) {
+		r = -errno;
+		rmdir(p->path);
+		return r;
+	}
+	read_huge(p, p->path);
+	r = start_janitor(p, true);
+	if (r < 0)
+		clean(p->path, true);
+	return r;
+}
+
+int place_open_devshm(struct place *p)
+{
+	int r;
+
+	*p = (struct place){.label = "/dev/shm", .path = "/dev/shm/shmstore-bench-XXXXXX"};
+	if (!mkdtemp(p->path))
+		return -errno;
+	read_huge(p, "/dev/shm");
+	r = start_janitor(p, false);
+	if (r < 0)
+		clean(p->path, false);
+	return r;
+}
+
+void place_close(struct place *p)
+{
+	if (p->janitor <= 0)
+		return;
+	close(p->alive);
+	while (waitpid(p->janitor, NULL, 0) < 0 && errno == EINTR)
+		;
+	p->janitor = 0;
+}
+
+int place_warm(const struct place *p, uint64_t size)
+{
+	static char chunk[1 << 20];
+	int fd = open(p->path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int r = 0;
+
+	if (fd < 0)
+		return -errno;
+	memset(chunk, 0x5a, sizeof(chunk));
+	for (uint64_t done = 0; done < size && r == 0; done += sizeof(chunk))
+		if (write(fd, chunk, sizeof(chunk)) < 0)
+			r = errno == ENOSPC ? -ENOSPC : -errno;
+	close(fd);
+	return r == -ENOSPC ? 0 : r;
+}
+
+int place_path(const struct place *p, const char *name, char *ret_path, size_t size)
+{
+	int n = snprintf(ret_path, size, "%s/%s", p->path, name);
+
+	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
