@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scratch.c: see scratch.h. The mount lives in a mount namespace that only this process and its children see: nothing has to be
+ * unmounted, also after SIGKILL. It covers /mnt, so that no mount point has to be made either. What is not ours to clean up
+ * (a directory in /dev/shm of a killed test of an ordinary user) is named by pid, and tests/run removes it.
+ */
+#include "scratch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Read by LeakSanitizer: criterion 2.4.1 itself loses a few bytes when a test forks. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+	return "leak:libcriterion.so\nleak:libboxfort\nleak:libnanomsg\n";
+}
+
+static char dir[SCRATCH_PATH];
+static bool mounted;
+static pid_t owner;
+static struct shmstore_partition *partition;
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st;
+	(void)flag;
+	(void)ftw;
+	remove(path);
+	return 0;
+}
+
+static void clean(void)
+{
+	if (dir[0] && !mounted && getpid() == owner)
+		nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+const char *scratch_dir(const char *options)
+{
+	if (dir[0])
+		return dir;
+	owner = getpid();
+	if (geteuid() == 0 && unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	    mount("tmpfs", "/mnt", "tmpfs", 0, options ? options : "size=512m") == 0) {
+		mounted = true;
+		snprintf(dir, sizeof(dir), "/mnt");
+		return dir;
+	}
+	snprintf(dir, sizeof(dir), "/dev/shm/shmstore-test-%d", (int)getpid());
+	ENSURE(mkdir(dir, 0700) == 0);
+	atexit(clean);
+	return dir;
+}
+
+const char *scratch_second_mount(const char *name)
+{
+	static char path[SCRATCH_PATH + 64];
+
+	scratch_dir(NULL);
+	if (!mounted)
+		return NULL;
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	ENSURE(mkdir(path, 0700) == 0);
+	ENSURE(mount("tmpfs", path, "tmpfs", 0, "size=64m") == 0);
+	return path;
+}
+
+bool scratch_is_mount(void)
+{
+	scratch_dir(NULL);
+	return mounted;
+}
+
+const char *scratch_partition_path(void)
+{
+	static char path[SCRATCH_PATH + 8];
+
+	snprintf(path, sizeof(path), "%s/part", scratch_dir(NULL));
+	return path;
+}
+
+struct shmstore_partition *scratch_partition(void)
+{
+	if (!partition) {
+		int r = shmstore_partition_open(scratch_partition_path(), SHMSTORE_CREATE, &partition);
+
+		if (r < 0)
+			fprintf(stderr, "cannot make a partition in %s: %s\n", scratch_partition_path(),
+				shmstore_strerror(r));
+		ENSURE(r == 0);
+	}
+	return shmstore_partition_ref(partition);
+}
+
+struct shmstore *scratch_store(const char *name)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore *s = NULL;
+	int r = shmstore_open(p, name, NULL, &s);
+
+	if (r < 0)
+		fprintf(stderr, "cannot open store %s: %s\n", name, shmstore_strerror(r));
+	ENSURE(r == 0);
+	shmstore_partition_unref(p);
+	return s;
+}
+
+const char *scratch_store_path(const char *store, const char *rest)
+{
+	static char paths[8][SCRATCH_PATH + 600];
+	static unsigned n;
+	char *path = paths[n++ % 8];
+
+	snprintf(path, sizeof(paths[0]), "%s/stores/%s%s%s", scratch_partition_path(), store, *rest ? "/" : "", rest);
+	return path;
+}
+
+static uint64_t mix(uint64_t x)
+{
+	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+	x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+	return x ^ (x >> 31);
+}
+
+void pattern_fill(void *buf, size_t size, uint64_t seed)
+{
+	unsigned char *b = buf;
+
+	for (size_t i = 0; i < size; i += 8) {
+		uint64_t word = mix(seed * 0x9E3779B97F4A7C15u + i);
+
+		memcpy(b + i, &word, size - i < 8 ? size - i : 8);
+	}
+}
+
+size_t pattern_check(const void *buf, size_t size, uint64_t seed)
+{
+	const unsigned char *b = buf;
+
+	for (size_t i = 0; i < size; i += 8) {
+		uint64_t word = mix(seed * 0x9E3779B97F4A7C15u + i);
+		size_t n = size - i < 8 ? size - i : 8;
+
+		if (memcmp(b + i, &word, n) != 0) {
+			const unsigned char *w = (const unsigned char *)&word;
+
+			for (size_t k = 0; k < n; k++) {
+				if (b[i + k] != w[k])
+					return i + k;
+			}
+		}
+	}
+	return size;
+}
+
+int in_child(int (*fn)(void *arg), void *arg)
+{
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	ENSURE(pid >= 0);
+	if (pid == 0)
+		_exit(fn(arg));
+	while (waitpid(pid, &status, 0) < 0)
+		ENSURE(errno == EINTR);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+bool wait_until(bool (*fn)(void *arg), void *arg, unsigned deadline_ms)
+{
+	struct timespec start, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	for (;;) {
+		if (fn(arg))
+			return true;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 > (long)deadline_ms)
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
+int count_dir(const char *path)
+{
+	DIR *d = opendir(path);
+	struct dirent *e;
+	int n = 0;
+
+	if (!d)
+		return -errno;
+	while ((e = readdir(d)) != NULL)
+		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+	closedir(d);
+	return n;
+}
+
+int count_in_store(const char *store, const char *part)
+{
+	return count_dir(scratch_store_path(store, part));
+}
