@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * books.c: du. One walk; every name adds to its store, every inode once to the totals.
+ *
+ * An inode with one link is met once and needs no memory: it is added at once. Only inodes with several links go into a set, which
+ * remembers the best kind of name that was met (linked before metadata before pool before foreign) and how many of its names the
+ * store at hand has. A store's names come in one run, objects before leases before pool, so that one counter per inode tells
+ * whether all its links are in this store (its uss), and whether a lease or a recycled file is linked as an object too.
+ */
+#include "books.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "cleanup.h"
+#include "holders.h"
+#include "inodes.h"
+#include "page.h"
+#include "partition.h"
+#include "sys.h"
+#include "walk.h"
+
+#define PSS_SHIFT \
+	16 /* a store's share is summed in 1/65536 bytes: the stores' shares add up to the whole but for n_stores bytes */
+
+struct taking {
+	struct shms_books sum;
+	struct shms_inodes *shared; /* inodes with several links */
+	struct shms_holders *holders;
+	int (*fn)(const struct shmstore_store_books *books, void *arg);
+	void *arg;
+	/* of the store at hand */
+	struct shms_page page;
+	struct shmstore_store_info info;
+	struct shmstore_store_books books;
+	uint64_t pss;
+};
+
+static void cleanup_inodes(struct shms_inodes **s)
+{
+	shms_inodes_free(*s);
+}
+
+void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, struct shmstore_store_info *ret)
+{
+	int alive;
+
+	*ret = (struct shmstore_store_info){
+		.size = sizeof(*ret),
+		.name = s->name,
+		.path = s->path,
+		.label = "",
+		.address = "",
+		.uid = s->st.st_uid,
+		.alive = SHMSTORE_ALIVE_UNKNOWN,
+	};
+	if (s->fd < 0)
+		return;
+	alive = shms_page_alive(s->fd);
+	if (alive >= 0)
+		ret->alive = (enum shmstore_alive)alive;
+	if (shms_page_read(s->fd, page) < 0)
+		return;
+	ret->readable = true;
+	/* In stores/ the directory's name is the store's name; elsewhere the directory is called as it pleases its user. */
+	if (page->name[0] && strncmp(s->below, SHMS_DIR_STORES "/", sizeof(SHMS_DIR_STORES)) != 0)
+		ret->name = page->name;
+	ret->label = page->label;
+	ret->address = page->address;
+	ret->pid = (pid_t)page->pid;
+	ret->keep = page->flags & SHMS_PAGE_KEEP;
+	ret->created_ns = page->created_ns;
+	shms_page_counters(&page->ledger, &ret->counters);
+}
+
+/* ---- one name ------------------------------------------------------------------------------------------------------ */
+
+static void add_total(struct shms_books *sum, enum shms_inode_kind kind, uint64_t bytes)
+{
+	switch (kind) {
+	case SHMS_INODE_FOREIGN:
+		sum->foreign += bytes;
+		break;
+	case SHMS_INODE_POOL:
+		sum->pool += bytes;
+		break;
+	case SHMS_INODE_METADATA:
+		sum->metadata += bytes;
+		sum->linked += bytes;
+		break;
+	case SHMS_INODE_LINKED:
+	default:
+		sum->linked += bytes;
+		break;
+	}
+}
+
+/* Adds a name to the totals. ret_inode: its entry in the set, NULL where this is the inode's only name. */
+static int add(struct taking *t, const struct stat *st, enum shms_inode_kind kind, struct shms_inode **ret_inode)
+{
+	struct shms_inode *i = NULL;
+
+	if (st->st_nlink <= 1 || S_ISDIR(st->st_mode) || st->st_blocks == 0) {
+		add_total(&t->sum, kind, shms_blocks(st));
+	} else {
+		i = shms_inodes_get(t->shared, st->st_ino);
+		if (!i)
+			return -ENOMEM;
+		if (i->kind < kind)
+			i->kind = kind;
+		i->bytes = shms_blocks(st);
+	}
+	*ret_inode = i;
+	return 0;
+}
+
+/* Notes one more name in the store at hand. Returns true on the first one. */
+static bool here(struct taking *t, struct shms_inode *i, uint64_t number, const struct stat *st)
+{
+	bool first = i->store != number;
+
+	if (first) {
+		i->store = number;
+		i->n_here = 0;
+	}
+	i->n_here++;
+	if (i->n_here == st->st_nlink && i->kind == SHMS_INODE_LINKED)
+		t->books.uss += i->bytes;
+	return first;
+}
+
+static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shms_inode_kind kind, uint64_t *io_bytes)
+{
+	uint64_t bytes = shms_blocks(e->st);
+	struct shms_inode *i;
+	int r = add(t, e->st, kind, &i);
+
+	if (r < 0)
+		return r;
+	if (kind == SHMS_INODE_LINKED)
+		t->pss += (bytes << PSS_SHIFT) / (e->st->st_nlink ? e->st->st_nlink : 1);
+	if (!i) {
+		*io_bytes += bytes;
+		if (kind == SHMS_INODE_LINKED)
+			t->books.uss += bytes;
+	} else if (here(t, i, e->store->number, e->st)) {
+		*io_bytes += bytes;
+	}
+	return 0;
+}
+
+static int on_entry(const struct shms_walk_entry *e, void *arg)
+{
+	struct taking *t = arg;
+	struct shms_inode *i;
+
+	if (t->holders)
+		shms_holders_named(t->holders, e->st->st_ino);
+	switch (e->place) {
+	case SHMS_PLACE_OBJECT:
+		t->sum.n_objects++;
+		t->books.n_objects++;
+		return add_entry(t, e, SHMS_INODE_LINKED, &t->books.linked);
+	case SHMS_PLACE_LEASE:
+		t->sum.n_leases++;
+		t->books.n_leases++;
+		return add_entry(t, e, SHMS_INODE_LINKED, &t->books.leased);
+	case SHMS_PLACE_POOL:
+		t->books.n_pool++;
+		return add_entry(t, e, SHMS_INODE_POOL, &t->books.pool);
+	case SHMS_PLACE_PAGE:
+	case SHMS_PLACE_SIDECAR:
+		t->books.metadata += shms_blocks(e->st);
+		return add(t, e->st, SHMS_INODE_METADATA, &i);
+	case SHMS_PLACE_MARKER:
+	case SHMS_PLACE_PEER:
+	case SHMS_PLACE_DIRECTORY:
+		return add(t, e->st, SHMS_INODE_METADATA, &i);
+	case SHMS_PLACE_FOREIGN:
+	default:
+		return add(t, e->st, SHMS_INODE_FOREIGN, &i);
+	}
+}
+
+/* ---- the walk ------------------------------------------------------------------------------------------------------ */
+
+static int report(struct taking *t)
+{
+	t->books.store = &t->info;
+	t->books.pss = t->pss >> PSS_SHIFT;
+	return t->fn ? t->fn(&t->books, t->arg) : 0;
+}
+
+static int on_store(const struct shms_walk_store *s, void *arg)
+{
+	struct taking *t = arg;
+
+	t->sum.n_stores++;
+	t->books = (struct shmstore_store_books){.size = sizeof(t->books)};
+	t->pss = 0;
+	if (t->fn)
+		shms_books_info(s, &t->page, &t->info);
+	return s->fd < 0 ? report(t) : 0;
+}
+
+static int on_store_end(const struct shms_walk_store *s, void *arg)
+{
+	(void)s;
+	return report(arg);
+}
+
+int shms_books_take(struct shmstore_partition *p, unsigned flags,
+		    int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
+		    struct shms_holders *holders, struct shms_books *ret)
+{
+	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
+	struct taking t = {.shared = shared, .holders = holders, .fn = fn, .arg = arg};
+	struct shms_walk w = {
+		.flags = SHMS_WALK_ENTRIES | (flags & SHMS_BOOKS_REST ? SHMS_WALK_REST : 0),
+		.store = on_store,
+		.store_end = on_store_end,
+		.entry = on_entry,
+		.arg = &t,
+	};
+	const struct shms_inode *i;
+	uint64_t cursor = 0;
+	int r;
+
+	if (!shared)
+		return -ENOMEM;
+	r = shms_walk_run(&w, p);
+	if (r != 0)
+		return r;
+	while ((i = shms_inodes_next(shared, &cursor)) != NULL)
+		add_total(&t.sum, i->kind, i->bytes);
+	t.sum.n_unreadable = w.n_unreadable;
+	*ret = t.sum;
+	return 0;
+}
+
+int shms_books_store(int storefd, struct shmstore_store_books *ret)
+{
+	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
+	struct taking t = {.shared = shared, .books.size = sizeof(t.books)};
+	struct shms_walk w = {.entry = on_entry, .arg = &t};
+	int r;
+
+	if (!shared)
+		return -ENOMEM;
+	r = shms_walk_one(&w, storefd);
+	if (r < 0)
+		return r;
+	t.books.pss = t.pss >> PSS_SHIFT;
+	*ret = t.books;
+	return 0;
+}
+
+int shmstore_partition_books(struct shmstore_partition *p,
+			     int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
+			     struct shmstore_books_total *ret)
+{
+	struct shms_books sum;
+	int r;
+
+	if (!p)
+		return -EINVAL;
+	r = shms_books_take(p, 0, fn, arg, NULL, &sum);
+	if (r == 0 && ret) {
+		*ret = (struct shmstore_books_total){
+			.size = sizeof(*ret),
+			.linked = sum.linked,
+			.n_stores = sum.n_stores,
+			.n_objects = sum.n_objects,
+		};
+	}
+	return r;
+}
+
+struct listing {
+	int (*fn)(const struct shmstore_store_info *info, void *arg);
+	void *arg;
+	struct shms_page page;
+};
+
+static int list_store(const struct shms_walk_store *s, void *arg)
+{
+	struct listing *l = arg;
+	struct shmstore_store_info info;
+
+	shms_books_info(s, &l->page, &info);
+	return l->fn(&info, l->arg);
+}
+
+int shmstore_partition_stores(struct shmstore_partition *p,
+			      int (*fn)(const struct shmstore_store_info *info, void *arg), void *arg)
+{
+	struct listing l = {.fn = fn, .arg = arg};
+	struct shms_walk w = {.store = list_store, .arg = &l};
+
+	if (!p || !fn)
+		return -EINVAL;
+	return shms_walk_run(&w, p);
+}

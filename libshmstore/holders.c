@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * holders.c: one scan of /proc for files of one device without a name.
+ *
+ * Model: a ghost is an inode, a hold is one process's share in it. Of every process come first its maps, then its descriptors. A
+ * line of maps is looked at only if its device is ours and it ends in " (deleted)"; that still may be one deleted name of several,
+ * so the link count decides: by stat through /proc/PID/map_files (privileged) or /proc/PID/fd (own processes). Where neither is
+ * allowed the bytes are what the mappings cover of the file, and shms_holders_named() sorts out those that live on elsewhere.
+ *
+ * A file made by O_TMPFILE keeps the name "#<inode>" in the eyes of who made it, also after it was linked. So a file is a writer
+ * in flight only if nobody knows it by another name and it is no complete object: one that is was published, then deleted, and
+ * its first owner still has it (the instant between the last byte and the link apart).
+ *
+ * A process whose first thread has ended while others run shows empty maps; its other threads are asked then.
+ */
+#include "holders.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#include "cleanup.h"
+#include "name.h"
+#include "object.h"
+#include "page.h"
+#include "partition.h"
+#include "sys.h"
+
+#define MAPS_BUFFER  (256u * 1024)
+#define COMMAND_SIZE 64
+#define PAGE         4096u
+
+struct ghost {
+	uint64_t ino;
+	uint64_t bytes; /* blocks where exact, else what mappings cover */
+	bool exact;     /* the kernel told us its blocks and that it has no link */
+	bool named;     /* it has a name: no ghost */
+	bool published; /* it was known by a real name, or is a complete object */
+	bool looked;    /* its header was read, or tried */
+	bool reported;  /* in shms_holders_each() */
+	pid_t last_pid; /* of ... */
+	size_t last;    /* ... its last hold */
+	void *key;      /* NULL: unknown */
+	size_t key_size;
+	UT_hash_handle hh;
+};
+
+struct hold {
+	struct ghost *ghost;
+	pid_t pid;
+	uid_t uid;
+	uint64_t mapped, n_fds;
+	char *path;
+	char command[COMMAND_SIZE];
+};
+
+struct shms_holders {
+	dev_t device;
+	bool keys;
+	struct ghost *ghosts;
+	struct hold *holds;
+	size_t n_holds, holds_size;
+	uint64_t n_unsure; /* ghosts that are neither exact nor named */
+	uint64_t n_unreadable;
+};
+
+/* The process at hand. */
+struct process {
+	struct shms_holders *h;
+	pid_t pid;
+	uid_t uid;
+	int fd;            /* /proc/PID */
+	bool no_map_files; /* refused: do not try again */
+	bool unreadable;
+	bool empty;      /* its maps are */
+	char device[32]; /* as maps spell it */
+	char *buffer;    /* MAPS_BUFFER bytes */
+	char command[COMMAND_SIZE];
+};
+
+struct mapping {
+	unsigned long start, end;
+	uint64_t offset, ino;
+	const char *path;
+	size_t path_length; /* without " (deleted)" */
+};
+
+/* ---- ghosts and holds ---------------------------------------------------------------------------------------------- */
+
+static struct ghost *ghost_get(struct shms_holders *h, uint64_t ino)
+{
+	struct ghost *g;
+
+	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
+	if (g)
+		return g;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return NULL;
+	g->ino = ino;
+	HASH_ADD(hh, h->ghosts, ino, sizeof(ino), g);
+	if (!g->hh.tbl) {
+		free(g);
+		return NULL;
+	}
+	h->n_unsure++;
+	return g;
+}
+
+/* The hold of the process at hand, made where it is the first sight. */
+static struct hold *hold_get(struct process *p, struct ghost *g, const char *path, size_t path_length)
+{
+	struct shms_holders *h = p->h;
+	struct hold *hold;
+
+	if (g->last_pid == p->pid)
+		return &h->holds[g->last];
+	if (h->n_holds == h->holds_size) {
+		size_t size = h->holds_size ? 2 * h->holds_size : 64;
+
+		hold = reallocarray(h->holds, size, sizeof(*hold));
+		if (!hold)
+			return NULL;
+		h->holds = hold;
+		h->holds_size = size;
+	}
+	hold = &h->holds[h->n_holds];
+	*hold = (struct hold){.ghost = g, .pid = p->pid, .uid = p->uid};
+	hold->path = strndup(path, path_length);
+	if (!hold->path)
+		return NULL;
+	memcpy(hold->command, p->command, sizeof(hold->command));
+	g->last_pid = p->pid;
+	g->last = h->n_holds++;
+	return hold;
+}
+
+/* "#<inode>", what the kernel calls a file made by O_TMPFILE. */
+static bool tmpfile_name(const char *path, size_t length)
+{
+	const char *slash = memrchr(path, '/', length);
+	const char *name = slash ? slash + 1 : path;
+
+	return name < path + length && *name == '#';
+}
+
+/* The key that the last name tells: only an entry of objects/ has one. */
+static void key_of_path(struct ghost *g, const char *path, size_t length)
+{
+	unsigned char key[SHMS_NAME_SIZE];
+	char name[SHMS_NAME_SIZE];
+	const char *slash = memrchr(path, '/', length);
+	static const char parent[] = "/" SHMS_DIR_OBJECTS;
+	size_t n, key_size;
+
+	if (!slash || (size_t)(slash - path) < sizeof(parent) - 1 ||
+	    memcmp(slash - (sizeof(parent) - 1), parent, sizeof(parent) - 1) != 0)
+		return;
+	n = length - (size_t)(slash + 1 - path);
+	if (n >= sizeof(name))
+		return;
+	memcpy(name, slash + 1, n);
+	name[n] = '\0';
+	if (shms_name_decode(name, key, &key_size) != SHMS_NAME_PLAIN)
+		return;
+	g->key = malloc(key_size + 1);
+	if (!g->key)
+		return;
+	memcpy(g->key, key, key_size);
+	g->key_size = key_size;
+}
+
+/* Reads the object's header, to find its key and whether it is complete. */
+static void look_inside(struct process *p, struct ghost *g, const char *proc_path)
+{
+	struct shms_header header;
+	struct stat st;
+
+	g->looked = true;
+	_fd_ int fd = openat(p->fd, proc_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != g->ino || st.st_dev != p->h->device ||
+	    shms_header_read(&header, fd, &st, NULL) < 0)
+		return;
+	g->published = true;
+	if (p->h->keys && !g->key) {
+		g->key = malloc(header.object.layout.key_size + 1);
+		if (g->key) {
+			g->key_size = header.object.layout.key_size;
+			memcpy(g->key, header.object.key, g->key_size);
+		}
+	}
+	shms_header_deinit(&header);
+}
+
+/* What the name tells of the file, and, where that leaves questions open, what the file itself tells. The key of the name comes
+ * first: an object adopted or aliased under another key has its first one inside. */
+static void identify(struct process *p, struct ghost *g, const char *proc_path, const char *path, size_t length)
+{
+	if (!tmpfile_name(path, length))
+		g->published = true;
+	if (p->h->keys && !g->key)
+		key_of_path(g, path, length);
+	if (g->exact && !g->looked && (!g->published || (p->h->keys && !g->key)))
+		look_inside(p, g, proc_path);
+}
+
+/* Asks the kernel about what proc_path (below /proc/PID) leads to. Does not wait for servers of network file systems. 0 or -errno. */
+static int ask(const struct process *p, const char *proc_path, struct statx *ret)
+{
+	int flags = AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT;
+
+	if (statx(p->fd, proc_path, flags, STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_INO | STATX_BLOCKS, ret) < 0)
+		return -errno;
+	return makedev(ret->stx_dev_major, ret->stx_dev_minor) == p->h->device ? 0 : -EXDEV;
+}
+
+/* Takes what the kernel says over into g. */
+static void settle(struct shms_holders *h, struct ghost *g, const struct statx *stx)
+{
+	if (!g->exact && !g->named)
+		h->n_unsure--;
+	g->exact = stx->stx_nlink == 0;
+	g->named = stx->stx_nlink != 0;
+	g->bytes = stx->stx_blocks * 512;
+}
+
+/* ---- maps ---------------------------------------------------------------------------------------------------------- */
+
+/* Reads one line of maps; false where it is none of ours. */
+static bool parse_mapping(const char *line, size_t length, const char *device, struct mapping *ret)
+{
+	static const char deleted[] = " (deleted)";
+	const char *end = line + length, *s = line;
+	size_t n = strlen(device);
+	char *rest;
+
+	/* "start-end perms offset device inode   path": to the device first */
+	for (int i = 0; i < 3; i++) {
+		s = memchr(s, ' ', (size_t)(end - s));
+		if (!s)
+			return false;
+		s++;
+	}
+	if ((size_t)(end - s) <= n || memcmp(s, device, n) != 0)
+		return false;
+	if (length < sizeof(deleted) || memcmp(end - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) != 0)
+		return false;
+	ret->ino = strtoull(s + n, &rest, 10);
+	ret->path = memchr(rest, '/', (size_t)(end - rest));
+	if (!ret->path)
+		return false;
+	ret->path_length = (size_t)(end - ret->path) - (sizeof(deleted) - 1);
+	ret->start = strtoul(line, &rest, 16);
+	if (*rest != '-')
+		return false;
+	ret->end = strtoul(rest + 1, &rest, 16);
+	rest = memchr(rest + 1, ' ', (size_t)(s - rest - 1)); /* over the permissions */
+	if (!rest || ret->end <= ret->start)
+		return false;
+	ret->offset = strtoull(rest + 1, NULL, 16);
+	return true;
+}
+
+static int on_mapping(struct process *p, const struct mapping *m)
+{
+	struct ghost *g = ghost_get(p->h, m->ino);
+	char name[64];
+	struct statx stx;
+	struct hold *hold;
+
+	if (!g)
+		return -ENOMEM;
+	if (g->named)
+		return 0;
+	snprintf(name, sizeof(name), "map_files/%lx-%lx", m->start, m->end);
+	if (!g->exact && !p->no_map_files) {
+		int r = ask(p, name, &stx);
+		if (r == 0 && stx.stx_ino == m->ino)
+			settle(p->h, g, &stx);
+		else if (r == -EPERM || r == -EACCES)
+			p->no_map_files = true;
+		else
+			return 0; /* unmapped since */
+		if (g->named)
+			return 0;
+	}
+	if (!g->exact && m->offset + (m->end - m->start) > g->bytes)
+		g->bytes = m->offset + (m->end - m->start);
+	hold = hold_get(p, g, m->path, m->path_length);
+	if (!hold)
+		return -ENOMEM;
+	hold->mapped += m->end - m->start;
+	identify(p, g, name, m->path, m->path_length);
+	return 0;
+}
+
+/* Takes the whole lines out of the first *io_have bytes of the buffer; leaves the rest at its start. */
+static int take_lines(struct process *p, size_t *io_have)
+{
+	char *at = p->buffer, *end = p->buffer + *io_have, *newline;
+	struct mapping m;
+	int r = 0;
+
+	while (r == 0 && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
+		*newline = '\0';
+		if (parse_mapping(at, (size_t)(newline - at), p->device, &m))
+			r = on_mapping(p, &m);
+		at = newline + 1;
+	}
+	*io_have = (size_t)(end - at);
+	memmove(p->buffer, at, *io_have);
+	return r;
+}
+
+/* Out of means ends the scan; a process that ended or may not be looked into does not. */
+static int excuse(struct process *p, int error)
+{
+	if (error == EMFILE || error == ENFILE || error == ENOMEM)
+		return shms_error(error);
+	if (error == EACCES || error == EPERM)
+		p->unreadable = true;
+	return 0;
+}
+
+static int scan_maps(struct process *p)
+{
+	_fd_ int fd = openat(p->fd, "maps", O_RDONLY | O_CLOEXEC);
+	size_t have = 0;
+
+	p->empty = true;
+	if (fd < 0)
+		return excuse(p, errno);
+	for (;;) {
+		ssize_t n = read(fd, p->buffer + have, MAPS_BUFFER - have);
+		int r;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return excuse(p, errno);
+		if (n == 0)
+			return 0;
+		p->empty = false;
+		have += (size_t)n;
+		r = take_lines(p, &have);
+		if (r < 0)
+			return r;
+		if (have == MAPS_BUFFER)
+			return 0; /* no line is that long */
+	}
+}
+
+/* ---- descriptors --------------------------------------------------------------------------------------------------- */
+
+static int on_fd(struct process *p, const char *number)
+{
+	static const char deleted[] = " (deleted)";
+	char name[64], path[4096];
+	struct statx stx;
+	struct ghost *g;
+	struct hold *hold;
+	ssize_t n;
+	size_t length;
+
+	snprintf(name, sizeof(name), "fd/%.20s", number);
+	if (ask(p, name, &stx) < 0 || stx.stx_nlink != 0 || S_ISDIR(stx.stx_mode))
+		return 0;
+	g = ghost_get(p->h, stx.stx_ino);
+	if (!g)
+		return -ENOMEM;
+	settle(p->h, g, &stx);
+	n = readlinkat(p->fd, name, path, sizeof(path));
+	length = n > 0 ? (size_t)n : 0;
+	if (length >= sizeof(deleted) &&
+	    memcmp(path + length - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) == 0)
+		length -= sizeof(deleted) - 1;
+	hold = hold_get(p, g, path, length);
+	if (!hold)
+		return -ENOMEM;
+	hold->n_fds++;
+	identify(p, g, name, path, length);
+	return 0;
+}
+
+static int scan_fds(struct process *p)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int r = 0, fd = openat(p->fd, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return excuse(p, errno);
+	dir = fdopendir(fd);
+	if (!dir) {
+		r = excuse(p, errno);
+		shms_close_fd(fd);
+		return r;
+	}
+	while (r == 0 && (e = readdir(dir)) != NULL) {
+		if (e->d_name[0] != '.')
+			r = on_fd(p, e->d_name);
+	}
+	return r;
+}
+
+/* ---- processes ----------------------------------------------------------------------------------------------------- */
+
+static void read_command(struct process *p)
+{
+	_fd_ int fd = openat(p->fd, "comm", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, p->command, sizeof(p->command) - 1) : -1;
+
+	memset(p->command + (n > 0 ? n : 0), 0, sizeof(p->command) - (size_t)(n > 0 ? n : 0));
+	if (n > 0 && p->command[n - 1] == '\n')
+		p->command[n - 1] = '\0';
+}
+
+/* Scans what /proc/<number> shows; pid is the process that it belongs to. */
+static int scan_task(struct process *p, int procfd, const char *number)
+{
+	_fd_ int fd = openat(procfd, number, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	int r;
+
+	p->empty = true;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return excuse(p, errno);
+	p->fd = fd;
+	p->uid = st.st_uid;
+	p->no_map_files = false;
+	read_command(p);
+	r = scan_maps(p);
+	/* Without memory there are no descriptors: a kernel's thread, or a zombie. */
+	if (r == 0 && !p->empty)
+		r = scan_fds(p);
+	p->fd = -1;
+	return r;
+}
+
+/* The other threads of a process whose first one has ended. They share memory and descriptors: one that lives is enough. */
+static int scan_threads(struct process *p, int procfd, const char *number)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	char path[64];
+	int r = 0, fd;
+
+	snprintf(path, sizeof(path), "%.20s/task", number);
+	fd = openat(procfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	dir = fdopendir(fd);
+	if (!dir) {
+		shms_close_fd(fd);
+		return -ENOMEM;
+	}
+	while (r == 0 && p->empty && (e = readdir(dir)) != NULL) {
+		if (e->d_name[0] != '.' && strcmp(e->d_name, number) != 0)
+			r = scan_task(p, procfd, e->d_name);
+	}
+	return r;
+}
+
+static int scan(struct shms_holders *h, DIR *proc, char *buffer)
+{
+	struct process p = {.h = h, .fd = -1, .buffer = buffer};
+	struct dirent *e;
+	int r = 0;
+
+	snprintf(p.device, sizeof(p.device), "%02x:%02x ", major(h->device), minor(h->device));
+	while (r == 0 && (e = readdir(proc)) != NULL) {
+		if (e->d_name[0] < '1' || e->d_name[0] > '9')
+			continue;
+		p.pid = (pid_t)strtol(e->d_name, NULL, 10);
+		p.unreadable = false;
+		r = scan_task(&p, dirfd(proc), e->d_name);
+		if (r == 0 && p.empty && !p.unreadable)
+			r = scan_threads(&p, dirfd(proc), e->d_name);
+		h->n_unreadable += p.unreadable;
+	}
+	return r;
+}
+
+int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holders **ret)
+{
+	_dir_ DIR *proc = opendir("/proc");
+	_free_ char *buffer = malloc(MAPS_BUFFER);
+	struct shms_holders *h;
+	int r;
+
+	if (!proc)
+		return errno == EMFILE || errno == ENOMEM ? -errno : -EPERM;
+	h = calloc(1, sizeof(*h));
+	if (!h || !buffer) {
+		free(h);
+		return -ENOMEM;
+	}
+	h->device = p->device;
+	h->keys = keys;
+	r = scan(h, proc, buffer);
+	if (r < 0)
+		h = shms_holders_free(h);
+	else
+		*ret = h;
+	return r;
+}
+
+struct shms_holders *shms_holders_free(struct shms_holders *h)
+{
+	struct ghost *g, *next;
+
+	if (!h)
+		return NULL;
+	for (size_t i = 0; i < h->n_holds; i++)
+		free(h->holds[i].path);
+	free(h->holds);
+	HASH_ITER(hh, h->ghosts, g, next)
+	{
+		HASH_DEL(h->ghosts, g);
+		free(g->key);
+		free(g);
+	}
+	free(h);
+	return NULL;
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------------------- */
+
+void shms_holders_named(struct shms_holders *h, uint64_t ino)
+{
+	struct ghost *g;
+
+	if (h->n_unsure == 0)
+		return;
+	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
+	if (g && !g->exact && !g->named) {
+		g->named = true;
+		h->n_unsure--;
+	}
+}
+
+static uint64_t bytes_of(const struct ghost *g)
+{
+	return (g->bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
+		      uint64_t *ret_unreadable)
+{
+	uint64_t ghosts = 0, inflight = 0;
+
+	for (const struct ghost *g = h->ghosts; g; g = g->hh.next) {
+		if (g->named || !g->last_pid)
+			continue;
+		if (g->published)
+			ghosts += bytes_of(g);
+		else
+			inflight += bytes_of(g);
+	}
+	*ret_ghosts = ghosts;
+	*ret_inflight = inflight;
+	*ret_unreadable = h->n_unreadable;
+}
+
+int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg)
+{
+	int r = 0;
+
+	for (struct ghost *g = h->ghosts; g; g = g->hh.next)
+		g->reported = false;
+	for (size_t i = 0; r == 0 && i < h->n_holds; i++) {
+		struct hold *hold = &h->holds[i];
+		struct ghost *g = hold->ghost;
+		struct shmstore_holder out = {
+			.size = sizeof(out),
+			.kind = g->published ? SHMSTORE_HOLD_GHOST : SHMSTORE_HOLD_INFLIGHT,
+			.pid = hold->pid,
+			.uid = hold->uid,
+			.command = hold->command,
+			.inode = g->ino,
+			.bytes = bytes_of(g),
+			.mapped = hold->mapped,
+			.n_fds = hold->n_fds,
+			.path = hold->path,
+			.key = g->published ? g->key : NULL,
+			.key_size = g->published ? g->key_size : 0,
+			.first = !g->reported,
+		};
+
+		if (g->named)
+			continue;
+		g->reported = true;
+		r = fn(&out, arg);
+	}
+	return r;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * holders.h: who keeps memory of the partition's file system without a name: ghosts (deleted, still mapped or open) and writers
+ * in flight (never named), as /proc tells.
+ *
+ * Not to be seen: files that are only in a socket's queue, in an io_uring or under a loop device, and processes of other pid
+ * namespaces. What another user's process holds is not to be seen without privilege: it is counted in n_unreadable.
+ */
+#ifndef SHMS_HOLDERS_H
+#define SHMS_HOLDERS_H
+
+#include <shmstore/inspect.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shms_holders;
+
+/* Scans /proc. keys: find out the objects' keys too, for shms_holders_each(). 0, -EPERM (no /proc), -ENOMEM, -EMFILE. */
+int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holders **ret);
+struct shms_holders *shms_holders_free(struct shms_holders *h);
+
+/*
+ * The walk has met a name of this inode. Where the kernel would not tell us the link count of what is mapped (no privilege),
+ * "(deleted)" may mean one name of several: then a name met elsewhere says that it is no ghost.
+ */
+void shms_holders_named(struct shms_holders *h, uint64_t ino);
+
+/* Bytes, each inode once; n_unreadable: processes. */
+void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
+		      uint64_t *ret_unreadable);
+/* Calls fn for every holder of every inode. 0 or fn's. */
+int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inodes.h: a set of inodes that were met under more than one name, for books that count each inode once. */
+#ifndef SHMS_INODES_H
+#define SHMS_INODES_H
+
+#include <stdint.h>
+
+/* Kinds of names, in rising order of precedence: an inode counts as the highest kind of its names. */
+enum shms_inode_kind {
+	SHMS_INODE_FOREIGN,
+	SHMS_INODE_POOL,
+	SHMS_INODE_METADATA,
+	SHMS_INODE_LINKED,
+};
+
+struct shms_inode {
+	uint64_t ino;
+	uint64_t bytes;
+	uint64_t store;  /* the store that met it last; 0 = none */
+	uint32_t n_here; /* its names met in that store */
+	uint32_t n_gone; /* names of it that a plan takes away */
+	enum shms_inode_kind kind;
+};
+
+struct shms_inodes;
+
+struct shms_inodes *shms_inodes_new(void); /* NULL: out of memory */
+struct shms_inodes *shms_inodes_free(struct shms_inodes *s);
+/* The entry of ino, zeroed but for ino where it is new. NULL: out of memory. Valid until shms_inodes_free(). */
+struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino);
+/* The entry of ino, or NULL. */
+struct shms_inode *shms_inodes_find(struct shms_inodes *s, uint64_t ino);
+/* All entries in the order of their making: start with *io_cursor = 0; NULL at the end. */
+const struct shms_inode *shms_inodes_next(const struct shms_inodes *s, uint64_t *io_cursor);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * usage.c: the df equation: used = linked + ghosts + pool + inflight + foreign + residual.
+ *
+ * The left side is one statfs, the right side a walk over all names and a scan of /proc: different moments. The same statfs before
+ * and after says that nothing came or went in between (not that nothing changed hands: a name deleted under a view moves from
+ * linked to ghosts); so a residual on an unchanged file system is looked at again too. After three tries the numbers are
+ * given as they are. A residual that we have a reason for (something we may not read) is not chased.
+ */
+#include "usage.h"
+
+#include <errno.h>
+#include <sys/statvfs.h>
+
+#include "books.h"
+#include "holders.h"
+#include "partition.h"
+#include "store.h"
+#include "sys.h"
+
+#define TRIES 3
+
+static void fill(const struct shmstore_partition *p, const struct statvfs *fs, const struct shms_books *b,
+		 const struct shms_holders *h, struct shmstore_usage *ret)
+{
+	uint64_t unreadable = 0, known;
+
+	*ret = (struct shmstore_usage){
+		.size = (uint64_t)fs->f_blocks * fs->f_frsize,
+		.used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize,
+		.linked = b->linked,
+		.pool = b->pool,
+		.foreign = b->foreign,
+		.n_stores = b->n_stores,
+		.n_objects = b->n_objects,
+		.n_leases = b->n_leases,
+		.metadata = b->metadata,
+	};
+	if (h)
+		shms_holders_sum(h, &ret->ghosts, &ret->inflight, &unreadable);
+	ret->n_unreadable = b->n_unreadable + unreadable;
+	known = ret->linked + ret->pool + ret->ghosts + ret->inflight;
+	/* On disk others' files are not walked (they may be a whole system's), and a file system's own structures count too. */
+	if (!p->tmpfs)
+		ret->foreign = ret->used > known ? ret->used - known : 0;
+	/* Without a limit a tmpfs does not count its blocks. */
+	if (ret->size == 0)
+		ret->used = known + ret->foreign;
+	ret->residual = (int64_t)(ret->used - known - ret->foreign);
+}
+
+int shms_usage_take(struct shmstore_partition *p, bool keys, struct shmstore_usage *ret,
+		    struct shms_holders **ret_holders)
+{
+	struct shms_holders *holders = NULL;
+	struct shmstore_usage u;
+	struct statvfs before, after;
+	struct shms_books books;
+	bool quiet;
+	int r = 0;
+
+	for (int i = 0; i < TRIES; i++) {
+		if (fstatvfs(p->fd, &before) < 0)
+			return shms_error(errno);
+		if (ret_holders) {
+			holders = shms_holders_free(holders);
+			r = shms_holders_new(p, keys, &holders);
+		}
+		if (r == 0)
+			r = shms_books_take(p, p->tmpfs ? SHMS_BOOKS_REST : 0, NULL, NULL, holders, &books);
+		if (r == 0 && fstatvfs(p->fd, &after) < 0)
+			r = shms_error(errno);
+		if (r < 0) {
+			shms_holders_free(holders);
+			return r;
+		}
+		fill(p, &after, &books, holders, &u);
+		quiet = before.f_bfree == after.f_bfree && before.f_ffree == after.f_ffree;
+		if (quiet && (u.residual == 0 || u.n_unreadable || !ret_holders))
+			break;
+	}
+	*ret = u;
+	if (ret_holders)
+		*ret_holders = holders;
+	return 0;
+}
+
+int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struct shmstore_usage *ret)
+{
+	struct shms_holders *holders = NULL;
+	int r;
+
+	if (!p || !ret || (flags & ~SHMSTORE_USAGE_FULL))
+		return -EINVAL;
+	r = shms_usage_take(p, false, ret, flags & SHMSTORE_USAGE_FULL ? &holders : NULL);
+	shms_holders_free(holders);
+	return r;
+}
+
+int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret)
+{
+	struct shmstore_store_books b;
+	int r = shms_store_usable(s, false);
+
+	if (r < 0)
+		return r;
+	if (!ret)
+		return -EINVAL;
+	r = shms_books_store(s->dir_fd, &b);
+	if (r < 0)
+		return r;
+	*ret = (struct shmstore_store_usage){
+		.linked = b.linked,
+		.pss = b.pss,
+		.uss = b.uss,
+		.mapped = atomic_load_explicit(&s->mapped, memory_order_relaxed),
+		.n_objects = b.n_objects,
+		.n_views = atomic_load_explicit(&s->n_views, memory_order_relaxed),
+	};
+	return 0;
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * walk.c: the one walk over directories that books, verify and gc share.
+ *
+ * Model: a depth-first descent with one open directory per level. Each directory is in one `where`, which says what its names
+ * mean and where its subdirectories are; only directories that may be stores are asked for a .store file. Names are read with
+ * readdir (32 KiB a call: reading the names is a small part of the cost, the stat of each is the large one) and statted
+ * relative to their directory. Directories are opened by openat2 without symlinks and without crossing mounts; a bind mount of
+ * the same file system would otherwise be walked twice, or for ever.
+ *
+ * What comes or goes during the walk may be missed. What vanishes between readdir and stat is skipped.
+ */
+#include "walk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleanup.h"
+#include "lease.h"
+#include "mount.h"
+#include "name.h"
+#include "page.h"
+#include "partition.h"
+#include "sys.h"
+
+#define DEPTH_MAX 192u /* levels below the start: each holds a descriptor */
+
+enum where {
+	IN_REST,    /* outside the partition */
+	IN_ROOT,    /* the partition's own directory */
+	IN_STORES,  /* stores/ */
+	IN_PEERS,   /* peers/ */
+	IN_ANY,     /* elsewhere below the partition: may be a store */
+	IN_FOREIGN, /* below a part of a store or peers/: no store, nothing of ours */
+	IN_OBJECTS,
+	IN_HANDOFF,
+	IN_RECYCLE,
+};
+
+struct walker {
+	struct shms_walk *w;
+	struct shmstore_partition *p;
+	struct stat root; /* of the partition */
+	bool met;         /* the partition was come across */
+	char *path;       /* of the directory being read; empty outside the partition */
+	size_t length, size;
+	uint64_t n_stores;
+	unsigned depth;
+};
+
+static int enter(struct walker *k, int parentfd, const char *name, enum where where, enum where parent);
+
+static int path_push(struct walker *k, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (k->length + n + 2 > k->size) {
+		size_t size = 2 * (k->length + n + 2);
+		char *path = realloc(k->path, size);
+		if (!path)
+			return -ENOMEM;
+		k->path = path;
+		k->size = size;
+	}
+	if (k->length)
+		k->path[k->length++] = '/';
+	memcpy(k->path + k->length, name, n + 1);
+	k->length += n;
+	return 0;
+}
+
+static void path_cut(struct walker *k, size_t length)
+{
+	k->length = length;
+	if (k->path)
+		k->path[length] = '\0';
+}
+
+/* Running out of means ends the walk; what may not be read, or is gone, does not. */
+static bool fatal(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
+static int unreadable(struct walker *k, const struct stat *st, int error)
+{
+	k->w->n_unreadable++;
+	return k->w->unreadable ? k->w->unreadable(k->path ? k->path : "", st, error, k->w->arg) : 0;
+}
+
+static enum shms_place place_of(enum where where, const char *name, const struct stat *st)
+{
+	unsigned char key[SHMS_NAME_SIZE];
+	uint64_t expiry;
+	size_t n;
+
+	if (where == IN_PEERS)
+		return S_ISLNK(st->st_mode) ? SHMS_PLACE_PEER : SHMS_PLACE_FOREIGN;
+	if (!S_ISREG(st->st_mode))
+		return SHMS_PLACE_FOREIGN;
+	if (where == IN_ROOT)
+		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER : SHMS_PLACE_FOREIGN;
+	if (where == IN_HANDOFF)
+		return shms_lease_parse(name, &expiry) ? SHMS_PLACE_LEASE : SHMS_PLACE_FOREIGN;
+	if (where == IN_RECYCLE)
+		return SHMS_PLACE_POOL;
+	if (where != IN_OBJECTS)
+		return SHMS_PLACE_FOREIGN;
+
+	switch (shms_name_decode(name, key, &n)) {
+	case SHMS_NAME_PLAIN:
+	case SHMS_NAME_HASHED:
+		return SHMS_PLACE_OBJECT;
+	case SHMS_NAME_SIDECAR:
+		return SHMS_PLACE_SIDECAR;
+	case SHMS_NAME_FOREIGN:
+	default:
+		return SHMS_PLACE_FOREIGN;
+	}
+}
+
+static int emit(struct walker *k, enum shms_place place, int dirfd, const char *name, const struct stat *st,
+		const struct shms_walk_store *store)
+{
+	struct shms_walk_entry e = {
+		.place = place,
+		.dirfd = dirfd,
+		.name = name,
+		.dir = k->path ? k->path : "",
+		.st = st,
+		.store = store,
+	};
+
+	return k->w->entry ? k->w->entry(&e, k->w->arg) : 0;
+}
+
+/* Where a subdirectory of a directory is. */
+static enum where below(enum where where, const char *name)
+{
+	switch (where) {
+	case IN_REST:
+		return IN_REST; /* enter() tells the partition itself by its inode */
+	case IN_ROOT:
+		if (strcmp(name, SHMS_DIR_STORES) == 0)
+			return IN_STORES;
+		return strcmp(name, SHMS_DIR_PEERS) == 0 ? IN_PEERS : IN_ANY;
+	case IN_STORES:
+	case IN_ANY:
+		return IN_ANY;
+	case IN_PEERS:
+	case IN_FOREIGN:
+	case IN_OBJECTS:
+	case IN_HANDOFF:
+	case IN_RECYCLE:
+	default:
+		return IN_FOREIGN;
+	}
+}
+
+static bool is_part(const char *name)
+{
+	return strcmp(name, SHMS_DIR_OBJECTS) == 0 || strcmp(name, SHMS_DIR_HANDOFF) == 0 ||
+	       strcmp(name, SHMS_DIR_RECYCLE) == 0;
+}
+
+/* Reads the names of the directory fd, which it consumes. of_store: it is a store's own directory, whose parts and page were
+ * done; store: it is a part of that store. */
+static int names(struct walker *k, int consume_fd, enum where where, bool of_store, const struct shms_walk_store *store)
+{
+	_dir_ DIR *dir = fdopendir(consume_fd);
+	bool entries = k->w->flags & SHMS_WALK_ENTRIES;
+	struct dirent *e;
+	struct stat st;
+	int r = 0;
+
+	if (!dir) {
+		r = -errno;
+		shms_close_fd(consume_fd);
+		return r;
+	}
+	while (r == 0 && (e = readdir(dir)) != NULL) {
+		const char *name = e->d_name;
+		bool directory = e->d_type == DT_DIR;
+
+		if (name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0')))
+			continue;
+		if (!directory && (entries || e->d_type == DT_UNKNOWN)) {
+			if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+				continue;
+			directory = S_ISDIR(st.st_mode);
+		}
+		if (of_store && (directory ? is_part(name) : strcmp(name, SHMS_PAGE_FILE) == 0))
+			continue;
+		if (directory)
+			r = enter(k, dirfd(dir), name, below(where, name), where);
+		else if (entries)
+			r = emit(k, place_of(where, name, &st), dirfd(dir), name, &st, store);
+	}
+	return r;
+}
+
+/* One of a store's own directories. */
+static int part(struct walker *k, const struct shms_walk_store *store, const char *name, enum where where)
+{
+	size_t length = k->length;
+	struct stat st;
+	int r, fd = shms_open_beneath(store->fd, name, O_RDONLY | O_DIRECTORY);
+
+	if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
+		return 0;
+	r = path_push(k, name);
+	if (fd < 0) {
+		if (r == 0)
+			r = fatal(fd) ? shms_error(fd) : unreadable(k, &store->st, fd);
+	} else if (r == 0) {
+		if (fstat(fd, &st) == 0 && st.st_blocks)
+			r = emit(k, SHMS_PLACE_DIRECTORY, store->fd, name, &st, store);
+		if (r == 0)
+			r = names(k, fd, where, false, store);
+		else
+			shms_close_fd(fd);
+	} else {
+		shms_close_fd(fd);
+	}
+	path_cut(k, length);
+	return r;
+}
+
+static int store_entries(struct walker *k, const struct shms_walk_store *store, const struct stat *page)
+{
+	int r = emit(k, SHMS_PLACE_PAGE, store->fd, SHMS_PAGE_FILE, page, store);
+
+	if (r == 0 && store->st.st_blocks)
+		r = emit(k, SHMS_PLACE_DIRECTORY, store->parentfd, store->name, &store->st, store);
+	if (r == 0)
+		r = part(k, store, SHMS_DIR_OBJECTS, IN_OBJECTS);
+	if (r == 0)
+		r = part(k, store, SHMS_DIR_HANDOFF, IN_HANDOFF);
+	if (r == 0)
+		r = part(k, store, SHMS_DIR_RECYCLE, IN_RECYCLE);
+	return r;
+}
+
+static int store(struct walker *k, int parentfd, const char *name, int fd, const struct stat *st,
+		 const struct stat *page)
+{
+	struct shms_walk_store s = {.name = name, .number = ++k->n_stores, .parentfd = parentfd, .fd = fd, .st = *st};
+	_free_ char *path = strdup(k->path); /* k->path moves while it is walked */
+	int r = 0;
+
+	if (!path)
+		return -ENOMEM;
+	s.path = path;
+	s.below = path + strlen(k->p->path) + 1;
+	if (k->w->store)
+		r = k->w->store(&s, k->w->arg);
+	if (r == 0 && fd >= 0 && k->w->flags & SHMS_WALK_ENTRIES)
+		r = store_entries(k, &s, page);
+	if (r == 0 && fd >= 0 && k->w->store_end)
+		r = k->w->store_end(&s, k->w->arg);
+	return r;
+}
+
+/* A directory that could not be opened. */
+static int closed(struct walker *k, int parentfd, const char *name, enum where where, enum where parent, int error)
+{
+	struct stat st;
+
+	if (fatal(error))
+		return shms_error(error);
+	if (error == -ENOENT || error == -ENOTDIR || error == -ELOOP ||
+	    fstatat(parentfd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+		return 0; /* gone, or become something else */
+	if (where == IN_ANY && parent == IN_STORES) {
+		k->w->n_unreadable++;
+		return store(k, parentfd, name, -1, &st, NULL);
+	}
+	return unreadable(k, &st, error);
+}
+
+/* Walks the open directory fd, which it consumes. */
+static int walk(struct walker *k, int parentfd, const char *name, int consume_fd, enum where where)
+{
+	_fd_ int fd = consume_fd;
+	struct stat st, page;
+	bool is_store = false;
+	int r = 0;
+
+	if (fstat(fd, &st) < 0)
+		return 0;
+	if (where == IN_ANY) {
+		is_store = fstatat(fd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(page.st_mode);
+		if (is_store)
+			r = store(k, parentfd, name, fd, &st, &page);
+	}
+	if (r == 0 && !is_store && st.st_blocks && k->w->flags & SHMS_WALK_ENTRIES) {
+		bool ours = where == IN_ROOT || where == IN_STORES || where == IN_PEERS;
+		r = emit(k, ours ? SHMS_PLACE_DIRECTORY : SHMS_PLACE_FOREIGN, parentfd, name, &st, NULL);
+	}
+	return r ? r : names(k, shms_take_fd(&fd), where, is_store, NULL);
+}
+
+static int enter(struct walker *k, int parentfd, const char *name, enum where where, enum where parent)
+{
+	size_t length = k->length;
+	struct stat st;
+	int r = 0, fd;
+
+	if (where == IN_REST && !k->met && fstatat(parentfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_ino == k->root.st_ino && st.st_dev == k->root.st_dev) {
+		where = IN_ROOT;
+		k->met = true;
+		r = path_push(k, k->p->path);
+	} else if (where != IN_REST) {
+		r = path_push(k, name);
+	}
+	if (r < 0)
+		return r;
+	fd = k->depth < DEPTH_MAX ? shms_open_beneath(parentfd, name, O_RDONLY | O_DIRECTORY) : -EPERM;
+	k->depth++;
+	if (fd >= 0)
+		r = walk(k, parentfd, name, fd, where);
+	else
+		r = closed(k, parentfd, name, where, parent, fd);
+	k->depth--;
+	path_cut(k, length);
+	return r;
+}
+
+static int start(struct walker *k, int startfd, enum where where)
+{
+	int r, fd = openat(startfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return closed(k, startfd, ".", where, where, -errno);
+	r = where != IN_REST ? path_push(k, k->p->path) : 0;
+	if (r < 0)
+		shms_close_fd(fd);
+	else
+		r = walk(k, startfd, ".", fd, where);
+	path_cut(k, 0);
+	return r;
+}
+
+int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p)
+{
+	struct walker k = {.w = w, .p = p};
+	int r = 0;
+
+	w->n_unreadable = 0;
+	if (w->flags & SHMS_WALK_REST)
+		w->flags |= SHMS_WALK_ENTRIES;
+	if (fstat(p->fd, &k.root) < 0)
+		return shms_error(errno);
+	if (w->flags & SHMS_WALK_REST) {
+		bool whole = false;
+		_fd_ int fd = shms_mount_open(p->device, p->mount, &whole);
+		struct stat st;
+
+		if (fd < 0 && fatal(fd))
+			return fd;
+		if (fd < 0 || !whole)
+			w->n_unreadable++;
+		if (fd >= 0 && fstat(fd, &st) == 0) {
+			k.met = st.st_ino == k.root.st_ino;
+			r = start(&k, fd, k.met ? IN_ROOT : IN_REST);
+		}
+	}
+	/* The mount we could look at may not lead to the partition. */
+	if (r == 0 && !k.met)
+		r = start(&k, p->fd, IN_ROOT);
+	free(k.path);
+	return r;
+}
+
+int shms_walk_one(struct shms_walk *w, int storefd)
+{
+	struct walker k = {.w = w};
+	struct shms_walk_store s = {.path = "", .name = "", .below = "", .number = 1, .parentfd = -1, .fd = storefd};
+	struct stat page;
+	int r;
+
+	w->n_unreadable = 0;
+	w->flags = SHMS_WALK_ENTRIES;
+	if (fstat(storefd, &s.st) < 0 || fstatat(storefd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) < 0)
+		return shms_error(errno);
+	r = store_entries(&k, &s, &page);
+	free(k.path);
+	return r;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * walk.h: goes through every name of a partition, and on demand through the rest of its file system.
+ *
+ * A store is any directory below the partition that holds a regular .store file, or a directory in stores/ that we may not look
+ * into. The walk never follows a symlink and never leaves the file system. A store's entries come in one run, in this order: page,
+ * objects/, handoff/, recycle/, then what else its directory holds.
+ */
+#ifndef SHMS_WALK_H
+#define SHMS_WALK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct shmstore_partition;
+
+enum shms_place {
+	SHMS_PLACE_FOREIGN, /* not ours, wherever it lies */
+	SHMS_PLACE_MARKER,
+	SHMS_PLACE_PEER, /* a symlink in peers/ */
+	SHMS_PLACE_PAGE,
+	SHMS_PLACE_OBJECT,
+	SHMS_PLACE_SIDECAR,
+	SHMS_PLACE_LEASE,
+	SHMS_PLACE_POOL,
+	SHMS_PLACE_DIRECTORY, /* one of ours */
+};
+
+struct shms_walk_store {
+	const char *path;  /* absolute; valid during the call */
+	const char *name;  /* its last component */
+	const char *below; /* the part of path below the partition */
+	uint64_t number;   /* 1, 2, ... in the order of finding */
+	int parentfd;
+	int fd; /* -1: may not be looked into */
+	struct stat st;
+};
+
+struct shms_walk_entry {
+	enum shms_place place;
+	int dirfd;
+	const char *name;
+	const char *dir; /* absolute path of its directory; "" outside the partition */
+	const struct stat *st;
+	const struct shms_walk_store *store; /* NULL = in none */
+};
+
+#define SHMS_WALK_ENTRIES (1u << 0) /* the names too, not only the stores */
+#define SHMS_WALK_REST    (1u << 1) /* the rest of the file system too; implies SHMS_WALK_ENTRIES */
+
+struct shms_walk {
+	unsigned flags;
+	/* Each may be NULL. A return other than 0 ends the walk and is returned. */
+	int (*store)(const struct shms_walk_store *store, void *arg);     /* before its entries */
+	int (*store_end)(const struct shms_walk_store *store, void *arg); /* after them; not where fd is -1 */
+	int (*entry)(const struct shms_walk_entry *entry, void *arg);
+	/* A directory that is no store's, or a store's part, and may not be read. path as shms_walk_entry.dir. */
+	int (*unreadable)(const char *path, const struct stat *st, int error, void *arg);
+	void *arg;
+	uint64_t n_unreadable; /* result: directories that could not be looked into, stores included */
+};
+
+/* 0, -ENOMEM, -EMFILE, or what a callback returned. */
+int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p);
+/* The entries of one store, open as storefd; paths are relative to it. As shms_walk_run(), or -ENOENT: no store. */
+int shms_walk_one(struct shms_walk *w, int storefd);
+
+#endif
