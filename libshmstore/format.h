@@ -25,7 +25,7 @@
 #define SHMS_FORMAT_VERSION  1u
 #define SHMS_FORMAT_ALIGN    64u
 #define SHMS_FORMAT_PAGE     4096u
-#define SHMS_FORMAT_BIG      65536u /* from this many bytes of buffers on the first one is page-aligned */
+#define SHMS_FORMAT_BIG      65536u    /* from this many bytes of buffers on the first one is page-aligned */
 #define SHMS_FORMAT_CHECKSUM (1u << 0) /* compat_flags: buffer_hash is set */
 
 struct shms_superblock {
@@ -80,8 +80,10 @@ static inline uint64_t shms_layout_next(uint64_t offset, uint64_t size)
 }
 
 /* Writes superblock, key and table (layout.metadata_off bytes) to head; hashes stay 0. */
-void shms_format_head(const struct shms_layout *l, const void *key, const uint64_t *sizes, uint64_t generation, void *head);
-/* The header's hash: XXH3-64 over the metadata_off bytes at head with header_hash taken as 0, seeded with XXH3-64 of the metadata. */
+void shms_format_head(const struct shms_layout *l, const void *key, const uint64_t *sizes, uint64_t generation,
+		      void *head);
+/* The header's hash: h = XXH3-64(metadata); h = XXH3-64(head up to header_hash, seed h); XXH3-64(head after header_hash up to
+ * metadata_off, seed h). */
 uint64_t shms_format_hash(const void *head, uint64_t metadata_off, const void *metadata, uint64_t metadata_size);
 
 /* A validated object's description. Pointers point into what was parsed. */
@@ -103,7 +105,8 @@ int shms_format_need(const void *file, size_t size, uint64_t file_size, uint64_t
  * file must be 8-byte aligned and private to the caller, or its content trusted not to change meanwhile.
  * 0, -EBADMSG, -ENOTSUP (newer version or unknown incompat flag). ret_reason (may be NULL): what is wrong, static text.
  */
-int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret, const char **ret_reason);
+int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
+		      const char **ret_reason);
 /* XXH3-128 of the buffers against the object's. */
 bool shms_format_verify_buffers(const struct shms_object *o, const void *buffers);
 

@@ -25,6 +25,7 @@ void shms_header_deinit(struct shms_header *h);
  * The key of the entry called name in objectsfd: out of the name, or, where that is a hash, out of the sidecar or the header h
  * (h may be NULL: then the object is opened). ret_key has room for SHMSTORE_KEY_MAX bytes. 0, -EBADMSG, -ENOENT.
  */
-int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h, unsigned char *ret_key, size_t *ret_size);
+int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h, unsigned char *ret_key,
+		   size_t *ret_size);
 
 #endif

@@ -9,11 +9,10 @@
 #ifndef SHMS_PAGE_H
 #define SHMS_PAGE_H
 
+#include <shmstore/inspect.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <shmstore/inspect.h>
 
 #define SHMS_PAGE_FILE    ".store"
 #define SHMS_PAGE_SIZE    4096u
@@ -57,7 +56,7 @@ struct shms_page {
 	uint64_t start_time; /* of pid, in clock ticks since boot */
 	int64_t created_ns;  /* CLOCK_REALTIME */
 	uint8_t boot_id[16];
-	char name[256];    /* NUL-terminated, as the next two */
+	char name[256]; /* NUL-terminated, as the next two */
 	char label[128];
 	char address[256]; /* "" = none */
 	uint8_t reserved0[1344];

@@ -3,12 +3,11 @@
 #ifndef SHMS_PARTITION_H
 #define SHMS_PARTITION_H
 
+#include <shmstore/shmstore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-#include <shmstore/shmstore.h>
 
 #define SHMS_MARKER_FILE    ".shmstore"
 #define SHMS_MARKER_VERSION 1u
@@ -25,7 +24,7 @@ struct shmstore_partition {
 	bool same_boot; /* marker of this boot: else every owner is dead and every lease expired */
 	uint32_t version;
 	char uuid[37];
-	char huge[16]; /* "" = unknown */
+	char huge[16];             /* "" = unknown */
 	_Atomic uint64_t swept_ns; /* CLOCK_MONOTONIC of the last sweep for want of space; 0 = never */
 };
 

@@ -15,6 +15,8 @@ int shms_error(int error);
 
 /* openat2 below dirfd: no symlink, no "..", no other mount. Adds O_CLOEXEC. */
 int shms_open_beneath(int dirfd, const char *path, int flags);
+/* After the i-th failed open with O_NONBLOCK (errno is looked at): is it worth another try? Sleeps a little where it is. */
+bool shms_open_again(int i);
 /* A directory below dirfd, not followed if it is a symlink. */
 int shms_open_dir(int dirfd, const char *name);
 /* Gives the unnamed file fd a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */
@@ -25,6 +27,8 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
 void shms_random(void *buf, size_t size);
+/* A number that does not repeat in practice: unique names and generations without a system call each. */
+uint64_t shms_nonce(void);
 /* Bytes of memory that a file takes. */
 static inline uint64_t shms_blocks(const struct stat *st)
 {

@@ -18,7 +18,9 @@ struct shms_teardown {
 	int error;          /* first -errno; the rest was tried all the same */
 };
 
-/* Empties objects/ and recycle/ of storefd. */
+/* Empties recycle/ of storefd. */
+void shms_teardown_recycle(int storefd, struct shms_teardown *io);
+/* Empties recycle/ and objects/ of storefd. */
 void shms_teardown_objects(int storefd, struct shms_teardown *io);
 /* Removes the leases of storefd that expired before now_ms (UINT64_MAX: all). */
 void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io);

@@ -244,24 +244,35 @@ static int store_entries(struct walker *k, const struct shms_walk_store *store, 
 	return r;
 }
 
-static int store(struct walker *k, int parentfd, const char *name, int fd, const struct stat *st,
-		 const struct stat *page)
+static int store(struct walker *k, const struct shms_walk_store *s, const struct stat *page)
 {
-	struct shms_walk_store s = {.name = name, .number = ++k->n_stores, .parentfd = parentfd, .fd = fd, .st = *st};
-	_free_ char *path = strdup(k->path); /* k->path moves while it is walked */
-	int r = 0;
+	int r = k->w->store ? k->w->store(s, k->w->arg) : 0;
 
+	if (r == 0 && s->fd >= 0 && k->w->flags & SHMS_WALK_ENTRIES)
+		r = store_entries(k, s, page);
+	if (r == 0 && s->fd >= 0 && k->w->store_end)
+		r = k->w->store_end(s, k->w->arg);
+	return r;
+}
+
+/* A directory that may be a store. page: of its .store, NULL where there is none. fd -1: it may be one, and cannot be read. */
+static int candidate(struct walker *k, int parentfd, const char *name, int fd, const struct stat *st,
+		     const struct stat *page)
+{
+	struct shms_walk_store s = {.name = name, .parentfd = parentfd, .fd = fd, .st = *st};
+	_free_ char *path = NULL;
+
+	if (fd >= 0 && !page && !k->w->other)
+		return 0;
+	path = strdup(k->path); /* k->path moves while it is walked */
 	if (!path)
 		return -ENOMEM;
 	s.path = path;
 	s.below = path + strlen(k->p->path) + 1;
-	if (k->w->store)
-		r = k->w->store(&s, k->w->arg);
-	if (r == 0 && fd >= 0 && k->w->flags & SHMS_WALK_ENTRIES)
-		r = store_entries(k, &s, page);
-	if (r == 0 && fd >= 0 && k->w->store_end)
-		r = k->w->store_end(&s, k->w->arg);
-	return r;
+	if (fd >= 0 && !page)
+		return k->w->other(&s, k->w->arg);
+	s.number = ++k->n_stores;
+	return store(k, &s, page);
 }
 
 /* A directory that could not be opened. */
@@ -276,7 +287,7 @@ static int closed(struct walker *k, int parentfd, const char *name, enum where w
 		return 0; /* gone, or become something else */
 	if (where == IN_ANY && parent == IN_STORES) {
 		k->w->n_unreadable++;
-		return store(k, parentfd, name, -1, &st, NULL);
+		return candidate(k, parentfd, name, -1, &st, NULL);
 	}
 	return unreadable(k, &st, error);
 }
@@ -293,8 +304,7 @@ static int walk(struct walker *k, int parentfd, const char *name, int consume_fd
 		return 0;
 	if (where == IN_ANY) {
 		is_store = fstatat(fd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(page.st_mode);
-		if (is_store)
-			r = store(k, parentfd, name, fd, &st, &page);
+		r = candidate(k, parentfd, name, fd, &st, is_store ? &page : NULL);
 	}
 	if (r == 0 && !is_store && st.st_blocks && k->w->flags & SHMS_WALK_ENTRIES) {
 		bool ours = where == IN_ROOT || where == IN_STORES || where == IN_PEERS;

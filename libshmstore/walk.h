@@ -55,6 +55,8 @@ struct shms_walk {
 	int (*store)(const struct shms_walk_store *store, void *arg);     /* before its entries */
 	int (*store_end)(const struct shms_walk_store *store, void *arg); /* after them; not where fd is -1 */
 	int (*entry)(const struct shms_walk_entry *entry, void *arg);
+	/* A directory below the partition that may be a store and is none; as shms_walk_store but for number. */
+	int (*other)(const struct shms_walk_store *dir, void *arg);
 	/* A directory that is no store's, or a store's part, and may not be read. path as shms_walk_entry.dir. */
 	int (*unreadable)(const char *path, const struct stat *st, int error, void *arg);
 	void *arg;

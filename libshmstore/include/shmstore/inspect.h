@@ -19,12 +19,12 @@ struct shmstore_partition_info {
 	const char *path;  /* canonical; owned by the partition */
 	const char *mount; /* where its file system is mounted; owned by the partition */
 	char uuid[37];
-	char huge[16];        /* the mount's huge= option: never, within_size, always, advise; "" if unknown or on disk */
-	uint32_t version;     /* of the on-tmpfs format */
-	bool tmpfs;           /* false: on disk, by SHMSTORE_ALLOW_DISK */
-	bool same_boot;       /* the marker was written since this boot */
-	uint64_t bytes_size;  /* of the file system; 0 = no limit */
-	uint64_t bytes_used;  /* statfs */
+	char huge[16];    /* the mount's huge= option: never, within_size, always, advise; "" if unknown or on disk */
+	uint32_t version; /* of the on-tmpfs format */
+	bool tmpfs;       /* false: on disk, by SHMSTORE_ALLOW_DISK */
+	bool same_boot;   /* the marker was written since this boot */
+	uint64_t bytes_size; /* of the file system; 0 = no limit */
+	uint64_t bytes_used; /* statfs */
 	uint64_t bytes_available;
 	uint64_t inodes_size; /* 0 = no limit */
 	uint64_t inodes_used;
@@ -85,9 +85,9 @@ struct shmstore_store_books {
 	size_t size;
 	const struct shmstore_store_info *store;
 	uint64_t n_objects, n_leases, n_pool;
-	uint64_t linked;   /* blocks of its objects, each inode once */
-	uint64_t pss;      /* blocks / links over objects and leases; adds up over the stores to what objects take */
-	uint64_t uss;      /* blocks of inodes without a link outside this store (its own leases do not count as outside) */
+	uint64_t linked; /* blocks of its objects, each inode once */
+	uint64_t pss;    /* blocks / links over objects and leases; adds up over the stores to what objects take */
+	uint64_t uss; /* blocks of inodes without a link outside this store (its own leases do not count as outside) */
 	uint64_t leased;   /* blocks of its leases that it links no longer itself */
 	uint64_t pool;     /* blocks of its recycled files */
 	uint64_t metadata; /* blocks of its own page and long keys */
@@ -116,9 +116,9 @@ struct shmstore_holder {
 	uid_t uid;
 	const char *command; /* the process's short name */
 	uint64_t inode;
-	uint64_t bytes;  /* blocks of the inode */
-	uint64_t mapped; /* bytes of it that this process maps */
-	uint64_t n_fds;  /* descriptors of it that this process has open */
+	uint64_t bytes;   /* blocks of the inode */
+	uint64_t mapped;  /* bytes of it that this process maps */
+	uint64_t n_fds;   /* descriptors of it that this process has open */
 	const char *path; /* its last name, as the kernel tells it */
 	const void *key;  /* the object's key, NULL where it is no object of ours or may not be read */
 	size_t key_size;

@@ -63,8 +63,8 @@ extern "C" {
 #define SHMSTORE_BUFFERS_MAX (1u << 20)   /* buffers of one object */
 #define SHMSTORE_HEADER_MAX  (1ull << 31) /* bytes of a caller's header */
 #define SHMSTORE_LEASE_MAX   (86400000ull * 366) /* ms of a lease */
-#define SHMSTORE_TICKET_PATH 4096         /* bytes of a ticket's path with its NUL */
-#define SHMSTORE_TICKET_TEXT 12400        /* room that shmstore_ticket_format() never exceeds */
+#define SHMSTORE_TICKET_PATH 4096                /* bytes of a ticket's path with its NUL */
+#define SHMSTORE_TICKET_TEXT 12400               /* room that shmstore_ticket_format() never exceeds */
 
 struct shmstore_partition;
 struct shmstore;
@@ -79,18 +79,19 @@ struct shmstore_ticket {
 };
 
 struct shmstore_options {
-	size_t size;           /* sizeof(struct shmstore_options): set by SHMSTORE_OPTIONS_INIT */
-	bool keep;             /* the store and its objects stay when the owner closes it or dies; gc leaves them */
-	const char *label;     /* free text shown to operators, e.g. "dask-worker"; NULL = none */
-	const char *directory; /* where the store lives: a path in the partition (absolute, or relative to the partition's
+	size_t size;       /* sizeof(struct shmstore_options): set by SHMSTORE_OPTIONS_INIT */
+	bool keep;         /* the store and its objects stay when the owner closes it or dies; gc leaves them */
+	const char *label; /* free text shown to operators, e.g. "dask-worker"; NULL = none */
+	const char
+		*directory; /* where the store lives: a path in the partition (absolute, or relative to the partition's
 				* root); made if missing, its parent must exist. NULL = stores/<name> */
-	uint64_t recycle_max;  /* bytes of deleted objects kept for the next put; 0 = off, SHMSTORE_RECYCLE_DEFAULT */
-	unsigned flags;        /* SHMSTORE_OPEN_* */
+	uint64_t recycle_max; /* bytes of deleted objects kept for the next put; 0 = off, SHMSTORE_RECYCLE_DEFAULT */
+	unsigned flags;       /* SHMSTORE_OPEN_* */
 };
 #define SHMSTORE_RECYCLE_DEFAULT UINT64_MAX /* 1/16 of the partition, at most 256 MiB */
-#define SHMSTORE_OPTIONS_INIT                                                                                          \
-	{                                                                                                              \
-		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0                        \
+#define SHMSTORE_OPTIONS_INIT                                                                   \
+	{                                                                                       \
+		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0 \
 	}
 
 /* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */
@@ -111,8 +112,9 @@ struct shmstore_usage {
 	uint64_t n_stores;
 	uint64_t n_objects; /* names of objects, over all stores; an inode with two names counts twice */
 	uint64_t n_leases;
-	uint64_t metadata;     /* the part of linked that is the stores' own pages */
-	uint64_t n_unreadable; /* directories and processes that we may not look into: the residual may stem from them */
+	uint64_t metadata; /* the part of linked that is the stores' own pages */
+	uint64_t
+		n_unreadable; /* directories and processes that we may not look into: the residual may stem from them */
 };
 
 struct shmstore_store_usage {
@@ -233,7 +235,8 @@ SHMSTORE_API int shmstore_set_address(struct shmstore *s, const char *address);
  *   name_size   bytes of ret_name; SHMSTORE_NAME_MAX + 1 always suffices. ret_name may be NULL with name_size 0.
  * Return: 0; -ENOENT (no live peer here), -EINVAL (too small). Since 0.1.
  */
-SHMSTORE_API int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name, size_t name_size);
+SHMSTORE_API int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name,
+				    size_t name_size);
 
 /* What this store holds; stats every name in it. Return: 0; -EPERM, -ENOMEM, -EMFILE. Since 0.1. */
 SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret);

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * alias.c: the task that returns its input. If header and buffers of a put are exactly those of a live view of this store, the
+ * object gets a second link instead of a second copy.
+ *
+ * A copy-on-write view may have been written to, and then its bytes are not the file's any more. The kernel knows: a page that
+ * was written is anonymous, one that was not is the file's (/proc/self/pagemap, bit 61). Where pagemap cannot be read the bytes
+ * are copied. Rejected: comparing the bytes (reads everything twice, what a copy costs).
+ */
+#include "alias.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "publish.h"
+#include "store.h"
+#include "sys.h"
+#include "view.h"
+
+#define PAGEMAP_FILE    (1ull << 61)
+#define PAGEMAP_SWAPPED (1ull << 62)
+#define PAGEMAP_PRESENT (1ull << 63)
+
+/* Did nobody write to this copy-on-write mapping? */
+static bool unwritten(const struct shmstore_view *v)
+{
+	uint64_t entries[512], page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t at = (uint64_t)(uintptr_t)v->map / page,
+		 end = ((uint64_t)(uintptr_t)v->map + v->map_size + page - 1) / page;
+	_fd_ int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	while (at < end) {
+		size_t want = end - at < 512 ? end - at : 512;
+		ssize_t n = shms_pread_all(fd, entries, want * 8, at * 8);
+
+		if (n != (ssize_t)(want * 8))
+			return false;
+		for (size_t i = 0; i < want; i++) {
+			if ((entries[i] & PAGEMAP_SWAPPED) ||
+			    ((entries[i] & PAGEMAP_PRESENT) && !(entries[i] & PAGEMAP_FILE)))
+				return false;
+		}
+		at += want;
+	}
+	return true;
+}
+
+static bool same(const struct shmstore *s, const struct shmstore_view *v, const void *header, size_t header_size,
+		 const struct iovec *buffers, size_t n_buffers)
+{
+	if (v->s != s || v->n_buffers != n_buffers || v->metadata_size != header_size)
+		return false;
+	if (header_size && memcmp(v->metadata, header, header_size) != 0)
+		return false;
+	for (size_t i = 0; i < n_buffers; i++) {
+		if (buffers[i].iov_len != v->table[i].size)
+			return false;
+		if (buffers[i].iov_len && buffers[i].iov_base != (char *)v->map + v->table[i].offset)
+			return false;
+	}
+	return !v->cow || unwritten(v);
+}
+
+int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
+		   const struct iovec *buffers, size_t n_buffers, bool replace)
+{
+	struct shms_publish_from from = {.dir_fd = s->objects_fd, .other_key = true};
+	struct shmstore_view *v = NULL;
+	struct shms_keyname source;
+	struct shms_layout l = {0};
+	int r = 0;
+
+	for (size_t i = 0; i < n_buffers && !v; i++) {
+		if (buffers[i].iov_len)
+			v = shms_view_find(buffers[i].iov_base);
+		if (!v && buffers[i].iov_len)
+			return 0;
+	}
+	if (!v)
+		return 0;
+	if (same(s, v, header, header_size, buffers, n_buffers)) {
+		/* The view's own key is its name, if it still has one; its inode tells whether that is still the same file. */
+		r = shms_keyname_init(&source, v->key, v->key_size);
+		from.name = source.name;
+		from.inode = v->inode;
+		from.bytes = v->bytes;
+		l.header_size = v->header_size;
+		l.buffer_size = v->buffer_size;
+		if (r == 0)
+			r = shms_publish_named(s, &from, k, &l, replace);
+		if (r == 0) {
+			shms_count(&s->ledger->alias_n, 1);
+			shms_count(&s->ledger->alias_bytes, v->bytes);
+			r = 1;
+		} else if (r != -EEXIST) {
+			r = 0; /* deleted meanwhile, or out of links: a copy will do */
+		}
+	}
+	shmstore_view_unref(v);
+	return r;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* alias.h: a put whose bytes are an object already becomes a second name of it. */
+#ifndef SHMS_ALIAS_H
+#define SHMS_ALIAS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/uio.h>
+
+struct shmstore;
+struct shms_keyname;
+
+/* 1: done; 0: no alias, put it; -errno: -EEXIST. */
+int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
+		   const struct iovec *buffers, size_t n_buffers, bool replace);
+
+#endif

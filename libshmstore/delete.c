@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * delete.c: takes a key's name away. The rest is the kernel's: the memory goes with the last link and the last mapping. A file
+ * worth keeping is renamed into recycle/ instead.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "publish.h"
+#include "store.h"
+#include "sys.h"
+
+static int drop_name(struct shmstore *s, const struct shms_keyname *k)
+{
+	char sidecar[SHMS_NAME_SIZE];
+	uint64_t bytes = UINT64_MAX;
+	struct stat st;
+	int r = shms_recycle_delete(s, k->name, &bytes);
+
+	if (r < 0)
+		return r;
+	if (r == 0) {
+		if (bytes == UINT64_MAX)
+			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
+		if (unlinkat(s->objects_fd, k->name, 0) < 0)
+			return -errno;
+	}
+	/* After the object: killed in between, a sidecar is left, which is right for whatever object comes under this name. */
+	if (k->kind == SHMS_NAME_HASHED) {
+		shms_name_sidecar(k->name, sidecar);
+		unlinkat(s->objects_fd, sidecar, 0);
+	}
+	shms_recent_drop(&s->recent, k->name);
+	shms_linked_sub(s, bytes);
+	shms_count(&s->ledger->delete_n, 1);
+	shms_count(&s->ledger->delete_bytes, bytes);
+	return 0;
+}
+
+int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
+{
+	struct shms_keyname k;
+	int r = shms_store_usable(s, true);
+
+	if (r == 0)
+		r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	pthread_rwlock_wrlock(&s->names);
+	r = drop_name(s, &k);
+	pthread_rwlock_unlock(&s->names);
+	return shms_error(r);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* error.c: what each code of the closed list means in this library, and the version. */
+#include <errno.h>
+#include <shmstore/shmstore.h>
+
+#define STRING_(x) #x
+#define STRING(x)  STRING_(x)
+
+const char *shmstore_strerror(int error)
+{
+	switch (error < 0 ? -error : error) {
+	case 0:
+		return "success";
+	case EINVAL:
+		return "invalid argument: a name, key, size or flag that the call does not take";
+	case ENOENT:
+		return "no such partition, store, key or peer";
+	case EEXIST:
+		return "exists already: the key is held, or the directory holds something that is not ours";
+	case EBUSY:
+		return "the store's name is held by a live process";
+	case ENOSPC:
+		return "the partition is full";
+	case EDQUOT:
+		return "this store's quota is used up";
+	case EBADMSG:
+		return "damaged or forged: an object, ticket or marker fails validation";
+	case EPERM:
+		return "not allowed: outside the partition, somebody else's, or a store used after fork";
+	case ESTALE:
+		return "the lease expired or was taken";
+	case EXDEV:
+		return "not on the same mount";
+	case EMFILE:
+		return "out of file descriptors";
+	case ENOMEM:
+		return "out of memory or of mappings (see vm.max_map_count)";
+	case ENOTSUP:
+		return "not supported: another format version, not a tmpfs, or a kernel too old";
+	case EIO:
+		return "the kernel reported an input/output error";
+	case ETIMEDOUT:
+		return "timed out";
+	case ECANCELED:
+		return "canceled";
+	default:
+		return "an error that this library does not use";
+	}
+}
+
+const char *shmstore_version(void)
+{
+	return STRING(SHMSTORE_VERSION_MAJOR) "." STRING(SHMSTORE_VERSION_MINOR) "." STRING(SHMSTORE_VERSION_PATCH);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * get.c: from a key to a view: open, fstat, one pread of the header, mmap, close.
+ *
+ * The look-up happens under store.names, shared: a file that is being opened is not recycled under us. A read-only handle shares
+ * no lock with the owner; it looks again after the open whether the name still means this file: from then on the open file
+ * itself keeps the owner from recycling it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "object.h"
+#include "publish.h"
+#include "store.h"
+#include "sys.h"
+#include "view.h"
+
+static int open_name(struct shmstore *s, const char *name)
+{
+	int fd;
+
+	for (int i = 0;; i++) {
+		pthread_rwlock_rdlock(&s->names);
+		fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		if (fd < 0)
+			fd = -errno;
+		pthread_rwlock_unlock(&s->names);
+		errno = fd < 0 ? -fd : 0;
+		if (fd >= 0 || !shms_open_again(i))
+			return fd;
+	}
+}
+
+static int open_object(struct shmstore *s, const char *name, struct stat *ret_st)
+{
+	for (int i = 0; i < 100; i++) {
+		_fd_ int fd = open_name(s, name);
+		struct stat again;
+
+		if (fd < 0)
+			return fd;
+		if (fstat(fd, ret_st) < 0)
+			return -errno;
+		if (!s->readonly)
+			return shms_take_fd(&fd);
+		if (fstatat(s->objects_fd, name, &again, AT_SYMLINK_NOFOLLOW) < 0)
+			return -errno;
+		if (again.st_ino == ret_st->st_ino) {
+			/* Sizes of before may be those of the file's former life. */
+			if (fstat(fd, ret_st) < 0)
+				return -errno;
+			return shms_take_fd(&fd);
+		}
+	}
+	return -ENOENT;
+}
+
+/* A hashed name says only that the keys' hashes are equal. */
+static int check_key(struct shmstore *s, const struct shms_keyname *k, const struct shms_header *h)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t size;
+	int r;
+
+	if (h->object.layout.key_size == k->key_size && memcmp(h->object.key, k->key, k->key_size) == 0)
+		return 0;
+	r = shms_entry_key(s->objects_fd, k->name, h, key, &size);
+	if (r < 0)
+		return r;
+	return size == k->key_size && memcmp(key, k->key, size) == 0 ? 0 : -ENOENT;
+}
+
+static int get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+{
+	struct shms_object object;
+	struct shmstore_view *v;
+	struct shms_header h;
+	struct stat st;
+	_fd_ int fd = open_object(s, k->name, &st);
+	int r;
+
+	if (fd < 0)
+		return fd == -EMFILE || fd == -ENFILE ? -EMFILE : fd;
+	r = shms_header_read(&h, fd, &st, NULL);
+	if (r < 0)
+		return r;
+	object = h.object;
+	if (k->kind == SHMS_NAME_HASHED)
+		r = check_key(s, k, &h);
+	if (r == 0)
+		r = shms_view_new(s, fd, &st, &h, k->key, k->key_size, (flags & SHMSTORE_COW) != 0, &v);
+	if (r < 0) {
+		shms_header_deinit(&h);
+		return r;
+	}
+	if ((flags & SHMSTORE_VERIFY) && object.checksum && v->map &&
+	    !shms_format_verify_buffers(&object, (const char *)v->map + v->header_size)) {
+		shmstore_view_unref(v);
+		return -EBADMSG;
+	}
+	*ret = v;
+	return 0;
+}
+
+/* The gauges that views change when the handle may be gone. */
+static void refresh_gauges(struct shmstore *s)
+{
+	struct shms_ledger *l = s->ledger;
+	uint64_t mapped = atomic_load_explicit(&s->mapped, memory_order_relaxed);
+
+	atomic_store_explicit(&l->mapped_n, atomic_load_explicit(&s->n_views, memory_order_relaxed),
+			      memory_order_relaxed);
+	atomic_store_explicit(&l->mapped_bytes, mapped, memory_order_relaxed);
+	if (mapped > atomic_load_explicit(&l->mapped_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&l->mapped_bytes_max, mapped, memory_order_relaxed);
+}
+
+int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags, struct shmstore_view **ret)
+{
+	struct shms_keyname k;
+	int r = shms_store_usable(s, false);
+
+	if (r < 0)
+		return r;
+	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
+		return -EINVAL;
+	r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	r = get(s, &k, flags, ret);
+	if (r < 0)
+		return shms_error(r);
+	shms_count(&s->ledger->get_n, 1);
+	shms_count(&s->ledger->get_bytes, (*ret)->header_size + (*ret)->buffer_size);
+	refresh_gauges(s);
+	return 0;
+}
+
+int shmstore_contains(struct shmstore *s, const void *key, size_t key_size)
+{
+	struct shms_keyname k;
+	int r = shms_store_usable(s, false);
+
+	if (r == 0)
+		r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	if (faccessat(s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 1;
+	return errno == ENOENT ? 0 : shms_error(errno);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handoff.c: a leased link of its own for the receiver, and the triplet that says where it is.
+ *
+ * An inode whose last name is gone cannot be linked again, so the ticket names a link that exists: whatever becomes of the
+ * donor's key or of the donor, the receiver finds it until the lease ends. Killed after the link: a lease that nobody knows of,
+ * which gc ends in its time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "lease.h"
+#include "object.h"
+#include "publish.h"
+#include "store.h"
+#include "sys.h"
+
+/* The sizes of the object that the lease holds, from its own header. */
+static int read_sizes(struct shmstore *s, const char *lease, struct shmstore_ticket *t)
+{
+	struct shms_header h;
+	struct stat st;
+	int r;
+
+	for (int i = 0;; i++) {
+		_fd_ int fd = openat(s->handoff_fd, lease, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+		if (fd < 0) {
+			if (shms_open_again(i))
+				continue;
+			return -errno;
+		}
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		r = shms_header_read(&h, fd, &st, NULL);
+		if (r < 0)
+			return r;
+		t->header_size = h.object.layout.header_size;
+		t->buffer_size = h.object.layout.buffer_size;
+		shms_header_deinit(&h);
+		return 0;
+	}
+}
+
+static int handoff(struct shmstore *s, const struct shms_keyname *k, const char *lease, struct shmstore_ticket *t)
+{
+	bool known;
+	int r;
+
+	/* Sizes and link under one lock: they are of the same file. */
+	pthread_rwlock_rdlock(&s->names);
+	r = linkat(s->objects_fd, k->name, s->handoff_fd, lease, 0) < 0 ? -errno : 0;
+	known = shms_recent_find(&s->recent, k->name, &t->header_size, &t->buffer_size);
+	pthread_rwlock_unlock(&s->names);
+	if (r < 0 || known)
+		return r;
+	r = read_sizes(s, lease, t);
+	if (r < 0)
+		unlinkat(s->handoff_fd, lease, 0);
+	return r;
+}
+
+int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
+		     struct shmstore_ticket *ret)
+{
+	char lease[SHMS_LEASE_NAME_SIZE];
+	struct shmstore_ticket t;
+	struct shms_keyname k;
+	int n, r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret || lease_ms == 0 || lease_ms > SHMSTORE_LEASE_MAX)
+		return -EINVAL;
+	r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	shms_lease_name(shms_now_boot_ms() + lease_ms, lease);
+	n = snprintf(t.path, sizeof(t.path), "%s/%s/%s", s->path, SHMS_DIR_HANDOFF, lease);
+	if (n < 0 || (size_t)n >= sizeof(t.path))
+		return -EINVAL;
+	r = handoff(s, &k, lease, &t);
+	if (r < 0)
+		return shms_error(r);
+	shms_count(&s->ledger->handoff_n, 1);
+	shms_count(&s->ledger->handoff_bytes, t.header_size + t.buffer_size);
+	ret->header_size = t.header_size;
+	ret->buffer_size = t.buffer_size;
+	memcpy(ret->path, t.path, (size_t)n + 1);
+	return 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * name.c: keys as file names. The encoding is canonical, so that one key has one name and the directory itself is the index:
+ * contains and delete need no look into the file. Rejected: hashing every key (ls would tell nothing), base64 (unreadable, and
+ * no shorter for the usual keys).
+ */
+#include "name.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char DIGITS[] = "0123456789ABCDEF";
+
+static bool stands_for_itself(unsigned char c, bool first)
+{
+	if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
+		return true;
+	if (c == '.')
+		return !first;
+	return c != '\0' && strchr("_,:=+@()~-", c) != NULL;
+}
+
+static void hashed_name(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
+{
+	static const char lower[] = "0123456789abcdef";
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits(key, key_size));
+	ret_name[0] = '%';
+	ret_name[1] = 'h';
+	for (size_t i = 0; i < 16; i++) {
+		ret_name[2 + 2 * i] = lower[canonical.digest[i] >> 4];
+		ret_name[3 + 2 * i] = lower[canonical.digest[i] & 15];
+	}
+	ret_name[34] = '\0';
+}
+
+enum shms_name_kind shms_name_encode(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
+{
+	const unsigned char *k = key;
+	size_t n = 0;
+
+	if (key_size == 0) {
+		memcpy(ret_name, "%-", 3);
+		return SHMS_NAME_PLAIN;
+	}
+	for (size_t i = 0; i < key_size; i++) {
+		bool plain = stands_for_itself(k[i], i == 0);
+
+		if (n + (plain ? 1 : 3) > SHMS_NAME_SIZE - 1) {
+			hashed_name(key, key_size, ret_name);
+			return SHMS_NAME_HASHED;
+		}
+		if (plain) {
+			ret_name[n++] = (char)k[i];
+		} else {
+			ret_name[n++] = '%';
+			ret_name[n++] = DIGITS[k[i] >> 4];
+			ret_name[n++] = DIGITS[k[i] & 15];
+		}
+	}
+	ret_name[n] = '\0';
+	return SHMS_NAME_PLAIN;
+}
+
+static int digit(char c)
+{
+	const char *d = c ? strchr(DIGITS, c) : NULL;
+	return d ? (int)(d - DIGITS) : -1;
+}
+
+static enum shms_name_kind decode_special(const char *name)
+{
+	if (strlen(name) != 34 || strspn(name + 2, "0123456789abcdef") != 32)
+		return SHMS_NAME_FOREIGN;
+	return name[1] == 'h' ? SHMS_NAME_HASHED : SHMS_NAME_SIDECAR;
+}
+
+enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHMS_NAME_SIZE], size_t *ret_key_size)
+{
+	size_t n = 0;
+
+	if (name[0] == '\0')
+		return SHMS_NAME_FOREIGN;
+	if (name[0] == '%' && (name[1] == 'h' || name[1] == 'k'))
+		return decode_special(name);
+	if (strcmp(name, "%-") == 0) {
+		*ret_key_size = 0;
+		return SHMS_NAME_PLAIN;
+	}
+	for (const char *s = name; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (n >= SHMS_NAME_SIZE)
+			return SHMS_NAME_FOREIGN;
+		if (c == '%') {
+			int hi = digit(s[1]), lo = hi >= 0 ? digit(s[2]) : -1;
+
+			if (lo < 0)
+				return SHMS_NAME_FOREIGN;
+			c = (unsigned char)(hi << 4 | lo);
+			if (stands_for_itself(c, n == 0))
+				return SHMS_NAME_FOREIGN; /* not what we would have written */
+			s += 2;
+		} else if (!stands_for_itself(c, n == 0)) {
+			return SHMS_NAME_FOREIGN;
+		}
+		ret_key[n++] = c;
+	}
+	*ret_key_size = n;
+	return SHMS_NAME_PLAIN;
+}
+
+void shms_name_sidecar(const char *hashed, char ret_name[SHMS_NAME_SIZE])
+{
+	memcpy(ret_name, hashed, 35);
+	ret_name[1] = 'k';
+}

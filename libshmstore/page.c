@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * page.c: reading and filling the .store page, and liveness by its lock.
+ *
+ * The lock is a flock: it belongs to the open file description, so it ends with the owner however it dies, and the kernel frees
+ * it even for a zombie. A probe takes the shared lock for a moment; two probes do not disturb each other, and who wants the
+ * exclusive lock of a dead page waits a probe out. Rejected: pids (reused), fcntl locks (lost when any descriptor of the file
+ * is closed), /proc/locks (a scan, and blind in other pid namespaces).
+ */
+#include "page.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "sys.h"
+
+static bool terminated(const char *s, size_t size)
+{
+	return memchr(s, '\0', size) != NULL;
+}
+
+int shms_page_read(int storefd, struct shms_page *ret)
+{
+	struct shms_page page;
+	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n;
+
+	if (fd < 0)
+		return shms_error(errno);
+	n = shms_pread_all(fd, &page, sizeof(page), 0);
+	if (n < 0)
+		return shms_error((int)n);
+	if (n != sizeof(page) || memcmp(page.magic, SHMS_PAGE_MAGIC, sizeof(page.magic)) != 0)
+		return -EBADMSG;
+	if (page.version != SHMS_PAGE_VERSION)
+		return -ENOTSUP;
+	if (page.size != SHMS_PAGE_SIZE || !terminated(page.name, sizeof(page.name)) ||
+	    !terminated(page.label, sizeof(page.label)) || !terminated(page.address, sizeof(page.address)))
+		return -EBADMSG;
+	*ret = page;
+	return 0;
+}
+
+void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep)
+{
+	memcpy(page->magic, SHMS_PAGE_MAGIC, sizeof(page->magic));
+	page->version = SHMS_PAGE_VERSION;
+	page->size = SHMS_PAGE_SIZE;
+	page->flags = keep ? SHMS_PAGE_KEEP : 0;
+	page->pid = (uint32_t)getpid();
+	page->uid = geteuid();
+	page->start_time = shms_start_time(getpid());
+	page->created_ns = shms_now_real_ns();
+	shms_boot_id(page->boot_id);
+	memset(page->name, 0, sizeof(page->name));
+	memset(page->label, 0, sizeof(page->label));
+	memset(page->address, 0, sizeof(page->address));
+	memcpy(page->name, name, strnlen(name, sizeof(page->name) - 1));
+	if (label)
+		memcpy(page->label, label, strnlen(label, sizeof(page->label) - 1));
+}
+
+void shms_page_counters(const struct shms_ledger *ledger, struct shmstore_counters *ret)
+{
+	/* Same members in the same order, up to ledger->reserved. */
+	const _Atomic uint64_t *from = &ledger->put_n;
+	uint64_t *to = &ret->put_n;
+
+	_Static_assert(offsetof(struct shms_ledger, reserved) == sizeof(struct shmstore_counters),
+		       "ledger and counters");
+	_Static_assert(offsetof(struct shms_ledger, enospc_n) == offsetof(struct shmstore_counters, enospc_n),
+		       "enospc_n");
+	for (size_t i = 0; i < sizeof(*ret) / sizeof(*to); i++)
+		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+}
+
+int shms_page_alive(int storefd)
+{
+	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0) {
+		if (errno == EACCES || errno == EPERM)
+			return SHMSTORE_ALIVE_UNKNOWN;
+		return shms_error(errno);
+	}
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? SHMSTORE_ALIVE : SHMSTORE_ALIVE_UNKNOWN;
+	return SHMSTORE_DEAD; /* closing the descriptor drops the lock */
+}
+
+int shms_page_lock(int storefd)
+{
+	struct stat mine, named;
+	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return shms_error(errno);
+	/* A probe holds the shared lock for microseconds, an owner the exclusive one for its life: if the shared lock can be
+	 * had the other one was a probe's. */
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK)
+			return shms_error(errno);
+		if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+			return -EBUSY;
+		flock(fd, LOCK_UN);
+		if (i == 1000)
+			return -EBUSY;
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	}
+	if (fstat(fd, &mine) < 0 || fstatat(storefd, SHMS_PAGE_FILE, &named, AT_SYMLINK_NOFOLLOW) < 0)
+		return shms_error(errno);
+	if (mine.st_ino != named.st_ino || mine.st_dev != named.st_dev)
+		return -ENOENT; /* taken apart, or made anew, since we opened it */
+	return shms_take_fd(&fd);
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * partition.c: making and opening a partition: a directory on a tmpfs with a marker, stores/ and peers/.
+ *
+ * The marker is text, linked into place whole and last: a directory with a marker is a complete partition. Killed before that
+ * leaves empty stores/ and peers/, with which the next creation goes on. A partition object holds three descriptors and is
+ * constant after open; references are counted.
+ */
+#include "partition.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <shmstore/inspect.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "mount.h"
+#include "page.h"
+#include "sys.h"
+
+struct marker {
+	uint32_t version;
+	char uuid[37];
+	char boot[33];
+	bool disk;
+};
+
+static void to_hex(const uint8_t *bytes, size_t n, char *ret)
+{
+	for (size_t i = 0; i < n; i++)
+		snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* The marker's text, fixed in form so that a damaged one is told from another version's. */
+static int parse_marker(const char *text, struct marker *ret)
+{
+	struct marker m = {0};
+	char disk[8];
+	int end = 0;
+
+	if (sscanf(text, "shmstore partition %u\n", &m.version) != 1)
+		return -EBADMSG;
+	if (m.version != SHMS_MARKER_VERSION)
+		return -ENOTSUP;
+	if (sscanf(text, "shmstore partition %*u\nuuid %36[0-9a-f-]\nboot %32[0-9a-f]\non %7[a-z]\n%n", m.uuid, m.boot,
+		   disk, &end) != 3 ||
+	    end == 0 || text[end] != '\0' || strlen(m.uuid) != 36 || strlen(m.boot) != 32)
+		return -EBADMSG;
+	m.disk = strcmp(disk, "disk") == 0;
+	if (!m.disk && strcmp(disk, "tmpfs") != 0)
+		return -EBADMSG;
+	*ret = m;
+	return 0;
+}
+
+static int read_marker(int dirfd, struct marker *ret)
+{
+	char text[256];
+	_fd_ int fd = openat(dirfd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n;
+
+	if (fd < 0)
+		return shms_error(errno);
+	n = shms_pread_all(fd, text, sizeof(text) - 1, 0);
+	if (n < 0)
+		return shms_error((int)n);
+	text[n] = '\0';
+	if (strlen(text) != (size_t)n)
+		return -EBADMSG;
+	return parse_marker(text, ret);
+}
+
+static int write_marker(int dirfd, bool disk, mode_t mode)
+{
+	uint8_t id[16], boot[16];
+	char hex[33], boot_hex[33], text[256];
+	int n, r;
+
+	_fd_ int fd = openat(dirfd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+	if (fd < 0)
+		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
+	shms_random(id, sizeof(id));
+	id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
+	id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
+	to_hex(id, 16, hex);
+	shms_boot_id(boot);
+	to_hex(boot, 16, boot_hex);
+	n = snprintf(text, sizeof(text), "shmstore partition %u\nuuid %.8s-%.4s-%.4s-%.4s-%.12s\nboot %s\non %s\n",
+		     SHMS_MARKER_VERSION, hex, hex + 8, hex + 12, hex + 16, hex + 20, boot_hex,
+		     disk ? "disk" : "tmpfs");
+	r = shms_pwritev_all(fd, &(struct iovec){text, (size_t)n}, 1, 0);
+	if (r < 0)
+		return shms_error(r);
+	r = shms_link_fd(fd, dirfd, SHMS_MARKER_FILE);
+	return r == -EEXIST ? 0 : shms_error(r);
+}
+
+/* Is there anything that we would not have made? */
+static int check_empty(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dirent *e;
+	_dir_ DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (!dir) {
+		shms_close_fd(fd);
+		return shms_error(errno);
+	}
+	while ((e = readdir(dir)) != NULL) {
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+		    strcmp(e->d_name, SHMS_MARKER_FILE) != 0 && strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
+		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0)
+			return -EEXIST;
+	}
+	return 0;
+}
+
+static int make_dir(int dirfd, const char *name, bool shared)
+{
+	if (mkdirat(dirfd, name, 0700) < 0 && errno != EEXIST)
+		return shms_error(errno);
+	if (shared && fchmodat(dirfd, name, 01777, 0) < 0 && errno != EPERM)
+		return shms_error(errno);
+	return 0;
+}
+
+static int create(int dirfd, bool tmpfs, unsigned flags)
+{
+	bool shared = (flags & SHMSTORE_SHARED) != 0;
+	int r;
+
+	if (!tmpfs && !(flags & SHMSTORE_ALLOW_DISK))
+		return -ENOTSUP;
+	r = check_empty(dirfd);
+	if (r < 0)
+		return r;
+	if (shared && fchmod(dirfd, 01777) < 0)
+		return shms_error(errno);
+	r = make_dir(dirfd, SHMS_DIR_STORES, shared);
+	if (r == 0)
+		r = make_dir(dirfd, SHMS_DIR_PEERS, shared);
+	return r < 0 ? r : write_marker(dirfd, !tmpfs, shared ? 0444 : 0400);
+}
+
+static int open_dirs(struct shmstore_partition *p, const char *path, unsigned flags)
+{
+	struct marker m;
+	struct statfs fs;
+	struct stat st;
+	uint8_t boot[16];
+	char boot_hex[33];
+	int r;
+
+	if ((flags & SHMSTORE_CREATE) && mkdir(path, 0700) < 0 && errno != EEXIST)
+		return shms_error(errno);
+	p->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (p->fd < 0)
+		return shms_error(errno);
+	if (fstatfs(p->fd, &fs) < 0 || fstat(p->fd, &st) < 0)
+		return shms_error(errno);
+	p->tmpfs = fs.f_type == TMPFS_MAGIC;
+	p->device = st.st_dev;
+	r = read_marker(p->fd, &m);
+	if (r == -ENOENT && (flags & SHMSTORE_CREATE)) {
+		r = create(p->fd, p->tmpfs, flags);
+		if (r == 0)
+			r = read_marker(p->fd, &m);
+	} else if (r == -ENOENT && !p->tmpfs) {
+		r = -ENOTSUP;
+	}
+	if (r < 0)
+		return r;
+	if (!p->tmpfs && !m.disk)
+		return -ENOTSUP;
+	shms_boot_id(boot);
+	to_hex(boot, 16, boot_hex);
+	p->same_boot = strcmp(boot_hex, m.boot) == 0;
+	p->version = m.version;
+	memcpy(p->uuid, m.uuid, sizeof(p->uuid));
+	p->stores_fd = shms_open_dir(p->fd, SHMS_DIR_STORES);
+	p->peers_fd = p->stores_fd < 0 ? -1 : shms_open_dir(p->fd, SHMS_DIR_PEERS);
+	if (p->stores_fd < 0)
+		return p->stores_fd == -ENOENT ? -EBADMSG : shms_error(p->stores_fd);
+	if (p->peers_fd < 0)
+		return p->peers_fd == -ENOENT ? -EBADMSG : shms_error(p->peers_fd);
+	return 0;
+}
+
+int shmstore_default_path(char *ret_path, size_t size)
+{
+	const char *from = getenv("SHMSTORE_PARTITION");
+	char path[PATH_MAX];
+	size_t n = 0;
+
+	if (!ret_path)
+		return -EINVAL;
+	if (!from || !*from) {
+		for (const char *s = SHMSTORE_DEFAULT_PARTITION; *s && n < sizeof(path) - 16; s++) {
+			if (s[0] == '%' && s[1] == 'u') {
+				n += (size_t)snprintf(path + n, 16, "%u", (unsigned)geteuid());
+				s++;
+			} else {
+				path[n++] = *s;
+			}
+		}
+		path[n] = '\0';
+		from = path;
+	}
+	if (strlen(from) >= size)
+		return -EINVAL;
+	memcpy(ret_path, from, strlen(from) + 1);
+	return 0;
+}
+
+static void deinit(struct shmstore_partition *p)
+{
+	shms_close_fd(p->fd);
+	shms_close_fd(p->stores_fd);
+	shms_close_fd(p->peers_fd);
+	free(p->path);
+	free(p->mount);
+	free(p);
+}
+
+int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_partition **ret)
+{
+	char named[PATH_MAX], mount[PATH_MAX];
+	struct shmstore_partition *p;
+	int r;
+
+	if (!ret || (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED)))
+		return -EINVAL;
+	if (!path) {
+		r = shmstore_default_path(named, sizeof(named));
+		if (r < 0)
+			return r;
+		path = named;
+	}
+	if (!*path || strlen(path) >= PATH_MAX)
+		return -EINVAL;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->fd = p->stores_fd = p->peers_fd = -1;
+	atomic_init(&p->n_ref, 1);
+	r = open_dirs(p, path, flags);
+	if (r == 0) {
+		/* The descriptor's own path: the one that was opened, whatever happens to the name meanwhile. */
+		char link[48];
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", p->fd);
+		p->path = realpath(link, NULL);
+		if (!p->path)
+			p->path = realpath(path, NULL);
+		r = p->path ? shms_mount_find(p->path, p->device, mount, sizeof(mount), p->huge, sizeof(p->huge))
+			    : shms_error(errno);
+		if (r < 0 && p->path) {
+			/* No /proc: everything but the walk over the rest of the mount works. */
+			snprintf(mount, sizeof(mount), "%s", p->path);
+			r = 0;
+		}
+		p->mount = r < 0 ? NULL : strdup(mount);
+		if (r == 0 && !p->mount)
+			r = -ENOMEM;
+	}
+	if (r < 0) {
+		deinit(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+struct shmstore_partition *shmstore_partition_ref(struct shmstore_partition *p)
+{
+	if (p)
+		atomic_fetch_add_explicit(&p->n_ref, 1, memory_order_relaxed);
+	return p;
+}
+
+struct shmstore_partition *shmstore_partition_unref(struct shmstore_partition *p)
+{
+	/* Release so that all uses of p come before the free; acquire on the last one pairs with it. */
+	if (p && atomic_fetch_sub_explicit(&p->n_ref, 1, memory_order_acq_rel) == 1)
+		deinit(p);
+	return NULL;
+}
+
+const char *shmstore_partition_path(const struct shmstore_partition *p)
+{
+	return p->path;
+}
+
+int shmstore_partition_info(struct shmstore_partition *p, struct shmstore_partition_info *ret)
+{
+	struct statvfs fs;
+	struct stat st;
+
+	if (!p || !ret)
+		return -EINVAL;
+	if (fstatvfs(p->fd, &fs) < 0 || fstat(p->fd, &st) < 0)
+		return shms_error(errno);
+	*ret = (struct shmstore_partition_info){
+		.size = sizeof(*ret),
+		.path = p->path,
+		.mount = p->mount,
+		.version = p->version,
+		.tmpfs = p->tmpfs,
+		.same_boot = p->same_boot,
+		.bytes_size = (uint64_t)fs.f_blocks * fs.f_frsize,
+		.bytes_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize,
+		.bytes_available = (uint64_t)fs.f_bavail * fs.f_frsize,
+		.inodes_size = fs.f_files,
+		.inodes_used = fs.f_files - fs.f_ffree,
+		.inodes_free = fs.f_ffree,
+		.device = st.st_dev,
+		.uid = st.st_uid,
+		.mode = st.st_mode & 07777,
+	};
+	memcpy(ret->uuid, p->uuid, sizeof(ret->uuid));
+	memcpy(ret->huge, p->huge, sizeof(ret->huge));
+	return 0;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peer.c: how peers find each other without a daemon. The symlink says where the store of an address is; the store's page says
+ * which address it has; its lock says whether it lives. Only all three together are an answer, so that a symlink left by a
+ * killed process, or taken over by another store, misleads nobody. The page is written first: killed in between, the address is
+ * not found, which is right.
+ */
+#include "peer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "cleanup.h"
+#include "store.h"
+#include "sys.h"
+
+#define PEER_NAME 33
+
+static void peer_name(const char *address, char ret_name[PEER_NAME])
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits(address, strlen(address)));
+	for (size_t i = 0; i < 16; i++)
+		snprintf(ret_name + 2 * i, 3, "%02x", canonical.digest[i]);
+}
+
+static void target_of(const struct shmstore *s, char ret[PATH_MAX])
+{
+	snprintf(ret, PATH_MAX, "..%s", s->path + strlen(s->p->path));
+}
+
+void shms_peer_withdraw(struct shmstore *s)
+{
+	char name[PEER_NAME], mine[PATH_MAX], found[PATH_MAX];
+	ssize_t n;
+
+	if (!s->page || !s->page->address[0])
+		return;
+	peer_name(s->page->address, name);
+	target_of(s, mine);
+	n = readlinkat(s->p->peers_fd, name, found, sizeof(found));
+	if (n > 0 && (size_t)n == strlen(mine) && memcmp(found, mine, (size_t)n) == 0)
+		unlinkat(s->p->peers_fd, name, 0);
+}
+
+int shmstore_set_address(struct shmstore *s, const char *address)
+{
+	char name[PEER_NAME], target[PATH_MAX], temporary[48];
+	uint64_t nonce;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!address || strlen(address) > SHMSTORE_ADDRESS_MAX)
+		return -EINVAL;
+	shms_peer_withdraw(s);
+	/* A reader copies the page and compares the whole text: half an address matches nothing. */
+	memset(s->page->address, 0, sizeof(s->page->address));
+	memcpy(s->page->address, address, strlen(address));
+	if (!address[0])
+		return 0;
+	peer_name(address, name);
+	target_of(s, target);
+	shms_random(&nonce, sizeof(nonce));
+	snprintf(temporary, sizeof(temporary), ".tmp-%016llx", (unsigned long long)nonce);
+	if (symlinkat(target, s->p->peers_fd, temporary) < 0)
+		return shms_error(errno);
+	if (renameat(s->p->peers_fd, temporary, s->p->peers_fd, name) < 0) {
+		r = shms_error(errno);
+		unlinkat(s->p->peers_fd, temporary, 0);
+	}
+	return r;
+}
+
+int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name, size_t name_size)
+{
+	char name[PEER_NAME], target[PATH_MAX];
+	struct shms_page page;
+	ssize_t n;
+	int r;
+
+	if (!p || !address || !*address || strlen(address) > SHMSTORE_ADDRESS_MAX || (!ret_name && name_size))
+		return -EINVAL;
+	peer_name(address, name);
+	n = readlinkat(p->peers_fd, name, target, sizeof(target) - 1);
+	if (n < 0)
+		return errno == ENOENT || errno == EINVAL ? -ENOENT : shms_error(errno);
+	target[n] = '\0';
+	if (strncmp(target, "../", 3) != 0)
+		return -ENOENT;
+	_fd_ int fd = shms_open_beneath(p->fd, target + 3, O_RDONLY | O_DIRECTORY);
+	if (fd < 0)
+		return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM ? shms_error(fd) : -ENOENT;
+	r = shms_page_read(fd, &page);
+	if (r < 0)
+		return r == -EMFILE || r == -ENOMEM ? r : -ENOENT;
+	if (strcmp(page.address, address) != 0 || page.uid != geteuid() || shms_page_alive(fd) != SHMSTORE_ALIVE)
+		return -ENOENT;
+	if (ret_name) {
+		if (strlen(page.name) >= name_size)
+			return -EINVAL;
+		memcpy(ret_name, page.name, strlen(page.name) + 1);
+	}
+	return 0;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * publish.c: names for finished files.
+ *
+ * A new key is one link or one rename. A replaced key is an exchange: the new file gets a name in recycle/ first, then the two
+ * swap, so that the key means the old object or the new one at every instant and the old file ends in the pool. Killed between
+ * the steps: a file in recycle/ of a dead store, which gc removes. store.names is held exclusively over each change of what a
+ * name means, together with the caches that say the same (recent, recycle).
+ */
+#include "publish.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "store.h"
+#include "sys.h"
+
+int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
+{
+	if ((!key && key_size) || key_size > SHMSTORE_KEY_MAX)
+		return -EINVAL;
+	k->key = key;
+	k->key_size = key_size;
+	k->kind = shms_name_encode(key, key_size, k->name);
+	return 0;
+}
+
+/* The sidecar of a hashed name. It always holds the one key that the name stands for, so one left over is right too. */
+static int write_sidecar(struct shmstore *s, const struct shms_keyname *k)
+{
+	char sidecar[SHMS_NAME_SIZE];
+	struct iovec iov = {.iov_len = k->key_size};
+	int r;
+	_fd_ int fd = openat(s->objects_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0400);
+
+	if (fd < 0)
+		return -errno;
+	memcpy(&iov.iov_base, &k->key, sizeof(k->key)); /* only read */
+	r = shms_pwritev_all(fd, &iov, 1, 0);
+	if (r < 0)
+		return r;
+	shms_name_sidecar(k->name, sidecar);
+	r = shms_link_fd(fd, s->objects_fd, sidecar);
+	return r == -EEXIST ? 0 : r;
+}
+
+/* Books a name that came to be. names is held. */
+static void booked(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l, uint64_t bytes)
+{
+	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size);
+	shms_linked_add(s, bytes);
+}
+
+/* Swaps staged in recycle/ with the object of that name and lets the old one go. names is held. */
+static int swap_in(struct shmstore *s, const char *staged, const char *name)
+{
+	struct stat st;
+
+	if (renameat2(s->recycle_fd, staged, s->objects_fd, name, RENAME_EXCHANGE) < 0) {
+		/* Gone meanwhile by somebody else's hand, or a file system that cannot exchange: rename alone is atomic too. */
+		if (errno != ENOENT && errno != EINVAL)
+			return -errno;
+		shms_recycle_forget(s, name);
+		return renameat(s->recycle_fd, staged, s->objects_fd, name) < 0 ? -errno : 0;
+	}
+	if (fstatat(s->recycle_fd, staged, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		shms_linked_sub(s, shms_blocks(&st));
+	shms_recycle_replaced(s, name, staged);
+	return 0;
+}
+
+static int link_fd(struct shmstore *s, int fd, const char *name, bool replace)
+{
+	char staged[SHMS_RECYCLE_NAME];
+	int r = shms_link_fd(fd, s->objects_fd, name);
+
+	if (r != -EEXIST || !replace)
+		return r;
+	shms_recycle_name(&s->recycle, staged);
+	r = shms_link_fd(fd, s->recycle_fd, staged);
+	if (r < 0)
+		return r;
+	r = swap_in(s, staged, name);
+	if (r < 0)
+		unlinkat(s->recycle_fd, staged, 0);
+	return r;
+}
+
+int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, const struct shms_layout *l,
+		    bool replace)
+{
+	uint64_t size = l->header_size + l->buffer_size;
+	uint64_t bytes = (size + SHMS_FORMAT_PAGE - 1) & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
+	int r;
+
+	pthread_rwlock_wrlock(&s->names);
+	r = link_fd(s, *fd, k->name, replace);
+	if (r == 0) {
+		booked(s, k, l, bytes);
+		shms_recycle_offer(s, fd, size, k->name);
+	}
+	pthread_rwlock_unlock(&s->names);
+	return r;
+}
+
+int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct shms_keyname *k,
+		      const struct shms_layout *l, bool replace)
+{
+	int r;
+
+	pthread_rwlock_wrlock(&s->names);
+	r = shms_rename_noreplace(s->recycle_fd, slot->pool_name, s->objects_fd, k->name);
+	if (r == -EEXIST && replace)
+		r = swap_in(s, slot->pool_name, k->name);
+	if (r == 0) {
+		booked(s, k, l, slot->capacity);
+		shms_recycle_published(s, slot, k->name);
+	} else if (r == -ENOENT) {
+		shms_recycle_discard(s, slot); /* its name is gone by somebody else's hand, and cannot come back */
+	} else {
+		shms_recycle_untake(s, slot);
+	}
+	pthread_rwlock_unlock(&s->names);
+	return r;
+}
+
+/* One more name for a named file, or its only one moved. */
+static int place(struct shmstore *s, const struct shms_publish_from *from, const char *name)
+{
+	if (from->move)
+		return shms_rename_noreplace(from->dir_fd, from->name, s->objects_fd, name);
+	return linkat(from->dir_fd, from->name, s->objects_fd, name, 0) < 0 ? -errno : 0;
+}
+
+/* The name is held. By this very file: done. Else it is replaced if that is asked. */
+static int place_over(struct shmstore *s, const struct shms_publish_from *from, const char *name, bool replace)
+{
+	char staged[SHMS_RECYCLE_NAME];
+	struct stat st;
+	int r;
+
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->inode) {
+		if (from->move && unlinkat(from->dir_fd, from->name, 0) < 0)
+			return errno == ENOENT ? -ESTALE : -errno;
+		return 1;
+	}
+	if (!replace)
+		return -EEXIST;
+	shms_recycle_name(&s->recycle, staged);
+	r = from->move ? shms_rename_noreplace(from->dir_fd, from->name, s->recycle_fd, staged)
+		       : (linkat(from->dir_fd, from->name, s->recycle_fd, staged, 0) < 0 ? -errno : 0);
+	if (r < 0)
+		return r;
+	r = swap_in(s, staged, name);
+	if (r < 0)
+		unlinkat(s->recycle_fd, staged, 0);
+	return r;
+}
+
+int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
+		       const struct shms_layout *l, bool replace)
+{
+	struct stat st;
+	int r = 0;
+
+	pthread_rwlock_wrlock(&s->names);
+	if (k->kind == SHMS_NAME_HASHED && from->other_key)
+		r = write_sidecar(s, k);
+	if (r == 0)
+		r = place(s, from, k->name);
+	if (r == -EEXIST)
+		r = place_over(s, from, k->name, replace);
+	if (r == 0 && !from->move &&
+	    (fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != from->inode)) {
+		/* The source's name meant another file by then. */
+		unlinkat(s->objects_fd, k->name, 0);
+		r = -ENOENT;
+	}
+	if (r == 0)
+		booked(s, k, l, from->bytes);
+	pthread_rwlock_unlock(&s->names);
+	return r == 1 ? 0 : r;
+}

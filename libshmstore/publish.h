@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* publish.h: gives a finished file its name in objects/: the one instant at which an object comes to be. */
+#ifndef SHMS_PUBLISH_H
+#define SHMS_PUBLISH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format.h"
+#include "name.h"
+#include "recycle.h"
+
+struct shmstore;
+
+/* A key on its way to a file name. */
+struct shms_keyname {
+	const void *key;
+	size_t key_size;
+	enum shms_name_kind kind;
+	char name[SHMS_NAME_SIZE];
+};
+
+/* 0, -EINVAL. */
+int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size);
+
+/* All: 0, -EEXIST without replace, -errno. Success books the object. */
+/* The unnamed file fd. Takes *fd (sets it to -1) where the file is worth keeping for recycling. */
+int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, const struct shms_layout *l,
+		    bool replace);
+/* A taken slot's file. Consumes the slot, also on error. */
+int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct shms_keyname *k,
+		      const struct shms_layout *l, bool replace);
+/*
+ * Any named file: from_name in from_fd is moved (move) or linked; other_key: the object's own key may be another, so that a
+ * hashed name needs its sidecar. inode: the file's. Where k names that very inode already: success (and a moved name is removed).
+ */
+struct shms_publish_from {
+	int dir_fd;
+	const char *name;
+	uint64_t inode;
+	uint64_t bytes; /* blocks */
+	bool move;
+	bool other_key;
+};
+int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
+		       const struct shms_layout *l, bool replace);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recent.h: the sizes of the objects this store named lately, so that handing one off need not open it. A direct-mapped table
+ * of fixed size: a miss costs a look into the file, nothing else. Changed together with the names, under store.names.
+ */
+#ifndef SHMS_RECENT_H
+#define SHMS_RECENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SHMS_RECENT_SIZE 512
+
+struct shms_recent {
+	uint64_t seed; /* random: nobody can choose names that collide */
+	struct {
+		uint64_t hash; /* of the name; 0 = empty */
+		uint64_t header_size, buffer_size;
+	} entries[SHMS_RECENT_SIZE];
+};
+
+void shms_recent_init(struct shms_recent *r);
+/* The caller holds store.names exclusively. */
+void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size, uint64_t buffer_size);
+void shms_recent_drop(struct shms_recent *r, const char *name);
+/* The caller holds store.names, shared at least. */
+bool shms_recent_find(const struct shms_recent *r, const char *name, uint64_t *ret_header_size,
+		      uint64_t *ret_buffer_size);
+
+#endif

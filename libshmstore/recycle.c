@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recycle.c: keeps the pages of deleted objects for the next put.
+ *
+ * The rule that everything here serves: a file is written again only if nobody else may still see it. Three things together
+ * say so, in this order, each time:
+ *   1. its name was moved out of objects/ first, under store.names: no look-up that started earlier is still under way;
+ *   2. F_SETLEASE(F_WRLCK) on our descriptor succeeds: the kernel counts no other open file of the inode, and a mapping holds
+ *      the open file it was made from, in whatever process and however the mapping was inherited;
+ *   3. st_nlink is 1: no other name, so nobody can open it from now on but by its name in our private recycle/.
+ * The lease is taken and returned at once. Its signal is set to SIGURG, which is ignored by default: an opener that comes
+ * within that microsecond must not kill us with SIGIO.
+ * What this cannot see: page references without an open file (vmsplice or sendfile in flight, O_DIRECT, RDMA from a view). Who
+ * hands pages of a view to such must hold the view until they are done.
+ *
+ * Killed anywhere: the file stands in recycle/ of a dead store, or has its name in objects/ and is complete. Rejected: keeping
+ * the lease while writing (an opener would hang, and we get signals), truncating to the new size (frees the pages that the
+ * whole thing is about; a larger header region takes up the slack instead).
+ */
+#include "recycle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "format.h"
+#include "store.h"
+#include "sys.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+void shms_recycle_init(struct shms_recycle *r, uint64_t max)
+{
+	memset(r, 0, sizeof(*r));
+	pthread_mutex_init(&r->lock, NULL);
+	r->max = max;
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
+		r->slots[i].fd = -1;
+}
+
+static void slot_free(struct shms_slot *slot)
+{
+	if (slot->map)
+		munmap(slot->map, slot->capacity);
+	slot->map = NULL;
+	slot->fd = shms_close_fd(slot->fd);
+	slot->state = SHMS_SLOT_FREE;
+}
+
+void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd)
+{
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_POOLED && recycle_fd >= 0)
+			unlinkat(recycle_fd, slot->pool_name, 0);
+		slot_free(slot);
+	}
+	pthread_mutex_destroy(&r->lock);
+}
+
+void shms_recycle_forked(struct shms_recycle *r)
+{
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		r->slots[i].map = NULL;
+		r->slots[i].fd = shms_close_fd(r->slots[i].fd);
+		r->slots[i].state = SHMS_SLOT_FREE;
+	}
+}
+
+void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
+{
+	snprintf(ret_name, SHMS_RECYCLE_NAME, "%llu",
+		 (unsigned long long)atomic_fetch_add_explicit(&r->next_number, 1, memory_order_relaxed));
+}
+
+static void set_state(struct shms_slot *slot, enum shms_slot_state state)
+{
+	slot->state = state;
+	slot->stamp_ns = shms_now_mono_ns();
+}
+
+static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_ledger *l = s->ledger;
+	uint64_t n = 0;
+
+	r->pooled = pooled ? r->pooled + slot->capacity : r->pooled - slot->capacity;
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
+		n += r->slots[i].state == SHMS_SLOT_POOLED;
+	atomic_store_explicit(&l->pool_n, n, memory_order_relaxed);
+	atomic_store_explicit(&l->pool_bytes, r->pooled, memory_order_relaxed);
+	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&l->pool_bytes_max, r->pooled, memory_order_relaxed);
+}
+
+/* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
+static void enter_pool(struct shmstore *s, struct shms_slot *slot)
+{
+	set_state(slot, SHMS_SLOT_POOLED);
+	account(s, slot, true);
+}
+
+static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state)
+{
+	set_state(slot, state);
+	account(s, slot, false);
+}
+
+static void drop_pooled(struct shmstore *s, struct shms_slot *slot)
+{
+	leave_pool(s, slot, SHMS_SLOT_FREE);
+	unlinkat(s->recycle_fd, slot->pool_name, 0);
+	slot_free(slot);
+}
+
+static struct shms_slot *oldest(struct shms_recycle *r, enum shms_slot_state state)
+{
+	struct shms_slot *found = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == state && (!found || slot->stamp_ns < found->stamp_ns))
+			found = slot;
+	}
+	return found;
+}
+
+/* A slot to use: a free one, else the longest published one's. NULL: the pool has them all. */
+static struct shms_slot *claim(struct shms_recycle *r)
+{
+	struct shms_slot *slot = oldest(r, SHMS_SLOT_FREE);
+
+	if (!slot)
+		slot = oldest(r, SHMS_SLOT_PUBLISHED);
+	if (slot)
+		slot_free(slot);
+	return slot;
+}
+
+uint64_t shms_recycle_trim(struct shmstore *s, bool all)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t now = shms_now_mono_ns(), dropped = 0;
+	struct shms_slot *slot;
+
+	pthread_mutex_lock(&r->lock);
+	while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL &&
+	       (all || now - slot->stamp_ns > SHMS_RECYCLE_AGE_NS)) {
+		dropped += slot->capacity;
+		drop_pooled(s, slot);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return dropped;
+}
+
+/* May the file be written again? See the top. */
+static bool exclusive(const struct shms_slot *slot)
+{
+	struct stat st;
+
+	/* A look first: on a file that others link the lease would only get in the way of their open(). */
+	if (fstat(slot->fd, &st) < 0 || st.st_nlink != 1 || shms_blocks(&st) < slot->capacity)
+		return false;
+	if (fcntl(slot->fd, F_SETLEASE, F_WRLCK) < 0)
+		return false;
+	if (fcntl(slot->fd, F_SETLEASE, F_UNLCK) < 0)
+		return false;
+	/* Again: who had it open a moment ago may have linked it before closing it. Now nobody has it open. */
+	return fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
+}
+
+static bool map_slot(struct shms_slot *slot)
+{
+	void *map;
+
+	if (slot->map)
+		return true;
+	if (fcntl(slot->fd, F_SETSIG, SIGURG) < 0)
+		return false;
+	/* The mapping covers whole pages; the file may end within the last one, whose rest is ours to write too. */
+	map = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, slot->fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	if (madvise(map, slot->capacity, MADV_DONTFORK) < 0) {
+		munmap(map, slot->capacity);
+		return false;
+	}
+	/* All pages at once, not a fault each; an older kernel faults. */
+	madvise(map, slot->capacity, MADV_POPULATE_WRITE);
+	slot->map = map;
+	return true;
+}
+
+static struct shms_slot *best_fit(struct shms_recycle *r, uint64_t need, const bool tried[SHMS_RECYCLE_SLOTS])
+{
+	uint64_t most = need + (need / 4 > SHMS_FORMAT_PAGE ? need / 4 : SHMS_FORMAT_PAGE);
+	struct shms_slot *best = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_POOLED && !tried[i] && slot->capacity >= need && slot->capacity <= most &&
+		    (!best || slot->capacity < best->capacity))
+			best = slot;
+	}
+	return best;
+}
+
+struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
+{
+	struct shms_recycle *r = &s->recycle;
+	bool tried[SHMS_RECYCLE_SLOTS] = {false};
+	struct shms_slot *slot = NULL;
+
+	if (!r->max)
+		return NULL;
+	pthread_mutex_lock(&r->lock);
+	if (r->pooled) {
+		uint64_t now = shms_now_mono_ns();
+		struct shms_slot *old;
+
+		while ((old = oldest(r, SHMS_SLOT_POOLED)) != NULL && now - old->stamp_ns > SHMS_RECYCLE_AGE_NS)
+			drop_pooled(s, old);
+		while ((slot = best_fit(r, need, tried)) != NULL) {
+			/* The signal must be set before the lease: map_slot() does it the first time. */
+			if (map_slot(slot) && exclusive(slot))
+				break;
+			tried[slot - r->slots] = true;
+		}
+		if (slot)
+			leave_pool(s, slot, SHMS_SLOT_TAKEN);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return slot;
+}
+
+void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name)
+{
+	pthread_mutex_lock(&s->recycle.lock);
+	strcpy(slot->name, name);
+	set_state(slot, SHMS_SLOT_PUBLISHED);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
+{
+	pthread_mutex_lock(&s->recycle.lock);
+	enter_pool(s, slot);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
+{
+	pthread_mutex_lock(&s->recycle.lock);
+	slot_free(slot);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+static uint64_t whole_pages(uint64_t size)
+{
+	return (size + SHMS_FORMAT_PAGE - 1) & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
+}
+
+void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, const char *name)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t capacity = whole_pages(size);
+	struct shms_slot *slot;
+
+	if (!r->max || capacity > r->max)
+		return;
+	pthread_mutex_lock(&r->lock);
+	slot = claim(r);
+	if (slot) {
+		slot->fd = shms_take_fd(fd);
+		slot->capacity = capacity;
+		slot->size = size;
+		strcpy(slot->name, name);
+		set_state(slot, SHMS_SLOT_PUBLISHED);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+static struct shms_slot *find_published(struct shms_recycle *r, const char *name)
+{
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		if (r->slots[i].state == SHMS_SLOT_PUBLISHED && strcmp(r->slots[i].name, name) == 0)
+			return &r->slots[i];
+	}
+	return NULL;
+}
+
+/* Makes room for bytes more in the pool. */
+static bool make_room(struct shmstore *s, uint64_t bytes)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+
+	if (bytes > r->max)
+		return false;
+	while (r->pooled + bytes > r->max && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL)
+		drop_pooled(s, slot);
+	return r->pooled + bytes <= r->max;
+}
+
+/* An object without a slot: its file is worth it if it is large and nobody else links it. */
+static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, struct shms_slot **ret)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+	struct stat st;
+	uint64_t capacity;
+
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	capacity = whole_pages((uint64_t)st.st_size);
+	*ret_bytes = shms_blocks(&st);
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
+	    !make_room(s, capacity))
+		return 0;
+	slot = claim(r);
+	if (!slot)
+		return 0;
+	/* 0400 forbids us too; the object is on its way out of objects/ under an exclusive lock. */
+	if (fchmodat(s->objects_fd, name, 0600, 0) < 0)
+		return 0;
+	slot->fd = openat(s->objects_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fchmodat(s->objects_fd, name, 0400, 0) < 0 || slot->fd < 0) {
+		slot->fd = shms_close_fd(slot->fd);
+		return 0;
+	}
+	slot->capacity = capacity;
+	slot->size = (uint64_t)st.st_size;
+	*ret = slot;
+	return 1;
+}
+
+int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *ret_bytes)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+	int result = 0;
+
+	if (!r->max)
+		return 0;
+	pthread_mutex_lock(&r->lock);
+	slot = find_published(r, name);
+	if (slot) {
+		*ret_bytes = slot->capacity;
+		if (!make_room(s, slot->capacity)) {
+			slot_free(slot);
+			slot = NULL;
+		}
+	} else {
+		result = reopen(s, name, ret_bytes, &slot);
+	}
+	if (slot) {
+		shms_recycle_name(r, slot->pool_name);
+		result = shms_rename_noreplace(s->objects_fd, name, s->recycle_fd, slot->pool_name);
+		if (result == 0) {
+			enter_pool(s, slot);
+			result = 1;
+		} else {
+			slot_free(slot);
+		}
+	}
+	pthread_mutex_unlock(&r->lock);
+	return result;
+}
+
+void shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+
+	pthread_mutex_lock(&r->lock);
+	slot = find_published(r, name);
+	if (slot && make_room(s, slot->capacity)) {
+		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
+		enter_pool(s, slot);
+	} else {
+		if (slot)
+			slot_free(slot);
+		unlinkat(s->recycle_fd, pool_name, 0);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+void shms_recycle_forget(struct shmstore *s, const char *name)
+{
+	struct shms_slot *slot;
+
+	pthread_mutex_lock(&s->recycle.lock);
+	slot = find_published(&s->recycle, name);
+	if (slot)
+		slot_free(slot);
+	pthread_mutex_unlock(&s->recycle.lock);
+}

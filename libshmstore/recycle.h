@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recycle.h: files of deleted objects whose pages wait for the next put (DESIGN 4, "Recycling").
+ *
+ * A slot is one file that this store wrote, with its descriptor and, once it was reused, its warm writable mapping:
+ *   PUBLISHED  an object of ours; should it be deleted, its file is pooled without a system call more than the rename
+ *   POOLED     a file in recycle/; its object is gone
+ *   TAKEN      out of the pool, being written
+ * The number of slots bounds the descriptors, recycle.max the bytes that are POOLED, an age how long.
+ */
+#ifndef SHMS_RECYCLE_H
+#define SHMS_RECYCLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "name.h"
+
+#define SHMS_RECYCLE_SLOTS  16
+#define SHMS_RECYCLE_AGE_NS 10000000000ull
+#define SHMS_RECYCLE_MAX    (256ull << 20) /* default bound, also 1/16 of the partition */
+#define SHMS_RECYCLE_REOPEN 65536u         /* from this size on a file without a slot is worth pooling */
+#define SHMS_RECYCLE_NAME   24
+
+enum shms_slot_state {
+	SHMS_SLOT_FREE,
+	SHMS_SLOT_PUBLISHED,
+	SHMS_SLOT_POOLED,
+	SHMS_SLOT_TAKEN
+};
+
+struct shms_slot {
+	enum shms_slot_state state;
+	int fd;                            /* read-write; the only writable one there is */
+	void *map;                         /* capacity bytes, shared, writable, not inherited by fork; NULL = not yet */
+	uint64_t capacity;                 /* bytes of whole pages that the file owns */
+	uint64_t size;                     /* the file's size: within the last of these pages */
+	uint64_t stamp_ns;                 /* when it came into this state */
+	char pool_name[SHMS_RECYCLE_NAME]; /* POOLED, TAKEN: in recycle/ */
+	char name[SHMS_NAME_SIZE];         /* PUBLISHED: in objects/ */
+};
+
+struct shms_recycle {
+	pthread_mutex_t lock; /* all below; never held over a copy */
+	uint64_t max;         /* 0 = off */
+	uint64_t pooled;      /* bytes POOLED */
+	_Atomic uint64_t next_number;
+	struct shms_slot slots[SHMS_RECYCLE_SLOTS];
+};
+
+struct shmstore;
+
+void shms_recycle_init(struct shms_recycle *r, uint64_t max);
+/* Drops every slot and its file in recycle/ (recycle_fd -1: descriptors and mappings only). */
+void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd);
+/* In a forked child: closes the descriptors; the mappings were not inherited. Takes no lock. */
+void shms_recycle_forked(struct shms_recycle *r);
+
+/* A fresh name for a file in recycle/. */
+void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME]);
+
+/*
+ * Takes a pooled file with room for need bytes and little more, that nobody else links, has open or maps: mapped and ready to
+ * be written. NULL: none. Give it back by one of the
+ * three that follow.
+ */
+struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need);
+void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name);
+void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot);
+void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot);
+/* Offers the file of size bytes of an object just published under name. Takes *fd (sets it to -1) if it wants it. */
+void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, const char *name);
+/*
+ * The object called name is to be deleted: moves its file to recycle/ if it is worth keeping. The caller holds s->names
+ * exclusively. 1: moved; 0: the caller unlinks; -errno. *ret_bytes: the memory it takes, untouched where that is not known.
+ */
+int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *ret_bytes);
+/* A file of ours that lost its name in objects/ now stands as pool_name in recycle/ (it was replaced there by an exchange). */
+void shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name);
+/* name means another file from now on, or none. */
+void shms_recycle_forget(struct shmstore *s, const char *name);
+/* Gives memory back: what is older than the bound, or everything. Returns bytes of the files dropped. */
+uint64_t shms_recycle_trim(struct shmstore *s, bool all);
+
+#endif

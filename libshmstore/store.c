@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.c: opening, closing and forking of a store.
+ *
+ * A store comes to be in this order: directory, its three subdirectories, then the .store page, which is linked in filled and
+ * locked. Killed before the link: a directory without a page, which gc removes. Two who open the same name: the link decides.
+ * Life is the lock on the page: it is held through one open file description, which a forked child gives up at once
+ * (pthread_atfork), so that the parent's death is seen.
+ *
+ * Ownership: the handle owns descriptors, page mapping and pool; views and writers own a reference to the memory only.
+ */
+#include "store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "gc.h"
+#include "peer.h"
+#include "sys.h"
+#include "teardown.h"
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shmstore *all; /* every open store of this process */
+
+int shms_store_usable(const struct shmstore *s, bool write)
+{
+	if (!s || s->magic != SHMS_STORE_MAGIC)
+		return -EINVAL;
+	if (atomic_load_explicit(&s->forked, memory_order_relaxed) || (write && s->readonly))
+		return -EPERM;
+	return 0;
+}
+
+void shms_store_ref(struct shmstore *s)
+{
+	atomic_fetch_add_explicit(&s->n_ref, 1, memory_order_relaxed);
+}
+
+void shms_store_unref(struct shmstore *s)
+{
+	/* Pairs with itself: the last one sees all that the others did. */
+	if (atomic_fetch_sub_explicit(&s->n_ref, 1, memory_order_acq_rel) != 1)
+		return;
+	shmstore_partition_unref(s->p);
+	free(s->path);
+	s->magic = 0;
+	free(s);
+}
+
+void shms_linked_add(struct shmstore *s, uint64_t bytes)
+{
+	uint64_t now = atomic_fetch_add_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed) + bytes;
+
+	shms_count(&s->ledger->linked_n, 1);
+	if (now > atomic_load_explicit(&s->ledger->linked_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&s->ledger->linked_bytes_max, now, memory_order_relaxed);
+}
+
+void shms_linked_sub(struct shmstore *s, uint64_t bytes)
+{
+	atomic_fetch_sub_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->ledger->linked_n, 1, memory_order_relaxed);
+}
+
+/* ---- fork ---- */
+
+static void fork_prepare(void)
+{
+	pthread_mutex_lock(&all_lock);
+}
+
+static void fork_parent(void)
+{
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void close_fds(struct shmstore *s)
+{
+	s->lock_fd = shms_close_fd(s->lock_fd);
+	s->handoff_fd = shms_close_fd(s->handoff_fd);
+	s->recycle_fd = shms_close_fd(s->recycle_fd);
+	s->objects_fd = shms_close_fd(s->objects_fd);
+	s->dir_fd = shms_close_fd(s->dir_fd);
+	s->parent_fd = shms_close_fd(s->parent_fd);
+}
+
+/* In the child: give up the lock, and every descriptor that would keep the parent's memory alive. */
+static void fork_child(void)
+{
+	for (struct shmstore *s = all; s; s = s->next) {
+		atomic_store_explicit(&s->forked, true, memory_order_relaxed);
+		s->page = NULL; /* not inherited */
+		s->ledger = NULL;
+		close_fds(s);
+		shms_recycle_forked(&s->recycle);
+	}
+	all = NULL;
+	pthread_mutex_init(&all_lock, NULL);
+}
+
+static void register_fork(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+static void list_add(struct shmstore *s)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, register_fork);
+	pthread_mutex_lock(&all_lock);
+	s->next = all;
+	s->prev = &all;
+	if (all)
+		all->prev = &s->next;
+	all = s;
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void list_del(struct shmstore *s)
+{
+	pthread_mutex_lock(&all_lock);
+	if (s->prev) {
+		*s->prev = s->next;
+		if (s->next)
+			s->next->prev = s->prev;
+		s->prev = NULL;
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+/* ---- open ---- */
+
+static bool name_ok(const char *name)
+{
+	size_t n = name ? strlen(name) : 0;
+
+	return n > 0 && n <= SHMSTORE_NAME_MAX && name[0] != '.' && !strchr(name, '/');
+}
+
+static int read_options(const struct shmstore_options *from, struct shmstore_options *ret)
+{
+	static const struct shmstore_options defaults = SHMSTORE_OPTIONS_INIT;
+
+	*ret = defaults;
+	if (from) {
+		/* A program built with an older header has fewer fields. */
+		if (from->size < offsetof(struct shmstore_options, keep) + sizeof(from->keep))
+			return -EINVAL;
+		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
+	}
+	if (ret->flags & ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH))
+		return -EINVAL;
+	if ((ret->flags & SHMSTORE_OPEN_ADOPT) && (ret->flags & SHMSTORE_OPEN_FRESH))
+		return -EINVAL;
+	if (ret->label && strlen(ret->label) > SHMSTORE_LABEL_MAX)
+		return -EINVAL;
+	return 0;
+}
+
+/* Resolves options.directory to a path relative to the partition. */
+static int relative_directory(const struct shmstore_partition *p, const char *directory, char ret[PATH_MAX])
+{
+	size_t n = strlen(p->path);
+	size_t length;
+
+	if (directory[0] == '/') {
+		if (strncmp(directory, p->path, n) != 0 || directory[n] != '/')
+			return -EPERM;
+		directory += n;
+	}
+	directory += strspn(directory, "/");
+	length = strlen(directory);
+	while (length && directory[length - 1] == '/')
+		length--;
+	if (length == 0 || length >= PATH_MAX)
+		return -EINVAL;
+	memcpy(ret, directory, length);
+	ret[length] = '\0';
+	return 0;
+}
+
+/* Finds where the store is to be: parent_fd, base, path. */
+static int locate(struct shmstore *s, const char *directory)
+{
+	char relative[PATH_MAX], *slash;
+	const char *base;
+	int r;
+
+	if (!directory) {
+		if (asprintf(&s->path, "%s/%s/%s", s->p->path, SHMS_DIR_STORES, s->name) < 0) {
+			s->path = NULL;
+			return -ENOMEM;
+		}
+		s->parent_fd = fcntl(s->p->stores_fd, F_DUPFD_CLOEXEC, 0);
+	} else {
+		r = relative_directory(s->p, directory, relative);
+		if (r < 0)
+			return r;
+		if (asprintf(&s->path, "%s/%s", s->p->path, relative) < 0) {
+			s->path = NULL;
+			return -ENOMEM;
+		}
+		slash = strrchr(relative, '/');
+		if (slash)
+			*slash = '\0';
+		s->parent_fd = shms_open_beneath(s->p->fd, slash ? relative : ".", O_RDONLY | O_DIRECTORY);
+		if (s->parent_fd == -EXDEV)
+			return -EPERM; /* "..": outside the partition */
+		if (s->parent_fd < 0) {
+			r = shms_error(s->parent_fd);
+			return r == -EBADMSG ? -EPERM : r; /* a symlink on the way */
+		}
+	}
+	if (s->parent_fd < 0)
+		return shms_error(errno);
+	base = strrchr(s->path, '/') + 1;
+	s->base = base;
+	if (strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+		return -EPERM;
+	return 0;
+}
+
+static int open_dirs(struct shmstore *s, bool create)
+{
+	static const char *const names[] = {SHMS_DIR_OBJECTS, SHMS_DIR_RECYCLE, SHMS_DIR_HANDOFF};
+	int *const fds[] = {&s->objects_fd, &s->recycle_fd, &s->handoff_fd};
+
+	for (size_t i = 0; i < 3; i++) {
+		if (create && mkdirat(s->dir_fd, names[i], 0700) < 0 && errno != EEXIST)
+			return shms_error(errno);
+		shms_close_fd(*fds[i]);
+		*fds[i] = shms_open_dir(s->dir_fd, names[i]);
+		if (*fds[i] < 0)
+			return shms_error(*fds[i]);
+	}
+	return 0;
+}
+
+/* Makes the page of a new store: complete and locked before it has a name. -EEXIST, -ENOENT: somebody was faster, look again. */
+static int new_page(struct shmstore *s, const struct shms_page *page)
+{
+	struct iovec iov = {.iov_len = sizeof(*page)};
+	int r;
+	_fd_ int fd = openat(s->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
+	memcpy(&iov.iov_base, &page, sizeof(page)); /* pwritev only reads it */
+	r = shms_pwritev_all(fd, &iov, 1, 0);
+	if (r < 0)
+		return shms_error(r);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return shms_error(errno);
+	r = shms_link_fd(fd, s->dir_fd, SHMS_PAGE_FILE);
+	if (r < 0)
+		return shms_error(r);
+	s->lock_fd = shms_take_fd(&fd);
+	return 0;
+}
+
+/* Takes over a dead owner's store, whose page we hold locked. */
+static int take_over(struct shmstore *s, const struct shms_page *page, const struct shmstore_options *o)
+{
+	struct shms_teardown t = {0};
+	struct shms_page old;
+	struct iovec iov = {.iov_len = sizeof(*page)};
+	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
+	int r;
+
+	if (shms_page_read(s->dir_fd, &old) == 0 && (old.flags & SHMS_PAGE_KEEP))
+		adopt = true;
+	if (o->flags & SHMSTORE_OPEN_FRESH)
+		adopt = false;
+	/* Killed from here on: a dead store still, with fewer objects of those that were to go. */
+	if (!adopt)
+		shms_teardown_objects(s->dir_fd, &t);
+	shms_teardown_recycle(s->dir_fd, &t);
+	shms_teardown_leases(s->dir_fd, shms_now_boot_ms(), &t);
+	if (t.error)
+		return t.error;
+	memcpy(&iov.iov_base, &page, sizeof(page));
+	r = shms_pwritev_all(s->lock_fd, &iov, 1, 0);
+	return shms_error(r);
+}
+
+/* Is the process that a locked page names gone? Then the lock is held by somebody who is taking the store apart. */
+static bool owner_gone(int dir_fd)
+{
+	struct shms_page page;
+
+	if (shms_page_read(dir_fd, &page) < 0)
+		return true;
+	return shms_start_time((pid_t)page.pid) != page.start_time || (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
+}
+
+static int acquire(struct shmstore *s, const struct shmstore_options *o)
+{
+	struct shms_page page = {0};
+	struct stat st;
+	int r;
+
+	shms_page_fill(&page, s->name, o->label, o->keep);
+	for (int i = 0; i < 1000; i++) {
+		if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
+			return shms_error(errno);
+		shms_close_fd(s->dir_fd);
+		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
+		if (s->dir_fd == -ENOENT)
+			continue;
+		if (s->dir_fd < 0)
+			return s->dir_fd == -ELOOP || s->dir_fd == -ENOTDIR ? -EPERM : shms_error(s->dir_fd);
+		if (fstat(s->dir_fd, &st) < 0)
+			return shms_error(errno);
+		if (st.st_uid != s->uid)
+			return -EPERM;
+		s->lock_fd = shms_page_lock(s->dir_fd);
+		if (s->lock_fd >= 0)
+			return take_over(s, &page, o);
+		r = s->lock_fd;
+		if (r == -ENOENT) {
+			r = open_dirs(s, true);
+			if (r == 0)
+				r = new_page(s, &page);
+			if (r == 0)
+				return 0;
+			if (r != -ENOENT && r != -EEXIST)
+				return r;
+		} else if (r == -EBUSY) {
+			if (!owner_gone(s->dir_fd))
+				return -EBUSY;
+			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+		} else {
+			return r;
+		}
+	}
+	return -EBUSY;
+}
+
+static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_options *o)
+{
+	struct statvfs fs;
+	uint64_t bound = SHMS_RECYCLE_MAX;
+
+	if (!s->p->tmpfs)
+		return 0; /* on disk there are no pages to keep */
+	if (o->recycle_max != SHMSTORE_RECYCLE_DEFAULT)
+		return o->recycle_max;
+	if (fstatvfs(s->p->fd, &fs) == 0 && fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize / 16 < bound)
+		bound = (uint64_t)fs.f_blocks * fs.f_frsize / 16;
+	return bound;
+}
+
+static int open_owned(struct shmstore *s, const struct shmstore_options *o)
+{
+	void *map;
+	int r;
+
+	shms_gc_sweep(s->p);
+	r = acquire(s, o);
+	if (r < 0)
+		return r;
+	/* Again, now that the page protects them: gc may have removed empty ones of a store that it took for torn. */
+	r = open_dirs(s, true);
+	if (r < 0)
+		return r;
+	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, s->lock_fd, 0);
+	if (map == MAP_FAILED)
+		return shms_error(errno);
+	s->page = map;
+	s->ledger = &s->page->ledger;
+	/* A child must not keep the page of a store alive that its parent left. */
+	if (madvise(map, SHMS_PAGE_SIZE, MADV_DONTFORK) < 0)
+		return shms_error(errno);
+	s->recycle.max = recycle_bound(s, o);
+	return 0;
+}
+
+/* Where the store called name is, whoever's it is. */
+struct find {
+	const char *name;
+	char *path;
+};
+
+static int find_named(const struct shmstore_store_info *info, void *arg)
+{
+	struct find *f = arg;
+
+	if (info->readable && strcmp(info->name, f->name) == 0) {
+		f->path = strdup(info->path);
+		return 1;
+	}
+	return 0;
+}
+
+static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
+{
+	struct find f = {.name = s->name};
+	struct shms_page page;
+	void *map;
+	int r;
+
+	s->dir_fd = shms_open_dir(s->parent_fd, s->base);
+	r = s->dir_fd < 0 ? shms_error(s->dir_fd) : shms_page_read(s->dir_fd, &page);
+	if (r == -ENOENT && !o->directory) {
+		r = shmstore_partition_stores(s->p, find_named, &f);
+		if (r < 0)
+			return r;
+		if (!f.path)
+			return -ENOENT;
+		s->parent_fd = shms_close_fd(s->parent_fd);
+		s->dir_fd = shms_close_fd(s->dir_fd);
+		free(s->path);
+		s->path = NULL;
+		r = locate(s, f.path);
+		free(f.path);
+		if (r < 0)
+			return r;
+		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
+		r = s->dir_fd < 0 ? shms_error(s->dir_fd) : shms_page_read(s->dir_fd, &page);
+	}
+	if (r < 0)
+		return r;
+	r = open_dirs(s, false);
+	if (r < 0)
+		return r;
+	/* A ledger of our own: counting needs no exception for those who only look. */
+	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (map == MAP_FAILED)
+		return shms_error(errno);
+	if (madvise(map, SHMS_PAGE_SIZE, MADV_DONTFORK) < 0) {
+		munmap(map, SHMS_PAGE_SIZE);
+		return shms_error(errno);
+	}
+	s->page = map;
+	*s->page = page;
+	s->ledger = &s->page->ledger;
+	s->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
+	return 0;
+}
+
+static struct shmstore *new_store(struct shmstore_partition *p, const char *name)
+{
+	struct shmstore *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->magic = SHMS_STORE_MAGIC;
+	atomic_init(&s->n_ref, 1);
+	s->p = shmstore_partition_ref(p);
+	s->uid = geteuid();
+	s->parent_fd = s->dir_fd = s->objects_fd = s->recycle_fd = s->handoff_fd = s->lock_fd = -1;
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	pthread_rwlock_init(&s->names, NULL);
+	shms_recycle_init(&s->recycle, 0);
+	shms_recent_init(&s->recent);
+	return s;
+}
+
+/* What the handle owns goes; the memory stays for views and writers. */
+static void release(struct shmstore *s)
+{
+	list_del(s);
+	shms_recycle_deinit(&s->recycle, s->recycle_fd);
+	s->recycle.max = 0;
+	if (s->page)
+		munmap(s->page, SHMS_PAGE_SIZE);
+	s->page = NULL;
+	s->ledger = NULL;
+	close_fds(s);
+	pthread_rwlock_destroy(&s->names);
+	s->magic = 0;
+	shms_store_unref(s);
+}
+
+int shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
+		  struct shmstore **ret)
+{
+	struct shmstore_options o;
+	struct shmstore *s;
+	int r;
+
+	if (!p || !ret || !name_ok(name))
+		return -EINVAL;
+	r = read_options(options, &o);
+	if (r < 0)
+		return r;
+	s = new_store(p, name);
+	if (!s)
+		return -ENOMEM;
+	s->keep = o.keep;
+	s->readonly = (o.flags & SHMSTORE_OPEN_READONLY) != 0;
+	/* In the list before anything is locked: a fork in another thread must find it. */
+	list_add(s);
+	r = locate(s, o.directory);
+	if (r == 0)
+		r = s->readonly ? open_readonly(s, &o) : open_owned(s, &o);
+	if (r < 0) {
+		release(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+int shmstore_close(struct shmstore *s)
+{
+	struct shms_teardown t = {0};
+	int r = 0;
+
+	if (!s)
+		return 0;
+	if (s->magic != SHMS_STORE_MAGIC)
+		return -EINVAL;
+	if (atomic_load_explicit(&s->forked, memory_order_relaxed)) {
+		release(s);
+		return -EPERM;
+	}
+	if (!s->readonly) {
+		shms_peer_withdraw(s);
+		shms_recycle_trim(s, true);
+		if (!s->keep) {
+			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
+			r = t.error;
+		}
+	}
+	release(s);
+	return r;
+}
+
+const char *shmstore_name(const struct shmstore *s)
+{
+	return s->name;
+}
+
+const char *shmstore_path(const struct shmstore *s)
+{
+	return s->path;
+}

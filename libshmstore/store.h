@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.h: an open store, for the library's own modules.
+ *
+ * n_ref counts the handle, live views and live writers: the memory goes with the last, the descriptors with the handle. What
+ * the handle opens is closed by shmstore_close() or by the child's side of a fork; every entry point asks shms_store_usable()
+ * first. names is held exclusively by whoever changes which file a name in objects/ means, and shared over each look-up that
+ * must not be overtaken by that (recycling: a file must not change under somebody who is just opening it).
+ */
+#ifndef SHMS_STORE_H
+#define SHMS_STORE_H
+
+#include <pthread.h>
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "name.h"
+#include "page.h"
+#include "partition.h"
+#include "recent.h"
+#include "recycle.h"
+
+struct shmstore {
+	uint64_t magic;
+	_Atomic uint64_t n_ref;
+	atomic_bool forked; /* we are in a child of the owner */
+	bool readonly;
+	bool keep;
+	uid_t uid;
+	struct shmstore_partition *p;
+	char name[SHMSTORE_NAME_MAX + 1];
+	char *path;       /* absolute directory */
+	const char *base; /* last component of path */
+	int parent_fd;    /* the directory that base is in */
+	int dir_fd, objects_fd, recycle_fd, handoff_fd;
+	int lock_fd;                /* the .store page; its lock is our life */
+	struct shms_page *page;     /* the mapped page; private memory when read-only */
+	struct shms_ledger *ledger; /* page->ledger */
+	pthread_rwlock_t names;
+	struct shms_recycle recycle;
+	struct shms_recent recent;
+	_Atomic uint64_t n_views, mapped; /* copied to the ledger by the handle's own calls: views outlive it */
+	struct shmstore *next, **prev;    /* all stores of this process, for fork */
+};
+
+#define SHMS_STORE_MAGIC 0x53484d53544f5245ull
+
+/* 0, or -EINVAL, -EPERM (forked), -EPERM (read-only and write is wanted). */
+int shms_store_usable(const struct shmstore *s, bool write);
+void shms_store_ref(struct shmstore *s);
+void shms_store_unref(struct shmstore *s);
+
+static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
+{
+	atomic_fetch_add_explicit(n, add, memory_order_relaxed);
+}
+
+/* A gauge with its high-water mark. */
+void shms_linked_add(struct shmstore *s, uint64_t bytes);
+void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+
+#endif

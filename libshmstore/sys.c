@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sys.c: thin wrappers of kernel calls. No state but what is probed once and never changes (boot id, whether linkat takes
+ * AT_EMPTY_PATH from us). Nothing here knows what an object is.
+ */
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+
+int shms_error(int error)
+{
+	if (error < 0)
+		error = -error;
+	switch (error) {
+	case 0:
+	case EINVAL:
+	case ENOENT:
+	case EEXIST:
+	case EBUSY:
+	case ENOSPC:
+	case EDQUOT:
+	case EBADMSG:
+	case EPERM:
+	case ESTALE:
+	case EXDEV:
+	case EMFILE:
+	case ENOMEM:
+	case ENOTSUP:
+	case EIO:
+	case ETIMEDOUT:
+	case ECANCELED:
+		return -error;
+	case EACCES:
+	case EROFS:
+		return -EPERM;
+	case ENFILE:
+		return -EMFILE;
+	case ENOTDIR:
+		return -ENOENT;
+	case ELOOP:
+	case EISDIR:
+	case ENXIO:
+		return -EBADMSG;
+	case ENOTEMPTY:
+		return -EEXIST;
+	case EFBIG:
+	case EMLINK:
+		return -ENOSPC;
+	case ENOSYS:
+		return -ENOTSUP;
+	case ENAMETOOLONG:
+	case EFAULT:
+		return -EINVAL;
+	default:
+		return -EIO;
+	}
+}
+
+int shms_open_beneath(int dirfd, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(unsigned)flags | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+	};
+	long r;
+
+	for (int i = 0;; i++) {
+		r = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+		if (r >= 0)
+			return (int)r;
+		if (!shms_open_again(i))
+			return -errno;
+	}
+}
+
+bool shms_open_again(int i)
+{
+	/* EAGAIN: a rename raced with the walk, or the owner is just testing whether it may recycle the file (O_NONBLOCK does
+	 * not wait for the end of its lease). Both pass; a process stopped in the middle of it is waited for a second. */
+	if (errno == EINTR)
+		return true;
+	if (errno != EAGAIN || i > 20000)
+		return false;
+	if (i > 4)
+		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	return true;
+}
+
+int shms_open_dir(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd >= 0 ? fd : -errno;
+}
+
+int shms_link_fd(int fd, int dirfd, const char *name)
+{
+	/* AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH before Linux 6.10: ENOENT says that it is refused. Remember only the
+	 * refusal, so that a process that gains nothing does not try twice each time. */
+	static atomic_bool refused;
+	char path[32];
+
+	if (!atomic_load_explicit(&refused, memory_order_relaxed)) {
+		if (linkat(fd, "", dirfd, name, AT_EMPTY_PATH) == 0)
+			return 0;
+		if (errno != ENOENT && errno != EPERM && errno != EINVAL)
+			return -errno;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0)
+		return -errno;
+	atomic_store_explicit(&refused, true, memory_order_relaxed);
+	return 0;
+}
+
+int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname)
+{
+	if (renameat2(olddirfd, oldname, newdirfd, newname, RENAME_NOREPLACE) < 0)
+		return -errno;
+	return 0;
+}
+
+int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset)
+{
+	size_t i = 0;
+
+	while (i < n_iov) {
+		int n = n_iov - i > IOV_MAX ? IOV_MAX : (int)(n_iov - i);
+		ssize_t done = pwritev(fd, iov + i, n, (off_t)offset);
+		size_t left;
+
+		if (done < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		left = (size_t)done;
+		offset += left;
+		while (i < n_iov && left >= iov[i].iov_len)
+			left -= iov[i++].iov_len;
+		if (left) {
+			iov[i].iov_base = (char *)iov[i].iov_base + left;
+			iov[i].iov_len -= left;
+		} else if (done == 0 && i < n_iov) {
+			return -EIO;
+		}
+	}
+	return 0;
+}
+
+ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset)
+{
+	size_t have = 0;
+
+	while (have < size) {
+		ssize_t n = pread(fd, (char *)buf + have, size - have, (off_t)(offset + have));
+
+		if (n < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		if (n == 0)
+			break;
+		have += (size_t)n;
+	}
+	return (ssize_t)have;
+}
+
+void shms_random(void *buf, size_t size)
+{
+	size_t have = 0;
+
+	while (have < size) {
+		ssize_t n = getrandom((char *)buf + have, size - have, 0);
+
+		if (n > 0)
+			have += (size_t)n;
+		else if (errno != EINTR)
+			abort(); /* no kernel that we run on lacks it */
+	}
+}
+
+uint64_t shms_nonce(void)
+{
+	/* splitmix64 (Steele, Lea, Flood 2014) over a random start of each thread; the clock keeps a forked child, which goes
+	 * on from the same state, from repeating its parent. */
+	static _Thread_local uint64_t state;
+	uint64_t z;
+
+	if (!state)
+		shms_random(&state, sizeof(state));
+	state += 0x9E3779B97F4A7C15u;
+	z = state ^ shms_now_mono_ns();
+	z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+	z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+	return z ^ (z >> 31);
+}
+
+static struct timespec now(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return ts;
+}
+
+uint64_t shms_now_boot_ms(void)
+{
+	struct timespec ts = now(CLOCK_BOOTTIME);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+int64_t shms_now_real_ns(void)
+{
+	struct timespec ts = now(CLOCK_REALTIME);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+uint64_t shms_now_mono_ns(void)
+{
+	struct timespec ts = now(CLOCK_MONOTONIC);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return -1;
+}
+
+void shms_boot_id(uint8_t ret_id[16])
+{
+	char text[64];
+	_fd_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+	size_t k = 0;
+
+	memset(ret_id, 0, 16);
+	for (ssize_t i = 0; i + 1 < n && k < 16;) {
+		int hi = hex(text[i]), lo = hex(text[i + 1]);
+
+		if (hi < 0) {
+			i++;
+			continue;
+		}
+		if (lo < 0)
+			break;
+		ret_id[k++] = (uint8_t)(hi << 4 | lo);
+		i += 2;
+	}
+}
+
+uint64_t shms_start_time(pid_t pid)
+{
+	char path[48], text[1024];
+	const char *s;
+	unsigned long long start = 0;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	/* The command in parentheses may hold anything: count from the last ')'. It ends field 2. */
+	s = strrchr(text, ')');
+	for (int field = 2; s && field < 22; field++)
+		s = strchr(s + 1, ' ');
+	if (s)
+		start = strtoull(s + 1, NULL, 10);
+	return start;
+}

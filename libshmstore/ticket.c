@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ticket.c: the triplet as one line of text and back: "shmstore1:<header size>:<buffer size>:<path>", the path percent-encoded
+ * where a byte is not printable ASCII, is a space or is '%'. Pure. What is parsed is input: every deviation is -EBADMSG.
+ */
+#include <errno.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char PREFIX[] = "shmstore1:";
+static const char DIGITS[] = "0123456789ABCDEF";
+
+static bool plain(unsigned char c)
+{
+	return c > ' ' && c < 0x7f && c != '%';
+}
+
+int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size_t text_size)
+{
+	char text[SHMSTORE_TICKET_TEXT];
+	size_t n;
+
+	if (!t || !ret_text || t->path[0] != '/' || !memchr(t->path, '\0', sizeof(t->path)))
+		return -EINVAL;
+	n = (size_t)snprintf(text, sizeof(text), "%s%llu:%llu:", PREFIX, (unsigned long long)t->header_size,
+			     (unsigned long long)t->buffer_size);
+	for (const char *s = t->path; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (plain(c)) {
+			text[n++] = (char)c;
+		} else {
+			text[n++] = '%';
+			text[n++] = DIGITS[c >> 4];
+			text[n++] = DIGITS[c & 15];
+		}
+	}
+	text[n++] = '\0';
+	if (n > text_size)
+		return -EINVAL;
+	memcpy(ret_text, text, n);
+	return 0;
+}
+
+/* A canonical decimal number ended by ':'. Returns what follows, NULL if there is none. */
+static const char *parse_number(const char *s, uint64_t *ret)
+{
+	uint64_t n = 0;
+	const char *start = s;
+
+	for (; *s >= '0' && *s <= '9'; s++) {
+		uint64_t d = (uint64_t)(*s - '0');
+
+		if (n > (UINT64_MAX - d) / 10)
+			return NULL;
+		n = n * 10 + d;
+	}
+	if (s == start || *s != ':' || (*start == '0' && s > start + 1))
+		return NULL;
+	*ret = n;
+	return s + 1;
+}
+
+static int digit(char c)
+{
+	const char *d = c ? strchr(DIGITS, c) : NULL;
+	return d ? (int)(d - DIGITS) : -1;
+}
+
+int shmstore_ticket_parse(const char *text, struct shmstore_ticket *ret)
+{
+	struct shmstore_ticket t = {0};
+	const char *s;
+	size_t n = 0;
+
+	if (!text || !ret)
+		return -EINVAL;
+	if (strncmp(text, PREFIX, sizeof(PREFIX) - 1) != 0)
+		return -EBADMSG;
+	s = parse_number(text + sizeof(PREFIX) - 1, &t.header_size);
+	s = s ? parse_number(s, &t.buffer_size) : NULL;
+	if (!s || *s != '/')
+		return -EBADMSG;
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (n >= sizeof(t.path) - 1)
+			return -EBADMSG;
+		if (c == '%') {
+			int hi = digit(s[1]), lo = hi >= 0 ? digit(s[2]) : -1;
+
+			if (lo < 0)
+				return -EBADMSG;
+			c = (unsigned char)(hi << 4 | lo);
+			if (c == '\0' || plain(c))
+				return -EBADMSG;
+			s += 2;
+		} else if (!plain(c)) {
+			return -EBADMSG;
+		}
+		t.path[n++] = (char)c;
+	}
+	*ret = t;
+	return 0;
+}

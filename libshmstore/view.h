@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* view.h: a mapped object. Constant after it was made, but for its count. */
+#ifndef SHMS_VIEW_H
+#define SHMS_VIEW_H
+
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "format.h"
+#include "object.h"
+
+struct shmstore_view {
+	uint64_t magic;
+	_Atomic uint64_t n_ref;
+	struct shmstore *s; /* a reference to its memory only: the handle may be closed */
+	void *map;          /* the whole file; NULL for an object without buffers */
+	uint64_t map_size;
+	bool cow;
+	bool registered;
+	uint64_t inode, bytes; /* bytes: blocks */
+	uint64_t header_size, buffer_size;
+	const void *key;
+	size_t key_size;
+	const void *metadata;
+	size_t metadata_size;
+	size_t n_buffers;
+	const struct shms_entry *table;
+	unsigned char *head; /* a large header's memory, else NULL: all is in room */
+	_Alignas(8) unsigned char room[];
+};
+
+/*
+ * Makes a view of the open, validated object h (whose heap memory it takes over) under key. 0, -ENOMEM, -errno of mmap.
+ */
+int shms_view_new(struct shmstore *s, int fd, const struct stat *st, struct shms_header *h, const void *key,
+		  size_t key_size, bool cow, struct shmstore_view **ret);
+/* A reference to the live view of SHMS_FORMAT_BIG bytes or more whose mapping holds that address; NULL. */
+struct shmstore_view *shms_view_find(const void *address);
+
+#endif

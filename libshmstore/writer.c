@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer.c: create, seal, abort: the producer writes straight into shared memory.
+ *
+ * The file is unnamed until it is sealed: abort, or death at any point, leaves nothing. Its memory is taken by fallocate before
+ * the mapping is handed out, so that a full partition is an error code here and never SIGBUS there. Sealing unmaps: the library
+ * keeps no writable mapping, and the file was 0400 from birth. A writer belongs to one thread at a time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "cleanup.h"
+#include "format.h"
+#include "publish.h"
+#include "space.h"
+#include "store.h"
+#include "sys.h"
+
+struct shmstore_writer {
+	struct shmstore *s; /* a reference to its memory only */
+	pid_t pid;          /* a child did not inherit the mapping */
+	int fd;
+	unsigned flags;
+	char *map;
+	uint64_t map_size;
+	struct shms_layout layout;
+	size_t key_size;
+	uint64_t *offsets; /* n_buffers */
+	uint64_t *sizes;   /* n_buffers */
+	unsigned char key[];
+};
+
+static void reserve(struct shmstore *s, uint64_t bytes, bool more)
+{
+	struct shms_ledger *l = s->ledger;
+
+	if (more) {
+		shms_count(&l->reserved_n, 1);
+		shms_count(&l->reserved_bytes, bytes);
+	} else {
+		atomic_fetch_sub_explicit(&l->reserved_n, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&l->reserved_bytes, bytes, memory_order_relaxed);
+	}
+}
+
+/* Is the handle that made the writer still open, in this process? Else there is no ledger and no directory. */
+static bool handle_open(const struct shmstore_writer *w)
+{
+	return shms_store_usable(w->s, true) == 0;
+}
+
+static void unmap(struct shmstore_writer *w)
+{
+	if (w->map && w->pid == getpid())
+		munmap(w->map, w->map_size);
+	w->map = NULL;
+}
+
+static void writer_free(struct shmstore_writer *w)
+{
+	unmap(w);
+	shms_close_fd(w->fd);
+	if (handle_open(w))
+		reserve(w->s, w->map_size, false);
+	shms_store_unref(w->s);
+	free(w->offsets);
+	free(w->sizes);
+	free(w);
+}
+
+static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_map)
+{
+	void *map;
+	int r;
+	_fd_ int fd = openat(s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+
+	if (fd < 0)
+		return -errno;
+	do {
+		r = fallocate(fd, 0, 0, (off_t)size) < 0 ? -errno : 0;
+	} while (r == -EINTR);
+	if (r < 0)
+		return r;
+	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	if (madvise(map, size, MADV_DONTFORK) < 0) {
+		r = -errno;
+		munmap(map, size);
+		return r;
+	}
+	*ret_fd = shms_take_fd(&fd);
+	*ret_map = map;
+	return 0;
+}
+
+static int new_writer(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l,
+		      const uint64_t *sizes, struct shmstore_writer **ret)
+{
+	struct shmstore_writer *w = calloc(1, sizeof(*w) + k->key_size + 1);
+	uint64_t off = l->header_size;
+
+	if (!w)
+		return -ENOMEM;
+	w->sizes = calloc((size_t)l->n_buffers + 1, sizeof(*w->sizes));
+	w->offsets = calloc((size_t)l->n_buffers + 1, sizeof(*w->offsets));
+	if (!w->sizes || !w->offsets) {
+		free(w->sizes);
+		free(w->offsets);
+		free(w);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < l->n_buffers; i++) {
+		w->offsets[i] = off;
+		w->sizes[i] = sizes[i];
+		off = shms_layout_next(off, sizes[i]);
+	}
+	w->fd = -1;
+	w->pid = getpid();
+	w->layout = *l;
+	w->key_size = k->key_size;
+	if (k->key_size)
+		memcpy(w->key, k->key, k->key_size);
+	w->s = s;
+	shms_store_ref(s);
+	*ret = w;
+	return 0;
+}
+
+int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t header_size,
+		    const uint64_t *buffer_sizes, size_t n_buffers, unsigned flags, struct shmstore_writer **ret)
+{
+	struct shmstore_writer *w;
+	struct shms_keyname k;
+	struct shms_layout l;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_CHECKSUM)) || (!buffer_sizes && n_buffers))
+		return -EINVAL;
+	r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	if (!shms_layout_init(&l, key_size, header_size, buffer_sizes, n_buffers, 0))
+		return -EINVAL;
+	r = new_writer(s, &k, &l, buffer_sizes, &w);
+	if (r < 0)
+		return r;
+	w->flags = flags;
+	w->map_size = l.header_size + l.buffer_size;
+	reserve(s, w->map_size, true);
+	r = map_file(s, w->map_size, &w->fd, &w->map);
+	for (int tries = 0; r == -ENOSPC && shms_space_make(s, tries); tries++)
+		r = map_file(s, w->map_size, &w->fd, &w->map);
+	if (r < 0) {
+		if (r == -ENOSPC)
+			shms_count(&s->ledger->enospc_n, 1);
+		writer_free(w);
+		return shms_error(r);
+	}
+	*ret = w;
+	return 0;
+}
+
+void *shmstore_writer_header(struct shmstore_writer *w, size_t *ret_size)
+{
+	if (ret_size)
+		*ret_size = w->layout.metadata_size;
+	return w->map + w->layout.metadata_off;
+}
+
+void *shmstore_writer_buffer(struct shmstore_writer *w, size_t i, uint64_t *ret_size)
+{
+	if (i >= w->layout.n_buffers)
+		return NULL;
+	if (ret_size)
+		*ret_size = w->sizes[i];
+	return w->map + w->offsets[i];
+}
+
+static int seal(struct shmstore_writer *w)
+{
+	struct shms_superblock *sb = (struct shms_superblock *)(void *)w->map;
+	const struct shms_layout *l = &w->layout;
+	struct shms_keyname k;
+	int r = shms_keyname_init(&k, w->key, w->key_size);
+
+	if (r < 0)
+		return r;
+	shms_format_head(l, w->key, w->sizes, shms_nonce(), w->map);
+	if (w->flags & SHMSTORE_CHECKSUM) {
+		XXH128_hash_t h = XXH3_128bits(w->map + l->header_size, l->buffer_size);
+
+		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
+		sb->buffer_hash[0] = h.low64;
+		sb->buffer_hash[1] = h.high64;
+	}
+	sb->header_hash = shms_format_hash(w->map, l->metadata_off, w->map + l->metadata_off, l->metadata_size);
+	unmap(w);
+	r = shms_publish_fd(w->s, &w->fd, &k, l, (w->flags & SHMSTORE_REPLACE) != 0);
+	if (r == 0) {
+		shms_count(&w->s->ledger->put_n, 1);
+		shms_count(&w->s->ledger->put_bytes, w->map_size);
+	}
+	return r;
+}
+
+int shmstore_seal(struct shmstore_writer *w)
+{
+	int r;
+
+	if (!w)
+		return -EINVAL;
+	r = handle_open(w) ? seal(w) : -EPERM;
+	writer_free(w);
+	return shms_error(r);
+}
+
+void shmstore_abort(struct shmstore_writer *w)
+{
+	if (w)
+		writer_free(w);
+}
