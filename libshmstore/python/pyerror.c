@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pyerror.c: the library's error codes as exceptions. An Error is an OSError with the code as its errno and a message made of
+ * four parts: what was tried, on which key and store or path, why it failed (the library's words), what to do about it.
+ */
+#include <errno.h>
+
+#include "pyshm.h"
+
+static const char *hint(int error)
+{
+	switch (error) {
+	case ENOENT:
+		return "make the partition with Partition(path, create=True) or shmstore-admin init; "
+		       "Partition.stores() lists "
+		       "its stores";
+	case EEXIST:
+		return "replace=True takes an object's place; a new partition needs an empty or a missing directory";
+	case EBUSY:
+		return "choose another name, or wait until its owner closes it or ends";
+	case ENOSPC:
+		return "delete objects, call Partition.gc(), or enlarge the tmpfs";
+	case EDQUOT:
+		return "delete objects of this store, or raise its quota";
+	case EBADMSG:
+		return "put it again, or ask the donor again; Partition.verify() checks every object";
+	case EPERM:
+		return "use a partition of your own user, tickets of it only, and a store only in the process that "
+		       "opened it, "
+		       "not readonly for writing";
+	case ESTALE:
+		return "ask the donor for a new ticket";
+	case EXDEV:
+		return "let both processes see the partition through one and the same mount";
+	case EMFILE:
+		return "raise ulimit -n";
+	case ENOMEM:
+		return "drop views, or raise vm.max_map_count";
+	case ENOTSUP:
+		return "use a directory on a tmpfs (or create=True with allow_disk=True) and one version of shmstore";
+	case EINVAL:
+		return "a store's name has 1 to 255 bytes without '/' or a leading '.', a key at most 4096 bytes, an "
+		       "object "
+		       "at most 1048576 buffers";
+	default:
+		return NULL;
+	}
+}
+
+void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where)
+{
+	int code = error < 0 ? -error : error;
+	const char *todo = hint(code);
+	PyObject *what, *message, *exception;
+
+	if (key && where)
+		what = PyUnicode_FromFormat("%s %.200R in %U", operation, key, where);
+	else if (key)
+		what = PyUnicode_FromFormat("%s %.200R", operation, key);
+	else if (where)
+		what = PyUnicode_FromFormat("%s %U", operation, where);
+	else
+		what = PyUnicode_FromString(operation);
+	if (!what)
+		return NULL;
+	message =
+		PyUnicode_FromFormat("%U: %s%s%s", what, shmstore_strerror(error), todo ? "; " : "", todo ? todo : "");
+	Py_DECREF(what);
+	if (!message)
+		return NULL;
+	exception = PyObject_CallFunction(state->error, "iN", code, message);
+	if (exception) {
+		PyErr_SetObject(state->error, exception);
+		Py_DECREF(exception);
+	}
+	return NULL;
+}
+
+void *pyshm_raise_closed(struct pyshm_state *state, PyObject *name)
+{
+	PyObject *message = PyUnicode_FromFormat("store %R is closed; open it again with Partition.open()", name);
+	PyObject *exception = message ? PyObject_CallFunction(state->closed_error, "iN", EBADF, message) : NULL;
+
+	if (exception) {
+		PyErr_SetObject(state->closed_error, exception);
+		Py_DECREF(exception);
+	}
+	return NULL;
+}
+
+PyDoc_STRVAR(
+	error_doc,
+	"A call into the library failed.\n\n"
+	"errno is one of the codes that shmstore.h lists; the message says what was tried, on what, why it failed and\n"
+	"what to do.");
+PyDoc_STRVAR(closed_error_doc, "The store was closed. errno is EBADF.");
+
+int pyshm_error_exec(PyObject *module, struct pyshm_state *state)
+{
+	PyObject *bases;
+
+	state->error = PyErr_NewExceptionWithDoc("shmstore.Error", error_doc, PyExc_OSError, NULL);
+	if (!state->error || PyModule_AddObjectRef(module, "Error", state->error) < 0)
+		return -1;
+	bases = PyTuple_Pack(2, state->error, PyExc_ValueError);
+	if (!bases)
+		return -1;
+	state->closed_error = PyErr_NewExceptionWithDoc("shmstore.ClosedError", closed_error_doc, bases, NULL);
+	Py_DECREF(bases);
+	if (!state->closed_error || PyModule_AddObjectRef(module, "ClosedError", state->closed_error) < 0)
+		return -1;
+	return 0;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pymemory.c: what the memoryviews of a View and a Writer look at: a range of its memory, and a reference to it. A View's
+ * ranges are exported freely; a Writer counts the exports, because its memory must not be written once it is sealed.
+ */
+#include "pyshm.h"
+
+struct memory {
+	PyObject ob_base;
+	PyObject *owner;
+	const struct pyshm_memory_owner *calls;
+	void *data;
+	Py_ssize_t size;
+	bool readonly;
+};
+
+static int memory_getbuffer(PyObject *op, Py_buffer *ret, int flags)
+{
+	struct memory *self = (struct memory *)op;
+
+	if (self->calls && self->calls->acquire(self->owner) < 0) {
+		ret->obj = NULL;
+		return -1;
+	}
+	if (PyBuffer_FillInfo(ret, op, self->data, self->size, self->readonly, flags) < 0) {
+		if (self->calls)
+			self->calls->release(self->owner);
+		return -1;
+	}
+	return 0;
+}
+
+static void memory_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
+{
+	struct memory *self = (struct memory *)op;
+
+	if (self->calls)
+		self->calls->release(self->owner);
+}
+
+static void memory_dealloc(PyObject *op)
+{
+	struct memory *self = (struct memory *)op;
+	PyTypeObject *type = Py_TYPE(op);
+
+	Py_CLEAR(self->owner);
+	type->tp_free(op);
+	Py_DECREF(type);
+}
+
+PyDoc_STRVAR(memory_doc, "A range of a view's or a writer's memory, with the buffer protocol.");
+
+static PyType_Slot memory_slots[] = {
+	{Py_tp_doc, (void *)(uintptr_t)memory_doc},
+	{Py_tp_dealloc, memory_dealloc},
+	{Py_bf_getbuffer, memory_getbuffer},
+	{Py_bf_releasebuffer, memory_releasebuffer},
+	{0, NULL},
+};
+
+PyType_Spec pyshm_memory_spec = {
+	.name = "shmstore._shmstore._Memory",
+	.basicsize = sizeof(struct memory),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = memory_slots,
+};
+
+PyObject *pyshm_memory_view(struct pyshm_state *state, PyObject *owner, const struct pyshm_memory_owner *calls,
+			    void *data, uint64_t size, bool readonly)
+{
+	static char nothing; /* an empty range still has an address */
+	struct memory *memory;
+	PyObject *view;
+
+	if (size > (uint64_t)PY_SSIZE_T_MAX)
+		return PyErr_NoMemory();
+	memory = PyObject_New(struct memory, state->memory_type);
+	if (!memory)
+		return NULL;
+	memory->owner = Py_NewRef(owner);
+	memory->calls = calls;
+	memory->data = data ? data : &nothing;
+	memory->size = (Py_ssize_t)size;
+	memory->readonly = readonly;
+	view = PyMemoryView_FromObject((PyObject *)memory);
+	Py_DECREF(memory);
+	return view;
+}

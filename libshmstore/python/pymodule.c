@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pymodule.c: the module shmstore._shmstore: its state, its types, its few functions. */
+#include <limits.h>
+
+#include "pyshm.h"
+
+static struct PyModuleDef module_def;
+
+struct pyshm_state *pyshm_state_of(PyTypeObject *type)
+{
+	return PyModule_GetState(PyType_GetModuleByDef(type, &module_def));
+}
+
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret)
+{
+	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+
+	if (!type)
+		return -1;
+	*ret = (PyTypeObject *)type;
+	return PyModule_AddType(module, *ret);
+}
+
+static int module_exec(PyObject *module)
+{
+	struct pyshm_state *state = PyModule_GetState(module);
+
+	if (pyshm_error_exec(module, state) < 0 ||
+	    add_type(module, &pyshm_partition_spec, &state->partition_type) < 0 ||
+	    add_type(module, &pyshm_store_spec, &state->store_type) < 0 ||
+	    add_type(module, &pyshm_view_spec, &state->view_type) < 0 ||
+	    add_type(module, &pyshm_writer_spec, &state->writer_type) < 0 ||
+	    add_type(module, &pyshm_memory_spec, &state->memory_type) < 0 ||
+	    add_type(module, &pyshm_unlocked_spec, &state->unlocked_type) < 0)
+		return -1;
+	return 0;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+	struct pyshm_state *state = PyModule_GetState(module);
+
+	Py_VISIT(state->error);
+	Py_VISIT(state->closed_error);
+	Py_VISIT(state->partition_type);
+	Py_VISIT(state->store_type);
+	Py_VISIT(state->view_type);
+	Py_VISIT(state->writer_type);
+	Py_VISIT(state->memory_type);
+	Py_VISIT(state->unlocked_type);
+	return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+	struct pyshm_state *state = PyModule_GetState(module);
+
+	Py_CLEAR(state->error);
+	Py_CLEAR(state->closed_error);
+	Py_CLEAR(state->partition_type);
+	Py_CLEAR(state->store_type);
+	Py_CLEAR(state->view_type);
+	Py_CLEAR(state->writer_type);
+	Py_CLEAR(state->memory_type);
+	Py_CLEAR(state->unlocked_type);
+	return 0;
+}
+
+static void module_free(void *module)
+{
+	module_clear(module);
+}
+
+static PyObject *default_path(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+	char path[SHMSTORE_TICKET_PATH];
+	int r = shmstore_default_path(path, sizeof(path));
+
+	if (r < 0)
+		return pyshm_raise(PyModule_GetState(module), r, "find the default partition", NULL, NULL);
+	return PyUnicode_DecodeFSDefault(path);
+}
+
+static PyObject *library_strerror(PyObject *Py_UNUSED(module), PyObject *code)
+{
+	int overflow;
+	long value = PyLong_AsLongAndOverflow(code, &overflow);
+
+	if (value == -1 && PyErr_Occurred())
+		return NULL;
+	return pyshm_text(shmstore_strerror(overflow || value < -INT_MAX || value > INT_MAX ? INT_MAX : (int)value));
+}
+
+static PyObject *library_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+	return PyUnicode_FromString(shmstore_version());
+}
+
+PyDoc_STRVAR(default_path_doc,
+	     "default_path($module, /)\n--\n\n"
+	     "The partition used where none is named: $SHMSTORE_PARTITION, else the one chosen when the\n"
+	     "library was built.");
+PyDoc_STRVAR(strerror_doc, "strerror($module, errno, /)\n--\n\nWhat a code means in this library.");
+PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe library's version, \"major.minor.patch\".");
+
+static PyMethodDef module_methods[] = {
+	{"default_path", default_path, METH_NOARGS, default_path_doc},
+	{"strerror", library_strerror, METH_O, strerror_doc},
+	{"version", library_version, METH_NOARGS, version_doc},
+	{"ticket_format", pyshm_ticket_format, METH_VARARGS, NULL},
+	{"ticket_parse", pyshm_ticket_parse, METH_O, NULL},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot module_slots[] = {
+	{Py_mod_exec, module_exec},
+	{0, NULL},
+};
+
+PyDoc_STRVAR(module_doc, "The library's calls as they are; see the package shmstore.");
+
+static struct PyModuleDef module_def = {
+	PyModuleDef_HEAD_INIT,         .m_name = "shmstore._shmstore",
+	.m_doc = module_doc,           .m_size = sizeof(struct pyshm_state),
+	.m_methods = module_methods,   .m_slots = module_slots,
+	.m_traverse = module_traverse, .m_clear = module_clear,
+	.m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__shmstore(void); /* -Wmissing-prototypes */
+
+PyMODINIT_FUNC PyInit__shmstore(void)
+{
+	return PyModuleDef_Init(&module_def);
+}

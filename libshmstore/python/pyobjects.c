@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pyobjects.c: what a Store does with objects, one function per call of the library. Each parses with the GIL, enters the
+ * store, calls without the GIL, leaves, and then makes the result or raises.
+ */
+#include <errno.h>
+
+#include "pyshm.h"
+
+static unsigned put_flags(int replace, int checksum)
+{
+	return (replace ? SHMSTORE_REPLACE : 0) | (checksum ? SHMSTORE_CHECKSUM : 0);
+}
+
+PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	PyObject *key, *objects;
+	struct pyshm_buffers buffers;
+	int replace = 0, checksum = 0, r;
+	const void *key_data;
+	Py_buffer header;
+	size_t key_size;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy*O|pp:put_buffers",
+					 PYSHM_KEYWORDS("key", "header", "buffers", "replace", "checksum"), &key,
+					 &header, &objects, &replace, &checksum))
+		return NULL;
+	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || pyshm_buffers_init(&buffers, objects) < 0) {
+		PyBuffer_Release(&header);
+		return NULL;
+	}
+	if (!pyshm_store_enter(self)) {
+		pyshm_buffers_deinit(&buffers);
+		PyBuffer_Release(&header);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS r = shmstore_put(self->s, key_data, key_size, header.buf, (size_t)header.len,
+						buffers.iov, buffers.n, put_flags(replace, checksum));
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS pyshm_buffers_deinit(&buffers);
+	PyBuffer_Release(&header);
+	if (r < 0)
+		return pyshm_store_raise(self, r, "put", key);
+	Py_RETURN_NONE;
+}
+
+PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	struct shmstore_view *v = NULL;
+	int cow = 0, verify = 0, r;
+	const void *key_data;
+	size_t key_size;
+	PyObject *key;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|pp:view", PYSHM_KEYWORDS("key", "cow", "verify"), &key, &cow,
+					 &verify))
+		return NULL;
+	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_get(self->s, key_data, key_size,
+						(cow ? SHMSTORE_COW : 0) | (verify ? SHMSTORE_VERIFY : 0), &v);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "get", key);
+	return pyshm_view_new(pyshm_state_of(Py_TYPE(op)), v, cow);
+}
+
+/* The sizes of a sequence of int. Return: an array to be freed with PyMem_Free(), NULL with an exception. */
+static uint64_t *sizes_new(PyObject *sequence, size_t *ret_n)
+{
+	PyObject *tuple = PySequence_Tuple(sequence);
+	uint64_t *sizes;
+	Py_ssize_t n;
+
+	if (!tuple)
+		return NULL;
+	n = PyTuple_GET_SIZE(tuple);
+	sizes = PyMem_Calloc(n ? (size_t)n : 1, sizeof(*sizes));
+	if (!sizes)
+		PyErr_NoMemory();
+	for (Py_ssize_t i = 0; sizes && i < n; i++) {
+		Py_ssize_t size = PyNumber_AsSsize_t(PyTuple_GET_ITEM(tuple, i), PyExc_OverflowError);
+
+		if (size < 0 && !PyErr_Occurred())
+			PyErr_Format(PyExc_ValueError, "the size of buffer %zd is negative", i);
+		if (PyErr_Occurred()) {
+			PyMem_Free(sizes);
+			sizes = NULL;
+			break;
+		}
+		sizes[i] = (uint64_t)size;
+	}
+	Py_DECREF(tuple);
+	*ret_n = (size_t)n;
+	return sizes;
+}
+
+PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	struct shmstore_writer *w = NULL;
+	PyObject *key, *sequence;
+	int replace = 0, checksum = 0, r;
+	const void *key_data;
+	size_t key_size, n_buffers;
+	Py_ssize_t header_size;
+	uint64_t *sizes;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OnO|pp:create",
+					 PYSHM_KEYWORDS("key", "header_size", "buffer_sizes", "replace", "checksum"),
+					 &key, &header_size, &sequence, &replace, &checksum))
+		return NULL;
+	if (header_size < 0) {
+		PyErr_SetString(PyExc_ValueError, "header_size is negative");
+		return NULL;
+	}
+	if (pyshm_key_bytes(key, &key_data, &key_size) < 0)
+		return NULL;
+	sizes = sizes_new(sequence, &n_buffers);
+	if (!sizes)
+		return NULL;
+	if (!pyshm_store_enter(self)) {
+		PyMem_Free(sizes);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS r = shmstore_create(self->s, key_data, key_size, (size_t)header_size, sizes, n_buffers,
+						   put_flags(replace, checksum), &w);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS PyMem_Free(sizes);
+	if (r < 0)
+		return pyshm_store_raise(self, r, "create", key);
+	return pyshm_writer_new(self, w, key, n_buffers);
+}
+
+PyObject *pyshm_store_contains(PyObject *op, PyObject *key)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	const void *key_data;
+	size_t key_size;
+	int r;
+
+	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_contains(self->s, key_data, key_size);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "look for", key);
+	return PyBool_FromLong(r);
+}
+
+PyObject *pyshm_store_delete(PyObject *op, PyObject *key)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	const void *key_data;
+	size_t key_size;
+	int r;
+
+	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_delete(self->s, key_data, key_size);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "delete", key);
+	Py_RETURN_NONE;
+}
+
+PyObject *pyshm_store_handoff(PyObject *op, PyObject *args)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	struct shmstore_ticket ticket;
+	unsigned long long lease_ms;
+	const void *key_data;
+	PyObject *key, *lease;
+	size_t key_size;
+	int r;
+
+	if (!PyArg_ParseTuple(args, "OO!:_handoff", &key, &PyLong_Type, &lease))
+		return NULL;
+	lease_ms = PyLong_AsUnsignedLongLong(lease);
+	if (PyErr_Occurred())
+		return NULL;
+	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_handoff(self->s, key_data, key_size, lease_ms, &ticket);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "hand off", key);
+	return pyshm_ticket_tuple(&ticket);
+}
+
+PyObject *pyshm_store_adopt(PyObject *op, PyObject *args)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	unsigned long long header_size, buffer_size;
+	struct shmstore_ticket ticket;
+	PyObject *key, *path;
+	const void *key_data;
+	int replace, verify, r;
+	size_t key_size;
+
+	if (!PyArg_ParseTuple(args, "OOKKpp:_adopt", &key, &path, &header_size, &buffer_size, &replace, &verify))
+		return NULL;
+	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 ||
+	    pyshm_ticket_init(&ticket, path, header_size, buffer_size, pyshm_state_of(Py_TYPE(op))) < 0 ||
+	    !pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_adopt(self->s, key_data, key_size, &ticket,
+						  (replace ? SHMSTORE_REPLACE : 0) | (verify ? SHMSTORE_VERIFY : 0));
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "adopt", key);
+	Py_RETURN_NONE;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pystore.c: the type Store: opening, closing, and what keeps a close apart from calls in other threads. What is done with
+ * objects is in pyobjects.c and pylist.c.
+ *
+ * shmstore_close() must be the last call on a store. So each call counts itself in and out (pyshm_store_enter, _leave), and
+ * close() lets nobody in any more, waits until all are out - they are bounded: none waits for another store - and then
+ * closes. The count has a lock of its own, which is never held while the GIL is waited for. No Python code runs between enter
+ * and leave, so a thread cannot wait for itself.
+ *
+ * In a forked child the store is not ours: nothing here touches the lock, which some thread of the parent may have held.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "pyshm.h"
+
+bool pyshm_store_enter(struct pyshm_store *self)
+{
+	bool closing;
+
+	if (self->pid != getpid()) {
+		pyshm_store_raise(self, -EPERM, "use in a forked child", NULL);
+		return false;
+	}
+	pthread_mutex_lock(&self->lock);
+	closing = self->closing;
+	if (!closing)
+		self->n_calls++;
+	pthread_mutex_unlock(&self->lock);
+	if (closing)
+		pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), self->name);
+	return !closing;
+}
+
+void pyshm_store_leave(struct pyshm_store *self)
+{
+	pthread_mutex_lock(&self->lock);
+	if (--self->n_calls == 0 && self->closing)
+		pthread_cond_broadcast(&self->idle);
+	pthread_mutex_unlock(&self->lock);
+}
+
+void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key)
+{
+	PyObject *where;
+
+	if (error == -ENOENT && key) {
+		PyErr_SetObject(PyExc_KeyError, key);
+		return NULL;
+	}
+	where = PyUnicode_FromFormat("store %R of %U", self->name, ((struct pyshm_partition *)self->partition)->path);
+	if (where) {
+		pyshm_raise(pyshm_state_of(Py_TYPE(self)), error, operation, key, where);
+		Py_DECREF(where);
+	}
+	return NULL;
+}
+
+/* What a store is opened with, and what keeps the text of it alive. */
+struct opening {
+	const char *name;
+	PyObject *directory; /* bytes, NULL = none */
+	struct shmstore_options options;
+};
+
+static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyTypeObject *partition_type,
+			struct pyshm_partition **ret_partition)
+{
+	PyObject *partition, *directory = Py_None, *recycle_max = Py_None;
+	int keep = 0, readonly = 0, adopt = 0, fresh = 0;
+
+	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzOOppp:Store",
+					 PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory",
+							"recycle_max", "readonly", "adopt", "fresh"),
+					 partition_type, &partition, &o->name, &keep, &o->options.label, &directory,
+					 &recycle_max, &readonly, &adopt, &fresh))
+		return -1;
+	if (recycle_max != Py_None) {
+		o->options.recycle_max = PyLong_AsUnsignedLongLong(recycle_max);
+		if (PyErr_Occurred())
+			return -1;
+	}
+	if (directory != Py_None) {
+		if (!PyUnicode_FSConverter(directory, &o->directory))
+			return -1;
+		o->options.directory = PyBytes_AS_STRING(o->directory);
+	}
+	o->options.keep = keep;
+	o->options.flags |= readonly ? SHMSTORE_OPEN_READONLY : 0;
+	o->options.flags |= adopt ? SHMSTORE_OPEN_ADOPT : 0;
+	o->options.flags |= fresh ? SHMSTORE_OPEN_FRESH : 0;
+	*ret_partition = (struct pyshm_partition *)partition;
+	return 0;
+}
+
+static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	struct pyshm_state *state = pyshm_state_of(type);
+	struct pyshm_partition *partition;
+	struct pyshm_store *self;
+	struct opening opening;
+	int r;
+
+	if (opening_init(&opening, args, kwargs, state->partition_type, &partition) < 0)
+		return NULL;
+	self = (struct pyshm_store *)type->tp_alloc(type, 0);
+	if (!self) {
+		Py_XDECREF(opening.directory);
+		return NULL;
+	}
+	pthread_mutex_init(&self->lock, NULL);
+	pthread_cond_init(&self->idle, NULL);
+	self->pid = getpid();
+	self->closing = self->closed = true; /* until it is open */
+	self->partition = Py_NewRef(partition);
+	self->name = pyshm_text(opening.name);
+	if (!self->name)
+		goto fail;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_open(partition->p, opening.name, &opening.options, &self->s);
+	Py_END_ALLOW_THREADS if (r < 0)
+	{
+		pyshm_raise(state, r, "open store", self->name, partition->path);
+		goto fail;
+	}
+	self->closing = self->closed = false;
+	self->path = PyUnicode_DecodeFSDefault(shmstore_path(self->s));
+	if (!self->path)
+		goto fail;
+	Py_XDECREF(opening.directory);
+	return (PyObject *)self;
+fail:
+	Py_XDECREF(opening.directory);
+	Py_DECREF(self);
+	return NULL;
+}
+
+/* Closes the store if it is open. Return: 0, -errno. Call with the GIL; releases it. */
+static int close_store(struct pyshm_store *self)
+{
+	int r = 0;
+
+	if (self->pid != getpid()) {
+		/* A call that some thread of the parent was in at the time of the fork will never come out: leave it then. */
+		if (self->s && self->n_calls == 0)
+			shmstore_close(self->s);
+		self->s = NULL;
+		self->closing = self->closed = true;
+		return 0;
+	}
+	Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+	if (self->closing) {
+		while (!self->closed)
+			pthread_cond_wait(&self->idle, &self->lock);
+	} else {
+		self->closing = true;
+		while (self->n_calls)
+			pthread_cond_wait(&self->idle, &self->lock);
+		pthread_mutex_unlock(&self->lock);
+		r = shmstore_close(self->s);
+		pthread_mutex_lock(&self->lock);
+		self->s = NULL;
+		self->closed = true;
+		pthread_cond_broadcast(&self->idle);
+	}
+	pthread_mutex_unlock(&self->lock);
+	Py_END_ALLOW_THREADS return r;
+}
+
+PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
+			"Closes the store: removes it and its objects unless it was opened with keep.\n\n"
+			"Waits for calls in other threads. Views stay valid. Closing twice is fine.");
+
+static PyObject *store_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	int r = close_store((struct pyshm_store *)op);
+
+	if (r < 0)
+		return pyshm_store_raise((struct pyshm_store *)op, r, "close", NULL);
+	Py_RETURN_NONE;
+}
+
+static void store_finalize(PyObject *op)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	PyObject *type, *value, *traceback;
+
+	if (self->closing || !self->s)
+		return;
+	PyErr_Fetch(&type, &value, &traceback);
+	if (self->pid == getpid() && PyErr_ResourceWarning(op, 1, "store %R was not closed", self->name) < 0 &&
+	    PyErr_ExceptionMatches(PyExc_Warning))
+		PyErr_WriteUnraisable(op);
+	close_store(self);
+	PyErr_Restore(type, value, traceback);
+}
+
+static void store_dealloc(PyObject *op)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	PyTypeObject *type = Py_TYPE(op);
+
+	if (PyObject_CallFinalizerFromDealloc(op) < 0)
+		return;
+	if (self->pid == getpid()) {
+		pthread_cond_destroy(&self->idle);
+		pthread_mutex_destroy(&self->lock);
+	}
+	Py_CLEAR(self->path);
+	Py_CLEAR(self->name);
+	Py_CLEAR(self->partition);
+	type->tp_free(op);
+	Py_DECREF(type);
+}
+
+PyDoc_STRVAR(set_address_doc,
+	     "set_address($self, /, address)\n--\n\n"
+	     "Makes the store known to peers (Partition.find_peer) by an address; None or \"\" withdraws it.");
+
+static PyObject *store_set_address(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	const char *address;
+	int r;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "z:set_address", PYSHM_KEYWORDS("address"), &address))
+		return NULL;
+	if (!pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_set_address(self->s, address ? address : "");
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "set the address of", NULL);
+	Py_RETURN_NONE;
+}
+
+static PyObject *store_usage(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	struct shmstore_store_usage u;
+	int r;
+
+	if (!pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_usage(self->s, &u);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "measure the use of", NULL);
+	return Py_BuildValue("KKKKKK", (unsigned long long)u.linked, (unsigned long long)u.pss,
+			     (unsigned long long)u.uss, (unsigned long long)u.mapped, (unsigned long long)u.n_objects,
+			     (unsigned long long)u.n_views);
+}
+
+static PyObject *store_name(PyObject *op, void *Py_UNUSED(closure))
+{
+	return Py_NewRef(((struct pyshm_store *)op)->name);
+}
+
+static PyObject *store_path(PyObject *op, void *Py_UNUSED(closure))
+{
+	return Py_NewRef(((struct pyshm_store *)op)->path);
+}
+
+static PyObject *store_partition(PyObject *op, void *Py_UNUSED(closure))
+{
+	return Py_NewRef(((struct pyshm_store *)op)->partition);
+}
+
+static PyObject *store_closed(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(((struct pyshm_store *)op)->closing);
+}
+
+PyDoc_STRVAR(
+	put_buffers_doc,
+	"put_buffers($self, /, key, header, buffers, replace=False, checksum=False)\n--\n\n"
+	"Stores one object: all of it or nothing. Each buffer is any contiguous (C or F) memory and is copied once.\n\n"
+	"Where header and buffers are those of a live, unwritten view of this store nothing is copied: a second link.\n"
+	"Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL and others.");
+PyDoc_STRVAR(view_doc,
+	     "view($self, /, key, cow=False, verify=False)\n--\n\n"
+	     "Maps an object, whatever its size, without keeping a file descriptor. KeyError where there is none.\n\n"
+	     "cow: the buffers are writable, private to this view. verify: check the buffers' checksum, if the object\n"
+	     "has one (Error EBADMSG).");
+PyDoc_STRVAR(create_doc, "create($self, /, key, header_size, buffer_sizes, replace=False, checksum=False)\n--\n\n"
+			 "Reserves an object and hands out writable memory for it: a Writer.\n\n"
+			 "A full partition is Error ENOSPC now, never SIGBUS later.");
+PyDoc_STRVAR(contains_doc, "contains($self, key, /)\n--\n\nWhether the store holds the key.");
+PyDoc_STRVAR(delete_doc,
+	     "delete($self, key, /)\n--\n\n"
+	     "Removes the key; KeyError where there is none. The memory goes with the last link and the last view.");
+
+static PyMethodDef store_methods[] = {
+	{"put_buffers", PYSHM_METHOD(pyshm_store_put_buffers), METH_VARARGS | METH_KEYWORDS, put_buffers_doc},
+	{"view", PYSHM_METHOD(pyshm_store_view), METH_VARARGS | METH_KEYWORDS, view_doc},
+	{"create", PYSHM_METHOD(pyshm_store_create), METH_VARARGS | METH_KEYWORDS, create_doc},
+	{"contains", pyshm_store_contains, METH_O, contains_doc},
+	{"delete", pyshm_store_delete, METH_O, delete_doc},
+	{"set_address", PYSHM_METHOD(store_set_address), METH_VARARGS | METH_KEYWORDS, set_address_doc},
+	{"close", store_close, METH_NOARGS, close_doc},
+	{"_handoff", pyshm_store_handoff, METH_VARARGS, NULL},
+	{"_adopt", pyshm_store_adopt, METH_VARARGS, NULL},
+	{"_usage", store_usage, METH_NOARGS, NULL},
+	{"_keys", pyshm_store_keys, METH_NOARGS, NULL},
+	{"_objects", pyshm_store_objects, METH_NOARGS, NULL},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef store_getset[] = {
+	{"name", store_name, NULL, "The store's name.", NULL},
+	{"path", store_path, NULL, "The store's absolute directory.", NULL},
+	{"partition", store_partition, NULL, "The partition it was opened in.", NULL},
+	{"closed", store_closed, NULL, "Whether close() was called.", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(store_doc, "Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
+			"readonly=False, adopt=False,\n"
+			"      fresh=False)\n--\n\n"
+			"One process's directory of objects.");
+
+static PyType_Slot store_slots[] = {
+	{Py_tp_doc, (void *)(uintptr_t)store_doc},
+	{Py_tp_new, store_new},
+	{Py_tp_finalize, store_finalize},
+	{Py_tp_dealloc, store_dealloc},
+	{Py_tp_methods, store_methods},
+	{Py_tp_getset, store_getset},
+	{0, NULL},
+};
+
+PyType_Spec pyshm_store_spec = {
+	.name = "shmstore._shmstore.Store",
+	.basicsize = sizeof(struct pyshm_store),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = store_slots,
+};
