@@ -159,8 +159,6 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 	char boot_hex[33];
 	int r;
 
-	if ((flags & SHMSTORE_CREATE) && mkdir(path, 0700) < 0 && errno != EEXIST)
-		return shms_error(errno);
 	p->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (p->fd < 0)
 		return shms_error(errno);
@@ -230,10 +228,30 @@ static void deinit(struct shmstore_partition *p)
 	free(p);
 }
 
+/* The canonical path and the mount it is on. */
+static int find_paths(struct shmstore_partition *p, const char *path)
+{
+	char mount[PATH_MAX], link[48];
+
+	/* The descriptor's own path: the one that was opened, whatever happens to the name meanwhile. */
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", p->fd);
+	p->path = realpath(link, NULL);
+	if (!p->path)
+		p->path = realpath(path, NULL);
+	if (!p->path)
+		return shms_error(errno);
+	if (shms_mount_find(p->path, p->device, mount, sizeof(mount), p->huge, sizeof(p->huge)) < 0)
+		/* No /proc: everything but the walk over the rest of the mount works. */
+		snprintf(mount, sizeof(mount), "%s", p->path);
+	p->mount = strdup(mount);
+	return p->mount ? 0 : -ENOMEM;
+}
+
 int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_partition **ret)
 {
-	char named[PATH_MAX], mount[PATH_MAX];
+	char named[PATH_MAX];
 	struct shmstore_partition *p;
+	bool made = false;
 	int r;
 
 	if (!ret || (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED)))
@@ -251,26 +269,13 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 		return -ENOMEM;
 	p->fd = p->stores_fd = p->peers_fd = -1;
 	atomic_init(&p->n_ref, 1);
+	if (flags & SHMSTORE_CREATE)
+		made = mkdir(path, 0700) == 0;
 	r = open_dirs(p, path, flags);
-	if (r == 0) {
-		/* The descriptor's own path: the one that was opened, whatever happens to the name meanwhile. */
-		char link[48];
-
-		snprintf(link, sizeof(link), "/proc/self/fd/%d", p->fd);
-		p->path = realpath(link, NULL);
-		if (!p->path)
-			p->path = realpath(path, NULL);
-		r = p->path ? shms_mount_find(p->path, p->device, mount, sizeof(mount), p->huge, sizeof(p->huge))
-			    : shms_error(errno);
-		if (r < 0 && p->path) {
-			/* No /proc: everything but the walk over the rest of the mount works. */
-			snprintf(mount, sizeof(mount), "%s", p->path);
-			r = 0;
-		}
-		p->mount = r < 0 ? NULL : strdup(mount);
-		if (r == 0 && !p->mount)
-			r = -ENOMEM;
-	}
+	if (r == 0)
+		r = find_paths(p, path);
+	if (r < 0 && made)
+		rmdir(path); /* what we cannot make a partition of, e.g. on disk, we do not leave behind */
 	if (r < 0) {
 		deinit(p);
 		return r;
