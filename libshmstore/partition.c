@@ -52,7 +52,7 @@ static int parse_marker(const char *text, struct marker *ret)
 		return -ENOTSUP;
 	if (sscanf(text, "shmstore partition %*u\nuuid %36[0-9a-f-]\nboot %32[0-9a-f]\non %7[a-z]\n%n", m.uuid, m.boot,
 		   disk, &end) != 3 ||
-	    end == 0 || text[end] != '\0' || strlen(m.uuid) != 36 || strlen(m.boot) != 32)
+	    end == 0 || text[end] != '\0' || text[end - 1] != '\n' || strlen(m.uuid) != 36 || strlen(m.boot) != 32)
 		return -EBADMSG;
 	m.disk = strcmp(disk, "disk") == 0;
 	if (!m.disk && strcmp(disk, "tmpfs") != 0)

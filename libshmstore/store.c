@@ -368,10 +368,15 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	void *map;
 	int r;
 
-	shms_gc_sweep(s->p);
+	/* Ours first, so that the sweep finds it locked: a dead one whose objects are to be adopted must not be swept. */
 	r = acquire(s, o);
+	if (r == -ENOSPC) {
+		shms_gc_sweep(s->p);
+		r = acquire(s, o);
+	}
 	if (r < 0)
 		return r;
+	shms_gc_sweep(s->p);
 	/* Again, now that the page protects them: gc may have removed empty ones of a store that it took for torn. */
 	r = open_dirs(s, true);
 	if (r < 0)

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api.h: the public API in the shapes that tests want: keys as strings, contents as patterns, books that must close. */
+#ifndef SHMSTORE_TEST_API_H
+#define SHMSTORE_TEST_API_H
+
+#include <string.h>
+
+#include "scratch.h"
+
+#define KEY(k) (k), strlen(k)
+
+/* One buffer of size bytes and a header of 24 bytes, both patterns of seed. */
+int put_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags);
+/* The same through create, writer and seal. */
+int seal_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags);
+/* 0: the key holds what put_pattern() puts; 1: something else; -errno of the get. */
+int get_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t seed);
+/* 0 or 1, as get_pattern(), of a view. */
+int view_pattern(const struct shmstore_view *v, uint64_t size, uint64_t seed);
+struct shmstore_view *get_view(struct shmstore *s, const char *key, unsigned flags);
+/* Objects that foreach finds. */
+int count_objects(struct shmstore *s);
+/* The file of a key that is its own name. */
+uint64_t inode_of(const char *store, const char *key);
+uint64_t links_of(const char *store, const char *key);
+
+/* An open store in another process, which does what it is told and can be killed. */
+struct other {
+	pid_t pid;
+	int to, from;
+};
+/* Opens the store in a child of its own. What follows is done over there, one at a time; each returns what the call returned. */
+struct other other_start(const char *store);
+int other_put(struct other *o, const char *key, uint64_t size, uint64_t seed);
+int other_get(struct other *o, const char *key, uint64_t size, uint64_t seed);
+int other_handoff(struct other *o, const char *key, uint64_t lease_ms, struct shmstore_ticket *ret);
+int other_adopt(struct other *o, const char *key, const struct shmstore_ticket *t);
+int other_delete(struct other *o, const char *key);
+/* Gets a view and keeps it until other_unview(). */
+int other_view(struct other *o, const char *key, unsigned flags);
+/* 0: the kept view holds that pattern. */
+int other_check_view(struct other *o, uint64_t size, uint64_t seed);
+int other_unview(struct other *o);
+/* shmstore_close() and exit; the close's return. */
+int other_close(struct other *o);
+void other_kill(struct other *o);
+
+/* After all stores of the test are closed: one gc, then nothing is left and the books close. */
+void ensure_nothing_left(void);
+/* The books close now, whatever there is. */
+struct shmstore_usage ensure_books_close(void);
+
+#endif
