@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify.c: reads everything that can be wrong: marker, pages, sidecars, and every object's header, table and checksum, each
+ * inode once.
+ *
+ * Files are read, not mapped: whoever truncates one meanwhile must not kill us. While we have a file open its owner cannot recycle
+ * it (its lease test fails), so that what we read is one object and not two halves. Files in recycle/ hold no object and are not
+ * looked at.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/inspect.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "cleanup.h"
+#include "inodes.h"
+#include "name.h"
+#include "object.h"
+#include "page.h"
+#include "partition.h"
+#include "sys.h"
+#include "walk.h"
+
+#define CHUNK (1u << 20)
+
+struct verify {
+	struct shmstore_partition *p;
+	struct shms_inodes *seen;
+	XXH3_state_t *hash;
+	char *chunk; /* CHUNK bytes */
+	int (*fn)(const struct shmstore_verify_finding *finding, void *arg);
+	void *arg;
+	uint64_t bytes;
+};
+
+static int tell(struct verify *v, const char *dir, const char *name, int error, const char *reason)
+{
+	_free_ char *path = NULL;
+	struct shmstore_verify_finding f = {
+		.size = sizeof(f), .error = error, .reason = error ? reason : "", .bytes = v->bytes};
+
+	if (asprintf(&path, "%s/%s", dir, name) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	f.path = path;
+	return v->fn(&f, v->arg);
+}
+
+/* The buffers against their checksum, a piece at a time. */
+static int check_buffers(struct verify *v, int fd, const struct shms_object *o, const char **ret_reason)
+{
+	uint64_t offset = o->layout.header_size, left = o->layout.buffer_size;
+	XXH128_hash_t hash;
+
+	XXH3_128bits_reset(v->hash);
+	while (left) {
+		ssize_t n = shms_pread_all(fd, v->chunk, left < CHUNK ? left : CHUNK, offset);
+
+		*ret_reason = "cannot be read";
+		if (n < 0)
+			return shms_error((int)n);
+		*ret_reason = "truncated while it was read";
+		if (n == 0)
+			return -EBADMSG;
+		XXH3_128bits_update(v->hash, v->chunk, (size_t)n);
+		offset += (uint64_t)n;
+		left -= (uint64_t)n;
+	}
+	hash = XXH3_128bits_digest(v->hash);
+	*ret_reason = "the buffers do not match their checksum";
+	return hash.low64 == o->buffer_hash[0] && hash.high64 == o->buffer_hash[1] ? 0 : -EBADMSG;
+}
+
+static int check_object(struct verify *v, const struct shms_walk_entry *e, int fd, const struct stat *st,
+			const char **ret_reason)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	struct shms_header header;
+	size_t key_size;
+	int r = shms_header_read(&header, fd, st, ret_reason);
+
+	if (r < 0)
+		return r;
+	if (header.object.checksum)
+		r = check_buffers(v, fd, &header.object, ret_reason);
+	if (r == 0 && e->place == SHMS_PLACE_OBJECT) {
+		*ret_reason = "its key cannot be told: neither it nor a file beside it has the key of its name";
+		r = shms_entry_key(e->dirfd, e->name, &header, key, &key_size);
+	}
+	shms_header_deinit(&header);
+	return r;
+}
+
+/* Seen under another name before? 1, 0, -ENOMEM. */
+static int seen(struct verify *v, const struct stat *st)
+{
+	struct shms_inode *i;
+
+	if (st->st_nlink <= 1)
+		return 0;
+	i = shms_inodes_get(v->seen, st->st_ino);
+	if (!i)
+		return -ENOMEM;
+	return i->n_here++ != 0;
+}
+
+static int object(struct verify *v, const struct shms_walk_entry *e)
+{
+	const char *reason = "cannot be opened";
+	struct stat st;
+	int r = seen(v, e->st);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	_fd_ int fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return 0; /* deleted since */
+	r = fd < 0 || fstat(fd, &st) < 0 ? shms_error(errno) : check_object(v, e, fd, &st, &reason);
+	if (r == -ENOMEM || r == -EMFILE)
+		return r;
+	v->bytes += (uint64_t)e->st->st_size;
+	return tell(v, e->dir, e->name, r, reason);
+}
+
+/* The key in a sidecar must be the one whose hash its name is. */
+static int sidecar(struct verify *v, const struct shms_walk_entry *e)
+{
+	unsigned char key[SHMSTORE_KEY_MAX + 1];
+	char hashed[SHMS_NAME_SIZE], expect[SHMS_NAME_SIZE];
+	_fd_ int fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0)
+		return errno == EMFILE ? -EMFILE : tell(v, e->dir, e->name, shms_error(errno), "cannot be opened");
+	n = shms_pread_all(fd, key, sizeof(key), 0);
+	if (n < 0)
+		return tell(v, e->dir, e->name, shms_error((int)n), "cannot be read");
+	v->bytes += (uint64_t)n;
+	snprintf(expect, sizeof(expect), "%%h%s", e->name + 2);
+	if (n > (ssize_t)SHMSTORE_KEY_MAX || shms_name_encode(key, (size_t)n, hashed) != SHMS_NAME_HASHED ||
+	    strcmp(hashed, expect) != 0)
+		return tell(v, e->dir, e->name, -EBADMSG, "the key in it is not the one of its name");
+	return tell(v, e->dir, e->name, 0, NULL);
+}
+
+static int page(struct verify *v, const struct shms_walk_entry *e)
+{
+	struct shms_page copy;
+	const char *reason = "the page is damaged";
+	int r = shms_page_read(e->store->fd, &copy);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r == -EMFILE)
+		return r;
+	if (r == -ENOTSUP)
+		reason = "the page is of another version";
+	else if (r < 0 && r != -EBADMSG)
+		reason = "the page cannot be read";
+	v->bytes += r == 0 ? sizeof(copy) : 0;
+	return tell(v, e->dir, e->name, r, reason);
+}
+
+/* Opening the partition is the check of its marker. */
+static int marker(struct verify *v, const struct shms_walk_entry *e)
+{
+	struct shmstore_partition *again;
+	const char *reason = "the marker is damaged";
+	char path[48];
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", v->p->fd);
+	r = shmstore_partition_open(path, 0, &again);
+	if (r == -ENOMEM || r == -EMFILE)
+		return r;
+	if (r == 0) {
+		reason = "the marker is not the one that was opened";
+		r = strcmp(again->uuid, v->p->uuid) == 0 ? 0 : -EBADMSG;
+		shmstore_partition_unref(again);
+	} else if (r == -ENOTSUP) {
+		reason = "the marker is of another version";
+	} else if (r != -EBADMSG) {
+		reason = "the marker cannot be read";
+	}
+	v->bytes += (uint64_t)e->st->st_size;
+	return tell(v, e->dir, e->name, r, reason);
+}
+
+/* A key's name that is no file: get() would fail on it. */
+static int no_file(struct verify *v, const struct shms_walk_entry *e)
+{
+	static const char objects[] = "/" SHMS_DIR_OBJECTS;
+	unsigned char key[SHMS_NAME_SIZE];
+	size_t n = strlen(e->dir), key_size;
+
+	if (!e->store || S_ISREG(e->st->st_mode) || n < sizeof(objects) ||
+	    strcmp(e->dir + n - (sizeof(objects) - 1), objects) != 0 ||
+	    shms_name_decode(e->name, key, &key_size) == SHMS_NAME_FOREIGN)
+		return 0;
+	return tell(v, e->dir, e->name, -EBADMSG, "not a regular file");
+}
+
+static int on_entry(const struct shms_walk_entry *e, void *arg)
+{
+	struct verify *v = arg;
+
+	switch (e->place) {
+	case SHMS_PLACE_MARKER:
+		return marker(v, e);
+	case SHMS_PLACE_PAGE:
+		return page(v, e);
+	case SHMS_PLACE_OBJECT:
+	case SHMS_PLACE_LEASE:
+		return object(v, e);
+	case SHMS_PLACE_SIDECAR:
+		return sidecar(v, e);
+	case SHMS_PLACE_FOREIGN:
+		return no_file(v, e);
+	case SHMS_PLACE_PEER:
+	case SHMS_PLACE_POOL:
+	case SHMS_PLACE_DIRECTORY:
+	default:
+		return 0;
+	}
+}
+
+/* A store of another user, or a part of one. */
+static int on_store(const struct shms_walk_store *s, void *arg)
+{
+	return s->fd < 0 ? tell(arg, s->path, SHMS_PAGE_FILE, -EPERM, "the store may not be looked into") : 0;
+}
+
+static int on_unreadable(const char *path, const struct stat *st, int error, void *arg)
+{
+	(void)st;
+	return tell(arg, path, ".", shms_error(error), "the directory may not be looked into");
+}
+
+int shmstore_partition_verify(struct shmstore_partition *p,
+			      int (*fn)(const struct shmstore_verify_finding *finding, void *arg), void *arg)
+{
+	struct verify v = {.p = p, .fn = fn, .arg = arg};
+	struct shms_walk w = {
+		.flags = SHMS_WALK_ENTRIES,
+		.store = on_store,
+		.entry = on_entry,
+		.unreadable = on_unreadable,
+		.arg = &v,
+	};
+	int r = -ENOMEM;
+
+	if (!p || !fn)
+		return -EINVAL;
+	v.seen = shms_inodes_new();
+	v.hash = XXH3_createState();
+	v.chunk = malloc(CHUNK);
+	if (v.seen && v.hash && v.chunk)
+		r = shms_walk_run(&w, p);
+	shms_inodes_free(v.seen);
+	XXH3_freeState(v.hash);
+	free(v.chunk);
+	return r;
+}
