@@ -106,7 +106,7 @@ static int map_file(int dir, const char *name, size_t size, void **ret)
 
 int bare_get(const struct bare *b, const char *name, size_t size)
 {
-	void *map;
+	void *map = NULL;
 	int r = map_file(b->objects, name, size, &map);
 
 	return r < 0 ? r : munmap(map, size);
@@ -114,7 +114,7 @@ int bare_get(const struct bare *b, const char *name, size_t size)
 
 int bare_read(int dir, const char *name, size_t size)
 {
-	void *map;
+	void *map = NULL;
 	int r = map_file(dir, name, size, &map);
 
 	if (r < 0)

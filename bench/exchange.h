@@ -10,6 +10,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define EXCHANGE_MAX 4352u /* bytes of a message: a ticket fits */
 
 struct exchange {
@@ -33,4 +37,7 @@ int exchange_call(struct exchange *x, const void *message, size_t size, int fd);
 /* Ends the child and waits for it. Idempotent. */
 void exchange_stop(struct exchange *x);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define MEASURE_ROUNDS_MAX 64u
 
 struct measure_stat {
@@ -54,6 +58,7 @@ struct contender {
 	int (*run)(void *arg);
 	int (*after)(void *arg);
 	void *arg;
+	const uint64_t *own_ns;   /* NULL, or where run leaves its time, to be taken instead of ours */
 	const uint64_t *inner_ns; /* NULL, or where run leaves the time of a part of itself */
 	struct measure_series series, inner;
 };
@@ -73,4 +78,7 @@ void *measure_memory(size_t size);
 /* Reads one byte of each page. */
 uint64_t measure_touch(const void *memory, size_t size);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct place {
 	const char *label; /* "within_size" or "/dev/shm" */
 	char path[64];     /* an empty directory */
@@ -34,4 +38,7 @@ int place_warm(const struct place *p, uint64_t size);
 /* path/name; 0 or -ENAMETOOLONG. */
 int place_path(const struct place *p, const char *name, char *ret_path, size_t size);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peer_shmstore.c: ourselves, as we come and with recycling off; the consumer has a store of its own. */
+#include <errno.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure.h"
+#include "peer.h"
+
+#define KEY "k"
+
+struct shmstore_state {
+	char path[128];
+	const char *name;
+	uint64_t recycle_max;
+	struct shmstore_partition *partition;
+	struct shmstore *store;
+};
+
+static int prepare_named(struct peer_run *run, const char *name, uint64_t recycle_max)
+{
+	struct shmstore_state *s = calloc(1, sizeof(*s));
+
+	if (!s || place_path(run->place, "partition", s->path, sizeof(s->path)) < 0)
+		return peer_refuse(run, -ENOMEM, "out of memory");
+	s->name = name;
+	s->recycle_max = recycle_max;
+	run->state = s;
+	return 0;
+}
+
+static int prepare(struct peer_run *run)
+{
+	return prepare_named(run, "recycling", SHMSTORE_RECYCLE_DEFAULT);
+}
+
+static int prepare_fresh(struct peer_run *run)
+{
+	return prepare_named(run, "fresh", 0);
+}
+
+static int open_store(struct peer_run *run, const char *who)
+{
+	struct shmstore_state *s = run->state;
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	char name[64];
+	int r = shmstore_partition_open(s->path, SHMSTORE_CREATE, &s->partition);
+
+	options.recycle_max = s->recycle_max;
+	snprintf(name, sizeof(name), "%s-%s", s->name, who);
+	if (r == 0)
+		r = shmstore_open(s->partition, name, &options, &s->store);
+	return r < 0 ? peer_refuse(run, r, "%s: %s", s->path, shmstore_strerror(r)) : 0;
+}
+
+static int open_producer(struct peer_run *run)
+{
+	return open_store(run, "producer");
+}
+
+static int open_consumer(struct peer_run *run)
+{
+	return open_store(run, "consumer");
+}
+
+static int put_only(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
+{
+	struct shmstore_state *s = run->state;
+	struct iovec buffer = {(void *)(uintptr_t)data, size};
+
+	(void)m;
+	return shmstore_put(s->store, KEY, 1, NULL, 0, &buffer, 1, 0);
+}
+
+static int put(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
+{
+	struct shmstore_state *s = run->state;
+	struct shmstore_ticket *ticket = (struct shmstore_ticket *)m->bytes;
+	int r = put_only(run, data, size, m);
+
+	if (r == 0)
+		r = shmstore_handoff(s->store, KEY, 1, 60000, ticket);
+	if (r == 0)
+		m->size = offsetof(struct shmstore_ticket, path) + strlen(ticket->path) + 1;
+	return r;
+}
+
+static int take(struct peer_run *run, const void *message, size_t message_size, int fd)
+{
+	struct shmstore_state *s = run->state;
+	struct shmstore_ticket ticket;
+	struct shmstore_view *v;
+	const void *bytes;
+	uint64_t size;
+	int r;
+
+	(void)fd;
+	if (message_size > sizeof(ticket))
+		return -EINVAL;
+	memcpy(&ticket, message, message_size);
+	r = shmstore_adopt(s->store, KEY, 1, &ticket, 0);
+	if (r == 0)
+		r = shmstore_get(s->store, KEY, 1, 0, &v);
+	if (r < 0)
+		return r;
+	bytes = shmstore_view_buffer(v, 0, &size);
+	measure_touch(bytes, size);
+	shmstore_view_unref(v);
+	return shmstore_delete(s->store, KEY, 1);
+}
+
+static int drop(struct peer_run *run)
+{
+	struct shmstore_state *s = run->state;
+
+	return shmstore_delete(s->store, KEY, 1);
+}
+
+static void finish(struct peer_run *run)
+{
+	struct shmstore_state *s = run->state;
+
+	if (!s)
+		return;
+	shmstore_close(s->store);
+	shmstore_partition_unref(s->partition);
+	free(s);
+}
+
+const struct peer peer_shmstore = {.prepare = prepare,
+				   .consumer = open_consumer,
+				   .producer = open_producer,
+				   .put = put,
+				   .put_only = put_only,
+				   .take = take,
+				   .drop = drop,
+				   .finish = finish};
+
+const struct peer peer_shmstore_fresh = {.prepare = prepare_fresh,
+					 .consumer = open_consumer,
+					 .producer = open_producer,
+					 .put = put,
+					 .put_only = put_only,
+					 .take = take,
+					 .drop = drop,
+					 .finish = finish};
