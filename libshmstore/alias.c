@@ -67,6 +67,26 @@ static bool same(const struct shmstore *s, const struct shmstore_view *v, const 
 	return !v->cow || unwritten(v);
 }
 
+/* The file that the view's own key means now: is it still the view's? */
+static bool find_source(struct shmstore *s, const struct shmstore_view *v, const char *name,
+			struct shms_publish_from *from, struct shms_layout *ret_layout)
+{
+	struct shms_header h;
+	struct stat st;
+	bool found;
+	_fd_ int fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 || fstat(fd, &st) < 0 || shms_header_read(&h, fd, &st, NULL) < 0)
+		return false;
+	found = h.object.generation == v->generation;
+	*ret_layout = h.object.layout;
+	shms_header_deinit(&h);
+	from->name = name;
+	from->inode = st.st_ino;
+	from->bytes = shms_blocks(&st);
+	return found;
+}
+
 int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
 		   const struct iovec *buffers, size_t n_buffers, bool replace)
 {
@@ -84,19 +104,13 @@ int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void 
 	}
 	if (!v)
 		return 0;
-	if (same(s, v, header, header_size, buffers, n_buffers)) {
-		/* The view's own key is its name, if it still has one; its inode tells whether that is still the same file. */
-		r = shms_keyname_init(&source, v->key, v->key_size);
-		from.name = source.name;
-		from.inode = v->inode;
-		from.bytes = v->bytes;
-		l.header_size = v->header_size;
-		l.buffer_size = v->buffer_size;
-		if (r == 0)
-			r = shms_publish_named(s, &from, k, &l, replace);
+	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
+	if (same(s, v, header, header_size, buffers, n_buffers) &&
+	    shms_keyname_init(&source, v->key, v->key_size) == 0 && find_source(s, v, source.name, &from, &l)) {
+		r = shms_publish_named(s, &from, k, &l, replace);
 		if (r == 0) {
 			shms_count(&s->ledger->alias_n, 1);
-			shms_count(&s->ledger->alias_bytes, v->bytes);
+			shms_count(&s->ledger->alias_bytes, from.bytes);
 			r = 1;
 		} else if (r != -EEXIST) {
 			r = 0; /* deleted meanwhile, or out of links: a copy will do */

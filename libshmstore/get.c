@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * get.c: from a key to a view: open, fstat, one pread of the header, mmap, close.
+ * get.c: from a key to a view: open, the size, one pread of the header, mmap, close.
  *
  * The look-up happens under store.names, shared: a file that is being opened is not recycled under us. A read-only handle shares
  * no lock with the owner; it looks again after the open whether the name still means this file: from then on the open file
@@ -37,26 +37,20 @@ static int open_name(struct shmstore *s, const char *name)
 	}
 }
 
-static int open_object(struct shmstore *s, const char *name, struct stat *ret_st)
+/* Opens the object for somebody who shares no lock with its owner. */
+static int open_foreign(struct shmstore *s, const char *name)
 {
+	struct stat mine, named;
+
 	for (int i = 0; i < 100; i++) {
 		_fd_ int fd = open_name(s, name);
-		struct stat again;
 
 		if (fd < 0)
 			return fd;
-		if (fstat(fd, ret_st) < 0)
+		if (fstat(fd, &mine) < 0 || fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
 			return -errno;
-		if (!s->readonly)
+		if (mine.st_ino == named.st_ino)
 			return shms_take_fd(&fd);
-		if (fstatat(s->objects_fd, name, &again, AT_SYMLINK_NOFOLLOW) < 0)
-			return -errno;
-		if (again.st_ino == ret_st->st_ino) {
-			/* Sizes of before may be those of the file's former life. */
-			if (fstat(fd, ret_st) < 0)
-				return -errno;
-			return shms_take_fd(&fd);
-		}
 	}
 	return -ENOENT;
 }
@@ -81,20 +75,24 @@ static int get(struct shmstore *s, const struct shms_keyname *k, unsigned flags,
 	struct shms_object object;
 	struct shmstore_view *v;
 	struct shms_header h;
-	struct stat st;
-	_fd_ int fd = open_object(s, k->name, &st);
+	off_t size;
+	_fd_ int fd = s->readonly ? open_foreign(s, k->name) : open_name(s, k->name);
 	int r;
 
 	if (fd < 0)
-		return fd == -EMFILE || fd == -ENFILE ? -EMFILE : fd;
-	r = shms_header_read(&h, fd, &st, NULL);
+		return fd;
+	/* The size is all that is wanted of the file: this is cheaper than fstat. What cannot seek is no object. */
+	size = lseek(fd, 0, SEEK_END);
+	if (size < 0)
+		return -EBADMSG;
+	r = shms_header_read_sized(&h, fd, (uint64_t)size, NULL);
 	if (r < 0)
 		return r;
 	object = h.object;
 	if (k->kind == SHMS_NAME_HASHED)
 		r = check_key(s, k, &h);
 	if (r == 0)
-		r = shms_view_new(s, fd, &st, &h, k->key, k->key_size, (flags & SHMSTORE_COW) != 0, &v);
+		r = shms_view_new(s, fd, &h, k->key, k->key_size, (flags & SHMSTORE_COW) != 0, &v);
 	if (r < 0) {
 		shms_header_deinit(&h);
 		return r;

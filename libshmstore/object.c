@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * object.c: an object's header, read into private memory and validated there, so that no field can change after it was checked.
- * One pread of 4 KiB covers nearly every header; a page fault on the mapping would cost more than that copy.
+ * One small pread covers nearly every header; a page fault on the mapping would cost more.
  */
 #include "object.h"
 
@@ -15,43 +15,61 @@
 #include "name.h"
 #include "sys.h"
 
-int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason)
+/* Has the first need bytes read, of which have are in h->small. 0, -errno. */
+static int read_more(struct shms_header *h, int fd, uint64_t need, size_t have)
 {
-	uint64_t file_size = (uint64_t)st->st_size, need;
-	const char *reason = "not a regular file";
 	unsigned char *head = h->small;
 	ssize_t n;
-	int r = -EBADMSG;
 
-	h->head = NULL;
-	if (!S_ISREG(st->st_mode))
-		goto out;
-	n = shms_pread_all(fd, head, file_size < sizeof(h->small) ? file_size : sizeof(h->small), 0);
-	reason = "cannot be read";
-	r = n < 0 ? shms_error((int)n) : 0;
-	if (r < 0)
-		goto out;
-	if (shms_format_need(head, (size_t)n, file_size, &need) == 0 && need > (size_t)n && need <= file_size) {
+	if (need > sizeof(h->small)) {
 		/* Bounded by the file's own size, which is memory that somebody paid for. */
-		reason = "out of memory for the header";
 		head = malloc(need);
 		if (!head)
 			return -ENOMEM;
 		h->head = head;
-		n = shms_pread_all(fd, head, need, 0);
-		if (n < 0) {
-			shms_header_deinit(h);
-			r = shms_error((int)n);
-			goto out;
-		}
+		memcpy(head, h->small, have);
 	}
-	r = shms_format_parse(head, (size_t)n, file_size, &h->object, &reason);
+	n = shms_pread_all(fd, head + have, need - have, have);
+	if (n < 0)
+		return shms_error((int)n);
+	return have + (size_t)n == need ? 0 : -EBADMSG;
+}
+
+int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason)
+{
+	const char *reason = "cannot be read";
+	uint64_t need, have;
+	ssize_t n;
+	int r;
+
+	h->head = NULL;
+	n = shms_pread_all(fd, h->small, file_size < SHMS_OBJECT_FIRST ? file_size : SHMS_OBJECT_FIRST, 0);
+	r = n < 0 ? shms_error((int)n) : 0;
+	if (r < 0)
+		goto out;
+	have = (uint64_t)n;
+	if (shms_format_need(h->small, have, file_size, &need) == 0 && need > have) {
+		r = read_more(h, fd, need, have);
+		have = need;
+	}
+	if (r == 0)
+		r = shms_format_parse(h->head ? h->head : h->small, have, file_size, &h->object, &reason);
+out:
 	if (r < 0)
 		shms_header_deinit(h);
-out:
 	if (ret_reason)
 		*ret_reason = r < 0 ? reason : NULL;
 	return r;
+}
+
+int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason)
+{
+	if (S_ISREG(st->st_mode))
+		return shms_header_read_sized(h, fd, (uint64_t)st->st_size, ret_reason);
+	h->head = NULL;
+	if (ret_reason)
+		*ret_reason = "not a regular file";
+	return -EBADMSG;
 }
 
 void shms_header_deinit(struct shms_header *h)

@@ -8,7 +8,8 @@
 
 #include "format.h"
 
-#define SHMS_OBJECT_SMALL 4096u
+#define SHMS_OBJECT_FIRST 512u  /* read at once: nearly every header */
+#define SHMS_OBJECT_SMALL 4096u /* kept without the heap */
 
 /* A header read from a file. head is inline for headers up to SHMS_OBJECT_SMALL, else heap. */
 struct shms_header {
@@ -20,6 +21,8 @@ struct shms_header {
 /* Reads and validates the header of the regular file fd. 0, -EBADMSG, -ENOTSUP, -ENOMEM, -EIO. ret_reason may be NULL.
  * On success shms_header_deinit() is owed. */
 int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason);
+/* The same where the file's size is known and its type is not: what is no regular file fails to be an object. */
+int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason);
 void shms_header_deinit(struct shms_header *h);
 /*
  * The key of the entry called name in objectsfd: out of the name, or, where that is a hash, out of the sidecar or the header h

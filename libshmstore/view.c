@@ -111,8 +111,8 @@ static struct shmstore_view *alloc_view(const struct shms_header *h, const void 
 	return v;
 }
 
-int shms_view_new(struct shmstore *s, int fd, const struct stat *st, struct shms_header *h, const void *key,
-		  size_t key_size, bool cow, struct shmstore_view **ret)
+int shms_view_new(struct shmstore *s, int fd, struct shms_header *h, const void *key, size_t key_size, bool cow,
+		  struct shmstore_view **ret)
 {
 	const struct shms_layout *l = &h->object.layout;
 	struct shmstore_view *v = alloc_view(h, key, key_size);
@@ -122,8 +122,7 @@ int shms_view_new(struct shmstore *s, int fd, const struct stat *st, struct shms
 	v->magic = VIEW_MAGIC;
 	atomic_init(&v->n_ref, 1);
 	v->cow = cow;
-	v->inode = st->st_ino;
-	v->bytes = shms_blocks(st);
+	v->generation = h->object.generation;
 	v->header_size = l->header_size;
 	v->buffer_size = l->buffer_size;
 	v->key_size = key_size;

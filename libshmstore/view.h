@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 #include "format.h"
 #include "object.h"
@@ -20,7 +19,7 @@ struct shmstore_view {
 	uint64_t map_size;
 	bool cow;
 	bool registered;
-	uint64_t inode, bytes; /* bytes: blocks */
+	uint64_t generation;
 	uint64_t header_size, buffer_size;
 	const void *key;
 	size_t key_size;
@@ -35,8 +34,8 @@ struct shmstore_view {
 /*
  * Makes a view of the open, validated object h (whose heap memory it takes over) under key. 0, -ENOMEM, -errno of mmap.
  */
-int shms_view_new(struct shmstore *s, int fd, const struct stat *st, struct shms_header *h, const void *key,
-		  size_t key_size, bool cow, struct shmstore_view **ret);
+int shms_view_new(struct shmstore *s, int fd, struct shms_header *h, const void *key, size_t key_size, bool cow,
+		  struct shmstore_view **ret);
 /* A reference to the live view of SHMS_FORMAT_BIG bytes or more whose mapping holds that address; NULL. */
 struct shmstore_view *shms_view_find(const void *address);
 
