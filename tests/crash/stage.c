@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stage.c: see stage.h. The stage's own process never opens the partition: children do, so that none of it stays here. */
+#include "stage.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sandbox.h"
+
+int stage_init(struct stage *st, const char *mount)
+{
+	memset(st, 0, sizeof(*st));
+	st->world.mount = mount;
+	snprintf(st->world.path, sizeof(st->world.path), "%s/partition", mount);
+	void *shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return -1;
+	st->world.shared = shared;
+	st->survivor.fd = -1;
+	return 0;
+}
+
+static int make_partition(struct world *w)
+{
+	pid_t pid = fork();
+	if (pid < 0)
+		return world_fail(w, "fork: %m");
+	if (pid == 0) {
+		struct shmstore_partition *p = NULL;
+		int rc = shmstore_partition_open(w->path, SHMSTORE_CREATE, &p);
+		if (rc < 0)
+			world_fail(w, "making the partition: %d (%s)", rc, shmstore_strerror(rc));
+		shmstore_partition_unref(p);
+		_exit(rc < 0 ? 1 : 0);
+	}
+	int status;
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -1;
+	return status == 0 ? 0 : world_fail(w, "making the partition: status %x", status);
+}
+
+int stage_build(struct stage *st)
+{
+	if (st->built)
+		return 0;
+	struct world *w = &st->world;
+	w->shared->message[0] = '\0';
+	sandbox_wipe(w->mount);
+	if (make_partition(w) < 0)
+		return -1;
+	free(st->bare);
+	st->bare = sandbox_tree(w->mount);
+	if (survivor_start(&st->survivor, w) < 0)
+		return -1;
+	free(st->tree);
+	st->tree = sandbox_tree(w->mount);
+	struct sandbox_used used = sandbox_used(w->mount);
+	st->bytes = used.bytes;
+	st->inodes = used.inodes;
+	st->built = true;
+	return 0;
+}
+
+/* The first line in which two listings differ. */
+static int tree_differs(struct world *w, const char *want, const char *got)
+{
+	const char *a = want, *b = got;
+	while (*a || *b) {
+		size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
+		if (la != lb || memcmp(a, b, la) != 0)
+			return world_fail(w, "the tree differs: there is \"%.*s\", it was \"%.*s\"",
+					  (int)(lb < 200 ? lb : 200), b, (int)(la < 200 ? la : 200), a);
+		a += la + (a[la] == '\n');
+		b += lb + (b[lb] == '\n');
+	}
+	return 0;
+}
+
+int stage_check_same(struct stage *st)
+{
+	struct world *w = &st->world;
+	char *tree = sandbox_tree(w->mount);
+	int rc = tree && st->tree ? tree_differs(w, st->tree, tree) : world_fail(w, "listing failed");
+	free(tree);
+	struct sandbox_used used = sandbox_used(w->mount);
+	if (rc == 0 && (used.bytes != st->bytes || used.inodes != st->inodes))
+		return world_fail(w, "statfs: %lld bytes and %lld inodes too many", (long long)(used.bytes - st->bytes),
+				  (long long)(used.inodes - st->inodes));
+	return rc;
+}
+
+int stage_strike(struct stage *st)
+{
+	if (!st->built)
+		return 0;
+	struct world *w = &st->world;
+	w->shared->message[0] = '\0';
+	int rc = survivor_stop(&st->survivor, w);
+	st->built = false;
+	if (rc == 0) {
+		char *tree = sandbox_tree(w->mount);
+		rc = tree && st->bare ? tree_differs(w, st->bare, tree) : -1;
+		free(tree);
+	}
+	sandbox_wipe(w->mount);
+	return rc;
+}
+
+void stage_burn(struct stage *st)
+{
+	if (st->survivor.fd >= 0) {
+		kill(st->survivor.pid, SIGKILL);
+		close(st->survivor.fd);
+		st->survivor.fd = -1;
+		while (waitpid(st->survivor.pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	sandbox_wipe(st->world.mount);
+	st->built = false;
+}

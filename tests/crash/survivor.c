@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* survivor.c: see survivor.h. One byte on a socket pair asks, one byte answers; messages go through the shared page. */
+#include "survivor.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define IN_LEASE_MS 60000u
+
+static const struct object held[] = {
+	{"s1", {101, 200000}},
+	{"s2", {102, 900}},
+	{"a-key-too-long-for-a-file-name-----------------------------------------------------------------------------"
+	 "-----------------------------------------------------------------------------------------------------------"
+	 "-----------------------------------------------------------------------------------------------------------",
+	 {103, 70000}},
+};
+#define N_HELD 3
+
+struct self {
+	struct world *w;
+	struct shmstore_partition *p;
+	struct shmstore *s;
+	struct shmstore_view *views[N_HELD];
+};
+
+static int say(struct self *me, const char *what, int rc)
+{
+	return rc < 0 ? world_fail(me->w, "survivor: %s: %d (%s)", what, rc, shmstore_strerror(rc)) : 0;
+}
+
+static int do_open(struct self *me)
+{
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	options.recycle_max = 0; /* what it deletes is gone: the tree is as before */
+	if (say(me, "partition", shmstore_partition_open(me->w->path, 0, &me->p)) < 0 ||
+	    say(me, "open", shmstore_open(me->p, SURVIVOR, &options, &me->s)) < 0)
+		return -1;
+	for (size_t i = 0; i < N_HELD; i++) {
+		const char *key = held[i].key;
+		if (say(me, "put", content_put(me->s, key, strlen(key), held[i].content, 0)) < 0 ||
+		    say(me, "get", shmstore_get(me->s, key, strlen(key), i == 1 ? SHMSTORE_COW : 0, &me->views[i])) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int do_verify(struct self *me)
+{
+	for (size_t i = 0; i < N_HELD; i++) {
+		struct content c;
+		const char *why = content_check(me->views[i], &c);
+		if (why || c.seed != held[i].content.seed)
+			return world_fail(me->w, "survivor: view of %.10s: %s", held[i].key, why ? why : "wrong seed");
+		int rc = content_get(me->s, held[i].key, strlen(held[i].key), &c, &why);
+		if (rc < 0 || c.seed != held[i].content.seed)
+			return world_fail(me->w, "survivor: object %.10s: %d %s", held[i].key, rc, why ? why : "");
+	}
+	return 0;
+}
+
+static int do_handoff(struct self *me)
+{
+	return say(me, "handoff", shmstore_handoff(me->s, "s1", 2, IN_LEASE_MS, &me->w->shared->in));
+}
+
+static int do_adopt(struct self *me)
+{
+	struct shared *sh = me->w->shared;
+	int rc = shmstore_adopt(me->s, "from", 4, &sh->out, SHMSTORE_VERIFY);
+	if (rc == -ESTALE && world_now_boot_ms() + 1 >= sh->out_expiry_ms)
+		return 0;
+	if (say(me, "adopt after the donor's end", rc) < 0)
+		return -1;
+	struct content c;
+	const char *why = NULL;
+	rc = content_get(me->s, "from", 4, &c, &why);
+	if (rc < 0 || c.seed != 1)
+		return world_fail(me->w, "survivor: adopted object: %d %s", rc, why ? why : "");
+	return say(me, "delete", shmstore_delete(me->s, "from", 4));
+}
+
+static int do_stop(struct self *me)
+{
+	for (size_t i = 0; i < N_HELD; i++)
+		me->views[i] = shmstore_view_unref(me->views[i]);
+	int rc = say(me, "close", shmstore_close(me->s));
+	shmstore_partition_unref(me->p);
+	return rc;
+}
+
+static void serve(struct world *w, int fd)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	struct self me = {.w = w};
+	char ask = 'o';
+	do {
+		int rc = -1;
+		switch (ask) {
+		case 'o':
+			rc = do_open(&me);
+			break;
+		case 'v':
+			rc = do_verify(&me);
+			break;
+		case 'h':
+			rc = do_handoff(&me);
+			break;
+		case 'a':
+			rc = do_adopt(&me);
+			break;
+		case 'q':
+			rc = do_stop(&me);
+			break;
+		default:
+			break;
+		}
+		char answer = rc == 0 ? 'y' : 'n';
+		if (write(fd, &answer, 1) != 1 || ask == 'q')
+			break;
+	} while (read(fd, &ask, 1) == 1);
+	_exit(0);
+}
+
+static int answer_of(struct survivor *v, struct world *w, const char *what)
+{
+	char answer;
+	ssize_t n;
+	do {
+		n = read(v->fd, &answer, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n != 1)
+		return world_fail(w, "survivor: died at %s", what);
+	return answer == 'y' ? 0 : -1;
+}
+
+static int ask_for(struct survivor *v, struct world *w, char what, const char *name)
+{
+	if (send(v->fd, &what, 1, MSG_NOSIGNAL) != 1)
+		return world_fail(w, "survivor: gone before %s", name);
+	return answer_of(v, w, name);
+}
+
+int survivor_start(struct survivor *v, struct world *w)
+{
+	int fds[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+		return world_fail(w, "socketpair: %m");
+	v->pid = fork();
+	if (v->pid < 0)
+		return world_fail(w, "fork: %m");
+	if (v->pid == 0) {
+		close(fds[0]);
+		serve(w, fds[1]);
+	}
+	close(fds[1]);
+	v->fd = fds[0];
+	return answer_of(v, w, "open");
+}
+
+int survivor_verify(struct survivor *v, struct world *w)
+{
+	return ask_for(v, w, 'v', "verify");
+}
+
+int survivor_handoff(struct survivor *v, struct world *w)
+{
+	return ask_for(v, w, 'h', "handoff");
+}
+
+int survivor_adopt(struct survivor *v, struct world *w)
+{
+	return ask_for(v, w, 'a', "adopt");
+}
+
+int survivor_stop(struct survivor *v, struct world *w)
+{
+	int rc = ask_for(v, w, 'q', "stop");
+	close(v->fd);
+	v->fd = -1;
+	while (waitpid(v->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	return rc;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_tracer.c: the tracer does what the crash and fault tests believe. The child writes one byte of a pipe per system
+ * call, so what was executed can be counted from outside: killed before call n leaves n - 1 bytes, killed after it n.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tracer.h"
+
+#define N_WRITES 5u
+
+static unsigned passed, failed;
+static struct tracer_result result;
+
+static void check(bool ok, const char *what, unsigned n)
+{
+	if (ok) {
+		passed++;
+	} else {
+		failed++;
+		printf("FAIL %s (n = %u)\n", what, n);
+	}
+}
+
+/* Exit status of the child: how many of its writes failed with EIO, plus 32 if one failed in another way. */
+static void child(int fd)
+{
+	if (tracer_child() < 0)
+		_exit(99);
+	syscall(SYS_write, fd, "s", 1); /* not counted */
+	int n_eio = 0;
+	tracer_begin();
+	for (unsigned i = 0; i < N_WRITES; i++) {
+		long rc = syscall(SYS_write, fd, "x", 1);
+		if (rc < 0)
+			n_eio += errno == EIO ? 1 : 32;
+	}
+	tracer_end();
+	syscall(SYS_write, fd, "e", 1); /* not counted */
+	_exit(n_eio);
+}
+
+static ssize_t run(enum tracer_mode mode, unsigned n)
+{
+	int fds[2];
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		exit(2);
+	pid_t pid = fork();
+	if (pid < 0)
+		exit(2);
+	if (pid == 0)
+		child(fds[1]);
+	const struct tracer_plan plan = {.mode = mode, .n = n, .error = EIO};
+	if (tracer_run(pid, &plan, 10000, &result) < 0)
+		exit(2);
+	char bytes[64];
+	ssize_t got = read(fds[0], bytes, sizeof(bytes));
+	close(fds[0]);
+	close(fds[1]);
+	return got;
+}
+
+static bool killed(void)
+{
+	return WIFSIGNALED(result.status) && WTERMSIG(result.status) == SIGKILL;
+}
+
+static bool exited(int status)
+{
+	return WIFEXITED(result.status) && WEXITSTATUS(result.status) == status;
+}
+
+int main(void)
+{
+	int rc = tracer_supported();
+	if (rc < 0) {
+		printf("SKIP ptrace does not work here (%d)\n", rc);
+		return 77;
+	}
+	ssize_t got = run(TRACER_COUNT, 0);
+	check(got == N_WRITES + 2 && result.n_calls == N_WRITES && result.ended && !result.reached && exited(0),
+	      "count", 0);
+	check(result.calls[0].nr == SYS_write && result.calls[0].result == 1, "record", 0);
+	for (unsigned n = 1; n <= N_WRITES + 1; n++) {
+		bool inside = n <= N_WRITES;
+		got = run(TRACER_KILL_BEFORE, n);
+		check(inside ? got == (ssize_t)n && killed() && result.reached && !result.ended
+			     : got == N_WRITES + 2 && exited(0) && !result.reached && result.ended,
+		      "kill before", n);
+		got = run(TRACER_KILL_AFTER, n);
+		check(inside ? got == (ssize_t)n + 1 && killed() && result.reached
+			     : got == N_WRITES + 2 && exited(0) && !result.reached,
+		      "kill after", n);
+		got = run(TRACER_FAIL, n);
+		check(inside ? got == N_WRITES + 1 && exited(1) : got == N_WRITES + 2 && exited(0), "fail", n);
+		got = run(TRACER_FAIL_DONE, n);
+		check(inside ? got == N_WRITES + 2 && exited(1) : got == N_WRITES + 2 && exited(0), "fail, done", n);
+		got = run(TRACER_FAIL_ALL, n);
+		check(got == (ssize_t)n + 1 && exited((int)(N_WRITES - n + 1)), "fail from here on", n);
+	}
+	printf("tracer: %u passed, %u failed\n", passed, failed);
+	return failed ? 1 : 0;
+}

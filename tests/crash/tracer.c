@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tracer.c: see tracer.h.
+ *
+ * The model: the child is a tracee from its first instruction, but runs at full speed until the begin mark, a SIGUSR2 to
+ * itself that the tracer swallows. From there on every entry and every return of a system call is a stop, until the
+ * entry of the end mark, a prctl() with an option that no kernel has (so it does nothing where nobody traces).
+ *
+ * SIGKILL at an entry stop: the kernel looks for a fatal signal after the tracer lets go and skips the call, so "killed before"
+ * means that the call never happened. A call is skipped by giving it the number -1; its result is put in at the return stop.
+ *
+ * One tracer follows one child of one thread at a time: the library starts no threads.
+ */
+#include "tracer.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <linux/ptrace.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TRACER_END 0x53484d54 /* prctl option of the end mark */
+
+static bool traced; /* in the child: tracer_child() worked */
+
+int tracer_child(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+		return -errno;
+	traced = true;
+	return 0;
+}
+
+void tracer_begin(void)
+{
+	if (traced)
+		syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2);
+}
+
+void tracer_end(void)
+{
+	if (traced)
+		syscall(SYS_prctl, TRACER_END, 0, 0, 0, 0);
+}
+
+/* ---- registers ---------------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+static int call_set(pid_t pid, const long *number, const long *result, const uint64_t *arg2)
+{
+	struct user_regs_struct regs;
+	if (ptrace(PTRACE_GETREGS, pid, NULL, &regs) < 0)
+		return -errno;
+	if (number)
+		regs.orig_rax = (unsigned long long)*number;
+	if (result)
+		regs.rax = (unsigned long long)*result;
+	if (arg2)
+		regs.rdx = *arg2;
+	return ptrace(PTRACE_SETREGS, pid, NULL, &regs) < 0 ? -errno : 0;
+}
+#define TRACER_ARCH 1
+#elif defined(__aarch64__)
+static int call_set(pid_t pid, const long *number, const long *result, const uint64_t *arg2)
+{
+	if (number) {
+		int nr = (int)*number;
+		struct iovec iov = {&nr, sizeof(nr)};
+		if (ptrace(PTRACE_SETREGSET, pid, (void *)NT_ARM_SYSTEM_CALL, &iov) < 0)
+			return -errno;
+	}
+	if (result || arg2) {
+		struct user_regs_struct regs;
+		struct iovec iov = {&regs, sizeof(regs)};
+		if (ptrace(PTRACE_GETREGSET, pid, (void *)NT_PRSTATUS, &iov) < 0)
+			return -errno;
+		if (result)
+			regs.regs[0] = (unsigned long long)*result;
+		if (arg2)
+			regs.regs[2] = *arg2;
+		if (ptrace(PTRACE_SETREGSET, pid, (void *)NT_PRSTATUS, &iov) < 0)
+			return -errno;
+	}
+	return 0;
+}
+#define TRACER_ARCH 1
+#else
+static int call_set(pid_t pid, const long *number, const long *result, const uint64_t *arg2)
+{
+	(void)pid, (void)number, (void)result, (void)arg2;
+	return -ENOTSUP;
+}
+#define TRACER_ARCH 0
+#endif
+
+/* ---- the parent's side -------------------------------------------------------------------------------------------- */
+
+struct run {
+	pid_t pid;
+	const struct tracer_plan *plan;
+	struct tracer_result *ret;
+	uint64_t deadline_ms;
+	bool counting;   /* between the marks */
+	bool in_call;    /* the last stop was an entry */
+	bool replace;    /* put plan->error in at the return of the current call */
+	bool free_run;   /* nothing left to do for us: no more stops wanted */
+	uint64_t failed; /* number of the call that fails for good */
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* waitpid() with a deadline, without polling: SIGALRM is not ours to use, so a blocked SIGCHLD is waited for. */
+static int wait_stop(struct run *r, int *ret_status)
+{
+	for (;;) {
+		pid_t pid = waitpid(r->pid, ret_status, WNOHANG | __WALL);
+		if (pid == r->pid)
+			return 0;
+		if (pid < 0 && errno != EINTR)
+			return -errno;
+		uint64_t now = now_ms();
+		if (now >= r->deadline_ms)
+			return -ETIMEDOUT;
+		uint64_t left = r->deadline_ms - now;
+		struct timespec t = {.tv_sec = (time_t)(left / 1000), .tv_nsec = (long)(left % 1000) * 1000000};
+		sigset_t set;
+		sigemptyset(&set);
+		sigaddset(&set, SIGCHLD);
+		sigtimedwait(&set, NULL, &t);
+	}
+}
+
+/* The entry of a counted call. Returns false where the child has just been killed. */
+static bool on_entry(struct run *r, const struct __ptrace_syscall_info *info)
+{
+	struct tracer_result *ret = r->ret;
+	unsigned n = ++ret->n_calls;
+	if (n <= TRACER_CALLS_MAX) {
+		ret->calls[n - 1].nr = info->entry.nr;
+		memcpy(ret->calls[n - 1].args, info->entry.args, sizeof(ret->calls[n - 1].args));
+	}
+	r->replace = false;
+	bool this_one = n == r->plan->n;
+	if (this_one)
+		ret->reached = true;
+	static const long none = -1;
+	switch (r->plan->mode) {
+	case TRACER_COUNT:
+	case TRACER_KILL_AFTER:
+		break;
+	case TRACER_KILL_BEFORE:
+		if (this_one) {
+			kill(r->pid, SIGKILL);
+			return false;
+		}
+		break;
+	case TRACER_FAIL_ALL:
+		if (this_one)
+			r->failed = info->entry.nr;
+		if (n >= r->plan->n && info->entry.nr == r->failed)
+			r->replace = call_set(r->pid, &none, NULL, NULL) == 0;
+		break;
+	case TRACER_FAIL:
+		if (this_one)
+			r->replace = call_set(r->pid, &none, NULL, NULL) == 0;
+		break;
+	case TRACER_FAIL_DONE:
+		r->replace = this_one;
+		break;
+	case TRACER_SHORT:
+		if (this_one && info->entry.nr == SYS_pwrite64 && info->entry.args[2] > 1) {
+			uint64_t half = info->entry.args[2] / 2;
+			call_set(r->pid, NULL, NULL, &half);
+		}
+		break;
+	}
+	return true;
+}
+
+/* The return of a counted call. Returns false where the child has just been killed. */
+static bool on_return(struct run *r, const struct __ptrace_syscall_info *info)
+{
+	unsigned n = r->ret->n_calls;
+	long result = info->exit.rval;
+	if (r->replace) {
+		result = -(long)r->plan->error;
+		call_set(r->pid, NULL, &result, NULL);
+	}
+	if (n >= 1 && n <= TRACER_CALLS_MAX)
+		r->ret->calls[n - 1].result = result;
+	if (n != r->plan->n)
+		return true;
+	if (r->plan->mode == TRACER_KILL_AFTER) {
+		kill(r->pid, SIGKILL);
+		return false;
+	}
+	if (r->plan->mode == TRACER_FAIL || r->plan->mode == TRACER_FAIL_DONE || r->plan->mode == TRACER_SHORT)
+		r->free_run = true;
+	return true;
+}
+
+/* A stop at a system call. */
+static void on_syscall(struct run *r)
+{
+	struct __ptrace_syscall_info info;
+	memset(&info, 0, sizeof(info));
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, r->pid, (void *)sizeof(info), &info) < 0)
+		return;
+	if (info.op == PTRACE_SYSCALL_INFO_ENTRY) {
+		if (info.entry.nr == SYS_prctl && info.entry.args[0] == TRACER_END) {
+			r->counting = false;
+			r->ret->ended = true;
+			return;
+		}
+		r->in_call = on_entry(r, &info);
+	} else if (info.op == PTRACE_SYSCALL_INFO_EXIT && r->in_call) {
+		/* The return of the begin mark itself comes here with in_call unset. */
+		r->in_call = false;
+		on_return(r, &info);
+	}
+}
+
+int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, struct tracer_result *ret)
+{
+	struct run r = {.pid = pid, .plan = plan, .ret = ret, .deadline_ms = now_ms() + timeout_ms};
+	sigset_t chld, old;
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &chld, &old);
+	ret->n_calls = 0;
+	ret->reached = ret->ended = false;
+	int error = 0;
+	bool first = true;
+	for (;;) {
+		int status = 0;
+		int rc = wait_stop(&r, &status);
+		if (rc < 0) {
+			error = error ? error : rc;
+			if (rc != -ETIMEDOUT)
+				break;
+			kill(pid, SIGKILL);
+			r.deadline_ms = now_ms() + 10000;
+			continue;
+		}
+		ret->status = status;
+		if (WIFEXITED(status) || WIFSIGNALED(status))
+			break;
+		int sig = WSTOPSIG(status);
+		if (first) {
+			ptrace(PTRACE_SETOPTIONS, pid, NULL,
+			       (void *)(uintptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
+			first = false;
+		}
+		if (sig == (SIGTRAP | 0x80)) {
+			sig = 0;
+			on_syscall(&r);
+		} else if (sig == SIGUSR2 && !r.counting && !ret->ended) {
+			sig = 0;
+			r.counting = true;
+		}
+		bool follow = r.counting && !r.free_run;
+		ptrace(follow ? PTRACE_SYSCALL : PTRACE_CONT, pid, NULL, (void *)(intptr_t)sig);
+	}
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	return error;
+}
+
+int tracer_supported(void)
+{
+	if (!TRACER_ARCH)
+		return -ENOTSUP;
+	static struct tracer_result result;
+	pid_t pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid == 0) {
+		if (tracer_child() < 0)
+			_exit(1);
+		tracer_begin();
+		syscall(SYS_getppid);
+		tracer_end();
+		_exit(0);
+	}
+	const struct tracer_plan plan = {.mode = TRACER_COUNT};
+	int rc = tracer_run(pid, &plan, 10000, &result);
+	if (rc < 0)
+		return rc;
+	return WIFEXITED(result.status) && WEXITSTATUS(result.status) == 0 && result.n_calls == 1 ? 0 : -EPERM;
+}
+
+const char *tracer_call_name(uint64_t nr)
+{
+	static const struct {
+		uint64_t nr;
+		const char *name;
+	} names[] = {
+#define N(x) {SYS_##x, #x}
+		N(openat),
+		N(openat2),
+		N(close),
+		N(linkat),
+		N(unlinkat),
+		N(renameat2),
+		N(pwritev),
+		N(pwritev2),
+		N(pwrite64),
+		N(pread64),
+		N(preadv),
+		N(fallocate),
+		N(ftruncate),
+		N(fchmod),
+		N(fchmodat),
+		N(mkdirat),
+		N(symlinkat),
+		N(readlinkat),
+		N(fstat),
+		N(newfstatat),
+		N(statx),
+		N(flock),
+		N(fcntl),
+		N(mmap),
+		N(munmap),
+		N(mprotect),
+		N(madvise),
+		N(mremap),
+		N(getdents64),
+		N(fstatfs),
+		N(statfs),
+		N(lseek),
+		N(getrandom),
+		N(brk),
+		N(read),
+		N(write),
+		N(faccessat2),
+		N(utimensat),
+		N(fchown),
+		N(getpid),
+		N(getuid),
+		N(geteuid),
+		N(rt_sigprocmask),
+		N(futex),
+		N(renameat),
+		N(fadvise64),
+		N(dup),
+		N(dup3),
+		N(clock_gettime),
+#if defined(__x86_64__)
+		N(open),
+		N(stat),
+		N(lstat),
+		N(mkdir),
+		N(rmdir),
+		N(unlink),
+		N(rename),
+		N(link),
+		N(symlink),
+		N(readlink),
+		N(chmod),
+		N(access),
+#endif
+#undef N
+	};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (names[i].nr == nr)
+			return names[i].name;
+	static char text[32];
+	snprintf(text, sizeof(text), "syscall-%llu", (unsigned long long)nr);
+	return text;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tracer.h: stops a child at each of its system calls between two marks and kills it there, or makes a call fail.
+ *
+ * The child is forked by the test itself (no exec: an iteration costs a millisecond), calls tracer_child() first, prepares
+ * what it likes at full speed, and puts the calls to be counted between tracer_begin() and tracer_end(). The parent runs
+ * tracer_run(), which returns when the child is gone and reaped. Outside a traced child the marks do nothing.
+ */
+#ifndef TRACER_H
+#define TRACER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define TRACER_CALLS_MAX 4096u
+
+enum tracer_mode {
+	TRACER_COUNT,       /* only look */
+	TRACER_KILL_BEFORE, /* SIGKILL at the entry of call n: it is not executed */
+	TRACER_KILL_AFTER,  /* SIGKILL at the return of call n: it was executed, its caller has not seen it */
+	TRACER_FAIL,        /* call n is not executed and returns -error */
+	TRACER_FAIL_ALL,    /* call n and all later ones of the same number are not executed and return -error */
+	TRACER_FAIL_DONE,   /* call n is executed and returns -error: what close(2) does on Linux */
+	TRACER_SHORT,       /* call n (pwrite64) is cut to half its size; other calls: as TRACER_COUNT */
+};
+
+struct tracer_plan {
+	enum tracer_mode mode;
+	unsigned n; /* from 1 */
+	int error;  /* errno, positive */
+};
+
+struct tracer_call {
+	uint64_t nr;
+	uint64_t args[6];
+	int64_t result;
+};
+
+struct tracer_result {
+	unsigned n_calls; /* between the marks, as far as followed */
+	bool reached;     /* call n came */
+	bool ended;       /* the end mark came: the scenario ran through */
+	int status;       /* as of waitpid() */
+	struct tracer_call calls[TRACER_CALLS_MAX];
+};
+
+/* In the child: asks to be traced; dies with its parent. Returns 0 or -errno. */
+int tracer_child(void);
+void tracer_begin(void);
+void tracer_end(void);
+
+/* In the parent: follows the child pid to its end. 0 or -errno (-ETIMEDOUT: the child was killed for taking over timeout_ms). */
+int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, struct tracer_result *ret);
+
+/* 0 where this kernel and machine can do it, else -errno. */
+int tracer_supported(void);
+
+/* "openat", "linkat" ... as far as known, else "syscall-<nr>" (static buffer). */
+const char *tracer_call_name(uint64_t nr);
+
+#endif

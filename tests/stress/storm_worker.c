@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* storm_worker.c: one worker of the storm, see storm.h. Two threads: one does everything, the other only gets and checks. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "content.h"
+#include "storm.h"
+
+#define OPEN_DEADLINE_MS 10000u
+
+struct held {
+	struct shmstore_view *view;
+	uint64_t seed;
+};
+
+struct worker {
+	struct storm *st;
+	unsigned id;
+	uint64_t random;
+	struct shmstore_partition *p;
+	struct shmstore *s;
+	struct held held[STORM_VIEWS];
+	pthread_t reader;
+	_Atomic bool reader_stop;
+};
+
+static uint64_t next_random(uint64_t *x)
+{
+	*x ^= *x << 13;
+	*x ^= *x >> 7;
+	*x ^= *x << 17;
+	return *x;
+}
+
+static unsigned pick(struct worker *w, unsigned n)
+{
+	return (unsigned)(next_random(&w->random) % n);
+}
+
+/* Mostly small, some to 300 KB, few to 3 MB: each around its middle by 20 %. */
+static uint64_t random_size(struct worker *w)
+{
+	static const uint64_t middle[] = {0, 100, 4000, 16000, 60000, 70000, 300000, 300000, 1000000, 2500000};
+	uint64_t m = middle[pick(w, sizeof(middle) / sizeof(middle[0]))];
+	return m ? m * 4 / 5 + next_random(&w->random) % (m * 2 / 5) : 0;
+}
+
+static void count(struct worker *w, enum storm_op op)
+{
+	atomic_fetch_add_explicit(&w->st->shared->n_ops[op], 1, memory_order_relaxed);
+}
+
+/* Every third key is too long for a file name. */
+static size_t key_of(unsigned i, char ret[400])
+{
+	int n = snprintf(ret, 400, "key-%u", i);
+	if (i % 3 == 0) {
+		memset(ret + n, '.', 300);
+		n += 300;
+	}
+	return (size_t)n;
+}
+
+/* ---- the book of what is held ------------------------------------------------------------------------------------- */
+
+static struct storm_key *book(struct worker *w, unsigned key)
+{
+	return &w->st->shared->keys[w->id][key];
+}
+
+static void will_be(struct worker *w, unsigned key, uint64_t seed)
+{
+	struct storm_key *k = book(w, key);
+	k->next = seed;
+	k->pending = true;
+}
+
+static void is_now(struct worker *w, unsigned key, bool done)
+{
+	struct storm_key *k = book(w, key);
+	if (done)
+		k->now = k->next;
+	k->pending = false;
+}
+
+static int bad(struct worker *w, const char *what, unsigned key, int rc, const char *why)
+{
+	return storm_fail(w->st, "worker %u: %s key %u: %d (%s) %s; book says %llu", w->id, what, key, rc,
+			  shmstore_strerror(rc), why ? why : "", (unsigned long long)book(w, key)->now);
+}
+
+/* What key holds, by get. 0 or -1. */
+static int look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
+{
+	char name[400];
+	size_t size = key_of(key, name);
+	struct content c = {0, 0};
+	const char *why = NULL;
+	int rc = content_get(w->s, name, size, &c, &why);
+	if (rc < 0 && rc != -ENOENT)
+		return bad(w, "get", key, rc, why);
+	*ret_seed = rc == 0 ? c.seed : 0;
+	return 0;
+}
+
+/* ---- operations --------------------------------------------------------------------------------------------------- */
+
+static int do_put(struct worker *w, enum storm_op op, unsigned key)
+{
+	char name[400];
+	size_t size = key_of(key, name);
+	bool replace = op == OP_REPLACE || (op == OP_CREATE && pick(w, 2));
+	unsigned flags = (replace ? SHMSTORE_REPLACE : 0) | (pick(w, 8) ? 0 : SHMSTORE_CHECKSUM);
+	struct content c = {++w->st->shared->next_seed, random_size(w)};
+	bool held = book(w, key)->now != 0;
+	if (replace || !held)
+		will_be(w, key, c.seed);
+	int rc = op == OP_CREATE ? content_create(w->s, name, size, c, flags) : content_put(w->s, name, size, c, flags);
+	is_now(w, key, rc == 0);
+	if (rc == -ENOSPC) {
+		w->st->shared->n_enospc++;
+		return 0;
+	}
+	if (held && !replace ? rc != -EEXIST : rc != 0)
+		return bad(w, storm_op_name[op], key, rc, held ? "held" : "not held");
+	return 0;
+}
+
+static int do_abort(struct worker *w, unsigned key)
+{
+	char name[400];
+	size_t size = key_of(key, name);
+	uint64_t sizes[1] = {random_size(w)};
+	struct shmstore_writer *writer = NULL;
+	int rc = shmstore_create(w->s, name, size, 10, sizes, 1, SHMSTORE_REPLACE, &writer);
+	if (rc == -ENOSPC)
+		return 0;
+	if (rc < 0)
+		return bad(w, "create", key, rc, NULL);
+	unsigned char *bytes = shmstore_writer_buffer(writer, 0, NULL);
+	for (uint64_t i = 0; i < sizes[0]; i += 4096)
+		bytes[i] = 0xaa;
+	shmstore_abort(writer);
+	return 0;
+}
+
+static int do_get(struct worker *w, unsigned key)
+{
+	uint64_t seed;
+	if (look_up(w, key, &seed) < 0)
+		return -1;
+	return seed == book(w, key)->now ? 0 : bad(w, "get found another object under", key, 0, NULL);
+}
+
+/* Checks one held view and puts another one in its place. */
+static int do_view(struct worker *w, unsigned key)
+{
+	struct held *h = &w->held[pick(w, STORM_VIEWS)];
+	if (h->view) {
+		struct content c = {0, 0};
+		const char *why = content_check(h->view, &c);
+		if (why || c.seed != h->seed)
+			return bad(w, "an old view changed", key, 0, why ? why : "another seed");
+		h->view = shmstore_view_unref(h->view);
+	}
+	char name[400];
+	size_t size = key_of(key, name);
+	int rc = shmstore_get(w->s, name, size, pick(w, 2) ? SHMSTORE_COW : 0, &h->view);
+	if (rc == -ENOENT && book(w, key)->now == 0)
+		return 0;
+	h->seed = book(w, key)->now;
+	return rc < 0 ? bad(w, "get", key, rc, NULL) : 0;
+}
+
+static int do_alias(struct worker *w, unsigned key)
+{
+	struct held *h = &w->held[pick(w, STORM_VIEWS)];
+	if (!h->view)
+		return 0;
+	struct iovec iov[2];
+	size_t n = shmstore_view_n_buffers(h->view), header_size;
+	for (size_t i = 0; i < n && i < 2; i++) {
+		uint64_t size;
+		iov[i].iov_base = shmstore_view_buffer(h->view, i, &size);
+		iov[i].iov_len = size;
+	}
+	const void *header = shmstore_view_header(h->view, &header_size);
+	char name[400];
+	size_t size = key_of(key, name);
+	will_be(w, key, h->seed);
+	int rc = shmstore_put(w->s, name, size, header, header_size, n ? iov : NULL, n, SHMSTORE_REPLACE);
+	is_now(w, key, rc == 0);
+	if (rc == -ENOSPC)
+		w->st->shared->n_enospc++;
+	return rc < 0 && rc != -ENOSPC ? bad(w, "alias", key, rc, NULL) : 0;
+}
+
+static int do_handoff(struct worker *w, unsigned key)
+{
+	unsigned to = pick(w, STORM_WORKERS);
+	struct pollfd pfd = {.fd = w->st->mailbox[to][1], .events = POLLOUT};
+	if (to == w->id || poll(&pfd, 1, 0) != 1)
+		return 0;
+	char name[400];
+	size_t size = key_of(key, name);
+	struct storm_mail mail = {.seed = book(w, key)->now, .expiry_ms = storm_now_ms() + STORM_LEASE_MS};
+	int rc = shmstore_handoff(w->s, name, size, STORM_LEASE_MS, &mail.ticket);
+	if (rc == -ENOENT && mail.seed == 0)
+		return 0;
+	if (rc < 0)
+		return bad(w, "handoff", key, rc, NULL);
+	/* A full mailbox: the lease ends unused. */
+	send(w->st->mailbox[to][1], &mail, sizeof(mail), MSG_DONTWAIT | MSG_NOSIGNAL);
+	return 0;
+}
+
+static int do_adopt(struct worker *w, unsigned key)
+{
+	struct storm_mail mail;
+	if (recv(w->st->mailbox[w->id][0], &mail, sizeof(mail), MSG_DONTWAIT) != (ssize_t)sizeof(mail))
+		return 0;
+	char name[400];
+	size_t size = key_of(key, name);
+	will_be(w, key, mail.seed);
+	int rc = shmstore_adopt(w->s, name, size, &mail.ticket, SHMSTORE_REPLACE);
+	is_now(w, key, rc == 0);
+	if (rc == -ESTALE && storm_now_ms() + 1 >= mail.expiry_ms) {
+		w->st->shared->n_stale++;
+		return 0;
+	}
+	if (rc < 0)
+		return bad(w, "adopt of a good ticket under", key, rc, NULL);
+	return do_get(w, key);
+}
+
+static int do_delete(struct worker *w, unsigned key)
+{
+	char name[400];
+	size_t size = key_of(key, name);
+	bool held = book(w, key)->now != 0;
+	will_be(w, key, 0);
+	int rc = shmstore_delete(w->s, name, size);
+	is_now(w, key, rc == 0);
+	if (held ? rc != 0 : rc != -ENOENT)
+		return bad(w, "delete", key, rc, held ? "held" : "not held");
+	return 0;
+}
+
+static int do_peek(struct worker *w, unsigned key)
+{
+	char store[16], name[400];
+	storm_name(pick(w, STORM_WORKERS), store);
+	size_t size = key_of(key, name);
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	options.flags = SHMSTORE_OPEN_READONLY;
+	struct shmstore *s = NULL;
+	int rc = shmstore_open(w->p, store, &options, &s);
+	if (rc == -ENOENT)
+		return 0;
+	if (rc < 0)
+		return bad(w, "opening a peer's store read-only", key, rc, NULL);
+	struct content c;
+	const char *why = NULL;
+	rc = content_get(s, name, size, &c, &why);
+	if (rc < 0 && rc != -ENOENT)
+		return bad(w, "get from a peer's store", key, rc, why);
+	shmstore_close(s);
+	return 0;
+}
+
+/* ---- the second thread -------------------------------------------------------------------------------------------- */
+
+static void *reader_main(void *arg)
+{
+	struct worker *w = arg;
+	uint64_t random = w->random ^ 0x5deece66dull;
+	while (!w->reader_stop && !w->st->shared->stop) {
+		char name[400];
+		unsigned key = (unsigned)(next_random(&random) % STORM_KEYS);
+		size_t size = key_of(key, name);
+		struct shmstore_view *v = NULL;
+		int rc = shmstore_get(w->s, name, size, 0, &v);
+		if (rc < 0 && rc != -ENOENT) {
+			bad(w, "get by the second thread of", key, rc, NULL);
+			break;
+		}
+		if (rc == 0) {
+			struct content before, after;
+			const char *why = content_check(v, &before);
+			if (!why) {
+				sched_yield();
+				why = content_check(v, &after);
+				if (!why && before.seed != after.seed)
+					why = "changed under the view";
+			}
+			if (why)
+				bad(w, "view of the second thread of", key, 0, why);
+			shmstore_view_unref(v);
+			atomic_fetch_add_explicit(&w->st->shared->n_ops[OP_THREAD_GET], 1, memory_order_relaxed);
+		}
+		struct timespec pause = {.tv_nsec = (long)(next_random(&random) % 2000000)};
+		nanosleep(&pause, NULL); /* a load, not a wait: leaves the cores to the others */
+	}
+	return NULL;
+}
+
+/* ---- opening, closing --------------------------------------------------------------------------------------------- */
+
+/* Everything that was held by our predecessor, or, where gc may have been faster or we do not take it over, nothing of it. */
+static int check_inheritance(struct worker *w)
+{
+	for (unsigned key = 0; key < STORM_KEYS; key++) {
+		struct storm_key *k = book(w, key);
+		uint64_t seed;
+		if (look_up(w, key, &seed) < 0)
+			return -1;
+		bool ok = seed == k->now || (k->pending && seed == k->next) || (!storm_keeps(w->id) && seed == 0);
+		if (!ok)
+			return storm_fail(w->st, "worker %u: after a kill key %u holds %llu, not %llu%s%llu", w->id,
+					  key, (unsigned long long)seed, (unsigned long long)k->now,
+					  k->pending ? " or " : " (nothing under way) ", (unsigned long long)k->next);
+		k->now = seed;
+		k->pending = false;
+	}
+	return 0;
+}
+
+static int open_store(struct worker *w)
+{
+	char name[16];
+	storm_name(w->id, name);
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	options.keep = storm_keeps(w->id);
+	if (!options.keep && pick(w, 2))
+		options.flags = SHMSTORE_OPEN_ADOPT;
+	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
+	int rc;
+	while ((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY && storm_now_ms() < until)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* a gc that holds the lock for a moment */
+	if (rc < 0)
+		return storm_fail(w->st, "worker %u: open: %d (%s)", w->id, rc, shmstore_strerror(rc));
+	if (check_inheritance(w) < 0)
+		return -1;
+	w->reader_stop = false;
+	if (pthread_create(&w->reader, NULL, reader_main, w) != 0)
+		return storm_fail(w->st, "worker %u: no thread", w->id);
+	return 0;
+}
+
+static int add_recycled(const struct shmstore_store_info *info, void *arg)
+{
+	struct worker *w = arg;
+	char name[16];
+	storm_name(w->id, name);
+	if (strcmp(info->name, name) == 0)
+		w->st->shared->n_recycled += info->counters.recycled_n;
+	return 0;
+}
+
+static int close_store(struct worker *w)
+{
+	w->reader_stop = true;
+	pthread_join(w->reader, NULL);
+	shmstore_partition_stores(w->p, add_recycled, w);
+	if (!storm_keeps(w->id))
+		for (unsigned key = 0; key < STORM_KEYS; key++)
+			will_be(w, key, 0);
+	int rc = shmstore_close(w->s);
+	w->s = NULL;
+	for (unsigned key = 0; key < STORM_KEYS && !storm_keeps(w->id); key++)
+		is_now(w, key, true);
+	return rc < 0 ? storm_fail(w->st, "worker %u: close: %d (%s)", w->id, rc, shmstore_strerror(rc)) : 0;
+}
+
+static int do_gc(struct worker *w)
+{
+	int rc = shmstore_partition_gc(w->p, 0, NULL);
+	return rc < 0 ? storm_fail(w->st, "worker %u: gc: %d (%s)", w->id, rc, shmstore_strerror(rc)) : 0;
+}
+
+static enum storm_op pick_op(struct worker *w)
+{
+	static const unsigned char weight[N_OPS] = {
+		[OP_PUT] = 24,  [OP_REPLACE] = 8, [OP_CREATE] = 6, [OP_ABORT] = 2,   [OP_GET] = 14, [OP_VIEW] = 8,
+		[OP_ALIAS] = 3, [OP_HANDOFF] = 9, [OP_ADOPT] = 10, [OP_DELETE] = 14, [OP_PEEK] = 2, [OP_GC] = 1,
+	};
+	if (pick(w, 3000) == 0)
+		return OP_REOPEN;
+	unsigned at = pick(w, 101), op = 0;
+	while (at >= weight[op])
+		at -= weight[op++];
+	return (enum storm_op)op;
+}
+
+static int do_op(struct worker *w, enum storm_op op, unsigned key)
+{
+	switch (op) {
+	case OP_PUT:
+	case OP_REPLACE:
+	case OP_CREATE:
+		return do_put(w, op, key);
+	case OP_ABORT:
+		return do_abort(w, key);
+	case OP_GET:
+		return do_get(w, key);
+	case OP_VIEW:
+		return do_view(w, key);
+	case OP_ALIAS:
+		return do_alias(w, key);
+	case OP_HANDOFF:
+		return do_handoff(w, key);
+	case OP_ADOPT:
+		return do_adopt(w, key);
+	case OP_DELETE:
+		return do_delete(w, key);
+	case OP_PEEK:
+		return do_peek(w, key);
+	case OP_GC:
+		return do_gc(w);
+	case OP_REOPEN:
+		return close_store(w) < 0 ? -1 : open_store(w);
+	case OP_THREAD_GET:
+	case N_OPS:
+		break;
+	}
+	return 0;
+}
+
+int storm_worker(struct storm *st, unsigned id, unsigned life)
+{
+	struct worker w = {.st = st, .id = id};
+	w.random = (st->random_seed + id * 1000003u + life * 7919u) * 0x9e3779b97f4a7c15ull | 1;
+	int rc = shmstore_partition_open(st->path, 0, &w.p);
+	if (rc < 0) {
+		storm_fail(st, "worker %u: partition: %d", id, rc);
+		return 1;
+	}
+	if (open_store(&w) < 0)
+		return 1;
+	while (!st->shared->stop && !st->shared->failed) {
+		enum storm_op op = pick_op(&w);
+		if (do_op(&w, op, pick(&w, STORM_KEYS)) < 0)
+			break;
+		count(&w, op);
+	}
+	for (size_t i = 0; i < STORM_VIEWS; i++) {
+		struct content c = {0, 0};
+		const char *why = w.held[i].view ? content_check(w.held[i].view, &c) : NULL;
+		if (why || (w.held[i].view && c.seed != w.held[i].seed))
+			storm_fail(st, "worker %u: a view at the end: %s", id, why ? why : "another seed");
+		shmstore_view_unref(w.held[i].view);
+	}
+	if (w.s)
+		close_store(&w);
+	shmstore_partition_unref(w.p);
+	return st->shared->failed ? 1 : 0;
+}
