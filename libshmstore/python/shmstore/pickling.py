@@ -133,14 +133,17 @@ _cloud: Callable[..., pickle.Pickler] | None = None
 
 
 def _enter_numpy() -> None:
-    global _numpy
-    ndarray = getattr(sys.modules["numpy"], "ndarray", None)
-    if ndarray is not None:  # else another thread is just importing it
-        _reducers[ndarray] = _reduce_ndarray
-        _numpy = True
+    global _numpy, _frombuffer
+    import numpy  # waits where another thread is just importing it
+
+    # What NumPy itself would name in the pickle: with it alone the pickle can be read.
+    _frombuffer = numpy.empty(1).__reduce_ex__(5)[0]
+    _reducers[numpy.ndarray] = _reduce_ndarray
+    _numpy = True
 
 
 _numpy = False
+_frombuffer: Any = None  # numpy's function that makes an array of a buffer, a dtype, a shape and an order
 
 
 def _reduce_whole(obj: _Whole, origin: _Origin) -> Any:
@@ -172,18 +175,19 @@ def _restore_array(typecode: str, buffer: Any) -> array.array[Any]:
 
 
 def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
-    flags = obj.flags
-    if obj.dtype.hasobject:
+    flags, dtype = obj.flags, obj.dtype
+    if dtype.hasobject or not dtype.itemsize:
         return NotImplemented
     if not flags.forc:
-        return obj.copy(order="C").__reduce_ex__(5)
-    if flags.writeable:
-        return NotImplemented
-    reduced = obj.__reduce_ex__(5)
-    function, arguments = reduced[:2]
-    if len(reduced) != 2 or not arguments or not isinstance(arguments[0], pickle.PickleBuffer):
-        return reduced
-    return function, (origin.unlocked(arguments[0]), *arguments[1:])
+        obj = obj.copy(order="C")
+        flags = obj.flags
+    elif flags.writeable and dtype.kind not in "mMV":
+        return NotImplemented  # NumPy's own way is the same and faster
+    order = "C" if flags.c_contiguous else "F"
+    # NumPy shows no buffer of dates, so the bytes are shown.
+    flat = obj.reshape(-1, order=order).view("u1") if dtype.kind in "mMV" else obj.T if order == "F" else obj
+    buffer = pickle.PickleBuffer(flat)
+    return _frombuffer, (buffer if flags.writeable else origin.unlocked(buffer), dtype, obj.shape, order)
 
 
 _reducers: dict[type, Callable[[Any, _Origin], Any]] = {
