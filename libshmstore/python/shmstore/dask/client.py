@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client scatter and gather through the partition: `scatter(client, data, …)` and `gather(client, futures, …)`.
+
+They take and return what `Client.scatter` and `Client.gather` do. What cannot go through the partition goes as those send
+it: small or non-shareable values, workers of other hosts or without shmstore, a partition that is full or missing.
+
+A client has a store only while it scatters or gathers: afterwards the workers hold the objects, or the mapped values do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dask.base import tokenize
+from distributed import Client
+from distributed.client import Future
+from distributed.utils_comm import gather_from_workers, unpack_remotedata
+
+from .config import Settings
+from .exchange import Exchange
+from .fallback import Fallbacks
+from .handle import Handle
+
+_counter = itertools.count()
+
+
+def scatter(
+    client: Client,
+    data: Any,
+    workers: Any = None,
+    broadcast: Any = False,
+    direct: bool | None = None,
+    hash: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """As client.scatter(data, …): the workers of this host get links, no byte of a large value goes through a socket."""
+    return client.sync(_scatter, client, data, workers, broadcast, direct, hash, kwargs)
+
+
+def gather(client: Client, futures: Any, errors: str = "raise", direct: bool | None = None, **kwargs: Any) -> Any:
+    """As client.gather(futures, …): large values of this host's workers are mapped. They live as long as they are used."""
+    if isinstance(futures, Iterator):
+        return (gather(client, future, errors, direct, **kwargs) for future in futures)
+    return client.sync(_gather, client, futures, errors, direct, kwargs)
+
+
+async def _scatter(
+    client: Client, data: Any, workers: Any, broadcast: Any, direct: bool | None, hash: bool, kwargs: dict[str, Any]
+) -> Any:
+    if isinstance(data, (range, Iterator)):
+        data = list(data)
+    with _exchange(client) as exchange:
+        peers = [] if exchange is None else await _peers(client, exchange, workers)
+        named, rebuild = _named(data, hash) if peers else ({}, None)
+        shared = _shared(exchange, named) if exchange is not None else {}
+        if exchange is None or rebuild is None or not shared:
+            return await client._scatter(data, workers=workers, broadcast=broadcast, direct=direct, hash=hash, **kwargs)
+        try:
+            placed = await client._scatter({**named, **shared}, workers=peers, direct=direct, **kwargs)
+        except OSError as e:
+            exchange.fallbacks.note("scatter-failed", e, next(iter(shared)), "sent as on stock")
+            for handle in shared.values():
+                handle.revoke()
+            placed = await client._scatter(named, workers=workers, direct=direct, **kwargs)
+    for key in shared:
+        client.futures[key].type = type(named[key])
+    if broadcast:
+        n = None if broadcast is True else broadcast
+        await client._replicate(list(placed.values()), workers=workers, n=n)
+    return rebuild(placed)
+
+
+def _shared(exchange: Exchange, named: dict[str, Any]) -> dict[str, Handle]:
+    """Handles for those values that are worth it. The handle's lease is then all that holds the object."""
+    shared = {}
+    for key, value in named.items():
+        entry = exchange.put(key, value) if exchange.candidate(value) else None
+        if entry is None:
+            continue
+        handle = exchange.handoff(key, entry)
+        exchange.drop(entry)
+        if handle is not None:
+            shared[key] = handle
+    return shared
+
+
+def _named(data: Any, hash: bool) -> tuple[dict[str, Any], Any]:
+    """The data as Client.scatter names it, and how to make its result of the futures by name."""
+    if isinstance(data, dict):
+        names = {key if isinstance(key, str) else str(key): key for key in data}
+        return {name: data[key] for name, key in names.items()}, lambda placed: {
+            key: placed[name] for name, key in names.items()
+        }
+    kind = type(data) if isinstance(data, (list, tuple, set, frozenset)) else None
+    values = [data] if kind is None else list(data)
+    keys = [f"{type(value).__name__}-{tokenize(value) if hash else uuid.uuid4().hex}" for value in values]
+
+    def rebuild(placed: dict[str, Future]) -> Any:
+        return placed[keys[0]] if kind is None else kind(placed[key] for key in keys)
+
+    return dict(zip(keys, values)), rebuild
+
+
+async def _peers(client: Client, exchange: Exchange, workers: Any) -> list[str]:
+    """Addresses of the running workers that share our partition, of those that are named if some are."""
+    if isinstance(workers, (str, int)):
+        workers = [workers]
+    wanted = None if workers is None else {str(worker) for worker in workers}
+    identity = await client.scheduler.identity()
+    peers = []
+    for address, info in identity["workers"].items():
+        names = {address, str(info.get("name")), str(info.get("host"))}
+        if (wanted is None or names & wanted) and info.get("status", "running") == "running" and exchange.is_peer(address):
+            peers.append(address)
+    return peers
+
+
+async def _gather(client: Client, futures: Any, errors: str, direct: bool | None, kwargs: dict[str, Any]) -> Any:
+    _, found = unpack_remotedata(futures, byte_keys=True)
+    ours = [future for future in found if future.client is client]
+    await _settled(client, ours)
+    keys = [future.key for future in ours if future.status == "finished"]
+    data: dict[Any, Any] = {}
+    if keys:
+        with _exchange(client) as exchange:
+            if exchange is not None:
+                data = await _fetch(client, exchange, keys)
+    if data:
+        kwargs["local_worker"] = _Fetched(data)
+    return await client._gather(futures, errors=errors, direct=direct, **kwargs)
+
+
+async def _settled(client: Client, futures: list[Future]) -> None:
+    for future in futures:
+        state = client.futures.get(future.key)
+        if state is not None:
+            await state.wait()
+
+
+async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[Any, Any]:
+    """The values of those keys that a worker of this host has; handles mapped."""
+    who_has = await client.scheduler.who_has(keys=keys)
+    here = {key: [address for address in addresses if exchange.is_peer(address)] for key, addresses in who_has.items()}
+    here = {key: addresses for key, addresses in here.items() if addresses}
+    if not here:
+        return {}
+    data: dict[Any, Any] = (await gather_from_workers(here, rpc=client.rpc, who=exchange.fallbacks.who))[0]
+    for key, value in list(data.items()):
+        if not isinstance(value, Handle):
+            continue
+        del data[key]
+        if not exchange.adopt(key, value):
+            continue
+        entry = value.take()
+        assert entry is not None
+        try:
+            data[key] = exchange.map(entry)
+        except (OSError, KeyError) as e:
+            exchange.fallbacks.note("map-failed", e, key, "fetched as on stock")
+        exchange.drop(entry)
+    return data
+
+
+class _Fetched:
+    """What Client._gather takes for the data of a local worker: it asks the others for the rest."""
+
+    def __init__(self, data: dict[Any, Any]) -> None:
+        self.data = data
+
+
+@contextmanager
+def _exchange(client: Client) -> Iterator[Exchange | None]:
+    """A store for one call, None where there can be none."""
+    try:
+        exchange = Exchange(Settings.read(), "dask-client", recycle=False)
+    except (OSError, ValueError) as e:
+        Fallbacks(0).note("no-store", e, then="sent as on stock")
+        yield None
+        return
+    try:
+        exchange.set_address(f"client://{client.id}/{next(_counter)}")
+        yield exchange
+    finally:
+        exchange.close()

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration `distributed.worker.memory.shared.*`: its defaults, and one worker's settings read from it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import dask.config
+import yaml
+from dask.utils import parse_bytes, parse_timedelta
+
+PREFIX = "distributed.worker.memory.shared"
+
+with open(os.path.join(os.path.dirname(__file__), "shmstore.yaml"), encoding="utf-8") as _file:
+    dask.config.update_defaults(yaml.safe_load(_file))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one worker or client goes by; read once, so that a later change of the configuration splits no worker in two."""
+
+    partition: str | None
+    cow: bool
+    min_size: int  # bytes
+    eager: bool
+    lease: float  # seconds
+    max_maps: int
+    message_bytes: int
+    sweep_interval: float  # seconds
+    log_interval: float  # seconds
+
+    @classmethod
+    def read(cls) -> Settings:
+        """The settings of now. ValueError where one makes no sense."""
+        return cls(
+            partition=_get("partition") or None,
+            cow=_choice("map", "cow", "ro"),
+            min_size=_bytes("min-size"),
+            eager=_choice("share", "eager", "lazy"),
+            lease=_positive("lease", _seconds("lease")),
+            max_maps=int(_positive("max-maps", int(_get("max-maps")))),
+            message_bytes=_bytes("message-bytes"),
+            sweep_interval=_seconds("sweep-interval"),
+            log_interval=_seconds("log-interval"),
+        )
+
+
+def _get(key: str) -> Any:
+    return dask.config.get(f"{PREFIX}.{key}")
+
+
+def _choice(key: str, yes: str, no: str) -> bool:
+    value = _get(key)
+    if value not in (yes, no):
+        raise ValueError(f"{PREFIX}.{key} must be {yes!r} or {no!r}, not {value!r}")
+    return bool(value == yes)
+
+
+def _bytes(key: str) -> int:
+    return int(parse_bytes(_get(key)))
+
+
+def _seconds(key: str) -> float:
+    return float(parse_timedelta(_get(key), default="s") or 0)
+
+
+def _positive(key: str, value: float) -> float:
+    if not value > 0:
+        raise ValueError(f"{PREFIX}.{key} must be more than 0, not {value!r}")
+    return value

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of fallbacks: one line of fields for each time a value goes the ordinary way though it might have been shared.
+
+The same reason is logged at most once per interval, with the number of lines left out meanwhile. A full partition is said
+once, until something could be stored again.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+
+logger = logging.getLogger("distributed.worker.shared")
+
+
+class Fallbacks:
+    """One worker's or client's fallbacks. May be used by many threads."""
+
+    def __init__(self, interval: float, who: str = "") -> None:
+        self.interval = interval
+        self.who = who
+        self.counts: dict[str, int] = {}  #: by reason, logged or not
+        self._lock = threading.Lock()
+        self._said: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+        self._full = False
+
+    def note(self, reason: str, error: BaseException | None = None, key: object = None, then: str = "") -> None:
+        """Logs one fallback: why (reason, errno), of which key, and what happens now."""
+        code = getattr(error, "errno", None)
+        with self._lock:
+            self.counts[reason] = self.counts.get(reason, 0) + 1
+            now = time.monotonic()
+            if reason in self._said and now - self._said[reason] < self.interval:
+                self._left_out[reason] = self._left_out.get(reason, 0) + 1
+                return
+            self._said[reason] = now
+            left_out = self._left_out.pop(reason, 0)
+        logger.warning(
+            "shmstore fallback: reason=%s key=%r errno=%s error=%r then=%r worker=%s suppressed=%d",
+            reason,
+            key,
+            errno.errorcode.get(code, code) if code is not None else None,
+            str(error) if error is not None else None,
+            then,
+            self.who,
+            left_out,
+        )
+
+    def full(self, error: BaseException, key: object) -> None:
+        """The partition or the quota is full: said once, until `stored`."""
+        with self._lock:
+            said, self._full = self._full, True
+            if said:
+                self.counts["partition-full"] = self.counts.get("partition-full", 0) + 1
+                return
+            self._said.pop("partition-full", None)
+        self.note("partition-full", error, key, "values stay private until there is room again")
+
+    def stored(self) -> None:
+        """Something could be stored: a partition that fills up from here on is news."""
+        self._full = False

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The handle: what travels between workers in place of a value that lies in the partition."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from dask.sizeof import sizeof
+from distributed.protocol import dask_deserialize, dask_serialize
+
+from .. import Ticket
+
+if TYPE_CHECKING:
+    from .exchange import Entry, Exchange
+
+
+class Handle:
+    """A ticket for the value of a key, with what Dask wants to know of it. Good for one receiver.
+
+    The receiver adopts it as soon as it has it (`Exchange.adopt`), and its data mapping takes the entry out (`take`). A
+    handle that nobody takes, because its key was cancelled or came twice, gives the object back when it is collected.
+    """
+
+    __slots__ = ("ticket", "nbytes", "_exchange", "_entry", "__weakref__")
+
+    def __init__(self, ticket: Ticket, nbytes: int) -> None:
+        self.ticket = ticket
+        self.nbytes = nbytes  #: sizeof the value, as the donor measured it
+        self._exchange: Exchange | None = None
+        self._entry: Entry | None = None
+
+    def attach(self, exchange: Exchange, entry: Entry) -> None:
+        """The object was adopted: from here on the handle owns the entry."""
+        self._exchange, self._entry = exchange, entry
+
+    def take(self) -> Entry | None:
+        """The entry, whose owner is now the caller; None where the handle was not adopted, or taken before."""
+        entry, self._entry = self._entry, None
+        return entry
+
+    def revoke(self) -> None:
+        """Takes a ticket back that may not have arrived. Harmless where it was used."""
+        with suppress(OSError):
+            os.unlink(self.ticket.path)
+
+    def __del__(self) -> None:
+        if self._entry is not None and self._exchange is not None:
+            self._exchange.drop(self._entry)
+
+    def __reduce__(self) -> Any:
+        return Handle, (self.ticket, self.nbytes)
+
+    def __repr__(self) -> str:
+        return f"<Handle of {self.nbytes} bytes at {self.ticket.path!r}>"
+
+
+@sizeof.register(Handle)
+def _sizeof_handle(handle: Handle) -> int:
+    return handle.nbytes
+
+
+# Dask's own family of serialisers, so that it goes also where pickle is not allowed.
+@dask_serialize.register(Handle)
+def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[Any]]:
+    return {"ticket": list(handle.ticket), "nbytes": handle.nbytes}, []
+
+
+@dask_deserialize.register(Handle)
+def _deserialize_handle(header: dict[str, Any], frames: list[Any]) -> Handle:
+    return Handle(Ticket(*header["ticket"]), header["nbytes"])

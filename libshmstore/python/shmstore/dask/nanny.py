@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nanny: stock Dask's, which ends its worker for private memory only, and removes the store of a worker that died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import distributed
+from distributed.compatibility import PeriodicCallback
+from distributed.core import Status
+from distributed.utils import offload
+
+from .. import Partition
+from .config import Settings
+from .fallback import Fallbacks
+from .memory import private_memory
+from .worker import Worker
+
+
+class SharedNanny:
+    """What a nanny class needs to watch over workers that share."""
+
+    def _watch(self) -> None:
+        """Puts our question before stock's: is it private memory that is over the limit?"""
+        stock = self.periodic_callbacks.get("memory_monitor")
+        if stock is None:  # no limit
+            return
+        manager = self.memory_manager
+
+        def memory_monitor() -> None:
+            pid = self.process.process.pid if self.process is not None and self.process.process is not None else None
+            if pid is None or self.status != Status.running:
+                return
+            try:
+                memory = private_memory(pid)
+            except OSError:  # it is just ending
+                return
+            if memory > manager.memory_limit * manager.memory_terminate_fraction:
+                stock.callback()
+
+        running = stock.is_running()
+        stock.stop()
+        watch = self.periodic_callbacks["memory_monitor"] = PeriodicCallback(memory_monitor, stock.callback_time)
+        if running:
+            watch.start()
+
+    async def _on_worker_exit(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            await offload(_collect_garbage, Settings.read().partition)
+        except (OSError, ValueError) as e:
+            Fallbacks(0).note("sweep-failed", e, then="left to gc")
+        return await super()._on_worker_exit(*args, **kwargs)
+
+
+def _collect_garbage(partition: str | None) -> None:
+    Partition(partition).gc()
+
+
+class Nanny(SharedNanny, distributed.Nanny):
+    """distributed.Nanny whose workers are shmstore.dask.Worker, unless worker_class says otherwise."""
+
+    def __init__(self, *args: Any, worker_class: type | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, worker_class=Worker if worker_class is None else worker_class, **kwargs)
+        self._watch()
+
+
+_classes: dict[type, type] = {distributed.Nanny: Nanny}
+
+
+def watch(nanny: distributed.Nanny) -> None:
+    """Turns a nanny that exists already into one that watches (the preload's way). Once only."""
+    if isinstance(nanny, SharedNanny):
+        return
+    cls = type(nanny)
+    if cls not in _classes:
+        _classes[cls] = type(cls.__name__, (SharedNanny, cls), {"__module__": cls.__module__})
+    nanny.__class__ = _classes[cls]
+    nanny._watch()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sharing beside a plain dict: what a worker's data is where its user has turned spilling off.
+
+There is no mapping of ours to see keys come and go. So a value stays in the dict as the mapped value that it is, and its
+entry is known by the identity of that value and goes with it, by a weak reference. What takes no weak reference (a list of
+arrays) is not shared.
+
+`SharedBuffer` and `DictResidence` both are a **residence**: where a worker's values live, as a hand-off needs it
+(`entry`, `private`, `commit`, `accept`).
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import MutableMapping
+from typing import Any
+
+from distributed.sizeof import safe_sizeof
+
+from .. import View
+from .exchange import Entry, Exchange
+from .handle import Handle
+
+
+class DictResidence:
+    """The residence of a worker whose data is a plain dict."""
+
+    def __init__(self, exchange: Exchange, data: MutableMapping[Any, Any]) -> None:
+        self.exchange = exchange
+        self.data = data
+        self._entries: dict[int, Entry] = {}  # by id of the mapped value, which lives as long as its entry
+
+    def entry(self, key: Any) -> Entry | None:
+        return self._entries.get(id(self.data[key])) if key in self.data else None
+
+    def private(self, key: Any) -> tuple[Any, int] | None:
+        value = self.data.get(key)
+        if id(value) in self._entries or not self.exchange.candidate(value) or not _takes_weak_reference(value):
+            return None
+        nbytes = safe_sizeof(value)
+        return None if nbytes < self.exchange.settings.min_size else (value, nbytes)
+
+    def commit(self, key: Any, value: Any, entry: Entry | None) -> None:
+        if entry is None:
+            return
+        if self.data.get(key) is not value:
+            self.exchange.drop(entry)
+            return
+        try:
+            self.data[key] = self._mapped(entry)
+        except (OSError, KeyError, TypeError) as e:
+            self.exchange.fallbacks.note("map-failed", e, key, "kept private")
+            self.exchange.drop(entry)
+
+    def accept(self, key: Any, handle: Handle) -> Any:
+        entry = handle.take()
+        assert entry is not None
+        try:
+            return self._mapped(entry)
+        except TypeError:  # no weak reference: the map alone keeps it
+            value = self.exchange.map(entry)
+            self.exchange.drop(entry)
+            return value
+
+    def _mapped(self, entry: Entry) -> Any:
+        value = self.exchange.map(entry)
+        weakref.finalize(value, self._gone, id(value), entry).atexit = False
+        self._entries[id(value)] = entry
+        return value
+
+    def _gone(self, identity: int, entry: Entry) -> None:
+        self._entries.pop(identity, None)
+        self.exchange.drop(entry)
+
+
+def own_small_array(value: Any, min_size: int) -> Any:
+    """A small array over a mapped object, copied: else a few bytes would keep a whole object in memory."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray or value.nbytes >= min_size or value.base is None:
+        return value
+    base = value
+    while isinstance(base, numpy.ndarray) and base.base is not None:
+        base = base.base
+    if isinstance(base, memoryview) and isinstance(base.obj, View):
+        return value.copy()
+    return value
+
+
+def _takes_weak_reference(value: Any) -> bool:
+    try:
+        weakref.ref(value)
+    except TypeError:
+        return False
+    return True

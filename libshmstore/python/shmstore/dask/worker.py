@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker: stock Dask's, whose values go from hand to hand in the partition where both hands are on this host.
+
+    donor     get_data: is the one who asks a peer? Then what it asks for is put into the partition (once) and a handle goes
+              out in place of the value. Everything else about the request is stock's.
+    receiver  gather_dep, update_data: a handle is adopted as soon as it is here. What cannot be adopted is asked for once
+              more, the ordinary way.
+
+`SharedWorker` is a mixin, so that it fits any worker class; the preload turns a worker that exists already into one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import weakref
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Any
+
+import distributed
+from distributed.compatibility import PeriodicCallback
+from distributed.core import Status
+from distributed.spill import SpillBuffer
+from distributed.utils import offload
+from distributed.utils_comm import gather_from_workers
+from distributed.worker import get_data_from_worker
+
+from .buffer import SharedBuffer
+from .config import Settings
+from .exchange import Exchange
+from .fallback import Fallbacks
+from .handle import Handle
+from .memory import private_memory
+from .overlay import DictResidence
+
+_INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more
+_STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
+_handing: ContextVar[Handing | None] = ContextVar("shmstore_handing", default=None)
+_unadopted: ContextVar[set[Any] | None] = ContextVar("shmstore_unadopted", default=None)  # within Worker.gather
+
+
+class Handing:
+    """A worker's data as one peer gets it: handles in place of what lies in the partition."""
+
+    def __init__(self, worker: SharedWorker) -> None:
+        self.worker = worker
+        self._data = worker.state.data
+        self._handles: list[Handle] = []
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._data
+
+    def __getitem__(self, key: Any) -> Any:
+        entry = self.worker._residence.entry(key)
+        handle = None if entry is None else self.worker._exchange.handoff(key, entry)
+        if handle is None:
+            return self._data[key]
+        self._handles.append(handle)
+        return handle
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._data, name)
+
+    def revoke(self) -> None:
+        """The answer did not arrive."""
+        for handle in self._handles:
+            handle.revoke()
+
+
+class SharedWorker:
+    """What a worker class needs to share values with the other workers of its host."""
+
+    _exchange: Any = None  # None: works as stock
+    _residence: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._share()
+
+    # -- set up and close
+
+    def _share(self) -> None:
+        """Opens a store and puts the shared tier into place; on failure the worker stays as it is, and says so."""
+        settings = Settings.read()
+        manager = self.memory_manager
+        stock = manager.data
+        if type(stock) not in (SpillBuffer, dict) or len(stock):
+            Fallbacks(0).note("custom-data", key=type(stock).__name__, then="worker shares nothing")
+            return
+        try:
+            self._exchange = Exchange(settings, "dask-worker", self.local_directory)
+        except (OSError, ValueError) as e:
+            Fallbacks(0).note("no-store", e, settings.partition, "worker shares nothing")
+            return
+        if type(stock) is dict:
+            self._residence = DictResidence(self._exchange, stock)
+        else:
+            slow = stock._slow_uncached
+            self._residence = SharedBuffer(self._exchange, str(slow.d.directory), int(stock.n), slow.max_weight)
+            manager.data = self.state.data = self._residence
+        self._pending: dict[Any, asyncio.Future[None]] = {}
+        self.monitor.get_process_memory = private_memory
+        if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
+            self.state.transfer_message_bytes_limit = settings.message_bytes
+        if settings.sweep_interval:
+            sweep = PeriodicCallback(_sweep_of(self._exchange), settings.sweep_interval * 1000)
+            self.periodic_callbacks["shmstore-sweep"] = sweep
+
+    async def listen(self, *args: Any, **kwargs: Any) -> Any:
+        result = await super().listen(*args, **kwargs)
+        self._publish()
+        return result
+
+    def _publish(self) -> None:
+        # Between workers of one process values go by reference, which nothing beats.
+        if self._exchange is not None and not self.address.startswith("inproc"):
+            self._exchange.set_address(self.address)
+
+    async def close(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().close(*args, **kwargs)
+        finally:
+            if self._exchange is not None and self.status in (Status.closed, Status.failed):
+                self._exchange.close()
+
+    # -- donor
+
+    @property
+    def data(self) -> Any:
+        handing = _handing.get()
+        return handing if handing is not None and handing.worker is self else super().data
+
+    async def get_data(self, comm: Any, keys: Any = None, who: Any = None, serializers: Any = None, **kwargs: Any) -> Any:
+        ask = super().get_data
+        exchange = self._exchange
+        if exchange is None or not keys or not _can_carry(serializers) or not exchange.is_peer(who):
+            return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
+        await self._export(keys)
+        if "max_connections" in inspect.signature(ask).parameters and all(self._residence.entry(k) for k in keys):
+            kwargs["max_connections"] = False  # limits protect memory and network; handles take neither
+        handing = Handing(self)
+        token = _handing.set(handing)
+        try:
+            return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
+        except BaseException:
+            handing.revoke()
+            raise
+        finally:
+            _handing.reset(token)
+
+    async def _export(self, keys: Iterable[Any]) -> None:
+        """Puts what is private and worth it into the partition; large values in a thread, each by one caller only."""
+        for key in keys:
+            if key in self._pending:
+                await self._pending[key]
+                continue
+            found = self._residence.private(key)
+            if found is None:
+                continue
+            value, nbytes = found
+            del found
+            if nbytes <= _INLINE:
+                self._residence.commit(key, value, self._exchange.put(key, value, nbytes))
+                continue
+            done = self._pending[key] = asyncio.get_running_loop().create_future()
+            try:
+                entry = await offload(self._exchange.put, key, value, nbytes)
+                self._residence.commit(key, value, entry)
+            finally:
+                del value, self._pending[key]
+                done.set_result(None)
+
+    # -- receiver
+
+    async def gather_dep(self, worker: str, *args: Any, **kwargs: Any) -> Any:
+        event = await super().gather_dep(worker, *args, **kwargs)
+        data = getattr(event, "data", None)
+        if isinstance(data, dict) and self._adopt(data):
+            await self._fetch(data, worker)
+        return event
+
+    def _adopt(self, data: dict[Any, Any]) -> bool:
+        """Takes over every handle in what came in. True where one of them could not be."""
+        failed = False
+        for key, value in data.items():
+            if isinstance(value, Handle):
+                if self._exchange is not None and self._exchange.adopt(key, value):
+                    data[key] = self._residence.accept(key, value)
+                else:
+                    failed = True
+        return failed
+
+    async def _fetch(self, data: dict[Any, Any], donor: str) -> None:
+        """Asks once more for what could not be adopted, as somebody who is nobody's peer. What fails again is left out:
+        Dask then looks for it elsewhere."""
+        missing = [key for key, value in data.items() if isinstance(value, Handle)]
+        for key in missing:
+            del data[key]
+        try:
+            response = await get_data_from_worker(rpc=self.rpc, keys=missing, worker=donor, who=None)
+            if response["status"] == "OK":
+                data.update(response["data"])
+        except OSError as e:
+            self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
+
+    async def gather(self, who_has: Any, *args: Any, **kwargs: Any) -> Any:
+        token = _unadopted.set(set())
+        try:
+            result = await super().gather(who_has, *args, **kwargs)
+            failed = _unadopted.get()
+            if failed:
+                asked = {key: list(who_has[key]) for key in failed}
+                data = (await gather_from_workers(asked, rpc=self.rpc))[0]
+                super().update_data(data=data, report=False)
+                missing = [key for key in failed if key not in data]
+                if missing:
+                    return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}
+            return result
+        finally:
+            _unadopted.reset(token)
+
+    def update_data(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._adopt(data):
+            unadopted = _unadopted.get()
+            if unadopted is None:  # from a client: it sends the values themselves where this fails
+                raise OSError("values in the partition could not be taken over")
+            unadopted.update(key for key, value in data.items() if isinstance(value, Handle))
+            data = {key: value for key, value in data.items() if key not in unadopted}
+        return super().update_data(data, *args, **kwargs)
+
+
+def _sweep_of(exchange: Exchange) -> Any:
+    reference = weakref.ref(exchange)
+
+    async def sweep() -> None:
+        exchange = reference()
+        if exchange is not None:
+            await offload(exchange.sweep)
+
+    return sweep
+
+
+def _can_carry(serializers: Any) -> bool:
+    return serializers is None or "dask" in serializers or "pickle" in serializers
+
+
+class Worker(SharedWorker, distributed.Worker):
+    """distributed.Worker over shared memory: naming it turns `distributed.worker.memory.shared` on."""
+
+
+_classes: dict[type, type] = {distributed.Worker: Worker}
+
+
+def share(worker: distributed.Worker) -> None:
+    """Turns a worker that listens already into one that shares (the preload's way). Once only."""
+    if isinstance(worker, SharedWorker):
+        return
+    cls = type(worker)
+    if cls not in _classes:
+        _classes[cls] = type(cls.__name__, (SharedWorker, cls), {"__module__": cls.__module__})
+    worker.__class__ = _classes[cls]
+    worker._share()
+    worker._publish()
+    for name in ("get_data", "gather", "update_data"):
+        worker.handlers[name] = getattr(worker, name)
+    # Its periodic callbacks start when it has registered, ours with them.
