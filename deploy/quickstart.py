@@ -106,7 +106,7 @@ def run(arguments, screen, lab):
     screen.say("packages", "all present")
     directory = build(screen, lab)
     admin = os.path.join(directory, "tools", "shmstore-admin")
-    lab.python_path.append(os.path.join(directory, "libshmstore", "python"))
+    lab.python_path.append(os.path.join(directory, "python"))
     spec = choose_size(arguments, screen)
     partition = lab.make_partition(spec.size * 2 + (1 << 30))
     run_step([admin, "-p", partition, "init"], os.path.join(lab.scratch, "init.log"))

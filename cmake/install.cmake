@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts where: headers, libraries, the pkg-config file and the CMake package. Tools, man pages and the
+# Python package install from their own directories. All paths are relative to the prefix, so that --prefix at install time and
+# DESTDIR work.
+include(CMakePackageConfigHelpers)
+
+set(SHMSTORE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/shmstore)
+
+install(TARGETS shmstore_shared EXPORT shmstoreTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# An export of its own: only those who link it need its dependencies.
+install(TARGETS shmstore_static EXPORT shmstoreStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY libshmstore/include/shmstore DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+install(EXPORT shmstoreTargets NAMESPACE shmstore:: DESTINATION ${SHMSTORE_CMAKE_DIR})
+install(EXPORT shmstoreStaticTargets NAMESPACE shmstore:: DESTINATION ${SHMSTORE_CMAKE_DIR})
+configure_package_config_file(cmake/shmstoreConfig.cmake.in ${PROJECT_BINARY_DIR}/shmstoreConfig.cmake
+  INSTALL_DESTINATION ${SHMSTORE_CMAKE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/shmstoreConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/shmstoreConfig.cmake ${PROJECT_BINARY_DIR}/shmstoreConfigVersion.cmake
+  DESTINATION ${SHMSTORE_CMAKE_DIR})
+
+# From the .pc file's directory up to the prefix: the file says nothing that a later --prefix makes wrong.
+set(SHMSTORE_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR} OR IS_ABSOLUTE ${CMAKE_INSTALL_INCLUDEDIR})
+  set(SHMSTORE_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+  set(SHMSTORE_PC_LIBDIR ${CMAKE_INSTALL_FULL_LIBDIR})
+  set(SHMSTORE_PC_INCLUDEDIR ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+else()
+  file(RELATIVE_PATH up /prefix/${SHMSTORE_PC_DIR} /prefix)
+  string(REGEX REPLACE "/$" "" up "${up}")
+  set(SHMSTORE_PC_PREFIX "\${pcfiledir}/${up}")
+  set(SHMSTORE_PC_LIBDIR "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+  set(SHMSTORE_PC_INCLUDEDIR "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+configure_file(cmake/shmstore.pc.in ${PROJECT_BINARY_DIR}/shmstore.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/shmstore.pc DESTINATION ${SHMSTORE_PC_DIR})
+
+# An installed program finds the library of its own prefix. A distribution's package does without (CMAKE_SKIP_INSTALL_RPATH).
+if(TARGET shmstore-admin AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR} AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_BINDIR})
+  file(RELATIVE_PATH to_lib /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(shmstore-admin PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}")
+endif()
+
+file(GLOB pages CONFIGURE_DEPENDS docs/man/*.1)
+install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+file(GLOB pages CONFIGURE_DEPENDS docs/man/*.3)
+install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+file(GLOB pages CONFIGURE_DEPENDS docs/man/*.7)
+install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man7)
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
