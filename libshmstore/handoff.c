@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,8 +20,12 @@
 #include "store.h"
 #include "sys.h"
 
+struct sizes {
+	uint64_t header_size, buffer_size;
+};
+
 /* The sizes of the object that the lease holds, from its own header. */
-static int read_sizes(struct shmstore *s, const char *lease, struct shmstore_ticket *t)
+static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 {
 	struct shms_header h;
 	struct stat st;
@@ -48,7 +51,7 @@ static int read_sizes(struct shmstore *s, const char *lease, struct shmstore_tic
 	}
 }
 
-static int handoff(struct shmstore *s, const struct shms_keyname *k, const char *lease, struct shmstore_ticket *t)
+static int handoff(struct shmstore *s, const struct shms_keyname *k, const char *lease, struct sizes *t)
 {
 	bool known;
 	int r;
@@ -69,10 +72,12 @@ static int handoff(struct shmstore *s, const struct shms_keyname *k, const char 
 int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 		     struct shmstore_ticket *ret)
 {
+	static const char SUBDIR[] = "/" SHMS_DIR_HANDOFF "/";
 	char lease[SHMS_LEASE_NAME_SIZE];
-	struct shmstore_ticket t;
+	struct sizes t;
 	struct shms_keyname k;
-	int n, r = shms_store_usable(s, true);
+	size_t length, n;
+	int r = shms_store_usable(s, true);
 
 	if (r < 0)
 		return r;
@@ -81,9 +86,9 @@ int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint6
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	shms_lease_name(shms_now_boot_ms() + lease_ms, lease);
-	n = snprintf(t.path, sizeof(t.path), "%s/%s/%s", s->path, SHMS_DIR_HANDOFF, lease);
-	if (n < 0 || (size_t)n >= sizeof(t.path))
+	length = strlen(s->path);
+	n = shms_lease_name(shms_now_boot_ms() + lease_ms, lease);
+	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
 		return -EINVAL;
 	r = handoff(s, &k, lease, &t);
 	if (r < 0)
@@ -92,6 +97,8 @@ int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint6
 	shms_count(&s->ledger->handoff_bytes, t.header_size + t.buffer_size);
 	ret->header_size = t.header_size;
 	ret->buffer_size = t.buffer_size;
-	memcpy(ret->path, t.path, (size_t)n + 1);
+	memcpy(ret->path, s->path, length);
+	memcpy(ret->path + length, SUBDIR, sizeof(SUBDIR) - 1);
+	memcpy(ret->path + length + sizeof(SUBDIR) - 1, lease, n + 1);
 	return 0;
 }

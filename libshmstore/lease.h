@@ -12,7 +12,8 @@
 
 #define SHMS_LEASE_NAME_SIZE 48
 
-void shms_lease_name(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE]);
+/* Returns the name's length. */
+size_t shms_lease_name(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE]);
 /* false: no name of a lease. */
 bool shms_lease_parse(const char *name, uint64_t *ret_expiry_ms);
 

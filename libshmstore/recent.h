@@ -10,17 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SHMS_RECENT_SIZE 512
+#define SHMS_RECENT_SIZE 4096
 
 struct shms_recent {
 	uint64_t seed; /* random: nobody can choose names that collide */
-	struct {
+	struct shms_recent_entry {
 		uint64_t hash; /* of the name; 0 = empty */
 		uint64_t header_size, buffer_size;
-	} entries[SHMS_RECENT_SIZE];
+	} * entries; /* SHMS_RECENT_SIZE, taking memory as they are used; NULL = no memory, nothing is found */
 };
 
 void shms_recent_init(struct shms_recent *r);
+void shms_recent_deinit(struct shms_recent *r);
 /* The caller holds store.names exclusively. */
 void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size, uint64_t buffer_size);
 void shms_recent_drop(struct shms_recent *r, const char *name);

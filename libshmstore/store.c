@@ -480,6 +480,7 @@ static void release(struct shmstore *s)
 	list_del(s);
 	shms_recycle_deinit(&s->recycle, s->recycle_fd);
 	s->recycle.max = 0;
+	shms_recent_deinit(&s->recent);
 	if (s->page)
 		munmap(s->page, SHMS_PAGE_SIZE);
 	s->page = NULL;
