@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* admin.h: what every subcommand of shmstore-admin is given, and the table of them. */
+#ifndef ADMIN_H
+#define ADMIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ADMIN_NAME "shmstore-admin"
+
+/* The exit status of the program, and what a command's run() returns. */
+enum admin_status {
+	ADMIN_OK = 0,     /* done and clean */
+	ADMIN_FAILED = 1, /* failed, or what was looked at is not clean */
+	ADMIN_USAGE = 2,  /* asked in a wrong way */
+};
+
+/* What the options of every command say. Strings are those of argv or of the environment. */
+struct admin {
+	const char *partition; /* as given; NULL = the default */
+	const char *root;      /* put before every path in /proc, /sys and /etc; "" but in tests */
+	bool json;
+	bool bytes; /* sizes exact instead of human */
+	bool color; /* standard output is a terminal that likes colours */
+};
+
+struct admin_command {
+	const char *name;
+	const char *arguments; /* for usage lines */
+	const char *summary;
+	int (*run)(struct admin *a, int argc,
+		   char **argv); /* argv[0] is the program's name; returns enum admin_status */
+};
+
+extern const struct admin_command admin_commands[]; /* ends with a NULL name */
+const struct admin_command *admin_command_find(const char *name);
+
+int cmd_init(struct admin *a, int argc, char **argv);
+int cmd_doctor(struct admin *a, int argc, char **argv);
+int cmd_df(struct admin *a, int argc, char **argv);
+int cmd_du(struct admin *a, int argc, char **argv);
+int cmd_ls(struct admin *a, int argc, char **argv);
+int cmd_stat(struct admin *a, int argc, char **argv);
+int cmd_cat(struct admin *a, int argc, char **argv);
+int cmd_get(struct admin *a, int argc, char **argv);
+int cmd_put(struct admin *a, int argc, char **argv);
+int cmd_reconcile(struct admin *a, int argc, char **argv);
+int cmd_gc(struct admin *a, int argc, char **argv);
+int cmd_verify(struct admin *a, int argc, char **argv);
+int cmd_top(struct admin *a, int argc, char **argv);
+int cmd_version(struct admin *a, int argc, char **argv);
+int cmd_help(struct admin *a, int argc, char **argv);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_du.c: "shmstore-admin du": what each store holds, from the file system. linked counts an object that several stores
+ * hold in each of them, pss divides it by its links, uss counts only what nobody else links: what would be freed.
+ */
+#include <shmstore/inspect.h>
+#include <stdio.h>
+
+#include "admin.h"
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "progress.h"
+#include "table.h"
+
+enum {
+	NAME,
+	PID,
+	STATE,
+	OBJECTS,
+	LINKED,
+	PSS,
+	USS,
+	POOL,
+	MAPPED,
+	LABEL,
+	N_COLUMNS
+};
+static const struct table_column columns[N_COLUMNS] = {
+	[NAME] = {"STORE", 0},
+	[PID] = {"PID", TABLE_RIGHT},
+	[STATE] = {"STATE", 0},
+	[OBJECTS] = {"OBJECTS", TABLE_RIGHT},
+	[LINKED] = {"LINKED", TABLE_RIGHT},
+	[PSS] = {"PSS", TABLE_RIGHT},
+	[USS] = {"USS", TABLE_RIGHT},
+	[POOL] = {"POOL", TABLE_RIGHT},
+	[MAPPED] = {"MAPPED", TABLE_RIGHT},
+	[LABEL] = {"LABEL", TABLE_TRUNC},
+};
+
+struct du {
+	const struct admin *admin;
+	struct json_object *stores; /* with --json */
+	struct table table;         /* without */
+	uint64_t pss, uss, pool, n_seen, n_unreadable;
+};
+
+static void add_json(struct du *du, const struct shmstore_store_books *b)
+{
+	const struct shmstore_store_info *s = b->store;
+	struct json_object *o = json_new();
+
+	json_text(o, "name", s->name);
+	json_text(o, "path", s->path);
+	json_flag(o, "readable", s->readable);
+	if (s->readable)
+		json_i64(o, "pid", s->pid);
+	else
+		json_child(o, "pid", NULL);
+	if (s->alive == SHMSTORE_ALIVE_UNKNOWN)
+		json_child(o, "alive", NULL);
+	else
+		json_flag(o, "alive", s->alive == SHMSTORE_ALIVE);
+	json_flag(o, "keep", s->keep);
+	json_u64(o, "uid", s->uid);
+	json_text(o, "label", s->label);
+	json_text(o, "address", s->address);
+	json_u64(o, "objects", b->n_objects);
+	json_u64(o, "leases", b->n_leases);
+	json_u64(o, "linked", b->linked);
+	json_u64(o, "pss", b->pss);
+	json_u64(o, "uss", b->uss);
+	json_u64(o, "leased", b->leased);
+	json_u64(o, "pool", b->pool);
+	json_u64(o, "metadata", b->metadata);
+	json_u64(o, "mapped", s->counters.mapped_bytes);
+	json_append(du->stores, o);
+}
+
+static void add_row(struct du *du, const struct shmstore_store_books *b)
+{
+	const struct shmstore_store_info *s = b->store;
+	struct table *t = &du->table;
+
+	table_row(t);
+	table_text(t, NAME, s->name[0] ? s->name : s->path);
+	if (!s->readable) {
+		table_printf(t, STATE, "of user %u", s->uid);
+		return;
+	}
+	table_printf(t, PID, "%d", s->pid);
+	if (s->alive == SHMSTORE_ALIVE) {
+		table_text(t, STATE, "alive");
+		table_color(t, STATE, "green");
+	} else if (s->alive == SHMSTORE_ALIVE_UNKNOWN) {
+		table_text(t, STATE, "unknown");
+	} else {
+		table_text(t, STATE, s->keep ? "kept" : "dead");
+		table_color(t, STATE, s->keep ? "cyan" : "red");
+	}
+	table_count(t, OBJECTS, b->n_objects);
+	table_size(t, LINKED, b->linked);
+	table_size(t, PSS, b->pss);
+	table_size(t, USS, b->uss);
+	table_size(t, POOL, b->pool);
+	table_size(t, MAPPED, s->alive == SHMSTORE_ALIVE ? s->counters.mapped_bytes : 0);
+	table_text(t, LABEL, s->label);
+}
+
+static int add(const struct shmstore_store_books *b, void *arg)
+{
+	struct du *du = arg;
+
+	if (du->admin->json)
+		add_json(du, b);
+	else
+		add_row(du, b);
+	du->n_unreadable += !b->store->readable;
+	du->pss += b->pss;
+	du->uss += b->uss;
+	du->pool += b->pool;
+	du->n_seen += b->n_objects;
+	progress_set(du->n_seen, 0);
+	return 0;
+}
+
+static void finish(struct du *du, const struct shmstore_books_total *total)
+{
+	if (du->admin->json) {
+		struct json_object *o = json_new();
+		json_child(o, "stores", du->stores);
+		json_u64(o, "total_linked", total->linked);
+		json_u64(o, "total_stores", total->n_stores);
+		json_u64(o, "total_objects", total->n_objects);
+		json_u64(o, "total_pss", du->pss);
+		json_u64(o, "total_uss", du->uss);
+		json_u64(o, "total_pool", du->pool);
+		json_print(o);
+		return;
+	}
+	if (!total->n_stores && !du->table.n_lines) {
+		table_finish(&du->table);
+		puts("no stores");
+		return;
+	}
+	table_row(&du->table);
+	table_text(&du->table, NAME, "total");
+	table_text(&du->table, STATE, "each once");
+	table_count(&du->table, OBJECTS, total->n_objects);
+	table_size(&du->table, LINKED, total->linked);
+	table_size(&du->table, PSS, du->pss);
+	table_size(&du->table, USS, du->uss);
+	table_size(&du->table, POOL, du->pool);
+	for (size_t i = 0; i < N_COLUMNS; i++)
+		table_color(&du->table, i, "bold");
+	table_finish(&du->table);
+}
+
+int cmd_du(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"du",
+		"What each store holds.\v"
+		"LINKED is all that a store links; an object of several stores counts in each of them, but once in the "
+		"total. "
+		"PSS shares it out by links and adds up. USS is what would be freed if the store went now. "
+		"POOL are recycled files, MAPPED are live views.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct command_line line = {.admin = a};
+	struct du du = {.admin = a};
+	struct shmstore_books_total total = {.size = sizeof(total)};
+	struct shmstore_partition *p;
+
+	options_parse(&argp, &line, argc, argv);
+	int status = opening_partition(a, &p);
+	if (status)
+		return status;
+	if (a->json)
+		du.stores = json_new_list();
+	else
+		table_init(&du.table, a, columns, N_COLUMNS);
+	progress_begin("du");
+	int r = shmstore_partition_books(p, add, &du, &total);
+	progress_end();
+	if (r < 0) {
+		status = message_error(shmstore_partition_path(p), r);
+	} else {
+		finish(&du, &total);
+		if (du.n_unreadable) {
+			status =
+				message_fail(shmstore_partition_path(p), "%llu stores of other users could not be read",
+					     (unsigned long long)du.n_unreadable);
+			message_hint("run this as root to see them");
+		}
+	}
+	shmstore_partition_unref(p);
+	return status;
+}

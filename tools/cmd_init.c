@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_init.c: "shmstore-admin init": makes a directory a partition; with --size or --huge it first gives it a tmpfs of its
+ * own (see ramdisk.c). Running it again changes nothing but the size. With --owner the partition is made with that user's
+ * rights, so that everything in it is that user's.
+ */
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/sysinfo.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "human.h"
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "ramdisk.h"
+
+enum {
+	OPTION_ALLOW_DISK = 0x100,
+	OPTION_SHARED,
+	OPTION_HUGE,
+	OPTION_OWNER
+};
+
+struct init {
+	struct ramdisk disk;
+	unsigned flags; /* SHMSTORE_ALLOW_DISK, SHMSTORE_SHARED */
+	bool has_owner;
+	int mounted; /* enum ramdisk_done; 0 = nothing was */
+	bool created;
+};
+
+static uint64_t ram_size(void)
+{
+	struct sysinfo s;
+
+	return sysinfo(&s) == 0 ? (uint64_t)s.totalram * s.mem_unit : 0;
+}
+
+static void parse_owner(const struct argp_state *state, const char *text, struct ramdisk *disk)
+{
+	char *end;
+	const struct passwd *pw = getpwnam(text);
+
+	if (!pw && *text >= '0' && *text <= '9') {
+		errno = 0;
+		unsigned long uid = strtoul(text, &end, 10);
+		if (errno || *end || uid >= UINT32_MAX)
+			options_usage(state, "%s: is no user", text);
+		pw = getpwuid((uid_t)uid);
+		disk->uid = (uid_t)uid;
+		disk->gid = pw ? pw->pw_gid : (gid_t)uid;
+	} else if (pw) {
+		disk->uid = pw->pw_uid;
+		disk->gid = pw->pw_gid;
+	} else {
+		options_usage(state, "%s: there is no such user", text);
+	}
+}
+
+static void parse_huge(const struct argp_state *state, const char *text, struct ramdisk *disk)
+{
+	static const char *const known[] = {"within_size", "never", "advise", "always", NULL};
+
+	for (size_t i = 0; known[i]; i++) {
+		if (strcmp(text, known[i]) == 0) {
+			disk->huge = known[i];
+			return;
+		}
+	}
+	options_usage(state, "--huge %s: is none of within_size, never, advise, always", text);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct init *init = line->own;
+
+	switch (key) {
+	case 's':
+		if (!human_parse(arg, ram_size(), &init->disk.size) || init->disk.size < 65536)
+			options_usage(state, "--size %s: is no size of at least 64K, such as 8G or 50%%", arg);
+		init->disk.size = (init->disk.size + 4095) & ~(uint64_t)4095;
+		return 0;
+	case OPTION_HUGE:
+		parse_huge(state, arg, &init->disk);
+		return 0;
+	case OPTION_ALLOW_DISK:
+		init->flags |= SHMSTORE_ALLOW_DISK;
+		return 0;
+	case OPTION_SHARED:
+		init->flags |= SHMSTORE_SHARED;
+		init->disk.shared = true;
+		return 0;
+	case OPTION_OWNER:
+		parse_owner(state, arg, &init->disk);
+		init->has_owner = true;
+		return 0;
+	case ARGP_KEY_END:
+		if ((init->flags & SHMSTORE_ALLOW_DISK) && (init->disk.size || init->disk.huge))
+			options_usage(state, "--allow-disk does not go with --size or --huge");
+		return options_common(key, arg, state);
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+static const struct argp_option options[] = {
+	{"size", 's', "SIZE", 0, "give it a tmpfs of its own, or resize it: 8G, 512M, 50% (of the RAM)", 0},
+	{"huge", OPTION_HUGE, "HOW", 0,
+	 "the mount's huge pages: within_size (default with --size), never, advise, always", 0},
+	{"allow-disk", OPTION_ALLOW_DISK, NULL, 0, "accept a file system that is not a tmpfs", 0},
+	{"shared", OPTION_SHARED, NULL, 0, "for several users: mode 1777", 0},
+	{"owner", OPTION_OWNER, "USER", 0, "as root: for that user", 0},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static bool is_tmpfs(const char *path)
+{
+	struct statfs fs;
+
+	return statfs(path, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
+/* Opens the partition, making it where there is none. The one that was there counts as not created. */
+static int open_or_create(const struct admin *a, struct init *init, struct shmstore_partition **ret)
+{
+	const char *path = init->disk.path;
+	int r = shmstore_partition_open(path, 0, ret);
+
+	if (r == 0 && !is_tmpfs(path) && !(init->flags & SHMSTORE_ALLOW_DISK)) {
+		*ret = shmstore_partition_unref(*ret);
+		r = -ENOTSUP;
+		message_fail(path, "is a partition on a disk file system");
+		message_hint("to go on using it: --allow-disk");
+		return ADMIN_FAILED;
+	}
+	/* what is no partition yet: no marker, or a disk without --allow-disk, told apart by trying */
+	if (r == -ENOENT || r == -ENOTSUP) {
+		r = shmstore_partition_open(path, SHMSTORE_CREATE | init->flags, ret);
+		init->created = r == 0;
+	}
+	if (r == -ENOENT) {
+		message_fail(path, "the directory cannot be made: its parent is missing");
+		message_hint("to make it: mkdir -p \"$(dirname %s)\"", path);
+		return ADMIN_FAILED;
+	}
+	return r < 0 ? opening_explain(a, path, r) : ADMIN_OK;
+}
+
+static int create(const struct admin *a, struct init *init, struct shmstore_partition **ret)
+{
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+
+	if (init->disk.size || init->disk.huge) {
+		init->mounted = ramdisk_make(a, &init->disk);
+		if (init->mounted < 0)
+			return ADMIN_FAILED;
+	}
+	if (init->has_owner && uid != 0 && init->disk.uid != uid)
+		return message_fail("--owner", "only root may make a partition for another user");
+	bool other = init->has_owner && uid == 0 && init->disk.uid != 0;
+	if (other && (setegid(init->disk.gid) < 0 || seteuid(init->disk.uid) < 0))
+		return message_fail("--owner", "%s", strerror(errno));
+	int status = open_or_create(a, init, ret);
+	if (other && (seteuid(uid) < 0 || setegid(gid) < 0))
+		return message_fail("--owner", "%s", strerror(errno));
+	if (status != ADMIN_OK && init->mounted == RAMDISK_MOUNTED)
+		umount2(init->disk.path, 0);
+	return status;
+}
+
+static void warn(const struct shmstore_partition_info *info)
+{
+	char size[HUMAN_SIZE], ram[HUMAN_SIZE];
+	uint64_t total = ram_size();
+
+	if (!info->tmpfs) {
+		message_say("warning: %s is on a disk file system: slow, and objects outlive a reboot", info->path);
+	} else if (total && info->bytes_size > total / 2 + total / 64) {
+		message_say("warning: %s may grow to %s, more than half of the RAM (%s)", info->path,
+			    human_size(info->bytes_size, size), human_size(total, ram));
+		message_hint("a tmpfs larger than RAM and swap can bring the machine to a halt; see: " ADMIN_NAME
+			     " -p %s doctor",
+			     info->path);
+	}
+}
+
+static void report(const struct admin *a, const struct init *init, const struct shmstore_partition_info *info)
+{
+	char size[HUMAN_SIZE];
+
+	if (a->json) {
+		struct json_object *o = json_new();
+		json_text(o, "partition", info->path);
+		json_text(o, "uuid", info->uuid);
+		json_flag(o, "created", init->created);
+		json_flag(o, "mounted", init->mounted == RAMDISK_MOUNTED);
+		json_flag(o, "resized", init->mounted == RAMDISK_RESIZED);
+		json_text(o, "mount", info->mount);
+		json_flag(o, "tmpfs", info->tmpfs);
+		json_u64(o, "size", info->bytes_size);
+		json_text(o, "huge", info->huge);
+		json_print(o);
+		return;
+	}
+	printf("%s: %s", info->path, init->created ? "partition made" : "is a partition already");
+	if (init->mounted)
+		printf(", %s", init->mounted == RAMDISK_MOUNTED ? "tmpfs mounted" : "tmpfs resized");
+	if (info->bytes_size)
+		printf(", %s", human_bytes(info->bytes_size, a->bytes, size));
+	if (info->huge[0])
+		printf(", huge=%s", info->huge);
+	putchar('\n');
+}
+
+int cmd_init(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		options,
+		parse,
+		"init",
+		"Makes the partition: an empty or missing directory on a tmpfs. With --size or --huge, as root, it "
+		"gets a tmpfs of "
+		"its own, with huge=within_size unless told otherwise; run again, it resizes it.\v"
+		"The directory of a default partition is made in /dev/shm, whose huge pages are off: a mount of its "
+		"own is several "
+		"times faster.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	char path[PATH_MAX];
+	struct init init = {.disk = {.path = path, .uid = geteuid(), .gid = getegid()}};
+	struct command_line line = {.admin = a, .own = &init};
+	struct shmstore_partition_info info = {.size = sizeof(info)};
+	struct shmstore_partition *p = NULL;
+
+	options_parse(&argp, &line, argc, argv);
+	if (!opening_path(a, path))
+		return ADMIN_FAILED;
+	int status = create(a, &init, &p);
+	if (status == ADMIN_OK) {
+		int r = shmstore_partition_info(p, &info);
+		if (r < 0)
+			status = message_error(path, r);
+	}
+	if (status == ADMIN_OK) {
+		report(a, &init, &info);
+		fflush(stdout);
+		warn(&info);
+	}
+	shmstore_partition_unref(p);
+	return status;
+}

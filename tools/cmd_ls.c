@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_ls.c: "shmstore-admin ls [STORE]": the objects of one store or of all. Printed while they are found: a million objects
+ * need no memory. A store that goes meanwhile is no error; one that may not be read is.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "progress.h"
+#include "storelist.h"
+#include "table.h"
+
+enum {
+	STORE,
+	KEY,
+	HEADER,
+	BUFFERS_SIZE,
+	BUFFERS,
+	LINKS,
+	INODE,
+	N_COLUMNS
+};
+static const struct table_column columns[N_COLUMNS] = {
+	[STORE] = {"STORE", 0},
+	[KEY] = {"KEY", 0},
+	[HEADER] = {"HEADER", TABLE_RIGHT},
+	[BUFFERS_SIZE] = {"BUFFER", TABLE_RIGHT},
+	[BUFFERS] = {"N", TABLE_RIGHT},
+	[LINKS] = {"LINKS", TABLE_RIGHT},
+	[INODE] = {"INODE", TABLE_RIGHT},
+};
+
+struct ls {
+	const struct admin *admin;
+	const char *store; /* whose objects are being listed */
+	struct table table;
+	uint64_t n_objects, n_damaged, bytes;
+};
+
+static void add_json(struct ls *ls, const struct shmstore_object_info *info)
+{
+	struct json_object *o = json_new();
+
+	json_text(o, "store", ls->store);
+	json_key(o, "key", info->key ? info->key : "", info->key_size);
+	json_u64(o, "header_size", info->header_size);
+	json_u64(o, "buffer_size", info->buffer_size);
+	json_u64(o, "n_buffers", info->n_buffers);
+	json_u64(o, "blocks", info->blocks);
+	json_u64(o, "links", info->links);
+	json_u64(o, "inode", info->inode);
+	json_real(o, "mtime", (double)info->mtime_ns / 1e9);
+	json_text(o, "name", info->name);
+	json_text(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
+	json_stream_item(o, ls->n_objects == 0);
+}
+
+static void add_row(struct ls *ls, const struct shmstore_object_info *info)
+{
+	struct table *t = &ls->table;
+
+	table_row(t);
+	table_text(t, STORE, ls->store);
+	if (info->error) {
+		table_text(t, KEY, info->name);
+		table_color(t, KEY, "red");
+		table_text(t, HEADER, "damaged");
+	} else {
+		if (info->key_size)
+			table_key(t, KEY, info->key, info->key_size);
+		else
+			table_text(t, KEY, "(empty key)");
+		table_size(t, HEADER, info->header_size);
+		table_size(t, BUFFERS_SIZE, info->buffer_size);
+		table_count(t, BUFFERS, info->n_buffers);
+	}
+	table_count(t, LINKS, info->links);
+	table_count(t, INODE, info->inode);
+}
+
+static int add(const struct shmstore_object_info *info, void *arg)
+{
+	struct ls *ls = arg;
+
+	if (ls->admin->json)
+		add_json(ls, info);
+	else
+		add_row(ls, info);
+	ls->n_objects++;
+	ls->n_damaged += info->error != 0;
+	ls->bytes += info->blocks;
+	progress_set(ls->n_objects, ls->bytes);
+	return ferror(stdout) ? -EIO : 0; /* nobody reads any more */
+}
+
+/* Lists one store. A store that is gone by now is passed over, unless it was asked for. */
+static int list(struct ls *ls, struct shmstore_partition *p, const struct storelist_entry *entry, bool asked)
+{
+	struct shmstore *s;
+	int r = entry->readable ? storelist_open(p, entry, &s) : -EPERM;
+
+	if (r == -ENOENT && !asked)
+		return ADMIN_OK;
+	if (r < 0)
+		return opening_explain_store(p, entry->name[0] ? entry->name : entry->path, r);
+	ls->store = entry->name;
+	r = shmstore_foreach(s, add, ls);
+	shmstore_close(s);
+	if (r < 0 && !ferror(stdout))
+		return message_error(entry->name, r);
+	return ADMIN_OK;
+}
+
+static int list_all(struct ls *ls, struct shmstore_partition *p, const char *name)
+{
+	struct storelist stores;
+	int status = ADMIN_OK;
+	int r = storelist_read(p, &stores);
+
+	if (r < 0) {
+		status = message_error(shmstore_partition_path(p), r);
+	} else if (name) {
+		const struct storelist_entry *found = storelist_find(&stores, name);
+		status = found ? list(ls, p, found, true) : opening_explain_store(p, name, -ENOENT);
+	} else {
+		for (size_t i = 0; i < stores.n_stores && !ferror(stdout); i++) {
+			if (list(ls, p, &stores.stores[i], false) != ADMIN_OK)
+				status = ADMIN_FAILED;
+		}
+	}
+	storelist_deinit(&stores);
+	return status;
+}
+
+int cmd_ls(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"ls [STORE]",
+		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
+		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is shared. N is the "
+		"number of "
+		"buffers. LINKS counts the object's names in all stores and its leases.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"STORE", NULL};
+	struct command_line line = {.admin = a, .names = names};
+	struct ls ls = {.admin = a};
+	struct shmstore_partition *p;
+
+	options_parse(&argp, &line, argc, argv);
+	int status = opening_partition(a, &p);
+	if (status)
+		return status;
+	if (a->json)
+		json_stream_begin("objects");
+	else
+		table_init(&ls.table, a, columns, N_COLUMNS);
+	progress_begin("ls");
+	status = list_all(&ls, p, line.args[0]);
+	progress_end();
+	if (a->json)
+		json_stream_end(NULL);
+	else
+		table_finish(&ls.table);
+	if (ls.n_damaged) {
+		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects", ls.n_damaged);
+		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify", shmstore_partition_path(p));
+	}
+	shmstore_partition_unref(p);
+	return status;
+}

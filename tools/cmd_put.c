@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_put.c: "shmstore-admin put STORE KEY [FILE]": one object with one buffer, of a file or of standard input. A regular
+ * file's size is known, so its bytes are read straight into the object's memory; anything else is gathered first. The store
+ * is opened as a kept one, because nobody else would keep what was just put; a store that a process owns is that process's.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "human.h"
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "progress.h"
+#include "storelist.h"
+#include "sysroot.h"
+
+struct put {
+	const struct admin *admin;
+	const char *store, *key_text, *file; /* file: for messages */
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t key_size;
+	unsigned flags;
+	int fd;
+	uint64_t size;
+	bool made_store;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct put *put = line->own;
+
+	switch (key) {
+	case 'r':
+		put->flags |= SHMSTORE_REPLACE;
+		return 0;
+	case 'c':
+		put->flags |= SHMSTORE_CHECKSUM;
+		return 0;
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+static const struct argp_option options[] = {
+	{"replace", 'r', NULL, 0, "take the place of an object of that key", 0},
+	{"checksum", 'c', NULL, 0, "keep a checksum of the bytes for verify", 0},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+/* Says why the object could not be put. */
+static int explain(const struct put *put, struct shmstore_partition *p, int error)
+{
+	const char *path = shmstore_partition_path(p);
+	struct shmstore_partition_info info = {.size = sizeof(info)};
+	char size[HUMAN_SIZE], available[HUMAN_SIZE];
+
+	if (error == -EEXIST) {
+		message_fail(put->key_text, "the store %s holds that key already", put->store);
+		message_hint("to take its place: --replace");
+	} else if (error == -ENOSPC && shmstore_partition_info(p, &info) == 0) {
+		message_fail(put->key_text, "no room for %s: %s of the partition are available",
+			     human_size(put->size, size), human_size(info.bytes_available, available));
+		message_hint("to remove what dead processes left: " ADMIN_NAME " -p %s gc", path);
+		message_hint("to enlarge the partition, as root: " ADMIN_NAME " -p %s init --size SIZE", path);
+	} else {
+		message_error(put->key_text, error);
+	}
+	return ADMIN_FAILED;
+}
+
+static int explain_store(const struct put *put, struct shmstore_partition *p, const struct storelist_entry *entry,
+			 int error)
+{
+	char path[64];
+
+	if (error != -EBUSY)
+		return opening_explain_store(p, put->store, error);
+	snprintf(path, sizeof(path), "/proc/%d/comm", entry ? entry->pid : 0);
+	char *command = sysroot_read(put->admin, path);
+	if (entry)
+		message_fail(put->store, "the store belongs to a live process: pid %d (%s)", entry->pid,
+			     command ? command : "?");
+	else
+		message_fail(put->store, "the store belongs to a live process");
+	message_hint("only that process puts into it; put into another store, e.g. %s-admin", put->store);
+	free(command);
+	return ADMIN_FAILED;
+}
+
+/* Reads size bytes, or up to the end. Returns the count or -errno. */
+static int64_t read_all(int fd, char *data, uint64_t size)
+{
+	uint64_t done = 0;
+
+	while (done < size) {
+		uint64_t left = size - done;
+		ssize_t n = read(fd, data + done, left < (1u << 30) ? (size_t)left : (1u << 30));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		done += (uint64_t)n;
+		progress_set(0, done);
+	}
+	return (int64_t)done;
+}
+
+/* A file of known size: into the object's own memory. */
+static int put_file(struct put *put, struct shmstore_partition *p, struct shmstore *s)
+{
+	struct shmstore_writer *w;
+	char more;
+	int r = shmstore_create(s, put->key, put->key_size, 0, &put->size, 1, put->flags, &w);
+
+	if (r < 0)
+		return explain(put, p, r);
+	int64_t n = read_all(put->fd, shmstore_writer_buffer(w, 0, NULL), put->size);
+	if (n < 0 || (uint64_t)n != put->size || read(put->fd, &more, 1) != 0) {
+		shmstore_abort(w);
+		return message_fail(put->file, "%s", n < 0 ? strerror((int)-n) : "the file changed while it was read");
+	}
+	r = shmstore_seal(w);
+	return r < 0 ? explain(put, p, r) : ADMIN_OK;
+}
+
+/* A pipe or a device: gathered in private memory first, because an object's size is fixed at its birth. */
+static int put_stream(struct put *put, struct shmstore_partition *p, struct shmstore *s)
+{
+	uint64_t room = 1u << 16;
+	char *data = NULL;
+	int64_t n;
+
+	do {
+		room *= 2;
+		char *grown = realloc(data, room);
+		if (!grown) {
+			free(data);
+			return message_fail(put->file, "more bytes than memory can hold");
+		}
+		data = grown;
+		n = read_all(put->fd, data + put->size, room - put->size);
+		put->size += n > 0 ? (uint64_t)n : 0;
+	} while (n >= 0 && put->size == room);
+	int status;
+	if (n < 0) {
+		status = message_fail(put->file, "%s", strerror((int)-n));
+	} else {
+		struct iovec buffer = {data, put->size};
+		int r = shmstore_put(s, put->key, put->key_size, NULL, 0, &buffer, 1, put->flags);
+		status = r < 0 ? explain(put, p, r) : ADMIN_OK;
+	}
+	free(data);
+	return status;
+}
+
+static int put_object(struct put *put, struct shmstore_partition *p, struct shmstore *s)
+{
+	struct stat st;
+
+	/* before a long stream is read for nothing */
+	if (!(put->flags & SHMSTORE_REPLACE) && shmstore_contains(s, put->key, put->key_size) == 1)
+		return explain(put, p, -EEXIST);
+	if (fstat(put->fd, &st) < 0)
+		return message_fail(put->file, "%s", strerror(errno));
+	if (S_ISDIR(st.st_mode))
+		return message_fail(put->file, "is a directory");
+	/* files of /proc say 0 and hold more */
+	off_t at = S_ISREG(st.st_mode) && st.st_size > 0 ? lseek(put->fd, 0, SEEK_CUR) : -1;
+	if (at < 0 || at > st.st_size)
+		return put_stream(put, p, s);
+	put->size = (uint64_t)(st.st_size - at);
+	return put_file(put, p, s);
+}
+
+static void report(const struct put *put)
+{
+	char size[HUMAN_SIZE];
+
+	if (put->admin->json) {
+		struct json_object *o = json_new();
+		json_text(o, "store", put->store);
+		json_key(o, "key", put->key, put->key_size);
+		json_u64(o, "size", put->size);
+		json_flag(o, "created_store", put->made_store);
+		json_print(o);
+	} else if (isatty(STDOUT_FILENO)) {
+		printf("%s: %s put into %s%s\n", put->key_text, human_bytes(put->size, put->admin->bytes, size),
+		       put->store, put->made_store ? " (a new store)" : "");
+	}
+}
+
+/* Opens the store for writing, puts, and closes it; it stays because it is a kept one. */
+static int put_into_store(struct put *put, struct shmstore_partition *p)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct storelist list;
+	struct shmstore *s;
+	int status;
+	int r = storelist_read(p, &list);
+	const struct storelist_entry *entry = r == 0 ? storelist_find(&list, put->store) : NULL;
+
+	if (r == 0) {
+		o.keep = true;
+		o.label = ADMIN_NAME;
+		o.recycle_max = 0;
+		o.directory = entry ? entry->path : NULL;
+		put->made_store = !entry;
+		r = entry && !entry->readable ? -EPERM : shmstore_open(p, entry ? entry->name : put->store, &o, &s);
+	}
+	if (r < 0) {
+		status = explain_store(put, p, entry, r);
+	} else {
+		progress_begin("put");
+		status = put_object(put, p, s);
+		progress_end();
+		r = shmstore_close(s);
+		if (r < 0 && status == ADMIN_OK)
+			status = message_error(put->store, r);
+	}
+	storelist_deinit(&list);
+	return status;
+}
+
+int cmd_put(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		options,
+		parse,
+		"put STORE KEY [FILE]",
+		"Makes an object with one buffer of FILE, or of standard input where it is missing or \"-\". A store "
+		"that does not "
+		"exist is made, and kept; a store that a live process owns is refused.\v"
+		"KEY is the key's text; bytes that cannot be typed are \\xNN.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"STORE", "KEY", "FILE", NULL};
+	static struct put put;
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &put};
+	struct shmstore_partition *p;
+
+	options_parse(&argp, &line, argc, argv);
+	put.admin = a;
+	put.store = line.args[0];
+	put.key_text = line.args[1];
+	put.file = line.args[2] && strcmp(line.args[2], "-") != 0 ? line.args[2] : "standard input";
+	if (!opening_key(put.key_text, put.key, &put.key_size))
+		return ADMIN_FAILED;
+	put.fd = STDIN_FILENO;
+	if (line.args[2] && strcmp(line.args[2], "-") != 0) {
+		put.fd = open(line.args[2], O_RDONLY | O_CLOEXEC);
+		if (put.fd < 0)
+			return message_fail(put.file, "%s", strerror(errno));
+	}
+	int status = opening_partition(a, &p);
+	if (status == ADMIN_OK) {
+		status = put_into_store(&put, p);
+		if (status == ADMIN_OK)
+			report(&put);
+		shmstore_partition_unref(p);
+	}
+	if (put.fd != STDIN_FILENO)
+		close(put.fd);
+	return status;
+}

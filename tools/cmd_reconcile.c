@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_reconcile.c: "shmstore-admin reconcile": the df equation with its witnesses. The library reports one holder (a process
+ * and an inode without a name) at a time; they are gathered here twice: by process, for "who holds how much", and by inode,
+ * for "who holds this ghost". Not clean is a residual other than 0.
+ */
+#include <inttypes.h>
+#include <shmstore/inspect.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "human.h"
+#include "jsonout.h"
+#include "keytext.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "progress.h"
+#include "table.h"
+
+struct holder {
+	enum shmstore_hold kind;
+	pid_t pid;
+	uid_t uid;
+	uint64_t inode, bytes, mapped, n_fds;
+	char *command, *path;
+	char *key; /* as text; NULL = not known */
+};
+
+struct holders {
+	size_t n_holders;
+	struct holder *holders;
+};
+
+static char *copy(const char *text)
+{
+	char *copied = strdup(text ? text : "");
+
+	if (!copied)
+		message_no_memory();
+	return copied;
+}
+
+static int add(const struct shmstore_holder *h, void *arg)
+{
+	struct holders *l = arg;
+
+	if ((l->n_holders & (l->n_holders - 1)) == 0) { /* a power of two: full */
+		struct holder *grown = realloc(l->holders, (l->n_holders ? 2 * l->n_holders : 1) * sizeof(*grown));
+		if (!grown)
+			message_no_memory();
+		l->holders = grown;
+	}
+	l->holders[l->n_holders++] = (struct holder){
+		.kind = h->kind,
+		.pid = h->pid,
+		.uid = h->uid,
+		.inode = h->inode,
+		.bytes = h->bytes,
+		.mapped = h->mapped,
+		.n_fds = h->n_fds,
+		.command = copy(h->command),
+		.path = copy(h->path),
+		.key = h->key ? keytext_new(h->key, h->key_size) : NULL,
+	};
+	return 0;
+}
+
+static void holders_deinit(struct holders *l)
+{
+	for (size_t i = 0; i < l->n_holders; i++) {
+		free(l->holders[i].command);
+		free(l->holders[i].path);
+		free(l->holders[i].key);
+	}
+	free(l->holders);
+}
+
+static const char *kind_name(enum shmstore_hold kind)
+{
+	return kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost";
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct holder *x = a, *y = b;
+
+	if (x->pid != y->pid)
+		return x->pid < y->pid ? -1 : 1;
+	return (x->inode > y->inode) - (x->inode < y->inode);
+}
+
+static int by_inode(const void *a, const void *b)
+{
+	const struct holder *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1; /* the largest first */
+	if (x->inode != y->inode)
+		return x->inode < y->inode ? -1 : 1;
+	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+/* One process's holdings: holders[i..ret) of a list sorted by pid. */
+struct process {
+	const struct holder *first;
+	uint64_t bytes, mapped, n_objects, ghosts, inflight;
+};
+
+static size_t next_process(const struct holders *l, size_t i, struct process *ret)
+{
+	*ret = (struct process){.first = &l->holders[i]};
+	for (; i < l->n_holders && l->holders[i].pid == ret->first->pid; i++) {
+		const struct holder *h = &l->holders[i];
+		ret->bytes += h->bytes;
+		ret->mapped += h->mapped;
+		ret->n_objects++;
+		*(h->kind == SHMSTORE_HOLD_INFLIGHT ? &ret->inflight : &ret->ghosts) += h->bytes;
+	}
+	return i;
+}
+
+static void print_json(struct holders *l, const struct shmstore_usage *u, const char *path)
+{
+	struct json_object *o = json_new();
+	struct process process;
+
+	json_text(o, "partition", path);
+	json_u64(o, "size", u->size);
+	json_u64(o, "used", u->used);
+	json_u64(o, "linked", u->linked);
+	json_u64(o, "ghosts", u->ghosts);
+	json_u64(o, "pool", u->pool);
+	json_u64(o, "inflight", u->inflight);
+	json_u64(o, "foreign", u->foreign);
+	json_i64(o, "residual", u->residual);
+	json_u64(o, "metadata", u->metadata);
+	json_u64(o, "stores", u->n_stores);
+	json_u64(o, "objects", u->n_objects);
+	json_u64(o, "leases", u->n_leases);
+	json_u64(o, "unreadable", u->n_unreadable);
+	struct json_object *list = json_child(o, "holders", json_new_list());
+	for (size_t i = 0; i < l->n_holders;) {
+		i = next_process(l, i, &process);
+		struct json_object *h = json_new();
+		json_i64(h, "pid", process.first->pid);
+		json_u64(h, "uid", process.first->uid);
+		json_text(h, "command", process.first->command);
+		json_u64(h, "bytes", process.bytes);
+		json_u64(h, "objects", process.n_objects);
+		json_u64(h, "mapped", process.mapped);
+		json_append(list, h);
+	}
+	qsort(l->holders, l->n_holders, sizeof(*l->holders), by_inode);
+	list = json_child(o, "ghost_list", json_new_list());
+	for (size_t i = 0; i < l->n_holders;) {
+		const struct holder *h = &l->holders[i];
+		struct json_object *g = json_new();
+		json_text(g, "kind", kind_name(h->kind));
+		json_u64(g, "inode", h->inode);
+		json_u64(g, "bytes", h->bytes);
+		json_text(g, "key", h->key);
+		json_text(g, "path", h->path);
+		struct json_object *who = json_child(g, "holders", json_new_list());
+		for (; i < l->n_holders && l->holders[i].inode == h->inode; i++) {
+			struct json_object *w = json_new();
+			json_i64(w, "pid", l->holders[i].pid);
+			json_text(w, "command", l->holders[i].command);
+			json_u64(w, "mapped", l->holders[i].mapped);
+			json_u64(w, "fds", l->holders[i].n_fds);
+			json_append(who, w);
+		}
+		json_append(list, g);
+	}
+	json_print(o);
+}
+
+static void print_term(struct table *t, const char *sign, const char *name, uint64_t bytes, const char *meaning)
+{
+	table_row(t);
+	table_text(t, 0, sign);
+	table_text(t, 1, name);
+	table_size(t, 2, bytes);
+	table_text(t, 3, meaning);
+}
+
+static void print_equation(const struct admin *a, const struct shmstore_usage *u)
+{
+	static const struct table_column columns[] = {
+		{"", 0}, {"TERM", 0}, {"BYTES", TABLE_RIGHT}, {"WHAT IT IS", TABLE_TRUNC}};
+	char size[HUMAN_SIZE];
+	struct table t;
+
+	table_init(&t, a, columns, 4);
+	table_no_headings(&t);
+	print_term(&t, "", "used", u->used, "what the file system says");
+	print_term(&t, "=", "linked", u->linked, "named objects, each inode once, and the stores' own pages");
+	print_term(&t, "+", "ghosts", u->ghosts, "deleted, but a process still maps or opens them");
+	print_term(&t, "+", "pool", u->pool, "recycled files, kept for the next put");
+	print_term(&t, "+", "inflight", u->inflight, "being written, not yet published");
+	print_term(&t, "+", "foreign", u->foreign, "files on this file system that are not shmstore's");
+	table_row(&t);
+	table_text(&t, 0, "+");
+	table_text(&t, 1, "residual");
+	table_printf(&t, 2, "%s%s", u->residual < 0 ? "-" : "",
+		     human_bytes(u->residual < 0 ? (uint64_t)-u->residual : (uint64_t)u->residual, a->bytes, size));
+	table_text(&t, 3, u->residual ? "not accounted for" : "every byte is accounted for");
+	table_color(&t, 2, u->residual ? "red" : "green");
+	table_finish(&t);
+}
+
+static void print_processes(const struct admin *a, const struct holders *l)
+{
+	static const struct table_column columns[] = {
+		{"PID", TABLE_RIGHT},     {"USER", TABLE_RIGHT},   {"COMMAND", 0},           {"HOLDS", TABLE_RIGHT},
+		{"OBJECTS", TABLE_RIGHT}, {"GHOSTS", TABLE_RIGHT}, {"INFLIGHT", TABLE_RIGHT}};
+	struct process process;
+	struct table t;
+
+	table_init(&t, a, columns, 7);
+	for (size_t i = 0; i < l->n_holders;) {
+		i = next_process(l, i, &process);
+		table_row(&t);
+		table_printf(&t, 0, "%d", process.first->pid);
+		table_printf(&t, 1, "%u", process.first->uid);
+		table_text(&t, 2, process.first->command);
+		table_size(&t, 3, process.bytes);
+		table_count(&t, 4, process.n_objects);
+		table_size(&t, 5, process.ghosts);
+		table_size(&t, 6, process.inflight);
+	}
+	table_finish(&t);
+}
+
+static void print_inodes(const struct admin *a, const struct holders *l)
+{
+	static const struct table_column columns[] = {
+		{"WHAT", 0},    {"BYTES", TABLE_RIGHT},  {"INODE", TABLE_RIGHT}, {"PID", TABLE_RIGHT},
+		{"COMMAND", 0}, {"MAPPED", TABLE_RIGHT}, {"FDS", TABLE_RIGHT},   {"KEY", 0},
+	};
+	struct table t;
+
+	table_init(&t, a, columns, 8);
+	for (size_t i = 0; i < l->n_holders; i++) {
+		const struct holder *h = &l->holders[i];
+		table_row(&t);
+		if (!i || h[-1].inode != h->inode) { /* the others only add their process */
+			table_text(&t, 0, kind_name(h->kind));
+			table_size(&t, 1, h->bytes);
+			table_count(&t, 2, h->inode);
+		}
+		table_printf(&t, 3, "%d", h->pid);
+		table_text(&t, 4, h->command);
+		table_size(&t, 5, h->mapped);
+		table_count(&t, 6, h->n_fds);
+		if (h->key)
+			table_printf(&t, 7, "%s", h->key); /* escaped already */
+		else
+			table_text(&t, 7, h->path);
+	}
+	table_finish(&t);
+}
+
+static int conclude(const struct shmstore_usage *u, const char *path)
+{
+	if (u->residual == 0)
+		return ADMIN_OK;
+	message_fail(path, "%" PRId64 " bytes are not accounted for", u->residual);
+	if (u->n_unreadable)
+		message_hint("%" PRIu64 " processes or directories could not be looked into: run this as root",
+			     u->n_unreadable);
+	else
+		message_hint("if processes are writing now, try again when they are quiet");
+	return ADMIN_FAILED;
+}
+
+int cmd_reconcile(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"reconcile",
+		"Accounts for every byte of the file system and names the processes that hold memory of deleted "
+		"objects.\v"
+		"Exit status 1 if the residual is not 0.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct command_line line = {.admin = a};
+	struct holders holders = {0, NULL};
+	struct shmstore_partition *p;
+	struct shmstore_usage usage;
+
+	options_parse(&argp, &line, argc, argv);
+	int status = opening_partition(a, &p);
+	if (status)
+		return status;
+	progress_begin("reconcile");
+	int r = shmstore_partition_reconcile(p, add, &holders, &usage);
+	progress_end();
+	if (holders.n_holders)
+		qsort(holders.holders, holders.n_holders, sizeof(*holders.holders), by_pid);
+	if (r < 0) {
+		status = message_error(shmstore_partition_path(p), r);
+	} else {
+		if (a->json) {
+			print_json(&holders, &usage, shmstore_partition_path(p));
+		} else {
+			print_equation(a, &usage);
+			if (holders.n_holders) {
+				putchar('\n');
+				print_processes(a, &holders);
+				qsort(holders.holders, holders.n_holders, sizeof(*holders.holders), by_inode);
+				putchar('\n');
+				print_inodes(a, &holders);
+			}
+			fflush(stdout);
+		}
+		status = conclude(&usage, shmstore_partition_path(p));
+	}
+	holders_deinit(&holders);
+	shmstore_partition_unref(p);
+	return status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_stat.c: "shmstore-admin stat STORE KEY": everything about one object: what the directory says (sizes, links, inode),
+ * where its buffers lie (from a view), and which other stores link the same inode (from a walk of them all, ended as soon as
+ * every link is found).
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "human.h"
+#include "jsonout.h"
+#include "keytext.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "progress.h"
+#include "storelist.h"
+#include "table.h"
+
+struct object {
+	const struct admin *admin;
+	const char *store;
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t key_size;
+	struct shmstore_object_info info; /* without its pointers */
+	char *name;                       /* its file */
+	struct shmstore_view *view;       /* NULL: it cannot be mapped */
+	struct json_object *sharers;
+	struct table table;
+	uint64_t n_names, n_seen; /* of its links found; objects walked */
+	bool found;
+};
+
+static int match_key(const struct shmstore_object_info *info, void *arg)
+{
+	struct object *o = arg;
+
+	progress_set(++o->n_seen, 0);
+	if (info->key_size != o->key_size || !info->key || memcmp(info->key, o->key, o->key_size) != 0)
+		return 0;
+	o->info = *info;
+	o->name = strdup(info->name);
+	if (!o->name)
+		message_no_memory();
+	o->found = true;
+	return 1;
+}
+
+struct sharer {
+	struct object *object;
+	const struct storelist_entry *entry;
+};
+
+static int match_inode(const struct shmstore_object_info *info, void *arg)
+{
+	struct sharer *sharer = arg;
+	struct object *o = sharer->object;
+
+	progress_set(++o->n_seen, 0);
+	if (info->inode != o->info.inode)
+		return 0;
+	o->n_names++;
+	if (o->admin->json) {
+		struct json_object *item = json_new();
+		json_text(item, "store", sharer->entry->name);
+		json_i64(item, "pid", sharer->entry->pid);
+		json_key(item, "key", info->key ? info->key : "", info->key_size);
+		json_append(o->sharers, item);
+	} else {
+		table_row(&o->table);
+		table_text(&o->table, 0, sharer->entry->name);
+		table_printf(&o->table, 1, "%d", sharer->entry->pid);
+		table_key(&o->table, 2, info->key ? info->key : "", info->key_size);
+	}
+	return o->n_names == o->info.links;
+}
+
+/* All names of the object's inode, over all stores; names that are left are leases. */
+static void find_sharers(struct object *o, struct shmstore_partition *p)
+{
+	struct storelist stores;
+
+	if (storelist_read(p, &stores) < 0)
+		stores.n_stores = 0;
+	for (size_t i = 0; i < stores.n_stores && o->n_names < o->info.links; i++) {
+		struct sharer sharer = {o, &stores.stores[i]};
+		struct shmstore *s;
+		if (!stores.stores[i].readable || storelist_open(p, &stores.stores[i], &s) < 0)
+			continue;
+		shmstore_foreach(s, match_inode, &sharer);
+		shmstore_close(s);
+	}
+	storelist_deinit(&stores);
+}
+
+/* A buffer's place in the file: the first one begins behind the header, the others lie as they do in the view. */
+static uint64_t buffer_offset(const struct object *o, size_t i, uint64_t *ret_size)
+{
+	const char *first = shmstore_view_buffer(o->view, 0, NULL);
+	const char *buffer = shmstore_view_buffer(o->view, i, ret_size);
+
+	return buffer && first ? o->info.header_size + (uint64_t)(buffer - first) : o->info.header_size;
+}
+
+static void format_time(int64_t ns, char *ret_text, size_t size)
+{
+	time_t seconds = (time_t)(ns / 1000000000);
+	struct tm tm;
+
+	if (!localtime_r(&seconds, &tm) || strftime(ret_text, size, "%Y-%m-%d %H:%M:%S %z", &tm) == 0)
+		snprintf(ret_text, size, "%lld", (long long)seconds);
+}
+
+static void print_json(struct object *o)
+{
+	struct json_object *j = json_new();
+	size_t metadata = 0;
+
+	json_text(j, "store", o->store);
+	json_key(j, "key", o->key, o->key_size);
+	json_u64(j, "header_size", o->info.header_size);
+	json_u64(j, "buffer_size", o->info.buffer_size);
+	json_u64(j, "blocks", o->info.blocks);
+	json_u64(j, "inode", o->info.inode);
+	json_u64(j, "links", o->info.links);
+	json_text(j, "name", o->name);
+	json_real(j, "mtime", (double)o->info.mtime_ns / 1e9);
+	json_flag(j, "checksum", o->info.checksum);
+	char generation[17];
+	snprintf(generation, sizeof(generation), "%016" PRIx64, o->info.generation);
+	json_text(j, "generation", generation);
+	json_text(j, "error", o->info.error ? shmstore_strerror(o->info.error) : NULL);
+	struct json_object *buffers = json_child(j, "buffers", json_new_list());
+	size_t n = o->view ? shmstore_view_n_buffers(o->view) : 0;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t size = 0;
+		struct json_object *b = json_new();
+		json_u64(b, "offset", buffer_offset(o, i, &size));
+		json_u64(b, "size", size);
+		json_append(buffers, b);
+	}
+	if (o->view)
+		shmstore_view_header(o->view, &metadata);
+	json_u64(j, "metadata_size", metadata);
+	json_child(j, "names", o->sharers);
+	json_u64(j, "leases", o->info.links - o->n_names);
+	json_print(j);
+}
+
+static void print_line(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void print_line(const char *name, const char *format, ...)
+{
+	va_list args;
+
+	printf("%-12s", name);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+}
+
+static void print_buffers(struct object *o)
+{
+	static const struct table_column columns[] = {
+		{"BUFFER", TABLE_RIGHT}, {"OFFSET", TABLE_RIGHT}, {"SIZE", TABLE_RIGHT}};
+	size_t n = shmstore_view_n_buffers(o->view);
+	struct table t;
+
+	if (!n)
+		return;
+	putchar('\n');
+	table_init(&t, o->admin, columns, 3);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t size = 0, offset = buffer_offset(o, i, &size);
+		table_row(&t);
+		table_count(&t, 0, i);
+		table_count(&t, 1, offset);
+		table_size(&t, 2, size);
+	}
+	table_finish(&t);
+}
+
+static void print_text(struct object *o)
+{
+	char *key = keytext_new(o->key, o->key_size);
+	char size[HUMAN_SIZE], when[64];
+	size_t metadata = 0;
+	bool exact = o->admin->bytes;
+
+	print_line("key", "%s", key);
+	free(key);
+	print_line("store", "%s", o->store);
+	print_line("file", "%s", o->name);
+	if (o->view)
+		shmstore_view_header(o->view, &metadata);
+	print_line("header", "%s, of it %zu bytes the caller's", human_bytes(o->info.header_size, exact, size),
+		   metadata);
+	print_line("buffers", "%s in %" PRIu64, human_bytes(o->info.buffer_size, exact, size), o->info.n_buffers);
+	print_line("memory", "%s", human_bytes(o->info.blocks, exact, size));
+	format_time(o->info.mtime_ns, when, sizeof(when));
+	print_line("written", "%s", when);
+	print_line("generation", "%016" PRIx64, o->info.generation);
+	print_line("checksum", "%s", o->info.checksum ? "yes" : "no");
+	print_line("inode", "%" PRIu64, o->info.inode);
+	print_line("links", "%" PRIu64 ": %" PRIu64 " in stores, %" PRIu64 " leased", o->info.links, o->n_names,
+		   o->info.links - o->n_names);
+	if (o->view)
+		print_buffers(o);
+	putchar('\n');
+	table_finish(&o->table);
+}
+
+static int look(struct object *o, struct shmstore_partition *p, struct shmstore *s, const char *text)
+{
+	int status = ADMIN_OK;
+
+	progress_begin("stat");
+	int r = shmstore_foreach(s, match_key, o);
+	if (r < 0 || !o->found) {
+		progress_end();
+		return opening_explain_key(s, text, r < 0 ? r : -ENOENT);
+	}
+	r = shmstore_get(s, o->key, o->key_size, 0, &o->view);
+	if (r < 0) {
+		o->view = NULL;
+		if (!o->info.error)
+			o->info.error = r;
+		status = opening_explain_key(s, text, r);
+	}
+	find_sharers(o, p);
+	progress_end();
+	/* a link may have come or gone since it was looked at */
+	if (o->n_names > o->info.links)
+		o->info.links = o->n_names;
+	return status;
+}
+
+int cmd_stat(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"stat STORE KEY",
+		"Everything about one object: sizes, buffers and their offsets in the file, inode, and who else links "
+		"it.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"STORE", "KEY", NULL};
+	static const struct table_column columns[] = {{"LINKED BY", 0}, {"PID", TABLE_RIGHT}, {"AS", 0}};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2};
+	static struct object o;
+	struct shmstore_partition *p;
+	struct shmstore *s;
+
+	options_parse(&argp, &line, argc, argv);
+	o.admin = a;
+	o.store = line.args[0];
+	if (!opening_key(line.args[1], o.key, &o.key_size))
+		return ADMIN_FAILED;
+	int status = opening_partition(a, &p);
+	if (status)
+		return status;
+	status = opening_store(p, line.args[0], &s);
+	if (status == ADMIN_OK) {
+		if (a->json)
+			o.sharers = json_new_list();
+		else
+			table_init(&o.table, a, columns, 3);
+		status = look(&o, p, s, line.args[1]);
+		if (o.found && a->json)
+			print_json(&o);
+		else if (o.found)
+			print_text(&o);
+		shmstore_view_unref(o.view);
+		free(o.name);
+		shmstore_close(s);
+	}
+	shmstore_partition_unref(p);
+	return status;
+}

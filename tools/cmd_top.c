@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_top.c: "shmstore-admin top": the partition live. A frame costs one statfs and one page per store, whatever the number
+ * of objects: it shows what the stores' ledgers say (rates are differences of their counters), while space is the file
+ * system's word. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is a line.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <shmstore/inspect.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "human.h"
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "screen.h"
+#include "table.h"
+
+enum {
+	OPTION_SORT = 0x100
+};
+enum sort {
+	SORT_LINKED,
+	SORT_MAPPED,
+	SORT_PUT,
+	SORT_GET,
+	SORT_NAME,
+	N_SORTS
+};
+static const char *const sort_names[N_SORTS] = {"linked", "mapped", "put", "get", "name"};
+
+struct rates { /* per second */
+	double put_n, put_bytes, get_n, get_bytes, handoff_n, adopt_n, delete_n, enospc_n;
+};
+
+struct store {
+	char *name, *path, *label;
+	pid_t pid;
+	int64_t created_ns;
+	enum shmstore_alive alive;
+	bool keep;
+	struct shmstore_counters counters;
+	struct rates rates;
+};
+
+struct sample {
+	int64_t taken_ns;
+	struct shmstore_partition_info info;
+	size_t n_stores;
+	struct store *stores; /* sorted by path while they are compared, then as the user likes */
+	struct rates rates;   /* of all */
+	uint64_t n_alive, n_objects, linked, mapped, pool;
+	bool has_rates;
+};
+
+struct top {
+	const struct admin *admin;
+	uint64_t iterations; /* 0 = until interrupted */
+	double interval;
+	enum sort sort;
+	struct screen screen;
+};
+
+static char *copy(const char *text)
+{
+	char *copied = strdup(text ? text : "");
+
+	if (!copied)
+		message_no_memory();
+	return copied;
+}
+
+static int add_store(const struct shmstore_store_info *info, void *arg)
+{
+	struct sample *sample = arg;
+	struct store *grown = realloc(sample->stores, (sample->n_stores + 1) * sizeof(*grown));
+
+	if (!grown)
+		message_no_memory();
+	sample->stores = grown;
+	grown[sample->n_stores++] = (struct store){
+		.name = copy(info->name[0] ? info->name : info->path),
+		.path = copy(info->path),
+		.label = copy(info->label),
+		.pid = info->pid,
+		.created_ns = info->created_ns,
+		.alive = info->alive,
+		.keep = info->keep,
+		.counters = info->counters,
+	};
+	return 0;
+}
+
+static void sample_deinit(struct sample *s)
+{
+	for (size_t i = 0; i < s->n_stores; i++) {
+		free(s->stores[i].name);
+		free(s->stores[i].path);
+		free(s->stores[i].label);
+	}
+	free(s->stores);
+	*s = (struct sample){.stores = NULL};
+}
+
+static int by_path(const void *x, const void *y)
+{
+	const struct store *a = x, *b = y;
+
+	return strcmp(a->path, b->path);
+}
+
+/* A counter's difference per second. A counter that fell belongs to another life of the store. */
+static double rate(uint64_t now, uint64_t before, double seconds)
+{
+	return now > before ? (double)(now - before) / seconds : 0;
+}
+
+static struct rates store_rates(const struct shmstore_counters *now, const struct shmstore_counters *before, double s)
+{
+	return (struct rates){
+		.put_n = rate(now->put_n, before->put_n, s),
+		.put_bytes = rate(now->put_bytes, before->put_bytes, s),
+		.get_n = rate(now->get_n, before->get_n, s),
+		.get_bytes = rate(now->get_bytes, before->get_bytes, s),
+		.handoff_n = rate(now->handoff_n, before->handoff_n, s),
+		.adopt_n = rate(now->adopt_n, before->adopt_n, s),
+		.delete_n = rate(now->delete_n, before->delete_n, s),
+		.enospc_n = rate(now->enospc_n, before->enospc_n, s),
+	};
+}
+
+static void add_rates(struct rates *sum, const struct rates *r)
+{
+	sum->put_n += r->put_n;
+	sum->put_bytes += r->put_bytes;
+	sum->get_n += r->get_n;
+	sum->get_bytes += r->get_bytes;
+	sum->handoff_n += r->handoff_n;
+	sum->adopt_n += r->adopt_n;
+	sum->delete_n += r->delete_n;
+	sum->enospc_n += r->enospc_n;
+}
+
+/* Fills the rates of now against before, whose stores are sorted by path. A new store counts from zero. */
+static void compare(struct sample *now, const struct sample *before)
+{
+	static const struct shmstore_counters zero;
+	double seconds = (double)(now->taken_ns - before->taken_ns) / 1e9;
+
+	if (!before->taken_ns || seconds <= 0)
+		return;
+	now->has_rates = true;
+	for (size_t i = 0; i < now->n_stores; i++) {
+		struct store *s = &now->stores[i];
+		const struct store *was =
+			before->n_stores ? bsearch(s, before->stores, before->n_stores, sizeof(*s), by_path) : NULL;
+		bool same = was && was->pid == s->pid && was->created_ns == s->created_ns;
+		s->rates = store_rates(&s->counters, same ? &was->counters : &zero, seconds);
+		add_rates(&now->rates, &s->rates);
+	}
+}
+
+static int take(struct shmstore_partition *p, struct sample *ret, const struct sample *before)
+{
+	*ret = (struct sample){.info = {.size = sizeof(ret->info)}};
+	int r = shmstore_partition_info(p, &ret->info);
+	if (r == 0)
+		r = shmstore_partition_stores(p, add_store, ret);
+	if (r < 0)
+		return r;
+	ret->taken_ns = screen_now();
+	if (ret->n_stores)
+		qsort(ret->stores, ret->n_stores, sizeof(*ret->stores), by_path);
+	compare(ret, before);
+	for (size_t i = 0; i < ret->n_stores; i++) {
+		const struct store *s = &ret->stores[i];
+		ret->n_objects += s->counters.linked_n;
+		ret->linked += s->counters.linked_bytes;
+		if (s->alive == SHMSTORE_DEAD) /* its views and its pool are nobody's */
+			continue;
+		ret->n_alive++;
+		ret->mapped += s->counters.mapped_bytes;
+		ret->pool += s->counters.pool_bytes;
+	}
+	return 0;
+}
+
+/* ---- JSON ---- */
+
+static void json_rates(struct json_object *o, const struct rates *r)
+{
+	json_real(o, "put_per_s", r->put_n);
+	json_real(o, "put_bytes_per_s", r->put_bytes);
+	json_real(o, "get_per_s", r->get_n);
+	json_real(o, "get_bytes_per_s", r->get_bytes);
+	json_real(o, "handoff_per_s", r->handoff_n);
+	json_real(o, "adopt_per_s", r->adopt_n);
+	json_real(o, "delete_per_s", r->delete_n);
+	json_real(o, "enospc_per_s", r->enospc_n);
+}
+
+static void print_json(const struct sample *s)
+{
+	struct json_object *o = json_new();
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	json_real(o, "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9);
+	json_text(o, "partition", s->info.path);
+	json_u64(o, "size", s->info.bytes_size);
+	json_u64(o, "used", s->info.bytes_used);
+	json_u64(o, "available", s->info.bytes_available);
+	json_u64(o, "inodes_size", s->info.inodes_size);
+	json_u64(o, "inodes_used", s->info.inodes_used);
+	json_u64(o, "alive", s->n_alive);
+	json_u64(o, "objects", s->n_objects);
+	json_u64(o, "linked", s->linked);
+	json_u64(o, "mapped", s->mapped);
+	json_u64(o, "pool", s->pool);
+	json_rates(o, &s->rates);
+	struct json_object *list = json_child(o, "stores", json_new_list());
+	for (size_t i = 0; i < s->n_stores; i++) {
+		const struct store *store = &s->stores[i];
+		struct json_object *item = json_new();
+		json_text(item, "name", store->name);
+		json_i64(item, "pid", store->pid);
+		json_flag(item, "alive", store->alive == SHMSTORE_ALIVE);
+		json_flag(item, "keep", store->keep);
+		json_text(item, "label", store->label);
+		json_u64(item, "objects", store->counters.linked_n);
+		json_u64(item, "linked", store->counters.linked_bytes);
+		json_u64(item, "mapped", store->counters.mapped_bytes);
+		json_u64(item, "pool", store->counters.pool_bytes);
+		json_u64(item, "enospc", store->counters.enospc_n);
+		json_rates(item, &store->rates);
+		json_append(list, item);
+	}
+	json_print_line(o);
+}
+
+/* ---- text ---- */
+
+static int compare_u64(uint64_t a, uint64_t b)
+{
+	return (a < b) - (a > b);
+}
+
+static int compare_stores(const void *x, const void *y, void *arg)
+{
+	const struct store *a = x, *b = y;
+	int r = 0;
+
+	switch (*(enum sort *)arg) {
+	case SORT_LINKED:
+		r = compare_u64(a->counters.linked_bytes, b->counters.linked_bytes);
+		break;
+	case SORT_MAPPED:
+		r = compare_u64(a->counters.mapped_bytes, b->counters.mapped_bytes);
+		break;
+	case SORT_PUT:
+		r = compare_u64((uint64_t)a->rates.put_bytes, (uint64_t)b->rates.put_bytes);
+		break;
+	case SORT_GET:
+		r = compare_u64((uint64_t)a->rates.get_bytes, (uint64_t)b->rates.get_bytes);
+		break;
+	case SORT_NAME:
+	case N_SORTS:
+		break;
+	}
+	return r ? r : strcmp(a->name, b->name);
+}
+
+static void print_bar(const struct top *top, const struct shmstore_partition_info *info)
+{
+	char used[HUMAN_SIZE], size[HUMAN_SIZE], available[HUMAN_SIZE];
+	const bool exact = top->admin->bytes;
+	unsigned width = top->screen.columns > 100 ? 50 : top->screen.columns > 70 ? top->screen.columns - 50 : 20;
+
+	human_bytes(info->bytes_used, exact, used);
+	if (!info->bytes_size) {
+		printf("%s used, no limit\n", used);
+		return;
+	}
+	double fill = (double)info->bytes_used / (double)info->bytes_size;
+	unsigned full = (unsigned)lround(fill * width);
+	const char *color = fill >= 0.95 ? "\033[31m" : fill >= 0.8 ? "\033[33m" : "\033[32m";
+	putchar('[');
+	fputs(top->admin->color ? color : "", stdout);
+	for (unsigned i = 0; i < width; i++)
+		putchar(i < full ? '#' : ' ');
+	fputs(top->admin->color ? "\033[0m" : "", stdout);
+	printf("] %.1f %%  %s of %s, %s available\n", fill * 100, used, human_bytes(info->bytes_size, exact, size),
+	       human_bytes(info->bytes_available, exact, available));
+}
+
+static const char *rate_bytes(const struct top *top, double bytes, char text[HUMAN_SIZE + 2])
+{
+	human_bytes((uint64_t)bytes, top->admin->bytes, text);
+	return text;
+}
+
+static void print_head(const struct top *top, const struct sample *s)
+{
+	char linked[HUMAN_SIZE], mapped[HUMAN_SIZE], pool[HUMAN_SIZE], put[HUMAN_SIZE + 2], get[HUMAN_SIZE + 2],
+		clock[16];
+	const bool exact = top->admin->bytes;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	localtime_r(&now, &tm);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
+	printf("%s  %s%s%s", clock, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge);
+	puts(top->screen.keyboard ? "   (q quits, s sorts)" : "");
+	print_bar(top, &s->info);
+	printf("%zu stores, %" PRIu64 " alive, %" PRIu64 " objects: linked %s, mapped %s, pool %s\n", s->n_stores,
+	       s->n_alive, s->n_objects, human_bytes(s->linked, exact, linked), human_bytes(s->mapped, exact, mapped),
+	       human_bytes(s->pool, exact, pool));
+	if (!s->has_rates) {
+		puts("measuring rates ...");
+		return;
+	}
+	printf("put %.0f/s %s/s, get %.0f/s %s/s, handoff %.0f/s, adopt %.0f/s, delete %.0f/s", s->rates.put_n,
+	       rate_bytes(top, s->rates.put_bytes, put), s->rates.get_n, rate_bytes(top, s->rates.get_bytes, get),
+	       s->rates.handoff_n, s->rates.adopt_n, s->rates.delete_n);
+	if (s->rates.enospc_n > 0)
+		printf(", refused for want of space %.0f/s", s->rates.enospc_n);
+	putchar('\n');
+}
+
+enum {
+	NAME,
+	PID,
+	STATE,
+	OBJECTS,
+	LINKED,
+	MAPPED,
+	POOL,
+	PUT,
+	PUT_BYTES,
+	GET,
+	ADOPT,
+	DELETE,
+	N_COLUMNS
+};
+static const struct table_column columns[N_COLUMNS] = {
+	[NAME] = {"STORE", TABLE_TRUNC},
+	[PID] = {"PID", TABLE_RIGHT},
+	[STATE] = {"STATE", 0},
+	[OBJECTS] = {"OBJECTS", TABLE_RIGHT},
+	[LINKED] = {"LINKED", TABLE_RIGHT},
+	[MAPPED] = {"MAPPED", TABLE_RIGHT},
+	[POOL] = {"POOL", TABLE_RIGHT},
+	[PUT] = {"PUT/s", TABLE_RIGHT},
+	[PUT_BYTES] = {"PUT B/s", TABLE_RIGHT},
+	[GET] = {"GET/s", TABLE_RIGHT},
+	[ADOPT] = {"ADOPT/s", TABLE_RIGHT},
+	[DELETE] = {"DEL/s", TABLE_RIGHT},
+};
+
+static void print_store(struct table *t, const struct store *s, bool has_rates)
+{
+	static const char *const states[] = {"dead", "alive", "?"};
+
+	table_row(t);
+	table_text(t, NAME, s->name);
+	table_printf(t, PID, "%d", s->pid);
+	table_text(t, STATE, s->alive == SHMSTORE_DEAD && s->keep ? "kept" : states[s->alive]);
+	if (s->alive == SHMSTORE_DEAD)
+		table_color(t, STATE, s->keep ? "cyan" : "red");
+	table_count(t, OBJECTS, s->counters.linked_n);
+	table_size(t, LINKED, s->counters.linked_bytes);
+	table_size(t, MAPPED, s->alive == SHMSTORE_DEAD ? 0 : s->counters.mapped_bytes);
+	table_size(t, POOL, s->alive == SHMSTORE_DEAD ? 0 : s->counters.pool_bytes);
+	if (!has_rates)
+		return;
+	table_printf(t, PUT, "%.0f", s->rates.put_n);
+	table_size(t, PUT_BYTES, (uint64_t)s->rates.put_bytes);
+	table_printf(t, GET, "%.0f", s->rates.get_n);
+	table_printf(t, ADOPT, "%.0f", s->rates.adopt_n);
+	table_printf(t, DELETE, "%.0f", s->rates.delete_n);
+}
+
+static void print_text(struct top *top, struct sample *s)
+{
+	struct table t;
+	size_t room = top->screen.rows > 8 ? top->screen.rows - 7 : 1, shown = s->n_stores;
+
+	if (top->screen.live && shown > room)
+		shown = room;
+	screen_frame(&top->screen);
+	print_head(top, s);
+	putchar('\n');
+	/* a copy of the order: the sample itself stays sorted by path for the next comparison */
+	struct store *stores = malloc((s->n_stores + 1) * sizeof(*stores));
+	if (!stores)
+		message_no_memory();
+	if (s->n_stores) {
+		memcpy(stores, s->stores, s->n_stores * sizeof(*stores));
+		qsort_r(stores, s->n_stores, sizeof(*stores), compare_stores, &top->sort);
+	}
+	table_init(&t, top->admin, columns, N_COLUMNS);
+	for (size_t i = 0; i < shown; i++)
+		print_store(&t, &stores[i], s->has_rates);
+	table_finish(&t);
+	free(stores);
+	if (shown < s->n_stores)
+		printf("... and %zu more", s->n_stores - shown);
+	else if (!s->n_stores)
+		puts("no stores");
+	if (!top->screen.live)
+		putchar('\n');
+	fflush(stdout);
+}
+
+/* ---- the loop ---- */
+
+/* Waits for the next frame. False: the user, or the reader of our output, has enough. */
+static bool wait_next(struct top *top, struct sample *shown, int64_t deadline)
+{
+	while (!ferror(stdout)) {
+		int event = screen_wait(&top->screen, deadline);
+		if (event == SCREEN_TICK)
+			return true;
+		if (event == SCREEN_QUIT || event == SCREEN_ENDED || event == 'q' || event == 'Q' || event == 27)
+			return false;
+		if (event == 's')
+			top->sort = (enum sort)((top->sort + 1) % N_SORTS);
+		if (event == 's' || event == SCREEN_AGAIN)
+			print_text(top, shown);
+	}
+	return false;
+}
+
+static int loop(struct top *top, struct shmstore_partition *p)
+{
+	struct sample now, before = {.stores = NULL};
+	int64_t interval = (int64_t)(top->interval * 1e9), deadline = screen_now();
+	uint64_t printed = 0;
+	int r;
+
+	while ((r = take(p, &now, &before)) == 0) {
+		sample_deinit(&before);
+		before = now;
+		/* rates need two samples; only people want to see something before */
+		if (now.has_rates || top->screen.live) {
+			if (top->admin->json)
+				print_json(&now);
+			else
+				print_text(top, &before);
+			printed += now.has_rates;
+		}
+		if (top->iterations && printed == top->iterations)
+			break;
+		deadline += interval;
+		if (deadline < screen_now()) /* a sample took longer than an interval */
+			deadline = screen_now() + interval;
+		if (!wait_next(top, &before, deadline))
+			break;
+	}
+	sample_deinit(r == 0 ? &before : &now);
+	if (r < 0)
+		sample_deinit(&before);
+	return r;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct top *top = line->own;
+	char *end;
+
+	errno = 0;
+	switch (key) {
+	case 'n':
+		top->iterations = strtoull(arg, &end, 10);
+		if (errno || *end || *arg < '0' || *arg > '9' || !top->iterations)
+			options_usage(state, "--iterations %s: is no number above 0", arg);
+		return 0;
+	case 'd':
+		top->interval = strtod(arg, &end);
+		if (errno || *end || end == arg || !(top->interval >= 0.05 && top->interval <= 86400))
+			options_usage(state, "--interval %s: is no number of seconds between 0.05 and 86400", arg);
+		return 0;
+	case OPTION_SORT:
+		for (size_t i = 0; i < N_SORTS; i++) {
+			if (strcmp(arg, sort_names[i]) == 0) {
+				top->sort = (enum sort)i;
+				return 0;
+			}
+		}
+		options_usage(state, "--sort %s: is none of linked, mapped, put, get, name", arg);
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+int cmd_top(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"iterations", 'n', "N", 0, "end after N intervals (default: never)", 0},
+		{"interval", 'd', "SECONDS", 0, "between two frames (default: 2)", 0},
+		{"sort", OPTION_SORT, "COLUMN", 0, "linked (default), mapped, put, get or name", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse,
+		"top",
+		"Shows the partition and its stores live. Keys: q quits, s sorts by the next column.\v"
+		"Numbers of stores are what their owners write down; space is what the file system says. With --json, "
+		"one object "
+		"per interval and line. Without a terminal, frames follow one another.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct top top = {.admin = a, .interval = 2};
+	struct command_line line = {.admin = a, .own = &top};
+	struct shmstore_partition *p;
+
+	options_parse(&argp, &line, argc, argv);
+	int status = opening_partition(a, &p);
+	if (status)
+		return status;
+	int r = screen_begin(&top.screen, !a->json);
+	if (r == 0) {
+		r = loop(&top, p);
+		screen_end(&top.screen);
+	}
+	if (r < 0)
+		status = message_error(shmstore_partition_path(p), r);
+	shmstore_partition_unref(p);
+	return status;
+}

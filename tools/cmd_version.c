@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_version.c: "shmstore-admin version". */
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+
+#include "admin.h"
+#include "jsonout.h"
+#include "options.h"
+
+int cmd_version(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL, options_common, "version", "Prints the version of the library.", options_children, NULL, NULL,
+	};
+	struct command_line line = {.admin = a};
+
+	options_parse(&argp, &line, argc, argv);
+	if (!a->json) {
+		printf(ADMIN_NAME " %s\n", shmstore_version());
+		return ADMIN_OK;
+	}
+	struct json_object *o = json_new();
+	json_text(o, "version", shmstore_version());
+	json_print(o);
+	return ADMIN_OK;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor.c: gathers what every check needs and keeps the findings. Files of /proc, /sys and /etc are read through sysroot.h,
+ * so that a test can show another machine; the partition itself, limits and system calls are always the real ones.
+ */
+#include "doctor.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "message.h"
+#include "sysroot.h"
+
+const char *doctor_level_name(enum doctor_level level)
+{
+	return level == DOCTOR_OK ? "ok" : level == DOCTOR_WARN ? "warn" : "fail";
+}
+
+struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found, ...)
+{
+	struct doctor_finding *grown = realloc(d->findings, (d->n_findings + 1) * sizeof(*grown));
+	va_list args;
+
+	if (!grown)
+		message_no_memory();
+	d->findings = grown;
+	struct doctor_finding *f = &grown[d->n_findings++];
+	*f = (struct doctor_finding){.check = check, .level = level, .fix = strdup("")};
+	va_start(args, found);
+	if (!f->fix || vasprintf(&f->found, found, args) < 0)
+		message_no_memory();
+	va_end(args);
+	return f;
+}
+
+static void set_fix(struct doctor_finding *f, const char *prefix, const char *command, va_list args)
+	__attribute__((format(printf, 3, 0)));
+static void set_fix(struct doctor_finding *f, const char *prefix, const char *command, va_list args)
+{
+	char *text;
+
+	if (vasprintf(&text, command, args) < 0)
+		message_no_memory();
+	free(f->fix);
+	if (asprintf(&f->fix, "%s%s", prefix, text) < 0)
+		message_no_memory();
+	free(text);
+}
+
+void doctor_fix(struct doctor_finding *f, const char *command, ...)
+{
+	va_list args;
+
+	va_start(args, command);
+	set_fix(f, "", command, args);
+	va_end(args);
+}
+
+void doctor_fix_root(struct doctor_finding *f, const char *command, ...)
+{
+	va_list args;
+
+	va_start(args, command);
+	set_fix(f, geteuid() == 0 ? "" : "sudo ", command, args);
+	va_end(args);
+}
+
+/* The nearest directory above path that exists, canonical. */
+static void find_dir(struct doctor *d)
+{
+	char text[PATH_MAX];
+
+	snprintf(text, sizeof(text), "%s", d->path);
+	while (!realpath(text, d->dir)) {
+		char *slash = strrchr(text, '/');
+		if (slash == text)
+			strcpy(text, "/");
+		else if (slash)
+			*slash = '\0';
+		else
+			strcpy(text, ".");
+	}
+}
+
+void doctor_init(struct doctor *d, const struct admin *a, const char *path)
+{
+	struct statvfs fs;
+	struct statfs type;
+	struct stat st;
+
+	*d = (struct doctor){.admin = a, .owner = geteuid(), .info = {.size = sizeof(d->info)}};
+	snprintf(d->path, sizeof(d->path), "%s", path);
+	d->exists = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	if (d->exists)
+		d->owner = st.st_uid;
+	find_dir(d);
+	d->writable = d->exists && access(d->dir, W_OK | X_OK) == 0;
+	mountinfo_read(a, &d->mounts);
+	d->mount = mountinfo_find(&d->mounts, d->dir);
+	d->tmpfs = statfs(d->dir, &type) == 0 && type.f_type == TMPFS_MAGIC;
+	if (statvfs(d->dir, &fs) == 0) {
+		d->size = (uint64_t)fs.f_blocks * fs.f_frsize;
+		d->inodes = fs.f_files;
+		d->inodes_free = fs.f_ffree;
+	}
+	sysroot_meminfo(a, "MemTotal", &d->ram);
+	sysroot_meminfo(a, "SwapTotal", &d->swap);
+	d->error = shmstore_partition_open(path, 0, &d->p);
+	if (d->error == 0)
+		d->error = shmstore_partition_info(d->p, &d->info);
+	else
+		d->p = NULL;
+}
+
+void doctor_deinit(struct doctor *d)
+{
+	for (size_t i = 0; i < d->n_findings; i++) {
+		free(d->findings[i].found);
+		free(d->findings[i].fix);
+	}
+	free(d->findings);
+	mountinfo_deinit(&d->mounts);
+	d->p = shmstore_partition_unref(d->p);
+}

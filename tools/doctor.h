@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks are grouped by what they ask:
+ * doctor_mount.c the file system, doctor_host.c limits and settings, doctor_kernel.c what the kernel can do, by trying it.
+ */
+#ifndef DOCTOR_H
+#define DOCTOR_H
+
+#include <limits.h>
+#include <shmstore/inspect.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "admin.h"
+#include "mountinfo.h"
+
+enum doctor_level {
+	DOCTOR_OK,
+	DOCTOR_WARN,
+	DOCTOR_FAIL
+};
+
+struct doctor_finding {
+	const char *check; /* static */
+	enum doctor_level level;
+	char *found;
+	char *fix; /* a command; "" = nothing to do */
+};
+
+struct doctor {
+	const struct admin *admin;
+	char path[PATH_MAX];          /* as the user named it */
+	char dir[PATH_MAX];           /* canonical; of the nearest parent where path is missing */
+	bool exists;                  /* path is a directory */
+	bool writable;                /* by us */
+	struct shmstore_partition *p; /* NULL: cannot be opened, and error says why */
+	int error;
+	struct shmstore_partition_info info; /* where p is not NULL */
+	struct mountinfo_table mounts;
+	const struct mountinfo *mount; /* that holds dir; NULL = unknown */
+	bool tmpfs;
+	uint64_t size, inodes, inodes_free; /* of the file system; 0 = no limit */
+	uint32_t owner;                     /* uid of the partition, ours where there is none */
+	uint64_t ram, swap;                 /* 0 = unknown, none */
+	size_t n_findings;
+	struct doctor_finding *findings;
+};
+
+/* Looks at path; nothing is checked yet. */
+void doctor_init(struct doctor *d, const struct admin *a, const char *path);
+void doctor_deinit(struct doctor *d);
+/* Adds a finding; it is valid until the next one is added. */
+struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found, ...)
+	__attribute__((format(printf, 4, 5)));
+/* The command that mends it. doctor_fix_root() puts sudo before it where we are not root. */
+void doctor_fix(struct doctor_finding *f, const char *command, ...) __attribute__((format(printf, 2, 3)));
+void doctor_fix_root(struct doctor_finding *f, const char *command, ...) __attribute__((format(printf, 2, 3)));
+const char *doctor_level_name(enum doctor_level level);
+
+void doctor_check_mount(struct doctor *d);
+void doctor_check_host(struct doctor *d);
+void doctor_check_kernel(struct doctor *d);
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor_mount.c: the partition and its file system: is it a tmpfs, is it as large as is good for the machine, has it huge
+ * pages and inodes, and can every store link what another store holds.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "doctor.h"
+#include "human.h"
+#include "ramdisk.h"
+#include "storelist.h"
+
+static const char *point_of(const struct doctor *d)
+{
+	return d->mount ? d->mount->point : d->dir;
+}
+
+static void check_partition(struct doctor *d)
+{
+	struct doctor_finding *f;
+
+	if (d->p) {
+		doctor_add(d, "partition", DOCTOR_OK, "format %u, uuid %s%s", d->info.version, d->info.uuid,
+			   d->info.same_boot ? "" : ", made before the last boot");
+	} else if (d->error == -ENOENT) {
+		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised: %s", d->path,
+			       d->exists ? "the directory holds no partition" : "there is no such directory");
+		if (d->tmpfs)
+			doctor_fix(f, ADMIN_NAME " -p %s init", d->path);
+		else
+			doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", d->path);
+	} else if (d->error == -ENOTSUP && !d->tmpfs) {
+		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised", d->path);
+		doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", d->path);
+	} else if (d->error == -EPERM) {
+		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u", d->owner, geteuid());
+		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner, d->path);
+	} else if (d->error == -ENOTSUP) {
+		f = doctor_add(d, "partition", DOCTOR_FAIL, "is of another format version than this program's (%s)",
+			       shmstore_version());
+		doctor_fix(f, "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME " -p %s init", d->path, d->path,
+			   d->path, d->path);
+	} else {
+		f = doctor_add(d, "partition", DOCTOR_FAIL, "%s", shmstore_strerror(d->error));
+		doctor_fix(f, "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME " -p %s init", d->path, d->path,
+			   d->path, d->path);
+	}
+}
+
+static void check_tmpfs(struct doctor *d)
+{
+	if (d->tmpfs) {
+		doctor_add(d, "tmpfs", DOCTOR_OK, "tmpfs mounted at %s", point_of(d));
+		return;
+	}
+	/* a missing directory may well become a mount; a partition on disk was allowed by somebody */
+	struct doctor_finding *f = doctor_add(d, "tmpfs", d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
+					      "%s is on a disk file system (%s)", d->exists ? d->path : d->dir,
+					      d->mount ? d->mount->type : "unknown");
+	doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", d->path);
+}
+
+static void check_size(struct doctor *d)
+{
+	char size[HUMAN_SIZE], ram[HUMAN_SIZE], swap[HUMAN_SIZE];
+	/* the kernel's own "50%" is of a total that differs a little from MemTotal */
+	uint64_t slack = d->ram / 64;
+	struct doctor_finding *f;
+
+	if (!d->tmpfs)
+		return;
+	if (!d->ram) {
+		doctor_add(d, "size", DOCTOR_WARN, "%s; the RAM is unknown: /proc/meminfo cannot be read",
+			   human_size(d->size, size));
+		return;
+	}
+	human_size(d->size, size);
+	human_size(d->ram, ram);
+	human_size(d->swap, swap);
+	if (!d->size)
+		f = doctor_add(d, "size", DOCTOR_FAIL, "no limit: the partition can take all of the RAM (%s)", ram);
+	else if (d->size > d->ram + d->swap + slack)
+		f = doctor_add(d, "size", DOCTOR_FAIL,
+			       "%s, more than RAM (%s) and swap (%s): full, it halts the machine", size, ram, swap);
+	else if (d->size > d->ram / 2 + slack)
+		f = doctor_add(d, "size", DOCTOR_WARN, "%s, more than half of the RAM (%s)", size, ram);
+	else
+		f = doctor_add(d, "size", DOCTOR_OK, "%s, %" PRIu64 " %% of the RAM (%s)", size, d->size * 100 / d->ram,
+			       ram);
+	if (f->level != DOCTOR_OK)
+		doctor_fix_root(f, "mount -o remount,size=50%% %s", point_of(d));
+}
+
+static void check_huge(struct doctor *d)
+{
+	char huge[32] = "never"; /* what a mount has that does not say */
+	struct doctor_finding *f;
+
+	if (!d->tmpfs)
+		return;
+	if (!d->mount) {
+		doctor_add(d, "huge", DOCTOR_WARN, "unknown: /proc/self/mountinfo cannot be read");
+		return;
+	}
+	mountinfo_option(d->mount->super_options, "huge", huge, sizeof(huge));
+	if (strcmp(huge, "within_size") == 0) {
+		doctor_add(d, "huge", DOCTOR_OK, "huge=within_size");
+		return;
+	}
+	if (strcmp(huge, "always") == 0)
+		f = doctor_add(d, "huge", DOCTOR_WARN, "huge=always: an object of 4 KiB takes 2 MiB");
+	else if (strcmp(huge, "advise") == 0)
+		f = doctor_add(d, "huge", DOCTOR_WARN,
+			       "huge=advise: objects are written without asking for huge pages");
+	else
+		f = doctor_add(d, "huge", DOCTOR_WARN,
+			       "huge=%s: a put costs several times what it costs with huge pages", huge);
+	doctor_fix_root(f, "mount -o remount,huge=within_size %s", point_of(d));
+}
+
+static void check_inodes(struct doctor *d)
+{
+	struct doctor_finding *f;
+
+	if (!d->exists && !d->tmpfs) /* it will be another file system's */
+		return;
+	if (!d->inodes) {
+		doctor_add(d, "inodes", DOCTOR_OK, "no limit");
+		return;
+	}
+	enum doctor_level level = d->inodes_free == 0               ? DOCTOR_FAIL
+				  : d->inodes_free < d->inodes / 10 ? DOCTOR_WARN
+								    : DOCTOR_OK;
+	f = doctor_add(d, "inodes", level, "%" PRIu64 " of %" PRIu64 " free; each object and each link takes one",
+		       d->inodes_free, d->inodes);
+	if (level != DOCTOR_OK && d->tmpfs)
+		doctor_fix_root(f, "mount -o remount,nr_inodes=%" PRIu64 " %s",
+				d->inodes * 2 > ramdisk_inodes(d->size) ? d->inodes * 2 : ramdisk_inodes(d->size),
+				point_of(d));
+	else if (level != DOCTOR_OK)
+		doctor_fix(f, ADMIN_NAME " -p %s gc", d->path);
+}
+
+/* Links a file from one directory into another one, both new in the partition. 0 or -errno. */
+static int try_link(const char *dir)
+{
+	char base[PATH_MAX + 32], one[PATH_MAX + 64], two[PATH_MAX + 64], from[PATH_MAX + 80], to[PATH_MAX + 80];
+	int r = 0;
+
+	snprintf(base, sizeof(base), "%s/.doctor-XXXXXX", dir);
+	if (!mkdtemp(base))
+		return -errno;
+	snprintf(one, sizeof(one), "%s/1", base);
+	snprintf(two, sizeof(two), "%s/2", base);
+	snprintf(from, sizeof(from), "%s/x", one);
+	snprintf(to, sizeof(to), "%s/x", two);
+	if (mkdir(one, 0700) < 0 || mkdir(two, 0700) < 0 || mknod(from, S_IFREG | 0400, 0) < 0 || link(from, to) < 0)
+		r = -errno;
+	unlink(to);
+	unlink(from);
+	rmdir(two);
+	rmdir(one);
+	rmdir(base);
+	return r;
+}
+
+static void check_links(struct doctor *d)
+{
+	if (!d->exists)
+		return;
+	if (!d->writable) {
+		doctor_add(d, "links", DOCTOR_WARN, "not tried: you may not write to %s", d->path);
+		return;
+	}
+	int r = try_link(d->dir);
+	if (r == 0) {
+		doctor_add(d, "links", DOCTOR_OK, "a file can be linked from one directory into another");
+		return;
+	}
+	struct doctor_finding *f =
+		doctor_add(d, "links", DOCTOR_FAIL, "linking a file from one directory into another: %s", strerror(-r));
+	if (r == -ENOSPC)
+		doctor_fix(f, ADMIN_NAME " -p %s gc", d->path);
+}
+
+/* The id of the mount that path is on; 0 = unknown. */
+static uint64_t mount_id(const char *path)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+		return 0;
+	return st.stx_mnt_id;
+}
+
+/* Says of the first store that lies on another mount than the partition. */
+static bool find_other_mount(struct doctor *d)
+{
+	struct storelist stores;
+	uint64_t id = mount_id(d->dir);
+	bool found = false;
+
+	if (storelist_read(d->p, &stores) < 0)
+		stores.n_stores = 0;
+	for (size_t i = 0; i < stores.n_stores && !found; i++) {
+		uint64_t other = mount_id(stores.stores[i].path);
+		if (!id || !other || other == id)
+			continue;
+		struct doctor_finding *f = doctor_add(d, "exdev", DOCTOR_FAIL,
+						      "the store %s is on another mount: handoffs to it give EXDEV",
+						      stores.stores[i].path);
+		const struct mountinfo *m = mountinfo_find(&d->mounts, stores.stores[i].path);
+		doctor_fix_root(f, "umount %s", m ? m->point : stores.stores[i].path);
+		found = true;
+	}
+	storelist_deinit(&stores);
+	return found;
+}
+
+static void check_exdev(struct doctor *d)
+{
+	struct doctor_finding *f;
+
+	if (!d->exists)
+		return;
+	if (d->p && find_other_mount(d))
+		return;
+	for (size_t i = 0; i < d->mounts.n_mounts; i++) {
+		const struct mountinfo *m = &d->mounts.mounts[i];
+		if (!mountinfo_below(m->point, d->dir))
+			continue;
+		f = doctor_add(d, "exdev", DOCTOR_FAIL,
+			       "%s is another mount inside the partition: handoffs into it give EXDEV", m->point);
+		doctor_fix_root(f, "umount %s", m->point);
+		return;
+	}
+	if (d->mount && d->tmpfs && strcmp(d->mount->root, "/") != 0) {
+		f = doctor_add(d, "exdev", DOCTOR_WARN,
+			       "%s is a bind mount of %s of its file system: processes that came in through another "
+			       "mount of it "
+			       "get EXDEV",
+			       d->mount->point, d->mount->root);
+		doctor_fix(f, "# mount the partition's root, not a part of it, into every container");
+		return;
+	}
+	doctor_add(d, "exdev", DOCTOR_OK, "all stores are on one mount");
+}
+
+void doctor_check_mount(struct doctor *d)
+{
+	check_partition(d);
+	check_tmpfs(d);
+	check_size(d);
+	check_huge(d);
+	check_inodes(d);
+	check_links(d);
+	check_exdev(d);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* human.c: sizes for people, in powers of 1024. Integers only: what is printed is never more than there is. Pure. */
+#include "human.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char units[] = "KMGTPE";
+
+const char *human_size(uint64_t bytes, char ret_text[HUMAN_SIZE])
+{
+	unsigned unit = 0;
+	uint64_t whole = bytes, rest = 0;
+
+	while (whole >= 1024 && unit < 6) {
+		rest = whole % 1024;
+		whole /= 1024;
+		unit++;
+	}
+	if (unit == 0)
+		snprintf(ret_text, HUMAN_SIZE, bytes ? "%" PRIu64 " B" : "0", bytes);
+	else if (whole >= 100 || (rest == 0 && unit == 1))
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " %ciB", whole, units[unit - 1]);
+	else if (whole >= 10)
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%" PRIu64 " %ciB", whole, rest * 10 / 1024,
+			 units[unit - 1]);
+	else
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%02" PRIu64 " %ciB", whole, rest * 100 / 1024,
+			 units[unit - 1]);
+	return ret_text;
+}
+
+const char *human_bytes(uint64_t bytes, bool exact, char ret_text[HUMAN_SIZE])
+{
+	if (!exact)
+		return human_size(bytes, ret_text);
+	snprintf(ret_text, HUMAN_SIZE, "%" PRIu64, bytes);
+	return ret_text;
+}
+
+/* The unit behind the digits as a power of two; -1: none. */
+static int unit_shift(const char *text)
+{
+	if (!*text || strcasecmp(text, "b") == 0)
+		return 0;
+	const char *found = strchr(units, toupper((unsigned char)*text));
+	if (!found || !*found)
+		return -1;
+	text++;
+	if (*text == 'i' || *text == 'I')
+		text++;
+	if (*text == 'b' || *text == 'B')
+		text++;
+	return *text ? -1 : 10 * (int)(found - units + 1);
+}
+
+bool human_parse(const char *text, uint64_t whole, uint64_t *ret_bytes)
+{
+	const uint64_t limit = (uint64_t)1 << 63;
+	uint64_t integer = 0, fraction = 0, scale = 1;
+
+	if (!isdigit((unsigned char)*text))
+		return false;
+	for (; isdigit((unsigned char)*text); text++) {
+		if (integer > limit / 10)
+			return false;
+		integer = integer * 10 + (uint64_t)(*text - '0');
+	}
+	if (*text == '.') {
+		for (text++; isdigit((unsigned char)*text); text++) {
+			if (scale < 1000000) { /* what is finer is cut off */
+				fraction = fraction * 10 + (uint64_t)(*text - '0');
+				scale *= 10;
+			}
+		}
+	}
+	while (*text == ' ')
+		text++;
+	__uint128_t value = (__uint128_t)integer * scale + fraction;
+	if (strcmp(text, "%") == 0) {
+		value = value * whole / scale / 100;
+	} else {
+		int shift = unit_shift(text);
+		if (shift < 0)
+			return false;
+		value = (value << shift) / scale;
+	}
+	if (value > limit)
+		return false;
+	*ret_bytes = (uint64_t)value;
+	return true;
+}

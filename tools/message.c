@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * message.c: messages to people on standard error. Names and keys in them come from other processes: control characters
+ * are written as \xNN, so that no store can steer a terminal.
+ */
+#include "message.h"
+
+#include <errno.h>
+#include <shmstore/shmstore.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "progress.h"
+
+static void put_line(const char *prefix, const char *what, const char *format, va_list args)
+	__attribute__((format(printf, 3, 0)));
+static void put_escaped(const char *text)
+{
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if (c < 0x20 || c == 0x7f)
+			fprintf(stderr, "\\x%02x", c);
+		else
+			fputc(c, stderr);
+	}
+}
+
+static void put_line(const char *prefix, const char *what, const char *format, va_list args)
+{
+	char *text = NULL;
+
+	if (vasprintf(&text, format, args) < 0)
+		text = NULL;
+	progress_clear();
+	flockfile(stderr);
+	fputs(prefix, stderr);
+	if (what) {
+		put_escaped(what);
+		fputs(": ", stderr);
+	}
+	put_escaped(text ? text : "out of memory");
+	fputc('\n', stderr);
+	funlockfile(stderr);
+	free(text);
+}
+
+void message_say(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	put_line(ADMIN_NAME ": ", NULL, format, args);
+	va_end(args);
+}
+
+int message_fail(const char *what, const char *why, ...)
+{
+	va_list args;
+
+	va_start(args, why);
+	put_line(ADMIN_NAME ": ", what, why, args);
+	va_end(args);
+	return ADMIN_FAILED;
+}
+
+int message_error(const char *what, int error)
+{
+	return message_fail(what, "%s", shmstore_strerror(error));
+}
+
+void message_hint(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	put_line("  ", NULL, format, args);
+	va_end(args);
+}
+
+void message_no_memory(void)
+{
+	fputs(ADMIN_NAME ": out of memory\n", stderr);
+	exit(ADMIN_FAILED);
+}

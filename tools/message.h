@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* message.h: what goes to standard error: "shmstore-admin: <what>: <why>", and below it what to do. */
+#ifndef MESSAGE_H
+#define MESSAGE_H
+
+#include "admin.h"
+
+/* "shmstore-admin: <text>". Control characters are escaped, also below. */
+void message_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* "shmstore-admin: <what>: <why>". Returns ADMIN_FAILED, so that a command may return it. */
+int message_fail(const char *what, const char *why, ...) __attribute__((format(printf, 2, 3)));
+/* The same with the library's words for error (a -errno). */
+int message_error(const char *what, int error);
+/* An indented line below the message: what to do about it. */
+void message_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Out of memory: says so and ends the program. */
+void message_no_memory(void) __attribute__((noreturn));
+
+#endif

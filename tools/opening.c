@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * opening.c: from what a user typed to open handles. The library's codes are few; what they mean for a path is found out
+ * here by looking at it, so that each refusal has a message of its own and says what to do. Looking may race with others:
+ * then the message is the general one.
+ */
+#include "opening.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "keytext.h"
+#include "message.h"
+#include "mountinfo.h"
+#include "storelist.h"
+
+bool opening_path(const struct admin *a, char ret_path[PATH_MAX])
+{
+	if (a->partition) {
+		if (strlen(a->partition) < PATH_MAX) {
+			strcpy(ret_path, a->partition);
+			return true;
+		}
+		message_fail(a->partition, "the path is longer than %d bytes", PATH_MAX - 1);
+		return false;
+	}
+	int r = shmstore_default_path(ret_path, PATH_MAX);
+	if (r < 0)
+		message_error("the default partition", r);
+	return r == 0;
+}
+
+static void explain_missing(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0) {
+		message_fail(path, "there is no such directory");
+		message_hint("to make a partition there: " ADMIN_NAME " -p %s init", path);
+	} else if (!S_ISDIR(st.st_mode)) {
+		message_fail(path, "is no directory");
+	} else {
+		message_fail(path, "is no partition: it holds no .shmstore");
+		message_hint("to make it one: " ADMIN_NAME " -p %s init", path);
+	}
+}
+
+/* -ENOTSUP: another file system, or another version's marker. */
+static void explain_unsupported(const struct admin *a, const char *path)
+{
+	char marker[PATH_MAX];
+	struct statfs fs;
+	struct mountinfo_table mounts;
+
+	snprintf(marker, sizeof(marker), "%s/.shmstore", path);
+	if (access(marker, F_OK) == 0) {
+		message_fail(path, "is a partition of another format version than this program's (%s)",
+			     shmstore_version());
+		message_hint("use the shmstore that made it, or empty the directory and run: " ADMIN_NAME " -p %s init",
+			     path);
+		return;
+	}
+	if (statfs(path, &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
+		message_error(path, -ENOTSUP);
+		message_hint("to see what is missing: " ADMIN_NAME " -p %s doctor", path);
+		return;
+	}
+	char *canonical = realpath(path, NULL);
+	mountinfo_read(a, &mounts);
+	const struct mountinfo *m = mountinfo_find(&mounts, canonical ? canonical : path);
+	message_fail(path, "is on a disk file system (%s), not on a tmpfs: objects would not be shared memory",
+		     m ? m->type : "of unknown type");
+	message_hint("as root, to mount a tmpfs there: " ADMIN_NAME " -p %s init --size 50%%", path);
+	message_hint("to use the disk all the same: " ADMIN_NAME " -p %s init --allow-disk", path);
+	mountinfo_deinit(&mounts);
+	free(canonical);
+}
+
+static void explain_damaged(const char *path)
+{
+	message_fail(path, "its marker .shmstore is damaged");
+	message_hint("if nothing in it is needed any more, remove %s/.shmstore, stores and peers, then run: " ADMIN_NAME
+		     " -p %s init",
+		     path, path);
+}
+
+static void explain_forbidden(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		message_fail(path, "not allowed: it belongs to user %u, mode %04o, and you are user %u", st.st_uid,
+			     st.st_mode & 07777, geteuid());
+	else
+		message_fail(path, "%s", strerror(errno));
+	message_hint("run this as its owner or as root, or make a partition for several users: init --shared");
+}
+
+int opening_explain(const struct admin *a, const char *path, int error)
+{
+	switch (-error) {
+	case ENOENT:
+		explain_missing(path);
+		break;
+	case ENOTSUP:
+		explain_unsupported(a, path);
+		break;
+	case EEXIST:
+		message_fail(path, "is not empty and holds no partition: what is in it stays untouched");
+		message_hint("name an empty or a new directory");
+		break;
+	case EBADMSG:
+		explain_damaged(path);
+		break;
+	case EPERM:
+		explain_forbidden(path);
+		break;
+	case ENOSPC:
+		message_fail(path, "its file system is full");
+		message_hint("to see what fills it: df -h %s; df -i %s", path, path);
+		break;
+	default:
+		message_error(path, error);
+	}
+	return ADMIN_FAILED;
+}
+
+int opening_partition(const struct admin *a, struct shmstore_partition **ret)
+{
+	char path[PATH_MAX];
+
+	if (!opening_path(a, path))
+		return ADMIN_FAILED;
+	int r = shmstore_partition_open(path, 0, ret);
+	if (r < 0)
+		return opening_explain(a, path, r);
+	return ADMIN_OK;
+}
+
+int opening_explain_store(struct shmstore_partition *p, const char *name, int error)
+{
+	switch (-error) {
+	case ENOENT:
+		message_fail(name, "there is no such store in %s", shmstore_partition_path(p));
+		message_hint("to see the stores: " ADMIN_NAME " -p %s du", shmstore_partition_path(p));
+		break;
+	case EPERM:
+		message_fail(name, "the store belongs to another user");
+		message_hint("run this as its owner or as root");
+		break;
+	case EINVAL:
+		message_fail(name, "is no name of a store: 1 to %u bytes, no '/', no '.' at its beginning",
+			     SHMSTORE_NAME_MAX);
+		break;
+	default:
+		message_error(name, error);
+	}
+	return ADMIN_FAILED;
+}
+
+int opening_store(struct shmstore_partition *p, const char *name, struct shmstore **ret)
+{
+	struct storelist list;
+	int r = storelist_read(p, &list);
+
+	if (r == 0) {
+		const struct storelist_entry *found = storelist_find(&list, name);
+		r = !found ? -ENOENT : !found->readable ? -EPERM : storelist_open(p, found, ret);
+	}
+	storelist_deinit(&list);
+	return r < 0 ? opening_explain_store(p, name, r) : ADMIN_OK;
+}
+
+int opening_explain_key(struct shmstore *s, const char *key, int error)
+{
+	if (error == -ENOENT) {
+		message_fail(key, "the store %s holds no such key", shmstore_name(s));
+		message_hint("to see its keys: " ADMIN_NAME " ls %s", shmstore_name(s));
+	} else if (error == -EBADMSG) {
+		message_fail(key, "the object is damaged");
+		message_hint("to see what is wrong with it: " ADMIN_NAME " verify");
+	} else {
+		message_error(key, error);
+	}
+	return ADMIN_FAILED;
+}
+
+bool opening_key(const char *text, unsigned char *key, size_t *ret_size)
+{
+	if (keytext_parse(text, key, SHMSTORE_KEY_MAX, ret_size))
+		return true;
+	message_fail("the key", "is longer than %u bytes", SHMSTORE_KEY_MAX);
+	return false;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * options.c: the options that every command takes, as an argp child: -p, --json, --bytes, --no-color, and the hidden --root
+ * (with its variable SHMSTORE_ADMIN_ROOT) by which tests show the doctor another machine. Strings stay argv's.
+ */
+#include "options.h"
+
+#include <shmstore/shmstore.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "message.h"
+
+enum {
+	OPTION_NO_COLOR = 0x1000,
+	OPTION_ROOT
+};
+
+static const struct argp_option common_options[] = {
+	{"partition", 'p', "DIRECTORY", 0, "the partition (default: $SHMSTORE_PARTITION, else the one built in)", 0},
+	{"json", 'j', NULL, 0, "answer in JSON, sizes in bytes", 0},
+	{"bytes", 'b', NULL, 0, "sizes in bytes, not in KiB, MiB, GiB", 0},
+	{"no-color", OPTION_NO_COLOR, NULL, 0, "no colours, as with NO_COLOR set", 0},
+	{"root", OPTION_ROOT, "DIRECTORY", OPTION_HIDDEN, NULL, 0},
+	{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+	struct admin *a = state->input;
+
+	switch (key) {
+	case 'p':
+		if (!*arg)
+			options_usage(state, "-p needs a directory");
+		a->partition = arg;
+		return 0;
+	case 'j':
+		a->json = true;
+		return 0;
+	case 'b':
+		a->bytes = true;
+		return 0;
+	case OPTION_NO_COLOR:
+		a->color = false;
+		return 0;
+	case OPTION_ROOT:
+		a->root = arg;
+		return 0;
+	case 'h':
+		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp common_argp = {common_options, parse_common, NULL, NULL, NULL, NULL, NULL};
+const struct argp_child options_children[] = {
+	{&common_argp, 0, "Options of every command, before or after its name:", 100},
+	{NULL, 0, NULL, 0},
+};
+
+static void print_version(FILE *out, struct argp_state *state)
+{
+	(void)state;
+	fprintf(out, ADMIN_NAME " %s\n", shmstore_version());
+}
+
+void options_init(struct admin *a)
+{
+	const char *no_color = getenv("NO_COLOR"); /* no-color.org: set and not empty */
+	const char *term = getenv("TERM");
+	const char *root = getenv("SHMSTORE_ADMIN_ROOT");
+
+	argp_program_version_hook = print_version;
+	setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
+	a->color = isatty(STDOUT_FILENO) && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
+	if (root)
+		a->root = root;
+}
+
+void options_usage(const struct argp_state *state, const char *format, ...)
+{
+	char text[512];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	/* the usage of a command begins with its name */
+	const char *usage = state->root_argp->args_doc;
+	message_say("%.*s: %s", (int)strcspn(usage, " "), usage, text);
+	argp_state_help(state, stderr, ARGP_HELP_SHORT_USAGE);
+	exit(ADMIN_USAGE);
+}
+
+error_t options_common(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	size_t n_names = 0;
+
+	while (line->names && line->names[n_names])
+		n_names++;
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = line->admin;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (line->n_args == n_names)
+			options_usage(state, "%s: one argument too many", arg);
+		line->args[line->n_args++] = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (line->n_args < line->n_needed)
+			options_usage(state, "%s is missing", line->names[line->n_args]);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+void options_parse(const struct argp *argp, struct command_line *line, int argc, char **argv)
+{
+	error_t error = argp_parse(argp, argc, argv, 0, NULL, line);
+
+	if (error) {
+		message_say("the command line cannot be read: %s", shmstore_strerror(error));
+		exit(ADMIN_USAGE);
+	}
+}

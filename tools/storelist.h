@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* storelist.h: the stores of a partition as a list, and a store out of it opened for reading. */
+#ifndef STORELIST_H
+#define STORELIST_H
+
+#include <shmstore/inspect.h>
+
+#include "admin.h"
+
+struct storelist_entry {
+	char *name;
+	char *path;
+	pid_t pid;
+	uid_t uid;
+	enum shmstore_alive alive;
+	bool keep;
+	bool readable;
+};
+
+struct storelist {
+	size_t n_stores;
+	struct storelist_entry *stores;
+};
+
+/* 0 or as shmstore_partition_stores(). storelist_deinit() is owed in both cases. */
+int storelist_read(struct shmstore_partition *p, struct storelist *ret);
+void storelist_deinit(struct storelist *l);
+/* The store called name, or at that absolute path; where two have that name, the living one. NULL: none. Owned by l. */
+const struct storelist_entry *storelist_find(const struct storelist *l, const char *name);
+/* 0 or as shmstore_open(). */
+int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry, struct shmstore **ret);
+
+#endif

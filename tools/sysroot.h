@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sysroot.h: reads /proc, /sys and /etc below a root that tests may choose. */
+#ifndef SYSROOT_H
+#define SYSROOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "admin.h"
+
+/* root + path on the heap. */
+char *sysroot_path(const struct admin *a, const char *path);
+/* The content of a small file (at most 1 MiB), its last newline cut off, on the heap; NULL where it cannot be read. */
+char *sysroot_read(const struct admin *a, const char *path);
+/* The decimal number that a file holds. */
+bool sysroot_number(const struct admin *a, const char *path, uint64_t *ret);
+bool sysroot_exists(const struct admin *a, const char *path);
+/* A line of /proc/meminfo ("MemTotal"), in bytes. */
+bool sysroot_meminfo(const struct admin *a, const char *name, uint64_t *ret_bytes);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * table.c: a thin cover of libsmartcols, which measures wide characters and cuts the columns that may be cut to the
+ * terminal's width; to a pipe it writes everything. Its own escaping is off, because it would escape the backslashes of
+ * escaped keys once more: cells are escaped here. A table of a million lines is printed
+ * in parts of PART lines, each aligned for itself.
+ */
+#include "table.h"
+
+#include <inttypes.h>
+#include <libsmartcols/libsmartcols.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "human.h"
+#include "keytext.h"
+#include "message.h"
+
+#define PART 1000
+
+void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns)
+{
+	*t = (struct table){.scols = scols_new_table(), .exact = a->bytes};
+	if (!t->scols)
+		message_no_memory();
+	scols_table_enable_noencoding(t->scols, 1);
+	scols_table_enable_colors(t->scols, a->color);
+	for (size_t i = 0; i < n_columns; i++) {
+		int flags = 0;
+		if (columns[i].flags & TABLE_RIGHT)
+			flags |= SCOLS_FL_RIGHT;
+		if (columns[i].flags & TABLE_TRUNC)
+			flags |= SCOLS_FL_TRUNC;
+		/* a width hint of 1: as wide as what is in it */
+		if (!scols_table_new_column(t->scols, columns[i].name, 1, flags))
+			message_no_memory();
+	}
+}
+
+void table_no_headings(struct table *t)
+{
+	scols_table_enable_noheadings(t->scols, 1);
+}
+
+static void print_part(struct table *t)
+{
+	if (t->n_lines)
+		scols_print_table(t->scols);
+	scols_table_remove_lines(t->scols);
+	scols_table_enable_noheadings(t->scols, 1);
+	t->n_lines = 0;
+	t->line = NULL;
+}
+
+void table_row(struct table *t)
+{
+	if (t->n_lines == PART)
+		print_part(t);
+	t->line = scols_table_new_line(t->scols, NULL);
+	if (!t->line)
+		message_no_memory();
+	t->n_lines++;
+}
+
+void table_key(struct table *t, size_t column, const void *key, size_t key_size)
+{
+	char *text = keytext_new(key, key_size);
+
+	if (scols_line_refer_data(t->line, column, text) != 0) /* the line owns the text now */
+		message_no_memory();
+}
+
+void table_text(struct table *t, size_t column, const char *text)
+{
+	table_key(t, column, text, strlen(text));
+}
+
+void table_printf(struct table *t, size_t column, const char *format, ...)
+{
+	char *text;
+	va_list args;
+
+	va_start(args, format);
+	if (vasprintf(&text, format, args) < 0)
+		message_no_memory();
+	va_end(args);
+	if (scols_line_refer_data(t->line, column, text) != 0)
+		message_no_memory();
+}
+
+void table_size(struct table *t, size_t column, uint64_t bytes)
+{
+	char text[HUMAN_SIZE];
+
+	table_text(t, column, human_bytes(bytes, t->exact, text));
+}
+
+void table_count(struct table *t, size_t column, uint64_t n)
+{
+	table_printf(t, column, "%" PRIu64, n);
+}
+
+void table_color(struct table *t, size_t column, const char *color)
+{
+	scols_cell_set_color(scols_line_get_cell(t->line, column), color);
+}
+
+void table_finish(struct table *t)
+{
+	print_part(t);
+	scols_unref_table(t->scols);
+	*t = (struct table){.scols = NULL};
+}

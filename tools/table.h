@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.h: aligned tables for people, by libsmartcols: its width and its colours follow the terminal. */
+#ifndef TABLE_H
+#define TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "admin.h"
+
+struct libscols_table;
+struct libscols_line;
+
+#define TABLE_RIGHT (1u << 0) /* numbers */
+#define TABLE_TRUNC (1u << 1) /* gives way where the terminal is too narrow */
+
+struct table_column {
+	const char *name;
+	unsigned flags;
+};
+
+struct table {
+	struct libscols_table *scols;
+	struct libscols_line *line; /* being filled */
+	size_t n_lines;             /* not yet printed */
+	bool exact;                 /* sizes in bytes */
+};
+
+/* Ends the program where memory is out, as the others do. */
+void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns);
+void table_no_headings(struct table *t);
+/* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory is bounded. */
+void table_row(struct table *t);
+/* Text of whoever: what could upset a terminal is escaped as keytext.h says. */
+void table_text(struct table *t, size_t column, const char *text);
+/* A key, escaped. */
+void table_key(struct table *t, size_t column, const void *key, size_t key_size);
+/* Text of our own: printed as it is. */
+void table_printf(struct table *t, size_t column, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void table_size(struct table *t, size_t column, uint64_t bytes);
+void table_count(struct table *t, size_t column, uint64_t n);
+/* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
+void table_color(struct table *t, size_t column, const char *color);
+/* Prints what is left and frees the table. */
+void table_finish(struct table *t);
+
+#endif
