@@ -52,6 +52,7 @@ static void slot_free(struct shms_slot *slot)
 		munmap(slot->map, slot->capacity);
 	slot->map = NULL;
 	slot->fd = shms_close_fd(slot->fd);
+	slot->signal = false;
 	slot->state = SHMS_SLOT_FREE;
 }
 
@@ -165,9 +166,13 @@ uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 }
 
 /* May the file be written again? See the top. */
-static bool exclusive(const struct shms_slot *slot)
+static bool exclusive(struct shms_slot *slot)
 {
 	struct stat st;
+
+	if (!slot->signal && fcntl(slot->fd, F_SETSIG, SIGURG) < 0)
+		return false;
+	slot->signal = true;
 
 	/* A look first: on a file that others link the lease would only get in the way of their open(). */
 	if (fstat(slot->fd, &st) < 0 || st.st_nlink != 1 || shms_blocks(&st) < slot->capacity)
@@ -180,14 +185,13 @@ static bool exclusive(const struct shms_slot *slot)
 	return fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
 }
 
+/* Maps a file that is ours alone: nobody waits for a lock meanwhile. */
 static bool map_slot(struct shms_slot *slot)
 {
 	void *map;
 
 	if (slot->map)
 		return true;
-	if (fcntl(slot->fd, F_SETSIG, SIGURG) < 0)
-		return false;
 	/* The mapping covers whole pages; the file may end within the last one, whose rest is ours to write too. */
 	map = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, slot->fd, 0);
 	if (map == MAP_FAILED)
@@ -232,16 +236,16 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 
 		while ((old = oldest(r, SHMS_SLOT_POOLED)) != NULL && now - old->stamp_ns > SHMS_RECYCLE_AGE_NS)
 			drop_pooled(s, old);
-		while ((slot = best_fit(r, need, tried)) != NULL) {
-			/* The signal must be set before the lease: map_slot() does it the first time. */
-			if (map_slot(slot) && exclusive(slot))
-				break;
+		while ((slot = best_fit(r, need, tried)) != NULL && !exclusive(slot))
 			tried[slot - r->slots] = true;
-		}
 		if (slot)
 			leave_pool(s, slot, SHMS_SLOT_TAKEN);
 	}
 	pthread_mutex_unlock(&r->lock);
+	if (slot && !map_slot(slot)) {
+		shms_recycle_untake(s, slot);
+		slot = NULL;
+	}
 	return slot;
 }
 
@@ -373,6 +377,8 @@ int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *ret_byte
 			result = 1;
 		} else {
 			slot_free(slot);
+			/* Anything but a missing object is our pool's trouble: it can be unlinked still. */
+			result = result == -ENOENT ? result : 0;
 		}
 	}
 	pthread_mutex_unlock(&r->lock);

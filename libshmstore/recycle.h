@@ -55,7 +55,7 @@ struct shmstore;
 void shms_recycle_init(struct shms_recycle *r, uint64_t max);
 /* Drops every slot and its file in recycle/ (recycle_fd -1: descriptors and mappings only). */
 void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd);
-/* In a forked child: closes the descriptors; the mappings were not inherited. Takes no lock. */
+/* In a forked child: closes the descriptors; the mappings were not inherited. The parent's side of the fork held the lock. */
 void shms_recycle_forked(struct shms_recycle *r);
 
 /* A fresh name for a file in recycle/. */

@@ -79,10 +79,14 @@ void shms_linked_sub(struct shmstore *s, uint64_t bytes)
 static void fork_prepare(void)
 {
 	pthread_mutex_lock(&all_lock);
+	for (struct shmstore *s = all; s; s = s->next)
+		pthread_mutex_lock(&s->recycle.lock);
 }
 
 static void fork_parent(void)
 {
+	for (struct shmstore *s = all; s; s = s->next)
+		pthread_mutex_unlock(&s->recycle.lock);
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -105,9 +109,10 @@ static void fork_child(void)
 		s->ledger = NULL;
 		close_fds(s);
 		shms_recycle_forked(&s->recycle);
+		pthread_mutex_unlock(&s->recycle.lock);
 	}
 	all = NULL;
-	pthread_mutex_init(&all_lock, NULL);
+	pthread_mutex_unlock(&all_lock);
 }
 
 static void register_fork(void)
@@ -278,12 +283,15 @@ static int take_over(struct shmstore *s, const struct shms_page *page, const str
 	struct shms_page old;
 	struct iovec iov = {.iov_len = sizeof(*page)};
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
-	int r;
+	int r = 0;
 
-	if (shms_page_read(s->dir_fd, &old) == 0 && (old.flags & SHMS_PAGE_KEEP))
-		adopt = true;
-	if (o->flags & SHMSTORE_OPEN_FRESH)
-		adopt = false;
+	/* Whether its objects are to be kept only its page can say: one that cannot be read now is no reason to drop them. */
+	if (!(o->flags & (SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH))) {
+		r = shms_page_read(s->dir_fd, &old);
+		adopt = r == 0 && (old.flags & SHMS_PAGE_KEEP);
+	}
+	if (r < 0)
+		return shms_error(r);
 	/* Killed from here on: a dead store still, with fewer objects of those that were to go. */
 	if (!adopt)
 		shms_teardown_objects(s->dir_fd, &t);
@@ -327,8 +335,12 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		if (st.st_uid != s->uid)
 			return -EPERM;
 		s->lock_fd = shms_page_lock(s->dir_fd);
-		if (s->lock_fd >= 0)
-			return take_over(s, &page, o);
+		if (s->lock_fd >= 0) {
+			r = take_over(s, &page, o);
+			if (r < 0)
+				s->lock_fd = shms_close_fd(s->lock_fd);
+			return r;
+		}
 		r = s->lock_fd;
 		if (r == -ENOENT) {
 			r = open_dirs(s, true);
