@@ -34,6 +34,7 @@ enum shms_slot_state {
 struct shms_slot {
 	enum shms_slot_state state;
 	int fd;                            /* read-write; the only writable one there is */
+	bool signal;                       /* its lease's signal is set */
 	void *map;                         /* capacity bytes, shared, writable, not inherited by fork; NULL = not yet */
 	uint64_t capacity;                 /* bytes of whole pages that the file owns */
 	uint64_t size;                     /* the file's size: within the last of these pages */
