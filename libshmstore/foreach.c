@@ -86,7 +86,7 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 	_dir_ DIR *dir = open_list(s->objects_fd);
 	if (!dir)
 		return shms_error(errno);
-	while ((e = readdir(dir)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		r = describe(s, e->d_name, &info, key);
 		if (r == -ENOENT)
 			continue;
@@ -95,5 +95,5 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 		if (r != 0)
 			return r;
 	}
-	return 0;
+	return r;
 }

@@ -51,8 +51,7 @@ void shms_peer_withdraw(struct shmstore *s)
 
 int shmstore_set_address(struct shmstore *s, const char *address)
 {
-	char name[PEER_NAME], target[PATH_MAX], temporary[48];
-	uint64_t nonce;
+	char name[PEER_NAME], target[PATH_MAX], temporary[SHMS_RECYCLE_NAME];
 	int r = shms_store_usable(s, true);
 
 	if (r < 0)
@@ -67,13 +66,13 @@ int shmstore_set_address(struct shmstore *s, const char *address)
 		return 0;
 	peer_name(address, name);
 	target_of(s, target);
-	shms_random(&nonce, sizeof(nonce));
-	snprintf(temporary, sizeof(temporary), ".tmp-%016llx", (unsigned long long)nonce);
-	if (symlinkat(target, s->p->peers_fd, temporary) < 0)
+	/* Made in our own recycle/: killed before the rename, it goes with what else is ours. */
+	shms_recycle_name(&s->recycle, temporary);
+	if (symlinkat(target, s->recycle_fd, temporary) < 0)
 		return shms_error(errno);
-	if (renameat(s->p->peers_fd, temporary, s->p->peers_fd, name) < 0) {
+	if (renameat(s->recycle_fd, temporary, s->p->peers_fd, name) < 0) {
 		r = shms_error(errno);
-		unlinkat(s->p->peers_fd, temporary, 0);
+		unlinkat(s->recycle_fd, temporary, 0);
 	}
 	return r;
 }

@@ -137,6 +137,23 @@ static int place(struct shmstore *s, const struct shms_publish_from *from, const
 	return linkat(from->dir_fd, from->name, s->objects_fd, name, 0) < 0 ? -errno : 0;
 }
 
+/*
+ * A lease takes the place of an object in one step: between two it would be neither, and a kill or an error there would lose it
+ * for good if the donor has deleted its own. The old file goes without a stay in the pool.
+ */
+static int move_over(struct shmstore *s, const struct shms_publish_from *from, const char *name)
+{
+	struct stat st;
+	bool known = fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+
+	if (renameat(from->dir_fd, from->name, s->objects_fd, name) < 0)
+		return -errno;
+	shms_recycle_forget(s, name);
+	if (known)
+		shms_linked_sub(s, shms_blocks(&st));
+	return 0;
+}
+
 /* The name is held. By this very file: done. Else it is replaced if that is asked. */
 static int place_over(struct shmstore *s, const struct shms_publish_from *from, const char *name, bool replace)
 {
@@ -151,11 +168,11 @@ static int place_over(struct shmstore *s, const struct shms_publish_from *from, 
 	}
 	if (!replace)
 		return -EEXIST;
+	if (from->move)
+		return move_over(s, from, name);
 	shms_recycle_name(&s->recycle, staged);
-	r = from->move ? shms_rename_noreplace(from->dir_fd, from->name, s->recycle_fd, staged)
-		       : (linkat(from->dir_fd, from->name, s->recycle_fd, staged, 0) < 0 ? -errno : 0);
-	if (r < 0)
-		return r;
+	if (linkat(from->dir_fd, from->name, s->recycle_fd, staged, 0) < 0)
+		return -errno;
 	r = swap_in(s, staged, name);
 	if (r < 0)
 		unlinkat(s->recycle_fd, staged, 0);

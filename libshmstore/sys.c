@@ -178,6 +178,16 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset)
 	return (ssize_t)have;
 }
 
+struct dirent *shms_readdir(DIR *dir, int *ret_error)
+{
+	struct dirent *e;
+
+	errno = 0;
+	e = readdir(dir);
+	*ret_error = e ? 0 : shms_error(errno);
+	return e;
+}
+
 void shms_random(void *buf, size_t size)
 {
 	size_t have = 0;

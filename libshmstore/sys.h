@@ -3,6 +3,7 @@
 #ifndef SHMS_SYS_H
 #define SHMS_SYS_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +27,9 @@ int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const
 int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
+/* The next entry; NULL at the end of the directory, or, with *ret_error set to -errno, where it cannot be read on. A directory
+ * that could not be read is not an empty one. */
+struct dirent *shms_readdir(DIR *dir, int *ret_error);
 void shms_random(void *buf, size_t size);
 /* A number that does not repeat in practice: unique names and generations without a system call each. */
 uint64_t shms_nonce(void);

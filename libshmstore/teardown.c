@@ -63,11 +63,13 @@ static void empty(int storefd, const char *name, struct shms_teardown *io)
 {
 	_dir_ DIR *dir = open_list(storefd, name, io);
 	struct dirent *e;
+	int error = 0;
 
-	while (dir && (e = readdir(dir)) != NULL) {
+	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
 		if (!dot(e->d_name) && drop(dirfd(dir), e->d_name, io))
 			io->n_objects++;
 	}
+	note(io, -error);
 }
 
 void shms_teardown_recycle(int storefd, struct shms_teardown *io)
@@ -86,8 +88,9 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_HANDOFF, io);
 	struct dirent *e;
 	uint64_t expiry;
+	int error = 0;
 
-	while (dir && (e = readdir(dir)) != NULL) {
+	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
 		if (dot(e->d_name))
 			continue;
 		/* What is no lease got there by no doing of ours; in a store that goes, it goes. */
@@ -96,6 +99,7 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 		else if (drop(dirfd(dir), e->d_name, io))
 			io->n_leases++;
 	}
+	note(io, -error);
 }
 
 void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
