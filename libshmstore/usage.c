@@ -4,8 +4,9 @@
  *
  * The left side is one statfs, the right side a walk over all names and a scan of /proc: different moments. The same statfs before
  * and after says that nothing came or went in between (not that nothing changed hands: a name deleted under a view moves from
- * linked to ghosts); so a residual on an unchanged file system is looked at again too. After three tries the numbers are
- * given as they are. A residual that we have a reason for (something we may not read) is not chased.
+ * linked to ghosts); so a residual on an unchanged file system is looked at again too, until it is the same twice: then it is
+ * none of the moment (what we may not read, a file that only a socket's queue holds). After three tries the numbers are given
+ * as they are.
  */
 #include "usage.h"
 
@@ -56,6 +57,7 @@ int shms_usage_take(struct shmstore_partition *p, bool keys, struct shmstore_usa
 	struct shmstore_usage u;
 	struct statvfs before, after;
 	struct shms_books books;
+	int64_t last = 0;
 	bool quiet;
 	int r = 0;
 
@@ -76,8 +78,9 @@ int shms_usage_take(struct shmstore_partition *p, bool keys, struct shmstore_usa
 		}
 		fill(p, &after, &books, holders, &u);
 		quiet = before.f_bfree == after.f_bfree && before.f_ffree == after.f_ffree;
-		if (quiet && (u.residual == 0 || u.n_unreadable || !ret_holders))
+		if (quiet && (u.residual == last || !ret_holders))
 			break;
+		last = quiet ? u.residual : 0;
 	}
 	*ret = u;
 	if (ret_holders)

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds memory without a name: views of deleted objects, open descriptors, writers; and who only seems to. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "holders.h"
+
+#define HELD_MAX 16
+
+struct held {
+	struct shmstore_holder list[HELD_MAX];
+	char keys[HELD_MAX][64], commands[HELD_MAX][64], paths[HELD_MAX][SCRATCH_PATH];
+	size_t n;
+	uint64_t ghosts, inflight, n_unreadable;
+};
+
+static int on_holder(const struct shmstore_holder *h, void *arg)
+{
+	struct held *held = arg;
+	size_t i = held->n++;
+
+	cr_assert_lt(i, HELD_MAX);
+	held->list[i] = *h;
+	snprintf(held->keys[i], sizeof(held->keys[i]), "%.*s", (int)h->key_size, h->key ? (const char *)h->key : "");
+	snprintf(held->commands[i], sizeof(held->commands[i]), "%s", h->command);
+	snprintf(held->paths[i], sizeof(held->paths[i]), "%s", h->path);
+	return 0;
+}
+
+/* named: what a walk would find; 0 = nothing. */
+static void scan_but(struct held *held, uint64_t named)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct shms_holders *h = NULL;
+
+	memset(held, 0, sizeof(*held));
+	cr_assert_eq(shms_holders_new(p, true, &h), 0);
+	if (named)
+		shms_holders_named(h, named);
+	shms_holders_sum(h, &held->ghosts, &held->inflight, &held->n_unreadable);
+	cr_assert_eq(shms_holders_each(h, on_holder, held), 0);
+	shms_holders_free(h);
+	shmstore_partition_unref(p);
+}
+
+static void scan(struct held *held)
+{
+	scan_but(held, 0);
+}
+
+/* A store that keeps no deleted file: what is deleted is gone, but for its holders. */
+static struct shmstore *plain_store(const char *name)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore *s;
+
+	o.recycle_max = 0;
+	cr_assert_eq(shmstore_open(p, name, &o, &s), 0);
+	shmstore_partition_unref(p);
+	return s;
+}
+
+static uint64_t blocks_of(const char *store, const char *key)
+{
+	char path[SCRATCH_PATH];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "objects/%.100s", key);
+	cr_assert_eq(stat(scratch_store_path(store, path), &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+Test(holders, a_view_of_a_deleted_object_is_a_ghost_with_its_key)
+{
+	struct shmstore *s = plain_store("a");
+	struct shmstore_view *v;
+	struct held held;
+	uint64_t blocks, ino;
+
+	cr_assert_eq(put_pattern(s, "x", 1000000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	ino = inode_of("a", "x");
+	v = get_view(s, "x", 0);
+	scan(&held);
+	cr_assert_eq(held.n, 0, "a named file is no ghost");
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].kind, SHMSTORE_HOLD_GHOST);
+	cr_assert_eq(held.list[0].pid, getpid());
+	cr_assert_eq(held.list[0].uid, geteuid());
+	cr_assert_eq(held.list[0].inode, ino);
+	cr_assert_eq(held.list[0].bytes, blocks);
+	cr_assert_eq(held.list[0].mapped, blocks);
+	cr_assert_eq(held.list[0].n_fds, 0);
+	cr_assert(held.list[0].first);
+	cr_assert_str_eq(held.keys[0], "x");
+	cr_assert_str_eq(held.paths[0], scratch_store_path("a", "objects/x"));
+	cr_assert_neq(held.commands[0][0], '\0');
+	cr_assert_eq(held.ghosts, blocks);
+	cr_assert_eq(held.inflight, 0);
+	shmstore_view_unref(v);
+	scan(&held);
+	cr_assert_eq(held.n, 0);
+	shmstore_close(s);
+}
+
+Test(holders, each_process_is_named_and_the_inode_counted_once)
+{
+	struct shmstore *s = plain_store("a");
+	struct other b = other_start("b");
+	struct shmstore_ticket t;
+	struct shmstore_view *v;
+	struct held held;
+	uint64_t blocks;
+
+	cr_assert_eq(put_pattern(s, "x", 300000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	v = get_view(s, "x", 0);
+	cr_assert_eq(shmstore_handoff(s, KEY("x"), 60000, &t), 0);
+	cr_assert_eq(other_adopt(&b, "mine", &t), 0);
+	cr_assert_eq(other_view(&b, "mine", 0), 0);
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 0, "the other store has a name for it");
+	unlink(scratch_store_path("b", "objects/mine"));
+	scan(&held);
+	cr_assert_eq(held.n, 2);
+	cr_assert_eq(held.ghosts, blocks);
+	cr_assert_eq(held.list[0].first + held.list[1].first, 1);
+	cr_assert_neq(held.list[0].pid, held.list[1].pid);
+	for (size_t i = 0; i < 2; i++) {
+		cr_assert(held.list[i].pid == getpid() || held.list[i].pid == b.pid);
+		cr_assert_str_eq(held.keys[i], held.keys[0], "one inode, one key: that of the first who is met");
+	}
+	shmstore_view_unref(v);
+	other_kill(&b);
+	shmstore_close(s);
+}
+
+Test(holders, an_open_descriptor_is_a_ghost_too)
+{
+	struct shmstore *s = plain_store("a");
+	struct held held;
+	uint64_t blocks;
+	int fd;
+
+	cr_assert_eq(put_pattern(s, "x", 5000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	fd = open(scratch_store_path("a", "objects/x"), O_RDONLY);
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].n_fds, 1);
+	cr_assert_eq(held.list[0].mapped, 0);
+	cr_assert_eq(held.ghosts, blocks);
+	close(fd);
+	shmstore_close(s);
+}
+
+Test(holders, a_writer_is_in_flight_until_it_is_sealed)
+{
+	struct shmstore *s = plain_store("a");
+	struct shmstore_writer *w;
+	uint64_t size = 500000;
+	struct held held;
+
+	cr_assert_eq(shmstore_create(s, KEY("x"), 10, &size, 1, 0, &w), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].kind, SHMSTORE_HOLD_INFLIGHT);
+	cr_assert_eq(held.list[0].pid, getpid());
+	cr_assert_null(held.list[0].key);
+	cr_assert_geq(held.inflight, size);
+	cr_assert_eq(held.inflight % 4096, 0);
+	cr_assert_eq(held.ghosts, 0);
+	cr_assert_eq(shmstore_seal(w), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 0);
+	shmstore_close(s);
+}
+
+Test(holders, what_was_published_and_removed_by_hand_is_a_ghost_of_its_maker)
+{
+	struct shmstore *s = scratch_store("a"); /* keeps the descriptor, under the name of a file made by O_TMPFILE */
+	struct held held;
+	uint64_t blocks;
+
+	cr_assert_eq(put_pattern(s, "x", 1000000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	cr_assert_eq(unlink(scratch_store_path("a", "objects/x")), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].kind, SHMSTORE_HOLD_GHOST);
+	cr_assert_str_eq(held.keys[0], "x");
+	cr_assert_eq(held.ghosts, blocks);
+	shmstore_close(s);
+}
+
+Test(holders, the_key_of_a_long_name_comes_out_of_the_object)
+{
+	struct shmstore *s = plain_store("a");
+	struct shmstore_view *v;
+	struct held held;
+	char key[1000];
+
+	memset(key, '/', sizeof(key) - 1);
+	key[sizeof(key) - 1] = '\0';
+	cr_assert_eq(put_pattern(s, key, 1000, 1, 0), 0);
+	v = get_view(s, key, 0);
+	cr_assert_eq(shmstore_delete(s, KEY(key)), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].key_size, 999);
+	cr_assert_eq(strspn(held.keys[0], "/"), 63);
+	shmstore_view_unref(v);
+	shmstore_close(s);
+}
+
+/* A child that gave up all privilege maps a deleted file, and looks. */
+static int estimate(void *arg)
+{
+	uint64_t *blocks = arg;
+	struct held held;
+
+	if (setgid(65534) < 0 || setuid(65534) < 0)
+		return 1;
+	scan(&held);
+	if (held.n != 1 || held.list[0].pid != getpid())
+		return 2;
+	if (held.ghosts != *blocks || held.n_unreadable == 0)
+		return 3;
+	if (strcmp(held.keys[0], "x") != 0)
+		return 4;
+	/* Without the link count, a name that the walk meets says that it is none. */
+	scan_but(&held, held.list[0].inode);
+	return held.n == 0 && held.ghosts == 0 ? 0 : 5;
+}
+
+Test(holders, without_privilege_the_mapping_tells_the_size)
+{
+	struct shmstore *s = plain_store("a");
+	struct shmstore_view *v;
+	uint64_t blocks;
+
+	if (geteuid() != 0)
+		cr_skip_test("needs another user (root)");
+	cr_assert_eq(put_pattern(s, "x", 1000000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	v = get_view(s, "x", 0);
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	cr_assert_eq(in_child(estimate, &blocks), 0);
+	shmstore_view_unref(v);
+	shmstore_close(s);
+}
+
+Test(holders, files_of_other_file_systems_do_not_count)
+{
+	const char *other = scratch_second_mount("other");
+	char path[SCRATCH_PATH];
+	struct held held;
+	void *map;
+	int fd;
+
+	if (!other)
+		cr_skip_test("needs to mount (root)");
+	snprintf(path, sizeof(path), "%.300s/x", other);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	cr_assert_eq(ftruncate(fd, 8192), 0);
+	map = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+	cr_assert_neq(map, MAP_FAILED);
+	unlink(path);
+	scan(&held);
+	cr_assert_eq(held.n, 0);
+	munmap(map, 8192);
+	close(fd);
+}
+
+static int refuse(const struct shmstore_holder *h, void *arg)
+{
+	(void)h;
+	++*(int *)arg;
+	return 7;
+}
+
+Test(holders, a_callbacks_value_is_returned)
+{
+	struct shmstore *s = plain_store("a");
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore_view *v, *w;
+	int n = 0;
+
+	cr_assert_eq(put_pattern(s, "x", 10, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "y", 10, 1, 0), 0);
+	v = get_view(s, "x", 0);
+	w = get_view(s, "y", 0);
+	shmstore_delete(s, KEY("x"));
+	shmstore_delete(s, KEY("y"));
+	cr_assert_eq(shmstore_partition_reconcile(p, refuse, &n, NULL), 7);
+	cr_assert_eq(n, 1);
+	shmstore_view_unref(v);
+	shmstore_view_unref(w);
+	shmstore_partition_unref(p);
+	shmstore_close(s);
+}
