@@ -164,6 +164,17 @@ static int put_stream(struct put *put, struct shmstore_partition *p, struct shms
 	return status;
 }
 
+/* A store that was made for nothing goes again: opened once more, as one that is not kept, and closed. */
+static void remove_store(const struct put *put, struct shmstore_partition *p)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *s;
+
+	o.flags = SHMSTORE_OPEN_ADOPT;
+	if (shmstore_open(p, put->store, &o, &s) == 0)
+		shmstore_close(s);
+}
+
 static int put_object(struct put *put, struct shmstore_partition *p, struct shmstore *s)
 {
 	struct stat st;
@@ -227,6 +238,8 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 		r = shmstore_close(s);
 		if (r < 0 && status == ADMIN_OK)
 			status = message_error(put->store, r);
+		if (status != ADMIN_OK && put->made_store)
+			remove_store(put, p);
 	}
 	storelist_deinit(&list);
 	return status;

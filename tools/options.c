@@ -14,6 +14,9 @@
 
 #include "message.h"
 
+/* What is being read: a command's usage, which begins with its name; NULL = the options before it. */
+static const char *command;
+
 enum {
 	OPTION_NO_COLOR = 0x1000,
 	OPTION_ROOT
@@ -92,9 +95,10 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	/* the usage of a command begins with its name */
-	const char *usage = state->root_argp->args_doc;
-	message_say("%.*s: %s", (int)strcspn(usage, " "), usage, text);
+	if (command)
+		message_say("%.*s: %s", (int)strcspn(command, " "), command, text);
+	else
+		message_say("%s", text);
 	argp_state_help(state, stderr, ARGP_HELP_SHORT_USAGE);
 	exit(ADMIN_USAGE);
 }
@@ -126,6 +130,7 @@ error_t options_common(int key, char *arg, struct argp_state *state)
 
 void options_parse(const struct argp *argp, struct command_line *line, int argc, char **argv)
 {
+	command = argp->args_doc;
 	error_t error = argp_parse(argp, argc, argv, 0, NULL, line);
 
 	if (error) {
