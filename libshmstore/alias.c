@@ -107,7 +107,11 @@ int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void 
 	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
 	if (same(s, v, header, header_size, buffers, n_buffers) &&
 	    shms_keyname_init(&source, v->key, v->key_size) == 0 && find_source(s, v, source.name, &from, &l)) {
-		r = shms_publish_named(s, &from, k, &l, replace);
+		/* publish is content where the name means this inode already; a put is not. */
+		if (!replace && faccessat(s->objects_fd, k->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			r = -EEXIST;
+		else
+			r = shms_publish_named(s, &from, k, &l, replace);
 		if (r == 0) {
 			shms_count(&s->ledger->alias_n, 1);
 			shms_count(&s->ledger->alias_bytes, from.bytes);

@@ -65,7 +65,8 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 	if (e->store)
 		cr_assert_eq(e->store->number, s->in_store);
 	else
-		cr_assert(e->place == SHMS_PLACE_FOREIGN || e->place == SHMS_PLACE_MARKER || e->place == SHMS_PLACE_PEER);
+		cr_assert(e->place == SHMS_PLACE_FOREIGN || e->place == SHMS_PLACE_MARKER ||
+			  e->place == SHMS_PLACE_PEER);
 	snprintf(path, sizeof(path), "%.300s/%.200s", e->dir, e->name);
 	line(s, places[e->place], path);
 	return 0;
