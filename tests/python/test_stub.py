@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extension's stub file says what the extension is."""
+
+import ast
+import inspect
+import pathlib
+
+import pytest
+
+import shmstore
+from shmstore import _shmstore
+
+STUB = ast.parse(pathlib.Path(shmstore.__file__).with_name("_shmstore.pyi").read_text())
+
+
+def parameters(function):
+    names = [a.arg for a in function.args.posonlyargs + function.args.args + function.args.kwonlyargs]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def check(function, real):
+    try:
+        signature = inspect.signature(real)
+    except ValueError:
+        return  # a private method without a text signature
+    assert [p for p in signature.parameters if p not in ("self", "cls")] == parameters(function), function.name
+    given = [p.default for p in signature.parameters.values() if p.default is not inspect.Parameter.empty]
+    assert given == [ast.literal_eval(d) for d in function.args.defaults], function.name
+
+
+@pytest.mark.parametrize("node", [n for n in STUB.body if hasattr(n, "name")], ids=lambda n: n.name)
+def test_stub_and_module_agree(node):
+    real = getattr(_shmstore, node.name)
+    if isinstance(node, ast.FunctionDef):
+        check(node, real)
+        return
+    members = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+    for name, function in members.items():
+        if name == "__new__":
+            check(function, real)
+        elif name == "__buffer__":
+            assert not hasattr(real, name) or callable(getattr(real, name))
+        elif any(isinstance(d, ast.Name) and d.id == "property" for d in function.decorator_list):
+            assert inspect.isgetsetdescriptor(getattr(real, name)), name
+        else:
+            check(function, getattr(real, name))
+    if node.name not in ("Error", "ClosedError"):
+        public = {n for n, v in vars(real).items() if not n.startswith("__") and callable(v) or inspect.isgetsetdescriptor(v)}
+        assert {n for n in public if not n.startswith("__")} <= set(members)
+
+
+def test_everything_public_is_documented():
+    for name in shmstore.__all__:
+        thing = getattr(shmstore, name)
+        assert thing.__doc__, name
+        if inspect.isclass(thing):
+            for member, value in vars(thing).items():
+                if not member.startswith("_") and (callable(value) or inspect.isgetsetdescriptor(value)):
+                    assert inspect.getdoc(getattr(thing, member)), f"{name}.{member}"
