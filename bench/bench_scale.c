@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_scale.c: does the millionth object cost what the first thousand did?
+ *
+ * Objects of 1 KiB are put round-robin into 1, 16 or 256 stores of one process until there are 1,000,000; nothing is deleted.
+ * The cost of a put is the median of each window of 1,000; at 1,000, 10,000, ... objects the last 1,000 are got, all are got in
+ * the order of their puts, and 1,000 at random. At the end: the books of all stores (du) and the df equation with all holders
+ * (reconcile). Beside it the bare system calls at the same counts, in as many directories: what the kernel itself does.
+ */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/inspect.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bare.h"
+#include "measure.h"
+#include "place.h"
+#include "report.h"
+
+#define WINDOW     1000u
+#define STORES_MAX 256u
+#define SIZE       1024u
+
+struct scale {
+	struct place place;
+	struct shmstore_partition *partition; /* NULL: bare */
+	struct shmstore *stores[STORES_MAX];
+	struct bare dirs[STORES_MAX];
+	unsigned n_stores;
+	unsigned n; /* objects */
+	uint64_t random;
+	struct measure_series puts, gets;  /* all puts so far; a get of each object. One round */
+	double put_first_ns, get_first_ns; /* median of the first 1,000 */
+	char data[SIZE];
+};
+
+static int key_of(unsigned i, char ret_key[24])
+{
+	return snprintf(ret_key, 24, "object-%07u", i);
+}
+
+static int put_one(struct scale *s, unsigned i)
+{
+	struct iovec buffer = {s->data, SIZE};
+	char key[24];
+	int n = key_of(i, key);
+
+	if (!s->partition)
+		return bare_put(&s->dirs[i % s->n_stores], key, s->data, SIZE);
+	return shmstore_put(s->stores[i % s->n_stores], key, (size_t)n, NULL, 0, &buffer, 1, 0);
+}
+
+static int get_one(struct scale *s, unsigned i)
+{
+	struct shmstore_view *v;
+	char key[24];
+	int r, n = key_of(i, key);
+
+	if (!s->partition)
+		return bare_get(&s->dirs[i % s->n_stores], key, SIZE);
+	r = shmstore_get(s->stores[i % s->n_stores], key, (size_t)n, 0, &v);
+	if (r < 0)
+		return r;
+	shmstore_view_unref(v);
+	return 0;
+}
+
+/* Puts n more. The series takes them as one round. */
+static void put_more(struct scale *s, unsigned n, struct measure_series *series)
+{
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t t0 = measure_now_ns(), ns;
+		int r = put_one(s, s->n);
+
+		ns = measure_now_ns() - t0;
+		if (r < 0)
+			errx(1, "put of object %u: %s", s->n, shmstore_strerror(r));
+		s->n++;
+		measure_add(&s->puts, ns);
+		if (series)
+			measure_add(series, ns);
+	}
+	if (series)
+		measure_end_round(series);
+}
+
+/* Gets n objects from first on in order, or n at random out of all. The series takes them as one round. */
+static void get_some(struct scale *s, unsigned first, unsigned n, bool random, struct measure_series *series)
+{
+	for (unsigned i = 0; i < n; i++) {
+		unsigned which = first + i;
+		uint64_t t0;
+		int r;
+
+		if (random) {
+			s->random = s->random * 6364136223846793005u + 1442695040888963407u;
+			which = (unsigned)((s->random >> 33) % s->n);
+		}
+		t0 = measure_now_ns();
+		r = get_one(s, which);
+		measure_add(series, measure_now_ns() - t0);
+		if (r < 0)
+			errx(1, "get of object %u: %s", which, shmstore_strerror(r));
+	}
+	measure_end_round(series);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------- */
+
+static void open_stores(struct scale *s)
+{
+	char path[128], name[32];
+	int r = place_path(&s->place, "partition", path, sizeof(path));
+
+	if (r == 0)
+		r = shmstore_partition_open(path, SHMSTORE_CREATE, &s->partition);
+	for (unsigned i = 0; r == 0 && i < s->n_stores; i++) {
+		snprintf(name, sizeof(name), "store-%03u", i);
+		r = shmstore_open(s->partition, name, NULL, &s->stores[i]);
+	}
+	if (r < 0)
+		errx(1, "%s: %s", path, shmstore_strerror(r));
+}
+
+static void open_bare(struct scale *s)
+{
+	char path[128], name[32];
+
+	for (unsigned i = 0; i < s->n_stores; i++) {
+		snprintf(name, sizeof(name), "%03u", i);
+		if (place_path(&s->place, name, path, sizeof(path)) < 0 || mkdir(path, 0700) < 0)
+			err(1, "%s", path);
+		s->dirs[i] = (struct bare){open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), -1, -1};
+		if (s->dirs[i].objects < 0)
+			err(1, "%s", path);
+	}
+}
+
+static void close_all(struct report *r, struct scale *s, const char *where)
+{
+	uint64_t t0 = measure_now_ns();
+
+	for (unsigned i = 0; i < s->n_stores; i++) {
+		if (s->partition)
+			shmstore_close(s->stores[i]);
+		else
+			bare_close(&s->dirs[i]);
+	}
+	if (s->partition)
+		report_seconds(r, where, "close, all removed", "shmstore", s->n, (double)(measure_now_ns() - t0) / 1e9);
+	shmstore_partition_unref(s->partition);
+	place_close(&s->place);
+}
+
+static int no_holder(const struct shmstore_holder *holder, void *arg)
+{
+	(void)holder;
+	++*(uint64_t *)arg;
+	return 0;
+}
+
+static int add_store(const struct shmstore_store_books *books, void *arg)
+{
+	*(uint64_t *)arg += books->n_objects;
+	return 0;
+}
+
+/* ---- one number of stores ----------------------------------------------------------------------------------------- */
+
+static void bench_books(struct report *r, struct scale *s, const char *where)
+{
+	double du[5], reconcile[5];
+	struct shmstore_usage usage;
+	uint64_t n_objects = 0, n_holders;
+	char what[96];
+
+	for (size_t i = 0; i < 5; i++) {
+		uint64_t t0 = measure_now_ns();
+		int e;
+
+		n_objects = 0;
+		e = shmstore_partition_books(s->partition, add_store, &n_objects, NULL);
+		if (e < 0 || n_objects != s->n)
+			errx(1, "du: %s; %llu of %u objects", shmstore_strerror(e), (unsigned long long)n_objects,
+			     s->n);
+		du[i] = (double)(measure_now_ns() - t0) / 1e9;
+		t0 = measure_now_ns();
+		n_holders = 0;
+		e = shmstore_partition_reconcile(s->partition, no_holder, &n_holders, &usage);
+		reconcile[i] = (double)(measure_now_ns() - t0) / 1e9;
+		if (e < 0 || usage.residual != 0)
+			errx(1, "reconcile: %s; residual %lld", shmstore_strerror(e), (long long)usage.residual);
+	}
+	report_seconds(r, where, "du", "shmstore", s->n, measure_median(du, 5));
+	report_seconds(r, where, "reconcile", "shmstore", s->n, measure_median(reconcile, 5));
+	snprintf(what, sizeof(what), "du of %u objects, %s", s->n, where);
+	report_target(r,
+		      &(struct report_target){"8b", what, "s", REPORT_AT_MOST, 5, measure_median(du, 5), du[0], du[4]});
+	snprintf(what, sizeof(what), "reconcile of %u objects, %s", s->n, where);
+	report_target(r, &(struct report_target){"8c", what, "s", REPORT_AT_MOST, 5, measure_median(reconcile, 5),
+						 reconcile[0], reconcile[4]});
+}
+
+/* The median object of all against the median one of the first 1,000; the means, which the machine's other work moves, stand in
+ * the rows. */
+static void targets(struct report *r, const struct scale *s, const char *where)
+{
+	char what[96];
+
+	snprintf(what, sizeof(what), "put, median of %u to that of the first 1,000, %s", s->n, where);
+	report_target(r, &(struct report_target){"8a", what, "x", REPORT_AT_MOST, 1.3,
+						 measure_stat(&s->puts).median / s->put_first_ns, 0, 0});
+	snprintf(what, sizeof(what), "get, median of %u to that of the first 1,000, %s", s->n, where);
+	report_target(r, &(struct report_target){"8a", what, "x", REPORT_AT_MOST, 1.3,
+						 measure_stat(&s->gets).median / s->get_first_ns, 0, 0});
+}
+
+static void report_one(struct report *r, const char *where, const char *operation, const struct scale *s,
+		       const struct measure_series *series)
+{
+	char variant[48];
+
+	snprintf(variant, sizeof(variant), "%s at %u", s->partition ? "shmstore" : "bare calls", s->n);
+	report_row(r, where, operation, variant, SIZE, series);
+}
+
+/* Grows to goal objects and measures there. */
+static void grow_to(struct report *r, struct scale *s, unsigned goal, const char *where)
+{
+	struct measure_series series = {0};
+	struct measure_stat put;
+
+	put_more(s, goal - s->n - WINDOW, NULL);
+	put_more(s, WINDOW, &series);
+	put = measure_stat(&series);
+	report_one(r, where, "put, last 1,000", s, &series);
+	measure_deinit(&series);
+	get_some(s, s->n - WINDOW, WINDOW, false, &series);
+	report_one(r, where, "get, last 1,000", s, &series);
+	measure_deinit(&series);
+	get_some(s, 0, WINDOW, true, &series);
+	report_one(r, where, "get, 1,000 at random", s, &series);
+	measure_deinit(&series);
+	measure_deinit(&s->gets);
+	get_some(s, 0, s->n, false, &s->gets);
+	report_one(r, where, "get, all in order", s, &s->gets);
+	if (goal == WINDOW) {
+		s->put_first_ns = put.median;
+		s->get_first_ns = measure_stat(&s->gets).median;
+	}
+}
+
+static void bench_stores(struct report *r, const struct report_options *options, unsigned n_stores, bool bare)
+{
+	static struct scale s;
+	unsigned limit = options->limit ? (unsigned)options->limit : options->quick ? 100000 : 1000000;
+	char where[48];
+	int e;
+
+	s = (struct scale){.n_stores = n_stores, .random = 1};
+	memset(s.data, 0x5a, sizeof(s.data));
+	snprintf(where, sizeof(where), "%u %s", n_stores, n_stores == 1 ? "store" : "stores");
+	e = place_open_mount(&s.place, (uint64_t)limit * 6144 + (512u << 20), (uint64_t)limit + 100000);
+	if (e < 0)
+		errx(1, "a tmpfs for %u objects: %s", limit, e == -EPERM ? "needs root" : strerror(-e));
+	e = place_warm(&s.place,
+		       (uint64_t)limit * 6144); /* their pages, and half as much for what the kernel keeps of them */
+	if (e < 0)
+		errx(1, "warming: %s", strerror(-e));
+	if (bare)
+		open_bare(&s);
+	else
+		open_stores(&s);
+	for (unsigned goal = WINDOW; goal <= limit; goal *= 10)
+		grow_to(r, &s, goal, where);
+	measure_end_round(&s.puts);
+	report_one(r, where, "put, all", &s, &s.puts);
+	if (!bare) {
+		bench_books(r, &s, where);
+		targets(r, &s, where);
+	}
+	close_all(r, &s, where);
+	measure_deinit(&s.puts);
+	measure_deinit(&s.gets);
+}
+
+int main(int argc, char **argv)
+{
+	static const unsigned counts[] = {1, 16, 256};
+	struct report_options options;
+	struct report *r =
+		report_new(argc, argv, "bench_scale", "the millionth object beside the first thousand", &options);
+	struct rlimit files;
+	int e;
+
+	if (!r)
+		err(1, "out of memory");
+	if (geteuid() != 0)
+		errx(1, "needs root: it mounts a tmpfs with room and inodes enough");
+	e = measure_pin(options.cpu);
+	if (e < 0)
+		errx(1, "--cpu %d: %s", options.cpu, strerror(-e));
+	report_note(r, "one process on CPU %d; objects of %u bytes, round-robin over the stores", e, SIZE);
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+		report_note(r, "open files: at most %llu", (unsigned long long)files.rlim_cur);
+	}
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		bench_stores(r, &options, counts[i], false);
+		bench_stores(r, &options, counts[i], true);
+	}
+	e = report_print(r);
+	report_free(r);
+	return e;
+}
