@@ -55,12 +55,13 @@ def touch_memory(size):
     size = min(size, int(available_memory() * 0.85)) & ~((2 << 20) - 1)
     if size <= 0:
         return
-    with mmap.mmap(-1, size) as memory:
-        with contextlib.suppress(OSError, AttributeError):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        pointer = ctypes.c_char.from_buffer(memory)
-        ctypes.memset(ctypes.addressof(pointer), 1, size)
-        del pointer
+    memory = mmap.mmap(-1, size)  # no "with": closing it under a pointer, as an interruption would, raises
+    with contextlib.suppress(OSError, AttributeError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    pointer = ctypes.c_char.from_buffer(memory)
+    ctypes.memset(ctypes.addressof(pointer), 1, size)
+    del pointer
+    memory.close()
 
 
 def expected_peak(spec):

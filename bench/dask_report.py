@@ -38,7 +38,9 @@ class Line:
             print(f"{self.label:<10} {text}", file=self.file, flush=True)
 
     def progress(self, done, total, seconds, memory):
-        share = done / total if total else 0
+        if total == 0:
+            return
+        share = done / total
         bar = "#" * int(24 * share)
         self.write(f"[{bar:<24}] {done}/{total} tasks  {seconds:5.1f} s  {mib(max(0, memory))}")
 
@@ -46,7 +48,7 @@ class Line:
         self.write(f"{result['wall']:.1f} s, {mib(result['peak'])} at the peak", end=True)
 
 
-def times(stock, ours):
+def times(stock, ours, words=("less", "more")):
     """'3.6 x less', '1.2 x more', 'the same'."""
     if ours <= 0:
         return "none" if stock > 0 else "-"
@@ -54,7 +56,7 @@ def times(stock, ours):
     if 0.95 < ratio < 1.05:
         return "the same"
     text = f"{ratio:,.1f}" if ratio >= 1 else f"{1 / ratio:,.1f}" if ratio > 0 else "-"
-    return "-" if ratio == 0 else f"{text} x {'less' if ratio > 1 else 'more'}"
+    return "-" if ratio == 0 else f"{text} x {words[0] if ratio > 1 else words[1]}"
 
 
 def table(head, rows):
@@ -71,7 +73,7 @@ def table(head, rows):
 def side_by_side(results):
     stock, ours = results["stock"], results["shmstore"]
     rows = [
-        ("time", f"{stock['wall']:.2f} s", f"{ours['wall']:.2f} s", times(stock["wall"], ours["wall"])),
+        ("time", f"{stock['wall']:.2f} s", f"{ours['wall']:.2f} s", times(stock["wall"], ours["wall"], ("faster", "slower"))),
         ("CPU time", f"{stock['cpu']:.2f} s", f"{ours['cpu']:.2f} s", times(stock["cpu"], ours["cpu"])),
         ("peak memory above the idle cluster", mib(stock["peak"]), mib(ours["peak"]), times(stock["peak"], ours["peak"])),
         ("  as a multiple of the data", *(f"{side['peak'] / side['size']:.2f}" for side in (stock, ours)), ""),
@@ -79,5 +81,5 @@ def side_by_side(results):
         ("written to disk", mib(stock["disk_written"]), mib(ours["disk_written"]),
          times(stock["disk_written"], ours["disk_written"]) if stock["disk_written"] >= 1 << 20 else ""),
     ]
-    head = ("", f"Dask {stock['distributed']}", "shmstore", "")
+    head = ("", f"stock Dask {stock['distributed'].partition('+')[0]}", "shmstore", "")
     return table(head, rows) + "\n"

@@ -4,12 +4,15 @@
 What is measured and how is bench/dask_measure.py's; this file is the conversation with the user. Whatever ends it, its Lab
 takes the processes, the mount, the cgroup and the directories with it.
 """
-import argparse
-import json
-import os
-import subprocess
-import sys
-import time
+import signal
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # until raise_on_signals(): nothing was made yet, so nothing has to be said
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -39,6 +42,7 @@ def parse_arguments():
     parser.add_argument("--workers", type=int, default=4, help="worker processes of one thread each (default: 4)")
     parser.add_argument("--job", choices=jobs, default="pairs", help="default: pairs")
     parser.add_argument("--memory-limit", type=parse_size, default=0, help="bytes per worker; stock Dask spills to disk beyond")
+    parser.add_argument("--build", metavar="DIRECTORY", help="take what is built there instead of building")
     parser.add_argument("--json", action="store_true", help="print the result as JSON on standard output, progress on standard error")
     parser.add_argument("--keep", action="store_true", help="leave the partition for a look at it")
     arguments = parser.parse_args()
@@ -64,8 +68,11 @@ class Screen:
         print(text, file=self.file, flush=True)
 
 
-def build(screen, lab):
+def build(arguments, screen, lab):
     """Builds into build/release; where the tree is not ours to write, takes what is built, or builds in the scratch directory."""
+    if arguments.build:
+        screen.say("build", f"{arguments.build}, as it is")
+        return os.path.abspath(arguments.build)
     directory = os.path.join(ROOT, "build", "release")
     if not os.access(directory if os.path.isdir(directory) else ROOT, os.W_OK):
         if os.path.exists(os.path.join(directory, "tools", "shmstore-admin")):
@@ -95,16 +102,16 @@ def choose_size(arguments, screen):
     return spec
 
 
-def reconcile(admin, partition, as_json):
-    """shmstore-admin reconcile: its text, its exit status."""
-    done = subprocess.run([admin, "-p", partition, *(["--json"] if as_json else []), "reconcile"],
-                          capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout + done.stderr, done.returncode
+def ask(admin, partition, command, as_json=True):
+    """The output of one command of shmstore-admin. reconcile's exit status says what its output says, too."""
+    done = subprocess.run([admin, "-p", partition, *(["--json"] if as_json else []), command],
+                          stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    return json.loads(done.stdout) if as_json else done.stdout.rstrip()
 
 
 def run(arguments, screen, lab):
     screen.say("packages", "all present")
-    directory = build(screen, lab)
+    directory = build(arguments, screen, lab)
     admin = os.path.join(directory, "tools", "shmstore-admin")
     lab.python_path.append(os.path.join(directory, "python"))
     spec = choose_size(arguments, screen)
@@ -124,21 +131,22 @@ def run(arguments, screen, lab):
     screen.show("")
     screen.show(side_by_side(results))
 
-    text, status = reconcile(admin, partition, arguments.json)
-    document = {"partition": lab.partition_text, "results": results, "clean": status == 0}
+    books, left = ask(admin, partition, "reconcile"), ask(admin, partition, "df")
+    clean = left["stores"] == left["objects"] == books["ghosts"] == books["inflight"] == books["residual"] == 0
     if arguments.json:
-        document["reconcile"] = json.loads(text)
-        print(json.dumps(document, indent=2))
+        print(json.dumps({"partition": lab.partition_text, "results": results, "reconcile": books, "clean": clean}, indent=2))
     else:
         screen.show(f"$ shmstore-admin -p {partition} reconcile")
-        screen.show(text.rstrip())
+        screen.show(ask(admin, partition, "reconcile", as_json=False))
+    screen.say("left", f"{left['stores']} stores, {left['objects']} objects; {books['used'] >> 10} KiB are the partition's own marker"
+               if clean else "the partition is not clean")
     if arguments.keep:
         unmount = f"umount {partition}; " if os.path.ismount(partition) else ""
         screen.say("kept", f"{partition}; remove it with: {unmount}rm -r {partition}")
     same = abs(results["stock"]["value"] - results["shmstore"]["value"]) <= 1e-9 * abs(results["stock"]["value"])
     if not same:
         raise Failed(f"the results differ: {results['stock']['value']!r}, {results['shmstore']['value']!r}")
-    if status != 0:
+    if not clean:
         raise Failed("the partition is not clean: see above")
 
 
