@@ -155,7 +155,7 @@ static int each_name(struct gc *g, struct target *t, const char *part,
 	struct dirent *e;
 	int r = open_names(t->fd, part, &dir);
 
-	while (r == 0 && dir && (e = readdir(dir)) != NULL) {
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
 		if (!dot(e->d_name))
 			r = fn(g, t, dirfd(dir), e->d_name, arg);
 	}
@@ -428,11 +428,11 @@ static int directory_empty(int fd, const char *name)
 
 	if (r < 0 || !dir)
 		return r;
-	while ((e = readdir(dir)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (!dot(e->d_name))
 			return 0;
 	}
-	return 1;
+	return r < 0 ? r : 1;
 }
 
 /* Does fd hold nothing but empty parts of a store? 1, 0, -errno. ret_n: how many. */
@@ -445,15 +445,24 @@ static int only_parts(int fd, unsigned *ret_n)
 	*ret_n = 0;
 	if (r < 0 || !dir)
 		return r;
-	for (r = 1; r == 1 && (e = readdir(dir)) != NULL;) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (dot(e->d_name))
 			continue;
 		if (!is_part(e->d_name))
 			return 0;
 		r = directory_empty(fd, e->d_name);
+		if (r != 1)
+			return r;
 		++*ret_n;
 	}
-	return r;
+	return r < 0 ? r : 1;
+}
+
+/* stores/<name>: nobody but us makes directories there. */
+static bool is_default_place(const char *below)
+{
+	return strncmp(below, SHMS_DIR_STORES "/", sizeof(SHMS_DIR_STORES)) == 0 &&
+	       !strchr(below + sizeof(SHMS_DIR_STORES), '/');
 }
 
 /* A directory that may be a store and has no page. */
@@ -461,7 +470,7 @@ static int torn(struct gc *g, struct target *t)
 {
 	static const char *const parts[] = {SHMS_DIR_RECYCLE, SHMS_DIR_OBJECTS, SHMS_DIR_HANDOFF};
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};
-	bool in_stores = strncmp(t->c->below, SHMS_DIR_STORES "/", sizeof(SHMS_DIR_STORES)) == 0;
+	bool in_stores = is_default_place(t->c->below);
 	unsigned n = 0;
 	int r = only_parts(t->fd, &n);
 
@@ -471,6 +480,12 @@ static int torn(struct gc *g, struct target *t)
 	if (r == 0)
 		return in_stores ? kept(g, t->c->below, "it has no page, but holds something") : 0;
 	if (n == 0 && !in_stores)
+		return 0;
+	/* A part of a store is its store's to deal with, also of one whose page came after the walk had passed. */
+	if (is_part(t->name) && !(in_stores && !strchr(t->c->below + sizeof(SHMS_DIR_STORES), '/')))
+		return 0;
+	/* We never leave parts without a page; who makes some just now has linked it by then, or is told to begin again. */
+	if (n && !g->gone && shms_page_alive(t->fd) != -ENOENT)
 		return 0;
 	for (size_t i = 0; !g->gone && i < sizeof(parts) / sizeof(parts[0]); i++)
 		unlinkat(t->fd, parts[i], AT_REMOVEDIR); /* refused where there is something by now */
@@ -595,7 +610,7 @@ static int peers(struct gc *g)
 	struct dirent *e;
 	int r = open_names(g->p->peers_fd, ".", &dir);
 
-	while (r == 0 && dir && (e = readdir(dir)) != NULL) {
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
 		if (!dot(e->d_name))
 			r = peer(g, e->d_name);
 	}
