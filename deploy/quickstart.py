@@ -105,7 +105,7 @@ def choose_size(arguments, screen):
 def ask(admin, partition, command, as_json=True):
     """The output of one command of shmstore-admin. reconcile's exit status says what its output says, too."""
     done = subprocess.run([admin, "-p", partition, *(["--json"] if as_json else []), command],
-                          stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=False)
     return json.loads(done.stdout) if as_json else done.stdout.rstrip()
 
 
@@ -132,14 +132,16 @@ def run(arguments, screen, lab):
     screen.show(side_by_side(results))
 
     books, left = ask(admin, partition, "reconcile"), ask(admin, partition, "df")
-    clean = left["stores"] == left["objects"] == books["ghosts"] == books["inflight"] == books["residual"] == 0
+    # On a file system that others use too, what is foreign or unknown is theirs.
+    own = os.path.ismount(partition)
+    clean = left["stores"] == left["objects"] == books["ghosts"] == books["inflight"] == 0 and (not own or books["residual"] == 0)
     if arguments.json:
         print(json.dumps({"partition": lab.partition_text, "results": results, "reconcile": books, "clean": clean}, indent=2))
     else:
         screen.show(f"$ shmstore-admin -p {partition} reconcile")
         screen.show(ask(admin, partition, "reconcile", as_json=False))
-    screen.say("left", f"{left['stores']} stores, {left['objects']} objects; {books['used'] >> 10} KiB are the partition's own marker"
-               if clean else "the partition is not clean")
+    rest = f"{books['linked'] >> 10} KiB are the partition's marker" + ("" if own else "; what else is in /dev/shm is not ours")
+    screen.say("left", f"{left['stores']} stores, {left['objects']} objects; {rest}" if clean else "the partition is not clean")
     if arguments.keep:
         unmount = f"umount {partition}; " if os.path.ismount(partition) else ""
         screen.say("kept", f"{partition}; remove it with: {unmount}rm -r {partition}")
