@@ -630,7 +630,10 @@ static int note(struct gc *g, const struct shms_walk_store *s, bool store)
 		g->list_size = size;
 	}
 	g->list[g->n_list] = (struct candidate){.below = strdup(s->below), .store = store, .uid = s->st.st_uid};
-	return g->list[g->n_list++].below ? 0 : -ENOMEM;
+	if (!g->list[g->n_list].below)
+		return -ENOMEM;
+	g->n_list++;
+	return 0;
 }
 
 static int note_store(const struct shms_walk_store *s, void *arg)

@@ -2,8 +2,9 @@
 /*
  * store.c: opening, closing and forking of a store.
  *
- * A store comes to be in this order: directory, its three subdirectories, then the .store page, which is linked in filled and
- * locked. Killed before the link: a directory without a page, which gc removes. Two who open the same name: the link decides.
+ * A store comes to be in this order: directory, the .store page, which is linked in filled and locked, then the three
+ * subdirectories, which only exist under a page: what gc finds without one is an empty directory, that rmdir() removes if and
+ * only if nobody is just linking a page there. Two who open the same name: the link decides.
  * Life is the lock on the page: it is held through one open file description, which a forked child gives up at once
  * (pthread_atfork), so that the parent's death is seen.
  *
@@ -320,6 +321,7 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 	struct stat st;
 	int r;
 
+	s->lock_fd = shms_close_fd(s->lock_fd);
 	shms_page_fill(&page, s->name, o->label, o->keep);
 	for (int i = 0; i < 1000; i++) {
 		if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
@@ -335,17 +337,11 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		if (st.st_uid != s->uid)
 			return -EPERM;
 		s->lock_fd = shms_page_lock(s->dir_fd);
-		if (s->lock_fd >= 0) {
-			r = take_over(s, &page, o);
-			if (r < 0)
-				s->lock_fd = shms_close_fd(s->lock_fd);
-			return r;
-		}
+		if (s->lock_fd >= 0)
+			return take_over(s, &page, o);
 		r = s->lock_fd;
 		if (r == -ENOENT) {
-			r = open_dirs(s, true);
-			if (r == 0)
-				r = new_page(s, &page);
+			r = new_page(s, &page);
 			if (r == 0)
 				return 0;
 			if (r != -ENOENT && r != -EEXIST)
@@ -359,6 +355,13 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		}
 	}
 	return -EBUSY;
+}
+
+static int acquire_whole(struct shmstore *s, const struct shmstore_options *o)
+{
+	int r = acquire(s, o);
+
+	return r < 0 ? r : open_dirs(s, true);
 }
 
 static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_options *o)
@@ -381,16 +384,11 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	int r;
 
 	/* Ours first, so that the sweep finds it locked: a dead one whose objects are to be adopted must not be swept. */
-	r = acquire(s, o);
-	if (r == -ENOSPC) {
+	r = acquire_whole(s, o);
+	if (r == 0 || r == -ENOSPC)
 		shms_gc_sweep(s->p);
-		r = acquire(s, o);
-	}
-	if (r < 0)
-		return r;
-	shms_gc_sweep(s->p);
-	/* Again, now that the page protects them: gc may have removed empty ones of a store that it took for torn. */
-	r = open_dirs(s, true);
+	if (r == -ENOSPC)
+		r = acquire_whole(s, o);
 	if (r < 0)
 		return r;
 	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, s->lock_fd, 0);

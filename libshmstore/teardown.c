@@ -110,12 +110,12 @@ void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t n
 	shms_teardown_leases(storefd, now_ms, io);
 	if (io->n_left || io->error)
 		return;
-	if (!drop(storefd, SHMS_PAGE_FILE, io) && io->error)
-		return;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) < 0)
 			note(io, errno);
 	}
+	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
+		return;
 	/* A directory that holds more than ours (a Dask worker's own) stays: it is not only ours. */
 	if (unlinkat(parentfd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY)
 		note(io, errno);

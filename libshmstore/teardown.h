@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * teardown.h: takes a store apart, in an order that a kill at any point leaves for the next gc to finish:
- * objects/ and recycle/ are emptied first, then what leases have expired, and only if no lease is left the .store page and the
- * directories. While .store is there, unlocked, the store is plainly dead; a directory without .store holds no object.
+ * objects/ and recycle/ are emptied first, then what leases have expired, and only if no lease is left the directories and
+ * then the .store page. While .store is there, unlocked, the store is plainly dead; a directory without .store is empty.
  */
 #ifndef SHMS_TEARDOWN_H
 #define SHMS_TEARDOWN_H

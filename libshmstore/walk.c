@@ -177,19 +177,21 @@ static int names(struct walker *k, int consume_fd, enum where where, bool of_sto
 	int r = 0;
 
 	if (!dir) {
-		r = -errno;
+		r = shms_error(errno);
 		shms_close_fd(consume_fd);
 		return r;
 	}
-	while (r == 0 && (e = readdir(dir)) != NULL) {
+	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
 		const char *name = e->d_name;
 		bool directory = e->d_type == DT_DIR;
 
 		if (name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0')))
 			continue;
 		if (!directory && (entries || e->d_type == DT_UNKNOWN)) {
-			if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+			if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0) {
+				k->w->n_unreadable += errno != ENOENT;
 				continue;
+			}
 			directory = S_ISDIR(st.st_mode);
 		}
 		if (of_store && (directory ? is_part(name) : strcmp(name, SHMS_PAGE_FILE) == 0))
@@ -303,7 +305,11 @@ static int walk(struct walker *k, int parentfd, const char *name, int consume_fd
 	if (fstat(fd, &st) < 0)
 		return 0;
 	if (where == IN_ANY) {
-		is_store = fstatat(fd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(page.st_mode);
+		/* A page that cannot be looked at is not one that is not there. */
+		if (fstatat(fd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) == 0)
+			is_store = S_ISREG(page.st_mode);
+		else if (errno != ENOENT)
+			return fatal(-errno) ? shms_error(errno) : unreadable(k, &st, -errno);
 		r = candidate(k, parentfd, name, fd, &st, is_store ? &page : NULL);
 	}
 	if (r == 0 && !is_store && st.st_blocks && k->w->flags & SHMS_WALK_ENTRIES) {
