@@ -15,7 +15,6 @@
 
 #include <elf.h>
 #include <errno.h>
-#include <linux/ptrace.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -90,13 +90,12 @@ static const struct plausible plausible[] = {
 	{SYS_statfs, TRACER_FAIL, {ENOMEM, EIO, EINTR}},
 	{SYS_fstatfs, TRACER_FAIL, {ENOMEM, EIO, EINTR}},
 	{SYS_flock, TRACER_FAIL, {ENOLCK, EINTR, EWOULDBLOCK}},
-	{SYS_fcntl, TRACER_FAIL, {EAGAIN, EACCES, ENOMEM, EINVAL}},
 	{SYS_mmap, TRACER_FAIL, {ENOMEM, EAGAIN, ENFILE}},
 	{SYS_mprotect, TRACER_FAIL, {ENOMEM, EACCES}},
 	{SYS_madvise, TRACER_FAIL, {ENOMEM, EAGAIN, EINVAL}},
 	{SYS_mremap, TRACER_FAIL, {ENOMEM}},
 	{SYS_getdents64, TRACER_FAIL, {EIO, ENOMEM}},
-	{SYS_getrandom, TRACER_FAIL, {EINTR, EAGAIN, ENOSYS}},
+	{SYS_getrandom, TRACER_FAIL, {EINTR}},
 	/* what lasts */
 	{SYS_openat, TRACER_FAIL_ALL, {EMFILE, ENOMEM}},
 	{SYS_openat2, TRACER_FAIL_ALL, {EMFILE, ENOMEM}},
@@ -107,9 +106,20 @@ static const struct plausible plausible[] = {
 	{SYS_pwrite64, TRACER_FAIL_ALL, {ENOSPC}},
 	{SYS_fallocate, TRACER_FAIL_ALL, {ENOSPC}},
 	{SYS_mmap, TRACER_FAIL_ALL, {ENOMEM}},
-	{SYS_fcntl, TRACER_FAIL_ALL, {EINVAL}},
 	{SYS_flock, TRACER_FAIL_ALL, {ENOLCK}},
 	{SYS_mkdirat, TRACER_FAIL_ALL, {ENOSPC}},
+};
+
+/* fcntl() by its command. */
+static const struct {
+	int command;
+	enum tracer_mode mode;
+	int errors[ERRORS_MAX];
+} plausible_fcntl[] = {
+	{F_SETLEASE, TRACER_FAIL, {EAGAIN, EACCES, ENOMEM, EINVAL}},
+	{F_SETLEASE, TRACER_FAIL_ALL, {EAGAIN, EINVAL}},
+	{F_DUPFD_CLOEXEC, TRACER_FAIL, {EMFILE, EINVAL}},
+	{F_SETSIG, TRACER_FAIL, {EINVAL, EPERM}},
 };
 
 static bool in_closed_list(int rc)
@@ -308,18 +318,32 @@ static bool try_one(struct play *p, const struct fault *f, unsigned *n_bad)
 
 /* ---- all of a scenario -------------------------------------------------------------------------------------------- */
 
+static void fail_call(struct play *p, unsigned n, enum tracer_mode mode, const int errors[ERRORS_MAX], unsigned *n_bad)
+{
+	const struct tracer_call *call = &p->calls[n - 1];
+
+	for (size_t i = 0; i < ERRORS_MAX && errors[i] && *n_bad < FAILURES_MAX; i++) {
+		const struct fault f = {.kind = FAULT_CALL, .plan = {mode, n, errors[i]}};
+
+		/* Who finds the name taken does not first find the directory full. */
+		if (errors[i] == ENOSPC && call->result == -EEXIST)
+			continue;
+		try_one(p, &f, n_bad);
+	}
+}
+
 static void fail_calls(struct play *p, unsigned *n_bad)
 {
-	for (unsigned n = 1; n <= p->n_calls; n++)
-		for (size_t i = 0; i < sizeof(plausible) / sizeof(plausible[0]); i++) {
-			if (plausible[i].nr != p->calls[n - 1].nr)
-				continue;
-			for (size_t j = 0; j < ERRORS_MAX && plausible[i].errors[j] && *n_bad < FAILURES_MAX; j++) {
-				const struct fault f = {.kind = FAULT_CALL,
-							.plan = {plausible[i].mode, n, plausible[i].errors[j]}};
-				try_one(p, &f, n_bad);
-			}
-		}
+	for (unsigned n = 1; n <= p->n_calls; n++) {
+		const struct tracer_call *call = &p->calls[n - 1];
+
+		for (size_t i = 0; i < sizeof(plausible) / sizeof(plausible[0]); i++)
+			if (plausible[i].nr == call->nr)
+				fail_call(p, n, plausible[i].mode, plausible[i].errors, n_bad);
+		for (size_t i = 0; i < sizeof(plausible_fcntl) / sizeof(plausible_fcntl[0]); i++)
+			if (call->nr == SYS_fcntl && plausible_fcntl[i].command == (int)call->args[1])
+				fail_call(p, n, plausible_fcntl[i].mode, plausible_fcntl[i].errors, n_bad);
+	}
 }
 
 static void fail_allocations(struct play *p, unsigned long n_allocations, unsigned *n_bad)
