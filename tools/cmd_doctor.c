@@ -8,6 +8,7 @@
 
 #include "doctor.h"
 #include "jsonout.h"
+#include "keytext.h"
 #include "opening.h"
 #include "options.h"
 
@@ -61,7 +62,9 @@ static void print_text(const struct doctor *d, const size_t counts[3])
 		const struct doctor_finding *f = &d->findings[i];
 		printf("%s%-6s%s%-20s", d->admin->color ? colors[f->level] : "", doctor_level_name(f->level),
 		       d->admin->color ? "\033[0m" : "", f->check);
-		print_wrapped(f->found, indent, width);
+		char *found = keytext_new(f->found, strlen(f->found)); /* it may hold names of other people's making */
+		print_wrapped(found, indent, width);
+		free(found);
 		if (*f->fix) /* never wrapped: it is there to be copied */
 			printf("%*s$ %s\n", (int)indent, "", f->fix);
 	}

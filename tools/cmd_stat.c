@@ -188,13 +188,15 @@ static void print_buffers(struct object *o)
 static void print_text(struct object *o)
 {
 	char *key = keytext_new(o->key, o->key_size);
+	char *store = keytext_new(o->store, strlen(o->store));
 	char size[HUMAN_SIZE], when[64];
 	size_t metadata = 0;
 	bool exact = o->admin->bytes;
 
 	print_line("key", "%s", key);
 	free(key);
-	print_line("store", "%s", o->store);
+	print_line("store", "%s", store);
+	free(store);
 	print_line("file", "%s", o->name);
 	if (o->view)
 		shmstore_view_header(o->view, &metadata);

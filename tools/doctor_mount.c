@@ -15,6 +15,7 @@
 
 #include "doctor.h"
 #include "human.h"
+#include "opening.h"
 #include "ramdisk.h"
 #include "storelist.h"
 
@@ -44,8 +45,9 @@ static void check_partition(struct doctor *d)
 		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u", d->owner, geteuid());
 		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner, d->path);
 	} else if (d->error == -ENOTSUP) {
-		f = doctor_add(d, "partition", DOCTOR_FAIL, "is of another format version than this program's (%s)",
-			       shmstore_version());
+		f = doctor_add(d, "partition", DOCTOR_FAIL,
+			       "is of format version %u, which this program (%s) does not know",
+			       opening_marker_version(d->path), shmstore_version());
 		doctor_fix(f, "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME " -p %s init", d->path, d->path,
 			   d->path, d->path);
 	} else {

@@ -51,17 +51,31 @@ static void explain_missing(const char *path)
 	}
 }
 
+unsigned opening_marker_version(const char *path)
+{
+	char marker[PATH_MAX + 16];
+	unsigned version = 0;
+
+	snprintf(marker, sizeof(marker), "%s/.shmstore", path);
+	FILE *f = fopen(marker, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "shmstore partition %9u", &version) != 1) // NOLINT(cert-err34-c): nine digits fit
+		version = 0;
+	fclose(f);
+	return version;
+}
+
 /* -ENOTSUP: another file system, or another version's marker. */
 static void explain_unsupported(const struct admin *a, const char *path)
 {
-	char marker[PATH_MAX];
 	struct statfs fs;
 	struct mountinfo_table mounts;
+	unsigned version = opening_marker_version(path);
 
-	snprintf(marker, sizeof(marker), "%s/.shmstore", path);
-	if (access(marker, F_OK) == 0) {
-		message_fail(path, "is a partition of another format version than this program's (%s)",
-			     shmstore_version());
+	if (version) {
+		message_fail(path, "is a partition of format version %u, which this program (%s) does not know",
+			     version, shmstore_version());
 		message_hint("use the shmstore that made it, or empty the directory and run: " ADMIN_NAME " -p %s init",
 			     path);
 		return;

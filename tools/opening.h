@@ -16,6 +16,8 @@ bool opening_path(const struct admin *a, char ret_path[PATH_MAX]);
 int opening_partition(const struct admin *a, struct shmstore_partition **ret);
 /* Says why the partition at path cannot be opened or made. Returns ADMIN_FAILED. */
 int opening_explain(const struct admin *a, const char *path, int error);
+/* The format version that the marker at path states; 0 = none. The marker is text (docs/format.md). */
+unsigned opening_marker_version(const char *path);
 /* The store called name, or at that absolute path, for reading. 0, or the command's exit status once everything is said. */
 int opening_store(struct shmstore_partition *p, const char *name, struct shmstore **ret);
 /* Says why the store called name cannot be used. Returns ADMIN_FAILED. */

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * admin_actor.c: a process that owns a store and does what test_admin.py tells it, line by line: so that the tests of
+ * shmstore-admin look at real owners, views, ghosts, writers and leases, and can kill them. One command per line on standard
+ * input, words separated by one space; one line of answer each: "ok", "ok VALUE" or "error ERRNO".
+ *
+ *   open NAME FLAGS [DIRECTORY]   flags: k = keep, r = with the recycling pool, - = none
+ *   put KEY SIZE FLAGS            SIZE bytes of a pattern, one buffer; flags: s = checksum, - = none
+ *   put2 KEY HEADER A B           the text HEADER and buffers of A and B bytes
+ *   get KEY                       a view, held until "drop"
+ *   drop                          drops all views
+ *   create KEY SIZE               a writer, held until the end
+ *   delete KEY, address TEXT, close
+ *   handoff KEY MS                answers with the ticket
+ *   adopt KEY TICKET
+ */
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VIEWS_MAX 256
+
+static struct {
+	struct shmstore_partition *partition;
+	struct shmstore *store;
+	struct shmstore_view *views[VIEWS_MAX];
+	size_t n_views;
+} actor;
+
+static void *pattern(size_t size)
+{
+	unsigned char *data = malloc(size + 1);
+
+	if (!data)
+		abort();
+	for (size_t i = 0; i < size; i++)
+		data[i] = (unsigned char)(i * 7 + i / 251);
+	return data;
+}
+
+static int do_open(const char *name, const char *flags, const char *directory)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+
+	o.keep = strchr(flags, 'k') != NULL;
+	o.label = "actor";
+	if (!strchr(flags, 'r'))
+		o.recycle_max = 0;
+	o.directory = directory;
+	return shmstore_open(actor.partition, name, &o, &actor.store);
+}
+
+static int do_put(const char *key, size_t size, const char *flags)
+{
+	struct iovec buffer = {pattern(size), size};
+	int r = shmstore_put(actor.store, key, strlen(key), NULL, 0, &buffer, 1,
+			     strchr(flags, 's') ? SHMSTORE_CHECKSUM : 0);
+
+	free(buffer.iov_base);
+	return r;
+}
+
+static int do_put2(const char *key, const char *header, size_t a, size_t b)
+{
+	struct iovec buffers[2] = {{pattern(a), a}, {pattern(b), b}};
+	int r = shmstore_put(actor.store, key, strlen(key), header, strlen(header), buffers, 2, 0);
+
+	free(buffers[0].iov_base);
+	free(buffers[1].iov_base);
+	return r;
+}
+
+static int do_get(const char *key)
+{
+	if (actor.n_views == VIEWS_MAX)
+		return -12;
+	int r = shmstore_get(actor.store, key, strlen(key), 0, &actor.views[actor.n_views]);
+	actor.n_views += r == 0;
+	return r;
+}
+
+static int do_drop(void)
+{
+	while (actor.n_views)
+		shmstore_view_unref(actor.views[--actor.n_views]);
+	return 0;
+}
+
+static int do_create(const char *key, uint64_t size)
+{
+	struct shmstore_writer *w; /* held, and never sealed: the process is killed with it */
+	int r = shmstore_create(actor.store, key, strlen(key), 0, &size, 1, 0, &w);
+
+	if (r == 0)
+		memset(shmstore_writer_buffer(w, 0, NULL), 1, size);
+	return r;
+}
+
+static int do_handoff(const char *key, uint64_t ms, char *ret_text)
+{
+	struct shmstore_ticket ticket;
+	int r = shmstore_handoff(actor.store, key, strlen(key), ms, &ticket);
+
+	return r < 0 ? r : shmstore_ticket_format(&ticket, ret_text, SHMSTORE_TICKET_TEXT);
+}
+
+static int do_adopt(const char *key, const char *text)
+{
+	struct shmstore_ticket ticket;
+	int r = shmstore_ticket_parse(text, &ticket);
+
+	return r < 0 ? r : shmstore_adopt(actor.store, key, strlen(key), &ticket, 0);
+}
+
+static int run(char *words[5], char *ret_text)
+{
+	const char *command = words[0];
+
+	if (strcmp(command, "open") == 0)
+		return do_open(words[1], words[2], words[3]);
+	if (strcmp(command, "put") == 0)
+		return do_put(words[1], strtoull(words[2], NULL, 10), words[3]);
+	if (strcmp(command, "put2") == 0)
+		return do_put2(words[1], words[2], strtoull(words[3], NULL, 10), strtoull(words[4], NULL, 10));
+	if (strcmp(command, "get") == 0)
+		return do_get(words[1]);
+	if (strcmp(command, "drop") == 0)
+		return do_drop();
+	if (strcmp(command, "create") == 0)
+		return do_create(words[1], strtoull(words[2], NULL, 10));
+	if (strcmp(command, "delete") == 0)
+		return shmstore_delete(actor.store, words[1], strlen(words[1]));
+	if (strcmp(command, "address") == 0)
+		return shmstore_set_address(actor.store, words[1]);
+	if (strcmp(command, "handoff") == 0)
+		return do_handoff(words[1], strtoull(words[2], NULL, 10), ret_text);
+	if (strcmp(command, "adopt") == 0)
+		return do_adopt(words[1], words[2]);
+	if (strcmp(command, "close") == 0)
+		return shmstore_close(actor.store);
+	fprintf(stderr, "admin_actor: %s: no such command\n", command);
+	exit(2);
+}
+
+int main(int argc, char **argv)
+{
+	static char line[SHMSTORE_TICKET_TEXT + 8192], text[SHMSTORE_TICKET_TEXT];
+
+	if (argc != 2 || shmstore_partition_open(argv[1], 0, &actor.partition) < 0) {
+		fputs("usage: admin_actor PARTITION\n", stderr);
+		return 2;
+	}
+	while (fgets(line, sizeof(line), stdin)) {
+		char *words[5] = {NULL}, *save = NULL;
+		line[strcspn(line, "\n")] = '\0';
+		size_t n = 0;
+		for (char *w = strtok_r(line, " ", &save); w && n < 5; w = strtok_r(NULL, " ", &save))
+			words[n++] = w;
+		if (!n)
+			continue;
+		text[0] = '\0';
+		int r = run(words, text);
+		if (r < 0)
+			printf("error %d\n", -r);
+		else
+			printf("ok%s%s\n", text[0] ? " " : "", text);
+		fflush(stdout);
+	}
+	do_drop();
+	return 0;
+}
