@@ -62,7 +62,7 @@ PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs)
 	Py_BEGIN_ALLOW_THREADS r = shmstore_get(self->s, key_data, key_size,
 						(cow ? SHMSTORE_COW : 0) | (verify ? SHMSTORE_VERIFY : 0), &v);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "get", key);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise_missing(self, r, "get", key);
 	return pyshm_view_new(pyshm_state_of(Py_TYPE(op)), v, cow);
 }
 
@@ -159,7 +159,7 @@ PyObject *pyshm_store_delete(PyObject *op, PyObject *key)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r = shmstore_delete(self->s, key_data, key_size);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "delete", key);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise_missing(self, r, "delete", key);
 	Py_RETURN_NONE;
 }
 
@@ -182,7 +182,7 @@ PyObject *pyshm_store_handoff(PyObject *op, PyObject *args)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r = shmstore_handoff(self->s, key_data, key_size, lease_ms, &ticket);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "hand off", key);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise_missing(self, r, "hand off", key);
 	return pyshm_ticket_tuple(&ticket);
 }
 

@@ -55,6 +55,31 @@ void *pyshm_raise_closed(struct pyshm_state *state, PyObject *name);
 /* Adds Error and ClosedError to the module. Return: 0, -1. */
 int pyshm_error_exec(PyObject *module, struct pyshm_state *state);
 
+/* The exception that is set, put aside while something else may raise. */
+struct pyshm_exception {
+	PyObject *type, *value, *traceback;
+};
+
+static inline struct pyshm_exception pyshm_exception_take(void)
+{
+	struct pyshm_exception e = {NULL, NULL, NULL};
+#if PY_VERSION_HEX >= 0x030C0000
+	e.value = PyErr_GetRaisedException();
+#else
+	PyErr_Fetch(&e.type, &e.value, &e.traceback);
+#endif
+	return e;
+}
+
+static inline void pyshm_exception_put_back(struct pyshm_exception e)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+	PyErr_SetRaisedException(e.value);
+#else
+	PyErr_Restore(e.type, e.value, e.traceback);
+#endif
+}
+
 /* ---- pykey.c ---- */
 
 /* The bytes of a str or bytes object; they live as long as it does. Return: 0, -1 with an exception. */
@@ -112,8 +137,10 @@ extern PyType_Spec pyshm_store_spec;
  */
 bool pyshm_store_enter(struct pyshm_store *self);
 void pyshm_store_leave(struct pyshm_store *self);
-/* Raises for a failed call on the store: KeyError for a missing key, else Error. Returns NULL. */
+/* Raises Error for a failed call on the store. Returns NULL. */
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key);
+/* The same, but KeyError where -ENOENT means that there is no such key. */
+void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key);
 
 PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs);

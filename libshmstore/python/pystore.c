@@ -43,17 +43,21 @@ void pyshm_store_leave(struct pyshm_store *self)
 
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key)
 {
-	PyObject *where;
+	PyObject *where =
+		PyUnicode_FromFormat("store %R of %U", self->name, ((struct pyshm_partition *)self->partition)->path);
 
-	if (error == -ENOENT && key) {
-		PyErr_SetObject(PyExc_KeyError, key);
-		return NULL;
-	}
-	where = PyUnicode_FromFormat("store %R of %U", self->name, ((struct pyshm_partition *)self->partition)->path);
 	if (where) {
 		pyshm_raise(pyshm_state_of(Py_TYPE(self)), error, operation, key, where);
 		Py_DECREF(where);
 	}
+	return NULL;
+}
+
+void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key)
+{
+	if (error != -ENOENT)
+		return pyshm_store_raise(self, error, operation, key);
+	PyErr_SetObject(PyExc_KeyError, key);
 	return NULL;
 }
 
@@ -184,16 +188,15 @@ static PyObject *store_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 static void store_finalize(PyObject *op)
 {
 	struct pyshm_store *self = (struct pyshm_store *)op;
-	PyObject *type, *value, *traceback;
+	struct pyshm_exception saved;
 
 	if (self->closing || !self->s)
 		return;
-	PyErr_Fetch(&type, &value, &traceback);
-	if (self->pid == getpid() && PyErr_ResourceWarning(op, 1, "store %R was not closed", self->name) < 0 &&
-	    PyErr_ExceptionMatches(PyExc_Warning))
+	saved = pyshm_exception_take();
+	if (self->pid == getpid() && PyErr_ResourceWarning(op, 1, "store %R was not closed", self->name) < 0)
 		PyErr_WriteUnraisable(op);
 	close_store(self);
-	PyErr_Restore(type, value, traceback);
+	pyshm_exception_put_back(saved);
 }
 
 static void store_dealloc(PyObject *op)

@@ -44,13 +44,13 @@ class Ticker:
 BIG = 128 << 20
 
 
-@pytest.mark.parametrize("call", ["put", "checksum", "create", "verify", "adopt", "close", "usage", "gc", "partition", "list"])
+@pytest.mark.parametrize("call", ["put", "checksum", "verify", "adopt", "close", "usage", "gc", "partition", "list"])
 def test_gil_is_released(partition, store, call):
     data = np.ones(BIG, "u1")
     if call in ("verify", "adopt"):
         store.put_buffers("big", b"", [data], checksum=True)
     if call in ("usage", "partition", "list"):
-        for i in range(4000):
+        for i in range(30000):
             store.put_buffers(str(i), b"", [])
     closing = []
 
@@ -58,11 +58,11 @@ def test_gil_is_released(partition, store, call):
         """What a call needs each time; not timed."""
         if call == "close":
             victim = partition.open(f"victim-{len(closing)}")
-            for i in range(2000):
+            for i in range(5000):
                 victim.put_buffers(str(i), b"", [])
             closing.append(victim)
         if call == "gc":
-            for i in range(2000):
+            for i in range(5000):
                 store.put_buffers("k", b"", [], replace=True)
                 store.handoff("k", lease=0.001)
         if call == "adopt":
@@ -71,22 +71,23 @@ def test_gil_is_released(partition, store, call):
     acts = {
         "put": lambda: store.put_buffers("k", b"", [data], replace=True),
         "checksum": lambda: store.put_buffers("k", b"", [data], replace=True, checksum=True),
-        "create": lambda: store.create("k", 0, [2 * BIG]).abort(),
         "verify": lambda: store.view("big", verify=True),
         "adopt": lambda: store.adopt("copy", closing[-1], replace=True, verify=True),
         "close": lambda: closing[-1].close(),
         "usage": lambda: store.usage(),
         "gc": lambda: partition.gc(),
         "partition": lambda: partition.usage(full=True),
-        "list": lambda: store._keys(),
+        "list": lambda: store.objects(),
     }
+    # A stamp now and then proves nothing, the thread may have got in just before the call: it has to be the rule.
+    rounds = passed = 0
     with Ticker() as ticker:
         end = time.monotonic() + 60
-        while True:
+        while rounds < 5 or passed * 3 < rounds:
             prepare()
-            if ticker.within(acts[call]) >= 3:
-                break
-            assert time.monotonic() < end, "no other thread ran in the middle of the call"
+            passed += ticker.within(acts[call]) >= 3
+            rounds += 1
+            assert time.monotonic() < end, f"another thread ran in the middle of {passed} of {rounds} calls only"
 
 
 def test_many_threads_on_one_store(store):
