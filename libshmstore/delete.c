@@ -15,11 +15,14 @@
 
 static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {
+	uint64_t bytes = UINT64_MAX, header_size, buffer_size;
 	char sidecar[SHMS_NAME_SIZE];
-	uint64_t bytes = UINT64_MAX;
 	struct stat st;
-	int r = shms_recycle_delete(s, k->name, &bytes);
+	int r;
 
+	if (shms_recent_find(&s->recent, k->name, &header_size, &buffer_size))
+		bytes = shms_whole_pages(header_size + buffer_size);
+	r = shms_recycle_delete(s, k->name, &bytes);
 	if (r < 0)
 		return r;
 	if (r == 0) {

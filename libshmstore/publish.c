@@ -119,7 +119,7 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 		r = swap_in(s, slot->pool_name, k->name);
 	if (r == 0) {
 		booked(s, k, l, slot->capacity);
-		shms_recycle_published(s, slot, k->name);
+		shms_recycle_published(s, slot, k->name, l);
 	} else if (r == -ENOENT) {
 		shms_recycle_discard(s, slot); /* its name is gone by somebody else's hand, and cannot come back */
 	} else {

@@ -25,6 +25,7 @@
 
 #define SMALL_BUFFERS 16
 #define SMALL_HEAD    2048
+#define LOOK_FIRST    (1u << 20) /* from this many bytes on a copy costs much more than a look-up */
 
 struct put {
 	struct shmstore *s;
@@ -186,7 +187,7 @@ static int put_once(const struct put *p, const struct shms_layout *fresh)
 		if (!head)
 			return -ENOMEM;
 	}
-	if (l.buffer_size >= SHMS_FORMAT_BIG && held(p))
+	if (l.buffer_size >= LOOK_FIRST && held(p))
 		return -EEXIST;
 	slot = shms_recycle_take(p->s, l.header_size + l.buffer_size);
 	if (slot && !shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, slot->capacity)) {

@@ -7,6 +7,10 @@
  *   POOLED     a file in recycle/; its object is gone
  *   TAKEN      out of the pool, being written
  * The number of slots bounds the descriptors, recycle.max the bytes that are POOLED, an age how long.
+ *
+ * A file may be taken for an object that needs up to a third less than it owns. What is over, its slack, lies in the header's
+ * unused room; it is given back by a hole when the slot leaves the object (or memory runs out), and is bounded by recycle.max / 4
+ * over all slots: else a file is taken only where no more than a fifth is over.
  */
 #ifndef SHMS_RECYCLE_H
 #define SHMS_RECYCLE_H
@@ -35,9 +39,11 @@ struct shms_slot {
 	enum shms_slot_state state;
 	int fd;                            /* read-write; the only writable one there is */
 	bool signal;                       /* its lease's signal is set */
+	bool shared;                       /* POOLED: somebody else linked or had it open when we looked last */
 	void *map;                         /* capacity bytes, shared, writable, not inherited by fork; NULL = not yet */
 	uint64_t capacity;                 /* bytes of whole pages that the file owns */
 	uint64_t size;                     /* the file's size: within the last of these pages */
+	uint64_t slack_off, slack_size;    /* PUBLISHED: whole pages of the file that hold nothing */
 	uint64_t stamp_ns;                 /* when it came into this state */
 	char pool_name[SHMS_RECYCLE_NAME]; /* POOLED, TAKEN: in recycle/ */
 	char name[SHMS_NAME_SIZE];         /* PUBLISHED: in objects/ */
@@ -47,11 +53,13 @@ struct shms_recycle {
 	pthread_mutex_t lock; /* all below; never held over a copy */
 	uint64_t max;         /* 0 = off */
 	uint64_t pooled;      /* bytes POOLED */
+	uint64_t slack;       /* bytes of all slots' slack */
 	_Atomic uint64_t next_number;
 	struct shms_slot slots[SHMS_RECYCLE_SLOTS];
 };
 
 struct shmstore;
+struct shms_layout;
 
 void shms_recycle_init(struct shms_recycle *r, uint64_t max);
 /* Drops every slot and its file in recycle/ (recycle_fd -1: descriptors and mappings only). */
@@ -64,25 +72,25 @@ void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
 
 /*
  * Takes a pooled file with room for need bytes and little more, that nobody else links, has open or maps: mapped and ready to
- * be written. NULL: none. Give it back by one of the
- * three that follow.
+ * be written. NULL: none. Of several it is the one that was used last, whose pages the CPU's caches may still hold. Give it back
+ * by one of the three that follow.
  */
 struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need);
-void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name);
+void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name, const struct shms_layout *l);
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot);
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot);
 /* Offers the file of size bytes of an object just published under name. Takes *fd (sets it to -1) if it wants it. */
 void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, const char *name);
 /*
  * The object called name is to be deleted: moves its file to recycle/ if it is worth keeping. The caller holds s->names
- * exclusively. 1: moved; 0: the caller unlinks; -errno. *ret_bytes: the memory it takes, untouched where that is not known.
+ * exclusively. 1: moved; 0: the caller unlinks; -errno. *io_bytes: the memory it takes, UINT64_MAX where that is not known.
  */
-int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *ret_bytes);
+int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *io_bytes);
 /* A file of ours that lost its name in objects/ now stands as pool_name in recycle/ (it was replaced there by an exchange). */
 void shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name);
 /* name means another file from now on, or none. */
 void shms_recycle_forget(struct shmstore *s, const char *name);
-/* Gives memory back: what is older than the bound, or everything. Returns bytes of the files dropped. */
+/* Gives memory back: what is older than the bound, or everything, slack too. Returns bytes of the files dropped and the holes. */
 uint64_t shms_recycle_trim(struct shmstore *s, bool all);
 
 #endif
