@@ -107,7 +107,7 @@ static int add(struct taking *t, const struct stat *st, enum shms_inode_kind kin
 		if (!i)
 			return -ENOMEM;
 		if (i->kind < kind)
-			i->kind = kind;
+			i->kind = (uint8_t)kind;
 		i->bytes = shms_blocks(st);
 	}
 	*ret_inode = i;
@@ -115,7 +115,7 @@ static int add(struct taking *t, const struct stat *st, enum shms_inode_kind kin
 }
 
 /* Notes one more name in the store at hand. Returns true on the first one. */
-static bool here(struct taking *t, struct shms_inode *i, uint64_t number, const struct stat *st)
+static bool here(struct taking *t, struct shms_inode *i, uint32_t number, const struct stat *st)
 {
 	bool first = i->store != number;
 
@@ -232,7 +232,7 @@ int shms_books_take(struct shmstore_partition *p, unsigned flags,
 	if (r != 0)
 		return r;
 	while ((i = shms_inodes_next(shared, &cursor)) != NULL)
-		add_total(&t.sum, i->kind, i->bytes);
+		add_total(&t.sum, (enum shms_inode_kind)i->kind, i->bytes);
 	t.sum.n_unreadable = w.n_unreadable;
 	*ret = t.sum;
 	return 0;

@@ -47,7 +47,7 @@ struct walker {
 	bool met;         /* the partition was come across */
 	char *path;       /* of the directory being read; empty outside the partition */
 	size_t length, size;
-	uint64_t n_stores;
+	uint32_t n_stores;
 	unsigned depth;
 };
 

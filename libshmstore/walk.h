@@ -31,7 +31,7 @@ struct shms_walk_store {
 	const char *path;  /* absolute; valid during the call */
 	const char *name;  /* its last component */
 	const char *below; /* the part of path below the partition */
-	uint64_t number;   /* 1, 2, ... in the order of finding */
+	uint32_t number;   /* 1, 2, ... in the order of finding */
 	int parentfd;
 	int fd; /* -1: may not be looked into */
 	struct stat st;
