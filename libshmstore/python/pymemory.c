@@ -48,10 +48,10 @@ static void memory_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-PyDoc_STRVAR(memory_doc, "A range of a view's or a writer's memory, with the buffer protocol.");
+static char memory_doc[] = PyDoc_STR("A range of a view's or a writer's memory, with the buffer protocol.");
 
 static PyType_Slot memory_slots[] = {
-	{Py_tp_doc, (void *)(uintptr_t)memory_doc},
+	{Py_tp_doc, memory_doc},
 	{Py_tp_dealloc, memory_dealloc},
 	{Py_bf_getbuffer, memory_getbuffer},
 	{Py_bf_releasebuffer, memory_releasebuffer},

@@ -117,16 +117,12 @@ static PyGetSetDef partition_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(partition_doc,
-	     "Partition(path=None, create=False, allow_disk=False, shared=False)\n--\n\nAn open partition.");
+static char partition_doc[] =
+	PyDoc_STR("Partition(path=None, create=False, allow_disk=False, shared=False)\n--\n\nAn open partition.");
 
 static PyType_Slot partition_slots[] = {
-	{Py_tp_doc, (void *)(uintptr_t)partition_doc},
-	{Py_tp_new, partition_new},
-	{Py_tp_dealloc, partition_dealloc},
-	{Py_tp_methods, partition_methods},
-	{Py_tp_getset, partition_getset},
-	{0, NULL},
+	{Py_tp_doc, partition_doc},         {Py_tp_new, partition_new},       {Py_tp_dealloc, partition_dealloc},
+	{Py_tp_methods, partition_methods}, {Py_tp_getset, partition_getset}, {0, NULL},
 };
 
 PyType_Spec pyshm_partition_spec = {

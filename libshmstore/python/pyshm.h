@@ -36,8 +36,19 @@ struct pyshm_state {
 /* The state of the module that type, or a base of it, comes from. Never NULL for this module's types. */
 struct pyshm_state *pyshm_state_of(PyTypeObject *type);
 
+/* For calls that take a pointer to what they do not write and do not say so. */
+static inline void *pyshm_no_const(const void *p)
+{
+	union {
+		const void *in;
+		void *out;
+	} u = {.in = p};
+
+	return u.out;
+}
+
 /* What PyArg_ParseTupleAndKeywords() and PyMethodDef have no const, or no fitting function type, for. */
-#define PYSHM_KEYWORDS(...) ((char **)(uintptr_t)(const char *const[]){__VA_ARGS__, NULL})
+#define PYSHM_KEYWORDS(...) ((char **)pyshm_no_const((const char *const[]){__VA_ARGS__, NULL}))
 #define PYSHM_METHOD(fn)    ((PyCFunction)(void (*)(void))(fn))
 
 /* ---- pyerror.c ---- */

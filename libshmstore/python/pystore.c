@@ -316,13 +316,13 @@ static PyGetSetDef store_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(store_doc, "Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
-			"readonly=False, adopt=False,\n"
-			"      fresh=False)\n--\n\n"
-			"One process's directory of objects.");
+static char store_doc[] = PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
+				    "readonly=False, adopt=False,\n"
+				    "      fresh=False)\n--\n\n"
+				    "One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
-	{Py_tp_doc, (void *)(uintptr_t)store_doc},
+	{Py_tp_doc, store_doc},
 	{Py_tp_new, store_new},
 	{Py_tp_finalize, store_finalize},
 	{Py_tp_dealloc, store_dealloc},

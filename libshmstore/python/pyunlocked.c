@@ -63,11 +63,11 @@ static void unlocked_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-PyDoc_STRVAR(unlocked_doc,
-	     "_Unlocked(obj)\n--\n\nobj's memory, shown as if it could be written, for the pickler only.");
+static char unlocked_doc[] =
+	PyDoc_STR("_Unlocked(obj)\n--\n\nobj's memory, shown as if it could be written, for the pickler only.");
 
 static PyType_Slot unlocked_slots[] = {
-	{Py_tp_doc, (void *)(uintptr_t)unlocked_doc},
+	{Py_tp_doc, unlocked_doc},
 	{Py_tp_new, unlocked_new},
 	{Py_tp_dealloc, unlocked_dealloc},
 	{Py_bf_getbuffer, unlocked_getbuffer},

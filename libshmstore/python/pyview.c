@@ -85,7 +85,7 @@ static PyObject *view_header_view(PyObject *op, void *Py_UNUSED(closure))
 	size_t size;
 	const void *header = shmstore_view_header(((struct view *)op)->v, &size);
 
-	return pyshm_memory_view(state_of(op), op, NULL, (void *)(uintptr_t)header, size, true);
+	return pyshm_memory_view(state_of(op), op, NULL, pyshm_no_const(header), size, true);
 }
 
 static PyObject *view_buffers(PyObject *op, void *Py_UNUSED(closure))
@@ -166,16 +166,16 @@ static PyMemberDef view_members[] = {
 	{NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(view_doc,
-	     "A mapped object. It, its memoryviews and all that is made over them keep the memory, whatever becomes of "
-	     "the key\n"
-	     "and the store.\n\n"
-	     "memoryview(view) is its buffer where it has exactly one (an empty one where it has none), else "
-	     "BufferError. It is\n"
-	     "alive, for weak references too, as long as any of its memoryviews, hence any array over it, is.");
+static char view_doc[] = PyDoc_STR(
+	"A mapped object. It, its memoryviews and all that is made over them keep the memory, whatever becomes of "
+	"the key\n"
+	"and the store.\n\n"
+	"memoryview(view) is its buffer where it has exactly one (an empty one where it has none), else "
+	"BufferError. It is\n"
+	"alive, for weak references too, as long as any of its memoryviews, hence any array over it, is.");
 
 static PyType_Slot view_slots[] = {
-	{Py_tp_doc, (void *)(uintptr_t)view_doc},
+	{Py_tp_doc, view_doc},
 	{Py_tp_dealloc, view_dealloc},
 	{Py_tp_repr, view_repr},
 	{Py_tp_getset, view_getset},

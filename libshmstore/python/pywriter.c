@@ -255,17 +255,14 @@ static PyGetSetDef writer_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(writer_doc, "An object being written in place. A context manager: seals where its block ends well, aborts "
-			 "where it raises.\n\n"
-			 "Its memory reads as zero at first and is not inherited by a forked child.");
+static char writer_doc[] =
+	PyDoc_STR("An object being written in place. A context manager: seals where its block ends well, aborts "
+		  "where it raises.\n\n"
+		  "Its memory reads as zero at first and is not inherited by a forked child.");
 
 static PyType_Slot writer_slots[] = {
-	{Py_tp_doc, (void *)(uintptr_t)writer_doc},
-	{Py_tp_dealloc, writer_dealloc},
-	{Py_tp_repr, writer_repr},
-	{Py_tp_methods, writer_methods},
-	{Py_tp_getset, writer_getset},
-	{0, NULL},
+	{Py_tp_doc, writer_doc},         {Py_tp_dealloc, writer_dealloc}, {Py_tp_repr, writer_repr},
+	{Py_tp_methods, writer_methods}, {Py_tp_getset, writer_getset},   {0, NULL},
 };
 
 PyType_Spec pyshm_writer_spec = {

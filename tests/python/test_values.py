@@ -127,6 +127,7 @@ def test_object_arrays_stay_in_the_pickle(store):
     assert store["k"].tolist() == [1, None]
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_subclasses_keep_their_type(store):
     for value in (np.matrix([[1, 2], [3, 4]]), np.ma.array([1, 2], mask=[0, 1]), np.rec.array([(1, 2.0)], "i4,f8")):
         store["k"] = value

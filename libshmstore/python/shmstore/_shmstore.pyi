@@ -2,11 +2,14 @@
 """The C extension: the library's calls as they are. `shmstore` puts mapping, pickling and named tuples on top."""
 
 import os
-import pickle
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Union, final
+from typing import Any, Self, Union, final
 
-from typing_extensions import Buffer, Self
+if sys.version_info >= (3, 12):
+    from collections.abc import Buffer
+else:
+    Buffer = Any  # what has the buffer protocol
 
 Key = Union[str, bytes]
 
@@ -141,7 +144,7 @@ class Writer:
 class _Unlocked:
     """Exports the memory of another object as if it were writable, so that a pickle does not mark it read-only."""
 
-    def __new__(cls, obj: Buffer | pickle.PickleBuffer) -> Self: ...
+    def __new__(cls, obj: Buffer) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def default_path() -> str:

@@ -66,11 +66,11 @@ class Partition(_shmstore.Partition):
     def gc(self, dry_run: bool = False) -> GcReport:
         """Removes what nobody owns: dead stores, expired leases, torn leftovers. With dry_run only says what would go."""
         *counts, actions = self._gc(dry_run)
-        return GcReport(*counts, tuple(map(GcAction._make, actions)))
+        return GcReport._make((*counts, tuple(map(GcAction._make, actions))))
 
     def stores(self) -> list[StoreInfo]:
         """Every store of the partition, live or dead."""
-        return [StoreInfo(*fields, Counters._make(counters)) for *fields, counters in self._stores()]
+        return [StoreInfo._make((*fields, Counters._make(counters))) for *fields, counters in self._stores()]
 
     def reconcile(self) -> Reconciliation:
         """`usage(full=True)`, and each process that holds memory which has no name."""

@@ -72,7 +72,7 @@ class _Origin(dict):  # type: ignore[type-arg]
 
     def unlocked(self, obj: Any) -> pickle.PickleBuffer:
         honest = obj if isinstance(obj, pickle.PickleBuffer) else pickle.PickleBuffer(obj)
-        buffer = pickle.PickleBuffer(_Unlocked(honest))
+        buffer = pickle.PickleBuffer(_Unlocked(honest))  # type: ignore[arg-type]
         self[id(buffer)] = buffer, honest  # the buffer too, so that its id stays its own
         return buffer
 
@@ -98,7 +98,7 @@ def _dump(pickler: Callable[..., pickle.Pickler], obj: Any) -> tuple[bytes, list
 
 class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, origin: _Origin, collect: Callable[[pickle.PickleBuffer], bool]) -> None:
-        super().__init__(file, protocol=5, buffer_callback=collect)  # type: ignore[arg-type]
+        super().__init__(file, protocol=5, buffer_callback=collect)
         self._origin = origin
 
     def reducer_override(self, obj: Any) -> Any:

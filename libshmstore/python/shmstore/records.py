@@ -7,6 +7,7 @@ C module fills them by position: a field's place here is its place there.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any, NamedTuple, Optional, Union
 
 
@@ -17,14 +18,15 @@ class _Fields:
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
-            if index not in self._fields:  # type: ignore[attr-defined]
+            if index not in self.keys():
                 raise KeyError(index)
             return getattr(self, index)
-        return tuple.__getitem__(self, index)  # type: ignore[arg-type]
+        return tuple.__getitem__(self, index)  # type: ignore[call-overload]
 
     def keys(self) -> tuple[str, ...]:
         """The fields' names."""
-        return self._fields  # type: ignore[attr-defined]
+        names: tuple[str, ...] = getattr(self, "_fields")
+        return names
 
 
 class _Usage(NamedTuple):
@@ -180,7 +182,7 @@ class _Holder(NamedTuple):
     mapped: int
     n_fds: int
     path: str
-    key: Union[str, bytes, None]
+    key: Union[str, builtins.bytes, None]
     first: bool  #: the first holder reported for this inode: sum `bytes` over these
 
 
