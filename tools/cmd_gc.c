@@ -24,8 +24,8 @@ enum {
 	N_COLUMNS
 };
 static const struct table_column columns[N_COLUMNS] = {
-	[WHAT] = {"WHAT", 0}, [BYTES] = {"FREES", TABLE_RIGHT}, [OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[PATH] = {"PATH", 0}, [EVIDENCE] = {"BECAUSE", 0},
+	[WHAT] = {"WHAT", 0}, [BYTES] = {"FREES", TABLE_RIGHT},     [OBJECTS] = {"OBJECTS", TABLE_RIGHT},
+	[PATH] = {"PATH", 0}, [EVIDENCE] = {"BECAUSE", TABLE_WRAP},
 };
 
 struct gc {
@@ -113,9 +113,10 @@ static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 		puts(gc->n_kept ? "nothing else: no garbage" : "no garbage");
 		return;
 	}
-	printf("%s%s: %" PRIu64 " stores, %" PRIu64 " leases, %" PRIu64 " files\n",
-	       gc->dry_run ? "would free " : "freed ", human_bytes(report->freed, gc->admin->bytes, size),
-	       report->n_stores, report->n_leases, report->n_objects);
+	printf("%s%s: ", gc->dry_run ? "would free " : "freed ", human_bytes(report->freed, gc->admin->bytes, size));
+	printf("%s, ", human_count(report->n_stores, "store", size));
+	printf("%s, ", human_count(report->n_leases, "lease", size));
+	printf("%s\n", human_count(report->n_objects, "file", size));
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -139,7 +139,6 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 
 	if (r == 0 && !is_tmpfs(path) && !(init->flags & SHMSTORE_ALLOW_DISK)) {
 		*ret = shmstore_partition_unref(*ret);
-		r = -ENOTSUP;
 		message_fail(path, "is a partition on a disk file system");
 		message_hint("to go on using it: --allow-disk");
 		return ADMIN_FAILED;

@@ -216,7 +216,7 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 	struct storelist list;
-	struct shmstore *s;
+	struct shmstore *s = NULL;
 	int status;
 	int r = storelist_read(p, &list);
 	const struct storelist_entry *entry = r == 0 ? storelist_find(&list, put->store) : NULL;

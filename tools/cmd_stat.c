@@ -51,9 +51,28 @@ static int match_key(const struct shmstore_object_info *info, void *arg)
 	return 1;
 }
 
+/* One name of the object's inode. */
+static void add_name(struct object *o, const struct storelist_entry *entry, const void *key, size_t key_size)
+{
+	o->n_names++;
+	if (o->admin->json) {
+		struct json_object *item = json_new();
+		json_text(item, "store", entry->name);
+		json_i64(item, "pid", entry->pid);
+		json_key(item, "key", key ? key : "", key_size);
+		json_append(o->sharers, item);
+	} else {
+		table_row(&o->table);
+		table_text(&o->table, 0, entry->name);
+		table_printf(&o->table, 1, "%d", entry->pid);
+		table_key(&o->table, 2, key ? key : "", key_size);
+	}
+}
+
 struct sharer {
 	struct object *object;
 	const struct storelist_entry *entry;
+	bool own; /* the store that the object was asked of */
 };
 
 static int match_inode(const struct shmstore_object_info *info, void *arg)
@@ -62,33 +81,23 @@ static int match_inode(const struct shmstore_object_info *info, void *arg)
 	struct object *o = sharer->object;
 
 	progress_set(++o->n_seen, 0);
-	if (info->inode != o->info.inode)
+	if (info->inode != o->info.inode || (sharer->own && strcmp(info->name, o->name) == 0))
 		return 0;
-	o->n_names++;
-	if (o->admin->json) {
-		struct json_object *item = json_new();
-		json_text(item, "store", sharer->entry->name);
-		json_i64(item, "pid", sharer->entry->pid);
-		json_key(item, "key", info->key ? info->key : "", info->key_size);
-		json_append(o->sharers, item);
-	} else {
-		table_row(&o->table);
-		table_text(&o->table, 0, sharer->entry->name);
-		table_printf(&o->table, 1, "%d", sharer->entry->pid);
-		table_key(&o->table, 2, info->key ? info->key : "", info->key_size);
-	}
+	add_name(o, sharer->entry, info->key, info->key_size);
 	return o->n_names == o->info.links;
 }
 
-/* All names of the object's inode, over all stores; names that are left are leases. */
-static void find_sharers(struct object *o, struct shmstore_partition *p)
+/* All names of the object's inode, over all stores; links that are left are leases. */
+static void find_sharers(struct object *o, struct shmstore_partition *p, const char *own_path)
 {
 	struct storelist stores;
+	int r = storelist_read(p, &stores);
+	const struct storelist_entry *own = r == 0 ? storelist_find(&stores, own_path) : NULL;
 
-	if (storelist_read(p, &stores) < 0)
-		stores.n_stores = 0;
-	for (size_t i = 0; i < stores.n_stores && o->n_names < o->info.links; i++) {
-		struct sharer sharer = {o, &stores.stores[i]};
+	if (own)
+		add_name(o, own, o->key, o->key_size);
+	for (size_t i = 0; r == 0 && i < stores.n_stores && o->n_names < o->info.links; i++) {
+		struct sharer sharer = {o, &stores.stores[i], own && own == &stores.stores[i]};
 		struct shmstore *s;
 		if (!stores.stores[i].readable || storelist_open(p, &stores.stores[i], &s) < 0)
 			continue;
@@ -159,7 +168,7 @@ static void print_line(const char *name, const char *format, ...)
 
 	printf("%-12s", name);
 	va_start(args, format);
-	vprintf(format, args);
+	vprintf(format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is not
 	va_end(args);
 	putchar('\n');
 }
@@ -200,7 +209,7 @@ static void print_text(struct object *o)
 	print_line("file", "%s", o->name);
 	if (o->view)
 		shmstore_view_header(o->view, &metadata);
-	print_line("header", "%s, of it %zu bytes the caller's", human_bytes(o->info.header_size, exact, size),
+	print_line("header", "%s, %zu bytes of it the caller's", human_bytes(o->info.header_size, exact, size),
 		   metadata);
 	print_line("buffers", "%s in %" PRIu64, human_bytes(o->info.buffer_size, exact, size), o->info.n_buffers);
 	print_line("memory", "%s", human_bytes(o->info.blocks, exact, size));
@@ -234,7 +243,7 @@ static int look(struct object *o, struct shmstore_partition *p, struct shmstore 
 			o->info.error = r;
 		status = opening_explain_key(s, text, r);
 	}
-	find_sharers(o, p);
+	find_sharers(o, p, shmstore_path(s));
 	progress_end();
 	/* a link may have come or gone since it was looked at */
 	if (o->n_names > o->info.links)

@@ -75,6 +75,12 @@ static char *copy(const char *text)
 	return copied;
 }
 
+/* A gauge out of another process's page: one that fell below zero is none. */
+static uint64_t gauge(uint64_t value)
+{
+	return value > INT64_MAX ? 0 : value;
+}
+
 static int add_store(const struct shmstore_store_info *info, void *arg)
 {
 	struct sample *sample = arg;
@@ -93,6 +99,11 @@ static int add_store(const struct shmstore_store_info *info, void *arg)
 		.keep = info->keep,
 		.counters = info->counters,
 	};
+	struct shmstore_counters *c = &grown[sample->n_stores - 1].counters;
+	c->linked_n = gauge(c->linked_n);
+	c->linked_bytes = gauge(c->linked_bytes);
+	c->mapped_bytes = gauge(c->mapped_bytes);
+	c->pool_bytes = gauge(c->pool_bytes);
 	return 0;
 }
 
@@ -317,9 +328,10 @@ static void print_head(const struct top *top, const struct sample *s)
 	printf("%s  %s%s%s", clock, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge);
 	puts(top->screen.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, &s->info);
-	printf("%zu stores, %" PRIu64 " alive, %" PRIu64 " objects: linked %s, mapped %s, pool %s\n", s->n_stores,
-	       s->n_alive, s->n_objects, human_bytes(s->linked, exact, linked), human_bytes(s->mapped, exact, mapped),
-	       human_bytes(s->pool, exact, pool));
+	printf("%s, ", human_count(s->n_stores, "store", linked));
+	printf("%" PRIu64 " alive, %s: ", s->n_alive, human_count(s->n_objects, "object", linked));
+	printf("linked %s, mapped %s, pool %s\n", human_bytes(s->linked, exact, linked),
+	       human_bytes(s->mapped, exact, mapped), human_bytes(s->pool, exact, pool));
 	if (!s->has_rates) {
 		puts("measuring rates ...");
 		return;
@@ -403,7 +415,11 @@ static void print_text(struct top *top, struct sample *s)
 		memcpy(stores, s->stores, s->n_stores * sizeof(*stores));
 		qsort_r(stores, s->n_stores, sizeof(*stores), compare_stores, &top->sort);
 	}
-	table_init(&t, top->admin, columns, N_COLUMNS);
+	struct table_column fitting[N_COLUMNS];
+	memcpy(fitting, columns, sizeof(fitting));
+	if (top->screen.live && top->screen.columns < 100)
+		fitting[POOL].flags = fitting[ADOPT].flags = fitting[DELETE].flags = TABLE_HIDDEN;
+	table_init(&t, top->admin, fitting, N_COLUMNS);
 	for (size_t i = 0; i < shown; i++)
 		print_store(&t, &stores[i], s->has_rates);
 	table_finish(&t);

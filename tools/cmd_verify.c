@@ -78,7 +78,7 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		NULL,
 		NULL,
 	};
-	static const struct table_column columns[] = {{"BAD", 0}, {"BECAUSE", 0}};
+	static const struct table_column columns[] = {{"BAD", 0}, {"BECAUSE", TABLE_WRAP}};
 	struct verify v = {.admin = a};
 	struct command_line line = {.admin = a};
 	struct shmstore_partition *p;

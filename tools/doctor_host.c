@@ -47,7 +47,7 @@ static uint64_t lowest_limit(const struct admin *a, const char *top, const char 
 		int n = snprintf(path, sizeof(path), "%s%s/%s", top, below, file);
 		if (n < PATH_MAX && sysroot_number(a, path, &limit) && limit < UNLIMITED && limit < lowest) {
 			lowest = limit;
-			strcpy(ret_file, path);
+			memcpy(ret_file, path, (size_t)n + 1);
 		}
 		char *slash = strrchr(below, '/');
 		if (!slash)
@@ -220,7 +220,7 @@ static int remove_ipc_of(char *text, int before)
 			static const char *const words[] = {"no", "yes", "false", "true", "off",
 							    "on", "0",   "1",     "n",    "y"};
 			if (strlen(words[i]) == n && strncasecmp(line, words[i], n) == 0)
-				before = i % 2;
+				before = (int)(i % 2);
 		}
 	}
 	return before;

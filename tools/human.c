@@ -40,6 +40,12 @@ const char *human_bytes(uint64_t bytes, bool exact, char ret_text[HUMAN_SIZE])
 	return ret_text;
 }
 
+const char *human_count(uint64_t n, const char *noun, char ret_text[HUMAN_SIZE])
+{
+	snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " %s%s", n, noun, n == 1 ? "" : "s");
+	return ret_text;
+}
+
 /* The unit behind the digits as a power of two; -1: none. */
 static int unit_shift(const char *text)
 {

@@ -54,6 +54,7 @@ const struct admin_command *admin_command_find(const char *name)
 	return NULL;
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): argp's type */
 static error_t parse_first(int key, char *arg, struct argp_state *state)
 {
 	struct first_pass *first = state->input;
@@ -84,7 +85,7 @@ static char *help_filter(int key, const char *text, void *input)
 
 	(void)input;
 	if (key != ARGP_KEY_HELP_POST_DOC)
-		return (char *)(uintptr_t)text;
+		return text ? strdup(text) : NULL;
 	FILE *f = open_memstream(&list, &size);
 	if (!f)
 		return NULL;

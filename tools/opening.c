@@ -23,8 +23,9 @@
 bool opening_path(const struct admin *a, char ret_path[PATH_MAX])
 {
 	if (a->partition) {
-		if (strlen(a->partition) < PATH_MAX) {
-			strcpy(ret_path, a->partition);
+		size_t size = strlen(a->partition);
+		if (size < PATH_MAX) {
+			memcpy(ret_path, a->partition, size + 1);
 			return true;
 		}
 		message_fail(a->partition, "the path is longer than %d bytes", PATH_MAX - 1);

@@ -32,6 +32,7 @@ static const struct argp_option common_options[] = {
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): argp's type */
 static error_t parse_common(int key, char *arg, struct argp_state *state)
 {
 	struct admin *a = state->input;
@@ -93,7 +94,7 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	vsnprintf(text, sizeof(text), format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is not
 	va_end(args);
 	if (command)
 		message_say("%.*s: %s", (int)strcspn(command, " "), command, text);
@@ -120,7 +121,7 @@ error_t options_common(int key, char *arg, struct argp_state *state)
 		line->args[line->n_args++] = arg;
 		return 0;
 	case ARGP_KEY_END:
-		if (line->n_args < line->n_needed)
+		if (line->names && line->n_args < line->n_needed)
 			options_usage(state, "%s is missing", line->names[line->n_args]);
 		return 0;
 	default:

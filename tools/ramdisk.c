@@ -86,7 +86,7 @@ static void append(char *data, size_t size, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(data + used, size - used, format, args);
+	vsnprintf(data + used, size - used, format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is not
 	va_end(args);
 }
 

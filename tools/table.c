@@ -33,6 +33,10 @@ void table_init(struct table *t, const struct admin *a, const struct table_colum
 			flags |= SCOLS_FL_RIGHT;
 		if (columns[i].flags & TABLE_TRUNC)
 			flags |= SCOLS_FL_TRUNC;
+		if (columns[i].flags & TABLE_WRAP)
+			flags |= SCOLS_FL_WRAP;
+		if (columns[i].flags & TABLE_HIDDEN)
+			flags |= SCOLS_FL_HIDDEN;
 		/* a width hint of 1: as wide as what is in it */
 		if (!scols_table_new_column(t->scols, columns[i].name, 1, flags))
 			message_no_memory();

@@ -12,8 +12,10 @@
 struct libscols_table;
 struct libscols_line;
 
-#define TABLE_RIGHT (1u << 0) /* numbers */
-#define TABLE_TRUNC (1u << 1) /* gives way where the terminal is too narrow */
+#define TABLE_RIGHT  (1u << 0) /* numbers */
+#define TABLE_TRUNC  (1u << 1) /* gives way where the terminal is too narrow */
+#define TABLE_WRAP   (1u << 2) /* goes on in a second line there */
+#define TABLE_HIDDEN (1u << 3) /* is not there */
 
 struct table_column {
 	const char *name;

@@ -6,6 +6,7 @@
  *
  *   open NAME FLAGS [DIRECTORY]   flags: k = keep, r = with the recycling pool, - = none
  *   put KEY SIZE FLAGS            SIZE bytes of a pattern, one buffer; flags: s = checksum, - = none
+ *   fill PREFIX N SIZE            N objects of SIZE bytes, called PREFIX0, PREFIX1, ...
  *   put2 KEY HEADER A B           the text HEADER and buffers of A and B bytes
  *   get KEY                       a view, held until "drop"
  *   drop                          drops all views
@@ -57,6 +58,20 @@ static int do_put(const char *key, size_t size, const char *flags)
 	int r = shmstore_put(actor.store, key, strlen(key), NULL, 0, &buffer, 1,
 			     strchr(flags, 's') ? SHMSTORE_CHECKSUM : 0);
 
+	free(buffer.iov_base);
+	return r;
+}
+
+static int do_fill(const char *prefix, size_t n, size_t size)
+{
+	struct iovec buffer = {pattern(size), size};
+	char key[256];
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; i++) {
+		int key_size = snprintf(key, sizeof(key), "%s%zu", prefix, i);
+		r = shmstore_put(actor.store, key, (size_t)key_size, NULL, 0, &buffer, 1, 0);
+	}
 	free(buffer.iov_base);
 	return r;
 }
@@ -121,6 +136,8 @@ static int run(char *words[5], char *ret_text)
 		return do_open(words[1], words[2], words[3]);
 	if (strcmp(command, "put") == 0)
 		return do_put(words[1], strtoull(words[2], NULL, 10), words[3]);
+	if (strcmp(command, "fill") == 0)
+		return do_fill(words[1], strtoull(words[2], NULL, 10), strtoull(words[3], NULL, 10));
 	if (strcmp(command, "put2") == 0)
 		return do_put2(words[1], words[2], strtoull(words[3], NULL, 10), strtoull(words[4], NULL, 10));
 	if (strcmp(command, "get") == 0)
@@ -140,7 +157,7 @@ static int run(char *words[5], char *ret_text)
 	if (strcmp(command, "close") == 0)
 		return shmstore_close(actor.store);
 	fprintf(stderr, "admin_actor: %s: no such command\n", command);
-	exit(2);
+	exit(2); /* NOLINT(concurrency-mt-unsafe) */
 }
 
 int main(int argc, char **argv)
