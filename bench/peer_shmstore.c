@@ -77,7 +77,7 @@ static int put_only(struct peer_run *run, const void *data, size_t size, struct 
 static int put(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
 {
 	struct shmstore_state *s = run->state;
-	struct shmstore_ticket *ticket = (struct shmstore_ticket *)m->bytes;
+	struct shmstore_ticket *ticket = (struct shmstore_ticket *)(void *)m->bytes;
 	int r = put_only(run, data, size, m);
 
 	if (r == 0)

@@ -23,8 +23,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <xxhash.h>
 
-#define HASH_NONFATAL_OOM 1
+#define HASH_NONFATAL_OOM             1
+#define HASH_FUNCTION(key, size, ret) ((ret) = (unsigned)XXH3_64bits(key, size))
 #include <uthash.h>
 
 #include "cleanup.h"

@@ -49,15 +49,11 @@ void shms_peer_withdraw(struct shmstore *s)
 		unlinkat(s->p->peers_fd, name, 0);
 }
 
-int shmstore_set_address(struct shmstore *s, const char *address)
+static int set_address(struct shmstore *s, const char *address)
 {
 	char name[PEER_NAME], target[PATH_MAX], temporary[SHMS_RECYCLE_NAME];
-	int r = shms_store_usable(s, true);
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	if (!address || strlen(address) > SHMSTORE_ADDRESS_MAX)
-		return -EINVAL;
 	shms_peer_withdraw(s);
 	/* A reader copies the page and compares the whole text: half an address matches nothing. */
 	memset(s->page->address, 0, sizeof(s->page->address));
@@ -74,6 +70,21 @@ int shmstore_set_address(struct shmstore *s, const char *address)
 		r = shms_error(errno);
 		unlinkat(s->recycle_fd, temporary, 0);
 	}
+	return r;
+}
+
+int shmstore_set_address(struct shmstore *s, const char *address)
+{
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!address || strlen(address) > SHMSTORE_ADDRESS_MAX)
+		return -EINVAL;
+	/* Page and symlink change together; two threads that name different addresses must not mix them. */
+	pthread_rwlock_wrlock(&s->names);
+	r = set_address(s, address);
+	pthread_rwlock_unlock(&s->names);
 	return r;
 }
 

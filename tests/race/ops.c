@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops.c: eight threads put, replace, get, hand off, adopt, delete, list and ask for usage with overlapping keys in two stores;
+ * then the stores are closed while views live. Contents tell their own seed, so that every view can be checked; a view is
+ * also checked again after its key was replaced, deleted and its file perhaps recycled. Plain main(): runs under TSan too.
+ *
+ *   ops [rounds]
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "api.h"
+
+enum {
+	THREADS = 8,
+	KEYS = 6
+};
+
+static struct shmstore *stores[2];
+static unsigned rounds = 400;
+static _Atomic unsigned n_puts, n_views, n_adopts;
+
+static uint64_t next(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+/* The object says itself what it must hold: its first eight bytes are the seed of the rest. */
+static void fill(unsigned char *b, size_t size, uint64_t seed)
+{
+	memcpy(b, &seed, sizeof(seed));
+	pattern_fill(b + sizeof(seed), size - sizeof(seed), seed);
+}
+
+static void check(const struct shmstore_view *v)
+{
+	uint64_t size, seed;
+	const unsigned char *b = shmstore_view_buffer(v, 0, &size);
+
+	ENSURE(size > sizeof(seed));
+	memcpy(&seed, b, sizeof(seed));
+	ENSURE(pattern_check(b + sizeof(seed), size - sizeof(seed), seed) == size - sizeof(seed));
+}
+
+static void put(struct shmstore *s, const char *key, uint64_t random, bool seal)
+{
+	static const uint64_t sizes[] = {100, 5000, 70000, 70500, 150000};
+	uint64_t size = sizes[random % 5];
+	unsigned flags = random & 1024 ? SHMSTORE_REPLACE : 0;
+	struct shmstore_writer *w;
+	int r;
+
+	if (seal) {
+		r = shmstore_create(s, KEY(key), 0, &size, 1, flags, &w);
+		ENSURE(r == 0);
+		fill(shmstore_writer_buffer(w, 0, NULL), size, random);
+		if (random & 2048) {
+			shmstore_abort(w);
+			return;
+		}
+		r = shmstore_seal(w);
+	} else {
+		struct iovec iov = {malloc(size), size};
+
+		ENSURE(iov.iov_base);
+		fill(iov.iov_base, size, random);
+		r = shmstore_put(s, KEY(key), NULL, 0, &iov, 1, flags);
+		free(iov.iov_base);
+	}
+	ENSURE(r == 0 || (r == -EEXIST && !(flags & SHMSTORE_REPLACE)));
+	n_puts += r == 0;
+}
+
+static void pass_on(struct shmstore *from, struct shmstore *to, const char *key, const char *other, bool replace)
+{
+	struct shmstore_ticket t;
+	int r = shmstore_handoff(from, KEY(key), 60000, &t);
+
+	ENSURE(r == 0 || r == -ENOENT);
+	if (r < 0)
+		return;
+	r = shmstore_adopt(to, KEY(other), &t, replace ? SHMSTORE_REPLACE : 0);
+	ENSURE(r == 0 || (r == -EEXIST && !replace));
+	n_adopts += r == 0;
+	if (r < 0)
+		ENSURE(shmstore_adopt(to, KEY(other), &t, SHMSTORE_REPLACE) == 0); /* an unused lease would stay */
+}
+
+static void alias(struct shmstore *s, const struct shmstore_view *v, const char *key)
+{
+	uint64_t size;
+	struct iovec iov = {shmstore_view_buffer(v, 0, &size), 0};
+	int r;
+
+	iov.iov_len = size;
+	r = shmstore_put(s, KEY(key), NULL, 0, &iov, 1, 0);
+	ENSURE(r == 0 || r == -EEXIST);
+}
+
+static int count_one(const struct shmstore_object_info *info, void *arg)
+{
+	ENSURE(info->error == 0);
+	++*(unsigned *)arg;
+	return 0;
+}
+
+static void one_round(uint64_t random, struct shmstore_view **held)
+{
+	struct shmstore *s = stores[random & 1], *t = stores[random >> 1 & 1];
+	struct shmstore_store_usage usage;
+	struct shmstore_view *v;
+	char key[16], other[16];
+	unsigned n = 0;
+	int r;
+
+	snprintf(key, sizeof(key), "k%u", (unsigned)(random >> 2) % KEYS);
+	snprintf(other, sizeof(other), "k%u", (unsigned)(random >> 7) % KEYS);
+	switch (random >> 12 & 15) {
+	case 0:
+	case 1:
+	case 2:
+	case 3:
+		put(s, key, random, false);
+		break;
+	case 4:
+		put(s, key, random, true);
+		break;
+	case 5:
+	case 6:
+		r = shmstore_delete(s, KEY(key));
+		ENSURE(r == 0 || r == -ENOENT);
+		break;
+	case 7:
+	case 8:
+		pass_on(s, t, key, other, random >> 20 & 1);
+		break;
+	case 9:
+		r = shmstore_foreach(s, count_one, &n);
+		ENSURE(r == 0);
+		ENSURE(shmstore_usage(s, &usage) == 0);
+		break;
+	case 10:
+		r = shmstore_contains(s, KEY(key));
+		ENSURE(r == 0 || r == 1);
+		ENSURE(shmstore_set_address(s, random >> 20 & 1 ? "tcp://a:1" : "tcp://b:2") == 0);
+		break;
+	default:
+		r = shmstore_get(s, KEY(key), random >> 20 & 1 ? SHMSTORE_COW : 0, &v);
+		ENSURE(r == 0 || r == -ENOENT);
+		if (r < 0)
+			break;
+		check(v);
+		n_views++;
+		if (random >> 21 & 1)
+			alias(s, v, other);
+		if (*held) {
+			check(*held);
+			shmstore_view_unref(*held);
+		}
+		*held = v;
+	}
+}
+
+static void *work(void *arg)
+{
+	uint64_t random = (uint64_t)(uintptr_t)arg * 0x9E3779B97F4A7C15u + 1;
+	struct shmstore_view *held = NULL;
+
+	for (unsigned i = 0; i < rounds; i++)
+		one_round(next(&random), &held);
+	return held;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[THREADS];
+	struct shmstore_view *held[THREADS];
+
+	if (argc > 1)
+		rounds = (unsigned)strtoul(argv[1], NULL, 10);
+	stores[0] = scratch_store("a");
+	stores[1] = scratch_store("b");
+	for (uintptr_t i = 0; i < THREADS; i++)
+		ENSURE(pthread_create(&threads[i], NULL, work, (void *)(i + 1)) == 0);
+	for (int i = 0; i < THREADS; i++) {
+		void *v;
+
+		pthread_join(threads[i], &v);
+		held[i] = v;
+	}
+	ensure_books_close();
+	ENSURE(shmstore_close(stores[0]) == 0 && shmstore_close(stores[1]) == 0);
+	for (int i = 0; i < THREADS; i++) {
+		if (held[i])
+			check(held[i]);
+		shmstore_view_unref(held[i]);
+	}
+	ensure_nothing_left();
+	printf("%u puts, %u adoptions, %u views\n", n_puts, n_adopts, n_views);
+	ENSURE(n_puts > rounds / 10 && n_views > rounds / 10 && n_adopts > rounds / 20);
+	return 0;
+}
