@@ -131,6 +131,13 @@ int bare_hand_over(const struct bare *b, const char *name)
 	return 0;
 }
 
+int bare_hand_over_by_path(const char *object, const char *lease, const char *other)
+{
+	if (link(object, lease) < 0 || link(lease, other) < 0 || unlink(lease) < 0)
+		return -errno;
+	return 0;
+}
+
 int bare_delete(int dir, const char *name)
 {
 	return unlinkat(dir, name, 0) < 0 ? -errno : 0;

@@ -28,8 +28,9 @@ int bare_put_mapped(const struct bare *b, const char *name, const void *data, si
 int bare_get(const struct bare *b, const char *name, size_t size);
 /* The same with a byte of each page read in between; dir is one of the three. */
 int bare_read(int dir, const char *name, size_t size);
-/* link into handoff, link into other, unlink in handoff. */
+/* link into handoff, link into other, unlink in handoff; and the same by absolute paths, as a ticket has one. */
 int bare_hand_over(const struct bare *b, const char *name);
+int bare_hand_over_by_path(const char *object, const char *lease, const char *other);
 int bare_delete(int dir, const char *name);
 
 #endif

@@ -31,8 +31,9 @@ struct ops {
 	struct shmstore_partition *partition;
 	struct shmstore *fresh, *recycling, *receiver; /* stores: recycling off, as it comes, of who adopts */
 	struct bare bare;
-	const void *data; /* private, warm */
-	void *copy;       /* private, warm */
+	char paths[3][128]; /* KEPT in the directories of bare */
+	const void *data;   /* private, warm */
+	void *copy;         /* private, warm */
 	size_t size;
 	unsigned n_bare, n_grown, grow; /* objects that have piled up, bare and ours; how many there may be */
 	struct shmstore_ticket ticket;
@@ -212,6 +213,13 @@ static int run_bare_hand_over(void *arg)
 	return bare_hand_over(&o->bare, KEPT);
 }
 
+static int run_bare_by_path(void *arg)
+{
+	struct ops *o = arg;
+
+	return bare_hand_over_by_path(o->paths[0], o->paths[1], o->paths[2]);
+}
+
 static int after_bare_hand_over(void *arg)
 {
 	struct ops *o = arg;
@@ -271,6 +279,7 @@ enum {
 	BARE_GET,
 	GET,
 	BARE_HAND_OVER,
+	BARE_BY_PATH,
 	HAND_OVER,
 	HANDOFF,
 	ADOPT,
@@ -298,6 +307,7 @@ static const struct {
 	[BARE_GET] = {"get", "bare", NULL, run_bare_get, NULL},
 	[GET] = {"get", "shmstore", NULL, run_get, NULL},
 	[BARE_HAND_OVER] = {"handoff+adopt", "bare", NULL, run_bare_hand_over, after_bare_hand_over},
+	[BARE_BY_PATH] = {"handoff+adopt", "bare, by path", NULL, run_bare_by_path, after_bare_hand_over},
 	[HAND_OVER] = {"handoff+adopt", "shmstore", NULL, run_hand_over, after_adopt},
 	[HANDOFF] = {"handoff", "shmstore", NULL, run_handoff, after_handoff},
 	[ADOPT] = {"adopt", "shmstore", run_handoff, run_adopt, after_adopt},
@@ -365,6 +375,8 @@ static void targets(struct report *r, const struct ops *o, struct contender c[N_
 	if (o->size == KIB || o->size == MIB) {
 		snprintf(what, sizeof(what), "handoff+adopt %s, %s", size, o->place->label);
 		report_ratio(r, "2c", what, "x link+link+unlink", REPORT_AT_MOST, 1.5, &c[HAND_OVER].series,
+			     &c[BARE_BY_PATH].series);
+		report_ratio(r, "2c", what, "x linkat+linkat+unlinkat", REPORT_AT_MOST, 1.5, &c[HAND_OVER].series,
 			     &c[BARE_HAND_OVER].series);
 	}
 }
@@ -422,7 +434,10 @@ static void open_stores(struct ops *o)
 		e = shmstore_open(o->partition, "receiver", NULL, &o->receiver);
 	if (e < 0)
 		errx(1, "%s: %s", path, shmstore_strerror(e));
-	if (bare_open(&o->bare, o->place) < 0)
+	if (place_path(o->place, "bare-objects/" KEPT, o->paths[0], sizeof(o->paths[0])) < 0 ||
+	    place_path(o->place, "bare-handoff/" KEPT, o->paths[1], sizeof(o->paths[1])) < 0 ||
+	    place_path(o->place, "bare-other/" KEPT, o->paths[2], sizeof(o->paths[2])) < 0 ||
+	    bare_open(&o->bare, o->place) < 0)
 		errx(1, "%s: no room for the bare files", o->place->path);
 }
 

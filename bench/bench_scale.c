@@ -137,7 +137,8 @@ static void open_bare(struct scale *s)
 		snprintf(name, sizeof(name), "%03u", i);
 		if (place_path(&s->place, name, path, sizeof(path)) < 0 || mkdir(path, 0700) < 0)
 			err(1, "%s", path);
-		s->dirs[i] = (struct bare){open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), -1, -1};
+		s->dirs[i] = (struct bare){
+			.objects = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), .handoff = -1, .other = -1};
 		if (s->dirs[i].objects < 0)
 			err(1, "%s", path);
 	}

@@ -297,7 +297,7 @@ static void bench_place(struct report *r, const struct report_options *options, 
 					 .name = i == NO_RECYCLING ? "plain" : "recycling",
 					 .recycle_max = i == NO_RECYCLING ? 0 : SHMSTORE_RECYCLE_DEFAULT,
 					 .exchange = {-1, 0},
-					 .bare = {-1, -1, -1},
+					 .bare = {.objects = -1, .handoff = -1, .other = -1},
 					 .data = data,
 					 .copy = copy};
 	start_pairs(pairs);
