@@ -118,6 +118,10 @@ def run(arguments, screen, lab):
     partition = lab.make_partition(spec.size * 2 + (1 << 30))
     run_step([admin, "-p", partition, "init"], os.path.join(lab.scratch, "init.log"))
     screen.say("partition", lab.partition_text)
+    room = os.statvfs(partition)
+    if room.f_blocks and room.f_bavail * room.f_frsize < spec.size * 1.1:
+        screen.say("note", f"the partition has room for {mib(room.f_bavail * room.f_frsize)} only: what does not fit goes the way of stock "
+                           "Dask (in a container: docker run --shm-size=…)")
     screen.say("job", f"{spec.label()}: {JOBS_HELP[spec.job]}")
 
     results = {}
