@@ -145,6 +145,7 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 		puts("no stores");
 		return;
 	}
+	table_sort(&du->table, NAME);
 	table_row(&du->table);
 	table_text(&du->table, NAME, "total");
 	table_text(&du->table, STATE, "each once");

@@ -184,7 +184,7 @@ static int run(struct get *get)
 	if (status == ADMIN_OK) {
 		int r = shmstore_get(s, get->key, get->key_size, 0, &view);
 		if (r < 0)
-			status = opening_explain_key(s, get->key_text, r);
+			status = opening_explain_key(p, s, get->key_text, r);
 		else
 			status = find(get, view) ? deliver(get) : ADMIN_FAILED;
 		shmstore_view_unref(view);

@@ -23,6 +23,7 @@
 #include "opening.h"
 #include "options.h"
 #include "ramdisk.h"
+#include "shellword.h"
 
 enum {
 	OPTION_ALLOW_DISK = 0x100,
@@ -150,7 +151,7 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 	}
 	if (r == -ENOENT) {
 		message_fail(path, "the directory cannot be made: its parent is missing");
-		message_hint("to make it: mkdir -p \"$(dirname %s)\"", path);
+		message_hint("to make it: mkdir -p \"$(dirname %s)\"", shellword(path));
 		return ADMIN_FAILED;
 	}
 	return r < 0 ? opening_explain(a, path, r) : ADMIN_OK;
@@ -191,7 +192,7 @@ static void warn(const struct shmstore_partition_info *info)
 			    human_size(info->bytes_size, size), human_size(total, ram));
 		message_hint("a tmpfs larger than RAM and swap can bring the machine to a halt; see: " ADMIN_NAME
 			     " -p %s doctor",
-			     info->path);
+			     shellword(info->path));
 	}
 }
 

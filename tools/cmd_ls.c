@@ -13,6 +13,7 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
+#include "shellword.h"
 #include "storelist.h"
 #include "table.h"
 
@@ -174,7 +175,8 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		table_finish(&ls.table);
 	if (ls.n_damaged) {
 		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects", ls.n_damaged);
-		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify", shmstore_partition_path(p));
+		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",
+			     shellword(shmstore_partition_path(p)));
 	}
 	shmstore_partition_unref(p);
 	return status;

@@ -19,6 +19,7 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
+#include "shellword.h"
 #include "storelist.h"
 #include "sysroot.h"
 
@@ -69,8 +70,9 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 	} else if (error == -ENOSPC && shmstore_partition_info(p, &info) == 0) {
 		message_fail(put->key_text, "no room for %s: %s of the partition are available",
 			     human_size(put->size, size), human_size(info.bytes_available, available));
-		message_hint("to remove what dead processes left: " ADMIN_NAME " -p %s gc", path);
-		message_hint("to enlarge the partition, as root: " ADMIN_NAME " -p %s init --size SIZE", path);
+		message_hint("to remove what dead processes left: " ADMIN_NAME " -p %s gc", shellword(path));
+		message_hint("to enlarge the partition, as root: " ADMIN_NAME " -p %s init --size SIZE",
+			     shellword(path));
 	} else {
 		message_error(put->key_text, error);
 	}

@@ -234,14 +234,14 @@ static int look(struct object *o, struct shmstore_partition *p, struct shmstore 
 	int r = shmstore_foreach(s, match_key, o);
 	if (r < 0 || !o->found) {
 		progress_end();
-		return opening_explain_key(s, text, r < 0 ? r : -ENOENT);
+		return opening_explain_key(p, s, text, r < 0 ? r : -ENOENT);
 	}
 	r = shmstore_get(s, o->key, o->key_size, 0, &o->view);
 	if (r < 0) {
 		o->view = NULL;
 		if (!o->info.error)
 			o->info.error = r;
-		status = opening_explain_key(s, text, r);
+		status = opening_explain_key(p, s, text, r);
 	}
 	find_sharers(o, p, shmstore_path(s));
 	progress_end();

@@ -13,6 +13,7 @@
 #include "doctor.h"
 #include "human.h"
 #include "message.h"
+#include "shellword.h"
 #include "sysroot.h"
 
 #define UNLIMITED ((uint64_t)1 << 60) /* cgroup v1 writes a huge number where there is no limit */
@@ -136,9 +137,10 @@ static void check_cgroup(struct doctor *d)
 							       : "writers are killed before it is full");
 	if (d->tmpfs)
 		doctor_fix_root(f, "mount -o remount,size=%" PRIu64 " %s", limit / 2 & ~(uint64_t)4095,
-				d->mount ? d->mount->point : d->dir);
+				shellword(d->mount ? d->mount->point : d->dir));
 	else
-		doctor_fix_root(f, ADMIN_NAME " -p %s init --size %" PRIu64, d->path, limit / 2 & ~(uint64_t)4095);
+		doctor_fix_root(f, ADMIN_NAME " -p %s init --size %" PRIu64, shellword(d->path),
+				limit / 2 & ~(uint64_t)4095);
 }
 
 static void check_open_files(struct doctor *d)

@@ -17,6 +17,7 @@
 #include "human.h"
 #include "opening.h"
 #include "ramdisk.h"
+#include "shellword.h"
 #include "storelist.h"
 
 static const char *point_of(const struct doctor *d)
@@ -35,25 +36,29 @@ static void check_partition(struct doctor *d)
 		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised: %s", d->path,
 			       d->exists ? "the directory holds no partition" : "there is no such directory");
 		if (d->tmpfs)
-			doctor_fix(f, ADMIN_NAME " -p %s init", d->path);
+			doctor_fix(f, ADMIN_NAME " -p %s init", shellword(d->path));
 		else
-			doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", d->path);
+			doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
 	} else if (d->error == -ENOTSUP && !d->tmpfs) {
 		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised", d->path);
-		doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", d->path);
+		doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
 	} else if (d->error == -EPERM) {
 		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u", d->owner, geteuid());
-		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner, d->path);
+		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner, shellword(d->path));
 	} else if (d->error == -ENOTSUP) {
 		f = doctor_add(d, "partition", DOCTOR_FAIL,
 			       "is of format version %u, which this program (%s) does not know",
 			       opening_marker_version(d->path), shmstore_version());
-		doctor_fix(f, "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME " -p %s init", d->path, d->path,
-			   d->path, d->path);
+		doctor_fix(f,
+			   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
+			   " -p %s init  # if nothing in it is needed",
+			   shellword(d->path), shellword(d->path), shellword(d->path), shellword(d->path));
 	} else {
 		f = doctor_add(d, "partition", DOCTOR_FAIL, "%s", shmstore_strerror(d->error));
-		doctor_fix(f, "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME " -p %s init", d->path, d->path,
-			   d->path, d->path);
+		doctor_fix(f,
+			   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
+			   " -p %s init  # if nothing in it is needed",
+			   shellword(d->path), shellword(d->path), shellword(d->path), shellword(d->path));
 	}
 }
 
@@ -67,7 +72,7 @@ static void check_tmpfs(struct doctor *d)
 	struct doctor_finding *f = doctor_add(d, "tmpfs", d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
 					      "%s is on a disk file system (%s)", d->exists ? d->path : d->dir,
 					      d->mount ? d->mount->type : "unknown");
-	doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", d->path);
+	doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
 }
 
 static void check_size(struct doctor *d)
@@ -98,7 +103,7 @@ static void check_size(struct doctor *d)
 		f = doctor_add(d, "size", DOCTOR_OK, "%s, %" PRIu64 " %% of the RAM (%s)", size, d->size * 100 / d->ram,
 			       ram);
 	if (f->level != DOCTOR_OK)
-		doctor_fix_root(f, "mount -o remount,size=50%% %s", point_of(d));
+		doctor_fix_root(f, "mount -o remount,size=50%% %s", shellword(point_of(d)));
 }
 
 static void check_huge(struct doctor *d)
@@ -125,7 +130,7 @@ static void check_huge(struct doctor *d)
 	else
 		f = doctor_add(d, "huge", DOCTOR_WARN,
 			       "huge=%s: a put costs several times what it costs with huge pages", huge);
-	doctor_fix_root(f, "mount -o remount,huge=within_size %s", point_of(d));
+	doctor_fix_root(f, "mount -o remount,huge=within_size %s", shellword(point_of(d)));
 }
 
 static void check_inodes(struct doctor *d)
@@ -146,9 +151,9 @@ static void check_inodes(struct doctor *d)
 	if (level != DOCTOR_OK && d->tmpfs)
 		doctor_fix_root(f, "mount -o remount,nr_inodes=%" PRIu64 " %s",
 				d->inodes * 2 > ramdisk_inodes(d->size) ? d->inodes * 2 : ramdisk_inodes(d->size),
-				point_of(d));
+				shellword(point_of(d)));
 	else if (level != DOCTOR_OK)
-		doctor_fix(f, ADMIN_NAME " -p %s gc", d->path);
+		doctor_fix(f, ADMIN_NAME " -p %s gc", shellword(d->path));
 }
 
 /* Links a file from one directory into another one, both new in the partition. 0 or -errno. */
@@ -190,7 +195,7 @@ static void check_links(struct doctor *d)
 	struct doctor_finding *f =
 		doctor_add(d, "links", DOCTOR_FAIL, "linking a file from one directory into another: %s", strerror(-r));
 	if (r == -ENOSPC)
-		doctor_fix(f, ADMIN_NAME " -p %s gc", d->path);
+		doctor_fix(f, ADMIN_NAME " -p %s gc", shellword(d->path));
 }
 
 /* The id of the mount that path is on; 0 = unknown. */
@@ -220,7 +225,7 @@ static bool find_other_mount(struct doctor *d)
 						      "the store %s is on another mount: handoffs to it give EXDEV",
 						      stores.stores[i].path);
 		const struct mountinfo *m = mountinfo_find(&d->mounts, stores.stores[i].path);
-		doctor_fix_root(f, "umount %s", m ? m->point : stores.stores[i].path);
+		doctor_fix_root(f, "umount %s", shellword(m ? m->point : stores.stores[i].path));
 		found = true;
 	}
 	storelist_deinit(&stores);
@@ -241,7 +246,7 @@ static void check_exdev(struct doctor *d)
 			continue;
 		f = doctor_add(d, "exdev", DOCTOR_FAIL,
 			       "%s is another mount inside the partition: handoffs into it give EXDEV", m->point);
-		doctor_fix_root(f, "umount %s", m->point);
+		doctor_fix_root(f, "umount %s", shellword(m->point));
 		return;
 	}
 	if (d->mount && d->tmpfs && strcmp(d->mount->root, "/") != 0) {

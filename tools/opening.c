@@ -18,6 +18,7 @@
 #include "keytext.h"
 #include "message.h"
 #include "mountinfo.h"
+#include "shellword.h"
 #include "storelist.h"
 
 bool opening_path(const struct admin *a, char ret_path[PATH_MAX])
@@ -43,12 +44,12 @@ static void explain_missing(const char *path)
 
 	if (stat(path, &st) < 0) {
 		message_fail(path, "there is no such directory");
-		message_hint("to make a partition there: " ADMIN_NAME " -p %s init", path);
+		message_hint("to make a partition there: " ADMIN_NAME " -p %s init", shellword(path));
 	} else if (!S_ISDIR(st.st_mode)) {
 		message_fail(path, "is no directory");
 	} else {
 		message_fail(path, "is no partition: it holds no .shmstore");
-		message_hint("to make it one: " ADMIN_NAME " -p %s init", path);
+		message_hint("to make it one: " ADMIN_NAME " -p %s init", shellword(path));
 	}
 }
 
@@ -78,12 +79,12 @@ static void explain_unsupported(const struct admin *a, const char *path)
 		message_fail(path, "is a partition of format version %u, which this program (%s) does not know",
 			     version, shmstore_version());
 		message_hint("use the shmstore that made it, or empty the directory and run: " ADMIN_NAME " -p %s init",
-			     path);
+			     shellword(path));
 		return;
 	}
 	if (statfs(path, &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
 		message_error(path, -ENOTSUP);
-		message_hint("to see what is missing: " ADMIN_NAME " -p %s doctor", path);
+		message_hint("to see what is missing: " ADMIN_NAME " -p %s doctor", shellword(path));
 		return;
 	}
 	char *canonical = realpath(path, NULL);
@@ -91,8 +92,8 @@ static void explain_unsupported(const struct admin *a, const char *path)
 	const struct mountinfo *m = mountinfo_find(&mounts, canonical ? canonical : path);
 	message_fail(path, "is on a disk file system (%s), not on a tmpfs: objects would not be shared memory",
 		     m ? m->type : "of unknown type");
-	message_hint("as root, to mount a tmpfs there: " ADMIN_NAME " -p %s init --size 50%%", path);
-	message_hint("to use the disk all the same: " ADMIN_NAME " -p %s init --allow-disk", path);
+	message_hint("as root, to mount a tmpfs there: " ADMIN_NAME " -p %s init --size 50%%", shellword(path));
+	message_hint("to use the disk all the same: " ADMIN_NAME " -p %s init --allow-disk", shellword(path));
 	mountinfo_deinit(&mounts);
 	free(canonical);
 }
@@ -102,7 +103,7 @@ static void explain_damaged(const char *path)
 	message_fail(path, "its marker .shmstore is damaged");
 	message_hint("if nothing in it is needed any more, remove %s/.shmstore, stores and peers, then run: " ADMIN_NAME
 		     " -p %s init",
-		     path, path);
+		     shellword(path), shellword(path));
 }
 
 static void explain_forbidden(const char *path)
@@ -138,7 +139,7 @@ int opening_explain(const struct admin *a, const char *path, int error)
 		break;
 	case ENOSPC:
 		message_fail(path, "its file system is full");
-		message_hint("to see what fills it: df -h %s; df -i %s", path, path);
+		message_hint("to see what fills it: df -h %s; df -i %s", shellword(path), shellword(path));
 		break;
 	default:
 		message_error(path, error);
@@ -163,7 +164,7 @@ int opening_explain_store(struct shmstore_partition *p, const char *name, int er
 	switch (-error) {
 	case ENOENT:
 		message_fail(name, "there is no such store in %s", shmstore_partition_path(p));
-		message_hint("to see the stores: " ADMIN_NAME " -p %s du", shmstore_partition_path(p));
+		message_hint("to see the stores: " ADMIN_NAME " -p %s du", shellword(shmstore_partition_path(p)));
 		break;
 	case EPERM:
 		message_fail(name, "the store belongs to another user");
@@ -192,14 +193,16 @@ int opening_store(struct shmstore_partition *p, const char *name, struct shmstor
 	return r < 0 ? opening_explain_store(p, name, r) : ADMIN_OK;
 }
 
-int opening_explain_key(struct shmstore *s, const char *key, int error)
+int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const char *key, int error)
 {
 	if (error == -ENOENT) {
 		message_fail(key, "the store %s holds no such key", shmstore_name(s));
-		message_hint("to see its keys: " ADMIN_NAME " ls %s", shmstore_name(s));
+		message_hint("to see its keys: " ADMIN_NAME " -p %s ls %s", shellword(shmstore_partition_path(p)),
+			     shellword(shmstore_name(s)));
 	} else if (error == -EBADMSG) {
 		message_fail(key, "the object is damaged");
-		message_hint("to see what is wrong with it: " ADMIN_NAME " verify");
+		message_hint("to see what is wrong with it: " ADMIN_NAME " -p %s verify",
+			     shellword(shmstore_partition_path(p)));
 	} else {
 		message_error(key, error);
 	}

@@ -23,7 +23,7 @@ int opening_store(struct shmstore_partition *p, const char *name, struct shmstor
 /* Says why the store called name cannot be used. Returns ADMIN_FAILED. */
 int opening_explain_store(struct shmstore_partition *p, const char *name, int error);
 /* Says why the object of a key, as the user typed it, cannot be read. Returns ADMIN_FAILED. */
-int opening_explain_key(struct shmstore *s, const char *key, int error);
+int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const char *key, int error);
 /* A key as the user typed it, unescaped into key (room for SHMSTORE_KEY_MAX bytes). False: too long; said. */
 bool opening_key(const char *text, unsigned char *key, size_t *ret_size);
 

@@ -22,6 +22,7 @@
 #include "human.h"
 #include "message.h"
 #include "mountinfo.h"
+#include "shellword.h"
 
 uint64_t ramdisk_inodes(uint64_t size)
 {
@@ -53,7 +54,7 @@ static int explain_not_root(const struct admin *a, const struct ramdisk *disk)
 	if (disk->size)
 		snprintf(size, sizeof(size), " --size %" PRIu64, disk->size);
 	message_fail(disk->path, "only root may mount a tmpfs or resize one");
-	message_hint("run: sudo " ADMIN_NAME " -p %s init%s%s%s%s --owner %u", disk->path, size,
+	message_hint("run: sudo " ADMIN_NAME " -p %s init%s%s%s%s --owner %u", shellword(disk->path), size,
 		     disk->huge ? " --huge " : "", disk->huge ? disk->huge : "", disk->shared ? " --shared" : "",
 		     geteuid());
 	return -1;
@@ -126,7 +127,7 @@ static int make(const struct ramdisk *disk)
 	if (!made && errno != EEXIST) {
 		message_fail(disk->path, "the directory cannot be made: %s", strerror(errno));
 		if (errno == ENOENT)
-			message_hint("its parent is missing: mkdir -p \"$(dirname %s)\"", disk->path);
+			message_hint("its parent is missing: mkdir -p \"$(dirname %s)\"", shellword(disk->path));
 		return -1;
 	}
 	append(data, sizeof(data), "mode=%s,uid=%u,gid=%u,huge=%s", disk->shared ? "1777" : "0700", disk->uid,

@@ -111,6 +111,14 @@ void table_color(struct table *t, size_t column, const char *color)
 	scols_cell_set_color(scols_line_get_cell(t->line, column), color);
 }
 
+void table_sort(struct table *t, size_t column)
+{
+	struct libscols_column *c = scols_table_get_column(t->scols, column);
+
+	scols_column_set_cmpfunc(c, scols_cmpstr_cells, NULL);
+	scols_sort_table(t->scols, c);
+}
+
 void table_finish(struct table *t)
 {
 	print_part(t);

@@ -44,6 +44,8 @@ void table_size(struct table *t, size_t column, uint64_t bytes);
 void table_count(struct table *t, size_t column, uint64_t n);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);
+/* Sorts what is not yet printed by the text of a column. */
+void table_sort(struct table *t, size_t column);
 /* Prints what is left and frees the table. */
 void table_finish(struct table *t);
 

@@ -202,6 +202,16 @@ def test_init_mounts_over_nothing(mountable):
     assert (mountable / "precious").exists()
 
 
+def test_commands_in_messages_can_be_run(bare):
+    """Whatever the path is: the hint is pasted into a shell and does what it says."""
+    d = bare / "a b'c $(touch x)"
+    r = Admin(d)("df", code=1)
+    hint = re.search(r"^  to make a partition there: (.*)$", r.err, re.M).group(1)
+    subprocess.run(hint, shell=True, check=True, cwd=bare, env=environment(PATH=f"{ADMIN.parent}:{os.environ['PATH']}"))
+    assert Admin(d).json("df")["partition"] == str(d)
+    assert [p.name for p in bare.iterdir()] == [d.name]
+
+
 @needs_root
 def test_init_for_an_owner(mountable):
     a = Admin(mountable)
@@ -449,6 +459,20 @@ def test_stat(admin, actors):
     assert f"inode       {s['inode']}\n" in text and re.search(rf"^t +{other.pid} copy$", text, re.M)
     assert "3: 2 in stores, 1 leased" in text
     assert "holds no such key" in admin("stat", "s", "none", code=1).err
+
+
+def test_stat_of_two_names_in_one_store(admin, actors):
+    actor = actors(admin, "s", "-")
+    actor("put", "one", 100000, "-")
+    actor("adopt", "two", actor("handoff", "one", 60000))
+    names = {(n["store"], n["key"]) for n in admin.json("stat", "s", "two")["names"]}
+    assert names == {("s", "one"), ("s", "two")}
+
+
+def test_du_is_sorted(admin):
+    for name in ("m", "z", "a"):
+        admin("put", name, "k", stdin=b"x")
+    assert [line.split()[0] for line in admin("du").out.splitlines()] == ["STORE", "a", "m", "z", "total"]
 
 
 # ---- reconcile -----------------------------------------------------------------------------------------------------------
