@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -213,6 +214,10 @@ uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 	struct shms_slot *slot;
 
 	pthread_mutex_lock(&r->lock);
+	if (all) {
+		r->scarce = true;
+		r->looked_ns = now;
+	}
 	while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL &&
 	       (all || now - slot->stamp_ns > SHMS_RECYCLE_AGE_NS)) {
 		dropped += slot->capacity;
@@ -390,6 +395,22 @@ static struct shms_slot *find_published(struct shms_recycle *r, const char *name
 	return NULL;
 }
 
+/* Less than an eighth of the partition's bytes or inodes is free: others have more use for it than our next put. They cannot
+ * take it out of our pool, so what is deleted now must be free at once. */
+static bool scarce(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t now = shms_now_mono_ns();
+	struct statvfs fs;
+
+	if (now - r->looked_ns < SHMS_RECYCLE_LOOK)
+		return r->scarce;
+	r->looked_ns = now;
+	r->scarce = fstatvfs(s->p->fd, &fs) == 0 &&
+		    ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
+	return r->scarce;
+}
+
 /* Makes room for bytes more in the pool. */
 static bool make_room(struct shmstore *s, uint64_t bytes)
 {
@@ -398,6 +419,11 @@ static bool make_room(struct shmstore *s, uint64_t bytes)
 
 	if (bytes > r->max)
 		return false;
+	if (scarce(s)) {
+		while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL)
+			drop_pooled(s, slot);
+		return false;
+	}
 	while (r->pooled + bytes > r->max && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL)
 		drop_pooled(s, slot);
 	return r->pooled + bytes <= r->max;

@@ -26,6 +26,7 @@
 #define SHMS_RECYCLE_AGE_NS 10000000000ull
 #define SHMS_RECYCLE_MAX    (256ull << 20) /* default bound, also 1/16 of the partition */
 #define SHMS_RECYCLE_REOPEN 65536u         /* from this size on a file without a slot is worth pooling */
+#define SHMS_RECYCLE_LOOK   5000000ull     /* ns that an answer about the partition's room is good for */
 #define SHMS_RECYCLE_NAME   24
 
 enum shms_slot_state {
@@ -54,6 +55,8 @@ struct shms_recycle {
 	uint64_t max;         /* 0 = off */
 	uint64_t pooled;      /* bytes POOLED */
 	uint64_t slack;       /* bytes of all slots' slack */
+	uint64_t looked_ns;   /* when the partition was last asked for room */
+	bool scarce;          /* what it said */
 	_Atomic uint64_t next_number;
 	struct shms_slot slots[SHMS_RECYCLE_SLOTS];
 };

@@ -51,13 +51,15 @@ extern void *__libc_realloc(void *p, size_t size);
 extern void *__libc_memalign(size_t align, size_t size);
 extern void __libc_free(void *p);
 
-void *malloc(size_t size);
-void *calloc(size_t n, size_t size);
-void *realloc(void *p, size_t size);
-void *memalign(size_t align, size_t size);
-void *aligned_alloc(size_t align, size_t size);
-int posix_memalign(void **ret, size_t align, size_t size);
-void free(void *p);
+/* The tree is built with hidden visibility; libc must see these. */
+#define PUBLIC __attribute__((visibility("default")))
+PUBLIC void *malloc(size_t size);
+PUBLIC void *calloc(size_t n, size_t size);
+PUBLIC void *realloc(void *p, size_t size);
+PUBLIC void *memalign(size_t align, size_t size);
+PUBLIC void *aligned_alloc(size_t align, size_t size);
+PUBLIC int posix_memalign(void **ret, size_t align, size_t size);
+PUBLIC void free(void *p);
 
 static bool refused(void)
 {
