@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "human.h"
+#include "interrupt.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -106,6 +107,8 @@ static int64_t read_all(int fd, char *data, uint64_t size)
 	while (done < size) {
 		uint64_t left = size - done;
 		ssize_t n = read(fd, data + done, left < (1u << 30) ? (size_t)left : (1u << 30));
+		if (interrupt_pending())
+			return -EINTR;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -281,7 +284,9 @@ int cmd_put(struct admin *a, int argc, char **argv)
 	}
 	int status = opening_partition(a, &p);
 	if (status == ADMIN_OK) {
+		interrupt_catch(); /* an unfinished put leaves nothing behind, no new store either */
 		status = put_into_store(&put, p);
+		interrupt_finish();
 		if (status == ADMIN_OK)
 			report(&put);
 		shmstore_partition_unref(p);

@@ -293,6 +293,24 @@ def test_put_on_a_full_partition_leaves_nothing(admin, tmp_path):
     assert admin.json("ls")["objects"] == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("store,left", [("new", ["old"]), ("old", ["old"])])
+def test_an_interrupted_put_leaves_nothing(admin, number, store, left):
+    admin("put", "old", "k", stdin=b"x")
+    used = admin.json("df")["used"]
+    p = subprocess.Popen([ADMIN, "-p", admin.path, "put", store, "big"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                         env=environment())
+    deadline = time.monotonic() + 20
+    while not re.match(r"(0|63) 0x0 ", Path(f"/proc/{p.pid}/syscall").read_text()):  # in read(2) of its standard input
+        assert time.monotonic() < deadline and p.poll() is None
+    p.send_signal(number)
+    p.communicate(timeout=20)
+    assert p.returncode == -number
+    assert [s["name"] for s in admin.json("du")["stores"]] == left
+    assert [o["key"] for o in admin.json("ls")["objects"]] == ["k"]
+    assert admin.json("df")["used"] == used
+
+
 @pytest.mark.parametrize("store", ["a/b", ".hidden", "x" * 256, ""])
 def test_wrong_store_names(admin, store):
     assert "is no name of a store" in admin("put", store, "k", stdin=b"x", code=1).err
