@@ -36,7 +36,7 @@
 #include "partition.h"
 #include "sys.h"
 
-#define MAPS_BUFFER  (256u * 1024)
+#define MAPS_BUFFER  ((size_t)256 * 1024)
 #define COMMAND_SIZE 64
 #define PAGE         4096u
 

@@ -55,8 +55,8 @@ int shms_usage_take(struct shmstore_partition *p, bool keys, struct shmstore_usa
 {
 	struct shms_holders *holders = NULL;
 	struct shmstore_usage u;
-	struct statvfs before, after;
-	struct shms_books books;
+	struct statvfs before, after = {0};
+	struct shms_books books = {0};
 	int64_t last = 0;
 	bool quiet;
 	int r = 0;
