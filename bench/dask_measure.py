@@ -73,14 +73,27 @@ def expected_peak(spec):
     return int(peak) + (256 << 20)
 
 
-def end_session(session, process=None):
-    """Ends every process of a session and waits until they are gone."""
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        pids = [pid for pid in session_pids(session)]
+TRACKER = b"multiprocessing.resource_tracker"
+
+
+def is_tracker(pid):
+    """The process that removes a Python program's named semaphores when the program has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return TRACKER in file.read()
+    except OSError:
+        return False
+
+
+def end_session(session, process=None, patience=10):
+    """Ends every process of a session and waits until they are gone. Trackers end by themselves, or after patience seconds."""
+    start = time.monotonic()
+    while time.monotonic() < start + patience + 10:
+        pids = list(session_pids(session))
         for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > start + patience or not is_tracker(pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         if process is not None:
             process.poll()
         # Orphans come to us (we are their subreaper); the session's leader is Popen's to reap.
@@ -278,6 +291,8 @@ class Lab:
         self.tell("close")
         while self.hear()["event"] != "closed":
             pass
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
         return result
 
 
