@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <linux/magic.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -132,6 +134,23 @@ static bool is_tmpfs(const char *path)
 	return statfs(path, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 }
 
+/* The library cannot make the directory: no parent, or one that is not ours. */
+static void explain_no_directory(const char *path)
+{
+	char parent[PATH_MAX];
+	struct stat st;
+
+	snprintf(parent, sizeof(parent), "%s", path);
+	const char *dir = dirname(parent);
+	if (stat(dir, &st) < 0) {
+		message_fail(path, "the directory cannot be made: %s: %s", dir, strerror(errno));
+		message_hint("to make it: mkdir -p %s", shellword(dir));
+	} else {
+		message_fail(path, "the directory cannot be made: you may not write to %s", dir);
+		message_hint("as root: mkdir -m 0700 %s && chown %u %s", shellword(path), geteuid(), shellword(path));
+	}
+}
+
 /* Opens the partition, making it where there is none. The one that was there counts as not created. */
 static int open_or_create(const struct admin *a, struct init *init, struct shmstore_partition **ret)
 {
@@ -150,8 +169,7 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 		init->created = r == 0;
 	}
 	if (r == -ENOENT) {
-		message_fail(path, "the directory cannot be made: its parent is missing");
-		message_hint("to make it: mkdir -p \"$(dirname %s)\"", shellword(path));
+		explain_no_directory(path);
 		return ADMIN_FAILED;
 	}
 	return r < 0 ? opening_explain(a, path, r) : ADMIN_OK;

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "jsonout.h"
 #include "message.h"
@@ -166,7 +167,8 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		json_stream_begin("objects");
 	else
 		table_init(&ls.table, a, columns, N_COLUMNS);
-	progress_begin("ls");
+	if (!isatty(STDOUT_FILENO)) /* else the list itself is seen to grow */
+		progress_begin("ls");
 	status = list_all(&ls, p, line.args[0]);
 	progress_end();
 	if (a->json)

@@ -22,6 +22,7 @@
 #include "human.h"
 #include "message.h"
 #include "mountinfo.h"
+#include "opening.h"
 #include "shellword.h"
 
 uint64_t ramdisk_inodes(uint64_t size)
@@ -31,7 +32,7 @@ uint64_t ramdisk_inodes(uint64_t size)
 	return pages < 1u << 20 ? 1u << 20 : pages;
 }
 
-/* Whether the directory holds nothing. A missing one does. */
+/* Whether the directory holds nothing. A missing one does, and one that we may not look into: the kernel will say more. */
 static bool is_empty(const char *path)
 {
 	DIR *d = opendir(path);
@@ -39,18 +40,17 @@ static bool is_empty(const char *path)
 	bool empty = true;
 
 	if (!d)
-		return errno == ENOENT;
+		return errno == ENOENT || errno == EACCES;
 	while (empty && (e = readdir(d)))
 		empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
 	closedir(d);
 	return empty;
 }
 
-static int explain_not_root(const struct admin *a, const struct ramdisk *disk)
+static int explain_not_root(const struct ramdisk *disk)
 {
 	char size[64] = "";
 
-	(void)a;
 	if (disk->size)
 		snprintf(size, sizeof(size), " --size %" PRIu64, disk->size);
 	message_fail(disk->path, "only root may mount a tmpfs or resize one");
@@ -58,6 +58,18 @@ static int explain_not_root(const struct admin *a, const struct ramdisk *disk)
 		     disk->huge ? " --huge " : "", disk->huge ? disk->huge : "", disk->shared ? " --shared" : "",
 		     geteuid());
 	return -1;
+}
+
+static void explain_not_empty(const char *path, const struct mountinfo *m)
+{
+	if (opening_marker_version(path)) {
+		message_fail(path, "is a partition already, on the file system mounted at %s: a mount would hide it",
+			     m ? m->point : "?");
+		message_hint("make a new one: name a directory that is empty or does not exist");
+	} else {
+		message_fail(path, "is not empty: a mount would hide what is in it");
+		message_hint("name an empty or a new directory");
+	}
 }
 
 /* The flags of the mount that is there, as mount(2) wants them again. */
@@ -157,16 +169,13 @@ int ramdisk_make(const struct admin *a, const struct ramdisk *disk)
 		message_fail(disk->path, "is the mount point of another file system (%s)", m->type);
 		message_hint("name another directory");
 		r = -1;
-	} else if (geteuid() != 0) {
-		r = explain_not_root(a, disk);
-	} else if (is_point) {
-		r = resize(disk);
-	} else if (!is_empty(disk->path)) {
-		message_fail(disk->path, "is not empty: a mount would hide what is in it");
-		message_hint("name an empty or a new directory");
+	} else if (!is_point && !is_empty(disk->path)) {
+		explain_not_empty(disk->path, m);
 		r = -1;
+	} else if (geteuid() != 0) {
+		r = explain_not_root(disk);
 	} else {
-		r = make(disk);
+		r = is_point ? resize(disk) : make(disk);
 	}
 	mountinfo_deinit(&mounts);
 	free(canonical);

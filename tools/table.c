@@ -17,6 +17,7 @@
 #include "human.h"
 #include "keytext.h"
 #include "message.h"
+#include "progress.h"
 
 #define PART 1000
 
@@ -50,8 +51,10 @@ void table_no_headings(struct table *t)
 
 static void print_part(struct table *t)
 {
-	if (t->n_lines)
+	if (t->n_lines) {
+		progress_clear();
 		scols_print_table(t->scols);
+	}
 	scols_table_remove_lines(t->scols);
 	scols_table_enable_noheadings(t->scols, 1);
 	t->n_lines = 0;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_support import (ADMIN, NOBODY, Admin, actors, admin, bare, environment, mount_tmpfs,  # noqa: F401
+from admin_support import (ADMIN, NOBODY, ROOT, Admin, actors, admin, bare, environment, mount_tmpfs,  # noqa: F401
                            needs_root, terminal, unmount)
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -152,7 +152,14 @@ def test_init_names_another_format_version(admin):
 
 def test_init_missing_parent(bare):
     r = Admin(bare / "a" / "b")("init", code=1)
-    assert "its parent is missing" in r.err and "mkdir -p" in r.err
+    assert f"cannot be made: {bare}/a: No such file or directory" in r.err and f"mkdir -p {bare}/a\n" in r.err
+
+
+@needs_root
+def test_init_where_one_may_not(bare):
+    bare.chmod(0o755)
+    r = Admin(bare / "new").as_nobody()("init", code=1)
+    assert f"you may not write to {bare}" in r.err and f"chown {NOBODY} {bare}/new" in r.err
 
 
 @pytest.fixture
@@ -200,6 +207,13 @@ def test_init_mounts_over_nothing(mountable):
     r = Admin(mountable)("init", "--size", "32M", code=1)
     assert "a mount would hide what is in it" in r.err
     assert (mountable / "precious").exists()
+
+
+def test_init_mounts_over_no_partition(bare):
+    a = Admin(bare / "p")
+    a("init")
+    r = a("init", "--size", "32M", code=1)
+    assert f"is a partition already, on the file system mounted at {bare if ROOT else '/dev/shm'}: a mount would hide it" in r.err
 
 
 def test_commands_in_messages_can_be_run(bare):
