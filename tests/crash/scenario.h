@@ -30,7 +30,7 @@ struct shared {
 	bool armed; /* the victim's preparations worked */
 	bool ran;   /* the scenario came to its end */
 	int rc;     /* and returned this */
-	bool have_in, have_out;
+	bool have_out;
 	struct shmstore_ticket in;   /* survivor to victim */
 	struct shmstore_ticket out;  /* victim to survivor */
 	uint64_t out_expiry_ms;      /* CLOCK_BOOTTIME: until when out is good */
@@ -65,6 +65,7 @@ enum {
 	DEAD_LEASE = 1 << 11,    /* ... and leaves a lease that has just expired */
 	NEARLY_FULL = 1 << 12,   /* a foreign file leaves 256 KiB of the mount */
 	OWN_PARTITION = 1 << 13, /* runs on a directory of its own beside the partition, which does not exist yet */
+	TICKET_LAST = 1 << 14,   /* with TICKET_IN: the survivor hands off an object (seed 104) and deletes its own */
 };
 
 struct scenario {
@@ -78,7 +79,8 @@ struct scenario {
 	const char *key;                /* parameters of the shared run functions */
 	struct content content;
 	unsigned op_flags;
-	int want_rc; /* undisturbed */
+	int want_rc;     /* undisturbed */
+	unsigned n_more; /* objects that the victim's store holds besides keys[] */
 	struct expect keys[6];
 };
 

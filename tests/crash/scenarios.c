@@ -62,6 +62,21 @@ static void setup_pool_tiny(struct world *w)
 	must(w, "delete", shmstore_delete(w->s, KEY("pool")));
 }
 
+/* An object in a recycled file that is too large for it, and so many after it that the next put takes its slot. */
+static void setup_slots(struct world *w)
+{
+	struct content c = MID(77), less = {50, 170000};
+	char key[16];
+
+	must(w, "put", content_put(w->s, KEY("pool"), c, 0));
+	must(w, "delete", shmstore_delete(w->s, KEY("pool")));
+	must(w, "put", content_put(w->s, KEY("slack"), less, 0));
+	for (unsigned i = 0; i < 15; i++) {
+		snprintf(key, sizeof(key), "slot-%u", i);
+		must(w, "put", content_put(w->s, KEY(key), (struct content){60 + i, 70000}, 0));
+	}
+}
+
 static void setup_view_a(struct world *w)
 {
 	must(w, "get", shmstore_get(w->s, KEY("a"), 0, &w->view));
@@ -330,6 +345,14 @@ const struct scenario scenarios[] = {
 	 .key = "b",
 	 .content = MID(2),
 	 .keys = {A_STAYS, {VICTIM, "b", 0, 2}}},
+	{.name = "put-slots",
+	 .run = run_put,
+	 .pre = {{"a", MID(1)}},
+	 .setup = setup_slots,
+	 .n_more = 14,
+	 .key = "b",
+	 .content = MID(2),
+	 .keys = {A_STAYS, {VICTIM, "slack", 50, 50}, {VICTIM, "slot-3", 63, 63}, {VICTIM, "b", 0, 2}}},
 	{.name = "put-replace",
 	 .run = run_put,
 	 .pre = {{"a", MID(1)}, {"b", MID(3)}},
@@ -525,6 +548,19 @@ const struct scenario scenarios[] = {
 	 .key = "a",
 	 .op_flags = SHMSTORE_REPLACE,
 	 .keys = {{VICTIM, "a", 1, 101}}},
+	{.name = "adopt-last",
+	 .run = run_adopt,
+	 .flags = TICKET_IN | TICKET_LAST | KEEP,
+	 .pre = {{"a", MID(1)}},
+	 .key = LONG1,
+	 .keys = {A_STAYS, {VICTIM, LONG1, 0, 104}}},
+	{.name = "adopt-last-replace",
+	 .run = run_adopt,
+	 .flags = TICKET_IN | TICKET_LAST | KEEP,
+	 .pre = {{"a", MID(1)}, {"b", MID(3)}},
+	 .key = "b",
+	 .op_flags = SHMSTORE_REPLACE,
+	 .keys = {A_STAYS, {VICTIM, "b", 3, 104}}},
 	{.name = "adopt-exists",
 	 .run = run_adopt,
 	 .flags = TICKET_IN,

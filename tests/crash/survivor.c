@@ -69,6 +69,18 @@ static int do_handoff(struct self *me)
 	return say(me, "handoff", shmstore_handoff(me->s, "s1", 2, IN_LEASE_MS, &me->w->shared->in));
 }
 
+/* An object that exists nowhere but in its lease. */
+static int do_handoff_last(struct self *me)
+{
+	int rc = content_put(me->s, "s4", 2, (struct content){104, 5000}, 0);
+
+	if (rc == 0)
+		rc = shmstore_handoff(me->s, "s4", 2, IN_LEASE_MS, &me->w->shared->in);
+	if (rc == 0)
+		rc = shmstore_delete(me->s, "s4", 2);
+	return say(me, "handoff of the last", rc);
+}
+
 static int do_adopt(struct self *me)
 {
 	struct shared *sh = me->w->shared;
@@ -109,7 +121,7 @@ static void serve(struct world *w, int fd)
 			rc = do_verify(&me);
 			break;
 		case 'h':
-			rc = do_handoff(&me);
+			rc = w->sc->flags & TICKET_LAST ? do_handoff_last(&me) : do_handoff(&me);
 			break;
 		case 'a':
 			rc = do_adopt(&me);

@@ -255,9 +255,7 @@ static void run(const char *mount, const char *by)
 		complain("put: %d (%s)", rc, shmstore_strerror(rc));
 	check(sh->n_bad == 0, what);
 	snprintf(what, sizeof(what), "%s: room right after a delete, for another process", by);
-	/* Two: of one the pages may wait in the filler's pool, 1/16 of the partition. */
 	rc = s ? shmstore_delete(s, "fill-0", 6) : -1;
-	rc = rc == 0 ? shmstore_delete(s, "fill-2", 6) : rc;
 	if (rc < 0)
 		complain("delete: %d", rc);
 	sh->try_once = true;
