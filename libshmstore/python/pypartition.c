@@ -59,7 +59,7 @@ static PyObject *partition_path(PyObject *op, void *Py_UNUSED(closure))
 }
 
 PyDoc_STRVAR(find_peer_doc,
-	     "find_peer($self, address, /)\n--\n\nThe name of the live store known by that address, or None.");
+	     "find_peer($self, /, address)\n--\n\nThe name of the live store known by that address, or None.");
 
 static PyObject *partition_find_peer(PyObject *op, PyObject *args, PyObject *kwargs)
 {

@@ -128,7 +128,8 @@ static PyObject *writer_buffers(PyObject *op, void *Py_UNUSED(closure))
 	struct writer *self = (struct writer *)op;
 	PyObject *tuple;
 
-	if (!check_open(self))
+	/* Making Python objects may collect garbage, which may run anything, a seal of this writer too: count as one who looks. */
+	if (writer_acquire(op) < 0)
 		return NULL;
 	tuple = PyTuple_New((Py_ssize_t)self->n_buffers);
 	for (size_t i = 0; tuple && i < self->n_buffers; i++) {
@@ -141,6 +142,7 @@ static PyObject *writer_buffers(PyObject *op, void *Py_UNUSED(closure))
 		else
 			Py_CLEAR(tuple);
 	}
+	writer_release(op);
 	return tuple;
 }
 
