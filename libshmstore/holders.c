@@ -97,6 +97,7 @@ struct mapping {
 
 /* ---- ghosts and holds ---------------------------------------------------------------------------------------------- */
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 {
 	struct ghost *g;
@@ -515,6 +516,7 @@ int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holder
 	return r;
 }
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct shms_holders *shms_holders_free(struct shms_holders *h)
 {
 	struct ghost *g, *next;
