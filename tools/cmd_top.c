@@ -18,6 +18,7 @@
 #include "message.h"
 #include "opening.h"
 #include "options.h"
+#include "sample.h"
 #include "screen.h"
 #include "table.h"
 
@@ -34,30 +35,6 @@ enum sort {
 };
 static const char *const sort_names[N_SORTS] = {"linked", "mapped", "put", "get", "name"};
 
-struct rates { /* per second */
-	double put_n, put_bytes, get_n, get_bytes, handoff_n, adopt_n, delete_n, enospc_n;
-};
-
-struct store {
-	char *name, *path, *label;
-	pid_t pid;
-	int64_t created_ns;
-	enum shmstore_alive alive;
-	bool keep;
-	struct shmstore_counters counters;
-	struct rates rates;
-};
-
-struct sample {
-	int64_t taken_ns;
-	struct shmstore_partition_info info;
-	size_t n_stores;
-	struct store *stores; /* sorted by path while they are compared, then as the user likes */
-	struct rates rates;   /* of all */
-	uint64_t n_alive, n_objects, linked, mapped, pool;
-	bool has_rates;
-};
-
 struct top {
 	const struct admin *admin;
 	uint64_t iterations; /* 0 = until interrupted */
@@ -66,144 +43,9 @@ struct top {
 	struct screen screen;
 };
 
-static char *copy(const char *text)
-{
-	char *copied = strdup(text ? text : "");
-
-	if (!copied)
-		message_no_memory();
-	return copied;
-}
-
-/* A gauge out of another process's page: one that fell below zero is none. */
-static uint64_t gauge(uint64_t value)
-{
-	return value > INT64_MAX ? 0 : value;
-}
-
-static int add_store(const struct shmstore_store_info *info, void *arg)
-{
-	struct sample *sample = arg;
-	struct store *grown = realloc(sample->stores, (sample->n_stores + 1) * sizeof(*grown));
-
-	if (!grown)
-		message_no_memory();
-	sample->stores = grown;
-	grown[sample->n_stores++] = (struct store){
-		.name = copy(info->name[0] ? info->name : info->path),
-		.path = copy(info->path),
-		.label = copy(info->label),
-		.pid = info->pid,
-		.created_ns = info->created_ns,
-		.alive = info->alive,
-		.keep = info->keep,
-		.counters = info->counters,
-	};
-	struct shmstore_counters *c = &grown[sample->n_stores - 1].counters;
-	c->linked_n = gauge(c->linked_n);
-	c->linked_bytes = gauge(c->linked_bytes);
-	c->mapped_bytes = gauge(c->mapped_bytes);
-	c->pool_bytes = gauge(c->pool_bytes);
-	return 0;
-}
-
-static void sample_deinit(struct sample *s)
-{
-	for (size_t i = 0; i < s->n_stores; i++) {
-		free(s->stores[i].name);
-		free(s->stores[i].path);
-		free(s->stores[i].label);
-	}
-	free(s->stores);
-	*s = (struct sample){.stores = NULL};
-}
-
-static int by_path(const void *x, const void *y)
-{
-	const struct store *a = x, *b = y;
-
-	return strcmp(a->path, b->path);
-}
-
-/* A counter's difference per second. A counter that fell belongs to another life of the store. */
-static double rate(uint64_t now, uint64_t before, double seconds)
-{
-	return now > before ? (double)(now - before) / seconds : 0;
-}
-
-static struct rates store_rates(const struct shmstore_counters *now, const struct shmstore_counters *before, double s)
-{
-	return (struct rates){
-		.put_n = rate(now->put_n, before->put_n, s),
-		.put_bytes = rate(now->put_bytes, before->put_bytes, s),
-		.get_n = rate(now->get_n, before->get_n, s),
-		.get_bytes = rate(now->get_bytes, before->get_bytes, s),
-		.handoff_n = rate(now->handoff_n, before->handoff_n, s),
-		.adopt_n = rate(now->adopt_n, before->adopt_n, s),
-		.delete_n = rate(now->delete_n, before->delete_n, s),
-		.enospc_n = rate(now->enospc_n, before->enospc_n, s),
-	};
-}
-
-static void add_rates(struct rates *sum, const struct rates *r)
-{
-	sum->put_n += r->put_n;
-	sum->put_bytes += r->put_bytes;
-	sum->get_n += r->get_n;
-	sum->get_bytes += r->get_bytes;
-	sum->handoff_n += r->handoff_n;
-	sum->adopt_n += r->adopt_n;
-	sum->delete_n += r->delete_n;
-	sum->enospc_n += r->enospc_n;
-}
-
-/* Fills the rates of now against before, whose stores are sorted by path. A new store counts from zero. */
-static void compare(struct sample *now, const struct sample *before)
-{
-	static const struct shmstore_counters zero;
-	double seconds = (double)(now->taken_ns - before->taken_ns) / 1e9;
-
-	if (!before->taken_ns || seconds <= 0)
-		return;
-	now->has_rates = true;
-	for (size_t i = 0; i < now->n_stores; i++) {
-		struct store *s = &now->stores[i];
-		const struct store *was =
-			before->n_stores ? bsearch(s, before->stores, before->n_stores, sizeof(*s), by_path) : NULL;
-		bool same = was && was->pid == s->pid && was->created_ns == s->created_ns;
-		s->rates = store_rates(&s->counters, same ? &was->counters : &zero, seconds);
-		add_rates(&now->rates, &s->rates);
-	}
-}
-
-static int take(struct shmstore_partition *p, struct sample *ret, const struct sample *before)
-{
-	*ret = (struct sample){.info = {.size = sizeof(ret->info)}};
-	int r = shmstore_partition_info(p, &ret->info);
-	if (r == 0)
-		r = shmstore_partition_stores(p, add_store, ret);
-	if (r < 0)
-		return r;
-	ret->taken_ns = screen_now();
-	if (ret->n_stores)
-		qsort(ret->stores, ret->n_stores, sizeof(*ret->stores), by_path);
-	compare(ret, before);
-	for (size_t i = 0; i < ret->n_stores; i++) {
-		const struct store *s = &ret->stores[i];
-		ret->n_objects += s->counters.linked_n;
-		ret->linked += s->counters.linked_bytes;
-		if (s->alive == SHMSTORE_DEAD) /* its views and its pool are nobody's */
-			continue;
-		ret->n_alive++;
-		ret->mapped += s->counters.mapped_bytes;
-		ret->pool += s->counters.pool_bytes;
-	}
-	return 0;
-}
-
 /* ---- JSON ---- */
 
-static void json_rates(struct json_object *o, const struct rates *r)
+static void json_rates(struct json_object *o, const struct sample_rates *r)
 {
 	json_real(o, "put_per_s", r->put_n);
 	json_real(o, "put_bytes_per_s", r->put_bytes);
@@ -236,7 +78,7 @@ static void print_json(const struct sample *s)
 	json_rates(o, &s->rates);
 	struct json_object *list = json_child(o, "stores", json_new_list());
 	for (size_t i = 0; i < s->n_stores; i++) {
-		const struct store *store = &s->stores[i];
+		const struct sample_store *store = &s->stores[i];
 		struct json_object *item = json_new();
 		json_text(item, "name", store->name);
 		json_i64(item, "pid", store->pid);
@@ -263,7 +105,7 @@ static int compare_u64(uint64_t a, uint64_t b)
 
 static int compare_stores(const void *x, const void *y, void *arg)
 {
-	const struct store *a = x, *b = y;
+	const struct sample_store *a = x, *b = y;
 	int r = 0;
 
 	switch (*(enum sort *)arg) {
@@ -374,7 +216,7 @@ static const struct table_column columns[N_COLUMNS] = {
 	[DELETE] = {"DEL/s", TABLE_RIGHT},
 };
 
-static void print_store(struct table *t, const struct store *s, bool has_rates)
+static void print_store(struct table *t, const struct sample_store *s, bool has_rates)
 {
 	static const char *const states[] = {"dead", "alive", "?"};
 
@@ -408,7 +250,7 @@ static void print_text(struct top *top, struct sample *s)
 	print_head(top, s);
 	putchar('\n');
 	/* a copy of the order: the sample itself stays sorted by path for the next comparison */
-	struct store *stores = malloc((s->n_stores + 1) * sizeof(*stores));
+	struct sample_store *stores = malloc((s->n_stores + 1) * sizeof(*stores));
 	if (!stores)
 		message_no_memory();
 	if (s->n_stores) {
@@ -459,7 +301,7 @@ static int loop(struct top *top, struct shmstore_partition *p)
 	uint64_t printed = 0;
 	int r;
 
-	while ((r = take(p, &now, &before)) == 0) {
+	while ((r = sample_take(p, &now, &before)) == 0) {
 		sample_deinit(&before);
 		before = now;
 		/* rates need two samples; only people want to see something before */

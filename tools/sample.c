@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sample.c: one statfs and one page per store, whatever the number of objects. The pages are other processes' words: counters
+ * that run backwards and gauges below zero count as none.
+ */
+#include "sample.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
+#include "screen.h"
+
+static char *copy(const char *text)
+{
+	char *copied = strdup(text ? text : "");
+
+	if (!copied)
+		message_no_memory();
+	return copied;
+}
+
+/* A gauge out of another process's page: one that fell below zero is none. */
+static uint64_t gauge(uint64_t value)
+{
+	return value > INT64_MAX ? 0 : value;
+}
+
+static int add_store(const struct shmstore_store_info *info, void *arg)
+{
+	struct sample *sample = arg;
+	struct sample_store *grown = realloc(sample->stores, (sample->n_stores + 1) * sizeof(*grown));
+
+	if (!grown)
+		message_no_memory();
+	sample->stores = grown;
+	grown[sample->n_stores++] = (struct sample_store){
+		.name = copy(info->name[0] ? info->name : info->path),
+		.path = copy(info->path),
+		.label = copy(info->label),
+		.pid = info->pid,
+		.created_ns = info->created_ns,
+		.alive = info->alive,
+		.keep = info->keep,
+		.counters = info->counters,
+	};
+	struct shmstore_counters *c = &grown[sample->n_stores - 1].counters;
+	c->linked_n = gauge(c->linked_n);
+	c->linked_bytes = gauge(c->linked_bytes);
+	c->mapped_bytes = gauge(c->mapped_bytes);
+	c->pool_bytes = gauge(c->pool_bytes);
+	return 0;
+}
+
+void sample_deinit(struct sample *s)
+{
+	for (size_t i = 0; i < s->n_stores; i++) {
+		free(s->stores[i].name);
+		free(s->stores[i].path);
+		free(s->stores[i].label);
+	}
+	free(s->stores);
+	*s = (struct sample){.stores = NULL};
+}
+
+static int by_path(const void *x, const void *y)
+{
+	const struct sample_store *a = x, *b = y;
+
+	return strcmp(a->path, b->path);
+}
+
+/* A counter's difference per second. A counter that fell belongs to another life of the store. */
+static double rate(uint64_t now, uint64_t before, double seconds)
+{
+	return now > before ? (double)(now - before) / seconds : 0;
+}
+
+static struct sample_rates store_rates(const struct shmstore_counters *now, const struct shmstore_counters *before,
+				       double s)
+{
+	return (struct sample_rates){
+		.put_n = rate(now->put_n, before->put_n, s),
+		.put_bytes = rate(now->put_bytes, before->put_bytes, s),
+		.get_n = rate(now->get_n, before->get_n, s),
+		.get_bytes = rate(now->get_bytes, before->get_bytes, s),
+		.handoff_n = rate(now->handoff_n, before->handoff_n, s),
+		.adopt_n = rate(now->adopt_n, before->adopt_n, s),
+		.delete_n = rate(now->delete_n, before->delete_n, s),
+		.enospc_n = rate(now->enospc_n, before->enospc_n, s),
+	};
+}
+
+static void add_rates(struct sample_rates *sum, const struct sample_rates *r)
+{
+	sum->put_n += r->put_n;
+	sum->put_bytes += r->put_bytes;
+	sum->get_n += r->get_n;
+	sum->get_bytes += r->get_bytes;
+	sum->handoff_n += r->handoff_n;
+	sum->adopt_n += r->adopt_n;
+	sum->delete_n += r->delete_n;
+	sum->enospc_n += r->enospc_n;
+}
+
+/* Fills the rates of now against before, whose stores are sorted by path. A new store counts from zero. */
+static void compare(struct sample *now, const struct sample *before)
+{
+	static const struct shmstore_counters zero;
+	double seconds = (double)(now->taken_ns - before->taken_ns) / 1e9;
+
+	if (!before->taken_ns || seconds <= 0)
+		return;
+	now->has_rates = true;
+	for (size_t i = 0; i < now->n_stores; i++) {
+		struct sample_store *s = &now->stores[i];
+		const struct sample_store *was =
+			before->n_stores ? bsearch(s, before->stores, before->n_stores, sizeof(*s), by_path) : NULL;
+		bool same = was && was->pid == s->pid && was->created_ns == s->created_ns;
+		s->rates = store_rates(&s->counters, same ? &was->counters : &zero, seconds);
+		add_rates(&now->rates, &s->rates);
+	}
+}
+
+int sample_take(struct shmstore_partition *p, struct sample *ret, const struct sample *before)
+{
+	*ret = (struct sample){.info = {.size = sizeof(ret->info)}};
+	int r = shmstore_partition_info(p, &ret->info);
+	if (r == 0)
+		r = shmstore_partition_stores(p, add_store, ret);
+	if (r < 0)
+		return r;
+	ret->taken_ns = screen_now();
+	if (ret->n_stores)
+		qsort(ret->stores, ret->n_stores, sizeof(*ret->stores), by_path);
+	compare(ret, before);
+	for (size_t i = 0; i < ret->n_stores; i++) {
+		const struct sample_store *s = &ret->stores[i];
+		ret->n_objects += s->counters.linked_n;
+		ret->linked += s->counters.linked_bytes;
+		if (s->alive == SHMSTORE_DEAD) /* its views and its pool are nobody's */
+			continue;
+		ret->n_alive++;
+		ret->mapped += s->counters.mapped_bytes;
+		ret->pool += s->counters.pool_bytes;
+	}
+	return 0;
+}

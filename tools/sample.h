@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sample.h: a partition and its stores at one moment, and how fast they change since another one. */
+#ifndef SAMPLE_H
+#define SAMPLE_H
+
+#include <shmstore/inspect.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sample_rates { /* per second */
+	double put_n, put_bytes, get_n, get_bytes, handoff_n, adopt_n, delete_n, enospc_n;
+};
+
+struct sample_store {
+	char *name, *path, *label;
+	pid_t pid;
+	int64_t created_ns;
+	enum shmstore_alive alive;
+	bool keep;
+	struct shmstore_counters counters;
+	struct sample_rates rates;
+};
+
+struct sample {
+	int64_t taken_ns;
+	struct shmstore_partition_info info;
+	size_t n_stores;
+	struct sample_store *stores; /* sorted by path */
+	struct sample_rates rates;   /* of all */
+	uint64_t n_alive, n_objects, linked, mapped, pool;
+	bool has_rates;
+};
+
+/* Samples now. before (may be all zero) gives the rates: how much the counters grew since.
+ * 0, or as shmstore_partition_stores(); sample_deinit() is owed in both cases. */
+int sample_take(struct shmstore_partition *p, struct sample *ret, const struct sample *before);
+void sample_deinit(struct sample *s);
+
+#endif
