@@ -17,8 +17,12 @@ from .memory import private_memory
 from .worker import Worker
 
 
-class SharedNanny:
-    """What a nanny class needs to watch over workers that share."""
+class Nanny(distributed.Nanny):
+    """distributed.Nanny whose workers are shmstore.dask.Worker, unless worker_class says otherwise."""
+
+    def __init__(self, *args: Any, worker_class: type | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, worker_class=Worker if worker_class is None else worker_class, **kwargs)
+        self._watch()
 
     def _watch(self) -> None:
         """Puts our question before stock's: is it private memory that is over the limit?"""
@@ -56,23 +60,8 @@ def _collect_garbage(partition: str | None) -> None:
     Partition(partition).gc()
 
 
-class Nanny(SharedNanny, distributed.Nanny):
-    """distributed.Nanny whose workers are shmstore.dask.Worker, unless worker_class says otherwise."""
-
-    def __init__(self, *args: Any, worker_class: type | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, worker_class=Worker if worker_class is None else worker_class, **kwargs)
-        self._watch()
-
-
-_classes: dict[type, type] = {distributed.Nanny: Nanny}
-
-
 def watch(nanny: distributed.Nanny) -> None:
-    """Turns a nanny that exists already into one that watches (the preload's way). Once only."""
-    if isinstance(nanny, SharedNanny):
-        return
-    cls = type(nanny)
-    if cls not in _classes:
-        _classes[cls] = type(cls.__name__, (SharedNanny, cls), {"__module__": cls.__module__})
-    nanny.__class__ = _classes[cls]
-    nanny._watch()
+    """Turns a nanny that exists already into one that counts private memory only (the preload's way). Once only."""
+    if type(nanny) is distributed.Nanny:
+        nanny.__class__ = Nanny
+        nanny._watch()

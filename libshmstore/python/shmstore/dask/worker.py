@@ -6,7 +6,7 @@
     receiver  gather_dep, update_data: a handle is adopted as soon as it is here. What cannot be adopted is asked for once
               more, the ordinary way.
 
-`SharedWorker` is a mixin, so that it fits any worker class; the preload turns a worker that exists already into one.
+The preload turns a worker that exists already into one of these, by changing its class.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _unadopted: ContextVar[set[Any] | None] = ContextVar("shmstore_unadopted", defau
 class Handing:
     """A worker's data as one peer gets it: handles in place of what lies in the partition."""
 
-    def __init__(self, worker: SharedWorker) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._data = worker.state.data
         self._handles: list[Handle] = []
@@ -71,8 +71,8 @@ class Handing:
             handle.revoke()
 
 
-class SharedWorker:
-    """What a worker class needs to share values with the other workers of its host."""
+class Worker(distributed.Worker):
+    """distributed.Worker over shared memory: naming it turns `distributed.worker.memory.shared` on."""
 
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
@@ -248,21 +248,15 @@ def _can_carry(serializers: Any) -> bool:
     return serializers is None or "dask" in serializers or "pickle" in serializers
 
 
-class Worker(SharedWorker, distributed.Worker):
-    """distributed.Worker over shared memory: naming it turns `distributed.worker.memory.shared` on."""
-
-
-_classes: dict[type, type] = {distributed.Worker: Worker}
-
-
 def share(worker: distributed.Worker) -> None:
     """Turns a worker that listens already into one that shares (the preload's way). Once only."""
-    if isinstance(worker, SharedWorker):
+    if isinstance(worker, Worker):
         return
-    cls = type(worker)
-    if cls not in _classes:
-        _classes[cls] = type(cls.__name__, (SharedWorker, cls), {"__module__": cls.__module__})
-    worker.__class__ = _classes[cls]
+    if type(worker) is not distributed.Worker:
+        name = f"{type(worker).__module__}.{type(worker).__qualname__}"
+        Fallbacks(0).note("custom-class", key=name, then="worker shares nothing; derive it from shmstore.dask.Worker")
+        return
+    worker.__class__ = Worker
     worker._share()
     worker._publish()
     for name in ("get_data", "gather", "update_data"):

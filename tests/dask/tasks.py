@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests' tasks do; imported by the workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+MIB = 1 << 20
+
+
+def make(i: int, size: int = 4 * MIB) -> np.ndarray:
+    return np.random.default_rng(i).random(size // 8)
+
+
+def make_frame(i: int, rows: int = 100_000) -> pd.DataFrame:
+    rng = np.random.default_rng(i)
+    return pd.DataFrame({"k": rng.integers(0, 100, rows), "a": rng.random(rows), "b": rng.random(rows)})
+
+
+def make_list(i: int) -> list[np.ndarray]:
+    return [make(i), make(i + 1)]
+
+
+def dot(a, b) -> float:
+    return float(np.dot(a, b))
+
+
+def identity(a):
+    return a
+
+
+def total(*values) -> float:
+    return float(sum(np.sum(value) for value in values))
+
+
+def add_in_place(a, number):
+    a += number
+    return float(a[0])
+
+
+def address_of(a) -> int:
+    return int(a.__array_interface__["data"][0])
+
+
+def private_bytes(worker) -> int:
+    return worker.monitor.get_process_memory()
+
+
+def resident_bytes(worker) -> int:
+    return worker.monitor.proc.memory_info().rss
+
+
+def spilled(worker):
+    return tuple(worker.data.spilled_total)
+
+
+def n_objects(worker) -> int:
+    return worker._exchange.store.usage().n_objects
+
+
+def kind_of_data(worker) -> str:
+    return type(worker.data).__name__
+
+
+def counters(worker):
+    own = worker._exchange.store.name
+    return next(info.counters for info in worker._exchange.partition.stores() if info.name == own)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pytest plug-in for Dask's own test files as Debian installs them, which come without their conftest.
+
+It gives them the options, markers and fixtures they ask for. With SHMSTORE_UPSTREAM=ours in the environment it puts our
+Worker and Nanny where Dask has its own, before anything of Dask has bound those names.
+"""
+import os
+
+import pytest
+
+if os.environ.get("SHMSTORE_UPSTREAM") == "ours":
+    import distributed
+    import distributed.nanny
+    import distributed.worker
+
+    import shmstore.dask
+    import shmstore.dask.worker
+
+    _set_up = shmstore.dask.worker.Worker._share
+    _workers = {True: 0, False: 0}
+
+    def _count(worker):
+        _set_up(worker)
+        _workers[worker._exchange is not None] += 1
+
+    shmstore.dask.worker.Worker._share = _count
+
+    def pytest_terminal_summary(terminalreporter):
+        terminalreporter.write_line(f"workers that shared: {_workers[True]}, that did not: {_workers[False]}")
+
+    distributed.Worker = distributed.worker.Worker = distributed.nanny.Worker = shmstore.dask.Worker
+    distributed.Nanny = distributed.nanny.Nanny = shmstore.dask.Nanny
+
+from distributed.utils_test import *  # noqa: E402, F401, F403: the fixtures
+
+pytest_plugins = ["distributed.pytest_resourceleaks"]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--runslow", action="store_true", help="run the tests marked slow, too")
+
+
+def pytest_configure(config):
+    for marker in ("avoid_ci", "extra_packages", "flaky", "gpu", "ipython", "slow"):
+        config.addinivalue_line("markers", f"{marker}: used by Dask's tests")
+
+
+def pytest_collection_modifyitems(config, items):
+    skip = {"avoid_ci": pytest.mark.skip(reason="not for CI")}
+    if not config.getoption("--runslow"):
+        skip["slow"] = pytest.mark.skip(reason="needs --runslow")
+    for item in items:
+        for name, mark in skip.items():
+            if name in item.keywords:
+                item.add_marker(mark)
