@@ -374,8 +374,12 @@ static int on_fd(struct process *p, const char *number)
 	size_t length;
 
 	snprintf(name, sizeof(name), "fd/%.20s", number);
-	if (ask(p, name, &stx) < 0 || stx.stx_nlink != 0 || S_ISDIR(stx.stx_mode))
+	if (ask(p, name, &stx) < 0 || S_ISDIR(stx.stx_mode))
 		return 0;
+	if (stx.stx_nlink != 0) {
+		shms_holders_named(p->h, stx.stx_ino); /* what a mapping may have left open */
+		return 0;
+	}
 	g = ghost_get(p->h, stx.stx_ino);
 	if (!g)
 		return -ENOMEM;

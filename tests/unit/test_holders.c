@@ -23,9 +23,17 @@ struct held {
 static int on_holder(const struct shmstore_holder *h, void *arg)
 {
 	struct held *held = arg;
-	size_t i = held->n++;
+	size_t i = held->n;
 
+	/* Without a file system of our own others hold things on it too. */
+	if (strncmp(h->path, scratch_dir(NULL), strlen(scratch_dir(NULL))) != 0)
+		return 0;
+	held->n++;
 	cr_assert_lt(i, HELD_MAX);
+	if (h->first && h->kind == SHMSTORE_HOLD_GHOST)
+		held->ghosts += h->bytes;
+	else if (h->first)
+		held->inflight += h->bytes;
 	held->list[i] = *h;
 	snprintf(held->keys[i], sizeof(held->keys[i]), "%.*s", (int)h->key_size, h->key ? (const char *)h->key : "");
 	snprintf(held->commands[i], sizeof(held->commands[i]), "%s", h->command);
@@ -33,8 +41,24 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 	return 0;
 }
 
-/* named: what a walk would find; 0 = nothing. */
-static void scan_but(struct held *held, uint64_t named)
+/* The scan with the walk that tells it which of the unsure inodes have a name. */
+static void scan(struct held *held)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore_usage u;
+
+	memset(held, 0, sizeof(*held));
+	cr_assert_eq(shmstore_partition_reconcile(p, on_holder, held, &u), 0);
+	held->n_unreadable = u.n_unreadable;
+	if (scratch_is_mount()) {
+		cr_assert_eq(held->ghosts, u.ghosts, "the holders' bytes add up to the sum");
+		cr_assert_eq(held->inflight, u.inflight);
+	}
+	shmstore_partition_unref(p);
+}
+
+/* The scan alone; named: an inode that a walk would find, 0 = none. */
+static void scan_alone(struct held *held, uint64_t named)
 {
 	struct shmstore_partition *p = scratch_partition();
 	struct shms_holders *h = NULL;
@@ -43,15 +67,9 @@ static void scan_but(struct held *held, uint64_t named)
 	cr_assert_eq(shms_holders_new(p, true, &h), 0);
 	if (named)
 		shms_holders_named(h, named);
-	shms_holders_sum(h, &held->ghosts, &held->inflight, &held->n_unreadable);
 	cr_assert_eq(shms_holders_each(h, on_holder, held), 0);
 	shms_holders_free(h);
 	shmstore_partition_unref(p);
-}
-
-static void scan(struct held *held)
-{
-	scan_but(held, 0);
 }
 
 /* A store that keeps no deleted file: what is deleted is gone, but for its holders. */
@@ -218,8 +236,12 @@ Test(holders, the_key_of_a_long_name_comes_out_of_the_object)
 	cr_assert_eq(shmstore_delete(s, KEY(key)), 0);
 	scan(&held);
 	cr_assert_eq(held.n, 1);
-	cr_assert_eq(held.list[0].key_size, 999);
-	cr_assert_eq(strspn(held.keys[0], "/"), 63);
+	if (geteuid() == 0) {
+		cr_assert_eq(held.list[0].key_size, 999);
+		cr_assert_eq(strspn(held.keys[0], "/"), 63);
+	} else {
+		cr_assert_eq(held.list[0].key_size, 0, "what is only mapped cannot be opened without privilege");
+	}
 	shmstore_view_unref(v);
 	shmstore_close(s);
 }
@@ -240,7 +262,7 @@ static int estimate(void *arg)
 	if (strcmp(held.keys[0], "x") != 0)
 		return 4;
 	/* Without the link count, a name that the walk meets says that it is none. */
-	scan_but(&held, held.list[0].inode);
+	scan_alone(&held, held.list[0].inode);
 	return held.n == 0 && held.ghosts == 0 ? 0 : 5;
 }
 
