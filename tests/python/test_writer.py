@@ -2,6 +2,7 @@
 """Writing objects in place: create, seal, abort."""
 
 import errno
+import gc
 
 import numpy as np
 import pytest
@@ -151,3 +152,38 @@ def test_checksum(store):
         writer.buffers[0][:] = b"x" * 10000
     assert store.view("k", verify=True).nbytes == 10000
     assert next(store.objects()).checksum
+
+
+@pytest.mark.parametrize("last_words", ["abort", "seal"])
+def test_finalizer_in_the_midst_of_handing_out(store, last_words):
+    """Making the memoryviews may collect garbage, and that may run anything."""
+
+    class Mine:
+        def __del__(self):
+            try:
+                getattr(writer, last_words)()
+            except BufferError:
+                refused.append(last_words)
+
+    refused = []
+    for n in range(1, 30):
+        writer = store.create("k", 0, [10] * n, replace=True)
+        threshold = gc.get_threshold()
+        gc.collect()
+        gc.disable()
+        mine = Mine()  # young garbage: the next collection finds it
+        mine.itself = mine
+        gc.set_threshold(1)
+        gc.enable()
+        del mine
+        try:
+            for buffer in writer.buffers:
+                buffer[:] = b"x" * 10
+            del buffer
+        except ValueError:
+            assert writer.closed
+        finally:
+            gc.set_threshold(*threshold)
+            gc.collect()
+        writer.abort()
+    assert refused or last_words == "abort"
