@@ -3,9 +3,12 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -280,6 +283,62 @@ Test(holders, without_privilege_the_mapping_tells_the_size)
 	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
 	cr_assert_eq(in_child(estimate, &blocks), 0);
 	shmstore_view_unref(v);
+	shmstore_close(s);
+}
+
+/* The last thread of a process: says that it is, then waits for the test to end it. */
+static int ready[2];
+
+static void *outlive(void *arg)
+{
+	char path[64], state = '?';
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)getpid());
+	while (state != 'Z') { /* the first thread */
+		f = fopen(path, "re");
+		if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+			_exit(1);
+		fclose(f);
+	}
+	if (write(ready[1], "r", 1) != 1)
+		_exit(1);
+	for (;;)
+		pause();
+	return arg;
+}
+
+Test(holders, a_process_whose_first_thread_has_ended_is_asked_through_another)
+{
+	struct shmstore *s = plain_store("a");
+	pthread_t thread;
+	struct held held;
+	uint64_t blocks;
+	char byte;
+	pid_t pid;
+
+	cr_assert_eq(put_pattern(s, "x", 300000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	cr_assert_eq(pipe(ready), 0);
+	pid = fork();
+	cr_assert_geq(pid, 0);
+	if (pid == 0) {
+		int fd = open(scratch_store_path("a", "objects/x"), O_RDONLY);
+
+		if (fd < 0 || pthread_create(&thread, NULL, outlive, NULL) != 0)
+			_exit(1);
+		pthread_exit(NULL);
+	}
+	close(ready[1]);
+	cr_assert_eq(read(ready[0], &byte, 1), 1);
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].pid, pid);
+	cr_assert_eq(held.list[0].n_fds, 1);
+	cr_assert_eq(held.ghosts, blocks);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
 	shmstore_close(s);
 }
 
