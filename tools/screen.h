@@ -20,7 +20,7 @@ enum screen_event {
 	SCREEN_AGAIN,        /* the size changed, or we were stopped: draw now */
 	SCREEN_QUIT,         /* interrupted */
 	SCREEN_ENDED,        /* another signal: screen_end() passes it on */
-			     /* other values: a key */
+	/* other values: a key */
 };
 
 /* Takes the terminal where there is one and it is wanted. -errno where signals cannot be had. */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """shmstore-admin doctor: on the real host, and on hosts that a made-up /proc, /sys and /etc show."""
+import json
 import os
 import resource
 import subprocess
@@ -21,7 +22,9 @@ class Host:
 
     def __init__(self, root, partition):
         self.root, self.partition = root, partition
-        self.write("/proc/meminfo", f"MemTotal: {16 * GIB >> 10} kB\nSwapTotal: 0 kB\n")
+        fs = os.statvfs(partition)  # plenty of RAM for it, also where it is all of /dev/shm
+        self.ram = max(16 * GIB, 4 * fs.f_blocks * fs.f_frsize)
+        self.memory()
         self.write("/proc/sys/vm/max_map_count", "65530\n")
         self.write("/proc/sys/fs/protected_hardlinks", "1\n")
         self.write("/proc/self/cgroup", "0::/\n")
@@ -32,6 +35,9 @@ class Host:
         p = Path(str(self.root) + path)
         p.parent.mkdir(parents=True, exist_ok=True)
         p.write_text(text)
+
+    def memory(self, ram=None, swap=0):
+        self.write("/proc/meminfo", f"MemTotal: {(ram or self.ram) >> 10} kB\nSwapTotal: {swap >> 10} kB\n")
 
     def mounts(self, *more, options="rw,size=65536k,huge=within_size", root="/", proc="rw"):
         lines = ["22 1 254:0 / / rw,relatime - ext4 /dev/vda rw", f"23 22 0:21 / /proc rw,relatime - proc proc {proc}",
@@ -113,7 +119,7 @@ def test_on_a_disk(host, tmp_path):
                                             (100 << 20, 0, "warn"), (130 << 20, 0, "ok")])
 def test_size_against_ram_and_swap(admin, host, ram, swap, level):
     """The fixture's partition has 64 MiB."""
-    host.write("/proc/meminfo", f"MemTotal: {ram >> 10} kB\nSwapTotal: {swap >> 10} kB\n")
+    host.memory(ram, swap)
     found = host.doctor(admin)
     assert found["size"]["level"] == level, found["size"]
     assert (found["size"]["fix"] == "") == (level == "ok")
@@ -121,7 +127,7 @@ def test_size_against_ram_and_swap(admin, host, ram, swap, level):
 
 
 def test_swap_and_noswap(admin, host):
-    host.write("/proc/meminfo", f"MemTotal: {16 * GIB >> 10} kB\nSwapTotal: {GIB >> 10} kB\n")
+    host.memory(swap=GIB)
     assert host.doctor(admin)["swap"]["level"] == "warn"
     host.mounts(options="rw,size=65536k,huge=within_size,noswap")
     assert host.doctor(admin)["swap"]["level"] == "ok"
@@ -202,7 +208,6 @@ def test_open_files(admin, host, soft, hard, level):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     r = subprocess.run([ADMIN, "-p", admin.path, "--json", "doctor"], capture_output=True, check=False, preexec_fn=limit,
                        env=environment(SHMSTORE_ADMIN_ROOT=str(host.root)), timeout=60)
-    import json
     f = {f["check"]: f for f in json.loads(r.stdout)["findings"]}["open-files"]
     assert f["level"] == level and f"ulimit -n is {soft}" in f["found"]
     assert r.returncode == (level == "fail")
