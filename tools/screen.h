@@ -15,12 +15,12 @@ struct screen {
 	unsigned columns, rows;
 };
 
+/* What ended the waiting; any other value is a key. */
 enum screen_event {
 	SCREEN_TICK = 0x100, /* the time is up */
 	SCREEN_AGAIN,        /* the size changed, or we were stopped: draw now */
 	SCREEN_QUIT,         /* interrupted */
 	SCREEN_ENDED,        /* another signal: screen_end() passes it on */
-	/* other values: a key */
 };
 
 /* Takes the terminal where there is one and it is wanted. -errno where signals cannot be had. */
