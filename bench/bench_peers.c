@@ -17,6 +17,8 @@
 #include "peer_python.h"
 #include "report.h"
 
+#define KIB         ((size_t)1024)
+#define MIB         (1024 * KIB)
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 struct entrant {
@@ -93,8 +95,8 @@ static void bench_size(struct report *report, const struct report_options *optio
 {
 	struct contender c[16] = {0};
 	const struct contender *failed = NULL;
-	size_t n_ops = size <= 1024 * 64 ? 100 : size <= 1024 * 1024 ? 30 : 2, n_c = 0;
-	size_t rounds = size > 1024 * 1024 && options->rounds > 7 ? 7 : options->rounds;
+	size_t n_ops = size <= 64 * KIB ? 100 : size <= MIB ? 30 : 2, n_c = 0;
+	size_t rounds = size > MIB && options->rounds > 7 ? 7 : options->rounds;
 	int r;
 
 	for (size_t i = 0; i < n; i++) {

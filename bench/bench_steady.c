@@ -31,12 +31,12 @@ struct pair {
 	struct exchange exchange;
 	struct shmstore_partition *partition;
 	struct shmstore *store;
-	struct bare bare;
 	const void *data;
 	void *copy;
 	size_t size; /* about */
-	uint32_t n;  /* cycles so far: chooses the next size */
 	uint64_t put_ns;
+	struct bare bare;
+	uint32_t n; /* cycles so far: chooses the next size */
 };
 
 /* size times 0.8 to 1.2, in an order that repeats itself never and is the same for all. */

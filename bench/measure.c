@@ -118,24 +118,31 @@ static int run_once(struct contender *c, bool timed)
 	return c->after ? c->after(c->arg) : 0;
 }
 
+static int run_round(struct contender *c, size_t n_ops, size_t n_warm)
+{
+	for (size_t i = 0; i < n_warm + n_ops; i++) {
+		int r = run_once(c, i >= n_warm);
+
+		if (r < 0)
+			return r;
+	}
+	measure_end_round(&c->series);
+	measure_end_round(&c->inner);
+	return 0;
+}
+
 int measure_contenders(struct contender *contenders, size_t n, size_t rounds, size_t n_ops, size_t n_warm,
 		       const struct contender **ret_failed)
 {
 	for (size_t round = 0; round < rounds; round++) {
 		for (size_t k = 0; k < n; k++) {
 			struct contender *c = &contenders[(k + round) % n];
+			int r = run_round(c, n_ops, n_warm);
 
-			for (size_t i = 0; i < n_warm + n_ops; i++) {
-				int r = run_once(c, i >= n_warm);
-
-				if (r < 0) {
-					if (ret_failed)
-						*ret_failed = c;
-					return r;
-				}
-			}
-			measure_end_round(&c->series);
-			measure_end_round(&c->inner);
+			if (r < 0 && ret_failed)
+				*ret_failed = c;
+			if (r < 0)
+				return r;
 		}
 	}
 	return 0;

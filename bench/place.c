@@ -163,20 +163,52 @@ void place_close(struct place *p)
 	p->janitor = 0;
 }
 
-int place_warm(const struct place *p, uint64_t size)
+int place_reserve_init(struct place_reserve *r, const struct place *p, uint64_t size)
 {
 	static char chunk[1 << 20];
-	int fd = open(p->path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	int r = 0;
 
-	if (fd < 0)
+	r->left = 0;
+	r->fd = open(p->path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (r->fd < 0)
 		return -errno;
 	memset(chunk, 0x5a, sizeof(chunk));
-	for (uint64_t done = 0; done < size && r == 0; done += sizeof(chunk))
-		if (write(fd, chunk, sizeof(chunk)) < 0)
-			r = errno == ENOSPC ? -ENOSPC : -errno;
-	close(fd);
-	return r == -ENOSPC ? 0 : r;
+	while (r->left < size) {
+		if (write(r->fd, chunk, sizeof(chunk)) < 0) {
+			int e = -errno;
+
+			if (e == -ENOSPC)
+				return 0;
+			place_reserve_deinit(r);
+			return e;
+		}
+		r->left += sizeof(chunk);
+	}
+	return 0;
+}
+
+void place_reserve_give(struct place_reserve *r, uint64_t bytes)
+{
+	r->left -= bytes < r->left ? bytes : r->left;
+	/* The end goes first; an error leaves more there than is needed, no more. */
+	if (ftruncate(r->fd, (off_t)r->left) < 0)
+		return;
+}
+
+void place_reserve_deinit(struct place_reserve *r)
+{
+	if (r->fd >= 0)
+		close(r->fd);
+	r->fd = -1;
+}
+
+int place_warm(const struct place *p, uint64_t size)
+{
+	struct place_reserve r;
+	int e = place_reserve_init(&r, p, size);
+
+	if (e == 0)
+		place_reserve_deinit(&r);
+	return e;
 }
 
 int place_path(const struct place *p, const char *name, char *ret_path, size_t size)

@@ -35,6 +35,18 @@ void place_close(struct place *p);
  */
 int place_warm(const struct place *p, uint64_t size);
 
+/*
+ * The same for what grows over seconds: the place holds size bytes until they are given back piece by piece, just before they
+ * are needed, so that the host has no time to take them. Not more than size; deinit gives all back.
+ */
+struct place_reserve {
+	int fd;
+	uint64_t left;
+};
+int place_reserve_init(struct place_reserve *r, const struct place *p, uint64_t size);
+void place_reserve_give(struct place_reserve *r, uint64_t bytes);
+void place_reserve_deinit(struct place_reserve *r);
+
 /* path/name; 0 or -ENAMETOOLONG. */
 int place_path(const struct place *p, const char *name, char *ret_path, size_t size);
 
