@@ -61,7 +61,7 @@ async def _scatter(
             return await client._scatter(data, workers=workers, broadcast=broadcast, direct=direct, hash=hash, **kwargs)
         try:
             placed = await client._scatter({**named, **shared}, workers=peers, direct=direct, **kwargs)
-        except OSError as e:
+        except Exception as e:  # what a worker raised comes through the scheduler as a plain Exception
             exchange.fallbacks.note("scatter-failed", e, next(iter(shared)), "sent as on stock")
             for handle in shared.values():
                 handle.revoke()
