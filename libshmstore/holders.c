@@ -542,6 +542,7 @@ struct shms_holders *shms_holders_free(struct shms_holders *h)
 
 /* ---- answers ------------------------------------------------------------------------------------------------------- */
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void shms_holders_named(struct shms_holders *h, uint64_t ino)
 {
 	struct ghost *g;
