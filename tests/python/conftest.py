@@ -19,13 +19,14 @@ except ImportError as error:  # pragma: no cover
     raise pytest.UsageError(f"{error}: set PYTHONPATH to <build>/python") from error
 
 SIZE = 768 << 20
+PREFIX = "shmstore-py-"
 
 
 class Place:
     """A directory for a partition. mounted: on a tmpfs of its own, so that its books hold nothing else."""
 
     def __init__(self, size: int = SIZE) -> None:
-        self.path = tempfile.mkdtemp(prefix="shmstore-py-", dir="/dev/shm")
+        self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir="/dev/shm")
         self.mounted = False
         if os.geteuid() == 0:
             for huge in (",huge=within_size", ""):
@@ -35,9 +36,22 @@ class Place:
                     break
 
     def remove(self) -> None:
-        if self.mounted:
-            subprocess.run(["umount", "-l", self.path], check=True)
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove(self.path)
+
+
+def remove(path: str) -> None:
+    if os.path.ismount(path):
+        subprocess.run(["umount", "-l", path], check=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sweep():
+    """What a run that was killed left behind."""
+    for path in pathlib.Path("/dev/shm").glob(f"{PREFIX}*-*"):
+        pid = path.name[len(PREFIX) :].split("-")[0]
+        if not os.path.exists(f"/proc/{pid}") and path.owner() == pathlib.Path("/proc/self").owner():
+            remove(str(path))
 
 
 @pytest.fixture
