@@ -451,33 +451,27 @@ Test(gc, a_lock_that_is_held_means_life_whatever_the_pid)
 
 /* ---- half-made things ---------------------------------------------------------------------------------------------- */
 
-Test(gc, half_made_directories_go_only_if_they_are_empty)
+Test(gc, half_made_stores_are_empty_directories_in_stores)
 {
 	struct plan plan;
 
 	shmstore_partition_unref(scratch_partition());
 	make_dir("stores/bare");
-	make_dir("stores/full");
-	make_dir("stores/full/objects");
-	make_dir("stores/full/recycle");
-	make_dir("stores/full/handoff");
+	make_dir("stores/parts");
+	make_dir("stores/parts/objects");
 	make_dir("stores/strange");
 	make_dir("stores/strange/objects");
 	make_file("stores/strange/objects/x");
 	make_dir("stores/other");
 	make_file("stores/other/file");
-	make_dir("elsewhere");
-	make_dir("elsewhere/objects");
 	make_dir("theirs");
 	make_dir("theirs-too");
 	make_dir("theirs-too/objects");
-	make_dir("theirs-too/more");
 	gc(&plan);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_TORN), 3);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_KEPT), 2);
+	cr_assert_eq(count(&plan, SHMSTORE_GC_TORN), 1);
+	cr_assert_eq(count(&plan, SHMSTORE_GC_KEPT), 3);
 	cr_assert_not(exists("stores/bare"));
-	cr_assert_not(exists("stores/full"));
-	cr_assert_not(exists("elsewhere"));
+	cr_assert(exists("stores/parts/objects"), "the parts of a store exist only under its page");
 	cr_assert(exists("stores/strange/objects/x"));
 	cr_assert(exists("stores/other/file"));
 	cr_assert(exists("theirs"));
@@ -510,11 +504,13 @@ Test(gc, addresses_of_the_dead_and_the_gone_go)
 	make_link("peers/00000000000000000000000000000000", "../stores/never-was", 0);
 	make_link("peers/.tmp-0123456789abcdef", "../stores/live", 3600);
 	make_link("peers/.tmp-0123456789abcde0", "../stores/live", 0);
+	make_link("peers/.tmp-0123456789abcde1", "../stores/never-was", 0);
 	make_link("peers/stray", "/etc/passwd", 0);
 	make_file("peers/file");
 	gc(&plan);
 	cr_assert_eq(count(&plan, SHMSTORE_GC_PEER), 3);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_TORN), 1);
+	cr_assert_eq(count(&plan, SHMSTORE_GC_TORN), 2);
+	cr_assert_not(exists("peers/.tmp-0123456789abcde1"));
 	cr_assert_not(exists("peers/00000000000000000000000000000000"));
 	cr_assert_not(exists("peers/.tmp-0123456789abcdef"));
 	cr_assert(exists("peers/.tmp-0123456789abcde0"));

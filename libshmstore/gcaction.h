@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gcaction.h: the hands of gc: telling what is done, and doing it, or in a dry run noting it. For gc's own modules.
+ */
+#ifndef SHMS_GCACTION_H
+#define SHMS_GCACTION_H
+
+#include <dirent.h>
+#include <shmstore/inspect.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "page.h"
+
+struct shms_inodes;
+
+struct shms_gc_candidate {
+	char *below; /* path below the partition */
+	bool store;  /* it has a page */
+	uid_t uid;
+};
+
+struct shms_gc {
+	struct shmstore_partition *p;
+	struct shms_inodes *gone; /* dry run: names that would be gone; NULL: remove them */
+	int (*fn)(const struct shmstore_gc_action *action, void *arg);
+	void *arg;
+	struct shmstore_gc_report report;
+	uint64_t now_ms;
+	uint8_t boot[16];
+	struct shms_gc_candidate *list;
+	size_t n_list, list_size;
+};
+
+/* A store at hand. */
+struct shms_gc_target {
+	const struct shms_gc_candidate *c;
+	int parentfd, fd;
+	const char *name;
+	struct shms_page page;
+	uint64_t now_ms; /* UINT64_MAX: all its leases are of another boot */
+};
+
+/* Reports a, which happened to what is called below in the partition, with its evidence. fn's value, or -ENOMEM. */
+int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+#define shms_gc_kept(g, below, ...) \
+	shms_gc_tell((g), &(struct shmstore_gc_action){.what = SHMSTORE_GC_KEPT}, (below), __VA_ARGS__)
+
+/* The one place where a name goes, or in a dry run would. ret_bytes: what that frees. 0, -ENOENT (gone already), -errno. */
+int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, uint64_t *ret_bytes);
+
+/* Opens the directory name of fd for reading its names. *ret is NULL where there is none, or none that we may read. */
+int shms_gc_names(int fd, const char *name, DIR **ret);
+static inline bool shms_gc_dot(const char *name)
+{
+	return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
+}
+
+#endif

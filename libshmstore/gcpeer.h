@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gcpeer.h: what gc does with peers/. For gc's own modules. */
+#ifndef SHMS_GCPEER_H
+#define SHMS_GCPEER_H
+
+struct shms_gc;
+
+/* 0, fn's value, -ENOMEM, -EMFILE. */
+int shms_gc_peers(struct shms_gc *g);
+
+#endif

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gcstore.c: what becomes of a store: a live one loses its expired leases only; a dead one that is to be kept also what only its
+ * owner could use; any other dead one goes whole, but for leases that have not ended. What has no name of ours is said and left
+ * where the store stays.
+ */
+#include "gcstore.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "gcaction.h"
+#include "lease.h"
+#include "name.h"
+#include "sys.h"
+#include "teardown.h"
+
+/* Calls fn for each name in a part of a store. */
+static int each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
+		     int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg),
+		     void *arg)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int r = shms_gc_names(t->fd, part, &dir);
+
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
+		if (!shms_gc_dot(e->d_name))
+			r = fn(g, t, dirfd(dir), e->d_name, arg);
+	}
+	return r;
+}
+
+/* Takes one file of a store away and tells it. below: the store's path, part, name. */
+static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
+		    enum shmstore_gc_what what, const char *evidence)
+{
+	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
+	_free_ char *below = NULL;
+
+	if (asprintf(&below, "%s/%s/%s", t->c->below, part, name) < 0) {
+		below = NULL;
+		return -ENOMEM;
+	}
+	a.error = shms_gc_take(g, dirfd, name, &a.bytes);
+	if (a.error == -ENOENT)
+		return 0; /* its receiver, owner or another gc was faster */
+	if (a.error == -ENOMEM)
+		return a.error;
+	if (!a.error && what == SHMSTORE_GC_LEASE)
+		g->report.n_leases++;
+	else if (!a.error)
+		g->report.n_objects++;
+	return shms_gc_tell(g, &a, below, "%s", evidence);
+}
+
+/* ---- a dead store that nobody keeps -------------------------------------------------------------------------------- */
+
+struct dry {
+	struct shms_teardown *t;
+	bool leases;
+};
+
+/* What shms_teardown_store() does with one name, in a dry run. */
+static int dry_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	struct dry *d = arg;
+	uint64_t expiry, bytes;
+	int r;
+
+	if (d->leases && shms_lease_parse(name, &expiry) && expiry > t->now_ms) {
+		d->t->n_left++;
+		return 0;
+	}
+	r = shms_gc_take(g, dirfd, name, &bytes);
+	if (r == -ENOMEM)
+		return r;
+	d->t->freed += bytes;
+	if (r == 0 && d->leases)
+		d->t->n_leases++;
+	else if (r == 0)
+		d->t->n_objects++;
+	else if (r != -ENOENT && !d->t->error)
+		d->t->error = r;
+	return 0;
+}
+
+static int dry_teardown(struct shms_gc *g, struct shms_gc_target *t, struct shms_teardown *io)
+{
+	uint64_t bytes = 0;
+	int r = each_name(g, t, SHMS_DIR_RECYCLE, dry_name, &(struct dry){io, false});
+
+	if (r == 0)
+		r = each_name(g, t, SHMS_DIR_OBJECTS, dry_name, &(struct dry){io, false});
+	if (r == 0)
+		r = each_name(g, t, SHMS_DIR_HANDOFF, dry_name, &(struct dry){io, true});
+	if (r == 0 && !io->n_left && !io->error) {
+		shms_gc_take(g, t->fd, SHMS_PAGE_FILE, &bytes);
+		io->freed += bytes;
+	}
+	return r;
+}
+
+int shms_gc_dead_store(struct shms_gc *g, struct shms_gc_target *t)
+{
+	struct shms_teardown d = {0};
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_STORE};
+	unsigned long long left;
+	int r = 0;
+
+	if (g->gone)
+		r = dry_teardown(g, t, &d);
+	else
+		shms_teardown_store(t->parentfd, t->name, t->fd, t->now_ms, &d);
+	if (r < 0)
+		return r;
+	left = d.n_left;
+	if (left && !d.n_objects && !d.n_leases && !d.error)
+		return shms_gc_kept(
+			g, t->c->below,
+			"its owner (pid %u) is dead and its objects are gone, but %llu of its leases have not ended",
+			t->page.pid, left);
+	g->report.n_objects += d.n_objects;
+	g->report.n_leases += d.n_leases;
+	if (d.error)
+		g->report.freed += d.freed; /* what went, went */
+	else if (!left)
+		g->report.n_stores++;
+	a.bytes = d.freed;
+	a.n_objects = d.n_objects + d.n_leases;
+	a.error = d.error;
+	if (left)
+		return shms_gc_tell(
+			g, &a, t->c->below,
+			"its owner (pid %u) is dead: the lock is free; not kept; the directory stays for %llu "
+			"leases that have not ended",
+			t->page.pid, left);
+	return shms_gc_tell(g, &a, t->c->below, "its owner (pid %u) is dead: the lock is free; not kept", t->page.pid);
+}
+
+/* ---- stores that stay ---------------------------------------------------------------------------------------------- */
+
+static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	uint64_t expiry;
+
+	(void)arg;
+	if (!shms_lease_parse(name, &expiry) || expiry > t->now_ms)
+		return 0;
+	return take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
+			t->now_ms == UINT64_MAX ? "the lease is of another boot"
+						: "the lease has ended, and nobody took it");
+}
+
+static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	(void)arg;
+	return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
+			"kept for the next put of an owner that is dead: the lock is free");
+}
+
+static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	unsigned char key[SHMS_NAME_SIZE];
+	char hashed[SHMS_NAME_SIZE];
+	size_t n;
+
+	(void)arg;
+	if (shms_name_decode(name, key, &n) != SHMS_NAME_SIDECAR)
+		return 0;
+	snprintf(hashed, sizeof(hashed), "%%h%s", name + 2);
+	if (faccessat(dirfd, hashed, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+		return 0;
+	return take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
+			"the key of an object that is gone, in a store whose owner is dead");
+}
+
+struct strange {
+	bool leases;
+	unsigned long long n;
+	char name[SHMS_NAME_SIZE];
+};
+
+static int count_strange(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	struct strange *s = arg;
+	unsigned char key[SHMS_NAME_SIZE];
+	uint64_t expiry;
+	size_t n;
+
+	(void)g;
+	(void)t;
+	(void)dirfd;
+	if (s->leases ? shms_lease_parse(name, &expiry) : shms_name_decode(name, key, &n) != SHMS_NAME_FOREIGN)
+		return 0;
+	if (s->n++ == 0)
+		snprintf(s->name, sizeof(s->name), "%s", name);
+	return 0;
+}
+
+static int count_files(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	(void)g;
+	(void)t;
+	(void)dirfd;
+	(void)name;
+	++*(unsigned long long *)arg;
+	return 0;
+}
+
+static int say_strange(struct shms_gc *g, struct shms_gc_target *t, const char *part, bool leases)
+{
+	struct strange s = {.leases = leases};
+	_free_ char *below = NULL;
+	int r = each_name(g, t, part, count_strange, &s);
+
+	if (r < 0 || r > 0 || s.n == 0)
+		return r;
+	if (asprintf(&below, "%s/%s/%s", t->c->below, part, s.name) < 0) {
+		below = NULL;
+		return -ENOMEM;
+	}
+	if (s.n > 1)
+		return shms_gc_kept(g, below, "not a name that we make, nor are %llu others beside it", s.n - 1);
+	return shms_gc_kept(g, below, "not a name that we make");
+}
+
+static int strange_names(struct shms_gc *g, struct shms_gc_target *t)
+{
+	int r = g->fn ? say_strange(g, t, SHMS_DIR_OBJECTS, false) : 0;
+
+	return r == 0 && g->fn ? say_strange(g, t, SHMS_DIR_HANDOFF, true) : r;
+}
+
+int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
+{
+	unsigned long long n_pool = 0;
+	_free_ char *below = NULL;
+	int r = each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+
+	if (r == 0)
+		r = strange_names(g, t);
+	if (r == 0)
+		r = each_name(g, t, SHMS_DIR_RECYCLE, count_files, &n_pool);
+	if (r < 0 || r > 0 || n_pool == 0)
+		return r;
+	if (asprintf(&below, "%s/%s", t->c->below, SHMS_DIR_RECYCLE) < 0) {
+		below = NULL;
+		return -ENOMEM;
+	}
+	return shms_gc_kept(g, below, "%llu files for the next puts of an owner that lives: it holds the lock", n_pool);
+}
+
+int shms_gc_kept_store(struct shms_gc *g, struct shms_gc_target *t)
+{
+	int r = each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+
+	if (r == 0)
+		r = each_name(g, t, SHMS_DIR_RECYCLE, pool_file, NULL);
+	if (r == 0)
+		r = each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
+	if (r == 0)
+		r = strange_names(g, t);
+	if (r == 0)
+		r = shms_gc_kept(g, t->c->below, "its owner (pid %u) is dead, but asked that the store be kept",
+				 t->page.pid);
+	return r;
+}
