@@ -82,7 +82,12 @@ static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyT
 					 &recycle_max, &readonly, &adopt, &fresh))
 		return -1;
 	if (recycle_max != Py_None) {
-		o->options.recycle_max = PyLong_AsUnsignedLongLong(recycle_max);
+		PyObject *index = PyNumber_Index(recycle_max);
+
+		if (!index)
+			return -1;
+		o->options.recycle_max = PyLong_AsUnsignedLongLong(index);
+		Py_DECREF(index);
 		if (PyErr_Occurred())
 			return -1;
 	}

@@ -50,7 +50,7 @@ def _sweep():
     """What a run that was killed left behind."""
     for path in pathlib.Path("/dev/shm").glob(f"{PREFIX}*-*"):
         pid = path.name[len(PREFIX) :].split("-")[0]
-        if not os.path.exists(f"/proc/{pid}") and path.owner() == pathlib.Path("/proc/self").owner():
+        if not os.path.exists(f"/proc/{pid}") and path.stat().st_uid == os.geteuid():
             remove(str(path))
 
 

@@ -85,6 +85,15 @@ def test_bad_arguments(partition):
     assert partition.stores() == []
 
 
+def test_numpy_integers_are_integers(partition):
+    numpy = pytest.importorskip("numpy")
+    with partition.open("s", recycle_max=numpy.int64(0)) as store:
+        with store.create("k", numpy.uint8(1), [numpy.int32(3)]) as writer:
+            assert writer.nbytes == 3
+        ticket = store.handoff("k", lease=numpy.float32(10))
+        store.adopt("l", shmstore.Ticket(ticket.path, *map(numpy.uint64, ticket[1:])))
+
+
 def test_label_address_and_counters_are_told(partition):
     with partition.open("s", label="worker", keep=True) as store:
         store.set_address("tcp://10.0.0.1:4711")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import NamedTuple
 
@@ -37,8 +38,7 @@ class Ticket(_Triplet):
 
 
 def _size(name: str, value: int) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"a ticket's {name} must be int, not {type(value).__name__}")
+    value = operator.index(value)
     if not 0 <= value < 1 << 64:
         raise ValueError(f"a ticket's {name} must fit 64 bits, not {value}")
     return value
