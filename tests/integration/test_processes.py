@@ -263,7 +263,7 @@ def test_nearly_full_partition_with_recycling(make_cluster):
     cluster = make_cluster(size="24m")
     tools = [cluster.tool(f"t{i}") for i in range(4)]
     for tool in tools:
-        tool.send("flood", 500, 7 * MB)
+        tool.send("flood", 150, 7 * MB)
     done = [list(map(int, tool.receive(300))) for tool in tools]
     assert all(other == 0 for _, _, other in done)
     assert sum(ok for ok, _, _ in done) > 0
