@@ -154,7 +154,7 @@ static bool on_entry(struct run *r, const struct __ptrace_syscall_info *info)
 		memcpy(ret->calls[n - 1].args, info->entry.args, sizeof(ret->calls[n - 1].args));
 	}
 	r->replace = false;
-	bool this_one = n == r->plan->n;
+	bool this_one = n == r->plan->n && (!r->plan->only || r->plan->nr == info->entry.nr);
 	if (this_one)
 		ret->reached = true;
 	static const long none = -1;
@@ -236,7 +236,8 @@ static void on_syscall(struct run *r)
 
 int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, struct tracer_result *ret)
 {
-	struct run r = {.pid = pid, .plan = plan, .ret = ret, .deadline_ms = now_ms() + timeout_ms};
+	struct run r = {
+		.pid = pid, .plan = plan, .ret = ret, .deadline_ms = now_ms() + timeout_ms, .failed = UINT64_MAX};
 	sigset_t chld, old;
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);

@@ -29,6 +29,8 @@ struct tracer_plan {
 	enum tracer_mode mode;
 	unsigned n; /* from 1 */
 	int error;  /* errno, positive */
+	bool only;  /* where call n does not have the number nr, leave it alone */
+	uint64_t nr;
 };
 
 struct tracer_call {

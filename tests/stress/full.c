@@ -306,6 +306,12 @@ static int body(const char *mount, void *arg)
 		return 2;
 	n_puts /= 10;
 	run(mount, "inodes");
+	if (sandbox_remount(mount, "size=64m,huge=never") < 0 || make_partition() != 0)
+		return 2;
+	run(mount, "bytes, small pages");
+	if (sandbox_remount(mount, "size=64m,huge=always") < 0 || make_partition() != 0)
+		return 2;
+	run(mount, "bytes, huge pages");
 	printf("full: %u passed, %u failed\n", n_passed, n_failed);
 	return n_failed ? 1 : 0;
 }

@@ -22,7 +22,7 @@ struct held {
 struct worker {
 	struct storm *st;
 	unsigned id;
-	uint64_t random;
+	uint64_t random, reader_random; /* one of each thread */
 	struct shmstore_partition *p;
 	struct shmstore *s;
 	struct held held[STORM_VIEWS];
@@ -279,10 +279,9 @@ static int do_peek(struct worker *w, unsigned key)
 static void *reader_main(void *arg)
 {
 	struct worker *w = arg;
-	uint64_t random = w->random ^ 0x5deece66dull;
 	while (!w->reader_stop && !w->st->shared->stop) {
 		char name[400];
-		unsigned key = (unsigned)(next_random(&random) % STORM_KEYS);
+		unsigned key = (unsigned)(next_random(&w->reader_random) % STORM_KEYS);
 		size_t size = key_of(key, name);
 		struct shmstore_view *v = NULL;
 		int rc = shmstore_get(w->s, name, size, 0, &v);
@@ -304,7 +303,7 @@ static void *reader_main(void *arg)
 			shmstore_view_unref(v);
 			atomic_fetch_add_explicit(&w->st->shared->n_ops[OP_THREAD_GET], 1, memory_order_relaxed);
 		}
-		struct timespec pause = {.tv_nsec = (long)(next_random(&random) % 2000000)};
+		struct timespec pause = {.tv_nsec = (long)(next_random(&w->reader_random) % 2000000)};
 		nanosleep(&pause, NULL); /* a load, not a wait: leaves the cores to the others */
 	}
 	return NULL;
@@ -348,6 +347,7 @@ static int open_store(struct worker *w)
 	if (check_inheritance(w) < 0)
 		return -1;
 	w->reader_stop = false;
+	w->reader_random = w->random ^ 0x5deece66dull;
 	if (pthread_create(&w->reader, NULL, reader_main, w) != 0)
 		return storm_fail(w->st, "worker %u: no thread", w->id);
 	return 0;
