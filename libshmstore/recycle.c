@@ -36,6 +36,7 @@
 #include "sys.h"
 
 #define HUGE_PAGE (2ull << 20) /* bytes of a huge page */
+#define TRIES     4            /* files that one put asks for: a file that others still have costs a look each time */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -277,7 +278,15 @@ static bool map_slot(struct shms_slot *slot)
 	return true;
 }
 
-/* The last one used of those that fit. */
+/* Is a the better file to try? */
+static bool better(const struct shms_slot *a, const struct shms_slot *b)
+{
+	if (a->shared != b->shared)
+		return b->shared;
+	return a->shared ? a->stamp_ns < b->stamp_ns : a->stamp_ns > b->stamp_ns;
+}
+
+/* Of those that fit: the last one used; where others had it when we looked, the one that waited longest. */
 static struct shms_slot *best_fit(struct shms_recycle *r, uint64_t need, const bool tried[SHMS_RECYCLE_SLOTS])
 {
 	uint64_t over = r->slack + need / 2 <= r->max / 4 ? need / 2 : need / 4;
@@ -288,7 +297,7 @@ static struct shms_slot *best_fit(struct shms_recycle *r, uint64_t need, const b
 		struct shms_slot *slot = &r->slots[i];
 
 		if (slot->state == SHMS_SLOT_POOLED && !tried[i] && slot->capacity >= need && slot->capacity <= most &&
-		    (!best || slot->stamp_ns > best->stamp_ns))
+		    (!best || better(slot, best)))
 			best = slot;
 	}
 	return best;
@@ -323,8 +332,15 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 	if (r->pooled || r->slack)
 		expire(s);
 	if (r->pooled) {
-		while ((slot = best_fit(r, need, tried)) != NULL && !exclusive(slot))
-			tried[slot - r->slots] = true;
+		for (size_t n = 0; n < TRIES && !slot; n++) {
+			slot = best_fit(r, need, tried);
+			if (!slot)
+				break;
+			if (!exclusive(slot)) {
+				tried[slot - r->slots] = true;
+				slot = NULL;
+			}
+		}
 		if (slot)
 			leave_pool(s, slot, SHMS_SLOT_TAKEN);
 	}
