@@ -102,12 +102,12 @@ struct shmstore_options {
 /* Bytes unless n_; multiples of the page. used = linked + ghosts + pool + inflight + foreign + residual. */
 struct shmstore_usage {
 	uint64_t size;     /* of the file system; 0 = no limit */
-	uint64_t used;     /* what statfs says */
+	uint64_t used;     /* what statfs says; without a limit it says nothing: then the sum of the terms below */
 	uint64_t linked;   /* named objects, leases and the stores' own pages, each inode once: what du counts */
 	uint64_t ghosts;   /* deleted but still mapped or open (only with SHMSTORE_USAGE_FULL) */
 	uint64_t pool;     /* recycled files kept for the next put */
 	uint64_t inflight; /* written but not yet published (only with SHMSTORE_USAGE_FULL) */
-	uint64_t foreign;  /* files on this file system that are not ours */
+	uint64_t foreign;  /* files on this file system that are not ours; on disk all that is not in the other terms */
 	int64_t residual;  /* what is left: 0 on a quiet partition with SHMSTORE_USAGE_FULL and enough privilege */
 	uint64_t n_stores;
 	uint64_t n_objects; /* names of objects, over all stores; an inode with two names counts twice */
