@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -279,6 +281,34 @@ Test(reconcile, a_file_system_without_a_limit_has_no_residual)
 	cr_assert_eq(u.residual, 0);
 	cr_assert_eq(u.used, u.linked);
 	shmstore_close(s);
+}
+
+Test(reconcile, on_disk_the_rest_is_foreign)
+{
+	char path[] = "/var/tmp/shmstore-test-XXXXXX";
+	struct shmstore_partition *p;
+	struct shmstore_usage u, v;
+	struct shmstore *s;
+	struct statfs fs;
+	char command[64];
+
+	if (statfs("/var/tmp", &fs) < 0 || fs.f_type == TMPFS_MAGIC)
+		cr_skip_test("needs a disk at /var/tmp");
+	cr_assert_not_null(mkdtemp(path));
+	snprintf(command, sizeof(command), "rm -r %s", path);
+	cr_assert_eq(shmstore_partition_open(path, SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK, &p), 0);
+	cr_assert_eq(shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u), 0);
+	cr_assert_eq(shmstore_open(p, "a", NULL, &s), 0);
+	cr_assert_eq(put_pattern(s, "x", 1000000, 1, 0), 0);
+	cr_assert_eq(shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &v), 0);
+	cr_assert_eq(v.residual, 0);
+	cr_assert_geq(v.linked, u.linked + 1000000);
+	cr_assert_eq(v.n_objects, 1);
+	cr_assert_gt(v.foreign, 0);
+	cr_assert_eq(v.linked + v.pool + v.ghosts + v.inflight + v.foreign, v.used);
+	shmstore_close(s);
+	shmstore_partition_unref(p);
+	cr_assert_eq(system(command), 0);
 }
 
 Test(reconcile, bytes_are_exact_with_huge_pages_too)
