@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import tasks
 from conftest import PREFIX, cluster, fallbacks, on_workers, wait_until, workers
+from dask.sizeof import sizeof
 from tasks import MIB
 
 
@@ -27,29 +28,28 @@ def test_all_pairs_take_the_data_once_and_give_the_right_numbers(place, memory_l
     assert place.partition.stores() == []
 
 
-def test_spilled_total_adds_up_to_what_the_partition_holds(place):
-    with cluster(place, 3) as client:
+def test_what_the_workers_report_adds_up_to_what_the_partition_holds(place, memory_limit):
+    settings = {"distributed.admin.system-monitor.interval": "100ms", "distributed.worker.heartbeat-interval": "100ms"}
+    with cluster(place, 3, memory_limit=memory_limit, settings=settings) as client:
         chunks = [client.submit(tasks.make, i, key=f"chunk-{i}") for i in range(6)]
-        client.gather([client.submit(tasks.total, *chunks, workers=[address], pure=False) for address in workers(client)])
+        for _ in range(2):  # the second time every worker has what it was handed, mapped
+            client.gather([client.submit(tasks.total, *chunks, workers=[w], pure=False) for w in workers(client)])
         objects = {}
         for store in place.stores():
             with place.partition.open(store.name, readonly=True) as view:
                 for info in view.objects():
                     objects[info.inode] = info.blocks
+        assert len(objects) == 6
+        memory = 6 * sizeof(tasks.make(0))
 
         def adds_up():
-            spilled = on_workers(client, tasks.spilled)
-            return abs(sum(disk for _, disk in spilled.values()) - sum(objects.values())) <= 4096 * len(spilled)
+            found = [worker["metrics"]["spilled_bytes"] for worker in client.sync(client.scheduler.identity)["workers"].values()]
+            shares = sum(spilled["disk"] for spilled in found)
+            return abs(shares - sum(objects.values())) <= 4096 * len(found) and {s["memory"] for s in found} == {memory}
 
         wait_until(adds_up, "the workers' shares are the objects' blocks")
-        spilled = on_workers(client, tasks.spilled)
-        assert all(memory == 6 * chunks_bytes() for memory, _ in spilled.values())
-
-
-def chunks_bytes() -> int:
-    from dask.sizeof import sizeof
-
-    return sizeof(tasks.make(0))
+        if memory_limit:
+            assert {memory for memory, _ in on_workers(client, tasks.spilled).values()} == {memory}
 
 
 def test_small_and_non_shareable_values_stay_private(place, memory_limit):
@@ -129,8 +129,8 @@ def test_long_and_strange_keys(place):
         assert not any(fallbacks(client).values())
 
 
-def test_a_small_slice_does_not_keep_a_whole_object(place):
-    with cluster(place, 2) as client:
+def test_a_small_slice_does_not_keep_a_whole_object(place, memory_limit):
+    with cluster(place, 2, memory_limit=memory_limit) as client:
         a, b = workers(client)
         x = client.submit(tasks.make, 1, workers=[a], key="x")
         part = client.submit(lambda a: a[:10], x, workers=[b], key="part")

@@ -22,9 +22,8 @@ from typing import Any
 
 from distributed.spill import SpillBuffer, SpilledSize
 
-from .exchange import Entry, Exchange
+from .exchange import Entry, Exchange, Kept
 from .handle import Handle
-from .overlay import own_small_array
 
 
 class SharedBuffer(SpillBuffer):
@@ -49,7 +48,7 @@ class SharedBuffer(SpillBuffer):
         if self._alias(key, value) or (self.exchange.settings.eager and self._share_new(key, value)):
             self._drop_private(key)
             return
-        super().__setitem__(key, own_small_array(value, self.exchange.settings.min_size))
+        super().__setitem__(key, value)
 
     def __getitem__(self, key: Any) -> Any:
         entry = self.shared.get(key)
@@ -106,8 +105,7 @@ class SharedBuffer(SpillBuffer):
         """(sizeof what is not in private memory, its bytes). Of an object that n stores link each counts a part in n, so
         that the workers of a host add up to what the partition holds; values on disk count as on stock.
         """
-        disk = super().spilled_total
-        return SpilledSize(disk.memory + self._nbytes, disk.disk + (self.exchange.pss() if self.shared else 0))
+        return super().spilled_total + self.shared_total()
 
     def get_metrics(self) -> dict[str, float]:
         """Stock's, and shared_count and shared_bytes (sizeof)."""
@@ -129,11 +127,11 @@ class SharedBuffer(SpillBuffer):
             return None
         return value, nbytes
 
-    def commit(self, key: Any, value: Any, entry: Entry | None) -> None:
+    def commit(self, key: Any, value: Any, entry: Entry | Kept) -> None:
         """The value of `private` was put into the store, or could not be; forgotten if the key went or changed meanwhile."""
         same = key in self.fast and self.fast.d[key] is value
-        if entry is None:
-            if same:
+        if not isinstance(entry, Entry):
+            if same and entry is Kept.FOR_GOOD:
                 self._private.add(key)
         elif same:
             del self.fast[key]
@@ -145,13 +143,16 @@ class SharedBuffer(SpillBuffer):
         """What the worker is to store under the key for an adopted handle."""
         return handle
 
+    def shared_total(self) -> SpilledSize:
+        """(sizeof the values in the partition, our share of its bytes)."""
+        return SpilledSize(self._nbytes, self.exchange.pss() if self.shared else 0)
+
     # -- private
 
     def _receive(self, key: Any, handle: Handle) -> None:
         if not self.exchange.adopt(key, handle):
             raise OSError(f"the value of {key!r} could not be taken over from {handle.ticket.path!r}")
         entry = handle.take()
-        assert entry is not None
         self._forget(key)
         self._drop_private(key)
         self._enter(key, entry)
@@ -203,7 +204,9 @@ class SharedBuffer(SpillBuffer):
         if key in self._private or not self.exchange.candidate(value):
             return False
         entry = self.exchange.put(key, value, nbytes)
-        if entry is None:
+        if not isinstance(entry, Entry):
+            if entry is Kept.FOR_GOOD:
+                self._private.add(key)
             return False
         self._enter(key, entry)
         return True

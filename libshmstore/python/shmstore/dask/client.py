@@ -21,7 +21,7 @@ from distributed.client import Future
 from distributed.utils_comm import gather_from_workers, unpack_remotedata
 
 from .config import Settings
-from .exchange import Exchange
+from .exchange import Entry, Exchange
 from .fallback import Fallbacks
 from .handle import Handle
 
@@ -79,7 +79,7 @@ def _shared(exchange: Exchange, named: dict[str, Any]) -> dict[str, Handle]:
     shared = {}
     for key, value in named.items():
         entry = exchange.put(key, value) if exchange.candidate(value) else None
-        if entry is None:
+        if not isinstance(entry, Entry):
             continue
         handle = exchange.handoff(key, entry)
         exchange.drop(entry)
@@ -156,7 +156,6 @@ async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[An
         if not exchange.adopt(key, value):
             continue
         entry = value.take()
-        assert entry is not None
         try:
             data[key] = exchange.map(entry)
         except (OSError, KeyError) as e:

@@ -2,17 +2,19 @@
 """One worker's (or client's) store as Dask needs it: values in, handles out, entries for what it holds.
 
 An **entry** is one name in the store. It has one owner at a time: the data mapping, or a handle on its way there; who gives
-it up calls `drop`. No method raises for want of anything in the partition: what cannot be shared is None, and noted.
+it up calls `drop`. Only `map` raises for want of anything in the partition: what else cannot be done is noted and said.
 Nothing here is global to the process, several workers may live in one. All may be called by any thread.
 """
 
 from __future__ import annotations
 
+import enum
 import errno
 import fcntl
 import hashlib
 import itertools
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -28,9 +30,17 @@ from .handle import Handle
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _TURN_MIN = 4 << 20  # bytes from which stores of one host take turns in copying a value into the partition
+_LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
 _FULL_PAUSE = 1.0  # seconds after which a full partition is tried again
 _NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
 _counter = itertools.count()
+
+
+class Kept(enum.Enum):
+    """Why a value stays private."""
+
+    FOR_NOW = 1  #: no room
+    FOR_GOOD = 2  #: it has too little that can be shared
 
 
 class Entry:
@@ -63,6 +73,7 @@ class Exchange:
         self._lock = threading.RLock()  # reentrant: a handle may be collected while we hold it
         self._names: set[str] = set()
         self._full_until = 0.0
+        self._n_stores = 0
         self._pss = (0.0, 0)  # valid until, bytes
 
     def close(self) -> None:
@@ -101,8 +112,8 @@ class Exchange:
         dtype = getattr(value, "dtype", None)
         return not getattr(dtype, "hasobject", False)
 
-    def put(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | None:
-        """Copies a value into the store, once, or links it where it is one of ours. None: it stays private.
+    def put(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | Kept:
+        """Copies a value into the store, once, or links it where it is one of ours.
 
         A value is shareable where min-size bytes and half of it are buffers outside of its pickle.
         """
@@ -110,10 +121,12 @@ class Exchange:
             header, buffers = dumps(value)
         except Exception as e:  # the user's own __reduce__ may raise anything; stock meets it where it matters
             self.fallbacks.note("no-pickle", e, key, "kept private")
-            return None
+            return Kept.FOR_GOOD
         size = sum(buffer.raw().nbytes for buffer in buffers)
-        if size < self.settings.min_size or size < len(header) or not self._may_have_room(size):
-            return None
+        if size < self.settings.min_size or size < len(header):
+            return Kept.FOR_GOOD
+        if time.monotonic() < self._full_until:
+            return Kept.FOR_NOW
         name = self._claim(key)
         try:
             with self._turn(size):
@@ -121,13 +134,13 @@ class Exchange:
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
             self._note_put(e, key)
-            return None
+            return Kept.FOR_NOW
         self.fallbacks.stored()
         return Entry(name, sizeof(value) if nbytes is None else nbytes)
 
     def adopt(self, key: Any, handle: Handle) -> bool:
         """Takes the object of a handle into the store; the handle owns the entry from here on."""
-        if handle._entry is not None:
+        if handle.adopted:
             return True
         name = self._claim(key)
         try:
@@ -178,9 +191,13 @@ class Exchange:
         return value
 
     def sweep(self) -> None:
-        """Removes the stores of dead siblings, if there are any."""
+        """Removes the stores of dead siblings, if there are any. Where there are many stores not each looks every time."""
+        if random.random() * self._n_stores > _LOOKERS:
+            return
         try:
-            if any(info.alive is False and not info.keep for info in self.partition.stores()):
+            stores = list(self.partition.stores())
+            self._n_stores = len(stores)
+            if any(info.alive is False and not info.keep for info in stores):
                 self.partition.gc()
         except (OSError, ValueError) as e:
             self.fallbacks.note("sweep-failed", e, then="left to gc")
@@ -202,9 +219,6 @@ class Exchange:
     def _release(self, name: str) -> None:
         with self._lock:
             self._names.discard(name)
-
-    def _may_have_room(self, size: int) -> bool:
-        return time.monotonic() >= self._full_until
 
     def _note_put(self, e: BaseException, key: Any) -> None:
         if getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT):

@@ -35,9 +35,20 @@ class Handle:
         """The object was adopted: from here on the handle owns the entry."""
         self._exchange, self._entry = exchange, entry
 
-    def take(self) -> Entry | None:
-        """The entry, whose owner is now the caller; None where the handle was not adopted, or taken before."""
-        entry, self._entry = self._entry, None
+    @property
+    def adopted(self) -> bool:
+        return self._entry is not None
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that the handle owns. Only of a handle that is adopted."""
+        assert self._entry is not None
+        return self._entry
+
+    def take(self) -> Entry:
+        """The entry, whose owner is now the caller. Only of a handle that is adopted."""
+        entry = self.entry
+        self._entry = None
         return entry
 
     def revoke(self) -> None:

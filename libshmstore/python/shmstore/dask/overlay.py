@@ -6,7 +6,7 @@ entry is known by the identity of that value and goes with it, by a weak referen
 arrays) is not shared.
 
 `SharedBuffer` and `DictResidence` both are a **residence**: where a worker's values live, as a hand-off needs it
-(`entry`, `private`, `commit`, `accept`).
+(`entry`, `private`, `commit`, `accept`, `shared_total`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from distributed.sizeof import safe_sizeof
+from distributed.spill import SpilledSize
 
 from .. import View
-from .exchange import Entry, Exchange
+from .exchange import Entry, Exchange, Kept
 from .handle import Handle
 
 
@@ -30,47 +31,59 @@ class DictResidence:
         self.exchange = exchange
         self.data = data
         self._entries: dict[int, Entry] = {}  # by id of the mapped value, which lives as long as its entry
+        self._nbytes = 0  # sizeof of those values
+        self._private: set[int] = set()  # ids of live values found not to be shareable
 
     def entry(self, key: Any) -> Entry | None:
         return self._entries.get(id(self.data[key])) if key in self.data else None
 
     def private(self, key: Any) -> tuple[Any, int] | None:
         value = self.data.get(key)
-        if id(value) in self._entries or not self.exchange.candidate(value) or not _takes_weak_reference(value):
+        if id(value) in self._entries or id(value) in self._private or not self.exchange.candidate(value):
             return None
         nbytes = safe_sizeof(value)
-        return None if nbytes < self.exchange.settings.min_size else (value, nbytes)
+        return None if nbytes < self.exchange.settings.min_size or not _takes_weak_reference(value) else (value, nbytes)
 
-    def commit(self, key: Any, value: Any, entry: Entry | None) -> None:
-        if entry is None:
-            return
-        if self.data.get(key) is not value:
+    def commit(self, key: Any, value: Any, entry: Entry | Kept) -> None:
+        if not isinstance(entry, Entry):
+            if entry is Kept.FOR_GOOD:
+                self._private.add(id(value))
+                weakref.finalize(value, self._private.discard, id(value)).atexit = False
+        elif self.data.get(key) is not value:
             self.exchange.drop(entry)
-            return
-        try:
-            self.data[key] = self._mapped(entry)
-        except (OSError, KeyError, TypeError) as e:
-            self.exchange.fallbacks.note("map-failed", e, key, "kept private")
-            self.exchange.drop(entry)
+        else:
+            try:
+                self.data[key] = self._mapped(entry)
+            except Exception as e:
+                self.exchange.fallbacks.note("map-failed", e, key, "kept private")
+                self.exchange.drop(entry)
 
     def accept(self, key: Any, handle: Handle) -> Any:
+        """The mapped value. What `Exchange.map` raises, goes through; the handle keeps the entry then."""
+        value = self.exchange.map(handle.entry)
         entry = handle.take()
-        assert entry is not None
-        try:
-            return self._mapped(entry)
-        except TypeError:  # no weak reference: the map alone keeps it
-            value = self.exchange.map(entry)
+        if _takes_weak_reference(value):
+            self._keep(value, entry)
+        else:  # the map alone keeps it
             self.exchange.drop(entry)
-            return value
+        return value
+
+    def shared_total(self) -> SpilledSize:
+        return SpilledSize(self._nbytes, self.exchange.pss() if self._entries else 0)
 
     def _mapped(self, entry: Entry) -> Any:
         value = self.exchange.map(entry)
+        self._keep(value, entry)
+        return value
+
+    def _keep(self, value: Any, entry: Entry) -> None:
         weakref.finalize(value, self._gone, id(value), entry).atexit = False
         self._entries[id(value)] = entry
-        return value
+        self._nbytes += entry.nbytes
 
     def _gone(self, identity: int, entry: Entry) -> None:
         self._entries.pop(identity, None)
+        self._nbytes -= entry.nbytes
         self.exchange.drop(entry)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import weakref
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ from distributed.spill import SpillBuffer
 from distributed.utils import offload
 from distributed.utils_comm import gather_from_workers
 from distributed.worker import get_data_from_worker
+from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailureEvent
 
 from .buffer import SharedBuffer
 from .config import Settings
@@ -32,7 +34,7 @@ from .exchange import Exchange
 from .fallback import Fallbacks
 from .handle import Handle
 from .memory import private_memory
-from .overlay import DictResidence
+from .overlay import DictResidence, own_small_array
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
@@ -99,8 +101,8 @@ class Worker(distributed.Worker):
         if type(stock) is dict:
             self._residence = DictResidence(self._exchange, stock)
         else:
-            slow = stock._slow_uncached
-            self._residence = SharedBuffer(self._exchange, str(slow.d.directory), int(stock.n), slow.max_weight)
+            storage = os.path.join(self.local_directory, "storage")
+            self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
         self._pending: dict[Any, asyncio.Future[None]] = {}
         self.monitor.get_process_memory = private_memory
@@ -126,6 +128,19 @@ class Worker(distributed.Worker):
         finally:
             if self._exchange is not None and self.status in (Status.closed, Status.failed):
                 self._exchange.close()
+
+    async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
+        event = await super().execute(key, *args, **kwargs)
+        if self._exchange is not None and isinstance(event, ExecuteSuccessEvent):
+            event.value = own_small_array(event.value, self._exchange.settings.min_size)
+        return event
+
+    async def get_metrics(self) -> dict[str, Any]:
+        metrics: dict[str, Any] = await super().get_metrics()
+        if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
+            memory, disk = self._residence.shared_total()
+            metrics["spilled_bytes"] = {"memory": memory, "disk": disk}
+        return metrics
 
     # -- donor
 
@@ -179,19 +194,28 @@ class Worker(distributed.Worker):
     async def gather_dep(self, worker: str, *args: Any, **kwargs: Any) -> Any:
         event = await super().gather_dep(worker, *args, **kwargs)
         data = getattr(event, "data", None)
-        if isinstance(data, dict) and self._adopt(data):
+        if not isinstance(data, dict) or not self._adopt(data):
+            return event
+        try:
             await self._fetch(data, worker)
+        except Exception as e:  # as stock: what cannot be deserialised is an error of the tasks that need it
+            failure = {"worker": worker, "total_nbytes": event.total_nbytes, "stimulus_id": event.stimulus_id}
+            return GatherDepFailureEvent.from_exception(e, **failure)
         return event
 
     def _adopt(self, data: dict[Any, Any]) -> bool:
         """Takes over every handle in what came in. True where one of them could not be."""
         failed = False
         for key, value in data.items():
-            if isinstance(value, Handle):
+            if not isinstance(value, Handle):
+                continue
+            try:
                 if self._exchange is not None and self._exchange.adopt(key, value):
                     data[key] = self._residence.accept(key, value)
-                else:
-                    failed = True
+                    continue
+            except Exception as e:
+                self._exchange.fallbacks.note("map-failed", e, key, "fetched as on stock")
+            failed = True
         return failed
 
     async def _fetch(self, data: dict[Any, Any], donor: str) -> None:
@@ -215,7 +239,8 @@ class Worker(distributed.Worker):
             if failed:
                 asked = {key: list(who_has[key]) for key in failed}
                 data = (await gather_from_workers(asked, rpc=self.rpc))[0]
-                super().update_data(data=data, report=False)
+                report = {"report": False} if "report" in inspect.signature(super().update_data).parameters else {}
+                super().update_data(data, **report)
                 missing = [key for key in failed if key not in data]
                 if missing:
                     return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}
