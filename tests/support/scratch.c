@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 /* Read by LeakSanitizer: criterion 2.4.1 itself loses a few bytes when a test forks. */
-const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
 	return "leak:libcriterion.so\nleak:libboxfort\nleak:libnanomsg\n";

@@ -408,8 +408,8 @@ Test(object, pool_and_dead_stores_make_room_on_a_full_partition)
 	cr_assert_eq(put_pattern(s, "k", 20 << 20, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(s, "k", 1), 0);
 	cr_assert_geq(ensure_books_close().pool, 20u << 20);
-	cr_assert_eq(put_pattern(s, "k", 14 << 20, 2, 0), 0, "too small for the pooled file: that one goes");
-	cr_assert_eq(get_pattern(s, "k", 14 << 20, 2), 0);
+	cr_assert_eq(put_pattern(s, "k", 13 << 20, 2, 0), 0, "too small for the pooled file: that one goes");
+	cr_assert_eq(get_pattern(s, "k", 13 << 20, 2), 0);
 	o = other_start("dead");
 	cr_assert_eq(other_put(&o, "d", 12 << 20, 3), 0);
 	other_kill(&o);
