@@ -2,7 +2,7 @@
 /*
  * storm.c: eight processes put, get, hand off, adopt and delete at random, are killed at random and start again.
  *
- *   storm [-t seconds] [-s seed]
+ *   storm [-t seconds] [-s seed] [-m megabytes]
  *
  * Every byte of every object is checked (content.h), every key against what its store must hold (storm.h), every ticket within
  * its lease must be good. Every second all workers are stopped where they are and the df equation must close to the byte,
@@ -39,6 +39,7 @@ const char *const storm_op_name[N_OPS] = {
 struct options {
 	unsigned seconds;
 	uint64_t seed;
+	unsigned megabytes;
 };
 
 struct run {
@@ -312,6 +313,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	case 's':
 		o->seed = strtoull(arg, NULL, 10);
 		return 0;
+	case 'm':
+		o->megabytes = (unsigned)strtoul(arg, NULL, 10);
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -322,10 +326,13 @@ int main(int argc, char **argv)
 	static const struct argp_option known[] = {
 		{"time", 't', "SECONDS", 0, "How long (20)", 0},
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
+		{"megabytes", 'm', "N", 0, "Of the partition (256; with 60 it is full most of the time)", 0},
 		{0},
 	};
 	static const struct argp argp = {known, on_option, NULL, "Random load and random kills.", NULL, NULL, NULL};
-	struct options options = {.seconds = 20, .seed = (uint64_t)time(NULL)};
+	struct options options = {.seconds = 20, .megabytes = 256, .seed = (uint64_t)time(NULL)};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return sandbox_run("size=256m,huge=within_size", body, &options);
+	char mount_options[64];
+	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size", options.megabytes);
+	return sandbox_run(mount_options, body, &options);
 }
