@@ -224,7 +224,7 @@ int main(int argc, char **argv)
 		{.peer = &peer_lmdb, .name = "LMDB, writemap, nosync", .run.place = &own},
 #endif
 		{.peer = &peer_memfd, .name = "memfd + SCM_RIGHTS, sealed"},
-		{.peer = &peer_shm_open, .name = "shm_open + mmap + memcpy"},
+		{.peer = &peer_shm_open, .name = "shm_open + mmap + memcpy", .run.place = &devshm},
 		{.peer = NULL, .name = "Python shared_memory"},
 #ifdef BENCH_HAVE_REDIS
 		{.peer = &peer_redis, .name = "Redis, Unix socket", .run.place = &own},

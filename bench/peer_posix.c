@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,7 +14,7 @@
 #include "peer.h"
 
 struct posix_state {
-	char name[48]; /* of the shared memory object */
+	char name[64]; /* of the shared memory object */
 	int fd;        /* of the memfd */
 };
 
@@ -49,7 +48,8 @@ static int prepare(struct peer_run *run)
 
 	if (!s)
 		return peer_refuse(run, -ENOMEM, "out of memory");
-	snprintf(s->name, sizeof(s->name), "/shmstore-bench-%d", getpid());
+	if (run->place)
+		place_shm_name(run->place, s->name);
 	s->fd = -1;
 	run->state = s;
 	return 0;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
@@ -33,16 +34,26 @@ static int remove_entry(const char *path, const struct stat *st, int flag, struc
 	return 0;
 }
 
-static void clean(const char *path, bool mounted)
+void place_shm_name(const struct place *p, char ret_name[64])
 {
-	if (mounted)
-		umount2(path, MNT_DETACH);
-	else
-		nftw(path, remove_entry, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-	rmdir(path);
+	snprintf(ret_name, 64, "%s.shm", strrchr(p->path, '/'));
 }
 
-static void be_janitor(int fd, const char *path, bool mounted)
+static void clean(const struct place *p, bool mounted)
+{
+	char shm[64];
+
+	if (mounted) {
+		umount2(p->path, MNT_DETACH);
+	} else {
+		nftw(p->path, remove_entry, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+		place_shm_name(p, shm);
+		shm_unlink(shm);
+	}
+	rmdir(p->path);
+}
+
+static void be_janitor(int fd, const struct place *p, bool mounted)
 {
 	char c;
 
@@ -52,7 +63,7 @@ static void be_janitor(int fd, const char *path, bool mounted)
 	signal(SIGHUP, SIG_IGN);
 	while (read(fd, &c, 1) < 0 && errno == EINTR)
 		;
-	clean(path, mounted);
+	clean(p, mounted);
 	_exit(0);
 }
 
@@ -77,7 +88,7 @@ static int start_janitor(struct place *p, bool mounted)
 		if (fds[0] != 0)
 			dup2(fds[0], 0);
 		close_range(1, ~0u, 0);
-		be_janitor(0, p->path, mounted);
+		be_janitor(0, p, mounted);
 	}
 	close(fds[0]);
 	p->alive = fds[1];
@@ -135,7 +146,7 @@ int place_open_mount(struct place *p, uint64_t size, uint64_t inodes)
 	read_huge(p, p->path);
 	r = start_janitor(p, true);
 	if (r < 0)
-		clean(p->path, true);
+		clean(p, true);
 	return r;
 }
 
@@ -149,7 +160,7 @@ int place_open_devshm(struct place *p)
 	read_huge(p, "/dev/shm");
 	r = start_janitor(p, false);
 	if (r < 0)
-		clean(p->path, false);
+		clean(p, false);
 	return r;
 }
 

@@ -47,6 +47,9 @@ int place_reserve_init(struct place_reserve *r, const struct place *p, uint64_t 
 void place_reserve_give(struct place_reserve *r, uint64_t bytes);
 void place_reserve_deinit(struct place_reserve *r);
 
+/* The name of one POSIX shared memory object that goes with a place on /dev/shm. */
+void place_shm_name(const struct place *p, char ret_name[64]);
+
 /* path/name; 0 or -ENAMETOOLONG. */
 int place_path(const struct place *p, const char *name, char *ret_path, size_t size);
 
