@@ -126,9 +126,11 @@ def tail(path, lines=15):
 class Lab:
     """Use as a context manager. partition_path: an existing partition; None makes one."""
 
-    def __init__(self, python_path=(), partition_path=None, scratch_parent=None, keep=False, say=lambda text: None):
-        self.python_path, self.keep, self.say = list(python_path), keep, say
+    def __init__(self, python_path=(), partition_path=None, scratch_parent=None, may_keep=False):
+        self.python_path = list(python_path)
+        self.keep = False  # set to True at the end of a run that was asked to keep the partition
         self.name = f"{PREFIX}{os.getpid()}"
+        self.partition_name = f"shmstore-kept-{os.getpid()}" if may_keep else self.name  # remove_stale() leaves it alone
         self.partition, self.own_partition = partition_path, partition_path is None
         self.partition_text = partition_path or ""
         self.scratch_parent = scratch_parent or os.environ.get("TMPDIR", "/var/tmp")
@@ -176,10 +178,12 @@ class Lab:
                     pid = name[len(PREFIX):].partition("-")[0]
                     if name.startswith(PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
                         path = os.path.join(parent, name)
-                        if os.path.exists(os.path.join(path, "keep")):
-                            continue
-                        self.remove_partition(path) if parent in self.partition_places() else \
-                            Cgroup(path, 1).remove() if "cgroup" in path else shutil.rmtree(path, ignore_errors=True)
+                        if parent in self.partition_places():
+                            self.remove_partition(path)
+                        elif parent == self.scratch_parent:
+                            shutil.rmtree(path, ignore_errors=True)
+                        else:
+                            Cgroup(path, 0).remove()
 
     @staticmethod
     def remove_partition(path):
@@ -194,8 +198,9 @@ class Lab:
         libc = ctypes.CDLL(None, use_errno=True)
         if os.geteuid() == 0 and os.path.isdir("/run"):
             # The name is recorded before the directory is made: whatever interrupts us, close() finds it.
-            self.partition = os.path.join("/run", self.name)
-            os.mkdir(self.partition, 0o700)
+            self.partition = os.path.join("/run", self.partition_name)
+            with contextlib.suppress(OSError):
+                os.mkdir(self.partition, 0o700)
             for huge in (",huge=within_size", ""):
                 options = f"size={size},mode=0700{huge}".encode()
                 if libc.mount(b"shmstore", self.partition.encode(), b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0:
@@ -203,8 +208,9 @@ class Lab:
                     return self.partition
                 if ctypes.get_errno() not in (errno.EINVAL, errno.EPERM, errno.EACCES):
                     break
-            os.rmdir(self.partition)
-        self.partition = os.path.join("/dev/shm", self.name)
+            with contextlib.suppress(OSError):
+                os.rmdir(self.partition)
+        self.partition = os.path.join("/dev/shm", self.partition_name)
         os.mkdir(self.partition, 0o700)
         why = "mounting needs root" if os.geteuid() else "mounting is not allowed here"
         self.partition_text = f"{self.partition}, a directory of /dev/shm ({why}; no huge pages)"

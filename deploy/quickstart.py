@@ -147,6 +147,7 @@ def run(arguments, screen, lab):
     rest = f"{books['linked'] >> 10} KiB are the partition's marker" + ("" if own else "; what else is in /dev/shm is not ours")
     screen.say("left", f"{left['stores']} stores, {left['objects']} objects; {rest}" if clean else "the partition is not clean")
     if arguments.keep:
+        lab.keep = True
         unmount = f"umount {partition}; " if os.path.ismount(partition) else ""
         screen.say("kept", f"{partition}; remove it with: {unmount}rm -r {partition}")
     same = abs(results["stock"]["value"] - results["shmstore"]["value"]) <= 1e-9 * abs(results["stock"]["value"])
@@ -161,7 +162,7 @@ def main():
     screen = Screen(arguments.json)
     raise_on_signals()
     try:
-        with Lab(keep=arguments.keep) as lab:
+        with Lab(may_keep=arguments.keep) as lab:
             run(arguments, screen, lab)
     except Interrupted as signum:
         print("\nquickstart: interrupted; nothing is left behind", file=sys.stderr)
