@@ -171,7 +171,7 @@ static void scribble(struct churner *c, struct shmstore_view *v)
 	for (size_t i = 0; i < shmstore_view_n_buffers(v); i++) {
 		uint64_t size;
 		unsigned char *buf = shmstore_view_buffer(v, i, &size);
-		for (uint64_t at = 0; at + 8 < size; at += 4096 * (1 + ov_random(&c->random, 3)))
+		for (uint64_t at = 0; at + 8 < size; at += 4096ull * (1 + ov_random(&c->random, 3)))
 			buf[at] = (unsigned char)~buf[at];
 	}
 }
@@ -432,7 +432,7 @@ static int body(const char *mount, void *arg)
 {
 	const struct options *options = arg;
 	static struct ov o;
-	char path[256];
+	static char path[256];
 	snprintf(path, sizeof(path), "%s/partition", mount);
 	o.partition = path;
 	o.shared = mmap(NULL, sizeof(*o.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

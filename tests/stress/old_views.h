@@ -59,13 +59,13 @@ __attribute__((format(printf, 2, 3))) void ov_fail(struct ov *o, const char *for
 /* Books one look at something of kind that is expected to have that seed. first: the look with which it was taken hold of. */
 void ov_looked(struct ov *o, enum ov_kind kind, bool first, const char *why, uint64_t seed, uint64_t expected);
 /* A small random number; own state. */
-unsigned ov_random(uint64_t *state, unsigned n);
+unsigned ov_random(uint64_t *x, unsigned n);
 /* The name of a key, which is also its file's. */
 void ov_key(unsigned i, char ret[16]);
 
 /* The holders that are processes. None returns before stop. */
-void ov_hold_readonly(struct ov *o, uint64_t seed);
-void ov_hold_adopted(struct ov *o, uint64_t seed);
-void ov_hold_by_hand(struct ov *o, uint64_t seed);
+void ov_hold_readonly(struct ov *o, uint64_t random);
+void ov_hold_adopted(struct ov *o, uint64_t random);
+void ov_hold_by_hand(struct ov *o, uint64_t random);
 
 #endif

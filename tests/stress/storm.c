@@ -233,7 +233,8 @@ static int settle_step(struct run *r)
 
 static void blow(struct run *r)
 {
-	uint64_t end = storm_now_ms() + r->options->seconds * 1000u, reconcile_at = storm_now_ms() + RECONCILE_EVERY_MS;
+	uint64_t end = storm_now_ms() + r->options->seconds * 1000ull,
+		 reconcile_at = storm_now_ms() + RECONCILE_EVERY_MS;
 	for (unsigned i = 0; i < STORM_WORKERS; i++)
 		start(r, i);
 	while (!r->st.shared->failed && storm_now_ms() < end) {

@@ -77,6 +77,6 @@ __attribute__((format(printf, 2, 3))) int storm_fail(struct storm *st, const cha
 uint64_t storm_now_ms(void);
 
 /* The worker process: does not return before stop; then 0, or 1 with a message. */
-int storm_worker(struct storm *st, unsigned worker, unsigned life);
+int storm_worker(struct storm *st, unsigned id, unsigned life);
 
 #endif

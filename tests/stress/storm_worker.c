@@ -440,7 +440,7 @@ static int do_op(struct worker *w, enum storm_op op, unsigned key)
 int storm_worker(struct storm *st, unsigned id, unsigned life)
 {
 	struct worker w = {.st = st, .id = id};
-	w.random = (st->random_seed + id * 1000003u + life * 7919u) * 0x9e3779b97f4a7c15ull | 1;
+	w.random = (st->random_seed + id * 1000003ull + life * 7919ull) * 0x9e3779b97f4a7c15ull | 1;
 	int rc = shmstore_partition_open(st->path, 0, &w.p);
 	if (rc < 0) {
 		storm_fail(st, "worker %u: partition: %d", id, rc);
