@@ -166,6 +166,9 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		t->books.n_leases++;
 		return add_entry(t, e, SHMS_INODE_LINKED, &t->books.leased);
 	case SHMS_PLACE_POOL:
+		if (t->holders && e->st->st_nlink == 1 &&
+		    shms_holders_pooled(t->holders, e->st->st_ino, shms_blocks(e->st)))
+			return 0;
 		t->books.n_pool++;
 		return add_entry(t, e, SHMS_INODE_POOL, &t->books.pool);
 	case SHMS_PLACE_PAGE:

@@ -11,6 +11,9 @@
  * in flight only if nobody knows it by another name and it is no complete object: one that is was published, then deleted, and
  * its first owner still has it (the instant between the last byte and the link apart).
  *
+ * A deleted object that somebody still maps is a ghost also where its owner keeps the file for recycling: it has a name in
+ * recycle/ then, and is told from the pool's own by a mapping that is not the owner's writable one.
+ *
  * A process whose first thread has ended while others run shows empty maps; its other threads are asked then.
  */
 #include "holders.h"
@@ -44,7 +47,9 @@ struct ghost {
 	uint64_t ino;
 	uint64_t bytes; /* blocks where exact, else what mappings cover */
 	bool exact;     /* the kernel told us its blocks and that it has no link */
-	bool named;     /* it has a name: no ghost */
+	bool named;     /* it has a name: no ghost, unless that is in recycle/ and shms_holders_pooled() says so */
+	bool pooled;    /* its one name may be in recycle/ */
+	bool recycled;  /* its one name is */
 	bool published; /* it was known by a real name, or is a complete object */
 	bool looked;    /* its header was read, or tried */
 	bool reported;  /* in shms_holders_each() */
@@ -60,6 +65,7 @@ struct hold {
 	pid_t pid;
 	uid_t uid;
 	uint64_t mapped, n_fds;
+	bool reads; /* not only as the owner of a recycled file does */
 	char *path;
 	char command[COMMAND_SIZE];
 };
@@ -93,6 +99,8 @@ struct mapping {
 	uint64_t offset, ino;
 	const char *path;
 	size_t path_length; /* without " (deleted)" */
+	bool recycled;      /* not deleted: the path is in recycle/ */
+	bool writer; /* shared and writable: of a file in the pool it is the owner's own, kept for the next put */
 };
 
 /* ---- ghosts and holds ---------------------------------------------------------------------------------------------- */
@@ -155,6 +163,16 @@ static bool tmpfile_name(const char *path, size_t length)
 	return name < path + length && *name == '#';
 }
 
+/* Is path that of a file in a store's recycle/? */
+static bool recycled_path(const char *path, size_t length)
+{
+	static const char parent[] = "/" SHMS_DIR_RECYCLE;
+	const char *slash = memrchr(path, '/', length);
+
+	return slash && (size_t)(slash - path) >= sizeof(parent) - 1 &&
+	       memcmp(slash - (sizeof(parent) - 1), parent, sizeof(parent) - 1) == 0;
+}
+
 /* The key that the last name tells: only an entry of objects/ has one. */
 static void key_of_path(struct ghost *g, const char *path, size_t length)
 {
@@ -211,7 +229,7 @@ static void identify(struct process *p, struct ghost *g, const char *proc_path, 
 		g->published = true;
 	if (p->h->keys && !g->key)
 		key_of_path(g, path, length);
-	if (g->exact && !g->looked && (!g->published || (p->h->keys && !g->key)))
+	if ((g->exact || g->pooled) && !g->looked && (!g->published || (p->h->keys && !g->key)))
 		look_inside(p, g, proc_path);
 }
 
@@ -232,7 +250,17 @@ static void settle(struct shms_holders *h, struct ghost *g, const struct statx *
 		h->n_unsure--;
 	g->exact = stx->stx_nlink == 0;
 	g->named = stx->stx_nlink != 0;
+	g->pooled = stx->stx_nlink == 1;
 	g->bytes = stx->stx_blocks * 512;
+}
+
+/* A name of g was met, and it is in recycle/. */
+static void may_be_pooled(struct shms_holders *h, struct ghost *g)
+{
+	if (!g->named)
+		h->n_unsure--;
+	g->named = true;
+	g->pooled = true;
 }
 
 /* ---- maps ---------------------------------------------------------------------------------------------------------- */
@@ -254,20 +282,27 @@ static bool parse_mapping(const char *line, size_t length, const char *device, s
 	}
 	if ((size_t)(end - s) <= n || memcmp(s, device, n) != 0)
 		return false;
-	if (length < sizeof(deleted) || memcmp(end - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) != 0)
-		return false;
 	ret->ino = strtoull(s + n, &rest, 10);
 	ret->path = memchr(rest, '/', (size_t)(end - rest));
 	if (!ret->path)
 		return false;
-	ret->path_length = (size_t)(end - ret->path) - (sizeof(deleted) - 1);
+	ret->path_length = (size_t)(end - ret->path);
+	ret->recycled = false;
+	if (ret->path_length >= sizeof(deleted) &&
+	    memcmp(end - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) == 0)
+		ret->path_length -= sizeof(deleted) - 1;
+	else if (recycled_path(ret->path, ret->path_length))
+		ret->recycled = true;
+	else
+		return false;
 	ret->start = strtoul(line, &rest, 16);
 	if (*rest != '-')
 		return false;
 	ret->end = strtoul(rest + 1, &rest, 16);
-	rest = memchr(rest + 1, ' ', (size_t)(s - rest - 1)); /* over the permissions */
-	if (!rest || ret->end <= ret->start)
+	rest = memchr(rest + 1, ' ', (size_t)(s - rest - 1)); /* behind the permissions, "rw-s" */
+	if (!rest || rest - line < 5 || ret->end <= ret->start)
 		return false;
+	ret->writer = rest[-3] == 'w' && rest[-1] == 's';
 	ret->offset = strtoull(rest + 1, NULL, 16);
 	return true;
 }
@@ -281,10 +316,12 @@ static int on_mapping(struct process *p, const struct mapping *m)
 
 	if (!g)
 		return -ENOMEM;
-	if (g->named)
+	if (m->recycled && !g->exact)
+		may_be_pooled(p->h, g);
+	if (g->named && (!g->pooled || m->writer))
 		return 0;
 	snprintf(name, sizeof(name), "map_files/%lx-%lx", m->start, m->end);
-	if (!g->exact && !p->no_map_files) {
+	if (!g->exact && !g->pooled && !p->no_map_files) {
 		int r = ask(p, name, &stx);
 		if (r == 0 && stx.stx_ino == m->ino)
 			settle(p->h, g, &stx);
@@ -292,15 +329,16 @@ static int on_mapping(struct process *p, const struct mapping *m)
 			p->no_map_files = true;
 		else
 			return 0; /* unmapped since */
-		if (g->named)
+		if (g->named && (!g->pooled || m->writer))
 			return 0;
 	}
-	if (!g->exact && m->offset + (m->end - m->start) > g->bytes)
+	if (!g->exact && !g->pooled && m->offset + (m->end - m->start) > g->bytes)
 		g->bytes = m->offset + (m->end - m->start);
 	hold = hold_get(p, g, m->path, m->path_length);
 	if (!hold)
 		return -ENOMEM;
 	hold->mapped += m->end - m->start;
+	hold->reads |= !m->writer;
 	identify(p, g, name, m->path, m->path_length);
 	return 0;
 }
@@ -363,36 +401,61 @@ static int scan_maps(struct process *p)
 
 /* ---- descriptors --------------------------------------------------------------------------------------------------- */
 
-static int on_fd(struct process *p, const char *number)
+/* Takes " (deleted)" off the end. */
+static bool take_deleted(const char *path, size_t *io_length)
 {
 	static const char deleted[] = " (deleted)";
+
+	if (*io_length < sizeof(deleted) ||
+	    memcmp(path + *io_length - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) != 0)
+		return false;
+	*io_length -= sizeof(deleted) - 1;
+	return true;
+}
+
+/* A descriptor of a file that has a name: does it hold what only recycle/ still names? The owner's own are writable. */
+static bool holds_pooled(const struct process *p, const char *name, const char *path, size_t length, bool deleted)
+{
+	struct stat link;
+
+	if (!deleted && !recycled_path(path, length))
+		return false;
+	return fstatat(p->fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0 && !(link.st_mode & S_IWUSR);
+}
+
+static int on_fd(struct process *p, const char *number)
+{
 	char name[64], path[4096];
 	struct statx stx;
 	struct ghost *g;
 	struct hold *hold;
 	ssize_t n;
 	size_t length;
+	bool deleted;
 
 	snprintf(name, sizeof(name), "fd/%.20s", number);
 	if (ask(p, name, &stx) < 0 || S_ISDIR(stx.stx_mode))
 		return 0;
-	if (stx.stx_nlink != 0) {
+	if (stx.stx_nlink > 1) {
 		shms_holders_named(p->h, stx.stx_ino); /* what a mapping may have left open */
+		return 0;
+	}
+	n = readlinkat(p->fd, name, path, sizeof(path));
+	length = n > 0 ? (size_t)n : 0;
+	deleted = take_deleted(path, &length);
+	if (stx.stx_nlink == 1 && !holds_pooled(p, name, path, length, deleted)) {
+		shms_holders_named(p->h, stx.stx_ino);
 		return 0;
 	}
 	g = ghost_get(p->h, stx.stx_ino);
 	if (!g)
 		return -ENOMEM;
 	settle(p->h, g, &stx);
-	n = readlinkat(p->fd, name, path, sizeof(path));
-	length = n > 0 ? (size_t)n : 0;
-	if (length >= sizeof(deleted) &&
-	    memcmp(path + length - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) == 0)
-		length -= sizeof(deleted) - 1;
 	hold = hold_get(p, g, path, length);
 	if (!hold)
 		return -ENOMEM;
 	hold->n_fds++;
+	hold->reads = true;
 	identify(p, g, name, path, length);
 	return 0;
 }
@@ -556,6 +619,27 @@ void shms_holders_named(struct shms_holders *h, uint64_t ino)
 	}
 }
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+bool shms_holders_pooled(struct shms_holders *h, uint64_t ino, uint64_t bytes)
+{
+	struct ghost *g;
+	bool held = false;
+
+	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
+	if (!g)
+		return false;
+	for (size_t i = 0; i < h->n_holds; i++)
+		held |= h->holds[i].ghost == g && h->holds[i].reads;
+	if (!held)
+		return false;
+	g->recycled = true;
+	g->named = false;
+	g->exact = true;
+	g->published = true;
+	g->bytes = bytes;
+	return true;
+}
+
 static uint64_t bytes_of(const struct ghost *g)
 {
 	return (g->bytes + PAGE - 1) / PAGE * PAGE;
@@ -604,7 +688,7 @@ int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_ho
 			.first = !g->reported,
 		};
 
-		if (g->named)
+		if (g->named || (g->recycled && !hold->reads))
 			continue;
 		g->reported = true;
 		r = fn(&out, arg);

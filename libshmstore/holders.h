@@ -25,6 +25,12 @@ struct shms_holders *shms_holders_free(struct shms_holders *h);
  */
 void shms_holders_named(struct shms_holders *h, uint64_t ino);
 
+/*
+ * The walk has met the only name of this inode in recycle/. true: somebody else maps it or has it open: it is a ghost of that
+ * many bytes, and not the pool's.
+ */
+bool shms_holders_pooled(struct shms_holders *h, uint64_t ino, uint64_t bytes);
+
 /* Bytes, each inode once; n_unreadable: processes. */
 void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
 		      uint64_t *ret_unreadable);

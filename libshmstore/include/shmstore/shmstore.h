@@ -331,9 +331,10 @@ SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t ke
 /*
  * Takes the object of a ticket into this store under key (which may differ from the donor's) and consumes its lease.
  *   flags   SHMSTORE_REPLACE, SHMSTORE_VERIFY.
- * The ticket and the file are input: both are checked, and nothing is linked where anything is wrong.
- * Return: 0, also where this very object is held under key already; -EPERM (path outside the partition or not a lease;
- * another user's), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
+ * The ticket and the file are input: both are checked, and nothing is linked where anything is wrong. A path to an object in a
+ * store's objects/ is taken too, by a link; it stays where it is.
+ * Return: 0, also where this very object is held under key already; -EPERM (path outside the partition, or neither a lease nor
+ * an object; another user's), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
  * held by another object), -EXDEV, -EINVAL, -EMFILE, -ENOMEM. Since 0.1.
  */
 SHMSTORE_API int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size,
