@@ -152,7 +152,8 @@ static void print_json(struct holders *l, const struct shmstore_usage *u, const 
 		json_u64(h, "mapped", process.mapped);
 		json_append(list, h);
 	}
-	qsort(l->holders, l->n_holders, sizeof(*l->holders), by_inode);
+	if (l->n_holders)
+		qsort(l->holders, l->n_holders, sizeof(*l->holders), by_inode);
 	list = json_child(o, "ghost_list", json_new_list());
 	for (size_t i = 0; i < l->n_holders;) {
 		const struct holder *h = &l->holders[i];
