@@ -16,7 +16,7 @@
 
 struct held {
 	struct shmstore_view *view;
-	uint64_t seed;
+	uint64_t seed = 0;
 };
 
 struct worker {
@@ -152,7 +152,7 @@ static int do_abort(struct worker *w, unsigned key)
 
 static int do_get(struct worker *w, unsigned key)
 {
-	uint64_t seed;
+	uint64_t seed = 0;
 	if (look_up(w, key, &seed) < 0)
 		return -1;
 	return seed == book(w, key)->now ? 0 : bad(w, "get found another object under", key, 0, NULL);
@@ -320,7 +320,7 @@ static int check_inheritance(struct worker *w)
 {
 	for (unsigned key = 0; key < STORM_KEYS; key++) {
 		struct storm_key *k = book(w, key);
-		uint64_t seed;
+		uint64_t seed = 0;
 		if (look_up(w, key, &seed) < 0)
 			return -1;
 		bool ok = seed == k->now || (k->pending && seed == k->next) || (!storm_keeps(w->id) && seed == 0);
