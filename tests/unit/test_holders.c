@@ -45,7 +45,7 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 }
 
 /* The scan with the walk that tells it which of the unsure inodes have a name. */
-static void scan(struct held *held)
+static struct shmstore_usage scan(struct held *held)
 {
 	struct shmstore_partition *p = scratch_partition();
 	struct shmstore_usage u;
@@ -58,6 +58,7 @@ static void scan(struct held *held)
 		cr_assert_eq(held->inflight, u.inflight);
 	}
 	shmstore_partition_unref(p);
+	return u;
 }
 
 /* The scan alone; named: an inode that a walk would find, 0 = none. */
@@ -246,6 +247,67 @@ Test(holders, the_key_of_a_long_name_comes_out_of_the_object)
 		cr_assert_eq(held.list[0].key_size, 0, "what is only mapped cannot be opened without privilege");
 	}
 	shmstore_view_unref(v);
+	shmstore_close(s);
+}
+
+Test(holders, a_viewed_file_in_the_pool_is_a_ghost)
+{
+	struct shmstore *s = scratch_store("a"); /* recycles */
+	struct shmstore_view *v;
+	struct shmstore_usage u;
+	struct held held;
+	uint64_t blocks;
+
+	cr_assert_eq(put_pattern(s, "x", 1000000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	v = get_view(s, "x", 0);
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	cr_assert_eq(count_in_store("a", "recycle"), 1);
+	u = scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].kind, SHMSTORE_HOLD_GHOST);
+	cr_assert_eq(held.list[0].pid, getpid());
+	cr_assert_eq(held.list[0].bytes, blocks);
+	cr_assert_eq(held.ghosts, blocks);
+	cr_assert_eq(u.pool, 0, "it cannot be had back");
+	if (geteuid() == 0)
+		cr_assert_str_eq(held.keys[0], "x");
+	shmstore_view_unref(v);
+	u = scan(&held);
+	cr_assert_eq(held.n, 0, "the pool's own descriptor and mapping do not count");
+	cr_assert_eq(u.pool, blocks);
+	shmstore_close(s);
+}
+
+Test(holders, a_file_in_the_pool_that_another_store_had_is_its_viewers_ghost)
+{
+	struct shmstore *s = scratch_store("a");
+	struct other b = other_start("b");
+	struct shmstore_ticket t;
+	struct shmstore_usage u;
+	struct held held;
+	uint64_t blocks;
+
+	cr_assert_eq(put_pattern(s, "x", 300000, 1, 0), 0);
+	blocks = blocks_of("a", "x");
+	cr_assert_eq(shmstore_handoff(s, KEY("x"), 60000, &t), 0);
+	cr_assert_eq(other_adopt(&b, "mine", &t), 0);
+	cr_assert_eq(other_view(&b, "mine", SHMSTORE_COW), 0);
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	u = scan(&held);
+	cr_assert_eq(held.n, 0, "b links it");
+	cr_assert_eq(u.pool, 0);
+	cr_assert_eq(other_delete(&b, "mine"), 0);
+	u = scan(&held);
+	cr_assert_eq(held.n, 1);
+	cr_assert_eq(held.list[0].pid, b.pid);
+	cr_assert_eq(held.ghosts, blocks);
+	cr_assert_eq(u.pool, 0);
+	cr_assert_eq(other_unview(&b), 0);
+	u = scan(&held);
+	cr_assert_eq(held.n, 0);
+	cr_assert(u.pool == blocks || u.pool == 0);
+	other_kill(&b);
 	shmstore_close(s);
 }
 
