@@ -269,9 +269,11 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 		return -ENOMEM;
 	p->fd = p->stores_fd = p->peers_fd = -1;
 	atomic_init(&p->n_ref, 1);
-	if (flags & SHMSTORE_CREATE)
-		made = mkdir(path, 0700) == 0;
 	r = open_dirs(p, path, flags);
+	if (r == -ENOENT && p->fd < 0 && (flags & SHMSTORE_CREATE)) {
+		made = mkdir(path, 0700) == 0;
+		r = made || errno == EEXIST ? open_dirs(p, path, flags) : shms_error(errno);
+	}
 	if (r == 0)
 		r = find_paths(p, path);
 	if (r < 0 && made)

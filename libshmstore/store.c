@@ -26,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "books.h"
 #include "cleanup.h"
 #include "gc.h"
 #include "peer.h"
@@ -277,12 +278,26 @@ static int new_page(struct shmstore *s, const struct shms_page *page)
 	return 0;
 }
 
+/* The ledger's gauges for what a store holds already. */
+static int count_objects(const struct shmstore *s, struct shms_ledger *l)
+{
+	struct shmstore_store_books books;
+	int r = shms_books_store(s->dir_fd, &books);
+
+	if (r < 0)
+		return r;
+	atomic_store_explicit(&l->linked_n, books.n_objects, memory_order_relaxed);
+	atomic_store_explicit(&l->linked_bytes, books.linked, memory_order_relaxed);
+	atomic_store_explicit(&l->linked_bytes_max, books.linked, memory_order_relaxed);
+	return 0;
+}
+
 /* Takes over a dead owner's store, whose page we hold locked. */
-static int take_over(struct shmstore *s, const struct shms_page *page, const struct shmstore_options *o)
+static int take_over(struct shmstore *s, struct shms_page *page, const struct shmstore_options *o)
 {
 	struct shms_teardown t = {0};
 	struct shms_page old;
-	struct iovec iov = {.iov_len = sizeof(*page)};
+	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
 	int r = 0;
 
@@ -300,7 +315,9 @@ static int take_over(struct shmstore *s, const struct shms_page *page, const str
 	shms_teardown_leases(s->dir_fd, shms_now_boot_ms(), &t);
 	if (t.error)
 		return t.error;
-	memcpy(&iov.iov_base, &page, sizeof(page));
+	r = adopt ? count_objects(s, &page->ledger) : 0;
+	if (r < 0)
+		return r;
 	r = shms_pwritev_all(s->lock_fd, &iov, 1, 0);
 	return shms_error(r);
 }
