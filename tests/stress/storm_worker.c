@@ -16,7 +16,7 @@
 
 struct held {
 	struct shmstore_view *view;
-	uint64_t seed = 0;
+	uint64_t seed;
 };
 
 struct worker {
