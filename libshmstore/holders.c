@@ -33,6 +33,7 @@
 #include <uthash.h>
 
 #include "cleanup.h"
+#include "mapping.h"
 #include "name.h"
 #include "object.h"
 #include "page.h"
@@ -50,6 +51,7 @@ struct ghost {
 	bool named;     /* it has a name: no ghost, unless that is in recycle/ and shms_holders_pooled() says so */
 	bool pooled;    /* its one name may be in recycle/ */
 	bool recycled;  /* its one name is */
+	bool read;      /* one of its holds reads */
 	bool published; /* it was known by a real name, or is a complete object */
 	bool looked;    /* its header was read, or tried */
 	bool reported;  /* in shms_holders_each() */
@@ -92,15 +94,6 @@ struct process {
 	char device[32]; /* as maps spell it */
 	char *buffer;    /* MAPS_BUFFER bytes */
 	char command[COMMAND_SIZE];
-};
-
-struct mapping {
-	unsigned long start, end;
-	uint64_t offset, ino;
-	const char *path;
-	size_t path_length; /* without " (deleted)" */
-	bool recycled;      /* not deleted: the path is in recycle/ */
-	bool writer; /* shared and writable: of a file in the pool it is the owner's own, kept for the next put */
 };
 
 /* ---- ghosts and holds ---------------------------------------------------------------------------------------------- */
@@ -161,16 +154,6 @@ static bool tmpfile_name(const char *path, size_t length)
 	const char *name = slash ? slash + 1 : path;
 
 	return name < path + length && *name == '#';
-}
-
-/* Is path that of a file in a store's recycle/? */
-static bool recycled_path(const char *path, size_t length)
-{
-	static const char parent[] = "/" SHMS_DIR_RECYCLE;
-	const char *slash = memrchr(path, '/', length);
-
-	return slash && (size_t)(slash - path) >= sizeof(parent) - 1 &&
-	       memcmp(slash - (sizeof(parent) - 1), parent, sizeof(parent) - 1) == 0;
 }
 
 /* The key that the last name tells: only an entry of objects/ has one. */
@@ -265,49 +248,7 @@ static void may_be_pooled(struct shms_holders *h, struct ghost *g)
 
 /* ---- maps ---------------------------------------------------------------------------------------------------------- */
 
-/* Reads one line of maps; false where it is none of ours. */
-static bool parse_mapping(const char *line, size_t length, const char *device, struct mapping *ret)
-{
-	static const char deleted[] = " (deleted)";
-	const char *end = line + length, *s = line;
-	size_t n = strlen(device);
-	char *rest;
-
-	/* "start-end perms offset device inode   path": to the device first */
-	for (int i = 0; i < 3; i++) {
-		s = memchr(s, ' ', (size_t)(end - s));
-		if (!s)
-			return false;
-		s++;
-	}
-	if ((size_t)(end - s) <= n || memcmp(s, device, n) != 0)
-		return false;
-	ret->ino = strtoull(s + n, &rest, 10);
-	ret->path = memchr(rest, '/', (size_t)(end - rest));
-	if (!ret->path)
-		return false;
-	ret->path_length = (size_t)(end - ret->path);
-	ret->recycled = false;
-	if (ret->path_length >= sizeof(deleted) &&
-	    memcmp(end - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) == 0)
-		ret->path_length -= sizeof(deleted) - 1;
-	else if (recycled_path(ret->path, ret->path_length))
-		ret->recycled = true;
-	else
-		return false;
-	ret->start = strtoul(line, &rest, 16);
-	if (*rest != '-')
-		return false;
-	ret->end = strtoul(rest + 1, &rest, 16);
-	rest = memchr(rest + 1, ' ', (size_t)(s - rest - 1)); /* behind the permissions, "rw-s" */
-	if (!rest || rest - line < 5 || ret->end <= ret->start)
-		return false;
-	ret->writer = rest[-3] == 'w' && rest[-1] == 's';
-	ret->offset = strtoull(rest + 1, NULL, 16);
-	return true;
-}
-
-static int on_mapping(struct process *p, const struct mapping *m)
+static int on_mapping(struct process *p, const struct shms_mapping *m)
 {
 	struct ghost *g = ghost_get(p->h, m->ino);
 	char name[64];
@@ -339,6 +280,7 @@ static int on_mapping(struct process *p, const struct mapping *m)
 		return -ENOMEM;
 	hold->mapped += m->end - m->start;
 	hold->reads |= !m->writer;
+	g->read |= !m->writer;
 	identify(p, g, name, m->path, m->path_length);
 	return 0;
 }
@@ -347,12 +289,12 @@ static int on_mapping(struct process *p, const struct mapping *m)
 static int take_lines(struct process *p, size_t *io_have)
 {
 	char *at = p->buffer, *end = p->buffer + *io_have, *newline;
-	struct mapping m;
+	struct shms_mapping m;
 	int r = 0;
 
 	while (r == 0 && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
 		*newline = '\0';
-		if (parse_mapping(at, (size_t)(newline - at), p->device, &m))
+		if (shms_mapping_parse(at, (size_t)(newline - at), p->device, &m))
 			r = on_mapping(p, &m);
 		at = newline + 1;
 	}
@@ -401,24 +343,12 @@ static int scan_maps(struct process *p)
 
 /* ---- descriptors --------------------------------------------------------------------------------------------------- */
 
-/* Takes " (deleted)" off the end. */
-static bool take_deleted(const char *path, size_t *io_length)
-{
-	static const char deleted[] = " (deleted)";
-
-	if (*io_length < sizeof(deleted) ||
-	    memcmp(path + *io_length - (sizeof(deleted) - 1), deleted, sizeof(deleted) - 1) != 0)
-		return false;
-	*io_length -= sizeof(deleted) - 1;
-	return true;
-}
-
 /* A descriptor of a file that has a name: does it hold what only recycle/ still names? The owner's own are writable. */
 static bool holds_pooled(const struct process *p, const char *name, const char *path, size_t length, bool deleted)
 {
 	struct stat link;
 
-	if (!deleted && !recycled_path(path, length))
+	if (!deleted && !shms_mapping_recycled(path, length))
 		return false;
 	return fstatat(p->fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0 && !(link.st_mode & S_IWUSR);
 }
@@ -442,7 +372,7 @@ static int on_fd(struct process *p, const char *number)
 	}
 	n = readlinkat(p->fd, name, path, sizeof(path));
 	length = n > 0 ? (size_t)n : 0;
-	deleted = take_deleted(path, &length);
+	deleted = shms_mapping_deleted(path, &length);
 	if (stx.stx_nlink == 1 && !holds_pooled(p, name, path, length, deleted)) {
 		shms_holders_named(p->h, stx.stx_ino);
 		return 0;
@@ -456,6 +386,7 @@ static int on_fd(struct process *p, const char *number)
 		return -ENOMEM;
 	hold->n_fds++;
 	hold->reads = true;
+	g->read = true;
 	identify(p, g, name, path, length);
 	return 0;
 }
@@ -623,14 +554,9 @@ void shms_holders_named(struct shms_holders *h, uint64_t ino)
 bool shms_holders_pooled(struct shms_holders *h, uint64_t ino, uint64_t bytes)
 {
 	struct ghost *g;
-	bool held = false;
 
 	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
-	if (!g)
-		return false;
-	for (size_t i = 0; i < h->n_holds; i++)
-		held |= h->holds[i].ghost == g && h->holds[i].reads;
-	if (!held)
+	if (!g || !g->read)
 		return false;
 	g->recycled = true;
 	g->named = false;

@@ -3,7 +3,6 @@
 #ifndef SHMS_INODES_H
 #define SHMS_INODES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* Kinds of names, in rising order of precedence: an inode counts as the highest kind of its names. */
@@ -21,16 +20,15 @@ struct shms_inode {
 	uint32_t n_here; /* its names met in that store */
 	uint32_t n_gone; /* names of it that a plan takes away */
 	uint8_t kind;    /* enum shms_inode_kind */
-	bool used;       /* this entry is taken */
 };
 
 struct shms_inodes;
 
 struct shms_inodes *shms_inodes_new(void); /* NULL: out of memory */
 struct shms_inodes *shms_inodes_free(struct shms_inodes *s);
-/* The entry of ino, zeroed but for ino where it is new. NULL: out of memory. Valid until the next call of it. */
+/* The entry of ino, zeroed but for ino where it is new. NULL: out of memory. Valid until shms_inodes_free(). */
 struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino);
-/* All entries, in no order: start with *io_cursor = 0; NULL at the end. */
+/* All entries, in the order of their making: start with *io_cursor = 0; NULL at the end. */
 const struct shms_inode *shms_inodes_next(const struct shms_inodes *s, uint64_t *io_cursor);
 
 #endif
