@@ -149,7 +149,7 @@ def test_configuration_that_makes_no_sense_is_refused():
 
     from shmstore.dask.config import Settings
 
-    for key, value in (("map", "rw"), ("min-size", "many"), ("lease", "0s"), ("share", "never"), ("max-maps", 0)):
+    for key, value in (("map", "rw"), ("min-size", "many"), ("lease", "0s"), ("share", "never"), ("share", True), ("max-maps", 0)):
         with dask.config.set({f"{PREFIX}.{key}": value}), pytest.raises(ValueError):
             Settings.read()
     assert dask.config.get(f"{PREFIX}.enabled") is False

@@ -6,7 +6,7 @@
     slow     private values on disk                                          (stock)
 
 A value enters the shared tier when a peer of this host takes it over or hands it to us, when memory runs short (instead of
-being written to disk), when it is one of ours under another key, or at once (`share: eager`). It stays there until its
+being written to disk), when it is one of ours under another key, or when its task is done (`share` in shmstore.yaml). It stays there until its
 key goes: mapped memory belongs to the host and counts for no worker. What cannot be shared spills to disk as on stock.
 
 The mapped value is kept, so that tasks of one worker see each other's writes into it as they do on stock; and because a
@@ -45,7 +45,7 @@ class SharedBuffer(SpillBuffer):
             self._receive(key, value)
             return
         self._forget(key)
-        if self._alias(key, value) or (self.exchange.settings.eager and self._share_new(key, value)):
+        if self._alias(key, value):
             self._drop_private(key)
             return
         super().__setitem__(key, value)
@@ -142,6 +142,10 @@ class SharedBuffer(SpillBuffer):
     def accept(self, key: Any, handle: Handle) -> Any:
         """What the worker is to store under the key for an adopted handle."""
         return handle
+
+    def knows(self, value: Any) -> bool:
+        """Whether a value is one of our mapped ones: a task returned its input, which `__setitem__` links."""
+        return id(value) in self._key_of
 
     def shared_total(self) -> SpilledSize:
         """(sizeof the values in the partition, our share of its bytes)."""

@@ -24,7 +24,7 @@ class Settings:
     partition: str | None
     cow: bool
     min_size: int  # bytes
-    eager: bool
+    share: str  # auto, lazy or eager
     lease: float  # seconds
     max_maps: int
     message_bytes: int
@@ -36,9 +36,9 @@ class Settings:
         """The settings of now. ValueError where one makes no sense."""
         return cls(
             partition=_get("partition") or None,
-            cow=_choice("map", "cow", "ro"),
+            cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),
-            eager=_choice("share", "eager", "lazy"),
+            share=_choice("share", "auto", "lazy", "eager"),
             lease=_positive("lease", _seconds("lease")),
             max_maps=int(_positive("max-maps", int(_get("max-maps")))),
             message_bytes=_bytes("message-bytes"),
@@ -51,11 +51,11 @@ def _get(key: str) -> Any:
     return dask.config.get(f"{PREFIX}.{key}")
 
 
-def _choice(key: str, yes: str, no: str) -> bool:
+def _choice(key: str, *choices: str) -> str:
     value = _get(key)
-    if value not in (yes, no):
-        raise ValueError(f"{PREFIX}.{key} must be {yes!r} or {no!r}, not {value!r}")
-    return bool(value == yes)
+    if value not in choices:
+        raise ValueError(f"{PREFIX}.{key} must be one of {', '.join(choices)}, not {value!r}")
+    return str(value)
 
 
 def _bytes(key: str) -> int:

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import enum
 import errno
-import fcntl
 import hashlib
 import itertools
 import os
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from dask.sizeof import sizeof
@@ -27,9 +24,9 @@ from .. import Partition, Store, dumps, loads
 from .config import Settings
 from .fallback import Fallbacks
 from .handle import Handle
+from .turn import Turn
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
-_TURN_MIN = 4 << 20  # bytes from which stores of one host take turns in copying a value into the partition
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
 _FULL_PAUSE = 1.0  # seconds after which a full partition is tried again
 _NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
@@ -46,12 +43,13 @@ class Kept(enum.Enum):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "value")
+    __slots__ = ("name", "nbytes", "value", "handed")
 
-    def __init__(self, name: str, nbytes: int) -> None:
+    def __init__(self, name: str, nbytes: int, handed: bool) -> None:
         self.name = name
         self.nbytes = nbytes
         self.value: Any = None  #: the mapped value, where one is kept
+        self.handed = handed  #: from hand to hand at least once
 
 
 class Exchange:
@@ -129,14 +127,15 @@ class Exchange:
             return Kept.FOR_NOW
         name = self._claim(key)
         try:
-            with self._turn(size):
+            with Turn(self.partition.path, size) as turn:
                 self.store.put_buffers(name, header, buffers)
+                turn.until_gone(value)
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
             self._note_put(e, key)
             return Kept.FOR_NOW
         self.fallbacks.stored()
-        return Entry(name, sizeof(value) if nbytes is None else nbytes)
+        return Entry(name, sizeof(value) if nbytes is None else nbytes, handed=False)
 
     def adopt(self, key: Any, handle: Handle) -> bool:
         """Takes the object of a handle into the store; the handle owns the entry from here on."""
@@ -149,7 +148,7 @@ class Exchange:
             self._release(name)
             self.fallbacks.note("adopt-failed", e, key, "fetched as on stock")
             return False
-        handle.attach(self, Entry(name, handle.nbytes))
+        handle.attach(self, Entry(name, handle.nbytes, handed=True))
         return True
 
     # -- values out
@@ -202,7 +201,7 @@ class Exchange:
         except (OSError, ValueError) as e:
             self.fallbacks.note("sweep-failed", e, then="left to gc")
 
-    # -- names and turns
+    # -- names
 
     def _claim(self, key: Any) -> str:
         """A name in the store for a key: the key itself, unless it is too long or there is an older object of it."""
@@ -226,16 +225,3 @@ class Exchange:
             self.fallbacks.full(e, key)
         else:
             self.fallbacks.note("put-failed", e, key, "kept private")
-
-    @contextmanager
-    def _turn(self, size: int) -> Iterator[None]:
-        """One large copy at a time per partition: each needs room for its value twice until the private one is dropped."""
-        if size < _TURN_MIN:
-            yield
-            return
-        fd = os.open(os.path.join(self.partition.path, "stores"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)

@@ -25,6 +25,13 @@ class Handle:
 
     __slots__ = ("ticket", "nbytes", "_exchange", "_entry", "__weakref__")
 
+    @classmethod
+    def of(cls, exchange: Exchange, entry: Entry) -> Handle:
+        """A handle of an entry of our own: the way of a result into the data mapping."""
+        handle = cls(Ticket("", 0, 0), entry.nbytes)
+        handle.attach(exchange, entry)
+        return handle
+
     def __init__(self, ticket: Ticket, nbytes: int) -> None:
         self.ticket = ticket
         self.nbytes = nbytes  #: sizeof the value, as the donor measured it

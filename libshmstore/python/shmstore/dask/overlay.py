@@ -6,7 +6,7 @@ entry is known by the identity of that value and goes with it, by a weak referen
 arrays) is not shared.
 
 `SharedBuffer` and `DictResidence` both are a **residence**: where a worker's values live, as a hand-off needs it
-(`entry`, `private`, `commit`, `accept`, `shared_total`).
+(`entry`, `private`, `commit`, `accept`, `knows`, `shared_total`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any
 from distributed.sizeof import safe_sizeof
 from distributed.spill import SpilledSize
 
-from .. import View
 from .exchange import Entry, Exchange, Kept
 from .handle import Handle
+
+_PACKAGE = __name__.partition(".")[0]  # the memory of our views is of a type of ours
 
 
 class DictResidence:
@@ -68,6 +69,10 @@ class DictResidence:
             self.exchange.drop(entry)
         return value
 
+    def knows(self, value: Any) -> bool:
+        """Whether a value is one of our mapped ones: a task returned its input."""
+        return id(value) in self._entries
+
     def shared_total(self) -> SpilledSize:
         return SpilledSize(self._nbytes, self.exchange.pss() if self._entries else 0)
 
@@ -95,7 +100,7 @@ def own_small_array(value: Any, min_size: int) -> Any:
     base = value
     while isinstance(base, numpy.ndarray) and base.base is not None:
         base = base.base
-    if isinstance(base, memoryview) and isinstance(base.obj, View):
+    if isinstance(base, memoryview) and type(base.obj).__module__.partition(".")[0] == _PACKAGE:
         return value.copy()
     return value
 

@@ -30,8 +30,9 @@ from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailu
 
 from .buffer import SharedBuffer
 from .config import Settings
-from .exchange import Exchange
+from .exchange import Entry, Exchange
 from .fallback import Fallbacks
+from .habits import Habits
 from .handle import Handle
 from .memory import private_memory
 from .overlay import DictResidence, own_small_array
@@ -58,6 +59,9 @@ class Handing:
         handle = None if entry is None else self.worker._exchange.handoff(key, entry)
         if handle is None:
             return self._data[key]
+        if not entry.handed:
+            entry.handed = True
+            self.worker._habits.left(key)
         self._handles.append(handle)
         return handle
 
@@ -104,6 +108,7 @@ class Worker(distributed.Worker):
             storage = os.path.join(self.local_directory, "storage")
             self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
+        self._habits = Habits()
         self._pending: dict[Any, asyncio.Future[None]] = {}
         self.monitor.get_process_memory = private_memory
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
@@ -132,8 +137,30 @@ class Worker(distributed.Worker):
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         event = await super().execute(key, *args, **kwargs)
         if self._exchange is not None and isinstance(event, ExecuteSuccessEvent):
-            event.value = own_small_array(event.value, self._exchange.settings.min_size)
+            if event.nbytes < self._exchange.settings.min_size:
+                event.value = own_small_array(event.value, self._exchange.settings.min_size)
+            elif self._exchange.candidate(event.value):
+                await self._keep(key, event)
         return event
+
+    async def _keep(self, key: Any, event: ExecuteSuccessEvent) -> None:
+        """Puts a result into the partition before anybody has it, where it will likely be handed on."""
+        leaves = self._habits.leaves(key)
+        self._habits.made(key)
+        share = self._exchange.settings.share
+        if share == "lazy" or not (leaves or share == "eager") or self._residence.knows(event.value):
+            return
+        put = self._exchange.put
+        if event.nbytes <= _INLINE:
+            entry = put(key, event.value, event.nbytes)
+        else:
+            entry = await offload(put, key, event.value, event.nbytes)
+        if isinstance(entry, Entry):
+            handle = Handle.of(self._exchange, entry)
+            try:
+                event.value = self._residence.accept(key, handle)
+            except Exception as e:
+                self._exchange.fallbacks.note("map-failed", e, key, "kept private")
 
     async def get_metrics(self) -> dict[str, Any]:
         metrics: dict[str, Any] = await super().get_metrics()
