@@ -168,7 +168,7 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 		r = shmstore_partition_open(path, SHMSTORE_CREATE | init->flags, ret);
 		init->created = r == 0;
 	}
-	if (r == -ENOENT) {
+	if (r == -ENOENT || (r == -EPERM && access(path, F_OK) < 0 && errno == ENOENT)) {
 		explain_no_directory(path);
 		return ADMIN_FAILED;
 	}
