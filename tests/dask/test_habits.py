@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+
+import numpy as np
 import tasks
-from conftest import cluster, on_workers, workers
+from conftest import cluster, on_workers, wait_until, workers
 
 from shmstore.dask.habits import Habits
+from shmstore.dask.turn import Turn
 
 
 def test_a_kind_leaves_once_half_of_it_left():
@@ -35,3 +40,39 @@ def test_results_of_a_kind_that_was_asked_for_are_shared_when_made(place, memory
         client.gather([client.submit(tasks.total, x, workers=[a], pure=False) for x in (second, other)])
         assert on_workers(client, tasks.n_objects)[a] == 2, "make-1 and make-2"
         assert (second.result() == tasks.make(2)).all()
+
+
+def test_a_turn_lasts_until_the_value_is_gone(place):
+    fd = os.open(os.path.join(place.path, "stores"), os.O_RDONLY | os.O_DIRECTORY)
+
+    def taken() -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        return False
+
+    size = 64 << 20
+    with Turn(place.path, 1 << 20):
+        assert not taken(), "small values take no turns"
+    with Turn(place.path, size):
+        assert taken()
+    assert not taken()
+    value = np.zeros(10)
+    with Turn(place.path, size) as turn:
+        turn.until_gone(value)
+    assert taken()
+    del value
+    assert not taken()
+    value = np.zeros(10)
+    with Turn(place.path, size) as turn:
+        turn.until_gone(value)
+    wait_until(lambda: not taken(), "a moment at most", timeout=10)
+    try:
+        with Turn(place.path, size) as turn:
+            turn.until_gone(value)
+            raise OSError
+    except OSError:
+        assert not taken(), "what failed lets the next one go"
+    os.close(fd)

@@ -26,6 +26,7 @@ class Settings:
     min_size: int  # bytes
     share: str  # auto, lazy or eager
     lease: float  # seconds
+    recycle: int  # bytes
     max_maps: int
     message_bytes: int
     sweep_interval: float  # seconds
@@ -40,6 +41,7 @@ class Settings:
             min_size=_bytes("min-size"),
             share=_choice("share", "auto", "lazy", "eager"),
             lease=_positive("lease", _seconds("lease")),
+            recycle=_bytes("recycle"),
             max_maps=int(_positive("max-maps", int(_get("max-maps")))),
             message_bytes=_bytes("message-bytes"),
             sweep_interval=_seconds("sweep-interval"),

@@ -66,7 +66,7 @@ class Exchange:
             if local.startswith(self.partition.path + os.sep):
                 directory = os.path.join(local, "shmstore")
         self.store: Store = self.partition.open(
-            name, label=label, directory=directory, recycle_max=None if recycle else 0
+            name, label=label, directory=directory, recycle_max=settings.recycle if recycle else 0
         )
         self._lock = threading.RLock()  # reentrant: a handle may be collected while we hold it
         self._names: set[str] = set()
@@ -110,10 +110,11 @@ class Exchange:
         dtype = getattr(value, "dtype", None)
         return not getattr(dtype, "hasobject", False)
 
-    def put(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | Kept:
+    def put(self, key: Any, value: Any, nbytes: int | None = None, held: bool = False) -> Entry | Kept:
         """Copies a value into the store, once, or links it where it is one of ours.
 
         A value is shareable where min-size bytes and half of it are buffers outside of its pickle.
+        held: tasks may be running on it.
         """
         try:
             header, buffers = dumps(value)
@@ -129,7 +130,8 @@ class Exchange:
         try:
             with Turn(self.partition.path, size) as turn:
                 self.store.put_buffers(name, header, buffers)
-                turn.until_gone(value)
+                if held:
+                    turn.until_gone(value)
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
             self._note_put(e, key)

@@ -15,9 +15,9 @@ import threading
 import weakref
 from typing import Any
 
-_MIN = 4 << 20  # bytes from which a value waits for its turn
+_MIN = 16 << 20  # bytes from which a value waits for its turn
 _HOLD_MIN = 32 << 20  # bytes from which the turn lasts until the private value is gone
-_HOLD = 0.1  # seconds for which it lasts at most
+_HOLD = 0.05  # seconds for which it lasts at most
 
 
 class Turn:
@@ -50,8 +50,8 @@ class Turn:
             os.close(fd)
 
     def until_gone(self, value: Any) -> None:
-        """Ends when nobody has the value any more, or after a moment."""
-        if self._fd < 0 or self._size < _HOLD_MIN:
+        """Ends when nobody has the value any more, or after a moment. Arrays only: frames may lie in cycles of references."""
+        if self._fd < 0 or self._size < _HOLD_MIN or type(value).__module__ != "numpy":
             return
         try:
             weakref.finalize(value, self.end).atexit = False

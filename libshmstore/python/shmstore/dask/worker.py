@@ -210,7 +210,7 @@ class Worker(distributed.Worker):
                 continue
             done = self._pending[key] = asyncio.get_running_loop().create_future()
             try:
-                entry = await offload(self._exchange.put, key, value, nbytes)
+                entry = await offload(self._exchange.put, key, value, nbytes, held=True)
                 self._residence.commit(key, value, entry)
             finally:
                 del value, self._pending[key]
