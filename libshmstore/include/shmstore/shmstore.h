@@ -335,7 +335,8 @@ SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t ke
  * store's objects/ is taken too, by a link; it stays where it is.
  * Return: 0, also where this very object is held under key already; -EPERM (path outside the partition, or neither a lease nor
  * an object; another user's), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
- * held by another object), -EXDEV, -EINVAL, -EMFILE, -ENOMEM. Since 0.1.
+ * held by another object), -ENOSPC (a key too long for a file name takes a page), -EXDEV, -EINVAL, -EMFILE, -ENOMEM.
+ * Since 0.1.
  */
 SHMSTORE_API int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size,
 				const struct shmstore_ticket *ticket, unsigned flags);
