@@ -3,7 +3,7 @@
  * page.h: the .store file: one page with the identity of a store's owner and its ledger (docs/format.md).
  *
  * The file is made unnamed, filled, locked (flock LOCK_EX) and only then linked as ".store": whoever sees the name sees a
- * locked, complete page until the owner dies. The owner alone writes; all others read, and believe nothing that the kernel
+ * locked, complete page until the owner dies. The owner alone writes (but for the daemon's half of the credit section, wire.h); all others read, and believe nothing that the kernel
  * can be asked. Everybody copies the page first (shms_page_read) and checks the copy.
  */
 #ifndef SHMS_PAGE_H
@@ -13,6 +13,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "wire.h"
 
 #define SHMS_PAGE_FILE    ".store"
 #define SHMS_PAGE_SIZE    4096u
@@ -61,13 +63,15 @@ struct shms_page {
 	char address[256]; /* "" = none */
 	uint8_t reserved0[1344];
 	struct shms_ledger ledger; /* at 2048 */
-	uint8_t reserved1[1536];
+	struct wire_credit credit; /* at 2560; some of it is the daemon's to write */
+	uint8_t reserved1[1024];
 };
 
 _Static_assert(sizeof(struct shms_ledger) == 512, "ledger");
 _Static_assert(offsetof(struct shms_page, boot_id) == 48, "boot_id");
 _Static_assert(offsetof(struct shms_page, name) == 64, "name");
-_Static_assert(offsetof(struct shms_page, ledger) == 2048, "ledger");
+_Static_assert(offsetof(struct shms_page, ledger) == WIRE_LEDGER_OFF, "ledger");
+_Static_assert(offsetof(struct shms_page, credit) == WIRE_CREDIT_OFF, "credit");
 _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 
 /* Copies the page of the store directory storefd and checks it: magic, version, sizes, NULs. 0, -ENOENT, -EBADMSG, -ENOTSUP,

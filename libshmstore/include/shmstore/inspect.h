@@ -157,6 +157,43 @@ SHMSTORE_API int shmstore_partition_gc_plan(struct shmstore_partition *p, unsign
 					    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 					    struct shmstore_gc_report *ret);
 
+/*
+ * gc of one store only, as fast as it can be: for who knows that an owner died. path: the store's, absolute.
+ *   ret_expiry_ms   where leases stay: when the first one ends, CLOCK_BOOTTIME in ms; else UINT64_MAX. May be NULL.
+ * Return: as shmstore_partition_gc(); -EBUSY (its owner lives), -ENOENT (no store there: nothing left to do), -EPERM.
+ */
+SHMSTORE_API int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsigned flags,
+					 int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
+					 struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms);
+
+/* What one user's files take, whoever links them: each inode once, by its owner. */
+struct shmstore_user_books {
+	size_t size;
+	uid_t uid;
+	uint64_t linked; /* objects, leases and the stores' own pages */
+	uint64_t pool;
+	uint64_t ghosts;   /* by the file's owner, as far as it can be told; else the holder's */
+	uint64_t inflight; /* as ghosts */
+	uint64_t n_stores;
+};
+
+/* Everything about a partition in one walk and one scan of /proc: du, the holders, the users and the equation, all of one moment. */
+struct shmstore_survey {
+	size_t size;
+	unsigned flags; /* 0 */
+	/* Each may be NULL; a return other than 0 ends the survey and is returned. Called when the equation is as good as it gets. */
+	int (*store)(const struct shmstore_store_books *books, void *arg);
+	int (*user)(const struct shmstore_user_books *books, void *arg);
+	int (*holder)(const struct shmstore_holder *holder, void *arg);
+	/* Called now and then during the walk: other than 0 gives up with -ECANCELED. */
+	int (*progress)(uint64_t n_names, void *arg);
+	void *arg;
+};
+
+/* Return: as shmstore_partition_reconcile(), -ECANCELED. */
+SHMSTORE_API int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstore_survey *survey,
+					   struct shmstore_usage *ret);
+
 struct shmstore_verify_finding {
 	size_t size;
 	const char *path; /* absolute */

@@ -24,7 +24,7 @@
  *               -ENOMEM     out of memory or of mappings (vm.max_map_count)
  *               -ENOTSUP    another format version; not a tmpfs; a kernel without what is needed
  *               -EIO        the kernel reported a damaged file system (partitions on disk only)
- *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (calls that wait; none do so far)
+ *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (SHMSTORE_WAIT, SHMSTORE_DAEMON_REQUIRED)
  *             shmstore_strerror() says what a code means here. ret_* parameters are written on success only.
  *   Never     prints, exits, sets errno for the caller, installs signal handlers, starts threads.
  *   Threads   every function may be called by many threads on the same object at once, except where it says that it
@@ -87,11 +87,22 @@ struct shmstore_options {
 				* root); made if missing, its parent must exist. NULL = stores/<name> */
 	uint64_t recycle_max; /* bytes of deleted objects kept for the next put; 0 = off, SHMSTORE_RECYCLE_DEFAULT */
 	unsigned flags;       /* SHMSTORE_OPEN_* */
+	unsigned daemon;      /* SHMSTORE_DAEMON_* */
+	uint64_t wait_ms;     /* how long a call with SHMSTORE_WAIT waits for room; 0 = SHMSTORE_WAIT_DEFAULT */
 };
+#define SHMSTORE_WAIT_DEFAULT 30000u
+
+/* options.daemon. The socket is $SHMSTORE_SOCKET, else $XDG_RUNTIME_DIR/shmstored/socket where that is there, else
+ * /run/shmstored/socket. */
+#define SHMSTORE_DAEMON_AUTO \
+	0u /* register with shmstored where it runs; go on alone where it does not, or no longer does */
+#define SHMSTORE_DAEMON_REQUIRED 1u /* -ETIMEDOUT from shmstore_open() where it cannot be reached; later as AUTO */
+#define SHMSTORE_DAEMON_OFF      2u /* never look for it: its quotas do not hold here, the file system's size does */
 #define SHMSTORE_RECYCLE_DEFAULT UINT64_MAX /* 1/16 of the partition, at most 256 MiB */
-#define SHMSTORE_OPTIONS_INIT                                                                   \
-	{                                                                                       \
-		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0 \
+#define SHMSTORE_OPTIONS_INIT                                                                                          \
+	{                                                                                                              \
+		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0, SHMSTORE_DAEMON_AUTO, \
+			0                                                                                              \
 	}
 
 /* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */
@@ -247,6 +258,7 @@ SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage 
 #define SHMSTORE_CHECKSUM (1u << 1) /* put, create: keep an XXH3-128 of the buffers (costs about one read of them) */
 #define SHMSTORE_COW      (1u << 2) /* get: buffers are writable, private to this view; nobody else sees the writes */
 #define SHMSTORE_VERIFY   (1u << 3) /* get, adopt: check the buffers' checksum where the object carries one */
+#define SHMSTORE_WAIT     (1u << 4) /* put, create: a full quota is waited for, options.wait_ms long: -ETIMEDOUT then */
 
 /*
  * Stores one object under key: all of it or nothing.
@@ -254,10 +266,11 @@ SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage 
  *   header, header_size   the caller's metadata, 0 to SHMSTORE_HEADER_MAX bytes; copied by readers.
  *   buffers, n_buffers    0 to SHMSTORE_BUFFERS_MAX ranges; each lands 64-byte aligned (the first one page-aligned from
  *                         64 KiB of buffers up) and is what readers map.
- *   flags                 SHMSTORE_REPLACE, SHMSTORE_CHECKSUM.
+ *   flags                 SHMSTORE_REPLACE, SHMSTORE_CHECKSUM, SHMSTORE_WAIT.
  * Where header and all buffers are those of a live view of this store whose pages nobody wrote to, the object gets a
  * second name and no byte is copied.
- * Return: 0; -EEXIST (key held and no SHMSTORE_REPLACE), -ENOSPC (nothing is left behind), -EINVAL, -EMFILE, -ENOMEM, -EPERM.
+ * Return: 0; -EEXIST (key held and no SHMSTORE_REPLACE), -ENOSPC (partition full, or at its limit), -EDQUOT (this store's, its
+ * user's or its label's limit), -ETIMEDOUT (SHMSTORE_WAIT), -EINVAL, -EMFILE, -ENOMEM, -EPERM. An error leaves nothing behind.
  * Since 0.1.
  */
 SHMSTORE_API int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header,
@@ -347,6 +360,34 @@ SHMSTORE_API int shmstore_adopt(struct shmstore *s, const void *key, size_t key_
  */
 SHMSTORE_API int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size_t text_size);
 SHMSTORE_API int shmstore_ticket_parse(const char *text, struct shmstore_ticket *ret);
+
+/* ---- with shmstored ------------------------------------------------------------------------------------------------ */
+
+/*
+ * As shmstore_handoff(), for a receiver of another user: shmstored moves the lease to where that user, and nobody else, finds and
+ * reads it; nobody but its owner can write it. The operator's rules say who may hand to whom (shmstored.conf(5)).
+ *   receiver   user id. Our own is as shmstore_handoff().
+ * Return: as shmstore_handoff(); -EPERM (no rule allows it, or no daemon), -ETIMEDOUT (the daemon does not answer). Since 0.1.
+ */
+SHMSTORE_API int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, uid_t receiver,
+				     uint64_t lease_ms, struct shmstore_ticket *ret);
+
+/*
+ * What the daemon asks this store to give back, for programs that can: pooled files are given back by the library itself, at the
+ * next call that puts or deletes; objects are the program's to evict.
+ *   ret_bytes   asked for and not given back since, by deletes or the pool; 0: nothing.
+ * Return: 1 registered with a daemon, 0 alone, -EPERM. Costs no system call. Since 0.1.
+ */
+SHMSTORE_API int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes);
+
+/*
+ * For event loops: a descriptor that becomes readable when the daemon asks for something, and what to call then. It is the
+ * library's; it may change whenever shmstore_daemon_dispatch() returns 0.
+ * Return: fd or -ENOENT (alone); dispatch: 1 registered, 0 alone (call again to look for the daemon: once a second at most it
+ * tries), -EPERM. Since 0.1.
+ */
+SHMSTORE_API int shmstore_daemon_fd(struct shmstore *s);
+SHMSTORE_API int shmstore_daemon_dispatch(struct shmstore *s);
 
 /* What a code (negative or positive) means in this library. Static text, never NULL. */
 SHMSTORE_API const char *shmstore_strerror(int error);

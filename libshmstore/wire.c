@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wire.c: well-formed messages. Pure: shared by the library and shmstored. */
+#include "wire.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define CLIENT true
+#define DAEMON false
+static const struct wire_kind KINDS[] = {
+#define WIRE(NAME, name, number, from, tail) {#NAME, number, from, sizeof(struct wire_##name), tail},
+#include "wire.def"
+#undef WIRE
+};
+
+#define WIRE(NAME, name, number, from, tail)                                                            \
+	_Static_assert(sizeof(struct wire_##name) <= 64 && sizeof(struct wire_##name) % 8 == 0, #NAME); \
+	_Static_assert((tail) <= WIRE_DATA_MAX, #NAME);
+#include "wire.def"
+#undef WIRE
+
+const struct wire_kind *wire_kind(uint16_t type)
+{
+	for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+		if (KINDS[i].type == type)
+			return &KINDS[i];
+	}
+	return NULL;
+}
+
+int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason)
+{
+	const struct wire_kind *k;
+	struct wire_header h;
+	size_t fixed;
+
+	if (n < sizeof(h)) {
+		*ret_reason = "the packet is shorter than a header";
+		return -EBADMSG;
+	}
+	memcpy(&h, packet, sizeof(h));
+	if (h.magic != WIRE_MAGIC) {
+		*ret_reason = "the packet does not begin as a message of this protocol";
+		return -EBADMSG;
+	}
+	k = wire_kind(h.type);
+	if (!k || k->from_client != from_client) {
+		*ret_reason = "no such message, or not from this side";
+		return -EBADMSG;
+	}
+	if (h.flags) {
+		*ret_reason = "unknown flags in the header";
+		return -EBADMSG;
+	}
+	if (from_client && !h.serial) {
+		*ret_reason = "a request needs a serial";
+		return -EBADMSG;
+	}
+	fixed = sizeof(h) + k->body;
+	if (h.size != n || n < fixed || h.tail != n - fixed || h.tail > k->tail) {
+		*ret_reason = "the size is not that of the message";
+		return -EBADMSG;
+	}
+	if (k->type != WIRE_DATA && memchr((const char *)packet + fixed, '\0', h.tail)) {
+		*ret_reason = "a NUL in the text";
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, const void *body, const void *tail,
+		 size_t tail_size)
+{
+	const struct wire_kind *k = wire_kind(type);
+	struct wire_header h = {.magic = WIRE_MAGIC, .type = type, .serial = serial};
+	size_t n;
+
+	if (!k || tail_size > k->tail)
+		return 0;
+	n = sizeof(h) + k->body + tail_size;
+	if (n > room)
+		return 0;
+	h.size = (uint32_t)n;
+	h.tail = (uint32_t)tail_size;
+	memcpy(packet, &h, sizeof(h));
+	memcpy((char *)packet + sizeof(h), body, k->body);
+	if (tail_size)
+		memcpy((char *)packet + sizeof(h) + k->body, tail, tail_size);
+	return n;
+}

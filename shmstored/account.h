@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * account.h: one partition under watch: its stores that live (members), its books (the fast tick of each second and the last
+ * survey), its quota and its history. A cache of what the kernel knows: account_open() makes all of it by one scan.
+ */
+#ifndef ACCOUNT_H
+#define ACCOUNT_H
+
+#include <shmstore/inspect.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loop.h"
+
+struct history;
+struct host;
+struct member;
+struct quota;
+struct config_partition;
+
+/* The fast tick: statfs, and the sums of the members' ledgers. Bytes unless n_. */
+struct account_tick {
+	int64_t time_ns; /* CLOCK_REALTIME */
+	uint64_t size, used, used_max;
+	uint64_t inodes_size, inodes_used;
+	uint64_t linked, pool, mapped, reserved; /* as the ledgers say; shared objects counted once per store */
+	uint64_t n_members, n_objects;
+	uint64_t put_n, put_bytes, get_n, get_bytes, delete_n, handoff_n, handoff_bytes, adopt_n,
+		adopt_bytes; /* ever, the gone included */
+};
+
+struct survey_store {
+	char *name, *path, *label, *address;
+	pid_t pid;
+	uid_t uid;
+	enum shmstore_alive alive;
+	bool keep;
+	struct shmstore_store_books books; /* .store is NULL */
+	struct shmstore_counters counters;
+};
+
+struct survey_user {
+	uid_t uid;
+	char *name; /* "1000" where the user has none */
+	struct shmstore_user_books books;
+	uint64_t pss, uss; /* summed over its stores */
+};
+
+struct survey_label {
+	char *label;
+	uint64_t n_stores, linked, pss, uss, pool;
+};
+
+struct survey_holder {
+	enum shmstore_hold kind;
+	pid_t pid;
+	uid_t uid;
+	char command[32];
+	uint64_t inode, bytes, mapped, n_fds;
+	char *path, *key; /* key: printable, NULL = none */
+	bool first;
+	uint64_t since_ns; /* CLOCK_MONOTONIC of the survey that met this hold first */
+};
+
+#define SURVEY_HOLDERS_MAX 1024u
+
+/* One full reconcile. Immutable once published. */
+struct survey {
+	uint64_t sequence; /* 1, 2, … */
+	int64_t time_ns;   /* CLOCK_REALTIME of its end */
+	uint64_t duration_ns;
+	struct shmstore_usage usage;
+	struct survey_store *stores;
+	size_t n_stores;
+	struct survey_user *users;
+	size_t n_users;
+	struct survey_label *labels;
+	size_t n_labels;
+	struct survey_holder *holders; /* the largest, at most SURVEY_HOLDERS_MAX */
+	size_t n_holders, n_holders_left_out;
+};
+
+struct account {
+	struct host *host;
+	struct account *next;
+	const struct config_partition *config;
+	struct shmstore_partition *partition;
+	const char *path;
+	char uuid[37];
+	int fd;      /* the partition's directory */
+	int lock_fd; /* flock on the marker, for our life: one daemon per partition, and stores know that we live */
+	struct quota *quota;
+	struct history *history;
+	struct member *members; /* a list */
+	size_t n_members;
+	struct account_tick tick, before; /* the last one and the one before it */
+	struct survey *survey;            /* the last one; NULL = none yet */
+	bool surveying;
+};
+
+int account_open(struct host *h, const struct config_partition *config, struct account **ret);
+struct account *account_close(struct account *a);
+/* By its path (canonical or as given), or by uuid. NULL = not ours. */
+struct account *account_find(struct host *h, const char *path);
+struct account *account_find_uuid(struct host *h, const uint8_t uuid[16]);
+
+/* Asks for a full reconcile that begins after this call; fn is called when it is published (or failed: survey NULL). Several askers share one. */
+struct account_wait {
+	struct account_wait *next;
+	void (*fn)(struct account_wait *w, const struct survey *survey, int error);
+};
+int account_survey(struct account *a, struct account_wait *w);
+void account_survey_cancel(struct account *a, struct account_wait *w);
+
+/* The owner of the store at path is, or may be, dead: reaps it as soon as its lock is free. Idempotent. */
+void account_reap(struct account *a, const char *path);
+
+#endif

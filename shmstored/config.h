@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.h: /etc/shmstore/shmstored.conf and its drop-ins (files in shmstored.conf.d), read with libConfuse. Every key is in
+ * shmstored.conf(5). A configuration is immutable once read.
+ */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct rules;
+
+#define CONFIG_FILE "/etc/shmstore/shmstored.conf"
+
+struct config_limit {
+	uint32_t kind; /* enum wire_limit */
+	char *id;      /* as quota_limit() */
+	uint64_t hard, soft;
+};
+
+struct config_partition {
+	char *path;
+	bool create, shared;
+	struct config_limit *limits;
+	size_t n_limits;
+	uint64_t watermark_low, watermark_high; /* bytes, or parts per million of the size where below 1000001 */
+	uint64_t survey_interval_ns;
+	uint64_t ghost_age_ns; /* EVENT_GHOST_OLD from this age on */
+};
+
+struct config {
+	char *socket;
+	uint32_t socket_mode;
+	char *socket_group; /* NULL = as it comes */
+	uint32_t max_clients, max_clients_per_user;
+	uint64_t hello_timeout_ns;
+	uint32_t output_max; /* bytes that may wait for a client to read */
+	bool http;
+	char *http_address; /* "127.0.0.1" */
+	uint16_t http_port; /* 9477 */
+	uint64_t credit, credit_idle_ns;
+	bool psi;
+	uint64_t psi_stall_us, psi_window_us;
+	int log_level; /* syslog's */
+	struct config_partition *partitions;
+	size_t n_partitions;
+	struct rules *rules;
+};
+
+/*
+ * Reads file and drop-ins; NULL = CONFIG_FILE where it is there, else the defaults (one partition: the library's default path).
+ * -errno; ret_error: "file:line: what, and what to do" (the nearest right key), to be freed.
+ */
+int config_read(const char *file, struct config **ret, char **ret_error);
+struct config *config_free(struct config *c);
+/* Bytes from "64MiB", "1.5G", "50%" (of total; 0: not allowed). -EINVAL. */
+int config_parse_size(const char *text, uint64_t total, uint64_t *ret);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conn.h: one client's connection: who it is, what it sends, what waits to be sent to it.
+ *
+ * Everything that a client controls is bounded: packets that wait to be sent (a client that does not read is dropped), requests
+ * that wait for an answer, the time until HELLO. No memory is allocated per message: each connection has one output buffer.
+ */
+#ifndef CONN_H
+#define CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "loop.h"
+
+struct host;
+struct member;
+struct conn;
+
+/* What a handler may return: 0, or a named outcome which ends this client (STYLE 9); <0 is fatal for the daemon. */
+enum conn_outcome {
+	CONN_OK = 0,
+	CONN_E_PROTOCOL, /* the client broke the protocol; conn_reason() was set */
+	CONN_E_SLOW,     /* its output is full */
+	CONN_E_LIMIT,    /* it asked for more than it may have */
+	CONN_E_GONE,     /* it closed, or died */
+};
+
+struct conn_peer {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+};
+
+const struct conn_peer *conn_peer(const struct conn *c);
+struct host *conn_host(const struct conn *c);
+/* "pid 4711 uid 1000", for logs and reasons. */
+const char *conn_name(const struct conn *c);
+/* May it change limits and see everybody? Root, or the daemon's own user. */
+bool conn_is_admin(const struct conn *c);
+
+/* The store that it registered; NULL = none. Set by req_register, cleared when the member goes. */
+struct member *conn_member(const struct conn *c);
+void conn_set_member(struct conn *c, struct member *m);
+
+/* Queues a message. CONN_OK or CONN_E_SLOW (the caller returns it, and the client goes). */
+int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size);
+/* REFUSED with a sentence. error: -errno. */
+int conn_refuse(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
+		const char *format, ...) __attribute__((format(printf, 7, 8)));
+/* A document as DATA messages: taken over at once (copied), sent as the client reads. Bounded by the configured limit. */
+int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n);
+/* Says why the client ends: returns CONN_E_PROTOCOL (or the outcome), to be returned. */
+int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Ends the client from outside a handler. The object goes when nothing of it is in flight. */
+void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* What is told when a connection ends, in this order of registration: watchers, waiting grants, the member. */
+struct conn_end {
+	struct conn_end *next;
+	void (*fn)(struct conn_end *e, struct conn *c);
+};
+void conn_on_end(struct conn *c, struct conn_end *e);
+void conn_off_end(struct conn *c, struct conn_end *e);
+
+/* Made by the listener. Takes fd. NULL: no memory (fd is closed). */
+struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer);
+/* At the daemon's end: all connections are dropped without a reap. */
+void conn_drop_all(struct host *h, const char *why);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dispatch.h: from a checked packet to its handler, by wire.def. Handlers are in req_<name>.c and know no io_uring. */
+#ifndef DISPATCH_H
+#define DISPATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conn.h"
+#include "wire.h"
+
+/* One packet of n bytes. Returns a conn_outcome or <0 (fatal). */
+int dispatch(struct conn *c, const void *packet, size_t n);
+
+/*
+ * The handlers, one for each message from a client. body is the struct wire_<name>, a private aligned copy; tail is NUL-terminated text
+ * of tail_size bytes, valid during the call. Return as dispatch().
+ */
+#define DISPATCH_HANDLER(name)                                                                            \
+	int req_##name(struct conn *c, uint64_t serial, const struct wire_##name *body, const char *tail, \
+		       size_t tail_size)
+DISPATCH_HANDLER(hello);
+DISPATCH_HANDLER(ping);
+DISPATCH_HANDLER(register);
+DISPATCH_HANDLER(grant);
+DISPATCH_HANDLER(cancel);
+DISPATCH_HANDLER(broker);
+DISPATCH_HANDLER(bye);
+DISPATCH_HANDLER(query);
+DISPATCH_HANDLER(watch);
+DISPATCH_HANDLER(set);
+DISPATCH_HANDLER(reap);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * events.h: what happened, for people and programs that watch: a ring of the last EVENTS_KEPT, numbered from 1.
+ * Each is one JSON object: {"sequence":…,"time":…(seconds),"event":"store-came",…fields}. Repetitions of one event about one object are
+ * limited to one per second; what was left out is counted in the next one ("repeated").
+ */
+#ifndef EVENTS_H
+#define EVENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EVENTS_KEPT 1024u
+
+enum event {
+	EVENT_DAEMON_STARTED,
+	EVENT_STORE_CAME,
+	EVENT_STORE_WENT,
+	EVENT_STORE_REAPED,
+	EVENT_GHOST_OLD, /* older than the configured age */
+	EVENT_WATERMARK, /* crossed, up or down */
+	EVENT_QUOTA_REFUSED,
+	EVENT_LEASE_EXPIRED,
+	EVENT_RESIDUAL, /* not 0 in two surveys in a row */
+	EVENT_CLIENT_DROPPED,
+	EVENT_HANDOFF_USER, /* between users: done or refused */
+	EVENT_LIMIT_SET,
+	EVENT_LIAR,     /* a page whose totals do not add up */
+	EVENT_PRESSURE, /* PSI */
+	EVENT_CONFIG,   /* reloaded, or refused */
+};
+
+/* "store-came", and back (-1: no such event). */
+const char *event_name(enum event e);
+int event_parse(const char *name);
+
+struct events;
+struct event_sink { /* who is told at once */
+	struct event_sink *next;
+	uint64_t mask; /* bits of enum event */
+	void (*fn)(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n);
+};
+
+int events_new(struct events **ret);
+struct events *events_free(struct events *ev);
+/*
+ * key: what it is about (a path, a limit), for the rate limit. format: further members of the JSON object, made with json-c:
+ * takes fields (struct json_object *, may be NULL) over.
+ */
+struct json_object;
+void events_emit(struct events *ev, enum event e, const char *key, struct json_object *fields);
+void events_subscribe(struct events *ev, struct event_sink *sink);
+void events_unsubscribe(struct events *ev, struct event_sink *sink);
+/* The kept ones after since, oldest first; fn other than 0 ends it. */
+int events_each(struct events *ev, uint64_t since, uint64_t mask,
+		int (*fn)(enum event e, uint64_t sequence, const char *json, void *arg), void *arg);
+uint64_t events_count(const struct events *ev, enum event e); /* ever */
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loop.h: the daemon's one thread of events, on io_uring. It knows descriptors and time, and nothing of requests.
+ *
+ * An operation is embedded in what it serves. It is idle, or in flight: from its start until its fn was called without
+ * LOOP_MORE. While it is in flight it must not be freed, nor what it points to (STYLE 14): loop_cancel() asks for its end, and
+ * fn is called one last time, with -ECANCELED or the result that came first. fn may start its own operation again, start and
+ * cancel others, and free its own embedding object where no other operation of it is in flight.
+ * Completions are handled in batches; all starts of a batch are submitted with one system call.
+ */
+#ifndef LOOP_H
+#define LOOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+struct loop;
+
+#define LOOP_MORE (1u << 0) /* flags of fn: the operation is still in flight, more calls follow */
+
+struct loop_op {
+	/* result: as the system call's, or -errno. */
+	void (*fn)(struct loop_op *op, int result, unsigned flags);
+	bool busy;        /* in flight; the loop's to write */
+	uint64_t priv[8]; /* the loop's */
+};
+
+/* 0, -errno. n_clients: connections that it should be dimensioned for. */
+int loop_new(unsigned n_clients, struct loop **ret);
+/* Ends what is in flight first. */
+struct loop *loop_free(struct loop *l);
+/* Runs until loop_stop(). 0, -errno (fatal). */
+int loop_run(struct loop *l);
+void loop_stop(struct loop *l);
+/* CLOCK_MONOTONIC in ns, read once per batch; loop_clock() reads it now. */
+uint64_t loop_now(const struct loop *l);
+uint64_t loop_clock(void);
+/* What it runs on, for status and logs: "io_uring", with what of it had to be done without. */
+const char *loop_backend(const struct loop *l);
+
+/* Multishot: fn(fd of a new connection). */
+int loop_accept(struct loop *l, struct loop_op *op, int fd);
+/* Multishot: fn(poll's revents). once: a single shot. */
+int loop_poll(struct loop *l, struct loop_op *op, int fd, short events, bool once);
+/* fn(0) at first_ns (CLOCK_MONOTONIC), then every interval_ns (0: once). A late loop skips the calls that it missed. */
+int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t interval_ns);
+/*
+ * Multishot: fn(bytes of one packet). During the call loop_packet() gives the packet: valid until fn returns. Descriptors that
+ * came with it are closed by the loop; loop_packet_fds() says that there were some. 0 bytes: end of stream.
+ */
+int loop_receive(struct loop *l, struct loop_op *op, int fd);
+const void *loop_packet(const struct loop *l);
+bool loop_packet_fds(const struct loop *l);
+bool loop_packet_truncated(const struct loop *l);
+/* fn(bytes sent). data stays valid until fn. */
+int loop_send(struct loop *l, struct loop_op *op, int fd, const void *data, size_t n);
+void loop_cancel(struct loop *l, struct loop_op *op);
+
+#endif
