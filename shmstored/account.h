@@ -12,6 +12,7 @@
 
 #include "loop.h"
 
+struct accountquota;
 struct history;
 struct host;
 struct member;
@@ -90,6 +91,7 @@ struct account {
 	int fd;      /* the partition's directory */
 	int lock_fd; /* flock on the marker, for our life: one daemon per partition, and stores know that we live */
 	struct quota *quota;
+	struct accountquota *accountquota; /* what binds quota to us */
 	struct history *history;
 	struct member *members; /* a list */
 	size_t n_members;

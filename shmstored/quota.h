@@ -24,26 +24,49 @@
 struct quota;
 struct quota_store;
 
-/* What quota needs of the world; the model in the tests has its own. */
+struct quota_answer {
+	uint64_t granted, bytes;
+	enum wire_limit limit; /* where error is set: which one */
+	const char *id;        /* of that limit */
+	uint64_t hard, used;   /* used: outstanding credit included */
+};
+
+/* A limit, for reports and events. */
+struct quota_line {
+	enum wire_limit kind;
+	const char *id;
+	uint64_t hard, soft, used, outstanding;
+	uint32_t n_stores, n_waiting;
+	uint64_t n_refused;
+	int level; /* 0: below soft, 1: above soft, 2: requests were refused or wait at hard */
+};
+
+/* What a store has that it could give back. */
+struct quota_share {
+	uint64_t linked, pool, reserved;
+};
+
+/* What quota needs of the world; the model in the tests has its own. answer may call back into quota; the others must not. */
 struct quota_ops {
 	/* The partition's used bytes, now. */
 	uint64_t (*used)(void *arg);
 	/* A store's page. NULL: it has none (nothing is granted to it). */
 	struct wire_credit *(*credit)(void *arg, struct quota_store *s);
+	/* As its ledger says. */
+	void (*share)(void *arg, struct quota_store *s, struct quota_share *ret);
 	/* A request that waited has ended: granted (error 0), or refused. */
-	void (*answer)(void *arg, struct quota_store *s, uint64_t serial, int error, enum wire_limit limit,
-		       uint64_t hard, uint64_t used, uint64_t granted, uint64_t bytes);
-	/* Asks a store to give bytes back; 0: no longer. */
+	void (*answer)(void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a);
+	/* Asks a store to give bytes back (asked_n, asked_bytes of its page are this one's to write); 0: no longer. */
 	void (*ask)(void *arg, struct quota_store *s, uint64_t bytes);
-	/* For events: a limit was passed or is kept again. level 0: below soft, 1: above soft, 2: requests were refused or wait at hard. */
-	void (*level)(void *arg, enum wire_limit limit, const char *id, int level, uint64_t used, uint64_t hard,
-		      uint64_t soft);
-	/* A store's totals do not add up. */
+	/* A limit's level has changed. */
+	void (*level)(void *arg, const struct quota_line *line);
+	/* A store's totals do not add up: it is granted nothing more. */
 	void (*liar)(void *arg, struct quota_store *s, const char *what);
 	void *arg;
 };
 
 struct quota_config {
+	uint64_t epoch;     /* of this daemon's life: not 0 */
 	uint64_t credit;    /* bytes granted ahead at most (64 MiB) */
 	uint64_t idle_ns;   /* unspent credit of a store that charged nothing for so long comes back */
 	uint32_t waits_max; /* requests of one store that may wait */
@@ -52,50 +75,70 @@ struct quota_config {
 int quota_new(const struct quota_config *config, const struct quota_ops *ops, struct quota **ret);
 struct quota *quota_free(struct quota *q);
 
+#define QUOTA_DEFAULT UINT64_MAX /* as "*" of its kind says */
+
 /*
  * Sets a limit. id: "" for the partition, the uid in digits, the label, or the store's name; "*" is the default of its kind.
- * hard, soft: bytes, 0 = none. -EINVAL (soft > hard > 0, unknown kind), -ENOMEM. Served waits are answered from within.
+ * hard, soft: bytes, 0 = none, QUOTA_DEFAULT. low: over soft, stores are asked to give back until it is below low; 0: 15/16 of soft.
+ * -EINVAL (soft > hard > 0, low > soft, unknown kind), -ENOMEM. Served waits are answered from within.
  */
-int quota_limit(struct quota *q, enum wire_limit kind, const char *id, uint64_t hard, uint64_t soft, uint64_t now_ns);
+struct quota_limits {
+	uint64_t hard, soft, low;
+};
+int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const struct quota_limits *limits,
+		uint64_t now_ns);
+/* What is set; -ENOENT: nothing is. */
+int quota_limit_get(struct quota *q, enum wire_limit kind, const char *id, struct quota_limits *ret);
 
-/* A store that lives. Reads its page: what it holds of an earlier life of the daemon is booked, up to credit. */
+/*
+ * A store that lives. Reads its page: what it holds of an earlier life of the daemon is booked, and what it may charge beyond that
+ * is cut to 4 * credit.
+ */
 int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, void *user, uint64_t now_ns,
 	      struct quota_store **ret);
 void *quota_user(const struct quota_store *s);
-/* It died or closed: what was outstanding is free; its share of used becomes its groups' base until the next survey. */
+/* It died or closed: what was outstanding is free; its share of used becomes its groups' base until the next survey. Its waits
+ * end unanswered. */
 void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns);
-/* A reap freed bytes of what that user's / label's dead store had. */
+/* A reap freed bytes of what that user's / label's dead store had; a scan found a dead store that has so many. */
 void quota_freed(struct quota *q, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns);
-/* The kernel's word: what user or label takes, by a survey that began at begin (quota_mark() of that moment). */
+void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes);
+/*
+ * The kernel's word: what each user and label takes, by a survey that began at the mark. quota_rebase() for each of them, then
+ * quota_rebased(), which takes the mark: who was not named takes nothing.
+ */
 struct quota_mark;
-struct quota_mark *quota_mark(struct quota *q); /* before a survey; freed by quota_rebase() or free() */
+struct quota_mark *quota_mark(struct quota *q); /* NULL: no memory */
 void quota_rebase(struct quota *q, struct quota_mark *mark, enum wire_limit kind, const char *id, uint64_t bytes);
+void quota_rebased(struct quota *q, struct quota_mark *mark, uint64_t now_ns);
+struct quota_mark *quota_mark_free(struct quota_mark *mark);
+/* Would a survey free room that the sums, which are upper bounds, do not see? */
+bool quota_stale(const struct quota *q);
 
 /*
- * A request. 0: granted, *ret_granted is the page's new total and *ret_bytes what was added. 1: it waits (deadline_ns; ops.answer
- * ends it). -ENOSPC, -EDQUOT: refused, with the limit that refused it. -EINVAL (more than WIRE_GRANT_MAX), -EMFILE (too many wait).
+ * A request. 0: granted, ret->granted is the page's new total and ret->bytes what was added (0: what was there is enough). 1: it waits
+ * (deadline_ns; ops.answer ends it). -ENOSPC, -EDQUOT: refused, with the limit that refused it. -EINVAL (need is 0 or more than
+ * WIRE_GRANT_MAX; serial waits already), -EMFILE (too many wait), -EPERM (a liar, or a store without a page).
  */
-struct quota_answer {
-	uint64_t granted, bytes;
-	enum wire_limit limit;
-	uint64_t hard, used;
+struct quota_want {
+	uint64_t serial, need, ahead;
+	bool wait;
+	uint64_t deadline_ns; /* of wait */
 };
-int quota_request(struct quota *q, struct quota_store *s, uint64_t serial, uint64_t need, uint64_t ahead, bool wait,
-		  uint64_t deadline_ns, uint64_t now_ns, struct quota_answer *ret);
+int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
+		  struct quota_answer *ret);
 /* -ENOENT: it does not wait. Else ops.answer was called with -ECANCELED. */
 int quota_cancel(struct quota *q, struct quota_store *s, uint64_t serial);
-/* Time, and room: serves waits, ends those whose deadline passed, takes idle credit back, asks over soft limits. Each second, and
- * whenever memory may have come free. Returns when it wants to be called next (CLOCK_MONOTONIC ns; UINT64_MAX: nothing waits). */
-uint64_t quota_tick(struct quota *q, uint64_t now_ns);
+/* All of a store's, unanswered. */
+void quota_cancel_all(struct quota *q, struct quota_store *s);
+/* Time, and room: serves waits, ends those whose deadline passed (-ETIMEDOUT), takes idle credit back, asks over soft limits. Each second. */
+void quota_tick(struct quota *q, uint64_t now_ns);
+/* Only serves waits and ends those whose deadline passed: at the deadline, and whenever memory may have come free. */
+void quota_serve(struct quota *q, uint64_t now_ns);
+/* When the next deadline is (CLOCK_MONOTONIC ns; UINT64_MAX: nothing waits). */
+uint64_t quota_deadline(const struct quota *q);
 
-/* For reports: each limit that is set or in use. */
-struct quota_line {
-	enum wire_limit kind;
-	const char *id;
-	uint64_t hard, soft, used, outstanding;
-	uint32_t n_stores, n_waiting;
-	uint64_t n_refused;
-};
+/* Each limit that is set or in use. */
 int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg);
 uint64_t quota_outstanding(const struct quota_store *s);
 
