@@ -18,17 +18,18 @@
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
+#include "users.h"
 #include "walk.h"
 
-#define PSS_SHIFT \
-	16 /* a store's share is summed in 1/65536 bytes: the stores' shares add up to the whole but for n_stores bytes */
+/* A store's share is summed in 1/65536 bytes: the stores' shares add up to the whole but for n_stores bytes. */
+#define PSS_SHIFT      16
+#define PROGRESS_NAMES 4096u /* a power of 2 */
 
 struct taking {
 	struct shms_books sum;
+	const struct shms_books_ask *ask;
 	struct shms_inodes *shared; /* inodes with several links */
-	struct shms_holders *holders;
-	int (*fn)(const struct shmstore_store_books *books, void *arg);
-	void *arg;
+	uint64_t n_names;
 	/* of the store at hand */
 	struct shms_page page;
 	struct shmstore_store_info info;
@@ -75,41 +76,53 @@ void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, st
 
 /* ---- one name ------------------------------------------------------------------------------------------------------ */
 
-static void add_total(struct shms_books *sum, enum shms_inode_kind kind, uint64_t bytes)
+/* Books an inode that was not booked before. */
+static int add_total(struct taking *t, enum shms_inode_kind kind, uint64_t bytes, uid_t uid)
 {
+	struct shmstore_user_books *user = NULL;
+
+	if (t->ask->users && kind != SHMS_INODE_FOREIGN) {
+		user = shms_users_get(t->ask->users, uid);
+		if (!user)
+			return -ENOMEM;
+	}
 	switch (kind) {
 	case SHMS_INODE_FOREIGN:
-		sum->foreign += bytes;
-		break;
+		t->sum.foreign += bytes;
+		return 0;
 	case SHMS_INODE_POOL:
-		sum->pool += bytes;
-		break;
+		t->sum.pool += bytes;
+		if (user)
+			user->pool += bytes;
+		return 0;
 	case SHMS_INODE_METADATA:
-		sum->metadata += bytes;
-		sum->linked += bytes;
+		t->sum.metadata += bytes;
 		break;
 	case SHMS_INODE_LINKED:
 	default:
-		sum->linked += bytes;
 		break;
 	}
+	t->sum.linked += bytes;
+	if (user)
+		user->linked += bytes;
+	return 0;
 }
 
 /* Adds a name to the totals. ret_inode: its entry in the set, NULL where this is the inode's only name. */
 static int add(struct taking *t, const struct stat *st, enum shms_inode_kind kind, struct shms_inode **ret_inode)
 {
-	struct shms_inode *i = NULL;
+	struct shms_inode *i;
 
-	if (st->st_nlink <= 1 || S_ISDIR(st->st_mode) || st->st_blocks == 0) {
-		add_total(&t->sum, kind, shms_blocks(st));
-	} else {
-		i = shms_inodes_get(t->shared, st->st_ino);
-		if (!i)
-			return -ENOMEM;
-		if (i->kind < kind)
-			i->kind = (uint8_t)kind;
-		i->bytes = shms_blocks(st);
-	}
+	*ret_inode = NULL;
+	if (st->st_nlink <= 1 || S_ISDIR(st->st_mode) || st->st_blocks == 0)
+		return add_total(t, kind, shms_blocks(st), st->st_uid);
+	i = shms_inodes_get(t->shared, st->st_ino);
+	if (!i)
+		return -ENOMEM;
+	if (i->kind < kind)
+		i->kind = (uint8_t)kind;
+	i->bytes = shms_blocks(st);
+	i->uid = st->st_uid;
 	*ret_inode = i;
 	return 0;
 }
@@ -152,10 +165,14 @@ static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shm
 static int on_entry(const struct shms_walk_entry *e, void *arg)
 {
 	struct taking *t = arg;
+	struct shms_holders *holders = t->ask->holders;
 	struct shms_inode *i;
 
-	if (t->holders)
-		shms_holders_named(t->holders, e->st->st_ino);
+	t->n_names++;
+	if (t->ask->progress && (t->n_names & (PROGRESS_NAMES - 1)) == 0 && t->ask->progress(t->n_names, t->ask->arg))
+		return -ECANCELED;
+	if (holders)
+		shms_holders_named(holders, e->st->st_ino);
 	switch (e->place) {
 	case SHMS_PLACE_OBJECT:
 		t->sum.n_objects++;
@@ -166,8 +183,7 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		t->books.n_leases++;
 		return add_entry(t, e, SHMS_INODE_LINKED, &t->books.leased);
 	case SHMS_PLACE_POOL:
-		if (t->holders && e->st->st_nlink == 1 &&
-		    shms_holders_pooled(t->holders, e->st->st_ino, shms_blocks(e->st)))
+		if (holders && e->st->st_nlink == 1 && shms_holders_pooled(holders, e->st))
 			return 0;
 		t->books.n_pool++;
 		return add_entry(t, e, SHMS_INODE_POOL, &t->books.pool);
@@ -191,7 +207,7 @@ static int report(struct taking *t)
 {
 	t->books.store = &t->info;
 	t->books.pss = t->pss >> PSS_SHIFT;
-	return t->fn ? t->fn(&t->books, t->arg) : 0;
+	return t->ask->store ? t->ask->store(&t->books, t->ask->arg) : 0;
 }
 
 static int on_store(const struct shms_walk_store *s, void *arg)
@@ -201,8 +217,14 @@ static int on_store(const struct shms_walk_store *s, void *arg)
 	t->sum.n_stores++;
 	t->books = (struct shmstore_store_books){.size = sizeof(t->books)};
 	t->pss = 0;
-	if (t->fn)
+	if (t->ask->store)
 		shms_books_info(s, &t->page, &t->info);
+	if (t->ask->users) {
+		struct shmstore_user_books *user = shms_users_get(t->ask->users, s->st.st_uid);
+		if (!user)
+			return -ENOMEM;
+		user->n_stores++;
+	}
 	return s->fd < 0 ? report(t) : 0;
 }
 
@@ -212,14 +234,12 @@ static int on_store_end(const struct shms_walk_store *s, void *arg)
 	return report(arg);
 }
 
-int shms_books_take(struct shmstore_partition *p, unsigned flags,
-		    int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
-		    struct shms_holders *holders, struct shms_books *ret)
+int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask, struct shms_books *ret)
 {
 	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
-	struct taking t = {.shared = shared, .holders = holders, .fn = fn, .arg = arg};
+	struct taking t = {.ask = ask, .shared = shared};
 	struct shms_walk w = {
-		.flags = SHMS_WALK_ENTRIES | (flags & SHMS_BOOKS_REST ? SHMS_WALK_REST : 0),
+		.flags = SHMS_WALK_ENTRIES | (ask->flags & SHMS_BOOKS_REST ? SHMS_WALK_REST : 0),
 		.store = on_store,
 		.store_end = on_store_end,
 		.entry = on_entry,
@@ -232,10 +252,10 @@ int shms_books_take(struct shmstore_partition *p, unsigned flags,
 	if (!shared)
 		return -ENOMEM;
 	r = shms_walk_run(&w, p);
+	while (r == 0 && (i = shms_inodes_next(shared, &cursor)) != NULL)
+		r = add_total(&t, (enum shms_inode_kind)i->kind, i->bytes, i->uid);
 	if (r != 0)
 		return r;
-	while ((i = shms_inodes_next(shared, &cursor)) != NULL)
-		add_total(&t.sum, (enum shms_inode_kind)i->kind, i->bytes);
 	t.sum.n_unreadable = w.n_unreadable;
 	*ret = t.sum;
 	return 0;
@@ -244,7 +264,8 @@ int shms_books_take(struct shmstore_partition *p, unsigned flags,
 int shms_books_store(int storefd, struct shmstore_store_books *ret)
 {
 	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
-	struct taking t = {.shared = shared, .books.size = sizeof(t.books)};
+	static const struct shms_books_ask nothing = {0};
+	struct taking t = {.ask = &nothing, .shared = shared, .books.size = sizeof(t.books)};
 	struct shms_walk w = {.entry = on_entry, .arg = &t};
 	int r;
 
@@ -267,7 +288,7 @@ int shmstore_partition_books(struct shmstore_partition *p,
 
 	if (!p)
 		return -EINVAL;
-	r = shms_books_take(p, 0, fn, arg, NULL, &sum);
+	r = shms_books_take(p, &(struct shms_books_ask){.store = fn, .arg = arg}, &sum);
 	if (r == 0 && ret) {
 		*ret = (struct shmstore_books_total){
 			.size = sizeof(*ret),

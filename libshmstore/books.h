@@ -8,6 +8,7 @@
 
 struct shms_holders;
 struct shms_page;
+struct shms_users;
 struct shms_walk_store;
 
 /* Bytes unless n_. */
@@ -22,15 +23,20 @@ struct shms_books {
 
 #define SHMS_BOOKS_REST (1u << 0)
 
-/*
- * Walks the partition.
- *   fn        called for each store when its names are counted; may be NULL.
- *   holders   told of every inode that has a name; may be NULL.
- * 0, fn's, -ENOMEM, -EMFILE.
- */
-int shms_books_take(struct shmstore_partition *p, unsigned flags,
-		    int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
-		    struct shms_holders *holders, struct shms_books *ret);
+/* What a walk should tell besides its sums. Each may be NULL. */
+struct shms_books_ask {
+	unsigned flags; /* SHMS_BOOKS_* */
+	/* For each store, when its names are counted. Other than 0 ends the walk and is returned. */
+	int (*store)(const struct shmstore_store_books *books, void *arg);
+	/* Now and then; other than 0 ends the walk with -ECANCELED. */
+	int (*progress)(uint64_t n_names, void *arg);
+	void *arg;
+	struct shms_holders *holders; /* is told of every inode that has a name */
+	struct shms_users *users;     /* to be added to: linked, pool, n_stores */
+};
+
+/* Walks the partition. 0, what store returned, -ECANCELED, -ENOMEM, -EMFILE. */
+int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask, struct shms_books *ret);
 
 /* The books of the one store open as storefd; ret->store is NULL. 0, -ENOENT (no store), -ENOMEM, -EMFILE. */
 int shms_books_store(int storefd, struct shmstore_store_books *ret);

@@ -20,7 +20,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,22 +36,6 @@
 #include "walk.h"
 
 /* ---- one directory ------------------------------------------------------------------------------------------------- */
-
-/* Opens the directory that below lies in; *ret_name is its last component. */
-static int open_parent(struct shms_gc *g, const char *below, const char **ret_name)
-{
-	const char *slash = strrchr(below, '/');
-	char parent[PATH_MAX];
-
-	*ret_name = slash ? slash + 1 : below;
-	if (!slash)
-		return shms_open_beneath(g->p->fd, ".", O_RDONLY | O_DIRECTORY);
-	if ((size_t)(slash - below) >= sizeof(parent))
-		return -ENAMETOOLONG;
-	memcpy(parent, below, (size_t)(slash - below));
-	parent[slash - below] = '\0';
-	return shms_open_beneath(g->p->fd, parent, O_RDONLY | O_DIRECTORY);
-}
 
 /* stores/<name>: nobody but us makes directories there. */
 static bool is_default_place(const char *below)
@@ -104,7 +87,6 @@ static int torn(struct shms_gc *g, struct shms_gc_target *t)
 static int with_page(struct shms_gc *g, struct shms_gc_target *t)
 {
 	_fd_ int lock = shms_page_lock(t->fd);
-	int r;
 
 	if (lock == -ENOENT)
 		return 0; /* gone, or made anew, meanwhile */
@@ -115,35 +97,22 @@ static int with_page(struct shms_gc *g, struct shms_gc_target *t)
 	if (lock < 0)
 		return shms_gc_kept(g, t->c->below, "it belongs to user %u: we may not try its lock",
 				    (unsigned)t->c->uid);
-	r = shms_page_read(t->fd, &t->page);
-	if (r == -EMFILE || r == -ENOMEM)
-		return r;
-	if (r < 0)
-		return shms_gc_kept(
-			g, t->c->below,
-			"its owner is dead, but its page cannot be read (%s): it may have been meant to be kept",
-			r == -ENOTSUP ? "another version" : "damaged");
-	/* Another boot's leases: its clock is gone. */
-	if (memcmp(t->page.boot_id, g->boot, sizeof(g->boot)) != 0)
-		t->now_ms = UINT64_MAX;
-	return t->page.flags & SHMS_PAGE_KEEP ? shms_gc_kept_store(g, t) : shms_gc_dead_store(g, t);
+	return shms_gc_locked_store(g, t);
 }
 
 static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)
 {
-	struct shms_gc_target t = {.c = c, .now_ms = g->now_ms};
-	_fd_ int parentfd = open_parent(g, c->below, &t.name);
-	_fd_ int fd = parentfd < 0 ? parentfd : shms_open_beneath(parentfd, t.name, O_RDONLY | O_DIRECTORY);
+	struct shms_gc_target t = SHMS_GC_TARGET_NULL;
+	int r = shms_gc_target_open(g, c, &t);
 
-	if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
-		return shms_error(fd);
-	if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
-		return 0;
-	if (fd < 0)
-		return shms_gc_kept(g, c->below, "it belongs to user %u: we may not look into it", (unsigned)c->uid);
-	t.parentfd = parentfd;
-	t.fd = fd;
-	return c->store ? with_page(g, &t) : torn(g, &t);
+	if (r == 0)
+		r = c->store ? with_page(g, &t) : torn(g, &t);
+	else if (r == -ENOENT)
+		r = 0;
+	else if (r != -EMFILE && r != -ENOMEM)
+		r = shms_gc_kept(g, c->below, "it belongs to user %u: we may not look into it", (unsigned)c->uid);
+	shms_gc_target_close(&t);
+	return r;
 }
 
 /* ---- the run ------------------------------------------------------------------------------------------------------- */

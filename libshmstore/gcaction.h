@@ -41,6 +41,10 @@ struct shms_gc_target {
 	struct shms_page page;
 	uint64_t now_ms; /* UINT64_MAX: all its leases are of another boot */
 };
+#define SHMS_GC_TARGET_NULL              \
+	{                                \
+		.parentfd = -1, .fd = -1 \
+	}
 
 /* Reports a, which happened to what is called below in the partition, with its evidence. fn's value, or -ENOMEM. */
 int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below, const char *format, ...)

@@ -18,6 +18,7 @@
 #include "gcaction.h"
 #include "page.h"
 #include "partition.h"
+#include "peer.h"
 #include "sys.h"
 
 #define TEMPORARY     ".tmp-" /* a name on its way */
@@ -100,4 +101,19 @@ int shms_gc_peers(struct shms_gc *g)
 			r = peer(g, e->d_name);
 	}
 	return r;
+}
+
+int shms_gc_peer_of(struct shms_gc *g, const char *address, const char *below)
+{
+	char name[SHMS_PEER_NAME], target[PATH_MAX];
+	ssize_t n;
+
+	shms_peer_name(address, name);
+	n = readlinkat(g->p->peers_fd, name, target, sizeof(target) - 1);
+	if (n < 0)
+		return 0;
+	target[n] = '\0';
+	if (strncmp(target, "../", 3) != 0 || strcmp(target + 3, below) != 0)
+		return 0; /* another store has it by now */
+	return peer(g, name);
 }

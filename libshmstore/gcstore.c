@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,13 +17,13 @@
 #include "gcaction.h"
 #include "lease.h"
 #include "name.h"
+#include "partition.h"
 #include "sys.h"
 #include "teardown.h"
 
-/* Calls fn for each name in a part of a store. */
-static int each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
-		     int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg),
-		     void *arg)
+int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
+		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg),
+		      void *arg)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
@@ -92,12 +93,12 @@ static int dry_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, cons
 static int dry_teardown(struct shms_gc *g, struct shms_gc_target *t, struct shms_teardown *io)
 {
 	uint64_t bytes = 0;
-	int r = each_name(g, t, SHMS_DIR_RECYCLE, dry_name, &(struct dry){io, false});
+	int r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, dry_name, &(struct dry){io, false});
 
 	if (r == 0)
-		r = each_name(g, t, SHMS_DIR_OBJECTS, dry_name, &(struct dry){io, false});
+		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, dry_name, &(struct dry){io, false});
 	if (r == 0)
-		r = each_name(g, t, SHMS_DIR_HANDOFF, dry_name, &(struct dry){io, true});
+		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, dry_name, &(struct dry){io, true});
 	if (r == 0 && !io->n_left && !io->error) {
 		shms_gc_take(g, t->fd, SHMS_PAGE_FILE, &bytes);
 		io->freed += bytes;
@@ -105,7 +106,7 @@ static int dry_teardown(struct shms_gc *g, struct shms_gc_target *t, struct shms
 	return r;
 }
 
-int shms_gc_dead_store(struct shms_gc *g, struct shms_gc_target *t)
+static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 {
 	struct shms_teardown d = {0};
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_STORE};
@@ -216,7 +217,7 @@ static int say_strange(struct shms_gc *g, struct shms_gc_target *t, const char *
 {
 	struct strange s = {.leases = leases};
 	_free_ char *below = NULL;
-	int r = each_name(g, t, part, count_strange, &s);
+	int r = shms_gc_each_name(g, t, part, count_strange, &s);
 
 	if (r < 0 || r > 0 || s.n == 0)
 		return r;
@@ -240,12 +241,12 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 {
 	unsigned long long n_pool = 0;
 	_free_ char *below = NULL;
-	int r = each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
 
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)
-		r = each_name(g, t, SHMS_DIR_RECYCLE, count_files, &n_pool);
+		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, count_files, &n_pool);
 	if (r < 0 || r > 0 || n_pool == 0)
 		return r;
 	if (asprintf(&below, "%s/%s", t->c->below, SHMS_DIR_RECYCLE) < 0) {
@@ -255,18 +256,73 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 	return shms_gc_kept(g, below, "%llu files for the next puts of an owner that lives: it holds the lock", n_pool);
 }
 
-int shms_gc_kept_store(struct shms_gc *g, struct shms_gc_target *t)
+static int kept_store(struct shms_gc *g, struct shms_gc_target *t)
 {
-	int r = each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
+	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
 
 	if (r == 0)
-		r = each_name(g, t, SHMS_DIR_RECYCLE, pool_file, NULL);
+		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, pool_file, NULL);
 	if (r == 0)
-		r = each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
+		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)
 		r = shms_gc_kept(g, t->c->below, "its owner (pid %u) is dead, but asked that the store be kept",
 				 t->page.pid);
 	return r;
+}
+
+/* ---- a store at hand ------------------------------------------------------------------------------------------------ */
+
+/* Opens the directory that below lies in; *ret_name is its last component. */
+static int open_parent(struct shms_gc *g, const char *below, const char **ret_name)
+{
+	const char *slash = strrchr(below, '/');
+	char parent[PATH_MAX];
+
+	*ret_name = slash ? slash + 1 : below;
+	if (!slash)
+		return shms_open_beneath(g->p->fd, ".", O_RDONLY | O_DIRECTORY);
+	if ((size_t)(slash - below) >= sizeof(parent))
+		return -ENAMETOOLONG;
+	memcpy(parent, below, (size_t)(slash - below));
+	parent[slash - below] = '\0';
+	return shms_open_beneath(g->p->fd, parent, O_RDONLY | O_DIRECTORY);
+}
+
+int shms_gc_target_open(struct shms_gc *g, const struct shms_gc_candidate *c, struct shms_gc_target *ret)
+{
+	struct shms_gc_target t = {.c = c, .now_ms = g->now_ms, .fd = -1};
+
+	t.parentfd = open_parent(g, c->below, &t.name);
+	t.fd = t.parentfd < 0 ? t.parentfd : shms_open_beneath(t.parentfd, t.name, O_RDONLY | O_DIRECTORY);
+	if (t.fd < 0) {
+		shms_close_fd(t.parentfd);
+		return t.fd == -ENOTDIR || t.fd == -ELOOP ? -ENOENT : shms_error(t.fd);
+	}
+	*ret = t;
+	return 0;
+}
+
+void shms_gc_target_close(struct shms_gc_target *t)
+{
+	t->fd = shms_close_fd(t->fd);
+	t->parentfd = shms_close_fd(t->parentfd);
+}
+
+int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t)
+{
+	int r = shms_page_read(t->fd, &t->page);
+
+	if (r == -EMFILE || r == -ENOMEM)
+		return r;
+	if (r < 0)
+		return shms_gc_kept(
+			g, t->c->below,
+			"its owner is dead, but its page cannot be read (%s): it may have been meant to be kept",
+			r == -ENOTSUP ? "another version" : "damaged");
+	/* Another boot's leases: its clock is gone. */
+	if (memcmp(t->page.boot_id, g->boot, sizeof(g->boot)) != 0)
+		t->now_ms = UINT64_MAX;
+	return t->page.flags & SHMS_PAGE_KEEP ? kept_store(g, t) : dead_store(g, t);
 }

@@ -39,6 +39,7 @@
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
+#include "users.h"
 
 #define MAPS_BUFFER  ((size_t)256 * 1024)
 #define COMMAND_SIZE 64
@@ -55,6 +56,8 @@ struct ghost {
 	bool published; /* it was known by a real name, or is a complete object */
 	bool looked;    /* its header was read, or tried */
 	bool reported;  /* in shms_holders_each() */
+	bool owned;     /* uid is the file's owner; else its first holder's */
+	uid_t uid;
 	pid_t last_pid; /* of ... */
 	size_t last;    /* ... its last hold */
 	void *key;      /* NULL: unknown */
@@ -142,6 +145,8 @@ static struct hold *hold_get(struct process *p, struct ghost *g, const char *pat
 	if (!hold->path)
 		return NULL;
 	memcpy(hold->command, p->command, sizeof(hold->command));
+	if (!g->owned && !g->last_pid)
+		g->uid = p->uid;
 	g->last_pid = p->pid;
 	g->last = h->n_holds++;
 	return hold;
@@ -221,7 +226,9 @@ static int ask(const struct process *p, const char *proc_path, struct statx *ret
 {
 	int flags = AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT;
 
-	if (statx(p->fd, proc_path, flags, STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_INO | STATX_BLOCKS, ret) < 0)
+	unsigned mask = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_BLOCKS;
+
+	if (statx(p->fd, proc_path, flags, mask, ret) < 0)
 		return -errno;
 	return makedev(ret->stx_dev_major, ret->stx_dev_minor) == p->h->device ? 0 : -EXDEV;
 }
@@ -235,6 +242,8 @@ static void settle(struct shms_holders *h, struct ghost *g, const struct statx *
 	g->named = stx->stx_nlink != 0;
 	g->pooled = stx->stx_nlink == 1;
 	g->bytes = stx->stx_blocks * 512;
+	g->owned = true;
+	g->uid = stx->stx_uid;
 }
 
 /* A name of g was met, and it is in recycle/. */
@@ -551,8 +560,9 @@ void shms_holders_named(struct shms_holders *h, uint64_t ino)
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-bool shms_holders_pooled(struct shms_holders *h, uint64_t ino, uint64_t bytes)
+bool shms_holders_pooled(struct shms_holders *h, const struct stat *st)
 {
+	uint64_t ino = st->st_ino;
 	struct ghost *g;
 
 	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
@@ -562,7 +572,9 @@ bool shms_holders_pooled(struct shms_holders *h, uint64_t ino, uint64_t bytes)
 	g->named = false;
 	g->exact = true;
 	g->published = true;
-	g->bytes = bytes;
+	g->bytes = shms_blocks(st);
+	g->owned = true;
+	g->uid = st->st_uid;
 	return true;
 }
 
@@ -587,6 +599,24 @@ void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64
 	*ret_ghosts = ghosts;
 	*ret_inflight = inflight;
 	*ret_unreadable = h->n_unreadable;
+}
+
+int shms_holders_users(const struct shms_holders *h, struct shms_users *users)
+{
+	for (const struct ghost *g = h->ghosts; g; g = g->hh.next) {
+		struct shmstore_user_books *user;
+
+		if (g->named || !g->last_pid)
+			continue;
+		user = shms_users_get(users, g->uid);
+		if (!user)
+			return -ENOMEM;
+		if (g->published)
+			user->ghosts += bytes_of(g);
+		else
+			user->inflight += bytes_of(g);
+	}
+	return 0;
 }
 
 int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg)

@@ -12,8 +12,10 @@
 #include <shmstore/inspect.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 struct shms_holders;
+struct shms_users;
 
 /* Scans /proc. keys: find out the objects' keys too, for shms_holders_each(). 0, -EPERM (no /proc), -ENOMEM, -EMFILE. */
 int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holders **ret);
@@ -26,14 +28,17 @@ struct shms_holders *shms_holders_free(struct shms_holders *h);
 void shms_holders_named(struct shms_holders *h, uint64_t ino);
 
 /*
- * The walk has met the only name of this inode in recycle/. true: somebody else maps it or has it open: it is a ghost of that
- * many bytes, and not the pool's.
+ * The walk has met the only name of this inode in recycle/. true: somebody else maps it or has it open: it is a ghost, and not the
+ * pool's.
  */
-bool shms_holders_pooled(struct shms_holders *h, uint64_t ino, uint64_t bytes);
+bool shms_holders_pooled(struct shms_holders *h, const struct stat *st);
 
 /* Bytes, each inode once; n_unreadable: processes. */
 void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
 		      uint64_t *ret_unreadable);
+/* Adds ghosts and writers in flight to their users, each inode once: to its owner where the kernel told us, else to its first
+ * holder's user. 0, -ENOMEM. */
+int shms_holders_users(const struct shms_holders *h, struct shms_users *users);
 /* Calls fn for every holder of every inode. 0 or fn's. */
 int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
 

@@ -18,8 +18,11 @@ struct shms_inode {
 	uint64_t bytes;
 	uint32_t store;  /* number of the store that met it last; 0 = none */
 	uint32_t n_here; /* its names met in that store */
-	uint32_t n_gone; /* names of it that a plan takes away */
-	uint8_t kind;    /* enum shms_inode_kind */
+	union {
+		uint32_t n_gone; /* for gc: names of it that a plan takes away */
+		uint32_t uid;    /* for books: its owner */
+	};
+	uint8_t kind; /* enum shms_inode_kind */
 };
 
 struct shms_inodes;

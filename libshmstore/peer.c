@@ -19,9 +19,7 @@
 #include "store.h"
 #include "sys.h"
 
-#define PEER_NAME 33
-
-static void peer_name(const char *address, char ret_name[PEER_NAME])
+void shms_peer_name(const char *address, char ret_name[SHMS_PEER_NAME])
 {
 	XXH128_canonical_t canonical;
 
@@ -37,12 +35,12 @@ static void target_of(const struct shmstore *s, char ret[PATH_MAX])
 
 void shms_peer_withdraw(struct shmstore *s)
 {
-	char name[PEER_NAME], mine[PATH_MAX], found[PATH_MAX];
+	char name[SHMS_PEER_NAME], mine[PATH_MAX], found[PATH_MAX];
 	ssize_t n;
 
 	if (!s->page || !s->page->address[0])
 		return;
-	peer_name(s->page->address, name);
+	shms_peer_name(s->page->address, name);
 	target_of(s, mine);
 	n = readlinkat(s->p->peers_fd, name, found, sizeof(found));
 	if (n > 0 && (size_t)n == strlen(mine) && memcmp(found, mine, (size_t)n) == 0)
@@ -51,7 +49,7 @@ void shms_peer_withdraw(struct shmstore *s)
 
 static int set_address(struct shmstore *s, const char *address)
 {
-	char name[PEER_NAME], target[PATH_MAX], temporary[SHMS_RECYCLE_NAME];
+	char name[SHMS_PEER_NAME], target[PATH_MAX], temporary[SHMS_RECYCLE_NAME];
 	int r = 0;
 
 	shms_peer_withdraw(s);
@@ -60,7 +58,7 @@ static int set_address(struct shmstore *s, const char *address)
 	memcpy(s->page->address, address, strlen(address));
 	if (!address[0])
 		return 0;
-	peer_name(address, name);
+	shms_peer_name(address, name);
 	target_of(s, target);
 	/* Made in our own recycle/: killed before the rename, it goes with what else is ours. */
 	shms_recycle_name(&s->recycle, temporary);
@@ -90,14 +88,14 @@ int shmstore_set_address(struct shmstore *s, const char *address)
 
 int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name, size_t name_size)
 {
-	char name[PEER_NAME], target[PATH_MAX];
+	char name[SHMS_PEER_NAME], target[PATH_MAX];
 	struct shms_page page;
 	ssize_t n;
 	int r;
 
 	if (!p || !address || !*address || strlen(address) > SHMSTORE_ADDRESS_MAX || (!ret_name && name_size))
 		return -EINVAL;
-	peer_name(address, name);
+	shms_peer_name(address, name);
 	n = readlinkat(p->peers_fd, name, target, sizeof(target) - 1);
 	if (n < 0)
 		return errno == ENOENT || errno == EINVAL ? -ENOENT : shms_error(errno);

@@ -16,7 +16,7 @@ int shmstore_partition_reconcile(struct shmstore_partition *p,
 
 	if (!p)
 		return -EINVAL;
-	r = shms_usage_take(p, fn != NULL, &usage, &holders);
+	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = true, .keys = fn != NULL}, &usage, &holders);
 	if (r < 0)
 		return r;
 	if (fn)

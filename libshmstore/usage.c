@@ -18,6 +18,7 @@
 #include "partition.h"
 #include "store.h"
 #include "sys.h"
+#include "users.h"
 
 #define TRIES 3
 
@@ -50,41 +51,67 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs, c
 	ret->residual = (int64_t)(ret->used - known - ret->foreign);
 }
 
-int shms_usage_take(struct shmstore_partition *p, bool keys, struct shmstore_usage *ret,
+/* One walk and one scan. ret_holders is written on success only. */
+static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shms_books *ret,
+		struct shms_holders **ret_holders)
+{
+	struct shms_books_ask books = {
+		.flags = p->tmpfs ? SHMS_BOOKS_REST : 0,
+		.store = ask->store,
+		.progress = ask->progress,
+		.arg = ask->arg,
+		.users = ask->users,
+	};
+	int r = 0;
+
+	if (ask->begin)
+		ask->begin(ask->arg);
+	if (ask->users)
+		shms_users_clear(ask->users);
+	if (ask->holders)
+		r = shms_holders_new(p, ask->keys, &books.holders);
+	if (r == 0)
+		r = shms_books_take(p, &books, ret);
+	if (r == 0 && books.holders && ask->users)
+		r = shms_holders_users(books.holders, ask->users);
+	if (r == 0)
+		*ret_holders = books.holders;
+	else
+		shms_holders_free(books.holders);
+	return r;
+}
+
+int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shmstore_usage *ret,
 		    struct shms_holders **ret_holders)
 {
 	struct shms_holders *holders = NULL;
 	struct shmstore_usage u;
-	struct statvfs before, after = {0};
+	struct statvfs before, after;
 	struct shms_books books = {0};
 	int64_t last = 0;
 	bool quiet;
-	int r = 0;
 
 	for (int i = 0; i < TRIES; i++) {
+		int r;
+
+		holders = shms_holders_free(holders);
 		if (fstatvfs(p->fd, &before) < 0)
 			return shms_error(errno);
-		if (ret_holders) {
-			holders = shms_holders_free(holders);
-			r = shms_holders_new(p, keys, &holders);
-		}
-		if (r == 0)
-			r = shms_books_take(p, p->tmpfs ? SHMS_BOOKS_REST : 0, NULL, NULL, holders, &books);
-		if (r == 0 && fstatvfs(p->fd, &after) < 0)
-			r = shms_error(errno);
-		if (r < 0) {
-			shms_holders_free(holders);
+		r = take(p, ask, &books, &holders);
+		if (r != 0)
 			return r;
+		if (fstatvfs(p->fd, &after) < 0) {
+			shms_holders_free(holders);
+			return shms_error(errno);
 		}
 		fill(p, &after, &books, holders, &u);
 		quiet = before.f_bfree == after.f_bfree && before.f_ffree == after.f_ffree;
-		if (quiet && (u.residual == last || !ret_holders))
+		if (quiet && (u.residual == last || !ask->holders))
 			break;
 		last = quiet ? u.residual : 0;
 	}
 	*ret = u;
-	if (ret_holders)
-		*ret_holders = holders;
+	*ret_holders = holders;
 	return 0;
 }
 
@@ -95,7 +122,7 @@ int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struc
 
 	if (!p || !ret || (flags & ~SHMSTORE_USAGE_FULL))
 		return -EINVAL;
-	r = shms_usage_take(p, false, ret, flags & SHMSTORE_USAGE_FULL ? &holders : NULL);
+	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = flags & SHMSTORE_USAGE_FULL}, ret, &holders);
 	shms_holders_free(holders);
 	return r;
 }

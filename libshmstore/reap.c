@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reap.c: gc of one store, for who knows already that its owner died and where it was: no walk, no look at any other store. What is
+ * done, in which order and under which lock is gc's (gc.c, gcstore.c).
+ */
+#include <errno.h>
+#include <shmstore/inspect.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleanup.h"
+#include "gcaction.h"
+#include "gcpeer.h"
+#include "gcstore.h"
+#include "inodes.h"
+#include "lease.h"
+#include "page.h"
+#include "partition.h"
+#include "sys.h"
+
+static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	uint64_t *first = arg, expiry;
+
+	(void)g;
+	(void)t;
+	(void)dirfd;
+	if (shms_lease_parse(name, &expiry) && expiry < *first)
+		*first = expiry;
+	return 0;
+}
+
+static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expiry_ms)
+{
+	_fd_ int lock = shms_page_lock(t->fd);
+	int r;
+
+	if (lock < 0)
+		return lock;
+	r = shms_gc_locked_store(g, t);
+	/* Kept or not, nobody answers at its address. */
+	if (r == 0 && t->page.address[0])
+		r = shms_gc_peer_of(g, t->page.address, t->c->below);
+	*ret_expiry_ms = UINT64_MAX;
+	if (r == 0)
+		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, first_expiry, ret_expiry_ms);
+	return r;
+}
+
+/* The part of path below the partition; NULL: it is not there. */
+static const char *below(const struct shmstore_partition *p, const char *path)
+{
+	size_t n = strlen(p->path);
+
+	return strncmp(path, p->path, n) == 0 && path[n] == '/' && path[n + 1] ? path + n + 1 : NULL;
+}
+
+int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsigned flags,
+			    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
+			    struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms)
+{
+	struct shms_gc g = {.p = p, .fn = fn, .arg = arg, .now_ms = shms_now_boot_ms()};
+	struct shms_gc_target t = SHMS_GC_TARGET_NULL;
+	struct shms_gc_candidate c = {.store = true};
+	uint64_t expiry_ms = UINT64_MAX;
+	int r;
+
+	if (!p || !path || (flags & ~SHMSTORE_GC_DRY_RUN))
+		return -EINVAL;
+	if (!below(p, path))
+		return -EPERM;
+	shms_boot_id(g.boot);
+	c.below = strdup(below(p, path));
+	if (flags & SHMSTORE_GC_DRY_RUN)
+		g.gone = shms_inodes_new();
+	if (!c.below || (flags & SHMSTORE_GC_DRY_RUN && !g.gone))
+		r = -ENOMEM;
+	else
+		r = shms_gc_target_open(&g, &c, &t);
+	if (r == 0)
+		r = reap(&g, &t, &expiry_ms);
+	shms_gc_target_close(&t);
+	shms_inodes_free(g.gone);
+	free(c.below);
+	if (r == 0 && ret)
+		*ret = g.report;
+	if (r == 0 && ret_expiry_ms)
+		*ret_expiry_ms = expiry_ms;
+	return r;
+}

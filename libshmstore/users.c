@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * users.c: books by user. A store's files have one owner and come in one run, so the user of the last question is nearly always the
+ * one of the next: it is tried first, then all. Rejected: a hash table, for the handful of users that share a host's partition.
+ */
+#include "users.h"
+
+#include <stdlib.h>
+
+struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
+{
+	if (u->last < u->n && u->list[u->last].uid == uid)
+		return &u->list[u->last];
+	for (size_t i = 0; i < u->n; i++) {
+		if (u->list[i].uid == uid) {
+			u->last = i;
+			return &u->list[i];
+		}
+	}
+	if (u->n == u->size) {
+		size_t size = u->size ? 2 * u->size : 8;
+		struct shmstore_user_books *list = reallocarray(u->list, size, sizeof(*list));
+		if (!list)
+			return NULL;
+		u->list = list;
+		u->size = size;
+	}
+	u->last = u->n++;
+	u->list[u->last] = (struct shmstore_user_books){.size = sizeof(*u->list), .uid = uid};
+	return &u->list[u->last];
+}
+
+void shms_users_clear(struct shms_users *u)
+{
+	free(u->list);
+	*u = (struct shms_users){0};
+}
