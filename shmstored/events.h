@@ -9,8 +9,10 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-#define EVENTS_KEPT 1024u
+#define EVENTS_KEPT     1024u
+#define EVENTS_JSON_MAX 4000u /* bytes of one event: it fits a WIRE_EVENT; a longer one loses the ends of its texts */
 
 enum event {
 	EVENT_DAEMON_STARTED,
@@ -28,6 +30,7 @@ enum event {
 	EVENT_LIAR,     /* a page whose totals do not add up */
 	EVENT_PRESSURE, /* PSI */
 	EVENT_CONFIG,   /* reloaded, or refused */
+	EVENTS_N,       /* not an event: how many there are */
 };
 
 /* "store-came", and back (-1: no such event). */
@@ -44,8 +47,9 @@ struct event_sink { /* who is told at once */
 int events_new(struct events **ret);
 struct events *events_free(struct events *ev);
 /*
- * key: what it is about (a path, a limit), for the rate limit. format: further members of the JSON object, made with json-c:
- * takes fields (struct json_object *, may be NULL) over.
+ * key: what it is about (a path, a limit), for the rate limit; NULL: never left out. fields: further members of the JSON object,
+ * made with json-c, or NULL; taken over. Text in them may be any bytes. A field "uid" says whose event it is (events_owner()).
+ * The sinks are told from within, in order; one that emits, subscribes or unsubscribes in its fn may do so.
  */
 struct json_object;
 void events_emit(struct events *ev, enum event e, const char *key, struct json_object *fields);
@@ -54,6 +58,9 @@ void events_unsubscribe(struct events *ev, struct event_sink *sink);
 /* The kept ones after since, oldest first; fn other than 0 ends it. */
 int events_each(struct events *ev, uint64_t since, uint64_t mask,
 		int (*fn)(enum event e, uint64_t sequence, const char *json, void *arg), void *arg);
-uint64_t events_count(const struct events *ev, enum event e); /* ever */
+uint64_t events_count(const struct events *ev, enum event e); /* ever, those left out included */
+/* The user whose event it is: who may see it besides administrators. (uid_t)-1: nobody's, all may; also where it is kept no more. */
+uid_t events_owner(const struct events *ev, uint64_t sequence);
+uint64_t events_last(const struct events *ev); /* the newest one's number; 0 = none so far */
 
 #endif

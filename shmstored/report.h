@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * report.h: the daemon's state as JSON documents: one source for the CLI (WIRE_QUERY), the HTTP API and the page, so that they say the
- * same. Fields are named as in shmstore-admin's --json where they mean the same; bytes are integers.
+ * same. Fields are named as in shmstore-admin's --json where they mean the same; bytes are integers. docs/dashboard.md lists them.
  */
 #ifndef REPORT_H
 #define REPORT_H
+
+#include <stdint.h>
 
 #include "wire.h"
 
@@ -12,8 +14,15 @@ struct account;
 struct host;
 struct json_object;
 
-/* path: one partition, "" or NULL = all. NULL: no such partition. The caller puts the object. uid: whose stores may be seen by name;
- * (uid_t)-1 = all. */
+#define REPORT_ALL         ((unsigned)-1)
+#define REPORT_NOBODY      ((unsigned)-2) /* sees no store by name, only totals */
+#define REPORT_WORKERS_MAX 4096u          /* a longer list is cut, and says by how much */
+
+/* path: one partition, "" or NULL = all. NULL: no such partition, or no memory. The caller puts the object. uid: whose stores may be
+ * seen by name; REPORT_ALL, REPORT_NOBODY. */
 struct json_object *report_make(struct host *h, enum wire_question what, const char *path, unsigned uid);
+/* The same with only what is newer: EVENTS after that number, HISTORY after that time (CLOCK_REALTIME, ns). 0: all. */
+struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path, unsigned uid,
+				      uint64_t since);
 
 #endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jsonmake.c: a thin cover of json-c, which aborts where it is given NULL and does not care for valid UTF-8. */
+#include "jsonmake.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "printable.h"
+
+static _Thread_local bool failed;
+
+void jsonmake_begin(void)
+{
+	failed = false;
+}
+
+bool jsonmake_failed(void)
+{
+	return failed;
+}
+
+static struct json_object *checked(struct json_object *o)
+{
+	if (!o)
+		failed = true;
+	return o;
+}
+
+struct json_object *jsonmake_new(void)
+{
+	return checked(json_object_new_object());
+}
+
+struct json_object *jsonmake_new_list(void)
+{
+	return checked(json_object_new_array());
+}
+
+static struct json_object *add(struct json_object *o, const char *name, struct json_object *child)
+{
+	if (o && json_object_object_add(o, name, child) == 0)
+		return child;
+	failed = true;
+	json_object_put(child);
+	return NULL;
+}
+
+struct json_object *jsonmake_child(struct json_object *o, const char *name, struct json_object *child)
+{
+	return child ? add(o, name, child) : NULL;
+}
+
+struct json_object *jsonmake_append(struct json_object *list, struct json_object *item)
+{
+	if (!item)
+		return NULL;
+	if (list && json_object_array_add(list, item) == 0)
+		return item;
+	failed = true;
+	json_object_put(item);
+	return NULL;
+}
+
+void jsonmake_append_u64(struct json_object *list, uint64_t value)
+{
+	jsonmake_append(list, checked(json_object_new_uint64(value)));
+}
+
+void jsonmake_u64(struct json_object *o, const char *name, uint64_t value)
+{
+	jsonmake_child(o, name, checked(json_object_new_uint64(value)));
+}
+
+void jsonmake_i64(struct json_object *o, const char *name, int64_t value)
+{
+	jsonmake_child(o, name, checked(json_object_new_int64(value)));
+}
+
+void jsonmake_flag(struct json_object *o, const char *name, bool value)
+{
+	jsonmake_child(o, name, checked(json_object_new_boolean(value)));
+}
+
+void jsonmake_null(struct json_object *o, const char *name)
+{
+	add(o, name, NULL);
+}
+
+void jsonmake_text(struct json_object *o, const char *name, const char *text)
+{
+	char *escaped = NULL;
+
+	if (!text) {
+		jsonmake_null(o, name);
+		return;
+	}
+	if (!printable_is(text, strlen(text))) {
+		escaped = printable_new(text, strlen(text));
+		if (!escaped) {
+			failed = true;
+			return;
+		}
+		text = escaped;
+	}
+	jsonmake_child(o, name, checked(json_object_new_string(text)));
+	free(escaped);
+}
+
+static struct json_object *seconds(int64_t ns)
+{
+	int64_t ms = ns / 1000000;
+	char text[32];
+
+	snprintf(text, sizeof(text), "%s%" PRId64 ".%03d", ms < 0 ? "-" : "", ms < 0 ? -(ms / 1000) : ms / 1000,
+		 abs((int)(ms % 1000)));
+	return checked(json_object_new_double_s((double)ms / 1000.0, text));
+}
+
+void jsonmake_seconds(struct json_object *o, const char *name, int64_t ns)
+{
+	jsonmake_child(o, name, seconds(ns));
+}
+
+void jsonmake_append_seconds(struct json_object *list, int64_t ns)
+{
+	jsonmake_append(list, seconds(ns));
+}

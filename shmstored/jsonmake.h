@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * jsonmake.h: documents in JSON, by json-c. Text that is not printable UTF-8 is escaped (printable.h), so that what comes out is
+ * always valid. Where memory is out, a member is missing and jsonmake_failed() says so: looked at once, at the end, instead of
+ * after every member. Each thread has its own.
+ */
+#ifndef JSONMAKE_H
+#define JSONMAKE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct json_object;
+
+/* Forgets earlier failures. */
+void jsonmake_begin(void);
+bool jsonmake_failed(void);
+
+struct json_object *jsonmake_new(void);
+struct json_object *jsonmake_new_list(void);
+/* These take child and item over, also where they fail; child is returned for use until o goes. */
+struct json_object *jsonmake_child(struct json_object *o, const char *name, struct json_object *child);
+struct json_object *jsonmake_append(struct json_object *list, struct json_object *item);
+void jsonmake_append_u64(struct json_object *list, uint64_t value);
+void jsonmake_append_seconds(struct json_object *list, int64_t ns);
+
+void jsonmake_u64(struct json_object *o, const char *name, uint64_t value);
+void jsonmake_i64(struct json_object *o, const char *name, int64_t value);
+void jsonmake_flag(struct json_object *o, const char *name, bool value);
+void jsonmake_null(struct json_object *o, const char *name);
+void jsonmake_text(struct json_object *o, const char *name, const char *text); /* NULL becomes null */
+/* A time or a duration of ns as seconds, with three decimals. */
+void jsonmake_seconds(struct json_object *o, const char *name, int64_t ns);
+
+#endif

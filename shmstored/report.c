@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.c: chooses the partitions, and puts the daemon's part and the partitions' parts together. Reads what the loop's thread owns,
+ * changes nothing, blocks on nothing: no name is looked up here, users' names are those of the last survey.
+ *
+ * A daemon has one answer to each question: who may see less gets the same document with what is others' left out.
+ */
+#include "report.h"
+
+#include <json-c/json.h>
+#include <json-c/printbuf.h>
+#include <shmstore/shmstore.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "loop.h"
+#include "report_parts.h"
+
+bool report_may_see(const struct report_view *v, uid_t owner)
+{
+	return v->uid == REPORT_ALL || (v->uid != REPORT_NOBODY && v->uid == owner);
+}
+
+const char *report_limit_name(unsigned kind)
+{
+	static const char *const kinds[] = {
+		[WIRE_LIMIT_NONE] = "none",   [WIRE_LIMIT_PARTITION] = "partition", [WIRE_LIMIT_USER] = "user",
+		[WIRE_LIMIT_LABEL] = "label", [WIRE_LIMIT_STORE] = "store",
+	};
+
+	return kind < sizeof(kinds) / sizeof(kinds[0]) ? kinds[kind] : "unknown";
+}
+
+static void daemon_part(const struct report_view *v, struct host *h, struct json_object *o)
+{
+	const struct host_counters *c = &h->counters;
+	struct json_object *counters, *events;
+
+	jsonmake_text(o, "version", shmstore_version());
+	jsonmake_i64(o, "pid", getpid());
+	jsonmake_seconds(o, "started", h->started_ns);
+	jsonmake_seconds(o, "time", v->now_ns);
+	jsonmake_u64(o, "epoch", h->epoch);
+	jsonmake_text(o, "backend", loop_backend(h->loop));
+	jsonmake_u64(o, "clients", h->n_conns);
+	jsonmake_flag(o, "draining", h->draining);
+	counters = jsonmake_child(o, "counters", jsonmake_new());
+	jsonmake_u64(counters, "requests", c->n_requests);
+	jsonmake_u64(counters, "connections", c->n_connections);
+	jsonmake_u64(counters, "dropped", c->n_dropped);
+	jsonmake_u64(counters, "refused_connections", c->n_refused);
+	jsonmake_u64(counters, "grants", c->n_grants);
+	jsonmake_u64(counters, "waits", c->n_waits);
+	jsonmake_u64(counters, "refusals", c->n_refusals);
+	jsonmake_u64(counters, "reaped", c->n_reaped);
+	jsonmake_u64(counters, "brokered", c->n_brokered);
+	events = jsonmake_child(o, "events", jsonmake_new());
+	for (int e = 0; e < (int)EVENTS_N; e++)
+		jsonmake_u64(events, event_name((enum event)e), events_count(h->events, (enum event)e));
+}
+
+/* An event is text in JSON already: it is printed as it is instead of being parsed and printed again. */
+static int print_raw(struct json_object *o, struct printbuf *out, int level, int flags)
+{
+	(void)level;
+	(void)flags;
+	return printbuf_memappend(out, json_object_get_string(o), json_object_get_string_len(o));
+}
+
+struct event_list {
+	const struct report_view *view;
+	struct events *events;
+	struct json_object *list;
+};
+
+static int add_event(enum event e, uint64_t sequence, const char *json, void *arg)
+{
+	struct event_list *l = arg;
+	uid_t owner = events_owner(l->events, sequence);
+	struct json_object *item;
+
+	(void)e;
+	if (owner != (uid_t)-1 && !report_may_see(l->view, owner))
+		return 0;
+	item = json_object_new_string(json);
+	if (item)
+		json_object_set_serializer(item, print_raw, NULL, NULL);
+	jsonmake_append(l->list, item);
+	return 0;
+}
+
+static void events_part(const struct report_view *v, struct host *h, struct json_object *o)
+{
+	struct event_list l = {.view = v, .events = h->events};
+
+	jsonmake_u64(o, "last", events_last(h->events));
+	l.list = jsonmake_child(o, "events", jsonmake_new_list());
+	events_each(h->events, v->since, UINT64_MAX, add_event, &l);
+}
+
+typedef void part(const struct report_view *v, struct account *a, struct json_object *o);
+
+static void partitions_part(const struct report_view *v, struct host *h, const struct account *only, part *fill,
+			    struct json_object *o)
+{
+	struct json_object *list = jsonmake_child(o, "partitions", jsonmake_new_list());
+
+	for (struct account *a = h->accounts; a; a = a->next) {
+		struct json_object *item;
+
+		if (only && a != only)
+			continue;
+		item = jsonmake_append(list, jsonmake_new());
+		jsonmake_text(item, "partition", a->path);
+		jsonmake_text(item, "uuid", a->uuid);
+		fill(v, a, item);
+	}
+}
+
+static part *part_of(enum wire_question what)
+{
+	switch (what) {
+	case WIRE_QUERY_STATUS:
+	case WIRE_QUERY_RECONCILE:
+		return report_status;
+	case WIRE_QUERY_WORKERS:
+		return report_workers;
+	case WIRE_QUERY_QUOTA:
+		return report_quota;
+	case WIRE_QUERY_HOLDERS:
+		return report_holders;
+	case WIRE_QUERY_HISTORY:
+		return report_history;
+	case WIRE_QUERY_EVENTS:
+	default:
+		return NULL;
+	}
+}
+
+struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path, unsigned uid,
+				      uint64_t since)
+{
+	struct report_view v = {.uid = uid, .since = since, .mono_ns = loop_clock()};
+	const struct account *only = NULL;
+	part *fill = part_of(what);
+	struct json_object *o;
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	v.now_ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+	if (path && *path) {
+		only = account_find(h, path);
+		if (!only)
+			return NULL;
+	}
+	jsonmake_begin();
+	o = jsonmake_new();
+	if (fill == report_status)
+		daemon_part(&v, h, jsonmake_child(o, "daemon", jsonmake_new()));
+	else
+		jsonmake_seconds(o, "time", v.now_ns);
+	if (fill)
+		partitions_part(&v, h, only, fill, o);
+	else
+		events_part(&v, h, o);
+	if (!jsonmake_failed())
+		return o;
+	json_object_put(o);
+	return NULL;
+}
+
+struct json_object *report_make(struct host *h, enum wire_question what, const char *path, unsigned uid)
+{
+	return report_make_since(h, what, path, uid, 0);
+}

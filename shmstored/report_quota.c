@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report_quota.c: the limits of a partition, and what is used and granted of each. */
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account.h"
+#include "config.h"
+#include "jsonmake.h"
+#include "member.h"
+#include "quota.h"
+#include "report.h"
+#include "report_parts.h"
+
+struct lines {
+	const struct report_view *view;
+	const struct account *account;
+	struct json_object *list;
+};
+
+/* Whether one of the asker's live stores has that label or that name. */
+static bool is_of_own_store(const struct lines *l, const struct quota_line *q)
+{
+	for (const struct member *m = l->account->members; m; m = m->next) {
+		const char *word = q->kind == WIRE_LIMIT_LABEL ? m->label : m->name;
+
+		if (word && strcmp(word, q->id) == 0 && report_may_see(l->view, m->uid))
+			return true;
+	}
+	return false;
+}
+
+static bool may_see(const struct lines *l, const struct quota_line *q)
+{
+	if (l->view->uid == REPORT_ALL || q->kind == WIRE_LIMIT_PARTITION || strcmp(q->id, "*") == 0)
+		return true;
+	if (q->kind == WIRE_LIMIT_USER)
+		return report_may_see(l->view, (uid_t)strtoul(q->id, NULL, 10));
+	return is_of_own_store(l, q);
+}
+
+static void bytes_or_none(struct json_object *o, const char *name, uint64_t bytes)
+{
+	if (bytes)
+		jsonmake_u64(o, name, bytes);
+	else
+		jsonmake_null(o, name);
+}
+
+static int add_line(const struct quota_line *q, void *arg)
+{
+	struct lines *l = arg;
+	struct json_object *o;
+
+	if (!may_see(l, q))
+		return 0;
+	o = jsonmake_append(l->list, jsonmake_new());
+	jsonmake_text(o, "kind", report_limit_name(q->kind));
+	jsonmake_text(o, "id", q->id);
+	bytes_or_none(o, "hard", q->hard);
+	bytes_or_none(o, "soft", q->soft);
+	jsonmake_u64(o, "used", q->used);
+	jsonmake_u64(o, "outstanding", q->outstanding);
+	jsonmake_u64(o, "stores", q->n_stores);
+	jsonmake_u64(o, "waiting", q->n_waiting);
+	jsonmake_u64(o, "refused", q->n_refused);
+	return 0;
+}
+
+/* The configuration's watermarks are bytes, or parts per million of the size. */
+static uint64_t mark_bytes(uint64_t mark, uint64_t size)
+{
+	return mark > 1000000 ? mark : (uint64_t)((__uint128_t)size * mark / 1000000);
+}
+
+void report_quota(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	struct lines l = {.view = v, .account = a};
+
+	bytes_or_none(o, "watermark_low", mark_bytes(a->config->watermark_low, a->tick.size));
+	bytes_or_none(o, "watermark_high", mark_bytes(a->config->watermark_high, a->tick.size));
+	l.list = jsonmake_child(o, "limits", jsonmake_new_list());
+	if (a->quota)
+		quota_each(a->quota, add_line, &l);
+}
