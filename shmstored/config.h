@@ -31,6 +31,13 @@ struct config_partition {
 	uint64_t ghost_age_ns; /* EVENT_GHOST_OLD from this age on */
 };
 
+/* http.detail = user | full | totals: whose stores an HTTP client sees by name. */
+enum config_detail {
+	CONFIG_DETAIL_USER = 0,   /* those of the local user at the other end of the connection; root sees all */
+	CONFIG_DETAIL_FULL = 1,   /* all */
+	CONFIG_DETAIL_TOTALS = 2, /* none, only sums */
+};
+
 struct config {
 	char *socket;
 	uint32_t socket_mode;
@@ -41,6 +48,7 @@ struct config {
 	bool http;
 	char *http_address; /* "127.0.0.1" */
 	uint16_t http_port; /* 9477 */
+	int http_detail;    /* enum config_detail; CONFIG_DETAIL_USER */
 	uint64_t credit, credit_idle_ns;
 	bool psi;
 	uint64_t psi_stall_us, psi_window_us;
