@@ -2,21 +2,28 @@
 /*
  * adopt.c: takes the object of a ticket into a store.
  *
- * Ticket and file are a peer's: input. The path must lie in our partition by its text, and is opened so that the kernel refuses
- * what the text hides (symlinks, other mounts). The open descriptor is what is checked: type, owner, size, header. Only then the
- * lease is moved into objects/: one rename consumes it and makes it ours, so that a ticket is good for one adoption and a kill
- * leaves either the lease or the object.
+ * Ticket and file are a peer's: input. The path must lie in our partition by its text, and its directory is opened so that the
+ * kernel refuses what the text hides (symlinks, other mounts). The directory must be our user's, and only our user's to write: so
+ * nobody else can put another file in the place of the one that is checked. The open descriptor is what is checked: type, owner,
+ * size, header. Only then the lease is moved into objects/: one rename consumes it and makes it ours, so that a ticket is good for
+ * one adoption and a kill leaves either the lease or the object.
  * A path to an object in a store's objects/ is taken too (a peer of the same user may name it), by a link; never one in
  * recycle/, whose bytes are about to change.
+ *
+ * A file of another user comes by one way only: as a lease in our own inbox, where shmstored put it because the operator's rules
+ * allow it. It stays its owner's, whom we trust not to change it; we can read it and do no more: not link it again
+ * (fs.protected_hardlinks), not recycle it. What reads it before it is adopted uses read(), which a truncation does not kill.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "cleanup.h"
 #include "lease.h"
@@ -25,9 +32,21 @@
 #include "store.h"
 #include "sys.h"
 
-enum {
+#define CHUNK 65536u
+
+enum kind {
 	KIND_LEASE,
+	KIND_INBOX, /* a lease in our own inbox: may be another user's file */
 	KIND_OBJECT
+};
+
+/* What a ticket names: a file in an open directory of ours. */
+struct source {
+	enum kind kind;
+	const char *path; /* below the partition */
+	const char *name; /* its last component */
+	int dir_fd;
+	struct stat st;
 };
 
 /* Is the last component but one of that name? */
@@ -54,8 +73,17 @@ static bool plain_path(const char *path)
 	return true;
 }
 
+/* Is the path that of a lease in our own inbox, inbox/<uid>/handoff/<lease>? */
+static bool in_inbox(const struct shmstore *s, const char *path, const char *last)
+{
+	char own[64];
+	int n = snprintf(own, sizeof(own), SHMS_DIR_INBOX "/%u/" SHMS_DIR_HANDOFF "/", (unsigned)s->uid);
+
+	return last - path == n && strncmp(path, own, (size_t)n) == 0;
+}
+
 /* The ticket's path relative to the partition, and what it is. */
-static int check_path(const struct shmstore *s, const struct shmstore_ticket *t, const char **ret_path, int *ret_kind)
+static int check_path(const struct shmstore *s, const struct shmstore_ticket *t, struct source *ret)
 {
 	size_t n = strlen(s->p->path);
 	const char *path, *last;
@@ -75,19 +103,40 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 	if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
 		if (expiry <= shms_now_boot_ms())
 			return -ESTALE;
-		*ret_kind = KIND_LEASE;
+		ret->kind = in_inbox(s, path, last) ? KIND_INBOX : KIND_LEASE;
 	} else if (in_dir(path, last, SHMS_DIR_OBJECTS)) {
-		*ret_kind = KIND_OBJECT;
+		ret->kind = KIND_OBJECT;
 	} else {
 		return -EPERM;
 	}
-	*ret_path = path;
+	ret->path = path;
+	ret->name = last;
 	return 0;
 }
 
-static int check_file(const struct shmstore *s, int fd, const struct shmstore_ticket *t, struct stat *st,
+/* Opens the directory that the file is in: ours, and ours alone to write. */
+static int open_directory(const struct shmstore *s, const struct source *from)
+{
+	char path[SHMSTORE_TICKET_PATH];
+	size_t n = (size_t)(from->name - from->path) - 1;
+	struct stat st;
+	int r;
+
+	memcpy(path, from->path, n);
+	path[n] = '\0';
+	_fd_ int fd = shms_open_beneath(s->p->fd, path, O_RDONLY | O_DIRECTORY);
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, &st) < 0 ? -errno : 0;
+	if (r == 0 && (st.st_uid != s->uid || (st.st_mode & 022)))
+		r = -EPERM;
+	return r < 0 ? r : shms_take_fd(&fd);
+}
+
+static int check_file(const struct shmstore *s, int fd, const struct shmstore_ticket *t, struct source *from,
 		      struct shms_header *h)
 {
+	struct stat *st = &from->st;
 	int r;
 
 	if (fstat(fd, st) < 0)
@@ -96,7 +145,7 @@ static int check_file(const struct shmstore *s, int fd, const struct shmstore_ti
 		return -EBADMSG;
 	if (st->st_dev != s->p->device)
 		return -EXDEV;
-	if (st->st_uid != s->uid)
+	if (st->st_uid != s->uid && from->kind != KIND_INBOX)
 		return -EPERM;
 	if (t->header_size > (uint64_t)st->st_size || (uint64_t)st->st_size - t->header_size != t->buffer_size)
 		return -EBADMSG;
@@ -110,7 +159,33 @@ static int check_file(const struct shmstore *s, int fd, const struct shmstore_ti
 	return 0;
 }
 
-static int verify(int fd, const struct shms_object *o)
+/* The checksum of a file that another user may truncate meanwhile. */
+static int verify_foreign(int fd, const struct shms_object *o)
+{
+	uint64_t offset = o->layout.header_size, left = o->layout.buffer_size;
+	XXH3_state_t *hash = XXH3_createState();
+	_free_ char *chunk = malloc(CHUNK);
+	XXH128_hash_t h = {0};
+	ssize_t n = 0;
+
+	if (hash && chunk) {
+		XXH3_128bits_reset(hash);
+		while (left && (n = shms_pread_all(fd, chunk, left < CHUNK ? left : CHUNK, offset)) > 0) {
+			XXH3_128bits_update(hash, chunk, (size_t)n);
+			offset += (uint64_t)n;
+			left -= (uint64_t)n;
+		}
+		h = XXH3_128bits_digest(hash);
+	}
+	XXH3_freeState(hash);
+	if (!hash || !chunk)
+		return -ENOMEM;
+	if (n < 0)
+		return (int)n;
+	return left == 0 && h.low64 == o->buffer_hash[0] && h.high64 == o->buffer_hash[1] ? 0 : -EBADMSG;
+}
+
+static int verify(int fd, const struct shms_object *o, bool foreign)
 {
 	uint64_t size = o->layout.header_size + o->layout.buffer_size;
 	void *map;
@@ -118,6 +193,8 @@ static int verify(int fd, const struct shms_object *o)
 
 	if (!o->checksum || !o->layout.buffer_size)
 		return 0;
+	if (foreign)
+		return verify_foreign(fd, o);
 	map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return -errno;
@@ -143,24 +220,24 @@ static int open_error(int r)
 	}
 }
 
-static int take(struct shmstore *s, const struct shms_keyname *k, const char *path, int kind, const struct stat *st,
+static int take(struct shmstore *s, const struct shms_keyname *k, const struct source *source,
 		const struct shms_header *h, bool replace)
 {
 	const struct shms_object *o = &h->object;
 	struct shms_publish_from from = {
-		.dir_fd = s->p->fd,
-		.name = path,
-		.inode = st->st_ino,
-		.bytes = shms_blocks(st),
-		.move = kind == KIND_LEASE,
+		.dir_fd = source->dir_fd,
+		.name = source->name,
+		.inode = source->st.st_ino,
+		.bytes = shms_blocks(&source->st),
+		.move = source->kind != KIND_OBJECT,
 		.other_key = o->layout.key_size != k->key_size || memcmp(o->key, k->key, k->key_size) != 0,
 	};
 	struct stat named;
 	int r;
 
-	if (kind == KIND_OBJECT) {
+	if (source->kind == KIND_OBJECT) {
 		/* Does the name still mean the file that we hold open? If it does, its owner cannot recycle it from now on. */
-		if (fstatat(s->p->fd, path, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != st->st_ino)
+		if (fstatat(from.dir_fd, from.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
 			return -ESTALE;
 	}
 	r = shms_publish_named(s, &from, k, &o->layout, replace);
@@ -170,22 +247,25 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const char *pa
 static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
 {
 	struct shms_header h;
-	const char *path;
-	struct stat st;
-	int kind, r = check_path(s, t, &path, &kind);
+	struct source from;
+	int r = check_path(s, t, &from);
 
 	if (r < 0)
 		return r;
-	_fd_ int fd = shms_open_beneath(s->p->fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	_fd_ int dir_fd = open_directory(s, &from);
+	if (dir_fd < 0)
+		return open_error(dir_fd);
+	from.dir_fd = dir_fd;
+	_fd_ int fd = openat(dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
-		return open_error(fd);
-	r = check_file(s, fd, t, &st, &h);
+		return open_error(-errno);
+	r = check_file(s, fd, t, &from, &h);
 	if (r < 0)
 		return r;
 	if (flags & SHMSTORE_VERIFY)
-		r = verify(fd, &h.object);
+		r = verify(fd, &h.object, from.st.st_uid != s->uid);
 	if (r == 0)
-		r = take(s, k, path, kind, &st, &h, (flags & SHMSTORE_REPLACE) != 0);
+		r = take(s, k, &from, &h, (flags & SHMSTORE_REPLACE) != 0);
 	shms_header_deinit(&h);
 	return r;
 }

@@ -23,6 +23,7 @@
 #define SHMS_PAGE_KEEP    (1ull << 0) /* flags */
 
 #define SHMS_DIR_STORES  "stores"
+#define SHMS_DIR_INBOX   WIRE_INBOX /* one kept store per user: leases from other users arrive there */
 #define SHMS_DIR_PEERS   "peers"
 #define SHMS_DIR_OBJECTS "objects"
 #define SHMS_DIR_RECYCLE "recycle"

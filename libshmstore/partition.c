@@ -26,6 +26,8 @@
 #include "page.h"
 #include "sys.h"
 
+#define SHARED_MARKER 0444 /* mode of a shared partition's marker */
+
 struct marker {
 	uint32_t version;
 	char uuid[37];
@@ -87,6 +89,8 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 	_fd_ int fd = openat(dirfd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
 	if (fd < 0)
 		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
+	if (fchmod(fd, mode) < 0) /* whatever the umask says: others must read a shared one */
+		return shms_error(errno);
 	shms_random(id, sizeof(id));
 	id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
 	id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
@@ -117,24 +121,57 @@ static int check_empty(int dirfd)
 	while ((e = readdir(dir)) != NULL) {
 		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
 		    strcmp(e->d_name, SHMS_MARKER_FILE) != 0 && strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0)
+		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 && strcmp(e->d_name, SHMS_DIR_INBOX) != 0)
 			return -EEXIST;
 	}
 	return 0;
 }
 
-static int make_dir(int dirfd, const char *name, bool shared)
+/* By descriptor: a name that somebody put there before us may be a symlink to what is not ours to change. */
+static int make_dir(int dirfd, const char *name, mode_t mode)
 {
 	if (mkdirat(dirfd, name, 0700) < 0 && errno != EEXIST)
 		return shms_error(errno);
-	if (shared && fchmodat(dirfd, name, 01777, 0) < 0 && errno != EPERM)
+	_fd_ int fd = shms_open_dir(dirfd, name);
+	if (fd < 0)
+		return fd == -ELOOP || fd == -ENOTDIR ? -EPERM : shms_error(fd);
+	return fchmod(fd, mode) < 0 ? shms_error(errno) : 0;
+}
+
+/* For several users. The directory itself is opened to them last: until then nobody else can put anything in its place. */
+static int create_shared(int dirfd, bool tmpfs)
+{
+	int r;
+
+	if (fchmod(dirfd, 0755) < 0)
 		return shms_error(errno);
-	return 0;
+	r = make_dir(dirfd, SHMS_DIR_STORES, 01777);
+	if (r == 0)
+		r = make_dir(dirfd, SHMS_DIR_PEERS, 01777);
+	/* Root's own: shmstored puts there what comes from other users. */
+	if (r == 0 && geteuid() == 0)
+		r = make_dir(dirfd, SHMS_DIR_INBOX, 0755);
+	if (r == 0)
+		r = write_marker(dirfd, !tmpfs, SHARED_MARKER);
+	if (r == 0 && fchmod(dirfd, 01777) < 0)
+		r = shms_error(errno);
+	return r;
+}
+
+/* Whoever made it shared may have been killed just before the end. */
+static int finish_shared(int dirfd, const struct stat *st)
+{
+	struct stat marker;
+
+	if (st->st_uid != geteuid() || (st->st_mode & 07777) == 01777 ||
+	    fstatat(dirfd, SHMS_MARKER_FILE, &marker, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    (marker.st_mode & 07777) != SHARED_MARKER)
+		return 0;
+	return fchmod(dirfd, 01777) < 0 ? shms_error(errno) : 0;
 }
 
 static int create(int dirfd, bool tmpfs, unsigned flags)
 {
-	bool shared = (flags & SHMSTORE_SHARED) != 0;
 	int r;
 
 	if (!tmpfs && !(flags & SHMSTORE_ALLOW_DISK))
@@ -142,12 +179,12 @@ static int create(int dirfd, bool tmpfs, unsigned flags)
 	r = check_empty(dirfd);
 	if (r < 0)
 		return r;
-	if (shared && fchmod(dirfd, 01777) < 0)
-		return shms_error(errno);
-	r = make_dir(dirfd, SHMS_DIR_STORES, shared);
+	if (flags & SHMSTORE_SHARED)
+		return create_shared(dirfd, tmpfs);
+	r = make_dir(dirfd, SHMS_DIR_STORES, 0700);
 	if (r == 0)
-		r = make_dir(dirfd, SHMS_DIR_PEERS, shared);
-	return r < 0 ? r : write_marker(dirfd, !tmpfs, shared ? 0444 : 0400);
+		r = make_dir(dirfd, SHMS_DIR_PEERS, 0700);
+	return r < 0 ? r : write_marker(dirfd, !tmpfs, 0400);
 }
 
 static int open_dirs(struct shmstore_partition *p, const char *path, unsigned flags)
@@ -173,6 +210,8 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 			r = read_marker(p->fd, &m);
 	} else if (r == -ENOENT && !p->tmpfs) {
 		r = -ENOTSUP;
+	} else if (r == 0 && (flags & SHMSTORE_CREATE) && (flags & SHMSTORE_SHARED)) {
+		r = finish_shared(p->fd, &st);
 	}
 	if (r < 0)
 		return r;

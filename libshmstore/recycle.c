@@ -252,6 +252,9 @@ static bool exclusive(struct shms_slot *slot)
 	/* After the lease: who had it open a moment ago may have linked it before closing it. Now nobody has it open. */
 	if (fstat(slot->fd, &st) < 0 || st.st_nlink != 1)
 		return false;
+	/* One that was handed to another user keeps its access list. */
+	if (st.st_mode & 077)
+		return false;
 	/* Ours alone. A file that somebody made a hole in would take memory while it is written, which may not be there. */
 	slot->shared = false;
 	return shms_blocks(&st) >= slot->capacity;
@@ -445,6 +448,13 @@ static bool make_room(struct shmstore *s, uint64_t bytes)
 	return r->pooled + bytes <= r->max;
 }
 
+/* A regular file of our own, which no other user was ever given (an access list shows in the mode's group bits): who may read it
+ * keeps that right as long as the file lives, whatever is in it. */
+static bool ours(const struct shmstore *s, const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_uid == s->uid && (st->st_mode & 077) == 0;
+}
+
 /* An object without a slot: its file is worth it if it is large and nobody else links it. */
 static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, struct shms_slot **ret)
 {
@@ -456,7 +466,7 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 		return -errno;
 	capacity = shms_whole_pages((uint64_t)st.st_size);
 	*ret_bytes = shms_blocks(&st);
-	if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
+	if (!ours(s, &st) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
 	    !make_room(s, capacity))
 		return 0;
 	slot = claim(s);

@@ -31,7 +31,7 @@
 enum where {
 	IN_REST,    /* outside the partition */
 	IN_ROOT,    /* the partition's own directory */
-	IN_STORES,  /* stores/ */
+	IN_STORES,  /* stores/, inbox/ */
 	IN_PEERS,   /* peers/ */
 	IN_ANY,     /* elsewhere below the partition: may be a store */
 	IN_FOREIGN, /* below a part of a store or peers/: no store, nothing of ours */
@@ -144,7 +144,7 @@ static enum where below(enum where where, const char *name)
 	case IN_REST:
 		return IN_REST; /* enter() tells the partition itself by its inode */
 	case IN_ROOT:
-		if (strcmp(name, SHMS_DIR_STORES) == 0)
+		if (strcmp(name, SHMS_DIR_STORES) == 0 || strcmp(name, SHMS_DIR_INBOX) == 0)
 			return IN_STORES;
 		return strcmp(name, SHMS_DIR_PEERS) == 0 ? IN_PEERS : IN_ANY;
 	case IN_STORES:

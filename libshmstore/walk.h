@@ -2,8 +2,8 @@
 /*
  * walk.h: goes through every name of a partition, and on demand through the rest of its file system.
  *
- * A store is any directory below the partition that holds a regular .store file, or a directory in stores/ that we may not look
- * into. The walk never follows a symlink and never leaves the file system. A store's entries come in one run, in this order: page,
+ * A store is any directory below the partition that holds a regular .store file, or a directory in stores/ or inbox/ that we may
+ * not look into. The walk never follows a symlink and never leaves the file system. A store's entries come in one run, in this order: page,
  * objects/, handoff/, recycle/, then what else its directory holds.
  */
 #ifndef SHMS_WALK_H

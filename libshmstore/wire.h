@@ -74,11 +74,17 @@ struct wire_cancel {
 	uint64_t serial;
 };
 
-/* tail: a lease of the sender's own store, as the path of its ticket. Answered by BROKERED or REFUSED. */
+/*
+ * Moves a lease to another user's inbox, <partition>/WIRE_INBOX/<uid>/handoff/. tail: a lease in the sender's own store, as the path
+ * of its ticket. With lease_ms it is for the sender's own inbox, and the tail is an object of its own store, which stays: another
+ * user's, of which only the daemon can make a lease. Answered by BROKERED (tail: the new lease's path) or REFUSED.
+ */
 struct wire_broker {
 	uint32_t to_uid;
-	uint32_t reserved;
+	uint32_t lease_ms; /* 0: the tail is a lease */
 };
+#define WIRE_INBOX        "inbox"
+#define WIRE_BROKER_LEASE 86400000u /* ms: the longest lease in an inbox */
 
 /* The store goes in good order: nothing is to be reaped. Answered by DONE. */
 struct wire_bye {
