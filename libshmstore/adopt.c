@@ -240,6 +240,10 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 		if (fstatat(from.dir_fd, from.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
 			return -ESTALE;
 	}
+	/* Held already, it takes no more than it did. */
+	r = shms_credit_check_adopt(s, from.bytes);
+	if (r < 0 && (fstatat(s->objects_fd, k->name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode))
+		return r;
 	r = shms_publish_named(s, &from, k, &o->layout, replace);
 	return r == -ENOENT ? -ESTALE : r;
 }

@@ -17,6 +17,7 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {
 	uint64_t bytes = UINT64_MAX, header_size, buffer_size;
 	char sidecar[SHMS_NAME_SIZE];
+	uint64_t freed = 0;
 	struct stat st;
 	int r;
 
@@ -28,8 +29,10 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 	if (r == 0) {
 		if (bytes == UINT64_MAX)
 			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
+		freed = shms_credit_freed_by_name(s, s->objects_fd, k->name);
 		if (unlinkat(s->objects_fd, k->name, 0) < 0)
 			return -errno;
+		shms_credit_gave(s, freed);
 	}
 	/* After the object: killed in between, a sidecar is left, which is right for whatever object comes under this name. */
 	if (k->kind == SHMS_NAME_HASHED) {
@@ -52,6 +55,7 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 		r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
+	shms_credit_tend(s);
 	pthread_rwlock_wrlock(&s->names);
 	r = drop_name(s, &k);
 	pthread_rwlock_unlock(&s->names);

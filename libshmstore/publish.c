@@ -149,8 +149,11 @@ static int move_over(struct shmstore *s, const struct shms_publish_from *from, c
 	if (renameat(from->dir_fd, from->name, s->objects_fd, name) < 0)
 		return -errno;
 	shms_recycle_forget(s, name);
-	if (known)
+	if (known) {
 		shms_linked_sub(s, shms_blocks(&st));
+		if (st.st_nlink == 1 && shms_credit_counts_last(s))
+			shms_credit_gave(s, shms_blocks(&st));
+	}
 	return 0;
 }
 

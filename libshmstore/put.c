@@ -36,6 +36,7 @@ struct put {
 	size_t n_buffers;
 	const uint64_t *sizes;
 	unsigned flags;
+	bool wait; /* for credit: nothing else helped */
 	uint64_t generation;
 };
 
@@ -166,6 +167,19 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 	return r;
 }
 
+/* Fresh memory is charged before it is taken. Waits for room, where it does, with no lock held. */
+static int write_charged(const struct put *p, const struct shms_layout *l, void *head)
+{
+	struct shms_charge charge;
+	int r = shms_credit_take(p->s, l->header_size + l->buffer_size, p->wait ? SHMS_CREDIT_WAIT : 0, &charge);
+
+	if (r < 0)
+		return r;
+	r = write_fresh(p, l, head);
+	shms_credit_end(p->s, &charge, r == 0);
+	return r;
+}
+
 /* A look before the copy: a key that is held, and may not be replaced, costs none. */
 static bool held(const struct put *p)
 {
@@ -207,7 +221,7 @@ static int put_once(const struct put *p, const struct shms_layout *fresh)
 		l = *fresh;
 		r = make_head(p, &l, head);
 	}
-	return r < 0 ? r : write_fresh(p, &l, head);
+	return r < 0 ? r : write_charged(p, &l, head);
 }
 
 static int put(struct put *p)
@@ -225,9 +239,13 @@ static int put(struct put *p)
 		return -EINVAL;
 	p->generation = shms_nonce();
 	r = put_once(p, &l);
-	for (int tries = 0; r == -ENOSPC && shms_space_make(p->s, tries); tries++)
+	for (int tries = 0; shms_space_wanted(r) && shms_space_make(p->s, tries); tries++)
 		r = put_once(p, &l);
-	if (r == -ENOSPC)
+	if (shms_space_wanted(r) && (p->flags & SHMSTORE_WAIT)) {
+		p->wait = true;
+		r = put_once(p, &l);
+	}
+	if (shms_space_wanted(r))
 		shms_count(&p->s->ledger->enospc_n, 1);
 	if (r == 0) {
 		shms_count(&p->s->ledger->put_n, 1);
@@ -251,8 +269,8 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 
 	if (r < 0)
 		return r;
-	if ((flags & ~(SHMSTORE_REPLACE | SHMSTORE_CHECKSUM)) || (!header && header_size) || (!buffers && n_buffers) ||
-	    n_buffers > SHMSTORE_BUFFERS_MAX)
+	if ((flags & ~(SHMSTORE_REPLACE | SHMSTORE_CHECKSUM | SHMSTORE_WAIT)) || (!header && header_size) ||
+	    (!buffers && n_buffers) || n_buffers > SHMSTORE_BUFFERS_MAX)
 		return -EINVAL;
 	r = shms_keyname_init(&p.key, key, key_size);
 	if (r < 0)
@@ -268,5 +286,6 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 		sizes[i] = buffers[i].iov_len;
 	}
 	p.sizes = sizes;
+	shms_credit_tend(s);
 	return shms_error(put(&p));
 }

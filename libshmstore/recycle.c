@@ -144,8 +144,11 @@ static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slo
 
 static void drop_pooled(struct shmstore *s, struct shms_slot *slot)
 {
+	uint64_t freed = shms_credit_freed_by_fd(s, slot->fd);
+
 	leave_pool(s, slot, SHMS_SLOT_FREE);
-	unlinkat(s->recycle_fd, slot->pool_name, 0);
+	if (unlinkat(s->recycle_fd, slot->pool_name, 0) == 0)
+		shms_credit_gave(s, freed);
 	slot_free(&s->recycle, slot);
 }
 
@@ -176,6 +179,7 @@ static uint64_t punch_slack(struct shmstore *s, const struct shms_slot *slot)
 	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin)) < 0)
 		return 0;
 	atomic_fetch_sub_explicit(&s->ledger->linked_bytes, end - begin, memory_order_relaxed);
+	shms_credit_gave(s, end - begin);
 	return end - begin;
 }
 
@@ -422,6 +426,9 @@ static bool scarce(struct shmstore *s)
 	uint64_t now = shms_now_mono_ns();
 	struct statvfs fs;
 
+	/* Our own threads that wait, or a daemon that asks. */
+	if (shms_credit_pressed(s))
+		return true;
 	if (now - r->looked_ns < SHMS_RECYCLE_LOOK)
 		return r->scarce;
 	r->looked_ns = now;
@@ -532,9 +539,12 @@ void shms_recycle_replaced(struct shmstore *s, const char *name, const char *poo
 		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
 		enter_pool(s, slot);
 	} else {
+		uint64_t freed = shms_credit_freed_by_name(s, s->recycle_fd, pool_name);
+
 		if (slot)
 			slot_free(r, slot);
-		unlinkat(s->recycle_fd, pool_name, 0);
+		if (unlinkat(s->recycle_fd, pool_name, 0) == 0)
+			shms_credit_gave(s, freed);
 	}
 	pthread_mutex_unlock(&r->lock);
 }

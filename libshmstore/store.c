@@ -81,14 +81,18 @@ void shms_linked_sub(struct shmstore *s, uint64_t bytes)
 static void fork_prepare(void)
 {
 	pthread_mutex_lock(&all_lock);
-	for (struct shmstore *s = all; s; s = s->next)
+	for (struct shmstore *s = all; s; s = s->next) {
 		pthread_mutex_lock(&s->recycle.lock);
+		shms_attach_fork_prepare(&s->attach);
+	}
 }
 
 static void fork_parent(void)
 {
-	for (struct shmstore *s = all; s; s = s->next)
+	for (struct shmstore *s = all; s; s = s->next) {
+		shms_attach_fork_parent(&s->attach);
 		pthread_mutex_unlock(&s->recycle.lock);
+	}
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -108,8 +112,10 @@ static void fork_child(void)
 	for (struct shmstore *s = all; s; s = s->next) {
 		atomic_store_explicit(&s->forked, true, memory_order_relaxed);
 		s->page = NULL; /* not inherited */
+		shms_credit_off(&s->credit);
 		s->ledger = NULL;
 		close_fds(s);
+		shms_attach_fork_child(&s->attach);
 		shms_recycle_forked(&s->recycle);
 		pthread_mutex_unlock(&s->recycle.lock);
 	}
@@ -171,6 +177,8 @@ static int read_options(const struct shmstore_options *from, struct shmstore_opt
 	if (ret->flags & ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH))
 		return -EINVAL;
 	if ((ret->flags & SHMSTORE_OPEN_ADOPT) && (ret->flags & SHMSTORE_OPEN_FRESH))
+		return -EINVAL;
+	if (ret->daemon > SHMSTORE_DAEMON_OFF)
 		return -EINVAL;
 	if (ret->label && strlen(ret->label) > SHMSTORE_LABEL_MAX)
 		return -EINVAL;
@@ -417,7 +425,8 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	if (madvise(map, SHMS_PAGE_SIZE, MADV_DONTFORK) < 0)
 		return shms_error(errno);
 	s->recycle.max = recycle_bound(s, o);
-	return 0;
+	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
+	return shms_attach_open(s, o->daemon);
 }
 
 /* Where the store called name is, whoever's it is. */
@@ -498,6 +507,8 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	pthread_rwlock_init(&s->names, NULL);
 	shms_recycle_init(&s->recycle, 0);
 	shms_recent_init(&s->recent);
+	shms_credit_init(&s->credit);
+	shms_attach_init(&s->attach);
 	return s;
 }
 
@@ -508,6 +519,8 @@ static void release(struct shmstore *s)
 	shms_recycle_deinit(&s->recycle, s->recycle_fd);
 	s->recycle.max = 0;
 	shms_recent_deinit(&s->recent);
+	shms_credit_off(&s->credit);
+	shms_attach_deinit(&s->attach);
 	if (s->page)
 		munmap(s->page, SHMS_PAGE_SIZE);
 	s->page = NULL;
@@ -516,6 +529,15 @@ static void release(struct shmstore *s)
 	pthread_rwlock_destroy(&s->names);
 	s->magic = 0;
 	shms_store_unref(s);
+}
+
+/* An owned store that could not be opened to its end (there is no daemon, and it is required) goes, unless it holds something. */
+static void undo_open(struct shmstore *s)
+{
+	struct shms_teardown t = {0};
+
+	if (s->ledger && !s->readonly && !s->keep && !atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed))
+		shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 }
 
 int shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
@@ -541,6 +563,7 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 	if (r == 0)
 		r = s->readonly ? open_readonly(s, &o) : open_owned(s, &o);
 	if (r < 0) {
+		undo_open(s);
 		release(s);
 		return r;
 	}
@@ -568,6 +591,8 @@ int shmstore_close(struct shmstore *s)
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 			r = t.error;
 		}
+		shms_credit_gave(s, t.freed);
+		shms_attach_bye(s);
 	}
 	release(s);
 	return r;

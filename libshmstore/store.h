@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "attach.h"
+#include "credit.h"
 #include "name.h"
 #include "page.h"
 #include "partition.h"
@@ -42,6 +44,8 @@ struct shmstore {
 	pthread_rwlock_t names;
 	struct shms_recycle recycle;
 	struct shms_recent recent;
+	struct shms_credit credit;
+	struct shms_attach attach;
 	_Atomic uint64_t n_views, mapped; /* copied to the ledger by the handle's own calls: views outlive it */
 	struct shmstore *next, **prev;    /* all stores of this process, for fork */
 };
@@ -61,5 +65,26 @@ static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
 /* A gauge with its high-water mark. */
 void shms_linked_add(struct shmstore *s, uint64_t bytes);
 void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+
+/* Before size bytes of a file are taken; *ret goes to shms_credit_end(). 0, -ENOSPC, -EDQUOT; -ETIMEDOUT with SHMS_CREDIT_WAIT. */
+static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)
+{
+	*ret = (struct shms_charge){0};
+	return shms_credit_counted(&s->credit) ? shms_credit_take_counted(s, size, flags, ret) : 0;
+}
+
+/* taken: the memory is there now; else it was not taken, or has gone back. */
+static inline void shms_credit_end(struct shmstore *s, const struct shms_charge *charge, bool taken)
+{
+	if (charge->bytes)
+		shms_credit_end_counted(s, charge, taken);
+}
+
+/* At calls that put or delete: answers what the daemon asks, and looks for it where it is away. */
+static inline void shms_credit_tend(struct shmstore *s)
+{
+	if (shms_credit_counted(&s->credit))
+		shms_credit_tend_counted(s);
+}
 
 #endif

@@ -29,6 +29,7 @@ struct shmstore_writer {
 	unsigned flags;
 	char *map;
 	uint64_t map_size;
+	uint64_t fresh; /* bytes that go back to the kernel if it is not sealed */
 	struct shms_layout layout;
 	size_t key_size;
 	uint64_t *offsets; /* n_buffers */
@@ -66,8 +67,10 @@ static void writer_free(struct shmstore_writer *w)
 {
 	unmap(w);
 	shms_close_fd(w->fd);
-	if (handle_open(w))
+	if (handle_open(w)) {
+		shms_credit_gave(w->s, w->fresh);
 		reserve(w->s, w->map_size, false);
+	}
 	shms_store_unref(w->s);
 	free(w->offsets);
 	free(w->sizes);
@@ -98,6 +101,21 @@ static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_m
 	*ret_fd = shms_take_fd(&fd);
 	*ret_map = map;
 	return 0;
+}
+
+/* The writer's memory, charged. flags: SHMS_CREDIT_WAIT. */
+static int map_charged(struct shmstore_writer *w, unsigned flags)
+{
+	struct shms_charge charge;
+	int r = shms_credit_take(w->s, w->map_size, flags | SHMS_CREDIT_RESERVED, &charge);
+
+	if (r < 0)
+		return r;
+	r = map_file(w->s, w->map_size, &w->fd, &w->map);
+	shms_credit_end(w->s, &charge, r == 0);
+	if (r == 0)
+		w->fresh = charge.bytes;
+	return r;
 }
 
 static int new_writer(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l,
@@ -143,7 +161,7 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 
 	if (r < 0)
 		return r;
-	if (!ret || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_CHECKSUM)) || (!buffer_sizes && n_buffers))
+	if (!ret || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_CHECKSUM | SHMSTORE_WAIT)) || (!buffer_sizes && n_buffers))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
@@ -155,12 +173,15 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 		return r;
 	w->flags = flags;
 	w->map_size = l.header_size + l.buffer_size;
+	shms_credit_tend(s);
 	reserve(s, w->map_size, true);
-	r = map_file(s, w->map_size, &w->fd, &w->map);
-	for (int tries = 0; r == -ENOSPC && shms_space_make(s, tries); tries++)
-		r = map_file(s, w->map_size, &w->fd, &w->map);
+	r = map_charged(w, 0);
+	for (int tries = 0; shms_space_wanted(r) && shms_space_make(s, tries); tries++)
+		r = map_charged(w, 0);
+	if (shms_space_wanted(r) && (flags & SHMSTORE_WAIT))
+		r = map_charged(w, SHMS_CREDIT_WAIT);
 	if (r < 0) {
-		if (r == -ENOSPC)
+		if (shms_space_wanted(r))
 			shms_count(&s->ledger->enospc_n, 1);
 		writer_free(w);
 		return shms_error(r);
@@ -206,6 +227,7 @@ static int seal(struct shmstore_writer *w)
 	unmap(w);
 	r = shms_publish_fd(w->s, &w->fd, &k, l, (w->flags & SHMSTORE_REPLACE) != 0);
 	if (r == 0) {
+		w->fresh = 0;
 		shms_count(&w->s->ledger->put_n, 1);
 		shms_count(&w->s->ledger->put_bytes, w->map_size);
 	}

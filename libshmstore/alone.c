@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * alone.c: limits without a daemon.
+ *
+ * A daemon holds the lock (flock) of the partition's marker as long as it lives. A store that has none, and is short of credit,
+ * takes that lock for a moment, does the sums that the daemon would do over the pages that it may read, and raises its own granted
+ * where the limits that the last daemon left in its page have room. The lock makes it the only one that grants: a daemon that
+ * starts waits for it, other stores that are alone come one after the other. Killed while it holds the lock: the kernel drops it;
+ * granted was raised or was not.
+ *
+ * Order: settled of each page is read before the file system's used. Memory that becomes used in between was outstanding
+ * when it was read, so it may count twice, never not at all. Nobody's granted grows meanwhile.
+ *
+ * What cannot be read (another user's page) is not in the sums of outstanding: what the kernel counts is. A lock that stays taken
+ * means a daemon that lives but does not answer (stopped, or not for us): it may grant at any moment, so nobody else can.
+ * Then a store lives off its credit, and gets the limit's error when that is used up.
+ */
+#include "alone.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include "cleanup.h"
+#include "page.h"
+#include "store.h"
+#include "sys.h"
+#include "walk.h"
+
+#define LOCK_NS 500000 /* others hold it for a walk over the stores */
+
+struct sums {
+	const struct shmstore *s;
+	uint64_t outstanding, user_outstanding, label_outstanding;
+	int64_t user_fresh, label_fresh;
+	char label[sizeof(((struct shms_page *)NULL)->label)];
+};
+
+static uint64_t value(_Atomic uint64_t *field)
+{
+	return atomic_load_explicit(field, memory_order_relaxed);
+}
+
+/* Adds without wrapping: a page may say anything. */
+static uint64_t add(uint64_t a, uint64_t b)
+{
+	return a + b < a ? UINT64_MAX : a + b;
+}
+
+static int add_store(const struct shms_walk_store *store, void *arg)
+{
+	struct sums *k = arg;
+	struct shms_page page;
+	struct wire_credit *c = &page.credit;
+	uint64_t most, settled, outstanding;
+	int64_t fresh;
+
+	if (store->fd < 0 || shms_page_alive(store->fd) == SHMSTORE_DEAD || shms_page_read(store->fd, &page) < 0 ||
+	    !value(&c->epoch))
+		return 0;
+	most = value(&c->granted) > value(&c->charged) ? value(&c->granted) : value(&c->charged);
+	settled = value(&c->settled);
+	outstanding = most > settled ? most - settled : 0;
+	fresh = (int64_t)(value(&c->fresh) - value(&c->last));
+	k->outstanding = add(k->outstanding, outstanding);
+	if (store->st.st_uid == k->s->uid) {
+		k->user_outstanding = add(k->user_outstanding, outstanding);
+		k->user_fresh += fresh;
+	}
+	if (k->label[0] && strcmp(page.label, k->label) == 0) {
+		k->label_outstanding = add(k->label_outstanding, outstanding);
+		k->label_fresh += fresh;
+	}
+	return 0;
+}
+
+static bool fits(uint64_t hard, uint64_t used, uint64_t outstanding, uint64_t more)
+{
+	return !hard || add(add(used, outstanding), more) <= hard;
+}
+
+static uint64_t group_used(_Atomic int64_t *base, int64_t fresh)
+{
+	int64_t used = atomic_load_explicit(base, memory_order_relaxed) + fresh;
+
+	return used > 0 ? (uint64_t)used : 0;
+}
+
+/* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT. */
+static int room(struct wire_credit *c, const struct sums *k, uint64_t used, uint64_t more)
+{
+	if (!fits(value(&c->partition_hard), used, k->outstanding, more))
+		return -ENOSPC;
+	if (!fits(value(&c->user_hard), group_used(&c->user_base, k->user_fresh), k->user_outstanding, more) ||
+	    !fits(value(&c->label_hard), group_used(&c->label_base, k->label_fresh), k->label_outstanding, more))
+		return -EDQUOT;
+	return 0;
+}
+
+/* The lock is held: the sums, and the grant. */
+static int grant(struct shmstore *s, uint64_t n)
+{
+	struct wire_credit *c = s->credit.c;
+	struct sums k = {.s = s};
+	struct shms_walk w = {.store = add_store, .arg = &k};
+	uint64_t granted = value(&c->granted), charged = value(&c->charged), base, missing, ahead;
+	struct statvfs fs;
+	uint64_t used;
+	int r;
+
+	/* Another thread of ours was here before. */
+	base = granted > charged ? granted : charged;
+	missing = add(charged, n) > base ? charged + n - base : 0;
+	memcpy(k.label, s->page->label, sizeof(k.label));
+	r = shms_walk_run(&w, s->p);
+	if (r < 0)
+		return r;
+	if (fstatvfs(s->p->fd, &fs) < 0)
+		return shms_error(errno);
+	used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+	ahead = add(missing, value(&c->credit));
+	r = room(c, &k, used, ahead);
+	if (r == 0) {
+		missing = ahead;
+	} else {
+		r = missing ? room(c, &k, used, missing) : 0;
+	}
+	if (r == 0 && add(base, missing) > granted)
+		atomic_store_explicit(&c->granted, add(base, missing), memory_order_seq_cst);
+	return r;
+}
+
+int shms_alone_refusal(const struct shmstore *s)
+{
+	return value(&s->credit.c->partition_hard) ? -ENOSPC : -EDQUOT;
+}
+
+int shms_alone_grant(struct shmstore *s, uint64_t n)
+{
+	_fd_ int fd = openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	uint64_t until = 0, now;
+
+	if (fd < 0)
+		return shms_error(errno);
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return shms_error(errno);
+		if (shms_attach_hurry(s))
+			return 0;
+		now = shms_now_mono_ns();
+		until = until ? until : now + shms_attach_patience(s);
+		if (now >= until) {
+			shms_attach_give_up(s);
+			return shms_alone_refusal(s);
+		}
+		nanosleep(&(struct timespec){.tv_nsec = LOCK_NS}, NULL);
+	}
+	return grant(s, n);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* alone.h: credit where no daemon answers: limits hold all the same. */
+#ifndef SHMS_ALONE_H
+#define SHMS_ALONE_H
+
+#include <stdint.h>
+
+struct shmstore;
+
+/*
+ * The store is short of credit for n bytes and has no daemon: raises its own granted, by what is given ahead if there is so much room,
+ * else by what is missing. 0: try again (also where a daemon is there after all); -ENOSPC (the partition's limit), -EDQUOT (the user's, the label's); as -ENOSPC or -EDQUOT where a
+ * daemon lives but does not answer us.
+ */
+int shms_alone_grant(struct shmstore *s, uint64_t n);
+/* The error of a store that may not be granted more, whatever the reason. */
+int shms_alone_refusal(const struct shmstore *s);
+
+#endif

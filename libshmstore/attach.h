@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attach.h: a store's connection to shmstored: registration, requests and their replies, and going on without.
+ *
+ * Every call that may talk to the daemon is bounded: 200 ms for a greeting, 1 s for a reply that is due at once. What passed its
+ * time once is not waited for again until the daemon was heard of. No lock of the store may be held over shms_attach_call().
+ */
+#ifndef SHMS_ATTACH_H
+#define SHMS_ATTACH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+struct shmstore;
+struct shms_request;
+
+enum shms_attach_state {
+	SHMS_ATTACH_ALONE,    /* no connection */
+	SHMS_ATTACH_GREETING, /* HELLO and REGISTER are sent */
+	SHMS_ATTACH_REGISTERED,
+};
+
+struct shms_attach {
+	pthread_mutex_t lock; /* all below; never held while waiting. The innermost of all locks */
+	pthread_cond_t changed;
+	enum shms_attach_state state;
+	int fd;        /* the connection; -1 = none */
+	int epoll_fd;  /* what event loops watch, whatever the connection is; -1 = not asked for */
+	bool off;      /* never to connect */
+	bool reading;  /* a thread waits in poll() for all of them: only it may close fd */
+	bool ended;    /* fd is to be closed as soon as nobody reads */
+	bool silent;   /* a reply that was due did not come: not waited for until something does */
+	bool given_up; /* so is one who holds the partition's lock and does not speak */
+	uint64_t last_serial, hello_serial, register_serial;
+	uint64_t next_try_ns;          /* CLOCK_MONOTONIC */
+	uint64_t welcome_epoch;        /* of the daemon at the other end */
+	struct shms_request *requests; /* sent and not answered */
+	_Atomic uint64_t epoch; /* the page's, as this connection's daemon wrote it; 0 = alone. Read without the lock */
+};
+
+void shms_attach_init(struct shms_attach *a);
+/* Closes the connection. In a forked child nobody else's state is touched. */
+void shms_attach_deinit(struct shms_attach *a);
+/* fork(): the lock is taken before, and given back in the parent; the child closes its copies. */
+void shms_attach_fork_prepare(struct shms_attach *a);
+void shms_attach_fork_parent(struct shms_attach *a);
+void shms_attach_fork_child(struct shms_attach *a);
+
+/* First connection of a store just opened. mode: SHMSTORE_DAEMON_*. 0, or -ETIMEDOUT with SHMSTORE_DAEMON_REQUIRED. */
+int shms_attach_open(struct shmstore *s, unsigned mode);
+/* The store closes in good order; nothing is waited for. */
+void shms_attach_bye(struct shmstore *s);
+/* Looks for a daemon that died, came, or speaks again; tries to connect once a second at most. True: registered. */
+bool shms_attach_again(struct shmstore *s);
+/*
+ * Somebody holds the partition's lock, so a daemon may just be starting: looks whether it speaks by now, without waiting.
+ * True: registered. shms_attach_patience() is how long (ns) to go on asking; shms_attach_give_up() makes it short until one spoke.
+ */
+bool shms_attach_hurry(struct shmstore *s);
+uint64_t shms_attach_patience(struct shmstore *s);
+void shms_attach_give_up(struct shmstore *s);
+
+struct shms_call {
+	uint16_t type;    /* WIRE_* of a request */
+	uint16_t answer;  /* of its answer; WIRE_REFUSED is one too */
+	const void *body; /* struct wire_<name> */
+	const void *tail;
+	size_t tail_size;
+	uint64_t timeout_ms; /* for requests that may wait in the daemon: beyond the 1 s of any; a CANCEL follows it */
+};
+
+/* body.refused.error is an -errno; tail ends in a NUL. */
+struct shms_reply {
+	uint16_t type;
+	union {
+		struct wire_granted granted;
+		struct wire_refused refused;
+		struct wire_brokered brokered;
+		struct wire_done done;
+		unsigned char bytes[64];
+	} body;
+	uint32_t tail_size;
+	char tail[WIRE_TEXT_MAX + 1];
+};
+
+/* One request and its reply. 0, or -ENOTCONN: alone, or the daemon does not answer. */
+int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct shms_reply *ret);
+
+#endif

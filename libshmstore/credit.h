@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * credit.h: the owner's half of a page's credit section (wire.h): memory is charged before it is taken, settled or given back after.
+ *
+ * Only fresh memory is charged: a put into a recycled file, an alias and an adopted object take none. The store's own page, its
+ * directories and the sidecars of long keys, a page each, are not charged: the kernel's count has them, and so the next grant.
+ * Where no daemon ever wrote to the page all this is one relaxed load.
+ */
+#ifndef SHMS_CREDIT_H
+#define SHMS_CREDIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "wire.h"
+
+struct shmstore;
+
+struct shms_credit {
+	struct wire_credit *c; /* the page's; one that nobody writes to where the daemon is not to be heard */
+	uint64_t wait_ms;
+	_Atomic uint64_t
+		writing; /* bytes of puts under way that the ledger does not show, under a limit of the store */
+	_Atomic uint32_t n_waiting; /* threads that wait for room: the pool gives way */
+	_Atomic uint64_t ask_n;     /* the last asked_n that was seen, and given_bytes at that time */
+	_Atomic uint64_t ask_base;
+};
+
+/* What a put has charged; all 0 = nothing. */
+struct shms_charge {
+	uint64_t bytes;
+	uint64_t writing;
+};
+
+#define SHMS_CREDIT_WAIT     (1u << 0) /* until there is room, or options.wait_ms are over */
+#define SHMS_CREDIT_RESERVED (1u << 1) /* the ledger's reserved has these bytes already */
+
+void shms_credit_init(struct shms_credit *k);
+/* Not a daemon's business any more, or not yet: the page is not ours to use. */
+void shms_credit_off(struct shms_credit *k);
+/* From here on the page counts. */
+void shms_credit_on(struct shmstore *s);
+
+int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret);
+void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, bool taken);
+/* Memory that an ended charge had brought, or any, went back to the kernel. */
+void shms_credit_gave(struct shmstore *s, uint64_t bytes);
+/* Must somebody look what a name's removal frees? */
+bool shms_credit_counts_last(const struct shmstore *s);
+/* What removing a file's name gives back, where that is counted (0 elsewhere): call before, and shms_credit_gave() after. */
+uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd);
+uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name);
+/* Is the memory of pooled files wanted elsewhere? */
+bool shms_credit_pressed(struct shmstore *s);
+/* Has the store's own limit room for bytes that it links? 0, -EDQUOT. */
+int shms_credit_check_adopt(struct shmstore *s, uint64_t bytes);
+
+void shms_credit_tend_counted(struct shmstore *s);
+
+static inline bool shms_credit_counted(const struct shms_credit *k)
+{
+	return atomic_load_explicit(&k->c->epoch, memory_order_relaxed) != 0;
+}
+
+#endif
