@@ -21,14 +21,17 @@
 
 #include "wire.h"
 
+#define QUOTA_ID_MAX 255u
+#define QUOTA_MAX    (UINT64_C(1) << 56) /* bytes of a limit */
+
 struct quota;
 struct quota_store;
 
 struct quota_answer {
 	uint64_t granted, bytes;
 	enum wire_limit limit; /* where error is set: which one */
-	const char *id;        /* of that limit */
-	uint64_t hard, used;   /* used: outstanding credit included */
+	char id[QUOTA_ID_MAX + 1];
+	uint64_t hard, used; /* used: outstanding credit included */
 };
 
 /* A limit, for reports and events. */
@@ -46,7 +49,7 @@ struct quota_share {
 	uint64_t linked, pool, reserved;
 };
 
-/* What quota needs of the world; the model in the tests has its own. answer may call back into quota; the others must not. */
+/* What quota needs of the world; the model in the tests has its own. used, credit and share must not call back into quota; the others may. */
 struct quota_ops {
 	/* The partition's used bytes, now. */
 	uint64_t (*used)(void *arg);
@@ -80,7 +83,7 @@ struct quota *quota_free(struct quota *q);
 /*
  * Sets a limit. id: "" for the partition, the uid in digits, the label, or the store's name; "*" is the default of its kind.
  * hard, soft: bytes, 0 = none, QUOTA_DEFAULT. low: over soft, stores are asked to give back until it is below low; 0: 15/16 of soft.
- * -EINVAL (soft > hard > 0, low > soft, unknown kind), -ENOMEM. Served waits are answered from within.
+ * -EINVAL (soft > hard > 0, low > soft, over QUOTA_MAX, unknown kind, id too long), -ENOMEM. Served waits are answered from within.
  */
 struct quota_limits {
 	uint64_t hard, soft, low;
@@ -108,7 +111,7 @@ void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes);
  * quota_rebased(), which takes the mark: who was not named takes nothing.
  */
 struct quota_mark;
-struct quota_mark *quota_mark(struct quota *q); /* NULL: no memory */
+struct quota_mark *quota_mark(struct quota *q); /* NULL: no memory, or one is out */
 void quota_rebase(struct quota *q, struct quota_mark *mark, enum wire_limit kind, const char *id, uint64_t bytes);
 void quota_rebased(struct quota *q, struct quota_mark *mark, uint64_t now_ns);
 struct quota_mark *quota_mark_free(struct quota_mark *mark);

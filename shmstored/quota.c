@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quota.c: the calls of quota.h, put together of quota_group.c, _credit.c, _base.c, _queue.c and _ask.c (quota_core.h says which is what).
+ *
+ * One thread. Memory is allocated when a store comes (with room for its waits) and when a group does; a request allocates nothing.
+ * Of a page, the daemon's half is written here, but for asked_n and asked_bytes.
+ */
+#include "quota.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "quota_core.h"
+
+int quota_new(const struct quota_config *config, const struct quota_ops *ops, struct quota **ret)
+{
+	struct quota *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return -ENOMEM;
+	q->config = *config;
+	q->ops = *ops;
+	q->partition = quota_group_get(q, WIRE_LIMIT_PARTITION, "");
+	if (!q->partition) {
+		free(q);
+		return -ENOMEM;
+	}
+	*ret = q;
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct quota *quota_free(struct quota *q)
+{
+	struct quota_group *g, *next;
+
+	if (!q)
+		return NULL;
+	while (q->partition->stores) {
+		struct quota_store *s = q->partition->stores;
+
+		for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
+			if (s->groups[kind])
+				quota_group_leave(s->groups[kind], s);
+		}
+		free(s);
+	}
+	HASH_ITER(hh, q->groups, g, next)
+	{
+		HASH_DEL(q->groups, g);
+		free(g);
+	}
+	if (q->mark)
+		q->mark->q = NULL;
+	free(q);
+	return NULL;
+}
+
+static bool tell_wait(struct quota *q)
+{
+	struct quota_wait *w = q->done;
+	struct quota_answer a;
+	struct quota_store *s;
+	uint64_t serial;
+	int error;
+
+	if (!w)
+		return false;
+	s = w->store;
+	serial = w->serial;
+	error = w->error;
+	a = (struct quota_answer){
+		.granted = w->granted, .bytes = w->bytes, .limit = w->limit, .hard = w->hard, .used = w->used};
+	if (a.limit != WIRE_LIMIT_NONE)
+		snprintf(a.id, sizeof(a.id), "%s", quota_group_id(s->groups[a.limit]));
+	quota_queue_forget(q, w);
+	q->ops.answer(q->ops.arg, s, serial, error, &a);
+	return true;
+}
+
+static bool tell_level(struct quota *q)
+{
+	struct quota_group *g, *next;
+
+	if (!q->tell_levels)
+		return false;
+	HASH_ITER(hh, q->groups, g, next)
+	{
+		struct quota_line line;
+
+		if (g->level == g->level_told)
+			continue;
+		g->level_told = g->level;
+		quota_group_line(q, g, &line);
+		q->ops.level(q->ops.arg, &line);
+		return true; /* the callback may have changed the list */
+	}
+	q->tell_levels = false;
+	return false;
+}
+
+static bool tell_store(struct quota *q)
+{
+	if (!q->tell_stores)
+		return false;
+	QUOTA_EACH(s, q->partition)
+	{
+		if (s->liar && !s->liar_told) {
+			s->liar_told = true;
+			q->ops.liar(q->ops.arg, s, s->lie);
+			return true;
+		}
+		if (s->ask) {
+			s->ask = false;
+			q->ops.ask(q->ops.arg, s, s->asked);
+			return true;
+		}
+	}
+	q->tell_stores = false;
+	return false;
+}
+
+void quota_tell(struct quota *q)
+{
+	if (q->telling)
+		return;
+	q->telling = true;
+	while (tell_wait(q) || tell_level(q) || tell_store(q))
+		continue;
+	q->telling = false;
+}
+
+static bool limit_valid(uint64_t bytes)
+{
+	return bytes == QUOTA_DEFAULT || bytes <= QUOTA_MAX;
+}
+
+int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const struct quota_limits *l, uint64_t now_ns)
+{
+	struct quota_group *g, *next;
+	bool all = kind != WIRE_LIMIT_PARTITION && id[0] == '*' && !id[1];
+
+	if (kind < WIRE_LIMIT_PARTITION || kind > WIRE_LIMIT_STORE || (kind == WIRE_LIMIT_PARTITION) != !*id)
+		return -EINVAL;
+	if (!limit_valid(l->hard) || !limit_valid(l->soft) || l->low > l->soft ||
+	    (l->hard && l->hard != QUOTA_DEFAULT && l->soft != QUOTA_DEFAULT && l->soft > l->hard))
+		return -EINVAL;
+	if (all) {
+		struct quota_limits *d = &q->defaults[kind];
+
+		*d = *l;
+		d->hard = l->hard == QUOTA_DEFAULT ? 0 : l->hard;
+		d->soft = l->soft == QUOTA_DEFAULT ? 0 : l->soft;
+		HASH_ITER(hh, q->groups, g, next)
+		{
+			if (g->kind == kind)
+				quota_group_limit(q, g, now_ns);
+		}
+	} else {
+		g = quota_group_get(q, kind, id);
+		if (!g)
+			return strlen(id) > QUOTA_ID_MAX ? -EINVAL : -ENOMEM;
+		g->own = *l;
+		quota_group_limit(q, g, now_ns);
+		quota_group_drop(q, g);
+	}
+	quota_queue_walk(q, now_ns);
+	quota_tell(q);
+	return 0;
+}
+
+int quota_limit_get(struct quota *q, enum wire_limit kind, const char *id, struct quota_limits *ret)
+{
+	const struct quota_group *g;
+
+	if (kind < WIRE_LIMIT_PARTITION || kind > WIRE_LIMIT_STORE)
+		return -ENOENT;
+	if (kind != WIRE_LIMIT_PARTITION && id[0] == '*' && !id[1]) {
+		*ret = q->defaults[kind];
+		return ret->hard || ret->soft ? 0 : -ENOENT;
+	}
+	g = quota_group_find(q, kind, id);
+	if (!g || (g->own.hard == QUOTA_DEFAULT && g->own.soft == QUOTA_DEFAULT))
+		return -ENOENT;
+	*ret = g->own;
+	return 0;
+}
+
+int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, void *user, uint64_t now_ns,
+	      struct quota_store **ret)
+{
+	struct quota_store *s = calloc(1, sizeof(*s) + q->config.waits_max * sizeof(s->pool[0]));
+	struct quota_group *groups[QUOTA_KINDS] = {NULL};
+	char id[16];
+
+	if (!s)
+		return -ENOMEM;
+	snprintf(id, sizeof(id), "%u", uid);
+	groups[WIRE_LIMIT_PARTITION] = q->partition;
+	groups[WIRE_LIMIT_USER] = quota_group_get(q, WIRE_LIMIT_USER, id);
+	groups[WIRE_LIMIT_LABEL] = *label ? quota_group_get(q, WIRE_LIMIT_LABEL, label) : NULL;
+	groups[WIRE_LIMIT_STORE] = quota_group_get(q, WIRE_LIMIT_STORE, name);
+	if (!groups[WIRE_LIMIT_USER] || !groups[WIRE_LIMIT_STORE] || (*label && !groups[WIRE_LIMIT_LABEL])) {
+		/* The empty ones go at the next look at all groups. */
+		free(s);
+		return -ENOMEM;
+	}
+	s->user = user;
+	s->active_ns = now_ns;
+	for (uint32_t i = 0; i < q->config.waits_max; i++) {
+		s->pool[i].store = s;
+		s->pool[i].free = s->free;
+		s->free = &s->pool[i];
+	}
+	s->credit = q->ops.credit(q->ops.arg, s);
+	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
+		if (groups[kind])
+			quota_group_enter(groups[kind], s);
+	}
+	quota_credit_inherit(q, s);
+	*ret = s;
+	quota_tell(q);
+	return 0;
+}
+
+void *quota_user(const struct quota_store *s)
+{
+	return s->user;
+}
+
+uint64_t quota_outstanding(const struct quota_store *s)
+{
+	return s->out;
+}
+
+void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
+{
+	quota_credit_read(q, s);
+	quota_base_leave(q, s);
+	for (uint32_t i = 0; i < q->config.waits_max; i++) {
+		if (s->pool[i].serial)
+			quota_queue_forget(q, &s->pool[i]);
+	}
+	if (q->victim == s)
+		q->victim = NULL;
+	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
+		struct quota_group *g = s->groups[kind];
+
+		if (!g)
+			continue;
+		quota_group_leave(g, s);
+		quota_group_drop(q, g);
+	}
+	free(s);
+	quota_queue_walk(q, now_ns);
+	quota_tell(q);
+}
+
+static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, struct quota_answer *ret)
+{
+	const struct quota_group *g;
+
+	quota_queue_note(q, s, held, lack, true);
+	ret->limit = quota_queue_limit(held);
+	g = s->groups[ret->limit];
+	snprintf(ret->id, sizeof(ret->id), "%s", quota_group_id(g));
+	ret->hard = g->hard;
+	ret->used = quota_group_used(q, g) + g->out;
+	return ret->limit == WIRE_LIMIT_PARTITION ? -ENOSPC : -EDQUOT;
+}
+
+static int request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
+		   struct quota_answer *ret)
+{
+	uint64_t unspent, lack;
+	uint32_t held;
+
+	quota_credit_read(q, s);
+	if (!s->credit || s->liar)
+		return -EPERM;
+	quota_credit_active(s, true, now_ns);
+	/* Who waits may have room by now. */
+	if (quota_queue_held(s))
+		quota_queue_walk(q, now_ns);
+	unspent = quota_credit_unspent(s);
+	ret->granted = s->granted;
+	if (!s->limited || unspent >= want->need)
+		return 0;
+	lack = want->need - unspent;
+	held = quota_queue_never(s, want->need);
+	if (held)
+		return refuse(q, s, held, lack, ret);
+	held = quota_queue_held(s);
+	if (!held)
+		held = quota_queue_room(q, s, lack);
+	if (held && !want->wait)
+		return refuse(q, s, held, lack, ret);
+	if (held) {
+		if (!s->free)
+			return -EMFILE;
+		quota_queue_note(q, s, held, lack, false);
+		quota_queue_add(q, s, want, held);
+		quota_ask_walk(q, false);
+		return 1;
+	}
+	ret->bytes = lack + quota_queue_ahead(q, s, lack, want->ahead);
+	quota_credit_grant(s, ret->bytes);
+	ret->granted = s->granted;
+	return 0;
+}
+
+int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
+		  struct quota_answer *ret)
+{
+	struct quota_answer a = {0};
+	int r;
+
+	if (!want->serial || !want->need || want->need > WIRE_GRANT_MAX ||
+	    quota_queue_find(s, want->serial, q->config.waits_max))
+		return -EINVAL;
+	r = request(q, s, want, now_ns, &a);
+	*ret = a;
+	quota_tell(q);
+	return r;
+}
+
+int quota_cancel(struct quota *q, struct quota_store *s, uint64_t serial)
+{
+	struct quota_wait *w = quota_queue_find(s, serial, q->config.waits_max);
+
+	if (!w)
+		return -ENOENT;
+	quota_queue_end(q, w, -ECANCELED, 0);
+	quota_tell(q);
+	return 0;
+}
+
+void quota_cancel_all(struct quota *q, struct quota_store *s)
+{
+	for (uint32_t i = 0; i < q->config.waits_max; i++) {
+		if (s->pool[i].serial)
+			quota_queue_forget(q, &s->pool[i]);
+	}
+}
+
+void quota_serve(struct quota *q, uint64_t now_ns)
+{
+	if (q->queue)
+		quota_queue_walk(q, now_ns);
+	quota_tell(q);
+}
+
+uint64_t quota_deadline(const struct quota *q)
+{
+	uint64_t first = UINT64_MAX;
+	const struct quota_wait *w;
+
+	DL_FOREACH(q->queue, w)
+	{
+		if (w->deadline_ns < first)
+			first = w->deadline_ns;
+	}
+	return first;
+}
+
+void quota_tick(struct quota *q, uint64_t now_ns)
+{
+	quota_credit_read_all(q, q->partition);
+	QUOTA_EACH(s, q->partition)
+	{
+		if (s->charged != s->charged_seen)
+			quota_credit_active(s, true, now_ns);
+		else if (now_ns - s->active_ns >= q->config.idle_ns) {
+			quota_credit_active(s, false, now_ns);
+			quota_credit_take(s, UINT64_MAX);
+		}
+		s->charged_seen = s->charged;
+		quota_credit_suspect(q, s);
+	}
+	quota_queue_walk(q, now_ns);
+	quota_ask_walk(q, true);
+	quota_tell(q);
+}
+
+int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg)
+{
+	struct quota_group *g, *next;
+
+	quota_credit_read_all(q, q->partition);
+	HASH_ITER(hh, q->groups, g, next)
+	{
+		struct quota_line line;
+		int r;
+
+		if (g->kind == WIRE_LIMIT_STORE && !g->hard && !g->soft)
+			continue;
+		quota_group_line(q, g, &line);
+		r = fn(&line, arg);
+		if (r)
+			return r;
+	}
+	return 0;
+}

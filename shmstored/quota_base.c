@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quota_base.c: what a user or a label uses besides what its live stores say: the files of dead stores, kept ones, ghosts. A survey
+ * tells; between surveys it is what stores took with them when they died, less what reaps freed.
+ *
+ * A survey takes time, and the stores do not wait for it. Of what came into being meanwhile it saw some, and some not; of what was
+ * given back as well. So that the sum stays an upper bound, all that came into being since its begin counts on top (the mark knows
+ * the totals of then), and only what is given back after its end is subtracted. What it says too much, the next survey corrects.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "quota_core.h"
+
+static void gain(struct quota_group *g, int64_t bytes)
+{
+	quota_group_base(g, g->base + bytes);
+	if (bytes > 0)
+		g->gone += (uint64_t)bytes;
+}
+
+void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes)
+{
+	struct quota_group *user, *labelled = NULL;
+	char id[16];
+
+	if (!bytes)
+		return;
+	snprintf(id, sizeof(id), "%u", uid);
+	user = quota_group_get(q, WIRE_LIMIT_USER, id);
+	if (*label)
+		labelled = quota_group_get(q, WIRE_LIMIT_LABEL, label);
+	if (user)
+		gain(user, (int64_t)bytes);
+	if (labelled)
+		gain(labelled, (int64_t)bytes);
+	q->stale = true;
+}
+
+/*
+ * What a reap freed may be in base, or not any more: where a survey came between the death and the news of the reap, it saw the
+ * files or did not. So no more is believed freed than was left since the survey.
+ */
+static void lose(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes)
+{
+	struct quota_group *g = quota_group_find(q, kind, id);
+
+	if (!g)
+		return;
+	if (bytes > g->gone) {
+		bytes = g->gone;
+		q->stale = true;
+	}
+	g->gone -= bytes;
+	quota_group_base(g, g->base - (int64_t)bytes);
+}
+
+void quota_freed(struct quota *q, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns)
+{
+	char id[16];
+
+	snprintf(id, sizeof(id), "%u", uid);
+	lose(q, WIRE_LIMIT_USER, id, bytes);
+	if (*label)
+		lose(q, WIRE_LIMIT_LABEL, label, bytes);
+	quota_queue_walk(q, now_ns);
+	quota_tell(q);
+}
+
+void quota_base_leave(struct quota *q, struct quota_store *s)
+{
+	/* What it had in flight got a name before it died, or not: nobody counted it as fresh. */
+	uint64_t flight = s->charged - s->settled;
+
+	if (flight > s->out)
+		flight = s->out;
+	for (int kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_LABEL; kind++) {
+		struct quota_group *g = s->groups[kind];
+
+		if (!g)
+			continue;
+		g->fresh_gone += flight;
+		gain(g, (int64_t)(s->fresh - s->last + flight));
+		q->stale |= flight && g->hard;
+	}
+}
+
+struct quota_mark *quota_mark(struct quota *q)
+{
+	struct quota_mark *m = q->mark ? NULL : malloc(sizeof(*m));
+	struct quota_group *g, *next;
+
+	if (!m)
+		return NULL;
+	m->q = q;
+	m->n = ++q->n_marks;
+	q->mark = m;
+	q->stale = false;
+	quota_credit_read_all(q, q->partition);
+	HASH_ITER(hh, q->groups, g, next)
+	g->mark_fresh = g->fresh + g->fresh_gone;
+	return m;
+}
+
+struct quota_mark *quota_mark_free(struct quota_mark *m)
+{
+	if (m && m->q) {
+		m->q->mark = NULL;
+		m->q->stale = true; /* the survey did not come to its end */
+	}
+	free(m);
+	return NULL;
+}
+
+static void rebase(struct quota_group *g, uint64_t bytes)
+{
+	/* A group that is newer than the mark had nothing then: its mark_fresh is 0. */
+	uint64_t came = g->fresh + g->fresh_gone - g->mark_fresh;
+
+	quota_group_base(g, (int64_t)(bytes + came) - (int64_t)(g->fresh - g->last));
+	g->rebased = true;
+	g->gone = 0;
+}
+
+void quota_rebase(struct quota *q, struct quota_mark *m, enum wire_limit kind, const char *id, uint64_t bytes)
+{
+	struct quota_group *g;
+
+	if ((kind != WIRE_LIMIT_USER && kind != WIRE_LIMIT_LABEL) || !*id)
+		return;
+	g = bytes ? quota_group_get(q, kind, id) : quota_group_find(q, kind, id);
+	if (!g || g->rebase_n == m->n)
+		return;
+	quota_credit_read_all(q, g);
+	rebase(g, bytes);
+	g->rebase_n = m->n;
+}
+
+void quota_rebased(struct quota *q, struct quota_mark *m, uint64_t now_ns)
+{
+	struct quota_group *g, *next;
+	uint64_t n = m->n;
+
+	q->mark = NULL;
+	free(m);
+	HASH_ITER(hh, q->groups, g, next)
+	{
+		if (g->kind != WIRE_LIMIT_USER && g->kind != WIRE_LIMIT_LABEL)
+			continue;
+		if (g->rebase_n != n) {
+			quota_credit_read_all(q, g);
+			rebase(g, 0);
+		}
+		quota_group_drop(q, g);
+	}
+	quota_queue_walk(q, now_ns);
+	quota_tell(q);
+}
+
+bool quota_stale(const struct quota *q)
+{
+	return q->stale;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quota_core.h: what the files of the quota share, and nobody else sees.
+ *
+ *   quota_group.c    limits, and the sums of the stores that they cover
+ *   quota_base.c     what is used besides what live stores say
+ *   quota_credit.c   a store's page: what is read of it, what is granted and taken back through it
+ *   quota_queue.c    requests that wait
+ *   quota_ask.c      what is over a soft limit, and who is asked to give it back
+ *   quota.c          the calls of quota.h
+ *
+ * No callback but used(), credit() and share() is made while a list is walked: who is to be told is noted (a wait that is done, a level, a
+ * liar, an ask), and told by quota_tell() as the last thing of a call. So callbacks may call back.
+ */
+#ifndef QUOTA_CORE_H
+#define QUOTA_CORE_H
+
+#include "quota.h"
+
+static inline unsigned quota_group_hash(const char *key, size_t n)
+{
+	unsigned hash = 2166136261u; /* FNV-1a: keys are short */
+
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ (unsigned char)key[i]) * 16777619u;
+	return hash;
+}
+
+#define HASH_NONFATAL_OOM            1
+#define HASH_FUNCTION(key, size, to) ((to) = quota_group_hash((key), (size)))
+#include <uthash.h>
+
+#define QUOTA_KINDS 5 /* enum wire_limit, NONE included */
+#define QUOTA_PAGE  UINT64_C(4096)
+
+struct quota_group {
+	UT_hash_handle hh; /* by kind and id */
+	enum wire_limit kind;
+	struct quota_limits own;  /* QUOTA_DEFAULT where nothing is set */
+	uint64_t hard, soft, low; /* in force; 0 = none */
+	int64_t base;             /* user, label: what is used besides the live stores' fresh - last */
+	uint64_t out;             /* sums over its stores, as they were read last: outstanding, */
+	uint64_t fresh, last;     /* and these modulo 2^64 */
+	uint64_t fresh_gone;      /* fresh + fresh_gone only grows, whoever comes and goes */
+	uint64_t mark_fresh;      /* that total at the mark that is out */
+	uint64_t rebase_n;        /* the mark of its last survey */
+	bool rebased;             /* base is of a survey of this life */
+	uint64_t gone;     /* the part of base that stores left since the last survey: what reaps may free of it */
+	int64_t inherited; /* the part of base that an earlier life left in the pages */
+	struct quota_store *stores; /* linked by their links[kind] */
+	uint32_t n_stores, n_active, n_waiting;
+	uint32_t n_holding; /* of the waits: those that it holds back */
+	uint64_t walk;      /* the last walk of the queue in which it held one back */
+	uint64_t n_refused, n_refused_seen;
+	uint64_t deficit; /* the largest that was missing since the last tick */
+	bool asking;      /* was over soft, and is not below low so far */
+	int level, level_told;
+	char key[]; /* kind as a character, then id and its NUL */
+};
+
+struct quota_wait {
+	struct quota_wait *prev, *next; /* in the queue, or among the done */
+	struct quota_wait *free;        /* its store's others */
+	struct quota_store *store;
+	uint64_t serial, need, ahead, deadline_ns;
+	bool queued;
+	uint32_t held;    /* bits of enum wire_limit: those that it closes for who comes later */
+	uint32_t natural; /* those that hold it back */
+	uint32_t turns;   /* how often another limit than before held it back */
+	int error;        /* once done, with what follows */
+	enum wire_limit limit;
+	uint64_t granted, bytes, hard, used;
+};
+
+struct quota_link {
+	struct quota_store *prev, *next;
+};
+
+struct quota_store {
+	struct quota_link links[QUOTA_KINDS]; /* [PARTITION] holds all stores */
+	struct quota_group *groups[QUOTA_KINDS];
+	void *user;
+	struct wire_credit *credit; /* NULL = no page */
+	bool limited;               /* a hard limit covers it: it has credit; else granted is WIRE_UNLIMITED */
+	bool active, liar, liar_told;
+	const char *lie;
+	uint64_t granted; /* as we wrote it: what the page says of it is never believed while we live */
+	uint64_t
+		booked; /* the most that it may have charged: granted, or more where less than that could be taken back */
+	uint64_t charged, settled, fresh, last; /* as read last, charged cut to booked */
+	uint64_t out;                           /* booked - settled, as it is in the groups' sums */
+	uint64_t charged_seen, active_ns;       /* when it charged last */
+	uint64_t over, over_seen; /* charged as it stands in the page where that is more than booked; 0 = it is not */
+	uint32_t n_over;          /* ticks for which it stood there */
+	uint64_t want, asked, given_seen; /* to be asked for; what it was asked for, and its given_bytes then */
+	bool ask;                         /* want is to be told */
+	struct quota_share share;
+	uint64_t part_pool, part_linked; /* of what is distributed now */
+	struct quota_wait *free;
+	struct quota_wait pool[];
+};
+
+struct quota_mark {
+	struct quota *q;
+	uint64_t n;
+};
+
+struct quota {
+	struct quota_config config;
+	struct quota_ops ops;
+	struct quota_group *groups; /* hash */
+	struct quota_group *partition;
+	struct quota_limits defaults[QUOTA_KINDS];
+	struct quota_wait *queue, *done; /* lists */
+	uint64_t walk;
+	uint64_t n_marks;
+	struct quota_mark *mark;    /* that is out */
+	struct quota_store *victim; /* from whom credit is taken next */
+	bool stale, telling;
+	bool tell_levels, tell_stores; /* somebody among them is to be told */
+};
+
+/* Walks over a group's stores; the one it stands on may not be removed. s is declared: NOLINTNEXTLINE(bugprone-macro-parentheses) */
+#define QUOTA_EACH(s, group) for (struct quota_store *s = (group)->stores; s; s = s->links[(group)->kind].next)
+
+static inline const char *quota_group_id(const struct quota_group *g)
+{
+	return g->key + 1;
+}
+
+/* ---- quota_group.c ---- */
+
+struct quota_group *quota_group_find(struct quota *q, enum wire_limit kind, const char *id);
+/* Found or made. NULL: no memory, or id is too long. */
+struct quota_group *quota_group_get(struct quota *q, enum wire_limit kind, const char *id);
+/* Goes where nothing is in it, nothing is set for it and nothing is booked on it. */
+void quota_group_drop(struct quota *q, struct quota_group *g);
+/* Computes what is in force, and lets its stores know. */
+void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns);
+void quota_group_enter(struct quota_group *g, struct quota_store *s);
+void quota_group_leave(struct quota_group *g, struct quota_store *s);
+/* What is used of it; for the partition the kernel is asked, after what was read of the pages. */
+uint64_t quota_group_used(struct quota *q, const struct quota_group *g);
+/* Bytes that n more would be over hard; 0: they fit. */
+uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
+void quota_group_base(struct quota_group *g, int64_t base);
+void quota_group_level(struct quota *q, struct quota_group *g, int level);
+void quota_group_line(struct quota *q, const struct quota_group *g, struct quota_line *ret);
+
+/* ---- quota_credit.c ---- */
+
+/* Reads the page anew: settled first, so that the sums are upper bounds whatever happens meanwhile. */
+void quota_credit_read(struct quota *q, struct quota_store *s);
+void quota_credit_read_all(struct quota *q, struct quota_group *g);
+/* A tick: does it show the same charge beyond its credit all the time? */
+void quota_credit_suspect(struct quota *q, struct quota_store *s);
+/* What of its credit it has not charged. */
+uint64_t quota_credit_unspent(const struct quota_store *s);
+void quota_credit_grant(struct quota_store *s, uint64_t n);
+/* Takes up to n unspent bytes; returns how many it were. */
+uint64_t quota_credit_take(struct quota_store *s, uint64_t n);
+/* A store's limits changed, or it is new: from and to unlimited credit; the page says what is in force. */
+void quota_credit_update(struct quota *q, struct quota_store *s);
+void quota_credit_publish(const struct quota_store *s);
+/* Believes a new store's page as far as it may. */
+void quota_credit_inherit(struct quota *q, struct quota_store *s);
+/* Makes it count as one that is at work, or no longer. */
+void quota_credit_active(struct quota_store *s, bool active, uint64_t now_ns);
+
+/* ---- quota_base.c ---- */
+
+/* A live store goes: what it has becomes base. */
+void quota_base_leave(struct quota *q, struct quota_store *s);
+
+/* ---- quota_queue.c ---- */
+
+/*
+ * Room for lack more bytes of s under all its limits, where need be out of others' unspent credit. 0, or bits of the limits that
+ * hold it back: its user's and its label's; the partition's only where those two do not.
+ */
+uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack);
+/* Bytes to grant ahead of what is needed, where lack fits. */
+uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack, uint64_t ahead);
+/* Bits of the limits of s under which somebody waits already. */
+uint32_t quota_queue_held(const struct quota_store *s);
+void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want, uint32_t held);
+void quota_queue_walk(struct quota *q, uint64_t now_ns);
+/* Ends a wait: error 0 with granted and bytes set, else with limit. */
+void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t held);
+/* Gives the wait's memory back to its store, wherever it is listed. */
+void quota_queue_forget(struct quota *q, struct quota_wait *w);
+struct quota_wait *quota_queue_find(struct quota_store *s, uint64_t serial, uint32_t n);
+/* Limits under which need bytes can never be. */
+uint32_t quota_queue_never(const struct quota_store *s, uint64_t need);
+/* The limit that is named to people, of those in held. */
+enum wire_limit quota_queue_limit(uint32_t held);
+/* Writes down that held refused, or makes wait, a request that lacks so many bytes. */
+void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool refused);
+
+/* ---- quota_ask.c ---- */
+
+/* Asks, by what is used and missing now; at a tick levels too, and what was missing is forgotten. */
+void quota_ask_walk(struct quota *q, bool tick);
+
+/* ---- quota.c ---- */
+
+void quota_tell(struct quota *q);
+
+#endif

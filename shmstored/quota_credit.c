@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quota_credit.c: one store's page: what is read of it, and what is granted and taken back through it (wire.h, struct wire_credit).
+ *
+ * booked is the most that the store can have charged. It is granted, as we wrote it; and where less than that could be taken back
+ * because it had been charged already, what was charged. A charge that fails shows for a moment as too high a charged; so charged
+ * is cut to booked, which nothing but a grant raises: no store can book more than it was given.
+ *
+ * The sums of the groups are kept as of each store's last reading. Settling moves bytes from outstanding to what the kernel counts, so an
+ * old reading of settled is an upper bound as long as used is read later, and an old pair of settled and fresh is one where
+ * fresh was read later: both hold here. Hence a request that fits by old readings fits, and costs one page's reading.
+ *
+ * Rejected: believing granted as it stands in the page. The page is the owner's file; a store could raise it.
+ */
+#include <utlist.h>
+
+#include "quota_core.h"
+
+#define TOTAL_MAX    (UINT64_C(1) << 63) /* no honest total gets there */
+#define OVER_TICKS   16u                 /* no charge that fails shows for so long */
+#define INHERIT_MOST 4u                  /* times credit: what a page of an earlier life may still charge */
+
+static void lie(struct quota *q, struct quota_store *s, const char *what)
+{
+	/* What it had is held as it was believed last: until it goes it may have charged all that is booked. */
+	s->liar = true;
+	s->lie = what;
+	q->tell_stores = true;
+	s->granted = 0;
+	atomic_store_explicit(&s->credit->granted, 0, memory_order_seq_cst);
+}
+
+/* The least hard limit that covers it: more than that it cannot have in flight, whatever its page says. */
+static uint64_t most(const struct quota_store *s)
+{
+	uint64_t least = QUOTA_MAX;
+
+	for (int kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+		const struct quota_group *g = s->groups[kind];
+
+		if (g && g->hard && g->hard < least)
+			least = g->hard;
+	}
+	return least;
+}
+
+/* Its part of the groups' sums becomes what is known now. */
+static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint64_t last)
+{
+	uint64_t out = s->limited ? s->booked - settled : 0, least = most(s);
+
+	if (out > least)
+		out = least;
+	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
+		struct quota_group *g = s->groups[kind];
+
+		if (!g)
+			continue;
+		g->out += out - s->out;
+		g->fresh += fresh - s->fresh;
+		g->last += last - s->last;
+	}
+	s->out = out;
+	s->settled = settled;
+	s->fresh = fresh;
+	s->last = last;
+}
+
+static const char *check(const struct quota_store *s, uint64_t charged, uint64_t settled, uint64_t fresh, uint64_t last)
+{
+	if (settled < s->settled || fresh < s->fresh || last < s->last)
+		return "a total runs backwards";
+	if (charged < settled)
+		return "settled is more than charged";
+	if (s->limited && settled > s->booked)
+		return "settled is more than was granted";
+	if (charged > TOTAL_MAX || fresh > TOTAL_MAX || last > TOTAL_MAX)
+		return "a total is beyond reason";
+	return NULL;
+}
+
+void quota_credit_read(struct quota *q, struct quota_store *s)
+{
+	struct wire_credit *c = s->credit;
+	uint64_t settled, fresh, last, charged;
+	const char *wrong;
+
+	if (!c || s->liar)
+		return;
+	/* Acquire: pairs with wire_credit_settle(). All else, statfs included, is read after it. */
+	settled = atomic_load_explicit(&c->settled, memory_order_acquire);
+	fresh = atomic_load_explicit(&c->fresh, memory_order_relaxed);
+	last = atomic_load_explicit(&c->last, memory_order_relaxed);
+	charged = atomic_load_explicit(&c->charged, memory_order_seq_cst);
+	wrong = check(s, charged, settled, fresh, last);
+	if (wrong) {
+		lie(q, s, wrong);
+		return;
+	}
+	if (!s->limited) {
+		s->booked = charged;
+	} else {
+		s->over = charged > s->booked ? charged : 0;
+		if (s->over)
+			charged = s->booked;
+		s->booked = charged > s->granted ? charged : s->granted;
+	}
+	s->charged = charged;
+	count(s, settled, fresh, last);
+}
+
+void quota_credit_read_all(struct quota *q, struct quota_group *g)
+{
+	QUOTA_EACH(s, g)
+	quota_credit_read(q, s);
+}
+
+void quota_credit_suspect(struct quota *q, struct quota_store *s)
+{
+	s->n_over = s->over && s->over == s->over_seen ? s->n_over + 1 : 0;
+	s->over_seen = s->over;
+	if (s->n_over >= OVER_TICKS && !s->liar)
+		lie(q, s, "charged is more than was granted");
+}
+
+uint64_t quota_credit_unspent(const struct quota_store *s)
+{
+	return s->limited && !s->liar && s->granted > s->charged ? s->granted - s->charged : 0;
+}
+
+void quota_credit_grant(struct quota_store *s, uint64_t n)
+{
+	s->booked += n;
+	s->granted = s->booked;
+	count(s, s->settled, s->fresh, s->last);
+	atomic_store_explicit(&s->credit->granted, s->granted, memory_order_seq_cst);
+}
+
+uint64_t quota_credit_take(struct quota_store *s, uint64_t n)
+{
+	uint64_t unspent = quota_credit_unspent(s), before = s->booked, booked;
+
+	if (n > unspent)
+		n = unspent;
+	if (!n)
+		return 0;
+	s->granted -= n;
+	booked = wire_credit_revoke(s->credit, s->granted);
+	s->booked = booked < before ? booked : before;
+	if (s->booked > s->granted)
+		s->charged = s->booked;
+	count(s, s->settled, s->fresh, s->last);
+	return before - s->booked;
+}
+
+static void write_base(const struct quota_group *g, _Atomic uint64_t *hard, _Atomic int64_t *base)
+{
+	atomic_store_explicit(base, g ? g->base : 0, memory_order_relaxed);
+	atomic_store_explicit(hard, g ? g->hard : 0, memory_order_relaxed);
+}
+
+void quota_credit_publish(const struct quota_store *s)
+{
+	const struct quota_group *user = s->groups[WIRE_LIMIT_USER], *label = s->groups[WIRE_LIMIT_LABEL];
+	struct wire_credit *c = s->credit;
+	uint64_t flags = 0;
+
+	if (!c)
+		return;
+	if (user->hard || user->soft || (label && (label->hard || label->soft)))
+		flags |= WIRE_CREDIT_LAST;
+	atomic_store_explicit(&c->flags, flags, memory_order_relaxed);
+	atomic_store_explicit(&c->store_hard, s->groups[WIRE_LIMIT_STORE]->hard, memory_order_relaxed);
+	atomic_store_explicit(&c->partition_hard, s->groups[WIRE_LIMIT_PARTITION]->hard, memory_order_relaxed);
+	write_base(user, &c->user_hard, &c->user_base);
+	write_base(label, &c->label_hard, &c->label_base);
+}
+
+void quota_credit_update(struct quota *q, struct quota_store *s)
+{
+	bool limited = false;
+
+	if (!s->credit)
+		return;
+	quota_credit_publish(s);
+	for (int kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++)
+		limited |= s->groups[kind] && s->groups[kind]->hard;
+	if (s->liar)
+		return;
+	quota_credit_read(q, s);
+	if (s->liar)
+		return;
+	if (limited && !s->limited) {
+		/* To settled, not to charged: what is in flight is booked all the same, and nothing is left over if it fails. */
+		s->granted = s->settled;
+		s->booked = wire_credit_revoke(s->credit, s->granted);
+		s->charged = s->booked;
+	} else if (!limited && s->limited) {
+		s->granted = WIRE_UNLIMITED;
+		atomic_store_explicit(&s->credit->granted, s->granted, memory_order_seq_cst);
+	}
+	s->limited = limited;
+	count(s, s->settled, s->fresh, s->last);
+}
+
+/* What is used besides live stores, as an earlier life wrote it: the most that any page says. Until the first survey. */
+static void inherit_base(struct quota_group *g, int64_t base)
+{
+	if (!g || g->rebased || base <= g->inherited)
+		return;
+	quota_group_base(g, g->base + base - g->inherited);
+	g->inherited = base;
+}
+
+void quota_credit_inherit(struct quota *q, struct quota_store *s)
+{
+	struct wire_credit *c = s->credit;
+	uint64_t granted, cut;
+
+	if (!c)
+		return;
+	s->limited = true;
+	if (atomic_load_explicit(&c->epoch, memory_order_acquire)) {
+		granted = atomic_load_explicit(&c->granted, memory_order_relaxed);
+		inherit_base(s->groups[WIRE_LIMIT_USER], atomic_load_explicit(&c->user_base, memory_order_relaxed));
+		inherit_base(s->groups[WIRE_LIMIT_LABEL], atomic_load_explicit(&c->label_base, memory_order_relaxed));
+		s->limited = granted != WIRE_UNLIMITED;
+		if (s->limited) {
+			cut = atomic_load_explicit(&c->charged, memory_order_seq_cst) + INHERIT_MOST * q->config.credit;
+			s->granted = granted < cut ? granted : cut;
+			s->booked = wire_credit_revoke(c, s->granted);
+		}
+	} else {
+		s->booked = wire_credit_revoke(c, 0);
+	}
+	quota_credit_update(q, s);
+	atomic_store_explicit(&c->credit, q->config.credit, memory_order_relaxed);
+	/* Release: who sees our epoch sees the rest. */
+	atomic_store_explicit(&c->epoch, q->config.epoch, memory_order_release);
+}
+
+void quota_credit_active(struct quota_store *s, bool active, uint64_t now_ns)
+{
+	if (active)
+		s->active_ns = now_ns;
+	if (active == s->active)
+		return;
+	s->active = active;
+	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
+		if (s->groups[kind])
+			s->groups[kind]->n_active += active ? 1u : UINT32_MAX;
+	}
+}

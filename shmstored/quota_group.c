@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quota_group.c: a group is what one limit covers: the partition, a user's stores, a label's, or one store; with the sums of what its
+ * stores hold. A group lives while a store is in it, a limit is set for it, or something is booked on it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "quota_core.h"
+
+static int make_key(char key[QUOTA_ID_MAX + 2], enum wire_limit kind, const char *id)
+{
+	size_t n = strlen(id);
+
+	if (n > QUOTA_ID_MAX)
+		return -EINVAL;
+	key[0] = (char)('0' + kind);
+	memcpy(key + 1, id, n + 1);
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct quota_group *quota_group_find(struct quota *q, enum wire_limit kind, const char *id)
+{
+	char key[QUOTA_ID_MAX + 2];
+	struct quota_group *g;
+
+	if (make_key(key, kind, id) < 0)
+		return NULL;
+	HASH_FIND_STR(q->groups, key, g);
+	return g;
+}
+
+static void set_effective(struct quota *q, struct quota_group *g)
+{
+	const struct quota_limits *d = &q->defaults[g->kind];
+
+	g->hard = g->own.hard == QUOTA_DEFAULT ? d->hard : g->own.hard;
+	g->soft = g->own.soft == QUOTA_DEFAULT ? d->soft : g->own.soft;
+	g->low = g->own.soft == QUOTA_DEFAULT ? d->low : g->own.low;
+	if (g->hard && g->soft > g->hard)
+		g->soft = g->hard;
+	if (g->low == 0 || g->low > g->soft)
+		g->low = g->soft - g->soft / 16;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct quota_group *quota_group_get(struct quota *q, enum wire_limit kind, const char *id)
+{
+	struct quota_group *g = quota_group_find(q, kind, id);
+	size_t n = strlen(id);
+
+	if (g || n > QUOTA_ID_MAX)
+		return g;
+	g = calloc(1, sizeof(*g) + n + 2);
+	if (!g)
+		return NULL;
+	g->kind = kind;
+	g->own = (struct quota_limits){QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
+	make_key(g->key, kind, id);
+	set_effective(q, g);
+	HASH_ADD_KEYPTR(hh, q->groups, g->key, n + 1, g);
+	if (!g->hh.tbl) {
+		free(g);
+		return NULL;
+	}
+	return g;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void quota_group_drop(struct quota *q, struct quota_group *g)
+{
+	if (g == q->partition || g->stores || g->base || g->level || g->level_told || q->mark ||
+	    g->own.hard != QUOTA_DEFAULT || g->own.soft != QUOTA_DEFAULT)
+		return;
+	HASH_DEL(q->groups, g);
+	free(g);
+}
+
+void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns)
+{
+	uint64_t before = g->hard;
+
+	set_effective(q, g);
+	/* Without a limit nobody counted what was given back (WIRE_CREDIT_LAST): a survey knows. */
+	if (!before && g->hard && (g->kind == WIRE_LIMIT_USER || g->kind == WIRE_LIMIT_LABEL))
+		q->stale = true;
+	QUOTA_EACH(s, g)
+	{
+		quota_credit_update(q, s);
+		if (!before)
+			s->active_ns = now_ns;
+	}
+}
+
+void quota_group_enter(struct quota_group *g, struct quota_store *s)
+{
+	struct quota_link *link = &s->links[g->kind];
+
+	/* At the head; the head's prev is not used. */
+	s->groups[g->kind] = g;
+	link->prev = NULL;
+	link->next = g->stores;
+	if (g->stores)
+		g->stores->links[g->kind].prev = s;
+	g->stores = s;
+	g->n_stores++;
+	g->n_active += s->active;
+	g->fresh += s->fresh;
+	g->last += s->last;
+	g->out += s->out;
+	g->fresh_gone -= s->fresh;
+}
+
+void quota_group_leave(struct quota_group *g, struct quota_store *s)
+{
+	struct quota_link *link = &s->links[g->kind];
+
+	if (link->prev)
+		link->prev->links[g->kind].next = link->next;
+	else
+		g->stores = link->next;
+	if (link->next)
+		link->next->links[g->kind].prev = link->prev;
+	*link = (struct quota_link){NULL, NULL};
+	s->groups[g->kind] = NULL;
+	g->n_stores--;
+	g->n_active -= s->active;
+	g->fresh -= s->fresh;
+	g->last -= s->last;
+	g->out -= s->out;
+	g->fresh_gone += s->fresh;
+}
+
+uint64_t quota_group_used(struct quota *q, const struct quota_group *g)
+{
+	int64_t used;
+
+	if (g->kind == WIRE_LIMIT_PARTITION)
+		return q->ops.used(q->ops.arg);
+	if (g->kind == WIRE_LIMIT_STORE) {
+		struct quota_share share = {0};
+
+		if (g->stores)
+			q->ops.share(q->ops.arg, g->stores, &share);
+		return share.linked + share.pool + share.reserved;
+	}
+	used = g->base + (int64_t)(g->fresh - g->last);
+	return used > 0 ? (uint64_t)used : 0;
+}
+
+uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n)
+{
+	uint64_t sum;
+
+	if (!g->hard)
+		return 0;
+	sum = quota_group_used(q, g) + g->out + n;
+	return sum > g->hard ? sum - g->hard : 0;
+}
+
+void quota_group_base(struct quota_group *g, int64_t base)
+{
+	if (g->base == base)
+		return;
+	g->base = base;
+	QUOTA_EACH(s, g)
+	quota_credit_publish(s);
+}
+
+void quota_group_level(struct quota *q, struct quota_group *g, int level)
+{
+	if (g->level == level)
+		return;
+	g->level = level;
+	q->tell_levels = true;
+}
+
+void quota_group_line(struct quota *q, const struct quota_group *g, struct quota_line *ret)
+{
+	*ret = (struct quota_line){
+		.kind = g->kind,
+		.id = quota_group_id(g),
+		.hard = g->hard,
+		.soft = g->soft,
+		.used = quota_group_used(q, g),
+		.outstanding = g->out,
+		.n_stores = g->n_stores,
+		.n_waiting = g->n_waiting,
+		.n_refused = g->n_refused,
+		.level = g->level,
+	};
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quota_queue.c: who gets room, and who waits for it.
+ *
+ * One queue, in the order of arrival. A walk goes through it from its head; a request that a limit holds back closes that limit for
+ * all behind it, so nobody overtakes under the same limit, and who waits for another limit holds back nobody here. One that does
+ * not fit under its user's or its label's limit does not close the partition. Users and labels cross: a request that is held by one
+ * and then by the other, again and again, would starve; after TURNS changes it closes both.
+ *
+ * Room is made out of credit that other stores have not charged: of idle ones all, of those at work what is missing, each in its
+ * turn; and only where it suffices.
+ */
+#include <errno.h>
+#include <utlist.h>
+
+#include "quota_core.h"
+
+#define TURNS 4u
+
+static uint32_t bit(enum wire_limit kind)
+{
+	return 1u << kind;
+}
+
+static uint32_t over(struct quota *q, const struct quota_store *s, uint64_t lack)
+{
+	uint32_t held = 0;
+
+	for (enum wire_limit kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_LABEL; kind++) {
+		if (s->groups[kind] && quota_group_over(q, s->groups[kind], lack))
+			held |= bit(kind);
+	}
+	if (!held && quota_group_over(q, s->groups[WIRE_LIMIT_PARTITION], lack))
+		held = bit(WIRE_LIMIT_PARTITION);
+	return held;
+}
+
+static uint64_t take(struct quota_store *s, const struct quota_store *but, uint64_t missing)
+{
+	uint64_t taken = s == but ? 0 : quota_credit_take(s, s->active ? missing : UINT64_MAX);
+
+	return taken < missing ? missing - taken : 0;
+}
+
+static void take_back(struct quota *q, struct quota_group *g, const struct quota_store *but, uint64_t missing)
+{
+	uint64_t unspent = 0;
+	struct quota_store *s;
+
+	QUOTA_EACH(t, g)
+	unspent += t == but ? 0 : quota_credit_unspent(t);
+	if (unspent < missing)
+		return;
+	QUOTA_EACH(t, g)
+	{
+		if (missing && !t->active)
+			missing = take(t, but, missing);
+	}
+	/* Those at work in turn, from where the last one stopped: all stores are in the partition's list. */
+	s = q->victim;
+	for (uint32_t i = 0; missing && i < q->partition->n_stores; i++) {
+		s = s && s->links[WIRE_LIMIT_PARTITION].next ? s->links[WIRE_LIMIT_PARTITION].next
+							     : q->partition->stores;
+		if (s->groups[g->kind] == g)
+			missing = take(s, but, missing);
+	}
+	q->victim = s;
+}
+
+uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack)
+{
+	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL, WIRE_LIMIT_PARTITION};
+
+	if (!over(q, s, lack))
+		return 0;
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		struct quota_group *g = s->groups[order[i]];
+		uint64_t missing;
+
+		if (!g || !quota_group_over(q, g, lack))
+			continue;
+		quota_credit_read_all(q, g);
+		missing = quota_group_over(q, g, lack);
+		if (missing)
+			take_back(q, g, s, missing);
+	}
+	return over(q, s, lack);
+}
+
+uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack, uint64_t ahead)
+{
+	if (ahead > q->config.credit)
+		ahead = q->config.credit;
+	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; ahead && kind <= WIRE_LIMIT_LABEL; kind++) {
+		const struct quota_group *g = s->groups[kind];
+		uint64_t sum, share;
+
+		if (!g || !g->hard)
+			continue;
+		sum = quota_group_used(q, g) + g->out + lack;
+		share = (g->hard > sum ? g->hard - sum : 0) / (2 * (g->n_active ? (uint64_t)g->n_active : 1));
+		if (ahead > share)
+			ahead = share;
+	}
+	return ahead - ahead % QUOTA_PAGE;
+}
+
+uint32_t quota_queue_held(const struct quota_store *s)
+{
+	uint32_t held = 0;
+
+	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+		if (s->groups[kind] && s->groups[kind]->n_holding)
+			held |= bit(kind);
+	}
+	return held;
+}
+
+static void hold(struct quota_wait *w, uint32_t held)
+{
+	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+		struct quota_group *g = w->store->groups[kind];
+
+		if (!g)
+			continue;
+		if (held & bit(kind))
+			g->n_holding++;
+		if (w->held & bit(kind))
+			g->n_holding--;
+	}
+	w->held = held;
+}
+
+static void count_waiting(const struct quota_wait *w, uint32_t n)
+{
+	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
+		if (w->store->groups[kind])
+			w->store->groups[kind]->n_waiting += n;
+	}
+}
+
+void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want, uint32_t held)
+{
+	struct quota_wait *w = s->free;
+
+	s->free = w->free;
+	*w = (struct quota_wait){
+		.store = s,
+		.serial = want->serial,
+		.need = want->need,
+		.ahead = want->ahead,
+		.deadline_ns = want->deadline_ns,
+		.queued = true,
+		.natural = held,
+	};
+	DL_APPEND(q->queue, w);
+	count_waiting(w, 1);
+	hold(w, held);
+}
+
+static void unqueue(struct quota *q, struct quota_wait *w)
+{
+	hold(w, 0);
+	count_waiting(w, UINT32_MAX);
+	DL_DELETE(q->queue, w);
+	w->queued = false;
+}
+
+void quota_queue_forget(struct quota *q, struct quota_wait *w)
+{
+	if (w->queued)
+		unqueue(q, w);
+	else
+		DL_DELETE(q->done, w);
+	w->serial = 0;
+	w->free = w->store->free;
+	w->store->free = w;
+}
+
+struct quota_wait *quota_queue_find(struct quota_store *s, uint64_t serial, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (s->pool[i].serial == serial && s->pool[i].queued)
+			return &s->pool[i];
+	}
+	return NULL;
+}
+
+enum wire_limit quota_queue_limit(uint32_t held)
+{
+	if (held & bit(WIRE_LIMIT_USER))
+		return WIRE_LIMIT_USER;
+	if (held & bit(WIRE_LIMIT_LABEL))
+		return WIRE_LIMIT_LABEL;
+	return held ? WIRE_LIMIT_PARTITION : WIRE_LIMIT_NONE;
+}
+
+void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t held)
+{
+	unqueue(q, w);
+	w->error = error;
+	w->limit = quota_queue_limit(held);
+	if (w->limit != WIRE_LIMIT_NONE) {
+		const struct quota_group *g = w->store->groups[w->limit];
+
+		w->hard = g->hard;
+		w->used = quota_group_used(q, g) + g->out;
+	}
+	DL_APPEND(q->done, w);
+}
+
+void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool refused)
+{
+	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+		struct quota_group *g = s->groups[kind];
+		uint64_t missing;
+
+		if (!g || !(held & bit(kind)))
+			continue;
+		missing = quota_group_over(q, g, lack);
+		if (missing > g->deficit)
+			g->deficit = missing;
+		g->n_refused += refused;
+		quota_group_level(q, g, 2);
+	}
+}
+
+uint32_t quota_queue_never(const struct quota_store *s, uint64_t need)
+{
+	uint32_t held = 0;
+
+	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+		if (s->groups[kind] && s->groups[kind]->hard && need > s->groups[kind]->hard)
+			held |= bit(kind);
+	}
+	return held;
+}
+
+/* What closes a limit for those behind w. */
+static uint32_t closes(struct quota_wait *w, uint32_t held)
+{
+	const uint32_t crossing = bit(WIRE_LIMIT_USER) | bit(WIRE_LIMIT_LABEL);
+
+	if (held != w->natural)
+		w->turns++;
+	w->natural = held;
+	return w->turns < TURNS || !(held & crossing) ? held : held | crossing;
+}
+
+/* One request: served, or what holds it back. */
+static uint32_t serve(struct quota *q, struct quota_wait *w)
+{
+	struct quota_store *s = w->store;
+	uint64_t unspent, lack;
+	uint32_t held = 0;
+
+	quota_credit_read(q, s);
+	if (s->liar) {
+		quota_queue_end(q, w, -EPERM, 0);
+		return 0;
+	}
+	unspent = quota_credit_unspent(s);
+	if (s->limited && unspent < w->need) {
+		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+			if (s->groups[kind] && s->groups[kind]->walk == q->walk)
+				held |= bit(kind);
+		}
+		lack = w->need - unspent;
+		if (!held)
+			held = quota_queue_room(q, s, lack);
+		if (held) {
+			quota_queue_note(q, s, held, lack, false);
+			return held;
+		}
+		w->bytes = lack + quota_queue_ahead(q, s, lack, w->ahead);
+		quota_credit_grant(s, w->bytes);
+	}
+	w->granted = s->granted;
+	quota_queue_end(q, w, 0, 0);
+	return 0;
+}
+
+void quota_queue_walk(struct quota *q, uint64_t now_ns)
+{
+	struct quota_wait *w, *next;
+
+	q->walk++;
+	DL_FOREACH_SAFE(q->queue, w, next)
+	{
+		uint32_t never = quota_queue_never(w->store, w->need), held = never ? 0 : serve(q, w);
+
+		if (never) {
+			quota_queue_note(q, w->store, never, w->need, true);
+			quota_queue_end(q, w, never == bit(WIRE_LIMIT_PARTITION) ? -ENOSPC : -EDQUOT, never);
+			continue;
+		}
+		if (!held)
+			continue;
+		if (now_ns >= w->deadline_ns) {
+			quota_queue_end(q, w, -ETIMEDOUT, held);
+			continue;
+		}
+		hold(w, closes(w, held));
+		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+			if ((w->held & bit(kind)) && w->store->groups[kind])
+				w->store->groups[kind]->walk = q->walk;
+		}
+	}
+}
