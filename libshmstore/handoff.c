@@ -6,6 +6,8 @@
  * donor's key or of the donor, the receiver finds it until the lease ends. Killed after the link: a lease that nobody knows of,
  * which gc ends in its time.
  */
+#include "handoff.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
@@ -69,14 +71,32 @@ static int handoff(struct shmstore *s, const struct shms_keyname *k, const char 
 	return r;
 }
 
-int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
-		     struct shmstore_ticket *ret)
+int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, struct shmstore_ticket *ret)
 {
 	static const char SUBDIR[] = "/" SHMS_DIR_HANDOFF "/";
 	char lease[SHMS_LEASE_NAME_SIZE];
+	size_t length = strlen(s->path), n = shms_lease_name(shms_now_boot_ms() + lease_ms, lease);
 	struct sizes t;
+	int r;
+
+	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
+		return -EINVAL;
+	r = handoff(s, k, lease, &t);
+	if (r < 0)
+		return r;
+	ret->header_size = t.header_size;
+	ret->buffer_size = t.buffer_size;
+	memcpy(ret->path, s->path, length);
+	memcpy(ret->path + length, SUBDIR, sizeof(SUBDIR) - 1);
+	memcpy(ret->path + length + sizeof(SUBDIR) - 1, lease, n + 1);
+	return 0;
+}
+
+int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
+		     struct shmstore_ticket *ret)
+{
+	struct shmstore_ticket received;
 	struct shms_keyname k;
-	size_t length, n;
 	int r = shms_store_usable(s, true);
 
 	if (r < 0)
@@ -86,19 +106,16 @@ int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint6
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	length = strlen(s->path);
-	n = shms_lease_name(shms_now_boot_ms() + lease_ms, lease);
-	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
-		return -EINVAL;
-	r = handoff(s, &k, lease, &t);
+	r = shms_handoff_lease(s, &k, lease_ms, ret);
+	if (r == -EPERM) {
+		/* Not ours to link: another user's, that was handed to us. */
+		r = shms_handoff_received(s, &k, lease_ms, &received);
+		if (r == 0)
+			*ret = received;
+	}
 	if (r < 0)
 		return shms_error(r);
 	shms_count(&s->ledger->handoff_n, 1);
-	shms_count(&s->ledger->handoff_bytes, t.header_size + t.buffer_size);
-	ret->header_size = t.header_size;
-	ret->buffer_size = t.buffer_size;
-	memcpy(ret->path, s->path, length);
-	memcpy(ret->path + length, SUBDIR, sizeof(SUBDIR) - 1);
-	memcpy(ret->path + length + sizeof(SUBDIR) - 1, lease, n + 1);
+	shms_count(&s->ledger->handoff_bytes, ret->header_size + ret->buffer_size);
 	return 0;
 }

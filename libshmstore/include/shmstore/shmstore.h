@@ -336,6 +336,8 @@ SHMSTORE_API int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shm
  * Links the object into the store's handoff/ directory for lease_ms milliseconds and returns the triplet. From here on the
  * donor may delete the key, close the store or die: one receiver still gets the object until the lease ends.
  *   lease_ms   1 to SHMSTORE_LEASE_MAX.
+ * An object that another user handed to us (shmstore_handoff_to) only shmstored can link again: to a store of our own user, for a
+ * day at most; -EPERM without it.
  * Return: 0; -ENOENT, -EINVAL, -EBADMSG, -ENOSPC (inodes), -EPERM. Since 0.1.
  */
 SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
@@ -347,7 +349,7 @@ SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t ke
  * The ticket and the file are input: both are checked, and nothing is linked where anything is wrong. A path to an object in a
  * store's objects/ is taken too, by a link; it stays where it is.
  * Return: 0, also where this very object is held under key already; -EPERM (path outside the partition, or neither a lease nor
- * an object; another user's), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
+ * an object; another user's, but for a lease in our own inbox), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
  * held by another object), -ENOSPC (a key too long for a file name takes a page), -EXDEV, -EINVAL, -EMFILE, -ENOMEM.
  * Since 0.1.
  */
@@ -365,9 +367,13 @@ SHMSTORE_API int shmstore_ticket_parse(const char *text, struct shmstore_ticket 
 
 /*
  * As shmstore_handoff(), for a receiver of another user: shmstored moves the lease to where that user, and nobody else, finds and
- * reads it; nobody but its owner can write it. The operator's rules say who may hand to whom (shmstored.conf(5)).
+ * reads it. The operator's rules say who may hand to whom (shmstored.conf(5)). The file stays its owner's, who alone could change
+ * it: the receiver trusts the donor not to. To a third user it goes from its owner only.
  *   receiver   user id. Our own is as shmstore_handoff().
- * Return: as shmstore_handoff(); -EPERM (no rule allows it, or no daemon), -ETIMEDOUT (the daemon does not answer). Since 0.1.
+ *   lease_ms   1 to 86,400,000 (a day) for another user.
+ * Return: as shmstore_handoff(); -EPERM (no rule allows it, the partition is not shared, the object is another user's, or no
+ * daemon), -EDQUOT (the receiver's inbox is full), -ENOTSUP (no access lists here), -ETIMEDOUT (the daemon does not answer). Since
+ * 0.1.
  */
 SHMSTORE_API int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, uid_t receiver,
 				     uint64_t lease_ms, struct shmstore_ticket *ret);
