@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * broker.c: moves a lease from its donor's store into another user's inbox.
+ *
+ * We are root and walk through directories that users may change at any moment, so nothing is believed of a path. Of the path that
+ * the sender names only the last two components are used, below the store that it registered; every directory is opened without
+ * following anything, and must be the sender's own. The file is held by an O_PATH descriptor from the first look at it on, and it is
+ * this inode that is checked, made readable and linked (by /proc/self/fd): a name swapped meanwhile changes nothing. It is never
+ * opened: what waits in a FIFO, a lease or a device does not concern us. Whether it is an object at all the receiver checks, as it
+ * checks every object.
+ *
+ * Order: the access list, the link in the inbox, the donor's lease. Killed after the first: a reader more on a file of which the
+ * receiver has no name, in directories that it may not enter. After the second: a lease too many, until it expires.
+ *
+ * Rejected: renaming the lease (what arrives is what had the name at that instant, which may be another file than the one that was
+ * checked, and the receiver sees it before we can take it back); changing the file's owner (its donor pays for the memory).
+ */
+#include "broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "acl.h"
+#include "beneath.h"
+#include "inbox.h"
+#include "leasename.h"
+#include "wire.h"
+
+#define PROC_FD_SIZE 32
+
+struct source {
+	const char *name; /* in dir_fd */
+	int dir_fd;
+	int fd; /* O_PATH */
+	char proc[PROC_FD_SIZE];
+	uint64_t expiry_ms;
+	struct stat st;
+};
+
+static int fail(struct broker_answer *ret, int error, const char *why)
+{
+	ret->why = why;
+	return error;
+}
+
+/* The name of the lease (of the object) that the sender means: its path must lie in its own store by its text. NULL: it does not. */
+static const char *own_name(const struct broker_ask *ask, const char *part)
+{
+	char own[PATH_MAX + 16];
+	const char *last = strrchr(ask->path, '/');
+	size_t n = (size_t)snprintf(own, sizeof(own), "/%s/%s/", ask->store, part);
+
+	if (!last || (size_t)(last + 1 - ask->path) < n || !last[1])
+		return NULL;
+	return strncmp(last + 1 - n, own, n) == 0 ? last + 1 : NULL;
+}
+
+static int open_part(const struct broker_ask *ask, const char *part, struct source *from, struct broker_answer *ret)
+{
+	char path[PATH_MAX + 16];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s", ask->store, part);
+	from->dir_fd = beneath_open(ask->partition_fd, path, O_RDONLY | O_DIRECTORY);
+	if (from->dir_fd < 0)
+		return fail(ret, -ESTALE, "the sender's store is gone");
+	if (fstat(from->dir_fd, &st) < 0 || st.st_uid != ask->from || (st.st_mode & 022))
+		return fail(ret, -EPERM, "the sender's store is not its own");
+	return 0;
+}
+
+static int open_file(const struct broker_ask *ask, struct source *from, struct broker_answer *ret)
+{
+	from->fd = beneath_open(from->dir_fd, from->name, O_PATH | O_NOFOLLOW);
+	if (from->fd < 0)
+		return from->fd == -ENOENT ? fail(ret, -ESTALE, "there is no such lease: it was taken, or it expired")
+					   : fail(ret, -EBADMSG, "the lease cannot be opened");
+	if (fstat(from->fd, &from->st) < 0 || !S_ISREG(from->st.st_mode))
+		return fail(ret, -EBADMSG, "the lease is no regular file");
+	snprintf(from->proc, sizeof(from->proc), "/proc/self/fd/%d", from->fd);
+	if (ask->lease_ms)
+		return 0;
+	if (from->st.st_uid != ask->from)
+		return fail(ret, -EPERM, "the object is another user's: only its owner may hand it on");
+	if (from->st.st_mode & 07333)
+		return fail(ret, -EBADMSG, "others than its owner may write to the file, or it may be executed");
+	return 0;
+}
+
+/* Finds the file, and checks it. */
+static int find(const struct broker_ask *ask, struct source *from, struct broker_answer *ret)
+{
+	const char *part = ask->lease_ms ? "objects" : "handoff";
+	uint64_t now_ms = leasename_now_ms();
+	int r;
+
+	from->name = own_name(ask, part);
+	if (!from->name)
+		return fail(ret, -EPERM, "the path is not one of the sender's own store");
+	from->expiry_ms = now_ms + ask->lease_ms;
+	if (!ask->lease_ms && !leasename_parse(from->name, &from->expiry_ms))
+		return fail(ret, -EPERM, "the path is not that of a lease");
+	if (from->expiry_ms <= now_ms)
+		return fail(ret, -ESTALE, "the lease has expired");
+	if (from->expiry_ms > now_ms + WIRE_BROKER_LEASE)
+		return fail(ret, -EINVAL, "a lease for another user may last a day at most");
+	r = open_part(ask, part, from, ret);
+	return r < 0 ? r : open_file(ask, from, ret);
+}
+
+/* Lets the receiver read the file, whatever becomes of its names. */
+static int make_readable(const struct broker_ask *ask, const struct source *from, struct broker_answer *ret)
+{
+	static const char none[] =
+		"the partition's file system has no access lists (tmpfs needs CONFIG_TMPFS_POSIX_ACL)";
+	unsigned char had[ACL_SIZE_MAX + 1], list[ACL_SIZE_MAX];
+	ssize_t n = getxattr(from->proc, ACL_ATTRIBUTE, had, sizeof(had));
+	size_t size;
+	int r;
+
+	if (n < 0 && errno == ENODATA)
+		n = 0;
+	if (n < 0 && errno == ERANGE)
+		return fail(ret, -EDQUOT, "the object was handed to too many users");
+	if (n < 0)
+		return errno == EOPNOTSUPP ? fail(ret, -ENOTSUP, none)
+					   : fail(ret, -EPERM, "the object's access list cannot be read");
+	r = acl_add_reader(had, (size_t)n, from->st.st_mode, ask->to, list, &size);
+	if (r < 0)
+		return fail(ret, r, "the object was handed to too many users");
+	if (setxattr(from->proc, ACL_ATTRIBUTE, list, size, 0) == 0)
+		return 0;
+	switch (errno) {
+	case EOPNOTSUPP:
+		return fail(ret, -ENOTSUP, none);
+	case ENOSPC:
+	case ENOMEM:
+		return fail(ret, -ENOSPC, "there is no memory for the object's access list");
+	default:
+		return fail(ret, -EPERM, "the object's access list cannot be changed");
+	}
+}
+
+/* The file's name in the inbox; then the donor's lease goes. */
+static int deliver(const struct broker_ask *ask, const struct source *from, int inbox_fd, struct broker_answer *ret)
+{
+	char lease[LEASENAME_SIZE];
+	struct stat st;
+
+	if (leasename_make(from->expiry_ms, lease) < 0)
+		return fail(ret, -EIO, "there are no random numbers");
+	if (linkat(AT_FDCWD, from->proc, inbox_fd, lease, AT_SYMLINK_FOLLOW) < 0) {
+		switch (errno) {
+		case ENOENT:
+			return fail(ret, -ESTALE, "the lease was taken meanwhile");
+		case ENOSPC:
+			return fail(ret, -ENOSPC, "the partition has no room for one more name");
+		default:
+			return fail(ret, -EPERM, "the lease cannot be linked into the receiver's inbox");
+		}
+	}
+	if (!ask->lease_ms && fstatat(from->dir_fd, from->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_ino == from->st.st_ino)
+		unlinkat(from->dir_fd, from->name, 0);
+	snprintf(ret->path, sizeof(ret->path), WIRE_INBOX "/%u/handoff/%s", (unsigned)ask->to, lease);
+	ret->bytes = (uint64_t)from->st.st_blocks * 512;
+	return 0;
+}
+
+static int run(const struct broker_ask *ask, struct source *from, int *inbox_fd, struct broker_answer *ret)
+{
+	int r = find(ask, from, ret);
+
+	if (r < 0)
+		return r;
+	r = inbox_open(ask->partition, ask->partition_fd, ask->to, inbox_fd, &ret->why);
+	if (r < 0)
+		return r;
+	if (inbox_room(*inbox_fd, from->st.st_uid, leasename_now_ms()) < 0)
+		return fail(ret, -EDQUOT, "the receiver's inbox is full: it has to take, or to delete, what is there");
+	if (!ask->lease_ms)
+		r = make_readable(ask, from, ret);
+	return r < 0 ? r : deliver(ask, from, *inbox_fd, ret);
+}
+
+int broker_run(const struct broker_ask *ask, struct broker_answer *ret)
+{
+	struct source from = {.dir_fd = -1, .fd = -1};
+	int inbox_fd = -1, r = run(ask, &from, &inbox_fd, ret);
+
+	if (inbox_fd >= 0)
+		close(inbox_fd);
+	if (from.fd >= 0)
+		close(from.fd);
+	if (from.dir_fd >= 0)
+		close(from.dir_fd);
+	return r;
+}
