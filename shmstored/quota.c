@@ -384,6 +384,19 @@ void quota_tick(struct quota *q, uint64_t now_ns)
 	quota_tell(q);
 }
 
+static int each_default(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg)
+{
+	for (enum wire_limit kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_STORE; kind++) {
+		const struct quota_limits *l = &q->defaults[kind];
+		struct quota_line line = {.kind = kind, .id = "*", .hard = l->hard, .soft = l->soft};
+		int r = l->hard || l->soft ? fn(&line, arg) : 0;
+
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
 int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg)
 {
 	struct quota_group *g, *next;
@@ -401,5 +414,5 @@ int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *a
 		if (r)
 			return r;
 	}
-	return 0;
+	return each_default(q, fn, arg);
 }

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * accountquota.c: carries out what the quota decides, and tells it what happened.
+ *
+ * Limits come from the configuration and from operators at run time; a reload changes what the configuration had said and nobody changed
+ * since. The high watermark is the partition's soft limit, the low one is where asking ends, unless a soft limit is set.
+ *
+ * While somebody waits, the kernel is asked every POLL_NS whether there is room: a delete in another process tells nobody.
+ * What users and labels take is an upper bound between surveys; where one would free room (quota_stale()), it is asked for, but
+ * never so often that surveys take more than a tenth of the time.
+ */
+#include "accountquota.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "account.h"
+#include "accountquota_state.h"
+#include "config.h"
+#include "conn.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+#include "member.h"
+
+#define WAITS_MAX   16u      /* threads of one process that may wait */
+#define POLL_NS     10000000 /* between looks for room while somebody waits */
+#define SURVEY_REST 10u      /* times its duration, until the next survey for the quota's sake */
+#define PPM_MAX     UINT64_C(1000000)
+
+/* ---- what the quota asks of us ---- */
+
+/* A file system without a limit says nothing: then what the ledgers said last. */
+static uint64_t kernel_used(void *arg)
+{
+	struct accountquota *k = arg;
+	const struct account_tick *t = &k->account->tick;
+	struct statvfs fs;
+
+	if (fstatvfs(k->account->fd, &fs) < 0)
+		return t->used;
+	if (!fs.f_blocks)
+		return t->linked + t->pool + t->reserved;
+	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+}
+
+static struct wire_credit *member_credit(void *arg, struct quota_store *s)
+{
+	const struct member *m = quota_user(s);
+
+	(void)arg;
+	return m->credit;
+}
+
+static void member_share(void *arg, struct quota_store *s, struct quota_share *ret)
+{
+	const struct member *m = quota_user(s);
+
+	(void)arg;
+	*ret = (struct quota_share){m->last.linked_bytes, m->last.pool_bytes, m->last.reserved_bytes};
+}
+
+static void answer(void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a)
+{
+	struct accountquota *k = arg;
+	struct member *m = quota_user(s);
+	struct wire_granted granted = {.granted = a->granted, .bytes = a->bytes};
+	int r;
+
+	if (!m->conn)
+		return;
+	if (error)
+		r = accountquota_refuse(k->account, m->conn, serial, error, a);
+	else
+		r = conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0);
+	/* In a handler of its own it learns by the next message. */
+	if (r != CONN_OK && m->conn != k->handling)
+		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it asked for");
+}
+
+static void ask(void *arg, struct quota_store *s, uint64_t bytes)
+{
+	struct accountquota *k = arg;
+	struct member *m = quota_user(s);
+	struct wire_ask body = {.bytes = bytes};
+
+	m->asked_bytes = bytes;
+	atomic_store_explicit(&m->credit->asked_bytes, bytes, memory_order_relaxed);
+	/* Release: who sees the number (acquire, shms_credit_tend()) sees the bytes. */
+	atomic_fetch_add_explicit(&m->credit->asked_n, 1, memory_order_release);
+	if (m->conn && conn_send(m->conn, WIRE_ASK, 0, &body, NULL, 0) != CONN_OK && m->conn != k->handling)
+		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it is asked");
+}
+
+static const char *kind_name(enum wire_limit kind)
+{
+	static const char *const names[] = {"none", "partition", "user", "label", "store"};
+
+	return names[kind];
+}
+
+static void level(void *arg, const struct quota_line *line)
+{
+	struct accountquota *k = arg;
+	struct json_object *o;
+	char key[QUOTA_ID_MAX + 32];
+
+	/* Back from refusals where no soft limit is set: nothing was crossed. */
+	if (line->level == 0 && !line->soft)
+		return;
+	o = jsonmake_new();
+	jsonmake_text(o, "partition", k->account->path);
+	jsonmake_text(o, "kind", kind_name(line->kind));
+	jsonmake_text(o, "id", line->id);
+	jsonmake_u64(o, "used", line->used);
+	jsonmake_u64(o, "outstanding", line->outstanding);
+	jsonmake_u64(o, "hard", line->hard);
+	jsonmake_u64(o, "soft", line->soft);
+	if (line->level == 2)
+		jsonmake_u64(o, "waiting", line->n_waiting);
+	else
+		jsonmake_text(o, "direction", line->level ? "up" : "down");
+	snprintf(key, sizeof(key), "%s %s", kind_name(line->kind), line->id);
+	events_emit(k->account->host->events, line->level == 2 ? EVENT_QUOTA_REFUSED : EVENT_WATERMARK, key, o);
+}
+
+static void liar(void *arg, struct quota_store *s, const char *what)
+{
+	struct accountquota *k = arg;
+	const struct member *m = quota_user(s);
+	struct json_object *o = jsonmake_new();
+
+	log_say(LOG_WARNING, LOG_FIELDS(.object = m->path),
+		"the totals in this store's page do not add up (%s): it is granted no more credit", what);
+	jsonmake_text(o, "store", m->path);
+	jsonmake_i64(o, "pid", m->pid);
+	jsonmake_u64(o, "uid", m->uid);
+	jsonmake_text(o, "what", what);
+	events_emit(k->account->host->events, EVENT_LIAR, m->path, o);
+}
+
+/* ---- limits ---- */
+
+static uint64_t watermark(const struct account *a, uint64_t mark)
+{
+	struct statvfs fs;
+
+	if (mark > PPM_MAX)
+		return mark;
+	if (!mark || fstatvfs(a->fd, &fs) < 0)
+		return 0;
+	return (uint64_t)((__uint128_t)fs.f_blocks * fs.f_frsize * mark / PPM_MAX);
+}
+
+static uint64_t now(const struct accountquota *k)
+{
+	return loop_now(k->account->host->loop);
+}
+
+int accountquota_apply_partition(struct accountquota *k)
+{
+	const struct config_partition *config = k->account->config;
+	struct quota_limits l = k->partition;
+	uint64_t high = watermark(k->account, config->watermark_high),
+		 low = watermark(k->account, config->watermark_low);
+
+	if (l.soft == QUOTA_DEFAULT && high) {
+		l.soft = l.hard && l.hard != QUOTA_DEFAULT && high > l.hard ? l.hard : high;
+		l.low = low < l.soft ? low : 0;
+	}
+	if (memcmp(&l, &k->applied, sizeof(l)) == 0)
+		return 0;
+	k->applied = l;
+	return quota_limit(k->account->quota, WIRE_LIMIT_PARTITION, "", &l, now(k));
+}
+
+static struct quota_limits from_config(const struct config_limit *c)
+{
+	/* A limit that the configuration leaves out is as the default of its kind says. */
+	return (struct quota_limits){
+		.hard = c->hard ? c->hard : QUOTA_DEFAULT,
+		.soft = c->soft ? c->soft : QUOTA_DEFAULT,
+	};
+}
+
+static bool same(const struct quota_limits *a, const struct quota_limits *b)
+{
+	return a->hard == b->hard && a->soft == b->soft;
+}
+
+static int apply(struct accountquota *k, enum wire_limit kind, const char *id, const struct quota_limits *l)
+{
+	if (kind == WIRE_LIMIT_PARTITION) {
+		k->partition = *l;
+		return accountquota_apply_partition(k);
+	}
+	return quota_limit(k->account->quota, kind, id, l, now(k));
+}
+
+static struct quota_limits current(const struct accountquota *k, enum wire_limit kind, const char *id)
+{
+	struct quota_limits l = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
+
+	if (kind == WIRE_LIMIT_PARTITION)
+		return k->partition;
+	if (quota_limit_get(k->account->quota, kind, id, &l) < 0)
+		return l;
+	/* The default of a kind knows no "as the default": none. */
+	if (strcmp(id, "*") == 0) {
+		l.hard = l.hard ? l.hard : QUOTA_DEFAULT;
+		l.soft = l.soft ? l.soft : QUOTA_DEFAULT;
+	}
+	return l;
+}
+
+static struct accountquota_configured *find(struct accountquota *k, enum wire_limit kind, const char *id)
+{
+	for (size_t i = 0; i < k->n_configured; i++) {
+		if (k->configured[i].kind == kind && strcmp(k->configured[i].id, id) == 0)
+			return &k->configured[i];
+	}
+	return NULL;
+}
+
+static void free_configured(struct accountquota_configured *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(list[i].id);
+	free(list);
+}
+
+static bool is_configured(const struct config_partition *config, const struct accountquota_configured *c)
+{
+	for (size_t i = 0; i < config->n_limits; i++) {
+		if (config->limits[i].kind == c->kind && strcmp(config->limits[i].id, c->id) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* What the earlier configuration had, and this one has not: back to the default, unless somebody changed it since. */
+static int drop_old(struct accountquota *k)
+{
+	static const struct quota_limits none = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
+
+	for (size_t i = 0; i < k->n_configured; i++) {
+		const struct accountquota_configured *c = &k->configured[i];
+		struct quota_limits l = current(k, c->kind, c->id);
+		int r;
+
+		if (is_configured(k->account->config, c) || !same(&l, &c->limits))
+			continue;
+		r = apply(k, c->kind, c->id, &none);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int accountquota_reload(struct account *a)
+{
+	struct accountquota *k = a->accountquota;
+	const struct config_partition *config = a->config;
+	struct accountquota_configured *list = calloc(config->n_limits + 1, sizeof(*list));
+	int r = list ? drop_old(k) : -ENOMEM;
+	size_t n = 0;
+
+	for (; r == 0 && n < config->n_limits; n++) {
+		const struct config_limit *c = &config->limits[n];
+		const struct accountquota_configured *old = find(k, c->kind, c->id);
+		struct quota_limits l = from_config(c), is = current(k, c->kind, c->id);
+		bool unset = is.hard == QUOTA_DEFAULT && is.soft == QUOTA_DEFAULT;
+
+		list[n] = (struct accountquota_configured){.kind = c->kind, .id = strdup(c->id), .limits = l};
+		if (!list[n].id)
+			r = -ENOMEM;
+		else if (old ? same(&is, &old->limits) : unset)
+			r = apply(k, c->kind, c->id, &l);
+	}
+	if (r == 0)
+		r = accountquota_apply_partition(k);
+	if (r < 0) {
+		free_configured(list, n);
+		return r;
+	}
+	free_configured(k->configured, k->n_configured);
+	k->configured = list;
+	k->n_configured = config->n_limits;
+	return 0;
+}
+
+int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft, uint64_t bytes)
+{
+	struct accountquota *k = a->accountquota;
+	const struct accountquota_configured *c = find(k, kind, id);
+	struct quota_limits l = current(k, kind, id);
+	uint64_t *value = soft ? &l.soft : &l.hard;
+
+	*value = bytes;
+	if (bytes == QUOTA_DEFAULT && c)
+		*value = soft ? c->limits.soft : c->limits.hard;
+	if (l.hard && l.hard != QUOTA_DEFAULT && l.soft != QUOTA_DEFAULT && l.soft > l.hard)
+		return -EINVAL;
+	return apply(k, kind, id, &l);
+}
+
+/* ---- the account's life ---- */
+
+static void wake(struct loop_op *op, int result, unsigned flags)
+{
+	struct accountquota *k = (struct accountquota *)((char *)op - offsetof(struct accountquota, timer));
+
+	(void)flags;
+	if (k->closed) {
+		free(k);
+		return;
+	}
+	if (result != -ECANCELED)
+		accountquota_room(k->account);
+}
+
+/* While somebody waits, we look again soon. */
+static void arm(struct accountquota *k)
+{
+	uint64_t deadline = quota_deadline(k->account->quota), soon = now(k) + POLL_NS;
+
+	if (deadline == UINT64_MAX || k->timer.busy)
+		return;
+	loop_timer(k->account->host->loop, &k->timer, deadline < soon ? deadline : soon, 0);
+}
+
+int accountquota_open(struct account *a)
+{
+	const struct config *c = a->host->config;
+	struct quota_config config = {
+		.epoch = a->host->epoch,
+		.credit = c->credit,
+		.idle_ns = c->credit_idle_ns,
+		.waits_max = WAITS_MAX,
+	};
+	struct accountquota *k = calloc(1, sizeof(*k));
+	struct quota_ops ops = {kernel_used, member_credit, member_share, answer, ask, level, liar, k};
+	int r;
+
+	if (!k)
+		return -ENOMEM;
+	k->account = a;
+	k->timer.fn = wake;
+	k->partition = k->applied = (struct quota_limits){QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
+	r = quota_new(&config, &ops, &a->quota);
+	if (r < 0) {
+		free(k);
+		return r;
+	}
+	a->accountquota = k;
+	r = accountquota_reload(a);
+	if (r < 0)
+		accountquota_close(a);
+	return r;
+}
+
+void accountquota_close(struct account *a)
+{
+	struct accountquota *k = a->accountquota;
+
+	if (!k)
+		return;
+	if (k->surveying)
+		account_survey_cancel(a, &k->survey);
+	k->mark = quota_mark_free(k->mark);
+	a->quota = quota_free(a->quota);
+	free_configured(k->configured, k->n_configured);
+	a->accountquota = NULL;
+	if (k->timer.busy) {
+		/* Its last call frees. */
+		k->closed = true;
+		loop_cancel(a->host->loop, &k->timer);
+		return;
+	}
+	free(k);
+}
+
+int accountquota_add(struct member *m)
+{
+	struct accountquota *k = m->account->accountquota;
+
+	return quota_add(m->account->quota, m->uid, m->label ? m->label : "", m->name ? m->name : "", m, now(k),
+			 &m->quota);
+}
+
+void accountquota_disconnected(struct member *m)
+{
+	if (m->quota)
+		quota_cancel_all(m->account->quota, m->quota);
+}
+
+void accountquota_remove(struct member *m)
+{
+	struct quota_store *s = m->quota;
+
+	if (!s)
+		return;
+	m->quota = NULL;
+	quota_remove(m->account->quota, s, now(m->account->accountquota));
+}
+
+void accountquota_left(struct account *a, uid_t uid, const char *label, uint64_t bytes)
+{
+	quota_found(a->quota, uid, label ? label : "", bytes);
+}
+
+void accountquota_freed(struct account *a, uid_t uid, const char *label, uint64_t bytes)
+{
+	quota_freed(a->quota, uid, label ? label : "", bytes, now(a->accountquota));
+}
+
+/* ---- surveys ---- */
+
+static void survey_done(struct account_wait *w, const struct survey *survey, int error)
+{
+	struct accountquota *k = (struct accountquota *)((char *)w - offsetof(struct accountquota, survey));
+
+	(void)error;
+	k->surveying = false;
+	k->survey_next_ns = now(k) + (survey ? SURVEY_REST * survey->duration_ns : 0);
+}
+
+static void survey_if_stale(struct accountquota *k)
+{
+	if (!quota_stale(k->account->quota) || k->surveying || k->account->surveying || now(k) < k->survey_next_ns)
+		return;
+	k->survey.fn = survey_done;
+	k->surveying = account_survey(k->account, &k->survey) == 0;
+}
+
+void accountquota_survey_begins(struct account *a)
+{
+	struct accountquota *k = a->accountquota;
+
+	quota_mark_free(k->mark);
+	k->mark = quota_mark(a->quota);
+}
+
+void accountquota_surveyed(struct account *a, const struct survey *survey)
+{
+	struct accountquota *k = a->accountquota;
+	struct quota_mark *mark = k->mark;
+
+	k->mark = NULL;
+	if (!survey || !mark) {
+		quota_mark_free(mark);
+		return;
+	}
+	for (size_t i = 0; i < survey->n_users; i++) {
+		const struct shmstore_user_books *b = &survey->users[i].books;
+		char id[16];
+
+		snprintf(id, sizeof(id), "%u", survey->users[i].uid);
+		quota_rebase(a->quota, mark, WIRE_LIMIT_USER, id, b->linked + b->pool + b->ghosts + b->inflight);
+	}
+	for (size_t i = 0; i < survey->n_labels; i++) {
+		const struct survey_label *l = &survey->labels[i];
+
+		quota_rebase(a->quota, mark, WIRE_LIMIT_LABEL, l->label, l->pss + l->pool);
+	}
+	quota_rebased(a->quota, mark, now(k));
+}
+
+/* ---- time ---- */
+
+void accountquota_tick(struct account *a)
+{
+	struct accountquota *k = a->accountquota;
+
+	accountquota_apply_partition(k); /* its size may have changed */
+	quota_tick(a->quota, now(k));
+	survey_if_stale(k);
+	arm(k);
+}
+
+void accountquota_room(struct account *a)
+{
+	struct accountquota *k = a->accountquota;
+
+	quota_serve(a->quota, now(k));
+	arm(k);
+}
+
+/* ---- requests ---- */
+
+int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret)
+{
+	struct accountquota *k = m->account->accountquota;
+	int r;
+
+	k->handling = m->conn;
+	r = quota_request(m->account->quota, m->quota, want, now(k), ret);
+	k->handling = NULL;
+	arm(k);
+	return r;
+}
+
+int accountquota_cancel(struct member *m, uint64_t serial)
+{
+	struct accountquota *k = m->account->accountquota;
+	int r;
+
+	k->handling = m->conn;
+	r = quota_cancel(m->account->quota, m->quota, serial);
+	k->handling = NULL;
+	return r;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accountquota_set.c: a limit at run time, as "[PARTITION ]KEY=VALUE": accountquota.h says which keys and values there are. */
+#include <ctype.h>
+#include <errno.h>
+#include <json-c/json.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "account.h"
+#include "accountquota.h"
+#include "accountquota_state.h"
+#include "config.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+
+#define KEYS                                                                                                \
+	"limit, soft, user.UID.limit, user.UID.soft, label.NAME.limit, label.NAME.soft, store.NAME.limit, " \
+	"store.NAME.soft"
+
+struct change {
+	struct account *account;
+	enum wire_limit kind;
+	const char *kind_name;
+	char id[QUOTA_ID_MAX + 1];
+	bool soft;
+	uint64_t bytes;
+};
+
+struct reason {
+	char *text;
+	size_t size;
+};
+
+static int fail(const struct reason *why, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int fail(const struct reason *why, int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why->text, why->size, format, args);
+	va_end(args);
+	return error;
+}
+
+/* PARTITION, where the text names one; advances *io behind it. */
+static int parse_partition(struct host *h, char **io, struct change *ret, const struct reason *why)
+{
+	char *equals = strchr(*io, '='), *space = NULL;
+
+	/* A path may have spaces; a key up to its "=" has none. */
+	for (char *at = *io; at < equals; at++) {
+		if (*at == ' ')
+			space = at;
+	}
+	if (!equals)
+		return fail(why, -EINVAL, "\"%s\" sets nothing; write [PARTITION ]KEY=VALUE with one of the keys " KEYS,
+			    *io);
+	if (!space) {
+		ret->account = h->accounts;
+		if (!ret->account || ret->account->next)
+			return fail(why, -EINVAL, "which partition? %s; write PARTITION KEY=VALUE",
+				    h->accounts ? "there are several" : "there is none");
+		return 0;
+	}
+	*space = '\0';
+	ret->account = account_find(h, *io);
+	if (!ret->account)
+		return fail(why, -ENOENT, "no partition %s is under watch; shmstore-admin status lists them", *io);
+	*io = space + 1;
+	return 0;
+}
+
+static int parse_user(struct change *io, const struct reason *why)
+{
+	const struct passwd *pw;
+	char *end;
+	unsigned long uid;
+
+	if (strcmp(io->id, "*") == 0)
+		return 0;
+	errno = 0;
+	uid = strtoul(io->id, &end, 10);
+	if (isdigit((unsigned char)io->id[0]) && !*end && errno == 0 && uid < UINT32_MAX) {
+		snprintf(io->id, sizeof(io->id), "%lu", uid);
+		return 0;
+	}
+	/* An administrator's rare word: the lookup may block for a moment. */
+	pw = getpwnam(io->id);
+	if (!pw)
+		return fail(why, -EINVAL, "no user is called \"%s\"; write a name, a number or *", io->id);
+	snprintf(io->id, sizeof(io->id), "%u", pw->pw_uid);
+	return 0;
+}
+
+static int parse_key(const char *key, struct change *ret, const struct reason *why)
+{
+	static const struct {
+		const char *prefix;
+		enum wire_limit kind;
+	} kinds[] = {{"user.", WIRE_LIMIT_USER}, {"label.", WIRE_LIMIT_LABEL}, {"store.", WIRE_LIMIT_STORE}};
+	const char *id = key, *end = strrchr(key, '.');
+
+	ret->kind = WIRE_LIMIT_PARTITION;
+	ret->kind_name = "partition";
+	for (size_t i = 0; end && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		size_t n = strlen(kinds[i].prefix);
+
+		if (strncmp(key, kinds[i].prefix, n) != 0 || end < key + n)
+			continue;
+		ret->kind = kinds[i].kind;
+		ret->kind_name = kinds[i].kind == WIRE_LIMIT_USER    ? "user"
+				 : kinds[i].kind == WIRE_LIMIT_LABEL ? "label"
+								     : "store";
+		id = key + n;
+		if (end == id || (size_t)(end - id) > QUOTA_ID_MAX)
+			return fail(why, -EINVAL, "\"%s\" names no %s; write one of " KEYS, key, ret->kind_name);
+		memcpy(ret->id, id, (size_t)(end - id));
+		key = end + 1;
+		break;
+	}
+	ret->soft = strcmp(key, "soft") == 0;
+	if (!ret->soft && strcmp(key, "limit") != 0)
+		return fail(why, -EINVAL, "there is no key \"%s\"; write one of " KEYS, key);
+	return ret->kind == WIRE_LIMIT_USER ? parse_user(ret, why) : 0;
+}
+
+static int parse_value(const char *value, struct change *io, const struct reason *why)
+{
+	struct statvfs fs;
+	uint64_t total = 0;
+
+	if (strcmp(value, "none") == 0 || strcmp(value, "default") == 0) {
+		io->bytes = value[0] == 'n' ? 0 : QUOTA_DEFAULT;
+		return 0;
+	}
+	if (io->kind == WIRE_LIMIT_PARTITION && fstatvfs(io->account->fd, &fs) == 0)
+		total = (uint64_t)fs.f_blocks * fs.f_frsize;
+	if (config_parse_size(value, total, &io->bytes) < 0 || io->bytes > QUOTA_MAX)
+		return fail(why, -EINVAL, "\"%s\" is no size; write bytes, or as 512MiB or 1.5G%s, or none, or default",
+			    value, total ? ", or a percentage as 50%" : "");
+	return 0;
+}
+
+static void tell(const struct change *c)
+{
+	struct json_object *o = jsonmake_new();
+	char key[QUOTA_ID_MAX + 32];
+
+	jsonmake_text(o, "partition", c->account->path);
+	jsonmake_text(o, "kind", c->kind_name);
+	jsonmake_text(o, "id", c->id);
+	if (c->bytes && c->bytes != QUOTA_DEFAULT)
+		jsonmake_u64(o, c->soft ? "soft" : "hard", c->bytes);
+	else
+		jsonmake_null(o, c->soft ? "soft" : "hard");
+	snprintf(key, sizeof(key), "%s %s", c->kind_name, c->id);
+	events_emit(c->account->host->events, EVENT_LIMIT_SET, key, o);
+}
+
+static int set(struct host *h, char *text, const struct reason *why)
+{
+	struct change c = {0};
+	char *value;
+	int r = parse_partition(h, &text, &c, why);
+
+	if (r < 0)
+		return r;
+	value = strchr(text, '=');
+	*value++ = '\0';
+	r = parse_key(text, &c, why);
+	if (r == 0)
+		r = parse_value(value, &c, why);
+	if (r < 0)
+		return r;
+	r = accountquota_change(c.account, c.kind, c.id, c.soft, c.bytes);
+	if (r == -EINVAL)
+		return fail(why, r, "a soft limit above the hard one asks for nothing; set the other one first");
+	if (r < 0)
+		return fail(why, r, "out of memory");
+	tell(&c);
+	return 0;
+}
+
+int accountquota_set(struct host *h, const char *assignment, char *ret_reason, size_t size)
+{
+	struct reason why = {ret_reason, size};
+	char *text = strdup(assignment);
+	int r = text ? set(h, text, &why) : fail(&why, -ENOMEM, "out of memory");
+
+	free(text);
+	return r;
+}

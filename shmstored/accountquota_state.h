@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accountquota_state.h: what accountquota.c, its sentences, its requests and changes at run time share. */
+#ifndef ACCOUNTQUOTA_STATE_H
+#define ACCOUNTQUOTA_STATE_H
+
+#include "account.h"
+#include "quota.h"
+
+struct conn;
+struct member;
+
+struct accountquota_configured {
+	enum wire_limit kind;
+	char *id;
+	struct quota_limits limits;
+};
+
+struct accountquota {
+	struct account *account;
+	struct quota_limits partition; /* as configured or set; the watermarks are not in it */
+	struct quota_limits applied;   /* with them */
+	struct accountquota_configured *configured;
+	size_t n_configured;
+	struct loop_op timer;
+	bool closed; /* the account is gone; the timer's last call frees us */
+	struct quota_mark *mark;
+	struct account_wait survey; /* that we asked for */
+	bool surveying;
+	uint64_t survey_next_ns;
+	struct conn *handling; /* whose request is handled now: it must not be dropped meanwhile */
+};
+
+/* bytes: 0 = none, QUOTA_DEFAULT = as configured, else as the default of its kind. 0, -EINVAL (soft over hard), -ENOMEM. */
+int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft, uint64_t bytes);
+int accountquota_apply_partition(struct accountquota *k);
+
+/* As quota_request() and quota_cancel(), of a registered member. */
+int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret);
+int accountquota_cancel(struct member *m, uint64_t serial);
+/* REFUSED, with a sentence that says which limit, how much of it is used, and who can help. As conn_send(). */
+int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error, const struct quota_answer *why);
+
+#endif
