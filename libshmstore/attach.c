@@ -21,15 +21,15 @@
 #include <poll.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "socketpath.h"
+#include "socketpath.h"
 #include "store.h"
 #include "sys.h"
 
@@ -42,7 +42,6 @@
 #define SHORT_NS     (20 * MS)    /* other stores that are alone hold the lock too, for less */
 #define STRANGER_NS  (10000 * MS) /* after one that refused us or spoke nonsense */
 #define PACKET_MAX   (sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX)
-#define XDG_SOCKET   "shmstored/socket"
 #define READ_AT_ONCE 64 /* packets: one who sends without end must not keep a thread */
 
 struct shms_request {
@@ -141,39 +140,6 @@ static int send_packet(struct shms_attach *a, uint16_t type, uint64_t serial, co
 	return sent == (ssize_t)n ? 0 : -ENOTCONN;
 }
 
-static int connect_to(const char *path)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	_fd_ int fd = -1;
-
-	if (strlen(path) >= sizeof(address.sun_path))
-		return -ENOENT;
-	memcpy(address.sun_path, path, strlen(path));
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	/* A full backlog is EAGAIN: nobody who answers soon. */
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
-		return -errno;
-	return shms_take_fd(&fd);
-}
-
-static int connect_any(void)
-{
-	const char *path = getenv("SHMSTORE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-	char own[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
-	int fd;
-
-	if (path && *path)
-		return connect_to(path);
-	if (runtime && *runtime && (size_t)snprintf(own, sizeof(own), "%s/" XDG_SOCKET, runtime) < sizeof(own)) {
-		fd = connect_to(own);
-		if (fd != -ENOENT)
-			return fd;
-	}
-	return connect_to(WIRE_SOCKET);
-}
-
 static void parse_uuid(const char *text, uint8_t ret[16])
 {
 	unsigned byte;
@@ -194,8 +160,12 @@ static int greet(struct shmstore *s)
 	struct shms_attach *a = &s->attach;
 	struct wire_register reg = {0};
 	const char *below = s->path + strlen(s->p->path) + 1;
-	int fd = connect_any(), r;
+	char path[SHMS_SOCKET_PATH];
+	int fd, r = shms_socket_path(NULL, path);
 
+	if (r < 0)
+		return r;
+	fd = shms_socket_connect(path, 0); /* a full backlog is nobody who answers soon */
 	if (fd < 0)
 		return fd;
 	parse_uuid(s->p->uuid, reg.uuid);
