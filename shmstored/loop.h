@@ -27,9 +27,13 @@ struct loop_op {
 	uint64_t priv[8]; /* the loop's */
 };
 
-/* 0, -errno. n_clients: connections that it should be dimensioned for. */
+/*
+ * 0, -errno. n_clients: connections that it should be dimensioned for. Where io_uring is not to be had (seccomp, kernel.io_uring_disabled)
+ * it runs on epoll; where the kernel is older than 6.0, on single shots. The environment's SHMSTORE_LOOP chooses: "uring", "single"
+ * (io_uring as such a kernel has it), "epoll".
+ */
 int loop_new(unsigned n_clients, struct loop **ret);
-/* Ends what is in flight first. */
+/* Ends what is in flight first: each fn is called, and can start nothing any more (-ECANCELED). */
 struct loop *loop_free(struct loop *l);
 /* Runs until loop_stop(). 0, -errno (fatal). */
 int loop_run(struct loop *l);
@@ -40,22 +44,29 @@ uint64_t loop_clock(void);
 /* What it runs on, for status and logs: "io_uring", with what of it had to be done without. */
 const char *loop_backend(const struct loop *l);
 
-/* Multishot: fn(fd of a new connection). */
+/* Multishot: fn(fd of a new connection); -errno ends it. Sets or clears fd's O_NONBLOCK as the backend needs it. */
 int loop_accept(struct loop *l, struct loop_op *op, int fd);
-/* Multishot: fn(poll's revents). once: a single shot. */
+/*
+ * Multishot: fn(poll's revents) at the start where it is so already, then each time that it becomes so: who leaves something unread is not
+ * called for it again. once: a single shot; started anew it looks at the state as it is.
+ */
 int loop_poll(struct loop *l, struct loop_op *op, int fd, short events, bool once);
 /* fn(0) at first_ns (CLOCK_MONOTONIC), then every interval_ns (0: once). A late loop skips the calls that it missed. */
 int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t interval_ns);
 /*
- * Multishot: fn(bytes of one packet). During the call loop_packet() gives the packet: valid until fn returns. Descriptors that
- * came with it are closed by the loop; loop_packet_fds() says that there were some. 0 bytes: end of stream.
+ * Multishot: fn(bytes of one packet). During the call loop_packet() gives the packet: valid until fn returns, aligned to 8. At most
+ * LOOP_PACKET_MAX bytes of it: loop_packet_truncated() says that there was more. Descriptors that came with it are closed by the
+ * kernel; loop_packet_fds() says that there were some. 0 bytes: end of stream (or an empty packet), and the last call. A connection
+ * that sends without end is called for a bounded number of packets, then others get their turn.
  */
+#define LOOP_PACKET_MAX 4224u
 int loop_receive(struct loop *l, struct loop_op *op, int fd);
 const void *loop_packet(const struct loop *l);
 bool loop_packet_fds(const struct loop *l);
 bool loop_packet_truncated(const struct loop *l);
-/* fn(bytes sent). data stays valid until fn. */
+/* fn(bytes sent), when the socket took them. data stays valid until fn. */
 int loop_send(struct loop *l, struct loop_op *op, int fd, const void *data, size_t n);
+/* Asks for the end of op; an idle one is left alone. fn is not called from within. */
 void loop_cancel(struct loop *l, struct loop_op *op);
 
 #endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loop.c: what both loops are: the operations in flight, as a list, and the calls to their owners.
+ *
+ * There are two ways to run it: loop_uring.c, which is the one meant, and loop_epoll.c for hosts that forbid io_uring. An operation knows
+ * neither. Receiving by plain calls is here, since io_uring before 6.0 does it that way as well: a receive of one's own per connection
+ * would need a buffer for each for as long as it says nothing.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "loop_backend.h"
+
+uint64_t loop_clock(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t loop_now(const struct loop *l)
+{
+	return l->now_ns;
+}
+
+const char *loop_backend(const struct loop *l)
+{
+	return l->name;
+}
+
+int loop_new(unsigned n_clients, struct loop **ret)
+{
+	const char *wish = getenv("SHMSTORE_LOOP");
+	struct loop *l = calloc(1, sizeof(*l));
+	int why = 0, r = -1;
+
+	if (!l)
+		return -ENOMEM;
+	l->now_ns = loop_clock();
+	if (!wish || strcmp(wish, "epoll") != 0) {
+		r = loop_uring_new(l, n_clients, wish && strcmp(wish, "single") == 0);
+		why = r;
+	}
+	if (r < 0)
+		r = loop_epoll_new(l);
+	if (r < 0) {
+		free(l);
+		return r;
+	}
+	if (why < 0)
+		snprintf(l->name, sizeof(l->name), "epoll, because io_uring is not to be had: %s", strerror(-why));
+	*ret = l;
+	return 0;
+}
+
+struct loop *loop_free(struct loop *l)
+{
+	if (!l)
+		return NULL;
+	l->ending = true;
+	while (l->busy) {
+		for (struct loop_op *op = l->busy; op; op = loop_priv(op)->next)
+			loop_cancel(l, op);
+		if (l->backend->turn(l) < 0)
+			break; /* the kernel ends what is left with the ring */
+	}
+	l->backend->free(l);
+	free(l);
+	return NULL;
+}
+
+int loop_run(struct loop *l)
+{
+	int r = 0;
+
+	l->stop = false;
+	while (!l->stop && r >= 0)
+		r = l->backend->turn(l);
+	return r;
+}
+
+void loop_stop(struct loop *l)
+{
+	l->stop = true;
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------------------- */
+
+static int start(struct loop *l, struct loop_op *op, struct loop_priv p)
+{
+	int r;
+
+	assert(!op->busy && op->fn);
+	if (l->ending)
+		return -ECANCELED;
+	*loop_priv(op) = p;
+	r = l->backend->start(l, op);
+	if (r < 0)
+		return r;
+	op->busy = true;
+	loop_priv(op)->prev = NULL;
+	loop_priv(op)->next = l->busy;
+	if (l->busy)
+		loop_priv(l->busy)->prev = op;
+	l->busy = op;
+	return 0;
+}
+
+static void forget(struct loop *l, struct loop_op *op)
+{
+	struct loop_priv *p = loop_priv(op);
+
+	if (p->next)
+		loop_priv(p->next)->prev = p->prev;
+	if (p->prev)
+		loop_priv(p->prev)->next = p->next;
+	else
+		l->busy = p->next;
+	op->busy = false;
+}
+
+void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags)
+{
+	if (!(flags & LOOP_MORE))
+		forget(l, op);
+	op->fn(op, result, flags);
+}
+
+int loop_accept(struct loop *l, struct loop_op *op, int fd)
+{
+	return start(l, op, (struct loop_priv){.kind = LOOP_ACCEPT, .fd = fd});
+}
+
+int loop_poll(struct loop *l, struct loop_op *op, int fd, short events, bool once)
+{
+	return start(l, op,
+		     (struct loop_priv){.kind = LOOP_POLL, .fd = fd, .events = (unsigned short)events, .once = once});
+}
+
+int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t interval_ns)
+{
+	return start(l, op,
+		     (struct loop_priv){.kind = LOOP_TIMER, .fd = -1, .due_ns = first_ns, .interval_ns = interval_ns});
+}
+
+int loop_receive(struct loop *l, struct loop_op *op, int fd)
+{
+	return start(l, op, (struct loop_priv){.kind = LOOP_RECEIVE, .fd = fd});
+}
+
+int loop_send(struct loop *l, struct loop_op *op, int fd, const void *data, size_t n)
+{
+	return start(l, op, (struct loop_priv){.kind = LOOP_SEND, .fd = fd, .data = data, .size = n});
+}
+
+void loop_cancel(struct loop *l, struct loop_op *op)
+{
+	if (!op->busy || loop_priv(op)->canceled)
+		return;
+	loop_priv(op)->canceled = true;
+	l->backend->cancel(l, op);
+}
+
+bool loop_next_due(const struct loop *l, struct loop_priv *p)
+{
+	if (!p->interval_ns)
+		return false;
+	p->due_ns += p->interval_ns;
+	if (p->due_ns <= l->now_ns)
+		p->due_ns += (l->now_ns - p->due_ns) / p->interval_ns * p->interval_ns + p->interval_ns;
+	return true;
+}
+
+/* ---- packets ------------------------------------------------------------------------------------------------------- */
+
+const void *loop_packet(const struct loop *l)
+{
+	return l->packet;
+}
+
+bool loop_packet_fds(const struct loop *l)
+{
+	return l->packet_fds;
+}
+
+bool loop_packet_truncated(const struct loop *l)
+{
+	return l->packet_truncated;
+}
+
+bool loop_read(struct loop *l, struct loop_op *op, int *ret_result)
+{
+	struct loop_priv *p = loop_priv(op);
+	uint64_t buffer[LOOP_PACKET_MAX / sizeof(uint64_t)];
+	struct iovec v = {buffer, sizeof(buffer)};
+
+	for (unsigned i = 0; i < LOOP_TURN_MAX; i++) {
+		/* Without room for control messages the kernel keeps descriptors from us, and says so: MSG_CTRUNC. */
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		ssize_t n = recvmsg(p->fd, &m, MSG_DONTWAIT);
+
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			return false;
+		if (n <= 0) {
+			*ret_result = n < 0 ? -errno : 0;
+			return true;
+		}
+		l->packet = buffer;
+		l->packet_fds = m.msg_flags & MSG_CTRUNC;
+		l->packet_truncated = m.msg_flags & MSG_TRUNC;
+		loop_call(l, op, (int)n, LOOP_MORE);
+		if (p->canceled) {
+			*ret_result = -ECANCELED;
+			return true;
+		}
+	}
+	return false;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loop_backend.h: private to loop*.c: what the io_uring loop and the epoll loop share. */
+#ifndef LOOP_BACKEND_H
+#define LOOP_BACKEND_H
+
+#include <linux/time_types.h>
+
+#include "loop.h"
+
+/* Packets of one connection, or connections of one listener, that are handled before others get their turn. */
+#define LOOP_TURN_MAX 16u
+
+enum loop_kind {
+	LOOP_ACCEPT = 1,
+	LOOP_POLL,
+	LOOP_TIMER,
+	LOOP_RECEIVE,
+	LOOP_SEND,
+};
+
+/* What loop_op.priv is. */
+struct loop_priv {
+	struct loop_op *prev, *next; /* in loop.busy */
+	uint8_t kind;                /* enum loop_kind */
+	bool once;
+	bool canceled;
+	bool queued; /* epoll: its result stands in value, and waits for its call */
+	int fd;
+	union {
+		const void *data; /* LOOP_SEND */
+		uint64_t due_ns;  /* LOOP_TIMER */
+		uint64_t events;  /* LOOP_POLL: poll's */
+	};
+	union {
+		size_t size;          /* LOOP_SEND */
+		uint64_t interval_ns; /* LOOP_TIMER */
+	};
+	union {
+		struct __kernel_timespec ts;   /* io_uring: LOOP_TIMER */
+		struct {                       /* epoll */
+			struct loop_op *after; /* in the queue of results, or of timers */
+			int64_t value;
+		};
+	};
+};
+_Static_assert(sizeof(struct loop_priv) <= sizeof(((struct loop_op *)0)->priv), "loop_op.priv is too small");
+_Static_assert(_Alignof(struct loop_priv) <= _Alignof(uint64_t), "loop_op.priv");
+
+static inline struct loop_priv *loop_priv(struct loop_op *op)
+{
+	return (struct loop_priv *)(void *)op->priv;
+}
+
+struct loop_backend {
+	/* priv is filled in. 0; -errno: it was not started. */
+	int (*start)(struct loop *l, struct loop_op *op);
+	/* Once for each op. */
+	void (*cancel)(struct loop *l, struct loop_op *op);
+	/* Submits, waits for something, and calls what completed. 0, -errno (fatal). */
+	int (*turn)(struct loop *l);
+	void (*free)(struct loop *l);
+};
+
+struct loop {
+	const struct loop_backend *backend;
+	void *state;          /* the backend's */
+	struct loop_op *busy; /* all that is in flight */
+	uint64_t now_ns;
+	bool stop, ending;
+	const void *packet;
+	bool packet_fds, packet_truncated;
+	char name[120];
+};
+
+/* Sets l->backend, state and name; -errno: not to be had. single: as if the kernel were 5.15. */
+int loop_uring_new(struct loop *l, unsigned n_clients, bool single);
+int loop_epoll_new(struct loop *l);
+
+/* Calls op->fn; without LOOP_MORE op is idle before that, and may be gone after it. */
+void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags);
+/*
+ * Reads packets of a LOOP_RECEIVE and calls fn for each, until there is none or LOOP_TURN_MAX were read: false. True: op has ended (end
+ * of stream, an error, a cancel by fn), and the caller has yet to make the last call, with *ret_result.
+ */
+bool loop_read(struct loop *l, struct loop_op *op, int *ret_result);
+/* When the timer is next due, after now; false: it was a single one. */
+bool loop_next_due(const struct loop *l, struct loop_priv *p);
+
+#endif

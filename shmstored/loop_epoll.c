@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loop_epoll.c: the same loop on epoll, for hosts that forbid io_uring (seccomp in containers, kernel.io_uring_disabled).
+ *
+ * epoll knows descriptors, the loop knows operations: slots[fd] has the one that reads (accept, receive, poll) and the one that sends. A poll
+ * is edge-triggered, as io_uring's is; the others are level-triggered and bounded per turn, so that what is left is found again by the next
+ * turn, after everybody else's. Results that are known at once (a send that the socket took, a cancel) wait in a queue until the turn's end,
+ * since fn is never called from within a start. Timers are a sorted list: the daemon has few.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "loop_backend.h"
+
+#define N_EVENTS 256
+
+struct slot {
+	struct loop_op *in, *out;
+	uint32_t events; /* as epoll has them; 0: it does not know the descriptor */
+	uint64_t turn;   /* in which the later one of them was started */
+};
+
+struct epoll {
+	int fd;
+	struct slot *slots;
+	size_t n_slots;
+	uint64_t turn;
+	struct loop_op *timers;           /* the next one first */
+	struct loop_op *done, **done_end; /* results that wait for their call */
+	struct epoll_event events[N_EVENTS];
+};
+
+/* ---- what epoll is told -------------------------------------------------------------------------------------------- */
+
+static int slot_get(struct epoll *e, int fd, struct slot **ret)
+{
+	if (fd < 0)
+		return -EBADF;
+	if ((size_t)fd >= e->n_slots) {
+		size_t n = ((size_t)fd + 256) / 256 * 256;
+		struct slot *slots = reallocarray(e->slots, n, sizeof(*slots));
+
+		if (!slots)
+			return -ENOMEM;
+		memset(slots + e->n_slots, 0, (n - e->n_slots) * sizeof(*slots));
+		e->slots = slots;
+		e->n_slots = n;
+	}
+	*ret = &e->slots[fd];
+	return 0;
+}
+
+static int slot_apply(struct epoll *e, int fd, bool again)
+{
+	struct slot *s = &e->slots[fd];
+	struct epoll_event ev = {.data.fd = fd};
+	int how = !s->events ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+
+	if (s->in && loop_priv(s->in)->kind == LOOP_POLL)
+		ev.events |= (uint32_t)loop_priv(s->in)->events | EPOLLET;
+	else if (s->in)
+		ev.events |= EPOLLIN;
+	if (s->out)
+		ev.events |= EPOLLOUT;
+	if (ev.events == s->events && !again)
+		return 0;
+	if (!ev.events)
+		how = EPOLL_CTL_DEL;
+	/* Where nobody waits for it a descriptor may be closed already. */
+	if (epoll_ctl(e->fd, how, fd, &ev) < 0 && ev.events)
+		return -errno;
+	s->events = ev.events;
+	return 0;
+}
+
+static int slot_take(struct epoll *e, struct loop_op *op)
+{
+	struct loop_priv *p = loop_priv(op);
+	struct loop_op **place;
+	struct slot *s;
+	int r = slot_get(e, p->fd, &s);
+
+	if (r < 0)
+		return r;
+	place = p->kind == LOOP_SEND ? &s->out : &s->in;
+	if (*place)
+		return -EBUSY;
+	*place = op;
+	s->turn = e->turn;
+	r = slot_apply(e, p->fd, p->kind == LOOP_POLL);
+	if (r < 0)
+		*place = NULL;
+	return r;
+}
+
+static void slot_leave(struct epoll *e, struct loop_op *op)
+{
+	int fd = loop_priv(op)->fd;
+	struct slot *s = &e->slots[fd];
+
+	if (s->in == op)
+		s->in = NULL;
+	else if (s->out == op)
+		s->out = NULL;
+	slot_apply(e, fd, false);
+}
+
+/* ---- timers, and results that wait --------------------------------------------------------------------------------- */
+
+static void timer_insert(struct epoll *e, struct loop_op *op)
+{
+	struct loop_op **at = &e->timers;
+
+	while (*at && loop_priv(*at)->due_ns <= loop_priv(op)->due_ns)
+		at = &loop_priv(*at)->after;
+	loop_priv(op)->after = *at;
+	*at = op;
+}
+
+static void timer_remove(struct epoll *e, struct loop_op *op)
+{
+	struct loop_op **at = &e->timers;
+
+	while (*at && *at != op)
+		at = &loop_priv(*at)->after;
+	if (*at)
+		*at = loop_priv(op)->after;
+}
+
+static void later(struct epoll *e, struct loop_op *op, int64_t value)
+{
+	struct loop_priv *p = loop_priv(op);
+
+	p->queued = true;
+	p->value = value;
+	p->after = NULL;
+	*e->done_end = op;
+	e->done_end = &p->after;
+}
+
+/* Those that are in the queue now; what their calls put there waits for the next turn. */
+static void call_done(struct loop *l, struct epoll *e)
+{
+	struct loop_op *op = e->done, *after;
+
+	e->done = NULL;
+	e->done_end = &e->done;
+	for (; op; op = after) {
+		after = loop_priv(op)->after;
+		loop_call(l, op, (int)loop_priv(op)->value, 0);
+	}
+}
+
+static void call_timers(struct loop *l, struct epoll *e)
+{
+	struct loop_op *op;
+
+	while ((op = e->timers) && loop_priv(op)->due_ns <= l->now_ns) {
+		struct loop_priv *p = loop_priv(op);
+
+		e->timers = p->after;
+		if (loop_next_due(l, p)) {
+			timer_insert(e, op);
+			loop_call(l, op, 0, LOOP_MORE);
+		} else {
+			later(e, op, 0); /* one that is started again at once must not keep us here */
+		}
+	}
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------------------- */
+
+static int epoll_start(struct loop *l, struct loop_op *op)
+{
+	struct epoll *e = l->state;
+	struct loop_priv *p = loop_priv(op);
+
+	if (p->kind == LOOP_TIMER) {
+		timer_insert(e, op);
+		return 0;
+	}
+	if (p->kind == LOOP_ACCEPT) {
+		int flags = fcntl(p->fd, F_GETFL);
+
+		if (flags < 0 || fcntl(p->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+			return -errno;
+	}
+	if (p->kind == LOOP_SEND) {
+		ssize_t n = send(p->fd, p->data, p->size, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n >= 0 || errno != EAGAIN) {
+			later(e, op, n >= 0 ? n : -errno);
+			return 0;
+		}
+	}
+	return slot_take(e, op);
+}
+
+static void epoll_cancel(struct loop *l, struct loop_op *op)
+{
+	struct epoll *e = l->state;
+	struct loop_priv *p = loop_priv(op);
+
+	if (p->queued)
+		return;
+	if (p->kind == LOOP_TIMER)
+		timer_remove(e, op);
+	else
+		slot_leave(e, op);
+	later(e, op, -ECANCELED);
+}
+
+static void end(struct loop *l, struct epoll *e, struct loop_op *op, int result)
+{
+	slot_leave(e, op);
+	loop_call(l, op, result, 0);
+}
+
+static void accept_some(struct loop *l, struct epoll *e, struct loop_op *op)
+{
+	struct loop_priv *p = loop_priv(op);
+
+	for (unsigned i = 0; i < LOOP_TURN_MAX && !p->canceled; i++) {
+		int fd = accept4(p->fd, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd >= 0) {
+			loop_call(l, op, fd, LOOP_MORE);
+			continue;
+		}
+		if (errno == EAGAIN)
+			return;
+		if (errno != EINTR && errno != ECONNABORTED) {
+			end(l, e, op, -errno);
+			return;
+		}
+	}
+}
+
+static void read_some(struct loop *l, struct epoll *e, struct loop_op *op)
+{
+	int result;
+
+	/* After a cancel from within, the last call is queued. */
+	if (loop_read(l, op, &result) && !loop_priv(op)->canceled)
+		end(l, e, op, result);
+}
+
+static void ready_in(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
+{
+	struct loop_priv *p = loop_priv(op);
+
+	if (p->kind == LOOP_ACCEPT) {
+		accept_some(l, e, op);
+	} else if (p->kind == LOOP_RECEIVE) {
+		read_some(l, e, op);
+	} else {
+		events &= (uint32_t)p->events | EPOLLERR | EPOLLHUP;
+		if (events && p->once)
+			end(l, e, op, (int)events);
+		else if (events)
+			loop_call(l, op, (int)events, LOOP_MORE);
+	}
+}
+
+static void ready_out(struct loop *l, struct epoll *e, struct loop_op *op)
+{
+	struct loop_priv *p = loop_priv(op);
+	ssize_t n = send(p->fd, p->data, p->size, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n >= 0 || errno != EAGAIN)
+		end(l, e, op, n >= 0 ? (int)n : -errno);
+}
+
+/* Milliseconds that epoll_wait() may take; rounded up, so that the timer is due then. */
+static int time_left(const struct epoll *e)
+{
+	uint64_t now = loop_clock(), due, ms;
+
+	if (e->done)
+		return 0;
+	if (!e->timers)
+		return -1;
+	due = loop_priv(e->timers)->due_ns;
+	ms = due > now ? (due - now + 999999) / 1000000 : 0;
+	return ms > 3600000 ? 3600000 : (int)ms;
+}
+
+static int epoll_turn(struct loop *l)
+{
+	struct epoll *e = l->state;
+	int n = epoll_wait(e->fd, e->events, N_EVENTS, time_left(e));
+
+	if (n < 0 && errno != EINTR)
+		return -errno;
+	l->now_ns = loop_clock();
+	e->turn++;
+	for (int i = 0; i < n; i++) {
+		int fd = e->events[i].data.fd;
+		uint32_t events = e->events[i].events;
+
+		/* A descriptor that was closed and made anew by the calls of this turn: the event is not its. */
+		if (e->slots[fd].turn == e->turn)
+			continue;
+		/* Each call may end the other one, or grow the table. */
+		if (e->slots[fd].in && (events & ~(uint32_t)EPOLLOUT || loop_priv(e->slots[fd].in)->kind == LOOP_POLL))
+			ready_in(l, e, e->slots[fd].in, events);
+		if (e->slots[fd].out && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+			ready_out(l, e, e->slots[fd].out);
+	}
+	call_timers(l, e);
+	call_done(l, e);
+	return 0;
+}
+
+static void epoll_free(struct loop *l)
+{
+	struct epoll *e = l->state;
+
+	close(e->fd);
+	free(e->slots);
+	free(e);
+	l->state = NULL;
+}
+
+int loop_epoll_new(struct loop *l)
+{
+	static const struct loop_backend backend = {epoll_start, epoll_cancel, epoll_turn, epoll_free};
+	struct epoll *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return -ENOMEM;
+	e->fd = epoll_create1(EPOLL_CLOEXEC);
+	if (e->fd < 0) {
+		free(e);
+		return -errno;
+	}
+	e->done_end = &e->done;
+	l->backend = &backend;
+	l->state = e;
+	snprintf(l->name, sizeof(l->name), "epoll");
+	return 0;
+}
