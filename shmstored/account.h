@@ -13,11 +13,15 @@
 #include "loop.h"
 
 struct accountquota;
+struct config_partition;
+struct finder;
+struct ghostage;
 struct history;
 struct host;
 struct member;
 struct quota;
-struct config_partition;
+struct reap;
+struct surveying;
 
 /* The fast tick: statfs, and the sums of the members' ledgers. Bytes unless n_. */
 struct account_tick {
@@ -98,10 +102,29 @@ struct account {
 	struct account_tick tick, before; /* the last one and the one before it */
 	struct survey *survey;            /* the last one; NULL = none yet */
 	bool surveying;
+	/* The parts' own. */
+	struct member *by_path;          /* uthash's head */
+	struct shmstore_counters gone;   /* what the stores that went had counted */
+	struct finder *finder;           /* finder.c */
+	struct reap *reaps;              /* reaper.c: a list */
+	struct surveying *running;       /* surveyor.c: the one whose result counts */
+	struct account_wait *waits;      /* for the next one */
+	struct ghostage *ages;           /* surveyor.c */
+	uint64_t survey_due_ns;          /* CLOCK_MONOTONIC */
+	uint64_t n_surveys, n_residuals; /* ever; in a row with a residual */
+	struct loop_op tick_op;
+	unsigned n_refs; /* ourselves, and what is in flight for us */
+	bool closing;
 };
 
+/* Blocks for one look at the directories of the stores; at the daemon's start. The caller puts it into h's list. 0; -EBUSY (another daemon
+ * has it), -errno (said in the log). */
 int account_open(struct host *h, const struct config_partition *config, struct account **ret);
+/* What is in flight ends on its own, by the loop's end. NULL is fine. Returns NULL. */
 struct account *account_close(struct account *a);
+/* For what is in flight: keeps the memory (and no more than that, once it is closing). */
+void account_ref(struct account *a);
+void account_unref(struct account *a);
 /* By its path (canonical or as given), or by uuid. NULL = not ours. */
 struct account *account_find(struct host *h, const char *path);
 struct account *account_find_uuid(struct host *h, const uint8_t uuid[16]);

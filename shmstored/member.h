@@ -10,44 +10,63 @@
 #include <shmstore/inspect.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <uthash.h>
 
+#include "conn.h"
 #include "loop.h"
 #include "wire.h"
 
 struct account;
-struct conn;
 struct quota_store;
 
 struct member {
 	struct account *account;
 	struct member *next, **prev;
-	uint64_t id; /* unique in this life of the daemon */
-	char *path;  /* absolute */
+	UT_hash_handle hh; /* in account.by_path */
+	uint64_t id;       /* unique in this life of the daemon */
+	char *path;        /* absolute */
 	char *name, *label, *address;
-	pid_t pid;
+	pid_t pid; /* as the page says; as the socket says once it is registered */
 	uid_t uid;
 	bool keep;
 	struct conn *conn; /* registered through it; NULL = found by a scan, or its connection ended */
 	int pidfd;         /* -1: none (another pid namespace) */
 	struct loop_op pid_op;
-	void *page;                 /* WIRE_PAGE_SIZE bytes, MAP_SHARED */
+	void *page;                 /* WIRE_PAGE_SIZE bytes, MAP_SHARED (pages.h) */
 	struct wire_credit *credit; /* in page; NULL where the page could only be mapped for reading */
 	struct quota_store *quota;
 	int64_t registered_ns;         /* CLOCK_REALTIME; 0 = not registered */
 	struct shmstore_counters last; /* as copied by the last tick */
 	uint64_t asked_bytes;          /* asked back and not given so far */
+	/* member.c's */
+	uint64_t inode;       /* of the page: another one under the same path is another store */
+	uint64_t start_time;  /* of its process, as the page says */
+	uint64_t survey_seen; /* sequence of the survey that found it last */
+	struct conn_end end;
+	bool ended; /* its process is dead; its lock may take a moment */
+	bool gone;
 };
 
 /*
  * The live store at path (absolute, in a's partition), found or made. uid_wanted: its owner must be that user; -1: any.
- * 0; -ENOENT (no live store there), -EPERM (another user's; another pid's), -EBADMSG, -EMFILE, -ENOMEM.
+ * 0; -ENOENT (no live store there), -EPERM (another user's; outside the partition), -EBADMSG (no page of ours), -ENOTSUP, -EMFILE, -ENOMEM.
  */
 int member_get(struct account *a, const char *path, uid_t uid_wanted, struct member **ret);
 struct member *member_find(struct account *a, const char *path);
+/* Takes the connection c as m's. pid: the process at its end. */
+void member_connect(struct member *m, struct conn *c, pid_t pid);
 /* Copies the ledger's counters. */
 void member_counters(const struct member *m, struct shmstore_counters *ret);
-/* It is gone (or its connection is): the credit returns, a reap is started where the owner died. */
+/* What its path leads to now, by the kernel. */
+enum member_state {
+	MEMBER_LIVES, /* its lock is held */
+	MEMBER_DEAD,  /* its lock is free: what it left is to be reaped */
+	MEMBER_CLOSED /* it is no longer there */
+};
+enum member_state member_state(const struct member *m);
+/* Its connection ended: it goes where its owner died, and stays where that only closed it. Idempotent. */
 void member_disconnected(struct member *m);
+/* It is no longer there: the credit returns. m is freed, at once or when nothing of it is in flight. */
 void member_gone(struct member *m, const char *why);
 
 #endif

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * account.c: opening and closing a partition under watch, and the fast tick.
+ *
+ * The lock on the marker comes first: from then on no store that is alone grants itself anything, and no other daemon counts here. Then the
+ * watch on stores/, then one look at all stores (synchronous: before it, nothing may be granted), then the first survey in a worker.
+ *
+ * The tick reads the mapped pages and asks statfs once: no system call for each store.
+ *
+ * An account is freed when nothing is in flight for it any more: members, jobs, timers each hold a reference (account_ref()).
+ */
+#include "account.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "accountquota.h"
+#include "config.h"
+#include "events.h"
+#include "finder.h"
+#include "history.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+#include "member.h"
+#include "pages.h"
+#include "reaper.h"
+#include "surveyor.h"
+
+#define MARKER      ".shmstore"
+#define TICK_NS     UINT64_C(1000000000)
+#define LOCK_TRIES  200u     /* a store that is alone takes the lock for a moment */
+#define LOCK_NAP_NS 5000000l /* between tries */
+
+/* ---- the fast tick ------------------------------------------------------------------------------------------------- */
+
+static void add_member(struct account_tick *t, struct member *m)
+{
+	const struct shmstore_counters *c = &m->last;
+
+	member_counters(m, &m->last);
+	t->n_members++;
+	t->n_objects += c->linked_n;
+	t->linked += c->linked_bytes;
+	t->pool += c->pool_bytes;
+	t->mapped += c->mapped_bytes;
+	t->reserved += c->reserved_bytes;
+	t->put_n += c->put_n;
+	t->put_bytes += c->put_bytes;
+	t->get_n += c->get_n;
+	t->get_bytes += c->get_bytes;
+	t->delete_n += c->delete_n;
+	t->handoff_n += c->handoff_n;
+	t->handoff_bytes += c->handoff_bytes;
+	t->adopt_n += c->adopt_n;
+	t->adopt_bytes += c->adopt_bytes;
+}
+
+static void lost(struct member *m)
+{
+	struct account *a = m->account;
+	struct json_object *fields = jsonmake_new();
+
+	jsonmake_text(fields, "partition", a->path);
+	jsonmake_text(fields, "path", m->path);
+	jsonmake_i64(fields, "pid", m->pid);
+	jsonmake_u64(fields, "uid", m->uid);
+	jsonmake_text(fields, "what", "its page was cut short");
+	events_emit(a->host->events, EVENT_LIAR, m->path, fields);
+	if (m->conn)
+		conn_drop(m->conn, CONN_E_PROTOCOL, "the page of your store was cut short");
+	member_gone(m, "its page was cut short");
+}
+
+static void read_members(struct account *a, struct account_tick *t)
+{
+	const struct shmstore_counters *g = &a->gone;
+	struct member *next;
+
+	t->put_n = g->put_n;
+	t->put_bytes = g->put_bytes;
+	t->get_n = g->get_n;
+	t->get_bytes = g->get_bytes;
+	t->delete_n = g->delete_n;
+	t->handoff_n = g->handoff_n;
+	t->handoff_bytes = g->handoff_bytes;
+	t->adopt_n = g->adopt_n;
+	t->adopt_bytes = g->adopt_bytes;
+	for (struct member *m = a->members; m; m = next) {
+		next = m->next;
+		add_member(t, m);
+		if (pages_lost(m->page))
+			lost(m);
+	}
+}
+
+static void read_tick(struct account *a)
+{
+	struct account_tick t = {.used_max = a->tick.used_max};
+	struct timespec now;
+	struct statvfs fs;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	t.time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	read_members(a, &t);
+	if (fstatvfs(a->fd, &fs) == 0) {
+		t.size = (uint64_t)fs.f_blocks * fs.f_frsize;
+		t.used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+		t.inodes_size = fs.f_files;
+		t.inodes_used = fs.f_files - fs.f_ffree;
+	}
+	if (t.used > t.used_max)
+		t.used_max = t.used;
+	a->before = a->tick;
+	a->tick = t;
+}
+
+static void add_history(struct account *a)
+{
+	const struct account_tick *t = &a->tick;
+	struct history_sample s = {
+		.time_ns = t->time_ns,
+		.size = t->size,
+		.used = t->used,
+		.linked = t->linked,
+		.pool = t->pool,
+		.n_members = t->n_members,
+		.put_n = t->put_n,
+		.get_n = t->get_n,
+		.handoff_n = t->handoff_n,
+		.adopt_n = t->adopt_n,
+		.put_bytes = t->put_bytes,
+	};
+
+	/* The ledgers count a shared object once per store; the survey knows better, but not every second. */
+	if (a->survey) {
+		s.linked = a->survey->usage.linked;
+		s.pool = a->survey->usage.pool;
+		s.ghosts = a->survey->usage.ghosts;
+		s.inflight = a->survey->usage.inflight;
+		s.foreign = a->survey->usage.foreign;
+	}
+	history_add(a->history, &s);
+}
+
+static void on_tick(struct loop_op *op, int result, unsigned flags)
+{
+	struct account *a = (struct account *)(void *)((char *)op - offsetof(struct account, tick_op));
+
+	if (a->closing) {
+		if (!(flags & LOOP_MORE))
+			account_unref(a);
+		return;
+	}
+	if (result < 0)
+		return;
+	read_tick(a);
+	add_history(a);
+	accountquota_tick(a);
+	surveyor_tick(a, loop_clock());
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------- */
+
+static int lock(struct account *a)
+{
+	a->lock_fd = openat(a->fd, MARKER, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (a->lock_fd < 0)
+		return -errno;
+	for (unsigned i = 0; flock(a->lock_fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK)
+			return -errno;
+		if (i == LOCK_TRIES)
+			return -EBUSY;
+		nanosleep(&(struct timespec){.tv_nsec = LOCK_NAP_NS}, NULL);
+	}
+	return 0;
+}
+
+static int open_partition(struct account *a)
+{
+	const struct config_partition *c = a->config;
+	struct shmstore_partition_info info;
+	unsigned flags = 0;
+	int r;
+
+	if (c->create)
+		flags = SHMSTORE_CREATE | (c->shared ? SHMSTORE_SHARED : 0);
+	r = shmstore_partition_open(c->path, flags, &a->partition);
+	if (r == 0)
+		r = shmstore_partition_info(a->partition, &info);
+	if (r < 0)
+		return r;
+	a->path = shmstore_partition_path(a->partition);
+	memcpy(a->uuid, info.uuid, sizeof(a->uuid));
+	a->fd = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return a->fd < 0 ? -errno : 0;
+}
+
+/* One store of the first look. Those that cannot be watched are counted by the surveys all the same. */
+static int take_store(const struct shmstore_store_info *info, void *arg)
+{
+	struct account *a = arg;
+	struct member *m;
+	int r;
+
+	if (info->alive == SHMSTORE_ALIVE) {
+		r = member_get(a, info->path, (uid_t)-1, &m);
+		if (r < 0 && r != -ENOENT)
+			log_say(LOG_WARNING, LOG_FIELDS(.object = info->path, .error = r),
+				"a live store cannot be watched");
+	} else if (info->alive == SHMSTORE_DEAD) {
+		accountquota_left(a, info->uid, info->label, info->counters.linked_bytes + info->counters.pool_bytes);
+		reaper_look(a, info->path); /* a kept one stays, but for its expired leases and its pool */
+	}
+	return 0;
+}
+
+static int start(struct account *a)
+{
+	int r = accountquota_open(a);
+
+	if (r == 0)
+		r = history_new(&a->history);
+	if (r < 0)
+		return r;
+	r = finder_open(a);
+	if (r < 0)
+		log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = r),
+			"stores/ cannot be watched: stores that do not register are found by surveys only");
+	r = shmstore_partition_stores(a->partition, take_store, a);
+	if (r < 0)
+		return r;
+	read_tick(a);
+	a->before = a->tick;
+	add_history(a);
+	r = surveyor_open(a);
+	if (r == 0) {
+		a->tick_op.fn = on_tick;
+		r = loop_timer(a->host->loop, &a->tick_op, loop_clock() + TICK_NS, TICK_NS);
+	}
+	if (r == 0)
+		account_ref(a);
+	return r;
+}
+
+int account_open(struct host *h, const struct config_partition *config, struct account **ret)
+{
+	struct account *a = calloc(1, sizeof(*a));
+	int r;
+
+	if (!a)
+		return -ENOMEM;
+	a->n_refs = 1;
+	a->host = h;
+	a->config = config;
+	a->fd = a->lock_fd = -1;
+	r = pages_init();
+	if (r == 0)
+		r = open_partition(a);
+	if (r == 0)
+		r = lock(a);
+	if (r == -EBUSY)
+		log_say(LOG_ERR, LOG_FIELDS(.object = a->path),
+			"another daemon watches this partition: its marker " MARKER " is locked");
+	else if (r < 0)
+		log_say(LOG_ERR, LOG_FIELDS(.object = config->path, .error = r), "the partition cannot be opened");
+	if (r == 0) {
+		r = start(a);
+		if (r < 0)
+			log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = r), "the partition cannot be watched");
+	}
+	if (r < 0) {
+		account_close(a);
+		return r;
+	}
+	*ret = a;
+	return 0;
+}
+
+/* ---- closing ------------------------------------------------------------------------------------------------------- */
+
+void account_ref(struct account *a)
+{
+	a->n_refs++;
+}
+
+void account_unref(struct account *a)
+{
+	if (--a->n_refs)
+		return;
+	history_free(a->history);
+	if (a->fd >= 0)
+		close(a->fd);
+	shmstore_partition_unref(a->partition);
+	free(a);
+}
+
+struct account *account_close(struct account *a)
+{
+	if (!a)
+		return NULL;
+	a->closing = true;
+	if (a->tick_op.busy)
+		loop_cancel(a->host->loop, &a->tick_op);
+	finder_close(a);
+	surveyor_close(a);
+	reaper_close(a);
+	while (a->members)
+		member_gone(a->members, "the daemon ends");
+	accountquota_close(a);
+	/* Last: from here on the stores are alone. */
+	if (a->lock_fd >= 0)
+		close(a->lock_fd);
+	a->lock_fd = -1;
+	account_unref(a);
+	return NULL;
+}
+
+/* ---- finding ------------------------------------------------------------------------------------------------------- */
+
+struct account *account_find(struct host *h, const char *path)
+{
+	char real[PATH_MAX];
+	struct account *a;
+
+	for (a = h->accounts; a; a = a->next) {
+		if (strcmp(a->path, path) == 0 || strcmp(a->config->path, path) == 0)
+			return a;
+	}
+	/* Spelled otherwise; what a partition's path leads to is a tmpfs: nothing blocks. */
+	if (path[0] != '/' || !realpath(path, real))
+		return NULL;
+	for (a = h->accounts; a; a = a->next) {
+		if (strcmp(a->path, real) == 0)
+			return a;
+	}
+	return NULL;
+}
+
+struct account *account_find_uuid(struct host *h, const uint8_t uuid[16])
+{
+	char text[37];
+	size_t at = 0;
+
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			text[at++] = '-';
+		snprintf(text + at, sizeof(text) - at, "%02x", uuid[i]);
+		at += 2;
+	}
+	for (struct account *a = h->accounts; a; a = a->next) {
+		if (strcmp(a->uuid, text) == 0)
+			return a;
+	}
+	return NULL;
+}

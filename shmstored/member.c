@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * member.c: the stores under watch. A member is made for a page whose lock is held, and goes when the lock is free or the page is no longer
+ * there; pid and connection are only hints to look. What a page says is copied once and checked; what the kernel says of its file (owner,
+ * size, inode) counts more.
+ *
+ * The page is opened by its path below the partition at each look: no descriptor is kept but the pidfd. Nothing here blocks: the
+ * partition is a tmpfs.
+ */
+#include "member.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "accountquota.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+#include "owner.h"
+#include "pages.h"
+#include "reaper.h"
+
+/* ---- the file ------------------------------------------------------------------------------------------------------ */
+
+/* Opens the page of the store at path, without symlinks and never outside the partition. -errno. */
+static int open_page(const struct account *a, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW),
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+	};
+	size_t n = strlen(a->path);
+	char below[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
+	int fd, length;
+
+	if (strncmp(path, a->path, n) != 0 || path[n] != '/')
+		return -EPERM;
+	length = snprintf(below, sizeof(below), "%s/%s", path + n + 1, WIRE_PAGE_FILE);
+	if (length < 0 || (size_t)length >= sizeof(below))
+		return -EPERM;
+	fd = (int)syscall(SYS_openat2, a->fd, below, &how, sizeof(how));
+	if (fd >= 0)
+		return fd;
+	switch (errno) {
+	case ENOENT:
+	case ENOTDIR:
+		return -ENOENT;
+	case EXDEV:
+	case ELOOP:
+	case EACCES:
+		return -EPERM;
+	default:
+		return -errno;
+	}
+}
+
+/* Only its owner holds a page's lock exclusively, for its life; all others look for a moment, shared. */
+static bool is_locked(int fd)
+{
+	return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+enum member_state member_state(const struct member *m)
+{
+	enum member_state state = MEMBER_CLOSED;
+	int fd = open_page(m->account, m->path, O_RDONLY);
+	struct stat st;
+
+	if (fd == -ENOENT || fd == -EPERM)
+		return MEMBER_CLOSED;
+	if (fd < 0)
+		return MEMBER_LIVES; /* out of descriptors: nothing is known */
+	if (fstat(fd, &st) == 0 && st.st_ino == m->inode)
+		state = is_locked(fd) ? MEMBER_LIVES : MEMBER_DEAD;
+	close(fd);
+	return state;
+}
+
+/* ---- its process --------------------------------------------------------------------------------------------------- */
+
+static void member_free(struct member *m)
+{
+	if (m->pidfd >= 0)
+		close(m->pidfd);
+	account_unref(m->account);
+	free(m->path);
+	free(m->name);
+	free(m->label);
+	free(m->address);
+	free(m);
+}
+
+static void on_process_end(struct loop_op *op, int result, unsigned flags)
+{
+	struct member *m = (struct member *)(void *)((char *)op - offsetof(struct member, pid_op));
+
+	if (m->gone) {
+		if (!(flags & LOOP_MORE))
+			member_free(m);
+		return;
+	}
+	if (result < 0)
+		return;
+	m->ended = true;
+	reaper_look(m->account, m->path);
+}
+
+static void watch_process(struct member *m, pid_t pid)
+{
+	int r;
+
+	if (m->pidfd >= 0)
+		return;
+	m->pidfd = owner_open(pid, m->start_time);
+	if (m->pidfd < 0)
+		return;
+	m->pid_op.fn = on_process_end;
+	r = loop_poll(m->account->host->loop, &m->pid_op, m->pidfd, POLLIN, true);
+	if (r < 0)
+		log_say(LOG_WARNING, LOG_FIELDS(.object = m->path, .error = r),
+			"its process cannot be watched: its death is seen by its connection, or the next survey");
+}
+
+/* ---- coming and going ---------------------------------------------------------------------------------------------- */
+
+/* NULL where memory is out. The caller puts it. */
+static struct json_object *describe(const struct member *m)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "partition", m->account->path);
+	jsonmake_text(o, "path", m->path);
+	jsonmake_text(o, "name", m->name);
+	jsonmake_text(o, "label", m->label);
+	jsonmake_i64(o, "pid", m->pid);
+	jsonmake_u64(o, "uid", m->uid);
+	return o;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static int add(struct account *a, struct member *m)
+{
+	HASH_ADD_KEYPTR(hh, a->by_path, m->path, strlen(m->path), m);
+	if (!m->hh.tbl)
+		return -ENOMEM;
+	m->next = a->members;
+	m->prev = &a->members;
+	if (m->next)
+		m->next->prev = &m->next;
+	a->members = m;
+	a->n_members++;
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void drop(struct account *a, struct member *m)
+{
+	HASH_DEL(a->by_path, m);
+	*m->prev = m->next;
+	if (m->next)
+		m->next->prev = m->prev;
+	a->n_members--;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct member *member_find(struct account *a, const char *path)
+{
+	struct member *m;
+
+	HASH_FIND(hh, a->by_path, path, strlen(path), m);
+	return m;
+}
+
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static int fill(struct member *m, int fd, bool write, const struct stat *st, const struct page_head *head)
+{
+	int r;
+
+	m->uid = st->st_uid;
+	m->inode = st->st_ino;
+	m->pid = (pid_t)head->pid;
+	m->start_time = head->start_time;
+	m->keep = head->flags & PAGE_KEEP;
+	m->name = strdup(head->name[0] ? head->name : last_part(m->path));
+	m->label = strdup(head->label);
+	m->address = strdup(head->address);
+	if (!m->name || !m->label || !m->address)
+		return -ENOMEM;
+	r = pages_map(fd, write, &m->page);
+	if (r == 0 && write)
+		m->credit = (struct wire_credit *)(void *)((char *)m->page + WIRE_CREDIT_OFF);
+	return r;
+}
+
+static int make(struct account *a, const char *path, int fd, bool write, const struct stat *st, struct member **ret)
+{
+	static uint64_t last_id;
+	struct page_head head;
+	struct member *m;
+	int r = pages_read_head(fd, &head);
+
+	if (r < 0)
+		return r;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	account_ref(a);
+	m->account = a;
+	m->pidfd = -1;
+	m->id = ++last_id;
+	m->path = strdup(path);
+	r = m->path ? fill(m, fd, write, st, &head) : -ENOMEM;
+	if (r == 0)
+		r = accountquota_add(m);
+	if (r == 0)
+		r = add(a, m);
+	if (r < 0) {
+		accountquota_remove(m);
+		pages_unmap(m->page);
+		member_free(m);
+		return r;
+	}
+	watch_process(m, m->pid);
+	member_counters(m, &m->last);
+	events_emit(a->host->events, EVENT_STORE_CAME, m->path, describe(m));
+	*ret = m;
+	return 0;
+}
+
+int member_get(struct account *a, const char *path, uid_t uid_wanted, struct member **ret)
+{
+	struct member *m = member_find(a, path);
+	struct stat st;
+	bool write = true;
+	int r, fd;
+
+	/* What is known by that path may be another store by now. */
+	if (m && member_state(m) != MEMBER_LIVES) {
+		reaper_look(a, path);
+		m = member_find(a, path);
+	}
+	if (m) {
+		if (uid_wanted != (uid_t)-1 && m->uid != uid_wanted)
+			return -EPERM;
+		*ret = m;
+		return 0;
+	}
+	fd = open_page(a, path, O_RDWR);
+	if (fd == -EPERM) {
+		write = false;
+		fd = open_page(a, path, O_RDONLY);
+	}
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		r = -errno;
+	else if (!S_ISREG(st.st_mode) || st.st_size != WIRE_PAGE_SIZE)
+		r = -EBADMSG;
+	else if (uid_wanted != (uid_t)-1 && st.st_uid != uid_wanted)
+		r = -EPERM;
+	else if (!is_locked(fd))
+		r = -ENOENT;
+	else
+		r = make(a, path, fd, write, &st, ret);
+	close(fd);
+	return r;
+}
+
+/* ---- connections --------------------------------------------------------------------------------------------------- */
+
+static void on_conn_end(struct conn_end *e, struct conn *c)
+{
+	struct member *m = (struct member *)(void *)((char *)e - offsetof(struct member, end));
+
+	(void)c;
+	member_disconnected(m);
+}
+
+void member_connect(struct member *m, struct conn *c, pid_t pid)
+{
+	struct timespec now;
+
+	assert(!m->conn);
+	clock_gettime(CLOCK_REALTIME, &now);
+	m->conn = c;
+	m->registered_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	if (pid > 0) {
+		m->pid = pid;
+		watch_process(m, pid);
+	}
+	m->end = (struct conn_end){.fn = on_conn_end};
+	conn_set_member(c, m);
+	conn_on_end(c, &m->end);
+}
+
+static void disconnect(struct member *m)
+{
+	struct conn *c = m->conn;
+
+	if (!c)
+		return;
+	accountquota_disconnected(m);
+	m->conn = NULL;
+	conn_off_end(c, &m->end);
+	conn_set_member(c, NULL);
+}
+
+void member_disconnected(struct member *m)
+{
+	if (!m->conn)
+		return;
+	disconnect(m);
+	reaper_look(m->account, m->path);
+}
+
+/* ---- its page ------------------------------------------------------------------------------------------------------ */
+
+void member_counters(const struct member *m, struct shmstore_counters *ret)
+{
+	const _Atomic uint64_t *from =
+		(const _Atomic uint64_t *)(const void *)((const char *)m->page + WIRE_LEDGER_OFF);
+	uint64_t *to = (uint64_t *)(void *)ret;
+
+	for (size_t i = 0; i < sizeof(*ret) / sizeof(*to); i++)
+		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+}
+
+/* What the gone have done stays done: adds m's totals to the account's. */
+static void keep_totals(struct member *m)
+{
+	struct shmstore_counters *g = &m->account->gone;
+
+	member_counters(m, &m->last);
+	g->put_n += m->last.put_n;
+	g->put_bytes += m->last.put_bytes;
+	g->get_n += m->last.get_n;
+	g->get_bytes += m->last.get_bytes;
+	g->delete_n += m->last.delete_n;
+	g->handoff_n += m->last.handoff_n;
+	g->handoff_bytes += m->last.handoff_bytes;
+	g->adopt_n += m->last.adopt_n;
+	g->adopt_bytes += m->last.adopt_bytes;
+}
+
+void member_gone(struct member *m, const char *why)
+{
+	struct account *a = m->account;
+	struct json_object *fields;
+
+	if (m->gone)
+		return;
+	m->gone = true;
+	disconnect(m);
+	keep_totals(m);
+	drop(a, m);
+	accountquota_remove(m);
+	if (!a->closing) {
+		fields = describe(m);
+		jsonmake_text(fields, "why", why);
+		events_emit(a->host->events, EVENT_STORE_WENT, m->path, fields);
+	}
+	pages_unmap(m->page);
+	m->page = NULL;
+	m->credit = NULL;
+	if (m->pid_op.busy)
+		loop_cancel(a->host->loop, &m->pid_op); /* on_process_end() frees */
+	else
+		member_free(m);
+}

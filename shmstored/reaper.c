@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reaper.c: one struct reap for each path that may be dead, from the first sign until nothing is left to do there.
+ *
+ *   look ──> lives ──> forget; where its process is dead: look again in 1, 2, 4 … ms, for some seconds
+ *     |
+ *     └───> dead ───> a worker reaps it ──> forget, or sleep until the first lease that stays ends, then look again
+ *
+ * Who is dead is the lock's to say, here for the books (the credit of a dead store is free before its memory is), and in the library, which
+ * takes the lock before it removes anything. A store that was made anew under the path in between is safe therefore.
+ */
+#include "reaper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "accountquota.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+#include "loop.h"
+#include "member.h"
+#include "pages.h"
+#include "scanner.h"
+
+#define MS            UINT64_C(1000000)
+#define RETRY_MS      1u    /* the first time; then twice as long each time, up to */
+#define RETRY_MS_MAX  256u  /* this, for */
+#define RETRY_MS_LAST 5000u /* so long in all */
+
+struct reap {
+	struct scanner_job job;
+	struct loop_op timer;
+	struct account *account;
+	struct reap *next;
+	char *path;
+	bool running; /* the job is a worker's */
+	bool again;   /* asked for while it ran */
+	bool leased;  /* it was reaped but for its leases */
+	bool over;    /* out of the list: freed when nothing of it is in flight */
+	unsigned delay_ms, waited_ms;
+	/* Whose it was: from the member, or from its page, by the worker. */
+	bool known;
+	uid_t uid;
+	pid_t pid;
+	char label[sizeof(((struct page_head *)0)->label)];
+	char name[sizeof(((struct page_head *)0)->name)];
+	/* What the worker found. */
+	int result;
+	struct shmstore_gc_report report;
+	uint64_t expiry_ms;
+};
+
+static void look(struct reap *r);
+
+/* ---- the list ------------------------------------------------------------------------------------------------------ */
+
+static void free_if_idle(struct reap *r)
+{
+	if (!r->over || r->running || r->timer.busy)
+		return;
+	account_unref(r->account);
+	free(r->path);
+	free(r);
+}
+
+/* Nothing is left to do for it. */
+static void finish(struct reap *r)
+{
+	struct reap **at = &r->account->reaps;
+
+	while (*at && *at != r)
+		at = &(*at)->next;
+	if (*at)
+		*at = r->next;
+	r->over = true;
+	if (r->timer.busy)
+		loop_cancel(r->account->host->loop, &r->timer);
+	free_if_idle(r);
+}
+
+static void on_timer(struct loop_op *op, int result, unsigned flags)
+{
+	struct reap *r = (struct reap *)(void *)((char *)op - offsetof(struct reap, timer));
+
+	(void)flags;
+	if (r->over)
+		free_if_idle(r);
+	else if (result == 0 && !r->running)
+		look(r);
+}
+
+static void sleep_until(struct reap *r, uint64_t due_ns)
+{
+	int e;
+
+	if (r->timer.busy)
+		return; /* it sleeps already */
+	e = loop_timer(r->account->host->loop, &r->timer, due_ns, 0);
+	if (e < 0) {
+		log_say(LOG_WARNING, LOG_FIELDS(.object = r->path, .error = e),
+			"no timer for a dead store: the next survey finds it");
+		finish(r);
+	}
+}
+
+/* ---- the work ------------------------------------------------------------------------------------------------------ */
+
+/* In the worker: whose it is, from its page, while that is there. */
+static void identify(struct reap *r)
+{
+	char page[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
+	struct page_head head;
+	struct stat st;
+	int fd;
+
+	snprintf(page, sizeof(page), "%s/%s", r->path, WIRE_PAGE_FILE);
+	fd = open(page, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && pages_read_head(fd, &head) == 0) {
+		r->known = true;
+		r->uid = st.st_uid;
+		r->pid = (pid_t)head.pid;
+		memcpy(r->label, head.label, sizeof(r->label));
+		memcpy(r->name, head.name, sizeof(r->name));
+	}
+	close(fd);
+}
+
+static void run(struct scanner_job *job)
+{
+	struct reap *r = (struct reap *)(void *)((char *)job - offsetof(struct reap, job));
+
+	if (!r->known)
+		identify(r);
+	r->report = (struct shmstore_gc_report){0};
+	r->expiry_ms = UINT64_MAX;
+	r->result = shmstore_partition_reap(r->account->partition, r->path, 0, NULL, NULL, &r->report, &r->expiry_ms);
+}
+
+static struct json_object *describe(const struct reap *r)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "partition", r->account->path);
+	jsonmake_text(o, "path", r->path);
+	if (r->known) {
+		jsonmake_text(o, "name", r->name);
+		jsonmake_text(o, "label", r->label);
+		jsonmake_i64(o, "pid", r->pid);
+		jsonmake_u64(o, "uid", r->uid);
+	}
+	jsonmake_u64(o, "freed", r->report.freed);
+	jsonmake_u64(o, "objects", r->report.n_objects);
+	jsonmake_u64(o, "leases", r->report.n_leases);
+	jsonmake_flag(o, "leases_stay", r->expiry_ms != UINT64_MAX);
+	return o;
+}
+
+static void tell(struct reap *r)
+{
+	struct host *h = r->account->host;
+
+	if (r->report.freed && r->known)
+		accountquota_freed(r->account, r->uid, r->label, r->report.freed);
+	else if (r->report.freed)
+		accountquota_room(r->account);
+	if (r->leased && r->report.n_leases)
+		events_emit(h->events, EVENT_LEASE_EXPIRED, r->path, describe(r));
+	if (!r->leased && (r->report.n_stores || r->report.n_objects || r->report.n_leases)) {
+		h->counters.n_reaped++;
+		events_emit(h->events, EVENT_STORE_REAPED, r->path, describe(r));
+	}
+}
+
+/* When a lease ends, on our clock. The leases' one goes on while the host sleeps: then we are late by that, until the next survey. */
+static uint64_t monotonic_of(uint64_t boot_ms)
+{
+	struct timespec t;
+	uint64_t now_ms;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	now_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return loop_clock() + (boot_ms > now_ms ? boot_ms - now_ms : 0) * MS + MS;
+}
+
+static void retry(struct reap *r)
+{
+	if (r->waited_ms >= RETRY_MS_LAST) {
+		log_say(LOG_WARNING, LOG_FIELDS(.object = r->path, .error = r->result),
+			"its owner's process is gone, but its lock is still held: left to the next survey");
+		finish(r);
+		return;
+	}
+	r->waited_ms += r->delay_ms;
+	sleep_until(r, loop_clock() + r->delay_ms * MS);
+	if (r->delay_ms < RETRY_MS_MAX)
+		r->delay_ms *= 2;
+}
+
+static void done(struct scanner_job *job)
+{
+	struct reap *r = (struct reap *)(void *)((char *)job - offsetof(struct reap, job));
+	struct member *m;
+
+	r->running = false;
+	if (r->over || r->account->closing) {
+		r->over = true;
+		free_if_idle(r);
+		return;
+	}
+	if (r->result == 0)
+		tell(r);
+	if (r->again) {
+		r->again = false;
+		look(r);
+		return;
+	}
+	switch (r->result) {
+	case 0:
+		if (r->expiry_ms == UINT64_MAX) {
+			finish(r);
+			return;
+		}
+		r->leased = true;
+		sleep_until(r, monotonic_of(r->expiry_ms));
+		return;
+	case -EBUSY: /* somebody has opened it anew, or its owner is still dying */
+		if (member_get(r->account, r->path, (uid_t)-1, &m) == 0)
+			finish(r);
+		else
+			retry(r);
+		return;
+	case -EMFILE:
+	case -ENOMEM:
+		retry(r);
+		return;
+	default:
+		if (r->result != -ENOENT)
+			log_say(LOG_WARNING, LOG_FIELDS(.object = r->path, .error = r->result),
+				"a dead store could not be reaped");
+		finish(r);
+		return;
+	}
+}
+
+static void submit(struct reap *r)
+{
+	r->running = true;
+	r->result = -ECANCELED; /* as long as it did not run */
+	r->job = (struct scanner_job){.urgent = true, .run = run, .done = done};
+	scanner_submit(r->account->host->scanner, &r->job);
+}
+
+static void take_over(struct reap *r, const struct member *m)
+{
+	r->known = true;
+	r->uid = m->uid;
+	r->pid = m->pid;
+	snprintf(r->label, sizeof(r->label), "%s", m->label);
+	snprintf(r->name, sizeof(r->name), "%s", m->name);
+}
+
+/* Not while its job runs. Frees r where there is nothing left to do. */
+static void look(struct reap *r)
+{
+	struct member *m = member_find(r->account, r->path);
+
+	if (!m) {
+		submit(r);
+		return;
+	}
+	switch (member_state(m)) {
+	case MEMBER_LIVES:
+		if (m->ended)
+			retry(r);
+		else
+			finish(r);
+		return;
+	case MEMBER_CLOSED:
+		member_gone(m, "closed");
+		finish(r);
+		return;
+	case MEMBER_DEAD:
+	default:
+		take_over(r, m);
+		r->leased = false;
+		member_gone(m, r->account->closing ? "the daemon ends" : "died");
+		submit(r);
+		return;
+	}
+}
+
+void reaper_look(struct account *a, const char *path)
+{
+	struct reap *r = a->reaps;
+
+	if (a->closing)
+		return;
+	while (r && strcmp(r->path, path) != 0)
+		r = r->next;
+	if (r) {
+		r->again |= r->running;
+		if (!r->running) {
+			r->delay_ms = RETRY_MS;
+			look(r);
+		}
+		return;
+	}
+	r = calloc(1, sizeof(*r));
+	if (r)
+		r->path = strdup(path);
+	if (!r || !r->path) {
+		free(r);
+		log_say(LOG_WARNING, LOG_FIELDS(.object = path, .error = -ENOMEM),
+			"a dead store is left to the next survey");
+		return;
+	}
+	account_ref(a);
+	r->account = a;
+	r->timer.fn = on_timer;
+	r->delay_ms = RETRY_MS;
+	r->next = a->reaps;
+	a->reaps = r;
+	look(r);
+}
+
+void account_reap(struct account *a, const char *path)
+{
+	reaper_look(a, path);
+}
+
+void reaper_close(struct account *a)
+{
+	while (a->reaps)
+		finish(a->reaps);
+}

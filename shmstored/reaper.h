@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reaper.h: takes dead stores apart as soon as their locks are free, and their leases as they end. */
+#ifndef REAPER_H
+#define REAPER_H
+
+struct account;
+
+/*
+ * Something says that the store at path may be dead or gone: looks, and if it is, ends its member and reaps it in a worker; if its process is
+ * dead but its lock not free yet, looks again soon. A member may be freed by this. Idempotent.
+ */
+void reaper_look(struct account *a, const char *path);
+/* The account closes: no more looks. */
+void reaper_close(struct account *a);
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scanner.c: worker threads with a queue each, and one queue of finished jobs that an eventfd tells the loop of.
+ *
+ * Three threads, by who waits for the answer. Reaps: memory is to come free at once, and a survey may take seconds. What somebody asked
+ * for: a little behind the loop, so that a request does not feel it. What nobody asked for: SCHED_IDLE, which the loop preempts whatever
+ * it does, and which may starve on a busy host; nothing but the next such job waits for it, and it must hold no lock that others want.
+ *
+ * The lock is held for the moving of list entries only. A kill -9 leaves nothing: jobs live in memory.
+ *
+ * Rejected: io_uring's own workers (no directory reading, no priorities), a thread per job (a start costs more than most reaps).
+ */
+#include "scanner.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "loop.h"
+
+#define NICE_ASKED      5
+#define IOPRIO_IDLE     (3 << 13) /* IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0) */
+#define IOPRIO_WHO_TASK 1
+#define STACK_SIZE      ((size_t)256 * 1024)
+
+enum {
+	WORKER_REAP,
+	WORKER_ASKED,
+	WORKER_IDLE,
+	N_WORKERS
+};
+
+struct queue {
+	struct scanner_job *first, **last;
+};
+
+struct worker {
+	struct scanner *scanner;
+	pthread_t thread;
+	pthread_cond_t wake;
+	struct queue todo;
+	int kind;
+	bool started;
+};
+
+struct scanner {
+	struct loop *loop;
+	struct loop_op op; /* the eventfd's */
+	int event_fd;
+	bool freeing;
+	_Atomic bool stopping;
+	pthread_mutex_t lock; /* over all queues */
+	struct queue finished;
+	struct worker workers[N_WORKERS];
+};
+
+static void queue_add(struct queue *q, struct scanner_job *job)
+{
+	job->next = NULL;
+	*q->last = job;
+	q->last = &job->next;
+}
+
+static struct scanner_job *queue_take(struct queue *q)
+{
+	struct scanner_job *job = q->first;
+
+	if (job) {
+		q->first = job->next;
+		if (!q->first)
+			q->last = &q->first;
+	}
+	return job;
+}
+
+/* ---- in the workers ------------------------------------------------------------------------------------------------ */
+
+/* A refusal changes nothing but how much the loop feels of it. */
+static void take_rank(int kind)
+{
+	static const struct sched_param none = {0};
+	pid_t self = (pid_t)syscall(SYS_gettid);
+
+	if (kind == WORKER_ASKED) {
+		setpriority(PRIO_PROCESS, (id_t)self, NICE_ASKED);
+		sched_setscheduler(self, SCHED_BATCH, &none);
+	} else if (kind == WORKER_IDLE) {
+		setpriority(PRIO_PROCESS, (id_t)self, 19);
+		sched_setscheduler(self, SCHED_IDLE, &none);
+		syscall(SYS_ioprio_set, IOPRIO_WHO_TASK, self, IOPRIO_IDLE);
+	}
+}
+
+static void tell_loop(struct scanner *s)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	do
+		n = write(s->event_fd, &one, sizeof(one));
+	while (n < 0 && errno == EINTR);
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct scanner *s = w->scanner;
+	struct scanner_job *job;
+
+	take_rank(w->kind);
+	pthread_mutex_lock(&s->lock);
+	for (;;) {
+		while (!w->todo.first && !scanner_stopping(s))
+			pthread_cond_wait(&w->wake, &s->lock);
+		if (scanner_stopping(s))
+			break;
+		job = queue_take(&w->todo);
+		pthread_mutex_unlock(&s->lock);
+		job->run(job);
+		pthread_mutex_lock(&s->lock);
+		queue_add(&s->finished, job);
+		tell_loop(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+/* ---- in the loop's thread ------------------------------------------------------------------------------------------ */
+
+static void finish_all(struct scanner *s)
+{
+	struct scanner_job *job;
+
+	for (;;) {
+		pthread_mutex_lock(&s->lock);
+		job = queue_take(&s->finished);
+		pthread_mutex_unlock(&s->lock);
+		if (!job)
+			return;
+		job->done(job);
+	}
+}
+
+static void free_memory(struct scanner *s)
+{
+	for (int i = 0; i < N_WORKERS; i++)
+		pthread_cond_destroy(&s->workers[i].wake);
+	pthread_mutex_destroy(&s->lock);
+	if (s->event_fd >= 0)
+		close(s->event_fd);
+	free(s);
+}
+
+static void on_event(struct loop_op *op, int result, unsigned flags)
+{
+	struct scanner *s = (struct scanner *)(void *)((char *)op - offsetof(struct scanner, op));
+	uint64_t n;
+
+	(void)result;
+	if (s->freeing) {
+		if (!(flags & LOOP_MORE))
+			free_memory(s);
+		return;
+	}
+	if (read(s->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+		assert(errno == EINTR);
+	finish_all(s);
+	if (!(flags & LOOP_MORE) && !s->freeing)
+		loop_poll(s->loop, &s->op, s->event_fd, POLLIN, false);
+}
+
+static int start_worker(struct scanner *s, int kind)
+{
+	struct worker *w = &s->workers[kind];
+	sigset_t all, before;
+	pthread_attr_t attr;
+	int r;
+
+	w->scanner = s;
+	w->kind = kind;
+	w->todo.last = &w->todo.first;
+	/* Signals are the loop's thread's. */
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGSEGV);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_SIZE);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(&w->thread, &attr, work, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	w->started = r == 0;
+	return -r;
+}
+
+int scanner_new(struct loop *l, struct scanner **ret)
+{
+	struct scanner *s = calloc(1, sizeof(*s));
+	int r = 0;
+
+	if (!s)
+		return -ENOMEM;
+	s->loop = l;
+	s->op.fn = on_event;
+	s->finished.last = &s->finished.first;
+	pthread_mutex_init(&s->lock, NULL);
+	for (int i = 0; i < N_WORKERS; i++)
+		pthread_cond_init(&s->workers[i].wake, NULL);
+	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->event_fd < 0)
+		r = -errno;
+	for (int i = 0; r == 0 && i < N_WORKERS; i++)
+		r = start_worker(s, i);
+	if (r == 0)
+		r = loop_poll(l, &s->op, s->event_fd, POLLIN, false);
+	if (r < 0) {
+		scanner_free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+struct scanner *scanner_free(struct scanner *s)
+{
+	struct scanner_job *job;
+
+	if (!s)
+		return NULL;
+	pthread_mutex_lock(&s->lock);
+	/* Release: pairs with the acquire of scanner_stopping(). */
+	atomic_store_explicit(&s->stopping, true, memory_order_release);
+	for (int i = 0; i < N_WORKERS; i++)
+		pthread_cond_signal(&s->workers[i].wake);
+	pthread_mutex_unlock(&s->lock);
+	for (int i = 0; i < N_WORKERS; i++) {
+		if (!s->workers[i].started)
+			continue;
+		pthread_join(s->workers[i].thread, NULL);
+		while ((job = queue_take(&s->workers[i].todo)) != NULL)
+			queue_add(&s->finished, job);
+	}
+	finish_all(s);
+	s->freeing = true;
+	if (s->op.busy)
+		loop_cancel(s->loop, &s->op); /* on_event() frees */
+	else
+		free_memory(s);
+	return NULL;
+}
+
+void scanner_submit(struct scanner *s, struct scanner_job *job)
+{
+	struct worker *w = &s->workers[job->urgent ? WORKER_REAP : job->idle ? WORKER_IDLE : WORKER_ASKED];
+
+	pthread_mutex_lock(&s->lock);
+	if (scanner_stopping(s)) {
+		queue_add(&s->finished, job);
+	} else {
+		queue_add(&w->todo, job);
+		pthread_cond_signal(&w->wake);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool scanner_stopping(const struct scanner *s)
+{
+	/* Acquire: pairs with the release of scanner_free(). */
+	return atomic_load_explicit(&s->stopping, memory_order_acquire);
+}

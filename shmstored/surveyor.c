@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * surveyor.c: one survey at a time whose result counts: one that somebody asked for (several askers share it), or the one that is due
+ * at the configured interval, but never more than a twentieth of the time. Who asks while one runs gets the next one: what they ask for
+ * is the state after their question. One that is only due gives way to one that is asked for: it is told to stop, and its result forgotten.
+ *
+ * A published survey is the cure for all that was missed: stores that came without being seen, members that are gone, dead stores that
+ * nobody told us of.
+ */
+#include "surveyor.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account.h"
+#include "accountquota.h"
+#include "config.h"
+#include "events.h"
+#include "ghostage.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+#include "loop.h"
+#include "member.h"
+#include "reaper.h"
+#include "scanner.h"
+#include "surveydata.h"
+#include "sweep.h"
+
+#define SHARE 20u /* a survey nobody asked for takes at most 1/20 of the time */
+
+struct surveying {
+	struct scanner_job job;
+	struct account *account;
+	struct account_wait *waits; /* asked for by them; NULL: it was due */
+	uint64_t began_ns;
+	_Atomic bool stop;
+	struct survey *survey;
+	int result;
+};
+
+/* ---- in the worker ------------------------------------------------------------------------------------------------- */
+
+static bool is_stopped(void *arg)
+{
+	const struct surveying *s = arg;
+
+	/* Relaxed: nothing is read because of it. */
+	return atomic_load_explicit(&s->stop, memory_order_relaxed) || scanner_stopping(s->account->host->scanner);
+}
+
+static void run(struct scanner_job *job)
+{
+	struct surveying *s = (struct surveying *)(void *)((char *)job - offsetof(struct surveying, job));
+
+	s->result = surveydata_take(s->account->partition, is_stopped, s, &s->survey);
+}
+
+/* ---- what follows from a survey ------------------------------------------------------------------------------------ */
+
+static struct json_object *describe_ghost(const struct account *a, const struct survey_holder *h, uint64_t now_ns)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "partition", a->path);
+	jsonmake_i64(o, "pid", h->pid);
+	jsonmake_u64(o, "uid", h->uid);
+	jsonmake_text(o, "command", h->command);
+	jsonmake_u64(o, "inode", h->inode);
+	jsonmake_u64(o, "bytes", h->bytes);
+	jsonmake_text(o, "path", h->path);
+	jsonmake_text(o, "key", h->key);
+	jsonmake_seconds(o, "age_seconds", (int64_t)(now_ns - h->since_ns));
+	return o;
+}
+
+static void age_holders(struct account *a, struct survey *s)
+{
+	uint64_t now_ns = loop_clock();
+
+	ghostage_begin(a->ages);
+	for (size_t i = 0; i < s->n_holders; i++) {
+		struct survey_holder *h = &s->holders[i];
+		char key[64];
+
+		h->since_ns = ghostage_see(a->ages, h->inode, h->pid, now_ns);
+		if (h->kind != SHMSTORE_HOLD_GHOST ||
+		    !ghostage_is_old(a->ages, h->inode, h->pid, now_ns, a->config->ghost_age_ns))
+			continue;
+		snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)h->inode, h->pid);
+		events_emit(a->host->events, EVENT_GHOST_OLD, key, describe_ghost(a, h, now_ns));
+	}
+	ghostage_end(a->ages);
+}
+
+static void judge_residual(struct account *a, const struct survey *s)
+{
+	struct json_object *fields;
+
+	a->n_residuals = s->usage.residual ? a->n_residuals + 1 : 0;
+	if (a->n_residuals != 2)
+		return;
+	fields = jsonmake_new();
+	jsonmake_text(fields, "partition", a->path);
+	jsonmake_i64(fields, "residual", s->usage.residual);
+	jsonmake_u64(fields, "unreadable", s->usage.n_unreadable);
+	events_emit(a->host->events, EVENT_RESIDUAL, a->path, fields);
+}
+
+/* Members and dead stores as the survey found them. began_ns: who came since may be missing in it. */
+static void compare(struct account *a, const struct survey *s)
+{
+	struct member *m, *next;
+
+	for (size_t i = 0; i < s->n_stores; i++) {
+		const struct survey_store *store = &s->stores[i];
+
+		m = member_find(a, store->path);
+		if (m)
+			m->survey_seen = s->sequence;
+		if (m && store->alive == SHMSTORE_DEAD)
+			reaper_look(a, store->path);
+		else if (!m && store->alive == SHMSTORE_DEAD && (!store->keep || store->books.n_leases))
+			reaper_look(a, store->path);
+		else if (!m && store->alive == SHMSTORE_ALIVE && member_get(a, store->path, (uid_t)-1, &m) == 0)
+			m->survey_seen = s->sequence;
+	}
+	/* The others may have come since it began, or be gone. */
+	for (m = a->members; m; m = next) {
+		next = m->next;
+		if (m->survey_seen != s->sequence)
+			reaper_look(a, m->path);
+	}
+}
+
+static void publish(struct account *a, struct surveying *job)
+{
+	struct survey *old = a->survey, *s = job->survey;
+
+	job->survey = NULL;
+	s->sequence = ++a->n_surveys;
+	age_holders(a, s);
+	a->survey = s;
+	surveydata_free(old);
+	accountquota_surveyed(a, s);
+	judge_residual(a, s);
+	compare(a, s);
+}
+
+/* ---- one after the other ------------------------------------------------------------------------------------------- */
+
+static void answer(struct account_wait *waits, const struct survey *survey, int error)
+{
+	struct account_wait *next;
+
+	for (struct account_wait *w = waits; w; w = next) {
+		next = w->next; /* fn may ask again */
+		w->fn(w, survey, error);
+	}
+}
+
+static int begin(struct account *a);
+
+static void plan_next(struct account *a, uint64_t began_ns)
+{
+	uint64_t now_ns = loop_clock(), interval_ns = a->config->survey_interval_ns;
+	uint64_t rest_ns = (now_ns - began_ns) * SHARE;
+
+	a->survey_due_ns = began_ns + interval_ns;
+	if (a->survey_due_ns < now_ns + rest_ns)
+		a->survey_due_ns = now_ns + rest_ns;
+	if (interval_ns == 0)
+		a->survey_due_ns = UINT64_MAX; /* on demand only */
+}
+
+static void done(struct scanner_job *job)
+{
+	struct surveying *s = (struct surveying *)(void *)((char *)job - offsetof(struct surveying, job));
+	struct account *a = s->account;
+	bool counts = a->running == s;
+
+	if (counts) {
+		a->running = NULL;
+		a->surveying = false;
+		plan_next(a, s->began_ns);
+		if (s->result == 0) {
+			bool due = !s->waits;
+
+			publish(a, s);
+			if (due)
+				sweep_start(a);
+		} else {
+			accountquota_surveyed(a, NULL);
+			log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = s->result),
+				"a survey failed: the last one stays");
+		}
+		answer(s->waits, s->result == 0 ? a->survey : NULL, s->result);
+		if (a->waits)
+			begin(a);
+	}
+	malloc_trim(0); /* a walk over a million names took a lot */
+	surveydata_free(s->survey);
+	free(s);
+	account_unref(a);
+}
+
+/* For those who wait; for itself where there are none. */
+static int begin(struct account *a)
+{
+	struct surveying *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	account_ref(a);
+	s->account = a;
+	s->waits = a->waits;
+	s->began_ns = loop_clock();
+	s->result = -ECANCELED; /* as long as it did not run */
+	/* The first one is waited for, by whoever wants to know how things are. */
+	s->job = (struct scanner_job){.idle = !s->waits && a->survey, .run = run, .done = done};
+	a->waits = NULL;
+	a->running = s;
+	a->surveying = true;
+	accountquota_survey_begins(a);
+	scanner_submit(a->host->scanner, &s->job);
+	return 0;
+}
+
+static void give_up(struct account *a)
+{
+	if (!a->running)
+		return;
+	atomic_store_explicit(&a->running->stop, true, memory_order_relaxed);
+	a->running = NULL;
+	a->surveying = false;
+	accountquota_surveyed(a, NULL);
+}
+
+int account_survey(struct account *a, struct account_wait *w)
+{
+	int r;
+
+	if (a->closing)
+		return -ECANCELED;
+	w->next = a->waits;
+	a->waits = w;
+	if (a->running && a->running->waits)
+		return 0; /* it is begun when that is done */
+	give_up(a);
+	r = begin(a);
+	if (r < 0)
+		account_survey_cancel(a, w);
+	return r;
+}
+
+static void remove_wait(struct account_wait **at, const struct account_wait *w)
+{
+	while (*at && *at != w)
+		at = &(*at)->next;
+	if (*at)
+		*at = w->next;
+}
+
+void account_survey_cancel(struct account *a, struct account_wait *w)
+{
+	remove_wait(&a->waits, w);
+	if (a->running)
+		remove_wait(&a->running->waits, w);
+}
+
+int surveyor_open(struct account *a)
+{
+	int r = ghostage_new(&a->ages);
+
+	return r < 0 ? r : begin(a);
+}
+
+void surveyor_close(struct account *a)
+{
+	struct account_wait *waits = a->waits, *running = a->running ? a->running->waits : NULL;
+
+	a->waits = NULL;
+	if (a->running)
+		a->running->waits = NULL;
+	give_up(a);
+	answer(waits, NULL, -ECANCELED);
+	answer(running, NULL, -ECANCELED);
+	a->ages = ghostage_free(a->ages);
+	a->survey = surveydata_free(a->survey);
+}
+
+void surveyor_tick(struct account *a, uint64_t now_ns)
+{
+	if (!a->running && now_ns >= a->survey_due_ns && begin(a) < 0)
+		a->survey_due_ns = now_ns + a->config->survey_interval_ns;
+}
