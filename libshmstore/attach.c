@@ -29,7 +29,6 @@
 
 #include "cleanup.h"
 #include "socketpath.h"
-#include "socketpath.h"
 #include "store.h"
 #include "sys.h"
 
