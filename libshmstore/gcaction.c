@@ -19,6 +19,16 @@
 #include "partition.h"
 #include "sys.h"
 
+const char *shmstore_gc_what_name(enum shmstore_gc_what what)
+{
+	static const char *const names[] = {
+		[SHMSTORE_GC_STORE] = "store", [SHMSTORE_GC_LEASE] = "lease", [SHMSTORE_GC_TORN] = "torn",
+		[SHMSTORE_GC_POOL] = "pool",   [SHMSTORE_GC_PEER] = "peer",   [SHMSTORE_GC_KEPT] = "kept",
+	};
+
+	return what >= SHMSTORE_GC_STORE && what <= SHMSTORE_GC_KEPT ? names[what] : "other";
+}
+
 int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below, const char *format, ...)
 {
 	char evidence[512];

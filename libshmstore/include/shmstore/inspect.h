@@ -142,6 +142,9 @@ enum shmstore_gc_what {
 	SHMSTORE_GC_KEPT = 6,  /* looked at and kept; evidence says why */
 };
 
+/* "store", "lease", …: one word for tools to print. Static. Since 0.1. */
+SHMSTORE_API const char *shmstore_gc_what_name(enum shmstore_gc_what what);
+
 struct shmstore_gc_action {
 	size_t size;
 	enum shmstore_gc_what what;

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * req_query.c: QUERY: one document about what the daemon knows. All but RECONCILE are answered at once. That one first asks each
+ * partition meant for a survey, which others may ask for at the same time, and answers when the last is published.
+ *
+ * A connection has one RECONCILE under way at most. A struct asking lives until all its surveys have come, or the connection
+ * ended; on the list below so that a second one is found. The loop's thread only.
+ */
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account.h"
+#include "dispatch.h"
+#include "host.h"
+#include "report.h"
+
+#define PLAIN (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
+
+struct asking {
+	struct asking *next;
+	struct conn *conn;
+	struct conn_end end;
+	uint64_t serial;
+	char *path;       /* "" = all */
+	size_t n_to_come; /* surveys */
+	int error;        /* of the first one that failed */
+	size_t n_waits;
+	struct asking_wait {
+		struct account_wait wait;
+		struct asking *asking;
+		struct account *account; /* NULL: it has come */
+	} waits[];
+};
+
+static struct asking *askings;
+
+static struct asking *asking_of(const struct conn *c)
+{
+	struct asking *a = askings;
+
+	while (a && a->conn != c)
+		a = a->next;
+	return a;
+}
+
+/* Off the list, out of the accounts. */
+static void asking_free(struct asking *a)
+{
+	struct asking **at = &askings;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	for (size_t i = 0; i < a->n_waits; i++) {
+		if (a->waits[i].account)
+			account_survey_cancel(a->waits[i].account, &a->waits[i].wait);
+	}
+	conn_off_end(a->conn, &a->end);
+	free(a->path);
+	free(a);
+}
+
+static int answer(struct conn *c, uint64_t serial, enum wire_question what, const char *path)
+{
+	unsigned uid = conn_is_admin(c) ? REPORT_ALL : conn_peer(c)->uid;
+	struct json_object *o;
+	const char *json;
+	size_t n;
+	int r;
+
+	if (*path && !account_find(conn_host(c), path))
+		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
+				   "%s is no partition that this daemon watches; \"shmstore-admin status\" lists them",
+				   path);
+	o = report_make(conn_host(c), what, path, uid);
+	json = o ? json_object_to_json_string_length(o, PLAIN, &n) : NULL;
+	if (json)
+		r = conn_send_document(c, serial, json, n);
+	else
+		r = conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+	json_object_put(o);
+	return r;
+}
+
+static void answer_late(struct asking *a)
+{
+	struct conn *c = a->conn;
+	int r;
+
+	if (a->error)
+		r = conn_refuse(c, a->serial, a->error, WIRE_LIMIT_NONE, 0, 0,
+				"the bytes could not be accounted for: %s", shmstore_strerror(a->error));
+	else
+		r = answer(c, a->serial, WIRE_QUERY_RECONCILE, a->path);
+	asking_free(a);
+	if (r > 0)
+		conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
+}
+
+static void on_survey(struct account_wait *w, const struct survey *survey, int error)
+{
+	struct asking_wait *wait = (struct asking_wait *)(void *)((char *)w - offsetof(struct asking_wait, wait));
+	struct asking *a = wait->asking;
+
+	wait->account = NULL;
+	if (!survey && !a->error)
+		a->error = error < 0 ? error : -ECANCELED;
+	if (--a->n_to_come == 0)
+		answer_late(a);
+}
+
+static void on_end(struct conn_end *e, struct conn *c)
+{
+	(void)c;
+	asking_free((struct asking *)(void *)((char *)e - offsetof(struct asking, end)));
+}
+
+static struct asking *asking_new(struct conn *c, uint64_t serial, const char *path, size_t n_waits)
+{
+	struct asking *a = calloc(1, sizeof(*a) + n_waits * sizeof(a->waits[0]));
+
+	if (!a)
+		return NULL;
+	a->path = strdup(path);
+	if (!a->path) {
+		free(a);
+		return NULL;
+	}
+	a->conn = c;
+	a->serial = serial;
+	a->n_waits = n_waits;
+	a->end.fn = on_end;
+	conn_on_end(c, &a->end);
+	a->next = askings;
+	askings = a;
+	return a;
+}
+
+static int reconcile(struct conn *c, uint64_t serial, const char *path)
+{
+	struct host *h = conn_host(c);
+	struct account *only = *path ? account_find(h, path) : NULL;
+	struct asking *a;
+	size_t n = 0;
+
+	if (asking_of(c))
+		return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0,
+				   "this connection asked for a reconcile already; wait for its answer");
+	for (struct account *at = h->accounts; at; at = at->next)
+		n += !only || at == only;
+	if ((*path && !only) || n == 0)
+		return answer(c, serial, WIRE_QUERY_RECONCILE, path);
+	a = asking_new(c, serial, path, n);
+	if (!a)
+		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+	n = 0;
+	for (struct account *at = h->accounts; at; at = at->next) {
+		struct asking_wait *w = &a->waits[n];
+		int r;
+
+		if (only && at != only)
+			continue;
+		*w = (struct asking_wait){.wait = {.fn = on_survey}, .asking = a};
+		r = account_survey(at, &w->wait);
+		n++;
+		if (r < 0) {
+			asking_free(a);
+			return conn_refuse(c, serial, r, WIRE_LIMIT_NONE, 0, 0, "%s cannot be surveyed now: %s",
+					   at->path, shmstore_strerror(r));
+		}
+		w->account = at;
+		a->n_to_come++;
+	}
+	return CONN_OK;
+}
+
+DISPATCH_HANDLER(query)
+{
+	(void)tail_size;
+	if (body->reserved)
+		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: reserved is not 0");
+	switch (body->what) {
+	case WIRE_QUERY_RECONCILE:
+		return reconcile(c, serial, tail);
+	case WIRE_QUERY_STATUS:
+	case WIRE_QUERY_WORKERS:
+	case WIRE_QUERY_QUOTA:
+	case WIRE_QUERY_HOLDERS:
+	case WIRE_QUERY_EVENTS:
+	case WIRE_QUERY_HISTORY:
+		return answer(c, serial, (enum wire_question)body->what, tail);
+	default:
+		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: no such question: %u", body->what);
+	}
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * req_reap.c: REAP: a user asks for a dead store to go now, and is told each step. The daemon reaps the dead on its own
+ * (reaper.c); this is for a store that it was not told of, or whose owner's process hangs without the lock, and for who wants to see.
+ *
+ * The work is a worker's, in the reaps' thread. Until it is done the struct reaping belongs to that; it forgets its connection
+ * where that ends. One at a time for each connection, so that nobody fills the queue. What the lock says holds: a store whose
+ * owner lives is -EBUSY, whoever asks.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "accountquota.h"
+#include "beneath.h"
+#include "dispatch.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "member.h"
+#include "pages.h"
+#include "scanner.h"
+
+#define ACTIONS_MAX 1000u
+#define PLAIN       (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
+
+struct reaping {
+	struct scanner_job job;
+	struct reaping *next;
+	struct conn *conn; /* NULL: it ended */
+	struct conn_end end;
+	uint64_t serial;
+	struct account *account;
+	char *path;
+	int partition_fd;
+	uid_t asker;
+	bool any_user; /* the asker may reap everybody's */
+	/* The worker's. */
+	int result;
+	bool known; /* the page was there, and said: */
+	uid_t uid;
+	char label[sizeof(((struct page_head *)0)->label)];
+	char name[sizeof(((struct page_head *)0)->name)];
+	struct json_object *actions;
+	uint64_t n_actions, n_failed;
+	struct shmstore_gc_report report;
+	uint64_t expiry_ms;
+};
+
+static struct reaping *reapings;
+
+static struct reaping *reaping_of(const struct conn *c)
+{
+	struct reaping *r = reapings;
+
+	while (r && r->conn != c)
+		r = r->next;
+	return r;
+}
+
+static void reaping_free(struct reaping *r)
+{
+	struct reaping **at = &reapings;
+
+	while (*at && *at != r)
+		at = &(*at)->next;
+	if (*at)
+		*at = r->next;
+	if (r->conn)
+		conn_off_end(r->conn, &r->end);
+	if (r->partition_fd >= 0)
+		close(r->partition_fd);
+	json_object_put(r->actions);
+	if (r->account)
+		account_unref(r->account);
+	free(r->path);
+	free(r);
+}
+
+/* ---- in the worker ---- */
+
+static int add_action(const struct shmstore_gc_action *action, void *arg)
+{
+	struct reaping *r = arg;
+	struct json_object *o;
+
+	r->n_failed += action->error != 0;
+	if (r->n_actions++ >= ACTIONS_MAX)
+		return 0;
+	o = jsonmake_append(r->actions, jsonmake_new());
+	jsonmake_text(o, "what", shmstore_gc_what_name(action->what));
+	jsonmake_text(o, "path", action->path);
+	jsonmake_u64(o, "bytes", action->bytes);
+	jsonmake_u64(o, "objects", action->n_objects);
+	jsonmake_text(o, "evidence", action->evidence);
+	jsonmake_text(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
+	return 0;
+}
+
+/* Whose it is: the directory's owner's; name and label for the books are the page's. 0, -ENOENT, -EPERM. */
+static int identify(struct reaping *r)
+{
+	const char *below = r->path + strlen(r->account->path) + 1;
+	struct page_head head;
+	struct stat st;
+	int dir = beneath_open(r->partition_fd, below, O_RDONLY | O_DIRECTORY), fd;
+
+	if (dir < 0)
+		return dir == -ENOENT || dir == -ENOTDIR ? -ENOENT : -EPERM;
+	if (fstat(dir, &st) < 0 || (st.st_uid != r->asker && !r->any_user)) {
+		close(dir);
+		return -EPERM;
+	}
+	r->uid = st.st_uid;
+	fd = beneath_open(dir, WIRE_PAGE_FILE, O_RDONLY | O_NONBLOCK);
+	close(dir);
+	if (fd < 0)
+		return 0;
+	if (pages_read_head(fd, &head) == 0) {
+		r->known = true;
+		memcpy(r->label, head.label, sizeof(r->label));
+		memcpy(r->name, head.name, sizeof(r->name));
+	}
+	close(fd);
+	return 0;
+}
+
+static void run(struct scanner_job *job)
+{
+	struct reaping *r = (struct reaping *)(void *)((char *)job - offsetof(struct reaping, job));
+
+	r->result = identify(r);
+	if (r->result < 0)
+		return;
+	jsonmake_begin();
+	r->actions = jsonmake_new_list();
+	r->result =
+		shmstore_partition_reap(r->account->partition, r->path, 0, add_action, r, &r->report, &r->expiry_ms);
+	if (r->result == 0 && jsonmake_failed())
+		r->result = -ENOMEM;
+}
+
+/* ---- in the loop's thread ---- */
+
+static struct json_object *document(struct reaping *r)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "partition", r->account->path);
+	jsonmake_text(o, "path", r->path);
+	jsonmake_text(o, "name", r->known ? r->name : NULL);
+	jsonmake_child(o, "actions", r->actions);
+	r->actions = NULL;
+	jsonmake_u64(o, "left_out", r->n_actions > ACTIONS_MAX ? r->n_actions - ACTIONS_MAX : 0);
+	jsonmake_u64(o, "freed", r->report.freed);
+	jsonmake_u64(o, "stores", r->report.n_stores);
+	jsonmake_u64(o, "leases", r->report.n_leases);
+	jsonmake_u64(o, "objects", r->report.n_objects);
+	jsonmake_u64(o, "failed", r->n_failed);
+	jsonmake_flag(o, "leases_stay", r->expiry_ms != UINT64_MAX);
+	return o;
+}
+
+static int refuse(const struct reaping *r)
+{
+	const char *why = shmstore_strerror(r->result);
+
+	switch (r->result) {
+	case -EBUSY:
+		why = "its owner lives: a store is reaped only when nobody holds its lock";
+		break;
+	case -ENOENT:
+		why = "there is no such store, or not any more";
+		break;
+	case -EPERM:
+		why = r->any_user ? "this is no store of the partition's" : "the store is another user's";
+		break;
+	default:
+		break;
+	}
+	return conn_refuse(r->conn, r->serial, r->result, WIRE_LIMIT_NONE, 0, 0, "%s: %s", r->path, why);
+}
+
+static int reply(struct reaping *r)
+{
+	struct json_object *o;
+	const char *json;
+	size_t n;
+	int e;
+
+	if (r->result < 0)
+		return refuse(r);
+	jsonmake_begin();
+	o = document(r);
+	json = jsonmake_failed() ? NULL : json_object_to_json_string_length(o, PLAIN, &n);
+	if (json)
+		e = conn_send_document(r->conn, r->serial, json, n);
+	else
+		e = conn_refuse(r->conn, r->serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0,
+				"it was reaped, but there is no memory to say how");
+	json_object_put(o);
+	return e;
+}
+
+/* What it changed, in the books and for those who watch. */
+static void tell(const struct reaping *r)
+{
+	struct host *h = r->account->host;
+	struct json_object *fields;
+
+	if (r->report.freed && r->known)
+		accountquota_freed(r->account, r->uid, r->label, r->report.freed);
+	else if (r->report.freed)
+		accountquota_room(r->account);
+	if (!r->report.n_stores && !r->report.n_objects && !r->report.n_leases)
+		return;
+	h->counters.n_reaped++;
+	fields = jsonmake_new();
+	jsonmake_text(fields, "partition", r->account->path);
+	jsonmake_text(fields, "path", r->path);
+	jsonmake_text(fields, "name", r->known ? r->name : NULL);
+	jsonmake_u64(fields, "uid", r->uid);
+	jsonmake_u64(fields, "asked_by", r->asker);
+	jsonmake_u64(fields, "freed", r->report.freed);
+	jsonmake_u64(fields, "objects", r->report.n_objects);
+	jsonmake_u64(fields, "leases", r->report.n_leases);
+	jsonmake_flag(fields, "leases_stay", r->expiry_ms != UINT64_MAX);
+	events_emit(h->events, EVENT_STORE_REAPED, r->path, fields);
+}
+
+static void done(struct scanner_job *job)
+{
+	struct reaping *r = (struct reaping *)(void *)((char *)job - offsetof(struct reaping, job));
+	struct conn *c;
+	int e = CONN_OK;
+
+	if (r->result == 0 && !r->account->closing)
+		tell(r);
+	if (r->result == 0 && !r->account->closing && r->expiry_ms != UINT64_MAX)
+		account_reap(r->account, r->path); /* which waits for the leases */
+	c = r->conn; /* after tell(): a watcher that was told may have been dropped, ourselves too */
+	if (c)
+		e = reply(r);
+	reaping_free(r);
+	if (c && e > 0)
+		conn_drop(c, (enum conn_outcome)e, "it does not read its answers");
+}
+
+static void on_end(struct conn_end *e, struct conn *c)
+{
+	struct reaping *r = (struct reaping *)(void *)((char *)e - offsetof(struct reaping, end));
+
+	(void)c;
+	r->conn = NULL;
+}
+
+static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct account *a, const char *path)
+{
+	struct reaping *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->partition_fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
+	r->path = strdup(path);
+	if (r->partition_fd < 0 || !r->path) {
+		reaping_free(r);
+		return NULL;
+	}
+	account_ref(a);
+	r->account = a;
+	r->conn = c;
+	r->serial = serial;
+	r->asker = conn_peer(c)->uid;
+	r->any_user = conn_is_admin(c);
+	r->expiry_ms = UINT64_MAX;
+	r->result = -ECANCELED; /* as long as it did not run */
+	r->end.fn = on_end;
+	conn_on_end(c, &r->end);
+	r->next = reapings;
+	reapings = r;
+	return r;
+}
+
+static struct account *account_above(struct host *h, const char *path)
+{
+	for (struct account *a = h->accounts; a; a = a->next) {
+		size_t n = strlen(a->path);
+
+		if (strncmp(a->path, path, n) == 0 && path[n] == '/' && path[n + 1])
+			return a;
+	}
+	return NULL;
+}
+
+DISPATCH_HANDLER(reap)
+{
+	struct account *a = account_above(conn_host(c), tail);
+	struct member *m = a ? member_find(a, tail) : NULL;
+	struct reaping *r;
+
+	if (body->reserved || !tail_size)
+		return conn_fault(c, CONN_E_PROTOCOL, "REAP: there must be a path, and reserved must be 0");
+	if (!a)
+		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
+				   "%s is in no partition that this daemon watches", tail);
+	if (reaping_of(c))
+		return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0,
+				   "this connection has a store reaped already; wait for its answer");
+	/* A dead one that we took for alive: its credit returns before its memory does. */
+	if (m && member_state(m) == MEMBER_DEAD && (conn_is_admin(c) || m->uid == conn_peer(c)->uid))
+		member_gone(m, "died");
+	r = reaping_new(c, serial, a, tail);
+	if (!r)
+		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+	r->job = (struct scanner_job){.urgent = true, .run = run, .done = done};
+	scanner_submit(conn_host(c)->scanner, &r->job);
+	return CONN_OK;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * req_watch.c: WATCH: a connection is told of events, from those that are kept on. One watch a connection; it ends with it. Who is
+ * not an administrator is told of its own user's events, and of those that are nobody's. A watcher that reads too slowly is
+ * dropped by conn.c's bound, like anybody.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch.h"
+#include "events.h"
+#include "host.h"
+
+#define NAME_MAX_SIZE 64
+
+struct watch {
+	struct watch *next;
+	struct event_sink sink;
+	struct conn_end end;
+	struct conn *conn;
+	uint64_t told; /* number of the last event that was looked at */
+};
+
+static struct watch *watches; /* all, so that a second one of a connection is found */
+
+static bool may_see(const struct watch *w, uint64_t sequence)
+{
+	uid_t owner = events_owner(conn_host(w->conn)->events, sequence);
+
+	return owner == (uid_t)-1 || owner == conn_peer(w->conn)->uid || conn_is_admin(w->conn);
+}
+
+static int tell(struct watch *w, uint64_t sequence, const char *json, size_t n)
+{
+	struct wire_event event = {.sequence = sequence};
+
+	if (sequence <= w->told)
+		return CONN_OK;
+	w->told = sequence;
+	return may_see(w, sequence) ? conn_send(w->conn, WIRE_EVENT, 0, &event, json, n) : CONN_OK;
+}
+
+static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)
+{
+	struct watch *w = (struct watch *)(void *)((char *)sink - offsetof(struct watch, sink));
+	int r = tell(w, sequence, json, n);
+
+	(void)e;
+	if (r > 0)
+		conn_drop(w->conn, (enum conn_outcome)r, "it watches, but does not read"); /* frees w */
+}
+
+static int tell_kept(enum event e, uint64_t sequence, const char *json, void *arg)
+{
+	(void)e;
+	return tell(arg, sequence, json, strlen(json));
+}
+
+static void on_end(struct conn_end *e, struct conn *c)
+{
+	struct watch *w = (struct watch *)(void *)((char *)e - offsetof(struct watch, end)), **at = &watches;
+
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+	events_unsubscribe(conn_host(c)->events, &w->sink);
+	free(w);
+}
+
+/* "a,b" as bits; "" = all. False: ret_bad is the name that there is not. */
+static bool parse_names(const char *text, uint64_t *ret_mask, char ret_bad[NAME_MAX_SIZE])
+{
+	uint64_t mask = 0;
+
+	if (!*text)
+		mask = UINT64_MAX;
+	while (*text) {
+		size_t n = strcspn(text, ",");
+		int e;
+
+		snprintf(ret_bad, NAME_MAX_SIZE, "%.*s", n < NAME_MAX_SIZE ? (int)n : NAME_MAX_SIZE - 1, text);
+		e = n < NAME_MAX_SIZE ? event_parse(ret_bad) : -1;
+		if (e < 0)
+			return false;
+		mask |= UINT64_C(1) << e;
+		text += n;
+		text += *text == ',';
+	}
+	*ret_mask = mask;
+	return true;
+}
+
+static int refuse_name(struct conn *c, uint64_t serial, const char *bad)
+{
+	char names[512] = "";
+	size_t n = 0;
+
+	for (int e = 0; e < (int)EVENTS_N && n < sizeof(names); e++)
+		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", e ? ", " : "", event_name((enum event)e));
+	return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0, "\"%s\" is no event; there are: %s", bad, names);
+}
+
+DISPATCH_HANDLER(watch)
+{
+	struct events *events = conn_host(c)->events;
+	struct wire_done done = {0};
+	char bad[NAME_MAX_SIZE];
+	struct watch *w;
+	uint64_t mask;
+	int r;
+
+	(void)tail_size;
+	for (w = watches; w; w = w->next) {
+		if (w->conn == c)
+			return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0, "this connection watches already");
+	}
+	if (!parse_names(tail, &mask, bad))
+		return refuse_name(c, serial, bad);
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+	*w = (struct watch){.next = watches, .sink = {.mask = mask, .fn = on_event}, .end = {.fn = on_end}, .conn = c};
+	watches = w;
+	events_subscribe(events, &w->sink);
+	conn_on_end(c, &w->end);
+	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return r ? r : events_each(events, body->since, mask, tell_kept, w);
+}
