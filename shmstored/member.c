@@ -334,6 +334,12 @@ void member_disconnected(struct member *m)
 	reaper_look(m->account, m->path);
 }
 
+void member_leaves(struct member *m)
+{
+	m->leaves = true;
+	member_disconnected(m);
+}
+
 /* ---- its page ------------------------------------------------------------------------------------------------------ */
 
 void member_counters(const struct member *m, struct shmstore_counters *ret)

@@ -43,7 +43,8 @@ struct member {
 	uint64_t start_time;  /* of its process, as the page says */
 	uint64_t survey_seen; /* sequence of the survey that found it last */
 	struct conn_end end;
-	bool ended; /* its process is dead; its lock may take a moment */
+	bool ended;  /* its process is dead; its lock may take a moment */
+	bool leaves; /* it said so */
 	bool gone;
 };
 
@@ -64,6 +65,8 @@ enum member_state {
 	MEMBER_CLOSED /* it is no longer there */
 };
 enum member_state member_state(const struct member *m);
+/* It says that it closes. Its connection may be used on, but is no store's any more. */
+void member_leaves(struct member *m);
 /* Its connection ended: it goes where its owner died, and stays where that only closed it. Idempotent. */
 void member_disconnected(struct member *m);
 /* It is no longer there: the credit returns. m is freed, at once or when nothing of it is in flight. */

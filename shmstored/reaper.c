@@ -2,7 +2,7 @@
 /*
  * reaper.c: one struct reap for each path that may be dead, from the first sign until nothing is left to do there.
  *
- *   look ──> lives ──> forget; where its process is dead: look again in 1, 2, 4 … ms, for some seconds
+ *   look ──> lives ──> look again in 1, 2, 4 … ms for a moment, where its process is dead for some seconds; then forget
  *     |
  *     └───> dead ───> a worker reaps it ──> forget, or sleep until the first lease that stays ends, then look again
  *
@@ -37,6 +37,7 @@
 #define RETRY_MS      1u    /* the first time; then twice as long each time, up to */
 #define RETRY_MS_MAX  256u  /* this, for */
 #define RETRY_MS_LAST 5000u /* so long in all */
+#define CLOSING_MS    250u  /* the same, where its process lives */
 
 struct reap {
 	struct scanner_job job;
@@ -198,7 +199,7 @@ static uint64_t monotonic_of(uint64_t boot_ms)
 static void retry(struct reap *r)
 {
 	if (r->waited_ms >= RETRY_MS_LAST) {
-		log_say(LOG_WARNING, LOG_FIELDS(.object = r->path, .error = r->result),
+		log_say(LOG_WARNING, LOG_FIELDS(.object = r->path),
 			"its owner's process is gone, but its lock is still held: left to the next survey");
 		finish(r);
 		return;
@@ -283,7 +284,8 @@ static void look(struct reap *r)
 	}
 	switch (member_state(m)) {
 	case MEMBER_LIVES:
-		if (m->ended)
+		/* A store that closes ends its connection first, then frees its lock. */
+		if (m->ended || (!m->conn && r->waited_ms < CLOSING_MS))
 			retry(r);
 		else
 			finish(r);
@@ -296,7 +298,7 @@ static void look(struct reap *r)
 	default:
 		take_over(r, m);
 		r->leased = false;
-		member_gone(m, r->account->closing ? "the daemon ends" : "died");
+		member_gone(m, m->leaves ? "closed" : "died");
 		submit(r);
 		return;
 	}
