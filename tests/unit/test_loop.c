@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop: every promise of loop.h, on each of the ways that it can run. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "loop.h"
+
+static struct loop *l;
+
+/* An operation, and what it was told. */
+struct seen {
+	struct loop_op op;
+	unsigned n, n_last, stop_after, cancel_after; /* calls; 0: never */
+	int results[4096];
+	unsigned char first[4096]; /* byte of each packet */
+	bool fds, truncated;
+};
+
+static void see(struct loop_op *op, int result, unsigned flags)
+{
+	struct seen *s = (struct seen *)(void *)op;
+
+	cr_assert_lt(s->n, 4096);
+	cr_assert_eq(op->busy, !!(flags & LOOP_MORE));
+	s->results[s->n] = result;
+	if (!(flags & LOOP_MORE))
+		s->n_last++;
+	s->n++;
+	if (s->n == s->cancel_after)
+		loop_cancel(l, op);
+	if (s->n == s->stop_after || (s->n_last && !s->stop_after))
+		loop_stop(l);
+}
+
+static void see_packet(struct loop_op *op, int result, unsigned flags)
+{
+	struct seen *s = (struct seen *)(void *)op;
+
+	if (result > 0 && flags & LOOP_MORE) {
+		s->first[s->n] = *(const unsigned char *)loop_packet(l);
+		cr_assert_eq((uintptr_t)loop_packet(l) % 8, 0);
+		s->fds |= loop_packet_fds(l);
+		s->truncated |= loop_packet_truncated(l);
+	}
+	see(op, result, flags);
+}
+
+static void begin(const char *way)
+{
+	setenv("SHMSTORE_LOOP", way, 1);
+	cr_assert_eq(loop_new(16, &l), 0);
+	if (strcmp(way, "epoll") == 0)
+		cr_assert_eq(strcmp(loop_backend(l), "epoll"), 0);
+	/* Where io_uring is forbidden, the three ways are one. */
+	else if (strncmp(loop_backend(l), "epoll", 5) != 0 && strcmp(way, "single") == 0)
+		cr_assert(strstr(loop_backend(l), "single"), "%s", loop_backend(l));
+}
+
+static void pair(int fds[2])
+{
+	cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+}
+
+static unsigned n_open(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+#define EACH_WAY(name)                                                 \
+	ParameterizedTestParameters(loop, name)                        \
+	{                                                              \
+		static char ways[3][8] = {"uring", "single", "epoll"}; \
+		return cr_make_param_array(char[8], ways, 3);          \
+	}                                                              \
+	static void name##_on(void);                                   \
+	ParameterizedTest(char(*way)[8], loop, name)                   \
+	{                                                              \
+		begin(*way);                                           \
+		name##_on();                                           \
+		cr_assert_null(loop_free(l));                          \
+	}                                                              \
+	static void name##_on(void)
+
+EACH_WAY(packets_arrive_whole_and_in_order_then_the_end)
+{
+	struct seen s = {.op.fn = see_packet, .stop_after = 0};
+	int fds[2];
+
+	pair(fds);
+	cr_assert_eq(loop_receive(l, &s.op, fds[0]), 0);
+	/* More than there are buffers, and more than a turn handles. */
+	for (int i = 0; i < 200; i++) {
+		unsigned char packet[300];
+
+		memset(packet, i, sizeof(packet));
+		cr_assert_eq(send(fds[1], packet, (size_t)i + 1, 0), i + 1);
+	}
+	close(fds[1]);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert_eq(s.n, 201);
+	for (int i = 0; i < 200; i++)
+		cr_assert(s.results[i] == i + 1 && s.first[i] == i, "%d: %d bytes of %d", i, s.results[i], s.first[i]);
+	cr_assert_eq(s.results[200], 0);
+	cr_assert(!s.fds && !s.truncated && !s.op.busy);
+	close(fds[0]);
+}
+
+EACH_WAY(a_packet_too_large_is_said_to_be_cut)
+{
+	struct seen s = {.op.fn = see_packet, .stop_after = 2};
+	static char packet[LOOP_PACKET_MAX + 1];
+	int fds[2];
+
+	pair(fds);
+	cr_assert_eq(loop_receive(l, &s.op, fds[0]), 0);
+	cr_assert_eq(send(fds[1], packet, LOOP_PACKET_MAX, 0), LOOP_PACKET_MAX);
+	s.stop_after = 1;
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.results[0] == LOOP_PACKET_MAX && !s.truncated);
+	cr_assert_eq(send(fds[1], packet, sizeof(packet), 0), (ssize_t)sizeof(packet));
+	s.stop_after = 2;
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.results[1] == LOOP_PACKET_MAX && s.truncated);
+	cr_assert(s.op.busy);
+}
+
+EACH_WAY(descriptors_are_said_and_never_become_ours)
+{
+	struct seen s = {.op.fn = see_packet, .stop_after = 1};
+	char control[CMSG_SPACE(250 * sizeof(int))] = {0};
+	struct iovec v = {(char[]){"x"}, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	unsigned before;
+	int fds[2], many[250];
+
+	pair(fds);
+	for (int i = 0; i < 250; i++)
+		many[i] = fds[1];
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(many));
+	memcpy(CMSG_DATA(c), many, sizeof(many));
+	cr_assert_eq(loop_receive(l, &s.op, fds[0]), 0);
+	before = n_open();
+	cr_assert_eq(sendmsg(fds[1], &m, 0), 1);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.results[0] == 1 && s.fds);
+	cr_assert_eq(n_open(), before);
+}
+
+EACH_WAY(a_flood_leaves_others_their_turn)
+{
+	struct seen flood = {.op.fn = see_packet, .stop_after = 4000}, other = {.op.fn = see_packet, .stop_after = 1};
+	int a[2], b[2];
+
+	pair(a);
+	pair(b);
+	cr_assert_eq(loop_receive(l, &flood.op, a[0]), 0);
+	cr_assert_eq(loop_receive(l, &other.op, b[0]), 0);
+	while (send(a[1], "x", 1, MSG_DONTWAIT) == 1)
+		;
+	cr_assert_eq(send(b[1], "y", 1, 0), 1);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert_eq(other.n, 1);
+	cr_assert_leq(flood.n, 128, "%u packets of the flood came first", flood.n);
+}
+
+EACH_WAY(every_connection_is_accepted)
+{
+	struct seen s = {.op.fn = see, .stop_after = 50};
+	struct sockaddr_un a = {.sun_family = AF_UNIX}; /* the kernel chooses a name */
+	socklen_t size = sizeof(sa_family_t);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), clients[50];
+
+	cr_assert_eq(bind(fd, (struct sockaddr *)&a, size), 0);
+	size = sizeof(a);
+	cr_assert_eq(getsockname(fd, (struct sockaddr *)&a, &size), 0);
+	cr_assert_eq(listen(fd, 128), 0);
+	cr_assert_eq(loop_accept(l, &s.op, fd), 0);
+	for (int i = 0; i < 50; i++) {
+		clients[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		cr_assert_eq(connect(clients[i], (struct sockaddr *)&a, size), 0);
+	}
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.n == 50 && s.op.busy);
+	for (int i = 0; i < 50; i++) {
+		cr_assert_geq(s.results[i], 0);
+		cr_assert_eq(fcntl(s.results[i], F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+		cr_assert_eq(send(s.results[i], "x", 1, 0), 1);
+	}
+	s.stop_after = 51;
+	loop_cancel(l, &s.op);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.results[50] == -ECANCELED && s.n_last == 1);
+}
+
+EACH_WAY(a_send_waits_until_the_socket_takes_it)
+{
+	struct seen s = {.op.fn = see};
+	char buffer[1000] = {0};
+	unsigned filled = 0;
+	int fds[2];
+
+	pair(fds);
+	cr_assert_eq(loop_send(l, &s.op, fds[0], "abc", 3), 0);
+	cr_assert_eq(s.n, 0); /* never from within the start */
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.results[0] == 3 && recv(fds[1], buffer, sizeof(buffer), 0) == 3);
+
+	while (send(fds[0], buffer, sizeof(buffer), MSG_DONTWAIT) > 0)
+		filled++;
+	cr_assert_eq(loop_send(l, &s.op, fds[0], "defg", 4), 0);
+	for (unsigned i = 0; i < filled; i++) {
+		cr_assert_eq(s.n, 1);
+		cr_assert_eq(recv(fds[1], buffer, sizeof(buffer), 0), (ssize_t)sizeof(buffer));
+	}
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.results[1] == 4 && recv(fds[1], buffer, sizeof(buffer), 0) == 4);
+
+	close(fds[1]);
+	cr_assert_eq(loop_send(l, &s.op, fds[0], "h", 1), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert_eq(s.results[2], -EPIPE);
+}
+
+EACH_WAY(a_poll_says_each_change_and_a_single_one_is_over)
+{
+	struct seen each = {.op.fn = see, .stop_after = 1}, once = {.op.fn = see};
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	eventfd_t value;
+
+	cr_assert_eq(loop_poll(l, &each.op, fd, POLLIN, false), 0);
+	for (unsigned i = 1; i <= 3; i++) {
+		each.stop_after = i;
+		eventfd_write(fd, 1);
+		cr_assert_eq(loop_run(l), 0);
+		cr_assert(each.results[i - 1] & POLLIN);
+		cr_assert_eq(eventfd_read(fd, &value), 0);
+	}
+	each.stop_after = 4;
+	loop_cancel(l, &each.op);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(each.results[3] == -ECANCELED && !each.op.busy);
+
+	eventfd_write(fd, 1);
+	for (unsigned i = 1; i <= 2; i++) { /* unread: as it is, at each start */
+		cr_assert_eq(loop_poll(l, &once.op, fd, POLLIN, true), 0);
+		cr_assert_eq(loop_run(l), 0);
+		cr_assert(once.n == i && once.results[i - 1] & POLLIN && !once.op.busy);
+	}
+}
+
+EACH_WAY(timers_come_when_due_and_skip_what_was_missed)
+{
+	struct seen once = {.op.fn = see}, every = {.op.fn = see, .stop_after = 3};
+	uint64_t begun = loop_clock();
+
+	cr_assert_eq(loop_timer(l, &once.op, begun + 3000000, 0), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(once.results[0] == 0 && loop_now(l) >= begun + 3000000);
+
+	/* Due for an hour: one call, then the next one to come. */
+	begun = loop_clock();
+	cr_assert_eq(loop_timer(l, &every.op, begun - UINT64_C(3600000000000), 2000000), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(every.n == 3 && every.op.busy && loop_now(l) >= begun + 2000000);
+	every.stop_after = 4;
+	loop_cancel(l, &every.op);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(every.results[3] == -ECANCELED && every.n_last == 1);
+
+	/* One far away does not come; a cancel ends it. */
+	cr_assert_eq(loop_timer(l, &once.op, begun + UINT64_C(3600000000000), 0), 0);
+	loop_cancel(l, &once.op);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(once.n == 2 && once.results[1] == -ECANCELED);
+}
+
+EACH_WAY(a_cancel_from_within_ends_with_one_last_call)
+{
+	struct seen s = {.op.fn = see_packet, .cancel_after = 1}, timer = {.op.fn = see, .cancel_after = 2};
+	int fds[2];
+
+	pair(fds);
+	cr_assert_eq(loop_receive(l, &s.op, fds[0]), 0);
+	cr_assert_eq(send(fds[1], "a", 1, 0), 1);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.n_last == 1 && s.results[s.n - 1] == -ECANCELED && !s.op.busy);
+	/* It can be used again at once. */
+	s = (struct seen){.op.fn = see_packet, .stop_after = 1};
+	cr_assert_eq(loop_receive(l, &s.op, fds[0]), 0);
+	cr_assert_eq(send(fds[1], "b", 1, 0), 1);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.results[0] == 1 && s.first[0] == 'b');
+
+	cr_assert_eq(loop_timer(l, &timer.op, loop_clock(), 1000000), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(timer.n == 3 && timer.n_last == 1 && timer.results[2] == -ECANCELED);
+	loop_cancel(l, &timer.op); /* idle: nothing */
+}
+
+static struct seen *made;
+
+static void free_itself(struct loop_op *op, int result, unsigned flags)
+{
+	cr_assert((result == 0 || result == -ECANCELED) && !flags);
+	free(op);
+	/* Most likely at the same address: the old one's cancel must not meet it. */
+	made = calloc(1, sizeof(*made));
+	made->op.fn = see;
+	cr_assert_eq(loop_timer(l, &made->op, loop_clock() + UINT64_C(3600000000000), 0), 0);
+	loop_stop(l);
+}
+
+EACH_WAY(an_owner_may_free_itself_in_the_last_call)
+{
+	struct seen *s = calloc(1, sizeof(*s));
+
+	s->op.fn = free_itself;
+	cr_assert_eq(loop_timer(l, &s->op, loop_clock(), 0), 0);
+	loop_cancel(l, &s->op); /* may come too late, or not */
+	s = NULL;
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(made->op.busy);
+	loop_cancel(l, &made->op);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(made->n == 1 && made->results[0] == -ECANCELED);
+	free(made);
+}
+
+static unsigned n_ended;
+
+static void end_and_try_again(struct loop_op *op, int result, unsigned flags)
+{
+	cr_assert_eq(result, -ECANCELED);
+	cr_assert(!(flags & LOOP_MORE));
+	cr_assert_eq(loop_timer(l, op, loop_clock(), 0), -ECANCELED);
+	n_ended++;
+}
+
+EACH_WAY(the_end_of_the_loop_ends_what_is_in_flight)
+{
+	static struct loop_op ops[4];
+	int fds[2], fd = eventfd(0, EFD_CLOEXEC);
+
+	pair(fds);
+	for (int i = 0; i < 4; i++)
+		ops[i].fn = end_and_try_again;
+	while (send(fds[0], "x", 1, MSG_DONTWAIT) > 0)
+		;
+	cr_assert_eq(loop_send(l, &ops[0], fds[0], "y", 1), 0);
+	cr_assert_eq(loop_receive(l, &ops[1], fds[0]), 0);
+	cr_assert_eq(loop_poll(l, &ops[2], fd, POLLIN, false), 0);
+	cr_assert_eq(loop_timer(l, &ops[3], loop_clock() + UINT64_C(3600000000000), 1), 0);
+	l = loop_free(l);
+	cr_assert_eq(n_ended, 4);
+	for (int i = 0; i < 4; i++)
+		cr_assert(!ops[i].busy);
+}
+
+Test(loop, io_uring_forbidden_runs_on_epoll_and_says_why)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
+
+	unsetenv("SHMSTORE_LOOP");
+	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+	cr_assert_eq(loop_new(16, &l), 0);
+	cr_assert(strstr(loop_backend(l), "epoll, because") && strstr(loop_backend(l), "not permitted"), "%s",
+		  loop_backend(l));
+	loop_free(l);
+}
