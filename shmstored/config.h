@@ -63,6 +63,8 @@ struct config {
  * -errno; ret_error: "file:line: what, and what to do" (the nearest right key), to be freed.
  */
 int config_read(const char *file, struct config **ret, char **ret_error);
+/* Puts these partitions, with the defaults of each key, in the place of all others. 0, -ENOMEM. */
+int config_set_partitions(struct config *c, const char *const *paths, size_t n);
 struct config *config_free(struct config *c);
 /* Bytes from "64MiB", "1.5G", "50%" (of total; 0: not allowed). -EINVAL. */
 int config_parse_size(const char *text, uint64_t total, uint64_t *ret);

@@ -11,6 +11,7 @@ struct config;
 struct events;
 struct listener;
 struct loop;
+struct psi;
 struct scanner;
 struct web;
 struct conn;
@@ -34,6 +35,7 @@ struct host {
 	struct scanner *scanner;
 	struct listener *listener;
 	struct web *web;          /* NULL = off */
+	struct psi *psi;          /* NULL = off, or not to be had */
 	struct account *accounts; /* the partitions, a list */
 	struct conn *conns;       /* a list */
 	uint32_t n_conns;

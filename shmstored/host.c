@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.c: the parts of the daemon, started in the order of what they need and stopped the other way round.
+ *
+ * The socket is opened last: who can connect finds stores and limits already known. At the end it is closed first; then the clients are told,
+ * jobs that run are given up, the accounts let go of their locks (from then on stores are alone, and know it), and the loop goes last, since
+ * operations of all the others are in flight there until then.
+ */
+#include "host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "account.h"
+#include "accountquota.h"
+#include "config.h"
+#include "conn.h"
+#include "events.h"
+#include "jsonmake.h"
+#include "listener.h"
+#include "log.h"
+#include "loop.h"
+#include "psi.h"
+#include "scanner.h"
+#include "web.h"
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static int open_accounts(struct host *h)
+{
+	struct account **last = &h->accounts;
+	int r;
+
+	for (size_t i = 0; i < h->config->n_partitions; i++) {
+		r = account_open(h, &h->config->partitions[i], last);
+		if (r < 0)
+			return r;
+		last = &(*last)->next;
+	}
+	return 0;
+}
+
+int host_start(struct host *h, struct config *config)
+{
+	int r;
+
+	*h = (struct host){
+		.epoch = now_ns(CLOCK_BOOTTIME),
+		.started_ns = (int64_t)now_ns(CLOCK_REALTIME),
+		.config = config,
+	};
+	r = events_new(&h->events);
+	if (r == 0)
+		r = loop_new(config->max_clients, &h->loop);
+	if (r == 0)
+		r = scanner_new(h->loop, &h->scanner);
+	if (r < 0) {
+		log_say(LOG_ERR, LOG_FIELDS(.error = r), "the daemon's loop and its worker threads cannot be made");
+		return r;
+	}
+	r = open_accounts(h);
+	if (r < 0)
+		return r;
+	r = psi_new(h, "", &h->psi);
+	if (r < 0)
+		log_say(LOG_NOTICE, LOG_FIELDS(.error = r), "memory pressure cannot be watched here; all else works");
+	if (config->http) {
+		r = web_new(h, &h->web);
+		if (r < 0)
+			return r;
+	}
+	r = listener_new(h, &h->listener);
+	if (r < 0)
+		return r;
+	events_emit(h->events, EVENT_DAEMON_STARTED, "", NULL);
+	log_say(LOG_INFO, LOG_FIELDS(.object = config->socket), "shmstored %s serves %zu partitions on %s",
+		shmstore_version(), config->n_partitions, loop_backend(h->loop));
+	return 0;
+}
+
+void host_stop(struct host *h)
+{
+	struct account *a;
+
+	h->draining = true;
+	h->listener = listener_free(h->listener);
+	if (h->loop)
+		conn_drop_all(h, "the daemon ends");
+	h->web = web_free(h->web);
+	h->psi = psi_free(h->psi);
+	if (h->scanner)
+		h->scanner = scanner_free(h->scanner);
+	while ((a = h->accounts) != NULL) {
+		h->accounts = a->next;
+		account_close(a);
+	}
+	if (h->loop)
+		h->loop = loop_free(h->loop);
+	h->events = events_free(h->events);
+	h->config = config_free(h->config);
+}
+
+/* The partition's part of the new configuration; NULL where it is named no longer. */
+static const struct config_partition *find_partition(const struct config *config, const char *path)
+{
+	for (size_t i = 0; i < config->n_partitions; i++) {
+		if (strcmp(config->partitions[i].path, path) == 0)
+			return &config->partitions[i];
+	}
+	return NULL;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return (!a && !b) || (a && b && strcmp(a, b) == 0);
+}
+
+/* What only a restart can change: said by name, and left as it is. */
+static bool needs_restart(const struct host *h, const struct config *n)
+{
+	const struct config *o = h->config;
+
+	if (!same_text(o->socket, n->socket) || o->http != n->http || !same_text(o->http_address, n->http_address) ||
+	    o->http_port != n->http_port || o->n_partitions != n->n_partitions)
+		return true;
+	for (size_t i = 0; i < o->n_partitions; i++) {
+		if (!find_partition(n, o->partitions[i].path))
+			return true;
+	}
+	return false;
+}
+
+int host_reload(struct host *h, struct config *config)
+{
+	struct config *old = h->config;
+	int r = 0;
+
+	if (needs_restart(h, config)) {
+		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
+			"the new configuration changes socket, http or the list of partitions, which needs a restart; "
+			"nothing was changed");
+		return -EBUSY;
+	}
+	h->config = config;
+	for (struct account *a = h->accounts; a; a = a->next)
+		a->config = find_partition(config, a->config->path);
+	for (struct account *a = h->accounts; a; a = a->next) {
+		int one = accountquota_reload(a);
+
+		if (one < 0) {
+			log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = one),
+				"not all of the new limits could be set");
+			r = one;
+		}
+	}
+	log_set_level(config->log_level);
+	config_free(old);
+	return r;
+}

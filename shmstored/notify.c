@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * notify.c: readiness, status and the watchdog. The watchdog is fed by the loop's own timer at a third of the time allowed, and by
+ * nothing else: it says that events are handled, not that the process exists.
+ */
+#include "notify.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <systemd/sd-daemon.h>
+
+#include "log.h"
+#include "loop.h"
+
+#define STATUS_MAX 256
+
+struct notify {
+	struct loop *loop;
+	struct loop_op op;
+	bool freeing;
+};
+
+static void on_timer(struct loop_op *op, int result, unsigned flags)
+{
+	struct notify *n = (struct notify *)(void *)((char *)op - offsetof(struct notify, op));
+
+	if (result >= 0 && !n->freeing)
+		sd_notify(0, "WATCHDOG=1");
+	if (!(flags & LOOP_MORE) && n->freeing)
+		free(n);
+}
+
+int notify_new(struct loop *l, struct notify **ret)
+{
+	struct notify *n = calloc(1, sizeof(*n));
+	uint64_t timeout_us = 0;
+	int r = n ? sd_watchdog_enabled(0, &timeout_us) : -ENOMEM;
+
+	if (r > 0) {
+		uint64_t interval_ns = timeout_us * 1000 / 3;
+
+		n->op.fn = on_timer;
+		r = loop_timer(l, &n->op, loop_clock(), interval_ns ? interval_ns : 1);
+	}
+	if (r < 0) {
+		free(n);
+		return r;
+	}
+	n->loop = l;
+	*ret = n;
+	return 0;
+}
+
+struct notify *notify_free(struct notify *n)
+{
+	if (!n)
+		return NULL;
+	n->freeing = true;
+	if (n->op.busy)
+		loop_cancel(n->loop, &n->op); /* on_timer() frees */
+	else
+		free(n);
+	return NULL;
+}
+
+static void tell(const char *state, const char *format, va_list ap)
+{
+	char status[STATUS_MAX];
+	int r;
+
+	vsnprintf(status, sizeof(status), format, ap);
+	r = sd_notifyf(0, "%s\nSTATUS=%s", state, status);
+	if (r < 0)
+		log_say(LOG_WARNING, LOG_FIELDS(.error = r), "the service manager could not be told: %s", status);
+}
+
+void notify_ready(const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	tell("READY=1", format, ap);
+	va_end(ap);
+}
+
+void notify_reloading(void)
+{
+	/* With the time: Type=notify-reload of systemd 253 wants it. */
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=Reading the configuration", loop_clock() / 1000);
+}
+
+void notify_stopping(const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	tell("STOPPING=1", format, ap);
+	va_end(ap);
+}

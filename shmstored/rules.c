@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rules.c: who may hand to whom. A rule is two lists of users and groups; any rule that names both sides allows it. Names are looked up
+ * when the rule is made, and again at reload; which groups a user is in is asked of the system (getgrouplist) at each handoff between users,
+ * so that who is put out of a group loses its right without a reload.
+ */
+#include "rules.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum who_kind {
+	WHO_ANY,
+	WHO_USER,
+	WHO_GROUP
+};
+
+struct who {
+	enum who_kind kind;
+	uint32_t id;
+};
+
+struct rule {
+	struct rule *next;
+	char *name;
+	struct who *from, *to;
+	size_t n_from, n_to;
+};
+
+struct rules {
+	struct rule *first, **last;
+};
+
+int rules_new(struct rules **ret)
+{
+	struct rules *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->last = &r->first;
+	*ret = r;
+	return 0;
+}
+
+static void rule_free(struct rule *rule)
+{
+	free(rule->name);
+	free(rule->from);
+	free(rule->to);
+	free(rule);
+}
+
+struct rules *rules_free(struct rules *r)
+{
+	struct rule *next;
+
+	for (struct rule *rule = r ? r->first : NULL; rule; rule = next) {
+		next = rule->next;
+		rule_free(rule);
+	}
+	free(r);
+	return NULL;
+}
+
+static bool parse_number(const char *text, uint32_t *ret)
+{
+	char *end;
+	unsigned long long n;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno || *end || n >= UINT32_MAX)
+		return false;
+	*ret = (uint32_t)n;
+	return true;
+}
+
+static bool parse_who(const char *word, struct who *ret)
+{
+	const struct passwd *pw;
+	const struct group *gr;
+
+	*ret = (struct who){.kind = WHO_ANY};
+	if (strcmp(word, "any") == 0)
+		return true;
+	if (strncmp(word, "uid:", 4) == 0) {
+		ret->kind = WHO_USER;
+		return parse_number(word + 4, &ret->id);
+	}
+	if (strncmp(word, "gid:", 4) == 0) {
+		ret->kind = WHO_GROUP;
+		return parse_number(word + 4, &ret->id);
+	}
+	if (strncmp(word, "user:", 5) == 0 && (pw = getpwnam(word + 5)) != NULL) {
+		*ret = (struct who){WHO_USER, pw->pw_uid};
+		return true;
+	}
+	if (strncmp(word, "group:", 6) == 0 && (gr = getgrnam(word + 6)) != NULL) {
+		*ret = (struct who){WHO_GROUP, gr->gr_gid};
+		return true;
+	}
+	return false;
+}
+
+static int parse_list(const char *const *words, size_t n, struct who **ret, const char **ret_bad)
+{
+	struct who *list = calloc(n ? n : 1, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (!parse_who(words[i], &list[i])) {
+			free(list);
+			*ret_bad = words[i];
+			return -EINVAL;
+		}
+	}
+	*ret = list;
+	return 0;
+}
+
+int rules_add(struct rules *r, const char *name, const char *const *from, size_t n_from, const char *const *to,
+	      size_t n_to, const char **ret_bad)
+{
+	struct rule *rule = calloc(1, sizeof(*rule));
+	int error;
+
+	if (!rule)
+		return -ENOMEM;
+	rule->name = strdup(name);
+	rule->n_from = n_from;
+	rule->n_to = n_to;
+	error = rule->name ? parse_list(from, n_from, &rule->from, ret_bad) : -ENOMEM;
+	if (error == 0)
+		error = parse_list(to, n_to, &rule->to, ret_bad);
+	if (error < 0) {
+		rule_free(rule);
+		return error;
+	}
+	*r->last = rule;
+	r->last = &rule->next;
+	return 0;
+}
+
+static bool in_group(uid_t uid, gid_t gid)
+{
+	const struct passwd *pw = getpwuid(uid);
+	gid_t *groups = NULL;
+	int n = 0;
+	bool found = false;
+
+	if (!pw)
+		return false;
+	/* The first call says how many there are. */
+	getgrouplist(pw->pw_name, pw->pw_gid, NULL, &n);
+	if (n <= 0)
+		return pw->pw_gid == gid;
+	groups = calloc((size_t)n, sizeof(*groups));
+	if (groups && getgrouplist(pw->pw_name, pw->pw_gid, groups, &n) >= 0) {
+		for (int i = 0; i < n && !found; i++)
+			found = groups[i] == gid;
+	}
+	free(groups);
+	return found;
+}
+
+static bool matches(const struct who *list, size_t n, uid_t uid)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (list[i].kind == WHO_ANY || (list[i].kind == WHO_USER && list[i].id == uid) ||
+		    (list[i].kind == WHO_GROUP && in_group(uid, list[i].id)))
+			return true;
+	}
+	return false;
+}
+
+bool rules_allow(const struct rules *r, uid_t from, uid_t to, const char **ret_name)
+{
+	for (const struct rule *rule = r->first; rule; rule = rule->next) {
+		if (matches(rule->from, rule->n_from, from) && matches(rule->to, rule->n_to, to)) {
+			if (ret_name)
+				*ret_name = rule->name;
+			return true;
+		}
+	}
+	return false;
+}
