@@ -147,9 +147,11 @@ static void drop_pooled(struct shmstore *s, struct shms_slot *slot)
 	uint64_t freed = shms_credit_freed_by_fd(s, slot->fd);
 
 	leave_pool(s, slot, SHMS_SLOT_FREE);
-	if (unlinkat(s->recycle_fd, slot->pool_name, 0) == 0)
-		shms_credit_gave(s, freed);
+	if (unlinkat(s->recycle_fd, slot->pool_name, 0) < 0)
+		freed = 0;
+	/* Its descriptor and mapping hold the memory to the last. */
 	slot_free(&s->recycle, slot);
+	shms_credit_gave(s, freed);
 }
 
 static struct shms_slot *oldest(struct shms_recycle *r, enum shms_slot_state state)

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Going on alone: many stores, no daemon, and limits that one left in their pages. The test writes these as the daemon would, and
+ * then only looks, and kills.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "fakedaemon.h"
+#include "store.h"
+
+enum {
+	STORES = 5,
+	STEPS = 400,
+	KEYS = 20,
+	LARGEST = 300000
+};
+
+#define HARD  (4ull << 20)
+#define AHEAD (256u << 10)
+
+struct one {
+	pid_t pid;
+	int fd; /* of its page */
+	struct wire_credit *c;
+};
+
+static uint64_t used(void)
+{
+	struct statvfs fs;
+
+	cr_assert_eq(statvfs(scratch_partition_path(), &fs), 0);
+	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+}
+
+static bool has_limits(void *arg)
+{
+	return atomic_load(&((struct shmstore *)arg)->page->credit.epoch) != 0;
+}
+
+/* A store's owner: puts and deletes what comes, and ends with 0 where nothing but a limit ever refused it. */
+static int live(unsigned n, int ready)
+{
+	char name[16], key[16];
+	struct shmstore *s;
+	unsigned n_in = 0;
+
+	snprintf(name, sizeof(name), "s%u", n);
+	fake_nowhere();
+	s = scratch_store(name);
+	if (write(ready, "", 1) != 1 || !wait_until(has_limits, s, 20000))
+		return 2;
+	for (unsigned i = 0; i < STEPS; i++) {
+		unsigned long long x = (i * 2654435761u + n * 40503u) >> 5;
+		int r;
+
+		snprintf(key, sizeof(key), "k%llu", x % KEYS);
+		if (x % 3 == 0) {
+			r = shmstore_delete(s, KEY(key));
+			if (r != 0 && r != -ENOENT)
+				return 3;
+			continue;
+		}
+		r = x % 2 ? put_pattern(s, key, x % LARGEST, i, SHMSTORE_REPLACE)
+			  : seal_pattern(s, key, x % LARGEST, i, SHMSTORE_REPLACE);
+		n_in += r == 0;
+		if (r == 0 ? get_pattern(s, key, x % LARGEST, i) != 0 : r != -ENOSPC && r != -EDQUOT)
+			return 4;
+	}
+	if (shmstore_close(s) != 0)
+		return 5;
+	return n_in ? 0 : 6;
+}
+
+static struct wire_credit *map_page(unsigned n, int *ret_fd)
+{
+	char name[16];
+	void *map;
+	int fd;
+
+	snprintf(name, sizeof(name), "s%u", n);
+	fd = open(scratch_store_path(name, WIRE_PAGE_FILE), O_RDWR | O_CLOEXEC);
+	cr_assert_geq(fd, 0);
+	map = mmap(NULL, WIRE_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	cr_assert_neq(map, MAP_FAILED);
+	*ret_fd = fd;
+	return (struct wire_credit *)(void *)((char *)map + WIRE_CREDIT_OFF);
+}
+
+enum limit {
+	PARTITION,
+	USER,
+	LABEL
+};
+
+static struct one begin(unsigned n, enum limit limit, uint64_t hard)
+{
+	struct one o;
+	int ready[2];
+	char byte;
+
+	cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
+	o.pid = fork();
+	cr_assert_geq(o.pid, 0);
+	if (o.pid == 0)
+		_exit(live(n, ready[1]));
+	close(ready[1]);
+	/* Open: before that the page may be the last owner's. */
+	cr_assert_eq(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	o.c = map_page(n, &o.fd);
+	atomic_store(limit == PARTITION ? &o.c->partition_hard
+		     : limit == USER    ? &o.c->user_hard
+					: &o.c->label_hard,
+		     hard);
+	atomic_store(&o.c->flags, limit == PARTITION ? 0 : WIRE_CREDIT_LAST);
+	atomic_store(&o.c->credit, AHEAD);
+	atomic_store(&o.c->epoch, 1);
+	return o;
+}
+
+static int marker(void)
+{
+	char path[600];
+
+	snprintf(path, sizeof(path), "%s/.shmstore", scratch_partition_path());
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* A store that closes gave everything back before it lost its page. */
+static bool closed(const struct one *o)
+{
+	struct stat st;
+
+	cr_assert_eq(fstat(o->fd, &st), 0);
+	return st.st_nlink == 0;
+}
+
+/*
+ * At one moment: what is used and what may still be charged. Nobody grants meanwhile (the lock). A put that is under way is charged
+ * and not settled: what it takes is not counted before the kernel does.
+ */
+static int64_t sum(const struct one *all, enum limit limit)
+{
+	int64_t total = 0;
+	int fd = marker();
+
+	cr_assert_eq(flock(fd, LOCK_EX), 0);
+	if (limit == PARTITION)
+		total = (int64_t)used();
+	for (size_t i = 0; i < STORES; i++) {
+		if (limit == USER && !closed(&all[i]))
+			total += (int64_t)(atomic_load(&all[i].c->fresh) - atomic_load(&all[i].c->last));
+	}
+	for (size_t i = 0; i < STORES; i++) {
+		uint64_t charged = atomic_load(&all[i].c->charged), granted = atomic_load(&all[i].c->granted);
+
+		/* More than granted: about to be taken back. */
+		if (all[i].pid && charged < granted && !closed(&all[i]))
+			total += (int64_t)(granted - charged);
+	}
+	close(fd);
+	return total;
+}
+
+/* Reaps child i if it ended by itself. */
+static bool ended(struct one *o)
+{
+	int status;
+
+	if (!o->pid || waitpid(o->pid, &status, WNOHANG) != o->pid)
+		return !o->pid;
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a store ended with %x", (unsigned)status);
+	o->pid = 0;
+	return true;
+}
+
+/* Random lives of STORES stores, some of them killed and begun again: the sum never passes hard. */
+static void race(enum limit limit, uint64_t hard, unsigned n_kills)
+{
+	struct one all[STORES];
+	int64_t most = 0;
+	uint64_t n = 0;
+	size_t running = STORES;
+
+	for (unsigned i = 0; i < STORES; i++)
+		all[i] = begin(i, limit, hard);
+	if (limit == PARTITION)
+		hard += STORES * WIRE_PAGE_SIZE; /* their own pages: nobody charges them */
+	while (running) {
+		int64_t now = sum(all, limit);
+
+		cr_assert_leq(now, (int64_t)hard, "%zd of %zd", (ssize_t)now, (ssize_t)hard);
+		most = now > most ? now : most;
+		running = 0;
+		for (unsigned i = 0; i < STORES; i++)
+			running += !ended(&all[i]);
+		if (n_kills && ++n % 64 == 0) {
+			unsigned i = n_kills-- % STORES;
+
+			if (all[i].pid) {
+				kill(all[i].pid, SIGKILL);
+				waitpid(all[i].pid, NULL, 0);
+				close(all[i].fd);
+				all[i] = begin(i, limit, hard);
+			}
+		}
+	}
+	cr_assert_gt(most, (int64_t)hard / 2, "the limit was never near");
+}
+
+Test(alone, partition_limit_holds_among_racing_and_killed_stores, .timeout = 120)
+{
+	shmstore_partition_unref(scratch_partition());
+	if (!scratch_is_mount())
+		cr_skip_test("no file system of its own");
+	race(PARTITION, used() + HARD, 20);
+}
+
+Test(alone, user_limit_holds_among_racing_stores, .timeout = 120)
+{
+	shmstore_partition_unref(scratch_partition());
+	race(USER, HARD, 0);
+}
+
+/* ---- one store ---- */
+
+static struct shmstore *limited(const char *name, const char *label, struct wire_credit **ret)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore *s;
+
+	fake_nowhere();
+	o.label = label;
+	o.wait_ms = 50;
+	cr_assert_eq(shmstore_open(p, name, &o, &s), 0);
+	shmstore_partition_unref(p);
+	*ret = &s->page->credit;
+	atomic_store(&(*ret)->credit, 65536);
+	return s;
+}
+
+Test(alone, no_limit_is_no_limit)
+{
+	struct wire_credit *c;
+	struct shmstore *s = limited("a", NULL, &c);
+
+	atomic_store(&c->epoch, 1);
+	cr_assert_eq(put_pattern(s, "k", 10000000, 1, 0), 0);
+	cr_assert_geq(atomic_load(&c->granted), atomic_load(&c->charged));
+	shmstore_close(s);
+}
+
+Test(alone, label_limit_counts_its_own_only)
+{
+	struct wire_credit *a, *b, *c;
+	struct shmstore *sa = limited("a", "x", &a), *sb = limited("b", "x", &b), *sc = limited("c", "y", &c);
+
+	for (int i = 0; i < 3; i++) {
+		struct wire_credit *k = i == 0 ? a : i == 1 ? b : c;
+
+		atomic_store(&k->label_hard, 1000000);
+		atomic_store(&k->label_base, 100000);
+		atomic_store(&k->flags, WIRE_CREDIT_LAST);
+		atomic_store(&k->epoch, 1);
+	}
+	cr_assert_eq(put_pattern(sa, "k", 700000, 1, 0), 0);
+	cr_assert_eq(put_pattern(sb, "k", 700000, 1, 0), -EDQUOT);
+	cr_assert_eq(put_pattern(sb, "k", 700000, 1, SHMSTORE_WAIT), -ETIMEDOUT);
+	cr_assert_eq(put_pattern(sc, "k", 700000, 1, 0), 0);
+	cr_assert_eq(shmstore_delete(sa, KEY("k")), 0);
+	/* In a's pool it is a's still. */
+	cr_assert_eq(put_pattern(sb, "k", 700000, 1, 0), -EDQUOT);
+	shmstore_close(sa);
+	cr_assert_eq(put_pattern(sb, "k", 700000, 1, 0), 0);
+	shmstore_close(sb);
+	shmstore_close(sc);
+}
+
+Test(alone, nothing_is_granted_while_a_daemon_lives)
+{
+	struct wire_credit *c;
+	struct shmstore *s = limited("a", NULL, &c);
+	int fd = marker();
+
+	atomic_store(&c->partition_hard, 1ull << 40);
+	atomic_store(&c->epoch, 1);
+	cr_assert_eq(flock(fd, LOCK_EX), 0);
+	cr_assert_eq(put_pattern(s, "k", 100000, 1, 0), -ENOSPC);
+	cr_assert_eq(atomic_load(&c->granted), 0);
+	close(fd);
+	cr_assert_eq(put_pattern(s, "k", 100000, 1, 0), 0);
+	shmstore_close(s);
+}
