@@ -169,18 +169,29 @@ PyObject *pyshm_store_handoff(PyObject *op, PyObject *args)
 	struct shmstore_ticket ticket;
 	unsigned long long lease_ms;
 	const void *key_data;
-	PyObject *key, *lease;
+	PyObject *key, *lease, *user;
+	unsigned long uid = 0;
 	size_t key_size;
 	int r;
 
-	if (!PyArg_ParseTuple(args, "OO!:_handoff", &key, &PyLong_Type, &lease))
+	/* user: an id, or None for a process of our own. */
+	if (!PyArg_ParseTuple(args, "OO!O:_handoff", &key, &PyLong_Type, &lease, &user))
 		return NULL;
 	lease_ms = PyLong_AsUnsignedLongLong(lease);
 	if (PyErr_Occurred())
 		return NULL;
+	if (user != Py_None) {
+		uid = PyLong_AsUnsignedLong(user);
+		if (PyErr_Occurred())
+			return NULL;
+		if (uid >= UINT32_MAX)
+			return PyErr_Format(PyExc_OverflowError, "%lu is no user id", uid);
+	}
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_handoff(self->s, key_data, key_size, lease_ms, &ticket);
+	Py_BEGIN_ALLOW_THREADS r =
+		user == Py_None ? shmstore_handoff(self->s, key_data, key_size, lease_ms, &ticket)
+				: shmstore_handoff_to(self->s, key_data, key_size, (uid_t)uid, lease_ms, &ticket);
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise_missing(self, r, "hand off", key);
 	return pyshm_ticket_tuple(&ticket);

@@ -13,6 +13,7 @@
  *   hold VIEW KEY [cow]          gets and keeps       check VIEW SIZE SEED       write VIEW (a byte of each page)       drop VIEW
  *   alias VIEW KEY               puts what the view holds under another key
  *   handoff KEY MS               "0 TICKET"           adopt KEY TICKET [replace] [verify]
+ *   handoff_to KEY UID MS        the same for another user
  *   delete KEY                   contains KEY         list            "0 N KEY…"
  *   address TEXT                 peer TEXT            "0 NAME"
  *   usage                        of the store: "0 linked pss uss mapped n_objects n_views"
@@ -199,7 +200,12 @@ static void do_handoff(char **w)
 {
 	char text[SHMSTORE_TICKET_TEXT];
 	struct shmstore_ticket t;
-	int r = shmstore_handoff(store, w[1], strlen(w[1]), number(w[2]), &t);
+	int r;
+
+	if (strcmp(w[0], "handoff_to") == 0)
+		r = shmstore_handoff_to(store, w[1], strlen(w[1]), (uid_t)number(w[2]), number(w[3]), &t);
+	else
+		r = shmstore_handoff(store, w[1], strlen(w[1]), number(w[2]), &t);
 
 	if (r == 0)
 		r = shmstore_ticket_format(&t, text, sizeof(text));
@@ -364,13 +370,19 @@ static const struct {
 	size_t n_words;
 	void (*fn)(char **words);
 } commands[] = {
-	{"open", 2, do_open},       {"put", 4, do_put},         {"create", 4, do_create}, {"get", 4, do_get},
-	{"hold", 3, do_hold},       {"check", 4, do_view},      {"write", 2, do_view},    {"alias", 3, do_view},
-	{"drop", 2, do_view},       {"handoff", 3, do_handoff}, {"adopt", 3, do_adopt},   {"list", 1, do_list},
-	{"peer", 2, do_peer},       {"usage", 1, do_usage},     {"books", 1, do_books},   {"gc", 1, do_gc},
-	{"flood", 3, do_flood},     {"fork", 1, do_fork},       {"close", 1, do_simple},  {"delete", 2, do_simple},
-	{"contains", 2, do_simple}, {"address", 2, do_simple},  {"seal", 1, do_simple},   {"abort", 1, do_simple},
-	{"exit", 1, do_simple},
+	{"open", 2, do_open},       {"put", 4, do_put},
+	{"create", 4, do_create},   {"get", 4, do_get},
+	{"hold", 3, do_hold},       {"check", 4, do_view},
+	{"write", 2, do_view},      {"alias", 3, do_view},
+	{"drop", 2, do_view},       {"handoff", 3, do_handoff},
+	{"adopt", 3, do_adopt},     {"list", 1, do_list},
+	{"peer", 2, do_peer},       {"usage", 1, do_usage},
+	{"books", 1, do_books},     {"gc", 1, do_gc},
+	{"flood", 3, do_flood},     {"fork", 1, do_fork},
+	{"close", 1, do_simple},    {"delete", 2, do_simple},
+	{"contains", 2, do_simple}, {"address", 2, do_simple},
+	{"seal", 1, do_simple},     {"abort", 1, do_simple},
+	{"exit", 1, do_simple},     {"handoff_to", 4, do_handoff},
 };
 
 static bool execute(char *line)

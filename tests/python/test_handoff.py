@@ -5,6 +5,7 @@ import errno
 import multiprocessing
 import os
 import pickle
+import pwd
 
 import numpy as np
 import pytest
@@ -187,3 +188,29 @@ def test_processes_hand_on(partition, store, method):
     assert sorted(sums) == sorted((10000 + i) * i * i for i in range(n))
     assert [s.name for s in partition.stores()] == ["main"]
     assert partition.usage().n_leases == 0
+
+
+def test_handoff_to_our_own_user_is_a_handoff(partition):
+    with partition.open("a") as a, partition.open("b") as b:
+        a["k"] = np.arange(1000)
+        for user in (os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name):
+            b.adopt("k", a.handoff("k", user=user), replace=True)
+            assert (b["k"] == np.arange(1000)).all()
+
+
+@pytest.mark.parametrize(("user", "kind"), [("no-such-user-here", ValueError), (-1, OverflowError), (2**32 - 1, OverflowError),
+                                            (2**70, OverflowError), (1.5, TypeError)])
+def test_handoff_to_what_is_no_user(store, user, kind):
+    store["k"] = b"x"
+    with pytest.raises(kind):
+        store.handoff("k", user=user)
+
+
+def test_handoff_to_another_user_without_a_daemon(monkeypatch, tmp_path, partition):
+    monkeypatch.setenv("SHMSTORE_SOCKET", str(tmp_path / "none"))
+    with partition.open("a") as a:
+        a["k"] = b"x"
+        with pytest.raises(shmstore.Error) as caught:
+            a.handoff("k", user=os.geteuid() + 1)
+        assert caught.value.errno == errno.EPERM
+        assert os.listdir(os.path.join(a.path, "handoff")) == []

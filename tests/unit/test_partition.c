@@ -339,3 +339,55 @@ Test(partition, default_path_is_the_environments_or_the_users)
 	cr_assert_eq(try_open(NULL, SHMSTORE_CREATE), 0);
 	cr_assert_eq(count_dir(under("env")), 3);
 }
+
+/* Root makes one where somebody else was first. */
+Test(partition, shared_one_changes_nothing_through_a_symlink)
+{
+	char outside[SCRATCH_PATH + 300];
+	struct stat st;
+
+	cr_assert_eq(mkdir(under("s"), 0755), 0);
+	snprintf(outside, sizeof(outside), "%s", under("outside"));
+	cr_assert_eq(mkdir(outside, 0700), 0);
+	cr_assert_eq(symlink(outside, under("s/stores")), 0);
+	cr_assert_eq(try_open(under("s"), SHMSTORE_CREATE | SHMSTORE_SHARED), -EPERM);
+	cr_assert_eq(stat(outside, &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 0700);
+	cr_assert_eq(stat(under("s"), &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 0755, "not opened to others before it is whole");
+}
+
+Test(partition, shared_one_is_the_same_whatever_the_umask)
+{
+	struct stat st;
+	mode_t before = umask(077);
+
+	cr_assert_eq(try_open(under("s"), SHMSTORE_CREATE | SHMSTORE_SHARED), 0);
+	umask(before);
+	cr_assert_eq(stat(under("s/.shmstore"), &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 0444);
+	cr_assert_eq(stat(under("s/stores"), &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 01777);
+	if (geteuid() != 0)
+		return;
+	cr_assert_eq(stat(under("s/inbox"), &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 0755, "inbox/ is root's alone");
+}
+
+Test(partition, shared_one_whose_maker_was_killed_before_the_end_is_finished)
+{
+	struct stat st;
+
+	cr_assert_eq(try_open(under("s"), SHMSTORE_CREATE | SHMSTORE_SHARED), 0);
+	cr_assert_eq(chmod(under("s"), 0755), 0);
+	cr_assert_eq(try_open(under("s"), 0), 0);
+	cr_assert_eq(stat(under("s"), &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 0755);
+	cr_assert_eq(try_open(under("s"), SHMSTORE_CREATE | SHMSTORE_SHARED), 0);
+	cr_assert_eq(stat(under("s"), &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 01777);
+	cr_assert_eq(try_open(under("p"), SHMSTORE_CREATE), 0);
+	cr_assert_eq(try_open(under("p"), SHMSTORE_CREATE | SHMSTORE_SHARED), 0);
+	cr_assert_eq(stat(under("p"), &st), 0);
+	cr_assert_eq(st.st_mode & 07777, 0700, "a private one stays private");
+}

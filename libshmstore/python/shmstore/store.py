@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import pwd
 from collections.abc import Iterator, MutableMapping
 from typing import Any, NoReturn, Union
 
@@ -88,14 +89,21 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
     # -- between processes
 
-    def handoff(self, key: Key, lease: float = 30.0) -> Ticket:
+    def handoff(self, key: Key, lease: float = 30.0, user: int | str | None = None) -> Ticket:
         """A ticket with which one process of the host may adopt the object within lease seconds.
 
         From here on the key may be deleted, the store closed, this process die: the ticket stays good.
+        user: the receiver's, by id or name, where it is not our own. The host daemon carries it there if its rules allow it; else,
+        or without it, Error EPERM.
         """
         if not lease > 0:
             raise ValueError(f"a lease must be longer than 0 seconds, not {lease}")
-        return Ticket(*self._handoff(key, math.ceil(lease * 1000)))
+        if isinstance(user, str):
+            try:
+                user = pwd.getpwnam(user).pw_uid
+            except KeyError:
+                raise ValueError(f"there is no user {user}") from None
+        return Ticket(*self._handoff(key, math.ceil(lease * 1000), user))
 
     def adopt(self, key: Key, ticket: Ticket | str, replace: bool = False, verify: bool = False) -> None:
         """Takes the object of a ticket (or of its text) into this store under key, and consumes the ticket.
