@@ -89,24 +89,31 @@ void jsonmake_null(struct json_object *o, const char *name)
 	add(o, name, NULL);
 }
 
+static struct json_object *text_of(const char *text)
+{
+	struct json_object *o = NULL;
+	char *escaped;
+
+	if (printable_is(text, strlen(text)))
+		return checked(json_object_new_string(text));
+	escaped = printable_new(text, strlen(text));
+	if (escaped)
+		o = json_object_new_string(escaped);
+	free(escaped);
+	return checked(o);
+}
+
 void jsonmake_text(struct json_object *o, const char *name, const char *text)
 {
-	char *escaped = NULL;
-
-	if (!text) {
+	if (text)
+		jsonmake_child(o, name, text_of(text));
+	else
 		jsonmake_null(o, name);
-		return;
-	}
-	if (!printable_is(text, strlen(text))) {
-		escaped = printable_new(text, strlen(text));
-		if (!escaped) {
-			failed = true;
-			return;
-		}
-		text = escaped;
-	}
-	jsonmake_child(o, name, checked(json_object_new_string(text)));
-	free(escaped);
+}
+
+void jsonmake_append_text(struct json_object *list, const char *text)
+{
+	jsonmake_append(list, text_of(text));
 }
 
 static struct json_object *seconds(int64_t ns)

@@ -23,6 +23,7 @@ struct json_object *jsonmake_new_list(void);
 struct json_object *jsonmake_child(struct json_object *o, const char *name, struct json_object *child);
 struct json_object *jsonmake_append(struct json_object *list, struct json_object *item);
 void jsonmake_append_u64(struct json_object *list, uint64_t value);
+void jsonmake_append_text(struct json_object *list, const char *text);
 void jsonmake_append_seconds(struct json_object *list, int64_t ns);
 
 void jsonmake_u64(struct json_object *o, const char *name, uint64_t value);

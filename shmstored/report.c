@@ -49,6 +49,8 @@ static void daemon_part(const struct report_view *v, struct host *h, struct json
 	jsonmake_text(o, "backend", loop_backend(h->loop));
 	jsonmake_u64(o, "clients", h->n_conns);
 	jsonmake_flag(o, "draining", h->draining);
+	/* Whose stores the other documents show by name. */
+	jsonmake_text(o, "view", v->uid == REPORT_ALL ? "all" : v->uid == REPORT_NOBODY ? "totals" : "own");
 	counters = jsonmake_child(o, "counters", jsonmake_new());
 	jsonmake_u64(counters, "requests", c->n_requests);
 	jsonmake_u64(counters, "connections", c->n_connections);

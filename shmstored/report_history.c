@@ -28,7 +28,8 @@ static void ring_part(const struct report_view *v, const struct history *h, int 
 	size_t n = history_count(h, fine), first = n;
 	struct json_object *list;
 
-	while (first > 0 && (uint64_t)history_at(h, fine, first - 1)->time_ns > v->since)
+	/* Times are told in milliseconds, and come back as such. */
+	while (first > 0 && (uint64_t)history_at(h, fine, first - 1)->time_ns / 1000000 > v->since / 1000000)
 		first--;
 	jsonmake_u64(o, "interval_seconds", fine ? 1 : 10);
 	list = jsonmake_child(o, "time", jsonmake_new_list());

@@ -11,6 +11,7 @@
 struct account;
 struct account_tick;
 struct json_object;
+struct quota_line;
 struct survey;
 
 /* Who asks, and when. */
@@ -23,6 +24,7 @@ struct report_view {
 
 /* May the asker see what is that user's by name? */
 bool report_may_see(const struct report_view *v, uid_t owner);
+bool report_may_see_limit(const struct report_view *v, const struct account *a, const struct quota_line *q);
 /* Of the sums of label: those stores only that the asker may see, "" left out; sorted by label. */
 struct report_label {
 	const char *label; /* owned by the survey */

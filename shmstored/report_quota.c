@@ -19,24 +19,24 @@ struct lines {
 };
 
 /* Whether one of the asker's live stores has that label or that name. */
-static bool is_of_own_store(const struct lines *l, const struct quota_line *q)
+static bool is_of_own_store(const struct report_view *v, const struct account *a, const struct quota_line *q)
 {
-	for (const struct member *m = l->account->members; m; m = m->next) {
+	for (const struct member *m = a->members; m; m = m->next) {
 		const char *word = q->kind == WIRE_LIMIT_LABEL ? m->label : m->name;
 
-		if (word && strcmp(word, q->id) == 0 && report_may_see(l->view, m->uid))
+		if (word && strcmp(word, q->id) == 0 && report_may_see(v, m->uid))
 			return true;
 	}
 	return false;
 }
 
-static bool may_see(const struct lines *l, const struct quota_line *q)
+bool report_may_see_limit(const struct report_view *v, const struct account *a, const struct quota_line *q)
 {
-	if (l->view->uid == REPORT_ALL || q->kind == WIRE_LIMIT_PARTITION || strcmp(q->id, "*") == 0)
+	if (v->uid == REPORT_ALL || q->kind == WIRE_LIMIT_PARTITION || strcmp(q->id, "*") == 0)
 		return true;
 	if (q->kind == WIRE_LIMIT_USER)
-		return report_may_see(l->view, (uid_t)strtoul(q->id, NULL, 10));
-	return is_of_own_store(l, q);
+		return report_may_see(v, (uid_t)strtoul(q->id, NULL, 10));
+	return is_of_own_store(v, a, q);
 }
 
 static void bytes_or_none(struct json_object *o, const char *name, uint64_t bytes)
@@ -52,7 +52,7 @@ static int add_line(const struct quota_line *q, void *arg)
 	struct lines *l = arg;
 	struct json_object *o;
 
-	if (!may_see(l, q))
+	if (!report_may_see_limit(l->view, l->account, q))
 		return 0;
 	o = jsonmake_append(l->list, jsonmake_new());
 	jsonmake_text(o, "kind", report_limit_name(q->kind));

@@ -6,7 +6,9 @@
 struct host;
 struct web;
 
+/* Listens where h->config says. 0, -errno (said in the log). */
 int web_new(struct host *h, struct web **ret);
+/* Closes its connections. It may be called with the loop running or after it; what the loop still has of it goes with the loop. */
 struct web *web_free(struct web *w);
 
 #endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * health.c: a daemon is well while its loop is in time and its books are fresh. Whoever watches it (a load balancer, systemd, the page)
+ * gets the reasons in words.
+ */
+#include "health.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "account.h"
+#include "config.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "lateness.h"
+
+#define SECOND_NS INT64_C(1000000000)
+#define LATE_NS   UINT64_C(1000000000)
+#define STALE_NS  (30 * SECOND_NS) /* beyond three intervals of the survey */
+
+/* A survey that does not come says that its books are not to be believed, whatever the reason. */
+static void add_stale(const struct account *a, int64_t started_ns, int64_t now_ns, struct json_object *reasons)
+{
+	int64_t allowed = 3 * (int64_t)a->config->survey_interval_ns + STALE_NS;
+	int64_t age = now_ns - (a->survey ? a->survey->time_ns : started_ns);
+	char text[512];
+
+	if (!a->config->survey_interval_ns || age < allowed)
+		return;
+	snprintf(text, sizeof(text), "survey stale: %.400s: the last one is %" PRId64 " s old", a->path,
+		 age / SECOND_NS);
+	jsonmake_append_text(reasons, text);
+}
+
+struct json_object *health_make(const struct host *h, const struct lateness *l, bool *ret_well)
+{
+	struct json_object *o, *reasons;
+	struct timespec t;
+	char text[128];
+	bool well;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	jsonmake_begin();
+	o = jsonmake_new();
+	reasons = jsonmake_new_list();
+	if (lateness_worst(l) > LATE_NS) {
+		snprintf(text, sizeof(text), "loop late: by %.1f s within the last %u s",
+			 (double)lateness_worst(l) / 1e9, LATENESS_RECENT);
+		jsonmake_append_text(reasons, text);
+	}
+	if (h->draining)
+		jsonmake_append_text(reasons, "the daemon is about to end");
+	for (const struct account *a = h->accounts; a; a = a->next)
+		add_stale(a, h->started_ns, (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec, reasons);
+	well = reasons && json_object_array_length(reasons) == 0;
+	jsonmake_text(o, "status", well ? "ok" : "unwell");
+	jsonmake_child(o, "reasons", reasons);
+	*ret_well = well;
+	if (!jsonmake_failed())
+		return o;
+	json_object_put(o);
+	return NULL;
+}

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dashboard: asks the daemon's API once a second and shows what it says. Nothing comes from elsewhere, nothing is kept but the
+// theme. Names in the answers are other people's text: they become text nodes, never markup. Sizes carry their exact bytes (data-bytes).
+'use strict';
+(() => {
+const $ = (id) => document.getElementById(id);
+const INTERVAL = 1000, INTERVAL_HIDDEN = 10000, TIMEOUT = 5000, ROWS = 100, EVENTS = 60;
+const TERMS = [
+  ['linked', 'linked', 'named objects, each inode once, and the stores’ own pages'],
+  ['pool', 'pool', 'recycled files kept for the next put'],
+  ['inflight', 'in flight', 'written, not yet published'],
+  ['ghosts', 'ghosts', 'deleted, still mapped or open'],
+  ['foreign', 'foreign', 'files that are not ours'],
+];
+
+// ---- text --------------------------------------------------------------------------------------------------------------
+
+function make(tag, options = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(options)) {
+    if (name === 'class') e.className = value;
+    else if (value !== undefined && value !== null) e.setAttribute(name, value);
+  }
+  e.append(...children.filter((c) => c !== null && c !== undefined));
+  return e;
+}
+
+function exact(n) { return String(Math.trunc(n)).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f'); }
+
+function size(n) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+  let unit = 0, value = Math.abs(n);
+  while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit++; }
+  const digits = unit === 0 || Number.isInteger(value) || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  return `${n < 0 ? '−' : ''}${value.toFixed(digits)}\u00a0${units[unit]}`;
+}
+
+function count(n) { return n >= 1e6 ? `${(n / 1e6).toFixed(1)}M` : exact(n); }
+
+function rate(n) { return n >= 100 ? exact(Math.round(n)) : n >= 10 ? n.toFixed(1) : n === 0 ? '0' : n.toFixed(2); }
+
+function duration(s) {
+  if (s < 1) return `${Math.max(0, Math.round(s * 1000))} ms`;
+  if (s < 120) return `${Math.floor(s)} s`;
+  if (s < 7200) return `${Math.floor(s / 60)} min`;
+  if (s < 172800) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
+  return `${Math.floor(s / 86400)} days`;
+}
+
+function clock(seconds, withSeconds = true) {
+  const d = new Date(seconds * 1000), two = (n) => String(n).padStart(2, '0');
+  return `${two(d.getHours())}:${two(d.getMinutes())}${withSeconds ? `:${two(d.getSeconds())}` : ''}`;
+}
+
+function setText(e, text) { if (e.textContent !== text) e.textContent = text; }
+
+// A size with its exact bytes.
+function showBytes(e, n, suffix = '') {
+  setText(e, size(n) + suffix);
+  e.title = `${exact(n)} bytes`;
+  e.dataset.bytes = n;
+}
+
+function bytesCell(n, label) {
+  const td = make('td', { class: 'number', 'data-label': label, role: 'cell' });
+  if (n === null || n === undefined) { td.textContent = '–'; td.title = 'came after the last survey'; td.dataset.sort = -1; return td; }
+  const e = make('span');
+  showBytes(e, n);
+  td.append(e);
+  return td;
+}
+
+// ---- theme -------------------------------------------------------------------------------------------------------------
+
+const dark = matchMedia('(prefers-color-scheme: dark)');
+function applyTheme() {
+  const choice = $('theme').value;
+  document.documentElement.dataset.theme = choice === 'auto' ? (dark.matches ? 'dark' : 'light') : choice;
+}
+try { $('theme').value = localStorage.getItem('shmstore-theme') || 'auto'; } catch { /* no storage: auto */ }
+$('theme').addEventListener('change', () => {
+  try { localStorage.setItem('shmstore-theme', $('theme').value); } catch { /* as above */ }
+  applyTheme();
+});
+dark.addEventListener('change', applyTheme);
+applyTheme();
+
+// ---- charts ------------------------------------------------------------------------------------------------------------
+
+const SVG = 'http://www.w3.org/2000/svg';
+function shape(tag, attributes, text) {
+  const e = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+// Steps of powers of two for bytes, of 1, 2, 5 for counts: labels are short and exact.
+function stepFor(max, bytes) {
+  const raw = Math.max(max, bytes ? 4096 : 1) / 4;
+  if (bytes) return 2 ** Math.ceil(Math.log2(raw));
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return power * [1, 2, 5, 10].find((m) => m * power >= raw);
+}
+
+class Chart {
+  // options: bytes, stacked [{name, title}], lines [{name, title}], legend, readout
+  constructor(root, options) {
+    Object.assign(this, options, { root, cursor: null, data: { time: [], span: 600 } });
+    this.values = {};
+    for (const s of [...(options.stacked || []), ...options.lines]) {
+      const line = options.lines.includes(s);
+      this.values[s.name] = make('span', { class: 'value' });
+      options.legend.append(make('li', {}, make('span', { class: `swatch ${line ? `line s-${s.name}` : `c-${s.name}`}`, 'aria-hidden': 'true' }),
+        s.title, this.values[s.name]));
+    }
+    root.addEventListener('pointermove', (e) => this.point(e.clientX));
+    root.addEventListener('pointerdown', (e) => this.point(e.clientX));
+    root.addEventListener('pointerleave', () => this.select(null));
+    root.addEventListener('blur', () => this.select(null));
+    root.addEventListener('keydown', (e) => {
+      const last = this.data.time.length - 1;
+      const at = this.cursor === null ? last : Math.max(0, this.indexOf(this.cursor));
+      const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last, PageUp: at - 30, PageDown: at + 30 }[e.key];
+      if (e.key === 'Escape') this.select(null);
+      if (to === undefined || last < 0) return;
+      e.preventDefault();
+      this.select(this.data.time[Math.min(last, Math.max(0, to))]);
+    });
+    new ResizeObserver(() => this.draw()).observe(root);
+  }
+
+  // The cursor is a time: it stays where it is while samples move on.
+  indexOf(time) {
+    const t = this.data.time;
+    let low = 0, high = t.length - 1;
+    while (low < high) { const mid = (low + high) >> 1; if (t[mid] < time) low = mid + 1; else high = mid; }
+    return low > 0 && time - t[low - 1] < t[low] - time ? low - 1 : low;
+  }
+
+  point(clientX) {
+    if (!this.box || !this.data.time.length) return;
+    const x = (clientX - this.root.getBoundingClientRect().left - this.box.left) / this.box.width;
+    this.select(this.data.time[this.indexOf(this.from + Math.min(1, Math.max(0, x)) * this.data.span)]);
+  }
+
+  select(time) { this.cursor = time; this.draw(); this.say(); }
+
+  say() {
+    const n = this.data.time.length;
+    const at = this.cursor === null ? n - 1 : this.indexOf(this.cursor);
+    for (const s of [...(this.stacked || []), ...this.lines]) {
+      const v = at < 0 ? null : this.data[s.name][at];
+      if (v === null || v === undefined) setText(this.values[s.name], '');
+      else if (this.bytes) showBytes(this.values[s.name], v);
+      else setText(this.values[s.name], rate(v));
+    }
+    setText(this.readout, this.cursor === null || at < 0 ? '' : `${clock(this.data.time[at])} · ` + [...this.lines, ...(this.stacked || [])]
+      .map((s) => `${s.title} ${this.bytes ? exact(this.data[s.name][at]) : rate(this.data[s.name][at])}`).join(' · ') + (this.bytes ? ' bytes' : ''));
+  }
+
+  show(data) { this.data = data; this.draw(); this.say(); }
+
+  draw() {
+    const width = this.root.clientWidth, height = this.root.clientHeight, d = this.data, n = d.time.length;
+    if (!width || !height) return;
+    const box = this.box = { left: this.bytes ? 62 : 40, top: 8, width: 0, height: height - 30 };
+    box.width = Math.max(10, width - box.left - 10);
+    const to = n ? d.time[n - 1] : Date.now() / 1000;
+    this.from = to - d.span;
+    let most = 0;
+    for (let i = 0; i < n; i++) {
+      let sum = 0;
+      for (const s of this.stacked || []) sum += d[s.name][i];
+      for (const s of this.lines) most = Math.max(most, d[s.name][i]);
+      most = Math.max(most, sum);
+    }
+    const step = stepFor(most * 1.02, this.bytes), top = Math.max(1, Math.ceil(most * 1.02 / step)) * step;
+    const x = (t) => box.left + (t - this.from) / d.span * box.width;
+    const y = (v) => box.top + (1 - v / top) * box.height;
+    const svg = shape('svg', { viewBox: `0 0 ${width} ${height}`, 'aria-hidden': 'true' });
+
+    for (let v = 0; v <= top; v += step) {
+      svg.append(shape('line', { class: 'grid', x1: box.left, x2: box.left + box.width, y1: y(v), y2: y(v) }),
+        shape('text', { x: box.left - 7, y: y(v) + 4, 'text-anchor': 'end' }, this.bytes ? size(v) : rate(v)));
+    }
+    const tick = d.span > 3000 ? (width < 500 ? 1800 : 1200) : width < 500 ? 180 : 60;
+    const zone = new Date(to * 1000).getTimezoneOffset() * 60;
+    for (let t = Math.ceil((this.from - zone) / tick) * tick + zone; t <= to; t += tick)
+      if (x(t) > box.left + 12 && x(t) < box.left + box.width - 8)
+        svg.append(shape('text', { x: x(t), y: height - 6, 'text-anchor': 'middle' }, clock(t, false)));
+    const first = d.time.findIndex((t) => t >= this.from);
+    if (n && first >= 0) {
+      const path = (values) => { let p = ''; for (let i = first; i < n; i++) p += `${i === first ? 'M' : 'L'}${x(d.time[i]).toFixed(1)} ${y(values[i]).toFixed(1)}`; return p; };
+      let below = new Array(n).fill(0);
+      for (const s of this.stacked || []) {
+        const above = below.map((b, i) => b + d[s.name][i]);
+        let p = path(above);
+        for (let i = n - 1; i >= first; i--) p += `L${x(d.time[i]).toFixed(1)} ${y(below[i]).toFixed(1)}`;
+        svg.append(shape('path', { class: `area c-${s.name}`, d: `${p}Z` }));
+        below = above;
+      }
+      if (this.limit && this.limit <= top) svg.append(shape('line', { class: 'limit', x1: box.left, x2: box.left + box.width, y1: y(this.limit), y2: y(this.limit) }));
+      for (const s of this.lines) svg.append(shape('path', { class: `series s-${s.name}`, d: path(d[s.name]) }));
+      if (this.cursor !== null && this.cursor >= this.from) {
+        const cx = x(d.time[this.indexOf(this.cursor)]);
+        svg.append(shape('line', { class: 'cursor', x1: cx, x2: cx, y1: box.top, y2: box.top + box.height }));
+      }
+    }
+    this.root.replaceChildren(svg);
+  }
+}
+
+const fillChart = new Chart($('fill-chart'), {
+  bytes: true, stacked: TERMS.map(([name, title]) => ({ name, title })), lines: [{ name: 'used', title: 'used' }],
+  legend: $('fill-legend'), readout: $('fill-readout'),
+});
+const rateChart = new Chart($('rate-chart'), {
+  bytes: false, lines: [{ name: 'handoff', title: 'handoffs' }, { name: 'adopt', title: 'adopts' }, { name: 'put', title: 'puts' }],
+  legend: $('rate-legend'), readout: $('rate-readout'),
+});
+
+// ---- what is known -----------------------------------------------------------------------------------------------------
+
+const state = { partition: '', epoch: null, history: null, events: [], lastEvent: 0, span: 'fine', all: {}, sort: { workers: ['pss', -1], holders: ['bytes', -1] } };
+
+function forget() { state.history = null; state.events = []; state.lastEvent = 0; }
+
+for (const button of document.querySelectorAll('[data-span]')) {
+  button.addEventListener('click', () => {
+    state.span = button.dataset.span;
+    for (const b of document.querySelectorAll('[data-span]')) b.setAttribute('aria-pressed', String(b === button));
+    showHistory();
+  });
+}
+$('partition').addEventListener('change', () => { state.partition = $('partition').value; forget(); turn(); });
+
+function mergeHistory(fresh) {
+  if (!state.history) state.history = { fine: { time: [] }, coarse: { time: [] } };
+  for (const ring of ['fine', 'coarse']) {
+    const known = state.history[ring], last = known.time.length ? known.time[known.time.length - 1] : -1;
+    const from = (fresh[ring].time || []).findIndex((t) => t > last);
+    if (from < 0) continue;
+    for (const [name, values] of Object.entries(fresh[ring])) {
+      if (Array.isArray(values)) known[name] = (known[name] || []).concat(values.slice(from)).slice(-600);
+    }
+  }
+}
+
+function perSecond(time, counter) {
+  return counter.map((c, i) => i && time[i] > time[i - 1] && c >= counter[i - 1] ? (c - counter[i - 1]) / (time[i] - time[i - 1]) : 0);
+}
+
+function showHistory() {
+  const h = state.history && state.history[state.span], span = state.span === 'fine' ? 600 : 6000;
+  if (!h || !h.used) return;
+  fillChart.limit = h.size[h.size.length - 1];
+  fillChart.show({ span, ...h });
+  rateChart.show({ span, time: h.time, handoff: perSecond(h.time, h.handoff_n), adopt: perSecond(h.time, h.adopt_n), put: perSecond(h.time, h.put_n) });
+}
+
+// ---- the parts ---------------------------------------------------------------------------------------------------------
+
+function showPartitions(list) {
+  const paths = list.map((p) => p.partition), select = $('partition');
+  if ([...select.options].map((o) => o.value).join('\n') !== paths.join('\n'))
+    select.replaceChildren(...paths.map((path) => make('option', { value: path }, path)));
+  if (!paths.includes(state.partition)) { state.partition = paths[0] || ''; forget(); }
+  select.value = state.partition;
+  $('partition-label').hidden = paths.length < 2;
+}
+
+function showDaemon(d, p) {
+  setText($('daemon'), `${d.version} · pid ${d.pid} · up ${duration(d.time - d.started)} · ${count(d.clients)} ${d.clients === 1 ? 'client' : 'clients'}${p ? ` · ${p.partition}` : ''}`);
+  $('daemon').title = `loop: ${d.backend}`;
+}
+
+function showNow(p) {
+  const percent = p.size ? p.used / p.size * 100 : 0, meter = $('fill');
+  $('used').replaceChildren(size(p.used), make('small', {}, p.size ? ` ${percent.toFixed(1)} %` : ''));
+  $('used').title = `${exact(p.used)} bytes`;
+  $('used').dataset.bytes = p.used;
+  meter.className = `meter ${percent >= 95 ? 'bad' : percent >= 80 ? 'warn' : ''}`;
+  meter.setAttribute('aria-valuenow', percent.toFixed(1));
+  meter.setAttribute('aria-valuetext', `${size(p.used)} of ${size(p.size)}`);
+  meter.firstElementChild.style.width = `${Math.min(100, percent)}%`;
+  $('fill-max').style.left = `calc(${p.size ? Math.min(100, p.used_max / p.size * 100) : 0}% - 2px)`;
+  setText($('used-of'), `${p.size ? `of ${size(p.size)}, ${size(p.available)} available` : 'no limit'}; at most ${size(p.used_max)} so far`);
+  $('used-of').title = `size ${exact(p.size)}, available ${exact(p.available)}, most ${exact(p.used_max)} bytes`;
+  setText($('n-stores'), count(p.ledgers.stores));
+  setText($('n-objects'), `${count(p.ledgers.objects)} objects`);
+  setText($('handoff-rate'), `${rate(p.ledgers.handoff_per_s)}/s`);
+  setText($('put-rate'), `${rate(p.ledgers.put_per_s)} puts, ${rate(p.ledgers.get_per_s)} gets a second`);
+  if (p.survey) showBytes($('ghosts'), p.survey.ghosts);
+}
+
+function showEquation(p) {
+  const s = p.survey, body = $('equation').tBodies[0];
+  if (!s) { setText($('survey'), 'No survey so far.'); body.replaceChildren(); return; }
+  setText($('survey'), `Survey ${exact(s.sequence)}, ${duration(s.age_seconds)} ago, took ${duration(s.duration_seconds)}: ${count(s.stores)} stores, ${count(s.objects)} objects, ${count(s.leases)} leases.` +
+    (s.unreadable ? ` ${exact(s.unreadable)} places could not be looked into.` : ''));
+  const row = (sign, name, title, what, value, options = {}) => make('tr', { class: options.class, 'data-term': name },
+    make('th', { scope: 'row' }, make('span', { class: 'sign', 'aria-hidden': 'true' }, sign), options.swatch ? make('span', { class: `swatch c-${name}`, 'aria-hidden': 'true' }) : null,
+      title, make('span', { class: 'what' }, what)),
+    make('td', { class: 'number exact', 'data-bytes': value }, (value < 0 ? '−' : '') + exact(Math.abs(value))),
+    make('td', { class: 'number' }, size(value)));
+  body.replaceChildren(
+    row('', 'used', 'used', 'what the file system says', s.used, { class: 'total' }),
+    ...TERMS.map(([name, title, what], i) => row(i ? '+' : '=', name, title, what, s[name], { swatch: true })),
+    row('+', 'residual', 'residual', s.residual ? 'what nothing explains' : 'the books close', s.residual, { class: s.residual ? 'off' : '', swatch: true }));
+}
+
+// Tables that sort: columns {name, title, number, value(row), cell(row)}.
+function sortable(id, columns, render) {
+  const sort = state.sort[id], head = $(id).tHead.rows[0];
+  for (const c of columns) {
+    const button = make('button', { type: 'button' }, c.title);
+    button.addEventListener('click', () => {
+      if (sort[0] === c.name) sort[1] = -sort[1];
+      else { sort[0] = c.name; sort[1] = c.number ? -1 : 1; }
+      render();
+    });
+    head.append(make('th', { scope: 'col', role: 'columnheader', class: c.number ? 'number' : '', 'data-column': c.name }, button));
+  }
+}
+
+function fillTable(id, columns, rows, empty) {
+  const table = $(id), [by, order] = state.sort[id], column = columns.find((c) => c.name === by);
+  for (const th of table.tHead.rows[0].cells)
+    th.setAttribute('aria-sort', th.dataset.column !== by ? 'none' : order < 0 ? 'descending' : 'ascending');
+  const value = (r) => { const v = column.value(r); return v === null || v === undefined ? -1 : v; };
+  const sorted = [...rows].sort((a, b) => {
+    const x = value(a), y = value(b);
+    return order * (typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y), undefined, { numeric: true }));
+  });
+  const shown = state.all[id] ? sorted : sorted.slice(0, ROWS);
+  const trs = shown.map((r) => make('tr', { role: 'row', 'data-row': r.id }, ...columns.map((c) => {
+    const td = c.cell(r);
+    td.dataset.label = c.title;
+    td.dataset.column = c.name;
+    return td;
+  })));
+  if (!trs.length) trs.push(make('tr', { role: 'row', class: 'empty' }, make('td', { role: 'cell', colspan: columns.length }, empty)));
+  if (shown.length < sorted.length) {
+    const button = make('button', { type: 'button' }, `Show all ${exact(sorted.length)}`);
+    button.addEventListener('click', () => { state.all[id] = true; fillTable(id, columns, rows, empty); });
+    trs.push(make('tr', { role: 'row', class: 'empty' }, make('td', { role: 'cell', colspan: columns.length }, button)));
+  }
+  table.tBodies[0].replaceChildren(...trs);
+}
+
+const textCell = (text, kind = '') => make('td', { role: 'cell', class: kind }, text === '' || text === null || text === undefined ? '–' : String(text));
+const numberCell = (n) => make('td', { role: 'cell', class: 'number' }, n === null || n === undefined ? '–' : exact(n));
+const bytesColumn = (name, title, value = (r) => r[name]) => ({ name, title, number: true, value, cell: (r) => bytesCell(value(r), title) });
+
+function stateTag(w) {
+  if (w.alive === false) return make('span', { class: 'tag bad', title: 'its owner is gone' }, w.keep ? 'kept' : 'dead');
+  if (w.alive === null) return make('span', { class: 'tag', title: 'we may not look' }, 'unknown');
+  return w.registered ? make('span', { class: 'tag good', title: 'connected to the daemon' }, 'registered')
+    : make('span', { class: 'tag', title: 'found by a scan; not connected to the daemon' }, 'found');
+}
+const WORKERS = [
+  { name: 'name', title: 'Store', value: (w) => w.name, cell: (w) => { const td = textCell(w.name, 'name'); td.title = w.path + (w.address ? ` · ${w.address}` : ''); return td; } },
+  { name: 'pid', title: 'PID', number: true, value: (w) => w.pid, cell: (w) => make('td', { role: 'cell', class: 'number' }, String(w.pid)) },
+  { name: 'user', title: 'User', value: (w) => w.user, cell: (w) => textCell(w.user) },
+  { name: 'label', title: 'Label', value: (w) => w.label, cell: (w) => textCell(w.label) },
+  { name: 'objects', title: 'Objects', number: true, value: (w) => w.ledger.objects, cell: (w) => numberCell(w.ledger.objects) },
+  bytesColumn('linked', 'Linked'), bytesColumn('pss', 'PSS'), bytesColumn('uss', 'USS'), bytesColumn('pool', 'Pool'), bytesColumn('mapped', 'Mapped'),
+  { name: 'credit', title: 'Credit', number: true, value: (w) => w.credit ? w.credit.outstanding : -1,
+    cell: (w) => w.credit && !w.credit.unlimited ? bytesCell(w.credit.outstanding, 'Credit') : make('td', { role: 'cell', class: 'number', title: w.credit ? 'no limit applies' : 'none granted' }, w.credit ? '∞' : '–') },
+  { name: 'state', title: 'State', value: (w) => w.alive === false ? 2 : w.registered ? 0 : 1, cell: (w) => make('td', { role: 'cell' }, stateTag(w)) },
+];
+const HOLDERS = [
+  { name: 'pid', title: 'PID', number: true, value: (h) => h.pid, cell: (h) => make('td', { role: 'cell', class: 'number' }, String(h.pid)) },
+  { name: 'command', title: 'Command', value: (h) => h.command, cell: (h) => textCell(h.command, 'name') },
+  { name: 'user', title: 'User', value: (h) => h.user, cell: (h) => textCell(h.user) },
+  bytesColumn('bytes', 'Holds'), bytesColumn('ghosts', 'Ghosts'), bytesColumn('inflight', 'In flight'), bytesColumn('mapped', 'Mapped'),
+  { name: 'n', title: 'Files', number: true, value: (h) => h.n, cell: (h) => numberCell(h.n) },
+  { name: 'age', title: 'Oldest', number: true, value: (h) => h.age, cell: (h) => make('td', { role: 'cell', class: 'number', title: `${h.age.toFixed(3)} s` }, duration(h.age)) },
+  { name: 'key', title: 'Largest', value: (h) => h.key, cell: (h) => { const td = textCell(h.key, 'key'); td.title = h.path || ''; return td; } },
+];
+const shown = { workers: [], holders: [] };
+const renderWorkers = () => fillTable('workers', WORKERS, shown.workers, 'No store lives here.');
+const renderHolders = () => fillTable('holders', HOLDERS, shown.holders, 'Nobody: all memory has a name.');
+sortable('workers', WORKERS, renderWorkers);
+sortable('holders', HOLDERS, renderHolders);
+
+function showSums(id, list, name) {
+  $(id).tBodies[0].replaceChildren(...list.map((u) => make('tr', { 'data-row': u[name] }, make('th', { scope: 'row' }, String(u[name])), numberCell(u.stores),
+    ...['linked', 'pss', 'uss', ...(id === 'users' ? ['ghosts'] : [])].map((n) => { const td = bytesCell(u[n], n); td.dataset.column = n; return td; }))));
+}
+
+function showWorkers(p) {
+  shown.workers = p.workers.map((w) => ({ ...w, id: w.path }));
+  const others = p.users.reduce((n, u) => n + u.stores, 0) - shown.workers.length;
+  setText($('workers-count'), `${exact(shown.workers.length + p.left_out)}${state.view !== 'all' && others > 0 ? `, and ${exact(others)} of other users` : ''}`);
+  renderWorkers();
+  showSums('users', p.users, 'user');
+  showSums('labels', p.labels, 'label');
+  $('labels-part').hidden = !p.labels.length;
+  state.users = new Map(p.users.map((u) => [u.uid, u.user]));
+}
+
+// One row for each process: what it holds, whoever else holds it too.
+function showHolders(p) {
+  const processes = new Map();
+  for (const h of p.holders) {
+    let one = processes.get(h.pid);
+    if (!one) processes.set(h.pid, one = { id: h.pid, pid: h.pid, command: h.command, user: (state.users && state.users.get(h.uid)) || String(h.uid), bytes: 0, ghosts: 0, inflight: 0, mapped: 0, n: 0, age: 0, most: -1 });
+    one.bytes += h.bytes;
+    one[h.kind === 'ghost' ? 'ghosts' : 'inflight'] += h.bytes;
+    one.mapped += h.mapped;
+    one.n++;
+    one.age = Math.max(one.age, h.age_seconds);
+    if (h.bytes > one.most) { one.most = h.bytes; one.key = h.key || h.path; one.path = h.path; }
+  }
+  shown.holders = [...processes.values()];
+  setText($('holders-count'), processes.size ? `${exact(processes.size)} ${processes.size === 1 ? 'process' : 'processes'}${p.left_out ? `; ${exact(p.left_out)} smaller holds are not listed` : ''}` : '');
+  setText($('ghosts-of'), processes.size ? `held by ${exact(processes.size)} ${processes.size === 1 ? 'process' : 'processes'}` : 'deleted, still in use');
+  renderHolders();
+}
+
+function showQuota(p) {
+  const rows = p.limits.filter((l) => l.id !== '*' || l.hard || l.soft).map((l) => {
+    const full = l.hard || l.soft, part = (n) => `${full ? Math.min(100, n / full * 100) : 0}%`;
+    const name = l.kind === 'partition' ? 'partition' : `${l.kind} ${l.kind === 'user' && state.users && state.users.has(+l.id) ? state.users.get(+l.id) : l.id === '*' ? '(default)' : l.id}`;
+    const meter = make('div', { class: `meter ${l.hard && l.used >= l.hard * .98 ? 'bad' : l.soft && l.used > l.soft ? 'warn' : ''}`, role: 'meter', 'aria-label': `Used of the limit of ${name}`,
+      'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-valuenow': full ? (l.used / full * 100).toFixed(1) : 0 }, make('span'), make('b'));
+    meter.children[0].style.width = part(l.used);
+    meter.children[1].style.left = part(l.used);
+    meter.children[1].style.width = `${full ? Math.max(0, Math.min(100 - l.used / full * 100, l.outstanding / full * 100)) : 0}%`;
+    if (l.soft && l.hard) { const mark = make('i', { title: 'soft limit' }); mark.style.left = part(l.soft); meter.append(mark); }
+    const figure = (title, n) => n === null ? null : make('span', { title: `${exact(n)} bytes`, 'data-bytes': n, 'data-name': title }, `${title} ${size(n)}`);
+    const join = (list) => list.filter(Boolean).flatMap((e, i) => i ? [' · ', e] : [e]);
+    return make('div', { class: 'limit-row', 'data-row': `${l.kind}:${l.id}` },
+      make('div', { class: 'limit-head' }, make('strong', {}, name), make('span', { class: 'quiet' }, `${exact(l.stores)} ${l.stores === 1 ? 'store' : 'stores'}${l.waiting ? ` · ${exact(l.waiting)} wait` : ''}${l.refused ? ` · ${exact(l.refused)} refused` : ''}`)),
+      full ? meter : null,
+      make('p', { class: 'quiet' }, ...join([figure('used', l.used), figure('granted', l.outstanding), figure('soft', l.soft), figure('hard', l.hard), full ? null : 'no limit'])));
+  });
+  $('quota').replaceChildren(...(rows.length ? rows : [make('p', { class: 'quiet' }, 'No limits are set.')]));
+}
+
+const EVENT_TAGS = { 'ghost-old': 'warn', watermark: 'warn', 'quota-refused': 'bad', residual: 'bad', 'client-dropped': 'warn', liar: 'bad', pressure: 'warn', 'store-came': 'good' };
+function showEvents(list) {
+  if (!list.length) { if (!state.events.length) $('events').replaceChildren(make('li', { class: 'quiet' }, 'Nothing so far.')); return; }
+  state.events = list.slice().reverse().concat(state.events).slice(0, EVENTS);
+  $('events').replaceChildren(...state.events.map((e) => {
+    const fields = Object.entries(e).filter(([k, v]) => !['sequence', 'time', 'event'].includes(k) && v !== null && typeof v !== 'object').map(([k, v]) => `${k} ${v}`).join(' · ');
+    return make('li', { 'data-sequence': e.sequence, 'data-event': e.event }, make('time', { datetime: new Date(e.time * 1000).toISOString(), title: new Date(e.time * 1000).toLocaleString() }, clock(e.time)),
+      make('span', { class: `tag ${EVENT_TAGS[e.event] || ''}` }, e.event), ' ', make('span', { class: 'fields' }, fields));
+  }));
+}
+
+// ---- asking ------------------------------------------------------------------------------------------------------------
+
+async function ask(path, parameters = {}) {
+  const query = new URLSearchParams(parameters).toString();
+  const answer = await fetch(query ? `${path}?${query}` : path, { signal: AbortSignal.timeout(TIMEOUT), cache: 'no-store' });
+  if (!answer.ok && answer.status !== 503) throw new Error(`${path}: ${answer.status}`);
+  return answer.json();
+}
+
+function showLive(at) {
+  document.body.className = state.reasons && state.reasons.length ? 'is-unwell' : 'is-live';
+  setText($('live-text'), `live · ${clock(at)}`);
+  $('away').hidden = true;
+  const notes = [...(state.reasons || [])];
+  if (state.view === 'own') notes.push('You see your own stores by name, and others’ only as sums.');
+  if (state.view === 'totals') notes.push('You see sums only: the daemon cannot tell who you are, or is told to show no names (http.detail).');
+  setText($('notice'), notes.join(' · '));
+  $('notice').hidden = !notes.length;
+}
+
+// What was shown last stays, marked as past.
+function showAway() {
+  document.body.className = 'is-away';
+  const since = state.reached || state.began;
+  setText($('live-text'), 'not reachable');
+  setText($('away'), state.reached ? `The daemon cannot be reached since ${clock(since)} (${duration(Date.now() / 1000 - since)}). The figures are those of then; trying again.`
+    : `The daemon cannot be reached since this page was opened at ${clock(since)}; trying again.`);
+  $('away').hidden = false;
+}
+
+async function refresh() {
+  const status = await ask('api/v1/status');
+  if (state.epoch !== null && state.epoch !== status.daemon.epoch) forget();
+  state.epoch = status.daemon.epoch;
+  state.view = status.daemon.view;
+  showPartitions(status.partitions);
+  const p = status.partitions.find((one) => one.partition === state.partition), of = { partition: state.partition };
+  showDaemon(status.daemon, p);
+  if (!p) return;
+  const last = state.history && state.history.fine.time.length ? state.history.fine.time[state.history.fine.time.length - 1] : 0;
+  const [workers, holders, quota, events, history, health] = await Promise.all([ask('api/v1/workers', of), ask('api/v1/holders', of), ask('api/v1/quota', of),
+    ask('api/v1/events', { since: state.lastEvent }), ask('api/v1/history', { ...of, since: last.toFixed(3) }), ask('healthz')]);
+  if (of.partition !== state.partition) return; // another one was chosen meanwhile
+  state.reasons = health.reasons;
+  showNow(p);
+  showEquation(p);
+  showWorkers(workers.partitions[0]);
+  showHolders(holders.partitions[0]);
+  showQuota(quota.partitions[0]);
+  showEvents(events.events);
+  state.lastEvent = events.last;
+  mergeHistory(history.partitions[0]);
+  showHistory();
+}
+
+let timer = 0, running = false, again = false;
+async function turn() {
+  clearTimeout(timer);
+  if (running) { again = true; return; }
+  running = true;
+  const began = performance.now();
+  try {
+    await refresh();
+    state.reached = Date.now() / 1000;
+    showLive(state.reached);
+  } catch (error) {
+    showAway();
+    state.error = String(error);
+  }
+  running = false;
+  timer = setTimeout(turn, again ? 0 : Math.max(50, (document.hidden ? INTERVAL_HIDDEN : INTERVAL) - (performance.now() - began)));
+  again = false;
+}
+state.began = Date.now() / 1000;
+document.addEventListener('visibilitychange', () => { if (!document.hidden) turn(); });
+turn();
+})();

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * web.c: libmicrohttpd under the loop: the socket, its epoll descriptor polled as one operation, its timeouts as another.
+ *
+ * libmicrohttpd runs without threads of its own: it does what is ready when it is called and returns. A client that sends or reads slowly
+ * keeps a connection and at most CONNECTION_MEMORY bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting.
+ * One response is made at a time, from what the loop's thread owns; the largest (4096 workers) takes some milliseconds.
+ * The timer of one second is also the measure of the loop's lateness (lateness.h).
+ *
+ * Ownership: web_free() ends libmicrohttpd at once, but the memory only when the loop has given back its three operations.
+ */
+#include "web.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "host.h"
+#include "lateness.h"
+#include "log.h"
+#include "loop.h"
+#include "peeruid.h"
+#include "web_answer.h"
+
+#define CONNECTIONS_MAX    64u
+#define CONNECTION_SECONDS 10u
+#define CONNECTION_MEMORY  (32u * 1024)
+#define BACKLOG            64
+#define SECOND_NS          UINT64_C(1000000000)
+
+struct web {
+	struct host *host;
+	struct MHD_Daemon *daemon;
+	struct web_context context;
+	struct lateness lateness;
+	struct loop_op poll_op; /* of libmicrohttpd's epoll descriptor */
+	struct loop_op wake_op; /* when libmicrohttpd wants to be called */
+	struct loop_op tick_op;
+	uint64_t wake_ns; /* that wake_op is set to */
+	bool freed;
+};
+
+static void run(struct web *w);
+
+#define WEB_OF(op, member) ((struct web *)(void *)((char *)(op)-offsetof(struct web, member)))
+
+/* Frees what web_free() left to us once nothing of it is in flight. True: w is gone, or going. */
+static bool gone(struct web *w)
+{
+	if (!w->freed)
+		return false;
+	if (!w->poll_op.busy && !w->wake_op.busy && !w->tick_op.busy)
+		free(w);
+	return true;
+}
+
+/* ---- the loop's operations --------------------------------------------------------------------------------------------- */
+
+static void start_poll(struct web *w)
+{
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(w->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	int r = info ? loop_poll(w->host->loop, &w->poll_op, info->epoll_fd, POLLIN, true) : -EINVAL;
+
+	if (r < 0)
+		log_say(LOG_ERR, LOG_FIELDS(.error = r), "HTTP: the socket is no longer watched; HTTP is off");
+}
+
+static void on_poll(struct loop_op *op, int result, unsigned flags)
+{
+	struct web *w = WEB_OF(op, poll_op);
+
+	(void)flags;
+	if (gone(w) || result == -ECANCELED)
+		return;
+	run(w);
+	start_poll(w);
+}
+
+static void on_wake(struct loop_op *op, int result, unsigned flags)
+{
+	struct web *w = WEB_OF(op, wake_op);
+
+	(void)result; /* cancelled because it has to come earlier: run() sets it anew */
+	if (flags & LOOP_MORE)
+		return;
+	if (!gone(w))
+		run(w);
+}
+
+static void on_tick(struct loop_op *op, int result, unsigned flags)
+{
+	struct web *w = WEB_OF(op, tick_op);
+
+	(void)flags;
+	if (!gone(w) && result == 0)
+		lateness_note(&w->lateness, loop_clock());
+}
+
+/* Sets the timer to when libmicrohttpd wants to be called without anything being ready. */
+static void set_wake(struct web *w)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+	uint64_t wanted_ns;
+
+	if (MHD_get_timeout(w->daemon, &ms) != MHD_YES)
+		return;
+	wanted_ns = loop_clock() + ms * 1000000;
+	if (w->wake_op.busy) {
+		/* An earlier call than is needed finds nothing to do and sets it anew. */
+		if (wanted_ns < w->wake_ns)
+			loop_cancel(w->host->loop, &w->wake_op);
+		return;
+	}
+	w->wake_ns = wanted_ns;
+	w->wake_op.fn = on_wake;
+	if (loop_timer(w->host->loop, &w->wake_op, wanted_ns, 0) < 0)
+		log_say(LOG_WARNING, LOG_FIELDS(.error = -ENOMEM), "HTTP: no timer; slow clients stay longer");
+}
+
+static void run(struct web *w)
+{
+	if (MHD_run(w->daemon) != MHD_YES)
+		log_say(LOG_WARNING, LOG_FIELDS(.error = 0), "HTTP: libmicrohttpd failed; tried again");
+	set_wake(w);
+}
+
+/* ---- libmicrohttpd's calls --------------------------------------------------------------------------------------------- */
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
+				  const char *version, const char *data, size_t *size, void **state)
+{
+	struct web *w = arg;
+
+	(void)data;
+	(void)size;
+	(void)state;
+	/* At the first call, before any body: what has one is refused, and its connection ends. */
+	return web_answer(&w->context, connection, url, method, version);
+}
+
+static void on_message(void *arg, const char *format, va_list list)
+{
+	char text[256];
+	size_t n;
+
+	(void)arg;
+	vsnprintf(text, sizeof(text), format, list);
+	n = strlen(text);
+	if (n && text[n - 1] == '\n')
+		text[n - 1] = '\0';
+	log_say(LOG_DEBUG, LOG_FIELDS(.error = 0), "HTTP: %s", text);
+}
+
+/* ---- the socket -------------------------------------------------------------------------------------------------------- */
+
+static bool is_loopback(const struct sockaddr *address)
+{
+	const struct sockaddr_in *v4 = (const void *)address;
+	const struct sockaddr_in6 *v6 = (const void *)address;
+
+	return address->sa_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
+					     : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+static int listen_at(const struct addrinfo *at)
+{
+	const int on = 1;
+	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+	    bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+		r = -errno;
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* A numeric address: a name would have to be looked up, and could become another one. */
+static int open_socket(const struct config *config, bool *ret_loopback)
+{
+	const struct addrinfo hints = {
+		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+		.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+	};
+	struct addrinfo *found;
+	char port[8];
+	int fd;
+
+	snprintf(port, sizeof(port), "%u", (unsigned)config->http_port);
+	if (getaddrinfo(config->http_address, port, &hints, &found) != 0)
+		return -EINVAL;
+	fd = listen_at(found);
+	*ret_loopback = is_loopback(found->ai_addr);
+	freeaddrinfo(found);
+	return fd;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+
+static int start(struct web *w, int fd)
+{
+	uint64_t first_ns = loop_clock() + SECOND_NS;
+	int r;
+
+	w->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, w,
+				     MHD_OPTION_EXTERNAL_LOGGER, on_message, w, MHD_OPTION_LISTEN_SOCKET, fd,
+				     MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+				     CONNECTION_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+				     MHD_OPTION_END);
+	if (!w->daemon) {
+		close(fd);
+		return -EIO;
+	}
+	w->poll_op.fn = on_poll;
+	w->tick_op.fn = on_tick;
+	lateness_init(&w->lateness, first_ns, SECOND_NS);
+	r = loop_timer(w->host->loop, &w->tick_op, first_ns, SECOND_NS);
+	if (r == 0)
+		start_poll(w);
+	return r;
+}
+
+int web_new(struct host *h, struct web **ret)
+{
+	struct web *w = calloc(1, sizeof(*w));
+	int fd, r;
+
+	if (!w)
+		return -ENOMEM;
+	w->host = h;
+	w->context = (struct web_context){.host = h, .lateness = &w->lateness};
+	fd = open_socket(h->config, &w->context.loopback);
+	r = fd < 0 ? fd : start(w, fd);
+	if (r < 0) {
+		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->http_address, .error = r),
+			"HTTP cannot listen on port %u; choose another one with http.port, or set http.enable = false",
+			(unsigned)h->config->http_port);
+		web_free(w);
+		return r;
+	}
+	r = peeruid_new(&w->context.peeruid);
+	if (r < 0)
+		log_say(LOG_WARNING, LOG_FIELDS(.error = r),
+			"HTTP: the kernel does not tell which user asks; all see totals only");
+	*ret = w;
+	return 0;
+}
+
+struct web *web_free(struct web *w)
+{
+	if (!w)
+		return NULL;
+	if (w->daemon)
+		MHD_stop_daemon(w->daemon);
+	w->daemon = NULL;
+	w->context.peeruid = peeruid_free(w->context.peeruid);
+	/* Each is given back by its fn, which may be called from within: w is ours until the last line. */
+	for (struct loop_op *const *op = (struct loop_op *const[]){&w->poll_op, &w->wake_op, &w->tick_op, NULL}; *op;
+	     op++)
+		if ((*op)->busy)
+			loop_cancel(w->host->loop, *op);
+	w->freed = true;
+	gone(w);
+	return NULL;
+}
