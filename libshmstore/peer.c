@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -90,6 +91,7 @@ int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *
 {
 	char name[SHMS_PEER_NAME], target[PATH_MAX];
 	struct shms_page page;
+	struct stat st;
 	ssize_t n;
 	int r;
 
@@ -105,10 +107,13 @@ int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *
 	_fd_ int fd = shms_open_beneath(p->fd, target + 3, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM ? shms_error(fd) : -ENOENT;
+	/* The directory's owner, not what the page says: where several users share the partition anybody can make a page. */
+	if (fstat(fd, &st) < 0 || st.st_uid != geteuid())
+		return -ENOENT;
 	r = shms_page_read(fd, &page);
 	if (r < 0)
 		return r == -EMFILE || r == -ENOMEM ? r : -ENOENT;
-	if (strcmp(page.address, address) != 0 || page.uid != geteuid() || shms_page_alive(fd) != SHMSTORE_ALIVE)
+	if (strcmp(page.address, address) != 0 || shms_page_alive(fd) != SHMSTORE_ALIVE)
 		return -ENOENT;
 	if (ret_name) {
 		if (strlen(page.name) >= name_size)

@@ -152,3 +152,21 @@ Test(peer, forged_entries_mislead_nobody)
 	cr_assert_eq(shmstore_close(a), 0);
 	ensure_nothing_left();
 }
+
+/* In a shared partition another user may make a page that says what it likes. */
+Test(peer, store_of_another_user_is_no_answer_whatever_its_page_says)
+{
+	struct shmstore *a;
+
+	if (geteuid() != 0)
+		cr_skip("only root can give a store away");
+	a = scratch_store("a");
+	cr_assert_eq(shmstore_set_address(a, "tcp://10.0.0.1:1"), 0);
+	cr_assert_str_eq(find("tcp://10.0.0.1:1"), "a");
+	cr_assert_eq(chown(shmstore_path(a), 60001, (gid_t)-1), 0);
+	cr_assert_null(find("tcp://10.0.0.1:1"));
+	cr_assert_eq(chown(shmstore_path(a), 0, (gid_t)-1), 0);
+	cr_assert_str_eq(find("tcp://10.0.0.1:1"), "a");
+	cr_assert_eq(shmstore_close(a), 0);
+	ensure_nothing_left();
+}
