@@ -39,7 +39,7 @@
 #define HURRY_NS     (10 * MS)   /* the same while a daemon seems to start */
 #define PATIENCE_NS  (1000 * MS)
 #define SHORT_NS     (20 * MS)    /* other stores that are alone hold the lock too, for less */
-#define STRANGER_NS  (10000 * MS) /* after one that refused us or spoke nonsense */
+#define STRANGER_NS  (10000 * MS) /* after one that spoke nonsense */
 #define PACKET_MAX   (sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX)
 #define READ_AT_ONCE 64 /* packets: one who sends without end must not keep a thread */
 
@@ -273,6 +273,7 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 static void read_all(struct shms_attach *a)
 {
 	unsigned char packet[PACKET_MAX + 1];
+	int r = 0;
 	ssize_t n;
 
 	for (int i = 0; i < READ_AT_ONCE && a->fd >= 0 && !a->ended; i++) {
@@ -284,8 +285,10 @@ static void read_all(struct shms_attach *a)
 			return;
 		if (n <= 0)
 			end(a, 0);
-		else if (take_packet(a, packet, (size_t)n) < 0)
-			end(a, STRANGER_NS);
+		else
+			r = take_packet(a, packet, (size_t)n);
+		if (r < 0)
+			end(a, r == -ECONNREFUSED ? TRY_NS : STRANGER_NS);
 	}
 }
 

@@ -315,7 +315,9 @@ struct fake *fake_start(struct shmstore_partition *p, bool lock, fake_handler *h
 	k->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	ENSURE(k->listener >= 0 && bind(k->listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
 	       listen(k->listener, CONNECTIONS) == 0);
-	setenv("SHMSTORE_SOCKET", address.sun_path, 1);
+	/* Not where it is so: other threads read the environment. */
+	if (!getenv("SHMSTORE_SOCKET") || strcmp(getenv("SHMSTORE_SOCKET"), address.sun_path) != 0)
+		setenv("SHMSTORE_SOCKET", address.sun_path, 1);
 	ENSURE(pthread_create(&k->thread, NULL, run, f) == 0);
 	return f;
 }
