@@ -140,12 +140,19 @@ static void run(struct web *w)
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
 				  const char *version, const char *data, size_t *size, void **state)
 {
+	static char seen;
 	struct web *w = arg;
 
 	(void)data;
 	(void)size;
-	(void)state;
-	/* At the first call, before any body: what has one is refused, and its connection ends. */
+	/*
+	 * libmicrohttpd calls once with the headers and again when a body was read. An answer to the first call ends the connection:
+	 * right for what has a body, whose bytes nobody wants; the others keep theirs for the next request.
+	 */
+	if (!*state && !web_has_body(connection, method)) {
+		*state = &seen;
+		return MHD_YES;
+	}
 	return web_answer(&w->context, connection, url, method, version);
 }
 

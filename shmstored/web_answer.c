@@ -238,6 +238,19 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 	return refuse(r, MHD_HTTP_NOT_FOUND, "not found; there are status, workers, quota, holders, events, history\n");
 }
 
+static bool is_read(const char *method)
+{
+	return strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+}
+
+bool web_has_body(struct MHD_Connection *connection, const char *method)
+{
+	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+
+	return !is_read(method) || (length && strcmp(length, "0") != 0) ||
+	       MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+}
+
 enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *connection, const char *url,
 			   const char *method, const char *version)
 {
@@ -247,8 +260,8 @@ enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *c
 	if (!host_is_ours(&r, version))
 		return refuse(&r, MHD_HTTP_MISDIRECTED_REQUEST,
 			      "this address is for clients of the host itself: ask for localhost\n");
-	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
-		struct MHD_Response *response = from_static("GET and HEAD only\n");
+	if (web_has_body(connection, method)) {
+		struct MHD_Response *response = from_static("GET and HEAD only, without a body\n");
 
 		if (response)
 			MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");

@@ -17,6 +17,8 @@ struct web_context {
 	bool loopback;           /* we listen on a loopback address only */
 };
 
+/* Whether the request brings bytes of its own, or is none of those that are answered. */
+bool web_has_body(struct MHD_Connection *connection, const char *method);
 /* Queues the response. MHD_NO: the connection ends. */
 enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *connection, const char *url,
 			   const char *method, const char *version);

@@ -37,6 +37,8 @@ function size(n) {
 
 function count(n) { return n >= 1e6 ? `${(n / 1e6).toFixed(1)}M` : exact(n); }
 
+function plural(n, one, many) { return `${exact(n)} ${n === 1 ? one : many}`; }
+
 function rate(n) { return n >= 100 ? exact(Math.round(n)) : n >= 10 ? n.toFixed(1) : n === 0 ? '0' : n.toFixed(2); }
 
 function duration(s) {
@@ -182,7 +184,7 @@ class Chart {
 
     for (let v = 0; v <= top; v += step) {
       svg.append(shape('line', { class: 'grid', x1: box.left, x2: box.left + box.width, y1: y(v), y2: y(v) }),
-        shape('text', { x: box.left - 7, y: y(v) + 4, 'text-anchor': 'end' }, this.bytes ? size(v) : rate(v)));
+        shape('text', { x: box.left - 7, y: y(v) + 4, 'text-anchor': 'end' }, this.bytes ? size(v) : String(+v.toPrecision(6))));
     }
     const tick = d.span > 3000 ? (width < 500 ? 1800 : 1200) : width < 500 ? 180 : 60;
     const zone = new Date(to * 1000).getTimezoneOffset() * 60;
@@ -259,6 +261,9 @@ function showHistory() {
   rateChart.show({ span, time: h.time, handoff: perSecond(h.time, h.handoff_n), adopt: perSecond(h.time, h.adopt_n), put: perSecond(h.time, h.put_n) });
 }
 
+// A path below the partition is enough where the partition is known.
+function below(path) { return path && path.startsWith(`${state.partition}/`) ? path.slice(state.partition.length + 1) : path; }
+
 // ---- the parts ---------------------------------------------------------------------------------------------------------
 
 function showPartitions(list) {
@@ -271,7 +276,7 @@ function showPartitions(list) {
 }
 
 function showDaemon(d, p) {
-  setText($('daemon'), `${d.version} · pid ${d.pid} · up ${duration(d.time - d.started)} · ${count(d.clients)} ${d.clients === 1 ? 'client' : 'clients'}${p ? ` · ${p.partition}` : ''}`);
+  setText($('daemon'), `${d.version} · pid ${d.pid} · up ${duration(d.time - d.started)} · ${plural(d.clients, 'client', 'clients')}${p ? ` · ${p.partition}` : ''}`);
   $('daemon').title = `loop: ${d.backend}`;
 }
 
@@ -298,7 +303,7 @@ function showEquation(p) {
   const s = p.survey, body = $('equation').tBodies[0];
   if (!s) { setText($('survey'), 'No survey so far.'); body.replaceChildren(); return; }
   setText($('survey'), `Survey ${exact(s.sequence)}, ${duration(s.age_seconds)} ago, took ${duration(s.duration_seconds)}: ${count(s.stores)} stores, ${count(s.objects)} objects, ${count(s.leases)} leases.` +
-    (s.unreadable ? ` ${exact(s.unreadable)} places could not be looked into.` : ''));
+    (s.unreadable ? ` ${plural(s.unreadable, 'place', 'places')} could not be looked into.` : ''));
   const row = (sign, name, title, what, value, options = {}) => make('tr', { class: options.class, 'data-term': name },
     make('th', { scope: 'row' }, make('span', { class: 'sign', 'aria-hidden': 'true' }, sign), options.swatch ? make('span', { class: `swatch c-${name}`, 'aria-hidden': 'true' }) : null,
       title, make('span', { class: 'what' }, what)),
@@ -412,11 +417,12 @@ function showHolders(p) {
     one.mapped += h.mapped;
     one.n++;
     one.age = Math.max(one.age, h.age_seconds);
-    if (h.bytes > one.most) { one.most = h.bytes; one.key = h.key || h.path; one.path = h.path; }
+    if (h.bytes > one.most) { one.most = h.bytes; one.key = h.key || below(h.path); one.path = h.path; }
   }
   shown.holders = [...processes.values()];
-  setText($('holders-count'), processes.size ? `${exact(processes.size)} ${processes.size === 1 ? 'process' : 'processes'}${p.left_out ? `; ${exact(p.left_out)} smaller holds are not listed` : ''}` : '');
-  setText($('ghosts-of'), processes.size ? `held by ${exact(processes.size)} ${processes.size === 1 ? 'process' : 'processes'}` : 'deleted, still in use');
+  setText($('holders-count'), processes.size ? `${plural(processes.size, 'process', 'processes')}${p.left_out ? `; ${exact(p.left_out)} smaller holds are not listed` : ''}` : '');
+  const n = shown.holders.filter((one) => one.ghosts).length;
+  setText($('ghosts-of'), n ? `held by ${plural(n, 'process', 'processes')}` : p.ghosts ? 'held by others' : 'deleted, still in use');
   renderHolders();
 }
 
@@ -433,7 +439,7 @@ function showQuota(p) {
     const figure = (title, n) => n === null ? null : make('span', { title: `${exact(n)} bytes`, 'data-bytes': n, 'data-name': title }, `${title} ${size(n)}`);
     const join = (list) => list.filter(Boolean).flatMap((e, i) => i ? [' · ', e] : [e]);
     return make('div', { class: 'limit-row', 'data-row': `${l.kind}:${l.id}` },
-      make('div', { class: 'limit-head' }, make('strong', {}, name), make('span', { class: 'quiet' }, `${exact(l.stores)} ${l.stores === 1 ? 'store' : 'stores'}${l.waiting ? ` · ${exact(l.waiting)} wait` : ''}${l.refused ? ` · ${exact(l.refused)} refused` : ''}`)),
+      make('div', { class: 'limit-head' }, make('strong', {}, name), make('span', { class: 'quiet' }, `${plural(l.stores, 'store', 'stores')}${l.waiting ? ` · ${exact(l.waiting)} wait` : ''}${l.refused ? ` · ${exact(l.refused)} refused` : ''}`)),
       full ? meter : null,
       make('p', { class: 'quiet' }, ...join([figure('used', l.used), figure('granted', l.outstanding), figure('soft', l.soft), figure('hard', l.hard), full ? null : 'no limit'])));
   });
@@ -441,14 +447,28 @@ function showQuota(p) {
 }
 
 const EVENT_TAGS = { 'ghost-old': 'warn', watermark: 'warn', 'quota-refused': 'bad', residual: 'bad', 'client-dropped': 'warn', liar: 'bad', pressure: 'warn', 'store-came': 'good' };
+// What of an event's fields is worth a line; all of them are in its title.
+function eventText(e) {
+  const words = [];
+  for (const [name, value] of Object.entries(e)) {
+    if (['sequence', 'time', 'event', 'inode', 'address'].includes(name) || value === null || value === '' || typeof value === 'object') continue;
+    if (name === 'partition' && value === state.partition) continue;
+    if ((name === 'name' || name === 'uid') && e.path) continue;
+    if (name === 'path') words.push(below(value));
+    else if (/(^|_)(bytes|used|hard|soft|residual|freed)$/.test(name)) words.push(`${name} ${size(value)}`);
+    else if (name === 'age_seconds') words.push(`age ${duration(value)}`);
+    else words.push(`${name} ${value}`);
+  }
+  return words.join(' · ');
+}
+
 function showEvents(list) {
-  if (!list.length) { if (!state.events.length) $('events').replaceChildren(make('li', { class: 'quiet' }, 'Nothing so far.')); return; }
+  if (!list.length && !state.events.length) $('events').replaceChildren(make('li', { class: 'quiet' }, 'Nothing so far.'));
+  if (!list.length) return;
   state.events = list.slice().reverse().concat(state.events).slice(0, EVENTS);
-  $('events').replaceChildren(...state.events.map((e) => {
-    const fields = Object.entries(e).filter(([k, v]) => !['sequence', 'time', 'event'].includes(k) && v !== null && typeof v !== 'object').map(([k, v]) => `${k} ${v}`).join(' · ');
-    return make('li', { 'data-sequence': e.sequence, 'data-event': e.event }, make('time', { datetime: new Date(e.time * 1000).toISOString(), title: new Date(e.time * 1000).toLocaleString() }, clock(e.time)),
-      make('span', { class: `tag ${EVENT_TAGS[e.event] || ''}` }, e.event), ' ', make('span', { class: 'fields' }, fields));
-  }));
+  $('events').replaceChildren(...state.events.map((e) => make('li', { 'data-sequence': e.sequence, 'data-event': e.event, title: JSON.stringify(e) },
+    make('time', { datetime: new Date(e.time * 1000).toISOString() }, clock(e.time)),
+    make('span', { class: `tag ${EVENT_TAGS[e.event] || ''}` }, e.event), ' ', make('span', { class: 'fields' }, eventText(e)))));
 }
 
 // ---- asking ------------------------------------------------------------------------------------------------------------
