@@ -21,7 +21,9 @@ static const char *hint(int error)
 	case ENOSPC:
 		return "delete objects, call Partition.gc(), or enlarge the tmpfs";
 	case EDQUOT:
-		return "delete objects of this store, or raise its quota";
+		return "delete objects, or ask the operator to raise the quota (shmstore-admin quota)";
+	case ETIMEDOUT:
+		return "delete objects, wait longer, or see whether shmstored runs (shmstore-admin status)";
 	case EBADMSG:
 		return "put it again, or ask the donor again; Partition.verify() checks every object";
 	case EPERM:

@@ -7,9 +7,9 @@
 
 #include "pyshm.h"
 
-static unsigned put_flags(int replace, int checksum)
+static unsigned put_flags(const struct pyshm_store *s, int replace, int checksum)
 {
-	return (replace ? SHMSTORE_REPLACE : 0) | (checksum ? SHMSTORE_CHECKSUM : 0);
+	return (s->wait ? SHMSTORE_WAIT : 0) | (replace ? SHMSTORE_REPLACE : 0) | (checksum ? SHMSTORE_CHECKSUM : 0);
 }
 
 PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs)
@@ -36,7 +36,7 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS r = shmstore_put(self->s, key_data, key_size, header.buf, (size_t)header.len,
-						buffers.iov, buffers.n, put_flags(replace, checksum));
+						buffers.iov, buffers.n, put_flags(self, replace, checksum));
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS pyshm_buffers_deinit(&buffers);
 	PyBuffer_Release(&header);
@@ -125,7 +125,7 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS r = shmstore_create(self->s, key_data, key_size, (size_t)header_size, sizes, n_buffers,
-						   put_flags(replace, checksum), &w);
+						   put_flags(self, replace, checksum), &w);
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS PyMem_Free(sizes);
 	if (r < 0)

@@ -140,6 +140,7 @@ struct pyshm_store {
 	size_t n_calls;       /* threads inside the library with s */
 	bool closing;         /* no new calls */
 	bool closed;
+	bool wait; /* puts wait for room; set when it is opened */
 };
 extern PyType_Spec pyshm_store_spec;
 /*
@@ -162,6 +163,14 @@ PyObject *pyshm_store_handoff(PyObject *op, PyObject *args);
 PyObject *pyshm_store_adopt(PyObject *op, PyObject *args);
 PyObject *pyshm_store_keys(PyObject *op, PyObject *ignored);
 PyObject *pyshm_store_objects(PyObject *op, PyObject *ignored);
+
+/* ---- pydaemon.c ---- */
+
+/* The keywords daemon and wait of Store(). Return: 0, -1 with an exception. */
+int pyshm_daemon_options(struct shmstore_options *io, const char *daemon, PyObject *wait, bool *ret_wait);
+PyObject *pyshm_store_asked(PyObject *op, PyObject *ignored);
+PyObject *pyshm_store_daemon_fd(PyObject *op, PyObject *ignored);
+PyObject *pyshm_store_daemon_dispatch(PyObject *op, PyObject *ignored);
 
 /* ---- pymemory.c: a range of memory that belongs to a View or a Writer, with the buffer protocol ---- */
 

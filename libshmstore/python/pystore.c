@@ -66,20 +66,23 @@ struct opening {
 	const char *name;
 	PyObject *directory; /* bytes, NULL = none */
 	struct shmstore_options options;
+	bool wait;
 };
 
 static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyTypeObject *partition_type,
 			struct pyshm_partition **ret_partition)
 {
-	PyObject *partition, *directory = Py_None, *recycle_max = Py_None;
+	PyObject *partition, *directory = Py_None, *recycle_max = Py_None, *wait = Py_None;
+	const char *daemon = "auto";
 	int keep = 0, readonly = 0, adopt = 0, fresh = 0;
 
 	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzOOppp:Store",
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzOOpppsO:Store",
 					 PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory",
-							"recycle_max", "readonly", "adopt", "fresh"),
+							"recycle_max", "readonly", "adopt", "fresh", "daemon", "wait"),
 					 partition_type, &partition, &o->name, &keep, &o->options.label, &directory,
-					 &recycle_max, &readonly, &adopt, &fresh))
+					 &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait) ||
+	    pyshm_daemon_options(&o->options, daemon, wait, &o->wait) < 0)
 		return -1;
 	if (recycle_max != Py_None) {
 		PyObject *index = PyNumber_Index(recycle_max);
@@ -123,6 +126,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	pthread_cond_init(&self->idle, NULL);
 	self->pid = getpid();
 	self->closing = self->closed = true; /* until it is open */
+	self->wait = opening.wait;
 	self->partition = Py_NewRef(partition);
 	self->name = pyshm_text(opening.name);
 	if (!self->name)
@@ -297,6 +301,16 @@ PyDoc_STRVAR(delete_doc,
 	     "delete($self, key, /)\n--\n\n"
 	     "Removes the key; KeyError where there is none. The memory goes with the last link and the last view.");
 
+PyDoc_STRVAR(asked_doc,
+	     "asked($self, /)\n--\n\n"
+	     "Bytes that the host daemon asks this store to give back and that it has not given since; 0: none.");
+PyDoc_STRVAR(daemon_fd_doc,
+	     "daemon_fd($self, /)\n--\n\n"
+	     "For event loops: readable when the daemon says something; daemon_dispatch() then. None: no daemon.");
+PyDoc_STRVAR(daemon_dispatch_doc,
+	     "daemon_dispatch($self, /)\n--\n\n"
+	     "Hears the daemon, or looks for it (once a second at most). Whether the store is registered.");
+
 static PyMethodDef store_methods[] = {
 	{"put_buffers", PYSHM_METHOD(pyshm_store_put_buffers), METH_VARARGS | METH_KEYWORDS, put_buffers_doc},
 	{"view", PYSHM_METHOD(pyshm_store_view), METH_VARARGS | METH_KEYWORDS, view_doc},
@@ -304,6 +318,9 @@ static PyMethodDef store_methods[] = {
 	{"contains", pyshm_store_contains, METH_O, contains_doc},
 	{"delete", pyshm_store_delete, METH_O, delete_doc},
 	{"set_address", PYSHM_METHOD(store_set_address), METH_VARARGS | METH_KEYWORDS, set_address_doc},
+	{"asked", pyshm_store_asked, METH_NOARGS, asked_doc},
+	{"daemon_fd", pyshm_store_daemon_fd, METH_NOARGS, daemon_fd_doc},
+	{"daemon_dispatch", pyshm_store_daemon_dispatch, METH_NOARGS, daemon_dispatch_doc},
 	{"close", store_close, METH_NOARGS, close_doc},
 	{"_handoff", pyshm_store_handoff, METH_VARARGS, NULL},
 	{"_adopt", pyshm_store_adopt, METH_VARARGS, NULL},
@@ -323,7 +340,7 @@ static PyGetSetDef store_getset[] = {
 
 static char store_doc[] = PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
 				    "readonly=False, adopt=False,\n"
-				    "      fresh=False)\n--\n\n"
+				    "      fresh=False, daemon=\"auto\", wait=None)\n--\n\n"
 				    "One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {

@@ -47,6 +47,8 @@ class Store:
         readonly: bool = False,
         adopt: bool = False,
         fresh: bool = False,
+        daemon: str = "auto",
+        wait: float | None = None,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
@@ -79,6 +81,12 @@ class Store:
         """Removes the key. KeyError where there is none."""
     def set_address(self, address: str | None) -> None:
         """Makes the store known to peers (`Partition.find_peer`) by an address; None or "" withdraws it."""
+    def asked(self) -> int:
+        """Bytes that the host daemon asks this store to give back and that it has not given since; 0: none. No system call."""
+    def daemon_fd(self) -> int | None:
+        """For event loops: a descriptor, the store's own, that is readable when the daemon says something; None: no daemon."""
+    def daemon_dispatch(self) -> bool:
+        """Hears the daemon, or looks for it (once a second at most). Whether the store is registered with it."""
     def close(self) -> None:
         """Closes the store: removes it and its objects unless keep. Waits for calls in other threads. Idempotent."""
     def _handoff(self, key: Key, lease_ms: int, user: int | None) -> tuple[str, int, int]: ...

@@ -44,6 +44,8 @@ class Partition(_shmstore.Partition):
         readonly: bool = False,
         adopt: bool = False,
         fresh: bool = False,
+        daemon: str = "auto",
+        wait: float | None = None,
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
@@ -54,10 +56,13 @@ class Partition(_shmstore.Partition):
         readonly     look at a store of whoever, live or dead.
         adopt        take over the objects of a dead owner's store even if it was not kept.
         fresh        drop the objects of a dead owner's store even if it was kept.
+        daemon       "auto": register with shmstored where it runs, go on alone where it does not; "required": Error ETIMEDOUT where
+                     it does not; "off": never look for it. $SHMSTORE_DAEMON says what "auto" is.
+        wait         seconds that a put waits for room under a quota, then Error ETIMEDOUT; None: it fails at once.
 
-        Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC.
+        Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
         """
-        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh)
+        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait)
 
     def usage(self, full: bool = False) -> Usage:
         """Where the bytes of the file system are. full also asks /proc who holds deleted files."""
