@@ -19,6 +19,53 @@ static const struct wire_kind KINDS[] = {
 #include "wire.def"
 #undef WIRE
 
+/* Fields of which only some bits have a meaning so far: the others must be zero. */
+static const struct {
+	uint16_t type, off, size;
+	uint32_t known;
+} RESERVED[] = {
+#define FIELD(NAME, name, field, known)                                                                           \
+	{                                                                                                         \
+		WIRE_##NAME, offsetof(struct wire_##name, field), sizeof(((struct wire_##name *)0)->field), known \
+	}
+	FIELD(HELLO, hello, features, 0),
+	FIELD(REGISTER, register, reserved, 0),
+	FIELD(GRANT, grant, flags, WIRE_GRANT_WAIT),
+	FIELD(GRANT, grant, reserved, 0),
+	FIELD(BYE, bye, reserved, 0),
+	FIELD(QUERY, query, reserved, 0),
+	FIELD(SET, set, reserved, 0),
+	FIELD(REAP, reap, reserved, 0),
+	FIELD(REGISTERED, registered, reserved, 0),
+	FIELD(DATA, data, flags, WIRE_DATA_MORE),
+	FIELD(DATA, data, reserved, 0),
+	FIELD(ERROR, error, reserved, 0),
+	FIELD(BROKERED, brokered, reserved, 0),
+	FIELD(DONE, done, reserved, 0),
+#undef FIELD
+};
+
+static bool reserved_is_zero(uint16_t type, const char *body)
+{
+	for (size_t i = 0; i < sizeof(RESERVED) / sizeof(RESERVED[0]); i++) {
+		uint64_t value = 0;
+
+		if (RESERVED[i].type != type)
+			continue;
+		if (RESERVED[i].size == sizeof(uint32_t)) {
+			uint32_t narrow;
+
+			memcpy(&narrow, body + RESERVED[i].off, sizeof(narrow));
+			value = narrow;
+		} else {
+			memcpy(&value, body + RESERVED[i].off, sizeof(value));
+		}
+		if (value & ~(uint64_t)RESERVED[i].known)
+			return false;
+	}
+	return true;
+}
+
 const struct wire_kind *wire_kind(uint16_t type)
 {
 	for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
@@ -59,6 +106,10 @@ int wire_check(const void *packet, size_t n, bool from_client, const char **ret_
 	fixed = sizeof(h) + k->body;
 	if (h.size != n || n < fixed || h.tail != n - fixed || h.tail > k->tail) {
 		*ret_reason = "the size is not that of the message";
+		return -EBADMSG;
+	}
+	if (!reserved_is_zero(k->type, (const char *)packet + sizeof(h))) {
+		*ret_reason = "unknown flags, or a reserved field that is not zero";
 		return -EBADMSG;
 	}
 	if (k->type != WIRE_DATA && memchr((const char *)packet + fixed, '\0', h.tail)) {

@@ -205,7 +205,8 @@ const struct wire_kind *wire_kind(uint16_t type);
 
 /*
  * Is the packet of n bytes a well-formed message from a client (or from the daemon)? 0, or -EBADMSG with *ret_reason set to a
- * static sentence. Checks magic, type, direction, sizes, flags, serial, and that the tail has no NUL. Bodies are the handlers'.
+ * static sentence. Checks magic, type, direction, sizes, flags, serial, reserved fields of the body, and that the tail has no NUL.
+ * What else is in bodies is the handlers'.
  */
 int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason);
 /* Writes header, body and tail to packet (room bytes); returns the packet's size, 0 where it does not fit. */

@@ -45,7 +45,13 @@ bool conn_is_admin(const struct conn *c);
 struct member *conn_member(const struct conn *c);
 void conn_set_member(struct conn *c, struct member *m);
 
-/* Queues a message. CONN_OK or CONN_E_SLOW (the caller returns it, and the client goes). */
+/* HELLO came. */
+bool conn_greeted(const struct conn *c);
+void conn_set_greeted(struct conn *c);
+
+/*
+ * Queues a message. An ASK that would have to wait is left out: the page says the same, and who computes for an hour without a look at
+ * its socket must not be dropped for it. CONN_OK or CONN_E_SLOW (the caller returns it, and the client goes). */
 int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size);
 /* REFUSED with a sentence. error: -errno. */
 int conn_refuse(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
@@ -68,6 +74,8 @@ void conn_off_end(struct conn *c, struct conn_end *e);
 
 /* Made by the listener. Takes fd. NULL: no memory (fd is closed). */
 struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer);
+/* A few times a second: drops those that said no HELLO in time, or stopped reading a document. */
+void conn_tick(struct host *h);
 /* At the daemon's end: all connections are dropped without a reap. */
 void conn_drop_all(struct host *h, const char *why);
 

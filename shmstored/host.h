@@ -40,6 +40,7 @@ struct host {
 	struct conn *conns;       /* a list */
 	uint32_t n_conns;
 	bool draining; /* SIGTERM was received */
+	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */
 	struct host_counters counters;
 };
 

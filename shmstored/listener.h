@@ -3,6 +3,8 @@
 #ifndef LISTENER_H
 #define LISTENER_H
 
+#include <sys/types.h>
+
 struct host;
 struct listener;
 
@@ -10,5 +12,8 @@ struct listener;
 int listener_new(struct host *h, struct listener **ret);
 /* Closes it; removes a socket that we made. */
 struct listener *listener_free(struct listener *l);
+
+/* A connection of uid's ended. */
+void listener_left(struct listener *l, uid_t uid);
 
 #endif

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conn.c: a client from its accept to its last completion.
+ *
+ *   open     received packets go to dispatch(); replies wait in the output, of which one packet is in flight, or none
+ *   ending   what hangs on it was told (conn_end); nothing is dispatched any more; an ERROR may still be on its way out
+ *   closed   the socket is shut down and both operations are canceled; freed when neither is in flight (STYLE 14)
+ *
+ * A receive is in flight for as long as a connection is open, so an open one is never freed from within a handler.
+ * A lone reply is an operation of the loop: all replies of a batch are then one system call. Where more than one waits (a client that asks
+ * ahead, a document), they go by one sendmmsg(), which never blocks; only what the socket does not take is left to the loop.
+ * Rejected: several sends in flight, which io_uring may reorder when the first must wait.
+ */
+#include "conn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "dispatch.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "listener.h"
+#include "log.h"
+#include "output.h"
+#include "wire.h"
+
+#define LINGER_NS         UINT64_C(1000000000)  /* that an ERROR may take to go out */
+#define STALL_NS          UINT64_C(30000000000) /* without a byte taken of a document */
+#define BATCH             32u
+#define ALL_DOCUMENTS_MAX (64u << 20)
+#define REASON_MAX        200u
+
+struct conn {
+	struct host *host;
+	struct conn *next, **prev;
+	int fd;
+	bool greeted, ending, closed;
+	struct loop_op receive_op, send_op;
+	struct output output;
+	struct conn_peer peer;
+	struct conn_end *ends;
+	struct member *member;
+	uint64_t since_ns;    /* accepted, then: ending */
+	uint64_t progress_ns; /* the socket took something, or nothing waited */
+	char name[40];
+	char reason[REASON_MAX];
+};
+
+static void flush(struct conn *c);
+static void finish(struct conn *c, enum conn_outcome why);
+
+const struct conn_peer *conn_peer(const struct conn *c)
+{
+	return &c->peer;
+}
+
+struct host *conn_host(const struct conn *c)
+{
+	return c->host;
+}
+
+const char *conn_name(const struct conn *c)
+{
+	return c->name;
+}
+
+bool conn_is_admin(const struct conn *c)
+{
+	return c->peer.uid == 0 || c->peer.uid == geteuid();
+}
+
+struct member *conn_member(const struct conn *c)
+{
+	return c->member;
+}
+
+void conn_set_member(struct conn *c, struct member *m)
+{
+	c->member = m;
+}
+
+bool conn_greeted(const struct conn *c)
+{
+	return c->greeted;
+}
+
+void conn_set_greeted(struct conn *c)
+{
+	c->greeted = true;
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------------------- */
+
+int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size)
+{
+	int r;
+
+	if (c->ending)
+		return CONN_E_GONE;
+	if (type == WIRE_ASK && !output_empty(&c->output))
+		return CONN_OK;
+	r = output_add(&c->output, c->host->config->output_max, type, serial, body, tail, tail_size);
+	if (r == -EMSGSIZE) {
+		log_say(LOG_ERR, LOG_FIELDS(.conn = c->name, .error = r),
+			"a message of type %u with %zu bytes of text is longer than the protocol has it; not sent",
+			type, tail_size);
+		return CONN_OK;
+	}
+	if (r < 0)
+		return conn_fault(c, CONN_E_SLOW, "it does not read: more than %u bytes wait for it",
+				  c->host->config->output_max);
+	flush(c);
+	return CONN_OK;
+}
+
+int conn_refuse(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
+		const char *format, ...)
+{
+	struct wire_refused body = {.error = error, .limit = limit, .hard = hard, .used = used};
+	char text[WIRE_TEXT_MAX + 1];
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (n < 0)
+		n = 0;
+	return conn_send(c, WIRE_REFUSED, serial, &body, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
+}
+
+/* Bytes of documents that wait, of all clients. */
+static size_t all_documents(const struct host *h)
+{
+	size_t n = 0;
+
+	for (const struct conn *c = h->conns; c; c = c->next)
+		n += c->output.documents_size;
+	return n;
+}
+
+int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n)
+{
+	int r;
+
+	if (c->ending)
+		return CONN_E_GONE;
+	if (n > OUTPUT_DOCUMENTS_MAX)
+		return conn_refuse(c, serial, -EMFILE, WIRE_LIMIT_NONE, 0, 0,
+				   "the answer has %zu bytes, which is too long to be sent; ask for one partition", n);
+	if (all_documents(c->host) + n > ALL_DOCUMENTS_MAX)
+		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0,
+				   "too many answers wait to be read by others; ask again later");
+	r = output_add_document(&c->output, serial, json, n);
+	if (r < 0)
+		return conn_fault(c, CONN_E_SLOW, "it does not read its answers: %zu bytes of them wait",
+				  c->output.documents_size);
+	flush(c);
+	return CONN_OK;
+}
+
+static void on_sent(struct loop_op *op, int result, unsigned flags);
+static void close_now(struct conn *c);
+
+static void send_one(struct conn *c, const struct iovec *packet)
+{
+	int r = loop_send(c->host->loop, &c->send_op, c->fd, packet->iov_base, packet->iov_len);
+
+	if (r < 0 && r != -ECANCELED)
+		log_say(LOG_ERR, LOG_FIELDS(.conn = c->name, .error = r),
+			"an answer cannot be sent now; tried again with the next one");
+}
+
+/* Those of the n packets that the socket takes at once; how many. */
+static unsigned send_many(struct conn *c, struct iovec *packets, unsigned n)
+{
+	struct mmsghdr messages[BATCH] = {0};
+	int r;
+
+	for (unsigned i = 0; i < n; i++)
+		messages[i].msg_hdr = (struct msghdr){.msg_iov = &packets[i], .msg_iovlen = 1};
+	r = sendmmsg(c->fd, messages, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (r <= 0)
+		return 0; /* full, or broken: the loop finds out which */
+	output_sent(&c->output, (unsigned)r);
+	c->progress_ns = loop_now(c->host->loop);
+	return (unsigned)r;
+}
+
+static void flush(struct conn *c)
+{
+	struct iovec packets[BATCH];
+	unsigned n;
+
+	if (c->send_op.busy || c->closed)
+		return;
+	n = output_next(&c->output, packets, BATCH);
+	if (n > 1 && send_many(c, packets, n) > 0)
+		n = output_next(&c->output, packets, 1);
+	if (n)
+		send_one(c, packets);
+	else if (c->ending)
+		close_now(c);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------------- */
+
+/* c is gone after it, where it ends and nothing of it is in flight. */
+static void free_if_idle(struct conn *c)
+{
+	if (!c->ending || c->receive_op.busy || c->send_op.busy)
+		return;
+	assert(!c->ends);
+	*c->prev = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	c->host->n_conns--;
+	if (c->host->listener)
+		listener_left(c->host->listener, c->peer.uid);
+	close(c->fd);
+	output_deinit(&c->output);
+	free(c);
+}
+
+static void close_now(struct conn *c)
+{
+	if (c->closed)
+		return;
+	c->closed = true;
+	shutdown(c->fd, SHUT_RDWR);
+	loop_cancel(c->host->loop, &c->receive_op);
+	loop_cancel(c->host->loop, &c->send_op);
+}
+
+/* What it sent is thrown away, and it can send no more: the kernel would answer what is unread with a reset, before our ERROR. */
+static void drain(struct conn *c)
+{
+	char byte;
+
+	shutdown(c->fd, SHUT_RD);
+	while (recv(c->fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0)
+		;
+}
+
+static void say_error(struct conn *c, enum conn_outcome why)
+{
+	struct wire_error body = {.error = why == CONN_E_LIMIT ? -EMFILE : why == CONN_E_SLOW ? -ETIMEDOUT : -EBADMSG};
+
+	if (c->host->draining)
+		body.error = -ECANCELED;
+	output_add(&c->output, 0, WIRE_ERROR, 0, &body, c->reason, strlen(c->reason));
+}
+
+static void tell(const struct conn *c)
+{
+	struct json_object *fields = jsonmake_new();
+	char key[24];
+
+	jsonmake_u64(fields, "pid", (uint64_t)c->peer.pid);
+	jsonmake_u64(fields, "uid", c->peer.uid);
+	jsonmake_text(fields, "why", c->reason);
+	/* Limited per user: who comes back under another pid again and again is still one. */
+	snprintf(key, sizeof(key), "uid %u", c->peer.uid);
+	events_emit(c->host->events, EVENT_CLIENT_DROPPED, key, fields);
+	log_say(LOG_WARNING, LOG_FIELDS(.conn = c->name), "client dropped: %s", c->reason);
+}
+
+static void finish(struct conn *c, enum conn_outcome why)
+{
+	struct conn_end *e;
+
+	if (c->ending)
+		return;
+	c->ending = true;
+	c->since_ns = loop_now(c->host->loop);
+	while ((e = c->ends)) {
+		c->ends = e->next;
+		e->next = NULL;
+		e->fn(e, c);
+	}
+	c->member = NULL;
+	if (why == CONN_E_GONE) {
+		close_now(c);
+		return;
+	}
+	if (!c->reason[0])
+		snprintf(c->reason, sizeof(c->reason), "a handler refused it (%d)", why);
+	if (!c->host->draining) {
+		c->host->counters.n_dropped++;
+		tell(c);
+	}
+	say_error(c, why);
+	drain(c);
+	flush(c);
+}
+
+static void set_reason(struct conn *c, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+static void set_reason(struct conn *c, const char *format, va_list args)
+{
+	vsnprintf(c->reason, sizeof(c->reason), format, args);
+}
+
+int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	set_reason(c, format, args);
+	va_end(args);
+	return (int)outcome;
+}
+
+void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
+{
+	va_list args;
+
+	if (c->ending)
+		return;
+	va_start(args, format);
+	set_reason(c, format, args);
+	va_end(args);
+	finish(c, why);
+}
+
+void conn_on_end(struct conn *c, struct conn_end *e)
+{
+	struct conn_end **end = &c->ends;
+
+	while (*end)
+		end = &(*end)->next;
+	e->next = NULL;
+	*end = e;
+}
+
+void conn_off_end(struct conn *c, struct conn_end *e)
+{
+	for (struct conn_end **at = &c->ends; *at; at = &(*at)->next) {
+		if (*at == e) {
+			*at = e->next;
+			return;
+		}
+	}
+}
+
+void conn_drop_all(struct host *h, const char *why)
+{
+	/* Those that end leave the list when the loop calls, not before. */
+	for (struct conn *c = h->conns; c; c = c->next)
+		conn_drop(c, CONN_E_LIMIT, "%s", why);
+}
+
+void conn_tick(struct host *h)
+{
+	uint64_t now = loop_now(h->loop);
+
+	for (struct conn *c = h->conns, *next; c; c = next) {
+		next = c->next;
+		if (!c->output.documents)
+			c->progress_ns = now;
+		if (c->ending && now - c->since_ns > LINGER_NS) {
+			close_now(c);
+			free_if_idle(c);
+		} else if (!c->greeted && now - c->since_ns > h->config->hello_timeout_ns) {
+			conn_drop(c, CONN_E_PROTOCOL, "no HELLO within %.3g s",
+				  (double)h->config->hello_timeout_ns / 1e9);
+		} else if (now - c->progress_ns > STALL_NS) {
+			conn_drop(c, CONN_E_SLOW, "it does not read its answers");
+		}
+	}
+}
+
+/* ---- completions --------------------------------------------------------------------------------------------------- */
+
+static void on_sent(struct loop_op *op, int result, unsigned flags)
+{
+	struct conn *c = (struct conn *)(void *)((char *)op - offsetof(struct conn, send_op));
+
+	(void)flags;
+	if (result >= 0) {
+		output_sent(&c->output, 1);
+		c->progress_ns = loop_now(c->host->loop);
+		flush(c);
+	} else { /* the client closed its end */
+		finish(c, CONN_E_GONE);
+		close_now(c);
+	}
+	free_if_idle(c);
+}
+
+static int take(struct conn *c, size_t n)
+{
+	struct loop *l = c->host->loop;
+
+	c->host->counters.n_requests++;
+	if (loop_packet_fds(l))
+		return conn_fault(c, CONN_E_PROTOCOL, "descriptors came with a message: none takes any");
+	if (loop_packet_truncated(l))
+		return conn_fault(c, CONN_E_PROTOCOL, "a packet larger than any message");
+	return dispatch(c, loop_packet(l), n);
+}
+
+/* The stream ended, or an empty packet was sent: receiving looks the same. */
+static bool is_end_of_stream(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
+}
+
+static void on_received(struct loop_op *op, int result, unsigned flags)
+{
+	struct conn *c = (struct conn *)(void *)((char *)op - offsetof(struct conn, receive_op));
+	int r;
+
+	if (flags & LOOP_MORE) {
+		r = c->ending ? CONN_OK : take(c, (size_t)result);
+		if (r < 0) {
+			log_say(LOG_CRIT, LOG_FIELDS(.conn = c->name, .error = r), "the daemon cannot go on");
+			c->host->failed = r;
+			loop_stop(c->host->loop);
+		} else if (r > 0) {
+			finish(c, (enum conn_outcome)r);
+		}
+		return;
+	}
+	if (result == 0 && !c->ending && !is_end_of_stream(c->fd))
+		conn_drop(c, CONN_E_PROTOCOL, "an empty packet is no message");
+	else if (result < 0 && result != -ECANCELED && result != -ECONNRESET)
+		conn_drop(c, CONN_E_PROTOCOL, "its packets cannot be received: %s", strerror(-result));
+	else
+		finish(c, CONN_E_GONE);
+	free_if_idle(c);
+}
+
+struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (c) {
+		c->receive_op.fn = on_received;
+		c->send_op.fn = on_sent;
+	}
+	if (!c || loop_receive(h->loop, &c->receive_op, fd) < 0) {
+		free(c);
+		close(fd);
+		return NULL;
+	}
+	c->host = h;
+	c->fd = fd;
+	c->peer = *peer;
+	c->since_ns = c->progress_ns = loop_now(h->loop);
+	snprintf(c->name, sizeof(c->name), "pid %d uid %u", peer->pid, peer->uid);
+	c->next = h->conns;
+	c->prev = &h->conns;
+	if (c->next)
+		c->next->prev = &c->next;
+	h->conns = c;
+	h->n_conns++;
+	h->counters.n_connections++;
+	return c;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * listener.c: accepts, refuses, and makes a pause where too many come (crowd.h).
+ *
+ * While it pauses, connections wait in the kernel's backlog, which is short on purpose: with a long one, who floods it would keep
+ * others waiting behind many of its own. It is freed when its operations have ended (STYLE 14): listener_free() only asks for that.
+ */
+#include "listener.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "conn.h"
+#include "crowd.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+#include "loop.h"
+#include "socket.h"
+#include "wire.h"
+
+#define TICK_NS  UINT64_C(250000000)
+#define PAUSE_NS UINT64_C(100000000) /* when descriptors or memory have run out */
+
+struct listener {
+	struct host *host;
+	struct socket socket;
+	struct crowd *crowd;
+	struct loop_op accept_op, pause_op, tick_op;
+	bool closing;
+};
+
+static void accept_again(struct listener *l, uint64_t when_ns);
+
+/* ---- refusing ------------------------------------------------------------------------------------------------------ */
+
+/* Says why if the socket takes it at once. */
+static void send_refusal(int fd, const char *why)
+{
+	struct wire_error body = {.error = -EMFILE};
+	char packet[sizeof(struct wire_header) + sizeof(body) + 200], byte;
+	size_t n = wire_pack(packet, sizeof(packet), WIRE_ERROR, 0, &body, why, strlen(why));
+
+	send(fd, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	/* What it said already is taken, lest the kernel answer it with a reset in place of our message. */
+	shutdown(fd, SHUT_RDWR);
+	for (unsigned i = 0; i < 8 && recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0; i++)
+		;
+}
+
+static void refuse(struct listener *l, int fd, const struct conn_peer *peer, enum crowd_verdict verdict)
+{
+	const struct config *c = l->host->config;
+	struct json_object *fields;
+	char why[180], key[24];
+
+	if (verdict == CROWD_USER_FULL)
+		snprintf(why, sizeof(why), "user %u has %u connections, as many as one may have (max_clients_per_user)",
+			 peer->uid, c->max_clients_per_user);
+	else if (verdict == CROWD_FULL)
+		snprintf(why, sizeof(why), "%u clients are connected, as many as there may be (max_clients)",
+			 l->host->n_conns);
+	else
+		snprintf(why, sizeof(why), "the daemon is out of memory");
+	send_refusal(fd, why);
+	close(fd);
+	l->host->counters.n_refused++;
+	snprintf(key, sizeof(key), "refused %u", peer->uid);
+	log_say(LOG_WARNING, LOG_FIELDS(.conn = key), "a connection was refused: %s", why);
+	fields = jsonmake_new();
+	jsonmake_u64(fields, "pid", (uint64_t)peer->pid);
+	jsonmake_u64(fields, "uid", peer->uid);
+	jsonmake_text(fields, "why", why);
+	events_emit(l->host->events, EVENT_CLIENT_DROPPED, key, fields);
+}
+
+/* ---- accepting ----------------------------------------------------------------------------------------------------- */
+
+static void welcome(struct listener *l, int fd)
+{
+	const struct config *c = l->host->config;
+	uint64_t now = loop_now(l->host->loop);
+	struct ucred cred;
+	socklen_t size = sizeof(cred);
+	struct conn_peer peer;
+	struct crowd_limits limits;
+	enum crowd_verdict verdict;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0) {
+		close(fd);
+		return;
+	}
+	peer = (struct conn_peer){cred.pid, cred.uid, cred.gid};
+	limits = (struct crowd_limits){.all = c->max_clients,
+				       .user = c->max_clients_per_user,
+				       .admin = peer.uid == 0 || peer.uid == geteuid()};
+	verdict = crowd_enter(l->crowd, peer.uid, &limits, now);
+	if (verdict != CROWD_WELCOME)
+		refuse(l, fd, &peer, verdict);
+	else if (!conn_new(l->host, fd, &peer))
+		crowd_leave(l->crowd, peer.uid);
+}
+
+static void free_if_idle(struct listener *l)
+{
+	if (!l->closing || l->accept_op.busy || l->pause_op.busy || l->tick_op.busy)
+		return;
+	crowd_free(l->crowd);
+	socket_close(&l->socket);
+	free(l);
+}
+
+static void on_accept(struct loop_op *op, int result, unsigned flags)
+{
+	struct listener *l = (struct listener *)(void *)((char *)op - offsetof(struct listener, accept_op));
+
+	if (result >= 0 && l->closing)
+		close(result);
+	else if (result >= 0)
+		welcome(l, result);
+	if (flags & LOOP_MORE) {
+		if (crowd_ready_ns(l->crowd) > loop_now(l->host->loop))
+			loop_cancel(l->host->loop, op);
+		return;
+	}
+	if (l->closing) {
+		free_if_idle(l);
+	} else if (result == -ECANCELED || result >= 0) {
+		accept_again(l, crowd_ready_ns(l->crowd));
+	} else {
+		log_say(LOG_ERR, LOG_FIELDS(.error = result), "no connection can be accepted; tried again in %g s",
+			(double)PAUSE_NS / 1e9);
+		accept_again(l, loop_now(l->host->loop) + PAUSE_NS);
+	}
+}
+
+static void on_pause_end(struct loop_op *op, int result, unsigned flags)
+{
+	struct listener *l = (struct listener *)(void *)((char *)op - offsetof(struct listener, pause_op));
+
+	(void)flags;
+	if (l->closing || result < 0)
+		free_if_idle(l);
+	else
+		accept_again(l, 0);
+}
+
+/* Now where when_ns has passed, else then. */
+static void accept_again(struct listener *l, uint64_t when_ns)
+{
+	struct loop *loop = l->host->loop;
+	uint64_t now = loop_now(loop);
+	int r = when_ns > now ? loop_timer(loop, &l->pause_op, when_ns, 0)
+			      : loop_accept(loop, &l->accept_op, l->socket.fd);
+
+	if (r < 0 && when_ns <= now && r != -ECANCELED)
+		r = loop_timer(loop, &l->pause_op, now + PAUSE_NS, 0);
+	if (r < 0 && r != -ECANCELED) {
+		log_say(LOG_CRIT, LOG_FIELDS(.error = r), "no connection can be accepted any more; the daemon ends");
+		l->host->failed = r;
+		loop_stop(loop);
+	}
+}
+
+static void on_tick(struct loop_op *op, int result, unsigned flags)
+{
+	struct listener *l = (struct listener *)(void *)((char *)op - offsetof(struct listener, tick_op));
+
+	if (flags & LOOP_MORE && result == 0 && !l->closing)
+		conn_tick(l->host);
+	else if (!(flags & LOOP_MORE))
+		free_if_idle(l);
+}
+
+/* ---- making -------------------------------------------------------------------------------------------------------- */
+
+int listener_new(struct host *h, struct listener **ret)
+{
+	struct listener *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return -ENOMEM;
+	l->host = h;
+	l->accept_op.fn = on_accept;
+	l->pause_op.fn = on_pause_end;
+	l->tick_op.fn = on_tick;
+	l->socket = SOCKET_NULL;
+	r = crowd_new(loop_now(h->loop), &l->crowd);
+	if (r == 0)
+		r = socket_open(&l->socket, h->config->socket, h->config->socket_mode, h->config->socket_group);
+	if (r == 0)
+		r = loop_timer(h->loop, &l->tick_op, loop_clock() + TICK_NS, TICK_NS);
+	if (r == 0)
+		r = loop_accept(h->loop, &l->accept_op, l->socket.fd);
+	if (r < 0) {
+		listener_free(l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+struct listener *listener_free(struct listener *l)
+{
+	if (!l)
+		return NULL;
+	l->closing = true;
+	socket_remove(&l->socket);
+	loop_cancel(l->host->loop, &l->accept_op);
+	loop_cancel(l->host->loop, &l->pause_op);
+	loop_cancel(l->host->loop, &l->tick_op);
+	free_if_idle(l);
+	return NULL;
+}
+
+void listener_left(struct listener *l, uid_t uid)
+{
+	crowd_leave(l->crowd, uid);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * socket.c: making the listening socket so that no moment is unsafe.
+ *
+ * A lock beside the path says who may replace what is there: two daemons that both find a stale socket cannot remove each other's new one.
+ * The new socket is bound under another name, gets its owner and mode, listens, and is then renamed to path: at no moment is there a
+ * socket that nobody answers, or one with wider rights. The lock file is never removed, since that could not be done without a race.
+ */
+#include "socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "log.h"
+
+/* systemd's descriptor that is such a socket; -ENOENT: none. */
+static int take_from_systemd(void)
+{
+	int n = sd_listen_fds(0);
+
+	for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++) {
+		if (sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0)
+			return fd;
+	}
+	return n < 0 ? n : -ENOENT;
+}
+
+static int make_address(const char *path, const char *suffix, struct sockaddr_un *ret)
+{
+	int n;
+
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%s%s", path, suffix);
+	return n < 0 || (size_t)n >= sizeof(ret->sun_path) ? -EINVAL : 0;
+}
+
+static int make_directory(const char *path)
+{
+	char *dir = strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;
+	int r = dir ? 0 : -ENOMEM;
+
+	if (slash && slash != dir) {
+		*slash = '\0';
+		if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+			r = -errno;
+	}
+	free(dir);
+	return r;
+}
+
+static int take_lock(struct socket *s)
+{
+	char name[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
+
+	snprintf(name, sizeof(name), "%s.lock", s->path);
+	s->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (s->lock_fd < 0)
+		return -errno;
+	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
+	return 0;
+}
+
+/* Is path free to be replaced? Asks with a connect: only nobody's answer is -ECONNREFUSED. */
+static int look_for_another(const struct sockaddr_un *a)
+{
+	struct stat st;
+	int fd, r;
+
+	if (lstat(a->sun_path, &st) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	r = connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 && (errno == ECONNREFUSED || errno == ENOENT)
+		    ? 0
+		    : -EADDRINUSE;
+	close(fd);
+	return r;
+}
+
+static int find_group(const char *name, gid_t *ret)
+{
+	char buf[4096];
+	struct group g, *found;
+
+	if (getgrnam_r(name, &g, buf, sizeof(buf), &found) != 0 || !found)
+		return -EINVAL;
+	*ret = g.gr_gid;
+	return 0;
+}
+
+/* Binds and listens under a name beside path, with the rights that it shall have. */
+static int make(struct socket *s, const struct sockaddr_un *a, uint32_t mode, const char *group)
+{
+	struct stat st;
+	gid_t gid = (gid_t)-1;
+
+	if (group && find_group(group, &gid) < 0)
+		return -EINVAL;
+	s->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (s->fd < 0)
+		return -errno;
+	unlink(a->sun_path);
+	/* On Linux the mode of the descriptor is that of the name which bind makes: nobody's, until all is right. */
+	if (fchmod(s->fd, 0) < 0 || bind(s->fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ||
+	    lchown(a->sun_path, (uid_t)-1, gid) < 0 || chmod(a->sun_path, mode) < 0 ||
+	    listen(s->fd, SOCKET_BACKLOG) < 0 || lstat(a->sun_path, &st) < 0)
+		return -errno;
+	s->dev = st.st_dev;
+	s->ino = st.st_ino;
+	return 0;
+}
+
+static int open_own(struct socket *s, const char *path, uint32_t mode, const char *group, const char **ret_what)
+{
+	struct sockaddr_un now, then;
+	int r = make_address(path, "", &now);
+
+	*ret_what = "the path is too long";
+	if (r == 0)
+		r = make_address(path, ".new", &then);
+	if (r < 0)
+		return r;
+	s->path = strdup(path);
+	if (!s->path)
+		return -ENOMEM;
+	*ret_what = "its directory cannot be made";
+	r = make_directory(path);
+	if (r < 0)
+		return r;
+	*ret_what = "its lock cannot be had; another daemon may run there";
+	r = take_lock(s);
+	if (r < 0)
+		return r;
+	*ret_what = "something is there that is no stale socket of ours";
+	r = look_for_another(&now);
+	if (r < 0)
+		return r;
+	*ret_what = "it cannot be made with that mode and group";
+	r = make(s, &then, mode, group);
+	if (r == 0 && rename(then.sun_path, now.sun_path) < 0)
+		r = -errno;
+	if (r < 0)
+		unlink(then.sun_path);
+	return r;
+}
+
+int socket_open(struct socket *s, const char *path, uint32_t mode, const char *group)
+{
+	const char *what;
+	int r = take_from_systemd();
+
+	*s = SOCKET_NULL;
+	if (r >= 0) {
+		s->fd = r;
+		/* The unit's Backlog= may be long; see listener.c. */
+		listen(s->fd, SOCKET_BACKLOG);
+		return 0;
+	}
+	r = open_own(s, path, mode, group, &what);
+	if (r < 0) {
+		log_say(LOG_ERR, LOG_FIELDS(.object = path, .error = r), "no socket: %s", what);
+		if (s->fd >= 0)
+			close(s->fd);
+		s->fd = -1;
+		s->dev = 0;
+		socket_close(s);
+	}
+	return r;
+}
+
+void socket_remove(struct socket *s)
+{
+	struct stat st;
+
+	if (s->path && s->fd >= 0 && lstat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino)
+		unlink(s->path);
+	free(s->path);
+	s->path = NULL;
+}
+
+void socket_close(struct socket *s)
+{
+	socket_remove(s);
+	if (s->fd >= 0)
+		close(s->fd);
+	if (s->lock_fd >= 0)
+		close(s->lock_fd);
+	*s = SOCKET_NULL;
+}
