@@ -306,6 +306,7 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 	index_deinit(&x);
 	jsonmake_u64(o, "left_out", n > REPORT_WORKERS_MAX ? n - REPORT_WORKERS_MAX : 0);
 	jsonmake_u64(o, "survey_sequence", s ? s->sequence : 0);
+	jsonmake_seconds(o, "ledgers_time", a->tick.time_ns); /* of the ledgers and of mapped */
 	list = jsonmake_child(o, "users", jsonmake_new_list());
 	if (s)
 		users_part(s, list);

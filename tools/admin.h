@@ -18,6 +18,7 @@ enum admin_status {
 /* What the options of every command say. Strings are those of argv or of the environment. */
 struct admin {
 	const char *partition; /* as given; NULL = the default */
+	const char *socket;    /* the daemon's, as given; NULL = the default */
 	const char *root;      /* put before every path in /proc, /sys and /etc; "" but in tests */
 	bool json;
 	bool bytes; /* sizes exact instead of human */
@@ -48,6 +49,12 @@ int cmd_reconcile(struct admin *a, int argc, char **argv);
 int cmd_gc(struct admin *a, int argc, char **argv);
 int cmd_verify(struct admin *a, int argc, char **argv);
 int cmd_top(struct admin *a, int argc, char **argv);
+int cmd_status(struct admin *a, int argc, char **argv);
+int cmd_workers(struct admin *a, int argc, char **argv);
+int cmd_quota(struct admin *a, int argc, char **argv);
+int cmd_watch(struct admin *a, int argc, char **argv);
+int cmd_set(struct admin *a, int argc, char **argv);
+int cmd_reap(struct admin *a, int argc, char **argv);
 int cmd_version(struct admin *a, int argc, char **argv);
 int cmd_help(struct admin *a, int argc, char **argv);
 

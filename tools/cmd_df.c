@@ -35,18 +35,6 @@ static void print_json(const struct shmstore_partition_info *info, const struct 
 	json_print(o);
 }
 
-static void print_fill(struct table *t, size_t column, uint64_t used, uint64_t size)
-{
-	if (!size) {
-		table_text(t, column, "-");
-		return;
-	}
-	unsigned percent = (unsigned)((__uint128_t)used * 100 / size);
-	table_printf(t, column, "%u %%", percent);
-	if (percent >= 80)
-		table_color(t, column, percent >= 95 ? "red" : "yellow");
-}
-
 static void print_table(const struct admin *a, const struct shmstore_partition_info *info,
 			const struct shmstore_usage *usage)
 {
@@ -72,7 +60,7 @@ static void print_table(const struct admin *a, const struct shmstore_partition_i
 		table_text(&t, 4, "-");
 	}
 	table_size(&t, 3, info->bytes_used);
-	print_fill(&t, 5, info->bytes_used, info->bytes_size);
+	table_fill(&t, 5, info->bytes_used, info->bytes_size);
 	table_count(&t, 6, usage->n_stores);
 	table_count(&t, 7, usage->n_objects);
 	table_count(&t, 8, usage->n_leases);
@@ -80,7 +68,7 @@ static void print_table(const struct admin *a, const struct shmstore_partition_i
 		table_count(&t, 9, info->inodes_free);
 	else
 		table_text(&t, 9, "unlimited");
-	print_fill(&t, 10, info->inodes_used, info->inodes_size);
+	table_fill(&t, 10, info->inodes_used, info->inodes_size);
 	table_finish(&t);
 }
 

@@ -183,10 +183,7 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
-	if (a->json)
-		du.stores = json_new_list();
-	else
-		table_init(&du.table, a, columns, N_COLUMNS);
+	du.stores = table_or_list(&du.table, a, columns, N_COLUMNS);
 	progress_begin("du");
 	int r = shmstore_partition_books(p, add, &du, &total);
 	progress_end();

@@ -3,30 +3,15 @@
  * cmd_gc.c: "shmstore-admin gc [--dry-run]": removes what nobody owns, each step with the evidence for it. What is unsure the
  * library keeps, and says so; that is no failure. A step that did not succeed is.
  */
-#include <inttypes.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 
-#include "human.h"
+#include "gctable.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "table.h"
-
-enum {
-	WHAT,
-	BYTES,
-	OBJECTS,
-	PATH,
-	EVIDENCE,
-	N_COLUMNS
-};
-static const struct table_column columns[N_COLUMNS] = {
-	[WHAT] = {"WHAT", 0}, [BYTES] = {"FREES", TABLE_RIGHT},     [OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[PATH] = {"PATH", 0}, [EVIDENCE] = {"BECAUSE", TABLE_WRAP},
-};
 
 struct gc {
 	const struct admin *admin;
@@ -36,32 +21,13 @@ struct gc {
 	uint64_t n_actions, n_kept, n_failed, bytes;
 };
 
-static const char *what_name(enum shmstore_gc_what what)
-{
-	switch (what) {
-	case SHMSTORE_GC_STORE:
-		return "store";
-	case SHMSTORE_GC_LEASE:
-		return "lease";
-	case SHMSTORE_GC_TORN:
-		return "torn";
-	case SHMSTORE_GC_POOL:
-		return "pool";
-	case SHMSTORE_GC_PEER:
-		return "peer";
-	case SHMSTORE_GC_KEPT:
-		return "kept";
-	}
-	return "other";
-}
-
 static int add(const struct shmstore_gc_action *action, void *arg)
 {
 	struct gc *gc = arg;
 
 	if (gc->admin->json) {
 		struct json_object *o = json_new();
-		json_text(o, "what", what_name(action->what));
+		json_text(o, "what", shmstore_gc_what_name(action->what));
 		json_text(o, "path", action->path);
 		json_u64(o, "bytes", action->bytes);
 		json_u64(o, "objects", action->n_objects);
@@ -69,15 +35,12 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 		json_text(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
 		json_append(gc->actions, o);
 	} else {
-		struct table *t = &gc->table;
-		table_row(t);
-		table_text(t, WHAT, what_name(action->what));
-		if (action->what == SHMSTORE_GC_KEPT)
-			table_color(t, WHAT, "cyan");
-		table_size(t, BYTES, action->bytes);
-		table_count(t, OBJECTS, action->n_objects);
-		table_text(t, PATH, action->path);
-		table_text(t, EVIDENCE, action->evidence);
+		const struct gctable_row row = {.what = shmstore_gc_what_name(action->what),
+						.path = action->path,
+						.evidence = action->evidence,
+						.bytes = action->bytes,
+						.n_objects = action->n_objects};
+		gctable_add(&gc->table, &row);
 	}
 	if (action->error) {
 		message_error(action->path, action->error);
@@ -94,8 +57,6 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 
 static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 {
-	char size[HUMAN_SIZE];
-
 	if (gc->admin->json) {
 		struct json_object *o = json_new();
 		json_flag(o, "dry_run", gc->dry_run);
@@ -113,10 +74,8 @@ static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 		puts(gc->n_kept ? "nothing else: no garbage" : "no garbage");
 		return;
 	}
-	printf("%s%s: ", gc->dry_run ? "would free " : "freed ", human_bytes(report->freed, gc->admin->bytes, size));
-	printf("%s, ", human_count(report->n_stores, "store", size));
-	printf("%s, ", human_count(report->n_leases, "lease", size));
-	printf("%s\n", human_count(report->n_objects, "file", size));
+	gctable_total(gc->admin, gc->dry_run ? "would free" : "freed", report->freed, report->n_stores,
+		      report->n_leases, report->n_objects);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -159,7 +118,7 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 	if (a->json)
 		gc.actions = json_new_list();
 	else
-		table_init(&gc.table, a, columns, N_COLUMNS);
+		gctable_init(&gc.table, a);
 	progress_begin("gc");
 	int r = shmstore_partition_gc_plan(p, gc.dry_run ? SHMSTORE_GC_DRY_RUN : 0, add, &gc, &report);
 	progress_end();

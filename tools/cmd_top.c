@@ -2,11 +2,13 @@
 /*
  * cmd_top.c: "shmstore-admin top": the partition live. A frame costs one statfs and one page per store, whatever the number
  * of objects: it shows what the stores' ledgers say (rates are differences of their counters), while space is the file
- * system's word. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is a line.
+ * system's word. Where shmstored watches the partition it has looked already: then a frame is two questions, and shows also what one may
+ * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is a line.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,8 @@
 enum {
 	OPTION_SORT = 0x100
 };
+#define DAEMON_MS 500u /* longer than that it is not waited for */
+
 enum sort {
 	SORT_LINKED,
 	SORT_MAPPED,
@@ -41,6 +45,9 @@ struct top {
 	double interval;
 	enum sort sort;
 	struct screen screen;
+	struct shmstore_client *client; /* NULL: we scan ourselves */
+	struct shmstore_partition *p;   /* NULL: the daemon was enough so far */
+	char path[PATH_MAX];            /* as the user means it; for the daemon */
 };
 
 /* ---- JSON ---- */
@@ -65,6 +72,7 @@ static void print_json(const struct sample *s)
 	clock_gettime(CLOCK_REALTIME, &now);
 	json_real(o, "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9);
 	json_text(o, "partition", s->info.path);
+	json_text(o, "source", s->asked ? "daemon" : "scan");
 	json_u64(o, "size", s->info.bytes_size);
 	json_u64(o, "used", s->info.bytes_used);
 	json_u64(o, "available", s->info.bytes_available);
@@ -167,7 +175,8 @@ static void print_head(const struct top *top, const struct sample *s)
 
 	localtime_r(&now, &tm);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	printf("%s  %s%s%s", clock, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge);
+	printf("%s  %s%s%s%s", clock, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge,
+	       s->asked ? "  from shmstored" : "  own scan");
 	puts(top->screen.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, &s->info);
 	printf("%s, ", human_count(s->n_stores, "store", linked));
@@ -294,14 +303,47 @@ static bool wait_next(struct top *top, struct sample *shown, int64_t deadline)
 	return false;
 }
 
-static int loop(struct top *top, struct shmstore_partition *p)
+/* The partition's real path where the daemon watches it, with a connection to it; else we scan. */
+static void find_daemon(struct top *top)
+{
+	struct sample probe;
+	char path[PATH_MAX];
+
+	/* Its ledgers are of whole seconds: faster frames need our own look. */
+	if (top->interval < 1 || !opening_path(top->admin, path) || !realpath(path, top->path) ||
+	    shmstore_client_new(top->admin->socket, DAEMON_MS, &top->client) < 0)
+		return;
+	if (sample_ask(top->client, top->path, &probe, &(struct sample){.stores = NULL}) < 0)
+		top->client = shmstore_client_free(top->client);
+	sample_deinit(&probe);
+}
+
+/* The next sample; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be opened, which was said. */
+static int take(struct top *top, struct sample *ret, const struct sample *before)
+{
+	static const struct sample none;
+
+	if (top->client) {
+		if (sample_ask(top->client, top->path, ret, before) == 0)
+			return 0;
+		sample_deinit(ret);
+		top->client = shmstore_client_free(top->client);
+	}
+	*ret = none;
+	if (!top->p && opening_partition(top->admin, &top->p))
+		return 1;
+	/* What the daemon told cannot be compared with what we see: its clock is another. */
+	return sample_take(top->p, ret, before->asked ? &none : before);
+}
+
+static int loop(struct top *top)
 {
 	struct sample now, before = {.stores = NULL};
 	int64_t interval = (int64_t)(top->interval * 1e9), deadline = screen_now();
 	uint64_t printed = 0;
 	int r;
 
-	while ((r = sample_take(p, &now, &before)) == 0) {
+	while ((r = take(top, &now, &before)) == 0) {
 		sample_deinit(&before);
 		before = now;
 		/* rates need two samples; only people want to see something before */
@@ -320,9 +362,9 @@ static int loop(struct top *top, struct shmstore_partition *p)
 		if (!wait_next(top, &before, deadline))
 			break;
 	}
-	sample_deinit(r == 0 ? &before : &now);
-	if (r < 0)
-		sample_deinit(&before);
+	if (r)
+		sample_deinit(&now);
+	sample_deinit(&before);
 	return r;
 }
 
@@ -379,19 +421,24 @@ int cmd_top(struct admin *a, int argc, char **argv)
 	};
 	struct top top = {.admin = a, .interval = 2};
 	struct command_line line = {.admin = a, .own = &top};
-	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);
-	int status = opening_partition(a, &p);
+	int status = ADMIN_OK;
+	find_daemon(&top);
+	if (!top.client)
+		status = opening_partition(a, &top.p);
 	if (status)
 		return status;
 	int r = screen_begin(&top.screen, !a->json);
 	if (r == 0) {
-		r = loop(&top, p);
+		r = loop(&top);
 		screen_end(&top.screen);
 	}
 	if (r < 0)
-		status = message_error(shmstore_partition_path(p), r);
-	shmstore_partition_unref(p);
+		status = message_error(top.p ? shmstore_partition_path(top.p) : top.path, r);
+	else if (r > 0)
+		status = ADMIN_FAILED;
+	shmstore_client_free(top.client);
+	shmstore_partition_unref(top.p);
 	return status;
 }

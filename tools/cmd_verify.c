@@ -87,10 +87,7 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
-	if (a->json)
-		v.bad = json_new_list();
-	else
-		table_init(&v.table, a, columns, 2);
+	v.bad = table_or_list(&v.table, a, columns, 2);
 	progress_begin("verify");
 	int r = shmstore_partition_verify(p, add, &v);
 	progress_end();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks are grouped by what they ask:
- * doctor_mount.c the file system, doctor_host.c limits and settings, doctor_kernel.c what the kernel can do, by trying it.
+ * doctor_mount.c the file system, doctor_host.c limits and settings, doctor_kernel.c what the kernel can do, by trying it, doctor_daemon.c shmstored.
  */
 #ifndef DOCTOR_H
 #define DOCTOR_H
@@ -60,5 +60,6 @@ const char *doctor_level_name(enum doctor_level level);
 void doctor_check_mount(struct doctor *d);
 void doctor_check_host(struct doctor *d);
 void doctor_check_kernel(struct doctor *d);
+void doctor_check_daemon(struct doctor *d);
 
 #endif

@@ -46,6 +46,21 @@ const char *human_count(uint64_t n, const char *noun, char ret_text[HUMAN_SIZE])
 	return ret_text;
 }
 
+const char *human_duration(double seconds, char ret_text[HUMAN_SIZE])
+{
+	uint64_t s = seconds > 0 && seconds < 1e15 ? (uint64_t)seconds : 0;
+
+	if (s < 60)
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " s", s);
+	else if (s < 3600)
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " min", s / 60);
+	else if (s < 86400)
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " h %" PRIu64 " min", s / 3600, s % 3600 / 60);
+	else
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " d %" PRIu64 " h", s / 86400, s % 86400 / 3600);
+	return ret_text;
+}
+
 /* The unit behind the digits as a power of two; -1: none. */
 static int unit_shift(const char *text)
 {

@@ -12,6 +12,8 @@
 const char *human_size(uint64_t bytes, char ret_text[HUMAN_SIZE]);
 /* The same, or plain digits where exact is true. */
 const char *human_bytes(uint64_t bytes, bool exact, char ret_text[HUMAN_SIZE]);
+/* "5 s", "3 min", "2 h 10 min", "4 d 1 h": seconds, rounded down; below 0 is 0. */
+const char *human_duration(double seconds, char ret_text[HUMAN_SIZE]);
 /* "1 store", "2 stores". */
 const char *human_count(uint64_t n, const char *noun, char ret_text[HUMAN_SIZE]);
 /* "4096", "64K", "1.5GiB", "8g": units are powers of 1024; "50%" is of whole. False where text is no size, or over 2^63. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options.c: the options that every command takes, as an argp child: -p, --json, --bytes, --no-color, and the hidden --root
+ * options.c: the options that every command takes, as an argp child: -p, --socket, --json, --bytes, --no-color, and the hidden --root
  * (with its variable SHMSTORE_ADMIN_ROOT) by which tests show the doctor another machine. Strings stay argv's.
  */
 #include "options.h"
@@ -19,11 +19,14 @@ static const char *command;
 
 enum {
 	OPTION_NO_COLOR = 0x1000,
-	OPTION_ROOT
+	OPTION_ROOT,
+	OPTION_SOCKET
 };
 
 static const struct argp_option common_options[] = {
 	{"partition", 'p', "DIRECTORY", 0, "the partition (default: $SHMSTORE_PARTITION, else the one built in)", 0},
+	{"socket", OPTION_SOCKET, "FILE", 0, "the daemon's socket (default: $SHMSTORE_SOCKET, else the usual places)",
+	 0},
 	{"json", 'j', NULL, 0, "answer in JSON, sizes in bytes", 0},
 	{"bytes", 'b', NULL, 0, "sizes in bytes, not in KiB, MiB, GiB", 0},
 	{"no-color", OPTION_NO_COLOR, NULL, 0, "no colours, as with NO_COLOR set", 0},
@@ -51,6 +54,11 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_NO_COLOR:
 		a->color = false;
+		return 0;
+	case OPTION_SOCKET:
+		if (!*arg)
+			options_usage(state, "--socket needs a file");
+		a->socket = arg;
 		return 0;
 	case OPTION_ROOT:
 		a->root = arg;

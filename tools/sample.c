@@ -26,9 +26,8 @@ static uint64_t gauge(uint64_t value)
 	return value > INT64_MAX ? 0 : value;
 }
 
-static int add_store(const struct shmstore_store_info *info, void *arg)
+void sample_add(struct sample *sample, const struct shmstore_store_info *info)
 {
-	struct sample *sample = arg;
 	struct sample_store *grown = realloc(sample->stores, (sample->n_stores + 1) * sizeof(*grown));
 
 	if (!grown)
@@ -49,6 +48,11 @@ static int add_store(const struct shmstore_store_info *info, void *arg)
 	c->linked_bytes = gauge(c->linked_bytes);
 	c->mapped_bytes = gauge(c->mapped_bytes);
 	c->pool_bytes = gauge(c->pool_bytes);
+}
+
+static int add_store(const struct shmstore_store_info *info, void *arg)
+{
+	sample_add(arg, info);
 	return 0;
 }
 
@@ -60,6 +64,7 @@ void sample_deinit(struct sample *s)
 		free(s->stores[i].label);
 	}
 	free(s->stores);
+	free(s->path);
 	*s = (struct sample){.stores = NULL};
 }
 
@@ -122,15 +127,8 @@ static void compare(struct sample *now, const struct sample *before)
 	}
 }
 
-int sample_take(struct shmstore_partition *p, struct sample *ret, const struct sample *before)
+void sample_finish(struct sample *ret, const struct sample *before)
 {
-	*ret = (struct sample){.info = {.size = sizeof(ret->info)}};
-	int r = shmstore_partition_info(p, &ret->info);
-	if (r == 0)
-		r = shmstore_partition_stores(p, add_store, ret);
-	if (r < 0)
-		return r;
-	ret->taken_ns = screen_now();
 	if (ret->n_stores)
 		qsort(ret->stores, ret->n_stores, sizeof(*ret->stores), by_path);
 	compare(ret, before);
@@ -144,5 +142,17 @@ int sample_take(struct shmstore_partition *p, struct sample *ret, const struct s
 		ret->mapped += s->counters.mapped_bytes;
 		ret->pool += s->counters.pool_bytes;
 	}
+}
+
+int sample_take(struct shmstore_partition *p, struct sample *ret, const struct sample *before)
+{
+	*ret = (struct sample){.info = {.size = sizeof(ret->info)}};
+	int r = shmstore_partition_info(p, &ret->info);
+	if (r == 0)
+		r = shmstore_partition_stores(p, add_store, ret);
+	if (r < 0)
+		return r;
+	ret->taken_ns = screen_now();
+	sample_finish(ret, before);
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "human.h"
+#include "jsonout.h"
 #include "keytext.h"
 #include "message.h"
 #include "progress.h"
@@ -42,6 +43,23 @@ void table_init(struct table *t, const struct admin *a, const struct table_colum
 		if (!scols_table_new_column(t->scols, columns[i].name, 1, flags))
 			message_no_memory();
 	}
+}
+
+struct json_object *table_or_list(struct table *t, const struct admin *a, const struct table_column *columns,
+				  size_t n_columns)
+{
+	if (a->json)
+		return json_new_list();
+	table_init(t, a, columns, n_columns);
+	return NULL;
+}
+
+void table_heading(const char *text, bool first)
+{
+	char *escaped = keytext_new(text, strlen(text));
+
+	printf("%s%s\n", first ? "" : "\n", escaped);
+	free(escaped);
 }
 
 void table_no_headings(struct table *t)
@@ -102,6 +120,18 @@ void table_size(struct table *t, size_t column, uint64_t bytes)
 	char text[HUMAN_SIZE];
 
 	table_text(t, column, human_bytes(bytes, t->exact, text));
+}
+
+void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size)
+{
+	if (!size) {
+		table_text(t, column, "-");
+		return;
+	}
+	unsigned percent = (unsigned)((__uint128_t)used * 100 / size);
+	table_printf(t, column, "%u %%", percent);
+	if (percent >= 80)
+		table_color(t, column, percent >= 95 ? "red" : "yellow");
 }
 
 void table_count(struct table *t, size_t column, uint64_t n)

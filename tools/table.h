@@ -11,6 +11,7 @@
 
 struct libscols_table;
 struct libscols_line;
+struct json_object;
 
 #define TABLE_RIGHT  (1u << 0) /* numbers */
 #define TABLE_TRUNC  (1u << 1) /* gives way where the terminal is too narrow */
@@ -31,7 +32,12 @@ struct table {
 
 /* Ends the program where memory is out, as the others do. */
 void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns);
+/* Where answers are in JSON: a list to put them into; else NULL, and the table is made. */
+struct json_object *table_or_list(struct table *t, const struct admin *a, const struct table_column *columns,
+				  size_t n_columns);
 void table_no_headings(struct table *t);
+/* What the next table is about, where there may be several. */
+void table_heading(const char *text, bool first);
 /* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory is bounded. */
 void table_row(struct table *t);
 /* Text of whoever: what could upset a terminal is escaped as keytext.h says. */
@@ -41,6 +47,8 @@ void table_key(struct table *t, size_t column, const void *key, size_t key_size)
 /* Text of our own: printed as it is. */
 void table_printf(struct table *t, size_t column, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void table_size(struct table *t, size_t column, uint64_t bytes);
+/* used of size in percent, coloured where it is near to full; size 0: no limit. */
+void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size);
 void table_count(struct table *t, size_t column, uint64_t n);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);

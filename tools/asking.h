@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* asking.h: shmstored, as a command asks it: connected, or refused with what to do about it. */
+#ifndef ASKING_H
+#define ASKING_H
+
+#include <limits.h>
+#include <shmstore/daemon.h>
+
+#include "admin.h"
+
+struct json_object;
+
+#define ASKING_TIMEOUT_MS   5000u
+#define ASKING_SURVEY_MS    3600000u /* as long as it takes to account for every byte */
+#define ASKING_PARTITION    (PATH_MAX + 1)
+#define ASKING_START_DAEMON "systemctl start shmstored"
+
+/* A connected client, to be freed. 0, or the command's exit status once everything is said. */
+int asking_open(const struct admin *a, struct shmstore_client **ret);
+/* The partition that -p names, as the daemon knows it (absolute); NULL: none was named, all are meant. */
+const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION]);
+/* One document about the partition named, or all; to be freed with jsonin_free(). 0, or the exit status: all is said. */
+int asking_query(const struct admin *a, enum shmstore_query what, struct json_object **ret);
+/* Says why a request failed. what: what was asked about; NULL: the daemon. Returns ADMIN_FAILED. */
+int asking_explain(const struct shmstore_client *c, const char *what, int error);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_reap.c: "shmstore-admin reap STORE": the daemon removes one dead store, and tells each step with its evidence. It is the daemon's
+ * word whether the store is dead, by its lock; a user may have his own reaped.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "asking.h"
+#include "gctable.h"
+#include "jsonin.h"
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+
+/* The path of the store called name, of those that the daemon knows. False: none, or several; said. */
+static bool find_known(const struct json_object *document, const char *name, char ret_path[PATH_MAX])
+{
+	size_t found = 0;
+
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i);
+		for (size_t w = 0; w < jsonin_count(p, "workers"); w++) {
+			const struct json_object *worker = jsonin_at(p, "workers", w);
+			if (strcmp(jsonin_text(worker, "name"), name) != 0)
+				continue;
+			snprintf(ret_path, PATH_MAX, "%s", jsonin_text(worker, "path"));
+			found++;
+		}
+	}
+	if (found > 1) {
+		message_fail(name, "several partitions have a store of that name");
+		message_hint("say which: with -p, or by its path");
+	}
+	return found == 1;
+}
+
+/* The path of what the user called a store. False: said. */
+static bool find_path(const struct admin *a, const char *store, char ret_path[PATH_MAX])
+{
+	struct json_object *document;
+	char partition[PATH_MAX];
+	bool found = false;
+
+	if (store[0] == '/') {
+		snprintf(ret_path, PATH_MAX, "%s", store);
+		return true;
+	}
+	/* Also one that the daemon does not know of: where it would be. */
+	if (opening_path(a, partition) &&
+	    (size_t)snprintf(ret_path, PATH_MAX, "%s/stores/%s", partition, store) < PATH_MAX &&
+	    access(ret_path, F_OK) == 0) {
+		char real[PATH_MAX];
+		if (realpath(ret_path, real))
+			snprintf(ret_path, PATH_MAX, "%s", real);
+		return true;
+	}
+	if (asking_query(a, SHMSTORE_QUERY_WORKERS, &document))
+		return false;
+	found = find_known(document, store, ret_path);
+	jsonin_free(document);
+	if (!found) {
+		message_fail(store, "there is no such store, or not any more");
+		message_hint("to see them: " ADMIN_NAME " workers");
+	}
+	return found;
+}
+
+/* Done where something went, or nothing was there; a kept store is not what was asked for. */
+static int judge(const struct json_object *document, const char *store)
+{
+	if (jsonin_u64(document, "failed"))
+		return ADMIN_FAILED;
+	for (size_t i = 0; i < jsonin_count(document, "actions") && !jsonin_u64(document, "stores"); i++) {
+		const struct json_object *action = jsonin_at(document, "actions", i);
+		if (strcmp(jsonin_text(action, "what"), "kept") == 0 &&
+		    strcmp(jsonin_text(action, "path"), jsonin_text(document, "path")) == 0)
+			return message_fail(store, "stays: %s", jsonin_text(action, "evidence"));
+	}
+	return ADMIN_OK;
+}
+
+static void print(const struct admin *a, const struct json_object *document)
+{
+	struct table t;
+
+	gctable_init(&t, a);
+	for (size_t i = 0; i < jsonin_count(document, "actions"); i++) {
+		const struct json_object *o = jsonin_at(document, "actions", i);
+		const struct gctable_row row = {.what = jsonin_text(o, "what"),
+						.path = jsonin_text(o, "path"),
+						.evidence = jsonin_text(o, "evidence"),
+						.bytes = jsonin_u64(o, "bytes"),
+						.n_objects = jsonin_u64(o, "objects")};
+		gctable_add(&t, &row);
+		if (jsonin_has(o, "error"))
+			message_fail(row.path, "%s", jsonin_text(o, "error"));
+	}
+	table_finish(&t);
+	gctable_total(a, "freed", jsonin_u64(document, "freed"), jsonin_u64(document, "stores"),
+		      jsonin_u64(document, "leases"), jsonin_u64(document, "objects"));
+}
+
+int cmd_reap(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"reap STORE",
+		"Has the daemon remove the dead store STORE (a name, or the store's path) now.\v"
+		"The daemon does so by itself when an owner dies; this is for seeing why one is still there. A store "
+		"whose "
+		"owner lives, and a kept one, stays. Users may have their own stores reaped. Without a daemon: "
+		"\"" ADMIN_NAME " gc\".",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"STORE", NULL};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 1};
+	struct shmstore_client *c;
+	struct json_object *document;
+	char path[PATH_MAX], *json;
+	size_t n;
+
+	options_parse(&argp, &line, argc, argv);
+	int status = asking_open(a, &c);
+	if (status)
+		return status;
+	if (!find_path(a, line.args[0], path)) {
+		shmstore_client_free(c);
+		return ADMIN_FAILED;
+	}
+	shmstore_client_set_timeout(c, ASKING_SURVEY_MS);
+	int r = shmstore_client_reap(c, path, &json, &n);
+	if (r < 0) {
+		status = asking_explain(c, NULL, r);
+		shmstore_client_free(c);
+		return status;
+	}
+	document = jsonin_parse(json, n);
+	free(json);
+	shmstore_client_free(c);
+	if (!document)
+		return message_fail(line.args[0], "the daemon's answer is no JSON document");
+	status = judge(document, line.args[0]);
+	if (a->json) {
+		json_print(document);
+		return status;
+	}
+	print(a, document);
+	jsonin_free(document);
+	return status;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_set.c: "shmstore-admin set KEY=VALUE": a limit at run time, until the daemon ends. What there is to set is the daemon's to say. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "asking.h"
+#include "jsonout.h"
+#include "message.h"
+#include "options.h"
+
+int cmd_set(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"set KEY=VALUE",
+		"Sets a limit of the partition (-p; may be left out where the daemon watches one only).\v"
+		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, label.LABEL.soft, "
+		"store.STORE.limit, "
+		"store.STORE.soft; USER is a name, a number or * for all others. Values: a size such as 4GiB (for the "
+		"partition also 50%), none, or default. It holds until the daemon ends; for good it belongs into "
+		"shmstored.conf(5). Root and the daemon's user only.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"KEY=VALUE", NULL};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 1};
+	struct shmstore_client *c;
+	char text[ASKING_PARTITION], *assignment;
+
+	options_parse(&argp, &line, argc, argv);
+	if (!strchr(line.args[0], '=')) {
+		message_say("set: %s: is no KEY=VALUE, such as user.1000.limit=4GiB", line.args[0]);
+		return ADMIN_USAGE;
+	}
+	const char *partition = asking_partition(a, text);
+	if (asprintf(&assignment, "%s%s%s", partition ? partition : "", partition ? " " : "", line.args[0]) < 0)
+		message_no_memory();
+	int status = asking_open(a, &c);
+	if (status == 0) {
+		int r = shmstore_client_set(c, assignment);
+		if (r < 0)
+			status = asking_explain(c, line.args[0], r);
+		shmstore_client_free(c);
+	}
+	if (status == 0 && a->json) {
+		struct json_object *o = json_new();
+		json_text(o, "partition", partition);
+		json_text(o, "set", line.args[0]);
+		json_print(o);
+	} else if (status == 0) {
+		printf("%s is set until the daemon ends; to keep it, write it into shmstored.conf\n", line.args[0]);
+	}
+	free(assignment);
+	return status;
+}

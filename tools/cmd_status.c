@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_status.c: "shmstore-admin status": the daemon in a few lines: since when it runs, on what, and each partition that it watches, with
+ * the df equation of its last survey. With --json the daemon's document as it is.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "asking.h"
+#include "human.h"
+#include "jsonin.h"
+#include "jsonout.h"
+#include "message.h"
+#include "options.h"
+#include "progress.h"
+#include "table.h"
+
+struct status {
+	const struct admin *admin;
+	bool reconcile;
+};
+
+enum {
+	PARTITION,
+	SIZE,
+	USED,
+	FILL,
+	STORES,
+	OBJECTS,
+	LINKED,
+	GHOSTS,
+	POOL,
+	INFLIGHT,
+	FOREIGN,
+	RESIDUAL,
+	AGE,
+	N_COLUMNS
+};
+static const struct table_column columns[N_COLUMNS] = {
+	[PARTITION] = {"PARTITION", 0},       [SIZE] = {"SIZE", TABLE_RIGHT},
+	[USED] = {"USED", TABLE_RIGHT},       [FILL] = {"FILL", TABLE_RIGHT},
+	[STORES] = {"ALIVE", TABLE_RIGHT},    [OBJECTS] = {"OBJECTS", TABLE_RIGHT},
+	[LINKED] = {"LINKED", TABLE_RIGHT},   [GHOSTS] = {"GHOSTS", TABLE_RIGHT},
+	[POOL] = {"POOL", TABLE_RIGHT},       [INFLIGHT] = {"INFLIGHT", TABLE_RIGHT},
+	[FOREIGN] = {"FOREIGN", TABLE_RIGHT}, [RESIDUAL] = {"RESIDUAL", TABLE_RIGHT},
+	[AGE] = {"SURVEYED", TABLE_RIGHT},
+};
+
+static void print_daemon(const struct json_object *d)
+{
+	char age[HUMAN_SIZE], clients[HUMAN_SIZE];
+	double up = jsonin_real(d, "time") - jsonin_real(d, "started");
+
+	printf("shmstored %s, pid %" PRId64 ", up %s, %s", jsonin_text(d, "version"), jsonin_i64(d, "pid"),
+	       human_duration(up, age), human_count(jsonin_u64(d, "clients"), "client", clients));
+	printf(", on %s%s\n", jsonin_text(d, "backend"), jsonin_flag(d, "draining") ? ", about to end" : "");
+}
+
+static void print_survey(struct table *t, const struct json_object *s)
+{
+	static const struct {
+		size_t column;
+		const char *name;
+	} terms[] = {{LINKED, "linked"},     {GHOSTS, "ghosts"},   {POOL, "pool"},
+		     {INFLIGHT, "inflight"}, {FOREIGN, "foreign"}, {RESIDUAL, "residual"}};
+	char age[HUMAN_SIZE];
+
+	if (!s) {
+		table_text(t, AGE, "not yet");
+		return;
+	}
+	for (size_t i = 0; i < sizeof(terms) / sizeof(terms[0]); i++) {
+		int64_t value = jsonin_i64(s, terms[i].name);
+		if (value < 0)
+			table_printf(t, terms[i].column, "%" PRId64, value);
+		else
+			table_size(t, terms[i].column, (uint64_t)value);
+	}
+	if (jsonin_i64(s, "residual"))
+		table_color(t, RESIDUAL, "red");
+	table_printf(t, AGE, "%s ago", human_duration(jsonin_real(s, "age_seconds"), age));
+}
+
+static void print_partitions(const struct admin *a, const struct json_object *document)
+{
+	size_t n = jsonin_count(document, "partitions");
+	struct table t;
+
+	if (!n) {
+		puts("watches no partition");
+		return;
+	}
+	table_init(&t, a, columns, N_COLUMNS);
+	for (size_t i = 0; i < n; i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i),
+					 *ledgers = jsonin_object(p, "ledgers");
+		uint64_t size = jsonin_u64(p, "size"), used = jsonin_u64(p, "used");
+
+		table_row(&t);
+		table_text(&t, PARTITION, jsonin_text(p, "partition"));
+		table_size(&t, SIZE, size);
+		table_size(&t, USED, used);
+		table_fill(&t, FILL, used, size);
+		table_count(&t, STORES, jsonin_u64(ledgers, "stores"));
+		table_count(&t, OBJECTS, jsonin_u64(ledgers, "objects"));
+		print_survey(&t, jsonin_object(p, "survey"));
+	}
+	table_finish(&t);
+}
+
+/* After a reconcile, as of that command: 1 where bytes are missing. */
+static int judge(const struct json_object *document)
+{
+	int status = ADMIN_OK;
+
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i);
+		int64_t residual = jsonin_i64(jsonin_object(p, "survey"), "residual");
+
+		if (residual)
+			status = message_fail(jsonin_text(p, "partition"), "%" PRId64 " bytes are not accounted for",
+					      residual);
+	}
+	return status;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct status *s = line->own;
+
+	if (key != 'r')
+		return options_common(key, arg, state);
+	s->reconcile = true;
+	return 0;
+}
+
+int cmd_status(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"reconcile", 'r', NULL, 0, "have every byte accounted for first; exit status 1 if some are missing",
+		 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse,
+		"status",
+		"Shows the daemon and the partitions that it watches (with -p: that one).\v"
+		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df equation are of the last "
+		"survey.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct status s = {.admin = a};
+	struct command_line line = {.admin = a, .own = &s};
+	struct json_object *document;
+
+	options_parse(&argp, &line, argc, argv);
+	progress_begin("status");
+	int status = asking_query(a, s.reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &document);
+	progress_end();
+	if (status)
+		return status;
+	if (s.reconcile)
+		status = judge(document);
+	if (a->json) {
+		json_print(document);
+		return status;
+	}
+	print_daemon(jsonin_object(document, "daemon"));
+	print_partitions(a, document);
+	jsonin_free(document);
+	return status;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_watch.c: "shmstore-admin watch": what the daemon tells, as it happens: for people one line of text, with --json the daemon's own
+ * line. Signals are blocked and let in only while it waits, so that none is missed between looking and waiting: Ctrl-C ends it
+ * in good order, after whole lines.
+ */
+#include <errno.h>
+#include <json-c/json.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "asking.h"
+#include "jsonin.h"
+#include "keytext.h"
+#include "message.h"
+#include "options.h"
+
+enum {
+	OPTION_SINCE = 0x100,
+	OPTION_EVENTS,
+	OPTION_COUNT
+};
+
+struct watch {
+	const struct admin *admin;
+	uint64_t since;
+	const char *events;
+	uint64_t n_wanted, n_printed; /* 0 wanted: without end */
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void note(int number)
+{
+	(void)number;
+	interrupted = 1;
+}
+
+/* SIGINT is let in by ret_waiting only. */
+static void block_interrupt(sigset_t *ret_waiting)
+{
+	struct sigaction action = {.sa_handler = note};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigprocmask(SIG_BLOCK, &set, ret_waiting);
+	sigdelset(ret_waiting, SIGINT); /* a parent may have blocked it */
+	sigaction(SIGINT, &action, NULL);
+}
+
+static void print_value(const char *name, struct json_object *value)
+{
+	const char *text = json_object_is_type(value, json_type_string)
+				   ? json_object_get_string(value)
+				   : json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
+	char *escaped = keytext_new(text, strlen(text)), *escaped_name = keytext_new(name, strlen(name));
+
+	printf("  %s=%s", escaped_name, escaped);
+	free(escaped_name);
+	free(escaped);
+}
+
+/* "12:03:04 store-came  name=a  pid=1" */
+static void print_text(const char *json)
+{
+	struct json_object *o = jsonin_parse(json, strlen(json));
+	time_t when = (time_t)jsonin_real(o, "time");
+	struct tm tm;
+	char clock[32], *event;
+
+	if (!o) {
+		message_say("watch: the daemon sent an event that is no JSON object");
+		return;
+	}
+	localtime_r(&when, &tm);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
+	event = keytext_new(jsonin_text(o, "event"), strlen(jsonin_text(o, "event")));
+	printf("%s %-15s", clock, event);
+	free(event);
+	json_object_object_foreach(o, name, value)
+	{
+		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 && strcmp(name, "sequence") != 0)
+			print_value(name, value);
+	}
+	putchar('\n');
+	jsonin_free(o);
+}
+
+static int follow(struct watch *w, struct shmstore_client *c, const sigset_t *waiting)
+{
+	struct pollfd p = {.fd = shmstore_client_fd(c), .events = POLLIN};
+	const char *json;
+
+	while (!interrupted && !ferror(stdout) && (!w->n_wanted || w->n_printed < w->n_wanted)) {
+		int r = shmstore_client_event(c, 0, NULL, &json);
+
+		if (r < 0)
+			return asking_explain(c, NULL, r);
+		if (r == 0) {
+			fflush(stdout); /* all that was there is out before we wait */
+			if (ppoll(&p, 1, NULL, waiting) < 0 && errno != EINTR)
+				return message_fail("watch", "waiting failed: %s", strerror(errno));
+			continue;
+		}
+		w->n_printed++;
+		if (!w->admin->json)
+			print_text(json);
+		else if (strpbrk(json, "\n\r"))
+			return message_fail("watch", "the daemon sent an event that is not one line");
+		else
+			puts(json);
+	}
+	return ADMIN_OK;
+}
+
+static uint64_t parse_number(struct argp_state *state, const char *option, const char *arg)
+{
+	char *end;
+	uint64_t value;
+
+	errno = 0;
+	value = strtoull(arg, &end, 10);
+	if (errno || *end || *arg < '0' || *arg > '9')
+		options_usage(state, "%s %s: is no number", option, arg);
+	return value;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct watch *w = line->own;
+
+	switch (key) {
+	case OPTION_SINCE:
+		w->since = parse_number(state, "--since", arg);
+		return 0;
+	case OPTION_EVENTS:
+		w->events = arg;
+		return 0;
+	case 'n':
+		w->n_wanted = parse_number(state, "--count", arg);
+		if (!w->n_wanted)
+			options_usage(state, "--count 0: is no number above 0");
+		return 0;
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+int cmd_watch(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"since", OPTION_SINCE, "NUMBER", 0,
+		 "first those that are kept, after the event of that number; 0 = all", 0},
+		{"events", OPTION_EVENTS, "LIST", 0, "only these, names separated by commas", 0},
+		{"count", 'n', "N", 0, "end after N events (default: never)", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse,
+		"watch",
+		"Prints what happens, one event a line, until it is interrupted.\v"
+		"With --json each line is one object with a member sequence, its number, from which --since goes on "
+		"after an "
+		"interruption. Exit status 0 after an interrupt, 1 where the daemon ended. The events and what to do "
+		"about "
+		"each are in docs/operations.md.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
+	struct command_line line = {.admin = a, .own = &w};
+	struct shmstore_client *c;
+	sigset_t waiting;
+
+	options_parse(&argp, &line, argc, argv);
+	block_interrupt(&waiting);
+	int status = asking_open(a, &c);
+	if (status)
+		return status;
+	int r = shmstore_client_watch(c, w.since, w.events);
+	if (r < 0)
+		status = asking_explain(c, w.events, r);
+	else
+		status = follow(&w, c, &waiting);
+	shmstore_client_free(c);
+	return status;
+}

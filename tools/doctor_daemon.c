@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor_daemon.c: shmstored, and what it needs of the host beyond what stores need: io_uring, access lists for handoffs between users,
+ * quotas of the kernel's own. A host without the daemon is in order, so its absence is told with the command that starts it, not as a fault.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/io_uring.h>
+#include <linux/mount.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "asking.h"
+#include "doctor.h"
+#include "jsonin.h"
+#include "message.h"
+#include "shellword.h"
+#include "sysroot.h"
+
+#define ASK_MS 1000u
+
+/* The daemon's STATUS about all partitions; NULL: none answers, and it is said. */
+static struct json_object *ask_status(struct doctor *d, struct shmstore_client *c)
+{
+	struct json_object *document = NULL;
+	struct doctor_finding *f;
+	char *json;
+	size_t n;
+	int r = shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &json, &n);
+
+	if (r == 0) {
+		document = jsonin_parse(json, n);
+		free(json);
+		if (!document)
+			doctor_add(d, "daemon", DOCTOR_FAIL, "what answers at %s is no shmstored",
+				   shmstore_client_path(c));
+		return document;
+	}
+	if (r == -ENOENT && access(shmstore_client_path(c), F_OK) < 0) {
+		f = doctor_add(d, "daemon", DOCTOR_OK,
+			       "none runs (no socket at %s): stores work, without quotas, clean-up at once and metrics",
+			       shmstore_client_path(c));
+		doctor_fix_root(f, ASKING_START_DAEMON);
+		return NULL;
+	}
+	f = doctor_add(d, "daemon", DOCTOR_WARN, "%s: %s", shmstore_client_path(c), shmstore_client_reason(c));
+	if (r == -EPERM)
+		doctor_fix(f, "sudo " ADMIN_NAME " doctor");
+	else
+		doctor_fix_root(f, "systemctl restart shmstored");
+	return NULL;
+}
+
+static void check_partition(struct doctor *d, const struct json_object *document)
+{
+	struct doctor_finding *f;
+
+	if (!d->p)
+		return;
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
+		if (strcmp(jsonin_text(jsonin_at(document, "partitions", i), "uuid"), d->info.uuid) == 0) {
+			doctor_add(d, "daemon-partition", DOCTOR_OK, "the daemon watches this partition");
+			return;
+		}
+	}
+	f = doctor_add(d, "daemon-partition", DOCTOR_WARN, "the daemon does not watch this partition");
+	doctor_fix_root(f,
+			"sh -c 'mkdir -p /etc/shmstore/shmstored.conf.d && echo \"partition %s { }\" > "
+			"/etc/shmstore/shmstored.conf.d/partition.conf && systemctl reload shmstored'",
+			shellword(d->path));
+}
+
+static void check_daemon(struct doctor *d)
+{
+	struct shmstore_client *c;
+	struct json_object *document;
+	const struct json_object *daemon;
+	const char *version;
+
+	if (shmstore_client_new(d->admin->socket, ASK_MS, &c) < 0) {
+		doctor_add(d, "daemon", DOCTOR_FAIL, "its socket's path is too long");
+		return;
+	}
+	document = ask_status(d, c);
+	if (document) {
+		daemon = jsonin_object(document, "daemon");
+		version = jsonin_text(daemon, "version");
+		doctor_add(d, "daemon", strcmp(version, shmstore_version()) == 0 ? DOCTOR_OK : DOCTOR_WARN,
+			   "version %s at %s, pid %" PRId64 ", on %s%s", version, shmstore_client_path(c),
+			   jsonin_i64(daemon, "pid"), jsonin_text(daemon, "backend"),
+			   strcmp(version, shmstore_version()) == 0 ? "" : "; this tool is of another version");
+		check_partition(d, document);
+	}
+	jsonin_free(document);
+	shmstore_client_free(c);
+}
+
+/* The sysctl decides for all; what a seccomp filter or an old kernel says, trying shows. */
+static void check_io_uring(struct doctor *d)
+{
+	struct io_uring_params params = {0};
+	struct doctor_finding *f;
+	uint64_t disabled = 0;
+	long fd;
+
+	sysroot_number(d->admin, "/proc/sys/kernel/io_uring_disabled", &disabled);
+	if (disabled) {
+		f = doctor_add(d, "io-uring", DOCTOR_WARN,
+			       "kernel.io_uring_disabled is %" PRIu64 ": %s; the daemon goes on with epoll", disabled,
+			       disabled == 1 ? "only privileged processes may use it" : "nobody may use it");
+		doctor_fix_root(f, "sysctl kernel.io_uring_disabled=0");
+		return;
+	}
+	fd = syscall(SYS_io_uring_setup, 4, &params);
+	if (fd < 0) {
+		doctor_add(d, "io-uring", DOCTOR_OK, "not here: %s; the daemon goes on with epoll", strerror(errno));
+		return;
+	}
+	close((int)fd);
+	doctor_add(d, "io-uring", DOCTOR_OK, "io_uring works");
+}
+
+/* An access list on an unnamed file of the partition's: what a handoff to another user needs. 0 or -errno. */
+static int try_acl(const char *dir)
+{
+	/* Version 2, then (tag, permissions, id) of owner, user 0, group, mask and others; as the kernel's posix_acl_xattr. */
+	static const uint16_t entries[][2] = {{0x01, 4}, {0x02, 4}, {0x04, 0}, {0x10, 4}, {0x20, 0}};
+	unsigned char acl[4 + 5 * 8] = {2, 0, 0, 0};
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0400), r = 0;
+
+	if (fd < 0)
+		return -errno;
+	for (size_t i = 0; i < 5; i++) {
+		uint32_t id = entries[i][0] == 0x02 ? 0 : UINT32_MAX;
+
+		memcpy(acl + 4 + i * 8, entries[i], 4);
+		memcpy(acl + 8 + i * 8, &id, 4);
+	}
+	if (fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0) < 0)
+		r = -errno;
+	close(fd);
+	return r;
+}
+
+static void check_acl(struct doctor *d)
+{
+	struct doctor_finding *f;
+	int r;
+
+	if (!d->exists || !d->writable)
+		return;
+	r = try_acl(d->dir);
+	if (r == 0) {
+		doctor_add(d, "access-lists", DOCTOR_OK, "POSIX access lists work: handoffs between users can");
+		return;
+	}
+	f = doctor_add(d, "access-lists", DOCTOR_WARN,
+		       "a file here takes no access list (%s): no handoffs between users", strerror(-r));
+	if (d->tmpfs)
+		doctor_fix(f, "# needs a kernel with CONFIG_TMPFS_POSIX_ACL=y");
+	else
+		doctor_fix_root(f, "mount -o remount,acl %s", shellword(d->mount ? d->mount->point : d->dir));
+}
+
+/* Whether this kernel's tmpfs knows usrquota: asked of a file system that is never mounted. Needs root. */
+static void check_tmpfs_quota(struct doctor *d)
+{
+	char value[8];
+	long fd;
+
+	if (d->mount && (mountinfo_option(d->mount->super_options, "usrquota", value, sizeof(value)) ||
+			 mountinfo_option(d->mount->super_options, "quota", value, sizeof(value)))) {
+		doctor_add(d, "tmpfs-quota", DOCTOR_OK, "the kernel's own user quotas are on for this mount");
+		return;
+	}
+	fd = syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
+	if (fd < 0)
+		return; /* only root can tell, and nothing depends on it */
+	if (syscall(SYS_fsconfig, (int)fd, FSCONFIG_SET_FLAG, "usrquota", NULL, 0) == 0)
+		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
+			   "this kernel's tmpfs knows usrquota: with it, users' limits hold also for other programs' "
+			   "files");
+	else
+		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
+			   "this kernel's tmpfs has no quotas (6.6 or later may): only the daemon's limits hold");
+	close((int)fd);
+}
+
+void doctor_check_daemon(struct doctor *d)
+{
+	check_daemon(d);
+	check_io_uring(d);
+	check_acl(d);
+	check_tmpfs_quota(d);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gctable.c: the table that gc makes of its own steps, and reap of the daemon's. */
+#include "gctable.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "human.h"
+
+enum {
+	WHAT,
+	BYTES,
+	OBJECTS,
+	PATH,
+	EVIDENCE,
+	N_COLUMNS
+};
+static const struct table_column columns[N_COLUMNS] = {
+	[WHAT] = {"WHAT", 0}, [BYTES] = {"FREES", TABLE_RIGHT},     [OBJECTS] = {"OBJECTS", TABLE_RIGHT},
+	[PATH] = {"PATH", 0}, [EVIDENCE] = {"BECAUSE", TABLE_WRAP},
+};
+
+void gctable_init(struct table *t, const struct admin *a)
+{
+	table_init(t, a, columns, N_COLUMNS);
+}
+
+void gctable_add(struct table *t, const struct gctable_row *row)
+{
+	table_row(t);
+	table_text(t, WHAT, row->what);
+	if (strcmp(row->what, "kept") == 0)
+		table_color(t, WHAT, "cyan");
+	table_size(t, BYTES, row->bytes);
+	table_count(t, OBJECTS, row->n_objects);
+	table_text(t, PATH, row->path);
+	table_text(t, EVIDENCE, row->evidence);
+}
+
+void gctable_total(const struct admin *a, const char *done, uint64_t freed, uint64_t n_stores, uint64_t n_leases,
+		   uint64_t n_files)
+{
+	char size[HUMAN_SIZE];
+
+	printf("%s %s: ", done, human_bytes(freed, a->bytes, size));
+	printf("%s, ", human_count(n_stores, "store", size));
+	printf("%s, ", human_count(n_leases, "lease", size));
+	printf("%s\n", human_count(n_files, "file", size));
+}

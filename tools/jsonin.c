@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jsonin.c: a thin cover of json-c's reading side. Its functions convert between types; these do not: a text is no number. */
+#include "jsonin.h"
+
+#include <json-c/json.h>
+#include <limits.h>
+
+struct json_object *jsonin_parse(const char *text, size_t n)
+{
+	struct json_tokener *t = n <= INT_MAX ? json_tokener_new() : NULL;
+	struct json_object *o = NULL;
+
+	if (!t)
+		return NULL;
+	o = json_tokener_parse_ex(t, text, (int)n);
+	if (json_tokener_get_error(t) != json_tokener_success || json_tokener_get_parse_end(t) != n ||
+	    !json_object_is_type(o, json_type_object)) {
+		json_object_put(o);
+		o = NULL;
+	}
+	json_tokener_free(t);
+	return o;
+}
+
+void jsonin_free(struct json_object *o)
+{
+	json_object_put(o);
+}
+
+static struct json_object *member(const struct json_object *o, const char *name, enum json_type type)
+{
+	struct json_object *found;
+
+	if (!json_object_is_type(o, json_type_object) || !json_object_object_get_ex(o, name, &found) ||
+	    !json_object_is_type(found, type))
+		return NULL;
+	return found;
+}
+
+struct json_object *jsonin_object(const struct json_object *o, const char *name)
+{
+	return member(o, name, json_type_object);
+}
+
+size_t jsonin_count(const struct json_object *o, const char *name)
+{
+	const struct json_object *list = member(o, name, json_type_array);
+
+	return list ? json_object_array_length(list) : 0;
+}
+
+struct json_object *jsonin_at(const struct json_object *o, const char *name, size_t i)
+{
+	const struct json_object *list = member(o, name, json_type_array);
+
+	return list ? json_object_array_get_idx(list, i) : NULL;
+}
+
+bool jsonin_has(const struct json_object *o, const char *name)
+{
+	struct json_object *found;
+
+	return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, name, &found) && found;
+}
+
+uint64_t jsonin_u64(const struct json_object *o, const char *name)
+{
+	const struct json_object *found = member(o, name, json_type_int);
+
+	return found ? json_object_get_uint64(found) : 0;
+}
+
+int64_t jsonin_i64(const struct json_object *o, const char *name)
+{
+	const struct json_object *found = member(o, name, json_type_int);
+
+	return found ? json_object_get_int64(found) : 0;
+}
+
+double jsonin_real(const struct json_object *o, const char *name)
+{
+	const struct json_object *found = member(o, name, json_type_double);
+
+	return found ? json_object_get_double(found) : (double)jsonin_i64(o, name);
+}
+
+bool jsonin_flag(const struct json_object *o, const char *name)
+{
+	const struct json_object *found = member(o, name, json_type_boolean);
+
+	return found && json_object_get_boolean(found);
+}
+
+const char *jsonin_text(const struct json_object *o, const char *name)
+{
+	struct json_object *found = member(o, name, json_type_string);
+
+	return found ? json_object_get_string(found) : "";
+}

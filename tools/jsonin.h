@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jsonin.h: reads members of a document that another program made. What is missing or of another type reads as nothing. */
+#ifndef JSONIN_H
+#define JSONIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct json_object;
+
+/* The document in text (n bytes), to be put; NULL: it is no JSON object. */
+struct json_object *jsonin_parse(const char *text, size_t n);
+void jsonin_free(struct json_object *o);
+
+/* A member that is an object; NULL. o may be NULL in all of these. */
+struct json_object *jsonin_object(const struct json_object *o, const char *name);
+/* A member that is a list: how many it has, and the i-th. */
+size_t jsonin_count(const struct json_object *o, const char *name);
+struct json_object *jsonin_at(const struct json_object *o, const char *name, size_t i);
+bool jsonin_has(const struct json_object *o, const char *name); /* and it is not null */
+uint64_t jsonin_u64(const struct json_object *o, const char *name);
+int64_t jsonin_i64(const struct json_object *o, const char *name);
+double jsonin_real(const struct json_object *o, const char *name);
+bool jsonin_flag(const struct json_object *o, const char *name);
+/* "" where there is none. o's. */
+const char *jsonin_text(const struct json_object *o, const char *name);
+
+#endif
