@@ -17,11 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "accountlock.h"
 #include "accountquota.h"
 #include "config.h"
 #include "events.h"
@@ -35,10 +35,7 @@
 #include "reaper.h"
 #include "surveyor.h"
 
-#define MARKER      ".shmstore"
-#define TICK_NS     UINT64_C(1000000000)
-#define LOCK_TRIES  200u     /* a store that is alone takes the lock for a moment */
-#define LOCK_NAP_NS 5000000l /* between tries */
+#define TICK_NS UINT64_C(1000000000)
 
 /* ---- the fast tick ------------------------------------------------------------------------------------------------- */
 
@@ -162,6 +159,7 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	}
 	if (result < 0)
 		return;
+	accountlock_tick(a);
 	read_tick(a);
 	add_history(a);
 	accountquota_tick(a);
@@ -169,21 +167,6 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------- */
-
-static int lock(struct account *a)
-{
-	a->lock_fd = openat(a->fd, MARKER, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (a->lock_fd < 0)
-		return -errno;
-	for (unsigned i = 0; flock(a->lock_fd, LOCK_EX | LOCK_NB) < 0; i++) {
-		if (errno != EWOULDBLOCK)
-			return -errno;
-		if (i == LOCK_TRIES)
-			return -EBUSY;
-		nanosleep(&(struct timespec){.tv_nsec = LOCK_NAP_NS}, NULL);
-	}
-	return 0;
-}
 
 static int open_partition(struct account *a)
 {
@@ -267,11 +250,8 @@ int account_open(struct host *h, const struct config_partition *config, struct a
 	if (r == 0)
 		r = open_partition(a);
 	if (r == 0)
-		r = lock(a);
-	if (r == -EBUSY)
-		log_say(LOG_ERR, LOG_FIELDS(.object = a->path),
-			"another daemon watches this partition: its marker " MARKER " is locked");
-	else if (r < 0)
+		r = accountlock_take(a);
+	if (r < 0 && r != -EBUSY) /* that was said */
 		log_say(LOG_ERR, LOG_FIELDS(.object = config->path, .error = r), "the partition cannot be opened");
 	if (r == 0) {
 		r = start(a);
