@@ -3,6 +3,7 @@
  * surveyor.c: one survey at a time whose result counts: one that somebody asked for (several askers share it), or the one that is due
  * at the configured interval, but never more than a twentieth of the time. Who asks while one runs gets the next one: what they ask for
  * is the state after their question. One that is only due gives way to one that is asked for: it is told to stop, and its result forgotten.
+ * It runs when the processors have nothing else to do; where that does not happen for a whole interval, the next one does not wait for it.
  *
  * A published survey is the cure for all that was missed: stores that came without being seen, members that are gone, dead stores that
  * nobody told us of.
@@ -164,7 +165,7 @@ static void answer(struct account_wait *waits, const struct survey *survey, int 
 	}
 }
 
-static int begin(struct account *a);
+static int begin(struct account *a, bool idle);
 
 static void plan_next(struct account *a, uint64_t began_ns)
 {
@@ -196,12 +197,14 @@ static void done(struct scanner_job *job)
 				sweep_start(a);
 		} else {
 			accountquota_surveyed(a, NULL);
+		}
+		if (s->result < 0 && s->result != -ECANCELED)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = s->result),
 				"a survey failed: the last one stays");
-		}
 		answer(s->waits, s->result == 0 ? a->survey : NULL, s->result);
-		if (a->waits)
-			begin(a);
+		if (a->waits && begin(a, false) < 0)
+			log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = -ENOMEM),
+				"a survey that is asked for has to wait");
 	}
 	malloc_trim(0); /* a walk over a million names took a lot */
 	surveydata_free(s->survey);
@@ -210,7 +213,7 @@ static void done(struct scanner_job *job)
 }
 
 /* For those who wait; for itself where there are none. */
-static int begin(struct account *a)
+static int begin(struct account *a, bool idle)
 {
 	struct surveying *s = calloc(1, sizeof(*s));
 
@@ -221,8 +224,7 @@ static int begin(struct account *a)
 	s->waits = a->waits;
 	s->began_ns = loop_clock();
 	s->result = -ECANCELED; /* as long as it did not run */
-	/* The first one is waited for, by whoever wants to know how things are. */
-	s->job = (struct scanner_job){.idle = !s->waits && a->survey, .run = run, .done = done};
+	s->job = (struct scanner_job){.idle = idle, .run = run, .done = done};
 	a->waits = NULL;
 	a->running = s;
 	a->surveying = true;
@@ -252,7 +254,7 @@ int account_survey(struct account *a, struct account_wait *w)
 	if (a->running && a->running->waits)
 		return 0; /* it is begun when that is done */
 	give_up(a);
-	r = begin(a);
+	r = begin(a, false);
 	if (r < 0)
 		account_survey_cancel(a, w);
 	return r;
@@ -277,7 +279,8 @@ int surveyor_open(struct account *a)
 {
 	int r = ghostage_new(&a->ages);
 
-	return r < 0 ? r : begin(a);
+	/* The first one is waited for, by whoever wants to know how things are. */
+	return r < 0 ? r : begin(a, false);
 }
 
 void surveyor_close(struct account *a)
@@ -294,8 +297,21 @@ void surveyor_close(struct account *a)
 	a->survey = surveydata_free(a->survey);
 }
 
+/* The idle one got no processor for so long that the books are getting old. */
+static bool is_starved(const struct account *a, uint64_t now_ns)
+{
+	const struct surveying *s = a->running;
+	uint64_t allowed_ns = a->config->survey_interval_ns + (a->survey ? SHARE * a->survey->duration_ns : 0);
+
+	return s && s->job.idle && now_ns > s->began_ns + allowed_ns;
+}
+
 void surveyor_tick(struct account *a, uint64_t now_ns)
 {
-	if (!a->running && now_ns >= a->survey_due_ns && begin(a) < 0)
+	bool starved = is_starved(a, now_ns);
+
+	if (starved)
+		give_up(a);
+	if (!a->running && now_ns >= a->survey_due_ns && begin(a, !starved) < 0)
 		a->survey_due_ns = now_ns + a->config->survey_interval_ns;
 }

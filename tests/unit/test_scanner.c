@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs come back to the loop's thread, urgent ones past slow ones, and all of them at the end. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "loop.h"
+#include "scanner.h"
+
+#define JOBS 200
+
+struct job {
+	struct scanner_job job;
+	struct loop *loop;
+	pthread_t ran_in;
+	_Atomic bool *gate; /* waits for it to open */
+	int n_ran, n_done;
+	int *countdown;
+};
+
+static pthread_t loop_thread;
+
+static void run(struct scanner_job *j)
+{
+	struct job *job = (struct job *)(void *)j;
+
+	job->ran_in = pthread_self();
+	while (job->gate && !atomic_load(job->gate))
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	job->n_ran++;
+}
+
+static void done(struct scanner_job *j)
+{
+	struct job *job = (struct job *)(void *)j;
+
+	cr_assert(pthread_equal(pthread_self(), loop_thread));
+	job->n_done++;
+	if (--*job->countdown == 0)
+		loop_stop(job->loop);
+}
+
+static struct scanner *begin(struct loop **ret_loop)
+{
+	struct scanner *s;
+
+	loop_thread = pthread_self();
+	cr_assert_eq(loop_new(4, ret_loop), 0);
+	cr_assert_eq(scanner_new(*ret_loop, &s), 0);
+	return s;
+}
+
+Test(scanner, jobs_run_elsewhere_and_are_done_here, .timeout = 60)
+{
+	static struct job jobs[JOBS];
+	struct loop *loop;
+	struct scanner *s = begin(&loop);
+	int countdown = JOBS;
+
+	for (int i = 0; i < JOBS; i++) {
+		jobs[i] = (struct job){
+			.job = {.urgent = i % 3 == 0, .idle = i % 3 == 1, .run = run, .done = done},
+			.loop = loop,
+			.countdown = &countdown,
+		};
+		scanner_submit(s, &jobs[i].job);
+	}
+	cr_assert_eq(loop_run(loop), 0);
+	for (int i = 0; i < JOBS; i++) {
+		cr_assert_eq(jobs[i].n_ran, 1);
+		cr_assert_eq(jobs[i].n_done, 1);
+		cr_assert_not(pthread_equal(jobs[i].ran_in, loop_thread));
+	}
+	scanner_free(s);
+	loop_free(loop);
+}
+
+Test(scanner, an_urgent_job_passes_a_slow_one, .timeout = 60)
+{
+	_Atomic bool gate = false;
+	struct loop *loop;
+	struct scanner *s = begin(&loop);
+	int n_slow = 2, n_urgent = 1;
+	struct job slow = {.job = {.run = run, .done = done}, .loop = loop, .gate = &gate, .countdown = &n_slow};
+	struct job idle = {
+		.job = {.idle = true, .run = run, .done = done}, .loop = loop, .gate = &gate, .countdown = &n_slow};
+	struct job urgent = {.job = {.urgent = true, .run = run, .done = done}, .loop = loop, .countdown = &n_urgent};
+
+	scanner_submit(s, &slow.job);
+	scanner_submit(s, &idle.job);
+	scanner_submit(s, &urgent.job);
+	cr_assert_eq(loop_run(loop), 0);
+	cr_assert_eq(urgent.n_done, 1);
+	cr_assert_eq(slow.n_done + idle.n_done, 0);
+	atomic_store(&gate, true);
+	cr_assert_eq(loop_run(loop), 0);
+	cr_assert_eq(slow.n_done + idle.n_done, 2);
+	scanner_free(s);
+	loop_free(loop);
+}
+
+static void run_until_stopping(struct scanner_job *j)
+{
+	struct job *job = (struct job *)(void *)j;
+
+	atomic_store(job->gate, true);
+	job->n_ran++;
+}
+
+Test(scanner, every_job_is_done_at_the_end, .timeout = 60)
+{
+	static struct job jobs[JOBS];
+	_Atomic bool began = false;
+	struct loop *loop;
+	struct scanner *s = begin(&loop);
+	int countdown = JOBS + 1, n_ran = 0;
+
+	for (int i = 0; i < JOBS; i++) {
+		jobs[i] = (struct job){
+			.job = {.run = i ? run : run_until_stopping, .done = done},
+			.loop = loop,
+			.gate = i ? NULL : &began,
+			.countdown = &countdown,
+		};
+		scanner_submit(s, &jobs[i].job);
+	}
+	while (!atomic_load(&began))
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	scanner_free(s);
+	for (int i = 0; i < JOBS; i++) {
+		cr_assert_eq(jobs[i].n_done, 1, "job %d", i);
+		n_ran += jobs[i].n_ran;
+	}
+	cr_assert_geq(n_ran, 1);
+	cr_assert_eq(countdown, 1);
+	loop_free(loop);
+}
