@@ -63,6 +63,9 @@ struct config {
  * -errno; ret_error: "file:line: what, and what to do" (the nearest right key), to be freed.
  */
 int config_read(const char *file, struct config **ret, char **ret_error);
+/* For the reader: the partition's limit of that kind, made where it is missing; a partition with the defaults. NULL: no memory. */
+struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind, const char *id);
+struct config_partition *config_partition_add(struct config *c, const char *path);
 /* Puts these partitions, with the defaults of each key, in the place of all others. 0, -ENOMEM. */
 int config_set_partitions(struct config *c, const char *const *paths, size_t n);
 struct config *config_free(struct config *c);

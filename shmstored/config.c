@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.c: a configuration as a whole: the defaults, the files in their order, what the values must be among themselves.
+ *
+ * The main file comes first, then FILE.d/ *.conf by name: a later one says over again what it names, and leaves the rest. Without any file
+ * the defaults hold: one partition, the library's own.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <grp.h>
+#include <limits.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "configread.h"
+#include "rules.h"
+#include "wire.h"
+
+#define MIB    (1ull << 20)
+#define SECOND 1000000000ull
+
+static const struct config DEFAULTS = {
+	.socket_mode = 0666,
+	.max_clients = 4096,
+	.max_clients_per_user = 1024,
+	.hello_timeout_ns = 5 * SECOND,
+	.output_max = 256u << 10,
+	.http = true,
+	.http_port = 9477,
+	.credit = 64 * MIB,
+	.credit_idle_ns = 10 * SECOND,
+	.psi = true,
+	.psi_stall_us = 150000,
+	.psi_window_us = 2000000,
+	.log_level = LOG_INFO,
+};
+
+struct config_partition *config_partition_add(struct config *c, const char *path)
+{
+	struct config_partition *list = reallocarray(c->partitions, c->n_partitions + 1, sizeof(*list)), *p;
+
+	if (!list)
+		return NULL;
+	c->partitions = list;
+	p = &list[c->n_partitions];
+	*p = (struct config_partition){
+		.path = strdup(path),
+		.watermark_low = 800000,
+		.watermark_high = 900000,
+		.survey_interval_ns = 30 * SECOND,
+		.ghost_age_ns = 60 * SECOND,
+	};
+	if (!p->path)
+		return NULL;
+	c->n_partitions++;
+	return p;
+}
+
+struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind, const char *id)
+{
+	struct config_limit *list;
+
+	for (size_t i = 0; i < p->n_limits; i++) {
+		if (p->limits[i].kind == kind && strcmp(p->limits[i].id, id) == 0)
+			return &p->limits[i];
+	}
+	list = reallocarray(p->limits, p->n_limits + 1, sizeof(*list));
+	if (!list)
+		return NULL;
+	p->limits = list;
+	list[p->n_limits] = (struct config_limit){.kind = kind, .id = strdup(id)};
+	return list[p->n_limits].id ? &list[p->n_limits++] : NULL;
+}
+
+static void partitions_free(struct config *c)
+{
+	for (size_t i = 0; i < c->n_partitions; i++) {
+		for (size_t j = 0; j < c->partitions[i].n_limits; j++)
+			free(c->partitions[i].limits[j].id);
+		free(c->partitions[i].limits);
+		free(c->partitions[i].path);
+	}
+	free(c->partitions);
+	c->partitions = NULL;
+	c->n_partitions = 0;
+}
+
+struct config *config_free(struct config *c)
+{
+	if (!c)
+		return NULL;
+	partitions_free(c);
+	rules_free(c->rules);
+	free(c->socket);
+	free(c->socket_group);
+	free(c->http_address);
+	free(c);
+	return NULL;
+}
+
+int config_set_partitions(struct config *c, const char *const *paths, size_t n)
+{
+	partitions_free(c);
+	for (size_t i = 0; i < n; i++) {
+		if (!config_partition_add(c, paths[i]))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Where stores look for us (wire.h), so that a daemon of one user alone needs no configuration either. */
+static char *default_socket(void)
+{
+	const char *named = getenv("SHMSTORE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
+	char *path = NULL;
+
+	if (named && *named)
+		return strdup(named);
+	if (geteuid() != 0 && runtime && *runtime)
+		return asprintf(&path, "%s/shmstored/socket", runtime) < 0 ? NULL : path;
+	return strdup(WIRE_SOCKET);
+}
+
+static int new_config(struct config **ret)
+{
+	struct config *c = malloc(sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	*c = DEFAULTS;
+	c->socket = default_socket();
+	c->http_address = strdup("127.0.0.1");
+	if (!c->socket || !c->http_address || rules_new(&c->rules) < 0) {
+		config_free(c);
+		return -ENOMEM;
+	}
+	*ret = c;
+	return 0;
+}
+
+static int is_conf(const struct dirent *e)
+{
+	size_t n = strlen(e->d_name);
+
+	return e->d_name[0] != '.' && n > 5 && strcmp(e->d_name + n - 5, ".conf") == 0;
+}
+
+static int read_dropins(struct config *c, const char *file, char **ret_error)
+{
+	struct dirent **list;
+	char dir[PATH_MAX], path[2 * PATH_MAX];
+	int n, r = 0;
+
+	snprintf(dir, sizeof(dir), "%s.d", file);
+	n = scandir(dir, &list, is_conf, alphasort);
+	if (n < 0)
+		return 0; /* most have none */
+	for (int i = 0; i < n; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, list[i]->d_name);
+		if (r == 0)
+			r = configread_file(c, path, ret_error);
+		free(list[i]);
+	}
+	free(list);
+	return r;
+}
+
+/* What only the whole can say. */
+static int check(const struct config *c, const char *file, char **ret_error)
+{
+	for (size_t i = 0; i < c->n_partitions; i++) {
+		const struct config_partition *p = &c->partitions[i];
+
+		for (size_t j = 0; j < p->n_limits; j++) {
+			const struct config_limit *l = &p->limits[j];
+
+			if (l->hard && l->soft > l->hard &&
+			    asprintf(ret_error,
+				     "%s: partition \"%s\"%s%s: soft is more than limit; make it less, or leave it out",
+				     file, p->path, *l->id ? ": " : "", l->id) >= 0)
+				return -EINVAL;
+		}
+		if (p->watermark_high && (p->watermark_low > 1000000) == (p->watermark_high > 1000000) &&
+		    p->watermark_low > p->watermark_high &&
+		    asprintf(ret_error, "%s: partition \"%s\": watermark-low is above watermark-high", file, p->path) >=
+			    0)
+			return -EINVAL;
+	}
+	if (c->socket_group && !getgrnam(c->socket_group) &&
+	    asprintf(ret_error, "%s: socket-group: no such group: %s; make it, or leave the key out", file,
+		     c->socket_group) >= 0)
+		return -EINVAL;
+	return 0;
+}
+
+static int add_default_partition(struct config *c)
+{
+	char path[PATH_MAX];
+	struct config_partition *p;
+	int r = shmstore_default_path(path, sizeof(path));
+
+	if (r < 0)
+		return r;
+	p = config_partition_add(c, path);
+	if (!p)
+		return -ENOMEM;
+	p->create = true;
+	return 0;
+}
+
+int config_read(const char *file, struct config **ret, char **ret_error)
+{
+	const char *name = file ? file : CONFIG_FILE;
+	struct config *c;
+	char *error = NULL;
+	int r = new_config(&c);
+
+	if (r < 0)
+		return r;
+	if (file || access(name, F_OK) == 0)
+		r = configread_file(c, name, &error);
+	if (r == 0)
+		r = read_dropins(c, name, &error);
+	if (r == 0)
+		r = check(c, name, &error);
+	if (r == 0 && c->n_partitions == 0)
+		r = add_default_partition(c);
+	if (r < 0) {
+		config_free(c);
+		*ret_error = error;
+		return r;
+	}
+	*ret = c;
+	return 0;
+}

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * configread.c: the grammar of shmstored.conf(5), by libConfuse: sections, titles, lists, quotes, comments.
+ *
+ * Every value is text to libConfuse. It is checked while its line is at hand, so that an error can name it, and taken over when the whole file is
+ * right: a file that is wrong anywhere changes nothing. Which keys there are is in config.def alone. libConfuse gives its callbacks no argument:
+ * where the error goes is in a static; configurations are read by the main thread only.
+ */
+#include "configread.h"
+
+#include <confuse.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "config.h"
+#include "configvalue.h"
+#include "nearest.h"
+#include "rules.h"
+#include "wire.h"
+
+enum kind {
+	KEY_PATH,
+	KEY_TEXT,
+	KEY_OCTAL,
+	KEY_COUNT,
+	KEY_PORT,
+	KEY_SIZE,
+	KEY_SIZE32,
+	KEY_DURATION,
+	KEY_MICROS,
+	KEY_SWITCH,
+	KEY_LEVEL,
+	KEY_DETAIL,
+	KEY_WATERMARK,
+};
+
+enum section {
+	DAEMON,
+	HTTP,
+	PARTITION
+};
+
+struct key {
+	enum section section;
+	const char *name;
+	enum kind kind;
+	size_t offset;
+	uint64_t least, most;
+};
+
+#define OFFSET_DAEMON(field)    offsetof(struct config, field)
+#define OFFSET_HTTP(field)      offsetof(struct config, field)
+#define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
+
+static const struct key KEYS[] = {
+#define KEY(section, name, kind, field, least, most) {section, name, KEY_##kind, OFFSET_##section(field), least, most},
+#include "config.def"
+#undef KEY
+};
+#define N_KEYS (sizeof(KEYS) / sizeof(KEYS[0]))
+
+static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
+static const char *const DETAILS[] = {"user", "full", "totals"};
+
+static char *message; /* the first error of the file that is being read */
+
+/* ---- errors -------------------------------------------------------------------------------------------------------- */
+
+/* The names that may stand where cfg is: for who mistyped one. */
+static const char *suggest(cfg_t *cfg, const char *word)
+{
+	const char *names[32];
+	size_t n = 0;
+
+	for (unsigned i = 0; cfg->opts[i].name && n < sizeof(names) / sizeof(names[0]); i++)
+		names[n++] = cfg->opts[i].name;
+	return nearest(word, names, n);
+}
+
+static void on_error(cfg_t *cfg, const char *format, va_list args)
+{
+	char *what = NULL, word[128];
+	const char *near = NULL;
+
+	if (message || vasprintf(&what, format, args) < 0)
+		return;
+	if (sscanf(what, "no such option '%127[^']'", word) == 1)
+		near = suggest(cfg, word);
+	if (asprintf(&message, "%s:%d: %s%s%s%s", cfg->filename ? cfg->filename : "?", cfg->line, what,
+		     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "") < 0)
+		message = NULL;
+	free(what);
+}
+
+/* ---- values -------------------------------------------------------------------------------------------------------- */
+
+static const char *kind_help(enum kind kind)
+{
+	switch (kind) {
+	case KEY_PATH:
+		return "an absolute path";
+	case KEY_OCTAL:
+		return "an octal mode, as 0660";
+	case KEY_COUNT:
+	case KEY_PORT:
+		return "a number";
+	case KEY_SIZE:
+	case KEY_SIZE32:
+		return "a size, as 64MiB";
+	case KEY_DURATION:
+	case KEY_MICROS:
+		return "a time, as 250ms, 10s or 5min";
+	case KEY_SWITCH:
+		return "yes or no";
+	case KEY_LEVEL:
+		return "one of emergency, alert, critical, error, warning, notice, info, debug";
+	case KEY_DETAIL:
+		return "one of user, full, totals";
+	case KEY_WATERMARK:
+		return "a part of the size, as 90%, or a size above 1 MB";
+	case KEY_TEXT:
+	default:
+		return "a text";
+	}
+}
+
+/* The number that a value of that kind stands for; texts have none. 0, -EINVAL. */
+static int parse_number(const struct key *k, const char *text, uint64_t *ret)
+{
+	bool on = false;
+	int word = 0, r;
+
+	switch (k->kind) {
+	case KEY_OCTAL:
+		return configvalue_number(text, 8, k->least, k->most, ret);
+	case KEY_COUNT:
+	case KEY_PORT:
+		return configvalue_number(text, 10, k->least, k->most, ret);
+	case KEY_SIZE:
+	case KEY_SIZE32:
+		r = config_parse_size(text, 0, ret);
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_DURATION:
+		r = configvalue_duration(text, ret);
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_MICROS:
+		r = configvalue_duration(text, ret);
+		*ret = r == 0 ? *ret / 1000 : 0;
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_SWITCH:
+		r = configvalue_switch(text, &on);
+		*ret = on;
+		return r;
+	case KEY_LEVEL:
+	case KEY_DETAIL:
+		r = k->kind == KEY_LEVEL ? configvalue_word(text, LEVELS, 8, &word)
+					 : configvalue_word(text, DETAILS, 3, &word);
+		*ret = (uint64_t)(unsigned)word;
+		return r;
+	case KEY_WATERMARK:
+		return configvalue_watermark(text, ret);
+	case KEY_PATH:
+	case KEY_TEXT:
+	default:
+		*ret = 0;
+		return *text && (k->kind != KEY_PATH || *text == '/') ? 0 : -EINVAL;
+	}
+}
+
+static const struct key *find_key(cfg_t *cfg, const char *name)
+{
+	for (size_t i = 0; i < N_KEYS; i++) {
+		static const char *const sections[] = {"daemon", "http", "partition"};
+
+		if (strcmp(KEYS[i].name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
+			return &KEYS[i];
+	}
+	return NULL;
+}
+
+/* libConfuse's: looks at a value when it is read. */
+static int check_key(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
+{
+	const struct key *k = find_key(cfg, opt->name);
+	uint64_t number;
+
+	if (!k || parse_number(k, value, &number) < 0) {
+		cfg_error(cfg, "%s: \"%s\" is not right here: it takes %s", opt->name, value,
+			  k ? kind_help(k->kind) : "");
+		return -1;
+	}
+	memcpy(result, &value, sizeof(value));
+	return 0;
+}
+
+/* The size of the file system that a partition is on, or will be made on. 0: not known. */
+static uint64_t file_system_size(const char *path)
+{
+	char parent[4096], *slash;
+	struct statvfs fs;
+
+	snprintf(parent, sizeof(parent), "%s", path);
+	while (statvfs(parent, &fs) < 0) {
+		slash = strrchr(parent, '/');
+		if (errno != ENOENT || !slash || slash == parent)
+			return 0;
+		*slash = '\0';
+	}
+	return (uint64_t)fs.f_blocks * fs.f_frsize;
+}
+
+/* "none", or a size; a percentage is of the partition's file system. */
+static int parse_limit(cfg_t *cfg, const char *value, uint64_t *ret)
+{
+	*ret = 0;
+	if (strcmp(value, "none") == 0)
+		return 0;
+	return config_parse_size(value, strcmp(cfg->name, "partition") == 0 ? file_system_size(cfg_title(cfg)) : 0,
+				 ret);
+}
+
+static int check_limit(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
+{
+	bool percent = strcmp(cfg->name, "partition") == 0;
+	uint64_t bytes;
+
+	if (parse_limit(cfg, value, &bytes) < 0) {
+		cfg_error(cfg, "%s: \"%s\" is not right here: it takes a size, as 4GiB%s, or none", opt->name, value,
+			  percent ? " or 50%" : "");
+		return -1;
+	}
+	memcpy(result, &value, sizeof(value));
+	return 0;
+}
+
+/* ---- taking over --------------------------------------------------------------------------------------------------- */
+
+static int set_text(char **field, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*field);
+	*field = copy;
+	return 0;
+}
+
+static int store_value(const struct key *k, const char *text, void *base)
+{
+	char *at = (char *)base + k->offset;
+	uint64_t number = 0;
+
+	parse_number(k, text, &number); /* was right when it was read */
+	switch (k->kind) {
+	case KEY_PATH:
+	case KEY_TEXT:
+		return set_text((char **)(void *)at, text);
+	case KEY_OCTAL:
+	case KEY_COUNT:
+	case KEY_SIZE32:
+		*(uint32_t *)(void *)at = (uint32_t)number;
+		return 0;
+	case KEY_PORT:
+		*(uint16_t *)(void *)at = (uint16_t)number;
+		return 0;
+	case KEY_SWITCH:
+		*(bool *)at = number != 0;
+		return 0;
+	case KEY_LEVEL:
+	case KEY_DETAIL:
+		*(int *)(void *)at = (int)number;
+		return 0;
+	case KEY_SIZE:
+	case KEY_DURATION:
+	case KEY_MICROS:
+	case KEY_WATERMARK:
+	default:
+		*(uint64_t *)(void *)at = number;
+		return 0;
+	}
+}
+
+static int take_keys(cfg_t *cfg, enum section section, void *base)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < N_KEYS; i++) {
+		const char *text = KEYS[i].section == section ? cfg_getstr(cfg, KEYS[i].name) : NULL;
+
+		if (text)
+			r = store_value(&KEYS[i], text, base);
+	}
+	return r;
+}
+
+static int take_limit(cfg_t *cfg, struct config_partition *p, uint32_t kind, const char *id)
+{
+	const char *hard = cfg_getstr(cfg, "limit"), *soft = cfg_getstr(cfg, "soft");
+	struct config_limit *l;
+
+	if (!hard && !soft)
+		return 0;
+	l = config_limit_get(p, kind, id);
+	if (!l)
+		return -ENOMEM;
+	if (hard)
+		parse_limit(cfg, hard, &l->hard);
+	if (soft)
+		parse_limit(cfg, soft, &l->soft);
+	return 0;
+}
+
+/* The uid in digits of a user as the file names it: a name, digits or "*". NULL: no such user. */
+static const char *user_id(const char *name, char room[16])
+{
+	const struct passwd *pw;
+	uint64_t uid;
+
+	if (strcmp(name, "*") == 0)
+		return name;
+	if (configvalue_number(name, 10, 0, UINT32_MAX - 1, &uid) < 0) {
+		pw = getpwnam(name);
+		if (!pw)
+			return NULL;
+		uid = pw->pw_uid;
+	}
+	snprintf(room, 16, "%" PRIu64, uid);
+	return room;
+}
+
+static int take_named(cfg_t *cfg, struct config_partition *p, const char *section, uint32_t kind)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < cfg_size(cfg, section); i++) {
+		cfg_t *sub = cfg_getnsec(cfg, section, i);
+		const char *id = cfg_title(sub);
+		char room[16];
+
+		if (kind == WIRE_LIMIT_USER)
+			id = user_id(id, room);
+		if (id) {
+			r = take_limit(sub, p, kind, id);
+		} else {
+			cfg_error(sub, "no such user: %s; name one that exists, a number, or \"*\"", cfg_title(sub));
+			r = -EINVAL;
+		}
+	}
+	return r;
+}
+
+static struct config_partition *find_partition(struct config *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_partitions; i++) {
+		if (strcmp(c->partitions[i].path, path) == 0)
+			return &c->partitions[i];
+	}
+	return config_partition_add(c, path);
+}
+
+static int take_partition(cfg_t *cfg, struct config *c)
+{
+	struct config_partition *p;
+	int r;
+
+	if (*cfg_title(cfg) != '/') {
+		cfg_error(cfg, "partition \"%s\": its title is its path, which begins with /", cfg_title(cfg));
+		return -EINVAL;
+	}
+	p = find_partition(c, cfg_title(cfg));
+	if (!p)
+		return -ENOMEM;
+	r = take_keys(cfg, PARTITION, p);
+	if (r == 0)
+		r = take_limit(cfg, p, WIRE_LIMIT_PARTITION, "");
+	if (r == 0)
+		r = take_named(cfg, p, "user", WIRE_LIMIT_USER);
+	if (r == 0)
+		r = take_named(cfg, p, "label", WIRE_LIMIT_LABEL);
+	return r == 0 ? take_named(cfg, p, "store", WIRE_LIMIT_STORE) : r;
+}
+
+static int take_rule(cfg_t *cfg, struct config *c)
+{
+	const char *from[64], *to[64], *bad = "";
+	unsigned n_from = cfg_size(cfg, "from"), n_to = cfg_size(cfg, "to");
+	int r;
+
+	if (n_from == 0 || n_to == 0 || n_from > 64 || n_to > 64) {
+		cfg_error(cfg, "handoff \"%s\": from and to each take 1 to 64 users or groups", cfg_title(cfg));
+		return -EINVAL;
+	}
+	for (unsigned i = 0; i < n_from; i++)
+		from[i] = cfg_getnstr(cfg, "from", i);
+	for (unsigned i = 0; i < n_to; i++)
+		to[i] = cfg_getnstr(cfg, "to", i);
+	r = rules_add(c->rules, cfg_title(cfg), from, n_from, to, n_to, &bad);
+	if (r == -EINVAL)
+		cfg_error(cfg,
+			  "handoff \"%s\": \"%s\": no such user or group; it takes user:NAME, group:NAME, uid:N, gid:N "
+			  "or any",
+			  cfg_title(cfg), bad);
+	return r;
+}
+
+static int take_all(cfg_t *root, struct config *c)
+{
+	int r = take_keys(cfg_getsec(root, "daemon"), DAEMON, c);
+
+	if (r == 0)
+		r = take_keys(cfg_getsec(root, "http"), HTTP, c);
+	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
+		r = take_partition(cfg_getnsec(root, "partition", i), c);
+	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
+		r = take_rule(cfg_getnsec(root, "handoff", i), c);
+	return r;
+}
+
+/* ---- the grammar --------------------------------------------------------------------------------------------------- */
+
+/* The keys of one section as libConfuse wants them; room for more after them. Returns their number. */
+static size_t section_opts(enum section section, cfg_opt_t *opts)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < N_KEYS; i++) {
+		if (KEYS[i].section == section)
+			opts[n++] = (cfg_opt_t)CFG_STR_CB(KEYS[i].name, 0, CFGF_NONE, check_key);
+	}
+	return n;
+}
+
+static cfg_t *make_parser(void)
+{
+	static const cfg_opt_t end = CFG_END();
+	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
+	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
+				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
+	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
+	size_t n = section_opts(PARTITION, partition_opts);
+	cfg_t *cfg;
+
+	daemon_opts[section_opts(DAEMON, daemon_opts)] = end;
+	http_opts[section_opts(HTTP, http_opts)] = end;
+	partition_opts[n++] = limit_opts[0];
+	partition_opts[n++] = limit_opts[1];
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("label", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("store", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	partition_opts[n] = end;
+	cfg_opt_t root[] = {
+		CFG_SEC("daemon", daemon_opts, CFGF_NONE),
+		CFG_SEC("http", http_opts, CFGF_NONE),
+		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+		CFG_END(),
+	};
+
+	/* It copies the options, all the way down. */
+	cfg = cfg_init(root, CFGF_NONE);
+	if (cfg)
+		cfg_set_error_function(cfg, on_error);
+	return cfg;
+}
+
+int configread_file(struct config *c, const char *file, char **ret_error)
+{
+	cfg_t *cfg = make_parser();
+	int r;
+
+	if (!cfg)
+		return -ENOMEM;
+	message = NULL;
+	errno = 0;
+	switch (cfg_parse(cfg, file)) {
+	case CFG_SUCCESS:
+		r = take_all(cfg, c);
+		break;
+	case CFG_FILE_ERROR:
+		r = errno ? -errno : -EIO;
+		if (!message &&
+		    asprintf(&message, "%s: %s; check the path and its permissions", file, strerror(-r)) < 0)
+			message = NULL;
+		break;
+	default:
+		r = -EINVAL;
+	}
+	cfg_free(cfg);
+	if (r < 0)
+		*ret_error = message;
+	else
+		free(message);
+	message = NULL;
+	return r;
+}

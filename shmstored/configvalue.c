@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* configvalue.c: text to values. Whatever is left over, negative, out of range or not a number is an error, never a guess. */
+#include "configvalue.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+
+struct unit {
+	const char *name;
+	uint64_t factor;
+};
+
+/* A plain decimal number, with a fraction, and a unit after it. 0, -EINVAL. */
+static int parse_scaled(const char *text, const struct unit *units, double most, uint64_t *ret)
+{
+	char *end;
+	double value;
+
+	if (*text < '0' || *text > '9' || text[strspn(text, "0123456789.")] == 'x' ||
+	    text[strspn(text, "0123456789.")] == 'e')
+		return -EINVAL;
+	errno = 0;
+	value = strtod(text, &end);
+	if (errno || !isfinite(value))
+		return -EINVAL;
+	for (const struct unit *u = units; u->name; u++) {
+		if (strcasecmp(end, u->name) == 0) {
+			value *= (double)u->factor;
+			if (value > most)
+				return -EINVAL;
+			*ret = (uint64_t)value;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int config_parse_size(const char *text, uint64_t total, uint64_t *ret)
+{
+	static const struct unit units[] = {
+		{"", 1},
+		{"B", 1},
+		{"K", 1ull << 10},
+		{"KiB", 1ull << 10},
+		{"M", 1ull << 20},
+		{"MiB", 1ull << 20},
+		{"G", 1ull << 30},
+		{"GiB", 1ull << 30},
+		{"T", 1ull << 40},
+		{"TiB", 1ull << 40},
+		{"kB", 1000},
+		{"MB", 1000000},
+		{"GB", 1000000000},
+		{"TB", 1000000000000},
+		{NULL, 0},
+	};
+	static const struct unit percent[] = {{"%", 1000000}, {NULL, 0}};
+	uint64_t millionths;
+
+	if (parse_scaled(text, percent, 100e6, &millionths) == 0) {
+		if (!total)
+			return -EINVAL;
+		*ret = (uint64_t)((double)total / 100e6 * (double)millionths);
+		return 0;
+	}
+	return parse_scaled(text, units, 0x1p62, ret);
+}
+
+int configvalue_duration(const char *text, uint64_t *ret_ns)
+{
+	static const struct unit units[] = {
+		{"ms", 1000000ull},
+		{"", 1000000000ull},
+		{"s", 1000000000ull},
+		{"min", 60000000000ull},
+		{"h", 3600000000000ull},
+		{"d", 86400000000000ull},
+		{NULL, 0},
+	};
+
+	return parse_scaled(text, units, 0x1p62, ret_ns);
+}
+
+int configvalue_number(const char *text, int base, uint64_t min, uint64_t max, uint64_t *ret)
+{
+	unsigned long long n;
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
+	errno = 0;
+	n = strtoull(text, &end, base);
+	if (errno || *end || n < min || n > max)
+		return -EINVAL;
+	*ret = n;
+	return 0;
+}
+
+int configvalue_word(const char *text, const char *const *words, int n, int *ret)
+{
+	for (int i = 0; i < n; i++) {
+		if (strcmp(text, words[i]) == 0) {
+			*ret = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int configvalue_switch(const char *text, bool *ret)
+{
+	static const char *const words[] = {"no", "false", "off", "yes", "true", "on"};
+	int i;
+
+	if (configvalue_word(text, words, 6, &i) < 0)
+		return -EINVAL;
+	*ret = i >= 3;
+	return 0;
+}
+
+int configvalue_watermark(const char *text, uint64_t *ret)
+{
+	static const struct unit percent[] = {{"%", 10000}, {NULL, 0}};
+	uint64_t value;
+
+	if (parse_scaled(text, percent, 1e6, &value) == 0) {
+		*ret = value;
+		return 0;
+	}
+	if (config_parse_size(text, 0, &value) < 0 || (value && value <= 1000000))
+		return -EINVAL;
+	*ret = value;
+	return 0;
+}
