@@ -65,6 +65,7 @@ static void lost(struct member *m)
 {
 	struct account *a = m->account;
 	struct json_object *fields = jsonmake_new();
+	struct conn *c = m->conn;
 
 	jsonmake_text(fields, "partition", a->path);
 	jsonmake_text(fields, "path", m->path);
@@ -72,9 +73,9 @@ static void lost(struct member *m)
 	jsonmake_u64(fields, "uid", m->uid);
 	jsonmake_text(fields, "what", "its page was cut short");
 	events_emit(a->host->events, EVENT_LIAR, m->path, fields);
-	if (m->conn)
-		conn_drop(m->conn, CONN_E_PROTOCOL, "the page of your store was cut short");
 	member_gone(m, "its page was cut short");
+	if (c)
+		conn_drop(c, CONN_E_PROTOCOL, "the page of your store was cut short");
 }
 
 static void read_members(struct account *a, struct account_tick *t)
@@ -201,7 +202,8 @@ static int take_store(const struct shmstore_store_info *info, void *arg)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = info->path, .error = r),
 				"a live store cannot be watched");
 	} else if (info->alive == SHMSTORE_DEAD) {
-		accountquota_left(a, info->uid, info->label, info->counters.linked_bytes + info->counters.pool_bytes);
+		accountquota_left(a, info->path, info->uid, info->label,
+				  info->counters.linked_bytes + info->counters.pool_bytes);
 		reaper_look(a, info->path); /* a kept one stays, but for its expired leases and its pool */
 	}
 	return 0;

@@ -12,12 +12,14 @@
 #include "accountquota.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "account.h"
 #include "accountquota_state.h"
@@ -407,17 +409,50 @@ void accountquota_remove(struct member *m)
 	if (!s)
 		return;
 	m->quota = NULL;
-	quota_remove(m->account->quota, s, now(m->account->accountquota));
+	/* At our end it goes on without us, and by what its page says. */
+	if (m->account->closing)
+		quota_forget(m->account->quota, s);
+	else
+		quota_remove(m->account->quota, s, now(m->account->accountquota));
 }
 
-void accountquota_left(struct account *a, uid_t uid, const char *label, uint64_t bytes)
+/* What a dead store's page says that it brought into being and did not give back: what others link of it is in there, too. */
+static uint64_t page_says(const char *path)
 {
+	char name[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
+	struct wire_credit c;
+	uint64_t sum = 0;
+	int fd;
+
+	snprintf(name, sizeof(name), "%s/%s", path, WIRE_PAGE_FILE);
+	fd = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (pread(fd, &c, sizeof(c), WIRE_CREDIT_OFF) == (ssize_t)sizeof(c) && c.epoch)
+		sum = c.fresh - c.last + (c.charged - c.settled);
+	close(fd);
+	return sum;
+}
+
+void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label, uint64_t bytes)
+{
+	uint64_t said = page_says(path);
+
+	/* It is the owner's word: no more than there is. */
+	if (said > bytes && said <= kernel_used(a->accountquota))
+		bytes = said;
 	quota_found(a->quota, uid, label ? label : "", bytes);
 }
 
-void accountquota_freed(struct account *a, uid_t uid, const char *label, uint64_t bytes)
+uint64_t accountquota_books(const struct account *a)
 {
-	quota_freed(a->quota, uid, label ? label : "", bytes, now(a->accountquota));
+	return quota_books(a->quota);
+}
+
+void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label, uint64_t bytes)
+{
+	quota_freed(a->quota, books, uid, label ? label : "", bytes, now(a->accountquota));
+	arm(a->accountquota);
 }
 
 /* ---- surveys ---- */

@@ -28,10 +28,14 @@ int accountquota_add(struct member *m);
 void accountquota_disconnected(struct member *m);
 /* It died or closed. Its page is still mapped; clears m->quota. Before a reap of it starts. Idempotent. */
 void accountquota_remove(struct member *m);
-/* A scan found a store of a dead owner that takes about so many bytes (its ledger's linked + pool), not a member before: at the daemon's start. */
-void accountquota_left(struct account *a, uid_t uid, const char *label, uint64_t bytes);
-/* A reap freed so much of what that dead store had (struct shmstore_gc_report.freed). */
-void accountquota_freed(struct account *a, uid_t uid, const char *label, uint64_t bytes);
+/* At the daemon's start a scan found the store of a dead owner at path. bytes: what its ledger says that it takes, linked + pool. */
+void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label, uint64_t bytes);
+/*
+ * A reap freed so much of what that dead store had (struct shmstore_gc_report.freed). books: accountquota_books() of the time when it
+ * was submitted: a survey that ends meanwhile may have seen these files, or not.
+ */
+uint64_t accountquota_books(const struct account *a);
+void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label, uint64_t bytes);
 
 /* Each second, after a->tick is read. */
 void accountquota_tick(struct account *a);

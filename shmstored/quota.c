@@ -235,14 +235,9 @@ uint64_t quota_outstanding(const struct quota_store *s)
 	return s->out;
 }
 
-void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
+static void drop(struct quota *q, struct quota_store *s)
 {
-	quota_credit_read(q, s);
-	quota_base_leave(q, s);
-	for (uint32_t i = 0; i < q->config.waits_max; i++) {
-		if (s->pool[i].serial)
-			quota_queue_forget(q, &s->pool[i]);
-	}
+	quota_cancel_all(q, s);
 	if (q->victim == s)
 		q->victim = NULL;
 	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
@@ -254,8 +249,20 @@ void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
 		quota_group_drop(q, g);
 	}
 	free(s);
+}
+
+void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
+{
+	quota_credit_read(q, s);
+	quota_base_leave(q, s);
+	drop(q, s);
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);
+}
+
+void quota_forget(struct quota *q, struct quota_store *s)
+{
+	drop(q, s);
 }
 
 static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, struct quota_answer *ret)
@@ -367,6 +374,8 @@ uint64_t quota_deadline(const struct quota *q)
 
 void quota_tick(struct quota *q, uint64_t now_ns)
 {
+	struct quota_group *g, *next;
+
 	quota_credit_read_all(q, q->partition);
 	QUOTA_EACH(s, q->partition)
 	{
@@ -377,8 +386,9 @@ void quota_tick(struct quota *q, uint64_t now_ns)
 			quota_credit_take(s, UINT64_MAX);
 		}
 		s->charged_seen = s->charged;
-		quota_credit_suspect(q, s);
 	}
+	HASH_ITER(hh, q->groups, g, next)
+	quota_queue_restore(q, g);
 	quota_queue_walk(q, now_ns);
 	quota_ask_walk(q, true);
 	quota_tell(q);

@@ -100,11 +100,18 @@ int quota_limit_get(struct quota *q, enum wire_limit kind, const char *id, struc
 int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, void *user, uint64_t now_ns,
 	      struct quota_store **ret);
 void *quota_user(const struct quota_store *s);
+/* We watch it no longer, and it lives: nothing is left of it here, its page stays as it is. */
+void quota_forget(struct quota *q, struct quota_store *s);
 /* It died or closed: what was outstanding is free; its share of used becomes its groups' base until the next survey. Its waits
  * end unanswered. */
 void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns);
-/* A reap freed bytes of what that user's / label's dead store had; a scan found a dead store that has so many. */
-void quota_freed(struct quota *q, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns);
+/*
+ * A reap freed bytes of what that user's / label's dead store had. books: quota_books() before it began: where a survey ended
+ * meanwhile, what it freed is left to the next one.
+ */
+uint64_t quota_books(const struct quota *q);
+void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns);
+/* A scan found a dead store that has so many. */
 void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes);
 /*
  * The kernel's word: what each user and label takes, by a survey that began at the mark. quota_rebase() for each of them, then

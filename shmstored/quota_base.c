@@ -13,13 +13,6 @@
 
 #include "quota_core.h"
 
-static void gain(struct quota_group *g, int64_t bytes)
-{
-	quota_group_base(g, g->base + bytes);
-	if (bytes > 0)
-		g->gone += (uint64_t)bytes;
-}
-
 void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes)
 {
 	struct quota_group *user, *labelled = NULL;
@@ -32,40 +25,40 @@ void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes)
 	if (*label)
 		labelled = quota_group_get(q, WIRE_LIMIT_LABEL, label);
 	if (user)
-		gain(user, (int64_t)bytes);
+		quota_group_base(user, user->base + (int64_t)bytes);
 	if (labelled)
-		gain(labelled, (int64_t)bytes);
+		quota_group_base(labelled, labelled->base + (int64_t)bytes);
 	q->stale = true;
 }
 
-/*
- * What a reap freed may be in base, or not any more: where a survey came between the death and the news of the reap, it saw the
- * files or did not. So no more is believed freed than was left since the survey.
- */
 static void lose(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes)
 {
 	struct quota_group *g = quota_group_find(q, kind, id);
 
-	if (!g)
-		return;
-	if (bytes > g->gone) {
-		bytes = g->gone;
-		q->stale = true;
-	}
-	g->gone -= bytes;
-	quota_group_base(g, g->base - (int64_t)bytes);
+	if (g)
+		quota_group_base(g, g->base - (int64_t)bytes);
 }
 
-void quota_freed(struct quota *q, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns)
+void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns)
 {
 	char id[16];
 
-	snprintf(id, sizeof(id), "%u", uid);
-	lose(q, WIRE_LIMIT_USER, id, bytes);
-	if (*label)
-		lose(q, WIRE_LIMIT_LABEL, label, bytes);
+	/* A survey that ended while the reap was at work saw these files, or did not: another one knows. */
+	if (books == q->n_books) {
+		snprintf(id, sizeof(id), "%u", uid);
+		lose(q, WIRE_LIMIT_USER, id, bytes);
+		if (*label)
+			lose(q, WIRE_LIMIT_LABEL, label, bytes);
+	} else {
+		q->stale = true;
+	}
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);
+}
+
+uint64_t quota_books(const struct quota *q)
+{
+	return q->n_books;
 }
 
 void quota_base_leave(struct quota *q, struct quota_store *s)
@@ -81,8 +74,8 @@ void quota_base_leave(struct quota *q, struct quota_store *s)
 		if (!g)
 			continue;
 		g->fresh_gone += flight;
-		gain(g, (int64_t)(s->fresh - s->last + flight));
-		q->stale |= flight && g->hard;
+		quota_group_base(g, g->base + (int64_t)(s->fresh - s->last + flight));
+		q->stale |= g->hard && (flight || s->fresh != s->last);
 	}
 }
 
@@ -120,7 +113,6 @@ static void rebase(struct quota_group *g, uint64_t bytes)
 
 	quota_group_base(g, (int64_t)(bytes + came) - (int64_t)(g->fresh - g->last));
 	g->rebased = true;
-	g->gone = 0;
 }
 
 void quota_rebase(struct quota *q, struct quota_mark *m, enum wire_limit kind, const char *id, uint64_t bytes)
@@ -143,6 +135,7 @@ void quota_rebased(struct quota *q, struct quota_mark *m, uint64_t now_ns)
 	uint64_t n = m->n;
 
 	q->mark = NULL;
+	q->n_books++;
 	free(m);
 	HASH_ITER(hh, q->groups, g, next)
 	{

@@ -36,17 +36,16 @@ static inline unsigned quota_group_hash(const char *key, size_t n)
 struct quota_group {
 	UT_hash_handle hh; /* by kind and id */
 	enum wire_limit kind;
-	struct quota_limits own;  /* QUOTA_DEFAULT where nothing is set */
-	uint64_t hard, soft, low; /* in force; 0 = none */
-	int64_t base;             /* user, label: what is used besides the live stores' fresh - last */
-	uint64_t out;             /* sums over its stores, as they were read last: outstanding, */
-	uint64_t fresh, last;     /* and these modulo 2^64 */
-	uint64_t fresh_gone;      /* fresh + fresh_gone only grows, whoever comes and goes */
-	uint64_t mark_fresh;      /* that total at the mark that is out */
-	uint64_t rebase_n;        /* the mark of its last survey */
-	bool rebased;             /* base is of a survey of this life */
-	uint64_t gone;     /* the part of base that stores left since the last survey: what reaps may free of it */
-	int64_t inherited; /* the part of base that an earlier life left in the pages */
+	struct quota_limits own;    /* QUOTA_DEFAULT where nothing is set */
+	uint64_t hard, soft, low;   /* in force; 0 = none */
+	int64_t base;               /* user, label: what is used besides the live stores' fresh - last */
+	uint64_t out;               /* sums over its stores, as they were read last: outstanding, */
+	uint64_t fresh, last;       /* and these modulo 2^64 */
+	uint64_t fresh_gone;        /* fresh + fresh_gone only grows, whoever comes and goes */
+	uint64_t mark_fresh;        /* that total at the mark that is out */
+	uint64_t rebase_n;          /* the mark of its last survey */
+	bool rebased;               /* base is of a survey of this life */
+	int64_t inherited;          /* the part of base that an earlier life left in the pages */
 	struct quota_store *stores; /* linked by their links[kind] */
 	uint32_t n_stores, n_active, n_waiting;
 	uint32_t n_holding; /* of the waits: those that it holds back */
@@ -88,12 +87,11 @@ struct quota_store {
 	uint64_t
 		booked; /* the most that it may have charged: granted, or more where less than that could be taken back */
 	uint64_t charged, settled, fresh, last; /* as read last, charged cut to booked */
-	uint64_t out;                           /* booked - settled, as it is in the groups' sums */
+	uint64_t doubt;                         /* what its page says that it has in flight and cannot have */
+	uint64_t out;                           /* booked - settled - doubt, as it is in the groups' sums */
 	uint64_t charged_seen, active_ns;       /* when it charged last */
-	uint64_t over, over_seen; /* charged as it stands in the page where that is more than booked; 0 = it is not */
-	uint32_t n_over;          /* ticks for which it stood there */
-	uint64_t want, asked, given_seen; /* to be asked for; what it was asked for, and its given_bytes then */
-	bool ask;                         /* want is to be told */
+	uint64_t want, asked, given_seen;       /* to be asked for; what it was asked for, and its given_bytes then */
+	bool ask;                               /* want is to be told */
 	struct quota_share share;
 	uint64_t part_pool, part_linked; /* of what is distributed now */
 	struct quota_wait *free;
@@ -113,7 +111,7 @@ struct quota {
 	struct quota_limits defaults[QUOTA_KINDS];
 	struct quota_wait *queue, *done; /* lists */
 	uint64_t walk;
-	uint64_t n_marks;
+	uint64_t n_marks, n_books;
 	struct quota_mark *mark;    /* that is out */
 	struct quota_store *victim; /* from whom credit is taken next */
 	bool stale, telling;
@@ -152,8 +150,6 @@ void quota_group_line(struct quota *q, const struct quota_group *g, struct quota
 /* Reads the page anew: settled first, so that the sums are upper bounds whatever happens meanwhile. */
 void quota_credit_read(struct quota *q, struct quota_store *s);
 void quota_credit_read_all(struct quota *q, struct quota_group *g);
-/* A tick: does it show the same charge beyond its credit all the time? */
-void quota_credit_suspect(struct quota *q, struct quota_store *s);
 /* What of its credit it has not charged. */
 uint64_t quota_credit_unspent(const struct quota_store *s);
 void quota_credit_grant(struct quota_store *s, uint64_t n);
@@ -179,6 +175,8 @@ void quota_base_leave(struct quota *q, struct quota_store *s);
  * hold it back: its user's and its label's; the partition's only where those two do not.
  */
 uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack);
+/* The limit was lowered, or memory was taken that nobody charged (directories, other programs' files): unspent credit comes back. */
+void quota_queue_restore(struct quota *q, struct quota_group *g);
 /* Bytes to grant ahead of what is needed, where lack fits. */
 uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack, uint64_t ahead);
 /* Bits of the limits of s under which somebody waits already. */

@@ -4,7 +4,8 @@
  *
  * booked is the most that the store can have charged. It is granted, as we wrote it; and where less than that could be taken back
  * because it had been charged already, what was charged. A charge that fails shows for a moment as too high a charged; so charged
- * is cut to booked, which nothing but a grant raises: no store can book more than it was given.
+ * is cut to booked, which nothing but a grant raises: no store can book more than it was given. Nor is it a liar for that: its owner may
+ * have been stopped right there. One that settles more than it was granted is.
  *
  * The sums of the groups are kept as of each store's last reading. Settling moves bytes from outstanding to what the kernel counts, so an
  * old reading of settled is an upper bound as long as used is read later, and an old pair of settled and fresh is one where
@@ -17,7 +18,6 @@
 #include "quota_core.h"
 
 #define TOTAL_MAX    (UINT64_C(1) << 63) /* no honest total gets there */
-#define OVER_TICKS   16u                 /* no charge that fails shows for so long */
 #define INHERIT_MOST 4u                  /* times credit: what a page of an earlier life may still charge */
 
 static void lie(struct quota *q, struct quota_store *s, const char *what)
@@ -30,8 +30,8 @@ static void lie(struct quota *q, struct quota_store *s, const char *what)
 	atomic_store_explicit(&s->credit->granted, 0, memory_order_seq_cst);
 }
 
-/* The least hard limit that covers it: more than that it cannot have in flight, whatever its page says. */
-static uint64_t most(const struct quota_store *s)
+/* The least hard limit that covers it; QUOTA_MAX: there is none. */
+static uint64_t least_limit(const struct quota_store *s)
 {
 	uint64_t least = QUOTA_MAX;
 
@@ -47,10 +47,11 @@ static uint64_t most(const struct quota_store *s)
 /* Its part of the groups' sums becomes what is known now. */
 static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint64_t last)
 {
-	uint64_t out = s->limited ? s->booked - settled : 0, least = most(s);
+	uint64_t out = s->limited ? s->booked - settled : 0;
 
-	if (out > least)
-		out = least;
+	if (s->doubt > out)
+		s->doubt = out;
+	out -= s->doubt;
 	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
 		struct quota_group *g = s->groups[kind];
 
@@ -64,6 +65,18 @@ static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint6
 	s->settled = settled;
 	s->fresh = fresh;
 	s->last = last;
+}
+
+/*
+ * What it has in flight comes of its page, not of grants of ours: an earlier life of the daemon granted it, or nobody had to. More than the
+ * least of its limits it cannot be, whatever the page says: no user may fill the others' partition by a lie. The rest is doubtful, and
+ * is not counted; what is no longer in flight comes off the doubt first.
+ */
+static void believe(struct quota_store *s, uint64_t flight)
+{
+	uint64_t least = least_limit(s);
+
+	s->doubt = flight > least ? flight - least : 0;
 }
 
 static const char *check(const struct quota_store *s, uint64_t charged, uint64_t settled, uint64_t fresh, uint64_t last)
@@ -100,10 +113,13 @@ void quota_credit_read(struct quota *q, struct quota_store *s)
 	if (!s->limited) {
 		s->booked = charged;
 	} else {
-		s->over = charged > s->booked ? charged : 0;
-		if (s->over)
+		uint64_t flight = s->booked - s->settled, now;
+
+		if (charged > s->booked)
 			charged = s->booked;
 		s->booked = charged > s->granted ? charged : s->granted;
+		now = s->booked - settled;
+		s->doubt -= s->doubt < flight - now ? s->doubt : flight - now;
 	}
 	s->charged = charged;
 	count(s, settled, fresh, last);
@@ -113,14 +129,6 @@ void quota_credit_read_all(struct quota *q, struct quota_group *g)
 {
 	QUOTA_EACH(s, g)
 	quota_credit_read(q, s);
-}
-
-void quota_credit_suspect(struct quota *q, struct quota_store *s)
-{
-	s->n_over = s->over && s->over == s->over_seen ? s->n_over + 1 : 0;
-	s->over_seen = s->over;
-	if (s->n_over >= OVER_TICKS && !s->liar)
-		lie(q, s, "charged is more than was granted");
 }
 
 uint64_t quota_credit_unspent(const struct quota_store *s)
@@ -195,7 +203,9 @@ void quota_credit_update(struct quota *q, struct quota_store *s)
 		s->granted = s->settled;
 		s->booked = wire_credit_revoke(s->credit, s->granted);
 		s->charged = s->booked;
+		believe(s, s->booked - s->settled);
 	} else if (!limited && s->limited) {
+		s->doubt = 0;
 		s->granted = WIRE_UNLIMITED;
 		atomic_store_explicit(&s->credit->granted, s->granted, memory_order_seq_cst);
 	}
@@ -206,7 +216,7 @@ void quota_credit_update(struct quota *q, struct quota_store *s)
 /* What is used besides live stores, as an earlier life wrote it: the most that any page says. Until the first survey. */
 static void inherit_base(struct quota_group *g, int64_t base)
 {
-	if (!g || g->rebased || base <= g->inherited)
+	if (!g || g->rebased || base <= g->inherited || base > (int64_t)QUOTA_MAX)
 		return;
 	quota_group_base(g, g->base + base - g->inherited);
 	g->inherited = base;
@@ -215,6 +225,7 @@ static void inherit_base(struct quota_group *g, int64_t base)
 void quota_credit_inherit(struct quota *q, struct quota_store *s)
 {
 	struct wire_credit *c = s->credit;
+	int64_t user, label;
 	uint64_t granted, cut;
 
 	if (!c)
@@ -222,8 +233,11 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 	s->limited = true;
 	if (atomic_load_explicit(&c->epoch, memory_order_acquire)) {
 		granted = atomic_load_explicit(&c->granted, memory_order_relaxed);
-		inherit_base(s->groups[WIRE_LIMIT_USER], atomic_load_explicit(&c->user_base, memory_order_relaxed));
-		inherit_base(s->groups[WIRE_LIMIT_LABEL], atomic_load_explicit(&c->label_base, memory_order_relaxed));
+		/* Both before either is used: that writes to the page. */
+		user = atomic_load_explicit(&c->user_base, memory_order_relaxed);
+		label = atomic_load_explicit(&c->label_base, memory_order_relaxed);
+		inherit_base(s->groups[WIRE_LIMIT_USER], user);
+		inherit_base(s->groups[WIRE_LIMIT_LABEL], label);
 		s->limited = granted != WIRE_UNLIMITED;
 		if (s->limited) {
 			cut = atomic_load_explicit(&c->charged, memory_order_seq_cst) + INHERIT_MOST * q->config.credit;
@@ -233,6 +247,8 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 	} else {
 		s->booked = wire_credit_revoke(c, 0);
 	}
+	quota_credit_read(q, s);
+	believe(s, s->limited ? s->charged - s->settled : 0);
 	quota_credit_update(q, s);
 	atomic_store_explicit(&c->credit, q->config.credit, memory_order_relaxed);
 	/* Release: who sees our epoch sees the rest. */

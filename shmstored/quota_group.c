@@ -93,6 +93,7 @@ void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns)
 		if (!before)
 			s->active_ns = now_ns;
 	}
+	quota_queue_restore(q, g);
 }
 
 void quota_group_enter(struct quota_group *g, struct quota_store *s)

@@ -42,14 +42,15 @@ static uint64_t take(struct quota_store *s, const struct quota_store *but, uint6
 	return taken < missing ? missing - taken : 0;
 }
 
-static void take_back(struct quota *q, struct quota_group *g, const struct quota_store *but, uint64_t missing)
+/* all: also where it does not suffice. */
+static void take_back(struct quota *q, struct quota_group *g, const struct quota_store *but, uint64_t missing, bool all)
 {
 	uint64_t unspent = 0;
 	struct quota_store *s;
 
 	QUOTA_EACH(t, g)
 	unspent += t == but ? 0 : quota_credit_unspent(t);
-	if (unspent < missing)
+	if (unspent < missing && !all)
 		return;
 	QUOTA_EACH(t, g)
 	{
@@ -82,9 +83,22 @@ uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack)
 		quota_credit_read_all(q, g);
 		missing = quota_group_over(q, g, lack);
 		if (missing)
-			take_back(q, g, s, missing);
+			take_back(q, g, s, missing, false);
 	}
 	return over(q, s, lack);
+}
+
+void quota_queue_restore(struct quota *q, struct quota_group *g)
+{
+	/* A store's own limit is not kept by credit. */
+	uint64_t missing = g->kind == WIRE_LIMIT_STORE ? 0 : quota_group_over(q, g, 0);
+
+	if (!missing)
+		return;
+	quota_credit_read_all(q, g);
+	missing = quota_group_over(q, g, 0);
+	if (missing)
+		take_back(q, g, NULL, missing, true);
 }
 
 uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack, uint64_t ahead)

@@ -45,10 +45,11 @@ struct reap {
 	struct account *account;
 	struct reap *next;
 	char *path;
-	bool running; /* the job is a worker's */
-	bool again;   /* asked for while it ran */
-	bool leased;  /* it was reaped but for its leases */
-	bool over;    /* out of the list: freed when nothing of it is in flight */
+	bool running;   /* the job is a worker's */
+	bool wanted;    /* somebody has called for a look, which is not yet done */
+	bool leased;    /* it was reaped but for its leases */
+	uint64_t books; /* accountquota_books() when the job was submitted */
+	bool over;      /* out of the list: freed when nothing of it is in flight */
 	unsigned delay_ms, waited_ms;
 	/* Whose it was: from the member, or from its page, by the worker. */
 	bool known;
@@ -97,7 +98,7 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 	(void)flags;
 	if (r->over)
 		free_if_idle(r);
-	else if (result == 0 && !r->running)
+	else if (!r->running && (result == 0 || r->wanted))
 		look(r);
 }
 
@@ -174,7 +175,7 @@ static void tell(struct reap *r)
 	struct host *h = r->account->host;
 
 	if (r->report.freed && r->known)
-		accountquota_freed(r->account, r->uid, r->label, r->report.freed);
+		accountquota_freed(r->account, r->books, r->uid, r->label, r->report.freed);
 	else if (r->report.freed)
 		accountquota_room(r->account);
 	if (r->leased && r->report.n_leases)
@@ -223,8 +224,7 @@ static void done(struct scanner_job *job)
 	}
 	if (r->result == 0)
 		tell(r);
-	if (r->again) {
-		r->again = false;
+	if (r->wanted) {
 		look(r);
 		return;
 	}
@@ -259,6 +259,7 @@ static void done(struct scanner_job *job)
 static void submit(struct reap *r)
 {
 	r->running = true;
+	r->books = accountquota_books(r->account);
 	r->result = -ECANCELED; /* as long as it did not run */
 	r->job = (struct scanner_job){.urgent = true, .run = run, .done = done};
 	scanner_submit(r->account->host->scanner, &r->job);
@@ -278,6 +279,7 @@ static void look(struct reap *r)
 {
 	struct member *m = member_find(r->account, r->path);
 
+	r->wanted = false;
 	if (!m) {
 		submit(r);
 		return;
@@ -304,6 +306,20 @@ static void look(struct reap *r)
 	}
 }
 
+/* From the loop, not from here: the caller may be in the midst of what it does with its members. */
+static void call(struct reap *r)
+{
+	r->wanted = true;
+	r->delay_ms = RETRY_MS;
+	r->waited_ms = 0;
+	if (r->running)
+		return;
+	if (r->timer.busy)
+		loop_cancel(r->account->host->loop, &r->timer);
+	else
+		sleep_until(r, loop_clock());
+}
+
 void reaper_look(struct account *a, const char *path)
 {
 	struct reap *r = a->reaps;
@@ -313,11 +329,7 @@ void reaper_look(struct account *a, const char *path)
 	while (r && strcmp(r->path, path) != 0)
 		r = r->next;
 	if (r) {
-		r->again |= r->running;
-		if (!r->running) {
-			r->delay_ms = RETRY_MS;
-			look(r);
-		}
+		call(r);
 		return;
 	}
 	r = calloc(1, sizeof(*r));
@@ -335,7 +347,7 @@ void reaper_look(struct account *a, const char *path)
 	r->delay_ms = RETRY_MS;
 	r->next = a->reaps;
 	a->reaps = r;
-	look(r);
+	call(r);
 }
 
 void account_reap(struct account *a, const char *path)

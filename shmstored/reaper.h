@@ -6,8 +6,8 @@
 struct account;
 
 /*
- * Something says that the store at path may be dead or gone: looks, and if it is, ends its member and reaps it in a worker; if its process is
- * dead but its lock not free yet, looks again soon. A member may be freed by this. Idempotent.
+ * Something says that the store at path may be dead or gone: the loop looks at it next, and if it is, ends its member and has it reaped by a
+ * worker; if its process is dead but its lock not free yet, it looks again soon. Idempotent.
  */
 void reaper_look(struct account *a, const char *path);
 /* The account closes: no more looks. */

@@ -39,7 +39,8 @@ struct reaping {
 	char *path;
 	int partition_fd;
 	uid_t asker;
-	bool any_user; /* the asker may reap everybody's */
+	bool any_user;  /* the asker may reap everybody's */
+	uint64_t books; /* accountquota_books() when it was submitted */
 	/* The worker's. */
 	int result;
 	bool known; /* the page was there, and said: */
@@ -214,7 +215,7 @@ static void tell(const struct reaping *r)
 	struct json_object *fields;
 
 	if (r->report.freed && r->known)
-		accountquota_freed(r->account, r->uid, r->label, r->report.freed);
+		accountquota_freed(r->account, r->books, r->uid, r->label, r->report.freed);
 	else if (r->report.freed)
 		accountquota_room(r->account);
 	if (!r->report.n_stores && !r->report.n_objects && !r->report.n_leases)
@@ -317,6 +318,7 @@ DISPATCH_HANDLER(reap)
 	r = reaping_new(c, serial, a, tail);
 	if (!r)
 		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+	r->books = accountquota_books(a);
 	r->job = (struct scanner_job){.urgent = true, .run = run, .done = done};
 	scanner_submit(conn_host(c)->scanner, &r->job);
 	return CONN_OK;
