@@ -13,7 +13,6 @@
  */
 #include "conn.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -219,7 +218,6 @@ static void free_if_idle(struct conn *c)
 {
 	if (!c->ending || c->receive_op.busy || c->send_op.busy)
 		return;
-	assert(!c->ends);
 	*c->prev = c->next;
 	if (c->next)
 		c->next->prev = c->prev;

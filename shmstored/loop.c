@@ -6,9 +6,7 @@
  * neither. Receiving by plain calls is here, since io_uring before 6.0 does it that way as well: a receive of one's own per connection
  * would need a buffer for each for as long as it says nothing.
  */
-#include <assert.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +94,8 @@ static int start(struct loop *l, struct loop_op *op, struct loop_priv p)
 {
 	int r;
 
-	assert(!op->busy && op->fn);
+	if (op->busy)
+		return -EBUSY;
 	if (l->ending)
 		return -ECANCELED;
 	*loop_priv(op) = p;

@@ -44,6 +44,8 @@ uint64_t loop_clock(void);
 /* What it runs on, for status and logs: "io_uring", with what of it had to be done without. */
 const char *loop_backend(const struct loop *l);
 
+/* Each start: 0; -EBUSY (op is in flight), -ECANCELED (the loop ends), -ENOMEM, … Nothing is in flight then. */
+
 /* Multishot: fn(fd of a new connection); -errno ends it. Sets or clears fd's O_NONBLOCK as the backend needs it. */
 int loop_accept(struct loop *l, struct loop_op *op, int fd);
 /*

@@ -13,7 +13,6 @@
  * Not used: IORING_OP_SENDMSG_ZC and registered files (packets are small and connections come and go), SQPOLL (burns a CPU).
  * Multishot accept is older than multishot receive by one kernel (5.19, 6.0); a kernel that lacks one is treated as lacking both.
  */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -206,7 +205,6 @@ static void completed(struct loop *l, struct loop_op *op, const struct io_uring_
 	struct loop_priv *p = loop_priv(op);
 	struct uring *u = l->state;
 
-	assert(op->busy);
 	switch ((enum loop_kind)p->kind) {
 	case LOOP_ACCEPT:
 		accepted(l, op, cqe);

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection: what it answers, what it refuses and says so, what it bounds, and that it goes when nothing of it is in flight. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "conn.h"
+#include "events.h"
+#include "host.h"
+#include "loop.h"
+#include "wire.h"
+
+static struct config config = {.max_clients = 16,
+			       .max_clients_per_user = 16,
+			       .hello_timeout_ns = UINT64_C(3600000000000),
+			       .output_max = 65536,
+			       .credit = 77};
+static struct host h;
+static struct conn *c;
+static int client;
+static uint64_t serial;
+
+static void on_stop(struct loop_op *op, int result, unsigned flags)
+{
+	(void)op;
+	(void)result;
+	(void)flags;
+	loop_stop(h.loop);
+}
+
+/* One or more turns of the loop: all that is there to be done is done. */
+static void turn(void)
+{
+	static struct loop_op op = {.fn = on_stop};
+
+	for (int i = 0; i < 4; i++) {
+		cr_assert_eq(loop_timer(h.loop, &op, loop_clock(), 0), 0);
+		cr_assert_eq(loop_run(h.loop), 0);
+	}
+}
+
+static void begin(void)
+{
+	struct conn_peer peer = {getpid(), 4711, 4711};
+	int fds[2];
+
+	h = (struct host){.config = &config, .epoch = 99};
+	cr_assert_eq(loop_new(16, &h.loop), 0);
+	cr_assert_eq(events_new(&h.events), 0);
+	cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+	client = fds[1];
+	c = conn_new(&h, fds[0], &peer);
+	cr_assert_not_null(c);
+	cr_assert_eq(h.n_conns, 1);
+}
+
+static void end(void)
+{
+	h.draining = true;
+	conn_drop_all(&h, "the test ends");
+	h.loop = loop_free(h.loop);
+	cr_assert(!h.n_conns && !h.conns);
+	events_free(h.events);
+	close(client);
+}
+
+TestSuite(conn, .init = begin, .fini = end);
+
+static void tell(uint16_t type, const void *body)
+{
+	char packet[5000];
+	size_t n = wire_pack(packet, sizeof(packet), type, ++serial, body, NULL, 0);
+
+	cr_assert_gt(n, 0);
+	cr_assert_eq(send(client, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL), (ssize_t)n);
+}
+
+static void hello(void)
+{
+	struct wire_hello body = {1, 1, 0};
+
+	tell(WIRE_HELLO, &body);
+}
+
+/* The next packet's type, which is well-formed; 0: end of stream, -1: none yet. */
+static int hear(void *ret_body, char *ret_tail, uint64_t *ret_serial)
+{
+	static char packet[WIRE_PACKET_MAX];
+	struct wire_header head;
+	const char *reason;
+	ssize_t n = recv(client, packet, sizeof(packet), MSG_DONTWAIT);
+
+	if (n < 0 && errno == EAGAIN)
+		return -1;
+	cr_assert_geq(n, 0, "%s", strerror(errno));
+	if (n == 0)
+		return 0;
+	cr_assert_eq(wire_check(packet, (size_t)n, false, &reason), 0, "%s", reason);
+	memcpy(&head, packet, sizeof(head));
+	if (ret_body)
+		memcpy(ret_body, packet + sizeof(head), wire_kind(head.type)->body);
+	if (ret_tail) {
+		memcpy(ret_tail, packet + n - head.tail, head.tail);
+		ret_tail[head.tail] = '\0';
+	}
+	if (ret_serial)
+		*ret_serial = head.serial;
+	return head.type;
+}
+
+static void expect_error(const char *part)
+{
+	char tail[WIRE_TEXT_MAX + 1];
+	struct wire_error body;
+
+	turn();
+	cr_assert_eq(hear(&body, tail, NULL), WIRE_ERROR);
+	cr_assert(strstr(tail, part), "\"%s\" without \"%s\"", tail, part);
+	cr_assert_lt(body.error, 0);
+	cr_assert_eq(hear(NULL, NULL, NULL), 0);
+	cr_assert(h.n_conns == 0 && h.counters.n_dropped == 1);
+	cr_assert_eq(events_count(h.events, EVENT_CLIENT_DROPPED), 1);
+}
+
+Test(conn, hello_and_ping_are_answered)
+{
+	struct wire_welcome welcome;
+	struct wire_pong pong;
+	uint64_t echoed;
+
+	hello();
+	tell(WIRE_PING, &(struct wire_ping){.cookie = 12345}); /* without waiting for WELCOME */
+	turn();
+	cr_assert_eq(hear(&welcome, NULL, &echoed), WIRE_WELCOME);
+	cr_assert(welcome.version == 1 && welcome.epoch == 99 && welcome.credit == 77 && echoed == serial - 1);
+	cr_assert_eq(hear(&pong, NULL, &echoed), WIRE_PONG);
+	cr_assert(pong.cookie == 12345 && echoed == serial);
+	cr_assert(h.n_conns == 1 && h.counters.n_requests == 2);
+}
+
+Test(conn, message_before_hello_is_refused)
+{
+	tell(WIRE_PING, &(struct wire_ping){1});
+	expect_error("HELLO");
+}
+
+Test(conn, second_hello_is_refused)
+{
+	hello();
+	turn();
+	cr_assert_eq(hear(NULL, NULL, NULL), WIRE_WELCOME);
+	hello();
+	expect_error("second");
+}
+
+Test(conn, version_that_is_not_ours_is_refused)
+{
+	tell(WIRE_HELLO, &(struct wire_hello){2, 9, 0});
+	expect_error("versions 2 to 9");
+}
+
+Test(conn, error_comes_after_what_was_answered_before_it)
+{
+	hello();
+	tell(WIRE_PING, &(struct wire_ping){1});
+	cr_assert_eq(send(client, "junk", 4, 0), 4);
+	tell(WIRE_PING, &(struct wire_ping){2}); /* not answered any more */
+	turn();
+	cr_assert_eq(hear(NULL, NULL, NULL), WIRE_WELCOME);
+	cr_assert_eq(hear(NULL, NULL, NULL), WIRE_PONG);
+	expect_error("shorter than a header");
+}
+
+Test(conn, empty_packet_is_refused)
+{
+	hello();
+	turn();
+	cr_assert_eq(hear(NULL, NULL, NULL), WIRE_WELCOME);
+	cr_assert_eq(send(client, "", 0, 0), 0);
+	expect_error("empty");
+}
+
+Test(conn, descriptors_are_refused)
+{
+	char control[CMSG_SPACE(sizeof(int))] = {0}, packet[100];
+	struct wire_hello body = {1, 1, 0};
+	struct iovec v = {packet, wire_pack(packet, sizeof(packet), WIRE_HELLO, 1, &body, NULL, 0)};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct cmsghdr *cm = CMSG_FIRSTHDR(&m);
+
+	cm->cmsg_level = SOL_SOCKET;
+	cm->cmsg_type = SCM_RIGHTS;
+	cm->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(cm), &client, sizeof(int));
+	cr_assert_eq(sendmsg(client, &m, 0), (ssize_t)v.iov_len);
+	expect_error("descriptors");
+}
+
+Test(conn, who_closes_is_gone_without_a_word)
+{
+	hello();
+	close(client);
+	client = -1;
+	turn();
+	cr_assert(h.n_conns == 0 && h.counters.n_dropped == 0);
+	cr_assert_eq(events_count(h.events, EVENT_CLIENT_DROPPED), 0);
+}
+
+Test(conn, who_says_nothing_is_dropped_in_time)
+{
+	turn();
+	conn_tick(&h);
+	cr_assert_eq(h.counters.n_dropped, 0);
+	config.hello_timeout_ns = 0;
+	turn();
+	conn_tick(&h);
+	expect_error("HELLO within");
+}
+
+Test(conn, who_reads_nothing_is_dropped_at_its_bound)
+{
+	unsigned sent = 0;
+
+	hello();
+	while (!h.counters.n_dropped && sent < 100000) {
+		struct wire_ping ping = {sent++};
+		char packet[100];
+		size_t n = wire_pack(packet, sizeof(packet), WIRE_PING, ++serial, &ping, NULL, 0);
+
+		if (send(client, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+			turn();
+	}
+	cr_assert_eq(h.counters.n_dropped, 1, "%u requests, and nothing", sent);
+	/* The kernel's buffer and ours were full of answers; not many more were taken. */
+	cr_assert_lt(sent, 10000);
+	turn();
+	/* Its ERROR cannot go out; it does not stay for that. */
+	while (h.n_conns) {
+		conn_tick(&h);
+		turn();
+	}
+}
+
+static unsigned order[4], n_told;
+struct told {
+	struct conn_end end;
+	unsigned id;
+};
+
+static void on_end(struct conn_end *e, struct conn *ending)
+{
+	cr_assert_eq(ending, c);
+	order[n_told++] = ((struct told *)(void *)e)->id;
+	/* What a hook sends goes nowhere, and harms nobody. */
+	cr_assert_neq(conn_send(c, WIRE_DONE, 1, &(struct wire_done){0}, NULL, 0), CONN_OK);
+	conn_drop(c, CONN_E_LIMIT, "again");
+}
+
+Test(conn, its_end_is_told_once_in_order)
+{
+	struct told told[4] = {{{.fn = on_end}, 1}, {{.fn = on_end}, 2}, {{.fn = on_end}, 3}, {{.fn = on_end}, 4}};
+
+	for (int i = 0; i < 4; i++)
+		conn_on_end(c, &told[i].end);
+	conn_off_end(c, &told[1].end);
+	conn_drop(c, CONN_E_LIMIT, "for a test");
+	cr_assert_eq(n_told, 3);
+	cr_assert(order[0] == 1 && order[1] == 3 && order[2] == 4);
+	expect_error("for a test");
+	cr_assert_eq(n_told, 3);
+}
+
+Test(conn, document_comes_whole_while_others_overtake_it)
+{
+	size_t size = 5 * WIRE_DATA_MAX + 123, at = 0;
+	char *text = malloc(size), *got = malloc(size + WIRE_DATA_MAX), tail[WIRE_DATA_MAX + 1];
+	struct wire_data body = {.flags = WIRE_DATA_MORE};
+	unsigned n_pongs = 0;
+	uint64_t of;
+
+	for (size_t i = 0; i < size; i++)
+		text[i] = (char)('a' + i * i % 23);
+	hello();
+	turn();
+	cr_assert_eq(hear(NULL, NULL, NULL), WIRE_WELCOME);
+	cr_assert_eq(conn_send_document(c, 5, text, size), CONN_OK);
+	cr_assert_eq(conn_send_document(c, 6, "", 0), CONN_OK);
+	tell(WIRE_PING, &(struct wire_ping){1});
+	while (body.flags & WIRE_DATA_MORE) {
+		int type;
+
+		turn();
+		while ((type = hear(&body, tail, &of)) > 0) {
+			if (type == WIRE_PONG) {
+				n_pongs++;
+				body.flags = WIRE_DATA_MORE;
+				continue;
+			}
+			cr_assert_eq(type, WIRE_DATA);
+			if (of == 6) {
+				cr_assert(!tail[0] && !body.flags);
+				break;
+			}
+			cr_assert_leq(at + strlen(tail), size);
+			memcpy(got + at, tail, strlen(tail));
+			at += strlen(tail);
+			cr_assert_eq(!!(body.flags & WIRE_DATA_MORE), at < size);
+			body.flags = WIRE_DATA_MORE; /* the other document follows */
+		}
+	}
+	cr_assert(at == size && memcmp(text, got, size) == 0 && n_pongs == 1);
+	free(text);
+	free(got);
+}
+
+Test(conn, documents_that_nobody_reads_are_bounded)
+{
+	size_t size = 4u << 20;
+	char *text = calloc(1, size);
+	int r = CONN_OK;
+	unsigned n = 0;
+
+	memset(text, 'x', size);
+	while (r == CONN_OK && n++ < 100)
+		r = conn_send_document(c, n, text, size);
+	cr_assert_eq(r, CONN_E_SLOW);
+	cr_assert_leq(n, 6);
+	free(text);
+}
+
+Test(conn, an_ask_that_would_wait_is_left_out)
+{
+	struct wire_ask ask = {100};
+	unsigned n = 0;
+
+	for (int i = 0; i < 10000; i++) {
+		cr_assert_eq(conn_send(c, WIRE_ASK, 0, &ask, NULL, 0), CONN_OK);
+		if (i % 10 == 0)
+			turn();
+	}
+	cr_assert_eq(h.counters.n_dropped, 0);
+	while (hear(NULL, NULL, NULL) == WIRE_ASK)
+		n++;
+	cr_assert(n > 100 && n <= 1001, "%u", n);
+}
+
+Test(conn, a_refusal_says_what_and_how_much)
+{
+	struct wire_refused body;
+	char tail[WIRE_TEXT_MAX + 1], much[6000];
+
+	memset(much, 'y', sizeof(much) - 1);
+	much[sizeof(much) - 1] = '\0';
+	cr_assert_eq(conn_refuse(c, 8, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "no %s", "more"), CONN_OK);
+	cr_assert_eq(conn_refuse(c, 9, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "%s", much), CONN_OK);
+	turn();
+	cr_assert_eq(hear(&body, tail, NULL), WIRE_REFUSED);
+	cr_assert(body.error == -EDQUOT && body.limit == WIRE_LIMIT_USER && body.hard == 100 && body.used == 99);
+	cr_assert_str_eq(tail, "no more");
+	cr_assert_eq(hear(&body, tail, NULL), WIRE_REFUSED);
+	cr_assert_eq(strlen(tail), WIRE_TEXT_MAX);
+}
