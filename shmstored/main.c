@@ -139,7 +139,7 @@ static void reload(struct daemon *d)
 		log_say(LOG_ERR, LOG_FIELDS(.error = r), "the configuration stays as it was");
 	jsonmake_text(fields, "outcome", r == 0 ? "reloaded" : "refused");
 	events_emit(d->host.events, EVENT_CONFIG, "", fields);
-	notify_ready(&d->host);
+	notify_ready("%zu partitions", d->host.config->n_partitions);
 }
 
 static void on_signal(struct loop_op *op, int result, unsigned flags)
@@ -186,16 +186,16 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 	int r = host_start(&d->host, c);
 
 	if (r == 0)
-		r = notify_new(&d->host, &d->notify);
+		r = notify_new(d->host.loop, &d->notify);
 	if (r == 0)
 		r = watch_signals(d, set);
 	if (r == 0) {
-		notify_ready(&d->host);
+		notify_ready("%zu partitions", d->host.config->n_partitions);
 		r = loop_run(d->host.loop);
 		if (r < 0)
 			log_say(LOG_CRIT, LOG_FIELDS(.error = r), "the loop failed");
 	}
-	notify_stopping();
+	notify_stopping("%s", r == 0 ? "ending in good order" : "failed");
 	/* From here on a second signal ends us at once. */
 	signal(SIGHUP, SIG_IGN);
 	sigprocmask(SIG_UNBLOCK, set, NULL);
