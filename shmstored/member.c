@@ -37,6 +37,19 @@
 
 /* ---- the file ------------------------------------------------------------------------------------------------------ */
 
+/* One store has one path: no empty component, none that begins with a dot and is nothing else. */
+static bool is_plain(const char *below)
+{
+	for (const char *at = below, *end; at; at = end ? end + 1 : NULL) {
+		end = strchr(at, '/');
+		size_t n = end ? (size_t)(end - at) : strlen(at);
+
+		if (n == 0 || (n == 1 && at[0] == '.') || (n == 2 && at[0] == '.' && at[1] == '.'))
+			return false;
+	}
+	return true;
+}
+
 /* Opens the page of the store at path, without symlinks and never outside the partition. -errno. */
 static int open_page(const struct account *a, const char *path, int flags)
 {
@@ -48,7 +61,7 @@ static int open_page(const struct account *a, const char *path, int flags)
 	char below[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
 	int fd, length;
 
-	if (strncmp(path, a->path, n) != 0 || path[n] != '/')
+	if (strncmp(path, a->path, n) != 0 || path[n] != '/' || !is_plain(path + n + 1))
 		return -EPERM;
 	length = snprintf(below, sizeof(below), "%s/%s", path + n + 1, WIRE_PAGE_FILE);
 	if (length < 0 || (size_t)length >= sizeof(below))
@@ -257,8 +270,9 @@ int member_get(struct account *a, const char *path, uid_t uid_wanted, struct mem
 
 	/* What is known by that path may be another store by now. */
 	if (m && member_state(m) != MEMBER_LIVES) {
+		member_gone(m, "died");
 		reaper_look(a, path);
-		m = member_find(a, path);
+		m = NULL;
 	}
 	if (m) {
 		if (uid_wanted != (uid_t)-1 && m->uid != uid_wanted)

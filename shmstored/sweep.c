@@ -57,7 +57,7 @@ static void done(struct scanner_job *job)
 
 	if (!a->closing && s->result == 0)
 		tell(a, &s->report);
-	else if (!a->closing)
+	else if (!a->closing && s->result != -ECANCELED)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = s->result),
 			"gc failed; tried again after the next survey");
 	free(s);
