@@ -43,10 +43,10 @@ static struct json_object *ask_status(struct doctor *d, struct shmstore_client *
 		return document;
 	}
 	if (r == -ENOENT && access(shmstore_client_path(c), F_OK) < 0) {
-		f = doctor_add(d, "daemon", DOCTOR_OK,
-			       "none runs (no socket at %s): stores work, without quotas, clean-up at once and metrics",
-			       shmstore_client_path(c));
-		doctor_fix_root(f, ASKING_START_DAEMON);
+		doctor_add(
+			d, "daemon", DOCTOR_OK,
+			"none runs (no socket at %s); for quotas, clean-up at once and metrics: " ASKING_START_DAEMON,
+			shmstore_client_path(c));
 		return NULL;
 	}
 	f = doctor_add(d, "daemon", DOCTOR_WARN, "%s: %s", shmstore_client_path(c), shmstore_client_reason(c));
@@ -153,8 +153,10 @@ static void check_acl(struct doctor *d)
 	struct doctor_finding *f;
 	int r;
 
-	if (!d->exists || !d->writable)
+	if (!d->exists || !d->writable) {
+		doctor_add(d, "access-lists", DOCTOR_OK, "not tried: nothing can be written to %s", d->path);
 		return;
+	}
 	r = try_acl(d->dir);
 	if (r == 0) {
 		doctor_add(d, "access-lists", DOCTOR_OK, "POSIX access lists work: handoffs between users can");
@@ -180,8 +182,11 @@ static void check_tmpfs_quota(struct doctor *d)
 		return;
 	}
 	fd = syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
-	if (fd < 0)
-		return; /* only root can tell, and nothing depends on it */
+	if (fd < 0) { /* nothing depends on it */
+		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
+			   "off for this mount; whether this kernel has them, root can ask");
+		return;
+	}
 	if (syscall(SYS_fsconfig, (int)fd, FSCONFIG_SET_FLAG, "usrquota", NULL, 0) == 0)
 		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
 			   "this kernel's tmpfs knows usrquota: with it, users' limits hold also for other programs' "

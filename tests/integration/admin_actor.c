@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admin_actor.c: a process that owns a store and does what test_admin.py tells it, line by line: so that the tests of
+ * admin_actor.c: a process that owns a store and does what test_admin_*.py tell it, line by line: so that the tests of
  * shmstore-admin look at real owners, views, ghosts, writers and leases, and can kill them. One command per line on standard
  * input, words separated by one space; one line of answer each: "ok", "ok VALUE" or "error ERRNO".
  *

@@ -33,6 +33,10 @@ def environment(**more):
     return env
 
 
+def pattern(size):
+    return bytes((i * 7 + i // 251) & 255 for i in range(size))
+
+
 class Result:
     """What a run of the program gave."""
 

@@ -42,7 +42,7 @@ def test_commands():
 
 
 @pytest.mark.parametrize("command", ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc",
-                                     "verify", "top"])
+                                     "verify", "top", "status", "workers", "quota", "watch", "set", "reap"])
 def test_every_option_of_a_command(command):
     shown = subprocess.run([ADMIN, command, "--help"], capture_output=True, check=True, env=environment()).stdout.decode()
     options = set(re.findall(r"(--[a-z-]+)", "\n".join(re.findall(r"^ .*?(--[a-z-]+).*$", shown, re.M))))
@@ -71,6 +71,12 @@ def test_files_and_values(tmp_path):
     assert complete("put", "s", "k", typed=f"{tmp_path}/f") == [f"{tmp_path}/file"]
     assert complete("init", "--huge", typed="w") == ["within_size"]
     assert complete("top", "--sort", "=", typed="m") == ["mapped"]
+    assert complete("workers", "--sort", typed="p") == ["pss", "pool", "pid"]
+    assert complete("workers", "--by", typed="u") == ["user"]
+    assert complete("watch", "--events", typed="store-went,store-c") == ["store-went,store-came"]
+    assert complete("--socket", typed=f"{tmp_path}/f") == [f"{tmp_path}/file"]
+    assert complete("set", typed="us") == ["user."]
+    assert complete("--socket", "/nonexistent", "reap") == []
 
 
 def test_man_pages_are_there():
@@ -78,7 +84,7 @@ def test_man_pages_are_there():
     page = (SOURCE / "docs" / "man" / "shmstore-admin.1").read_text()
     for command in complete():
         assert re.search(rf"\bCm {command}$|\bCm {command} ", page, re.M), command
-    for command in ("init", "get", "put", "gc", "top"):
+    for command in ("init", "get", "put", "gc", "top", "status", "workers", "watch"):
         for option in set(complete(command, typed="--")) - {"--help", "--usage", "--version"}:
             assert option.replace("--", r"\-", 1) in page or f"Fl {option[1:].replace('-', chr(92) + '-', 1)}" in page, option
 

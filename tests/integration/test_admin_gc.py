@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""shmstore-admin: gc and verify: what goes, what stays, what is damaged."""
+import re
+import time
+from pathlib import Path
+
+from admin_support import actors, admin, bare, pattern  # noqa: F401
+
+
+def test_gc_plans_and_removes(admin, actors):
+    dead, kept, alive = actors(admin, "dead", "-"), actors(admin, "kept", "k"), actors(admin, "alive", "-")
+    for actor in (dead, kept, alive):
+        actor("put", "k", 1 << 20, "-")
+    dead("address", "tcp://1.2.3.4:5")
+    dead.kill()
+    kept.kill()
+    plan = admin.json("gc", "--dry-run")
+    assert plan["dry_run"] is True
+    by_name = {Path(x["path"]).name: x for x in plan["actions"]}
+    assert by_name["dead"]["what"] == "store" and by_name["dead"]["bytes"] >= 1 << 20
+    assert str(dead.pid) in by_name["dead"]["evidence"]
+    assert by_name["kept"]["what"] == "kept" and "kept" in by_name["kept"]["evidence"]
+    assert "alive" not in by_name or by_name["alive"]["what"] == "kept"
+    assert plan["freed"] >= 1 << 20
+    assert {s["name"] for s in admin.json("du")["stores"]} == {"dead", "kept", "alive"}  # nothing happened yet
+    assert re.search(r"^store +1\.0\d MiB", admin("gc", "-n").out, re.M)
+    done = admin.json("gc")
+    assert done["freed"] == plan["freed"]
+    assert [x["what"] for x in done["actions"]].count("store") == 1
+    assert {s["name"] for s in admin.json("du")["stores"]} == {"kept", "alive"}
+    assert admin("cat", "kept", "k").raw == admin("cat", "alive", "k").raw == pattern(1 << 20)
+    again = admin.json("gc")
+    assert again["freed"] == 0 and not [x for x in again["actions"] if x["what"] != "kept"]
+    assert "no garbage" in admin("gc").out
+
+
+def test_gc_leaves_a_lease_until_it_ends(admin, actors):
+    dead, other = actors(admin, "dead", "-"), actors(admin, "other", "-")
+    dead("put", "k", 1 << 20, "-")
+    ticket = dead("handoff", "k", 3600000)
+    dead.kill()
+    done = admin.json("gc")
+    assert done["freed"] < 1 << 20
+    other("adopt", "k", ticket)
+    assert admin("cat", "other", "k").raw == pattern(1 << 20)
+    other("handoff", "k", 1)
+    deadline = time.monotonic() + 10
+    while not (found := [x for x in admin.json("gc", "--dry-run")["actions"] if x["what"] == "lease"]):
+        assert time.monotonic() < deadline
+    assert "ended" in found[0]["evidence"]
+    assert admin.json("gc")["leases"] == 1
+
+
+def damage(path, offset):
+    mode = path.stat().st_mode
+    path.chmod(0o600)
+    with open(path, "r+b") as f:
+        f.seek(offset)
+        byte = f.read(1)[0]
+        f.seek(offset)
+        f.write(bytes([byte ^ 1]))
+    path.chmod(mode)
+
+
+def test_verify(admin):
+    admin("put", "s", "fine", stdin=b"x" * 100000)
+    admin("put", "--checksum", "s", "sum", stdin=b"y" * 100000)
+    clean = admin.json("verify")
+    assert clean["bad"] == [] and clean["checked"] >= 2
+    assert admin.json("stat", "s", "sum")["checksum"] is True
+    objects = Path(admin.path) / "stores" / "s" / "objects"
+    damage(objects / "sum", 50000)  # only the checksum can tell
+    r = admin("--json", "verify", code=1)
+    assert [b["path"] for b in r.json["bad"]] == [str(objects / "sum")]
+    assert "checksum" in r.json["bad"][0]["reason"]
+    damage(objects / "fine", 60)  # in the header
+    r = admin("verify", code=1)
+    assert str(objects / "fine") in r.out and str(objects / "sum") in r.out
+    assert re.search(r"2 of \d+ files are bad", r.err)
+    r = admin("ls", code=1)
+    assert "damaged" in r.out and "verify" in r.err
+    assert "damaged" in admin("cat", "s", "fine", code=1).err
+    bad = [o for o in admin("--json", "ls", code=1).json["objects"] if o["error"]]
+    assert [o["name"] for o in bad] == ["fine"]
+    r = admin("--json", "stat", "s", "fine", code=1)
+    assert r.json["error"] and r.json["buffers"] == []
