@@ -288,7 +288,13 @@ Test(account, only_its_owner_may_register_a_store, .timeout = 60)
 	char path[SCRATCH_PATH];
 
 	begin();
-	cr_assert_eq(member_get(account, scratch_store_path("mine", ""), geteuid(), &m), -EPERM, "another spelling");
+	for (int i = 0; i < 4; i++) {
+		static const char *const spellings[] = {"stores/mine/", "stores//mine", "./stores/mine",
+							"stores/mine/../mine"};
+
+		snprintf(path, sizeof(path), "%.200s/%s", scratch_partition_path(), spellings[i]);
+		cr_assert_eq(member_get(account, path, geteuid(), &m), -EPERM, "%s", path);
+	}
 	cr_assert_eq(account->n_members, 1);
 	snprintf(path, sizeof(path), "%.200s/stores/mine", scratch_partition_path());
 	cr_assert_eq(member_get(account, path, 4711, &m), -EPERM);
