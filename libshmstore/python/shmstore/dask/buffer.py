@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -97,8 +98,31 @@ class SharedBuffer(SpillBuffer):
 
     def fast_to_slow(self, key: Any, value: Any) -> None:
         """Called where a value leaves fast: into the partition if it can, else to disk."""
-        if not self._share_new(key, value):
+        if self.exchange.asked() or not self._share_new(key, value):
             super().fast_to_slow(key, value)
+
+    def evict_shared(self, nbytes: int) -> int:
+        """Moves values from the partition to disk until nbytes are given back, least recently used first; those that others link
+        too would give nothing. Returns bytes of their objects; what tasks are working on goes when they are done with it.
+        """
+        alone = self.exchange.alone()
+        given = 0
+        for key in [*(key for key in self.shared if key not in self._mapped), *self._mapped]:
+            entry = self.shared[key]
+            if given >= nbytes:
+                break
+            if entry.name not in alone:
+                continue
+            try:
+                self.slow[key] = self._value(key, entry)
+            except Exception as e:  # the disk or max-spill is full; or the object is gone, which whoever wants it will see
+                with suppress(KeyError):
+                    del self.slow[key]
+                self.exchange.fallbacks.note("evict-failed", e, key, "stays in the partition")
+                break
+            given += alone[entry.name]
+            self._forget(key)
+        return given
 
     @property
     def spilled_total(self) -> SpilledSize:

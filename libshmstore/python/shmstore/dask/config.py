@@ -22,6 +22,7 @@ class Settings:
     """What one worker or client goes by; read once, so that a later change of the configuration splits no worker in two."""
 
     partition: str | None
+    daemon: str  # auto, required or off
     cow: bool
     min_size: int  # bytes
     share: str  # auto, lazy or eager
@@ -37,6 +38,7 @@ class Settings:
         """The settings of now. ValueError where one makes no sense."""
         return cls(
             partition=_get("partition") or None,
+            daemon=_choice("daemon", "auto", "required", "off"),
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),
             share=_choice("share", "auto", "lazy", "eager"),

@@ -66,7 +66,11 @@ class Exchange:
             if local.startswith(self.partition.path + os.sep):
                 directory = os.path.join(local, "shmstore")
         self.store: Store = self.partition.open(
-            name, label=label, directory=directory, recycle_max=settings.recycle if recycle else 0
+            name,
+            label=label,
+            directory=directory,
+            recycle_max=settings.recycle if recycle else 0,
+            daemon=settings.daemon,
         )
         self._lock = threading.RLock()  # reentrant: a handle may be collected while we hold it
         self._names: set[str] = set()
@@ -175,6 +179,20 @@ class Exchange:
         except (OSError, ValueError, KeyError):  # closed, or removed by who removed our directory
             pass
         self._release(entry.name)
+
+    def asked(self) -> bool:
+        """Whether the host daemon wants memory back."""
+        try:
+            return self.store.asked() > 0
+        except (OSError, ValueError):
+            return False
+
+    def alone(self) -> dict[Any, int]:
+        """Of the objects that nobody else links: name -> bytes that go back with it."""
+        try:
+            return {o.key: o.blocks for o in self.store.objects() if o.links == 1}
+        except (OSError, ValueError):
+            return {}
 
     # -- books
 

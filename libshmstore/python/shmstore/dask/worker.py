@@ -30,6 +30,7 @@ from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailu
 
 from .buffer import SharedBuffer
 from .config import Settings
+from .daemon import Listening
 from .exchange import Entry, Exchange
 from .fallback import Fallbacks
 from .habits import Habits
@@ -82,6 +83,7 @@ class Worker(distributed.Worker):
 
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
+    _listening: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -113,6 +115,9 @@ class Worker(distributed.Worker):
         self.monitor.get_process_memory = private_memory
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
             self.state.transfer_message_bytes_limit = settings.message_bytes
+        if settings.daemon != "off":
+            self._listening = Listening(self._exchange, self._residence)
+            self.periodic_callbacks["shmstore-daemon"] = self._listening.callback
         if settings.sweep_interval:
             sweep = PeriodicCallback(_sweep_of(self._exchange), settings.sweep_interval * 1000)
             self.periodic_callbacks["shmstore-sweep"] = sweep
@@ -132,6 +137,8 @@ class Worker(distributed.Worker):
             return await super().close(*args, **kwargs)
         finally:
             if self._exchange is not None and self.status in (Status.closed, Status.failed):
+                if self._listening is not None:
+                    self._listening.close()
                 self._exchange.close()
 
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
