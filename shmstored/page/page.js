@@ -218,7 +218,7 @@ const fillChart = new Chart($('fill-chart'), {
   legend: $('fill-legend'), readout: $('fill-readout'),
 });
 const rateChart = new Chart($('rate-chart'), {
-  bytes: false, lines: [{ name: 'handoff', title: 'handoffs' }, { name: 'adopt', title: 'adopts' }, { name: 'put', title: 'puts' }],
+  bytes: false, lines: [{ name: 'put', title: 'puts' }, { name: 'adopt', title: 'adopts' }, { name: 'handoff', title: 'handoffs' }],
   legend: $('rate-legend'), readout: $('rate-readout'),
 });
 
