@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests with several processes; see fixture.py."""
 import pytest
+from daemon import SHMSTORED, Daemon
 from fixture import STORETOOL, Cluster, Place
 
 
@@ -33,3 +34,26 @@ def cluster(request, make_cluster):
 @pytest.fixture
 def plain_cluster(make_cluster):
     return make_cluster()
+
+
+@pytest.fixture
+def make_daemon():
+    """make_daemon(partition…, config=…): a running shmstored, ended with the test; it must have ended in good order."""
+    assert SHMSTORED.exists(), f"{SHMSTORED}: not built (set SHMSTORE_BUILD)"
+    daemons = []
+
+    def make(*partitions, **options):
+        daemons.append(Daemon(*partitions, **options))
+        return daemons[-1]
+
+    errors = []
+    try:
+        yield make
+    finally:
+        for daemon in daemons:
+            try:
+                daemon.close()
+            except Exception as error:  # the others must be ended too
+                errors.append(error)
+    for error in errors:
+        raise error
