@@ -39,7 +39,7 @@ class Host:
         self.socket = os.path.join(self.directory, "socket")
         self.config = os.path.join(self.directory, "conf")
         with open(self.config, "w", encoding="ascii") as file:
-            file.write(f'socket = "{self.socket}"\nhttp {{ enabled = false }}\npartition "{self.partition}" {{ create = true }}\n')
+            file.write(f'daemon {{ socket = "{self.socket}" }}\nhttp {{ enabled = no }}\npartition "{self.partition}" {{ create = yes }}\n')
         self.environment = dict(os.environ, SHMSTORE_SOCKET=self.socket)
         self.children = []
         self.daemon = None

@@ -417,7 +417,7 @@ static bool write_config(struct run *r)
 
 	if (!f)
 		return fail(r, "%s: %s", r->config, strerror(errno));
-	fprintf(f, "socket = \"%s\"\nhttp { enabled = false }\npartition \"%s\" { survey_interval = \"2s\" }\n",
+	fprintf(f, "daemon { socket = \"%s\" }\nhttp { enabled = no }\npartition \"%s\" { survey-interval = 2s }\n",
 		r->socket, r->partition);
 	return fclose(f) == 0;
 }
