@@ -57,14 +57,23 @@ static int add_store(const struct shms_walk_store *store, void *arg)
 	struct wire_credit *c = &page.credit;
 	uint64_t most, settled, outstanding;
 	int64_t fresh;
+	bool dead;
 
-	if (store->fd < 0 || shms_page_alive(store->fd) == SHMSTORE_DEAD || shms_page_read(store->fd, &page) < 0 ||
-	    !value(&c->epoch))
+	/* Asked before the page is read: a dead one's totals are its last. */
+	dead = store->fd >= 0 && shms_page_alive(store->fd) == SHMSTORE_DEAD;
+	if (store->fd < 0 || shms_page_read(store->fd, &page) < 0 || !value(&c->epoch))
+		return 0;
+	if (dead && (value(&c->flags) & WIRE_CREDIT_GONE))
 		return 0;
 	most = value(&c->granted) > value(&c->charged) ? value(&c->granted) : value(&c->charged);
 	settled = value(&c->settled);
 	outstanding = most > settled ? most - settled : 0;
 	fresh = (int64_t)(value(&c->fresh) - value(&c->last));
+	if (dead) {
+		/* It takes no more; what it had in flight may have got a name. */
+		fresh += (int64_t)(value(&c->charged) - settled);
+		outstanding = 0;
+	}
 	k->outstanding = add(k->outstanding, outstanding);
 	if (store->st.st_uid == k->s->uid) {
 		k->user_outstanding = add(k->user_outstanding, outstanding);

@@ -260,6 +260,8 @@ struct wire_credit {
 	_Atomic uint64_t reserved1[26];
 };
 #define WIRE_CREDIT_LAST (UINT64_C(1) << 0) /* flags: a user's or label's limit is in force: count last */
+#define WIRE_CREDIT_GONE \
+	(UINT64_C(1) << 1) /* flags: its owner is dead, and what it has is in the base of the others' pages */
 
 #define WIRE_PAGE_FILE  ".store"
 #define WIRE_PAGE_SIZE  4096u

@@ -416,32 +416,27 @@ void accountquota_remove(struct member *m)
 		quota_remove(m->account->quota, s, now(m->account->accountquota));
 }
 
-/* What a dead store's page says that it brought into being and did not give back: what others link of it is in there, too. */
-static uint64_t page_says(const char *path)
+/* A copy of the credit section of the page of the store at path. */
+static bool read_credit(const char *path, struct wire_credit *ret)
 {
 	char name[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
-	struct wire_credit c;
-	uint64_t sum = 0;
+	bool whole;
 	int fd;
 
 	snprintf(name, sizeof(name), "%s/%s", path, WIRE_PAGE_FILE);
 	fd = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
-		return 0;
-	if (pread(fd, &c, sizeof(c), WIRE_CREDIT_OFF) == (ssize_t)sizeof(c) && c.epoch)
-		sum = c.fresh - c.last + (c.charged - c.settled);
+		return false;
+	whole = pread(fd, ret, sizeof(*ret), WIRE_CREDIT_OFF) == (ssize_t)sizeof(*ret);
 	close(fd);
-	return sum;
+	return whole;
 }
 
 void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label, uint64_t bytes)
 {
-	uint64_t said = page_says(path);
+	struct wire_credit c;
 
-	/* It is the owner's word: no more than there is. */
-	if (said > bytes && said <= kernel_used(a->accountquota))
-		bytes = said;
-	quota_found(a->quota, uid, label ? label : "", bytes);
+	quota_found(a->quota, uid, label ? label : "", bytes, read_credit(path, &c) ? &c : NULL);
 }
 
 uint64_t accountquota_books(const struct account *a)

@@ -255,6 +255,9 @@ void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
 {
 	quota_credit_read(q, s);
 	quota_base_leave(q, s);
+	/* After base: who is alone and looks in between counts it twice, not never. */
+	if (s->credit)
+		atomic_fetch_or_explicit(&s->credit->flags, WIRE_CREDIT_GONE, memory_order_release);
 	drop(q, s);
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);

@@ -111,8 +111,11 @@ void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns);
  */
 uint64_t quota_books(const struct quota *q);
 void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns);
-/* A scan found a dead store that has so many. */
-void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes);
+/*
+ * At the start: a store of a dead owner was found. bytes: what it has; page: a copy of its credit section, NULL = none. What that says
+ * counts where it is more, as what the store made may be linked by others.
+ */
+void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes, const struct wire_credit *page);
 /*
  * The kernel's word: what each user and label takes, by a survey that began at the mark. quota_rebase() for each of them, then
  * quota_rebased(), which takes the mark: who was not named takes nothing.

@@ -13,21 +13,41 @@
 
 #include "quota_core.h"
 
-void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes)
+void quota_base_inherit(struct quota_group *g, int64_t base)
 {
-	struct quota_group *user, *labelled = NULL;
+	if (!g || g->rebased || base <= g->inherited || base > (int64_t)QUOTA_MAX)
+		return;
+	quota_group_base(g, g->base + base - g->inherited);
+	g->inherited = base;
+}
+
+static void find(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes, int64_t base)
+{
+	struct quota_group *g = quota_group_get(q, kind, id);
+
+	if (!g)
+		return;
+	quota_group_base(g, g->base + (int64_t)bytes);
+	quota_base_inherit(g, base);
+}
+
+void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes, const struct wire_credit *page)
+{
+	int64_t user = 0, labelled = 0;
 	char id[16];
 
-	if (!bytes)
-		return;
+	if (page && page->epoch) {
+		uint64_t says = page->fresh - page->last + (page->charged - page->settled);
+
+		if (says > bytes && says <= QUOTA_MAX)
+			bytes = says;
+		user = page->user_base;
+		labelled = page->label_base;
+	}
 	snprintf(id, sizeof(id), "%u", uid);
-	user = quota_group_get(q, WIRE_LIMIT_USER, id);
+	find(q, WIRE_LIMIT_USER, id, bytes, user);
 	if (*label)
-		labelled = quota_group_get(q, WIRE_LIMIT_LABEL, label);
-	if (user)
-		quota_group_base(user, user->base + (int64_t)bytes);
-	if (labelled)
-		quota_group_base(labelled, labelled->base + (int64_t)bytes);
+		find(q, WIRE_LIMIT_LABEL, label, bytes, labelled);
 	q->stale = true;
 }
 

@@ -165,6 +165,8 @@ void quota_credit_active(struct quota_store *s, bool active, uint64_t now_ns);
 
 /* ---- quota_base.c ---- */
 
+/* What is used besides live stores, as an earlier life wrote it to a page: the most that any says, until the first survey. */
+void quota_base_inherit(struct quota_group *g, int64_t base);
 /* A live store goes: what it has becomes base. */
 void quota_base_leave(struct quota *q, struct quota_store *s);
 

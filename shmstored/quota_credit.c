@@ -213,15 +213,6 @@ void quota_credit_update(struct quota *q, struct quota_store *s)
 	count(s, s->settled, s->fresh, s->last);
 }
 
-/* What is used besides live stores, as an earlier life wrote it: the most that any page says. Until the first survey. */
-static void inherit_base(struct quota_group *g, int64_t base)
-{
-	if (!g || g->rebased || base <= g->inherited || base > (int64_t)QUOTA_MAX)
-		return;
-	quota_group_base(g, g->base + base - g->inherited);
-	g->inherited = base;
-}
-
 void quota_credit_inherit(struct quota *q, struct quota_store *s)
 {
 	struct wire_credit *c = s->credit;
@@ -236,8 +227,8 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 		/* Both before either is used: that writes to the page. */
 		user = atomic_load_explicit(&c->user_base, memory_order_relaxed);
 		label = atomic_load_explicit(&c->label_base, memory_order_relaxed);
-		inherit_base(s->groups[WIRE_LIMIT_USER], user);
-		inherit_base(s->groups[WIRE_LIMIT_LABEL], label);
+		quota_base_inherit(s->groups[WIRE_LIMIT_USER], user);
+		quota_base_inherit(s->groups[WIRE_LIMIT_LABEL], label);
 		s->limited = granted != WIRE_UNLIMITED;
 		if (s->limited) {
 			cut = atomic_load_explicit(&c->charged, memory_order_seq_cst) + INHERIT_MOST * q->config.credit;
