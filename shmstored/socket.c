@@ -19,9 +19,13 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
+
+#define DYING_TRIES  200u
+#define DYING_NAP_NS 10000000l
 
 /* systemd's descriptor that is such a socket; -ENOENT: none. */
 static int take_from_systemd(void)
@@ -147,6 +151,11 @@ static int open_own(struct socket *s, const char *path, uint32_t mode, const cha
 		return r;
 	*ret_what = "something is there that is no stale socket of ours";
 	r = look_for_another(&now);
+	/* We have the lock, so it is no daemon of ours that lives. The ring of one that was killed keeps its socket for a moment. */
+	for (unsigned i = 0; r == -EADDRINUSE && i < DYING_TRIES; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = DYING_NAP_NS}, NULL);
+		r = look_for_another(&now);
+	}
 	if (r < 0)
 		return r;
 	*ret_what = "it cannot be made with that mode and group";
