@@ -223,7 +223,7 @@ static void free_if_idle(struct conn *c)
 		c->next->prev = c->prev;
 	c->host->n_conns--;
 	if (c->host->listener)
-		listener_left(c->host->listener, c->peer.uid);
+		listener_left(c->host->listener, c->peer.uid, c->reason[0]);
 	close(c->fd);
 	output_deinit(&c->output);
 	free(c);

@@ -89,15 +89,26 @@ static enum crowd_verdict judge(struct crowd *c, uid_t uid, const struct crowd_l
 	return CROWD_WELCOME;
 }
 
+static void pay(struct crowd *c, uint64_t tokens, uint64_t now_ns)
+{
+	if (c->full_ns < now_ns)
+		c->full_ns = now_ns;
+	c->full_ns += tokens * TOKEN_NS;
+}
+
 enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits, uint64_t now_ns)
 {
 	enum crowd_verdict verdict = judge(c, uid, limits);
-	uint64_t cost = verdict == CROWD_WELCOME ? 1 : CROWD_REFUSED;
 
-	if (c->full_ns < now_ns)
-		c->full_ns = now_ns;
-	c->full_ns += cost * TOKEN_NS;
+	pay(c, 1, now_ns);
+	if (verdict != CROWD_WELCOME)
+		crowd_fault(c, now_ns);
 	return verdict;
+}
+
+void crowd_fault(struct crowd *c, uint64_t now_ns)
+{
+	pay(c, CROWD_FAULT, now_ns);
 }
 
 void crowd_leave(struct crowd *c, uid_t uid)

@@ -2,7 +2,7 @@
 /*
  * crowd.h: how many may come, in all and per user, and how fast. Pure: numbers and time in, decisions out.
  *
- * Every connection that comes costs tokens, one that is refused more of them; without tokens none is accepted for a moment. So who opens
+ * Every connection that comes costs a token, one that is refused or dropped more of them; without tokens none is accepted for a moment. So who opens
  * connections without end takes a bounded share of our time, and the rest of its own time waiting for the kernel.
  */
 #ifndef CROWD_H
@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define CROWD_BURST   2000u /* tokens that are kept */
-#define CROWD_RATE    8000u /* that come back in a second */
-#define CROWD_REFUSED 8u    /* that one costs which is refused; 1 else */
+#define CROWD_BURST 2000u /* tokens that are kept */
+#define CROWD_RATE  8000u /* that come back in a second */
+#define CROWD_FAULT 8u    /* that one costs more which is refused, or dropped for a fault; 1 costs each */
 
 struct crowd;
 
@@ -35,6 +35,8 @@ struct crowd *crowd_free(struct crowd *c);
 /* One more of uid's: counted where it is welcome. Takes tokens. */
 enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits, uint64_t now_ns);
 void crowd_leave(struct crowd *c, uid_t uid);
+/* One was dropped for a fault. */
+void crowd_fault(struct crowd *c, uint64_t now_ns);
 /* When the next one may come: now_ns or earlier = at once. */
 uint64_t crowd_ready_ns(const struct crowd *c);
 

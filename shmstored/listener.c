@@ -62,10 +62,10 @@ static void refuse(struct listener *l, int fd, const struct conn_peer *peer, enu
 	char why[180], key[24];
 
 	if (verdict == CROWD_USER_FULL)
-		snprintf(why, sizeof(why), "user %u has %u connections, as many as one may have (max_clients_per_user)",
+		snprintf(why, sizeof(why), "user %u has %u connections, as many as one may have (max-clients-per-user)",
 			 peer->uid, c->max_clients_per_user);
 	else if (verdict == CROWD_FULL)
-		snprintf(why, sizeof(why), "%u clients are connected, as many as there may be (max_clients)",
+		snprintf(why, sizeof(why), "%u clients are connected, as many as there may be (max-clients)",
 			 l->host->n_conns);
 	else
 		snprintf(why, sizeof(why), "the daemon is out of memory");
@@ -221,7 +221,9 @@ struct listener *listener_free(struct listener *l)
 	return NULL;
 }
 
-void listener_left(struct listener *l, uid_t uid)
+void listener_left(struct listener *l, uid_t uid, bool dropped)
 {
 	crowd_leave(l->crowd, uid);
+	if (dropped)
+		crowd_fault(l->crowd, loop_now(l->host->loop));
 }

@@ -3,6 +3,7 @@
 #ifndef LISTENER_H
 #define LISTENER_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct host;
@@ -13,7 +14,7 @@ int listener_new(struct host *h, struct listener **ret);
 /* Closes it; removes a socket that we made. */
 struct listener *listener_free(struct listener *l);
 
-/* A connection of uid's ended. */
-void listener_left(struct listener *l, uid_t uid);
+/* A connection of uid's ended; dropped: by us, for a fault. */
+void listener_left(struct listener *l, uid_t uid, bool dropped);
 
 #endif

@@ -83,7 +83,7 @@ Test(crowd, a_flood_is_slowed_to_the_rate)
 	cr_assert_leq(crowd_ready_ns(c), now);
 }
 
-Test(crowd, the_refused_cost_more)
+Test(crowd, the_refused_and_dropped_cost_more)
 {
 	unsigned n = 0;
 
@@ -92,7 +92,20 @@ Test(crowd, the_refused_cost_more)
 		cr_assert_eq(enter(1, 100, 1, false), CROWD_USER_FULL);
 		n++;
 	}
-	cr_assert(n <= CROWD_BURST / CROWD_REFUSED + 1, "%u", n);
+	cr_assert(n <= CROWD_BURST / CROWD_FAULT + 1, "%u", n);
+}
+
+Test(crowd, one_that_is_dropped_delays_the_next)
+{
+	unsigned n = 0;
+
+	while (crowd_ready_ns(c) <= now && n < 100000) {
+		cr_assert_eq(enter(1, 100, 100, false), CROWD_WELCOME);
+		crowd_leave(c, 1);
+		crowd_fault(c, now);
+		n++;
+	}
+	cr_assert(n <= CROWD_BURST / CROWD_FAULT + 1, "%u", n);
 }
 
 /* ---- output -------------------------------------------------------------------------------------------------------- */
