@@ -174,12 +174,16 @@ int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const str
 int quota_limit_get(struct quota *q, enum wire_limit kind, const char *id, struct quota_limits *ret)
 {
 	const struct quota_group *g;
+	const struct quota_limits *d;
 
 	if (kind < WIRE_LIMIT_PARTITION || kind > WIRE_LIMIT_STORE)
 		return -ENOENT;
 	if (kind != WIRE_LIMIT_PARTITION && id[0] == '*' && !id[1]) {
-		*ret = q->defaults[kind];
-		return ret->hard || ret->soft ? 0 : -ENOENT;
+		d = &q->defaults[kind];
+		if (!d->hard && !d->soft)
+			return -ENOENT;
+		*ret = *d;
+		return 0;
 	}
 	g = quota_group_find(q, kind, id);
 	if (!g || (g->own.hard == QUOTA_DEFAULT && g->own.soft == QUOTA_DEFAULT))
