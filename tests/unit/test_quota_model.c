@@ -18,13 +18,16 @@
  * the partition only. Objects are handed over between stores of one user and label. A survey does not end between a delete's last
  * link and its count in the page (a microsecond; a process stopped right there makes the sums wrong by that object until the next one).
  *
- * That it can fail was tried; each of these makes it fail within the first histories:
+ * That it can fail was tried; each of these changes makes it fail, most within the first ten histories:
  *     quota_credit_take() books granted as it was lowered, without what wire_credit_revoke() read of charged
- *     quota_credit_read() reads settled after charged and asks used() before both (used cached from before the reading)
- *     quota_credit_inherit() begins with granted 0 and does not look at the page
- *     quota_credit_read() reads fresh before settled is read, with steps between
- *     quota_base_leave() leaves nothing; rebase() counts from the end of the survey, not from its mark
- *     quota_queue_walk() lets requests pass that wait behind others
+ *     quota_credit_read() books granted where more is charged
+ *     quota_group_used() answers for the partition with what was used before the pages were read
+ *     quota_credit_update() does not book what was in flight without limits
+ *     quota_credit_inherit() forgets granted, or the bases that the pages have
+ *     quota_base_leave() leaves nothing, or not what was in flight
+ *     quota_freed() believes a reap during which a survey ended
+ *     rebase() adds nothing for what came into being during the survey
+ *     quota_queue_walk() or quota_request() lets a request pass others that wait under the same limits
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -59,6 +62,7 @@ enum stage {
 struct op {
 	enum stage stage;
 	uint64_t n, sum, serial;
+	uint64_t fresh_at; /* how many surveys had begun when it was counted */
 };
 
 struct object {
@@ -99,6 +103,7 @@ struct world {
 	bool inside, draining, single;
 	/* A survey under way: the mark, and what it has seen up to the cursor. */
 	struct quota_mark *mark;
+	uint64_t n_marks;
 	size_t cursor;
 	uint64_t seen[GROUPS];
 	uint64_t n_granted, n_waited, n_refused, n_alone, n_lives;
@@ -303,10 +308,12 @@ static void ask_daemon(struct world *w, struct process *p, struct op *o)
 		check_order(w, p, number);
 }
 
-/* A survey that meets a file neither by name nor in /proc has a residual, and is made again: here it sees it at once. */
-static void named_meanwhile(struct world *w, const struct object *o)
+/* A file that was there before the survey, and is met neither by name nor in /proc, is a residual: made again, it sees it. */
+static void named_meanwhile(struct world *w, const struct object *o, const struct op *op)
 {
-	for (int g = 1; w->mark && (size_t)(o - w->objects) < w->cursor && g < GROUPS; g++)
+	bool missed = w->mark && op->fresh_at < w->n_marks && (size_t)(o - w->objects) < w->cursor;
+
+	for (int g = 1; missed && g < GROUPS; g++)
 		w->seen[g] += in_group(g, o->uid, o->label) ? o->n : 0;
 }
 
@@ -354,6 +361,7 @@ static void step_put(struct world *w, struct process *p, struct op *o)
 		return;
 	case TAKEN:
 		c->fresh += o->n;
+		o->fresh_at = w->n_marks;
 		o->stage = FRESH;
 		return;
 	case FRESH:
@@ -366,7 +374,7 @@ static void step_put(struct world *w, struct process *p, struct op *o)
 			return;
 		*object =
 			(struct object){.n = o->n, .links = 1u << (p - w->processes), .uid = p->uid, .label = p->label};
-		named_meanwhile(w, object);
+		named_meanwhile(w, object, o);
 		o->stage = IDLE;
 		return;
 	case WAITING:
@@ -634,7 +642,7 @@ static void die(struct world *w, struct process *p)
 		if (named)
 			*named = (struct object){.n = p->ops[k].n, .links = 1u << i, .uid = p->uid, .label = p->label};
 		if (named)
-			named_meanwhile(w, named);
+			named_meanwhile(w, named, &p->ops[k]);
 		p->ops[k].stage = IDLE;
 	}
 	p->alive = false;
@@ -715,6 +723,7 @@ static void step_survey(struct world *w)
 {
 	if (!w->mark) {
 		w->mark = quota_mark(w->q);
+		w->n_marks++;
 		cr_assert(w->mark);
 		w->cursor = 0;
 		memset(w->seen, 0, sizeof(w->seen));
