@@ -72,11 +72,9 @@ int host_start(struct host *h, struct config *config)
 	r = psi_new(h, "", &h->psi);
 	if (r < 0)
 		log_say(LOG_NOTICE, LOG_FIELDS(.error = r), "memory pressure cannot be watched here; all else works");
-	if (config->http) {
-		r = web_new(h, &h->web);
-		if (r < 0)
-			return r;
-	}
+	/* Said in the log. That the page's port is taken is no reason to leave the stores without limits. */
+	if (config->http && web_new(h, &h->web) < 0)
+		h->web = NULL;
 	r = listener_new(h, &h->listener);
 	if (r < 0)
 		return r;

@@ -21,6 +21,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "handed.h"
+
 struct peeruid {
 	int fd;
 	uint32_t sequence;
@@ -38,7 +40,9 @@ int peeruid_new(struct peeruid **ret)
 
 	if (!p)
 		return -ENOMEM;
-	p->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+	p->fd = handed_netlink(NETLINK_SOCK_DIAG);
+	if (p->fd < 0)
+		p->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
 	if (p->fd < 0) {
 		r = -errno;
 		free(p);

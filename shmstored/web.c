@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "handed.h"
 #include "host.h"
 #include "lateness.h"
 #include "log.h"
@@ -197,6 +198,18 @@ static int listen_at(const struct addrinfo *at)
 	return fd;
 }
 
+/* What the service manager listens on for us goes before address and port. */
+static int take_socket(bool *ret_loopback)
+{
+	struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+	socklen_t size = sizeof(address);
+	int fd = handed_tcp();
+
+	if (fd >= 0 && getsockname(fd, (struct sockaddr *)&address, &size) == 0)
+		*ret_loopback = is_loopback((const struct sockaddr *)&address);
+	return fd;
+}
+
 /* A numeric address: a name would have to be looked up, and could become another one. */
 static int open_socket(const struct config *config, bool *ret_loopback)
 {
@@ -207,8 +220,10 @@ static int open_socket(const struct config *config, bool *ret_loopback)
 	};
 	struct addrinfo *found;
 	char port[8];
-	int fd;
+	int fd = take_socket(ret_loopback);
 
+	if (fd != -ENOENT)
+		return fd;
 	snprintf(port, sizeof(port), "%u", (unsigned)config->http_port);
 	if (getaddrinfo(config->http_address, port, &hints, &found) != 0)
 		return -EINVAL;
@@ -256,7 +271,7 @@ int web_new(struct host *h, struct web **ret)
 	r = fd < 0 ? fd : start(w, fd);
 	if (r < 0) {
 		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->http_address, .error = r),
-			"HTTP cannot listen on port %u; choose another one with http.port, or set http.enable = false",
+			"HTTP cannot listen on port %u; choose another port, or set \"enabled = no\" in section http",
 			(unsigned)h->config->http_port);
 		web_free(w);
 		return r;
