@@ -53,8 +53,9 @@ static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms, char io_path
 	struct shms_reply reply;
 	int r = shms_attach_call(s, &call, &reply);
 
+	/* Gone, or there and silent? */
 	if (r < 0)
-		return -ETIMEDOUT;
+		return shms_attach_again(s) ? -ETIMEDOUT : -EPERM;
 	if (reply.type == WIRE_REFUSED)
 		return reply.body.refused.error < 0 ? reply.body.refused.error : -EPERM;
 	return inbox_path(s, uid, reply.tail, io_path);

@@ -1,0 +1,650 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three users on one shared partition, and a daemon that carries objects between two of them: what is meant to work, and what each may
+try against the others (docs/security.md). The third, EVE, is in no rule and means harm.
+
+A user is a storetool process with that uid, or this process with its effective uid, for what needs no library: files, and raw messages on
+the daemon's socket. EVE's own store is made by hand, so that it can lie.
+"""
+import contextlib
+import errno
+import fcntl
+import json
+import mmap
+import os
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import time
+
+import pytest
+from daemon import ADMIN, Daemon, Wire, wait_for
+from fixture import Place, Tool, ToolError
+
+ALICE, BOB, EVE = 60001, 60002, 60003
+SIZE = 1 << 20
+RULE = f'handoff "alice-bob" {{ from = {{ "uid:{ALICE}" }}\n to = {{ "uid:{BOB}" }} }}\n'
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+
+@contextlib.contextmanager
+def being(uid):
+    """This process as that user: its files, and the credentials that a socket shows."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+def refused(wire, name, *values, tail=b""):
+    """The errno of a refusal, which the answer must be."""
+    message = wire.call(name, *values, tail=os.fsencode(tail))
+    assert message.name == "REFUSED", message
+    return -message.values[0]
+
+
+class Forged:
+    """A store of EVE's, live by the lock, whose page says what it is told to."""
+
+    def __init__(self, partition, name, pid=None, uid=EVE):
+        self.path = os.path.join(partition, "stores", name)
+        self.below = f"stores/{name}"
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = bytes.fromhex(file.read().strip().replace("-", ""))
+        pid = pid or os.getpid()
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            start = int(file.read().rsplit(")", 1)[1].split()[19])
+        page = struct.pack("=8sIIQIIQq16s256s128s256s", b"SHMSTORE", 1, 4096, 0, pid, uid, start, time.time_ns(), boot,
+                           name.encode(), b"forged", b"").ljust(4096, b"\0")
+        with being(EVE):
+            os.mkdir(self.path, 0o700)
+            for part in ("objects", "recycle", "handoff"):
+                os.mkdir(os.path.join(self.path, part), 0o700)
+            self.fd = os.open(os.path.join(self.path, ".new"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            os.write(self.fd, page)
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+            os.rename(os.path.join(self.path, ".new"), os.path.join(self.path, ".store"))
+
+    def lease(self, minutes=1):
+        """The path of a lease that is not there yet."""
+        expiry = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000) + minutes * 60000
+        return os.path.join(self.path, "handoff", f"{expiry}-0123456789abcdef")
+
+    def close(self):
+        os.close(self.fd)
+
+
+# -- the scene
+
+
+class Scene:
+    """A shared partition, the daemon over it, and its users."""
+
+    def __init__(self):
+        self.place = Place(size="256m")
+        self.path = self.place.path
+        self.daemon = Daemon(self.path, http=False, start=False)
+        self.open = []
+
+    def start(self, limits="", rules=RULE):
+        subprocess.run([ADMIN, "-p", self.path, "init", "--shared"], check=True, capture_output=True)
+        self.daemon.write_config(f'partition "{self.path}" {{\n{limits}\n}}\n{rules}')
+        self.daemon.start()
+
+    def kill(self):
+        self.daemon.kill()
+
+    def restart(self):
+        self.daemon.restart()
+
+    def tool(self, uid, store=None, *options):
+        """A storetool of that user."""
+        tool = Tool(self.path, ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"])
+        self.open += [tool.finish, tool.process.kill]
+        if store:
+            tool("open", store, *options)
+        return tool
+
+    def wire(self, uid):
+        """A connection of that user."""
+        with being(uid):
+            wire = self.daemon.wire()
+        self.open.append(wire.close)
+        return wire
+
+    def forged(self, name, **options):
+        forged = Forged(self.path, name, **options)
+        self.open.append(forged.close)
+        return forged
+
+    def register(self, uid, below):
+        """REGISTER by a connection of that user: its errno, or the connection."""
+        with open(os.path.join(self.path, ".shmstore"), encoding="ascii") as file:
+            uuid = file.read().split("\n")[1].split()[1]
+        wire = self.wire(uid)
+        message = wire.register(uuid, below)
+        return wire if message.name == "REGISTERED" else -message.values[0]
+
+    def inbox(self, uid):
+        try:
+            return sorted(os.listdir(os.path.join(self.path, "inbox", str(uid), "handoff")))
+        except FileNotFoundError:
+            return []
+
+    def alive(self):
+        """The daemon runs and answers."""
+        assert self.daemon.process.poll() is None, self.daemon.log()
+        self.wire(0).query("workers")
+
+    def stop(self):
+        for end in reversed(self.open):
+            with contextlib.suppress(OSError):
+                end()
+        try:
+            self.daemon.close()
+        finally:
+            self.place.remove()
+
+
+@pytest.fixture
+def scene(monkeypatch):
+    scene = Scene()
+    monkeypatch.setenv("SHMSTORE_SOCKET", scene.daemon.socket)
+    try:
+        yield scene
+    finally:
+        scene.stop()
+
+
+def ticket_path(ticket):
+    return ticket.split(":", 3)[3]
+
+
+def denied(fn, *args, errors=(errno.EACCES, errno.EPERM), **options):
+    """fn fails for want of a right."""
+    with pytest.raises(OSError) as caught:
+        fn(*args, **options)
+    assert caught.value.errno in errors, caught.value
+
+
+# -- the way it is meant
+
+
+def test_object_goes_to_another_user(scene):
+    scene.start()
+    alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
+    for size, seed in ((0, 1), (100, 2), (SIZE, 3), (3 * SIZE + 5, 4)):
+        alice("put", "k", size, seed, "checksum")
+        ticket, = alice("handoff_to", "k", BOB, 60000)
+        assert ticket_path(ticket).startswith(f"{scene.path}/inbox/{BOB}/handoff/")
+        assert os.listdir(f"{scene.path}/stores/alice/handoff") == [] and len(scene.inbox(BOB)) == 1
+        bob("adopt", "mine", ticket, "verify")
+        assert scene.inbox(BOB) == [] and bob.same("mine", size, seed)
+        file = os.stat(f"{scene.path}/stores/bob/objects/mine")
+        assert file.st_uid == ALICE and file.st_nlink == 2 and file.st_mode & 0o7333 == 0
+        alice("delete", "k")
+        assert bob.same("mine", size, seed)
+        assert bob.code("adopt", "again", ticket) == errno.ESTALE
+        bob("delete", "mine")
+    events = scene.wire(0).query("events")
+    text = json.dumps(events)
+    assert "handoff-user" in text and "alice-bob" in text
+
+
+def test_receivers_stores_share_it(scene):
+    scene.start()
+    alice, bob, second = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob"), scene.tool(BOB, "second")
+    alice("put", "k", SIZE, 1)
+    bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
+    ticket, = bob("handoff", "k", 60000)
+    second("adopt", "k", ticket)
+    assert bob.same("k", SIZE, 1) and second.same("k", SIZE, 1)
+    names = [f"{scene.path}/stores/{store}/objects/k" for store in ("alice", "bob", "second")]
+    assert len({os.stat(name).st_ino for name in names}) == 1 and os.stat(names[0]).st_nlink == 3
+    # What it shows under another key is a copy: the file cannot be linked again.
+    bob("hold", "v", "k")
+    bob("alias", "v", "copy")
+    bob("drop", "v")
+    assert bob.same("copy", SIZE, 1) and os.stat(f"{scene.path}/stores/bob/objects/copy").st_uid == BOB
+    scene.kill()
+    assert bob.code("handoff", "k", 60000) == errno.EPERM, "only the daemon can link it"
+    assert bob.same("k", SIZE, 1)
+    for tool in (alice, bob, second):
+        tool.end()
+    assert os.listdir(f"{scene.path}/stores") == []
+
+
+def test_python(scene):
+    shmstore = pytest.importorskip("shmstore")
+    scene.start()
+    bob = scene.tool(BOB, "bob")
+    with being(ALICE):
+        store = shmstore.Partition(scene.path).open("alice")
+        try:
+            store["x"] = b"text" * 1000
+            ticket = store.handoff("x", lease=30.0, user=BOB)
+            with pytest.raises(shmstore.Error) as caught:
+                store.handoff("x", user=EVE)
+            assert caught.value.errno == errno.EPERM
+        finally:
+            store.close()
+    bob("adopt", "x", str(ticket))
+    assert bob.list()[-1] == "x"
+
+
+# -- what no rule allows
+
+
+def test_no_rule_no_handoff(scene):
+    scene.start()
+    alice, bob, eve = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob"), scene.tool(EVE, "eve")
+    alice("put", "k", SIZE, 1)
+    bob("put", "k", SIZE, 1)
+    eve("put", "k", SIZE, 1)
+    for tool, receiver in ((alice, EVE), (alice, 0), (bob, ALICE), (bob, EVE), (eve, ALICE), (eve, BOB)):
+        assert tool.code("handoff_to", "k", receiver, 60000) == errno.EPERM
+    for store in ("alice", "bob", "eve"):
+        assert os.listdir(f"{scene.path}/stores/{store}/handoff") == []
+    assert [scene.inbox(uid) for uid in (0, ALICE, BOB, EVE)] == [[], [], [], []]
+    # What BOB received he may not hand to anybody else, rule or not: it is not his.
+    bob("adopt", "x", *alice("handoff_to", "k", BOB, 60000))
+    assert bob.code("handoff_to", "x", EVE, 60000) == errno.EPERM
+    assert "handoff-user" in json.dumps(scene.wire(0).query("events"))
+
+
+def test_without_a_daemon(scene):
+    scene.start()
+    alice = scene.tool(ALICE, "alice")
+    alice("put", "k", SIZE, 1)
+    scene.kill()
+    assert alice.code("handoff_to", "k", BOB, 60000) == errno.EPERM
+    assert os.listdir(f"{scene.path}/stores/alice/handoff") == []
+
+
+def test_lease_of_another_user_is_bounded(scene):
+    scene.start()
+    alice = scene.tool(ALICE, "alice")
+    alice("put", "k", 100, 1)
+    assert alice.code("handoff_to", "k", BOB, 86400001) == errno.EINVAL
+    alice("handoff_to", "k", BOB, 86400000)
+    assert alice.code("handoff_to", "k", BOB, 0) == errno.EINVAL
+    assert alice.code("handoff_to", "none", BOB, 1000) == errno.ENOENT
+
+
+# -- files
+
+
+def test_others_files_are_out_of_reach(scene):
+    scene.start()
+    alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
+    alice("put", "k", SIZE, 1)
+    lease, = alice("handoff", "k", 60000)
+    given, = alice("handoff_to", "k", BOB, 60000)
+    store = f"{scene.path}/stores/alice"
+    mine = f"{scene.path}/stores/eves"
+    files = [f"{store}/objects/k", f"{store}/.store", ticket_path(lease), ticket_path(given)]
+    with being(EVE):
+        os.mkdir(mine, 0o777)
+        for directory in (store, f"{store}/objects", f"{store}/handoff", f"{store}/recycle", f"{scene.path}/inbox/{BOB}"):
+            denied(os.listdir, directory)
+            denied(os.open, f"{directory}/new", os.O_CREAT | os.O_WRONLY, 0o600)
+        for file in files:
+            for flags in (os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_PATH):
+                denied(os.open, file, flags)
+            denied(os.stat, file)
+            denied(os.unlink, file)
+            denied(os.rename, file, f"{mine}/taken")
+            denied(os.link, file, f"{mine}/taken")
+            denied(os.chmod, file, 0o666)
+            denied(os.truncate, file, 0)
+            denied(os.setxattr, file, "user.x", b"x")
+        for directory in (store, f"{scene.path}/stores", f"{scene.path}/peers", f"{scene.path}/inbox", f"{scene.path}/.shmstore"):
+            denied(os.rename, directory, f"{scene.path}/away")
+            denied(os.chmod, directory, 0o777)
+        denied(os.rmdir, store, errors=(errno.EACCES, errno.EPERM, errno.ENOTEMPTY))
+        denied(os.unlink, f"{scene.path}/.shmstore")
+        denied(os.mkdir, f"{scene.path}/inbox/{EVE}")
+        # Through /proc of a process that has it open and mapped.
+        denied(os.listdir, f"/proc/{alice.pid}/fd")
+        denied(os.listdir, f"/proc/{alice.pid}/map_files")
+    assert alice.same("k", SIZE, 1)
+    bob("adopt", "k", given)
+
+
+def test_tickets_are_no_rights(scene):
+    scene.start()
+    alice, bob, eve = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob"), scene.tool(EVE, "eve")
+    alice("put", "k", SIZE, 1)
+    lease, = alice("handoff", "k", 60000)
+    given, = alice("handoff_to", "k", BOB, 60000)
+    head = ":".join(lease.split(":")[:3])
+    for ticket in (lease, given, f"{head}:{scene.path}/stores/alice/objects/k"):
+        assert eve.code("adopt", "x", ticket) == errno.EPERM
+    # Nor are EVE's files, forged into something that BOB would adopt.
+    with being(EVE):
+        for directory in ("stores/trap", "stores/trap/handoff", "stores/trap/objects"):
+            os.mkdir(f"{scene.path}/{directory}")
+            os.chmod(f"{scene.path}/{directory}", 0o777)
+    name = os.path.basename(ticket_path(lease))
+    shutil.copy(ticket_path(lease), f"{scene.path}/stores/trap/handoff/{name}")
+    shutil.copy(ticket_path(lease), f"{scene.path}/stores/trap/objects/k")
+    for file in (f"stores/trap/handoff/{name}", "stores/trap/objects/k"):
+        for owner in (EVE, BOB):
+            os.chown(f"{scene.path}/{file}", owner, owner)
+            os.chmod(f"{scene.path}/{file}", 0o444)
+            assert bob.code("adopt", "x", f"{head}:{scene.path}/{file}") == errno.EPERM
+    with being(EVE):
+        os.symlink(f"{scene.path}/stores/bob", f"{scene.path}/stores/link")
+    assert bob.code("adopt", "x", f"{head}:{scene.path}/stores/link/handoff/{name}") in (errno.EPERM, errno.EBADMSG)
+    assert bob.code("adopt", "x", f"{head}:{scene.path}/inbox/{BOB}/handoff/../handoff/{name}") == errno.EPERM
+    assert bob.code("adopt", "x", f"{head}:{scene.path}/inbox/{ALICE}/handoff/{name}") in (errno.EPERM, errno.ESTALE)
+    bob("adopt", "x", given)
+
+
+def test_received_object_cannot_be_written(scene):
+    scene.start()
+    alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
+    alice("put", "k", SIZE, 1)
+    bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
+    file = f"{scene.path}/stores/bob/objects/k"
+    with being(BOB):
+        for flags in (os.O_RDWR, os.O_WRONLY, os.O_RDONLY | os.O_TRUNC):
+            denied(os.open, file, flags)
+        denied(os.chmod, file, 0o600)
+        denied(os.chown, file, BOB, BOB)
+        denied(os.truncate, file, 0)
+        denied(os.link, file, file + "2")
+        denied(os.removexattr, file, "system.posix_acl_access")
+        fd = os.open(file, os.O_RDONLY)
+        try:
+            denied(os.open, f"/proc/self/fd/{fd}", os.O_RDWR)
+            denied(os.ftruncate, fd, 0, errors=(errno.EINVAL, errno.EBADF, errno.EPERM))
+            denied(os.fchmod, fd, 0o600)
+            denied(mmap.mmap, fd, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            denied(fcntl.fcntl, fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            assert mmap.mmap(fd, 4096, prot=mmap.PROT_READ)[:4] == b"\x89SHM"
+        finally:
+            os.close(fd)
+    with being(EVE):
+        denied(os.open, file, os.O_RDONLY)
+    # In BOB's hands it is read by BOB alone, also where BOB opens his directories.
+    os.chmod(f"{scene.path}/stores/bob", 0o755)
+    os.chmod(f"{scene.path}/stores/bob/objects", 0o755)
+    with being(EVE):
+        denied(os.open, file, os.O_RDONLY)
+    assert alice.same("k", SIZE, 1) and bob.same("k", SIZE, 1)
+
+
+# -- names
+
+
+def test_squatted_names_deny_and_give_nothing(scene):
+    scene.start()
+    with being(EVE):
+        os.mkdir(f"{scene.path}/stores/alice", 0o777)
+        os.symlink("/etc", f"{scene.path}/stores/alice2")
+        os.symlink(f"{scene.path}/stores/bob", f"{scene.path}/stores/alice3")
+    bob, alice = scene.tool(BOB, "bob"), scene.tool(ALICE)
+    for name in ("alice", "alice2", "alice3", "bob"):
+        assert alice.code("open", name) in (errno.EPERM, errno.EACCES, errno.EBUSY)
+    alice("open", "alice4")
+    # An address: EVE was first, with a store whose page says that it is ALICE's.
+    forged = scene.forged("forged", uid=ALICE)
+    address = b"tcp://127.0.0.1:1"
+    alice("address", address.decode())
+    entry, = os.listdir(f"{scene.path}/peers")
+    alice("address", "tcp://127.0.0.1:2")
+    with being(EVE):
+        os.pwrite(forged.fd, address.ljust(256, b"\0"), 448)
+        os.symlink("../stores/forged", f"{scene.path}/peers/{entry}")
+        os.chmod(forged.path, 0o755)
+        os.fchmod(forged.fd, 0o644)
+    assert alice.code("peer", address.decode()) == errno.ENOENT
+    assert bob.code("peer", address.decode()) == errno.ENOENT
+    assert alice.code("address", address.decode()) == errno.EPERM, "first come, first served"
+    assert scene.tool(EVE)("peer", address.decode()) == ["forged"]
+    # The inbox cannot be squatted.
+    shutil.rmtree(f"{scene.path}/inbox")
+    with being(EVE):
+        os.mkdir(f"{scene.path}/inbox", 0o777)
+        os.mkdir(f"{scene.path}/inbox/{BOB}", 0o777)
+    alice("put", "k", 100, 1)
+    bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
+    assert os.stat(f"{scene.path}/inbox").st_uid == 0 and os.stat(f"{scene.path}/inbox/{BOB}").st_uid == BOB
+
+
+def test_junk_harms_nobody(scene):
+    scene.start()
+    alice = scene.tool(ALICE, "alice")
+    with being(EVE):
+        for i in range(500):
+            os.mkdir(f"{scene.path}/stores/junk-{i}")
+            os.symlink("../nowhere", f"{scene.path}/peers/junk-{i}")
+            os.mkfifo(f"{scene.path}/junk-{i}")
+        os.mkfifo(f"{scene.path}/stores/junk-0/.store")
+        os.symlink("/dev/zero", f"{scene.path}/stores/junk-1/.store")
+        with open(f"{scene.path}/stores/junk-2/.store", "wb") as file:
+            file.truncate(1 << 40)
+        os.symlink("..", f"{scene.path}/stores/junk-3/objects")
+    alice("put", "k", SIZE, 1)
+    assert alice.same("k", SIZE, 1)
+    scene.tool(BOB, "bob")("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
+    subprocess.run([ADMIN, "-p", scene.path, "gc"], check=False, capture_output=True, timeout=60)
+    scene.alive()
+    scene.kill()
+    scene.restart()
+    alice("put", "k2", SIZE, 2)
+    assert alice.same("k2", SIZE, 2)
+
+
+# -- the daemon
+
+
+def test_daemon_does_nothing_for_others(scene):
+    scene.start()
+    alice = scene.tool(ALICE, "alice-secret")
+    alice("put", "k", SIZE, 1)
+    assert scene.register(EVE, "stores/alice-secret") == errno.EPERM
+    assert scene.register(EVE, "stores/none") == errno.ENOENT
+    scene.forged("of-another-process", pid=alice.pid)
+    assert scene.register(EVE, "stores/of-another-process") == errno.EPERM
+    eve = scene.wire(EVE)
+    assert refused(eve, "GRANT", SIZE, 0, 0, 0, 0) in (errno.EPERM, errno.ENOENT)
+    assert refused(eve, "BROKER", BOB, 0, tail=f"{scene.path}/stores/alice-secret/handoff/x") == errno.EPERM
+    for key in ("partition.hard=1G", "user.60001.hard=1"):
+        assert refused(eve, "SET", 0, tail=key) == errno.EPERM
+    assert refused(eve, "REAP", 0, tail=f"{scene.path}/stores/alice-secret") == errno.EPERM
+    assert "alice-secret" not in json.dumps(eve.query("workers"))
+    assert "alice-secret" in json.dumps(scene.wire(0).query("workers"))
+    assert "alice-secret" in json.dumps(scene.wire(ALICE).query("workers"))
+    alice.kill()
+    assert refused(eve, "REAP", 0, tail=f"{scene.path}/stores/alice-secret") in (errno.EPERM, errno.ENOENT)
+    scene.alive()
+
+
+def test_broker_takes_leases_of_the_senders_own_store_only(scene):
+    scene.start(rules=RULE.replace("alice-bob", "eve-bob").replace(str(ALICE), str(EVE)))
+    alice = scene.tool(ALICE, "alice")
+    alice("put", "k", SIZE, 1)
+    theirs = ticket_path(*alice("handoff", "k", 60000))
+    forged = scene.forged("eve")
+    eve = scene.register(EVE, forged.below)
+    assert isinstance(eve, Wire), eve
+    lease = forged.lease()
+
+    def broker(path, receiver=BOB, lease_ms=0):
+        return refused(eve, "BROKER", receiver, lease_ms, tail=path)
+
+    assert broker(theirs) == errno.EPERM
+    assert broker(f"{forged.path}/handoff/../../alice/handoff/{os.path.basename(theirs)}") == errno.EPERM
+    assert broker(lease) == errno.ESTALE
+    assert broker(f"{forged.path}/handoff/x") == errno.EPERM
+    assert broker(lease, receiver=ALICE) == errno.EPERM, "no rule"
+    with being(EVE):
+        os.symlink(theirs, lease)
+    assert broker(lease) == errno.EBADMSG
+    for i, make in enumerate((os.mkfifo, os.mkdir, os.mkfifo)):
+        with being(EVE):
+            os.rename(lease, f"{forged.path}/was-{i}")
+            make(lease)
+        assert broker(lease) == errno.EBADMSG
+    os.unlink(lease)
+    os.link(theirs, lease)  # as root: protected_hardlinks forbids it to EVE
+    assert broker(lease) == errno.EPERM
+    os.unlink(lease)
+    os.link(theirs, f"{forged.path}/objects/k")
+    answer = eve.call("BROKER", EVE, 60000, tail=f"{forged.path}/objects/k".encode())
+    assert answer.name == "BROKERED", answer
+    with being(EVE):
+        denied(os.open, answer.text, os.O_RDONLY)  # a name more of what she may not read
+    with being(EVE):
+        os.rename(f"{forged.path}/handoff", f"{forged.path}/away")
+        os.symlink(os.path.dirname(theirs), f"{forged.path}/handoff")
+    assert broker(f"{forged.path}/handoff/{os.path.basename(theirs)}") in (errno.ESTALE, errno.EPERM)
+    assert os.path.exists(theirs) and scene.inbox(BOB) == []
+    scene.alive()
+
+
+def test_inbox_cannot_be_flooded(scene):
+    scene.start()
+    alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
+    alice("put", "k", 100, 1)
+    tickets = [alice("handoff_to", "k", BOB, 60000)[0] for _ in range(256)]
+    assert alice.code("handoff_to", "k", BOB, 60000) == errno.EDQUOT
+    assert os.listdir(f"{scene.path}/stores/alice/handoff") == [] and len(scene.inbox(BOB)) == 256
+    bob("adopt", "k", tickets[0])
+    alice("handoff_to", "k", BOB, 60000)
+
+
+def test_quota_of_another_is_not_touched(scene):
+    scene.start(limits=' user "*" {\n limit = "16MiB"\n }')
+    alice, bob, eve = scene.tool(ALICE, "alice", "norecycle"), scene.tool(BOB, "bob", "norecycle"), scene.tool(EVE, "eve", "norecycle")
+    n = 0
+    while eve.code("put", f"k{n}", SIZE, n) == 0:
+        n += 1
+        assert n < 64, "her limit is not hers"
+    assert n >= 8 and eve.code("put", "more", SIZE, 0) == errno.EDQUOT
+    for i in range(8):
+        alice("put", f"k{i}", SIZE, i)
+        bob("adopt", f"k{i}", *alice("handoff_to", f"k{i}", BOB, 60000))
+    # What ALICE gave is ALICE's still: BOB has all of his own.
+    for i in range(12):
+        bob("put", f"own{i}", SIZE, i)
+    n = 8
+    while alice.code("put", f"k{n}", SIZE, n) == 0:
+        n += 1
+        assert n < 64
+
+
+def test_lying_page_gains_nothing_and_breaks_nothing(scene):
+    scene.start(limits=' user "*" {\n limit = "64MiB"\n }')
+    alice = scene.tool(ALICE, "alice")
+    forged = scene.forged("eve")
+    eve = scene.register(EVE, forged.below)
+    assert isinstance(eve, Wire), eve
+    assert eve.grant(SIZE).name == "GRANTED"
+    huge = (1 << 64) - 1
+    for granted, charged, settled, fresh, last in ((1 << 60, 0, 0, 0, 0), (huge, huge, huge, huge, huge), (0, 1 << 62, 0, 0, 0),
+                                                   (0, 0, 1 << 62, 0, 1 << 62), (1 << 30, 1 << 29, 1 << 62, 0, 0)):
+        os.pwrite(forged.fd, struct.pack("=Q", granted), 2560 + 8)
+        os.pwrite(forged.fd, struct.pack("=QQQQ", charged, settled, fresh, last), 2560 + 256)
+        os.pwrite(forged.fd, os.urandom(512), 2048)
+        assert eve.grant(1 << 30).name == "REFUSED"
+        alice("put", "k", SIZE, 1, "replace")
+    os.ftruncate(forged.fd, 0)
+    alice("put", "k", SIZE, 2, "replace")
+    assert alice.same("k", SIZE, 2)
+    scene.alive()
+    scene.kill()
+    scene.restart()
+    alice("put", "k", 2 * SIZE, 3, "replace")
+    assert alice.same("k", 2 * SIZE, 3)
+
+
+def test_markers_lock_held_by_a_user(scene):
+    scene.start()
+    scene.kill()
+    alice = scene.tool(ALICE, "alice")
+    holder = subprocess.Popen(["setpriv", f"--reuid={EVE}", f"--regid={EVE}", "--clear-groups", "flock", f"{scene.path}/.shmstore",
+                               "sh", "-c", "echo held; exec sleep 1000"], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        scene.restart()
+        assert f"user {EVE}" in scene.daemon.log()
+        wait_for("put", lambda: alice.code("put", "k", SIZE, 1, "replace") == 0)
+        bob = scene.tool(BOB, "bob")
+
+        def handed():
+            """ALICE looks for a daemon once a second."""
+            try:
+                bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
+            except ToolError:
+                return False
+            return True
+        wait_for("registered", handed)
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+
+    def daemons():
+        with open(f"{scene.path}/.shmstore", "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+    wait_for("the lock is the daemon's in the end", daemons)
+
+
+# -- kill -9 of the daemon, in the middle
+
+
+def test_daemon_killed_while_it_hands_over(scene):
+    scene.start()
+    alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
+    done = refused = 0
+    for round_ in range(15):
+        alice("put", f"k{round_}", 1000, round_)
+        for i in range(20):
+            alice.send("handoff_to", f"k{round_}", BOB, 60000)
+        killed = round_ % 3 == 0
+        if killed:
+            # Somewhere in these twenty.
+            for _ in range(round_):
+                if alice.pending > 1:
+                    alice_answer(alice, bob, f"k{round_}", round_)
+            scene.kill()
+            scene.restart()
+        while alice.pending:
+            if alice_answer(alice, bob, f"k{round_}", round_):
+                done += 1
+            else:
+                refused += 1
+        assert os.listdir(f"{scene.path}/stores/alice/handoff") == []
+        wait_for("registered again", lambda: alice.code("handoff_to", f"k{round_}", BOB, 1) in (0, errno.ESTALE))
+    assert done
+    for name in os.listdir(f"{scene.path}/inbox/{BOB}/handoff"):
+        file = os.stat(f"{scene.path}/inbox/{BOB}/handoff/{name}")
+        assert stat.S_ISREG(file.st_mode) and file.st_uid == ALICE
+    scene.alive()
+
+
+def alice_answer(alice, bob, key, seed):
+    """True: a ticket came, and is good."""
+    try:
+        ticket, = alice.receive()
+    except ToolError as error:
+        assert error.errno in (errno.EPERM, errno.ETIMEDOUT), error
+        return False
+    bob("adopt", key, ticket, "replace")
+    assert bob.same(key, 1000, seed)
+    return True
