@@ -95,7 +95,7 @@ static void tell(struct host *h, const struct broker_ask *ask, const char *rule,
 
 	snprintf(key, sizeof(key), "%u>%u%s", (unsigned)ask->from, (unsigned)ask->to, answer->why ? "!" : "");
 	jsonmake_text(o, "store", ask->store);
-	jsonmake_u64(o, "from_uid", ask->from);
+	jsonmake_u64(o, "uid", ask->from); /* whose event it is: the donor's */
 	jsonmake_u64(o, "to_uid", ask->to);
 	jsonmake_flag(o, "done", !answer->why);
 	jsonmake_text(o, "rule", rule);

@@ -20,7 +20,7 @@ import time
 
 import pytest
 from daemon import ADMIN, Daemon, Wire, wait_for
-from fixture import Place, Tool, ToolError
+from fixture import SOURCE, Place, Tool, ToolError
 
 ALICE, BOB, EVE = 60001, 60002, 60003
 SIZE = 1 << 20
@@ -194,9 +194,26 @@ def test_object_goes_to_another_user(scene):
         assert bob.same("mine", size, seed)
         assert bob.code("adopt", "again", ticket) == errno.ESTALE
         bob("delete", "mine")
-    events = scene.wire(0).query("events")
-    text = json.dumps(events)
-    assert "handoff-user" in text and "alice-bob" in text
+    for uid, seen in ((0, True), (ALICE, True), (BOB, False), (EVE, False)):
+        events = [event for event in scene.wire(uid).query("events")["events"] if event["event"] == "handoff-user"]
+        assert bool(events) == seen, (uid, events)
+        for event in events:
+            assert (event["uid"], event["to_uid"], event["rule"], event["done"]) == (ALICE, BOB, "alice-bob", True)
+
+
+def test_with_no_more_rights_than_the_unit_gives(scene):
+    with open(SOURCE / "deploy" / "systemd" / "shmstored.service.in", encoding="utf-8") as file:
+        line, = [line for line in file if line.startswith("CapabilityBoundingSet=")]
+    names = [f"+{name.removeprefix('CAP_').lower()}" for name in line.split("=")[1].split()]
+    scene.daemon.prefix = ["sh", "-c", 'umask 077; exec "$@"', "sh", "setpriv", "--no-new-privs", "--clear-groups",
+                           f"--bounding-set=-all,{','.join(names)}"]
+    scene.start()
+    alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
+    second = scene.tool(BOB, "second")
+    alice("put", "k", SIZE, 1)
+    bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
+    second("adopt", "k", *bob("handoff", "k", 60000))
+    assert second.same("k", SIZE, 1)
 
 
 def test_receivers_stores_share_it(scene):
@@ -257,7 +274,9 @@ def test_no_rule_no_handoff(scene):
     # What BOB received he may not hand to anybody else, rule or not: it is not his.
     bob("adopt", "x", *alice("handoff_to", "k", BOB, 60000))
     assert bob.code("handoff_to", "x", EVE, 60000) == errno.EPERM
-    assert "handoff-user" in json.dumps(scene.wire(0).query("events"))
+    events = [event for event in scene.wire(0).query("events")["events"] if event["event"] == "handoff-user"]
+    pairs = {(event["uid"], event["to_uid"]) for event in events if not event["done"] and event["why"]}
+    assert {(ALICE, EVE), (BOB, ALICE), (EVE, BOB)} <= pairs
 
 
 def test_without_a_daemon(scene):
