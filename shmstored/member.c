@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -34,6 +35,8 @@
 #include "owner.h"
 #include "pages.h"
 #include "reaper.h"
+
+#define FDS_RESERVE 256u
 
 /* ---- the file ------------------------------------------------------------------------------------------------------ */
 
@@ -133,6 +136,18 @@ static void on_process_end(struct loop_op *op, int result, unsigned flags)
 	reaper_look(m->account, m->path);
 }
 
+/* Connections and surveys cannot do without descriptors; a death is also seen by its connection, or a survey. */
+static bool is_to_spare(int fd)
+{
+	struct rlimit limit;
+	rlim_t reserve;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+		return true;
+	reserve = limit.rlim_cur / 2 < FDS_RESERVE ? limit.rlim_cur / 2 : FDS_RESERVE;
+	return (rlim_t)fd < limit.rlim_cur - reserve;
+}
+
 static void watch_process(struct member *m, pid_t pid)
 {
 	int r;
@@ -140,6 +155,10 @@ static void watch_process(struct member *m, pid_t pid)
 	if (m->pidfd >= 0)
 		return;
 	m->pidfd = owner_open(pid, m->start_time);
+	if (m->pidfd >= 0 && !is_to_spare(m->pidfd)) {
+		close(m->pidfd);
+		m->pidfd = -1;
+	}
 	if (m->pidfd < 0)
 		return;
 	m->pid_op.fn = on_process_end;

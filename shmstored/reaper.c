@@ -248,7 +248,7 @@ static void done(struct scanner_job *job)
 		retry(r);
 		return;
 	default:
-		if (r->result != -ENOENT)
+		if (r->result != -ENOENT && r->result != -ECANCELED)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = r->path, .error = r->result),
 				"a dead store could not be reaped");
 		finish(r);
