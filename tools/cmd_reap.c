@@ -70,11 +70,13 @@ static bool find_path(const struct admin *a, const char *store, char ret_path[PA
 	return found;
 }
 
-/* Done where something went, or nothing was there; a kept store is not what was asked for. */
+/* Done where all went that may: leases stay until they end. A kept store is not what was asked for. */
 static int judge(const struct json_object *document, const char *store)
 {
 	if (jsonin_u64(document, "failed"))
 		return ADMIN_FAILED;
+	if (jsonin_flag(document, "leases_stay"))
+		return ADMIN_OK;
 	for (size_t i = 0; i < jsonin_count(document, "actions") && !jsonin_u64(document, "stores"); i++) {
 		const struct json_object *action = jsonin_at(document, "actions", i);
 		if (strcmp(jsonin_text(action, "what"), "kept") == 0 &&
@@ -138,7 +140,7 @@ int cmd_reap(struct admin *a, int argc, char **argv)
 	shmstore_client_set_timeout(c, ASKING_SURVEY_MS);
 	int r = shmstore_client_reap(c, path, &json, &n);
 	if (r < 0) {
-		status = asking_explain(c, NULL, r);
+		status = asking_explain(c, "reap", r);
 		shmstore_client_free(c);
 		return status;
 	}

@@ -187,7 +187,7 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 		return status;
 	int r = shmstore_client_watch(c, w.since, w.events);
 	if (r < 0)
-		status = asking_explain(c, w.events, r);
+		status = asking_explain(c, "watch", r);
 	else
 		status = follow(&w, c, &waiting);
 	shmstore_client_free(c);

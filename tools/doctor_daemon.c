@@ -70,10 +70,14 @@ static void check_partition(struct doctor *d, const struct json_object *document
 		}
 	}
 	f = doctor_add(d, "daemon-partition", DOCTOR_WARN, "the daemon does not watch this partition");
-	doctor_fix_root(f,
-			"sh -c 'mkdir -p /etc/shmstore/shmstored.conf.d && echo \"partition %s { }\" > "
-			"/etc/shmstore/shmstored.conf.d/partition.conf && systemctl reload shmstored'",
-			shellword(d->path));
+	if (strcmp(shellword(d->dir), d->dir) == 0)
+		doctor_fix_root(f,
+				"sh -c 'mkdir -p /etc/shmstore/shmstored.conf.d && "
+				"echo \"partition \\\"%s\\\" {}\" > /etc/shmstore/shmstored.conf.d/partition.conf && "
+				"systemctl reload shmstored'",
+				d->dir);
+	else
+		doctor_fix(f, "# name it in /etc/shmstore/shmstored.conf, and reload the daemon");
 }
 
 static void check_daemon(struct doctor *d)

@@ -55,16 +55,17 @@ class Result:
 
 
 class Admin:
-    """shmstore-admin on one partition."""
+    """shmstore-admin on one partition. env: what it and its actors get besides."""
 
-    def __init__(self, path, prefix=()):
+    def __init__(self, path, prefix=(), env=None):
         self.path = str(path)
         self.prefix = list(prefix)
+        self.env = env or {}
 
     def __call__(self, *args, stdin=b"", env=None, partition=True, code=0, timeout=60):
         command = [*self.prefix, str(ADMIN), *(["-p", self.path] if partition else []), *map(str, args)]
         r = Result(subprocess.run(command, input=stdin, capture_output=True, timeout=timeout, check=False,
-                                  env=environment(**(env or {}))))
+                                  env=environment(**self.env, **(env or {}))))
         assert code is None or r.code == code, r
         return r
 
@@ -73,15 +74,15 @@ class Admin:
 
     def as_nobody(self):
         """The same, run by an unprivileged user."""
-        return Admin(self.path, ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"])
+        return Admin(self.path, ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"], self.env)
 
 
 class Actor:
     """A process that owns a store; see admin_actor.c."""
 
-    def __init__(self, path, prefix=()):
+    def __init__(self, path, prefix=(), env=None):
         self.process = subprocess.Popen([*prefix, str(ACTOR), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=environment())
+                                        env=environment(**(env or {})))
         self.pid = self.process.pid
 
     def try_(self, *words):
@@ -144,7 +145,7 @@ def actors():
     made = []
 
     def make(admin, *open_words, prefix=()):
-        made.append(Actor(admin.path, prefix))
+        made.append(Actor(admin.path, prefix, admin.env))
         if open_words:
             made[-1]("open", *open_words)
         return made[-1]
