@@ -31,9 +31,10 @@
 #include "log.h"
 #include "member.h"
 
-#define WAITS_MAX   16u      /* threads of one process that may wait */
-#define POLL_NS     10000000 /* between looks for room while somebody waits */
-#define SURVEY_REST 10u      /* times its duration, until the next survey for the quota's sake */
+#define WAITS_MAX   16u        /* threads of one process that may wait */
+#define PLEDGE_NS   1000000000 /* a store that got what it needs has so long to use it */
+#define POLL_NS     10000000   /* between looks for room while somebody waits */
+#define SURVEY_REST 10u        /* times its duration, until the next survey for the quota's sake */
 #define PPM_MAX     UINT64_C(1000000)
 
 /* ---- what the quota asks of us ---- */
@@ -344,6 +345,7 @@ int accountquota_open(struct account *a)
 		.epoch = a->host->epoch,
 		.credit = c->credit,
 		.idle_ns = c->credit_idle_ns,
+		.pledge_ns = PLEDGE_NS,
 		.waits_max = WAITS_MAX,
 	};
 	struct accountquota *k = calloc(1, sizeof(*k));

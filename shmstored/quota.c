@@ -105,8 +105,7 @@ static bool tell_store(struct quota *q)
 {
 	if (!q->tell_stores)
 		return false;
-	QUOTA_EACH(s, q->partition)
-	{
+	QUOTA_EACH(s, q->partition) {
 		if (s->liar && !s->liar_told) {
 			s->liar_told = true;
 			q->ops.liar(q->ops.arg, s, s->lie);
@@ -291,6 +290,7 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 	uint64_t unspent, lack;
 	uint32_t held;
 
+	q->now_ns = now_ns;
 	quota_credit_read(q, s);
 	if (!s->credit || s->liar)
 		return -EPERM;
@@ -320,7 +320,7 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 		return 1;
 	}
 	ret->bytes = lack + quota_queue_ahead(q, s, lack, want->ahead);
-	quota_credit_grant(s, ret->bytes);
+	quota_credit_grant(q, s, ret->bytes, want->need);
 	ret->granted = s->granted;
 	return 0;
 }
@@ -384,8 +384,7 @@ void quota_tick(struct quota *q, uint64_t now_ns)
 	struct quota_group *g, *next;
 
 	quota_credit_read_all(q, q->partition);
-	QUOTA_EACH(s, q->partition)
-	{
+	QUOTA_EACH(s, q->partition) {
 		if (s->charged != s->charged_seen)
 			quota_credit_active(s, true, now_ns);
 		else if (now_ns - s->active_ns >= q->config.idle_ns) {

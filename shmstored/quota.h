@@ -72,6 +72,7 @@ struct quota_config {
 	uint64_t epoch;     /* of this daemon's life: not 0 */
 	uint64_t credit;    /* bytes granted ahead at most (64 MiB) */
 	uint64_t idle_ns;   /* unspent credit of a store that charged nothing for so long comes back */
+	uint64_t pledge_ns; /* what a request needed is not taken back for so long: who got it is about to charge it */
 	uint32_t waits_max; /* requests of one store that may wait */
 };
 

@@ -22,8 +22,7 @@ static struct quota_store *largest_pool(const struct quota_group *g)
 {
 	struct quota_store *found = NULL;
 
-	QUOTA_EACH(s, g)
-	{
+	QUOTA_EACH(s, g) {
 		if (!s->part_pool && s->share.pool && (!found || s->share.pool > found->share.pool))
 			found = s;
 	}
@@ -34,8 +33,7 @@ static struct quota_store *largest_linked(const struct quota_group *g)
 {
 	struct quota_store *found = NULL;
 
-	QUOTA_EACH(s, g)
-	{
+	QUOTA_EACH(s, g) {
 		if (!s->part_linked && s->share.linked >= 2 && (!found || s->share.linked > found->share.linked))
 			found = s;
 	}
@@ -46,8 +44,7 @@ static void share_out(struct quota_group *g, uint64_t excess)
 {
 	struct quota_store *s;
 
-	QUOTA_EACH(t, g)
-	{
+	QUOTA_EACH(t, g) {
 		t->part_pool = 0;
 		t->part_linked = 0;
 	}
@@ -59,8 +56,7 @@ static void share_out(struct quota_group *g, uint64_t excess)
 		s->part_linked = least(s->share.linked / 2, excess);
 		excess -= s->part_linked;
 	}
-	QUOTA_EACH(t, g)
-	{
+	QUOTA_EACH(t, g) {
 		if (t->part_pool + t->part_linked > t->want)
 			t->want = t->part_pool + t->part_linked;
 	}
@@ -68,11 +64,12 @@ static void share_out(struct quota_group *g, uint64_t excess)
 
 static void look(struct quota *q, struct quota_group *g, bool tick)
 {
-	uint64_t used = quota_group_used(q, g), excess = g->deficit;
+	uint64_t used = quota_group_used(q, g), excess;
 	int level = g->n_refused != g->n_refused_seen || g->n_holding ? 2 : 0;
 	bool soft = g->soft && (used > g->soft || (g->asking && used > g->low));
 
 	g->asking = soft;
+	excess = level ? g->deficit : 0;
 	if (!level && soft)
 		level = 1;
 	if (soft && used - g->low > excess)
@@ -101,8 +98,7 @@ void quota_ask_walk(struct quota *q, bool tick)
 {
 	struct quota_group *g, *next;
 
-	QUOTA_EACH(s, q->partition)
-	{
+	QUOTA_EACH(s, q->partition) {
 		s->want = 0;
 		q->ops.share(q->ops.arg, s, &s->share);
 	}
@@ -111,8 +107,7 @@ void quota_ask_walk(struct quota *q, bool tick)
 		look(q, g, tick);
 		quota_group_drop(q, g);
 	}
-	QUOTA_EACH(s, q->partition)
-	{
+	QUOTA_EACH(s, q->partition) {
 		if (!s->credit || s->liar || !news(s))
 			continue;
 		s->asked = s->want;

@@ -89,6 +89,7 @@ struct quota_store {
 	uint64_t charged, settled, fresh, last; /* as read last, charged cut to booked */
 	uint64_t doubt;                         /* what its page says that it has in flight and cannot have */
 	uint64_t out;                           /* booked - settled - doubt, as it is in the groups' sums */
+	uint64_t pledge, pledge_ns;             /* up to this total it needs what it has, until then */
 	uint64_t charged_seen, active_ns;       /* when it charged last */
 	uint64_t want, asked, given_seen;       /* to be asked for; what it was asked for, and its given_bytes then */
 	bool ask;                               /* want is to be told */
@@ -111,6 +112,7 @@ struct quota {
 	struct quota_limits defaults[QUOTA_KINDS];
 	struct quota_wait *queue, *done; /* lists */
 	uint64_t walk;
+	uint64_t now_ns; /* of the call that is made */
 	uint64_t n_marks, n_books;
 	struct quota_mark *mark;    /* that is out */
 	struct quota_store *victim; /* from whom credit is taken next */
@@ -152,7 +154,10 @@ void quota_credit_read(struct quota *q, struct quota_store *s);
 void quota_credit_read_all(struct quota *q, struct quota_group *g);
 /* What of its credit it has not charged. */
 uint64_t quota_credit_unspent(const struct quota_store *s);
-void quota_credit_grant(struct quota_store *s, uint64_t n);
+/* The part of that which may be taken for others. */
+uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s);
+/* n more; need of what it then has is pledged. */
+void quota_credit_grant(struct quota *q, struct quota_store *s, uint64_t n, uint64_t need);
 /* Takes up to n unspent bytes; returns how many it were. */
 uint64_t quota_credit_take(struct quota_store *s, uint64_t n);
 /* A store's limits changed, or it is new: from and to unlimited credit; the page says what is in force. */

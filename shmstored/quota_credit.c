@@ -128,7 +128,7 @@ void quota_credit_read(struct quota *q, struct quota_store *s)
 void quota_credit_read_all(struct quota *q, struct quota_group *g)
 {
 	QUOTA_EACH(s, g)
-	quota_credit_read(q, s);
+		quota_credit_read(q, s);
 }
 
 uint64_t quota_credit_unspent(const struct quota_store *s)
@@ -136,8 +136,18 @@ uint64_t quota_credit_unspent(const struct quota_store *s)
 	return s->limited && !s->liar && s->granted > s->charged ? s->granted - s->charged : 0;
 }
 
-void quota_credit_grant(struct quota_store *s, uint64_t n)
+uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s)
 {
+	uint64_t unspent = quota_credit_unspent(s);
+	uint64_t pledged = s->pledge > s->charged && q->now_ns < s->pledge_ns ? s->pledge - s->charged : 0;
+
+	return unspent > pledged ? unspent - pledged : 0;
+}
+
+void quota_credit_grant(struct quota *q, struct quota_store *s, uint64_t n, uint64_t need)
+{
+	s->pledge = s->charged + need;
+	s->pledge_ns = q->now_ns + q->config.pledge_ns;
 	s->booked += n;
 	s->granted = s->booked;
 	count(s, s->settled, s->fresh, s->last);

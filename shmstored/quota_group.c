@@ -87,8 +87,7 @@ void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns)
 	/* Without a limit nobody counted what was given back (WIRE_CREDIT_LAST): a survey knows. */
 	if (!before && g->hard && (g->kind == WIRE_LIMIT_USER || g->kind == WIRE_LIMIT_LABEL))
 		q->stale = true;
-	QUOTA_EACH(s, g)
-	{
+	QUOTA_EACH(s, g) {
 		quota_credit_update(q, s);
 		if (!before)
 			s->active_ns = now_ns;
@@ -168,7 +167,7 @@ void quota_group_base(struct quota_group *g, int64_t base)
 		return;
 	g->base = base;
 	QUOTA_EACH(s, g)
-	quota_credit_publish(s);
+		quota_credit_publish(s);
 }
 
 void quota_group_level(struct quota *q, struct quota_group *g, int level)

@@ -8,7 +8,8 @@
  * and then by the other, again and again, would starve; after TURNS changes it closes both.
  *
  * Room is made out of credit that other stores have not charged: of idle ones all, of those at work what is missing, each in its
- * turn; and only where it suffices.
+ * turn; and only where it suffices. What one was just given for its need is left to it for a moment: else a large request would
+ * lose to small ones behind it, over and over.
  */
 #include <errno.h>
 #include <utlist.h>
@@ -35,9 +36,16 @@ static uint32_t over(struct quota *q, const struct quota_store *s, uint64_t lack
 	return held;
 }
 
-static uint64_t take(struct quota_store *s, const struct quota_store *but, uint64_t missing)
+/* What may be taken of a store: also what it is about to use where all is to be taken. */
+static uint64_t spare(const struct quota *q, const struct quota_store *s, bool all)
 {
-	uint64_t taken = s == but ? 0 : quota_credit_take(s, s->active ? missing : UINT64_MAX);
+	return all ? quota_credit_unspent(s) : quota_credit_spare(q, s);
+}
+
+/* What is still missing after. */
+static uint64_t take(struct quota_store *s, uint64_t n, uint64_t missing)
+{
+	uint64_t taken = quota_credit_take(s, n < missing || !s->active ? n : missing);
 
 	return taken < missing ? missing - taken : 0;
 }
@@ -49,21 +57,20 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
 	struct quota_store *s;
 
 	QUOTA_EACH(t, g)
-	unspent += t == but ? 0 : quota_credit_unspent(t);
+		unspent += t == but ? 0 : spare(q, t, all);
 	if (unspent < missing && !all)
 		return;
-	QUOTA_EACH(t, g)
-	{
-		if (missing && !t->active)
-			missing = take(t, but, missing);
+	QUOTA_EACH(t, g) {
+		if (missing && !t->active && t != but)
+			missing = take(t, spare(q, t, all), missing);
 	}
 	/* Those at work in turn, from where the last one stopped: all stores are in the partition's list. */
 	s = q->victim;
 	for (uint32_t i = 0; missing && i < q->partition->n_stores; i++) {
 		s = s && s->links[WIRE_LIMIT_PARTITION].next ? s->links[WIRE_LIMIT_PARTITION].next
 							     : q->partition->stores;
-		if (s->groups[g->kind] == g)
-			missing = take(s, but, missing);
+		if (s->groups[g->kind] == g && s != but)
+			missing = take(s, spare(q, s, all), missing);
 	}
 	q->victim = s;
 }
@@ -287,7 +294,7 @@ static uint32_t serve(struct quota *q, struct quota_wait *w)
 			return held;
 		}
 		w->bytes = lack + quota_queue_ahead(q, s, lack, w->ahead);
-		quota_credit_grant(s, w->bytes);
+		quota_credit_grant(q, s, w->bytes, w->need);
 	}
 	w->granted = s->granted;
 	quota_queue_end(q, w, 0, 0);
@@ -298,6 +305,7 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 {
 	struct quota_wait *w, *next;
 
+	q->now_ns = now_ns;
 	q->walk++;
 	DL_FOREACH_SAFE(q->queue, w, next)
 	{

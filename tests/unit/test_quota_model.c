@@ -57,6 +57,7 @@ enum stage {
 	SETTLED, /* now it gets its name */
 	SHORT,   /* refused by granted: to ask */
 	WAITING,
+	AGAIN, /* granted: the same once more */
 };
 
 struct op {
@@ -300,7 +301,7 @@ static void ask_daemon(struct world *w, struct process *p, struct op *o)
 	}
 	if (arrival_of(w, want.serial))
 		arrival_of(w, want.serial)->used = false;
-	o->stage = IDLE;
+	o->stage = r == 0 ? AGAIN : IDLE;
 	FAIL_IF(w, r != 0 && r != -ENOSPC && r != -EDQUOT, "a request was answered %d", r);
 	w->n_refused += r != 0;
 	w->n_granted += r == 0;
@@ -327,6 +328,9 @@ static void step_put(struct world *w, struct process *p, struct op *o)
 		if (w->draining)
 			return;
 		o->n = (1 + draw(w, draw(w, 8) ? 16 : 200)) * PAGE;
+		o->stage = AGAIN;
+		return;
+	case AGAIN:
 		c->charged += o->n;
 		o->sum = c->charged;
 		o->stage = ADDED;
@@ -473,7 +477,7 @@ static void answer(void *arg, struct quota_store *s, uint64_t serial, int error,
 
 	FAIL_IF(w, !wait, "an answer to nobody");
 	wait->used = false;
-	p->ops[wait->op].stage = IDLE;
+	p->ops[wait->op].stage = error ? IDLE : AGAIN;
 	FAIL_IF(w, error && error != -ETIMEDOUT && error != -ENOSPC && error != -EDQUOT, "a wait ended with %d", error);
 	if (error == 0 && a->bytes) {
 		w->n_granted++;
@@ -563,7 +567,8 @@ static void add_store(struct world *w, struct process *p)
 
 static void start_daemon(struct world *w)
 {
-	struct quota_config config = {.epoch = ++w->life, .credit = CREDIT, .idle_ns = 500, .waits_max = OPS};
+	struct quota_config config = {
+		.epoch = ++w->life, .credit = CREDIT, .idle_ns = 500, .pledge_ns = 100, .waits_max = OPS};
 	struct quota_ops ops = {used, credit, share, answer, ask, level, liar, w};
 
 	w->n_lives++;
