@@ -391,11 +391,14 @@ bool shms_attach_again(struct shmstore *s)
 	pthread_mutex_lock(&a->lock);
 	if (a->fd >= 0 && !a->reading)
 		read_all(a);
+	/* A daemon that began after ours wrote here: ours is dead, though the kernel may still be closing its sockets. */
+	epoch = atomic_load_explicit(&s->page->credit.epoch, memory_order_relaxed);
+	if (a->state == SHMS_ATTACH_REGISTERED && epoch > a->welcome_epoch)
+		end(a, 0);
 	try_connect(s);
 	registered = a->state == SHMS_ATTACH_REGISTERED;
-	/* The page may name a daemon that is not the one we are connected to: no reason to ask again each time. */
-	epoch = atomic_load_explicit(&s->page->credit.epoch, memory_order_relaxed);
-	if (registered && epoch)
+	/* One before it did, and ours may not write to our page: no reason to look each time. */
+	if (registered && epoch && epoch < a->welcome_epoch)
 		atomic_store_explicit(&a->epoch, epoch, memory_order_relaxed);
 	pthread_mutex_unlock(&a->lock);
 	return registered;

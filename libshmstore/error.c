@@ -20,9 +20,9 @@ const char *shmstore_strerror(int error)
 	case EBUSY:
 		return "the store's name is held by a live process";
 	case ENOSPC:
-		return "the partition is full";
+		return "the partition is full, or at its limit";
 	case EDQUOT:
-		return "this store's quota is used up";
+		return "a quota is used up: the store's, its user's or its label's";
 	case EBADMSG:
 		return "damaged or forged: an object, ticket or marker fails validation";
 	case EPERM:

@@ -5,9 +5,10 @@
  *
  *   storetool PARTITION
  *
- *   open NAME [keep] [adopt] [fresh] [readonly] [norecycle] [dir=PATH]      the current store from now on
+ *   open NAME [keep] [adopt] [fresh] [readonly] [norecycle] [dir=PATH] [label=TEXT] [daemon=off|required] [wait=MS]
+ *                                the current store from now on
  *   close                        use NAME
- *   put KEY SIZE SEED [replace] [checksum]     header of 24 bytes and one buffer, both patterns of SEED
+ *   put KEY SIZE SEED [replace] [checksum] [wait]     header of 24 bytes and one buffer, both patterns of SEED
  *   create KEY SIZE SEED         a writer, filled, left open          seal | abort
  *   get KEY SIZE SEED            gets, compares, lets go: "0 same" or "0 DIFFERENT"
  *   hold VIEW KEY [cow]          gets and keeps       check VIEW SIZE SEED       write VIEW (a byte of each page)       drop VIEW
@@ -20,6 +21,8 @@
  *   books                        of the partition, full: "0 used linked ghosts pool inflight foreign residual stores objects leases"
  *   gc                           "0 stores leases objects freed"
  *   flood N SIZE                 N puts of SIZE bytes, each deleted where it succeeds: "0 n_ok n_enospc n_other"
+ *   churn MS SEED                for so long puts, gets, hands to itself, deletes at random: "0 n_ok n_refused n_other n_wrong"
+ *   asked                        "0 REGISTERED BYTES"         dispatch         "0 REGISTERED"
  *   fork                         a child that sleeps, holding what it inherited: "0 PID"
  *   exit                         ends without closing anything
  */
@@ -30,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "scratch.h"
@@ -102,6 +106,14 @@ static void do_open(char **w)
 	for (char **x = w + 2; *x; x++) {
 		if (strncmp(*x, "dir=", 4) == 0)
 			o.directory = *x + 4;
+		else if (strncmp(*x, "label=", 6) == 0)
+			o.label = *x + 6;
+		else if (strncmp(*x, "wait=", 5) == 0)
+			o.wait_ms = number(*x + 5);
+		else if (strcmp(*x, "daemon=off") == 0)
+			o.daemon = SHMSTORE_DAEMON_OFF;
+		else if (strcmp(*x, "daemon=required") == 0)
+			o.daemon = SHMSTORE_DAEMON_REQUIRED;
 	}
 	answer(shmstore_open(partition, w[1], &o, &store));
 }
@@ -123,8 +135,8 @@ static int put(const char *key, uint64_t size, uint64_t seed, unsigned flags)
 static void do_put(char **w)
 {
 	answer(put(w[1], number(w[2]), number(w[3]),
-		   (flag(w + 4, "replace") ? SHMSTORE_REPLACE : 0) |
-			   (flag(w + 4, "checksum") ? SHMSTORE_CHECKSUM : 0)));
+		   (flag(w + 4, "replace") ? SHMSTORE_REPLACE : 0) | (flag(w + 4, "checksum") ? SHMSTORE_CHECKSUM : 0) |
+			   (flag(w + 4, "wait") ? SHMSTORE_WAIT : 0)));
 }
 
 static void do_create(char **w)
@@ -321,6 +333,82 @@ static void do_flood(char **w)
 	printf("0 %ju %ju %ju\n", (uintmax_t)n_ok, (uintmax_t)n_full, (uintmax_t)n_other);
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* One random thing with one of eight keys. Returns the call's, 1: wrong bytes. seeds: what each key holds, 0 = nothing. */
+static int churn_once(uint64_t x, uint64_t seeds[8])
+{
+	uint64_t n = x % 8, seed = x | 1, size = seed % 400000;
+	char key[16], other[16];
+	struct shmstore_ticket t;
+	struct shmstore_view *v;
+	int r;
+
+	snprintf(key, sizeof(key), "c%ju", (uintmax_t)n);
+	snprintf(other, sizeof(other), "c%ju", (uintmax_t)(x / 8 % 8));
+	switch (seeds[n] ? x / 64 % 4 : 3) {
+	case 0:
+		r = shmstore_delete(store, key, strlen(key));
+		seeds[n] = r == 0 ? 0 : seeds[n];
+		return r;
+	case 1:
+		r = shmstore_get(store, key, strlen(key), 0, &v);
+		if (r == 0) {
+			r = !same(v, seeds[n] % 400000, seeds[n]);
+			shmstore_view_unref(v);
+		}
+		return r;
+	case 2:
+		r = shmstore_handoff(store, key, strlen(key), 60000, &t);
+		if (r == 0)
+			r = shmstore_adopt(store, other, strlen(other), &t, SHMSTORE_REPLACE);
+		if (r == 0)
+			seeds[x / 8 % 8] = seeds[n];
+		return r;
+	default:
+		r = put(key, size, seed, SHMSTORE_REPLACE);
+		seeds[n] = r == 0 ? seed : seeds[n];
+		return r;
+	}
+}
+
+static void do_churn(char **w)
+{
+	uint64_t end = now_ms() + number(w[1]), x = number(w[2]) * 2654435761u + 1;
+	uint64_t seeds[8] = {0}, n_ok = 0, n_refused = 0, n_other = 0, n_wrong = 0;
+
+	while (now_ms() < end) {
+		int r;
+
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		r = churn_once(x, seeds);
+		n_ok += r == 0;
+		n_refused += r == -ENOSPC || r == -EDQUOT;
+		n_wrong += r == 1;
+		n_other += r < 0 && r != -ENOSPC && r != -EDQUOT;
+	}
+	printf("0 %ju %ju %ju %ju\n", (uintmax_t)n_ok, (uintmax_t)n_refused, (uintmax_t)n_other, (uintmax_t)n_wrong);
+}
+
+static void do_asked(char **w)
+{
+	uint64_t bytes = 0;
+	int r = w[0][0] == 'a' ? shmstore_asked(store, &bytes) : shmstore_daemon_dispatch(store);
+
+	if (r < 0)
+		answer(r);
+	else
+		printf("0 %d %ju\n", r, (uintmax_t)bytes);
+}
+
 static void do_fork(char **w)
 {
 	pid_t pid = fork();
@@ -383,6 +471,8 @@ static const struct {
 	{"contains", 2, do_simple}, {"address", 2, do_simple},
 	{"seal", 1, do_simple},     {"abort", 1, do_simple},
 	{"exit", 1, do_simple},     {"handoff_to", 4, do_handoff},
+	{"churn", 3, do_churn},     {"asked", 1, do_asked},
+	{"dispatch", 1, do_asked},
 };
 
 static bool execute(char *line)
