@@ -105,6 +105,8 @@ function stepFor(max, bytes) {
   return power * [1, 2, 5, 10].find((m) => m * power >= raw);
 }
 
+const TICKS = [10, 30, 60, 120, 300, 600, 1200];
+
 class Chart {
   // options: bytes, stacked [{name, title}], lines [{name, title}], legend, readout
   constructor(root, options) {
@@ -143,7 +145,7 @@ class Chart {
   point(clientX) {
     if (!this.box || !this.data.time.length) return;
     const x = (clientX - this.root.getBoundingClientRect().left - this.box.left) / this.box.width;
-    this.select(this.data.time[this.indexOf(this.from + Math.min(1, Math.max(0, x)) * this.data.span)]);
+    this.select(this.data.time[this.indexOf(this.from + Math.min(1, Math.max(0, x)) * this.span)]);
   }
 
   select(time) { this.cursor = time; this.draw(); this.say(); }
@@ -169,7 +171,9 @@ class Chart {
     const box = this.box = { left: this.bytes ? 62 : 40, top: 8, width: 0, height: height - 30 };
     box.width = Math.max(10, width - box.left - 10);
     const to = n ? d.time[n - 1] : Date.now() / 1000;
-    this.from = to - d.span;
+    // A young daemon's history fills the chart as well.
+    const span = this.span = n ? Math.min(d.span, Math.max(60, to - d.time[0])) : d.span;
+    this.from = to - span;
     let most = 0;
     for (let i = 0; i < n; i++) {
       let sum = 0;
@@ -178,7 +182,7 @@ class Chart {
       most = Math.max(most, sum);
     }
     const step = stepFor(most * 1.02, this.bytes), top = Math.max(1, Math.ceil(most * 1.02 / step)) * step;
-    const x = (t) => box.left + (t - this.from) / d.span * box.width;
+    const x = (t) => box.left + (t - this.from) / span * box.width;
     const y = (v) => box.top + (1 - v / top) * box.height;
     const svg = shape('svg', { viewBox: `0 0 ${width} ${height}`, 'aria-hidden': 'true' });
 
@@ -186,11 +190,11 @@ class Chart {
       svg.append(shape('line', { class: 'grid', x1: box.left, x2: box.left + box.width, y1: y(v), y2: y(v) }),
         shape('text', { x: box.left - 7, y: y(v) + 4, 'text-anchor': 'end' }, this.bytes ? size(v) : String(+v.toPrecision(6))));
     }
-    const tick = d.span > 3000 ? (width < 500 ? 1800 : 1200) : width < 500 ? 180 : 60;
+    const tick = TICKS.find((t) => span / t <= box.width / 75) || 1800;
     const zone = new Date(to * 1000).getTimezoneOffset() * 60;
     for (let t = Math.ceil((this.from - zone) / tick) * tick + zone; t <= to; t += tick)
       if (x(t) > box.left + 12 && x(t) < box.left + box.width - 8)
-        svg.append(shape('text', { x: x(t), y: height - 6, 'text-anchor': 'middle' }, clock(t, false)));
+        svg.append(shape('text', { x: x(t), y: height - 6, 'text-anchor': 'middle' }, clock(t, tick < 60)));
     const first = d.time.findIndex((t) => t >= this.from);
     if (n && first >= 0) {
       const path = (values) => { let p = ''; for (let i = first; i < n; i++) p += `${i === first ? 'M' : 'L'}${x(d.time[i]).toFixed(1)} ${y(values[i]).toFixed(1)}`; return p; };
