@@ -40,6 +40,7 @@ int ghostage_new(struct ghostage **ret)
 	return 0;
 }
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct hold *find(const struct ghostage *g, uint64_t inode, pid_t pid)
 {
 	struct hold_key key = {.inode = inode, .pid = (uint64_t)pid};

@@ -122,14 +122,12 @@ static void compare(struct account *a, const struct survey *s)
 		const struct survey_store *store = &s->stores[i];
 
 		m = member_find(a, store->path);
+		if (!m && store->alive == SHMSTORE_ALIVE)
+			(void)member_get(a, store->path, (uid_t)-1, &m);
 		if (m)
 			m->survey_seen = s->sequence;
-		if (m && store->alive == SHMSTORE_DEAD)
+		if (store->alive == SHMSTORE_DEAD && (m || !store->keep || store->books.n_leases))
 			reaper_look(a, store->path);
-		else if (!m && store->alive == SHMSTORE_DEAD && (!store->keep || store->books.n_leases))
-			reaper_look(a, store->path);
-		else if (!m && store->alive == SHMSTORE_ALIVE && member_get(a, store->path, (uid_t)-1, &m) == 0)
-			m->survey_seen = s->sequence;
 	}
 	/* The others may have come since it began, or be gone. */
 	for (m = a->members; m; m = next) {
