@@ -68,15 +68,15 @@ static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint6
 }
 
 /*
- * What it has in flight comes of its page, not of grants of ours: an earlier life of the daemon granted it, or nobody had to. More than the
- * least of its limits it cannot be, whatever the page says: no user may fill the others' partition by a lie. The rest is doubtful, and
- * is not counted; what is no longer in flight comes off the doubt first.
+ * What it has in flight comes of its page, not of grants of ours: an earlier life of the daemon granted it, or nobody had to. More than
+ * the least of its limits, and what it had before that was set, it cannot be, whatever the page says: no user may fill the others'
+ * partition by a lie. The rest is doubtful, and is not counted; what is no longer in flight comes off the doubt first.
  */
-static void believe(struct quota_store *s, uint64_t flight)
+static void believe(const struct quota *q, struct quota_store *s, uint64_t flight)
 {
-	uint64_t least = least_limit(s);
+	uint64_t most = least_limit(s) + INHERIT_MOST * q->config.credit;
 
-	s->doubt = flight > least ? flight - least : 0;
+	s->doubt = flight > most ? flight - most : 0;
 }
 
 static const char *check(const struct quota_store *s, uint64_t charged, uint64_t settled, uint64_t fresh, uint64_t last)
@@ -213,7 +213,7 @@ void quota_credit_update(struct quota *q, struct quota_store *s)
 		s->granted = s->settled;
 		s->booked = wire_credit_revoke(s->credit, s->granted);
 		s->charged = s->booked;
-		believe(s, s->booked - s->settled);
+		believe(q, s, s->booked - s->settled);
 	} else if (!limited && s->limited) {
 		s->doubt = 0;
 		s->granted = WIRE_UNLIMITED;
@@ -249,7 +249,7 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 		s->booked = wire_credit_revoke(c, 0);
 	}
 	quota_credit_read(q, s);
-	believe(s, s->limited ? s->charged - s->settled : 0);
+	believe(q, s, s->limited ? s->charged - s->settled : 0);
 	quota_credit_update(q, s);
 	atomic_store_explicit(&c->credit, q->config.credit, memory_order_relaxed);
 	/* Release: who sees our epoch sees the rest. */
