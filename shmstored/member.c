@@ -91,6 +91,18 @@ static bool is_locked(int fd)
 	return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
+/* A kept store's next owner writes itself into the page that its last one left. */
+static bool is_taken_over(const struct member *m)
+{
+	const struct page_head *head = m->page;
+	uint64_t start_time;
+	int64_t created_ns;
+
+	memcpy(&start_time, &head->start_time, sizeof(start_time));
+	memcpy(&created_ns, &head->created_ns, sizeof(created_ns));
+	return start_time != m->start_time || created_ns != m->created_ns;
+}
+
 enum member_state member_state(const struct member *m)
 {
 	enum member_state state = MEMBER_CLOSED;
@@ -101,7 +113,7 @@ enum member_state member_state(const struct member *m)
 		return MEMBER_CLOSED;
 	if (fd < 0)
 		return MEMBER_LIVES; /* out of descriptors: nothing is known */
-	if (fstat(fd, &st) == 0 && st.st_ino == m->inode)
+	if (fstat(fd, &st) == 0 && st.st_ino == m->inode && !is_taken_over(m))
 		state = is_locked(fd) ? MEMBER_LIVES : MEMBER_DEAD;
 	close(fd);
 	return state;
@@ -233,6 +245,7 @@ static int fill(struct member *m, int fd, bool write, const struct stat *st, con
 	m->inode = st->st_ino;
 	m->pid = (pid_t)head->pid;
 	m->start_time = head->start_time;
+	m->created_ns = head->created_ns;
 	m->keep = head->flags & PAGE_KEEP;
 	m->name = strdup(head->name[0] ? head->name : last_part(m->path));
 	m->label = strdup(head->label);

@@ -41,6 +41,7 @@ struct member {
 	/* member.c's */
 	uint64_t inode;       /* of the page: another one under the same path is another store */
 	uint64_t start_time;  /* of its process, as the page says */
+	int64_t created_ns;   /* of the store, as the page says: when this owner opened it */
 	uint64_t survey_seen; /* sequence of the survey that found it last */
 	struct conn_end end;
 	bool ended;  /* its process is dead; its lock may take a moment */
@@ -62,7 +63,7 @@ void member_counters(const struct member *m, struct shmstore_counters *ret);
 enum member_state {
 	MEMBER_LIVES, /* its lock is held */
 	MEMBER_DEAD,  /* its lock is free: what it left is to be reaped */
-	MEMBER_CLOSED /* it is no longer there */
+	MEMBER_CLOSED /* it is no longer there, or another owner's by now */
 };
 enum member_state member_state(const struct member *m);
 /* It says that it closes. Its connection may be used on, but is no store's any more. */

@@ -293,7 +293,8 @@ static void look(struct reap *r)
 			finish(r);
 		return;
 	case MEMBER_CLOSED:
-		member_gone(m, "closed");
+		member_gone(m, m->ended ? "died" : "closed");
+		(void)member_get(r->account, r->path, (uid_t)-1, &m); /* its next owner, where it has one */
 		finish(r);
 		return;
 	case MEMBER_DEAD:

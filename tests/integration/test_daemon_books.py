@@ -169,6 +169,18 @@ def test_a_kept_store_stays(scene):
     s.cluster.tool("keeper", "fresh").end()
 
 
+def test_a_kept_store_with_its_next_owner_is_another_member(scene):
+    s = scene()
+    owner = s.registered("keeper", "keep")
+    for _ in range(20):
+        owner.kill()
+        owner = s.registered("keeper", "keep")
+        wait_for("the next owner is known", lambda: s.workers().get("keeper", {}).get("pid") == owner.pid)
+        assert s.workers()["keeper"]["registered"]
+    owner.end()
+    s.cluster.tool("keeper", "fresh").end()
+
+
 def test_a_stopped_process_stays_a_member(scene):
     s = scene()
     a = s.registered("a")
