@@ -57,9 +57,9 @@ static void write_config(void)
 	if (!f)
 		err(1, "%s", d.config);
 	fprintf(f,
-		"socket = \"%s\"\nsocket-mode = 0666\nmax-clients = 1024\nmax-clients-per-user = 512\nhello-timeout = "
-		"1s\n"
-		"log-level = err\nhttp { enabled = false }\npartition \"%s/partition\" { create = true }\n",
+		"daemon {\nsocket = \"%s\"\nsocket-mode = 0666\nmax-clients = 1024\nmax-clients-per-user = 512\n"
+		"hello-timeout = 1s\nlog-level = error\n}\nhttp { enabled = no }\npartition \"%s/partition\" { create "
+		"= yes }\n",
 		d.socket, d.dir);
 	fclose(f);
 }

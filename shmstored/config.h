@@ -43,7 +43,7 @@ struct config {
 	uint32_t socket_mode;
 	char *socket_group; /* NULL = as it comes */
 	uint32_t max_clients, max_clients_per_user;
-	uint64_t hello_timeout_ns;
+	uint64_t hello_timeout_ns; /* also: that a client with answers waiting may take none of them */
 	uint32_t output_max; /* bytes that may wait for a client to read */
 	bool http;
 	char *http_address; /* "127.0.0.1" */

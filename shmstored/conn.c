@@ -2,11 +2,13 @@
 /*
  * conn.c: a client from its accept to its last completion.
  *
- *   open     received packets go to dispatch(); replies wait in the output, of which one packet is in flight, or none
+ *   open     received packets go to dispatch(); replies wait in the output, of which one packet is in flight, or none. While more than
+ *            PAUSE_BYTES wait nothing is received: who reads no answers gets no further with its questions, and costs nothing
  *   ending   what hangs on it was told (conn_end); nothing is dispatched any more; an ERROR may still be on its way out
  *   closed   the socket is shut down and both operations are canceled; freed when neither is in flight (STYLE 14)
  *
- * A receive is in flight for as long as a connection is open, so an open one is never freed from within a handler.
+ * A receive is in flight for as long as a connection is open, or a send while it pauses: only one that ends is ever freed, and that by
+ * the last completion, never from within a handler.
  * A lone reply is an operation of the loop: all replies of a batch are then one system call. Where more than one waits (a client that asks
  * ahead, a document), they go by one sendmmsg(), which never blocks; only what the socket does not take is left to the loop.
  * Rejected: several sends in flight, which io_uring may reorder when the first must wait.
@@ -32,8 +34,8 @@
 #include "output.h"
 #include "wire.h"
 
-#define LINGER_NS         UINT64_C(1000000000)  /* that an ERROR may take to go out */
-#define STALL_NS          UINT64_C(30000000000) /* without a byte taken of a document */
+#define LINGER_NS         UINT64_C(1000000000) /* that an ERROR may take to go out */
+#define PAUSE_BYTES       16384u               /* of output */
 #define BATCH             32u
 #define ALL_DOCUMENTS_MAX (64u << 20)
 #define REASON_MAX        200u
@@ -42,7 +44,7 @@ struct conn {
 	struct host *host;
 	struct conn *next, **prev;
 	int fd;
-	bool greeted, ending, closed;
+	bool greeted, ending, closed, paused;
 	struct loop_op receive_op, send_op;
 	struct output output;
 	struct conn_peer peer;
@@ -56,6 +58,7 @@ struct conn {
 
 static void flush(struct conn *c);
 static void finish(struct conn *c, enum conn_outcome why);
+static void resume(struct conn *c);
 
 const struct conn_peer *conn_peer(const struct conn *c)
 {
@@ -119,6 +122,11 @@ int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, 
 				  c->host->config->output_max);
 	flush(c);
 	return CONN_OK;
+}
+
+size_t conn_waiting(const struct conn *c)
+{
+	return output_waits(&c->output);
 }
 
 int conn_refuse(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
@@ -209,6 +217,8 @@ static void flush(struct conn *c)
 		send_one(c, packets);
 	else if (c->ending)
 		close_now(c);
+	else if (c->paused)
+		resume(c);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------- */
@@ -362,7 +372,7 @@ void conn_tick(struct host *h)
 
 	for (struct conn *c = h->conns, *next; c; c = next) {
 		next = c->next;
-		if (!c->output.documents)
+		if (!c->output.documents && !c->paused)
 			c->progress_ns = now;
 		if (c->ending && now - c->since_ns > LINGER_NS) {
 			close_now(c);
@@ -370,7 +380,7 @@ void conn_tick(struct host *h)
 		} else if (!c->greeted && now - c->since_ns > h->config->hello_timeout_ns) {
 			conn_drop(c, CONN_E_PROTOCOL, "no HELLO within %.3g s",
 				  (double)h->config->hello_timeout_ns / 1e9);
-		} else if (now - c->progress_ns > STALL_NS) {
+		} else if (now - c->progress_ns > h->config->hello_timeout_ns) {
 			conn_drop(c, CONN_E_SLOW, "it does not read its answers");
 		}
 	}
@@ -392,6 +402,16 @@ static void on_sent(struct loop_op *op, int result, unsigned flags)
 		close_now(c);
 	}
 	free_if_idle(c);
+}
+
+static void resume(struct conn *c)
+{
+	/* Its last call is yet to come where busy: on_received() goes on from there. */
+	if (c->receive_op.busy)
+		return;
+	c->paused = false;
+	if (loop_receive(c->host->loop, &c->receive_op, c->fd) < 0)
+		conn_drop(c, CONN_E_LIMIT, "the daemon cannot receive from it any more");
 }
 
 static int take(struct conn *c, size_t n)
@@ -427,7 +447,16 @@ static void on_received(struct loop_op *op, int result, unsigned flags)
 			loop_stop(c->host->loop);
 		} else if (r > 0) {
 			finish(c, (enum conn_outcome)r);
+		} else if (!c->paused && output_waits(&c->output) > PAUSE_BYTES) {
+			c->paused = true;
+			c->progress_ns = loop_now(c->host->loop);
+			loop_cancel(c->host->loop, op);
 		}
+		return;
+	}
+	if (c->paused && result == -ECANCELED && !c->ending) {
+		if (output_empty(&c->output))
+			resume(c);
 		return;
 	}
 	if (result == 0 && !c->ending && !is_end_of_stream(c->fd))

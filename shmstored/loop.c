@@ -193,31 +193,25 @@ bool loop_packet_truncated(const struct loop *l)
 	return l->packet_truncated;
 }
 
-bool loop_read(struct loop *l, struct loop_op *op, int *ret_result)
+int loop_read(struct loop *l, struct loop_op *op, int *ret_result)
 {
 	struct loop_priv *p = loop_priv(op);
 	uint64_t buffer[LOOP_PACKET_MAX / sizeof(uint64_t)];
 	struct iovec v = {buffer, sizeof(buffer)};
+	/* Without room for control messages the kernel keeps descriptors from us, and says so: MSG_CTRUNC. */
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+	ssize_t n = recvmsg(p->fd, &m, MSG_DONTWAIT);
 
-	for (unsigned i = 0; i < LOOP_TURN_MAX; i++) {
-		/* Without room for control messages the kernel keeps descriptors from us, and says so: MSG_CTRUNC. */
-		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
-		ssize_t n = recvmsg(p->fd, &m, MSG_DONTWAIT);
-
-		if (n < 0 && (errno == EINTR || errno == EAGAIN))
-			return false;
-		if (n <= 0) {
-			*ret_result = n < 0 ? -errno : 0;
-			return true;
-		}
-		l->packet = buffer;
-		l->packet_fds = m.msg_flags & MSG_CTRUNC;
-		l->packet_truncated = m.msg_flags & MSG_TRUNC;
-		loop_call(l, op, (int)n, LOOP_MORE);
-		if (p->canceled) {
-			*ret_result = -ECANCELED;
-			return true;
-		}
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return -EAGAIN;
+	if (n <= 0) {
+		*ret_result = n < 0 ? -errno : 0;
+		return 1;
 	}
-	return false;
+	l->packet = buffer;
+	l->packet_fds = m.msg_flags & MSG_CTRUNC;
+	l->packet_truncated = m.msg_flags & MSG_TRUNC;
+	loop_call(l, op, (int)n, LOOP_MORE);
+	*ret_result = -ECANCELED;
+	return p->canceled;
 }

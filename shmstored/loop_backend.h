@@ -7,8 +7,8 @@
 
 #include "loop.h"
 
-/* Packets of one connection, or connections of one listener, that are handled before others get their turn. */
-#define LOOP_TURN_MAX 16u
+/* Connections of one listener that are accepted before others get their turn. */
+#define LOOP_ACCEPT_MAX 16u
 
 enum loop_kind {
 	LOOP_ACCEPT = 1,
@@ -36,7 +36,13 @@ struct loop_priv {
 		uint64_t interval_ns; /* LOOP_TIMER */
 	};
 	union {
-		struct __kernel_timespec ts;   /* io_uring: LOOP_TIMER */
+		struct __kernel_timespec ts; /* io_uring: LOOP_TIMER */
+		struct {                     /* io_uring: LOOP_RECEIVE */
+			uint32_t turn;       /* of the last packet */
+			uint32_t n;          /* packets in that turn */
+			bool slowed;         /* read by a timer: it sent too many */
+			bool plain;          /* what is in flight is a timer or a poll, no receive */
+		};
 		struct {                       /* epoll */
 			struct loop_op *after; /* in the queue of results, or of timers */
 			int64_t value;
@@ -79,10 +85,10 @@ int loop_epoll_new(struct loop *l);
 /* Calls op->fn; without LOOP_MORE op is idle before that, and may be gone after it. */
 void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags);
 /*
- * Reads packets of a LOOP_RECEIVE and calls fn for each, until there is none or LOOP_TURN_MAX were read: false. True: op has ended (end
- * of stream, an error, a cancel by fn), and the caller has yet to make the last call, with *ret_result.
+ * Reads a packet of a LOOP_RECEIVE and calls fn. 0; -EAGAIN: there was none; 1: op has ended (end of stream, an error, a cancel by fn), and
+ * the caller has yet to make the last call, with *ret_result.
  */
-bool loop_read(struct loop *l, struct loop_op *op, int *ret_result);
+int loop_read(struct loop *l, struct loop_op *op, int *ret_result);
 /* When the timer is next due, after now; false: it was a single one. */
 bool loop_next_due(const struct loop *l, struct loop_priv *p);
 

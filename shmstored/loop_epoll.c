@@ -225,7 +225,7 @@ static void accept_some(struct loop *l, struct epoll *e, struct loop_op *op)
 {
 	struct loop_priv *p = loop_priv(op);
 
-	for (unsigned i = 0; i < LOOP_TURN_MAX && !p->canceled; i++) {
+	for (unsigned i = 0; i < LOOP_ACCEPT_MAX && !p->canceled; i++) {
 		int fd = accept4(p->fd, NULL, NULL, SOCK_CLOEXEC);
 
 		if (fd >= 0) {
@@ -246,7 +246,7 @@ static void read_some(struct loop *l, struct epoll *e, struct loop_op *op)
 	int result;
 
 	/* After a cancel from within, the last call is queued. */
-	if (loop_read(l, op, &result) && !loop_priv(op)->canceled)
+	if (loop_read(l, op, &result) > 0 && !loop_priv(op)->canceled)
 		end(l, e, op, result);
 }
 

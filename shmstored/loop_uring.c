@@ -7,8 +7,9 @@
  * kernel), it is armed again here and its owner notices nothing.
  *
  * Packets arrive in buffers that the kernel takes from a ring of ours (N_BUFFERS for all connections) and that go back as soon as fn has
- * returned, so a turn handles at most N_BUFFERS packets; the kernel takes at most 32 of one connection before the next one's. With
- * no room given for control messages, descriptors never reach our table: the flags say that there were some.
+ * returned, so a turn handles at most N_BUFFERS packets. A connection that sends more than BURST of them in one turn is slowed: its
+ * multishot ends, and until its socket is found empty it is read BURST packets each SLOW_NS, so that who asks without end takes a small and
+ * constant part of our time. With no room given for control messages, descriptors never reach our table: the flags say that there were some.
  *
  * Not used: IORING_OP_SENDMSG_ZC and registered files (packets are small and connections come and go), SQPOLL (burns a CPU).
  * Multishot accept is older than multishot receive by one kernel (5.19, 6.0); a kernel that lacks one is treated as lacking both.
@@ -27,9 +28,14 @@
 #define N_BUFFERS   128u
 #define BUFFER_SIZE (sizeof(struct io_uring_recvmsg_out) + LOOP_PACKET_MAX)
 #define GROUP       0
+#define BURST       8u
+#define SLOW_NS     400000
+
+static const struct __kernel_timespec SLOW = {.tv_nsec = SLOW_NS};
 
 struct uring {
 	struct io_uring ring;
+	uint32_t turn;
 	struct io_uring_buf_ring *buffers; /* NULL: single shots */
 	char *memory;                      /* the ring's buffers */
 	struct msghdr msg;                 /* of every multishot receive: no name, no control messages */
@@ -84,10 +90,13 @@ static int arm(struct loop *l, struct loop_op *op)
 		prepare_timer(sqe, p);
 		break;
 	case LOOP_RECEIVE:
-		if (u->buffers) {
+		p->plain = !u->buffers || p->slowed;
+		if (!p->plain) {
 			io_uring_prep_recvmsg_multishot(sqe, p->fd, &u->msg, 0);
 			sqe->flags |= IOSQE_BUFFER_SELECT;
 			sqe->buf_group = GROUP;
+		} else if (p->slowed) {
+			io_uring_prep_timeout(sqe, (struct __kernel_timespec *)(uintptr_t)&SLOW, 0, 0);
 		} else {
 			io_uring_prep_poll_add(sqe, p->fd, POLLIN);
 		}
@@ -143,6 +152,22 @@ static void return_buffer(struct uring *u, unsigned id)
 	io_uring_buf_ring_advance(u->buffers, 1);
 }
 
+/* A packet of op has come. */
+static void count(struct loop *l, struct loop_op *op)
+{
+	const struct uring *u = l->state;
+	struct loop_priv *p = loop_priv(op);
+
+	if (p->turn != u->turn) {
+		p->turn = u->turn;
+		p->n = 0;
+	}
+	if (++p->n == BURST && !p->slowed) {
+		p->slowed = true;
+		uring_cancel(l, op); /* what is in flight; op goes on by timer */
+	}
+}
+
 /* A multishot's CQE. */
 static void received(struct loop *l, struct loop_op *op, const struct io_uring_cqe *cqe)
 {
@@ -161,27 +186,37 @@ static void received(struct loop *l, struct loop_op *op, const struct io_uring_c
 			l->packet_fds = out->flags & MSG_CTRUNC;
 			l->packet_truncated = out->flags & MSG_TRUNC;
 			loop_call(l, op, result, LOOP_MORE);
+			if (more)
+				count(l, op);
 		}
 	}
 	if (buffer)
 		return_buffer(u, id);
 	if (more)
 		return;
-	if (result > 0 || result == -ENOBUFS || result == -EINTR || result == -EAGAIN)
+	if (result > 0 || (result == -ECANCELED && loop_priv(op)->slowed) || result == -ENOBUFS || result == -EINTR ||
+	    result == -EAGAIN)
 		arm_again(l, op);
 	else
 		loop_call(l, op, result, 0);
 }
 
+/* Time to read, or something is there to be read. */
 static void readable(struct loop *l, struct loop_op *op, int result)
 {
-	bool ended = result < 0 && result != -EINTR;
+	struct loop_priv *p = loop_priv(op);
+	unsigned most = p->slowed ? BURST : 1;
+	int r = 0;
 
-	if (loop_priv(op)->canceled) {
-		ended = true;
+	if (p->canceled)
 		result = -ECANCELED;
-	}
-	if (ended || loop_read(l, op, &result))
+	if (result < 0 && result != -EINTR && result != -ETIME)
+		r = 1;
+	for (unsigned i = 0; i < most && r == 0; i++)
+		r = loop_read(l, op, &result);
+	if (r == -EAGAIN)
+		p->slowed = false;
+	if (r > 0)
 		loop_call(l, op, result, 0);
 	else
 		arm_again(l, op);
@@ -203,14 +238,13 @@ static void accepted(struct loop *l, struct loop_op *op, const struct io_uring_c
 static void completed(struct loop *l, struct loop_op *op, const struct io_uring_cqe *cqe)
 {
 	struct loop_priv *p = loop_priv(op);
-	struct uring *u = l->state;
 
 	switch ((enum loop_kind)p->kind) {
 	case LOOP_ACCEPT:
 		accepted(l, op, cqe);
 		return;
 	case LOOP_RECEIVE:
-		if (u->buffers)
+		if (!p->plain)
 			received(l, op, cqe);
 		else
 			readable(l, op, cqe->res);
@@ -249,6 +283,7 @@ static int uring_turn(struct loop *l)
 	if (r < 0 && r != -EINTR && r != -EAGAIN && r != -EBUSY)
 		return r;
 	l->now_ns = loop_clock();
+	u->turn++;
 	n = io_uring_cq_ready(&u->ring);
 	for (unsigned i = 0; i < n; i++) {
 		struct io_uring_cqe *next, cqe;

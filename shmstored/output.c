@@ -53,12 +53,15 @@ static int append(struct output_side *s, uint16_t type, uint64_t serial, const v
 	return 0;
 }
 
+size_t output_waits(const struct output *o)
+{
+	return o->fills.used + o->goes.used - o->goes.at;
+}
+
 int output_add(struct output *o, size_t limit, uint16_t type, uint64_t serial, const void *body, const void *tail,
 	       size_t tail_size)
 {
-	size_t waits = o->fills.used + o->goes.used - o->goes.at;
-
-	if (limit && waits + sizeof(struct wire_header) + 64 + tail_size > limit)
+	if (limit && output_waits(o) + sizeof(struct wire_header) + 64 + tail_size > limit)
 		return -ENOBUFS;
 	return append(&o->fills, type, serial, body, tail, tail_size);
 }

@@ -43,6 +43,8 @@ int output_add_document(struct output *o, uint64_t serial, const char *text, siz
 unsigned output_next(struct output *o, struct iovec *ret, unsigned max);
 /* The first n of them were sent (or are given up). */
 void output_sent(struct output *o, unsigned n);
+/* Bytes of packets; what is left of documents is not among them. */
+size_t output_waits(const struct output *o);
 bool output_empty(const struct output *o);
 
 #endif
