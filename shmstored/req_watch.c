@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * req_watch.c: WATCH: a connection is told of events, from those that are kept on. One watch a connection; it ends with it. Who is
- * not an administrator is told of its own user's events, and of those that are nobody's. A watcher that reads too slowly is
- * dropped by conn.c's bound, like anybody.
+ * not an administrator is told of its own user's events, and of those that are nobody's.
+ *
+ *   catching up   the kept ones go out as far as the client reads; a timer looks again. What happens meanwhile is kept too, and waits
+ *   live          each goes out as it happens; who reads too slowly for that is dropped by conn.c's bound, like anybody
+ *
+ * Who falls so far behind in catching up that the ring has gone round misses the oldest, and sees that by the numbers.
+ * Numbers begin anew with each life of the daemon: one from before, greater than the last, means from now on.
+ * A watch is freed when its connection ended and its timer is not in flight.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,15 +18,21 @@
 #include "dispatch.h"
 #include "events.h"
 #include "host.h"
+#include "loop.h"
 
-#define NAME_MAX_SIZE 64
+#define NAME_MAX_SIZE  64
+#define CATCH_UP_BYTES 32768u             /* that may wait while catching up */
+#define CATCH_UP_NS    UINT64_C(20000000) /* between looks at whether the client has read on */
 
 struct watch {
 	struct watch *next;
 	struct event_sink sink;
 	struct conn_end end;
-	struct conn *conn;
+	struct conn *conn; /* NULL: it ended */
+	struct host *host;
 	uint64_t told; /* number of the last event that was looked at */
+	struct loop_op timer;
+	bool catching_up;
 };
 
 static struct watch *watches; /* all, so that a second one of a connection is found */
@@ -36,8 +48,6 @@ static int tell(struct watch *w, uint64_t sequence, const char *json, size_t n)
 {
 	struct wire_event event = {.sequence = sequence};
 
-	if (sequence <= w->told)
-		return CONN_OK;
 	w->told = sequence;
 	return may_see(w, sequence) ? conn_send(w->conn, WIRE_EVENT, 0, &event, json, n) : CONN_OK;
 }
@@ -45,28 +55,71 @@ static int tell(struct watch *w, uint64_t sequence, const char *json, size_t n)
 static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)
 {
 	struct watch *w = (struct watch *)(void *)((char *)sink - offsetof(struct watch, sink));
-	int r = tell(w, sequence, json, n);
+	int r;
 
 	(void)e;
+	if (w->catching_up || sequence <= w->told)
+		return;
+	r = tell(w, sequence, json, n);
 	if (r > 0)
 		conn_drop(w->conn, (enum conn_outcome)r, "it watches, but does not read"); /* frees w */
 }
 
+#define NO_ROOM (-1) /* tell_kept(): later */
+
 static int tell_kept(enum event e, uint64_t sequence, const char *json, void *arg)
 {
+	struct watch *w = arg;
+
 	(void)e;
-	return tell(arg, sequence, json, strlen(json));
+	if (conn_waiting(w->conn) > CATCH_UP_BYTES)
+		return NO_ROOM;
+	return tell(w, sequence, json, strlen(json));
+}
+
+/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs. */
+static int catch_up(struct watch *w)
+{
+	int r = events_each(w->host->events, w->told, w->sink.mask, tell_kept, w);
+
+	w->catching_up = false;
+	if (r == NO_ROOM && loop_timer(w->host->loop, &w->timer, loop_clock() + CATCH_UP_NS, 0) == 0)
+		w->catching_up = true;
+	else if (r == NO_ROOM)
+		return conn_fault(w->conn, CONN_E_LIMIT, "no timer to wait for it with");
+	return r == NO_ROOM ? CONN_OK : r;
+}
+
+static void on_timer(struct loop_op *op, int result, unsigned flags)
+{
+	struct watch *w = (struct watch *)(void *)((char *)op - offsetof(struct watch, timer));
+	int r;
+
+	(void)result;
+	(void)flags;
+	if (!w->conn) {
+		free(w);
+		return;
+	}
+	r = catch_up(w);
+	if (r > 0)
+		conn_drop(w->conn, (enum conn_outcome)r, "it watches, but does not read");
 }
 
 static void on_end(struct conn_end *e, struct conn *c)
 {
 	struct watch *w = (struct watch *)(void *)((char *)e - offsetof(struct watch, end)), **at = &watches;
 
+	(void)c;
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
-	events_unsubscribe(conn_host(c)->events, &w->sink);
-	free(w);
+	events_unsubscribe(w->host->events, &w->sink);
+	w->conn = NULL;
+	if (w->timer.busy)
+		loop_cancel(w->host->loop, &w->timer); /* on_timer() frees */
+	else
+		free(w);
 }
 
 /* "a,b" as bits; "" = all. False: ret_bad is the name that there is not. */
@@ -121,10 +174,16 @@ DISPATCH_HANDLER(watch)
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
-	*w = (struct watch){.next = watches, .sink = {.mask = mask, .fn = on_event}, .end = {.fn = on_end}, .conn = c};
+	*w = (struct watch){.next = watches,
+			    .sink = {.mask = mask, .fn = on_event},
+			    .end = {.fn = on_end},
+			    .conn = c,
+			    .host = conn_host(c),
+			    .timer = {.fn = on_timer},
+			    .told = body->since < events_last(events) ? body->since : events_last(events)};
 	watches = w;
 	events_subscribe(events, &w->sink);
 	conn_on_end(c, &w->end);
 	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
-	return r ? r : events_each(events, body->since, mask, tell_kept, w);
+	return r ? r : catch_up(w);
 }

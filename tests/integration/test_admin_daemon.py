@@ -274,6 +274,32 @@ def test_watch_ends(host, actors):
     host.daemon.restart()
 
 
+def test_a_full_ring_reaches_a_slow_reader(host):
+    """More than may wait for a client: it is sent on as the client reads, and nothing is lost or twice."""
+    kept, spare = 1024, "x" * 900
+    with host.daemon.wire() as w:
+        for i in range(kept + 100):
+            assert w.call("SET", 0, tail=f"label.{i}{spare[:100]}.soft=1MiB".encode()).name == "DONE"
+    last = host.admin.json("status")["daemon"]["events"]["limit-set"] + 1  # and daemon-started
+    with host.daemon.wire() as w:
+        assert w.call("WATCH", 0).name == "DONE"
+        host.admin("set", "soft=1MiB")  # while the ring waits for us
+        wait_for("the daemon to be done with us", lambda: host.admin.json("status"))
+        numbers = []
+        while not numbers or numbers[-1] < last + 1:
+            m = w.unasked.pop(0) if w.unasked else w.receive()
+            assert m.name == "EVENT"
+            numbers.append(m.values[0])
+    assert numbers == list(range(numbers[0], last + 2)) and len(numbers) in (kept, kept + 1)
+
+
+def test_a_number_of_an_earlier_life_means_from_now_on(host):
+    with host.daemon.wire() as w:
+        assert w.call("WATCH", 10**9).name == "DONE"
+        host.admin("set", "soft=1MiB")
+        assert json.loads(w.receive().text)["event"] == "limit-set"
+
+
 def test_watch_stops_with_its_reader(host):
     """As in "watch | head -1": the writer ends when there is nobody to read."""
     with Watch(host, "--since", 0) as w:
