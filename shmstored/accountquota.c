@@ -137,8 +137,13 @@ static void liar(void *arg, struct quota_store *s, const char *what)
 {
 	struct accountquota *k = arg;
 	const struct member *m = quota_user(s);
-	struct json_object *o = jsonmake_new();
+	struct json_object *o;
 
+	if (member_is_taken_over(m)) {
+		account_reap(k->account, m->path);
+		return;
+	}
+	o = jsonmake_new();
 	log_say(LOG_WARNING, LOG_FIELDS(.object = m->path),
 		"the totals in this store's page do not add up (%s): it is granted no more credit", what);
 	jsonmake_text(o, "store", m->path);

@@ -92,7 +92,7 @@ static bool is_locked(int fd)
 }
 
 /* A kept store's next owner writes itself into the page that its last one left. */
-static bool is_taken_over(const struct member *m)
+bool member_is_taken_over(const struct member *m)
 {
 	const struct page_head *head = m->page;
 	uint64_t start_time;
@@ -113,7 +113,7 @@ enum member_state member_state(const struct member *m)
 		return MEMBER_CLOSED;
 	if (fd < 0)
 		return MEMBER_LIVES; /* out of descriptors: nothing is known */
-	if (fstat(fd, &st) == 0 && st.st_ino == m->inode && !is_taken_over(m))
+	if (fstat(fd, &st) == 0 && st.st_ino == m->inode && !member_is_taken_over(m))
 		state = is_locked(fd) ? MEMBER_LIVES : MEMBER_DEAD;
 	close(fd);
 	return state;

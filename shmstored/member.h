@@ -68,6 +68,8 @@ enum member_state {
 enum member_state member_state(const struct member *m);
 /* It says that it closes. Its connection may be used on, but is no store's any more. */
 void member_leaves(struct member *m);
+/* The page is the next owner's by now; the look that finds it out is on its way. */
+bool member_is_taken_over(const struct member *m);
 /* Its connection ended: it goes where its owner died, and stays where that only closed it. Idempotent. */
 void member_disconnected(struct member *m);
 /* It is no longer there: the credit returns. m is freed, at once or when nothing of it is in flight. */
