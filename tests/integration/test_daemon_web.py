@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard in a real Chromium: what it shows is to the byte what shmstore-admin says; it lives; it is readable in the light, in the dark
+and on a phone; nothing leaves the host. Screenshots are kept in <build>/screenshots."""
+import os
+
+import browser as chromium
+import pytest
+import webscene
+from daemon import wait_for
+from fixture import BUILD
+from webscene import MIB, TERMS, WORKER
+
+pytestmark = pytest.mark.skipif(chromium.MISSING is not None, reason=chromium.MISSING or "")
+SCREENSHOTS = BUILD / "screenshots"
+LIGHT, DARK = "rgb(244, 245, 247)", "rgb(18, 22, 27)"
+
+# Everything with exact bytes on the page, as an object.
+FIGURES = """
+const number = (e) => e && e.dataset.bytes !== undefined ? Number(e.dataset.bytes) : null;
+const bytes = (e) => number(e.querySelector('[data-bytes]'));
+const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr[data-row]`)];
+const table = (id) => Object.fromEntries(rows(id).map((tr) => [tr.dataset.row, Object.fromEntries([...tr.cells].filter((td) => td.dataset.column)
+  .map((td) => [td.dataset.column, td.querySelector('[data-bytes]') ? bytes(td) : td.textContent]))]));
+return {
+  used: number(document.getElementById('used')), ghosts: number(document.getElementById('ghosts')),
+  survey: Number((document.getElementById('survey').textContent.match(/^Survey ([\\d\\u202f]+)/) || ['', '0'])[1].replace(/\\D/g, '')),
+  terms: Object.fromEntries([...document.querySelectorAll('#equation tr[data-term]')].map((tr) => [tr.dataset.term, bytes(tr)])),
+  shown: Object.fromEntries([...document.querySelectorAll('#equation tr[data-term]')].map((tr) => [tr.dataset.term, tr.querySelector('.exact').textContent])),
+  workers: table('workers'), holders: table('holders'), users: table('users'),
+  limits: Object.fromEntries([...document.querySelectorAll('#quota [data-row]')].map((row) => [row.dataset.row,
+    Object.fromEntries([...row.querySelectorAll('[data-name]')].map((e) => [e.dataset.name, number(e)]))])),
+  events: [...document.querySelectorAll('#events li')].map((li) => li.dataset.event),
+};"""
+
+
+@pytest.fixture(scope="module")
+def shared_browser():
+    SCREENSHOTS.mkdir(exist_ok=True)
+    browser = chromium.Browser()
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+@pytest.fixture
+def scene(plain_cluster, monkeypatch):
+    monkeypatch.setenv("SHMSTORE_SOCKET", "")
+    daemon = webscene.start(plain_cluster.place.path, partition="limit = 400MiB\n soft = 100MiB\n ghost-age = 1s\n user root { limit = 300MiB }")
+    try:
+        scene = webscene.Scene(plain_cluster, daemon)
+        yield scene
+        scene.end()
+    finally:
+        daemon.close()
+
+
+class Page:
+    """The dashboard of a daemon."""
+
+    def __init__(self, browser, daemon, width=1280, height=900, scheme="light"):
+        self.browser, self.daemon = browser, daemon
+        self.origin = f"http://127.0.0.1:{daemon.port}"
+        browser.get("about:blank")
+        browser.log("browser")
+        browser.requests()
+        browser.resize(width, height)
+        browser.scheme(scheme)
+        browser.get(f"{self.origin}/")
+        self.wait("document.body.className === 'is-live' && document.querySelector('#equation tr')", "the first figures")
+
+    def run(self, expression):
+        return self.browser.run(f"return {expression}")
+
+    def wait(self, expression, what=None):
+        return self.browser.wait(f"return {expression}", what=what)
+
+    def figures(self):
+        return self.browser.run(FIGURES)
+
+    def surveyed(self):
+        """Waits until the page shows a survey that began after this call."""
+        sequence = webscene.settle(self.daemon)["sequence"]
+        return wait_for("the page's survey", lambda: (now := self.figures())["survey"] >= sequence and now)
+
+    def screenshot(self, name):
+        self.browser.screenshot(SCREENSHOTS / f"{name}.png")
+
+    def end(self):
+        """Nothing left the host, and the console is empty."""
+        urls = [url for url in self.browser.requests() if not url.startswith(("data:", "about:", "chrome:", "chrome-"))]
+        assert urls and all(url.startswith(f"{self.origin}/") for url in urls), [url for url in urls if not url.startswith(self.origin)]
+        fetched = self.run("performance.getEntriesByType('resource').map((e) => e.name)")
+        assert fetched and all(url.startswith(f"{self.origin}/") for url in fetched)
+        messages = self.browser.log("browser")
+        assert not messages, messages
+
+
+@pytest.fixture
+def page(shared_browser, scene):
+    page = Page(shared_browser, scene.daemon)
+    yield page
+    page.end()
+    shared_browser.get("about:blank")
+
+
+def test_to_the_byte_what_admin_says(page, scene):
+    webscene.settle(scene.daemon)
+    shown = page.surveyed()
+    status = scene.daemon.admin("status")["partitions"][0]
+    reconcile = scene.daemon.admin("-p", scene.path, "reconcile")
+    workers = {worker["path"]: worker for worker in scene.daemon.admin("workers")["partitions"][0]["workers"]}
+    limits = {f"{limit['kind']}:{limit['id']}": limit for limit in scene.daemon.admin("quota")["partitions"][0]["limits"]}
+    for term in TERMS:
+        assert shown["terms"][term] == status["survey"][term] == reconcile[term], term
+        assert shown["shown"][term].replace("\u202f", "") == str(reconcile[term]), "the figure that is read, not only its attribute"
+        assert term == "residual" or reconcile[term] > 0, term
+    assert shown["used"] == status["used"] == scene.cluster.place.used() and shown["ghosts"] == reconcile["ghosts"]
+    assert shown["workers"].keys() == workers.keys() and len(workers) == 2
+    for path, worker in workers.items():
+        for figure in WORKER[1:]:
+            assert shown["workers"][path][figure] == worker[figure], (path, figure)
+        assert shown["workers"][path]["objects"] == str(worker["ledger"]["objects"]) and shown["workers"][path]["pid"] == str(worker["pid"])
+        assert shown["workers"][path]["credit"] == worker["credit"]["outstanding"] and shown["workers"][path]["state"] == "registered"
+    for process in reconcile["holders"]:
+        row = shown["holders"][str(process["pid"])]
+        assert (row["bytes"], row["mapped"], row["command"], row["n"]) == (process["bytes"], process["mapped"], process["command"], str(process["objects"]))
+    assert len(shown["holders"]) == len(reconcile["holders"]) == 2
+    for name, limit in limits.items():
+        assert shown["limits"][name] == {shown_as: limit[n] for shown_as, n in
+                                         (("used", "used"), ("granted", "outstanding"), ("soft", "soft"), ("hard", "hard")) if limit[n] is not None}, name
+    assert limits["partition:"]["hard"] == 400 * MIB
+    user = scene.daemon.api("workers")["partitions"][0]["users"][0]
+    assert [shown["users"][user["user"]][n] for n in ("linked", "pss", "uss", "ghosts")] == [user[n] for n in ("linked", "pss", "uss", "ghosts")]
+
+
+def test_it_lives(page, scene):
+    before = page.surveyed()
+    a, b = (os.path.join(scene.path, "stores", name) for name in ("worker-a", "worker-b"))
+    # A put.
+    scene.a("put", "more", 5 * MIB, 7)
+    after = wait_for("the put", lambda: (now := page.figures())["workers"][a]["linked"] > before["workers"][a]["linked"] and now)
+    assert after["workers"][a]["linked"] - before["workers"][a]["linked"] == after["used"] - before["used"] >= 5 * MIB
+    # A ghost: the object goes, who maps it stays.
+    scene.a("hold", "more", "more")
+    scene.a("delete", "more")
+    after = wait_for("the ghost", lambda: (now := page.figures())["terms"]["ghosts"] > before["terms"]["ghosts"] and now)
+    assert after["holders"][str(scene.a.pid)]["ghosts"] == after["terms"]["ghosts"] - before["terms"]["ghosts"] >= 5 * MIB
+    assert after["holders"][str(scene.a.pid)]["key"] == "more"
+    wait_for("its age", lambda: "ghost-old" in page.figures()["events"])
+    # A kill: store, ghost and memory go.
+    scene.b.kill()
+    after = wait_for("the kill", lambda: (now := page.figures()) and b not in now["workers"] and str(scene.b.pid) not in now["holders"] and now)
+    assert after["workers"].keys() == {a}
+    wait_for("the reap", lambda: "store-reaped" in page.figures()["events"])
+    assert page.surveyed()["terms"]["residual"] == 0
+    scene.a("drop", "more")
+    scene.a("abort")
+    os.unlink(scene.foreign)
+    after = wait_for("the rest", lambda: (now := page.figures())["holders"] == {} and now["terms"]["foreign"] == 0 and now)
+    assert after["terms"]["inflight"] == after["terms"]["ghosts"] == 0
+    # Something to abort is what the scene's end expects.
+    scene.a("create", "half", MIB, 5)
+    assert page.run("document.querySelectorAll('#fill-chart path.area').length") == 5
+
+
+def test_light_and_dark(page, shared_browser):
+    page.surveyed()
+    background = "getComputedStyle(document.body).backgroundColor"
+    for scheme, color in (("light", LIGHT), ("dark", DARK)):
+        shared_browser.scheme(scheme)
+        page.wait(f"{background} === '{color}'", scheme)
+        page.screenshot(f"dashboard-1280-{scheme}")
+    # The choice wins over the system's, and stays.
+    choose = "const t = document.getElementById('theme'); t.value = arguments[0]; t.dispatchEvent(new Event('change'));"
+    shared_browser.run(choose, "light")
+    assert page.run(background) == LIGHT
+    shared_browser.get(f"{page.origin}/")
+    page.wait(f"document.body.className === 'is-live' && {background} === '{LIGHT}'")
+    shared_browser.run(choose, "auto")
+    assert page.run(background) == DARK
+    # Text can be read: WCAG's contrast of 4.5 for each text on its card, in both.
+    for scheme in ("light", "dark"):
+        shared_browser.scheme(scheme)
+        page.wait(f"{background} === '{LIGHT if scheme == 'light' else DARK}'")
+        assert shared_browser.run(CONTRASTS) == [], scheme
+
+
+CONTRASTS = """
+const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+const luminance = (color) => channels(color).slice(0, 3).map((c) => c / 255).map((c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+  .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor, a = channels(c); if (a.length < 4 || a[3] > 0) return c; } return 'rgb(255,255,255)'; };
+const poor = [];
+for (const e of document.querySelectorAll('main *, header *, footer *')) {
+  if (e.closest('svg') || ![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.checkVisibility()) continue;
+  const [x, y] = [luminance(getComputedStyle(e).color), luminance(behind(e))].sort((a, b) => b - a);
+  const contrast = (x + .05) / (y + .05);
+  if (contrast < 4.5) poor.push(`${e.tagName}.${e.className} ${e.textContent.trim().slice(0, 20)} ${contrast.toFixed(2)}`);
+}
+return poor;"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone(shared_browser, scene, scheme):
+    page = Page(shared_browser, scene.daemon, 360, 740, scheme)
+    page.surveyed()
+    assert page.run("document.documentElement.scrollWidth") == 360, "the page scrolls sideways"
+    wide = page.run("[...document.querySelectorAll('main *')].filter((e) => !e.closest('.hidden') && !e.closest('svg') && !e.closest('.scroll') && "
+                    "e.getBoundingClientRect().right > 360.5).map((e) => e.tagName + '.' + e.className + '#' + e.id)")
+    assert wide == []
+    # Each worker is a card that says all that the table says.
+    assert page.run("[...document.querySelectorAll('#workers tbody td')].every((td) => td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
+    assert page.run("document.querySelectorAll('#workers tbody td').length") == 24
+    page.screenshot(f"dashboard-360-{scheme}")
+    page.end()
+    shared_browser.get("about:blank")
+
+
+def test_tables_sort(page):
+    page.surveyed()
+    order = "[...document.querySelectorAll('#workers tbody tr')].map((tr) => tr.querySelector('[data-column=name]').textContent)"
+    sorted_by = "(document.querySelector('#workers th[aria-sort=ascending], #workers th[aria-sort=descending]') || {}).dataset.column"
+    assert page.run(sorted_by) == "pss"
+    click = "document.querySelector(`#workers th[data-column=${arguments[0]}] button`).click()"
+    page.browser.run(click, "name")
+    assert page.run(order) == ["worker-a", "worker-b"]
+    page.browser.run(click, "name")
+    assert page.run(order) == ["worker-b", "worker-a"] and page.run("document.querySelector('#workers [data-column=name]').getAttribute('aria-sort')") == "descending"
+    page.surveyed()
+    assert page.run(order) == ["worker-b", "worker-a"], "the order stays while the page lives"
+
+
+def test_names_are_text(page, scene):
+    """A key that is markup is shown as it is."""
+    shown = page.surveyed()
+    assert shown["holders"][str(scene.b.pid)]["key"] == "<img/src=x/onerror=alert(1)>"
+    assert page.run("document.querySelectorAll('img, iframe, object, main script').length") == 0
+
+
+def test_keyboard_and_screen_reader(page):
+    page.surveyed()
+    # A chart is read with the arrow keys.
+    page.run("document.getElementById('fill-chart').focus()")
+    key = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: arguments[0], bubbles: true, cancelable: true }));"
+    page.browser.run(key, "ArrowLeft")
+    first = page.run("document.getElementById('fill-readout').textContent")
+    page.browser.run(key, "Home")
+    second = page.run("document.getElementById('fill-readout').textContent")
+    assert "used" in first and "bytes" in first and first != second
+    page.browser.run(key, "Escape")
+    assert page.run("document.getElementById('fill-readout').textContent") == ""
+    # The pointer does the same.
+    page.run("document.getElementById('rate-chart').dispatchEvent(new PointerEvent('pointermove', { clientX: innerWidth - 60, bubbles: true }))")
+    assert "handoffs" in page.run("document.getElementById('rate-readout').textContent")
+    # Headings in order, tables and regions with names, controls with labels, a language.
+    levels = page.run("[...document.querySelectorAll('h1,h2,h3')].map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1 and all(b - a <= 1 for a, b in zip(levels, levels[1:]))
+    assert page.run("document.documentElement.lang") == "en"
+    nodes = page.browser.cdp("Accessibility.getFullAXTree")["nodes"]
+    named = {"table", "region", "button", "combobox", "meter", "img", "link", "list"} - {"list"}
+    nameless = [node["role"]["value"] for node in nodes if not node.get("ignored") and node.get("role", {}).get("value") in named and not node.get("name", {}).get("value")]
+    assert nameless == []
+    roles = [node["role"]["value"] for node in nodes if not node.get("ignored") and "role" in node]
+    assert {"banner", "main", "contentinfo", "table", "columnheader", "cell", "meter", "status", "heading"} <= set(roles)
+
+
+def test_says_that_the_daemon_is_away(shared_browser, scene):
+    page = Page(shared_browser, scene.daemon)
+    shown = page.surveyed()
+    scene.daemon.kill()
+    text = page.browser.wait("return !document.getElementById('away').hidden && document.getElementById('away').textContent", what="the alert")
+    assert "cannot be reached since" in text and page.run("document.getElementById('away').getAttribute('role')") == "alert"
+    assert page.run("document.body.className") == "is-away" and page.figures()["terms"] == shown["terms"], "what was known stays"
+    page.screenshot("dashboard-away")
+    scene.daemon.restart()
+    page.wait("document.body.className === 'is-live' && document.getElementById('away').hidden", "that it is back")
+    assert page.surveyed()["terms"] == shown["terms"]
+    # The browser itself says that its requests failed; nothing else is wrong.
+    assert all("ERR_CONNECTION" in message["message"] or "ERR_EMPTY" in message["message"] for message in page.browser.log("browser"))
+    shared_browser.get("about:blank")
+
+
+def test_several_partitions(shared_browser, plain_cluster, monkeypatch):
+    monkeypatch.setenv("SHMSTORE_SOCKET", "")
+    other = os.path.join(plain_cluster.place.base, "other")
+    daemon = webscene.start(plain_cluster.place.path, more=f'partition "{other}" {{ create = yes\n survey-interval = 1s\n }}\n')
+    try:
+        monkeypatch.setenv("SHMSTORE_SOCKET", daemon.socket)
+        tool = plain_cluster.tool("here")
+        page = Page(shared_browser, daemon)
+        page.wait("!document.getElementById('partition-label').hidden")
+        assert page.run("[...document.getElementById('partition').options].map((o) => o.value)") == [p["partition"] for p in daemon.api("status")["partitions"]]
+        choose = "const s = document.getElementById('partition'); s.value = arguments[0]; s.dispatchEvent(new Event('change'));"
+        for path, stores in ((other, 0), (plain_cluster.place.path, 1), (other, 0)):
+            page.browser.run(choose, path)
+            page.wait(f"document.getElementById('daemon').textContent.endsWith('{path}') && document.querySelectorAll('#workers tr[data-row]').length === {stores}", path)
+        page.end()
+        shared_browser.get("about:blank")
+        tool.end()
+    finally:
+        daemon.close()
