@@ -3,8 +3,8 @@
  * adopt.c: takes the object of a ticket into a store.
  *
  * Ticket and file are a peer's: input. The path must lie in our partition by its text, and its directory is opened so that the
- * kernel refuses what the text hides (symlinks, other mounts). The directory must be our user's, and only our user's to write: so
- * nobody else can put another file in the place of the one that is checked. The open descriptor is what is checked: type, owner,
+ * kernel refuses what the text hides (symlinks, other mounts). Where others may enter the partition, the directory must be our user's,
+ * and only our user's to write: so nobody else can put another file in the place of the one that is checked. The open descriptor is what is checked: type, owner,
  * size, header. Only then the lease is moved into objects/: one rename consumes it and makes it ours, so that a ticket is good for
  * one adoption and a kill leaves either the lease or the object.
  * A path to an object in a store's objects/ is taken too (a peer of the same user may name it), by a link; never one in
@@ -44,8 +44,8 @@ enum kind {
 struct source {
 	enum kind kind;
 	const char *path; /* below the partition */
-	const char *name; /* its last component */
-	int dir_fd;
+	const char *name; /* in dir_fd: its last component, or all of it */
+	int dir_fd;       /* the file's directory, or the partition's */
 	struct stat st;
 };
 
@@ -256,13 +256,18 @@ static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct 
 
 	if (r < 0)
 		return r;
-	_fd_ int dir_fd = open_directory(s, &from);
-	if (dir_fd < 0)
+	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, &from) : -1;
+	if (dir_fd >= 0) {
+		from.dir_fd = dir_fd;
+	} else if (s->p->open_to_others) {
 		return open_error(dir_fd);
-	from.dir_fd = dir_fd;
-	_fd_ int fd = openat(dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	} else {
+		from.dir_fd = s->p->fd;
+		from.name = from.path;
+	}
+	_fd_ int fd = shms_open_beneath(from.dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
-		return open_error(-errno);
+		return open_error(fd);
 	r = check_file(s, fd, t, &from, &h);
 	if (r < 0)
 		return r;

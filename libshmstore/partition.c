@@ -217,6 +217,9 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 		return r;
 	if (!p->tmpfs && !m.disk)
 		return -ENOTSUP;
+	if (fstat(p->fd, &st) < 0)
+		return shms_error(errno);
+	p->open_to_others = st.st_uid != geteuid() || (st.st_mode & 077);
 	shms_boot_id(boot);
 	to_hex(boot, 16, boot_hex);
 	p->same_boot = strcmp(boot_hex, m.boot) == 0;

@@ -14,14 +14,15 @@
 
 struct shmstore_partition {
 	_Atomic uint64_t n_ref;
-	int fd;         /* the partition's directory */
-	int stores_fd;  /* stores/ */
-	int peers_fd;   /* peers/ */
-	dev_t device;   /* st_dev of the partition */
-	char *path;     /* canonical, absolute, no trailing slash */
-	char *mount;    /* mount point of its file system, canonical */
-	bool tmpfs;     /* else: on disk, as the marker allows */
-	bool same_boot; /* marker of this boot: else every owner is dead and every lease expired */
+	int fd;              /* the partition's directory */
+	int stores_fd;       /* stores/ */
+	int peers_fd;        /* peers/ */
+	dev_t device;        /* st_dev of the partition */
+	char *path;          /* canonical, absolute, no trailing slash */
+	char *mount;         /* mount point of its file system, canonical */
+	bool tmpfs;          /* else: on disk, as the marker allows */
+	bool open_to_others; /* users other than us may enter it */
+	bool same_boot;      /* marker of this boot: else every owner is dead and every lease expired */
 	uint32_t version;
 	char uuid[37];
 	char huge[16];             /* "" = unknown */
