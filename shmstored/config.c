@@ -177,15 +177,6 @@ static int check(const struct config *c, const char *file, char **ret_error)
 	for (size_t i = 0; i < c->n_partitions; i++) {
 		const struct config_partition *p = &c->partitions[i];
 
-		for (size_t j = 0; j < p->n_limits; j++) {
-			const struct config_limit *l = &p->limits[j];
-
-			if (l->hard && l->soft > l->hard &&
-			    asprintf(ret_error,
-				     "%s: partition \"%s\"%s%s: soft is more than limit; make it less, or leave it out",
-				     file, p->path, *l->id ? ": " : "", l->id) >= 0)
-				return -EINVAL;
-		}
 		if (p->watermark_high && (p->watermark_low > 1000000) == (p->watermark_high > 1000000) &&
 		    p->watermark_low > p->watermark_high &&
 		    asprintf(ret_error, "%s: partition \"%s\": watermark-low is above watermark-high", file, p->path) >=

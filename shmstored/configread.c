@@ -68,6 +68,14 @@ static const struct key KEYS[] = {
 static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
 static const char *const DETAILS[] = {"user", "full", "totals"};
 
+/*
+ * libConfuse takes a file that ends within a section for a whole one. So this key, known at the top only, is put after every file's text: in a
+ * section it is an error. Also the most of a file that is read.
+ */
+#define END      "__end-of-file"
+#define END_TEXT "\n" END " = 1\n"
+#define FILE_MAX ((size_t)1 << 20)
+
 static char *message; /* the first error of the file that is being read */
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
@@ -78,8 +86,10 @@ static const char *suggest(cfg_t *cfg, const char *word)
 	const char *names[32];
 	size_t n = 0;
 
-	for (unsigned i = 0; cfg->opts[i].name && n < sizeof(names) / sizeof(names[0]); i++)
-		names[n++] = cfg->opts[i].name;
+	for (unsigned i = 0; cfg->opts[i].name && n < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(cfg->opts[i].name, END) != 0)
+			names[n++] = cfg->opts[i].name;
+	}
 	return nearest(word, names, n);
 }
 
@@ -90,8 +100,12 @@ static void on_error(cfg_t *cfg, const char *format, va_list args)
 
 	if (message || vasprintf(&what, format, args) < 0)
 		return;
-	if (sscanf(what, "no such option '%127[^']'", word) == 1)
-		near = suggest(cfg, word);
+	if (sscanf(what, "no such option '%127[^']'", word) == 1) {
+		if (strcmp(word, END) == 0)
+			snprintf(what, strlen(what) + 1, "a \"}\" is missing");
+		else
+			near = suggest(cfg, word);
+	}
 	if (asprintf(&message, "%s:%d: %s%s%s%s", cfg->filename ? cfg->filename : "?", cfg->line, what,
 		     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "") < 0)
 		message = NULL;
@@ -314,6 +328,11 @@ static int take_limit(cfg_t *cfg, struct config_partition *p, uint32_t kind, con
 		parse_limit(cfg, hard, &l->hard);
 	if (soft)
 		parse_limit(cfg, soft, &l->soft);
+	if (l->hard && l->soft > l->hard) {
+		cfg_error(cfg, "%s \"%s\": soft is more than limit; make it less, or leave it out", cfg->name,
+			  cfg_title(cfg));
+		return -EINVAL;
+	}
 	return 0;
 }
 
@@ -460,6 +479,7 @@ static cfg_t *make_parser(void)
 		CFG_SEC("http", http_opts, CFGF_NONE),
 		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
+		CFG_STR(END, 0, CFGF_NONE),
 		CFG_END(),
 	};
 
@@ -470,28 +490,69 @@ static cfg_t *make_parser(void)
 	return cfg;
 }
 
+/* The file's text with END after it. 0, -errno; -EFBIG. */
+static int read_text(const char *file, char **ret, size_t *ret_n)
+{
+	FILE *f = fopen(file, "re");
+	char *text;
+	size_t n;
+	int r = 0;
+
+	if (!f)
+		return -errno;
+	text = malloc(FILE_MAX + sizeof(END_TEXT));
+	if (!text) {
+		fclose(f);
+		return -ENOMEM;
+	}
+	n = fread(text, 1, FILE_MAX, f);
+	if (ferror(f))
+		r = errno ? -errno : -EIO;
+	else if (n == FILE_MAX)
+		r = -EFBIG;
+	fclose(f);
+	if (r < 0) {
+		free(text);
+		return r;
+	}
+	memcpy(text + n, END_TEXT, sizeof(END_TEXT));
+	*ret = text;
+	*ret_n = n + sizeof(END_TEXT) - 1;
+	return 0;
+}
+
+/* CFG_SUCCESS, CFG_PARSE_ERROR, or -errno. */
+static int parse_text(cfg_t *cfg, const char *file, char *text, size_t n)
+{
+	FILE *f = fmemopen(text, n, "r");
+	int r;
+
+	if (!f)
+		return -ENOMEM;
+	free(cfg->filename);
+	cfg->filename = strdup(file); /* for errors; cfg_free() frees it */
+	r = cfg->filename ? cfg_parse_fp(cfg, f) : -ENOMEM;
+	fclose(f);
+	return r;
+}
+
 int configread_file(struct config *c, const char *file, char **ret_error)
 {
 	cfg_t *cfg = make_parser();
-	int r;
+	char *text = NULL;
+	size_t n = 0;
+	int r = cfg ? read_text(file, &text, &n) : -ENOMEM;
 
-	if (!cfg)
-		return -ENOMEM;
 	message = NULL;
-	errno = 0;
-	switch (cfg_parse(cfg, file)) {
-	case CFG_SUCCESS:
-		r = take_all(cfg, c);
-		break;
-	case CFG_FILE_ERROR:
-		r = errno ? -errno : -EIO;
-		if (!message &&
-		    asprintf(&message, "%s: %s; check the path and its permissions", file, strerror(-r)) < 0)
-			message = NULL;
-		break;
-	default:
+	if (r < 0 && asprintf(&message, "%s: %s; check the path and its permissions", file, strerror(-r)) < 0)
+		message = NULL;
+	if (r == 0)
+		r = parse_text(cfg, file, text, n);
+	if (r > 0)
 		r = -EINVAL;
-	}
+	if (r == CFG_SUCCESS)
+		r = take_all(cfg, c);
+	free(text);
 	cfg_free(cfg);
 	if (r < 0)
 		*ret_error = message;
