@@ -51,7 +51,7 @@ class Host:
 
     def start_daemon(self):
         self.daemon = self.start(str(self.build / "shmstored/shmstored"), "--config", self.config)
-        self.wait(lambda: self.ask() is not None, 30)
+        self.wait(lambda: self.ask("status"), 30)
 
     def client(self, *arguments):
         """A daemon_stores; returns when it is ready."""
@@ -61,13 +61,11 @@ class Host:
             assert child.stdout.readline() == "ready\n", arguments
         return child
 
-    def ask(self, question="status"):
+    def ask(self, *question):
         """The partition's part of the daemon's answer; None where it does not answer."""
-        answer = subprocess.run([str(self.build / "tools/shmstore-admin"), question, "--json", self.partition], env=self.environment,
-                                capture_output=True, text=True, check=False)
-        if answer.returncode != 0:
-            return None
-        return json.loads(answer.stdout)
+        answer = subprocess.run([str(self.build / "tools/shmstore-admin"), *question, "--json", "--partition", self.partition],
+                                env=self.environment, capture_output=True, text=True, check=False)
+        return json.loads(answer.stdout)["partitions"][0] if answer.stdout else None
 
     @staticmethod
     def wait(condition, seconds):
@@ -115,10 +113,7 @@ class Host:
 
 
 def registered(host):
-    workers = host.ask("workers")
-    if not workers:
-        return 0
-    return sum(1 for p in workers["partitions"] for w in p["workers"] if w["registered"])
+    return sum(worker["registered"] for worker in host.ask("workers")["workers"])
 
 
 def idle(options):
@@ -189,7 +184,7 @@ def kill_daemon(options):
         registered_after = time.monotonic() - began
         for client in clients:
             client.send_signal(signal.SIGSTOP)
-        answer = host.ask("reconcile")
+        answer = host.ask("status", "--reconcile")["survey"]
         right_after = time.monotonic() - began
         for client in clients:
             client.send_signal(signal.SIGCONT)
