@@ -206,6 +206,48 @@ static void bench_requests(struct report *r, const struct report_options *option
 	}
 }
 
+/* ---- what each costs by itself ------------------------------------------------------------------------------------- */
+
+static uint64_t processor_ns(pid_t pid)
+{
+	char path[64];
+	uint64_t ns;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
+	f = fopen(path, "re");
+	if (!f || fscanf(f, "%lu", &ns) != 1)
+		err(1, "%s", path);
+	fclose(f);
+	return ns;
+}
+
+/* The part of one processor that the daemon spends on a harmful client while nobody else is there: does not depend on who else computes. */
+static void bench_cost(struct report *r, const struct report_options *options)
+{
+	const uint64_t window = options->quick ? 500000000 : 2000000000;
+
+	for (unsigned k = 0; k < load_n_harms; k++) {
+		pid_t pid = load_harm(&load_harms[k], d.socket);
+		uint64_t t0, before;
+		char what[128];
+
+		if (pid < 0)
+			errx(1, "fork: %s", strerror((int)-pid));
+		nap(500000000); /* what may come at once has come */
+		t0 = measure_now_ns();
+		before = processor_ns(d.pid);
+		nap(window);
+		snprintf(what, sizeof(what), "of a processor, by the daemon, for one that %s", load_harms[k].name);
+		report_target(r, &(struct report_target){"d6", what, "%", REPORT_AT_MOST, 10,
+							 100.0 * (double)(processor_ns(d.pid) - before) /
+								 (double)(measure_now_ns() - t0),
+							 0, 0});
+		load_kill(pid);
+		nap(100000000);
+	}
+}
+
 /* ---- those who came and went --------------------------------------------------------------------------------------- */
 
 static void come_and_go(unsigned n)
@@ -255,6 +297,7 @@ int main(int argc, char **argv)
 	report_note(r, "%u clients, not pinned, on %ld processors; %s", LOAD_CLIENTS, sysconf(_SC_NPROCESSORS_ONLN),
 		    geteuid() == 0 ? "the harmful ones are another user's" : "the harmful ones are the same user's");
 	bench_growth(r, &options);
+	bench_cost(r, &options);
 	bench_requests(r, &options);
 	e = report_print(r);
 	report_free(r);

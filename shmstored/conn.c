@@ -37,6 +37,7 @@
 #define LINGER_NS         UINT64_C(1000000000) /* that an ERROR may take to go out */
 #define PAUSE_BYTES       16384u               /* of output */
 #define BATCH             32u
+#define DRAIN             32u
 #define ALL_DOCUMENTS_MAX (64u << 20)
 #define REASON_MAX        200u
 
@@ -249,13 +250,16 @@ static void close_now(struct conn *c)
 	loop_cancel(c->host->loop, &c->send_op);
 }
 
-/* What it sent is thrown away, and it can send no more: the kernel would answer what is unread with a reset, before our ERROR. */
+/*
+ * What it sent is thrown away, and it can send no more: the kernel would answer what is unread with a reset, before our ERROR. Who has
+ * filled its socket with junk gets the reset as well: emptying it would be work that it makes for us.
+ */
 static void drain(struct conn *c)
 {
 	char byte;
 
 	shutdown(c->fd, SHUT_RD);
-	while (recv(c->fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0)
+	for (unsigned i = 0; i < DRAIN && recv(c->fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0; i++)
 		;
 }
 

@@ -14,7 +14,7 @@
 
 #define CROWD_BURST 2000u /* tokens that are kept */
 #define CROWD_RATE  8000u /* that come back in a second */
-#define CROWD_FAULT 8u    /* that one costs more which is refused, or dropped for a fault; 1 costs each */
+#define CROWD_FAULT 16u   /* that one costs more which is refused, or dropped for a fault; 1 costs each */
 
 struct crowd;
 

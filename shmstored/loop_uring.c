@@ -29,7 +29,7 @@
 #define BUFFER_SIZE (sizeof(struct io_uring_recvmsg_out) + LOOP_PACKET_MAX)
 #define GROUP       0
 #define BURST       8u
-#define SLOW_NS     400000
+#define SLOW_NS     800000
 
 static const struct __kernel_timespec SLOW = {.tv_nsec = SLOW_NS};
 
