@@ -179,7 +179,10 @@ def test_light_and_dark(page, shared_browser):
     page.wait(f"document.body.className === 'is-live' && {background} === '{LIGHT}'")
     shared_browser.run(choose, "auto")
     assert page.run(background) == DARK
-    # Text can be read: WCAG's contrast of 4.5 for each text on its card, in both.
+    # Text can be read: WCAG's contrast of 4.5 for each text on its card, in both; the tags that nothing wears now included.
+    shared_browser.run("for (const kind of ['good', 'warn', 'bad', '']) { const e = document.createElement('span'); e.className = `tag ${kind}`;"
+                       "e.textContent = kind || 'tag'; document.getElementById('h-events').after(e); } document.getElementById('away').hidden = false;"
+                       "document.getElementById('away').textContent = 'away'")
     for scheme in ("light", "dark"):
         shared_browser.scheme(scheme)
         page.wait(f"{background} === '{LIGHT if scheme == 'light' else DARK}'")
@@ -192,7 +195,7 @@ const luminance = (color) => channels(color).slice(0, 3).map((c) => c / 255).map
   .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
 const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor, a = channels(c); if (a.length < 4 || a[3] > 0) return c; } return 'rgb(255,255,255)'; };
 const poor = [];
-for (const e of document.querySelectorAll('main *, header *, footer *')) {
+for (const e of document.querySelectorAll('main *, header *, footer *, #away')) {
   if (e.closest('svg') || ![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.checkVisibility()) continue;
   const [x, y] = [luminance(getComputedStyle(e).color), luminance(behind(e))].sort((a, b) => b - a);
   const contrast = (x + .05) / (y + .05);
