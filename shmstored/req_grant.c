@@ -33,8 +33,6 @@ DISPATCH_HANDLER(grant)
 
 	(void)tail;
 	(void)tail_size;
-	if (body->reserved || (body->flags & ~WIRE_GRANT_WAIT))
-		return conn_fault(c, CONN_E_PROTOCOL, "GRANT with unknown flags %#" PRIx32, body->flags);
 	if (!body->need || body->need > WIRE_GRANT_MAX)
 		return conn_fault(c, CONN_E_PROTOCOL, "GRANT of %" PRIu64 " bytes: 1 to %" PRIu64 " can be asked for",
 				  body->need, WIRE_GRANT_MAX);

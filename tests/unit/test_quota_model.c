@@ -565,6 +565,80 @@ static void add_store(struct world *w, struct process *p)
 	p->known = true;
 }
 
+static bool counting_somewhere(const struct world *w)
+{
+	for (size_t i = 0; i < OBJECTS; i++) {
+		if (w->objects[i].counting)
+			return true;
+	}
+	return false;
+}
+
+static void survey_ends(struct world *w)
+{
+	for (int g = 1; g < GROUPS; g++) {
+		enum wire_limit kind;
+		char id[16];
+
+		/* Who takes nothing is not named. */
+		name_group(g, &kind, id);
+		if (w->seen[g])
+			quota_rebase(w->q, w->mark, kind, id, w->seen[g]);
+	}
+	quota_rebased(w->q, w->mark, w->now);
+	w->mark = NULL;
+}
+
+static void step_survey(struct world *w)
+{
+	if (!w->mark) {
+		w->mark = quota_mark(w->q);
+		w->n_marks++;
+		cr_assert(w->mark);
+		w->cursor = 0;
+		memset(w->seen, 0, sizeof(w->seen));
+		return;
+	}
+	for (uint64_t n = 1 + draw(w, OBJECTS / 3); n && w->cursor < OBJECTS; n--) {
+		const struct object *o = &w->objects[w->cursor++];
+
+		for (int g = 1; g < GROUPS; g++)
+			w->seen[g] += o->n && (o->links || o->ghost) && in_group(g, o->uid, o->label) ? o->n : 0;
+	}
+	if (w->cursor == OBJECTS && !counting_somewhere(w)) {
+		/* What is not named yet is found in /proc, at the end. */
+		for (size_t i = 0; i < STORES; i++) {
+			const struct process *p = &w->processes[i];
+
+			for (size_t k = 0; p->alive && k < OPS; k++) {
+				for (int g = 1; g < GROUPS; g++)
+					w->seen[g] += has_memory(&p->ops[k]) && in_group(g, p->uid, p->label)
+							      ? p->ops[k].n
+							      : 0;
+			}
+		}
+		survey_ends(w);
+	}
+}
+
+/* A user or a label of which nobody lives has no page that a daemon could read; so it begins with a survey. */
+static void first_survey(struct world *w)
+{
+	bool alive[GROUPS] = {false}, all = true;
+
+	for (size_t i = 0; i < STORES; i++) {
+		for (int g = 1; w->processes[i].alive && g < GROUPS; g++)
+			alive[g] |= in_group(g, w->processes[i].uid, w->processes[i].label);
+	}
+	for (int g = 1; g < GROUPS; g++)
+		all &= alive[g];
+	if (all || counting_somewhere(w))
+		return;
+	do
+		step_survey(w);
+	while (w->mark);
+}
+
 static void start_daemon(struct world *w)
 {
 	struct quota_config config = {
@@ -590,6 +664,7 @@ static void start_daemon(struct world *w)
 		else if (p->open)
 			quota_found(w->q, (uid_t)p->uid, label, 0, &p->page);
 	}
+	first_survey(w);
 	for (int g = 0; g < GROUPS; g++)
 		allow(w, g);
 }
@@ -697,62 +772,6 @@ static void bury(struct world *w, struct process *p)
 		quota_freed(w->q, p->books, (uid_t)p->uid, label, p->to_free, w->now);
 		p->to_free = 0;
 		p->open = false;
-	}
-}
-
-static bool counting_somewhere(const struct world *w)
-{
-	for (size_t i = 0; i < OBJECTS; i++) {
-		if (w->objects[i].counting)
-			return true;
-	}
-	return false;
-}
-
-static void survey_ends(struct world *w)
-{
-	for (int g = 1; g < GROUPS; g++) {
-		enum wire_limit kind;
-		char id[16];
-
-		/* Who takes nothing is not named. */
-		name_group(g, &kind, id);
-		if (w->seen[g])
-			quota_rebase(w->q, w->mark, kind, id, w->seen[g]);
-	}
-	quota_rebased(w->q, w->mark, w->now);
-	w->mark = NULL;
-}
-
-static void step_survey(struct world *w)
-{
-	if (!w->mark) {
-		w->mark = quota_mark(w->q);
-		w->n_marks++;
-		cr_assert(w->mark);
-		w->cursor = 0;
-		memset(w->seen, 0, sizeof(w->seen));
-		return;
-	}
-	for (uint64_t n = 1 + draw(w, OBJECTS / 3); n && w->cursor < OBJECTS; n--) {
-		const struct object *o = &w->objects[w->cursor++];
-
-		for (int g = 1; g < GROUPS; g++)
-			w->seen[g] += o->n && (o->links || o->ghost) && in_group(g, o->uid, o->label) ? o->n : 0;
-	}
-	if (w->cursor == OBJECTS && !counting_somewhere(w)) {
-		/* What is not named yet is found in /proc, at the end. */
-		for (size_t i = 0; i < STORES; i++) {
-			const struct process *p = &w->processes[i];
-
-			for (size_t k = 0; p->alive && k < OPS; k++) {
-				for (int g = 1; g < GROUPS; g++)
-					w->seen[g] += has_memory(&p->ops[k]) && in_group(g, p->uid, p->label)
-							      ? p->ops[k].n
-							      : 0;
-			}
-		}
-		survey_ends(w);
 	}
 }
 
