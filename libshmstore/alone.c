@@ -11,6 +11,8 @@
  * Order: settled of each page is read before the file system's used. Memory that becomes used in between was outstanding
  * when it was read, so it may count twice, never not at all. Nobody's granted grows meanwhile.
  *
+ * A store that is opened while the daemon is dead takes the limits from another one's page: shms_alone_inherit().
+ *
  * What cannot be read (another user's page) is not in the sums of outstanding: what the kernel counts is. A lock that stays taken
  * means a daemon that lives but does not answer (stopped, or not for us): it may grant at any moment, so nobody else can.
  * Then a store lives off its credit, and gets the limit's error when that is used up.
@@ -30,7 +32,8 @@
 #include "sys.h"
 #include "walk.h"
 
-#define LOCK_NS 500000 /* others hold it for a walk over the stores */
+#define INHERIT_TRIES 40
+#define LOCK_NS       500000 /* others hold it for a walk over the stores */
 
 struct sums {
 	const struct shmstore *s;
@@ -140,6 +143,72 @@ static int grant(struct shmstore *s, uint64_t n)
 	if (r == 0 && add(base, missing) > granted)
 		atomic_store_explicit(&c->granted, add(base, missing), memory_order_seq_cst);
 	return r;
+}
+
+/* ---- a store that no daemon has seen ---- */
+
+struct heritage {
+	const struct shmstore *s;
+	struct wire_credit found; /* of the page that the last daemon wrote to; epoch 0: of none */
+	bool same_label;
+};
+
+/* The limits of user and label are in the pages of those who are under them. */
+static int look_at_page(const struct shms_walk_store *store, void *arg)
+{
+	struct heritage *h = arg;
+	const struct shmstore *s = h->s;
+	struct shms_page page;
+	uint64_t epoch;
+
+	if (store->fd < 0 || store->st.st_uid != s->uid || shms_page_read(store->fd, &page) < 0)
+		return 0;
+	epoch = value(&page.credit.epoch);
+	if (epoch < value(&h->found.epoch) || !epoch)
+		return 0;
+	if (epoch == value(&h->found.epoch) && h->same_label)
+		return 0;
+	h->same_label = s->page->label[0] && strcmp(page.label, s->page->label) == 0;
+	memcpy(&h->found, &page.credit, sizeof(h->found));
+	return 0;
+}
+
+static void copy_limits(struct wire_credit *to, struct heritage *h)
+{
+	struct wire_credit *from = &h->found;
+	uint64_t none = 0;
+
+	atomic_store_explicit(&to->flags, value(&from->flags), memory_order_relaxed);
+	atomic_store_explicit(&to->credit, value(&from->credit), memory_order_relaxed);
+	atomic_store_explicit(&to->partition_hard, value(&from->partition_hard), memory_order_relaxed);
+	atomic_store_explicit(&to->user_hard, value(&from->user_hard), memory_order_relaxed);
+	atomic_store_explicit(&to->user_base, atomic_load_explicit(&from->user_base, memory_order_relaxed),
+			      memory_order_relaxed);
+	if (h->same_label) {
+		atomic_store_explicit(&to->label_hard, value(&from->label_hard), memory_order_relaxed);
+		atomic_store_explicit(&to->label_base, atomic_load_explicit(&from->label_base, memory_order_relaxed),
+				      memory_order_relaxed);
+	}
+	/* Release: who sees the epoch sees the limits. */
+	atomic_compare_exchange_strong_explicit(&to->epoch, &none, value(&from->epoch), memory_order_release,
+						memory_order_relaxed);
+}
+
+void shms_alone_inherit(struct shmstore *s)
+{
+	struct heritage h = {.s = s};
+	struct shms_walk w = {.store = look_at_page, .arg = &h};
+	_fd_ int fd = openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK || i == INHERIT_TRIES)
+			return;
+		nanosleep(&(struct timespec){.tv_nsec = LOCK_NS}, NULL);
+	}
+	if (shms_walk_run(&w, s->p) == 0 && value(&h.found.epoch))
+		copy_limits(&s->page->credit, &h);
 }
 
 int shms_alone_refusal(const struct shmstore *s)

@@ -13,6 +13,11 @@ struct shmstore;
  * daemon lives but does not answer us.
  */
 int shms_alone_grant(struct shmstore *s, uint64_t n);
+/*
+ * The store was just opened, and the daemon is dead: takes the limits that it left in the pages of others, so that they hold for this
+ * one too. Not where a daemon lives: it will find the store.
+ */
+void shms_alone_inherit(struct shmstore *s);
 /* The error of a store that may not be granted more, whatever the reason. */
 int shms_alone_refusal(const struct shmstore *s);
 

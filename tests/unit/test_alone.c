@@ -302,3 +302,63 @@ Test(alone, nothing_is_granted_while_a_daemon_lives)
 	cr_assert_eq(put_pattern(s, "k", 100000, 1, 0), 0);
 	shmstore_close(s);
 }
+
+static void stale_socket(void)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct fake *f = fake_start(p, false, NULL, NULL);
+	char path[SCRATCH_PATH];
+
+	/* What a killed daemon leaves. */
+	snprintf(path, sizeof(path), "%s-killed", getenv("SHMSTORE_SOCKET"));
+	cr_assert_eq(rename(getenv("SHMSTORE_SOCKET"), path), 0);
+	fake_stop(f);
+	setenv("SHMSTORE_SOCKET", path, 1);
+	shmstore_partition_unref(p);
+}
+
+static struct shmstore *open_labelled(const char *name, const char *label)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore *s;
+
+	o.label = label;
+	cr_assert_eq(shmstore_open(p, name, &o, &s), 0);
+	shmstore_partition_unref(p);
+	return s;
+}
+
+Test(alone, new_store_takes_the_limits_of_a_dead_daemon)
+{
+	struct wire_credit *c;
+	struct shmstore *a = limited("a", "x", &c), *b, *other;
+
+	atomic_store(&c->user_hard, 3000000);
+	atomic_store(&c->label_hard, 1000000);
+	atomic_store(&c->flags, WIRE_CREDIT_LAST);
+	atomic_store(&c->epoch, 5);
+	stale_socket();
+	b = open_labelled("b", "x");
+	other = open_labelled("c", "y");
+	cr_assert_eq(put_pattern(a, "k", 700000, 1, 0), 0);
+	cr_assert_eq(put_pattern(b, "k", 700000, 1, 0), -EDQUOT);
+	cr_assert_eq(put_pattern(other, "k", 1500000, 1, 0), 0);
+	cr_assert_eq(put_pattern(other, "l", 1500000, 1, 0), -EDQUOT);
+	shmstore_close(a);
+	cr_assert_eq(put_pattern(b, "k", 700000, 1, 0), 0);
+	shmstore_close(b);
+	shmstore_close(other);
+}
+
+Test(alone, new_store_has_no_limits_where_no_daemon_was)
+{
+	struct wire_credit *c;
+	struct shmstore *a = limited("a", "x", &c), *b;
+
+	stale_socket();
+	b = open_labelled("b", "x");
+	cr_assert_eq(atomic_load(&b->page->credit.epoch), 0);
+	shmstore_close(a);
+	shmstore_close(b);
+}
