@@ -203,6 +203,7 @@ Test(query, wrong_arguments_are_refused)
 {
 	struct shmstore_client *c;
 	char path[200], *json;
+	const char *event;
 
 	cr_assert_eq(shmstore_client_new(NULL, 0, &c), -EINVAL);
 	cr_assert_eq(shmstore_client_new(NULL, UINT32_MAX, &c), -EINVAL);
@@ -217,7 +218,7 @@ Test(query, wrong_arguments_are_refused)
 	cr_assert_eq(shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, NULL, NULL), -EINVAL);
 	cr_assert_eq(shmstore_client_set(c, NULL), -EINVAL);
 	cr_assert_eq(shmstore_client_reap(c, NULL, &json, NULL), -EINVAL);
-	cr_assert_eq(shmstore_client_event(c, 0, NULL, (const char **)&json), -EINVAL);
+	cr_assert_eq(shmstore_client_event(c, 0, NULL, &event), -EINVAL);
 	cr_assert_null(shmstore_client_free(c));
 	cr_assert_null(shmstore_client_free(NULL));
 }
