@@ -129,7 +129,7 @@ static void level(void *arg, const struct quota_line *line)
 		jsonmake_u64(o, "waiting", line->n_waiting);
 	else
 		jsonmake_text(o, "direction", line->level ? "up" : "down");
-	snprintf(key, sizeof(key), "%s %s", kind_name(line->kind), line->id);
+	snprintf(key, sizeof(key), "%s %s %d", kind_name(line->kind), line->id, line->level);
 	events_emit(k->account->host->events, line->level == 2 ? EVENT_QUOTA_REFUSED : EVENT_WATERMARK, key, o);
 }
 

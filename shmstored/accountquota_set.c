@@ -2,6 +2,7 @@
 /* accountquota_set.c: a limit at run time, as "[PARTITION ]KEY=VALUE": accountquota.h says which keys and values there are. */
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <pwd.h>
 #include <stdarg.h>
@@ -149,7 +150,7 @@ static int parse_value(const char *value, struct change *io, const struct reason
 static void tell(const struct change *c)
 {
 	struct json_object *o = jsonmake_new();
-	char key[QUOTA_ID_MAX + 32];
+	char key[QUOTA_ID_MAX + 64];
 
 	jsonmake_text(o, "partition", c->account->path);
 	jsonmake_text(o, "kind", c->kind_name);
@@ -158,7 +159,8 @@ static void tell(const struct change *c)
 		jsonmake_u64(o, c->soft ? "soft" : "hard", c->bytes);
 	else
 		jsonmake_null(o, c->soft ? "soft" : "hard");
-	snprintf(key, sizeof(key), "%s %s", c->kind_name, c->id);
+	/* Another value is other news. */
+	snprintf(key, sizeof(key), "%s %s %d %" PRIu64, c->kind_name, c->id, c->soft, c->bytes);
 	events_emit(c->account->host->events, EVENT_LIMIT_SET, key, o);
 }
 

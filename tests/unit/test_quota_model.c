@@ -632,8 +632,12 @@ static void first_survey(struct world *w)
 	}
 	for (int g = 1; g < GROUPS; g++)
 		all &= alive[g];
-	if (all || counting_somewhere(w))
+	if (all)
 		return;
+	for (size_t i = 0; i < OBJECTS; i++) {
+		if (w->objects[i].counting)
+			step_delete(w, &w->processes[w->objects[i].counting - 1], &w->objects[i]);
+	}
 	do
 		step_survey(w);
 	while (w->mark);
