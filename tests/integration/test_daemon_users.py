@@ -409,6 +409,7 @@ def test_squatted_names_deny_and_give_nothing(scene):
     scene.start()
     with being(EVE):
         os.mkdir(f"{scene.path}/stores/alice", 0o777)
+        os.mkdir(f"{scene.path}/stores/alice/hers")  # an empty one would be taken for what a kill left, and removed
         os.symlink("/etc", f"{scene.path}/stores/alice2")
         os.symlink(f"{scene.path}/stores/bob", f"{scene.path}/stores/alice3")
     bob, alice = scene.tool(BOB, "bob"), scene.tool(ALICE)
