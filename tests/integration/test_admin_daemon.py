@@ -517,4 +517,4 @@ def test_every_member_is_explained(host, actors):
 
     for command in (["status", "-r"], ["workers"], ["quota"], ["set", "soft=1GiB"], ["watch", "--since=0", "-n1"]):
         left = set(members(host.admin.json(*command))) - words - events
-        assert not left, (command, left)
+        assert not left, f"{command}: {sorted(left)}"
