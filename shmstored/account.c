@@ -43,7 +43,7 @@ static void add_member(struct account_tick *t, struct member *m)
 {
 	const struct shmstore_counters *c = &m->last;
 
-	member_counters(m, &m->last);
+	member_refresh(m);
 	t->n_members++;
 	t->n_objects += c->linked_n;
 	t->linked += c->linked_bytes;

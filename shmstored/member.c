@@ -287,7 +287,7 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 		return r;
 	}
 	watch_process(m, m->pid);
-	member_counters(m, &m->last);
+	member_refresh(m);
 	events_emit(a->host->events, EVENT_STORE_CAME, m->path, describe(m));
 	*ret = m;
 	return 0;
@@ -388,14 +388,31 @@ void member_leaves(struct member *m)
 
 /* ---- its page ------------------------------------------------------------------------------------------------------ */
 
-void member_counters(const struct member *m, struct shmstore_counters *ret)
+static void copy_address(struct member *m)
+{
+	const struct page_head *head = m->page;
+	char address[sizeof(head->address)], *copy;
+
+	memcpy(address, head->address, sizeof(address));
+	address[sizeof(address) - 1] = '\0';
+	if (strcmp(address, m->address) == 0)
+		return;
+	copy = strdup(address); /* none: the next tick tries again */
+	if (!copy)
+		return;
+	free(m->address);
+	m->address = copy;
+}
+
+void member_refresh(struct member *m)
 {
 	const _Atomic uint64_t *from =
 		(const _Atomic uint64_t *)(const void *)((const char *)m->page + WIRE_LEDGER_OFF);
-	uint64_t *to = (uint64_t *)(void *)ret;
+	uint64_t *to = (uint64_t *)(void *)&m->last;
 
-	for (size_t i = 0; i < sizeof(*ret) / sizeof(*to); i++)
+	for (size_t i = 0; i < sizeof(m->last) / sizeof(*to); i++)
 		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+	copy_address(m);
 }
 
 /* What the gone have done stays done: adds m's totals to the account's. */
@@ -403,7 +420,7 @@ static void keep_totals(struct member *m)
 {
 	struct shmstore_counters *g = &m->account->gone;
 
-	member_counters(m, &m->last);
+	member_refresh(m);
 	g->put_n += m->last.put_n;
 	g->put_bytes += m->last.put_bytes;
 	g->get_n += m->last.get_n;

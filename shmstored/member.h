@@ -57,8 +57,8 @@ int member_get(struct account *a, const char *path, uid_t uid_wanted, struct mem
 struct member *member_find(struct account *a, const char *path);
 /* Takes the connection c as m's. pid: the process at its end. */
 void member_connect(struct member *m, struct conn *c, pid_t pid);
-/* Copies the ledger's counters. */
-void member_counters(const struct member *m, struct shmstore_counters *ret);
+/* Copies the ledger's counters to m->last, and the address. Costs no system call. */
+void member_refresh(struct member *m);
 /* What its path leads to now, by the kernel. */
 enum member_state {
 	MEMBER_LIVES, /* its lock is held */

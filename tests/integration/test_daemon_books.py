@@ -94,6 +94,8 @@ def test_registered_and_unregistered_stores_are_seen(scene):
     assert workers["a"]["pid"] == a.pid and workers["b"]["pid"] == b.pid
     assert workers["a"]["uid"] == os.geteuid()
     assert workers["b"]["ledger"]["linked"] >= 2000000
+    a("address", "tcp://1.2.3.4:5")
+    wait_for("its address", lambda: s.workers()["a"]["address"] == "tcp://1.2.3.4:5")
     assert s.reconciled() == s.by_admin()
     assert s.workers()["a"]["linked"] >= 1000000 and s.workers()["a"]["uss"] == s.workers()["a"]["linked"]
     names = [(e["event"], e.get("name")) for e in s.events()]
