@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accountquota_state.h: what accountquota.c, its sentences, its requests and changes at run time share. */
+/* accountquota_state.h: what accountquota.c, _limits.c, _say.c and _set.c, and the requests for credit, share. */
 #ifndef ACCOUNTQUOTA_STATE_H
 #define ACCOUNTQUOTA_STATE_H
 
@@ -32,7 +32,9 @@ struct accountquota {
 
 /* bytes: 0 = none, QUOTA_DEFAULT = as configured, else as the default of its kind. 0, -EINVAL (soft over hard), -ENOMEM. */
 int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft, uint64_t bytes);
+/* The partition's limits and watermarks, where they changed or its size did. */
 int accountquota_apply_partition(struct accountquota *k);
+void accountquota_limits_deinit(struct accountquota *k);
 
 /* As quota_request() and quota_cancel(), of a registered member. */
 int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret);
