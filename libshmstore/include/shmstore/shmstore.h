@@ -14,8 +14,8 @@
  *               -ENOENT     no such partition, store, key or peer
  *               -EEXIST     the key is held already; the directory holds something that is not ours
  *               -EBUSY      the store's name is held by a live owner
- *               -ENOSPC     the partition (bytes or inodes) is full
- *               -EDQUOT     this store's quota is used up
+ *               -ENOSPC     the partition (bytes or inodes) is full, or at its limit
+ *               -EDQUOT     a quota is used up: the store's, its user's, its label's
  *               -EBADMSG    an object, a ticket or a marker fails validation
  *               -EPERM      outside the partition, owned by somebody else, not allowed, or a store used after fork()
  *               -ESTALE     the lease expired or was taken
@@ -94,6 +94,7 @@ struct shmstore_options {
 
 /* options.daemon. The socket is $SHMSTORE_SOCKET, else $XDG_RUNTIME_DIR/shmstored/socket where that is there, else
  * /run/shmstored/socket. */
+/* AUTO is what $SHMSTORE_DAEMON says (auto, required, off) where that is set. */
 #define SHMSTORE_DAEMON_AUTO \
 	0u /* register with shmstored where it runs; go on alone where it does not, or no longer does */
 #define SHMSTORE_DAEMON_REQUIRED 1u /* -ETIMEDOUT from shmstore_open() where it cannot be reached; later as AUTO */
@@ -350,7 +351,8 @@ SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t ke
  * store's objects/ is taken too, by a link; it stays where it is.
  * Return: 0, also where this very object is held under key already; -EPERM (path outside the partition, or neither a lease nor
  * an object; another user's, but for a lease in our own inbox), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
- * held by another object), -ENOSPC (a key too long for a file name takes a page), -EXDEV, -EINVAL, -EMFILE, -ENOMEM.
+ * held by another object), -ENOSPC (a key too long for a file name takes a page), -EDQUOT (the store's limit), -EXDEV, -EINVAL,
+ * -EMFILE, -ENOMEM.
  * Since 0.1.
  */
 SHMSTORE_API int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size,
