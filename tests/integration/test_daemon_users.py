@@ -239,16 +239,21 @@ def test_receivers_stores_share_it(scene):
     assert os.listdir(f"{scene.path}/stores") == []
 
 
-def test_python(scene):
-    shmstore = pytest.importorskip("shmstore")
+@pytest.fixture
+def package():
+    """The Python package, where PYTHONPATH names it."""
+    return pytest.importorskip("shmstore")
+
+
+def test_python(package, scene):
     scene.start()
     bob = scene.tool(BOB, "bob")
     with being(ALICE):
-        store = shmstore.Partition(scene.path).open("alice")
+        store = package.Partition(scene.path).open("alice")
         try:
             store["x"] = b"text" * 1000
             ticket = store.handoff("x", lease=30.0, user=BOB)
-            with pytest.raises(shmstore.Error) as caught:
+            with pytest.raises(package.Error) as caught:
                 store.handoff("x", user=EVE)
             assert caught.value.errno == errno.EPERM
         finally:
