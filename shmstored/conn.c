@@ -269,6 +269,7 @@ static void say_error(struct conn *c, enum conn_outcome why)
 
 	if (c->host->draining)
 		body.error = -ECANCELED;
+	output_forget_documents(&c->output); /* ERROR is the last that is said */
 	output_add(&c->output, 0, WIRE_ERROR, 0, &body, c->reason, strlen(c->reason));
 }
 

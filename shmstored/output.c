@@ -8,16 +8,22 @@
 
 #include "wire.h"
 
-void output_deinit(struct output *o)
+void output_forget_documents(struct output *o)
 {
 	struct output_document *d;
 
-	free(o->fills.data);
-	free(o->goes.data);
 	while ((d = o->documents)) {
 		o->documents = d->next;
 		free(d);
 	}
+	o->documents_size = 0;
+}
+
+void output_deinit(struct output *o)
+{
+	output_forget_documents(o);
+	free(o->fills.data);
+	free(o->goes.data);
 	*o = (struct output){0};
 }
 

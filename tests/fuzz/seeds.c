@@ -28,6 +28,56 @@ static void write_seed(const char *dir, const char *target, const char *name, co
 	fclose(out);
 }
 
+/* A message of each type, alone and after HELLO and REGISTER; see fuzz_wire.c for the form. */
+static void write_wire_seeds(const char *dir)
+{
+	static const struct {
+		const char *name, *tail;
+		uint64_t body[4];
+		uint8_t type, size; /* of the body */
+	} messages[] = {
+		{"hello", "", {1 | UINT64_C(1) << 32}, 1, 16},
+		{"ping", "", {7}, 2, 8},
+		{"register", "stores/a", {0}, 3, 24},
+		{"grant", "", {4096, 65536, 0}, 4, 32},
+		{"grant-wait", "", {UINT64_C(1) << 40, 0, 100, 1}, 4, 32},
+		{"cancel", "", {10}, 5, 8},
+		{"broker", "/dev/shm/p/stores/a/handoff/9-1", {4711}, 6, 8},
+		{"bye", "", {0}, 7, 8},
+		{"status", "", {1}, 8, 8},
+		{"workers", "", {2}, 8, 8},
+		{"quota", "", {3}, 8, 8},
+		{"holders", "", {4}, 8, 8},
+		{"events", "", {5}, 8, 8},
+		{"history", "", {6}, 8, 8},
+		{"watch", "store-came,client-dropped", {0}, 9, 8},
+		{"set", "user.1.hard=1GiB", {0}, 10, 8},
+		{"reap", "/dev/shm/p/stores/b", {0}, 11, 8},
+	};
+	/* Registered; registered and no administrator; without HELLO. */
+	static const uint8_t modes[] = {4, 5, 2};
+	char path[64];
+	uint8_t head[600];
+
+	for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
+		for (size_t k = 0; k < sizeof(modes); k++) {
+			size_t tail = strlen(messages[i].tail), n = 0;
+
+			head[n++] = modes[k];
+			for (int twice = 0; twice < 2; twice++) {
+				head[n++] = messages[i].type;
+				head[n++] = (uint8_t)(messages[i].size + tail);
+				head[n++] = 0;
+				memcpy(head + n, messages[i].body, messages[i].size);
+				memcpy(head + n + messages[i].size, messages[i].tail, tail);
+				n += messages[i].size + tail;
+			}
+			snprintf(path, sizeof(path), "%s-%d", messages[i].name, modes[k]);
+			write_seed(dir, "fuzz_wire", path, head, n, NULL);
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const uint64_t sizes[][5] = {
@@ -43,6 +93,7 @@ int main(int argc, char **argv)
 
 	ENSURE(argc == 2);
 	mkdir(argv[1], 0755);
+	write_wire_seeds(argv[1]);
 	for (size_t i = 0; i < 7; i++) {
 		struct forged f = forge_object("a key", i % 3 ? 5 : 0, i * 37, sizes[i], n_buffers[i]);
 

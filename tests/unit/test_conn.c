@@ -376,6 +376,32 @@ Test(conn, document_comes_whole_while_others_overtake_it)
 	free(got);
 }
 
+Test(conn, an_error_is_the_last_word_also_within_a_document)
+{
+	size_t size = 20 * WIRE_DATA_MAX;
+	char *text = malloc(size);
+	int type;
+
+	memset(text, 'x', size);
+	hello();
+	turn();
+	cr_assert_eq(hear(NULL, NULL, NULL), WIRE_WELCOME);
+	cr_assert_eq(conn_send_document(c, 5, text, size), CONN_OK);
+	free(text);
+	cr_assert_eq(send(client, "junk", 4, 0), 4);
+	do {
+		turn();
+		type = hear(NULL, NULL, NULL);
+		cr_assert_neq(type, 0);
+	} while (type != WIRE_ERROR);
+	do {
+		turn();
+		type = hear(NULL, NULL, NULL);
+		cr_assert_leq(type, 0);
+	} while (type < 0);
+	cr_assert_eq(h.n_conns, 0);
+}
+
 Test(conn, documents_that_nobody_reads_are_bounded)
 {
 	size_t size = 4u << 20;
