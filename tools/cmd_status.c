@@ -10,6 +10,7 @@
 #include "human.h"
 #include "jsonin.h"
 #include "jsonout.h"
+#include "keytext.h"
 #include "message.h"
 #include "options.h"
 #include "progress.h"
@@ -51,9 +52,12 @@ static void print_daemon(const struct json_object *d)
 	char age[HUMAN_SIZE], clients[HUMAN_SIZE];
 	double up = jsonin_real(d, "time") - jsonin_real(d, "started");
 
-	printf("shmstored %s, pid %" PRId64 ", up %s, %s", jsonin_text(d, "version"), jsonin_i64(d, "pid"),
-	       human_duration(up, age), human_count(jsonin_u64(d, "clients"), "client", clients));
-	printf(", on %s%s\n", jsonin_text(d, "backend"), jsonin_flag(d, "draining") ? ", about to end" : "");
+	fputs("shmstored ", stdout);
+	keytext_print(jsonin_text(d, "version"));
+	printf(", pid %" PRId64 ", up %s, %s, on ", jsonin_i64(d, "pid"), human_duration(up, age),
+	       human_count(jsonin_u64(d, "clients"), "client", clients));
+	keytext_print(jsonin_text(d, "backend"));
+	puts(jsonin_flag(d, "draining") ? ", about to end" : "");
 }
 
 static void print_survey(struct table *t, const struct json_object *s)

@@ -58,20 +58,20 @@ static void print_value(const char *name, struct json_object *value)
 	const char *text = json_object_is_type(value, json_type_string)
 				   ? json_object_get_string(value)
 				   : json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
-	char *escaped = keytext_new(text, strlen(text)), *escaped_name = keytext_new(name, strlen(name));
 
-	printf("  %s=%s", escaped_name, escaped);
-	free(escaped_name);
-	free(escaped);
+	fputs("  ", stdout);
+	keytext_print(name);
+	putchar('=');
+	keytext_print(text);
 }
 
-/* "12:03:04 store-came  name=a  pid=1" */
+/* "12:03:04 store-came  partition=/p  name=a" */
 static void print_text(const char *json)
 {
 	struct json_object *o = jsonin_parse(json, strlen(json));
 	time_t when = (time_t)jsonin_real(o, "time");
 	struct tm tm;
-	char clock[32], *event;
+	char clock[32];
 
 	if (!o) {
 		message_say("watch: the daemon sent an event that is no JSON object");
@@ -79,9 +79,8 @@ static void print_text(const char *json)
 	}
 	localtime_r(&when, &tm);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	event = keytext_new(jsonin_text(o, "event"), strlen(jsonin_text(o, "event")));
-	printf("%s %-15s", clock, event);
-	free(event);
+	printf("%s ", clock);
+	keytext_print(jsonin_text(o, "event"));
 	json_object_object_foreach(o, name, value)
 	{
 		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 && strcmp(name, "sequence") != 0)

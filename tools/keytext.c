@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keytext.c: see keytext.h. Pure. */
+/* keytext.c: see keytext.h. */
 #include "keytext.h"
 
 #include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "message.h"
 
@@ -60,6 +61,14 @@ char *keytext_new(const void *key, size_t key_size)
 	}
 	*out = '\0';
 	return text;
+}
+
+void keytext_print(const char *text)
+{
+	char *escaped = keytext_new(text, strlen(text));
+
+	fputs(escaped, stdout);
+	free(escaped);
 }
 
 static unsigned hex(unsigned char c)

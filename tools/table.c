@@ -56,10 +56,10 @@ struct json_object *table_or_list(struct table *t, const struct admin *a, const 
 
 void table_heading(const char *text, bool first)
 {
-	char *escaped = keytext_new(text, strlen(text));
-
-	printf("%s%s\n", first ? "" : "\n", escaped);
-	free(escaped);
+	if (!first)
+		putchar('\n');
+	keytext_print(text);
+	putchar('\n');
 }
 
 void table_no_headings(struct table *t)
