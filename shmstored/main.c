@@ -192,6 +192,8 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 	if (r == 0) {
 		notify_ready("%zu partitions", d->host.config->n_partitions);
 		r = loop_run(d->host.loop);
+		if (r == 0)
+			r = d->host.failed;
 		if (r < 0)
 			log_say(LOG_CRIT, LOG_FIELDS(.error = r), "the loop failed");
 	}
