@@ -26,64 +26,17 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <xxhash.h>
-
-#define HASH_NONFATAL_OOM             1
-#define HASH_FUNCTION(key, size, ret) ((ret) = (unsigned)XXH3_64bits(key, size))
-#include <uthash.h>
 
 #include "cleanup.h"
+#include "holdertable.h"
 #include "mapping.h"
 #include "name.h"
 #include "object.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
-#include "users.h"
 
-#define MAPS_BUFFER  ((size_t)256 * 1024)
-#define COMMAND_SIZE 64
-#define PAGE         4096u
-
-struct ghost {
-	uint64_t ino;
-	uint64_t bytes; /* blocks where exact, else what mappings cover */
-	bool exact;     /* the kernel told us its blocks and that it has no link */
-	bool named;     /* it has a name: no ghost, unless that is in recycle/ and shms_holders_pooled() says so */
-	bool pooled;    /* its one name may be in recycle/ */
-	bool recycled;  /* its one name is */
-	bool read;      /* one of its holds reads */
-	bool published; /* it was known by a real name, or is a complete object */
-	bool looked;    /* its header was read, or tried */
-	bool reported;  /* in shms_holders_each() */
-	bool owned;     /* uid is the file's owner; else its first holder's */
-	uid_t uid;
-	pid_t last_pid; /* of ... */
-	size_t last;    /* ... its last hold */
-	void *key;      /* NULL: unknown */
-	size_t key_size;
-	UT_hash_handle hh;
-};
-
-struct hold {
-	struct ghost *ghost;
-	pid_t pid;
-	uid_t uid;
-	uint64_t mapped, n_fds;
-	bool reads; /* not only as the owner of a recycled file does */
-	char *path;
-	char command[COMMAND_SIZE];
-};
-
-struct shms_holders {
-	dev_t device;
-	bool keys;
-	struct ghost *ghosts;
-	struct hold *holds;
-	size_t n_holds, holds_size;
-	uint64_t n_unsure; /* ghosts that are neither exact nor named */
-	uint64_t n_unreadable;
-};
+#define MAPS_BUFFER ((size_t)256 * 1024)
 
 /* The process at hand. */
 struct process {
@@ -96,15 +49,15 @@ struct process {
 	bool empty;      /* its maps are */
 	char device[32]; /* as maps spell it */
 	char *buffer;    /* MAPS_BUFFER bytes */
-	char command[COMMAND_SIZE];
+	char command[SHMS_HOLD_COMMAND];
 };
 
 /* ---- ghosts and holds ---------------------------------------------------------------------------------------------- */
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-static struct ghost *ghost_get(struct shms_holders *h, uint64_t ino)
+static struct shms_ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 {
-	struct ghost *g;
+	struct shms_ghost *g;
 
 	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
 	if (g)
@@ -123,10 +76,10 @@ static struct ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 }
 
 /* The hold of the process at hand, made where it is the first sight. */
-static struct hold *hold_get(struct process *p, struct ghost *g, const char *path, size_t path_length)
+static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const char *path, size_t path_length)
 {
 	struct shms_holders *h = p->h;
-	struct hold *hold;
+	struct shms_hold *hold;
 
 	if (g->last_pid == p->pid)
 		return &h->holds[g->last];
@@ -140,7 +93,7 @@ static struct hold *hold_get(struct process *p, struct ghost *g, const char *pat
 		h->holds_size = size;
 	}
 	hold = &h->holds[h->n_holds];
-	*hold = (struct hold){.ghost = g, .pid = p->pid, .uid = p->uid};
+	*hold = (struct shms_hold){.ghost = g, .pid = p->pid, .uid = p->uid};
 	hold->path = strndup(path, path_length);
 	if (!hold->path)
 		return NULL;
@@ -162,7 +115,7 @@ static bool tmpfile_name(const char *path, size_t length)
 }
 
 /* The key that the last name tells: only an entry of objects/ has one. */
-static void key_of_path(struct ghost *g, const char *path, size_t length)
+static void key_of_path(struct shms_ghost *g, const char *path, size_t length)
 {
 	unsigned char key[SHMS_NAME_SIZE];
 	char name[SHMS_NAME_SIZE];
@@ -188,7 +141,7 @@ static void key_of_path(struct ghost *g, const char *path, size_t length)
 }
 
 /* Reads the object's header, to find its key and whether it is complete. */
-static void look_inside(struct process *p, struct ghost *g, const char *proc_path)
+static void look_inside(struct process *p, struct shms_ghost *g, const char *proc_path)
 {
 	struct shms_header header;
 	struct stat st;
@@ -211,7 +164,7 @@ static void look_inside(struct process *p, struct ghost *g, const char *proc_pat
 
 /* What the name tells of the file, and, where that leaves questions open, what the file itself tells. The key of the name comes
  * first: an object adopted or aliased under another key has its first one inside. */
-static void identify(struct process *p, struct ghost *g, const char *proc_path, const char *path, size_t length)
+static void identify(struct process *p, struct shms_ghost *g, const char *proc_path, const char *path, size_t length)
 {
 	if (!tmpfile_name(path, length))
 		g->published = true;
@@ -234,7 +187,7 @@ static int ask(const struct process *p, const char *proc_path, struct statx *ret
 }
 
 /* Takes what the kernel says over into g. */
-static void settle(struct shms_holders *h, struct ghost *g, const struct statx *stx)
+static void settle(struct shms_holders *h, struct shms_ghost *g, const struct statx *stx)
 {
 	if (!g->exact && !g->named)
 		h->n_unsure--;
@@ -247,7 +200,7 @@ static void settle(struct shms_holders *h, struct ghost *g, const struct statx *
 }
 
 /* A name of g was met, and it is in recycle/. */
-static void may_be_pooled(struct shms_holders *h, struct ghost *g)
+static void may_be_pooled(struct shms_holders *h, struct shms_ghost *g)
 {
 	if (!g->named)
 		h->n_unsure--;
@@ -259,10 +212,10 @@ static void may_be_pooled(struct shms_holders *h, struct ghost *g)
 
 static int on_mapping(struct process *p, const struct shms_mapping *m)
 {
-	struct ghost *g = ghost_get(p->h, m->ino);
+	struct shms_ghost *g = ghost_get(p->h, m->ino);
 	char name[64];
 	struct statx stx;
-	struct hold *hold;
+	struct shms_hold *hold;
 
 	if (!g)
 		return -ENOMEM;
@@ -366,8 +319,8 @@ static int on_fd(struct process *p, const char *number)
 {
 	char name[64], path[4096];
 	struct statx stx;
-	struct ghost *g;
-	struct hold *hold;
+	struct shms_ghost *g;
+	struct shms_hold *hold;
 	ssize_t n;
 	size_t length;
 	bool deleted;
@@ -520,134 +473,5 @@ int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holder
 		h = shms_holders_free(h);
 	else
 		*ret = h;
-	return r;
-}
-
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-struct shms_holders *shms_holders_free(struct shms_holders *h)
-{
-	struct ghost *g, *next;
-
-	if (!h)
-		return NULL;
-	for (size_t i = 0; i < h->n_holds; i++)
-		free(h->holds[i].path);
-	free(h->holds);
-	HASH_ITER(hh, h->ghosts, g, next)
-	{
-		HASH_DEL(h->ghosts, g);
-		free(g->key);
-		free(g);
-	}
-	free(h);
-	return NULL;
-}
-
-/* ---- answers ------------------------------------------------------------------------------------------------------- */
-
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-void shms_holders_named(struct shms_holders *h, uint64_t ino)
-{
-	struct ghost *g;
-
-	if (h->n_unsure == 0)
-		return;
-	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
-	if (g && !g->exact && !g->named) {
-		g->named = true;
-		h->n_unsure--;
-	}
-}
-
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-bool shms_holders_pooled(struct shms_holders *h, const struct stat *st)
-{
-	uint64_t ino = st->st_ino;
-	struct ghost *g;
-
-	HASH_FIND(hh, h->ghosts, &ino, sizeof(ino), g);
-	if (!g || !g->read)
-		return false;
-	g->recycled = true;
-	g->named = false;
-	g->exact = true;
-	g->published = true;
-	g->bytes = shms_blocks(st);
-	g->owned = true;
-	g->uid = st->st_uid;
-	return true;
-}
-
-static uint64_t bytes_of(const struct ghost *g)
-{
-	return (g->bytes + PAGE - 1) / PAGE * PAGE;
-}
-
-void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
-		      uint64_t *ret_unreadable)
-{
-	uint64_t ghosts = 0, inflight = 0;
-
-	for (const struct ghost *g = h->ghosts; g; g = g->hh.next) {
-		if (g->named || !g->last_pid)
-			continue;
-		if (g->published)
-			ghosts += bytes_of(g);
-		else
-			inflight += bytes_of(g);
-	}
-	*ret_ghosts = ghosts;
-	*ret_inflight = inflight;
-	*ret_unreadable = h->n_unreadable;
-}
-
-int shms_holders_users(const struct shms_holders *h, struct shms_users *users)
-{
-	for (const struct ghost *g = h->ghosts; g; g = g->hh.next) {
-		struct shmstore_user_books *user;
-
-		if (g->named || !g->last_pid)
-			continue;
-		user = shms_users_get(users, g->uid);
-		if (!user)
-			return -ENOMEM;
-		if (g->published)
-			user->ghosts += bytes_of(g);
-		else
-			user->inflight += bytes_of(g);
-	}
-	return 0;
-}
-
-int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg)
-{
-	int r = 0;
-
-	for (struct ghost *g = h->ghosts; g; g = g->hh.next)
-		g->reported = false;
-	for (size_t i = 0; r == 0 && i < h->n_holds; i++) {
-		struct hold *hold = &h->holds[i];
-		struct ghost *g = hold->ghost;
-		struct shmstore_holder out = {
-			.size = sizeof(out),
-			.kind = g->published ? SHMSTORE_HOLD_GHOST : SHMSTORE_HOLD_INFLIGHT,
-			.pid = hold->pid,
-			.uid = hold->uid,
-			.command = hold->command,
-			.inode = g->ino,
-			.bytes = bytes_of(g),
-			.mapped = hold->mapped,
-			.n_fds = hold->n_fds,
-			.path = hold->path,
-			.key = g->published ? g->key : NULL,
-			.key_size = g->published ? g->key_size : 0,
-			.first = !g->reported,
-		};
-
-		if (g->named || (g->recycled && !hold->reads))
-			continue;
-		g->reported = true;
-		r = fn(&out, arg);
-	}
 	return r;
 }
