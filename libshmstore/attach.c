@@ -166,7 +166,7 @@ static int greet(struct shmstore *s)
 	if (r < 0)
 		return r;
 	fd = shms_socket_connect(path, 0); /* a full backlog is nobody who answers soon */
-	a->died = fd == -ECONNREFUSED;
+	a->there = fd != -ENOENT;
 	if (fd < 0)
 		return fd;
 	parse_uuid(s->p->uuid, reg.uuid);
@@ -356,7 +356,7 @@ static unsigned mode_of(unsigned mode)
 int shms_attach_open(struct shmstore *s, unsigned mode)
 {
 	struct shms_attach *a = &s->attach;
-	bool registered, died;
+	bool registered, there;
 
 	mode = mode_of(mode);
 	if (mode == SHMSTORE_DAEMON_OFF)
@@ -366,9 +366,10 @@ int shms_attach_open(struct shmstore *s, unsigned mode)
 	a->off = false;
 	try_connect(s);
 	registered = a->state == SHMS_ATTACH_REGISTERED;
-	died = a->died;
+	there = a->there;
 	pthread_mutex_unlock(&a->lock);
-	if (died)
+	/* A daemon is dead, or dying: its limits are not. */
+	if (!registered && there)
 		shms_alone_inherit(s);
 	return registered || mode == SHMSTORE_DAEMON_AUTO ? 0 : -ETIMEDOUT;
 }

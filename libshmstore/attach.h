@@ -32,7 +32,7 @@ struct shms_attach {
 	int fd;        /* the connection; -1 = none */
 	int epoll_fd;  /* what event loops watch, whatever the connection is; -1 = not asked for */
 	bool off;      /* never to connect */
-	bool died;     /* the last try found a socket that nobody serves */
+	bool there;    /* the last try found a socket, whether somebody served it or not */
 	bool reading;  /* a thread waits in poll() for all of them: only it may close fd */
 	bool ended;    /* fd is to be closed as soon as nobody reads */
 	bool silent;   /* a reply that was due did not come: not waited for until something does */
