@@ -164,6 +164,19 @@ def test_workers_shares_out_as_du_does(host, actors):
     assert len(rows(host.admin("workers", "--by", "user").out)) == 1
 
 
+def test_a_document_of_many_packets(host):
+    """Dead, kept stores are workers too; their list is longer than one packet of the protocol."""
+    names = [f"store-{i:02}-{'x' * 200}" for i in range(30)]
+    for name in names:
+        host.admin("put", name, "k", stdin=b"x")
+    document = host.admin.json("status", "-r") and host.admin("--json", "workers").raw
+    assert len(document) > 2 * 16384
+    found = by_name(json.loads(document))
+    assert sorted(found) == names and {(w["alive"], w["keep"]) for w in found.values()} == {(False, True)}
+    assert rows(host.admin("workers", "--sort", "name").out) == names
+    assert host.admin("workers").out.count(" kept ") == len(names)
+
+
 def test_a_store_that_came_after_the_survey_shows_its_ledger(host, actors):
     actor = actors(host.admin, "s", "-")
     actor("put", "k", MIB, "-")
