@@ -17,7 +17,7 @@ void quota_base_inherit(struct quota_group *g, int64_t base)
 {
 	if (!g || g->rebased || base <= g->inherited || base > (int64_t)QUOTA_MAX)
 		return;
-	quota_group_base(g, g->base + base - g->inherited);
+	quota_group_base(g, (uint64_t)(base - g->inherited));
 	g->inherited = base;
 }
 
@@ -27,7 +27,7 @@ static void find(struct quota *q, enum wire_limit kind, const char *id, uint64_t
 
 	if (!g)
 		return;
-	quota_group_base(g, g->base + (int64_t)bytes);
+	quota_group_base(g, bytes);
 	quota_base_inherit(g, base);
 }
 
@@ -56,7 +56,7 @@ static void lose(struct quota *q, enum wire_limit kind, const char *id, uint64_t
 	struct quota_group *g = quota_group_find(q, kind, id);
 
 	if (g)
-		quota_group_base(g, g->base - (int64_t)bytes);
+		quota_group_base(g, 0 - bytes);
 }
 
 void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns)
@@ -94,7 +94,7 @@ void quota_base_leave(struct quota *q, struct quota_store *s)
 		if (!g)
 			continue;
 		g->fresh_gone += flight;
-		quota_group_base(g, g->base + (int64_t)(s->fresh - s->last + flight));
+		quota_group_base(g, s->fresh - s->last + flight);
 		q->stale |= g->hard && (flight || s->fresh != s->last);
 	}
 }
@@ -131,7 +131,7 @@ static void rebase(struct quota_group *g, uint64_t bytes)
 	/* A group that is newer than the mark had nothing then: its mark_fresh is 0. */
 	uint64_t came = g->fresh + g->fresh_gone - g->mark_fresh;
 
-	quota_group_base(g, (int64_t)(bytes + came) - (int64_t)(g->fresh - g->last));
+	quota_group_base(g, bytes + came - (g->fresh - g->last) - (uint64_t)g->base);
 	g->rebased = true;
 }
 

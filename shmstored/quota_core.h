@@ -143,7 +143,8 @@ void quota_group_leave(struct quota_group *g, struct quota_store *s);
 uint64_t quota_group_used(struct quota *q, const struct quota_group *g);
 /* Bytes that n more would be over hard; 0: they fit. */
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
-void quota_group_base(struct quota_group *g, int64_t base);
+/* Modulo 2^64: what stores say of their totals is in it. */
+void quota_group_base(struct quota_group *g, uint64_t change);
 void quota_group_level(struct quota *q, struct quota_group *g, int level);
 void quota_group_line(struct quota *q, const struct quota_group *g, struct quota_line *ret);
 

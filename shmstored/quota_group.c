@@ -147,7 +147,7 @@ uint64_t quota_group_used(struct quota *q, const struct quota_group *g)
 			q->ops.share(q->ops.arg, g->stores, &share);
 		return share.linked + share.pool + share.reserved;
 	}
-	used = g->base + (int64_t)(g->fresh - g->last);
+	used = (int64_t)((uint64_t)g->base + g->fresh - g->last);
 	return used > 0 ? (uint64_t)used : 0;
 }
 
@@ -161,11 +161,11 @@ uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t
 	return sum > g->hard ? sum - g->hard : 0;
 }
 
-void quota_group_base(struct quota_group *g, int64_t base)
+void quota_group_base(struct quota_group *g, uint64_t change)
 {
-	if (g->base == base)
+	if (!change)
 		return;
-	g->base = base;
+	g->base = (int64_t)((uint64_t)g->base + change);
 	QUOTA_EACH(s, g)
 		quota_credit_publish(s);
 }

@@ -18,7 +18,7 @@
  * the partition only. Objects are handed over between stores of one user and label. A survey does not end between a delete's last
  * link and its count in the page (a microsecond; a process stopped right there makes the sums wrong by that object until the next one).
  *
- * That it can fail was tried; each of these changes makes it fail, most within the first ten histories:
+ * That it can fail was tried; each of these changes makes it fail, most within the first thirty histories:
  *     quota_credit_take() books granted as it was lowered, without what wire_credit_revoke() read of charged
  *     quota_credit_read() books granted where more is charged
  *     quota_group_used() answers for the partition with what was used before the pages were read
