@@ -99,7 +99,7 @@ static void welcome(struct listener *l, int fd)
 	}
 	peer = (struct conn_peer){cred.pid, cred.uid, cred.gid};
 	limits = (struct crowd_limits){.all = c->max_clients,
-				       .user = c->max_clients_per_user,
+				       .user = peer.uid == 0 ? UINT32_MAX : c->max_clients_per_user,
 				       .admin = peer.uid == 0 || peer.uid == geteuid()};
 	verdict = crowd_enter(l->crowd, peer.uid, &limits, now);
 	if (verdict != CROWD_WELCOME)

@@ -20,7 +20,7 @@
 
 static struct loop *l;
 
-/* An operation, and what it was told. */
+/* An operation, and what it was told. Static in the tests: some are in flight until the loop goes. */
 struct seen {
 	struct loop_op op;
 	unsigned n, n_last, stop_after, cancel_after; /* calls; 0: never */
@@ -100,7 +100,7 @@ static unsigned n_open(void)
 
 EACH_WAY(packets_arrive_whole_and_in_order_then_the_end)
 {
-	struct seen s = {.op.fn = see_packet, .stop_after = 0};
+	static struct seen s = {.op.fn = see_packet, .stop_after = 0};
 	int fds[2];
 
 	pair(fds);
@@ -124,7 +124,7 @@ EACH_WAY(packets_arrive_whole_and_in_order_then_the_end)
 
 EACH_WAY(a_packet_too_large_is_said_to_be_cut)
 {
-	struct seen s = {.op.fn = see_packet, .stop_after = 2};
+	static struct seen s = {.op.fn = see_packet, .stop_after = 2};
 	static char packet[LOOP_PACKET_MAX + 1];
 	int fds[2];
 
@@ -143,7 +143,7 @@ EACH_WAY(a_packet_too_large_is_said_to_be_cut)
 
 EACH_WAY(descriptors_are_said_and_never_become_ours)
 {
-	struct seen s = {.op.fn = see_packet, .stop_after = 1};
+	static struct seen s = {.op.fn = see_packet, .stop_after = 1};
 	char control[CMSG_SPACE(250 * sizeof(int))] = {0};
 	struct iovec v = {(char[]){"x"}, 1};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
@@ -168,7 +168,8 @@ EACH_WAY(descriptors_are_said_and_never_become_ours)
 
 EACH_WAY(a_flood_leaves_others_their_turn)
 {
-	struct seen flood = {.op.fn = see_packet, .stop_after = 4000}, other = {.op.fn = see_packet, .stop_after = 1};
+	static struct seen flood = {.op.fn = see_packet, .stop_after = 4000},
+			   other = {.op.fn = see_packet, .stop_after = 1};
 	int a[2], b[2];
 
 	pair(a);
@@ -185,7 +186,7 @@ EACH_WAY(a_flood_leaves_others_their_turn)
 
 EACH_WAY(every_connection_is_accepted)
 {
-	struct seen s = {.op.fn = see, .stop_after = 50};
+	static struct seen s = {.op.fn = see, .stop_after = 50};
 	struct sockaddr_un a = {.sun_family = AF_UNIX}; /* the kernel chooses a name */
 	socklen_t size = sizeof(sa_family_t);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), clients[50];
@@ -214,7 +215,7 @@ EACH_WAY(every_connection_is_accepted)
 
 EACH_WAY(a_send_waits_until_the_socket_takes_it)
 {
-	struct seen s = {.op.fn = see};
+	static struct seen s = {.op.fn = see};
 	char buffer[1000] = {0};
 	unsigned filled = 0;
 	int fds[2];
@@ -243,7 +244,7 @@ EACH_WAY(a_send_waits_until_the_socket_takes_it)
 
 EACH_WAY(a_poll_says_each_change_and_a_single_one_is_over)
 {
-	struct seen each = {.op.fn = see, .stop_after = 1}, once = {.op.fn = see};
+	static struct seen each = {.op.fn = see, .stop_after = 1}, once = {.op.fn = see};
 	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	eventfd_t value;
 
@@ -270,7 +271,7 @@ EACH_WAY(a_poll_says_each_change_and_a_single_one_is_over)
 
 EACH_WAY(timers_come_when_due_and_skip_what_was_missed)
 {
-	struct seen once = {.op.fn = see}, every = {.op.fn = see, .stop_after = 3};
+	static struct seen once = {.op.fn = see}, every = {.op.fn = see, .stop_after = 3};
 	uint64_t begun = loop_clock();
 
 	cr_assert_eq(loop_timer(l, &once.op, begun + 3000000, 0), 0);
@@ -296,7 +297,7 @@ EACH_WAY(timers_come_when_due_and_skip_what_was_missed)
 
 EACH_WAY(a_cancel_from_within_ends_with_one_last_call)
 {
-	struct seen s = {.op.fn = see_packet, .cancel_after = 1}, timer = {.op.fn = see, .cancel_after = 2};
+	static struct seen s = {.op.fn = see_packet, .cancel_after = 1}, timer = {.op.fn = see, .cancel_after = 2};
 	int fds[2];
 
 	pair(fds);
