@@ -166,7 +166,7 @@ def test_workers_shares_out_as_du_does(host, actors):
 
 def test_a_document_of_many_packets(host):
     """Dead, kept stores are workers too; their list is longer than one packet of the protocol."""
-    names = [f"store-{i:02}-{'x' * 200}" for i in range(30)]
+    names = [f"store-{i:02}-{'x' * 200}" for i in range(40)]
     for name in names:
         host.admin("put", name, "k", stdin=b"x")
     document = host.admin.json("status", "-r") and host.admin("--json", "workers").raw
