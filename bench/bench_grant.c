@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 	if (!r)
 		err(1, "out of memory");
 	set_scene(options.quick ? OBJECTS / 10 : OBJECTS, program ? program : BENCH_SHMSTORED);
-	report_note(r, "%u objects; one store asks, 4 KiB more each time; not pinned, %ld processors",
+	report_note(r, "%u objects; one store asks for 4 KiB, again and again; not pinned, %ld processors",
 		    options.quick ? OBJECTS / 10 : OBJECTS, sysconf(_SC_NPROCESSORS_ONLN));
 	for (unsigned i = 0; i < options.rounds; i++) {
 		run_round(-1, &idle);
