@@ -9,10 +9,9 @@
  *
  *   struct shmstore_client *c;
  *   char *json;
- *   int r = shmstore_client_new(NULL, 5000, &c);
- *   if (r == 0)
- *           r = shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &json, NULL);
- *   if (r < 0)
+ *   if (shmstore_client_new(NULL, 5000, &c) < 0)
+ *           abort();
+ *   if (shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &json, NULL) < 0)
  *           fprintf(stderr, "%s: %s\n", shmstore_client_path(c), shmstore_client_reason(c));
  */
 #ifndef SHMSTORE_DAEMON_H
