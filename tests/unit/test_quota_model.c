@@ -280,6 +280,7 @@ static void ask_daemon(struct world *w, struct process *p, struct op *o)
 		.deadline_ns = draw(w, 2) ? UINT64_MAX : w->now + draw(w, 3000),
 	};
 	uint64_t number = ++w->number;
+	struct arrival *wait;
 	struct quota_answer a;
 	int r;
 
@@ -299,8 +300,9 @@ static void ask_daemon(struct world *w, struct process *p, struct op *o)
 		w->n_waited++;
 		return;
 	}
-	if (arrival_of(w, want.serial))
-		arrival_of(w, want.serial)->used = false;
+	wait = arrival_of(w, want.serial);
+	if (wait)
+		wait->used = false;
 	o->stage = r == 0 ? AGAIN : IDLE;
 	FAIL_IF(w, r != 0 && r != -ENOSPC && r != -EDQUOT, "a request was answered %d", r);
 	w->n_refused += r != 0;
