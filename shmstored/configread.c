@@ -76,7 +76,8 @@ static const char *const DETAILS[] = {"user", "full", "totals"};
 #define END_TEXT "\n" END " = 1\n"
 #define FILE_MAX ((size_t)1 << 20)
 
-static char *message; /* the first error of the file that is being read */
+static char *message;       /* the first error of the file that is being read */
+static const char *reading; /* its name: sections that may stand once are made before libConfuse knows it */
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -93,7 +94,7 @@ static const char *suggest(cfg_t *cfg, const char *word)
 	return nearest(word, names, n);
 }
 
-static void on_error(cfg_t *cfg, const char *format, va_list args)
+static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const char *format, va_list args)
 {
 	char *what = NULL, word[128];
 	const char *near = NULL;
@@ -106,8 +107,8 @@ static void on_error(cfg_t *cfg, const char *format, va_list args)
 		else
 			near = suggest(cfg, word);
 	}
-	if (asprintf(&message, "%s:%d: %s%s%s%s", cfg->filename ? cfg->filename : "?", cfg->line, what,
-		     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "") < 0)
+	if (asprintf(&message, "%s:%d: %s%s%s%s", reading, cfg->line, what, near ? "; did you mean \"" : "",
+		     near ? near : "", near ? "\"?" : "") < 0)
 		message = NULL;
 	free(what);
 }
@@ -515,6 +516,8 @@ static int read_text(const char *file, char **ret, size_t *ret_n)
 		free(text);
 		return r;
 	}
+	if (n && text[n - 1] == '\n')
+		n--; /* END_TEXT has one: the line after the last is the one that is said */
 	memcpy(text + n, END_TEXT, sizeof(END_TEXT));
 	*ret = text;
 	*ret_n = n + sizeof(END_TEXT) - 1;
@@ -522,16 +525,14 @@ static int read_text(const char *file, char **ret, size_t *ret_n)
 }
 
 /* CFG_SUCCESS, CFG_PARSE_ERROR, or -errno. */
-static int parse_text(cfg_t *cfg, const char *file, char *text, size_t n)
+static int parse_text(cfg_t *cfg, char *text, size_t n)
 {
 	FILE *f = fmemopen(text, n, "r");
 	int r;
 
 	if (!f)
 		return -ENOMEM;
-	free(cfg->filename);
-	cfg->filename = strdup(file); /* for errors; cfg_free() frees it */
-	r = cfg->filename ? cfg_parse_fp(cfg, f) : -ENOMEM;
+	r = cfg_parse_fp(cfg, f);
 	fclose(f);
 	return r;
 }
@@ -544,10 +545,11 @@ int configread_file(struct config *c, const char *file, char **ret_error)
 	int r = cfg ? read_text(file, &text, &n) : -ENOMEM;
 
 	message = NULL;
+	reading = file;
 	if (r < 0 && asprintf(&message, "%s: %s; check the path and its permissions", file, strerror(-r)) < 0)
 		message = NULL;
 	if (r == 0)
-		r = parse_text(cfg, file, text, n);
+		r = parse_text(cfg, text, n);
 	if (r > 0)
 		r = -EINVAL;
 	if (r == CFG_SUCCESS)
