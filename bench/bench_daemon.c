@@ -197,12 +197,12 @@ static void bench_requests(struct report *r, const struct report_options *option
 	put(r, "shmstored", &quiet);
 	put(r, "beside one that only spins", &spun);
 	s = measure_stat(&quiet.time);
-	report_target(r, &(struct report_target){"d2", "PING, 8 clients", "requests/s", REPORT_AT_LEAST, 50000,
+	report_target(r, &(struct report_target){"9b", "PING, 8 clients", "requests/s", REPORT_AT_LEAST, 50000,
 						 1e9 / s.median, 1e9 / s.max, 1e9 / s.min});
 	for (unsigned k = 0; k < load_n_harms; k++) {
 		put(r, load_harms[k].name, &harmed[k]);
 		snprintf(what, sizeof(what), "time per request beside one that %s", load_harms[k].name);
-		report_ratio(r, "d6", what, "x without", REPORT_AT_MOST, 1.10, &harmed[k].time, &quiet.time);
+		report_ratio(r, "9e", what, "x without", REPORT_AT_MOST, 1.10, &harmed[k].time, &quiet.time);
 	}
 }
 
@@ -239,7 +239,7 @@ static void bench_cost(struct report *r, const struct report_options *options)
 		before = processor_ns(d.pid);
 		nap(window);
 		snprintf(what, sizeof(what), "of a processor, by the daemon, for one that %s", load_harms[k].name);
-		report_target(r, &(struct report_target){"d6", what, "%", REPORT_AT_MOST, 10,
+		report_target(r, &(struct report_target){"9d", what, "%", REPORT_AT_MOST, 10,
 							 100.0 * (double)(processor_ns(d.pid) - before) /
 								 (double)(measure_now_ns() - t0),
 							 0, 0});
@@ -277,7 +277,7 @@ static void bench_growth(struct report *r, const struct report_options *options)
 	after = private_memory();
 	snprintf(what, sizeof(what), "private memory more after %u connections (%s before)", n,
 		 report_size(before, (char[32]){0}, 32));
-	report_target(r, &(struct report_target){"d1", what, "KiB", REPORT_AT_MOST, 64,
+	report_target(r, &(struct report_target){"9c", what, "KiB", REPORT_AT_MOST, 64,
 						 after > before ? (double)(after - before) / 1024 : 0, 0, 0});
 }
 
