@@ -158,7 +158,7 @@ static uint64_t now(const struct accountquota *k)
 
 static void wake(struct loop_op *op, int result, unsigned flags)
 {
-	struct accountquota *k = (struct accountquota *)((char *)op - offsetof(struct accountquota, timer));
+	struct accountquota *k = (struct accountquota *)(void *)((char *)op - offsetof(struct accountquota, timer));
 
 	(void)flags;
 	if (k->closed) {
@@ -297,7 +297,7 @@ void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char
 
 static void survey_done(struct account_wait *w, const struct survey *survey, int error)
 {
-	struct accountquota *k = (struct accountquota *)((char *)w - offsetof(struct accountquota, survey));
+	struct accountquota *k = (struct accountquota *)(void *)((char *)w - offsetof(struct accountquota, survey));
 
 	(void)error;
 	k->surveying = false;

@@ -9,11 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-#define HASH_NONFATAL_OOM             1
-#define HASH_FUNCTION(key, size, ret) ((ret) = (unsigned)XXH3_64bits(key, size))
-#include <uthash.h>
+#include "hash.h"
 
 struct hold_key {
 	uint64_t inode, pid;

@@ -10,9 +10,9 @@
 #include <shmstore/inspect.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
 
 #include "conn.h"
+#include "hash.h"
 #include "loop.h"
 #include "wire.h"
 

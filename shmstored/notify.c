@@ -67,7 +67,7 @@ struct notify *notify_free(struct notify *n)
 	return NULL;
 }
 
-static void tell(const char *state, const char *format, va_list ap)
+static __attribute__((format(printf, 2, 0))) void tell(const char *state, const char *format, va_list ap)
 {
 	char status[STATUS_MAX];
 	int r;

@@ -149,7 +149,7 @@ static void done(struct scanner_job *job)
 
 static void gone(struct conn_end *e, struct conn *c)
 {
-	struct request *q = (struct request *)((char *)e - offsetof(struct request, end));
+	struct request *q = (struct request *)(void *)((char *)e - offsetof(struct request, end));
 
 	(void)c;
 	q->conn = NULL;

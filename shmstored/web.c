@@ -157,7 +157,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	return web_answer(&w->context, connection, url, method, version);
 }
 
-static void on_message(void *arg, const char *format, va_list list)
+static __attribute__((format(printf, 2, 0))) void on_message(void *arg, const char *format, va_list list)
 {
 	char text[256];
 	size_t n;
