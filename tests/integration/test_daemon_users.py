@@ -407,6 +407,26 @@ def test_received_object_cannot_be_written(scene):
     assert alice.same("k", SIZE, 1) and bob.same("k", SIZE, 1)
 
 
+def test_what_was_handed_over_is_not_recycled(scene):
+    scene.start()
+    alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
+    file = f"{scene.path}/stores/alice/objects/k"
+    recycled = set()
+    for i in range(4):
+        alice("put", "k", SIZE, i)
+        recycled.add(os.stat(file).st_ino)
+        alice("delete", "k")
+    assert len(recycled) == 1, "a file of hers alone is written again"
+    alice("put", "k", SIZE, 4)
+    bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
+    bob("delete", "k")
+    alice("delete", "k")
+    for i in range(4):
+        alice("put", f"secret{i}", SIZE, i)
+        secret = f"{scene.path}/stores/alice/objects/secret{i}"
+        assert os.listxattr(secret) == [] and stat.S_IMODE(os.stat(secret).st_mode) == 0o400
+
+
 # -- names
 
 

@@ -13,8 +13,10 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include "acl.h"
 #include "api.h"
 #include "broker.h"
 #include "inbox.h"
@@ -274,6 +276,7 @@ static int put_again(const char *arg)
 	ENSURE(shmstore_delete(s, KEY("k")) == 0);
 	ENSURE(put_pattern(s, "k", SIZE, 8, 0) == 0);
 	ENSURE(stat(below("stores/donor/objects/k"), &second) == 0 && (second.st_mode & 07777) == 0400);
+	ENSURE(getxattr(below("stores/donor/objects/k"), ACL_ATTRIBUTE, NULL, 0) < 0 && errno == ENODATA);
 	ENSURE(shmstore_close(s) == 0);
 	return 0;
 }
