@@ -35,6 +35,7 @@
 
 #define MS           1000000ull
 #define GREETING_NS  (200 * MS)
+#define REQUIRED_NS  (2000 * MS) /* the same for who cannot do without */
 #define REPLY_NS     (1000 * MS)
 #define TRY_NS       (1000 * MS) /* between attempts to connect */
 #define HURRY_NS     (10 * MS)   /* the same while a daemon seems to start */
@@ -326,8 +327,8 @@ static void wait_change(struct shms_attach *a, uint64_t until_ns)
 	pthread_cond_broadcast(&a->changed);
 }
 
-/* Connects and waits for the greeting's end, GREETING_NS at most and only once. The lock is held. */
-static void try_connect(struct shmstore *s)
+/* Connects and waits for the greeting's end, greeting_ns at most and only once. The lock is held. */
+static void try_connect(struct shmstore *s, uint64_t greeting_ns)
 {
 	struct shms_attach *a = &s->attach;
 	uint64_t now = shms_now_mono_ns();
@@ -338,8 +339,8 @@ static void try_connect(struct shmstore *s)
 	a->next_try_ns = now + TRY_NS;
 	if (greet(s) < 0)
 		return;
-	while (a->state == SHMS_ATTACH_GREETING && shms_now_mono_ns() < now + GREETING_NS)
-		wait_change(a, now + GREETING_NS);
+	while (a->state == SHMS_ATTACH_GREETING && shms_now_mono_ns() < now + greeting_ns)
+		wait_change(a, now + greeting_ns);
 	if (a->state == SHMS_ATTACH_GREETING)
 		a->silent = true;
 }
@@ -364,7 +365,7 @@ int shms_attach_open(struct shmstore *s, unsigned mode)
 	shms_credit_on(s);
 	pthread_mutex_lock(&a->lock);
 	a->off = false;
-	try_connect(s);
+	try_connect(s, mode == SHMSTORE_DAEMON_REQUIRED ? REQUIRED_NS : GREETING_NS);
 	registered = a->state == SHMS_ATTACH_REGISTERED;
 	there = a->there;
 	pthread_mutex_unlock(&a->lock);
@@ -401,7 +402,7 @@ bool shms_attach_again(struct shmstore *s)
 	epoch = atomic_load_explicit(&s->page->credit.epoch, memory_order_relaxed);
 	if (a->state == SHMS_ATTACH_REGISTERED && epoch > a->welcome_epoch)
 		end(a, 0);
-	try_connect(s);
+	try_connect(s, GREETING_NS);
 	registered = a->state == SHMS_ATTACH_REGISTERED;
 	/* One before it did, and ours may not write to our page: no reason to look each time. */
 	if (registered && epoch && epoch < a->welcome_epoch)
@@ -486,7 +487,7 @@ int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct sh
 	if (a->silent && a->fd >= 0 && !a->reading)
 		read_all(a);
 	if (a->state == SHMS_ATTACH_ALONE)
-		try_connect(s);
+		try_connect(s, GREETING_NS);
 	if (a->state == SHMS_ATTACH_REGISTERED && !a->silent) {
 		q.serial = ++a->last_serial;
 		q.next = a->requests;

@@ -2,7 +2,8 @@
 /*
  * attach.h: a store's connection to shmstored: registration, requests and their replies, and going on without.
  *
- * Every call that may talk to the daemon is bounded: 200 ms for a greeting, 1 s for a reply that is due at once. What passed its
+ * Every call that may talk to the daemon is bounded: 200 ms for a greeting (2 s where the
+ * daemon is required), 1 s for a reply that is due at once. What passed its
  * time once is not waited for again until the daemon was heard of. No lock of the store may be held over shms_attach_call().
  */
 #ifndef SHMS_ATTACH_H

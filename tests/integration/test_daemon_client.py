@@ -36,7 +36,8 @@ def hosts(make_cluster, make_daemon):
 
 
 def registered(tool):
-    return tool("asked")[0] == "1"
+    """Where the machine is busy a greeting may take longer than opening waits for it."""
+    return wait_for("it is registered", lambda: tool("dispatch")[0] == "1")
 
 
 def workers(daemon):
@@ -53,7 +54,7 @@ def workers(daemon):
 def test_modes(hosts):
     _, daemon, tool = hosts()
     auto, required, off = tool("auto"), tool("required", "daemon=required"), tool("off", "daemon=off")
-    assert registered(auto) and registered(required) and not registered(off)
+    assert registered(auto) and registered(required)
     assert off("dispatch")[0] == "0"
     # Who does not register is found by the scan all the same; it has no connection.
     seen = wait_for("all three seen", lambda: len(found := workers(daemon)) == 3 and found)
@@ -67,7 +68,7 @@ def test_required_without_a_daemon(plain_cluster):
     assert tool.code("open", "a", "daemon=required") == errno.ETIMEDOUT
     assert plain_cluster.place.names("stores") == []
     tool("open", "a")
-    assert not registered(tool)
+    assert tool("asked")[0] == "0"
 
 
 def test_store_is_registered_again_after_a_restart(hosts):
@@ -229,7 +230,7 @@ def test_daemon_that_hangs_stops_nobody(hosts):
             a("put", f"k{i}", MIB, i)
         b = tool("b")  # opened while it hangs
         b("put", "k", MIB, 1)
-        assert not registered(b)
+        assert b("asked")[0] == "0"
         assert b.code("open", "c", "daemon=required") == errno.ETIMEDOUT
     finally:
         os.kill(daemon.pid, signal.SIGCONT)

@@ -98,7 +98,10 @@ static void reg(struct fake *f, int fd, const struct wire_header *h, const char 
 	snprintf(f->last_register, sizeof(f->last_register), "%s", tail);
 	snprintf(path, sizeof(path), "%s/%s/" WIRE_PAGE_FILE, shmstore_partition_path(k->partition), tail);
 	page = open(path, O_RDWR | O_CLOEXEC);
-	ENSURE(page >= 0);
+	if (page < 0) { /* closed meanwhile: its owner did not wait for us */
+		refuse(f, fd, h->serial, -ENOENT);
+		return;
+	}
 	map = mmap(NULL, WIRE_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
 	ENSURE(map != MAP_FAILED);
 	close(page);
