@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -161,10 +162,21 @@ class Wire:
         self.close()
 
 
+# Puts descriptors where a service manager puts those that it hands over (sd_listen_fds(3)), and becomes the program.
+HAND_OVER = """
+import fcntl, os, sys
+n = int(sys.argv[1])
+for i, fd in enumerate([fcntl.fcntl(int(fd), fcntl.F_DUPFD_CLOEXEC, 64) for fd in sys.argv[2:2 + n]]):
+    os.dup2(fd, 3 + i)
+os.environ.update(LISTEN_FDS=str(n), LISTEN_PID=str(os.getpid()))
+os.execvp(sys.argv[2 + n], sys.argv[2 + n:])
+"""
+
+
 class Daemon:
     """A shmstored that serves these partitions. config: text for its configuration file, else --partition for each."""
 
-    def __init__(self, *partitions, config=None, prefix=(), environment=None, http=True, start=True):
+    def __init__(self, *partitions, config=None, prefix=(), environment=None, http=True, start=True, handed=()):
         self.directory = tempfile.mkdtemp(prefix="shmstored-test-")
         os.chmod(self.directory, 0o755)
         self.socket = os.path.join(self.directory, "socket")
@@ -174,6 +186,7 @@ class Daemon:
         self.http = http
         self.partitions = [str(p) for p in partitions]
         self.prefix = list(prefix)
+        self.handed = [s.fileno() for s in handed]  # sockets that it is handed over
         self.environment = environment or {}
         self.process = None
         self.status = ""
@@ -202,10 +215,12 @@ class Daemon:
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(notify_path)
         os.chmod(notify_path, 0o777)
+        hand_over = [sys.executable, "-c", HAND_OVER, str(len(self.handed)), *map(str, self.handed)] if self.handed else []
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*self.prefix, str(SHMSTORED), "--config", self.config, "--socket", self.socket],
-                env={**self.env(), "NOTIFY_SOCKET": notify_path}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                [*self.prefix, *hand_over, str(SHMSTORED), "--config", self.config, "--socket", self.socket],
+                env={**self.env(), "NOTIFY_SOCKET": notify_path}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                pass_fds=self.handed)
         self.pid = self.process.pid
         deadline = time.monotonic() + timeout
         while "READY=1" not in self.status.split("\n"):
