@@ -293,6 +293,28 @@ def test_without_a_daemon(scene):
     assert os.listdir(f"{scene.path}/stores/alice/handoff") == []
 
 
+def test_daemon_of_an_ordinary_user_carries_nothing(scene):
+    os.chown(scene.daemon.directory, ALICE, ALICE)
+    scene.daemon.prefix = ["setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups"]
+    scene.start()
+    alice = scene.tool(ALICE, "alice")
+    alice("put", "k", SIZE, 1)
+    wait_for("registered", lambda: json.dumps(scene.wire(ALICE).query("workers")).count("alice"))
+    assert alice.code("handoff_to", "k", BOB, 60000) == errno.EPERM
+    assert os.listdir(f"{scene.path}/stores/alice/handoff") == [] and os.listdir(f"{scene.path}/inbox") == []
+    answer = scene.wire(ALICE).query("events")
+    assert "does not run as root" in json.dumps(answer)
+
+
+def test_partition_of_one_user_has_no_others(scene):
+    scene.start()
+    os.chmod(scene.path, 0o755)
+    alice = scene.tool(ALICE, "alice")
+    alice("put", "k", SIZE, 1)
+    assert alice.code("handoff_to", "k", BOB, 60000) == errno.EPERM
+    assert "not shared" in json.dumps(scene.wire(ALICE).query("events"))
+
+
 def test_lease_of_another_user_is_bounded(scene):
     scene.start()
     alice = scene.tool(ALICE, "alice")
