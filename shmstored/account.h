@@ -109,6 +109,7 @@ struct account {
 	struct reap *reaps;              /* reaper.c: a list */
 	struct surveying *running;       /* surveyor.c: the one whose result counts */
 	struct account_wait *waits;      /* for the next one */
+	struct account_wait *answering;  /* whose survey is over: each is called next, or canceled */
 	struct ghostage *ages;           /* surveyor.c */
 	uint64_t survey_due_ns;          /* CLOCK_MONOTONIC */
 	uint64_t n_surveys, n_residuals; /* ever; in a row with a residual */

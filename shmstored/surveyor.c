@@ -153,12 +153,13 @@ static void publish(struct account *a, struct surveying *job)
 
 /* ---- one after the other ------------------------------------------------------------------------------------------- */
 
-static void answer(struct account_wait *waits, const struct survey *survey, int error)
+/* Those of a->answering. fn may ask again, and cancel others: an answer can end another client's connection. */
+static void answer(struct account *a, const struct survey *survey, int error)
 {
-	struct account_wait *next;
+	struct account_wait *w;
 
-	for (struct account_wait *w = waits; w; w = next) {
-		next = w->next; /* fn may ask again */
+	while ((w = a->answering) != NULL) {
+		a->answering = w->next;
 		w->fn(w, survey, error);
 	}
 }
@@ -184,12 +185,15 @@ static void done(struct scanner_job *job)
 	bool counts = a->running == s;
 
 	if (counts) {
+		bool due = !s->waits;
+
+		/* From here on who ends, by an event of publish() too, is taken out of this list. */
+		a->answering = s->waits;
+		s->waits = NULL;
 		a->running = NULL;
 		a->surveying = false;
 		plan_next(a, s->began_ns);
 		if (s->result == 0) {
-			bool due = !s->waits;
-
 			publish(a, s);
 			if (due)
 				sweep_start(a);
@@ -199,7 +203,7 @@ static void done(struct scanner_job *job)
 		if (s->result < 0 && s->result != -ECANCELED)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = s->result),
 				"a survey failed: the last one stays");
-		answer(s->waits, s->result == 0 ? a->survey : NULL, s->result);
+		answer(a, s->result == 0 ? a->survey : NULL, s->result);
 		if (a->waits && begin(a, false) < 0)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = -ENOMEM),
 				"a survey that is asked for has to wait");
@@ -269,6 +273,7 @@ static void remove_wait(struct account_wait **at, const struct account_wait *w)
 void account_survey_cancel(struct account *a, struct account_wait *w)
 {
 	remove_wait(&a->waits, w);
+	remove_wait(&a->answering, w);
 	if (a->running)
 		remove_wait(&a->running->waits, w);
 }
@@ -283,14 +288,15 @@ int surveyor_open(struct account *a)
 
 void surveyor_close(struct account *a)
 {
-	struct account_wait *waits = a->waits, *running = a->running ? a->running->waits : NULL;
-
-	a->waits = NULL;
-	if (a->running)
+	if (a->running) {
+		a->answering = a->running->waits;
 		a->running->waits = NULL;
+	}
 	give_up(a);
-	answer(waits, NULL, -ECANCELED);
-	answer(running, NULL, -ECANCELED);
+	answer(a, NULL, -ECANCELED);
+	a->answering = a->waits;
+	a->waits = NULL;
+	answer(a, NULL, -ECANCELED);
 	a->ages = ghostage_free(a->ages);
 	a->survey = surveydata_free(a->survey);
 }
