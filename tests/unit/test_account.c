@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -393,6 +394,50 @@ Test(account, a_survey_says_what_usage_says_and_ghosts_get_old, .timeout = 60)
 	finish();
 	other_kill(&a);
 	shmstore_partition_unref(p);
+}
+
+/* A file that only a socket's queue holds: nobody can be named for it. */
+static void hide_a_file(int queue[2])
+{
+	char path[SCRATCH_PATH], control[CMSG_SPACE(sizeof(int))] = {0}, bytes[100000] = {0};
+	struct iovec iov = {bytes, 1};
+	struct msghdr message = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+	int fd;
+
+	snprintf(path, sizeof(path), "%.200s/hidden", scratch_partition_path());
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	cr_assert_eq(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
+	cr_assert_eq(socketpair(AF_UNIX, SOCK_DGRAM, 0, queue), 0);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	cr_assert_eq(sendmsg(queue[0], &message, 0), 1);
+	close(fd);
+	unlink(path);
+}
+
+Test(account, a_residual_in_two_surveys_in_a_row_is_told_once, .timeout = 60)
+{
+	int queue[2];
+
+	if (!scratch_is_mount())
+		cr_skip_test("needs a file system of its own (root)");
+	begin();
+	cr_assert_eq(survey()->usage.residual, 0);
+	hide_a_file(queue);
+	cr_assert_eq(survey()->usage.residual, 102400);
+	cr_assert_eq(events_count(host.events, EVENT_RESIDUAL), 0);
+	survey();
+	cr_assert_eq(events_count(host.events, EVENT_RESIDUAL), 1);
+	survey();
+	cr_assert_eq(events_count(host.events, EVENT_RESIDUAL), 1);
+	close(queue[0]);
+	close(queue[1]);
+	cr_assert_eq(survey()->usage.residual, 0);
+	finish();
 }
 
 Test(account, the_end_does_not_wait, .timeout = 60)
