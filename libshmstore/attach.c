@@ -267,8 +267,10 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	case WIRE_BROKERED:
 	case WIRE_DONE:
 		return take_reply(a, &h, packet, body_size);
+	case WIRE_ERROR: /* it ends, it is full, or we did wrong */
+		return -ECONNREFUSED;
 	default:
-		return -EBADMSG; /* ERROR, and what we never ask for */
+		return -EBADMSG; /* what we never ask for */
 	}
 }
 

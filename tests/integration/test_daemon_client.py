@@ -200,6 +200,22 @@ def test_daemon_killed_under_load_of_eight(hosts, body):
         one("close")
 
 
+def test_daemon_restarted_in_order_under_load(hosts):
+    """SIGTERM and a new start, as an upgrade does it: no error either."""
+    _, daemon, tool = hosts('limit = "200MiB"')
+    tools = [tool(f"s{i}") for i in range(4)]
+    for i, one in enumerate(tools):
+        one.send("churn", 6000, i + 1)
+    for _ in range(2):
+        wait_for("some stores are registered", lambda: sum(workers(daemon).values()) >= 2)
+        daemon.stop()
+        daemon.restart()
+    for one in tools:
+        n_ok, n_refused, n_other, n_wrong = map(int, one.receive())
+        assert n_ok > 100
+        assert (n_refused, n_other, n_wrong) == (0, 0, 0)
+
+
 def test_limits_hold_while_the_daemon_is_dead(hosts):
     cluster, daemon, tool = hosts('limit = "32MiB"')
     tools = [tool(f"s{i}") for i in range(4)]
