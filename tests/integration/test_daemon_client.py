@@ -98,6 +98,24 @@ def test_idle_store_is_registered_again_by_its_event_loop(hosts):
     wait_for("dispatch finds the daemon", lambda: a("dispatch")[0] == "1")
 
 
+def test_kept_store_taken_over_is_registered_and_limited(hosts):
+    """The same page, another owner: the daemon must not take it for the dead one's."""
+    _, daemon, tool = hosts('limit = "32MiB"')
+    a = tool("a", "keep")
+    a("put", "k", MIB, 1)
+    a.kill()
+    b = tool("a", "keep")
+    assert b.same("k", MIB, 1)
+    assert registered(b)
+    wait_for("the daemon knows", lambda: workers(daemon) == {"a": True})
+    n, code = fill(b)
+    assert code == errno.ENOSPC
+    assert 24 <= n <= 31
+    b("close")
+    c = tool("a", "fresh")
+    c("close")
+
+
 # ---- limits ------------------------------------------------------------------------------------------------------------------------
 
 
