@@ -47,11 +47,11 @@ enum section {
 };
 
 struct key {
-	enum section section;
 	const char *name;
-	enum kind kind;
 	size_t offset;
 	uint64_t least, most;
+	enum section section;
+	enum kind kind;
 };
 
 #define OFFSET_DAEMON(field)    offsetof(struct config, field)
@@ -59,7 +59,7 @@ struct key {
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct key KEYS[] = {
-#define KEY(section, name, kind, field, least, most) {section, name, KEY_##kind, OFFSET_##section(field), least, most},
+#define KEY(section, name, kind, field, least, most) {name, OFFSET_##section(field), least, most, section, KEY_##kind},
 #include "config.def"
 #undef KEY
 };

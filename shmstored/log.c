@@ -37,6 +37,13 @@ static bool to_journal;
 static struct loglimit limit;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static const char *error_text(int error)
+{
+	const char *text = strerrordesc_np(abs(error));
+
+	return text ? text : "unknown error";
+}
+
 static bool is_journal(int fd)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
@@ -86,7 +93,8 @@ static void write_text(const struct line *l)
 	if (f->object && used < room)
 		used += (size_t)snprintf(buf + used, room - used, " obj=\"%s\"", f->object);
 	if (f->error && used < room)
-		used += (size_t)snprintf(buf + used, room - used, " errno=%d (%s)", abs(f->error), strerrordesc_np(abs(f->error)));
+		used += (size_t)snprintf(buf + used, room - used, " errno=%d (%s)", abs(f->error),
+					 error_text(f->error));
 	if (used > room - 1)
 		used = room - 1;
 	buf[used] = '\0';
@@ -121,7 +129,7 @@ static bool write_journal(const struct line *l)
 	struct fields fs;
 
 	fs.n = 0;
-	add(&fs, "MESSAGE=%s%s%s", l->text, f->error ? ": " : "", f->error ? strerrordesc_np(abs(f->error)) : "");
+	add(&fs, "MESSAGE=%s%s%s", l->text, f->error ? ": " : "", f->error ? error_text(f->error) : "");
 	add(&fs, "PRIORITY=%d", l->level);
 	add(&fs, "SYSLOG_IDENTIFIER=shmstored");
 	add(&fs, "CODE_FILE=%s", l->file);
@@ -150,7 +158,8 @@ void log_write(int level, const char *file, int line, const struct log_fields *f
 		return;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	pthread_mutex_lock(&lock);
-	allowed = loglimit_allow(&limit, file, line, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, &n_left_out);
+	allowed = loglimit_allow(&limit, file, line, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+				 &n_left_out);
 	pthread_mutex_unlock(&lock);
 	if (!allowed)
 		return;
