@@ -489,8 +489,7 @@ static int body(const char *mount, void *arg)
 	printf("daemon moments: %u passed, %u failed\n", r.failed ? 0 : 1u, r.failed ? 1u : 0);
 	shmstore_client_free(r.client);
 	shmstore_partition_unref(r.p);
-	unlink(r.config);
-	unlink(r.socket);
+	sandbox_wipe(directory);
 	rmdir(directory);
 	return r.failed ? 1 : 0;
 }
