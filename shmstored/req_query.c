@@ -87,14 +87,18 @@ static int answer(struct conn *c, uint64_t serial, enum wire_question what, cons
 static void answer_late(struct asking *a)
 {
 	struct conn *c = a->conn;
-	int r;
+	uint64_t serial = a->serial;
+	char *path = a->path;
+	int error = a->error, r;
 
-	if (a->error)
-		r = conn_refuse(c, a->serial, a->error, WIRE_LIMIT_NONE, 0, 0,
-				"the bytes could not be accounted for: %s", shmstore_strerror(a->error));
+	a->path = NULL;
+	asking_free(a); /* before anything is sent: that may end the connection, and it with that */
+	if (error)
+		r = conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "the bytes could not be accounted for: %s",
+				shmstore_strerror(error));
 	else
-		r = answer(c, a->serial, WIRE_QUERY_RECONCILE, a->path);
-	asking_free(a);
+		r = answer(c, serial, WIRE_QUERY_RECONCILE, path);
+	free(path);
 	if (r > 0)
 		conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
 }

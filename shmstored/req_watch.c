@@ -33,6 +33,7 @@ struct watch {
 	uint64_t told; /* number of the last event that was looked at */
 	struct loop_op timer;
 	bool catching_up;
+	bool telling; /* catch_up() is at work on it: not to be freed under its hands */
 };
 
 static struct watch *watches; /* all, so that a second one of a connection is found */
@@ -72,16 +73,25 @@ static int tell_kept(enum event e, uint64_t sequence, const char *json, void *ar
 	struct watch *w = arg;
 
 	(void)e;
+	if (!w->conn)
+		return CONN_E_GONE;
 	if (conn_waiting(w->conn) > CATCH_UP_BYTES)
 		return NO_ROOM;
 	return tell(w, sequence, json, strlen(json));
 }
 
-/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs. */
+/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs, or w is gone with its connection. */
 static int catch_up(struct watch *w)
 {
-	int r = events_each(w->host->events, w->told, w->sink.mask, tell_kept, w);
+	int r;
 
+	w->telling = true;
+	r = events_each(w->host->events, w->told, w->sink.mask, tell_kept, w);
+	w->telling = false;
+	if (!w->conn) {
+		free(w);
+		return CONN_E_GONE;
+	}
 	w->catching_up = false;
 	if (r == NO_ROOM && loop_timer(w->host->loop, &w->timer, loop_clock() + CATCH_UP_NS, 0) == 0)
 		w->catching_up = true;
@@ -93,17 +103,18 @@ static int catch_up(struct watch *w)
 static void on_timer(struct loop_op *op, int result, unsigned flags)
 {
 	struct watch *w = (struct watch *)(void *)((char *)op - offsetof(struct watch, timer));
+	struct conn *c = w->conn;
 	int r;
 
 	(void)result;
 	(void)flags;
-	if (!w->conn) {
+	if (!c) {
 		free(w);
 		return;
 	}
 	r = catch_up(w);
 	if (r > 0)
-		conn_drop(w->conn, (enum conn_outcome)r, "it watches, but does not read");
+		conn_drop(c, (enum conn_outcome)r, "it watches, but does not read");
 }
 
 static void on_end(struct conn_end *e, struct conn *c)
@@ -118,7 +129,7 @@ static void on_end(struct conn_end *e, struct conn *c)
 	w->conn = NULL;
 	if (w->timer.busy)
 		loop_cancel(w->host->loop, &w->timer); /* on_timer() frees */
-	else
+	else if (!w->telling)
 		free(w);
 }
 
