@@ -4,10 +4,12 @@
  *
  * libmicrohttpd runs without threads of its own: it does what is ready when it is called and returns. A client that sends or reads slowly
  * keeps a connection and at most CONNECTION_MEMORY bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting.
- * One response is made at a time, from what the loop's thread owns; the largest (4096 workers) takes some milliseconds.
+ * A response is made at once, from what the loop's thread owns; a large one takes milliseconds. So one is made in a turn of the loop, and
+ * after it there is a pause of PAUSE_FACTOR times what it took: whoever asks however fast has a tenth of the loop, and requests on the
+ * socket wait for one response at most. Requests that come meanwhile are suspended and queue, in their order.
  * The timer of one second is also the measure of the loop's lateness (lateness.h).
  *
- * Ownership: web_free() ends libmicrohttpd at once, but the memory only when the loop has given back its three operations.
+ * Ownership: web_free() ends libmicrohttpd at once, but the memory only when the loop has given back its operations.
  */
 #include "web.h"
 
@@ -38,7 +40,15 @@
 #define CONNECTION_SECONDS 10u
 #define CONNECTION_MEMORY  (32u * 1024)
 #define BACKLOG            64
+#define PAUSE_FACTOR       9u
+#define PAUSE_MOST_NS      UINT64_C(250000000)
 #define SECOND_NS          UINT64_C(1000000000)
+
+/* One request, from its headers to its end. */
+struct request {
+	struct request *next; /* in the queue */
+	struct MHD_Connection *connection;
+};
 
 struct web {
 	struct host *host;
@@ -48,6 +58,10 @@ struct web {
 	struct loop_op poll_op; /* of libmicrohttpd's epoll descriptor */
 	struct loop_op wake_op; /* when libmicrohttpd wants to be called */
 	struct loop_op tick_op;
+	struct loop_op pause_op;
+	bool answered;        /* in this turn of the loop */
+	struct request *turn; /* whose it is; NULL: that of the first to come */
+	struct request *queue, **queue_end;
 	uint64_t wake_ns; /* that wake_op is set to */
 	bool freed;
 };
@@ -61,7 +75,7 @@ static bool gone(struct web *w)
 {
 	if (!w->freed)
 		return false;
-	if (!w->poll_op.busy && !w->wake_op.busy && !w->tick_op.busy)
+	if (!w->poll_op.busy && !w->wake_op.busy && !w->tick_op.busy && !w->pause_op.busy)
 		free(w);
 	return true;
 }
@@ -129,32 +143,105 @@ static void set_wake(struct web *w)
 		log_say(LOG_WARNING, LOG_FIELDS(.error = -ENOMEM), "HTTP: no timer; slow clients stay longer");
 }
 
+/* Lets the first that waits go on: libmicrohttpd calls for it again when it runs next. */
+static void resume(struct web *w)
+{
+	struct request *first = w->queue;
+
+	w->turn = first;
+	w->queue = first->next;
+	if (!w->queue)
+		w->queue_end = &w->queue;
+	MHD_resume_connection(first->connection);
+}
+
+static void on_pause(struct loop_op *op, int result, unsigned flags)
+{
+	struct web *w = WEB_OF(op, pause_op);
+
+	(void)flags;
+	if (!gone(w) && result == 0)
+		run(w);
+}
+
+static void pause_after(struct web *w, uint64_t took_ns)
+{
+	uint64_t pause_ns = took_ns * PAUSE_FACTOR < PAUSE_MOST_NS ? took_ns * PAUSE_FACTOR : PAUSE_MOST_NS;
+
+	w->pause_op.fn = on_pause;
+	if (loop_timer(w->host->loop, &w->pause_op, loop_clock() + pause_ns, 0) == 0)
+		return;
+	while (w->queue) /* no pause is to be had: nobody is to wait for its end */
+		resume(w);
+	w->turn = NULL;
+}
+
 static void run(struct web *w)
 {
+	uint64_t begin_ns = loop_clock();
+
+	w->answered = false;
+	w->turn = NULL;
+	if (!w->pause_op.busy && w->queue)
+		resume(w);
 	if (MHD_run(w->daemon) != MHD_YES)
 		log_say(LOG_WARNING, LOG_FIELDS(.error = 0), "HTTP: libmicrohttpd failed; tried again");
+	if ((w->answered || w->queue) && !w->pause_op.busy)
+		pause_after(w, loop_clock() - begin_ns);
 	set_wake(w);
 }
 
 /* ---- libmicrohttpd's calls --------------------------------------------------------------------------------------------- */
 
+static void suspend(struct web *w, struct request *r)
+{
+	r->next = NULL;
+	*w->queue_end = r;
+	w->queue_end = &r->next;
+	MHD_suspend_connection(r->connection);
+}
+
+/*
+ * libmicrohttpd calls once with the headers, again when a body was read, and again after it was suspended. An answer to the first call
+ * ends the connection: right for what has a body, whose bytes nobody wants; the others keep theirs for the next request.
+ */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
 				  const char *version, const char *data, size_t *size, void **state)
 {
-	static char seen;
 	struct web *w = arg;
+	struct request *r = *state;
 
 	(void)data;
 	(void)size;
-	/*
-	 * libmicrohttpd calls once with the headers and again when a body was read. An answer to the first call ends the connection:
-	 * right for what has a body, whose bytes nobody wants; the others keep theirs for the next request.
-	 */
-	if (!*state && !web_has_body(connection, method)) {
-		*state = &seen;
+	if (web_has_body(connection, method))
+		return web_answer(&w->context, connection, url, method, version);
+	if (!r) {
+		r = calloc(1, sizeof(*r));
+		if (!r)
+			return MHD_NO;
+		r->connection = connection;
+		*state = r;
 		return MHD_YES;
 	}
+	if (w->answered || w->pause_op.busy || (w->turn && w->turn != r)) {
+		suspend(w, r);
+		return MHD_YES;
+	}
+	w->answered = true;
 	return web_answer(&w->context, connection, url, method, version);
+}
+
+static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
+			 enum MHD_RequestTerminationCode code)
+{
+	struct web *w = arg;
+
+	(void)connection;
+	(void)code;
+	if (w->turn == *state)
+		w->turn = NULL;
+	free(*state); /* it is not in the queue: what is suspended does not end */
+	*state = NULL;
 }
 
 static __attribute__((format(printf, 2, 0))) void on_message(void *arg, const char *format, va_list list)
@@ -240,11 +327,12 @@ static int start(struct web *w, int fd)
 	uint64_t first_ns = loop_clock() + SECOND_NS;
 	int r;
 
-	w->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, w,
-				     MHD_OPTION_EXTERNAL_LOGGER, on_message, w, MHD_OPTION_LISTEN_SOCKET, fd,
-				     MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-				     CONNECTION_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-				     MHD_OPTION_END);
+	w->daemon =
+		MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+				 on_request, w, MHD_OPTION_EXTERNAL_LOGGER, on_message, w, MHD_OPTION_NOTIFY_COMPLETED,
+				 on_completed, w, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+				 CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_SECONDS,
+				 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
 	if (!w->daemon) {
 		close(fd);
 		return -EIO;
@@ -266,6 +354,7 @@ int web_new(struct host *h, struct web **ret)
 	if (!w)
 		return -ENOMEM;
 	w->host = h;
+	w->queue_end = &w->queue;
 	w->context = (struct web_context){.host = h, .lateness = &w->lateness};
 	fd = open_socket(h->config, &w->context.loopback);
 	r = fd < 0 ? fd : start(w, fd);
@@ -288,13 +377,16 @@ struct web *web_free(struct web *w)
 {
 	if (!w)
 		return NULL;
+	while (w->queue) /* libmicrohttpd does not end what is suspended */
+		resume(w);
 	if (w->daemon)
 		MHD_stop_daemon(w->daemon);
 	w->daemon = NULL;
 	w->context.peeruid = peeruid_free(w->context.peeruid);
 	/* Each is given back by its fn, which may be called from within: w is ours until the last line. */
-	for (struct loop_op *const *op = (struct loop_op *const[]){&w->poll_op, &w->wake_op, &w->tick_op, NULL}; *op;
-	     op++)
+	for (struct loop_op *const *op =
+		     (struct loop_op *const[]){&w->poll_op, &w->wake_op, &w->tick_op, &w->pause_op, NULL};
+	     *op; op++)
 		if ((*op)->busy)
 			loop_cancel(w->host->loop, *op);
 	w->freed = true;

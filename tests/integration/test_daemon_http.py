@@ -294,14 +294,15 @@ def test_a_connection_is_kept(daemon):
 
 @pytest.mark.parametrize("junk", [b"\0" * 1000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"A" * 100000, b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n",
                                   b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 10000 + b"\r\n",
-                                  b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"])
+                                  b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"],
+                         ids=["zeros", "no path", "version", "no host", "no line", "long path", "many headers", "bad chunk"])
 def test_junk_ends_its_connection_only(daemon, junk):
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=30) as s:
         try:
             s.sendall(junk)
             s.shutdown(socket.SHUT_WR)
             answer = s.recv(65536)
-        except ConnectionError:
+        except OSError:  # ended while we still wrote
             answer = b""
     assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4", b"HTTP/1.1 5")), answer[:200]
     assert ask(daemon, "GET", "/healthz")[0].status == 200
@@ -326,6 +327,28 @@ def test_slow_clients_disturb_nobody(daemon):
         for s in slow:
             s.close()
     wait_for("HTTP again", lambda: reachable(daemon))
+
+
+def test_who_asks_fast_gets_a_part_of_the_loop_only(daemon):
+    """Twelve clients that ask without end: each is answered, in turn, and the socket's clients go on meanwhile."""
+    connections = [http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=60) for _ in range(12)]
+    with daemon.wire() as wire:
+        for turn in range(10):
+            for connection in connections:
+                connection.request("GET", "/metrics")
+            for cookie in range(20):
+                wire.ping(cookie)
+            for connection in connections:
+                answer = connection.getresponse()
+                assert answer.status == 200 and answer.read().endswith(b"# EOF\n"), turn
+    # Some that wait when they go, and when the daemon does.
+    for connection in connections:
+        connection.request("GET", "/metrics")
+    for connection in connections[:6]:
+        connection.close()
+    daemon.stop()
+    for connection in connections:
+        connection.close()
 
 
 def reachable(daemon):
