@@ -197,7 +197,9 @@ static void reconcile_for_ever(int fd)
 	struct wire_query body = {.what = WIRE_QUERY_RECONCILE};
 	int c = load_connect(s.socket, true);
 
-	for (uint64_t serial = 1; c >= 0; serial++) {
+	if (c < 0)
+		_exit(1);
+	for (uint64_t serial = 1;; serial++) {
 		struct wire_data data = {.flags = WIRE_DATA_MORE};
 
 		request(c, WIRE_QUERY, serial, &body, NULL);
@@ -206,7 +208,6 @@ static void reconcile_for_ever(int fd)
 		if (write(fd, "", 1) != 1)
 			_exit(0);
 	}
-	_exit(1);
 }
 
 static int by_size(const void *a, const void *b)

@@ -45,13 +45,17 @@ int accountquota_apply_partition(struct accountquota *k)
 	return quota_limit(k->account->quota, WIRE_LIMIT_PARTITION, "", &l, loop_now(k->account->host->loop));
 }
 
+/* A limit that the configuration leaves out is as the default of its kind says; "none" is none whatever that says. */
+static uint64_t bytes_of(uint64_t configured)
+{
+	if (configured == CONFIG_LIMIT_NONE)
+		return 0;
+	return configured ? configured : QUOTA_DEFAULT;
+}
+
 static struct quota_limits from_config(const struct config_limit *c)
 {
-	/* A limit that the configuration leaves out is as the default of its kind says. */
-	return (struct quota_limits){
-		.hard = c->hard ? c->hard : QUOTA_DEFAULT,
-		.soft = c->soft ? c->soft : QUOTA_DEFAULT,
-	};
+	return (struct quota_limits){.hard = bytes_of(c->hard), .soft = bytes_of(c->soft)};
 }
 
 static bool same(const struct quota_limits *a, const struct quota_limits *b)

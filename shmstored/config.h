@@ -15,6 +15,8 @@ struct rules;
 
 #define CONFIG_FILE "/etc/shmstore/shmstored.conf"
 
+#define CONFIG_LIMIT_NONE UINT64_MAX /* said to be without; 0: not said, so as "*" says */
+
 struct config_limit {
 	uint32_t kind; /* enum wire_limit */
 	char *id;      /* as quota_limit() */
@@ -44,7 +46,7 @@ struct config {
 	char *socket_group; /* NULL = as it comes */
 	uint32_t max_clients, max_clients_per_user;
 	uint64_t hello_timeout_ns; /* also: that a client with answers waiting may take none of them */
-	uint32_t output_max; /* bytes that may wait for a client to read */
+	uint32_t output_max;       /* bytes that may wait for a client to read */
 	bool http;
 	char *http_address; /* "127.0.0.1" */
 	uint16_t http_port; /* 9477 */

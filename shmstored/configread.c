@@ -233,11 +233,13 @@ static uint64_t file_system_size(const char *path)
 /* "none", or a size; a percentage is of the partition's file system. */
 static int parse_limit(cfg_t *cfg, const char *value, uint64_t *ret)
 {
-	*ret = 0;
-	if (strcmp(value, "none") == 0)
+	uint64_t total = strcmp(cfg->name, "partition") == 0 ? file_system_size(cfg_title(cfg)) : 0;
+
+	if (strcmp(value, "none") == 0) {
+		*ret = CONFIG_LIMIT_NONE;
 		return 0;
-	return config_parse_size(value, strcmp(cfg->name, "partition") == 0 ? file_system_size(cfg_title(cfg)) : 0,
-				 ret);
+	}
+	return config_parse_size(value, total, ret) == 0 && *ret > 0 ? 0 : -EINVAL;
 }
 
 static int check_limit(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
@@ -329,7 +331,7 @@ static int take_limit(cfg_t *cfg, struct config_partition *p, uint32_t kind, con
 		parse_limit(cfg, hard, &l->hard);
 	if (soft)
 		parse_limit(cfg, soft, &l->soft);
-	if (l->hard && l->soft > l->hard) {
+	if (l->hard && l->soft != CONFIG_LIMIT_NONE && l->soft > l->hard) {
 		cfg_error(cfg, "%s \"%s\": soft is more than limit; make it less, or leave it out", cfg->name,
 			  cfg_title(cfg));
 		return -EINVAL;

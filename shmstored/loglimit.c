@@ -10,7 +10,8 @@
 
 static struct loglimit_site *find(struct loglimit *l, const char *file, int line)
 {
-	uint64_t hash = ((uint64_t)(uintptr_t)file ^ (uint64_t)(unsigned)line * 0x9e3779b1u) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t hash =
+		((uint64_t)(uintptr_t)file ^ (uint64_t)(unsigned)line * 0x9e3779b1u) * UINT64_C(0x9e3779b97f4a7c15);
 
 	for (unsigned i = 0; i < LOGLIMIT_SITES; i++) {
 		struct loglimit_site *s = &l->sites[((hash >> 32) + i) % LOGLIMIT_SITES];

@@ -74,10 +74,10 @@ static void check_partition(struct doctor *d, const struct json_object *document
 		doctor_fix_root(f,
 				"sh -c 'mkdir -p /etc/shmstore/shmstored.conf.d && "
 				"echo \"partition \\\"%s\\\" {}\" > /etc/shmstore/shmstored.conf.d/partition.conf && "
-				"systemctl reload shmstored'",
+				"systemctl restart shmstored'",
 				d->dir);
 	else
-		doctor_fix(f, "# name it in /etc/shmstore/shmstored.conf, and reload the daemon");
+		doctor_fix(f, "# name it in /etc/shmstore/shmstored.conf, and restart the daemon");
 }
 
 static void check_daemon(struct doctor *d)
