@@ -336,3 +336,17 @@ def test_malformed_grant_ends_its_client(hosts, values):
             wire.call("GRANT", *values)
         assert closed.value.reason
         other.ping()
+
+
+def test_none_exempts_one_user_from_the_default(hosts):
+    """limit = none is none, not "as * says": this user puts more than the default allows; a label keeps it."""
+    _, daemon, tool = hosts(body=f'user "*" {{ limit = 2MiB }}\nuser "{os.geteuid()}" {{ limit = none }}\n'
+                                 'label "*" { limit = 64MiB }', size="128m")
+    store = tool("exempt")
+    for i in range(6):
+        store("put", f"k{i}", MIB, i)
+    line = limits(daemon)[("user", str(os.geteuid()))]
+    assert not line["hard"], line
+    daemon.admin("set", f"user.{os.geteuid()}.limit=2MiB")
+    assert limits(daemon)[("user", str(os.geteuid()))]["hard"] == 2 * MIB
+    assert store.code("put", "more", 4 * MIB, 1) == errno.EDQUOT
