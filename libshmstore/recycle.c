@@ -64,7 +64,6 @@ static void slot_free(struct shms_recycle *r, struct shms_slot *slot)
 		munmap(slot->map, slot->capacity);
 	slot->map = NULL;
 	slot->fd = shms_close_fd(slot->fd);
-	slot->signal = false;
 	slot->shared = false;
 	slot->state = SHMS_SLOT_FREE;
 }
@@ -243,15 +242,12 @@ static bool exclusive(struct shms_slot *slot)
 {
 	struct stat st;
 
-	if (!slot->signal && fcntl(slot->fd, F_SETSIG, SIGURG) < 0)
-		return false;
-	slot->signal = true;
-
 	/* A look first where others had it: the lease would only get in the way of their open(). */
 	if (slot->shared && (fstat(slot->fd, &st) < 0 || st.st_nlink != 1))
 		return false;
 	slot->shared = true;
-	if (fcntl(slot->fd, F_SETLEASE, F_WRLCK) < 0)
+	/* Each time: giving a lease back sets the descriptor's signal to SIGIO again, which kills. */
+	if (fcntl(slot->fd, F_SETSIG, SIGURG) < 0 || fcntl(slot->fd, F_SETLEASE, F_WRLCK) < 0)
 		return false;
 	if (fcntl(slot->fd, F_SETLEASE, F_UNLCK) < 0)
 		return false;

@@ -39,7 +39,6 @@ enum shms_slot_state {
 struct shms_slot {
 	enum shms_slot_state state;
 	int fd;                            /* read-write; the only writable one there is */
-	bool signal;                       /* its lease's signal is set */
 	bool shared;                       /* POOLED: somebody else linked or had it open when we looked last */
 	void *map;                         /* capacity bytes, shared, writable, not inherited by fork; NULL = not yet */
 	uint64_t capacity;                 /* bytes of whole pages that the file owns */
