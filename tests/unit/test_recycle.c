@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -397,6 +398,8 @@ Test(recycle, opener_during_the_lease_test_is_not_killed, .timeout = 60)
 	if (pid == 0) {
 		char path[SCRATCH_PATH + 600], byte;
 
+		/* Should the test die it must not open for ever. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (unsigned i = 0;; i++) {
 			int fd;
 
