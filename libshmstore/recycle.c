@@ -7,8 +7,10 @@
  *   1. its name was moved out of objects/ first, under store.names: no look-up that started earlier is still under way;
  *   2. F_SETLEASE(F_WRLCK) on our descriptor succeeds: the kernel counts no other open file of the inode, and a mapping holds
  *      the open file it was made from, in whatever process and however the mapping was inherited;
- *   3. st_nlink is 1: no other name, so nobody can open it from now on but by its name in our private recycle/.
- * The lease is taken and returned at once. Its signal is set to SIGURG, which is ignored by default: an opener that comes
+ *   3. while that lease is held, st_nlink is 1: no other name, so nobody can open it from now on but by its name in our private
+ *      recycle/. Looked at after the lease it would not do: another process could open it by its name in between, map it,
+ *      and remove that name.
+ * The lease is returned at once. Its signal is set to SIGURG, which is ignored by default: an opener that comes
  * within that microsecond must not kill us with SIGIO.
  * What this cannot see: page references without an open file (vmsplice or sendfile in flight, O_DIRECT, RDMA from a view). Who
  * hands pages of a view to such must hold the view until they are done.
@@ -241,6 +243,7 @@ uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 static bool exclusive(struct shms_slot *slot)
 {
 	struct stat st;
+	bool alone;
 
 	/* A look first where others had it: the lease would only get in the way of their open(). */
 	if (slot->shared && (fstat(slot->fd, &st) < 0 || st.st_nlink != 1))
@@ -249,10 +252,10 @@ static bool exclusive(struct shms_slot *slot)
 	/* Each time: giving a lease back sets the descriptor's signal to SIGIO again, which kills. */
 	if (fcntl(slot->fd, F_SETSIG, SIGURG) < 0 || fcntl(slot->fd, F_SETLEASE, F_WRLCK) < 0)
 		return false;
-	if (fcntl(slot->fd, F_SETLEASE, F_UNLCK) < 0)
-		return false;
-	/* After the lease: who had it open a moment ago may have linked it before closing it. Now nobody has it open. */
-	if (fstat(slot->fd, &st) < 0 || st.st_nlink != 1)
+	/* Under the lease: nobody has it open, and nobody can open it. With ours as its only name nobody ever will. After it, somebody
+	 * with another name could map it and remove that name before we look. */
+	alone = fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
+	if (fcntl(slot->fd, F_SETLEASE, F_UNLCK) < 0 || !alone)
 		return false;
 	/* One that was handed to another user keeps its access list. */
 	if (st.st_mode & 077)
