@@ -3,6 +3,16 @@
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+
+# XXH3 by what the processor at hand has: in libxxhash where that was built with it.
+include(CheckSymbolExists)
+set(CMAKE_REQUIRED_INCLUDES ${XXHASH_INCLUDE_DIRS})
+set(CMAKE_REQUIRED_LIBRARIES ${XXHASH_LINK_LIBRARIES})
+check_symbol_exists(XXH3_128bits_update_dispatch xxh_x86dispatch.h SHMSTORE_XXH3_DISPATCH)
+unset(CMAKE_REQUIRED_INCLUDES)
+unset(CMAKE_REQUIRED_LIBRARIES)
 
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_STANDARD_REQUIRED ON)
@@ -15,10 +25,11 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_library(shmstore_flags INTERFACE)
-target_compile_definitions(shmstore_flags INTERFACE _GNU_SOURCE)
+target_compile_definitions(shmstore_flags INTERFACE _GNU_SOURCE $<$<BOOL:${SHMSTORE_XXH3_DISPATCH}>:SHMSTORE_XXH3_DISPATCH>)
 target_compile_options(shmstore_flags INTERFACE
   -Wall -Wextra -Wshadow -Wundef -Wconversion -Wcast-align -Wcast-qual -Wformat=2 -Wstrict-prototypes
   -Wmissing-prototypes -Wvla -Wswitch-enum -Wimplicit-fallthrough -Wnull-dereference -Wwrite-strings
+  -Wno-missing-field-initializers # what is left out of a table's row is zero
   -fno-strict-aliasing -fstack-protector-strong -fstack-clash-protection)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(shmstore_flags INTERFACE -fcf-protection)
