@@ -133,6 +133,7 @@ static void rebase(struct quota_group *g, uint64_t bytes)
 
 	quota_group_base(g, bytes + came - (g->fresh - g->last) - (uint64_t)g->base);
 	g->rebased = true;
+	g->loose = came != 0;
 }
 
 void quota_rebase(struct quota *q, struct quota_mark *m, enum wire_limit kind, const char *id, uint64_t bytes)

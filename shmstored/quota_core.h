@@ -45,6 +45,7 @@ struct quota_group {
 	uint64_t mark_fresh;        /* that total at the mark that is out */
 	uint64_t rebase_n;          /* the mark of its last survey */
 	bool rebased;               /* base is of a survey of this life */
+	bool loose;                 /* and something came during that: it may be counted twice, found and come */
 	int64_t inherited;          /* the part of base that an earlier life left in the pages */
 	struct quota_store *stores; /* linked by their links[kind] */
 	uint32_t n_stores, n_active, n_waiting;

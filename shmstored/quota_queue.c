@@ -242,6 +242,7 @@ void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uin
 		if (missing > g->deficit)
 			g->deficit = missing;
 		g->n_refused += refused;
+		q->stale = q->stale || g->loose;
 		quota_group_level(q, g, 2);
 	}
 }
