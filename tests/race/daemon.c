@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 			f = begin(p);
 			atomic_store(&c->epoch, f->epoch);
 		}
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* a pace: they put meanwhile */
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);

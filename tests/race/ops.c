@@ -7,44 +7,18 @@
  *   ops [rounds]
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "api.h"
+#include "racing.h"
 
 enum {
-	THREADS = 8,
 	KEYS = 6
 };
 
 static struct shmstore *stores[2];
 static unsigned rounds = 400;
 static _Atomic unsigned n_puts, n_views, n_adopts;
-
-static uint64_t next(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
-/* The object says itself what it must hold: its first eight bytes are the seed of the rest. */
-static void fill(unsigned char *b, size_t size, uint64_t seed)
-{
-	memcpy(b, &seed, sizeof(seed));
-	pattern_fill(b + sizeof(seed), size - sizeof(seed), seed);
-}
-
-static void check(const struct shmstore_view *v)
-{
-	uint64_t size, seed;
-	const unsigned char *b = shmstore_view_buffer(v, 0, &size);
-
-	ENSURE(size > sizeof(seed));
-	memcpy(&seed, b, sizeof(seed));
-	ENSURE(pattern_check(b + sizeof(seed), size - sizeof(seed), seed) == size - sizeof(seed));
-}
 
 static void put(struct shmstore *s, const char *key, uint64_t random, bool seal)
 {
@@ -57,19 +31,14 @@ static void put(struct shmstore *s, const char *key, uint64_t random, bool seal)
 	if (seal) {
 		r = shmstore_create(s, KEY(key), 0, &size, 1, flags, &w);
 		ENSURE(r == 0);
-		fill(shmstore_writer_buffer(w, 0, NULL), size, random);
+		telling_fill(shmstore_writer_buffer(w, 0, NULL), size, random);
 		if (random & 2048) {
 			shmstore_abort(w);
 			return;
 		}
 		r = shmstore_seal(w);
 	} else {
-		struct iovec iov = {malloc(size), size};
-
-		ENSURE(iov.iov_base);
-		fill(iov.iov_base, size, random);
-		r = shmstore_put(s, KEY(key), NULL, 0, &iov, 1, flags);
-		free(iov.iov_base);
+		r = telling_put(s, key, size, random, flags);
 	}
 	ENSURE(r == 0 || (r == -EEXIST && !(flags & SHMSTORE_REPLACE)));
 	n_puts += r == 0;
@@ -153,52 +122,30 @@ static void one_round(uint64_t random, struct shmstore_view **held)
 		ENSURE(r == 0 || r == -ENOENT);
 		if (r < 0)
 			break;
-		check(v);
+		telling_check(v);
 		n_views++;
 		if (random >> 21 & 1)
 			alias(s, v, other);
 		if (*held) {
-			check(*held);
+			telling_check(*held);
 			shmstore_view_unref(*held);
 		}
 		*held = v;
 	}
 }
 
-static void *work(void *arg)
-{
-	uint64_t random = (uint64_t)(uintptr_t)arg * 0x9E3779B97F4A7C15u + 1;
-	struct shmstore_view *held = NULL;
-
-	for (unsigned i = 0; i < rounds; i++)
-		one_round(next(&random), &held);
-	return held;
-}
-
 int main(int argc, char **argv)
 {
-	pthread_t threads[THREADS];
-	struct shmstore_view *held[THREADS];
+	struct shmstore_view *held[RACERS];
 
 	if (argc > 1)
 		rounds = (unsigned)strtoul(argv[1], NULL, 10);
 	stores[0] = scratch_store("a");
 	stores[1] = scratch_store("b");
-	for (uintptr_t i = 0; i < THREADS; i++)
-		ENSURE(pthread_create(&threads[i], NULL, work, (void *)(i + 1)) == 0);
-	for (int i = 0; i < THREADS; i++) {
-		void *v;
-
-		pthread_join(threads[i], &v);
-		held[i] = v;
-	}
+	racing_run(one_round, rounds, held);
 	ensure_books_close();
 	ENSURE(shmstore_close(stores[0]) == 0 && shmstore_close(stores[1]) == 0);
-	for (int i = 0; i < THREADS; i++) {
-		if (held[i])
-			check(held[i]);
-		shmstore_view_unref(held[i]);
-	}
+	racing_end(held);
 	ensure_nothing_left();
 	printf("%u puts, %u adoptions, %u views\n", n_puts, n_adopts, n_views);
 	ENSURE(n_puts > rounds / 10 && n_views > rounds / 10 && n_adopts > rounds / 20);

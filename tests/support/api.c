@@ -78,6 +78,35 @@ struct shmstore_view *get_view(struct shmstore *s, const char *key, unsigned fla
 	return v;
 }
 
+void telling_fill(void *buffer, uint64_t size, uint64_t seed)
+{
+	ENSURE(size > sizeof(seed));
+	memcpy(buffer, &seed, sizeof(seed));
+	pattern_fill((char *)buffer + sizeof(seed), size - sizeof(seed), seed);
+}
+
+int telling_put(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags)
+{
+	struct iovec iov = {malloc(size), size};
+	int r;
+
+	ENSURE(iov.iov_base);
+	telling_fill(iov.iov_base, size, seed);
+	r = shmstore_put(s, KEY(key), NULL, 0, &iov, 1, flags);
+	free(iov.iov_base);
+	return r;
+}
+
+void telling_check(const struct shmstore_view *v)
+{
+	uint64_t size, seed;
+	const unsigned char *b = shmstore_view_buffer(v, 0, &size);
+
+	ENSURE(size > sizeof(seed));
+	memcpy(&seed, b, sizeof(seed));
+	ENSURE(pattern_check(b + sizeof(seed), size - sizeof(seed), seed) == size - sizeof(seed));
+}
+
 static int count_one(const struct shmstore_object_info *info, void *arg)
 {
 	(void)info;
@@ -129,7 +158,7 @@ enum op {
 struct request {
 	enum op op;
 	unsigned flags;
-	char key[64];
+	char key[128];
 	uint64_t size, seed;
 	struct shmstore_ticket ticket;
 };

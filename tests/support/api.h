@@ -18,6 +18,11 @@ int get_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t see
 /* 0 or 1, as get_pattern(), of a view. */
 int view_pattern(const struct shmstore_view *v, uint64_t size, uint64_t seed);
 struct shmstore_view *get_view(struct shmstore *s, const char *key, unsigned flags);
+/* Objects that say themselves what they hold: the first eight bytes are the seed of the rest. size: 9 at least. */
+void telling_fill(void *buffer, uint64_t size, uint64_t seed);
+int telling_put(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags);
+/* Aborts where the view does not hold what it says. */
+void telling_check(const struct shmstore_view *v);
 /* Objects that foreach finds. */
 int count_objects(struct shmstore *s);
 /* The file of a key that is its own name. */

@@ -38,6 +38,7 @@ struct fake_private {
 	void *arg;
 	int fds[CONNECTIONS];
 	struct wire_credit *credits[CONNECTIONS]; /* in a page mapped for good */
+	uint64_t ids[CONNECTIONS], last_id;
 	struct wait waits[WAITS];
 	size_t n_waits;
 	_Atomic(struct wire_credit *) last;
@@ -79,6 +80,28 @@ void fake_reply(struct fake *f, int fd, uint16_t type, uint64_t serial, const vo
 	fake_send(fd, packet, n);
 }
 
+static size_t find_fd(const struct fake *f, int fd)
+{
+	size_t at = 0;
+
+	while (at < CONNECTIONS && f->private->fds[at] != fd)
+		at++;
+	ENSURE(at < CONNECTIONS);
+	return at;
+}
+
+void *fake_page(struct fake *f, int fd)
+{
+	struct wire_credit *c = f->private->credits[find_fd(f, fd)];
+
+	return c ? (char *)c - WIRE_CREDIT_OFF : NULL;
+}
+
+uint64_t fake_id(struct fake *f, int fd)
+{
+	return f->private->ids[find_fd(f, fd)];
+}
+
 static void refuse(struct fake *f, int fd, uint64_t serial, int error)
 {
 	struct wire_refused refused = {.error = error, .limit = WIRE_LIMIT_PARTITION};
@@ -88,7 +111,7 @@ static void refuse(struct fake *f, int fd, uint64_t serial, int error)
 
 static void reg(struct fake *f, int fd, const struct wire_header *h, const char *tail, size_t at)
 {
-	struct wire_registered registered = {.id = 1};
+	struct wire_registered registered = {0};
 	struct fake_private *k = f->private;
 	struct wire_credit *c;
 	char path[8192];
@@ -111,6 +134,7 @@ static void reg(struct fake *f, int fd, const struct wire_header *h, const char 
 	atomic_store(&c->credit, atomic_load(&f->ahead));
 	atomic_store(&c->epoch, f->epoch);
 	k->credits[at] = c;
+	registered.id = k->ids[at] = ++k->last_id;
 	atomic_store(&k->last, c);
 	fake_reply(f, fd, WIRE_REGISTERED, h->serial, &registered, NULL);
 }
@@ -223,9 +247,12 @@ static void drop(struct fake *f, size_t at)
 		else
 			i++;
 	}
+	if (atomic_load(&f->dropped))
+		atomic_load (&f->dropped)(f, k->fds[at], k->arg);
 	close(k->fds[at]);
 	k->fds[at] = -1;
 	k->credits[at] = NULL;
+	k->ids[at] = 0;
 	atomic_fetch_sub(&f->n_connections, 1);
 }
 
@@ -268,7 +295,7 @@ static void *run(void *arg)
 
 		for (size_t i = 0; i < CONNECTIONS; i++)
 			p[i + 2] = (struct pollfd){.fd = k->fds[i], .events = POLLIN};
-		poll(p, CONNECTIONS + 2, k->n_waits ? 10 : -1);
+		poll(p, CONNECTIONS + 2, k->n_waits || atomic_load(&f->tick) ? 10 : -1);
 		if (p[1].revents)
 			ENSURE(read(k->wake[0], &byte, 1) == 1);
 		for (size_t i = 0; i < CONNECTIONS; i++) {
@@ -276,6 +303,8 @@ static void *run(void *arg)
 				receive(f, i);
 		}
 		serve_waits(f);
+		if (atomic_load(&f->tick))
+			atomic_load (&f->tick)(f, k->arg);
 		if (p[0].revents)
 			take_connection(f);
 	}

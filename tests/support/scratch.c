@@ -103,17 +103,30 @@ struct shmstore_partition *scratch_partition(void)
 	return shmstore_partition_ref(partition);
 }
 
-struct shmstore *scratch_store(const char *name)
+static struct shmstore *open_store(const char *name, const struct shmstore_options *o)
 {
 	struct shmstore_partition *p = scratch_partition();
 	struct shmstore *s = NULL;
-	int r = shmstore_open(p, name, NULL, &s);
+	int r = shmstore_open(p, name, o, &s);
 
 	if (r < 0)
 		fprintf(stderr, "cannot open store %s: %s\n", name, shmstore_strerror(r));
 	ENSURE(r == 0);
 	shmstore_partition_unref(p);
 	return s;
+}
+
+struct shmstore *scratch_store(const char *name)
+{
+	return open_store(name, NULL);
+}
+
+struct shmstore *scratch_plain_store(const char *name)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+
+	o.recycle_max = 0;
+	return open_store(name, &o);
 }
 
 const char *scratch_store_path(const char *store, const char *rest)

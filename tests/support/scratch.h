@@ -31,6 +31,8 @@ struct shmstore_partition *scratch_partition(void);
 const char *scratch_partition_path(void);
 /* Opens a store in scratch_partition(). */
 struct shmstore *scratch_store(const char *name);
+/* The same; it keeps no deleted file: what is deleted is gone, but for its holders. */
+struct shmstore *scratch_plain_store(const char *name);
 /* "<partition>/stores/<store>/<rest>", static, overwritten by the eighth next call. */
 const char *scratch_store_path(const char *store, const char *rest);
 

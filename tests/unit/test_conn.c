@@ -8,12 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "conn.h"
 #include "events.h"
-#include "host.h"
-#include "loop.h"
-#include "wire.h"
+#include "fakehost.h"
 
 static struct config config = {.max_clients = 16,
 			       .max_clients_per_user = 16,
@@ -25,47 +21,22 @@ static struct conn *c;
 static int client;
 static uint64_t serial;
 
-static void on_stop(struct loop_op *op, int result, unsigned flags)
-{
-	(void)op;
-	(void)result;
-	(void)flags;
-	loop_stop(h.loop);
-}
-
 /* A few turns of the loop, long enough for one that is slowed (loop_uring.c): all that is there to be done is done. */
 static void turn(void)
 {
-	static struct loop_op op = {.fn = on_stop};
-
-	for (int i = 0; i < 4; i++) {
-		cr_assert_eq(loop_timer(h.loop, &op, loop_clock() + 1000000, 0), 0);
-		cr_assert_eq(loop_run(h.loop), 0);
-	}
+	fakehost_turn(&h, 4, 1000000);
 }
 
 static void begin(void)
 {
-	struct conn_peer peer = {getpid(), 4711, 4711};
-	int fds[2];
-
-	h = (struct host){.config = &config, .epoch = 99};
-	cr_assert_eq(loop_new(16, &h.loop), 0);
-	cr_assert_eq(events_new(&h.events), 0);
-	cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
-	client = fds[1];
-	c = conn_new(&h, fds[0], &peer);
-	cr_assert_not_null(c);
+	fakehost_begin(&h, &config, 99);
+	c = fakehost_connect(&h, &(struct conn_peer){getpid(), 4711, 4711}, &client);
 	cr_assert_eq(h.n_conns, 1);
 }
 
 static void end(void)
 {
-	h.draining = true;
-	conn_drop_all(&h, "the test ends");
-	h.loop = loop_free(h.loop);
-	cr_assert(!h.n_conns && !h.conns);
-	events_free(h.events);
+	fakehost_end(&h);
 	close(client);
 }
 
@@ -73,11 +44,7 @@ TestSuite(conn, .init = begin, .fini = end);
 
 static void tell(uint16_t type, const void *body)
 {
-	char packet[5000];
-	size_t n = wire_pack(packet, sizeof(packet), type, ++serial, body, NULL, 0);
-
-	cr_assert_gt(n, 0);
-	cr_assert_eq(send(client, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL), (ssize_t)n);
+	cr_assert(fakehost_tell(client, type, ++serial, body, NULL, 0));
 }
 
 static void hello(void)
@@ -87,30 +54,21 @@ static void hello(void)
 	tell(WIRE_HELLO, &body);
 }
 
-/* The next packet's type, which is well-formed; 0: end of stream, -1: none yet. */
+/* The next message's type and parts; FAKEHOST_END, FAKEHOST_NONE. */
 static int hear(void *ret_body, char *ret_tail, uint64_t *ret_serial)
 {
-	static char packet[WIRE_PACKET_MAX];
-	struct wire_header head;
-	const char *reason;
-	ssize_t n = recv(client, packet, sizeof(packet), MSG_DONTWAIT);
+	struct fakehost_packet packet;
+	int type = fakehost_hear(client, &packet);
 
-	if (n < 0 && errno == EAGAIN)
-		return -1;
-	cr_assert_geq(n, 0, "%s", strerror(errno));
-	if (n == 0)
-		return 0;
-	cr_assert_eq(wire_check(packet, (size_t)n, false, &reason), 0, "%s", reason);
-	memcpy(&head, packet, sizeof(head));
+	if (type <= 0)
+		return type;
 	if (ret_body)
-		memcpy(ret_body, packet + sizeof(head), wire_kind(head.type)->body);
-	if (ret_tail) {
-		memcpy(ret_tail, packet + n - head.tail, head.tail);
-		ret_tail[head.tail] = '\0';
-	}
+		memcpy(ret_body, packet.body, wire_kind(packet.head.type)->body);
+	if (ret_tail)
+		memcpy(ret_tail, packet.tail, packet.head.tail + 1);
 	if (ret_serial)
-		*ret_serial = head.serial;
-	return head.type;
+		*ret_serial = packet.head.serial;
+	return type;
 }
 
 static void expect_error(const char *part)
@@ -228,11 +186,7 @@ static unsigned ask_without_reading(void)
 	unsigned sent = 0, refused = 0;
 
 	while (refused < 3 && sent < 100000) {
-		struct wire_ping ping = {sent};
-		char packet[100];
-		size_t n = wire_pack(packet, sizeof(packet), WIRE_PING, ++serial, &ping, NULL, 0);
-
-		if (send(client, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+		if (fakehost_tell(client, WIRE_PING, ++serial, &(struct wire_ping){sent}, NULL, 0)) {
 			sent++;
 			refused = 0;
 		} else {

@@ -76,19 +76,6 @@ static void scan_alone(struct held *held, uint64_t named)
 	shmstore_partition_unref(p);
 }
 
-/* A store that keeps no deleted file: what is deleted is gone, but for its holders. */
-static struct shmstore *plain_store(const char *name)
-{
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore_partition *p = scratch_partition();
-	struct shmstore *s;
-
-	o.recycle_max = 0;
-	cr_assert_eq(shmstore_open(p, name, &o, &s), 0);
-	shmstore_partition_unref(p);
-	return s;
-}
-
 static uint64_t blocks_of(const char *store, const char *key)
 {
 	char path[SCRATCH_PATH];
@@ -101,7 +88,7 @@ static uint64_t blocks_of(const char *store, const char *key)
 
 Test(holders, a_view_of_a_deleted_object_is_a_ghost_with_its_key)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	struct shmstore_view *v;
 	struct held held;
 	uint64_t blocks, ino;
@@ -136,7 +123,7 @@ Test(holders, a_view_of_a_deleted_object_is_a_ghost_with_its_key)
 
 Test(holders, each_process_is_named_and_the_inode_counted_once)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	struct other b = other_start("b");
 	struct shmstore_ticket t;
 	struct shmstore_view *v;
@@ -169,7 +156,7 @@ Test(holders, each_process_is_named_and_the_inode_counted_once)
 
 Test(holders, an_open_descriptor_is_a_ghost_too)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	struct held held;
 	uint64_t blocks;
 	int fd;
@@ -189,7 +176,7 @@ Test(holders, an_open_descriptor_is_a_ghost_too)
 
 Test(holders, a_writer_is_in_flight_until_it_is_sealed)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	struct shmstore_writer *w;
 	uint64_t size = 500000;
 	struct held held;
@@ -228,7 +215,7 @@ Test(holders, what_was_published_and_removed_by_hand_is_a_ghost_of_its_maker)
 
 Test(holders, the_key_of_a_long_name_comes_out_of_the_object)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	struct shmstore_view *v;
 	struct held held;
 	char key[1000];
@@ -333,7 +320,7 @@ static int estimate(void *arg)
 
 Test(holders, without_privilege_the_mapping_tells_the_size)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	struct shmstore_view *v;
 	uint64_t blocks;
 
@@ -372,7 +359,7 @@ static void *outlive(void *arg)
 
 Test(holders, a_process_whose_first_thread_has_ended_is_asked_through_another)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	pthread_t thread;
 	struct held held;
 	uint64_t blocks;
@@ -435,7 +422,7 @@ static int refuse(const struct shmstore_holder *h, void *arg)
 
 Test(holders, a_callbacks_value_is_returned)
 {
-	struct shmstore *s = plain_store("a");
+	struct shmstore *s = scratch_plain_store("a");
 	struct shmstore_partition *p = scratch_partition();
 	struct shmstore_view *v, *w;
 	int n = 0;

@@ -87,18 +87,6 @@ static struct shmstore_usage usage_of(unsigned flags)
 	return u;
 }
 
-static struct shmstore *plain_store(const char *name)
-{
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore_partition *p = scratch_partition();
-	struct shmstore *s;
-
-	o.recycle_max = 0;
-	cr_assert_eq(shmstore_open(p, name, &o, &s), 0);
-	shmstore_partition_unref(p);
-	return s;
-}
-
 /* ---- the equation -------------------------------------------------------------------------------------------------- */
 
 Test(reconcile, an_empty_partition_is_its_marker)
@@ -119,7 +107,7 @@ Test(reconcile, an_empty_partition_is_its_marker)
 
 Test(reconcile, objects_aliases_and_leases_count_once)
 {
-	struct shmstore *a = plain_store("a"), *b = plain_store("b");
+	struct shmstore *a = scratch_plain_store("a"), *b = scratch_plain_store("b");
 	struct shmstore_ticket t;
 	struct shmstore_usage u;
 	uint64_t before;
@@ -153,7 +141,7 @@ Test(reconcile, objects_aliases_and_leases_count_once)
 
 Test(reconcile, every_term_is_exact_and_nothing_is_left_over)
 {
-	struct shmstore *a = scratch_store("a"), *p = plain_store("plain"), *c;
+	struct shmstore *a = scratch_store("a"), *p = scratch_plain_store("plain"), *c;
 	struct other b = other_start("b");
 	struct shmstore_partition *second;
 	struct shmstore_writer *w;
@@ -319,7 +307,7 @@ Test(reconcile, bytes_are_exact_with_huge_pages_too)
 
 	scratch_dir("size=512m,huge=within_size");
 	need_mount();
-	s = plain_store("a");
+	s = scratch_plain_store("a");
 	for (uint64_t size = 1; size < 6000000; size = size * 3 + 1) {
 		cr_assert_eq(put_pattern(s, "x", size, 1, SHMSTORE_REPLACE), 0);
 		v = get_view(s, "x", 0);
@@ -397,7 +385,7 @@ static void hand_over(struct shmstore *from, const char *key, struct shmstore *t
 
 Test(reconcile, books_share_out_what_several_stores_link)
 {
-	struct shmstore *a = plain_store("a"), *b = plain_store("b"), *c = plain_store("c");
+	struct shmstore *a = scratch_plain_store("a"), *b = scratch_plain_store("b"), *c = scratch_plain_store("c");
 	const struct shmstore_store_books *of_a, *of_b, *of_c;
 	struct shmstore_store_usage own;
 	struct shmstore_ticket t;
@@ -471,7 +459,7 @@ Test(reconcile, shares_that_do_not_divide_add_up)
 		char name[8];
 
 		snprintf(name, sizeof(name), "s%zu", i);
-		s[i] = plain_store(name);
+		s[i] = scratch_plain_store(name);
 		if (i == 0)
 			cr_assert_eq(put_pattern(s[0], "x", 1, 1, 0), 0);
 		else
