@@ -232,6 +232,7 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 		.move = source->kind != KIND_OBJECT,
 		.other_key = o->layout.key_size != k->key_size || memcmp(o->key, k->key, k->key_size) != 0,
 	};
+	struct shms_charge charge;
 	struct stat named;
 	int r;
 
@@ -241,10 +242,11 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 			return -ESTALE;
 	}
 	/* Held already, it takes no more than it did. */
-	r = shms_credit_check_adopt(s, from.bytes);
+	r = shms_credit_take_linked(s, from.bytes, &charge);
 	if (r < 0 && (fstatat(s->objects_fd, k->name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode))
 		return r;
 	r = shms_publish_named(s, &from, k, &o->layout, replace);
+	shms_credit_end(s, &charge, r == 0);
 	return r == -ENOENT ? -ESTALE : r;
 }
 

@@ -87,6 +87,26 @@ static bool find_source(struct shmstore *s, const struct shmstore_view *v, const
 	return found;
 }
 
+/* The second link. It takes no memory, but the store links that much more: its own limit holds, as for what it adopts. */
+static int link_again(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
+		      const struct shms_layout *l, bool replace)
+{
+	struct shms_charge charge;
+	struct stat named;
+	bool held = fstatat(s->objects_fd, k->name, &named, AT_SYMLINK_NOFOLLOW) == 0;
+	int r;
+
+	/* publish is content where the name means this inode already; a put is not. */
+	if (!replace && held)
+		return -EEXIST;
+	r = shms_credit_take_linked(s, from->bytes, &charge);
+	if (r < 0 && !(held && named.st_ino == from->inode))
+		return r;
+	r = shms_publish_named(s, from, k, l, replace);
+	shms_credit_end(s, &charge, r == 0);
+	return r;
+}
+
 int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
 		   const struct iovec *buffers, size_t n_buffers, bool replace)
 {
@@ -107,17 +127,13 @@ int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void 
 	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
 	if (same(s, v, header, header_size, buffers, n_buffers) &&
 	    shms_keyname_init(&source, v->key, v->key_size) == 0 && find_source(s, v, source.name, &from, &l)) {
-		/* publish is content where the name means this inode already; a put is not. */
-		if (!replace && faccessat(s->objects_fd, k->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-			r = -EEXIST;
-		else
-			r = shms_publish_named(s, &from, k, &l, replace);
+		r = link_again(s, &from, k, &l, replace);
 		if (r == 0) {
 			shms_count(&s->ledger->alias_n, 1);
 			shms_count(&s->ledger->alias_bytes, from.bytes);
 			r = 1;
 		} else if (r != -EEXIST) {
-			r = 0; /* deleted meanwhile, or out of links: a copy will do */
+			r = 0; /* deleted meanwhile, out of links, or over the limit: a copy will do, or says why not */
 		}
 	}
 	shmstore_view_unref(v);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.c: the connection to shmstored.
+ * attach.c: the connection to shmstored. What is asked and answered on it is request.c.
  *
  * States: ALONE, GREETING (HELLO and REGISTER sent at once, one round trip), REGISTERED; back to ALONE by any error, the
  * daemon's death, or a message that is none. A greeting that is not answered in time goes on in the background: later calls
@@ -8,8 +8,10 @@
  * costs one timeout, whoever runs into it, and is heard again when it speaks.
  *
  * Threads: requests are sent under the lock, in one system call that never blocks. Of the threads that wait for replies one
- * reads for all, in poll() without the lock, and hands out what came by its serial; when its own has come, the next one reads.
- * Who finds the connection dead while another thread is in poll() shuts it down, and the reader closes it: no descriptor
+ * reads for all, without the lock, and hands out what came by its serial; when its own has come, the next one reads. It waits in recv()
+ * first, as most replies are there at once: with the send that is two system calls, where poll() and a read that finds no more would make
+ * it four. What that leaves is read by whoever waits, or looks, next.
+ * Who finds the connection dead while another thread reads shuts it down, and the reader closes it: no descriptor
  * number is closed under a thread that uses it. Event loops get an epoll descriptor that stays the same for the same reason.
  *
  * Rejected: a thread of our own (a library starts none), a connection per request (a registration is a connection), blocking
@@ -18,6 +20,7 @@
 #include "attach.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
@@ -28,31 +31,25 @@
 #include <unistd.h>
 
 #include "alone.h"
+#include "attachcore.h"
 #include "cleanup.h"
 #include "socketpath.h"
 #include "store.h"
 #include "sys.h"
 
-#define MS           1000000ull
-#define GREETING_NS  (200 * MS)
-#define REQUIRED_NS  (2000 * MS) /* the same for who cannot do without */
-#define REPLY_NS     (1000 * MS)
-#define TRY_NS       (1000 * MS) /* between attempts to connect */
-#define HURRY_NS     (10 * MS)   /* the same while a daemon seems to start */
-#define PATIENCE_NS  (1000 * MS)
-#define SHORT_NS     (20 * MS)    /* other stores that are alone hold the lock too, for less */
-#define STRANGER_NS  (10000 * MS) /* after one that spoke nonsense */
+#define MS          SHMS_MS
+#define REQUIRED_NS (2000 * MS) /* the greeting of who cannot do without */
+#define TRY_NS      (1000 * MS) /* between attempts to connect */
+#define HURRY_NS    (10 * MS)   /* the same while a daemon seems to start */
+#define PATIENCE_NS (1000 * MS)
+#define SHORT_NS    (20 * MS)    /* other stores that are alone hold the lock too, for less */
+#define STRANGER_NS (10000 * MS) /* after one that spoke nonsense */
+#define RECV_NS \
+	(500 * MS) /* of a recv() that waits (SO_RCVTIMEO); shorter waits, and the rest of longer ones, are poll()'s */
 #define PACKET_MAX   (sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX)
 #define READ_AT_ONCE 64 /* packets: one who sends without end must not keep a thread */
 
-struct shms_request {
-	struct shms_request *next;
-	uint64_t serial;
-	uint16_t answer;
-	bool done;
-	int error;
-	struct shms_reply *reply;
-};
+static const struct timeval RECV_TIME = {.tv_usec = RECV_NS / 1000};
 
 void shms_attach_init(struct shms_attach *a)
 {
@@ -103,20 +100,23 @@ static void forget_connection(struct shms_attach *a)
 	a->ended = false;
 }
 
-/* Alone from here on; not tried again for pause_ns. */
-static void end(struct shms_attach *a, uint64_t pause_ns)
+void shms_attach_end(struct shms_attach *a, uint64_t pause_ns)
 {
+	struct shms_request *q;
+
 	if (a->fd < 0 || a->ended)
 		return;
 	a->state = SHMS_ATTACH_ALONE;
 	a->silent = false;
+	a->pinged_ns = a->ping_serial = 0;
 	atomic_store_explicit(&a->epoch, 0, memory_order_relaxed);
+	atomic_store_explicit(&a->generation, 0, memory_order_relaxed);
 	if (pause_ns)
 		a->next_try_ns = shms_now_mono_ns() + pause_ns;
 	while (a->requests) {
-		a->requests->error = -ENOTCONN;
-		a->requests->done = true;
-		a->requests = a->requests->next;
+		q = a->requests;
+		a->requests = q->next;
+		shms_request_end(a, q, -ENOTCONN);
 	}
 	a->ended = true;
 	if (a->reading)
@@ -126,8 +126,8 @@ static void end(struct shms_attach *a, uint64_t pause_ns)
 	pthread_cond_broadcast(&a->changed);
 }
 
-static int send_packet(struct shms_attach *a, uint16_t type, uint64_t serial, const void *body, const void *tail,
-		       size_t tail_size)
+int shms_attach_send(struct shms_attach *a, uint16_t type, uint64_t serial, const void *body, const void *tail,
+		     size_t tail_size)
 {
 	unsigned char packet[PACKET_MAX];
 	size_t n = wire_pack(packet, sizeof(packet), type, serial, body, tail, tail_size);
@@ -177,14 +177,18 @@ static int greet(struct shmstore *s)
 	a->state = SHMS_ATTACH_GREETING;
 	a->hello_serial = ++a->last_serial;
 	a->register_serial = ++a->last_serial;
-	r = send_packet(a, WIRE_HELLO, a->hello_serial, &hello, NULL, 0);
+	/* Sends say that they do not block; recv() is to, for a time. */
+	if (fcntl(fd, F_SETFL, 0) < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &RECV_TIME, sizeof(RECV_TIME)) < 0)
+		r = -errno;
 	if (r == 0)
-		r = send_packet(a, WIRE_REGISTER, a->register_serial, &reg, below, strlen(below));
+		r = shms_attach_send(a, WIRE_HELLO, a->hello_serial, &hello, NULL, 0);
+	if (r == 0)
+		r = shms_attach_send(a, WIRE_REGISTER, a->register_serial, &reg, below, strlen(below));
 	if (r == 0 && a->epoll_fd >= 0 &&
 	    epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->fd, &(struct epoll_event){.events = EPOLLIN}) < 0)
 		r = -errno;
 	if (r < 0)
-		end(a, 0);
+		shms_attach_end(a, 0);
 	return r;
 }
 
@@ -212,8 +216,7 @@ static int take_reply(struct shms_attach *a, const struct wire_header *h, const 
 	memcpy(reply->tail, body + body_size, h->tail);
 	reply->tail[h->tail] = '\0';
 	*at = q->next;
-	q->done = true;
-	pthread_cond_broadcast(&a->changed);
+	shms_request_end(a, q, 0);
 	return 0;
 }
 
@@ -228,13 +231,26 @@ static int take_welcome(struct shms_attach *a, const struct wire_header *h, cons
 	return 0;
 }
 
-static int take_registered(struct shms_attach *a, const struct wire_header *h)
+static int take_registered(struct shms_attach *a, const struct wire_header *h, const unsigned char *body)
 {
+	struct wire_registered r;
+
+	memcpy(&r, body, sizeof(r));
 	if (h->serial != a->register_serial || a->state != SHMS_ATTACH_GREETING || !a->welcome_epoch)
 		return -EBADMSG;
 	a->state = SHMS_ATTACH_REGISTERED;
+	a->id = r.id;
 	atomic_store_explicit(&a->epoch, a->welcome_epoch, memory_order_relaxed);
+	atomic_store_explicit(&a->generation, ++a->n_registered, memory_order_relaxed);
 	pthread_cond_broadcast(&a->changed);
+	return 0;
+}
+
+static int take_pong(struct shms_attach *a, const struct wire_header *h)
+{
+	if (!a->ping_serial || h->serial != a->ping_serial)
+		return -EBADMSG;
+	a->ping_serial = 0;
 	return 0;
 }
 
@@ -251,13 +267,17 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	body_size = n - sizeof(h) - h.tail;
 	packet += sizeof(h);
 	a->silent = a->given_up = false;
+	a->pinged_ns = 0;
+	a->heard_ns = shms_now_mono_ns();
 	switch (h.type) {
 	case WIRE_WELCOME:
 		return take_welcome(a, &h, packet);
 	case WIRE_REGISTERED:
-		return take_registered(a, &h);
+		return take_registered(a, &h, packet);
 	case WIRE_ASK:
 		return 0; /* what is asked stands in the page */
+	case WIRE_PONG:
+		return take_pong(a, &h);
 	case WIRE_REFUSED:
 		/* To HELLO or REGISTER: not a daemon of ours. */
 		if (h.serial == a->register_serial || h.serial == a->hello_serial)
@@ -274,26 +294,32 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	}
 }
 
-/* Takes what has come, without waiting. */
-static void read_all(struct shms_attach *a)
+/* What a recv() gave. False: nothing came. */
+static bool take_received(struct shms_attach *a, const unsigned char *packet, ssize_t n, int error)
+{
+	int r = 0;
+
+	if (n < 0 && (error == EAGAIN || error == EINTR))
+		return error == EINTR;
+	if (n <= 0)
+		shms_attach_end(a, 0);
+	else
+		r = take_packet(a, packet, (size_t)n);
+	if (r < 0)
+		shms_attach_end(a, r == -ECONNREFUSED ? TRY_NS : STRANGER_NS);
+	return true;
+}
+
+void shms_attach_read(struct shms_attach *a)
 {
 	unsigned char packet[PACKET_MAX + 1];
-	int r = 0;
 	ssize_t n;
 
 	for (int i = 0; i < READ_AT_ONCE && a->fd >= 0 && !a->ended; i++) {
 		/* MSG_TRUNC: the whole length of one that is longer than any that is meant for us. */
 		n = recv(a->fd, packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
+		if (!take_received(a, packet, n, errno))
 			return;
-		if (n <= 0)
-			end(a, 0);
-		else
-			r = take_packet(a, packet, (size_t)n);
-		if (r < 0)
-			end(a, r == -ECONNREFUSED ? TRY_NS : STRANGER_NS);
 	}
 }
 
@@ -304,33 +330,63 @@ static struct timespec at_ns(uint64_t ns)
 	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
 }
 
-/* Waits until something changes or until_ns: reads for all, or lets the one that reads do it. The lock is held, and given up. */
-static void wait_change(struct shms_attach *a, uint64_t until_ns)
+/* Takes what recv() gives, within RECV_NS. */
+static void wait_in_recv(struct shms_attach *a)
 {
-	struct timespec until = at_ns(until_ns), left;
-	uint64_t now;
+	unsigned char packet[PACKET_MAX + 1];
+	ssize_t n;
+	int error;
+
+	pthread_mutex_unlock(&a->lock);
+	n = recv(a->fd, packet, sizeof(packet), MSG_TRUNC);
+	error = errno;
+	pthread_mutex_lock(&a->lock);
+	a->reading = false;
+	if (a->ended)
+		forget_connection(a);
+	else if (!take_received(a, packet, n, error))
+		a->polls = true;
+	else if (a->requests) /* others wait: of many replies each would else be another turn for all of them */
+		shms_attach_read(a);
+}
+
+static void wait_in_poll(struct shms_attach *a, short events, uint64_t for_ns)
+{
+	struct timespec left = at_ns(for_ns);
+
+	pthread_mutex_unlock(&a->lock);
+	ppoll(&(struct pollfd){.fd = a->fd, .events = events}, 1, &left, NULL);
+	pthread_mutex_lock(&a->lock);
+	a->reading = false;
+	if (a->ended)
+		forget_connection(a);
+	else
+		shms_attach_read(a);
+}
+
+/* Reads for all, or lets the one that reads do it. */
+void shms_attach_wait(struct shms_attach *a, short events, uint64_t until_ns)
+{
+	struct timespec until = at_ns(until_ns);
+	uint64_t now, left;
 
 	if (a->reading) {
 		pthread_cond_timedwait(&a->changed, &a->lock, &until);
 		return;
 	}
 	now = shms_now_mono_ns();
-	left = at_ns(until_ns > now ? until_ns - now : 0);
+	left = until_ns > now ? until_ns - now : 0;
 	a->reading = true;
-	pthread_mutex_unlock(&a->lock);
-	ppoll(&(struct pollfd){.fd = a->fd, .events = POLLIN}, 1, &left, NULL);
-	pthread_mutex_lock(&a->lock);
-	a->reading = false;
-	if (a->ended)
-		forget_connection(a);
+	if (events == POLLIN && left >= RECV_NS && !a->polls)
+		wait_in_recv(a);
 	else
-		read_all(a);
+		wait_in_poll(a, events, left);
 	/* Whoever still waits: one of them reads on. */
 	pthread_cond_broadcast(&a->changed);
 }
 
-/* Connects and waits for the greeting's end, greeting_ns at most and only once. The lock is held. */
-static void try_connect(struct shmstore *s, uint64_t greeting_ns)
+/* Waits for a greeting only once. */
+void shms_attach_connect(struct shmstore *s, uint64_t greeting_ns)
 {
 	struct shms_attach *a = &s->attach;
 	uint64_t now = shms_now_mono_ns();
@@ -342,7 +398,7 @@ static void try_connect(struct shmstore *s, uint64_t greeting_ns)
 	if (greet(s) < 0)
 		return;
 	while (a->state == SHMS_ATTACH_GREETING && shms_now_mono_ns() < now + greeting_ns)
-		wait_change(a, now + greeting_ns);
+		shms_attach_wait(a, POLLIN, now + greeting_ns);
 	if (a->state == SHMS_ATTACH_GREETING)
 		a->silent = true;
 }
@@ -367,7 +423,7 @@ int shms_attach_open(struct shmstore *s, unsigned mode)
 	shms_credit_on(s);
 	pthread_mutex_lock(&a->lock);
 	a->off = false;
-	try_connect(s, mode == SHMSTORE_DAEMON_REQUIRED ? REQUIRED_NS : GREETING_NS);
+	shms_attach_connect(s, mode == SHMSTORE_DAEMON_REQUIRED ? REQUIRED_NS : SHMS_GREETING_NS);
 	registered = a->state == SHMS_ATTACH_REGISTERED;
 	there = a->there;
 	pthread_mutex_unlock(&a->lock);
@@ -385,9 +441,9 @@ void shms_attach_bye(struct shmstore *s)
 	pthread_mutex_lock(&a->lock);
 	/* Read in its order by a daemon that lives; the others need it not. */
 	if (a->state == SHMS_ATTACH_REGISTERED)
-		send_packet(a, WIRE_BYE, ++a->last_serial, &bye, NULL, 0);
+		shms_attach_send(a, WIRE_BYE, ++a->last_serial, &bye, NULL, 0);
 	a->off = true;
-	end(a, 0);
+	shms_attach_end(a, 0);
 	pthread_mutex_unlock(&a->lock);
 }
 
@@ -399,12 +455,12 @@ bool shms_attach_again(struct shmstore *s)
 
 	pthread_mutex_lock(&a->lock);
 	if (a->fd >= 0 && !a->reading)
-		read_all(a);
+		shms_attach_read(a);
 	/* A daemon that began after ours wrote here: ours is dead, though the kernel may still be closing its sockets. */
 	epoch = atomic_load_explicit(&s->page->credit.epoch, memory_order_relaxed);
 	if (a->state == SHMS_ATTACH_REGISTERED && epoch > a->welcome_epoch)
-		end(a, 0);
-	try_connect(s, GREETING_NS);
+		shms_attach_end(a, 0);
+	shms_attach_connect(s, SHMS_GREETING_NS);
 	registered = a->state == SHMS_ATTACH_REGISTERED;
 	/* One before it did, and ours may not write to our page: no reason to look each time. */
 	if (registered && epoch && epoch < a->welcome_epoch)
@@ -421,7 +477,7 @@ bool shms_attach_hurry(struct shmstore *s)
 
 	pthread_mutex_lock(&a->lock);
 	if (a->fd >= 0 && !a->reading)
-		read_all(a);
+		shms_attach_read(a);
 	/* next_try_ns is TRY_NS after the last attempt, or more after a stranger's. */
 	if (!a->off && a->fd < 0 && now + TRY_NS >= a->next_try_ns + HURRY_NS) {
 		a->next_try_ns = now + TRY_NS;
@@ -449,67 +505,31 @@ void shms_attach_give_up(struct shmstore *s)
 	pthread_mutex_unlock(&s->attach.lock);
 }
 
-/* ---- requests ---- */
+/* ---- event loops ---- */
 
-static void withdraw(struct shms_attach *a, const struct shms_request *q)
+/* What event loops watch, and with it the connection, where there is one. The lock is held. The descriptor, or -errno. */
+static int make_epoll(struct shms_attach *a)
 {
-	struct shms_request **at = &a->requests;
+	_fd_ int fd = a->epoll_fd < 0 ? epoll_create1(EPOLL_CLOEXEC) : -1;
 
-	while (*at && *at != q)
-		at = &(*at)->next;
-	if (*at)
-		*at = q->next;
+	if (a->epoll_fd >= 0)
+		return a->epoll_fd;
+	if (fd < 0 || (a->fd >= 0 && !a->ended &&
+		       epoll_ctl(fd, EPOLL_CTL_ADD, a->fd, &(struct epoll_event){.events = EPOLLIN}) < 0))
+		return shms_error(errno);
+	a->epoll_fd = shms_take_fd(&fd);
+	return a->epoll_fd;
 }
 
-/* q was sent: waits for its reply. */
-static int await(struct shms_attach *a, struct shms_request *q, uint64_t timeout_ms)
+int shms_request_fd(struct shmstore *s)
 {
-	uint64_t until = shms_now_mono_ns() + REPLY_NS;
-	struct wire_cancel cancel = {.serial = q->serial};
+	int r;
 
-	until += timeout_ms < UINT64_MAX / MS / 2 ? timeout_ms * MS : UINT64_MAX / 2;
-	while (!q->done && shms_now_mono_ns() < until)
-		wait_change(a, until);
-	if (q->done)
-		return q->error;
-	withdraw(a, q);
-	a->silent = true;
-	if (timeout_ms && !a->ended)
-		send_packet(a, WIRE_CANCEL, ++a->last_serial, &cancel, NULL, 0);
-	return -ENOTCONN;
-}
-
-int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct shms_reply *ret)
-{
-	struct shms_attach *a = &s->attach;
-	struct shms_request q = {.answer = call->answer, .reply = ret};
-	int r = -ENOTCONN;
-
-	pthread_mutex_lock(&a->lock);
-	if (a->silent && a->fd >= 0 && !a->reading)
-		read_all(a);
-	if (a->state == SHMS_ATTACH_ALONE)
-		try_connect(s, GREETING_NS);
-	if (a->state == SHMS_ATTACH_REGISTERED && !a->silent) {
-		q.serial = ++a->last_serial;
-		q.next = a->requests;
-		a->requests = &q;
-		r = send_packet(a, call->type, q.serial, call->body, call->tail, call->tail_size);
-		if (r == 0) {
-			r = await(a, &q, call->timeout_ms);
-		} else {
-			withdraw(a, &q);
-			if (r == -ENOTCONN && errno == EAGAIN)
-				a->silent = true;
-			else if (r == -ENOTCONN)
-				end(a, 0);
-		}
-	}
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_lock(&s->attach.lock);
+	r = make_epoll(&s->attach);
+	pthread_mutex_unlock(&s->attach.lock);
 	return r;
 }
-
-/* ---- event loops ---- */
 
 int shmstore_daemon_fd(struct shmstore *s)
 {
@@ -520,17 +540,7 @@ int shmstore_daemon_fd(struct shmstore *s)
 		return r;
 	a = &s->attach;
 	pthread_mutex_lock(&a->lock);
-	r = a->fd >= 0 && !a->ended ? 0 : -ENOENT;
-	if (r == 0 && a->epoll_fd < 0) {
-		_fd_ int fd = epoll_create1(EPOLL_CLOEXEC);
-
-		if (fd < 0 || epoll_ctl(fd, EPOLL_CTL_ADD, a->fd, &(struct epoll_event){.events = EPOLLIN}) < 0)
-			r = shms_error(errno);
-		else
-			a->epoll_fd = shms_take_fd(&fd);
-	}
-	if (r == 0)
-		r = a->epoll_fd;
+	r = a->fd >= 0 && !a->ended ? make_epoll(a) : -ENOENT;
 	pthread_mutex_unlock(&a->lock);
 	return r;
 }

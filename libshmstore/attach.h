@@ -15,10 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "request.h"
 #include "wire.h"
 
 struct shmstore;
-struct shms_request;
 
 enum shms_attach_state {
 	SHMS_ATTACH_ALONE,    /* no connection */
@@ -34,14 +34,21 @@ struct shms_attach {
 	int epoll_fd;  /* what event loops watch, whatever the connection is; -1 = not asked for */
 	bool off;      /* never to connect */
 	bool there;    /* the last try found a socket, whether somebody served it or not */
-	bool reading;  /* a thread waits in poll() for all of them: only it may close fd */
+	bool reading;  /* a thread waits in recv() or poll() for all of them: only it may close fd */
+	bool polls;    /* in poll(), which has the exact time: a recv() has ended without anything */
 	bool ended;    /* fd is to be closed as soon as nobody reads */
 	bool silent;   /* a reply that was due did not come: not waited for until something does */
 	bool given_up; /* so is one who holds the partition's lock and does not speak */
 	uint64_t last_serial, hello_serial, register_serial;
-	uint64_t next_try_ns;          /* CLOCK_MONOTONIC */
-	uint64_t welcome_epoch;        /* of the daemon at the other end */
+	uint64_t next_try_ns;   /* CLOCK_MONOTONIC */
+	uint64_t welcome_epoch; /* of the daemon at the other end */
+	uint64_t id;            /* that it gave us */
+	uint64_t n_registered;  /* times that one took us in */
+	uint64_t heard_ns,
+		pinged_ns;    /* CLOCK_MONOTONIC: when it last spoke, and was asked whether it lives (0: was not) */
+	uint64_t ping_serial; /* whose PONG is to come; 0 = none */
 	struct shms_request *requests; /* sent and not answered */
+	_Atomic uint64_t generation;   /* n_registered of this connection; 0 = not registered. Read without the lock */
 	_Atomic uint64_t epoch; /* the page's, as this connection's daemon wrote it; 0 = alone. Read without the lock */
 };
 
@@ -66,31 +73,5 @@ bool shms_attach_again(struct shmstore *s);
 bool shms_attach_hurry(struct shmstore *s);
 uint64_t shms_attach_patience(struct shmstore *s);
 void shms_attach_give_up(struct shmstore *s);
-
-struct shms_call {
-	uint16_t type;    /* WIRE_* of a request */
-	uint16_t answer;  /* of its answer; WIRE_REFUSED is one too */
-	const void *body; /* struct wire_<name> */
-	const void *tail;
-	size_t tail_size;
-	uint64_t timeout_ms; /* for requests that may wait in the daemon: beyond the 1 s of any; a CANCEL follows it */
-};
-
-/* body.refused.error is an -errno; tail ends in a NUL. */
-struct shms_reply {
-	uint16_t type;
-	union {
-		struct wire_granted granted;
-		struct wire_refused refused;
-		struct wire_brokered brokered;
-		struct wire_done done;
-		unsigned char bytes[64];
-	} body;
-	uint32_t tail_size;
-	char tail[WIRE_TEXT_MAX + 1];
-};
-
-/* One request and its reply. 0, or -ENOTCONN: alone, or the daemon does not answer. */
-int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct shms_reply *ret);
 
 #endif

@@ -71,7 +71,7 @@ void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, st
 	ret->pid = (pid_t)page->pid;
 	ret->keep = page->flags & SHMS_PAGE_KEEP;
 	ret->created_ns = page->created_ns;
-	shms_page_counters(&page->ledger, &ret->counters);
+	shms_page_counters(page, &ret->counters);
 }
 
 /* ---- one name ------------------------------------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define shms_cleanup(fn) __attribute__((cleanup(fn)))
@@ -25,6 +26,22 @@ static inline void shms_cleanup_fd(int *fd)
 	*fd = shms_close_fd(*fd);
 }
 
+/* One with a flock: a child that inherited it shall not keep the lock. */
+static inline int shms_unlock_fd(int fd)
+{
+	int saved = errno;
+
+	if (fd >= 0)
+		flock(fd, LOCK_UN);
+	errno = saved;
+	return shms_close_fd(fd);
+}
+
+static inline void shms_cleanup_locked(int *fd)
+{
+	*fd = shms_unlock_fd(*fd);
+}
+
 static inline void shms_cleanup_free(void *p)
 {
 	free(*(void **)p);
@@ -36,9 +53,10 @@ static inline void shms_cleanup_dir(DIR **d)
 		closedir(*d);
 }
 
-#define _fd_   shms_cleanup(shms_cleanup_fd)
-#define _free_ shms_cleanup(shms_cleanup_free)
-#define _dir_  shms_cleanup(shms_cleanup_dir)
+#define _fd_     shms_cleanup(shms_cleanup_fd)
+#define _locked_ shms_cleanup(shms_cleanup_locked)
+#define _free_   shms_cleanup(shms_cleanup_free)
+#define _dir_    shms_cleanup(shms_cleanup_dir)
 
 static inline int shms_take_fd(int *fd)
 {

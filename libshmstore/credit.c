@@ -6,9 +6,10 @@
  * (alone.h); refused, it hands the refusal up, so that the caller makes room of its own (space.h) and comes again, at last with
  * SHMS_CREDIT_WAIT. No lock is held meanwhile.
  *
- * The store's own limit needs no daemon: linked + pool + reserved of the ledger and what puts under way will add. The two sums
- * overlap for the moment in which an object becomes linked: at the very limit a put beside it may be refused, never admitted
- * wrongly.
+ * The store's own limit needs no daemon: linked + pool + reserved of the ledger, files out of the pool that are being written, and what
+ * puts under way will add. What goes from one sum to another is in both for a moment: at the very limit a put beside it may be refused,
+ * never admitted wrongly. That takes an order: what moves is added before it is taken off, the sums are read in the order in which things
+ * move, and as files go from linked to the pool and back the pool is held meanwhile (recycle.h), which also makes bookings follow each other.
  *
  * Killed between charge and settle: outstanding ends with the store's life. Killed between the memory and settle: the kernel
  * counts it, and so does outstanding, for as long as the dead store is not noticed: never too little.
@@ -49,45 +50,43 @@ void shms_credit_on(struct shmstore *s)
 	s->credit.c = &s->page->credit;
 }
 
-/* The memory that a file of size bytes takes. */
-static uint64_t cost(const struct shmstore *s, uint64_t size)
+uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size)
 {
 	uint64_t unit = strcmp(s->p->huge, "always") == 0 ? HUGE_PAGE : SHMS_PAGE_SIZE;
 
 	return (size + unit - 1) & ~(unit - 1);
 }
 
-static uint64_t held(const struct shmstore *s)
+/* Books add bytes under a limit. 0, -EDQUOT. */
+static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct shms_charge *io)
 {
-	const struct shms_ledger *l = s->ledger;
+	uint64_t sum = shms_recycle_hold(s) + add;
 
-	return atomic_load_explicit(&l->linked_bytes, memory_order_relaxed) +
-	       atomic_load_explicit(&l->pool_bytes, memory_order_relaxed) +
-	       atomic_load_explicit(&l->reserved_bytes, memory_order_relaxed);
+	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). What is off these sums is seen as linked. */
+	sum += atomic_load_explicit(&s->credit.writing, memory_order_acquire);
+	sum += atomic_load_explicit(&s->ledger->reserved_bytes, memory_order_acquire);
+	sum += shms_page_linked(s->page);
+	if (sum <= hard) {
+		atomic_fetch_add_explicit(&s->credit.writing, add, memory_order_relaxed);
+		io->writing = add;
+	}
+	shms_recycle_release(s);
+	return sum <= hard ? 0 : -EDQUOT;
 }
 
 /* Books n bytes under the store's limit, where it has one. 0, -EDQUOT. */
 static int take_own(struct shmstore *s, uint64_t n, unsigned flags, struct shms_charge *io)
 {
-	struct shms_credit *k = &s->credit;
-	uint64_t hard = atomic_load_explicit(&k->c->store_hard, memory_order_relaxed);
-	uint64_t add = flags & SHMS_CREDIT_RESERVED ? 0 : n, writing;
+	uint64_t hard = atomic_load_explicit(&s->credit.c->store_hard, memory_order_relaxed);
 
-	if (!hard)
-		return 0;
-	writing = atomic_fetch_add_explicit(&k->writing, add, memory_order_relaxed) + add;
-	if (held(s) + writing > hard) {
-		atomic_fetch_sub_explicit(&k->writing, add, memory_order_relaxed);
-		return -EDQUOT;
-	}
-	io->writing = add;
-	return 0;
+	return hard ? take_under(s, hard, flags & SHMS_CREDIT_RESERVED ? 0 : n, io) : 0;
 }
 
 static void end_own(struct shmstore *s, struct shms_charge *io)
 {
+	/* Release: pairs with take_under(). */
 	if (io->writing)
-		atomic_fetch_sub_explicit(&s->credit.writing, io->writing, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&s->credit.writing, io->writing, memory_order_release);
 	io->writing = 0;
 }
 
@@ -164,7 +163,7 @@ static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct s
 
 int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)
 {
-	uint64_t n = cost(s, size);
+	uint64_t n = shms_credit_cost(s, size);
 
 	return flags & SHMS_CREDIT_WAIT ? take_waiting(s, n, flags, ret) : take_once(s, n, flags, 0, ret);
 }
@@ -180,19 +179,17 @@ void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charg
 	end_own(s, &own);
 }
 
-int shms_credit_check_adopt(struct shmstore *s, uint64_t bytes)
+int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_charge *ret)
 {
-	uint64_t hard = atomic_load_explicit(&s->credit.c->store_hard, memory_order_relaxed);
+	int r;
 
-	if (!hard || !shms_credit_counted(&s->credit))
+	*ret = (struct shms_charge){0};
+	if (!shms_credit_counted(&s->credit))
 		return 0;
-	for (int i = 0; i < 2; i++) {
-		if (held(s) + atomic_load_explicit(&s->credit.writing, memory_order_relaxed) + bytes <= hard)
-			return 0;
-		if (!shms_recycle_trim(s, true))
-			break;
-	}
-	return -EDQUOT;
+	r = take_own(s, bytes, 0, ret);
+	if (r < 0 && shms_recycle_trim(s, true))
+		r = take_own(s, bytes, 0, ret);
+	return r;
 }
 
 /* ---- what goes back ---- */

@@ -54,8 +54,11 @@ uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd);
 uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name);
 /* Is the memory of pooled files wanted elsewhere? */
 bool shms_credit_pressed(struct shmstore *s);
-/* Has the store's own limit room for bytes that it links? 0, -EDQUOT. */
-int shms_credit_check_adopt(struct shmstore *s, uint64_t bytes);
+/* Before bytes of somebody else's memory are linked: under the store's own limit alone. *ret goes to shms_credit_end(). 0, -EDQUOT. */
+int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_charge *ret);
+
+/* The memory that a file of size bytes takes. */
+uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size);
 
 void shms_credit_tend_counted(struct shmstore *s);
 

@@ -73,7 +73,7 @@ static struct slot *slot_new(struct shms_inodes *s)
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-static struct shms_inode *find(struct shms_inodes *s, uint64_t ino)
+static struct shms_inode *find(const struct shms_inodes *s, uint64_t ino)
 {
 	struct slot *slot;
 
@@ -98,6 +98,11 @@ struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino)
 		return NULL; /* the table had no memory to take it: the slot stays free */
 	s->n_slots++;
 	return &slot->inode;
+}
+
+const struct shms_inode *shms_inodes_find(const struct shms_inodes *s, uint64_t ino)
+{
+	return find(s, ino);
 }
 
 const struct shms_inode *shms_inodes_next(const struct shms_inodes *s, uint64_t *io_cursor)

@@ -22,7 +22,8 @@ struct shms_inode {
 		uint32_t n_gone; /* for gc: names of it that a plan takes away */
 		uint32_t uid;    /* for books: its owner */
 	};
-	uint8_t kind; /* enum shms_inode_kind */
+	uint8_t kind;        /* enum shms_inode_kind */
+	uint8_t n_residents; /* for books: so many of its names are the disk tier's: 1, seldom 2 */
 };
 
 struct shms_inodes;
@@ -31,6 +32,8 @@ struct shms_inodes *shms_inodes_new(void); /* NULL: out of memory */
 struct shms_inodes *shms_inodes_free(struct shms_inodes *s);
 /* The entry of ino, zeroed but for ino where it is new. NULL: out of memory. Valid until shms_inodes_free(). */
 struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino);
+/* The entry of ino; NULL: there is none. */
+const struct shms_inode *shms_inodes_find(const struct shms_inodes *s, uint64_t ino);
 /* All entries, in the order of their making: start with *io_cursor = 0; NULL at the end. */
 const struct shms_inode *shms_inodes_next(const struct shms_inodes *s, uint64_t *io_cursor);
 

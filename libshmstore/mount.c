@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -197,4 +198,78 @@ int shms_mount_open(dev_t device, const char *mount, bool *ret_whole)
 	}
 	*ret_whole = false;
 	return open_point(mount, device);
+}
+
+/* ---- other processes ----------------------------------------------------------------------------------------------- */
+
+/* The inode of the first pid namespace (the kernel's PROC_PID_INIT_INO): who is in it sees every process. */
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCu
+#define NAMESPACES_MAX      256u /* that are told apart; with more some are asked twice */
+
+struct namespaces {
+	ino_t seen[NAMESPACES_MAX];
+	size_t n;
+};
+
+static bool seen(const struct namespaces *s, ino_t ino)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->seen[i] == ino)
+			return true;
+	}
+	return false;
+}
+
+/* Has the process that procfd/name is of the device mounted? 1, 0, -errno; *io_whole is cleared where it cannot be asked. */
+static int mounted_by(int procfd, const char *pid, dev_t device, struct namespaces *s, bool *io_whole)
+{
+	char path[NAME_MAX + 16];
+	_free_ char *line = NULL;
+	size_t line_size = 0;
+	struct mount_line m;
+	struct stat st;
+	bool told;
+	int fd;
+
+	/* Most processes share one namespace: it is asked once. */
+	snprintf(path, sizeof(path), "%s/ns/mnt", pid);
+	told = fstatat(procfd, path, &st, 0) == 0;
+	if (told && seen(s, st.st_ino))
+		return 0;
+	snprintf(path, sizeof(path), "%s/mountinfo", pid);
+	fd = openat(procfd, path, O_RDONLY | O_CLOEXEC);
+	shms_cleanup(cleanup_file) FILE *f = fd >= 0 ? fdopen(fd, "re") : NULL;
+	if (!f) {
+		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+			return shms_error(errno);
+		*io_whole = *io_whole && (errno == ENOENT || errno == ESRCH || errno == EINVAL); /* ended since */
+		shms_close_fd(fd);
+		return 0;
+	}
+	while (getline(&line, &line_size, f) > 0) {
+		if (parse(line, &m) && m.device == device)
+			return 1;
+	}
+	if (told && s->n < NAMESPACES_MAX)
+		s->seen[s->n++] = st.st_ino;
+	return 0;
+}
+
+int shms_mount_anywhere(dev_t device, bool *ret_whole)
+{
+	struct namespaces *s = calloc(1, sizeof(*s));
+	_dir_ DIR *dir = opendir("/proc");
+	struct dirent *e;
+	struct stat st;
+	bool whole = stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == FIRST_PID_NAMESPACE && geteuid() == 0;
+	int r = s ? 0 : -ENOMEM, error = 0;
+
+	*ret_whole = false;
+	while (s && dir && r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+			r = mounted_by(dirfd(dir), e->d_name, device, s, &whole);
+	}
+	*ret_whole = dir && whole && error == 0;
+	free(s);
+	return r;
 }

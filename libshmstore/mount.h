@@ -26,4 +26,10 @@ int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, s
  */
 int shms_mount_open(dev_t device, const char *mount, bool *ret_whole);
 
+/*
+ * Has any process of the host the file system device mounted? 1, 0, -ENOMEM, -EMFILE. ret_whole: whether all could be asked: else 0 proves
+ * nothing. For root outside of containers; it costs a look at each process.
+ */
+int shms_mount_anywhere(dev_t device, bool *ret_whole);
+
 #endif

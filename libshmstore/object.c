@@ -16,7 +16,7 @@
 #include "sys.h"
 
 /* Has the first need bytes read, of which have are in h->small. 0, -errno. */
-static int read_more(struct shms_header *h, int fd, uint64_t need, size_t have)
+static int read_more(struct shms_header *h, int fd, uint64_t offset, uint64_t need, size_t have)
 {
 	unsigned char *head = h->small;
 	ssize_t n;
@@ -29,13 +29,13 @@ static int read_more(struct shms_header *h, int fd, uint64_t need, size_t have)
 		h->head = head;
 		memcpy(head, h->small, have);
 	}
-	n = shms_pread_all(fd, head + have, need - have, have);
+	n = shms_pread_all(fd, head + have, need - have, offset + have);
 	if (n < 0)
 		return shms_error((int)n);
 	return have + (size_t)n == need ? 0 : -EBADMSG;
 }
 
-int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason)
+int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size, const char **ret_reason)
 {
 	const char *reason = "cannot be read";
 	uint64_t need, have;
@@ -43,13 +43,13 @@ int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, co
 	int r;
 
 	h->head = NULL;
-	n = shms_pread_all(fd, h->small, file_size < SHMS_OBJECT_FIRST ? file_size : SHMS_OBJECT_FIRST, 0);
+	n = shms_pread_all(fd, h->small, file_size < SHMS_OBJECT_FIRST ? file_size : SHMS_OBJECT_FIRST, offset);
 	r = n < 0 ? shms_error((int)n) : 0;
 	if (r < 0)
 		goto out;
 	have = (uint64_t)n;
 	if (shms_format_need(h->small, have, file_size, &need) == 0 && need > have) {
-		r = read_more(h, fd, need, have);
+		r = read_more(h, fd, offset, need, have);
 		have = need;
 	}
 	if (r == 0)
@@ -60,6 +60,11 @@ out:
 	if (ret_reason)
 		*ret_reason = r < 0 ? reason : NULL;
 	return r;
+}
+
+int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason)
+{
+	return shms_header_read_at(h, fd, 0, file_size, ret_reason);
 }
 
 int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason)

@@ -23,6 +23,8 @@ struct shms_header {
 int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason);
 /* The same where the file's size is known and its type is not: what is no regular file fails to be an object. */
 int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason);
+/* The same where the object is a part of the file: file_size bytes from offset on. */
+int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size, const char **ret_reason);
 void shms_header_deinit(struct shms_header *h);
 /*
  * The key of the entry called name in objectsfd: out of the name, or, where that is a hash, out of the sidecar or the header h

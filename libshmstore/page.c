@@ -66,8 +66,28 @@ void shms_page_fill(struct shms_page *page, const char *name, const char *label,
 		memcpy(page->label, label, strnlen(label, sizeof(page->label) - 1));
 }
 
-void shms_page_counters(const struct shms_ledger *ledger, struct shmstore_counters *ret)
+uint64_t shms_page_linked(const struct shms_page *page)
 {
+	return wire_linked(atomic_load_explicit(&page->ledger.linked_bytes, memory_order_relaxed),
+			   atomic_load_explicit(&page->moved.bytes, memory_order_relaxed));
+}
+
+void shms_page_moved(int objects_fd, int64_t bytes)
+{
+	uint64_t words[2];
+	struct iovec iov = {words, sizeof(words)};
+	_fd_ int fd = openat(objects_fd, "../" SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 || shms_pread_all(fd, words, sizeof(words), offsetof(struct shms_page, moved)) != sizeof(words))
+		return;
+	words[0] += bytes < 0 ? UINT64_MAX : 1;
+	words[1] += (uint64_t)bytes;
+	shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved));
+}
+
+void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret)
+{
+	const struct shms_ledger *ledger = &page->ledger;
 	/* Same members in the same order, up to ledger->reserved. */
 	const _Atomic uint64_t *from = &ledger->put_n;
 	uint64_t *to = &ret->put_n;
@@ -78,6 +98,7 @@ void shms_page_counters(const struct shms_ledger *ledger, struct shmstore_counte
 		       "enospc_n");
 	for (size_t i = 0; i < sizeof(*ret) / sizeof(*to); i++)
 		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+	ret->linked_bytes = shms_page_linked(page);
 }
 
 int shms_page_alive(int storefd)

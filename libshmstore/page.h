@@ -49,6 +49,13 @@ struct shms_ledger {
 	_Atomic uint64_t reserved[34];
 };
 
+/* What others moved between memory and the disk tier: written by whoever holds the names lock (nameslock.h), not by the owner. */
+struct shms_page_moved {
+	_Atomic uint64_t n,
+		bytes; /* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */
+	_Atomic uint64_t reserved[6];
+};
+
 struct shms_page {
 	char magic[8]; /* SHMS_PAGE_MAGIC, no NUL */
 	uint32_t version;
@@ -63,9 +70,12 @@ struct shms_page {
 	char label[128];
 	char address[256]; /* "" = none */
 	uint8_t reserved0[1344];
-	struct shms_ledger ledger; /* at 2048 */
-	struct wire_credit credit; /* at 2560; some of it is the daemon's to write */
-	uint8_t reserved1[1024];
+	struct shms_ledger ledger;    /* at 2048 */
+	struct wire_credit credit;    /* at 2560; some of it is the daemon's to write */
+	struct shms_page_moved moved; /* at 3072 */
+	uint8_t reserved1[64];
+	struct wire_lease leases[WIRE_LEASES]; /* at 3200; half of each is the daemon's to write */
+	uint8_t reserved2[384];
 };
 
 _Static_assert(sizeof(struct shms_ledger) == 512, "ledger");
@@ -73,6 +83,8 @@ _Static_assert(offsetof(struct shms_page, boot_id) == 48, "boot_id");
 _Static_assert(offsetof(struct shms_page, name) == 64, "name");
 _Static_assert(offsetof(struct shms_page, ledger) == WIRE_LEDGER_OFF, "ledger");
 _Static_assert(offsetof(struct shms_page, credit) == WIRE_CREDIT_OFF, "credit");
+_Static_assert(offsetof(struct shms_page, moved) == WIRE_MOVED_OFF, "moved");
+_Static_assert(offsetof(struct shms_page, leases) == WIRE_LEASE_OFF, "leases");
 _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 
 /* Copies the page of the store directory storefd and checks it: magic, version, sizes, NULs. 0, -ENOENT, -EBADMSG, -ENOTSUP,
@@ -80,7 +92,12 @@ _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 int shms_page_read(int storefd, struct shms_page *ret);
 /* Fills everything but the ledger for the calling process. */
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
-void shms_page_counters(const struct shms_ledger *ledger, struct shmstore_counters *ret);
+void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
+/* Blocks of the named objects: what the owner booked, less what others moved. */
+uint64_t shms_page_linked(const struct shms_page *page);
+/* Books an object of so many bytes as moved to the tier (back: negative) in the page of the store whose objects/ that is. The names lock is
+ * held. Books are not worth an error: what cannot be written is off until the next owner counts. */
+void shms_page_moved(int objects_fd, int64_t bytes);
 
 /*
  * Liveness, by the lock. storefd is a store's directory.

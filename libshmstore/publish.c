@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "sidecar.h"
 #include "store.h"
 #include "sys.h"
 
@@ -30,25 +31,6 @@ int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 	return 0;
 }
 
-/* The sidecar of a hashed name. It always holds the one key that the name stands for, so one left over is right too. */
-static int write_sidecar(struct shmstore *s, const struct shms_keyname *k)
-{
-	char sidecar[SHMS_NAME_SIZE];
-	struct iovec iov = {.iov_len = k->key_size};
-	int r;
-	_fd_ int fd = openat(s->objects_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0400);
-
-	if (fd < 0)
-		return -errno;
-	memcpy(&iov.iov_base, &k->key, sizeof(k->key)); /* only read */
-	r = shms_pwritev_all(fd, &iov, 1, 0);
-	if (r < 0)
-		return r;
-	shms_name_sidecar(k->name, sidecar);
-	r = shms_link_fd(fd, s->objects_fd, sidecar);
-	return r == -EEXIST ? 0 : r;
-}
-
 /* Books a name that came to be. names is held. */
 static void booked(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l, uint64_t bytes)
 {
@@ -60,6 +42,7 @@ static void booked(struct shmstore *s, const struct shms_keyname *k, const struc
 static int swap_in(struct shmstore *s, const char *staged, const char *name)
 {
 	struct stat st;
+	bool known;
 
 	if (renameat2(s->recycle_fd, staged, s->objects_fd, name, RENAME_EXCHANGE) < 0) {
 		/* Gone meanwhile by somebody else's hand, or a file system that cannot exchange: rename alone is atomic too. */
@@ -68,9 +51,11 @@ static int swap_in(struct shmstore *s, const char *staged, const char *name)
 		shms_recycle_forget(s, name);
 		return renameat(s->recycle_fd, staged, s->objects_fd, name) < 0 ? -errno : 0;
 	}
-	if (fstatat(s->recycle_fd, staged, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		shms_linked_sub(s, shms_blocks(&st));
+	known = fstatat(s->recycle_fd, staged, &st, AT_SYMLINK_NOFOLLOW) == 0;
 	shms_recycle_replaced(s, name, staged);
+	/* After the pool has it: a limit misses nothing (recycle.h). */
+	if (known)
+		shms_linked_sub(s, shms_blocks(&st));
 	return 0;
 }
 
@@ -190,7 +175,7 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 
 	pthread_rwlock_wrlock(&s->names);
 	if (k->kind == SHMS_NAME_HASHED && from->other_key)
-		r = write_sidecar(s, k);
+		r = shms_sidecar_write(s->objects_fd, k->name, k->key, k->key_size);
 	if (r == 0)
 		r = place(s, from, k->name);
 	if (r == -EEXIST)

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "alias.h"
 #include "cleanup.h"
@@ -22,6 +21,7 @@
 #include "space.h"
 #include "store.h"
 #include "sys.h"
+#include "xxh3.h"
 
 #define SMALL_BUFFERS 16
 #define SMALL_HEAD    2048

@@ -140,6 +140,8 @@ static void enter_pool(struct shmstore *s, struct shms_slot *slot)
 static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state)
 {
 	set_state(slot, state);
+	if (state == SHMS_SLOT_TAKEN)
+		s->recycle.taken += slot->capacity;
 	account(s, slot, false);
 }
 
@@ -213,6 +215,27 @@ static struct shms_slot *claim(struct shmstore *s)
 	if (slot)
 		drop_pooled(s, slot);
 	return slot;
+}
+
+uint64_t shms_recycle_hold(struct shmstore *s)
+{
+	pthread_mutex_lock(&s->recycle.lock);
+	return s->recycle.pooled + s->recycle.taken;
+}
+
+void shms_recycle_release(struct shmstore *s)
+{
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+bool shms_recycle_any(struct shmstore *s)
+{
+	bool any;
+
+	pthread_mutex_lock(&s->recycle.lock);
+	any = s->recycle.pooled || s->recycle.slack;
+	pthread_mutex_unlock(&s->recycle.lock);
+	return any;
 }
 
 uint64_t shms_recycle_trim(struct shmstore *s, bool all)
@@ -366,6 +389,7 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	uint64_t end = l->header_size & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
 
 	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken -= slot->capacity;
 	strcpy(slot->name, name);
 	set_state(slot, SHMS_SLOT_PUBLISHED);
 	if (begin < end) {
@@ -373,12 +397,15 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 		slot->slack_size = end - begin;
 		s->recycle.slack += end - begin;
 	}
+	if (s->recycle.let_go)
+		unpublish(s, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 {
 	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken -= slot->capacity;
 	enter_pool(s, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
@@ -386,6 +413,7 @@ void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
 {
 	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken -= slot->capacity;
 	slot_free(&s->recycle, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
@@ -399,7 +427,7 @@ void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, const char *
 	if (!r->max || capacity > r->max)
 		return;
 	pthread_mutex_lock(&r->lock);
-	slot = claim(s);
+	slot = r->let_go ? NULL : claim(s);
 	if (slot) {
 		slot->fd = shms_take_fd(fd);
 		slot->capacity = capacity;
@@ -456,11 +484,11 @@ static bool make_room(struct shmstore *s, uint64_t bytes)
 	return r->pooled + bytes <= r->max;
 }
 
-/* A regular file of our own, which no other user was ever given (an access list shows in the mode's group bits): who may read it
+/* A regular file of our own, not pinned, which no other user was ever given (an access list shows in the mode's group bits): who may read it
  * keeps that right as long as the file lives, whatever is in it. */
 static bool ours(const struct shmstore *s, const struct stat *st)
 {
-	return S_ISREG(st->st_mode) && st->st_uid == s->uid && (st->st_mode & 077) == 0;
+	return S_ISREG(st->st_mode) && st->st_uid == s->uid && (st->st_mode & (077 | S_ISVTX)) == 0;
 }
 
 /* An object without a slot: its file is worth it if it is large and nobody else links it. */
@@ -546,6 +574,19 @@ void shms_recycle_replaced(struct shmstore *s, const char *name, const char *poo
 			slot_free(r, slot);
 		if (unlinkat(s->recycle_fd, pool_name, 0) == 0)
 			shms_credit_gave(s, freed);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+void shms_recycle_let_go(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+
+	pthread_mutex_lock(&r->lock);
+	r->let_go = true;
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		if (r->slots[i].state == SHMS_SLOT_PUBLISHED)
+			unpublish(s, &r->slots[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
 }

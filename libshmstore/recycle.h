@@ -6,7 +6,9 @@
  *   PUBLISHED  an object of ours; should it be deleted, its file is pooled without a system call more than the rename
  *   POOLED     a file in recycle/; its object is gone
  *   TAKEN      out of the pool, being written
- * The number of slots bounds the descriptors, recycle.max the bytes that are POOLED, an age how long.
+ * The number of slots bounds the descriptors, recycle.max the bytes that are POOLED, an age how long. A file that goes from objects/ into
+ * the pool is of the pool before it is off the ledger's linked bytes, one that comes back is TAKEN until it is in them: at no moment is it
+ * in no sum.
  *
  * A file may be taken for an object that needs up to a third less than it owns. What is over, its slack, lies in the header's
  * unused room; it is given back by a hole when the slot leaves the object (or memory runs out), and is bounded by recycle.max / 4
@@ -53,9 +55,11 @@ struct shms_recycle {
 	pthread_mutex_t lock; /* all below; never held over a copy */
 	uint64_t max;         /* 0 = off */
 	uint64_t pooled;      /* bytes POOLED */
+	uint64_t taken;       /* bytes TAKEN */
 	uint64_t slack;       /* bytes of all slots' slack */
 	uint64_t looked_ns;   /* when the partition was last asked for room */
 	bool scarce;          /* what it said */
+	bool let_go;          /* no descriptor of a published object is kept: others may demote it */
 	_Atomic uint64_t next_number;
 	struct shms_slot slots[SHMS_RECYCLE_SLOTS];
 };
@@ -92,6 +96,16 @@ int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *io_bytes
 void shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name);
 /* name means another file from now on, or none. */
 void shms_recycle_forget(struct shmstore *s, const char *name);
+/* From now on published objects have no slots: an open file of ours would keep a demoted object's memory, and look like a user. */
+void shms_recycle_let_go(struct shmstore *s);
+/*
+ * Until shms_recycle_release() no file goes into the pool or comes out of it. Returns what is POOLED or TAKEN: who adds the ledger's linked
+ * bytes, read meanwhile, misses nothing of the store's.
+ */
+uint64_t shms_recycle_hold(struct shmstore *s);
+void shms_recycle_release(struct shmstore *s);
+/* Would shms_recycle_trim() of everything give anything? */
+bool shms_recycle_any(struct shmstore *s);
 /* Gives memory back: what is older than the bound, or everything, slack too. Returns bytes of the files dropped and the holes. */
 uint64_t shms_recycle_trim(struct shmstore *s, bool all);
 

@@ -76,7 +76,7 @@ static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned f
 /* taken: the memory is there now; else it was not taken, or has gone back. */
 static inline void shms_credit_end(struct shmstore *s, const struct shms_charge *charge, bool taken)
 {
-	if (charge->bytes)
+	if (charge->bytes || charge->writing)
 		shms_credit_end_counted(s, charge, taken);
 }
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -186,6 +187,15 @@ struct dirent *shms_readdir(DIR *dir, int *ret_error)
 	e = readdir(dir);
 	*ret_error = e ? 0 : shms_error(errno);
 	return e;
+}
+
+bool shms_unused(int fd)
+{
+	/* The signal each time: giving a lease back sets it to SIGIO again, which kills. SIGURG is ignored by default. */
+	if (fcntl(fd, F_SETSIG, SIGURG) < 0 || fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		return false;
+	fcntl(fd, F_SETLEASE, F_UNLCK);
+	return true;
 }
 
 void shms_random(void *buf, size_t size)

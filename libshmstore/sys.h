@@ -30,6 +30,8 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
 /* The next entry; NULL at the end of the directory, or, with *ret_error set to -errno, where it cannot be read on. A directory
  * that could not be read is not an empty one. */
 struct dirent *shms_readdir(DIR *dir, int *ret_error);
+/* Has nobody else the file open or mapped, in whatever process? Ours, or with CAP_LEASE. recycle.c says what this counts and what it does not. */
+bool shms_unused(int fd);
 void shms_random(void *buf, size_t size);
 /* A number that does not repeat in practice: unique names and generations without a system call each. */
 uint64_t shms_nonce(void);
@@ -37,6 +39,11 @@ uint64_t shms_nonce(void);
 static inline uint64_t shms_blocks(const struct stat *st)
 {
 	return (uint64_t)st->st_blocks * 512;
+}
+/* A time of a file in ns. */
+static inline int64_t shms_stat_ns(const struct timespec *t)
+{
+	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
 }
 /* CLOCK_BOOTTIME in ms, CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. */
 uint64_t shms_now_boot_ms(void);

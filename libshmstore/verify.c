@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <xxhash.h>
 
 #include "cleanup.h"
 #include "inodes.h"
@@ -23,6 +22,7 @@
 #include "partition.h"
 #include "sys.h"
 #include "walk.h"
+#include "xxh3.h"
 
 #define CHUNK (1u << 20)
 

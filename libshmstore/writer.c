@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "cleanup.h"
 #include "format.h"
@@ -21,6 +20,7 @@
 #include "space.h"
 #include "store.h"
 #include "sys.h"
+#include "xxh3.h"
 
 struct shmstore_writer {
 	struct shmstore *s; /* a reference to its memory only */
@@ -46,7 +46,8 @@ static void reserve(struct shmstore *s, uint64_t bytes, bool more)
 		shms_count(&l->reserved_bytes, bytes);
 	} else {
 		atomic_fetch_sub_explicit(&l->reserved_n, 1, memory_order_relaxed);
-		atomic_fetch_sub_explicit(&l->reserved_bytes, bytes, memory_order_relaxed);
+		/* Release: pairs with take_under() in credit.c. */
+		atomic_fetch_sub_explicit(&l->reserved_bytes, bytes, memory_order_release);
 	}
 }
 

@@ -50,6 +50,18 @@ Test(inodes, large_and_odd_numbers)
 	fill(12345, 0x9E3779B97F4A7C15u, 20000);
 }
 
+Test(inodes, looking_makes_no_entry)
+{
+	struct shms_inodes *s = shms_inodes_new();
+	uint64_t cursor = 0;
+
+	cr_assert_null(shms_inodes_find(s, 7));
+	cr_assert_null(shms_inodes_next(s, &cursor));
+	cr_assert_eq(shms_inodes_get(s, 7), shms_inodes_find(s, 7));
+	cr_assert_null(shms_inodes_find(s, 8));
+	shms_inodes_free(s);
+}
+
 Test(inodes, an_empty_set_has_no_entries)
 {
 	struct shms_inodes *s = shms_inodes_new();

@@ -4,9 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "mount.h"
@@ -178,4 +181,59 @@ Test(mount, what_is_mounted_over_hides_nothing_from_the_root)
 	cr_assert_eq(faccessat(fd, "c/file", F_OK, 0), 0);
 	close(fd);
 	cr_assert_eq(umount(covered), 0, "nothing of it may be held");
+}
+
+/* Until it is told to go, in another mount namespace than ours, and in it alone. */
+static int hold_mount(void *arg)
+{
+	const int *pipes = arg;
+	struct stat st;
+	char byte;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount("tmpfs", scratch_dir(NULL), "tmpfs", 0, "size=1m") < 0 ||
+	    stat(scratch_dir(NULL), &st) < 0)
+		return 1;
+	if (write(pipes[0], &st.st_dev, sizeof(st.st_dev)) != sizeof(st.st_dev))
+		return 2;
+	return read(pipes[1], &byte, 1) < 0 ? 3 : 0;
+}
+
+Test(mount, a_file_system_is_found_in_whatever_namespace_somebody_has_it_mounted)
+{
+	int told[2], go[2], status;
+	bool whole;
+	dev_t device;
+	pid_t pid;
+
+	need_mounts();
+	cr_assert_eq(pipe(told), 0);
+	cr_assert_eq(pipe(go), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(go[1]);
+		_exit(hold_mount((int[]){told[1], go[0]}));
+	}
+	cr_assert_eq(read(told[0], &device, sizeof(device)), sizeof(device));
+	cr_assert_eq(shms_mount_anywhere(device, &whole), 1);
+	cr_assert_eq(shms_mount_anywhere(device_of(scratch_dir(NULL)), &whole), 1, "ours too");
+	close(go[1]);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert_eq(status, 0);
+	cr_assert_eq(shms_mount_anywhere(makedev(0, (1u << 20) - 2), &whole), 0);
+}
+
+static int ask_as_nobody(void *arg)
+{
+	bool whole = true;
+
+	(void)arg;
+	if (setgid(65534) < 0 || setuid(65534) < 0)
+		return 1;
+	return shms_mount_anywhere(makedev(0, (1u << 20) - 2), &whole) == 0 && !whole ? 0 : 2;
+}
+
+Test(mount, who_is_not_root_cannot_say_that_it_is_mounted_nowhere)
+{
+	need_mounts();
+	cr_assert_eq(in_child(ask_as_nobody, NULL), 0);
 }

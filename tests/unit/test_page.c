@@ -120,20 +120,28 @@ Test(page, symlink_fifo_and_directory_are_refused_without_waiting, .timeout = 10
 
 Test(page, counters_are_the_ledgers_in_order)
 {
-	static struct shms_ledger ledger;
+	static struct shms_page page;
+	struct shms_ledger *ledger = &page.ledger;
 	struct shmstore_counters c;
-	_Atomic uint64_t *all = (_Atomic uint64_t *)&ledger;
+	_Atomic uint64_t *all = (_Atomic uint64_t *)ledger;
 
-	for (size_t i = 0; i < sizeof(ledger) / 8; i++)
+	for (size_t i = 0; i < sizeof(*ledger) / 8; i++)
 		all[i] = 1000 + i;
-	shms_page_counters(&ledger, &c);
+	shms_page_counters(&page, &c);
 	cr_assert_eq(c.put_n, 1000);
 	cr_assert_eq(c.put_bytes, 1001);
-	cr_assert_eq(c.recycled_n, ledger.recycled_n);
-	cr_assert_eq(c.linked_bytes, ledger.linked_bytes);
-	cr_assert_eq(c.mapped_n, ledger.mapped_n);
-	cr_assert_eq(c.pool_bytes_max, ledger.pool_bytes_max);
-	cr_assert_eq(c.enospc_n, ledger.enospc_n);
+	cr_assert_eq(c.recycled_n, ledger->recycled_n);
+	cr_assert_eq(c.linked_bytes, ledger->linked_bytes);
+	cr_assert_eq(c.mapped_n, ledger->mapped_n);
+	cr_assert_eq(c.pool_bytes_max, ledger->pool_bytes_max);
+	cr_assert_eq(c.enospc_n, ledger->enospc_n);
+	/* What others moved to the tier takes no memory here, and back again it does. */
+	page.moved.bytes = 20;
+	cr_assert_eq(shms_page_linked(&page), ledger->linked_bytes - 20);
+	page.moved.bytes = (uint64_t)-20;
+	cr_assert_eq(shms_page_linked(&page), ledger->linked_bytes + 20);
+	page.moved.bytes = 1000000;
+	cr_assert_eq(shms_page_linked(&page), 0);
 }
 
 /* ---- liveness --------------------------------------------------------------------------------------------------------- */

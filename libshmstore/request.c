@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request.c: requests and their replies on the connection of attach.c.
+ *
+ * Two sorts. What is due at once is waited for a second, and a daemon that misses that is "silent": not waited for again until it speaks. What may be
+ * withheld (the arbiter's) is waited for as long as the daemon lives. Its life is its socket; that it can still speak is asked by a PING after
+ * seconds without a word, so that a daemon that hangs ends the wait too, some time later.
+ *
+ * A reply that is due to nobody's thread is told by a call-back, by whoever reads it: that is how event loops get theirs.
+ *
+ * Rejected: a timeout of our own for what is withheld. The daemon's is known to it alone, and a reply on its way would be lost with what it grants.
+ */
+#include "request.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#include "attachcore.h"
+#include "store.h"
+#include "sys.h"
+
+#define MS       SHMS_MS
+#define REPLY_NS (1000 * MS)
+#define QUIET_NS (5000 * MS)  /* without a word, before it is asked whether it lives */
+#define DEAD_NS  (20000 * MS) /* after that */
+
+void shms_request_end(struct shms_attach *a, struct shms_request *q, int error)
+{
+	q->error = error;
+	q->done = true;
+	if (q->ended)
+		q->ended(q);
+	else
+		pthread_cond_broadcast(&a->changed);
+}
+
+static void withdraw(struct shms_attach *a, const struct shms_request *q)
+{
+	struct shms_request **at = &a->requests;
+
+	while (*at && *at != q)
+		at = &(*at)->next;
+	if (*at)
+		*at = q->next;
+}
+
+/* Puts q (may be NULL) into the list and sends. 0; -EAGAIN: it takes no more just now; -ENOTCONN, -EINVAL. */
+static int send_request(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
+{
+	uint64_t serial = ++a->last_serial;
+	int r;
+
+	if (q) {
+		q->serial = serial;
+		q->answer = call->answer;
+		q->done = false;
+		q->error = 0;
+		q->next = a->requests;
+		a->requests = q;
+		a->polls = false;
+	}
+	errno = 0;
+	r = shms_attach_send(a, call->type, serial, call->body, call->tail, call->tail_size);
+	if (r < 0 && q)
+		withdraw(a, q);
+	return r == -ENOTCONN && errno == EAGAIN ? -EAGAIN : r;
+}
+
+/* q was sent: waits for its reply. */
+static int await(struct shms_attach *a, struct shms_request *q, uint64_t timeout_ms)
+{
+	uint64_t until = shms_now_mono_ns() + REPLY_NS;
+	struct wire_cancel cancel = {.serial = q->serial};
+
+	until += timeout_ms < UINT64_MAX / MS / 2 ? timeout_ms * MS : UINT64_MAX / 2;
+	while (!q->done && shms_now_mono_ns() < until)
+		shms_attach_wait(a, POLLIN, until);
+	if (q->done)
+		return q->error;
+	withdraw(a, q);
+	a->silent = true;
+	if (timeout_ms && !a->ended)
+		shms_attach_send(a, WIRE_CANCEL, ++a->last_serial, &cancel, NULL, 0);
+	return -ENOTCONN;
+}
+
+/* May call go out now? */
+static bool registered(const struct shms_attach *a, const struct shms_call *call)
+{
+	return a->state == SHMS_ATTACH_REGISTERED && (!call->generation || call->generation == a->n_registered);
+}
+
+int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct shms_reply *ret)
+{
+	struct shms_attach *a = &s->attach;
+	struct shms_request q = {.reply = ret};
+	int r = -ENOTCONN;
+
+	pthread_mutex_lock(&a->lock);
+	if (a->silent && a->fd >= 0 && !a->reading)
+		shms_attach_read(a);
+	if (a->state == SHMS_ATTACH_ALONE)
+		shms_attach_connect(s, SHMS_GREETING_NS);
+	if (registered(a, call) && !a->silent) {
+		r = send_request(a, call, &q);
+		if (r == 0)
+			r = await(a, &q, call->timeout_ms);
+		else if (r == -EAGAIN)
+			a->silent = true;
+		else if (r == -ENOTCONN)
+			shms_attach_end(a, 0);
+		r = r == -EAGAIN ? -ENOTCONN : r;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+int shms_request_post(struct shmstore *s, const struct shms_call *call, struct shms_request *q)
+{
+	struct shms_attach *a = &s->attach;
+	uint64_t until = 0, now;
+	int r = -ENOTCONN;
+
+	pthread_mutex_lock(&a->lock);
+	while (registered(a, call)) {
+		r = send_request(a, call, q);
+		if (r != -EAGAIN)
+			break;
+		r = -ENOTCONN;
+		now = shms_now_mono_ns();
+		until = until ? until : now + REPLY_NS;
+		if (now >= until)
+			break;
+		/* Somebody reads: he is not woken by room to write, so that is looked for now and then. */
+		shms_attach_wait(a, POLLIN | POLLOUT, a->reading ? now + MS : until);
+	}
+	if (r == -ENOTCONN && registered(a, call))
+		shms_attach_end(a, 0);
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+/* Somebody waits for what may come late: does the daemon live? Returns until when to wait before this is looked at again. */
+static uint64_t look_after(struct shms_attach *a)
+{
+	uint64_t now = shms_now_mono_ns();
+	struct wire_ping ping = {.cookie = now};
+
+	if (!a->pinged_ns && now - a->heard_ns >= QUIET_NS) {
+		a->pinged_ns = now;
+		/* One who reads nothing gets none; one whose PONG is under way needs none. */
+		if (!a->ping_serial && shms_attach_send(a, WIRE_PING, a->last_serial + 1, &ping, NULL, 0) == 0)
+			a->ping_serial = ++a->last_serial;
+	}
+	if (!a->pinged_ns)
+		return a->heard_ns + QUIET_NS;
+	if (now - a->pinged_ns >= DEAD_NS)
+		shms_attach_end(a, 0);
+	return a->pinged_ns + DEAD_NS;
+}
+
+int shms_request_wait(struct shmstore *s, struct shms_request *q)
+{
+	struct shms_attach *a = &s->attach;
+	uint64_t until;
+
+	pthread_mutex_lock(&a->lock);
+	while (!q->done) {
+		until = look_after(a);
+		if (!q->done)
+			shms_attach_wait(a, POLLIN, until);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return q->error;
+}
+
+void shms_request_withdraw(struct shmstore *s, struct shms_request *q)
+{
+	pthread_mutex_lock(&s->attach.lock);
+	if (!q->done)
+		withdraw(&s->attach, q);
+	pthread_mutex_unlock(&s->attach.lock);
+}
+
+void shms_request_look(struct shmstore *s)
+{
+	struct shms_attach *a = &s->attach;
+
+	pthread_mutex_lock(&a->lock);
+	if (a->fd >= 0 && !a->reading)
+		shms_attach_read(a);
+	if (a->requests && !a->ended)
+		look_after(a);
+	pthread_mutex_unlock(&a->lock);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sidecar.c: written without a name and linked whole, like everything that others read. */
+#include "sidecar.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "cleanup.h"
+#include "name.h"
+#include "sys.h"
+
+int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t key_size)
+{
+	char sidecar[SHMS_NAME_SIZE];
+	struct iovec iov = {.iov_len = key_size};
+	int r;
+	_fd_ int fd = openat(objects_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0400);
+
+	if (fd < 0)
+		return -errno;
+	memcpy(&iov.iov_base, &key, sizeof(key)); /* only read */
+	r = shms_pwritev_all(fd, &iov, 1, 0);
+	if (r < 0)
+		return r;
+	shms_name_sidecar(name, sidecar);
+	r = shms_link_fd(fd, objects_fd, sidecar);
+	return r == -EEXIST ? 0 : r;
+}
