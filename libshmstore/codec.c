@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * codec.c: zstd over one frame, as it is or as planes (planes.h), and the rule what is worth it.
+ *
+ * Planes are made of pieces of 256 KiB, each a zstd frame of its own: read, hashed, split and compressed, a piece stays in the cache, where whole
+ * frames would go through memory nine times. What zstd finds in planes is noise, and values that repeat; its fast levels (negative ones) pass
+ * both several times as fast as level 1 does, for a few per cent more bytes. As it is, a frame is one zstd frame of the level asked for.
+ *
+ * The rule: four samples of the frame, 64 KiB in all, are compressed as they are, and half of them in each kind of planes. Less than a tenth
+ * saved as they are: not worth it; random floating-point numbers shrink by 6 % that way (their exponents are alike), at a quarter of
+ * what a disk writes. Planes have to save a quarter (of such numbers they save 16 %), and come before zstd as it is where they save about
+ * as much, because they are several times as fast; where they leave less than a third, nothing else is tried. What has been compressed then has to
+ * have shrunk by 5 %, and by a block of the disk.
+ *
+ * Rejected: deciding once for an object (its buffers are arrays of several types, or a pickle and an array); the level asked for on planes (what
+ * is left is noise: it finds nothing more); dictionaries (a frame is large).
+ */
+#include "codec.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <zstd.h>
+
+#include "planes.h"
+
+#define PLANE_SAMPLE (SHMS_CODEC_SAMPLE / 2)
+#define PLANE_LEVEL  (-2)
+#define PLANES_WORTH 750 /* thousandths of what it was */
+#define PLANES_GOOD  300 /* so that nothing else need be tried */
+#define ZSTD_WORTH   900
+
+struct shms_codec_context {
+	ZSTD_CCtx *c; /* NULL before the first use, as d */
+	ZSTD_DCtx *d;
+	unsigned char planes[SHMS_CODEC_PIECE + 1]; /* and which of them are of bits */
+	unsigned char scratch[SHMS_PLANE_MAX];
+	unsigned char out[ZSTD_COMPRESSBOUND(SHMS_CODEC_SAMPLE)];
+};
+
+static const struct shms_planes kinds[SHMS_CODEC_N] = {
+	[SHMS_CODEC_ZSTD_DELTA8] = {8, true},
+	[SHMS_CODEC_ZSTD_DELTA4] = {4, true},
+	[SHMS_CODEC_ZSTD_WORDS8] = {8, false},
+};
+
+struct shms_codec_context *shms_codec_new(void)
+{
+	return calloc(1, sizeof(struct shms_codec_context));
+}
+
+void shms_codec_free(struct shms_codec_context *c)
+{
+	if (!c)
+		return;
+	ZSTD_freeCCtx(c->c);
+	ZSTD_freeDCtx(c->d);
+	free(c);
+}
+
+static bool can_compress(struct shms_codec_context *c)
+{
+	if (!c->c)
+		c->c = ZSTD_createCCtx();
+	return c->c;
+}
+
+/* What may be kept of size bytes at most: 5 % less, and a block of the disk less. 0: none. */
+static size_t most_of(size_t size)
+{
+	size_t most = size - size / 20 - 1, blocks = (size_t)shms_tier_pad(size) - SHMS_TIER_ALIGN;
+
+	return most < blocks ? most : blocks;
+}
+
+/* Into c->planes, with what says which are of bits behind them. Returns their bytes. */
+static size_t to_planes(struct shms_codec_context *c, struct shms_planes kind, const void *bytes, size_t size)
+{
+	shms_planes_split(kind, bytes, size, c->planes);
+	c->planes[size] = shms_planes_to_bits(kind, c->planes, size, c->scratch);
+	return size + 1;
+}
+
+/* ---- the choice ----------------------------------------------------------------------------------------------------- */
+
+size_t shms_codec_sample_at(size_t size, unsigned i, size_t *ret_offset)
+{
+	size_t sample = SHMS_CODEC_SAMPLE / SHMS_CODEC_SAMPLES;
+
+	*ret_offset = 0;
+	if (size <= SHMS_CODEC_SAMPLE)
+		return i == 0 ? size : 0;
+	/* The end of each quarter, beginning where a word does: the object's header, nearly all zeros, says nothing of the rest. */
+	*ret_offset = (size / SHMS_CODEC_SAMPLES * (i + 1) - sample) & ~(size_t)63;
+	return i < SHMS_CODEC_SAMPLES ? sample : 0;
+}
+
+/* In thousandths of what it was; 1000 where it fails. */
+static size_t ratio(struct shms_codec_context *c, const void *bytes, size_t size, int level)
+{
+	size_t r = ZSTD_compressCCtx(c->c, c->out, sizeof(c->out), bytes, size, level);
+
+	return ZSTD_isError(r) ? 1000 : r * 1000 / size;
+}
+
+enum shms_codec shms_codec_choose(struct shms_codec_context *c, const void *samples, size_t size, int level)
+{
+	enum shms_codec best = SHMS_CODEC_RAW;
+	size_t n = size < SHMS_CODEC_SAMPLE ? size : SHMS_CODEC_SAMPLE;
+	size_t half = n < PLANE_SAMPLE ? n : PLANE_SAMPLE;
+	size_t planes = PLANES_WORTH, plain;
+
+	if (level <= 0 || !most_of(size) || !can_compress(c))
+		return SHMS_CODEC_RAW;
+	for (enum shms_codec k = 0; k < SHMS_CODEC_N; k++) {
+		size_t r;
+
+		if (!kinds[k].width)
+			continue;
+		r = ratio(c, c->planes, to_planes(c, kinds[k], samples, half), PLANE_LEVEL);
+		if (r < planes) {
+			planes = r;
+			best = k;
+		}
+	}
+	if (planes <= PLANES_GOOD)
+		return best;
+	plain = ratio(c, samples, n, 1);
+	return plain <= ZSTD_WORTH && (best == SHMS_CODEC_RAW || plain + plain / 8 < planes) ? SHMS_CODEC_ZSTD : best;
+}
+
+/* ---- there ---------------------------------------------------------------------------------------------------------- */
+
+/* size bytes, that stand for packed ones of the frame. */
+static bool pack_some(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size,
+		      size_t packed)
+{
+	int level = bytes == c->planes ? PLANE_LEVEL : p->level;
+	size_t room = most_of(p->size) - p->used;
+	size_t r = ZSTD_compressCCtx(c->c, (char *)p->out + p->used, room, bytes, size, level);
+
+	if (ZSTD_isError(r))
+		return false;
+	p->used += r;
+	p->packed += packed;
+	return true;
+}
+
+bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p, size_t have)
+{
+	struct shms_planes kind = kinds[p->codec];
+
+	if (p->codec == SHMS_CODEC_RAW || !most_of(p->size) || !can_compress(c))
+		return false;
+	if (!kind.width)
+		return have < p->size || pack_some(c, p, p->frame, p->size, p->size);
+	while (have - p->packed >= SHMS_CODEC_PIECE || (have == p->size && p->packed < p->size)) {
+		size_t left = p->size - p->packed, size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
+
+		if (!pack_some(c, p, c->planes, to_planes(c, kind, (const char *)p->frame + p->packed, size), size))
+			return false;
+	}
+	return true;
+}
+
+/* ---- and back ------------------------------------------------------------------------------------------------------- */
+
+/* A piece of planes to out. */
+static int unpack_planes(struct shms_codec_context *c, struct shms_codec_unpacking *u, struct shms_planes kind)
+{
+	const char *at = (const char *)u->stored + u->used;
+	size_t left = u->original - u->unpacked, size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
+	size_t stored = ZSTD_findFrameCompressedSize(at, u->size - u->used), r;
+
+	if (ZSTD_isError(stored))
+		return -EBADMSG;
+	r = ZSTD_decompressDCtx(c->d, c->planes, size + 1, at, stored);
+	if (ZSTD_isError(r) || r != size + 1)
+		return -EBADMSG;
+	if (shms_planes_from_bits(kind, c->planes, size, c->planes[size], c->scratch) < 0)
+		return -EBADMSG;
+	shms_planes_join(kind, c->planes, size, (char *)u->out + u->unpacked);
+	u->used += stored;
+	u->unpacked += size;
+	return 0;
+}
+
+int shms_codec_unpack(struct shms_codec_context *c, struct shms_codec_unpacking *u)
+{
+	size_t r;
+
+	if (u->codec == SHMS_CODEC_RAW || u->codec >= SHMS_CODEC_N)
+		return -EBADMSG;
+	if (!c->d)
+		c->d = ZSTD_createDCtx();
+	if (!c->d)
+		return -ENOMEM;
+	if (kinds[u->codec].width) {
+		if (unpack_planes(c, u, kinds[u->codec]) < 0)
+			return -EBADMSG;
+		return u->unpacked == u->original && u->used != u->size ? -EBADMSG : 0;
+	}
+	r = ZSTD_decompressDCtx(c->d, u->out, u->original, u->stored, u->size);
+	if (ZSTD_isError(r) || r != u->original)
+		return -EBADMSG;
+	u->used = u->size;
+	u->unpacked = u->original;
+	return 0;
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.c: the coordinator: which frame is where between memory and disk.
+ *
+ * A job is cut into frames. Each takes a slot and room in the arena, and goes
+ *   store:  packing (crew, in any order) -> its turn (the frames before it have their places) -> writing (ring) -> over
+ *   load:   reading (ring) -> unpacking (crew) -> over
+ * The last frame that gets its place makes the header complete, which is written beside the frames still under way; then comes the fsync, and
+ * done. Frames of several jobs are under way at once, so that a thousand objects of 1 MiB keep the disk as busy as one of 1 GiB. All of
+ * this is one thread's, the caller's; what it hands to the crew or to the ring is theirs until they give it back.
+ *
+ * Bounds: slots, the arena's memory, and jobs. A frame starts when there is a slot and memory for its worst case; what it turns out not to need is
+ * given back as soon as it is packed. No deadlock: frames start in order, so the one whose turn it is always has its room.
+ *
+ * An engine without threads packs in the caller's thread while the disk writes. It does without io_uring as long as it moves single objects of one
+ * frame, waiting for each: plain calls cost no more there, and io_uring needs queues and their memory.
+ *
+ * A child of fork() has neither the arena (MADV_DONTFORK), nor the rings, nor the threads: there shms_engine_free() lets descriptors go.
+ *
+ * Rejected: a thread for each object (frames of one large object would not overlap), mapping the object (tierframe.c says why), splice and
+ * sendfile (every byte has to be hashed anyway, so it passes the processor), threads that write for themselves (the place of a frame
+ * depends on the size of those before).
+ */
+#include "engine.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "enginejob.h"
+
+#define THREADS_MAX  64u
+#define ALONE_UNITS  24u /* of an engine without threads; what is not used is never touched */
+#define THREAD_UNITS 16u /* more for each thread: a frame that is packed, and one that is written */
+#define PLAIN_JOBS   3u  /* jobs of one frame without a wait between them, before io_uring is worth its while */
+#define BACKGROUND   ((unsigned short)((2u << 13) | 7u)) /* I/O priority: best effort, the lowest */
+
+_Static_assert(SHMS_ENGINE_SLOTS + SHMS_ENGINE_RUNS <= SHMS_RING_DEPTH, "every operation has its entry");
+
+/* ---- the engine ----------------------------------------------------------------------------------------------------- */
+
+static unsigned arena_units(const struct shms_engine_options *o)
+{
+	unsigned n = ALONE_UNITS + THREAD_UNITS * (o->n_threads < 4 ? o->n_threads : 4);
+
+	if (o->depth && o->depth < SHMS_ARENA_UNITS / 8)
+		n = 8 * o->depth;
+	return n < SHMS_ARENA_UNITS ? n : SHMS_ARENA_UNITS;
+}
+
+static int init(struct shms_engine *e, const struct shms_engine_options *o)
+{
+	const char *said = secure_getenv("SHMSTORE_TIER_IO");
+	unsigned n_slots = o->depth && o->depth < SHMS_ENGINE_SLOTS ? o->depth : SHMS_ENGINE_SLOTS;
+	unsigned n_threads = o->n_threads < THREADS_MAX ? o->n_threads : THREADS_MAX;
+	int r;
+
+	e->pid = getpid();
+	e->background = o->background;
+	e->plain = o->no_ring || (said && strcmp(said, "plain") == 0);
+	shms_ring_init(&e->ring);
+	for (unsigned i = 0; i < n_slots; i++) {
+		e->slots[i].next = e->free;
+		e->free = &e->slots[i];
+	}
+	for (unsigned i = 0; i < SHMS_ENGINE_RUNS; i++) {
+		e->run_slots[i].next = e->free_runs;
+		e->free_runs = &e->run_slots[i];
+	}
+	e->tools = shms_tier_tools_new();
+	r = e->tools ? shms_arena_init(&e->arena, arena_units(o), n_threads > 0) : -ENOMEM;
+	if (r == 0 && n_threads)
+		r = shms_crew_new(n_threads, o->background, &e->crew);
+	return r;
+}
+
+int shms_engine_new(const struct shms_engine_options *o, struct shms_engine **ret)
+{
+	struct shms_engine *e = calloc(1, sizeof(*e));
+	int r;
+
+	if (!e)
+		return -ENOMEM;
+	r = init(e, o);
+	if (r < 0) {
+		shms_engine_free(e);
+		return r;
+	}
+	*ret = e;
+	return 0;
+}
+
+void shms_engine_free(struct shms_engine *e)
+{
+	bool inherited;
+
+	if (!e)
+		return;
+	inherited = e->pid != getpid();
+	if (!inherited)
+		shms_engine_drain(e);
+	shms_crew_free(e->crew, inherited);
+	shms_ring_deinit(&e->ring, inherited);
+	shms_arena_deinit(&e->arena, inherited);
+	shms_tier_tools_free(e->tools);
+	free(e);
+}
+
+/* Registered buffers stay in memory for good: only where there is enough to do, that is, for engines with threads. */
+static void want_ring(struct shms_engine *e)
+{
+	char why[sizeof(e->io) - 16];
+
+	if (e->ring_tried)
+		return;
+	e->ring_tried = true;
+	if (e->plain) {
+		snprintf(e->io, sizeof(e->io), "plain: so chosen");
+		return;
+	}
+	if (e->crew && !e->arena.taken) /* the first job of all: nothing lies there yet */
+		shms_arena_touch(&e->arena);
+	shms_ring_begin(&e->ring, e->crew ? e->arena.memory : NULL, e->arena.size, why, sizeof(why));
+	e->ring.priority = e->background ? BACKGROUND : 0;
+	snprintf(e->io, sizeof(e->io), "%s%s%s", shms_ring_fd(&e->ring) < 0 ? "plain" : "io_uring", why[0] ? ": " : "",
+		 why);
+}
+
+const char *shms_engine_io(struct shms_engine *e)
+{
+	want_ring(e);
+	return e->io;
+}
+
+/* ---- what moves it all ---------------------------------------------------------------------------------------------- */
+
+static bool start_frames(struct shms_engine *e)
+{
+	bool moved = false;
+
+	for (struct shms_run *run = e->runs, *next; run; run = next) {
+		next = run->next; /* one that fails at once is gone from the list */
+		while (!shms_run_started(run)) {
+			if (!shms_run_start_frame(e, run))
+				return moved;
+			moved = true;
+		}
+	}
+	return moved;
+}
+
+static bool any_to_start(const struct shms_engine *e)
+{
+	for (const struct shms_run *run = e->runs; run; run = run->next)
+		if (!shms_run_started(run))
+			return true;
+	return false;
+}
+
+/* Everything that can be done without waiting. False: there was nothing. */
+static bool move(struct shms_engine *e)
+{
+	struct shms_crew_task *task;
+	struct shms_ring_op *op;
+	bool moved = false;
+
+	while (e->crew && (task = shms_crew_take(e->crew))) {
+		shms_run_worked(e, task);
+		moved = true;
+	}
+	while ((op = shms_ring_reap(&e->ring))) {
+		shms_run_came(e, op);
+		moved = true;
+	}
+	return start_frames(e) || moved;
+}
+
+/* Calls done where it is due. It may begin another job on this engine: that one's done is called from here too, not from within. */
+static void settle(struct shms_engine *e)
+{
+	if (e->settling)
+		return;
+	e->settling = true;
+	while (e->over) {
+		struct shms_job *job = e->over;
+
+		e->over = job->state;
+		job->state = NULL;
+		job->done(job);
+	}
+	e->settling = false;
+}
+
+static void wait_for_something(struct shms_engine *e)
+{
+	struct pollfd fds[2] = {{.fd = shms_ring_fd(&e->ring), .events = POLLIN},
+				{.fd = e->crew ? shms_crew_fd(e->crew) : -1, .events = POLLIN}};
+
+	/* A signal, or what the ring did not take at first: look again. */
+	poll(fds, 2, 1000);
+}
+
+static void begin(struct shms_engine *e, struct shms_job *job, bool load)
+{
+	struct shms_run *run, **at = &e->runs;
+
+	while (!e->free_runs)
+		if (!move(e))
+			wait_for_something(e);
+	run = e->free_runs;
+	e->free_runs = run->next;
+	*run = (struct shms_run){.job = job, .load = load, .offset = job->header->sb->header_size};
+	job->error = 0;
+	job->reason[0] = '\0';
+	job->transferred = 0;
+	while (*at)
+		at = &(*at)->next;
+	*at = run;
+	if (e->crew || job->header->sb->n_frames > 1 || ++e->n_since_drain > PLAIN_JOBS)
+		want_ring(e);
+	/* Back to the caller when all of it is under way. */
+	while (any_to_start(e))
+		if (!move(e))
+			wait_for_something(e);
+	move(e);
+	settle(e);
+}
+
+void shms_engine_store(struct shms_engine *e, struct shms_job *job)
+{
+	begin(e, job, false);
+}
+
+void shms_engine_load(struct shms_engine *e, struct shms_job *job)
+{
+	begin(e, job, true);
+}
+
+void shms_engine_wait(struct shms_engine *e)
+{
+	while (e->runs && !e->over) {
+		if (!move(e))
+			wait_for_something(e);
+	}
+	settle(e);
+}
+
+void shms_engine_drain(struct shms_engine *e)
+{
+	while (e->runs || (e->over && !e->settling)) {
+		if (e->runs && !move(e))
+			wait_for_something(e);
+		settle(e);
+	}
+	e->n_since_drain = 0;
+	if (!e->crew)
+		shms_arena_rest(&e->arena);
+}

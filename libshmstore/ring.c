@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring.c: a thin layer over liburing with three operations. A short one is gone on with here, so that who asked for it sees it whole or failed.
+ *
+ * Where the kernel, a container's seccomp filter or the limit on locked memory refuse (EPERM, ENOSYS, ENOMEM), we do with less: buffers that are
+ * not registered, and in the end plain pread, pwrite and fsync, done at once and reaped as if they had been under way.
+ *
+ * Rejected: SQPOLL (a kernel thread that spins, for a few hundred operations a second), preallocation with fallocate (appending
+ * writes are serialised by the kernel's own workers anyway, and two of them keep the disk as busy as eight).
+ */
+#include "ring.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tierformat.h"
+
+void shms_ring_init(struct shms_ring *r)
+{
+	memset(r, 0, sizeof(*r));
+	r->uring.ring_fd = -1;
+}
+
+void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why, size_t size)
+{
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)memory, .iov_len = memory_size};
+	int e = io_uring_queue_init(SHMS_RING_DEPTH, &r->uring, 0);
+
+	ret_why[0] = '\0';
+	if (e < 0) {
+		snprintf(ret_why, size, "io_uring is refused: %s", strerror(-e));
+		return;
+	}
+	/* A child must not have the rings: it would share our queues. */
+	e = io_uring_ring_dontfork(&r->uring);
+	if (e < 0) {
+		io_uring_queue_exit(&r->uring);
+		snprintf(ret_why, size, "io_uring's queues cannot be kept from children: %s", strerror(-e));
+		return;
+	}
+	r->on = true;
+	if (!memory)
+		return;
+	e = io_uring_register_buffers(&r->uring, &iov, 1);
+	if (e < 0) {
+		snprintf(ret_why, size, "buffers cannot be registered: %s", strerror(-e));
+		return;
+	}
+	r->fixed = memory;
+	r->fixed_size = memory_size;
+}
+
+void shms_ring_deinit(struct shms_ring *r, bool inherited)
+{
+	if (r->on && inherited)
+		close(r->uring.ring_fd);
+	else if (r->on)
+		io_uring_queue_exit(&r->uring);
+	shms_ring_init(r);
+}
+
+int shms_ring_fd(const struct shms_ring *r)
+{
+	return r->on ? r->uring.ring_fd : -1;
+}
+
+/* ---- one step of an operation --------------------------------------------------------------------------------------- */
+
+/* What the kernel answered to a step, as a count or -errno. Is the operation over? */
+static bool stepped(struct shms_ring_op *op, ssize_t answer)
+{
+	if (answer == -EINTR || answer == -EAGAIN)
+		return false;
+	if (answer < 0) {
+		op->result = (int)answer;
+		return true;
+	}
+	if (op->kind == SHMS_RING_FSYNC)
+		return true;
+	op->done += (size_t)answer;
+	if (op->done == op->head_size + op->size)
+		return true;
+	/* Short. O_DIRECT goes on at whole blocks only; a file of ours that ends elsewhere has been cut. */
+	if (op->kind == SHMS_RING_READ && (answer == 0 || op->done % SHMS_TIER_ALIGN))
+		op->result = -ENODATA;
+	else if (answer == 0)
+		op->result = -EIO;
+	return op->result != 0;
+}
+
+/* What is left of it; returns how many pieces. */
+static unsigned left_of(struct shms_ring_op *op)
+{
+	size_t past_head = op->done > op->head_size ? op->done - op->head_size : 0;
+	unsigned n = 0;
+
+	if (op->done < op->head_size)
+		op->iov[n++] = (struct iovec){op->head + op->done, op->head_size - op->done};
+	op->iov[n++] = (struct iovec){op->bytes + past_head, op->size - past_head};
+	return n;
+}
+
+static ssize_t plain_step(struct shms_ring_op *op)
+{
+	int n_iov = op->kind == SHMS_RING_FSYNC ? 0 : (int)left_of(op);
+	off_t at = (off_t)(op->offset + op->done);
+	ssize_t n;
+
+	if (op->kind == SHMS_RING_FSYNC)
+		n = fsync(op->fd);
+	else if (op->kind == SHMS_RING_READ)
+		n = preadv(op->fd, op->iov, n_iov, at);
+	else
+		n = pwritev(op->fd, op->iov, n_iov, at);
+	return n < 0 ? -errno : n;
+}
+
+static void prepare_rw(const struct shms_ring *r, struct shms_ring_op *op, struct io_uring_sqe *sqe)
+{
+	unsigned n = left_of(op), size = (unsigned)op->iov[0].iov_len;
+	unsigned char *bytes = op->iov[0].iov_base;
+	uint64_t at = op->offset + op->done;
+	bool fixed = n == 1 && r->fixed && bytes >= r->fixed && bytes + size <= r->fixed + r->fixed_size;
+
+	if (op->kind == SHMS_RING_READ && fixed)
+		io_uring_prep_read_fixed(sqe, op->fd, bytes, size, at, 0);
+	else if (op->kind == SHMS_RING_READ)
+		io_uring_prep_readv(sqe, op->fd, op->iov, n, at);
+	else if (fixed)
+		io_uring_prep_write_fixed(sqe, op->fd, bytes, size, at, 0);
+	else
+		io_uring_prep_writev(sqe, op->fd, op->iov, n, at);
+	sqe->ioprio = r->priority;
+}
+
+static void ring_step(struct shms_ring *r, struct shms_ring_op *op)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
+
+	/* As many entries as operations: one is free as soon as the kernel has taken the others. */
+	while (!sqe) {
+		io_uring_submit(&r->uring);
+		sqe = io_uring_get_sqe(&r->uring);
+	}
+	if (op->kind == SHMS_RING_FSYNC)
+		io_uring_prep_fsync(sqe, op->fd, 0);
+	else
+		prepare_rw(r, op, sqe);
+	io_uring_sqe_set_data(sqe, op);
+	io_uring_submit(&r->uring); /* what it does not take now is taken with the next reaping */
+}
+
+/* ---- operations ----------------------------------------------------------------------------------------------------- */
+
+static void append(struct shms_ring *r, struct shms_ring_op *op)
+{
+	op->next = NULL;
+	if (r->last)
+		r->last->next = op;
+	else
+		r->first = op;
+	r->last = op;
+}
+
+void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op)
+{
+	op->result = 0;
+	op->done = 0;
+	r->n_under_way++;
+	if (r->on) {
+		ring_step(r, op);
+		return;
+	}
+	while (!stepped(op, plain_step(op)))
+		;
+	append(r, op);
+}
+
+struct shms_ring_op *shms_ring_reap(struct shms_ring *r)
+{
+	struct shms_ring_op *op = r->first;
+	struct io_uring_cqe *cqe;
+
+	if (op) {
+		r->first = op->next;
+		if (!r->first)
+			r->last = NULL;
+		r->n_under_way--;
+		return op;
+	}
+	if (!r->on)
+		return NULL;
+	if (io_uring_sq_ready(&r->uring))
+		io_uring_submit(&r->uring);
+	while (io_uring_peek_cqe(&r->uring, &cqe) == 0 && cqe) {
+		int answer = cqe->res;
+
+		op = io_uring_cqe_get_data(cqe);
+		io_uring_cqe_seen(&r->uring, cqe);
+		if (stepped(op, answer)) {
+			r->n_under_way--;
+			return op;
+		}
+		ring_step(r, op);
+	}
+	return NULL;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierframe.c: one frame, in whichever thread, a piece at a time: what has just been copied is hashed and packed, or what has just been unpacked
+ * is hashed and copied, while it is in the processor's cache.
+ *
+ * The object's bytes are copied with pread and pwrite: on tmpfs that is faster than mapping (the page tables cost more than the copy), cannot
+ * fault with SIGBUS, takes its memory before anything is lost, and leaves no mapping that the test for other users of the object would see. A
+ * raw frame without padding has one hash, not two.
+ */
+#include "tierframe.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec.h"
+#include "sys.h"
+#include "xxh3.h"
+
+struct shms_tier_tools {
+	struct shms_codec_context *codec;
+	XXH3_state_t *hash;
+	unsigned char samples[SHMS_CODEC_SAMPLE];
+};
+
+struct shms_tier_tools *shms_tier_tools_new(void)
+{
+	struct shms_tier_tools *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->codec = shms_codec_new();
+	t->hash = XXH3_createState();
+	if (!t->codec || !t->hash) {
+		shms_tier_tools_free(t);
+		return NULL;
+	}
+	return t;
+}
+
+void shms_tier_tools_free(struct shms_tier_tools *t)
+{
+	if (!t)
+		return;
+	shms_codec_free(t->codec);
+	XXH3_freeState(t->hash);
+	free(t);
+}
+
+static int fail(struct shms_tier_work *w, int error, const char *what)
+{
+	w->error = error;
+	w->what = what;
+	return error;
+}
+
+static void digest(struct shms_tier_tools *t, uint64_t ret_hash[2])
+{
+	XXH128_hash_t h = XXH3_128bits_digest(t->hash);
+
+	ret_hash[0] = h.low64;
+	ret_hash[1] = h.high64;
+}
+
+static size_t piece_of(size_t left)
+{
+	return left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
+}
+
+/* ---- to the disk ---------------------------------------------------------------------------------------------------- */
+
+/* Bytes of the frame, at off, all of them. */
+static int read_bytes(struct shms_tier_work *w, void *to, size_t size, size_t off)
+{
+	ssize_t n = shms_pread_all(w->object_fd, to, size, w->object_offset + off);
+
+	if (n < 0)
+		return fail(w, (int)n, "the object cannot be read");
+	return (size_t)n == size ? 0 : fail(w, -EIO, "the object is shorter than it was");
+}
+
+static int choose(struct shms_tier_work *w, struct shms_tier_tools *t, enum shms_codec *ret)
+{
+	size_t size, off, n = 0;
+
+	*ret = SHMS_CODEC_RAW;
+	if (w->level <= 0)
+		return 0;
+	for (unsigned i = 0; (size = shms_codec_sample_at(w->frame->original, i, &off)); i++) {
+		int r = read_bytes(w, t->samples + n, size, off);
+
+		if (r < 0)
+			return r;
+		n += size;
+	}
+	*ret = shms_codec_choose(t->codec, t->samples, w->frame->original, w->level);
+	return 0;
+}
+
+/* Reads, hashes and packs. What is stored is at w->at. */
+static int copy_in(struct shms_tier_work *w, struct shms_tier_tools *t)
+{
+	struct shms_tier_frame *f = w->frame;
+	struct shms_codec_packing p = {.level = w->level, .frame = w->bytes, .size = f->original, .out = w->spare};
+	bool shrinks;
+	int r = choose(w, t, &p.codec);
+
+	shrinks = p.codec != SHMS_CODEC_RAW;
+	XXH3_128bits_reset(t->hash);
+	for (size_t off = 0, size; r == 0 && off < f->original; off += size) {
+		size = piece_of(f->original - off);
+		r = read_bytes(w, (char *)w->bytes + off, size, off);
+		XXH3_128bits_update(t->hash, (char *)w->bytes + off, size);
+		shrinks = r == 0 && shrinks && shms_codec_pack(t->codec, &p, off + size);
+	}
+	digest(t, f->object_hash);
+	w->at = shrinks ? w->spare : w->bytes;
+	f->codec = shrinks ? p.codec : SHMS_CODEC_RAW;
+	f->stored = shrinks ? (uint32_t)p.used : f->original;
+	return r;
+}
+
+void shms_tier_pack(struct shms_tier_work *w, struct shms_tier_tools *t)
+{
+	struct shms_tier_frame *f = w->frame;
+	size_t padded;
+
+	w->error = 0;
+	if (!t) {
+		fail(w, -ENOMEM, "the object cannot be packed");
+		return;
+	}
+	if (copy_in(w, t) < 0)
+		return;
+	padded = (size_t)shms_tier_pad(f->stored);
+	memset((char *)w->at + f->stored, 0, padded - f->stored);
+	if (f->codec == SHMS_CODEC_RAW && padded == f->original)
+		memcpy(f->stored_hash, f->object_hash, sizeof(f->stored_hash));
+	else
+		shms_tier_hash(w->at, padded, f->stored_hash);
+}
+
+/* ---- and back ------------------------------------------------------------------------------------------------------- */
+
+/* Hashes and writes a piece of the object. */
+static int copy_piece(struct shms_tier_work *w, struct shms_tier_tools *t, void *bytes, size_t size, size_t off)
+{
+	struct iovec iov = {bytes, size};
+	int r;
+
+	XXH3_128bits_update(t->hash, bytes, size);
+	if (w->object_fd < 0)
+		return 0;
+	r = shms_pwritev_all(w->object_fd, &iov, 1, w->object_offset + off);
+	return r < 0 ? fail(w, r, "the object cannot be written") : 0;
+}
+
+static int copy_raw(struct shms_tier_work *w, struct shms_tier_tools *t)
+{
+	int r = 0;
+
+	for (size_t off = 0, size; r == 0 && off < w->frame->original; off += size) {
+		size = piece_of(w->frame->original - off);
+		r = copy_piece(w, t, (char *)w->bytes + off, size, off);
+	}
+	return r;
+}
+
+static int copy_unpacked(struct shms_tier_work *w, struct shms_tier_tools *t)
+{
+	const struct shms_tier_frame *f = w->frame;
+	struct shms_codec_unpacking u = {
+		.codec = f->codec, .stored = w->bytes, .size = f->stored, .out = w->spare, .original = f->original};
+	int r = 0;
+
+	while (r == 0 && u.unpacked < u.original) {
+		size_t off = u.unpacked;
+
+		r = shms_codec_unpack(t->codec, &u);
+		if (r < 0)
+			return fail(w, r, r == -ENOMEM ? "the object cannot be unpacked" : "cannot be decompressed");
+		r = copy_piece(w, t, (char *)w->spare + off, u.unpacked - off, off);
+	}
+	return r;
+}
+
+void shms_tier_unpack(struct shms_tier_work *w, struct shms_tier_tools *t)
+{
+	const struct shms_tier_frame *f = w->frame;
+	size_t padded = (size_t)shms_tier_pad(f->stored);
+	bool whole = f->codec == SHMS_CODEC_RAW && padded == f->original;
+	uint64_t hash[2];
+
+	w->error = 0;
+	if (!t) {
+		fail(w, -ENOMEM, "the object cannot be unpacked");
+		return;
+	}
+	if (!whole) {
+		shms_tier_hash(w->bytes, padded, hash);
+		if (memcmp(hash, f->stored_hash, sizeof(hash)) != 0) {
+			fail(w, -EBADMSG, "is damaged: its checksum is wrong");
+			return;
+		}
+	}
+	XXH3_128bits_reset(t->hash);
+	if ((f->codec == SHMS_CODEC_RAW ? copy_raw(w, t) : copy_unpacked(w, t)) < 0)
+		return;
+	digest(t, hash);
+	if (whole && memcmp(hash, f->stored_hash, sizeof(hash)) != 0)
+		fail(w, -EBADMSG, "is damaged: its checksum is wrong");
+	else if (memcmp(hash, f->object_hash, sizeof(hash)) != 0)
+		fail(w, -EBADMSG, "is not what it was: the checksum of the object's bytes is wrong");
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiermark.c: marks of tier directories, and what they prove.
+ *
+ * A partition is memory: on another boot of the same host it is gone. On the same boot it is gone when no mount of its device is left, and
+ * that can be known only to who sees every mount namespace of the host: root in the first pid namespace. A disk may be shared with another
+ * host, whose boots say nothing: machine-id tells hosts apart, and where it is missing nothing is concluded from a boot.
+ *
+ * Device numbers of tmpfs are given anew: one that is mounted may be another's. Then the directory stays until the next boot.
+ */
+#include "tiermark.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "partition.h"
+#include "sys.h"
+#include "textfile.h"
+
+#define TITLE   "shmstore tier files 1"
+#define UNKNOWN "-"
+
+/* A host without the file is unknown; one whose file cannot be read just now is an error: a mark is for long. */
+static int read_host(char ret[33])
+{
+	char text[64];
+	_fd_ int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n = fd < 0 ? -errno : shms_pread_all(fd, text, sizeof(text) - 1, 0);
+
+	if (n == -ENOENT)
+		n = 0;
+	if (n < 0)
+		return (int)n;
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	if (strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+		snprintf(text, sizeof(text), UNKNOWN);
+	memcpy(ret, text, strlen(text) + 1);
+	return 0;
+}
+
+int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *ret)
+{
+	uint8_t boot[16];
+	int r;
+
+	*ret = (struct shms_tiermark){.device = p->device};
+	memcpy(ret->uuid, p->uuid, sizeof(ret->uuid));
+	r = read_host(ret->host);
+	shms_boot_id(boot);
+	for (size_t i = 0; i < sizeof(boot); i++)
+		snprintf(ret->boot + 2 * i, 3, "%02x", boot[i]);
+	snprintf(ret->path, sizeof(ret->path), "%s", p->path);
+	return r;
+}
+
+/* Boots that could not be read are all zero: they say nothing. */
+static bool boot_known(const struct shms_tiermark *m)
+{
+	return strspn(m->boot, "0") != strlen(m->boot);
+}
+
+int shms_tiermark_format(const struct shms_tiermark *m, char ret_text[SHMS_TIERMARK_TEXT])
+{
+	int n;
+
+	if (strchr(m->path, '\n'))
+		return -EINVAL;
+	n = snprintf(ret_text, SHMS_TIERMARK_TEXT, TITLE "\nuuid %s\nhost %s\nboot %s\ndevice %" PRIu64 "\npath %s\n",
+		     m->uuid, m->host, m->boot, m->device, m->path);
+	return n > 0 && n < SHMS_TIERMARK_TEXT ? 0 : -EINVAL;
+}
+
+/* Takes the line "<word> <value>" off *at: its value, of digits only, copied to ret (size bytes with its NUL). */
+static bool take(char **at, const char *word, const char *digits, char *ret, size_t size)
+{
+	size_t n = strlen(word), length;
+	const char *value = *at + n + 1;
+
+	if (strncmp(*at, word, n) != 0 || (*at)[n] != ' ')
+		return false;
+	length = strcspn(value, "\n");
+	if (length == 0 || length >= size || value[length] != '\n' || (digits && strspn(value, digits) != length))
+		return false;
+	memcpy(ret, value, length);
+	ret[length] = '\0';
+	*at += n + 1 + length + 1;
+	return true;
+}
+
+int shms_tiermark_parse(char *text, struct shms_tiermark *ret)
+{
+	static const char hex[] = "0123456789abcdef";
+	struct shms_tiermark m = {0};
+	char device[24], *at = text + sizeof(TITLE);
+
+	if (strncmp(text, TITLE "\n", sizeof(TITLE)) != 0)
+		return strncmp(text, "shmstore tier files ", 20) == 0 ? -ENOTSUP : -EBADMSG;
+	if (!take(&at, "uuid", "0123456789abcdef-", m.uuid, sizeof(m.uuid)) ||
+	    !take(&at, "host", NULL, m.host, sizeof(m.host)) || !take(&at, "boot", hex, m.boot, sizeof(m.boot)) ||
+	    !take(&at, "device", "0123456789", device, sizeof(device)) ||
+	    !take(&at, "path", NULL, m.path, sizeof(m.path)) || *at != '\0')
+		return -EBADMSG;
+	if (strlen(m.uuid) != 36 || strlen(m.boot) != 32 || m.path[0] != '/')
+		return -EBADMSG;
+	errno = 0;
+	m.device = strtoull(device, NULL, 10);
+	if (errno)
+		return -EBADMSG;
+	*ret = m;
+	return 0;
+}
+
+int shms_tiermark_read(int dirfd, struct shms_tiermark *ret)
+{
+	char text[SHMS_TIERMARK_TEXT];
+	struct stat st, dir;
+	ssize_t n;
+	_fd_ int fd = openat(dirfd, SHMS_TIERMARK_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return shms_error(errno);
+	if (fstat(fd, &st) < 0 || fstat(dirfd, &dir) < 0)
+		return shms_error(errno);
+	if (!S_ISREG(st.st_mode) || st.st_uid != dir.st_uid)
+		return -EPERM;
+	n = shms_pread_all(fd, text, sizeof(text) - 1, 0);
+	if (n < 0)
+		return shms_error((int)n);
+	text[n] = '\0';
+	return strlen(text) == (size_t)n ? shms_tiermark_parse(text, ret) : -EBADMSG;
+}
+
+int shms_tiermark_write(int dirfd, const struct shms_tiermark *m, uid_t uid)
+{
+	char text[SHMS_TIERMARK_TEXT];
+	int r = shms_tiermark_format(m, text);
+
+	return r < 0 ? r : shms_textfile_replace(dirfd, SHMS_TIERMARK_NEW, SHMS_TIERMARK_FILE, text, uid);
+}
+
+bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermark_facts *facts, const char **ret_why)
+{
+	const struct shms_tiermark *here = &facts->here;
+
+	if (!boot_known(m) || !boot_known(here)) {
+		*ret_why = "the tier of another partition: of which boot cannot be told";
+		return false;
+	}
+	if (strcmp(m->boot, here->boot) != 0) {
+		if (strcmp(m->host, UNKNOWN) == 0 || strcmp(m->host, here->host) != 0) {
+			*ret_why = "the tier of a partition of another host, it seems, which may live";
+			return false;
+		}
+		*ret_why = "the tier of a partition of an earlier boot: it was in memory, and is gone";
+		return true;
+	}
+	if (facts->mounted) {
+		*ret_why = "the tier of another partition, whose file system is mounted";
+		return false;
+	}
+	if (!facts->whole) {
+		*ret_why = "the tier of another partition: whether that is mounted somewhere only root can see, "
+			   "outside of containers";
+		return false;
+	}
+	*ret_why = "the tier of a partition whose file system is mounted nowhere any more";
+	return true;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * victim.h: what to demote first. Pure: times and sizes in, an order out; no clock, no I/O, no allocation.
+ *
+ * The least recently used goes first, weighed by what it costs. An object's score is
+ *
+ *   age * (bytes of memory it frees / cost of moving it out and back) * weight of its stores
+ *
+ * and the highest one is next. docs/tier.md says what that means to users.
+ */
+#ifndef SHMS_VICTIM_H
+#define SHMS_VICTIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHMS_VICTIM_ONE 256u /* ratios and weights are in 1/256 */
+
+struct shms_victim_store {
+	uint64_t uss;     /* bytes that nobody else links */
+	uint64_t share;   /* bytes that would be fair; 0 = unknown */
+	uint64_t idle_ns; /* since it put, got or deleted anything */
+};
+
+/* Up to four times its share, and twice that where it idles: in 1/256. */
+uint32_t shms_victim_weight(const struct shms_victim_store *s);
+
+struct shms_victim {
+	/* in */
+	uint64_t id;     /* breaks ties of score and age, the lower first; no two alike */
+	uint64_t bytes;  /* of memory */
+	uint64_t age_ns; /* since its last use */
+	uint32_t n_names;
+	uint32_t weight; /* of its stores, the lightest: who needs it most says what it is worth */
+	uint32_t ratio;  /* bytes on disk expected for 256 bytes of it */
+	bool clean;      /* its tier file is there: nothing is written */
+	bool mapped;     /* somebody maps it: frees nothing before they let go. After all others */
+	bool near;       /* of the store that wants the room: before others */
+	/* out */
+	uint64_t score;
+};
+
+/* A heap over the caller's array, which it reorders; what was taken gathers at its end. */
+struct shms_victims {
+	struct shms_victim *v;
+	size_t n; /* left */
+};
+
+void shms_victims_init(struct shms_victims *q, struct shms_victim *v, size_t n);
+/* The next one; NULL: none is left. Valid as long as the array. */
+struct shms_victim *shms_victims_next(struct shms_victims *q);
+
+/* Bytes to free now: 0 up to the high watermark; above it, down to the low one. Watermarks in percent of size. */
+uint64_t shms_victim_goal(uint64_t size, uint64_t used, unsigned high, unsigned low);
+/* What is freed beyond the need of one that waits, so that the next ones need not wait and each look is worth its walk. */
+uint64_t shms_victim_batch(uint64_t size);
+
+#endif
