@@ -5,7 +5,11 @@
  * An inode with one link is met once and needs no memory: it is added at once. Only inodes with several links go into a set, which
  * remembers the best kind of name that was met (linked before metadata before pool before foreign) and how many of its names the
  * store at hand has. A store's names come in one run, objects before leases before pool, so that one counter per inode tells
- * whether all its links are in this store (its uss), and whether a lease or a recycled file is linked as an object too.
+ * whether all its links are in this store (its uss), and whether a lease or a recycled file is linked as an object too. The disk
+ * tier's names come before all stores': a link that the tier keeps to an object is no store's share of it.
+ *
+ * Stubs take no memory: they are counted by name, and the set of the clean ones says afterwards which tier files belong to objects that
+ * are in memory as well (tierscan.h).
  */
 #include "books.h"
 
@@ -150,8 +154,10 @@ static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shm
 
 	if (r < 0)
 		return r;
-	if (kind == SHMS_INODE_LINKED)
-		t->pss += (bytes << PSS_SHIFT) / (e->st->st_nlink ? e->st->st_nlink : 1);
+	if (kind == SHMS_INODE_LINKED) {
+		uint64_t links = e->st->st_nlink - (i ? i->n_residents : 0);
+		t->pss += (bytes << PSS_SHIFT) / (links ? links : 1);
+	}
 	if (!i) {
 		*io_bytes += bytes;
 		if (kind == SHMS_INODE_LINKED)
@@ -160,6 +166,45 @@ static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shm
 		*io_bytes += bytes;
 	}
 	return 0;
+}
+
+static int add_demoted(struct taking *t, const struct shms_walk_entry *e)
+{
+	struct shms_inode *i;
+
+	t->sum.n_objects++;
+	t->sum.n_demoted++;
+	t->books.n_objects++;
+	t->books.n_demoted++;
+	t->books.demoted += e->stub->header_size + e->stub->buffer_size;
+	if (t->ask->users) {
+		struct shmstore_user_books *user = shms_users_get(t->ask->users, e->store->st.st_uid);
+		if (!user)
+			return -ENOMEM;
+		user->n_demoted++;
+	}
+	return add(t, e->st, SHMS_INODE_METADATA, &i);
+}
+
+/* A name that the disk tier made. */
+static int add_tier(struct taking *t, const struct shms_walk_entry *e)
+{
+	struct shms_inode *i = NULL;
+	int r;
+
+	if (e->place == SHMS_PLACE_STUB)
+		return add_demoted(t, e);
+	if (e->place == SHMS_PLACE_MOVING)
+		return add_entry(t, e, SHMS_INODE_LINKED, &t->books.linked);
+	if (e->place == SHMS_PLACE_CLEAN) {
+		t->books.n_clean++;
+		if (t->ask->clean && !shms_inodes_get(t->ask->clean, e->st->st_ino))
+			return -ENOMEM;
+	}
+	r = add(t, e->st, e->place == SHMS_PLACE_RESIDENT ? SHMS_INODE_LINKED : SHMS_INODE_METADATA, &i);
+	if (r == 0 && i && e->place == SHMS_PLACE_RESIDENT)
+		i->n_residents++;
+	return r;
 }
 
 static int on_entry(const struct shms_walk_entry *e, void *arg)
@@ -195,6 +240,13 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 	case SHMS_PLACE_PEER:
 	case SHMS_PLACE_DIRECTORY:
 		return add(t, e->st, SHMS_INODE_METADATA, &i);
+	case SHMS_PLACE_STUB:
+	case SHMS_PLACE_CLEAN:
+	case SHMS_PLACE_MOVING:
+	case SHMS_PLACE_TIER:
+	case SHMS_PLACE_ANCHOR:
+	case SHMS_PLACE_RESIDENT:
+		return add_tier(t, e);
 	case SHMS_PLACE_FOREIGN:
 	default:
 		return add(t, e->st, SHMS_INODE_FOREIGN, &i);

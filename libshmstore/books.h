@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 struct shms_holders;
+struct shms_inodes;
 struct shms_page;
 struct shms_users;
 struct shms_walk_store;
@@ -18,6 +19,7 @@ struct shms_books {
 	uint64_t pool;
 	uint64_t foreign; /* in the partition; of the whole file system with SHMS_BOOKS_REST */
 	uint64_t n_stores, n_objects, n_leases;
+	uint64_t n_demoted; /* names of demoted objects; part of n_objects */
 	uint64_t n_unreadable;
 };
 
@@ -32,7 +34,8 @@ struct shms_books_ask {
 	int (*progress)(uint64_t n_names, void *arg);
 	void *arg;
 	struct shms_holders *holders; /* is told of every inode that has a name */
-	struct shms_users *users;     /* to be added to: linked, pool, n_stores */
+	struct shms_users *users;     /* to be added to: linked, pool, n_stores, n_demoted */
+	struct shms_inodes *clean;    /* to be added to: the stubs in clean/ */
 };
 
 /* Walks the partition. 0, what store returned, -ECANCELED, -ENOMEM, -EMFILE. */

@@ -13,6 +13,8 @@
  * just making a store there finds its directory gone and makes it again (a store's page comes before its parts). What we may not look into, cannot read, or do not
  * know, stays, and is said.
  *
+ * The disk tier needs no look into stores: a tier file lives as long as the kernel counts a name of its stub besides the anchor (gctier.c).
+ *
  * Killed anywhere: teardown.h's order leaves a dead store that is still plainly one, or an empty directory. Peers go before stores,
  * so that what is said of them does not depend on whether their store was removed a moment ago.
  */
@@ -26,8 +28,10 @@
 
 #include "cleanup.h"
 #include "gcaction.h"
+#include "gcaway.h"
 #include "gcpeer.h"
 #include "gcstore.h"
+#include "gctier.h"
 #include "inodes.h"
 #include "page.h"
 #include "partition.h"
@@ -166,8 +170,10 @@ static int by_path(const void *a, const void *b)
 static int run(struct shms_gc *g)
 {
 	struct shms_walk w = {.store = note_store, .other = note_other, .unreadable = note_unreadable, .arg = g};
-	int r = shms_gc_peers(g);
+	int r = shms_gc_tier_open(g);
 
+	if (r == 0)
+		r = shms_gc_peers(g);
 	if (r == 0)
 		r = shms_walk_run(&w, g->p);
 	if (g->n_list)
@@ -177,6 +183,12 @@ static int run(struct shms_gc *g)
 	for (size_t i = 0; i < g->n_list; i++)
 		free(g->list[i].below);
 	free(g->list);
+	/* After the stores: the last names of some tier files went with them. */
+	if (r == 0)
+		r = shms_gc_tier(g);
+	if (r == 0)
+		r = shms_gc_away(g);
+	shms_tierfind_close(&g->find);
 	return r;
 }
 
@@ -184,7 +196,7 @@ int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
 			       int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 			       struct shmstore_gc_report *ret)
 {
-	struct shms_gc g = {.p = p, .fn = fn, .arg = arg, .now_ms = shms_now_boot_ms()};
+	struct shms_gc g = SHMS_GC_INIT(p, fn, arg);
 	int r;
 
 	if (!p || (flags & ~SHMSTORE_GC_DRY_RUN))
@@ -220,6 +232,7 @@ static void sweep_one(struct shmstore_partition *p, const char *name, uint64_t n
 		return;
 	if (memcmp(page.boot_id, boot, sizeof(page.boot_id)) != 0)
 		now_ms = UINT64_MAX;
+	t.tier = shms_teardown_own_tier(p, fd);
 	shms_teardown_store(p->stores_fd, name, fd, now_ms, &t);
 }
 

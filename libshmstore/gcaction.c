@@ -3,7 +3,8 @@
  * gcaction.c: what every part of gc does: says what it did, and takes names away.
  *
  * A dry run removes nothing: it counts in a set of inodes which names would be gone, so that the last of several is the one that
- * frees the bytes, as it would be in a run.
+ * frees the bytes, as it would be in a run. A stub is an inode like others: when the plan has taken all its names but the anchor, what would be
+ * forgotten then counts too, and the anchor is noted as gone.
  */
 #include "gcaction.h"
 
@@ -22,11 +23,12 @@
 const char *shmstore_gc_what_name(enum shmstore_gc_what what)
 {
 	static const char *const names[] = {
-		[SHMSTORE_GC_STORE] = "store", [SHMSTORE_GC_LEASE] = "lease", [SHMSTORE_GC_TORN] = "torn",
-		[SHMSTORE_GC_POOL] = "pool",   [SHMSTORE_GC_PEER] = "peer",   [SHMSTORE_GC_KEPT] = "kept",
+		[SHMSTORE_GC_STORE] = "store", [SHMSTORE_GC_LEASE] = "lease",   [SHMSTORE_GC_TORN] = "torn",
+		[SHMSTORE_GC_POOL] = "pool",   [SHMSTORE_GC_PEER] = "peer",     [SHMSTORE_GC_KEPT] = "kept",
+		[SHMSTORE_GC_TIER] = "tier",   [SHMSTORE_GC_ANCHOR] = "anchor", [SHMSTORE_GC_TIER_OF] = "tier-of",
 	};
 
-	return what >= SHMSTORE_GC_STORE && what <= SHMSTORE_GC_KEPT ? names[what] : "other";
+	return what >= SHMSTORE_GC_STORE && what <= SHMSTORE_GC_TIER_OF ? names[what] : "other";
 }
 
 int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below, const char *format, ...)
@@ -35,14 +37,16 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 	_free_ char *path = NULL;
 	va_list args;
 
-	if (!a->error)
+	if (!a->error) {
 		g->report.freed += a->bytes;
+		g->report.tier_freed += a->tier_bytes;
+	}
 	if (!g->fn)
 		return 0;
 	va_start(args, format);
 	vsnprintf(evidence, sizeof(evidence), format, args);
 	va_end(args);
-	if (asprintf(&path, "%s/%s", g->p->path, below) < 0) {
+	if (asprintf(&path, "%s%s%s", below[0] == '/' ? "" : g->p->path, below[0] == '/' ? "" : "/", below) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}
@@ -52,29 +56,92 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 	return g->fn(a, g->arg);
 }
 
-int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, uint64_t *ret_bytes)
+/* A dry run's take of a name whose file's state is st. */
+static int note(struct shms_gc *g, const struct stat *st, struct shms_tierdrop *io)
 {
 	struct shms_inode *i;
-	struct stat st;
 
-	*ret_bytes = 0;
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return shms_error(errno);
-	if (!g->gone) {
-		if (unlinkat(dirfd, name, 0) < 0)
-			return shms_error(errno);
-		if (st.st_nlink == 1)
-			*ret_bytes = shms_blocks(&st);
-		return 0;
-	}
-	if (S_ISDIR(st.st_mode))
+	if (S_ISDIR(st->st_mode))
 		return shms_error(EISDIR);
-	i = shms_inodes_get(g->gone, st.st_ino);
+	i = shms_inodes_get(g->gone, st->st_ino);
 	if (!i)
 		return -ENOMEM;
-	if (++i->n_gone == st.st_nlink)
-		*ret_bytes = shms_blocks(&st);
+	if (++i->n_gone == st->st_nlink)
+		io->memory += shms_blocks(st);
 	return 0;
+}
+
+static int take_stub(struct shms_gc *g, int dirfd, const char *name, const struct stat *st, struct shms_tierdrop *io)
+{
+	struct shms_tier *t = shms_tierfind_user(&g->find, st->st_uid);
+	const struct shms_inode *i;
+	struct shms_stub stub;
+	int r;
+
+	if (!g->gone)
+		return shms_tierdrop_name(t, dirfd, name, io);
+	r = note(g, st, io);
+	if (r < 0 || !t || shms_stub_read(dirfd, name, &stub, NULL) < 0)
+		return r;
+	i = shms_inodes_find(g->gone, st->st_ino);
+	return i && i->n_gone + 1 == st->st_nlink ? shms_gc_forget(g, t, stub.id, io) : 0;
+}
+
+int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret)
+{
+	struct stat st;
+
+	*ret = (struct shms_tierdrop){0};
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return shms_error(errno);
+	if (S_ISLNK(st.st_mode))
+		return take_stub(g, dirfd, name, &st, ret);
+	if (g->gone)
+		return note(g, &st, ret);
+	if (unlinkat(dirfd, name, 0) < 0)
+		return shms_error(errno);
+	if (st.st_nlink == 1)
+		ret->memory = shms_blocks(&st);
+	return 0;
+}
+
+int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret)
+{
+	struct stat st;
+
+	*ret = (struct shms_tierdrop){0};
+	if (fstatat(files_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return shms_error(errno);
+	if (S_ISDIR(st.st_mode))
+		return shms_error(EISDIR);
+	if (!g->gone && unlinkat(files_fd, name, 0) < 0)
+		return shms_error(errno);
+	ret->disk = shms_blocks(&st);
+	ret->n_files = 1;
+	return 0;
+}
+
+int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io)
+{
+	struct shms_tierdrop file = {0};
+	char name[SHMS_TIER_NAME];
+	struct stat st;
+	int r = 0;
+
+	if (!g->gone)
+		return shms_tierdrop_forget(t, id, io);
+	shms_tier_file_name(id, name);
+	if (t->files_fd >= 0)
+		shms_gc_take_file(g, t->files_fd, name, &file);
+	io->disk += file.disk;
+	io->n_files += file.n_files;
+	shms_tier_resident_name(id, name);
+	if (fstatat(t->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		r = note(g, &st, io);
+	shms_tier_anchor_name(id, name);
+	if (r == 0 && fstatat(t->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		r = note(g, &st, io);
+	return r;
 }
 
 int shms_gc_names(int fd, const char *name, DIR **ret)

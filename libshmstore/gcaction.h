@@ -12,6 +12,8 @@
 #include <sys/types.h>
 
 #include "page.h"
+#include "tierdrop.h"
+#include "tierfind.h"
 
 struct shms_inodes;
 
@@ -31,7 +33,13 @@ struct shms_gc {
 	uint8_t boot[16];
 	struct shms_gc_candidate *list;
 	size_t n_list, list_size;
+	struct shms_tierfind find; /* the disk tier */
 };
+#define SHMS_GC_INIT(partition, callback, argument)                                                  \
+	{                                                                                            \
+		.p = (partition), .fn = (callback), .arg = (argument), .now_ms = shms_now_boot_ms(), \
+		.find = SHMS_TIERFIND_INIT(partition),                                               \
+	}
 
 /* A store at hand. */
 struct shms_gc_target {
@@ -46,14 +54,20 @@ struct shms_gc_target {
 		.parentfd = -1, .fd = -1 \
 	}
 
-/* Reports a, which happened to what is called below in the partition, with its evidence. fn's value, or -ENOMEM. */
+/* Reports a, which happened to what is called below in the partition (or, with a leading slash, anywhere), with its evidence. fn's value, or
+ * -ENOMEM. */
 int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 #define shms_gc_kept(g, below, ...) \
 	shms_gc_tell((g), &(struct shmstore_gc_action){.what = SHMSTORE_GC_KEPT}, (below), __VA_ARGS__)
 
-/* The one place where a name goes, or in a dry run would. ret_bytes: what that frees. 0, -ENOENT (gone already), -errno. */
-int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, uint64_t *ret_bytes);
+/* The one place where a name goes, or in a dry run would, with the tier file that nobody names then. ret: what that frees. 0, -ENOENT (gone
+ * already), -errno. */
+int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret);
+/* The same on the disk. */
+int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret);
+/* The tier file, resident and anchor of an id that nobody names. 0, -errno. */
+int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io);
 
 /* Opens the directory name of fd for reading its names. *ret is NULL where there is none, or none that we may read. */
 int shms_gc_names(int fd, const char *name, DIR **ret);

@@ -59,6 +59,7 @@ static int peer(struct shms_gc *g, const char *name)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_PEER};
 	char below[sizeof(SHMS_DIR_PEERS) + NAME_MAX + 1];
+	struct shms_tierdrop freed;
 	struct stat st, again;
 	const char *why = "";
 	int r;
@@ -82,9 +83,10 @@ static int peer(struct shms_gc *g, const char *name)
 	/* A new store may have taken the address over since. */
 	if (fstatat(g->p->peers_fd, name, &again, AT_SYMLINK_NOFOLLOW) < 0 || again.st_ino != st.st_ino)
 		return 0;
-	a.error = shms_gc_take(g, g->p->peers_fd, name, &a.bytes);
+	a.error = shms_gc_take(g, g->p->peers_fd, name, &freed);
 	if (a.error == -ENOENT)
 		return 0;
+	a.bytes = freed.memory;
 	if (!a.error)
 		g->report.n_objects += a.n_objects;
 	return shms_gc_tell(g, &a, below, "%s", why);

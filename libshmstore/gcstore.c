@@ -11,10 +11,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cleanup.h"
 #include "gcaction.h"
+#include "gcclean.h"
 #include "lease.h"
 #include "name.h"
 #include "partition.h"
@@ -36,22 +38,26 @@ int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *p
 	return r;
 }
 
-/* Takes one file of a store away and tells it. below: the store's path, part, name. */
-static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
-		    enum shmstore_gc_what what, const char *evidence)
+int shms_gc_take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
+		     enum shmstore_gc_what what, const char *evidence)
 {
 	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
+	struct shms_tierdrop freed;
 	_free_ char *below = NULL;
 
 	if (asprintf(&below, "%s/%s/%s", t->c->below, part, name) < 0) {
 		below = NULL;
 		return -ENOMEM;
 	}
-	a.error = shms_gc_take(g, dirfd, name, &a.bytes);
+	a.error = shms_gc_take(g, dirfd, name, &freed);
 	if (a.error == -ENOENT)
 		return 0; /* its receiver, owner or another gc was faster */
 	if (a.error == -ENOMEM)
 		return a.error;
+	a.bytes = freed.memory;
+	a.tier_bytes = freed.disk;
+	if (!a.error)
+		g->report.n_tier += freed.n_files;
 	if (!a.error && what == SHMSTORE_GC_LEASE)
 		g->report.n_leases++;
 	else if (!a.error)
@@ -64,27 +70,29 @@ static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, cons
 struct dry {
 	struct shms_teardown *t;
 	bool leases;
+	uint64_t *n; /* names that would be gone */
 };
 
 /* What shms_teardown_store() does with one name, in a dry run. */
 static int dry_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
 {
 	struct dry *d = arg;
-	uint64_t expiry, bytes;
+	struct shms_tierdrop freed;
+	uint64_t expiry;
 	int r;
 
 	if (d->leases && shms_lease_parse(name, &expiry) && expiry > t->now_ms) {
 		d->t->n_left++;
 		return 0;
 	}
-	r = shms_gc_take(g, dirfd, name, &bytes);
+	r = shms_gc_take(g, dirfd, name, &freed);
 	if (r == -ENOMEM)
 		return r;
-	d->t->freed += bytes;
-	if (r == 0 && d->leases)
-		d->t->n_leases++;
-	else if (r == 0)
-		d->t->n_objects++;
+	d->t->freed += freed.memory;
+	d->t->tier_freed.disk += freed.disk;
+	d->t->tier_freed.n_files += freed.n_files;
+	if (r == 0)
+		++*d->n;
 	else if (r != -ENOENT && !d->t->error)
 		d->t->error = r;
 	return 0;
@@ -92,16 +100,19 @@ static int dry_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, cons
 
 static int dry_teardown(struct shms_gc *g, struct shms_gc_target *t, struct shms_teardown *io)
 {
-	uint64_t bytes = 0;
-	int r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, dry_name, &(struct dry){io, false});
+	struct shms_tierdrop freed;
+	uint64_t n_clean = 0;
+	int r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, dry_name, &(struct dry){io, false, &io->n_objects});
 
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, dry_name, &(struct dry){io, false});
+		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, dry_name, &(struct dry){io, false, &io->n_objects});
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, dry_name, &(struct dry){io, true});
+		r = shms_gc_each_name(g, t, SHMS_DIR_CLEAN, dry_name, &(struct dry){io, false, &n_clean});
+	if (r == 0)
+		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, dry_name, &(struct dry){io, true, &io->n_leases});
 	if (r == 0 && !io->n_left && !io->error) {
-		shms_gc_take(g, t->fd, SHMS_PAGE_FILE, &bytes);
-		io->freed += bytes;
+		shms_gc_take(g, t->fd, SHMS_PAGE_FILE, &freed);
+		io->freed += freed.memory;
 	}
 	return r;
 }
@@ -111,8 +122,10 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 	struct shms_teardown d = {0};
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_STORE};
 	unsigned long long left;
+	struct stat st;
 	int r = 0;
 
+	d.tier = fstat(t->fd, &st) == 0 ? shms_tierfind_user(&g->find, st.st_uid) : NULL;
 	if (g->gone)
 		r = dry_teardown(g, t, &d);
 	else
@@ -127,11 +140,15 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 			t->page.pid, left);
 	g->report.n_objects += d.n_objects;
 	g->report.n_leases += d.n_leases;
-	if (d.error)
-		g->report.freed += d.freed; /* what went, went */
-	else if (!left)
+	g->report.n_tier += d.tier_freed.n_files;
+	if (d.error) { /* what went, went */
+		g->report.freed += d.freed;
+		g->report.tier_freed += d.tier_freed.disk;
+	} else if (!left) {
 		g->report.n_stores++;
+	}
 	a.bytes = d.freed;
+	a.tier_bytes = d.tier_freed.disk;
 	a.n_objects = d.n_objects + d.n_leases;
 	a.error = d.error;
 	if (left)
@@ -152,16 +169,16 @@ static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 	(void)arg;
 	if (!shms_lease_parse(name, &expiry) || expiry > t->now_ms)
 		return 0;
-	return take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
-			t->now_ms == UINT64_MAX ? "the lease is of another boot"
-						: "the lease has ended, and nobody took it");
+	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
+				t->now_ms == UINT64_MAX ? "the lease is of another boot"
+							: "the lease has ended, and nobody took it");
 }
 
 static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
 {
 	(void)arg;
-	return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
-			"kept for the next put of an owner that is dead: the lock is free");
+	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
+				"kept for the next put of an owner that is dead: the lock is free");
 }
 
 static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
@@ -176,8 +193,8 @@ static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd
 	snprintf(hashed, sizeof(hashed), "%%h%s", name + 2);
 	if (faccessat(dirfd, hashed, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
 		return 0;
-	return take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
-			"the key of an object that is gone, in a store whose owner is dead");
+	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
+				"the key of an object that is gone, in a store whose owner is dead");
 }
 
 struct strange {
@@ -234,6 +251,8 @@ static int strange_names(struct shms_gc *g, struct shms_gc_target *t)
 {
 	int r = g->fn ? say_strange(g, t, SHMS_DIR_OBJECTS, false) : 0;
 
+	if (r == 0 && g->fn)
+		r = say_strange(g, t, SHMS_DIR_CLEAN, false);
 	return r == 0 && g->fn ? say_strange(g, t, SHMS_DIR_HANDOFF, true) : r;
 }
 
@@ -243,6 +262,8 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 	_free_ char *below = NULL;
 	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
 
+	if (r == 0)
+		r = shms_gc_clean(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)
@@ -262,6 +283,8 @@ static int kept_store(struct shms_gc *g, struct shms_gc_target *t)
 
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, pool_file, NULL);
+	if (r == 0)
+		r = shms_gc_clean(g, t);
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
 	if (r == 0)

@@ -3,6 +3,8 @@
 #ifndef SHMS_GCSTORE_H
 #define SHMS_GCSTORE_H
 
+#include <shmstore/inspect.h>
+
 struct shms_gc;
 struct shms_gc_candidate;
 struct shms_gc_target;
@@ -14,6 +16,10 @@ void shms_gc_target_close(struct shms_gc_target *t);
 int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
 		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg),
 		      void *arg);
+
+/* Takes one file of a store away and tells it. part: the store's directory that name is in, open as dirfd. 0, fn's value, -ENOMEM. */
+int shms_gc_take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
+		     enum shmstore_gc_what what, const char *evidence);
 
 /* Both: 0, fn's value, -ENOMEM, -EMFILE. */
 /* The owner lives. */

@@ -25,6 +25,7 @@
 #include "mount.h"
 #include "page.h"
 #include "sys.h"
+#include "tier.h"
 
 #define SHARED_MARKER 0444 /* mode of a shared partition's marker */
 
@@ -262,6 +263,8 @@ int shmstore_default_path(char *ret_path, size_t size)
 
 static void deinit(struct shmstore_partition *p)
 {
+	shms_tier_close(p->tier);
+	pthread_mutex_destroy(&p->tier_lock);
 	shms_close_fd(p->fd);
 	shms_close_fd(p->stores_fd);
 	shms_close_fd(p->peers_fd);
@@ -310,6 +313,7 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	if (!p)
 		return -ENOMEM;
 	p->fd = p->stores_fd = p->peers_fd = -1;
+	pthread_mutex_init(&p->tier_lock, NULL);
 	atomic_init(&p->n_ref, 1);
 	r = open_dirs(p, path, flags);
 	if (r == -ENOENT && p->fd < 0 && (flags & SHMSTORE_CREATE)) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.h: an open partition, for the library's own modules. All fields are constant after shmstore_partition_open(). */
+/* partition.h: an open partition, for the library's own modules. All fields but the last three are constant after shmstore_partition_open(). */
 #ifndef SHMS_PARTITION_H
 #define SHMS_PARTITION_H
 
+#include <pthread.h>
 #include <shmstore/shmstore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -27,6 +28,8 @@ struct shmstore_partition {
 	char uuid[37];
 	char huge[16];             /* "" = unknown */
 	_Atomic uint64_t swept_ns; /* CLOCK_MONOTONIC of the last sweep for want of space; 0 = never */
+	pthread_mutex_t tier_lock;
+	struct shms_tier *tier; /* our own user's part of the disk tier, once it was asked for */
 };
 
 #endif

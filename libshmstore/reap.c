@@ -12,6 +12,7 @@
 #include "gcaction.h"
 #include "gcpeer.h"
 #include "gcstore.h"
+#include "gctier.h"
 #include "inodes.h"
 #include "lease.h"
 #include "page.h"
@@ -59,7 +60,7 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 			    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 			    struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms)
 {
-	struct shms_gc g = {.p = p, .fn = fn, .arg = arg, .now_ms = shms_now_boot_ms()};
+	struct shms_gc g = SHMS_GC_INIT(p, fn, arg);
 	struct shms_gc_target t = SHMS_GC_TARGET_NULL;
 	struct shms_gc_candidate c = {.store = true};
 	uint64_t expiry_ms = UINT64_MAX;
@@ -76,10 +77,13 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 	if (!c.below || (flags & SHMSTORE_GC_DRY_RUN && !g.gone))
 		r = -ENOMEM;
 	else
+		r = shms_gc_tier_open(&g);
+	if (r == 0)
 		r = shms_gc_target_open(&g, &c, &t);
 	if (r == 0)
 		r = reap(&g, &t, &expiry_ms);
 	shms_gc_target_close(&t);
+	shms_tierfind_close(&g.find);
 	shms_inodes_free(g.gone);
 	free(c.below);
 	if (r == 0 && ret)

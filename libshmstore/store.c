@@ -29,9 +29,11 @@
 #include "books.h"
 #include "cleanup.h"
 #include "gc.h"
+#include "nameslock.h"
 #include "peer.h"
 #include "sys.h"
 #include "teardown.h"
+#include "tier.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shmstore *all; /* every open store of this process */
@@ -61,13 +63,18 @@ void shms_store_unref(struct shmstore *s)
 	free(s);
 }
 
-void shms_linked_add(struct shmstore *s, uint64_t bytes)
+void shms_linked_back(struct shmstore *s, uint64_t bytes)
 {
 	uint64_t now = atomic_fetch_add_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed) + bytes;
 
-	shms_count(&s->ledger->linked_n, 1);
 	if (now > atomic_load_explicit(&s->ledger->linked_bytes_max, memory_order_relaxed))
 		atomic_store_explicit(&s->ledger->linked_bytes_max, now, memory_order_relaxed);
+}
+
+void shms_linked_add(struct shmstore *s, uint64_t bytes)
+{
+	shms_linked_back(s, bytes);
+	shms_count(&s->ledger->linked_n, 1);
 }
 
 void shms_linked_sub(struct shmstore *s, uint64_t bytes)
@@ -99,6 +106,7 @@ static void fork_parent(void)
 static void close_fds(struct shmstore *s)
 {
 	s->lock_fd = shms_close_fd(s->lock_fd);
+	s->clean_fd = shms_close_fd(s->clean_fd);
 	s->handoff_fd = shms_close_fd(s->handoff_fd);
 	s->recycle_fd = shms_close_fd(s->recycle_fd);
 	s->objects_fd = shms_close_fd(s->objects_fd);
@@ -118,6 +126,7 @@ static void fork_child(void)
 		shms_attach_fork_child(&s->attach);
 		shms_recycle_forked(&s->recycle);
 		pthread_mutex_unlock(&s->recycle.lock);
+		shms_tier_forked(s->p);
 	}
 	all = NULL;
 	pthread_mutex_unlock(&all_lock);
@@ -303,7 +312,7 @@ static int count_objects(const struct shmstore *s, struct shms_ledger *l)
 /* Takes over a dead owner's store, whose page we hold locked. */
 static int take_over(struct shmstore *s, struct shms_page *page, const struct shmstore_options *o)
 {
-	struct shms_teardown t = {0};
+	struct shms_teardown t = {.tier = shms_teardown_own_tier(s->p, s->dir_fd)};
 	struct shms_page old;
 	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
@@ -426,6 +435,12 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		return shms_error(errno);
 	s->recycle.max = recycle_bound(s, o);
 	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
+	/* A kept store took part in the tier before, a new one does from the begin where there is one. */
+	if (shms_tier_there(s->p) || faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+		r = shms_tier_join(s);
+		if (r < 0)
+			return r;
+	}
 	return shms_attach_open(s, o->daemon);
 }
 
@@ -502,7 +517,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	atomic_init(&s->n_ref, 1);
 	s->p = shmstore_partition_ref(p);
 	s->uid = geteuid();
-	s->parent_fd = s->dir_fd = s->objects_fd = s->recycle_fd = s->handoff_fd = s->lock_fd = -1;
+	s->parent_fd = s->dir_fd = s->objects_fd = s->recycle_fd = s->handoff_fd = s->clean_fd = s->lock_fd = -1;
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	pthread_rwlock_init(&s->names, NULL);
 	shms_recycle_init(&s->recycle, 0);
@@ -534,7 +549,7 @@ static void release(struct shmstore *s)
 /* An owned store that could not be opened to its end (there is no daemon, and it is required) goes, unless it holds something. */
 static void undo_open(struct shmstore *s)
 {
-	struct shms_teardown t = {0};
+	struct shms_teardown t = {.tier = NULL}; /* nothing of it was demoted */
 
 	if (s->ledger && !s->readonly && !s->keep && !atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed))
 		shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
@@ -588,6 +603,7 @@ int shmstore_close(struct shmstore *s)
 		shms_peer_withdraw(s);
 		shms_recycle_trim(s, true);
 		if (!s->keep) {
+			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 			r = t.error;
 		}

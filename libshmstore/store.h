@@ -25,6 +25,8 @@
 #include "recent.h"
 #include "recycle.h"
 
+struct shms_arb;
+
 struct shmstore {
 	uint64_t magic;
 	_Atomic uint64_t n_ref;
@@ -46,6 +48,11 @@ struct shmstore {
 	struct shms_recent recent;
 	struct shms_credit credit;
 	struct shms_attach attach;
+	struct shms_arb *arb; /* arbitrate.h; there as long as the handle is */
+	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with their stubs; clean_fd is clean/. */
+	atomic_bool tier_on;
+	int clean_fd;
+	_Atomic uint64_t tier_looked_ns;
 	_Atomic uint64_t n_views, mapped; /* copied to the ledger by the handle's own calls: views outlive it */
 	struct shmstore *next, **prev;    /* all stores of this process, for fork */
 };
@@ -65,6 +72,8 @@ static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
 /* A gauge with its high-water mark. */
 void shms_linked_add(struct shmstore *s, uint64_t bytes);
 void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+/* A name that is held already takes memory again. */
+void shms_linked_back(struct shmstore *s, uint64_t bytes);
 
 /* Before size bytes of a file are taken; *ret goes to shms_credit_end(). 0, -ENOSPC, -EDQUOT; -ETIMEDOUT with SHMS_CREDIT_WAIT. */
 static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)

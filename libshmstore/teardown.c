@@ -15,11 +15,24 @@
 #include "lease.h"
 #include "page.h"
 #include "sys.h"
+#include "tier.h"
+
+#define TRIES 3 /* more, where names come while a store is taken apart */
 
 static void note(struct shms_teardown *io, int error)
 {
 	if (error && !io->error && error != ENOENT)
 		io->error = shms_error(error);
+}
+
+struct shms_tier *shms_teardown_own_tier(struct shmstore_partition *p, int storefd)
+{
+	struct shms_tier *t;
+	struct stat st;
+
+	if (!shms_tier_there(p) || fstat(storefd, &st) < 0 || st.st_uid != geteuid())
+		return NULL;
+	return shms_tier_own(p, &t) == 0 ? t : NULL;
 }
 
 static bool dot(const char *name)
@@ -44,12 +57,24 @@ static DIR *open_list(int storefd, const char *name, struct shms_teardown *io)
 	return dir;
 }
 
+static bool drop_stub(int dirfd, const char *name, struct shms_teardown *io)
+{
+	uint64_t before = io->tier_freed.memory;
+	int r = shms_tierdrop_name(io->tier, dirfd, name, &io->tier_freed);
+
+	io->freed += io->tier_freed.memory - before;
+	note(io, -r);
+	return r == 0;
+}
+
 /* Unlinks one file and books what that frees. */
 static bool drop(int dirfd, const char *name, struct shms_teardown *io)
 {
 	struct stat st;
 	bool known = fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 
+	if (known && S_ISLNK(st.st_mode))
+		return drop_stub(dirfd, name, io);
 	if (unlinkat(dirfd, name, 0) < 0) {
 		note(io, errno);
 		return false;
@@ -59,7 +84,7 @@ static bool drop(int dirfd, const char *name, struct shms_teardown *io)
 	return true;
 }
 
-static void empty(int storefd, const char *name, struct shms_teardown *io)
+static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_teardown *io)
 {
 	_dir_ DIR *dir = open_list(storefd, name, io);
 	struct dirent *e;
@@ -67,20 +92,50 @@ static void empty(int storefd, const char *name, struct shms_teardown *io)
 
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
 		if (!dot(e->d_name) && drop(dirfd(dir), e->d_name, io))
-			io->n_objects++;
+			++*io_n;
 	}
 	note(io, -error);
 }
 
+/* Locks the names of a store that takes part in the tier, others from demoting what goes. -1: no need, or, with io->error, it cannot be. */
+static int lock_names(int storefd, struct shms_teardown *io)
+{
+	int r;
+
+	if (faccessat(storefd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return -1;
+	_fd_ int fd = shms_open_dir(storefd, SHMS_DIR_OBJECTS);
+	if (fd < 0) {
+		note(io, -fd);
+		return -1;
+	}
+	r = shms_tier_lock_names(fd);
+	note(io, -r);
+	return r < 0 ? -1 : shms_take_fd(&fd);
+}
+
+static void empty_objects(int storefd, struct shms_teardown *io)
+{
+	uint64_t n_clean = 0; /* second names of objects that are counted */
+
+	shms_teardown_recycle(storefd, io);
+	empty(storefd, SHMS_DIR_OBJECTS, &io->n_objects, io);
+	empty(storefd, SHMS_DIR_CLEAN, &n_clean, io);
+}
+
 void shms_teardown_recycle(int storefd, struct shms_teardown *io)
 {
-	empty(storefd, SHMS_DIR_RECYCLE, io);
+	empty(storefd, SHMS_DIR_RECYCLE, &io->n_objects, io);
 }
 
 void shms_teardown_objects(int storefd, struct shms_teardown *io)
 {
-	shms_teardown_recycle(storefd, io);
-	empty(storefd, SHMS_DIR_OBJECTS, io);
+	_locked_ int names = lock_names(storefd, io);
+
+	/* Where it takes no part in a tier there is nothing to lock. */
+	(void)names;
+	if (!io->error)
+		empty_objects(storefd, io);
 }
 
 void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io)
@@ -102,21 +157,37 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 	note(io, -error);
 }
 
-void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
+/* Once; false: something came while we were at it, io->error is -EEXIST. */
+static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
 {
-	static const char *const parts[] = {SHMS_DIR_RECYCLE, SHMS_DIR_OBJECTS, SHMS_DIR_HANDOFF};
+	static const char *const parts[] = {SHMS_DIR_RECYCLE, SHMS_DIR_OBJECTS, SHMS_DIR_CLEAN, SHMS_DIR_HANDOFF};
+	_locked_ int names = lock_names(storefd, io);
+	bool filled = false;
 
-	shms_teardown_objects(storefd, io);
+	(void)names;
+	if (io->error)
+		return true;
+	empty_objects(storefd, io);
 	shms_teardown_leases(storefd, now_ms, io);
 	if (io->n_left || io->error)
-		return;
+		return true;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) < 0)
-			note(io, errno);
+		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) == 0)
+			continue;
+		filled = filled || errno == ENOTEMPTY;
+		note(io, errno); /* clean/ is missing where nobody took part in a tier: ENOENT is none */
 	}
 	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
-		return;
+		return !filled;
 	/* A directory that holds more than ours (a Dask worker's own) stays: it is not only ours. */
 	if (unlinkat(parentfd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY)
 		note(io, errno);
+	return true;
+}
+
+void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
+{
+	/* Who demotes for the first time in a store makes clean/, and a name in it, before it has the lock: there is one to be had the next time. */
+	for (int tries = 0; !take_apart(parentfd, name, storefd, now_ms, io) && tries < TRIES; tries++)
+		io->error = 0;
 }

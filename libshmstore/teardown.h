@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * teardown.h: takes a store apart, in an order that a kill at any point leaves for the next gc to finish:
- * objects/ and recycle/ are emptied first, then what leases have expired, and only if no lease is left the directories and
+ * objects/, clean/ and recycle/ are emptied first, then what leases have expired, and only if no lease is left the directories and
  * then the .store page. While .store is there, unlocked, the store is plainly dead; a directory without .store is empty.
+ *
+ * A store that takes part in the disk tier has its names locked while they go (tier.h). With the last name of a stub goes its tier file, where
+ * the tier is given; else its anchor stays behind, for gc.
  */
 #ifndef SHMS_TEARDOWN_H
 #define SHMS_TEARDOWN_H
@@ -10,17 +13,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tierdrop.h"
+
+struct shms_tier;
+struct shmstore_partition;
+
 struct shms_teardown {
-	uint64_t n_objects; /* names of objects, recycled and sidecar files that went */
-	uint64_t n_leases;  /* expired leases that went */
-	uint64_t n_left;    /* leases that stay: the directory stays with them */
-	uint64_t freed;     /* blocks whose last name went */
-	int error;          /* first -errno; the rest was tried all the same */
+	struct shms_tier *tier;          /* in: of the store's user; NULL: none that can be opened */
+	uint64_t n_objects;              /* names of objects, demoted ones too, recycled and sidecar files that went */
+	uint64_t n_leases;               /* expired leases that went */
+	uint64_t n_left;                 /* leases that stay: the directory stays with them */
+	uint64_t freed;                  /* blocks whose last name went */
+	struct shms_tierdrop tier_freed; /* tier files; what went of memory with them is in freed too */
+	int error;                       /* first -errno; the rest was tried all the same */
 };
+
+/* For tier: our own part of the tier of the partition that the store lies in, if the store is ours. */
+struct shms_tier *shms_teardown_own_tier(struct shmstore_partition *p, int storefd);
 
 /* Empties recycle/ of storefd. */
 void shms_teardown_recycle(int storefd, struct shms_teardown *io);
-/* Empties recycle/ and objects/ of storefd. */
+/* Empties recycle/, objects/ and clean/ of storefd. */
 void shms_teardown_objects(int storefd, struct shms_teardown *io);
 /* Removes the leases of storefd that expired before now_ms (UINT64_MAX: all). */
 void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io);

@@ -7,6 +7,9 @@
  * linked to ghosts); so a residual on an unchanged file system is looked at again too, until it is the same twice: then it is
  * none of the moment (what we may not read, a file that only a socket's queue holds). After three tries the numbers are given
  * as they are.
+ *
+ * The disk tier has an equation of its own, tier = demoted + clean + orphans, in bytes of its disk. Its directories are read when the names are
+ * known: the walk has noted which stubs are clean copies.
  */
 #include "usage.h"
 
@@ -15,32 +18,34 @@
 
 #include "books.h"
 #include "holders.h"
+#include "inodes.h"
 #include "partition.h"
 #include "store.h"
 #include "sys.h"
+#include "tierscan.h"
 #include "users.h"
 
 #define TRIES 3
 
+/* ret has the tier's terms already. */
 static void fill(const struct shmstore_partition *p, const struct statvfs *fs, const struct shms_books *b,
 		 const struct shms_holders *h, struct shmstore_usage *ret)
 {
 	uint64_t unreadable = 0, known;
 
-	*ret = (struct shmstore_usage){
-		.size = (uint64_t)fs->f_blocks * fs->f_frsize,
-		.used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize,
-		.linked = b->linked,
-		.pool = b->pool,
-		.foreign = b->foreign,
-		.n_stores = b->n_stores,
-		.n_objects = b->n_objects,
-		.n_leases = b->n_leases,
-		.metadata = b->metadata,
-	};
+	ret->size = (uint64_t)fs->f_blocks * fs->f_frsize;
+	ret->used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
+	ret->linked = b->linked;
+	ret->pool = b->pool;
+	ret->foreign = b->foreign;
+	ret->n_stores = b->n_stores;
+	ret->n_objects = b->n_objects;
+	ret->n_leases = b->n_leases;
+	ret->n_demoted = b->n_demoted;
+	ret->metadata = b->metadata;
 	if (h)
 		shms_holders_sum(h, &ret->ghosts, &ret->inflight, &unreadable);
-	ret->n_unreadable = b->n_unreadable + unreadable;
+	ret->n_unreadable += b->n_unreadable + unreadable;
 	known = ret->linked + ret->pool + ret->ghosts + ret->inflight;
 	/* On disk others' files are not walked (they may be a whole system's), and a file system's own structures count too. */
 	if (!p->tmpfs)
@@ -51,9 +56,55 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs, c
 	ret->residual = (int64_t)(ret->used - known - ret->foreign);
 }
 
-/* One walk and one scan. ret_holders is written on success only. */
-static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shms_books *ret,
-		struct shms_holders **ret_holders)
+struct tiering {
+	struct shmstore_usage *usage;
+	struct shms_users *users;
+};
+
+static int add_tier_file(const struct shms_tierscan_file *f, void *arg)
+{
+	struct tiering *t = arg;
+	uint64_t bytes = shms_blocks(f->st);
+	struct shmstore_user_books *user;
+
+	t->usage->tier += bytes;
+	if (f->what == SHMS_TIERSCAN_DEMOTED)
+		t->usage->tier_demoted += bytes;
+	else if (f->what == SHMS_TIERSCAN_CLEAN)
+		t->usage->tier_clean += bytes;
+	else
+		t->usage->tier_orphans += bytes;
+	if (!t->users)
+		return 0;
+	user = shms_users_get(t->users, f->user->uid);
+	if (!user)
+		return -ENOMEM;
+	user->tier += bytes;
+	return 0;
+}
+
+/* The tier's terms; none where there is no tier, or nothing of it can be read. */
+static int take_tier(struct shmstore_partition *p, const struct shms_inodes *clean, struct shms_users *users,
+		     struct shmstore_usage *ret)
+{
+	struct tiering t = {.usage = ret, .users = users};
+	struct shms_tierscan scan = {.clean = clean, .file = add_tier_file, .arg = &t};
+	struct shms_tier_config config;
+	int r;
+
+	*ret = (struct shmstore_usage){0};
+	r = shms_tier_config_read(p, &config);
+	if (r == 0)
+		r = shms_tierscan_run(&scan, p, &config);
+	else
+		scan.n_unreadable = r != -ENOENT;
+	ret->n_unreadable = scan.n_unreadable;
+	return r == -EMFILE || r == -ENOMEM ? r : 0;
+}
+
+/* One walk, and one scan of processes and of the tier. ret_holders is written on success only; of ret the tier's terms. */
+static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shms_books *ret_books,
+		struct shmstore_usage *ret, struct shms_holders **ret_holders)
 {
 	struct shms_books_ask books = {
 		.flags = p->tmpfs ? SHMS_BOOKS_REST : 0,
@@ -61,17 +112,21 @@ static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask, 
 		.progress = ask->progress,
 		.arg = ask->arg,
 		.users = ask->users,
+		.clean = shms_inodes_new(),
 	};
-	int r = 0;
+	int r = books.clean ? 0 : -ENOMEM;
 
 	if (ask->begin)
 		ask->begin(ask->arg);
 	if (ask->users)
 		shms_users_clear(ask->users);
-	if (ask->holders)
+	if (r == 0 && ask->holders)
 		r = shms_holders_new(p, ask->keys, &books.holders);
 	if (r == 0)
-		r = shms_books_take(p, &books, ret);
+		r = shms_books_take(p, &books, ret_books);
+	if (r == 0)
+		r = take_tier(p, books.clean, ask->users, ret);
+	shms_inodes_free(books.clean);
 	if (r == 0 && books.holders && ask->users)
 		r = shms_holders_users(books.holders, ask->users);
 	if (r == 0)
@@ -97,7 +152,7 @@ int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *a
 		holders = shms_holders_free(holders);
 		if (fstatvfs(p->fd, &before) < 0)
 			return shms_error(errno);
-		r = take(p, ask, &books, &holders);
+		r = take(p, ask, &books, &u, &holders);
 		if (r != 0)
 			return r;
 		if (fstatvfs(p->fd, &after) < 0) {

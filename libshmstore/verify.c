@@ -6,6 +6,9 @@
  * Files are read, not mapped: whoever truncates one meanwhile must not kill us. While we have a file open its owner cannot recycle
  * it (its lease test fails), so that what we read is one object and not two halves. Files in recycle/ hold no object and are not
  * looked at.
+ *
+ * A stub is checked as far as memory goes: that its anchor is the tier's, without which gc would take its tier file away, and that there is such
+ * a file. What is in that is tierverify.c's to read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +24,8 @@
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
+#include "tier.h"
+#include "tierfind.h"
 #include "walk.h"
 #include "xxh3.h"
 
@@ -28,6 +33,7 @@
 
 struct verify {
 	struct shmstore_partition *p;
+	struct shms_tierfind find; /* the disk tier */
 	struct shms_inodes *seen;
 	XXH3_state_t *hash;
 	char *chunk; /* CHUNK bytes */
@@ -126,6 +132,35 @@ static int object(struct verify *v, const struct shms_walk_entry *e)
 	return tell(v, e->dir, e->name, r, reason);
 }
 
+static int stub(struct verify *v, const struct shms_walk_entry *e)
+{
+	const char *reason = NULL;
+	struct shms_stub now;
+	int r = seen(v, e->st);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = shms_tierfind_stub(&v->find, e->stub, &reason);
+	if (r == -ENOMEM || r == -EMFILE)
+		return r;
+	if (r == -EBADMSG && (shms_stub_read(e->dirfd, e->name, &now, NULL) < 0 || now.inode != e->stub->inode))
+		return 0; /* promoted or deleted since */
+	return tell(v, e->dir, e->name, r, reason);
+}
+
+static int config(struct verify *v, const struct shms_walk_entry *e)
+{
+	struct shms_tier_config c;
+	int r = strcmp(e->name, SHMS_TIER_CONFIG) == 0 ? shms_tier_config_read(v->p, &c) : 0;
+
+	if (r == -ENOENT || r == -ENOMEM || r == -EMFILE)
+		return r == -ENOENT ? 0 : r;
+	v->bytes += (uint64_t)e->st->st_size;
+	return tell(v, e->dir, e->name, r,
+		    r == -EPERM ? "the disk tier's configuration is not the partition owner's"
+				: "the disk tier's configuration is damaged: set it again");
+}
+
 /* The key in a sidecar must be the one whose hash its name is. */
 static int sidecar(struct verify *v, const struct shms_walk_entry *e)
 {
@@ -215,9 +250,17 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		return marker(v, e);
 	case SHMS_PLACE_PAGE:
 		return page(v, e);
+	case SHMS_PLACE_RESIDENT:
+		/* With a name in a store it is checked there, with its key. */
+		return e->st->st_nlink == 1 ? object(v, e) : 0;
 	case SHMS_PLACE_OBJECT:
-	case SHMS_PLACE_LEASE:
 		return object(v, e);
+	case SHMS_PLACE_LEASE:
+		return e->stub ? stub(v, e) : object(v, e);
+	case SHMS_PLACE_STUB:
+		return stub(v, e);
+	case SHMS_PLACE_TIER:
+		return config(v, e);
 	case SHMS_PLACE_SIDECAR:
 		return sidecar(v, e);
 	case SHMS_PLACE_FOREIGN:
@@ -225,6 +268,9 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 	case SHMS_PLACE_PEER:
 	case SHMS_PLACE_POOL:
 	case SHMS_PLACE_DIRECTORY:
+	case SHMS_PLACE_CLEAN: /* nothing is lost with one: gc puts it right */
+	case SHMS_PLACE_MOVING:
+	case SHMS_PLACE_ANCHOR:
 	default:
 		return 0;
 	}
@@ -245,7 +291,7 @@ static int on_unreadable(const char *path, const struct stat *st, int error, voi
 int shmstore_partition_verify(struct shmstore_partition *p,
 			      int (*fn)(const struct shmstore_verify_finding *finding, void *arg), void *arg)
 {
-	struct verify v = {.p = p, .fn = fn, .arg = arg};
+	struct verify v = {.p = p, .find = SHMS_TIERFIND_INIT(p), .fn = fn, .arg = arg};
 	struct shms_walk w = {
 		.flags = SHMS_WALK_ENTRIES,
 		.store = on_store,
@@ -261,7 +307,11 @@ int shmstore_partition_verify(struct shmstore_partition *p,
 	v.hash = XXH3_createState();
 	v.chunk = malloc(CHUNK);
 	if (v.seen && v.hash && v.chunk)
+		r = shms_tierfind_open(&v.find);
+	/* A configuration that cannot be believed is said where it is met. */
+	if (r == 0 || (r != -ENOMEM && r != -EMFILE))
 		r = shms_walk_run(&w, p);
+	shms_tierfind_close(&v.find);
 	shms_inodes_free(v.seen);
 	XXH3_freeState(v.hash);
 	free(v.chunk);

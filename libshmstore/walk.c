@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "lease.h"
@@ -25,6 +26,8 @@
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
+#include "tier.h"
+#include "tierscan.h"
 
 #define DEPTH_MAX 192u /* levels below the start: each holds a descriptor */
 
@@ -38,6 +41,9 @@ enum where {
 	IN_OBJECTS,
 	IN_HANDOFF,
 	IN_RECYCLE,
+	IN_CLEAN,
+	IN_TIER,      /* tier/ */
+	IN_TIER_USER, /* tier/<uid>/ */
 };
 
 struct walker {
@@ -91,62 +97,145 @@ static int unreadable(struct walker *k, const struct stat *st, int error)
 	return k->w->unreadable ? k->w->unreadable(k->path ? k->path : "", st, error, k->w->arg) : 0;
 }
 
-static enum shms_place place_of(enum where where, const char *name, const struct stat *st)
+/* A file in objects/ or clean/, by its name: of an object's key, or something else. */
+static enum shms_place place_of_key(const char *name, enum shms_place object)
 {
 	unsigned char key[SHMS_NAME_SIZE];
-	uint64_t expiry;
 	size_t n;
-
-	if (where == IN_PEERS)
-		return S_ISLNK(st->st_mode) ? SHMS_PLACE_PEER : SHMS_PLACE_FOREIGN;
-	if (!S_ISREG(st->st_mode))
-		return SHMS_PLACE_FOREIGN;
-	if (where == IN_ROOT)
-		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER : SHMS_PLACE_FOREIGN;
-	if (where == IN_HANDOFF)
-		return shms_lease_parse(name, &expiry) ? SHMS_PLACE_LEASE : SHMS_PLACE_FOREIGN;
-	if (where == IN_RECYCLE)
-		return SHMS_PLACE_POOL;
-	if (where != IN_OBJECTS)
-		return SHMS_PLACE_FOREIGN;
 
 	switch (shms_name_decode(name, key, &n)) {
 	case SHMS_NAME_PLAIN:
 	case SHMS_NAME_HASHED:
-		return SHMS_PLACE_OBJECT;
+		return object;
 	case SHMS_NAME_SIDECAR:
-		return SHMS_PLACE_SIDECAR;
+		return object == SHMS_PLACE_OBJECT ? SHMS_PLACE_SIDECAR : SHMS_PLACE_FOREIGN;
 	case SHMS_NAME_FOREIGN:
 	default:
 		return SHMS_PLACE_FOREIGN;
 	}
 }
 
-static int emit(struct walker *k, enum shms_place place, int dirfd, const char *name, const struct stat *st,
-		const struct shms_walk_store *store)
+static enum shms_place place_of_stub(enum where where, const char *name, const struct shms_stub *stub)
+{
+	uint64_t number;
+
+	if (where == IN_OBJECTS)
+		return place_of_key(name, SHMS_PLACE_STUB);
+	if (where == IN_CLEAN)
+		return place_of_key(name, SHMS_PLACE_CLEAN);
+	if (where == IN_HANDOFF && shms_lease_parse(name, &number))
+		return SHMS_PLACE_LEASE;
+	if (where == IN_TIER_USER && shms_tier_parse_name(name, "stub", &number) == 0 && number == stub->id)
+		return SHMS_PLACE_ANCHOR;
+	return SHMS_PLACE_FOREIGN;
+}
+
+static enum shms_place place_of_file(enum where where, const char *name)
+{
+	uint64_t number;
+	uid_t uid;
+
+	switch (where) {
+	case IN_ROOT:
+		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER : SHMS_PLACE_FOREIGN;
+	case IN_OBJECTS:
+		return place_of_key(name, SHMS_PLACE_OBJECT);
+	case IN_CLEAN:
+		return place_of_key(name, SHMS_PLACE_MOVING);
+	case IN_HANDOFF:
+		return shms_lease_parse(name, &number) ? SHMS_PLACE_LEASE : SHMS_PLACE_FOREIGN;
+	case IN_RECYCLE:
+		return SHMS_PLACE_POOL;
+	case IN_TIER:
+		return strcmp(name, SHMS_TIER_CONFIG) == 0 || strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
+				       shms_tierroom_name(name, &uid)
+			       ? SHMS_PLACE_TIER
+			       : SHMS_PLACE_FOREIGN;
+	case IN_TIER_USER:
+		if (shms_tier_parse_name(name, "object", &number) == 0)
+			return SHMS_PLACE_RESIDENT;
+		return strcmp(name, SHMS_TIER_LOCK) == 0 ? SHMS_PLACE_TIER : SHMS_PLACE_FOREIGN;
+	case IN_REST:
+	case IN_STORES:
+	case IN_PEERS:
+	case IN_ANY:
+	case IN_FOREIGN:
+	default:
+		return SHMS_PLACE_FOREIGN;
+	}
+}
+
+static bool may_hold_stubs(enum where where)
+{
+	return where == IN_OBJECTS || where == IN_CLEAN || where == IN_HANDOFF || where == IN_TIER_USER;
+}
+
+static int emit(struct walker *k, struct shms_walk_entry e)
+{
+	e.dir = k->path ? k->path : "";
+	return k->w->entry ? k->w->entry(&e, k->w->arg) : 0;
+}
+
+static int emit_directory(struct walker *k, int parentfd, const char *name, const struct stat *st,
+			  const struct shms_walk_store *store)
+{
+	return emit(k,
+		    (struct shms_walk_entry){
+			    .place = SHMS_PLACE_DIRECTORY, .dirfd = parentfd, .name = name, .st = st, .store = store});
+}
+
+/* As shms_stub_read() of a link that was just looked at: one call, where there may be many thousands of stubs. */
+static bool read_stub(int dirfd, const char *name, const struct stat *st, struct shms_stub *ret)
+{
+	char text[SHMS_STUB_SIZE];
+	ssize_t n = readlinkat(dirfd, name, text, sizeof(text));
+
+	if (n < 0 || (size_t)n >= sizeof(text))
+		return false;
+	text[n] = '\0';
+	if (shms_stub_parse(text, ret) < 0)
+		return false;
+	ret->uid = st->st_uid;
+	ret->inode = st->st_ino;
+	ret->n_names = st->st_nlink;
+	return true;
+}
+
+/* Tells a name that is no directory. */
+static int emit_name(struct walker *k, enum where where, int dirfd, const char *name, const struct stat *st,
+		     const struct shms_walk_store *store)
 {
 	struct shms_walk_entry e = {
-		.place = place,
-		.dirfd = dirfd,
-		.name = name,
-		.dir = k->path ? k->path : "",
-		.st = st,
-		.store = store,
-	};
+		.place = SHMS_PLACE_FOREIGN, .dirfd = dirfd, .name = name, .st = st, .store = store};
+	struct shms_stub stub;
 
-	return k->w->entry ? k->w->entry(&e, k->w->arg) : 0;
+	if (S_ISREG(st->st_mode)) {
+		e.place = place_of_file(where, name);
+	} else if (S_ISLNK(st->st_mode) && where == IN_PEERS) {
+		e.place = SHMS_PLACE_PEER;
+	} else if (S_ISLNK(st->st_mode) && may_hold_stubs(where) && read_stub(dirfd, name, st, &stub)) {
+		e.place = place_of_stub(where, name, &stub);
+		e.stub = e.place == SHMS_PLACE_FOREIGN ? NULL : &stub;
+	}
+	return emit(k, e);
 }
 
 /* Where a subdirectory of a directory is. */
 static enum where below(enum where where, const char *name)
 {
+	uid_t uid;
+
 	switch (where) {
 	case IN_REST:
 		return IN_REST; /* enter() tells the partition itself by its inode */
 	case IN_ROOT:
 		if (strcmp(name, SHMS_DIR_STORES) == 0 || strcmp(name, SHMS_DIR_INBOX) == 0)
 			return IN_STORES;
+		if (strcmp(name, SHMS_DIR_TIER) == 0)
+			return IN_TIER;
 		return strcmp(name, SHMS_DIR_PEERS) == 0 ? IN_PEERS : IN_ANY;
+	case IN_TIER:
+		return shms_tierscan_uid(name, &uid) ? IN_TIER_USER : IN_FOREIGN;
 	case IN_STORES:
 	case IN_ANY:
 		return IN_ANY;
@@ -155,6 +244,8 @@ static enum where below(enum where where, const char *name)
 	case IN_OBJECTS:
 	case IN_HANDOFF:
 	case IN_RECYCLE:
+	case IN_CLEAN:
+	case IN_TIER_USER:
 	default:
 		return IN_FOREIGN;
 	}
@@ -163,7 +254,15 @@ static enum where below(enum where where, const char *name)
 static bool is_part(const char *name)
 {
 	return strcmp(name, SHMS_DIR_OBJECTS) == 0 || strcmp(name, SHMS_DIR_HANDOFF) == 0 ||
-	       strcmp(name, SHMS_DIR_RECYCLE) == 0;
+	       strcmp(name, SHMS_DIR_RECYCLE) == 0 || strcmp(name, SHMS_DIR_CLEAN) == 0;
+}
+
+/* Was it done already, or is it no part of this directory's names? */
+static bool passed(enum where where, bool of_store, bool directory, const char *name)
+{
+	if (where == IN_ROOT && directory && strcmp(name, SHMS_DIR_TIER) == 0)
+		return true;
+	return of_store && (directory ? is_part(name) : strcmp(name, SHMS_PAGE_FILE) == 0);
 }
 
 /* Reads the names of the directory fd, which it consumes. of_store: it is a store's own directory, whose parts and page were
@@ -194,12 +293,12 @@ static int names(struct walker *k, int consume_fd, enum where where, bool of_sto
 			}
 			directory = S_ISDIR(st.st_mode);
 		}
-		if (of_store && (directory ? is_part(name) : strcmp(name, SHMS_PAGE_FILE) == 0))
+		if (passed(where, of_store, directory, name))
 			continue;
 		if (directory)
 			r = enter(k, dirfd(dir), name, below(where, name), where);
 		else if (entries)
-			r = emit(k, place_of(where, name, &st), dirfd(dir), name, &st, store);
+			r = emit_name(k, where, dirfd(dir), name, &st, store);
 	}
 	return r;
 }
@@ -219,7 +318,7 @@ static int part(struct walker *k, const struct shms_walk_store *store, const cha
 			r = fatal(fd) ? shms_error(fd) : unreadable(k, &store->st, fd);
 	} else if (r == 0) {
 		if (fstat(fd, &st) == 0 && st.st_blocks)
-			r = emit(k, SHMS_PLACE_DIRECTORY, store->fd, name, &st, store);
+			r = emit_directory(k, store->fd, name, &st, store);
 		if (r == 0)
 			r = names(k, fd, where, false, store);
 		else
@@ -233,12 +332,18 @@ static int part(struct walker *k, const struct shms_walk_store *store, const cha
 
 static int store_entries(struct walker *k, const struct shms_walk_store *store, const struct stat *page)
 {
-	int r = emit(k, SHMS_PLACE_PAGE, store->fd, SHMS_PAGE_FILE, page, store);
+	int r = emit(k, (struct shms_walk_entry){.place = SHMS_PLACE_PAGE,
+						 .dirfd = store->fd,
+						 .name = SHMS_PAGE_FILE,
+						 .st = page,
+						 .store = store});
 
 	if (r == 0 && store->st.st_blocks)
-		r = emit(k, SHMS_PLACE_DIRECTORY, store->parentfd, store->name, &store->st, store);
+		r = emit_directory(k, store->parentfd, store->name, &store->st, store);
 	if (r == 0)
 		r = part(k, store, SHMS_DIR_OBJECTS, IN_OBJECTS);
+	if (r == 0)
+		r = part(k, store, SHMS_DIR_CLEAN, IN_CLEAN);
 	if (r == 0)
 		r = part(k, store, SHMS_DIR_HANDOFF, IN_HANDOFF);
 	if (r == 0)
@@ -313,9 +418,14 @@ static int walk(struct walker *k, int parentfd, const char *name, int consume_fd
 		r = candidate(k, parentfd, name, fd, &st, is_store ? &page : NULL);
 	}
 	if (r == 0 && !is_store && st.st_blocks && k->w->flags & SHMS_WALK_ENTRIES) {
-		bool ours = where == IN_ROOT || where == IN_STORES || where == IN_PEERS;
-		r = emit(k, ours ? SHMS_PLACE_DIRECTORY : SHMS_PLACE_FOREIGN, parentfd, name, &st, NULL);
+		bool ours = where == IN_ROOT || where == IN_STORES || where == IN_PEERS || where == IN_TIER ||
+			    where == IN_TIER_USER;
+		r = ours ? emit_directory(k, parentfd, name, &st, NULL)
+			 : emit(k, (struct shms_walk_entry){.dirfd = parentfd, .name = name, .st = &st});
 	}
+	/* Before the stores: who adds up what they link knows then which of it the tier links too. */
+	if (r == 0 && where == IN_ROOT && k->w->flags & SHMS_WALK_ENTRIES)
+		r = enter(k, fd, SHMS_DIR_TIER, IN_TIER, where);
 	return r ? r : names(k, shms_take_fd(&fd), where, is_store, NULL);
 }
 

@@ -4,7 +4,7 @@
  *
  * A store is any directory below the partition that holds a regular .store file, or a directory in stores/ or inbox/ that we may
  * not look into. The walk never follows a symlink and never leaves the file system. A store's entries come in one run, in this order: page,
- * objects/, handoff/, recycle/, then what else its directory holds.
+ * objects/, clean/, handoff/, recycle/, then what else its directory holds. The names of the disk tier (tier.h) come before all stores.
  */
 #ifndef SHMS_WALK_H
 #define SHMS_WALK_H
@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
+
+#include "stub.h"
 
 struct shmstore_partition;
 
@@ -22,9 +24,15 @@ enum shms_place {
 	SHMS_PLACE_PAGE,
 	SHMS_PLACE_OBJECT,
 	SHMS_PLACE_SIDECAR,
-	SHMS_PLACE_LEASE,
+	SHMS_PLACE_LEASE, /* of an object, or of a stub */
 	SHMS_PLACE_POOL,
 	SHMS_PLACE_DIRECTORY, /* one of ours */
+	SHMS_PLACE_STUB,      /* in objects/: a demoted object */
+	SHMS_PLACE_CLEAN,     /* in clean/: the stub of an object that is in memory */
+	SHMS_PLACE_MOVING,    /* in clean/: an object's file on its way to objects/, or out of it */
+	SHMS_PLACE_TIER,      /* in tier/: the configuration, or a lock */
+	SHMS_PLACE_ANCHOR,    /* in tier/<uid>/: the link that stands for the tier file */
+	SHMS_PLACE_RESIDENT,  /* in tier/<uid>/: a promoted object that stores which hold its stub find there */
 };
 
 struct shms_walk_store {
@@ -44,6 +52,7 @@ struct shms_walk_entry {
 	const char *dir; /* absolute path of its directory; "" outside the partition */
 	const struct stat *st;
 	const struct shms_walk_store *store; /* NULL = in none */
+	const struct shms_stub *stub;        /* of a stub, a clean one, an anchor, a stub's lease; else NULL */
 };
 
 #define SHMS_WALK_ENTRIES (1u << 0) /* the names too, not only the stores */

@@ -113,30 +113,11 @@ static int action_row(const struct shmstore_gc_action *action, void *arg)
 	return r;
 }
 
-static const char *action_name(enum shmstore_gc_what what)
-{
-	switch (what) {
-	case SHMSTORE_GC_STORE:
-		return "store";
-	case SHMSTORE_GC_LEASE:
-		return "lease";
-	case SHMSTORE_GC_TORN:
-		return "torn";
-	case SHMSTORE_GC_POOL:
-		return "pool";
-	case SHMSTORE_GC_PEER:
-		return "peer";
-	case SHMSTORE_GC_KEPT:
-		return "kept";
-	}
-	return "unknown"; /* of a later library */
-}
-
 static PyObject *action_tuple(const void *arg)
 {
 	const struct shmstore_gc_action *row = arg;
 
-	return Py_BuildValue("sNKKNi", action_name(row->what), PyUnicode_DecodeFSDefault(row->path),
+	return Py_BuildValue("sNKKNi", shmstore_gc_what_name(row->what), PyUnicode_DecodeFSDefault(row->path),
 			     (unsigned long long)row->bytes, (unsigned long long)row->n_objects,
 			     pyshm_text(row->evidence), row->error < 0 ? -row->error : row->error);
 }

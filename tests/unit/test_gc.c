@@ -11,110 +11,8 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "gcplan.h"
 #include "page.h"
-
-#define ACTIONS_MAX 64
-
-struct action {
-	enum shmstore_gc_what what;
-	char path[SCRATCH_PATH], evidence[600];
-	uint64_t bytes, n_objects;
-	int error;
-};
-
-struct plan {
-	struct action list[ACTIONS_MAX];
-	size_t n;
-	struct shmstore_gc_report report;
-};
-
-static int on_action(const struct shmstore_gc_action *a, void *arg)
-{
-	struct plan *p = arg;
-	struct action *to = &p->list[p->n++];
-
-	cr_assert_leq(p->n, ACTIONS_MAX);
-	to->what = a->what;
-	to->bytes = a->bytes;
-	to->n_objects = a->n_objects;
-	to->error = a->error;
-	snprintf(to->path, sizeof(to->path), "%s", a->path);
-	snprintf(to->evidence, sizeof(to->evidence), "%s", a->evidence);
-	return 0;
-}
-
-static uint64_t used(void)
-{
-	struct statvfs fs;
-
-	cr_assert_eq(statvfs(scratch_dir(NULL), &fs), 0);
-	return (fs.f_blocks - fs.f_bfree) * fs.f_frsize;
-}
-
-static uint64_t inodes(void)
-{
-	struct statvfs fs;
-
-	cr_assert_eq(statvfs(scratch_dir(NULL), &fs), 0);
-	return fs.f_files - fs.f_ffree;
-}
-
-static void run(struct plan *plan, unsigned flags)
-{
-	struct shmstore_partition *p = scratch_partition();
-
-	memset(plan, 0, sizeof(*plan));
-	cr_assert_eq(shmstore_partition_gc_plan(p, flags, on_action, plan, &plan->report), 0);
-	shmstore_partition_unref(p);
-}
-
-/* A dry run, which must change nothing, then a run, which must do what the dry run told. Nothing of what goes is held. */
-static void gc(struct plan *plan)
-{
-	struct plan *dry = malloc(sizeof(*dry));
-	uint64_t bytes = used(), n = inodes();
-
-	run(dry, SHMSTORE_GC_DRY_RUN);
-	cr_assert_eq(used(), bytes);
-	cr_assert_eq(inodes(), n);
-	run(plan, 0);
-	cr_assert_eq(plan->n, dry->n);
-	for (size_t i = 0; i < plan->n; i++) {
-		const struct action *a = &plan->list[i], *b = &dry->list[i];
-
-		cr_assert_eq(a->what, b->what, "%s", a->path);
-		cr_assert_eq(a->bytes, b->bytes, "%s: %llu, not %llu", a->path, (unsigned long long)a->bytes,
-			     (unsigned long long)b->bytes);
-		cr_assert_eq(a->n_objects, b->n_objects, "%s", a->path);
-		cr_assert_eq(a->error, 0);
-		cr_assert_str_eq(a->path, b->path);
-		cr_assert_str_eq(a->evidence, b->evidence);
-		cr_assert_neq(a->evidence[0], '\0');
-	}
-	cr_assert_eq(memcmp(&plan->report, &dry->report, sizeof(dry->report)), 0);
-	if (scratch_is_mount())
-		cr_assert_eq(plan->report.freed, bytes - used());
-	free(dry);
-}
-
-static size_t count(const struct plan *plan, enum shmstore_gc_what what)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < plan->n; i++)
-		n += plan->list[i].what == what;
-	return n;
-}
-
-static const struct action *find(const struct plan *plan, const char *path)
-{
-	for (size_t i = 0; i < plan->n; i++) {
-		if (strcmp(plan->list[i].path, path) == 0)
-			return &plan->list[i];
-	}
-	cr_assert_fail("no action for %s", path);
-	return NULL;
-}
 
 static void path_of(char ret[SCRATCH_PATH], const char *below)
 {
@@ -212,11 +110,11 @@ static void expire_leases(const char *store)
 Test(gc, a_live_store_is_left_alone)
 {
 	struct shmstore *s = scratch_store("a");
-	struct plan plan;
+	struct gcplan plan;
 
 	cr_assert_eq(put_pattern(s, "x", 100000, 1, 0), 0);
 	cr_assert_eq(shmstore_set_address(s, "here"), 0);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 0);
 	cr_assert_eq(get_pattern(s, "x", 100000, 1), 0);
 	shmstore_close(s);
@@ -225,10 +123,10 @@ Test(gc, a_live_store_is_left_alone)
 
 Test(gc, a_dead_store_goes_whole)
 {
-	struct plan plan;
+	struct gcplan plan;
 
 	die((struct death){.name = "a"});
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 1);
 	cr_assert_eq(plan.list[0].what, SHMSTORE_GC_STORE);
 	cr_assert_str_eq(plan.list[0].path, scratch_store_path("a", ""));
@@ -236,7 +134,7 @@ Test(gc, a_dead_store_goes_whole)
 	cr_assert_eq(plan.report.n_stores, 1);
 	cr_assert_eq(plan.report.n_objects, 3);
 	cr_assert_not(exists("stores/a"));
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 0, "once is enough");
 	ensure_nothing_left();
 }
@@ -245,7 +143,7 @@ Test(gc, what_dead_stores_share_is_freed_once_and_what_a_live_one_shares_stays)
 {
 	struct shmstore *live = scratch_store("live");
 	struct shmstore_ticket t[3];
-	struct plan plan;
+	struct gcplan plan;
 
 	cr_assert_eq(put_pattern(live, "shared", 1000000, 7, 0), 0);
 	cr_assert_eq(put_pattern(live, "let-go", 2000000, 8, 0), 0);
@@ -266,7 +164,7 @@ Test(gc, what_dead_stores_share_is_freed_once_and_what_a_live_one_shares_stays)
 	cr_assert_eq(unlink(scratch_store_path("live", "objects/let-go")), 0);
 	shmstore_close(live); /* drops the descriptor that it keeps of it */
 	live = NULL;
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.report.n_stores, 3);
 	cr_assert_eq(plan.report.n_objects, 12);
 	cr_assert_gt(plan.report.freed, 3000000 + 3 * 300000);
@@ -277,12 +175,12 @@ Test(gc, an_object_that_a_live_store_links_too_is_not_freed)
 {
 	struct shmstore *live = scratch_store("live");
 	struct shmstore_ticket t;
-	struct plan plan;
+	struct gcplan plan;
 
 	cr_assert_eq(put_pattern(live, "shared", 1000000, 7, 0), 0);
 	cr_assert_eq(shmstore_handoff(live, KEY("shared"), 60000, &t), 0);
 	die((struct death){.name = "a", .adopt = &t});
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.report.n_stores, 1);
 	cr_assert_lt(plan.report.freed, 1000000);
 	cr_assert_eq(get_pattern(live, "shared", 1000000, 7), 0);
@@ -292,10 +190,10 @@ Test(gc, an_object_that_a_live_store_links_too_is_not_freed)
 
 Test(gc, leases_that_have_not_ended_outlive_their_donor)
 {
-	struct plan plan;
+	struct gcplan plan;
 
 	die((struct death){.name = "a", .lease_ms = 3600000});
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 1);
 	cr_assert_eq(plan.list[0].what, SHMSTORE_GC_STORE);
 	cr_assert_eq(plan.report.n_stores, 0, "the directory stays with them");
@@ -304,11 +202,11 @@ Test(gc, leases_that_have_not_ended_outlive_their_donor)
 	cr_assert_eq(count_in_store("a", "handoff"), 1);
 	cr_assert_eq(count_in_store("a", "objects"), 0);
 	cr_assert_eq(count_in_store("a", "recycle"), 0);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 1);
 	cr_assert_eq(plan.list[0].what, SHMSTORE_GC_KEPT);
 	expire_leases("a");
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.report.n_stores, 1);
 	cr_assert_eq(plan.report.n_leases, 1);
 	ensure_nothing_left();
@@ -316,7 +214,7 @@ Test(gc, leases_that_have_not_ended_outlive_their_donor)
 
 Test(gc, leases_of_another_boot_have_ended)
 {
-	struct plan plan;
+	struct gcplan plan;
 	uint8_t id[16] = {1};
 	int fd;
 
@@ -324,7 +222,7 @@ Test(gc, leases_of_another_boot_have_ended)
 	fd = open(scratch_store_path("a", SHMS_PAGE_FILE), O_WRONLY);
 	cr_assert_eq(pwrite(fd, id, sizeof(id), offsetof(struct shms_page, boot_id)), 16);
 	close(fd);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.report.n_stores, 1);
 	cr_assert_eq(plan.report.n_leases, 1);
 	ensure_nothing_left();
@@ -334,15 +232,15 @@ Test(gc, an_expired_lease_of_a_live_store_goes_alone)
 {
 	struct shmstore *s = scratch_store("a");
 	struct shmstore_ticket t;
-	struct plan plan;
+	struct gcplan plan;
 
 	cr_assert_eq(put_pattern(s, "x", 100000, 1, 0), 0);
 	cr_assert_eq(shmstore_handoff(s, KEY("x"), 3600000, &t), 0);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 0);
 	expire_leases("a");
 	cr_assert_eq(shmstore_handoff(s, KEY("x"), 3600000, &t), 0);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 1);
 	cr_assert_eq(plan.list[0].what, SHMSTORE_GC_LEASE);
 	cr_assert_eq(plan.list[0].bytes, 0, "the object has its key yet");
@@ -357,19 +255,19 @@ Test(gc, a_kept_store_stays_and_loses_what_only_its_owner_could_use)
 	struct shmstore_partition *p = scratch_partition();
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 	struct shmstore *s;
-	struct plan plan;
+	struct gcplan plan;
 
 	die((struct death){.name = "a", .keep = true, .lease_ms = 1000});
 	expire_leases("a");
 	make_file("stores/a/objects/%k0123456789abcdef0123456789abcdef");
 	make_file("stores/a/objects/no name of ours");
-	gc(&plan);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_LEASE), 1);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_POOL), 1);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_TORN), 1);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_KEPT), 2);
-	cr_assert_eq(find(&plan, scratch_store_path("a", ""))->what, SHMSTORE_GC_KEPT);
-	cr_assert_eq(find(&plan, scratch_store_path("a", "objects/no name of ours"))->what, SHMSTORE_GC_KEPT);
+	gcplan_gc(&plan);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_LEASE), 1);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_POOL), 1);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_TORN), 1);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_KEPT), 2);
+	cr_assert_eq(gcplan_find(&plan, scratch_store_path("a", ""))->what, SHMSTORE_GC_KEPT);
+	cr_assert_eq(gcplan_find(&plan, scratch_store_path("a", "objects/no name of ours"))->what, SHMSTORE_GC_KEPT);
 	cr_assert_eq(plan.report.n_stores, 0);
 	cr_assert_eq(count_in_store("a", "recycle"), 0);
 	cr_assert_eq(count_in_store("a", "objects"), 3);
@@ -384,11 +282,11 @@ Test(gc, a_kept_store_stays_and_loses_what_only_its_owner_could_use)
 Test(gc, a_live_pool_is_kept_and_said)
 {
 	struct shmstore *s = scratch_store("a");
-	struct plan plan;
+	struct gcplan plan;
 
 	cr_assert_eq(put_pattern(s, "x", 100000, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 1);
 	cr_assert_eq(plan.list[0].what, SHMSTORE_GC_KEPT);
 	cr_assert_str_eq(plan.list[0].path, scratch_store_path("a", "recycle"));
@@ -398,14 +296,14 @@ Test(gc, a_live_pool_is_kept_and_said)
 
 Test(gc, a_page_that_cannot_be_read_keeps_its_store)
 {
-	struct plan plan;
+	struct gcplan plan;
 	int fd;
 
 	die((struct death){.name = "a"});
 	fd = open(scratch_store_path("a", SHMS_PAGE_FILE), O_WRONLY);
 	cr_assert_eq(pwrite(fd, "nonsense", 8, 0), 8);
 	close(fd);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.n, 1);
 	cr_assert_eq(plan.list[0].what, SHMSTORE_GC_KEPT);
 	cr_assert_eq(count_in_store("a", "objects"), 2);
@@ -413,7 +311,7 @@ Test(gc, a_page_that_cannot_be_read_keeps_its_store)
 
 Test(gc, a_store_in_somebodys_directory_leaves_the_rest_of_it)
 {
-	struct plan plan;
+	struct gcplan plan;
 
 	shmstore_partition_unref(scratch_partition());
 	make_dir("dask");
@@ -422,7 +320,7 @@ Test(gc, a_store_in_somebodys_directory_leaves_the_rest_of_it)
 	die((struct death){.name = "b", .directory = "dask/worker/inner"});
 	make_file("dask/worker/notes");
 	make_dir("dask/worker/storage");
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.report.n_stores, 2);
 	cr_assert_not(exists("dask/worker/.store"));
 	cr_assert_not(exists("dask/worker/objects"));
@@ -433,19 +331,19 @@ Test(gc, a_store_in_somebodys_directory_leaves_the_rest_of_it)
 
 Test(gc, a_lock_that_is_held_means_life_whatever_the_pid)
 {
-	struct plan plan;
+	struct gcplan plan;
 	int dir, lock;
 
 	die((struct death){.name = "a"});
 	dir = open(scratch_store_path("a", ""), O_RDONLY | O_DIRECTORY);
 	lock = shms_page_lock(dir);
 	cr_assert_geq(lock, 0);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.report.n_stores, 0);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_STORE), 0);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_STORE), 0);
 	close(lock);
 	close(dir);
-	gc(&plan);
+	gcplan_gc(&plan);
 	cr_assert_eq(plan.report.n_stores, 1);
 }
 
@@ -453,7 +351,7 @@ Test(gc, a_lock_that_is_held_means_life_whatever_the_pid)
 
 Test(gc, half_made_stores_are_empty_directories_in_stores)
 {
-	struct plan plan;
+	struct gcplan plan;
 
 	shmstore_partition_unref(scratch_partition());
 	make_dir("stores/bare");
@@ -467,9 +365,9 @@ Test(gc, half_made_stores_are_empty_directories_in_stores)
 	make_dir("theirs");
 	make_dir("theirs-too");
 	make_dir("theirs-too/objects");
-	gc(&plan);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_TORN), 1);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_KEPT), 3);
+	gcplan_gc(&plan);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_TORN), 1);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_KEPT), 3);
 	cr_assert_not(exists("stores/bare"));
 	cr_assert(exists("stores/parts/objects"), "the parts of a store exist only under its page");
 	cr_assert(exists("stores/strange/objects/x"));
@@ -494,7 +392,7 @@ static void make_link(const char *below, const char *target, time_t age)
 Test(gc, addresses_of_the_dead_and_the_gone_go)
 {
 	struct shmstore *s = scratch_store("live");
-	struct plan plan;
+	struct gcplan plan;
 	char name[SHMSTORE_NAME_MAX + 1], path[SCRATCH_PATH];
 	struct shmstore_partition *p = scratch_partition();
 
@@ -507,9 +405,9 @@ Test(gc, addresses_of_the_dead_and_the_gone_go)
 	make_link("peers/.tmp-0123456789abcde1", "../stores/never-was", 0);
 	make_link("peers/stray", "/etc/passwd", 0);
 	make_file("peers/file");
-	gc(&plan);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_PEER), 3);
-	cr_assert_eq(count(&plan, SHMSTORE_GC_TORN), 2);
+	gcplan_gc(&plan);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_PEER), 3);
+	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_TORN), 2);
 	cr_assert_not(exists("peers/.tmp-0123456789abcde1"));
 	cr_assert_not(exists("peers/00000000000000000000000000000000"));
 	cr_assert_not(exists("peers/.tmp-0123456789abcdef"));
@@ -528,13 +426,13 @@ Test(gc, addresses_of_the_dead_and_the_gone_go)
 
 static int gc_as_nobody(void *arg)
 {
-	struct plan *plan = calloc(1, sizeof(*plan));
+	struct gcplan *plan = calloc(1, sizeof(*plan));
 	size_t kept = 0;
 
 	(void)arg;
 	if (setgid(65534) < 0 || setuid(65534) < 0)
 		return 1;
-	run(plan, 0);
+	gcplan_run(plan, 0);
 	for (size_t i = 0; i < plan->n; i++) {
 		if (plan->list[i].what != SHMSTORE_GC_KEPT || !strstr(plan->list[i].evidence, "user 0"))
 			return 2;

@@ -26,6 +26,8 @@ static const char *const places[] = {
 	[SHMS_PLACE_FOREIGN] = "foreign", [SHMS_PLACE_MARKER] = "marker", [SHMS_PLACE_PEER] = "peer",
 	[SHMS_PLACE_PAGE] = "page",       [SHMS_PLACE_OBJECT] = "object", [SHMS_PLACE_SIDECAR] = "sidecar",
 	[SHMS_PLACE_LEASE] = "lease",     [SHMS_PLACE_POOL] = "pool",     [SHMS_PLACE_DIRECTORY] = "directory",
+	[SHMS_PLACE_STUB] = "stub",       [SHMS_PLACE_CLEAN] = "clean",   [SHMS_PLACE_MOVING] = "moving",
+	[SHMS_PLACE_TIER] = "tier",       [SHMS_PLACE_ANCHOR] = "anchor", [SHMS_PLACE_RESIDENT] = "resident",
 };
 
 static void line(struct seen *s, const char *what, const char *path)
@@ -66,7 +68,11 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		cr_assert_eq(e->store->number, s->in_store);
 	else
 		cr_assert(e->place == SHMS_PLACE_FOREIGN || e->place == SHMS_PLACE_MARKER ||
-			  e->place == SHMS_PLACE_PEER);
+			  e->place == SHMS_PLACE_PEER || e->place == SHMS_PLACE_TIER || e->place == SHMS_PLACE_ANCHOR ||
+			  e->place == SHMS_PLACE_RESIDENT);
+	cr_assert_eq(e->stub != NULL, e->place == SHMS_PLACE_STUB || e->place == SHMS_PLACE_CLEAN ||
+					      e->place == SHMS_PLACE_ANCHOR ||
+					      (e->place == SHMS_PLACE_LEASE && S_ISLNK(e->st->st_mode)));
 	snprintf(path, sizeof(path), "%.300s/%.200s", e->dir, e->name);
 	line(s, places[e->place], path);
 	return 0;
@@ -322,6 +328,64 @@ Test(walk, what_may_not_be_read_is_counted_and_told)
 	cr_assert_eq(in_child(as_nobody, NULL), 0);
 	shmstore_close(a);
 	shmstore_close(b);
+}
+
+static void make_stub(const char *below, const char *text)
+{
+	char path[SCRATCH_PATH];
+
+	path_of(path, below);
+	cr_assert_eq(symlink(text, path), 0, "%s", path);
+}
+
+#define STUB "shmstore-tier:1:00000000000000ab:0000000000000001:4096:0"
+
+Test(walk, the_disk_tiers_names_have_their_places_and_come_before_all_stores)
+{
+	struct shmstore *s = scratch_store("a");
+	struct seen seen;
+
+	make_dir("stores/a/clean"); /* the store was opened without a tier */
+	make_dir("tier");
+	make_dir("tier/7");
+	make_dir("tier/not-a-user");
+	make_file("tier/config");
+	make_file("tier/config.new");
+	make_file("tier/notes");
+	make_file("tier/7/lock");
+	make_file("tier/7/00000000000000ab.object");
+	make_stub("tier/7/00000000000000ab.stub", STUB);
+	make_stub("tier/7/00000000000000ac.stub", STUB); /* of another id than its text says */
+	make_stub("tier/not-a-user/00000000000000ab.stub", STUB);
+	make_stub("stores/a/objects/demoted", STUB);
+	make_stub("stores/a/objects/no-stub", "shmstore-tier:1:ab");
+	make_stub("stores/a/objects/%zz", STUB); /* no key's name */
+	make_stub("stores/a/clean/copy", STUB);
+	make_file("stores/a/clean/moving");
+	make_stub("stores/a/handoff/1-0123456789abcdef", STUB);
+	make_stub("stores/a/handoff/no-lease", STUB);
+	make_stub("stores/a/recycle/1", STUB);
+	walk(&seen, SHMS_WALK_ENTRIES);
+	cr_assert_eq(count(&seen, "tier tier/config"), 2);
+	cr_assert_eq(count(&seen, "tier tier/7/lock"), 1);
+	cr_assert_eq(count(&seen, "anchor tier/7/00000000000000ab.stub"), 1);
+	cr_assert_eq(count(&seen, "anchor "), 1);
+	cr_assert_eq(count(&seen, "resident tier/7/00000000000000ab.object"), 1);
+	cr_assert_eq(count(&seen, "stub stores/a/objects/demoted"), 1);
+	cr_assert_eq(count(&seen, "stub "), 1);
+	cr_assert_eq(count(&seen, "clean stores/a/clean/copy"), 1);
+	cr_assert_eq(count(&seen, "moving stores/a/clean/moving"), 1);
+	cr_assert_eq(count(&seen, "lease stores/a/handoff/1-0123456789abcdef"), 1);
+	cr_assert_eq(count(&seen, "lease "), 1);
+	cr_assert_eq(count(&seen, "foreign "), 7);
+	for (size_t i = 0, stores = 0; i < seen.n; i++) {
+		stores += strncmp(seen.lines[i], "store ", 6) == 0;
+		cr_assert(!stores || !strstr(seen.lines[i], " tier/"), "%s", seen.lines[i]);
+	}
+	/* Who asks for stores only is not led through the tier. */
+	walk(&seen, 0);
+	cr_assert_eq(seen.n, 1);
+	shmstore_close(s);
 }
 
 static int stop(const struct shms_walk_store *store, void *arg)

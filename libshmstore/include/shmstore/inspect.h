@@ -86,11 +86,16 @@ struct shmstore_store_books {
 	const struct shmstore_store_info *store;
 	uint64_t n_objects, n_leases, n_pool;
 	uint64_t linked; /* blocks of its objects, each inode once */
-	uint64_t pss;    /* blocks / links over objects and leases; adds up over the stores to what objects take */
+	/* blocks / links over objects and leases; adds up over the stores to what objects take, but for what only the disk tier links */
+	uint64_t pss;
 	uint64_t uss; /* blocks of inodes without a link outside this store (its own leases do not count as outside) */
 	uint64_t leased;   /* blocks of its leases that it links no longer itself */
 	uint64_t pool;     /* blocks of its recycled files */
 	uint64_t metadata; /* blocks of its own page and long keys */
+	/* The disk tier. */
+	uint64_t n_demoted; /* names of demoted objects; part of n_objects */
+	uint64_t demoted;   /* bytes that these take in memory when they come back, by name */
+	uint64_t n_clean;   /* objects in memory whose tier file is good still */
 };
 struct shmstore_books_total {
 	size_t size;
@@ -134,12 +139,15 @@ SHMSTORE_API int shmstore_partition_reconcile(struct shmstore_partition *p,
 					      struct shmstore_usage *ret);
 
 enum shmstore_gc_what {
-	SHMSTORE_GC_STORE = 1, /* a dead store, whole */
-	SHMSTORE_GC_LEASE = 2, /* an expired lease */
-	SHMSTORE_GC_TORN = 3,  /* what a killed process left half-made */
-	SHMSTORE_GC_POOL = 4,  /* a recycled file whose owner is gone */
-	SHMSTORE_GC_PEER = 5,  /* an address of a store that is gone */
-	SHMSTORE_GC_KEPT = 6,  /* looked at and kept; evidence says why */
+	SHMSTORE_GC_STORE = 1,  /* a dead store, whole */
+	SHMSTORE_GC_LEASE = 2,  /* an expired lease */
+	SHMSTORE_GC_TORN = 3,   /* what a killed process left half-made */
+	SHMSTORE_GC_POOL = 4,   /* a recycled file whose owner is gone */
+	SHMSTORE_GC_PEER = 5,   /* an address of a store that is gone */
+	SHMSTORE_GC_KEPT = 6,   /* looked at and kept; evidence says why */
+	SHMSTORE_GC_TIER = 7,   /* a tier file of no object */
+	SHMSTORE_GC_ANCHOR = 8, /* the last link of a demoted object that no store holds any more, with its tier file */
+	SHMSTORE_GC_TIER_OF = 9, /* the tier directory of another partition, which is gone */
 };
 
 /* "store", "lease", …: one word for tools to print. Static. Since 0.1. */
@@ -153,6 +161,7 @@ struct shmstore_gc_action {
 	uint64_t n_objects;   /* objects and leases that go */
 	const char *evidence; /* one sentence: why it may go, or why it stays */
 	int error;            /* 0, or -errno of the attempt */
+	uint64_t tier_bytes;  /* that this frees on the tier's disk */
 };
 
 /* gc with a report of each step. fn may be NULL. Return: as shmstore_partition_gc(). */
@@ -178,6 +187,8 @@ struct shmstore_user_books {
 	uint64_t ghosts;   /* by the file's owner, as far as it can be told; else the holder's */
 	uint64_t inflight; /* as ghosts */
 	uint64_t n_stores;
+	uint64_t n_demoted; /* names of demoted objects in its stores */
+	uint64_t tier;      /* blocks of its tier files, on disk */
 };
 
 /* Everything about a partition in one walk and one scan of /proc: du, the holders, the users and the equation, all of one moment. */
@@ -213,6 +224,24 @@ struct shmstore_verify_finding {
 SHMSTORE_API int shmstore_partition_verify(struct shmstore_partition *p,
 					   int (*fn)(const struct shmstore_verify_finding *finding, void *arg),
 					   void *arg);
+
+struct shmstore_tier_verify {
+	size_t size;
+	uint64_t rate; /* bytes of tier files read per second at most; 0 = as fast as the disk */
+	int (*fn)(const struct shmstore_verify_finding *finding, void *arg);
+	/* Now and then, several times a second; other than 0 ends it with -ECANCELED. bytes_all: as far as it is known. May be NULL. */
+	int (*progress)(uint64_t bytes, uint64_t bytes_all, void *arg);
+	void *arg;
+};
+
+/*
+ * Scrubs the disk tier: reads every tier file that we may read from the disk itself, not out of a cache, and checks all of it against its
+ * checksums and its stub. fn is called for every file, and for every one that is missing. Files of no object are gc's and not looked at. Nothing
+ * is changed. One thread's work and about 8 MiB of memory.
+ * Return: 0; fn's; -ENOENT (no tier, or its directory is gone), -ECANCELED, -EINVAL, -EPERM, -EBADMSG (its configuration), -ENOMEM, -EMFILE.
+ * Since 0.1.
+ */
+SHMSTORE_API int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tier_verify *what);
 
 #ifdef __cplusplus
 }

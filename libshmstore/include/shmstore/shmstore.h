@@ -127,6 +127,12 @@ struct shmstore_usage {
 	uint64_t metadata; /* the part of linked that is the stores' own pages */
 	uint64_t
 		n_unreadable; /* directories and processes that we may not look into: the residual may stem from them */
+	/* The disk tier's own equation: tier = tier_demoted + tier_clean + tier_orphans. All 0 without a tier. Only what we may read. */
+	uint64_t tier;         /* blocks of tier files, on disk */
+	uint64_t tier_demoted; /* of objects that are there only */
+	uint64_t tier_clean;   /* of objects that are in memory as well */
+	uint64_t tier_orphans; /* of none: 0 after gc */
+	uint64_t n_demoted;    /* names of demoted objects; part of n_objects */
 };
 
 struct shmstore_store_usage {
@@ -139,10 +145,12 @@ struct shmstore_store_usage {
 };
 
 struct shmstore_gc_report {
-	uint64_t n_stores;  /* dead stores removed */
-	uint64_t n_leases;  /* expired leases removed */
-	uint64_t n_objects; /* objects, recycled and torn files removed */
-	uint64_t freed;     /* bytes whose last name went */
+	uint64_t n_stores;   /* dead stores removed */
+	uint64_t n_leases;   /* expired leases removed */
+	uint64_t n_objects;  /* objects, recycled and torn files removed */
+	uint64_t freed;      /* bytes whose last name went */
+	uint64_t n_tier;     /* tier files removed */
+	uint64_t tier_freed; /* bytes of these, on the disk */
 };
 
 struct shmstore_object_info {
@@ -160,6 +168,8 @@ struct shmstore_object_info {
 	bool checksum;    /* carries a checksum of its buffers */
 	int error;        /* 0, or -EBADMSG where the file is no valid object (it is listed all the same) */
 	const char *name; /* its file name in objects/ */
+	bool demoted;     /* in the disk tier: blocks, n_buffers are 0, checksum false */
+	bool pinned;      /* never moved there */
 };
 
 /* ---- partition ---------------------------------------------------------------------------------------------------- */
@@ -260,6 +270,9 @@ SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage 
 #define SHMSTORE_COW      (1u << 2) /* get: buffers are writable, private to this view; nobody else sees the writes */
 #define SHMSTORE_VERIFY   (1u << 3) /* get, adopt: check the buffers' checksum where the object carries one */
 #define SHMSTORE_WAIT     (1u << 4) /* put, create: a full quota is waited for, options.wait_ms long: -ETIMEDOUT then */
+#define SHMSTORE_PIN      (1u << 5) /* put, create: the object is never moved to the disk tier (shmstore_pin() undoes it) */
+#define SHMSTORE_NO_EVICT \
+	(1u << 6) /* put, create, promote: -ENOSPC at once rather than moving others to the disk tier first */
 
 /*
  * Stores one object under key: all of it or nothing.
@@ -405,4 +418,7 @@ SHMSTORE_API const char *shmstore_version(void);
 #ifdef __cplusplus
 }
 #endif
+
+#include <shmstore/tier.h>
+
 #endif

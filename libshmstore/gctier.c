@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gctier.c: tier files that no object has any more.
+ *
+ * An anchor whose stub has no other name is garbage for ever: nobody links from an anchor. With it go the tier file and the resident, in the
+ * order of tier.h, the anchor last. What has no anchor is garbage too: an anchor comes before all that it stands for.
+ *
+ * A user's files without a directory of anchors, which is made before them and removed by nobody but who finds it empty, are not judged: somebody
+ * meddled. Neither is anything where the disk's side may not be read. Where the disk is away the anchors go all the same; the files
+ * are found without them when it is back.
+ */
+#include "gctier.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cleanup.h"
+#include "gcaction.h"
+#include "inodes.h"
+#include "partition.h"
+#include "sys.h"
+#include "tiermark.h"
+#include "tierscan.h"
+
+/* Without a configuration: was it just being taken away, or set, by somebody who was killed? Then it is put back, and gc does its work on that tier. */
+static int put_back(struct shms_gc *g)
+{
+	static const char path[] = SHMS_DIR_TIER "/" SHMS_TIER_CONFIG_NEW;
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};
+	struct shms_tier_config config;
+	_locked_ int fd = shms_open_dir(g->p->fd, SHMS_DIR_TIER);
+	int r;
+
+	if (fd < 0 || shms_tier_flock(fd, 0) < 0 || shms_tier_config_read_left(g->p, &config) < 0)
+		return 0;
+	r = g->gone ? 0 : shms_rename_noreplace(fd, SHMS_TIER_CONFIG_NEW, fd, SHMS_TIER_CONFIG);
+	if (r == -EEXIST || r == -ENOENT)
+		return 0; /* somebody was faster */
+	a.error = r < 0 ? shms_error(r) : 0;
+	if (r == 0)
+		r = shms_tierfind_use(&g->find, &config);
+	return r == -ENOMEM || r == -EMFILE
+		       ? r
+		       : shms_gc_tell(g, &a, path,
+				      "who set the disk tier, or took it away, was killed: it is put in force");
+}
+
+int shms_gc_tier_open(struct shms_gc *g)
+{
+	int r = shms_tierfind_open(&g->find);
+
+	if (r == 0 && !g->find.config)
+		return put_back(g);
+	if (r == 0 || r == -ENOMEM || r == -EMFILE)
+		return r;
+	return shms_gc_kept(g, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG,
+			    "the disk tier's configuration cannot be believed: %s",
+			    r == -EPERM ? "it is not the partition's owner's" : "it is damaged");
+}
+
+/* ---- one user ------------------------------------------------------------------------------------------------------ */
+
+struct tiering {
+	struct shms_gc *g;
+	uid_t uid;
+	const char *side;         /* path of the directory at hand: below the partition, or absolute */
+	unsigned long long n_odd; /* names in it that we do not make */
+	char odd[256];
+};
+
+/* Tells what became of the name in the directory at hand. */
+static int tell(struct tiering *t, struct shmstore_gc_action *a, const char *name, const struct shms_tierdrop *freed,
+		const char *evidence)
+{
+	_free_ char *path = NULL;
+
+	if (asprintf(&path, "%s/%s", t->side, name) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	if (a->error == -ENOMEM)
+		return a->error;
+	a->bytes = freed->memory;
+	a->tier_bytes = freed->disk;
+	if (!a->error)
+		t->g->report.n_tier += freed->n_files;
+	return shms_gc_tell(t->g, a, path, "%s", evidence);
+}
+
+static void note_odd(struct tiering *t, const char *name)
+{
+	if (t->n_odd++ == 0)
+		snprintf(t->odd, sizeof(t->odd), "%s", name);
+}
+
+static int say_odd(struct tiering *t)
+{
+	_free_ char *path = NULL;
+
+	if (!t->n_odd || !t->g->fn)
+		return 0;
+	if (asprintf(&path, "%s/%s", t->side, t->odd) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	if (t->n_odd > 1)
+		return shms_gc_kept(t->g, path, "not a name that we make, nor are %llu others beside it", t->n_odd - 1);
+	return shms_gc_kept(t->g, path, "not a name that we make");
+}
+
+/* Is the anchor's stub named by nothing else, in a dry run after what was planned? */
+static bool alone(const struct shms_gc *g, const struct stat *anchor)
+{
+	const struct shms_inode *i = g->gone ? shms_inodes_find(g->gone, anchor->st_ino) : NULL;
+
+	return anchor->st_nlink - (i ? i->n_gone : 0) == 1;
+}
+
+static int one_anchor(struct tiering *t, const struct shms_tierscan_user *user, const char *name, uint64_t id)
+{
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_ANCHOR};
+	struct shms_tierdrop freed = {0};
+	struct shms_tier *tier;
+	struct stat st;
+
+	if (fstatat(user->anchors_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(st.st_mode))
+		return 0;
+	tier = alone(t->g, &st) ? shms_tierfind_user(&t->g->find, user->uid) : NULL;
+	if (!tier)
+		return 0;
+	a.error = shms_gc_forget(t->g, tier, id, &freed);
+	return tell(t, &a, name, &freed, "no store names the object any more");
+}
+
+/* A resident beside whose name there is no anchor. */
+static int one_resident(struct tiering *t, const struct shms_tierscan_user *user, const char *name, uint64_t id)
+{
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN, .n_objects = 1};
+	struct shms_tierdrop freed;
+	char anchor[SHMS_TIER_NAME];
+
+	shms_tier_anchor_name(id, anchor);
+	if (faccessat(user->anchors_fd, anchor, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+		return 0;
+	a.error = shms_gc_take(t->g, user->anchors_fd, name, &freed);
+	if (a.error == -ENOENT)
+		return 0;
+	if (!a.error)
+		t->g->report.n_objects++;
+	return tell(t, &a, name, &freed, "a promoted object of which no store holds a stub any more");
+}
+
+static int one_of_anchors(struct tiering *t, const struct shms_tierscan_user *user, const char *name)
+{
+	uint64_t id;
+
+	if (shms_tier_parse_name(name, "stub", &id) == 0)
+		return one_anchor(t, user, name, id);
+	if (shms_tier_parse_name(name, "object", &id) == 0)
+		return one_resident(t, user, name, id);
+	if (strcmp(name, SHMS_TIER_LOCK) != 0)
+		note_odd(t, name);
+	return 0;
+}
+
+static int one_of_files(struct tiering *t, const struct shms_tierscan_user *user, const char *name)
+{
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TIER};
+	const char *evidence = "a tier file without an anchor: no store names it";
+	struct shms_tierdrop freed;
+	char anchor[SHMS_TIER_NAME];
+	bool writing = false;
+	uint64_t id;
+
+	if (shms_tier_parse_name(name, NULL, &id) == 0) {
+		shms_tier_anchor_name(id, anchor);
+		if (faccessat(user->anchors_fd, anchor, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+			return 0;
+	} else if (shms_tierscan_tmp(user->files_fd, name, &writing)) {
+		evidence = "half a tier file: its writer is dead";
+	} else {
+		note_odd(t, name);
+		return 0;
+	}
+	if (writing)
+		return 0;
+	a.error = shms_gc_take_file(t->g, user->files_fd, name, &freed);
+	return a.error == -ENOENT ? 0 : tell(t, &a, name, &freed, evidence);
+}
+
+static int each_name(struct tiering *t, const struct shms_tierscan_user *user, int fd,
+		     int (*fn)(struct tiering *t, const struct shms_tierscan_user *user, const char *name))
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int r = fd < 0 ? 0 : shms_gc_names(fd, ".", &dir);
+
+	t->n_odd = 0;
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
+		if (!shms_gc_dot(e->d_name))
+			r = fn(t, user, e->d_name);
+	}
+	return r ? r : say_odd(t);
+}
+
+static int on_user(const struct shms_tierscan_user *user, void *arg)
+{
+	struct shms_gc *g = arg;
+	char below[32];
+	_free_ char *files = NULL;
+	struct tiering t = {.g = g, .uid = user->uid, .side = below};
+	struct shms_tier *tier;
+	int r;
+
+	snprintf(below, sizeof(below), SHMS_DIR_TIER "/%u", (unsigned)user->uid);
+	if (user->closed)
+		return shms_gc_kept(g, below, "user %u's part of the disk tier may not be looked into, or is not his",
+				    (unsigned)user->uid);
+	if (asprintf(&files, "%s/%s/%u", g->find.config->path, g->p->uuid, (unsigned)user->uid) < 0) {
+		files = NULL;
+		return -ENOMEM;
+	}
+	if (user->anchors_fd < 0)
+		return shms_gc_kept(g, files, "the anchors of these tier files are not where they should be: %s/%s",
+				    g->p->path, below);
+	r = each_name(&t, user, user->anchors_fd, one_of_anchors);
+	t.side = files;
+	if (r == 0)
+		r = each_name(&t, user, user->files_fd, one_of_files);
+	/* Who was killed left it too high. */
+	if (r == 0 && !g->gone && (tier = shms_tierfind_user(&g->find, user->uid)) != NULL)
+		shms_tierroom_recount(tier);
+	return r;
+}
+
+/* ---- the tier ------------------------------------------------------------------------------------------------------ */
+
+/* A configuration or mark half written, unless somebody is just at it. */
+static int torn_text(struct shms_gc *g, int dirfd, const char *name, const char *path)
+{
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN, .n_objects = 1};
+	struct shms_tierdrop freed;
+
+	if (dirfd < 0 || faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	a.error = shms_gc_take(g, dirfd, name, &freed);
+	if (a.error == -ENOENT || a.error == -ENOMEM)
+		return a.error == -ENOENT ? 0 : a.error;
+	/* The mark is on the disk, the configuration in memory. */
+	a.bytes = path[0] == '/' ? 0 : freed.memory;
+	a.tier_bytes = path[0] == '/' ? freed.memory : 0;
+	if (!a.error)
+		g->report.n_objects++;
+	return shms_gc_tell(g, &a, path, "half written: who set the tier was killed");
+}
+
+static int torn_texts(struct shms_gc *g)
+{
+	_free_ char *mark = NULL;
+	_locked_ int fd = shms_open_dir(g->p->fd, SHMS_DIR_TIER);
+	int r = 0;
+
+	if (fd < 0 || shms_tier_flock(fd, 0) < 0)
+		return 0;
+	/* Beside the one in force it is nothing; alone and whole it was put back, or in a dry run would be. */
+	if (faccessat(fd, SHMS_TIER_CONFIG, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		r = torn_text(g, fd, SHMS_TIER_CONFIG_NEW, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG_NEW);
+	if (r == 0 && asprintf(&mark, "%s/%s/" SHMS_TIERMARK_NEW, g->find.config->path, g->p->uuid) < 0) {
+		mark = NULL;
+		r = -ENOMEM;
+	}
+	return r ? r : torn_text(g, g->find.files_root, SHMS_TIERMARK_NEW, mark);
+}
+
+int shms_gc_tier(struct shms_gc *g)
+{
+	uint64_t n_unreadable = 0;
+	int r;
+
+	if (!g->find.config)
+		return 0;
+	if (g->find.files_root == SHMS_TIERFIND_CLOSED)
+		return shms_gc_kept(g, g->find.config->path, "the disk tier's directory may not be looked into");
+	r = shms_tierscan_users(g->p, g->find.files_root, on_user, g, &n_unreadable);
+	return r ? r : torn_texts(g);
+}
+
+int shms_gc_tier_only(struct shmstore_partition *p)
+{
+	struct shms_gc g = SHMS_GC_INIT(p, NULL, NULL);
+	int r = shms_gc_tier_open(&g);
+
+	if (r == 0)
+		r = shms_gc_tier(&g);
+	shms_tierfind_close(&g.find);
+	return r;
+}

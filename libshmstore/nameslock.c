@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nameslock.c: locking a store's names, and the moment from which other processes may change them.
+ *
+ * Another process may exchange an object of ours with its stub only under the flock that we take too. clean/ in the store's directory
+ * tells them that we do: it is made last, after every thread of ours locks, and after the pool let go of published objects' files (an open
+ * descriptor keeps an object's memory, and looks like somebody who uses it).
+ */
+#include "nameslock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sys.h"
+#include "tier.h"
+
+#define LOOK_EVERY_NS 1000000000ull
+
+int shms_names_lock(struct shmstore *s)
+{
+	int r = 0;
+
+	pthread_rwlock_wrlock(&s->names);
+	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
+		r = shms_tier_lock_names(s->objects_fd);
+	if (r < 0)
+		pthread_rwlock_unlock(&s->names);
+	return r;
+}
+
+void shms_names_unlock(struct shmstore *s)
+{
+	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
+		shms_tier_unlock_names(s->objects_fd);
+	pthread_rwlock_unlock(&s->names);
+}
+
+int shms_tier_join(struct shmstore *s)
+{
+	int fd, r = 0;
+
+	shms_recycle_let_go(s);
+	pthread_rwlock_wrlock(&s->names);
+	if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed)) {
+		/* From the next lock on. clean/ is there only after that, and nobody touches our names before. */
+		atomic_store_explicit(&s->tier_on, true, memory_order_relaxed);
+		if (mkdirat(s->dir_fd, SHMS_DIR_CLEAN, 0700) < 0 && errno != EEXIST)
+			r = -errno;
+		fd = r < 0 ? r : shms_open_dir(s->dir_fd, SHMS_DIR_CLEAN);
+		if (fd >= 0)
+			s->clean_fd = fd;
+		else
+			atomic_store_explicit(&s->tier_on, false, memory_order_relaxed);
+		r = fd < 0 ? shms_error(fd) : 0;
+	}
+	pthread_rwlock_unlock(&s->names);
+	return r;
+}
+
+void shms_tier_look(struct shmstore *s)
+{
+	uint64_t last = atomic_load_explicit(&s->tier_looked_ns, memory_order_relaxed), now;
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	now = (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+	if (now - last < LOOK_EVERY_NS ||
+	    !atomic_compare_exchange_strong_explicit(&s->tier_looked_ns, &last, now, memory_order_relaxed,
+						     memory_order_relaxed))
+		return;
+	/* A partition without room for one more directory has it a second later. */
+	if (shms_tier_there(s->p))
+		shms_tier_join(s);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * residents.c: finds residents, and drops those that only memory is paid for.
+ *
+ * A promoter of another store may link a resident while it is dropped: what it got then is its own object, and the next one reads the
+ * tier file again. So no lock is needed.
+ */
+#include "residents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "sys.h"
+
+static int by_inode(const void *a, const void *b)
+{
+	const struct shms_resident *x = a, *y = b;
+
+	return (x->inode > y->inode) - (x->inode < y->inode);
+}
+
+static int add(struct shms_residents *r, size_t *io_size, const struct stat *st, uint64_t id)
+{
+	if (r->n == *io_size) {
+		size_t size = *io_size ? 2 * *io_size : 64;
+		struct shms_resident *v = reallocarray(r->v, size, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		r->v = v;
+		*io_size = size;
+	}
+	r->v[r->n++] = (struct shms_resident){st->st_ino, id, shms_blocks(st), st->st_nlink};
+	return 0;
+}
+
+int shms_residents_list(struct shms_tier *t, struct shms_residents *ret)
+{
+	struct shms_residents found = {0};
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	struct stat st;
+	size_t size = 0;
+	uint64_t id;
+	int r = 0, fd = openat(t->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return shms_error(errno);
+	dir = fdopendir(fd);
+	if (!dir) {
+		r = shms_error(errno);
+		shms_close_fd(fd);
+		return r;
+	}
+	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+		if (shms_tier_parse_name(e->d_name, "object", &id) == 0 &&
+		    fstatat(t->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+			r = add(&found, &size, &st, id);
+	}
+	if (r < 0) {
+		shms_residents_deinit(&found);
+		return r;
+	}
+	if (found.n)
+		qsort(found.v, found.n, sizeof(*found.v), by_inode);
+	*ret = found;
+	return 0;
+}
+
+void shms_residents_deinit(struct shms_residents *r)
+{
+	free(r->v);
+	*r = (struct shms_residents){0};
+}
+
+size_t shms_residents_count(const struct shms_residents *r, uint64_t inode)
+{
+	const struct shms_resident wanted = {.inode = inode}, *found, *last = r->v + r->n;
+	size_t n = 0;
+
+	found = r->n ? bsearch(&wanted, r->v, r->n, sizeof(wanted), by_inode) : NULL;
+	while (found && found > r->v && found[-1].inode == inode)
+		found--;
+	for (; found && found < last && found->inode == inode; found++)
+		n++;
+	return n;
+}
+
+uint64_t shms_residents_drop(struct shms_tier *t, const struct shms_resident *r, size_t n, bool *ret_held)
+{
+	char name[SHMS_TIER_NAME];
+	struct stat st;
+	bool alone;
+	_fd_ int fd = -1;
+
+	*ret_held = false;
+	shms_tier_resident_name(r->id, name);
+	fd = openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != r->inode || st.st_nlink > n)
+		return 0;
+	alone = shms_unused(fd);
+	*ret_held = !alone;
+	if (!alone || unlinkat(t->dir_fd, name, 0) < 0)
+		return 0;
+	return st.st_nlink == 1 ? shms_blocks(&st) : 0;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tier.c: opening a user's part of the disk tier, and the engines that its calls share.
+ *
+ * The directories are looked at before they are believed: ours (or, for root, the user's) and nobody else's to write. A tier whose disk is
+ * gone or read-only opens as far as it can: what lies there can be read still.
+ */
+#include "tier.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "detail.h"
+#include "engine.h"
+#include "partition.h"
+#include "sys.h"
+
+bool shms_tier_there(const struct shmstore_partition *p)
+{
+	return faccessat(p->fd, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Opens, and where it is missing makes, the directory called name for uid alone. */
+static int own_directory(int parent, const char *name, uid_t uid)
+{
+	bool made = mkdirat(parent, name, 0700) == 0;
+	struct stat st;
+	int error = made ? 0 : errno, r;
+	_fd_ int fd = shms_open_dir(parent, name);
+
+	if (fd == -ENOTDIR)
+		return -EPERM; /* a link, or a file: not ours, whoever put it there */
+	if (fd < 0)
+		return fd == -ENOENT && error ? -error : fd;
+	if (made && uid != geteuid() && fchown(fd, uid, (gid_t)-1) < 0)
+		return -errno;
+	r = fstat(fd, &st) < 0 ? -errno : 0;
+	if (r == 0 && (st.st_uid != uid || (st.st_mode & 022)))
+		r = -EPERM;
+	return r < 0 ? r : shms_take_fd(&fd);
+}
+
+/*
+ * The directory of this partition's tier files, all users'. shmstore_tier_set() made it: where it is missing, the disk is not mounted, and
+ * objects must not go to whatever lies below.
+ */
+static int partition_directory(const struct shms_tier *t)
+{
+	_fd_ int disk = open(t->config.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return disk < 0 ? -errno : shms_open_dir(disk, t->p->uuid);
+}
+
+/* What the file system can do, by trying. One that is read-only is not asked: it will be read only. */
+static void probe(struct shms_tier *t)
+{
+	int fd = openat(t->files_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+
+	t->unnamed = fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT);
+	t->direct = true;
+	if (fd < 0)
+		return;
+	t->direct = fcntl(fd, F_SETFL, O_DIRECT) == 0;
+	shms_close_fd(fd);
+}
+
+static int open_files(struct shms_tier *t)
+{
+	char name[16];
+	_fd_ int directory = partition_directory(t);
+
+	if (directory < 0)
+		return shms_detail(shms_error(directory), t->config.path,
+				   "the tier's directory %s cannot be used: %s; is its file system mounted?",
+				   t->config.path, strerror(-directory));
+	snprintf(name, sizeof(name), "%u", (unsigned)t->uid);
+	t->files_fd = own_directory(directory, name, t->uid);
+	if (t->files_fd < 0)
+		return shms_detail(shms_error(t->files_fd), t->config.path, "%s/%s/%s cannot be used: %s",
+				   t->config.path, t->p->uuid, name, strerror(-t->files_fd));
+	if (asprintf(&t->files_path, "%s/%s/%s", t->config.path, t->p->uuid, name) < 0) {
+		t->files_path = NULL;
+		return -ENOMEM;
+	}
+	probe(t);
+	return 0;
+}
+
+static int open_part(struct shms_tier *t)
+{
+	char name[16];
+	struct stat st;
+	_fd_ int tier_fd = shms_open_dir(t->p->fd, SHMS_DIR_TIER);
+
+	if (tier_fd < 0)
+		return tier_fd == -ENOENT ? -ENOENT : shms_error(tier_fd);
+	if (fstatat(tier_fd, SHMS_TIER_CONFIG, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return shms_error(errno);
+	t->config_inode = st.st_ino;
+	snprintf(name, sizeof(name), "%u", (unsigned)t->uid);
+	t->dir_fd = own_directory(tier_fd, name, t->uid);
+	if (t->dir_fd < 0)
+		return shms_detail(shms_error(t->dir_fd), t->p->path, "%s/tier/%s cannot be used: %s", t->p->path, name,
+				   strerror(-t->dir_fd));
+	return 0;
+}
+
+int shms_tier_open(struct shmstore_partition *p, uid_t uid, struct shms_tier **ret)
+{
+	struct shms_tier *t = calloc(1, sizeof(*t));
+	int r;
+
+	if (!t)
+		return -ENOMEM;
+	t->p = p;
+	t->uid = uid;
+	t->dir_fd = t->files_fd = -1;
+	t->pid = getpid();
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_init(&t->room.lock, NULL);
+	r = shms_tier_config_read(p, &t->config);
+	if (r == 0)
+		r = open_part(t);
+	if (r == 0)
+		r = open_files(t);
+	if (r < 0) {
+		shms_tier_close(t);
+		return r;
+	}
+	*ret = t;
+	return 0;
+}
+
+struct shms_tier *shms_tier_close(struct shms_tier *t)
+{
+	if (!t)
+		return NULL;
+	shms_tier_close(t->older);
+	for (size_t i = 0; i < SHMS_TIER_ENGINES; i++)
+		shms_engine_free(t->engines[i]);
+	shms_tierroom_close(t);
+	shms_close_fd(t->dir_fd);
+	shms_close_fd(t->files_fd);
+	free(t->files_path);
+	pthread_mutex_destroy(&t->room.lock);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+	return NULL;
+}
+
+/* Was the tier set again since t was opened? */
+static bool outdated(const struct shmstore_partition *p, const struct shms_tier *t)
+{
+	struct stat st;
+
+	return fstatat(p->fd, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_ino != t->config_inode;
+}
+
+int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
+{
+	struct shms_tier *t;
+	int r = 0;
+
+	pthread_mutex_lock(&p->tier_lock);
+	if (!p->tier || outdated(p, p->tier)) {
+		r = shms_tier_open(p, geteuid(), &t);
+		if (r == 0) {
+			t->older = p->tier;
+			p->tier = t;
+		} else if (p->tier) {
+			r = 0; /* the one that worked until now */
+		}
+	}
+	*ret = p->tier;
+	pthread_mutex_unlock(&p->tier_lock);
+	return r;
+}
+
+void shms_tier_forked(struct shmstore_partition *p)
+{
+	/* What they guard is whole at every moment: a pointer each, set or not. */
+	pthread_mutex_init(&p->tier_lock, NULL);
+	for (struct shms_tier *t = p->tier; t; t = t->older) {
+		pthread_mutex_init(&t->lock, NULL);
+		shms_tierroom_forked(t);
+	}
+}
+
+struct shms_engine *shms_tier_engine(struct shms_tier *t)
+{
+	struct shms_engine *e = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	if (t->pid != getpid()) {
+		/* A child's: its parent's engines are not to be used here. */
+		for (size_t i = 0; i < SHMS_TIER_ENGINES; i++) {
+			shms_engine_free(t->engines[i]);
+			t->engines[i] = NULL;
+		}
+		t->pid = getpid();
+	}
+	for (size_t i = 0; i < SHMS_TIER_ENGINES && !e; i++) {
+		e = t->engines[i];
+		t->engines[i] = NULL;
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (!e && shms_engine_new(&(struct shms_engine_options){0}, &e) < 0)
+		return NULL;
+	return e;
+}
+
+void shms_tier_engine_back(struct shms_tier *t, struct shms_engine *e)
+{
+	pthread_mutex_lock(&t->lock);
+	for (size_t i = 0; i < SHMS_TIER_ENGINES && e; i++) {
+		if (!t->engines[i]) {
+			t->engines[i] = e;
+			e = NULL;
+		}
+	}
+	pthread_mutex_unlock(&t->lock);
+	shms_engine_free(e);
+}

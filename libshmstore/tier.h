@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tier.h: one user's part of a partition's disk tier, open.
+ *
+ *   <partition>/tier/config         the configuration: path, limits; text, 0444
+ *   <partition>/tier/<uid>.used     what the user's tier files take, and are about to (tierroom.h)
+ *   <partition>/tier/<uid>/         0700
+ *     <id>.stub                     anchor of a tier file: a link to its stub (stub.h)
+ *     <id>.object                   a link to the promoted object while others still hold its stub: they find it here, and need not read
+ *     lock                          held (flock) by the one eviction that runs
+ *   <path>/<partition's uuid>/      on the disk, 0700 (1777 where the partition is shared)
+ *     partition                     text: which partition this is of, and which boot
+ *     <uid>/                        0700
+ *       <id>                        a tier file, 0400; <id> 16 hex digits
+ *       tmp-<id>                    where the file system cannot make unnamed files: one on its way; flocked by its writer
+ *
+ * In each store that takes part there is clean/ beside objects/: the stubs of objects that are in memory and whose tier file is good still.
+ * A stub moves between the two by an exchange with the object, under the store's names lock: flock on objects/, which every process
+ * that takes a name away, or changes what one means, holds. clean/ is there if and only if the store's owner does so.
+ *
+ * Order of things, so that a kill anywhere leaves no tier file without an anchor and no name without its object:
+ *   demote    stub into clean/, anchor, tier file, exchange, then the object's memory loses its name
+ *   promote   object into clean/, exchange: the stub is in clean/ now
+ *   release   the name; where only the anchor is left: tier file, resident, anchor
+ * gc needs no walk: a tier file without an anchor is garbage, so is an anchor with one link.
+ */
+#ifndef SHMS_TIER_H
+#define SHMS_TIER_H
+
+#include <pthread.h>
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "stub.h"
+#include "tierconfig.h"
+#include "tierroom.h"
+
+struct shms_engine;
+struct shms_tier_header;
+
+#define SHMS_DIR_TIER     "tier"
+#define SHMS_TIER_NAME    24u /* bytes of "<id>.object" with its NUL */
+#define SHMS_TIER_ENGINES 4
+
+struct shms_tier {
+	struct shmstore_partition *p;
+	struct shms_tier *older; /* of the partition's own: by an earlier configuration, still in somebody's hands */
+	uint64_t config_inode;   /* which configuration this is of */
+	uid_t uid;
+	int dir_fd;       /* <partition>/tier/<uid> */
+	int files_fd;     /* the tier files' directory */
+	char *files_path; /* its absolute path */
+	struct shms_tier_config config;
+	bool direct;                                    /* O_DIRECT works there */
+	bool unnamed;                                   /* O_TMPFILE works there */
+	pthread_mutex_t lock;                           /* of what follows */
+	struct shms_engine *engines[SHMS_TIER_ENGINES]; /* at rest */
+	pid_t pid;                                      /* whose engines they are */
+	struct shms_tierroom room;
+};
+
+/*
+ * Opens the part of uid (root: anybody's; others: their own), making its directories. 0; -ENOENT (the partition has no tier), -EPERM, -errno
+ * with shms_detail() (its directory is gone, say).
+ */
+int shms_tier_open(struct shmstore_partition *p, uid_t uid, struct shms_tier **ret);
+struct shms_tier *shms_tier_close(struct shms_tier *t); /* NULL is fine. Returns NULL */
+/* Our own part, opened once and kept by the partition: not to be closed. As shms_tier_open(). */
+int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret);
+/* In a forked child: no thread that held its locks is there. */
+void shms_tier_forked(struct shmstore_partition *p);
+/* Has the partition a tier at all? One look at the file system. */
+bool shms_tier_there(const struct shmstore_partition *p);
+
+/* An engine for the calling thread, of no threads; give it back. NULL: out of memory. */
+struct shms_engine *shms_tier_engine(struct shms_tier *t);
+void shms_tier_engine_back(struct shms_tier *t, struct shms_engine *e);
+
+void shms_tier_file_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
+/* 0, or -EBADMSG; the id of a tier file's, anchor's ("stub") or resident's ("object") name. suffix NULL: a tier file. */
+int shms_tier_parse_name(const char *name, const char *suffix, uint64_t *ret_id);
+void shms_tier_anchor_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
+void shms_tier_resident_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
+/* The object that has been brought back, for reading. -ENOENT: it has not; -EAGAIN: worth another try. */
+int shms_tier_resident_open(const struct shms_tier *t, uint64_t id);
+
+/* Opens a new, empty tier file. ret_name: "" where it is unnamed. 0, -errno with detail. */
+int shms_tier_file_new(struct shms_tier *t, uint64_t id, char ret_name[SHMS_TIER_NAME], int *ret_fd);
+/* Gives it its name. */
+int shms_tier_file_link(struct shms_tier *t, uint64_t id, int fd, const char *tmp_name);
+/* Opens a tier file and reads and checks its header, also that it is the stub's. 0; -EBADMSG, -EIO, -ENOMEM, -EMFILE with detail and path. */
+int shms_tier_file_open(struct shms_tier *t, const struct shms_stub *stub, int *ret_fd,
+			struct shms_tier_header *ret_header);
+/* Is it there, of the right size? For a clean copy that is about to be all that there is. */
+bool shms_tier_file_good(struct shms_tier *t, const struct shms_stub *stub);
+
+/*
+ * Removes the stub called name in dirfd and, if that was its last name, the tier file, the resident and the anchor. The store's names are
+ * locked by the caller, where it is a store's. 0, -ENOENT, -errno.
+ */
+int shms_tier_release(struct shms_tier *t, int dirfd, const char *name);
+/* The same with the name gone already: stub_fd is the link itself (shms_stub_read()). Who says what that frees uses tierdrop.h. */
+void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub);
+
+/* The lock of the one eviction, and of who demotes an object of several names, which holds the names of more than one store. Returns its
+ * descriptor, -EBUSY (another one has it), -errno. wait_ms: how long to try. */
+int shms_tier_lock(struct shms_tier *t, unsigned wait_ms);
+
+/* The store's names lock against other processes; objects_fd is an open descriptor of its objects/ (of one's own: the lock is the
+ * description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
+int shms_tier_lock_names(int objects_fd);
+void shms_tier_unlock_names(int objects_fd);
+/* flock(fd, LOCK_EX), tried for wait_ms. 0, -EBUSY, -errno. */
+int shms_tier_flock(int fd, unsigned wait_ms);
+
+#endif

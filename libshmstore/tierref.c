@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierref.c: who lets go of a stub without asking what that frees (tierdrop.c does it), and the locks of the tier: files and directories that are flocked for as long as it takes to change a few names. A holder that is
+ * stopped just there must not stop others for ever, so each is tried for a time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "detail.h"
+#include "sys.h"
+#include "tier.h"
+#include "tierdrop.h"
+
+#define NAMES_MS 5000u
+
+void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub)
+{
+	struct shms_tierdrop freed = {0};
+	struct stat st;
+
+	if (stub->uid == t->uid && fstat(stub_fd, &st) == 0 && st.st_nlink <= 1)
+		shms_tierdrop_forget(t, stub->id, &freed);
+}
+
+int shms_tier_release(struct shms_tier *t, int dirfd, const char *name)
+{
+	struct shms_tierdrop freed = {0};
+
+	return shms_tierdrop_name(t, dirfd, name, &freed);
+}
+
+int shms_tier_flock(int fd, unsigned wait_ms)
+{
+	struct timespec pause = {.tv_nsec = 50000};
+	uint64_t end = 0;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno == EINTR)
+			continue;
+		if (errno != EWOULDBLOCK)
+			return shms_error(errno);
+		if (!end)
+			end = shms_now_mono_ns() + wait_ms * 1000000ull;
+		if (shms_now_mono_ns() >= end)
+			return -EBUSY;
+		nanosleep(&pause, NULL);
+		if (pause.tv_nsec < 2000000)
+			pause.tv_nsec *= 2;
+	}
+	return 0;
+}
+
+int shms_tier_lock(struct shms_tier *t, unsigned wait_ms)
+{
+	_fd_ int fd = openat(t->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int r;
+
+	if (fd < 0)
+		return shms_error(errno);
+	/* Root's hand, the user's file: they share the lock. */
+	if (t->uid != geteuid() && fchown(fd, t->uid, (gid_t)-1) < 0)
+		return shms_error(errno);
+	r = shms_tier_flock(fd, wait_ms);
+	return r < 0 ? r : shms_take_fd(&fd);
+}
+
+int shms_tier_lock_names(int objects_fd)
+{
+	int r = shms_tier_flock(objects_fd, NAMES_MS);
+
+	return r == -EBUSY ? shms_detail(-ETIMEDOUT, NULL,
+					 "another process holds the store's names, and does not go on: "
+					 "it was stopped in the middle of a demotion")
+			   : r;
+}
+
+void shms_tier_unlock_names(int objects_fd)
+{
+	flock(objects_fd, LOCK_UN);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierroom.h: the room on the disk tier, of which no more is taken than the limits allow: not by several processes at once, not by several
+ * users, and not after a kill. Who is about to write a tier file claims what it may take at most; when the file has its name the claim
+ * becomes what it did take; when that is removed the room is given back.
+ *
+ * Each user has an account, an empty file beside the partition's configuration, whose times are numbers:
+ *
+ *   <partition>/tier/<uid>.used     0600, that user's
+ *     mtime, seconds                bytes of the user's tier files and of claims on them: never less than that
+ *     mtime, nanoseconds            when it was counted last: milliseconds of CLOCK_BOOTTIME, below 10^9; another one each time
+ *     atime, seconds                bytes of the claims
+ *
+ * Times, because they take no memory where it is full, change together in one call, may be looked at by those who may not open the file, and
+ * are no length, which RLIMIT_FSIZE would end a process for. It is changed under its flock.
+ *
+ * Who was killed leaves the account too high, and it is counted anew where it stands in the way, or by gc: the user's files, and what
+ * the living claim. For that each open tier holds an OFD lock on as many bytes of the file as it claims, which the kernel ends with it.
+ */
+#ifndef SHMS_TIERROOM_H
+#define SHMS_TIERROOM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+struct shms_tier;
+
+#define SHMS_TIERROOM_SUFFIX ".used"
+
+/* What an open tier knows of its user's account. All zero: not opened yet. */
+struct shms_tierroom {
+	pthread_mutex_t lock; /* of what follows */
+	bool open;
+	int fd;
+	pid_t pid;              /* whose descriptor it is: a child's locks would be its parent's */
+	uint64_t base, claimed; /* the range that is locked for our claims */
+};
+
+/* What a tier file takes from the limits: what it is long, or what the disk gave it for that. */
+static inline uint64_t shms_tierroom_of(const struct stat *st)
+{
+	uint64_t blocks = (uint64_t)st->st_blocks * 512, size = ((uint64_t)st->st_size + 511) & ~UINT64_C(511);
+
+	return blocks > size ? blocks : size;
+}
+
+/* What is to be claimed for a file of that size: a file system counts its own lists of a file's blocks with them. */
+static inline uint64_t shms_tierroom_need(uint64_t size)
+{
+	return size + size / 1024 + 8192;
+}
+
+/* Is it the name of an account, and whose? */
+bool shms_tierroom_name(const char *name, uid_t *ret);
+
+/* Room on the disk for bytes more? 0, or -ENOSPC with the detail "disk full: ...", -errno with detail. */
+int shms_tier_room(struct shms_tier *t, uint64_t bytes);
+/* The same, and takes the room until it is given back: for a file that is about to be written, beside others. */
+int shms_tier_claim(struct shms_tier *t, uint64_t bytes);
+/* Ends a claim. taken: of it, what lies on the disk under its name now, or did until somebody removed it. */
+void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken);
+/* Removes the file of that name from the user's directory on the disk and gives its room back. ret: what it was. 0, -errno. */
+int shms_tierroom_unlink(struct shms_tier *t, const char *name, struct stat *ret);
+/* Counts the user's account anew, if there is one. */
+void shms_tierroom_recount(struct shms_tier *t);
+/* Takes the accounts away, for who takes the tier away. tier_fd: <partition>/tier. */
+void shms_tierroom_remove(int tier_fd);
+
+void shms_tierroom_close(struct shms_tier *t);
+/* In a forked child: the claims are its parent's. */
+void shms_tierroom_forked(struct shms_tier *t);
+
+#endif

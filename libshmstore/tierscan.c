@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierscan.c: the tier files of a partition, by their directories.
+ *
+ * A tier file lives as long as its anchor has another name (tier.h). Which of the living ones belong to objects that are in memory too is
+ * said by where those names are: a stub in a clean/ is one, and so is a resident beside the anchor. So no header of a tier file is read, and no
+ * object is looked for.
+ *
+ * Where the directory of anchors may not be read, nothing is said of that user's files: without it all would look like orphans.
+ *
+ * A file is seen before its anchor is asked for. An anchor comes before its file and goes after it, so that one which is missing then was
+ * missing all along, or its file is gone as well.
+ */
+#include "tierscan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "inodes.h"
+#include "partition.h"
+#include "sys.h"
+#include "tier.h"
+#include "walk.h"
+
+#define TMP_PREFIX "tmp-"
+
+/* Running out of means ends a scan; what may not be read, or is gone, does not. */
+static bool fatal(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
+bool shms_tierscan_uid(const char *name, uid_t *ret)
+{
+	unsigned long n;
+
+	if (name[0] < '0' || name[0] > '9' || strlen(name) > 10 || name[strspn(name, "0123456789")] != '\0' ||
+	    (name[0] == '0' && name[1] != '\0'))
+		return false;
+	n = strtoul(name, NULL, 10);
+	if (n >= UINT32_MAX)
+		return false;
+	*ret = (uid_t)n;
+	return true;
+}
+
+int shms_tierscan_root(const struct shmstore_partition *p, const struct shms_tier_config *config)
+{
+	_fd_ int disk = open(config->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+
+	return disk < 0 ? -errno : shms_open_dir(disk, p->uuid);
+}
+
+int shms_tierscan_open(int dirfd, const char *name, uid_t uid)
+{
+	_fd_ int fd = shms_open_dir(dirfd, name);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return st.st_uid == uid ? shms_take_fd(&fd) : -EPERM;
+}
+
+/* ---- users --------------------------------------------------------------------------------------------------------- */
+
+struct users {
+	struct shmstore_partition *p;
+	int root_fd, tier_fd;
+	int (*fn)(const struct shms_tierscan_user *user, void *arg);
+	void *arg;
+	uint64_t *io_unreadable;
+};
+
+/* Opens the directory called name, if there is one. 0, or why the scan ends. */
+static int open_side(struct users *u, int dirfd, const char *name, uid_t uid, int *ret_fd, bool *ret_closed)
+{
+	int fd = dirfd < 0 ? -ENOENT : shms_tierscan_open(dirfd, name, uid);
+
+	if (fatal(fd))
+		return shms_error(fd);
+	*ret_closed = fd < 0 && fd != -ENOENT && fd != -ENOTDIR && fd != -ELOOP;
+	*u->io_unreadable += *ret_closed;
+	*ret_fd = fd < 0 ? -1 : fd;
+	return 0;
+}
+
+static int one_user(struct users *u, const char *name, uid_t uid)
+{
+	struct shms_tierscan_user user = {.uid = uid, .files_fd = -1, .anchors_fd = -1};
+	int r = open_side(u, u->tier_fd, name, uid, &user.anchors_fd, &user.closed);
+
+	if (r == 0 && !user.closed)
+		r = open_side(u, u->root_fd, name, uid, &user.files_fd, &user.closed);
+	if (user.closed)
+		user.anchors_fd = shms_close_fd(user.anchors_fd);
+	if (r == 0)
+		r = u->fn(&user, u->arg);
+	shms_close_fd(user.anchors_fd);
+	shms_close_fd(user.files_fd);
+	return r;
+}
+
+/* The users that have a directory in dirfd; but for those that have one in but_fd too, if that is not -1. */
+static int each_user(struct users *u, int dirfd, int but_fd)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	uid_t uid;
+	int r = 0, fd = dirfd < 0 ? -1 : shms_open_dir(dirfd, ".");
+
+	if (fd < 0)
+		return fatal(fd) ? shms_error(fd) : 0;
+	dir = fdopendir(fd);
+	if (!dir) {
+		shms_close_fd(fd);
+		return -ENOMEM;
+	}
+	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+		if (shms_tierscan_uid(e->d_name, &uid) &&
+		    (but_fd < 0 || faccessat(but_fd, e->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0))
+			r = one_user(u, e->d_name, uid);
+	}
+	return r;
+}
+
+int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
+			int (*fn)(const struct shms_tierscan_user *user, void *arg), void *arg, uint64_t *io_unreadable)
+{
+	_fd_ int tier_fd = shms_open_dir(p->fd, SHMS_DIR_TIER);
+	struct users u = {p, root_fd, tier_fd, fn, arg, io_unreadable};
+	int r;
+
+	if (fatal(tier_fd))
+		return shms_error(tier_fd);
+	r = each_user(&u, tier_fd, -1);
+	return r ? r : each_user(&u, root_fd, tier_fd);
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------------- */
+
+bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
+{
+	uint64_t id;
+
+	if (strncmp(name, TMP_PREFIX, sizeof(TMP_PREFIX) - 1) != 0 ||
+	    shms_tier_parse_name(name + sizeof(TMP_PREFIX) - 1, NULL, &id) < 0)
+		return false;
+	_fd_ int fd = openat(files_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	*ret_writing = fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0;
+	return true;
+}
+
+/* What the file is, whose name says the id. */
+static enum shms_tierscan_what judge(const struct shms_tierscan *s, struct shms_tierscan_file *f)
+{
+	char name[SHMS_TIER_NAME];
+
+	shms_tier_anchor_name(f->id, name);
+	if (shms_stub_read(f->user->anchors_fd, name, &f->stub, NULL) < 0 || f->stub.n_names <= 1 ||
+	    f->stub.id != f->id)
+		return SHMS_TIERSCAN_ORPHAN;
+	if (shms_inodes_find(s->clean, f->stub.inode))
+		return SHMS_TIERSCAN_CLEAN;
+	shms_tier_resident_name(f->id, name);
+	if (faccessat(f->user->anchors_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return SHMS_TIERSCAN_CLEAN;
+	return SHMS_TIERSCAN_DEMOTED;
+}
+
+static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *user, const char *name)
+{
+	struct shms_tierscan_file f = {.user = user, .name = name, .what = SHMS_TIERSCAN_ORPHAN};
+	struct stat st;
+	bool writing = false;
+
+	if (shms_tier_parse_name(name, NULL, &f.id) == 0)
+		f.what = judge(s, &f);
+	else if (!shms_tierscan_tmp(user->files_fd, name, &writing) || writing)
+		return 0;
+	if (fstatat(user->files_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	f.st = &st;
+	return s->file(&f, s->arg);
+}
+
+static int on_user(const struct shms_tierscan_user *user, void *arg)
+{
+	struct shms_tierscan *s = arg;
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int r = 0, fd = user->files_fd < 0 ? -1 : shms_open_dir(user->files_fd, ".");
+
+	if (fd < 0)
+		return fatal(fd) ? shms_error(fd) : 0;
+	dir = fdopendir(fd);
+	if (!dir) {
+		shms_close_fd(fd);
+		return -ENOMEM;
+	}
+	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL)
+		r = one_file(s, user, e->d_name);
+	return r == -EIO ? 0 : r; /* a disk that does not answer is the disk's affair */
+}
+
+int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p, const struct shms_tier_config *config)
+{
+	_fd_ int root_fd = shms_tierscan_root(p, config);
+
+	s->n_unreadable = 0;
+	if (root_fd < 0) {
+		s->n_unreadable += root_fd != -ENOENT;
+		return fatal(root_fd) ? shms_error(root_fd) : 0;
+	}
+	return shms_tierscan_users(p, root_fd, on_user, s, &s->n_unreadable);
+}
+
+/* ---- clean/ -------------------------------------------------------------------------------------------------------- */
+
+static int clean_store(const struct shms_walk_store *store, void *arg)
+{
+	struct shms_inodes *clean = arg;
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int r = 0, fd = store->fd < 0 ? -1 : shms_open_dir(store->fd, SHMS_DIR_CLEAN);
+
+	if (fd < 0)
+		return fatal(fd) ? shms_error(fd) : 0;
+	dir = fdopendir(fd);
+	if (!dir) {
+		shms_close_fd(fd);
+		return -ENOMEM;
+	}
+	while ((e = shms_readdir(dir, &r)) != NULL) {
+		if (e->d_type == DT_LNK && !shms_inodes_get(clean, e->d_ino))
+			return -ENOMEM;
+	}
+	return r;
+}
+
+int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean)
+{
+	struct shms_walk w = {.store = clean_store, .arg = clean};
+
+	return shms_walk_run(&w, p);
+}
