@@ -26,11 +26,15 @@
 #include <xxhash.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "lease.h"
+#include "nameslock.h"
 #include "object.h"
 #include "publish.h"
 #include "store.h"
+#include "stub.h"
 #include "sys.h"
+#include "tier.h"
 
 #define CHUNK 65536u
 
@@ -250,6 +254,36 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 	return r == -ENOENT ? -ESTALE : r;
 }
 
+/* The ticket names a stub: the object is in the disk tier, where it stays until somebody wants it. What the tier file holds is checked then. */
+static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
+		      struct source *source, bool replace)
+{
+	struct shms_layout l = {.header_size = t->header_size, .buffer_size = t->buffer_size};
+	struct shms_publish_from from = {.name = source->name, .move = source->kind != KIND_OBJECT, .other_key = true};
+	_fd_ int dir_fd = open_directory(s, source);
+	struct shms_stub stub;
+	int r;
+
+	if (dir_fd < 0)
+		return open_error(dir_fd);
+	r = shms_stub_read(dir_fd, source->name, &stub, NULL);
+	if (r < 0)
+		return r == -ENOENT ? -ESTALE : -EBADMSG;
+	if (stub.uid != s->uid)
+		return -EPERM;
+	if (stub.header_size != t->header_size || stub.buffer_size != t->buffer_size)
+		return -EBADMSG;
+	if (!shms_tier_there(s->p))
+		return -EBADMSG;
+	r = shms_tier_join(s);
+	if (r < 0)
+		return r;
+	from.dir_fd = dir_fd;
+	from.inode = stub.inode;
+	r = shms_publish_named(s, &from, k, &l, replace);
+	return r == -ENOENT ? -ESTALE : r;
+}
+
 static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
 {
 	struct shms_header h;
@@ -268,6 +302,10 @@ static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct 
 		from.name = from.path;
 	}
 	_fd_ int fd = shms_open_beneath(from.dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	if (fd == -ELOOP) {
+		from.name = strrchr(from.path, '/') + 1;
+		return adopt_stub(s, k, t, &from, (flags & SHMSTORE_REPLACE) != 0);
+	}
 	if (fd < 0)
 		return open_error(fd);
 	r = check_file(s, fd, t, &from, &h);
@@ -289,6 +327,7 @@ int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const s
 
 	if (r < 0)
 		return r;
+	shms_detail_clear();
 	if (!ticket || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_VERIFY)))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);

@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nameslock.h"
 #include "publish.h"
 #include "store.h"
 #include "sys.h"
+#include "tierstore.h"
 
 static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {
@@ -26,7 +28,12 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 	r = shms_recycle_delete(s, k->name, &bytes);
 	if (r < 0)
 		return r;
-	if (r == 0) {
+	if (r == 0 && s->clean_fd >= 0 && shms_stub_is(s->objects_fd, k->name)) {
+		bytes = 0;
+		r = shms_stub_drop(s, s->objects_fd, k->name);
+		if (r < 0)
+			return r;
+	} else if (r == 0) {
 		if (bytes == UINT64_MAX)
 			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
 		freed = shms_credit_freed_by_name(s, s->objects_fd, k->name);
@@ -34,6 +41,7 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 			return -errno;
 		shms_credit_gave(s, freed);
 	}
+	shms_clean_drop(s, k->name);
 	/* After the object: killed in between, a sidecar is left, which is right for whatever object comes under this name. */
 	if (k->kind == SHMS_NAME_HASHED) {
 		shms_name_sidecar(k->name, sidecar);
@@ -56,8 +64,11 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 	if (r < 0)
 		return r;
 	shms_credit_tend(s);
-	pthread_rwlock_wrlock(&s->names);
+	shms_tier_notice(s);
+	r = shms_names_lock(s);
+	if (r < 0)
+		return r;
 	r = drop_name(s, &k);
-	pthread_rwlock_unlock(&s->names);
+	shms_names_unlock(s);
 	return shms_error(r);
 }

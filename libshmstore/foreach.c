@@ -14,6 +14,7 @@
 #include "name.h"
 #include "object.h"
 #include "store.h"
+#include "stub.h"
 #include "sys.h"
 
 static DIR *open_list(int dirfd)
@@ -24,6 +25,39 @@ static DIR *open_list(int dirfd)
 	if (!dir)
 		shms_close_fd(fd);
 	return dir;
+}
+
+/* A demoted object, as its stub tells it: its key is in its name or in the sidecar. */
+static int describe_stub(struct shmstore *s, const char *name, struct shmstore_object_info *info, unsigned char *key)
+{
+	struct shms_stub stub;
+	struct stat st;
+	int r = shms_stub_read(s->objects_fd, name, &stub, NULL);
+
+	if (r == -EINVAL)
+		return -ENOENT; /* another file by now */
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? -ENOENT : shms_error(errno);
+	*info = (struct shmstore_object_info){
+		.size = sizeof(*info),
+		.key = key,
+		.inode = st.st_ino,
+		.links = st.st_nlink,
+		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+		.name = name,
+		.demoted = r == 0,
+		.error = r == -ENOENT ? 0 : shms_error(r),
+	};
+	if (r == -ENOENT)
+		return r;
+	if (r == 0) {
+		info->header_size = stub.header_size;
+		info->buffer_size = stub.buffer_size;
+		info->generation = stub.generation;
+		info->links = stub.n_names > 1 ? stub.n_names - 1 : 1; /* less the anchor */
+		info->error = shms_entry_key(s->objects_fd, name, NULL, key, &info->key_size);
+	}
+	return 0;
 }
 
 /* Describes one entry. 0; -ENOENT: gone or no object's name; -errno. */
@@ -38,8 +72,10 @@ static int describe(struct shmstore *s, const char *name, struct shmstore_object
 	if (kind == SHMS_NAME_SIDECAR || kind == SHMS_NAME_FOREIGN)
 		return -ENOENT;
 	_fd_ int fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 && errno == ELOOP)
+		return describe_stub(s, name, info, key);
 	if (fd < 0)
-		return errno == ENOENT || errno == EAGAIN || errno == ELOOP ? -ENOENT : shms_error(errno);
+		return errno == ENOENT || errno == EAGAIN ? -ENOENT : shms_error(errno);
 	if (fstat(fd, &st) < 0)
 		return shms_error(errno);
 	*info = (struct shmstore_object_info){
@@ -51,6 +87,7 @@ static int describe(struct shmstore *s, const char *name, struct shmstore_object
 		.links = st.st_nlink,
 		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
 		.name = name,
+		.pinned = (st.st_mode & S_ISVTX) != 0,
 	};
 	memcpy(key, plain, kind == SHMS_NAME_PLAIN ? info->key_size : 0);
 	r = shms_header_read(&h, fd, &st, NULL);

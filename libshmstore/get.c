@@ -15,11 +15,16 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "object.h"
 #include "publish.h"
 #include "store.h"
 #include "sys.h"
+#include "tierstore.h"
 #include "view.h"
+
+#define DEMOTED_AGAIN 100
+#define KEY_TRIES     5
 
 static int open_name(struct shmstore *s, const char *name)
 {
@@ -70,29 +75,68 @@ static int check_key(struct shmstore *s, const struct shms_keyname *k, const str
 	return size == k->key_size && memcmp(key, k->key, size) == 0 ? 0 : -ENOENT;
 }
 
-static int get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+/*
+ * Opens the object of that name wherever its bytes are: sets io_file's fd and offset. The name of a demoted one is a symbolic link: it is brought
+ * back, or read where it is. 0, -errno, an outcome of the arbiter.
+ */
+static int open_object(struct shmstore *s, const char *name, struct shms_view_file *io_file, uint64_t *ret_size)
+{
+	struct shms_aside aside;
+	off_t size;
+	int r;
+
+	for (int i = 0; i < DEMOTED_AGAIN; i++) {
+		_fd_ int fd = s->readonly ? open_foreign(s, name) : open_name(s, name);
+
+		if (fd >= 0) {
+			/* The size is all that is wanted of the file: this is cheaper than fstat. What cannot seek is no object. */
+			size = lseek(fd, 0, SEEK_END);
+			shms_tier_touch(s, fd);
+			*ret_size = (uint64_t)size;
+			if (size < 0)
+				return -EBADMSG;
+			io_file->fd = shms_take_fd(&fd);
+			return 0;
+		}
+		if (fd != -ELOOP)
+			return fd;
+		r = shms_tier_fetch(s, name, &aside);
+		if (r != 0)
+			return r;
+		if (aside.fd >= 0) {
+			io_file->offset = aside.offset;
+			*ret_size = aside.size;
+			io_file->fd = aside.fd;
+			return 0;
+		}
+	}
+	return -ENOSPC; /* each time it was demoted again before it was open */
+}
+
+/* *ret_key: it is the key that is wrong. */
+static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret,
+		    bool *ret_key)
 {
 	struct shms_object object;
 	struct shmstore_view *v;
 	struct shms_header h;
-	off_t size;
-	_fd_ int fd = s->readonly ? open_foreign(s, k->name) : open_name(s, k->name);
-	int r;
+	struct shms_view_file f = {.cow = (flags & SHMSTORE_COW) != 0};
+	uint64_t size;
+	int r = open_object(s, k->name, &f, &size);
+	_fd_ int fd = r == 0 ? f.fd : -1;
 
-	if (fd < 0)
-		return fd;
-	/* The size is all that is wanted of the file: this is cheaper than fstat. What cannot seek is no object. */
-	size = lseek(fd, 0, SEEK_END);
-	if (size < 0)
-		return -EBADMSG;
-	r = shms_header_read_sized(&h, fd, (uint64_t)size, NULL);
+	*ret_key = false;
+	if (r != 0)
+		return r;
+	r = shms_header_read_at(&h, fd, f.offset, size, NULL);
 	if (r < 0)
 		return r;
 	object = h.object;
 	if (k->kind == SHMS_NAME_HASHED)
 		r = check_key(s, k, &h);
+	*ret_key = r == -EBADMSG;
 	if (r == 0)
-		r = shms_view_new(s, fd, &h, k->key, k->key_size, (flags & SHMSTORE_COW) != 0, &v);
+		r = shms_view_new(s, &f, &h, k->key, k->key_size, &v);
 	if (r < 0) {
 		shms_header_deinit(&h);
 		return r;
@@ -104,6 +148,23 @@ static int get(struct shmstore *s, const struct shms_keyname *k, unsigned flags,
 	}
 	*ret = v;
 	return 0;
+}
+
+/*
+ * An object whose name is hashed may be another key's first; the sidecar says so. While we look, its owner deletes the name, then the
+ * sidecar: what we have open is not damaged, it is gone.
+ */
+static int get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+{
+	bool key = false;
+	int r = -EBADMSG;
+
+	for (int i = 0; i < KEY_TRIES; i++) {
+		r = get_once(s, k, flags, ret, &key);
+		if (r != -EBADMSG || !key)
+			break;
+	}
+	return r;
 }
 
 /* The gauges that views change when the handle may be gone. */
@@ -126,14 +187,15 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 
 	if (r < 0)
 		return r;
+	shms_detail_clear();
 	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
 	r = get(s, &k, flags, ret);
-	if (r < 0)
-		return shms_error(r);
+	if (r != 0)
+		return r > 0 ? r : shms_error(r);
 	shms_count(&s->ledger->get_n, 1);
 	shms_count(&s->ledger->get_bytes, (*ret)->header_size + (*ret)->buffer_size);
 	refresh_gauges(s);

@@ -16,10 +16,14 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "lease.h"
 #include "object.h"
+#include "promote.h"
 #include "publish.h"
+#include "space.h"
 #include "store.h"
+#include "stub.h"
 #include "sys.h"
 
 struct sizes {
@@ -30,6 +34,7 @@ struct sizes {
 static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 {
 	struct shms_header h;
+	struct shms_stub stub;
 	struct stat st;
 	int r;
 
@@ -39,7 +44,12 @@ static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 		if (fd < 0) {
 			if (shms_open_again(i))
 				continue;
-			return -errno;
+			if (errno != ELOOP)
+				return -errno;
+			r = shms_stub_read(s->handoff_fd, lease, &stub, NULL);
+			t->header_size = stub.header_size;
+			t->buffer_size = stub.buffer_size;
+			return r;
 		}
 		if (fstat(fd, &st) < 0)
 			return -errno;
@@ -71,7 +81,24 @@ static int handoff(struct shmstore *s, const struct shms_keyname *k, const char 
 	return r;
 }
 
-int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, struct shmstore_ticket *ret)
+/* A demoted object comes back first, once for all who will get it. Where there is no room it is handed over as it is. */
+static int promote(struct shmstore *s, const struct shms_keyname *k)
+{
+	struct shms_tier_use u;
+	int r;
+
+	if (s->clean_fd < 0 || !shms_stub_is(s->objects_fd, k->name))
+		return 0;
+	r = shms_tier_use(s, s->objects_fd, k->name, &u);
+	if (r < 0)
+		return r;
+	r = shms_promote(&(struct shms_promote){.t = u.t, .s = s, .name = k->name, .no_wait = true});
+	shms_tier_unuse(&u);
+	return shms_space_wanted(r) ? 0 : r;
+}
+
+int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, bool as_is,
+		       struct shmstore_ticket *ret)
 {
 	static const char SUBDIR[] = "/" SHMS_DIR_HANDOFF "/";
 	char lease[SHMS_LEASE_NAME_SIZE];
@@ -81,7 +108,9 @@ int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_
 
 	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
 		return -EINVAL;
-	r = handoff(s, k, lease, &t);
+	r = as_is ? 0 : promote(s, k);
+	if (r == 0)
+		r = handoff(s, k, lease, &t);
 	if (r < 0)
 		return r;
 	ret->header_size = t.header_size;
@@ -95,18 +124,25 @@ int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_
 int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 		     struct shmstore_ticket *ret)
 {
+	return shmstore_handoff_flags(s, key, key_size, lease_ms, 0, ret);
+}
+
+int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms, unsigned flags,
+			   struct shmstore_ticket *ret)
+{
 	struct shmstore_ticket received;
 	struct shms_keyname k;
 	int r = shms_store_usable(s, true);
 
 	if (r < 0)
 		return r;
-	if (!ret || lease_ms == 0 || lease_ms > SHMSTORE_LEASE_MAX)
+	shms_detail_clear();
+	if (!ret || lease_ms == 0 || lease_ms > SHMSTORE_LEASE_MAX || (flags & ~SHMSTORE_AS_IS))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	r = shms_handoff_lease(s, &k, lease_ms, ret);
+	r = shms_handoff_lease(s, &k, lease_ms, (flags & SHMSTORE_AS_IS) != 0, ret);
 	if (r == -EPERM) {
 		/* Not ours to link: another user's, that was handed to us. */
 		r = shms_handoff_received(s, &k, lease_ms, &received);

@@ -24,6 +24,7 @@
 #include "publish.h"
 #include "store.h"
 #include "sys.h"
+#include "tierstore.h"
 
 /* The daemon's lease as a path of ours: its partition may be mounted elsewhere than ours, so that only the name is taken. */
 static int inbox_path(const struct shmstore *s, uid_t uid, const char *reply, char ret_path[SHMSTORE_TICKET_PATH])
@@ -80,10 +81,15 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 		return r;
 	if (!shms_attach_again(s))
 		return -EPERM;
-	r = shms_handoff_lease(s, &k, lease_ms, &t);
+	r = shms_handoff_lease(s, &k, lease_ms, false, &t);
 	if (r < 0)
 		return shms_error(r);
 	snprintf(lease, sizeof(lease), "%s", strrchr(t.path, '/') + 1);
+	/* There was no room to promote it, and it lies where the receiver may not read. */
+	if (shms_stub_is(s->handoff_fd, lease)) {
+		shms_stub_drop(s, s->handoff_fd, lease);
+		return -ENOSPC;
+	}
 	r = broker(s, receiver, 0, t.path);
 	if (r < 0) {
 		/* Taken meanwhile by the daemon after all: then it is not there any more. */

@@ -17,9 +17,11 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "nameslock.h"
 #include "sidecar.h"
 #include "store.h"
 #include "sys.h"
+#include "tierstore.h"
 
 int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 {
@@ -49,13 +51,17 @@ static int swap_in(struct shmstore *s, const char *staged, const char *name)
 		if (errno != ENOENT && errno != EINVAL)
 			return -errno;
 		shms_recycle_forget(s, name);
-		return renameat(s->recycle_fd, staged, s->objects_fd, name) < 0 ? -errno : 0;
+		return shms_rename_over(s, s->recycle_fd, staged, name);
 	}
 	known = fstatat(s->recycle_fd, staged, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	shms_recycle_replaced(s, name, staged);
+	if (known && S_ISLNK(st.st_mode))
+		shms_stub_drop(s, s->recycle_fd, staged);
+	else
+		shms_recycle_replaced(s, name, staged);
 	/* After the pool has it: a limit misses nothing (recycle.h). */
 	if (known)
 		shms_linked_sub(s, shms_blocks(&st));
+	shms_clean_drop(s, name);
 	return 0;
 }
 
@@ -83,13 +89,15 @@ int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, c
 	uint64_t bytes = (size + SHMS_FORMAT_PAGE - 1) & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
 	int r;
 
-	pthread_rwlock_wrlock(&s->names);
+	r = shms_names_lock(s);
+	if (r < 0)
+		return r;
 	r = link_fd(s, *fd, k->name, replace);
 	if (r == 0) {
 		booked(s, k, l, bytes);
 		shms_recycle_offer(s, fd, size, k->name);
 	}
-	pthread_rwlock_unlock(&s->names);
+	shms_names_unlock(s);
 	return r;
 }
 
@@ -98,7 +106,11 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 {
 	int r;
 
-	pthread_rwlock_wrlock(&s->names);
+	r = shms_names_lock(s);
+	if (r < 0) {
+		shms_recycle_untake(s, slot);
+		return r;
+	}
 	r = shms_rename_noreplace(s->recycle_fd, slot->pool_name, s->objects_fd, k->name);
 	if (r == -EEXIST && replace)
 		r = swap_in(s, slot->pool_name, k->name);
@@ -110,7 +122,7 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 	} else {
 		shms_recycle_untake(s, slot);
 	}
-	pthread_rwlock_unlock(&s->names);
+	shms_names_unlock(s);
 	return r;
 }
 
@@ -131,9 +143,12 @@ static int move_over(struct shmstore *s, const struct shms_publish_from *from, c
 	struct stat st;
 	bool known = fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 
-	if (renameat(from->dir_fd, from->name, s->objects_fd, name) < 0)
-		return -errno;
+	int r = shms_rename_over(s, from->dir_fd, from->name, name);
+
+	if (r < 0)
+		return r;
 	shms_recycle_forget(s, name);
+	shms_clean_drop(s, name);
 	if (known) {
 		shms_linked_sub(s, shms_blocks(&st));
 		if (st.st_nlink == 1 && shms_credit_counts_last(s))
@@ -171,9 +186,10 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 		       const struct shms_layout *l, bool replace)
 {
 	struct stat st;
-	int r = 0;
+	int r = shms_names_lock(s);
 
-	pthread_rwlock_wrlock(&s->names);
+	if (r < 0)
+		return r;
 	if (k->kind == SHMS_NAME_HASHED && from->other_key)
 		r = shms_sidecar_write(s->objects_fd, k->name, k->key, k->key_size);
 	if (r == 0)
@@ -188,6 +204,6 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 	}
 	if (r == 0)
 		booked(s, k, l, from->bytes);
-	pthread_rwlock_unlock(&s->names);
+	shms_names_unlock(s);
 	return r == 1 ? 0 : r;
 }

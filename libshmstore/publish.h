@@ -13,6 +13,9 @@
 
 struct shmstore;
 
+/* Flags of put and create. */
+#define SHMS_PUT_FLAGS (SHMSTORE_REPLACE | SHMSTORE_CHECKSUM | SHMSTORE_WAIT | SHMSTORE_PIN | SHMSTORE_NO_EVICT)
+
 /* A key on its way to a file name. */
 struct shms_keyname {
 	const void *key;

@@ -16,7 +16,9 @@
 
 #include "alias.h"
 #include "cleanup.h"
+#include "detail.h"
 #include "format.h"
+#include "nameslock.h"
 #include "publish.h"
 #include "space.h"
 #include "store.h"
@@ -127,6 +129,8 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 	r = shms_pwritev_all(fd, iov, fill_iov(p, l, head, iov), 0);
 	if (r < 0)
 		return r;
+	if ((p->flags & SHMSTORE_PIN) && fchmod(fd, 0400 | S_ISVTX) < 0)
+		return -errno;
 	/* What ends in room, not in bytes, was not written to its end. */
 	if ((!l->buffer_size && l->metadata_off + l->metadata_size < size) && ftruncate(fd, (off_t)size) < 0)
 		return -errno;
@@ -170,8 +174,9 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 /* Fresh memory is charged before it is taken. Waits for room, where it does, with no lock held. */
 static int write_charged(const struct put *p, const struct shms_layout *l, void *head)
 {
+	uint64_t size = l->header_size + l->buffer_size;
 	struct shms_charge charge;
-	int r = shms_credit_take(p->s, l->header_size + l->buffer_size, p->wait ? SHMS_CREDIT_WAIT : 0, &charge);
+	int r = shms_credit_take(p->s, size, p->wait ? SHMS_CREDIT_WAIT : 0, &charge);
 
 	if (r < 0)
 		return r;
@@ -203,7 +208,8 @@ static int put_once(const struct put *p, const struct shms_layout *fresh)
 	}
 	if (l.buffer_size >= LOOK_FIRST && held(p))
 		return -EEXIST;
-	slot = shms_recycle_take(p->s, l.header_size + l.buffer_size);
+	/* A pinned object gets a file of its own, and the pool does not get it back. */
+	slot = p->flags & SHMSTORE_PIN ? NULL : shms_recycle_take(p->s, l.header_size + l.buffer_size);
 	if (slot && !shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, slot->capacity)) {
 		shms_recycle_untake(p->s, slot);
 		slot = NULL;
@@ -229,7 +235,7 @@ static int put(struct put *p)
 	struct shms_layout l;
 	int r;
 
-	if (p->n_buffers) {
+	if (p->n_buffers && !(p->flags & SHMSTORE_PIN)) {
 		r = shms_alias_try(p->s, &p->key, p->header, p->header_size, p->buffers, p->n_buffers,
 				   (p->flags & SHMSTORE_REPLACE) != 0);
 		if (r != 0)
@@ -239,7 +245,8 @@ static int put(struct put *p)
 		return -EINVAL;
 	p->generation = shms_nonce();
 	r = put_once(p, &l);
-	for (int tries = 0; shms_space_wanted(r) && shms_space_make(p->s, tries); tries++)
+	for (int tries = 0;
+	     shms_space_wanted(r) && shms_space_make(p->s, l.header_size + l.buffer_size, p->flags, tries); tries++)
 		r = put_once(p, &l);
 	if (shms_space_wanted(r) && (p->flags & SHMSTORE_WAIT)) {
 		p->wait = true;
@@ -247,6 +254,8 @@ static int put(struct put *p)
 	}
 	if (shms_space_wanted(r))
 		shms_count(&p->s->ledger->enospc_n, 1);
+	if (r == 0 && (p->flags & SHMSTORE_PIN))
+		shms_recycle_forget(p->s, p->key.name);
 	if (r == 0) {
 		shms_count(&p->s->ledger->put_n, 1);
 		shms_count(&p->s->ledger->put_bytes, l.header_size + l.buffer_size);
@@ -269,8 +278,9 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 
 	if (r < 0)
 		return r;
-	if ((flags & ~(SHMSTORE_REPLACE | SHMSTORE_CHECKSUM | SHMSTORE_WAIT)) || (!header && header_size) ||
-	    (!buffers && n_buffers) || n_buffers > SHMSTORE_BUFFERS_MAX)
+	shms_detail_clear();
+	if ((flags & ~SHMS_PUT_FLAGS) || (!header && header_size) || (!buffers && n_buffers) ||
+	    n_buffers > SHMSTORE_BUFFERS_MAX)
 		return -EINVAL;
 	r = shms_keyname_init(&p.key, key, key_size);
 	if (r < 0)
@@ -287,5 +297,7 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 	}
 	p.sizes = sizes;
 	shms_credit_tend(s);
-	return shms_error(put(&p));
+	shms_tier_notice(s);
+	r = put(&p);
+	return r > 0 ? r : shms_error(r);
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct shmstore;
 
@@ -14,7 +15,10 @@ static inline bool shms_space_wanted(int r)
 	return r == -ENOSPC || r == -EDQUOT;
 }
 
-/* After the tries-th refusal: gives memory back and says whether another try is worth it. */
-bool shms_space_make(struct shmstore *s, int tries);
+/*
+ * After the tries-th refusal (0, 1, ...) of bytes: gives memory back, or with the disk tier's help makes room, and says whether another try is
+ * worth it. flags: SHMSTORE_NO_EVICT. Never called with a lock of the store held.
+ */
+bool shms_space_make(struct shmstore *s, uint64_t bytes, unsigned flags, int tries);
 
 #endif

@@ -111,8 +111,8 @@ static struct shmstore_view *alloc_view(const struct shms_header *h, const void 
 	return v;
 }
 
-int shms_view_new(struct shmstore *s, int fd, struct shms_header *h, const void *key, size_t key_size, bool cow,
-		  struct shmstore_view **ret)
+int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h, const void *key,
+		  size_t key_size, struct shmstore_view **ret)
 {
 	const struct shms_layout *l = &h->object.layout;
 	struct shmstore_view *v = alloc_view(h, key, key_size);
@@ -121,7 +121,7 @@ int shms_view_new(struct shmstore *s, int fd, struct shms_header *h, const void 
 		return -ENOMEM;
 	v->magic = VIEW_MAGIC;
 	atomic_init(&v->n_ref, 1);
-	v->cow = cow;
+	v->cow = f->cow;
 	v->generation = h->object.generation;
 	v->header_size = l->header_size;
 	v->buffer_size = l->buffer_size;
@@ -129,12 +129,12 @@ int shms_view_new(struct shmstore *s, int fd, struct shms_header *h, const void 
 	v->metadata_size = l->metadata_size;
 	v->n_buffers = l->n_buffers;
 	if (l->buffer_size) {
-		int prot = cow ? PROT_READ | PROT_WRITE : PROT_READ;
+		int prot = f->cow ? PROT_READ | PROT_WRITE : PROT_READ;
 		/* Most copy-on-write pages are never written: they shall not count as promised memory. */
-		int flags = cow ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+		int flags = f->cow ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
 
 		v->map_size = l->header_size + l->buffer_size;
-		v->map = mmap(NULL, v->map_size, prot, flags, fd, 0);
+		v->map = mmap(NULL, v->map_size, prot, flags, f->fd, (off_t)f->offset);
 		if (v->map == MAP_FAILED) {
 			free(v);
 			return -errno;

@@ -31,11 +31,18 @@ struct shmstore_view {
 	_Alignas(8) unsigned char room[];
 };
 
+/* Where an object's bytes are: an object's file, or a part of another one. */
+struct shms_view_file {
+	int fd;
+	uint64_t offset; /* a multiple of the page */
+	bool cow;
+};
+
 /*
  * Makes a view of the open, validated object h (whose heap memory it takes over) under key. 0, -ENOMEM, -errno of mmap.
  */
-int shms_view_new(struct shmstore *s, int fd, struct shms_header *h, const void *key, size_t key_size, bool cow,
-		  struct shmstore_view **ret);
+int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h, const void *key,
+		  size_t key_size, struct shmstore_view **ret);
 /* A reference to the live view of SHMS_FORMAT_BIG bytes or more whose mapping holds that address; NULL. */
 struct shmstore_view *shms_view_find(const void *address);
 

@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "format.h"
+#include "nameslock.h"
 #include "publish.h"
 #include "space.h"
 #include "store.h"
@@ -119,6 +121,18 @@ static int map_charged(struct shmstore_writer *w, unsigned flags)
 	return r;
 }
 
+/* With all that may make room for it. */
+static int map_anyhow(struct shmstore_writer *w)
+{
+	int r = map_charged(w, 0);
+
+	for (int tries = 0; shms_space_wanted(r) && shms_space_make(w->s, w->map_size, w->flags, tries); tries++)
+		r = map_charged(w, 0);
+	if (shms_space_wanted(r) && (w->flags & SHMSTORE_WAIT))
+		r = map_charged(w, SHMS_CREDIT_WAIT);
+	return r;
+}
+
 static int new_writer(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l,
 		      const uint64_t *sizes, struct shmstore_writer **ret)
 {
@@ -162,7 +176,8 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 
 	if (r < 0)
 		return r;
-	if (!ret || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_CHECKSUM | SHMSTORE_WAIT)) || (!buffer_sizes && n_buffers))
+	shms_detail_clear();
+	if (!ret || (flags & ~SHMS_PUT_FLAGS) || (!buffer_sizes && n_buffers))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
@@ -175,17 +190,14 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	w->flags = flags;
 	w->map_size = l.header_size + l.buffer_size;
 	shms_credit_tend(s);
+	shms_tier_notice(s);
 	reserve(s, w->map_size, true);
-	r = map_charged(w, 0);
-	for (int tries = 0; shms_space_wanted(r) && shms_space_make(s, tries); tries++)
-		r = map_charged(w, 0);
-	if (shms_space_wanted(r) && (flags & SHMSTORE_WAIT))
-		r = map_charged(w, SHMS_CREDIT_WAIT);
-	if (r < 0) {
+	r = map_anyhow(w);
+	if (r != 0) {
 		if (shms_space_wanted(r))
 			shms_count(&s->ledger->enospc_n, 1);
 		writer_free(w);
-		return shms_error(r);
+		return r > 0 ? r : shms_error(r);
 	}
 	*ret = w;
 	return 0;
@@ -226,9 +238,13 @@ static int seal(struct shmstore_writer *w)
 	}
 	sb->header_hash = shms_format_hash(w->map, l->metadata_off, w->map + l->metadata_off, l->metadata_size);
 	unmap(w);
+	if ((w->flags & SHMSTORE_PIN) && fchmod(w->fd, 0400 | S_ISVTX) < 0)
+		return -errno;
 	r = shms_publish_fd(w->s, &w->fd, &k, l, (w->flags & SHMSTORE_REPLACE) != 0);
 	if (r == 0) {
 		w->fresh = 0;
+		if (w->flags & SHMSTORE_PIN)
+			shms_recycle_forget(w->s, k.name);
 		shms_count(&w->s->ledger->put_n, 1);
 		shms_count(&w->s->ledger->put_bytes, w->map_size);
 	}
@@ -248,6 +264,7 @@ int shmstore_seal(struct shmstore_writer *w)
 
 void shmstore_abort(struct shmstore_writer *w)
 {
-	if (w)
-		writer_free(w);
+	if (!w)
+		return;
+	writer_free(w);
 }

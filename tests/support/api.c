@@ -152,6 +152,9 @@ enum op {
 	OP_VIEW,
 	OP_CHECK_VIEW,
 	OP_UNVIEW,
+	OP_DEMOTE,
+	OP_PROMOTE,
+	OP_LOCATE,
 	OP_CLOSE
 };
 
@@ -204,6 +207,12 @@ static int serve_one(struct shmstore *s, struct shmstore_view **view, const stru
 	case OP_UNVIEW:
 		*view = shmstore_view_unref(*view);
 		return 0;
+	case OP_DEMOTE:
+		return shmstore_demote(s, KEY(q->key), 0);
+	case OP_PROMOTE:
+		return shmstore_promote(s, KEY(q->key), q->flags);
+	case OP_LOCATE:
+		return shmstore_locate(s, KEY(q->key));
 	case OP_CLOSE:
 	default:
 		return shmstore_close(s);
@@ -307,6 +316,21 @@ int other_unview(struct other *o)
 	return ask(o, &(struct request){.op = OP_UNVIEW}, NULL).r;
 }
 
+int other_demote(struct other *o, const char *key)
+{
+	return ask(o, &(struct request){.op = OP_DEMOTE}, key).r;
+}
+
+int other_promote(struct other *o, const char *key, unsigned flags)
+{
+	return ask(o, &(struct request){.op = OP_PROMOTE, .flags = flags}, key).r;
+}
+
+int other_locate(struct other *o, const char *key)
+{
+	return ask(o, &(struct request){.op = OP_LOCATE}, key).r;
+}
+
 int other_close(struct other *o)
 {
 	int r = ask(o, &(struct request){.op = OP_CLOSE}, NULL).r;
@@ -342,6 +366,7 @@ struct shmstore_usage ensure_books_close(void)
 			(unsigned long long)u.pool, (unsigned long long)u.inflight, (unsigned long long)u.foreign,
 			(long long)u.residual);
 	ENSURE(!scratch_is_mount() || u.residual == 0);
+	ENSURE(u.tier == u.tier_demoted + u.tier_clean + u.tier_orphans);
 	shmstore_partition_unref(p);
 	return u;
 }

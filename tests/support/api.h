@@ -46,6 +46,9 @@ int other_view(struct other *o, const char *key, unsigned flags);
 /* 0: the kept view holds that pattern. */
 int other_check_view(struct other *o, uint64_t size, uint64_t seed);
 int other_unview(struct other *o);
+int other_demote(struct other *o, const char *key);
+int other_promote(struct other *o, const char *key, unsigned flags);
+int other_locate(struct other *o, const char *key);
 /* shmstore_close() and exit; the close's return. */
 int other_close(struct other *o);
 void other_kill(struct other *o);

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * candidates.c: what could be demoted, by one walk.
+ *
+ * Model: flat arrays that grow by doubling: objects, names (a list per object, by index), stores, and the names' text. Two tables of hashes
+ * find an object by its inode (only those with several links are looked for again) and a name in the store at hand (its clean copies come
+ * after its objects). What cannot be a candidate is not entered: then names are missing from its inode's count, and it is none.
+ *
+ * Memory is bounded: at SHMS_CANDIDATES_MAX objects the half used most recently is thrown out, and from then on nothing as recent is taken.
+ * What is found may change at any moment; the demotion looks again (demote.h).
+ */
+#include "candidates.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "partition.h"
+#include "sys.h"
+#include "table.h"
+#include "walk.h"
+
+#define SAMPLES 8u /* tier files of a store that are looked at */
+
+struct finding {
+	struct shms_candidates *c;
+	const struct shms_evict_user *users;
+	size_t n_users;
+	uint64_t own_inode;
+	struct shms_table inodes, names; /* names: of the store at hand */
+	int64_t youngest;                /* what was used later is not taken */
+};
+
+/* ---- arrays ------------------------------------------------------------------------------------------------ */
+
+static uint64_t hash_inode(uint64_t inode)
+{
+	return XXH3_64bits(&inode, sizeof(inode));
+}
+
+static uint64_t hash_name(const char *name)
+{
+	return XXH3_64bits(name, strlen(name));
+}
+
+/* Room for n more in an array of elements of some size. */
+static int grow(void **io_array, size_t *io_size, size_t used, size_t n, size_t element)
+{
+	size_t size = *io_size ? *io_size : 256;
+	void *array;
+
+	if (used + n <= *io_size)
+		return 0;
+	while (size < used + n)
+		size *= 2;
+	if (size > UINT32_MAX)
+		return -ENOMEM;
+	array = reallocarray(*io_array, size, element);
+	if (!array)
+		return -ENOMEM;
+	*io_array = array;
+	*io_size = size;
+	return 0;
+}
+
+#define GROW(c, array, n, more) grow((void **)&(c)->array, &(c)->array##_size, (c)->n, (more), sizeof(*(c)->array))
+
+static int add_text(struct shms_candidates *c, const char *text, uint32_t *ret)
+{
+	size_t size = strlen(text) + 1;
+	int r = GROW(c, text, n_text, size);
+
+	if (r < 0)
+		return r;
+	memcpy(c->text + c->n_text, text, size);
+	*ret = (uint32_t)c->n_text;
+	c->n_text += size;
+	return 0;
+}
+
+/* ---- too many --------------------------------------------------------------------------------------------------------- */
+
+static int by_time(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The time before which half of them were used last. */
+static int middle(const struct shms_candidates *c, int64_t *ret)
+{
+	int64_t *times = calloc(c->n, sizeof(*times));
+
+	if (!times)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->n; i++)
+		times[i] = c->v[i].used_ns;
+	qsort(times, c->n, sizeof(*times), by_time);
+	*ret = times[c->n / 2];
+	free(times);
+	return 0;
+}
+
+/* Copies object i and its names to the end of "to". */
+static int keep(struct finding *f, struct shms_candidates *to, const struct shms_candidates *from, size_t i)
+{
+	struct shms_candidate one = from->v[i];
+	uint32_t at = one.first, current = (uint32_t)to->n_stores - 1;
+	int r = GROW(to, v, n, 1);
+
+	one.first = 0;
+	for (; at && r == 0; at = from->names[at - 1].next) {
+		struct shms_candidate_name name = from->names[at - 1];
+		const char *text = shms_candidates_text(from, name.name);
+
+		r = GROW(to, names, n_names, 1);
+		if (r == 0)
+			r = add_text(to, text, &name.name);
+		if (r < 0)
+			break;
+		name.object = (uint32_t)to->n;
+		name.next = one.first;
+		to->names[to->n_names++] = name;
+		one.first = (uint32_t)to->n_names;
+		if (name.store == current)
+			r = shms_table_add(&f->names, hash_name(text), one.first);
+	}
+	if (r == 0 && one.n_links > 1)
+		r = shms_table_add(&f->inodes, hash_inode(one.inode), (uint32_t)to->n + 1);
+	if (r == 0)
+		to->v[to->n++] = one;
+	return r;
+}
+
+static int cut(struct finding *f)
+{
+	struct shms_candidates *c = f->c, old = *c;
+	int64_t half;
+	int r = middle(&old, &half);
+
+	if (r < 0)
+		return r;
+	c->v = NULL;
+	c->names = NULL;
+	c->text = NULL;
+	c->n = c->n_names = c->n_text = c->v_size = c->names_size = c->text_size = 0;
+	c->cut = true;
+	shms_table_clear(&f->inodes);
+	shms_table_clear(&f->names);
+	for (size_t i = 0; i < c->n_stores && r == 0; i++)
+		r = add_text(c, shms_candidates_text(&old, c->stores[i].below), &c->stores[i].below);
+	for (size_t i = 0; i < old.n && r == 0; i++) {
+		if (old.v[i].used_ns <= half)
+			r = keep(f, c, &old, i);
+	}
+	/* Where all are of one moment, what is there must do. */
+	f->youngest = c->n < SHMS_CANDIDATES_MAX ? half + 1 : half;
+	free(old.v);
+	free(old.names);
+	free(old.text);
+	return r;
+}
+
+/* ---- the walk --------------------------------------------------------------------------------------------------------- */
+
+static int on_store(const struct shms_walk_store *s, void *arg)
+{
+	struct finding *f = arg;
+	struct shms_candidates *c = f->c;
+	struct shms_candidate_store *store;
+	struct stat st;
+	int r = GROW(c, stores, n_stores, 1);
+
+	if (r < 0)
+		return r;
+	store = &c->stores[c->n_stores];
+	*store = (struct shms_candidate_store){.inode = s->st.st_ino, .own = s->st.st_ino == f->own_inode};
+	r = add_text(c, s->below, &store->below);
+	if (r < 0)
+		return r;
+	c->n_stores++;
+	shms_table_clear(&f->names);
+	if (s->fd < 0)
+		return 0;
+	store->takes_part = fstatat(s->fd, SHMS_DIR_CLEAN, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+	if (fstatat(s->fd, "objects", &st, AT_SYMLINK_NOFOLLOW) == 0)
+		store->used_ns = shms_stat_ns(&st.st_mtim);
+	return 0;
+}
+
+static int user_of(const struct finding *f, uid_t uid)
+{
+	for (size_t i = 0; i < f->n_users; i++) {
+		if (f->users[i].uid == uid)
+			return (int)i;
+	}
+	return -1;
+}
+
+static struct shms_candidate *find(const struct finding *f, uint64_t inode)
+{
+	uint64_t hash = hash_inode(inode);
+	size_t i = SIZE_MAX;
+	uint32_t at;
+
+	while ((at = shms_table_next(&f->inodes, hash, &i)) != 0) {
+		if (f->c->v[at - 1].inode == inode)
+			return &f->c->v[at - 1];
+	}
+	return NULL;
+}
+
+static int new_candidate(struct finding *f, const struct stat *st, uint32_t user, struct shms_candidate **ret)
+{
+	struct shms_candidates *c = f->c;
+	int r = GROW(c, v, n, 1);
+
+	if (r == 0 && st->st_nlink > 1)
+		r = shms_table_add(&f->inodes, hash_inode(st->st_ino), (uint32_t)c->n + 1);
+	if (r < 0)
+		return r;
+	c->v[c->n] = (struct shms_candidate){
+		.inode = st->st_ino,
+		.bytes = shms_blocks(st),
+		.used_ns = shms_stat_ns(&st->st_ctim),
+		.n_links = st->st_nlink,
+		.user = user,
+		.pinned = st->st_mode & S_ISVTX,
+	};
+	if (st->st_nlink > 1)
+		c->v[c->n].n_residents = (uint32_t)shms_residents_count(&f->users[user].residents, st->st_ino);
+	*ret = &c->v[c->n++];
+	return 0;
+}
+
+static int add_name(struct finding *f, struct shms_candidate *o, const char *name)
+{
+	struct shms_candidates *c = f->c;
+	struct shms_candidate_name *n;
+	int r = GROW(c, names, n_names, 1);
+
+	if (r < 0)
+		return r;
+	n = &c->names[c->n_names];
+	*n = (struct shms_candidate_name){
+		.store = (uint32_t)c->n_stores - 1, .object = (uint32_t)(o - c->v), .next = o->first};
+	r = add_text(c, name, &n->name);
+	if (r < 0)
+		return r;
+	o->first = (uint32_t)++c->n_names;
+	o->n_names++;
+	return shms_table_add(&f->names, hash_name(name), o->first);
+}
+
+static int on_object(struct finding *f, const struct shms_walk_entry *e)
+{
+	struct shms_candidate_store *store = &f->c->stores[f->c->n_stores - 1];
+	struct shms_candidate *o = NULL;
+	int user = user_of(f, e->st->st_uid), r = 0;
+	int64_t used = shms_stat_ns(&e->st->st_ctim);
+
+	if (e->st->st_nlink == 1)
+		store->uss += shms_blocks(e->st);
+	if (used > store->used_ns)
+		store->used_ns = used;
+	if (user < 0 || e->store->st.st_uid != e->st->st_uid || !store->takes_part || used >= f->youngest)
+		return 0;
+	if (e->st->st_nlink > 1)
+		o = find(f, e->st->st_ino);
+	if (!o && f->c->n >= SHMS_CANDIDATES_MAX) {
+		r = cut(f);
+		if (r < 0 || used >= f->youngest)
+			return r;
+	}
+	if (!o)
+		r = new_candidate(f, e->st, (uint32_t)user, &o);
+	return r < 0 ? r : add_name(f, o, e->name);
+}
+
+/* How much smaller the store's objects became. */
+static void sample(struct finding *f, const struct shms_walk_entry *e)
+{
+	struct shms_candidate_store *store = &f->c->stores[f->c->n_stores - 1];
+	int user = user_of(f, e->stub->uid);
+	char name[SHMS_TIER_NAME];
+	struct stat st;
+
+	if (user < 0 || store->n_sampled >= SAMPLES)
+		return;
+	store->n_sampled++;
+	shms_tier_file_name(e->stub->id, name);
+	if (fstatat(f->users[user].t->files_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	store->stored += (uint64_t)st.st_size;
+	store->original += e->stub->header_size + e->stub->buffer_size;
+}
+
+static void on_clean(struct finding *f, const struct shms_walk_entry *e)
+{
+	uint64_t hash = hash_name(e->name);
+	size_t i = SIZE_MAX;
+	uint32_t at;
+
+	while ((at = shms_table_next(&f->names, hash, &i)) != 0) {
+		const struct shms_candidate_name *n = &f->c->names[at - 1];
+
+		if (strcmp(shms_candidates_text(f->c, n->name), e->name) == 0) {
+			f->c->v[n->object].n_clean++;
+			return;
+		}
+	}
+}
+
+static int on_entry(const struct shms_walk_entry *e, void *arg)
+{
+	struct finding *f = arg;
+
+	if (!e->store)
+		return 0;
+	if (e->place == SHMS_PLACE_OBJECT)
+		return on_object(f, e);
+	if (e->place == SHMS_PLACE_CLEAN)
+		on_clean(f, e);
+	if (e->stub)
+		sample(f, e);
+	return 0;
+}
+
+int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_user *users, size_t n_users,
+			 uint64_t own_inode, struct shms_candidates *ret)
+{
+	struct shms_candidates c = {0};
+	struct finding f = {.c = &c, .users = users, .n_users = n_users, .own_inode = own_inode, .youngest = INT64_MAX};
+	struct shms_walk w = {.flags = SHMS_WALK_ENTRIES, .store = on_store, .entry = on_entry, .arg = &f};
+	int r = shms_walk_run(&w, p);
+
+	shms_table_deinit(&f.inodes);
+	shms_table_deinit(&f.names);
+	if (r < 0)
+		shms_candidates_deinit(&c);
+	else
+		*ret = c;
+	return r;
+}
+
+void shms_candidates_deinit(struct shms_candidates *c)
+{
+	free(c->v);
+	free(c->names);
+	free(c->stores);
+	free(c->text);
+	*c = (struct shms_candidates){0};
+}

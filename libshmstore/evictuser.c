@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * evictuser.c: opens and locks the parts of the tier that an eviction works on. In the order of uids, so that two that wait for each
+ * other's cannot be. A user whose part cannot be opened (no directory may be made, say) is left out where others are left.
+ */
+#include "evictuser.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cleanup.h"
+#include "sys.h"
+#include "walk.h"
+
+#define WAIT_MS 100u
+
+struct uids {
+	uid_t *v;
+	size_t n;
+};
+
+static int on_store(const struct shms_walk_store *s, void *arg)
+{
+	struct uids *u = arg;
+	uid_t *v;
+
+	for (size_t i = 0; i < u->n; i++) {
+		if (u->v[i] == s->st.st_uid)
+			return 0;
+	}
+	v = reallocarray(u->v, u->n + 1, sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	v[u->n++] = s->st.st_uid;
+	u->v = v;
+	return 0;
+}
+
+static int by_uid(const void *a, const void *b)
+{
+	uid_t x = *(const uid_t *)a, y = *(const uid_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int all_users(struct shmstore_partition *p, struct uids *ret)
+{
+	struct shms_walk w = {.store = on_store, .arg = ret};
+	int r = shms_walk_run(&w, p);
+
+	if (r == 0 && ret->n)
+		qsort(ret->v, ret->n, sizeof(*ret->v), by_uid);
+	return r;
+}
+
+static int open_one(struct shmstore_partition *p, uid_t uid, struct shms_evict_user *ret)
+{
+	*ret = (struct shms_evict_user){.uid = uid, .own = uid == geteuid(), .lock_fd = -1};
+	return ret->own ? shms_tier_own(p, &ret->t) : shms_tier_open(p, uid, &ret->t);
+}
+
+int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret)
+{
+	struct uids uids = {0};
+	int error = 0, r;
+
+	*ret = (struct shms_evict_users){0};
+	r = uid == SHMSTORE_EVICT_ALL ? all_users(p, &uids)
+				      : on_store(&(struct shms_walk_store){.st.st_uid = uid}, &uids);
+	if (r == 0) {
+		ret->v = calloc(uids.n + 1, sizeof(*ret->v));
+		r = ret->v ? 0 : -ENOMEM;
+	}
+	for (size_t i = 0; r == 0 && i < uids.n; i++) {
+		int one = open_one(p, uids.v[i], &ret->v[ret->n]);
+
+		if (one == 0)
+			ret->n++;
+		else
+			error = one;
+		if (one == -ENOMEM || one == -EMFILE)
+			r = one;
+	}
+	free(uids.v);
+	if (r == 0 && !ret->n)
+		r = error;
+	if (r < 0)
+		shms_evict_users_close(ret);
+	return r;
+}
+
+static void close_one(struct shms_evict_user *one)
+{
+	shms_residents_deinit(&one->residents);
+	one->lock_fd = shms_unlock_fd(one->lock_fd);
+	if (!one->own)
+		shms_tier_close(one->t);
+}
+
+void shms_evict_users_close(struct shms_evict_users *u)
+{
+	for (size_t i = 0; i < u->n; i++)
+		close_one(&u->v[i]);
+	free(u->v);
+	*u = (struct shms_evict_users){0};
+}
+
+int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(void *arg), void *arg)
+{
+	size_t n = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < u->n; i++) {
+		struct shms_evict_user one = u->v[i];
+
+		while (r == 0) {
+			one.lock_fd = shms_tier_lock(one.t, wait ? WAIT_MS : 0);
+			if (one.lock_fd != -EBUSY || !wait)
+				break;
+			r = tick && tick(arg) ? -ECANCELED : 0;
+		}
+		if (one.lock_fd < 0 && one.lock_fd != -EBUSY && r == 0)
+			r = one.lock_fd;
+		if (one.lock_fd < 0) {
+			one.lock_fd = -1;
+			close_one(&one);
+		} else {
+			u->v[n++] = one;
+		}
+	}
+	u->n = n;
+	return r;
+}
+
+int shms_evict_users_look(struct shms_evict_users *u)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < u->n && r == 0; i++)
+		r = shms_residents_list(u->v[i].t, &u->v[i].residents);
+	return r;
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * promote.c: a demoted object comes back.
+ *
+ * Its bytes go from the tier file into an unnamed file on the partition, every frame checked on the way; then, under the names lock, that file
+ * gets a name in clean/ and is exchanged with the stub in objects/. Killed before that: the kernel frees the file, or it stands in clean/
+ * where the next who holds the names lock removes it.
+ *
+ * Where other names have the stub too, the object is linked as the resident, <id>.object: they find it there and read nothing. They may have come
+ * while it was read, for a stub is handed over without a lock; after the exchange, this name gives the object. The tier
+ * file is locked meanwhile, so that of several who want the object at once one reads, and the others wait for it - for a time: a reader
+ * that was stopped must not stop them.
+ */
+#include "promote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "detail.h"
+#include "engine.h"
+#include "nameslock.h"
+#include "object.h"
+#include "page.h"
+#include "space.h"
+#include "sys.h"
+
+#define TRIES   8
+#define WAIT_MS 3000u /* for another reader of the same tier file */
+
+/* One name on its way back. */
+struct back {
+	const struct shms_promote *p;
+	int objects_fd, clean_fd; /* objects_fd: a description of its own, where the handle is not the owner's */
+	struct shms_stub stub;
+	bool taken;  /* memory was */
+};
+
+static bool owner(const struct shms_promote *p)
+{
+	return !p->s->readonly;
+}
+
+static int lock(const struct back *b)
+{
+	return owner(b->p) ? shms_names_lock(b->p->s) : shms_tier_lock_names(b->objects_fd);
+}
+
+static void unlock(const struct back *b)
+{
+	if (owner(b->p))
+		shms_names_unlock(b->p->s);
+	else
+		shms_tier_unlock_names(b->objects_fd);
+}
+
+/* Is the file the stub's object? What lies in a directory is input. */
+static int check(const struct shms_stub *stub, int fd)
+{
+	struct shms_header h;
+	struct stat st;
+	int r = fstat(fd, &st) < 0 ? -errno : shms_header_read(&h, fd, &st, NULL);
+
+	if (r < 0)
+		return r;
+	if (h.object.generation != stub->generation || h.object.layout.header_size != stub->header_size ||
+	    h.object.layout.buffer_size != stub->buffer_size)
+		r = -EBADMSG;
+	shms_header_deinit(&h);
+	return r;
+}
+
+/* Whatever is left in clean/ under this name. */
+static void clear_clean(const struct back *b)
+{
+	if (shms_tier_release(b->p->t, b->clean_fd, b->p->name) < 0)
+		unlinkat(b->clean_fd, b->p->name, 0);
+}
+
+/* Gives the file its place: fd's own link, or where it has a name already one more of that. 0, -EAGAIN (the stub has gone). */
+static int place(const struct back *b, int fd, const char *resident)
+{
+	const char *name = b->p->name;
+	struct shms_stub now;
+	struct stat st;
+	int r = lock(b);
+
+	if (r < 0)
+		return r;
+	r = shms_stub_read(b->objects_fd, name, &now, NULL);
+	r = r < 0 || now.inode != b->stub.inode ? -EAGAIN : 0;
+	if (r == 0) {
+		clear_clean(b);
+		if (resident)
+			r = linkat(b->p->t->dir_fd, resident, b->clean_fd, name, 0) < 0 ? -errno : 0;
+		else
+			r = shms_link_fd(fd, b->clean_fd, name);
+	}
+	if (r == 0 && renameat2(b->objects_fd, name, b->clean_fd, name, RENAME_EXCHANGE) < 0) {
+		r = -errno;
+		unlinkat(b->clean_fd, name, 0);
+	}
+	if (r == 0 && fstat(fd, &st) == 0) {
+		if (owner(b->p))
+			shms_linked_back(b->p->s, shms_blocks(&st));
+		else
+			shms_page_moved(b->objects_fd, -(int64_t)shms_blocks(&st));
+	}
+	unlock(b);
+	return r;
+}
+
+/* Somebody has brought it back already. 1: it has its place now; 0: nobody has. */
+static int from_resident(const struct back *b)
+{
+	char resident[SHMS_TIER_NAME];
+	int r;
+
+	_fd_ int fd = shms_tier_resident_open(b->p->t, b->stub.id);
+	if (fd < 0)
+		return fd == -ENOENT || fd == -EAGAIN ? 0 : fd;
+	shms_tier_resident_name(b->stub.id, resident);
+	if (check(&b->stub, fd) < 0) {
+		unlinkat(b->p->t->dir_fd, resident, 0);
+		return 0;
+	}
+	r = place(b, fd, resident);
+	return r == -ENOENT ? 0 : r < 0 ? r : 1;
+}
+
+/* The drain is what waits for it. */
+static void nothing(struct shms_job *job)
+{
+	(void)job;
+}
+
+static int load(const struct back *b, int tier_fd, struct shms_tier_header *h, int fd)
+{
+	struct shms_job job = {.object_fd = fd, .tier_fd = tier_fd, .header = h, .done = nothing};
+	struct shms_engine *e = b->p->engine ? b->p->engine : shms_tier_engine(b->p->t);
+	char path[SHMSTORE_TICKET_PATH], name[SHMS_TIER_NAME];
+	int r;
+
+	if (!e)
+		return -ENOMEM;
+	shms_engine_load(e, &job);
+	shms_engine_drain(e);
+	if (!b->p->engine)
+		shms_tier_engine_back(b->p->t, e);
+	r = job.error;
+	shms_tier_file_name(b->stub.id, name);
+	if (r == -EBADMSG || r == -EIO) {
+		snprintf(path, sizeof(path), "%s/%s", b->p->t->files_path, name);
+		shms_detail(r, path, "%s: %s", path, job.reason);
+	}
+	if (r == 0)
+		r = check(&b->stub, fd);
+	return r;
+}
+
+/* For those who have the stub too: names besides this one and the anchor. */
+static void make_resident(const struct back *b, const struct shms_stub *stub, int fd)
+{
+	char resident[SHMS_TIER_NAME];
+
+	if (stub->n_names <= 2)
+		return;
+	shms_tier_resident_name(stub->id, resident);
+	shms_link_fd(fd, b->p->t->dir_fd, resident);
+}
+
+/* Reads the tier file into a new file on the partition and gives that its place. */
+static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
+{
+	struct shms_charge charge = {0};
+	struct shms_stub stub;
+	_fd_ int fd = -1;
+	int r = 0;
+
+	if (owner(b->p))
+		r = shms_credit_take(b->p->s, h->sb->object_size, 0, &charge);
+	if (r < 0)
+		return r;
+	fd = openat(b->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	r = fd < 0 ? -errno : load(b, tier_fd, h, fd);
+	if (r == 0 && b->p->t->uid != geteuid() && fchown(fd, b->p->t->uid, (gid_t)-1) < 0)
+		r = -errno;
+	if (r == 0) {
+		make_resident(b, &b->stub, fd);
+		r = place(b, fd, NULL);
+	}
+	if (r == 0 && b->stub.n_names <= 2 && shms_stub_read(b->clean_fd, b->p->name, &stub, NULL) == 0 &&
+	    stub.inode == b->stub.inode)
+		make_resident(b, &stub, fd);
+	if (owner(b->p))
+		shms_credit_end(b->p->s, &charge, r == 0);
+	b->taken = r == 0;
+	return r;
+}
+
+static int bring(struct back *b)
+{
+	struct shms_tier_header h;
+	_locked_ int tier_fd = -1;
+	struct shms_stub now;
+	int r = shms_tier_file_open(b->p->t, &b->stub, &tier_fd, &h);
+	if (r < 0) {
+		/* Brought back or deleted meanwhile, it may be right that the file has gone. */
+		if (shms_stub_read(b->objects_fd, b->p->name, &now, NULL) < 0 || now.inode != b->stub.inode)
+			r = -EAGAIN;
+		return r;
+	}
+	shms_tier_flock(tier_fd, WAIT_MS);
+	r = from_resident(b);
+	if (r == 0 && (shms_stub_read(b->objects_fd, b->p->name, &now, NULL) < 0 || now.inode != b->stub.inode))
+		r = -EAGAIN; /* the one that we waited for */
+	if (r == 0)
+		r = from_file(b, tier_fd, &h);
+	shms_tier_header_deinit(&h);
+	return r < 0 ? r : 0;
+}
+
+/* Reserved before the tier file is locked: who waits for room must not keep others from what is there. 0, an outcome, -errno. */
+static int bring_reserved(struct back *b)
+{
+	int r = from_resident(b);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	b->taken = false;
+	return bring(b);
+}
+
+static int one_try(struct back *b)
+{
+	int r = shms_stub_read(b->objects_fd, b->p->name, &b->stub, NULL);
+
+	if (r == -EINVAL)
+		return 0; /* in memory */
+	if (r < 0)
+		return r;
+	if (b->stub.uid != b->p->t->uid)
+		return -EPERM;
+	r = bring_reserved(b);
+	/* Once more: the name may mean another stub by now, or the object. */
+	return r == 0 ? 0 : r;
+}
+
+int shms_promote(const struct shms_promote *p)
+{
+	_fd_ int own_fd = -1, clean_fd = -1;
+	struct back b = {.p = p, .objects_fd = p->s->objects_fd};
+	int r = -EAGAIN;
+
+	if (!owner(p)) {
+		own_fd = b.objects_fd = openat(p->s->objects_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (own_fd < 0)
+			return -errno;
+	}
+	b.clean_fd = clean_fd = shms_open_dir(b.objects_fd, "../" SHMS_DIR_CLEAN);
+	if (clean_fd < 0)
+		return clean_fd;
+	for (int i = 0; i < TRIES; i++) {
+		r = one_try(&b);
+		if (r == -EAGAIN ||
+		    (shms_space_wanted(r) && shms_space_make(p->s, b.stub.header_size + b.stub.buffer_size,
+							     p->no_evict ? SHMSTORE_NO_EVICT : 0, i)))
+			continue;
+		break;
+	}
+	return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+/* ---- without bringing it back ------------------------------------------------------------------------------------------ */
+
+/* Checks every byte of a raw tier file, by read(): what the disk cannot give is an error here, not a signal later. */
+static int verify_raw(const struct shms_tier *t, int fd, const struct shms_tier_header *h)
+{
+	_free_ unsigned char *frame = malloc(SHMS_TIER_FRAME);
+	char path[SHMSTORE_TICKET_PATH], name[SHMS_TIER_NAME];
+	uint64_t hash[2], size;
+	ssize_t n;
+
+	if (!frame)
+		return -ENOMEM;
+	shms_tier_file_name(h->sb->id, name);
+	snprintf(path, sizeof(path), "%s/%s", t->files_path, name);
+	for (uint32_t i = 0; i < h->sb->n_frames; i++) {
+		size = shms_tier_pad(h->frames[i].stored);
+		n = shms_pread_all(fd, frame, size, h->frames[i].offset);
+		if (n < 0)
+			return shms_detail(shms_error((int)n), path, "%s: frame %u cannot be read: %s", path, i,
+					   strerror((int)-n));
+		shms_tier_hash(frame, (size_t)n, hash);
+		if ((uint64_t)n != size || memcmp(hash, h->frames[i].stored_hash, sizeof(hash)) != 0)
+			return shms_detail(-EBADMSG, path, "%s: frame %u is damaged", path, i);
+	}
+	return 0;
+}
+
+static int copy_aside(struct shms_tier *t, int tier_fd, struct shms_tier_header *h, const struct shms_stub *stub,
+		      int *ret_fd)
+{
+	struct shms_promote p = {.t = t};
+	struct back b = {.p = &p, .stub = *stub};
+	_fd_ int fd = memfd_create("shmstore-tier", MFD_CLOEXEC);
+	int r = fd < 0 ? -errno : load(&b, tier_fd, h, fd);
+
+	if (r == 0)
+		*ret_fd = shms_take_fd(&fd);
+	return r;
+}
+
+int shms_promote_aside(struct shms_tier *t, int objects_fd, const char *name, bool copy, struct shms_aside *ret)
+{
+	struct shms_tier_header h;
+	struct shms_stub stub, now;
+	_fd_ int fd = -1;
+	int r = shms_stub_read(objects_fd, name, &stub, NULL);
+
+	if (r < 0)
+		return r;
+	ret->offset = 0;
+	ret->size = stub.header_size + stub.buffer_size;
+	fd = shms_tier_resident_open(t, stub.id);
+	if (fd >= 0 && check(&stub, fd) == 0) {
+		ret->fd = shms_take_fd(&fd);
+		return 0;
+	}
+	fd = shms_close_fd(fd);
+	r = shms_tier_file_open(t, &stub, &fd, &h);
+	if (r < 0) {
+		/* Brought back or deleted meanwhile, it may be right that the file has gone: -EINVAL is to look again. */
+		int again = shms_stub_read(objects_fd, name, &now, NULL);
+
+		return again < 0 ? again : now.inode != stub.inode ? -EINVAL : r;
+	}
+	if (h.sb->flags & SHMS_TIER_RAW) {
+		/* Through the page cache: it is to be mapped. */
+		r = fcntl(fd, F_SETFL, 0) < 0 ? -errno : verify_raw(t, fd, &h);
+		if (r == 0) {
+			ret->offset = h.sb->header_size;
+			ret->fd = shms_take_fd(&fd);
+		}
+	} else {
+		r = copy ? copy_aside(t, fd, &h, &stub, &ret->fd) : -ENOSPC;
+	}
+	shms_tier_header_deinit(&h);
+	return r;
+}

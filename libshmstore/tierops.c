@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tierops.c: the calls that move one object, ask where it is, or pin it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "demote.h"
+#include "detail.h"
+#include "nameslock.h"
+#include "namesof.h"
+#include "promote.h"
+#include "publish.h"
+#include "sys.h"
+#include "tierstore.h"
+
+#define LOCK_MS 10000u /* for the eviction that is going on */
+
+static int begin(struct shmstore *s, const void *key, size_t key_size, struct shms_keyname *k)
+{
+	int r = shms_store_usable(s, false);
+
+	shms_detail_clear();
+	return r < 0 ? r : shms_keyname_init(k, key, key_size);
+}
+
+int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
+{
+	struct shms_keyname k;
+	struct stat st;
+	int r = begin(s, key, key_size, &k);
+
+	if (r < 0)
+		return r;
+	if (fstatat(s->objects_fd, k.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : shms_error(errno);
+	return S_ISLNK(st.st_mode) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY;
+}
+
+/* ---- demote -------------------------------------------------------------------------------------------------------- */
+
+/* One name, of ours or of a store that we only look at. */
+static int demote_single(struct shmstore *s, struct shms_tier *t, const char *name)
+{
+	struct shms_demote_name n = {.name = name, .s = s->readonly ? NULL : s};
+	_fd_ int clean_fd = shms_open_dir(s->dir_fd, SHMS_DIR_CLEAN);
+	_fd_ int objects_fd = openat(s->objects_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct shms_demote d = {.t = t, .names = &n, .n_names = 1, .mapped = true};
+
+	if (objects_fd < 0)
+		return -errno;
+	if (clean_fd < 0)
+		return clean_fd == -ENOENT
+			       ? shms_detail(-EPERM, NULL,
+					     "the store's owner does not take part in the tier: it was opened before "
+					     "there was one, and has not put or deleted anything since")
+			       : clean_fd;
+	n.objects_fd = objects_fd;
+	n.clean_fd = clean_fd;
+	/* Under the store's own lock its own description is the one that is flocked. */
+	if (n.s)
+		n.objects_fd = s->objects_fd;
+	return shms_demote_one(&d);
+}
+
+/* All the names that the inode has. Several stores' locks are held at once, so one at a time does this. */
+static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
+{
+	struct shms_demote d = {.t = t, .mapped = true};
+	struct shms_namesof found;
+	_locked_ int lock_fd = shms_tier_lock(t, LOCK_MS);
+	int r;
+
+	if (lock_fd < 0)
+		return lock_fd == -EBUSY ? -ETIMEDOUT : lock_fd;
+	r = shms_namesof_find(s->p, inode, &found);
+	d.names = found.names;
+	d.n_names = found.n;
+	if (r == 0)
+		r = found.n ? shms_demote_one(&d) : -EAGAIN;
+	shms_namesof_deinit(&found);
+	return r;
+}
+
+static int demote(struct shmstore *s, const char *name)
+{
+	struct shms_tier_use u;
+	struct stat st;
+	int r;
+
+	if (!shms_tier_there(s->p))
+		return shms_detail(-ENOENT, NULL, "%s has no disk tier", shmstore_partition_path(s->p));
+	if (!s->readonly) {
+		r = shms_tier_join(s);
+		if (r < 0)
+			return r;
+	}
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (S_ISLNK(st.st_mode))
+		return 0;
+	r = shms_tier_use(s, s->objects_fd, name, &u);
+	if (r < 0)
+		return r;
+	r = st.st_nlink == 1 ? demote_single(s, u.t, name) : demote_all(s, u.t, st.st_ino);
+	shms_tier_unuse(&u);
+	return r;
+}
+
+int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsigned flags)
+{
+	struct shms_keyname k;
+	int r = begin(s, key, key_size, &k);
+
+	if (r < 0)
+		return r;
+	if (flags)
+		return -EINVAL;
+	r = demote(s, k.name);
+	/* Handed over meanwhile it has more names now, and a copy on the disk; replaced, it is another one. */
+	if (r == -EAGAIN)
+		r = demote(s, k.name);
+	/* It may be what the daemon asked for. */
+	if (!s->readonly)
+		shms_credit_tend(s);
+	/* What somebody else did meanwhile may have been just that. */
+	if (r == -EAGAIN && shms_stub_is(s->objects_fd, k.name))
+		return 0;
+	return r == -EAGAIN ? -EPERM : shms_error(r);
+}
+
+/* ---- promote ------------------------------------------------------------------------------------------------------- */
+
+int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsigned flags)
+{
+	struct shms_tier_use u;
+	struct shms_keyname k;
+	struct stat st;
+	int r = begin(s, key, key_size, &k);
+
+	if (r < 0)
+		return r;
+	if (flags & ~SHMSTORE_NO_EVICT)
+		return -EINVAL;
+	if (fstatat(s->objects_fd, k.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return shms_error(errno);
+	if (!S_ISLNK(st.st_mode))
+		return 0;
+	r = shms_tier_use(s, s->objects_fd, k.name, &u);
+	if (r < 0)
+		return shms_error(r);
+	r = shms_promote(
+		&(struct shms_promote){.t = u.t, .s = s, .name = k.name, .no_evict = (flags & SHMSTORE_NO_EVICT) != 0});
+	shms_tier_unuse(&u);
+	return r > 0 ? r : shms_error(r);
+}
+
+/* ---- pin ----------------------------------------------------------------------------------------------------------- */
+
+static int set_pin(struct shmstore *s, const char *name, bool pin)
+{
+	struct stat st;
+	int r;
+
+	pthread_rwlock_rdlock(&s->names);
+	_fd_ int fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	r = fd < 0 ? -errno : 0;
+	pthread_rwlock_unlock(&s->names);
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (fchmod(fd, (st.st_mode & 0777) | (pin ? S_ISVTX : 0)) < 0)
+		return -errno;
+	/* Its file must not come back as another object's, pinned still. */
+	if (pin)
+		shms_recycle_forget(s, name);
+	return 0;
+}
+
+/* The name is a stub: in memory, and pinned, the object may be all the same, brought back by another of its names. */
+static int unpin_resident(struct shmstore *s, const char *name)
+{
+	struct shms_tier_use u;
+	struct shms_stub stub;
+	struct stat st;
+	int r = shms_stub_read(s->objects_fd, name, &stub, NULL);
+
+	if (r == 0)
+		r = shms_tier_use(s, s->objects_fd, name, &u);
+	if (r < 0)
+		return r == -EINVAL ? -EAGAIN : r; /* no stub any more */
+	_fd_ int fd = shms_tier_resident_open(u.t, stub.id);
+	if (fd < 0)
+		r = fd == -ENOENT ? 0 : fd;
+	else if (fstat(fd, &st) < 0 || ((st.st_mode & S_ISVTX) && fchmod(fd, st.st_mode & 0777) < 0))
+		r = -errno;
+	shms_tier_unuse(&u);
+	return r;
+}
+
+int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
+{
+	struct shms_keyname k;
+	int r = begin(s, key, key_size, &k);
+
+	if (r == 0)
+		r = shms_store_usable(s, true);
+	if (r < 0)
+		return r;
+	for (int i = 0; i < 100; i++) {
+		r = set_pin(s, k.name, pin);
+		if (r == -ELOOP && !pin)
+			r = unpin_resident(s, k.name);
+		if (r == -EAGAIN) {
+			errno = EAGAIN; /* a stub no more is none of the kernel's */
+			if (shms_open_again(i))
+				continue;
+		}
+		if (r != -ELOOP)
+			return shms_error(r);
+		r = shmstore_promote(s, key, key_size, 0);
+		if (r != 0)
+			return r;
+	}
+	return -ETIMEDOUT;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What its owner deleted while a reader was looking at it was called damaged: a demoted object whose tier file went after its stub had
+ * been read, an object whose long key's sidecar went after the object had been opened.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "api.h"
+#include "interpose.h"
+#include "tiered.h"
+
+#define SIZE 200000u
+
+static struct other *owner; /* NULL: it has deleted what it deletes */
+static const char *key;
+static bool (*is_moment)(const char *name);
+
+static void before_open(const char *name)
+{
+	struct other *o = owner;
+
+	if (o && is_moment(name)) {
+		owner = NULL;
+		cr_assert_eq(other_delete(o, key), 0);
+	}
+}
+
+/* What a call with flags that the compiler does not know becomes. */
+int __openat_2(int dirfd, const char *name, int flags);
+int __openat_2(int dirfd, const char *name, int flags)
+{
+	typedef int fn(int, const char *, int);
+
+	before_open(name);
+	return NEXT(fn *, "__openat_2")(dirfd, name, flags);
+}
+
+int openat(int dirfd, const char *name, int flags, ...)
+{
+	typedef int fn(int, const char *, int, ...);
+	va_list list;
+	mode_t mode;
+
+	va_start(list, flags);
+	mode = va_arg(list, mode_t);
+	va_end(list);
+	before_open(name);
+	return NEXT(fn *, "openat")(dirfd, name, flags, mode);
+}
+
+static bool is_tier_file(const char *name)
+{
+	return strlen(name) == 16 && strspn(name, "0123456789abcdef") == 16;
+}
+
+static bool is_sidecar(const char *name)
+{
+	return strncmp(name, "%k", 2) == 0;
+}
+
+static void get_while_it_goes(struct other *o, const char *what, bool (*moment)(const char *name))
+{
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_view *v;
+	struct shmstore *s;
+
+	options.flags = SHMSTORE_OPEN_READONLY;
+	cr_assert_eq(shmstore_open(scratch_partition(), "o", &options, &s), 0);
+	is_moment = moment;
+	key = what;
+	owner = o;
+	int r = shmstore_get(s, KEY(what), 0, &v);
+	cr_assert_eq(r, -ENOENT, "%d, %s", r, shmstore_error_detail());
+	cr_assert_null(owner, "the moment did not come");
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+Test(tier_gone_meanwhile, a_tier_file_that_goes_is_not_missing)
+{
+	scratch_dir("size=64m");
+	TIERED_OR_SKIP();
+	struct other o = other_start("o");
+
+	cr_assert_eq(other_put(&o, "k", SIZE, 1), 0);
+	cr_assert_eq(other_demote(&o, "k"), 0);
+	get_while_it_goes(&o, "k", is_tier_file);
+	cr_assert_eq(other_close(&o), 0);
+	ensure_nothing_left();
+	ensure_tier_empty();
+}
+
+Test(tier_gone_meanwhile, a_sidecar_that_goes_is_no_wrong_key)
+{
+	char hashed[101]; /* three bytes each in a file name */
+	struct shmstore_ticket t;
+	struct shmstore *s = scratch_store("s");
+	struct other o = other_start("o");
+
+	memset(hashed, '/', sizeof(hashed));
+	hashed[sizeof(hashed) - 1] = '\0';
+	cr_assert_eq(put_pattern(s, "k", SIZE, 1, 0), 0);
+	cr_assert_eq(shmstore_handoff(s, KEY("k"), 60000, &t), 0);
+	cr_assert_eq(other_adopt(&o, hashed, &t), 0);
+	get_while_it_goes(&o, hashed, is_sidecar);
+	cr_assert_eq(other_close(&o), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+}
