@@ -34,10 +34,25 @@
 #include "pages.h"
 #include "reaper.h"
 #include "surveyor.h"
+#include "tierkeeper.h"
 
 #define TICK_NS UINT64_C(1000000000)
 
 /* ---- the fast tick ------------------------------------------------------------------------------------------------- */
+
+/* What only grows, of a store that lives or of those that went. */
+static void add_totals(struct account_tick *t, const struct shmstore_counters *c)
+{
+	t->put_n += c->put_n;
+	t->put_bytes += c->put_bytes;
+	t->get_n += c->get_n;
+	t->get_bytes += c->get_bytes;
+	t->delete_n += c->delete_n;
+	t->handoff_n += c->handoff_n;
+	t->handoff_bytes += c->handoff_bytes;
+	t->adopt_n += c->adopt_n;
+	t->adopt_bytes += c->adopt_bytes;
+}
 
 static void add_member(struct account_tick *t, struct member *m)
 {
@@ -50,15 +65,7 @@ static void add_member(struct account_tick *t, struct member *m)
 	t->pool += c->pool_bytes;
 	t->mapped += c->mapped_bytes;
 	t->reserved += c->reserved_bytes;
-	t->put_n += c->put_n;
-	t->put_bytes += c->put_bytes;
-	t->get_n += c->get_n;
-	t->get_bytes += c->get_bytes;
-	t->delete_n += c->delete_n;
-	t->handoff_n += c->handoff_n;
-	t->handoff_bytes += c->handoff_bytes;
-	t->adopt_n += c->adopt_n;
-	t->adopt_bytes += c->adopt_bytes;
+	add_totals(t, c);
 }
 
 static void lost(struct member *m)
@@ -80,18 +87,9 @@ static void lost(struct member *m)
 
 static void read_members(struct account *a, struct account_tick *t)
 {
-	const struct shmstore_counters *g = &a->gone;
 	struct member *next;
 
-	t->put_n = g->put_n;
-	t->put_bytes = g->put_bytes;
-	t->get_n = g->get_n;
-	t->get_bytes = g->get_bytes;
-	t->delete_n = g->delete_n;
-	t->handoff_n = g->handoff_n;
-	t->handoff_bytes = g->handoff_bytes;
-	t->adopt_n = g->adopt_n;
-	t->adopt_bytes = g->adopt_bytes;
+	add_totals(t, &a->gone);
 	for (struct member *m = a->members; m; m = next) {
 		next = m->next;
 		add_member(t, m);
@@ -163,7 +161,8 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	accountlock_tick(a);
 	read_tick(a);
 	add_history(a);
-	accountquota_tick(a);
+	accountquota_tick(a); /* asks for recycled files; what these do not free, the tier takes */
+	tierkeeper_tick(a);
 	surveyor_tick(a, loop_clock());
 }
 
@@ -227,7 +226,9 @@ static int start(struct account *a)
 	read_tick(a);
 	a->before = a->tick;
 	add_history(a);
-	r = surveyor_open(a);
+	r = tierkeeper_open(a);
+	if (r == 0)
+		r = surveyor_open(a);
 	if (r == 0) {
 		a->tick_op.fn = on_tick;
 		r = loop_timer(a->host->loop, &a->tick_op, loop_clock() + TICK_NS, TICK_NS);
@@ -295,6 +296,7 @@ struct account *account_close(struct account *a)
 		loop_cancel(a->host->loop, &a->tick_op);
 	finder_close(a);
 	surveyor_close(a);
+	tierkeeper_close(a);
 	reaper_close(a);
 	while (a->members)
 		member_gone(a->members, "the daemon ends");

@@ -13,6 +13,7 @@
 #include "loop.h"
 
 struct accountquota;
+struct arbhost;
 struct config_partition;
 struct finder;
 struct ghostage;
@@ -22,6 +23,8 @@ struct member;
 struct quota;
 struct reap;
 struct surveying;
+struct tierkeeper;
+struct tierscrub;
 
 /* The fast tick: statfs, and the sums of the members' ledgers. Bytes unless n_. */
 struct account_tick {
@@ -96,8 +99,11 @@ struct account {
 	int lock_fd; /* flock on the marker, for our life: one daemon per partition, and stores know that we live */
 	struct quota *quota;
 	struct accountquota *accountquota; /* what binds quota to us */
+	struct arbhost *arb;               /* the memory arbiter; NULL = off */
 	struct history *history;
-	struct member *members; /* a list */
+	struct tierkeeper *tier;
+	struct tierscrub *scrub; /* tierkeeper.c's */
+	struct member *members;  /* a list */
 	size_t n_members;
 	struct account_tick tick, before; /* the last one and the one before it */
 	struct survey *survey;            /* the last one; NULL = none yet */

@@ -365,6 +365,42 @@ void accountquota_room(struct account *a)
 	arm(k);
 }
 
+/* ---- for the arbiter ---- */
+
+#define ASK_MOST 16 /* stores at a time */
+
+/* The one with most that was not asked in this round. */
+static struct member *largest_pool(struct account *a)
+{
+	struct member *found = NULL;
+
+	for (struct member *m = a->members; m; m = m->next) {
+		if (m->conn && m->credit && m->quota && !m->asked_bytes && m->last.pool_bytes &&
+		    (!found || m->last.pool_bytes > found->last.pool_bytes))
+			found = m;
+	}
+	return found;
+}
+
+void accountquota_ask_recycled(struct account *a, uint64_t bytes)
+{
+	struct accountquota *k = a->accountquota;
+	struct member *m;
+
+	for (m = bytes ? NULL : a->members; m; m = m->next) {
+		if (m->asked_recycled && m->quota)
+			ask(k, m->quota, 0);
+		m->asked_recycled = false;
+	}
+	for (int i = 0; bytes && i < ASK_MOST && (m = largest_pool(a)) != NULL; i++) {
+		uint64_t part = m->last.pool_bytes < bytes ? m->last.pool_bytes : bytes;
+
+		m->asked_recycled = true;
+		ask(k, m->quota, part);
+		bytes -= part;
+	}
+}
+
 /* ---- requests ---- */
 
 int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret)

@@ -42,6 +42,12 @@ void accountquota_tick(struct account *a);
 /* Memory may have come free: waiting requests are looked at again. Cheap; as often as you like. */
 void accountquota_room(struct account *a);
 
+/*
+ * Asks stores for their recycled files, of the largest pool first, until these are bytes; 0: not any more. What the limits ask of a store
+ * comes in its place.
+ */
+void accountquota_ask_recycled(struct account *a, uint64_t bytes);
+
 /* In the loop's thread, when a survey is about to be submitted, and when it is published (NULL: it failed). */
 void accountquota_survey_begins(struct account *a);
 void accountquota_surveyed(struct account *a, const struct survey *survey);

@@ -3,7 +3,8 @@
  * accountquota_limits.c: which limits are in force: what the configuration says, unless an operator said otherwise at run time. A reload
  * changes what the configuration had said and nobody changed since.
  *
- * The high watermark is the partition's soft limit, the low one is where asking ends, unless a soft limit is set.
+ * The high watermark is the partition's soft limit, the low one is where asking ends, unless a soft limit is set. The disk tier's marks
+ * take the place of these two where they are lower.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "accountquota_state.h"
 #include "config.h"
 #include "host.h"
+#include "tierkeeper.h"
 
 #define PPM_MAX UINT64_C(1000000)
 
@@ -34,7 +36,13 @@ int accountquota_apply_partition(struct accountquota *k)
 	struct quota_limits l = k->partition;
 	uint64_t high = watermark(k->account, config->watermark_high),
 		 low = watermark(k->account, config->watermark_low);
+	struct tierplan_marks tier;
 
+	/* Recycled files go before objects do. */
+	if (tierkeeper_marks(k->account, &tier) && tier.high && (!high || tier.high < high)) {
+		high = tier.high;
+		low = tier.low;
+	}
 	if (l.soft == QUOTA_DEFAULT && high) {
 		l.soft = l.hard && l.hard != QUOTA_DEFAULT && high > l.hard ? l.hard : high;
 		l.low = low < l.soft ? low : 0;

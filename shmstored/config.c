@@ -39,6 +39,22 @@ static const struct config DEFAULTS = {
 	.psi_stall_us = 150000,
 	.psi_window_us = 2000000,
 	.log_level = LOG_INFO,
+	.arbiter = {.enabled = true,
+		    .headroom = 10000,
+		    .wait_ns = 60 * SECOND,
+		    .tick_ns = SECOND / 10,
+		    .call_ns = 5 * SECOND,
+		    .lease = 4 * MIB,
+		    .lease_small = 256u << 10,
+		    .max_bypass = 64,
+		    .suspect_ticks = 1,
+		    .split_ticks = 10,
+		    .retry_limit = 500,
+		    .early_detect = true,
+		    .max_contexts = 16384,
+		    .max_tasks = 16384,
+		    .max_reservations = 65536,
+		    .max_pools = 16},
 };
 
 struct config_partition *config_partition_add(struct config *c, const char *path)
@@ -55,6 +71,12 @@ struct config_partition *config_partition_add(struct config *c, const char *path
 		.watermark_high = 900000,
 		.survey_interval_ns = 30 * SECOND,
 		.ghost_age_ns = 60 * SECOND,
+		.disk = {.min_free = 1024 * MIB,
+			 .level = 1,
+			 .high = 85,
+			 .low = 75,
+			 .scrub_ns = 7 * UINT64_C(86400) * SECOND,
+			 .scrub_rate = 16 * MIB},
 	};
 	if (!p->path)
 		return NULL;
@@ -84,6 +106,7 @@ static void partitions_free(struct config *c)
 		for (size_t j = 0; j < c->partitions[i].n_limits; j++)
 			free(c->partitions[i].limits[j].id);
 		free(c->partitions[i].limits);
+		free(c->partitions[i].disk.path);
 		free(c->partitions[i].path);
 	}
 	free(c->partitions);
@@ -182,7 +205,13 @@ static int check(const struct config *c, const char *file, char **ret_error)
 		    asprintf(ret_error, "%s: partition \"%s\": watermark-low is above watermark-high", file, p->path) >=
 			    0)
 			return -EINVAL;
+		if (p->disk.low >= p->disk.high &&
+		    asprintf(ret_error, "%s: partition \"%s\": disk.low is not below disk.high", file, p->path) >= 0)
+			return -EINVAL;
 	}
+	if (c->arbiter.lease && c->arbiter.lease_small > c->arbiter.lease &&
+	    asprintf(ret_error, "%s: arbiter: lease-small is above lease", file) >= 0)
+		return -EINVAL;
 	if (c->socket_group && !getgrnam(c->socket_group) &&
 	    asprintf(ret_error, "%s: socket-group: no such group: %s; make it, or leave the key out", file,
 		     c->socket_group) >= 0)

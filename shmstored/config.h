@@ -23,6 +23,16 @@ struct config_limit {
 	uint64_t hard, soft;
 };
 
+/* The disk tier (shmstore/tier.h), as the daemon writes it into the partition. */
+struct config_disk {
+	char *path;             /* NULL: not said, what the partition has stays; "none": it is to have none */
+	uint64_t max, min_free; /* bytes; max 0: no limit */
+	uint32_t level;
+	bool fsync;
+	uint32_t high, low;            /* percent */
+	uint64_t scrub_ns, scrub_rate; /* ours: tier files are read so often (0: never), so many bytes a second */
+};
+
 struct config_partition {
 	char *path;
 	bool create, shared;
@@ -31,6 +41,20 @@ struct config_partition {
 	uint64_t watermark_low, watermark_high; /* bytes, or parts per million of the size where below 1000001 */
 	uint64_t survey_interval_ns;
 	uint64_t ghost_age_ns; /* EVENT_GHOST_OLD from this age on */
+	struct config_disk disk;
+};
+
+/* The memory arbiter, of every partition. */
+struct config_arbiter {
+	bool enabled;
+	uint64_t headroom;           /* bytes that it never gives, or parts per million of the whole up to 1000000 */
+	uint64_t wait_ns;            /* nobody waits longer */
+	uint64_t tick_ns;            /* between looks for who is stuck */
+	uint64_t call_ns;            /* that a client has to make room when asked to */
+	uint64_t lease, lease_small; /* a lease's bytes; 0: none. The largest reservation that one serves */
+	uint32_t max_bypass, suspect_ticks, split_ticks, retry_limit; /* enum arb_knob */
+	bool early_detect;
+	uint32_t max_contexts, max_tasks, max_reservations, max_pools; /* of one store */
 };
 
 /* http.detail = user | full | totals: whose stores an HTTP client sees by name. */
@@ -55,6 +79,7 @@ struct config {
 	bool psi;
 	uint64_t psi_stall_us, psi_window_us;
 	int log_level; /* syslog's */
+	struct config_arbiter arbiter;
 	struct config_partition *partitions;
 	size_t n_partitions;
 	struct rules *rules;

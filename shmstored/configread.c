@@ -38,11 +38,15 @@ enum kind {
 	KEY_LEVEL,
 	KEY_DETAIL,
 	KEY_WATERMARK,
+	KEY_PATH_OR_NONE,
+	KEY_SIZE_OR_NONE,
+	KEY_PERCENT,
 };
 
 enum section {
 	DAEMON,
 	HTTP,
+	ARBITER,
 	PARTITION
 };
 
@@ -56,11 +60,14 @@ struct key {
 
 #define OFFSET_DAEMON(field)    offsetof(struct config, field)
 #define OFFSET_HTTP(field)      offsetof(struct config, field)
+#define OFFSET_ARBITER(field)   offsetof(struct config, field)
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct key KEYS[] = {
 #define KEY(section, name, kind, field, least, most) {name, OFFSET_##section(field), least, most, section, KEY_##kind},
+#define ALIAS                                        KEY
 #include "config.def"
+#undef ALIAS
 #undef KEY
 };
 #define N_KEYS (sizeof(KEYS) / sizeof(KEYS[0]))
@@ -139,6 +146,12 @@ static const char *kind_help(enum kind kind)
 		return "one of user, full, totals";
 	case KEY_WATERMARK:
 		return "a part of the size, as 90%, or a size above 1 MB";
+	case KEY_PATH_OR_NONE:
+		return "an absolute path, or none";
+	case KEY_SIZE_OR_NONE:
+		return "a size, as 64GiB, or none";
+	case KEY_PERCENT:
+		return "a part of the size, as 85%";
 	case KEY_TEXT:
 	default:
 		return "a text";
@@ -157,6 +170,14 @@ static int parse_number(const struct key *k, const char *text, uint64_t *ret)
 	case KEY_COUNT:
 	case KEY_PORT:
 		return configvalue_number(text, 10, k->least, k->most, ret);
+	case KEY_SIZE_OR_NONE:
+		*ret = 0;
+		if (strcmp(text, "none") == 0)
+			return 0;
+		r = config_parse_size(text, 0, ret);
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_PERCENT:
+		return configvalue_percent(text, k->least, k->most, ret);
 	case KEY_SIZE:
 	case KEY_SIZE32:
 		r = config_parse_size(text, 0, ret);
@@ -181,17 +202,20 @@ static int parse_number(const struct key *k, const char *text, uint64_t *ret)
 	case KEY_WATERMARK:
 		return configvalue_watermark(text, ret);
 	case KEY_PATH:
+	case KEY_PATH_OR_NONE:
+		*ret = 0;
+		return *text == '/' || (k->kind == KEY_PATH_OR_NONE && strcmp(text, "none") == 0) ? 0 : -EINVAL;
 	case KEY_TEXT:
 	default:
 		*ret = 0;
-		return *text && (k->kind != KEY_PATH || *text == '/') ? 0 : -EINVAL;
+		return *text ? 0 : -EINVAL;
 	}
 }
 
 static const struct key *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		static const char *const sections[] = {"daemon", "http", "partition"};
+		static const char *const sections[] = {"daemon", "http", "arbiter", "partition"};
 
 		if (strcmp(KEYS[i].name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i];
@@ -277,10 +301,12 @@ static int store_value(const struct key *k, const char *text, void *base)
 	parse_number(k, text, &number); /* was right when it was read */
 	switch (k->kind) {
 	case KEY_PATH:
+	case KEY_PATH_OR_NONE:
 	case KEY_TEXT:
 		return set_text((char **)(void *)at, text);
 	case KEY_OCTAL:
 	case KEY_COUNT:
+	case KEY_PERCENT:
 	case KEY_SIZE32:
 		*(uint32_t *)(void *)at = (uint32_t)number;
 		return 0;
@@ -295,6 +321,7 @@ static int store_value(const struct key *k, const char *text, void *base)
 		*(int *)(void *)at = (int)number;
 		return 0;
 	case KEY_SIZE:
+	case KEY_SIZE_OR_NONE:
 	case KEY_DURATION:
 	case KEY_MICROS:
 	case KEY_WATERMARK:
@@ -438,6 +465,8 @@ static int take_all(cfg_t *root, struct config *c)
 
 	if (r == 0)
 		r = take_keys(cfg_getsec(root, "http"), HTTP, c);
+	if (r == 0)
+		r = take_keys(cfg_getsec(root, "arbiter"), ARBITER, c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
 		r = take_partition(cfg_getnsec(root, "partition", i), c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
@@ -462,7 +491,7 @@ static size_t section_opts(enum section section, cfg_opt_t *opts)
 static cfg_t *make_parser(void)
 {
 	static const cfg_opt_t end = CFG_END();
-	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
+	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], arbiter_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
 	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
 				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
 	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
@@ -471,6 +500,7 @@ static cfg_t *make_parser(void)
 
 	daemon_opts[section_opts(DAEMON, daemon_opts)] = end;
 	http_opts[section_opts(HTTP, http_opts)] = end;
+	arbiter_opts[section_opts(ARBITER, arbiter_opts)] = end;
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
@@ -480,6 +510,7 @@ static cfg_t *make_parser(void)
 	cfg_opt_t root[] = {
 		CFG_SEC("daemon", daemon_opts, CFGF_NONE),
 		CFG_SEC("http", http_opts, CFGF_NONE),
+		CFG_SEC("arbiter", arbiter_opts, CFGF_NONE),
 		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_STR(END, 0, CFGF_NONE),

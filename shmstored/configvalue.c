@@ -100,6 +100,17 @@ int configvalue_number(const char *text, int base, uint64_t min, uint64_t max, u
 	return 0;
 }
 
+int configvalue_percent(const char *text, uint64_t min, uint64_t max, uint64_t *ret)
+{
+	char digits[4] = "";
+	size_t n = strlen(text);
+
+	if (n < 2 || n > sizeof(digits) || text[n - 1] != '%')
+		return -EINVAL;
+	memcpy(digits, text, n - 1);
+	return configvalue_number(digits, 10, min, max, ret);
+}
+
 int configvalue_word(const char *text, const char *const *words, int n, int *ret)
 {
 	for (int i = 0; i < n; i++) {

@@ -14,6 +14,8 @@ int configvalue_number(const char *text, int base, uint64_t min, uint64_t max, u
 int configvalue_switch(const char *text, bool *ret);
 /* "90%" as parts per million, else bytes (1000001 at least). */
 int configvalue_watermark(const char *text, uint64_t *ret);
+/* A whole number of percent, with its sign. */
+int configvalue_percent(const char *text, uint64_t min, uint64_t max, uint64_t *ret);
 /* Is it one of the n words? Its index. */
 int configvalue_word(const char *text, const char *const *words, int n, int *ret);
 

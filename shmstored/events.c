@@ -43,6 +43,9 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_LIAR] = "liar",
 	[EVENT_PRESSURE] = "pressure",
 	[EVENT_CONFIG] = "config",
+	[EVENT_DEMOTED] = "demoted",
+	[EVENT_DISK_FULL] = "disk-full",
+	[EVENT_TIER_DAMAGE] = "tier-damage",
 };
 
 struct kept {

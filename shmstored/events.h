@@ -30,7 +30,10 @@ enum event {
 	EVENT_LIAR,     /* a page whose totals do not add up */
 	EVENT_PRESSURE, /* PSI */
 	EVENT_CONFIG,   /* reloaded, or refused */
-	EVENTS_N,       /* not an event: how many there are */
+	EVENT_DEMOTED,  /* objects went to the disk tier, by the daemon */
+	EVENT_DISK_FULL,
+	EVENT_TIER_DAMAGE,
+	EVENTS_N,          /* not an event: how many there are */
 };
 
 /* "store-came", and back (-1: no such event). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * health.c: a daemon is well while its loop is in time and its books are fresh. Whoever watches it (a load balancer, systemd, the page)
+ * health.c: a daemon is well while its loop is in time, its books are fresh and its tiers' disks take what they should. Whoever watches it (a load balancer, systemd, the page)
  * gets the reasons in words.
  */
 #include "health.h"
@@ -15,6 +15,7 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "lateness.h"
+#include "tierkeeper.h"
 
 #define SECOND_NS INT64_C(1000000000)
 #define LATE_NS   UINT64_C(1000000000)
@@ -31,6 +32,19 @@ static void add_stale(const struct account *a, int64_t started_ns, int64_t now_n
 		return;
 	snprintf(text, sizeof(text), "survey stale: %.400s: the last one is %" PRId64 " s old", a->path,
 		 age / SECOND_NS);
+	jsonmake_append_text(reasons, text);
+}
+
+/* Where a partition cannot be kept below its mark, puts are about to fail, or wait for the disk. */
+static void add_tier(const struct account *a, struct json_object *reasons)
+{
+	struct tierkeeper_view t;
+	char text[1024];
+
+	tierkeeper_view(a, &t);
+	if (t.state != TIERKEEPER_DISK_FULL && t.state != TIERKEEPER_UNAVAILABLE)
+		return;
+	snprintf(text, sizeof(text), "disk tier %s: %.400s: %s", tierkeeper_state_name(t.state), a->path, t.why);
 	jsonmake_append_text(reasons, text);
 }
 
@@ -52,8 +66,10 @@ struct json_object *health_make(const struct host *h, const struct lateness *l, 
 	}
 	if (h->draining)
 		jsonmake_append_text(reasons, "the daemon is about to end");
-	for (const struct account *a = h->accounts; a; a = a->next)
+	for (const struct account *a = h->accounts; a; a = a->next) {
 		add_stale(a, h->started_ns, (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec, reasons);
+		add_tier(a, reasons);
+	}
 	well = reasons && json_object_array_length(reasons) == 0;
 	jsonmake_text(o, "status", well ? "ok" : "unwell");
 	jsonmake_child(o, "reasons", reasons);

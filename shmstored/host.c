@@ -24,6 +24,7 @@
 #include "loop.h"
 #include "psi.h"
 #include "scanner.h"
+#include "tierkeeper.h"
 #include "web.h"
 
 static uint64_t now_ns(clockid_t clock)
@@ -127,7 +128,8 @@ static bool needs_restart(const struct host *h, const struct config *n)
 	const struct config *o = h->config;
 
 	if (!same_text(o->socket, n->socket) || o->http != n->http || !same_text(o->http_address, n->http_address) ||
-	    o->http_port != n->http_port || o->n_partitions != n->n_partitions)
+	    o->http_port != n->http_port ||
+	    o->n_partitions != n->n_partitions)
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
 		if (!find_partition(n, o->partitions[i].path))
@@ -143,7 +145,9 @@ int host_reload(struct host *h, struct config *config)
 
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
-			"the new configuration changes socket, http or the list of partitions, which needs a restart; "
+			"the new configuration changes socket, http or the list of partitions, which "
+			"needs a "
+			"restart; "
 			"nothing was changed");
 		return -EBUSY;
 	}
@@ -158,6 +162,7 @@ int host_reload(struct host *h, struct config *config)
 				"not all of the new limits could be set");
 			r = one;
 		}
+		tierkeeper_reload(a);
 	}
 	log_set_level(config->log_level);
 	config_free(old);

@@ -302,8 +302,9 @@ int member_get(struct account *a, const char *path, uid_t uid_wanted, struct mem
 
 	/* What is known by that path may be another store by now. */
 	if (m && member_state(m) != MEMBER_LIVES) {
-		member_gone(m, "died");
+		m->ending = true;
 		reaper_look(a, path);
+		member_gone(m, "died");
 		m = NULL;
 	}
 	if (m) {
@@ -350,6 +351,7 @@ void member_connect(struct member *m, struct conn *c, pid_t pid)
 	assert(!m->conn);
 	clock_gettime(CLOCK_REALTIME, &now);
 	m->conn = c;
+	m->ending = false;
 	m->registered_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 	if (pid > 0) {
 		m->pid = pid;
@@ -376,8 +378,10 @@ void member_disconnected(struct member *m)
 {
 	if (!m->conn)
 		return;
-	disconnect(m);
+	/* The look before the end: what it leaves behind is known to be on its way back when others are told that it is gone. */
+	m->ending = true;
 	reaper_look(m->account, m->path);
+	disconnect(m);
 }
 
 void member_leaves(struct member *m)
@@ -404,14 +408,28 @@ static void copy_address(struct member *m)
 	m->address = copy;
 }
 
+/* Grows with whatever its owner does, and with nothing that others do to its objects. */
+static uint64_t deeds(const struct shmstore_counters *c)
+{
+	return c->put_n + c->get_n + c->delete_n + c->handoff_n + c->adopt_n + c->alias_n;
+}
+
 void member_refresh(struct member *m)
 {
-	const _Atomic uint64_t *from =
-		(const _Atomic uint64_t *)(const void *)((const char *)m->page + WIRE_LEDGER_OFF);
-	uint64_t *to = (uint64_t *)(void *)&m->last;
+	const char *page = (const char *)m->page;
+	const _Atomic uint64_t *from = (const _Atomic uint64_t *)(const void *)(page + WIRE_LEDGER_OFF),
+			       *moved = (const _Atomic uint64_t *)(const void *)(page + WIRE_MOVED_OFF);
+	uint64_t *to = (uint64_t *)(void *)&m->last, before = deeds(&m->last);
 
-	for (size_t i = 0; i < sizeof(m->last) / sizeof(*to); i++)
-		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+	for (size_t i = 0; i < sizeof(m->last) / sizeof(*to); i++) {
+		uint64_t value = atomic_load_explicit(&from[i], memory_order_relaxed);
+
+		if (&to[i] == &m->last.linked_bytes)
+			value = wire_linked(value, atomic_load_explicit(&moved[1], memory_order_relaxed));
+		to[i] = value;
+	}
+	if (deeds(&m->last) != before)
+		m->active_ns = loop_now(m->account->host->loop);
 	copy_address(m);
 }
 

@@ -17,6 +17,7 @@
 #include "wire.h"
 
 struct account;
+struct arbguest;
 struct quota_store;
 
 struct member {
@@ -35,9 +36,12 @@ struct member {
 	void *page;                 /* WIRE_PAGE_SIZE bytes, MAP_SHARED (pages.h) */
 	struct wire_credit *credit; /* in page; NULL where the page could only be mapped for reading */
 	struct quota_store *quota;
+	struct arbguest *arb;          /* NULL = it asked the arbiter for nothing so far */
 	int64_t registered_ns;         /* CLOCK_REALTIME; 0 = not registered */
 	struct shmstore_counters last; /* as copied by the last tick */
-	uint64_t asked_bytes;          /* asked back and not given so far */
+	uint64_t active_ns;   /* CLOCK_MONOTONIC of the refresh that found last that its owner had done something */
+	uint64_t asked_bytes; /* asked back and not given so far */
+	bool asked_recycled;  /* for the arbiter's sake */
 	/* member.c's */
 	uint64_t inode;       /* of the page: another one under the same path is another store */
 	uint64_t start_time;  /* of its process, as the page says */
@@ -46,6 +50,7 @@ struct member {
 	struct conn_end end;
 	bool ended;  /* its process is dead; its lock may take a moment */
 	bool leaves; /* it said so */
+	bool ending; /* its connection ends, or has: whether it lives is looked at */
 	bool gone;
 };
 

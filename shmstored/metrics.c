@@ -25,6 +25,8 @@
 #include "printable.h"
 #include "quota.h"
 #include "report_parts.h"
+#include "tierkeeper.h"
+#include "tierscrub.h"
 
 enum form {
 	FORM_U64,
@@ -117,6 +119,44 @@ static const struct {
 	{"foreign", offsetof(struct shmstore_usage, foreign)},
 };
 
+#define TIER(member, name, unit, help) GAUGE(struct shmstore_tier_info, member, "shmstore_tier_" name, unit, help)
+static const struct metric of_tier[] = {
+	TIER(disk_size, "disk_size_bytes", "bytes", "Size of the file system that the disk tier is on."),
+	TIER(disk_free, "disk_free_bytes", "bytes", "Free bytes of it."),
+	TIER(config.max, "max_bytes", "bytes", "Most bytes that the partition's tier files may take; 0: no limit."),
+	TIER(config.min_free, "min_free_bytes", "bytes", "Bytes that stay free on the tier's file system."),
+	TIER(used, "used_bytes", "bytes", "Tier files, on disk."),
+	TIER(demoted, "demoted_bytes", "bytes", "Of them, those of objects that are there only."),
+	TIER(clean, "clean_bytes", "bytes", "Of them, those of objects that are in memory too."),
+	TIER(orphans, "orphan_bytes", "bytes", "Of them, those of no object: garbage, until the next gc."),
+	TIER(original, "original_bytes", "bytes", "What the demoted objects would take in memory."),
+	TIER(n_demoted, "demoted_objects", "", "Objects that are in the tier only."),
+	TIER(n_codec_raw, "raw_files", "", "Tier files that are not compressed."),
+	TIER(n_codec_zstd, "zstd_files", "", "Tier files that are compressed."),
+};
+
+#define EVICT(member, name, unit, help) COUNTER(struct tierkeeper_counters, member, "shmstore_tier_" name, unit, help)
+static const struct metric of_evictions[] = {
+	EVICT(n_evictions, "evictions", "", "Evictions by the daemon that demoted something."),
+	EVICT(n_objects, "evicted_objects", "", "Objects that the daemon demoted."),
+	EVICT(n_clean, "evicted_clean_objects", "", "Of them, those that needed no write."),
+	EVICT(freed, "freed_bytes", "bytes", "Memory that the daemon's evictions freed at once."),
+	EVICT(held, "held_bytes", "bytes", "Memory of demoted objects that was mapped still."),
+	EVICT(original, "evicted_bytes", "bytes", "Bytes of objects that the daemon wrote to the disk, as in memory."),
+	EVICT(written, "written_bytes", "bytes", "Bytes that the daemon wrote to the disk for them."),
+	EVICT(n_disk_full, "disk_full", "", "Evictions that ended for want of disk."),
+	EVICT(n_damaged, "damaged", "", "Evictions that met a damaged tier file."),
+	{"shmstore_tier_eviction_seconds", "seconds", "Time that the daemon's evictions took.", true, FORM_NS,
+	 offsetof(struct tierkeeper_counters, duration_ns)},
+};
+
+#define SCRUB(kind, member, name, unit, help) kind(struct tierscrub_view, member, "shmstore_tier_" name, unit, help)
+static const struct metric of_scrubs[] = {
+	SCRUB(COUNTER, n_scrubs, "scrubs", "", "Scrubs of all tier files that came to their end."),
+	SCRUB(COUNTER, bytes_all, "scrubbed_bytes", "bytes", "Bytes of tier files read by scrubs."),
+	SCRUB(GAUGE, n_damaged, "damaged_files", "", "Tier files that the last scrub found damaged or missing."),
+};
+
 #define USER(member, name, unit, help) GAUGE(struct survey_user, member, "shmstore_user_" name, unit, help)
 static const struct metric of_user[] = {
 	USER(books.linked, "linked_bytes", "bytes", "The user's objects, leases and stores' pages, each inode once."),
@@ -163,6 +203,8 @@ static const struct metric of_limit[] = {
 /* A partition, with what is worked out once for all of its metrics. */
 struct scene {
 	const struct account *account;
+	struct tierkeeper_view tier;
+	struct tierscrub_view scrub;
 	struct report_label *labels;
 	size_t n_labels;
 };
@@ -330,6 +372,40 @@ static void write_partitions(struct writer *w)
 	}
 }
 
+static void write_tiers(struct writer *w)
+{
+	static const struct metric state = {
+		"shmstore_tier_state", "", "1 for the state that the disk tier is in.", false, FORM_U64, 0};
+
+	for (size_t i = 0; i < N_OF(of_tier); i++) {
+		metric_family(w, &of_tier[i]);
+		for (size_t k = 0; k < w->n_scenes; k++)
+			if (w->scenes[k].tier.info)
+				sample(w, &of_tier[i], w->scenes[k].tier.info,
+				       LABELS("partition", w->scenes[k].account->path));
+	}
+	for (size_t i = 0; i < N_OF(of_evictions); i++) {
+		metric_family(w, &of_evictions[i]);
+		for (size_t k = 0; k < w->n_scenes; k++)
+			sample(w, &of_evictions[i], &w->scenes[k].tier.counters,
+			       LABELS("partition", w->scenes[k].account->path));
+	}
+	for (size_t i = 0; i < N_OF(of_scrubs); i++) {
+		metric_family(w, &of_scrubs[i]);
+		for (size_t k = 0; k < w->n_scenes; k++)
+			sample(w, &of_scrubs[i], &w->scenes[k].scrub, LABELS("partition", w->scenes[k].account->path));
+	}
+	metric_family(w, &state);
+	for (size_t k = 0; k < w->n_scenes; k++)
+		for (unsigned s = TIERKEEPER_NONE; s <= TIERKEEPER_UNAVAILABLE; s++) {
+			const uint64_t is = w->scenes[k].tier.state == s;
+
+			sample(w, &state, &is,
+			       LABELS("partition", w->scenes[k].account->path, "state",
+				      tierkeeper_state_name((enum tierkeeper_state)s)));
+		}
+}
+
 static void write_users(struct writer *w, const struct metric *m)
 {
 	metric_family(w, m);
@@ -439,6 +515,8 @@ static int scenes_init(struct writer *w)
 		struct scene *s = &w->scenes[w->n_scenes++];
 
 		s->account = a;
+		tierkeeper_view(a, &s->tier);
+		tierscrub_view(a, &s->scrub);
 		if (a->survey && report_labels(&w->view, a->survey, &s->labels, &s->n_labels) < 0)
 			return -ENOMEM;
 	}
@@ -449,6 +527,7 @@ static void write_all(struct writer *w, const struct lateness *l)
 {
 	write_host(w, l);
 	write_partitions(w);
+	write_tiers(w);
 	for (size_t i = 0; i < N_OF(of_user); i++)
 		write_users(w, &of_user[i]);
 	for (size_t i = 0; i < N_OF(of_label); i++)

@@ -51,6 +51,7 @@ struct reap {
 	uint64_t books; /* accountquota_books() when the job was submitted */
 	bool over;      /* out of the list: freed when nothing of it is in flight */
 	unsigned delay_ms, waited_ms;
+	uint64_t coming; /* bytes that it had, and has still */
 	/* Whose it was: from the member, or from its page, by the worker. */
 	bool known;
 	uid_t uid;
@@ -114,6 +115,16 @@ static void sleep_until(struct reap *r, uint64_t due_ns)
 			"no timer for a dead store: the next survey finds it");
 		finish(r);
 	}
+}
+
+/* The same, from the loop: what was awaited of it has come, or never will. */
+static void over(struct reap *r)
+{
+	struct account *a = r->account;
+
+	account_ref(a);
+	finish(r);
+	account_unref(a);
 }
 
 /* ---- the work ------------------------------------------------------------------------------------------------------ */
@@ -222,8 +233,12 @@ static void done(struct scanner_job *job)
 		free_if_idle(r);
 		return;
 	}
-	if (r->result == 0)
+	if (r->result == 0) {
 		tell(r);
+		/* Before anybody's wish to look again: what goes next are leases that ended, though the store was reaped but now. */
+		r->leased = r->expiry_ms != UINT64_MAX;
+		r->coming = 0;
+	}
 	if (r->wanted) {
 		look(r);
 		return;
@@ -231,15 +246,14 @@ static void done(struct scanner_job *job)
 	switch (r->result) {
 	case 0:
 		if (r->expiry_ms == UINT64_MAX) {
-			finish(r);
+			over(r);
 			return;
 		}
-		r->leased = true;
 		sleep_until(r, monotonic_of(r->expiry_ms));
 		return;
 	case -EBUSY: /* somebody has opened it anew, or its owner is still dying */
 		if (member_get(r->account, r->path, (uid_t)-1, &m) == 0)
-			finish(r);
+			over(r);
 		else
 			retry(r);
 		return;
@@ -251,7 +265,7 @@ static void done(struct scanner_job *job)
 		if (r->result != -ENOENT && r->result != -ECANCELED)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = r->path, .error = r->result),
 				"a dead store could not be reaped");
-		finish(r);
+		over(r);
 		return;
 	}
 }
@@ -261,7 +275,7 @@ static void submit(struct reap *r)
 	r->running = true;
 	r->books = accountquota_books(r->account);
 	r->result = -ECANCELED; /* as long as it did not run */
-	r->job = (struct scanner_job){.urgent = true, .run = run, .done = done};
+	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	scanner_submit(r->account->host->scanner, &r->job);
 }
 
@@ -290,12 +304,12 @@ static void look(struct reap *r)
 		if (m->ended || (!m->conn && r->waited_ms < CLOSING_MS))
 			retry(r);
 		else
-			finish(r);
+			over(r);
 		return;
 	case MEMBER_CLOSED:
 		member_gone(m, m->ended ? "died" : "closed");
 		(void)member_get(r->account, r->path, (uid_t)-1, &m); /* its next owner, where it has one */
-		finish(r);
+		over(r);
 		return;
 	case MEMBER_DEAD:
 	default:
@@ -321,6 +335,26 @@ static void call(struct reap *r)
 		sleep_until(r, loop_clock());
 }
 
+/* What a store has that ended; nothing of one that is kept, or lives. */
+static uint64_t left_behind(struct account *a, const char *path)
+{
+	struct member *m = member_find(a, path);
+
+	if (!m || m->keep || (m->conn && !m->ended && !m->ending))
+		return 0;
+	member_refresh(m);
+	return m->last.linked_bytes + m->last.reserved_bytes + m->last.pool_bytes;
+}
+
+uint64_t reaper_coming(const struct account *a)
+{
+	uint64_t sum = 0;
+
+	for (const struct reap *r = a->reaps; r; r = r->next)
+		sum += r->coming;
+	return sum;
+}
+
 void reaper_look(struct account *a, const char *path)
 {
 	struct reap *r = a->reaps;
@@ -330,6 +364,7 @@ void reaper_look(struct account *a, const char *path)
 	while (r && strcmp(r->path, path) != 0)
 		r = r->next;
 	if (r) {
+		r->coming = left_behind(a, path);
 		call(r);
 		return;
 	}
@@ -346,6 +381,7 @@ void reaper_look(struct account *a, const char *path)
 	r->account = a;
 	r->timer.fn = on_timer;
 	r->delay_ms = RETRY_MS;
+	r->coming = left_behind(a, path);
 	r->next = a->reaps;
 	a->reaps = r;
 	call(r);

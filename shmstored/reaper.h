@@ -3,6 +3,8 @@
 #ifndef REAPER_H
 #define REAPER_H
 
+#include <stdint.h>
+
 struct account;
 
 /*
@@ -10,6 +12,8 @@ struct account;
  * worker; if its process is dead but its lock not free yet, it looks again soon. Idempotent.
  */
 void reaper_look(struct account *a, const char *path);
+/* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and soon. An estimate, by their ledgers. */
+uint64_t reaper_coming(const struct account *a);
 /* The account closes: no more looks. */
 void reaper_close(struct account *a);
 

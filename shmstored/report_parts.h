@@ -11,6 +11,7 @@
 struct account;
 struct account_tick;
 struct json_object;
+struct shmstore_tier_info;
 struct quota_line;
 struct survey;
 
@@ -37,6 +38,25 @@ double report_rate(const struct account_tick *before, const struct account_tick 
 /* "partition", "user", "label", "store". */
 const char *report_limit_name(unsigned kind);
 
+/* Bytes that the disk tier still has room for. */
+uint64_t report_tier_available(const struct shmstore_tier_info *i);
+/* Adds "tier" to what report_status() says; null where there is none. */
+void report_tier(const struct report_view *v, struct account *a, struct json_object *o);
+
+/* Adds "arbiter" to what report_status() says; null where it is off. */
+void report_arb_status(const struct account *a, struct json_object *o);
+/* Contexts with a withheld call, tasks, and the sums that operators look at: for report_status() and the metrics. */
+struct report_arb {
+	uint64_t n_retries, n_splits, n_nomem, n_toobig, n_timeouts, n_canceled, n_removed;
+	uint64_t n_contexts, n_parked, n_tasks, n_pools;
+	uint64_t capacity, used, reclaimable, leased, objects, evictable, drift; /* of the partition's pool */
+	uint64_t level;
+};
+/* False: the arbiter is off. */
+bool report_arb_sums(const struct account *a, struct report_arb *ret);
+
+void report_arbiter(const struct report_view *v, struct account *a, struct json_object *o);
+void report_arb_log(const struct report_view *v, struct account *a, struct json_object *o);
 void report_status(const struct report_view *v, struct account *a, struct json_object *o);
 void report_workers(const struct report_view *v, struct account *a, struct json_object *o);
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o);

@@ -66,6 +66,11 @@ static void survey_part(const struct report_view *v, const struct survey *s, str
 	jsonmake_u64(o, "objects", u->n_objects);
 	jsonmake_u64(o, "leases", u->n_leases);
 	jsonmake_u64(o, "unreadable", u->n_unreadable);
+	jsonmake_u64(o, "tier", u->tier);
+	jsonmake_u64(o, "tier_demoted", u->tier_demoted);
+	jsonmake_u64(o, "tier_clean", u->tier_clean);
+	jsonmake_u64(o, "tier_orphans", u->tier_orphans);
+	jsonmake_u64(o, "demoted", u->n_demoted);
 }
 
 void report_status(const struct report_view *v, struct account *a, struct json_object *o)
@@ -86,4 +91,5 @@ void report_status(const struct report_view *v, struct account *a, struct json_o
 		survey_part(v, a->survey, jsonmake_child(o, "survey", jsonmake_new()));
 	else
 		jsonmake_null(o, "survey");
+	report_tier(v, a, o);
 }

@@ -178,7 +178,7 @@ static struct request *request_new(struct conn *c, uint64_t serial, const struct
 
 	if (!q)
 		return NULL;
-	q->job = (struct scanner_job){.urgent = true, .run = run, .done = done};
+	q->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	q->end.fn = gone;
 	q->host = conn_host(c);
 	q->conn = c;

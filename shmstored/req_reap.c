@@ -319,7 +319,7 @@ DISPATCH_HANDLER(reap)
 	if (!r)
 		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
 	r->books = accountquota_books(a);
-	r->job = (struct scanner_job){.urgent = true, .run = run, .done = done};
+	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	scanner_submit(conn_host(c)->scanner, &r->job);
 	return CONN_OK;
 }

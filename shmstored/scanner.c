@@ -2,9 +2,11 @@
 /*
  * scanner.c: worker threads with a queue each, and one queue of finished jobs that an eventfd tells the loop of.
  *
- * Three threads, by who waits for the answer. Reaps: memory is to come free at once, and a survey may take seconds. What somebody asked
+ * Five threads, by who waits for the answer. Reaps: memory is to come free at once, and a survey may take seconds. What somebody asked
  * for: a little behind the loop, so that a request does not feel it. What nobody asked for: SCHED_IDLE, which the loop preempts whatever
  * it does, and which may starve on a busy host; nothing but the next such job waits for it, and it must hold no lock that others want.
+ * The disk tier's: as long as a disk takes, or hangs. It holds locks that stores want for moments, so it is preempted like any program;
+ * the bulk of its work is done by threads that the library starts, at the rank that it is asked for.
  *
  * The lock is held for the moving of list entries only. A kill -9 leaves nothing: jobs live in memory.
  *
@@ -32,13 +34,6 @@
 #define IOPRIO_WHO_TASK 1
 #define STACK_SIZE      ((size_t)256 * 1024)
 
-enum {
-	WORKER_REAP,
-	WORKER_ASKED,
-	WORKER_IDLE,
-	N_WORKERS
-};
-
 struct queue {
 	struct scanner_job *first, **last;
 };
@@ -48,7 +43,7 @@ struct worker {
 	pthread_t thread;
 	pthread_cond_t wake;
 	struct queue todo;
-	int kind;
+	enum scanner_worker kind;
 	bool started;
 };
 
@@ -60,7 +55,7 @@ struct scanner {
 	_Atomic bool stopping;
 	pthread_mutex_t lock; /* over all queues */
 	struct queue finished;
-	struct worker workers[N_WORKERS];
+	struct worker workers[SCANNER_WORKERS];
 };
 
 static void queue_add(struct queue *q, struct scanner_job *job)
@@ -85,15 +80,15 @@ static struct scanner_job *queue_take(struct queue *q)
 /* ---- in the workers ------------------------------------------------------------------------------------------------ */
 
 /* A refusal changes nothing but how much the loop feels of it. */
-static void take_rank(int kind)
+static void take_rank(enum scanner_worker kind)
 {
 	static const struct sched_param none = {0};
 	pid_t self = (pid_t)syscall(SYS_gettid);
 
-	if (kind == WORKER_ASKED) {
+	if (kind == SCANNER_ASKED) {
 		setpriority(PRIO_PROCESS, (id_t)self, NICE_ASKED);
 		sched_setscheduler(self, SCHED_BATCH, &none);
-	} else if (kind == WORKER_IDLE) {
+	} else if (kind == SCANNER_IDLE || kind == SCANNER_SCRUB) {
 		setpriority(PRIO_PROCESS, (id_t)self, 19);
 		sched_setscheduler(self, SCHED_IDLE, &none);
 		syscall(SYS_ioprio_set, IOPRIO_WHO_TASK, self, IOPRIO_IDLE);
@@ -152,7 +147,7 @@ static void finish_all(struct scanner *s)
 
 static void free_memory(struct scanner *s)
 {
-	for (int i = 0; i < N_WORKERS; i++)
+	for (int i = 0; i < SCANNER_WORKERS; i++)
 		pthread_cond_destroy(&s->workers[i].wake);
 	pthread_mutex_destroy(&s->lock);
 	if (s->event_fd >= 0)
@@ -178,7 +173,7 @@ static void on_event(struct loop_op *op, int result, unsigned flags)
 		loop_poll(s->loop, &s->op, s->event_fd, POLLIN, false);
 }
 
-static int start_worker(struct scanner *s, int kind)
+static int start_worker(struct scanner *s, enum scanner_worker kind)
 {
 	struct worker *w = &s->workers[kind];
 	sigset_t all, before;
@@ -213,13 +208,13 @@ int scanner_new(struct loop *l, struct scanner **ret)
 	s->op.fn = on_event;
 	s->finished.last = &s->finished.first;
 	pthread_mutex_init(&s->lock, NULL);
-	for (int i = 0; i < N_WORKERS; i++)
+	for (int i = 0; i < SCANNER_WORKERS; i++)
 		pthread_cond_init(&s->workers[i].wake, NULL);
 	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->event_fd < 0)
 		r = -errno;
-	for (int i = 0; r == 0 && i < N_WORKERS; i++)
-		r = start_worker(s, i);
+	for (int i = 0; r == 0 && i < SCANNER_WORKERS; i++)
+		r = start_worker(s, (enum scanner_worker)i);
 	if (r == 0)
 		r = loop_poll(l, &s->op, s->event_fd, POLLIN, false);
 	if (r < 0) {
@@ -239,10 +234,10 @@ struct scanner *scanner_free(struct scanner *s)
 	pthread_mutex_lock(&s->lock);
 	/* Release: pairs with the acquire of scanner_stopping(). */
 	atomic_store_explicit(&s->stopping, true, memory_order_release);
-	for (int i = 0; i < N_WORKERS; i++)
+	for (int i = 0; i < SCANNER_WORKERS; i++)
 		pthread_cond_signal(&s->workers[i].wake);
 	pthread_mutex_unlock(&s->lock);
-	for (int i = 0; i < N_WORKERS; i++) {
+	for (int i = 0; i < SCANNER_WORKERS; i++) {
 		if (!s->workers[i].started)
 			continue;
 		pthread_join(s->workers[i].thread, NULL);
@@ -260,7 +255,7 @@ struct scanner *scanner_free(struct scanner *s)
 
 void scanner_submit(struct scanner *s, struct scanner_job *job)
 {
-	struct worker *w = &s->workers[job->urgent ? WORKER_REAP : job->idle ? WORKER_IDLE : WORKER_ASKED];
+	struct worker *w = &s->workers[job->worker];
 
 	pthread_mutex_lock(&s->lock);
 	if (scanner_stopping(s)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scanner.h: the worker threads for what may block: surveys, reaps, gc. A job is filled by the loop's thread, run by a worker,
+ * scanner.h: the worker threads for what may block: surveys, reaps, gc, the disk tier. A job is filled by the loop's thread, run by a worker,
  * and handed back to the loop's thread: never touched by both at once.
  */
 #ifndef SCANNER_H
@@ -12,10 +12,19 @@
 struct loop;
 struct scanner;
 
+/* Each has a thread of its own, so that none of them waits for another kind's. */
+enum scanner_worker {
+	SCANNER_ASKED, /* what somebody asked for and waits for */
+	SCANNER_REAP,  /* what frees memory, or a client, at once */
+	SCANNER_IDLE,  /* nobody waits for it: only when the processors have nothing else to do */
+	SCANNER_TIER,  /* what reads or writes a disk: for minutes, maybe */
+	SCANNER_SCRUB, /* what reads a whole disk, slowly: for hours. As SCANNER_IDLE */
+	SCANNER_WORKERS,
+};
+
 struct scanner_job {
 	struct scanner_job *next;
-	bool urgent; /* on the reaps' thread, which waits for no survey */
-	bool idle;   /* nobody waits for it: only when the processors have nothing else to do */
+	enum scanner_worker worker;
 	void (*run)(struct scanner_job *job);  /* in the worker */
 	void (*done)(struct scanner_job *job); /* in the loop's thread; owns the job again */
 };

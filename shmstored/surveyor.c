@@ -32,6 +32,7 @@
 #include "scanner.h"
 #include "surveydata.h"
 #include "sweep.h"
+#include "tierkeeper.h"
 
 #define SHARE 20u /* a survey nobody asked for takes at most 1/20 of the time */
 
@@ -147,6 +148,7 @@ static void publish(struct account *a, struct surveying *job)
 	a->survey = s;
 	surveydata_free(old);
 	accountquota_surveyed(a, s);
+	tierkeeper_surveyed(a);
 	judge_residual(a, s);
 	compare(a, s);
 }
@@ -226,7 +228,7 @@ static int begin(struct account *a, bool idle)
 	s->waits = a->waits;
 	s->began_ns = loop_clock();
 	s->result = -ECANCELED; /* as long as it did not run */
-	s->job = (struct scanner_job){.idle = idle, .run = run, .done = done};
+	s->job = (struct scanner_job){.worker = idle ? SCANNER_IDLE : SCANNER_ASKED, .run = run, .done = done};
 	a->waits = NULL;
 	a->running = s;
 	a->surveying = true;
@@ -307,7 +309,7 @@ static bool is_starved(const struct account *a, uint64_t now_ns)
 	const struct surveying *s = a->running;
 	uint64_t allowed_ns = a->config->survey_interval_ns + (a->survey ? SHARE * a->survey->duration_ns : 0);
 
-	return s && s->job.idle && now_ns > s->began_ns + allowed_ns;
+	return s && s->job.worker == SCANNER_IDLE && now_ns > s->began_ns + allowed_ns;
 }
 
 void surveyor_tick(struct account *a, uint64_t now_ns)

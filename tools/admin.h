@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #define ADMIN_NAME "shmstore-admin"
 
@@ -35,6 +36,7 @@ struct admin_command {
 
 extern const struct admin_command admin_commands[]; /* ends with a NULL name */
 const struct admin_command *admin_command_find(const char *name);
+void admin_list_commands(FILE *f, const struct admin_command *commands); /* for --help: a line each */
 
 int cmd_init(struct admin *a, int argc, char **argv);
 int cmd_doctor(struct admin *a, int argc, char **argv);
@@ -48,12 +50,17 @@ int cmd_put(struct admin *a, int argc, char **argv);
 int cmd_reconcile(struct admin *a, int argc, char **argv);
 int cmd_gc(struct admin *a, int argc, char **argv);
 int cmd_verify(struct admin *a, int argc, char **argv);
+int cmd_tier(struct admin *a, int argc, char **argv);
+int cmd_demote(struct admin *a, int argc, char **argv);
+int cmd_promote(struct admin *a, int argc, char **argv);
+int cmd_evict(struct admin *a, int argc, char **argv);
 int cmd_top(struct admin *a, int argc, char **argv);
 int cmd_status(struct admin *a, int argc, char **argv);
 int cmd_workers(struct admin *a, int argc, char **argv);
 int cmd_quota(struct admin *a, int argc, char **argv);
 int cmd_watch(struct admin *a, int argc, char **argv);
 int cmd_set(struct admin *a, int argc, char **argv);
+int cmd_arb(struct admin *a, int argc, char **argv);
 int cmd_reap(struct admin *a, int argc, char **argv);
 int cmd_version(struct admin *a, int argc, char **argv);
 int cmd_help(struct admin *a, int argc, char **argv);

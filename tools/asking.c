@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * asking.c: connections to the daemon for commands. No daemon is an answer as good as any, but not to the commands that are about
- * it: they fail, and say how it is started and what works without.
+ * asking.c: questions to the daemon for commands, and how the answers are shown. No daemon is an answer as good as any, but not to the
+ * commands that are about it: they fail, and say how it is started and what works without.
  */
 #include "asking.h"
 
@@ -10,7 +10,10 @@
 #include <string.h>
 
 #include "jsonin.h"
+#include "jsonout.h"
 #include "message.h"
+#include "progress.h"
+#include "table.h"
 
 static int explain_none(const struct shmstore_client *c, int error)
 {
@@ -79,7 +82,9 @@ int asking_query(const struct admin *a, enum shmstore_query what, struct json_ob
 		return status;
 	if (what == SHMSTORE_QUERY_RECONCILE)
 		shmstore_client_set_timeout(c, ASKING_SURVEY_MS);
+	progress_begin("asking shmstored");
 	int r = shmstore_client_query(c, what, partition, &json, &n);
+	progress_end();
 	if (r < 0) {
 		status = asking_explain(c, partition, r);
 	} else {
@@ -89,5 +94,37 @@ int asking_query(const struct admin *a, enum shmstore_query what, struct json_ob
 			status = message_fail(shmstore_client_path(c), "the daemon's answer is no JSON document");
 	}
 	shmstore_client_free(c);
+	return status;
+}
+
+static void show_to_people(const struct json_object *document, const struct asking_view *view)
+{
+	if (view->document)
+		view->document(document, view->arg);
+	if (!view->partition)
+		return;
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i);
+
+		table_heading(jsonin_text(p, "partition"), i == 0);
+		view->partition(p, view->arg);
+	}
+}
+
+int asking_show(const struct admin *a, enum shmstore_query what, const struct asking_view *view)
+{
+	struct json_object *document;
+	int status = asking_query(a, what, &document);
+
+	if (status)
+		return status;
+	if (view->judge)
+		status = view->judge(document);
+	if (a->json) {
+		json_print(document);
+		return status;
+	}
+	show_to_people(document, view);
+	jsonin_free(document);
 	return status;
 }

@@ -21,6 +21,16 @@ int asking_open(const struct admin *a, struct shmstore_client **ret);
 const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION]);
 /* One document about the partition named, or all; to be freed with jsonin_free(). 0, or the exit status: all is said. */
 int asking_query(const struct admin *a, enum shmstore_query what, struct json_object **ret);
+
+/* How a command shows an answer to people. All but arg are optional. */
+struct asking_view {
+	int (*judge)(const struct json_object *document);                  /* the exit status that it stands for */
+	void (*document)(const struct json_object *document, void *arg);   /* prints what it says as a whole */
+	void (*partition)(const struct json_object *partition, void *arg); /* and each partition, under its heading */
+	void *arg;
+};
+/* Asks, and shows the answer: in JSON as it is, or as view says. Returns the exit status. */
+int asking_show(const struct admin *a, enum shmstore_query what, const struct asking_view *view);
 /* Says why a request failed. what: what was asked about; NULL: the daemon. Returns ADMIN_FAILED. */
 int asking_explain(const struct shmstore_client *c, const char *what, int error);
 

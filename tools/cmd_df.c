@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_df.c: "shmstore-admin df": how full the partition is. Space is what statfs says; stores and objects are counted. */
+/*
+ * cmd_df.c: "shmstore-admin df": how full the partition is, and its disk tier. Space is what statfs says; stores and objects are counted.
+ */
 #include <shmstore/inspect.h>
 #include <stdio.h>
 
@@ -10,8 +12,11 @@
 #include "options.h"
 #include "progress.h"
 #include "table.h"
+#include "tierstate.h"
 
-static void print_json(const struct shmstore_partition_info *info, const struct shmstore_usage *usage)
+/* tier: NULL: there is none, or it cannot be looked at. */
+static void print_json(const struct shmstore_partition_info *info, const struct shmstore_usage *usage,
+		       const struct shmstore_tier_info *tier)
 {
 	struct json_object *o = json_new();
 
@@ -32,6 +37,8 @@ static void print_json(const struct shmstore_partition_info *info, const struct 
 	json_u64(o, "inodes_size", info->inodes_size);
 	json_u64(o, "inodes_used", info->inodes_used);
 	json_u64(o, "inodes_free", info->inodes_free);
+	json_u64(o, "demoted", usage->n_demoted);
+	json_child(o, "tier", tierstate_json(tier));
 	json_print(o);
 }
 
@@ -72,13 +79,45 @@ static void print_table(const struct admin *a, const struct shmstore_partition_i
 	table_finish(&t);
 }
 
+static void print_tier(const struct admin *a, const struct shmstore_tier_info *tier)
+{
+	static const struct table_column columns[] = {
+		{"TIER", 0},
+		{"LIMIT", TABLE_RIGHT},
+		{"USED", TABLE_RIGHT},
+		{"AVAILABLE", TABLE_RIGHT},
+		{"FILL", TABLE_RIGHT},
+		{"DEMOTED", TABLE_RIGHT},
+		{"IN MEMORY TOO", TABLE_RIGHT},
+		{"GARBAGE", TABLE_RIGHT},
+	};
+	uint64_t available = tierstate_available(tier);
+	struct table t;
+
+	putchar('\n');
+	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
+	table_row(&t);
+	table_text(&t, 0, tier->config.path);
+	if (tier->config.max)
+		table_size(&t, 1, tier->config.max);
+	else
+		table_text(&t, 1, "the disk");
+	table_size(&t, 2, tier->used);
+	table_size(&t, 3, available);
+	table_fill(&t, 4, tier->used, tier->used + available);
+	table_size(&t, 5, tier->demoted);
+	table_size(&t, 6, tier->clean);
+	table_size(&t, 7, tier->orphans);
+	table_finish(&t);
+}
+
 int cmd_df(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = {
 		NULL,
 		options_common,
 		"df",
-		"How full the partition is: space, inodes, stores, objects.",
+		"How full the partition is: space, inodes, stores, objects; and its disk tier, where it has one.",
 		options_children,
 		NULL,
 		NULL,
@@ -87,6 +126,7 @@ int cmd_df(struct admin *a, int argc, char **argv)
 	struct shmstore_partition *p;
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	struct shmstore_usage usage;
+	static struct shmstore_tier_info tier;
 
 	options_parse(&argp, &line, argc, argv);
 	int status = opening_partition(a, &p);
@@ -94,15 +134,21 @@ int cmd_df(struct admin *a, int argc, char **argv)
 		return status;
 	progress_begin("df");
 	int r = shmstore_partition_usage(p, 0, &usage);
-	progress_end();
 	if (r == 0)
 		r = shmstore_partition_info(p, &info);
 	if (r < 0)
 		status = message_error(shmstore_partition_path(p), r);
-	else if (a->json)
-		print_json(&info, &usage);
-	else
+	int has_tier = r < 0 ? 0 : tierstate_read(p, &tier);
+	progress_end();
+	if (r == 0 && a->json) {
+		print_json(&info, &usage, has_tier > 0 ? &tier : NULL);
+	} else if (r == 0) {
 		print_table(a, &info, &usage);
+		if (has_tier > 0)
+			print_tier(a, &tier);
+	}
+	if (has_tier < 0)
+		status = tierstate_explain(p, has_tier);
 	shmstore_partition_unref(p);
 	return status;
 }

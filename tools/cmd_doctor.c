@@ -99,6 +99,7 @@ int cmd_doctor(struct admin *a, int argc, char **argv)
 	doctor_check_host(&d);
 	doctor_check_kernel(&d);
 	doctor_check_daemon(&d);
+	doctor_check_tier(&d);
 	for (size_t i = 0; i < d.n_findings; i++)
 		counts[d.findings[i].level]++;
 	if (a->json)

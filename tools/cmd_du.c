@@ -5,6 +5,7 @@
  */
 #include <shmstore/inspect.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "admin.h"
 #include "jsonout.h"
@@ -13,6 +14,7 @@
 #include "options.h"
 #include "progress.h"
 #include "table.h"
+#include "tierstate.h"
 
 enum {
 	NAME,
@@ -23,6 +25,7 @@ enum {
 	PSS,
 	USS,
 	POOL,
+	DEMOTED,
 	MAPPED,
 	LABEL,
 	N_COLUMNS
@@ -36,6 +39,7 @@ static const struct table_column columns[N_COLUMNS] = {
 	[PSS] = {"PSS", TABLE_RIGHT},
 	[USS] = {"USS", TABLE_RIGHT},
 	[POOL] = {"POOL", TABLE_RIGHT},
+	[DEMOTED] = {"DEMOTED", TABLE_RIGHT},
 	[MAPPED] = {"MAPPED", TABLE_RIGHT},
 	[LABEL] = {"LABEL", TABLE_TRUNC},
 };
@@ -44,7 +48,7 @@ struct du {
 	const struct admin *admin;
 	struct json_object *stores; /* with --json */
 	struct table table;         /* without */
-	uint64_t pss, uss, pool, n_seen, n_unreadable;
+	uint64_t pss, uss, pool, demoted, n_demoted, n_clean, n_seen, n_unreadable;
 };
 
 static void add_json(struct du *du, const struct shmstore_store_books *b)
@@ -75,6 +79,9 @@ static void add_json(struct du *du, const struct shmstore_store_books *b)
 	json_u64(o, "leased", b->leased);
 	json_u64(o, "pool", b->pool);
 	json_u64(o, "metadata", b->metadata);
+	json_u64(o, "demoted", b->demoted);
+	json_u64(o, "n_demoted", b->n_demoted);
+	json_u64(o, "n_clean", b->n_clean);
 	json_u64(o, "mapped", s->counters.mapped_bytes);
 	json_append(du->stores, o);
 }
@@ -105,6 +112,7 @@ static void add_row(struct du *du, const struct shmstore_store_books *b)
 	table_size(t, PSS, b->pss);
 	table_size(t, USS, b->uss);
 	table_size(t, POOL, b->pool);
+	table_size(t, DEMOTED, b->demoted);
 	table_size(t, MAPPED, s->alive == SHMSTORE_ALIVE ? s->counters.mapped_bytes : 0);
 	table_text(t, LABEL, s->label);
 }
@@ -121,6 +129,9 @@ static int add(const struct shmstore_store_books *b, void *arg)
 	du->pss += b->pss;
 	du->uss += b->uss;
 	du->pool += b->pool;
+	du->demoted += b->demoted;
+	du->n_demoted += b->n_demoted;
+	du->n_clean += b->n_clean;
 	du->n_seen += b->n_objects;
 	progress_set(du->n_seen, 0);
 	return 0;
@@ -137,6 +148,9 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 		json_u64(o, "total_pss", du->pss);
 		json_u64(o, "total_uss", du->uss);
 		json_u64(o, "total_pool", du->pool);
+		json_u64(o, "total_demoted", du->demoted);
+		json_u64(o, "total_n_demoted", du->n_demoted);
+		json_u64(o, "total_n_clean", du->n_clean);
 		json_print(o);
 		return;
 	}
@@ -154,6 +168,7 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 	table_size(&du->table, PSS, du->pss);
 	table_size(&du->table, USS, du->uss);
 	table_size(&du->table, POOL, du->pool);
+	table_size(&du->table, DEMOTED, du->demoted);
 	for (size_t i = 0; i < N_COLUMNS; i++)
 		table_color(&du->table, i, "bold");
 	table_finish(&du->table);
@@ -169,7 +184,9 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		"LINKED is all that a store links; an object of several stores counts in each of them, but once in the "
 		"total. "
 		"PSS shares it out by links and adds up. USS is what would be freed if the store went now. "
-		"POOL are recycled files, MAPPED are live views.",
+		"POOL are recycled files, MAPPED are live views. On a partition with a disk tier, DEMOTED is what a "
+		"store's "
+		"objects there take in memory when they come back; until then they count in OBJECTS only.",
 		options_children,
 		NULL,
 		NULL,
@@ -178,12 +195,17 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	struct du du = {.admin = a};
 	struct shmstore_books_total total = {.size = sizeof(total)};
 	struct shmstore_partition *p;
+	struct table_column shown[N_COLUMNS];
+	char tier[PATH_MAX];
 
 	options_parse(&argp, &line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
-	du.stores = table_or_list(&du.table, a, columns, N_COLUMNS);
+	memcpy(shown, columns, sizeof(shown));
+	if (!tierstate_directory(p, tier))
+		shown[DEMOTED].flags |= TABLE_HIDDEN;
+	du.stores = table_or_list(&du.table, a, shown, N_COLUMNS);
 	progress_begin("du");
 	int r = shmstore_partition_books(p, add, &du, &total);
 	progress_end();

@@ -12,6 +12,7 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
+#include "tierstate.h"
 
 struct gc {
 	const struct admin *admin;
@@ -30,6 +31,7 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 		json_text(o, "what", shmstore_gc_what_name(action->what));
 		json_text(o, "path", action->path);
 		json_u64(o, "bytes", action->bytes);
+		json_u64(o, "tier_bytes", action->tier_bytes);
 		json_u64(o, "objects", action->n_objects);
 		json_text(o, "evidence", action->evidence);
 		json_text(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
@@ -39,6 +41,7 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 						.path = action->path,
 						.evidence = action->evidence,
 						.bytes = action->bytes,
+						.tier_bytes = action->tier_bytes,
 						.n_objects = action->n_objects};
 		gctable_add(&gc->table, &row);
 	}
@@ -65,6 +68,8 @@ static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 		json_u64(o, "stores", report->n_stores);
 		json_u64(o, "leases", report->n_leases);
 		json_u64(o, "objects", report->n_objects);
+		json_u64(o, "tier_freed", report->tier_freed);
+		json_u64(o, "tier_files", report->n_tier);
 		json_u64(o, "failed", gc->n_failed);
 		json_print(o);
 		return;
@@ -74,8 +79,13 @@ static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 		puts(gc->n_kept ? "nothing else: no garbage" : "no garbage");
 		return;
 	}
-	gctable_total(gc->admin, gc->dry_run ? "would free" : "freed", report->freed, report->n_stores,
-		      report->n_leases, report->n_objects);
+	gctable_total(gc->admin, gc->dry_run ? "would free" : "freed",
+		      &(struct gctable_sum){.freed = report->freed,
+					    .n_stores = report->n_stores,
+					    .n_leases = report->n_leases,
+					    .n_files = report->n_objects,
+					    .tier_freed = report->tier_freed,
+					    .n_tier = report->n_tier});
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -100,8 +110,9 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 		parse,
 		"gc",
 		"Removes what dead processes left: their stores (unless they are kept ones), expired leases, half-made "
-		"files, and "
-		"addresses of stores that are gone. Live processes are not disturbed; what is unsure stays.",
+		"files, "
+		"addresses of stores that are gone, and tier files that no name leads to. Live processes are not "
+		"disturbed; what is unsure stays.",
 		options_children,
 		NULL,
 		NULL,
@@ -110,6 +121,7 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 	struct command_line line = {.admin = a, .own = &gc};
 	struct shmstore_gc_report report;
 	struct shmstore_partition *p;
+	char tier[PATH_MAX];
 
 	options_parse(&argp, &line, argc, argv);
 	int status = opening_partition(a, &p);
@@ -118,7 +130,7 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 	if (a->json)
 		gc.actions = json_new_list();
 	else
-		gctable_init(&gc.table, a);
+		gctable_init(&gc.table, a, tierstate_directory(p, tier));
 	progress_begin("gc");
 	int r = shmstore_partition_gc_plan(p, gc.dry_run ? SHMSTORE_GC_DRY_RUN : 0, add, &gc, &report);
 	progress_end();

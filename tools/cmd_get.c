@@ -34,14 +34,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
 	struct get *get = line->own;
-	char *end;
 
 	switch (key) {
 	case 'n':
-		errno = 0;
-		get->buffer = strtoull(arg, &end, 10);
-		if (errno || *end || *arg < '0' || *arg > '9')
-			options_usage(state, "%s: is no number of a buffer", arg);
+		get->buffer = options_number(state, "--buffer", arg, 0);
 		return 0;
 	case 'H':
 		get->header = true;

@@ -51,23 +51,9 @@ static uint64_t ram_size(void)
 
 static void parse_owner(const struct argp_state *state, const char *text, struct ramdisk *disk)
 {
-	char *end;
-	const struct passwd *pw = getpwnam(text);
-
-	if (!pw && *text >= '0' && *text <= '9') {
-		errno = 0;
-		unsigned long uid = strtoul(text, &end, 10);
-		if (errno || *end || uid >= UINT32_MAX)
-			options_usage(state, "%s: is no user", text);
-		pw = getpwuid((uid_t)uid);
-		disk->uid = (uid_t)uid;
-		disk->gid = pw ? pw->pw_gid : (gid_t)uid;
-	} else if (pw) {
-		disk->uid = pw->pw_uid;
-		disk->gid = pw->pw_gid;
-	} else {
-		options_usage(state, "%s: there is no such user", text);
-	}
+	disk->uid = options_user(state, text);
+	const struct passwd *pw = getpwuid(disk->uid);
+	disk->gid = pw ? pw->pw_gid : (gid_t)disk->uid;
 }
 
 static void parse_huge(const struct argp_state *state, const char *text, struct ramdisk *disk)

@@ -24,6 +24,7 @@ enum {
 	HEADER,
 	BUFFERS_SIZE,
 	BUFFERS,
+	WHERE,
 	LINKS,
 	INODE,
 	N_COLUMNS
@@ -34,6 +35,7 @@ static const struct table_column columns[N_COLUMNS] = {
 	[HEADER] = {"HEADER", TABLE_RIGHT},
 	[BUFFERS_SIZE] = {"BUFFER", TABLE_RIGHT},
 	[BUFFERS] = {"N", TABLE_RIGHT},
+	[WHERE] = {"WHERE", 0},
 	[LINKS] = {"LINKS", TABLE_RIGHT},
 	[INODE] = {"INODE", TABLE_RIGHT},
 };
@@ -57,6 +59,8 @@ static void add_json(struct ls *ls, const struct shmstore_object_info *info)
 	json_u64(o, "blocks", info->blocks);
 	json_u64(o, "links", info->links);
 	json_u64(o, "inode", info->inode);
+	json_flag(o, "demoted", info->demoted);
+	json_flag(o, "pinned", info->pinned);
 	json_real(o, "mtime", (double)info->mtime_ns / 1e9);
 	json_text(o, "name", info->name);
 	json_text(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
@@ -80,8 +84,14 @@ static void add_row(struct ls *ls, const struct shmstore_object_info *info)
 			table_text(t, KEY, "(empty key)");
 		table_size(t, HEADER, info->header_size);
 		table_size(t, BUFFERS_SIZE, info->buffer_size);
-		table_count(t, BUFFERS, info->n_buffers);
+		if (info->demoted) /* known when it is back */
+			table_text(t, BUFFERS, "-");
+		else
+			table_count(t, BUFFERS, info->n_buffers);
 	}
+	table_text(t, WHERE, info->demoted ? "tier" : info->pinned ? "pinned" : "memory");
+	if (info->demoted)
+		table_color(t, WHERE, "cyan");
 	table_count(t, LINKS, info->links);
 	table_count(t, INODE, info->inode);
 }
@@ -149,7 +159,9 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
 		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is shared. N is the "
 		"number of "
-		"buffers. LINKS counts the object's names in all stores and its leases.",
+		"buffers. WHERE is memory, tier (moved to the disk until somebody gets it), or pinned (in memory, and "
+		"stays "
+		"there). LINKS counts the object's names in all stores and its leases.",
 		options_children,
 		NULL,
 		NULL,

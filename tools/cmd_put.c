@@ -35,6 +35,10 @@ struct put {
 	bool made_store;
 };
 
+enum {
+	OPTION_PIN = 0x100
+};
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
@@ -47,6 +51,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'c':
 		put->flags |= SHMSTORE_CHECKSUM;
 		return 0;
+	case OPTION_PIN:
+		put->flags |= SHMSTORE_PIN;
+		return 0;
 	default:
 		return options_common(key, arg, state);
 	}
@@ -55,6 +62,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option options[] = {
 	{"replace", 'r', NULL, 0, "take the place of an object of that key", 0},
 	{"checksum", 'c', NULL, 0, "keep a checksum of the bytes for verify", 0},
+	{"pin", OPTION_PIN, NULL, 0, "never move it to the disk tier", 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
@@ -63,14 +71,17 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 {
 	const char *path = shmstore_partition_path(p);
 	struct shmstore_partition_info info = {.size = sizeof(info)};
-	char size[HUMAN_SIZE], available[HUMAN_SIZE];
+	char size[HUMAN_SIZE], available[HUMAN_SIZE], why[512];
 
+	snprintf(why, sizeof(why), "%s", shmstore_error_detail());
 	if (error == -EEXIST) {
 		message_fail(put->key_text, "the store %s holds that key already", put->store);
 		message_hint("to take its place: --replace");
 	} else if (error == -ENOSPC && shmstore_partition_info(p, &info) == 0) {
 		message_fail(put->key_text, "no room for %s: %s of the partition are available",
 			     human_size(put->size, size), human_size(info.bytes_available, available));
+		if (*why) /* the disk tier took no more */
+			message_hint("%s", why);
 		message_hint("to remove what dead processes left: " ADMIN_NAME " -p %s gc", shellword(path));
 		message_hint("to enlarge the partition, as root: " ADMIN_NAME " -p %s init --size SIZE",
 			     shellword(path));

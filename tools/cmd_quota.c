@@ -6,7 +6,6 @@
 #include "asking.h"
 #include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "options.h"
 #include "table.h"
 
@@ -76,6 +75,20 @@ static void print_watermarks(const struct admin *a, const struct json_object *p)
 	       human_bytes(jsonin_u64(p, "watermark_low"), a->bytes, low));
 }
 
+static void print_partition(const struct json_object *p, void *arg)
+{
+	const struct admin *a = arg;
+	struct table t;
+
+	table_init(&t, a, columns, N_COLUMNS);
+	for (size_t i = 0; i < jsonin_count(p, "limits"); i++)
+		print_line(&t, jsonin_at(p, "limits", i));
+	table_finish(&t);
+	if (!jsonin_count(p, "limits"))
+		puts("no limits but the size of the file system");
+	print_watermarks(a, p);
+}
+
 int cmd_quota(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -93,29 +106,8 @@ int cmd_quota(struct admin *a, int argc, char **argv)
 		NULL,
 	};
 	struct command_line line = {.admin = a};
-	struct json_object *document;
-	struct table t;
+	const struct asking_view view = {.partition = print_partition, .arg = a};
 
 	options_parse(&argp, &line, argc, argv);
-	int status = asking_query(a, SHMSTORE_QUERY_QUOTA, &document);
-	if (status)
-		return status;
-	if (a->json) {
-		json_print(document);
-		return ADMIN_OK;
-	}
-	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
-		const struct json_object *p = jsonin_at(document, "partitions", i);
-
-		table_heading(jsonin_text(p, "partition"), i == 0);
-		table_init(&t, a, columns, N_COLUMNS);
-		for (size_t l = 0; l < jsonin_count(p, "limits"); l++)
-			print_line(&t, jsonin_at(p, "limits", l));
-		table_finish(&t);
-		if (!jsonin_count(p, "limits"))
-			puts("no limits but the size of the file system");
-		print_watermarks(a, p);
-	}
-	jsonin_free(document);
-	return ADMIN_OK;
+	return asking_show(a, SHMSTORE_QUERY_QUOTA, &view);
 }

@@ -140,6 +140,11 @@ static void print_json(struct holders *l, const struct shmstore_usage *u, const 
 	json_u64(o, "objects", u->n_objects);
 	json_u64(o, "leases", u->n_leases);
 	json_u64(o, "unreadable", u->n_unreadable);
+	json_u64(o, "tier", u->tier);
+	json_u64(o, "tier_demoted", u->tier_demoted);
+	json_u64(o, "tier_clean", u->tier_clean);
+	json_u64(o, "tier_orphans", u->tier_orphans);
+	json_u64(o, "demoted", u->n_demoted);
 	struct json_object *list = json_child(o, "holders", json_new_list());
 	for (size_t i = 0; i < l->n_holders;) {
 		i = next_process(l, i, &process);
@@ -177,6 +182,15 @@ static void print_json(struct holders *l, const struct shmstore_usage *u, const 
 	json_print(o);
 }
 
+static void begin_terms(struct table *t, const struct admin *a)
+{
+	static const struct table_column columns[] = {
+		{"", 0}, {"TERM", 0}, {"BYTES", TABLE_RIGHT}, {"WHAT IT IS", TABLE_TRUNC}};
+
+	table_init(t, a, columns, 4);
+	table_no_headings(t);
+}
+
 static void print_term(struct table *t, const char *sign, const char *name, uint64_t bytes, const char *meaning)
 {
 	table_row(t);
@@ -188,13 +202,10 @@ static void print_term(struct table *t, const char *sign, const char *name, uint
 
 static void print_equation(const struct admin *a, const struct shmstore_usage *u)
 {
-	static const struct table_column columns[] = {
-		{"", 0}, {"TERM", 0}, {"BYTES", TABLE_RIGHT}, {"WHAT IT IS", TABLE_TRUNC}};
 	char size[HUMAN_SIZE];
 	struct table t;
 
-	table_init(&t, a, columns, 4);
-	table_no_headings(&t);
+	begin_terms(&t, a);
 	print_term(&t, "", "used", u->used, "what the file system says");
 	print_term(&t, "=", "linked", u->linked, "named objects, each inode once, and the stores' own pages");
 	print_term(&t, "+", "ghosts", u->ghosts, "deleted, but a process still maps or opens them");
@@ -208,6 +219,23 @@ static void print_equation(const struct admin *a, const struct shmstore_usage *u
 		     human_bytes(u->residual < 0 ? (uint64_t)-u->residual : (uint64_t)u->residual, a->bytes, size));
 	table_text(&t, 3, u->residual ? "not accounted for" : "every byte is accounted for");
 	table_color(&t, 2, u->residual ? "red" : "green");
+	table_finish(&t);
+}
+
+/* The disk's own equation. */
+static void print_tier(const struct admin *a, const struct shmstore_usage *u)
+{
+	struct table t;
+
+	putchar('\n');
+	begin_terms(&t, a);
+	print_term(&t, "", "tier", u->tier, "tier files, on disk");
+	print_term(&t, "=", "demoted", u->tier_demoted, "of objects that are there only");
+	print_term(&t, "+", "clean", u->tier_clean, "of objects that are in memory as well");
+	print_term(&t, "+", "orphans", u->tier_orphans,
+		   u->tier_orphans ? "left by killed processes: gc removes them" : "of nobody");
+	if (u->tier_orphans)
+		table_color(&t, 2, "yellow");
 	table_finish(&t);
 }
 
@@ -310,6 +338,8 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 			print_json(&holders, &usage, shmstore_partition_path(p));
 		} else {
 			print_equation(a, &usage);
+			if (usage.tier || usage.n_demoted)
+				print_tier(a, &usage);
 			if (holders.n_holders) {
 				putchar('\n');
 				print_processes(a, &holders);

@@ -2,7 +2,7 @@
 /*
  * cmd_stat.c: "shmstore-admin stat STORE KEY": everything about one object: what the directory says (sizes, links, inode),
  * where its buffers lie (from a view), and which other stores link the same inode (from a walk of them all, ended as soon as
- * every link is found).
+ * every link is found). A demoted object is not brought back to be looked at: of its buffers only the size is known.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "human.h"
@@ -21,6 +22,7 @@
 #include "progress.h"
 #include "storelist.h"
 #include "table.h"
+#include "tierstate.h"
 
 struct object {
 	const struct admin *admin;
@@ -29,7 +31,9 @@ struct object {
 	size_t key_size;
 	struct shmstore_object_info info; /* without its pointers */
 	char *name;                       /* its file */
-	struct shmstore_view *view;       /* NULL: it cannot be mapped */
+	struct shmstore_view *view;       /* NULL: it cannot be mapped, or is demoted */
+	char tier_file[PATH_MAX];         /* "": it has none */
+	uint64_t tier_blocks;             /* bytes that the tier file takes on disk */
 	struct json_object *sharers;
 	struct table table;
 	uint64_t n_names, n_seen; /* of its links found; objects walked */
@@ -107,6 +111,19 @@ static void find_sharers(struct object *o, struct shmstore_partition *p, const c
 	storelist_deinit(&stores);
 }
 
+/* The tier file: of a demoted object, or of one whose copy is good still. */
+static void find_tier_file(struct object *o, struct shmstore_partition *p, const char *store)
+{
+	char link[PATH_MAX];
+	struct stat st;
+	int n = snprintf(link, sizeof(link), "%s/%s/%s", store, o->info.demoted ? "objects" : "clean", o->name);
+
+	if (n >= PATH_MAX || !tierstate_file(p, link, o->tier_file))
+		o->tier_file[0] = '\0';
+	else if (stat(o->tier_file, &st) == 0)
+		o->tier_blocks = (uint64_t)st.st_blocks * 512;
+}
+
 /* A buffer's place in the file: the first one begins behind the header, the others lie as they do in the view. */
 static uint64_t buffer_offset(const struct object *o, size_t i, uint64_t *ret_size)
 {
@@ -140,6 +157,10 @@ static void print_json(struct object *o)
 	json_text(j, "name", o->name);
 	json_real(j, "mtime", (double)o->info.mtime_ns / 1e9);
 	json_flag(j, "checksum", o->info.checksum);
+	json_flag(j, "demoted", o->info.demoted);
+	json_flag(j, "pinned", o->info.pinned);
+	json_text(j, "tier_file", o->tier_file[0] ? o->tier_file : NULL);
+	json_u64(j, "tier_blocks", o->tier_blocks);
 	char generation[17];
 	snprintf(generation, sizeof(generation), "%016" PRIx64, o->info.generation);
 	json_text(j, "generation", generation);
@@ -194,12 +215,45 @@ static void print_buffers(struct object *o)
 	table_finish(&t);
 }
 
+static void print_where(const struct object *o)
+{
+	char size[HUMAN_SIZE];
+
+	print_line("where", "%s",
+		   o->info.demoted  ? "in the disk tier"
+		   : o->info.pinned ? "in memory, pinned"
+				    : "in memory");
+	if (!o->tier_file[0])
+		return;
+	char *path = keytext_new(o->tier_file, strlen(o->tier_file));
+	print_line("tier file", "%s", path);
+	print_line("on disk", "%s", human_bytes(o->tier_blocks, o->admin->bytes, size));
+	free(path);
+}
+
+static void print_sizes(const struct object *o)
+{
+	const bool exact = o->admin->bytes;
+	char size[HUMAN_SIZE];
+	size_t metadata = 0;
+
+	if (o->info.demoted) {
+		print_line("header", "%s", human_bytes(o->info.header_size, exact, size));
+		print_line("buffers", "%s", human_bytes(o->info.buffer_size, exact, size));
+		return;
+	}
+	if (o->view)
+		shmstore_view_header(o->view, &metadata);
+	print_line("header", "%s, %zu bytes of it the caller's", human_bytes(o->info.header_size, exact, size),
+		   metadata);
+	print_line("buffers", "%s in %" PRIu64, human_bytes(o->info.buffer_size, exact, size), o->info.n_buffers);
+}
+
 static void print_text(struct object *o)
 {
 	char *key = keytext_new(o->key, o->key_size);
 	char *store = keytext_new(o->store, strlen(o->store));
 	char size[HUMAN_SIZE], when[64];
-	size_t metadata = 0;
 	bool exact = o->admin->bytes;
 
 	print_line("key", "%s", key);
@@ -207,16 +261,14 @@ static void print_text(struct object *o)
 	print_line("store", "%s", store);
 	free(store);
 	print_line("file", "%s", o->name);
-	if (o->view)
-		shmstore_view_header(o->view, &metadata);
-	print_line("header", "%s, %zu bytes of it the caller's", human_bytes(o->info.header_size, exact, size),
-		   metadata);
-	print_line("buffers", "%s in %" PRIu64, human_bytes(o->info.buffer_size, exact, size), o->info.n_buffers);
+	print_sizes(o);
+	print_where(o);
 	print_line("memory", "%s", human_bytes(o->info.blocks, exact, size));
 	format_time(o->info.mtime_ns, when, sizeof(when));
 	print_line("written", "%s", when);
 	print_line("generation", "%016" PRIx64, o->info.generation);
-	print_line("checksum", "%s", o->info.checksum ? "yes" : "no");
+	if (!o->info.demoted)
+		print_line("checksum", "%s", o->info.checksum ? "yes" : "no");
 	print_line("inode", "%" PRIu64, o->info.inode);
 	print_line("links", "%" PRIu64 ": %" PRIu64 " in stores, %" PRIu64 " leased", o->info.links, o->n_names,
 		   o->info.links - o->n_names);
@@ -236,7 +288,8 @@ static int look(struct object *o, struct shmstore_partition *p, struct shmstore 
 		progress_end();
 		return opening_explain_key(p, s, text, r < 0 ? r : -ENOENT);
 	}
-	r = shmstore_get(s, o->key, o->key_size, 0, &o->view);
+	find_tier_file(o, p, shmstore_path(s));
+	r = o->info.demoted ? 0 : shmstore_get(s, o->key, o->key_size, 0, &o->view);
 	if (r < 0) {
 		o->view = NULL;
 		if (!o->info.error)
@@ -257,8 +310,10 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 		NULL,
 		options_common,
 		"stat STORE KEY",
-		"Everything about one object: sizes, buffers and their offsets in the file, inode, and who else links "
-		"it.",
+		"Everything about one object: sizes, buffers and their offsets in the file, inode, where it is, and "
+		"who else "
+		"links it.\v"
+		"An object in the disk tier stays there; of its buffers only the size is known then.",
 		options_children,
 		NULL,
 		NULL,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_status.c: "shmstore-admin status": the daemon in a few lines: since when it runs, on what, and each partition that it watches, with
- * the df equation of its last survey. With --json the daemon's document as it is.
+ * the df equation of its last survey, and its disk tier. With --json the daemon's document as it is.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,17 +9,11 @@
 #include "asking.h"
 #include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "keytext.h"
 #include "message.h"
 #include "options.h"
-#include "progress.h"
 #include "table.h"
-
-struct status {
-	const struct admin *admin;
-	bool reconcile;
-};
+#include "tierstate.h"
 
 enum {
 	PARTITION,
@@ -112,6 +106,26 @@ static void print_partitions(const struct admin *a, const struct json_object *do
 	table_finish(&t);
 }
 
+static void print_tier(const struct admin *a, const struct json_object *p)
+{
+	const struct json_object *t = jsonin_object(p, "tier");
+
+	if (!t)
+		return;
+	fputs("disk tier of ", stdout);
+	keytext_print(jsonin_text(p, "partition"));
+	fputs(": ", stdout);
+	tierstate_print_asked(a, t);
+}
+
+static void print_document(const struct json_object *document, void *arg)
+{
+	print_daemon(jsonin_object(document, "daemon"));
+	print_partitions(arg, document);
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++)
+		print_tier(arg, jsonin_at(document, "partitions", i));
+}
+
 /* After a reconcile, as of that command: 1 where bytes are missing. */
 static int judge(const struct json_object *document)
 {
@@ -131,11 +145,11 @@ static int judge(const struct json_object *document)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
-	struct status *s = line->own;
+	bool *reconcile = line->own;
 
 	if (key != 'r')
 		return options_common(key, arg, state);
-	s->reconcile = true;
+	*reconcile = true;
 	return 0;
 }
 
@@ -157,24 +171,12 @@ int cmd_status(struct admin *a, int argc, char **argv)
 		NULL,
 		NULL,
 	};
-	struct status s = {.admin = a};
-	struct command_line line = {.admin = a, .own = &s};
-	struct json_object *document;
+	bool reconcile = false;
+	struct command_line line = {.admin = a, .own = &reconcile};
+	struct asking_view view = {.document = print_document, .arg = a};
 
 	options_parse(&argp, &line, argc, argv);
-	progress_begin("status");
-	int status = asking_query(a, s.reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &document);
-	progress_end();
-	if (status)
-		return status;
-	if (s.reconcile)
-		status = judge(document);
-	if (a->json) {
-		json_print(document);
-		return status;
-	}
-	print_daemon(jsonin_object(document, "daemon"));
-	print_partitions(a, document);
-	jsonin_free(document);
-	return status;
+	if (reconcile)
+		view.judge = judge;
+	return asking_show(a, reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &view);
 }

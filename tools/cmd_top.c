@@ -5,7 +5,6 @@
  * system's word. Where shmstored watches the partition it has looked already: then a frame is two questions, and shows also what one may
  * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is a line.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <shmstore/daemon.h>
@@ -23,6 +22,7 @@
 #include "sample.h"
 #include "screen.h"
 #include "table.h"
+#include "tierstate.h"
 
 enum {
 	OPTION_SORT = 0x100
@@ -62,9 +62,10 @@ static void json_rates(struct json_object *o, const struct sample_rates *r)
 	json_real(o, "adopt_per_s", r->adopt_n);
 	json_real(o, "delete_per_s", r->delete_n);
 	json_real(o, "enospc_per_s", r->enospc_n);
+	json_real(o, "evicted_per_s", r->evicted_n);
 }
 
-static void print_json(const struct sample *s)
+static void print_json(struct sample *s)
 {
 	struct json_object *o = json_new();
 	struct timespec now;
@@ -84,6 +85,8 @@ static void print_json(const struct sample *s)
 	json_u64(o, "mapped", s->mapped);
 	json_u64(o, "pool", s->pool);
 	json_rates(o, &s->rates);
+	json_child(o, "tier", s->tier);
+	s->tier = NULL; /* o's now */
 	struct json_object *list = json_child(o, "stores", json_new_list());
 	for (size_t i = 0; i < s->n_stores; i++) {
 		const struct sample_store *store = &s->stores[i];
@@ -165,10 +168,27 @@ static const char *rate_bytes(const struct top *top, double bytes, char text[HUM
 	return text;
 }
 
+static void print_rates(const struct top *top, const struct sample *s)
+{
+	char put[HUMAN_SIZE + 2], get[HUMAN_SIZE + 2];
+
+	if (!s->has_rates) {
+		puts("measuring rates ...");
+		return;
+	}
+	printf("put %.0f/s %s/s, get %.0f/s %s/s, handoff %.0f/s, adopt %.0f/s, delete %.0f/s", s->rates.put_n,
+	       rate_bytes(top, s->rates.put_bytes, put), s->rates.get_n, rate_bytes(top, s->rates.get_bytes, get),
+	       s->rates.handoff_n, s->rates.adopt_n, s->rates.delete_n);
+	if (s->rates.enospc_n > 0)
+		printf(", refused for want of space %.0f/s", s->rates.enospc_n);
+	if (s->rates.evicted_n > 0)
+		printf(", evicted for room %.0f/s", s->rates.evicted_n);
+	putchar('\n');
+}
+
 static void print_head(const struct top *top, const struct sample *s)
 {
-	char linked[HUMAN_SIZE], mapped[HUMAN_SIZE], pool[HUMAN_SIZE], put[HUMAN_SIZE + 2], get[HUMAN_SIZE + 2],
-		clock[16];
+	char linked[HUMAN_SIZE], mapped[HUMAN_SIZE], pool[HUMAN_SIZE], clock[16];
 	const bool exact = top->admin->bytes;
 	time_t now = time(NULL);
 	struct tm tm;
@@ -183,16 +203,11 @@ static void print_head(const struct top *top, const struct sample *s)
 	printf("%" PRIu64 " alive, %s: ", s->n_alive, human_count(s->n_objects, "object", linked));
 	printf("linked %s, mapped %s, pool %s\n", human_bytes(s->linked, exact, linked),
 	       human_bytes(s->mapped, exact, mapped), human_bytes(s->pool, exact, pool));
-	if (!s->has_rates) {
-		puts("measuring rates ...");
-		return;
+	if (s->tier) {
+		fputs("disk tier: ", stdout);
+		tierstate_print_asked(top->admin, s->tier);
 	}
-	printf("put %.0f/s %s/s, get %.0f/s %s/s, handoff %.0f/s, adopt %.0f/s, delete %.0f/s", s->rates.put_n,
-	       rate_bytes(top, s->rates.put_bytes, put), s->rates.get_n, rate_bytes(top, s->rates.get_bytes, get),
-	       s->rates.handoff_n, s->rates.adopt_n, s->rates.delete_n);
-	if (s->rates.enospc_n > 0)
-		printf(", refused for want of space %.0f/s", s->rates.enospc_n);
-	putchar('\n');
+	print_rates(top, s);
 }
 
 enum {
@@ -251,7 +266,7 @@ static void print_store(struct table *t, const struct sample_store *s, bool has_
 static void print_text(struct top *top, struct sample *s)
 {
 	struct table t;
-	size_t room = top->screen.rows > 8 ? top->screen.rows - 7 : 1, shown = s->n_stores;
+	size_t room = top->screen.rows > 9 ? top->screen.rows - 7 - (s->tier != NULL) : 1, shown = s->n_stores;
 
 	if (top->screen.live && shown > room)
 		shown = room;
@@ -349,7 +364,7 @@ static int loop(struct top *top)
 		/* rates need two samples; only people want to see something before */
 		if (now.has_rates || top->screen.live) {
 			if (top->admin->json)
-				print_json(&now);
+				print_json(&before);
 			else
 				print_text(top, &before);
 			printed += now.has_rates;
@@ -372,19 +387,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
 	struct top *top = line->own;
-	char *end;
 
-	errno = 0;
 	switch (key) {
 	case 'n':
-		top->iterations = strtoull(arg, &end, 10);
-		if (errno || *end || *arg < '0' || *arg > '9' || !top->iterations)
-			options_usage(state, "--iterations %s: is no number above 0", arg);
+		top->iterations = options_number(state, "--iterations", arg, 1);
 		return 0;
 	case 'd':
-		top->interval = strtod(arg, &end);
-		if (errno || *end || end == arg || !(top->interval >= 0.05 && top->interval <= 86400))
-			options_usage(state, "--interval %s: is no number of seconds between 0.05 and 86400", arg);
+		top->interval = options_interval(state, arg);
 		return 0;
 	case OPTION_SORT:
 		for (size_t i = 0; i < N_SORTS; i++) {

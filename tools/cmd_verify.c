@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_verify.c: "shmstore-admin verify": checks the marker, every store's page, every object's header and table, and the
- * checksums where there are some. Reads nothing but what has a checksum: a partition of objects without checksums is fast.
+ * checksums where there are some. Reads nothing but what has a checksum: a partition of objects without checksums is fast. With --tier
+ * the tier files instead, each bit of which is under a checksum: at a bounded rate, so that a scrub may run beside the work.
  */
 #include <inttypes.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "human.h"
 #include "jsonout.h"
@@ -14,9 +16,18 @@
 #include "options.h"
 #include "progress.h"
 #include "table.h"
+#include "tierstate.h"
+
+enum {
+	OPTION_TIER = 0x100,
+	OPTION_RATE
+};
 
 struct verify {
 	const struct admin *admin;
+	bool tier;
+	uint64_t rate; /* bytes a second; 0 = as fast as it goes */
+	struct timespec start;
 	struct json_object *bad;
 	struct table table;
 	uint64_t n_checked, n_bad, bytes;
@@ -51,28 +62,91 @@ static int add(const struct shmstore_verify_finding *finding, void *arg)
 static void finish(struct verify *v)
 {
 	char size[HUMAN_SIZE];
+	struct timespec now;
 
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	const double seconds = (double)(now.tv_sec - v->start.tv_sec) + (double)(now.tv_nsec - v->start.tv_nsec) / 1e9;
 	if (v->admin->json) {
 		struct json_object *o = json_new();
 		json_u64(o, "checked", v->n_checked);
 		json_u64(o, "bytes", v->bytes);
+		json_real(o, "seconds", seconds);
 		json_child(o, "bad", v->bad);
 		json_print(o);
 		return;
 	}
 	table_finish(&v->table);
-	printf("%" PRIu64 " files checked, %s read, %" PRIu64 " bad\n", v->n_checked,
-	       human_bytes(v->bytes, v->admin->bytes, size), v->n_bad);
+	printf("%" PRIu64 " files checked, %s read", v->n_checked, human_bytes(v->bytes, v->admin->bytes, size));
+	if (v->tier && seconds > 0)
+		printf(" at %s/s", human_bytes((uint64_t)((double)v->bytes / seconds), v->admin->bytes, size));
+	printf(", %" PRIu64 " bad\n", v->n_bad);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct verify *v = line->own;
+
+	switch (key) {
+	case OPTION_TIER:
+		v->tier = true;
+		return 0;
+	case OPTION_RATE:
+		if (!human_parse(arg, 0, &v->rate) || !v->rate)
+			options_usage(state, "--rate %s: is no number of bytes a second, such as 100M", arg);
+		return 0;
+	case ARGP_KEY_END:
+		if (v->rate && !v->tier)
+			options_usage(state, "--rate is for --tier");
+		return options_common(key, arg, state);
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+/* Between two files, too: they may be large, and the rate low. */
+static int show(uint64_t bytes, uint64_t bytes_all, void *arg)
+{
+	const struct verify *v = arg;
+
+	(void)bytes_all;
+	progress_set(v->n_checked, bytes);
+	return 0;
+}
+
+static int verify_tier(struct verify *v, struct shmstore_partition *p)
+{
+	const struct shmstore_tier_verify what = {
+		.size = sizeof(what), .rate = v->rate, .fn = add, .progress = show, .arg = v};
+
+	return shmstore_tier_verify(p, &what);
+}
+
+/* What is wrong with the files that were found bad, in one sentence, and what to do. Returns ADMIN_FAILED. */
+static int explain(const struct verify *v, const char *path)
+{
+	message_fail(path, "%" PRIu64 " of %" PRIu64 " files are bad", v->n_bad, v->n_checked);
+	if (v->tier)
+		message_hint("their objects cannot come back: make them anew, and delete them through their stores");
+	else
+		message_hint(
+			"a damaged object is of no use to anybody: delete it through its store, or remove the file");
+	return ADMIN_FAILED;
 }
 
 int cmd_verify(struct admin *a, int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+		{"tier", OPTION_TIER, NULL, 0, "the tier files on the disk instead of what is in memory", 0},
+		{"rate", OPTION_RATE, "SIZE", 0, "with --tier: read no more than that a second (default: no limit)", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
 	static const struct argp argp = {
-		NULL,
-		options_common,
+		options,
+		parse,
 		"verify",
 		"Checks the marker, every store's page, and every object: header, table, and checksum where it has "
-		"one.\v"
+		"one; or all of the disk tier.\v"
 		"Exit status 1 if anything is bad. Nothing is changed.",
 		options_children,
 		NULL,
@@ -80,7 +154,7 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 	};
 	static const struct table_column columns[] = {{"BAD", 0}, {"BECAUSE", TABLE_WRAP}};
 	struct verify v = {.admin = a};
-	struct command_line line = {.admin = a};
+	struct command_line line = {.admin = a, .own = &v};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);
@@ -88,19 +162,18 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 	if (status)
 		return status;
 	v.bad = table_or_list(&v.table, a, columns, 2);
+	clock_gettime(CLOCK_MONOTONIC, &v.start);
 	progress_begin("verify");
-	int r = shmstore_partition_verify(p, add, &v);
+	int r = v.tier ? verify_tier(&v, p) : shmstore_partition_verify(p, add, &v);
 	progress_end();
-	if (r < 0)
+	if (r < 0 && v.tier)
+		status = tierstate_explain(p, r);
+	else if (r < 0)
 		status = message_error(shmstore_partition_path(p), r);
 	else
 		finish(&v);
-	if (v.n_bad) {
-		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " of %" PRIu64 " files are bad", v.n_bad,
-				      v.n_checked);
-		message_hint(
-			"a damaged object is of no use to anybody: delete it through its store, or remove the file");
-	}
+	if (v.n_bad)
+		status = explain(&v, shmstore_partition_path(p));
 	shmstore_partition_unref(p);
 	return status;
 }

@@ -117,18 +117,6 @@ static int follow(struct watch *w, struct shmstore_client *c, const sigset_t *wa
 	return ADMIN_OK;
 }
 
-static uint64_t parse_number(struct argp_state *state, const char *option, const char *arg)
-{
-	char *end;
-	uint64_t value;
-
-	errno = 0;
-	value = strtoull(arg, &end, 10);
-	if (errno || *end || *arg < '0' || *arg > '9')
-		options_usage(state, "%s %s: is no number", option, arg);
-	return value;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
@@ -136,15 +124,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPTION_SINCE:
-		w->since = parse_number(state, "--since", arg);
+		w->since = options_number(state, "--since", arg, 0);
 		return 0;
 	case OPTION_EVENTS:
 		w->events = arg;
 		return 0;
 	case 'n':
-		w->n_wanted = parse_number(state, "--count", arg);
-		if (!w->n_wanted)
-			options_usage(state, "--count 0: is no number above 0");
+		w->n_wanted = options_number(state, "--count", arg, 1);
 		return 0;
 	default:
 		return options_common(key, arg, state);

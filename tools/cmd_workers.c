@@ -10,7 +10,6 @@
 
 #include "asking.h"
 #include "jsonin.h"
-#include "jsonout.h"
 #include "message.h"
 #include "options.h"
 #include "table.h"
@@ -225,6 +224,16 @@ static void print_groups(const struct workers *w, const struct json_object *p)
 	free(items);
 }
 
+static void print_partition(const struct json_object *p, void *arg)
+{
+	const struct workers *w = arg;
+
+	if (w->by == BY_STORE)
+		print_stores(w, p);
+	else
+		print_groups(w, p);
+}
+
 /* ---- the command ---- */
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -278,25 +287,8 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 	};
 	struct workers w = {.admin = a, .sort = sorts[0]};
 	struct command_line line = {.admin = a, .own = &w};
-	struct json_object *document;
+	const struct asking_view view = {.partition = print_partition, .arg = &w};
 
 	options_parse(&argp, &line, argc, argv);
-	int status = asking_query(a, SHMSTORE_QUERY_WORKERS, &document);
-	if (status)
-		return status;
-	if (a->json) {
-		json_print(document);
-		return ADMIN_OK;
-	}
-	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
-		const struct json_object *p = jsonin_at(document, "partitions", i);
-
-		table_heading(jsonin_text(p, "partition"), i == 0);
-		if (w.by == BY_STORE)
-			print_stores(&w, p);
-		else
-			print_groups(&w, p);
-	}
-	jsonin_free(document);
-	return ADMIN_OK;
+	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks are grouped by what they ask:
- * doctor_mount.c the file system, doctor_host.c limits and settings, doctor_kernel.c what the kernel can do, by trying it, doctor_daemon.c shmstored.
+ * doctor_mount.c the file system, doctor_host.c limits and settings, doctor_kernel.c what the kernel can do, by trying it, doctor_daemon.c shmstored,
+ * doctor_tier.c the disk tier.
  */
 #ifndef DOCTOR_H
 #define DOCTOR_H
@@ -61,5 +62,6 @@ void doctor_check_mount(struct doctor *d);
 void doctor_check_host(struct doctor *d);
 void doctor_check_kernel(struct doctor *d);
 void doctor_check_daemon(struct doctor *d);
+void doctor_check_tier(struct doctor *d);
 
 #endif

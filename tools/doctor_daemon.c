@@ -116,14 +116,17 @@ static void check_io_uring(struct doctor *d)
 	sysroot_number(d->admin, "/proc/sys/kernel/io_uring_disabled", &disabled);
 	if (disabled) {
 		f = doctor_add(d, "io-uring", DOCTOR_WARN,
-			       "kernel.io_uring_disabled is %" PRIu64 ": %s; the daemon goes on with epoll", disabled,
-			       disabled == 1 ? "only privileged processes may use it" : "nobody may use it");
+			       "kernel.io_uring_disabled is %" PRIu64
+			       ": %s; the daemon goes on with epoll, the disk tier with plain reads and writes",
+			       disabled, disabled == 1 ? "only privileged processes may use it" : "nobody may use it");
 		doctor_fix_root(f, "sysctl kernel.io_uring_disabled=0");
 		return;
 	}
 	fd = syscall(SYS_io_uring_setup, 4, &params);
 	if (fd < 0) {
-		doctor_add(d, "io-uring", DOCTOR_OK, "not here: %s; the daemon goes on with epoll", strerror(errno));
+		doctor_add(d, "io-uring", DOCTOR_OK,
+			   "not here: %s; the daemon goes on with epoll, the disk tier with plain reads and writes",
+			   strerror(errno));
 		return;
 	}
 	close((int)fd);

@@ -10,19 +10,29 @@
 enum {
 	WHAT,
 	BYTES,
+	TIER,
 	OBJECTS,
 	PATH,
 	EVIDENCE,
 	N_COLUMNS
 };
 static const struct table_column columns[N_COLUMNS] = {
-	[WHAT] = {"WHAT", 0}, [BYTES] = {"FREES", TABLE_RIGHT},     [OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[PATH] = {"PATH", 0}, [EVIDENCE] = {"BECAUSE", TABLE_WRAP},
+	[WHAT] = {"WHAT", 0},
+	[BYTES] = {"FREES", TABLE_RIGHT},
+	[TIER] = {"ON DISK", TABLE_RIGHT},
+	[OBJECTS] = {"OBJECTS", TABLE_RIGHT},
+	[PATH] = {"PATH", 0},
+	[EVIDENCE] = {"BECAUSE", TABLE_WRAP},
 };
 
-void gctable_init(struct table *t, const struct admin *a)
+void gctable_init(struct table *t, const struct admin *a, bool tier)
 {
-	table_init(t, a, columns, N_COLUMNS);
+	struct table_column shown[N_COLUMNS];
+
+	memcpy(shown, columns, sizeof(shown));
+	if (!tier)
+		shown[TIER].flags |= TABLE_HIDDEN;
+	table_init(t, a, shown, N_COLUMNS);
 }
 
 void gctable_add(struct table *t, const struct gctable_row *row)
@@ -32,18 +42,22 @@ void gctable_add(struct table *t, const struct gctable_row *row)
 	if (strcmp(row->what, "kept") == 0)
 		table_color(t, WHAT, "cyan");
 	table_size(t, BYTES, row->bytes);
+	table_size(t, TIER, row->tier_bytes);
 	table_count(t, OBJECTS, row->n_objects);
 	table_text(t, PATH, row->path);
 	table_text(t, EVIDENCE, row->evidence);
 }
 
-void gctable_total(const struct admin *a, const char *done, uint64_t freed, uint64_t n_stores, uint64_t n_leases,
-		   uint64_t n_files)
+void gctable_total(const struct admin *a, const char *done, const struct gctable_sum *sum)
 {
 	char size[HUMAN_SIZE];
 
-	printf("%s %s: ", done, human_bytes(freed, a->bytes, size));
-	printf("%s, ", human_count(n_stores, "store", size));
-	printf("%s, ", human_count(n_leases, "lease", size));
-	printf("%s\n", human_count(n_files, "file", size));
+	printf("%s %s: ", done, human_bytes(sum->freed, a->bytes, size));
+	printf("%s, ", human_count(sum->n_stores, "store", size));
+	printf("%s, ", human_count(sum->n_leases, "lease", size));
+	printf("%s\n", human_count(sum->n_files, "file", size));
+	if (!sum->n_tier)
+		return;
+	printf("%s %s on disk: ", done, human_bytes(sum->tier_freed, a->bytes, size));
+	printf("%s\n", human_count(sum->n_tier, "tier file", size));
 }

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 
 static volatile sig_atomic_t came; /* its number; 0 = none */
 
@@ -32,6 +33,7 @@ void interrupt_finish(void)
 {
 	if (!came)
 		return;
+	fflush(stdout); /* what was said of what was done */
 	signal(came, SIG_DFL);
 	raise(came);
 }

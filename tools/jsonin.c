@@ -42,6 +42,13 @@ struct json_object *jsonin_object(const struct json_object *o, const char *name)
 	return member(o, name, json_type_object);
 }
 
+struct json_object *jsonin_keep_object(const struct json_object *o, const char *name)
+{
+	struct json_object *found = jsonin_object(o, name);
+
+	return found ? json_object_get(found) : NULL;
+}
+
 size_t jsonin_count(const struct json_object *o, const char *name)
 {
 	const struct json_object *list = member(o, name, json_type_array);

@@ -15,6 +15,8 @@ void jsonin_free(struct json_object *o);
 
 /* A member that is an object; NULL. o may be NULL in all of these. */
 struct json_object *jsonin_object(const struct json_object *o, const char *name);
+/* The same, to be freed with jsonin_free(), also after o; NULL. */
+struct json_object *jsonin_keep_object(const struct json_object *o, const char *name);
 /* A member that is a list: how many it has, and the i-th. */
 size_t jsonin_count(const struct json_object *o, const char *name);
 struct json_object *jsonin_at(const struct json_object *o, const char *name, size_t i);

@@ -33,12 +33,17 @@ const struct admin_command admin_commands[] = {
 	{"reconcile", "", "account for every byte and name who holds it", cmd_reconcile},
 	{"gc", "", "remove what dead processes left", cmd_gc},
 	{"verify", "", "check every object", cmd_verify},
+	{"tier", "", "the disk tier: what is there; --set gives the partition one", cmd_tier},
+	{"demote", "STORE KEY...", "move objects to the disk tier", cmd_demote},
+	{"promote", "STORE KEY...", "bring objects back to memory", cmd_promote},
+	{"evict", "--to SIZE", "move what is used least to the disk tier", cmd_evict},
 	{"top", "", "watch the partition live", cmd_top},
 	{"status", "", "the daemon, and the partitions that it watches", cmd_status},
 	{"workers", "", "the stores that the daemon knows, and what they take", cmd_workers},
 	{"quota", "", "limits, and what counts against them", cmd_quota},
 	{"watch", "", "print what happens, while it happens", cmd_watch},
 	{"set", "KEY=VALUE", "set a limit until the daemon ends", cmd_set},
+	{"arb", "SUBCOMMAND", "the memory arbiter: who holds, who waits, for what", cmd_arb},
 	{"reap", "STORE", "have the daemon remove a dead store", cmd_reap},
 	{"version", "", "print the version", cmd_version},
 	{"help", "[COMMAND]", "explain a command", cmd_help},
@@ -83,6 +88,15 @@ static error_t parse_first(int key, char *arg, struct argp_state *state)
 	}
 }
 
+void admin_list_commands(FILE *f, const struct admin_command *commands)
+{
+	for (const struct admin_command *c = commands; c->name; c++) {
+		char usage[64];
+		snprintf(usage, sizeof(usage), "%s %s", c->name, c->arguments);
+		fprintf(f, "  %-22s %s\n", usage, c->summary);
+	}
+}
+
 /* The list of commands, made of the table above, goes after the options in --help. */
 static char *help_filter(int key, const char *text, void *input)
 {
@@ -96,11 +110,7 @@ static char *help_filter(int key, const char *text, void *input)
 	if (!f)
 		return NULL;
 	fputs("Commands:\n", f);
-	for (const struct admin_command *c = admin_commands; c->name; c++) {
-		char usage[64];
-		snprintf(usage, sizeof(usage), "%s %s", c->name, c->arguments);
-		fprintf(f, "  %-22s %s\n", usage, c->summary);
-	}
+	admin_list_commands(f, admin_commands);
 	fputs("\n\"" ADMIN_NAME " help COMMAND\" explains one; all of it is in " ADMIN_NAME "(1).", f);
 	fclose(f);
 	return list;
@@ -130,16 +140,28 @@ static int run(const char *name, struct admin *a, int argc, char **argv)
 int cmd_help(struct admin *a, int argc, char **argv)
 {
 	static char name[] = ADMIN_NAME, help[] = "--help";
-	char *help_argv[] = {name, help, NULL};
-	static const char *const names[] = {"COMMAND", NULL};
-	static const struct argp argp = {
-		NULL, options_common, "help [COMMAND]", "Explains a command, or all of them.", options_children, NULL,
-		NULL};
+	char *help_argv[] = {name, help, NULL, NULL};
+	static const char *const names[] = {"COMMAND", "SUBCOMMAND", NULL};
+	static const struct argp argp = {NULL,
+					 options_common,
+					 "help [COMMAND [SUBCOMMAND]]",
+					 "Explains a command, or all of them.",
+					 options_children,
+					 NULL,
+					 NULL};
 	struct command_line line = {.admin = a, .names = names};
 
 	options_parse(&argp, &line, argc, argv);
-	if (line.n_args)
-		return run(line.args[0], a, 2, help_argv);
+	if (line.n_args) {
+		char *subcommand = line.n_args == 2 ? strdup(line.args[1]) : NULL;
+		if (subcommand) {
+			help_argv[1] = subcommand;
+			help_argv[2] = help;
+		}
+		int status = run(line.args[0], a, subcommand ? 3 : 2, help_argv);
+		free(subcommand);
+		return status;
+	}
 	struct first_pass first = {.admin = a};
 	argp_parse(&first_argp, 2, help_argv, ARGP_IN_ORDER, NULL, &first);
 	return ADMIN_OK;

@@ -70,6 +70,23 @@ int message_error(const char *what, int error)
 	return message_fail(what, "%s", shmstore_strerror(error));
 }
 
+int message_because(const char *what, const char *why)
+{
+	size_t n = strlen(what);
+
+	if (strncmp(why, what, n) != 0 || why[n] != ':')
+		return message_fail(what, "%s", why);
+	message_say("%s", why);
+	return ADMIN_FAILED;
+}
+
+int message_detail(const char *what, int error)
+{
+	const char *detail = shmstore_error_detail();
+
+	return message_because(what, *detail ? detail : shmstore_strerror(error));
+}
+
 void message_hint(const char *format, ...)
 {
 	va_list args;

@@ -199,12 +199,17 @@ int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const 
 		message_fail(key, "the store %s holds no such key", shmstore_name(s));
 		message_hint("to see its keys: " ADMIN_NAME " -p %s ls %s", shellword(shmstore_partition_path(p)),
 			     shellword(shmstore_name(s)));
+	} else if (error == -EBADMSG && *shmstore_error_path()) {
+		message_detail(key, error);
+		message_hint("its tier file: %s", shmstore_error_path());
+		message_hint("to check all of them: " ADMIN_NAME " -p %s verify --tier",
+			     shellword(shmstore_partition_path(p)));
 	} else if (error == -EBADMSG) {
 		message_fail(key, "the object is damaged");
 		message_hint("to see what is wrong with it: " ADMIN_NAME " -p %s verify",
 			     shellword(shmstore_partition_path(p)));
 	} else {
-		message_error(key, error);
+		message_detail(key, error);
 	}
 	return ADMIN_FAILED;
 }

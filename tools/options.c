@@ -5,6 +5,9 @@
  */
 #include "options.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <pwd.h>
 #include <shmstore/shmstore.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -112,6 +115,47 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 	exit(ADMIN_USAGE);
 }
 
+uint64_t options_number(const struct argp_state *state, const char *option, const char *arg, uint64_t least)
+{
+	char *end;
+
+	errno = 0;
+	unsigned long long value = strtoull(arg, &end, 10);
+	if (errno || *end || *arg < '0' || *arg > '9' || value < least) {
+		if (least)
+			options_usage(state, "%s %s: is no number of at least %" PRIu64, option, arg, least);
+		options_usage(state, "%s %s: is no number", option, arg);
+	}
+	return value;
+}
+
+double options_interval(const struct argp_state *state, const char *arg)
+{
+	char *end;
+
+	errno = 0;
+	double seconds = strtod(arg, &end);
+	if (errno || *end || end == arg || !(seconds >= 0.05 && seconds <= 86400))
+		options_usage(state, "--interval %s: is no number of seconds between 0.05 and 86400", arg);
+	return seconds;
+}
+
+uid_t options_user(const struct argp_state *state, const char *arg)
+{
+	const struct passwd *pw = getpwnam(arg);
+	char *end;
+
+	if (pw)
+		return pw->pw_uid;
+	if (*arg < '0' || *arg > '9')
+		options_usage(state, "%s: there is no such user", arg);
+	errno = 0;
+	unsigned long uid = strtoul(arg, &end, 10);
+	if (errno || *end || uid >= UINT32_MAX)
+		options_usage(state, "%s: is no user", arg);
+	return (uid_t)uid;
+}
+
 error_t options_common(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
@@ -124,12 +168,18 @@ error_t options_common(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = line->admin;
 		return 0;
 	case ARGP_KEY_ARG:
+		if (line->many && line->n_args + 1 == n_names)
+			return ARGP_ERR_UNKNOWN; /* argp asks again, for all that are left */
 		if (line->n_args == n_names)
 			options_usage(state, "%s: one argument too many", arg);
 		line->args[line->n_args++] = arg;
 		return 0;
+	case ARGP_KEY_ARGS:
+		line->many_args = state->argv + state->next;
+		line->n_many = (size_t)(state->argc - state->next);
+		return 0;
 	case ARGP_KEY_END:
-		if (line->names && line->n_args < line->n_needed)
+		if (line->names && line->n_args + line->n_many < line->n_needed)
 			options_usage(state, "%s is missing", line->names[line->n_args]);
 		return 0;
 	default:

@@ -4,7 +4,10 @@
 #define OPTIONS_H
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #include "admin.h"
 
@@ -15,9 +18,12 @@ struct command_line {
 	struct admin *admin;
 	const char *const *names; /* of its arguments, NULL-terminated; NULL = it takes none */
 	size_t n_needed;          /* so many of them must be there */
+	bool many;                /* the last of them may be repeated: those are in many_args, not in args */
 	void *own;                /* where its parser puts its options */
 	size_t n_args;
 	const char *args[OPTIONS_ARGS_MAX];
+	size_t n_many;
+	char **many_args;
 };
 
 /* The environment's part: the default partition, colours. */
@@ -31,5 +37,10 @@ void options_parse(const struct argp *argp, struct command_line *line, int argc,
 /* Says what is wrong with the command line and ends the program. */
 void options_usage(const struct argp_state *state, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
+/* The values of options: a whole number of at least least; a user's name or number. They end the program where arg is none. */
+uint64_t options_number(const struct argp_state *state, const char *option, const char *arg, uint64_t least);
+/* Of --interval: a number of seconds between 0.05 and a day. Does not return where it is none. */
+double options_interval(const struct argp_state *state, const char *arg);
+uid_t options_user(const struct argp_state *state, const char *arg);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jsonin.h"
 #include "message.h"
 #include "screen.h"
 
@@ -65,6 +66,7 @@ void sample_deinit(struct sample *s)
 	}
 	free(s->stores);
 	free(s->path);
+	jsonin_free(s->tier);
 	*s = (struct sample){.stores = NULL};
 }
 
@@ -93,6 +95,7 @@ static struct sample_rates store_rates(const struct shmstore_counters *now, cons
 		.adopt_n = rate(now->adopt_n, before->adopt_n, s),
 		.delete_n = rate(now->delete_n, before->delete_n, s),
 		.enospc_n = rate(now->enospc_n, before->enospc_n, s),
+		.evicted_n = rate(now->evicted_n, before->evicted_n, s),
 	};
 }
 
@@ -106,6 +109,7 @@ static void add_rates(struct sample_rates *sum, const struct sample_rates *r)
 	sum->adopt_n += r->adopt_n;
 	sum->delete_n += r->delete_n;
 	sum->enospc_n += r->enospc_n;
+	sum->evicted_n += r->evicted_n;
 }
 
 /* Fills the rates of now against before, whose stores are sorted by path. A new store counts from zero. */

@@ -8,8 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct json_object;
+
 struct sample_rates { /* per second */
-	double put_n, put_bytes, get_n, get_bytes, handoff_n, adopt_n, delete_n, enospc_n;
+	double put_n, put_bytes, get_n, get_bytes, handoff_n, adopt_n, delete_n, enospc_n, evicted_n;
 };
 
 struct sample_store {
@@ -30,8 +32,9 @@ struct sample {
 	struct sample_rates rates;   /* of all */
 	uint64_t n_alive, n_objects, linked, mapped, pool;
 	bool has_rates;
-	bool asked; /* the daemon's, not our own scan */
-	char *path; /* info.path, where it is ours */
+	bool asked;               /* the daemon's, not our own scan */
+	char *path;               /* info.path, where it is ours */
+	struct json_object *tier; /* what the daemon says of the disk tier; NULL: nothing */
 };
 
 /* Samples now. before (may be all zero) gives the rates: how much the counters grew since.

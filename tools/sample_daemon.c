@@ -63,6 +63,7 @@ static void add_worker(struct sample *s, const struct json_object *o)
 				.linked_bytes = jsonin_u64(ledger, "linked"),
 				.mapped_bytes = jsonin_u64(ledger, "mapped"),
 				.pool_bytes = jsonin_u64(ledger, "pool"),
+				.evicted_n = jsonin_u64(ledger, "evicted_n"),
 				.enospc_n = jsonin_u64(ledger, "enospc_n"),
 			},
 	};
@@ -87,6 +88,7 @@ int sample_ask(struct shmstore_client *c, const char *path, struct sample *ret, 
 	ret->info.inodes_used = jsonin_u64(p, "inodes_used");
 	ret->path = strdup(jsonin_text(p, "partition"));
 	ret->info.path = ret->path;
+	ret->tier = jsonin_keep_object(p, "tier");
 	jsonin_free(status);
 	if (!ret->path)
 		return -ENOMEM;

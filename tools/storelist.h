@@ -10,6 +10,7 @@
 struct storelist_entry {
 	char *name;
 	char *path;
+	char *label;
 	pid_t pid;
 	uid_t uid;
 	enum shmstore_alive alive;
@@ -29,5 +30,10 @@ void storelist_deinit(struct storelist *l);
 const struct storelist_entry *storelist_find(const struct storelist *l, const char *name);
 /* 0 or as shmstore_open(). */
 int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry, struct shmstore **ret);
+/*
+ * Kept stores that nobody owns have nobody to notice that the partition has a disk tier now: those of ours are opened and closed once, so that
+ * their objects can be moved there. What cannot be opened stays as it is.
+ */
+void storelist_join_tier(struct shmstore_partition *p);
 
 #endif

@@ -110,6 +110,48 @@ Test(config, empty_file_is_the_defaults)
 	cr_assert_null(config_free(NULL));
 }
 
+Test(config, disk_keys_by_either_spelling)
+{
+	struct config *c = right("partition \"/a\" { disk.path = /var/lib/x\n disk.max = 4G\n disk.min_free = 2M\n"
+				 "disk.level = 3\n disk.fsync = yes\n disk.high = 60%\n disk.low = 0% }\n"
+				 "partition \"/b\" { disk.path = none\n disk.min-free = 3M\n disk.max = none }\n"
+				 "partition \"/c\" { }\n");
+	const struct config_disk *d = &c->partitions[0].disk;
+
+	cr_assert_str_eq(d->path, "/var/lib/x");
+	cr_assert(d->max == 4096 * MIB && d->min_free == 2 * MIB && d->level == 3 && d->fsync);
+	cr_assert(d->high == 60 && d->low == 0);
+	d = &c->partitions[1].disk;
+	cr_assert_str_eq(d->path, "none");
+	cr_assert(d->max == 0 && d->min_free == 3 * MIB);
+	d = &c->partitions[2].disk;
+	cr_assert_null(d->path);
+	cr_assert(d->max == 0 && d->min_free == 1024 * MIB && d->level == 1 && !d->fsync);
+	cr_assert(d->high == 85 && d->low == 75);
+	cr_assert(d->scrub_ns == 7 * UINT64_C(86400000000000) && d->scrub_rate == 16 * MIB);
+	config_free(c);
+}
+
+Test(config, disk_values_that_cannot_be)
+{
+	static const char *const bad[] = {"disk.path = x",   "disk.path = \"\"", "disk.max = 5",     "disk.max = 10%",
+					  "disk.level = 20", "disk.fsync = 2",   "disk.high = 101%", "disk.high = 85",
+					  "disk.high = -1%", "disk.high = %",    "disk.low = 100%",  "disk.low = 1000%",
+					  "disk.low = 7.5%", "disk.min_free = x"};
+	char text[128], *error;
+	struct config *c;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		snprintf(text, sizeof(text), "partition \"/a\" {\n%s\n}\n", bad[i]);
+		wrong(text, 2, "is not right here", "disk.");
+	}
+	cr_assert_eq(
+		config_read(file_at("y.conf", "partition \"/a\" { disk.high = 50%\n disk.low = 50% }\n"), &c, &error),
+		-EINVAL);
+	cr_assert(strstr(error, "disk.low is not below disk.high"), "%s", error);
+	free(error);
+}
+
 Test(config, partitions_have_limits_of_each_kind)
 {
 	const struct config_limit want[] = {

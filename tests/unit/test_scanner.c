@@ -7,6 +7,7 @@
 
 #include "loop.h"
 #include "scanner.h"
+#include "scratch.h"
 
 #define JOBS 200
 
@@ -20,6 +21,11 @@ struct job {
 };
 
 static pthread_t loop_thread;
+
+static bool is_open(void *gate)
+{
+	return atomic_load((_Atomic bool *)gate);
+}
 
 static void run(struct scanner_job *j)
 {
@@ -60,7 +66,7 @@ Test(scanner, jobs_run_elsewhere_and_are_done_here, .timeout = 60)
 
 	for (int i = 0; i < JOBS; i++) {
 		jobs[i] = (struct job){
-			.job = {.urgent = i % 3 == 0, .idle = i % 3 == 1, .run = run, .done = done},
+			.job = {.worker = (enum scanner_worker)(i % SCANNER_WORKERS), .run = run, .done = done},
 			.loop = loop,
 			.countdown = &countdown,
 		};
@@ -81,21 +87,29 @@ Test(scanner, an_urgent_job_passes_a_slow_one, .timeout = 60)
 	_Atomic bool gate = false;
 	struct loop *loop;
 	struct scanner *s = begin(&loop);
-	int n_slow = 2, n_urgent = 1;
+	int n_slow = 3, n_urgent = 1;
 	struct job slow = {.job = {.run = run, .done = done}, .loop = loop, .gate = &gate, .countdown = &n_slow};
-	struct job idle = {
-		.job = {.idle = true, .run = run, .done = done}, .loop = loop, .gate = &gate, .countdown = &n_slow};
-	struct job urgent = {.job = {.urgent = true, .run = run, .done = done}, .loop = loop, .countdown = &n_urgent};
+	struct job idle = {.job = {.worker = SCANNER_IDLE, .run = run, .done = done},
+			   .loop = loop,
+			   .gate = &gate,
+			   .countdown = &n_slow};
+	struct job tier = {.job = {.worker = SCANNER_TIER, .run = run, .done = done},
+			   .loop = loop,
+			   .gate = &gate,
+			   .countdown = &n_slow};
+	struct job urgent = {
+		.job = {.worker = SCANNER_REAP, .run = run, .done = done}, .loop = loop, .countdown = &n_urgent};
 
 	scanner_submit(s, &slow.job);
 	scanner_submit(s, &idle.job);
+	scanner_submit(s, &tier.job);
 	scanner_submit(s, &urgent.job);
 	cr_assert_eq(loop_run(loop), 0);
 	cr_assert_eq(urgent.n_done, 1);
-	cr_assert_eq(slow.n_done + idle.n_done, 0);
+	cr_assert_eq(slow.n_done + idle.n_done + tier.n_done, 0);
 	atomic_store(&gate, true);
 	cr_assert_eq(loop_run(loop), 0);
-	cr_assert_eq(slow.n_done + idle.n_done, 2);
+	cr_assert_eq(slow.n_done + idle.n_done + tier.n_done, 3);
 	scanner_free(s);
 	loop_free(loop);
 }
@@ -125,8 +139,7 @@ Test(scanner, every_job_is_done_at_the_end, .timeout = 60)
 		};
 		scanner_submit(s, &jobs[i].job);
 	}
-	while (!atomic_load(&began))
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	cr_assert(wait_until(is_open, &began, 30000));
 	scanner_free(s);
 	for (int i = 0; i < JOBS; i++) {
 		cr_assert_eq(jobs[i].n_done, 1, "job %d", i);

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierkeeper.h: keeps a partition under its watermarks by its disk tier: writes the configured tier into it, demotes what is used least in the
+ * background, waits where the disk is full, and tells. Loop's thread only, which is never held up by a disk: what touches one is a
+ * job of the scanner's SCANNER_TIER.
+ */
+#ifndef TIERKEEPER_H
+#define TIERKEEPER_H
+
+#include <shmstore/shmstore.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tierplan.h"
+
+struct account;
+
+enum tierkeeper_state {
+	TIERKEEPER_NONE,        /* the partition has no tier */
+	TIERKEEPER_READY,       /* below the high mark, or about to begin */
+	TIERKEEPER_EVICTING,    /* a worker is at it */
+	TIERKEEPER_DISK_FULL,   /* tried again at retry_ns */
+	TIERKEEPER_STUCK,       /* it could not get below the mark, for another reason (why); tried again at retry_ns */
+	TIERKEEPER_UNAVAILABLE, /* its disk is gone, or cannot be used (why); tried again at retry_ns */
+};
+
+/* Since the daemon began, by the daemon: what other processes demote is not in it. Bytes unless n_. */
+struct tierkeeper_counters {
+	uint64_t n_evictions, n_objects, n_clean, n_skipped, n_disk_full, n_damaged;
+	uint64_t freed, held, original, written;
+	uint64_t duration_ns;
+};
+
+/* How it stands, for reports. */
+struct tierkeeper_view {
+	enum tierkeeper_state state;
+	const char *why;                       /* a sentence; "" = none */
+	uint64_t retry_ns;                     /* CLOCK_MONOTONIC; 0: nothing is waited for */
+	const struct shmstore_tier_info *info; /* as of the last look; NULL: not known */
+	struct tierkeeper_counters counters;   /* the eviction that runs not included */
+	uint64_t n_objects, freed, written;    /* by the eviction that runs */
+};
+
+/* As its configuration says. 0, -ENOMEM. */
+int tierkeeper_open(struct account *a);
+/* Idempotent; its job is over, or ends on its own. */
+void tierkeeper_close(struct account *a);
+/* a->config was replaced. */
+void tierkeeper_reload(struct account *a);
+/* Each second, after a->tick is read. */
+void tierkeeper_tick(struct account *a);
+/* A survey was published: the tier is looked at as well. */
+void tierkeeper_surveyed(struct account *a);
+/* Where demotion begins and ends. False: there is no tier. */
+bool tierkeeper_marks(const struct account *a, struct tierplan_marks *ret);
+/* For the arbiter: bytes that demotion could free now, as far as the disk has room; 0: there is no tier, or it rests after a failure. */
+uint64_t tierkeeper_room(const struct account *a);
+/* Demotes until so many bytes less are used, whatever the marks say; arbhost_evicted() is called at the end. False: it cannot begin. */
+bool tierkeeper_make_room(struct account *a, uint64_t bytes);
+void tierkeeper_view(const struct account *a, struct tierkeeper_view *ret);
+/* "none", "ready", "evicting", "disk-full", "stuck", "unavailable". */
+const char *tierkeeper_state_name(enum tierkeeper_state state);
+
+#endif

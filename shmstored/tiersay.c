@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiersay.c: sums are for everybody who may watch; a damaged file's name has its owner's uid in it, and is said to administrators and to
+ * that user alone.
+ */
+#include "tiersay.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "account.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "tierwork.h"
+
+static struct json_object *begin(const struct account *a)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "partition", a->path);
+	return o;
+}
+
+void tiersay_demoted(struct account *a, const struct tierwork *w)
+{
+	const struct shmstore_evict_report *r = &w->report;
+	struct json_object *o = begin(a);
+
+	jsonmake_u64(o, "objects", r->n_objects);
+	jsonmake_u64(o, "freed", r->freed);
+	jsonmake_u64(o, "held", r->held);
+	jsonmake_u64(o, "original", r->original);
+	jsonmake_u64(o, "written", r->written);
+	jsonmake_u64(o, "clean", r->n_clean);
+	jsonmake_u64(o, "skipped", r->n_skipped);
+	jsonmake_seconds(o, "duration_seconds", (int64_t)r->duration_ns);
+	/* False: it was ended, or could not free as much as it should. */
+	jsonmake_flag(o, "complete", w->result == 1);
+	events_emit(a->host->events, EVENT_DEMOTED, a->path, o);
+}
+
+void tiersay_disk_full(struct account *a, const struct tierwork *w, uint64_t retry_ns)
+{
+	struct json_object *o = begin(a);
+
+	jsonmake_text(o, "what", w->why[0] ? w->why : "disk full");
+	if (w->look_result == 0) {
+		jsonmake_text(o, "path", w->info.config.path);
+		jsonmake_u64(o, "free", w->info.disk_free);
+		jsonmake_u64(o, "min_free", w->info.config.min_free);
+		jsonmake_u64(o, "tier_used", w->info.used);
+		jsonmake_u64(o, "max", w->info.config.max);
+	}
+	jsonmake_seconds(o, "retry_seconds", (int64_t)retry_ns);
+	events_emit(a->host->events, EVENT_DISK_FULL, a->path, o);
+}
+
+/* The user in whose directory of the tier path lies: ".../<uid>/<id>". (uid_t)-1: not to be told. */
+static uid_t owner_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	unsigned uid;
+	int end = 0;
+
+	while (slash && slash > path && slash[-1] != '/')
+		slash--;
+	if (!slash || sscanf(slash, "%10u/%n", &uid, &end) != 1 || !end)
+		return (uid_t)-1;
+	return (uid_t)uid;
+}
+
+void tiersay_damage(struct account *a, const char *path, const char *what, int error)
+{
+	struct json_object *o = begin(a);
+	uid_t owner = owner_of(path ? path : "");
+
+	jsonmake_text(o, "path", path && *path ? path : NULL);
+	jsonmake_text(o, "what", *what ? what : shmstore_strerror(error));
+	jsonmake_text(o, "error", shmstore_strerror(error));
+	/* Nobody's event is everybody's: what is not known to be somebody's is root's. */
+	jsonmake_u64(o, "uid", owner == (uid_t)-1 ? 0 : owner);
+	events_emit(a->host->events, EVENT_TIER_DAMAGE, path && *path ? path : a->path, o);
+}

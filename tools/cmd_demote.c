@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_demote.c: "shmstore-admin demote STORE KEY...": moves objects to the disk tier, each for every store that links it. What an eviction
+ * would choose does not matter here: whoever names an object wants that one gone from memory.
+ */
+#include <errno.h>
+
+#include "message.h"
+#include "moving.h"
+#include "options.h"
+
+static int move(struct shmstore *s, const void *key, size_t key_size)
+{
+	return shmstore_demote(s, key, key_size, 0);
+}
+
+static void hint(const char *partition, int error)
+{
+	if (error == -ENOSPC) {
+		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", partition);
+		message_hint("to let it grow: " ADMIN_NAME " -p %s tier --max SIZE", partition);
+	} else if (error == -ETIMEDOUT) {
+		message_hint("a process of its store is stopped in the midst of a change: continue it, or end it");
+	}
+}
+
+int cmd_demote(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"all", MOVING_ALL, NULL, 0, "every object of the store but those that are pinned", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		moving_parse,
+		"demote STORE KEY...\ndemote STORE --all",
+		"Moves objects to the partition's disk tier, each for all stores that link it.\v"
+		"Their names stay: the next get brings them back. The memory of an object that is mapped is free when "
+		"the "
+		"last view is gone. Exit status 1 if one could not be moved; it is in memory still.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const struct moving_way way = {"demote", SHMSTORE_IN_TIER, NULL, move, hint};
+
+	return moving_run(a, argc, argv, &argp, &way);
+}

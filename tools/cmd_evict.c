@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_evict.c: "shmstore-admin evict": moves what is used least to the disk tier until the goal is met. Everything is the library's: this
+ * command states the goal, shows how far it is, and says what came of it. A signal ends it between two objects, and what was moved stays
+ * moved.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <shmstore/inspect.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "human.h"
+#include "interrupt.h"
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "progress.h"
+#include "shellword.h"
+#include "storelist.h"
+#include "tierstate.h"
+
+enum {
+	OPTION_TO = 0x100,
+	OPTION_FREE,
+	OPTION_WATERMARKS,
+	OPTION_THREADS,
+	OPTION_BACKGROUND,
+	OPTION_USER,
+};
+
+struct evict {
+	const struct admin *admin;
+	const char *to,
+		*free; /* sizes as typed, NULL = not asked for: they may be of a partition that is not open yet */
+	struct shmstore_evict what;
+	struct shmstore_evict_report report;
+	uint64_t size, used_before, used; /* of the partition */
+	char why[512];                    /* it failed */
+};
+
+static void check_size(const struct argp_state *state, const char *option, const char *arg)
+{
+	uint64_t bytes;
+
+	if (!human_parse(arg, (uint64_t)1 << 40, &bytes))
+		options_usage(state, "%s %s: is no size, such as 8G or 50%%", option, arg);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct evict *e = line->own;
+
+	switch (key) {
+	case OPTION_TO:
+		check_size(state, "--to", arg);
+		e->to = arg;
+		return 0;
+	case OPTION_FREE:
+		check_size(state, "--free", arg);
+		e->free = arg;
+		return 0;
+	case OPTION_WATERMARKS:
+		e->what.watermarks = true;
+		return 0;
+	case OPTION_THREADS:
+		e->what.n_threads = (unsigned)options_number(state, "--threads", arg, 0);
+		return 0;
+	case OPTION_BACKGROUND:
+		e->what.background = true;
+		return 0;
+	case OPTION_USER:
+		e->what.uid = options_user(state, arg);
+		return 0;
+	case ARGP_KEY_END:
+		if (!e->to + !e->free + !e->what.watermarks != 2)
+			options_usage(state, "one of --to, --free and --watermarks says how far");
+		return options_common(key, arg, state);
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+static int show(const struct shmstore_evict_report *report, void *arg)
+{
+	(void)arg;
+	progress_set(report->n_objects, report->freed);
+	return interrupt_pending() ? 1 : 0;
+}
+
+/* The goal in bytes. False: it makes no sense for this partition; said. */
+static bool set_goal(struct evict *e, const struct shmstore_partition_info *info)
+{
+	const char *text = e->to ? e->to : e->free;
+
+	e->size = info->bytes_size;
+	e->used_before = info->bytes_used;
+	if (!text)
+		return true;
+	if (!info->bytes_size && strchr(text, '%')) {
+		message_fail(text, "the partition has no limit that this could be a part of");
+		return false;
+	}
+	human_parse(text, info->bytes_size, e->to ? &e->what.to : &e->what.bytes);
+	if (e->to && !e->what.to) /* which would mean: not asked for */
+		e->what.to = 1;
+	return true;
+}
+
+static double seconds(const struct evict *e)
+{
+	return (double)e->report.duration_ns / 1e9;
+}
+
+static void print_json(const struct evict *e, int r)
+{
+	const struct shmstore_evict_report *p = &e->report;
+	struct json_object *o = json_new();
+
+	json_flag(o, "done", r >= 0);
+	json_u64(o, "objects", p->n_objects);
+	json_u64(o, "freed", p->freed);
+	json_u64(o, "held", p->held);
+	json_u64(o, "original", p->original);
+	json_u64(o, "written", p->written);
+	json_u64(o, "clean", p->n_clean);
+	json_u64(o, "skipped", p->n_skipped);
+	json_real(o, "seconds", seconds(e));
+	json_real(o, "original_per_s", p->duration_ns ? (double)p->original / seconds(e) : 0);
+	json_real(o, "written_per_s", p->duration_ns ? (double)p->written / seconds(e) : 0);
+	if (p->written)
+		json_real(o, "ratio", (double)p->original / (double)p->written);
+	else
+		json_child(o, "ratio", NULL);
+	json_flag(o, "disk_full", p->disk_full);
+	json_text(o, "error", r < 0 ? e->why : NULL);
+	json_u64(o, "size", e->size);
+	json_u64(o, "used_before", e->used_before);
+	json_u64(o, "used", e->used);
+	json_print(o);
+}
+
+static void print_text(const struct evict *e)
+{
+	const struct shmstore_evict_report *p = &e->report;
+	const bool exact = e->admin->bytes;
+	char a[HUMAN_SIZE], b[HUMAN_SIZE];
+
+	if (!p->n_objects) {
+		puts("nothing was moved");
+	} else {
+		printf("%s demoted: ", human_count(p->n_objects, "object", a));
+		printf("%s freed", human_bytes(p->freed, exact, a));
+		if (p->held)
+			printf(", %s when they are no longer mapped", human_bytes(p->held, exact, a));
+		putchar('\n');
+		if (p->original) {
+			printf("%s written for %s of objects", human_bytes(p->written, exact, a),
+			       human_bytes(p->original, exact, b));
+			if (p->duration_ns)
+				printf(" in %.1f s, %s/s of objects", seconds(e),
+				       human_bytes((uint64_t)((double)p->original / seconds(e)), exact, a));
+			putchar('\n');
+		}
+		if (p->n_clean)
+			printf("%s needed no write\n", human_count(p->n_clean, "object", a));
+	}
+	if (p->n_skipped)
+		printf("%s changed meanwhile, and stayed\n", human_count(p->n_skipped, "object", a));
+	if (e->size)
+		printf("the partition: %s of %s used\n", human_bytes(e->used, exact, a),
+		       human_bytes(e->size, exact, b));
+	else
+		printf("the partition: %s used\n", human_bytes(e->used, exact, a));
+}
+
+/* Part of a larger tmpfs, such as /dev/shm: what is used there is not the partition's alone. */
+static bool shares_file_system(const char *path)
+{
+	char above[PATH_MAX + sizeof("/..")];
+	struct stat here, there;
+
+	snprintf(above, sizeof(above), "%s/..", path);
+	return stat(path, &here) == 0 && stat(above, &there) == 0 && here.st_dev == there.st_dev;
+}
+
+static int explain(const struct evict *e, struct shmstore_partition *p, int error)
+{
+	const char *path = shmstore_partition_path(p);
+
+	if (error == -ENOENT)
+		return tierstate_explain(p, error);
+	if (error == -ECANCELED) {
+		message_fail(path, "interrupted; what was demoted stays so");
+		return ADMIN_FAILED;
+	}
+	message_because(path, e->why);
+	if (error == -ENOSPC && e->report.disk_full) {
+		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", shellword(path));
+	} else if (error == -ENOSPC) {
+		message_hint("to see who holds what: " ADMIN_NAME " -p %s du", shellword(path));
+		if (shares_file_system(path))
+			message_hint("its file system holds other files, too: they count as used and cannot be moved. "
+				     "--free SIZE asks for what the partition's objects can give");
+		if (e->report.error)
+			message_hint("the last object that failed: %s", shmstore_strerror(e->report.error));
+	}
+	return ADMIN_FAILED;
+}
+
+static int run(struct evict *e, struct shmstore_partition *p)
+{
+	struct shmstore_partition_info info = {.size = sizeof(info)};
+	int status = ADMIN_OK;
+	int r = shmstore_partition_info(p, &info);
+
+	if (r < 0)
+		return message_error(shmstore_partition_path(p), r);
+	if (!set_goal(e, &info))
+		return ADMIN_FAILED;
+	storelist_join_tier(p);
+	e->what.wait = true;
+	e->what.progress = show;
+	interrupt_catch();
+	progress_begin("evict");
+	r = shmstore_partition_evict(p, &e->what, &e->report);
+	progress_end();
+	if (r < 0) {
+		snprintf(e->why, sizeof(e->why), "%s",
+			 *shmstore_error_detail() ? shmstore_error_detail() : shmstore_strerror(r));
+		status = explain(e, p, r);
+		if (r != -ENOSPC && r != -ECANCELED) /* nothing was done that could be told of */
+			return status;
+	}
+	if (shmstore_partition_info(p, &info) == 0)
+		e->used = info.bytes_used;
+	if (e->admin->json)
+		print_json(e, r);
+	else
+		print_text(e);
+	return status;
+}
+
+int cmd_evict(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"to", OPTION_TO, "SIZE", 0, "until no more than that is used of the partition: 8G, 50%", 0},
+		{"free", OPTION_FREE, "SIZE", 0, "until that much is freed", 0},
+		{"watermarks", OPTION_WATERMARKS, NULL, 0,
+		 "only above the tier's high watermark, and down to the low one", 0},
+		{"threads", OPTION_THREADS, "N", 0, "that read, compress and write (default: as many as processors)",
+		 0},
+		{"background", OPTION_BACKGROUND, NULL, 0, "give way to everything else on the host", 0},
+		{"user", OPTION_USER, "USER", 0, "as root: only that user's objects (default: everybody's)", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse,
+		"evict --to SIZE | --free SIZE | --watermarks",
+		"Moves the objects that are used least to the partition's disk tier, until the goal is met.\v"
+		"Pinned and leased objects stay; what is mapped comes last, and its memory is free when the last view "
+		"is "
+		"gone. One eviction runs at a time for each user: another one is waited for. Exit status 1 if the goal "
+		"could not be met.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static struct evict e = {.what = SHMSTORE_EVICT_INIT, .report = {.size = sizeof(e.report)}};
+	struct command_line line = {.admin = a, .own = &e};
+	struct shmstore_partition *p;
+	long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+	e.admin = a;
+	e.what.n_threads = n_processors > 1 ? (unsigned)n_processors : 1;
+	options_parse(&argp, &line, argc, argv);
+	int status = opening_partition(a, &p);
+	if (status)
+		return status;
+	status = run(&e, p);
+	shmstore_partition_unref(p);
+	interrupt_finish();
+	return status;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moving.c: the frame of demote and promote: the keys that were named, or all that lie on the other side, one after the other, so that each
+ * has its own outcome and its own sentence where it failed. Where many are brought back, a batch is begun together first; the outcome is
+ * still that of the single moves. A signal ends it between two objects.
+ */
+#include "moving.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "human.h"
+#include "interrupt.h"
+#include "jsonout.h"
+#include "keytext.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "progress.h"
+#include "shellword.h"
+#include "storelist.h"
+
+struct moving {
+	const struct admin *admin;
+	const struct moving_way *way;
+	const char *store;
+	bool all;
+	unsigned n_threads;
+	struct iovec *keys; /* each on the heap */
+	size_t n_keys, room;
+	uint64_t n_moved, n_already, n_failed; /* objects */
+	uint64_t n_pinned;                     /* left out of --all */
+	struct json_object *objects;           /* with --json */
+};
+
+error_t moving_parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct moving *m = line->own;
+
+	switch (key) {
+	case MOVING_ALL:
+		m->all = true;
+		return 0;
+	case MOVING_THREADS:
+		m->n_threads = (unsigned)options_number(state, "--threads", arg, 0);
+		return 0;
+	case ARGP_KEY_END:
+		if (m->all && line->n_many)
+			options_usage(state, "--all does not go with keys");
+		if (!m->all && line->n_args == 1 && !line->n_many)
+			options_usage(state, "KEY is missing, or --all");
+		return options_common(key, arg, state);
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+/* ---- keys ---- */
+
+static void add_key(struct moving *m, const void *key, size_t key_size)
+{
+	if (m->n_keys == m->room) {
+		m->room = m->room ? 2 * m->room : MOVING_BATCH;
+		m->keys = realloc(m->keys, m->room * sizeof(*m->keys));
+		if (!m->keys)
+			message_no_memory();
+	}
+	void *copy = malloc(key_size + 1);
+	if (!copy)
+		message_no_memory();
+	memcpy(copy, key, key_size);
+	m->keys[m->n_keys++] = (struct iovec){copy, key_size};
+}
+
+static void free_keys(struct moving *m)
+{
+	for (size_t i = 0; i < m->n_keys; i++)
+		free(m->keys[i].iov_base);
+	free(m->keys);
+}
+
+/* The objects on the other side. A damaged one has no key to be moved by. */
+static int add_object(const struct shmstore_object_info *info, void *arg)
+{
+	struct moving *m = arg;
+	const bool to_tier = m->way->to == SHMSTORE_IN_TIER;
+
+	if (info->error || info->demoted == to_tier)
+		return 0;
+	if (to_tier && info->pinned) {
+		m->n_pinned++;
+		return 0;
+	}
+	add_key(m, info->key ? info->key : "", info->key_size);
+	progress_set(m->n_keys, 0);
+	return 0;
+}
+
+static bool parse_keys(struct moving *m, const struct command_line *line)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t size;
+
+	for (size_t i = 0; i < line->n_many; i++) {
+		if (!opening_key(line->many_args[i], key, &size))
+			return false;
+		add_key(m, key, size);
+	}
+	return true;
+}
+
+/* ---- moving ---- */
+
+static void add_json(struct moving *m, const struct iovec *key, int before, int error)
+{
+	struct json_object *o = json_new();
+	const char *detail = shmstore_error_detail(), *path = shmstore_error_path();
+
+	json_key(o, "key", key->iov_base, key->iov_len);
+	json_flag(o, "moved", !error && before != m->way->to);
+	json_text(o, "error", !error ? NULL : *detail ? detail : shmstore_strerror(error));
+	json_text(o, "path", error && *path ? path : NULL);
+	json_append(m->objects, o);
+}
+
+/* before: where it was, SHMSTORE_IN_… */
+static void move_one(struct moving *m, struct shmstore_partition *p, struct shmstore *s, const struct iovec *key,
+		     int before)
+{
+	int r = m->way->move(s, key->iov_base, key->iov_len);
+
+	if (m->admin->json)
+		add_json(m, key, before, r);
+	if (r == 0) {
+		if (before == m->way->to)
+			m->n_already++;
+		else
+			m->n_moved++;
+		return;
+	}
+	char *text = keytext_new(key->iov_base, key->iov_len);
+	m->n_failed++;
+	if (r == -ENOENT && !*shmstore_error_detail())
+		opening_explain_key(p, s, text, r);
+	else
+		message_detail(text, r);
+	m->way->hint(shellword(shmstore_partition_path(p)), r);
+	free(text);
+}
+
+static void move_all(struct moving *m, struct shmstore_partition *p, struct shmstore *s)
+{
+	int before[MOVING_BATCH];
+
+	for (size_t i = 0; i < m->n_keys && !interrupt_pending();) {
+		size_t n = m->n_keys - i < MOVING_BATCH ? m->n_keys - i : MOVING_BATCH;
+		for (size_t k = 0; k < n; k++)
+			before[k] = shmstore_locate(s, m->keys[i + k].iov_base, m->keys[i + k].iov_len);
+		if (m->way->ahead && n > 1)
+			m->way->ahead(s, m->keys + i, n, m->n_threads);
+		for (size_t k = 0; k < n && !interrupt_pending(); k++) {
+			move_one(m, p, s, &m->keys[i + k], before[k]);
+			progress_set(m->n_moved + m->n_already + m->n_failed, 0);
+		}
+		i += n;
+	}
+}
+
+static void report(const struct moving *m)
+{
+	const char *where = m->way->to == SHMSTORE_IN_TIER ? "in the tier" : "in memory";
+	const char *done = m->way->to == SHMSTORE_IN_TIER ? "demoted" : "promoted";
+	uint64_t n_left = m->n_keys - m->n_moved - m->n_already - m->n_failed;
+	char text[HUMAN_SIZE];
+
+	if (m->admin->json) {
+		struct json_object *o = json_new();
+		json_text(o, "store", m->store);
+		json_u64(o, done, m->n_moved);
+		json_u64(o, "already", m->n_already);
+		json_u64(o, "failed", m->n_failed);
+		json_u64(o, "pinned", m->n_pinned);
+		json_child(o, "objects", m->objects);
+		json_print(o);
+		return;
+	}
+	printf("%s %s", human_count(m->n_moved, "object", text), done);
+	if (m->n_already)
+		printf(", %" PRIu64 " %s already", m->n_already, where);
+	if (m->n_pinned)
+		printf(", %" PRIu64 " pinned", m->n_pinned);
+	if (m->n_failed)
+		printf(", %" PRIu64 " failed", m->n_failed);
+	if (n_left)
+		printf(", %" PRIu64 " not begun", n_left);
+	putchar('\n');
+}
+
+static int run(struct moving *m, const struct command_line *line)
+{
+	struct shmstore_partition *p;
+	struct shmstore *s;
+	int r = 0;
+
+	if (!parse_keys(m, line))
+		return ADMIN_FAILED;
+	int status = opening_partition(m->admin, &p);
+	if (status)
+		return status;
+	if (m->way->to == SHMSTORE_IN_TIER)
+		storelist_join_tier(p);
+	status = opening_store(p, m->store, &s);
+	if (status == ADMIN_OK) {
+		if (m->admin->json)
+			m->objects = json_new_list();
+		interrupt_catch(); /* what was begun is finished */
+		progress_begin(m->way->name);
+		if (m->all)
+			r = shmstore_foreach(s, add_object, m);
+		progress_set(0, 0); /* from here on: moved */
+		move_all(m, p, s);
+		progress_end();
+		if (r < 0)
+			status = message_error(m->store, r);
+		report(m);
+		shmstore_close(s);
+	}
+	shmstore_partition_unref(p);
+	interrupt_finish();
+	return m->n_failed ? ADMIN_FAILED : status;
+}
+
+int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct moving_way *way)
+{
+	static const char *const names[] = {"STORE", "KEY", NULL};
+	struct moving m = {.admin = a, .way = way};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true, .own = &m};
+
+	options_parse(argp, &line, argc, argv);
+	m.store = line.args[0];
+	int status = run(&m, &line);
+	free_keys(&m);
+	return status;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moving.h: objects of one store moved between memory and the disk tier: what demote and promote share. */
+#ifndef MOVING_H
+#define MOVING_H
+
+#include <argp.h>
+#include <shmstore/shmstore.h>
+
+#include "admin.h"
+
+/* Letters of the options that moving_parse() knows. */
+#define MOVING_ALL     'a'
+#define MOVING_THREADS 't'
+
+#define MOVING_BATCH 64 /* keys that are begun together */
+
+struct moving_way {
+	const char *name; /* of the command */
+	int to;           /* SHMSTORE_IN_TIER or SHMSTORE_IN_MEMORY */
+	/* Begins many at once, so that the moves after it find their work done. May be NULL. */
+	void (*ahead)(struct shmstore *s, const struct iovec *keys, size_t n_keys, unsigned n_threads);
+	int (*move)(struct shmstore *s, const void *key, size_t key_size);
+	/* What to do about an error of move(), told below it. partition: quoted for the shell. */
+	void (*hint)(const char *partition, int error);
+};
+
+error_t moving_parse(int key, char *arg, struct argp_state *state);
+/* Reads the command line, moves, and says what became of it. Returns the exit status. */
+int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct moving_way *way);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierstate.c: the library has one code for "no tier" and for "its directory is gone"; people must not take one for the other. The partition's
+ * tier/config tells them apart: it is text (docs/format.md), and its second line names the directory.
+ */
+#include "tierstate.h"
+
+#include <errno.h>
+#include <shmstore/inspect.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "human.h"
+#include "jsonin.h"
+#include "jsonout.h"
+#include "keytext.h"
+#include "message.h"
+#include "shellword.h"
+
+bool tierstate_directory(struct shmstore_partition *p, char ret_path[PATH_MAX])
+{
+	char name[PATH_MAX + 16], line[PATH_MAX + 8];
+	unsigned version = 0;
+	bool found;
+
+	snprintf(name, sizeof(name), "%s/tier/config", shmstore_partition_path(p));
+	FILE *f = fopen(name, "re");
+	if (!f)
+		return false;
+	found = fgets(line, sizeof(line), f) && sscanf(line, "shmstore tier %9u", &version) == 1 && version == 1 &&
+		fgets(line, sizeof(line), f) && strncmp(line, "path /", 6) == 0;
+	fclose(f);
+	if (!found)
+		return false;
+	line[strcspn(line, "\n")] = '\0';
+	snprintf(ret_path, PATH_MAX, "%.*s", PATH_MAX - 1, line + 5);
+	return true;
+}
+
+bool tierstate_file(struct shmstore_partition *p, const char *link, char ret_path[PATH_MAX])
+{
+	struct shmstore_partition_info info = {.size = sizeof(info)};
+	char text[128], id[17], dir[PATH_MAX];
+	struct stat st;
+	ssize_t n = readlink(link, text, sizeof(text) - 1);
+
+	if (n < 0 || lstat(link, &st) < 0 || !tierstate_directory(p, dir) || shmstore_partition_info(p, &info) < 0)
+		return false;
+	text[n] = '\0';
+	if (sscanf(text, "shmstore-tier:1:%16[0-9a-f]:", id) != 1 || strlen(id) != 16)
+		return false;
+	return snprintf(ret_path, PATH_MAX, "%s/%s/%u/%s", dir, info.uuid, st.st_uid, id) < PATH_MAX;
+}
+
+int tierstate_read(struct shmstore_partition *p, struct shmstore_tier_info *ret)
+{
+	char path[PATH_MAX];
+
+	memset(ret, 0, sizeof(*ret));
+	ret->size = sizeof(*ret);
+	int r = shmstore_tier_info(p, ret);
+	if (r == -ENOENT && !*shmstore_error_detail() && !tierstate_directory(p, path))
+		return 0;
+	return r < 0 ? r : 1;
+}
+
+int tierstate_explain(struct shmstore_partition *p, int error)
+{
+	const char *partition = shmstore_partition_path(p);
+	char path[PATH_MAX];
+
+	if (!tierstate_directory(p, path)) {
+		if (error != -ENOENT)
+			return message_detail(partition, error);
+		message_fail(partition, "the partition has no disk tier");
+		message_hint("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY", shellword(partition));
+		return ADMIN_FAILED;
+	}
+	message_detail(path, error);
+	if (error == -ENOENT)
+		message_hint(
+			"objects that are there are lost to their stores until the directory is back where it was");
+	return ADMIN_FAILED;
+}
+
+uint64_t tierstate_available(const struct shmstore_tier_info *info)
+{
+	const struct shmstore_tier_config *c = &info->config;
+	uint64_t disk = info->disk_free > c->min_free ? info->disk_free - c->min_free : 0;
+	uint64_t limit = !c->max ? UINT64_MAX : c->max > info->used ? c->max - info->used : 0;
+
+	return disk < limit ? disk : limit;
+}
+
+double tierstate_ratio(const struct shmstore_tier_info *info)
+{
+	return info->demoted ? (double)info->original / (double)info->demoted : 0;
+}
+
+struct json_object *tierstate_json(const struct shmstore_tier_info *info)
+{
+	struct json_object *o;
+
+	if (!info)
+		return NULL;
+	o = json_new();
+	json_text(o, "path", info->config.path);
+	json_text(o, "files", info->path);
+	json_u64(o, "max", info->config.max);
+	json_u64(o, "min_free", info->config.min_free);
+	json_i64(o, "level", info->config.level);
+	json_flag(o, "fsync", info->config.fsync);
+	json_text(o, "io", shmstore_tier_io());
+	json_u64(o, "high", info->config.high);
+	json_u64(o, "low", info->config.low);
+	json_u64(o, "disk_size", info->disk_size);
+	json_u64(o, "disk_free", info->disk_free);
+	json_u64(o, "available", tierstate_available(info));
+	json_u64(o, "used", info->used);
+	json_u64(o, "demoted", info->demoted);
+	json_u64(o, "clean", info->clean);
+	json_u64(o, "orphans", info->orphans);
+	json_u64(o, "n_demoted", info->n_demoted);
+	json_u64(o, "n_clean", info->n_clean);
+	json_u64(o, "n_orphans", info->n_orphans);
+	json_u64(o, "original", info->original);
+	if (info->demoted)
+		json_real(o, "ratio", tierstate_ratio(info));
+	else
+		json_child(o, "ratio", NULL);
+	json_u64(o, "n_raw", info->n_codec_raw);
+	json_u64(o, "n_zstd", info->n_codec_zstd);
+	json_u64(o, "last_minute", info->last_minute);
+	json_u64(o, "written_per_s", info->last_minute / 60);
+	return o;
+}
+
+void tierstate_print_asked(const struct admin *a, const struct json_object *tier)
+{
+	char demoted[HUMAN_SIZE], used[HUMAN_SIZE], room[HUMAN_SIZE], retry[HUMAN_SIZE];
+
+	keytext_print(jsonin_text(tier, "state"));
+	if (jsonin_has(tier, "path")) {
+		printf(", %s of objects on %s of disk, room for %s, in ",
+		       human_bytes(jsonin_u64(tier, "original"), a->bytes, demoted),
+		       human_bytes(jsonin_u64(tier, "used"), a->bytes, used),
+		       human_bytes(jsonin_u64(tier, "available"), a->bytes, room));
+		keytext_print(jsonin_text(tier, "path"));
+	}
+	if (jsonin_has(tier, "why")) {
+		fputs("; ", stdout);
+		keytext_print(jsonin_text(tier, "why"));
+	}
+	if (jsonin_has(tier, "retry_seconds"))
+		printf("; tried again in %s", human_duration(jsonin_real(tier, "retry_seconds"), retry));
+	putchar('\n');
+}
