@@ -5,16 +5,19 @@
  * input, words separated by one space; one line of answer each: "ok", "ok VALUE" or "error ERRNO".
  *
  *   open NAME FLAGS [DIRECTORY]   flags: k = keep, r = with the recycling pool, - = none
- *   put KEY SIZE FLAGS            SIZE bytes of a pattern, one buffer; flags: s = checksum, - = none
+ *   put KEY SIZE FLAGS            SIZE bytes of a pattern, one buffer; flags: s = checksum, p = pinned, - = none
+ *   noise KEY SIZE                SIZE bytes that do not compress
+ *   check KEY                     reads what "noise" wrote, as it must be
  *   fill PREFIX N SIZE            N objects of SIZE bytes, called PREFIX0, PREFIX1, ...
  *   put2 KEY HEADER A B           the text HEADER and buffers of A and B bytes
  *   get KEY                       a view, held until "drop"
  *   drop                          drops all views
  *   create KEY SIZE               a writer, held until the end
- *   delete KEY, address TEXT, close
+ *   delete KEY, pin KEY, unpin KEY, address TEXT, close
  *   handoff KEY MS                answers with the ticket
  *   adopt KEY TICKET
  */
+#include <errno.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,9 +59,53 @@ static int do_put(const char *key, size_t size, const char *flags)
 {
 	struct iovec buffer = {pattern(size), size};
 	int r = shmstore_put(actor.store, key, strlen(key), NULL, 0, &buffer, 1,
-			     strchr(flags, 's') ? SHMSTORE_CHECKSUM : 0);
+			     (strchr(flags, 's') ? SHMSTORE_CHECKSUM : 0) | (strchr(flags, 'p') ? SHMSTORE_PIN : 0));
 
 	free(buffer.iov_base);
+	return r;
+}
+
+/* Bytes that no compressor shrinks, and that the key alone tells again. */
+static void *noise(const char *key, size_t size)
+{
+	uint64_t x = 88172645463325252u;
+	unsigned char *data = malloc(size + 8);
+
+	if (!data)
+		abort();
+	for (const char *c = key; *c; c++)
+		x = x * 31 + (unsigned char)*c;
+	for (size_t i = 0; i < size; i += 8) { /* xorshift64 */
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		memcpy(data + i, &x, 8);
+	}
+	return data;
+}
+
+static int do_noise(const char *key, size_t size)
+{
+	struct iovec buffer = {noise(key, size), size};
+	int r = shmstore_put(actor.store, key, strlen(key), NULL, 0, &buffer, 1, 0);
+
+	free(buffer.iov_base);
+	return r;
+}
+
+static int do_check(const char *key)
+{
+	struct shmstore_view *view;
+	uint64_t size;
+	int r = shmstore_get(actor.store, key, strlen(key), 0, &view);
+
+	if (r < 0)
+		return r;
+	const void *data = shmstore_view_buffer(view, 0, &size);
+	void *expected = noise(key, size);
+	r = memcmp(data, expected, size) == 0 ? 0 : -EILSEQ;
+	free(expected);
+	shmstore_view_unref(view);
 	return r;
 }
 
@@ -136,6 +183,10 @@ static int run(char *words[5], char *ret_text)
 		return do_open(words[1], words[2], words[3]);
 	if (strcmp(command, "put") == 0)
 		return do_put(words[1], strtoull(words[2], NULL, 10), words[3]);
+	if (strcmp(command, "noise") == 0)
+		return do_noise(words[1], strtoull(words[2], NULL, 10));
+	if (strcmp(command, "check") == 0)
+		return do_check(words[1]);
 	if (strcmp(command, "fill") == 0)
 		return do_fill(words[1], strtoull(words[2], NULL, 10), strtoull(words[3], NULL, 10));
 	if (strcmp(command, "put2") == 0)
@@ -148,6 +199,8 @@ static int run(char *words[5], char *ret_text)
 		return do_create(words[1], strtoull(words[2], NULL, 10));
 	if (strcmp(command, "delete") == 0)
 		return shmstore_delete(actor.store, words[1], strlen(words[1]));
+	if (strcmp(command, "pin") == 0 || strcmp(command, "unpin") == 0)
+		return shmstore_pin(actor.store, words[1], strlen(words[1]), command[0] == 'p');
 	if (strcmp(command, "address") == 0)
 		return shmstore_set_address(actor.store, words[1]);
 	if (strcmp(command, "handoff") == 0)

@@ -115,6 +115,17 @@ def unmount(path):
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+def members(document):
+    """The names of all members of a JSON document, however deep."""
+    if isinstance(document, dict):
+        for name, inner in document.items():
+            yield name
+            yield from members(inner)
+    elif isinstance(document, list):
+        for inner in document:
+            yield from members(inner)
+
+
 @pytest.fixture
 def bare():
     """An empty directory on a tmpfs of its own (as root), else in /dev/shm. No partition yet."""

@@ -5,6 +5,7 @@ A Place is a tmpfs of its own where root runs the tests (so that its books are o
 chosen), else a directory in /dev/shm. A Tool is a storetool process: commands in, answers out, kill -9 at any time. Everything
 is taken away again when the test ends, however it ends. SHMSTORE_BUILD names the build directory.
 """
+import contextlib
 import errno
 import os
 import select
@@ -187,6 +188,10 @@ class Cluster:
             assert books["residual"] == 0, books
         return books
 
+    def remove(self):
+        self.stop()
+        self.place.remove()
+
     def nothing_left(self):
         """Ends all processes well; after one gc the partition must be empty and its books must close."""
         for tool in self.tools:
@@ -206,6 +211,24 @@ class Cluster:
         assert self.place.names("stores") == [] and self.place.names("peers") == []
         if self.place.mounted:
             assert books["used"] <= 16384 and self.place.used() == books["used"], books
+
+
+@contextlib.contextmanager
+def clusters(kind):
+    """make(**options): a cluster of that kind. In the end nothing may be left in any of them, and they are removed either way."""
+    made = []
+
+    def make(**options):
+        made.append(kind(**options))
+        return made[-1]
+
+    try:
+        yield make
+        for cluster in made:
+            cluster.nothing_left()
+    finally:
+        for cluster in made:
+            cluster.remove()
 
 
 def code(name):

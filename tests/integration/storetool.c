@@ -8,12 +8,12 @@
  *   open NAME [keep] [adopt] [fresh] [readonly] [norecycle] [dir=PATH] [label=TEXT] [daemon=off|required] [wait=MS]
  *                                the current store from now on
  *   close                        use NAME
- *   put KEY SIZE SEED [replace] [checksum] [wait]     header of 24 bytes and one buffer, both patterns of SEED
+ *   put KEY SIZE SEED [replace] [checksum] [wait] [pin] [noevict]     header of 24 bytes and one buffer, both patterns of SEED
  *   create KEY SIZE SEED         a writer, filled, left open          seal | abort
  *   get KEY SIZE SEED            gets, compares, lets go: "0 same" or "0 DIFFERENT"
  *   hold VIEW KEY [cow]          gets and keeps       check VIEW SIZE SEED       write VIEW (a byte of each page)       drop VIEW
  *   alias VIEW KEY               puts what the view holds under another key
- *   handoff KEY MS               "0 TICKET"           adopt KEY TICKET [replace] [verify]
+ *   handoff KEY MS [as_is]       "0 TICKET"           adopt KEY TICKET [replace] [verify]
  *   handoff_to KEY UID MS        the same for another user
  *   delete KEY                   contains KEY         list            "0 N KEY…"
  *   address TEXT                 peer TEXT            "0 NAME"
@@ -21,11 +21,20 @@
  *   books                        of the partition, full: "0 used linked ghosts pool inflight foreign residual stores objects leases"
  *   gc                           "0 stores leases objects freed"
  *   flood N SIZE                 N puts of SIZE bytes, each deleted where it succeeds: "0 n_ok n_enospc n_other"
- *   churn MS SEED                for so long puts, gets, hands to itself, deletes at random: "0 n_ok n_refused n_other n_wrong"
+ *   churn MS SEED [tier]         for so long puts, gets, hands to itself, deletes (demotes, promotes) at random:
+ *                                "0 n_ok n_refused n_other n_wrong"
  *   asked                        "0 REGISTERED BYTES"         dispatch         "0 REGISTERED"
+ *   tier PATH [max=BYTES] [min_free=BYTES] [level=N] [fsync]  gives the partition its disk tier
+ *   tier_info                    "0 used demoted clean orphans n_demoted disk_free"
+ *   demote KEY                   promote KEY [noevict]           pin KEY         unpin KEY
+ *   locate KEY                   "0 memory", "0 tier" or "0 nowhere"
+ *   prefetch N_THREADS KEY...    "0 n_there result..."
+ *   evict BYTES [TO]             "0 n_objects freed n_clean"
  *   fork                         a child that sleeps, holding what it inherited: "0 PID"
  *   exit                         ends without closing anything
  */
+#include "storetool.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <search.h>
@@ -40,33 +49,32 @@
 
 enum {
 	HEADER = 24,
-	WORDS = 8,
 	NAMES = 64
 };
 
-static struct shmstore_partition *partition;
-static struct shmstore *store;
+struct shmstore_partition *partition;
+struct shmstore *store;
 static struct shmstore_writer *writer;
 static struct {
 	char name[32];
 	struct shmstore_view *view;
 } views[NAMES];
 
-static int answer(int r)
+int answer(int r)
 {
 	if (r < 0)
-		printf("%d %s\n", r, shmstore_strerror(r));
+		printf("%d %s %s %s\n", r, shmstore_strerror(r), shmstore_error_detail(), shmstore_error_path());
 	else
 		printf("0\n");
 	return r;
 }
 
-static uint64_t number(const char *word)
+uint64_t number(const char *word)
 {
 	return strtoull(word, NULL, 10);
 }
 
-static bool flag(char **words, const char *name)
+bool flag(char **words, const char *name)
 {
 	for (; *words; words++) {
 		if (strcmp(*words, name) == 0)
@@ -136,7 +144,8 @@ static void do_put(char **w)
 {
 	answer(put(w[1], number(w[2]), number(w[3]),
 		   (flag(w + 4, "replace") ? SHMSTORE_REPLACE : 0) | (flag(w + 4, "checksum") ? SHMSTORE_CHECKSUM : 0) |
-			   (flag(w + 4, "wait") ? SHMSTORE_WAIT : 0)));
+			   (flag(w + 4, "wait") ? SHMSTORE_WAIT : 0) | (flag(w + 4, "pin") ? SHMSTORE_PIN : 0) |
+			   (flag(w + 4, "noevict") ? SHMSTORE_NO_EVICT : 0)));
 }
 
 static void do_create(char **w)
@@ -217,7 +226,8 @@ static void do_handoff(char **w)
 	if (strcmp(w[0], "handoff_to") == 0)
 		r = shmstore_handoff_to(store, w[1], strlen(w[1]), (uid_t)number(w[2]), number(w[3]), &t);
 	else
-		r = shmstore_handoff(store, w[1], strlen(w[1]), number(w[2]), &t);
+		r = shmstore_handoff_flags(store, w[1], strlen(w[1]), number(w[2]),
+					   flag(w + 3, "as_is") ? SHMSTORE_AS_IS : 0, &t);
 
 	if (r == 0)
 		r = shmstore_ticket_format(&t, text, sizeof(text));
@@ -342,7 +352,7 @@ static uint64_t now_ms(void)
 }
 
 /* One random thing with one of eight keys. Returns the call's, 1: wrong bytes. seeds: what each key holds, 0 = nothing. */
-static int churn_once(uint64_t x, uint64_t seeds[8])
+static int churn_once(uint64_t x, uint64_t seeds[8], bool tier)
 {
 	uint64_t n = x % 8, seed = x | 1, size = seed % 400000;
 	char key[16], other[16];
@@ -352,6 +362,12 @@ static int churn_once(uint64_t x, uint64_t seeds[8])
 
 	snprintf(key, sizeof(key), "c%ju", (uintmax_t)n);
 	snprintf(other, sizeof(other), "c%ju", (uintmax_t)(x / 8 % 8));
+	if (tier && seeds[n] && x / 1024 % 2) {
+		if (x / 2048 % 2)
+			return shmstore_promote(store, key, strlen(key), 0);
+		r = shmstore_demote(store, key, strlen(key), 0);
+		return r == -EPERM ? 0 : r; /* a lease, or a store that is only coming into being */
+	}
 	switch (seeds[n] ? x / 64 % 4 : 3) {
 	case 0:
 		r = shmstore_delete(store, key, strlen(key));
@@ -365,7 +381,8 @@ static int churn_once(uint64_t x, uint64_t seeds[8])
 		}
 		return r;
 	case 2:
-		r = shmstore_handoff(store, key, strlen(key), 60000, &t);
+		r = shmstore_handoff_flags(store, key, strlen(key), 60000, tier && x / 4096 % 2 ? SHMSTORE_AS_IS : 0,
+					   &t);
 		if (r == 0)
 			r = shmstore_adopt(store, other, strlen(other), &t, SHMSTORE_REPLACE);
 		if (r == 0)
@@ -389,7 +406,7 @@ static void do_churn(char **w)
 		x ^= x << 13;
 		x ^= x >> 7;
 		x ^= x << 17;
-		r = churn_once(x, seeds);
+		r = churn_once(x, seeds, flag(w + 3, "tier"));
 		n_ok += r == 0;
 		n_refused += r == -ENOSPC || r == -EDQUOT;
 		n_wrong += r == 1;
@@ -458,29 +475,33 @@ static const struct {
 	size_t n_words;
 	void (*fn)(char **words);
 } commands[] = {
-	{"open", 2, do_open},       {"put", 4, do_put},
-	{"create", 4, do_create},   {"get", 4, do_get},
-	{"hold", 3, do_hold},       {"check", 4, do_view},
-	{"write", 2, do_view},      {"alias", 3, do_view},
-	{"drop", 2, do_view},       {"handoff", 3, do_handoff},
-	{"adopt", 3, do_adopt},     {"list", 1, do_list},
-	{"peer", 2, do_peer},       {"usage", 1, do_usage},
-	{"books", 1, do_books},     {"gc", 1, do_gc},
-	{"flood", 3, do_flood},     {"fork", 1, do_fork},
-	{"close", 1, do_simple},    {"delete", 2, do_simple},
-	{"contains", 2, do_simple}, {"address", 2, do_simple},
-	{"seal", 1, do_simple},     {"abort", 1, do_simple},
-	{"exit", 1, do_simple},     {"handoff_to", 4, do_handoff},
-	{"churn", 3, do_churn},     {"asked", 1, do_asked},
-	{"dispatch", 1, do_asked},
+	{"open", 2, do_open},           {"put", 4, do_put},
+	{"create", 4, do_create},       {"get", 4, do_get},
+	{"hold", 3, do_hold},           {"check", 4, do_view},
+	{"write", 2, do_view},          {"alias", 3, do_view},
+	{"drop", 2, do_view},           {"handoff", 3, do_handoff},
+	{"adopt", 3, do_adopt},         {"list", 1, do_list},
+	{"peer", 2, do_peer},           {"usage", 1, do_usage},
+	{"books", 1, do_books},         {"gc", 1, do_gc},
+	{"flood", 3, do_flood},         {"fork", 1, do_fork},
+	{"close", 1, do_simple},        {"delete", 2, do_simple},
+	{"contains", 2, do_simple},     {"address", 2, do_simple},
+	{"seal", 1, do_simple},         {"abort", 1, do_simple},
+	{"exit", 1, do_simple},         {"handoff_to", 4, do_handoff},
+	{"churn", 3, do_churn},         {"asked", 1, do_asked},
+	{"dispatch", 1, do_asked},      {"tier", 2, do_tier},
+	{"tier_info", 1, do_tier_info}, {"demote", 2, do_move},
+	{"promote", 2, do_move},        {"pin", 2, do_move},
+	{"unpin", 2, do_move},          {"locate", 2, do_locate},
+	{"prefetch", 3, do_prefetch},   {"evict", 2, do_evict},
 };
 
 static bool execute(char *line)
 {
-	char *words[WORDS + 1] = {NULL}, *rest = line;
+	char *words[STORETOOL_WORDS + 1] = {NULL}, *rest = line;
 	size_t n = 0;
 
-	while (n < WORDS && (words[n] = strsep(&rest, " \n")) != NULL) {
+	while (n < STORETOOL_WORDS && (words[n] = strsep(&rest, " \n")) != NULL) {
 		if (*words[n])
 			n++;
 	}

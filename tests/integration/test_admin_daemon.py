@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from admin_support import ADMIN, NOBODY, SOURCE, Admin, actors, bare, environment, needs_root, terminal  # noqa: F401
+from admin_support import ADMIN, NOBODY, SOURCE, Admin, actors, bare, environment, members, needs_root, terminal  # noqa: F401
 from daemon import Closed, Daemon, wait_for
 from test_admin_shell import complete
 
@@ -517,17 +517,8 @@ def test_every_member_is_explained(host, actors):
     actors(host.admin, "s", "-")("put", "k", MIB, "-")
     words = set()
     for page in ("man/shmstore-admin.1", "dashboard.md"):
-        words |= set(re.findall(r"[a-z_]+", (SOURCE / "docs" / page).read_text()))
+        words |= set(re.findall(r"[A-Za-z_]+", (SOURCE / "docs" / page).read_text()))
     events = set(host.admin.json("status")["daemon"]["events"])
-
-    def members(value):
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                yield name
-                yield from members(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                yield from members(inner)
 
     for command in (["status", "-r"], ["workers"], ["quota"], ["set", "soft=1GiB"], ["watch", "--since=0", "-n1"]):
         left = set(members(host.admin.json(*command))) - words - events

@@ -11,30 +11,6 @@ from fixture import ROOT
 MIB = 1 << 20
 
 
-def config(cluster, body):
-    return f'partition "{cluster.place.path}" {{\n{body}\n}}'
-
-
-@pytest.fixture
-def hosts(make_cluster, make_daemon):
-    """hosts(limits): a partition, its daemon, and a function that starts a tool under it."""
-
-    def make(body="", **options):
-        cluster = make_cluster(**options)
-        cluster.tool().end()  # makes the partition
-        daemon = make_daemon(cluster.place.path, config=config(cluster, body), http=False)
-        # What users and labels have is known from a survey: one that runs beside puts counts some of them twice, until the next.
-        with daemon.wire() as wire:
-            wire.query("reconcile")
-
-        def tool(store=None, *words):
-            return cluster.tool(store, *words, prefix=("env", f"SHMSTORE_SOCKET={daemon.socket}"))
-
-        return cluster, daemon, tool
-
-    return make
-
-
 def registered(tool):
     """Where the machine is busy a greeting may take longer than opening waits for it."""
     return wait_for("it is registered", lambda: tool("dispatch")[0] == "1")

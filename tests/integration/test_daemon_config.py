@@ -60,6 +60,10 @@ def hard(daemon, kind="partition", name=""):
     ('partition "/x" { }\npartition "/x" { }\n', 2, ["duplicate"]),
     ('partition "/x" {\n user "nobody here" { limit = 1M }\n}\n', 2, ["nobody here", "no such user"]),
     ("daemon {\n", 2, ['"}" is missing']),
+    ('partition "/x" {\n disk.pth = "/y"\n}\n', 2, ["disk.pth", 'did you mean "disk.path"?']),
+    ('partition "/x" {\n disk.path = "y"\n}\n', 2, ["disk.path", "an absolute path, or none"]),
+    ('partition "/x" {\n disk.high = 85\n}\n', 2, ["disk.high", "85%"]),
+    ('partition "/x" {\n disk.level = 20\n}\n', 2, ["disk.level", "20"]),
 ])
 def test_wrong_configuration_names_file_line_and_what_to_do(tmp_path, text, line, words):
     path = tmp_path / "shmstored.conf"
@@ -105,15 +109,15 @@ def test_manual_and_example_have_every_key_and_no_other(tmp_path):
     assert set(re.findall(r"^\.It Cm (\S+)$", manual, re.M)) == names
     # The example with its comment signs taken away is a configuration, and says the defaults: of each key its own.
     example = (SOURCE / "deploy" / "shmstored.conf").read_text()
-    keys = re.findall(r"^[#\t ]*([a-z-]+) = ", example, re.M)
+    keys = re.findall(r"^[#\t ]*([a-z.-]+) = ", example, re.M)
     assert set(keys) == names
-    lines = [re.sub(r"^(\s*)# ?(?=\s*([a-z-]+ = |[a-z]+ \"|\}))", r"\1", line) for line in example.split("\n")]
+    lines = [re.sub(r"^(\s*)# ?(?=\s*([a-z.-]+ = |[a-z]+ \"|\}))", r"\1", line) for line in example.split("\n")]
     text = "\n".join(lines).replace('"alice"', '"root"').replace("user:etl", "user:root").replace("group:analysts", "group:root")
     path = tmp_path / "shmstored.conf"
     path.write_text(text.replace('socket-group = "shmstore"', 'socket-group = "root"'))
     result = check(path)
     assert result.returncode == 0, f"{result.stderr}{path.read_text()}"
-    assert len(re.findall(r"^\s*[a-z-]+ = ", path.read_text(), re.M)) >= len(names)
+    assert len(re.findall(r"^\s*[a-z.-]+ = ", path.read_text(), re.M)) >= len(names)
 
 
 def test_dropins_are_read_by_name_after_the_file(make_daemon, place):

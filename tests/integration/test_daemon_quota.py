@@ -40,25 +40,6 @@ class Df:
 
 
 @pytest.fixture
-def hosts(make_cluster, make_daemon):
-    """hosts(limits): a partition of its own size, its daemon, and a function that starts a tool under it."""
-
-    def make(body="", text="", **options):
-        cluster = make_cluster(**options)
-        cluster.tool().end()  # makes the partition
-        daemon = make_daemon(config=f'{text}\npartition "{cluster.place.path}" {{\n{body}\n}}', http=False)
-        with daemon.wire() as wire:
-            wire.query("reconcile")
-
-        def tool(store=None, *words):
-            return cluster.tool(store, *words, prefix=("env", f"SHMSTORE_SOCKET={daemon.socket}"))
-
-        return cluster, daemon, tool
-
-    return make
-
-
-@pytest.fixture
 def df():
     """df(place): a sampler that ends with the test."""
     samplers = []

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three users on one partition: ALICE and BOB, who work there, and EVE, who means harm."""
+import contextlib
+import os
+
+ALICE, BOB, EVE = 60001, 60002, 60003
+
+
+@contextlib.contextmanager
+def being(uid):
+    """This process as that user: its files, and the credentials that a socket shows."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
