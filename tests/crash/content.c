@@ -19,39 +19,50 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-static uint64_t word(uint64_t base, uint64_t i)
+/* What the words of a buffer follow from: word i is the same as its neighbours up to 1 << shift of them, in a soft content. */
+struct pattern {
+	uint64_t base, first;
+	unsigned shift;
+};
+
+static struct pattern pattern_of(uint64_t seed, uint64_t offset)
 {
-	return (base + i) * 0x9e3779b97f4a7c15ull;
+	return (struct pattern){mix(seed), offset / 8, seed & CONTENT_SOFT ? 6 : 0};
+}
+
+static uint64_t word(struct pattern p, uint64_t i)
+{
+	return mix(p.base + ((p.first + i) >> p.shift));
 }
 
 /* offset: of the first byte within the content, a multiple of 8. */
 void content_fill(void *buf, uint64_t size, uint64_t seed, uint64_t offset)
 {
-	uint64_t base = mix(seed) + offset / 8;
+	const struct pattern pattern = pattern_of(seed, offset);
 	unsigned char *p = buf;
 	uint64_t i = 0;
 	for (; (i + 1) * 8 <= size; i++) {
-		uint64_t w = word(base, i);
+		uint64_t w = word(pattern, i);
 		memcpy(p + i * 8, &w, 8);
 	}
 	if (i * 8 < size) {
-		uint64_t w = word(base, i);
+		uint64_t w = word(pattern, i);
 		memcpy(p + i * 8, &w, size - i * 8);
 	}
 }
 
 bool content_matches(const void *buf, uint64_t size, uint64_t seed, uint64_t offset)
 {
-	uint64_t base = mix(seed) + offset / 8;
+	const struct pattern pattern = pattern_of(seed, offset);
 	const unsigned char *p = buf;
 	uint64_t i = 0, wrong = 0;
 	for (; (i + 1) * 8 <= size; i++) {
 		uint64_t w;
 		memcpy(&w, p + i * 8, 8);
-		wrong |= w ^ word(base, i);
+		wrong |= w ^ word(pattern, i);
 	}
 	if (i * 8 < size) {
-		uint64_t w = word(base, i);
+		uint64_t w = word(pattern, i);
 		wrong |= (uint64_t)(memcmp(p + i * 8, &w, size - i * 8) != 0);
 	}
 	return wrong == 0;

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CONTENT_SOFT (1ull << 62) /* or'ed into a seed: bytes that compress well (others do not at all) */
+
 struct content {
 	uint64_t seed; /* not 0 */
 	uint64_t size; /* bytes over all buffers: none from 0, one below 1024, else two */

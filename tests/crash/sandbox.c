@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -65,6 +66,52 @@ static int inner(const char *mount_options, int (*body)(const char *path, void *
 	return body(path, arg);
 }
 
+/* The first of these that is a directory and not in memory. */
+static const char *disk_place(void)
+{
+	const char *const candidates[] = {getenv("SHMSTORE_TEST_DISK"), "/var/tmp", "/tmp"};
+	for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
+		struct statfs fs;
+		if (candidates[i] && candidates[i][0] == '/' && statfs(candidates[i], &fs) == 0 &&
+		    fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC && access(candidates[i], W_OK) == 0)
+			return candidates[i];
+	}
+	errno = ENOTSUP;
+	return NULL;
+}
+
+/*
+ * Who removes the directory is a process that reads a pipe of which all others of the test hold the other end: it reads the end
+ * when the last of them is gone. No signal meant for them reaches it.
+ */
+const char *sandbox_disk(void)
+{
+	static char path[256];
+	const char *place = disk_place();
+	if (!place)
+		return NULL;
+	snprintf(path, sizeof(path), "%s/shmstore-test-XXXXXX", place);
+	int fds[2];
+	if (!mkdtemp(path))
+		return NULL;
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return rmdir(path), NULL;
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		setsid();
+		signal(SIGTERM, SIG_IGN);
+		close(fds[1]);
+		char none;
+		while (read(fds[0], &none, 1) < 0 && errno == EINTR)
+			;
+		sandbox_wipe(path);
+		_exit(rmdir(path) < 0);
+	}
+	close(fds[0]);
+	return pid < 0 ? (rmdir(path), NULL) : path;
+}
+
 static int wait_status(pid_t pid)
 {
 	int status;
@@ -74,6 +121,7 @@ static int wait_status(pid_t pid)
 	if (WIFEXITED(status))
 		return WEXITSTATUS(status);
 	printf("FAIL the test was ended by signal %d\n", WTERMSIG(status));
+	fflush(stdout);
 	return 3;
 }
 
@@ -140,6 +188,22 @@ struct sandbox_used sandbox_used(const char *path)
 		return (struct sandbox_used){0, 0};
 	return (struct sandbox_used){(uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize,
 				     fs.f_files - fs.f_ffree};
+}
+
+uint64_t sandbox_tier_blocks(const char *path)
+{
+	char root[4096];
+	snprintf(root, sizeof(root), "%s", path);
+	char *roots[] = {root, NULL};
+	FTS *fts = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	uint64_t sum = 0;
+	const FTSENT *e;
+	while (fts && (e = fts_read(fts)))
+		if (e->fts_info == FTS_F && e->fts_level == 3)
+			sum += (uint64_t)e->fts_statp->st_blocks * 512;
+	if (fts)
+		fts_close(fts);
+	return sum;
 }
 
 void sandbox_wipe(const char *path)

@@ -17,6 +17,12 @@
  */
 int sandbox_run(const char *mount_options, int (*body)(const char *path, void *arg), void *arg);
 
+/*
+ * A directory on a real file system (in $SHMSTORE_TEST_DISK, /var/tmp or /tmp), for the caller and its children, to be asked for before
+ * sandbox_run(): it is removed when the last of them has ended, however they ended. NULL with errno. Once per process.
+ */
+const char *sandbox_disk(void);
+
 /* Fresh tmpfs at path over the present one, which goes. For body(). 0 or -errno. */
 int sandbox_remount(const char *path, const char *mount_options);
 
@@ -30,6 +36,9 @@ struct sandbox_used {
 	uint64_t bytes, inodes;
 };
 struct sandbox_used sandbox_used(const char *path);
+
+/* Blocks (bytes) of the tier files below path, the directory of a tier: <uuid>/<uid>/<file>. */
+uint64_t sandbox_tier_blocks(const char *path);
 
 /* Removes everything below path (a foreign clean-up after a failed check, so that one failure stays one). */
 void sandbox_wipe(const char *path);

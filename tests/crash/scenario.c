@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scenario.c: the machinery of scenario.h. The scenarios themselves are in scenarios.c. */
+/* scenario.c: the machinery of scenario.h. The scenarios themselves are in scenarios.c and tier_scenarios.c. */
 #include "scenario.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include "tracer.h"
 
 #define NEARLY_FULL_LEFT (256u << 10)
+#define TIER_IO          "SHMSTORE_TIER_IO"
 
 int world_fail(struct world *w, const char *format, ...)
 {
@@ -41,6 +42,24 @@ const char *scenario_subject(const struct scenario *sc)
 	return (sc->flags & DEAD_STORE) && !(sc->flags & DEAD_IS_VICTIM) && (sc->flags & NO_STORE) ? DEAD : VICTIM;
 }
 
+const struct scenario *scenario_at(size_t i)
+{
+	if (i < n_scenarios)
+		return &scenarios[i];
+	return i < n_scenarios + n_tier_scenarios ? &tier_scenarios[i - n_scenarios] : NULL;
+}
+
+int scenario_put(struct shmstore *s, const struct object *o)
+{
+	size_t size = strlen(o->key);
+	int rc = content_put(s, o->key, size, o->content, o->where == PINNED ? SHMSTORE_PIN : 0);
+	if (rc == 0 && (o->where == DEMOTED || o->where == CLEAN))
+		rc = shmstore_demote(s, o->key, size, 0);
+	if (rc == 0 && o->where == CLEAN)
+		rc = shmstore_promote(s, o->key, size, 0);
+	return rc;
+}
+
 /* ---- outside the victim ------------------------------------------------------------------------------------------- */
 
 /* A process that opens a store, fills it and dies without a word. */
@@ -55,19 +74,21 @@ static void die_in_a_store(struct world *w)
 	    shmstore_open(p, sc->flags & DEAD_IS_VICTIM ? VICTIM : DEAD, &options, &s) < 0)
 		_exit(1);
 	for (size_t i = 0; i < 3 && sc->dead[i].key; i++)
-		if (content_put(s, sc->dead[i].key, strlen(sc->dead[i].key), sc->dead[i].content, 0) < 0)
+		if (scenario_put(s, &sc->dead[i]) < 0)
 			_exit(2);
 	if (sc->flags & DEAD_LEASE) {
 		struct shmstore_ticket t;
-		if (shmstore_handoff(s, sc->dead[0].key, strlen(sc->dead[0].key), 1, &t) < 0)
+		if (shmstore_handoff_flags(s, sc->dead[0].key, strlen(sc->dead[0].key), 1,
+					   sc->flags & TIER ? SHMSTORE_AS_IS : 0, &t) < 0)
 			_exit(3);
 		for (uint64_t until = world_now_boot_ms() + 2; world_now_boot_ms() <= until;)
 			;
 	}
 	/* One object in the pool, one view: both go with us. */
 	struct shmstore_view *v = NULL;
+	const char *viewed = sc->dead[sc->dead[0].where == DEMOTED ? 1 : 0].key; /* where it is */
 	if (content_put(s, "x", 1, (struct content){99, 70000}, 0) < 0 || shmstore_delete(s, "x", 1) < 0 ||
-	    shmstore_get(s, sc->dead[0].key, strlen(sc->dead[0].key), 0, &v) < 0)
+	    shmstore_get(s, viewed, strlen(viewed), 0, &v) < 0)
 		_exit(4);
 	_exit(0);
 }
@@ -95,6 +116,7 @@ static int fill_up(struct world *w)
 int scenario_before(struct world *w)
 {
 	struct shared *sh = w->shared;
+	setenv(TIER_IO, "plain", 1); /* every call is seen; TIER_RING unsets it */
 	sh->armed = sh->ran = sh->have_out = false;
 	sh->rc = 0;
 	sh->message[0] = '\0';
@@ -125,6 +147,8 @@ int scenario_prepare(struct world *w)
 {
 	const struct scenario *sc = w->sc;
 	content_reserve(4u << 20);
+	if (sc->flags & TIER_RING)
+		unsetenv(TIER_IO);
 	if (sc->flags & OWN_PARTITION) {
 		w->shared->armed = true;
 		return 0;
@@ -142,9 +166,10 @@ int scenario_prepare(struct world *w)
 			return world_fail(w, "prepare: open: %s", shmstore_strerror(rc));
 	}
 	for (size_t i = 0; i < 4 && sc->pre[i].key; i++) {
-		rc = content_put(w->s, sc->pre[i].key, strlen(sc->pre[i].key), sc->pre[i].content, 0);
+		rc = scenario_put(w->s, &sc->pre[i]);
 		if (rc < 0)
-			return world_fail(w, "prepare: put %.20s: %s", sc->pre[i].key, shmstore_strerror(rc));
+			return world_fail(w, "prepare: put %.20s: %s %s", sc->pre[i].key, shmstore_strerror(rc),
+					  shmstore_error_detail());
 	}
 	if (sc->setup)
 		sc->setup(w);
@@ -196,6 +221,12 @@ static int find_way(const struct shmstore_store_info *info, void *arg)
 
 bool scenario_took_its_way(struct world *w)
 {
+	if (w->sc->want_where) {
+		int where = shmstore_locate(w->s, w->sc->key, strlen(w->sc->key));
+		if (where != w->sc->want_where)
+			return world_fail(w, "%.12s is at %d afterwards, not at %d", w->sc->key, where,
+					  w->sc->want_where) == 0;
+	}
 	if (!(w->sc->flags & (WANT_RECYCLED | WANT_ALIAS)))
 		return true;
 	struct way way = {.found = false};
@@ -220,7 +251,7 @@ static int check_key(struct world *w, struct shmstore *s, const struct expect *e
 	if (got == -EILSEQ)
 		return world_fail(w, "%s/%.12s: wrong bytes: %s", e->store, e->key, why);
 	if (got < 0 && got != -ENOENT)
-		return world_fail(w, "%s/%.12s: get: %d", e->store, e->key, got);
+		return world_fail(w, "%s/%.12s: get: %d %s", e->store, e->key, got, shmstore_error_detail());
 	bool ok = *ret_seen == e->before || *ret_seen == e->after;
 	if (rc)
 		ok = *ret_seen == (*rc < 0 ? e->before : e->after);

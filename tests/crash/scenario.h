@@ -45,9 +45,18 @@ struct expect {
 	uint64_t before, after;
 };
 
+/* Where an object is put before the scenario. */
+enum where {
+	IN_MEMORY,
+	DEMOTED, /* in the disk tier only */
+	CLEAN,   /* demoted and promoted again: its tier file is good still */
+	PINNED,  /* in memory, for good */
+};
+
 struct object {
 	const char *key;
 	struct content content;
+	enum where where;
 };
 
 enum {
@@ -66,6 +75,15 @@ enum {
 	NEARLY_FULL = 1 << 12,   /* a foreign file leaves 256 KiB of the mount */
 	OWN_PARTITION = 1 << 13, /* runs on a directory of its own beside the partition, which does not exist yet */
 	TICKET_LAST = 1 << 14,   /* with TICKET_IN: the survivor hands off an object (seed 104) and deletes its own */
+	TIER = 1 << 15,          /* the partition has a disk tier */
+	TIER_FSYNC = 1 << 16,    /* ... that writes through */
+	TIER_RING = 1 << 17,     /* ... by io_uring; all others by plain calls */
+	TICKET_SHARED =
+		1
+		<< 18, /* with TICKET_IN: the survivor hands off "s4" (seed 104), without a view, and keeps it. FRESH */
+	TICKET_TIER = 1 << 19,  /* with TICKET_IN: demoted, and handed over as it is. FRESH unless TICKET_LAST */
+	TICKET_TAKEN = 1 << 20, /* with TICKET_IN: the victim's preparations adopt it */
+	FRESH = 1 << 21,        /* may change where the survivor's objects are: the stage is struck after each run */
 };
 
 struct scenario {
@@ -80,13 +98,15 @@ struct scenario {
 	struct content content;
 	unsigned op_flags;
 	int want_rc;     /* undisturbed */
-	unsigned n_more; /* objects that the victim's store holds besides keys[] */
+	int want_where;  /* undisturbed: SHMSTORE_IN_… of key after it; 0 = any */
+	unsigned n_more; /* objects that scenario_subject()'s store holds besides keys[] */
 	struct expect keys[6];
 };
 
 struct world {
 	const struct scenario *sc;
 	const char *mount; /* of the tmpfs */
+	const char *disk;  /* a directory that is not in memory; NULL: none */
 	char path[256];    /* of the partition */
 	struct shared *shared;
 	struct shmstore_partition *p;
@@ -99,6 +119,11 @@ struct world {
 
 extern const struct scenario scenarios[];
 extern const size_t n_scenarios;
+extern const struct scenario tier_scenarios[]; /* all TIER */
+extern const size_t n_tier_scenarios;
+
+/* All of them, from 0; NULL after the last. */
+const struct scenario *scenario_at(size_t i);
 
 /* The store that the scenario is about. */
 const char *scenario_subject(const struct scenario *sc);
@@ -108,6 +133,8 @@ int scenario_prepare(struct world *w);
 int scenario_run(struct world *w);
 /* Undoes, closes, drops: gives every resource back. Returns shmstore_close()'s. */
 int scenario_release(struct world *w);
+/* Puts an object where it says. Return: the failing call's. */
+int scenario_put(struct shmstore *s, const struct object *o);
 /* What the parent does before and after a run, outside the victim. */
 int scenario_before(struct world *w);
 void scenario_after(struct world *w);

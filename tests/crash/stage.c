@@ -12,11 +12,13 @@
 #include <unistd.h>
 
 #include "sandbox.h"
+#include "tiermake.h"
 
-int stage_init(struct stage *st, const char *mount)
+int stage_init(struct stage *st, const char *mount, const char *disk)
 {
 	memset(st, 0, sizeof(*st));
 	st->world.mount = mount;
+	st->world.disk = disk;
 	snprintf(st->world.path, sizeof(st->world.path), "%s/partition", mount);
 	void *shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
@@ -24,6 +26,24 @@ int stage_init(struct stage *st, const char *mount)
 	st->world.shared = shared;
 	st->survivor.fd = -1;
 	return 0;
+}
+
+/* All names, those of tier files with them. Heap; NULL on failure. */
+static char *tree_of(const struct world *w)
+{
+	char *memory = sandbox_tree(w->mount), *disk = w->disk ? sandbox_tree(w->disk) : NULL, *all = NULL;
+	if (memory && asprintf(&all, "%s%s", memory, disk ? disk : "") < 0)
+		all = NULL;
+	free(memory);
+	free(disk);
+	return all;
+}
+
+static void wipe(const struct world *w)
+{
+	sandbox_wipe(w->mount);
+	if (w->disk)
+		sandbox_wipe(w->disk);
 }
 
 static int make_partition(struct world *w)
@@ -34,8 +54,11 @@ static int make_partition(struct world *w)
 	if (pid == 0) {
 		struct shmstore_partition *p = NULL;
 		int rc = shmstore_partition_open(w->path, SHMSTORE_CREATE, &p);
+		if (rc == 0 && (w->sc->flags & TIER))
+			rc = tier_make(p, w->disk, w->sc->flags & TIER_FSYNC);
 		if (rc < 0)
-			world_fail(w, "making the partition: %d (%s)", rc, shmstore_strerror(rc));
+			world_fail(w, "making the partition: %d (%s) %s", rc, shmstore_strerror(rc),
+				   shmstore_error_detail());
 		shmstore_partition_unref(p);
 		_exit(rc < 0 ? 1 : 0);
 	}
@@ -52,15 +75,15 @@ int stage_build(struct stage *st)
 		return 0;
 	struct world *w = &st->world;
 	w->shared->message[0] = '\0';
-	sandbox_wipe(w->mount);
+	wipe(w);
 	if (make_partition(w) < 0)
 		return -1;
 	free(st->bare);
-	st->bare = sandbox_tree(w->mount);
+	st->bare = tree_of(w);
 	if (survivor_start(&st->survivor, w) < 0)
 		return -1;
 	free(st->tree);
-	st->tree = sandbox_tree(w->mount);
+	st->tree = tree_of(w);
 	struct sandbox_used used = sandbox_used(w->mount);
 	st->bytes = used.bytes;
 	st->inodes = used.inodes;
@@ -86,7 +109,9 @@ static int tree_differs(struct world *w, const char *want, const char *got)
 int stage_check_same(struct stage *st)
 {
 	struct world *w = &st->world;
-	char *tree = sandbox_tree(w->mount);
+	if (w->sc->flags & FRESH)
+		return stage_strike(st);
+	char *tree = tree_of(w);
 	int rc = tree && st->tree ? tree_differs(w, st->tree, tree) : world_fail(w, "listing failed");
 	free(tree);
 	struct sandbox_used used = sandbox_used(w->mount);
@@ -104,12 +129,15 @@ int stage_strike(struct stage *st)
 	w->shared->message[0] = '\0';
 	int rc = survivor_stop(&st->survivor, w);
 	st->built = false;
+	/* What takes the tier away must leave nothing of it that is in the way of the next one, or is too much beside it. */
+	if (rc == 0 && (w->sc->flags & TIER) && (w->sc->flags & FRESH))
+		rc = make_partition(w);
 	if (rc == 0) {
-		char *tree = sandbox_tree(w->mount);
+		char *tree = tree_of(w);
 		rc = tree && st->bare ? tree_differs(w, st->bare, tree) : -1;
 		free(tree);
 	}
-	sandbox_wipe(w->mount);
+	wipe(w);
 	return rc;
 }
 
@@ -122,6 +150,6 @@ void stage_burn(struct stage *st)
 		while (waitpid(st->survivor.pid, NULL, 0) < 0 && errno == EINTR)
 			;
 	}
-	sandbox_wipe(st->world.mount);
+	wipe(&st->world);
 	st->built = false;
 }

@@ -19,15 +19,15 @@ struct stage {
 	char *bare; /* with nobody */
 };
 
-/* mount: of the tmpfs. 0 or -1. */
-int stage_init(struct stage *st, const char *mount);
+/* mount: of the tmpfs; disk: for TIER, a directory that is not in memory. 0 or -1. */
+int stage_init(struct stage *st, const char *mount, const char *disk);
 /* For world.sc; does nothing where it stands. 0, or -1 with a message. */
 int stage_build(struct stage *st);
 /* The survivor leaves and the partition is bare. 0, or -1 with a message. */
 int stage_strike(struct stage *st);
 /* After a failure: ends the survivor and wipes the mount. */
 void stage_burn(struct stage *st);
-/* Tree and statfs are as after stage_build(). 0, or -1 with a message. */
+/* Tree and statfs are as after stage_build(); where the scenario is FRESH: strikes. 0, or -1 with a message. */
 int stage_check_same(struct stage *st);
 
 #endif

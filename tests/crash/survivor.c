@@ -12,7 +12,10 @@
 
 #define IN_LEASE_MS 60000u
 
-static const struct object held[] = {
+static const struct {
+	const char *key;
+	struct content content;
+} held[] = {
 	{"s1", {101, 200000}},
 	{"s2", {102, 900}},
 	{"a-key-too-long-for-a-file-name-----------------------------------------------------------------------------"
@@ -27,6 +30,7 @@ struct self {
 	struct shmstore_partition *p;
 	struct shmstore *s;
 	struct shmstore_view *views[N_HELD];
+	bool keeps_s4; /* handed to the victim, and kept */
 };
 
 static int say(struct self *me, const char *what, int rc)
@@ -61,24 +65,29 @@ static int do_verify(struct self *me)
 		if (rc < 0 || c.seed != held[i].content.seed)
 			return world_fail(me->w, "survivor: object %.10s: %d %s", held[i].key, rc, why ? why : "");
 	}
+	struct content c = {0, 0};
+	int rc = me->keeps_s4 ? content_get(me->s, "s4", 2, &c, NULL) : 0;
+	if (me->keeps_s4 && (rc < 0 || c.seed != 104))
+		return world_fail(me->w, "survivor: object s4: %d %s", rc, shmstore_error_detail());
 	return 0;
 }
 
+/* "s1", of which we have a view, or "s4", of which nobody has: to keep, or so that it exists nowhere but in its lease. */
 static int do_handoff(struct self *me)
 {
-	return say(me, "handoff", shmstore_handoff(me->s, "s1", 2, IN_LEASE_MS, &me->w->shared->in));
-}
-
-/* An object that exists nowhere but in its lease. */
-static int do_handoff_last(struct self *me)
-{
-	int rc = content_put(me->s, "s4", 2, (struct content){104, 5000}, 0);
-
+	unsigned flags = me->w->sc->flags;
+	bool s4 = flags & (TICKET_LAST | TICKET_SHARED);
+	const char *key = s4 ? "s4" : "s1";
+	int rc = s4 ? content_put(me->s, key, 2, (struct content){104, 5000}, 0) : 0;
+	if (rc == 0 && (flags & TICKET_TIER))
+		rc = shmstore_demote(me->s, key, 2, 0);
 	if (rc == 0)
-		rc = shmstore_handoff(me->s, "s4", 2, IN_LEASE_MS, &me->w->shared->in);
-	if (rc == 0)
-		rc = shmstore_delete(me->s, "s4", 2);
-	return say(me, "handoff of the last", rc);
+		rc = shmstore_handoff_flags(me->s, key, 2, IN_LEASE_MS, flags & TICKET_TIER ? SHMSTORE_AS_IS : 0,
+					    &me->w->shared->in);
+	if (rc == 0 && (flags & TICKET_LAST))
+		rc = shmstore_delete(me->s, key, 2);
+	me->keeps_s4 = rc == 0 && (flags & TICKET_SHARED);
+	return say(me, "handoff", rc);
 }
 
 static int do_adopt(struct self *me)
@@ -121,7 +130,7 @@ static void serve(struct world *w, int fd)
 			rc = do_verify(&me);
 			break;
 		case 'h':
-			rc = w->sc->flags & TICKET_LAST ? do_handoff_last(&me) : do_handoff(&me);
+			rc = do_handoff(&me);
 			break;
 		case 'a':
 			rc = do_adopt(&me);

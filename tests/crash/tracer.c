@@ -52,6 +52,11 @@ void tracer_end(void)
 		syscall(SYS_prctl, TRACER_END, 0, 0, 0, 0);
 }
 
+void tracer_mark(pid_t pid)
+{
+	syscall(SYS_tgkill, pid, pid, SIGUSR2);
+}
+
 /* ---- registers ---------------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
@@ -265,6 +270,7 @@ int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, s
 			ptrace(PTRACE_SETOPTIONS, pid, NULL,
 			       (void *)(uintptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
 			first = false;
+			sig = sig == SIGTRAP ? 0 : sig; /* it has executed another program */
 		}
 		if (sig == (SIGTRAP | 0x80)) {
 			sig = 0;
@@ -272,6 +278,10 @@ int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, s
 		} else if (sig == SIGUSR2 && !r.counting && !ret->ended) {
 			sig = 0;
 			r.counting = true;
+		} else if (sig == SIGUSR2 && plan->outside) {
+			sig = 0;
+			r.counting = false;
+			ret->ended = true;
 		}
 		bool follow = r.counting && !r.free_run;
 		ptrace(follow ? PTRACE_SYSCALL : PTRACE_CONT, pid, NULL, (void *)(intptr_t)sig);
@@ -359,6 +369,21 @@ const char *tracer_call_name(uint64_t nr)
 		N(dup),
 		N(dup3),
 		N(clock_gettime),
+		N(socket),
+		N(connect),
+		N(setsockopt),
+		N(sendto),
+		N(recvfrom),
+		N(sendmsg),
+		N(recvmsg),
+		N(ppoll),
+		N(epoll_create1),
+		N(epoll_ctl),
+		N(epoll_pwait),
+		N(eventfd2),
+		N(timerfd_settime),
+		N(accept4),
+		N(shutdown),
 #if defined(__x86_64__)
 		N(open),
 		N(stat),
@@ -372,6 +397,8 @@ const char *tracer_call_name(uint64_t nr)
 		N(readlink),
 		N(chmod),
 		N(access),
+		N(poll),
+		N(epoll_wait),
 #endif
 #undef N
 	};

@@ -5,6 +5,8 @@
  * The child is forked by the test itself (no exec: an iteration costs a millisecond), calls tracer_child() first, prepares
  * what it likes at full speed, and puts the calls to be counted between tracer_begin() and tracer_end(). The parent runs
  * tracer_run(), which returns when the child is gone and reaped. Outside a traced child the marks do nothing.
+ *
+ * A child that executes another program sets no marks: others do, by tracer_mark(), once to begin and once to end. Of its threads the first is followed.
  */
 #ifndef TRACER_H
 #define TRACER_H
@@ -31,6 +33,7 @@ struct tracer_plan {
 	int error;  /* errno, positive */
 	bool only;  /* where call n does not have the number nr, leave it alone */
 	uint64_t nr;
+	bool outside; /* the marks come from outside */
 };
 
 struct tracer_call {
@@ -51,6 +54,8 @@ struct tracer_result {
 int tracer_child(void);
 void tracer_begin(void);
 void tracer_end(void);
+/* By another process than the child: begins, or with plan.outside, where it has begun, ends. */
+void tracer_mark(pid_t pid);
 
 /* In the parent: follows the child pid to its end. 0 or -errno (-ETIMEDOUT: the child was killed for taking over timeout_ms). */
 int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, struct tracer_result *ret);

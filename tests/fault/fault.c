@@ -3,7 +3,7 @@
  * fault.c: in every scenario, lets each system call fail with each errno that the kernel may give there (once; and for those
  * that last, from there to the end), and each allocation (once; and from there to the end).
  *
- *   fault [-k calls|allocations] [scenario...]
+ *   fault [-a] [-k calls|allocations] [scenario...]
  *
  * After each: the call returned a code of the closed list, or worked by another way; what it did or did not do agrees with that
  * code; the store works; after close and unref no descriptor, no mapping and no block of the heap is left in the process, and
@@ -11,16 +11,16 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "allocfail.h"
+#include "held.h"
+#include "plausible.h"
 #include "sandbox.h"
 #include "stage.h"
 #include "tracer.h"
@@ -28,11 +28,10 @@
 
 #define VICTIM_TIMEOUT_MS 20000u
 #define FAILURES_MAX      8u
-#define FDS_MAX           512
-#define ERRORS_MAX        8
 
 struct options {
-	bool calls, allocations;
+	const char *disk;
+	bool calls, allocations, all;
 	char **names;
 	size_t n_names;
 };
@@ -55,131 +54,6 @@ struct play {
 	unsigned n_calls;
 	unsigned n_faults, n_passed, n_failed;
 };
-
-/* What the kernel may answer. Not here: munmap of a whole mapping (cannot fail), calls that only ask about the process. */
-struct plausible {
-	uint64_t nr;
-	enum tracer_mode mode;
-	int errors[ERRORS_MAX];
-};
-static const struct plausible plausible[] = {
-	{SYS_openat, TRACER_FAIL, {EMFILE, ENFILE, ENOMEM, EACCES, EINTR, EIO}},
-	{SYS_openat2, TRACER_FAIL, {EMFILE, ENFILE, ENOMEM, EACCES, EINTR, EIO, EAGAIN, ENOSYS}},
-	{SYS_close, TRACER_FAIL_DONE, {EINTR, EIO}},
-	{SYS_linkat, TRACER_FAIL, {ENOSPC, ENOMEM, EACCES, EIO, EMLINK, EPERM}},
-	{SYS_unlinkat, TRACER_FAIL, {EIO, EACCES, ENOMEM, EPERM, EBUSY}},
-	{SYS_renameat2, TRACER_FAIL, {ENOSPC, ENOMEM, EACCES, EIO, EPERM}},
-	{SYS_mkdirat, TRACER_FAIL, {ENOSPC, ENOMEM, EACCES, EIO}},
-	{SYS_symlinkat, TRACER_FAIL, {ENOSPC, ENOMEM, EACCES, EIO}},
-	{SYS_readlinkat, TRACER_FAIL, {ENOMEM, EACCES, EIO}},
-	{SYS_pwritev, TRACER_FAIL, {ENOSPC, EIO, EINTR, ENOMEM}},
-	{SYS_pwritev2, TRACER_FAIL, {ENOSPC, EIO, EINTR, ENOMEM}},
-	{SYS_pwrite64, TRACER_FAIL, {ENOSPC, EIO, EINTR, ENOMEM}},
-	{SYS_pwrite64, TRACER_SHORT, {ENOSPC}},
-	{SYS_write, TRACER_FAIL, {ENOSPC, EIO, EINTR, ENOMEM}},
-	{SYS_pread64, TRACER_FAIL, {EIO, EINTR, ENOMEM}},
-	{SYS_preadv, TRACER_FAIL, {EIO, EINTR, ENOMEM}},
-	{SYS_read, TRACER_FAIL, {EIO, EINTR, ENOMEM}},
-	{SYS_fallocate, TRACER_FAIL, {ENOSPC, EIO, EINTR, ENOMEM, EOPNOTSUPP}},
-	{SYS_ftruncate, TRACER_FAIL, {EIO, EINTR, ENOSPC}},
-	{SYS_fchmod, TRACER_FAIL, {EPERM, EIO}},
-	{SYS_fchmodat, TRACER_FAIL, {EPERM, EIO, ENOMEM}},
-	{SYS_fstat, TRACER_FAIL, {ENOMEM, EIO}},
-	{SYS_newfstatat, TRACER_FAIL, {ENOMEM, EIO, EACCES}},
-	{SYS_statx, TRACER_FAIL, {ENOMEM, EIO, EACCES}},
-	{SYS_statfs, TRACER_FAIL, {ENOMEM, EIO, EINTR}},
-	{SYS_fstatfs, TRACER_FAIL, {ENOMEM, EIO, EINTR}},
-	{SYS_flock, TRACER_FAIL, {ENOLCK, EINTR, EWOULDBLOCK}},
-	{SYS_mmap, TRACER_FAIL, {ENOMEM, EAGAIN, ENFILE}},
-	{SYS_mprotect, TRACER_FAIL, {ENOMEM, EACCES}},
-	{SYS_madvise, TRACER_FAIL, {ENOMEM, EAGAIN, EINVAL}},
-	{SYS_mremap, TRACER_FAIL, {ENOMEM}},
-	{SYS_getdents64, TRACER_FAIL, {EIO, ENOMEM}},
-	{SYS_getrandom, TRACER_FAIL, {EINTR}},
-	/* what lasts */
-	{SYS_openat, TRACER_FAIL_ALL, {EMFILE, ENOMEM}},
-	{SYS_openat2, TRACER_FAIL_ALL, {EMFILE, ENOMEM}},
-	{SYS_linkat, TRACER_FAIL_ALL, {ENOSPC}},
-	{SYS_unlinkat, TRACER_FAIL_ALL, {EIO}},
-	{SYS_renameat2, TRACER_FAIL_ALL, {ENOSPC}},
-	{SYS_pwritev, TRACER_FAIL_ALL, {ENOSPC}},
-	{SYS_pwrite64, TRACER_FAIL_ALL, {ENOSPC}},
-	{SYS_fallocate, TRACER_FAIL_ALL, {ENOSPC}},
-	{SYS_mmap, TRACER_FAIL_ALL, {ENOMEM}},
-	{SYS_flock, TRACER_FAIL_ALL, {ENOLCK}},
-	{SYS_mkdirat, TRACER_FAIL_ALL, {ENOSPC}},
-};
-
-/* fcntl() by its command. */
-static const struct {
-	int command;
-	enum tracer_mode mode;
-	int errors[ERRORS_MAX];
-} plausible_fcntl[] = {
-	{F_SETLEASE, TRACER_FAIL, {EAGAIN, EACCES, ENOMEM, EINVAL}},
-	{F_SETLEASE, TRACER_FAIL_ALL, {EAGAIN, EINVAL}},
-	{F_DUPFD_CLOEXEC, TRACER_FAIL, {EMFILE, EINVAL}},
-	{F_SETSIG, TRACER_FAIL, {EINVAL, EPERM}},
-};
-
-static bool in_closed_list(int rc)
-{
-	static const int list[] = {EINVAL, ENOENT, EEXIST, EBUSY,  ENOSPC,  EDQUOT, EBADMSG,   EPERM,
-				   ESTALE, EXDEV,  EMFILE, ENOMEM, ENOTSUP, EIO,    ETIMEDOUT, ECANCELED};
-	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
-		if (rc == -list[i])
-			return true;
-	return rc >= 0;
-}
-
-/* ---- what the process holds --------------------------------------------------------------------------------------- */
-
-struct held {
-	bool fd[FDS_MAX];
-	unsigned n_maps; /* of files on the mount */
-	long n_blocks;
-};
-
-static char maps[1 << 20];
-
-static void look_at_self(const struct world *w, struct held *ret)
-{
-	ret->n_blocks = allocfail_live();
-	for (int fd = 0; fd < FDS_MAX; fd++)
-		ret->fd[fd] = fcntl(fd, F_GETFD) >= 0;
-	ret->n_maps = 0;
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	size_t size = 0;
-	ssize_t n;
-	while (fd >= 0 && size < sizeof(maps) - 1 && (n = read(fd, maps + size, sizeof(maps) - 1 - size)) > 0)
-		size += (size_t)n;
-	close(fd);
-	maps[size] = '\0';
-	char prefix[256];
-	snprintf(prefix, sizeof(prefix), " %s/", w->mount);
-	for (const char *at = maps; (at = strstr(at, prefix)); at++)
-		ret->n_maps++;
-}
-
-static int check_held(struct world *w, const struct held *before)
-{
-	static struct held after;
-	look_at_self(w, &after);
-	for (int fd = 0; fd < FDS_MAX; fd++)
-		if (after.fd[fd] != before->fd[fd]) {
-			char path[64], target[256];
-			snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-			ssize_t n = readlink(path, target, sizeof(target) - 1);
-			target[n < 0 ? 0 : n] = '\0';
-			return world_fail(w, "descriptor %d is %s: %s", fd, after.fd[fd] ? "left open" : "gone",
-					  target);
-		}
-	if (after.n_maps != before->n_maps)
-		return world_fail(w, "%u mappings are left", after.n_maps - before->n_maps);
-	if (after.n_blocks != before->n_blocks)
-		return world_fail(w, "%ld blocks of the heap are left", after.n_blocks - before->n_blocks);
-	return 0;
-}
 
 /* ---- one run ------------------------------------------------------------------------------------------------------ */
 
@@ -204,7 +78,7 @@ static void on_end(void)
 static int check_outcome(struct world *w, int rc)
 {
 	const struct scenario *sc = w->sc;
-	if (!in_closed_list(rc))
+	if (!plausible_return(rc))
 		return world_fail(w, "returned %d (%s), which is not in the closed list", rc, strerror(-rc));
 	if (sc->flags & OWN_PARTITION || !w->p)
 		return 0;
@@ -221,7 +95,7 @@ static void victim(struct world *w, const struct fault *f)
 	the_fault = f;
 	the_world = w;
 	content_reserve(4u << 20); /* before the look: it stays */
-	look_at_self(w, &before);
+	held_look(w->mount, &before);
 	if (scenario_prepare(w) < 0)
 		_exit(3);
 	w->on_begin = on_begin;
@@ -233,10 +107,11 @@ static void victim(struct world *w, const struct fault *f)
 	if (w->shared->message[0] == '\0' && check_outcome(w, rc) == 0 && w->s)
 		world_check_works(w, w->s);
 	int closed = scenario_release(w);
-	if (!in_closed_list(closed))
+	if (!plausible_return(closed))
 		world_fail(w, "close returned %d", closed);
-	if (w->shared->message[0] == '\0')
-		check_held(w, &before);
+	const char *differs = held_differs(w->mount, &before);
+	if (differs)
+		world_fail(w, "%s", differs);
 	_exit(w->shared->message[0] ? 4 : 0);
 }
 
@@ -318,15 +193,19 @@ static bool try_one(struct play *p, const struct fault *f, unsigned *n_bad)
 
 /* ---- all of a scenario -------------------------------------------------------------------------------------------- */
 
-static void fail_call(struct play *p, unsigned n, enum tracer_mode mode, const int errors[ERRORS_MAX], unsigned *n_bad)
+static void fail_call(struct play *p, unsigned n, const struct plausible *how, unsigned *n_bad)
 {
 	const struct tracer_call *call = &p->calls[n - 1];
 
-	for (size_t i = 0; i < ERRORS_MAX && errors[i] && *n_bad < FAILURES_MAX; i++) {
-		const struct fault f = {.kind = FAULT_CALL, .plan = {mode, n, errors[i], true, call->nr}};
+	for (size_t i = 0; i < PLAUSIBLE_ERRORS && how->errors[i] && *n_bad < FAILURES_MAX; i++) {
+		const struct fault f = {.kind = FAULT_CALL, .plan = {how->mode, n, how->errors[i], true, call->nr}};
 
+		/* The tier's calls are long ones: every third error in turn, or with -a all. */
+		if ((p->stage.world.sc->flags & TIER) && !p->options->all && how->mode == TRACER_FAIL &&
+		    (n + i) % 3 != 0)
+			continue;
 		/* Who finds the name taken does not first find the directory full. */
-		if (errors[i] == ENOSPC && call->result == -EEXIST)
+		if (how->errors[i] == ENOSPC && call->result == -EEXIST)
 			continue;
 		try_one(p, &f, n_bad);
 	}
@@ -334,16 +213,11 @@ static void fail_call(struct play *p, unsigned n, enum tracer_mode mode, const i
 
 static void fail_calls(struct play *p, unsigned *n_bad)
 {
-	for (unsigned n = 1; n <= p->n_calls; n++) {
-		const struct tracer_call *call = &p->calls[n - 1];
+	const struct plausible *how;
 
-		for (size_t i = 0; i < sizeof(plausible) / sizeof(plausible[0]); i++)
-			if (plausible[i].nr == call->nr)
-				fail_call(p, n, plausible[i].mode, plausible[i].errors, n_bad);
-		for (size_t i = 0; i < sizeof(plausible_fcntl) / sizeof(plausible_fcntl[0]); i++)
-			if (call->nr == SYS_fcntl && plausible_fcntl[i].command == (int)call->args[1])
-				fail_call(p, n, plausible_fcntl[i].mode, plausible_fcntl[i].errors, n_bad);
-	}
+	for (unsigned n = 1; n <= p->n_calls; n++)
+		for (size_t i = 0; (how = plausible_failure(&p->calls[n - 1], i)); i++)
+			fail_call(p, n, how, n_bad);
 }
 
 static void fail_allocations(struct play *p, unsigned long n_allocations, unsigned *n_bad)
@@ -426,14 +300,15 @@ static int body(const char *mount, void *arg)
 	}
 	static struct play p;
 	p.options = arg;
-	if (stage_init(&p.stage, mount) < 0)
+	if (stage_init(&p.stage, mount, p.options->disk) < 0)
 		return 2;
 	warm_up(mount);
 	struct timespec t0, t1;
 	clock_gettime(CLOCK_MONOTONIC, &t0);
-	for (size_t i = 0; i < n_scenarios; i++)
-		if (wanted(p.options, scenarios[i].name))
-			play_scenario(&p, &scenarios[i]);
+	const struct scenario *sc;
+	for (size_t i = 0; (sc = scenario_at(i)); i++)
+		if (wanted(p.options, sc->name) && (p.options->disk || !(sc->flags & TIER)))
+			play_scenario(&p, sc);
 	clock_gettime(CLOCK_MONOTONIC, &t1);
 	double s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) / 1e9;
 	printf("fault: %u faults in %.1f s, %.1f ms each\n", p.n_faults, s, p.n_faults ? s * 1000 / p.n_faults : 0.0);
@@ -445,6 +320,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 	switch (key) {
+	case 'a':
+		o->all = true;
+		return 0;
 	case 'k':
 		o->calls = strcmp(arg, "calls") == 0;
 		o->allocations = strcmp(arg, "allocations") == 0;
@@ -463,6 +341,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
+		{"all", 'a', NULL, 0, "Each error of each call, of the disk tier's scenarios too", 0},
 		{"kind", 'k', "KIND", 0, "Only calls or only allocations", 0},
 		{0},
 	};
@@ -475,5 +354,8 @@ int main(int argc, char **argv)
 					 NULL};
 	struct options options = {.calls = true, .allocations = true};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	options.disk = sandbox_disk();
+	if (!options.disk)
+		printf("SKIP the scenarios of the disk tier: no directory on a disk: %s\n", strerror(errno));
 	return sandbox_run("size=64m,huge=within_size,nr_inodes=10000", body, &options);
 }

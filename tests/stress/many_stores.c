@@ -28,6 +28,7 @@
 #define N_PROCESSES 8u
 #define N_EACH      32u
 #define N_STORES    (N_PROCESSES * N_EACH)
+#define READY_S     120
 
 static unsigned n_objects = 40; /* of each store */
 
@@ -179,8 +180,14 @@ static void check_books(struct shmstore_partition *p, unsigned n_stores)
 
 static void run(pid_t pids[N_PROCESSES])
 {
-	while ((sh->n_put < N_PROCESSES || sh->n_adopted < N_PROCESSES) && !sh->failed)
+	struct timespec t0;
+	clock_gettime(CLOCK_MONOTONIC, &t0);
+	while ((sh->n_put < N_PROCESSES || sh->n_adopted < N_PROCESSES) && !sh->failed) {
+		if (seconds_since(&t0) > READY_S)
+			complain("of %u processes %u have put and %u adopted within %d s", N_PROCESSES, sh->n_put,
+				 sh->n_adopted, READY_S);
 		usleep(2000);
+	}
 	struct shmstore_partition *p = NULL;
 	struct shmstore_gc_report report = {0};
 	must("partition", 0, shmstore_partition_open(partition_path, 0, &p));

@@ -2,11 +2,12 @@
 /*
  * storm.c: eight processes put, get, hand off, adopt and delete at random, are killed at random and start again.
  *
- *   storm [-t seconds] [-s seed] [-m megabytes]
+ *   storm [-d] [-t seconds] [-s seed] [-m megabytes]
  *
  * Every byte of every object is checked (content.h), every key against what its store must hold (storm.h), every ticket within
  * its lease must be good. Every second all workers are stopped where they are and the df equation must close to the byte,
- * with their views and half-made objects in it. In the end, when leases are over, nothing is left.
+ * with their views and half-made objects in it; so must the tier's, where there is one (-d), and all demote, promote and evict each
+ * other's objects. In the end, when leases are over, nothing is left.
  */
 #include "storm.h"
 
@@ -26,20 +27,22 @@
 #include <unistd.h>
 
 #include "sandbox.h"
+#include "tiermake.h"
 
 #define KILL_EVERY_MS      40u /* on average */
 #define RECONCILE_EVERY_MS 1000u
 #define SETTLE_MS          10000u
 
 const char *const storm_op_name[N_OPS] = {
-	"put",     "replace", "create", "abort", "get", "view",   "alias",
-	"handoff", "adopt",   "delete", "peek",  "gc",  "reopen", "thread get",
+	"put",    "replace", "create", "abort",   "get", "view",  "alias", "handoff", "adopt",
+	"delete", "peek",    "demote", "promote", "pin", "evict", "gc",    "reopen",  "thread get",
 };
 
 struct options {
 	unsigned seconds;
 	uint64_t seed;
 	unsigned megabytes;
+	const char *disk;
 };
 
 struct run {
@@ -103,6 +106,8 @@ static int make_partition(struct run *r)
 {
 	struct shmstore_partition *p = NULL;
 	int rc = shmstore_partition_open(r->st.path, SHMSTORE_CREATE, &p);
+	if (rc == 0 && r->st.disk)
+		rc = tier_make(p, r->st.disk, false);
 	shmstore_partition_unref(p);
 	return rc < 0 ? storm_fail(&r->st, "making the partition: %d (%s)", rc, shmstore_strerror(rc)) : 0;
 }
@@ -141,6 +146,18 @@ static int say_holder(const struct shmstore_holder *h, void *arg)
 	return 0;
 }
 
+/* The tier's own equation, against the files on the disk. */
+static int check_tier(struct run *r, const struct shmstore_usage *u)
+{
+	uint64_t on_disk = r->st.disk ? sandbox_tier_blocks(r->st.disk) : 0;
+	if (u->tier == on_disk && u->tier == u->tier_demoted + u->tier_clean + u->tier_orphans)
+		return 0;
+	return storm_fail(&r->st, "the tier's books: %llu = demoted %llu + clean %llu + orphans %llu, on disk %llu",
+			  (unsigned long long)u->tier, (unsigned long long)u->tier_demoted,
+			  (unsigned long long)u->tier_clean, (unsigned long long)u->tier_orphans,
+			  (unsigned long long)on_disk);
+}
+
 /* All stand still: the books must close over live views, writers and pools. */
 static int reconcile_step(struct run *r)
 {
@@ -161,7 +178,7 @@ static int reconcile_step(struct run *r)
 			(unsigned long long)u.foreign);
 	}
 	shmstore_partition_unref(p);
-	return 0;
+	return check_tier(r, &u);
 }
 
 static void stand_still_and_reconcile(struct run *r)
@@ -228,7 +245,7 @@ static int settle_step(struct run *r)
 			rc, (long long)u.residual, (unsigned long long)u.ghosts, (unsigned long long)u.inflight,
 			(unsigned long long)u.pool, (unsigned long long)u.n_stores);
 	shmstore_partition_unref(p);
-	return 0;
+	return u.tier ? storm_fail(&r->st, "%llu bytes of tier files are left", (unsigned long long)u.tier) : 0;
 }
 
 static void blow(struct run *r)
@@ -238,7 +255,7 @@ static void blow(struct run *r)
 	for (unsigned i = 0; i < STORM_WORKERS; i++)
 		start(r, i);
 	while (!r->st.shared->failed && storm_now_ms() < end) {
-		struct timespec t = {.tv_nsec = (long)(1 + pick(r, KILL_EVERY_MS * 2)) * 1000000};
+		struct timespec t = {.tv_nsec = (long)(1 + pick(r, KILL_EVERY_MS * 2)) * 1000000}; /* at any moment */
 		nanosleep(&t, NULL);
 		unsigned i = pick(r, STORM_WORKERS);
 		kill(r->pids[i], SIGKILL);
@@ -267,6 +284,7 @@ static int body(const char *mount, void *arg)
 	r.random = r.options->seed * 0x9e3779b97f4a7c15ull | 1;
 	snprintf(r.partition, sizeof(r.partition), "%s/partition", mount);
 	r.st.path = r.partition;
+	r.st.disk = r.options->disk;
 	r.st.random_seed = r.options->seed;
 	r.st.shared = mmap(NULL, sizeof(*r.st.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (r.st.shared == MAP_FAILED)
@@ -308,6 +326,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 	switch (key) {
+	case 'd':
+		o->disk = "";
+		return 0;
 	case 't':
 		o->seconds = (unsigned)strtoul(arg, NULL, 10);
 		return 0;
@@ -325,6 +346,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
+		{"disk", 'd', NULL, 0, "With a disk tier", 0},
 		{"time", 't', "SECONDS", 0, "How long (20)", 0},
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
 		{"megabytes", 'm', "N", 0, "Of the partition (256; with 60 it is full most of the time)", 0},
@@ -333,6 +355,13 @@ int main(int argc, char **argv)
 	static const struct argp argp = {known, on_option, NULL, "Random load and random kills.", NULL, NULL, NULL};
 	struct options options = {.seconds = 20, .megabytes = 256, .seed = (uint64_t)time(NULL)};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	if (options.disk) {
+		options.disk = sandbox_disk();
+		if (!options.disk) {
+			printf("SKIP no directory on a disk: %s\n", strerror(errno));
+			return 77;
+		}
+	}
 	char mount_options[64];
 	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size", options.megabytes);
 	return sandbox_run(mount_options, body, &options);

@@ -37,7 +37,11 @@ enum storm_op {
 	OP_HANDOFF,
 	OP_ADOPT,
 	OP_DELETE,
-	OP_PEEK, /* get from a peer's store through a read-only handle */
+	OP_PEEK,   /* get from a peer's store through a read-only handle */
+	OP_DEMOTE, /* from here: where there is a tier */
+	OP_PROMOTE,
+	OP_PIN,
+	OP_EVICT,
 	OP_GC,
 	OP_REOPEN,
 	OP_THREAD_GET,
@@ -62,6 +66,7 @@ struct storm_mail {
 
 struct storm {
 	const char *path; /* of the partition */
+	const char *disk; /* of its tier; NULL: it has none */
 	struct storm_shared *shared;
 	uint64_t random_seed;
 	int mailbox[STORM_WORKERS][2]; /* datagram socket pairs: [1] is written by all, [0] read by the worker */

@@ -95,7 +95,7 @@ static int bad(struct worker *w, const char *what, unsigned key, int rc, const c
 			  shmstore_strerror(rc), why ? why : "", (unsigned long long)book(w, key)->now);
 }
 
-/* What key holds, by get. 0 or -1. */
+/* What key holds, by get. 0; 1: it is demoted and does not fit now; -1. */
 static int look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
 {
 	char name[400];
@@ -103,6 +103,10 @@ static int look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
 	struct content c = {0, 0};
 	const char *why = NULL;
 	int rc = content_get(w->s, name, size, &c, &why);
+	if (rc == -ENOSPC && w->st->disk) {
+		w->st->shared->n_enospc++;
+		return 1;
+	}
 	if (rc < 0 && rc != -ENOENT)
 		return bad(w, "get", key, rc, why);
 	*ret_seed = rc == 0 ? c.seed : 0;
@@ -153,8 +157,9 @@ static int do_abort(struct worker *w, unsigned key)
 static int do_get(struct worker *w, unsigned key)
 {
 	uint64_t seed = 0;
-	if (look_up(w, key, &seed) < 0)
-		return -1;
+	int rc = look_up(w, key, &seed);
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
 	return seed == book(w, key)->now ? 0 : bad(w, "get found another object under", key, 0, NULL);
 }
 
@@ -172,7 +177,7 @@ static int do_view(struct worker *w, unsigned key)
 	char name[400];
 	size_t size = key_of(key, name);
 	int rc = shmstore_get(w->s, name, size, pick(w, 2) ? SHMSTORE_COW : 0, &h->view);
-	if (rc == -ENOENT && book(w, key)->now == 0)
+	if ((rc == -ENOENT && book(w, key)->now == 0) || (rc == -ENOSPC && w->st->disk))
 		return 0;
 	h->seed = book(w, key)->now;
 	return rc < 0 ? bad(w, "get", key, rc, NULL) : 0;
@@ -210,7 +215,8 @@ static int do_handoff(struct worker *w, unsigned key)
 	char name[400];
 	size_t size = key_of(key, name);
 	struct storm_mail mail = {.seed = book(w, key)->now, .expiry_ms = storm_now_ms() + STORM_LEASE_MS};
-	int rc = shmstore_handoff(w->s, name, size, STORM_LEASE_MS, &mail.ticket);
+	unsigned flags = w->st->disk && pick(w, 2) ? SHMSTORE_AS_IS : 0;
+	int rc = shmstore_handoff_flags(w->s, name, size, STORM_LEASE_MS, flags, &mail.ticket);
 	if (rc == -ENOENT && mail.seed == 0)
 		return 0;
 	if (rc < 0)
@@ -272,9 +278,50 @@ static int do_peek(struct worker *w, unsigned key)
 	struct content c;
 	const char *why = NULL;
 	rc = content_get(s, name, size, &c, &why);
-	if (rc < 0 && rc != -ENOENT)
-		return bad(w, "get from a peer's store", key, rc, why);
+	if (rc < 0 && rc != -ENOENT && !(rc == -ENOSPC && w->st->disk))
+		return bad(w, "get from a peer's store", key, rc, why ? why : shmstore_error_detail());
 	shmstore_close(s);
+	return 0;
+}
+
+/* Leases keep an object where it is, and the names of others may be at work just now. */
+static int do_demote(struct worker *w, unsigned key)
+{
+	char name[400];
+	size_t size = key_of(key, name);
+	int rc = shmstore_demote(w->s, name, size, 0);
+	bool held = book(w, key)->now != 0;
+	if (rc == -ENOSPC && key % 3 == 0) { /* a long key needs a page for itself */
+		w->st->shared->n_enospc++;
+		return 0;
+	}
+	if (held ? rc != 0 && rc != -EPERM : rc != -ENOENT)
+		return bad(w, "demote", key, rc, shmstore_error_detail());
+	return 0;
+}
+
+static int do_promote(struct worker *w, unsigned key, bool pin)
+{
+	char name[400];
+	size_t size = key_of(key, name);
+	int rc = pin ? shmstore_pin(w->s, name, size, pick(w, 8) == 0)
+		     : shmstore_promote(w->s, name, size, pick(w, 2) ? SHMSTORE_NO_EVICT : 0);
+	bool held = book(w, key)->now != 0;
+	if (held ? rc != 0 && rc != -ENOSPC : rc != -ENOENT)
+		return bad(w, pin ? "pin" : "promote", key, rc, shmstore_error_detail());
+	return 0;
+}
+
+static int do_evict(struct worker *w)
+{
+	struct shmstore_evict what = SHMSTORE_EVICT_INIT;
+	struct shmstore_evict_report report = {.size = sizeof(report)};
+	what.bytes = 1 + next_random(&w->random) % (16u << 20);
+	what.n_threads = pick(w, 3);
+	int rc = shmstore_partition_evict(w->p, &what, &report);
+	if ((rc < 0 && rc != -ENOSPC) || (report.error && report.error != -EPERM)) /* pinned meanwhile */
+		return storm_fail(w->st, "worker %u: evict: %d, of an object: %d (%s)", w->id, rc, report.error,
+				  shmstore_error_detail());
 	return 0;
 }
 
@@ -289,7 +336,7 @@ static void *reader_main(void *arg)
 		size_t size = key_of(key, name);
 		struct shmstore_view *v = NULL;
 		int rc = shmstore_get(w->s, name, size, 0, &v);
-		if (rc < 0 && rc != -ENOENT) {
+		if (rc < 0 && rc != -ENOENT && !(rc == -ENOSPC && w->st->disk)) {
 			bad(w, "get by the second thread of", key, rc, NULL);
 			break;
 		}
@@ -320,9 +367,12 @@ static int check_inheritance(struct worker *w)
 {
 	for (unsigned key = 0; key < STORM_KEYS; key++) {
 		struct storm_key *k = book(w, key);
-		uint64_t seed = 0;
-		if (look_up(w, key, &seed) < 0)
-			return -1;
+		uint64_t seed = 0, until = storm_now_ms() + OPEN_DEADLINE_MS;
+		int rc;
+		while ((rc = look_up(w, key, &seed)) > 0 && storm_now_ms() < until)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		if (rc != 0)
+			return rc < 0 ? -1 : bad(w, "no room for a demoted", key, -ENOSPC, NULL);
 		bool ok = seed == k->now || (k->pending && seed == k->next) || (!storm_keeps(w->id) && seed == 0);
 		if (!ok)
 			return storm_fail(w->st, "worker %u: after a kill key %u holds %llu, not %llu%s%llu", w->id,
@@ -395,6 +445,9 @@ static enum storm_op pick_op(struct worker *w)
 		[OP_PUT] = 24,  [OP_REPLACE] = 8, [OP_CREATE] = 6, [OP_ABORT] = 2,   [OP_GET] = 14, [OP_VIEW] = 8,
 		[OP_ALIAS] = 3, [OP_HANDOFF] = 9, [OP_ADOPT] = 10, [OP_DELETE] = 14, [OP_PEEK] = 2, [OP_GC] = 1,
 	};
+	static const enum storm_op of_the_tier[] = {OP_DEMOTE, OP_DEMOTE, OP_DEMOTE, OP_PROMOTE, OP_PROMOTE, OP_PIN};
+	if (w->st->disk && pick(w, 5) == 0)
+		return pick(w, 20) == 0 ? OP_EVICT : of_the_tier[pick(w, 6)];
 	if (pick(w, 3000) == 0)
 		return OP_REOPEN;
 	unsigned at = pick(w, 101), op = 0;
@@ -426,6 +479,14 @@ static int do_op(struct worker *w, enum storm_op op, unsigned key)
 		return do_delete(w, key);
 	case OP_PEEK:
 		return do_peek(w, key);
+	case OP_DEMOTE:
+		return do_demote(w, key);
+	case OP_PROMOTE:
+		return do_promote(w, key, false);
+	case OP_PIN:
+		return do_promote(w, key, true);
+	case OP_EVICT:
+		return do_evict(w);
 	case OP_GC:
 		return do_gc(w);
 	case OP_REOPEN:
