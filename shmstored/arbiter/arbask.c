@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbask.c: requests for bytes: RESERVE, RESIZE to more, PIN of what was spilled. From their checks to their booking.
+ *
+ * All memory that a request may ever need is taken here, before anything changes: its reservations (found by nobody while they have no
+ * owner), the accounts of all tasks to which it may be booked, room for replies. So a decision never fails.
+ */
+#include "arbcore.h"
+
+struct request {
+	const struct arb_message *m;
+	struct arb_context *c; /* NULL: of nobody */
+	uint32_t n;
+	const uint64_t *pools, *amounts;
+	uint64_t flags;
+};
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void forget(struct arb *a, struct arb_reservation *r)
+{
+	HASH_DEL(a->reservations, r);
+	arbslab_put(&a->slabs.reservations, r);
+}
+
+/* A PIN of r has failed: what it pinned for the time being it pins no more. Another's, for the same, keeps it. */
+static void take_back_pin(struct arb *a, struct arb_reservation *r, struct arb_call_pin what)
+{
+	struct arb_context *c;
+
+	DL_FOREACH2(r->askers, c, anext)
+	if (what.made && c->call_pin.pin == what.pin && c->call_pin.owner == what.owner) {
+		c->call_pin.made = true;
+		return;
+	}
+	if (what.made && what.pin)
+		arbledger_drop_pin(a, what.pin);
+	else if (what.made)
+		r->owner_pins = false;
+	arbledger_repin(a, r);
+}
+
+/* Also of a request that was granted: there is nothing left to undo then. */
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbask_clear(struct arb *a, struct arb_context *c)
+{
+	struct arb_reservation *r;
+
+	if ((c->call == ARB_CALL_RESIZE || c->call == ARB_CALL_PIN) && c->ask->n) {
+		r = c->ask->want[0].res;
+		DL_DELETE2(r->askers, c, aprev, anext);
+	}
+	if (c->call_pin.made)
+		take_back_pin(a, c->ask->want[0].res, c->call_pin);
+	c->call_pin = (struct arb_call_pin){0};
+	for (uint32_t i = 0; i < c->ask->n; i++) {
+		r = c->ask->want[i].res;
+		if (r && !r->owner)
+			forget(a, r);
+		c->ask->want[i].res = NULL;
+	}
+	c->ask->n = 0;
+}
+
+/* ---- granting ------------------------------------------------------------------------------------------------------ */
+
+/* All that was spilled of it is back. Others who wait for the same have it, too. */
+static void bring_back(struct arb *a, struct arb_context *c, struct arb_reservation *r, uint64_t bytes)
+{
+	struct arb_context *other, *next;
+
+	r->pool->spilled -= bytes;
+	r->spilled -= bytes;
+	DL_FOREACH_SAFE2(r->askers, other, next, anext)
+	{
+		if (other == c || other->call != ARB_CALL_PIN || !other->line)
+			continue;
+		other->call_pin = (struct arb_call_pin){0}; /* it stays */
+		arbpark_leave_line(a, other);
+		arbpark_complete(a, other, ARB_OK, NULL);
+		arbpark_state(a, other, ARB_RUNNING, ARB_OK, "another brought it back");
+	}
+}
+
+static void book(struct arb *a, struct arb_context *c, struct arb_want *w)
+{
+	if (!w->res->owner) {
+		arbledger_book(a, w->res, w->account, w->bytes);
+		w->res = NULL;
+		return;
+	}
+	arbledger_grow(a, w->res, w->bytes);
+	if (c->call == ARB_CALL_PIN)
+		bring_back(a, c, w->res, w->bytes);
+}
+
+void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask)
+{
+	struct arb_want *w;
+
+	for (w = ask->want; w < ask->want + ask->n; w++) {
+		arbpump_passes(w->pool, &c->rank);
+		book(a, c, w);
+		if (w->pool->n_waiting)
+			arbpump_dirty(a, w->pool);
+	}
+	c->call_pin = (struct arb_call_pin){0}; /* it stays */
+}
+
+static bool too_big(const struct arb_ask *ask)
+{
+	const struct arb_want *w;
+
+	for (w = ask->want; w < ask->want + ask->n; w++)
+		if ((int64_t)w->bytes > arbpool_most(w->pool)) {
+			w->pool->n_toobig++;
+			return true;
+		}
+	return false;
+}
+
+/* Who needs more than the pool has closes it for nobody. */
+static void look_at_need(struct arb_want *w)
+{
+	w->may_close = (int64_t)w->need <= arbpool_limit(w->pool);
+}
+
+/* It waits for more bytes than it did. */
+static void ask_more(struct arb *a, struct arb_want *w, uint64_t bytes)
+{
+	const bool waits = arbcontext_waiting(w->context);
+
+	w->need += bytes - w->bytes;
+	if (waits && w->alloc)
+		w->pool->alloc += (int64_t)(bytes - w->bytes);
+	if (waits)
+		arbstuck_drop(w);
+	w->bytes = bytes;
+	if (!waits)
+		return;
+	look_at_need(w);
+	arbline_weigh(w, (int64_t)bytes, w->alloc);
+	w->pool->closer_known = false;
+	if (w->account->task)
+		arbstuck_refresh(a, w->account->task);
+}
+
+void arbask_follow(struct arb *a, struct arb_reservation *r)
+{
+	struct arb_context *c, *next;
+
+	DL_FOREACH_SAFE2(r->askers, c, next, anext)
+	{
+		if (c->call != ARB_CALL_PIN || c->ask->want->bytes == r->spilled)
+			continue;
+		ask_more(a, c->ask->want, r->spilled);
+		if (too_big(c->ask))
+			arbpark_cancel(a, c, ARB_TOOBIG);
+	}
+}
+
+void arbask_enter(struct arb *a, struct arb_context *c)
+{
+	enum arb_fit fit = arbpump_fit(c->ask);
+	bool closed = arbpump_ask_closed(a, c, c->ask);
+	struct arb_want *w;
+
+	if (fit == ARB_FIT_FREE && !closed) {
+		arbask_grant(a, c, c->ask);
+		arbpark_complete(a, c, ARB_OK, NULL);
+		return;
+	}
+	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+		w->need = w->bytes + arbledger_pinned(c, w->pool);
+		look_at_need(w);
+		w->passed = 0;
+		w->pool->n_waits++;
+	}
+	if (fit == ARB_FIT_SPILL && !closed) {
+		arbpark_line_up(a, c, ARB_LINE_WAITING, true);
+		arbpark_state(a, c, ARB_ALLOC, ARB_OK, "bytes can be spilled for it");
+		return;
+	}
+	arbpark_line_up(a, c, ARB_LINE_WAITING, false);
+	arbpark_state(a, c, ARB_BLOCKED, ARB_OK,
+		      closed ? "closed by one above that was passed too often" : "does not fit");
+}
+
+static bool fits_now(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask)
+{
+	return arbpump_fit(ask) == ARB_FIT_FREE && !arbpump_ask_closed(a, c, ask);
+}
+
+/* The request is in c->ask. Withheld, unless it is answered at once. */
+static enum arb_outcome submit(struct arb *a, struct arb_context *c, enum arb_call call, const struct arb_message *m)
+{
+	c->call = call; /* for the booking */
+	if (c->state == ARB_RUNNING && fits_now(a, c, c->ask)) {
+		arbask_grant(a, c, c->ask);
+		arbask_clear(a, c);
+		c->call = ARB_CALL_NONE;
+		return ARB_OK;
+	}
+	if (m->deadline_ns && m->deadline_ns <= a->now_ns) {
+		arbask_clear(a, c);
+		c->call = ARB_CALL_NONE;
+		a->totals.n_timeouts++;
+		return ARB_TIMEDOUT;
+	}
+	c->call_reservation = m->reservation;
+	arbpark_park(a, c, call, m->deadline_ns);
+	if (c->state == ARB_RUNNING)
+		arbask_enter(a, c);
+	else
+		arbpark_state(a, c, ARB_BUFN, ARB_OK, "asked for more after RETRY");
+	return ARB_PENDING;
+}
+
+/* ---- RESERVE ------------------------------------------------------------------------------------------------------- */
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static bool valid(const struct arb *a, const struct request *q)
+{
+	struct arb_reservation *r;
+	uint64_t id;
+
+	if (!q->m->reservation || q->n > ARB_LIST_MAX || !q->n || (q->m->n_list && (!q->pools || !q->amounts)))
+		return false;
+	for (uint32_t i = 0; i < q->n; i++) {
+		id = q->m->reservation + i;
+		HASH_FIND(hh, a->reservations, &id, sizeof(id), r);
+		if (!id || r || !arbpool_find(a, q->pools[i]) ||
+		    ((q->flags & ARB_FORCE) && q->amounts[i] > ARB_LARGEST))
+			return false;
+		for (uint32_t k = 0; k < i; k++)
+			if (q->pools[k] == q->pools[i])
+				return false;
+	}
+	return true;
+}
+
+static bool larger_than_pool(const struct arb *a, const struct request *q)
+{
+	struct arb_pool *p;
+
+	for (uint32_t i = 0; i < q->n; i++) {
+		p = arbpool_find(a, q->pools[i]);
+		if (q->amounts[i] > INT64_MAX || (int64_t)q->amounts[i] > arbpool_most(p)) {
+			p->n_toobig++;
+			return true;
+		}
+	}
+	return false;
+}
+
+static int room_for_wants(struct arb_ask *ask, uint32_t n)
+{
+	struct arb_want *want;
+
+	if (n == 1 && ask->want == ask->one) {
+		memset(ask->want, 0, sizeof(*ask->want));
+		return 0;
+	}
+	want = n == 1 ? ask->one : calloc(n, sizeof(*want));
+	if (!want)
+		return -ENOMEM;
+	if (ask->want != ask->one)
+		free(ask->want);
+	ask->want = want;
+	if (n == 1)
+		memset(want, 0, sizeof(*want));
+	return 0;
+}
+
+/* Everything that q's wants need: accounts of all tasks to which it may be booked one day, reservations. */
+static int fill(struct arb *a, const struct request *q, struct arb_ask *ask)
+{
+	struct arb_want *w;
+	struct arb_binding *b;
+	uint32_t i = 0;
+
+	for (; i < q->n; i++) {
+		w = &ask->want[i];
+		w->context = q->c;
+		w->pool = arbpool_find(a, q->pools[i]);
+		w->bytes = q->amounts[i];
+		w->account = &w->pool->nobody;
+		for (b = q->c ? q->c->bindings : NULL; b; b = b->cnext)
+			if (!arbledger_account(a, b->task, w->pool))
+				goto out;
+		if (q->c)
+			w->account = arbledger_find(q->c->bindings->task, w->pool);
+		w->res = arbledger_make(a, w->pool, q->m->reservation + i);
+		if (!w->res)
+			goto out;
+		if (arbledger_enter(a, w->res) < 0) {
+			arbslab_put(&a->slabs.reservations, w->res);
+			goto out;
+		}
+		w->res->aside = q->c && q->c->in_spill;
+	}
+	ask->n = q->n;
+	return 0;
+out:
+	while (i--)
+		forget(a, ask->want[i].res);
+	return -ENOMEM;
+}
+
+static bool spill_path_fits(const struct arb_ask *ask)
+{
+	const struct arb_want *w;
+
+	for (w = ask->want; w < ask->want + ask->n; w++)
+		if (w->bytes > ARB_LARGEST || w->pool->used + (int64_t)w->bytes > w->pool->capacity)
+			return false;
+	return true;
+}
+
+/* Answered at once, whatever the answer is: NONBLOCK, SPILL, nobody's. */
+static int reserve_now(struct arb *a, const struct request *q, enum arb_outcome *ret)
+{
+	enum arb_outcome no = q->c || (q->flags & (ARB_NONBLOCK | ARB_SPILL)) ? ARB_AGAIN : ARB_NOMEM;
+	bool spill = q->flags & ARB_SPILL, force = !q->m->context && (q->flags & ARB_FORCE), fits;
+	struct arb_want one, *w;
+	struct arb_ask ask = {.want = &one, .one = &one};
+
+	*ret = no;
+	if (!spill && !force && larger_than_pool(a, q)) {
+		*ret = no == ARB_NOMEM ? ARB_TOOBIG : ARB_AGAIN;
+		return 0;
+	}
+	if (room_for_wants(&ask, q->n) < 0 || fill(a, q, &ask) < 0) {
+		if (ask.want != &one)
+			free(ask.want);
+		return -ENOMEM;
+	}
+	fits = force || (spill ? spill_path_fits(&ask) : arbpump_fit(&ask) == ARB_FIT_FREE);
+	for (w = ask.want; w < ask.want + ask.n && fits && q->c && !spill; w++)
+		fits = !arbpump_closed(a, w->pool, &q->c->rank);
+	for (w = ask.want; w < ask.want + ask.n; w++) {
+		if (!fits) {
+			forget(a, w->res);
+			continue;
+		}
+		w->res->spill = spill;
+		if (q->c && !spill)
+			arbpump_passes(w->pool, &q->c->rank);
+		arbledger_book(a, w->res, spill ? &w->pool->nobody : w->account, w->bytes);
+		w->pool->over = w->pool->used > w->pool->capacity;
+		if (w->pool->n_waiting)
+			arbpump_dirty(a, w->pool);
+	}
+	if (ask.want != &one)
+		free(ask.want);
+	*ret = fits ? ARB_OK : no;
+	return 0;
+}
+
+static enum arb_outcome injected(struct arb *a, const struct request *q)
+{
+	enum arb_outcome o = ARB_OK;
+
+	for (uint32_t i = 0; i < q->n && o == ARB_OK; i++)
+		o = arbinject_hit(a, q->c, arbpool_find(a, q->pools[i]));
+	return o;
+}
+
+static int reserve_some(struct arb *a, const struct request *q, enum arb_outcome *ret)
+{
+	if (room_for_wants(q->c->ask, q->n) < 0 || fill(a, q, q->c->ask) < 0)
+		return -ENOMEM;
+	*ret = submit(a, q->c, ARB_CALL_RESERVE, q->m);
+	return 0;
+}
+
+/* The want of a context is some lines of memory away, and only needed where it must wait. */
+static int reserve_one(struct arb *a, const struct request *q, enum arb_outcome *ret)
+{
+	struct arb_want one = {0};
+	struct arb_ask ask = {.want = &one, .one = &one};
+
+	if (fill(a, q, &ask) < 0)
+		return -ENOMEM;
+	*ret = ARB_OK;
+	if (q->c->state == ARB_RUNNING && fits_now(a, q->c, &ask)) {
+		arbask_grant(a, q->c, &ask);
+		return 0;
+	}
+	if (room_for_wants(q->c->ask, 1) < 0) { /* never: it makes none */
+		forget(a, one.res);
+		return -ENOMEM;
+	}
+	*q->c->ask->want = one;
+	q->c->ask->n = 1;
+	*ret = submit(a, q->c, ARB_CALL_RESERVE, q->m);
+	return 0;
+}
+
+int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+{
+	struct request q = {.m = m,
+			    .c = c,
+			    .n = m->n_list ? m->n_list : 1,
+			    .pools = m->n_list ? m->list : &m->pool,
+			    .amounts = m->n_list ? m->amounts : &m->bytes,
+			    .flags = m->flags};
+	bool at_once = !q.c || (m->flags & (ARB_NONBLOCK | ARB_SPILL));
+
+	*ret = ARB_INVALID;
+	if (!valid(a, &q) || (!at_once && arbcontext_parked(q.c)))
+		return 0;
+	if (at_once)
+		return reserve_now(a, &q, ret);
+	*ret = injected(a, &q);
+	if (*ret != ARB_OK)
+		return 0;
+	if (larger_than_pool(a, &q)) {
+		*ret = ARB_TOOBIG;
+		a->totals.n_toobig++;
+		arblog_note(a, q.c, q.c->state, q.c->state, ARB_TOOBIG, "more than the pool will ever have");
+		return 0;
+	}
+	return q.n == 1 ? reserve_one(a, &q, ret) : reserve_some(a, &q, ret);
+}
+
+/* ---- RESIZE, PIN --------------------------------------------------------------------------------------------------- */
+
+/* bytes more of r, which is there. */
+static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_reservation *r, uint64_t bytes,
+			enum arb_call call, enum arb_outcome *ret)
+{
+	struct arb_context *c = arbbind_find(a, m->context);
+	bool wait = c && !(m->flags & ARB_NONBLOCK), force = !m->context && (m->flags & ARB_FORCE);
+	struct arb_account *account = &r->pool->nobody;
+	struct arb_want *w;
+
+	*ret = ARB_OK;
+	if (force) {
+		*ret = ARB_OK;
+	} else if ((int64_t)bytes > arbpool_most(r->pool) - (int64_t)r->bytes) {
+		r->pool->n_toobig++;
+		*ret = m->flags & ARB_NONBLOCK ? ARB_AGAIN : ARB_TOOBIG;
+	} else if (!wait && (int64_t)bytes > arbpool_free(r->pool)) {
+		*ret = m->flags & ARB_NONBLOCK ? ARB_AGAIN : ARB_NOMEM;
+	}
+	if (*ret != ARB_OK)
+		return 0;
+	if (!wait) {
+		arbledger_grow(a, r, bytes);
+		if (call == ARB_CALL_PIN)
+			bring_back(a, NULL, r, bytes);
+		r->pool->over = r->pool->used > r->pool->capacity;
+		arbpump_dirty(a, r->pool);
+		return 0;
+	}
+	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
+		if (!arbledger_account(a, b->task, r->pool))
+			return -ENOMEM;
+	account = arbledger_find(c->bindings->task, r->pool);
+	if (room_for_wants(c->ask, 1) < 0)
+		return -ENOMEM;
+	w = c->ask->want;
+	*w = (struct arb_want){.context = c, .pool = r->pool, .account = account, .res = r, .bytes = bytes};
+	c->ask->n = 1;
+	DL_APPEND2(r->askers, c, aprev, anext);
+	*ret = submit(a, c, call, m);
+	return 0;
+}
+
+int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+{
+	struct arb_reservation *r = arbhold_find(a, m->reservation);
+
+	*ret = ARB_INVALID;
+	if (!r || r->spill || m->bytes > ARB_LARGEST || (c && arbcontext_parked(c) && !(m->flags & ARB_NONBLOCK)))
+		return 0;
+	if (m->bytes > r->bytes)
+		return ask_for_more(a, m, r, m->bytes - r->bytes, ARB_CALL_RESIZE, ret);
+	bring_back(a, NULL, r, r->spilled); /* it is as large as is said now: there is nothing left to wait for */
+	arbledger_shrink(a, r, r->bytes - m->bytes);
+	a->look = true;
+	*ret = ARB_OK;
+	return 0;
+}
+
+int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+{
+	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_task *t = arbtask_find(a, m->task);
+	struct arb_account *account;
+	struct arb_call_pin what;
+	struct arb_pin *pin;
+	bool own, had;
+	int err;
+
+	*ret = ARB_INVALID;
+	if (!r || r->spill || (m->task && !t) || (c && arbcontext_parked(c)))
+		return 0;
+	own = !m->task || r->owner->task == t;
+	had = own ? r->owner_pins : arbledger_find_pin(r, t) != NULL;
+	if (!own && !had) {
+		account = arbledger_account(a, t, r->pool);
+		pin = account ? arbslab_get(&a->slabs.pins) : NULL;
+		if (!pin)
+			return -ENOMEM;
+		*pin = (struct arb_pin){.res = r, .account = account};
+		DL_APPEND(r->pins, pin);
+		DL_APPEND2(t->pins, pin, tprev, tnext);
+	}
+	if (own)
+		r->owner_pins = true;
+	arbledger_repin(a, r);
+	a->look = true;
+	*ret = ARB_OK;
+	if (!r->spilled)
+		return 0;
+	what = (struct arb_call_pin){.pin = own ? NULL : arbledger_find_pin(r, t), .owner = own, .made = !had};
+	if (c)
+		c->call_pin = what;
+	err = ask_for_more(a, m, r, r->spilled, ARB_CALL_PIN, ret);
+	if (c && *ret == ARB_TIMEDOUT) /* taken back with its ask */
+		what.made = false;
+	if (err < 0 || (*ret != ARB_OK && *ret != ARB_PENDING))
+		take_back_pin(a, r, what);
+	if (c && (err < 0 || *ret != ARB_PENDING))
+		c->call_pin = (struct arb_call_pin){0};
+	return err;
+}

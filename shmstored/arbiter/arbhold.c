@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbhold.c: what becomes of a reservation: RELEASE, SEAL, UNPIN, OWN. None of them waits; what needs bytes is in arbask.c.
+ */
+#include "arbcore.h"
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct arb_reservation *arbhold_find(const struct arb *a, uint64_t id)
+{
+	struct arb_reservation *r;
+
+	HASH_FIND(hh, a->reservations, &id, sizeof(id), r);
+	return r && r->owner ? r : NULL; /* without one: asked for, not there so far */
+}
+
+enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbhold_find(a, m->reservation);
+
+	if (!r)
+		return ARB_INVALID;
+	arbledger_destroy(a, r);
+	a->look = true;
+	return ARB_OK;
+}
+
+/* An object that is larger than what was reserved for it is there all the same: its pool may be over its capacity until it fits again. */
+enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbhold_find(a, m->reservation);
+
+	if (!r || r->spill || r->askers || r->spilled || m->bytes > ARB_LARGEST)
+		return ARB_INVALID;
+	if (m->bytes && m->bytes < r->bytes)
+		arbledger_shrink(a, r, r->bytes - m->bytes);
+	else if (m->bytes > r->bytes)
+		arbledger_grow(a, r, m->bytes - r->bytes);
+	r->pool->over = r->pool->used > r->pool->capacity;
+	r->sealed = true;
+	arbpump_dirty(a, r->pool);
+	a->look = true;
+	return ARB_OK;
+}
+
+enum arb_outcome arbhold_unpin(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_pin *pin;
+
+	if (!r || r->spill)
+		return ARB_INVALID;
+	if (!m->task || (r->owner->task && r->owner->task->id == m->task)) {
+		arbledger_owner_unpins(r);
+	} else {
+		pin = arbledger_find_pin(r, arbtask_find(a, m->task));
+		if (pin)
+			arbledger_drop_pin(a, pin);
+	}
+	arbledger_repin(a, r); /* also where nothing changed: it may be tried again */
+	a->look = true;
+	return ARB_OK;
+}
+
+/* Is there only because of calls that are withheld so far. */
+static bool is_of_calls(const struct arb_reservation *r, const struct arb_pin *pin)
+{
+	const struct arb_context *c;
+
+	DL_FOREACH2(r->askers, c, anext)
+	if (c->call_pin.made && c->call_pin.pin == pin)
+		return true;
+	return false;
+}
+
+/* The new owner pinned it as another's, or is about to: now as its own. */
+static void pin_as_owner(struct arb *a, struct arb_reservation *r, struct arb_pin *pin)
+{
+	const bool stays = (r->owner_pins && !is_of_calls(r, NULL)) || !is_of_calls(r, pin);
+	struct arb_context *c;
+
+	DL_FOREACH2(r->askers, c, anext)
+	{
+		if (c->call_pin.pin == pin)
+			c->call_pin = (struct arb_call_pin){.owner = true, .made = c->call_pin.made};
+		if (c->call_pin.owner && stays)
+			c->call_pin.made = false;
+	}
+	arbledger_drop_pin(a, pin);
+	r->owner_pins = true;
+}
+
+int arbhold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
+{
+	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_task *t = arbtask_find(a, m->task);
+	struct arb_account *to;
+	struct arb_pin *pin;
+
+	*ret = ARB_INVALID;
+	if (!r || r->spill || (m->task && !t))
+		return 0;
+	to = t ? arbledger_account(a, t, r->pool) : &r->pool->nobody;
+	if (!to)
+		return -ENOMEM;
+	pin = t ? arbledger_find_pin(r, t) : NULL;
+	if (pin)
+		pin_as_owner(a, r, pin);
+	if (to != r->owner)
+		arbledger_own(a, r, to);
+	a->look = true;
+	*ret = ARB_OK;
+	return 0;
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a message does is in the file of its subject
+ * (arbcore.h lists them), and what follows from it is arbpump_settle().
+ */
+#include "arbcore.h"
+
+static void slabs_init(struct arb_slabs *s)
+{
+	arbslab_init(&s->contexts, sizeof(struct arb_context));
+	arbslab_init(&s->tasks, sizeof(struct arb_task));
+	arbslab_init(&s->bindings, sizeof(struct arb_binding));
+	arbslab_init(&s->accounts, sizeof(struct arb_account));
+	arbslab_init(&s->reservations, sizeof(struct arb_reservation));
+	arbslab_init(&s->pins, sizeof(struct arb_pin));
+}
+
+static void slabs_deinit(struct arb_slabs *s)
+{
+	arbslab_deinit(&s->contexts);
+	arbslab_deinit(&s->tasks);
+	arbslab_deinit(&s->bindings);
+	arbslab_deinit(&s->accounts);
+	arbslab_deinit(&s->reservations);
+	arbslab_deinit(&s->pins);
+}
+
+int arb_new(struct arb **ret)
+{
+	struct arb *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	a->knobs[ARB_KNOB_MAX_BYPASS] = 64;
+	a->knobs[ARB_KNOB_SUSPECT_TICKS] = 1;
+	a->knobs[ARB_KNOB_SPLIT_TICKS] = 10;
+	a->knobs[ARB_KNOB_RETRY_LIMIT] = 500;
+	a->knobs[ARB_KNOB_EARLY_DETECT] = 1;
+	a->knobs[ARB_KNOB_OS_PROBE] = 1;
+	slabs_init(&a->slabs);
+	if (arbpark_room(a, 0) < 0 || arbclock_room(a) < 0)
+		return (void)arb_free(a), -ENOMEM;
+	*ret = a;
+	return 0;
+}
+
+static void free_pins(struct arb *a, struct arb_reservation *r)
+{
+	struct arb_pin *pin, *next;
+
+	DL_FOREACH_SAFE(r->pins, pin, next)
+	arbslab_put(&a->slabs.pins, pin);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct arb *arb_free(struct arb *a)
+{
+	struct arb_context *c, *c_next;
+	struct arb_reservation *r, *r_next;
+	struct arb_task *t, *t_next;
+	struct arb_pool *p, *p_next;
+	struct arb_binding *b, *b_next;
+
+	if (!a)
+		return NULL;
+	HASH_ITER(hh, a->contexts, c, c_next)
+	{
+		LL_FOREACH_SAFE2(c->bindings, b, b_next, cnext)
+		arbslab_put(&a->slabs.bindings, b);
+		arbbind_free(a, c);
+	}
+	HASH_ITER(hh, a->reservations, r, r_next)
+	{
+		free_pins(a, r);
+		HASH_DEL(a->reservations, r);
+		arbslab_put(&a->slabs.reservations, r);
+	}
+	HASH_ITER(hh, a->tasks, t, t_next)
+	{
+		HASH_DEL(a->tasks, t);
+		arbtask_free(a, t);
+	}
+	HASH_ITER(hh, a->ended, t, t_next)
+	{
+		HASH_DEL(a->ended, t);
+		arbtask_free(a, t);
+	}
+	HASH_ITER(hh, a->pools, p, p_next)
+	{
+		HASH_DEL(a->pools, p);
+		free(p);
+	}
+	slabs_deinit(&a->slabs);
+	free(a->heap);
+	free(a->out);
+	free(a);
+	return NULL;
+}
+
+/* ---- messages of contexts that fit nowhere else -------------------------------------------------------------------- */
+
+static void set_wait(struct arb *a, struct arb_context *c, enum arb_wait wait, uint64_t task)
+{
+	if (c->wait == ARB_WAIT_TASK)
+		DL_DELETE2(a->task_waiters, c, wprev, wnext);
+	arbtask_mark(c, (uint32_t)-1);
+	c->wait = wait;
+	c->wait_task = task;
+	if (wait == ARB_WAIT_TASK)
+		DL_APPEND2(a->task_waiters, c, wprev, wnext);
+	arbtask_mark(c, 1);
+	arbtask_count(a, c);
+	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
+		arbtask_eval(a, b->task);
+	a->look = true;
+}
+
+static enum arb_outcome wait_on(struct arb *a, struct arb_context *c, const struct arb_message *m)
+{
+	if (!c || c->kind != ARB_DEDICATED)
+		return ARB_INVALID;
+	if (m->op == ARB_OP_WAIT_OFF) /* any message clears the mark: done already */
+		return ARB_OK;
+	if (m->kind < ARB_WAIT_POOL || m->kind > ARB_WAIT_EXTERNAL || (m->kind == ARB_WAIT_TASK) != (m->other != 0))
+		return ARB_INVALID;
+	set_wait(a, c, (enum arb_wait)m->kind, m->other);
+	return ARB_OK;
+}
+
+static enum arb_outcome os_block(struct arb *a, struct arb_context *c, const struct arb_message *m)
+{
+	if (!c)
+		return ARB_INVALID;
+	c->os_blocked = m->value != 0;
+	arbtask_count(a, c);
+	a->look = true;
+	return ARB_OK;
+}
+
+static enum arb_outcome bracket(struct arb *a, struct arb_context *c, const struct arb_message *m)
+{
+	if (!c)
+		return ARB_INVALID;
+	if (m->op == ARB_OP_RETRY_BEGIN)
+		return arbroll_retry_begin(a, c);
+	if (m->op == ARB_OP_RETRY_END)
+		return arbroll_retry_end(a, c, m->value != 0);
+	c->in_spill = m->op == ARB_OP_SPILL_BEGIN;
+	return ARB_OK;
+}
+
+static enum arb_outcome cancel(struct arb *a, struct arb_context *c, const struct arb_message *m)
+{
+	enum arb_outcome o = m->kind == ARB_TIMEDOUT ? ARB_TIMEDOUT : ARB_CANCELED;
+	struct arb_task *t = arbtask_find(a, m->task);
+
+	if ((m->kind && m->kind != ARB_TIMEDOUT && m->kind != ARB_CANCELED) || (m->context ? !c : !t))
+		return ARB_INVALID;
+	if (m->context) {
+		arbpark_cancel(a, c, o);
+		return ARB_OK;
+	}
+	for (struct arb_binding *b = t->bindings; b; b = b->tnext)
+		arbpark_cancel(a, b->context, o);
+	return ARB_OK;
+}
+
+static enum arb_outcome knob(struct arb *a, const struct arb_message *m)
+{
+	struct arb_context *c;
+	struct arb_pool *p;
+
+	if (m->kind < ARB_KNOB_MAX_BYPASS || m->kind > ARB_KNOB_OS_PROBE || m->value < 0)
+		return ARB_INVALID;
+	a->knobs[m->kind] = m->value;
+	for (c = a->contexts; c && m->kind == ARB_KNOB_OS_PROBE; c = c->hh.next)
+		arbtask_count(a, c);
+	for (p = a->pools; p; p = p->hh.next) {
+		p->closer_known = false;
+		arbpump_dirty(a, p);
+	}
+	a->look = true;
+	return ARB_OK;
+}
+
+static enum arb_outcome shut_down(struct arb *a)
+{
+	a->down = true;
+	while (a->contexts)
+		arbbind_forget(a, a->contexts);
+	return ARB_OK;
+}
+
+/* ---- the step ------------------------------------------------------------------------------------------------------ */
+
+/* A message is one of a set of operations. */
+#define OP(name) (UINT64_C(1) << ARB_OP_##name)
+
+static bool one_of(enum arb_op op, uint64_t set)
+{
+	return (unsigned)op < 64 && (set >> op & 1);
+}
+
+/* About a context, or of others: not sent by it. */
+#define ABOUT (OP(CANCEL) | OP(INJECT) | OP(OSBLOCK))
+/* What the daemon says by itself: no sign of life of a client. The second set, if no context is named. */
+#define DAEMONS   (OP(TICK) | OP(KNOB) | OP(OSBLOCK) | OP(POOL_RESIZE))
+#define DAEMONS_2 (OP(RESIZE) | OP(SPILLED))
+/* Not while a call of the context is withheld. */
+#define FREE_HAND \
+	(OP(READY) | OP(RETRY_BEGIN) | OP(RETRY_END) | OP(WAIT_ON) | OP(WAIT_OFF) | OP(SPILL_BEGIN) | OP(SPILL_END))
+
+/* Its sender does not wait any more, whatever its mark says. */
+static bool clears_mark(const struct arb_message *m)
+{
+	if (m->op == ARB_OP_RESERVE)
+		return !(m->flags & (ARB_NONBLOCK | ARB_SPILL));
+	return !one_of(m->op, ABOUT);
+}
+
+static bool is_heard(const struct arb_message *m)
+{
+	return !one_of(m->op, DAEMONS) && (m->context || !one_of(m->op, DAEMONS_2));
+}
+
+/* Replies that a message may free without a parked context or a victim of today. */
+static size_t room_for(const struct arb *a, const struct arb_message *m)
+{
+	const struct arb_task *t = m->op == ARB_OP_TASK_END ? arbtask_find(a, m->task) : NULL;
+	const struct arb_account *account;
+	const struct arb_reservation *r;
+	const struct arb_pin *pin;
+	size_t n = 4;
+
+	if (!t)
+		return n;
+	LL_FOREACH(t->accounts, account)
+	DL_FOREACH2(account->owned, r, own_next)
+	n += 2;
+	DL_FOREACH2(t->pins, pin, tnext)
+	n += 2;
+	return n;
+}
+
+typedef int step_fn(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret);
+
+#define STEP(name, call)                                                                                          \
+	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret) \
+	{                                                                                                         \
+		(void)c, (void)m;                                                                                 \
+		*ret = (call);                                                                                    \
+		return 0;                                                                                         \
+	}
+/* The same for those that may fail for want of memory. */
+#define STEP_ALLOC(name, call)                                                                                    \
+	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret) \
+	{                                                                                                         \
+		(void)c;                                                                                          \
+		return (call);                                                                                    \
+	}
+
+STEP_ALLOC(step_pool_create, arbpool_create(a, m, ret))
+STEP(step_pool_resize, arbpool_resize(a, m))
+STEP(step_pool_remove, arbpool_remove(a, m))
+STEP(step_knob, knob(a, m))
+STEP_ALLOC(step_task_begin, arbtask_begin(a, m, ret))
+STEP(step_task_end, arbtask_end(a, m))
+STEP_ALLOC(step_bind, arbbind_bind(a, m, ret))
+STEP(step_unbind, arbbind_unbind(a, m))
+STEP_ALLOC(step_reserve, arbask_reserve(a, c, m, ret))
+STEP(step_release, arbhold_release(a, m))
+STEP_ALLOC(step_resize, arbask_resize(a, c, m, ret))
+STEP(step_seal, arbhold_seal(a, m))
+STEP_ALLOC(step_pin, arbask_pin(a, c, m, ret))
+STEP(step_unpin, arbhold_unpin(a, m))
+STEP_ALLOC(step_own, arbhold_own(a, m, ret))
+STEP(step_spilled, arbspill_spilled(a, m))
+STEP(step_ready, m->context ? arbroll_ready(a, c, m) : ARB_INVALID)
+STEP(step_bracket, bracket(a, c, m))
+STEP(step_wait, wait_on(a, c, m))
+STEP(step_osblock, os_block(a, c, m))
+STEP(step_cancel, cancel(a, c, m))
+STEP(step_inject, arbinject_set(a, m))
+STEP(step_tick, (arbclock_tick(a), ARB_OK))
+STEP(step_shutdown, shut_down(a))
+
+static step_fn *const steps[] = {
+	[ARB_OP_POOL_CREATE] = step_pool_create,
+	[ARB_OP_POOL_RESIZE] = step_pool_resize,
+	[ARB_OP_POOL_REMOVE] = step_pool_remove,
+	[ARB_OP_KNOB] = step_knob,
+	[ARB_OP_TASK_BEGIN] = step_task_begin,
+	[ARB_OP_TASK_END] = step_task_end,
+	[ARB_OP_BIND] = step_bind,
+	[ARB_OP_UNBIND] = step_unbind,
+	[ARB_OP_RESERVE] = step_reserve,
+	[ARB_OP_RELEASE] = step_release,
+	[ARB_OP_RESIZE] = step_resize,
+	[ARB_OP_SEAL] = step_seal,
+	[ARB_OP_PIN] = step_pin,
+	[ARB_OP_UNPIN] = step_unpin,
+	[ARB_OP_OWN] = step_own,
+	[ARB_OP_SPILLED] = step_spilled,
+	[ARB_OP_READY] = step_ready,
+	[ARB_OP_RETRY_BEGIN] = step_bracket,
+	[ARB_OP_RETRY_END] = step_bracket,
+	[ARB_OP_WAIT_ON] = step_wait,
+	[ARB_OP_WAIT_OFF] = step_wait,
+	[ARB_OP_SPILL_BEGIN] = step_bracket,
+	[ARB_OP_SPILL_END] = step_bracket,
+	[ARB_OP_OSBLOCK] = step_osblock,
+	[ARB_OP_CANCEL] = step_cancel,
+	[ARB_OP_INJECT] = step_inject,
+	[ARB_OP_TICK] = step_tick,
+	[ARB_OP_SHUTDOWN] = step_shutdown,
+};
+
+static int dispatch(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+{
+	*ret = ARB_INVALID;
+	if (m->op < ARB_OP_POOL_CREATE || m->op > ARB_OP_SHUTDOWN)
+		return 0;
+	if (c && arbcontext_parked(c) && one_of(m->op, FREE_HAND))
+		return 0;
+	return steps[m->op](a, c, m, ret);
+}
+
+int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns, const struct arb_reply **ret, size_t *ret_n)
+{
+	enum arb_outcome o = ARB_INVALID;
+	struct arb_context *c;
+	int err;
+
+	if (arbpark_room(a, room_for(a, m)) < 0)
+		return -ENOMEM;
+	if (now_ns > a->now_ns)
+		a->now_ns = now_ns;
+	a->n_out = 0;
+	a->early_done = false;
+	a->message = NULL;
+	if (a->n_heap && arbclock_expire(a))
+		arbpump_settle(a);
+	a->message = m;
+	c = m->context ? arbbind_find(a, m->context) : NULL;
+	if (c && c->wait && clears_mark(m))
+		set_wait(a, c, 0, 0);
+	err = dispatch(a, c, m, &o);
+	a->totals.n_messages++;
+	if (is_heard(m))
+		a->silent = 0;
+	arbpump_settle(a);
+	a->message = NULL;
+	*ret = a->out;
+	*ret_n = a->n_out;
+	return err < 0 ? err : (int)o;
+}

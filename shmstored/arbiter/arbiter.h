@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbiter.h: who gets memory, who waits, who rolls back, who splits. The pure core: state, message and time in, state and replies out.
+ *
+ * No locks, no clock, no I/O, one thread at a time. Blocking is a reply that is not sent yet (ARB_PENDING). Bytes are booked to
+ * their owner, and a grant and its wake-up are one thing: who is woken has its bytes. Work per message grows with what changes, not
+ * with what exists. Memory is taken when pools, tasks, contexts and reservations are made, never to make a decision.
+ *
+ *   pool         bytes that can be reserved: a partition's, or a client's own
+ *   task         starts, holds bytes, ends; carries the priority
+ *   context      what can wait: a thread, or a key that runs. Dedicated to one task, or a helper or service of several
+ *   reservation  bytes of a pool; owned by a task. Sealed and unpinned it is reclaimable: it may be spilled when others want its room
+ *
+ * States of a context (docs/arbiter.md draws them; the numbers are in the log):
+ *
+ *   UNKNOWN      not bound: reserves pass straight through, or fail with ARB_NOMEM; never parked
+ *   RUNNING      nothing pending
+ *   ALLOC        parked: waits for spills that were started for it
+ *   ALLOC_FREE   the same, and somebody freed in that pool meanwhile
+ *   BLOCKED      parked: does not fit now
+ *   BUFN_WAIT    was told RETRY, is rolling back
+ *   BUFN         parked: rolled back, waits until its whole attempt fits
+ *   BUFN_THROW, SPLIT_THROW, REMOVE_THROW exist within one step; the log shows them
+ */
+#ifndef ARBITER_H
+#define ARBITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct arb;
+
+#define ARB_NAME_MAX 127u /* bytes of a pool's or task's name */
+#define ARB_LIST_MAX 64u  /* tasks of a helper or service; pools of one RESERVE */
+
+enum arb_state {
+	ARB_UNKNOWN = -1,
+	ARB_RUNNING = 0,
+	ARB_ALLOC,
+	ARB_ALLOC_FREE,
+	ARB_BLOCKED,
+	ARB_BUFN_THROW,
+	ARB_BUFN_WAIT,
+	ARB_BUFN,
+	ARB_SPLIT_THROW,
+	ARB_REMOVE_THROW,
+};
+const char *arb_state_name(enum arb_state s); /* "BLOCKED" */
+
+enum arb_outcome {
+	ARB_OK = 0,
+	ARB_PENDING,  /* the reply is withheld; it comes as an arb_reply of a later step (or of this one) */
+	ARB_RETRY,    /* roll back to the beginning of the attempt, then READY */
+	ARB_SPLIT,    /* roll back, make the work smaller, go on */
+	ARB_NOMEM,    /* cannot be had: this task fails. Also: not bound and does not fit */
+	ARB_TOOBIG,   /* more than the pool will ever have; nobody was disturbed */
+	ARB_AGAIN,    /* NONBLOCK or SPILL: not now */
+	ARB_TIMEDOUT, /* its deadline passed */
+	ARB_CANCELED,
+	ARB_REMOVED, /* the context was unbound, its task ended, or its client died */
+	ARB_DOWN,    /* shut down */
+	ARB_ERROR,   /* injected */
+	ARB_INVALID, /* breaks a rule of this header: no state was changed, but a wait mark is gone */
+};
+const char *arb_outcome_name(enum arb_outcome o); /* "RETRY" */
+
+enum arb_kind {
+	ARB_DEDICATED = 1,
+	ARB_HELPER,
+	ARB_SERVICE
+};
+enum arb_pool_kind {
+	ARB_PARTITION = 1,
+	ARB_PRIVATE
+};
+enum arb_wait {
+	ARB_WAIT_POOL = 1,
+	ARB_WAIT_TASK,
+	ARB_WAIT_EXTERNAL
+};
+enum arb_inject {
+	ARB_INJECT_RETRY = 1,
+	ARB_INJECT_SPLIT,
+	ARB_INJECT_ERROR,
+	ARB_INJECT_TOOBIG,
+	ARB_INJECT_TIMEDOUT
+};
+
+enum arb_knob {
+	ARB_KNOB_MAX_BYPASS = 1, /* times that a waiter lets others pass before it closes the pool below itself; 64 */
+	ARB_KNOB_SUSPECT_TICKS,  /* silent ticks after which possible stalls count for RETRY; 1 */
+	ARB_KNOB_SPLIT_TICKS,    /* the same for SPLIT; 10 */
+	ARB_KNOB_RETRY_LIMIT, /* outcomes of a context since the last progress of anybody; the next one is NOMEM; 500 */
+	ARB_KNOB_EARLY_DETECT, /* 0: off; 1 */
+	ARB_KNOB_OS_PROBE,     /* OSBLOCK counts; 1 */
+};
+const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
+
+#define ARB_PRIORITY_DEFAULT INT64_MIN /* arrival: earlier is higher, below every explicit one of 0 and more */
+
+#define ARB_NONBLOCK \
+	(1u << 0) /* RESERVE: OK or AGAIN; legal in every state, changes none of its own; AGAIN triggers nothing */
+#define ARB_SPILL \
+	(1u << 1) /* RESERVE: of the spill path: never waits, may use the pool's spill reserve, booked to "spill" */
+#define ARB_RELEASE \
+	(1u << 2) /* TASK_END: its reservations that are not sealed go with it; a dead client's: all that it owns */
+#define ARB_ALL   (1u << 3) /* TASK_END with ARB_RELEASE: the sealed ones too. UNBIND: from all tasks */
+#define ARB_RESET (1u << 4) /* arb_stats(): begin to count anew */
+#define ARB_FORCE \
+	(1u       \
+	 << 5) /* RESERVE, RESIZE without a context: this is how it is, booked at once, past the capacity too. For what the kernel says */
+
+/*
+ * Messages. Ids are the caller's, not 0, unique among the living of their sort. What a message does not name must be 0.
+ *
+ *   POOL_CREATE   pool, kind (arb_pool_kind), bytes = capacity, extra = spill reserve, name. INVALID: exists
+ *   POOL_RESIZE   pool, bytes = capacity now. What is booked stays; nothing new until it fits again. Waiting requests that are now
+ *                 larger than the pool: TOOBIG
+ *   POOL_REMOVE   pool; INVALID while anything is booked in it or waits for it
+ *   KNOB          kind, value
+ *   TASK_BEGIN    task, value = priority or ARB_PRIORITY_DEFAULT, name; a task also begins when it is first named by a BIND
+ *                 other = task whose priority it inherits (0 = none)
+ *   TASK_END      task, flags RELEASE, ALL. Unbinds its contexts (parked: REMOVED), progress event. What it keeps is owned by nobody until freed
+ *   BIND          context, kind (arb_kind), list = tasks. Idempotent. Dedicated: one task; bound to another it moves. A context is either
+ *                 dedicated or not: INVALID otherwise. DOWN after SHUTDOWN
+ *   UNBIND        context, list = tasks that it no longer serves, or ALL. With none left it is UNKNOWN; parked: REMOVED. Progress event.
+ *                 One that is not bound (to it): OK, nothing happens
+ *   RESERVE       context, pool, bytes, reservation = its new id, flags, deadline. bytes 0: OK at once, booked. Or list = pools, amounts = bytes of each: all
+ *                 or nothing, reservation = the id of the first, the others follow by 1
+ *   RELEASE       reservation. Whoever sends it, the owner's books change
+ *   RESIZE        reservation, bytes: less, at once; more: as RESERVE of the difference, context waits (flags, deadline)
+ *   SEAL          reservation: it is an object now, with bytes as it is (0 = as reserved). Still pinned by its owner
+ *   PIN, UNPIN    reservation, task (0 = its owner). A task pins it or does not: no count. Unpinned by all: reclaimable (sealed or not:
+ *                 whoever unpins says that it may go).
+ *                 PIN of a spilled one: context waits as in RESERVE for its bytes (flags, deadline), also for those that leave while it
+ *                 waits; OK: none of it is away. It pins while it waits, and no longer where it does not end with OK
+ *   OWN           reservation, task: its owner from now on (a lease that serves another, a ghost)
+ *   SPILLED       reservation, bytes that really left the pool: answers ARB_REPLY_SPILL; or comes unasked. 0: it could not be. More than
+ *                 one may come; flags ALL: the job has ended whatever is left of it. What could not be spilled does not count as
+ *                 reclaimable any more, until the reservation changes (UNPIN said again will do)
+ *   READY         context, deadline: after RETRY or SPLIT. RUNNING: OK, nothing happens
+ *   RETRY_BEGIN, RETRY_END   context; RETRY_END value 1 = the attempt succeeded, 0 = it did not
+ *   WAIT_ON       context (dedicated only), kind (arb_wait), other = task waited for, 0. WAIT_OFF  context
+ *   SPILL_BEGIN, SPILL_END   context: traffic between is not footprint
+ *   OSBLOCK       context, value 1 = the kernel says that it sleeps
+ *   CANCEL        context, or task: what is withheld completes with CANCELED. kind = ARB_TIMEDOUT: with that instead
+ *   INJECT        context or task, kind (arb_inject), value = count (0 clears), extra = skip, pool (0 = any). INVALID: neither is known
+ *   TICK          the time that passes: deadlines, silence, possible stalls. Any message looks at deadlines too
+ *   SHUTDOWN      all that is withheld: REMOVED; nobody is bound; binds answer DOWN
+ *
+ * Any message of a context other than NONBLOCK and SPILL reserves clears its wait mark (CANCEL, INJECT and OSBLOCK are about one, not
+ * of it), whatever its answer: who calls does not wait. Of a context with a withheld reply RESERVE (but NONBLOCK, SPILL), RESIZE, PIN, READY, RETRY_*, WAIT_*, SPILL_* and BIND are INVALID.
+ * Reserves without a context, or of one that is not bound, are owned by nobody, rank above all and never wait.
+ */
+enum arb_op {
+	ARB_OP_POOL_CREATE = 1,
+	ARB_OP_POOL_RESIZE,
+	ARB_OP_POOL_REMOVE,
+	ARB_OP_KNOB,
+	ARB_OP_TASK_BEGIN,
+	ARB_OP_TASK_END,
+	ARB_OP_BIND,
+	ARB_OP_UNBIND,
+	ARB_OP_RESERVE,
+	ARB_OP_RELEASE,
+	ARB_OP_RESIZE,
+	ARB_OP_SEAL,
+	ARB_OP_PIN,
+	ARB_OP_UNPIN,
+	ARB_OP_OWN,
+	ARB_OP_SPILLED,
+	ARB_OP_READY,
+	ARB_OP_RETRY_BEGIN,
+	ARB_OP_RETRY_END,
+	ARB_OP_WAIT_ON,
+	ARB_OP_WAIT_OFF,
+	ARB_OP_SPILL_BEGIN,
+	ARB_OP_SPILL_END,
+	ARB_OP_OSBLOCK,
+	ARB_OP_CANCEL,
+	ARB_OP_INJECT,
+	ARB_OP_TICK,
+	ARB_OP_SHUTDOWN,
+};
+const char *arb_op_name(enum arb_op op); /* "RESERVE" */
+
+struct arb_message {
+	enum arb_op op;
+	uint32_t flags;
+	int kind;
+	uint64_t context, task, other, pool, reservation;
+	uint64_t bytes, extra;
+	int64_t value;
+	uint64_t deadline_ns; /* on the clock of now_ns; 0 = none */
+	const char *name;     /* NULL = none */
+	const uint64_t *list; /* n_list <= ARB_LIST_MAX */
+	const uint64_t *amounts;
+	uint32_t n_list;
+};
+
+enum arb_reply_kind {
+	ARB_REPLY_DONE =
+		1, /* a withheld call of context has completed with outcome. reservation: which one it asked for */
+	/*
+	 * Start to spill this reservation: bytes of it at least are wanted; answer with SPILLED. Said again of one that is being spilled: so
+	 * many in all. bytes 0: not wanted any more. A job that can still be stopped is stopped, without an answer (C04); one that
+	 * cannot says SPILLED with what left.
+	 */
+	ARB_REPLY_SPILL,
+};
+
+struct arb_reply {
+	enum arb_reply_kind kind;
+	enum arb_outcome outcome;
+	uint64_t context, pool, reservation, bytes;
+	const char
+		*why; /* NOMEM, SPLIT: who held what, a sentence (valid until the next step); NULL = nothing to say */
+};
+
+int arb_new(struct arb **ret); /* 0, -ENOMEM */
+struct arb *arb_free(struct arb *a);
+
+/*
+ * One message at now_ns, which never runs backwards. Returns its own outcome; *ret are the replies that it set free for others (and
+ * for itself, where it was PENDING for a moment only: then ARB_PENDING is returned and its ARB_REPLY_DONE is among them), valid until the next step, in
+ * the order in which they must be sent. -ENOMEM: nothing was changed.
+ */
+int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns, const struct arb_reply **ret, size_t *ret_n);
+
+/* The earliest time at which a TICK is needed for a deadline; 0 = none waits with one. Ticks every tick_ms are needed besides while anybody is parked. */
+uint64_t arb_next_deadline(const struct arb *a);
+/* Contexts with a withheld reply. */
+size_t arb_n_parked(const struct arb *a);
+
+/* ---- inspection: copies, in the order of creation ------------------------------------------------------------------ */
+
+struct arb_pool_info {
+	uint64_t id, capacity, spill_reserve;
+	uint64_t used;        /* booked: pinned + reclaimable + spill */
+	uint64_t reclaimable; /* of it, unpinned; what could not be spilled does not count */
+	uint64_t spilling;    /* of it, being spilled */
+	uint64_t spilled;     /* left the pool by spills, not freed yet */
+	uint64_t max_used;
+	uint32_t n_reservations, n_waiting; /* BLOCKED and ALLOC */
+	uint32_t n_rolled;                  /* rolled back there, and not let out so far */
+	uint64_t closed_by;                 /* context that closed it by the bypass rule; 0 = open */
+	uint64_t n_grants, n_waits, n_retries, n_splits, n_toobig, n_bypassed;
+	enum arb_pool_kind kind;
+	char name[ARB_NAME_MAX + 1];
+};
+
+struct arb_context_info {
+	uint64_t id;
+	enum arb_state state;
+	enum arb_kind kind;
+	uint64_t task; /* the one, or of helpers and services the best */
+	uint32_t n_tasks;
+	int64_t priority;
+	uint64_t since_ns;    /* in this state */
+	uint64_t pool, bytes; /* what it waits for; 0 */
+	uint64_t held, need;  /* bytes of its tasks in that pool; what its attempt needs */
+	uint64_t deadline_ns; /* 0 = none */
+	uint32_t n_passed;    /* times that it was passed */
+	uint32_t n_outcomes;  /* against the retry limit */
+	enum arb_wait wait;   /* 0 = no wait mark */
+	bool os_blocked, in_retry, in_spill;
+	const char *reason; /* static: why it is parked */
+};
+
+struct arb_task_info {
+	uint64_t id;
+	int64_t priority;
+	uint64_t begun_ns;
+	uint32_t n_contexts;
+	uint64_t held; /* over all pools, spilled not counted */
+	bool stalled;  /* all its contexts are */
+	char name[ARB_NAME_MAX + 1];
+};
+
+/* Per task and pool; pool 0: summed (max: the largest). Of a task that ended too, while it is among the last 1000. */
+struct arb_stats {
+	uint64_t n_retries, n_splits, n_grants;
+	uint64_t blocked_ns, lost_ns, blocked_or_lost_ns; /* the last includes a wait in progress and is never reset */
+	uint64_t current, max;                            /* bytes booked to it */
+	uint64_t max_used;                                /* the pool's used at its own grants, highest */
+	uint64_t footprint;                               /* highest current outside spill brackets */
+	uint64_t need;
+};
+
+struct arb_totals {
+	uint64_t n_messages, n_retries, n_splits, n_nomem, n_toobig, n_timeouts, n_canceled, n_removed, n_progress,
+		n_detects;
+	uint32_t n_pools, n_tasks, n_contexts, n_parked;
+	uint64_t n_reservations;
+	bool down;
+};
+
+/* false: no such one. */
+bool arb_pool(const struct arb *a, uint64_t id, struct arb_pool_info *ret);
+bool arb_context(const struct arb *a, uint64_t id, uint64_t now_ns, struct arb_context_info *ret);
+bool arb_task(const struct arb *a, uint64_t id, struct arb_task_info *ret);
+bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags, struct arb_stats *ret);
+/* Bytes of a reservation (0 while spilled), its owner, whether it is reclaimable. */
+struct arb_reservation_info {
+	uint64_t id, pool, owner, bytes, spilled;
+	bool sealed, reclaimable, spilling;
+};
+bool arb_reservation(const struct arb *a, uint64_t id, struct arb_reservation_info *ret);
+void arb_totals(const struct arb *a, struct arb_totals *ret);
+/* Each in turn; fn returns false to stop. It must not step. */
+void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i), void *arg);
+void arb_each_context(const struct arb *a, uint64_t now_ns, bool (*fn)(void *arg, const struct arb_context_info *i),
+		      void *arg);
+void arb_each_task(const struct arb *a, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg);
+int64_t arb_knob(const struct arb *a, enum arb_knob k);
+
+/* ---- the log: the last transitions --------------------------------------------------------------------------------- */
+
+#define ARB_LOG_SIZE 1000u
+
+struct arb_transition {
+	uint64_t number, time_ns; /* 1, 2, … */
+	enum arb_op op;           /* of the message in which it happened */
+	uint64_t by;              /* context of that message; 0 = none */
+	uint64_t context, task;
+	enum arb_state from, to;
+	enum arb_outcome outcome; /* delivered with it; ARB_OK where none was */
+	uint64_t pool, bytes;
+	const char *note; /* static */
+};
+/* After number since, oldest first. */
+void arb_log(const struct arb *a, uint64_t since, bool (*fn)(void *arg, const struct arb_transition *t), void *arg);
+/* One line without the newline: time,op,by,context,task,from,to,outcome,pool,bytes,note. The same with t = NULL: the heading. Returns its length as snprintf(). */
+int arb_log_csv(char *buf, size_t n, const struct arb_transition *t);
+
+/* Everything that must be true between two steps (arbcheck.c), looked at anew from the bottom: slow, for tests. NULL: it is; else a static sentence. */
+const char *arb_check(const struct arb *a);
+
+#endif

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbline.c: a pool's lines: those who wait in it, and those who rolled back in it, best rank first.
+ *
+ * A line answers in O(log n): who is the best that fits (least weight below a node), the best that is BLOCKED and fits, an ALLOC that
+ * does not fit any more, and who closed the pool (most passed). A grant passes everybody who is better than it: that is one note at
+ * the top of each subtree that is wholly better, handed down when a change walks by.
+ *
+ * Only who can be helped closes a pool: where the attempt alone needs more than the pool has (may_close is false), nothing that others
+ * give back is enough, and they pass.
+ *
+ * A line without such sums was rejected: a free would look at everybody who waits.
+ */
+#include "arbcore.h"
+
+static struct arb_want *want_of(const struct arbtree_node *n)
+{
+	return (struct arb_want *)((uintptr_t)n - offsetof(struct arb_want, node));
+}
+
+static struct arb_want *want_or_null(const struct arbtree_node *n)
+{
+	return n ? want_of(n) : NULL;
+}
+
+#define NEVER (INT64_MIN / 2) /* passed: notes are added to it */
+
+static int line_cmp(const struct arbtree_node *x, const struct arbtree_node *y)
+{
+	return arb_rank_cmp(&want_of(x)->rank, &want_of(y)->rank);
+}
+
+static void line_pull(struct arbtree_node *n)
+{
+	struct arb_want *w = want_of(n);
+	const struct arb_want *k;
+
+	w->least = w->weight;
+	w->most = w->weight;
+	w->sum = w->weight;
+	w->least_blocked = w->alloc ? INT64_MAX : w->weight;
+	w->most_alloc = w->alloc ? w->weight : INT64_MIN;
+	w->most_passed = w->may_close ? w->passed : NEVER;
+	for (int side = 0; side < 2; side++) {
+		if (!n->kid[side])
+			continue;
+		k = want_of(n->kid[side]);
+		if (k->least < w->least)
+			w->least = k->least;
+		if (k->least_blocked < w->least_blocked)
+			w->least_blocked = k->least_blocked;
+		w->most = arb_max(w->most, k->most);
+		w->sum += k->sum;
+		if (k->most_alloc > w->most_alloc)
+			w->most_alloc = k->most_alloc;
+		if (k->most_passed + k->passed_noted > w->most_passed)
+			w->most_passed = k->most_passed + k->passed_noted;
+	}
+}
+
+/* passed_noted is for the node itself and all below it; most_passed and passed do not include it. */
+static void line_push(struct arbtree_node *n)
+{
+	struct arb_want *w = want_of(n);
+
+	if (!w->passed_noted)
+		return;
+	w->passed += w->passed_noted;
+	w->most_passed += w->passed_noted;
+	for (int side = 0; side < 2; side++)
+		if (n->kid[side])
+			want_of(n->kid[side])->passed_noted += w->passed_noted;
+	w->passed_noted = 0;
+}
+
+static const struct arbtree_ops line_ops = {.cmp = line_cmp, .pull = line_pull, .push = line_push};
+
+void arbline_insert(struct arb *a, struct arbtree *line, struct arb_want *w, int64_t weight)
+{
+	w->rank = w->context->rank;
+	w->weight = weight;
+	w->passed_noted = 0;
+	arbtree_insert(line, &w->node, arbtree_heat(++a->tree_seq), &line_ops);
+}
+
+void arbline_remove(struct arbtree *line, struct arb_want *w)
+{
+	arbtree_remove(line, &w->node, &line_ops);
+}
+
+void arbline_weigh(struct arb_want *w, int64_t weight, bool alloc)
+{
+	if (w->weight == weight && w->alloc == alloc)
+		return;
+	w->weight = weight;
+	w->alloc = alloc;
+	arbtree_touch(&w->node, &line_ops);
+}
+
+static int64_t least_of(const struct arbtree_node *n, bool blocked)
+{
+	return blocked ? want_of(n)->least_blocked : want_of(n)->least;
+}
+
+/* The first below n, n included, whose weight is at most limit. */
+static struct arb_want *first_below(struct arbtree_node *n, int64_t limit, bool blocked)
+{
+	struct arb_want *w;
+
+	while (n && least_of(n, blocked) <= limit) {
+		w = want_of(n);
+		if (n->kid[0] && least_of(n->kid[0], blocked) <= limit) {
+			n = n->kid[0];
+			continue;
+		}
+		if (w->weight <= limit && !(blocked && w->alloc))
+			return w;
+		n = n->kid[1];
+	}
+	return NULL;
+}
+
+static struct arb_want *first_after(const struct arbtree *line, int64_t limit, const struct arb_want *after,
+				    bool blocked)
+{
+	struct arbtree_node *n;
+	const struct arbtree_node *from;
+	struct arb_want *w;
+
+	if (!after)
+		return first_below(line->root, limit, blocked);
+	w = first_below(after->node.kid[1], limit, blocked);
+	for (n = after->node.up, from = &after->node; !w && n; from = n, n = n->up) {
+		if (n->kid[1] == from)
+			continue;
+		if (want_of(n)->weight <= limit && !(blocked && want_of(n)->alloc))
+			return want_of(n);
+		w = first_below(n->kid[1], limit, blocked);
+	}
+	return w;
+}
+
+struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit, const struct arb_want *after)
+{
+	return first_after(line, limit, after, false);
+}
+
+struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit, const struct arb_want *after)
+{
+	return first_after(line, limit, after, true);
+}
+
+struct arb_want *arbline_over(const struct arbtree *line, int64_t limit)
+{
+	struct arbtree_node *n = line->root;
+
+	while (n && want_of(n)->most > limit) {
+		if (want_of(n)->weight > limit)
+			return want_of(n);
+		n = n->kid[n->kid[1] && want_of(n->kid[1])->most > limit];
+	}
+	return NULL;
+}
+
+struct arb_want *arbline_alloc_over(const struct arbtree *line, int64_t limit)
+{
+	struct arbtree_node *n = line->root;
+
+	while (n && want_of(n)->most_alloc > limit) {
+		if (want_of(n)->alloc && want_of(n)->weight > limit)
+			return want_of(n);
+		n = n->kid[n->kid[1] && want_of(n->kid[1])->most_alloc > limit];
+	}
+	return NULL;
+}
+
+struct arb_want *arbline_worst_blocked(const struct arbtree *line)
+{
+	struct arbtree_node *n = line->root;
+
+	while (n && want_of(n)->least_blocked < INT64_MAX) {
+		if (n->kid[1] && want_of(n->kid[1])->least_blocked < INT64_MAX)
+			n = n->kid[1];
+		else if (!want_of(n)->alloc)
+			return want_of(n);
+		else
+			n = n->kid[0];
+	}
+	return NULL;
+}
+
+struct arb_want *arbline_worst_alloc(const struct arbtree *line)
+{
+	struct arbtree_node *n = line->root;
+
+	while (n && want_of(n)->most_alloc > INT64_MIN) {
+		if (n->kid[1] && want_of(n->kid[1])->most_alloc > INT64_MIN)
+			n = n->kid[1];
+		else if (want_of(n)->alloc)
+			return want_of(n);
+		else
+			n = n->kid[0];
+	}
+	return NULL;
+}
+
+struct arb_want *arbline_best(const struct arbtree *line)
+{
+	return want_or_null(arbtree_end(line, 0));
+}
+
+int64_t arbline_most(const struct arbtree *line)
+{
+	return line->root ? want_of(line->root)->most : INT64_MIN;
+}
+
+int64_t arbline_above(const struct arbtree *line, const struct arb_rank *rank)
+{
+	const struct arbtree_node *n = line->root;
+	int64_t sum = 0;
+
+	while (n) {
+		if (arb_rank_cmp(&want_of(n)->rank, rank) >= 0) {
+			n = n->kid[0];
+			continue;
+		}
+		sum += want_of(n)->weight + (n->kid[0] ? want_of(n->kid[0])->sum : 0);
+		n = n->kid[1];
+	}
+	return sum;
+}
+
+struct arb_want *arbline_next(const struct arb_want *w)
+{
+	return want_or_null(arbtree_step(&w->node, 1));
+}
+
+/* The same as line_pull() where nothing but passed has changed. */
+static void pull_passed(struct arb_want *w)
+{
+	const struct arb_want *k;
+
+	w->most_passed = w->may_close ? w->passed : NEVER;
+	for (int side = 0; side < 2; side++) {
+		k = want_or_null(w->node.kid[side]);
+		if (k && k->most_passed + k->passed_noted > w->most_passed)
+			w->most_passed = k->most_passed + k->passed_noted;
+	}
+}
+
+bool arbline_pass(struct arbtree *line, const struct arb_rank *rank)
+{
+	struct arbtree_node *n = line->root, *last = NULL;
+	bool any = false;
+
+	while (n) {
+		line_push(n);
+		last = n;
+		if (arb_rank_cmp(&want_of(n)->rank, rank) >= 0) {
+			n = n->kid[0];
+			continue;
+		}
+		any = true;
+		want_of(n)->passed++;
+		if (n->kid[0])
+			want_of(n->kid[0])->passed_noted++;
+		n = n->kid[1];
+	}
+	for (n = any ? last : NULL; n; n = n->up)
+		pull_passed(want_of(n));
+	return any;
+}
+
+int64_t arbline_passed(const struct arb_want *w)
+{
+	int64_t passed = w->passed;
+
+	if (arbtree_in(&w->node))
+		for (const struct arbtree_node *n = &w->node; n; n = n->up)
+			passed += want_of(n)->passed_noted;
+	return passed;
+}
+
+struct arb_want *arbline_closer(const struct arbtree *line, int64_t limit)
+{
+	struct arbtree_node *n = line->root;
+	int64_t noted = 0;
+	const struct arb_want *k;
+
+	while (n) {
+		noted += want_of(n)->passed_noted;
+		if (want_of(n)->most_passed + noted < limit)
+			return NULL;
+		k = want_or_null(n->kid[0]);
+		if (k && k->most_passed + k->passed_noted + noted >= limit) {
+			n = n->kid[0];
+			continue;
+		}
+		if (want_of(n)->may_close && want_of(n)->passed + noted >= limit)
+			return want_of(n);
+		n = n->kid[1];
+	}
+	return NULL;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbpark.c: a context's state, its withheld call, and its place in the lines of pools.
+ *
+ * A call is withheld from arbpark_park() to arbpark_complete(), exactly one per context, and meanwhile the state is one of BLOCKED, ALLOC,
+ * ALLOC_FREE, BUFN. Every change of a state goes through arbpark_state(), which writes the log and has the tasks counted.
+ */
+#include "arbcore.h"
+
+int arbpark_room(struct arb *a, size_t more)
+{
+	size_t need = HASH_COUNT(a->contexts) + 2 * a->n_unpinned + more + 2, size = a->out_size ? a->out_size : 64;
+	struct arb_reply *out;
+
+	if (need <= a->out_size)
+		return 0;
+	while (size < need)
+		size *= 2;
+	out = reallocarray(a->out, size, sizeof(*out));
+	if (!out)
+		return -ENOMEM;
+	a->out = out;
+	a->out_size = size;
+	return 0;
+}
+
+static void refresh_tasks(struct arb *a, const struct arb_context *c)
+{
+	for (const struct arb_binding *b = c->bindings; b; b = b->cnext)
+		if (b->task->n_waiting)
+			arbstuck_refresh(a, b->task);
+}
+
+void arbpark_state(struct arb *a, struct arb_context *c, enum arb_state to, enum arb_outcome o, const char *note)
+{
+	enum arb_state from = c->state;
+
+	arblog_note(a, c, from, to, o, note);
+	if (from == to)
+		return;
+	a->silent = 0; /* what may only be stalled is given time again */
+	a->n_blocked += (uint32_t)(to == ARB_BLOCKED) - (uint32_t)(from == ARB_BLOCKED);
+	a->n_bufn += (uint32_t)(to == ARB_BUFN) - (uint32_t)(from == ARB_BUFN);
+	c->state = to;
+	c->since_ns = a->now_ns;
+	c->reason = note;
+	arbtask_count(a, c);
+	if (c->line == ARB_LINE_WAITING)
+		refresh_tasks(a, c);
+	a->look = true;
+}
+
+void arbpark_park(struct arb *a, struct arb_context *c, enum arb_call call, uint64_t deadline_ns)
+{
+	c->call = call;
+	c->parked_ns = a->now_ns;
+	if (c->in_retry)
+		c->lost_ns += a->now_ns - c->run_ns;
+	a->n_parked++;
+	arbclock_set(a, c, deadline_ns);
+}
+
+static const struct arb_want *about(const struct arb_context *c)
+{
+	if (c->ask->n)
+		return c->ask->want;
+	return c->attempt->n ? c->attempt->want : NULL;
+}
+
+void arbpark_complete(struct arb *a, struct arb_context *c, enum arb_outcome o, const char *why)
+{
+	const struct arb_want *w = about(c);
+
+	a->out[a->n_out++] = (struct arb_reply){.kind = ARB_REPLY_DONE,
+						.outcome = o,
+						.context = c->id,
+						.pool = w ? w->pool->id : 0,
+						.reservation = c->call_reservation,
+						.bytes = w ? w->bytes : 0,
+						.why = why};
+	if (w && w->account) {
+		w->account->stats.blocked_ns += a->now_ns - c->parked_ns;
+		w->account->stats.blocked_or_lost_ns += a->now_ns - c->parked_ns;
+	}
+	arbask_clear(a, c);
+	c->call = ARB_CALL_NONE;
+	c->call_reservation = 0;
+	c->run_ns = a->now_ns;
+	a->n_parked--;
+	arbclock_set(a, c, 0);
+	a->totals.n_timeouts += o == ARB_TIMEDOUT;
+	a->totals.n_canceled += o == ARB_CANCELED;
+	a->totals.n_removed += o == ARB_REMOVED;
+	a->totals.n_toobig += o == ARB_TOOBIG;
+}
+
+/* ---- lines --------------------------------------------------------------------------------------------------------- */
+
+static void set_alloc(struct arb_want *w, bool alloc)
+{
+	if (w->fresh)
+		DL_DELETE2(w->pool->fresh, w, fprev, fnext);
+	w->fresh = alloc;
+	if (alloc)
+		DL_APPEND2(w->pool->fresh, w, fprev, fnext);
+	if (alloc != w->alloc)
+		w->pool->alloc += alloc ? (int64_t)w->bytes : -(int64_t)w->bytes;
+}
+
+static void line_up_rolled(struct arb *a, struct arb_context *c)
+{
+	struct arb_want *w;
+
+	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++) {
+		w->alloc = false;
+		w->passed = 0;
+		arbline_insert(a, &w->pool->rolled, w, (int64_t)w->need - arbledger_own_pinned(c, w->pool));
+		w->pool->n_rolled++;
+	}
+}
+
+static void line_up_waiting(struct arb *a, struct arb_context *c, bool alloc)
+{
+	struct arb_want *w;
+
+	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+		set_alloc(w, alloc && w->bytes); /* where it asks for nothing it waits for no spill */
+		w->alloc = alloc && w->bytes;
+		arbline_insert(a, &w->pool->waiting, w, (int64_t)w->bytes);
+		w->pool->closer_known = false;
+		w->pool->n_waiting++;
+		w->pool->n_several += c->ask->n > 1;
+		arbpump_newcomer(a, w);
+	}
+}
+
+static void count_line(struct arb_context *c, uint32_t by)
+{
+	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
+		b->task->n_waiting += by;
+}
+
+void arbpark_line_up(struct arb *a, struct arb_context *c, enum arb_line line, bool alloc)
+{
+	c->line = line;
+	count_line(c, 1);
+	if (line == ARB_LINE_ROLLED)
+		line_up_rolled(a, c);
+	else
+		line_up_waiting(a, c, alloc);
+	refresh_tasks(a, c);
+}
+
+void arbpark_leave_line(struct arb *a, struct arb_context *c)
+{
+	struct arb_ask *ask = c->line == ARB_LINE_ROLLED ? c->attempt : c->ask;
+	struct arb_want *w;
+
+	if (!c->line)
+		return;
+	for (w = ask->want; w < ask->want + ask->n; w++) {
+		if (c->line == ARB_LINE_ROLLED) {
+			arbline_remove(&w->pool->rolled, w);
+			w->pool->n_rolled--;
+			continue;
+		}
+		set_alloc(w, false);
+		w->passed = arbline_passed(w);
+		arbline_remove(&w->pool->waiting, w);
+		w->pool->closer_known = false;
+		w->alloc = false;
+		arbstuck_drop(w);
+		w->pool->n_waiting--;
+		w->pool->n_several -= ask->n > 1;
+		arbpump_dirty(a, w->pool);
+	}
+	c->line = ARB_LINE_NONE;
+	refresh_tasks(a, c);
+	count_line(c, (uint32_t)-1);
+}
+
+/* In line already: ALLOC from now on, or BLOCKED. */
+void arbpark_set_alloc(struct arb *a, struct arb_context *c, bool alloc)
+{
+	struct arb_want *w;
+
+	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+		set_alloc(w, alloc && w->bytes);
+		arbline_weigh(w, w->weight, alloc && w->bytes);
+		arbpump_dirty(a, w->pool);
+	}
+	arbpark_state(a, c, alloc ? ARB_ALLOC : ARB_BLOCKED, ARB_OK,
+		      alloc ? "bytes can be spilled for it" : "its spills were not enough");
+}
+
+void arbpark_cancel(struct arb *a, struct arb_context *c, enum arb_outcome o)
+{
+	if (!arbcontext_parked(c))
+		return;
+	arbpark_leave_line(a, c);
+	arbpark_complete(a, c, o, NULL);
+	arbroll_end(a, c);
+	arbpark_state(a, c, ARB_RUNNING, o, NULL);
+}

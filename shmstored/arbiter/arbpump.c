@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbpump.c: who gets bytes now.
+ *
+ * The pump of a pool runs after every event that can help somebody in it: best first, everything that fits. What is free is granted;
+ * ALLOC contexts that can not be helped by spills any more are BLOCKED; BLOCKED ones that can be are ALLOC. Each finds its man by the
+ * sums of the line, so that who cannot be helped is not looked at.
+ *
+ * Progress lets out who was rolled back, if all that its attempt needs fits: one pass, best first, over these and those who wait. Frees
+ * alone do not: a task that frees and takes again all the time would drive others from one roll back into the next.
+ *
+ * A waiter that was passed max_bypass times closes its pool for everybody below it.
+ */
+#include "arbcore.h"
+
+enum arb_fit arbpump_fit(const struct arb_ask *ask)
+{
+	enum arb_fit fit = ARB_FIT_FREE;
+
+	for (const struct arb_want *w = ask->want; w < ask->want + ask->n; w++) {
+		if ((int64_t)w->bytes <= arbpool_free(w->pool))
+			continue;
+		if (!w->bytes)
+			continue;
+		if ((int64_t)w->bytes > arbpool_reach(w->pool))
+			return ARB_FIT_NOT;
+		fit = ARB_FIT_SPILL;
+	}
+	return fit;
+}
+
+bool arbpump_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank)
+{
+	if (!p->n_waiting)
+		return false;
+	if (!p->closer_known) {
+		p->closer = arbline_closer(&p->waiting, a->knobs[ARB_KNOB_MAX_BYPASS]);
+		p->closer_known = true;
+	}
+	return p->closer && arb_rank_cmp(&p->closer->rank, rank) < 0;
+}
+
+bool arbpump_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask)
+{
+	for (const struct arb_want *w = ask->want; w < ask->want + ask->n; w++)
+		if (w->bytes && arbpump_closed(a, w->pool, &c->rank))
+			return true;
+	return false;
+}
+
+void arbpump_passes(struct arb_pool *p, const struct arb_rank *rank)
+{
+	if (!p->n_waiting || !arbline_pass(&p->waiting, rank))
+		return;
+	p->n_bypassed++;
+	p->closer_known = false;
+}
+
+void arbpump_dirty(struct arb *a, struct arb_pool *p)
+{
+	if (p->dirty)
+		return;
+	p->dirty = true;
+	p->dirty_next = a->dirty;
+	a->dirty = p;
+}
+
+/* Who comes to be BLOCKED helps nobody, and was looked at; but with it some may be hopeless. */
+void arbpump_newcomer(struct arb *a, const struct arb_want *w)
+{
+	if (w->alloc || a->knobs[ARB_KNOB_MAX_BYPASS] == 0) /* it closes the pool */
+		arbpump_dirty(a, w->pool);
+	else
+		w->pool->look = w->pool->n_waiting > 1;
+}
+
+/* Somebody left, ended, or is idle: who was rolled back may be let out, and one solo run more is worth a try. */
+void arbpump_progress(struct arb *a)
+{
+	a->progress = true;
+	a->look = true;
+	a->epoch++;
+	a->era++;
+	a->totals.n_progress++;
+}
+
+static void grant(struct arb *a, struct arb_context *c, const char *note)
+{
+	arbpark_leave_line(a, c);
+	arbask_grant(a, c, c->ask);
+	arbpark_complete(a, c, ARB_OK, NULL);
+	arbpark_state(a, c, ARB_RUNNING, ARB_OK, note);
+}
+
+/* Of those who wait in p the best that can be granted, or made ALLOC; not below who closed the pool. */
+static struct arb_want *next_waiter(const struct arb *a, struct arb_pool *p, bool grantable)
+{
+	/* For nothing there is room, also where the pool is over its capacity. */
+	int64_t limit = arb_max(grantable ? arbpool_free(p) : arbpool_reach(p), 0);
+	struct arb_want *w = NULL;
+
+	for (;;) {
+		w = grantable ? arbline_best_fit(&p->waiting, limit, w) : arbline_best_blocked(&p->waiting, limit, w);
+		if (!w || arbpump_closed(a, p, &w->context->rank))
+			return NULL;
+		if (w->context->ask->n == 1)
+			return w;
+		if (!grantable &&
+		    w->context->state != ARB_BLOCKED) /* it asks for nothing here, and is ALLOC elsewhere */
+			continue;
+		if (arbpump_fit(w->context->ask) >= (grantable ? ARB_FIT_FREE : ARB_FIT_SPILL) &&
+		    !arbpump_ask_closed(a, w->context, w->context->ask))
+			return w;
+	}
+}
+
+/* An ALLOC below who closed the pool since: no spill is for it now. */
+static struct arb_want *closed_out(const struct arb *a, struct arb_pool *p)
+{
+	struct arb_want *w = arbline_worst_alloc(&p->waiting);
+
+	return w && arbpump_closed(a, p, &w->context->rank) ? w : NULL;
+}
+
+/* Those who were ALLOC when more was freed, and it was not enough: ALLOC_FREE. */
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void mark_freed(struct arb *a, struct arb_pool *p)
+{
+	struct arb_context *c;
+	struct arb_want *w;
+
+	while (p->fresh) {
+		c = p->fresh->context;
+		for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+			if (w->fresh)
+				DL_DELETE2(w->pool->fresh, w, fprev, fnext);
+			w->fresh = false;
+		}
+		arbpark_state(a, c, ARB_ALLOC_FREE, ARB_OK, "somebody freed meanwhile");
+	}
+}
+
+static void pump(struct arb *a, struct arb_pool *p)
+{
+	struct arb_want *w;
+	bool freed = p->freed;
+
+	p->freed = false;
+	if (!p->n_waiting) {
+		if (p->jobs)
+			arbspill_balance(a, p);
+		return;
+	}
+	while ((w = next_waiter(a, p, true)) != NULL)
+		grant(a, w->context, "fits now");
+	while ((w = arbline_alloc_over(&p->waiting, arb_max(arbpool_reach(p), 0))) != NULL ||
+	       (w = closed_out(a, p)) != NULL)
+		arbpark_set_alloc(a, w->context, false);
+	if (freed)
+		mark_freed(a, p);
+	/* With nothing to be spilled here, who could be ALLOC is granted: unless it waits for spills elsewhere. */
+	while ((p->reclaimable || p->n_several) && (w = next_waiter(a, p, false)) != NULL)
+		arbpark_set_alloc(a, w->context, true);
+	arbspill_balance(a, p);
+}
+
+/* ---- progress ------------------------------------------------------------------------------------------------------ */
+
+/* What others have pinned there, and what was promised to others, leaves room for all that the attempt needs. */
+static int64_t room_for_need(const struct arb_pool *p)
+{
+	return arbpool_limit(p) - arbpool_pinned(p) - p->promised;
+}
+
+bool arbpump_need_fits(const struct arb_context *c)
+{
+	const struct arb_want *w;
+
+	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++)
+		if (w->weight > room_for_need(w->pool))
+			return false;
+	return true;
+}
+
+/* The same, after what better ones wait for there: an attempt that is let out before them would only be rolled back for them. */
+static int64_t room_after(const struct arb_pool *p, const struct arb_rank *rank)
+{
+	return room_for_need(p) - arbline_above(&p->waiting, rank);
+}
+
+static bool fits_after_better(const struct arb_context *c)
+{
+	const struct arb_want *w;
+
+	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++)
+		if (w->weight > room_after(w->pool, &c->rank))
+			return false;
+	return true;
+}
+
+static struct arb_want *next_rolled(const struct arb_pool *p)
+{
+	int64_t room = room_for_need(p);
+	struct arb_want *w = NULL;
+
+	for (;;) {
+		w = arbline_best_fit(&p->rolled, room, w);
+		if (!w || fits_after_better(w->context))
+			return w;
+		room = room_after(p, &w->rank); /* for all that come after it, at most */
+	}
+}
+
+static void merged_pass(struct arb *a, struct arb_pool *p)
+{
+	struct arb_want *rolled, *waiter;
+
+	while ((rolled = next_rolled(p)) != NULL) {
+		waiter = next_waiter(a, p, true);
+		if (waiter && arb_rank_cmp(&waiter->context->rank, &rolled->context->rank) < 0)
+			grant(a, waiter->context, "fits now");
+		else
+			arbroll_out(a, rolled->context, "others made progress, and its attempt fits");
+	}
+	arbpump_dirty(a, p);
+}
+
+void arbpump_settle(struct arb *a)
+{
+	struct arb_pool *p;
+
+	do {
+		if (a->progress) {
+			a->progress = false;
+			for (p = a->pools; p; p = p->hh.next)
+				if (p->n_rolled)
+					merged_pass(a, p);
+		}
+		while ((p = a->dirty) != NULL) {
+			a->dirty = p->dirty_next;
+			p->dirty = false;
+			pump(a, p);
+			p->look = p->n_waiting > 1;
+			a->look = a->look || p->look;
+		}
+	} while (a->progress || a->dirty || (a->look && arbdetect_run(a)));
+	a->look = false;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbseen.c: inspection: copies of what is, for people and tests. Nothing here changes anything, but arb_stats() with ARB_RESET.
+ */
+#include "arbcore.h"
+
+uint64_t arb_next_deadline(const struct arb *a)
+{
+	return a->n_heap ? a->heap[1]->deadline_ns : 0;
+}
+
+size_t arb_n_parked(const struct arb *a)
+{
+	return a->n_parked;
+}
+
+int64_t arb_knob(const struct arb *a, enum arb_knob k)
+{
+	return k >= ARB_KNOB_MAX_BYPASS && k <= ARB_KNOB_OS_PROBE ? a->knobs[k] : 0;
+}
+
+/* ---- pools --------------------------------------------------------------------------------------------------------- */
+
+static void see_pool(const struct arb *a, const struct arb_pool *p, struct arb_pool_info *ret)
+{
+	const struct arb_want *closer = arbline_closer(&p->waiting, a->knobs[ARB_KNOB_MAX_BYPASS]);
+
+	*ret = (struct arb_pool_info){
+		.id = p->id,
+		.capacity = (uint64_t)p->capacity,
+		.spill_reserve = (uint64_t)p->spill_reserve,
+		.used = (uint64_t)p->used,
+		.reclaimable = (uint64_t)p->reclaimable,
+		.spilling = (uint64_t)p->wanted,
+		.spilled = p->spilled,
+		.max_used = p->max_used,
+		.n_reservations = p->n_reservations,
+		.n_waiting = p->n_waiting,
+		.n_rolled = p->n_rolled,
+		.closed_by = closer ? closer->context->id : 0,
+		.n_grants = p->n_grants,
+		.n_waits = p->n_waits,
+		.n_retries = p->n_retries,
+		.n_splits = p->n_splits,
+		.n_toobig = p->n_toobig,
+		.n_bypassed = p->n_bypassed,
+		.kind = p->kind,
+	};
+	memcpy(ret->name, p->name, sizeof(ret->name));
+}
+
+bool arb_pool(const struct arb *a, uint64_t id, struct arb_pool_info *ret)
+{
+	const struct arb_pool *p = arbpool_find(a, id);
+
+	if (p)
+		see_pool(a, p, ret);
+	return p != NULL;
+}
+
+void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i), void *arg)
+{
+	struct arb_pool_info info;
+
+	for (const struct arb_pool *p = a->pools; p; p = p->hh.next) {
+		see_pool(a, p, &info);
+		if (!fn(arg, &info))
+			return;
+	}
+}
+
+/* ---- contexts ------------------------------------------------------------------------------------------------------ */
+
+static void see_context(const struct arb *a, const struct arb_context *c, struct arb_context_info *ret)
+{
+	const struct arb_want *w = c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;
+
+	*ret = (struct arb_context_info){
+		.id = c->id,
+		.state = c->state,
+		.kind = c->kind,
+		.task = c->bindings->task->id,
+		.n_tasks = c->n_tasks,
+		.priority = c->rank.priority,
+		.since_ns = c->since_ns,
+		.deadline_ns = c->deadline_ns,
+		.n_outcomes = c->outcome_era == a->era ? c->n_outcomes : 0,
+		.wait = c->wait,
+		.os_blocked = c->os_blocked,
+		.in_retry = c->in_retry,
+		.in_spill = c->in_spill,
+		.reason = arbcontext_parked(c) ? c->reason : NULL,
+	};
+	if (!w)
+		return;
+	ret->pool = w->pool->id;
+	ret->bytes = c->ask->n ? w->bytes : 0;
+	ret->held = arbledger_pinned(c, w->pool);
+	ret->need = w->need;
+	ret->n_passed = c->line == ARB_LINE_WAITING ? (uint32_t)arbline_passed(w) : 0;
+}
+
+bool arb_context(const struct arb *a, uint64_t id, uint64_t now_ns, struct arb_context_info *ret)
+{
+	const struct arb_context *c = arbbind_find(a, id);
+
+	(void)now_ns;
+	if (c)
+		see_context(a, c, ret);
+	return c != NULL;
+}
+
+void arb_each_context(const struct arb *a, uint64_t now_ns, bool (*fn)(void *arg, const struct arb_context_info *i),
+		      void *arg)
+{
+	struct arb_context_info info;
+
+	(void)now_ns;
+	for (const struct arb_context *c = a->contexts; c; c = c->hh.next) {
+		see_context(a, c, &info);
+		if (!fn(arg, &info))
+			return;
+	}
+}
+
+/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+
+static void see_task(const struct arb_task *t, struct arb_task_info *ret)
+{
+	const struct arb_account *account;
+
+	*ret = (struct arb_task_info){.id = t->id,
+				      .priority = t->priority,
+				      .begun_ns = t->begun_ns,
+				      .n_contexts = t->n_own + t->n_help,
+				      .stalled = t->stalled};
+	LL_FOREACH(t->accounts, account)
+	ret->held += account->stats.current;
+	memcpy(ret->name, t->name, sizeof(ret->name));
+}
+
+bool arb_task(const struct arb *a, uint64_t id, struct arb_task_info *ret)
+{
+	const struct arb_task *t = arbtask_find(a, id);
+
+	if (t)
+		see_task(t, ret);
+	return t != NULL;
+}
+
+void arb_each_task(const struct arb *a, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg)
+{
+	struct arb_task_info info;
+
+	for (const struct arb_task *t = a->tasks; t; t = t->hh.next) {
+		see_task(t, &info);
+		if (!fn(arg, &info))
+			return;
+	}
+}
+
+/* ---- statistics ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t larger(uint64_t x, uint64_t y)
+{
+	return x > y ? x : y;
+}
+
+void arbseen_add(struct arb_stats *ret, const struct arb_stats *s)
+{
+	ret->n_retries += s->n_retries;
+	ret->n_splits += s->n_splits;
+	ret->n_grants += s->n_grants;
+	ret->blocked_ns += s->blocked_ns;
+	ret->lost_ns += s->lost_ns;
+	ret->blocked_or_lost_ns += s->blocked_or_lost_ns;
+	ret->current += s->current;
+	ret->max = larger(ret->max, s->max);
+	ret->max_used = larger(ret->max_used, s->max_used);
+	ret->footprint = larger(ret->footprint, s->footprint);
+}
+
+/* Waits in progress, and what the rolled-back attempts need. */
+static void add_present(const struct arb_task *t, uint64_t pool, uint64_t now_ns, struct arb_stats *ret)
+{
+	const struct arb_context *c;
+	const struct arb_want *w;
+
+	for (const struct arb_binding *b = t->bindings; b; b = b->tnext) {
+		c = b->context;
+		w = c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;
+		if (!w || w->account->task != t || (pool && w->pool->id != pool))
+			continue;
+		ret->need = larger(ret->need, w->need);
+		if (arbcontext_parked(c) && now_ns > c->parked_ns)
+			ret->blocked_or_lost_ns += now_ns - c->parked_ns;
+	}
+}
+
+static void begin_anew(struct arb_account *account)
+{
+	struct arb_stats *s = &account->stats;
+
+	*s = (struct arb_stats){.blocked_or_lost_ns = s->blocked_or_lost_ns,
+				.current = s->current,
+				.max = s->current,
+				.footprint = account->active};
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags, struct arb_stats *ret)
+{
+	struct arb_task *t = arbtask_find(a, task);
+	struct arb_account *account;
+
+	if (!t)
+		HASH_FIND(hh, a->ended, &task, sizeof(task), t);
+	if (!t || (pool && !arbpool_find(a, pool)))
+		return false;
+	memset(ret, 0, sizeof(*ret));
+	LL_FOREACH(t->accounts, account)
+	{
+		if (pool && account->pool->id != pool)
+			continue;
+		arbseen_add(ret, &account->stats);
+		if (flags & ARB_RESET)
+			begin_anew(account);
+	}
+	if (!pool)
+		arbseen_add(ret, &t->former);
+	if (!pool && (flags & ARB_RESET))
+		t->former = (struct arb_stats){.blocked_or_lost_ns = t->former.blocked_or_lost_ns};
+	add_present(t, pool, now_ns, ret);
+	return true;
+}
+
+bool arb_reservation(const struct arb *a, uint64_t id, struct arb_reservation_info *ret)
+{
+	const struct arb_reservation *r = arbhold_find(a, id);
+
+	if (!r)
+		return false;
+	*ret = (struct arb_reservation_info){.id = r->id,
+					     .pool = r->pool->id,
+					     .owner = r->owner->task ? r->owner->task->id : 0,
+					     .bytes = r->bytes,
+					     .spilled = r->spilled,
+					     .sealed = r->sealed,
+					     .reclaimable = !r->holder && !r->spill,
+					     .spilling = r->job};
+	return true;
+}
+
+void arb_totals(const struct arb *a, struct arb_totals *ret)
+{
+	*ret = a->totals;
+	ret->n_pools = HASH_COUNT(a->pools);
+	ret->n_tasks = HASH_COUNT(a->tasks);
+	ret->n_contexts = HASH_COUNT(a->contexts);
+	ret->n_parked = a->n_parked;
+	ret->down = a->down;
+	for (const struct arb_pool *p = a->pools; p; p = p->hh.next)
+		ret->n_reservations += p->n_reservations;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbtask.c: tasks, and who of them is stalled.
+ *
+ * A task has one verdict of three degrees, made of counters of its contexts, and the arbiter counts the tasks of each degree: "all
+ * tasks are stalled" is a comparison of two numbers.
+ *
+ *   stalled   all its contexts are parked or wait-marked
+ *   certain   and no mark may go away by itself: a mark for its own helpers, who are all parked. (Marks for another task are looked at
+ *             when it matters.)
+ *   maybe     all its helpers and any dedicated one are, or are asleep by the word of the kernel: counts after silence only
+ *
+ * A task without contexts is not counted: nothing will come of it. What ended is remembered while it is among the last thousand.
+ */
+#include "arbcore.h"
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct arb_task *arbtask_find(const struct arb *a, uint64_t id)
+{
+	struct arb_task *t;
+
+	HASH_FIND(hh, a->tasks, &id, sizeof(id), t);
+	return t;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name, struct arb_task **ret)
+{
+	struct arb_task *t = arbslab_get(&a->slabs.tasks);
+
+	if (!t)
+		return -ENOMEM;
+	t->id = id;
+	HASH_ADD(hh, a->tasks, id, sizeof(t->id), t);
+	if (!t->hh.tbl) {
+		arbslab_put(&a->slabs.tasks, t);
+		return -ENOMEM;
+	}
+	t->seq = ++a->seq;
+	t->priority = priority == ARB_PRIORITY_DEFAULT ? --a->next_priority : priority;
+	t->begun_ns = a->now_ns;
+	if (name)
+		(void)strncpy(t->name, name, ARB_NAME_MAX);
+	*ret = t;
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int arbtask_begin(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
+{
+	struct arb_task *t = NULL, *from = NULL;
+	int64_t priority = m->value;
+
+	*ret = ARB_INVALID;
+	if (!m->task || arbtask_find(a, m->task))
+		return 0;
+	if (m->other) {
+		from = arbtask_find(a, m->other);
+		if (!from)
+			HASH_FIND(hh, a->ended, &m->other, sizeof(m->other), from);
+		if (!from)
+			return 0;
+		priority = from->priority;
+	}
+	*ret = a->down ? ARB_DOWN : ARB_OK;
+	return a->down ? 0 : arbtask_make(a, m->task, priority, m->name, &t);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbtask_free(struct arb *a, struct arb_task *t)
+{
+	struct arb_account *account, *next;
+
+	LL_FOREACH_SAFE(t->accounts, account, next)
+	{
+		DL_DELETE2(account->pool->accounts, account, pprev, pnext);
+		arbslab_put(&a->slabs.accounts, account);
+	}
+	arbslab_put(&a->slabs.tasks, t);
+}
+
+/* Its name and numbers are kept for a while. An older one of the same id is forgotten. */
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void remember(struct arb *a, struct arb_task *t)
+{
+	struct arb_task *old;
+
+	HASH_DEL(a->tasks, t);
+	HASH_FIND(hh, a->ended, &t->id, sizeof(t->id), old);
+	if (old) {
+		HASH_DEL(a->ended, old);
+		arbtask_free(a, old);
+		a->n_ended--;
+	}
+	HASH_ADD(hh, a->ended, id, sizeof(t->id), t);
+	if (!t->hh.tbl) {
+		arbtask_free(a, t);
+		return;
+	}
+	if (++a->n_ended <= ARB_N_ENDED)
+		return;
+	old = a->ended; /* in the order in which they ended */
+	HASH_DEL(a->ended, old);
+	arbtask_free(a, old);
+	a->n_ended--;
+}
+
+/* What it owns goes or becomes nobody's. */
+static void give_up(struct arb *a, struct arb_account *account, unsigned flags)
+{
+	struct arb_reservation *r, *next;
+
+	DL_FOREACH_SAFE2(account->owned, r, next, own_next)
+	{
+		if ((flags & ARB_RELEASE) && (!r->sealed || (flags & ARB_ALL))) {
+			arbledger_destroy(a, r);
+			continue;
+		}
+		if (flags & ARB_RELEASE)
+			arbledger_owner_unpins(r); /* the dead pin nothing */
+		arbledger_own(a, r, &account->pool->nobody);
+	}
+	arbledger_promise(account, account->promised_to, 0);
+}
+
+enum arb_outcome arbtask_end(struct arb *a, const struct arb_message *m)
+{
+	struct arb_task *t = arbtask_find(a, m->task);
+	struct arb_account *account;
+
+	if (!t)
+		return ARB_INVALID;
+	while (t->bindings)
+		arbbind_drop(a, t->bindings->context, t);
+	while (t->pins)
+		arbledger_drop_pin(a, t->pins);
+	LL_FOREACH(t->accounts, account)
+	give_up(a, account, m->flags);
+	remember(a, t);
+	arbpump_progress(a);
+	return ARB_OK;
+}
+
+/* ---- who is stalled ------------------------------------------------------------------------------------------------ */
+
+void arbtask_eval(struct arb *a, struct arb_task *t)
+{
+	uint32_t n = t->n_own + t->n_help;
+	bool stalled = n && t->n_own_stalled == t->n_own && t->n_help_stalled == t->n_help;
+	bool certain = stalled && !t->n_marks_external && (!t->n_marks_pool || t->n_help);
+	bool maybe = n && (!t->n_own || t->n_own_maybe) && t->n_help_maybe == t->n_help;
+
+	a->n_certain += (uint32_t)certain - (uint32_t)t->certain;
+	a->n_maybe += (uint32_t)maybe - (uint32_t)t->maybe;
+	t->certain = certain;
+	t->maybe = maybe;
+	if (stalled == t->stalled)
+		return;
+	a->n_stalled += (uint32_t)stalled - (uint32_t)t->stalled;
+	t->stalled = stalled;
+	arbledger_stall(a, t, stalled);
+	if (t->n_waiting) /* whoever of its contexts did it, others of them may wait */
+		arbstuck_refresh(a, t);
+	if (stalled)
+		a->look = true;
+}
+
+void arbtask_mark_one(struct arb_task *t, const struct arb_context *c, uint32_t by)
+{
+	t->n_marks_pool += c->wait == ARB_WAIT_POOL ? by : 0;
+	t->n_marks_task += c->wait == ARB_WAIT_TASK ? by : 0;
+	t->n_marks_external += c->wait == ARB_WAIT_EXTERNAL ? by : 0;
+}
+
+void arbtask_mark(struct arb_context *c, uint32_t by)
+{
+	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
+		arbtask_mark_one(b->task, c, by);
+}
+
+static void add_counts(struct arb_task *t, const struct arb_context *c, uint32_t stalled, uint32_t maybe)
+{
+	if (c->kind == ARB_DEDICATED) {
+		t->n_own_stalled += stalled;
+		t->n_own_maybe += maybe;
+	} else {
+		t->n_help_stalled += stalled;
+		t->n_help_maybe += maybe;
+	}
+}
+
+void arbtask_count(struct arb *a, struct arb_context *c)
+{
+	bool stalled = c->state == ARB_BLOCKED || c->state == ARB_BUFN || c->wait;
+	bool maybe = stalled || (c->os_blocked && a->knobs[ARB_KNOB_OS_PROBE] &&
+				 (c->state == ARB_RUNNING || c->state == ARB_BUFN_WAIT));
+	struct arb_binding *b;
+
+	if (stalled == c->stalled && maybe == c->maybe)
+		return;
+	for (b = c->bindings; b; b = b->cnext) {
+		add_counts(b->task, c, (uint32_t)stalled - (uint32_t)c->stalled, (uint32_t)maybe - (uint32_t)c->maybe);
+		arbtask_eval(a, b->task);
+	}
+	c->stalled = stalled;
+	c->maybe = maybe;
+}
+
+/*
+ * All are stalled; is each of them for certain? A mark for another task is certain if that task is. Least fixed point: a ring of
+ * tasks that wait for each other is no matter of memory, and is left to the silence.
+ */
+static bool certain_from(const struct arb *a, const struct arb_context *c, unsigned depth)
+{
+	const struct arb_task *t = arbtask_find(a, c->wait_task);
+	const struct arb_binding *b;
+
+	if (!t || !t->certain || !depth)
+		return false;
+	if (!t->n_marks_task)
+		return true;
+	for (b = t->bindings; b; b = b->tnext)
+		if (b->context->wait == ARB_WAIT_TASK && !certain_from(a, b->context, depth - 1))
+			return false;
+	return true;
+}
+
+bool arbtask_all_certain(const struct arb *a)
+{
+	const struct arb_context *c;
+
+	if (a->n_certain != a->n_live_tasks)
+		return false;
+	DL_FOREACH2(a->task_waiters, c, wnext)
+	if (!certain_from(a, c, 64))
+		return false;
+	return true;
+}
