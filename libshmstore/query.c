@@ -30,7 +30,9 @@ _Static_assert((int)SHMSTORE_QUERY_STATUS == (int)WIRE_QUERY_STATUS &&
 		       (int)SHMSTORE_QUERY_HOLDERS == (int)WIRE_QUERY_HOLDERS &&
 		       (int)SHMSTORE_QUERY_EVENTS == (int)WIRE_QUERY_EVENTS &&
 		       (int)SHMSTORE_QUERY_HISTORY == (int)WIRE_QUERY_HISTORY &&
-		       (int)SHMSTORE_QUERY_RECONCILE == (int)WIRE_QUERY_RECONCILE,
+		       (int)SHMSTORE_QUERY_RECONCILE == (int)WIRE_QUERY_RECONCILE &&
+		       (int)SHMSTORE_QUERY_ARBITER == (int)WIRE_QUERY_ARBITER &&
+		       (int)SHMSTORE_QUERY_ARB_LOG == (int)WIRE_QUERY_ARB_LOG,
 	       "the public questions are the protocol's");
 
 struct shmstore_client {
@@ -414,7 +416,7 @@ int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what, c
 	uint64_t deadline_ns;
 	int r;
 
-	if (!c || !ret_json || what < SHMSTORE_QUERY_STATUS || what > SHMSTORE_QUERY_RECONCILE)
+	if (!c || !ret_json || what < SHMSTORE_QUERY_STATUS || what > SHMSTORE_QUERY_ARB_LOG)
 		return -EINVAL;
 	deadline_ns = deadline_of(c);
 	r = request(c, deadline_ns, WIRE_QUERY, &body, partition);
@@ -431,6 +433,32 @@ int shmstore_client_set(struct shmstore_client *c, const char *assignment)
 		return -EINVAL;
 	deadline_ns = deadline_of(c);
 	r = request(c, deadline_ns, WIRE_SET, &body, assignment);
+	return r < 0 ? r : done(c, deadline_ns);
+}
+
+_Static_assert((int)SHMSTORE_ARB_ORDER_KNOB == (int)WIRE_ARB_ADMIN_KNOB &&
+		       (int)SHMSTORE_ARB_ORDER_INJECT == (int)WIRE_ARB_ADMIN_INJECT &&
+		       (int)SHMSTORE_ARB_ORDER_CANCEL == (int)WIRE_ARB_ADMIN_CANCEL,
+	       "the public orders are the protocol's");
+
+int shmstore_client_arbiter(struct shmstore_client *c, const char *partition, const struct shmstore_client_arb *what)
+{
+	struct wire_arb_admin body = {0};
+	uint64_t deadline_ns;
+	int r;
+
+	if (!c || !partition || !what || what->order < SHMSTORE_ARB_ORDER_KNOB ||
+	    what->order > SHMSTORE_ARB_ORDER_CANCEL || what->kind > UINT16_MAX)
+		return -EINVAL;
+	body.op = (uint16_t)what->order;
+	body.kind = (uint16_t)what->kind;
+	body.flags = what->task ? WIRE_ARB_ADMIN_TASK : 0;
+	body.target = what->target;
+	body.value = what->value;
+	body.skip = what->skip;
+	body.pool = what->pool;
+	deadline_ns = deadline_of(c);
+	r = request(c, deadline_ns, WIRE_ARB_ADMIN, &body, partition);
 	return r < 0 ? r : done(c, deadline_ns);
 }
 

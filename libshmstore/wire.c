@@ -36,12 +36,18 @@ static const struct {
 	FIELD(QUERY, query, reserved, 0),
 	FIELD(SET, set, reserved, 0),
 	FIELD(REAP, reap, reserved, 0),
+	FIELD(ARB, arb, flags,
+	      WIRE_ARB_NONBLOCK | WIRE_ARB_SPILL | WIRE_ARB_RELEASED | WIRE_ARB_ALL | WIRE_ARB_RESET | WIRE_ARB_QUIET |
+		      WIRE_ARB_DROP),
+	FIELD(ARB_ADMIN, arb_admin, flags, WIRE_ARB_ADMIN_TASK),
 	FIELD(REGISTERED, registered, reserved, 0),
 	FIELD(DATA, data, flags, WIRE_DATA_MORE),
 	FIELD(DATA, data, reserved, 0),
 	FIELD(ERROR, error, reserved, 0),
 	FIELD(BROKERED, brokered, reserved, 0),
 	FIELD(DONE, done, reserved, 0),
+	FIELD(ARBED, arbed, reserved, 0),
+	FIELD(ARB_CALL, arb_call, reserved, 0),
 #undef FIELD
 };
 

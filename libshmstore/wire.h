@@ -99,6 +99,8 @@ enum wire_question {
 	WIRE_QUERY_EVENTS = 5,
 	WIRE_QUERY_HISTORY = 6,
 	WIRE_QUERY_RECONCILE = 7, /* as STATUS, after a full reconcile made for this query */
+	WIRE_QUERY_ARBITER = 8,   /* pools, tasks, contexts, totals, knobs */
+	WIRE_QUERY_ARB_LOG = 9,   /* the last transitions */
 };
 
 /* tail: the partition's path; empty = all. Answered by DATA: one JSON document in as many packets as it takes. */

@@ -23,6 +23,7 @@
 
 #include "accountlock.h"
 #include "accountquota.h"
+#include "arbhost.h"
 #include "config.h"
 #include "events.h"
 #include "finder.h"
@@ -163,6 +164,7 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	add_history(a);
 	accountquota_tick(a); /* asks for recycled files; what these do not free, the tier takes */
 	tierkeeper_tick(a);
+	arbhost_tick(a);
 	surveyor_tick(a, loop_clock());
 }
 
@@ -227,6 +229,8 @@ static int start(struct account *a)
 	a->before = a->tick;
 	add_history(a);
 	r = tierkeeper_open(a);
+	if (r == 0)
+		r = arbhost_open(a);
 	if (r == 0)
 		r = surveyor_open(a);
 	if (r == 0) {
@@ -296,6 +300,7 @@ struct account *account_close(struct account *a)
 		loop_cancel(a->host->loop, &a->tick_op);
 	finder_close(a);
 	surveyor_close(a);
+	arbhost_close(a);
 	tierkeeper_close(a);
 	reaper_close(a);
 	while (a->members)

@@ -46,6 +46,10 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_DEMOTED] = "demoted",
 	[EVENT_DISK_FULL] = "disk-full",
 	[EVENT_TIER_DAMAGE] = "tier-damage",
+	[EVENT_ARB_RETRY] = "arbiter-retry",
+	[EVENT_ARB_SPLIT] = "arbiter-split",
+	[EVENT_ARB_NOMEM] = "arbiter-nomem",
+	[EVENT_ARB_TIMEOUT] = "arbiter-timeout",
 };
 
 struct kept {

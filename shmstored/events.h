@@ -33,6 +33,10 @@ enum event {
 	EVENT_DEMOTED,  /* objects went to the disk tier, by the daemon */
 	EVENT_DISK_FULL,
 	EVENT_TIER_DAMAGE,
+	EVENT_ARB_RETRY,   /* somebody was told to roll back */
+	EVENT_ARB_SPLIT,   /* and to make its work smaller */
+	EVENT_ARB_NOMEM,   /* a reservation cannot be had */
+	EVENT_ARB_TIMEOUT, /* one was waited for in vain */
 	EVENTS_N,          /* not an event: how many there are */
 };
 

@@ -15,6 +15,7 @@
 
 #include "account.h"
 #include "accountquota.h"
+#include "arbhost.h"
 #include "config.h"
 #include "conn.h"
 #include "events.h"
@@ -128,7 +129,7 @@ static bool needs_restart(const struct host *h, const struct config *n)
 	const struct config *o = h->config;
 
 	if (!same_text(o->socket, n->socket) || o->http != n->http || !same_text(o->http_address, n->http_address) ||
-	    o->http_port != n->http_port ||
+	    o->http_port != n->http_port || o->arbiter.enabled != n->arbiter.enabled ||
 	    o->n_partitions != n->n_partitions)
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
@@ -145,7 +146,7 @@ int host_reload(struct host *h, struct config *config)
 
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
-			"the new configuration changes socket, http or the list of partitions, which "
+			"the new configuration changes socket, http, arbiter.enabled or the list of partitions, which "
 			"needs a "
 			"restart; "
 			"nothing was changed");
@@ -163,6 +164,7 @@ int host_reload(struct host *h, struct config *config)
 			r = one;
 		}
 		tierkeeper_reload(a);
+		arbhost_reload(a);
 	}
 	log_set_level(config->log_level);
 	config_free(old);

@@ -198,6 +198,26 @@ static const struct metric of_limit[] = {
 	COUNTER(struct quota_line, n_refused, "shmstore_limit_refusals", "", "Requests that the limit refused."),
 };
 
+#define ARB_GAUGE(member, name, unit, help) GAUGE(struct report_arb, member, "shmstore_arbiter_" name, unit, help)
+#define ARB_COUNTER(member, name, help)     COUNTER(struct report_arb, member, "shmstore_arbiter_" name, "", help)
+static const struct metric of_arbiter[] = {
+	ARB_GAUGE(capacity, "capacity_bytes", "bytes", "What the partition's pool has to give."),
+	ARB_GAUGE(used, "used_bytes", "bytes", "Booked of it: what the kernel counts, reservations, leases."),
+	ARB_GAUGE(reclaimable, "reclaimable_bytes", "bytes", "The part of it that can be had back."),
+	ARB_GAUGE(leased, "leased_bytes", "bytes", "In leases of stores, spent or not."),
+	ARB_GAUGE(objects, "objects_bytes", "bytes", "What the kernel counts and nothing can give back."),
+	ARB_GAUGE(drift, "drift_bytes", "bytes", "Foreign files, by which the pool is smaller."),
+	ARB_GAUGE(n_tasks, "tasks", "", "Tasks that live."),
+	ARB_GAUGE(n_contexts, "contexts", "", "Contexts that are bound."),
+	ARB_GAUGE(n_parked, "parked", "", "Contexts that wait."),
+	ARB_GAUGE(level, "pressure", "", "0: nobody waits; 1: somebody does; 2: somebody was rolled back lately."),
+	ARB_COUNTER(n_retries, "retries", "Times that somebody was told to roll back."),
+	ARB_COUNTER(n_splits, "splits", "Times that somebody was told to make its work smaller."),
+	ARB_COUNTER(n_nomem, "nomem", "Reservations that could not be had."),
+	ARB_COUNTER(n_toobig, "toobig", "Reservations larger than their pool."),
+	ARB_COUNTER(n_timeouts, "timeouts", "Reservations that were waited for in vain."),
+};
+
 /* ---- writing ----------------------------------------------------------------------------------------------------------- */
 
 /* A partition, with what is worked out once for all of its metrics. */
@@ -205,6 +225,8 @@ struct scene {
 	const struct account *account;
 	struct tierkeeper_view tier;
 	struct tierscrub_view scrub;
+	struct report_arb arb;
+	bool arbitrated;
 	struct report_label *labels;
 	size_t n_labels;
 };
@@ -406,6 +428,14 @@ static void write_tiers(struct writer *w)
 		}
 }
 
+static void write_arbiters(struct writer *w, const struct metric *m)
+{
+	metric_family(w, m);
+	for (size_t k = 0; k < w->n_scenes; k++)
+		if (w->scenes[k].arbitrated)
+			sample(w, m, &w->scenes[k].arb, LABELS("partition", w->scenes[k].account->path));
+}
+
 static void write_users(struct writer *w, const struct metric *m)
 {
 	metric_family(w, m);
@@ -517,6 +547,7 @@ static int scenes_init(struct writer *w)
 		s->account = a;
 		tierkeeper_view(a, &s->tier);
 		tierscrub_view(a, &s->scrub);
+		s->arbitrated = report_arb_sums(a, &s->arb);
 		if (a->survey && report_labels(&w->view, a->survey, &s->labels, &s->n_labels) < 0)
 			return -ENOMEM;
 	}
@@ -528,6 +559,8 @@ static void write_all(struct writer *w, const struct lateness *l)
 	write_host(w, l);
 	write_partitions(w);
 	write_tiers(w);
+	for (size_t i = 0; i < N_OF(of_arbiter); i++)
+		write_arbiters(w, &of_arbiter[i]);
 	for (size_t i = 0; i < N_OF(of_user); i++)
 		write_users(w, &of_user[i]);
 	for (size_t i = 0; i < N_OF(of_label); i++)

@@ -24,6 +24,7 @@
 
 #include "account.h"
 #include "accountquota.h"
+#include "arbhost.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -124,6 +125,7 @@ static void over(struct reap *r)
 
 	account_ref(a);
 	finish(r);
+	arbhost_reaped(a);
 	account_unref(a);
 }
 
@@ -225,6 +227,7 @@ static void retry(struct reap *r)
 static void done(struct scanner_job *job)
 {
 	struct reap *r = (struct reap *)(void *)((char *)job - offsetof(struct reap, job));
+	struct account *a = r->account;
 	struct member *m;
 
 	r->running = false;
@@ -250,6 +253,7 @@ static void done(struct scanner_job *job)
 			return;
 		}
 		sleep_until(r, monotonic_of(r->expiry_ms));
+		arbhost_reaped(a);
 		return;
 	case -EBUSY: /* somebody has opened it anew, or its owner is still dying */
 		if (member_get(r->account, r->path, (uid_t)-1, &m) == 0)

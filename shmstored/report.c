@@ -138,6 +138,10 @@ static part *part_of(enum wire_question what)
 		return report_holders;
 	case WIRE_QUERY_HISTORY:
 		return report_history;
+	case WIRE_QUERY_ARBITER:
+		return report_arbiter;
+	case WIRE_QUERY_ARB_LOG:
+		return report_arb_log;
 	case WIRE_QUERY_EVENTS:
 	default:
 		return NULL;

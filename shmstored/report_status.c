@@ -92,4 +92,5 @@ void report_status(const struct report_view *v, struct account *a, struct json_o
 	else
 		jsonmake_null(o, "survey");
 	report_tier(v, a, o);
+	report_arb_status(a, o);
 }

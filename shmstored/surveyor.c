@@ -20,6 +20,7 @@
 
 #include "account.h"
 #include "accountquota.h"
+#include "arbhost.h"
 #include "config.h"
 #include "events.h"
 #include "ghostage.h"
@@ -149,6 +150,7 @@ static void publish(struct account *a, struct surveying *job)
 	surveydata_free(old);
 	accountquota_surveyed(a, s);
 	tierkeeper_surveyed(a);
+	arbhost_surveyed(a, s);
 	judge_residual(a, s);
 	compare(a, s);
 }

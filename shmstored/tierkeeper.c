@@ -28,6 +28,7 @@
 
 #include "account.h"
 #include "accountquota.h"
+#include "arbhost.h"
 #include "config.h"
 #include "host.h"
 #include "log.h"
@@ -252,6 +253,7 @@ static void begin_room(struct tierkeeper *k);
 static void done(struct scanner_job *job)
 {
 	struct tierkeeper *k = (struct tierkeeper *)(void *)((char *)job - offsetof(struct tierkeeper, job));
+	bool for_room = k->for_room;
 
 	k->running = k->for_room = false;
 	if (!k->closed && !k->account->closing) {
@@ -266,6 +268,8 @@ static void done(struct scanner_job *job)
 		free_if_idle(k);
 		return;
 	}
+	if (for_room)
+		arbhost_evicted(k->account);
 	if (k->want_room && !k->running)
 		begin_room(k);
 }

@@ -215,6 +215,7 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 	} questions[] = {
 		{"status", WIRE_QUERY_STATUS},   {"workers", WIRE_QUERY_WORKERS}, {"quota", WIRE_QUERY_QUOTA},
 		{"holders", WIRE_QUERY_HOLDERS}, {"events", WIRE_QUERY_EVENTS},   {"history", WIRE_QUERY_HISTORY},
+		{"arbiter", WIRE_QUERY_ARBITER}, {"arb_log", WIRE_QUERY_ARB_LOG},
 	};
 	const char *partition = argument_of(r, "partition");
 	const struct account *a = NULL;
@@ -235,7 +236,9 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 			r, MHD_HTTP_OK,
 			report_make_since(h, questions[i].what, a && partition ? a->path : NULL, asker(r), since));
 	}
-	return refuse(r, MHD_HTTP_NOT_FOUND, "not found; there are status, workers, quota, holders, events, history\n");
+	return refuse(r, MHD_HTTP_NOT_FOUND,
+		      "not found; there are status, workers, quota, holders, events, history, arbiter, "
+		      "arb_log\n");
 }
 
 static bool is_read(const char *method)

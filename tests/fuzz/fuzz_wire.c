@@ -7,30 +7,24 @@
  * and tail of a message of that type, whose header is made right, so that handlers are reached. What must hold: every answer is well-formed;
  * a fault is answered by ERROR, once, and nothing after it; when the client has gone, its connection is.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "account.h"
-#include "config.h"
-#include "conn.h"
-#include "events.h"
-#include "host.h"
+#include "fakehost.h"
 #include "log.h"
-#include "loop.h"
 #include "rules.h"
 #include "scanner.h"
 #include "scratch.h"
-#include "wire.h"
 
 enum {
 	NO_ADMIN = 1,
 	NO_HELLO = 2,
 	REGISTERED = 4,
 };
-#define RAW 0x80u
+#define RAW             0x80u
+#define FIRST_OF_DAEMON (WIRE_ARB_ADMIN + 1) /* a client's types are below */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -43,6 +37,21 @@ static struct config config = {.max_clients = 16,
 			       .output_max = 1 << 20,
 			       .credit = 1 << 20,
 			       .credit_idle_ns = UINT64_C(3600000000000),
+			       .arbiter = {.enabled = true,
+					   .wait_ns = UINT64_C(3600000000000),
+					   .tick_ns = 1000000,
+					   .call_ns = 1000000,
+					   .lease = 1 << 20,
+					   .lease_small = 65536,
+					   .max_bypass = 2,
+					   .suspect_ticks = 1,
+					   .split_ticks = 2,
+					   .retry_limit = 5,
+					   .early_detect = true,
+					   .max_contexts = 8,
+					   .max_tasks = 8,
+					   .max_reservations = 8,
+					   .max_pools = 2},
 			       .partitions = &partition,
 			       .n_partitions = 1};
 static struct host h;
@@ -74,10 +83,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	ENSURE(scratch_store("a"));
 	log_init(-1);
 	partition.path = strdup(scratch_partition_path());
-	h = (struct host){.config = &config, .epoch = 1};
+	fakehost_begin(&h, &config, 1);
 	ENSURE(rules_new(&config.rules) == 0);
-	ENSURE(events_new(&h.events) == 0);
-	ENSURE(loop_new(16, &h.loop) == 0);
 	ENSURE(scanner_new(h.loop, &h.scanner) == 0);
 	ENSURE(account_open(&h, &partition, &h.accounts) == 0);
 	parse_uuid(h.accounts->uuid);
@@ -85,58 +92,33 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
-static void on_stop(struct loop_op *op, int result, unsigned flags)
-{
-	(void)op;
-	(void)result;
-	(void)flags;
-	loop_stop(h.loop);
-}
-
 static void turn(void)
 {
-	static struct loop_op op = {.fn = on_stop};
-
-	for (int i = 0; i < 3; i++) {
-		ENSURE(loop_timer(h.loop, &op, loop_clock(), 0) == 0);
-		ENSURE(loop_run(h.loop) == 0);
-	}
+	fakehost_turn(&h, 3, 0);
 }
 
 /* Takes what the daemon said. *error: it said ERROR, in this call or an earlier one. false: it has ended the connection. */
 static bool listen_to(int fd, bool *error)
 {
-	static char packet[WIRE_PACKET_MAX + 1];
+	struct fakehost_packet packet;
+	int type;
 
-	for (;;) {
-		ssize_t n = recv(fd, packet, sizeof(packet), MSG_DONTWAIT);
-		struct wire_header head;
-		const char *reason;
-
-		if (n < 0 && errno == EAGAIN)
-			return true;
-		if (n < 0 && errno == ECONNRESET)
-			continue;
-		if (n <= 0) {
-			ENSURE(*error);
-			return false;
-		}
+	while ((type = fakehost_hear(fd, &packet)) > 0) {
 		ENSURE(!*error);
-		ENSURE(wire_check(packet, (size_t)n, false, &reason) == 0);
-		memcpy(&head, packet, sizeof(head));
-		*error = head.type == WIRE_ERROR;
+		*error = type == WIRE_ERROR;
 		n_faults += *error;
-		n_answered += !*error && head.serial;
+		n_answered += !*error && packet.head.serial;
 	}
+	ENSURE(type == FAKEHOST_NONE || *error);
+	return type == FAKEHOST_NONE;
 }
 
 /* One packet of the input; returns what is left of it, NULL = nothing. */
 static const uint8_t *send_next(int fd, const uint8_t *data, const uint8_t *end, uint64_t serial)
 {
 	static const uint8_t zeros[64];
-	static char packet[LOOP_PACKET_MAX * 2];
 	const struct wire_kind *k;
-	size_t size, n;
+	size_t size;
 	uint8_t type;
 
 	if (end - data < 3)
@@ -146,17 +128,15 @@ static const uint8_t *send_next(int fd, const uint8_t *data, const uint8_t *end,
 	data += 3;
 	if (size > (size_t)(end - data))
 		size = (size_t)(end - data);
-	k = wire_kind(type % 12);
+	k = wire_kind(type % FIRST_OF_DAEMON);
 	if (type & RAW || !k) {
 		send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 		return data + size;
 	}
 	if (size >= k->body && size - k->body <= k->tail)
-		n = wire_pack(packet, sizeof(packet), k->type, serial, data, data + k->body, size - k->body);
+		fakehost_tell(fd, k->type, serial, data, data + k->body, size - k->body);
 	else
-		n = wire_pack(packet, sizeof(packet), k->type, serial, zeros, NULL, 0);
-	ENSURE(n);
-	send(fd, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+		fakehost_tell(fd, k->type, serial, zeros, NULL, 0);
 	return data + size;
 }
 
@@ -164,18 +144,14 @@ static void greet(int fd, uint8_t mode)
 {
 	const struct wire_hello hello = {WIRE_VERSION, WIRE_VERSION, 0};
 	struct wire_register reg = {.reserved = 0};
-	char packet[256];
-	size_t n;
 
 	if (mode & NO_HELLO)
 		return;
-	n = wire_pack(packet, sizeof(packet), WIRE_HELLO, 1, &hello, NULL, 0);
-	ENSURE(send(fd, packet, n, 0) == (ssize_t)n);
+	ENSURE(fakehost_tell(fd, WIRE_HELLO, 1, &hello, NULL, 0));
 	if (!(mode & REGISTERED))
 		return;
 	memcpy(reg.uuid, uuid, sizeof(uuid));
-	n = wire_pack(packet, sizeof(packet), WIRE_REGISTER, 2, &reg, "stores/a", strlen("stores/a"));
-	ENSURE(send(fd, packet, n, 0) == (ssize_t)n);
+	ENSURE(fakehost_tell(fd, WIRE_REGISTER, 2, &reg, "stores/a", strlen("stores/a")));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -184,26 +160,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct conn_peer peer = {getpid(), getuid(), getgid()};
 	uint64_t serial = 10;
 	bool error = false;
-	int fds[2];
+	int fd;
 
 	if (!size)
 		return 0;
 	if (*data & NO_ADMIN)
 		peer.uid = 4711;
-	ENSURE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
-	ENSURE(conn_new(&h, fds[0], &peer));
-	greet(fds[1], *data++);
+	fakehost_connect(&h, &peer, &fd);
+	greet(fd, *data++);
 	while (data && data < end) {
-		data = send_next(fds[1], data, end, serial++);
+		data = send_next(fd, data, end, serial++);
 		if (serial % 4 == 0) {
 			turn();
-			if (!listen_to(fds[1], &error))
+			if (!listen_to(fd, &error))
 				break;
 		}
 	}
 	turn();
-	listen_to(fds[1], &error);
-	close(fds[1]);
+	listen_to(fd, &error);
+	close(fd);
 	for (unsigned i = 0; h.n_conns && i < 1000; i++)
 		turn();
 	ENSURE(h.n_conns == 0 && h.failed == 0);

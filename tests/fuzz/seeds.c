@@ -6,11 +6,14 @@
  */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine.h"
 #include "forge.h"
 #include "scratch.h"
+#include "wire.h"
 
 static void write_seed(const char *dir, const char *target, const char *name, const void *head, size_t head_size,
 		       const struct forged *f)
@@ -33,7 +36,7 @@ static void write_wire_seeds(const char *dir)
 {
 	static const struct {
 		const char *name, *tail;
-		uint64_t body[4];
+		uint64_t body[5];
 		uint8_t type, size; /* of the body */
 	} messages[] = {
 		{"hello", "", {1 | UINT64_C(1) << 32}, 1, 16},
@@ -53,6 +56,11 @@ static void write_wire_seeds(const char *dir)
 		{"watch", "store-came,client-dropped", {0}, 9, 8},
 		{"set", "user.1.hard=1GiB", {0}, 10, 8},
 		{"reap", "/dev/shm/p/stores/b", {0}, 11, 8},
+		{"arbiter", "", {8}, 8, 8},
+		{"arb-log", "", {9}, 8, 8},
+		{"arb-knob", "/dev/shm/p", {1 | 1 << 16, 0, 7}, WIRE_ARB_ADMIN, 40},
+		{"arb-inject", "/dev/shm/p", {2 | 1 << 16, UINT64_C(1) << 32 | 1, 1}, WIRE_ARB_ADMIN, 40},
+		{"arb-cancel", "/dev/shm/p", {3, UINT64_C(1) << 32 | 1}, WIRE_ARB_ADMIN, 40},
 	};
 	/* Registered; registered and no administrator; without HELLO. */
 	static const uint8_t modes[] = {4, 5, 2};
@@ -78,6 +86,122 @@ static void write_wire_seeds(const char *dir)
 	}
 }
 
+/* One ARB of that flow. Returns what of the input is filled. */
+static size_t add_arb(uint8_t *to, size_t n, const struct wire_arb *body, const char *tail)
+{
+	size_t tail_size = strlen(tail), size = sizeof(*body) + tail_size;
+
+	to[n++] = WIRE_ARB;
+	to[n++] = (uint8_t)size;
+	to[n++] = 0;
+	memcpy(to + n, body, sizeof(*body));
+	memcpy(to + n + sizeof(*body), tail, tail_size);
+	return n + size;
+}
+
+/* Each operation of the arbiter: after a task that has a context, memory and a pool, with another one that waits. */
+static void write_arb_seeds(const char *dir)
+{
+	static const struct {
+		struct wire_arb body;
+		const char *tail;
+	} first[] = {
+		{{.op = WIRE_ARB_TASK_BEGIN, .task = 1, .value = 5}, "a task"},
+		{{.op = WIRE_ARB_BIND, .kind = 1, .context = 1}, "1"},
+		{{.op = WIRE_ARB_BIND, .kind = 1, .context = 2}, "2"},
+		{{.op = WIRE_ARB_BIND, .kind = 2, .context = 3}, "1,2"},
+		{{.op = WIRE_ARB_POOL_CREATE, .pool = 2, .bytes = 1 << 20}, "own"},
+		{{.op = WIRE_ARB_RESERVE, .context = 1, .pool = 2, .reservation = 1, .bytes = 1 << 19}, ""},
+		{{.op = WIRE_ARB_RESERVE, .context = 2, .pool = 2, .reservation = 2, .bytes = 1 << 18}, ""},
+		{{.op = WIRE_ARB_RESERVE, .context = 2, .pool = 2, .reservation = 3, .bytes = 1 << 19}, ""},
+	};
+	static const uint8_t modes[] = {4, 5};
+	uint8_t head[2000];
+	char name[64];
+
+	for (size_t k = 0; k < sizeof(modes); k++) {
+		for (uint16_t op = 1; op < WIRE_ARB_OP_END; op++) {
+			const struct wire_arb body = {.op = op,
+						      .kind = 1,
+						      .context = op == WIRE_ARB_CANCEL ? 2 : 1,
+						      .task = op == WIRE_ARB_TASK_END,
+						      .pool = 2,
+						      .reservation = op == WIRE_ARB_RESERVE ? 4 : 1,
+						      .bytes = 4096,
+						      .value = 1};
+			size_t n = 0;
+
+			head[n++] = modes[k];
+			for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
+				n = add_arb(head, n, &first[i].body, first[i].tail);
+			n = add_arb(head, n, &body, op == WIRE_ARB_BIND ? "1" : "");
+			snprintf(name, sizeof(name), "arb-%u-%d", op, modes[k]);
+			write_seed(dir, "fuzz_wire", name, head, n, NULL);
+		}
+	}
+}
+
+static void stored(struct shms_job *job)
+{
+	ENSURE(job->error == 0);
+}
+
+/* Tier files as the engine writes them: of noise, of sorted numbers, of text; see fuzz_tier.c for the form. */
+static void write_tier_seed(const char *dir, const char *name, const void *object, size_t size)
+{
+	struct shms_tier_object o = {.id = 1, .header_size = size, .key = name, .key_size = 5, .level = 1};
+	struct shms_engine *e;
+	struct shms_tier_header h;
+	struct shms_job job = {.object_fd = memfd_create("object", MFD_CLOEXEC),
+			       .tier_fd = memfd_create("tier", MFD_CLOEXEC),
+			       .header = &h,
+			       .done = stored};
+	struct forged f = {0};
+	char path[64];
+
+	ENSURE(job.object_fd >= 0 && job.tier_fd >= 0);
+	ENSURE(pwrite(job.object_fd, object, size, 0) == (ssize_t)size);
+	ENSURE(shms_tier_header_init(&h, &o) == 0);
+	ENSURE(shms_engine_new(&(struct shms_engine_options){.no_ring = true}, &e) == 0);
+	shms_engine_store(e, &job);
+	shms_engine_free(e);
+	f.size = h.sb->file_size;
+	f.file = malloc(f.size);
+	ENSURE(f.file && pread(job.tier_fd, f.file, f.size, 0) == (ssize_t)f.size);
+	for (char mode = 0; mode < 8; mode += 7) {
+		snprintf(path, sizeof(path), "%s-%d", name, mode);
+		write_seed(dir, "fuzz_tier", path, &mode, 1, &f);
+	}
+	free(f.file);
+	shms_tier_header_deinit(&h);
+	close(job.object_fd);
+	close(job.tier_fd);
+}
+
+static void write_tier_seeds(const char *dir)
+{
+	static uint64_t words[2500];
+	static uint32_t halves[5000];
+	static char text[20000];
+	static unsigned char noise[5000];
+
+	for (uint32_t i = 0; i < 2500; i++)
+		words[i] = (i ? words[i - 1] : UINT64_C(1) << 40) + i * 2654435761u % 300;
+	for (uint32_t i = 0; i < 5000; i++)
+		halves[i] = (i ? halves[i - 1] : 1u << 20) + i * 2654435761u % 300;
+	for (size_t i = 0; i < sizeof(text); i++)
+		text[i] = "an object of a store "[(i * 7 + i / 1000) % 21];
+	pattern_fill(noise, sizeof(noise), 3);
+	write_tier_seed(dir, "words", words, sizeof(words));
+	write_tier_seed(dir, "halves", halves, sizeof(halves));
+	for (uint64_t i = 0; i < 2500; i++)
+		words[i] = i * 2654435761u % 300;
+	write_tier_seed(dir, "small", words, sizeof(words));
+	write_tier_seed(dir, "texts", text, sizeof(text));
+	write_tier_seed(dir, "noise", noise, sizeof(noise));
+	write_tier_seed(dir, "short", noise, 100);
+}
+
 int main(int argc, char **argv)
 {
 	static const uint64_t sizes[][5] = {
@@ -94,6 +218,8 @@ int main(int argc, char **argv)
 	ENSURE(argc == 2);
 	mkdir(argv[1], 0755);
 	write_wire_seeds(argv[1]);
+	write_arb_seeds(argv[1]);
+	write_tier_seeds(argv[1]);
 	for (size_t i = 0; i < 7; i++) {
 		struct forged f = forge_object("a key", i % 3 ? 5 : 0, i * 37, sizes[i], n_buffers[i]);
 

@@ -17,9 +17,10 @@ from fixture import NOBODY, ROOT, Place
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
-TAILS = {"REGISTER": b"stores/x", "BROKER": b"/nowhere", "QUERY": b"/nowhere", "WATCH": b"store-came", "SET": b"user.1.hard=none", "REAP": b"/no"}
+TAILS = {"REGISTER": b"stores/x", "BROKER": b"/nowhere", "QUERY": b"/nowhere", "WATCH": b"store-came", "SET": b"user.1.hard=none", "REAP": b"/no", "ARB": b"1",
+         "ARB_ADMIN": b"/nowhere"}
 VALUES = {"HELLO": (1, 1, 0), "PING": (7,), "REGISTER": (b"u" * 16, 0), "GRANT": (1, 0, 0, 0, 0), "CANCEL": (99,), "BROKER": (1, 0), "BYE": (0,),
-          "QUERY": (1, 0), "WATCH": (2**64 - 1,), "SET": (0,), "REAP": (0,)}
+          "QUERY": (1, 0), "WATCH": (2**64 - 1,), "SET": (0,), "REAP": (0,), "ARB": (6, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0), "ARB_ADMIN": (1, 1, 0, 0, 7, 0, 0)}
 SETTINGS = """daemon {{
     socket-mode = 0666
     max-clients = 300
@@ -237,7 +238,7 @@ def test_descriptors_are_refused_and_do_not_stay(watched, n):
 
 
 def test_who_says_nothing_is_dropped(make_watched):
-    w = make_watched(hello="200ms")
+    w = make_watched(hello="500ms")
     with w.daemon.wire(hello=False) as wire:
         assert "HELLO" in hear_error(wire).text
     w.undisturbed()

@@ -185,7 +185,7 @@ Test(query, answers_come_back)
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_str_eq(shmstore_client_path(c), s.path);
 	cr_assert_eq(shmstore_client_fd(c), -ENOENT);
-	for (int what = SHMSTORE_QUERY_STATUS; what <= SHMSTORE_QUERY_RECONCILE; what++) {
+	for (int what = SHMSTORE_QUERY_STATUS; what <= SHMSTORE_QUERY_ARB_LOG; what++) {
 		char expected[64];
 
 		snprintf(expected, sizeof(expected), "{\"what\":%d,\"tail\":\"/p\"}", what);
@@ -215,13 +215,51 @@ Test(query, wrong_arguments_are_refused)
 	cr_assert_eq(shmstore_client_new("/nonexistent", 1, &c), 0);
 	cr_assert_eq(shmstore_client_set_timeout(c, 0), -EINVAL);
 	cr_assert_eq(shmstore_client_query(c, 0, NULL, &json, NULL), -EINVAL);
-	cr_assert_eq(shmstore_client_query(c, 8, NULL, &json, NULL), -EINVAL);
+	cr_assert_eq(shmstore_client_query(c, 10, NULL, &json, NULL), -EINVAL);
 	cr_assert_eq(shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, NULL, NULL), -EINVAL);
 	cr_assert_eq(shmstore_client_set(c, NULL), -EINVAL);
 	cr_assert_eq(shmstore_client_reap(c, NULL, &json, NULL), -EINVAL);
+	cr_assert_eq(shmstore_client_arbiter(c, "/p", NULL), -EINVAL);
+	cr_assert_eq(shmstore_client_arbiter(c, "/p", &(struct shmstore_client_arb){.order = 4}), -EINVAL);
 	cr_assert_eq(shmstore_client_event(c, 0, NULL, &event), -EINVAL);
 	cr_assert_null(shmstore_client_free(c));
 	cr_assert_null(shmstore_client_free(NULL));
+}
+
+/* Takes what it expects only. */
+static void obey(int fd, const struct asked *asked)
+{
+	struct wire_arb_admin body;
+
+	memcpy(&body, asked->body, sizeof(body));
+	if (asked->h.type == WIRE_ARB_ADMIN && body.op == WIRE_ARB_ADMIN_INJECT && body.kind == 2 &&
+	    body.flags == WIRE_ARB_ADMIN_TASK && body.target == UINT64_C(0x100000002) && body.value == 3 &&
+	    body.skip == 4 && body.pool == 5 && strcmp(asked->tail, "/p") == 0)
+		say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
+	else
+		say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = -EINVAL}, "not that", 8);
+}
+
+Test(query, orders_to_the_arbiter_arrive_whole)
+{
+	struct shmstore_client_arb what = {.order = SHMSTORE_ARB_ORDER_INJECT,
+					   .kind = 2,
+					   .task = true,
+					   .target = UINT64_C(0x100000002),
+					   .value = 3,
+					   .skip = 4,
+					   .pool = 5};
+	struct server s = {.greet = NULL};
+	struct shmstore_client *c;
+
+	server_start(&s, obey);
+	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
+	cr_assert_eq(shmstore_client_arbiter(c, "/p", &what), 0);
+	what.task = false;
+	cr_assert_eq(shmstore_client_arbiter(c, "/p", &what), -EINVAL);
+	cr_assert_str_eq(shmstore_client_reason(c), "not that");
+	shmstore_client_free(c);
+	server_stop(&s);
 }
 
 Test(query, a_request_that_is_too_long_is_refused_and_the_connection_stays)
@@ -532,7 +570,9 @@ Test(query, a_client_outlives_a_restart)
 		cr_assert_eq(s.n_connections, i);
 		/* Until the end of the connection has arrived here. */
 		struct pollfd end = {.fd = shmstore_client_fd(c), .events = POLLIN};
+		char byte;
 		cr_assert_eq(poll(&end, 1, (int)LONG_MS), 1);
+		cr_assert_eq(recv(end.fd, &byte, 1, MSG_PEEK), 0, "the end, and no answer that nobody asked for");
 	}
 	shmstore_client_free(c);
 	server_stop(&s);

@@ -35,6 +35,8 @@ enum shmstore_query {
 	SHMSTORE_QUERY_EVENTS = 5,    /* the last ones */
 	SHMSTORE_QUERY_HISTORY = 6,   /* the last minutes */
 	SHMSTORE_QUERY_RECONCILE = 7, /* as STATUS, after every byte was accounted for anew: as long as that takes */
+	SHMSTORE_QUERY_ARBITER = 8,   /* the arbiter's pools, tasks, contexts, totals and knobs */
+	SHMSTORE_QUERY_ARB_LOG = 9,   /* its last transitions, oldest first */
 };
 
 /*
@@ -90,6 +92,30 @@ SHMSTORE_API int shmstore_client_set(struct shmstore_client *c, const char *assi
  * Return: 0; -EBUSY (its owner lives), -ENOENT (there is no such store), -EPERM (another user's), -EINVAL.
  */
 SHMSTORE_API int shmstore_client_reap(struct shmstore_client *c, const char *path, char **ret_json, size_t *ret_size);
+
+/* An operator's word to the arbiter of a partition. Root and the daemon's user only. */
+enum shmstore_arb_order {
+	SHMSTORE_ARB_ORDER_KNOB =
+		1, /* kind: the knob (its place among "knobs" of the ARBITER document, from 1); value */
+	SHMSTORE_ARB_ORDER_INJECT =
+		2, /* kind: enum shmstore_arb_injection; target; value: how many; skip; pool (0: any) */
+	SHMSTORE_ARB_ORDER_CANCEL = 3, /* target: what it waits for ends with CANCELED */
+};
+struct shmstore_client_arb {
+	unsigned order; /* enum shmstore_arb_order */
+	unsigned kind;
+	bool task; /* target is a task; else a context. Ids are those of the ARBITER document */
+	uint64_t target;
+	int64_t value;
+	uint64_t skip, pool;
+};
+/*
+ *   partition   its path
+ * Return: 0; -EINVAL (no such order, knob or target; value out of range), -EPERM, -ENOENT (it does not watch that partition), -ENOTSUP (the
+ * arbiter is off there).
+ */
+SHMSTORE_API int shmstore_client_arbiter(struct shmstore_client *c, const char *partition,
+					 const struct shmstore_client_arb *what);
 
 #define SHMSTORE_WATCH_NEW UINT64_MAX /* since: what happens from now on */
 

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbcall.c: up-calls: a client is asked to make room in what it unpinned, and told of pressure, on a second connection of its process.
+ *
+ * A client has one EVICT out at a time; what else the core wants of it waits in its list. It answers by messages of its own (RELEASE, SPILLED)
+ * and then EVICTED, within arbiter.call. Who does not is marked: what it unpinned is pinned again for the core, which passes it over from
+ * then on, until it answers after all or opens a channel anew. The same is so for who has no channel: unpinned is what can be had.
+ * Nothing here waits.
+ */
+#include <errno.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "arbhost_state.h"
+#include "log.h"
+
+#define MS UINT64_C(1000000)
+
+static bool can_call(const struct arbguest *c)
+{
+	return c->serve && !c->failed;
+}
+
+/* ---- what may be asked for ----------------------------------------------------------------------------------------- */
+
+int arbcall_offer(struct arbguest *c, struct arbreservation *r)
+{
+	struct arb_message m = {.op = ARB_OP_UNPIN, .reservation = arb_id(c, r->id)};
+	int outcome;
+
+	if (!r->unpinned || !can_call(c))
+		return ARB_OK;
+	outcome = arbhost_step(c->host, &m);
+	r->offered = outcome == ARB_OK;
+	return outcome;
+}
+
+/* What is asked for may be answered, and forgotten, within any of the steps: the cursor is moved on then. */
+static void offer_all(struct arbguest *c)
+{
+	for (struct arbreservation *r = c->reservations; r; r = c->cursor) {
+		c->cursor = r->hh.next;
+		if (!r->asked)
+			(void)arbcall_offer(c, r);
+	}
+}
+
+static void take_back_all(struct arbguest *c)
+{
+	for (struct arbreservation *r = c->reservations; r; r = c->cursor) {
+		struct arb_message m = {.op = ARB_OP_PIN, .flags = ARB_NONBLOCK, .reservation = arb_id(c, r->id)};
+
+		c->cursor = r->hh.next;
+		if (!r->offered)
+			continue;
+		r->offered = false;
+		/* What was spilled already stays so until its owner pins it. */
+		if (r->bytes)
+			arbhost_step(c->host, &m);
+	}
+}
+
+static void unwant(struct arbguest *c, struct arbreservation *r)
+{
+	if (!r->wanted)
+		return;
+	DL_DELETE2(c->wanted, r, wanted_prev, wanted_next);
+	r->wanted = false;
+}
+
+void arbcall_want(struct arbguest *c, uint32_t reservation, uint64_t bytes)
+{
+	struct arbreservation *r = arbguest_reservation(c, reservation);
+
+	if (!r)
+		return;
+	r->wanted_bytes = bytes;
+	arbhost_todo(c);
+	if (r->wanted)
+		return;
+	r->wanted = true;
+	DL_APPEND2(c->wanted, r, wanted_prev, wanted_next);
+}
+
+void arbcall_forget(struct arbguest *c, struct arbreservation *r)
+{
+	unwant(c, r);
+	if (c->call.reservation == r)
+		c->call.reservation = NULL;
+}
+
+/* ---- calls --------------------------------------------------------------------------------------------------------- */
+
+/* The core's job on r has ended; what went was said by messages of the client's. */
+static void answer_core(struct arbguest *c, const struct arbreservation *r)
+{
+	struct arb_message m = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = arb_id(c, r->id)};
+
+	arbhost_step(c->host, &m);
+}
+
+static bool send_call(struct arbguest *c, struct arbreservation *r)
+{
+	const struct arbhost *h = c->host;
+	struct wire_arb_call body = {
+		.kind = WIRE_ARB_CALL_EVICT,
+		.pool = r->pool,
+		.reservation = r->id,
+		.bytes = r->wanted_bytes,
+		.timeout_ms = arb_config(h)->call_ns / MS,
+		.level = h->level,
+	};
+
+	do
+		body.call = ++c->host->last_call;
+	while (!body.call);
+	if (conn_send(c->serve, WIRE_ARB_CALL, 0, &body, NULL, 0) != CONN_OK)
+		return false;
+	c->call = (struct arbcall){body.call, arb_now(h) + arb_config(h)->call_ns, r};
+	c->host->n_calls++;
+	return true;
+}
+
+void arbcall_next(struct arbguest *c)
+{
+	struct arbreservation *r;
+
+	while (!c->call.id && (r = c->wanted) != NULL) {
+		unwant(c, r);
+		if (can_call(c) && send_call(c, r))
+			return;
+		answer_core(c, r);
+	}
+}
+
+/* ret: what the call was for; NULL: that is gone. */
+static struct arbreservation *end_call(struct arbguest *c)
+{
+	struct arbreservation *r = c->call.reservation;
+
+	if (c->call.id)
+		c->host->n_calls--;
+	c->call = (struct arbcall){0};
+	return r;
+}
+
+static void fail(struct arbguest *c)
+{
+	const struct arbreservation *r = end_call(c);
+
+	c->failed = true;
+	take_back_all(c);
+	if (r)
+		answer_core(c, r);
+	arbhost_todo(c);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbcall_tick(struct arbhost *h)
+{
+	struct arbguest *c, *next;
+
+	if (!h->n_calls)
+		return;
+	HASH_ITER(hh, h->clients, c, next)
+	{
+		if (!c->call.id || arb_now(h) < c->call.deadline_ns)
+			continue;
+		log_say(LOG_WARNING, LOG_FIELDS(.object = c->member->path),
+			"it was asked to make room and did not answer in %.3g s: it is passed over until it does",
+			(double)arb_config(h)->call_ns / 1e9);
+		fail(c);
+	}
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbcall_pressure(struct arbhost *h, uint32_t level)
+{
+	struct wire_arb_call body = {.kind = WIRE_ARB_CALL_PRESSURE, .pool = WIRE_ARB_PARTITION, .level = level};
+	struct arbguest *c, *next;
+
+	HASH_ITER(hh, h->clients, c, next)
+	{
+		/* Who does not read the last one learns no less from it than from this one. */
+		if (c->serve && conn_waiting(c->serve) < sizeof(struct wire_header) + sizeof(body))
+			(void)conn_send(c->serve, WIRE_ARB_CALL, 0, &body, NULL, 0);
+	}
+}
+
+/* ---- the channel --------------------------------------------------------------------------------------------------- */
+
+static void close_channel(struct arbguest *c)
+{
+	if (!c->serve)
+		return;
+	conn_off_end(c->serve, &c->serve_end);
+	c->serve = NULL;
+	fail(c);
+}
+
+static void on_serve_end(struct conn_end *e, struct conn *conn)
+{
+	struct arbguest *c = (struct arbguest *)(void *)((char *)e - offsetof(struct arbguest, serve_end));
+
+	(void)conn;
+	c->serve = NULL;
+	fail(c);
+	arbhost_settle(c->host);
+}
+
+void arbcall_end(struct arbguest *c)
+{
+	/* What it wanted goes with it. */
+	while (c->wanted)
+		unwant(c, c->wanted);
+	if (c->serve)
+		conn_off_end(c->serve, &c->serve_end);
+	c->serve = NULL;
+	end_call(c);
+}
+
+static int arbed(struct conn *conn, uint64_t serial, int outcome)
+{
+	struct wire_arbed body = {.outcome = outcome};
+
+	return conn_send(conn, WIRE_ARBED, serial, &body, NULL, 0);
+}
+
+/* The client of the store with that id. NULL: there is none. */
+static struct arbguest *find(struct host *h, uint64_t id)
+{
+	for (struct account *a = h->accounts; a; a = a->next) {
+		for (struct member *m = a->arb ? a->members : NULL; m; m = m->next) {
+			if (m->id == id)
+				return m->conn ? arbguest_get(a->arb, m) : NULL;
+		}
+	}
+	return NULL;
+}
+
+int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
+{
+	const struct conn_peer *peer = conn_peer(conn), *owner;
+	struct arbguest *c = find(conn_host(conn), w->reservation);
+	struct arbhost *h;
+	int r;
+
+	if (!c)
+		return arbed(conn, serial, ARB_INVALID);
+	h = c->host;
+	owner = conn_peer(c->member->conn);
+	if (conn_member(conn) || peer->uid != owner->uid || peer->pid != owner->pid)
+		return arbed(conn, serial, ARB_INVALID);
+	for (struct arbguest *other = c->host->clients; other; other = other->hh.next) {
+		if (other->serve == conn)
+			return arbed(conn, serial, ARB_INVALID);
+	}
+	close_channel(c);
+	c->serve = conn;
+	c->failed = false;
+	c->serve_end = (struct conn_end){.fn = on_serve_end};
+	conn_on_end(conn, &c->serve_end);
+	offer_all(c);
+	/* Before the first call on it: that is what the client waits for. */
+	r = arbed(conn, serial, ARB_OK);
+	arbhost_settle(h);
+	return r;
+}
+
+static struct arbguest *served_by(const struct host *h, const struct conn *conn)
+{
+	for (const struct account *a = h->accounts; a; a = a->next) {
+		for (struct arbguest *c = a->arb ? a->arb->clients : NULL; c; c = c->hh.next) {
+			if (c->serve == conn)
+				return c;
+		}
+	}
+	return NULL;
+}
+
+int arbcall_evicted(struct conn *conn, uint64_t serial, const struct wire_arb *w)
+{
+	struct arbguest *c = served_by(conn_host(conn), conn);
+	const struct arbreservation *r;
+	struct arbhost *h;
+	bool known;
+
+	if (!c)
+		return arbed(conn, serial, ARB_INVALID);
+	h = c->host;
+	if (c->failed) { /* late, but it lives */
+		c->failed = false;
+		offer_all(c);
+	}
+	known = c->call.id && c->call.id == w->other;
+	if (known) {
+		r = end_call(c);
+		if (r)
+			answer_core(c, r);
+		arbhost_todo(c);
+	}
+	arbhost_settle(h);
+	return w->flags & WIRE_ARB_QUIET ? CONN_OK : arbed(conn, serial, known ? ARB_OK : ARB_AGAIN);
+}

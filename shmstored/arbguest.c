@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbguest.c: one open store with a connection, as the arbiter has it: which contexts, tasks, pools and reservations it named, and which of its
+ * calls are withheld.
+ *
+ * The core's ids are wide and trusted; a client's are its own word. The tables here are where the one becomes the other: what is not in them is no id
+ * of this client's, whatever it says, and they bound what it can make the core remember. What the core knows better (bytes, owners, whether a
+ * context is bound still) is copied after each step that may have changed it, never reckoned.
+ *
+ * It ends with its connection, or its store: tasks end with all that they hold, contexts are unbound, what nobody owned is released, pools go.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "arbhost_state.h"
+#include "events.h"
+#include "jsonmake.h"
+
+/* ---- tables -------------------------------------------------------------------------------------------------------- */
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id)
+{
+	struct arbcontext *x;
+
+	HASH_FIND(hh, c->contexts, &id, sizeof(id), x);
+	return x;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct arbtask *arbguest_task(struct arbguest *c, uint32_t id)
+{
+	struct arbtask *t;
+
+	HASH_FIND(hh, c->tasks, &id, sizeof(id), t);
+	return t;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct arbreservation *arbguest_reservation(struct arbguest *c, uint32_t id)
+{
+	struct arbreservation *r;
+
+	HASH_FIND(hh, c->reservations, &id, sizeof(id), r);
+	return r;
+}
+
+bool arbguest_has_pool(const struct arbguest *c, uint32_t pool)
+{
+	if (pool == WIRE_ARB_PARTITION)
+		return true;
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		if (c->pools[i] == pool)
+			return true;
+	}
+	return false;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int arbguest_add_context(struct arbguest *c, uint32_t id, struct arbcontext **ret)
+{
+	struct arbcontext *x = arbguest_context(c, id);
+
+	if (!x) {
+		if (HASH_COUNT(c->contexts) >= arb_config(c->host)->max_contexts)
+			return -EMFILE;
+		x = calloc(1, sizeof(*x));
+		if (!x)
+			return -ENOMEM;
+		x->id = id;
+		HASH_ADD(hh, c->contexts, id, sizeof(x->id), x);
+		if (!x->hh.tbl) {
+			free(x);
+			return -ENOMEM;
+		}
+		DL_APPEND(c->helpers, x);
+	}
+	*ret = x;
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret)
+{
+	struct arbtask *t = arbguest_task(c, id);
+
+	if (!t) {
+		if (HASH_COUNT(c->tasks) >= arb_config(c->host)->max_tasks)
+			return -EMFILE;
+		t = calloc(1, sizeof(*t));
+		if (!t)
+			return -ENOMEM;
+		t->id = id;
+		HASH_ADD(hh, c->tasks, id, sizeof(t->id), t);
+		if (!t->hh.tbl) {
+			free(t);
+			return -ENOMEM;
+		}
+	}
+	*ret = t;
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int arbguest_add_reservation(struct arbguest *c, uint32_t id, uint32_t pool, struct arbreservation **ret)
+{
+	struct arbreservation *r;
+
+	if (HASH_COUNT(c->reservations) >= arb_config(c->host)->max_reservations)
+		return -EMFILE;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->id = id;
+	r->pool = pool;
+	r->asked = true;
+	HASH_ADD(hh, c->reservations, id, sizeof(r->id), r);
+	if (!r->hh.tbl) {
+		free(r);
+		return -ENOMEM;
+	}
+	*ret = r;
+	return 0;
+}
+
+int arbguest_add_pool(struct arbguest *c, uint32_t pool)
+{
+	uint32_t *list;
+
+	if (c->n_pools >= arb_config(c->host)->max_pools)
+		return -EMFILE;
+	list = reallocarray(c->pools, c->n_pools + 1, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	c->pools = list;
+	list[c->n_pools++] = pool;
+	return 0;
+}
+
+void arbguest_drop_pool(struct arbguest *c, uint32_t pool)
+{
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		if (c->pools[i] == pool) {
+			c->pools[i] = c->pools[--c->n_pools];
+			return;
+		}
+	}
+}
+
+/* ---- as the core has them ------------------------------------------------------------------------------------------ */
+
+void arbguest_dedicate(struct arbguest *c, struct arbcontext *x, struct arbtask *t)
+{
+	if (x->task == t)
+		return;
+	if (x->task)
+		DL_DELETE(x->task->contexts, x);
+	else
+		DL_DELETE(c->helpers, x);
+	x->task = t;
+	if (t)
+		DL_APPEND(t->contexts, x);
+	else
+		DL_APPEND(c->helpers, x);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbguest_look_context(struct arbguest *c, struct arbcontext *x)
+{
+	struct arb_context_info i;
+
+	if (arb_context(c->host->core, arb_id(c, x->id), arb_now(c->host), &i) && i.state != ARB_UNKNOWN)
+		return;
+	if (x->task)
+		DL_DELETE(x->task->contexts, x);
+	else
+		DL_DELETE(c->helpers, x);
+	HASH_DEL(c->contexts, x);
+	free(x);
+}
+
+static void set_owner(struct arbreservation *r, struct arbtask *t)
+{
+	if (r->owner == t)
+		return;
+	if (r->owner)
+		DL_DELETE(r->owner->holding, r);
+	r->owner = t;
+	if (t)
+		DL_APPEND(t->holding, r);
+}
+
+/* Its part of the client's sums becomes what is given. */
+static void count(struct arbguest *c, struct arbreservation *r, uint64_t bytes, bool sealed)
+{
+	if (r->pool == WIRE_ARB_PARTITION) {
+		*(r->sealed ? &c->sealed : &c->unsealed) -= r->bytes;
+		*(sealed ? &c->sealed : &c->unsealed) += bytes;
+	}
+	r->bytes = bytes;
+	r->sealed = sealed;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void forget(struct arbguest *c, struct arbreservation *r)
+{
+	count(c, r, 0, false);
+	set_owner(r, NULL);
+	arbcall_forget(c, r);
+	if (c->cursor == r)
+		c->cursor = r->hh.next;
+	HASH_DEL(c->reservations, r);
+	free(r);
+}
+
+void arbguest_discount_task(struct arbguest *c, struct arbtask *t, bool all)
+{
+	struct arbreservation *r;
+
+	DL_FOREACH(t->holding, r)
+	{
+		if (all || !r->sealed)
+			count(c, r, 0, r->sealed);
+	}
+}
+
+void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r)
+{
+	struct arb_reservation_info i;
+
+	if (!arb_reservation(c->host->core, arb_id(c, r->id), &i)) {
+		forget(c, r);
+		return;
+	}
+	r->asked = false;
+	count(c, r, i.bytes, i.sealed);
+	set_owner(r, i.owner >> 32 == c->number ? arbguest_task(c, (uint32_t)i.owner) : NULL);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbguest_look_task(struct arbguest *c, struct arbtask *t)
+{
+	struct arbreservation *r, *r_next;
+	struct arbcontext *x, *x_next;
+	struct arb_task_info i;
+
+	DL_FOREACH_SAFE(t->holding, r, r_next)
+	{
+		arbguest_look_reservation(c, r);
+	}
+	DL_FOREACH_SAFE(t->contexts, x, x_next)
+	{
+		arbguest_look_context(c, x);
+	}
+	DL_FOREACH_SAFE(c->helpers, x, x_next)
+	{
+		arbguest_look_context(c, x);
+	}
+	if (arb_task(c->host->core, arb_id(c, t->id), &i))
+		return;
+	DL_FOREACH_SAFE(t->holding, r, r_next)
+	{
+		set_owner(r, NULL);
+	}
+	DL_FOREACH_SAFE(t->contexts, x, x_next)
+	{
+		arbguest_dedicate(c, x, NULL);
+	}
+	HASH_DEL(c->tasks, t);
+	free(t);
+}
+
+/* ---- what it is told ----------------------------------------------------------------------------------------------- */
+
+void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body, const char *text)
+{
+	struct conn *conn = c->member->conn;
+	size_t n = text ? strlen(text) : 0;
+
+	if (!conn || conn_send(conn, type, serial, body, text, n < WIRE_TEXT_MAX ? n : WIRE_TEXT_MAX) == CONN_OK)
+		return;
+	c->drop = true;
+	arbhost_todo(c);
+}
+
+static bool event_of(int outcome, enum event *ret)
+{
+	switch (outcome) {
+	case ARB_RETRY:
+		*ret = EVENT_ARB_RETRY;
+		return true;
+	case ARB_SPLIT:
+		*ret = EVENT_ARB_SPLIT;
+		return true;
+	case ARB_NOMEM:
+		*ret = EVENT_ARB_NOMEM;
+		return true;
+	case ARB_TIMEDOUT:
+		*ret = EVENT_ARB_TIMEOUT;
+		return true;
+	default:
+		return false;
+	}
+}
+
+void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, uint64_t pool, uint64_t bytes,
+		   const char *why)
+{
+	const struct member *m = c->member;
+	struct json_object *o;
+	enum event e;
+
+	if (!event_of(outcome, &e))
+		return;
+	if ((outcome == ARB_RETRY || outcome == ARB_SPLIT) && pool == WIRE_ARB_PARTITION)
+		arbhost_pressed(c->host);
+	o = jsonmake_new();
+	jsonmake_text(o, "partition", m->account->path);
+	jsonmake_text(o, "store", m->path);
+	jsonmake_i64(o, "pid", m->pid);
+	jsonmake_u64(o, "uid", m->uid);
+	jsonmake_u64(o, "context", x ? x->id : 0);
+	if (x && x->task)
+		jsonmake_u64(o, "task", x->task->id);
+	else
+		jsonmake_null(o, "task");
+	jsonmake_text(o, "pool", pool == WIRE_ARB_PARTITION ? "partition" : pool ? "private" : NULL);
+	jsonmake_u64(o, "bytes", bytes);
+	jsonmake_text(o, "why", why);
+	events_emit(m->account->host->events, e, m->path, o);
+}
+
+/* For people, of outcomes that the core says nothing about. */
+static const char *why_of(enum arb_outcome o)
+{
+	if (o == ARB_RETRY)
+		return "everybody who could give memory back waits, and of them this one comes last";
+	if (o == ARB_TIMEDOUT)
+		return "it waited as long as it may: its own deadline, or arbiter.wait";
+	return NULL;
+}
+
+void arbguest_done(struct arbhost *h, const struct arb_reply *r)
+{
+	struct arbguest *c = arbhost_client(h, r->context >> 32);
+	struct arbcontext *x = c ? arbguest_context(c, (uint32_t)r->context) : NULL;
+	struct wire_arbed body = {.outcome = (int32_t)r->outcome};
+	uint64_t serial;
+
+	if (!x || !x->serial)
+		return;
+	serial = x->serial;
+	x->serial = 0;
+	body.context = x->id;
+	body.reservation = x->reservation;
+	body.bytes = r->bytes;
+	if (r->outcome == ARB_TOOBIG)
+		body.bytes = arbbytes_capacity(h, r->pool);
+	arbbytes_done(c, x, (int)r->outcome);
+	arbguest_tell(c, x, (int)r->outcome, r->pool, r->bytes, r->why ? r->why : why_of(r->outcome));
+	if (!x->quiet || r->outcome != ARB_OK)
+		arbguest_send(c, WIRE_ARBED, serial, &body, r->outcome == ARB_OK ? NULL : r->why);
+}
+
+/* ---- its life ------------------------------------------------------------------------------------------------------ */
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct arbguest *arbguest_get(struct arbhost *h, struct member *m)
+{
+	struct arbguest *c = m->arb;
+
+	if (c)
+		return c;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->number = ++h->last_number;
+	c->host = h;
+	c->member = m;
+	HASH_ADD(hh, h->clients, number, sizeof(c->number), c);
+	if (!c->hh.tbl) {
+		free(c);
+		return NULL;
+	}
+	m->arb = c;
+	arbpage_begin(c);
+	return c;
+}
+
+static void end_tasks(struct arbguest *c)
+{
+	while (c->tasks) {
+		struct arbtask *t = c->tasks;
+		struct arb_message m = {
+			.op = ARB_OP_TASK_END, .flags = ARB_RELEASE | ARB_ALL, .task = arb_id(c, t->id)};
+
+		/* Without memory a dead client's task stays in the core until the daemon ends; nothing else can be done. */
+		if (arbhost_step(c->host, &m) < 0)
+			break;
+		arbguest_look_task(c, t);
+		if (c->tasks == t)
+			break;
+	}
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void end_rest(struct arbguest *c)
+{
+	struct arbcontext *x, *x_next;
+	struct arbreservation *r, *r_next;
+
+	HASH_ITER(hh, c->contexts, x, x_next)
+	{
+		struct arb_message m = {.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = arb_id(c, x->id)};
+
+		arbhost_step(c->host, &m);
+		HASH_DEL(c->contexts, x);
+		free(x);
+	}
+	HASH_ITER(hh, c->reservations, r, r_next)
+	{
+		struct arb_message m = {.op = ARB_OP_RELEASE, .reservation = arb_id(c, r->id)};
+
+		if (!r->asked)
+			arbhost_step(c->host, &m);
+		arbcall_forget(c, r);
+		HASH_DEL(c->reservations, r);
+		free(r);
+	}
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, c->pools[i])};
+
+		arbhost_step(c->host, &m);
+	}
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbguest_end(struct arbguest *c)
+{
+	struct arbhost *h = c->host;
+	struct arbcontext *x;
+	struct arb_message ghosts = {.op = ARB_OP_RELEASE, .reservation = arb_ours(c, ARB_GHOSTS)};
+
+	c->member->arb = NULL;
+	arbcall_end(c);
+	/* REMOVED is sent to nobody. */
+	for (x = c->contexts; x; x = x->hh.next)
+		x->serial = 0;
+	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
+		arbpage_end(c, slot);
+	if (c->core_ghosts)
+		arbhost_step(h, &ghosts);
+	end_tasks(c);
+	end_rest(c);
+	if (c->todo)
+		DL_DELETE2(h->todo, c, todo_prev, todo_next);
+	HASH_DEL(h->clients, c);
+	free(c->pools);
+	while (c->tasks) {
+		struct arbtask *t = c->tasks;
+
+		HASH_DEL(c->tasks, t);
+		free(t);
+	}
+	free(c);
+}

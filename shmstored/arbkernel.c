@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbkernel.c: the partition's pool follows what the kernel says.
+ *
+ *   capacity    min(limit, size of the file system) - headroom - foreign files
+ *   objects     used - foreign - materialized - ghosts - coming - evictable    a reservation of ours, never reclaimable
+ *   coming      what dead stores have that are not reaped yet           the same, reclaimable: it comes without anybody's doing
+ *   evictable   what the disk tier, or recycled files, can give back    the same, reclaimable
+ *   ghosts      deleted and still mapped, by the last survey            one for each client
+ *
+ * Materialized is what both a client's reservations and the kernel count: the store's ledger says what its writers have taken, and more than
+ * what it reserved can it not be. A ledger that lies about it spends its own reservation twice, and meets the kernel's ENOSPC: the
+ * next look sees what is used.
+ *
+ * A look for one client's request reads that client's page alone, and all of them where the request would not fit: what others wrote and what became of
+ * it they say to nobody but their ledgers. Foreign files are known from surveys only; while somebody waits, and foreign files may be why, one is
+ * asked for, but never so often that surveys take more than a tenth of the time.
+ *
+ * The kernel is asked at each tick, and for each request that is about memory which was written. Who reserves a small part of what is free, or releases
+ * what it reserved, is served by a look that is FRESH_NS old: fstatfs() would be a tenth of the round trip.
+ *
+ * All of it is computed anew at each look; nothing is carried on but what the core was told. What rises is told before what falls, so that in
+ * between no byte is free which is not.
+ */
+#include <sys/statvfs.h>
+
+#include "arbhost_state.h"
+#include "quota.h"
+#include "reaper.h"
+#include "tierkeeper.h"
+
+#define PPM_MAX   1000000u            /* config.h: up to here a headroom is a part of the whole */
+#define UNLIMITED (UINT64_C(1) << 56) /* neither the file system nor a limit says how much */
+
+#define FRESH_NS   UINT64_C(1000000)
+#define SMALL_PART 4u /* of what is free: so much can others write meanwhile, without asking */
+
+#define SURVEY_REST      10u /* times its duration, until the next one that we ask for */
+#define SURVEY_LEAST_NS  UINT64_C(20000000)
+#define SURVEY_FAILED_NS UINT64_C(1000000000)
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static uint64_t counter(const struct member *m, size_t off)
+{
+	const char *at = (const char *)m->page + WIRE_LEDGER_OFF + off;
+
+	/* Relaxed: a figure; the kernel's word, read after it, bounds what comes of it. */
+	return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
+}
+
+static void read_client(struct arbhost *h, struct arbguest *c)
+{
+	uint64_t reserved = counter(c->member, offsetof(struct shmstore_counters, reserved_bytes));
+
+	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
+		arbpage_read(c, slot);
+	h->kernel.materialized -= c->materialized;
+	c->materialized = c->leaving ? 0 : least(reserved, c->unsealed + c->leases[0].held) + c->sealed;
+	h->kernel.materialized += c->materialized;
+}
+
+/* What could be had back, by the ledgers: objects that nobody maps, as far as the tier can take them, and recycled files. */
+static void read_ledgers(struct arbhost *h)
+{
+	struct arbkernel *k = &h->kernel;
+
+	k->recyclable = k->linked = k->mapped = 0;
+	for (struct member *m = h->account->members; m; m = m->next) {
+		member_refresh(m);
+		k->linked += m->last.linked_bytes;
+		k->mapped += m->last.mapped_bytes;
+		/* Only who is asked by its connection looks at it soon. */
+		if (m->conn && m->credit)
+			k->recyclable += m->last.pool_bytes;
+	}
+	k->demotable = least(less(k->linked, k->mapped), tierkeeper_room(h->account));
+}
+
+static uint64_t capacity(const struct arbhost *h, const struct statvfs *fs)
+{
+	uint64_t whole = (uint64_t)fs->f_blocks * fs->f_frsize, headroom = arb_config(h)->headroom;
+	struct quota_limits l;
+
+	if (!whole)
+		whole = UNLIMITED;
+	if (quota_limit_get(h->account->quota, WIRE_LIMIT_PARTITION, "", &l) == 0 && l.hard && l.hard != QUOTA_DEFAULT)
+		whole = least(whole, l.hard);
+	if (headroom <= PPM_MAX)
+		headroom = (uint64_t)((__uint128_t)whole * headroom / PPM_MAX);
+	return less(less(whole, headroom), h->kernel.drift);
+}
+
+/* What is used, shared out; the parts that are known otherwise first. */
+static void share_out(struct arbhost *h)
+{
+	struct arbkernel *k = &h->kernel;
+	uint64_t left = less(k->used, k->drift);
+
+	left = less(left, k->materialized);
+	left = less(left, k->ghosts);
+	k->coming = least(reaper_coming(h->account), left);
+	left -= k->coming;
+	k->evictable = h->evict.rest_until_ns > arb_now(h) ? 0 : least(k->demotable + k->recyclable, left);
+	k->objects = left - k->evictable;
+}
+
+static void tell_client(struct arbhost *h, struct arbguest *c, bool raise)
+{
+	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
+		arbpage_tell(c, slot, raise);
+	if (c->core_ghosts && (c->ghosts > c->core_ghosts) == raise)
+		arbhost_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void tell(struct arbhost *h, struct arbguest *only, bool raise)
+{
+	struct arbkernel *k = &h->kernel;
+	struct arbguest *c, *next;
+
+	if ((k->objects > k->core_objects) == raise)
+		arbhost_set(h, ARB_OBJECTS, &k->core_objects, k->objects);
+	if ((k->coming > k->core_coming) == raise)
+		arbhost_set(h, ARB_COMING, &k->core_coming, k->coming);
+	if ((k->evictable > k->core_evictable) == raise)
+		arbhost_set(h, ARB_EVICTABLE, &k->core_evictable, k->evictable);
+	if (only)
+		tell_client(h, only, raise);
+	else
+		HASH_ITER(hh, h->clients, c, next)
+		{
+			tell_client(h, c, raise);
+		}
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbkernel_refresh(struct arbhost *h, struct arbguest *only)
+{
+	struct arbkernel *k = &h->kernel;
+	struct arb_message resize = {.op = ARB_OP_POOL_RESIZE, .pool = WIRE_ARB_PARTITION};
+	struct arbguest *c, *next;
+	struct statvfs fs;
+
+	/* The ledgers before the kernel: what is written in between counts twice, not never. */
+	if (only) {
+		read_client(h, only);
+	} else {
+		HASH_ITER(hh, h->clients, c, next)
+		{
+			read_client(h, c);
+		}
+		read_ledgers(h);
+	}
+	if (fstatvfs(h->account->fd, &fs) < 0)
+		return;
+	k->looked_ns = arb_now(h);
+	k->used = fs.f_blocks ? (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize : k->linked + k->materialized;
+	k->capacity = capacity(h, &fs);
+	share_out(h);
+	tell(h, only, true);
+	if (k->capacity != k->core_capacity) {
+		resize.bytes = k->capacity;
+		if (arbhost_step(h, &resize) == ARB_OK)
+			k->core_capacity = k->capacity;
+	}
+	tell(h, only, false);
+}
+
+void arbkernel_glance(struct arbhost *h, struct arbguest *c, uint64_t bytes)
+{
+	struct arbkernel *k = &h->kernel;
+	bool fresh = k->looked_ns && arb_now(h) < k->looked_ns + FRESH_NS;
+
+	if (!fresh || arb_n_parked(h->core) || bytes > UINT64_MAX / SMALL_PART ||
+	    !arbkernel_fits(h, SMALL_PART * bytes)) {
+		arbkernel_refresh(h, c);
+		return;
+	}
+	read_client(h, c);
+	share_out(h);
+	tell(h, c, true);
+	tell(h, c, false);
+}
+
+bool arbkernel_fits(const struct arbhost *h, uint64_t bytes)
+{
+	struct arb_pool_info i;
+
+	return arb_pool(h->core, WIRE_ARB_PARTITION, &i) && !i.n_waiting && i.used <= i.capacity &&
+	       bytes <= i.capacity - i.used;
+}
+
+/* ---- surveys ------------------------------------------------------------------------------------------------------- */
+
+static void survey_done(struct account_wait *w, const struct survey *survey, int error)
+{
+	struct arbhost *h = (struct arbhost *)(void *)((char *)w - offsetof(struct arbhost, survey));
+
+	(void)error;
+	h->surveying = false;
+	h->survey_next_ns =
+		arb_now(h) + SURVEY_REST * (survey ? survey->duration_ns + SURVEY_LEAST_NS : SURVEY_FAILED_NS);
+}
+
+void arbkernel_survey_if_old(struct arbhost *h)
+{
+	struct account *a = h->account;
+
+	if (!h->kernel.drift || !arb_n_parked(h->core) || h->surveying || a->surveying ||
+	    arb_now(h) < h->survey_next_ns)
+		return;
+	h->survey.fn = survey_done;
+	h->surveying = account_survey(a, &h->survey) == 0;
+}
+
+/* A deleted file counts once, for who was found first to have it. */
+static uint64_t ghosts_of(const struct survey *s, pid_t pid)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < s->n_holders; i++) {
+		const struct survey_holder *h = &s->holders[i];
+
+		if (h->kind == SHMSTORE_HOLD_GHOST && h->first && h->pid == pid)
+			sum += h->bytes;
+	}
+	return sum;
+}
+
+/* A reservation of its own, held by its oldest task: a roll back of that is what may unmap them. */
+static void book_ghosts(struct arbguest *c)
+{
+	struct arb_message make = {
+		.op = ARB_OP_RESERVE,
+		.flags = ARB_FORCE,
+		.pool = WIRE_ARB_PARTITION,
+		.reservation = arb_ours(c, ARB_GHOSTS),
+		.bytes = c->ghosts,
+	};
+	struct arb_message own = {.op = ARB_OP_OWN, .reservation = make.reservation};
+
+	if (!c->core_ghosts) {
+		if (!c->ghosts || arbhost_step(c->host, &make) != ARB_OK)
+			return;
+		c->core_ghosts = c->ghosts;
+	}
+	if (c->tasks) {
+		own.task = arb_id(c, c->tasks->id);
+		arbhost_step(c->host, &own);
+	}
+}
+
+static void unbook_ghosts(struct arbguest *c)
+{
+	struct arb_message m = {.op = ARB_OP_RELEASE, .reservation = arb_ours(c, ARB_GHOSTS)};
+
+	if (c->core_ghosts && !c->ghosts && arbhost_step(c->host, &m) == ARB_OK)
+		c->core_ghosts = 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void arbkernel_surveyed(struct arbhost *h, const struct survey *s)
+{
+	struct arbguest *c, *next;
+
+	h->kernel.drift = s->usage.foreign;
+	h->kernel.ghosts = 0;
+	HASH_ITER(hh, h->clients, c, next)
+	{
+		c->ghosts = ghosts_of(s, c->member->pid);
+		h->kernel.ghosts += c->ghosts;
+		book_ghosts(c);
+	}
+	arbkernel_refresh(h, NULL);
+	HASH_ITER(hh, h->clients, c, next)
+	{
+		unbook_ghosts(c);
+	}
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbscope.c: the requests about tasks and contexts: TASK_BEGIN, TASK_END, BIND, UNBIND, and those that only name one of them.
+ *
+ * A task or context is put into the client's table before the core hears of it, and what the core did not take is taken out again: so there is
+ * never one in the core that the client's end would miss.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "arbhost_state.h"
+
+/* "1,2,3": numbers of 32 bits, not 0. How many; 0: it is not so. */
+static uint32_t parse_ids(const char *text, uint32_t *ids, uint32_t n_max)
+{
+	uint32_t n = 0;
+
+	while (n < n_max) {
+		char *end;
+		unsigned long long id;
+
+		if (*text < '1' || *text > '9')
+			return 0;
+		errno = 0;
+		id = strtoull(text, &end, 10);
+		if (errno || id > UINT32_MAX)
+			return 0;
+		ids[n++] = (uint32_t)id;
+		if (!*end)
+			return n;
+		if (*end != ',')
+			return 0;
+		text = end + 1;
+	}
+	return 0;
+}
+
+int arbscope_begin(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	char name[ARB_NAME_MAX + 1];
+	struct arb_message m = {
+		.op = ARB_OP_TASK_BEGIN,
+		.task = arb_id(c, w->task),
+		.other = arb_id(c, w->other),
+		.value = w->value,
+		.name = arbbytes_name(q->tail, name),
+	};
+	struct arbtask *t;
+	int r;
+
+	if (!w->task || (w->other && !arbguest_task(c, w->other)))
+		return ARB_INVALID;
+	r = arbguest_add_task(c, w->task, &t);
+	if (r < 0)
+		return r;
+	r = arbhost_step(c->host, &m);
+	if (r != ARB_OK)
+		arbguest_look_task(c, t);
+	return r;
+}
+
+int arbscope_end(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	struct arbtask *t = arbguest_task(c, q->w->task);
+	struct arb_message m = {
+		.op = ARB_OP_TASK_END,
+		.flags = q->w->flags & (ARB_RELEASE | ARB_ALL),
+		.task = arb_id(c, q->w->task),
+	};
+	int r;
+
+	if (!t)
+		return ARB_INVALID;
+	/* What it took is the kernel's word first: else its reservations would be free for a moment, and what became of them too. */
+	if (m.flags & ARB_RELEASE)
+		arbguest_discount_task(c, t, m.flags & ARB_ALL);
+	arbkernel_refresh(c->host, c);
+	r = arbhost_step(c->host, &m);
+	arbguest_look_task(c, t);
+	return r;
+}
+
+/* The tasks of a BIND, in the client's table. 0, -errno; what was made new and is of no use the caller looks at again. */
+static int add_tasks(struct arbguest *c, const uint32_t *ids, uint32_t n, struct arbtask **tasks)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < n; i++)
+		r = arbguest_add_task(c, ids[i], &tasks[i]);
+	return r;
+}
+
+int arbscope_bind(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	struct arbtask *tasks[ARB_LIST_MAX] = {NULL};
+	uint64_t list[ARB_LIST_MAX];
+	uint32_t ids[ARB_LIST_MAX], n = parse_ids(q->tail, ids, ARB_LIST_MAX);
+	struct arb_message m = {
+		.op = ARB_OP_BIND, .kind = w->kind, .context = arb_id(c, w->context), .list = list, .n_list = n};
+	struct arbcontext *x = NULL;
+	int r;
+
+	if (!w->context || !n)
+		return ARB_INVALID;
+	for (uint32_t i = 0; i < n; i++)
+		list[i] = arb_id(c, ids[i]);
+	r = arbguest_add_context(c, w->context, &x);
+	if (r == 0)
+		r = add_tasks(c, ids, n, tasks);
+	if (r == 0)
+		r = arbhost_step(c->host, &m);
+	if (r == ARB_OK && x)
+		arbguest_dedicate(c, x, w->kind == ARB_DEDICATED ? tasks[0] : NULL);
+	if (r != ARB_OK) {
+		if (x)
+			arbguest_look_context(c, x);
+		/* Named twice in the list it is looked at twice, and may be gone by then. */
+		for (uint32_t i = 0; i < n; i++) {
+			struct arbtask *t = arbguest_task(c, ids[i]);
+
+			if (t)
+				arbguest_look_task(c, t);
+		}
+	}
+	return r;
+}
+
+int arbscope_unbind(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	struct arbcontext *x = arbguest_context(c, w->context);
+	uint64_t list[ARB_LIST_MAX];
+	uint32_t ids[ARB_LIST_MAX], n = 0;
+	struct arb_message m = {.op = ARB_OP_UNBIND, .context = arb_id(c, w->context), .list = list};
+	int r;
+
+	if (!w->context)
+		return ARB_INVALID;
+	if (*q->tail) {
+		n = parse_ids(q->tail, ids, ARB_LIST_MAX);
+		if (!n)
+			return ARB_INVALID;
+	}
+	if (!x)
+		return ARB_OK; /* it is not bound */
+	for (uint32_t i = 0; i < n; i++)
+		list[i] = arb_id(c, ids[i]);
+	m.n_list = n;
+	m.flags = n ? 0 : ARB_ALL;
+	r = arbhost_step(c->host, &m);
+	arbguest_look_context(c, x);
+	return r;
+}
+
+static enum arb_op plain_op(uint16_t op)
+{
+	switch (op) {
+	case WIRE_ARB_READY:
+		return ARB_OP_READY;
+	case WIRE_ARB_RETRY_BEGIN:
+		return ARB_OP_RETRY_BEGIN;
+	case WIRE_ARB_RETRY_END:
+		return ARB_OP_RETRY_END;
+	case WIRE_ARB_WAIT_ON:
+		return ARB_OP_WAIT_ON;
+	case WIRE_ARB_WAIT_OFF:
+		return ARB_OP_WAIT_OFF;
+	case WIRE_ARB_SPILL_BEGIN:
+		return ARB_OP_SPILL_BEGIN;
+	case WIRE_ARB_SPILL_END:
+		return ARB_OP_SPILL_END;
+	case WIRE_ARB_CANCEL:
+		return ARB_OP_CANCEL;
+	default:
+		return ARB_OP_INJECT;
+	}
+}
+
+int arbscope_plain(struct arbrequest *q)
+{
+	struct arbguest *c = q->client;
+	const struct wire_arb *w = q->w;
+	struct arb_message m = {.op = plain_op(w->op), .context = arb_id(c, w->context)};
+
+	/* Of a task only where no context is named. */
+	if (m.op == ARB_OP_CANCEL || m.op == ARB_OP_INJECT) {
+		if (w->context ? !arbguest_context(c, w->context) : !arbguest_task(c, w->task))
+			return ARB_INVALID;
+		m.task = w->context ? 0 : arb_id(c, w->task);
+	} else if (!w->context) {
+		return ARB_INVALID;
+	}
+	if (m.op == ARB_OP_INJECT) {
+		m.kind = w->kind;
+		m.value = w->value;
+		m.extra = w->extra_kib;
+		m.pool = w->pool ? arb_pool_id(c, w->pool) : 0;
+	}
+	if (m.op == ARB_OP_RETRY_END)
+		m.value = w->value;
+	if (m.op == ARB_OP_WAIT_ON) {
+		m.kind = w->kind;
+		m.other = arb_id(c, w->other);
+	}
+	if (m.op != ARB_OP_READY)
+		return arbhost_step(c->host, &m);
+	arbkernel_refresh(c->host, c);
+	m.deadline_ns = arbhost_deadline(c->host, w->timeout_ms);
+	return arbbytes_call(q, &m, 0);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * req_arb.c: ARB and ARB_ADMIN: the arbiter's requests. Which client it is, and that what it left to do is done, is here; what an operation means is
+ * in arbscope.c, arbbytes.c, arbpage.c, arbcall.c and arbstate.c.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "arbhost_state.h"
+#include "dispatch.h"
+#include "log.h"
+
+static int refuse_off(struct conn *c, uint64_t serial)
+{
+	return conn_refuse(c, serial, -ENOTSUP, WIRE_LIMIT_NONE, 0, 0,
+			   "the arbiter is off here: set arbiter { enabled = true } in shmstored.conf");
+}
+
+/* Memory was given back: the kernel says how much. */
+static int freed(struct arbrequest *q)
+{
+	arbkernel_refresh(q->client->host, q->client);
+	return ARB_OK;
+}
+
+static int handle(struct arbrequest *q)
+{
+	switch ((enum wire_arb_op)q->w->op) {
+	case WIRE_ARB_POOL_CREATE:
+	case WIRE_ARB_POOL_RESIZE:
+	case WIRE_ARB_POOL_REMOVE:
+		return arbbytes_pool(q);
+	case WIRE_ARB_TASK_BEGIN:
+		return arbscope_begin(q);
+	case WIRE_ARB_TASK_END:
+		return arbscope_end(q);
+	case WIRE_ARB_BIND:
+		return arbscope_bind(q);
+	case WIRE_ARB_UNBIND:
+		return arbscope_unbind(q);
+	case WIRE_ARB_RESERVE:
+		return arbbytes_reserve(q);
+	case WIRE_ARB_RELEASE:
+	case WIRE_ARB_RESIZE:
+	case WIRE_ARB_SEAL:
+	case WIRE_ARB_PIN:
+	case WIRE_ARB_UNPIN:
+	case WIRE_ARB_SPILLED:
+		return arbbytes_change(q);
+	case WIRE_ARB_READY:
+	case WIRE_ARB_RETRY_BEGIN:
+	case WIRE_ARB_RETRY_END:
+	case WIRE_ARB_WAIT_ON:
+	case WIRE_ARB_WAIT_OFF:
+	case WIRE_ARB_SPILL_BEGIN:
+	case WIRE_ARB_SPILL_END:
+	case WIRE_ARB_CANCEL:
+	case WIRE_ARB_INJECT:
+		return arbscope_plain(q);
+	case WIRE_ARB_FREED:
+		return freed(q);
+	case WIRE_ARB_LEASE:
+	case WIRE_ARB_LEASE_CALLED:
+		return arbpage_request(q);
+	case WIRE_ARB_STATE:
+	case WIRE_ARB_STATS:
+		return arbstate_make(q);
+	case WIRE_ARB_SERVE:
+	case WIRE_ARB_EVICTED:
+	case WIRE_ARB_OP_END:
+	default:
+		return ARB_INVALID;
+	}
+}
+
+static int refuse(struct conn *c, uint64_t serial, int error)
+{
+	if (error == -EMFILE)
+		return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0,
+				   "too many contexts, tasks, pools or reservations of one store: end some, or raise "
+				   "arbiter.max-contexts, max-tasks, max-pools or max-reservations in shmstored.conf");
+	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+}
+
+static int answer(struct arbrequest *q, struct conn *c, int outcome)
+{
+	const struct arbcontext *x = q->w->context ? arbguest_context(q->client, q->w->context) : NULL;
+	struct wire_arbed body = {
+		.outcome = outcome,
+		.context = q->w->context,
+		.reservation = q->w->reservation,
+		.bytes = q->bytes,
+	};
+	char why[128] = "";
+
+	if (outcome == ARB_PENDING || (outcome == ARB_OK && q->w->flags & WIRE_ARB_QUIET))
+		return CONN_OK;
+	if (outcome < 0)
+		return refuse(c, q->serial, outcome);
+	if (outcome == ARB_TOOBIG)
+		snprintf(why, sizeof(why), "%" PRIu64 " bytes are more than the pool's capacity of %" PRIu64,
+			 q->w->bytes, q->bytes);
+	if (outcome != ARB_OK)
+		arbguest_tell(q->client, x, outcome, q->w->pool ? arb_pool_id(q->client, q->w->pool) : 0, q->w->bytes,
+			      NULL);
+	if (q->text)
+		return conn_send(c, WIRE_ARBED, q->serial, &body, q->text, strlen(q->text));
+	return conn_send(c, WIRE_ARBED, q->serial, &body, why, strlen(why));
+}
+
+DISPATCH_HANDLER(arb)
+{
+	struct member *m = conn_member(c);
+	struct arbrequest q = {.w = body, .tail = tail, .serial = serial};
+	struct arbhost *h;
+	int outcome, r;
+
+	(void)tail_size;
+	if (!body->op || body->op >= WIRE_ARB_OP_END)
+		return conn_fault(c, CONN_E_PROTOCOL, "ARB: no such operation: %u", body->op);
+	if (body->op == WIRE_ARB_SERVE)
+		return arbcall_serve(c, serial, body);
+	if (body->op == WIRE_ARB_EVICTED)
+		return arbcall_evicted(c, serial, body);
+	if (!m)
+		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
+				   "no store is registered on this connection; register one first");
+	h = m->account->arb;
+	if (!h)
+		return refuse_off(c, serial);
+	q.client = arbguest_get(h, m);
+	if (!q.client)
+		return refuse(c, serial, -ENOMEM);
+	h->handling = c;
+	outcome = handle(&q);
+	r = answer(&q, c, outcome);
+	free(q.text);
+	arbhost_settle(h);
+	h->handling = NULL;
+	/* m->arb: it may have ended with something that settling did. */
+	if (r == CONN_OK && m->arb && m->arb->drop)
+		r = conn_fault(c, CONN_E_SLOW, "it does not read what it asked for");
+	return r;
+}
+
+/* ---- operators ----------------------------------------------------------------------------------------------------- */
+
+static struct arb_message admin_message(const struct wire_arb_admin *w, const struct arb *core)
+{
+	struct arb_message m = {.kind = w->kind, .value = w->value};
+	struct arb_context_info i;
+
+	switch ((enum wire_arb_admin_op)w->op) {
+	case WIRE_ARB_ADMIN_KNOB:
+		m.op = ARB_OP_KNOB;
+		return m;
+	case WIRE_ARB_ADMIN_INJECT:
+		m.op = ARB_OP_INJECT;
+		m.extra = w->skip;
+		m.pool = w->pool;
+		break;
+	case WIRE_ARB_ADMIN_CANCEL:
+	default:
+		m = (struct arb_message){.op = ARB_OP_CANCEL};
+		break;
+	}
+	/* Contexts and tasks are numbered apart. */
+	if (!(w->flags & WIRE_ARB_ADMIN_TASK) && arb_context(core, w->target, UINT64_MAX, &i))
+		m.context = w->target;
+	else
+		m.task = w->target;
+	return m;
+}
+
+/* As in the configuration (config.def). */
+static const struct {
+	int64_t least, most;
+} knob_ranges[] = {
+	[ARB_KNOB_MAX_BYPASS] = {0, 1000000},  [ARB_KNOB_SUSPECT_TICKS] = {1, 1000000},
+	[ARB_KNOB_SPLIT_TICKS] = {1, 1000000}, [ARB_KNOB_RETRY_LIMIT] = {1, 1000000},
+	[ARB_KNOB_EARLY_DETECT] = {0, 1},      [ARB_KNOB_OS_PROBE] = {0, 1},
+};
+
+static bool is_knob(const struct wire_arb_admin *w)
+{
+	return w->kind >= ARB_KNOB_MAX_BYPASS && w->kind <= ARB_KNOB_OS_PROBE;
+}
+
+static bool knob_allowed(const struct wire_arb_admin *w)
+{
+	return is_knob(w) && w->value >= knob_ranges[w->kind].least && w->value <= knob_ranges[w->kind].most;
+}
+
+static int refuse_knob(struct conn *c, uint64_t serial, const struct wire_arb_admin *w)
+{
+	if (!is_knob(w))
+		return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0, "there is no knob %u", w->kind);
+	return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0,
+			   "%s is from %" PRId64 " to %" PRId64 ", not %" PRId64, arb_knob_name((enum arb_knob)w->kind),
+			   knob_ranges[w->kind].least, knob_ranges[w->kind].most, w->value);
+}
+
+DISPATCH_HANDLER(arb_admin)
+{
+	struct account *a = account_find(conn_host(c), tail);
+	struct wire_done done = {0};
+	struct arb_message m;
+	int r;
+
+	(void)tail_size;
+	if (!conn_is_admin(c))
+		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+				   "the arbiter is told by root and the daemon's own user; you are user %u",
+				   (unsigned)conn_peer(c)->uid);
+	if (body->op < WIRE_ARB_ADMIN_KNOB || body->op > WIRE_ARB_ADMIN_CANCEL)
+		return conn_fault(c, CONN_E_PROTOCOL, "ARB_ADMIN: no such operation: %u", body->op);
+	if (!a)
+		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
+				   "%s is no partition that this daemon watches; \"shmstore-admin status\" lists them",
+				   tail);
+	if (!a->arb)
+		return refuse_off(c, serial);
+	if (body->op == WIRE_ARB_ADMIN_KNOB && !knob_allowed(body))
+		return refuse_knob(c, serial, body);
+	m = admin_message(body, a->arb->core);
+	a->arb->handling = c;
+	r = arbhost_step(a->arb, &m);
+	arbhost_settle(a->arb);
+	a->arb->handling = NULL;
+	if (r < 0)
+		return refuse(c, serial, r);
+	if (r != ARB_OK)
+		return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0,
+				   "%s has no such context or task, or it does not take that", tail);
+	log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c), .object = a->path),
+		"the arbiter was told %s, kind %u, target %" PRIu64 ", value %" PRId64, arb_op_name(m.op), body->kind,
+		body->target, body->value);
+	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+}
