@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "arbhook.h"
 #include "nameslock.h"
 #include "publish.h"
 #include "store.h"
@@ -70,5 +71,7 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 		return r;
 	r = drop_name(s, &k);
 	shms_names_unlock(s);
+	if (r == 0)
+		shms_hold_freed(s);
 	return shms_error(r);
 }

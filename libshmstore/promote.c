@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "arbhook.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "engine.h"
@@ -41,6 +42,7 @@ struct back {
 	int objects_fd, clean_fd; /* objects_fd: a description of its own, where the handle is not the owner's */
 	struct shms_stub stub;
 	bool taken;  /* memory was */
+	int n_again; /* times that the kernel refused what the arbiter had granted */
 };
 
 static bool owner(const struct shms_promote *p)
@@ -230,12 +232,20 @@ static int bring(struct back *b)
 /* Reserved before the tier file is locked: who waits for room must not keep others from what is there. 0, an outcome, -errno. */
 static int bring_reserved(struct back *b)
 {
+	struct shms_hold hold = {.bytes = 0};
 	int r = from_resident(b);
 
 	if (r != 0)
 		return r < 0 ? r : 0;
+	if (owner(b->p))
+		r = shms_hold_take(b->p->s, b->stub.header_size + b->stub.buffer_size,
+				   b->p->no_wait ? SHMS_HOLD_NOW : b->n_again, &hold);
+	if (r != 0)
+		return r;
 	b->taken = false;
-	return bring(b);
+	r = bring(b);
+	shms_hold_end(b->p->s, &hold, b->taken);
+	return r;
 }
 
 static int one_try(struct back *b)
@@ -273,6 +283,10 @@ int shms_promote(const struct shms_promote *p)
 		    (shms_space_wanted(r) && shms_space_make(p->s, b.stub.header_size + b.stub.buffer_size,
 							     p->no_evict ? SHMSTORE_NO_EVICT : 0, i)))
 			continue;
+		if (shms_space_wanted(r) && owner(p) && !p->no_wait && shms_hold_again(p->s, b.n_again)) {
+			b.n_again++;
+			continue;
+		}
 		break;
 	}
 	return r == -EAGAIN ? -ETIMEDOUT : r;

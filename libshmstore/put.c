@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "alias.h"
+#include "arbhook.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "format.h"
@@ -38,7 +39,8 @@ struct put {
 	size_t n_buffers;
 	const uint64_t *sizes;
 	unsigned flags;
-	bool wait; /* for credit: nothing else helped */
+	bool wait;   /* for credit: nothing else helped */
+	int n_again; /* times that the kernel refused what the arbiter had granted */
 	uint64_t generation;
 };
 
@@ -171,17 +173,22 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 	return r;
 }
 
-/* Fresh memory is charged before it is taken. Waits for room, where it does, with no lock held. */
+/* Fresh memory is reserved and charged before it is taken. Waits for room, where it does, with no lock held. 0, an outcome, -errno. */
 static int write_charged(const struct put *p, const struct shms_layout *l, void *head)
 {
 	uint64_t size = l->header_size + l->buffer_size;
 	struct shms_charge charge;
-	int r = shms_credit_take(p->s, size, p->wait ? SHMS_CREDIT_WAIT : 0, &charge);
+	struct shms_hold hold;
+	int r = shms_hold_take(p->s, size, p->n_again, &hold);
 
-	if (r < 0)
+	if (r != 0)
 		return r;
-	r = write_fresh(p, l, head);
-	shms_credit_end(p->s, &charge, r == 0);
+	r = shms_credit_take(p->s, size, p->wait ? SHMS_CREDIT_WAIT : 0, &charge);
+	if (r == 0) {
+		r = write_fresh(p, l, head);
+		shms_credit_end(p->s, &charge, r == 0);
+	}
+	shms_hold_end(p->s, &hold, r == 0);
 	return r;
 }
 
@@ -248,6 +255,10 @@ static int put(struct put *p)
 	for (int tries = 0;
 	     shms_space_wanted(r) && shms_space_make(p->s, l.header_size + l.buffer_size, p->flags, tries); tries++)
 		r = put_once(p, &l);
+	while (shms_space_wanted(r) && shms_hold_again(p->s, p->n_again)) {
+		p->n_again++;
+		r = put_once(p, &l);
+	}
 	if (shms_space_wanted(r) && (p->flags & SHMSTORE_WAIT)) {
 		p->wait = true;
 		r = put_once(p, &l);

@@ -32,6 +32,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "arbhook.h"
 #include "cleanup.h"
 #include "format.h"
 #include "store.h"
@@ -456,7 +457,7 @@ static bool scarce(struct shmstore *s)
 	struct statvfs fs;
 
 	/* Our own threads that wait, or a daemon that asks. */
-	if (shms_credit_pressed(s))
+	if (shms_credit_pressed(s) || shms_hold_wanted(s))
 		return true;
 	if (now - r->looked_ns < SHMS_RECYCLE_LOOK)
 		return r->scarce;

@@ -26,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arbitrate.h"
 #include "books.h"
 #include "cleanup.h"
 #include "gc.h"
@@ -90,6 +91,7 @@ static void fork_prepare(void)
 	pthread_mutex_lock(&all_lock);
 	for (struct shmstore *s = all; s; s = s->next) {
 		pthread_mutex_lock(&s->recycle.lock);
+		shms_arb_fork_prepare(s->arb);
 		shms_attach_fork_prepare(&s->attach);
 	}
 }
@@ -98,6 +100,7 @@ static void fork_parent(void)
 {
 	for (struct shmstore *s = all; s; s = s->next) {
 		shms_attach_fork_parent(&s->attach);
+		shms_arb_fork_parent(s->arb);
 		pthread_mutex_unlock(&s->recycle.lock);
 	}
 	pthread_mutex_unlock(&all_lock);
@@ -124,6 +127,7 @@ static void fork_child(void)
 		s->ledger = NULL;
 		close_fds(s);
 		shms_attach_fork_child(&s->attach);
+		shms_arb_fork_child(s->arb);
 		shms_recycle_forked(&s->recycle);
 		pthread_mutex_unlock(&s->recycle.lock);
 		shms_tier_forked(s->p);
@@ -183,7 +187,10 @@ static int read_options(const struct shmstore_options *from, struct shmstore_opt
 			return -EINVAL;
 		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
 	}
-	if (ret->flags & ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH))
+	if (ret->flags &
+	    ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE))
+		return -EINVAL;
+	if ((ret->flags & SHMSTORE_OPEN_READONLY) && (ret->flags & SHMSTORE_OPEN_ARBITRATE))
 		return -EINVAL;
 	if ((ret->flags & SHMSTORE_OPEN_ADOPT) && (ret->flags & SHMSTORE_OPEN_FRESH))
 		return -EINVAL;
@@ -513,6 +520,11 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 
 	if (!s)
 		return NULL;
+	s->arb = shms_arb_new(s);
+	if (!s->arb) {
+		free(s);
+		return NULL;
+	}
 	s->magic = SHMS_STORE_MAGIC;
 	atomic_init(&s->n_ref, 1);
 	s->p = shmstore_partition_ref(p);
@@ -535,6 +547,7 @@ static void release(struct shmstore *s)
 	s->recycle.max = 0;
 	shms_recent_deinit(&s->recent);
 	shms_credit_off(&s->credit);
+	shms_arb_close(s);
 	shms_attach_deinit(&s->attach);
 	if (s->page)
 		munmap(s->page, SHMS_PAGE_SIZE);
@@ -572,6 +585,7 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 		return -ENOMEM;
 	s->keep = o.keep;
 	s->readonly = (o.flags & SHMSTORE_OPEN_READONLY) != 0;
+	s->arb->hook = (o.flags & SHMSTORE_OPEN_ARBITRATE) != 0;
 	/* In the list before anything is locked: a fork in another thread must find it. */
 	list_add(s);
 	r = locate(s, o.directory);

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "arbhook.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "format.h"
@@ -31,7 +32,9 @@ struct shmstore_writer {
 	unsigned flags;
 	char *map;
 	uint64_t map_size;
-	uint64_t fresh; /* bytes that go back to the kernel if it is not sealed */
+	struct shms_hold hold; /* till it is sealed: what an attempt needs is counted whole */
+	bool abandoned;        /* its memory went back to the kernel */
+	uint64_t fresh;        /* bytes that go back to the kernel if it is not sealed */
 	struct shms_layout layout;
 	size_t key_size;
 	uint64_t *offsets; /* n_buffers */
@@ -73,6 +76,9 @@ static void writer_free(struct shmstore_writer *w)
 	if (handle_open(w)) {
 		shms_credit_gave(w->s, w->fresh);
 		reserve(w->s, w->map_size, false);
+		shms_hold_end(w->s, &w->hold, !w->abandoned);
+		if (w->abandoned)
+			shms_hold_freed(w->s);
 	}
 	shms_store_unref(w->s);
 	free(w->offsets);
@@ -106,30 +112,40 @@ static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_m
 	return 0;
 }
 
-/* The writer's memory, charged. flags: SHMS_CREDIT_WAIT. */
-static int map_charged(struct shmstore_writer *w, unsigned flags)
+/* The writer's memory, reserved and charged. flags: SHMS_CREDIT_WAIT. 0, an outcome, -errno. */
+static int map_charged(struct shmstore_writer *w, unsigned flags, int n_again)
 {
 	struct shms_charge charge;
-	int r = shms_credit_take(w->s, w->map_size, flags | SHMS_CREDIT_RESERVED, &charge);
+	struct shms_hold hold;
+	int r = shms_hold_take(w->s, w->map_size, n_again, &hold);
 
-	if (r < 0)
+	if (r != 0)
 		return r;
-	r = map_file(w->s, w->map_size, &w->fd, &w->map);
-	shms_credit_end(w->s, &charge, r == 0);
-	if (r == 0)
-		w->fresh = charge.bytes;
+	r = shms_credit_take(w->s, w->map_size, flags | SHMS_CREDIT_RESERVED, &charge);
+	if (r == 0) {
+		r = map_file(w->s, w->map_size, &w->fd, &w->map);
+		shms_credit_end(w->s, &charge, r == 0);
+		if (r == 0)
+			w->fresh = charge.bytes;
+	}
+	if (r == 0 && !hold.spent)
+		w->hold = hold;
+	else
+		shms_hold_end(w->s, &hold, r == 0);
 	return r;
 }
 
 /* With all that may make room for it. */
 static int map_anyhow(struct shmstore_writer *w)
 {
-	int r = map_charged(w, 0);
+	int r = map_charged(w, 0, 0);
 
 	for (int tries = 0; shms_space_wanted(r) && shms_space_make(w->s, w->map_size, w->flags, tries); tries++)
-		r = map_charged(w, 0);
+		r = map_charged(w, 0, 0);
+	for (int tries = 0; shms_space_wanted(r) && shms_hold_again(w->s, tries); tries++)
+		r = map_charged(w, 0, tries + 1);
 	if (shms_space_wanted(r) && (w->flags & SHMSTORE_WAIT))
-		r = map_charged(w, SHMS_CREDIT_WAIT);
+		r = map_charged(w, SHMS_CREDIT_WAIT, 0);
 	return r;
 }
 
@@ -194,6 +210,7 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	reserve(s, w->map_size, true);
 	r = map_anyhow(w);
 	if (r != 0) {
+		w->abandoned = true;
 		if (shms_space_wanted(r))
 			shms_count(&s->ledger->enospc_n, 1);
 		writer_free(w);
@@ -258,6 +275,7 @@ int shmstore_seal(struct shmstore_writer *w)
 	if (!w)
 		return -EINVAL;
 	r = handle_open(w) ? seal(w) : -EPERM;
+	w->abandoned = r < 0;
 	writer_free(w);
 	return shms_error(r);
 }
@@ -266,5 +284,6 @@ void shmstore_abort(struct shmstore_writer *w)
 {
 	if (!w)
 		return;
+	w->abandoned = true;
 	writer_free(w);
 }

@@ -122,6 +122,8 @@ static void do_open(char **w)
 			o.daemon = SHMSTORE_DAEMON_OFF;
 		else if (strcmp(*x, "daemon=required") == 0)
 			o.daemon = SHMSTORE_DAEMON_REQUIRED;
+		else if (strcmp(*x, "arbitrate") == 0)
+			o.flags |= SHMSTORE_OPEN_ARBITRATE;
 	}
 	answer(shmstore_open(partition, w[1], &o, &store));
 }

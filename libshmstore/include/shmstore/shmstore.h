@@ -110,6 +110,9 @@ struct shmstore_options {
 #define SHMSTORE_OPEN_READONLY (1u << 0) /* look at a store of whoever, live or dead: get, contains, foreach, usage */
 #define SHMSTORE_OPEN_ADOPT    (1u << 1) /* take over the objects of a dead owner's store even if it was not kept */
 #define SHMSTORE_OPEN_FRESH    (1u << 2) /* drop the objects of a dead owner's store even if it was kept */
+#define SHMSTORE_OPEN_ARBITRATE \
+	(1u                     \
+	 << 3) /* bound contexts reserve before they take memory: put and others may return outcomes of arbiter.h, > 0 */
 
 /* Bytes unless n_; multiples of the page. used = linked + ghosts + pool + inflight + foreign + residual. */
 struct shmstore_usage {

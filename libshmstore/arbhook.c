@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbhook.c: see arbhook.h.
+ *
+ * Order: reserved, then taken, then said: for a moment the memory is booked twice, never not at all. Killed in between, the daemon sees the death, and counts
+ * what the kernel counts.
+ *
+ * Before a call that may wait our own recycled files go: their memory may be what is missing, and who waits cannot give it. So where there are any it is asked
+ * first without waiting.
+ */
+#include "arbhook.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "arbcontext.h"
+#include "reservation.h"
+#include "sys.h"
+
+#define AGAIN_MAX 8
+#define AGAIN_NS  5000000u /* before the first other reservation; each time twice that: 1.3 s in all */
+
+/* What r, that the thread spends, is short of. */
+static int top_up(struct shmstore *s, struct shms_arb_thread *t, uint64_t n)
+{
+	struct shmstore_arb_context *c = t->used ? t->used : t->mine;
+
+	if (t->spent->bytes >= n || !s->arb->hook || !c || !shms_context_bound(s, c))
+		return 0;
+	return shmstore_arb_resize(s, t->spent, n, NULL);
+}
+
+/* With the daemon gone it is as if there were none. */
+static int without(int outcome)
+{
+	return outcome == SHMSTORE_ARB_DOWN || outcome == -ENOTSUP ? 0 : outcome;
+}
+
+static int take_new(struct shmstore *s, struct shmstore_arb_context *c, uint64_t n, int tries, struct shms_hold *ret)
+{
+	struct shms_arb_ask ask = {.pool = SHMSTORE_ARB_PARTITION,
+				   .bytes = n,
+				   .how = {.context = c},
+				   .no_lease = tries > 0, /* the kernel had not what was leased */
+				   .no_attempt = true};
+	/* One that was rolled back asks once: what does not wait would pass for an answer. */
+	bool first = tries == SHMS_HOLD_NOW || (!c->slow && shms_recycle_any(s));
+	int r;
+
+	ask.how.flags = first ? SHMSTORE_ARB_NONBLOCK : 0;
+	r = shms_arb_reserve(s, &ask, &ret->own);
+	if (tries == SHMS_HOLD_NOW && (r == SHMSTORE_ARB_AGAIN || r == SHMSTORE_ARB_TOOBIG))
+		return -ENOSPC; /* the caller may do without, or come again */
+	if (first && r == SHMSTORE_ARB_AGAIN) {
+		/* Only here: a trim keeps what is deleted next out of the pool, as for a partition that is full. */
+		if (shms_recycle_trim(s, true))
+			shms_hold_freed(s);
+		ask.how.flags = 0;
+		r = shms_arb_reserve(s, &ask, &ret->own);
+	}
+	if (r == 0)
+		ret->bytes = n;
+	return without(r);
+}
+
+int shms_hold_take_hooked(struct shmstore *s, uint64_t size, int tries, struct shms_hold *ret)
+{
+	struct shms_arb_thread *t = shms_arb_thread_find(s);
+	uint64_t n = shms_credit_cost(s, size);
+	struct shmstore_arb_context *c;
+	int r;
+
+	if (!t)
+		return 0;
+	if (t->spent && t->spent->bytes) {
+		r = tries == SHMS_HOLD_NOW ? 0 : without(top_up(s, t, n));
+		if (r != 0)
+			return r;
+		ret->spent = t->spent;
+		ret->bytes = n < t->spent->bytes ? n : t->spent->bytes;
+		return 0;
+	}
+	c = t->used ? t->used : t->mine;
+	if (!s->arb->hook || !c || !shms_context_bound(s, c))
+		return 0;
+	return c->later ? -EBUSY : take_new(s, c, n, tries, ret);
+}
+
+void shms_hold_end_hooked(struct shmstore *s, struct shms_hold *hold, bool taken)
+{
+	struct shmstore_arb_reservation *r = hold->spent ? hold->spent : &hold->own;
+
+	if (taken)
+		shms_arb_settle(s, r, hold->bytes);
+	else if (!hold->spent)
+		shmstore_arb_release(s, r);
+	hold->bytes = 0;
+}
+
+bool shms_hold_again_hooked(struct shmstore *s, int tries)
+{
+	struct shms_arb_thread *t = shms_arb_thread_find(s);
+	struct shmstore_arb_context *c = t ? t->used ? t->used : t->mine : NULL;
+
+	if (tries >= AGAIN_MAX || !c || !s->arb->hook || !shms_context_bound(s, c))
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = (long)AGAIN_NS << tries}, NULL);
+	return true;
+}
+
+void shms_hold_freed_wanted(struct shmstore *s)
+{
+	struct wire_arb m = {.op = WIRE_ARB_FREED, .flags = WIRE_ARB_QUIET, .pool = WIRE_ARB_PARTITION};
+
+	if (atomic_load_explicit(&s->attach.generation, memory_order_relaxed))
+		shms_arb_post(s, &m, 0);
+}
+
+int shmstore_arb_spend(struct shmstore *s, struct shmstore_arb_reservation *r)
+{
+	struct shms_arb_thread *t;
+	int e = shms_store_usable(s, true);
+
+	if (e < 0)
+		return e;
+	if (r && (r->pool != SHMSTORE_ARB_PARTITION || r->leased > r->bytes))
+		return -EINVAL;
+	t = r ? shms_arb_thread(s) : shms_arb_thread_find(s);
+	if (!t)
+		return r ? -ENOMEM : 0;
+	if (!t->spent != !r)
+		r ? atomic_fetch_add_explicit(&s->arb->n_spending, 1, memory_order_relaxed)
+		  : atomic_fetch_sub_explicit(&s->arb->n_spending, 1, memory_order_relaxed);
+	t->spent = r;
+	return 0;
+}

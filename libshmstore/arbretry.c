@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbretry.c: runs attempts, rolls them back, splits their items.
+ *
+ * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An attempt runs between retry_begin and retry_end; what it
+ * reserved and left is released before ready() is called, outside of that bracket: whoever waits there holds nothing of it.
+ *
+ * An attempt's own error may hide that it was told RETRY or SPLIT: by a layer between that knows errno only. What its context was told and has not answered
+ * counts (shmstore_arb_context.owed), whatever the attempt returns.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arbattempt.h"
+
+struct run {
+	struct shmstore *s;
+	struct shmstore_arb_work *work;
+	struct shmstore_arb_context *c;
+	struct shmstore_arb_how how;
+	void **stack; /* pieces; the last one is next */
+	size_t n, room;
+	size_t at, n_items; /* of the caller's: how many were begun */
+};
+
+static void item_done(const struct run *run, void *item, int result)
+{
+	if (run->work->done)
+		run->work->done(run->work->ctx, item, result);
+}
+
+/* RETRY or SPLIT, where that is what result comes of. */
+static int told(const struct run *run, int result)
+{
+	if (result == SHMSTORE_ARB_RETRY || result == SHMSTORE_ARB_SPLIT)
+		return result;
+	return result < 0 && run->c->owed ? run->c->owed : result;
+}
+
+/* One attempt, with all that it left given back where it failed. */
+static int attempt(struct run *run, void *item)
+{
+	struct shmstore_arb_work *w = run->work;
+	struct shms_attempt t;
+	int r;
+
+	run->c->owed = 0;
+	shms_attempt_begin(&t, run->c);
+	shmstore_arb_retry_begin(run->s, run->c);
+	w->n_attempts++;
+	r = told(run, w->attempt(w->ctx, item));
+	if (r != 0)
+		shms_attempt_undo(run->s, &t);
+	shmstore_arb_retry_end(run->s, run->c, r == 0);
+	shms_attempt_end(&t);
+	if (w->restore && (r == SHMSTORE_ARB_RETRY || r == SHMSTORE_ARB_SPLIT))
+		w->restore(w->ctx, item);
+	return r;
+}
+
+static int push_room(struct run *run)
+{
+	size_t room = run->n + SHMSTORE_ARB_SPLIT_MAX;
+	void **more;
+
+	if (room <= run->room)
+		return 0;
+	more = realloc(run->stack, room * sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	run->stack = more;
+	run->room = room;
+	return 0;
+}
+
+/* Puts smaller items in item's place. 0; SPLIT: it cannot be split; -errno or an outcome: of the split, and the item is the caller's still. */
+static int split(struct run *run, void *item)
+{
+	struct shmstore_arb_work *w = run->work;
+	void *pieces[SHMSTORE_ARB_SPLIT_MAX];
+	int n, r = push_room(run);
+
+	if (r < 0)
+		return r;
+	run->c->owed = 0;
+	n = w->split ? w->split(w->ctx, item, pieces, SHMSTORE_ARB_SPLIT_MAX) : 0;
+	if (n < 0)
+		return told(run, n);
+	if (n > (int)SHMSTORE_ARB_SPLIT_MAX)
+		return -EINVAL;
+	if (n == 0)
+		return shms_arb_say(
+			SHMSTORE_ARB_SPLIT,
+			"item %zu of %zu, or a piece of it, does not fit as it is, and %s: reserve less at a "
+			"time, or give the pool more room",
+			run->at, run->n_items, w->split ? "is as small as it can be" : "nothing can split it");
+	w->n_splits++;
+	for (int i = n; i-- > 0;)
+		run->stack[run->n++] = pieces[i];
+	return 0;
+}
+
+/* The item until it is done, or (*ret_split) is no more. 0, or what it could not deal with. */
+static int run_item(struct run *run, void *item, bool *ret_split)
+{
+	struct shmstore_arb_work *w = run->work;
+	int r;
+
+	if (w->save)
+		w->save(w->ctx, item);
+	for (;;) {
+		r = attempt(run, item);
+		if (r == SHMSTORE_ARB_RETRY)
+			r = shmstore_arb_ready(run->s, &run->how);
+		else if (r != SHMSTORE_ARB_SPLIT)
+			return r;
+		if (r == 0)
+			continue;
+		if (r != SHMSTORE_ARB_SPLIT)
+			return r;
+		r = split(run, item);
+		if (r != 0)
+			return r;
+		*ret_split = true;
+		return shmstore_arb_ready(run->s, &run->how); /* a context that was told SPLIT runs: at once */
+	}
+}
+
+static int run_all(struct run *run, void *const *items, size_t n)
+{
+	void *item;
+	int r = 0;
+
+	run->n_items = n;
+	while (r == 0 && (run->n || run->at < n)) {
+		bool was_split = false;
+
+		item = run->n ? run->stack[--run->n] : items[run->at++];
+		r = run_item(run, item, &was_split);
+		if (!was_split)
+			item_done(run, item, r);
+	}
+	while (run->n)
+		item_done(run, run->stack[--run->n], r);
+	return r;
+}
+
+int shmstore_arb_with_retry(struct shmstore *s, void *const *items, size_t n, struct shmstore_arb_work *work)
+{
+	struct run run = {.s = s, .work = work};
+	struct shms_arb_thread *thread;
+	struct shmstore_arb_context *used;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!work || work->size < offsetof(struct shmstore_arb_work, n_splits) + sizeof(work->n_splits) ||
+	    !work->attempt || (n && !items) || (work->how.flags & SHMSTORE_ARB_ASYNC))
+		return -EINVAL;
+	work->n_attempts = work->n_splits = 0;
+	thread = shms_arb_thread(s);
+	if (!thread)
+		return -ENOMEM;
+	r = shms_context(s, work->how.context, &run.c);
+	if (r < 0)
+		return r;
+	run.how = work->how;
+	run.how.context = run.c;
+	run.how.flags = 0;
+	used = thread->used;
+	if (!run.c->of_thread)
+		thread->used = run.c;
+	r = run_all(&run, items, n);
+	thread->used = used;
+	free(run.stack);
+	return r;
+}
+
+uint64_t shmstore_arb_smaller(uint64_t target, uint64_t min, uint64_t data)
+{
+	uint64_t next = data && data <= target / 2 ? data / 2 : target / 2;
+
+	return next < min ? 0 : next;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arbtasks.c: tasks and pools of the arbiter; the brackets and marks of a context. */
+#include <errno.h>
+#include <string.h>
+
+#include "arbcontext.h"
+
+#define KIB       1024u
+#define EXTRA_MAX (UINT32_MAX * (uint64_t)KIB) /* of a pool's spill reserve */
+
+int shmstore_arb_available(struct shmstore *s)
+{
+	struct wire_arb m = {.op = WIRE_ARB_STATS, .pool = WIRE_ARB_PARTITION};
+	struct shms_reply reply;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!shms_arb_generation(s))
+		return -ENOTSUP;
+	r = shms_arb_call(s, &m, NULL, 0, &reply);
+	return r > 0 ? -ENOTSUP : r;
+}
+
+/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+
+int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_options *from, uint32_t *ret_task)
+{
+	struct shmstore_arb_task_options o = SHMSTORE_ARB_TASK_OPTIONS_INIT;
+	struct wire_arb m = {.op = WIRE_ARB_TASK_BEGIN};
+	struct shms_reply reply;
+	uint64_t generation;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (from) {
+		if (from->size < offsetof(struct shmstore_arb_task_options, inherit) + sizeof(from->inherit))
+			return -EINVAL;
+		memcpy(&o, from, from->size < sizeof(o) ? from->size : sizeof(o));
+	}
+	if (!ret_task || (o.label && strlen(o.label) > SHMSTORE_LABEL_MAX))
+		return -EINVAL;
+	generation = shms_arb_generation(s);
+	if (!generation)
+		return -ENOTSUP;
+	m.task = shms_arb_new_id(s->arb, &s->arb->tasks, generation);
+	m.value = o.priority;
+	/* One that has ended with an earlier daemon had a priority that this one does not know. */
+	if (o.inherit && shms_arb_knows(s->arb, &s->arb->tasks, o.inherit, generation))
+		m.other = o.inherit;
+	r = shms_arb_call(s, &m, o.label, generation, &reply);
+	if (r == 0)
+		*ret_task = m.task;
+	return r;
+}
+
+int shmstore_arb_task_end(struct shmstore *s, uint32_t task)
+{
+	struct wire_arb m = {.op = WIRE_ARB_TASK_END, .task = task, .flags = WIRE_ARB_RELEASED};
+	struct shms_reply reply;
+	uint64_t generation;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!task)
+		return -EINVAL;
+	generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+	/* With the daemon that knew it, it ended. */
+	if (!generation || !shms_arb_knows(s->arb, &s->arb->tasks, task, generation))
+		return 0;
+	r = shms_arb_call(s, &m, NULL, generation, &reply);
+	if (r == 0)
+		shms_contexts_task_ended(s->arb, task);
+	return r == SHMSTORE_ARB_DOWN ? 0 : r;
+}
+
+/* ---- pools --------------------------------------------------------------------------------------------------------- */
+
+int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capacity, uint64_t spill_reserve,
+			     uint32_t *ret_pool)
+{
+	struct wire_arb m = {.op = WIRE_ARB_POOL_CREATE, .bytes = capacity};
+	struct shms_reply reply;
+	uint64_t generation;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret_pool || !name || !*name || strlen(name) > SHMSTORE_LABEL_MAX || spill_reserve > EXTRA_MAX ||
+	    spill_reserve > capacity)
+		return -EINVAL;
+	generation = shms_arb_generation(s);
+	if (!generation)
+		return -ENOTSUP;
+	m.extra_kib = (uint32_t)((spill_reserve + KIB - 1) / KIB);
+	m.pool = shms_arb_new_id(s->arb, &s->arb->pools, generation);
+	r = shms_arb_call(s, &m, name, generation, &reply);
+	if (r == 0)
+		*ret_pool = m.pool;
+	return r;
+}
+
+static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb *m)
+{
+	struct shms_reply reply;
+	uint64_t generation;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (pool <= SHMSTORE_ARB_PARTITION)
+		return -EINVAL;
+	generation = shms_arb_generation(s);
+	if (!shms_arb_knows(s->arb, &s->arb->pools, pool, generation))
+		return shms_arb_say(SHMSTORE_ARB_DOWN, "the daemon that knew pool %u went away: make it anew", pool);
+	m->pool = pool;
+	return shms_arb_call(s, m, NULL, generation, &reply);
+}
+
+int shmstore_arb_pool_resize(struct shmstore *s, uint32_t pool, uint64_t capacity)
+{
+	struct wire_arb m = {.op = WIRE_ARB_POOL_RESIZE, .bytes = capacity};
+
+	return pool_call(s, pool, &m);
+}
+
+int shmstore_arb_pool_remove(struct shmstore *s, uint32_t pool)
+{
+	struct wire_arb m = {.op = WIRE_ARB_POOL_REMOVE};
+
+	return pool_call(s, pool, &m);
+}
+
+/* ---- brackets and marks -------------------------------------------------------------------------------------------- */
+
+/* Tells the daemon something of a bound context; what is not bound needs no telling. 0, -errno. ret_c may be NULL. */
+static int tell(struct shmstore *s, struct shmstore_arb_context *c, struct wire_arb *m,
+		struct shmstore_arb_context **ret_c)
+{
+	uint64_t generation;
+	int r = shms_context_begin(s, c, &c, &generation);
+
+	if (r < 0)
+		return r;
+	*ret_c = c;
+	m->context = c->id;
+	m->flags = WIRE_ARB_QUIET;
+	if (r == 0 && generation)
+		shms_arb_post(s, m, generation);
+	c->slow &= ~SHMS_SLOW_MARKED;
+	return 0;
+}
+
+int shmstore_arb_retry_begin(struct shmstore *s, struct shmstore_arb_context *c)
+{
+	struct wire_arb m = {.op = WIRE_ARB_RETRY_BEGIN};
+
+	return tell(s, c, &m, &c);
+}
+
+int shmstore_arb_retry_end(struct shmstore *s, struct shmstore_arb_context *c, bool ok)
+{
+	struct wire_arb m = {.op = WIRE_ARB_RETRY_END, .value = ok};
+
+	return tell(s, c, &m, &c);
+}
+
+int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c, enum shmstore_arb_wait kind,
+			    uint32_t target)
+{
+	struct wire_arb m = {.op = WIRE_ARB_WAIT_ON, .kind = (uint16_t)kind, .other = target};
+	int r = shms_store_usable(s, true);
+
+	if (r == 0)
+		r = shms_context(s, c, &c);
+	if (r < 0)
+		return r;
+	if (kind < SHMSTORE_ARB_WAIT_POOL || kind > SHMSTORE_ARB_WAIT_EXTERNAL || c->helper ||
+	    (target != 0) != (kind == SHMSTORE_ARB_WAIT_TASK))
+		return -EINVAL;
+	r = tell(s, c, &m, &c);
+	if (r == 0)
+		c->slow |= SHMS_SLOW_MARKED;
+	return r;
+}
+
+int shmstore_arb_wait_end(struct shmstore *s, struct shmstore_arb_context *c)
+{
+	struct wire_arb m = {.op = WIRE_ARB_WAIT_OFF};
+
+	return tell(s, c, &m, &c);
+}
+
+int shmstore_arb_spill_begin(struct shmstore *s, struct shmstore_arb_context *c)
+{
+	struct wire_arb m = {.op = WIRE_ARB_SPILL_BEGIN};
+
+	return tell(s, c, &m, &c);
+}
+
+int shmstore_arb_spill_end(struct shmstore *s, struct shmstore_arb_context *c)
+{
+	struct wire_arb m = {.op = WIRE_ARB_SPILL_END};
+
+	return tell(s, c, &m, &c);
+}

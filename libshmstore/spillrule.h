@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spillrule.h: is a spill handler to be called again? Pure. */
+#ifndef SHMS_SPILLRULE_H
+#define SHMS_SPILLRULE_H
+
+#include <stdint.h>
+
+#define SHMS_SPILL_EMPTY_MAX 2u /* tries in a row that give nothing, after which another one is made all the same */
+
+struct shms_spillrule {
+	uint32_t n_empty;
+};
+
+/*
+ * The handler was called for the nth time (from 0, which begins a new request) and spilled so many bytes: that really left the pool, not such as somebody
+ * else took meanwhile. 1: again; 0: it has nothing more to give; -EINVAL: a number below zero.
+ */
+int shms_spillrule_again(struct shms_spillrule *p, int64_t spilled, int nth);
+
+#endif
