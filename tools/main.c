@@ -43,6 +43,7 @@ const struct admin_command admin_commands[] = {
 	{"quota", "", "limits, and what counts against them", cmd_quota},
 	{"watch", "", "print what happens, while it happens", cmd_watch},
 	{"set", "KEY=VALUE", "set a limit until the daemon ends", cmd_set},
+	{"arb", "SUBCOMMAND", "the memory arbiter: who holds, who waits, for what", cmd_arb},
 	{"reap", "STORE", "have the daemon remove a dead store", cmd_reap},
 	{"version", "", "print the version", cmd_version},
 	{"help", "[COMMAND]", "explain a command", cmd_help},

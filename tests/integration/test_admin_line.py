@@ -29,7 +29,20 @@ def test_version():
                                   ["init", "--owner", "no such user"], ["help", "frobnicate"], ["-p"], ["-p", "", "df"],
                                   ["--frobnicate", "df"], ["--socket", "", "status"], ["workers", "--sort", "x"],
                                   ["workers", "--by", "x"], ["watch", "--since", "x"], ["watch", "--count", "0"], ["set"],
-                                  ["set", "limit"], ["reap"], ["quota", "x"]])
+                                  ["set", "limit"], ["reap"], ["quota", "x"], ["demote"], ["demote", "s"],
+                                  ["demote", "s", "k", "--all"], ["promote"], ["promote", "s", "--threads", "x"], ["evict"],
+                                  ["evict", "--to", "lots"], ["evict", "--to", "1G", "--free", "1G"],
+                                  ["evict", "--to", "1G", "--threads", "-1"], ["evict", "--to", "1G", "--user", "no such user"],
+                                  ["evict", "x", "--to", "1G"], ["tier", "x"], ["tier", "--max", "much"], ["tier", "--level", "20"],
+                                  ["tier", "--high", "101"], ["tier", "--high", "50", "--low", "50"],
+                                  ["arb"], ["arb", "frobnicate"], ["arb", "top", "x"], ["arb", "top", "--interval", "0"],
+                                  ["arb", "threads", "--sort", "pss"], ["arb", "log", "--count", "0"], ["arb", "inject", "retry"],
+                                  ["arb", "inject", "frob", "1:1"], ["arb", "inject", "retry", "1:"], ["arb", "inject", "retry", "0"],
+                                  ["arb", "inject", "retry", "1:1", "--count", "4294967296"],
+                                  ["arb", "inject", "retry", "1:1", "--pool", "shm"], ["arb", "cancel"], ["arb", "cancel", "1:1", "me"],
+                                  ["arb", "cancel", "4294967296:1"], ["arb", "set", "max_bypass"], ["arb", "set", "frob", "1"],
+                                  ["arb", "set", "max_bypass", "many"], ["arb", "set", "max_bypass", "-1"], ["help", "arb", "frob"],
+                                  ["tier", "--unset", "--max", "1G"], ["verify", "--rate", "1M"], ["verify", "--tier", "--rate", "0"]])
 def test_wrong_usage(args):
     r = Admin("/nonexistent")(*args, partition=False, code=2)
     assert r.out == ""
@@ -40,8 +53,9 @@ def test_help_explains_every_command():
     a = Admin("/")
     text = a("help", partition=False).out
     commands = re.findall(r"^  ([a-z]+) ", text, re.M)
-    assert commands == ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc", "verify", "top",
-                        "status", "workers", "quota", "watch", "set", "reap", "version", "help"]
+    assert commands == ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc", "verify", "tier",
+                        "demote", "promote", "evict", "top", "status", "workers", "quota", "watch", "set", "arb", "reap", "version",
+                        "help"]
     for c in commands:
         shown = a("help", c, partition=False)
         assert f"shmstore-admin [OPTION...] {c}" in shown.out and shown.err == ""
@@ -65,7 +79,8 @@ def test_output_that_cannot_be_written_is_a_failure(admin):
 
 
 @pytest.mark.parametrize("command", [["df"], ["du"], ["ls"], ["stat", "s", "k"], ["cat", "s", "k"], ["get", "s", "k"],
-                                     ["put", "s", "k"], ["reconcile"], ["gc"], ["verify"], ["top"]])
+                                     ["put", "s", "k"], ["reconcile"], ["gc"], ["verify"], ["top"], ["tier"],
+                                     ["tier", "--unset"], ["demote", "s", "k"], ["promote", "s", "--all"], ["evict", "--to", "0"]])
 def test_missing_partition(command, bare):
     r = Admin(bare / "none")(*command, code=1)
     assert r.out == ""

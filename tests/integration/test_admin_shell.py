@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from admin_support import ADMIN, BUILD, SOURCE, actors, admin, bare, environment  # noqa: F401
+from admin_support import ADMIN, BUILD, SOURCE, actors, admin, bare, environment, members  # noqa: F401
 
 COMPLETION = SOURCE / "tools" / "completion" / "shmstore-admin"
 PAGES = sorted((SOURCE / "docs" / "man").glob("*.[1-9]"))
@@ -35,18 +35,20 @@ def test_commands():
     everything = complete()
     shown = subprocess.run([ADMIN, "help"], capture_output=True, check=True, env=environment()).stdout.decode()
     assert sorted(everything) == sorted(re.findall(r"^  ([a-z]+) ", shown, re.M))
-    assert complete(typed="d") == ["doctor", "df", "du"]
+    assert complete(typed="d") == ["doctor", "df", "du", "demote"]
     assert complete("--json", typed="rec") == ["reconcile"]
     assert complete("-p", "/nonexistent", typed="ver") == ["verify", "version"]
     assert complete("help", typed="in") == ["init"]
 
 
 @pytest.mark.parametrize("command", ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc",
-                                     "verify", "top", "status", "workers", "quota", "watch", "set", "reap"])
+                                     "verify", "tier", "demote", "promote", "evict", "top", "status", "workers", "quota", "watch",
+                                     "set", "reap", "arb top", "arb threads", "arb tasks", "arb pools", "arb log", "arb inject",
+                                     "arb cancel", "arb set"])
 def test_every_option_of_a_command(command):
-    shown = subprocess.run([ADMIN, command, "--help"], capture_output=True, check=True, env=environment()).stdout.decode()
+    shown = subprocess.run([ADMIN, *command.split(), "--help"], capture_output=True, check=True, env=environment()).stdout.decode()
     options = set(re.findall(r"(--[a-z-]+)", "\n".join(re.findall(r"^ .*?(--[a-z-]+).*$", shown, re.M))))
-    assert options and set(complete(command, typed="--")) == options
+    assert options and set(complete(*command.split(), typed="--")) == options
 
 
 def test_stores_and_keys(admin, actors):
@@ -76,6 +78,8 @@ def test_files_and_values(tmp_path):
     assert complete("watch", "--events", typed="store-went,store-c") == ["store-went,store-came"]
     assert complete("--socket", typed=f"{tmp_path}/f") == [f"{tmp_path}/file"]
     assert complete("set", typed="us") == ["user."]
+    assert complete("tier", "--set", typed=f"{tmp_path}/") == [f"{tmp_path}/dir"]
+    assert complete("evict", "--user", typed="roo") == ["root"]
     assert complete("--socket", "/nonexistent", "reap") == []
 
 
@@ -84,7 +88,7 @@ def test_man_pages_are_there():
     page = (SOURCE / "docs" / "man" / "shmstore-admin.1").read_text()
     for command in complete():
         assert re.search(rf"\bCm {command}$|\bCm {command} ", page, re.M), command
-    for command in ("init", "get", "put", "gc", "top", "status", "workers", "watch"):
+    for command in ("init", "get", "put", "gc", "verify", "tier", "demote", "promote", "evict", "top", "status", "workers", "watch"):
         for option in set(complete(command, typed="--")) - {"--help", "--usage", "--version"}:
             assert option.replace("--", r"\-", 1) in page or f"Fl {option[1:].replace('-', chr(92) + '-', 1)}" in page, option
 
@@ -116,15 +120,6 @@ def test_every_json_member_is_in_the_man_page(admin, actors):
     dead.kill()
     page = (SOURCE / "docs" / "man" / "shmstore-admin.1").read_text()
     words = set(re.findall(r"[a-z_]+", page))
-
-    def members(value):
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                yield name
-                yield from members(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                yield from members(inner)
 
     for command in (["init"], ["doctor"], ["df"], ["du"], ["ls"], ["stat", "s", "l"], ["reconcile"], ["gc", "-n"], ["verify"],
                     ["top", "-n1", "-d0.05"], ["put", "t", "k"], ["cat", "t", "k"]):

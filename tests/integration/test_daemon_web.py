@@ -2,10 +2,12 @@
 """The dashboard in a real Chromium: what it shows is to the byte what shmstore-admin says; it lives; it is readable in the light, in the dark
 and on a phone; nothing leaves the host. Screenshots are kept in <build>/screenshots."""
 import os
+import tempfile
 
 import browser as chromium
 import pytest
 import webscene
+from arbwire import Client
 from daemon import wait_for
 from fixture import BUILD
 from webscene import MIB, TERMS, WORKER
@@ -162,6 +164,61 @@ def test_it_lives(page, scene):
     # Something to abort is what the scene's end expects.
     scene.a("create", "half", MIB, 5)
     assert page.run("document.querySelectorAll('#fill-chart path.area').length") == 5
+
+
+def test_who_waits_for_memory_is_shown(page, scene):
+    uuid = scene.daemon.api("status")["partitions"][0]["uuid"]
+    clients = [Client(scene.daemon.socket, scene.path, uuid, name) for name in ("holds", "waits")]
+    try:
+        for client in clients:
+            client.task(1)
+        capacity = clients[0].pool()["capacity"]
+        held = clients[0].reserved(1, capacity // 2)
+        serial, _ = clients[1].reserve(1, capacity // 2)
+        assert clients[1].is_pending(serial)
+        page.wait("document.getElementById('arbiter-count').textContent === '1'", "that one waits")
+        rows = page.run("[...document.querySelectorAll('#arbiter tbody tr')].map((tr) => [...tr.cells].map((td) => td.textContent))")
+        bytes_of = page.run("Object.fromEntries([...document.querySelectorAll('#arbiter tbody tr')].map((tr) => [tr.cells[0].textContent, "
+                            "[...tr.querySelectorAll('[data-bytes]')].map((e) => Number(e.dataset.bytes))]))")
+        assert {(row[0], row[1], row[2]) for row in rows} == {("holds", "task1", "RUNNING"), ("waits", "task1", "BLOCKED")}
+        assert bytes_of == {"holds": [0, capacity // 2, 0], "waits": [capacity // 2, 0, capacity // 2]}
+        assert page.run("document.getElementById('arbiter-states').textContent") == "RUNNING 1 · BLOCKED 1"
+        page.screenshot("dashboard-arbiter")
+        assert clients[0].op("RELEASE", reservation=held) == "OK" and clients[1].end(serial) == "OK"
+        page.wait("document.getElementById('arbiter-count').textContent === ''", "that nobody waits")
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_disk_tier_is_shown_where_there_is_one(page, scene):
+    hidden = "document.getElementById('tier-tile').hidden"
+    assert page.run(hidden) is True
+    with tempfile.TemporaryDirectory(prefix="shmstore-tier-", dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")) as disk:
+        scene.daemon.admin("-p", scene.path, "tier", "--set", disk)
+        page.wait(f"!{hidden} && document.getElementById('tier-state').dataset.state === 'ready'", "the tier")
+        scene.a("demote", "own")
+        webscene.settle(scene.daemon)
+        tier = wait_for("the look", lambda: (t := scene.daemon.admin("status")["partitions"][0]["tier"])["n_demoted"] and t)
+        assert tier["original"] >= MIB and tier["used"] == tier["demoted"] > 0
+        page.wait(f"document.getElementById('tier').dataset.bytes === '{tier['original']}'", "its bytes")
+        assert page.run("document.getElementById('tier').textContent").endswith("in 1 object")
+        assert disk in page.run("document.getElementById('tier-of').textContent")
+        page.screenshot("dashboard-tier")
+        scene.a("promote", "own")
+        os.rename(disk, disk + ".away")
+        try:
+            page.wait("document.getElementById('tier-state').dataset.state === 'unavailable'", "that it is gone")
+            assert disk in page.run("document.getElementById('tier-state').textContent")
+            page.wait("document.getElementById('notice').textContent.includes('disk tier unavailable')", "that it is unwell")
+        finally:
+            os.rename(disk + ".away", disk)
+        page.wait("document.getElementById('tier-state').dataset.state === 'ready'", "that it is back")
+        page.wait("document.getElementById('notice').hidden", "that it is well")
+        assert all("/healthz" in message["message"] for message in page.browser.log("browser")), "the browser says of each 503"
+        scene.a("delete", "own")
+        scene.daemon.admin("-p", scene.path, "tier", "--unset")
+        page.wait(hidden, "that there is none")
 
 
 def test_light_and_dark(page, shared_browser):

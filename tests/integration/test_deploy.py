@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -189,7 +190,7 @@ def test_daemon_works_under_the_limits_of_its_service(make_daemon, units, monkey
         daemon = make_daemon(config=f'partition "{place.path}" {{ }}\n{rule}', prefix=confined(units))
         monkeypatch.setenv("SHMSTORE_SOCKET", daemon.socket)
         status = Path(f"/proc/{daemon.pid}/status").read_text()
-        assert bin(int(re.search(r"CapEff:\s*(\w+)", status)[1], 16)).count("1") == 5 and "NoNewPrivs:\t1" in status
+        assert bin(int(re.search(r"CapEff:\s*(\w+)", status)[1], 16)).count("1") == 6 and "NoNewPrivs:\t1" in status
         assert FILTER not in daemon.prefix or "Seccomp:\t2" in status
         giver, taker = cluster.tool("giver", prefix=user(NOBODY)), cluster.tool("taker", prefix=user(OTHER))
         giver("put", "given", MIB, 1)
@@ -213,3 +214,34 @@ def test_daemon_works_under_the_limits_of_its_service(make_daemon, units, monkey
     finally:
         cluster.stop()
         place.remove()
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: other users")
+@needs("setpriv")
+def test_daemon_demotes_under_the_limits_of_its_service(make_daemon, units):
+    """Another user's objects go to the disk, into that user's directory, but for one that is in use, and come back."""
+    place = Place(size="64m")
+    cluster = Cluster(place)
+    disk = Path(tempfile.mkdtemp(prefix="shmstore-tier-", dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")))
+    try:
+        disk.chmod(0o755)
+        subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "-p", place.path, "init", "--shared"], check=True, capture_output=True)
+        daemon = make_daemon(config=f'partition "{place.path}" {{ disk.path = "{disk}"\n disk.min-free = 0 }}\n', prefix=confined(units))
+        with daemon.wire() as wire:
+            wait_for("the tier", lambda: wire.query("status")["partitions"][0]["tier"])
+        tool = cluster.tool("s", "norecycle", prefix=user(NOBODY))
+        tool("put", "viewed", MIB, 100)
+        tool("hold", "view", "viewed")
+        for i in range(56):
+            tool("put", f"k{i}", MIB, i)
+        wait_for("less than 75 %", lambda: place.used() <= 48 * MIB)
+        files = [p for p in disk.rglob("*") if re.fullmatch("[0-9a-f]{16}", p.name)]
+        assert len(files) >= 8 and {p.stat().st_uid for p in files} == {NOBODY}
+        assert tool("locate", "viewed") == ["memory"], "what is mapped is the last to go: CAP_LEASE tells"
+        assert all(tool.same(f"k{i}", MIB, i) for i in range(56))
+        tool("drop", "view")
+        assert "errno=" not in daemon.log(), daemon.log()
+    finally:
+        cluster.stop()
+        place.remove()
+        shutil.rmtree(disk, ignore_errors=True)

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arb.h: what the subcommands of "shmstore-admin arb" share: the ids of the arbiter as people write them, its states, and the tables of contexts
+ * and pools.
+ */
+#ifndef ARB_H
+#define ARB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "admin.h"
+
+struct json_object;
+
+int cmd_arb_top(struct admin *a, int argc, char **argv);
+int cmd_arb_threads(struct admin *a, int argc, char **argv);
+int cmd_arb_tasks(struct admin *a, int argc, char **argv);
+int cmd_arb_pools(struct admin *a, int argc, char **argv);
+int cmd_arb_log(struct admin *a, int argc, char **argv);
+int cmd_arb_inject(struct admin *a, int argc, char **argv);
+int cmd_arb_cancel(struct admin *a, int argc, char **argv);
+int cmd_arb_set(struct admin *a, int argc, char **argv);
+
+/*
+ * An id is of one client and its own number: "3:7" for people, one number in JSON. Contexts and tasks are numbered apart.
+ */
+#define ARB_ID_SIZE 24
+const char *arb_id_text(uint64_t id, char ret_text[ARB_ID_SIZE]);
+bool arb_id_parse(const char *text, uint64_t *ret_id);
+
+enum arb_order {
+	ARB_BY_STATE, /* who waits first, the longest first */
+	ARB_BY_SINCE,
+	ARB_BY_HELD,
+	ARB_BY_PRIORITY,
+	ARB_BY_STORE,
+	ARB_N_ORDERS
+};
+extern const char *const arb_order_names[ARB_N_ORDERS];
+enum arb_order arb_order_find(const char *name); /* ARB_N_ORDERS: there is none of that name */
+
+/* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. narrow: columns that may be left out are. Returns what was left out. */
+size_t arb_print_contexts(const struct admin *a, const struct json_object *partition, enum arb_order order, size_t most,
+			  bool narrow);
+/* Its pools, as "arb pools" and the head of "arb top" show them. */
+void arb_print_pools(const struct admin *a, const struct json_object *partition, bool narrow);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_arb_log.c: "shmstore-admin arb log": the arbiter's last transitions as CSV (RFC 4180, but lines end in a newline only): first the columns
+ * that spark-rapids' log has, so that its readers' tools work, then ours. Times are the wall clock's, made of the daemon's, which counts
+ * from the boot.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "arb.h"
+#include "asking.h"
+#include "jsonin.h"
+#include "jsonout.h"
+#include "keytext.h"
+#include "message.h"
+#include "options.h"
+
+enum {
+	OPTION_SINCE = 0x100
+};
+
+struct log {
+	uint64_t since; /* number after which transitions are wanted */
+	uint64_t most;  /* the last so many; 0 = all */
+};
+
+static int64_t clock_ms(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* A cell, quoted where it must be. What could upset a terminal is escaped. */
+static void print_cell(const char *text)
+{
+	char *shown = keytext_new(text, strlen(text));
+
+	if (!strpbrk(shown, ",\"")) {
+		fputs(shown, stdout);
+	} else {
+		putchar('"');
+		for (const char *p = shown; *p; p++) {
+			if (*p == '"')
+				putchar('"');
+			putchar(*p);
+		}
+		putchar('"');
+	}
+	free(shown);
+}
+
+static void print_time(uint64_t boot_ms)
+{
+	int64_t ms = (int64_t)boot_ms + clock_ms(CLOCK_REALTIME) - clock_ms(CLOCK_BOOTTIME);
+	time_t seconds = (time_t)(ms / 1000);
+	struct tm tm;
+	char text[32];
+
+	gmtime_r(&seconds, &tm);
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	printf("%s.%03dZ", text, (int)(ms % 1000));
+}
+
+static void print_id(const struct json_object *o, const char *member)
+{
+	char text[ARB_ID_SIZE];
+
+	putchar(',');
+	if (jsonin_u64(o, member))
+		fputs(arb_id_text(jsonin_u64(o, member), text), stdout);
+}
+
+static void print_line(const char *partition, const struct json_object *o)
+{
+	static const char *const before[] = {"from", "to", "note"}, *const after[] = {"store", "outcome"};
+
+	print_time(jsonin_u64(o, "time_ms"));
+	putchar(',');
+	print_cell(jsonin_text(o, "op"));
+	print_id(o, "by");
+	print_id(o, "context");
+	print_id(o, "task");
+	for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+		putchar(',');
+		print_cell(jsonin_text(o, before[i]));
+	}
+	printf(",%" PRIu64, jsonin_u64(o, "number"));
+	for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
+		putchar(',');
+		print_cell(jsonin_text(o, after[i]));
+	}
+	putchar(',');
+	print_cell(jsonin_has(o, "pool") ? jsonin_text(o, "pool") : "");
+	printf(",%" PRIu64 ",", jsonin_u64(o, "bytes"));
+	print_cell(partition);
+	putchar('\n');
+}
+
+/* The first transition of a partition that is wanted. */
+static size_t first_wanted(const struct log *l, const struct json_object *p)
+{
+	size_t n = jsonin_count(p, "log"), first = 0;
+
+	while (first < n && jsonin_u64(jsonin_at(p, "log", first), "number") <= l->since)
+		first++;
+	return l->most && n - first > l->most ? n - (size_t)l->most : first;
+}
+
+static void print_csv(const struct log *l, const struct json_object *document)
+{
+	puts("time,op,current thread,op thread,op task,from,to,notes,number,store,outcome,pool,bytes,partition");
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i);
+
+		for (size_t t = first_wanted(l, p); t < jsonin_count(p, "log"); t++)
+			print_line(jsonin_text(p, "partition"), jsonin_at(p, "log", t));
+	}
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct log *l = line->own;
+
+	switch (key) {
+	case OPTION_SINCE:
+		l->since = options_number(state, "--since", arg, 0);
+		return 0;
+	case 'n':
+		l->most = options_number(state, "--count", arg, 1);
+		return 0;
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+int cmd_arb_log(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"since", OPTION_SINCE, "NUMBER", 0, "only transitions after the one of that number", 0},
+		{"count", 'n', "N", 0, "only the last N", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse,
+		"arb log",
+		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
+		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op thread\" whom it "
+		"moved. With --json the daemon's document comes as it is, whole.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct log l = {0};
+	struct command_line line = {.admin = a, .own = &l};
+	struct json_object *document;
+
+	options_parse(&argp, &line, argc, argv);
+	int status = asking_query(a, SHMSTORE_QUERY_ARB_LOG, &document);
+	if (status)
+		return status;
+	if (a->json) {
+		json_print(document);
+		return ADMIN_OK;
+	}
+	print_csv(&l, document);
+	jsonin_free(document);
+	return ADMIN_OK;
+}

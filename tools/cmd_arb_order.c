@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_arb_order.c: "shmstore-admin arb inject, cancel, set": an operator's word to the arbiter. It is said to one partition: the one that -p
+ * names, else the only one that the daemon arbitrates.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <shmstore/arbiter.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arb.h"
+#include "asking.h"
+#include "jsonin.h"
+#include "jsonout.h"
+#include "message.h"
+#include "options.h"
+
+enum {
+	OPTION_TASK = 0x100,
+	OPTION_COUNT,
+	OPTION_SKIP,
+	OPTION_POOL
+};
+
+/* The only partition with an arbiter. 0, or the exit status: all is said. */
+static int only_partition(const struct admin *a, char ret_path[ASKING_PARTITION])
+{
+	struct json_object *document;
+	size_t found = 0;
+	int status = asking_query(a, SHMSTORE_QUERY_ARBITER, &document);
+
+	if (status)
+		return status;
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i);
+
+		if (!jsonin_flag(p, "enabled"))
+			continue;
+		snprintf(ret_path, ASKING_PARTITION, "%s", jsonin_text(p, "partition"));
+		found++;
+	}
+	jsonin_free(document);
+	if (found == 1)
+		return 0;
+	message_say(found ? "arb: the daemon arbitrates several partitions" : "arb: the arbiter is off");
+	message_hint(found ? "say which with -p" : "set arbiter { enabled = true } in shmstored.conf(5)");
+	return ADMIN_FAILED;
+}
+
+/* What is said, to which partition. */
+struct order {
+	struct shmstore_client_arb what;
+	struct shmstore_client *client;
+	char partition[ASKING_PARTITION];
+};
+
+/* 0, or the exit status: all is said. */
+static int begin(const struct admin *a, struct order *o)
+{
+	const char *given = asking_partition(a, o->partition);
+
+	if (!given) {
+		int status = only_partition(a, o->partition);
+		if (status)
+			return status;
+	} else if (given != o->partition) {
+		snprintf(o->partition, sizeof(o->partition), "%s", given);
+	}
+	return asking_open(a, &o->client);
+}
+
+/* target: what it is about, as the user said it. Returns the exit status. */
+static int say(const struct order *o, const char *target)
+{
+	int r = shmstore_client_arbiter(o->client, o->partition, &o->what);
+
+	return r < 0 ? asking_explain(o->client, target, r) : ADMIN_OK;
+}
+
+/* The id that the user wrote. False: it is none; said. */
+static bool read_id(const char *command, const char *text, uint64_t *ret_id)
+{
+	if (arb_id_parse(text, ret_id))
+		return true;
+	message_say("arb %s: %s: is no id, such as 3:1; \"" ADMIN_NAME " arb threads\" shows them", command, text);
+	return false;
+}
+
+/* ---- inject ---- */
+
+static const char *const kinds[] = {
+	[SHMSTORE_ARB_INJECT_RETRY] = "retry",       [SHMSTORE_ARB_INJECT_SPLIT] = "split",
+	[SHMSTORE_ARB_INJECT_ERROR] = "error",       [SHMSTORE_ARB_INJECT_TOOBIG] = "toobig",
+	[SHMSTORE_ARB_INJECT_TIMEDOUT] = "timedout",
+};
+
+static unsigned kind_of(const char *name)
+{
+	for (unsigned i = SHMSTORE_ARB_INJECT_RETRY; i <= SHMSTORE_ARB_INJECT_TIMEDOUT; i++) {
+		if (strcmp(kinds[i], name) == 0)
+			return i;
+	}
+	return 0;
+}
+
+static error_t parse_order(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct order *o = line->own;
+	struct shmstore_client_arb *what = &o->what;
+	uint64_t n;
+
+	switch (key) {
+	case OPTION_TASK:
+		what->task = true;
+		return 0;
+	case OPTION_COUNT:
+		n = options_number(state, "--count", arg, 0);
+		if (n > UINT32_MAX)
+			options_usage(state, "--count %s: is too many", arg);
+		what->value = (int64_t)n;
+		return 0;
+	case OPTION_SKIP:
+		what->skip = options_number(state, "--skip", arg, 0);
+		return 0;
+	case OPTION_POOL:
+		if (!arb_id_parse(arg, &what->pool))
+			options_usage(state, "--pool %s: is no pool's id; arb pools shows them", arg);
+		return 0;
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+static void print_injected(const struct admin *a, const struct order *o, const char *target)
+{
+	const char *of = o->what.task ? "task" : "context", *kind = kinds[o->what.kind];
+
+	if (!a->json) {
+		if (!o->what.value)
+			printf("%s: no %s for %s %s any more\n", o->partition, kind, of, target);
+		else if (o->what.value == 1)
+			printf("%s: %s for the next reserve of %s %s\n", o->partition, kind, of, target);
+		else
+			printf("%s: %s for the next %" PRId64 " reserves of %s %s\n", o->partition, kind, o->what.value,
+			       of, target);
+		return;
+	}
+	struct json_object *j = json_new();
+	json_text(j, "partition", o->partition);
+	json_text(j, "inject", kind);
+	json_u64(j, of, o->what.target);
+	json_i64(j, "count", o->what.value);
+	json_u64(j, "skip", o->what.skip);
+	json_print(j);
+}
+
+int cmd_arb_inject(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"task", OPTION_TASK, NULL, 0, "ID is a task's: of all its contexts", 0},
+		{"count", OPTION_COUNT, "N", 0, "so many reserves (default: 1; 0: none any more)", 0},
+		{"skip", OPTION_SKIP, "N", 0, "after so many (default: 0)", 0},
+		{"pool", OPTION_POOL, "ID", 0, "only in that pool (default: in any)", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse_order,
+		"arb inject KIND ID",
+		"Makes the next reserves of a context fail, to see whether its program copes.\v"
+		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody else is disturbed. "
+		"Root "
+		"and the daemon's user only.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"KIND", "ID", NULL};
+	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_INJECT, .value = 1}};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &o};
+
+	options_parse(&argp, &line, argc, argv);
+	o.what.kind = kind_of(line.args[0]);
+	if (!o.what.kind) {
+		message_say("arb inject: %s: is none of retry, split, error, toobig, timedout", line.args[0]);
+		return ADMIN_USAGE;
+	}
+	if (!read_id("inject", line.args[1], &o.what.target))
+		return ADMIN_USAGE;
+	int status = begin(a, &o);
+	if (status == 0)
+		status = say(&o, line.args[1]);
+	if (status == 0)
+		print_injected(a, &o, line.args[1]);
+	shmstore_client_free(o.client);
+	return status;
+}
+
+/* ---- cancel ---- */
+
+int cmd_arb_cancel(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"task", OPTION_TASK, NULL, 0, "each ID is a task's: all its contexts", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse_order,
+		"arb cancel ID...",
+		"Ends what contexts wait for: their calls return CANCELED.\v"
+		"ID as arb threads shows it. One that does not wait is left alone. Root and the daemon's user only.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"ID", NULL};
+	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_CANCEL}};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true, .own = &o};
+
+	options_parse(&argp, &line, argc, argv);
+	for (size_t i = 0; i < line.n_many; i++) {
+		if (!read_id("cancel", line.many_args[i], &o.what.target))
+			return ADMIN_USAGE;
+	}
+	int status = begin(a, &o);
+	for (size_t i = 0; i < line.n_many && status == 0; i++) {
+		arb_id_parse(line.many_args[i], &o.what.target);
+		status = say(&o, line.many_args[i]);
+	}
+	if (status == 0 && a->json) {
+		struct json_object *j = json_new();
+		json_text(j, "partition", o.partition);
+		json_u64(j, "canceled", line.n_many);
+		json_print(j);
+	} else if (status == 0) {
+		printf("%s: told %zu to wait no longer\n", o.partition, line.n_many);
+	}
+	shmstore_client_free(o.client);
+	return status;
+}
+
+/* ---- set ---- */
+
+/* In the order of their numbers, from 1. */
+static const char *const knobs[] = {"max_bypass",  "suspect_ticks", "split_ticks",
+				    "retry_limit", "early_detect",  "os_probe"};
+#define N_KNOBS (sizeof(knobs) / sizeof(knobs[0]))
+
+/* max-bypass, as in shmstored.conf, is max_bypass. */
+static bool same_name(const char *knob, const char *given)
+{
+	for (; *knob && *given; knob++, given++) {
+		if (*knob != *given && !(*knob == '_' && *given == '-'))
+			return false;
+	}
+	return !*knob && !*given;
+}
+
+static bool read_value(const char *text, int64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoll(text, &end, 10);
+	if (!errno && !*end && end != text && *ret >= 0)
+		return true;
+	message_say("arb set: %s: is no number", text);
+	return false;
+}
+
+int cmd_arb_set(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"arb set KNOB VALUE",
+		"Changes how the arbiter decides, until the daemon ends.\v"
+		"max_bypass: times that a waiter lets others pass before nobody below it is served. suspect_ticks, "
+		"split_ticks: silent ticks after which what seems stuck counts as stuck, for a roll back and for a "
+		"split. retry_limit: outcomes in a row after which a task fails. early_detect, os_probe: 0 or 1. For "
+		"good "
+		"they belong into shmstored.conf(5), as how long a wait and a tick are. Root and the daemon's user "
+		"only.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"KNOB", "VALUE", NULL};
+	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_KNOB}};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2};
+	size_t i = 0;
+
+	options_parse(&argp, &line, argc, argv);
+	while (i < N_KNOBS && !same_name(knobs[i], line.args[0]))
+		i++;
+	if (i == N_KNOBS) {
+		message_say(
+			"arb set: %s: is none of max_bypass, suspect_ticks, split_ticks, retry_limit, early_detect, "
+			"os_probe",
+			line.args[0]);
+		return ADMIN_USAGE;
+	}
+	o.what.kind = (unsigned)i + 1;
+	if (!read_value(line.args[1], &o.what.value))
+		return ADMIN_USAGE;
+	int status = begin(a, &o);
+	if (status == 0)
+		status = say(&o, o.partition);
+	if (status == 0 && a->json) {
+		struct json_object *j = json_new();
+		json_text(j, "partition", o.partition);
+		json_text(j, "knob", knobs[i]);
+		json_i64(j, "value", o.what.value);
+		json_print(j);
+	} else if (status == 0) {
+		printf("%s: %s is %" PRId64 " until the daemon ends; to keep it, write it into shmstored.conf\n",
+		       o.partition, knobs[i], o.what.value);
+	}
+	shmstore_client_free(o.client);
+	return status;
+}

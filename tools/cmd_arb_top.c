@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_arb_top.c: "shmstore-admin arb top": the arbiter live: pools, what happened since the last frame, and every context by its state. A frame is one
+ * question to the daemon. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is the daemon's document on a line.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "arb.h"
+#include "asking.h"
+#include "human.h"
+#include "jsonin.h"
+#include "jsonout.h"
+#include "message.h"
+#include "options.h"
+#include "screen.h"
+#include "table.h"
+
+struct top {
+	const struct admin *admin;
+	uint64_t iterations; /* 0 = until interrupted */
+	double interval;
+	enum arb_order order;
+	struct screen screen;
+	struct shmstore_client *client;
+	struct json_object *before, *now; /* documents; before NULL: this is the first */
+	int64_t before_ns, now_ns;
+};
+
+/* ---- a frame ---- */
+
+/* The partition of that path in the frame before; NULL. */
+static const struct json_object *same_before(const struct top *top, const char *path)
+{
+	for (size_t i = 0; i < jsonin_count(top->before, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(top->before, "partitions", i);
+
+		if (strcmp(jsonin_text(p, "partition"), path) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+static void print_states(const struct json_object *p)
+{
+	static const char *const names[] = {"RUNNING", "ALLOC", "BLOCKED", "BUFN_WAIT", "BUFN"};
+	uint64_t n[sizeof(names) / sizeof(names[0])] = {0}, n_other = 0;
+	char text[HUMAN_SIZE];
+
+	for (size_t i = 0; i < jsonin_count(p, "contexts"); i++) {
+		const char *state = jsonin_text(jsonin_at(p, "contexts", i), "state");
+		size_t s = 0;
+
+		if (strcmp(state, "ALLOC_FREE") == 0)
+			state = "ALLOC";
+		while (s < sizeof(names) / sizeof(names[0]) && strcmp(names[s], state) != 0)
+			s++;
+		if (s < sizeof(names) / sizeof(names[0]))
+			n[s]++;
+		else
+			n_other++;
+	}
+	printf("%s, ", human_count(jsonin_count(p, "tasks"), "task", text));
+	printf("%s:", human_count(jsonin_count(p, "contexts"), "context", text));
+	for (size_t s = 0; s < sizeof(names) / sizeof(names[0]); s++)
+		printf("%s %" PRIu64 " %s", s ? "," : "", n[s], names[s]);
+	if (n_other)
+		printf(", %" PRIu64 " others", n_other);
+	putchar('\n');
+}
+
+/* What the daemon counted since the last frame, by the second; in all, where there is none. */
+static void print_totals(const struct top *top, const struct json_object *p)
+{
+	static const struct {
+		const char *member, *text;
+	} totals[] = {
+		{"messages", "messages"},    {"retries", "retries"}, {"splits", "splits"},
+		{"nomem", "without memory"}, {"toobig", "too big"},  {"timeouts", "timeouts"},
+		{"canceled", "canceled"},    {"removed", "removed"},
+	};
+	const struct json_object *before = same_before(top, jsonin_text(p, "partition"));
+	const struct json_object *now_totals = jsonin_object(p, "totals"),
+				 *before_totals = jsonin_object(before, "totals");
+	double seconds = (double)(top->now_ns - top->before_ns) / 1e9;
+	bool first = true;
+
+	for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
+		uint64_t n = jsonin_u64(now_totals, totals[i].member),
+			 was = jsonin_u64(before_totals, totals[i].member);
+
+		if (i && !n) /* what never happened is not worth a word */
+			continue;
+		printf("%s%s %" PRIu64, first ? "" : ", ", totals[i].text, n);
+		if (before_totals && n >= was && seconds > 0)
+			printf(" (%.0f/s)", (double)(n - was) / seconds);
+		first = false;
+	}
+	putchar('\n');
+}
+
+/* Lines that are left for the contexts of one partition; 0 = all. */
+static size_t room(const struct top *top, const struct json_object *p, size_t n_partitions)
+{
+	size_t used = 5 + jsonin_count(p, "pools");
+
+	if (!top->screen.live)
+		return 0;
+	if (n_partitions > 1 || top->screen.rows <= used + 2)
+		return n_partitions > 1 ? 10 : 1;
+	return top->screen.rows - used - 2;
+}
+
+static void print_partition(const struct top *top, const struct json_object *p, size_t n_partitions, bool first)
+{
+	const bool narrow = top->screen.live && top->screen.columns < 150;
+
+	table_heading(jsonin_text(p, "partition"), first);
+	if (!jsonin_flag(p, "enabled")) {
+		puts("the arbiter is off");
+		return;
+	}
+	print_states(p);
+	print_totals(top, p);
+	arb_print_pools(top->admin, p, narrow);
+	size_t left = arb_print_contexts(top->admin, p, top->order, room(top, p, n_partitions), narrow);
+	if (left)
+		printf("... and %zu more\n", left);
+	else if (!jsonin_count(p, "contexts"))
+		puts("no contexts");
+}
+
+static void print_text(struct top *top)
+{
+	size_t n = jsonin_count(top->now, "partitions");
+	time_t now = time(NULL);
+	char clock[16];
+	struct tm tm;
+
+	screen_frame(&top->screen);
+	localtime_r(&now, &tm);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
+	printf("%s  by %s%s\n", clock, arb_order_names[top->order],
+	       top->screen.keyboard ? "   (q quits, s sorts)" : "");
+	for (size_t i = 0; i < n; i++)
+		print_partition(top, jsonin_at(top->now, "partitions", i), n, i == 0);
+	if (!top->screen.live)
+		putchar('\n');
+	fflush(stdout);
+}
+
+/* ---- the loop ---- */
+
+/* Asks for the next document. 0, or the exit status: all is said. */
+static int take(struct top *top)
+{
+	char text[ASKING_PARTITION];
+	const char *partition = asking_partition(top->admin, text);
+	char *json;
+	size_t n;
+	int r = shmstore_client_query(top->client, SHMSTORE_QUERY_ARBITER, partition, &json, &n);
+
+	if (r < 0)
+		return asking_explain(top->client, partition, r);
+	jsonin_free(top->before);
+	top->before = top->now;
+	top->before_ns = top->now_ns;
+	top->now = jsonin_parse(json, n);
+	top->now_ns = screen_now();
+	free(json);
+	if (!top->now)
+		return message_fail(shmstore_client_path(top->client), "the daemon's answer is no JSON document");
+	return 0;
+}
+
+/* Waits for the next frame. False: the user, or the reader of our output, has enough. */
+static bool wait_next(struct top *top, int64_t deadline)
+{
+	while (!ferror(stdout)) {
+		int event = screen_wait(&top->screen, deadline);
+		if (event == SCREEN_TICK)
+			return true;
+		if (event == SCREEN_QUIT || event == SCREEN_ENDED || event == 'q' || event == 'Q' || event == 27)
+			return false;
+		if (event == 's')
+			top->order = (enum arb_order)((top->order + 1) % ARB_N_ORDERS);
+		if (event == 's' || event == SCREEN_AGAIN)
+			print_text(top);
+	}
+	return false;
+}
+
+static void print_json(struct top *top)
+{
+	json_print_line(top->now); /* frees it */
+	top->now = NULL;
+}
+
+static int loop(struct top *top)
+{
+	int64_t interval = (int64_t)(top->interval * 1e9), deadline = screen_now();
+	int status;
+
+	for (uint64_t i = 1; (status = take(top)) == 0; i++) {
+		if (top->admin->json)
+			print_json(top);
+		else
+			print_text(top);
+		if (i == top->iterations)
+			break;
+		deadline += interval;
+		if (deadline < screen_now()) /* the answer took longer than an interval */
+			deadline = screen_now() + interval;
+		if (!wait_next(top, deadline))
+			break;
+	}
+	return status;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct top *top = line->own;
+
+	switch (key) {
+	case 'n':
+		top->iterations = options_number(state, "--iterations", arg, 1);
+		return 0;
+	case 'd':
+		top->interval = options_interval(state, arg);
+		return 0;
+	case 's':
+		top->order = arb_order_find(arg);
+		if (top->order == ARB_N_ORDERS)
+			options_usage(state, "--sort %s: is none of state, since, held, priority, store", arg);
+		return 0;
+	default:
+		return options_common(key, arg, state);
+	}
+}
+
+int cmd_arb_top(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"iterations", 'n', "N", 0, "end after N frames (default: never)", 0},
+		{"interval", 'd', "SECONDS", 0, "between two frames (default: 1)", 0},
+		{"sort", 's', "COLUMN", 0, "state (default: who waits first), since, held, priority or store", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse,
+		"arb top",
+		"Shows the arbiter live: pools, and every context by its state. Keys: q quits, s sorts by the next "
+		"column.\v"
+		"Columns are those of arb pools and arb threads; a narrow terminal leaves some out. With --json, one "
+		"document per interval and line. Without a terminal, frames follow one another.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct top top = {.admin = a, .interval = 1};
+	struct command_line line = {.admin = a, .own = &top};
+
+	options_parse(&argp, &line, argc, argv);
+	int status = asking_open(a, &top.client);
+	if (status)
+		return status;
+	int r = screen_begin(&top.screen, !a->json);
+	if (r == 0) {
+		status = loop(&top);
+		screen_end(&top.screen);
+	} else {
+		status = message_error("arb top", r);
+	}
+	jsonin_free(top.before);
+	jsonin_free(top.now);
+	shmstore_client_free(top.client);
+	return status;
+}
