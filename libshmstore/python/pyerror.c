@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pyerror.c: the library's error codes as exceptions. An Error is an OSError with the code as its errno and a message made of
- * four parts: what was tried, on which key and store or path, why it failed (the library's words), what to do about it.
+ * four parts: what was tried, on which key and store or path, why it failed (the library's words), what to do about it. Where the
+ * library has more to say (shmstore_error_detail()), that is the attribute detail, and the file that it is about is the filename.
  */
 #include <errno.h>
 
@@ -49,20 +50,40 @@ static const char *hint(int error)
 	}
 }
 
+/* What to do where the library's detail says why: it is about the disk tier then. */
+static const char *tier_hint(int error)
+{
+	switch (error) {
+	case ENOENT:
+		return "Partition.tier() says what tier there is, Partition.set_tier() gives it another";
+	case ENOSPC:
+		return "free room on that disk, raise the tier's limits with Partition.set_tier(), or delete objects";
+	case EBADMSG:
+		return "delete the key and put it again; Partition.verify() checks what is in memory";
+	case EPERM:
+		return "unpin it first, or let all stores that link it be your own";
+	default:
+		return NULL;
+	}
+}
+
+static PyObject *operation_text(const char *operation, PyObject *key, PyObject *where)
+{
+	if (key && where)
+		return PyUnicode_FromFormat("%s %.200R in %U", operation, key, where);
+	if (key)
+		return PyUnicode_FromFormat("%s %.200R", operation, key);
+	if (where)
+		return PyUnicode_FromFormat("%s %U", operation, where);
+	return PyUnicode_FromString(operation);
+}
+
 void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where)
 {
 	int code = error < 0 ? -error : error;
 	const char *todo = hint(code);
-	PyObject *what, *message, *exception;
+	PyObject *what = operation_text(operation, key, where), *message, *exception;
 
-	if (key && where)
-		what = PyUnicode_FromFormat("%s %.200R in %U", operation, key, where);
-	else if (key)
-		what = PyUnicode_FromFormat("%s %.200R", operation, key);
-	else if (where)
-		what = PyUnicode_FromFormat("%s %U", operation, where);
-	else
-		what = PyUnicode_FromString(operation);
 	if (!what)
 		return NULL;
 	message =
@@ -75,6 +96,42 @@ void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, P
 		PyErr_SetObject(state->error, exception);
 		Py_DECREF(exception);
 	}
+	return NULL;
+}
+
+void *pyshm_raise_detailed(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where)
+{
+	/* This thread's, and copied before anything below could call the library. */
+	PyObject *detail = pyshm_text(shmstore_error_detail());
+	PyObject *path = detail ? PyUnicode_DecodeFSDefault(shmstore_error_path()) : NULL;
+	PyObject *what = NULL, *message = NULL, *exception = NULL;
+	int code = error < 0 ? -error : error;
+	const char *todo = tier_hint(code);
+
+	if (!path)
+		goto out;
+	if (!PyUnicode_GetLength(detail)) {
+		pyshm_raise(state, error, operation, key, where);
+		goto out;
+	}
+	what = operation_text(operation, key, where);
+	message = what ? PyUnicode_FromFormat("%U: %s: %U%s%s", what, shmstore_strerror(error), detail,
+					      todo ? "; " : "", todo ? todo : "")
+		       : NULL;
+	if (!message)
+		goto out;
+	if (PyUnicode_GetLength(path))
+		exception = PyObject_CallFunction(state->error, "iOO", code, message, path);
+	else
+		exception = PyObject_CallFunction(state->error, "iO", code, message);
+	if (exception && PyObject_SetAttrString(exception, "detail", detail) == 0)
+		PyErr_SetObject(state->error, exception);
+out:
+	Py_XDECREF(exception);
+	Py_XDECREF(message);
+	Py_XDECREF(what);
+	Py_XDECREF(path);
+	Py_XDECREF(detail);
 	return NULL;
 }
 
@@ -94,14 +151,19 @@ PyDoc_STRVAR(
 	error_doc,
 	"A call into the library failed.\n\n"
 	"errno is one of the codes that shmstore.h lists; the message says what was tried, on what, why it failed and\n"
-	"what to do.");
+	"what to do. detail is the library's sentence about it, where it has more to say (\"\" else), and filename "
+	"the\n"
+	"file that it is about, a damaged tier file say.");
 PyDoc_STRVAR(closed_error_doc, "The store was closed. errno is EBADF.");
 
 int pyshm_error_exec(PyObject *module, struct pyshm_state *state)
 {
-	PyObject *bases;
+	PyObject *bases, *defaults = Py_BuildValue("{ss}", "detail", "");
 
-	state->error = PyErr_NewExceptionWithDoc("shmstore.Error", error_doc, PyExc_OSError, NULL);
+	if (!defaults)
+		return -1;
+	state->error = PyErr_NewExceptionWithDoc("shmstore.Error", error_doc, PyExc_OSError, defaults);
+	Py_DECREF(defaults);
 	if (!state->error || PyModule_AddObjectRef(module, "Error", state->error) < 0)
 		return -1;
 	bases = PyTuple_Pack(2, state->error, PyExc_ValueError);

@@ -2,7 +2,7 @@
 /* pymodule.c: the module shmstore._shmstore: its state, its types, its few functions. */
 #include <limits.h>
 
-#include "pyshm.h"
+#include "pyarb.h"
 
 static struct PyModuleDef module_def;
 
@@ -25,13 +25,15 @@ static int module_exec(PyObject *module)
 {
 	struct pyshm_state *state = PyModule_GetState(module);
 
-	if (pyshm_error_exec(module, state) < 0 ||
+	if (pyshm_error_exec(module, state) < 0 || pyarb_error_exec(module, state) < 0 ||
 	    add_type(module, &pyshm_partition_spec, &state->partition_type) < 0 ||
 	    add_type(module, &pyshm_store_spec, &state->store_type) < 0 ||
 	    add_type(module, &pyshm_view_spec, &state->view_type) < 0 ||
 	    add_type(module, &pyshm_writer_spec, &state->writer_type) < 0 ||
 	    add_type(module, &pyshm_memory_spec, &state->memory_type) < 0 ||
-	    add_type(module, &pyshm_unlocked_spec, &state->unlocked_type) < 0)
+	    add_type(module, &pyshm_unlocked_spec, &state->unlocked_type) < 0 ||
+	    add_type(module, &pyarb_context_spec, &state->context_type) < 0 ||
+	    add_type(module, &pyarb_reservation_spec, &state->reservation_type) < 0)
 		return -1;
 	return 0;
 }
@@ -48,6 +50,11 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
 	Py_VISIT(state->writer_type);
 	Py_VISIT(state->memory_type);
 	Py_VISIT(state->unlocked_type);
+	Py_VISIT(state->context_type);
+	Py_VISIT(state->reservation_type);
+	Py_VISIT(state->outcome_error);
+	for (int i = 0; i < PYARB_OUTCOMES; i++)
+		Py_VISIT(state->outcomes[i]);
 	return 0;
 }
 
@@ -63,6 +70,11 @@ static int module_clear(PyObject *module)
 	Py_CLEAR(state->writer_type);
 	Py_CLEAR(state->memory_type);
 	Py_CLEAR(state->unlocked_type);
+	Py_CLEAR(state->context_type);
+	Py_CLEAR(state->reservation_type);
+	Py_CLEAR(state->outcome_error);
+	for (int i = 0; i < PYARB_OUTCOMES; i++)
+		Py_CLEAR(state->outcomes[i]);
 	return 0;
 }
 

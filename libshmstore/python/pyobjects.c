@@ -7,9 +7,19 @@
 
 #include "pyshm.h"
 
-static unsigned put_flags(const struct pyshm_store *s, int replace, int checksum)
+/* How an object is to be put, as the keywords say. */
+struct put_options {
+	int replace, checksum, pin, evict;
+};
+#define PUT_OPTIONS_DEFAULT \
+	{                   \
+		0, 0, 0, 1  \
+	}
+
+static unsigned put_flags(const struct pyshm_store *s, const struct put_options *o)
 {
-	return (s->wait ? SHMSTORE_WAIT : 0) | (replace ? SHMSTORE_REPLACE : 0) | (checksum ? SHMSTORE_CHECKSUM : 0);
+	return (s->wait ? SHMSTORE_WAIT : 0) | (o->replace ? SHMSTORE_REPLACE : 0) |
+	       (o->checksum ? SHMSTORE_CHECKSUM : 0) | (o->pin ? SHMSTORE_PIN : 0) | (o->evict ? 0 : SHMSTORE_NO_EVICT);
 }
 
 PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs)
@@ -17,14 +27,16 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 	struct pyshm_store *self = (struct pyshm_store *)op;
 	PyObject *key, *objects;
 	struct pyshm_buffers buffers;
-	int replace = 0, checksum = 0, r;
+	struct put_options o = PUT_OPTIONS_DEFAULT;
 	const void *key_data;
 	Py_buffer header;
 	size_t key_size;
+	int r;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy*O|pp:put_buffers",
-					 PYSHM_KEYWORDS("key", "header", "buffers", "replace", "checksum"), &key,
-					 &header, &objects, &replace, &checksum))
+	if (!PyArg_ParseTupleAndKeywords(
+		    args, kwargs, "Oy*O|pppp:put_buffers",
+		    PYSHM_KEYWORDS("key", "header", "buffers", "replace", "checksum", "pin", "evict"), &key, &header,
+		    &objects, &o.replace, &o.checksum, &o.pin, &o.evict))
 		return NULL;
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || pyshm_buffers_init(&buffers, objects) < 0) {
 		PyBuffer_Release(&header);
@@ -36,12 +48,12 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS r = shmstore_put(self->s, key_data, key_size, header.buf, (size_t)header.len,
-						buffers.iov, buffers.n, put_flags(self, replace, checksum));
+						buffers.iov, buffers.n, put_flags(self, &o));
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS pyshm_buffers_deinit(&buffers);
 	PyBuffer_Release(&header);
-	if (r < 0)
-		return pyshm_store_raise(self, r, "put", key);
+	if (r)
+		return pyshm_store_raise_object(self, r, "put", key);
 	Py_RETURN_NONE;
 }
 
@@ -62,7 +74,7 @@ PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs)
 	Py_BEGIN_ALLOW_THREADS r = shmstore_get(self->s, key_data, key_size,
 						(cow ? SHMSTORE_COW : 0) | (verify ? SHMSTORE_VERIFY : 0), &v);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise_missing(self, r, "get", key);
+	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise_missing(self, r, "get", key);
 	return pyshm_view_new(pyshm_state_of(Py_TYPE(op)), v, cow);
 }
 
@@ -101,15 +113,17 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 	struct pyshm_store *self = (struct pyshm_store *)op;
 	struct shmstore_writer *w = NULL;
 	PyObject *key, *sequence;
-	int replace = 0, checksum = 0, r;
+	struct put_options o = PUT_OPTIONS_DEFAULT;
 	const void *key_data;
 	size_t key_size, n_buffers;
 	Py_ssize_t header_size;
 	uint64_t *sizes;
+	int r;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OnO|pp:create",
-					 PYSHM_KEYWORDS("key", "header_size", "buffer_sizes", "replace", "checksum"),
-					 &key, &header_size, &sequence, &replace, &checksum))
+	if (!PyArg_ParseTupleAndKeywords(
+		    args, kwargs, "OnO|pppp:create",
+		    PYSHM_KEYWORDS("key", "header_size", "buffer_sizes", "replace", "checksum", "pin", "evict"), &key,
+		    &header_size, &sequence, &o.replace, &o.checksum, &o.pin, &o.evict))
 		return NULL;
 	if (header_size < 0) {
 		PyErr_SetString(PyExc_ValueError, "header_size is negative");
@@ -125,41 +139,46 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS r = shmstore_create(self->s, key_data, key_size, (size_t)header_size, sizes, n_buffers,
-						   put_flags(self, replace, checksum), &w);
+						   put_flags(self, &o), &w);
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS PyMem_Free(sizes);
-	if (r < 0)
-		return pyshm_store_raise(self, r, "create", key);
+	if (r)
+		return pyshm_store_raise_object(self, r, "create", key);
 	return pyshm_writer_new(self, w, key, n_buffers);
 }
 
-PyObject *pyshm_store_contains(PyObject *op, PyObject *key)
+bool pyshm_store_call(PyObject *op, PyObject *key, pyshm_key_call *call, int *ret_r)
 {
 	struct pyshm_store *self = (struct pyshm_store *)op;
 	const void *key_data;
 	size_t key_size;
-	int r;
 
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_contains(self->s, key_data, key_size);
+		return false;
+	Py_BEGIN_ALLOW_THREADS *ret_r = call(self->s, key_data, key_size);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "look for", key);
+	Py_END_ALLOW_THREADS return true;
+}
+
+PyObject *pyshm_store_contains(PyObject *op, PyObject *key)
+{
+	int r;
+
+	if (!pyshm_store_call(op, key, shmstore_contains, &r))
+		return NULL;
+	if (r < 0)
+		return pyshm_store_raise((struct pyshm_store *)op, r, "look for", key);
 	return PyBool_FromLong(r);
 }
 
 PyObject *pyshm_store_delete(PyObject *op, PyObject *key)
 {
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	const void *key_data;
-	size_t key_size;
 	int r;
 
-	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
+	if (!pyshm_store_call(op, key, shmstore_delete, &r))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_delete(self->s, key_data, key_size);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise_missing(self, r, "delete", key);
+	if (r < 0)
+		return pyshm_store_raise_missing((struct pyshm_store *)op, r, "delete", key);
 	Py_RETURN_NONE;
 }
 
@@ -172,10 +191,10 @@ PyObject *pyshm_store_handoff(PyObject *op, PyObject *args)
 	PyObject *key, *lease, *user;
 	unsigned long uid = 0;
 	size_t key_size;
-	int r;
+	int as_is, r;
 
 	/* user: an id, or None for a process of our own. */
-	if (!PyArg_ParseTuple(args, "OO!O:_handoff", &key, &PyLong_Type, &lease, &user))
+	if (!PyArg_ParseTuple(args, "OO!Op:_handoff", &key, &PyLong_Type, &lease, &user, &as_is))
 		return NULL;
 	lease_ms = PyLong_AsUnsignedLongLong(lease);
 	if (PyErr_Occurred())
@@ -190,7 +209,8 @@ PyObject *pyshm_store_handoff(PyObject *op, PyObject *args)
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r =
-		user == Py_None ? shmstore_handoff(self->s, key_data, key_size, lease_ms, &ticket)
+		user == Py_None ? shmstore_handoff_flags(self->s, key_data, key_size, lease_ms,
+							 as_is ? SHMSTORE_AS_IS : 0, &ticket)
 				: shmstore_handoff_to(self->s, key_data, key_size, (uid_t)uid, lease_ms, &ticket);
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise_missing(self, r, "hand off", key);
@@ -216,6 +236,6 @@ PyObject *pyshm_store_adopt(PyObject *op, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS r = shmstore_adopt(self->s, key_data, key_size, &ticket,
 						  (replace ? SHMSTORE_REPLACE : 0) | (verify ? SHMSTORE_VERIFY : 0));
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "adopt", key);
+	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise_object(self, r, "adopt", key);
 	Py_RETURN_NONE;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pypartition.c: the type Partition: a reference to an open partition for as long as the object lives. There is nothing to
- * close: stores hold a reference of their own. Its calls for operators are in pyinspect.c.
+ * close: stores hold a reference of their own. Its calls for operators are in pyinspect.c, those about the disk tier in pytier.c.
  */
 #include <errno.h>
 
@@ -79,12 +79,14 @@ static PyObject *partition_find_peer(PyObject *op, PyObject *args, PyObject *kwa
 
 PyObject *pyshm_usage_tuple(const struct shmstore_usage *u)
 {
-	return Py_BuildValue("KKKKKKKLKKKKK", (unsigned long long)u->size, (unsigned long long)u->used,
+	return Py_BuildValue("KKKKKKKLKKKKKKKKKK", (unsigned long long)u->size, (unsigned long long)u->used,
 			     (unsigned long long)u->linked, (unsigned long long)u->ghosts, (unsigned long long)u->pool,
 			     (unsigned long long)u->inflight, (unsigned long long)u->foreign, (long long)u->residual,
 			     (unsigned long long)u->n_stores, (unsigned long long)u->n_objects,
 			     (unsigned long long)u->n_leases, (unsigned long long)u->metadata,
-			     (unsigned long long)u->n_unreadable);
+			     (unsigned long long)u->n_unreadable, (unsigned long long)u->tier,
+			     (unsigned long long)u->tier_demoted, (unsigned long long)u->tier_clean,
+			     (unsigned long long)u->tier_orphans, (unsigned long long)u->n_demoted);
 }
 
 static PyObject *partition_usage(PyObject *op, PyObject *args)
@@ -109,6 +111,9 @@ static PyMethodDef partition_methods[] = {
 	{"_reconcile", pyshm_partition_reconcile, METH_NOARGS, NULL},
 	{"_verify", pyshm_partition_verify, METH_NOARGS, NULL},
 	{"_info", pyshm_partition_info, METH_NOARGS, NULL},
+	{"_set_tier", pyshm_partition_set_tier, METH_VARARGS, NULL},
+	{"_tier", pyshm_partition_tier, METH_NOARGS, NULL},
+	{"_evict", pyshm_partition_evict, METH_VARARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
 

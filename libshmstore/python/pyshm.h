@@ -31,6 +31,10 @@ struct pyshm_state {
 	PyTypeObject *writer_type;
 	PyTypeObject *memory_type;
 	PyTypeObject *unlocked_type;
+	PyTypeObject *context_type;     /* the arbiter's */
+	PyTypeObject *reservation_type; /* the same */
+	PyObject *outcome_error;        /* shmstore.arbiter.Outcome */
+	PyObject *outcomes[16];         /* by enum shmstore_arb_outcome; NULL: none */
 };
 
 /* The state of the module that type, or a base of it, comes from. Never NULL for this module's types. */
@@ -61,6 +65,8 @@ static inline void *pyshm_no_const(const void *p)
  * Returns NULL.
  */
 void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where);
+/* The same for a call that may touch the disk tier: with shmstore_error_detail() and _path() of this thread. Returns NULL. */
+void *pyshm_raise_detailed(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where);
 /* Raises ClosedError for the store of that name. Returns NULL. */
 void *pyshm_raise_closed(struct pyshm_state *state, PyObject *name);
 /* Adds Error and ClosedError to the module. Return: 0, -1. */
@@ -126,7 +132,7 @@ PyObject *pyshm_partition_reconcile(PyObject *op, PyObject *ignored);
 PyObject *pyshm_partition_verify(PyObject *op, PyObject *ignored);
 PyObject *pyshm_partition_info(PyObject *op, PyObject *ignored);
 
-/* ---- pystore.c, pyobjects.c, pylist.c ---- */
+/* ---- pystore.c, pylist.c ---- */
 
 struct pyshm_store {
 	PyObject ob_base;
@@ -149,10 +155,32 @@ extern PyType_Spec pyshm_store_spec;
  */
 bool pyshm_store_enter(struct pyshm_store *self);
 void pyshm_store_leave(struct pyshm_store *self);
-/* Raises Error for a failed call on the store. Returns NULL. */
+/* Raises Error for a failed call on the store, of which the library keeps no detail. Returns NULL. */
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key);
+/* The same for a call on an object, of which it may. error > 0: an outcome of the arbiter. */
+void *pyshm_store_raise_object(struct pyshm_store *self, int error, const char *operation, PyObject *key);
 /* The same, but KeyError where -ENOENT means that there is no such key. */
 void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key);
+/*
+ * A call of the library that takes a store and a key, without the GIL. op: the store; *ret_r: what the call returned, for the above.
+ * Return: true; false with the exception of pyshm_key_bytes() or pyshm_store_enter().
+ */
+typedef int pyshm_key_call(struct shmstore *s, const void *key, size_t key_size);
+bool pyshm_store_call(PyObject *op, PyObject *key, pyshm_key_call *call, int *ret_r);
+
+/* ---- pytier.c ---- */
+
+PyObject *pyshm_partition_set_tier(PyObject *op, PyObject *args);
+PyObject *pyshm_partition_tier(PyObject *op, PyObject *ignored);
+PyObject *pyshm_partition_evict(PyObject *op, PyObject *args);
+PyObject *pyshm_store_demote(PyObject *op, PyObject *key);
+PyObject *pyshm_store_promote(PyObject *op, PyObject *args, PyObject *kwargs);
+PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args);
+PyObject *pyshm_store_pin(PyObject *op, PyObject *key);
+PyObject *pyshm_store_unpin(PyObject *op, PyObject *key);
+PyObject *pyshm_store_locate(PyObject *op, PyObject *key);
+
+/* ---- pyobjects.c ---- */
 
 PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs);
@@ -161,6 +189,8 @@ PyObject *pyshm_store_contains(PyObject *op, PyObject *key);
 PyObject *pyshm_store_delete(PyObject *op, PyObject *key);
 PyObject *pyshm_store_handoff(PyObject *op, PyObject *args);
 PyObject *pyshm_store_adopt(PyObject *op, PyObject *args);
+/* ---- pylist.c ---- */
+
 PyObject *pyshm_store_keys(PyObject *op, PyObject *ignored);
 PyObject *pyshm_store_objects(PyObject *op, PyObject *ignored);
 

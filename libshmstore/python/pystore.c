@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "pyshm.h"
+#include "pyarb.h"
 
 bool pyshm_store_enter(struct pyshm_store *self)
 {
@@ -41,10 +41,14 @@ void pyshm_store_leave(struct pyshm_store *self)
 	pthread_mutex_unlock(&self->lock);
 }
 
+static PyObject *where_text(struct pyshm_store *self)
+{
+	return PyUnicode_FromFormat("store %R of %U", self->name, ((struct pyshm_partition *)self->partition)->path);
+}
+
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key)
 {
-	PyObject *where =
-		PyUnicode_FromFormat("store %R of %U", self->name, ((struct pyshm_partition *)self->partition)->path);
+	PyObject *where = where_text(self);
 
 	if (where) {
 		pyshm_raise(pyshm_state_of(Py_TYPE(self)), error, operation, key, where);
@@ -53,10 +57,24 @@ void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operati
 	return NULL;
 }
 
+void *pyshm_store_raise_object(struct pyshm_store *self, int error, const char *operation, PyObject *key)
+{
+	PyObject *where;
+
+	if (error > 0)
+		return pyarb_raise(self, error, operation, key);
+	where = where_text(self);
+	if (where) {
+		pyshm_raise_detailed(pyshm_state_of(Py_TYPE(self)), error, operation, key, where);
+		Py_DECREF(where);
+	}
+	return NULL;
+}
+
 void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key)
 {
 	if (error != -ENOENT)
-		return pyshm_store_raise(self, error, operation, key);
+		return pyshm_store_raise_object(self, error, operation, key);
 	PyErr_SetObject(PyExc_KeyError, key);
 	return NULL;
 }
@@ -74,14 +92,15 @@ static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyT
 {
 	PyObject *partition, *directory = Py_None, *recycle_max = Py_None, *wait = Py_None;
 	const char *daemon = "auto";
-	int keep = 0, readonly = 0, adopt = 0, fresh = 0;
+	int keep = 0, readonly = 0, adopt = 0, fresh = 0, arbitrate = 0;
 
 	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzOOpppsO:Store",
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzOOpppsOp:Store",
 					 PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory",
-							"recycle_max", "readonly", "adopt", "fresh", "daemon", "wait"),
+							"recycle_max", "readonly", "adopt", "fresh", "daemon", "wait",
+							"arbitrate"),
 					 partition_type, &partition, &o->name, &keep, &o->options.label, &directory,
-					 &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait) ||
+					 &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait, &arbitrate) ||
 	    pyshm_daemon_options(&o->options, daemon, wait, &o->wait) < 0)
 		return -1;
 	if (recycle_max != Py_None) {
@@ -103,6 +122,7 @@ static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyT
 	o->options.flags |= readonly ? SHMSTORE_OPEN_READONLY : 0;
 	o->options.flags |= adopt ? SHMSTORE_OPEN_ADOPT : 0;
 	o->options.flags |= fresh ? SHMSTORE_OPEN_FRESH : 0;
+	o->options.flags |= arbitrate ? SHMSTORE_OPEN_ARBITRATE : 0;
 	*ret_partition = (struct pyshm_partition *)partition;
 	return 0;
 }
@@ -284,8 +304,9 @@ static PyObject *store_closed(PyObject *op, void *Py_UNUSED(closure))
 
 PyDoc_STRVAR(
 	put_buffers_doc,
-	"put_buffers($self, /, key, header, buffers, replace=False, checksum=False)\n--\n\n"
+	"put_buffers($self, /, key, header, buffers, replace=False, checksum=False, pin=False, evict=True)\n--\n\n"
 	"Stores one object: all of it or nothing. Each buffer is any contiguous (C or F) memory and is copied once.\n\n"
+	"pin: it is never moved to the disk tier. evict: where the partition is full, others are moved there first.\n"
 	"Where header and buffers are those of a live, unwritten view of this store nothing is copied: a second link.\n"
 	"Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL and others.");
 PyDoc_STRVAR(view_doc,
@@ -293,13 +314,30 @@ PyDoc_STRVAR(view_doc,
 	     "Maps an object, whatever its size, without keeping a file descriptor. KeyError where there is none.\n\n"
 	     "cow: the buffers are writable, private to this view. verify: check the buffers' checksum, if the object\n"
 	     "has one (Error EBADMSG).");
-PyDoc_STRVAR(create_doc, "create($self, /, key, header_size, buffer_sizes, replace=False, checksum=False)\n--\n\n"
+PyDoc_STRVAR(create_doc, "create($self, /, key, header_size, buffer_sizes, replace=False, checksum=False, pin=False, "
+			 "evict=True)\n--\n\n"
 			 "Reserves an object and hands out writable memory for it: a Writer.\n\n"
-			 "A full partition is Error ENOSPC now, never SIGBUS later.");
+			 "A full partition is Error ENOSPC now, never SIGBUS later. pin, evict: as put_buffers().");
 PyDoc_STRVAR(contains_doc, "contains($self, key, /)\n--\n\nWhether the store holds the key.");
 PyDoc_STRVAR(delete_doc,
 	     "delete($self, key, /)\n--\n\n"
 	     "Removes the key; KeyError where there is none. The memory goes with the last link and the last view.");
+
+PyDoc_STRVAR(demote_doc, "demote($self, key, /)\n--\n\n"
+			 "Moves the object to the disk tier, for every store that links it; the next get brings it "
+			 "back. Its views stay\n"
+			 "valid. KeyError where there is no such key; Error: ENOENT (no tier), ENOSPC (the disk), "
+			 "EPERM (pinned; links in\n"
+			 "stores of others, or a lease), EIO.");
+PyDoc_STRVAR(
+	promote_doc,
+	"promote($self, /, key, evict=True)\n--\n\n"
+	"Brings the object back to memory, once for all stores that link it. Error: ENOSPC, EDQUOT, EBADMSG (its tier\n"
+	"file is missing or damaged: filename says which).");
+PyDoc_STRVAR(pin_doc, "pin($self, key, /)\n--\n\nKeeps the object in memory, for all stores that link it.");
+PyDoc_STRVAR(unpin_doc, "unpin($self, key, /)\n--\n\nUndoes pin().");
+PyDoc_STRVAR(locate_doc,
+	     "locate($self, key, /)\n--\n\nWhere the object is: \"memory\", \"tier\", or None: no such key.");
 
 PyDoc_STRVAR(asked_doc,
 	     "asked($self, /)\n--\n\n"
@@ -318,15 +356,34 @@ static PyMethodDef store_methods[] = {
 	{"contains", pyshm_store_contains, METH_O, contains_doc},
 	{"delete", pyshm_store_delete, METH_O, delete_doc},
 	{"set_address", PYSHM_METHOD(store_set_address), METH_VARARGS | METH_KEYWORDS, set_address_doc},
+	{"demote", pyshm_store_demote, METH_O, demote_doc},
+	{"promote", PYSHM_METHOD(pyshm_store_promote), METH_VARARGS | METH_KEYWORDS, promote_doc},
+	{"pin", pyshm_store_pin, METH_O, pin_doc},
+	{"unpin", pyshm_store_unpin, METH_O, unpin_doc},
+	{"locate", pyshm_store_locate, METH_O, locate_doc},
 	{"asked", pyshm_store_asked, METH_NOARGS, asked_doc},
 	{"daemon_fd", pyshm_store_daemon_fd, METH_NOARGS, daemon_fd_doc},
 	{"daemon_dispatch", pyshm_store_daemon_dispatch, METH_NOARGS, daemon_dispatch_doc},
 	{"close", store_close, METH_NOARGS, close_doc},
+	{"_prefetch", pyshm_store_prefetch, METH_VARARGS, NULL},
 	{"_handoff", pyshm_store_handoff, METH_VARARGS, NULL},
 	{"_adopt", pyshm_store_adopt, METH_VARARGS, NULL},
 	{"_usage", store_usage, METH_NOARGS, NULL},
 	{"_keys", pyshm_store_keys, METH_NOARGS, NULL},
 	{"_objects", pyshm_store_objects, METH_NOARGS, NULL},
+	{"_arb_available", pyshm_store_arb_available, METH_NOARGS, NULL},
+	{"_arb_pool_create", pyshm_store_arb_pool_create, METH_VARARGS, NULL},
+	{"_arb_pool_resize", pyshm_store_arb_pool_resize, METH_VARARGS, NULL},
+	{"_arb_pool_remove", pyshm_store_arb_pool_remove, METH_VARARGS, NULL},
+	{"_arb_pool_info", pyshm_store_arb_pool_info, METH_VARARGS, NULL},
+	{"_arb_task_begin", pyshm_store_arb_task_begin, METH_VARARGS, NULL},
+	{"_arb_task_end", pyshm_store_arb_task_end, METH_VARARGS, NULL},
+	{"_arb_stats", pyshm_store_arb_stats, METH_VARARGS, NULL},
+	{"_arb_fd", pyshm_store_arb_fd, METH_NOARGS, NULL},
+	{"_arb_next", pyshm_store_arb_next, METH_VARARGS, NULL},
+	{"_arb_listen", pyshm_store_arb_listen, METH_VARARGS, NULL},
+	{"_arb_serve", pyshm_store_arb_serve, METH_VARARGS, NULL},
+	{"_arb_serve_fd", pyshm_store_arb_serve_fd, METH_NOARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -340,7 +397,7 @@ static PyGetSetDef store_getset[] = {
 
 static char store_doc[] = PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
 				    "readonly=False, adopt=False,\n"
-				    "      fresh=False, daemon=\"auto\", wait=None)\n--\n\n"
+				    "      fresh=False, daemon=\"auto\", wait=None, arbitrate=False)\n--\n\n"
 				    "One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {

@@ -175,7 +175,7 @@ static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_END_ALLOW_THREADS if (r < 0)
 	{
 		self->state = WRITER_ABORTED;
-		return pyshm_store_raise(self->store, r, "seal", self->key);
+		return pyshm_store_raise_object(self->store, r, "seal", self->key);
 	}
 	Py_RETURN_NONE;
 }

@@ -10,7 +10,10 @@
 
 A **partition** is a directory on a tmpfs; a **store** is one process's directory of objects in it; an **object** is an
 immutable header and buffers under a key; a **view** maps an object and keeps it alive; a **ticket** hands an object to
-another process by a hard link, without copying a byte.
+another process by a hard link, without copying a byte. A partition may have a **tier**: a directory on a disk to which objects
+are moved where memory runs short; they come back when they are asked for.
+
+Where the host daemon runs an **arbiter** (`shmstore.arbiter`), memory is reserved before it is taken.
 
 Objects put through the mapping are pickles, and reading one runs its pickle: a partition is to be trusted as far as the
 users who may write to it. No function starts threads or keeps a file descriptor per object. Whatever copies or waits
@@ -18,11 +21,13 @@ releases the GIL. Views, and arrays over them, may be used after the store is cl
 itself belongs to the process that opened it.
 """
 
+from . import arbiter
 from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror, version
 from .partition import Partition
 from .pickling import dumps, loads
 from .records import (
     Counters,
+    EvictReport,
     Finding,
     GcAction,
     GcReport,
@@ -32,6 +37,7 @@ from .records import (
     Reconciliation,
     StoreInfo,
     StoreUsage,
+    TierInfo,
     Usage,
 )
 from .store import Store
@@ -43,6 +49,7 @@ __all__ = [
     "ClosedError",
     "Counters",
     "Error",
+    "EvictReport",
     "Finding",
     "GcAction",
     "GcReport",
@@ -55,9 +62,11 @@ __all__ = [
     "StoreInfo",
     "StoreUsage",
     "Ticket",
+    "TierInfo",
     "Usage",
     "View",
     "Writer",
+    "arbiter",
     "default_path",
     "dumps",
     "loads",

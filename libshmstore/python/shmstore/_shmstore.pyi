@@ -4,7 +4,7 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, Union, final
+from typing import Any, Literal, Self, Union, final
 
 if sys.version_info >= (3, 12):
     from collections.abc import Buffer
@@ -14,10 +14,32 @@ else:
 Key = Union[str, bytes]
 
 class Error(OSError):
-    """A call into the library failed. `errno` is one of the library's closed list; the message says what, why, what to do."""
+    """A call into the library failed. `errno` is one of the library's closed list; the message says what, why, what to do.
+
+    `filename` is the file that it is about, where it is about one (a damaged tier file).
+    """
+
+    detail: str  #: the library's own sentence about it; "" where it has no more to say
 
 class ClosedError(Error, ValueError):
     """The store was closed. `errno` is EBADF."""
+
+class Outcome(Error):
+    """What the arbiter answered instead of memory."""
+
+    outcome: int  #: the number that arbiter.h gives it
+    why: str  #: the daemon's sentence: who held what; "" where it had none
+
+class Retry(Outcome): ...
+class Split(Outcome): ...
+class NoMemory(Outcome, MemoryError): ...
+class TooBig(Outcome): ...
+class Again(Outcome): ...
+class TimedOut(Outcome, TimeoutError): ...
+class Canceled(Outcome): ...
+class Removed(Outcome): ...
+class Down(Outcome): ...
+class Injected(Outcome): ...
 
 class Partition:
     def __new__(
@@ -34,6 +56,30 @@ class Partition:
     def _reconcile(self) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]: ...
     def _verify(self) -> list[tuple[Any, ...]]: ...
     def _info(self) -> tuple[Any, ...]: ...
+    def _set_tier(
+        self,
+        path: str | os.PathLike[str] | None,
+        max: int,
+        min_free: int,
+        level: int,
+        fsync: bool,
+        high: int,
+        low: int,
+        /,
+    ) -> None: ...
+    def _tier(self) -> tuple[Any, ...] | None: ...
+    def _evict(
+        self,
+        bytes: int,
+        to: int,
+        watermarks: bool,
+        threads: int,
+        background: bool,
+        wait: bool,
+        progress: Any,
+        user: int | None,
+        /,
+    ) -> tuple[Any, ...]: ...
 
 class Store:
     def __new__(
@@ -49,6 +95,7 @@ class Store:
         fresh: bool = False,
         daemon: str = "auto",
         wait: float | None = None,
+        arbitrate: bool = False,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
@@ -60,10 +107,18 @@ class Store:
     @property
     def closed(self) -> bool: ...
     def put_buffers(
-        self, key: Key, header: Buffer, buffers: Iterable[Buffer], replace: bool = False, checksum: bool = False
+        self,
+        key: Key,
+        header: Buffer,
+        buffers: Iterable[Buffer],
+        replace: bool = False,
+        checksum: bool = False,
+        pin: bool = False,
+        evict: bool = True,
     ) -> None:
         """Stores one object: all of it or nothing. Each buffer is any contiguous (C or F) memory and is copied once.
 
+        pin: it is never moved to the disk tier. evict: where the partition is full, others are moved there first.
         Where header and buffers are those of a live, unwritten view of this store, nothing is copied: a second link.
         Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL, ...
         """
@@ -73,12 +128,36 @@ class Store:
         cow: its buffers are writable, private to this view. verify: check the buffers' checksum, if it has one (EBADMSG).
         """
     def create(
-        self, key: Key, header_size: int, buffer_sizes: Sequence[int], replace: bool = False, checksum: bool = False
+        self,
+        key: Key,
+        header_size: int,
+        buffer_sizes: Sequence[int],
+        replace: bool = False,
+        checksum: bool = False,
+        pin: bool = False,
+        evict: bool = True,
     ) -> Writer:
         """Reserves an object and hands out writable memory for it. A full partition is ENOSPC now, never SIGBUS later."""
     def contains(self, key: Key) -> bool: ...
     def delete(self, key: Key) -> None:
         """Removes the key. KeyError where there is none."""
+    def demote(self, key: Key) -> None:
+        """Moves the object to the disk tier, for every store that links it; the next get brings it back.
+
+        KeyError where there is no such key. Raises Error: ENOENT (no tier), ENOSPC (the disk), EPERM (pinned; links in stores of
+        others, or a lease), EIO.
+        """
+    def promote(self, key: Key, evict: bool = True) -> None:
+        """Brings the object back to memory, once for all stores that link it.
+
+        Raises Error: ENOSPC, EDQUOT, EBADMSG (its tier file is missing or damaged: `filename` says which).
+        """
+    def pin(self, key: Key) -> None:
+        """Keeps the object in memory, for all stores that link it."""
+    def unpin(self, key: Key) -> None:
+        """Undoes `pin`."""
+    def locate(self, key: Key) -> Literal["memory", "tier"] | None:
+        """Where the object is; None: no such key."""
     def set_address(self, address: str | None) -> None:
         """Makes the store known to peers (`Partition.find_peer`) by an address; None or "" withdraws it."""
     def asked(self) -> int:
@@ -89,11 +168,25 @@ class Store:
         """Hears the daemon, or looks for it (once a second at most). Whether the store is registered with it."""
     def close(self) -> None:
         """Closes the store: removes it and its objects unless keep. Waits for calls in other threads. Idempotent."""
-    def _handoff(self, key: Key, lease_ms: int, user: int | None) -> tuple[str, int, int]: ...
+    def _handoff(self, key: Key, lease_ms: int, user: int | None, as_is: bool) -> tuple[str, int, int]: ...
     def _adopt(self, key: Key, path: str, header_size: int, buffer_size: int, replace: bool, verify: bool) -> None: ...
+    def _prefetch(self, keys: tuple[Key, ...], threads: int, evict: bool, /) -> list[int]: ...
     def _usage(self) -> tuple[int, ...]: ...
     def _objects(self) -> list[tuple[Any, ...]]: ...
     def _keys(self) -> list[Key]: ...
+    def _arb_available(self) -> bool: ...
+    def _arb_pool_create(self, name: str, capacity: int, spill_reserve: int, /) -> int: ...
+    def _arb_pool_resize(self, pool: int, capacity: int, /) -> None: ...
+    def _arb_pool_remove(self, pool: int, /) -> None: ...
+    def _arb_pool_info(self, pool: int, /) -> tuple[int, ...]: ...
+    def _arb_task_begin(self, priority: int | None, label: str | None, inherit: int, /) -> int: ...
+    def _arb_task_end(self, task: int, /) -> None: ...
+    def _arb_stats(self, task: int, pool: int, reset: bool, /) -> tuple[Any, ...]: ...
+    def _arb_fd(self) -> int: ...
+    def _arb_next(self, pending: dict[int, Any], /) -> tuple[int, BaseException | None] | None: ...
+    def _arb_listen(self, on: bool, /) -> None: ...
+    def _arb_serve(self, ms: int, evict: Any, pressure: Any, /) -> int: ...
+    def _arb_serve_fd(self) -> int: ...
 
 @final
 class View:
@@ -147,6 +240,68 @@ class Writer:
         """Drops the object. Idempotent; nothing to do after `seal`."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
+
+class ArbContext:
+    """What waits for memory. `shmstore.arbiter.Context` is made of it."""
+
+    def __new__(cls, store: Store, own: bool = True) -> Self: ...
+    @property
+    def id(self) -> int:
+        """Its number, as operators see it; 0 where it is the calling thread's, or closed."""
+    @property
+    def _address(self) -> int: ...
+    def close(self) -> None:
+        """Unbinds the context and gives it up. Not while a call of it is in progress. Idempotent."""
+    def cancel(self) -> None:
+        """Ends what the context waits for, with Canceled there. By any thread; nothing happens where it does not wait."""
+    def _bind(self, task: int, /) -> None: ...
+    def _bind_helper(self, tasks: tuple[int, ...], service: bool, /) -> None: ...
+    def _unbind(self, tasks: tuple[int, ...], /) -> None: ...
+    def _reserve(self, into: ArbReservation, pool: int, bytes: int, flags: int, timeout: float | None, /) -> bool: ...
+    def _reserve_many(self, into: tuple[ArbReservation, ...], flags: int, timeout: float | None, /) -> bool: ...
+    def _resize(self, reservation: ArbReservation, bytes: int, flags: int, timeout: float | None, /) -> bool: ...
+    def _pin(self, reservation: ArbReservation, flags: int, timeout: float | None, /) -> bool: ...
+    def _ready(self, flags: int, timeout: float | None, /) -> bool: ...
+    def _retry_begin(self) -> None: ...
+    def _retry_end(self, ok: bool, /) -> None: ...
+    def _wait_begin(self, kind: int, target: int, /) -> None: ...
+    def _wait_end(self) -> None: ...
+    def _spill(self, on: bool, /) -> None: ...
+    def _use(self) -> None: ...
+    def _inject(self, kind: int, count: int, skip: int, pool: int, /) -> None: ...
+    def _state(self) -> tuple[Any, ...]: ...
+
+class ArbReservation:
+    """Bytes of a pool. `shmstore.arbiter.Reservation` is made of it."""
+
+    def __new__(cls, store: Store, pool: int = 1, bytes: int = 0) -> Self: ...
+    @property
+    def bytes(self) -> int:
+        """Reserved bytes; 0 once released or committed."""
+    @property
+    def id(self) -> int:
+        """Its number, as operators see it; 0: there is none."""
+    @property
+    def leased(self) -> int:
+        """Bytes of it that come from a lease: the daemon was not asked."""
+    @property
+    def pool(self) -> int:
+        """The pool's number; 1 is the partition."""
+    @property
+    def held(self) -> bool:
+        """Whether it was granted and neither released nor committed."""
+    def release(self) -> None:
+        """Gives the bytes back. Idempotent; nothing to do after commit()."""
+    def commit(self, bytes: int | None = None, /) -> None:
+        """The reserved memory was taken in the partition, bytes of it (None: all): the kernel counts it from here on."""
+    def unpin(self) -> bool:
+        """What it stands for may be evicted when others need the room. `Context.pin` undoes it.
+
+        False: not now, it stays pinned (it is leased, and cannot be told from the lease).
+        """
+    def spilled(self, bytes: int, /) -> None:
+        """Bytes of it, unpinned, have left the pool; 0: they will not. Called by an evict call-back."""
+    def _spend(self, on: bool, /) -> None: ...
 
 @final
 class _Unlocked:

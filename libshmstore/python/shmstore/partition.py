@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from . import _shmstore
 from .records import (
     Counters,
+    EvictReport,
     Finding,
     GcAction,
     GcReport,
@@ -16,6 +18,7 @@ from .records import (
     PartitionInfo,
     Reconciliation,
     StoreInfo,
+    TierInfo,
     Usage,
 )
 from .store import Store
@@ -46,6 +49,7 @@ class Partition(_shmstore.Partition):
         fresh: bool = False,
         daemon: str = "auto",
         wait: float | None = None,
+        arbitrate: bool = False,
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
@@ -59,10 +63,12 @@ class Partition(_shmstore.Partition):
         daemon       "auto": register with shmstored where it runs, go on alone where it does not; "required": Error ETIMEDOUT where
                      it does not; "off": never look for it. $SHMSTORE_DAEMON says what "auto" is.
         wait         seconds that a put waits for room under a quota, then Error ETIMEDOUT; None: it fails at once.
+        arbitrate    what threads bound to a task of the arbiter put, create and promote is reserved first: that may wait, or raise an
+                     `arbiter.Outcome`. Without a daemon it changes nothing.
 
         Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
         """
-        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait)
+        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate)
 
     def usage(self, full: bool = False) -> Usage:
         """Where the bytes of the file system are. full also asks /proc who holds deleted files."""
@@ -89,6 +95,70 @@ class Partition(_shmstore.Partition):
     def info(self) -> PartitionInfo:
         """Path, mount, uuid, sizes, as the file system says."""
         return PartitionInfo._make(self._info())
+
+    # -- the disk tier
+
+    def set_tier(
+        self,
+        path: str | os.PathLike[str] | None,
+        max: int = 0,
+        min_free: int = 0,
+        level: int = 1,
+        fsync: bool = False,
+        high: int = 85,
+        low: int = 75,
+    ) -> None:
+        """Gives the partition its disk tier, or changes its limits; None takes it away.
+
+        path      an absolute directory on a file system that is not memory.
+        max       bytes of tier files at most; 0 = no limit.
+        min_free  bytes that stay free on that file system.
+        level     of zstd, 1 to 19; 0: nothing is compressed.
+        fsync     a tier file is on the disk before its object leaves memory.
+        high, low percent of the partition between which `evict(watermarks=True)` works.
+
+        Raises Error: EBUSY (another path, or None, while the tier holds objects), ENOENT, ENOTSUP (the directory is in memory), EPERM,
+        EINVAL.
+        """
+        self._set_tier(path, max, min_free, level, fsync, high, low)
+
+    def tier(self) -> TierInfo | None:
+        """The disk tier and what lies in it; None where the partition has none."""
+        fields = self._tier()
+        return None if fields is None else TierInfo._make(fields)
+
+    def evict(
+        self,
+        bytes: int = 0,
+        to: int = 0,
+        watermarks: bool = False,
+        threads: int = 0,
+        background: bool = False,
+        wait: bool = False,
+        progress: Callable[[EvictReport], object] | None = None,
+        user: int | None = None,
+    ) -> EvictReport:
+        """Moves what is used least to the disk tier until enough memory is free. Any process may, at any time; one at a time does.
+
+        bytes       to free at least; or
+        to          down to so many bytes used of the partition; or
+        watermarks  nothing below the tier's high watermark; above it, down to the low one.
+        threads     that it may start, and ends before it returns. background: at idle priority.
+        wait        where another eviction runs: wait for it; else a report with done False is returned at once.
+        progress    called with an EvictReport now and then; a true result ends the eviction.
+        user        root: whose objects, by user id; None: everybody's.
+
+        Raises Error: ENOSPC (all was tried and did not suffice, or the disk is full: detail says so), ENOENT (no tier), EPERM. Its
+        `report` is an EvictReport of what was done all the same.
+        """
+        callback = None if progress is None else lambda fields: progress(EvictReport._make(fields))
+        try:
+            return EvictReport._make(self._evict(bytes, to, watermarks, threads, background, wait, callback, user))
+        except _shmstore.Error as error:
+            report = getattr(error, "report", None)
+            if report is not None:
+                error.report = EvictReport._make(report)  # type: ignore[attr-defined]
+            raise
 
     def __repr__(self) -> str:
         return f"<shmstore.Partition {self.path!r}>"

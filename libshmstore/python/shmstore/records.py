@@ -43,6 +43,11 @@ class _Usage(NamedTuple):
     n_leases: int
     metadata: int  #: the part of linked that is the stores' own pages
     n_unreadable: int  #: directories and processes that we may not look into
+    tier: int  #: blocks of tier files, on disk: = tier_demoted + tier_clean + tier_orphans
+    tier_demoted: int  #: of objects that are there only
+    tier_clean: int  #: of objects that are in memory as well
+    tier_orphans: int  #: of none; `Partition.gc` removes them
+    n_demoted: int  #: names of demoted objects; part of n_objects
 
 
 class Usage(_Fields, _Usage):
@@ -80,6 +85,8 @@ class _ObjectInfo(NamedTuple):
     checksum: bool  #: it carries a checksum of its buffers
     error: int  #: 0, or an errno where the file is no valid object
     raw_key: bytes  #: the key's bytes, whatever `key` is
+    demoted: bool  #: in the disk tier: blocks and n_buffers are 0
+    pinned: bool  #: never moved there
 
 
 class ObjectInfo(_Fields, _ObjectInfo):
@@ -204,7 +211,7 @@ class Reconciliation(_Fields, _Reconciliation):
 
 
 class _GcAction(NamedTuple):
-    what: str  #: "store", "lease", "torn", "pool", "peer" or "kept"
+    what: str  #: "store", "lease", "torn", "pool", "peer", "kept"; of the disk tier "tier", "anchor" or "tier-of"
     path: str
     bytes: int  #: that this frees
     n_objects: int
@@ -241,5 +248,102 @@ class _Finding(NamedTuple):
 
 class Finding(_Fields, _Finding):
     """One file that `Partition.verify` looked at."""
+
+    __slots__ = ()
+
+
+class _TierInfo(NamedTuple):
+    directory: str  #: what the tier was set to
+    path: str  #: where the tier files are, below it
+    max: int  #: bytes of tier files at most; 0 = no limit
+    min_free: int  #: bytes that stay free on that file system
+    level: int  #: of zstd; 0 = nothing is compressed
+    fsync: bool
+    high: int  #: percent of the partition above which eviction begins
+    low: int  #: and at which it ends
+    disk_size: int  #: bytes of that file system
+    disk_free: int
+    used: int  #: blocks of tier files: = demoted + clean + orphans
+    demoted: int  #: of it: objects that are in the tier only
+    clean: int  #: of it: objects that are in memory as well, and can be demoted again without a write
+    orphans: int  #: of it: left by killed processes; `Partition.gc` removes them
+    n_demoted: int
+    n_clean: int
+    n_orphans: int
+    original: int  #: bytes that the demoted ones take in memory when they come back
+    n_raw: int  #: tier files that are stored as they are
+    n_zstd: int  #: and compressed
+
+
+class TierInfo(_Fields, _TierInfo):
+    """`Partition.tier`: the disk tier and what lies in it, in bytes."""
+
+    __slots__ = ()
+
+
+class _EvictReport(NamedTuple):
+    done: bool  #: what was asked for was reached; False: there was nothing to do, it goes on, or was ended
+    n_objects: int  #: demoted
+    freed: int  #: bytes of memory that are free now
+    held: int  #: bytes of demoted objects that are not free before their last view is gone
+    original: int  #: bytes copied out, as they were in memory
+    written: int  #: bytes written to the disk for them
+    n_clean: int  #: objects that needed no write
+    n_skipped: int  #: objects that changed, or were locked, meanwhile
+    disk_full: bool  #: it ended for want of disk
+    error: int  #: 0, or the errno of the last object that failed
+    duration_ns: int
+
+
+class EvictReport(_Fields, _EvictReport):
+    """`Partition.evict`: what was demoted, in bytes."""
+
+    __slots__ = ()
+
+
+class _PoolState(NamedTuple):
+    capacity: int  #: bytes that may be reserved now
+    used: int  #: reserved, and what is taken in it
+    reclaimable: int  #: the part of used that would be evicted for others
+    spilled: int  #: evicted and not freed yet
+    max_used: int
+    n_waiting: int
+    level: int  #: 0 nobody waits, 1 somebody does, 2 somebody was rolled back lately
+
+
+class PoolState(_Fields, _PoolState):
+    """`arbiter.Pool.state`, in bytes."""
+
+    __slots__ = ()
+
+
+class _ContextState(NamedTuple):
+    state: str  #: "RUNNING", "BLOCKED", "BUFN", ...; "UNKNOWN": not bound
+    since: float  #: seconds in this state
+    held: int  #: bytes that its tasks hold in the pool
+    need: int  #: bytes that its attempt needs
+
+
+class ContextState(_Fields, _ContextState):
+    """`arbiter.Context.state`."""
+
+    __slots__ = ()
+
+
+class _TaskStats(NamedTuple):
+    n_retries: int
+    n_splits: int
+    n_grants: int
+    blocked: float  #: seconds of waiting
+    lost: float  #: seconds of attempts that were rolled back
+    blocked_or_lost: float  #: both, a wait in progress included; never reset
+    current: int  #: bytes reserved now
+    max: int  #: most of them at once
+    footprint: int  #: the same outside `arbiter.Context.spilling`
+    need: int  #: bytes that its attempt needs
+
+
+class TaskStats(_Fields, _TaskStats):
+    """`arbiter.Task.stats`."""
 
     __slots__ = ()

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import pwd
-from collections.abc import Iterator, MutableMapping
+import weakref
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, NoReturn, Union
 
 from . import _shmstore
+from ._shmstore import Error, strerror
+from .arbiter import Arbiter
 from .pickling import dumps, loads
 from .records import ObjectInfo, StoreUsage
 from .ticket import Ticket
@@ -31,12 +35,20 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
     **Bytes.** `put_buffers`, `create` and `view` store and map a header and buffers without pickling.
 
+    **Disk tier.** Where the partition has one (`Partition.set_tier`), objects that are not used may be moved to it, by `demote` or where
+    memory runs short, and every read brings them back. `promote` and `prefetch` do so ahead; `pin` keeps one in memory; `locate` tells.
+
+    **Arbiter.** Where the host daemon runs one, `arbiter` has memory reserved before it is taken: who does not fit waits instead of failing.
+    A store opened with ``arbitrate=True`` reserves by itself for what is put, created and promoted by threads that are bound to a task.
+
     **Processes.** `handoff` gives a ticket for an object, `adopt` takes it into another store by a hard link.
 
     A missing key is a KeyError; a store that was closed raises `ClosedError`; other failures are `Error` with an errno.
     May be used by many threads at once; `close` waits for calls in other threads. In a forked child every call raises
     `Error` (EPERM); views go on working there and after `close`.
     """
+
+    _arbiter: weakref.ref[Arbiter] | None = None
 
     # -- mapping
 
@@ -70,14 +82,23 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
             return default
         return loads(view)
 
-    def put(self, key: Key, value: Any, replace: bool = False, checksum: bool = False) -> None:
+    def put(
+        self,
+        key: Key,
+        value: Any,
+        replace: bool = False,
+        checksum: bool = False,
+        pin: bool = False,
+        evict: bool = True,
+    ) -> None:
         """As `store[key] = value`, but raises Error (EEXIST) where the key is held, unless replace.
 
         checksum keeps a hash of the buffers, which `view(key, verify=True)`, `adopt(..., verify=True)` and
-        `Partition.verify` check.
+        `Partition.verify` check. pin keeps the object out of the disk tier. Without evict a full partition is Error ENOSPC at once;
+        else others are moved to its disk tier first, if it has one.
         """
         header, buffers = dumps(value)
-        self.put_buffers(key, header, buffers, replace=replace, checksum=checksum)
+        self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin, evict=evict)
 
     def clear(self) -> None:
         """Removes every object of the store."""
@@ -89,12 +110,13 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
     # -- between processes
 
-    def handoff(self, key: Key, lease: float = 30.0, user: int | str | None = None) -> Ticket:
+    def handoff(self, key: Key, lease: float = 30.0, user: int | str | None = None, as_is: bool = False) -> Ticket:
         """A ticket with which one process of the host may adopt the object within lease seconds.
 
         From here on the key may be deleted, the store closed, this process die: the ticket stays good.
         user: the receiver's, by id or name, where it is not our own. The host daemon carries it there if its rules allow it; else,
         or without it, Error EPERM.
+        as_is: an object in the disk tier is handed over as it is, and comes back when the receiver gets it; else it comes back now.
         """
         if not lease > 0:
             raise ValueError(f"a lease must be longer than 0 seconds, not {lease}")
@@ -103,7 +125,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
                 user = pwd.getpwnam(user).pw_uid
             except KeyError:
                 raise ValueError(f"there is no user {user}") from None
-        return Ticket(*self._handoff(key, math.ceil(lease * 1000), user))
+        return Ticket(*self._handoff(key, math.ceil(lease * 1000), user, as_is))
 
     def adopt(self, key: Key, ticket: Ticket | str, replace: bool = False, verify: bool = False) -> None:
         """Takes the object of a ticket (or of its text) into this store under key, and consumes the ticket.
@@ -114,6 +136,35 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         if isinstance(ticket, str):
             ticket = Ticket.parse(ticket)
         self._adopt(key, *ticket, replace, verify)
+
+    # -- the disk tier
+
+    def prefetch(self, keys: Iterable[Key], threads: int = 0, evict: bool = True) -> dict[Key, Error]:
+        """Brings many objects back to memory ahead of their use, several at once. What failed, by key, as `promote` would raise it.
+
+        threads: that this call may start, and ends before it returns.
+        """
+        wanted = tuple(keys)
+        codes = self._prefetch(wanted, threads, evict)
+        return {key: self._prefetch_error(key, code) for key, code in zip(wanted, codes) if code}
+
+    @staticmethod
+    def _prefetch_error(key: Key, code: int) -> Error:
+        # < 0: an outcome of the arbiter, which a key of many cannot be rolled back for.
+        code = code if code > 0 else errno.ENOSPC
+        return Error(code, f"prefetch {key!r}: {strerror(code)}")
+
+    # -- the arbiter
+
+    @property
+    def arbiter(self) -> Arbiter | None:
+        """Reserves memory, see `shmstore.arbiter`; None where no daemon is, or its arbiter is off."""
+        found = self._arbiter() if self._arbiter else None
+        if found is None:
+            # Not kept by the store: it keeps the store.
+            found = Arbiter(self)
+            self._arbiter = weakref.ref(found)
+        return found if found.available else None
 
     # -- what it holds
 
@@ -126,6 +177,16 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         return map(ObjectInfo._make, self._objects())
 
     # -- object
+
+    def close(self) -> None:
+        """Closes the store: removes it and its objects unless keep. Waits for calls in other threads. Idempotent.
+
+        What waits for memory in a context of its own ends with `arbiter.Canceled`.
+        """
+        found = self._arbiter() if self._arbiter else None
+        if found is not None:
+            found._close()
+        super().close()
 
     def __enter__(self) -> Store:
         return self

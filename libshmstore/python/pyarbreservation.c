@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pyarbreservation.c: the type ArbReservation: bytes of a pool, released when it ends, once. It may be released, or end, in any
+ * thread, after its task, and after its store: then there is nothing left to release.
+ */
+#include "pyarb.h"
+
+static PyObject *reservation_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	struct pyarb_reservation *self;
+	struct pyshm_store *store;
+	unsigned long long bytes = 0;
+	unsigned pool = SHMSTORE_ARB_PARTITION;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|IK:ArbReservation", PYSHM_KEYWORDS("store", "pool", "bytes"),
+					 pyshm_state_of(type)->store_type, &store, &pool, &bytes))
+		return NULL;
+	self = (struct pyarb_reservation *)type->tp_alloc(type, 0);
+	if (!self)
+		return NULL;
+	self->store = (struct pyshm_store *)Py_NewRef(store);
+	self->r = (struct shmstore_arb_reservation){.bytes = bytes, .pool = pool};
+	return (PyObject *)self;
+}
+
+/* Releases it if it is held and the store open. No exception is set, and one that is set stays. */
+static void let_go(struct pyarb_reservation *self)
+{
+	struct shmstore_arb_reservation r = self->r;
+	struct pyshm_exception saved;
+
+	if (!self->held || self->spent_from)
+		return;
+	self->held = false;
+	self->r.bytes = 0;
+	saved = pyshm_exception_take();
+	if (pyshm_store_enter(self->store)) {
+		/* What may fail is nobody's business any more: the task has ended, or the daemon. */
+		Py_BEGIN_ALLOW_THREADS shmstore_arb_release(self->store->s, &r);
+		pyshm_store_leave(self->store);
+		Py_END_ALLOW_THREADS
+	} else {
+		PyErr_Clear();
+	}
+	pyshm_exception_put_back(saved);
+}
+
+static void reservation_finalize(PyObject *op)
+{
+	let_go((struct pyarb_reservation *)op);
+}
+
+static void reservation_dealloc(PyObject *op)
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+	PyTypeObject *type = Py_TYPE(op);
+
+	if (PyObject_CallFinalizerFromDealloc(op) < 0)
+		return;
+	Py_CLEAR(self->store);
+	type->tp_free(op);
+	Py_DECREF(type);
+}
+
+PyDoc_STRVAR(release_doc, "release($self, /)\n--\n\nGives the bytes back. Idempotent; nothing to do after commit().");
+
+/* The library writes to what is being spent. */
+static bool check_unspent(const struct pyarb_reservation *self)
+{
+	if (self->spent_from)
+		PyErr_SetString(PyExc_RuntimeError, "the reservation is being spent; leave its spending() first");
+	return !self->spent_from;
+}
+
+static PyObject *reservation_release(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+
+	if (!check_unspent(self))
+		return NULL;
+	let_go(self);
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(commit_doc, "commit($self, bytes=None, /)\n--\n\n"
+			 "The reserved memory has been taken in the partition, bytes of it (None: all): it is the "
+			 "kernel's to count from\n"
+			 "here on, and this reservation holds nothing any more.");
+
+static PyObject *reservation_commit(PyObject *op, PyObject *args)
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+	struct shmstore_arb_reservation r = self->r;
+	unsigned long long bytes = r.bytes;
+	PyObject *given = Py_None;
+	int result;
+
+	if (!PyArg_ParseTuple(args, "|O:commit", &given))
+		return NULL;
+	if (given != Py_None) {
+		bytes = PyLong_AsUnsignedLongLong(given);
+		if (PyErr_Occurred())
+			return NULL;
+	}
+	if (!self->held) {
+		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more");
+		return NULL;
+	}
+	if (!check_unspent(self) || !pyshm_store_enter(self->store))
+		return NULL;
+	self->held = false;
+	self->r.bytes = 0;
+	Py_BEGIN_ALLOW_THREADS result = shmstore_arb_commit(self->store->s, &r, bytes);
+	pyshm_store_leave(self->store);
+	Py_END_ALLOW_THREADS if (result) return pyarb_raise(self->store, result, "commit a reservation", NULL);
+	Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(unpin_doc, "unpin($self, /)\n--\n\n"
+			"What it stands for may be evicted when others need the room. False: not now, it stays pinned "
+			"(it is leased, and\n"
+			"cannot be told from the lease). context.pin() undoes it.");
+
+static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+	struct shmstore_arb_reservation r = self->r;
+	int result;
+
+	if (!self->held) {
+		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more");
+		return NULL;
+	}
+	if (!check_unspent(self) || !pyshm_store_enter(self->store))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS result = shmstore_arb_unpin(self->store->s, &r);
+	pyshm_store_leave(self->store);
+	Py_END_ALLOW_THREADS if (result == SHMSTORE_ARB_AGAIN) Py_RETURN_FALSE;
+	if (result)
+		return pyarb_raise(self->store, result, "unpin a reservation", NULL);
+	self->r = r;
+	Py_RETURN_TRUE;
+}
+
+PyDoc_STRVAR(spilled_doc, "spilled($self, bytes, /)\n--\n\n"
+			  "Bytes of it, unpinned, have left the pool; 0: they will not. Called by an evict call-back.");
+
+static PyObject *reservation_spilled(PyObject *op, PyObject *number)
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+	struct shmstore_arb_reservation r = self->r;
+	unsigned long long bytes = PyLong_AsUnsignedLongLong(number);
+	int result;
+
+	if (PyErr_Occurred() || !pyshm_store_enter(self->store))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS result = shmstore_arb_spilled(self->store->s, &r, bytes);
+	pyshm_store_leave(self->store);
+	Py_END_ALLOW_THREADS if (result) return pyarb_raise(self->store, result,
+							    "say what was spilled of a reservation", NULL);
+	Py_RETURN_NONE;
+}
+
+/* _spend(on): what the calling thread's puts and creates take comes out of this reservation; False: no longer. */
+static PyObject *reservation_spend(PyObject *op, PyObject *args)
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+	int on, r;
+
+	if (!PyArg_ParseTuple(args, "p:_spend", &on))
+		return NULL;
+	if (on && (!self->held || self->spent_from)) {
+		PyErr_SetString(PyExc_ValueError, self->held ? "the reservation is being spent already"
+							     : "the reservation holds nothing any more");
+		return NULL;
+	}
+	if (!pyshm_store_enter(self->store))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_spend(self->store->s, on ? &self->r : NULL);
+	pyshm_store_leave(self->store);
+	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self->store, r, "spend a reservation", NULL);
+	self->spent_from = on;
+	Py_RETURN_NONE;
+}
+
+static PyObject *reservation_bytes(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+
+	return PyLong_FromUnsignedLongLong(self->held ? self->r.bytes : 0);
+}
+
+static PyObject *reservation_id(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLong(((struct pyarb_reservation *)op)->r.id);
+}
+
+static PyObject *reservation_leased(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+
+	return PyLong_FromUnsignedLongLong(self->held ? self->r.leased : 0);
+}
+
+static PyObject *reservation_pool(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLong(((struct pyarb_reservation *)op)->r.pool);
+}
+
+static PyObject *reservation_held(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(((struct pyarb_reservation *)op)->held);
+}
+
+static PyMethodDef reservation_methods[] = {
+	{"release", reservation_release, METH_NOARGS, release_doc},
+	{"commit", reservation_commit, METH_VARARGS, commit_doc},
+	{"unpin", reservation_unpin, METH_NOARGS, unpin_doc},
+	{"spilled", reservation_spilled, METH_O, spilled_doc},
+	{"_spend", reservation_spend, METH_VARARGS, NULL},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef reservation_getset[] = {
+	{"bytes", reservation_bytes, NULL, "Reserved bytes; 0 once released or committed.", NULL},
+	{"id", reservation_id, NULL, "Its number, as operators see it; 0: there is none.", NULL},
+	{"leased", reservation_leased, NULL, "Bytes of it that come from a lease: the daemon was not asked.", NULL},
+	{"pool", reservation_pool, NULL, "The pool's number; 1 is the partition.", NULL},
+	{"held", reservation_held, NULL, "Whether it was granted and neither released nor committed.", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static char reservation_doc[] = PyDoc_STR("ArbReservation(store, pool=1, bytes=0)\n--\n\n"
+					  "Bytes of a pool. Holds nothing until a context reserves into it.");
+
+static PyType_Slot reservation_slots[] = {
+	{Py_tp_doc, reservation_doc},
+	{Py_tp_new, reservation_new},
+	{Py_tp_finalize, reservation_finalize},
+	{Py_tp_dealloc, reservation_dealloc},
+	{Py_tp_methods, reservation_methods},
+	{Py_tp_getset, reservation_getset},
+	{0, NULL},
+};
+
+PyType_Spec pyarb_reservation_spec = {
+	.name = "shmstore._shmstore.ArbReservation",
+	.basicsize = sizeof(struct pyarb_reservation),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+	.slots = reservation_slots,
+};

@@ -1,0 +1,663 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory is reserved before it is taken: who does not fit waits, gives way, or does less at a time, instead of failing.
+
+>>> arbiter = store.arbiter                            # None: no daemon, or its arbiter is off
+>>> with arbiter.task(priority=5, label="join"):       # this thread works for it
+...     with arbiter.reserve(64 << 20) as r:           # waits until it is there
+...         store.put_buffers("x", b"", [data])
+...     for part in arbiter.with_retry([frame], join, split=halves):
+...         ...
+
+A **task** is a scope of work with a priority: larger is served first. A **context** is what waits: the calling thread, or one of
+your own, for a coroutine or a key of a scheduler. A **pool** is where bytes are: the store's partition, or a budget of this process.
+A **reservation** releases itself at the end of its block, or of its life.
+
+What is not given ends a call with an exception: `Retry` (give back what this attempt took, begin again), `Split` (the same with less
+at a time), `NoMemory`, `TooBig`, `TimedOut`, `Canceled`, `Removed`, `Down`. `Arbiter.with_retry` deals with the first two. All are
+`shmstore.Error`; `why` says who held what. docs/arbiter.md has the rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+from . import _shmstore
+from ._shmstore import (
+    Again,
+    Canceled,
+    ClosedError,
+    Down,
+    Error,
+    Injected,
+    NoMemory,
+    Outcome,
+    Removed,
+    Retry,
+    Split,
+    TimedOut,
+    TooBig,
+)
+from .awaiting import Awaiting, Loops
+from .records import ContextState, PoolState, TaskStats
+from .retrying import Target, each_result
+
+if TYPE_CHECKING:
+    from .store import Store
+
+__all__ = [
+    "Again",
+    "Arbiter",
+    "Awaiting",
+    "Canceled",
+    "Context",
+    "ContextState",
+    "Down",
+    "Injected",
+    "NoMemory",
+    "Outcome",
+    "Pool",
+    "PoolState",
+    "Removed",
+    "Reservation",
+    "Retry",
+    "Split",
+    "Target",
+    "Task",
+    "TaskStats",
+    "TimedOut",
+    "TooBig",
+]
+
+PARTITION = 1  # the pool that every store has
+_NONBLOCK, _SPILL = 1, 2
+_WAITS = {"pool": 1, "task": 2, "external": 3}
+_INJECTIONS = {"retry": 1, "split": 2, "error": 3, "toobig": 4, "timedout": 5}
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def _flags(wait: bool, spill: bool) -> int:
+    return (0 if wait else _NONBLOCK) | (_SPILL if spill else 0)
+
+
+def _one_of(words: dict[str, int], word: str, what: str) -> int:
+    if word not in words:
+        raise ValueError(f"{what} is one of {', '.join(words)}, not {word!r}")
+    return words[word]
+
+
+def _over(error: Error) -> bool:
+    """Whether a call failed because what it is about ended with its daemon or store: nothing is left to end."""
+    return isinstance(error, (Down, ClosedError)) or error.errno == errno.ENOTSUP
+
+
+class Reservation(_shmstore.ArbReservation):
+    """Bytes of a pool. A context manager that releases them; so does its end.
+
+    `commit(n)` says that n bytes were really taken in the partition by other means than this store; what a `Store` takes within
+    `spending()` it counts by itself. `unpin()` lets the pool's evict call-back take what it stands for.
+    """
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    @contextlib.contextmanager
+    def spending(self) -> Iterator[Reservation]:
+        """What this thread puts, creates and promotes in the block comes out of the reservation, which falls by it.
+
+        So a result is reserved before it is made, and put without reserving again. Not across an await.
+        """
+        self._spend(True)
+        try:
+            yield self
+        finally:
+            self._spend(False)
+
+    def __repr__(self) -> str:
+        return f"<shmstore.arbiter.Reservation of {self.bytes} bytes in pool {self.pool}>"
+
+
+class Pool:
+    """A pool: the partition's (`Arbiter.partition`), or a budget of this process (`Arbiter.pool`). A context manager that removes it."""
+
+    def __init__(self, arbiter: Arbiter, id: int, name: str) -> None:
+        self.arbiter = arbiter
+        self.id = id  #: its number, as reservations and up-calls say it
+        self.name = name
+
+    def resize(self, capacity: int) -> None:
+        """What is reserved stays; nothing new is given until it fits again."""
+        self.arbiter.store._arb_pool_resize(self.id, capacity)
+
+    def remove(self) -> None:
+        """Gives it up. Error (EINVAL) while anything is reserved in it."""
+        self.arbiter.store._arb_pool_remove(self.id)
+
+    def state(self) -> PoolState:
+        """How full it is, and who waits."""
+        return PoolState._make(self.arbiter.store._arb_pool_info(self.id))
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.remove()
+        except Error as error:
+            if exc[0] is None and not _over(error):
+                raise
+
+    def __repr__(self) -> str:
+        return f"<shmstore.arbiter.Pool {self.name!r} ({self.id})>"
+
+
+PoolLike = Union[Pool, int]
+
+
+def _number(pool: PoolLike) -> int:
+    return pool if isinstance(pool, int) else pool.id
+
+
+class Task:
+    """A task: begins when it is made, holds bytes, ends. A context manager that ends it."""
+
+    def __init__(self, arbiter: Arbiter, id: int, label: str | None) -> None:
+        self.arbiter = arbiter
+        self.id = id  #: its number, as operators see it
+        self.label = label
+        self._ended = False
+
+    def end(self) -> None:
+        """Unbinds its contexts (one that waits gets `Removed`) and releases what it reserved. Idempotent."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self.arbiter.store._arb_task_end(self.id)
+        except Error as error:
+            if not _over(error):
+                raise
+
+    def stats(self, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
+        """Its retries, splits, waits and bytes, in a pool or (None) in all. reset: counts begin anew."""
+        return self.arbiter.stats(self, pool, reset)
+
+    def __enter__(self) -> Task:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def __repr__(self) -> str:
+        return f"<shmstore.arbiter.Task {self.id} {self.label!r}>"
+
+
+TaskLike = Union[Task, int]
+
+
+def _task(task: TaskLike) -> int:
+    return task if isinstance(task, int) else task.id
+
+
+class Context(_shmstore.ArbContext):
+    """What waits for memory: one of your own (`Arbiter.context`), or the calling thread (`Arbiter.thread`).
+
+    One call at a time, but for `cancel` and `state`. A context manager that closes it.
+    """
+
+    arbiter: Arbiter
+
+    def __new__(cls, arbiter: Arbiter, own: bool = True) -> Context:
+        self = super().__new__(cls, arbiter.store, own)
+        self.arbiter = arbiter
+        self._own = own
+        self._made = []
+        return self
+
+    _own: bool
+    _made: list[list[Reservation]]
+
+    @property
+    def _attempts(self) -> list[list[Reservation]]:
+        """What each attempt that is in progress has reserved, the innermost last."""
+        return self._made if self._own else self.arbiter._attempts()
+
+    # -- whom it works for
+
+    def bind(self, task: TaskLike) -> None:
+        """Dedicated to one task: what it waits for, the task waits for. Bound to another one before, it moves."""
+        self._bind(_task(task))
+
+    def bind_helper(self, tasks: Iterable[TaskLike], service: bool = False) -> None:
+        """A helper of some tasks; service: works for many, and is served before all tasks."""
+        self._bind_helper(tuple(map(_task, tasks)), service)
+
+    def unbind(self, tasks: Iterable[TaskLike] = ()) -> None:
+        """From these tasks, or from all. A waiting call ends with `Removed`."""
+        self._unbind(tuple(map(_task, tasks)))
+
+    # -- reservations
+
+    def reserve(
+        self,
+        bytes: int,
+        pool: PoolLike = PARTITION,
+        timeout: float | None = None,
+        wait: bool = True,
+        spill: bool = False,
+    ) -> Reservation:
+        """Waits until bytes of the pool are this context's task's.
+
+        timeout  seconds; None: as long as the daemon lets anybody wait. Then `TimedOut`.
+        wait     False: `Again` where it does not fit now.
+        spill    on the spill path: never waits, and may use the pool's spill reserve.
+        """
+        into = Reservation(self.arbiter.store, _number(pool))
+        self._reserve(into, into.pool, bytes, _flags(wait, spill), timeout)
+        self._note(into)
+        return into
+
+    def reserve_many(
+        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True
+    ) -> tuple[Reservation, ...]:
+        """Bytes of several pools, all or none: nobody holds the one while waiting for the other."""
+        into = tuple(Reservation(self.arbiter.store, _number(pool), bytes) for pool, bytes in wanted)
+        self._reserve_many(into, _flags(wait, False), timeout)
+        for reservation in into:
+            self._note(reservation)
+        return into
+
+    def resize(self, reservation: Reservation, bytes: int, timeout: float | None = None, wait: bool = True) -> None:
+        """To less: at once. To more: as `reserve` of the difference."""
+        self._resize(reservation, bytes, _flags(wait, False), timeout)
+
+    def pin(self, reservation: Reservation, timeout: float | None = None) -> None:
+        """Undoes `Reservation.unpin`; where it was evicted, waits for its bytes again."""
+        self._pin(reservation, 0, timeout)
+
+    def _note(self, reservation: Reservation) -> None:
+        if self._attempts:
+            self._attempts[-1].append(reservation)
+
+    # -- roll back
+
+    def ready(self, timeout: float | None = None) -> None:
+        """After `Retry` or `Split`, when all is given back: waits until the attempt may begin again."""
+        self._ready(0, timeout)
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """One attempt of a block of your own. Where it raises, what was reserved in it is released.
+
+        Then `ready()`, outside of it, and the next one. `with_retry` is made of this.
+        """
+        made: list[Reservation] = []
+        ok = False
+        self._retry_begin()
+        self._attempts.append(made)
+        try:
+            with self.used():
+                yield
+            ok = True
+        finally:
+            self._attempts.pop()
+            if not ok:
+                for reservation in made:
+                    reservation.release()
+            elif self._attempts:
+                self._attempts[-1] += made  # the attempt around this one may fail yet
+            with contextlib.suppress(Error):  # what has ended has ended, also for a daemon that is gone
+                self._retry_end(ok)
+
+    def with_retry(
+        self,
+        items: Iterable[Item],
+        attempt: Callable[[Item], Result],
+        split: Callable[[Item], Iterable[Item] | None] | None = None,
+        save: Callable[[], Any] | None = None,
+        restore: Callable[[Any], object] | None = None,
+        done: Callable[[Item, BaseException | None], object] | None = None,
+    ) -> list[Result]:
+        """As `Arbiter.with_retry`, in this context."""
+        return list(self.each_retry(items, attempt, split, save, restore, done))
+
+    def each_retry(
+        self,
+        items: Iterable[Item],
+        attempt: Callable[[Item], Result],
+        split: Callable[[Item], Iterable[Item] | None] | None = None,
+        save: Callable[[], Any] | None = None,
+        restore: Callable[[Any], object] | None = None,
+        done: Callable[[Item, BaseException | None], object] | None = None,
+    ) -> Iterator[Result]:
+        """As `Arbiter.each_retry`, in this context."""
+        return each_result(self, items, attempt, split, save, restore, done)
+
+    # -- marks
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[Context]:
+        """Within the block this thread's calls without a context, and its puts, creates and promotions, are this context's.
+
+        For contexts that go from thread to thread. Not across an await.
+        """
+        outer = self.arbiter._used()
+        before = outer[-1] if outer else self.arbiter.thread
+        self._use()
+        outer.append(self)
+        try:
+            yield self
+        finally:
+            outer.pop()
+            with contextlib.suppress(Error):
+                before._use()
+
+    @contextlib.contextmanager
+    def waiting(self, kind: str = "external", task: TaskLike | None = None) -> Iterator[None]:
+        """Around anything that blocks while bytes are held, so that it is not taken for work.
+
+        kind: "pool" (for a helper of its own task), "task" (for another one, if it is known), "external".
+        """
+        self._wait_begin(_one_of(_WAITS, kind, "a wait's kind"), 0 if task is None else _task(task))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Error):
+                self._wait_end()
+
+    @contextlib.contextmanager
+    def spilling(self) -> Iterator[None]:
+        """Around moving data out of a pool: what is reserved meanwhile is no footprint of the task's."""
+        self._spill(True)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Error):
+                self._spill(False)
+
+    # -- event loops
+
+    def reserve_async(
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, spill: bool = False
+    ) -> Awaiting[Reservation]:
+        """As `reserve`, but does not wait: ``r = await context.reserve_async(n)``. Contexts of one's own only."""
+        into = Reservation(self.arbiter.store, _number(pool))
+
+        def start(flags: int) -> bool:
+            return self._reserve(into, into.pool, bytes, flags | (_SPILL if spill else 0), timeout)
+
+        return self.arbiter._loops.begin(self, into, start, lambda: self._note(into))
+
+    def reserve_many_async(
+        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None
+    ) -> Awaiting[tuple[Reservation, ...]]:
+        """As `reserve_many`, but does not wait: ``a, b = await context.reserve_many_async(...)``."""
+        into = tuple(Reservation(self.arbiter.store, _number(pool), bytes) for pool, bytes in wanted)
+
+        def granted() -> None:
+            for reservation in into:
+                self._note(reservation)
+
+        return self.arbiter._loops.begin(self, into, lambda flags: self._reserve_many(into, flags, timeout), granted)
+
+    def ready_async(self, timeout: float | None = None) -> Awaiting[None]:
+        """As `ready`, but does not wait: ``await context.ready_async()``."""
+        return self.arbiter._loops.begin(self, None, lambda flags: self._ready(flags, timeout))
+
+    def pin_async(self, reservation: Reservation, timeout: float | None = None) -> Awaiting[None]:
+        """As `pin`, but does not wait: ``await context.pin_async(r)``."""
+        return self.arbiter._loops.begin(self, None, lambda flags: self._pin(reservation, flags, timeout))
+
+    # -- inspection and tests
+
+    def state(self) -> ContextState:
+        """Its state, since when, and what its tasks hold and need. By any thread."""
+        return ContextState._make(self._state())
+
+    def inject(self, kind: str, count: int = 1, skip: int = 0, pool: PoolLike | None = None) -> None:
+        """After skip reserves the next count of this context end so: "retry", "split", "error", "toobig", "timedout".
+
+        count 0 clears. For tests of a program's own roll back.
+        """
+        self._inject(_one_of(_INJECTIONS, kind, "an injection"), count, skip, 0 if pool is None else _number(pool))
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<shmstore.arbiter.Context {self.id}>" if self._own else "<shmstore.arbiter.Context of the thread>"
+
+
+class Arbiter:
+    """The arbiter behind a store: `Store.arbiter`. Its calls without a context are of the calling thread."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._local = threading.local()
+        self._loops = Loops(store)
+        self._evict: Callable[[int, int, int], int | None] | None = None
+        self._pressure: Callable[[int, int], object] | None = None
+
+    def _attempts(self) -> list[list[Reservation]]:
+        """Of the calling thread."""
+        if not hasattr(self._local, "attempts"):
+            self._local.attempts = []
+        return self._local.attempts
+
+    def _used(self) -> list[Context]:
+        """Contexts that the calling thread uses, the innermost last."""
+        if not hasattr(self._local, "used"):
+            self._local.used = []
+        return self._local.used
+
+    @property
+    def available(self) -> bool:
+        """Whether the daemon is still there, with its arbiter."""
+        return not self.store.closed and self.store._arb_available()
+
+    # -- tasks, contexts, pools
+
+    @property
+    def thread(self) -> Context:
+        """The calling thread's own context; each thread that uses it means itself."""
+        return Context(self, own=False)
+
+    @property
+    def current(self) -> Context:
+        """What calls without a context are of: `thread`, or the one within whose `used()` this thread is."""
+        used = self._used()
+        return used[-1] if used else self.thread
+
+    def task(
+        self,
+        priority: int | None = None,
+        label: str | None = None,
+        inherit: TaskLike | None = None,
+        context: Context | None = None,
+        bind: bool = True,
+    ) -> Task:
+        """Begins a task, and binds the calling thread, or the context, to it.
+
+        priority  larger is served first; None: earlier is, below every explicit one.
+        label     shown to operators.
+        inherit   a task whose priority it takes over.
+        """
+        task = Task(self, self.store._arb_task_begin(priority, label, 0 if inherit is None else _task(inherit)), label)
+        try:
+            if bind:
+                (context or self.current).bind(task)
+        except BaseException:
+            task.end()
+            raise
+        return task
+
+    def context(self, task: TaskLike | None = None) -> Context:
+        """A context that is no thread, bound to a task if one is given."""
+        context = Context(self)
+        self._contexts.add(context)
+        if task is not None:
+            context.bind(task)
+        return context
+
+    @property
+    def partition(self) -> Pool:
+        """The pool of the store's partition."""
+        return Pool(self, PARTITION, "partition")
+
+    def pool(self, name: str, capacity: int, spill_reserve: int = 0) -> Pool:
+        """Makes a private pool: a budget of this process, shown to operators by its name.
+
+        spill_reserve: the part of it that only reservations with `spill` may use. Who wants to be asked for room: `upcalls`.
+        """
+        return Pool(self, self.store._arb_pool_create(name, capacity, spill_reserve), name)
+
+    # -- of the calling thread
+
+    def reserve(
+        self,
+        bytes: int,
+        pool: PoolLike = PARTITION,
+        timeout: float | None = None,
+        wait: bool = True,
+        spill: bool = False,
+    ) -> Reservation:
+        """`Context.reserve` of the calling thread."""
+        return self.current.reserve(bytes, pool, timeout, wait, spill)
+
+    def reserve_many(
+        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True
+    ) -> tuple[Reservation, ...]:
+        """`Context.reserve_many` of the calling thread."""
+        return self.current.reserve_many(wanted, timeout, wait)
+
+    def ready(self, timeout: float | None = None) -> None:
+        """`Context.ready` of the calling thread."""
+        self.current.ready(timeout)
+
+    def attempt(self) -> contextlib.AbstractContextManager[None]:
+        """`Context.attempt` of the calling thread."""
+        return self.current.attempt()
+
+    def waiting(self, kind: str = "external", task: TaskLike | None = None) -> contextlib.AbstractContextManager[None]:
+        """`Context.waiting` of the calling thread."""
+        return self.current.waiting(kind, task)
+
+    def spilling(self) -> contextlib.AbstractContextManager[None]:
+        """`Context.spilling` of the calling thread."""
+        return self.current.spilling()
+
+    def state(self) -> ContextState:
+        """`Context.state` of the calling thread."""
+        return self.current.state()
+
+    def inject(self, kind: str, count: int = 1, skip: int = 0, pool: PoolLike | None = None) -> None:
+        """`Context.inject` of the calling thread."""
+        self.current.inject(kind, count, skip, pool)
+
+    def with_retry(
+        self,
+        items: Iterable[Item],
+        attempt: Callable[[Item], Result],
+        split: Callable[[Item], Iterable[Item] | None] | None = None,
+        save: Callable[[], Any] | None = None,
+        restore: Callable[[Any], object] | None = None,
+        done: Callable[[Item, BaseException | None], object] | None = None,
+    ) -> list[Result]:
+        """Calls attempt(item) for each item in turn and deals with `Retry` and `Split`. The results, in order.
+
+        attempt  must be repeatable from its item. What it reserved and neither committed nor released is released where it raises: before
+                 the next attempt, or for good. An error that was raised because of a Retry or a Split counts as that.
+        split    smaller items in place of one, in their order, each with a result of its own; None or nothing: it cannot be split, and Split,
+                 naming the item, is raised. Takes the item over. What it reserves is not retried.
+        save     called before an item's first attempt; what it returns is given to
+        restore  which is called after an attempt that was told to roll back, before anything else is.
+        done     called with an item that has ended, and None or what ended it; also for what is left of a split when a part of it fails. Items not
+                 taken from the iterable are the caller's.
+
+        Blocks may be nested: each deals with what its own attempt is told.
+        """
+        return self.current.with_retry(items, attempt, split, save, restore, done)
+
+    def each_retry(
+        self,
+        items: Iterable[Item],
+        attempt: Callable[[Item], Result],
+        split: Callable[[Item], Iterable[Item] | None] | None = None,
+        save: Callable[[], Any] | None = None,
+        restore: Callable[[Any], object] | None = None,
+        done: Callable[[Item, BaseException | None], object] | None = None,
+    ) -> Iterator[Result]:
+        """As `with_retry`, but an iterator: an item is begun when its result is asked for."""
+        return self.current.each_retry(items, attempt, split, save, restore, done)
+
+    def stats(self, task: TaskLike | None = None, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
+        """What a task did in a pool, or in all; without a task, of the one that the calling thread works for."""
+        number = 0 if task is None else _task(task)
+        return TaskStats._make(self.store._arb_stats(number, 0 if pool is None else _number(pool), reset))
+
+    # -- event loops
+
+    def fd(self) -> int:
+        """Readable when `next` may have something; the library's own, for the store's life. Who awaits needs none of it."""
+        return self.store._arb_fd()
+
+    def next(self) -> Awaiting[Any] | None:
+        """What has completed of the calls that do not wait (`Context.reserve_async`); None: nothing has. Never waits."""
+        return self._loops.next()
+
+    # -- up-calls
+
+    def upcalls(
+        self,
+        evict: Callable[[int, int, int], int | None] | None = None,
+        pressure: Callable[[int, int], object] | None = None,
+    ) -> None:
+        """Who is called by `serve`. With neither: nobody, and the channel is closed.
+
+        evict     evict(pool, bytes, reservation): make room in that private pool, by releasing, or by moving what was unpinned elsewhere and
+                  telling `Reservation.spilled`; returns the bytes that left it. reservation: the id of the one chosen first, 0 = any.
+        pressure  pressure(PARTITION, level): 0 nobody waits in the partition, 1 somebody does, 2 somebody was rolled back there lately.
+        """
+        self._evict, self._pressure = evict, pressure
+        self.store._arb_listen(evict is not None or pressure is not None)
+
+    def serve(self, timeout: float | None = None) -> int:
+        """Makes the up-calls that have come, in this thread; waits for the first, up to timeout seconds (None: until `upcalls()`).
+
+        How many there were. What a call-back raises is raised here. One thread at a time; Error (ENOTSUP) where the channel is closed.
+        """
+        ms = -1 if timeout is None else min(math.ceil(timeout * 1000), 2**31 - 1)
+        return self.store._arb_serve(ms, self._evict, self._pressure)
+
+    def serve_fd(self) -> int:
+        """For event loops: readable when ``serve(0)`` has something to do."""
+        return self.store._arb_serve_fd()
+
+    # -- end
+
+    def _close(self) -> None:
+        """Ends what waits, so that the store can close: up-calls, and the contexts that are no threads."""
+        with contextlib.suppress(Error):
+            if self._evict or self._pressure:
+                self.upcalls()
+        for context in list(self._contexts):
+            with contextlib.suppress(Error):
+                context.cancel()
+        self._loops.close()
+
+    def __repr__(self) -> str:
+        return f"<shmstore.arbiter.Arbiter of {self.store!r}>"
