@@ -60,8 +60,22 @@ def test_required_without_daemon_shares_nothing(place, monkeypatch):
         assert client.submit(tasks.total, client.submit(tasks.make, 1, MIB)).result() == tasks.make(1, MIB).sum()
 
 
-def test_asked_worker_moves_what_it_alone_has_to_disk(place, daemon):
+def test_asked_worker_demotes_what_it_alone_has(place, daemon):
     with cluster(place, 1, settings={f"{PREFIX}.share": "eager"}) as client:
+        chunks = [client.submit(tasks.make, i, MIB, key=f"chunk-{i}") for i in range(8)]
+        client.gather([client.submit(tasks.total, chunk) for chunk in chunks])
+        wait_until(lambda: all(on_workers(client, watched).values()), "the worker listens")
+        daemon.ask(3 * MIB)
+        wait_until(lambda: place.partition.usage().n_demoted == 3, "three values in the tier")
+        after = next(iter(on_workers(client, residence).values()))
+        assert after["shared"] == 8 and after["disk"] == 0 and after["given"] >= 3 * MIB
+        wait_until(lambda: daemon.read(GIVEN_N) == 1, "the ask is dealt with")
+        sums = client.gather([client.submit(tasks.total, chunk, pure=False) for chunk in chunks])
+        assert sums == [tasks.make(i, MIB).sum() for i in range(8)]
+
+
+def test_without_a_tier_asked_worker_moves_what_it_alone_has_to_disk(place, daemon):
+    with cluster(place, 1, settings={f"{PREFIX}.share": "eager", f"{PREFIX}.tier.enabled": False}) as client:
         chunks = [client.submit(tasks.make, i, MIB, key=f"chunk-{i}") for i in range(8)]
         client.gather([client.submit(tasks.total, chunk) for chunk in chunks])
         wait_until(lambda: all(on_workers(client, watched).values()), "the worker listens")

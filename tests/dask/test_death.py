@@ -8,12 +8,14 @@ import signal
 
 import pytest
 import tasks
-from conftest import PREFIX, cluster, dask_worker, wait_until, workers
+from conftest import PREFIX, cluster, dask_worker, on_workers, wait_until, workers
+from distributed import wait
 from tasks import MIB
 
 
 def test_the_nanny_removes_the_store_of_a_killed_worker(place, memory_limit):
-    with cluster(place, 3, memory_limit=memory_limit, settings={f"{PREFIX}.sweep-interval": "1h"}) as client:
+    settings = {f"{PREFIX}.sweep-interval": "1h", f"{PREFIX}.lease": "10s"}  # what it promised when it died keeps it that long
+    with cluster(place, 3, memory_limit=memory_limit, settings=settings) as client:
         chunks = [client.submit(tasks.make, i, key=f"chunk-{i}") for i in range(6)]
         dots = [client.submit(tasks.dot, a, b, pure=False) for a in chunks for b in chunks]
         victim = place.stores()[0]
@@ -22,6 +24,26 @@ def test_the_nanny_removes_the_store_of_a_killed_worker(place, memory_limit):
         assert client.gather(dots) == pytest.approx(expected)
         wait_until(lambda: victim.name not in {store.name for store in place.partition.stores()}, "the store is gone")
         client.wait_for_workers(3, timeout=60)
+
+
+def test_the_nanny_comes_back_for_what_a_killed_worker_had_promised(place):
+    """A ticket that nobody took keeps the store of the dead until its lease ends; nobody else looks."""
+    settings = {f"{PREFIX}.sweep-interval": "1h", f"{PREFIX}.lease": "5s"}
+    with cluster(place, 1, settings=settings) as client:
+        chunk = client.submit(tasks.make, 1, key="chunk")
+        wait([chunk])
+        on_workers(client, promise, "chunk")
+        victim = place.stores()[0]
+        os.kill(victim.pid, signal.SIGKILL)
+        client.wait_for_workers(1, timeout=60)
+        wait_until(lambda: victim.name not in {store.name for store in place.partition.stores()}, "the store is gone")
+        wait_until(lambda: place.partition.usage(full=True).n_leases == 0, "the lease is gone")
+
+
+def promise(worker, key):
+    """A ticket as it is when its donor dies before it sent it."""
+    worker._exchange.put(key, worker.data[key])
+    worker._exchange.store.handoff(key, lease=worker._exchange.settings.lease)
 
 
 def test_a_sibling_removes_the_store_of_a_killed_worker(place):
@@ -42,7 +64,7 @@ def test_a_sibling_removes_the_store_of_a_killed_worker(place):
 
 
 def test_all_are_killed_and_gc_leaves_nothing(place):
-    config = {f"{PREFIX}.partition": place.path}
+    config = {f"{PREFIX}.partition": place.path, f"{PREFIX}.sweep-interval": "1h"}  # the second one leaves it to gc
     arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "0")
     with cluster(place, 0) as client:
         with dask_worker(client.scheduler.address, *arguments, config=config) as first:

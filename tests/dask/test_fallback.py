@@ -30,7 +30,8 @@ def all_pairs(client, n=6, size=4 * MIB):
 def test_a_full_partition_keeps_values_private_and_says_so_once(memory_limit):
     place = Place(size=10 * MIB)
     try:
-        with cluster(place, 2, memory_limit=memory_limit) as client:
+        settings = {f"{PREFIX}.tier.enabled": False}
+        with cluster(place, 2, memory_limit=memory_limit, settings=settings) as client:
             chunks = all_pairs(client, n=12)
             found = fallbacks(client)
             assert any(reasons.get("partition-full") for reasons in found.values())

@@ -15,7 +15,8 @@ from . import config as _config  # the defaults, before anything reads them
 from .client import gather, scatter
 from .nanny import Nanny
 from .preload import dask_setup
+from .splitters import Input, register_splitter
 from .worker import Worker
 
-__all__ = ["Nanny", "Worker", "dask_setup", "gather", "scatter"]
+__all__ = ["Input", "Nanny", "Worker", "dask_setup", "gather", "register_splitter", "scatter"]
 del _config

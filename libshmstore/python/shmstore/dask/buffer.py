@@ -9,23 +9,32 @@ A value enters the shared tier when a peer of this host takes it over or hands i
 being written to disk), when it is one of ours under another key, or when its task is done (`share` in shmstore.yaml). It stays there until its
 key goes: mapped memory belongs to the host and counts for no worker. What cannot be shared spills to disk as on stock.
 
+Where the partition has a disk tier (`use`), shared values may lie on disk without this mapping taking note: a map brings them back. Then
+nothing that takes its time is done here: values are mapped beforehand (inputs.py) and leave private memory for the partition beside the
+event loop (settling.py), deletes happen in a thread. While memory is short, values are kept mapped only as long as somebody uses them. What
+finds no room at all goes into spill files, and is used where it lies there (spillfile.py).
+
 The mapped value is kept, so that tasks of one worker see each other's writes into it as they do on stock; and because a
 new map costs page faults. It is used by the worker's event loop only, except where stated.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed.spill import SpillBuffer, SpilledSize
 
 from .exchange import Entry, Exchange, Kept
 from .handle import Handle
+from .spillfile import SpillFiles
 
+if TYPE_CHECKING:
+    from .tier import Tier
 
 class SharedBuffer(SpillBuffer):
     """A SpillBuffer over an exchange. `shared` is for inspection only."""
@@ -37,7 +46,23 @@ class SharedBuffer(SpillBuffer):
         self._mapped: OrderedDict[Any, Entry] = OrderedDict()  # those whose value is kept, least recently used first
         self._key_of: dict[int, Any] = {}  # id of a kept value -> its key
         self._private: set[Any] = set()  # keys found not to be shareable
+        self._users: Counter[Any] = Counter()  # keys whose values are to stay at hand -> by how many
+        self.tier: Tier | None = None
+        self._overflow: Callable[[], None] = lambda: None
+        self._urge: Callable[[], bool] = lambda: True
+        self._leaving: Collection[Any] = ()
+        self._files: SpillFiles | None = None
+        self._to_disk = False
         super().__init__(spill_directory, target, max_spill)
+
+    def use(self, tier: Tier, overflow: Callable[[], None], urge: Callable[[], bool], leaving: Collection[Any]) -> None:
+        """From here on shared values may lie in the disk tier. overflow is called when private memory is over its target, urge where process
+        memory is short: whether that is dealt with. leaving: keys whose values are on their way into the partition."""
+        self.tier = tier
+        self._overflow, self._urge, self._leaving = overflow, urge, leaving
+        if not tier.packed:
+            self._files = SpillFiles.of(self.slow, self.exchange)
+        self.fast.n = math.inf  # the target is kept by who is told of the overflow
 
     # -- what the worker does
 
@@ -50,10 +75,20 @@ class SharedBuffer(SpillBuffer):
             self._drop_private(key)
             return
         super().__setitem__(key, value)
+        if self.over():
+            self._overflow()
 
     def __getitem__(self, key: Any) -> Any:
         entry = self.shared.get(key)
-        return super().__getitem__(key) if entry is None else self._value(key, entry)
+        if entry is not None:
+            return self._value(key, entry)
+        if self._files is not None and self._files.mappable(key):
+            with suppress(OSError):  # too many maps or open files: it is read
+                return self._spilled(key)
+        value = super().__getitem__(key)
+        if self.over():
+            self._overflow()
+        return value
 
     def __delitem__(self, key: Any) -> None:
         if key in self.shared:
@@ -63,12 +98,15 @@ class SharedBuffer(SpillBuffer):
             self._private.discard(key)
 
     def pop(self, key: Any, *default: Any) -> Any:
-        # Dask drops keys this way and has no use for the value.
+        # Dask drops keys this way, with a default, and has no use for the value: it is not worth a map, let alone a read.
         if key in self.shared:
             entry = self.shared[key]
-            value = entry.value if entry.value is not None else self.exchange.map(entry)
+            value = self.exchange.map(entry) if entry.value is None and not default else entry.value
             self._forget(key)
             return value
+        if default and key not in self.fast and key in self:
+            del self[key]
+            return default[0]
         return super().pop(key, *default)
 
     def __contains__(self, key: object) -> bool:
@@ -98,8 +136,46 @@ class SharedBuffer(SpillBuffer):
 
     def fast_to_slow(self, key: Any, value: Any) -> None:
         """Called where a value leaves fast: into the partition if it can, else to disk."""
-        if self.exchange.asked() or not self._share_new(key, value):
+        if self._to_disk or self.exchange.asked() or not self._share_new(key, value):
             super().fast_to_slow(key, value)
+            if self._files is not None:
+                self._files.wrote(key)
+
+    def evict(self) -> int:
+        """One private value leaves private memory. With a disk tier a shareable one does so beside the event loop, where -1 means: not yet.
+        Where that does not come on, to disk at once: the process is on its way to its limit."""
+        if self.tier is not None and self.oldest() is not None:
+            return -1 if self._urge() else self.evict_to_disk()
+        return super().evict()
+
+    def evict_to_disk(self) -> int:
+        """One private value leaves private memory for a spill file, whatever it is. Bytes; -1 where it could not."""
+        for key in self._leaving:  # their memory would stay until they are there
+            if key in self.fast:
+                self.fast[key]
+        self._to_disk = True
+        try:
+            return int(super().evict())
+        finally:
+            self._to_disk = False
+
+    def over(self, nbytes: int = 0) -> bool:
+        """Whether private memory, with nbytes more, is over a target that is kept beside the event loop."""
+        return self.tier is not None and self.fast.total_weight + nbytes > self.n
+
+    def oldest(self) -> Any:
+        """The key of the least recently used private value, if it may be worth sharing; None otherwise."""
+        if not self.fast:
+            return None
+        key = self.fast.heap.peekitem()[0]
+        return key if self.private(key) is not None else None
+
+    def spilled_size(self, key: Any) -> int:
+        """sizeof a value that has to be read from a spill file; 0 of one that does not lie in one, or is used where it lies."""
+        if self._files is not None and self._files.mappable(key):
+            return 0
+        size = self._slow_uncached.weight_by_key.get(key)
+        return 0 if size is None else int(size.memory)
 
     def evict_shared(self, nbytes: int) -> int:
         """Moves values from the partition to disk until nbytes are given back, least recently used first; those that others link
@@ -132,8 +208,10 @@ class SharedBuffer(SpillBuffer):
         return super().spilled_total + self.shared_total()
 
     def get_metrics(self) -> dict[str, float]:
-        """Stock's, and shared_count and shared_bytes (sizeof)."""
-        return {**super().get_metrics(), "shared_count": len(self.shared), "shared_bytes": self._nbytes}
+        """Stock's; shared_count and shared_bytes (sizeof); our shares of what lies in the partition and in its disk tier."""
+        books = self.exchange.books()
+        shared = {"shared_count": len(self.shared), "shared_bytes": self._nbytes}
+        return {**super().get_metrics(), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
 
     # -- a peer asks (see Residence in overlay.py)
 
@@ -142,7 +220,14 @@ class SharedBuffer(SpillBuffer):
         return self.shared.get(key)
 
     def private(self, key: Any) -> tuple[Any, int] | None:
-        """(value, sizeof) of a key in private memory that may be worth sharing; None otherwise. Leaves the order alone."""
+        """(value, sizeof) of a key, in private memory or mapped from its spill file, that may be worth sharing; None otherwise. Leaves the
+        order alone."""
+        if self._files is not None and self._files.mappable(key) and key not in self._private:
+            with suppress(OSError):
+                value = self._spilled(key)
+                if self._is_private(key, value):  # not of a list, which takes no weak reference
+                    return value, self._slow_uncached.weight_by_key[key].memory
+            return None
         if key not in self.fast or key in self._private:
             return None
         value = self.fast.d[key]
@@ -153,13 +238,15 @@ class SharedBuffer(SpillBuffer):
 
     def commit(self, key: Any, value: Any, entry: Entry | Kept) -> None:
         """The value of `private` was put into the store, or could not be; forgotten if the key went or changed meanwhile."""
-        same = key in self.fast and self.fast.d[key] is value
+        same = self._is_private(key, value)
         if not isinstance(entry, Entry):
             if same and entry is Kept.FOR_GOOD:
                 self._private.add(key)
         elif same:
-            del self.fast[key]
+            super().__delitem__(key)
             self._enter(key, entry)
+            if key in self._users:  # who is about to use it gets the value that it would have got
+                self._keep(key, entry, value)
         else:
             self.exchange.drop(entry)
 
@@ -172,10 +259,57 @@ class SharedBuffer(SpillBuffer):
         return id(value) in self._key_of
 
     def shared_total(self) -> SpilledSize:
-        """(sizeof the values in the partition, our share of its bytes)."""
-        return SpilledSize(self._nbytes, self.exchange.pss() if self.shared else 0)
+        """(sizeof the values in the partition and its disk tier, our share of their bytes)."""
+        return SpilledSize(self._nbytes, sum(self.exchange.books()) if self.shared else 0)
+
+    # -- who needs values mapped (inputs.py)
+
+    def hold(self, keys: Iterable[Any]) -> None:
+        """From here on the values of these keys stay where they can be had at once, once they are there."""
+        self._users.update(keys)
+
+    def release(self, keys: Iterable[Any]) -> None:
+        """Undoes `hold`."""
+        for key in keys:
+            self._users[key] -= 1
+            if self._users[key] <= 0:
+                del self._users[key]
+
+    def held(self, more: Iterable[Any] = ()) -> int:
+        """sizeof the values in the partition that are held, or would be with more."""
+        return sum(self.shared[key].nbytes for key in {*self._users, *more} if key in self.shared)
+
+    def keep(self, key: Any, entry: Entry, value: Any) -> None:
+        """The value of an entry was mapped; forgotten if the key went or was mapped meanwhile."""
+        if self.shared.get(key) is entry and entry.value is None:
+            self._keep(key, entry, value)
+
+    def unmap_idle(self) -> None:
+        """Drops every mapped value that nobody needs now."""
+        for key, entry in [item for item in self._mapped.items() if item[0] not in self._users]:
+            self._unmap(key, entry)
+
+    def idle_names(self) -> list[str]:
+        """Names in the store of what nobody needs now, least recently used first."""
+        keys = [*(key for key in self.shared if key not in self._mapped), *self._mapped]
+        return [self.shared[key].name for key in keys if key not in self._users]
 
     # -- private
+
+    def _spilled(self, key: Any) -> Any:
+        """The value of a key in a spill file that can be mapped; the same one as long as somebody uses it. OSError."""
+        assert self._files is not None
+        known = self.slow.cache
+        value = known.get(key)
+        if value is None:
+            value = known[key] = self._files.map(key)
+        return value
+
+    def _is_private(self, key: Any, value: Any) -> bool:
+        """Whether that is the key's value, as `private` gave it."""
+        if key in self.fast:
+            return self.fast.d[key] is value
+        return self._files is not None and self._files.mappable(key) and self.slow.cache.get(key) is value
 
     def _receive(self, key: Any, handle: Handle) -> None:
         if not self.exchange.adopt(key, handle):
@@ -196,7 +330,10 @@ class SharedBuffer(SpillBuffer):
             return
         self._nbytes -= entry.nbytes
         self._unmap(key, entry)
-        self.exchange.drop(entry)
+        if self.tier is None:
+            self.exchange.drop(entry)
+        else:
+            self.tier.later(self.exchange.drop, entry)
 
     def _drop_private(self, key: Any) -> None:
         if super().__contains__(key):
@@ -204,21 +341,25 @@ class SharedBuffer(SpillBuffer):
 
     def _value(self, key: Any, entry: Entry) -> Any:
         if entry.value is None:
-            value = self.exchange.map(entry)
-            entry.value = value
-            self._mapped[key] = entry
-            self._key_of[id(value)] = key
-            while len(self._mapped) > self.exchange.settings.max_maps:
-                self._unmap(*self._mapped.popitem(last=False))
+            self._keep(key, entry, self.exchange.map(entry))
         else:
             self._mapped.move_to_end(key)
         return entry.value
 
+    def _keep(self, key: Any, entry: Entry, value: Any) -> None:
+        entry.value = value
+        self._mapped[key] = entry
+        self._key_of[id(value)] = key
+        while len(self._mapped) > self.exchange.settings.max_maps:
+            self._unmap(*self._mapped.popitem(last=False))
+
     def _unmap(self, key: Any, entry: Entry) -> None:
         self._mapped.pop(key, None)
-        if entry.value is not None:
-            self._key_of.pop(id(entry.value), None)
-            entry.value = None
+        value, entry.value = entry.value, None
+        if value is not None:
+            self._key_of.pop(id(value), None)
+            if self.tier is not None:
+                self.tier.dispose(value)
 
     def _alias(self, key: Any, value: Any) -> bool:
         """A task returned its input: a second name for the object, unless somebody wrote into it."""
@@ -231,7 +372,7 @@ class SharedBuffer(SpillBuffer):
     def _share_new(self, key: Any, value: Any, nbytes: int | None = None) -> bool:
         if key in self._private or not self.exchange.candidate(value):
             return False
-        entry = self.exchange.put(key, value, nbytes)
+        entry = self.exchange.put(key, value, nbytes, wait=False)
         if not isinstance(entry, Entry):
             if entry is Kept.FOR_GOOD:
                 self._private.add(key)

@@ -18,6 +18,7 @@ from typing import Any
 from dask.base import tokenize
 from distributed import Client
 from distributed.client import Future
+from distributed.utils import offload
 from distributed.utils_comm import gather_from_workers, unpack_remotedata
 
 from .config import Settings
@@ -56,7 +57,7 @@ async def _scatter(
     with _exchange(client) as exchange:
         peers = [] if exchange is None else await _peers(client, exchange, workers)
         named, rebuild = _named(data, hash) if peers else ({}, None)
-        shared = _shared(exchange, named) if exchange is not None else {}
+        shared = await offload(_shared, exchange, named) if exchange is not None else {}
         if exchange is None or rebuild is None or not shared:
             return await client._scatter(data, workers=workers, broadcast=broadcast, direct=direct, hash=hash, **kwargs)
         try:
@@ -157,7 +158,7 @@ async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[An
             continue
         entry = value.take()
         try:
-            data[key] = exchange.map(entry)
+            data[key] = await offload(exchange.map, entry)
         except (OSError, KeyError) as e:
             exchange.fallbacks.note("map-failed", e, key, "fetched as on stock")
         exchange.drop(entry)

@@ -18,11 +18,47 @@ with open(os.path.join(os.path.dirname(__file__), "shmstore.yaml"), encoding="ut
 
 
 @dataclass(frozen=True)
+class TierSettings:
+    """The disk tier that a worker gives the partition where it has none."""
+
+    enabled: bool
+    path: str | None
+    max: int | None  # bytes; None: from max-spill
+    min_free: int  # bytes
+    level: int
+    fsync: bool
+    high: int  # percent
+    low: int
+
+    @classmethod
+    def read(cls) -> TierSettings:
+        """The settings of now. ValueError where one makes no sense."""
+        high, low = _percent("tier.high"), _percent("tier.low")
+        if low >= high:
+            raise ValueError(f"{PREFIX}.tier.low must be less than tier.high, not {low} % and {high} %")
+        level = int(_get("tier.level"))
+        if not 0 <= level <= 19:
+            raise ValueError(f"{PREFIX}.tier.level must be from 0 to 19, not {level}")
+        return cls(
+            enabled=_switch("tier.enabled"),
+            path=_get("tier.path") or None,
+            max=None if _get("tier.max") is None else _bytes("tier.max"),
+            min_free=_bytes("tier.min-free"),
+            level=level,
+            fsync=_switch("tier.fsync"),
+            high=high,
+            low=low,
+        )
+
+
+@dataclass(frozen=True)
 class Settings:
     """What one worker or client goes by; read once, so that a later change of the configuration splits no worker in two."""
 
     partition: str | None
     daemon: str  # auto, required or off
+    arbitrate: str  # auto or off
+    arbitrate_size: int  # bytes
     cow: bool
     min_size: int  # bytes
     share: str  # auto, lazy or eager
@@ -32,6 +68,7 @@ class Settings:
     message_bytes: int
     sweep_interval: float  # seconds
     log_interval: float  # seconds
+    tier: TierSettings
 
     @classmethod
     def read(cls) -> Settings:
@@ -39,6 +76,8 @@ class Settings:
         return cls(
             partition=_get("partition") or None,
             daemon=_choice("daemon", "auto", "required", "off"),
+            arbitrate=_choice("arbitrate", "auto", "off"),
+            arbitrate_size=_bytes("arbitrate-size"),
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),
             share=_choice("share", "auto", "lazy", "eager"),
@@ -48,6 +87,7 @@ class Settings:
             message_bytes=_bytes("message-bytes"),
             sweep_interval=_seconds("sweep-interval"),
             log_interval=_seconds("log-interval"),
+            tier=TierSettings.read(),
         )
 
 
@@ -60,6 +100,21 @@ def _choice(key: str, *choices: str) -> str:
     if value not in choices:
         raise ValueError(f"{PREFIX}.{key} must be one of {', '.join(choices)}, not {value!r}")
     return str(value)
+
+
+def _switch(key: str) -> bool:
+    value = _get(key)
+    if not isinstance(value, bool):
+        raise ValueError(f"{PREFIX}.{key} must be true or false, not {value!r}")
+    return value
+
+
+def _percent(key: str) -> int:
+    """A share between 0 and 1, in percent."""
+    value = float(_get(key))
+    if not 0.01 <= value <= 1:
+        raise ValueError(f"{PREFIX}.{key} must be a share of the partition, from 0.01 to 1, not {value!r}")
+    return round(value * 100)
 
 
 def _bytes(key: str) -> int:

@@ -13,6 +13,7 @@ from distributed.compatibility import PeriodicCallback
 from distributed.utils import offload
 
 from .exchange import Exchange
+from .tier import Tier
 
 _INTERVAL = 1000  # ms
 
@@ -20,10 +21,12 @@ _INTERVAL = 1000  # ms
 class Listening:
     """Of one worker's event loop, on which everything here runs."""
 
-    def __init__(self, exchange: Exchange, residence: Any) -> None:
+    def __init__(self, exchange: Exchange, residence: Any, tier: Tier | None = None) -> None:
         self.exchange = exchange
         self.residence = residence
+        self.tier = tier
         self.given = 0  #: bytes moved to disk because the daemon asked
+        self._giving: asyncio.Future[int] | None = None
         self.callback = PeriodicCallback(self._look, _INTERVAL)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fd: int | None = None
@@ -61,6 +64,17 @@ class Listening:
 
     def _give(self) -> None:
         asked = self.exchange.store.asked()
+        if asked and self.tier is not None:
+            if self._giving is None or self._giving.done():
+                self._giving = asyncio.ensure_future(self._demote(asked))
+            return
         evict = getattr(self.residence, "evict_shared", None)  # a dict, whose user wants nothing on disk, has none
         if asked and evict is not None:
             self.given += evict(asked)
+
+    async def _demote(self, asked: int) -> int:
+        """Into the disk tier, what nobody needs now first. Bytes of memory that this gave back."""
+        self.residence.unmap_idle()
+        given: int = await self.tier.give(self.exchange.demote, self.residence.idle_names(), asked)  # type: ignore[union-attr]
+        self.given += given
+        return given

@@ -16,11 +16,11 @@ import os
 import random
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
 
-from .. import Partition, Store, dumps, loads
+from .. import Error, Partition, Store, dumps, loads
 from .config import Settings
 from .fallback import Fallbacks
 from .handle import Handle
@@ -29,6 +29,8 @@ from .turn import Turn
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
 _FULL_PAUSE = 1.0  # seconds after which a full partition is tried again
+_BOOKS = 1.0  # seconds for which the books hold at least: they open each object
+_ROOM_PATIENCE = 3.0  # seconds for which the disk tier may make room for a value
 _NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
 _counter = itertools.count()
 
@@ -40,16 +42,29 @@ class Kept(enum.Enum):
     FOR_GOOD = 2  #: it has too little that can be shared
 
 
+class Books(NamedTuple):
+    """Of an object that n stores link each counts a part in n."""
+
+    memory: int  #: bytes in the partition
+    tier: int  #: bytes, as they are in memory, of what lies in its disk tier
+
+
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "value", "handed")
+    __slots__ = ("name", "nbytes", "value", "handed", "coming")
 
     def __init__(self, name: str, nbytes: int, handed: bool) -> None:
         self.name = name
         self.nbytes = nbytes
         self.value: Any = None  #: the mapped value, where one is kept
         self.handed = handed  #: from hand to hand at least once
+        self.coming: Any = None  #: a future, while it is being mapped for them
+
+
+def shareable(header: Any, size: int, settings: Settings) -> bool:
+    """Whether min-size bytes, and half of a value, are buffers (size bytes) outside of its pickle (header)."""
+    return size >= settings.min_size and size >= len(header)
 
 
 class Exchange:
@@ -57,6 +72,7 @@ class Exchange:
 
     def __init__(self, settings: Settings, label: str, local_directory: str | None = None, recycle: bool = True) -> None:
         self.settings = settings
+        self.label = label
         self.fallbacks = Fallbacks(settings.log_interval)
         self.partition = Partition(settings.partition, create=True)
         name = f"{label}-{os.getpid()}-{next(_counter)}-{os.urandom(4).hex()}"
@@ -76,7 +92,9 @@ class Exchange:
         self._names: set[str] = set()
         self._full_until = 0.0
         self._n_stores = 0
-        self._pss = (0.0, 0)  # valid until, bytes
+        self.n_siblings = 1  #: live stores of our kind, when last looked
+        self._books = (0.0, Books(0, 0))  # valid until
+        self.tiered = False  #: objects may lie in the partition's disk tier
 
     def close(self) -> None:
         """Removes the store; mapped values stay valid, tickets on their way too."""
@@ -114,11 +132,10 @@ class Exchange:
         dtype = getattr(value, "dtype", None)
         return not getattr(dtype, "hasobject", False)
 
-    def put(self, key: Any, value: Any, nbytes: int | None = None, held: bool = False) -> Entry | Kept:
+    def put(self, key: Any, value: Any, nbytes: int | None = None, held: bool = False, wait: bool = True) -> Entry | Kept:
         """Copies a value into the store, once, or links it where it is one of ours.
 
-        A value is shareable where min-size bytes and half of it are buffers outside of its pickle.
-        held: tasks may be running on it.
+        held: tasks may be running on it. wait: in a full partition others may be moved to the disk tier first; not on an event loop.
         """
         try:
             header, buffers = dumps(value)
@@ -126,14 +143,14 @@ class Exchange:
             self.fallbacks.note("no-pickle", e, key, "kept private")
             return Kept.FOR_GOOD
         size = sum(buffer.raw().nbytes for buffer in buffers)
-        if size < self.settings.min_size or size < len(header):
+        if not shareable(header, size, self.settings):
             return Kept.FOR_GOOD
         if time.monotonic() < self._full_until:
             return Kept.FOR_NOW
         name = self._claim(key)
         try:
             with Turn(self.partition.path, size) as turn:
-                self.store.put_buffers(name, header, buffers)
+                self._store(name, header, buffers, wait)
                 if held:
                     turn.until_gone(value)
         except (OSError, ValueError, BufferError) as e:
@@ -162,14 +179,19 @@ class Exchange:
     def handoff(self, key: Any, entry: Entry) -> Handle | None:
         """A handle for one receiver, None where the store gives none."""
         try:
-            return Handle(self.store.handoff(entry.name, lease=self.settings.lease), entry.nbytes)
+            return Handle(self.store.handoff(entry.name, lease=self.settings.lease, as_is=True), entry.nbytes)
         except (OSError, ValueError, KeyError) as e:
             self.fallbacks.note("handoff-failed", e, key, "sent as on stock")
             return None
 
     def map(self, entry: Entry) -> Any:
-        """The value, its buffers mapped. Raises Error or KeyError."""
+        """The value, its buffers mapped; brought back from the disk tier where it lies there. Raises Error or KeyError."""
         return loads(self.store.view(entry.name, cow=self.settings.cow))
+
+    def map_aside(self, entry: Entry) -> Any:
+        """The value of an entry that lies in the disk tier, without a place in the partition: a copy, where it cannot be mapped on disk."""
+        with self.partition.open(self.store.name, readonly=True, directory=self.store.path) as reader:
+            return loads(reader.view(entry.name, cow=self.settings.cow))
 
     def drop(self, entry: Entry) -> None:
         """Gives a name up. Mapped values stay."""
@@ -190,24 +212,61 @@ class Exchange:
     def alone(self) -> dict[Any, int]:
         """Of the objects that nobody else links: name -> bytes that go back with it."""
         try:
-            return {o.key: o.blocks for o in self.store.objects() if o.links == 1}
+            return {o.key: o.blocks for o in self.store.objects() if o.links == 1 and not o.demoted}
         except (OSError, ValueError):
             return {}
 
+    def demote(self, names: list[str], nbytes: int) -> int:
+        """Moves objects that nobody else links to the disk tier, the first ones first, until nbytes are given back. Bytes that were."""
+        alone = self.alone()
+        given = 0
+        for name in names:
+            if given >= nbytes:
+                break
+            if name not in alone:
+                continue
+            try:
+                self.store.demote(name)
+            except KeyError:
+                continue
+            except (OSError, ValueError) as e:
+                self.fallbacks.note("evict-failed", e, name, "stays in the partition")
+                if getattr(e, "errno", None) == errno.ENOSPC:
+                    break
+                continue
+            given += alone[name]
+        return given
+
     # -- books
 
-    def pss(self) -> int:
-        """Our share of the memory that our objects take: blocks / links. Costs a stat per object, so not at every call."""
+    def books(self) -> Books:
+        """Our share of what our objects take. Where they may lie on disk it is what `look` saw last: that one need not wait here."""
+        if not self.tiered:
+            self.look()
+        return self._books[1]
+
+    def look(self) -> None:
+        """Brings the books up to date. Looks at each object, so not at every call."""
         now = time.monotonic()
-        until, value = self._pss
-        if now >= until and not self.store.closed:
-            try:
-                value = self.store.usage().pss
-            except (OSError, ValueError):
-                value = 0
-            done = time.monotonic()
-            self._pss = done + max(0.1, 20 * (done - now)), value
-        return value
+        if now < self._books[0] or self.store.closed:
+            return
+        memory = tier = 0
+        try:
+            for o in self.store.objects():
+                if o.demoted:
+                    tier += (o.header_size + o.buffer_size) // max(1, o.links)
+                else:
+                    memory += o.blocks // max(1, o.links)
+        except (OSError, ValueError):
+            pass
+        done = time.monotonic()
+        self._books = done + max(_BOOKS, 20 * (done - now)), Books(memory, tier)
+
+    def count_siblings(self) -> int:
+        """Live stores of our kind, ours among them. Reads a page of each."""
+        alive = sum(info.alive is True and info.label == self.label for info in self.partition.stores())
+        self.n_siblings = max(1, alive)
+        return self.n_siblings
 
     def sweep(self) -> None:
         """Removes the stores of dead siblings, if there are any. Where there are many stores not each looks every time."""
@@ -216,12 +275,26 @@ class Exchange:
         try:
             stores = list(self.partition.stores())
             self._n_stores = len(stores)
+            self.n_siblings = max(1, sum(info.alive is True and info.label == self.label for info in stores))
             if any(info.alive is False and not info.keep for info in stores):
                 self.partition.gc()
         except (OSError, ValueError) as e:
             self.fallbacks.note("sweep-failed", e, then="left to gc")
 
-    # -- names
+    # -- private
+
+    def _store(self, name: str, header: Any, buffers: Any, wait: bool) -> None:
+        """put_buffers. Where the disk tier may make room it is given a moment: what others have mapped now, they will let go."""
+        patience = time.monotonic() + (_ROOM_PATIENCE if wait and self.tiered else 0)
+        pause = 0.01
+        while True:
+            try:
+                return self.store.put_buffers(name, header, buffers, evict=wait)
+            except Error as e:
+                if e.errno != errno.ENOSPC or e.detail or time.monotonic() >= patience:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
 
     def _claim(self, key: Any) -> str:
         """A name in the store for a key: the key itself, unless it is too long or there is an older object of it."""

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process's private memory: what its memory limit is about.
 
-The resident set counts every mapped page of the partition in every worker that maps it. What a worker would give back if
-it were ended is its resident set without shared pages; pages that it wrote to in a copy-on-write map are its own again.
+The resident set counts every mapped page of the partition in every worker that maps it, and every page of a tier file that is read where
+it lies, which the kernel takes back as it likes. What a worker would give back if it were ended is its anonymous memory; pages that it
+wrote to in a copy-on-write map are of that kind.
 """
 
 from __future__ import annotations
 
 
 def private_memory(pid: int | str = "self") -> int:
-    """Bytes of resident memory of a process that are not shared memory. OSError where there is no such process."""
-    resident = shared = 0
+    """Bytes of resident memory of a process that no file is behind. OSError where there is no such process."""
     with open(f"/proc/{pid}/status", "rb") as file:
         for line in file:
-            if line.startswith(b"VmRSS:"):
-                resident = int(line.split()[1]) << 10
-            elif line.startswith(b"RssShmem:"):
-                shared = int(line.split()[1]) << 10
-                break
-    return max(0, resident - shared)
+            if line.startswith(b"RssAnon:"):
+                return int(line.split()[1]) << 10
+    return 0  # it is just ending

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import distributed
@@ -49,15 +50,28 @@ class Nanny(distributed.Nanny):
             watch.start()
 
     async def _on_worker_exit(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            await offload(_collect_garbage, Settings.read().partition)
-        except (OSError, ValueError) as e:
-            Fallbacks(0).note("sweep-failed", e, then="left to gc")
+        await self._collect_garbage()
         return await super()._on_worker_exit(*args, **kwargs)
 
+    async def _collect_garbage(self) -> None:
+        """Removes the stores of the dead; what a worker had promised to peers when it died stays until its leases end, and is asked for again then."""
+        try:
+            settings = Settings.read()
+            if await offload(_collect_garbage, settings.partition):
+                self.loop.call_later(settings.lease, self._collect_again)
+        except (OSError, ValueError) as e:
+            Fallbacks(0).note("sweep-failed", e, then="left to gc")
 
-def _collect_garbage(partition: str | None) -> None:
-    Partition(partition).gc()
+    async def _collect_again(self) -> None:
+        if self.status not in (Status.closed, Status.failed):
+            await self._collect_garbage()
+
+
+def _collect_garbage(name: str | None) -> bool:
+    """Whether leases keep a dead worker's store."""
+    partition = Partition(name)
+    partition.gc()
+    return any(store.alive is False and not store.keep and store.uid == os.geteuid() for store in partition.stores())
 
 
 def watch(nanny: distributed.Nanny) -> None:

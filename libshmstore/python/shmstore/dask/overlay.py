@@ -74,7 +74,7 @@ class DictResidence:
         return id(value) in self._entries
 
     def shared_total(self) -> SpilledSize:
-        return SpilledSize(self._nbytes, self.exchange.pss() if self._entries else 0)
+        return SpilledSize(self._nbytes, sum(self.exchange.books()) if self._entries else 0)
 
     def _mapped(self, entry: Entry) -> Any:
         value = self.exchange.map(entry)

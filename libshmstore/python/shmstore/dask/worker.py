@@ -5,6 +5,7 @@
               out in place of the value. Everything else about the request is stock's.
     receiver  gather_dep, update_data: a handle is adopted as soon as it is here. What cannot be adopted is asked for once
               more, the ordinary way.
+    task      execute: with a disk tier its inputs are mapped, and room for its result is made, before stock's part of it.
 
 The preload turns a worker that exists already into one of these, by changing its class.
 """
@@ -15,8 +16,11 @@ import asyncio
 import inspect
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Container, Iterable
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
+from time import time
 from typing import Any
 
 import distributed
@@ -28,15 +32,20 @@ from distributed.utils_comm import gather_from_workers
 from distributed.worker import get_data_from_worker
 from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailureEvent
 
+from .admission import Grant
+from .arbitration import Arbitration
 from .buffer import SharedBuffer
-from .config import Settings
+from .config import Settings, TierSettings
 from .daemon import Listening
-from .exchange import Entry, Exchange
+from .exchange import Entry, Exchange, Kept
 from .fallback import Fallbacks
 from .habits import Habits
 from .handle import Handle
+from .inputs import Inputs
 from .memory import private_memory
 from .overlay import DictResidence, own_small_array
+from .settling import Settling
+from .tier import Tier
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
@@ -84,6 +93,10 @@ class Worker(distributed.Worker):
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
     _listening: Any = None
+    _tier: Any = None  # None: values that leave private memory and do not fit into the partition spill as on stock
+    _inputs: Any = None
+    _settling: Any = None
+    _arbitration: Any = None  # None: keys run whatever memory there is
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -112,15 +125,32 @@ class Worker(distributed.Worker):
             manager.data = self.state.data = self._residence
         self._habits = Habits()
         self._pending: dict[Any, asyncio.Future[None]] = {}
+        if isinstance(self._residence, SharedBuffer) and settings.tier.enabled:
+            self._use_tier(settings.tier)
         self.monitor.get_process_memory = private_memory
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
             self.state.transfer_message_bytes_limit = settings.message_bytes
         if settings.daemon != "off":
-            self._listening = Listening(self._exchange, self._residence)
+            self._listening = Listening(self._exchange, self._residence, self._tier)
             self.periodic_callbacks["shmstore-daemon"] = self._listening.callback
+        if settings.daemon != "off" and settings.arbitrate != "off" and isinstance(self._residence, SharedBuffer):
+            self._arbitration = Arbitration(self)
+            self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
         if settings.sweep_interval:
             sweep = PeriodicCallback(_sweep_of(self._exchange), settings.sweep_interval * 1000)
             self.periodic_callbacks["shmstore-sweep"] = sweep
+
+    def _use_tier(self, settings: TierSettings) -> None:
+        tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill, self.state.nthreads)
+        if not tier.start():
+            return
+        self._tier, self._exchange.tiered = tier, True
+        self._inputs = Inputs(self._exchange, self._residence, tier, self.state.ready)
+        self._settling = Settling(self._residence, partial(self._export, spill=True), self._paused, self.digest_metric)
+        self._residence.use(tier, self._settling.start, self._settling.urge, self._pending)
+
+    def _paused(self) -> bool:
+        return self.status == Status.paused
 
     async def listen(self, *args: Any, **kwargs: Any) -> Any:
         result = await super().listen(*args, **kwargs)
@@ -131,6 +161,14 @@ class Worker(distributed.Worker):
         # Between workers of one process values go by reference, which nothing beats.
         if self._exchange is not None and not self.address.startswith("inproc"):
             self._exchange.set_address(self.address)
+        if self._tier is not None:
+            loop, relieve = asyncio.get_running_loop(), self._inputs.relieve
+
+            def when_pressed() -> None:
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(relieve)
+
+            self._tier.when_pressed(when_pressed)
 
     async def close(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -139,29 +177,76 @@ class Worker(distributed.Worker):
             if self._exchange is not None and self.status in (Status.closed, Status.failed):
                 if self._listening is not None:
                     self._listening.close()
+                if self._arbitration is not None:
+                    await self._arbitration.close()
+                if self._tier is not None:
+                    self._settling.close()
+                    self._inputs.close()
+                    await offload(self._tier.close)
                 self._exchange.close()
 
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
-        event = await super().execute(key, *args, **kwargs)
+        if self._arbitration is None or not self._arbitration.active:
+            return await self._execute(None, key, *args, **kwargs)
+        grant = await self._arbitration.admit(key)
+        if not isinstance(grant, Grant):
+            return grant  # an event: it cannot run, or not here
+        try:
+            event = await self._execute(grant, key, *args, **kwargs)
+        except BaseException:
+            self._arbitration.done(grant, key, None)
+            raise
+        self._arbitration.done(grant, key, event)
+        return event
+
+    async def _execute(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._tier is None or (grant is not None and grant.in_pieces):
+            event = await super().execute(key, *args, **kwargs)
+        else:
+            event = await self._execute_held(grant, key, *args, **kwargs)
         if self._exchange is not None and isinstance(event, ExecuteSuccessEvent):
             if event.nbytes < self._exchange.settings.min_size:
                 event.value = own_small_array(event.value, self._exchange.settings.min_size)
             elif self._exchange.candidate(event.value):
                 await self._keep(key, event)
+                if grant is not None:
+                    grant.stored()
+            if self._settling is not None and not isinstance(event.value, Handle):
+                await self._settling.room(event.nbytes)
         return event
+
+    async def _execute_held(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
+        task = self.state.tasks.get(key)
+        start = time()
+        aside = grant.aside if grant is not None else ()
+        async with self._inputs.held([dep.key for dep in task.dependencies] if task is not None else [], aside):
+            stop = time()
+            if grant is not None:
+                grant.mapped()
+            if task is not None and stop - start > 0.005:  # as stock says it of what it reads itself
+                task.startstops.append({"action": "disk-read", "start": start, "stop": stop})
+            self._inputs.look_ahead()
+            return await super().execute(key, *args, **kwargs)
+
+    async def _maybe_deserialize_task(self, ts: Any) -> Any:
+        pieces = self._arbitration.pieces(ts.key) if self._arbitration is not None else None
+        return (pieces.run, (), {}) if pieces is not None else await super()._maybe_deserialize_task(ts)
+
+    def _prepare_args_for_execution(self, ts: Any, *args: Any) -> Any:
+        if self._arbitration is not None and self._arbitration.pieces(ts.key) is not None:
+            return args  # they fetch their own
+        return super()._prepare_args_for_execution(ts, *args)
 
     async def _keep(self, key: Any, event: ExecuteSuccessEvent) -> None:
         """Puts a result into the partition before anybody has it, where it will likely be handed on."""
         leaves = self._habits.leaves(key)
         self._habits.made(key)
         share = self._exchange.settings.share
-        if share == "lazy" or not (leaves or share == "eager") or self._residence.knows(event.value):
+        if self._residence.knows(event.value):  # a second name; the data mapping does it where that takes no time
+            leaves, share = self._tier is not None, ""
+        if share == "lazy" or not (leaves or share == "eager"):
             return
-        put = self._exchange.put
-        if event.nbytes <= _INLINE:
-            entry = put(key, event.value, event.nbytes)
-        else:
-            entry = await offload(put, key, event.value, event.nbytes)
+        entry = await self._put(key, event.value, event.nbytes)
         if isinstance(entry, Entry):
             handle = Handle.of(self._exchange, entry)
             try:
@@ -169,8 +254,20 @@ class Worker(distributed.Worker):
             except Exception as e:
                 self._exchange.fallbacks.note("map-failed", e, key, "kept private")
 
+    async def _put(self, key: Any, value: Any, nbytes: int, held: bool = False) -> Entry | Kept:
+        """Small values on the event loop, large ones in a thread."""
+        if nbytes <= _INLINE:
+            return self._exchange.put(key, value, nbytes, wait=False)
+        if self._tier is None:
+            return await offload(self._exchange.put, key, value, nbytes, held)
+        entry = await self._tier.store(self._exchange.put, key, value, nbytes, held)
+        self._tier.grew()
+        return entry
+
     async def get_metrics(self) -> dict[str, Any]:
         metrics: dict[str, Any] = await super().get_metrics()
+        if self._exchange is not None:
+            metrics["shmstore"] = self._exchange.books()._asdict()
         if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
             memory, disk = self._residence.shared_total()
             metrics["spilled_bytes"] = {"memory": memory, "disk": disk}
@@ -187,8 +284,11 @@ class Worker(distributed.Worker):
         ask = super().get_data
         exchange = self._exchange
         if exchange is None or not keys or not _can_carry(serializers) or not exchange.is_peer(who):
-            return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
+            async with self._mapped(keys or ()):
+                return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         await self._export(keys)
+        if self._tier is not None:
+            self._tier.grew()
         if "max_connections" in inspect.signature(ask).parameters and all(self._residence.entry(k) for k in keys):
             kwargs["max_connections"] = False  # limits protect memory and network; handles take neither
         handing = Handing(self)
@@ -201,8 +301,20 @@ class Worker(distributed.Worker):
         finally:
             _handing.reset(token)
 
-    async def _export(self, keys: Iterable[Any]) -> None:
-        """Puts what is private and worth it into the partition; large values in a thread, each by one caller only."""
+    @asynccontextmanager
+    async def _mapped(self, keys: Iterable[Any], aside: Container[Any] = ()) -> AsyncIterator[None]:
+        """For values that go out themselves, and for pieces of a task."""
+        if self._tier is None:
+            yield
+            return
+        async with self._inputs.held(keys, aside):
+            yield
+
+    async def _export(self, keys: Iterable[Any], spill: bool = False) -> None:
+        """Puts what is private and worth it into the partition; large values in a thread, each by one caller only.
+
+        spill: to be rid of them, as private memory is short; who waits for room in the partition comes first.
+        """
         for key in keys:
             if key in self._pending:
                 await self._pending[key]
@@ -212,12 +324,10 @@ class Worker(distributed.Worker):
                 continue
             value, nbytes = found
             del found
-            if nbytes <= _INLINE:
-                self._residence.commit(key, value, self._exchange.put(key, value, nbytes))
-                continue
             done = self._pending[key] = asyncio.get_running_loop().create_future()
             try:
-                entry = await offload(self._exchange.put, key, value, nbytes, held=True)
+                async with self._room(f"put {key}", partition=nbytes, spill=spill) as room:
+                    entry = await self._put(key, value, nbytes, held=True) if room else Kept.FOR_NOW
                 self._residence.commit(key, value, entry)
             finally:
                 del value, self._pending[key]
@@ -225,8 +335,19 @@ class Worker(distributed.Worker):
 
     # -- receiver
 
+    @asynccontextmanager
+    async def _room(self, what: str, **nbytes: Any) -> AsyncIterator[bool]:
+        """For a transfer. Yields whether there is room."""
+        if self._arbitration is None or not self._arbitration.active:
+            yield True
+            return
+        async with self._arbitration.transfer(what, **nbytes) as room:
+            yield room
+
     async def gather_dep(self, worker: str, *args: Any, **kwargs: Any) -> Any:
-        event = await super().gather_dep(worker, *args, **kwargs)
+        private = 0 if self._exchange is None or self._exchange.is_peer(worker) else kwargs.get("total_nbytes") or 0
+        async with self._room(f"gather from {worker}", private=private):  # where there is none, as on stock
+            event = await super().gather_dep(worker, *args, **kwargs)
         data = getattr(event, "data", None)
         if not isinstance(data, dict) or not self._adopt(data):
             return event

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory before work: a key runs when there is room for what it will take, and waits where there is none, beside the event loop.
+
+What a key needs:
+
+    private     inputs that lie in spill files, and its result, as large as those of its kind were lately
+    partition   inputs that lie in the disk tier, and its result where that goes into the partition at once
+
+Where both are at hand nothing is asked. Else the arbiter is: keys wait there for what they need, all at once, and hold nothing meanwhile;
+other keys run. RETRY: what is mapped without use is let go, and the key waits until all of it fits. What cannot be had as a whole (SPLIT, or more than
+the pool has) is had by steps, the first of them only where the same is still so a moment later: what other workers have mapped without
+use counts as taken until they heard that somebody waits.
+
+    1   half of the inputs are brought back, the others are read where they lie
+    2   by the splitter that was registered for it, in pieces
+    3   all inputs are read where they lie; the result stays private. From here on it is about private memory only
+    4   alone: with all that the private pool has, when nobody else runs and all values have left
+    5   another worker may have room: the key goes back to the scheduler, once
+    6   a MemoryError for this key, which says who holds what
+
+An estimate alone fails no key: only inputs that must be read into private memory, and a pool from which nothing can leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from distributed import Reschedule
+
+from .arbiter import Arbiter, Claim
+from .arbport import Outcome
+from .budget import Budget
+from .estimates import Estimates
+from .slots import Slots
+
+_GONE = 0.5  # seconds between two looks whether a key that waits is still wanted
+_LET_GO = 0.25  # seconds in which other workers hear that somebody waits, and let go of what they have mapped without use
+_AGAIN = 3  # grants that may turn out to be too small, as inputs left memory meanwhile
+_HANDED_BACK_MAX = 10_000
+_NOT_HAD = (Outcome.DOWN, Outcome.REMOVED, Outcome.ERROR)  # there is nothing to be had from there
+
+
+class NoRoom(MemoryError):
+    """A key cannot have what it needs."""
+
+    def __reduce__(self) -> Any:
+        return MemoryError, self.args
+
+
+class Unwanted(Exception):
+    """The key was cancelled while it waited."""
+
+
+class Need(NamedTuple):
+    """Bytes."""
+
+    unspill: int  #: inputs from spill files: known
+    result: int  #: estimated
+    promote: int  #: inputs from the disk tier
+    store: int  #: of the partition, for the result
+    pinned: int  #: inputs that lie in memory
+
+    @property
+    def private(self) -> int:
+        return self.unspill + self.result
+
+    @property
+    def partition(self) -> int:
+        return self.promote + self.store
+
+    @property
+    def all(self) -> int:
+        return self.unspill + self.result + self.promote + self.pinned
+
+
+class Steps:
+    """How far one key has come."""
+
+    def __init__(self, may_split: bool) -> None:
+        self.may_split = may_split
+        self.promote_most: int | None = None  # bytes; None: all
+        self.asked_again = False
+        self.alone = False
+        self.in_pieces = False
+        self.grants = 0
+
+
+class Grant:
+    """What a key was given, until `done`."""
+
+    def __init__(self, admission: Admission, key: str, claim: Claim | None, private: int, store: int, aside: frozenset[Any]) -> None:
+        self.aside = aside  #: inputs to be read where they lie
+        self.in_pieces = False  #: it is to be done by a splitter
+        self.claim = claim
+        self._admission = admission
+        self._key = key
+        self._private = private
+        self._store = store
+        admission.budget.claim(key, private, asked=claim is not None)
+
+    def mapped(self) -> None:
+        """Its inputs are at hand: what they take of the partition is to be seen there."""
+        if self.claim is not None:
+            self.claim.keep_partition(self._store)
+
+    def stored(self) -> None:
+        """So is its result."""
+        if self.claim is not None:
+            self.claim.keep_partition(0)
+
+    def done(self, nbytes: int = 0) -> None:
+        """nbytes: of a private value that the key leaves."""
+        self._admission.budget.unclaim(self._key, self._private, asked=self.claim is not None)
+        self._private = 0
+        if self.claim is not None:
+            self.claim.end()
+        self._admission.ended(nbytes)
+
+
+class Admission:
+    """Of one worker's event loop.
+
+    needs    (task or keys, result's estimate, most bytes to bring back) -> Need and the inputs to be read where they lie
+    """
+
+    def __init__(self, arbiter: Arbiter, budget: Budget, slots: Slots, needs: Any, small: int) -> None:
+        self.arbiter = arbiter
+        self.budget = budget
+        self.slots = slots
+        self.estimates = Estimates()
+        self.needs = needs
+        self.n_waiting = 0
+        self.counts: dict[str, int] = {}  #: of the steps
+        self._small = small
+        self._ended = asyncio.Event()
+        self._handed_back: OrderedDict[str, bool] = OrderedDict()
+
+    @property
+    def active(self) -> bool:
+        return self.arbiter.active
+
+    # -- a key
+
+    async def admit(self, key: str, task: Any, may_split: bool) -> Grant:
+        """Waits until it may run. Raises Unwanted, Reschedule, or NoRoom."""
+        need, aside = self.needs.of(task, self.estimates.of(key), None)
+        if need.all < self._small or self._at_hand(need):
+            return self._granted(key, None, need.private if need.all >= self._small else 0, need, aside)
+        claim = await self.arbiter.begin(key, fold_priority(task.priority))
+        if claim is None:
+            return self._granted(key, None, need.private, need, aside)
+        steps = Steps(may_split)
+        self.n_waiting += 1
+        try:
+            grant = await self._obtain(key, task, claim, steps)
+        except BaseException:
+            claim.end()
+            raise
+        finally:
+            self.n_waiting -= 1
+        self._handed_back.pop(key, None)
+        return grant
+
+    def ended(self, nbytes: int) -> None:
+        """A grant was given back; a value of nbytes stays."""
+        self.arbiter.settle(nbytes)
+        self._ended.set()
+        self._ended.clear()
+
+    # -- a piece of a key
+
+    async def admit_piece(self, key: str, task: Any, inputs: dict[Any, int], result: int, last: bool) -> Grant | None:
+        """The same for a piece that works on those inputs. None: it does not fit, and is to be split again; not where it is the last resort."""
+        steps = Steps(may_split=False)
+        while True:
+            need, aside = self.needs.of_keys(inputs, result, steps.promote_most)
+            if self._at_hand(need):
+                return self._granted(key, None, need.private, need, aside)
+            claim = await self.arbiter.begin(key, fold_priority(task.priority))
+            if claim is None:
+                return self._granted(key, None, need.private, need, aside)
+            try:
+                private = self._private(need, steps)
+                outcome = await self._ask(task, claim, private, need.partition)
+                if outcome is Outcome.OK or outcome in _NOT_HAD:
+                    return self._granted(key, claim, private, need, aside)
+                if not last:
+                    claim.end()
+                    return None
+                await self._step(key, task, claim, steps, need, outcome)
+            except BaseException:
+                claim.end()
+                raise
+            claim.end()
+
+    # -- private
+
+    def _at_hand(self, need: Need) -> bool:
+        """Whether nobody has to be asked."""
+        return not self.n_waiting and self.budget.fits(need.private) and self.needs.relaxed(need.partition)
+
+    def _granted(self, key: str, claim: Claim | None, private: int, need: Need, aside: frozenset[Any]) -> Grant:
+        return Grant(self, key, claim, private, need.store, aside)
+
+    def _private(self, need: Need, steps: Steps) -> int:
+        return min(need.private, self.arbiter.pool_size()) if steps.alone else need.private
+
+    async def _obtain(self, key: str, task: Any, claim: Claim, steps: Steps) -> Grant:
+        while True:
+            need, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
+            private = self._private(need, steps)
+            outcome = await self._ask(task, claim, private, need.partition)
+            if outcome in _NOT_HAD:
+                return self._granted(key, claim, private, need, aside)
+            if outcome is Outcome.OK:
+                now, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
+                steps.grants += 1
+                if now.partition > need.partition and steps.grants < _AGAIN:  # it waited, and inputs left memory
+                    claim.release()
+                    continue
+                return self._granted(key, claim, private, need, aside)
+            await self._step(key, task, claim, steps, need, outcome)
+            if steps.in_pieces:
+                claim.end()  # its pieces ask for themselves
+                grant = self._granted(key, None, 0, need, aside)
+                grant.in_pieces = True
+                return grant
+
+    async def _ask(self, task: Any, claim: Claim, private: int, partition: int) -> Outcome:
+        """Until it is OK or refused: RETRY is dealt with."""
+        if private > self.arbiter.pool_size():
+            self.budget.look()
+            if private > self.arbiter.pool_size():
+                return Outcome.TOOBIG
+        outcome = await self._wait(task, claim.reserve(private, partition))
+        while outcome is Outcome.RETRY:
+            self._count("retry")
+            self.needs.let_go()
+            outcome = await self._wait(task, claim.ready())
+            if outcome is Outcome.OK:
+                outcome = await self._wait(task, claim.reserve(private, partition))
+        return outcome
+
+    async def _wait(self, task: Any, waiting: Any) -> Outcome:
+        """Beside the loop; others run meanwhile. Raises Unwanted."""
+        future = asyncio.ensure_future(waiting)
+        slot = False
+        try:
+            done, _ = await asyncio.wait((future,), timeout=Slots.PATIENCE)
+            while not done:
+                slot = slot or self.slots.lend()
+                if task.state in ("cancelled", "resumed"):
+                    raise Unwanted
+                done, _ = await asyncio.wait((future,), timeout=_GONE)
+            outcome: Outcome = future.result()
+            return outcome
+        finally:
+            future.cancel()
+            if slot:
+                self.slots.give_back()
+
+    async def _step(self, key: str, task: Any, claim: Claim, steps: Steps, need: Need, outcome: Outcome) -> None:
+        """The next one. Raises Reschedule or NoRoom where there is none."""
+        if need.partition and outcome is Outcome.SPLIT and not steps.asked_again:
+            self._count("again")
+            steps.asked_again = True
+            await self._wait(task, self._others_let_go())
+        elif need.partition:
+            self._next_of_partition(steps, need, outcome)
+        elif outcome is Outcome.TOOBIG and need.private <= self.budget.capacity and await self._make_room(task, need):
+            pass  # values had more of the pool than there is since the process grew
+        elif self.budget.claims and (need.private <= self.budget.capacity or steps.alone):
+            await self._wait(task, self._one_ended())  # who holds what is missing, will end
+        elif steps.may_split:
+            self._count("pieces")
+            steps.in_pieces = True
+        elif not steps.alone and need.unspill <= self.budget.ceiling:
+            self._count("alone")
+            steps.alone = True
+        elif key not in self._handed_back:
+            self._count("handed-back")
+            self._handed_back[key] = True
+            if len(self._handed_back) > _HANDED_BACK_MAX:
+                self._handed_back.popitem(last=False)
+            raise Reschedule
+        else:
+            self._count("no-memory")
+            raise NoRoom(self._explain(key, claim, need))
+
+    def _next_of_partition(self, steps: Steps, need: Need, outcome: Outcome) -> None:
+        if steps.promote_most is None and need.promote and outcome is not Outcome.TIMEDOUT:
+            self._count("fewer")
+            steps.promote_most = need.promote // 2
+        elif steps.may_split and need.promote:
+            self._count("pieces")
+            steps.in_pieces = True
+        else:
+            self._count("aside")
+            steps.promote_most = 0
+
+    async def _make_room(self, task: Any, need: Need) -> bool:
+        """Whether something left that stands in the way."""
+        over = self.budget.values + self.budget.claimed + need.private - self.budget.capacity
+        return over > 0 and await self._wait(task, self.arbiter.make_room(over)) is Outcome.OK
+
+    async def _others_let_go(self) -> Outcome:
+        await asyncio.sleep(_LET_GO)
+        return Outcome.OK
+
+    async def _one_ended(self) -> Outcome:
+        if self.budget.claims:
+            await self._ended.wait()
+        return Outcome.OK
+
+    def _explain(self, key: str, claim: Claim, need: Need) -> str:
+        parts = [f"{key!r} needs {_mib(need.private)} of private memory"]
+        parts.append(f" ({_mib(need.unspill)} for inputs that were spilled, {_mib(need.result)} for its result)")
+        parts.append(f"; its worker may use {_mib(self.budget.capacity)} of its limit of {_mib(self.budget.limit)} for values")
+        parts.append(f" and holds {self.budget.holders()}. It was tried with fewer inputs at once, alone, and was handed back to the scheduler")
+        if claim.why:
+            parts.append(f". The arbiter says: {claim.why}")
+        parts.append(". More memory per worker, smaller chunks, or shmstore.dask.register_splitter() for its function help")
+        return "".join(parts)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+_USER, _GENERATION, _ORDER = 11, 20, 30  # bits
+
+
+def fold_priority(priority: Any) -> int | None:
+    """A scheduler's priority (what the user said, the graph's number, the order within; less is first) as the arbiter's: more is first.
+
+    None where it is none of that: by arrival.
+    """
+    try:
+        user, generation, order = (int(part) for part in priority[:3])
+    except (TypeError, ValueError):
+        return None
+    half = 1 << (_USER - 1)
+    user = min(max(user, -half), half - 1) + half
+    generation = min(max(generation, 0), (1 << _GENERATION) - 1)
+    order = min(max(order, 0), (1 << _ORDER) - 1)
+    return (1 << (_USER + _GENERATION + _ORDER)) - 1 - ((user << (_GENERATION + _ORDER)) | (generation << _ORDER) | order)
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):.1f} MiB"

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values of the partition that tasks and peers are about to need, mapped before they ask the data mapping for them.
+
+A map may have to bring the value back from disk. It happens in a thread, while the event loop goes on and, for the task that comes
+next, while the present one runs. What is held stays mapped; what nobody holds any more is unmapped where memory is short, so that it can be
+moved out. Used by the worker's event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import AsyncIterator, Container, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from .buffer import SharedBuffer
+from .exchange import Entry, Exchange
+from .tier import Tier
+
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE)  # what others hold now, they will let go
+_PATIENCE = 2.0  # seconds for which room for a value is waited for; then it is read beside the partition
+_SHORTAGE_PAUSE = 0.05  # seconds between two tries
+
+
+class Inputs:
+    """What a worker holds mapped, and what it maps ahead. ready: the worker's tasks that may run, the next one first."""
+
+    def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier, ready: Any) -> None:
+        self.exchange = exchange
+        self.residence = residence
+        self.tier = tier
+        self._ready = ready
+        self._ahead: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def held(self, keys: Iterable[Any], aside: Container[Any] = ()) -> AsyncIterator[None]:
+        """Within, the values of those keys that lie in the partition are mapped. What could not be is left to who asks for it.
+
+        aside: keys that are not brought back from the disk tier, but read where they lie.
+        """
+        keys = list(keys)
+        self.residence.hold(keys)
+        try:
+            await asyncio.gather(*(self._mapped(key, key in aside) for key in keys))
+            yield
+        finally:
+            self.residence.release(keys)
+            self.relieve()
+
+    def look_ahead(self) -> None:
+        """Maps what the next task needs, in place of what was thought to be next, as far as there is room for it."""
+        self.close()
+        try:
+            keys = [dep.key for dep in self._ready.peek().dependencies]
+        except (AttributeError, KeyError):  # none is ready, or this is a Dask that keeps them in another way
+            return
+        before, with_them = self.residence.held(), self.residence.held(keys)
+        if before == with_them or with_them > self.tier.share():
+            return
+        self._ahead = asyncio.ensure_future(self._hold(keys))
+
+    def close(self) -> None:
+        """Lets go of what is mapped ahead."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
+
+    def relieve(self) -> None:
+        """Lets go of what nobody needs, where memory is short."""
+        if self.tier.pressed():
+            self.residence.unmap_idle()
+
+    # -- private
+
+    async def _hold(self, keys: list[Any]) -> None:
+        async with self.held(keys):
+            await asyncio.get_running_loop().create_future()  # until it is cancelled
+
+    async def _mapped(self, key: Any, aside: bool) -> None:
+        entry = self.residence.entry(key)
+        if entry is None or entry.value is not None:
+            return
+        if entry.coming is None:
+            entry.coming = asyncio.ensure_future(self._map(key, entry, aside))
+        await asyncio.shield(entry.coming)  # several may wait for it
+
+    async def _map(self, key: Any, entry: Entry, aside: bool) -> None:
+        patience = time.monotonic() + (0 if aside else _PATIENCE)
+        try:
+            while True:
+                way = self.exchange.map if time.monotonic() < patience else self.exchange.map_aside
+                try:
+                    value = await self.tier.run(way, entry)
+                    break
+                except KeyError:  # it went meanwhile
+                    return
+                except Exception as e:
+                    if not isinstance(e, OSError) or e.errno not in _PASSING or way == self.exchange.map_aside:
+                        self.exchange.fallbacks.note("map-failed", e, key, "tasks that need it will fail")
+                        return
+                self.residence.unmap_idle()
+                await asyncio.sleep(_SHORTAGE_PAUSE)
+            self.residence.keep(key, entry, value)
+            self.tier.grew()
+        finally:
+            entry.coming = None

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spill files whose values are used where they lie.
+
+Stock Dask reads a spilled value into private memory, the file and the value made of it both, wherever it is wanted: on a worker whose
+memory is short, which is why the value was spilled. A value whose buffers are most of it is written here so that it can be mapped instead:
+its buffers are aligned, and as they are in memory. What a task writes into a mapped value stays in the worker, as with `map: cow`.
+
+    "shmstore spilled" | number of buffers | bytes of the pickle | bytes of each buffer | the pickle | the buffers, at multiples of 64
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from distributed.spill import Slow, SpilledSize
+
+from .. import dumps
+from .exchange import Exchange, shareable
+
+try:
+    from zict.file import _safe_key
+except ImportError:  # one that names its files in another way
+    _safe_key = None
+
+_MAGIC = b"shmstore spilled"
+_ALIGN = 64
+_HEAD = struct.Struct("<16sQQ")
+
+
+class MappableSize(SpilledSize):
+    """Of a value whose file can be mapped."""
+
+    __slots__ = ()
+
+
+class SpillFiles:
+    """In place of stock's way to write and read the values of one `Slow`. Used by its event loop, `map` by any thread."""
+
+    def __init__(self, slow: Slow, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self._slow = slow
+        self._dump, self._load = slow.dump, slow.load
+        self._mappable = False  # what was written last
+        slow.dump, slow.load = self.dump, self.load
+
+    @classmethod
+    def of(cls, slow: Any, exchange: Exchange) -> SpillFiles | None:
+        """Of a SpillBuffer's slow mapping; None where it is not as we know it."""
+        if _safe_key is None or not isinstance(getattr(slow, "data", None), Slow) or not hasattr(slow, "cache"):
+            return None
+        return cls(slow.data, exchange)
+
+    def wrote(self, key: Any) -> None:
+        """A value was stored under the key just now."""
+        if self._mappable:
+            self._slow.weight_by_key[key] = MappableSize(*self._slow.weight_by_key[key])
+
+    def mappable(self, key: Any) -> bool:
+        return type(self._slow.weight_by_key.get(key)) is MappableSize
+
+    def map(self, key: Any) -> Any:
+        """The value, in memory that its file is behind until somebody writes there. OSError."""
+        with open(os.path.join(self._slow.d.directory, _safe_key(key)), "rb") as file:
+            return _value(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
+
+    def dump(self, value: Any) -> Any:
+        self._mappable = False
+        if self.exchange.candidate(value):
+            header, buffers = dumps(value)
+            raw = [buffer.raw() for buffer in buffers]
+            if shareable(header, sum(buffer.nbytes for buffer in raw), self.exchange.settings):
+                self._mappable = True
+                return list(_frames(header, raw))
+        return self._dump(value)
+
+    def load(self, data: bytes) -> Any:
+        """What was read, as stock reads it: a copy."""
+        return _value(memoryview(bytearray(data))) if data.startswith(_MAGIC) else self._load(data)
+
+
+def _frames(header: bytes, buffers: list[memoryview]) -> Iterator[Any]:
+    head = _HEAD.pack(_MAGIC, len(buffers), len(header)) + struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
+    yield head + header
+    end = len(head) + len(header)
+    for buffer in buffers:
+        yield bytes(-end % _ALIGN)
+        yield buffer
+        end += -end % _ALIGN + buffer.nbytes
+
+
+def _value(file: memoryview) -> Any:
+    _, n, header_size = _HEAD.unpack_from(file)
+    sizes = struct.unpack_from(f"<{n}Q", file, _HEAD.size)
+    begin = _HEAD.size + 8 * n
+    end = begin + header_size
+    header = file[begin:end]
+    buffers = []
+    for size in sizes:
+        start = end + -end % _ALIGN
+        end = start + size
+        buffers.append(file[start:end])
+    return pickle.loads(header, buffers=buffers)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk tier under workers: data larger than the partition, every byte right, written once, nothing done on an event loop."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+import tasks
+from conftest import PREFIX, Place, cluster, fallbacks, on_workers, wait_until, workers
+from tasks import MIB
+
+import shmstore
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a small tmpfs")
+
+N, SIZE = 16, 4 * MIB  # of the values of a job
+ROOM = 28 * MIB  # of the partition: what three tasks work on at once, and little more
+NOISE = 4 * MIB  # log files, a library loaded late
+
+
+@pytest.fixture
+def disk():
+    path = tempfile.mkdtemp(prefix="shmstore-dask-tier-", dir="/var/tmp")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def small(disk):
+    """A partition that holds less than half of a job's values."""
+    place = Place(size=ROOM)
+    if not place.mounted:
+        place.remove()
+        pytest.skip("a tmpfs cannot be mounted here")
+    yield place
+    place.remove()
+
+
+def tiered(place, disk, n=3, settings=None, **options):
+    """A cluster whose workers keep little in private memory."""
+    defaults = {"temporary-directory": disk, "distributed.worker.memory.target": 0.02, f"{PREFIX}.lease": "300s"}
+    return cluster(place, n, settings={**defaults, **(settings or {})}, **options)
+
+
+def make_all(client, n=N):
+    return [client.submit(tasks.make, i, SIZE, key=f"chunk-{i}") for i in range(n)]
+
+
+def all_dots(client, chunks):
+    dots = [client.submit(tasks.dot, a, b, pure=False) for a in chunks for b in chunks]
+    data = [tasks.make(i, SIZE) for i in range(len(chunks))]
+    assert client.gather(dots) == pytest.approx([tasks.dot(a, b) for a in data for b in data])
+
+
+def residence(worker):
+    return {"shared": len(worker.data.shared), "spill files": len(worker.data.disk), "fast": worker.data.fast.total_weight}
+
+
+def written(worker):
+    io = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
+    return int(io["write_bytes"])
+
+
+# -- the job
+
+
+def test_more_data_than_the_partition_holds(small, disk):
+    with tiered(small, disk) as client:
+        before = on_workers(client, written)
+        chunks = make_all(client)
+        all_dots(client, chunks)
+        bytes_written = sum(on_workers(client, written).values()) - sum(before.values())
+        assert bytes_written <= 1.2 * N * SIZE + NOISE, "every value is written once at most"
+        tier = small.partition.tier()
+        assert tier.n_demoted + tier.n_clean >= N // 2 and tier.used <= 1.1 * N * SIZE
+        for found in on_workers(client, residence).values():
+            assert found["spill files"] == 0 and found["shared"] > 0, found
+        assert not any(fallbacks(client).values())
+        del chunks
+        wait_until(lambda: small.partition.usage().n_objects == 0, "objects go with their keys")
+        wait_until(lambda: small.partition.tier().used == 0, "and so do their tier files")
+
+
+def test_what_a_task_needs_may_be_more_than_the_partition(small, disk):
+    """All values at once, compressed on disk, so that they cannot be mapped there."""
+    small.partition.set_tier(disk, level=1)
+    with tiered(small, disk, n=1) as client:
+        chunks = [client.submit(_halves, i, key=f"chunk-{i}") for i in range(N)]
+        assert client.submit(tasks.total, *chunks, pure=False).result() == pytest.approx(sum(_halves(i).sum() for i in range(N)))
+
+
+def _halves(i):
+    import numpy as np
+
+    return np.random.default_rng(i).integers(0, 1 << 16, SIZE // 8)
+
+
+def test_values_of_stock_kinds_spill_as_on_stock(small, disk):
+    with tiered(small, disk, n=1) as client:
+        texts = [client.submit(_text, i, key=f"text-{i}") for i in range(8)]
+        assert client.gather([client.submit(len, text, pure=False) for text in texts]) == [1] * 8
+        (found,) = on_workers(client, residence).values()
+        assert found["spill files"] > 0 and found["shared"] == 0
+        assert client.gather(texts) == [_text(i) for i in range(8)]
+
+
+def _text(i):
+    return (str(i) * SIZE,)
+
+
+# -- the event loop
+
+
+def test_nothing_large_is_mapped_stored_or_deleted_on_the_event_loop(small, disk):
+    with tiered(small, disk) as client:
+        on_workers(client, _watch_calls)
+        chunks = make_all(client)
+        all_dots(client, chunks)
+        assert client.gather(chunks[0])[0] == tasks.make(0, SIZE)[0]
+        del chunks
+        wait_until(lambda: small.partition.usage().n_objects == 0, "objects go with their keys")
+        for calls in on_workers(client, _calls).values():
+            assert {name: on_loop for name, (on_loop, _) in calls.items()} == {"map": 0, "put": 0, "drop": 0}
+            assert calls["map"][1] > N and calls["drop"][1] > 0
+        assert sum(calls["put"][1] for calls in on_workers(client, _calls).values()) >= N
+
+
+def _watch_calls(worker):
+    import threading
+
+    loop_thread = threading.get_ident()
+    worker.calls = {"map": [0, 0], "put": [0, 0], "drop": [0, 0]}
+
+    def watched(name):
+        function = getattr(worker._exchange, name)
+
+        def call(*args, **kwargs):
+            worker.calls[name][threading.get_ident() != loop_thread] += 1
+            return function(*args, **kwargs)
+
+        setattr(worker._exchange, name, call)
+
+    for name in worker.calls:
+        watched(name)
+
+
+def _calls(worker):
+    return worker.calls
+
+
+# -- books
+
+
+def test_what_workers_report_is_split_by_where_it_lies(small, disk):
+    with tiered(small, disk, n=2) as client:
+        chunks = make_all(client)
+        all_dots(client, chunks)
+
+        def adds_up():
+            found = [worker["metrics"] for worker in client.sync(client.scheduler.identity)["workers"].values()]
+            memory = sum(metrics["shmstore"]["memory"] for metrics in found)
+            tier = sum(metrics["shmstore"]["tier"] for metrics in found)
+            spilled = sum(metrics["spilled_bytes"]["disk"] for metrics in found)
+            # While some still have it in the tier only, what came back has a link there more, and counts less by that.
+            return 0 < memory <= ROOM and tier > 0 and spilled >= memory + tier >= N * SIZE * 2 // 3
+
+        wait_until(adds_up, "memory and tier together are the data", timeout=30)
+        for metrics in on_workers(client, _data_metrics).values():
+            assert metrics["tier_bytes"] > 0 and metrics["shared_count"] > 0
+
+
+def _data_metrics(worker):
+    return worker.data.get_metrics()
+
+
+# -- whose tier, and how much
+
+
+def test_the_tier_is_below_the_temporary_directory_and_as_configured(small, disk):
+    settings = {"distributed.worker.memory.max-spill": "50 MiB", f"{PREFIX}.tier.level": 3, f"{PREFIX}.tier.high": 0.9}
+    with tiered(small, disk, n=2, settings=settings):
+        tier = small.partition.tier()
+        assert tier.directory.startswith(os.path.realpath(disk) + os.sep)
+        assert (tier.level, tier.high, tier.low, tier.min_free) == (3, 90, 75, 1 << 30)
+        wait_until(lambda: small.partition.tier().max == 100 * MIB, "max-spill for each worker")
+    with tiered(small, disk, n=1, settings={f"{PREFIX}.tier.max": "7 MiB"}):
+        assert small.partition.tier().max == 7 * MIB
+
+
+def test_a_tier_that_is_there_is_used_as_it_is(small, disk):
+    own = os.path.join(disk, "operator")
+    os.mkdir(own)
+    small.partition.set_tier(own, max=1 << 30, level=2)
+    with tiered(small, disk) as client:
+        all_dots(client, make_all(client))
+        tier = small.partition.tier()
+        assert (tier.directory, tier.max, tier.level) == (own, 1 << 30, 2)
+
+
+def test_a_tier_whose_directory_is_gone_is_replaced(small, disk):
+    gone = os.path.join(disk, "gone")
+    os.mkdir(gone)
+    small.partition.set_tier(gone)
+    shutil.rmtree(gone)
+    with tiered(small, disk) as client:
+        all_dots(client, make_all(client))
+        assert small.partition.tier().directory.startswith(os.path.realpath(disk) + os.sep)
+        assert not any(fallbacks(client).values())
+
+
+def test_turned_off_there_is_none(small, disk):
+    with tiered(small, disk, settings={f"{PREFIX}.tier.enabled": False}) as client:
+        all_dots(client, make_all(client, 6))
+        assert small.partition.tier() is None
+
+
+def test_without_a_disk_workers_go_on_without_a_tier(place):
+    with cluster(place, 2, settings={f"{PREFIX}.tier.path": "/dev/shm"}) as client:
+        all_dots(client, make_all(client, 4))
+        assert all(reasons == {"no-tier": 1} for reasons in fallbacks(client).values())
+        assert place.partition.tier() is None
+
+
+def test_configuration_that_makes_no_sense_is_refused():
+    import dask
+
+    from shmstore.dask.config import Settings
+
+    for key, value in (("level", 20), ("high", 75), ("high", 0.5), ("low", 0), ("enabled", "yes"), ("max", "much"), ("fsync", 1)):
+        with dask.config.set({f"{PREFIX}.tier.{key}": value}), pytest.raises(ValueError):
+            Settings.read()
+    assert Settings.read().tier.enabled
+
+
+# -- when something is wrong
+
+
+def test_a_disk_that_is_full_loses_nothing(small, disk):
+    with tiered(small, disk, settings={f"{PREFIX}.tier.max": "16 MiB"}) as client:
+        chunks = make_all(client)
+        all_dots(client, chunks)
+        assert small.partition.tier().used <= 16 * MIB
+        assert any(reasons.get("evict-failed") or reasons.get("partition-full") for reasons in fallbacks(client).values())
+        for i, value in enumerate(client.gather(chunks)):
+            assert (value == tasks.make(i, SIZE)).all()
+
+
+def test_damage_fails_the_task_and_names_the_file(small, disk):
+    with tiered(small, disk, n=1, settings={f"{PREFIX}.share": "eager"}) as client:
+        chunks = make_all(client)
+        client.gather([client.submit(tasks.total, chunk, pure=False) for chunk in chunks])
+        on_workers(client, _demote, "chunk-0")
+        files = [p for p in pathlib.Path(disk).rglob("*") if p.is_file() and len(p.name) == 16]
+        for file in files:
+            file.chmod(0o600)
+            with open(file, "r+b") as f:
+                f.seek(SIZE // 2)
+                f.write(b"damage")
+        bad = client.submit(tasks.total, chunks[0], pure=False)
+        with pytest.raises(shmstore.Error) as caught:
+            bad.result()
+        assert any(str(file) in str(caught.value) for file in files)
+
+
+def _demote(worker, key):
+    worker.data.unmap_idle()
+    worker._exchange.store.demote(worker.data.shared[key].name)
+
+
+def test_a_worker_that_dies_leaves_nothing_behind(small, disk):
+    with tiered(small, disk) as client:
+        chunks = make_all(client)
+        all_dots(client, chunks)
+        victim = workers(client)[0]
+        client.run(os._exit, 1, workers=[victim], on_error="ignore")
+        wait_until(lambda: victim not in workers(client) and len(workers(client)) == 3, "another one is in its place")
+        all_dots(client, chunks)
+        del chunks
+        wait_until(lambda: small.partition.usage().n_objects == 0, "objects go with their keys")
+    small.partition.gc()
+    usage = small.partition.usage()
+    assert usage.tier == usage.n_stores == 0
