@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "content.h"
+#include "owndaemon.h"
 #include "sandbox.h"
 
 #define WORKERS      16u
@@ -61,9 +62,9 @@ struct run {
 	const struct options *options;
 	char partition[256], socket[300], config[300];
 	struct shared *shared;
-	pid_t pids[WORKERS], daemon;
+	pid_t pids[WORKERS];
+	struct own_daemon daemon;
 	struct shmstore_partition *p;
-	struct shmstore_client *client;
 	uint64_t random;
 	unsigned n_kills, n_moments;
 	uint64_t ghosts_max, inflight_max, foreign_max;
@@ -285,10 +286,10 @@ static bool ask(struct run *r, struct shmstore_usage *ret)
 {
 	struct json_object *o, *list, *survey = NULL;
 	char *json;
-	int e = shmstore_client_query(r->client, SHMSTORE_QUERY_RECONCILE, r->partition, &json, NULL);
+	int e = shmstore_client_query(r->daemon.client, SHMSTORE_QUERY_RECONCILE, r->partition, &json, NULL);
 
 	if (e < 0)
-		return fail(r, "the daemon: %s: %s", shmstore_strerror(e), shmstore_client_reason(r->client));
+		return fail(r, "the daemon: %s: %s", shmstore_strerror(e), shmstore_client_reason(r->daemon.client));
 	o = json_tokener_parse(json);
 	if (!o || !json_object_object_get_ex(o, "partitions", &list) || json_object_array_length(list) != 1 ||
 	    !json_object_object_get_ex(json_object_array_get_idx(list, 0), "survey", &survey)) {
@@ -375,6 +376,7 @@ static void blow(struct run *r)
 	for (unsigned i = 0; i < WORKERS; i++)
 		start(r, i);
 	while (!r->failed && now_ms() < end_ms && r->n_moments < r->options->moments) {
+		/* Load, not a wait: the moment is any. */
 		nanosleep(&(struct timespec){.tv_nsec = (long)pick(&r->random, 200) * 1000000}, NULL);
 		if (pick(&r->random, KILL_EVERY) == 0) {
 			unsigned i = pick(&r->random, WORKERS);
@@ -424,37 +426,21 @@ static bool write_config(struct run *r)
 
 static bool start_daemon(struct run *r)
 {
-	uint64_t end_ms = now_ms() + 10000;
-	int e;
+	const char *wrong;
 
+	r->daemon.program = r->options->daemon;
 	if (!write_config(r))
 		return false;
-	fflush(stdout);
-	r->daemon = fork();
-	if (r->daemon == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(r->options->daemon, r->options->daemon, "--config", r->config, (char *)NULL);
-		_exit(127);
-	}
-	setenv("SHMSTORE_SOCKET", r->socket, 1);
-	if (shmstore_client_new(r->socket, ASK_MS, &r->client) < 0)
-		return fail(r, "no client");
-	while ((e = shmstore_client_connect(r->client)) < 0) {
-		if (now_ms() > end_ms || waitpid(r->daemon, NULL, WNOHANG) != 0)
-			return fail(r, "%s does not start: %s", r->options->daemon, shmstore_strerror(e));
-		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-	}
-	return true;
+	wrong = own_daemon_start(&r->daemon, r->config, r->socket, ASK_MS);
+	return wrong ? fail(r, "%s", wrong) : true;
 }
 
-static bool stop_daemon(struct run *r)
+static void stop_daemon(struct run *r)
 {
-	int status = 0;
+	const char *wrong = own_daemon_stop(&r->daemon);
 
-	kill(r->daemon, SIGTERM);
-	if (waitpid(r->daemon, &status, 0) != r->daemon || status)
-		return fail(r, "the daemon ended with status 0x%x", (unsigned)status);
-	return true;
+	if (wrong)
+		fail(r, "%s", wrong);
 }
 
 static int body(const char *mount, void *arg)
@@ -477,8 +463,7 @@ static int body(const char *mount, void *arg)
 		blow(&r);
 		if (!r.failed)
 			settle(&r);
-		if (!stop_daemon(&r))
-			r.failed = true;
+		stop_daemon(&r);
 	}
 	printf("daemon moments: seed %llu: %u moments, %u kills, %llu operations, %llu full; at most %llu bytes of "
 	       "ghosts, %llu in flight, "
@@ -487,7 +472,7 @@ static int body(const char *mount, void *arg)
 	       (unsigned long long)r.shared->n_enospc, (unsigned long long)r.ghosts_max,
 	       (unsigned long long)r.inflight_max, (unsigned long long)r.foreign_max);
 	printf("daemon moments: %u passed, %u failed\n", r.failed ? 0 : 1u, r.failed ? 1u : 0);
-	shmstore_client_free(r.client);
+	shmstore_client_free(r.daemon.client);
 	shmstore_partition_unref(r.p);
 	sandbox_wipe(directory);
 	rmdir(directory);
