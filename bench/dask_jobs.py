@@ -11,11 +11,11 @@ lines of JSON over stdin and stdout:
     -> {"event": "idle"}             the cluster is up and its libraries are loaded: the baseline is taken here
     <- go
     -> {"event": "progress", "done": 120, "total": 2144}
-    -> {"event": "done", "wall": 3.9, "value": 1.23}
+    -> {"event": "done", "wall": 3.9, "value": 1.23, "lost": 0, "error": ""}      lost: workers that went away meanwhile
     <- close
     -> {"event": "closed"}
 
-Nothing but the standard library is imported before the process is where it belongs.
+Nothing but the standard library (and dask_loop.py, beside this file) is imported before the process is where it belongs.
 """
 import ctypes
 import dataclasses
@@ -26,9 +26,12 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
+
+import dask_loop
 
 CLONE_NEWUSER, CLONE_NEWNET, PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
@@ -44,15 +47,19 @@ class Spec:
     chunk: int = 16 << 20
     workers: int = 4
     memory_limit: int = 0  # bytes per worker; 0 = none
+    partition_size: int = 0  # bytes, where it is to be smaller than the data; 0: as large as the job needs
     partition: str = ""  # shmstore only
     scratch: str = ""  # the workers' local directory
+    daemon: str = ""  # shmstore only: the program of the host daemon, whose arbiter the workers use; "": none
+    patience: float = 0  # seconds after which the job is given up; 0: it is waited for
     settings: dict = dataclasses.field(default_factory=dict)  # more Dask configuration
     cgroups: list = dataclasses.field(default_factory=list)  # directories to join
     netns: bool = False
 
     def label(self):
         text = f"{self.job} {human(self.size)}, {human(self.chunk)} chunks, {self.workers} workers"
-        return text + (f" of {human(self.memory_limit)} each" if self.memory_limit else "")
+        text += f" of {human(self.memory_limit)} each" if self.memory_limit else ""
+        return text + (f", a partition of {human(self.partition_size)}" if self.partition_size else "")
 
     @property
     def n_chunks(self):
@@ -92,6 +99,15 @@ def total(values):
 
 def reduce_one(a):
     return float(a.sum())
+
+
+def add_up(parts):
+    import numpy
+
+    result = numpy.zeros_like(parts[0])
+    for part in parts:
+        result += part
+    return result
 
 
 def make_frame(i, rows, n_keys):
@@ -165,7 +181,29 @@ def frames(client, spec):
         return float(sum(future.result() for future in client.compute(results)))
 
 
-jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames}
+def fourfold_picks(spec):
+    """The chunks of each sum: as many as are four times a worker's memory limit."""
+    width = min(spec.n_chunks, 4 * spec.memory_limit // spec.chunk)
+    n_sums = 2 * spec.workers
+    return [[(k * spec.n_chunks // n_sums + j) % spec.n_chunks for j in range(width)] for k in range(n_sums)]
+
+
+def fourfold(client, spec):
+    """Element by element sums, each of four times a worker's memory limit at once; all data are four times the partition."""
+    from dask import delayed
+
+    chunks = [delayed(make, pure=False)(i, spec.chunk // 8) for i in range(spec.n_chunks)]
+    sums = [delayed(add_up, pure=False)([chunks[i] for i in picks]) for picks in fourfold_picks(spec)]
+    return client.compute(delayed(total, pure=False)([delayed(reduce_one, pure=False)(one) for one in sums])).result(timeout=spec.patience)
+
+
+jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold}
+
+
+def numpy_fourfold(spec):
+    """What the sums come to."""
+    sums = [reduce_one(make(i, spec.chunk // 8)) for i in range(spec.n_chunks)]
+    return total(sums[i] for picks in fourfold_picks(spec) for i in picks)
 
 
 def numpy_pairs(spec):
@@ -176,6 +214,9 @@ def numpy_pairs(spec):
         chunks = list(pool.map(lambda i: make(i, spec.chunk // 8), range(spec.n_chunks)))
         which = [(i, j) for i in range(len(chunks)) for j in range(i, len(chunks))]
         return total(pool.map(lambda ij: dot(chunks[ij[0]], chunks[ij[1]]), which))
+
+
+numpy_jobs = {"pairs": numpy_pairs, "four times": numpy_fourfold}
 
 
 # ---- the measured process -------------------------------------------------------------------------------------------
@@ -211,7 +252,8 @@ class Progress:
         from distributed.diagnostics.plugin import SchedulerPlugin
 
         progress = self
-        self.total = self.done = 0
+        self.total = self.done = self.lost = 0
+        self.over = False
 
         class Plugin(SchedulerPlugin):
             name = "progress"
@@ -222,6 +264,9 @@ class Progress:
             def transition(self, key, start, finish, *args, **kwargs):
                 progress.done += finish == "memory"
 
+            def remove_worker(self, scheduler, worker, **kwargs):
+                progress.lost += not progress.over
+
         self.plugin, self.say, self.stop = Plugin(), say, threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -231,6 +276,48 @@ class Progress:
             if (self.done, self.total) != last:
                 last = (self.done, self.total)
                 self.say(event="progress", done=self.done, total=self.total)
+
+
+def start_daemon(spec):
+    """The host daemon for this run's partition. It ends with this process."""
+    config, path = os.path.join(spec.scratch, "shmstored.conf"), os.path.join(spec.scratch, "shmstored.socket")
+    with open(config, "w") as file:
+        file.write(f'http {{ enabled = no }}\npartition "{spec.partition}" {{ create = yes }}\n')
+    os.environ["SHMSTORE_SOCKET"] = path
+
+    def end_with_parent():
+        libc_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    return subprocess.Popen([spec.daemon, "--config", config, "--socket", path], stdin=subprocess.DEVNULL, stdout=2,
+                            preexec_fn=end_with_parent)
+
+
+def has_arbiter(dask_worker):
+    return dask_worker._arbitration is not None and dask_worker._arbitration.active
+
+
+def steps_taken(dask_worker):
+    """How keys of a worker got their memory."""
+    admission = dask_worker._arbitration.admission
+    return {**admission.counts, **{name.lower(): n for name, n in admission.arbiter.counts.items()}}
+
+
+def wait_for_arbiter(client, timeout=30):
+    deadline = time.monotonic() + timeout
+    while not all(client.run(has_arbiter).values()):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not all workers found the daemon's arbiter within {timeout} s")
+        time.sleep(0.1)
+
+
+def run_job(spec, client):
+    """(its result, what went wrong): a job that dies is a result too where the case says how long to wait for it."""
+    if not spec.patience:
+        return jobs[spec.job](client, spec), ""
+    try:
+        return jobs[spec.job](client, spec), ""
+    except Exception as error:
+        return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no end in time'}"
 
 
 def run_on_cluster(spec, say, wait):
@@ -245,12 +332,20 @@ def run_on_cluster(spec, say, wait):
 
         settings["distributed.worker.memory.shared.partition"] = spec.partition
         options["worker_class"] = shmstore.dask.Nanny
+        if spec.daemon:
+            start_daemon(spec)
     dask.config.set(settings)
     with LocalCluster(n_workers=spec.workers, threads_per_worker=1, processes=True, memory_limit=spec.memory_limit,
                       dashboard_address=None, local_directory=spec.scratch, **options) as cluster, Client(cluster) as client:
         client.wait_for_workers(spec.workers, timeout=60)
         client.run(warm)
         warm()
+        arbitrated = spec.side == "shmstore" and spec.daemon
+        if arbitrated:
+            wait_for_arbiter(client)
+        watched = spec.partition_size and not (spec.patience and spec.side == "stock")  # its workers do not live so long
+        if watched:
+            client.run(dask_loop.watch)  # what run() is given, it calls on the worker's event loop
         import dask.array
         import dask.dataframe  # noqa: F401
 
@@ -260,12 +355,19 @@ def run_on_cluster(spec, say, wait):
         say(event="idle", dask=dask.__version__, distributed=distributed.__version__)
         wait("go")
         start = time.perf_counter()
-        value = jobs[spec.job](client, spec)
+        value, error = run_job(spec, client)
         wall = time.perf_counter() - start
+        progress.over = True
         progress.stop.set()
         progress.thread.join()
-        say(event="done", wall=wall, value=value)
+        steps = [steps for steps in client.run(steps_taken).values()] if arbitrated and not progress.lost else []
+        loops = list(client.run(dask_loop.report).values()) if watched and not progress.lost else []
+        say(event="done", wall=wall, value=value, loops=loops, lost=progress.lost, error=error, steps=add_counts(steps))
         wait("close")
+
+
+def add_counts(counts):
+    return {name: sum(one.get(name, 0) for one in counts) for name in sorted({name for one in counts for name in one})}
 
 
 def run_alone(spec, say, wait):
@@ -273,8 +375,8 @@ def run_alone(spec, say, wait):
     say(event="idle")
     wait("go")
     start = time.perf_counter()
-    value = numpy_pairs(spec)
-    say(event="done", wall=time.perf_counter() - start, value=value)
+    value = numpy_jobs[spec.job](spec)
+    say(event="done", wall=time.perf_counter() - start, value=value, loops=[])
     wait("close")
 
 

@@ -66,7 +66,7 @@ def touch_memory(size):
 
 def expected_peak(spec):
     """Bytes of memory that a stock run may take: how much to touch, and what a machine should have."""
-    copies = {"pairs": spec.workers + 0.5, "matmul": 6, "embarrassing": 1.5, "frames": 4}[spec.job]
+    copies = {"pairs": spec.workers + 0.5, "matmul": 6, "embarrassing": 1.5, "frames": 4, "four times": 1}[spec.job]
     peak = copies * spec.size
     if spec.memory_limit:
         peak = min(peak, spec.workers * spec.memory_limit)
@@ -194,7 +194,9 @@ class Lab:
             shutil.rmtree(path, ignore_errors=True)
 
     def make_partition(self, size):
-        """A tmpfs of our own with huge=within_size where we may mount, else a directory of /dev/shm."""
+        """A tmpfs of our own with huge=within_size where we may mount, else a directory of /dev/shm. In place of an earlier one."""
+        if self.own_partition and self.partition:
+            self.remove_partition(self.partition)
         libc = ctypes.CDLL(None, use_errno=True)
         if os.geteuid() == 0 and os.path.isdir("/run"):
             # The name is recorded before the directory is made: whatever interrupts us, close() finds it.
@@ -292,7 +294,8 @@ class Lab:
         result = {"job": spec.job, "side": spec.side, "size": spec.size, "chunk": spec.chunk, "workers": spec.workers,
                   "memory_limit": spec.memory_limit, "wall": message["wall"], "value": message["value"],
                   "peak": peak - baseline, "baseline": baseline, "method": meter.method,
-                  "distributed": idle.get("distributed")}
+                  "distributed": idle.get("distributed"), "loops": message["loops"], "lost": message.get("lost", 0),
+                  "died": message.get("error", ""), "steps": message.get("steps", {})}
         result.update({key: after[key] - before[key] for key in before})
         self.tell("close")
         while self.hear()["event"] != "closed":

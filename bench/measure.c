@@ -61,6 +61,15 @@ void measure_end_round(struct measure_series *s)
 	s->n_ops = 0;
 }
 
+void measure_end_round_at(struct measure_series *s, double quantile)
+{
+	if (s->n_ops > 0 && s->n_rounds < MEASURE_ROUNDS_MAX) {
+		qsort(s->ops, s->n_ops, sizeof(*s->ops), compare);
+		s->rounds[s->n_rounds++] = s->ops[(size_t)(quantile * (double)(s->n_ops - 1))];
+	}
+	s->n_ops = 0;
+}
+
 void measure_deinit(struct measure_series *s)
 {
 	free(s->ops);

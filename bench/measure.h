@@ -38,6 +38,8 @@ uint64_t measure_now_ns(void);
 void measure_add(struct measure_series *s, uint64_t ns);
 /* Ends a round; rounds beyond MEASURE_ROUNDS_MAX are dropped. A round without an operation is none. */
 void measure_end_round(struct measure_series *s);
+/* The same with a figure that is not the median: the quantile of its operations, 0 to 1. */
+void measure_end_round_at(struct measure_series *s, double quantile);
 void measure_deinit(struct measure_series *s);
 struct measure_stat measure_stat(const struct measure_series *s);
 double measure_median(double *values, size_t n); /* sorts them */

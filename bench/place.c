@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -158,6 +159,30 @@ int place_open_devshm(struct place *p)
 	if (!mkdtemp(p->path))
 		return -errno;
 	read_huge(p, "/dev/shm");
+	r = start_janitor(p, false);
+	if (r < 0)
+		clean(p, false);
+	return r;
+}
+
+int place_open_disk(struct place *p)
+{
+	const char *base = getenv("SHMSTORE_BENCH_DISK");
+	struct statfs fs;
+	int n, r;
+
+	if (!base || !*base)
+		base = "/var/tmp";
+	*p = (struct place){.label = "disk"};
+	n = snprintf(p->path, sizeof(p->path), "%s/shmstore-bench-XXXXXX", base);
+	if (n < 0 || (size_t)n >= sizeof(p->path))
+		return -ENAMETOOLONG;
+	if (statfs(base, &fs) < 0)
+		return -errno;
+	if (fs.f_type == TMPFS_MAGIC)
+		return -ENODEV;
+	if (!mkdtemp(p->path))
+		return -errno;
 	r = start_janitor(p, false);
 	if (r < 0)
 		clean(p, false);

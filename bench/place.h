@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 struct place {
-	const char *label; /* "within_size" or "/dev/shm" */
+	const char *label; /* "within_size", "/dev/shm" or "disk" */
 	char path[64];     /* an empty directory */
 	char huge[16];     /* what the mount says: "never", "within_size", ... */
 	pid_t janitor;     /* 0 = closed */
@@ -26,6 +26,8 @@ struct place {
 /* size in bytes, inodes in number, 0 = tmpfs's default. 0, -EPERM (not root), -errno. */
 int place_open_mount(struct place *p, uint64_t size, uint64_t inodes);
 int place_open_devshm(struct place *p);
+/* A directory on a disk: below $SHMSTORE_BENCH_DISK, else /var/tmp. -ENODEV where that lies in memory. */
+int place_open_disk(struct place *p);
 /* Removes everything and waits until it is gone. Idempotent. */
 void place_close(struct place *p);
 

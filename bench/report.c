@@ -52,11 +52,22 @@ static unsigned long long number(const char *text, struct argp_state *state)
 	return n;
 }
 
+/* What argp hands to parse_option(). */
+struct parsing {
+	struct report_options *options;
+	void *own_input;
+};
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
-	struct report_options *o = state->input;
+	struct parsing *parsing = state->input;
+	struct report_options *o = parsing->options;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		if (parsing->own_input)
+			state->child_inputs[0] = parsing->own_input;
+		return 0;
 	case OPTION_JSON:
 		o->json = true;
 		return 0;
@@ -103,7 +114,13 @@ static void put_double(struct json_object *o, const char *key, double value)
 
 struct report *report_new(int argc, char **argv, const char *name, const char *what, struct report_options *ret)
 {
-	struct argp argp = {report_argp_options, parse_option, NULL, what, NULL, NULL, NULL};
+	return report_new_own(argc, argv, &(struct report_program){.name = name, .what = what}, ret);
+}
+
+struct report *report_new_own(int argc, char **argv, const struct report_program *program, struct report_options *ret)
+{
+	struct argp_child children[] = {{program->own, 0, NULL, 0}, {0}};
+	struct argp argp = {report_argp_options, parse_option, NULL, program->what, children, NULL, NULL};
 	struct report *r = calloc(1, sizeof(*r));
 	struct utsname host;
 
@@ -111,11 +128,13 @@ struct report *report_new(int argc, char **argv, const char *name, const char *w
 		return NULL;
 	r->options = (struct report_options){.rounds = 11, .cpu = -1};
 	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, &r->options);
+	if (!program->own)
+		argp.children = NULL;
+	argp_parse(&argp, argc, argv, 0, NULL, &(struct parsing){&r->options, program->own_input});
 	*ret = r->options;
 	r->root = json_object_new_object();
-	put_text(r->root, "bench", name);
-	put_text(r->root, "what", what);
+	put_text(r->root, "bench", program->name);
+	put_text(r->root, "what", program->what);
 	put(r->root, "rounds", json_object_new_int((int)r->options.rounds));
 	put(r->root, "quick", json_object_new_boolean(r->options.quick));
 	if (uname(&host) == 0)

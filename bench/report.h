@@ -27,6 +27,15 @@ struct report;
 struct report *report_new(int argc, char **argv, const char *name, const char *what, struct report_options *ret);
 struct report *report_free(struct report *r);
 
+/* The same for a program that has options of its own: own parses them, with own_input as its input. */
+struct argp;
+struct report_program {
+	const char *name, *what;
+	const struct argp *own;
+	void *own_input;
+};
+struct report *report_new_own(int argc, char **argv, const struct report_program *program, struct report_options *ret);
+
 /* A sentence on how this run was made: placement, mounts, what was skipped. */
 void report_note(struct report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* One measured line. bytes: size of the object, 0 = none. An empty series is left out. */
