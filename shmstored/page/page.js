@@ -228,7 +228,7 @@ const rateChart = new Chart($('rate-chart'), {
 
 // ---- what is known -----------------------------------------------------------------------------------------------------
 
-const state = { partition: '', epoch: null, history: null, events: [], lastEvent: 0, span: 'fine', all: {}, sort: { workers: ['pss', -1], holders: ['bytes', -1] } };
+const state = { partition: '', epoch: null, history: null, events: [], lastEvent: 0, span: 'fine', all: {}, sort: { workers: ['pss', -1], holders: ['bytes', -1], arbiter: ['since', -1] } };
 
 function forget() { state.history = null; state.events = []; state.lastEvent = 0; }
 
@@ -301,6 +301,27 @@ function showNow(p) {
   setText($('handoff-rate'), `${rate(p.ledgers.handoff_per_s)}/s`);
   setText($('put-rate'), `${rate(p.ledgers.put_per_s)} puts, ${rate(p.ledgers.get_per_s)} gets a second`);
   if (p.survey) showBytes($('ghosts'), p.survey.ghosts);
+}
+
+// What lies on the disk, and what hinders it. Hidden where the partition has no disk tier.
+function showTier(t) {
+  $('tier-tile').hidden = !t;
+  if (!t) return;
+  const known = t.path !== undefined, whole = known ? t.used + t.available : 0, percent = whole ? t.used / whole * 100 : 0, meter = $('tier-fill');
+  $('tier').replaceChildren(known ? size(t.original) : '–', make('small', {}, known ? ` in ${plural(t.n_demoted, 'object', 'objects')}` : ''));
+  $('tier').dataset.bytes = known ? t.original : '';
+  $('tier').title = known ? `${exact(t.original)} bytes of memory when they come back; tier files take ${exact(t.used)} bytes` : '';
+  meter.className = `meter ${t.state === 'disk-full' || t.state === 'unavailable' ? 'bad' : percent >= 90 ? 'warn' : ''}`;
+  meter.setAttribute('aria-valuenow', percent.toFixed(1));
+  meter.firstElementChild.style.width = `${Math.min(100, percent)}%`;
+  setText($('tier-of'), known ? `${size(t.used)} on disk${t.ratio ? ` (1 : ${t.ratio.toFixed(2)})` : ''}, room for ${size(t.available)} in ${t.path}` : 'cannot be looked at');
+  const words = [t.state];
+  if (t.running) words.push(`${plural(t.running.objects, 'object', 'objects')} so far, ${size(t.running.freed)} freed`);
+  else if (t.counters.objects) words.push(`${exact(t.counters.objects)} demoted by the daemon, ${size(t.counters.written)} written`);
+  if (t.why) words.push(t.why);
+  if (t.retry_seconds !== null) words.push(`tried again in ${duration(t.retry_seconds)}`);
+  setText($('tier-state'), words.join(' · '));
+  $('tier-state').dataset.state = t.state;
 }
 
 function showEquation(p) {
@@ -388,11 +409,37 @@ const HOLDERS = [
   { name: 'age', title: 'Oldest', number: true, value: (h) => h.age, cell: (h) => make('td', { role: 'cell', class: 'number', title: `${h.age.toFixed(3)} s` }, duration(h.age)) },
   { name: 'key', title: 'Largest', value: (h) => h.key, cell: (h) => { const td = textCell(h.key, 'key'); td.title = h.path || ''; return td; } },
 ];
-const shown = { workers: [], holders: [] };
+const ARB_TAGS = { RUNNING: 'good', BLOCKED: 'warn', ALLOC: 'warn', ALLOC_FREE: 'warn', BUFN: 'bad', BUFN_WAIT: 'bad' };
+const ARBITER = [
+  { name: 'store', title: 'Store', value: (c) => c.store, cell: (c) => { const td = textCell(c.store, 'name'); td.title = `context ${c.context}, pid ${c.pid}`; return td; } },
+  { name: 'task', title: 'Task', value: (c) => c.label || c.task, cell: (c) => textCell(c.label || c.task, 'name') },
+  { name: 'state', title: 'State', value: (c) => c.state, cell: (c) => make('td', { role: 'cell' }, make('span', { class: `tag ${ARB_TAGS[c.state] || ''}`, title: c.reason || '' }, c.state)) },
+  { name: 'since', title: 'Since', number: true, value: (c) => c.since_ms, cell: (c) => make('td', { role: 'cell', class: 'number', title: `${exact(c.since_ms)} ms` }, duration(c.since_ms / 1000)) },
+  bytesColumn('bytes', 'Waits for'), bytesColumn('held', 'Held'), bytesColumn('need', 'Needed'),
+  { name: 'passed', title: 'Passed', number: true, value: (c) => c.passed, cell: (c) => numberCell(c.passed) },
+];
+const shown = { workers: [], holders: [], arbiter: [] };
+const renderArbiter = () => fillTable('arbiter', ARBITER, shown.arbiter, 'No task is known by name.');
+sortable('arbiter', ARBITER, renderArbiter);
 const renderWorkers = () => fillTable('workers', WORKERS, shown.workers, 'No store lives here.');
 const renderHolders = () => fillTable('holders', HOLDERS, shown.holders, 'Nobody: all memory has a name.');
 sortable('workers', WORKERS, renderWorkers);
 sortable('holders', HOLDERS, renderHolders);
+
+// Hidden where the arbiter is off, or nobody ever asked it.
+function showArbiter(sums, document) {
+  $('arbiter-part').hidden = !sums || !document.enabled;
+  if (!sums || !document.enabled) return;
+  setText($('arbiter-count'), sums.parked ? `${exact(sums.parked)}` : '');
+  setText($('arbiter-of'), `${size(sums.used)} of ${size(sums.capacity)} booked, ${size(sums.reclaimable)} of it can be had back · ${plural(sums.tasks, 'task', 'tasks')}` +
+    ` · ${exact(sums.retries)} rolled back, ${exact(sums.splits)} split, ${exact(sums.timeouts)} in vain`);
+  $('arbiter-of').title = `${exact(sums.used)} of ${exact(sums.capacity)} bytes`;
+  const states = Object.entries(sums.states).filter(([, n]) => n).map(([name, n]) => `${name} ${exact(n)}`);
+  setText($('arbiter-states'), states.length ? states.join(' · ') : 'Nobody has a task here.');
+  const held = new Map(document.tasks.map((t) => [t.id, t.held])); // over all pools; a context knows of the one that it waits for
+  shown.arbiter = document.contexts.map((c) => ({ ...c, held: held.has(c.task) ? held.get(c.task) : c.held }));
+  renderArbiter();
+}
 
 function showSums(id, list, name) {
   $(id).tBodies[0].replaceChildren(...list.map((u) => make('tr', { 'data-row': u[name] }, make('th', { scope: 'row' }, String(u[name])), numberCell(u.stores),
@@ -450,7 +497,8 @@ function showQuota(p) {
   $('quota').replaceChildren(...(rows.length ? rows : [make('p', { class: 'quiet' }, 'No limits are set.')]));
 }
 
-const EVENT_TAGS = { 'ghost-old': 'warn', watermark: 'warn', 'quota-refused': 'bad', residual: 'bad', 'client-dropped': 'warn', liar: 'bad', pressure: 'warn', 'store-came': 'good' };
+const EVENT_TAGS = { 'ghost-old': 'warn', watermark: 'warn', 'quota-refused': 'bad', residual: 'bad', 'client-dropped': 'warn', liar: 'bad', pressure: 'warn', 'disk-full': 'bad', 'tier-damage': 'bad', 'store-came': 'good',
+  'arbiter-retry': 'warn', 'arbiter-split': 'warn', 'arbiter-nomem': 'bad', 'arbiter-timeout': 'bad' };
 // What of an event's fields is worth a line; all of them are in its title.
 function eventText(e) {
   const words = [];
@@ -459,7 +507,7 @@ function eventText(e) {
     if (name === 'partition' && value === state.partition) continue;
     if ((name === 'name' || name === 'uid') && e.path) continue;
     if (name === 'path') words.push(below(value));
-    else if (/(^|_)(bytes|used|hard|soft|residual|freed)$/.test(name)) words.push(`${name} ${size(value)}`);
+    else if (/(^|_)(bytes|used|hard|soft|residual|freed|held|original|written|free|max)$/.test(name)) words.push(`${name} ${size(value)}`);
     else if (name === 'age_seconds') words.push(`age ${duration(value)}`);
     else words.push(`${name} ${value}`);
   }
@@ -515,11 +563,14 @@ async function refresh() {
   showDaemon(status.daemon, p);
   if (!p) return;
   const last = state.history && state.history.fine.time.length ? state.history.fine.time[state.history.fine.time.length - 1] : 0;
-  const [workers, holders, quota, events, history, health] = await Promise.all([ask('api/v1/workers', of), ask('api/v1/holders', of), ask('api/v1/quota', of),
-    ask('api/v1/events', { since: state.lastEvent }), ask('api/v1/history', { ...of, since: last.toFixed(3) }), ask('healthz')]);
+  const [workers, holders, quota, events, history, health, arbiter] = await Promise.all([ask('api/v1/workers', of), ask('api/v1/holders', of), ask('api/v1/quota', of),
+    ask('api/v1/events', { since: state.lastEvent }), ask('api/v1/history', { ...of, since: last.toFixed(3) }), ask('healthz'),
+    ask('api/v1/arbiter', of)]);
   if (of.partition !== state.partition) return; // another one was chosen meanwhile
   state.reasons = health.reasons;
   showNow(p);
+  showTier(p.tier);
+  showArbiter(p.arbiter, arbiter.partitions[0]);
   showEquation(p);
   showWorkers(workers.partitions[0]);
   showHolders(holders.partitions[0]);
