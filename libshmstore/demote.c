@@ -58,7 +58,14 @@ static int keep_key(const struct shms_demote_name *n, const struct shms_header *
 	if (shms_name_decode(n->name, plain, &size) != SHMS_NAME_HASHED)
 		return 0;
 	r = shms_entry_key(n->objects_fd, n->name, h, key, &size);
-	return r < 0 ? r : shms_sidecar_write(n->objects_fd, n->name, key, size);
+	if (r == 0)
+		r = shms_sidecar_write(n->objects_fd, n->name, key, size);
+	/* Without a path: the disk is not what is full. */
+	if (r == -ENOSPC)
+		shms_detail(r, NULL,
+			    "the partition has no page left for the long key of one of its names; delete or demote "
+			    "another object first");
+	return r;
 }
 
 /* A name whose stub in clean/ is of this very object and whose tier file is good. -1: none. */

@@ -99,7 +99,7 @@ static enum state failed(struct running *k, uint32_t user, int error)
 	case -EAGAIN:
 		return k->mapped ? OVER : IN_USE;
 	case -ENOSPC:
-		/* Without a word of the disk it is the partition that lacks a page, for the key's sidecar: others first. */
+		/* Without a path of the disk it is the partition that lacks a page, for the key's sidecar: others first. */
 		if (!shmstore_error_path()[0])
 			return k->mapped ? OVER : IN_USE;
 		disk_full(k, user);
