@@ -2,8 +2,8 @@
 /*
  * codec.c: zstd over one frame, as it is or as planes (planes.h), and the rule what is worth it.
  *
- * Planes are made of pieces of 256 KiB, each a zstd frame of its own: read, hashed, split and compressed, a piece stays in the cache, where whole
- * frames would go through memory nine times. What zstd finds in planes is noise, and values that repeat; its fast levels (negative ones) pass
+ * Planes are made of pieces of 256 KiB, each as zstd frames of its own (piece.c): read, hashed, split and compressed, a piece stays in the cache, where
+ * whole frames would go through memory nine times. What zstd finds in planes is noise, and values that repeat; its fast levels (negative ones) pass
  * both several times as fast as level 1 does, for a few per cent more bytes. As it is, a frame is one zstd frame of the level asked for.
  *
  * The rule: four samples of the frame, 64 KiB in all, are compressed as they are, and half of them in each kind of planes. Less than a tenth
@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <zstd.h>
 
+#include "piece.h"
 #include "planes.h"
 
 #define PLANE_SAMPLE (SHMS_CODEC_SAMPLE / 2)
@@ -32,7 +33,11 @@
 struct shms_codec_context {
 	ZSTD_CCtx *c; /* NULL before the first use, as d */
 	ZSTD_DCtx *d;
+	enum shms_codec last; /* that was chosen, if last_ratio: the best it had */
+	size_t last_ratio;
+	struct shms_piece_seen seen;                /* of the frame that is being packed */
 	unsigned char planes[SHMS_CODEC_PIECE + 1]; /* and which of them are of bits */
+	uint8_t vary[SHMS_PLANES];                  /* what does in each of them */
 	unsigned char scratch[SHMS_PLANE_MAX];
 	unsigned char out[ZSTD_COMPRESSBOUND(SHMS_CODEC_SAMPLE)];
 };
@@ -76,7 +81,7 @@ static size_t most_of(size_t size)
 static size_t to_planes(struct shms_codec_context *c, struct shms_planes kind, const void *bytes, size_t size)
 {
 	shms_planes_split(kind, bytes, size, c->planes);
-	c->planes[size] = shms_planes_to_bits(kind, c->planes, size, c->scratch);
+	c->planes[size] = shms_planes_to_bits(kind, c->planes, size, c->scratch, c->vary);
 	return size + 1;
 }
 
@@ -102,6 +107,24 @@ static size_t ratio(struct shms_codec_context *c, const void *bytes, size_t size
 	return ZSTD_isError(r) ? 1000 : r * 1000 / size;
 }
 
+/* The same for planes of some kind. */
+static size_t planes_ratio(struct shms_codec_context *c, enum shms_codec kind, const void *samples, size_t size)
+{
+	return ratio(c, c->planes, to_planes(c, kinds[kind], samples, size), PLANE_LEVEL);
+}
+
+/* The frame before was this kind of planes, and this one is as good: the same array, most likely. */
+static bool goes_on(struct shms_codec_context *c, const void *samples, size_t size)
+{
+	size_t r = c->last_ratio ? planes_ratio(c, c->last, samples, size) : 0;
+
+	if (!c->last_ratio || r > c->last_ratio + c->last_ratio / 8)
+		return false;
+	if (r < c->last_ratio)
+		c->last_ratio = r;
+	return true;
+}
+
 enum shms_codec shms_codec_choose(struct shms_codec_context *c, const void *samples, size_t size, int level)
 {
 	enum shms_codec best = SHMS_CODEC_RAW;
@@ -111,55 +134,67 @@ enum shms_codec shms_codec_choose(struct shms_codec_context *c, const void *samp
 
 	if (level <= 0 || !most_of(size) || !can_compress(c))
 		return SHMS_CODEC_RAW;
+	if (goes_on(c, samples, half))
+		return c->last;
+	c->last_ratio = 0;
 	for (enum shms_codec k = 0; k < SHMS_CODEC_N; k++) {
 		size_t r;
 
 		if (!kinds[k].width)
 			continue;
-		r = ratio(c, c->planes, to_planes(c, kinds[k], samples, half), PLANE_LEVEL);
+		r = planes_ratio(c, k, samples, half);
 		if (r < planes) {
 			planes = r;
 			best = k;
 		}
 	}
-	if (planes <= PLANES_GOOD)
+	if (planes <= PLANES_GOOD) {
+		c->last = best;
+		c->last_ratio = planes;
 		return best;
+	}
 	plain = ratio(c, samples, n, 1);
 	return plain <= ZSTD_WORTH && (best == SHMS_CODEC_RAW || plain + plain / 8 < planes) ? SHMS_CODEC_ZSTD : best;
 }
 
 /* ---- there ---------------------------------------------------------------------------------------------------------- */
 
-/* size bytes, that stand for packed ones of the frame. */
-static bool pack_some(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size,
-		      size_t packed)
+/* used: 0: it failed. */
+static bool packed(struct shms_codec_packing *p, size_t used, size_t size)
 {
-	int level = bytes == c->planes ? PLANE_LEVEL : p->level;
-	size_t room = most_of(p->size) - p->used;
-	size_t r = ZSTD_compressCCtx(c->c, (char *)p->out + p->used, room, bytes, size, level);
-
-	if (ZSTD_isError(r))
-		return false;
-	p->used += r;
-	p->packed += packed;
-	return true;
+	p->used += used;
+	p->packed += size;
+	return used != 0;
 }
 
-bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p, size_t have)
+static bool pack_whole(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes)
 {
-	struct shms_planes kind = kinds[p->codec];
+	size_t r = ZSTD_compressCCtx(c->c, p->out, most_of(p->size), bytes, p->size, p->level);
 
+	return packed(p, ZSTD_isError(r) ? 0 : r, p->size);
+}
+
+static bool pack_piece(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size)
+{
+	struct shms_piece piece = {kinds[p->codec], c->planes, size, c->vary, PLANE_LEVEL};
+	size_t room = most_of(p->size) - p->used;
+
+	if (p->packed == 0)
+		c->seen = (struct shms_piece_seen){0};
+	to_planes(c, piece.kind, bytes, size);
+	return packed(p, shms_piece_pack(&piece, &c->seen, c->c, (char *)p->out + p->used, room), size);
+}
+
+size_t shms_codec_step(enum shms_codec codec, size_t size)
+{
+	return kinds[codec].width && size > SHMS_CODEC_PIECE ? SHMS_CODEC_PIECE : size;
+}
+
+bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size)
+{
 	if (p->codec == SHMS_CODEC_RAW || !most_of(p->size) || !can_compress(c))
 		return false;
-	if (!kind.width)
-		return have < p->size || pack_some(c, p, p->frame, p->size, p->size);
-	while (have - p->packed >= SHMS_CODEC_PIECE || (have == p->size && p->packed < p->size)) {
-		size_t left = p->size - p->packed, size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
-
-		if (!pack_some(c, p, c->planes, to_planes(c, kind, (const char *)p->frame + p->packed, size), size))
-			return false;
-	}
-	return true;
+	return kinds[p->codec].width ? pack_piece(c, p, bytes, size) : pack_whole(c, p, bytes);
 }
 
 /* ---- and back ------------------------------------------------------------------------------------------------------- */
@@ -169,12 +204,9 @@ static int unpack_planes(struct shms_codec_context *c, struct shms_codec_unpacki
 {
 	const char *at = (const char *)u->stored + u->used;
 	size_t left = u->original - u->unpacked, size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
-	size_t stored = ZSTD_findFrameCompressedSize(at, u->size - u->used), r;
+	size_t stored = shms_piece_unpack(c->d, at, u->size - u->used, c->planes, size + 1);
 
-	if (ZSTD_isError(stored))
-		return -EBADMSG;
-	r = ZSTD_decompressDCtx(c->d, c->planes, size + 1, at, stored);
-	if (ZSTD_isError(r) || r != size + 1)
+	if (!stored)
 		return -EBADMSG;
 	if (shms_planes_from_bits(kind, c->planes, size, c->planes[size], c->scratch) < 0)
 		return -EBADMSG;

@@ -26,19 +26,22 @@ size_t shms_codec_sample_at(size_t size, unsigned i, size_t *ret_offset);
 /* How a frame of size bytes should be stored, from its samples, one after the other. level 0: raw, as all that is not worth it. */
 enum shms_codec shms_codec_choose(struct shms_codec_context *c, const void *samples, size_t size, int level);
 
-/* One frame on its way; all but used is the caller's. */
+/* One frame on its way; all but used and packed is the caller's. */
 struct shms_codec_packing {
 	enum shms_codec codec;
 	int level;
-	const void *frame; /* its bytes, as far as they have come */
-	size_t size;       /* of the frame */
-	void *out;         /* room for size bytes */
-	size_t used;       /* of out; begin with 0 */
-	size_t packed;     /* bytes of the frame that are in out; begin with 0 */
+	size_t size;   /* of the frame */
+	void *out;     /* room for size bytes */
+	size_t used;   /* of out; begin with 0 */
+	size_t packed; /* bytes of the frame that are in out; begin with 0 */
 };
-/* have bytes of the frame are there now. False: it does not shrink by 5 %, or takes no block of the disk less: store it raw. True with packed ==
- * size: used bytes are to be stored. */
-bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p, size_t have);
+/* How many bytes of a frame of size bytes a codec takes at once. */
+size_t shms_codec_step(enum shms_codec codec, size_t size);
+/*
+ * The next bytes of the frame: a step of them, or what is left of it. False: it does not shrink by 5 %, or takes no block of the disk less:
+ * store it raw. True with packed == size: used bytes are to be stored.
+ */
+bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size);
 
 /* And on its way back. */
 struct shms_codec_unpacking {

@@ -10,8 +10,9 @@
  * short match everywhere): such a plane goes on as eight planes of bits, which are either constant or noise.
  *
  * Sixteen words are transposed in registers of sixteen bytes, in the compiler's vectors: what every x86-64 and ARM has, 18 GB/s in the cache.
- * The bits are transposed in words, by swapping ever smaller halves (Warren, Hacker's Delight, 7-3). Words are read in the machine's order,
- * which is that of all our formats, little-endian. Rejected: intrinsics (another path for each kind of CPU), bytes in words as bits are (8 GB/s).
+ * Bits are transposed in words, by swapping ever smaller halves (Warren, Hacker's Delight, 7-3), two words in a register. Words are read in the
+ * machine's order, which is that of all our formats, little-endian. Rejected: intrinsics (another path for each kind of CPU), bytes in words as
+ * bits are (8 GB/s).
  */
 #include "planes.h"
 
@@ -25,6 +26,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are littl
 
 /* ---- planes of bytes ------------------------------------------------------------------------------------------------- */
 
+/* Loops over registers are unrolled, whatever the optimization: a register has no address. */
 typedef unsigned char bytes16 __attribute__((vector_size(16)));
 typedef uint64_t words2 __attribute__((vector_size(16)));
 typedef uint32_t words4 __attribute__((vector_size(16)));
@@ -48,6 +50,7 @@ static inline bytes16 mix_high(bytes16 a, bytes16 b)
  */
 static inline __attribute__((always_inline)) void turn(bytes16 *v, unsigned n, unsigned bit)
 {
+#pragma GCC unroll 8
 	for (unsigned i = 0; i < n; i++) {
 		bytes16 a = v[i], b;
 
@@ -103,6 +106,7 @@ static inline void split8_square(const unsigned char *in, words2 *before, uint64
 {
 	bytes16 v[8];
 
+#pragma GCC unroll 8
 	for (unsigned i = 0; i < 8; i++) {
 		memcpy(&v[i], in + i * sizeof(v[i]), sizeof(v[i]));
 		v[i] = differ8(v[i], before, keep);
@@ -112,6 +116,7 @@ static inline void split8_square(const unsigned char *in, words2 *before, uint64
 	turn(v, 8, 1);
 	turn(v, 8, 4);
 	/* The lowest bit of a byte's number in its word has come to be the highest of the register's. */
+#pragma GCC unroll 8
 	for (unsigned k = 0; k < 8; k++)
 		memcpy(out + k * n, &v[(k & 1) << 2 | k >> 1], sizeof(v[0]));
 }
@@ -120,11 +125,13 @@ static inline void join8_square(const unsigned char *in, size_t n, words2 *last,
 {
 	bytes16 v[8];
 
+#pragma GCC unroll 8
 	for (unsigned k = 0; k < 8; k++)
 		memcpy(&v[k], in + k * n, sizeof(v[k]));
 	turn(v, 8, 4);
 	turn(v, 8, 2);
 	turn(v, 8, 1);
+#pragma GCC unroll 8
 	for (unsigned i = 0; i < 8; i++) {
 		v[i] = sum8(v[i], last, keep);
 		memcpy(out + i * sizeof(v[i]), &v[i], sizeof(v[i]));
@@ -135,6 +142,7 @@ static inline void split4_square(const unsigned char *in, words4 *before, uint32
 {
 	bytes16 v[4];
 
+#pragma GCC unroll 8
 	for (unsigned i = 0; i < 4; i++) {
 		memcpy(&v[i], in + i * sizeof(v[i]), sizeof(v[i]));
 		v[i] = differ4(v[i], before, keep);
@@ -143,6 +151,7 @@ static inline void split4_square(const unsigned char *in, words4 *before, uint32
 	turn(v, 4, 1);
 	turn(v, 4, 2);
 	turn(v, 4, 1);
+#pragma GCC unroll 8
 	for (unsigned k = 0; k < 4; k++)
 		memcpy(out + k * n, &v[k], sizeof(v[k]));
 }
@@ -151,10 +160,12 @@ static inline void join4_square(const unsigned char *in, size_t n, words4 *last,
 {
 	bytes16 v[4];
 
+#pragma GCC unroll 8
 	for (unsigned k = 0; k < 4; k++)
 		memcpy(&v[k], in + k * n, sizeof(v[k]));
 	turn(v, 4, 2);
 	turn(v, 4, 1);
+#pragma GCC unroll 8
 	for (unsigned i = 0; i < 4; i++) {
 		v[i] = sum4(v[i], last, keep);
 		memcpy(out + i * sizeof(v[i]), &v[i], sizeof(v[i]));
@@ -250,97 +261,112 @@ void shms_planes_join(struct shms_planes p, const void *planes, size_t size, voi
 
 /* ---- planes of bits -------------------------------------------------------------------------------------------------- */
 
-static inline void swap8(uint64_t *a, uint64_t *b, unsigned shift, uint64_t mask)
-{
-	uint64_t t = ((*a >> shift) ^ *b) & mask;
+#define BITS_SQUARE ((size_t)GROUP * GROUP) /* bytes that are taken at a time, in four registers */
 
-	*a ^= t << shift;
-	*b ^= t;
-}
-
-/* Eight words are a square of bytes, whose rows become columns; its own inverse. */
-static inline void transpose8(uint64_t w[GROUP])
+/* In each half: eight bytes are a square of bits, whose rows become columns; its own inverse. */
+static inline bytes16 transpose_bits(bytes16 bytes)
 {
-	for (unsigned i = 0; i < 4; i++)
-		swap8(&w[i], &w[i + 4], 32, UINT64_C(0x00000000ffffffff));
-	for (unsigned i = 0; i < 2; i++) {
-		swap8(&w[i], &w[i + 2], 16, UINT64_C(0x0000ffff0000ffff));
-		swap8(&w[i + 4], &w[i + 6], 16, UINT64_C(0x0000ffff0000ffff));
-	}
-	for (unsigned i = 0; i < GROUP; i += 2)
-		swap8(&w[i], &w[i + 1], 8, UINT64_C(0x00ff00ff00ff00ff));
-}
-
-/* The same for the bits of eight bytes; its own inverse, as transpose8(). */
-static inline uint64_t transpose_bits(uint64_t x)
-{
-	uint64_t t = (x ^ (x >> 7)) & UINT64_C(0x00aa00aa00aa00aa);
+	words2 x = (words2)bytes, t = (x ^ (x >> 7)) & UINT64_C(0x00aa00aa00aa00aa);
 
 	x ^= t ^ (t << 7);
 	t = (x ^ (x >> 14)) & UINT64_C(0x0000cccc0000cccc);
 	x ^= t ^ (t << 14);
 	t = (x ^ (x >> 28)) & UINT64_C(0x00000000f0f0f0f0);
-	return x ^ t ^ (t << 28);
+	return (bytes16)(x ^ t ^ (t << 28));
+}
+
+/*
+ * The same for the square of eight times eight bytes that the registers are. Six bits are a byte's address, three of them its row: three turns put
+ * them where the column's were. Row k is half (k & 1) of register number HOLDS[k] then.
+ */
+static const unsigned char HOLDS[GROUP] = {0, 0, 2, 2, 1, 1, 3, 3};
+
+static inline void transpose_bytes(bytes16 v[4])
+{
+	turn(v, 4, 2);
+	turn(v, 4, 1);
+	turn(v, 4, 2);
+}
+
+static inline const unsigned char *row(const bytes16 v[4], size_t k)
+{
+	return (const unsigned char *)&v[HOLDS[k]] + k % 2 * GROUP;
 }
 
 static void bytes_to_bits(const unsigned char *in, size_t n, unsigned char *out)
 {
-	uint64_t w[GROUP];
+	bytes16 v[4];
 
-	for (size_t i = 0; i < n; i += sizeof(w)) {
-		memcpy(w, in + i, sizeof(w));
+	for (size_t i = 0; i < n; i += BITS_SQUARE) {
+		memcpy(v, in + i, sizeof(v));
+#pragma GCC unroll 8
+		for (unsigned k = 0; k < 4; k++)
+			v[k] = transpose_bits(v[k]);
+		transpose_bytes(v);
+#pragma GCC unroll 8
 		for (size_t k = 0; k < GROUP; k++)
-			w[k] = transpose_bits(w[k]);
-		transpose8(w);
-		for (size_t k = 0; k < GROUP; k++)
-			memcpy(out + k * (n / GROUP) + i / GROUP, &w[k], sizeof(w[k]));
+			memcpy(out + k * (n / GROUP) + i / GROUP, row(v, k), GROUP);
 	}
 }
 
 static void bits_to_bytes(const unsigned char *in, size_t n, unsigned char *out)
 {
-	uint64_t w[GROUP];
+	unsigned char rows[BITS_SQUARE];
+	bytes16 v[4];
 
-	for (size_t i = 0; i < n; i += sizeof(w)) {
+	for (size_t i = 0; i < n; i += BITS_SQUARE) {
+#pragma GCC unroll 8
 		for (size_t k = 0; k < GROUP; k++)
-			memcpy(&w[k], in + k * (n / GROUP) + i / GROUP, sizeof(w[k]));
-		transpose8(w);
+			memcpy(rows + k * GROUP, in + k * (n / GROUP) + i / GROUP, GROUP);
+		memcpy(v, rows, sizeof(v));
+		transpose_bytes(v);
+#pragma GCC unroll 8
 		for (size_t k = 0; k < GROUP; k++)
-			w[k] = transpose_bits(w[k]);
-		memcpy(out + i, w, sizeof(w));
+			memcpy(rows + k * GROUP, row(v, k), GROUP);
+		memcpy(v, rows, sizeof(v));
+#pragma GCC unroll 8
+		for (unsigned k = 0; k < 4; k++) {
+			v[k] = transpose_bits(v[k]);
+			memcpy(out + i + k * sizeof(v[k]), &v[k], sizeof(v[k]));
+		}
 	}
 }
 
 /* Bits that are not the same in all of them but the first: that one's difference is to nothing. n: whole words, two at least. */
 static uint8_t varying_bits(const unsigned char *bytes, size_t n)
 {
-	uint64_t first = bytes[sizeof(first)] * UINT64_C(0x0101010101010101), word, vary = 0;
+	uint64_t first = bytes[GROUP] * UINT64_C(0x0101010101010101), word, vary;
+	words2 all = {0}, w;
 
-	for (size_t i = sizeof(word); i < n; i += sizeof(word)) {
-		memcpy(&word, bytes + i, sizeof(word));
-		vary |= word ^ first;
+	memcpy(&word, bytes + GROUP, sizeof(word));
+	for (size_t i = 2 * sizeof(word); i < n; i += sizeof(w)) {
+		memcpy(&w, bytes + i, sizeof(w));
+		all |= w ^ first;
 	}
+	vary = (word ^ first) | all[0] | all[1];
 	vary |= vary >> 32;
 	vary |= vary >> 16;
 	return (uint8_t)(vary | vary >> 8);
 }
 
-/* Bytes of a plane; 0: it does not come in whole squares of bits. */
-static size_t plane_size(struct shms_planes p, size_t size)
+/* 0: it does not come in whole squares of bits. */
+size_t shms_planes_size(struct shms_planes p, size_t size)
 {
 	size_t n = size / ((size_t)p.width * GROUP) * GROUP;
 
 	return n % (GROUP * sizeof(uint64_t)) == 0 && n <= SHMS_PLANE_MAX ? n : 0;
 }
 
-uint8_t shms_planes_to_bits(struct shms_planes p, void *planes, size_t size, void *scratch)
+uint8_t shms_planes_to_bits(struct shms_planes p, void *planes, size_t size, void *scratch,
+			    uint8_t ret_vary[SHMS_PLANES])
 {
-	size_t n = plane_size(p, size);
+	size_t n = shms_planes_size(p, size);
 	unsigned char *plane = planes;
 	uint8_t which = 0;
 
+	memset(ret_vary, 0xff, SHMS_PLANES);
 	for (unsigned i = 0; n && i < p.width; i++, plane += n) {
-		uint8_t vary = varying_bits(plane, n);
+		uint8_t vary = ret_vary[i] = varying_bits(plane, n);
 
 		/* Noise in more of them holds no matches to be found, and zstd passes it as it is. */
 		if (vary == 0 || __builtin_popcount(vary) > BITS_MAX)
@@ -354,7 +380,7 @@ uint8_t shms_planes_to_bits(struct shms_planes p, void *planes, size_t size, voi
 
 int shms_planes_from_bits(struct shms_planes p, void *planes, size_t size, uint8_t which, void *scratch)
 {
-	size_t n = plane_size(p, size);
+	size_t n = shms_planes_size(p, size);
 	unsigned char *plane = planes;
 
 	if (which >> p.width || (which && !n))

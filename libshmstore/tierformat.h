@@ -31,8 +31,8 @@
 enum shms_codec {
 	SHMS_CODEC_RAW = 0,
 	SHMS_CODEC_ZSTD = 1,
-	/* Pieces of 256 KiB, the last one less; of each the planes (planes.h), and a byte which of them are of bits, as a
-	 * zstd frame of its own: */
+	/* Pieces of 256 KiB, the last one less; of each the planes (planes.h), and a byte which of them are of bits, as
+	 * zstd frames of its own: */
 	SHMS_CODEC_ZSTD_DELTA8 = 2, /* of the differences of 8-byte words */
 	SHMS_CODEC_ZSTD_DELTA4 = 3, /* of those of 4-byte words */
 	SHMS_CODEC_ZSTD_WORDS8 = 4, /* of 8-byte words; pairs of 4-byte ones come out as well */

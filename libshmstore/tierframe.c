@@ -98,27 +98,73 @@ static int choose(struct shms_tier_work *w, struct shms_tier_tools *t, enum shms
 	return 0;
 }
 
-/* Reads, hashes and packs. What is stored is at w->at. */
-static int copy_in(struct shms_tier_work *w, struct shms_tier_tools *t)
+/* The frame's bytes at off, to where they are wanted. */
+static int read_and_hash(struct shms_tier_work *w, struct shms_tier_tools *t, void *to, size_t size, size_t off)
+{
+	int r = read_bytes(w, to, size, off);
+
+	if (r == 0)
+		XXH3_128bits_update(t->hash, to, size);
+	return r;
+}
+
+/* Into w->spare, out of as much of w->bytes as the codec wants to see at once. 1: that is it; 0: it does not shrink. */
+static int copy_packed(struct shms_tier_work *w, struct shms_tier_tools *t, enum shms_codec codec)
 {
 	struct shms_tier_frame *f = w->frame;
-	struct shms_codec_packing p = {.level = w->level, .frame = w->bytes, .size = f->original, .out = w->spare};
-	bool shrinks;
-	int r = choose(w, t, &p.codec);
+	struct shms_codec_packing p = {.codec = codec, .level = w->level, .size = f->original, .out = w->spare};
+	size_t step = shms_codec_step(codec, f->original), have = 0;
 
-	shrinks = p.codec != SHMS_CODEC_RAW;
+	XXH3_128bits_reset(t->hash);
+	for (size_t off = 0, size; off < f->original; off += size) {
+		int r;
+
+		size = piece_of(f->original - off);
+		r = read_and_hash(w, t, (char *)w->bytes + have, size, off);
+		if (r < 0)
+			return r;
+		have += size;
+		if (have < step && off + size < f->original)
+			continue;
+		if (!shms_codec_pack(t->codec, &p, w->bytes, have))
+			return 0;
+		have = 0;
+	}
+	f->codec = codec;
+	f->stored = (uint32_t)p.used;
+	w->at = w->spare;
+	return 1;
+}
+
+static int copy_as_it_is(struct shms_tier_work *w, struct shms_tier_tools *t)
+{
+	struct shms_tier_frame *f = w->frame;
+	int r = 0;
+
 	XXH3_128bits_reset(t->hash);
 	for (size_t off = 0, size; r == 0 && off < f->original; off += size) {
 		size = piece_of(f->original - off);
-		r = read_bytes(w, (char *)w->bytes + off, size, off);
-		XXH3_128bits_update(t->hash, (char *)w->bytes + off, size);
-		shrinks = r == 0 && shrinks && shms_codec_pack(t->codec, &p, off + size);
+		r = read_and_hash(w, t, (char *)w->bytes + off, size, off);
 	}
-	digest(t, f->object_hash);
-	w->at = shrinks ? w->spare : w->bytes;
-	f->codec = shrinks ? p.codec : SHMS_CODEC_RAW;
-	f->stored = shrinks ? (uint32_t)p.used : f->original;
+	f->codec = SHMS_CODEC_RAW;
+	f->stored = f->original;
+	w->at = w->bytes;
 	return r;
+}
+
+/* Reads, hashes and packs. What is stored is at w->at. */
+static int copy_in(struct shms_tier_work *w, struct shms_tier_tools *t)
+{
+	enum shms_codec codec;
+	int r = choose(w, t, &codec);
+
+	if (r == 0 && codec != SHMS_CODEC_RAW)
+		r = copy_packed(w, t, codec);
+	/* What does not shrink after all is read once more. */
+	if (r == 0)
+		r = copy_as_it_is(w, t);
+	digest(t, w->frame->object_hash);
+	return r < 0 ? r : 0;
 }
 
 void shms_tier_pack(struct shms_tier_work *w, struct shms_tier_tools *t)
@@ -156,7 +202,7 @@ static int copy_piece(struct shms_tier_work *w, struct shms_tier_tools *t, void 
 	return r < 0 ? fail(w, r, "the object cannot be written") : 0;
 }
 
-static int copy_raw(struct shms_tier_work *w, struct shms_tier_tools *t)
+static int copy_out_raw(struct shms_tier_work *w, struct shms_tier_tools *t)
 {
 	int r = 0;
 
@@ -167,7 +213,7 @@ static int copy_raw(struct shms_tier_work *w, struct shms_tier_tools *t)
 	return r;
 }
 
-static int copy_unpacked(struct shms_tier_work *w, struct shms_tier_tools *t)
+static int copy_out_unpacked(struct shms_tier_work *w, struct shms_tier_tools *t)
 {
 	const struct shms_tier_frame *f = w->frame;
 	struct shms_codec_unpacking u = {
@@ -205,7 +251,7 @@ void shms_tier_unpack(struct shms_tier_work *w, struct shms_tier_tools *t)
 		}
 	}
 	XXH3_128bits_reset(t->hash);
-	if ((f->codec == SHMS_CODEC_RAW ? copy_raw(w, t) : copy_unpacked(w, t)) < 0)
+	if ((f->codec == SHMS_CODEC_RAW ? copy_out_raw(w, t) : copy_out_unpacked(w, t)) < 0)
 		return;
 	digest(t, hash);
 	if (whole && memcmp(hash, f->stored_hash, sizeof(hash)) != 0)
