@@ -62,10 +62,13 @@ static int get_sqe(struct uring *u, struct io_uring_sqe **ret)
 	return 0;
 }
 
+/* From now on: an absolute time would be the host's, whose clock need not be that of our time namespace. */
 static void prepare_timer(struct io_uring_sqe *sqe, struct loop_priv *p)
 {
-	p->ts = (struct __kernel_timespec){(int64_t)(p->due_ns / 1000000000u), (long long)(p->due_ns % 1000000000u)};
-	io_uring_prep_timeout(sqe, &p->ts, 0, IORING_TIMEOUT_ABS);
+	uint64_t now = loop_clock(), ns = p->due_ns > now ? p->due_ns - now : 0;
+
+	p->ts = (struct __kernel_timespec){(int64_t)(ns / 1000000000u), (long long)(ns % 1000000000u)};
+	io_uring_prep_timeout(sqe, &p->ts, 0, 0);
 }
 
 static int arm(struct loop *l, struct loop_op *op)
