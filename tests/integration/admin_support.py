@@ -186,7 +186,7 @@ class Terminal:
                                         env=environment(**(env or {})), preexec_fn=own_terminal)
         self.seen = b""
 
-    def read_until(self, what, timeout=20):
+    def read_until(self, what, timeout=120):
         """Reads until the bytes are seen (None: until the program ends)."""
         deadline = time.monotonic() + timeout
         while what is None or what not in self.seen:

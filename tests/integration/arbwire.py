@@ -133,7 +133,7 @@ class Outcome:
 class Client(Wire):
     """A registered store with an arbiter's client on it. op("RESERVE", context=1, …) waits; begin() and end() do it in two."""
 
-    def __init__(self, socket, partition, uuid, name, timeout=30.0):
+    def __init__(self, socket, partition, uuid, name, timeout=120.0):
         self.page = Page(partition, name)
         super().__init__(socket, timeout=timeout)
         answer = self.register(uuid, f"stores/{name}")

@@ -97,7 +97,7 @@ class Browser:
         with open(path, "wb") as file:
             file.write(base64.b64decode(self.cdp("Page.captureScreenshot", **options)["data"]))
 
-    def wait(self, script, *arguments, timeout=30, what=None):
+    def wait(self, script, *arguments, timeout=120, what=None):
         """Asks until the script's value is true; it is returned."""
         deadline = time.monotonic() + timeout
         while True:

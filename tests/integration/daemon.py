@@ -38,15 +38,19 @@ QUERIES = {"status": 1, "workers": 2, "quota": 3, "holders": 4, "events": 5, "hi
 LIMITS = {0: None, 1: "partition", 2: "user", 3: "label", 4: "store"}
 
 
-def wait_for(what, condition, timeout=30.0):
-    """Polls until condition() is true and returns that; fails, saying what, at the deadline."""
-    deadline = time.monotonic() + timeout
+def wait_for(what, condition, timeout=120.0):
+    """
+    Polls until condition() is true and returns that; fails, saying what, at the deadline. Less often after a while: what is waited for may be
+    a survey, which takes idle time only.
+    """
+    begun = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
-        time.sleep(0.005)
+        waited = time.monotonic() - begun
+        assert waited < timeout, f"{what}: not within {timeout} s"
+        time.sleep(0.005 if waited < 1 else 0.05)
 
 
 def free_port():
@@ -93,7 +97,7 @@ def pack(name, *values, tail=b"", serial=1):
 class Wire:
     """A connection. Wire(path) says HELLO; hello=False leaves that to the test."""
 
-    def __init__(self, path, hello=True, timeout=30.0):
+    def __init__(self, path, hello=True, timeout=120.0):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(timeout)
         self.socket.connect(path)
@@ -208,7 +212,7 @@ class Daemon:
     def env(self):
         return {**os.environ, "SHMSTORE_SOCKET": self.socket, **self.environment}
 
-    def start(self, timeout=30.0):
+    def start(self, timeout=120.0):
         """Starts it and returns when it says READY=1."""
         notify_path = os.path.join(self.directory, "notify")
         if os.path.exists(notify_path):
@@ -246,7 +250,7 @@ class Daemon:
 
     def get(self, path):
         """HTTP: the body's text."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=120) as answer:
             return answer.read().decode()
 
     def api(self, what):

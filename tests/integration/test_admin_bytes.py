@@ -81,7 +81,7 @@ def test_an_interrupted_put_leaves_nothing(admin, number, store, left):
     while not re.match(r"(0|63) 0x0 ", Path(f"/proc/{p.pid}/syscall").read_text()):  # in read(2) of its standard input
         assert time.monotonic() < deadline and p.poll() is None
     p.send_signal(number)
-    p.communicate(timeout=20)
+    p.communicate(timeout=120)
     assert p.returncode == -number
     assert [s["name"] for s in admin.json("du")["stores"]] == left
     assert [o["key"] for o in admin.json("ls")["objects"]] == ["k"]

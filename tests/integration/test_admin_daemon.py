@@ -59,7 +59,7 @@ class Watch:
                                         stderr=subprocess.PIPE, env=environment(**host.admin.env))
         self.buffer = b""
 
-    def line(self, timeout=30):
+    def line(self, timeout=120):
         deadline = time.monotonic() + timeout
         while b"\n" not in self.buffer:
             assert select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0], "no event in time"
@@ -81,7 +81,7 @@ class Watch:
         return self.wait()
 
     def wait(self):
-        out, err = self.process.communicate(timeout=30)
+        out, err = self.process.communicate(timeout=120)
         return self.process.returncode, out, err.decode()
 
     def __enter__(self):

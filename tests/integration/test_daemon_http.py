@@ -53,7 +53,7 @@ def still(document):
 
 
 def ask(daemon, method, path, headers=None, body=None):
-    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=120)
     try:
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
@@ -176,7 +176,7 @@ def test_history_and_events_grow(scene):
 def as_nobody(daemon, path):
     """The answer that another user of the host gets."""
     code = ("import os,sys,urllib.request\nos.setgroups([])\nos.setgid(%d)\nos.setuid(%d)\n"
-            "sys.stdout.write(urllib.request.urlopen(sys.argv[1],timeout=30).read().decode())") % (NOBODY, NOBODY)
+            "sys.stdout.write(urllib.request.urlopen(sys.argv[1],timeout=120).read().decode())") % (NOBODY, NOBODY)
     return subprocess.run([sys.executable, "-c", code, f"http://127.0.0.1:{daemon.port}{path}"], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
@@ -281,7 +281,7 @@ def test_the_page_is_cached_by_its_hash(daemon):
 
 
 def test_a_connection_is_kept(daemon):
-    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=120)
     connection.request("GET", "/healthz")
     connection.getresponse().read()
     first = connection.sock.getsockname()
@@ -297,7 +297,7 @@ def test_a_connection_is_kept(daemon):
                                   b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"],
                          ids=["zeros", "no path", "version", "no host", "no line", "long path", "many headers", "bad chunk"])
 def test_junk_ends_its_connection_only(daemon, junk):
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=30) as s:
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=120) as s:
         try:
             s.sendall(junk)
             s.shutdown(socket.SHUT_WR)
@@ -313,7 +313,7 @@ def test_slow_clients_disturb_nobody(daemon):
     slow = []
     try:
         for _ in range(80):
-            s = socket.create_connection(("127.0.0.1", daemon.port), timeout=30)
+            s = socket.create_connection(("127.0.0.1", daemon.port), timeout=120)
             s.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: local")
             slow.append(s)
         with daemon.wire() as wire:

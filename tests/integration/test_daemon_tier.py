@@ -52,7 +52,7 @@ class Host:
     def tier(self):
         return self.status()["tier"]
 
-    def state(self, state, timeout=30.0):
+    def state(self, state, timeout=120.0):
         return wait_for(f"the tier is {state}", lambda: (t := self.tier()) and t["state"] == state and t, timeout)
 
     def ready(self):

@@ -93,7 +93,7 @@ def maps_of(path: str) -> list[str]:
     return [line for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if path in line]
 
 
-def wait_for(what, condition, timeout: float = 30.0) -> None:
+def wait_for(what, condition, timeout: float = 120.0) -> None:
     """Polls condition() until it is true; fails after timeout seconds."""
     end = time.monotonic() + timeout
     while not condition():
