@@ -42,6 +42,7 @@
 #define TRY_NS      (1000 * MS) /* between attempts to connect */
 #define HURRY_NS    (10 * MS)   /* the same while a daemon seems to start */
 #define PATIENCE_NS (1000 * MS)
+#define STARTING_NS (10000 * MS)
 #define SHORT_NS    (20 * MS)    /* other stores that are alone hold the lock too, for less */
 #define STRANGER_NS (10000 * MS) /* after one that spoke nonsense */
 #define RECV_NS \
@@ -168,6 +169,7 @@ static int greet(struct shmstore *s)
 		return r;
 	fd = shms_socket_connect(path, 0); /* a full backlog is nobody who answers soon */
 	a->there = fd != -ENOENT;
+	a->refused = fd == -ECONNREFUSED;
 	if (fd < 0)
 		return fd;
 	parse_uuid(s->p->uuid, reg.uuid);
@@ -494,7 +496,7 @@ uint64_t shms_attach_patience(struct shmstore *s)
 	uint64_t patience;
 
 	pthread_mutex_lock(&s->attach.lock);
-	patience = s->attach.given_up ? SHORT_NS : PATIENCE_NS;
+	patience = s->attach.given_up ? SHORT_NS : s->attach.refused ? STARTING_NS : PATIENCE_NS;
 	pthread_mutex_unlock(&s->attach.lock);
 	return patience;
 }

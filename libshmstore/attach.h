@@ -34,6 +34,7 @@ struct shms_attach {
 	int epoll_fd;  /* what event loops watch, whatever the connection is; -1 = not asked for */
 	bool off;      /* never to connect */
 	bool there;    /* the last try found a socket, whether somebody served it or not */
+	bool refused;  /* nobody did: a daemon was killed, and may be starting again */
 	bool reading;  /* a thread waits in recv() or poll() for all of them: only it may close fd */
 	bool polls;    /* in poll(), which has the exact time: a recv() has ended without anything */
 	bool ended;    /* fd is to be closed as soon as nobody reads */
@@ -68,7 +69,8 @@ void shms_attach_bye(struct shmstore *s);
 bool shms_attach_again(struct shmstore *s);
 /*
  * Somebody holds the partition's lock, so a daemon may just be starting: looks whether it speaks by now, without waiting.
- * True: registered. shms_attach_patience() is how long (ns) to go on asking; shms_attach_give_up() makes it short until one spoke.
+ * True: registered. shms_attach_patience() is how long (ns) to go on asking: longer while nobody serves the socket, as one that starts looks at all
+ * partitions before it does. shms_attach_give_up() makes it short until one spoke.
  */
 bool shms_attach_hurry(struct shmstore *s);
 uint64_t shms_attach_patience(struct shmstore *s);
