@@ -163,8 +163,10 @@ static int copy_in(struct shms_tier_work *w, struct shms_tier_tools *t)
 	/* What does not shrink after all is read once more. */
 	if (r == 0)
 		r = copy_as_it_is(w, t);
+	if (r < 0)
+		return r;
 	digest(t, w->frame->object_hash);
-	return r < 0 ? r : 0;
+	return 0;
 }
 
 void shms_tier_pack(struct shms_tier_work *w, struct shms_tier_tools *t)
