@@ -320,15 +320,20 @@ static int count_objects(const struct shmstore *s, struct shms_ledger *l)
 static int take_over(struct shmstore *s, struct shms_page *page, const struct shmstore_options *o)
 {
 	struct shms_teardown t = {.tier = shms_teardown_own_tier(s->p, s->dir_fd)};
-	struct shms_page old;
+	struct shms_page old = {.flags = 0};
 	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
 	int r = 0;
 
 	/* Whether its objects are to be kept only its page can say: one that cannot be read now is no reason to drop them. */
-	if (!(o->flags & (SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH))) {
+	if (!(o->flags & SHMSTORE_OPEN_FRESH)) {
 		r = shms_page_read(s->dir_fd, &old);
-		adopt = r == 0 && (old.flags & SHMS_PAGE_KEEP);
+		if (adopt && (r == -EBADMSG || r == -ENOTSUP)) {
+			/* Its objects are asked for, whatever its page says. */
+			old.flags = 0;
+			r = 0;
+		}
+		adopt = adopt || (r == 0 && (old.flags & SHMS_PAGE_KEEP));
 	}
 	if (r < 0)
 		return shms_error(r);
@@ -342,6 +347,9 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	r = adopt ? count_objects(s, &page->ledger) : 0;
 	if (r < 0)
 		return r;
+	/* What its last owner kept stays kept until this open has succeeded: see set_keep(). */
+	if (adopt && (old.flags & SHMS_PAGE_KEEP))
+		page->flags |= SHMS_PAGE_KEEP;
 	r = shms_pwritev_all(s->lock_fd, &iov, 1, 0);
 	return shms_error(r);
 }
@@ -363,7 +371,7 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 	int r;
 
 	s->lock_fd = shms_close_fd(s->lock_fd);
-	shms_page_fill(&page, s->name, o->label, o->keep);
+	shms_page_fill(&page, s->name, o->label, false);
 	for (int i = 0; i < 1000; i++) {
 		if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
 			return shms_error(errno);
@@ -419,6 +427,13 @@ static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_op
 	return bound;
 }
 
+/* The last step of an open that succeeds. A new store that nobody could use is not to stay, and what an open found kept it must leave
+ * kept where it fails, or is killed: else the next sweep takes the objects. */
+static void set_keep(struct shmstore *s)
+{
+	s->page->flags = s->keep ? s->page->flags | SHMS_PAGE_KEEP : s->page->flags & ~SHMS_PAGE_KEEP;
+}
+
 static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 {
 	void *map;
@@ -448,7 +463,10 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		if (r < 0)
 			return r;
 	}
-	return shms_attach_open(s, o->daemon);
+	r = shms_attach_open(s, o->daemon);
+	if (r == 0)
+		set_keep(s);
+	return r;
 }
 
 /* Where the store called name is, whoever's it is. */
@@ -564,7 +582,8 @@ static void undo_open(struct shmstore *s)
 {
 	struct shms_teardown t = {.tier = NULL}; /* nothing of it was demoted */
 
-	if (s->ledger && !s->readonly && !s->keep && !atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed))
+	if (s->ledger && !s->readonly && !(s->page->flags & SHMS_PAGE_KEEP) &&
+	    !atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed))
 		shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 }
 

@@ -433,6 +433,12 @@ void member_refresh(struct member *m)
 	}
 	if (deeds(&m->last) != before)
 		m->active_ns = loop_now(m->account->host->loop);
+	/* Set last by whoever opens a store, which may be after the store is known here. */
+	if (!pages_lost(m->page))
+		m->keep = atomic_load_explicit(
+				  (const _Atomic uint64_t *)(const void *)(page + offsetof(struct page_head, flags)),
+				  memory_order_relaxed) &
+			  PAGE_KEEP;
 	copy_address(m);
 }
 

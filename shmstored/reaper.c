@@ -344,9 +344,11 @@ static uint64_t left_behind(struct account *a, const char *path)
 {
 	struct member *m = member_find(a, path);
 
-	if (!m || m->keep || (m->conn && !m->ended && !m->ending))
+	if (!m || (m->conn && !m->ended && !m->ending))
 		return 0;
 	member_refresh(m);
+	if (m->keep)
+		return 0;
 	return m->last.linked_bytes + m->last.reserved_bytes + m->last.pool_bytes;
 }
 
