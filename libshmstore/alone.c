@@ -226,12 +226,12 @@ int shms_alone_grant(struct shmstore *s, uint64_t n)
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return shms_error(errno);
-		if (shms_attach_hurry(s))
+		if (shms_attach_hurry(&s->attach))
 			return 0;
 		now = shms_now_mono_ns();
-		until = until ? until : now + shms_attach_patience(s);
+		until = until ? until : now + shms_attach_patience(&s->attach);
 		if (now >= until) {
-			shms_attach_give_up(s);
+			shms_attach_give_up(&s->attach);
 			return shms_alone_refusal(s);
 		}
 		nanosleep(&(struct timespec){.tv_nsec = LOCK_NS}, NULL);

@@ -97,7 +97,7 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 {
 	struct shms_later **at;
 
-	shms_request_withdraw(s, &later->request);
+	shms_request_withdraw(&s->attach, &later->request);
 	pthread_mutex_lock(&e->lock);
 	for (at = &e->first; *at && *at != later; at = &(*at)->next)
 		;
@@ -134,7 +134,7 @@ int shmstore_arb_fd(struct shmstore *s)
 
 	if (r < 0)
 		return r;
-	fd = shms_request_fd(s);
+	fd = shms_request_fd(&s->attach);
 	if (fd < 0)
 		return fd;
 	e = &s->arb->events;
@@ -155,7 +155,7 @@ int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret)
 		return r;
 	if (!ret)
 		return -EINVAL;
-	shms_request_look(s);
+	shms_request_look(&s->attach);
 	later = take_first(&s->arb->events);
 	if (!later)
 		return 0;

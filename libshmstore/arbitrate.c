@@ -152,7 +152,7 @@ uint64_t shms_arb_generation(struct shmstore *s)
 {
 	uint64_t generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 
-	if (generation || !shms_attach_again(s))
+	if (generation || !shms_attach_again(&s->attach))
 		return generation;
 	return atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 }
@@ -201,9 +201,9 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 	/* Not shms_attach_call(): who is bound to a daemon that is late must not take it for dead. */
 	if (!generation)
 		shms_arb_generation(s);
-	r = shms_request_post(s, &call, &q);
+	r = shms_request_post(&s->attach, &call, &q);
 	if (r == 0)
-		r = shms_request_wait(s, &q);
+		r = shms_request_wait(&s->attach, &q);
 	return shms_arb_judge(r, ret, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
 }
 
@@ -212,5 +212,5 @@ void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t genera
 	struct shms_call call = make_call(m, NULL, generation);
 
 	/* Where that fails, the connection ends, and with it all that the daemon had of ours. */
-	shms_request_post(s, &call, NULL);
+	shms_request_post(&s->attach, &call, NULL);
 }

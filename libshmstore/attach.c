@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -30,11 +29,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "alone.h"
 #include "attachcore.h"
 #include "cleanup.h"
 #include "socketpath.h"
-#include "store.h"
 #include "sys.h"
 
 #define MS          SHMS_MS
@@ -156,12 +153,11 @@ static void parse_uuid(const char *text, uint8_t ret[16])
 }
 
 /* Connects, and sends HELLO and REGISTER. The lock is held; nothing is waited for. */
-static int greet(struct shmstore *s)
+static int greet(struct shms_attach *a)
 {
 	struct wire_hello hello = {.version_min = WIRE_VERSION, .version_max = WIRE_VERSION};
-	struct shms_attach *a = &s->attach;
 	struct wire_register reg = {0};
-	const char *below = s->path + strlen(s->p->path) + 1;
+	const char *below = a->place.store + strlen(a->place.partition) + 1;
 	char path[SHMS_SOCKET_PATH];
 	int fd, r = shms_socket_path(NULL, path);
 
@@ -172,7 +168,7 @@ static int greet(struct shmstore *s)
 	a->refused = fd == -ECONNREFUSED;
 	if (fd < 0)
 		return fd;
-	parse_uuid(s->p->uuid, reg.uuid);
+	parse_uuid(a->place.uuid, reg.uuid);
 	a->fd = fd;
 	a->welcome_epoch = 0;
 	a->silent = false;
@@ -389,16 +385,15 @@ void shms_attach_wait(struct shms_attach *a, short events, uint64_t until_ns)
 }
 
 /* Waits for a greeting only once. */
-void shms_attach_connect(struct shmstore *s, uint64_t greeting_ns)
+void shms_attach_connect(struct shms_attach *a, uint64_t greeting_ns)
 {
-	struct shms_attach *a = &s->attach;
 	uint64_t now = shms_now_mono_ns();
 
 	/* ended: another thread is still to close the last connection. */
 	if (a->off || a->fd >= 0 || now < a->next_try_ns)
 		return;
 	a->next_try_ns = now + TRY_NS;
-	if (greet(s) < 0)
+	if (greet(a) < 0)
 		return;
 	while (a->state == SHMS_ATTACH_GREETING && shms_now_mono_ns() < now + greeting_ns)
 		shms_attach_wait(a, POLLIN, now + greeting_ns);
@@ -406,39 +401,20 @@ void shms_attach_connect(struct shmstore *s, uint64_t greeting_ns)
 		a->silent = true;
 }
 
-static unsigned mode_of(unsigned mode)
+int shms_attach_open(struct shms_attach *a, bool required)
 {
-	const char *word = mode == SHMSTORE_DAEMON_AUTO ? getenv("SHMSTORE_DAEMON") : NULL;
+	int r;
 
-	if (word && strcmp(word, "off") == 0)
-		return SHMSTORE_DAEMON_OFF;
-	return word && strcmp(word, "required") == 0 ? SHMSTORE_DAEMON_REQUIRED : mode;
-}
-
-int shms_attach_open(struct shmstore *s, unsigned mode)
-{
-	struct shms_attach *a = &s->attach;
-	bool registered, there;
-
-	mode = mode_of(mode);
-	if (mode == SHMSTORE_DAEMON_OFF)
-		return 0;
-	shms_credit_on(s);
 	pthread_mutex_lock(&a->lock);
 	a->off = false;
-	shms_attach_connect(s, mode == SHMSTORE_DAEMON_REQUIRED ? REQUIRED_NS : SHMS_GREETING_NS);
-	registered = a->state == SHMS_ATTACH_REGISTERED;
-	there = a->there;
+	shms_attach_connect(a, required ? REQUIRED_NS : SHMS_GREETING_NS);
+	r = a->state == SHMS_ATTACH_REGISTERED ? 0 : a->there ? -ETIMEDOUT : -ENOENT;
 	pthread_mutex_unlock(&a->lock);
-	/* A daemon is dead, or dying: its limits are not. */
-	if (!registered && there)
-		shms_alone_inherit(s);
-	return registered || mode == SHMSTORE_DAEMON_AUTO ? 0 : -ETIMEDOUT;
+	return r;
 }
 
-void shms_attach_bye(struct shmstore *s)
+void shms_attach_bye(struct shms_attach *a)
 {
-	struct shms_attach *a = &s->attach;
 	struct wire_bye bye = {0};
 
 	pthread_mutex_lock(&a->lock);
@@ -450,9 +426,8 @@ void shms_attach_bye(struct shmstore *s)
 	pthread_mutex_unlock(&a->lock);
 }
 
-bool shms_attach_again(struct shmstore *s)
+bool shms_attach_again(struct shms_attach *a)
 {
-	struct shms_attach *a = &s->attach;
 	uint64_t epoch;
 	bool registered;
 
@@ -460,10 +435,10 @@ bool shms_attach_again(struct shmstore *s)
 	if (a->fd >= 0 && !a->reading)
 		shms_attach_read(a);
 	/* A daemon that began after ours wrote here: ours is dead, though the kernel may still be closing its sockets. */
-	epoch = atomic_load_explicit(&s->page->credit.epoch, memory_order_relaxed);
+	epoch = atomic_load_explicit(&a->place.credit->epoch, memory_order_relaxed);
 	if (a->state == SHMS_ATTACH_REGISTERED && epoch > a->welcome_epoch)
 		shms_attach_end(a, 0);
-	shms_attach_connect(s, SHMS_GREETING_NS);
+	shms_attach_connect(a, SHMS_GREETING_NS);
 	registered = a->state == SHMS_ATTACH_REGISTERED;
 	/* One before it did, and ours may not write to our page: no reason to look each time. */
 	if (registered && epoch && epoch < a->welcome_epoch)
@@ -472,9 +447,8 @@ bool shms_attach_again(struct shmstore *s)
 	return registered;
 }
 
-bool shms_attach_hurry(struct shmstore *s)
+bool shms_attach_hurry(struct shms_attach *a)
 {
-	struct shms_attach *a = &s->attach;
 	uint64_t now = shms_now_mono_ns();
 	bool speaks;
 
@@ -484,28 +458,28 @@ bool shms_attach_hurry(struct shmstore *s)
 	/* next_try_ns is TRY_NS after the last attempt, or more after a stranger's. */
 	if (!a->off && a->fd < 0 && now + TRY_NS >= a->next_try_ns + HURRY_NS) {
 		a->next_try_ns = now + TRY_NS;
-		greet(s);
+		greet(a);
 	}
 	speaks = a->state == SHMS_ATTACH_REGISTERED && !a->silent;
 	pthread_mutex_unlock(&a->lock);
 	return speaks;
 }
 
-uint64_t shms_attach_patience(struct shmstore *s)
+uint64_t shms_attach_patience(struct shms_attach *a)
 {
 	uint64_t patience;
 
-	pthread_mutex_lock(&s->attach.lock);
-	patience = s->attach.given_up ? SHORT_NS : s->attach.refused ? STARTING_NS : PATIENCE_NS;
-	pthread_mutex_unlock(&s->attach.lock);
+	pthread_mutex_lock(&a->lock);
+	patience = a->given_up ? SHORT_NS : a->refused ? STARTING_NS : PATIENCE_NS;
+	pthread_mutex_unlock(&a->lock);
 	return patience;
 }
 
-void shms_attach_give_up(struct shmstore *s)
+void shms_attach_give_up(struct shms_attach *a)
 {
-	pthread_mutex_lock(&s->attach.lock);
-	s->attach.given_up = true;
-	pthread_mutex_unlock(&s->attach.lock);
+	pthread_mutex_lock(&a->lock);
+	a->given_up = true;
+	pthread_mutex_unlock(&a->lock);
 }
 
 /* ---- event loops ---- */
@@ -524,33 +498,22 @@ static int make_epoll(struct shms_attach *a)
 	return a->epoll_fd;
 }
 
-int shms_request_fd(struct shmstore *s)
+int shms_request_fd(struct shms_attach *a)
 {
 	int r;
 
-	pthread_mutex_lock(&s->attach.lock);
-	r = make_epoll(&s->attach);
-	pthread_mutex_unlock(&s->attach.lock);
-	return r;
-}
-
-int shmstore_daemon_fd(struct shmstore *s)
-{
-	struct shms_attach *a;
-	int r = shms_store_usable(s, true);
-
-	if (r < 0)
-		return r;
-	a = &s->attach;
 	pthread_mutex_lock(&a->lock);
-	r = a->fd >= 0 && !a->ended ? make_epoll(a) : -ENOENT;
+	r = make_epoll(a);
 	pthread_mutex_unlock(&a->lock);
 	return r;
 }
 
-int shmstore_daemon_dispatch(struct shmstore *s)
+int shms_attach_fd(struct shms_attach *a)
 {
-	int r = shms_store_usable(s, true);
+	int r;
 
-	return r < 0 ? r : shms_attach_again(s);
+	pthread_mutex_lock(&a->lock);
+	r = a->fd >= 0 && !a->ended ? make_epoll(a) : -ENOENT;
+	pthread_mutex_unlock(&a->lock);
+	return r;
 }

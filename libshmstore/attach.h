@@ -18,17 +18,24 @@
 #include "request.h"
 #include "wire.h"
 
-struct shmstore;
-
 enum shms_attach_state {
 	SHMS_ATTACH_ALONE,    /* no connection */
 	SHMS_ATTACH_GREETING, /* HELLO and REGISTER are sent */
 	SHMS_ATTACH_REGISTERED,
 };
 
+/* The store that registers. All of it is the store's, and stays where it is until shms_attach_deinit(). */
+struct shms_attach_place {
+	const char *partition;            /* absolute directory */
+	const char *uuid;                 /* the partition's, as text */
+	const char *store;                /* absolute directory, below partition */
+	const struct wire_credit *credit; /* in the store's page */
+};
+
 struct shms_attach {
 	pthread_mutex_t lock; /* all below; never held while waiting. The innermost of all locks */
 	pthread_cond_t changed;
+	struct shms_attach_place place;
 	enum shms_attach_state state;
 	int fd;        /* the connection; -1 = none */
 	int epoll_fd;  /* what event loops watch, whatever the connection is; -1 = not asked for */
@@ -61,19 +68,24 @@ void shms_attach_fork_prepare(struct shms_attach *a);
 void shms_attach_fork_parent(struct shms_attach *a);
 void shms_attach_fork_child(struct shms_attach *a);
 
-/* First connection of a store just opened. mode: SHMSTORE_DAEMON_*. 0, or -ETIMEDOUT with SHMSTORE_DAEMON_REQUIRED. */
-int shms_attach_open(struct shmstore *s, unsigned mode);
+/*
+ * The first connection of a store that was just opened, and that has set a->place. required: a daemon that is slow to greet is waited for longer.
+ * 0: registered. -ENOENT: no socket is there. -ETIMEDOUT: a socket is there, and no daemon registered us.
+ */
+int shms_attach_open(struct shms_attach *a, bool required);
+/* What an event loop watches while we are connected. The descriptor, which stays ours, or -ENOENT, or another -errno. */
+int shms_attach_fd(struct shms_attach *a);
 /* The store closes in good order; nothing is waited for. */
-void shms_attach_bye(struct shmstore *s);
+void shms_attach_bye(struct shms_attach *a);
 /* Looks for a daemon that died, came, or speaks again; tries to connect once a second at most. True: registered. */
-bool shms_attach_again(struct shmstore *s);
+bool shms_attach_again(struct shms_attach *a);
 /*
  * Somebody holds the partition's lock, so a daemon may just be starting: looks whether it speaks by now, without waiting.
  * True: registered. shms_attach_patience() is how long (ns) to go on asking: longer while nobody serves the socket, as one that starts looks at all
  * partitions before it does. shms_attach_give_up() makes it short until one spoke.
  */
-bool shms_attach_hurry(struct shmstore *s);
-uint64_t shms_attach_patience(struct shmstore *s);
-void shms_attach_give_up(struct shmstore *s);
+bool shms_attach_hurry(struct shms_attach *a);
+uint64_t shms_attach_patience(struct shms_attach *a);
+void shms_attach_give_up(struct shms_attach *a);
 
 #endif

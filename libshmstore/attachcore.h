@@ -17,7 +17,7 @@ void shms_attach_read(struct shms_attach *a);
 /* Waits until something comes (events: POLLIN, or POLLOUT too), changes, or until_ns. The lock is given up meanwhile. */
 void shms_attach_wait(struct shms_attach *a, short events, uint64_t until_ns);
 /* Connects and waits for the greeting's end, greeting_ns at most. */
-void shms_attach_connect(struct shmstore *s, uint64_t greeting_ns);
+void shms_attach_connect(struct shms_attach *a, uint64_t greeting_ns);
 /* A request has ended, and is in no list. */
 void shms_request_end(struct shms_attach *a, struct shms_request *q, int error);
 

@@ -105,7 +105,7 @@ static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
 
 	if (n > WIRE_GRANT_MAX)
 		return -ENOSPC;
-	r = shms_attach_call(s, &call, &reply);
+	r = shms_attach_call(&s->attach, &call, &reply);
 	if (r < 0 || reply.type == WIRE_GRANTED)
 		return r;
 	switch (reply.body.refused.error) {
@@ -276,7 +276,7 @@ void shms_credit_tend_counted(struct shmstore *s)
 
 	if (atomic_load_explicit(&c->epoch, memory_order_relaxed) !=
 	    atomic_load_explicit(&s->attach.epoch, memory_order_relaxed))
-		shms_attach_again(s);
+		shms_attach_again(&s->attach);
 	if (n != atomic_load_explicit(&c->given_n, memory_order_relaxed)) {
 		if (owed(s))
 			shms_recycle_trim(s, true);

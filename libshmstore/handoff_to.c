@@ -52,11 +52,11 @@ static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms, char io_path
 		.tail_size = strlen(io_path),
 	};
 	struct shms_reply reply;
-	int r = shms_attach_call(s, &call, &reply);
+	int r = shms_attach_call(&s->attach, &call, &reply);
 
 	/* Gone, or there and silent? */
 	if (r < 0)
-		return shms_attach_again(s) ? -ETIMEDOUT : -EPERM;
+		return shms_attach_again(&s->attach) ? -ETIMEDOUT : -EPERM;
 	if (reply.type == WIRE_REFUSED)
 		return reply.body.refused.error < 0 ? reply.body.refused.error : -EPERM;
 	return inbox_path(s, uid, reply.tail, io_path);
@@ -79,7 +79,7 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	if (!shms_attach_again(s))
+	if (!shms_attach_again(&s->attach))
 		return -EPERM;
 	r = shms_handoff_lease(s, &k, lease_ms, false, &t);
 	if (r < 0)
@@ -136,7 +136,7 @@ int shms_handoff_received(struct shmstore *s, const struct shms_keyname *k, uint
 
 	if (lease_ms > WIRE_BROKER_LEASE)
 		return -EINVAL;
-	if (!shms_attach_again(s))
+	if (!shms_attach_again(&s->attach))
 		return -EPERM;
 	r = find_received(s, k, &mine, ret);
 	if (r < 0)

@@ -16,7 +16,6 @@
 #include <poll.h>
 
 #include "attachcore.h"
-#include "store.h"
 #include "sys.h"
 
 #define MS       SHMS_MS
@@ -90,9 +89,8 @@ static bool registered(const struct shms_attach *a, const struct shms_call *call
 	return a->state == SHMS_ATTACH_REGISTERED && (!call->generation || call->generation == a->n_registered);
 }
 
-int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct shms_reply *ret)
+int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret)
 {
-	struct shms_attach *a = &s->attach;
 	struct shms_request q = {.reply = ret};
 	int r = -ENOTCONN;
 
@@ -100,7 +98,7 @@ int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct sh
 	if (a->silent && a->fd >= 0 && !a->reading)
 		shms_attach_read(a);
 	if (a->state == SHMS_ATTACH_ALONE)
-		shms_attach_connect(s, SHMS_GREETING_NS);
+		shms_attach_connect(a, SHMS_GREETING_NS);
 	if (registered(a, call) && !a->silent) {
 		r = send_request(a, call, &q);
 		if (r == 0)
@@ -115,9 +113,8 @@ int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct sh
 	return r;
 }
 
-int shms_request_post(struct shmstore *s, const struct shms_call *call, struct shms_request *q)
+int shms_request_post(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
 {
-	struct shms_attach *a = &s->attach;
 	uint64_t until = 0, now;
 	int r = -ENOTCONN;
 
@@ -159,9 +156,8 @@ static uint64_t look_after(struct shms_attach *a)
 	return a->pinged_ns + DEAD_NS;
 }
 
-int shms_request_wait(struct shmstore *s, struct shms_request *q)
+int shms_request_wait(struct shms_attach *a, struct shms_request *q)
 {
-	struct shms_attach *a = &s->attach;
 	uint64_t until;
 
 	pthread_mutex_lock(&a->lock);
@@ -174,18 +170,16 @@ int shms_request_wait(struct shmstore *s, struct shms_request *q)
 	return q->error;
 }
 
-void shms_request_withdraw(struct shmstore *s, struct shms_request *q)
+void shms_request_withdraw(struct shms_attach *a, struct shms_request *q)
 {
-	pthread_mutex_lock(&s->attach.lock);
+	pthread_mutex_lock(&a->lock);
 	if (!q->done)
-		withdraw(&s->attach, q);
-	pthread_mutex_unlock(&s->attach.lock);
+		withdraw(a, q);
+	pthread_mutex_unlock(&a->lock);
 }
 
-void shms_request_look(struct shmstore *s)
+void shms_request_look(struct shms_attach *a)
 {
-	struct shms_attach *a = &s->attach;
-
 	pthread_mutex_lock(&a->lock);
 	if (a->fd >= 0 && !a->reading)
 		shms_attach_read(a);

@@ -14,7 +14,7 @@
 
 #include "wire.h"
 
-struct shmstore;
+struct shms_attach;
 
 struct shms_call {
 	uint16_t type;    /* WIRE_* of a request */
@@ -56,23 +56,23 @@ struct shms_request {
 };
 
 /* One request and its reply. 0, or -ENOTCONN: alone, or the daemon does not answer. */
-int shms_attach_call(struct shmstore *s, const struct shms_call *call, struct shms_reply *ret);
+int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret);
 
 /*
  * Sends without waiting for a reply. q: where that will be told, however late; NULL: none is wanted. Also to a daemon that does not answer just now: a
  * release must not be lost; who reads nothing for a second is hung up on. 0, -ENOTCONN.
  */
-int shms_request_post(struct shmstore *s, const struct shms_call *call, struct shms_request *q);
+int shms_request_post(struct shms_attach *a, const struct shms_call *call, struct shms_request *q);
 /*
  * Waits for the end of q, which the daemon may withhold as long as it likes: as long as it lives. That is looked at: after seconds without a word
  * it is asked, and who does not answer that for long is hung up on. Returns q->error.
  */
-int shms_request_wait(struct shmstore *s, struct shms_request *q);
+int shms_request_wait(struct shms_attach *a, struct shms_request *q);
 /* q's reply is not wanted any more. Afterwards it has ended, or never will. */
-void shms_request_withdraw(struct shmstore *s, struct shms_request *q);
+void shms_request_withdraw(struct shms_attach *a, struct shms_request *q);
 /* Takes what has come, without waiting. */
-void shms_request_look(struct shmstore *s);
+void shms_request_look(struct shms_attach *a);
 /* A descriptor that is readable when shms_request_look() has something to do, whatever the connection is; the same one always. Or -errno. */
-int shms_request_fd(struct shmstore *s);
+int shms_request_fd(struct shms_attach *a);
 
 #endif

@@ -54,7 +54,7 @@ static int post_later(struct shmstore *s, struct shmstore_arb_context *c, const 
 	later->request = (struct shms_request){.reply = &later->reply, .ended = shms_arb_ended, .arg = later};
 	/* Before it is sent: it may end at once. */
 	c->later = later;
-	sent = shms_request_post(s, call, &later->request);
+	sent = shms_request_post(&s->attach, call, &later->request);
 	if (sent == 0)
 		return SHMSTORE_ARB_PENDING;
 	c->later = NULL;
@@ -85,9 +85,9 @@ int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *how, st
 		r = post_later(s, c, &call, later);
 		return r == -ENOTCONN ? lost : r;
 	}
-	r = shms_request_post(s, &call, &q);
+	r = shms_request_post(&s->attach, &call, &q);
 	if (r == 0)
-		r = shms_request_wait(s, &q);
+		r = shms_request_wait(&s->attach, &q);
 	return shms_context_told(c, shms_arb_judge(r, &reply, lost));
 }
 

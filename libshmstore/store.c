@@ -29,6 +29,7 @@
 #include "arbitrate.h"
 #include "books.h"
 #include "cleanup.h"
+#include "daemon.h"
 #include "gc.h"
 #include "nameslock.h"
 #include "peer.h"
@@ -463,7 +464,7 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		if (r < 0)
 			return r;
 	}
-	r = shms_attach_open(s, o->daemon);
+	r = shms_daemon_open(s, o->daemon);
 	if (r == 0)
 		set_keep(s);
 	return r;
@@ -641,7 +642,7 @@ int shmstore_close(struct shmstore *s)
 			r = t.error;
 		}
 		shms_credit_gave(s, t.freed);
-		shms_attach_bye(s);
+		shms_attach_bye(&s->attach);
 	}
 	release(s);
 	return r;
