@@ -13,8 +13,8 @@
 #include "nameslock.h"
 #include "publish.h"
 #include "store.h"
+#include "stubs.h"
 #include "sys.h"
-#include "tierstore.h"
 
 static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {

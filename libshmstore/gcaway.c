@@ -98,7 +98,7 @@ static int empty_root(struct away *a)
 	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_gc_dot(e->d_name) || strcmp(e->d_name, SHMS_TIERMARK_FILE) == 0)
 			continue;
-		if (shms_tierscan_uid(e->d_name, &uid))
+		if (shms_tier_uid(e->d_name, &uid))
 			r = empty_user(a, e->d_name);
 		else if (strcmp(e->d_name, SHMS_TIERMARK_NEW) == 0)
 			r = take(a, a->root_fd, e->d_name);

@@ -18,7 +18,7 @@
 #include "gcaction.h"
 #include "page.h"
 #include "partition.h"
-#include "peer.h"
+#include "peername.h"
 #include "sys.h"
 
 #define TEMPORARY     ".tmp-" /* a name on its way */

@@ -19,6 +19,7 @@
 #include "object.h"
 #include "publish.h"
 #include "store.h"
+#include "stubs.h"
 #include "sys.h"
 #include "tierstore.h"
 #include "view.h"

@@ -24,7 +24,9 @@
 #include "space.h"
 #include "store.h"
 #include "stub.h"
+#include "stubs.h"
 #include "sys.h"
+#include "tierstore.h"
 
 struct sizes {
 	uint64_t header_size, buffer_size;

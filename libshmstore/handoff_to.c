@@ -23,8 +23,8 @@
 #include "object.h"
 #include "publish.h"
 #include "store.h"
+#include "stubs.h"
 #include "sys.h"
-#include "tierstore.h"
 
 /* The daemon's lease as a path of ours: its partition may be mounted elsewhere than ours, so that only the name is taken. */
 static int inbox_path(const struct shmstore *s, uid_t uid, const char *reply, char ret_path[SHMSTORE_TICKET_PATH])

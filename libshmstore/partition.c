@@ -25,7 +25,6 @@
 #include "mount.h"
 #include "page.h"
 #include "sys.h"
-#include "tier.h"
 
 #define SHARED_MARKER 0444 /* mode of a shared partition's marker */
 
@@ -263,7 +262,8 @@ int shmstore_default_path(char *ret_path, size_t size)
 
 static void deinit(struct shmstore_partition *p)
 {
-	shms_tier_close(p->tier);
+	if (p->tier)
+		p->tier_close(p->tier);
 	pthread_mutex_destroy(&p->tier_lock);
 	shms_close_fd(p->fd);
 	shms_close_fd(p->stores_fd);

@@ -30,6 +30,7 @@ struct shmstore_partition {
 	_Atomic uint64_t swept_ns; /* CLOCK_MONOTONIC of the last sweep for want of space; 0 = never */
 	pthread_mutex_t tier_lock;
 	struct shms_tier *tier; /* our own user's part of the disk tier, once it was asked for */
+	struct shms_tier *(*tier_close)(struct shms_tier *t); /* what ends it */
 };
 
 #endif

@@ -14,20 +14,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "cleanup.h"
+#include "peername.h"
 #include "store.h"
 #include "sys.h"
-
-void shms_peer_name(const char *address, char ret_name[SHMS_PEER_NAME])
-{
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits(address, strlen(address)));
-	for (size_t i = 0; i < 16; i++)
-		snprintf(ret_name + 2 * i, 3, "%02x", canonical.digest[i]);
-}
 
 static void target_of(const struct shmstore *s, char ret[PATH_MAX])
 {

@@ -5,10 +5,6 @@
 
 struct shmstore;
 
-#define SHMS_PEER_NAME 33
-
-/* The name in peers/ of an address. */
-void shms_peer_name(const char *address, char ret_name[SHMS_PEER_NAME]);
 /* Removes our address, if it is still ours. */
 void shms_peer_withdraw(struct shmstore *s);
 

@@ -29,6 +29,7 @@
 #include "space.h"
 #include "store.h"
 #include "stub.h"
+#include "stubs.h"
 #include "sys.h"
 #include "tierstore.h"
 

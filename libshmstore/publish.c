@@ -20,8 +20,8 @@
 #include "nameslock.h"
 #include "sidecar.h"
 #include "store.h"
+#include "stubs.h"
 #include "sys.h"
-#include "tierstore.h"
 
 int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 {

@@ -174,6 +174,7 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 		if (r == 0) {
 			t->older = p->tier;
 			p->tier = t;
+			p->tier_close = shms_tier_close;
 		} else if (p->tier) {
 			r = 0; /* the one that worked until now */
 		}

@@ -35,13 +35,12 @@
 
 #include "stub.h"
 #include "tierconfig.h"
+#include "tiername.h"
 #include "tierroom.h"
 
 struct shms_engine;
 struct shms_tier_header;
 
-#define SHMS_DIR_TIER     "tier"
-#define SHMS_TIER_NAME    24u /* bytes of "<id>.object" with its NUL */
 #define SHMS_TIER_ENGINES 4
 
 struct shms_tier {
@@ -78,11 +77,6 @@ bool shms_tier_there(const struct shmstore_partition *p);
 struct shms_engine *shms_tier_engine(struct shms_tier *t);
 void shms_tier_engine_back(struct shms_tier *t, struct shms_engine *e);
 
-void shms_tier_file_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
-/* 0, or -EBADMSG; the id of a tier file's, anchor's ("stub") or resident's ("object") name. suffix NULL: a tier file. */
-int shms_tier_parse_name(const char *name, const char *suffix, uint64_t *ret_id);
-void shms_tier_anchor_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
-void shms_tier_resident_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
 /* The object that has been brought back, for reading. -ENOENT: it has not; -EAGAIN: worth another try. */
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id);
 

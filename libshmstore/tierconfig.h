@@ -7,11 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In tier/. */
-#define SHMS_TIER_CONFIG "config"
-#define SHMS_TIER_CONFIG_NEW \
-	"config.new"          /* becomes it; was it, while the tier is taken away; or was left by who was killed */
-#define SHMS_TIER_LOCK "lock" /* in tier/<uid>/ */
+#include "tiername.h"
 
 struct shms_tier_config {
 	char path[4096];

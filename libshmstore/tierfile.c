@@ -18,21 +18,7 @@
 #include "sys.h"
 #include "tier.h"
 #include "tierformat.h"
-
-void shms_tier_file_name(uint64_t id, char ret_name[SHMS_TIER_NAME])
-{
-	snprintf(ret_name, SHMS_TIER_NAME, "%016" PRIx64, id);
-}
-
-void shms_tier_anchor_name(uint64_t id, char ret_name[SHMS_TIER_NAME])
-{
-	snprintf(ret_name, SHMS_TIER_NAME, "%016" PRIx64 ".stub", id);
-}
-
-void shms_tier_resident_name(uint64_t id, char ret_name[SHMS_TIER_NAME])
-{
-	snprintf(ret_name, SHMS_TIER_NAME, "%016" PRIx64 ".object", id);
-}
+#include "tiername.h"
 
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)
 {
@@ -42,19 +28,6 @@ int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)
 	shms_tier_resident_name(id, name);
 	fd = openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	return fd < 0 ? -errno : fd;
-}
-
-int shms_tier_parse_name(const char *name, const char *suffix, uint64_t *ret_id)
-{
-	char digits[17] = {0}, *end;
-
-	if (strlen(name) < 16 || strspn(name, "0123456789abcdef") < 16)
-		return -EBADMSG;
-	if (suffix ? name[16] != '.' || strcmp(name + 17, suffix) != 0 : name[16] != '\0')
-		return -EBADMSG;
-	memcpy(digits, name, 16);
-	*ret_id = strtoull(digits, &end, 16);
-	return *end == '\0' ? 0 : -EBADMSG;
 }
 
 /* An error of the disk, said with its path. */

@@ -13,6 +13,7 @@
 #include "namesof.h"
 #include "promote.h"
 #include "publish.h"
+#include "stubs.h"
 #include "sys.h"
 #include "tierstore.h"
 

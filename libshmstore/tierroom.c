@@ -77,18 +77,7 @@ static int disk_error(const struct shms_tier *t, int error, const char *what)
 
 static void name_of(uid_t uid, char ret_name[32])
 {
-	snprintf(ret_name, 32, "%u" SHMS_TIERROOM_SUFFIX, (unsigned)uid);
-}
-
-bool shms_tierroom_name(const char *name, uid_t *ret)
-{
-	size_t digits = strspn(name, "0123456789");
-	char uid[16] = {0};
-
-	if (digits >= sizeof(uid) || strcmp(name + digits, SHMS_TIERROOM_SUFFIX) != 0)
-		return false;
-	memcpy(uid, name, digits);
-	return shms_tierscan_uid(uid, ret);
+	snprintf(ret_name, 32, "%u" SHMS_TIER_ACCOUNT, (unsigned)uid);
 }
 
 /* Opens the account that is there. The descriptor, -ENOENT, -EPERM (another's, in its place), -errno. */
@@ -339,7 +328,7 @@ static int add_others(const struct shms_tier *t, struct account *io)
 	if (!dir)
 		return shms_close_fd(fd), -errno;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (!shms_tierroom_name(e->d_name, &uid) || uid == t->uid ||
+		if (!shms_tier_account_name(e->d_name, &uid) || uid == t->uid ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		/* What another made in his name says nothing of him. */
@@ -390,9 +379,9 @@ static int account_error(const struct shms_tier *t, int r)
 	if (r == -EBUSY)
 		return shms_detail(-EAGAIN, t->p->path,
 				   "another process holds the disk tier's account %s/tier/%u%s, and does not go on",
-				   t->p->path, (unsigned)t->uid, SHMS_TIERROOM_SUFFIX);
+				   t->p->path, (unsigned)t->uid, SHMS_TIER_ACCOUNT);
 	return shms_detail(shms_error(r), t->p->path, "the disk tier's account %s/tier/%u%s cannot be used: %s",
-			   t->p->path, (unsigned)t->uid, SHMS_TIERROOM_SUFFIX, strerror(-r));
+			   t->p->path, (unsigned)t->uid, SHMS_TIER_ACCOUNT, strerror(-r));
 }
 
 /* No room by the account is looked at again by the files, where that was not done lately. */
@@ -540,7 +529,7 @@ void shms_tierroom_remove(int tier_fd)
 		return;
 	}
 	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tierroom_name(e->d_name, &uid))
+		if (shms_tier_account_name(e->d_name, &uid))
 			unlinkat(tier_fd, e->d_name, 0);
 	}
 }

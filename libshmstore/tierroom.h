@@ -28,8 +28,6 @@
 
 struct shms_tier;
 
-#define SHMS_TIERROOM_SUFFIX ".used"
-
 /* What an open tier knows of its user's account. All zero: not opened yet. */
 struct shms_tierroom {
 	pthread_mutex_t lock; /* of what follows */
@@ -52,9 +50,6 @@ static inline uint64_t shms_tierroom_need(uint64_t size)
 {
 	return size + size / 1024 + 8192;
 }
-
-/* Is it the name of an account, and whose? */
-bool shms_tierroom_name(const char *name, uid_t *ret);
 
 /* Room on the disk for bytes more? 0, or -ENOSPC with the detail "disk full: ...", -errno with detail. */
 int shms_tier_room(struct shms_tier *t, uint64_t bytes);

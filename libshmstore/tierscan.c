@@ -35,20 +35,6 @@ static bool fatal(int error)
 	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
 }
 
-bool shms_tierscan_uid(const char *name, uid_t *ret)
-{
-	unsigned long n;
-
-	if (name[0] < '0' || name[0] > '9' || strlen(name) > 10 || name[strspn(name, "0123456789")] != '\0' ||
-	    (name[0] == '0' && name[1] != '\0'))
-		return false;
-	n = strtoul(name, NULL, 10);
-	if (n >= UINT32_MAX)
-		return false;
-	*ret = (uid_t)n;
-	return true;
-}
-
 int shms_tierscan_root(const struct shmstore_partition *p, const struct shms_tier_config *config)
 {
 	_fd_ int disk = open(config->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
@@ -123,7 +109,7 @@ static int each_user(struct users *u, int dirfd, int but_fd)
 		return -ENOMEM;
 	}
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tierscan_uid(e->d_name, &uid) &&
+		if (shms_tier_uid(e->d_name, &uid) &&
 		    (but_fd < 0 || faccessat(but_fd, e->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0))
 			r = one_user(u, e->d_name, uid);
 	}

@@ -58,8 +58,6 @@ int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
 bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing);
 /* Opens the directory of that name if it is uid's own: another's files are nobody's to judge by his names. The descriptor, -EPERM, -errno. */
 int shms_tierscan_open(int dirfd, const char *name, uid_t uid);
-/* Is it the name of a user's directory? */
-bool shms_tierscan_uid(const char *name, uid_t *ret);
 
 /* Adds the inodes of the stubs in every store's clean/ to clean: the stores' directories are read, and no name is statted. As shms_walk_run(). */
 int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean);

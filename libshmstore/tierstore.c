@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * tierstore.c: stubs as a store's operations meet them. A stub in objects/ is the object's name like any other; what is different is what goes
- * with it (the tier file, with its last name) and that a get has to bring the object back.
- */
+/* tierstore.c: see tierstore.h. */
 #include "tierstore.h"
 
 #include <errno.h>
@@ -19,45 +16,6 @@
 #include "store.h"
 #include "sys.h"
 #include "tier.h"
-
-bool shms_stub_is(int dirfd, const char *name)
-{
-	struct stat st;
-
-	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
-}
-
-int shms_stub_drop(struct shmstore *s, int dirfd, const char *name)
-{
-	struct shms_tier *t;
-
-	/* Without its tier the name goes all the same; gc finds the anchor. */
-	if (shms_tier_own(s->p, &t) < 0)
-		return unlinkat(dirfd, name, 0) < 0 ? -errno : 0;
-	return shms_tier_release(t, dirfd, name);
-}
-
-void shms_clean_drop(struct shmstore *s, const char *name)
-{
-	if (s->clean_fd >= 0 && shms_stub_is(s->clean_fd, name))
-		shms_stub_drop(s, s->clean_fd, name);
-}
-
-int shms_rename_over(struct shmstore *s, int dirfd, const char *from, const char *name)
-{
-	struct shms_stub stub;
-	struct shms_tier *t;
-	_fd_ int stub_fd = -1;
-
-	/* The stub that loses its name here is looked at through its descriptor afterwards. */
-	if (shms_stub_read(s->objects_fd, name, &stub, &stub_fd) < 0)
-		stub_fd = -1;
-	if (renameat(dirfd, from, s->objects_fd, name) < 0)
-		return -errno;
-	if (stub_fd >= 0 && shms_tier_own(s->p, &t) == 0)
-		shms_tier_released(t, stub_fd, &stub);
-	return 0;
-}
 
 int shms_tier_use(struct shmstore *s, int dirfd, const char *name, struct shms_tier_use *ret)
 {
@@ -117,13 +75,4 @@ int shms_tier_fetch(struct shmstore *s, const char *name, struct shms_aside *ret
 	r = fetch(s, u.t, name, ret);
 	shms_tier_unuse(&u);
 	return r == -EINVAL ? 0 : r;
-}
-
-void shms_tier_touch(struct shmstore *s, int fd)
-{
-	static const struct timespec NOW[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
-
-	/* Another user's file, or a kernel that refuses: it looks older than it is, no more. */
-	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed) && futimens(fd, NOW) < 0)
-		return;
 }

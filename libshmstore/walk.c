@@ -26,8 +26,7 @@
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
-#include "tier.h"
-#include "tierscan.h"
+#include "tiername.h"
 
 #define DEPTH_MAX 192u /* levels below the start: each holds a descriptor */
 
@@ -148,7 +147,7 @@ static enum shms_place place_of_file(enum where where, const char *name)
 		return SHMS_PLACE_POOL;
 	case IN_TIER:
 		return strcmp(name, SHMS_TIER_CONFIG) == 0 || strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
-				       shms_tierroom_name(name, &uid)
+				       shms_tier_account_name(name, &uid)
 			       ? SHMS_PLACE_TIER
 			       : SHMS_PLACE_FOREIGN;
 	case IN_TIER_USER:
@@ -235,7 +234,7 @@ static enum where below(enum where where, const char *name)
 			return IN_TIER;
 		return strcmp(name, SHMS_DIR_PEERS) == 0 ? IN_PEERS : IN_ANY;
 	case IN_TIER:
-		return shms_tierscan_uid(name, &uid) ? IN_TIER_USER : IN_FOREIGN;
+		return shms_tier_uid(name, &uid) ? IN_TIER_USER : IN_FOREIGN;
 	case IN_STORES:
 	case IN_ANY:
 		return IN_ANY;

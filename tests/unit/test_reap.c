@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "peer.h"
+#include "peername.h"
 
 static uint64_t boot_ms(void)
 {
