@@ -327,7 +327,6 @@ int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const s
 
 	if (r < 0)
 		return r;
-	shms_detail_clear();
 	if (!ticket || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_VERIFY)))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);

@@ -21,12 +21,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "page.h"
 #include "store.h"
 #include "sys.h"
@@ -101,14 +103,26 @@ static uint64_t group_used(_Atomic int64_t *base, int64_t fresh)
 	return used > 0 ? (uint64_t)used : 0;
 }
 
+static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint64_t more)
+{
+	return shms_detail(error, NULL,
+			   "the limit that shmstored set for %s is used up: %" PRIu64 " of %" PRIu64
+			   " bytes are used or granted and %" PRIu64 " more were asked for",
+			   whose, used, hard, more);
+}
+
 /* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT. */
 static int room(struct wire_credit *c, const struct sums *k, uint64_t used, uint64_t more)
 {
+	uint64_t user = group_used(&c->user_base, k->user_fresh), label = group_used(&c->label_base, k->label_fresh);
+
 	if (!fits(value(&c->partition_hard), used, k->outstanding, more))
-		return -ENOSPC;
-	if (!fits(value(&c->user_hard), group_used(&c->user_base, k->user_fresh), k->user_outstanding, more) ||
-	    !fits(value(&c->label_hard), group_used(&c->label_base, k->label_fresh), k->label_outstanding, more))
-		return -EDQUOT;
+		return over(-ENOSPC, "the partition", add(used, k->outstanding), value(&c->partition_hard), more);
+	if (!fits(value(&c->user_hard), user, k->user_outstanding, more))
+		return over(-EDQUOT, "this user", add(user, k->user_outstanding), value(&c->user_hard), more);
+	if (!fits(value(&c->label_hard), label, k->label_outstanding, more))
+		return over(-EDQUOT, "this store's label", add(label, k->label_outstanding), value(&c->label_hard),
+			    more);
 	return 0;
 }
 

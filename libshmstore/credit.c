@@ -18,11 +18,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "alone.h"
+#include "detail.h"
 #include "store.h"
 #include "sys.h"
 
@@ -71,7 +74,12 @@ static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct sh
 		io->writing = add;
 	}
 	shms_recycle_release(s);
-	return sum <= hard ? 0 : -EDQUOT;
+	if (sum <= hard)
+		return 0;
+	return shms_detail(-EDQUOT, NULL,
+			   "the limit of store %s is used up: %" PRIu64 " of %" PRIu64 " bytes are in use and %" PRIu64
+			   " more were asked for",
+			   s->path, sum - add, hard, add);
 }
 
 /* Books n bytes under the store's limit, where it has one. 0, -EDQUOT. */
@@ -112,7 +120,7 @@ static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
 	case -ENOSPC:
 	case -EDQUOT:
 	case -ETIMEDOUT:
-		return reply.body.refused.error;
+		return shms_detail(reply.body.refused.error, NULL, "%s", reply.tail);
 	default:
 		return -ENOTCONN; /* too many of us wait, or it does not know us any more */
 	}
@@ -141,6 +149,7 @@ static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct s
 {
 	uint64_t now = shms_now_mono_ns(), end;
 	uint64_t wait_ms = s->credit.wait_ms;
+	char why[400];
 	int r;
 
 	end = now + (wait_ms < UINT64_MAX / MS / 2 ? wait_ms * MS : UINT64_MAX / 2);
@@ -158,7 +167,10 @@ static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct s
 			break;
 	}
 	atomic_fetch_sub_explicit(&s->credit.n_waiting, 1, memory_order_relaxed);
-	return r == -ENOSPC || r == -EDQUOT ? -ETIMEDOUT : r;
+	if (r != -ENOSPC && r != -EDQUOT)
+		return r;
+	snprintf(why, sizeof(why), "%s", shmstore_error_detail());
+	return shms_detail(-ETIMEDOUT, NULL, "no room came in %" PRIu64 " ms: %s", wait_ms, why);
 }
 
 int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)

@@ -2,17 +2,28 @@
 /* detail.c: one sentence and one path per thread. In the thread's own memory: an error is told without anything that can fail. */
 #include "detail.h"
 
+#include <errno.h>
 #include <shmstore/shmstore.h>
 #include <stdarg.h>
 #include <stdio.h>
 
+static _Thread_local int told; /* the error of the two below; 0 = they hold nothing */
 static _Thread_local char sentence[512];
 static _Thread_local char about[SHMSTORE_TICKET_PATH];
 
 void shms_detail_clear(void)
 {
-	sentence[0] = '\0';
-	about[0] = '\0';
+	told = 0;
+}
+
+int *shms_detail_told(void)
+{
+	return &told;
+}
+
+bool shms_detail_is(int error)
+{
+	return sentence[0] && (told == error || told == -EAGAIN);
 }
 
 int shms_detail(int error, const char *path, const char *format, ...)
@@ -23,15 +34,27 @@ int shms_detail(int error, const char *path, const char *format, ...)
 	vsnprintf(sentence, sizeof(sentence), format, ap);
 	va_end(ap);
 	snprintf(about, sizeof(about), "%s", path ? path : "");
+	told = error;
 	return error;
+}
+
+int shms_detail_null(const char *argument)
+{
+	return shms_detail(-EINVAL, NULL, "%s is NULL", argument);
+}
+
+int shms_detail_flags(unsigned flags, unsigned taken)
+{
+	return shms_detail(-EINVAL, NULL, "the flags 0x%x are not ones that this call takes (0x%x)", flags & ~taken,
+			   taken);
 }
 
 const char *shmstore_error_detail(void)
 {
-	return sentence;
+	return told ? sentence : "";
 }
 
 const char *shmstore_error_path(void)
 {
-	return about;
+	return told ? about : "";
 }

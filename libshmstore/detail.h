@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* detail.h: what this thread's last failure was about: a sentence and a path, for shmstore_error_detail() and _path(). */
+/*
+ * detail.h: what this thread's last failure was about: a sentence and a path, for shmstore_error_detail() and _path(). It is said near the
+ * cause, where path, sizes and the one reason are known; the public functions' door (door.h) forgets it before each call.
+ */
 #ifndef SHMS_DETAIL_H
 #define SHMS_DETAIL_H
+
+#include <stdbool.h>
 
 void shms_detail_clear(void);
 /* path may be NULL. Returns error, so that it can be returned. */
 int shms_detail(int error, const char *path, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* -EINVAL, of an argument that must not be NULL, and of flags beyond those that a call takes. */
+int shms_detail_null(const char *argument);
+int shms_detail_flags(unsigned flags, unsigned taken);
+
+/* The thread's own: the error that its sentence is about; 0 = none was said. */
+int *shms_detail_told(void);
+/* Is the sentence that was said last about error? One about -EAGAIN is about whatever became of that. */
+bool shms_detail_is(int error);
 
 #endif

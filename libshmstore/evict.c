@@ -137,7 +137,6 @@ int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore
 
 	if (!p || !what || what->size < sizeof(*what))
 		return -EINVAL;
-	shms_detail_clear();
 	r = evict(p, &a);
 	if (r < 0)
 		r = shms_error(r);

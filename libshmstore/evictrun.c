@@ -388,6 +388,8 @@ int shms_evict_run(const struct shms_evict_run *run)
 		shms_engine_free(k.engine);
 	for (size_t i = 0; i < run->users->n && run->report->freed < run->goal; i++)
 		run->report->disk_full = run->report->disk_full || run->users->v[i].full;
-	shms_detail(r, k.path, "%s", k.words);
+	/* What ended it, or kept it from more: the caller's sentence where that is too little. */
+	if (*k.words)
+		shms_detail(r < 0 ? r : -ENOSPC, k.path, "%s", k.words);
 	return r;
 }

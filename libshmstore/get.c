@@ -188,7 +188,6 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 
 	if (r < 0)
 		return r;
-	shms_detail_clear();
 	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);

@@ -138,7 +138,6 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 
 	if (r < 0)
 		return r;
-	shms_detail_clear();
 	if (!ret || lease_ms == 0 || lease_ms > SHMSTORE_LEASE_MAX || (flags & ~SHMSTORE_AS_IS))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);

@@ -258,7 +258,6 @@ int shmstore_prefetch(struct shmstore *s, const struct iovec *keys, size_t n_key
 			     .no_room = -ENOSPC};
 	int r = shms_store_usable(s, false);
 
-	shms_detail_clear();
 	if (r < 0)
 		return r;
 	if ((!keys && n_keys) || n_keys > INT_MAX || (flags & ~SHMSTORE_NO_EVICT))

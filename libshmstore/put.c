@@ -263,8 +263,10 @@ static int put(struct put *p)
 		p->wait = true;
 		r = put_once(p, &l);
 	}
-	if (shms_space_wanted(r))
+	if (shms_space_wanted(r)) {
 		shms_count(&p->s->ledger->enospc_n, 1);
+		return shms_space_refused(p->s, r, l.header_size + l.buffer_size);
+	}
 	if (r == 0 && (p->flags & SHMSTORE_PIN))
 		shms_recycle_forget(p->s, p->key.name);
 	if (r == 0) {
@@ -289,7 +291,6 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 
 	if (r < 0)
 		return r;
-	shms_detail_clear();
 	if ((flags & ~SHMS_PUT_FLAGS) || (!header && header_size) || (!buffers && n_buffers) ||
 	    n_buffers > SHMSTORE_BUFFERS_MAX)
 		return -EINVAL;

@@ -6,6 +6,10 @@
  */
 #include "space.h"
 
+#include <inttypes.h>
+#include <sys/statvfs.h>
+
+#include "detail.h"
 #include "evict.h"
 #include "gc.h"
 #include "store.h"
@@ -35,4 +39,28 @@ bool shms_space_make(struct shmstore *s, uint64_t bytes, unsigned flags, int tri
 	if (tries <= 1 && sweep(s->p))
 		return true;
 	return !(flags & SHMSTORE_NO_EVICT) && tries < TRIES_MAX && shms_evict_for(s, bytes);
+}
+
+int shms_space_refused(struct shmstore *s, int error, uint64_t bytes)
+{
+	const char *path = s->p->path;
+	uint64_t size, available;
+	struct statvfs fs;
+
+	if (error != -ENOSPC || shms_detail_is(error) || fstatvfs(s->p->fd, &fs) < 0)
+		return error;
+	size = (uint64_t)fs.f_blocks * fs.f_frsize;
+	available = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (fs.f_files && !fs.f_ffree)
+		return shms_detail(error, NULL, "the partition is full: all %" PRIu64 " inodes of %s are in use",
+				   (uint64_t)fs.f_files, path);
+	if (bytes > size && size)
+		return shms_detail(error, NULL,
+				   "the partition is full: %s has %" PRIu64 " bytes in all, and %" PRIu64
+				   " were asked for",
+				   path, size, bytes);
+	return shms_detail(error, NULL,
+			   "the partition is full: %" PRIu64 " bytes of %s are free (of %" PRIu64 "), and %" PRIu64
+			   " were asked for",
+			   available, path, size, bytes);
 }

@@ -21,4 +21,7 @@ static inline bool shms_space_wanted(int r)
  */
 bool shms_space_make(struct shmstore *s, uint64_t bytes, unsigned flags, int tries);
 
+/* All was tried: says which limit refused bytes, and how far it is, unless that was said. Returns error. */
+int shms_space_refused(struct shmstore *s, int error, uint64_t bytes);
+
 #endif

@@ -92,7 +92,6 @@ int shmstore_tier_info(struct shmstore_partition *p, struct shmstore_tier_info *
 	struct shms_inodes *clean;
 	int r;
 
-	shms_detail_clear();
 	if (!p || !ret)
 		return -EINVAL;
 	r = shms_tier_config_read(p, &config);

@@ -23,7 +23,6 @@ static int begin(struct shmstore *s, const void *key, size_t key_size, struct sh
 {
 	int r = shms_store_usable(s, false);
 
-	shms_detail_clear();
 	return r < 0 ? r : shms_keyname_init(k, key, key_size);
 }
 
@@ -91,15 +90,15 @@ static int demote(struct shmstore *s, const char *name)
 	struct stat st;
 	int r;
 
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
 	if (!shms_tier_there(s->p))
-		return shms_detail(-ENOENT, NULL, "%s has no disk tier", shmstore_partition_path(s->p));
+		return shms_detail(-ENOENT, s->p->path, "%s has no disk tier", s->p->path);
 	if (!s->readonly) {
 		r = shms_tier_join(s);
 		if (r < 0)
 			return r;
 	}
-	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
 	if (S_ISLNK(st.st_mode))
 		return 0;
 	r = shms_tier_use(s, s->objects_fd, name, &u);

@@ -361,7 +361,6 @@ int shmstore_tier_set(struct shmstore_partition *p, const struct shmstore_tier_c
 	struct shms_tier_config wanted;
 	int r;
 
-	shms_detail_clear();
 	if (!p)
 		return -EINVAL;
 	if (!p->tmpfs)

@@ -292,7 +292,6 @@ int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tie
 	_free_ struct verifying *v = NULL;
 	int r;
 
-	shms_detail_clear();
 	if (!p || !what || what->size < sizeof(*what) || !what->fn)
 		return -EINVAL;
 	v = calloc(1, sizeof(*v));

@@ -192,7 +192,6 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 
 	if (r < 0)
 		return r;
-	shms_detail_clear();
 	if (!ret || (flags & ~SHMS_PUT_FLAGS) || (!buffer_sizes && n_buffers))
 		return -EINVAL;
 	r = shms_keyname_init(&k, key, key_size);
@@ -211,8 +210,10 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	r = map_anyhow(w);
 	if (r != 0) {
 		w->abandoned = true;
-		if (shms_space_wanted(r))
+		if (shms_space_wanted(r)) {
 			shms_count(&s->ledger->enospc_n, 1);
+			(void)shms_space_refused(s, r, w->map_size);
+		}
 		writer_free(w);
 		return r > 0 ? r : shms_error(r);
 	}

@@ -143,7 +143,7 @@ static void move_one(struct moving *m, struct shmstore_partition *p, struct shms
 	}
 	char *text = keytext_new(key->iov_base, key->iov_len);
 	m->n_failed++;
-	if (r == -ENOENT && !*shmstore_error_detail())
+	if (r == -ENOENT && !*shmstore_error_path())
 		opening_explain_key(p, s, text, r);
 	else
 		message_detail(text, r);

@@ -61,7 +61,7 @@ int tierstate_read(struct shmstore_partition *p, struct shmstore_tier_info *ret)
 	memset(ret, 0, sizeof(*ret));
 	ret->size = sizeof(*ret);
 	int r = shmstore_tier_info(p, ret);
-	if (r == -ENOENT && !*shmstore_error_detail() && !tierstate_directory(p, path))
+	if (r == -ENOENT && !*shmstore_error_path() && !tierstate_directory(p, path))
 		return 0;
 	return r < 0 ? r : 1;
 }

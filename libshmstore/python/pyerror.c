@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pyerror.c: the library's error codes as exceptions. An Error is an OSError with the code as its errno and a message made of
- * four parts: what was tried, on which key and store or path, why it failed (the library's words), what to do about it. Where the
- * library has more to say (shmstore_error_detail()), that is the attribute detail, and the file that it is about is the filename.
+ * four parts: what was tried, on which key and store or path, why it failed (the library's sentence: shmstore_error_detail()), what to do about
+ * it. The sentence is the attribute detail too, and the file that it is about is the filename.
  */
 #include <errno.h>
 
 #include "pyshm.h"
 
-static const char *hint(int error)
+/*
+ * What to do, in Python's words, by what most often brings the code. Not for those codes whose remedy depends on the cause: the library's sentence
+ * has it then. on_disk: the error is about a file of the disk tier.
+ */
+static const char *hint(int error, bool on_disk)
 {
 	switch (error) {
-	case ENOENT:
-		return "make the partition with Partition(path, create=True) or shmstore-admin init; "
-		       "Partition.stores() lists "
-		       "its stores";
 	case EEXIST:
 		return "replace=True takes an object's place; a new partition needs an empty or a missing directory";
 	case EBUSY:
 		return "choose another name, or wait until its owner closes it or ends";
 	case ENOSPC:
-		return "delete objects, call Partition.gc(), or enlarge the tmpfs";
+		return on_disk ? "free room on that disk, raise the tier's limits with Partition.set_tier(), or delete "
+				 "objects"
+			       : "delete objects, call Partition.gc(), or enlarge the tmpfs";
 	case EDQUOT:
 		return "delete objects, or ask the operator to raise the quota (shmstore-admin quota)";
 	case ETIMEDOUT:
 		return "delete objects, wait longer, or see whether shmstored runs (shmstore-admin status)";
 	case EBADMSG:
-		return "put it again, or ask the donor again; Partition.verify() checks every object";
-	case EPERM:
-		return "use a partition of your own user, tickets of it only, and a store only in the process that "
-		       "opened it, "
-		       "not readonly for writing";
+		return on_disk ? "Partition.verify() and shmstore-admin verify --tier check the rest"
+			       : "put it again, or ask the donor again; Partition.verify() checks every object";
 	case ESTALE:
 		return "ask the donor for a new ticket";
 	case EXDEV:
@@ -39,29 +38,6 @@ static const char *hint(int error)
 		return "raise ulimit -n";
 	case ENOMEM:
 		return "drop views, or raise vm.max_map_count";
-	case ENOTSUP:
-		return "use a directory on a tmpfs (or create=True with allow_disk=True) and one version of shmstore";
-	case EINVAL:
-		return "a store's name has 1 to 255 bytes without '/' or a leading '.', a key at most 4096 bytes, an "
-		       "object "
-		       "at most 1048576 buffers";
-	default:
-		return NULL;
-	}
-}
-
-/* What to do where the library's detail says why: it is about the disk tier then. */
-static const char *tier_hint(int error)
-{
-	switch (error) {
-	case ENOENT:
-		return "Partition.tier() says what tier there is, Partition.set_tier() gives it another";
-	case ENOSPC:
-		return "free room on that disk, raise the tier's limits with Partition.set_tier(), or delete objects";
-	case EBADMSG:
-		return "delete the key and put it again; Partition.verify() checks what is in memory";
-	case EPERM:
-		return "unpin it first, or let all stores that link it be your own";
 	default:
 		return NULL;
 	}
@@ -80,47 +56,25 @@ static PyObject *operation_text(const char *operation, PyObject *key, PyObject *
 
 void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where)
 {
-	int code = error < 0 ? -error : error;
-	const char *todo = hint(code);
-	PyObject *what = operation_text(operation, key, where), *message, *exception;
-
-	if (!what)
-		return NULL;
-	message =
-		PyUnicode_FromFormat("%U: %s%s%s", what, shmstore_strerror(error), todo ? "; " : "", todo ? todo : "");
-	Py_DECREF(what);
-	if (!message)
-		return NULL;
-	exception = PyObject_CallFunction(state->error, "iN", code, message);
-	if (exception) {
-		PyErr_SetObject(state->error, exception);
-		Py_DECREF(exception);
-	}
-	return NULL;
-}
-
-void *pyshm_raise_detailed(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where)
-{
-	/* This thread's, and copied before anything below could call the library. */
-	PyObject *detail = pyshm_text(shmstore_error_detail());
+	/* This thread's, and copied before anything below could call the library. Nothing is there where the error is the binding's own. */
+	const char *said = shmstore_error_detail();
+	PyObject *detail = pyshm_text(*said ? said : shmstore_strerror(error));
 	PyObject *path = detail ? PyUnicode_DecodeFSDefault(shmstore_error_path()) : NULL;
 	PyObject *what = NULL, *message = NULL, *exception = NULL;
 	int code = error < 0 ? -error : error;
-	const char *todo = tier_hint(code);
+	const char *todo;
 
 	if (!path)
 		goto out;
-	if (!PyUnicode_GetLength(detail)) {
-		pyshm_raise(state, error, operation, key, where);
-		goto out;
-	}
+	/* A sentence with a semicolon says itself what to do. */
+	todo = PyUnicode_FindChar(detail, ';', 0, PyUnicode_GET_LENGTH(detail), 1) >= 0
+		       ? NULL
+		       : hint(code, PyUnicode_GET_LENGTH(path) > 0);
 	what = operation_text(operation, key, where);
-	message = what ? PyUnicode_FromFormat("%U: %s: %U%s%s", what, shmstore_strerror(error), detail,
-					      todo ? "; " : "", todo ? todo : "")
-		       : NULL;
+	message = what ? PyUnicode_FromFormat("%U: %U%s%s", what, detail, todo ? "; " : "", todo ? todo : "") : NULL;
 	if (!message)
 		goto out;
-	if (PyUnicode_GetLength(path))
+	if (PyUnicode_GET_LENGTH(path))
 		exception = PyObject_CallFunction(state->error, "iOO", code, message, path);
 	else
 		exception = PyObject_CallFunction(state->error, "iO", code, message);
@@ -151,9 +105,9 @@ PyDoc_STRVAR(
 	error_doc,
 	"A call into the library failed.\n\n"
 	"errno is one of the codes that shmstore.h lists; the message says what was tried, on what, why it failed and\n"
-	"what to do. detail is the library's sentence about it, where it has more to say (\"\" else), and filename "
-	"the\n"
-	"file that it is about, a damaged tier file say.");
+	"what to do. detail is the library's sentence about it, and filename the file that it is about, a damaged tier "
+	"file\n"
+	"say.");
 PyDoc_STRVAR(closed_error_doc, "The store was closed. errno is EBADF.");
 
 int pyshm_error_exec(PyObject *module, struct pyshm_state *state)

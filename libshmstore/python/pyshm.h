@@ -65,8 +65,6 @@ static inline void *pyshm_no_const(const void *p)
  * Returns NULL.
  */
 void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where);
-/* The same for a call that may touch the disk tier: with shmstore_error_detail() and _path() of this thread. Returns NULL. */
-void *pyshm_raise_detailed(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where);
 /* Raises ClosedError for the store of that name. Returns NULL. */
 void *pyshm_raise_closed(struct pyshm_state *state, PyObject *name);
 /* Adds Error and ClosedError to the module. Return: 0, -1. */

@@ -65,7 +65,7 @@ void *pyshm_store_raise_object(struct pyshm_store *self, int error, const char *
 		return pyarb_raise(self, error, operation, key);
 	where = where_text(self);
 	if (where) {
-		pyshm_raise_detailed(pyshm_state_of(Py_TYPE(self)), error, operation, key, where);
+		pyshm_raise(pyshm_state_of(Py_TYPE(self)), error, operation, key, where);
 		Py_DECREF(where);
 	}
 	return NULL;

@@ -30,7 +30,7 @@ PyObject *pyshm_partition_set_tier(PyObject *op, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS r = shmstore_tier_set(self->p, path ? &config : NULL);
 	Py_END_ALLOW_THREADS Py_XDECREF(path);
 	if (r < 0)
-		return pyshm_raise_detailed(pyshm_state_of(Py_TYPE(op)), r, "set the tier", path_arg, self->path);
+		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "set the tier", path_arg, self->path);
 	Py_RETURN_NONE;
 }
 
@@ -41,9 +41,9 @@ PyObject *pyshm_partition_tier(PyObject *op, PyObject *Py_UNUSED(ignored))
 	int r;
 
 	Py_BEGIN_ALLOW_THREADS r = shmstore_tier_info(self->p, &t);
-	Py_END_ALLOW_THREADS if (r == -ENOENT && !*shmstore_error_detail()) Py_RETURN_NONE;
+	Py_END_ALLOW_THREADS if (r == -ENOENT && !*shmstore_error_path()) Py_RETURN_NONE;
 	if (r < 0)
-		return pyshm_raise_detailed(pyshm_state_of(Py_TYPE(op)), r, "ask about the tier of", NULL, self->path);
+		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "ask about the tier of", NULL, self->path);
 	return Py_BuildValue(
 		"NNKKiNIIKKKKKKKKKKKK", PyUnicode_DecodeFSDefault(t.config.path), PyUnicode_DecodeFSDefault(t.path),
 		(unsigned long long)t.config.max, (unsigned long long)t.config.min_free, t.config.level,
@@ -99,7 +99,7 @@ static void *raise_evict(struct pyshm_partition *self, int error, const struct s
 
 	if (!tuple)
 		return NULL;
-	pyshm_raise_detailed(pyshm_state_of(Py_TYPE(self)), error, "evict from", NULL, self->path);
+	pyshm_raise(pyshm_state_of(Py_TYPE(self)), error, "evict from", NULL, self->path);
 	e = pyshm_exception_take();
 #if PY_VERSION_HEX < 0x030C0000
 	PyErr_NormalizeException(&e.type, &e.value, &e.traceback);
@@ -167,8 +167,8 @@ PyObject *pyshm_store_demote(PyObject *op, PyObject *key)
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS r = shmstore_demote(self->s, key_data, key_size, 0);
-	/* -ENOENT says both: no such key, no tier. */
-	no_tier = r == -ENOENT && shmstore_contains(self->s, key_data, key_size) == 1;
+	/* -ENOENT says both: no such key; no tier, and of what partition. */
+	no_tier = r == -ENOENT && *shmstore_error_path();
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS if (no_tier) return pyshm_store_raise_object(self, r, "demote", key);
 	if (r < 0)

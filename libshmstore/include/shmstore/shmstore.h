@@ -25,7 +25,8 @@
  *               -ENOTSUP    another format version; not a tmpfs; a kernel without what is needed
  *               -EIO        the kernel reported a damaged file system (partitions on disk only)
  *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (SHMSTORE_WAIT, SHMSTORE_DAEMON_REQUIRED)
- *             shmstore_strerror() says what a code means here. ret_* parameters are written on success only.
+ *             shmstore_strerror() says what a code means here, shmstore_error_detail() (tier.h) why this call failed.
+ *             ret_* parameters are written on success only.
  *   Never     prints, exits, sets errno for the caller, installs signal handlers, starts threads.
  *   Threads   every function may be called by many threads on the same object at once, except where it says that it
  *             consumes its argument: that must be the last call on it.

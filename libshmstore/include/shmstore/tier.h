@@ -158,8 +158,10 @@ SHMSTORE_API int shmstore_handoff_flags(struct shmstore *s, const void *key, siz
 					unsigned flags, struct shmstore_ticket *ret);
 
 /*
- * More about this thread's last failure, where there is more to say than shmstore_strerror(): a sentence ("" if none), and the path of the
- * file that it is about ("" if none). Valid until this thread's next call. Only calls that may touch the tier set them.
+ * Why this thread's last call that returns 0 or -errno failed: a sentence that names the one cause, with paths and sizes where it has to do with
+ * those; and the path of the file of the disk tier, or of the tier's directory, that it is about ("" if none). Every failure sets them,
+ * every call that returns 0 or -errno resets them ("" after a success, but for the single results of shmstore_prefetch()). Valid until this thread's
+ * next such call. The words are for people: they may change.
  */
 SHMSTORE_API const char *shmstore_error_detail(void);
 SHMSTORE_API const char *shmstore_error_path(void);

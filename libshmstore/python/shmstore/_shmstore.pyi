@@ -19,7 +19,7 @@ class Error(OSError):
     `filename` is the file that it is about, where it is about one (a damaged tier file).
     """
 
-    detail: str  #: the library's own sentence about it; "" where it has no more to say
+    detail: str  #: the library's own sentence about it
 
 class ClosedError(Error, ValueError):
     """The store was closed. `errno` is EBADF."""

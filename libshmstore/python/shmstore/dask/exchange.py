@@ -291,7 +291,7 @@ class Exchange:
             try:
                 return self.store.put_buffers(name, header, buffers, evict=wait)
             except Error as e:
-                if e.errno != errno.ENOSPC or e.detail or time.monotonic() >= patience:
+                if e.errno != errno.ENOSPC or e.filename or time.monotonic() >= patience:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 0.2)

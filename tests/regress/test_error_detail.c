@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Only calls that may touch the disk tier said more about a failure than its code, and the next call's unrelated failure carried that. Every
+ * public function that can fail is made to fail here once; the list of them is that of the headers.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <shmstore/arbiter.h>
+#include <shmstore/daemon.h>
+#include <shmstore/inspect.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "tiered.h"
+
+#define NAMES_MAX 200
+
+static char called[NAMES_MAX][64];
+static unsigned n_called;
+
+/* One call that must fail, and must say why in a sentence of its own. */
+static void case_of(const char *name, int error)
+{
+	const char *detail = shmstore_error_detail();
+
+	snprintf(called[n_called++], sizeof(called[0]), "%s", name);
+	cr_expect(error < 0, "%s succeeded", name);
+	cr_expect(strlen(detail) > 10, "%s: %d says \"%s\"", name, error, detail);
+	fprintf(stderr, "%-24s %4d %s\n", name, error, detail);
+}
+#define CASE(name, ...) case_of(#name, shmstore_##name(__VA_ARGS__))
+
+/* After it no sentence is left: a call that succeeds, and cannot fail. */
+static void ensure_forgotten(void)
+{
+	char path[4096];
+
+	cr_assert_eq(shmstore_default_path(path, sizeof(path)), 0);
+	cr_assert_str_empty(shmstore_error_detail());
+	cr_assert_str_empty(shmstore_error_path());
+}
+
+static bool was_called(const char *name)
+{
+	for (unsigned i = 0; i < n_called; i++) {
+		if (strcmp(called[i], name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Every "SHMSTORE_API int shmstore_<name>(" of a header has had its case. */
+static unsigned check_header(const char *header)
+{
+	char path[4096], line[4096], name[64];
+	unsigned n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", SHMSTORE_TEST_HEADERS, header);
+	f = fopen(path, "re");
+	cr_assert_not_null(f, "%s", path);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "SHMSTORE_API int shmstore_%63[a-z0-9_](", name) != 1)
+			continue;
+		n++;
+		cr_expect(was_called(name),
+			  "%s: shmstore_%s() has no case in this test: add one, and a line in door.def", header, name);
+	}
+	fclose(f);
+	return n;
+}
+
+static void cases_of_partitions(struct shmstore_partition *p)
+{
+	struct shmstore_partition *other;
+	struct shmstore_evict evict = SHMSTORE_EVICT_INIT;
+	struct shmstore_tier_config config = SHMSTORE_TIER_CONFIG_INIT;
+	struct shmstore_tier_info info;
+	struct shmstore_tier_verify verify = {.size = sizeof(verify)};
+	char small[2];
+
+	CASE(partition_open, "/nonexistent/partition", 0, &other);
+	CASE(default_path, small, sizeof(small));
+	CASE(partition_usage, p, 0x100, NULL);
+	CASE(partition_gc, p, 0x100, NULL);
+	CASE(partition_info, p, NULL);
+	CASE(partition_stores, p, NULL, NULL);
+	CASE(partition_books, NULL, NULL, NULL, NULL);
+	CASE(partition_reconcile, NULL, NULL, NULL, NULL);
+	CASE(partition_gc_plan, p, 0x100, NULL, NULL, NULL);
+	CASE(partition_reap, p, "/nonexistent/store", 0, NULL, NULL, NULL, NULL);
+	CASE(partition_survey, p, NULL, NULL);
+	CASE(partition_verify, p, NULL, NULL);
+	CASE(partition_evict, p, NULL, NULL);
+	CASE(partition_evict, p, &evict, NULL);
+	CASE(peer_find, p, "tcp://nobody:1", NULL, 0);
+	config.path = "relative";
+	CASE(tier_set, p, &config);
+	CASE(tier_info, p, &info);
+	CASE(tier_verify, p, &verify);
+}
+
+static void cases_of_stores(struct shmstore_partition *p, struct shmstore *s)
+{
+	struct shmstore_ticket t = {.path = "/somewhere/else"};
+	struct shmstore_writer *w;
+	struct shmstore_view *v;
+	struct shmstore *other;
+	char text[4], large[SHMSTORE_ADDRESS_MAX + 2];
+
+	memset(large, 'a', sizeof(large) - 1);
+	large[sizeof(large) - 1] = '\0';
+	CASE(open, p, "a/b", NULL, &other);
+	CASE(set_address, s, large);
+	CASE(usage, s, NULL);
+	cr_assert_eq(put_pattern(s, "held", 100, 1, 0), 0);
+	CASE(put, s, KEY("held"), NULL, 0, NULL, 0, 0);
+	CASE(create, s, KEY("new"), 0, NULL, 1, 0, &w);
+	cr_assert_eq(shmstore_create(s, KEY("held"), 10, NULL, 0, 0, &w), 0);
+	CASE(seal, w);
+	CASE(get, s, KEY("missing"), 0, &v);
+	CASE(contains, s, NULL, 5);
+	CASE(delete, s, KEY("missing"));
+	CASE(foreach, s, NULL, NULL);
+	CASE(handoff, s, KEY("held"), 0, &t);
+	CASE(handoff_flags, s, KEY("missing"), 1000, 0, &t);
+	CASE(handoff_to, s, KEY("held"), 12345, 1000, &t);
+	CASE(adopt, s, KEY("new"), &t, 0);
+	CASE(ticket_format, &t, text, sizeof(text));
+	CASE(ticket_parse, "no ticket", &t);
+	CASE(asked, s, NULL);
+	CASE(daemon_fd, s);
+	CASE(locate, s, NULL, 5);
+	CASE(demote, s, KEY("held"), 0);
+	CASE(promote, s, KEY("missing"), 0);
+	CASE(prefetch, s, NULL, 5, 0, 0, NULL);
+	CASE(pin, s, KEY("missing"), true);
+}
+
+static void cases_of_clients(void)
+{
+	struct shmstore_client *c;
+	struct shmstore_client_arb order = {.order = SHMSTORE_ARB_ORDER_CANCEL};
+	const char *event;
+	char *json;
+
+	CASE(client_new, NULL, 0, &c);
+	cr_assert_eq(shmstore_client_new("/nonexistent/socket", 1000, &c), 0);
+	CASE(client_set_timeout, c, 0);
+	CASE(client_connect, c);
+	CASE(client_query, c, SHMSTORE_QUERY_STATUS, NULL, &json, NULL);
+	CASE(client_set, c, "a=b");
+	CASE(client_reap, c, "/nonexistent", &json, NULL);
+	CASE(client_arbiter, c, "/nonexistent", &order);
+	CASE(client_watch, c, 0, NULL);
+	CASE(client_event, c, 0, NULL, &event);
+	CASE(client_fd, c);
+	shmstore_client_free(c);
+}
+
+static void cases_of_arbitration(struct shmstore *s)
+{
+	struct shmstore_arb_reservation r = {.bytes = 1, .pool = 1}, many[17];
+	struct shmstore_arb_work work = {0};
+	struct shmstore_arb_pool_info pool;
+	struct shmstore_arb_context *c;
+	struct shmstore_arb_stats stats;
+	struct shmstore_arb_done done;
+	struct shmstore_arb_info info;
+	struct shmstore_arb_upcalls up = {0};
+	uint32_t id, task = 1;
+
+	memset(many, 0, sizeof(many));
+	CASE(arb_available, s);
+	CASE(arb_pool_create, s, "p", 1, 0, &id);
+	CASE(arb_pool_resize, s, 2, 1);
+	CASE(arb_pool_remove, s, 2);
+	CASE(arb_pool_info, s, 1, &pool);
+	CASE(arb_task_begin, s, NULL, &id);
+	CASE(arb_task_end, NULL, 1);
+	CASE(arb_context_new, NULL, &c);
+	CASE(arb_use, NULL, NULL);
+	CASE(arb_bind, s, NULL, 1);
+	CASE(arb_bind_helper, s, NULL, &task, 1, false);
+	CASE(arb_unbind, s, NULL, NULL, 1);
+	CASE(arb_reserve, s, 1, 1, NULL, &r);
+	CASE(arb_reserve_many, s, many, 17, NULL);
+	CASE(arb_resize, s, NULL, 1, NULL);
+	CASE(arb_release, s, NULL);
+	CASE(arb_commit, s, NULL, 1);
+	CASE(arb_spend, NULL, NULL);
+	CASE(arb_unpin, s, NULL);
+	CASE(arb_pin, s, NULL, NULL);
+	CASE(arb_retry_begin, NULL, NULL);
+	CASE(arb_retry_end, NULL, NULL, true);
+	CASE(arb_ready, s, NULL);
+	CASE(arb_with_retry, s, NULL, 1, &work);
+	CASE(arb_wait_begin, NULL, NULL, SHMSTORE_ARB_WAIT_POOL, 0);
+	CASE(arb_wait_end, NULL, NULL);
+	CASE(arb_spill_begin, NULL, NULL);
+	CASE(arb_spill_end, NULL, NULL);
+	CASE(arb_fd, NULL);
+	CASE(arb_next, s, NULL);
+	CASE(arb_next, NULL, &done);
+	CASE(arb_cancel, NULL, NULL);
+	CASE(arb_set_upcalls, s, &up);
+	CASE(arb_serve, s, 0);
+	CASE(arb_serve_fd, s);
+	CASE(arb_spilled, s, NULL, 0);
+	CASE(arb_state, NULL, NULL, &info);
+	CASE(arb_stats, s, 1, 0, false, &stats);
+	CASE(arb_inject, s, NULL, SHMSTORE_ARB_INJECT_RETRY, 1, 0, 0);
+}
+
+/* In the child a store is the parent's. */
+static int cases_after_fork(void *arg)
+{
+	struct shmstore *s = arg;
+
+	cr_assert_eq(shmstore_contains(s, KEY("held")), -EPERM);
+	cr_assert(strstr(shmstore_error_detail(), "fork"), "%s", shmstore_error_detail());
+	cr_assert_eq(shmstore_daemon_dispatch(s), -EPERM);
+	cr_assert(strstr(shmstore_error_detail(), "fork"), "%s", shmstore_error_detail());
+	cr_assert_eq(shmstore_close(s), -EPERM);
+	cr_assert(strstr(shmstore_error_detail(), "fork"), "%s", shmstore_error_detail());
+	return 0;
+}
+
+Test(error_detail, every_public_function_says_why_it_failed)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore *s = scratch_store("s");
+
+	cases_of_partitions(p);
+	cases_of_stores(p, s);
+	cases_of_clients();
+	cases_of_arbitration(s);
+	ensure_forgotten();
+	/* Two more that fail only here. */
+	cr_assert_eq(in_child(cases_after_fork, s), 0);
+	snprintf(called[n_called++], sizeof(called[0]), "close");
+	snprintf(called[n_called++], sizeof(called[0]), "daemon_dispatch");
+	cr_assert_geq(check_header("shmstore.h") + check_header("tier.h") + check_header("inspect.h") +
+			      check_header("daemon.h") + check_header("arbiter.h"),
+		      90u);
+	cr_assert_eq(shmstore_close(s), 0);
+	shmstore_partition_unref(p);
+}
