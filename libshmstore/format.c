@@ -217,6 +217,32 @@ int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct 
 	return r;
 }
 
+int shms_format_glance(const void *file, size_t size, uint64_t file_size, const void **ret_key, size_t *ret_key_size)
+{
+	struct shms_superblock sb;
+	struct shms_object o;
+	struct shms_layout l;
+	int r;
+
+	if (size < sizeof(sb) || file_size < size)
+		return -EBADMSG;
+	memcpy(&sb, file, sizeof(sb));
+	if (check_superblock(&sb, file_size, &l, &r))
+		return r;
+	if (sizeof(sb) + l.key_size > size)
+		return -EBADMSG;
+	/* The hash is set last. */
+	if (l.metadata_off + l.metadata_size > size)
+		r = sb.header_hash ? 0 : -EBADMSG;
+	else
+		r = shms_format_parse(file, size, file_size, &o, NULL);
+	if (r < 0)
+		return r;
+	*ret_key_size = l.key_size;
+	*ret_key = (const char *)file + sizeof(sb);
+	return 0;
+}
+
 bool shms_format_verify_buffers(const struct shms_object *o, const void *buffers)
 {
 	XXH128_hash_t h = XXH3_128bits(buffers, o->layout.buffer_size);

@@ -113,6 +113,11 @@ int shms_format_need(const void *file, size_t size, uint64_t file_size, uint64_t
  */
 int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
 		      const char **ret_reason);
+/*
+ * What the first size bytes tell, which must hold the key and need not be all of the header: whether this looks like an object that was
+ * finished, and its key. A header that ends within them is checked against its hash. 0, -EBADMSG, -ENOTSUP.
+ */
+int shms_format_glance(const void *file, size_t size, uint64_t file_size, const void **ret_key, size_t *ret_key_size);
 /* XXH3-128 of the buffers against the object's. */
 bool shms_format_verify_buffers(const struct shms_object *o, const void *buffers);
 

@@ -143,23 +143,22 @@ static void key_of_path(struct shms_ghost *g, const char *path, size_t length)
 /* Reads the object's header, to find its key and whether it is complete. */
 static void look_inside(struct process *p, struct shms_ghost *g, const char *proc_path)
 {
-	struct shms_header header;
+	struct shms_glance glance;
 	struct stat st;
 
 	g->looked = true;
 	_fd_ int fd = openat(p->fd, proc_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != g->ino || st.st_dev != p->h->device ||
-	    shms_header_read(&header, fd, &st, NULL) < 0)
+	    shms_header_glance(&glance, fd, &st) < 0)
 		return;
 	g->published = true;
 	if (p->h->keys && !g->key) {
-		g->key = malloc(header.object.layout.key_size + 1);
+		g->key = malloc(glance.key_size + 1);
 		if (g->key) {
-			g->key_size = header.object.layout.key_size;
-			memcpy(g->key, header.object.key, g->key_size);
+			g->key_size = glance.key_size;
+			memcpy(g->key, glance.key, g->key_size);
 		}
 	}
-	shms_header_deinit(&header);
 }
 
 /* What the name tells of the file, and, where that leaves questions open, what the file itself tells. The key of the name comes

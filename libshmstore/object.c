@@ -10,10 +10,27 @@
 #include <shmstore/shmstore.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "name.h"
 #include "sys.h"
+
+/*
+ * Does the file hold so many bytes from offset on? Its size says nothing: a sparse file of one page may be any size, and who believed its
+ * header would take the memory that its maker did not. The blocks are what somebody paid for. A file system that compresses (partitions
+ * on disk only) has fewer blocks than bytes; there it is enough that no hole is in the way.
+ */
+static bool holds(int fd, uint64_t offset, uint64_t bytes)
+{
+	struct stat st;
+	off_t hole;
+
+	if (fstat(fd, &st) == 0 && shms_blocks(&st) >= bytes)
+		return true;
+	hole = lseek(fd, (off_t)offset, SEEK_HOLE);
+	return hole >= 0 && (uint64_t)hole >= offset + bytes;
+}
 
 /* Has the first need bytes read, of which have are in h->small. 0, -errno. */
 static int read_more(struct shms_header *h, int fd, uint64_t offset, uint64_t need, size_t have)
@@ -22,7 +39,8 @@ static int read_more(struct shms_header *h, int fd, uint64_t offset, uint64_t ne
 	ssize_t n;
 
 	if (need > sizeof(h->small)) {
-		/* Bounded by the file's own size, which is memory that somebody paid for. */
+		if (!holds(fd, offset, need))
+			return -EBADMSG;
 		head = malloc(need);
 		if (!head)
 			return -ENOMEM;
@@ -50,6 +68,7 @@ int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t
 	have = (uint64_t)n;
 	if (shms_format_need(h->small, have, file_size, &need) == 0 && need > have) {
 		r = read_more(h, fd, offset, need, have);
+		reason = r == -EBADMSG ? "the file does not hold the header that it announces" : reason;
 		have = need;
 	}
 	if (r == 0)
@@ -75,6 +94,15 @@ int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const
 	if (ret_reason)
 		*ret_reason = "not a regular file";
 	return -EBADMSG;
+}
+
+int shms_header_glance(struct shms_glance *g, int fd, const struct stat *st)
+{
+	ssize_t n = S_ISREG(st->st_mode) ? shms_pread_all(fd, g->begin, sizeof(g->begin), 0) : 0;
+
+	if (n < 0)
+		return shms_error((int)n);
+	return shms_format_glance(g->begin, (size_t)n, (uint64_t)st->st_size, &g->key, &g->key_size);
 }
 
 void shms_header_deinit(struct shms_header *h)
@@ -110,7 +138,9 @@ int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
 {
 	unsigned char key[SHMS_NAME_SIZE];
 	char again[SHMS_NAME_SIZE];
-	struct shms_header own;
+	struct shms_glance own;
+	const void *first;
+	size_t first_size;
 	struct stat st;
 	int r;
 
@@ -133,20 +163,18 @@ int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
 
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return shms_error(errno);
-		r = shms_header_read(&own, fd, &st, NULL);
+		r = shms_header_glance(&own, fd, &st);
 		if (r < 0)
 			return r;
-		h = &own;
+		first = own.key;
+		first_size = own.key_size;
 	} else {
-		own.head = NULL;
+		first = h->object.key;
+		first_size = h->object.layout.key_size;
 	}
-	r = -EBADMSG;
-	if (shms_name_encode(h->object.key, h->object.layout.key_size, again) == SHMS_NAME_HASHED &&
-	    strcmp(again, name) == 0) {
-		*ret_size = h->object.layout.key_size;
-		memcpy(ret_key, h->object.key, *ret_size);
-		r = 0;
-	}
-	shms_header_deinit(&own);
-	return r;
+	if (shms_name_encode(first, first_size, again) != SHMS_NAME_HASHED || strcmp(again, name) != 0)
+		return -EBADMSG;
+	memcpy(ret_key, first, first_size);
+	*ret_size = first_size;
+	return 0;
 }
