@@ -25,6 +25,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "lease.h"

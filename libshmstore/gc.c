@@ -201,7 +201,6 @@ int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
 
 	if (!p || (flags & ~SHMSTORE_GC_DRY_RUN))
 		return -EINVAL;
-	shms_boot_id(g.boot);
 	if (flags & SHMSTORE_GC_DRY_RUN) {
 		g.gone = shms_inodes_new();
 		if (!g.gone)
@@ -221,7 +220,7 @@ int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct s
 
 /* ---- on the way ---------------------------------------------------------------------------------------------------- */
 
-static void sweep_one(struct shmstore_partition *p, const char *name, uint64_t now_ms, const uint8_t boot[16])
+static void sweep_one(struct shmstore_partition *p, const char *name, uint64_t now_ms)
 {
 	_fd_ int fd = shms_open_beneath(p->stores_fd, name, O_RDONLY | O_DIRECTORY);
 	_fd_ int lock = fd < 0 ? -1 : shms_page_lock(fd);
@@ -230,7 +229,7 @@ static void sweep_one(struct shmstore_partition *p, const char *name, uint64_t n
 
 	if (lock < 0 || shms_page_read(fd, &page) < 0 || (page.flags & SHMS_PAGE_KEEP))
 		return;
-	if (memcmp(page.boot_id, boot, sizeof(page.boot_id)) != 0)
+	if (shms_page_other_boot(&page, p->tmpfs))
 		now_ms = UINT64_MAX;
 	t.tier = shms_teardown_own_tier(p, fd);
 	shms_teardown_store(p->stores_fd, name, fd, now_ms, &t);
@@ -240,14 +239,12 @@ void shms_gc_sweep(struct shmstore_partition *p)
 {
 	_dir_ DIR *dir = NULL;
 	uint64_t now_ms = shms_now_boot_ms();
-	uint8_t boot[16];
 	struct dirent *e;
 
 	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
 		return;
-	shms_boot_id(boot);
 	while ((e = readdir(dir)) != NULL) {
 		if (!shms_gc_dot(e->d_name))
-			sweep_one(p, e->d_name, now_ms, boot);
+			sweep_one(p, e->d_name, now_ms);
 	}
 }

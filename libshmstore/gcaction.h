@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "bootclock.h"
 #include "page.h"
 #include "tierdrop.h"
 #include "tierfind.h"
@@ -30,7 +31,6 @@ struct shms_gc {
 	void *arg;
 	struct shmstore_gc_report report;
 	uint64_t now_ms;
-	uint8_t boot[16];
 	struct shms_gc_candidate *list;
 	size_t n_list, list_size;
 	struct shms_tierfind find; /* the disk tier */

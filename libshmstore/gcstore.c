@@ -345,7 +345,7 @@ int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t)
 			"its owner is dead, but its page cannot be read (%s): it may have been meant to be kept",
 			r == -ENOTSUP ? "another version" : "damaged");
 	/* Another boot's leases: its clock is gone. */
-	if (memcmp(t->page.boot_id, g->boot, sizeof(g->boot)) != 0)
+	if (shms_page_other_boot(&t->page, g->p->tmpfs))
 		t->now_ms = UINT64_MAX;
 	return t->page.flags & SHMS_PAGE_KEEP ? kept_store(g, t) : dead_store(g, t);
 }

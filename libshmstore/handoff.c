@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "lease.h"

@@ -66,6 +66,17 @@ void shms_page_fill(struct shms_page *page, const char *name, const char *label,
 		memcpy(page->label, label, strnlen(label, sizeof(page->label) - 1));
 }
 
+bool shms_page_other_boot(const struct shms_page *page, bool tmpfs)
+{
+	static const uint8_t unknown[16];
+	uint8_t boot[16];
+
+	if (tmpfs || memcmp(page->boot_id, unknown, sizeof(unknown)) == 0)
+		return false;
+	shms_boot_id(boot);
+	return memcmp(boot, unknown, sizeof(unknown)) != 0 && memcmp(page->boot_id, boot, sizeof(boot)) != 0;
+}
+
 uint64_t shms_page_linked(const struct shms_page *page)
 {
 	return wire_linked(atomic_load_explicit(&page->ledger.linked_bytes, memory_order_relaxed),

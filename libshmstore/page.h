@@ -11,6 +11,7 @@
 
 #include <shmstore/inspect.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -92,6 +93,9 @@ _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 int shms_page_read(int storefd, struct shms_page *ret);
 /* Fills everything but the ledger for the calling process. */
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
+/* Did the owner live before the host was started last? A tmpfs does not outlive that, and container managers give each container a boot id of its
+ * own, or none: only a partition on a disk is asked. */
+bool shms_page_other_boot(const struct shms_page *page, bool tmpfs);
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
 /* Blocks of the named objects: what the owner booked, less what others moved. */
 uint64_t shms_page_linked(const struct shms_page *page);

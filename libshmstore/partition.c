@@ -222,7 +222,7 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 	p->open_to_others = st.st_uid != geteuid() || (st.st_mode & 077);
 	shms_boot_id(boot);
 	to_hex(boot, 16, boot_hex);
-	p->same_boot = strcmp(boot_hex, m.boot) == 0;
+	p->same_boot = p->tmpfs || strcmp(boot_hex, m.boot) == 0;
 	p->version = m.version;
 	memcpy(p->uuid, m.uuid, sizeof(p->uuid));
 	p->stores_fd = shms_open_dir(p->fd, SHMS_DIR_STORES);

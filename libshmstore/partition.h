@@ -23,7 +23,7 @@ struct shmstore_partition {
 	char *mount;         /* mount point of its file system, canonical */
 	bool tmpfs;          /* else: on disk, as the marker allows */
 	bool open_to_others; /* users other than us may enter it */
-	bool same_boot;      /* marker of this boot: else every owner is dead and every lease expired */
+	bool same_boot; /* marker of this boot, as on tmpfs all are: else every owner is dead and every lease expired */
 	uint32_t version;
 	char uuid[37];
 	char huge[16];             /* "" = unknown */

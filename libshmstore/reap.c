@@ -56,6 +56,11 @@ static const char *below(const struct shmstore_partition *p, const char *path)
 	return strncmp(path, p->path, n) == 0 && path[n] == '/' && path[n + 1] ? path + n + 1 : NULL;
 }
 
+uint64_t shmstore_lease_clock_ms(void)
+{
+	return shms_now_boot_ms();
+}
+
 int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsigned flags,
 			    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 			    struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms)
@@ -70,7 +75,6 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 		return -EINVAL;
 	if (!below(p, path))
 		return -EPERM;
-	shms_boot_id(g.boot);
 	c.below = strdup(below(p, path));
 	if (flags & SHMSTORE_GC_DRY_RUN)
 		g.gone = shms_inodes_new();
@@ -89,6 +93,6 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 	if (r == 0 && ret)
 		*ret = g.report;
 	if (r == 0 && ret_expiry_ms)
-		*ret_expiry_ms = expiry_ms;
+		*ret_expiry_ms = shms_boot_ms_here(expiry_ms);
 	return r;
 }

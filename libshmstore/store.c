@@ -28,6 +28,7 @@
 
 #include "arbitrate.h"
 #include "books.h"
+#include "bootclock.h"
 #include "cleanup.h"
 #include "daemon.h"
 #include "gc.h"

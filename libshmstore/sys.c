@@ -236,12 +236,6 @@ static struct timespec now(clockid_t clock)
 	return ts;
 }
 
-uint64_t shms_now_boot_ms(void)
-{
-	struct timespec ts = now(CLOCK_BOOTTIME);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 int64_t shms_now_real_ns(void)
 {
 	struct timespec ts = now(CLOCK_REALTIME);

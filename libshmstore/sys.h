@@ -45,8 +45,7 @@ static inline int64_t shms_stat_ns(const struct timespec *t)
 {
 	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
 }
-/* CLOCK_BOOTTIME in ms, CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. */
-uint64_t shms_now_boot_ms(void);
+/* CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. (The clock of leases: bootclock.h.) */
 int64_t shms_now_real_ns(void);
 uint64_t shms_now_mono_ns(void);
 /* This boot's id; all zero where it cannot be read. */

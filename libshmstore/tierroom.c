@@ -26,6 +26,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "partition.h"

@@ -4,10 +4,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <shmstore/inspect.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #define NONCE_DIGITS  16u
 #define EXPIRY_DIGITS 19u /* at most: fits 64 bits */
@@ -39,8 +39,5 @@ bool leasename_parse(const char *name, uint64_t *ret_expiry_ms)
 
 uint64_t leasename_now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return shmstore_lease_clock_ms();
 }

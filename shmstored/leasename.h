@@ -12,7 +12,7 @@
 int leasename_make(uint64_t expiry_ms, char ret_name[LEASENAME_SIZE]);
 /* false: not the name of a lease. */
 bool leasename_parse(const char *name, uint64_t *ret_expiry_ms);
-/* CLOCK_BOOTTIME in ms. */
+/* CLOCK_BOOTTIME of the host in ms, without the offset of a time namespace: the clock that leases end by. */
 uint64_t leasename_now_ms(void);
 
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "bootclock.h"
 #include "forge.h"
 #include "lease.h"
 #include "sys.h"

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "bootclock.h"
 #include "sys.h"
 #include "tiered.h"
 

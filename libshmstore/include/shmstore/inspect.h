@@ -171,12 +171,18 @@ SHMSTORE_API int shmstore_partition_gc_plan(struct shmstore_partition *p, unsign
 
 /*
  * gc of one store only, as fast as it can be: for who knows that an owner died. path: the store's, absolute.
- *   ret_expiry_ms   where leases stay: when the first one ends, CLOCK_BOOTTIME in ms; else UINT64_MAX. May be NULL.
+ *   ret_expiry_ms   where leases stay: when the first one ends, CLOCK_BOOTTIME of the caller in ms; else UINT64_MAX. May be NULL.
  * Return: as shmstore_partition_gc(); -EBUSY (its owner lives), -ENOENT (no store there: nothing left to do), -EPERM.
  */
 SHMSTORE_API int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsigned flags,
 					 int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 					 struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms);
+
+/*
+ * The clock that leases end by: CLOCK_BOOTTIME of the host in ms, the same in every container. In a time namespace CLOCK_BOOTTIME is another. For
+ * who reads the names of leases (docs/format.md). Since 0.1.
+ */
+SHMSTORE_API uint64_t shmstore_lease_clock_ms(void);
 
 /* What one user's files take, whoever links them: each inode once, by its owner. */
 struct shmstore_user_books {

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bootclock.c: CLOCK_BOOTTIME without the offset that a time namespace adds to it. The kernel tells the offset in
+ * /proc/self/timens_offsets; there is no clock that goes on steadily and has none. It is asked for once in a process: the offset cannot change any
+ * more when a process is in the namespace, and a child may be in another one than its parent, so that it asks again.
+ *
+ * The file tells of the namespace that children will be in. For a process that unshared its time and has no child yet that is not its own:
+ * what is in the host's namespace, by its number, has no offset whatever the file says.
+ */
+#include "bootclock.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "sys.h"
+
+#define UNKNOWN INT64_MIN
+#define INITIAL "time:[4026531834]" /* PROC_TIME_INIT_INO of the kernel's include/linux/proc_ns.h */
+
+static _Atomic int64_t offset_ms = UNKNOWN;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void forget(void)
+{
+	atomic_store_explicit(&offset_ms, UNKNOWN, memory_order_relaxed);
+}
+
+static void at_fork(void)
+{
+	pthread_atfork(NULL, NULL, forget);
+}
+
+static bool in_initial(void)
+{
+	char text[64];
+	ssize_t n = readlink("/proc/self/ns/time", text, sizeof(text) - 1);
+
+	if (n <= 0)
+		return true; /* no such namespaces in this kernel, or no /proc: then the file is not there, either */
+	text[n] = '\0';
+	return strcmp(text, INITIAL) == 0;
+}
+
+/* What is added to the host's clock here. */
+static int64_t read_offset_ms(void)
+{
+	char text[256];
+	const char *line;
+	long long seconds;
+	long ns;
+	ssize_t n;
+
+	if (in_initial())
+		return 0;
+	_fd_ int fd = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : shms_pread_all(fd, text, sizeof(text) - 1, 0);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	line = strstr(text, "boottime");
+	if (!line || sscanf(line, "boottime %lld %ld", &seconds, &ns) != 2)
+		return 0;
+	return (int64_t)seconds * 1000 + ns / 1000000;
+}
+
+static int64_t offset(void)
+{
+	int64_t ms = atomic_load_explicit(&offset_ms, memory_order_relaxed);
+
+	if (ms != UNKNOWN)
+		return ms;
+	pthread_once(&once, at_fork);
+	ms = read_offset_ms();
+	atomic_store_explicit(&offset_ms, ms, memory_order_relaxed);
+	return ms;
+}
+
+uint64_t shms_now_boot_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (uint64_t)((int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000 - offset());
+}
+
+uint64_t shms_boot_ms_here(uint64_t host_ms)
+{
+	int64_t here = (int64_t)host_ms + offset();
+
+	return host_ms == UINT64_MAX ? host_ms : here > 0 ? (uint64_t)here : 0;
+}

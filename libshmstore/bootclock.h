@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bootclock.h: the clock that all processes of the host share, in whatever container: CLOCK_BOOTTIME of the host. What others compare their
+ * clock with (leases, the stamps of the disk tier's accounts) is told in it.
+ */
+#ifndef SHMS_BOOTCLOCK_H
+#define SHMS_BOOTCLOCK_H
+
+#include <stdint.h>
+
+/* ms since the host was started. */
+uint64_t shms_now_boot_ms(void);
+/* A time of that clock as CLOCK_BOOTTIME of this process tells it: the same outside of a time namespace. UINT64_MAX stays. */
+uint64_t shms_boot_ms_here(uint64_t host_ms);
+
+#endif
