@@ -139,3 +139,16 @@ int acl_add_reader(const void *list, size_t n, mode_t mode, uid_t uid, unsigned 
 	*ret_size = at;
 	return 0;
 }
+
+void acl_from_mode(mode_t mode, unsigned char ret[ACL_SIZE_MAX], size_t *ret_size)
+{
+	const uint32_t none = (uint32_t)ACL_UNDEFINED_ID;
+	struct posix_acl_xattr_header h = {htole32(POSIX_ACL_XATTR_VERSION)};
+	size_t at = sizeof(h);
+
+	memcpy(ret, &h, sizeof(h));
+	put(ret, &at, (struct entry){ACL_USER_OBJ, (uint16_t)(mode >> 6 & 7), none});
+	put(ret, &at, (struct entry){ACL_GROUP_OBJ, (uint16_t)(mode >> 3 & 7), none});
+	put(ret, &at, (struct entry){ACL_OTHER, (uint16_t)(mode & 7), none});
+	*ret_size = at;
+}

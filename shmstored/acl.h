@@ -20,5 +20,7 @@
  */
 int acl_add_reader(const void *list, size_t n, mode_t mode, uid_t uid, unsigned char ret[ACL_SIZE_MAX],
 		   size_t *ret_size);
+/* A list that says what the mode says: the kernel takes it for none. */
+void acl_from_mode(mode_t mode, unsigned char ret[ACL_SIZE_MAX], size_t *ret_size);
 
 #endif

@@ -9,7 +9,10 @@
  * opened: what waits in a FIFO, a lease or a device does not concern us. Whether it is an object at all the receiver checks, as it
  * checks every object.
  *
- * Order: the access list, the link in the inbox, the donor's lease. Killed after the first: a reader more on a file of which the
+ * The descriptor does not keep the file's content: O_PATH is no open file to the donor's test before it recycles one. So after the access
+ * list is set, which keeps it for good, we look whether the lease still names the file.
+ *
+ * Order: the access list, a second look at the lease, the link in the inbox, the donor's lease. Killed after the first: a reader more on a file of which the
  * receiver has no name, in directories that it may not enter. After the second: a lease too many, until it expires.
  *
  * Rejected: renaming the lease (what arrives is what had the name at that instant, which may be another file than the one that was
@@ -42,6 +45,8 @@ struct source {
 	char proc[PROC_FD_SIZE];
 	uint64_t expiry_ms;
 	struct stat st;
+	unsigned char had[ACL_SIZE_MAX + 1]; /* the access list that it came with; had_size 0: none */
+	size_t had_size;
 };
 
 static int fail(struct broker_answer *ret, int error, const char *why)
@@ -116,12 +121,12 @@ static int find(const struct broker_ask *ask, struct source *from, struct broker
 }
 
 /* Lets the receiver read the file, whatever becomes of its names. */
-static int make_readable(const struct broker_ask *ask, const struct source *from, struct broker_answer *ret)
+static int make_readable(const struct broker_ask *ask, struct source *from, struct broker_answer *ret)
 {
 	static const char none[] =
 		"the partition's file system has no access lists (tmpfs needs CONFIG_TMPFS_POSIX_ACL)";
-	unsigned char had[ACL_SIZE_MAX + 1], list[ACL_SIZE_MAX];
-	ssize_t n = getxattr(from->proc, ACL_ATTRIBUTE, had, sizeof(had));
+	unsigned char list[ACL_SIZE_MAX];
+	ssize_t n = getxattr(from->proc, ACL_ATTRIBUTE, from->had, sizeof(from->had));
 	size_t size;
 	int r;
 
@@ -132,7 +137,8 @@ static int make_readable(const struct broker_ask *ask, const struct source *from
 	if (n < 0)
 		return errno == EOPNOTSUPP ? fail(ret, -ENOTSUP, none)
 					   : fail(ret, -EPERM, "the object's access list cannot be read");
-	r = acl_add_reader(had, (size_t)n, from->st.st_mode, ask->to, list, &size);
+	from->had_size = (size_t)n;
+	r = acl_add_reader(from->had, from->had_size, from->st.st_mode, ask->to, list, &size);
 	if (r < 0)
 		return fail(ret, r, "the object was handed to too many users");
 	if (setxattr(from->proc, ACL_ATTRIBUTE, list, size, 0) == 0)
@@ -146,6 +152,31 @@ static int make_readable(const struct broker_ask *ask, const struct source *from
 	default:
 		return fail(ret, -EPERM, "the object's access list cannot be changed");
 	}
+}
+
+/*
+ * While the lease has its name, its donor does not write to the file again; from the access list on, never (recycle.c). In between the lease
+ * may have ended and been collected, and the file may hold what the donor put next: that nobody gave away. Then the list is again what it
+ * was. Nobody could read the file by it meanwhile: its names are in directories of the donor's alone.
+ */
+static int look_again(const struct source *from, struct broker_answer *ret)
+{
+	unsigned char list[ACL_SIZE_MAX];
+	const void *back = from->had;
+	size_t size = from->had_size;
+	struct stat st;
+
+	if (fstatat(from->dir_fd, from->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->st.st_ino &&
+	    st.st_dev == from->st.st_dev)
+		return 0;
+	/* Removing the list would leave its mask to the file's group: a list that says no more than the mode does sets that. */
+	if (!size) {
+		acl_from_mode(from->st.st_mode, list, &size);
+		back = list;
+	}
+	if (setxattr(from->proc, ACL_ATTRIBUTE, back, size, 0) < 0)
+		return fail(ret, -EIO, "the lease was taken meanwhile, and the file's access list cannot be set back");
+	return fail(ret, -ESTALE, "the lease was taken meanwhile, or it expired");
 }
 
 /* The file's name in the inbox; then the donor's lease goes. */
@@ -187,6 +218,8 @@ static int run(const struct broker_ask *ask, struct source *from, int *inbox_fd,
 		return fail(ret, -EDQUOT, "the receiver's inbox is full: it has to take, or to delete, what is there");
 	if (!ask->lease_ms)
 		r = make_readable(ask, from, ret);
+	if (r == 0 && !ask->lease_ms)
+		r = look_again(from, ret);
 	return r < 0 ? r : deliver(ask, from, *inbox_fd, ret);
 }
 

@@ -152,3 +152,23 @@ Test(acl, readers_are_bounded_and_the_kernel_takes_every_list_on_the_way)
 	cr_assert_eq(acl_add_reader(had, n, 0100440, 100000, list, &m), 0, "one of them again");
 	close(fd);
 }
+
+Test(acl, of_a_mode_the_kernel_makes_none)
+{
+	unsigned char list[ACL_SIZE_MAX];
+	char path[SCRATCH_PATH];
+	struct stat st;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/f", scratch_dir(NULL));
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0400);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(acl_add_reader(NULL, 0, 0100400, 1000, list, &n), 0);
+	cr_assert_eq(fsetxattr(fd, ACL_ATTRIBUTE, list, n, 0), 0);
+	cr_assert(fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0440, "the mask shows in the group's bits");
+	acl_from_mode(0100400, list, &n);
+	cr_assert_eq(fsetxattr(fd, ACL_ATTRIBUTE, list, n, 0), 0);
+	cr_assert(fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0400);
+	cr_assert(fgetxattr(fd, ACL_ATTRIBUTE, NULL, 0) < 0 && errno == ENODATA);
+	close(fd);
+}
