@@ -45,6 +45,16 @@ if(TARGET shmstored AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR} AND NOT IS_ABSOL
   set_target_properties(shmstored PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}")
 endif()
 
+# An ordinary user's PATH has no sbin, and whoever runs a daemon of one's own is one.
+if(TARGET shmstored AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_BINDIR} AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_SBINDIR})
+  file(RELATIVE_PATH to_sbin /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_SBINDIR})
+  install(CODE "
+    set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/shmstored\")
+    message(STATUS \"Installing: \${link}\")
+    file(CREATE_LINK ${to_sbin}/shmstored \"\${link}\" SYMBOLIC)
+    list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${link}\")")
+endif()
+
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.1)
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.3)
@@ -56,3 +66,12 @@ install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.8)
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The loader finds libraries of /usr and /usr/local through its cache. A package (DESTDIR) has its own trigger for that.
+install(CODE "
+  if(CMAKE_INSTALL_PREFIX MATCHES \"^/usr(/local)?/?$\" AND \"\$ENV{DESTDIR}\" STREQUAL \"\" AND EXISTS /sbin/ldconfig)
+    execute_process(COMMAND /sbin/ldconfig RESULT_VARIABLE status ERROR_QUIET)
+    if(NOT status EQUAL 0)
+      message(WARNING \"/sbin/ldconfig failed: programs may not find libshmstore.so.0 until it has been run as root\")
+    endif()
+  endif()")
