@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * socketpath.c: which socket, and connecting to it. The environment is read at each call: who sets it between two attempts means it.
- * A daemon of one's own ($XDG_RUNTIME_DIR) goes before the host's; its socket file is looked for, not whether somebody listens
+ * A daemon of one's own goes before the host's; its socket file is looked for, not whether somebody listens
  * there: between the death and the restart of one's own daemon nobody should end up at the other.
  */
 #include "socketpath.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,21 +21,38 @@
 #include "cleanup.h"
 #include "wire.h"
 
-#define OWN_SOCKET "shmstored/socket" /* below $XDG_RUNTIME_DIR */
-
 _Static_assert(SHMS_SOCKET_PATH == sizeof(((struct sockaddr_un *)NULL)->sun_path), "a socket's address");
+
+/* The socket of a daemon of our own, where there is one. */
+static bool find_own(char ret_path[SHMS_SOCKET_PATH])
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	unsigned uid = (unsigned)geteuid();
+	char dir[40];
+	struct stat st;
+
+	snprintf(dir, sizeof(dir), WIRE_SESSION, uid);
+	if (!runtime || !*runtime)
+		runtime = dir;
+	if ((size_t)snprintf(ret_path, SHMS_SOCKET_PATH, "%s/" WIRE_OWN_SOCKET, runtime) < SHMS_SOCKET_PATH &&
+	    access(ret_path, F_OK) == 0)
+		return true;
+	/* Anybody may make a directory of that name in /dev/shm. */
+	snprintf(dir, sizeof(dir), WIRE_SESSIONLESS, uid);
+	if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != uid)
+		return false;
+	snprintf(ret_path, SHMS_SOCKET_PATH, "%s/socket", dir);
+	return access(ret_path, F_OK) == 0;
+}
 
 int shms_socket_path(const char *given, char ret_path[SHMS_SOCKET_PATH])
 {
-	const char *path = given && *given ? given : getenv("SHMSTORE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-	char own[SHMS_SOCKET_PATH];
+	const char *path = given && *given ? given : getenv("SHMSTORE_SOCKET");
 
 	if (!path || !*path) {
+		if (find_own(ret_path))
+			return 0;
 		path = WIRE_SOCKET;
-		if (runtime && *runtime &&
-		    (size_t)snprintf(own, sizeof(own), "%s/" OWN_SOCKET, runtime) < sizeof(own) &&
-		    access(own, F_OK) == 0)
-			path = own;
 	}
 	if (strlen(path) >= SHMS_SOCKET_PATH)
 		return -EINVAL;

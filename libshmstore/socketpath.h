@@ -9,7 +9,8 @@
 #define SHMS_SOCKET_PATH 108 /* as sockaddr_un's */
 
 /*
- * given, where it is one; else $SHMSTORE_SOCKET; else $XDG_RUNTIME_DIR/shmstored/socket where that is there; else WIRE_SOCKET.
+ * given, where it is one; else $SHMSTORE_SOCKET; else that of a daemon of the caller's own, where it is there:
+ * $XDG_RUNTIME_DIR/shmstored/socket (/run/user/UID without that variable), /dev/shm/shmstored-UID/socket; else WIRE_SOCKET.
  * 0, or -EINVAL: too long for a socket's address.
  */
 int shms_socket_path(const char *given, char ret_path[SHMS_SOCKET_PATH]);

@@ -259,7 +259,10 @@ int account_open(struct host *h, const struct config_partition *config, struct a
 	if (r == 0)
 		r = accountlock_take(a);
 	if (r < 0 && r != -EBUSY) /* that was said */
-		log_say(LOG_ERR, LOG_FIELDS(.object = config->path, .error = r), "the partition cannot be opened");
+		log_say(LOG_ERR, LOG_FIELDS(.object = config->path, .error = r), "the partition cannot be opened%s",
+			r == -ENOENT
+				? "; make it with shmstore-admin -p PATH init, or say create = yes in shmstored.conf"
+				: "");
 	if (r == 0) {
 		r = start(a);
 		if (r < 0)

@@ -141,13 +141,19 @@ int config_set_partitions(struct config *c, const char *const *paths, size_t n)
 static char *default_socket(void)
 {
 	const char *named = getenv("SHMSTORE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-	char *path = NULL;
+	unsigned uid = (unsigned)geteuid();
+	char *path = NULL, session[40];
 
 	if (named && *named)
 		return strdup(named);
-	if (geteuid() != 0 && runtime && *runtime)
-		return asprintf(&path, "%s/shmstored/socket", runtime) < 0 ? NULL : path;
-	return strdup(WIRE_SOCKET);
+	if (uid == 0)
+		return strdup(WIRE_SOCKET);
+	snprintf(session, sizeof(session), WIRE_SESSION, uid);
+	if (!runtime || !*runtime)
+		runtime = access(session, W_OK) == 0 ? session : NULL;
+	if (runtime)
+		return asprintf(&path, "%s/" WIRE_OWN_SOCKET, runtime) < 0 ? NULL : path;
+	return asprintf(&path, WIRE_SESSIONLESS "/socket", uid) < 0 ? NULL : path;
 }
 
 static int new_config(struct config **ret)

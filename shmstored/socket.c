@@ -48,15 +48,19 @@ static int make_address(const char *path, const char *suffix, struct sockaddr_un
 	return n < 0 || (size_t)n >= sizeof(ret->sun_path) ? -EINVAL : 0;
 }
 
+/* One that an ordinary user's daemon finds there has to be that user's or root's: in a world-writable place anybody may have made it. */
 static int make_directory(const char *path)
 {
 	char *dir = strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;
+	struct stat st;
 	int r = dir ? 0 : -ENOMEM;
 
 	if (slash && slash != dir) {
 		*slash = '\0';
 		if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 			r = -errno;
+		else if (geteuid() != 0 && (stat(dir, &st) < 0 || (st.st_uid != geteuid() && st.st_uid != 0)))
+			r = -EPERM;
 	}
 	free(dir);
 	return r;
@@ -141,7 +145,7 @@ static int open_own(struct socket *s, const char *path, uint32_t mode, const cha
 	s->path = strdup(path);
 	if (!s->path)
 		return -ENOMEM;
-	*ret_what = "its directory cannot be made";
+	*ret_what = "its directory cannot be made, or is another user's; --socket names another place";
 	r = make_directory(path);
 	if (r < 0)
 		return r;

@@ -13,7 +13,7 @@ struct json_object;
 #define ASKING_TIMEOUT_MS   5000u
 #define ASKING_SURVEY_MS    3600000u /* as long as it takes to account for every byte */
 #define ASKING_PARTITION    (PATH_MAX + 1)
-#define ASKING_START_DAEMON "systemctl enable --now shmstored"
+#define ASKING_START_DAEMON "shmstored & (for yourself), or systemctl enable --now shmstored (for all users)"
 
 /* A connected client, to be freed. 0, or the command's exit status once everything is said. */
 int asking_open(const struct admin *a, struct shmstore_client **ret);

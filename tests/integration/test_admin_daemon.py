@@ -488,7 +488,7 @@ def test_without_a_daemon(bare, tmp_path, command):
             r = admin(*words, *as_json, *command, env=env, code=1)
             assert r.out == ""
             assert r.err == (f"shmstore-admin: no daemon answers at {tmp_path}/none: there is no such socket\n"
-                             "  start it with: systemctl enable --now shmstored\n"
+                             "  start it with: shmstored & (for yourself), or systemctl enable --now shmstored (for all users)\n"
                              "  shmstore-admin df, du, reconcile, gc and top work without\n")
     (tmp_path / "file").touch()
     assert admin("--socket", tmp_path / "file", *command, code=1).out == ""

@@ -93,8 +93,8 @@ struct shmstore_options {
 };
 #define SHMSTORE_WAIT_DEFAULT 30000u
 
-/* options.daemon. The socket is $SHMSTORE_SOCKET, else $XDG_RUNTIME_DIR/shmstored/socket where that is there, else
- * /run/shmstored/socket. */
+/* options.daemon. The socket is $SHMSTORE_SOCKET, else $XDG_RUNTIME_DIR/shmstored/socket (/run/user/UID without that variable) or
+ * /dev/shm/shmstored-UID/socket, where one is there, else /run/shmstored/socket. */
 /* AUTO is what $SHMSTORE_DAEMON says (auto, required, off) where that is set. */
 #define SHMSTORE_DAEMON_AUTO \
 	0u /* register with shmstored where it runs; go on alone where it does not, or no longer does */
