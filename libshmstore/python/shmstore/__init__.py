@@ -21,6 +21,19 @@ releases the GIL. Views, and arrays over them, may be used after the store is cl
 itself belongs to the process that opened it.
 """
 
+try:
+    from . import _shmstore
+except ModuleNotFoundError as error:
+    import pathlib
+    import sys
+
+    _built = [path.name for path in pathlib.Path(__file__).parent.glob("_shmstore*.so")]
+    if error.name != f"{__name__}._shmstore" or not _built:
+        raise
+    raise ModuleNotFoundError(
+        f"{__name__} was built for the Python of {_built[0]}, and this is {sys.executable}, Python {sys.version.split()[0]}: "
+        "on Debian run /usr/bin/python3 instead", name=error.name) from None
+
 from . import arbiter
 from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror, version
 from .partition import Partition
