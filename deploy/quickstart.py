@@ -10,6 +10,8 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # until raise_on_signals(): nothin
 import argparse  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
+import shlex  # noqa: E402
+import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
@@ -23,7 +25,7 @@ from dask_jobs import Spec, human, jobs  # noqa: E402
 from dask_measure import Failed, Interrupted, Lab, available_memory, expected_peak, raise_on_signals, run_step  # noqa: E402
 from dask_report import SIDES, Line, mib, parse_size, side_by_side  # noqa: E402
 
-TARGETS = ["shmstore_shared", "shmstore-admin", "shmstore_python"]
+PYTHON = "/usr/bin/python3"  # what the package is built for
 JOBS_HELP = {
     "pairs": "the dot product of every two of n chunks: every worker needs all data",
     "matmul": "(a @ a.T).sum() of one random matrix",
@@ -82,7 +84,7 @@ def build(arguments, screen, lab):
     start = time.monotonic()
     log = os.path.join(lab.scratch, "build.log")
     run_step(["cmake", "-S", ROOT, "--preset", "release", "-B", directory], log)
-    run_step(["cmake", "--build", directory, "--target", *TARGETS], log)
+    run_step(["cmake", "--build", directory, "--target", "product"], log)
     screen.say("build", f"{directory}, {time.monotonic() - start:.0f} s")
     return directory
 
@@ -107,6 +109,15 @@ def ask(admin, partition, command, as_json=True):
     done = subprocess.run([admin, "-p", partition, *(["--json"] if as_json else []), command],
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=False)
     return json.loads(done.stdout) if as_json else done.stdout.rstrip()
+
+
+def say_what_next(directory, screen):
+    """The line that installs what was built, and which Python the examples want."""
+    install = f"{'' if os.geteuid() == 0 else 'sudo '}cmake --install {shlex.quote(directory)}"
+    screen.say("install", f"{install}    # under /usr/local; then the examples of README.md run")
+    first = shutil.which("python3")
+    if first and os.path.realpath(first) != os.path.realpath(PYTHON):
+        screen.say("python", f"python3 is {first} here, which does not see the package: run the examples with {PYTHON}")
 
 
 def run(arguments, screen, lab):
@@ -155,6 +166,8 @@ def run(arguments, screen, lab):
         raise Failed(f"the results differ: {results['stock']['value']!r}, {results['shmstore']['value']!r}")
     if not clean:
         raise Failed("the partition is not clean: see above")
+    if not directory.startswith(lab.scratch):
+        say_what_next(directory, screen)
 
 
 def main():
