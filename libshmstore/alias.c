@@ -67,8 +67,8 @@ static bool same(const struct shmstore *s, const struct shmstore_view *v, const 
 	return !v->cow || unwritten(v);
 }
 
-/* The file that the view's own key means now: is it still the view's? */
-static bool find_source(struct shmstore *s, const struct shmstore_view *v, const char *name,
+/* The file that the view's own key means now: is it still the view's, and what the put asks for? */
+static bool find_source(struct shmstore *s, const struct shmstore_view *v, const char *name, unsigned flags,
 			struct shms_publish_from *from, struct shms_layout *ret_layout)
 {
 	struct shms_header h;
@@ -78,7 +78,7 @@ static bool find_source(struct shmstore *s, const struct shmstore_view *v, const
 
 	if (fd < 0 || fstat(fd, &st) < 0 || shms_header_read(&h, fd, &st, NULL) < 0)
 		return false;
-	found = h.object.generation == v->generation;
+	found = h.object.generation == v->generation && (h.object.checksum || !(flags & SHMSTORE_CHECKSUM));
 	*ret_layout = h.object.layout;
 	shms_header_deinit(&h);
 	from->name = name;
@@ -108,7 +108,7 @@ static int link_again(struct shmstore *s, const struct shms_publish_from *from, 
 }
 
 int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
-		   const struct iovec *buffers, size_t n_buffers, bool replace)
+		   const struct iovec *buffers, size_t n_buffers, unsigned flags)
 {
 	struct shms_publish_from from = {.dir_fd = s->objects_fd, .other_key = true};
 	struct shmstore_view *v = NULL;
@@ -126,8 +126,8 @@ int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void 
 		return 0;
 	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
 	if (same(s, v, header, header_size, buffers, n_buffers) &&
-	    shms_keyname_init(&source, v->key, v->key_size) == 0 && find_source(s, v, source.name, &from, &l)) {
-		r = link_again(s, &from, k, &l, replace);
+	    shms_keyname_init(&source, v->key, v->key_size) == 0 && find_source(s, v, source.name, flags, &from, &l)) {
+		r = link_again(s, &from, k, &l, (flags & SHMSTORE_REPLACE) != 0);
 		if (r == 0) {
 			shms_count(&s->ledger->alias_n, 1);
 			shms_count(&s->ledger->alias_bytes, from.bytes);

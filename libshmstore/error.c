@@ -39,6 +39,8 @@ const char *shmstore_strerror(int error)
 		return "not supported: another format version, not a tmpfs, or a kernel too old";
 	case EIO:
 		return "the kernel reported an input/output error";
+	case EFBIG:
+		return "the object is larger than this process may make files (ulimit -f, RLIMIT_FSIZE)";
 	case ETIMEDOUT:
 		return "timed out";
 	case ECANCELED:

@@ -243,8 +243,7 @@ static int put(struct put *p)
 	int r;
 
 	if (p->n_buffers && !(p->flags & SHMSTORE_PIN)) {
-		r = shms_alias_try(p->s, &p->key, p->header, p->header_size, p->buffers, p->n_buffers,
-				   (p->flags & SHMSTORE_REPLACE) != 0);
+		r = shms_alias_try(p->s, &p->key, p->header, p->header_size, p->buffers, p->n_buffers, p->flags);
 		if (r != 0)
 			return r < 0 ? r : 0;
 	}

@@ -20,6 +20,8 @@
 
 #include "cleanup.h"
 
+#define ALLOCATE_LEAST 4096u
+
 int shms_error(int error)
 {
 	if (error < 0)
@@ -42,6 +44,7 @@ int shms_error(int error)
 	case EIO:
 	case ETIMEDOUT:
 	case ECANCELED:
+	case EFBIG:
 		return -error;
 	case EACCES:
 	case EROFS:
@@ -56,7 +59,6 @@ int shms_error(int error)
 		return -EBADMSG;
 	case ENOTEMPTY:
 		return -EEXIST;
-	case EFBIG:
 	case EMLINK:
 		return -ENOSPC;
 	case ENOSYS:
@@ -156,6 +158,25 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset)
 		} else if (done == 0 && i < n_iov) {
 			return -EIO;
 		}
+	}
+	return 0;
+}
+
+int shms_allocate(int fd, uint64_t size)
+{
+	uint64_t done = 0, piece = size;
+
+	/* Before Linux 6.11 a signal ends the call, and what it had taken is given back: under a timer's signals a large file would be begun for
+	 * ever. Whatever was interrupted is tried again in halves; a page is always had. */
+	while (done < size) {
+		if (piece > size - done)
+			piece = size - done;
+		if (fallocate(fd, 0, (off_t)done, (off_t)piece) == 0)
+			done += piece;
+		else if (errno != EINTR)
+			return -errno;
+		else if (piece > ALLOCATE_LEAST)
+			piece /= 2;
 	}
 	return 0;
 }

@@ -25,6 +25,8 @@ int shms_link_fd(int fd, int dirfd, const char *name);
 int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname);
 /* Writes all of iov at offset; changes iov while doing so. Handles IOV_MAX, short writes, EINTR. */
 int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
+/* Has the kernel take the memory for the first size bytes of the file now, signals or not. */
+int shms_allocate(int fd, uint64_t size);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
 /* The next entry; NULL at the end of the directory, or, with *ret_error set to -errno, where it cannot be read on. A directory

@@ -94,9 +94,7 @@ static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_m
 
 	if (fd < 0)
 		return -errno;
-	do {
-		r = fallocate(fd, 0, 0, (off_t)size) < 0 ? -errno : 0;
-	} while (r == -EINTR);
+	r = shms_allocate(fd, size);
 	if (r < 0)
 		return r;
 	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -24,6 +24,8 @@
  *               -ENOMEM     out of memory or of mappings (vm.max_map_count)
  *               -ENOTSUP    another format version; not a tmpfs; a kernel without what is needed
  *               -EIO        the kernel reported a damaged file system (partitions on disk only)
+ *               -EFBIG      an object larger than this process may make files (RLIMIT_FSIZE). The kernel also sends SIGXFSZ, which
+ *                           ends a program that does not ignore it
  *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (SHMSTORE_WAIT, SHMSTORE_DAEMON_REQUIRED)
  *             shmstore_strerror() says what a code means here, shmstore_error_detail() (tier.h) why this call failed.
  *             ret_* parameters are written on success only.
@@ -286,9 +288,10 @@ SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage 
  *                         64 KiB of buffers up) and is what readers map.
  *   flags                 SHMSTORE_REPLACE, SHMSTORE_CHECKSUM, SHMSTORE_WAIT.
  * Where header and all buffers are those of a live view of this store whose pages nobody wrote to, the object gets a
- * second name and no byte is copied.
+ * second name and no byte is copied; with SHMSTORE_CHECKSUM only if it has a checksum.
  * Return: 0; -EEXIST (key held and no SHMSTORE_REPLACE), -ENOSPC (partition full, or at its limit), -EDQUOT (this store's, its
- * user's or its label's limit), -ETIMEDOUT (SHMSTORE_WAIT), -EINVAL, -EMFILE, -ENOMEM, -EPERM. An error leaves nothing behind.
+ * user's or its label's limit), -EFBIG (RLIMIT_FSIZE), -ETIMEDOUT (SHMSTORE_WAIT), -EINVAL, -EMFILE, -ENOMEM, -EPERM. An error leaves
+ * nothing behind.
  * Since 0.1.
  */
 SHMSTORE_API int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header,
