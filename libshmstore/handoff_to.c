@@ -3,7 +3,7 @@
  * handoff_to.c: handoffs that take the daemon's hands: to another user, and of a file that is another user's.
  *
  * To another user: an ordinary lease in our own handoff/, which the daemon moves into the receiver's inbox after it asked the
- * operator's rules, and makes readable for that user. What is refused leaves no lease behind; a reply that did not come in time
+ * operator's rules, and makes readable for that user; what its file holds besides the object is cleared before (scrub.c). What is refused leaves no lease behind; a reply that did not come in time
  * leaves the lease with the receiver or nowhere.
  * Of a file that we were given ourselves: the kernel lets only its owner link it (fs.protected_hardlinks), so a second store of
  * our user gets it by a lease that the daemon makes in our own inbox. Which file the daemon found under the key is compared by its
@@ -22,6 +22,7 @@
 #include "lease.h"
 #include "object.h"
 #include "publish.h"
+#include "scrub.h"
 #include "store.h"
 #include "stubs.h"
 #include "sys.h"
@@ -90,7 +91,9 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 		shms_stub_drop(s, s->handoff_fd, lease);
 		return -ENOSPC;
 	}
-	r = broker(s, receiver, 0, t.path);
+	r = shms_scrub(s, s->handoff_fd, lease);
+	if (r == 0)
+		r = broker(s, receiver, 0, t.path);
 	if (r < 0) {
 		/* Taken meanwhile by the daemon after all: then it is not there any more. */
 		unlinkat(s->handoff_fd, lease, 0);

@@ -142,21 +142,12 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 static int write_recycled(const struct put *p, struct shms_slot *slot, const struct shms_layout *l, const void *head)
 {
 	uint64_t size = l->header_size + l->buffer_size, off = l->header_size, end;
+	uint64_t used = l->metadata_off + l->metadata_size, page = shms_whole_pages(used);
 	char *map = slot->map;
 	int r;
 
-	memcpy(map, head, l->metadata_off);
-	if (p->header_size)
-		memcpy(map + l->metadata_off, p->header, p->header_size);
-	for (size_t i = 0; i < p->n_buffers; i++) {
-		end = off + p->sizes[i];
-		if (p->sizes[i])
-			memcpy(map + off, p->buffers[i].iov_base, p->sizes[i]);
-		off = shms_layout_next(off, p->sizes[i]);
-		if (i + 1 < p->n_buffers)
-			memset(map + end, 0, off - end);
-	}
-	/* Within the last page the file owns: takes and gives no memory. */
+	/* Within the last page the file owns: takes and gives no memory. Before anything is written: what is behind the end of a file the
+	 * kernel clears when that end moves. */
 	if (slot->size != size) {
 		if (ftruncate(slot->fd, (off_t)size) < 0) {
 			r = -errno;
@@ -164,6 +155,20 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 			return r;
 		}
 		slot->size = size;
+	}
+	memcpy(map, head, l->metadata_off);
+	if (p->header_size)
+		memcpy(map + l->metadata_off, p->header, p->header_size);
+	/* Of the former object whole pages may be left in the room; they are slack (recycle.h), and go before anybody else may look
+	 * (scrub.c). */
+	memset(map + used, 0, (page < l->header_size ? page : l->header_size) - used);
+	for (size_t i = 0; i < p->n_buffers; i++) {
+		end = off + p->sizes[i];
+		if (p->sizes[i])
+			memcpy(map + off, p->buffers[i].iov_base, p->sizes[i]);
+		off = shms_layout_next(off, p->sizes[i]);
+		if (i + 1 < p->n_buffers)
+			memset(map + end, 0, off - end);
 	}
 	r = shms_publish_slot(p->s, slot, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 	if (r == 0) {

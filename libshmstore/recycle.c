@@ -592,6 +592,21 @@ void shms_recycle_let_go(struct shmstore *s)
 	pthread_mutex_unlock(&r->lock);
 }
 
+void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct stat st;
+
+	pthread_mutex_lock(&r->lock);
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_PUBLISHED && fstat(slot->fd, &st) == 0 && st.st_ino == inode)
+			unpublish(s, slot);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
 void shms_recycle_forget(struct shmstore *s, const char *name)
 {
 	struct shms_slot *slot;

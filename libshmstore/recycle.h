@@ -96,6 +96,8 @@ int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *io_bytes
 void shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name);
 /* name means another file from now on, or none. */
 void shms_recycle_forget(struct shmstore *s, const char *name);
+/* The published object's file of that inode goes to another user, and never comes back: it gives its slack up. */
+void shms_recycle_give_away(struct shmstore *s, uint64_t inode);
 /* From now on published objects have no slots: an open file of ours would keep a demoted object's memory, and look like a user. */
 void shms_recycle_let_go(struct shmstore *s);
 /*

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A put into a recycled file left the former object's bytes in the header's unused room; a handoff to another user opened the
+ * whole file to it. tests/integration/test_attacks.py reads as that user.
+ */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api.h"
+#include "scrub.h"
+#include "store.h"
+
+#define SECRET 0xA5
+#define ROOM   168 /* where the header of such an object has ended */
+
+static unsigned char secret[1 << 20], file[(1 << 20) + 8192];
+
+static void put_secret(struct shmstore *s, const char *key, size_t size, unsigned char byte)
+{
+	struct iovec iov = {secret, size};
+
+	memset(secret, byte, sizeof(secret));
+	cr_assert_eq(shmstore_put(s, KEY(key), "h", 1, &iov, 1, 0), 0);
+}
+
+/* Bytes of the secret in the file, and in what lies behind its end in the last page. */
+static size_t secrets_in(const char *path, size_t from, size_t to)
+{
+	size_t n_secret = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	cr_assert_geq(fd, 0);
+	ssize_t n = read(fd, file, sizeof(file));
+	cr_assert_gt(n, 0);
+	close(fd);
+	for (size_t i = from; i < to && i < (size_t)n; i++)
+		n_secret += file[i] == SECRET;
+	return n_secret;
+}
+
+static bool recycled(struct shmstore *s, size_t first, size_t second)
+{
+	uint64_t inode;
+
+	put_secret(s, "secret", first, SECRET);
+	inode = inode_of("s", "secret");
+	cr_assert_eq(shmstore_delete(s, KEY("secret")), 0);
+	put_secret(s, "next", second, 1);
+	return inode_of("s", "next") == inode;
+}
+
+Test(recycled_room, nothing_is_left_in_the_header_s_page)
+{
+	static const size_t sizes[][2] = {{3000, 2900},   {17000, 14000}, {9000, 8500},    {60000, 50000},
+					  {70000, 70000}, {70000, 66000}, {100000, 90000}, {1000000, 800000}};
+	struct shmstore *s = scratch_store("s");
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		cr_assert(recycled(s, sizes[i][0], sizes[i][1]), "%zu after %zu: a fresh file", sizes[i][1],
+			  sizes[i][0]);
+		cr_assert_eq(secrets_in(scratch_store_path("s", "objects/next"), ROOM, 4096), 0, "%zu after %zu",
+			     sizes[i][1], sizes[i][0]);
+		cr_assert_eq(shmstore_delete(s, KEY("next")), 0);
+		cr_assert_eq(shmstore_close(s), 0);
+		s = scratch_store("s");
+	}
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+}
+
+static void hand_over(struct shmstore *s, const char *key, struct shmstore_ticket *t)
+{
+	cr_assert_eq(shmstore_handoff(s, KEY(key), 10000, t), 0);
+	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t->path, '/') + 1), 0);
+}
+
+Test(recycled_room, before_it_goes_to_another_user_nothing_is_left_at_all)
+{
+	struct shmstore *s = scratch_store("s");
+	struct shmstore_ticket t;
+	struct stat st;
+
+	cr_assert(recycled(s, 1000000, 800000));
+	cr_assert_gt(secrets_in(scratch_store_path("s", "objects/next"), ROOM, SIZE_MAX), 100000,
+		     "or there is nothing to clear");
+	hand_over(s, "next", &t);
+	cr_assert_eq(secrets_in(t.path, ROOM, SIZE_MAX), 0);
+	cr_assert(stat(t.path, &st) == 0 && (st.st_mode & 07777) == 0400);
+	struct shmstore_view *v = get_view(s, "next", 0);
+	cr_assert_eq(shmstore_view_unref(v), NULL);
+	/* Once more: there is nothing to do, and nothing is done. */
+	struct timespec before = st.st_mtim;
+	hand_over(s, "next", &t);
+	cr_assert(stat(t.path, &st) == 0 && st.st_mtim.tv_sec == before.tv_sec && st.st_mtim.tv_nsec == before.tv_nsec);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+/* Its slot goes to others, and the slack becomes a hole but for what is no whole page: that too is read by nobody. */
+Test(recycled_room, without_a_slot)
+{
+	struct shmstore *s = scratch_store("s");
+	struct shmstore_ticket t;
+	char key[16];
+
+	cr_assert(recycled(s, 1000000, 800000));
+	for (int i = 0; i < 2 * SHMS_RECYCLE_SLOTS; i++) {
+		snprintf(key, sizeof(key), "o%d", i);
+		put_secret(s, key, 5000, 1);
+	}
+	hand_over(s, "next", &t);
+	cr_assert_eq(secrets_in(t.path, ROOM, SIZE_MAX), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+}
