@@ -23,7 +23,6 @@
 
 #include "accountlock.h"
 #include "accountquota.h"
-#include "arbhost.h"
 #include "config.h"
 #include "events.h"
 #include "finder.h"
@@ -33,9 +32,9 @@
 #include "log.h"
 #include "member.h"
 #include "pages.h"
+#include "part.h"
 #include "reaper.h"
 #include "surveyor.h"
-#include "tierkeeper.h"
 
 #define TICK_NS UINT64_C(1000000000)
 
@@ -163,9 +162,29 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	read_tick(a);
 	add_history(a);
 	accountquota_tick(a); /* asks for recycled files; what these do not free, the tier takes */
-	tierkeeper_tick(a);
-	arbhost_tick(a);
+	PART_EACH(a, tick, a);
 	surveyor_tick(a, loop_clock());
+}
+
+static int open_parts(struct account *a)
+{
+	int r = 0;
+
+	for (const struct part *const *p = a->host->parts; r == 0 && p && *p; p++)
+		r = (*p)->open ? (*p)->open(a) : 0;
+	return r;
+}
+
+static void close_parts(struct account *a)
+{
+	size_t n = 0;
+
+	while (a->host->parts && a->host->parts[n])
+		n++;
+	while (n-- > 0) {
+		if (a->host->parts[n]->close)
+			a->host->parts[n]->close(a);
+	}
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------- */
@@ -228,9 +247,7 @@ static int start(struct account *a)
 	read_tick(a);
 	a->before = a->tick;
 	add_history(a);
-	r = tierkeeper_open(a);
-	if (r == 0)
-		r = arbhost_open(a);
+	r = open_parts(a);
 	if (r == 0)
 		r = surveyor_open(a);
 	if (r == 0) {
@@ -303,8 +320,7 @@ struct account *account_close(struct account *a)
 		loop_cancel(a->host->loop, &a->tick_op);
 	finder_close(a);
 	surveyor_close(a);
-	arbhost_close(a);
-	tierkeeper_close(a);
+	close_parts(a);
 	reaper_close(a);
 	while (a->members)
 		member_gone(a->members, "the daemon ends");

@@ -15,7 +15,7 @@
 #include "accountquota_state.h"
 #include "config.h"
 #include "host.h"
-#include "tierkeeper.h"
+#include "part.h"
 
 #define PPM_MAX UINT64_C(1000000)
 
@@ -36,13 +36,9 @@ int accountquota_apply_partition(struct accountquota *k)
 	struct quota_limits l = k->partition;
 	uint64_t high = watermark(k->account, config->watermark_high),
 		 low = watermark(k->account, config->watermark_low);
-	struct tierplan_marks tier;
 
 	/* Recycled files go before objects do. */
-	if (tierkeeper_marks(k->account, &tier) && tier.high && (!high || tier.high < high)) {
-		high = tier.high;
-		low = tier.low;
-	}
+	PART_EACH(k->account, marks, k->account, &high, &low);
 	if (l.soft == QUOTA_DEFAULT && high) {
 		l.soft = l.hard && l.hard != QUOTA_DEFAULT && high > l.hard ? l.hard : high;
 		l.low = low < l.soft ? low : 0;

@@ -20,6 +20,7 @@
 
 #include "arbhost_state.h"
 #include "log.h"
+#include "part.h"
 #include "quota.h"
 
 #define LATELY_NS UINT64_C(1000000000) /* a roll back is "lately" for so long */
@@ -256,14 +257,14 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 		look(h);
 }
 
-void arbhost_tick(struct account *a)
+static void part_tick(struct account *a)
 {
 	/* While the timer runs, it does all this more often. */
 	if (a->arb && !a->arb->timer.busy)
 		look(a->arb);
 }
 
-void arbhost_surveyed(struct account *a, const struct survey *survey)
+static void part_surveyed(struct account *a, const struct survey *survey)
 {
 	if (!a->arb || !survey)
 		return;
@@ -318,7 +319,25 @@ static int make_pool(struct arbhost *h)
 	return 0;
 }
 
-int arbhost_open(struct account *a)
+static void part_close(struct account *a)
+{
+	struct arbhost *h = a->arb;
+
+	if (!h)
+		return;
+	a->arb = NULL;
+	h->closed = true;
+	if (h->surveying)
+		account_survey_cancel(a, &h->survey);
+	while (h->clients)
+		arbguest_end(h->clients);
+	if (h->timer.busy)
+		loop_cancel(a->host->loop, &h->timer); /* its last call frees */
+	else
+		host_free(h);
+}
+
+static int part_open(struct account *a)
 {
 	struct arbhost *h;
 	int r;
@@ -340,30 +359,12 @@ int arbhost_open(struct account *a)
 	r = make_pool(h);
 	if (r < 0) {
 		log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = r), "its memory arbiter cannot be made");
-		arbhost_close(a);
+		part_close(a);
 	}
 	return r;
 }
 
-void arbhost_close(struct account *a)
-{
-	struct arbhost *h = a->arb;
-
-	if (!h)
-		return;
-	a->arb = NULL;
-	h->closed = true;
-	if (h->surveying)
-		account_survey_cancel(a, &h->survey);
-	while (h->clients)
-		arbguest_end(h->clients);
-	if (h->timer.busy)
-		loop_cancel(a->host->loop, &h->timer); /* its last call frees */
-	else
-		host_free(h);
-}
-
-void arbhost_reload(struct account *a)
+static void part_reload(struct account *a)
 {
 	if (!a->arb)
 		return;
@@ -371,7 +372,7 @@ void arbhost_reload(struct account *a)
 	look(a->arb);
 }
 
-void arbhost_left(struct member *m)
+static void part_left(struct member *m)
 {
 	struct account *a = m->account;
 
@@ -388,13 +389,13 @@ void arbhost_left(struct member *m)
 	arbhost_settle(a->arb);
 }
 
-void arbhost_came(struct member *m)
+static void part_came(struct member *m)
 {
 	if (m->account->host->config->arbiter.enabled)
 		arbpage_cut(m);
 }
 
-void arbhost_reaped(struct account *a)
+static void part_reaped(struct account *a)
 {
 	if (!a->arb)
 		return;
@@ -402,7 +403,7 @@ void arbhost_reaped(struct account *a)
 	arbhost_settle(a->arb);
 }
 
-void arbhost_evicted(struct account *a)
+static void part_evicted(struct account *a)
 {
 	if (!a->arb)
 		return;
@@ -410,3 +411,16 @@ void arbhost_evicted(struct account *a)
 	arbkernel_refresh(a->arb, NULL);
 	arbhost_settle(a->arb);
 }
+
+const struct part arbhost_part = {
+	.name = "arbiter",
+	.open = part_open,
+	.close = part_close,
+	.reload = part_reload,
+	.tick = part_tick,
+	.surveyed = part_surveyed,
+	.came = part_came,
+	.left = part_left,
+	.reaped = part_reaped,
+	.evicted = part_evicted,
+};

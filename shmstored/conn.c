@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "dispatch.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -428,7 +427,7 @@ static int take(struct conn *c, size_t n)
 		return conn_fault(c, CONN_E_PROTOCOL, "descriptors came with a message: none takes any");
 	if (loop_packet_truncated(l))
 		return conn_fault(c, CONN_E_PROTOCOL, "a packet larger than any message");
-	return dispatch(c, loop_packet(l), n);
+	return c->host->dispatch(c, loop_packet(l), n);
 }
 
 /* The stream ended, or an empty packet was sent: receiving looks the same. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.h: the daemon as a whole: what its parts need of each other. One per process; owned by main. */
+/* host.h: the daemon as a whole: what its parts need of each other. One per process; owned by main, filled by start.c. */
 #ifndef HOST_H
 #define HOST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct account;
@@ -11,6 +12,7 @@ struct config;
 struct events;
 struct listener;
 struct loop;
+struct part;
 struct psi;
 struct scanner;
 struct web;
@@ -42,12 +44,9 @@ struct host {
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */
 	struct host_counters counters;
+	/* What stands above connections and accounts, which call it through here. */
+	int (*dispatch)(struct conn *c, const void *packet, size_t n); /* dispatch.h */
+	const struct part *const *parts; /* part.h: in the order of their opening, up to a NULL; NULL = none */
 };
-
-/* Starts everything that config names; -errno (said in the log). stop: in good order, from any state. */
-int host_start(struct host *h, struct config *config);
-void host_stop(struct host *h);
-/* Applies what may change at run time of a newly read configuration, takes it over. 0, -errno (nothing changed). */
-int host_reload(struct host *h, struct config *config);
 
 #endif

@@ -26,6 +26,7 @@
 #include "log.h"
 #include "loop.h"
 #include "notify.h"
+#include "start.h"
 
 #define EXIT_USAGE     2
 #define PARTITIONS_MAX 64u

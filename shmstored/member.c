@@ -28,13 +28,13 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "arbhost.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
 #include "owner.h"
 #include "pages.h"
+#include "part.h"
 #include "reaper.h"
 
 #define FDS_RESERVE 256u
@@ -289,7 +289,7 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 	}
 	watch_process(m, m->pid);
 	member_refresh(m);
-	arbhost_came(m);
+	PART_EACH(a, came, m);
 	events_emit(a->host->events, EVENT_STORE_CAME, m->path, describe(m));
 	*ret = m;
 	return 0;
@@ -371,7 +371,7 @@ static void disconnect(struct member *m)
 	if (!c)
 		return;
 	accountquota_disconnected(m);
-	arbhost_left(m);
+	PART_EACH(m->account, left, m);
 	m->conn = NULL;
 	conn_off_end(c, &m->end);
 	conn_set_member(c, NULL);

@@ -24,7 +24,6 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "arbhost.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -32,6 +31,7 @@
 #include "loop.h"
 #include "member.h"
 #include "pages.h"
+#include "part.h"
 #include "scanner.h"
 
 #define MS            UINT64_C(1000000)
@@ -125,7 +125,7 @@ static void over(struct reap *r)
 
 	account_ref(a);
 	finish(r);
-	arbhost_reaped(a);
+	PART_EACH(a, reaped, a);
 	account_unref(a);
 }
 
@@ -253,7 +253,7 @@ static void done(struct scanner_job *job)
 			return;
 		}
 		sleep_until(r, monotonic_of(r->expiry_ms));
-		arbhost_reaped(a);
+		PART_EACH(a, reaped, a);
 		return;
 	case -EBUSY: /* somebody has opened it anew, or its owner is still dying */
 		if (member_get(r->account, r->path, (uid_t)-1, &m) == 0)

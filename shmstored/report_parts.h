@@ -38,8 +38,6 @@ double report_rate(const struct account_tick *before, const struct account_tick 
 /* "partition", "user", "label", "store". */
 const char *report_limit_name(unsigned kind);
 
-/* Bytes that the disk tier still has room for. */
-uint64_t report_tier_available(const struct shmstore_tier_info *i);
 /* Adds "tier" to what report_status() says; null where there is none. */
 void report_tier(const struct report_view *v, struct account *a, struct json_object *o);
 

@@ -11,19 +11,6 @@
 #include "tierkeeper.h"
 #include "tierscrub.h"
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-uint64_t report_tier_available(const struct shmstore_tier_info *i)
-{
-	const struct shmstore_tier_config *c = &i->config;
-	uint64_t room = i->disk_free > c->min_free ? i->disk_free - c->min_free : 0;
-
-	return c->max ? least(room, c->max > i->used ? c->max - i->used : 0) : room;
-}
-
 static void info_part(const struct shmstore_tier_info *i, struct json_object *o)
 {
 	const struct shmstore_tier_config *c = &i->config;
@@ -38,7 +25,7 @@ static void info_part(const struct shmstore_tier_info *i, struct json_object *o)
 	jsonmake_u64(o, "low", c->low);
 	jsonmake_u64(o, "disk_size", i->disk_size);
 	jsonmake_u64(o, "disk_free", i->disk_free);
-	jsonmake_u64(o, "available", report_tier_available(i));
+	jsonmake_u64(o, "available", tierkeeper_available(i));
 	jsonmake_u64(o, "used", i->used);
 	jsonmake_u64(o, "demoted", i->demoted);
 	jsonmake_u64(o, "clean", i->clean);

@@ -20,7 +20,6 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "arbhost.h"
 #include "config.h"
 #include "events.h"
 #include "ghostage.h"
@@ -29,11 +28,11 @@
 #include "log.h"
 #include "loop.h"
 #include "member.h"
+#include "part.h"
 #include "reaper.h"
 #include "scanner.h"
 #include "surveydata.h"
 #include "sweep.h"
-#include "tierkeeper.h"
 
 #define SHARE 20u /* a survey nobody asked for takes at most 1/20 of the time */
 
@@ -149,8 +148,7 @@ static void publish(struct account *a, struct surveying *job)
 	a->survey = s;
 	surveydata_free(old);
 	accountquota_surveyed(a, s);
-	tierkeeper_surveyed(a);
-	arbhost_surveyed(a, s);
+	PART_EACH(a, surveyed, a, s);
 	judge_residual(a, s);
 	compare(a, s);
 }

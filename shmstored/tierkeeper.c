@@ -28,13 +28,12 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "arbhost.h"
 #include "config.h"
 #include "host.h"
 #include "log.h"
 #include "loop.h"
+#include "part.h"
 #include "quota.h"
-#include "report_parts.h"
 #include "scanner.h"
 #include "tiersay.h"
 #include "tierscrub.h"
@@ -269,7 +268,7 @@ static void done(struct scanner_job *job)
 		return;
 	}
 	if (for_room)
-		arbhost_evicted(k->account);
+		PART_EACH(k->account, evicted, k->account);
 	if (k->want_room && !k->running)
 		begin_room(k);
 }
@@ -314,7 +313,8 @@ static void submit_set(struct tierkeeper *k)
 
 /* ---- when -------------------------------------------------------------------------------------------------------------- */
 
-bool tierkeeper_marks(const struct account *a, struct tierplan_marks *ret)
+/* Where demotion begins and ends. False: there is no tier. */
+static bool marks_of(const struct account *a, struct tierplan_marks *ret)
 {
 	const struct tierkeeper *k = a->tier;
 	struct quota_limits l;
@@ -340,7 +340,7 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 	struct account *a = k->account;
 	struct tierplan_marks m;
 
-	if (!tierkeeper_marks(a, &m))
+	if (!marks_of(a, &m))
 		return;
 	if (k->running) {
 		/* Once: the next one is not at idle priority. */
@@ -364,6 +364,19 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 
 /* ---- for the arbiter --------------------------------------------------------------------------------------------------- */
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t tierkeeper_available(const struct shmstore_tier_info *i)
+{
+	const struct shmstore_tier_config *c = &i->config;
+	uint64_t room = i->disk_free > c->min_free ? i->disk_free - c->min_free : 0;
+
+	return c->max ? least(room, c->max > i->used ? c->max - i->used : 0) : room;
+}
+
 uint64_t tierkeeper_room(const struct account *a)
 {
 	const struct tierkeeper *k = a->tier;
@@ -371,7 +384,7 @@ uint64_t tierkeeper_room(const struct account *a)
 
 	if (!k || !k->known || loop_clock() < k->plan.not_before_ns)
 		return 0;
-	room = report_tier_available(&k->info);
+	room = tierkeeper_available(&k->info);
 	/* Those whose tier files are good still need no disk. */
 	return room < UINT64_MAX - k->info.clean ? room + k->info.clean : room;
 }
@@ -443,7 +456,7 @@ static void next_job(struct tierkeeper *k, uint64_t now_ns)
 	}
 }
 
-void tierkeeper_tick(struct account *a)
+static void keeper_tick(struct account *a)
 {
 	struct tierkeeper *k = a->tier;
 	struct tierplan_now now = {.used = a->tick.used, .pool = a->tick.pool, .ns = loop_clock()};
@@ -458,7 +471,7 @@ void tierkeeper_tick(struct account *a)
 	}
 	next_job(k, now.ns);
 	evict_if_due(k, &now);
-	if (k->before.ns && tierkeeper_marks(a, &m))
+	if (k->before.ns && marks_of(a, &m))
 		next_ns = tierplan_next_look(&m, &k->before, &now);
 	k->before = now;
 	tierscrub_tick(a, k->known);
@@ -466,15 +479,16 @@ void tierkeeper_tick(struct account *a)
 		loop_timer(a->host->loop, &k->timer, next_ns, 0);
 }
 
-void tierkeeper_surveyed(struct account *a)
+static void keeper_surveyed(struct account *a, const struct survey *survey)
 {
+	(void)survey;
 	if (a->tier && a->tier->config.st_ino)
 		a->tier->want_look = true;
 }
 
 /* ---- the keeper's life -------------------------------------------------------------------------------------------------- */
 
-void tierkeeper_reload(struct account *a)
+static void keeper_reload(struct account *a)
 {
 	struct tierkeeper *k = a->tier;
 
@@ -488,7 +502,7 @@ void tierkeeper_reload(struct account *a)
 	next_job(k, loop_clock());
 }
 
-int tierkeeper_open(struct account *a)
+static int keeper_open(struct account *a)
 {
 	struct tierkeeper *k = calloc(1, sizeof(*k));
 
@@ -499,11 +513,11 @@ int tierkeeper_open(struct account *a)
 	k->timer.fn = on_timer;
 	k->want_look = true;
 	a->tier = k;
-	tierkeeper_reload(a);
+	keeper_reload(a);
 	return tierscrub_open(a);
 }
 
-void tierkeeper_close(struct account *a)
+static void keeper_close(struct account *a)
 {
 	struct tierkeeper *k = a->tier;
 
@@ -540,3 +554,23 @@ void tierkeeper_view(const struct account *a, struct tierkeeper_view *ret)
 		ret->written = atomic_load_explicit(&k->work.written, memory_order_relaxed);
 	}
 }
+
+static void keeper_marks(const struct account *a, uint64_t *io_high, uint64_t *io_low)
+{
+	struct tierplan_marks m;
+
+	if (!marks_of(a, &m) || !m.high || (*io_high && m.high >= *io_high))
+		return;
+	*io_high = m.high;
+	*io_low = m.low;
+}
+
+const struct part tierkeeper_part = {
+	.name = "tier",
+	.open = keeper_open,
+	.close = keeper_close,
+	.reload = keeper_reload,
+	.tick = keeper_tick,
+	.surveyed = keeper_surveyed,
+	.marks = keeper_marks,
+};

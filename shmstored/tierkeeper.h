@@ -11,9 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tierplan.h"
-
 struct account;
+struct part;
 
 enum tierkeeper_state {
 	TIERKEEPER_NONE,        /* the partition has no tier */
@@ -41,21 +40,13 @@ struct tierkeeper_view {
 	uint64_t n_objects, freed, written;    /* by the eviction that runs */
 };
 
-/* As its configuration says. 0, -ENOMEM. */
-int tierkeeper_open(struct account *a);
-/* Idempotent; its job is over, or ends on its own. */
-void tierkeeper_close(struct account *a);
-/* a->config was replaced. */
-void tierkeeper_reload(struct account *a);
-/* Each second, after a->tick is read. */
-void tierkeeper_tick(struct account *a);
-/* A survey was published: the tier is looked at as well. */
-void tierkeeper_surveyed(struct account *a);
-/* Where demotion begins and ends. False: there is no tier. */
-bool tierkeeper_marks(const struct account *a, struct tierplan_marks *ret);
+/* What a partition knows of it (part.h). Opens as the configuration says. */
+extern const struct part tierkeeper_part;
+/* What the tier's disk has room for, under its limits. */
+uint64_t tierkeeper_available(const struct shmstore_tier_info *i);
 /* For the arbiter: bytes that demotion could free now, as far as the disk has room; 0: there is no tier, or it rests after a failure. */
 uint64_t tierkeeper_room(const struct account *a);
-/* Demotes until so many bytes less are used, whatever the marks say; arbhost_evicted() is called at the end. False: it cannot begin. */
+/* Demotes until so many bytes less are used, whatever the marks say; the parts' evicted() is called at the end. False: it cannot begin. */
 bool tierkeeper_make_room(struct account *a, uint64_t bytes);
 void tierkeeper_view(const struct account *a, struct tierkeeper_view *ret);
 /* "none", "ready", "evicting", "disk-full", "stuck", "unavailable". */

@@ -6,13 +6,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "dispatch.h"
 #include "events.h"
 #include "loop.h"
 #include "scratch.h"
+#include "start.h"
 
 void fakehost_begin(struct host *h, struct config *config, uint64_t epoch)
 {
-	*h = (struct host){.config = config, .epoch = epoch};
+	*h = (struct host){.config = config, .epoch = epoch, .dispatch = dispatch, .parts = start_parts};
 	ENSURE(loop_new(16, &h->loop) == 0);
 	ENSURE(events_new(&h->events) == 0);
 }

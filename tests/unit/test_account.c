@@ -20,6 +20,7 @@
 #include "loop.h"
 #include "member.h"
 #include "scanner.h"
+#include "start.h"
 
 #define SECOND UINT64_C(1000000000)
 
@@ -32,7 +33,7 @@ static void begin(void)
 {
 	shmstore_partition_unref(scratch_partition());
 	partition.path = strdup(scratch_partition_path());
-	host = (struct host){.epoch = 4711, .config = &config};
+	host = (struct host){.epoch = 4711, .config = &config, .parts = start_parts};
 	cr_assert_eq(events_new(&host.events), 0);
 	cr_assert_eq(loop_new(16, &host.loop), 0);
 	cr_assert_eq(scanner_new(host.loop, &host.scanner), 0);

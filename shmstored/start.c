@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.c: the parts of the daemon, started in the order of what they need and stopped the other way round.
+ * start.c: the parts of the daemon, started in the order of what they need and stopped the other way round.
  *
  * The socket is opened last: who can connect finds stores and limits already known. At the end it is closed first; then the clients are told,
  * jobs that run are given up, the accounts let go of their locks (from then on stores are alone, and know it), and the loop goes last, since
  * operations of all the others are in flight there until then.
  */
-#include "host.h"
+#include "start.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,15 +18,20 @@
 #include "arbhost.h"
 #include "config.h"
 #include "conn.h"
+#include "dispatch.h"
 #include "events.h"
+#include "host.h"
 #include "jsonmake.h"
 #include "listener.h"
 #include "log.h"
 #include "loop.h"
+#include "part.h"
 #include "psi.h"
 #include "scanner.h"
 #include "tierkeeper.h"
 #include "web.h"
+
+const struct part *const start_parts[] = {&tierkeeper_part, &arbhost_part, NULL};
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -58,6 +63,8 @@ int host_start(struct host *h, struct config *config)
 		.epoch = now_ns(CLOCK_BOOTTIME),
 		.started_ns = (int64_t)now_ns(CLOCK_REALTIME),
 		.config = config,
+		.dispatch = dispatch,
+		.parts = start_parts,
 	};
 	r = events_new(&h->events);
 	if (r == 0)
@@ -163,8 +170,7 @@ int host_reload(struct host *h, struct config *config)
 				"not all of the new limits could be set");
 			r = one;
 		}
-		tierkeeper_reload(a);
-		arbhost_reload(a);
+		PART_EACH(a, reload, a);
 	}
 	log_set_level(config->log_level);
 	config_free(old);
