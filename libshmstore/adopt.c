@@ -225,6 +225,17 @@ static int open_error(int r)
 	}
 }
 
+/* Its owner may get the object back one day, under another name, and knows of no handoff. */
+static void expose(const struct shmstore *s, const struct source *source)
+{
+	char store[SHMSTORE_TICKET_PATH];
+	size_t n = strlen(source->path) - strlen(strrchr(source->path, '/')) - strlen("/" SHMS_DIR_OBJECTS);
+
+	memcpy(store, source->path, n);
+	store[n] = '\0';
+	shms_page_exposed(s->p->fd, store);
+}
+
 static int take(struct shmstore *s, const struct shms_keyname *k, const struct source *source,
 		const struct shms_header *h, bool replace)
 {
@@ -235,6 +246,7 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 		.inode = source->st.st_ino,
 		.bytes = shms_blocks(&source->st),
 		.move = source->kind != KIND_OBJECT,
+		.shared = source->kind == KIND_OBJECT || source->st.st_nlink > 1,
 		.other_key = o->layout.key_size != k->key_size || memcmp(o->key, k->key, k->key_size) != 0,
 	};
 	struct shms_charge charge;
@@ -246,6 +258,8 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 		if (fstatat(from.dir_fd, from.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
 			return -ESTALE;
 	}
+	if (source->kind == KIND_OBJECT)
+		expose(s, source);
 	/* Held already, it takes no more than it did. */
 	r = shms_credit_take_linked(s, from.bytes, &charge);
 	if (r < 0 && (fstatat(s->objects_fd, k->name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode))
@@ -260,7 +274,8 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 		      struct source *source, bool replace)
 {
 	struct shms_layout l = {.header_size = t->header_size, .buffer_size = t->buffer_size};
-	struct shms_publish_from from = {.name = source->name, .move = source->kind != KIND_OBJECT, .other_key = true};
+	struct shms_publish_from from = {
+		.name = source->name, .move = source->kind != KIND_OBJECT, .other_key = true, .shared = true};
 	_fd_ int dir_fd = open_directory(s, source);
 	struct shms_stub stub;
 	int r;
@@ -279,6 +294,8 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 	r = shms_tier_join(s);
 	if (r < 0)
 		return r;
+	if (source->kind == KIND_OBJECT)
+		expose(s, source);
 	from.dir_fd = dir_fd;
 	from.inode = stub.inode;
 	r = shms_publish_named(s, &from, k, &l, replace);

@@ -87,30 +87,20 @@ static bool find_source(struct shmstore *s, const struct shmstore_view *v, const
 	return found;
 }
 
-/* The second link. It takes no memory, but the store links that much more: its own limit holds, as for what it adopts. */
+/* The second link. It takes no memory, and the store's sums count each inode once: no limit is asked. */
 static int link_again(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
 		      const struct shms_layout *l, bool replace)
 {
-	struct shms_charge charge;
-	struct stat named;
-	bool held = fstatat(s->objects_fd, k->name, &named, AT_SYMLINK_NOFOLLOW) == 0;
-	int r;
-
 	/* publish is content where the name means this inode already; a put is not. */
-	if (!replace && held)
+	if (!replace && faccessat(s->objects_fd, k->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return -EEXIST;
-	r = shms_credit_take_linked(s, from->bytes, &charge);
-	if (r < 0 && !(held && named.st_ino == from->inode))
-		return r;
-	r = shms_publish_named(s, from, k, l, replace);
-	shms_credit_end(s, &charge, r == 0);
-	return r;
+	return shms_publish_named(s, from, k, l, replace);
 }
 
 int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
 		   const struct iovec *buffers, size_t n_buffers, unsigned flags)
 {
-	struct shms_publish_from from = {.dir_fd = s->objects_fd, .other_key = true};
+	struct shms_publish_from from = {.dir_fd = s->objects_fd, .other_key = true, .shared = true, .alias = true};
 	struct shmstore_view *v = NULL;
 	struct shms_keyname source;
 	struct shms_layout l = {0};
@@ -133,7 +123,7 @@ int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void 
 			shms_count(&s->ledger->alias_bytes, from.bytes);
 			r = 1;
 		} else if (r != -EEXIST) {
-			r = 0; /* deleted meanwhile, out of links, or over the limit: a copy will do, or says why not */
+			r = 0; /* deleted meanwhile, out of links or of memory: a copy will do, or says why not */
 		}
 	}
 	shmstore_view_unref(v);

@@ -4,7 +4,7 @@
  *
  * An inode with one link is met once and needs no memory: it is added at once. Only inodes with several links go into a set, which
  * remembers the best kind of name that was met (linked before metadata before pool before foreign) and how many of its names the
- * store at hand has. A store's names come in one run, objects before leases before pool, so that one counter per inode tells
+ * store at hand has. A store's names come in one run, objects before pool before leases, so that one counter per inode tells
  * whether all its links are in this store (its uss), and whether a lease or a recycled file is linked as an object too. The disk
  * tier's names come before all stores': a link that the tier keeps to an object is no store's share of it.
  *

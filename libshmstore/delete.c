@@ -18,15 +18,15 @@
 
 static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {
-	uint64_t bytes = UINT64_MAX, header_size, buffer_size;
+	const struct shms_recent_entry *known = shms_recent_find(&s->recent, k->name);
+	uint64_t size = known ? shms_whole_pages(known->header_size + known->buffer_size) : UINT64_MAX, bytes = size;
+	bool others = shms_links_others(s, k->name);
 	char sidecar[SHMS_NAME_SIZE];
 	uint64_t freed = 0;
 	struct stat st;
 	int r;
 
-	if (shms_recent_find(&s->recent, k->name, &header_size, &buffer_size))
-		bytes = shms_whole_pages(header_size + buffer_size);
-	r = shms_recycle_delete(s, k->name, &bytes);
+	r = shms_recycle_delete(s, k->name, others, &bytes);
 	if (r < 0)
 		return r;
 	if (r == 0 && s->clean_fd >= 0 && shms_stub_is(s->objects_fd, k->name)) {
@@ -35,6 +35,9 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 		if (r < 0)
 			return r;
 	} else if (r == 0) {
+		/* Only now, when the pool holds no slot of it any more that could punch out slack. */
+		if (bytes == UINT64_MAX && known && atomic_load_explicit(&known->whole, memory_order_relaxed))
+			bytes = size;
 		if (bytes == UINT64_MAX)
 			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
 		freed = shms_credit_freed_by_name(s, s->objects_fd, k->name);
@@ -49,7 +52,8 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 		unlinkat(s->objects_fd, sidecar, 0);
 	}
 	shms_recent_drop(&s->recent, k->name);
-	shms_linked_sub(s, bytes);
+	shms_links_drop(s, k->name);
+	shms_linked_sub(s, others ? 0 : bytes);
 	shms_count(&s->ledger->delete_n, 1);
 	shms_count(&s->ledger->delete_bytes, bytes);
 	return 0;

@@ -287,10 +287,36 @@ static int exchange(const struct shms_demote_name *n)
 	return renameat2(n->objects_fd, n->name, n->clean_fd, n->name, RENAME_EXCHANGE) < 0 ? -errno : 0;
 }
 
-/* After the exchange the object's name goes. */
-static void finish_name(const struct shms_demote *d, const struct shms_demote_name *n)
+/* Two names in one store: its lock is held already. */
+static bool same_store(const struct shms_demote_name *a, const struct shms_demote_name *b)
+{
+	struct stat x, y;
+
+	return fstat(a->objects_fd, &x) == 0 && fstat(b->objects_fd, &y) == 0 && x.st_ino == y.st_ino;
+}
+
+/* Does the store of this name link the object no longer? The first name is the last to be finished, though it is the first to be exchanged. */
+static bool last_of_store(const struct shms_demote *d, const struct shms_demote_name *n,
+			  const struct shms_demote_name *first)
+{
+	for (size_t i = 0; i < d->n_names; i++) {
+		const struct shms_demote_name *other = &d->names[i];
+
+		if (other != n && same_store(other, n) && ((other == first && n != first) || still_it(d, other)))
+			return false;
+	}
+	return true;
+}
+
+/* After the exchange the object's name goes. A store has booked the object once, however many names it has there. */
+static void finish_name(const struct shms_demote *d, const struct shms_demote_name *n,
+			const struct shms_demote_name *first)
 {
 	unlinkat(n->clean_fd, n->name, 0);
+	if (n->s)
+		shms_links_moved(n->s, n->name);
+	if (!last_of_store(d, n, first))
+		return;
 	if (n->s) {
 		atomic_fetch_sub_explicit(&n->s->ledger->linked_bytes, d->memory, memory_order_relaxed);
 		shms_count(&n->s->ledger->demoted_n, 1);
@@ -368,16 +394,8 @@ static int end_first(struct shms_demote *d, const struct shms_demote_name *n)
 		if (exchange(n) == 0)
 			return handed_over();
 	}
-	finish_name(d, n);
+	finish_name(d, n, n);
 	return 0;
-}
-
-/* Two names in one store: its lock is held already. */
-static bool same_store(const struct shms_demote_name *a, const struct shms_demote_name *b)
-{
-	struct stat x, y;
-
-	return fstat(a->objects_fd, &x) == 0 && fstat(b->objects_fd, &y) == 0 && x.st_ino == y.st_ino;
 }
 
 static void swap_other(struct shms_demote *d, const struct shms_demote_name *n, const struct shms_demote_name *from)
@@ -387,7 +405,7 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n, 
 	if (!locked && lock(n) < 0)
 		return; /* it keeps the object in memory; the resident leads the others to it */
 	if (still_it(d, n) && put_stub(d, n, from) == 0 && exchange(n) == 0)
-		finish_name(d, n);
+		finish_name(d, n, from);
 	if (!locked)
 		unlock(n);
 }

@@ -4,8 +4,11 @@
 #include <shmstore/shmstore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
+#include "format.h"
 #include "store.h"
+#include "sys.h"
 
 int shms_store_usable(const struct shmstore *s, bool write)
 {
@@ -30,6 +33,13 @@ void shms_store_unref(struct shmstore *s)
 	free(s->path);
 	s->magic = 0;
 	free(s);
+}
+
+uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size)
+{
+	struct stat st;
+
+	return s->huge && fstat(fd, &st) == 0 ? shms_blocks(&st) : shms_whole_pages(size);
 }
 
 void shms_linked_back(struct shmstore *s, uint64_t bytes)

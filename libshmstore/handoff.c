@@ -68,13 +68,25 @@ static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 
 static int handoff(struct shmstore *s, const struct shms_keyname *k, const char *lease, struct sizes *t)
 {
-	bool known;
-	int r;
+	struct shms_recent_entry *known;
+	int r = 0;
 
 	/* Sizes and link under one lock: they are of the same file. */
 	pthread_rwlock_rdlock(&s->names);
-	r = linkat(s->objects_fd, k->name, s->handoff_fd, lease, 0) < 0 ? -errno : 0;
-	known = shms_recent_find(&s->recent, k->name, &t->header_size, &t->buffer_size);
+	known = shms_recent_find(&s->recent, k->name);
+	if (known) {
+		t->header_size = known->header_size;
+		t->buffer_size = known->buffer_size;
+	}
+	/* Before the link: from then on the file may come back under another name (links.h). */
+	if (!known || !atomic_load_explicit(&known->handed, memory_order_relaxed))
+		r = shms_links_handed(s, k->name);
+	if (r == 0 && linkat(s->objects_fd, k->name, s->handoff_fd, lease, 0) < 0)
+		r = -errno;
+	if (r == 0 && known)
+		atomic_store_explicit(&known->handed, true, memory_order_relaxed);
+	else if (r == -ENOENT)
+		shms_links_drop(s, k->name);
 	pthread_rwlock_unlock(&s->names);
 	if (r < 0 || known)
 		return r;

@@ -96,6 +96,17 @@ void shms_page_moved(int objects_fd, int64_t bytes)
 	shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved));
 }
 
+void shms_page_exposed(int partition_fd, const char *store)
+{
+	uint64_t word = 1;
+	struct iovec iov = {&word, sizeof(word)};
+	_fd_ int dir_fd = shms_open_beneath(partition_fd, store, O_RDONLY | O_DIRECTORY);
+	_fd_ int fd = dir_fd < 0 ? -1 : openat(dir_fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd >= 0)
+		shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.exposed));
+}
+
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret)
 {
 	const struct shms_ledger *ledger = &page->ledger;

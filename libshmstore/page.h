@@ -54,7 +54,8 @@ struct shms_ledger {
 struct shms_page_moved {
 	_Atomic uint64_t n,
 		bytes; /* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */
-	_Atomic uint64_t reserved[6];
+	_Atomic uint64_t exposed; /* not 0: a peer linked an object by its path, without a lease (links.h) */
+	_Atomic uint64_t reserved[5];
 };
 
 struct shms_page {
@@ -102,6 +103,9 @@ uint64_t shms_page_linked(const struct shms_page *page);
 /* Books an object of so many bytes as moved to the tier (back: negative) in the page of the store whose objects/ that is. The names lock is
  * held. Books are not worth an error: what cannot be written is off until the next owner counts. */
 void shms_page_moved(int objects_fd, int64_t bytes);
+
+/* A peer is about to link an object of the store whose directory, below the partition, is that. */
+void shms_page_exposed(int partition_fd, const char *store);
 
 /*
  * Liveness, by the lock. storefd is a store's directory.

@@ -86,6 +86,13 @@ static void clear_clean(const struct back *b)
 		unlinkat(b->clean_fd, b->p->name, 0);
 }
 
+/* Has the store another name of it already, which came back before this one? */
+static bool linked_already(const struct back *b, uint64_t inode)
+{
+	return owner(b->p) ? !shms_links_back(b->p->s, b->p->name, inode)
+			   : shms_links_listed(b->objects_fd, inode, b->p->name);
+}
+
 /* Gives the file its place: fd's own link, or where it has a name already one more of that. 0, -EAGAIN (the stub has gone). */
 static int place(const struct back *b, int fd, const char *resident)
 {
@@ -109,7 +116,7 @@ static int place(const struct back *b, int fd, const char *resident)
 		r = -errno;
 		unlinkat(b->clean_fd, name, 0);
 	}
-	if (r == 0 && fstat(fd, &st) == 0) {
+	if (r == 0 && fstat(fd, &st) == 0 && !linked_already(b, st.st_ino)) {
 		if (owner(b->p))
 			shms_linked_back(b->p->s, shms_blocks(&st));
 		else

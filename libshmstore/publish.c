@@ -33,34 +33,36 @@ int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 	return 0;
 }
 
-/* Books a name that came to be. names is held. */
-static void booked(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l, uint64_t bytes)
+/* Books a name that came to be. first: no other name of ours means its inode. names is held. */
+static void booked(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l, uint64_t bytes,
+		   bool first)
 {
-	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size);
-	shms_linked_add(s, bytes);
+	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size,
+			bytes == shms_whole_pages(l->header_size + l->buffer_size));
+	shms_linked_add(s, first ? bytes : 0);
 }
 
 /* Swaps staged in recycle/ with the object of that name and lets the old one go. names is held. */
 static int swap_in(struct shmstore *s, const char *staged, const char *name)
 {
-	struct stat st;
-	bool known;
+	bool others = shms_links_others(s, name);
+	uint64_t bytes = 0;
 
 	if (renameat2(s->recycle_fd, staged, s->objects_fd, name, RENAME_EXCHANGE) < 0) {
 		/* Gone meanwhile by somebody else's hand, or a file system that cannot exchange: rename alone is atomic too. */
 		if (errno != ENOENT && errno != EINVAL)
 			return -errno;
 		shms_recycle_forget(s, name);
+		shms_links_drop(s, name);
 		return shms_rename_over(s, s->recycle_fd, staged, name);
 	}
-	known = fstatat(s->recycle_fd, staged, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	if (known && S_ISLNK(st.st_mode))
+	if (s->clean_fd >= 0 && shms_stub_is(s->recycle_fd, staged))
 		shms_stub_drop(s, s->recycle_fd, staged);
 	else
-		shms_recycle_replaced(s, name, staged);
+		bytes = shms_recycle_replaced(s, name, staged, others);
 	/* After the pool has it: a limit misses nothing (recycle.h). */
-	if (known)
-		shms_linked_sub(s, shms_blocks(&st));
+	shms_linked_sub(s, others ? 0 : bytes);
+	shms_links_drop(s, name);
 	shms_clean_drop(s, name);
 	return 0;
 }
@@ -86,7 +88,7 @@ int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, c
 		    bool replace)
 {
 	uint64_t size = l->header_size + l->buffer_size;
-	uint64_t bytes = (size + SHMS_FORMAT_PAGE - 1) & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
+	uint64_t bytes = shms_file_bytes(s, *fd, size);
 	int r;
 
 	r = shms_names_lock(s);
@@ -94,8 +96,8 @@ int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, c
 		return r;
 	r = link_fd(s, *fd, k->name, replace);
 	if (r == 0) {
-		booked(s, k, l, bytes);
-		shms_recycle_offer(s, fd, size, k->name);
+		booked(s, k, l, bytes, true);
+		shms_recycle_offer(s, fd, size, bytes, k->name);
 	}
 	shms_names_unlock(s);
 	return r;
@@ -115,7 +117,7 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 	if (r == -EEXIST && replace)
 		r = swap_in(s, slot->pool_name, k->name);
 	if (r == 0) {
-		booked(s, k, l, slot->capacity);
+		booked(s, k, l, slot->bytes, true);
 		shms_recycle_published(s, slot, k->name, l);
 	} else if (r == -ENOENT) {
 		shms_recycle_discard(s, slot); /* its name is gone by somebody else's hand, and cannot come back */
@@ -141,6 +143,7 @@ static int place(struct shmstore *s, const struct shms_publish_from *from, const
 static int move_over(struct shmstore *s, const struct shms_publish_from *from, const char *name)
 {
 	struct stat st;
+	bool others = shms_links_others(s, name);
 	bool known = fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 
 	int r = shms_rename_over(s, from->dir_fd, from->name, name);
@@ -149,8 +152,9 @@ static int move_over(struct shmstore *s, const struct shms_publish_from *from, c
 		return r;
 	shms_recycle_forget(s, name);
 	shms_clean_drop(s, name);
+	shms_links_drop(s, name);
 	if (known) {
-		shms_linked_sub(s, shms_blocks(&st));
+		shms_linked_sub(s, others ? 0 : shms_blocks(&st));
 		if (st.st_nlink == 1 && shms_credit_counts_last(s))
 			shms_credit_gave(s, shms_blocks(&st));
 	}
@@ -185,12 +189,17 @@ static int place_over(struct shmstore *s, const struct shms_publish_from *from, 
 int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
 		       const struct shms_layout *l, bool replace)
 {
+	struct shms_link *link = from->shared ? shms_links_new(k->name) : NULL;
 	struct stat st;
-	int r = shms_names_lock(s);
+	int r = from->shared && !link ? -ENOMEM : shms_names_lock(s);
 
-	if (r < 0)
+	if (r < 0) {
+		shms_links_unused(link);
 		return r;
-	if (k->kind == SHMS_NAME_HASHED && from->other_key)
+	}
+	if (from->alias)
+		r = shms_links_know(s, from->name, from->inode);
+	if (r == 0 && k->kind == SHMS_NAME_HASHED && from->other_key)
 		r = shms_sidecar_write(s->objects_fd, k->name, k->key, k->key_size);
 	if (r == 0)
 		r = place(s, from, k->name);
@@ -203,7 +212,11 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 		r = -ENOENT;
 	}
 	if (r == 0)
-		booked(s, k, l, from->bytes);
+		booked(s, k, l, from->bytes, !link || shms_links_add(s, link, from->inode));
+	else
+		shms_links_unused(link);
+	if (r == 0 && from->shared && !from->alias)
+		shms_recycle_adopted(s, from->inode);
 	shms_names_unlock(s);
 	return r == 1 ? 0 : r;
 }

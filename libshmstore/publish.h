@@ -45,6 +45,8 @@ struct shms_publish_from {
 	uint64_t bytes; /* blocks */
 	bool move;
 	bool other_key;
+	bool shared; /* the inode has, or may have, other names */
+	bool alias;  /* another name of ours: from_name in objects/ */
 };
 int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
 		       const struct shms_layout *l, bool replace);

@@ -155,6 +155,9 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 			return r;
 		}
 		slot->size = size;
+		/* But for a huge page, which the kernel splits there. */
+		if (p->s->huge)
+			shms_recycle_cut(p->s, slot);
 	}
 	memcpy(map, head, l->metadata_off);
 	if (p->header_size)

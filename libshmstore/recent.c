@@ -26,36 +26,46 @@ static uint64_t hash(const struct shms_recent *r, const char *name)
 	return h ? h : 1;
 }
 
-void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size, uint64_t buffer_size)
+void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size, uint64_t buffer_size, bool whole)
 {
 	uint64_t h = hash(r, name);
 	size_t i = h % SHMS_RECENT_SIZE;
 
 	if (!r->entries)
 		return;
-	r->entries[i].hash = h;
 	r->entries[i].header_size = header_size;
 	r->entries[i].buffer_size = buffer_size;
+	atomic_store_explicit(&r->entries[i].handed, false, memory_order_relaxed);
+	atomic_store_explicit(&r->entries[i].whole, whole, memory_order_relaxed);
+	atomic_store_explicit(&r->entries[i].hash, h, memory_order_relaxed);
+}
+
+static struct shms_recent_entry *find(const struct shms_recent *r, const char *name)
+{
+	uint64_t h = hash(r, name);
+	struct shms_recent_entry *e = r->entries ? &r->entries[h % SHMS_RECENT_SIZE] : NULL;
+
+	return e && atomic_load_explicit(&e->hash, memory_order_relaxed) == h ? e : NULL;
 }
 
 void shms_recent_drop(struct shms_recent *r, const char *name)
 {
-	uint64_t h = hash(r, name);
-	size_t i = h % SHMS_RECENT_SIZE;
+	struct shms_recent_entry *e = find(r, name);
 
-	if (r->entries && r->entries[i].hash == h)
-		r->entries[i].hash = 0;
+	if (e)
+		atomic_store_explicit(&e->hash, 0, memory_order_relaxed);
 }
 
-bool shms_recent_find(const struct shms_recent *r, const char *name, uint64_t *ret_header_size,
-		      uint64_t *ret_buffer_size)
+void shms_recent_punched(struct shms_recent *r, const char *name)
 {
-	uint64_t h = hash(r, name);
-	size_t i = h % SHMS_RECENT_SIZE;
+	struct shms_recent_entry *e = find(r, name);
 
-	if (!r->entries || r->entries[i].hash != h)
-		return false;
-	*ret_header_size = r->entries[i].header_size;
-	*ret_buffer_size = r->entries[i].buffer_size;
-	return true;
+	/* At worst it is another object's by now, which is looked at for nothing once. */
+	if (e)
+		atomic_store_explicit(&e->whole, false, memory_order_relaxed);
+}
+
+struct shms_recent_entry *shms_recent_find(const struct shms_recent *r, const char *name)
+{
+	return find(r, name);
 }

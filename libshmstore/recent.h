@@ -7,6 +7,7 @@
 #define SHMS_RECENT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,18 +16,21 @@
 struct shms_recent {
 	uint64_t seed; /* random: nobody can choose names that collide */
 	struct shms_recent_entry {
-		uint64_t hash; /* of the name; 0 = empty */
+		_Atomic uint64_t hash; /* of the name; 0 = empty */
 		uint64_t header_size, buffer_size;
+		atomic_bool whole; /* it takes the pages of its size, as it was booked: nothing was punched out of it */
+		atomic_bool handed; /* links.h knows that it was handed off */
 	} * entries; /* SHMS_RECENT_SIZE, taking memory as they are used; NULL = no memory, nothing is found */
 };
 
 void shms_recent_init(struct shms_recent *r);
 void shms_recent_deinit(struct shms_recent *r);
 /* The caller holds store.names exclusively. */
-void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size, uint64_t buffer_size);
+void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size, uint64_t buffer_size, bool whole);
 void shms_recent_drop(struct shms_recent *r, const char *name);
-/* The caller holds store.names, shared at least. */
-bool shms_recent_find(const struct shms_recent *r, const char *name, uint64_t *ret_header_size,
-		      uint64_t *ret_buffer_size);
+/* Its file takes less than the pages of its size from now on. Needs no lock. */
+void shms_recent_punched(struct shms_recent *r, const char *name);
+/* The caller holds store.names, shared at least, as long as it uses the entry. NULL: not known. */
+struct shms_recent_entry *shms_recent_find(const struct shms_recent *r, const char *name);
 
 #endif

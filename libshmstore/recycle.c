@@ -67,7 +67,8 @@ static void slot_free(struct shms_recycle *r, struct shms_slot *slot)
 		munmap(slot->map, slot->capacity);
 	slot->map = NULL;
 	slot->fd = shms_close_fd(slot->fd);
-	slot->shared = false;
+	slot->shared = slot->handed = false;
+	slot->inode = 0;
 	slot->state = SHMS_SLOT_FREE;
 }
 
@@ -120,7 +121,7 @@ static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
 	struct shms_ledger *l = s->ledger;
 	uint64_t n = 0;
 
-	r->pooled = pooled ? r->pooled + slot->capacity : r->pooled - slot->capacity;
+	r->pooled = pooled ? r->pooled + slot->bytes : r->pooled - slot->bytes;
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
 		n += r->slots[i].state == SHMS_SLOT_POOLED;
 	atomic_store_explicit(&l->pool_n, n, memory_order_relaxed);
@@ -134,6 +135,7 @@ static void enter_pool(struct shmstore *s, struct shms_slot *slot)
 {
 	no_slack(&s->recycle, slot);
 	slot->shared = false;
+	slot->handed = shms_links_known(s, slot->name);
 	set_state(slot, SHMS_SLOT_POOLED);
 	account(s, slot, true);
 }
@@ -142,7 +144,7 @@ static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slo
 {
 	set_state(slot, state);
 	if (state == SHMS_SLOT_TAKEN)
-		s->recycle.taken += slot->capacity;
+		s->recycle.taken += slot->bytes;
 	account(s, slot, false);
 }
 
@@ -173,20 +175,31 @@ static struct shms_slot *oldest(struct shms_recycle *r, enum shms_slot_state sta
 
 /*
  * A published object's file gives its slack back: a hole in the header's unused room, which no reader looks at. Large files in
- * huge pages only: a page that is broken up costs its readers more than what is left of it.
+ * huge pages only: a page that is broken up costs its readers more than what is left of it. Not of an object that was handed off: others may
+ * link it, and have booked what it took.
  */
-static uint64_t punch_slack(struct shmstore *s, const struct shms_slot *slot)
+static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
 {
 	uint64_t unit = slot->capacity >= 4 * HUGE_PAGE ? HUGE_PAGE : SHMS_FORMAT_PAGE;
 	uint64_t begin = (slot->slack_off + unit - 1) & ~(unit - 1);
 	uint64_t end = (slot->slack_off + slot->slack_size) & ~(unit - 1);
+	uint64_t given = 0;
+	struct stat st;
 
-	if (begin >= end ||
-	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin)) < 0)
+	if (begin >= end)
 		return 0;
-	atomic_fetch_sub_explicit(&s->ledger->linked_bytes, end - begin, memory_order_relaxed);
-	shms_credit_gave(s, end - begin);
-	return end - begin;
+	if (shms_links_hold_private(s, slot->name) && fstat(slot->fd, &st) == 0 && st.st_nlink == 1 &&
+	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin)) == 0) {
+		/* How much is in pieces of huge pages only the kernel knows. */
+		given = fstat(slot->fd, &st) == 0 && shms_blocks(&st) < slot->bytes ? slot->bytes - shms_blocks(&st)
+										    : 0;
+		slot->bytes -= given;
+		shms_recent_punched(&s->recent, slot->name);
+		atomic_fetch_sub_explicit(&s->ledger->linked_bytes, given, memory_order_relaxed);
+	}
+	shms_links_release(s);
+	shms_credit_gave(s, given);
+	return given;
 }
 
 /* The slot leaves its published object alone. Returns what the object gave back. */
@@ -252,7 +265,7 @@ uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 	}
 	while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL &&
 	       (all || now - slot->stamp_ns > SHMS_RECYCLE_AGE_NS)) {
-		dropped += slot->capacity;
+		dropped += slot->bytes;
 		drop_pooled(s, slot);
 	}
 	for (size_t i = 0; all && r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
@@ -390,7 +403,7 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	uint64_t end = l->header_size & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
 
 	pthread_mutex_lock(&s->recycle.lock);
-	s->recycle.taken -= slot->capacity;
+	s->recycle.taken -= slot->bytes;
 	strcpy(slot->name, name);
 	set_state(slot, SHMS_SLOT_PUBLISHED);
 	if (begin < end) {
@@ -403,10 +416,22 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
+void shms_recycle_cut(struct shmstore *s, struct shms_slot *slot)
+{
+	struct stat st;
+
+	if (fstat(slot->fd, &st) < 0)
+		return;
+	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken += shms_blocks(&st) - slot->bytes;
+	slot->bytes = shms_blocks(&st);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 {
 	pthread_mutex_lock(&s->recycle.lock);
-	s->recycle.taken -= slot->capacity;
+	s->recycle.taken -= slot->bytes;
 	enter_pool(s, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
@@ -414,24 +439,25 @@ void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
 {
 	pthread_mutex_lock(&s->recycle.lock);
-	s->recycle.taken -= slot->capacity;
+	s->recycle.taken -= slot->bytes;
 	slot_free(&s->recycle, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
-void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, const char *name)
+void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes, const char *name)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t capacity = shms_whole_pages(size);
 	struct shms_slot *slot;
 
-	if (!r->max || capacity > r->max)
+	if (!r->max || bytes > r->max)
 		return;
 	pthread_mutex_lock(&r->lock);
 	slot = r->let_go ? NULL : claim(s);
 	if (slot) {
 		slot->fd = shms_take_fd(fd);
 		slot->capacity = capacity;
+		slot->bytes = bytes;
 		slot->size = size;
 		strcpy(slot->name, name);
 		set_state(slot, SHMS_SLOT_PUBLISHED);
@@ -504,7 +530,7 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 	capacity = shms_whole_pages((uint64_t)st.st_size);
 	*ret_bytes = shms_blocks(&st);
 	if (!ours(s, &st) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
-	    !make_room(s, capacity))
+	    !make_room(s, *ret_bytes))
 		return 0;
 	slot = claim(s);
 	if (!slot)
@@ -518,28 +544,31 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 		return 0;
 	}
 	slot->capacity = capacity;
+	slot->bytes = *ret_bytes;
 	slot->size = (uint64_t)st.st_size;
 	*ret = slot;
 	return 1;
 }
 
-int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *io_bytes)
+int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint64_t *io_bytes)
 {
 	struct shms_recycle *r = &s->recycle;
+	uint64_t size = *io_bytes;
 	struct shms_slot *slot;
 	int result = 0;
 
+	*io_bytes = UINT64_MAX;
 	if (!r->max)
 		return 0;
 	pthread_mutex_lock(&r->lock);
 	slot = find_published(r, name);
 	if (slot) {
-		*io_bytes = slot->capacity;
-		if (!make_room(s, slot->capacity)) {
+		*io_bytes = slot->bytes;
+		if (others || !make_room(s, slot->bytes)) {
 			slot_free(r, slot);
 			slot = NULL;
 		}
-	} else if (*io_bytes >= SHMS_RECYCLE_REOPEN) {
+	} else if (!others && size >= SHMS_RECYCLE_REOPEN) {
 		result = reopen(s, name, io_bytes, &slot);
 	}
 	if (slot) {
@@ -558,23 +587,49 @@ int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *io_bytes
 	return result;
 }
 
-void shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name)
+uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, bool others)
 {
 	struct shms_recycle *r = &s->recycle;
+	uint64_t bytes = 0, freed = 0;
 	struct shms_slot *slot;
+	struct stat st;
 
 	pthread_mutex_lock(&r->lock);
 	slot = find_published(r, name);
-	if (slot && make_room(s, slot->capacity)) {
+	if (slot)
+		bytes = slot->bytes;
+	else if (fstatat(s->recycle_fd, pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		bytes = shms_blocks(&st);
+	if (slot && !others && make_room(s, slot->bytes)) {
 		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
 		enter_pool(s, slot);
 	} else {
-		uint64_t freed = shms_credit_freed_by_name(s, s->recycle_fd, pool_name);
-
+		freed = shms_credit_freed_by_name(s, s->recycle_fd, pool_name);
 		if (slot)
 			slot_free(r, slot);
 		if (unlinkat(s->recycle_fd, pool_name, 0) == 0)
 			shms_credit_gave(s, freed);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return bytes;
+}
+
+void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
+{
+	bool any = atomic_load_explicit(&s->page->moved.exposed, memory_order_relaxed);
+	struct shms_recycle *r = &s->recycle;
+	struct stat st;
+
+	pthread_mutex_lock(&r->lock);
+	for (size_t i = 0; r->pooled && i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state != SHMS_SLOT_POOLED || !(slot->handed || any))
+			continue;
+		if (!slot->inode && fstat(slot->fd, &st) == 0)
+			slot->inode = st.st_ino;
+		if (slot->inode == inode)
+			drop_pooled(s, slot);
 	}
 	pthread_mutex_unlock(&r->lock);
 }

@@ -41,9 +41,12 @@ enum shms_slot_state {
 struct shms_slot {
 	enum shms_slot_state state;
 	int fd;                            /* read-write; the only writable one there is */
+	bool handed;                       /* POOLED: it may come back by a lease */
+	uint64_t inode;                    /* 0 = not known yet */
 	bool shared;                       /* POOLED: somebody else linked or had it open when we looked last */
 	void *map;                         /* capacity bytes, shared, writable, not inherited by fork; NULL = not yet */
 	uint64_t capacity;                 /* bytes of whole pages that the file owns */
+	uint64_t bytes;                    /* that it takes: more than capacity where the mount gives huge pages */
 	uint64_t size;                     /* the file's size: within the last of these pages */
 	uint64_t slack_off, slack_size;    /* PUBLISHED: whole pages of the file that hold nothing */
 	uint64_t stamp_ns;                 /* when it came into this state */
@@ -83,17 +86,23 @@ void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
  */
 struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need);
 void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name, const struct shms_layout *l);
+/* The taken slot's file was cut: what it takes is looked at again. */
+void shms_recycle_cut(struct shmstore *s, struct shms_slot *slot);
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot);
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot);
-/* Offers the file of size bytes of an object just published under name. Takes *fd (sets it to -1) if it wants it. */
-void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, const char *name);
+/* Offers the file of size bytes, which takes so many, of an object just published under name. Takes *fd (sets it to -1) if it wants it. */
+void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes, const char *name);
 /*
  * The object called name is to be deleted: moves its file to recycle/ if it is worth keeping. The caller holds s->names
- * exclusively. 1: moved; 0: the caller unlinks; -errno. *io_bytes: the memory it takes, UINT64_MAX where that is not known.
+ * exclusively. others: more of our names mean it: then it is none for the pool. 1: moved; 0: the caller unlinks; -errno.
+ * *io_bytes: the pages of its size, UINT64_MAX where that is not known; then what it takes, UINT64_MAX where the caller has to look.
  */
-int shms_recycle_delete(struct shmstore *s, const char *name, uint64_t *io_bytes);
-/* A file of ours that lost its name in objects/ now stands as pool_name in recycle/ (it was replaced there by an exchange). */
-void shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name);
+int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint64_t *io_bytes);
+/* A file of ours that lost its name in objects/ now stands as pool_name in recycle/ (it was replaced there by an exchange). Returns what it
+ * takes. */
+uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, bool others);
+/* A name in objects/ means this inode now, which others link too: if it is a pooled file it is none any more. store.names is held. */
+void shms_recycle_adopted(struct shmstore *s, uint64_t inode);
 /* name means another file from now on, or none. */
 void shms_recycle_forget(struct shmstore *s, const char *name);
 /* The published object's file of that inode goes to another user, and never comes back: it gives its slack up. */

@@ -48,6 +48,7 @@ static void fork_prepare(void)
 	pthread_mutex_lock(&all_lock);
 	for (struct shmstore *s = all; s; s = s->next) {
 		pthread_mutex_lock(&s->recycle.lock);
+		pthread_mutex_lock(&s->links.lock);
 		shms_arb_fork_prepare(s->arb);
 		shms_attach_fork_prepare(&s->attach);
 	}
@@ -58,6 +59,7 @@ static void fork_parent(void)
 	for (struct shmstore *s = all; s; s = s->next) {
 		shms_attach_fork_parent(&s->attach);
 		shms_arb_fork_parent(s->arb);
+		pthread_mutex_unlock(&s->links.lock);
 		pthread_mutex_unlock(&s->recycle.lock);
 	}
 	pthread_mutex_unlock(&all_lock);
@@ -86,6 +88,7 @@ static void fork_child(void)
 		shms_attach_fork_child(&s->attach);
 		shms_arb_fork_child(s->arb);
 		shms_recycle_forked(&s->recycle);
+		pthread_mutex_unlock(&s->links.lock);
 		pthread_mutex_unlock(&s->recycle.lock);
 		shms_tier_forked(s->p);
 	}
@@ -413,6 +416,10 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	if (madvise(map, SHMS_PAGE_SIZE, MADV_DONTFORK) < 0)
 		return shms_error(errno);
 	s->recycle.max = recycle_bound(s, o);
+	s->huge = s->p->huge[0] && strcmp(s->p->huge, "never") != 0 && strcmp(s->p->huge, "advise") != 0;
+	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
+	if (r < 0)
+		return shms_error(r);
 	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
 	/* A kept store took part in the tier before, a new one does from the begin where there is one. */
 	if (shms_tier_there(s->p) || faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -509,6 +516,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	pthread_rwlock_init(&s->names, NULL);
 	shms_recycle_init(&s->recycle, 0);
 	shms_recent_init(&s->recent);
+	shms_links_init(&s->links);
 	shms_credit_init(&s->credit);
 	shms_attach_init(&s->attach);
 	return s;
@@ -521,6 +529,7 @@ static void release(struct shmstore *s)
 	shms_recycle_deinit(&s->recycle, s->recycle_fd);
 	s->recycle.max = 0;
 	shms_recent_deinit(&s->recent);
+	shms_links_deinit(&s->links);
 	shms_credit_off(&s->credit);
 	shms_arb_close(s);
 	shms_attach_deinit(&s->attach);

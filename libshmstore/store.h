@@ -19,6 +19,7 @@
 
 #include "attach.h"
 #include "credit.h"
+#include "links.h"
 #include "name.h"
 #include "page.h"
 #include "partition.h"
@@ -46,6 +47,8 @@ struct shmstore {
 	pthread_rwlock_t names;
 	struct shms_recycle recycle;
 	struct shms_recent recent;
+	struct shms_links links;
+	bool huge; /* a file may take more than its pages: huge= of the mount */
 	struct shms_credit credit;
 	struct shms_attach attach;
 	struct shms_arb *arb; /* arbitrate.h; there as long as the handle is */
@@ -72,6 +75,8 @@ static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
 /* A gauge with its high-water mark. */
 void shms_linked_add(struct shmstore *s, uint64_t bytes);
 void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+/* What a file of size bytes, just written, takes. */
+uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size);
 /* A name that is held already takes memory again. */
 void shms_linked_back(struct shmstore *s, uint64_t bytes);
 

@@ -344,9 +344,9 @@ static int store_entries(struct walker *k, const struct shms_walk_store *store, 
 	if (r == 0)
 		r = part(k, store, SHMS_DIR_CLEAN, IN_CLEAN);
 	if (r == 0)
-		r = part(k, store, SHMS_DIR_HANDOFF, IN_HANDOFF);
-	if (r == 0)
 		r = part(k, store, SHMS_DIR_RECYCLE, IN_RECYCLE);
+	if (r == 0)
+		r = part(k, store, SHMS_DIR_HANDOFF, IN_HANDOFF);
 	return r;
 }
 

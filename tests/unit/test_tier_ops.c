@@ -99,7 +99,8 @@ static int check_ledger(const struct shmstore_store_info *info, void *arg)
 {
 	const struct scene *x = arg;
 	char path[SCRATCH_PATH + 700];
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, met[16];
+	size_t n_met = 0, i;
 	struct dirent *e;
 	struct stat st;
 	DIR *d;
@@ -109,6 +110,11 @@ static int check_ledger(const struct shmstore_store_info *info, void *arg)
 	cr_assert_not_null(d, "%s", path);
 	while ((e = readdir(d)) != NULL) {
 		cr_assert_eq(fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW), 0);
+		for (i = 0; i < n_met && met[i] != st.st_ino; i++)
+			;
+		if (i < n_met) /* each inode once */
+			continue;
+		met[n_met++] = st.st_ino;
 		if (S_ISREG(st.st_mode) && e->d_name[1] != 'k') /* "%k...": a sidecar */
 			bytes += (uint64_t)st.st_blocks * 512;
 	}
