@@ -16,6 +16,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,24 +96,25 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 	uint64_t expiry;
 
 	if (!memchr(t->path, '\0', sizeof(t->path)))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the ticket's path does not end");
 	if (strncmp(t->path, s->p->path, n) != 0 || t->path[n] != '/')
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is not in the partition %s", t->path,
+				   s->p->path);
 	path = t->path + n + 1;
 	if (!plain_path(path))
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s goes by . or ..", t->path);
 	last = strrchr(path, '/');
 	if (!last)
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
 	last++;
 	if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
 		if (expiry <= shms_now_boot_ms())
-			return -ESTALE;
+			return shms_detail(-ESTALE, NULL, "the lease %.256s has expired", t->path);
 		ret->kind = in_inbox(s, path, last) ? KIND_INBOX : KIND_LEASE;
 	} else if (in_dir(path, last, SHMS_DIR_OBJECTS)) {
 		ret->kind = KIND_OBJECT;
 	} else {
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
 	}
 	ret->path = path;
 	ret->name = last;
@@ -134,7 +136,8 @@ static int open_directory(const struct shmstore *s, const struct source *from)
 		return fd;
 	r = fstat(fd, &st) < 0 ? -errno : 0;
 	if (r == 0 && (st.st_uid != s->uid || (st.st_mode & 022)))
-		r = -EPERM;
+		r = shms_detail(-EPERM, NULL, "%.256s is user %u's, or others may write there", path,
+				(unsigned)st.st_uid);
 	return r < 0 ? r : shms_take_fd(&fd);
 }
 
@@ -147,13 +150,16 @@ static int check_file(const struct shmstore *s, int fd, const struct shmstore_ti
 	if (fstat(fd, st) < 0)
 		return -errno;
 	if (!S_ISREG(st->st_mode))
-		return -EBADMSG;
+		return shms_detail(-EBADMSG, NULL, "%.256s is no regular file", t->path);
 	if (st->st_dev != s->p->device)
-		return -EXDEV;
+		return shms_detail(-EXDEV, NULL, "%.256s is on another mount than %s", t->path, s->p->path);
 	if (st->st_uid != s->uid && from->kind != KIND_INBOX)
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "%.256s is user %u's: only shmstore_handoff_to() hands it to others",
+				   t->path, (unsigned)st->st_uid);
 	if (t->header_size > (uint64_t)st->st_size || (uint64_t)st->st_size - t->header_size != t->buffer_size)
-		return -EBADMSG;
+		return shms_detail(-EBADMSG, NULL,
+				   "%.256s has %" PRIu64 " bytes, and the ticket says %" PRIu64 " + %" PRIu64, t->path,
+				   (uint64_t)st->st_size, t->header_size, t->buffer_size);
 	r = shms_header_read(h, fd, st, NULL);
 	if (r < 0)
 		return r;
@@ -286,7 +292,7 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 	if (r < 0)
 		return r == -ENOENT ? -ESTALE : -EBADMSG;
 	if (stub.uid != s->uid)
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "%.256s is user %u's", t->path, (unsigned)stub.uid);
 	if (stub.header_size != t->header_size || stub.buffer_size != t->buffer_size)
 		return -EBADMSG;
 	if (!shms_tier_there(s->p))
@@ -346,7 +352,8 @@ int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const s
 	if (r < 0)
 		return r;
 	if (!ticket || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_VERIFY)))
-		return -EINVAL;
+		return !ticket ? shms_detail_null("ticket")
+			       : shms_detail_flags(flags, SHMSTORE_REPLACE | SHMSTORE_VERIFY);
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;

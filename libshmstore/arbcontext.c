@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "arbattempt.h"
+#include "detail.h"
 
 static _Thread_local struct shms_arb_thread *threads; /* of the calling thread, one for each store */
 static pthread_key_t key;
@@ -265,7 +266,7 @@ int shmstore_arb_context_new(struct shmstore *s, struct shmstore_arb_context **r
 	if (r < 0)
 		return r;
 	if (!ret)
-		return -EINVAL;
+		return shms_detail_null("ret");
 	c = context_new(s->arb, false);
 	if (!c)
 		return -ENOMEM;
@@ -314,7 +315,7 @@ int shmstore_arb_use(struct shmstore *s, struct shmstore_arb_context *c)
 	if (r < 0)
 		return r;
 	if (c && (c->arb != s->arb || c->of_thread))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the context is of another store, or a thread's own");
 	t = c ? shms_arb_thread(s) : shms_arb_thread_find(s);
 	if (c && !t)
 		return -ENOMEM;
@@ -383,8 +384,9 @@ static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32
 	}
 	bound = shms_context_bound(s, c);
 	if (bound && c->helper != (kind != SHMS_ARB_KIND_DEDICATED))
-		return -EINVAL;
-	r = list_tasks(tasks, n, list, sizeof(list)) ? tasks_room(c, n) : -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the context is bound already, as %s; unbind it first",
+				   c->helper ? "a helper" : "dedicated");
+	r = list_tasks(tasks, n, list, sizeof(list)) ? tasks_room(c, n) : shms_detail(-EINVAL, NULL, "0 is no task");
 	if (r < 0)
 		return r;
 	r = shms_arb_call(s, &m, list, generation, &reply);
@@ -413,7 +415,9 @@ int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_context *c, uint32
 	r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;
-	return !task ? -EINVAL : c->later ? -EBUSY : bind(s, c, &task, 1, SHMS_ARB_KIND_DEDICATED);
+	return !task      ? shms_detail(-EINVAL, NULL, "0 is no task")
+	       : c->later ? -EBUSY
+			  : bind(s, c, &task, 1, SHMS_ARB_KIND_DEDICATED);
 }
 
 int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks, size_t n,
@@ -424,7 +428,9 @@ int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c,
 	if (r < 0)
 		return r;
 	if (!tasks || !n || n > BIND_MAX)
-		return -EINVAL;
+		return !tasks ? shms_detail_null("tasks")
+			      : shms_detail(-EINVAL, NULL, "1 to %u tasks can be bound to at once, not %zu",
+					    (unsigned)BIND_MAX, n);
 	r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;
@@ -444,7 +450,9 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 	if (r < 0)
 		return r;
 	if ((n && !tasks) || n > BIND_MAX || !list_tasks(tasks, n, list, sizeof(list)))
-		return -EINVAL;
+		return n && !tasks ? shms_detail_null("tasks")
+				   : shms_detail(-EINVAL, NULL, "the %zu tasks are more than %u, or 0 is among them", n,
+						 (unsigned)BIND_MAX);
 	r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;

@@ -10,6 +10,7 @@
 
 #include "arbcontext.h"
 #include "cleanup.h"
+#include "detail.h"
 #include "store.h"
 #include "sys.h"
 
@@ -154,7 +155,7 @@ int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret)
 	if (r < 0)
 		return r;
 	if (!ret)
-		return -EINVAL;
+		return shms_detail_null("ret");
 	shms_request_look(&s->attach);
 	later = take_first(&s->arb->events);
 	if (!later)

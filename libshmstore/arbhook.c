@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "arbcontext.h"
+#include "detail.h"
 #include "reservation.h"
 #include "sys.h"
 
@@ -124,7 +125,7 @@ int shmstore_arb_spend(struct shmstore *s, struct shmstore_arb_reservation *r)
 	if (e < 0)
 		return e;
 	if (r && (r->pool != SHMSTORE_ARB_PARTITION || r->leased > r->bytes))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "only a reservation of the partition's pool can be spent");
 	t = r ? shms_arb_thread(s) : shms_arb_thread_find(s);
 	if (!t)
 		return r ? -ENOMEM : 0;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "arbcontext.h"
+#include "detail.h"
 
 /* What stands behind "name": in a flat JSON object; NULL: nothing. */
 static const char *value_of(const char *json, const char *name)
@@ -56,7 +57,7 @@ int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struc
 	if (r < 0)
 		return r;
 	if (!ret)
-		return -EINVAL;
+		return shms_detail_null("ret");
 	/* Also of one that waits: whoever asks is another thread. */
 	if (shms_context_bound(s, c)) {
 		m.context = c->id;
@@ -84,7 +85,7 @@ int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool re
 	if (r < 0)
 		return r;
 	if (!task || !ret)
-		return -EINVAL;
+		return !ret ? shms_detail_null("ret") : shms_detail(-EINVAL, NULL, "0 is no task");
 	r = shms_arb_call(s, &m, NULL, 0, &reply);
 	if (r == 0)
 		*ret = (struct shmstore_arb_stats){
@@ -111,7 +112,7 @@ int shmstore_arb_pool_info(struct shmstore *s, uint32_t pool, struct shmstore_ar
 	if (r < 0)
 		return r;
 	if (!pool || !ret)
-		return -EINVAL;
+		return !ret ? shms_detail_null("ret") : shms_detail(-EINVAL, NULL, "0 is no pool");
 	r = shms_arb_call(s, &m, NULL, 0, &reply);
 	if (r == 0)
 		*ret = (struct shmstore_arb_pool_info){
@@ -134,13 +135,13 @@ int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c, enum
 	uint64_t generation;
 	struct shms_reply reply;
 	int r = kind < SHMSTORE_ARB_INJECT_RETRY || kind > SHMSTORE_ARB_INJECT_TIMEDOUT
-			? -EINVAL
+			? shms_detail(-EINVAL, NULL, "%d is no kind of injection", (int)kind)
 			: shms_context_begin(s, c, &c, &generation);
 
 	if (r != 0)
 		return r;
 	if (!generation)
-		return -EINVAL; /* not bound */
+		return shms_detail(-EINVAL, NULL, "the context is bound to no task");
 	m.context = c->id;
 	r = shms_arb_call(s, &m, NULL, generation, &reply);
 	if (r == 0 && count) {

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "arbcontext.h"
+#include "detail.h"
 #include "store.h"
 #include "sys.h"
 
@@ -177,7 +178,8 @@ int shms_arb_judge(int r, const struct shms_reply *reply, int lost)
 	shms_arb_say(0, "%s", reply->tail);
 	/* INVALID, or what no daemon says. */
 	if (outcome < 0 || outcome == SHMSTORE_ARB_PENDING || outcome >= INVALID)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "%s",
+				   reply->tail_size ? reply->tail : "shmstored does not take that");
 	return outcome;
 }
 

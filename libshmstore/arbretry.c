@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "arbattempt.h"
+#include "detail.h"
 
 struct run {
 	struct shmstore *s;
@@ -88,7 +89,7 @@ static int split(struct run *run, void *item)
 	if (n < 0)
 		return told(run, n);
 	if (n > (int)SHMSTORE_ARB_SPLIT_MAX)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "split() gave %d items of %u", n, SHMSTORE_ARB_SPLIT_MAX);
 	if (n == 0)
 		return shms_arb_say(
 			SHMSTORE_ARB_SPLIT,
@@ -157,7 +158,11 @@ int shmstore_arb_with_retry(struct shmstore *s, void *const *items, size_t n, st
 		return r;
 	if (!work || work->size < offsetof(struct shmstore_arb_work, n_splits) + sizeof(work->n_splits) ||
 	    !work->attempt || (n && !items) || (work->how.flags & SHMSTORE_ARB_ASYNC))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "%s",
+				   !work            ? "work is NULL"
+				   : !work->attempt ? "work.attempt is NULL"
+				   : n && !items    ? "items is NULL"
+						    : "work.size or work.how.flags is wrong");
 	work->n_attempts = work->n_splits = 0;
 	thread = shms_arb_thread(s);
 	if (!thread)

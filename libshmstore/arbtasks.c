@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "arbcontext.h"
+#include "detail.h"
 
 #define KIB       1024u
 #define EXTRA_MAX (UINT32_MAX * (uint64_t)KIB) /* of a pool's spill reserve */
@@ -36,11 +37,13 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 		return r;
 	if (from) {
 		if (from->size < offsetof(struct shmstore_arb_task_options, inherit) + sizeof(from->inherit))
-			return -EINVAL;
+			return shms_detail(-EINVAL, NULL,
+					   "options.size is wrong: begin with SHMSTORE_ARB_TASK_OPTIONS_INIT");
 		memcpy(&o, from, from->size < sizeof(o) ? from->size : sizeof(o));
 	}
 	if (!ret_task || (o.label && strlen(o.label) > SHMSTORE_LABEL_MAX))
-		return -EINVAL;
+		return !ret_task ? shms_detail_null("ret_task")
+				 : shms_detail(-EINVAL, NULL, "a label has %u bytes at most", SHMSTORE_LABEL_MAX);
 	generation = shms_arb_generation(s);
 	if (!generation)
 		return -ENOTSUP;
@@ -65,7 +68,7 @@ int shmstore_arb_task_end(struct shmstore *s, uint32_t task)
 	if (r < 0)
 		return r;
 	if (!task)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "0 is no task");
 	generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 	/* With the daemon that knew it, it ended. */
 	if (!generation || !shms_arb_knows(s->arb, &s->arb->tasks, task, generation))
@@ -90,7 +93,10 @@ int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capa
 		return r;
 	if (!ret_pool || !name || !*name || strlen(name) > SHMSTORE_LABEL_MAX || spill_reserve > EXTRA_MAX ||
 	    spill_reserve > capacity)
-		return -EINVAL;
+		return !ret_pool ? shms_detail_null("ret_pool")
+		       : !name || !*name || strlen(name) > SHMSTORE_LABEL_MAX
+			       ? shms_detail(-EINVAL, NULL, "a pool's name has 1 to %u bytes", SHMSTORE_LABEL_MAX)
+			       : shms_detail(-EINVAL, NULL, "the spill reserve is more than the capacity");
 	generation = shms_arb_generation(s);
 	if (!generation)
 		return -ENOTSUP;
@@ -111,7 +117,7 @@ static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb *m)
 	if (r < 0)
 		return r;
 	if (pool <= SHMSTORE_ARB_PARTITION)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "pool %u is not a private one", pool);
 	generation = shms_arb_generation(s);
 	if (!shms_arb_knows(s->arb, &s->arb->pools, pool, generation))
 		return shms_arb_say(SHMSTORE_ARB_DOWN, "the daemon that knew pool %u went away: make it anew", pool);
@@ -179,7 +185,9 @@ int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c, 
 		return r;
 	if (kind < SHMSTORE_ARB_WAIT_POOL || kind > SHMSTORE_ARB_WAIT_EXTERNAL || c->helper ||
 	    (target != 0) != (kind == SHMSTORE_ARB_WAIT_TASK))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "%s",
+				   c->helper ? "the context is a helper: dedicated ones wait"
+					     : "the kind of wait is none, or its target is not a task's");
 	r = tell(s, c, &m, &c);
 	if (r == 0)
 		c->slow |= SHMS_SLOW_MARKED;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "holders.h"
 #include "inodes.h"
 #include "page.h"
@@ -339,7 +340,7 @@ int shmstore_partition_books(struct shmstore_partition *p,
 	int r;
 
 	if (!p)
-		return -EINVAL;
+		return shms_detail_null("p");
 	r = shms_books_take(p, &(struct shms_books_ask){.store = fn, .arg = arg}, &sum);
 	if (r == 0 && ret) {
 		*ret = (struct shmstore_books_total){
@@ -374,6 +375,6 @@ int shmstore_partition_stores(struct shmstore_partition *p,
 	struct shms_walk w = {.store = list_store, .arg = &l};
 
 	if (!p || !fn)
-		return -EINVAL;
+		return shms_detail_null(!p ? "p" : "fn");
 	return shms_walk_run(&w, p);
 }

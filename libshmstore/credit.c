@@ -276,7 +276,7 @@ int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes)
 	if (r < 0)
 		return r;
 	if (!ret_bytes)
-		return -EINVAL;
+		return shms_detail_null("ret_bytes");
 	*ret_bytes = shms_credit_counted(&s->credit) ? owed(s) : 0;
 	return atomic_load_explicit(&s->attach.epoch, memory_order_relaxed) != 0;
 }

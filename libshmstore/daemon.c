@@ -15,6 +15,7 @@
 #include "alone.h"
 #include "attach.h"
 #include "credit.h"
+#include "detail.h"
 #include "store.h"
 
 static unsigned mode_of(unsigned mode)
@@ -46,7 +47,12 @@ int shmstore_daemon_fd(struct shmstore *s)
 {
 	int r = shms_store_usable(s, true);
 
-	return r < 0 ? r : shms_attach_fd(&s->attach);
+	if (r < 0)
+		return r;
+	r = shms_attach_fd(&s->attach);
+	return r == -ENOENT ? shms_detail(r, NULL, "%s is not registered with a daemon: none runs, or it is not wanted",
+					  s->path)
+			    : r;
 }
 
 int shmstore_daemon_dispatch(struct shmstore *s)

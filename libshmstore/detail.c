@@ -26,6 +26,12 @@ bool shms_detail_is(int error)
 	return sentence[0] && (told == error || told == -EAGAIN);
 }
 
+int shms_detail_becomes(int error)
+{
+	told = error;
+	return error;
+}
+
 int shms_detail(int error, const char *path, const char *format, ...)
 {
 	va_list ap;
@@ -40,7 +46,7 @@ int shms_detail(int error, const char *path, const char *format, ...)
 
 int shms_detail_null(const char *argument)
 {
-	return shms_detail(-EINVAL, NULL, "%s is NULL", argument);
+	return shms_detail(-EINVAL, NULL, "the argument %s is NULL", argument);
 }
 
 int shms_detail_flags(unsigned flags, unsigned taken)

@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 
+#include "detail.h"
+
 void shms_detail_clear(void);
 /* path may be NULL. Returns error, so that it can be returned. */
 int shms_detail(int error, const char *path, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -15,6 +17,9 @@ int shms_detail(int error, const char *path, const char *format, ...) __attribut
 /* -EINVAL, of an argument that must not be NULL, and of flags beyond those that a call takes. */
 int shms_detail_null(const char *argument);
 int shms_detail_flags(unsigned flags, unsigned taken);
+
+/* What was said last is the sentence of this error from here on. Returns it. */
+int shms_detail_becomes(int error);
 
 /* The thread's own: the error that its sentence is about; 0 = none was said. */
 int *shms_detail_told(void);

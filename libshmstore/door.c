@@ -15,6 +15,7 @@
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "detail.h"
 #include "name.h"
@@ -34,9 +35,23 @@ static int tell(int error, const struct subject *a)
 	const char *in = a->path[0] ? " in " : "", *dash = a->name[0] ? " " : "";
 
 	switch (error) {
+	case -ENOTSUP:
+		if (strncmp(a->call, "shmstore_arb_", strlen("shmstore_arb_")) == 0)
+			return shms_detail(
+				error, NULL,
+				"%s: no shmstored serves the store, or its arbiter is off: start it with arbiter = on",
+				a->path);
+		break;
+	case -EBADMSG:
+		if (a->name[0] && a->path[0])
+			return shms_detail(error, NULL, "%s in %s is damaged, or no object of ours", a->name, a->path);
+		break;
+	case -EPERM:
+		return shms_detail(error, NULL, "%s%s%s%s%s: the kernel does not let user %u do that", a->call, dash,
+				   a->name, in, a->path, (unsigned)geteuid());
 	case -ENOENT:
 		if (a->name[0] && a->path[0])
-			return shms_detail(error, NULL, "there is no %s in %s", a->name, a->path);
+			return shms_detail(error, NULL, "no object has the key %s in %s", a->name, a->path);
 		break;
 	case -EEXIST:
 		if (a->name[0] && a->path[0])
@@ -90,7 +105,8 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 {
 	if (!c || !*shmstore_client_reason(c))
 		return failed_call(error, call);
-	return shms_detail(error, shmstore_client_path(c), "%s", shmstore_client_reason(c));
+	return shms_detail(error, shmstore_client_path(c), "%s: %s", shmstore_client_path(c),
+			   shmstore_client_reason(c));
 }
 
 /* What a success leaves of a sentence: none, but where single results of a call that is successful itself may be failures. */

@@ -61,6 +61,8 @@ static int goal(struct shmstore_partition *p, const struct shmstore_evict *what,
 	uint64_t most = what->bytes;
 	int r = shms_tier_config_read(p, &config);
 
+	if (r == -ENOENT)
+		return shms_detail(r, NULL, "%s has no disk tier; shmstore-admin tier --set gives it one", p->path);
 	if (r == 0)
 		r = look_at_room(p, &room);
 	if (r < 0)
@@ -136,7 +138,9 @@ int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore
 	int r;
 
 	if (!p || !what || what->size < sizeof(*what))
-		return -EINVAL;
+		return !p || !what ? shms_detail_null(!p ? "p" : "what")
+				   : shms_detail(-EINVAL, NULL, "what.size is %zu: begin with SHMSTORE_EVICT_INIT",
+						 what->size);
 	r = evict(p, &a);
 	if (r < 0)
 		r = shms_error(r);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "name.h"
 #include "object.h"
 #include "store.h"
@@ -119,7 +120,7 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 	if (r < 0)
 		return r;
 	if (!fn)
-		return -EINVAL;
+		return shms_detail_null("fn");
 	_dir_ DIR *dir = open_list(s->objects_fd);
 	if (!dir)
 		return shms_error(errno);

@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "gcaction.h"
 #include "gcaway.h"
 #include "gcpeer.h"
@@ -200,7 +201,7 @@ int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
 	int r;
 
 	if (!p || (flags & ~SHMSTORE_GC_DRY_RUN))
-		return -EINVAL;
+		return !p ? shms_detail_null("p") : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN);
 	if (flags & SHMSTORE_GC_DRY_RUN) {
 		g.gone = shms_inodes_new();
 		if (!g.gone)

@@ -189,7 +189,7 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 	if (r < 0)
 		return r;
 	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
-		return -EINVAL;
+		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, SHMSTORE_COW | SHMSTORE_VERIFY);
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;

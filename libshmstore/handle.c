@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "detail.h"
 #include "format.h"
 #include "store.h"
 #include "sys.h"
@@ -13,9 +14,13 @@
 int shms_store_usable(const struct shmstore *s, bool write)
 {
 	if (!s || s->magic != SHMS_STORE_MAGIC)
-		return -EINVAL;
-	if (atomic_load_explicit(&s->forked, memory_order_relaxed) || (write && s->readonly))
-		return -EPERM;
+		return shms_detail(-EINVAL, NULL, "the store is NULL, closed, or none");
+	if (atomic_load_explicit(&s->forked, memory_order_relaxed))
+		return shms_detail(-EPERM, NULL,
+				   "%s is the parent's: a store opened before a fork; open one in this process",
+				   s->path);
+	if (write && s->readonly)
+		return shms_detail(-EPERM, NULL, "%s was opened to be read only", s->path);
 	return 0;
 }
 

@@ -122,7 +122,7 @@ int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_
 	int r;
 
 	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket: %zu bytes", length);
 	r = as_is ? 0 : promote(s, k);
 	if (r == 0)
 		r = handoff(s, k, lease, &t);
@@ -152,7 +152,10 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 	if (r < 0)
 		return r;
 	if (!ret || lease_ms == 0 || lease_ms > SHMSTORE_LEASE_MAX || (flags & ~SHMSTORE_AS_IS))
-		return -EINVAL;
+		return !ret                      ? shms_detail_null("ret")
+		       : flags & ~SHMSTORE_AS_IS ? shms_detail_flags(flags, SHMSTORE_AS_IS)
+						 : shms_detail(-EINVAL, NULL, "a lease is for 1 to %llu ms, not %llu",
+							       SHMSTORE_LEASE_MAX, (unsigned long long)lease_ms);
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;

@@ -18,6 +18,7 @@
 
 #include "attach.h"
 #include "cleanup.h"
+#include "detail.h"
 #include "handoff.h"
 #include "lease.h"
 #include "object.h"
@@ -41,6 +42,12 @@ static int inbox_path(const struct shmstore *s, uid_t uid, const char *reply, ch
 	return n < SHMSTORE_TICKET_PATH ? 0 : -EINVAL;
 }
 
+static int no_daemon(void)
+{
+	return shms_detail(-EPERM, NULL,
+			   "no shmstored is connected, and only it moves an object between users; start it as root");
+}
+
 /* Asks for path to be moved (lease_ms: linked) into uid's inbox; io_path becomes the lease's there. */
 static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms, char io_path[SHMSTORE_TICKET_PATH])
 {
@@ -57,9 +64,12 @@ static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms, char io_path
 
 	/* Gone, or there and silent? */
 	if (r < 0)
-		return shms_attach_again(&s->attach) ? -ETIMEDOUT : -EPERM;
+		return shms_attach_again(&s->attach)
+			       ? shms_detail(-ETIMEDOUT, NULL, "shmstored is there and does not answer")
+			       : no_daemon();
 	if (reply.type == WIRE_REFUSED)
-		return reply.body.refused.error < 0 ? reply.body.refused.error : -EPERM;
+		return shms_detail(reply.body.refused.error < 0 ? reply.body.refused.error : -EPERM, NULL,
+				   "shmstored refuses: %s", reply.tail);
 	return inbox_path(s, uid, reply.tail, io_path);
 }
 
@@ -76,12 +86,14 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 	if (receiver == s->uid)
 		return shmstore_handoff(s, key, key_size, lease_ms, ret);
 	if (!ret || lease_ms == 0 || lease_ms > WIRE_BROKER_LEASE)
-		return -EINVAL;
+		return !ret ? shms_detail_null("ret")
+			    : shms_detail(-EINVAL, NULL, "a lease for another user is for 1 to %u ms, not %llu",
+					  WIRE_BROKER_LEASE, (unsigned long long)lease_ms);
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
 	if (!shms_attach_again(&s->attach))
-		return -EPERM;
+		return no_daemon();
 	r = shms_handoff_lease(s, &k, lease_ms, false, &t);
 	if (r < 0)
 		return shms_error(r);
@@ -121,7 +133,7 @@ static int find_received(struct shmstore *s, const struct shms_keyname *k, struc
 	if (fstat(fd, ret_st) < 0)
 		return -errno;
 	if (ret_st->st_uid == s->uid)
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "%s in %s may not be linked", k->name, s->path);
 	r = shms_header_read(&h, fd, ret_st, NULL);
 	if (r < 0)
 		return r;
@@ -138,15 +150,16 @@ int shms_handoff_received(struct shmstore *s, const struct shms_keyname *k, uint
 	int n, r;
 
 	if (lease_ms > WIRE_BROKER_LEASE)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "a lease of another user's object is for %u ms at most",
+				   WIRE_BROKER_LEASE);
 	if (!shms_attach_again(&s->attach))
-		return -EPERM;
+		return no_daemon();
 	r = find_received(s, k, &mine, ret);
 	if (r < 0)
 		return r;
 	n = snprintf(ret->path, sizeof(ret->path), "%s/" SHMS_DIR_OBJECTS "/%s", s->path, k->name);
 	if (n >= (int)sizeof(ret->path))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket");
 	r = broker(s, s->uid, (uint32_t)lease_ms, ret->path);
 	if (r < 0)
 		return r;

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "mount.h"
 #include "page.h"
 #include "sys.h"
@@ -134,7 +135,9 @@ static int make_dir(int dirfd, const char *name, mode_t mode)
 		return shms_error(errno);
 	_fd_ int fd = shms_open_dir(dirfd, name);
 	if (fd < 0)
-		return fd == -ELOOP || fd == -ENOTDIR ? -EPERM : shms_error(fd);
+		return fd == -ELOOP || fd == -ENOTDIR
+			       ? shms_detail(-EPERM, NULL, "something that is no directory is where %s is to be", name)
+			       : shms_error(fd);
 	return fchmod(fd, mode) < 0 ? shms_error(errno) : 0;
 }
 
@@ -187,6 +190,31 @@ static int create(int dirfd, bool tmpfs, unsigned flags)
 	return r < 0 ? r : write_marker(dirfd, !tmpfs, 0400);
 }
 
+#define MAKE_IT "make it with shmstore-admin -p %s init, or open it with SHMSTORE_CREATE (create=True)"
+
+static int cannot_open(const char *path, int error)
+{
+	switch (error) {
+	case ENOENT:
+		return shms_detail(-ENOENT, NULL, "there is no directory %s; " MAKE_IT, path, path);
+	case ENOTDIR:
+		return shms_detail(-ENOENT, NULL, "%s, or what is above it, is no directory", path);
+	case EACCES:
+	case EPERM:
+		return shms_detail(-EPERM, NULL, "user %u may not open %s", (unsigned)geteuid(), path);
+	default:
+		return shms_detail(shms_error(error), NULL, "%s cannot be opened: %s", path, strerror(error));
+	}
+}
+
+static int not_on_disk(const char *path)
+{
+	return shms_detail(-ENOTSUP, NULL,
+			   "%s is on disk, not on a tmpfs; SHMSTORE_ALLOW_DISK (init --allow-disk) makes a partition "
+			   "there all the same",
+			   path);
+}
+
 static int open_dirs(struct shmstore_partition *p, const char *path, unsigned flags)
 {
 	struct marker m;
@@ -198,7 +226,7 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 
 	p->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (p->fd < 0)
-		return shms_error(errno);
+		return cannot_open(path, errno);
 	if (fstatfs(p->fd, &fs) < 0 || fstat(p->fd, &st) < 0)
 		return shms_error(errno);
 	p->tmpfs = fs.f_type == TMPFS_MAGIC;
@@ -208,15 +236,25 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 		r = create(p->fd, p->tmpfs, flags);
 		if (r == 0)
 			r = read_marker(p->fd, &m);
+		if (r == -EEXIST)
+			shms_detail(r, NULL, "%s holds files that are no partition's; choose an empty directory", path);
+		else if (r == -ENOTSUP)
+			not_on_disk(path);
 	} else if (r == -ENOENT && !p->tmpfs) {
-		r = -ENOTSUP;
+		r = not_on_disk(path);
 	} else if (r == 0 && (flags & SHMSTORE_CREATE) && (flags & SHMSTORE_SHARED)) {
 		r = finish_shared(p->fd, &st);
 	}
+	if (r == -ENOENT)
+		return shms_detail(r, NULL, "%s is no partition yet; " MAKE_IT, path, path);
+	if (r == -EBADMSG)
+		return shms_detail(r, NULL,
+				   "the marker %s/.shmstore is damaged; make the partition anew in an empty directory",
+				   path);
 	if (r < 0)
 		return r;
 	if (!p->tmpfs && !m.disk)
-		return -ENOTSUP;
+		return not_on_disk(path);
 	if (fstat(p->fd, &st) < 0)
 		return shms_error(errno);
 	p->open_to_others = st.st_uid != geteuid() || (st.st_mode & 077);
@@ -241,7 +279,7 @@ int shmstore_default_path(char *ret_path, size_t size)
 	size_t n = 0;
 
 	if (!ret_path)
-		return -EINVAL;
+		return shms_detail_null("ret_path");
 	if (!from || !*from) {
 		for (const char *s = SHMSTORE_DEFAULT_PARTITION; *s && n < sizeof(path) - 16; s++) {
 			if (s[0] == '%' && s[1] == 'u') {
@@ -255,7 +293,7 @@ int shmstore_default_path(char *ret_path, size_t size)
 		from = path;
 	}
 	if (strlen(from) >= size)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "%zu bytes are too few for the path %.256s", size, from);
 	memcpy(ret_path, from, strlen(from) + 1);
 	return 0;
 }
@@ -300,7 +338,8 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	int r;
 
 	if (!ret || (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED)))
-		return -EINVAL;
+		return !ret ? shms_detail_null("ret")
+			    : shms_detail_flags(flags, SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED);
 	if (!path) {
 		r = shmstore_default_path(named, sizeof(named));
 		if (r < 0)
@@ -308,7 +347,7 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 		path = named;
 	}
 	if (!*path || strlen(path) >= PATH_MAX)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the partition's path is empty, or longer than a path may be");
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
@@ -358,7 +397,7 @@ int shmstore_partition_info(struct shmstore_partition *p, struct shmstore_partit
 	struct stat st;
 
 	if (!p || !ret)
-		return -EINVAL;
+		return shms_detail_null(!p ? "p" : "ret");
 	if (fstatvfs(p->fd, &fs) < 0 || fstat(p->fd, &st) < 0)
 		return shms_error(errno);
 	*ret = (struct shmstore_partition_info){

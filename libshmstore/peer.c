@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "peername.h"
 #include "store.h"
 #include "sys.h"
@@ -70,12 +71,19 @@ int shmstore_set_address(struct shmstore *s, const char *address)
 	if (r < 0)
 		return r;
 	if (!address || strlen(address) > SHMSTORE_ADDRESS_MAX)
-		return -EINVAL;
+		return !address ? shms_detail_null("address")
+				: shms_detail(-EINVAL, NULL, "an address has %u bytes at most, this one %zu",
+					      SHMSTORE_ADDRESS_MAX, strlen(address));
 	/* Page and symlink change together; two threads that name different addresses must not mix them. */
 	pthread_rwlock_wrlock(&s->names);
 	r = set_address(s, address);
 	pthread_rwlock_unlock(&s->names);
 	return r;
+}
+
+static int nobody(const struct shmstore_partition *p, const char *address)
+{
+	return shms_detail(-ENOENT, NULL, "no live store of %s is known by the address %s", p->path, address);
 }
 
 int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name, size_t name_size)
@@ -87,28 +95,32 @@ int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *
 	int r;
 
 	if (!p || !address || !*address || strlen(address) > SHMSTORE_ADDRESS_MAX || (!ret_name && name_size))
-		return -EINVAL;
+		return !p || !address ? shms_detail_null(!p ? "p" : "address")
+				      : shms_detail(-EINVAL, NULL,
+						    "an address has 1 to %u bytes, and ret_name comes with its size",
+						    SHMSTORE_ADDRESS_MAX);
 	shms_peer_name(address, name);
 	n = readlinkat(p->peers_fd, name, target, sizeof(target) - 1);
 	if (n < 0)
-		return errno == ENOENT || errno == EINVAL ? -ENOENT : shms_error(errno);
+		return errno == ENOENT || errno == EINVAL ? nobody(p, address) : shms_error(errno);
 	target[n] = '\0';
 	if (strncmp(target, "../", 3) != 0)
-		return -ENOENT;
+		return nobody(p, address);
 	_fd_ int fd = shms_open_beneath(p->fd, target + 3, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
-		return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM ? shms_error(fd) : -ENOENT;
+		return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM ? shms_error(fd) : nobody(p, address);
 	/* The directory's owner, not what the page says: where several users share the partition anybody can make a page. */
 	if (fstat(fd, &st) < 0 || st.st_uid != geteuid())
-		return -ENOENT;
+		return nobody(p, address);
 	r = shms_page_read(fd, &page);
 	if (r < 0)
-		return r == -EMFILE || r == -ENOMEM ? r : -ENOENT;
+		return r == -EMFILE || r == -ENOMEM ? r : nobody(p, address);
 	if (strcmp(page.address, address) != 0 || shms_page_alive(fd) != SHMSTORE_ALIVE)
-		return -ENOENT;
+		return nobody(p, address);
 	if (ret_name) {
 		if (strlen(page.name) >= name_size)
-			return -EINVAL;
+			return shms_detail(-EINVAL, NULL, "%zu bytes are too few for the name %s", name_size,
+					   page.name);
 		memcpy(ret_name, page.name, strlen(page.name) + 1);
 	}
 	return 0;

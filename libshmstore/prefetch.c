@@ -261,7 +261,9 @@ int shmstore_prefetch(struct shmstore *s, const struct iovec *keys, size_t n_key
 	if (r < 0)
 		return r;
 	if ((!keys && n_keys) || n_keys > INT_MAX || (flags & ~SHMSTORE_NO_EVICT))
-		return -EINVAL;
+		return flags & ~SHMSTORE_NO_EVICT ? shms_detail_flags(flags, SHMSTORE_NO_EVICT)
+						  : shms_detail(-EINVAL, NULL, "%zu keys at %s", n_keys,
+								keys ? "once are too many" : "NULL");
 	p.results = calloc(n_keys + 1, sizeof(*p.results));
 	if (!p.results)
 		return -ENOMEM;

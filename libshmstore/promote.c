@@ -264,7 +264,8 @@ static int one_try(struct back *b)
 	if (r < 0)
 		return r;
 	if (b->stub.uid != b->p->t->uid)
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "it is user %u's object, and in that user's part of the tier",
+				   (unsigned)b->stub.uid);
 	r = bring_reserved(b);
 	/* Once more: the name may mean another stub by now, or the object. */
 	return r == 0 ? 0 : r;

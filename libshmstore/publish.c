@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "nameslock.h"
 #include "sidecar.h"
 #include "store.h"
@@ -25,8 +26,11 @@
 
 int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 {
-	if ((!key && key_size) || key_size > SHMSTORE_KEY_MAX)
-		return -EINVAL;
+	if (!key && key_size)
+		return shms_detail_null("key");
+	if (key_size > SHMSTORE_KEY_MAX)
+		return shms_detail(-EINVAL, NULL, "a key has %u bytes at most, this one %zu", SHMSTORE_KEY_MAX,
+				   key_size);
 	k->key = key;
 	k->key_size = key_size;
 	k->kind = shms_name_encode(key, key_size, k->name);

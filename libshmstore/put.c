@@ -256,7 +256,10 @@ static int put(struct put *p)
 			return r < 0 ? r : 0;
 	}
 	if (!shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL,
+				   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all at most; "
+				   "this one has %zu buffers and a header of %zu",
+				   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, p->n_buffers, p->header_size);
 	p->generation = shms_nonce();
 	r = put_once(p, &l);
 	for (int tries = 0;
@@ -300,7 +303,14 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 		return r;
 	if ((flags & ~SHMS_PUT_FLAGS) || (!header && header_size) || (!buffers && n_buffers) ||
 	    n_buffers > SHMSTORE_BUFFERS_MAX)
-		return -EINVAL;
+		return flags & ~SHMS_PUT_FLAGS  ? shms_detail_flags(flags, SHMS_PUT_FLAGS)
+		       : !header && header_size ? shms_detail_null("header")
+		       : !buffers && n_buffers
+			       ? shms_detail_null("buffers")
+			       : shms_detail(-EINVAL, NULL,
+					     "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all "
+					     "at most; this one has %zu buffers and a header of %zu",
+					     SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
 	r = shms_keyname_init(&p.key, key, key_size);
 	if (r < 0)
 		return r;
@@ -311,7 +321,7 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 	}
 	for (size_t i = 0; i < n_buffers; i++) {
 		if (!buffers[i].iov_base && buffers[i].iov_len)
-			return -EINVAL;
+			return shms_detail(-EINVAL, NULL, "buffer %zu is NULL", i);
 		sizes[i] = buffers[i].iov_len;
 	}
 	p.sizes = sizes;

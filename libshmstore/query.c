@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "socketpath.h"
 #include "sys.h"
 #include "wire.h"
@@ -356,7 +357,9 @@ int shmstore_client_new(const char *socket, uint32_t timeout_ms, struct shmstore
 	struct shmstore_client *c;
 
 	if (!ret || !timeout_ms || timeout_ms > TIMEOUT_MAX_MS)
-		return -EINVAL;
+		return !ret ? shms_detail_null("ret")
+			    : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u", (unsigned)TIMEOUT_MAX_MS,
+					  timeout_ms);
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -370,7 +373,8 @@ int shmstore_client_new(const char *socket, uint32_t timeout_ms, struct shmstore
 	}
 	if (shms_socket_path(c->given, c->path) < 0) {
 		shmstore_client_free(c);
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the path of a socket has %u bytes at most",
+				   (unsigned)SHMS_SOCKET_PATH - 1);
 	}
 	*ret = c;
 	return 0;
@@ -389,7 +393,9 @@ struct shmstore_client *shmstore_client_free(struct shmstore_client *c)
 int shmstore_client_set_timeout(struct shmstore_client *c, uint32_t timeout_ms)
 {
 	if (!c || !timeout_ms || timeout_ms > TIMEOUT_MAX_MS)
-		return -EINVAL;
+		return !c ? shms_detail_null("c")
+			  : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u", (unsigned)TIMEOUT_MAX_MS,
+					timeout_ms);
 	c->timeout_ms = timeout_ms;
 	return 0;
 }
@@ -417,7 +423,8 @@ int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what, c
 	int r;
 
 	if (!c || !ret_json || what < SHMSTORE_QUERY_STATUS || what > SHMSTORE_QUERY_ARB_LOG)
-		return -EINVAL;
+		return !c || !ret_json ? shms_detail_null(!c ? "c" : "ret_json")
+				       : shms_detail(-EINVAL, NULL, "%d is no question", (int)what);
 	deadline_ns = deadline_of(c);
 	r = request(c, deadline_ns, WIRE_QUERY, &body, partition);
 	return r < 0 ? r : document(c, deadline_ns, ret_json, ret_size);
@@ -430,7 +437,7 @@ int shmstore_client_set(struct shmstore_client *c, const char *assignment)
 	int r;
 
 	if (!c || !assignment)
-		return -EINVAL;
+		return shms_detail_null(!c ? "c" : "assignment");
 	deadline_ns = deadline_of(c);
 	r = request(c, deadline_ns, WIRE_SET, &body, assignment);
 	return r < 0 ? r : done(c, deadline_ns);
@@ -449,7 +456,11 @@ int shmstore_client_arbiter(struct shmstore_client *c, const char *partition, co
 
 	if (!c || !partition || !what || what->order < SHMSTORE_ARB_ORDER_KNOB ||
 	    what->order > SHMSTORE_ARB_ORDER_CANCEL || what->kind > UINT16_MAX)
-		return -EINVAL;
+		return !c || !partition || !what
+			       ? shms_detail_null(!c           ? "c"
+						  : !partition ? "partition"
+							       : "what")
+			       : shms_detail(-EINVAL, NULL, "%u of kind %u is no order", what->order, what->kind);
 	body.op = (uint16_t)what->order;
 	body.kind = (uint16_t)what->kind;
 	body.flags = what->task ? WIRE_ARB_ADMIN_TASK : 0;
@@ -469,7 +480,7 @@ int shmstore_client_reap(struct shmstore_client *c, const char *path, char **ret
 	int r;
 
 	if (!c || !path || !ret_json)
-		return -EINVAL;
+		return shms_detail_null(!c ? "c" : !path ? "path" : "ret_json");
 	deadline_ns = deadline_of(c);
 	r = request(c, deadline_ns, WIRE_REAP, &body, path);
 	return r < 0 ? r : document(c, deadline_ns, ret_json, ret_size);
@@ -482,7 +493,7 @@ int shmstore_client_watch(struct shmstore_client *c, uint64_t since, const char 
 	int r;
 
 	if (!c)
-		return -EINVAL;
+		return shms_detail_null("c");
 	deadline_ns = deadline_of(c);
 	r = request(c, deadline_ns, WIRE_WATCH, &body, events);
 	if (r == 0)
@@ -500,7 +511,7 @@ int shmstore_client_event(struct shmstore_client *c, int timeout_ms, uint64_t *r
 	int r;
 
 	if (!c || !ret_json)
-		return -EINVAL;
+		return shms_detail_null(!c ? "c" : "ret_json");
 	if (!c->watching)
 		return failed(c, -EINVAL, "this client does not watch");
 	deadline_ns = timeout_ms < 0 ? UINT64_MAX : shms_now_mono_ns() + (uint64_t)timeout_ms * 1000000;

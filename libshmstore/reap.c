@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "gcaction.h"
 #include "gcpeer.h"
 #include "gcstore.h"
@@ -72,9 +73,10 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 	int r;
 
 	if (!p || !path || (flags & ~SHMSTORE_GC_DRY_RUN))
-		return -EINVAL;
+		return !p || !path ? shms_detail_null(!p ? "p" : "path")
+				   : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN);
 	if (!below(p, path))
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "%.256s is not in the partition %s", path, p->path);
 	c.below = strdup(below(p, path));
 	if (flags & SHMSTORE_GC_DRY_RUN)
 		g.gone = shms_inodes_new();

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <shmstore/inspect.h>
 
+#include "detail.h"
 #include "holders.h"
 #include "usage.h"
 
@@ -15,7 +16,7 @@ int shmstore_partition_reconcile(struct shmstore_partition *p,
 	int r;
 
 	if (!p)
-		return -EINVAL;
+		return shms_detail_null("p");
 	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = true, .keys = fn != NULL}, &usage, &holders);
 	if (r < 0)
 		return r;

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "arbattempt.h"
+#include "detail.h"
 #include "leased.h"
 
 #define MANY_MAX 16u /* the daemon's bound */
@@ -99,8 +100,10 @@ static int begin(struct shmstore *s, const struct shmstore_arb_how *how, struct 
 
 	*ret = how ? *how : DEFAULT;
 	async = ret->flags & SHMSTORE_ARB_ASYNC;
-	if ((ret->flags & ~SHMS_ARB_FLAGS) || (async && (!ret->context || ret->context->of_thread)))
-		return -EINVAL;
+	if (ret->flags & ~SHMS_ARB_FLAGS)
+		return shms_detail_flags(ret->flags, SHMS_ARB_FLAGS);
+	if (async && (!ret->context || ret->context->of_thread))
+		return shms_detail(-EINVAL, NULL, "SHMSTORE_ARB_ASYNC needs a context that is no thread's own");
 	return shms_context_begin(s, ret->context, &ret->context, &generation);
 }
 
@@ -150,7 +153,9 @@ int shmstore_arb_reserve(struct shmstore *s, uint32_t pool, uint64_t bytes, cons
 			 struct shmstore_arb_reservation *ret)
 {
 	struct shms_arb_ask ask = {.pool = pool, .bytes = bytes};
-	int r = !pool || !ret ? -EINVAL : begin(s, how, &ask.how);
+	int r = !ret    ? shms_detail_null("ret")
+		: !pool ? shms_detail(-EINVAL, NULL, "0 is no pool")
+			: begin(s, how, &ask.how);
 
 	return r != 0 ? r : shms_arb_reserve(s, &ask, ret);
 }
@@ -179,7 +184,9 @@ int shmstore_arb_reserve_many(struct shmstore *s, struct shmstore_arb_reservatio
 	int outcome;
 
 	if (!r || !n || n > MANY_MAX || !list_pools(r, n, list, sizeof(list)))
-		return -EINVAL;
+		return !r ? shms_detail_null("r")
+			  : shms_detail(-EINVAL, NULL, "%zu reservations: 1 to %u, none of pool 0, can be made at once",
+					n, (unsigned)MANY_MAX);
 	outcome = begin(s, how, &own);
 	if (outcome == 0)
 		outcome = shms_attempt_room(own.context, n);
@@ -222,7 +229,11 @@ static int check(struct shmstore *s, const struct shmstore_arb_reservation *r)
 
 	if (usable < 0)
 		return usable;
-	return !r || (r->leased && (!r->pool || r->pool > WIRE_LEASES)) || r->leased > r->bytes ? -EINVAL : 0;
+	if (!r)
+		return shms_detail_null("r");
+	if ((r->leased && (!r->pool || r->pool > WIRE_LEASES)) || r->leased > r->bytes)
+		return shms_detail(-EINVAL, NULL, "what is given is no reservation of shmstore_arb_reserve()");
+	return 0;
 }
 
 /* bytes less; settled: they are memory now. */
@@ -279,7 +290,7 @@ int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	if (e < 0)
 		return e;
 	if (r->pool != SHMSTORE_ARB_PARTITION)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the reservation is of pool %u, not of the partition's", r->pool);
 	if (r->id && bytes > r->leased) {
 		/* What it became may be less, or more, than was reserved: the daemon is told which. */
 		shms_attempt_forget(s, r, 0, true);
@@ -307,7 +318,9 @@ static int grow(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t
 		m.bytes = grown.bytes - r->leased;
 		outcome = shms_arb_withheld(s, how, &m, NULL, &grown);
 	} else if (how->flags & SHMSTORE_ARB_ASYNC) {
-		return -EINVAL; /* two reservations would be one struct's, later */
+		return shms_detail(
+			-EINVAL, NULL,
+			"what is served from a lease cannot grow with SHMSTORE_ARB_ASYNC"); /* two reservations would be one struct's, later */
 	} else {
 		outcome = reserve_asked(s, &ask, &part);
 		if (outcome == 0) {
@@ -378,7 +391,9 @@ int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
 	if (e != 0)
 		return e;
 	m.reservation = r->id;
-	return r->id ? shms_arb_call(s, &m, NULL, 0, &reply) : -EINVAL;
+	return r->id ? shms_arb_call(s, &m, NULL, 0, &reply)
+		     : shms_detail(-EINVAL, NULL,
+				   "the daemon knows no such reservation: it is empty, or served from a lease");
 }
 
 int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *r, const struct shmstore_arb_how *how)
@@ -392,7 +407,8 @@ int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *
 	if (e != 0)
 		return e;
 	if (!r->id)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL,
+				   "the daemon knows no such reservation: it is empty, or served from a lease");
 	m.reservation = r->id;
 	m.pool = r->pool;
 	return shms_arb_withheld(s, &own, &m, NULL, r);
@@ -405,7 +421,8 @@ int shmstore_arb_spilled(struct shmstore *s, const struct shmstore_arb_reservati
 	if (e < 0)
 		return e;
 	if (!r->id)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL,
+				   "the daemon knows no such reservation: it is empty, or served from a lease");
 	post(s, WIRE_ARB_SPILLED, r, bytes);
 	return 0;
 }

@@ -31,6 +31,7 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "daemon.h"
+#include "detail.h"
 #include "gc.h"
 #include "nameslock.h"
 #include "peer.h"
@@ -144,20 +145,26 @@ static int read_options(const struct shmstore_options *from, struct shmstore_opt
 	if (from) {
 		/* A program built with an older header has fewer fields. */
 		if (from->size < offsetof(struct shmstore_options, keep) + sizeof(from->keep))
-			return -EINVAL;
+			return shms_detail(-EINVAL, NULL, "options.size is %zu: begin with SHMSTORE_OPTIONS_INIT",
+					   from->size);
 		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
 	}
 	if (ret->flags &
 	    ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE))
-		return -EINVAL;
+		return shms_detail_flags(ret->flags, SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT |
+							     SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE);
 	if ((ret->flags & SHMSTORE_OPEN_READONLY) && (ret->flags & SHMSTORE_OPEN_ARBITRATE))
-		return -EINVAL;
+		return shms_detail(
+			-EINVAL, NULL,
+			"a store that is only read reserves nothing: READONLY and ARBITRATE exclude each other");
 	if ((ret->flags & SHMSTORE_OPEN_ADOPT) && (ret->flags & SHMSTORE_OPEN_FRESH))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "ADOPT and FRESH exclude each other");
 	if (ret->daemon > SHMSTORE_DAEMON_OFF)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "options.daemon is %u, which is none of SHMSTORE_DAEMON_*",
+				   ret->daemon);
 	if (ret->label && strlen(ret->label) > SHMSTORE_LABEL_MAX)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "a label has %u bytes at most, this one %zu", SHMSTORE_LABEL_MAX,
+				   strlen(ret->label));
 	return 0;
 }
 
@@ -169,7 +176,8 @@ static int relative_directory(const struct shmstore_partition *p, const char *di
 
 	if (directory[0] == '/') {
 		if (strncmp(directory, p->path, n) != 0 || directory[n] != '/')
-			return -EPERM;
+			return shms_detail(-EPERM, NULL, "the directory %.256s is outside the partition %s", directory,
+					   p->path);
 		directory += n;
 	}
 	directory += strspn(directory, "/");
@@ -177,7 +185,8 @@ static int relative_directory(const struct shmstore_partition *p, const char *di
 	while (length && directory[length - 1] == '/')
 		length--;
 	if (length == 0 || length >= PATH_MAX)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL,
+				   "the directory of the store is the partition itself, or its path too long");
 	memcpy(ret, directory, length);
 	ret[length] = '\0';
 	return 0;
@@ -209,10 +218,14 @@ static int locate(struct shmstore *s, const char *directory)
 			*slash = '\0';
 		s->parent_fd = shms_open_beneath(s->p->fd, slash ? relative : ".", O_RDONLY | O_DIRECTORY);
 		if (s->parent_fd == -EXDEV)
-			return -EPERM; /* "..": outside the partition */
+			return shms_detail(-EPERM, NULL, "the directory %s is outside the partition %s", s->path,
+					   s->p->path);
 		if (s->parent_fd < 0) {
 			r = shms_error(s->parent_fd);
-			return r == -EBADMSG ? -EPERM : r; /* a symlink on the way */
+			if (r == -EBADMSG)
+				return shms_detail(-EPERM, NULL, "%s goes by a symbolic link", s->path);
+			return shms_detail(r, NULL, "what is to hold the store %s cannot be opened: %s; it must exist",
+					   s->path, shmstore_strerror(r));
 		}
 	}
 	if (s->parent_fd < 0)
@@ -220,7 +233,8 @@ static int locate(struct shmstore *s, const char *directory)
 	base = strrchr(s->path, '/') + 1;
 	s->base = base;
 	if (strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-		return -EPERM;
+		return shms_detail(-EPERM, NULL, "%s is outside the partition %s, or the partition", s->path,
+				   s->p->path);
 	return 0;
 }
 
@@ -324,6 +338,20 @@ static bool owner_gone(int dir_fd)
 	return shms_start_time((pid_t)page.pid) != page.start_time || (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
 }
 
+static int held(const struct shmstore *s)
+{
+	struct shms_page page;
+
+	if (shms_page_read(s->dir_fd, &page) < 0)
+		return shms_detail(-EBUSY, NULL, "a live process holds the store %s", s->path);
+	if ((pid_t)page.pid == getpid())
+		return shms_detail(-EBUSY, NULL,
+				   "this very process (%d) has the store %s open already, and it is live; close that "
+				   "one first, or use it",
+				   (int)getpid(), s->path);
+	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
+}
+
 static int acquire(struct shmstore *s, const struct shmstore_options *o)
 {
 	struct shms_page page = {0};
@@ -340,11 +368,13 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		if (s->dir_fd == -ENOENT)
 			continue;
 		if (s->dir_fd < 0)
-			return s->dir_fd == -ELOOP || s->dir_fd == -ENOTDIR ? -EPERM : shms_error(s->dir_fd);
+			return s->dir_fd == -ELOOP || s->dir_fd == -ENOTDIR
+				       ? shms_detail(-EPERM, NULL, "something that is no directory is at %s", s->path)
+				       : shms_error(s->dir_fd);
 		if (fstat(s->dir_fd, &st) < 0)
 			return shms_error(errno);
 		if (st.st_uid != s->uid)
-			return -EPERM;
+			return shms_detail(-EPERM, NULL, "the store %s is user %u's", s->path, (unsigned)st.st_uid);
 		s->lock_fd = shms_page_lock(s->dir_fd);
 		if (s->lock_fd >= 0)
 			return take_over(s, &page, o);
@@ -357,7 +387,7 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 				return r;
 		} else if (r == -EBUSY) {
 			if (!owner_gone(s->dir_fd))
-				return -EBUSY;
+				return held(s);
 			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 		} else {
 			return r;
@@ -561,7 +591,13 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 	int r;
 
 	if (!p || !ret || !name_ok(name))
-		return -EINVAL;
+		return !p || !ret || !name ? shms_detail_null(!p     ? "p"
+							      : !ret ? "ret"
+								     : "name")
+					   : shms_detail(-EINVAL, NULL,
+							 "a store's name has 1 to %u bytes without '/' or a leading "
+							 "'.', and \"%.300s\" is none",
+							 SHMSTORE_NAME_MAX, name);
 	r = read_options(options, &o);
 	if (r < 0)
 		return r;
@@ -577,6 +613,9 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 	if (r == 0)
 		r = s->readonly ? open_readonly(s, &o) : open_owned(s, &o);
 	if (r < 0) {
+		if (r == -ENOENT && s->readonly)
+			(void)shms_detail(r, NULL, "there is no store %s; shmstore-admin du lists those that there are",
+					  s->path);
 		undo_open(s);
 		release(s);
 		return r;
@@ -593,10 +632,11 @@ int shmstore_close(struct shmstore *s)
 	if (!s)
 		return 0;
 	if (s->magic != SHMS_STORE_MAGIC)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the store is closed, or none");
 	if (atomic_load_explicit(&s->forked, memory_order_relaxed)) {
+		r = shms_store_usable(s, false);
 		release(s);
-		return -EPERM;
+		return r;
 	}
 	if (!s->readonly) {
 		shms_peer_withdraw(s);

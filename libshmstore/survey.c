@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "detail.h"
 #include "holders.h"
 #include "usage.h"
 #include "users.h"
@@ -117,7 +118,10 @@ int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstor
 	int r;
 
 	if (!p || !survey || survey->size < sizeof(*survey) || survey->flags)
-		return -EINVAL;
+		return !p || !survey ? shms_detail_null(!p ? "p" : "survey")
+				     : shms_detail(-EINVAL, NULL,
+						   "survey.size is %zu and survey.flags 0x%x: sizeof and 0 are right",
+						   survey->size, survey->flags);
 	ask.keys = survey->holder != NULL;
 	r = shms_usage_take(p, &ask, &usage, &holders);
 	if (r == 0)

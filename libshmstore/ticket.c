@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "detail.h"
+
 static const char PREFIX[] = "shmstore1:";
 static const char DIGITS[] = "0123456789ABCDEF";
 
@@ -22,7 +24,9 @@ int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size
 	size_t n;
 
 	if (!t || !ret_text || t->path[0] != '/' || !memchr(t->path, '\0', sizeof(t->path)))
-		return -EINVAL;
+		return !t || !ret_text
+			       ? shms_detail_null(!t ? "t" : "ret_text")
+			       : shms_detail(-EINVAL, NULL, "the ticket's path is not absolute, or does not end");
 	n = (size_t)snprintf(text, sizeof(text), "%s%llu:%llu:", PREFIX, (unsigned long long)t->header_size,
 			     (unsigned long long)t->buffer_size);
 	for (const char *s = t->path; *s; s++) {
@@ -38,7 +42,8 @@ int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size
 	}
 	text[n++] = '\0';
 	if (n > text_size)
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the ticket takes %zu bytes, and there is room for %zu", n,
+				   text_size);
 	memcpy(ret_text, text, n);
 	return 0;
 }
@@ -68,6 +73,8 @@ static int digit(char c)
 	return d ? (int)(d - DIGITS) : -1;
 }
 
+#define NO_TICKET "\"%.200s\" is no ticket, or not the whole of one"
+
 int shmstore_ticket_parse(const char *text, struct shmstore_ticket *ret)
 {
 	struct shmstore_ticket t = {0};
@@ -75,29 +82,29 @@ int shmstore_ticket_parse(const char *text, struct shmstore_ticket *ret)
 	size_t n = 0;
 
 	if (!text || !ret)
-		return -EINVAL;
+		return shms_detail_null(!text ? "text" : "ret");
 	if (strncmp(text, PREFIX, sizeof(PREFIX) - 1) != 0)
-		return -EBADMSG;
+		return shms_detail(-EBADMSG, NULL, NO_TICKET, text);
 	s = parse_number(text + sizeof(PREFIX) - 1, &t.header_size);
 	s = s ? parse_number(s, &t.buffer_size) : NULL;
 	if (!s || *s != '/')
-		return -EBADMSG;
+		return shms_detail(-EBADMSG, NULL, NO_TICKET, text);
 	for (; *s; s++) {
 		unsigned char c = (unsigned char)*s;
 
 		if (n >= sizeof(t.path) - 1)
-			return -EBADMSG;
+			return shms_detail(-EBADMSG, NULL, NO_TICKET, text);
 		if (c == '%') {
 			int hi = digit(s[1]), lo = hi >= 0 ? digit(s[2]) : -1;
 
 			if (lo < 0)
-				return -EBADMSG;
+				return shms_detail(-EBADMSG, NULL, NO_TICKET, text);
 			c = (unsigned char)(hi << 4 | lo);
 			if (c == '\0' || plain(c))
-				return -EBADMSG;
+				return shms_detail(-EBADMSG, NULL, NO_TICKET, text);
 			s += 2;
 		} else if (!plain(c)) {
-			return -EBADMSG;
+			return shms_detail(-EBADMSG, NULL, NO_TICKET, text);
 		}
 		t.path[n++] = (char)c;
 	}

@@ -93,8 +93,11 @@ int shmstore_tier_info(struct shmstore_partition *p, struct shmstore_tier_info *
 	int r;
 
 	if (!p || !ret)
-		return -EINVAL;
+		return shms_detail_null(!p ? "p" : "ret");
 	r = shms_tier_config_read(p, &config);
+	/* Without a path: no file is about nothing. */
+	if (r == -ENOENT)
+		return shms_detail(r, NULL, "%s has no disk tier; shmstore-admin tier --set gives it one", p->path);
 	if (r < 0)
 		return r;
 	fill_config(&config, &info);

@@ -93,7 +93,8 @@ static int demote(struct shmstore *s, const char *name)
 	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	if (!shms_tier_there(s->p))
-		return shms_detail(-ENOENT, s->p->path, "%s has no disk tier", s->p->path);
+		return shms_detail(-ENOENT, s->p->path, "%s has no disk tier; shmstore-admin tier --set gives it one",
+				   s->p->path);
 	if (!s->readonly) {
 		r = shms_tier_join(s);
 		if (r < 0)
@@ -117,7 +118,7 @@ int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsign
 	if (r < 0)
 		return r;
 	if (flags)
-		return -EINVAL;
+		return shms_detail_flags(flags, 0u);
 	r = demote(s, k.name);
 	/* Handed over meanwhile it has more names now, and a copy on the disk; replaced, it is another one. */
 	if (r == -EAGAIN)
@@ -143,7 +144,7 @@ int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsig
 	if (r < 0)
 		return r;
 	if (flags & ~SHMSTORE_NO_EVICT)
-		return -EINVAL;
+		return shms_detail_flags(flags, SHMSTORE_NO_EVICT);
 	if (fstatat(s->objects_fd, k.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return shms_error(errno);
 	if (!S_ISLNK(st.st_mode))

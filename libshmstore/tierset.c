@@ -70,7 +70,8 @@ static int read_config(const struct shmstore_tier_config *from, struct shms_tier
 
 	/* A program built with an older header has fewer fields. */
 	if (from->size < offsetof(struct shmstore_tier_config, path) + sizeof(from->path))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "config.size is %zu: begin with SHMSTORE_TIER_CONFIG_INIT",
+				   from->size);
 	memcpy(&c, from, from->size < sizeof(c) ? from->size : sizeof(c));
 	if (!c.path || c.path[0] != '/' || strchr(c.path, '\n'))
 		return shms_detail(-EINVAL, c.path, "the path of a disk tier must be absolute");
@@ -86,7 +87,7 @@ static int read_config(const struct shmstore_tier_config *from, struct shms_tier
 		return shms_detail(shms_error(errno), c.path, "%s cannot be used as a disk tier: %s", c.path,
 				   strerror(errno));
 	if (strlen(real) >= sizeof(ret->path) || strchr(real, '\n'))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL, "the path of the tier is too long, or has a line feed in it");
 	*ret = (struct shms_tier_config){
 		.max = c.max, .min_free = c.min_free, .level = c.level, .fsync = c.fsync, .high = c.high, .low = c.low};
 	memcpy(ret->path, real, strlen(real) + 1);
@@ -362,7 +363,7 @@ int shmstore_tier_set(struct shmstore_partition *p, const struct shmstore_tier_c
 	int r;
 
 	if (!p)
-		return -EINVAL;
+		return shms_detail_null("p");
 	if (!p->tmpfs)
 		return shms_detail(-ENOTSUP, p->path, "%s is on disk already: it has no use for a disk tier", p->path);
 	if (fstat(p->fd, &s.owner) < 0)

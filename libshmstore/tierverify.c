@@ -293,7 +293,10 @@ int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tie
 	int r;
 
 	if (!p || !what || what->size < sizeof(*what) || !what->fn)
-		return -EINVAL;
+		return !p || !what ? shms_detail_null(!p ? "p" : "what")
+		       : !what->fn
+			       ? shms_detail_null("what.fn")
+			       : shms_detail(-EINVAL, NULL, "what.size is %zu, less than this structure's", what->size);
 	v = calloc(1, sizeof(*v));
 	if (!v)
 		return -ENOMEM;

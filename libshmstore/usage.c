@@ -17,6 +17,7 @@
 #include <sys/statvfs.h>
 
 #include "books.h"
+#include "detail.h"
 #include "holders.h"
 #include "inodes.h"
 #include "partition.h"
@@ -176,7 +177,7 @@ int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struc
 	int r;
 
 	if (!p || !ret || (flags & ~SHMSTORE_USAGE_FULL))
-		return -EINVAL;
+		return !p || !ret ? shms_detail_null(!p ? "p" : "ret") : shms_detail_flags(flags, SHMSTORE_USAGE_FULL);
 	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = flags & SHMSTORE_USAGE_FULL}, ret, &holders);
 	shms_holders_free(holders);
 	return r;
@@ -190,7 +191,7 @@ int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret)
 	if (r < 0)
 		return r;
 	if (!ret)
-		return -EINVAL;
+		return shms_detail_null("ret");
 	r = shms_books_store(s->dir_fd, &b);
 	if (r < 0)
 		return r;

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "inodes.h"
 #include "name.h"
 #include "object.h"
@@ -302,7 +303,7 @@ int shmstore_partition_verify(struct shmstore_partition *p,
 	int r = -ENOMEM;
 
 	if (!p || !fn)
-		return -EINVAL;
+		return shms_detail_null(!p ? "p" : "fn");
 	v.seen = shms_inodes_new();
 	v.hash = XXH3_createState();
 	v.chunk = malloc(CHUNK);

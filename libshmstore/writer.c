@@ -191,12 +191,17 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	if (r < 0)
 		return r;
 	if (!ret || (flags & ~SHMS_PUT_FLAGS) || (!buffer_sizes && n_buffers))
-		return -EINVAL;
+		return !ret                      ? shms_detail_null("ret")
+		       : flags & ~SHMS_PUT_FLAGS ? shms_detail_flags(flags, SHMS_PUT_FLAGS)
+						 : shms_detail_null("buffer_sizes");
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
 	if (!shms_layout_init(&l, key_size, header_size, buffer_sizes, n_buffers, 0))
-		return -EINVAL;
+		return shms_detail(-EINVAL, NULL,
+				   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all at most; "
+				   "this one has %zu buffers and a header of %zu",
+				   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
 	r = new_writer(s, &k, &l, buffer_sizes, &w);
 	if (r < 0)
 		return r;
@@ -272,8 +277,13 @@ int shmstore_seal(struct shmstore_writer *w)
 	int r;
 
 	if (!w)
-		return -EINVAL;
-	r = handle_open(w) ? seal(w) : -EPERM;
+		return shms_detail_null("w");
+	r = handle_open(w)
+		    ? seal(w)
+		    : shms_detail(-EPERM, NULL,
+				  "the writer's store was closed, or is the process's that this one was forked from");
+	if (r == -EEXIST)
+		(void)shms_detail(r, NULL, "the key is held: %s has an object of it already", w->s->path);
 	w->abandoned = r < 0;
 	writer_free(w);
 	return shms_error(r);

@@ -30,6 +30,8 @@ static void case_of(const char *name, int error)
 	snprintf(called[n_called++], sizeof(called[0]), "%s", name);
 	cr_expect(error < 0, "%s succeeded", name);
 	cr_expect(strlen(detail) > 10, "%s: %d says \"%s\"", name, error, detail);
+	/* A list of all that the code may mean is not the cause. */
+	cr_expect(!strstr(detail, shmstore_strerror(error)), "%s: \"%s\" names no cause", name, detail);
 	fprintf(stderr, "%-24s %4d %s\n", name, error, detail);
 }
 #define CASE(name, ...) case_of(#name, shmstore_##name(__VA_ARGS__))
@@ -247,6 +249,102 @@ Test(error_detail, every_public_function_says_why_it_failed)
 	cr_assert_geq(check_header("shmstore.h") + check_header("tier.h") + check_header("inspect.h") +
 			      check_header("daemon.h") + check_header("arbiter.h"),
 		      90u);
+	cr_assert_eq(shmstore_close(s), 0);
+	shmstore_partition_unref(p);
+}
+
+/* What must be in the sentence of the failure that was just returned. */
+static void ensure_says(int error, int expected, const char *part)
+{
+	cr_assert_eq(error, expected, "%d: %s", error, shmstore_error_detail());
+	cr_expect(strstr(shmstore_error_detail(), part), "\"%s\" does not say \"%s\"", shmstore_error_detail(), part);
+}
+
+Test(error_detail, a_full_partition_says_how_much_was_asked_for_and_is_free)
+{
+	static char large[4 << 20];
+	struct iovec iov = {large, sizeof(large)};
+	struct shmstore_writer *w;
+
+	scratch_dir("size=2m");
+	if (!scratch_is_mount())
+		cr_skip_test("needs a mount of its own\n");
+	struct shmstore *s = scratch_store("s");
+	ensure_says(shmstore_put(s, KEY("k"), NULL, 0, &iov, 1, 0), -ENOSPC, "4198400 were asked for");
+	ensure_says(shmstore_put(s, KEY("k"), NULL, 0, &iov, 1, 0), -ENOSPC, "2097152");
+	ensure_says(shmstore_create(s, KEY("k"), 0, &(uint64_t){1 << 30}, 1, 0, &w), -ENOSPC, "10737");
+	/* What comes next is not about it. */
+	ensure_says(shmstore_delete(s, KEY("k")), -ENOENT, "no object has the key k");
+	ensure_forgotten();
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+Test(error_detail, a_name_that_is_held_says_by_whom)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore *s = scratch_store("s"), *again;
+	struct other o = other_start("o");
+	char pid[32];
+
+	ensure_says(shmstore_open(p, "s", NULL, &again), -EBUSY, "this very process");
+	snprintf(pid, sizeof(pid), "process %d", (int)o.pid);
+	ensure_says(shmstore_open(p, "o", NULL, &again), -EBUSY, pid);
+	cr_assert_eq(other_close(&o), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	shmstore_partition_unref(p);
+}
+
+Test(error_detail, refusals_name_the_one_cause)
+{
+	struct shmstore_options reading = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore *s = scratch_store("s"), *r;
+
+	cr_assert_eq(put_pattern(s, "k", 100, 1, 0), 0);
+	reading.flags = SHMSTORE_OPEN_READONLY;
+	ensure_says(shmstore_open(p, "nobody", &reading, &r), -ENOENT, "there is no store");
+	cr_assert_eq(shmstore_open(p, "s", &reading, &r), 0);
+	ensure_says(shmstore_delete(r, KEY("k")), -EPERM, "read only");
+	cr_assert_eq(shmstore_close(r), 0);
+	ensure_says(
+		shmstore_open(p, "s",
+			      &(struct shmstore_options){.size = sizeof(reading), .label = NULL, .directory = "/tmp/x"},
+			      &r),
+		-EPERM, "outside the partition");
+	ensure_says(shmstore_put(s, "k", 1 << 20, NULL, 0, NULL, 0, 0), -EINVAL, "4096");
+	ensure_says(shmstore_put(s, KEY("k2"), NULL, 0, NULL, 0, 1u << 31), -EINVAL, "0x80000000");
+	cr_assert_eq(shmstore_close(s), 0);
+	shmstore_partition_unref(p);
+}
+
+Test(error_detail, a_tier_that_is_not_mounted_is_not_damaged)
+{
+	struct shmstore_partition_info info = {.size = sizeof(info)};
+	char there[TIERED_PATH + 64], away[TIERED_PATH + 64];
+	struct shmstore_options keep = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *s;
+	struct shmstore_view *v;
+
+	scratch_dir("size=64m");
+	TIERED_OR_SKIP();
+	s = scratch_store("s");
+	cr_assert_eq(put_pattern(s, "k", 300000, 1, 0), 0);
+	cr_assert_eq(shmstore_demote(s, KEY("k"), 0), 0);
+	cr_assert_eq(shmstore_partition_info(scratch_partition(), &info), 0);
+	snprintf(there, sizeof(there), "%s/%s", tiered_disk(), info.uuid);
+	snprintf(away, sizeof(away), "%s/away", tiered_disk());
+	cr_assert_eq(rename(there, away), 0);
+	/* By who has it open, and by who opens it now. */
+	keep.flags = SHMSTORE_OPEN_READONLY;
+	struct shmstore_partition *p;
+	struct shmstore *r;
+	cr_assert_eq(shmstore_partition_open(scratch_partition_path(), 0, &p), 0);
+	cr_assert_eq(shmstore_open(p, "s", &keep, &r), 0);
+	ensure_says(shmstore_get(r, KEY("k"), 0, &v), -EIO, "system mounted?");
+	cr_expect_str_eq(shmstore_error_path(), tiered_disk());
+	cr_assert_eq(shmstore_close(r), 0);
+	cr_assert_eq(rename(away, there), 0);
+	cr_assert_eq(get_pattern(s, "k", 300000, 1), 0);
 	cr_assert_eq(shmstore_close(s), 0);
 	shmstore_partition_unref(p);
 }

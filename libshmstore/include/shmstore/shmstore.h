@@ -23,7 +23,7 @@
  *               -EMFILE     out of file descriptors
  *               -ENOMEM     out of memory or of mappings (vm.max_map_count)
  *               -ENOTSUP    another format version; not a tmpfs; a kernel without what is needed
- *               -EIO        the kernel reported a damaged file system (partitions on disk only)
+ *               -EIO        the kernel reported a damaged file system; or the disk tier's directory is away: not mounted
  *               -EFBIG      an object larger than this process may make files (RLIMIT_FSIZE). The kernel also sends SIGXFSZ, which
  *                           ends a program that does not ignore it
  *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (SHMSTORE_WAIT, SHMSTORE_DAEMON_REQUIRED)
@@ -320,7 +320,7 @@ SHMSTORE_API void shmstore_abort(struct shmstore_writer *w);
  * Maps an object: costs the same whatever its size, and keeps no file descriptor.
  *   flags   SHMSTORE_COW, SHMSTORE_VERIFY.
  * Ownership: *ret has one reference; it stays valid until its last unref even if key, store or partition are gone.
- * Return: 0; -ENOENT, -EBADMSG (no valid object, or SHMSTORE_VERIFY found damage), -EMFILE, -ENOMEM, -EINVAL, -EPERM. Since 0.1.
+ * Return: 0; -ENOENT, -EBADMSG (no valid object, or SHMSTORE_VERIFY found damage), -EIO (demoted, and the tier is not mounted), -EMFILE, -ENOMEM, -EINVAL, -EPERM. Since 0.1.
  */
 SHMSTORE_API int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags,
 			      struct shmstore_view **ret);

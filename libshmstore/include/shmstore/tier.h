@@ -87,7 +87,7 @@ SHMSTORE_API int shmstore_demote(struct shmstore *s, const void *key, size_t key
  * Brings one object back to memory. What a get does too.
  *   flags   SHMSTORE_NO_EVICT.
  * Return: 0, also where it is there already; -ENOENT, -ENOSPC, -EDQUOT (as shmstore_put()), -EBADMSG (tier file missing or damaged:
- * shmstore_error_path()), -EIO, -ETIMEDOUT, -EINVAL, -EPERM, -EMFILE, -ENOMEM. Since 0.1.
+ * shmstore_error_path()), -EIO (of the disk, or its directory is away: not mounted), -ETIMEDOUT, -EINVAL, -EPERM, -EMFILE, -ENOMEM. Since 0.1.
  */
 SHMSTORE_API int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsigned flags);
 
