@@ -20,6 +20,8 @@
 #include "lease.h"
 #include "name.h"
 #include "partition.h"
+#include "pool.h"
+#include "recycle.h"
 #include "sys.h"
 #include "teardown.h"
 
@@ -266,6 +268,8 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 		r = shms_gc_clean(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
+	if (r == 0 && !g->gone)
+		g->report.freed += shms_pool_take_one(t->fd, SHMS_RECYCLE_AGE_NS);
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, count_files, &n_pool);
 	if (r < 0 || r > 0 || n_pool == 0)

@@ -96,6 +96,20 @@ void shms_page_moved(int objects_fd, int64_t bytes)
 	shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved));
 }
 
+void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
+{
+	uint64_t words[2];
+	struct iovec iov = {words, sizeof(words)};
+	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 ||
+	    shms_pread_all(fd, words, sizeof(words), offsetof(struct shms_page, moved.pool_n)) != sizeof(words))
+		return;
+	words[0] += n;
+	words[1] += bytes;
+	shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.pool_n));
+}
+
 void shms_page_exposed(int partition_fd, const char *store)
 {
 	uint64_t word = 1;
@@ -106,6 +120,8 @@ void shms_page_exposed(int partition_fd, const char *store)
 	if (fd >= 0)
 		shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.exposed));
 }
+
+_Static_assert(offsetof(struct shms_page_moved, pool_n) == 8 * WIRE_MOVED_POOL, "pool");
 
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret)
 {
@@ -121,6 +137,9 @@ void shms_page_counters(const struct shms_page *page, struct shmstore_counters *
 	for (size_t i = 0; i < sizeof(*ret) / sizeof(*to); i++)
 		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
 	ret->linked_bytes = shms_page_linked(page);
+	ret->pool_n = wire_linked(ret->pool_n, atomic_load_explicit(&page->moved.pool_n, memory_order_relaxed));
+	ret->pool_bytes =
+		wire_linked(ret->pool_bytes, atomic_load_explicit(&page->moved.pool_bytes, memory_order_relaxed));
 }
 
 int shms_page_alive(int storefd)

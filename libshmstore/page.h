@@ -54,8 +54,9 @@ struct shms_ledger {
 struct shms_page_moved {
 	_Atomic uint64_t n,
 		bytes; /* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */
-	_Atomic uint64_t exposed; /* not 0: a peer linked an object by its path, without a lease (links.h) */
-	_Atomic uint64_t reserved[5];
+	_Atomic uint64_t exposed;            /* not 0: a peer linked an object by its path, without a lease (links.h) */
+	_Atomic uint64_t pool_n, pool_bytes; /* recycled files that others took: to be taken off the ledger's pool */
+	_Atomic uint64_t reserved[3];
 };
 
 struct shms_page {
@@ -104,6 +105,8 @@ uint64_t shms_page_linked(const struct shms_page *page);
  * held. Books are not worth an error: what cannot be written is off until the next owner counts. */
 void shms_page_moved(int objects_fd, int64_t bytes);
 
+/* Books recycled files of the store open as storefd as taken by somebody else than its owner. flock on its recycle/ is held. */
+void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes);
 /* A peer is about to link an object of the store whose directory, below the partition, is that. */
 void shms_page_exposed(int partition_fd, const char *store);
 

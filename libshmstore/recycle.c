@@ -49,7 +49,7 @@ void shms_recycle_init(struct shms_recycle *r, uint64_t max)
 {
 	memset(r, 0, sizeof(*r));
 	pthread_mutex_init(&r->lock, NULL);
-	r->max = max;
+	r->max = r->warm_max = max;
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
 		r->slots[i].fd = -1;
 }
@@ -122,12 +122,86 @@ static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
 	uint64_t n = 0;
 
 	r->pooled = pooled ? r->pooled + slot->bytes : r->pooled - slot->bytes;
+	if (slot->fd >= 0)
+		r->warm = pooled ? r->warm + slot->bytes : r->warm - slot->bytes;
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
 		n += r->slots[i].state == SHMS_SLOT_POOLED;
-	atomic_store_explicit(&l->pool_n, n, memory_order_relaxed);
-	atomic_store_explicit(&l->pool_bytes, r->pooled, memory_order_relaxed);
+	atomic_store_explicit(&l->pool_n, n + r->missed_n, memory_order_relaxed);
+	atomic_store_explicit(&l->pool_bytes, r->pooled + r->missed, memory_order_relaxed);
 	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))
 		atomic_store_explicit(&l->pool_bytes_max, r->pooled, memory_order_relaxed);
+}
+
+static struct shms_slot *oldest_warm(struct shms_recycle *r)
+{
+	struct shms_slot *found = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_POOLED && slot->fd >= 0 && (!found || slot->stamp_ns < found->stamp_ns))
+			found = slot;
+	}
+	return found;
+}
+
+/* The oldest open files of the pool are closed, until few are. Killed in between: a file in recycle/, under one name or the other. */
+static void cool_down(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+	char number[SHMS_RECYCLE_NAME], name[SHMS_RECYCLE_NAME];
+
+	while (r->warm > r->warm_max && (slot = oldest_warm(r)) != NULL) {
+		shms_recycle_name(r, number);
+		snprintf(name, sizeof(name), "%c%.22s", SHMS_RECYCLE_COLD, number);
+		r->warm -= slot->bytes;
+		if (slot->map)
+			munmap(slot->map, slot->capacity);
+		slot->map = NULL;
+		slot->fd = shms_close_fd(slot->fd);
+		/* In vain it stays under a name that nobody takes, till we do. */
+		if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) == 0)
+			memcpy(slot->pool_name, name, sizeof(name));
+	}
+}
+
+static void drop_pooled(struct shmstore *s, struct shms_slot *slot);
+
+/* An object's file, which 0400 forbids us too to write. It has no name that anybody else looks at. */
+static int open_writable(int dir_fd, const char *name)
+{
+	int fd;
+
+	if (fchmodat(dir_fd, name, 0600, 0) < 0)
+		return -errno;
+	fd = openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fchmodat(dir_fd, name, 0400, 0) < 0)
+		fd = shms_close_fd(fd);
+	return fd;
+}
+
+/* Opens a cold file again. False: it was taken meanwhile, or cannot be opened; the slot is free. */
+static bool warm_up(struct shmstore *s, struct shms_slot *slot)
+{
+	char name[SHMS_RECYCLE_NAME];
+	int fd;
+
+	/* From here on it has a name that nobody takes. */
+	shms_recycle_name(&s->recycle, name);
+	if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) < 0) {
+		drop_pooled(s, slot);
+		return false;
+	}
+	memcpy(slot->pool_name, name, sizeof(name));
+	fd = open_writable(s->recycle_fd, name);
+	if (fd < 0) {
+		drop_pooled(s, slot);
+		return false;
+	}
+	slot->fd = fd;
+	s->recycle.warm += slot->bytes;
+	return true;
 }
 
 /* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
@@ -138,6 +212,8 @@ static void enter_pool(struct shmstore *s, struct shms_slot *slot)
 	slot->handed = shms_links_known(s, slot->name);
 	set_state(slot, SHMS_SLOT_POOLED);
 	account(s, slot, true);
+	if (s->recycle.warm > s->recycle.warm_max)
+		cool_down(s);
 }
 
 static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state)
@@ -148,13 +224,29 @@ static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slo
 	account(s, slot, false);
 }
 
+/* Somebody took the cold file: it has booked that in our page, which our ledger is to be read with. */
+static void missed(struct shmstore *s, struct shms_slot *slot)
+{
+	s->recycle.missed_n++;
+	s->recycle.missed += slot->bytes;
+	leave_pool(s, slot, SHMS_SLOT_FREE);
+	slot_free(&s->recycle, slot);
+}
+
 static void drop_pooled(struct shmstore *s, struct shms_slot *slot)
 {
-	uint64_t freed = shms_credit_freed_by_fd(s, slot->fd);
+	bool cold = slot->fd < 0;
+	uint64_t freed = cold ? shms_credit_freed_by_name(s, s->recycle_fd, slot->pool_name)
+			      : shms_credit_freed_by_fd(s, slot->fd);
 
-	leave_pool(s, slot, SHMS_SLOT_FREE);
-	if (unlinkat(s->recycle_fd, slot->pool_name, 0) < 0)
+	if (unlinkat(s->recycle_fd, slot->pool_name, 0) < 0) {
 		freed = 0;
+		if (cold && errno == ENOENT) {
+			missed(s, slot);
+			return;
+		}
+	}
+	leave_pool(s, slot, SHMS_SLOT_FREE);
 	/* Its descriptor and mapping hold the memory to the last. */
 	slot_free(&s->recycle, slot);
 	shms_credit_gave(s, freed);
@@ -233,8 +325,13 @@ static struct shms_slot *claim(struct shmstore *s)
 
 uint64_t shms_recycle_hold(struct shmstore *s)
 {
-	pthread_mutex_lock(&s->recycle.lock);
-	return s->recycle.pooled + s->recycle.taken;
+	struct shms_recycle *r = &s->recycle;
+	uint64_t gone;
+
+	pthread_mutex_lock(&r->lock);
+	/* Cold files that others took, and we did not notice yet. */
+	gone = atomic_load_explicit(&s->page->moved.pool_bytes, memory_order_relaxed) - r->missed;
+	return r->taken + (gone < r->pooled ? r->pooled - gone : 0);
 }
 
 void shms_recycle_release(struct shmstore *s)
@@ -381,7 +478,9 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 			slot = best_fit(r, need, tried);
 			if (!slot)
 				break;
-			if (!exclusive(slot)) {
+			if (slot->fd < 0 && !warm_up(s, slot)) {
+				slot = NULL;
+			} else if (!exclusive(slot)) {
 				tried[slot - r->slots] = true;
 				slot = NULL;
 			}
@@ -481,6 +580,7 @@ static bool scarce(struct shmstore *s)
 	struct shms_recycle *r = &s->recycle;
 	uint64_t now = shms_now_mono_ns();
 	struct statvfs fs;
+	struct stat st;
 
 	/* Our own threads that wait, or a daemon that asks. */
 	if (shms_credit_pressed(s) || shms_hold_wanted(s))
@@ -488,8 +588,13 @@ static bool scarce(struct shmstore *s)
 	if (now - r->looked_ns < SHMS_RECYCLE_LOOK)
 		return r->scarce;
 	r->looked_ns = now;
-	r->scarce = fstatvfs(s->p->fd, &fs) == 0 &&
-		    ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
+	if (fstatvfs(s->p->fd, &fs) < 0)
+		return r->scarce;
+	/* A tmpfs's directory has a link of each directory in it: that is how many stores there are. */
+	r->warm_max = r->max;
+	if (fs.f_blocks && fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 2)
+		r->warm_max = (uint64_t)fs.f_blocks * fs.f_frsize / 16 / (st.st_nlink - 2);
+	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
 	return r->scarce;
 }
 
@@ -535,12 +640,10 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 	slot = claim(s);
 	if (!slot)
 		return 0;
-	/* 0400 forbids us too; the object is on its way out of objects/ under an exclusive lock. */
-	if (fchmodat(s->objects_fd, name, 0600, 0) < 0)
-		return 0;
-	slot->fd = openat(s->objects_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (fchmodat(s->objects_fd, name, 0400, 0) < 0 || slot->fd < 0) {
-		slot->fd = shms_close_fd(slot->fd);
+	/* The object is on its way out of objects/ under an exclusive lock. */
+	slot->fd = open_writable(s->objects_fd, name);
+	if (slot->fd < 0) {
+		slot->fd = -1;
 		return 0;
 	}
 	slot->capacity = capacity;
@@ -626,7 +729,7 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 
 		if (slot->state != SHMS_SLOT_POOLED || !(slot->handed || any))
 			continue;
-		if (!slot->inode && fstat(slot->fd, &st) == 0)
+		if (!slot->inode && fstatat(s->recycle_fd, slot->pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			slot->inode = st.st_ino;
 		if (slot->inode == inode)
 			drop_pooled(s, slot);

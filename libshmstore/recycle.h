@@ -10,6 +10,11 @@
  * the pool is of the pool before it is off the ledger's linked bytes, one that comes back is TAKEN until it is in them: at no moment is it
  * in no sum.
  *
+ * An open file's memory is its owner's alone to give back, and the owner may make no call for hours. So few are: of what is POOLED the oldest
+ * become cold, which is a name in recycle/ and nothing else ("c" and a number). Whoever needs room, a process of the same user or gc, takes
+ * a cold file by unlinking it: the kernel frees it with the last link and mapping that somebody may still have. The owner that wants it back
+ * renames it first, and of the two calls one fails.
+ *
  * A file may be taken for an object that needs up to a third less than it owns. What is over, its slack, lies in the header's
  * unused room; it is given back by a hole when the slot leaves the object (or memory runs out), and is bounded by recycle.max / 4
  * over all slots: else a file is taken only where no more than a fifth is over.
@@ -30,6 +35,7 @@
 #define SHMS_RECYCLE_REOPEN 65536u         /* from this size on a file without a slot is worth pooling */
 #define SHMS_RECYCLE_LOOK   5000000ull     /* ns that an answer about the partition's room is good for */
 #define SHMS_RECYCLE_NAME   24
+#define SHMS_RECYCLE_COLD   'c' /* how a cold file's name begins; others are digits */
 
 enum shms_slot_state {
 	SHMS_SLOT_FREE,
@@ -40,7 +46,7 @@ enum shms_slot_state {
 
 struct shms_slot {
 	enum shms_slot_state state;
-	int fd;                            /* read-write; the only writable one there is */
+	int fd;                            /* read-write; the only writable one there is. -1: POOLED, and cold */
 	bool handed;                       /* POOLED: it may come back by a lease */
 	uint64_t inode;                    /* 0 = not known yet */
 	bool shared;                       /* POOLED: somebody else linked or had it open when we looked last */
@@ -55,14 +61,17 @@ struct shms_slot {
 };
 
 struct shms_recycle {
-	pthread_mutex_t lock; /* all below; never held over a copy */
-	uint64_t max;         /* 0 = off */
-	uint64_t pooled;      /* bytes POOLED */
-	uint64_t taken;       /* bytes TAKEN */
-	uint64_t slack;       /* bytes of all slots' slack */
-	uint64_t looked_ns;   /* when the partition was last asked for room */
-	bool scarce;          /* what it said */
-	bool let_go;          /* no descriptor of a published object is kept: others may demote it */
+	pthread_mutex_t lock;      /* all below; never held over a copy */
+	uint64_t max;              /* 0 = off */
+	uint64_t pooled;           /* bytes POOLED */
+	uint64_t warm;             /* of pooled: of files that are open */
+	uint64_t taken;            /* bytes TAKEN */
+	uint64_t missed_n, missed; /* cold files that others took, as far as we noticed; and their bytes */
+	uint64_t warm_max;         /* a 16th of the partition, shared by the stores that there are */
+	uint64_t slack;            /* bytes of all slots' slack */
+	uint64_t looked_ns;        /* when the partition was last asked for room */
+	bool scarce;               /* what it said */
+	bool let_go;               /* no descriptor of a published object is kept: others may demote it */
 	_Atomic uint64_t next_number;
 	struct shms_slot slots[SHMS_RECYCLE_SLOTS];
 };

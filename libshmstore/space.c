@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space.c: room on a full partition: first our own recycled files, then what dead stores left, and where there is a disk tier what is used
+ * space.c: room on a full partition: first our own recycled files, then those of our user's other stores, then what dead stores left, and where there is a disk tier what is used
  * least. The sweep of dead stores looks at every lock, so a partition that stays full is swept four times a second at most, however many
  * puts fail. What an eviction made room for others may take first, so it is tried again, but not for ever.
  */
@@ -12,6 +12,7 @@
 #include "detail.h"
 #include "evict.h"
 #include "gc.h"
+#include "pool.h"
 #include "store.h"
 #include "sys.h"
 
@@ -34,8 +35,15 @@ static bool sweep(struct shmstore_partition *p)
 
 bool shms_space_make(struct shmstore *s, uint64_t bytes, unsigned flags, int tries)
 {
+	uint64_t freed;
+
 	if (shms_recycle_trim(s, true))
 		return true;
+	freed = shms_pool_take(s->p, s->uid, 0);
+	if (freed) {
+		shms_credit_gave(s, freed);
+		return true;
+	}
 	if (tries <= 1 && sweep(s->p))
 		return true;
 	return !(flags & SHMSTORE_NO_EVICT) && tries < TRIES_MAX && shms_evict_for(s, bytes);

@@ -445,7 +445,7 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	/* A child must not keep the page of a store alive that its parent left. */
 	if (madvise(map, SHMS_PAGE_SIZE, MADV_DONTFORK) < 0)
 		return shms_error(errno);
-	s->recycle.max = recycle_bound(s, o);
+	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
 	s->huge = s->p->huge[0] && strcmp(s->p->huge, "never") != 0 && strcmp(s->p->huge, "advise") != 0;
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
 	if (r < 0)

@@ -429,6 +429,10 @@ void member_refresh(struct member *m)
 
 		if (&to[i] == &m->last.linked_bytes)
 			value = wire_linked(value, atomic_load_explicit(&moved[1], memory_order_relaxed));
+		else if (&to[i] == &m->last.pool_n || &to[i] == &m->last.pool_bytes)
+			value = wire_linked(
+				value, atomic_load_explicit(&moved[WIRE_MOVED_POOL + (&to[i] == &m->last.pool_bytes)],
+							    memory_order_relaxed));
 		to[i] = value;
 	}
 	if (deeds(&m->last) != before)

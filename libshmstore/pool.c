@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool.c: takes recycled files from stores whose owners may make no call for hours.
+ *
+ * A cold file is a name in a store's recycle/, and nobody's open file: unlinking it frees its memory, unless somebody still has a link, a view
+ * or a descriptor of what it was, for whom the kernel keeps it. Nothing is written to it and nothing is cut, so nobody can see a wrong byte. Its
+ * owner renames it before it uses it again: one of the two calls fails, and the owner takes a fresh file then.
+ *
+ * What was taken is booked in the store's page, under a flock on recycle/ that only takers take: one after the other. Killed between the unlink
+ * and the booking: the store's ledger shows a pool that is too large by that file, till the owner is gone.
+ */
+#include "pool.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "gcaction.h"
+#include "page.h"
+#include "partition.h"
+#include "recycle.h"
+#include "sys.h"
+
+static bool is_old(const struct stat *st, uint64_t age_ns)
+{
+	/* Its last rename was when it became cold. */
+	int64_t since = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
+
+	return !age_ns || shms_now_real_ns() - since >= (int64_t)age_ns;
+}
+
+uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
+{
+	uint64_t freed = 0, n = 0, bytes = 0;
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	struct stat st;
+
+	if (shms_gc_names(storefd, SHMS_DIR_RECYCLE, &dir) < 0 || !dir || flock(dirfd(dir), LOCK_EX | LOCK_NB) < 0)
+		return 0;
+	while ((e = readdir(dir)) != NULL) {
+		if (e->d_name[0] != SHMS_RECYCLE_COLD || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode) || !is_old(&st, age_ns) || unlinkat(dirfd(dir), e->d_name, 0) < 0)
+			continue;
+		n++;
+		bytes += shms_blocks(&st);
+		/* Whose last link it was, nobody gets back; what is mapped goes later. */
+		freed += st.st_nlink == 1 ? shms_blocks(&st) : 0;
+	}
+	if (n)
+		shms_page_pool_taken(storefd, n, bytes);
+	flock(dirfd(dir), LOCK_UN);
+	return freed;
+}
+
+uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, uint64_t age_ns)
+{
+	uint64_t freed = 0;
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	struct stat st;
+
+	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
+		return 0;
+	while ((e = readdir(dir)) != NULL) {
+		_fd_ int fd = shms_gc_dot(e->d_name)
+				      ? -1
+				      : shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
+
+		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == uid)
+			freed += shms_pool_take_one(fd, age_ns);
+	}
+	return freed;
+}
