@@ -288,8 +288,10 @@ struct arb {
 	uint32_t n_live_tasks, n_stalled, n_certain, n_maybe; /* of the tasks with contexts */
 	uint32_t n_parked, n_blocked, n_bufn;
 	uint32_t n_injections; /* were set, ever */
-	uint32_t n_searched;   /* pools whose tree of stuck requests is kept */
-	uint64_t silent;       /* ticks since anybody was heard */
+	/* D0: the one that is ALLOC below who closed its pool, since all were stalled. Its spills keep it from being so, so there is no second. */
+	struct arb_context *past;
+	uint32_t n_searched; /* pools whose tree of stuck requests is kept */
+	uint64_t silent;     /* ticks since anybody was heard */
 	/* progress: epoch allows one solo run more, era resets the limit of outcomes */
 	uint64_t epoch, era;
 	/* what this step must look at */
@@ -395,7 +397,8 @@ struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit,
 struct arb_want *arbline_over(const struct arbtree *line, int64_t limit);
 struct arb_want *arbline_alloc_over(const struct arbtree *line, int64_t limit);
 struct arb_want *arbline_worst_blocked(const struct arbtree *line);
-struct arb_want *arbline_worst_alloc(const struct arbtree *line);
+struct arb_want *arbline_worst_alloc(const struct arbtree *line,
+				     const struct arb_context *but); /* of others than but */
 struct arb_want *arbline_best(const struct arbtree *line);
 /* What those of a better rank ask for, together. */
 int64_t arbline_above(const struct arbtree *line, const struct arb_rank *rank);
@@ -523,6 +526,7 @@ void arbpump_dirty(struct arb *a, struct arb_pool *p);
 void arbpump_newcomer(struct arb *a, const struct arb_want *w); /* it is in the line now */
 void arbpump_progress(struct arb *a);
 void arbpump_settle(struct arb *a);
+bool arbpump_past(struct arb *a); /* all are stalled: who fits is served past who closed its pool; false: nobody fits */
 bool arbpump_need_fits(const struct arb_context *c);
 
 /* ---- arbseen.c ----------------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /*
  * arbdetect.c: who rolls back or splits when nobody can go on by himself. One action per run.
  *
- *   D0   grant what fits: the pump has done it
+ *   D0   grant what fits: the pump has done it, but for who is below one that closed its pool; where D2 would act, these come first
  *   D2   all tasks are stalled and somebody is BLOCKED: the lowest of these gets RETRY. After suspect_ticks of silence tasks that
  *        may be stalled count as if they were
  *   D3   all are stalled for certain, or may be after split_ticks of silence, and nobody is BLOCKED: the best that rolled back may run
@@ -102,6 +102,8 @@ bool arbdetect_run(struct arb *a)
 	if (!a->n_parked)
 		return false;
 	if (a->n_blocked && all_stalled(a, ARB_KNOB_SUSPECT_TICKS)) {
+		if (arbpump_past(a))
+			return true;
 		c = lowest_blocked(a);
 		if (c) {
 			arbroll_back(a, c, "all are stalled, and it is the lowest");

@@ -189,10 +189,9 @@ struct arb_want *arbline_worst_blocked(const struct arbtree *line)
 	return NULL;
 }
 
-struct arb_want *arbline_worst_alloc(const struct arbtree *line)
+/* The last below n, n included. */
+static struct arb_want *last_alloc(struct arbtree_node *n)
 {
-	struct arbtree_node *n = line->root;
-
 	while (n && want_of(n)->most_alloc > INT64_MIN) {
 		if (n->kid[1] && want_of(n->kid[1])->most_alloc > INT64_MIN)
 			n = n->kid[1];
@@ -202,6 +201,23 @@ struct arb_want *arbline_worst_alloc(const struct arbtree *line)
 			n = n->kid[0];
 	}
 	return NULL;
+}
+
+struct arb_want *arbline_worst_alloc(const struct arbtree *line, const struct arb_context *but)
+{
+	struct arb_want *w = last_alloc(line->root), *before;
+	const struct arbtree_node *from;
+	struct arbtree_node *n;
+
+	if (!w || w->context != but)
+		return w;
+	before = last_alloc(w->node.kid[0]);
+	for (n = w->node.up, from = &w->node; !before && n; from = n, n = n->up) {
+		if (n->kid[0] == from)
+			continue;
+		before = want_of(n)->alloc ? want_of(n) : last_alloc(n->kid[0]);
+	}
+	return before;
 }
 
 struct arb_want *arbline_best(const struct arbtree *line)

@@ -158,6 +158,8 @@ void arbpark_leave_line(struct arb *a, struct arb_context *c)
 
 	if (!c->line)
 		return;
+	if (a->past == c)
+		a->past = NULL;
 	for (w = ask->want; w < ask->want + ask->n; w++) {
 		if (c->line == ARB_LINE_ROLLED) {
 			arbline_remove(&w->pool->rolled, w);
@@ -184,6 +186,8 @@ void arbpark_set_alloc(struct arb *a, struct arb_context *c, bool alloc)
 {
 	struct arb_want *w;
 
+	if (a->past == c && !alloc)
+		a->past = NULL;
 	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
 		set_alloc(w, alloc && w->bytes);
 		arbline_weigh(w, w->weight, alloc && w->bytes);

@@ -9,7 +9,8 @@
  * Progress lets out who was rolled back, if all that its attempt needs fits: one pass, best first, over these and those who wait. Frees
  * alone do not: a task that frees and takes again all the time would drive others from one roll back into the next.
  *
- * A waiter that was passed max_bypass times closes its pool for everybody below it.
+ * A waiter that was passed max_bypass times closes its pool for everybody below it. Not where all are stalled: then nothing comes that it could
+ * wait for, and whoever fits is served before anybody is rolled back.
  */
 #include "arbcore.h"
 
@@ -42,6 +43,8 @@ bool arbpump_closed(const struct arb *a, struct arb_pool *p, const struct arb_ra
 
 bool arbpump_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask)
 {
+	if (c == a->past)
+		return false;
 	for (const struct arb_want *w = ask->want; w < ask->want + ask->n; w++)
 		if (w->bytes && arbpump_closed(a, w->pool, &c->rank))
 			return true;
@@ -117,7 +120,7 @@ static struct arb_want *next_waiter(const struct arb *a, struct arb_pool *p, boo
 /* An ALLOC below who closed the pool since: no spill is for it now. */
 static struct arb_want *closed_out(const struct arb *a, struct arb_pool *p)
 {
-	struct arb_want *w = arbline_worst_alloc(&p->waiting);
+	struct arb_want *w = arbline_worst_alloc(&p->waiting, a->past);
 
 	return w && arbpump_closed(a, p, &w->context->rank) ? w : NULL;
 }
@@ -153,6 +156,8 @@ static void pump(struct arb *a, struct arb_pool *p)
 	}
 	while ((w = next_waiter(a, p, true)) != NULL)
 		grant(a, w->context, "fits now");
+	if (a->past && arbpump_fit(a->past->ask) == ARB_FIT_FREE)
+		grant(a, a->past, "fits now");
 	while ((w = arbline_alloc_over(&p->waiting, arb_max(arbpool_reach(p), 0))) != NULL ||
 	       (w = closed_out(a, p)) != NULL)
 		arbpark_set_alloc(a, w->context, false);
@@ -162,6 +167,38 @@ static void pump(struct arb *a, struct arb_pool *p)
 	while ((p->reclaimable || p->n_several) && (w = next_waiter(a, p, false)) != NULL)
 		arbpark_set_alloc(a, w->context, true);
 	arbspill_balance(a, p);
+}
+
+/* The best that is BLOCKED and fits, whoever closed its pool. */
+static struct arb_want *best_closed_out(const struct arb *a)
+{
+	struct arb_want *best = NULL, *w;
+
+	for (const struct arb_pool *p = a->pools; p; p = p->hh.next) {
+		const int64_t limit = arb_max(arbpool_reach(p), 0);
+
+		w = arbline_best_blocked(&p->waiting, limit, NULL);
+		while (w && (w->context->state != ARB_BLOCKED || arbpump_fit(w->context->ask) == ARB_FIT_NOT))
+			w = arbline_best_blocked(&p->waiting, limit, w);
+		if (w && (!best || arb_rank_cmp(&w->context->rank, &best->context->rank) < 0))
+			best = w;
+	}
+	return best;
+}
+
+bool arbpump_past(struct arb *a)
+{
+	struct arb_want *w = best_closed_out(a);
+
+	if (!w)
+		return false;
+	if (arbpump_fit(w->context->ask) == ARB_FIT_FREE) {
+		grant(a, w->context, "all are stalled, and it fits");
+	} else {
+		a->past = w->context;
+		arbpark_set_alloc(a, w->context, true);
+	}
+	return true;
 }
 
 /* ---- progress ------------------------------------------------------------------------------------------------------ */

@@ -223,6 +223,87 @@ static const struct arbmodel_context *beyond(const struct arbmodel *m, const str
 	return NULL;
 }
 
+/* ---- what fits -------------------------------------------------------------------------------------------------------------- */
+
+struct sums {
+	uint64_t used, reclaimable, spilled, spill;
+	uint32_t n;
+};
+
+static struct sums sum(const struct arbmodel *m, uint64_t pool)
+{
+	struct sums s = {0};
+
+	for (size_t i = 0; i < ARBMODEL_BYTES; i++) {
+		const struct arbmodel_bytes *b = &m->bytes[i];
+
+		if (!b->id || b->pool != pool)
+			continue;
+		s.used += b->bytes;
+		s.reclaimable += b->reclaimable ? b->bytes : 0;
+		s.spilled += b->spilled;
+		s.spill += b->spill ? b->bytes : 0;
+		s.n++;
+	}
+	return s;
+}
+
+/* Does all that it asks for fit in what is free, and of what could be spilled in this much? */
+static bool would_fit(const struct arbmodel *m, const struct arbmodel_context *c,
+		      uint64_t (*spillable)(const struct arbmodel *m, uint64_t pool))
+{
+	for (uint32_t i = 0; i < c->request.n; i++) {
+		const uint64_t pool = c->request.pools[i];
+
+		for (size_t k = 0; k < ARBMODEL_POOLS; k++) {
+			const struct arbmodel_pool *p = &m->pools[k];
+			struct sums s;
+
+			if (!p->id || p->id != pool)
+				continue;
+			s = sum(m, p->id);
+			if (s.used - s.spill + wants(c, p->id) > room_of(m, p) + spillable(m, p->id))
+				return false;
+		}
+	}
+	return c->request.n != 0;
+}
+
+static uint64_t spillable_at_rest(const struct arbmodel *m, uint64_t pool)
+{
+	return sum(m, pool).reclaimable;
+}
+
+/* Within a step: what was so before, is after it, and is not what a withheld PIN holds meanwhile. */
+static uint64_t spillable_for_sure(const struct arbmodel *m, uint64_t pool)
+{
+	struct arb_reservation_info info;
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < ARBMODEL_BYTES; i++) {
+		const struct arbmodel_bytes *b = &m->bytes[i];
+		bool sure = b->id && b->pool == pool && b->reclaimable && arb_reservation(m->core, b->id, &info) &&
+			    info.reclaimable;
+
+		for (size_t k = 0; sure && k < ARBMODEL_CONTEXTS; k++)
+			sure = m->contexts[k].request.op != ARB_OP_PIN || m->contexts[k].request.first != b->id;
+		n += sure ? b->bytes : 0;
+	}
+	return n;
+}
+
+/* D0: where all are stalled, who fits comes before anybody is rolled back, also below who closed the pool. */
+static void check_nobody_fits(struct arbmodel *m, const struct arbmodel_context *victim)
+{
+	for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++) {
+		const struct arbmodel_context *c = &m->contexts[i];
+
+		if (c->n_tasks && c->state == ARB_BLOCKED && c->waits && would_fit(m, c, spillable_for_sure))
+			arbmodel_fail(m, "all are stalled, and context %llu is rolled back while %llu fits",
+				      (unsigned long long)victim->id, (unsigned long long)c->id);
+	}
+}
+
 /* Invariant 5, first half: RETRY only to the lowest BLOCKED where all are stalled, or to the lowest holder of a hopeless set. */
 void arbrules_retry(struct arbmodel *m, const struct arbmodel_context *victim)
 {
@@ -230,6 +311,8 @@ void arbrules_retry(struct arbmodel *m, const struct arbmodel_context *victim)
 	bool silent = (int64_t)m->n_silent >= m->knobs[ARB_KNOB_SUSPECT_TICKS];
 	bool all = is_everybody_stalled(m, false) || (silent && is_everybody_stalled(m, true));
 
+	if (all)
+		check_nobody_fits(m, victim);
 	if (all && !lower)
 		return;
 	for (size_t i = 0; i < ARBMODEL_POOLS; i++)
@@ -315,29 +398,6 @@ void arbrules_split(struct arbmodel *m, const struct arbmodel_context *victim)
 
 /* ---- between two messages ------------------------------------------------------------------------------------------------- */
 
-struct sums {
-	uint64_t used, reclaimable, spilled, spill;
-	uint32_t n;
-};
-
-static struct sums sum(const struct arbmodel *m, uint64_t pool)
-{
-	struct sums s = {0};
-
-	for (size_t i = 0; i < ARBMODEL_BYTES; i++) {
-		const struct arbmodel_bytes *b = &m->bytes[i];
-
-		if (!b->id || b->pool != pool)
-			continue;
-		s.used += b->bytes;
-		s.reclaimable += b->reclaimable ? b->bytes : 0;
-		s.spilled += b->spilled;
-		s.spill += b->spill ? b->bytes : 0;
-		s.n++;
-	}
-	return s;
-}
-
 static void check_pool(struct arbmodel *m, const struct arbmodel_pool *p)
 {
 	struct arb_pool_info i;
@@ -397,24 +457,6 @@ void arbrules_books(struct arbmodel *m)
 			      (unsigned long long)n);
 }
 
-/* Does all that it asks for fit in what is free or could be spilled? */
-static bool would_fit(const struct arbmodel *m, const struct arbmodel_context *c)
-{
-	for (uint32_t i = 0; i < c->request.n; i++) {
-		for (size_t k = 0; k < ARBMODEL_POOLS; k++) {
-			const struct arbmodel_pool *p = &m->pools[k];
-			struct sums s;
-
-			if (!p->id || p->id != c->request.pools[i])
-				continue;
-			s = sum(m, p->id);
-			if (s.used - s.spill - s.reclaimable + wants(c, p->id) > room_of(m, p))
-				return false;
-		}
-	}
-	return c->request.n != 0;
-}
-
 /* Somebody above it has closed one of its pools, or might: it was passed too often. */
 static bool is_closed_above(const struct arbmodel *m, const struct arbmodel_context *c)
 {
@@ -464,7 +506,7 @@ void arbrules_waiting(struct arbmodel *m)
 		n_spills += c->state == ARB_ALLOC || c->state == ARB_ALLOC_FREE;
 		n_free += !is_stalled(c);
 		n_possible += !counts_for_silence(m, c);
-		if (c->state == ARB_BLOCKED && c->waits && would_fit(m, c) && !is_closed_above(m, c))
+		if (c->state == ARB_BLOCKED && c->waits && would_fit(m, c, spillable_at_rest) && !is_closed_above(m, c))
 			arbmodel_fail(m, "context %llu waits for bytes that are there", (unsigned long long)c->id);
 		if ((c->state == ARB_ALLOC || c->state == ARB_ALLOC_FREE) && !has_spills(m, c) &&
 		    !is_closed_above(m, c))
