@@ -5,7 +5,7 @@
  * For each place (a tmpfs of our own with huge=within_size; /dev/shm as it is) and each size, the library's calls and the bare
  * system calls take turns (measure.h). Puts are shown three times: "fresh" (recycling off; put and delete in turn), "growing"
  * (recycling off; objects pile up, then all go) and "default" (recycling on, as it comes; put and delete in turn). One process,
- * one CPU; bench_steady has two processes.
+ * one CPU; bench_steady has two processes. In the end many threads at once (crowdops.h); --limit 1 leaves the rest out.
  */
 #include <err.h>
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "bare.h"
+#include "crowdops.h"
 #include "measure.h"
 #include "place.h"
 #include "report.h"
@@ -495,6 +496,12 @@ int main(int argc, char **argv)
 		place_close(&place);
 	} else
 		report_skip(r, "/dev/shm", strerror(-e));
+	e = place_open_mount(&place, GIB, 0);
+	if (e == 0) {
+		crowdops_run(r, &options, &place);
+		place_close(&place);
+	} else
+		report_skip(r, "many threads on a tmpfs of our own", e == -EPERM ? "needs root" : strerror(-e));
 	e = report_print(r);
 	report_free(r);
 	return e;

@@ -32,11 +32,11 @@ static int open_name(struct shmstore *s, const char *name)
 	int fd;
 
 	for (int i = 0;; i++) {
-		pthread_rwlock_rdlock(&s->names);
+		shms_fairlock_share(&s->names);
 		fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 		if (fd < 0)
 			fd = -errno;
-		pthread_rwlock_unlock(&s->names);
+		shms_fairlock_release(&s->names);
 		errno = fd < 0 ? -fd : 0;
 		if (fd >= 0 || !shms_open_again(i))
 			return fd;

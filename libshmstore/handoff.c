@@ -72,7 +72,7 @@ static int handoff(struct shmstore *s, const struct shms_keyname *k, const char 
 	int r = 0;
 
 	/* Sizes and link under one lock: they are of the same file. */
-	pthread_rwlock_rdlock(&s->names);
+	shms_fairlock_share(&s->names);
 	known = shms_recent_find(&s->recent, k->name);
 	if (known) {
 		t->header_size = known->header_size;
@@ -87,7 +87,7 @@ static int handoff(struct shmstore *s, const struct shms_keyname *k, const char 
 		atomic_store_explicit(&known->handed, true, memory_order_relaxed);
 	else if (r == -ENOENT)
 		shms_links_drop(s, k->name);
-	pthread_rwlock_unlock(&s->names);
+	shms_fairlock_release(&s->names);
 	if (r < 0 || known)
 		return r;
 	r = read_sizes(s, lease, t);

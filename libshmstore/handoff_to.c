@@ -124,10 +124,10 @@ static int find_received(struct shmstore *s, const struct shms_keyname *k, struc
 	struct shms_header h;
 	int r;
 
-	pthread_rwlock_rdlock(&s->names);
+	shms_fairlock_share(&s->names);
 	_fd_ int fd = openat(s->objects_fd, k->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	r = fd < 0 ? -errno : 0;
-	pthread_rwlock_unlock(&s->names);
+	shms_fairlock_release(&s->names);
 	if (r < 0)
 		return r;
 	if (fstat(fd, ret_st) < 0)

@@ -23,11 +23,11 @@ int shms_names_lock(struct shmstore *s)
 {
 	int r = 0;
 
-	pthread_rwlock_wrlock(&s->names);
+	shms_fairlock_take(&s->names);
 	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 		r = shms_tier_lock_names(s->objects_fd);
 	if (r < 0)
-		pthread_rwlock_unlock(&s->names);
+		shms_fairlock_release(&s->names);
 	return r;
 }
 
@@ -35,7 +35,7 @@ void shms_names_unlock(struct shmstore *s)
 {
 	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 		shms_tier_unlock_names(s->objects_fd);
-	pthread_rwlock_unlock(&s->names);
+	shms_fairlock_release(&s->names);
 }
 
 int shms_tier_join(struct shmstore *s)
@@ -43,7 +43,7 @@ int shms_tier_join(struct shmstore *s)
 	int fd, r = 0;
 
 	shms_recycle_let_go(s);
-	pthread_rwlock_wrlock(&s->names);
+	shms_fairlock_take(&s->names);
 	if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed)) {
 		/* From the next lock on. clean/ is there only after that, and nobody touches our names before. */
 		atomic_store_explicit(&s->tier_on, true, memory_order_relaxed);
@@ -56,7 +56,7 @@ int shms_tier_join(struct shmstore *s)
 			atomic_store_explicit(&s->tier_on, false, memory_order_relaxed);
 		r = fd < 0 ? shms_error(fd) : 0;
 	}
-	pthread_rwlock_unlock(&s->names);
+	shms_fairlock_release(&s->names);
 	return r;
 }
 

@@ -75,9 +75,9 @@ int shmstore_set_address(struct shmstore *s, const char *address)
 				: shms_detail(-EINVAL, NULL, "an address has %u bytes at most, this one %zu",
 					      SHMSTORE_ADDRESS_MAX, strlen(address));
 	/* Page and symlink change together; two threads that name different addresses must not mix them. */
-	pthread_rwlock_wrlock(&s->names);
+	shms_fairlock_take(&s->names);
 	r = set_address(s, address);
-	pthread_rwlock_unlock(&s->names);
+	shms_fairlock_release(&s->names);
 	return r;
 }
 

@@ -543,7 +543,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	s->uid = geteuid();
 	s->parent_fd = s->dir_fd = s->objects_fd = s->recycle_fd = s->handoff_fd = s->clean_fd = s->lock_fd = -1;
 	snprintf(s->name, sizeof(s->name), "%s", name);
-	pthread_rwlock_init(&s->names, NULL);
+	shms_fairlock_init(&s->names);
 	shms_recycle_init(&s->recycle, 0);
 	shms_recent_init(&s->recent);
 	shms_links_init(&s->links);
@@ -568,7 +568,7 @@ static void release(struct shmstore *s)
 	s->page = NULL;
 	s->ledger = NULL;
 	close_fds(s);
-	pthread_rwlock_destroy(&s->names);
+	shms_fairlock_deinit(&s->names);
 	s->magic = 0;
 	shms_store_unref(s);
 }

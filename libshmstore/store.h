@@ -19,6 +19,7 @@
 
 #include "attach.h"
 #include "credit.h"
+#include "fairlock.h"
 #include "links.h"
 #include "name.h"
 #include "page.h"
@@ -44,7 +45,7 @@ struct shmstore {
 	int lock_fd;                /* the .store page; its lock is our life */
 	struct shms_page *page;     /* the mapped page; private memory when read-only */
 	struct shms_ledger *ledger; /* page->ledger */
-	pthread_rwlock_t names;
+	struct shms_fairlock names;
 	struct shms_recycle recycle;
 	struct shms_recent recent;
 	struct shms_links links;

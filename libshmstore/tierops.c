@@ -165,10 +165,10 @@ static int set_pin(struct shmstore *s, const char *name, bool pin)
 	struct stat st;
 	int r;
 
-	pthread_rwlock_rdlock(&s->names);
+	shms_fairlock_share(&s->names);
 	_fd_ int fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	r = fd < 0 ? -errno : 0;
-	pthread_rwlock_unlock(&s->names);
+	shms_fairlock_release(&s->names);
 	if (r < 0)
 		return r;
 	if (fstat(fd, &st) < 0)

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fairlock.h: a lock that many share or one has, within a process, in which nobody waits for ever.
+ *
+ * Without anybody who waits it is a pthread_rwlock_t that prefers readers, and as fast. Somebody who waits to have it alone lets a few hundred
+ * others pass, which is cheaper than to put all of them to sleep each time; then those who come queue up, first come first served, until
+ * nobody waits any more. So a wait ends after a bounded number of others' turns, whoever they are and however many.
+ *
+ * Not recursive: who holds it must not ask for it again, shared neither. No cancellation point.
+ */
+#ifndef SHMS_FAIRLOCK_H
+#define SHMS_FAIRLOCK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct shms_fairlock {
+	pthread_rwlock_t lock;
+	_Atomic uint32_t n_waiting; /* to have it alone */
+	_Atomic uint32_t passes;    /* of others, while somebody waited */
+	_Atomic uint32_t limit;     /* from this number of passes on the others queue up */
+	_Atomic uint32_t last, now; /* the queue: numbers given out, and the one whose turn it is */
+};
+
+void shms_fairlock_init(struct shms_fairlock *l);
+void shms_fairlock_deinit(struct shms_fairlock *l);
+void shms_fairlock_share(struct shms_fairlock *l);
+void shms_fairlock_take(struct shms_fairlock *l);
+/* After either. */
+void shms_fairlock_release(struct shms_fairlock *l);
+
+#endif
