@@ -72,11 +72,11 @@ static int describe(struct shmstore *s, const char *name, struct shmstore_object
 
 	if (kind == SHMS_NAME_SIDECAR || kind == SHMS_NAME_FOREIGN)
 		return -ENOENT;
-	_fd_ int fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0 && errno == ELOOP)
+	_fd_ int fd = shms_open_object(s->objects_fd, name);
+	if (fd == -ELOOP)
 		return describe_stub(s, name, info, key);
 	if (fd < 0)
-		return errno == ENOENT || errno == EAGAIN ? -ENOENT : shms_error(errno);
+		return shms_error(fd);
 	if (fstat(fd, &st) < 0)
 		return shms_error(errno);
 	*info = (struct shmstore_object_info){

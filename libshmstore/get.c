@@ -16,6 +16,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "nameslock.h"
 #include "object.h"
 #include "publish.h"
 #include "store.h"
@@ -27,29 +28,13 @@
 #define DEMOTED_AGAIN 100
 #define KEY_TRIES     5
 
-static int open_name(struct shmstore *s, const char *name)
-{
-	int fd;
-
-	for (int i = 0;; i++) {
-		shms_fairlock_share(&s->names);
-		fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-		if (fd < 0)
-			fd = -errno;
-		shms_fairlock_release(&s->names);
-		errno = fd < 0 ? -fd : 0;
-		if (fd >= 0 || !shms_open_again(i))
-			return fd;
-	}
-}
-
 /* Opens the object for somebody who shares no lock with its owner. */
 static int open_foreign(struct shmstore *s, const char *name)
 {
 	struct stat mine, named;
 
 	for (int i = 0; i < 100; i++) {
-		_fd_ int fd = open_name(s, name);
+		_fd_ int fd = shms_names_open(s, name);
 
 		if (fd < 0)
 			return fd;
@@ -87,7 +72,7 @@ static int open_object(struct shmstore *s, const char *name, struct shms_view_fi
 	int r;
 
 	for (int i = 0; i < DEMOTED_AGAIN; i++) {
-		_fd_ int fd = s->readonly ? open_foreign(s, name) : open_name(s, name);
+		_fd_ int fd = s->readonly ? open_foreign(s, name) : shms_names_open(s, name);
 
 		if (fd >= 0) {
 			/* The size is all that is wanted of the file: this is cheaper than fstat. What cannot seek is no object. */

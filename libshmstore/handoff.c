@@ -40,30 +40,25 @@ static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 	struct shms_stub stub;
 	struct stat st;
 	int r;
+	_fd_ int fd = shms_open_object(s->handoff_fd, lease);
 
-	for (int i = 0;; i++) {
-		_fd_ int fd = openat(s->handoff_fd, lease, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-
-		if (fd < 0) {
-			if (shms_open_again(i))
-				continue;
-			if (errno != ELOOP)
-				return -errno;
-			r = shms_stub_read(s->handoff_fd, lease, &stub, NULL);
-			t->header_size = stub.header_size;
-			t->buffer_size = stub.buffer_size;
-			return r;
-		}
-		if (fstat(fd, &st) < 0)
-			return -errno;
-		r = shms_header_read(&h, fd, &st, NULL);
-		if (r < 0)
-			return r;
-		t->header_size = h.object.layout.header_size;
-		t->buffer_size = h.object.layout.buffer_size;
-		shms_header_deinit(&h);
-		return 0;
+	if (fd == -ELOOP) {
+		r = shms_stub_read(s->handoff_fd, lease, &stub, NULL);
+		t->header_size = stub.header_size;
+		t->buffer_size = stub.buffer_size;
+		return r;
 	}
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	r = shms_header_read(&h, fd, &st, NULL);
+	if (r < 0)
+		return r;
+	t->header_size = h.object.layout.header_size;
+	t->buffer_size = h.object.layout.buffer_size;
+	shms_header_deinit(&h);
+	return 0;
 }
 
 static int handoff(struct shmstore *s, const struct shms_keyname *k, const char *lease, struct sizes *t)

@@ -21,6 +21,7 @@
 #include "detail.h"
 #include "handoff.h"
 #include "lease.h"
+#include "nameslock.h"
 #include "object.h"
 #include "publish.h"
 #include "scrub.h"
@@ -124,12 +125,9 @@ static int find_received(struct shmstore *s, const struct shms_keyname *k, struc
 	struct shms_header h;
 	int r;
 
-	shms_fairlock_share(&s->names);
-	_fd_ int fd = openat(s->objects_fd, k->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	r = fd < 0 ? -errno : 0;
-	shms_fairlock_release(&s->names);
-	if (r < 0)
-		return r;
+	_fd_ int fd = shms_names_open(s, k->name);
+	if (fd < 0)
+		return fd;
 	if (fstat(fd, ret_st) < 0)
 		return -errno;
 	if (ret_st->st_uid == s->uid)

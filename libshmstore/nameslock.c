@@ -21,14 +21,29 @@
 
 int shms_names_lock(struct shmstore *s)
 {
-	int r = 0;
+	struct timespec pause = {.tv_nsec = 50000};
+	uint64_t end = 0, now;
+	int r;
 
-	shms_fairlock_take(&s->names);
-	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
-		r = shms_tier_lock_names(s->objects_fd);
-	if (r < 0)
+	/* Waited for without our own lock: threads that get go on meanwhile, and those that put wait together, not one after the other. */
+	for (;;) {
+		shms_fairlock_take(&s->names);
+		if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed))
+			return 0;
+		r = shms_tier_flock(s->objects_fd, 0);
+		if (r == 0)
+			return 0;
 		shms_fairlock_release(&s->names);
-	return r;
+		if (r != -EBUSY)
+			return r;
+		now = shms_now_mono_ns();
+		end = end ? end : now + SHMS_TIER_NAMES_MS * 1000000ull;
+		if (now >= end)
+			return shms_tier_names_held();
+		nanosleep(&pause, NULL);
+		if (pause.tv_nsec < 2000000)
+			pause.tv_nsec *= 2;
+	}
 }
 
 void shms_names_unlock(struct shmstore *s)
@@ -36,6 +51,25 @@ void shms_names_unlock(struct shmstore *s)
 	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 		shms_tier_unlock_names(s->objects_fd);
 	shms_fairlock_release(&s->names);
+}
+
+int shms_names_open(struct shmstore *s, const char *name)
+{
+	int fd;
+
+	/* The lock for each try, not over the wait. */
+	for (struct shms_tries t = {0};;) {
+		shms_fairlock_share(&s->names);
+		fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		if (fd < 0)
+			fd = -errno;
+		shms_fairlock_release(&s->names);
+		if (fd >= 0)
+			return fd;
+		errno = -fd;
+		if (!shms_open_again(&t))
+			return -errno;
+	}
 }
 
 int shms_tier_join(struct shmstore *s)

@@ -12,6 +12,9 @@
 int shms_names_lock(struct shmstore *s);
 void shms_names_unlock(struct shmstore *s);
 
+/* The object's file, opened for reading: not one that is recycled meanwhile. -ENOENT, -ELOOP (a stub), -ETIMEDOUT (sys.h), -errno. */
+int shms_names_open(struct shmstore *s, const char *name);
+
 /* At calls that put or delete, with no lock held: takes part in the tier from when there is one. */
 void shms_tier_look(struct shmstore *s);
 static inline void shms_tier_notice(struct shmstore *s)

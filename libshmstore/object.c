@@ -159,9 +159,11 @@ int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
 	if (r != -ENOENT)
 		return r;
 	if (!h) {
-		_fd_ int fd = openat(objectsfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		_fd_ int fd = shms_open_object(objectsfd, name);
 
-		if (fd < 0 || fstat(fd, &st) < 0)
+		if (fd < 0)
+			return shms_error(fd);
+		if (fstat(fd, &st) < 0)
 			return shms_error(errno);
 		r = shms_header_glance(&own, fd, &st);
 		if (r < 0)

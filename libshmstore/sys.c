@@ -21,6 +21,8 @@
 #include "cleanup.h"
 
 #define ALLOCATE_LEAST 4096u
+#define AT_ONCE        5u
+#define LEASE_NS       1000000000ull
 
 int shms_error(int error)
 {
@@ -79,26 +81,48 @@ int shms_open_beneath(int dirfd, const char *path, int flags)
 	};
 	long r;
 
-	for (int i = 0;; i++) {
+	for (struct shms_tries t = {0};;) {
 		r = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
 		if (r >= 0)
 			return (int)r;
-		if (!shms_open_again(i))
+		if (!shms_open_again(&t))
 			return -errno;
 	}
 }
 
-bool shms_open_again(int i)
+bool shms_open_again(struct shms_tries *t)
 {
+	uint64_t now;
+
 	/* EAGAIN: a rename raced with the walk, or the owner is just testing whether it may recycle the file (O_NONBLOCK does
 	 * not wait for the end of its lease). Both pass; a process stopped in the middle of it is waited for a second. */
 	if (errno == EINTR)
 		return true;
-	if (errno != EAGAIN || i > 20000)
+	if (errno != EAGAIN)
 		return false;
-	if (i > 4)
-		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	if (t->n++ < AT_ONCE)
+		return true;
+	now = shms_now_mono_ns();
+	t->until_ns = t->until_ns ? t->until_ns : now + LEASE_NS;
+	if (now >= t->until_ns) {
+		errno = ETIMEDOUT;
+		return false;
+	}
+	nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	return true;
+}
+
+int shms_open_object(int dirfd, const char *name)
+{
+	int fd;
+
+	for (struct shms_tries t = {0};;) {
+		fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		if (fd >= 0)
+			return fd;
+		if (!shms_open_again(&t))
+			return -errno;
+	}
 }
 
 int shms_open_dir(int dirfd, const char *name)

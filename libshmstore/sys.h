@@ -16,8 +16,18 @@ int shms_error(int error);
 
 /* openat2 below dirfd: no symlink, no "..", no other mount. Adds O_CLOEXEC. */
 int shms_open_beneath(int dirfd, const char *path, int flags);
-/* After the i-th failed open with O_NONBLOCK (errno is looked at): is it worth another try? Sleeps a little where it is. */
-bool shms_open_again(int i);
+/* How often an open was tried, and until when; {0} before the first. */
+struct shms_tries {
+	uint64_t until_ns;
+	unsigned n;
+};
+/*
+ * After a failed open with O_NONBLOCK (errno is looked at): is it worth another try? Sleeps a little where it is. Somebody may just be asking
+ * whether the file is unused (a file lease); if that does not end within a second errno is ETIMEDOUT: whoever asks was stopped.
+ */
+bool shms_open_again(struct shms_tries *t);
+/* The regular file called name, for reading; tried as above. -ELOOP: it is a symbolic link. */
+int shms_open_object(int dirfd, const char *name);
 /* A directory below dirfd, not followed if it is a symlink. */
 int shms_open_dir(int dirfd, const char *name);
 /* Gives the unnamed file fd a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */

@@ -102,6 +102,10 @@ void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub
  * descriptor, -EBUSY (another one has it), -errno. wait_ms: how long to try. */
 int shms_tier_lock(struct shms_tier *t, unsigned wait_ms);
 
+/* How long somebody else may hold a store's names: for a few renames, unless it was stopped. */
+#define SHMS_TIER_NAMES_MS 1000u
+/* -ETIMEDOUT, with the sentence that says so. */
+int shms_tier_names_held(void);
 /* The store's names lock against other processes; objects_fd is an open descriptor of its objects/ (of one's own: the lock is the
  * description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
 int shms_tier_lock_names(int objects_fd);

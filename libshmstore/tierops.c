@@ -163,14 +163,10 @@ int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsig
 static int set_pin(struct shmstore *s, const char *name, bool pin)
 {
 	struct stat st;
-	int r;
+	_fd_ int fd = shms_names_open(s, name);
 
-	shms_fairlock_share(&s->names);
-	_fd_ int fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	r = fd < 0 ? -errno : 0;
-	shms_fairlock_release(&s->names);
-	if (r < 0)
-		return r;
+	if (fd < 0)
+		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (fchmod(fd, (st.st_mode & 0777) | (pin ? S_ISVTX : 0)) < 0)
@@ -204,6 +200,7 @@ static int unpin_resident(struct shmstore *s, const char *name)
 
 int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
 {
+	struct shms_tries t = {0};
 	struct shms_keyname k;
 	int r = begin(s, key, key_size, &k);
 
@@ -217,8 +214,9 @@ int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
 			r = unpin_resident(s, k.name);
 		if (r == -EAGAIN) {
 			errno = EAGAIN; /* a stub no more is none of the kernel's */
-			if (shms_open_again(i))
+			if (shms_open_again(&t))
 				continue;
+			r = -errno;
 		}
 		if (r != -ELOOP)
 			return shms_error(r);

@@ -16,8 +16,6 @@
 #include "tier.h"
 #include "tierdrop.h"
 
-#define NAMES_MS 5000u
-
 void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub)
 {
 	struct shms_tierdrop freed = {0};
@@ -71,12 +69,16 @@ int shms_tier_lock(struct shms_tier *t, unsigned wait_ms)
 
 int shms_tier_lock_names(int objects_fd)
 {
-	int r = shms_tier_flock(objects_fd, NAMES_MS);
+	int r = shms_tier_flock(objects_fd, SHMS_TIER_NAMES_MS);
 
-	return r == -EBUSY ? shms_detail(-ETIMEDOUT, NULL,
-					 "another process holds the store's names, and does not go on: "
-					 "it was stopped in the middle of a demotion")
-			   : r;
+	return r == -EBUSY ? shms_tier_names_held() : r;
+}
+
+int shms_tier_names_held(void)
+{
+	return shms_detail(-ETIMEDOUT, NULL,
+			   "another process holds the store's names, and does not go on: "
+			   "it was stopped in the middle of a demotion");
 }
 
 void shms_tier_unlock_names(int objects_fd)

@@ -123,10 +123,10 @@ static int object(struct verify *v, const struct shms_walk_entry *e)
 
 	if (r != 0)
 		return r < 0 ? r : 0;
-	_fd_ int fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT)
+	_fd_ int fd = shms_open_object(e->dirfd, e->name);
+	if (fd == -ENOENT)
 		return 0; /* deleted since */
-	r = fd < 0 || fstat(fd, &st) < 0 ? shms_error(errno) : check_object(v, e, fd, &st, &reason);
+	r = fd < 0 ? shms_error(fd) : fstat(fd, &st) < 0 ? shms_error(errno) : check_object(v, e, fd, &st, &reason);
 	if (r == -ENOMEM || r == -EMFILE)
 		return r;
 	v->bytes += (uint64_t)e->st->st_size;

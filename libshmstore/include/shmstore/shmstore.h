@@ -26,7 +26,10 @@
  *               -EIO        the kernel reported a damaged file system; or the disk tier's directory is away: not mounted
  *               -EFBIG      an object larger than this process may make files (RLIMIT_FSIZE). The kernel also sends SIGXFSZ, which
  *                           ends a program that does not ignore it
- *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (SHMSTORE_WAIT, SHMSTORE_DAEMON_REQUIRED)
+ *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (SHMSTORE_WAIT, SHMSTORE_DAEMON_REQUIRED); or another
+ *                           process was stopped just while it held what the call needs, and did not go on within a second: a
+ *                           file that it was about to test for users (all calls that open an object), or the names of a store in
+ *                           a partition with a disk tier (all calls that change them). Nothing has changed then: try again
  *             shmstore_strerror() says what a code means here, shmstore_error_detail() (tier.h) why this call failed.
  *             ret_* parameters are written on success only.
  *   Never     prints, exits, sets errno for the caller, installs signal handlers, starts threads.
@@ -244,7 +247,7 @@ SHMSTORE_API int shmstore_open(struct shmstore_partition *p, const char *name, c
 /*
  * Closes the store: removes it and its objects unless options.keep; unexpired leases stay until they are taken or end.
  * Ownership: consumes s, also on error. Live views and writers stay valid; a writer can then only be aborted.
- * Return: 0; -EPERM, -EIO (something could not be removed; gc will). NULL is fine. Since 0.1.
+ * Return: 0; -EPERM, -EIO, -ETIMEDOUT (see above; something could not be removed, and gc will). s is consumed all the same. NULL is fine. Since 0.1.
  */
 SHMSTORE_API int shmstore_close(struct shmstore *s);
 
@@ -290,7 +293,7 @@ SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage 
  * Where header and all buffers are those of a live view of this store whose pages nobody wrote to, the object gets a
  * second name and no byte is copied; with SHMSTORE_CHECKSUM only if it has a checksum.
  * Return: 0; -EEXIST (key held and no SHMSTORE_REPLACE), -ENOSPC (partition full, or at its limit), -EDQUOT (this store's, its
- * user's or its label's limit), -EFBIG (RLIMIT_FSIZE), -ETIMEDOUT (SHMSTORE_WAIT), -EINVAL, -EMFILE, -ENOMEM, -EPERM. An error leaves
+ * user's or its label's limit), -EFBIG (RLIMIT_FSIZE), -ETIMEDOUT (SHMSTORE_WAIT; see above), -EINVAL, -EMFILE, -ENOMEM, -EPERM. An error leaves
  * nothing behind.
  * Since 0.1.
  */
@@ -320,7 +323,8 @@ SHMSTORE_API void shmstore_abort(struct shmstore_writer *w);
  * Maps an object: costs the same whatever its size, and keeps no file descriptor.
  *   flags   SHMSTORE_COW, SHMSTORE_VERIFY.
  * Ownership: *ret has one reference; it stays valid until its last unref even if key, store or partition are gone.
- * Return: 0; -ENOENT, -EBADMSG (no valid object, or SHMSTORE_VERIFY found damage), -EIO (demoted, and the tier is not mounted), -EMFILE, -ENOMEM, -EINVAL, -EPERM. Since 0.1.
+ * Return: 0; -ENOENT, -EBADMSG (no valid object, or SHMSTORE_VERIFY found damage), -EIO (demoted, and the tier is not mounted),
+ * -ETIMEDOUT (see above), -EMFILE, -ENOMEM, -EINVAL, -EPERM. Since 0.1.
  */
 SHMSTORE_API int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags,
 			      struct shmstore_view **ret);
@@ -339,14 +343,14 @@ SHMSTORE_API int shmstore_contains(struct shmstore *s, const void *key, size_t k
 
 /*
  * Removes the key. The memory is the kernel's again with the last link and the last view, unless the file is kept for the
- * next put (options.recycle_max). Return: 0; -ENOENT, -EINVAL, -EPERM. Since 0.1.
+ * next put (options.recycle_max). Return: 0; -ENOENT, -ETIMEDOUT (see above), -EINVAL, -EPERM. Since 0.1.
  */
 SHMSTORE_API int shmstore_delete(struct shmstore *s, const void *key, size_t key_size);
 
 /*
  * Calls fn for every object, in no order; a return other than 0 ends the walk and is returned. Objects that come or go
  * meanwhile may be missed. fn may call into the library, delete included.
- * Return: 0, fn's value, or -EPERM, -ENOMEM, -EMFILE. Since 0.1.
+ * Return: 0, fn's value, or -EPERM, -ENOMEM, -EMFILE, -ETIMEDOUT (see above). Since 0.1.
  */
 SHMSTORE_API int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_info *info, void *arg),
 				  void *arg);
@@ -359,7 +363,7 @@ SHMSTORE_API int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shm
  *   lease_ms   1 to SHMSTORE_LEASE_MAX.
  * An object that another user handed to us (shmstore_handoff_to) only shmstored can link again: to a store of our own user, for a
  * day at most; -EPERM without it.
- * Return: 0; -ENOENT, -EINVAL, -EBADMSG, -ENOSPC (inodes), -EPERM. Since 0.1.
+ * Return: 0; -ENOENT, -EINVAL, -EBADMSG, -ENOSPC (inodes), -ETIMEDOUT (see above), -EPERM. Since 0.1.
  */
 SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 				  struct shmstore_ticket *ret);
@@ -371,7 +375,7 @@ SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t ke
  * store's objects/ is taken too, by a link; it stays where it is.
  * Return: 0, also where this very object is held under key already; -EPERM (path outside the partition, or neither a lease nor
  * an object; another user's, but for a lease in our own inbox), -EBADMSG (no regular file, symlink, sizes or checksum wrong), -ESTALE (expired or taken), -EEXIST (key
- * held by another object), -ENOSPC (a key too long for a file name takes a page), -EDQUOT (the store's limit), -EXDEV, -EINVAL,
+ * held by another object), -ENOSPC (a key too long for a file name takes a page), -EDQUOT (the store's limit), -ETIMEDOUT (see above), -EXDEV, -EINVAL,
  * -EMFILE, -ENOMEM.
  * Since 0.1.
  */
