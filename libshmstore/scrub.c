@@ -137,13 +137,10 @@ int shms_scrub(struct shmstore *s, int dir_fd, const char *name)
 	struct shms_header h;
 	struct stat st;
 	int r;
-	_fd_ int fd = -1;
+	_fd_ int fd = shms_open_object(dir_fd, name);
 
-	for (int i = 0; fd < 0; i++) {
-		fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-		if (fd < 0 && !shms_open_again(i))
-			return -errno;
-	}
+	if (fd < 0)
+		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (st.st_uid != s->uid || (st.st_mode & 077))
