@@ -88,10 +88,15 @@ static PyObject *store_tuple(const void *arg)
 PyObject *pyshm_partition_stores(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct pyshm_rows rows = {.row_size = sizeof(struct shmstore_store_info)};
 	int r;
 
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_stores(self->p, store_row, &rows);
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_stores(p, store_row, &rows);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "list the stores of");
 	return rows_list(&rows, store_tuple);
 }
@@ -125,14 +130,19 @@ static PyObject *action_tuple(const void *arg)
 PyObject *pyshm_partition_gc(PyObject *op, PyObject *args)
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct pyshm_rows rows = {.row_size = sizeof(struct shmstore_gc_action)};
 	struct shmstore_gc_report report;
 	int dry_run, r;
 
 	if (!PyArg_ParseTuple(args, "p:_gc", &dry_run))
 		return NULL;
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
 	Py_BEGIN_ALLOW_THREADS r =
-		shmstore_partition_gc_plan(self->p, dry_run ? SHMSTORE_GC_DRY_RUN : 0, action_row, &rows, &report);
+		shmstore_partition_gc_plan(p, dry_run ? SHMSTORE_GC_DRY_RUN : 0, action_row, &rows, &report);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "collect the garbage of");
 	return Py_BuildValue("KKKKN", (unsigned long long)report.n_stores, (unsigned long long)report.n_leases,
 			     (unsigned long long)report.n_objects, (unsigned long long)report.freed,
@@ -176,11 +186,16 @@ static PyObject *holder_tuple(const void *arg)
 PyObject *pyshm_partition_reconcile(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct pyshm_rows rows = {.row_size = sizeof(struct shmstore_holder)};
 	struct shmstore_usage usage;
 	int r;
 
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_reconcile(self->p, holder_row, &rows, &usage);
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_reconcile(p, holder_row, &rows, &usage);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "reconcile the books of");
 	return Py_BuildValue("NN", pyshm_usage_tuple(&usage), rows_list(&rows, holder_tuple));
 }
@@ -213,10 +228,15 @@ static PyObject *finding_tuple(const void *arg)
 PyObject *pyshm_partition_verify(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct pyshm_rows rows = {.row_size = sizeof(struct shmstore_verify_finding)};
 	int r;
 
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_verify(self->p, finding_row, &rows);
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_verify(p, finding_row, &rows);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "verify");
 	return rows_list(&rows, finding_tuple);
 }
@@ -226,10 +246,15 @@ PyObject *pyshm_partition_verify(PyObject *op, PyObject *Py_UNUSED(ignored))
 PyObject *pyshm_partition_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct shmstore_partition_info info;
 	int r;
 
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_info(self->p, &info);
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_info(p, &info);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r < 0) return fail(op, NULL, r, "ask about");
 	return Py_BuildValue("ONssINNKKKKKKKkk", self->path, PyUnicode_DecodeFSDefault(info.mount), info.uuid,
 			     info.huge, (unsigned)info.version, PyBool_FromLong(info.tmpfs),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pypartition.c: the type Partition: a reference to an open partition for as long as the object lives. There is nothing to
- * close: stores hold a reference of their own. Its calls for operators are in pyinspect.c, those about the disk tier in pytier.c.
+ * pypartition.c: the type Partition: a reference to an open partition until it is closed or the object goes. Each call holds one of its
+ * own meanwhile, so does each store: close() waits for nobody and takes nothing from them. Its calls for operators are in pyinspect.c, those about the disk tier in pytier.c.
  */
 #include <errno.h>
 
@@ -58,19 +58,61 @@ static PyObject *partition_path(PyObject *op, void *Py_UNUSED(closure))
 	return Py_NewRef(((struct pyshm_partition *)op)->path);
 }
 
+struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
+{
+	PyObject *message, *exception;
+	struct pyshm_state *state;
+
+	if (self->p)
+		return shmstore_partition_ref(self->p);
+	state = pyshm_state_of(Py_TYPE(self));
+	message = PyUnicode_FromFormat("partition %R is closed; open it again with Partition()", self->path);
+	exception = message ? PyObject_CallFunction(state->closed_error, "iN", EBADF, message) : NULL;
+	if (exception) {
+		PyErr_SetObject(state->closed_error, exception);
+		Py_DECREF(exception);
+	}
+	return NULL;
+}
+
+PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
+			"Gives its descriptors back now, not when it is collected. Stores that were opened with it "
+			"stay open. Idempotent;\n"
+			"every other call raises `ClosedError` from here on.");
+
+static PyObject *partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p = self->p;
+
+	self->p = NULL;
+	Py_BEGIN_ALLOW_THREADS shmstore_partition_unref(p);
+	Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *partition_closed(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(!((struct pyshm_partition *)op)->p);
+}
+
 PyDoc_STRVAR(find_peer_doc,
 	     "find_peer($self, /, address)\n--\n\nThe name of the live store known by that address, or None.");
 
 static PyObject *partition_find_peer(PyObject *op, PyObject *args, PyObject *kwargs)
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	char name[SHMSTORE_NAME_MAX + 1];
 	const char *address;
 	int r;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s:find_peer", PYSHM_KEYWORDS("address"), &address))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_peer_find(self->p, address, name, sizeof(name));
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_peer_find(p, address, name, sizeof(name));
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r == -ENOENT) Py_RETURN_NONE;
 	if (r < 0)
 		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "look for a peer", NULL, self->path);
@@ -92,18 +134,24 @@ PyObject *pyshm_usage_tuple(const struct shmstore_usage *u)
 static PyObject *partition_usage(PyObject *op, PyObject *args)
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct shmstore_usage usage;
 	int full, r;
 
 	if (!PyArg_ParseTuple(args, "p:_usage", &full))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_usage(self->p, full ? SHMSTORE_USAGE_FULL : 0, &usage);
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_usage(p, full ? SHMSTORE_USAGE_FULL : 0, &usage);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r < 0) return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "measure the use of", NULL,
 							   self->path);
 	return pyshm_usage_tuple(&usage);
 }
 
 static PyMethodDef partition_methods[] = {
+	{"close", partition_close, METH_NOARGS, close_doc},
 	{"find_peer", PYSHM_METHOD(partition_find_peer), METH_VARARGS | METH_KEYWORDS, find_peer_doc},
 	{"_usage", partition_usage, METH_VARARGS, NULL},
 	{"_gc", pyshm_partition_gc, METH_VARARGS, NULL},
@@ -119,6 +167,7 @@ static PyMethodDef partition_methods[] = {
 
 static PyGetSetDef partition_getset[] = {
 	{"path", partition_path, NULL, "The partition's canonical absolute path.", NULL},
+	{"closed", partition_closed, NULL, "Whether close() was called.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -123,6 +123,9 @@ struct pyshm_partition {
 	PyObject *path;
 };
 extern PyType_Spec pyshm_partition_spec;
+
+/* The partition with a reference for the caller, who gives it back; NULL with ClosedError raised where close() was called. */
+struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self);
 PyObject *pyshm_usage_tuple(const struct shmstore_usage *u);
 PyObject *pyshm_partition_gc(PyObject *op, PyObject *args);
 PyObject *pyshm_partition_stores(PyObject *op, PyObject *ignored);

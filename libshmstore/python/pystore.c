@@ -131,6 +131,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct pyshm_state *state = pyshm_state_of(type);
 	struct pyshm_partition *partition;
+	struct shmstore_partition *p;
 	struct pyshm_store *self;
 	struct opening opening;
 	int r;
@@ -151,7 +152,11 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self->name = pyshm_text(opening.name);
 	if (!self->name)
 		goto fail;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_open(partition->p, opening.name, &opening.options, &self->s);
+	p = pyshm_partition_enter(partition);
+	if (!p)
+		goto fail;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_open(p, opening.name, &opening.options, &self->s);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r < 0)
 	{
 		pyshm_raise(state, r, "open store", self->name, partition->path);

@@ -12,6 +12,7 @@
 PyObject *pyshm_partition_set_tier(PyObject *op, PyObject *args)
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct shmstore_tier_config config = SHMSTORE_TIER_CONFIG_INIT;
 	PyObject *path_arg, *path = NULL;
 	unsigned long long max, min_free;
@@ -27,7 +28,13 @@ PyObject *pyshm_partition_set_tier(PyObject *op, PyObject *args)
 	config.max = max;
 	config.min_free = min_free;
 	config.fsync = fsync;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_tier_set(self->p, path ? &config : NULL);
+	p = pyshm_partition_enter(self);
+	if (!p) {
+		Py_XDECREF(path);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS r = shmstore_tier_set(p, path ? &config : NULL);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS Py_XDECREF(path);
 	if (r < 0)
 		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "set the tier", path_arg, self->path);
@@ -37,10 +44,15 @@ PyObject *pyshm_partition_set_tier(PyObject *op, PyObject *args)
 PyObject *pyshm_partition_tier(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct shmstore_tier_info t;
 	int r;
 
-	Py_BEGIN_ALLOW_THREADS r = shmstore_tier_info(self->p, &t);
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_tier_info(p, &t);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (r == -ENOENT && !*shmstore_error_path()) Py_RETURN_NONE;
 	if (r < 0)
 		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "ask about the tier of", NULL, self->path);
@@ -114,6 +126,7 @@ static void *raise_evict(struct pyshm_partition *self, int error, const struct s
 PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_partition *p;
 	struct shmstore_evict what = SHMSTORE_EVICT_INIT;
 	struct shmstore_evict_report report = {.size = sizeof(report)};
 	struct progress progress = {0};
@@ -142,7 +155,11 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 		what.progress = on_progress;
 		what.arg = &progress;
 	}
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_evict(self->p, &what, &report);
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_evict(p, &what, &report);
+	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS if (progress.failed)
 	{
 		pyshm_exception_put_back(progress.raised);

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import n_fds
 
 import shmstore
 
@@ -162,3 +163,22 @@ def test_package_is_what_was_built():
     assert pathlib.Path(shmstore.__file__).with_name("py.typed").exists()
     assert sys.modules["shmstore._shmstore"].__file__.endswith(".so")
     assert all(hasattr(shmstore, name) for name in shmstore.__all__)
+
+
+def test_close_gives_descriptors_back_at_once(tmp_path, partition):
+    before = n_fds()
+    with shmstore.Partition(partition.path) as again:
+        assert n_fds() > before and not again.closed
+        store = again.open("of-a-closed-one")
+        open_store = n_fds()
+    assert again.closed and "closed" in repr(again) and n_fds() == open_store  # the store has it open, too
+    store["x"] = 1
+    assert store["x"] == 1
+    store.close()
+    assert n_fds() == before
+    again.close()
+    calls = (again.stores, again.gc, again.usage, again.info, again.verify, again.reconcile, again.tier, again.evict)
+    for call in (*calls, lambda: again.open("x"), lambda: again.find_peer("x"), lambda: again.set_tier(None)):
+        with pytest.raises(shmstore.ClosedError) as caught:
+            call()
+        assert caught.value.errno == errno.EBADF and partition.path in str(caught.value)

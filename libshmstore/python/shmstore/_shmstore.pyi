@@ -48,6 +48,11 @@ class Partition:
     @property
     def path(self) -> str:
         """The canonical absolute path."""
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+    def close(self) -> None:
+        """Gives its descriptors back now, not when it is collected. Stores that were opened with it stay open. Idempotent."""
     def find_peer(self, address: str) -> str | None:
         """The name of the live store known by that address, or None."""
     def _usage(self, full: bool) -> tuple[int, ...]: ...

@@ -34,6 +34,7 @@ class Partition(_shmstore.Partition):
     allow_disk  with create: accept a file system that is not a tmpfs.
     shared      with create: for several users, mode 1777.
 
+    It need not be closed; `close`, or leaving it as a context manager, gives its descriptors back at once. Stores stay open.
     May be used by many threads, in forked children, and sent to other processes of the host (it is pickled as its path).
     """
 
@@ -160,8 +161,14 @@ class Partition(_shmstore.Partition):
                 error.report = EvictReport._make(report)  # type: ignore[attr-defined]
             raise
 
+    def __enter__(self) -> Partition:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
-        return f"<shmstore.Partition {self.path!r}>"
+        return f"<shmstore.Partition {self.path!r}{' (closed)' if self.closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,)
