@@ -22,6 +22,23 @@ def make_list(i: int) -> list[np.ndarray]:
     return [make(i), make(i + 1)]
 
 
+ROWS = 250_000
+
+
+def make_64(i: int) -> np.ndarray:
+    return make(i, 64 * MIB)
+
+
+def make_strings(i: int) -> pd.DataFrame:
+    """More than half of it is numbers where it is pickled; in memory most of it is strings."""
+    columns = {name: np.random.default_rng(i).random(ROWS) for name in "abcd"}
+    return pd.DataFrame({"text": [f"text {i} {j}" for j in range(ROWS)], **columns})
+
+
+def last_string(frame, _) -> str:
+    return str(frame.text.iloc[-1])
+
+
 def dot(a, b) -> float:
     return float(np.dot(a, b))
 

@@ -25,28 +25,32 @@ from typing import Any
 from ._shmstore import View, _Unlocked
 
 _BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: what is over it goes into the pickle
+_PACKAGE = __name__.partition(".")[0]  # the memory of views is of a type of it
+_DEVICE_PACKAGES = {"cudf", "cuml", "cupy", "cupyx", "rmm"}
 _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
-def dumps(obj: Any, by_value: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def dumps(obj: Any, by_value: bool = False, as_is: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
 
     What plain pickle refuses (lambdas, local classes) is left to cloudpickle, if that is installed. by_value also hands
-    it what was defined in `__main__`, so that a process with another main program can read it.
+    it what was defined in `__main__`, so that a process with another main program can read it. as_is: arrays that are read-only stay so
+    for every reader, unless they are that only because they lie in a view; those that show the same memory more than once (broadcast
+    ones, sliding windows) do so when they are read back, where else they are written out.
 
     Do not change obj's arrays between dumps and put_buffers: the buffers show what is there then.
     """
     try:
-        header, buffers = _dump(_Pickler, obj)
+        header, buffers = _dump(_Pickler, obj, as_is)
     except (pickle.PicklingError, AttributeError, TypeError):
         cloud = _cloud_pickler()
         if cloud is None:
             raise
-        return _dump(cloud, obj)
+        return _dump(cloud, obj, as_is)
     if by_value and b"__main__" in header:
         cloud = _cloud_pickler()
         if cloud is not None:
-            return _dump(cloud, obj)
+            return _dump(cloud, obj, as_is)
     return header, buffers
 
 
@@ -56,6 +60,18 @@ def loads(view: View) -> Any:
     if not header.nbytes:
         raise pickle.UnpicklingError(f"object {view.key!r} is no pickle: its header is empty; read it with Store.view()")
     return pickle.loads(header, buffers=view.buffers)
+
+
+class OnDevice(ValueError):
+    """Some of a value lies in the memory of a device, from where it would have to be copied first."""
+
+
+def on_device(obj: Any) -> bool:
+    """Whether that is an array in the memory of a device. Asks its type only, and torch's tensors, which may be there or not."""
+    kind = type(obj)
+    if not hasattr(kind, "__cuda_array_interface__") and kind.__module__.partition(".")[0] not in _DEVICE_PACKAGES:
+        return False
+    return getattr(obj, "is_cuda", True) is not False
 
 
 class _Whole:
@@ -70,6 +86,10 @@ class _Whole:
 class _Origin(dict):  # type: ignore[type-arg]
     """id of a PickleBuffer that looks writable -> the honest one of the same memory."""
 
+    def __init__(self, as_is: bool) -> None:
+        super().__init__()
+        self.as_is = as_is
+
     def unlocked(self, obj: Any) -> pickle.PickleBuffer:
         honest = obj if isinstance(obj, pickle.PickleBuffer) else pickle.PickleBuffer(obj)
         buffer = pickle.PickleBuffer(_Unlocked(honest))  # type: ignore[arg-type]
@@ -77,9 +97,9 @@ class _Origin(dict):  # type: ignore[type-arg]
         return buffer
 
 
-def _dump(pickler: Callable[..., pickle.Pickler], obj: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def _dump(pickler: Callable[..., pickle.Pickler], obj: Any, as_is: bool) -> tuple[bytes, list[pickle.PickleBuffer]]:
     buffers: list[pickle.PickleBuffer] = []
-    origin = _Origin()
+    origin = _Origin(as_is)
 
     def collect(buffer: pickle.PickleBuffer) -> bool:
         if len(buffers) >= _BUFFERS_MAX:
@@ -103,7 +123,11 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         reduce = _reducers.get(type(obj))
-        return NotImplemented if reduce is None else reduce(obj, self._origin)
+        if reduce is None:
+            if self._origin.as_is and on_device(obj):
+                raise OnDevice(f"a {type(obj).__name__} lies in a device's memory")
+            return NotImplemented
+        return reduce(obj, self._origin)
 
 
 def _cloud_pickler() -> Callable[..., pickle.Pickler] | None:
@@ -133,16 +157,20 @@ _cloud: Callable[..., pickle.Pickler] | None = None
 
 
 def _enter_numpy() -> None:
-    global _numpy, _frombuffer
+    global _numpy, _frombuffer, _byte_bounds, _ndarray
     import numpy  # waits where another thread is just importing it
 
     # What NumPy itself would name in the pickle: with it alone the pickle can be read.
     _frombuffer = numpy.empty(1).__reduce_ex__(5)[0]
+    _ndarray = numpy.ndarray
+    _byte_bounds = numpy.lib.array_utils.byte_bounds if hasattr(numpy.lib, "array_utils") else numpy.byte_bounds
     _reducers[numpy.ndarray] = _reduce_ndarray
     _numpy = True
 
 
 _numpy = False
+_ndarray: Any = ()
+_byte_bounds: Any = None  # numpy's function that tells the addresses between which an array lies
 _frombuffer: Any = None  # numpy's function that makes an array of a buffer, a dtype, a shape and an order
 
 
@@ -178,7 +206,11 @@ def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
     flags, dtype = obj.flags, obj.dtype
     if dtype.hasobject or not dtype.itemsize:
         return NotImplemented
+    locked = origin.as_is and not flags.writeable and not _in_view(obj)
     if not flags.forc:
+        low, high = _byte_bounds(obj) if origin.as_is else (0, obj.nbytes)
+        if high - low < obj.nbytes:
+            return _reduce_overlapping(obj, low, high - low, locked, origin)
         obj = obj.copy(order="C")
         flags = obj.flags
     elif flags.writeable and dtype.kind not in "mMV":
@@ -187,7 +219,40 @@ def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
     # NumPy shows no buffer of dates, so the bytes are shown.
     flat = obj.reshape(-1, order=order).view("u1") if dtype.kind in "mMV" else obj.T if order == "F" else obj
     buffer = pickle.PickleBuffer(flat)
-    return _frombuffer, (buffer if flags.writeable else origin.unlocked(buffer), dtype, obj.shape, order)
+    if locked:
+        buffer = pickle.PickleBuffer(memoryview(buffer).toreadonly())
+    elif not flags.writeable:
+        buffer = origin.unlocked(buffer)
+    return _frombuffer, (buffer, dtype, obj.shape, order)
+
+
+def _reduce_overlapping(obj: Any, low: int, extent: int, locked: bool, origin: _Origin) -> Any:
+    """An array that shows some of its memory more than once, as broadcast ones do: that memory, once."""
+    import numpy
+
+    memory = numpy.asarray(_Memory(obj, low, extent, not obj.flags.writeable))
+    buffer = pickle.PickleBuffer(memory)
+    if not obj.flags.writeable and not locked:
+        buffer = origin.unlocked(buffer)
+    offset = obj.__array_interface__["data"][0] - low
+    return numpy.ndarray, (obj.shape, obj.dtype, buffer, offset, obj.strides)
+
+
+class _Memory:
+    """Bytes at an address, for numpy.asarray, which keeps this and so the array that they belong to."""
+
+    def __init__(self, owner: Any, address: int, nbytes: int, readonly: bool) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (address, readonly)}
+
+
+def _in_view(obj: Any) -> bool:
+    """Whether the memory of an array belongs to a view that nobody can write to."""
+    while isinstance(obj, _ndarray):
+        obj = obj.base
+    if not isinstance(obj, memoryview) or type(obj.obj).__module__.partition(".")[0] != _PACKAGE:
+        return False
+    return memoryview(obj.obj).readonly
 
 
 _reducers: dict[type, Callable[[Any, _Origin], Any]] = {

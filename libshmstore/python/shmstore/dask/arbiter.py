@@ -20,6 +20,7 @@ from typing import Any
 from .arbport import PARTITION, Answer, Outcome, Port
 from .budget import Budget
 from .fallback import Fallbacks
+from .offloading import run_in
 
 _STEP = 1 << 20  # bytes by which the books may differ from the values
 _EVICT_PATIENCE = 20.0  # seconds for one eviction that the daemon asks for
@@ -137,10 +138,10 @@ class Arbiter:
             self._loop.remove_reader(self._fd)
             self._fd = -1
         with suppress(OSError, ValueError):
-            await self._run(self.port.hush)
+            await run_in(self._thread, self.port.hush)
         self._thread.shutdown(wait=False)
         if self._server is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._server.join, 10)
+            await run_in(None, self._server.join, 10)
 
     # -- for keys
 

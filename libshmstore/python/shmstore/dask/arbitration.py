@@ -50,7 +50,7 @@ class Arbitration:
             manager.memory_limit,
             target,
             terminate,
-            values=lambda: self.residence.fast.total_weight,
+            values=lambda: self.residence.private_weight,
             measure=lambda: worker.monitor.get_process_memory(),
         )
         port = StorePort(worker._exchange.store)
@@ -163,10 +163,13 @@ class Arbitration:
     async def _evict(self, nbytes: int) -> int:
         """Private values to the partition, or to disk."""
         nbytes = max(nbytes, self.budget.whole // _EVICT_PART)
+        shed = self.residence.shed(nbytes)
+        if shed >= nbytes:
+            return shed
         if self.worker._settling is not None:
-            freed: int = await self.worker._settling.free(nbytes)
-            return freed
-        freed = 0
+            freed: int = await self.worker._settling.free(nbytes - shed)
+            return shed + freed
+        freed = shed
         while freed < nbytes and self.residence.fast:
             weight = self.residence.evict()
             if weight == -1:

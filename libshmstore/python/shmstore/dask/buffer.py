@@ -21,20 +21,26 @@ new map costs page faults. It is used by the worker's event loop only, except wh
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from distributed.spill import SpillBuffer, SpilledSize
 
-from .exchange import Entry, Exchange, Kept
+from .exchange import Entry, Exchange, Kept, Pickled
 from .handle import Handle
 from .spillfile import SpillFiles
+from .written import written_bytes
 
 if TYPE_CHECKING:
     from .tier import Tier
+
+_SHED_MIN = 64 << 10  # bytes of private memory for which a map is let go
+_LOOK_SHARE = 5  # a look at written pages takes one part in so many of the time at most
+
 
 class SharedBuffer(SpillBuffer):
     """A SpillBuffer over an exchange. `shared` is for inspection only."""
@@ -43,6 +49,9 @@ class SharedBuffer(SpillBuffer):
         self.exchange = exchange
         self.shared: dict[Any, Entry] = {}
         self._nbytes = 0  # sizeof of the values in shared
+        self._found_private: tuple[Any, Any] = (None, None)  # key and value, before it is stored
+        self._unpickled = 0  # bytes of private memory that mapped values take beside their buffers
+        self._next_look = 0.0  # at written pages
         self._mapped: OrderedDict[Any, Entry] = OrderedDict()  # those whose value is kept, least recently used first
         self._key_of: dict[int, Any] = {}  # id of a kept value -> its key
         self._private: set[Any] = set()  # keys found not to be shareable
@@ -54,14 +63,17 @@ class SharedBuffer(SpillBuffer):
         self._files: SpillFiles | None = None
         self._to_disk = False
         super().__init__(spill_directory, target, max_spill)
+        self._files = SpillFiles.of(self.slow, exchange)
+        if self._files is not None:
+            self._files.maps = False  # without a tier they are as on stock
 
     def use(self, tier: Tier, overflow: Callable[[], None], urge: Callable[[], bool], leaving: Collection[Any]) -> None:
         """From here on shared values may lie in the disk tier. overflow is called when private memory is over its target, urge where process
         memory is short: whether that is dealt with. leaving: keys whose values are on their way into the partition."""
         self.tier = tier
         self._overflow, self._urge, self._leaving = overflow, urge, leaving
-        if not tier.packed:
-            self._files = SpillFiles.of(self.slow, self.exchange)
+        if self._files is not None:
+            self._files.maps = not tier.packed
         self.fast.n = math.inf  # the target is kept by who is told of the overflow
 
     # -- what the worker does
@@ -71,12 +83,15 @@ class SharedBuffer(SpillBuffer):
             self._receive(key, value)
             return
         self._forget(key)
-        if self._alias(key, value):
+        if self.exchange.guard.call("alias", self._alias, key, value, otherwise=False, key=key):
             self._drop_private(key)
             return
+        found, self._found_private = self._found_private, (None, None)
+        if found[0] == key and found[1] is value:
+            self._private.add(key)
+        del found
         super().__setitem__(key, value)
-        if self.over():
-            self._overflow()
+        self._settle()
 
     def __getitem__(self, key: Any) -> Any:
         entry = self.shared.get(key)
@@ -86,8 +101,7 @@ class SharedBuffer(SpillBuffer):
             with suppress(OSError):  # too many maps or open files: it is read
                 return self._spilled(key)
         value = super().__getitem__(key)
-        if self.over():
-            self._overflow()
+        self._settle()
         return value
 
     def __delitem__(self, key: Any) -> None:
@@ -136,7 +150,8 @@ class SharedBuffer(SpillBuffer):
 
     def fast_to_slow(self, key: Any, value: Any) -> None:
         """Called where a value leaves fast: into the partition if it can, else to disk."""
-        if self._to_disk or self.exchange.asked() or not self._share_new(key, value):
+        guard = self.exchange.guard
+        if self._to_disk or self.exchange.asked() or not guard.call("evict", self._share_new, key, value, otherwise=False, key=key):
             super().fast_to_slow(key, value)
             if self._files is not None:
                 self._files.wrote(key)
@@ -158,6 +173,30 @@ class SharedBuffer(SpillBuffer):
             return int(super().evict())
         finally:
             self._to_disk = False
+
+    @property
+    def private_weight(self) -> float:
+        """sizeof what is held in private memory: private values, and what mapped ones take beside their buffers."""
+        return float(self.fast.total_weight + self._unpickled)
+
+    def shed(self, nbytes: int) -> int:
+        """Lets go of mapped values that nobody needs now and that hold private memory, least recently used first, until nbytes are given
+        back. Bytes that were. What tasks wrote into those values is gone with them."""
+        idle = [item for item in self._mapped.items() if item[0] not in self._users and (item[1].unpickled or item[1].address)]
+        if nbytes <= 0 or not idle or time.monotonic() < self._next_look:
+            return 0
+        started = time.monotonic()
+        written = written_bytes([entry.address for _, entry in idle])
+        now = time.monotonic()
+        self._next_look = now + (now - started) * _LOOK_SHARE
+        given = 0
+        for (key, entry), pages in zip(idle, written):
+            if given >= nbytes:
+                break
+            if entry.unpickled + pages >= _SHED_MIN:
+                given += entry.unpickled + pages
+                self._unmap(key, entry)
+        return given
 
     def over(self, nbytes: int = 0) -> bool:
         """Whether private memory, with nbytes more, is over a target that is kept beside the event loop."""
@@ -232,20 +271,25 @@ class SharedBuffer(SpillBuffer):
             return None
         value = self.fast.d[key]
         nbytes = int(self.fast.weights[key])
-        if nbytes < self.exchange.settings.min_size or not self.exchange.candidate(value):
+        if self.exchange.weigh(value, nbytes) < self.exchange.settings.min_size or not self.exchange.candidate(value):
             return None
         return value, nbytes
 
-    def commit(self, key: Any, value: Any, entry: Entry | Kept) -> None:
+    def unshareable(self, key: Any, value: Any) -> None:
+        """That was found of the value that the key is about to get."""
+        self._found_private = key, value
+
+    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled) -> None:
         """The value of `private` was put into the store, or could not be; forgotten if the key went or changed meanwhile."""
         same = self._is_private(key, value)
         if not isinstance(entry, Entry):
-            if same and entry is Kept.FOR_GOOD:
+            if same and entry is not Kept.FOR_NOW:
                 self._private.add(key)
         elif same:
             super().__delitem__(key)
             self._enter(key, entry)
             if key in self._users:  # who is about to use it gets the value that it would have got
+                entry.unpickled = entry.nbytes
                 self._keep(key, entry, value)
         else:
             self.exchange.drop(entry)
@@ -260,7 +304,7 @@ class SharedBuffer(SpillBuffer):
 
     def shared_total(self) -> SpilledSize:
         """(sizeof the values in the partition and its disk tier, our share of their bytes)."""
-        return SpilledSize(self._nbytes, sum(self.exchange.books()) if self.shared else 0)
+        return SpilledSize(self._nbytes - self._unpickled, sum(self.exchange.books()) if self.shared else 0)
 
     # -- who needs values mapped (inputs.py)
 
@@ -274,6 +318,16 @@ class SharedBuffer(SpillBuffer):
             self._users[key] -= 1
             if self._users[key] <= 0:
                 del self._users[key]
+
+    @asynccontextmanager
+    async def held_while(self, keys: Iterable[Any]) -> AsyncIterator[None]:
+        """Both, around what is done within."""
+        keys = list(keys)
+        self.hold(keys)
+        try:
+            yield
+        finally:
+            self.release(keys)
 
     def held(self, more: Iterable[Any] = ()) -> int:
         """sizeof the values in the partition that are held, or would be with more."""
@@ -295,6 +349,10 @@ class SharedBuffer(SpillBuffer):
         return [self.shared[key].name for key in keys if key not in self._users]
 
     # -- private
+
+    def _settle(self) -> None:
+        if self.over():
+            self.exchange.guard.call("overflow", self._overflow)
 
     def _spilled(self, key: Any) -> Any:
         """The value of a key in a spill file that can be mapped; the same one as long as somebody uses it. OSError."""
@@ -350,6 +408,9 @@ class SharedBuffer(SpillBuffer):
         entry.value = value
         self._mapped[key] = entry
         self._key_of[id(value)] = key
+        self._unpickled += entry.unpickled
+        if entry.unpickled and self.private_weight > self.n:
+            self.shed(int(self.private_weight - self.n))
         while len(self._mapped) > self.exchange.settings.max_maps:
             self._unmap(*self._mapped.popitem(last=False))
 
@@ -358,6 +419,8 @@ class SharedBuffer(SpillBuffer):
         value, entry.value = entry.value, None
         if value is not None:
             self._key_of.pop(id(value), None)
+            self._unpickled -= entry.unpickled
+            entry.unpickled = 0
             if self.tier is not None:
                 self.tier.dispose(value)
 
@@ -374,8 +437,10 @@ class SharedBuffer(SpillBuffer):
             return False
         entry = self.exchange.put(key, value, nbytes, wait=False)
         if not isinstance(entry, Entry):
-            if entry is Kept.FOR_GOOD:
+            if entry is not Kept.FOR_NOW:
                 self._private.add(key)
+            if isinstance(entry, Pickled) and self._files is not None:
+                self._files.expect(value, entry)
             return False
         self._enter(key, entry)
         return True

@@ -18,13 +18,13 @@ from typing import Any
 from dask.base import tokenize
 from distributed import Client
 from distributed.client import Future
-from distributed.utils import offload
 from distributed.utils_comm import gather_from_workers, unpack_remotedata
 
 from .config import Settings
 from .exchange import Entry, Exchange
 from .fallback import Fallbacks
 from .handle import Handle
+from .offloading import offload
 
 _counter = itertools.count()
 
@@ -79,7 +79,7 @@ def _shared(exchange: Exchange, named: dict[str, Any]) -> dict[str, Handle]:
     """Handles for those values that are worth it. The handle's lease is then all that holds the object."""
     shared = {}
     for key, value in named.items():
-        entry = exchange.put(key, value) if exchange.candidate(value) else None
+        entry = exchange.guard.call("scatter", exchange.put, key, value, key=key) if exchange.candidate(value) else None
         if not isinstance(entry, Entry):
             continue
         handle = exchange.handoff(key, entry)

@@ -10,9 +10,9 @@ import asyncio
 from typing import Any
 
 from distributed.compatibility import PeriodicCallback
-from distributed.utils import offload
 
 from .exchange import Exchange
+from .offloading import offload
 from .tier import Tier
 
 _INTERVAL = 1000  # ms

@@ -19,12 +19,17 @@ import time
 from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
+from distributed.protocol.serialize import Serialized
+from distributed.sizeof import safe_sizeof
 
 from .. import Error, Partition, Store, dumps, loads
+from ..pickling import OnDevice, on_device
 from .config import Settings
 from .fallback import Fallbacks
+from .guard import Guard
 from .handle import Handle
-from .turn import Turn
+from .turn import Turns
+from .written import address_of, unpickled_bytes
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
@@ -32,6 +37,8 @@ _FULL_PAUSE = 1.0  # seconds after which a full partition is tried again
 _BOOKS = 1.0  # seconds for which the books hold at least: they open each object
 _ROOM_PATIENCE = 3.0  # seconds for which the disk tier may make room for a value
 _NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
+_SIZEOF_ANY = sizeof.dispatch(object)
+_ATTRIBUTES_MAX = 64  # of an instance that are looked at
 _counter = itertools.count()
 
 
@@ -39,7 +46,19 @@ class Kept(enum.Enum):
     """Why a value stays private."""
 
     FOR_NOW = 1  #: no room
-    FOR_GOOD = 2  #: it has too little that can be shared
+    FOR_GOOD = 2  #: it has no pickle
+
+
+class Pickled(NamedTuple):
+    """A value that stays private for good, as too little of it can be shared: what was found out about it, for who needs that now."""
+
+    header: bytes
+    buffers: list[memoryview]
+
+    def serialized(self) -> Serialized:
+        """As Dask's own pickling gives it: any worker can read it."""
+        writeable = tuple(not buffer.readonly for buffer in self.buffers)
+        return Serialized({"serializer": "pickle", "writeable": writeable}, [self.header, *self.buffers])
 
 
 class Books(NamedTuple):
@@ -52,7 +71,7 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "value", "handed", "coming")
+    __slots__ = ("name", "nbytes", "value", "handed", "coming", "unpickled", "address")
 
     def __init__(self, name: str, nbytes: int, handed: bool) -> None:
         self.name = name
@@ -60,6 +79,8 @@ class Entry:
         self.value: Any = None  #: the mapped value, where one is kept
         self.handed = handed  #: from hand to hand at least once
         self.coming: Any = None  #: a future, while it is being mapped for them
+        self.unpickled = 0  #: bytes of private memory that the mapped value takes beside its buffers
+        self.address = 0  #: in the map, where that is copy-on-write
 
 
 def shareable(header: Any, size: int, settings: Settings) -> bool:
@@ -74,6 +95,7 @@ class Exchange:
         self.settings = settings
         self.label = label
         self.fallbacks = Fallbacks(settings.log_interval)
+        self.guard = Guard(self.fallbacks)
         self.partition = Partition(settings.partition, create=True)
         name = f"{label}-{os.getpid()}-{next(_counter)}-{os.urandom(4).hex()}"
         directory = None
@@ -88,6 +110,7 @@ class Exchange:
             recycle_max=settings.recycle if recycle else 0,
             daemon=settings.daemon,
         )
+        self.turns = Turns(self.partition.path)
         self._lock = threading.RLock()  # reentrant: a handle may be collected while we hold it
         self._names: set[str] = set()
         self._full_until = 0.0
@@ -103,6 +126,7 @@ class Exchange:
         except OSError as e:  # what could not be removed is left to gc
             if e.errno not in (errno.ENOENT, errno.EBADF):
                 self.fallbacks.note("close-failed", e)
+        self.partition.close()
 
     # -- peers
 
@@ -129,27 +153,46 @@ class Exchange:
         """Whether a value might have enough shareable bytes; cheap, errs on the side of yes."""
         if isinstance(value, _NEVER_SHAREABLE) or self.store.closed:
             return False
-        dtype = getattr(value, "dtype", None)
-        return not getattr(dtype, "hasobject", False)
+        try:
+            return not getattr(getattr(value, "dtype", None), "hasobject", False) and not on_device(value)
+        except Exception as e:  # a user's property
+            self.guard.failed("candidate", e)
+            return False
 
-    def put(self, key: Any, value: Any, nbytes: int | None = None, held: bool = False, wait: bool = True) -> Entry | Kept:
+    def weigh(self, value: Any, nbytes: int) -> int:
+        """sizeof a value, or of what an instance of a user's class refers to: Dask takes that for a few bytes."""
+        if nbytes >= self.settings.min_size or isinstance(value, _NEVER_SHAREABLE):
+            return nbytes
+        try:
+            if sizeof.dispatch(type(value)) is not _SIZEOF_ANY:
+                return nbytes
+            return nbytes + sum(safe_sizeof(attribute) for attribute in list(vars(value).values())[:_ATTRIBUTES_MAX])
+        except Exception:  # it has none
+            return nbytes
+
+    def put(
+        self, key: Any, value: Any, nbytes: int | None = None, held: bool = False, wait: bool = True
+    ) -> Entry | Kept | Pickled:
         """Copies a value into the store, once, or links it where it is one of ours.
 
         held: tasks may be running on it. wait: in a full partition others may be moved to the disk tier first; not on an event loop.
         """
         try:
-            header, buffers = dumps(value)
+            header, buffers = dumps(value, as_is=True)
+        except OnDevice:  # Dask has ways of its own for these
+            return Kept.FOR_GOOD
         except Exception as e:  # the user's own __reduce__ may raise anything; stock meets it where it matters
             self.fallbacks.note("no-pickle", e, key, "kept private")
             return Kept.FOR_GOOD
-        size = sum(buffer.raw().nbytes for buffer in buffers)
+        raw = [buffer.raw() for buffer in buffers]
+        size = sum(buffer.nbytes for buffer in raw)
         if not shareable(header, size, self.settings):
-            return Kept.FOR_GOOD
+            return Pickled(header, raw)
         if time.monotonic() < self._full_until:
             return Kept.FOR_NOW
         name = self._claim(key)
         try:
-            with Turn(self.partition.path, size) as turn:
+            with self.turns.turn(size, wait) as turn:
                 self._store(name, header, buffers, wait)
                 if held:
                     turn.until_gone(value)
@@ -186,12 +229,12 @@ class Exchange:
 
     def map(self, entry: Entry) -> Any:
         """The value, its buffers mapped; brought back from the disk tier where it lies there. Raises Error or KeyError."""
-        return loads(self.store.view(entry.name, cow=self.settings.cow))
+        return self._load(entry, self.store)
 
     def map_aside(self, entry: Entry) -> Any:
         """The value of an entry that lies in the disk tier, without a place in the partition: a copy, where it cannot be mapped on disk."""
         with self.partition.open(self.store.name, readonly=True, directory=self.store.path) as reader:
-            return loads(reader.view(entry.name, cow=self.settings.cow))
+            return self._load(entry, reader)
 
     def drop(self, entry: Entry) -> None:
         """Gives a name up. Mapped values stay."""
@@ -282,6 +325,12 @@ class Exchange:
             self.fallbacks.note("sweep-failed", e, then="left to gc")
 
     # -- private
+
+    def _load(self, entry: Entry, store: Store) -> Any:
+        view = store.view(entry.name, cow=self.settings.cow)
+        entry.unpickled = unpickled_bytes(entry.nbytes, view.buffers)
+        entry.address = address_of(view.buffers)
+        return loads(view)
 
     def _store(self, name: str, header: Any, buffers: Any, wait: bool) -> None:
         """put_buffers. Where the disk tier may make room it is given a moment: what others have mapped now, they will let go."""

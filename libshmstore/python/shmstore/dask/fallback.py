@@ -27,8 +27,10 @@ class Fallbacks:
         self._left_out: dict[str, int] = {}
         self._full = False
 
-    def note(self, reason: str, error: BaseException | None = None, key: object = None, then: str = "") -> None:
-        """Logs one fallback: why (reason, errno), of which key, and what happens now."""
+    def note(
+        self, reason: str, error: BaseException | None = None, key: object = None, then: str = "", trace: bool = False
+    ) -> None:
+        """Logs one fallback: why (reason, errno), of which key, and what happens now. trace: with the error's traceback."""
         code = getattr(error, "errno", None)
         with self._lock:
             self.counts[reason] = self.counts.get(reason, 0) + 1
@@ -47,6 +49,7 @@ class Fallbacks:
             then,
             self.who,
             left_out,
+            exc_info=error if trace else None,
         )
 
     def full(self, error: BaseException, key: object) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import distributed
 from distributed.compatibility import PeriodicCallback
 from distributed.core import Status
-from distributed.utils import offload
 
 from .. import Partition
 from .config import Settings
 from .fallback import Fallbacks
 from .memory import private_memory
+from .offloading import offload
 from .worker import Worker
 
 
@@ -69,9 +69,9 @@ class Nanny(distributed.Nanny):
 
 def _collect_garbage(name: str | None) -> bool:
     """Whether leases keep a dead worker's store."""
-    partition = Partition(name)
-    partition.gc()
-    return any(store.alive is False and not store.keep and store.uid == os.geteuid() for store in partition.stores())
+    with Partition(name) as partition:
+        partition.gc()
+        return any(store.alive is False and not store.keep and store.uid == os.geteuid() for store in partition.stores())
 
 
 def watch(nanny: distributed.Nanny) -> None:

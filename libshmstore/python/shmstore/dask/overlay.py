@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from distributed.sizeof import safe_sizeof
 from distributed.spill import SpilledSize
 
-from .exchange import Entry, Exchange, Kept
+from .exchange import Entry, Exchange, Kept, Pickled
 from .handle import Handle
 
+_ITEMS_MAX = 1000  # of a container that are looked at
 _PACKAGE = __name__.partition(".")[0]  # the memory of our views is of a type of ours
 
 
@@ -43,13 +45,19 @@ class DictResidence:
         if id(value) in self._entries or id(value) in self._private or not self.exchange.candidate(value):
             return None
         nbytes = safe_sizeof(value)
-        return None if nbytes < self.exchange.settings.min_size or not _takes_weak_reference(value) else (value, nbytes)
+        if self.exchange.weigh(value, nbytes) < self.exchange.settings.min_size or not _takes_weak_reference(value):
+            return None
+        return value, nbytes
 
-    def commit(self, key: Any, value: Any, entry: Entry | Kept) -> None:
+    def unshareable(self, key: Any, value: Any) -> None:
+        if id(value) not in self._private and _takes_weak_reference(value):
+            self._private.add(id(value))
+            weakref.finalize(value, self._private.discard, id(value)).atexit = False
+
+    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled) -> None:
         if not isinstance(entry, Entry):
-            if entry is Kept.FOR_GOOD:
-                self._private.add(id(value))
-                weakref.finalize(value, self._private.discard, id(value)).atexit = False
+            if entry is not Kept.FOR_NOW:
+                self.unshareable(key, value)
         elif self.data.get(key) is not value:
             self.exchange.drop(entry)
         else:
@@ -58,6 +66,11 @@ class DictResidence:
             except Exception as e:
                 self.exchange.fallbacks.note("map-failed", e, key, "kept private")
                 self.exchange.drop(entry)
+
+    @asynccontextmanager
+    async def held_while(self, keys: Any) -> AsyncIterator[None]:
+        """Values stay as long as they are in the dict."""
+        yield
 
     def accept(self, key: Any, handle: Handle) -> Any:
         """The mapped value. What `Exchange.map` raises, goes through; the handle keeps the entry then."""
@@ -92,10 +105,18 @@ class DictResidence:
         self.exchange.drop(entry)
 
 
-def own_small_array(value: Any, min_size: int) -> Any:
-    """A small array over a mapped object, copied: else a few bytes would keep a whole object in memory."""
+def own_small_arrays(value: Any, min_size: int, depth: int = 3) -> Any:
+    """A small array over a mapped object, copied, also in lists, tuples and dicts: else a few bytes would keep a whole object in memory."""
     numpy = sys.modules.get("numpy")
-    if numpy is None or type(value) is not numpy.ndarray or value.nbytes >= min_size or value.base is None:
+    if numpy is None:
+        return value
+    if type(value) in (list, tuple, dict) and depth and len(value) <= _ITEMS_MAX:
+        items = value.values() if type(value) is dict else value
+        owned = [own_small_arrays(item, min_size, depth - 1) for item in items]
+        if all(new is old for new, old in zip(owned, items)):
+            return value
+        return dict(zip(value, owned)) if type(value) is dict else type(value)(owned)
+    if type(value) is not numpy.ndarray or value.nbytes >= min_size or value.base is None:
         return value
     base = value
     while isinstance(base, numpy.ndarray) and base.base is not None:

@@ -20,7 +20,7 @@ from typing import Any
 from distributed.spill import Slow, SpilledSize
 
 from .. import dumps
-from .exchange import Exchange, shareable
+from .exchange import Exchange, Pickled, shareable
 
 try:
     from zict.file import _safe_key
@@ -45,7 +45,9 @@ class SpillFiles:
         self.exchange = exchange
         self._slow = slow
         self._dump, self._load = slow.dump, slow.load
+        self.maps = True  #: values are written so that they can be mapped
         self._mappable = False  # what was written last
+        self._known: tuple[Any, Pickled] | None = None
         slow.dump, slow.load = self.dump, self.load
 
     @classmethod
@@ -68,19 +70,30 @@ class SpillFiles:
         with open(os.path.join(self._slow.d.directory, _safe_key(key)), "rb") as file:
             return _value(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
 
+    def expect(self, value: Any, pickled: Pickled) -> None:
+        """The value that is written next, if it is this one, was pickled already: it cannot be shared."""
+        self._known = value, pickled
+
     def dump(self, value: Any) -> Any:
         self._mappable = False
-        if self.exchange.candidate(value):
-            header, buffers = dumps(value)
-            raw = [buffer.raw() for buffer in buffers]
-            if shareable(header, sum(buffer.nbytes for buffer in raw), self.exchange.settings):
+        known, self._known = self._known, None
+        if known is not None and known[0] is value:
+            return self._dump(known[1].serialized())
+        if self.maps and self.exchange.candidate(value):
+            pickled = self.exchange.guard.call("spill", _pickle, value)
+            if pickled and shareable(pickled.header, sum(buffer.nbytes for buffer in pickled.buffers), self.exchange.settings):
                 self._mappable = True
-                return list(_frames(header, raw))
+                return list(_frames(*pickled))
         return self._dump(value)
 
     def load(self, data: bytes) -> Any:
         """What was read, as stock reads it: a copy."""
         return _value(memoryview(bytearray(data))) if data.startswith(_MAGIC) else self._load(data)
+
+
+def _pickle(value: Any) -> Pickled:
+    header, buffers = dumps(value, as_is=True)
+    return Pickled(header, [buffer.raw() for buffer in buffers])
 
 
 def _frames(header: bytes, buffers: list[memoryview]) -> Iterator[Any]:

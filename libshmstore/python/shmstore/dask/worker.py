@@ -27,28 +27,29 @@ import distributed
 from distributed.compatibility import PeriodicCallback
 from distributed.core import Status
 from distributed.spill import SpillBuffer
-from distributed.utils import offload
 from distributed.utils_comm import gather_from_workers
 from distributed.worker import get_data_from_worker
-from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailureEvent
+from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailureEvent, GatherDepSuccessEvent, UpdateDataEvent
 
 from .admission import Grant
 from .arbitration import Arbitration
 from .buffer import SharedBuffer
 from .config import Settings, TierSettings
 from .daemon import Listening
-from .exchange import Entry, Exchange, Kept
+from .exchange import Entry, Exchange, Kept, Pickled
 from .fallback import Fallbacks
 from .habits import Habits
 from .handle import Handle
 from .inputs import Inputs
 from .memory import private_memory
-from .overlay import DictResidence, own_small_array
+from .offloading import offload
+from .overlay import DictResidence, own_small_arrays
 from .settling import Settling
 from .tier import Tier
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
+_MUCH = 1 << 20  # bytes of inputs from which on a task may have written to so much of them that it matters
 _handing: ContextVar[Handing | None] = ContextVar("shmstore_handing", default=None)
 _unadopted: ContextVar[set[Any] | None] = ContextVar("shmstore_unadopted", default=None)  # within Worker.gather
 
@@ -56,8 +57,9 @@ _unadopted: ContextVar[set[Any] | None] = ContextVar("shmstore_unadopted", defau
 class Handing:
     """A worker's data as one peer gets it: handles in place of what lies in the partition."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, pickled: dict[Any, Pickled]) -> None:
         self.worker = worker
+        self._pickled = pickled  # what was found not to be shareable on the way: that need not be pickled again
         self._data = worker.state.data
         self._handles: list[Handle] = []
 
@@ -65,14 +67,19 @@ class Handing:
         return key in self._data
 
     def __getitem__(self, key: Any) -> Any:
+        if key in self._pickled and key in self._data:
+            return self._pickled[key].serialized()
+        handle = self.worker._guard.call("handoff", self._handle, key, key=key)
+        return self._data[key] if handle is None else handle
+
+    def _handle(self, key: Any) -> Handle | None:
         entry = self.worker._residence.entry(key)
         handle = None if entry is None else self.worker._exchange.handoff(key, entry)
-        if handle is None:
-            return self._data[key]
-        if not entry.handed:
-            entry.handed = True
-            self.worker._habits.left(key)
-        self._handles.append(handle)
+        if handle is not None:
+            self._handles.append(handle)
+            if not entry.handed:
+                entry.handed = True
+                self.worker._guard.call("habits", self.worker._habits.left, key)
         return handle
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -107,8 +114,7 @@ class Worker(distributed.Worker):
     def _share(self) -> None:
         """Opens a store and puts the shared tier into place; on failure the worker stays as it is, and says so."""
         settings = Settings.read()
-        manager = self.memory_manager
-        stock = manager.data
+        stock = self.memory_manager.data
         if type(stock) not in (SpillBuffer, dict) or len(stock):
             Fallbacks(0).note("custom-data", key=type(stock).__name__, then="worker shares nothing")
             return
@@ -117,12 +123,25 @@ class Worker(distributed.Worker):
         except (OSError, ValueError) as e:
             Fallbacks(0).note("no-store", e, settings.partition, "worker shares nothing")
             return
+        self._guard = self._exchange.guard
+        try:
+            self._set_up(settings, stock)
+        except Exception as e:
+            self._guard.failed("set-up", e)
+            self._exchange.close()
+            self._exchange = self._residence = self._listening = self._tier = self._arbitration = None
+            self.memory_manager.data = self.state.data = stock
+
+    def _set_up(self, settings: Settings, stock: Any) -> None:
+        """Puts the shared tier into place."""
+        manager = self.memory_manager
         if type(stock) is dict:
             self._residence = DictResidence(self._exchange, stock)
         else:
             storage = os.path.join(self.local_directory, "storage")
             self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
+            self._watch_memory()
         self._habits = Habits()
         self._pending: dict[Any, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer) and settings.tier.enabled:
@@ -139,6 +158,31 @@ class Worker(distributed.Worker):
         if settings.sweep_interval:
             sweep = PeriodicCallback(_sweep_of(self._exchange), settings.sweep_interval * 1000)
             self.periodic_callbacks["shmstore-sweep"] = sweep
+
+    def _watch_memory(self) -> None:
+        """Puts our part before stock's look at the process's memory: what is private behind idle maps goes before the worker is paused."""
+        stock = self.periodic_callbacks.get("memory_monitor")
+        if stock is None:  # no thresholds
+            return
+        manager, reference = self.memory_manager, weakref.ref(self)
+
+        async def memory_monitor() -> None:
+            worker = reference()
+            if worker is not None:
+                worker._guard.call("shed", worker._shed)
+                await manager.memory_monitor(worker)
+
+        running = stock.is_running()
+        stock.stop()
+        watch = self.periodic_callbacks["memory_monitor"] = PeriodicCallback(memory_monitor, stock.callback_time)
+        if running:
+            watch.start()
+
+    def _shed(self) -> None:
+        manager = self.memory_manager
+        target = manager.memory_target_fraction or manager.memory_spill_fraction or manager.memory_pause_fraction
+        if target and isinstance(self._residence, SharedBuffer):
+            self._residence.shed(int(self.monitor.get_process_memory() - target * manager.memory_limit))
 
     def _use_tier(self, settings: TierSettings) -> None:
         tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill, self.state.nthreads)
@@ -175,58 +219,81 @@ class Worker(distributed.Worker):
             return await super().close(*args, **kwargs)
         finally:
             if self._exchange is not None and self.status in (Status.closed, Status.failed):
-                if self._listening is not None:
-                    self._listening.close()
-                if self._arbitration is not None:
-                    await self._arbitration.close()
-                if self._tier is not None:
-                    self._settling.close()
-                    self._inputs.close()
-                    await offload(self._tier.close)
-                self._exchange.close()
+                await self._end_sharing()
+
+    async def _end_sharing(self) -> None:
+        if self._listening is not None:
+            self._guard.call("close", self._listening.close)
+        if self._arbitration is not None:
+            await self._guard.wait("close", self._arbitration.close())
+        if self._tier is not None:
+            self._guard.call("close", self._settling.close)
+            self._guard.call("close", self._inputs.close)
+        if isinstance(self._residence, SharedBuffer):
+            self._guard.call("close", self._residence.unmap_idle)  # a map keeps the partition's descriptors open
+        if self._tier is not None:
+            await self._guard.wait("close", offload(self._tier.close))
+        self._exchange.close()
 
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._exchange is None:
+            return await super().execute(key, *args, **kwargs)
         if self._arbitration is None or not self._arbitration.active:
             return await self._execute(None, key, *args, **kwargs)
-        grant = await self._arbitration.admit(key)
-        if not isinstance(grant, Grant):
+        grant = await self._guard.wait("admit", self._arbitration.admit(key), key=key)
+        if grant is not None and not isinstance(grant, Grant):
             return grant  # an event: it cannot run, or not here
+        event = None
         try:
             event = await self._execute(grant, key, *args, **kwargs)
-        except BaseException:
-            self._arbitration.done(grant, key, None)
-            raise
-        self._arbitration.done(grant, key, event)
+        finally:
+            if grant is not None:
+                self._guard.call("done", self._arbitration.done, grant, key, event, key=key)
         return event
 
     async def _execute(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._tier is None or (grant is not None and grant.in_pieces):
+        if grant is not None and grant.in_pieces:
             event = await super().execute(key, *args, **kwargs)
         else:
             event = await self._execute_held(grant, key, *args, **kwargs)
-        if self._exchange is not None and isinstance(event, ExecuteSuccessEvent):
-            if event.nbytes < self._exchange.settings.min_size:
-                event.value = own_small_array(event.value, self._exchange.settings.min_size)
-            elif self._exchange.candidate(event.value):
-                await self._keep(key, event)
-                if grant is not None:
-                    grant.stored()
-            if self._settling is not None and not isinstance(event.value, Handle):
-                await self._settling.room(event.nbytes)
+        if isinstance(event, ExecuteSuccessEvent):
+            await self._guard.wait("result", self._take(grant, key, event), key=key)
         return event
 
     async def _execute_held(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
         task = self.state.tasks.get(key)
+        keys = [dep.key for dep in task.dependencies] if task is not None else []
         start = time()
-        aside = grant.aside if grant is not None else ()
-        async with self._inputs.held([dep.key for dep in task.dependencies] if task is not None else [], aside):
-            stop = time()
+        try:
+            async with self._guard.within("inputs", self._hold, keys, grant):
+                stop = time()
+                if grant is not None:
+                    grant.mapped()
+                if task is not None and stop - start > 0.005:  # as stock says it of what it reads itself
+                    task.startstops.append({"action": "disk-read", "start": start, "stop": stop})
+                if self._tier is not None:
+                    self._guard.call("look-ahead", self._inputs.look_ahead)
+                return await super().execute(key, *args, **kwargs)
+        finally:
+            if task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) >= _MUCH:
+                self._guard.call("shed", self._shed)
+
+    def _hold(self, keys: list[Any], grant: Grant | None) -> Any:
+        if self._tier is None:
+            return self._residence.held_while(keys)
+        return self._inputs.held(keys, grant.aside if grant is not None else ())
+
+    async def _take(self, grant: Grant | None, key: Any, event: ExecuteSuccessEvent) -> None:
+        """A result, before the data mapping has it."""
+        min_size = self._exchange.settings.min_size
+        if self._exchange.weigh(event.value, event.nbytes) < min_size:
+            event.value = own_small_arrays(event.value, min_size)
+        elif self._exchange.candidate(event.value):
+            await self._keep(key, event)
             if grant is not None:
-                grant.mapped()
-            if task is not None and stop - start > 0.005:  # as stock says it of what it reads itself
-                task.startstops.append({"action": "disk-read", "start": start, "stop": stop})
-            self._inputs.look_ahead()
-            return await super().execute(key, *args, **kwargs)
+                grant.stored()
+        if self._settling is not None and not isinstance(event.value, Handle):
+            await self._settling.room(event.nbytes)
 
     async def _maybe_deserialize_task(self, ts: Any) -> Any:
         pieces = self._arbitration.pieces(ts.key) if self._arbitration is not None else None
@@ -253,25 +320,42 @@ class Worker(distributed.Worker):
                 event.value = self._residence.accept(key, handle)
             except Exception as e:
                 self._exchange.fallbacks.note("map-failed", e, key, "kept private")
+        elif entry is not Kept.FOR_NOW:
+            self._residence.unshareable(key, event.value)
 
-    async def _put(self, key: Any, value: Any, nbytes: int, held: bool = False) -> Entry | Kept:
-        """Small values on the event loop, large ones in a thread."""
-        if nbytes <= _INLINE:
+    async def _put(self, key: Any, value: Any, nbytes: int, held: bool = False) -> Entry | Kept | Pickled:
+        """Small values on the event loop, large ones in a thread. An object whose put was cancelled is dropped when it is there."""
+        if self._exchange.weigh(value, nbytes) <= _INLINE:
             return self._exchange.put(key, value, nbytes, wait=False)
-        if self._tier is None:
-            return await offload(self._exchange.put, key, value, nbytes, held)
-        entry = await self._tier.store(self._exchange.put, key, value, nbytes, held)
-        self._tier.grew()
+        run = offload if self._tier is None else self._tier.store
+        putting = asyncio.ensure_future(run(self._exchange.put, key, value, nbytes, held))
+        try:
+            entry: Entry | Kept | Pickled = await asyncio.shield(putting)
+        except asyncio.CancelledError:
+            putting.add_done_callback(self._drop_put)
+            raise
+        self._grew()
         return entry
+
+    def _grew(self) -> None:
+        if self._tier is not None:
+            self._guard.call("grew", self._tier.grew)
+
+    def _drop_put(self, putting: asyncio.Future[Entry | Kept | Pickled]) -> None:
+        if not putting.cancelled() and putting.exception() is None and isinstance(entry := putting.result(), Entry):
+            self._exchange.drop(entry)
 
     async def get_metrics(self) -> dict[str, Any]:
         metrics: dict[str, Any] = await super().get_metrics()
         if self._exchange is not None:
-            metrics["shmstore"] = self._exchange.books()._asdict()
+            self._guard.call("metrics", self._add_metrics, metrics)
+        return metrics
+
+    def _add_metrics(self, metrics: dict[str, Any]) -> None:
+        metrics["shmstore"] = self._exchange.books()._asdict()
         if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
             memory, disk = self._residence.shared_total()
             metrics["spilled_bytes"] = {"memory": memory, "disk": disk}
-        return metrics
 
     # -- donor
 
@@ -282,16 +366,14 @@ class Worker(distributed.Worker):
 
     async def get_data(self, comm: Any, keys: Any = None, who: Any = None, serializers: Any = None, **kwargs: Any) -> Any:
         ask = super().get_data
-        exchange = self._exchange
-        if exchange is None or not keys or not _can_carry(serializers) or not exchange.is_peer(who):
+        if not keys or not _can_carry(serializers) or not self._is_peer(who):
             async with self._mapped(keys or ()):
                 return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
-        await self._export(keys)
-        if self._tier is not None:
-            self._tier.grew()
-        if "max_connections" in inspect.signature(ask).parameters and all(self._residence.entry(k) for k in keys):
+        pickled = await self._export(keys)
+        self._grew()
+        if "max_connections" in inspect.signature(ask).parameters and all(self._residence.entry(key) for key in keys):
             kwargs["max_connections"] = False  # limits protect memory and network; handles take neither
-        handing = Handing(self)
+        handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
         token = _handing.set(handing)
         try:
             return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
@@ -301,37 +383,49 @@ class Worker(distributed.Worker):
         finally:
             _handing.reset(token)
 
+    def _is_peer(self, address: Any) -> bool:
+        return self._exchange is not None and bool(self._guard.call("peers", self._exchange.is_peer, address))
+
     @asynccontextmanager
     async def _mapped(self, keys: Iterable[Any], aside: Container[Any] = ()) -> AsyncIterator[None]:
         """For values that go out themselves, and for pieces of a task."""
         if self._tier is None:
             yield
             return
-        async with self._inputs.held(keys, aside):
+        async with self._guard.within("inputs", self._inputs.held, keys, aside):
             yield
 
-    async def _export(self, keys: Iterable[Any], spill: bool = False) -> None:
-        """Puts what is private and worth it into the partition; large values in a thread, each by one caller only.
+    async def _export(self, keys: Iterable[Any], spill: bool = False) -> dict[Any, Pickled]:
+        """Puts what is private and worth it into the partition; large values in a thread, each by one caller only. What was found not to
+        be worth it is returned.
 
         spill: to be rid of them, as private memory is short; who waits for room in the partition comes first.
         """
+        unshareable = {}
         for key in keys:
             if key in self._pending:
                 await self._pending[key]
-                continue
-            found = self._residence.private(key)
-            if found is None:
-                continue
-            value, nbytes = found
-            del found
-            done = self._pending[key] = asyncio.get_running_loop().create_future()
-            try:
-                async with self._room(f"put {key}", partition=nbytes, spill=spill) as room:
-                    entry = await self._put(key, value, nbytes, held=True) if room else Kept.FOR_NOW
-                self._residence.commit(key, value, entry)
-            finally:
-                del value, self._pending[key]
-                done.set_result(None)
+            else:
+                entry = await self._guard.wait("export", self._export_one(key, spill), key=key)
+                if isinstance(entry, Pickled):
+                    unshareable[key] = entry
+        return unshareable
+
+    async def _export_one(self, key: Any, spill: bool) -> Entry | Kept | Pickled | None:
+        found = self._residence.private(key)
+        if found is None:
+            return None
+        value, nbytes = found
+        del found
+        done = self._pending[key] = asyncio.get_running_loop().create_future()
+        try:
+            async with self._room(f"put {key}", partition=self._exchange.weigh(value, nbytes), spill=spill) as room:
+                entry = await self._put(key, value, nbytes, held=True) if room else Kept.FOR_NOW
+            self._residence.commit(key, value, entry)
+            return entry
+        finally:
+            del value, self._pending[key]
+            done.set_result(None)
 
     # -- receiver
 
@@ -345,8 +439,11 @@ class Worker(distributed.Worker):
             yield room
 
     async def gather_dep(self, worker: str, *args: Any, **kwargs: Any) -> Any:
-        private = 0 if self._exchange is None or self._exchange.is_peer(worker) else kwargs.get("total_nbytes") or 0
-        async with self._room(f"gather from {worker}", private=private):  # where there is none, as on stock
+        if self._exchange is None:
+            return await super().gather_dep(worker, *args, **kwargs)
+        private = 0 if self._is_peer(worker) else kwargs.get("total_nbytes") or 0
+        # Where there is no room, as on stock.
+        async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
             event = await super().gather_dep(worker, *args, **kwargs)
         data = getattr(event, "data", None)
         if not isinstance(data, dict) or not self._adopt(data):
@@ -372,6 +469,28 @@ class Worker(distributed.Worker):
                 self._exchange.fallbacks.note("map-failed", e, key, "fetched as on stock")
             failed = True
         return failed
+
+    def _update_metrics_received_data(self, start: float, stop: float, data: Any, *args: Any, **kwargs: Any) -> None:
+        """A handle crosses no network: what it stands for says nothing of the bandwidth, by which the scheduler places tasks."""
+        handles = [key for key, value in data.items() if isinstance(value, Handle)]
+        if not handles:
+            super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
+            return
+        bandwidth, by_worker, by_type = self.bandwidth, dict(self.bandwidth_workers), dict(self.bandwidth_types)
+        super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
+        self.bandwidth = bandwidth
+        for current, before in ((self.bandwidth_workers, by_worker), (self.bandwidth_types, by_type)):
+            current.clear()
+            current.update(before)
+
+    def handle_stimulus(self, *stims: Any) -> Any:
+        result = super().handle_stimulus(*stims)
+        for stim in stims:
+            if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent)):
+                for key, value in stim.data.items():
+                    if type(value) is Handle and key in self.state.tasks:
+                        self.state.tasks[key].type = None  # Dask finds it out where it needs it
+        return result
 
     async def _fetch(self, data: dict[Any, Any], donor: str) -> None:
         """Asks once more for what could not be adopted, as somebody who is nobody's peer. What fails again is left out:

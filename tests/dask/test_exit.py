@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that ends leaves nothing behind; so does a worker that is closed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+import tasks
+from conftest import HERE
+from together import together
+
+SCRIPT = """
+import atexit, sys
+import tasks
+from distributed import Client, LocalCluster
+import shmstore.dask
+
+def main(kind):
+    atexit.register(print, "atexit handlers ran", flush=True)
+    if kind == "threads":
+        options = dict(processes=False, protocol="tcp://", worker_class=shmstore.dask.Worker)
+    else:
+        options = dict(processes=True, worker_class=shmstore.dask.Nanny)
+    client = Client(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit="1 GiB", **options))
+    chunks = client.map(tasks.make, range(4))
+    print(client.submit(tasks.total, *[client.submit(tasks.total, *chunks, pure=False) for _ in range(4)]).result())
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_a_script_that_simply_ends(place, tmp_path, kind):
+    """Its cluster is closed by an atexit handler of Dask's, when threads take no more work."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    env = {**os.environ, "SHMSTORE_PARTITION": place.path, "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
+    command = [sys.executable, "-W", "ignore", str(script), kind]
+    ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert float(ended.stdout.split()[0]) == pytest.approx(4 * sum(tasks.make(i).sum() for i in range(4)))
+    assert "atexit handlers ran" in ended.stdout
+    assert "Traceback" not in ended.stderr, ended.stderr
+    assert place.partition.stores() == [] and place.partition.usage().n_objects == 0
+
+
+def test_a_closed_worker_keeps_no_descriptor(place):
+    """Without the help of the garbage collector."""
+
+    def partition_descriptors() -> list[str]:
+        found = []
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                target = os.readlink(f"/proc/self/fd/{fd}")
+            except OSError:
+                continue
+            if target.startswith(place.path):
+                found.append(target)
+        return sorted(found)
+
+    async def job(client, a, b):
+        x = client.submit(tasks.make, 1, workers=[a.address], key="x")
+        await client.submit(tasks.total, x, workers=[b.address])
+        during = partition_descriptors()
+        await a.close()
+        await b.close()
+        assert a._exchange is not None and len(during) > len(before)
+        assert partition_descriptors() == before
+
+    before = partition_descriptors()
+    gc.disable()
+    try:
+        together(place, job)
+    finally:
+        gc.enable()

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What raises in this package, or in users' classes that it looks into, ends neither a worker nor a job."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import tasks
+from tasks import MIB
+from together import together
+
+import shmstore.dask
+from shmstore.dask.exchange import Exchange
+from shmstore.dask.fallback import Fallbacks
+from shmstore.dask.guard import Guard
+
+
+class Spiky:
+    """As large as an array; asks for its dtype raise."""
+
+    def __init__(self, n: int = MIB) -> None:
+        self.array = np.arange(n // 8)
+
+    @property
+    def dtype(self):
+        raise RuntimeError("no dtype today")
+
+
+def spiky(i: int) -> Spiky:
+    return Spiky()
+
+
+def total(value: Spiky) -> int:
+    return int(value.array.sum())
+
+
+@pytest.mark.parametrize("share", ["auto", "eager"])
+@pytest.mark.parametrize("limit", ["2 GiB", 0])
+def test_an_object_whose_dtype_raises(place, limit, share, caplog):
+    async def job(client, a, b):
+        x = client.submit(spiky, 1, workers=[a.address], key="x")
+        y = client.submit(total, x, workers=[b.address])
+        assert await y == total(Spiky())
+        assert a.status.name == b.status.name == "running"
+
+    with caplog.at_level(logging.WARNING, "distributed.worker.shared"):
+        together(place, job, memory_limit=limit, settings={"distributed.worker.memory.shared.share": share})
+    assert 1 <= caplog.text.count("reason=failed-candidate") <= 2, "once for each worker at most"
+    assert "no dtype today" in caplog.text
+
+
+STEPS = {
+    "candidate": (Exchange, "candidate"),
+    "put": (Exchange, "put"),
+    "handoff": (Exchange, "handoff"),
+    "weigh": (Exchange, "weigh"),
+    "books": (Exchange, "books"),
+    "private": (shmstore.dask.buffer.SharedBuffer, "private"),
+    "commit": (shmstore.dask.buffer.SharedBuffer, "commit"),
+    "hold": (shmstore.dask.buffer.SharedBuffer, "hold"),
+    "shed": (shmstore.dask.buffer.SharedBuffer, "shed"),
+    "held": (shmstore.dask.inputs.Inputs, "held"),
+    "look_ahead": (shmstore.dask.inputs.Inputs, "look_ahead"),
+    "room": (shmstore.dask.settling.Settling, "room"),
+    "urge": (shmstore.dask.settling.Settling, "urge"),
+    "grew": (shmstore.dask.tier.Tier, "grew"),
+    "pressed": (shmstore.dask.tier.Tier, "pressed"),
+    "leaves": (shmstore.dask.habits.Habits, "leaves"),
+    "left": (shmstore.dask.habits.Habits, "left"),
+    "is_peer": (Exchange, "is_peer"),
+    "share_new": (shmstore.dask.buffer.SharedBuffer, "_share_new"),
+    "own": (shmstore.dask.worker, "own_small_arrays"),
+    "use_tier": (shmstore.dask.worker.Worker, "_use_tier"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_raises_is_left_out(place, step, monkeypatch):
+    """Every step that only optimises, made to fail in both workers: the job goes on as on stock."""
+    owner, name = STEPS[step]
+
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError(step)
+
+    async def job(client, a, b):
+        xs = [client.submit(tasks.make, i, workers=[(a, b)[i % 2].address], key=f"make-{i}") for i in range(4)]
+        ys = [client.submit(tasks.total, *xs, workers=[w.address], pure=False) for w in (a, b)]
+        assert await client.gather(ys) == pytest.approx([sum(tasks.make(i).sum() for i in range(4))] * 2)
+        part = client.submit(lambda v: v[:10], xs[0], workers=[b.address])
+        assert (await part == tasks.make(0)[:10]).all()
+        assert a.status.name == b.status.name == "running"
+
+    monkeypatch.setattr(owner, name, broken)
+    together(place, job)
+
+
+def test_the_guard_logs_once_and_lets_bodies_raise(caplog):
+    import asyncio
+    from contextlib import asynccontextmanager
+
+    guard = Guard(Fallbacks(3600))
+
+    @asynccontextmanager
+    async def leaky():
+        yield 1
+        raise KeyError("on the way out")
+
+    @asynccontextmanager
+    async def shut():
+        raise KeyError("no way in")
+        yield
+
+    async def go():
+        async with guard.within("leaky", leaky) as value:
+            assert value == 1
+        async with guard.within("shut", shut, otherwise=0) as value:
+            assert value == 0
+        with pytest.raises(ValueError):
+            async with guard.within("leaky", leaky):
+                raise ValueError
+        assert await guard.wait("wait", _raising(), otherwise=7) == 7
+
+    with caplog.at_level(logging.WARNING, "distributed.worker.shared"):
+        asyncio.run(go())
+        for _ in range(5):
+            assert guard.call("call", lambda: 1 / 0, otherwise=3) == 3
+    assert caplog.text.count("reason=failed-call") == 1 and caplog.text.count("reason=failed-leaky") == 1
+    assert guard.fallbacks.counts["failed-call"] == 5
+    assert "Traceback" in caplog.text
+
+
+async def _raising():
+    raise KeyError
