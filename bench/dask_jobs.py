@@ -32,6 +32,7 @@ import threading
 import time
 
 import dask_loop
+import dask_workloads
 
 CLONE_NEWUSER, CLONE_NEWNET, PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
@@ -197,7 +198,8 @@ def fourfold(client, spec):
     return client.compute(delayed(total, pure=False)([delayed(reduce_one, pure=False)(one) for one in sums])).result(timeout=spec.patience)
 
 
-jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold}
+jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold,
+        **dask_workloads.workloads}
 
 
 def numpy_fourfold(spec):

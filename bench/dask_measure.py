@@ -66,7 +66,7 @@ def touch_memory(size):
 
 def expected_peak(spec):
     """Bytes of memory that a stock run may take: how much to touch, and what a machine should have."""
-    copies = {"pairs": spec.workers + 0.5, "matmul": 6, "embarrassing": 1.5, "frames": 4, "four times": 1}[spec.job]
+    copies = {"pairs": spec.workers + 0.5, "matmul": 6, "embarrassing": 1.5, "frames": 4, "four times": 1}.get(spec.job, 4)
     peak = copies * spec.size
     if spec.memory_limit:
         peak = min(peak, spec.workers * spec.memory_limit)
