@@ -1,0 +1,163 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/packages against what is used: each thing that the sources name belongs to a package of the list, each package of the list has
+such a thing, and docs/dependencies.md speaks of it. To be run where nothing else is installed: tests/fresh/tester.
+
+What is used is read from the sources where that can be: headers from #include, libraries from pkg_check_modules, modules from
+import. Commands and other files are named below. That something is installed is not enough: it has to be on the list itself, not there by
+the grace of a package that needs it today.
+"""
+import ast
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What is run by name, by us or by what the tests run.
+COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-symbolizer c++ chromium chromedriver systemd-analyze "
+            "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr strace man mmdebstrap python3").split()
+# Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
+PLUGINS = ("pytest_timeout", "pytest_asyncio", "pytest_rerunfailures")
+FILES = ["/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"]
+ASKED = (["clang", "-print-file-name=libclang_rt.fuzzer-x86_64.a"], ["clang", "-print-file-name=libclang_rt.asan-x86_64.a"])
+# The package of the list that brings a package which owns something used.
+BROUGHT_BY = {r"gcc-\d+|libgcc-.*": "gcc", r"g\+\+-\d+|libstdc.*": "g++", r"clang-\d+": "clang", r"clang-format-\d+": "clang-format",
+              r"clang-tidy-\d+|clang-tools-\d+": "clang-tidy", r"llvm-\d+.*": "llvm", r"libboost1.*": "libboost-dev",
+              r"python3\.\d+(-minimal)?|python3-minimal|libpython3\.\d+(-stdlib|-minimal)": "python3",
+              r"python3\.\d+-dev|libpython3.*-dev": "python3-dev", r"linux-libc-dev": "libc6-dev"}
+NOT_PACKAGES = {"redis-server", "pkg-config", "zstd"}  # words of docs/dependencies.md that name a program
+failures = 0
+
+
+def check(what, good, detail=""):
+    global failures
+    failures += not good
+    print(f"{'ok' if good else 'FAILED'} - {what}" + (f"\n    {detail}" if detail and not good else ""), flush=True)
+
+
+def sources(*endings):
+    for folder in ("libshmstore", "shmstored", "tools", "tests", "bench", "deploy"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.suffix in endings:
+                yield path
+
+
+def headers():
+    """{path of a header of the system: a source that includes it}, and the names that are nowhere."""
+    wanted = {}
+    for path in sources(".c", ".h", ".cc"):
+        for name in re.findall(r"^\s*#\s*include\s*<([^>]+)>", path.read_text(errors="replace"), re.M):
+            wanted.setdefault(name, path)
+    places = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/python3.11",
+              *subprocess.run("echo | g++ -E -x c++ - -v 2>&1 | sed -n 's/^ \\(\\/usr\\/.*\\)/\\1/p'", shell=True, capture_output=True,
+                              text=True, check=False).stdout.split()]
+    found, missing = {}, {}
+    for name, path in wanted.items():
+        if name.startswith("shmstore/"):
+            continue
+        where = next((os.path.join(place, name) for place in places if os.path.exists(os.path.join(place, name))), None)
+        if where:
+            found[where] = path
+        else:
+            missing[name] = path
+    return found, missing
+
+
+def modules():
+    """{module that is not the interpreter's nor ours: who imports it}."""
+    paths = [*sources(".py"), *(path for path in sources("") if path.read_bytes()[:16] == b"#!/usr/bin/pytho")]
+    own = {path.stem for path in paths} | {"shmstore"}
+    wanted = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else \
+                [node.module] if isinstance(node, ast.ImportFrom) and not node.level and node.module else []
+            for name in names:
+                top = name.split(".")[0]
+                if top not in own and top not in sys.stdlib_module_names:
+                    wanted.setdefault(top, path)
+    return wanted
+
+
+def owner(path):
+    """The package of a file: of what it leads to, where it is a link of the alternatives."""
+    for name in dict.fromkeys((path, path.replace("/usr/", "/", 1), os.path.realpath(path), os.path.realpath(path).replace("/usr/", "/", 1))):
+        done = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.splitlines()[-1].split(":")[0]
+    return None
+
+
+def main():
+    listed = subprocess.run([ROOT / "deploy/packages", "build", "dask", "test"], capture_output=True, text=True, check=True).stdout.split()
+    check("no package is listed twice", len(listed) == len(set(listed)), str(sorted(listed)))
+    text = (ROOT / "docs/dependencies.md").read_text()
+    named = set(re.findall(r"(?:`|\*\*)([a-z0-9][a-z0-9.+-]*)(?:`|\*\*)", text))
+    silent = [package for package in listed if package not in named]
+    check("docs/dependencies.md speaks of every listed package", not silent, " ".join(silent))
+    spoken = sorted(name for name in named if subprocess.run(["apt-cache", "show", name], capture_output=True, check=False).returncode == 0)
+    strangers = set(spoken) - set(listed) - NOT_PACKAGES
+    check("deploy/packages has every package that docs/dependencies.md speaks of", not strangers, " ".join(sorted(strangers)))
+
+    found, missing = headers()
+    used = {}  # path: by whom
+    check("every header is there", not missing, "; ".join(f"{name} of {path.relative_to(ROOT)}" for name, path in missing.items()))
+    used.update({where: path.relative_to(ROOT) for where, path in found.items()})
+    gone = []
+    for path in ROOT.rglob("CMakeLists.txt"):
+        for name in re.findall(r"pkg_check_modules\(\w+ (?:REQUIRED )?(?:IMPORTED_TARGET )?([a-z0-9-]+)", path.read_text()):
+            where = subprocess.run(["pkg-config", "--variable=pcfiledir", name], capture_output=True, text=True, check=False).stdout.strip()
+            if where:
+                used[f"{where}/{name}.pc"] = path.relative_to(ROOT)
+            else:
+                gone.append(f"{name} of {path.relative_to(ROOT)}")
+    check("every library is there", not gone, "; ".join(gone))
+    gone = []
+    for name, path in [*modules().items(), *((plugin, "pytest") for plugin in PLUGINS)]:
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin:
+            used[spec.origin] = path if isinstance(path, str) else path.relative_to(ROOT)
+        else:
+            gone.append(f"{name} of {path}")
+    check("every Python module is there", not gone, "; ".join(gone))
+    gone = []
+    for name in COMMANDS:
+        where = shutil.which(name)
+        if where:
+            used[where] = f"the command {name}"
+        else:
+            gone.append(name)
+    for words in ASKED:
+        try:
+            FILES.append(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip())
+        except (OSError, subprocess.CalledProcessError):
+            gone.append(" ".join(words))
+    for name in FILES:
+        if os.path.exists(name):
+            used[name] = "used.py"
+        else:
+            gone.append(name)
+    check("every command and file is there", not gone, "; ".join(gone))
+
+    needed, unlisted = set(), []
+    for path, by in used.items():
+        package = owner(path)
+        if package is None:
+            unlisted.append(f"{path} ({by}) is of no package")
+            continue
+        bringer = next((meta for pattern, meta in BROUGHT_BY.items() if re.fullmatch(pattern, package)), package)
+        needed.add(bringer)
+        if bringer not in listed:
+            unlisted.append(f"{bringer}: {path}, for {by}")
+    check("what is used is of a listed package", not unlisted, "\n    ".join(sorted(set(unlisted))))
+    idle = [package for package in listed if package not in needed]
+    check("every listed package is used", not idle, " ".join(idle))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
