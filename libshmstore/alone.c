@@ -11,6 +11,8 @@
  * Order: settled of each page is read before the file system's used. Memory that becomes used in between was outstanding
  * when it was read, so it may count twice, never not at all. Nobody's granted grows meanwhile.
  *
+ * What a user or a label takes is a sum that may count what is gone; the kernel's count of the whole is never less than it, so that bounds it.
+ *
  * A store that is opened while the daemon is dead takes the limits from another one's page: shms_alone_inherit().
  *
  * What cannot be read (another user's page) is not in the sums of outstanding: what the kernel counts is. A lock that stays taken
@@ -96,11 +98,13 @@ static bool fits(uint64_t hard, uint64_t used, uint64_t outstanding, uint64_t mo
 	return !hard || add(add(used, outstanding), more) <= hard;
 }
 
-static uint64_t group_used(_Atomic int64_t *base, int64_t fresh)
+static uint64_t group_used(_Atomic int64_t *base, int64_t fresh, uint64_t most)
 {
 	int64_t used = atomic_load_explicit(base, memory_order_relaxed) + fresh;
 
-	return used > 0 ? (uint64_t)used : 0;
+	if (used <= 0)
+		return 0;
+	return (uint64_t)used < most ? (uint64_t)used : most;
 }
 
 static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint64_t more)
@@ -112,9 +116,13 @@ static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint
 }
 
 /* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT. */
-static int room(struct wire_credit *c, const struct sums *k, uint64_t used, uint64_t more)
+static int room(struct wire_credit *c, const struct sums *k, const struct statvfs *fs, uint64_t more)
 {
-	uint64_t user = group_used(&c->user_base, k->user_fresh), label = group_used(&c->label_base, k->label_fresh);
+	uint64_t used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
+	uint64_t most = fs->f_blocks ? used : UINT64_MAX;
+
+	uint64_t user = group_used(&c->user_base, k->user_fresh, most),
+		 label = group_used(&c->label_base, k->label_fresh, most);
 
 	if (!fits(value(&c->partition_hard), used, k->outstanding, more))
 		return over(-ENOSPC, "the partition", add(used, k->outstanding), value(&c->partition_hard), more);
@@ -134,7 +142,6 @@ static int grant(struct shmstore *s, uint64_t n)
 	struct shms_walk w = {.store = add_store, .arg = &k};
 	uint64_t granted = value(&c->granted), charged = value(&c->charged), base, missing, ahead;
 	struct statvfs fs;
-	uint64_t used;
 	int r;
 
 	/* Another thread of ours was here before. */
@@ -146,13 +153,12 @@ static int grant(struct shmstore *s, uint64_t n)
 		return r;
 	if (fstatvfs(s->p->fd, &fs) < 0)
 		return shms_error(errno);
-	used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 	ahead = add(missing, value(&c->credit));
-	r = room(c, &k, used, ahead);
+	r = room(c, &k, &fs, ahead);
 	if (r == 0) {
 		missing = ahead;
 	} else {
-		r = missing ? room(c, &k, used, missing) : 0;
+		r = missing ? room(c, &k, &fs, missing) : 0;
 	}
 	if (r == 0 && add(base, missing) > granted)
 		atomic_store_explicit(&c->granted, add(base, missing), memory_order_seq_cst);

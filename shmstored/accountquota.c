@@ -5,6 +5,9 @@
  * While somebody waits, the kernel is asked every POLL_NS whether there is room: a delete in another process tells nobody.
  * What users and labels take is an upper bound between surveys; where one would free room (quota_stale()), it is asked for, but
  * never so often that surveys take more than a tenth of the time.
+ *
+ * Who restarts a job at once must not be refused for what the killed one had: where somebody died since the last survey, a request that
+ * a limit refuses waits for one that is made right then, for less than its client waits for an answer.
  */
 #include "accountquota.h"
 
@@ -27,10 +30,12 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
+#include "reaper.h"
 
 #define WAITS_MAX   16u        /* threads of one process that may wait */
 #define PLEDGE_NS   1000000000 /* a store that got what it needs has so long to use it */
 #define POLL_NS     10000000   /* between looks for room while somebody waits */
+#define LOOK_NS     800000000  /* a client waits a second for an answer (request.c) */
 #define SURVEY_REST 10u        /* times its duration, until the next survey for the quota's sake */
 
 /* ---- what the quota asks of us ---- */
@@ -46,6 +51,16 @@ static uint64_t kernel_used(void *arg)
 		return t->used;
 	if (!fs.f_blocks)
 		return t->linked + t->pool + t->reserved;
+	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+}
+
+static uint64_t kernel_most(void *arg)
+{
+	const struct accountquota *k = arg;
+	struct statvfs fs;
+
+	if (fstatvfs(k->account->fd, &fs) < 0 || !fs.f_blocks)
+		return UINT64_MAX;
 	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 }
 
@@ -190,7 +205,7 @@ int accountquota_open(struct account *a)
 		.waits_max = WAITS_MAX,
 	};
 	struct accountquota *k = calloc(1, sizeof(*k));
-	struct quota_ops ops = {kernel_used, member_credit, member_share, answer, ask, level, liar, k};
+	struct quota_ops ops = {kernel_used, member_credit, member_share, answer, ask, level, liar, k, kernel_most};
 	int r;
 
 	if (!k)
@@ -295,21 +310,35 @@ void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char
 
 /* ---- surveys ---- */
 
+static void survey_done(struct account_wait *w, const struct survey *survey, int error);
+
+static void survey_now(struct accountquota *k)
+{
+	k->survey.fn = survey_done;
+	k->surveying = account_survey(k->account, &k->survey) == 0;
+}
+
 static void survey_done(struct account_wait *w, const struct survey *survey, int error)
 {
 	struct accountquota *k = (struct accountquota *)(void *)((char *)w - offsetof(struct accountquota, survey));
 
-	(void)error;
 	k->surveying = false;
 	k->survey_next_ns = now(k) + (survey ? SURVEY_REST * survey->duration_ns : 0);
+	if (error == -ECANCELED)
+		return;
+	if (k->look_again) {
+		k->look_again = false;
+		survey_now(k);
+	} else {
+		quota_looked(k->account->quota, now(k));
+	}
 }
 
 static void survey_if_stale(struct accountquota *k)
 {
 	if (!quota_stale(k->account->quota) || k->surveying || k->account->surveying || now(k) < k->survey_next_ns)
 		return;
-	k->survey.fn = survey_done;
-	k->surveying = account_survey(k->account, &k->survey) == 0;
+	survey_now(k);
 }
 
 void accountquota_survey_begins(struct account *a)
@@ -403,13 +432,37 @@ void accountquota_ask_recycled(struct account *a, uint64_t bytes)
 
 /* ---- requests ---- */
 
+/* Did somebody just die, whose end the loop has not seen yet? */
+static bool anybody_ended(struct account *a)
+{
+	bool any = false;
+
+	for (struct member *m = a->members; m; m = m->next) {
+		if (m->quota && member_process_ended(m)) {
+			account_reap(a, m->path);
+			any = true;
+		}
+	}
+	return any;
+}
+
 int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret)
 {
-	struct accountquota *k = m->account->accountquota;
+	struct account *a = m->account;
+	struct accountquota *k = a->accountquota;
+	struct quota_want look = *want;
 	int r;
 
 	k->handling = m->conn;
-	r = quota_request(m->account->quota, m->quota, want, now(k), ret);
+	r = quota_request(a->quota, m->quota, want, now(k), ret);
+	if ((r == -ENOSPC || r == -EDQUOT) && (quota_unsure(a->quota) || reaper_busy(a) || anybody_ended(a))) {
+		look.look = true;
+		look.deadline_ns = now(k) + LOOK_NS;
+		r = quota_request(a->quota, m->quota, &look, now(k), ret);
+		k->look_again |= r == 1 && k->surveying;
+		if (r == 1 && !k->surveying)
+			survey_now(k);
+	}
 	k->handling = NULL;
 	arm(k);
 	return r;

@@ -26,6 +26,7 @@ struct accountquota {
 	struct quota_mark *mark;
 	struct account_wait survey; /* that we asked for */
 	bool surveying;
+	bool look_again; /* requests came meanwhile that wait for one which begins after them */
 	uint64_t survey_next_ns;
 	struct conn *handling; /* whose request is handled now: it must not be dropped meanwhile */
 };

@@ -104,6 +104,13 @@ bool member_is_taken_over(const struct member *m)
 	return start_time != m->start_time || created_ns != m->created_ns;
 }
 
+bool member_process_ended(const struct member *m)
+{
+	struct pollfd p = {.fd = m->pidfd, .events = POLLIN};
+
+	return m->pidfd >= 0 && poll(&p, 1, 0) == 1;
+}
+
 enum member_state member_state(const struct member *m)
 {
 	enum member_state state = MEMBER_CLOSED;

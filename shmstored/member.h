@@ -70,6 +70,8 @@ enum member_state {
 	MEMBER_DEAD,  /* its lock is free: what it left is to be reaped */
 	MEMBER_CLOSED /* it is no longer there, or another owner's by now */
 };
+/* Has its process ended, by its pidfd? What becomes of the store is the lock's to say. */
+bool member_process_ended(const struct member *m);
 enum member_state member_state(const struct member *m);
 /* It says that it closes. Its connection may be used on, but is no store's any more. */
 void member_leaves(struct member *m);

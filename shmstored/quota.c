@@ -309,7 +309,7 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 	held = quota_queue_held(s);
 	if (!held)
 		held = quota_queue_room(q, s, lack);
-	if (held && !want->wait)
+	if (held && !want->wait && !want->look)
 		return refuse(q, s, held, lack, ret);
 	if (held) {
 		if (!s->free)
@@ -364,6 +364,18 @@ void quota_serve(struct quota *q, uint64_t now_ns)
 	if (q->queue)
 		quota_queue_walk(q, now_ns);
 	quota_tell(q);
+}
+
+void quota_looked(struct quota *q, uint64_t now_ns)
+{
+	struct quota_wait *w;
+
+	DL_FOREACH(q->queue, w)
+	{
+		if (w->look)
+			w->deadline_ns = now_ns;
+	}
+	quota_serve(q, now_ns);
 }
 
 uint64_t quota_deadline(const struct quota *q)

@@ -5,7 +5,8 @@
  * A store takes memory only against credit, so for each limit: used + outstanding <= hard, at every instant, where outstanding is the sum
  * of granted - settled over the stores that it covers (wire.h), and used is
  *     partition   what statfs says (read after the settled totals)
- *     user, label base + the sum of fresh - last over its live stores; base comes of the last survey and of the stores that died since
+ *     user, label base + the sum of fresh - last over its live stores; base comes of the last survey and of the stores that died since;
+ *                 and never more than what statfs says: what was freed is free in that moment, whoever freed it
  * A store's own limit needs no credit: its owner alone fills it and checks it.
  *
  * Requests that wait are served in the order of their arrival; one that a limit holds back holds back the later ones under the same
@@ -66,6 +67,8 @@ struct quota_ops {
 	/* A store's totals do not add up: it is granted nothing more. */
 	void (*liar)(void *arg, struct quota_store *s, const char *what);
 	void *arg;
+	/* More than that nobody uses, by the kernel's count, now; UINT64_MAX, or NULL: it does not say. As used it must not call back. */
+	uint64_t (*most)(void *arg);
 };
 
 struct quota_config {
@@ -126,6 +129,10 @@ struct quota_mark *quota_mark(struct quota *q); /* NULL: no memory, or one is ou
 void quota_rebase(struct quota *q, struct quota_mark *mark, enum wire_limit kind, const char *id, uint64_t bytes);
 void quota_rebased(struct quota *q, struct quota_mark *mark, uint64_t now_ns);
 struct quota_mark *quota_mark_free(struct quota_mark *mark);
+/* A survey that began after them is over: requests that waited for one are served, or refused. */
+void quota_looked(struct quota *q, uint64_t now_ns);
+/* Did a store die, or was it reaped, of which the sums may count what is gone? */
+bool quota_unsure(const struct quota *q);
 /* Would a survey free room that the sums, which are upper bounds, do not see? */
 bool quota_stale(const struct quota *q);
 
@@ -137,7 +144,8 @@ bool quota_stale(const struct quota *q);
 struct quota_want {
 	uint64_t serial, need, ahead;
 	bool wait;
-	uint64_t deadline_ns; /* of wait */
+	uint64_t deadline_ns; /* of wait and look */
+	bool look; /* without wait: it waits for the survey that the caller has made (quota_looked()), and is refused then, or at the deadline */
 };
 int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
 		  struct quota_answer *ret);

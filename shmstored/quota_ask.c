@@ -64,7 +64,7 @@ static void share_out(struct quota_group *g, uint64_t excess)
 
 static void look(struct quota *q, struct quota_group *g, bool tick)
 {
-	uint64_t used = quota_group_used(q, g), excess;
+	uint64_t used = g->soft ? quota_group_used(q, g) : 0, excess;
 	int level = g->n_refused != g->n_refused_seen || g->n_holding ? 2 : 0;
 	bool soft = g->soft && (used > g->soft || (g->asking && used > g->low));
 

@@ -48,7 +48,7 @@ void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes, 
 	find(q, WIRE_LIMIT_USER, id, bytes, user);
 	if (*label)
 		find(q, WIRE_LIMIT_LABEL, label, bytes, labelled);
-	q->stale = true;
+	q->stale = q->unsure = true;
 }
 
 static void lose(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes)
@@ -70,7 +70,7 @@ void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, 
 		if (*label)
 			lose(q, WIRE_LIMIT_LABEL, label, bytes);
 	} else {
-		q->stale = true;
+		q->stale = q->unsure = true;
 	}
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);
@@ -96,6 +96,7 @@ void quota_base_leave(struct quota *q, struct quota_store *s)
 		g->fresh_gone += flight;
 		quota_group_base(g, s->fresh - s->last + flight);
 		q->stale |= g->hard && (flight || s->fresh != s->last);
+		q->unsure |= g->hard && (flight || s->fresh != s->last);
 	}
 }
 
@@ -109,7 +110,7 @@ struct quota_mark *quota_mark(struct quota *q)
 	m->q = q;
 	m->n = ++q->n_marks;
 	q->mark = m;
-	q->stale = false;
+	q->stale = q->unsure = false;
 	quota_credit_read_all(q, q->partition);
 	HASH_ITER(hh, q->groups, g, next)
 	g->mark_fresh = g->fresh + g->fresh_gone;
@@ -120,7 +121,7 @@ struct quota_mark *quota_mark_free(struct quota_mark *m)
 {
 	if (m && m->q) {
 		m->q->mark = NULL;
-		m->q->stale = true; /* the survey did not come to its end */
+		m->q->stale = m->q->unsure = true; /* the survey did not come to its end */
 	}
 	free(m);
 	return NULL;
@@ -170,6 +171,11 @@ void quota_rebased(struct quota *q, struct quota_mark *m, uint64_t now_ns)
 	}
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);
+}
+
+bool quota_unsure(const struct quota *q)
+{
+	return q->unsure;
 }
 
 bool quota_stale(const struct quota *q)

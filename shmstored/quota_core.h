@@ -64,6 +64,7 @@ struct quota_wait {
 	struct quota_store *store;
 	uint64_t serial, need, ahead, deadline_ns;
 	bool queued;
+	bool look;        /* refused, not timed out, at the deadline */
 	uint32_t held;    /* bits of enum wire_limit: those that it closes for who comes later */
 	uint32_t natural; /* those that hold it back */
 	uint32_t turns;   /* how often another limit than before held it back */
@@ -118,6 +119,7 @@ struct quota {
 	struct quota_mark *mark;    /* that is out */
 	struct quota_store *victim; /* from whom credit is taken next */
 	bool stale, telling;
+	bool unsure;                   /* of who died since the last survey began */
 	bool tell_levels, tell_stores; /* somebody among them is to be told */
 };
 
@@ -140,8 +142,10 @@ void quota_group_drop(struct quota *q, struct quota_group *g);
 void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns);
 void quota_group_enter(struct quota_group *g, struct quota_store *s);
 void quota_group_leave(struct quota_group *g, struct quota_store *s);
-/* What is used of it; for the partition the kernel is asked, after what was read of the pages. */
+/* What is used of it: the kernel is asked, after what was read of the pages. */
 uint64_t quota_group_used(struct quota *q, const struct quota_group *g);
+/* The same, where a user's or a label's may be too much: nobody is asked. */
+uint64_t quota_group_sum(struct quota *q, const struct quota_group *g);
 /* Bytes that n more would be over hard; 0: they fit. */
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
 /* Modulo 2^64: what stores say of their totals is in it. */

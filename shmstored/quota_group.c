@@ -134,7 +134,7 @@ void quota_group_leave(struct quota_group *g, struct quota_store *s)
 	g->fresh_gone += s->fresh;
 }
 
-uint64_t quota_group_used(struct quota *q, const struct quota_group *g)
+uint64_t quota_group_sum(struct quota *q, const struct quota_group *g)
 {
 	int64_t used;
 
@@ -151,13 +151,25 @@ uint64_t quota_group_used(struct quota *q, const struct quota_group *g)
 	return used > 0 ? (uint64_t)used : 0;
 }
 
+uint64_t quota_group_used(struct quota *q, const struct quota_group *g)
+{
+	uint64_t sum = quota_group_sum(q, g), most;
+
+	if (!sum || !q->ops.most || (g->kind != WIRE_LIMIT_USER && g->kind != WIRE_LIMIT_LABEL))
+		return sum;
+	most = q->ops.most(q->ops.arg);
+	return sum < most ? sum : most;
+}
+
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n)
 {
 	uint64_t sum;
 
 	if (!g->hard)
 		return 0;
-	sum = quota_group_used(q, g) + g->out + n;
+	sum = quota_group_sum(q, g) + g->out + n;
+	if (sum > g->hard && (g->kind == WIRE_LIMIT_USER || g->kind == WIRE_LIMIT_LABEL))
+		sum = quota_group_used(q, g) + g->out + n;
 	return sum > g->hard ? sum - g->hard : 0;
 }
 
@@ -178,6 +190,21 @@ void quota_group_level(struct quota *q, struct quota_group *g, int level)
 	q->tell_levels = true;
 }
 
+/* What the kernel counts and no store has settled yet is used and outstanding at once: for people it is outstanding. */
+static uint64_t used_settled(struct quota *q, const struct quota_group *g)
+{
+	uint64_t used = quota_group_used(q, g), flight = 0, over;
+
+	if (!g->hard || used + g->out <= g->hard || !q->ops.most || q->ops.most(q->ops.arg) > g->hard)
+		return used;
+	QUOTA_EACH(s, g)
+		flight += s->charged - s->settled;
+	over = used + g->out - g->hard;
+	if (flight > over)
+		flight = over;
+	return flight < used ? used - flight : 0;
+}
+
 void quota_group_line(struct quota *q, const struct quota_group *g, struct quota_line *ret)
 {
 	*ret = (struct quota_line){
@@ -185,7 +212,7 @@ void quota_group_line(struct quota *q, const struct quota_group *g, struct quota
 		.id = quota_group_id(g),
 		.hard = g->hard,
 		.soft = g->soft,
-		.used = quota_group_used(q, g),
+		.used = used_settled(q, g),
 		.outstanding = g->out,
 		.n_stores = g->n_stores,
 		.n_waiting = g->n_waiting,

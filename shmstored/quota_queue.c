@@ -172,6 +172,7 @@ void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_
 		.ahead = want->ahead,
 		.deadline_ns = want->deadline_ns,
 		.queued = true,
+		.look = want->look && !want->wait,
 		.natural = held,
 	};
 	DL_APPEND(q->queue, w);
@@ -320,7 +321,13 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 		if (!held)
 			continue;
 		if (now_ns >= w->deadline_ns) {
-			quota_queue_end(q, w, -ETIMEDOUT, held);
+			if (w->look)
+				quota_queue_note(q, w->store, held, w->need, true);
+			quota_queue_end(q, w,
+					!w->look                            ? -ETIMEDOUT
+					: held == bit(WIRE_LIMIT_PARTITION) ? -ENOSPC
+									    : -EDQUOT,
+					held);
 			continue;
 		}
 		hold(w, closes(w, held));

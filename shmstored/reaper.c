@@ -352,6 +352,15 @@ static uint64_t left_behind(struct account *a, const char *path)
 	return m->last.linked_bytes + m->last.reserved_bytes + m->last.pool_bytes;
 }
 
+bool reaper_busy(const struct account *a)
+{
+	for (const struct reap *r = a->reaps; r; r = r->next) {
+		if (r->running || r->wanted)
+			return true;
+	}
+	return false;
+}
+
 uint64_t reaper_coming(const struct account *a)
 {
 	uint64_t sum = 0;

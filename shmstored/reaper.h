@@ -3,6 +3,7 @@
 #ifndef REAPER_H
 #define REAPER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct account;
@@ -12,6 +13,8 @@ struct account;
  * worker; if its process is dead but its lock not free yet, it looks again soon. Idempotent.
  */
 void reaper_look(struct account *a, const char *path);
+/* Is there one at work, or about to be? */
+bool reaper_busy(const struct account *a);
 /* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and soon. An estimate, by their ledgers. */
 uint64_t reaper_coming(const struct account *a);
 /* The account closes: no more looks. */

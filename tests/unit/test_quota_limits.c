@@ -56,6 +56,70 @@ Test(quota_limits, limit_that_is_lifted_serves_waits)
 	cr_assert_eq(answers[1].error, -EDQUOT);
 }
 
+static uint64_t most_now;
+
+static uint64_t most(void *arg)
+{
+	(void)arg;
+	return most_now;
+}
+
+/* The sum of a user counts what the kernel does not any more: it is not refused for that. */
+Test(quota_limits, nobody_uses_more_than_the_kernel_counts)
+{
+	static const struct quota_config config = {
+		.epoch = 7, .credit = CREDIT, .idle_ns = 2 * SECOND, .pledge_ns = SECOND, .waits_max = 4};
+	struct quota_ops ops = qt_ops;
+
+	ops.most = most;
+	most_now = NEVER;
+	quota_free(q);
+	cr_assert_eq(quota_new(&config, &ops, &q), 0);
+	qt_limit(WIRE_LIMIT_USER, "1", 40 * MIB, 0);
+	qt_add(&a, 1, "", "a");
+	qt_add(&b, 1, "", "b");
+	cr_assert_eq(qt_request(&a, 1, 30 * MIB, 0, 0), 0);
+	cr_assert(qt_put(&a, 30 * MIB));
+	/* Killed: what it had is the user's until somebody knows better. */
+	quota_remove(q, a.q, now);
+	cr_assert_eq(qt_request(&b, 1, 30 * MIB, 0, 0), -EDQUOT);
+	cr_assert(quota_unsure(q));
+	/* Its files have gone. */
+	most_now = 5 * MIB;
+	cr_assert_eq(qt_request(&b, 2, 30 * MIB, 0, 0), 0);
+	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").used, 5 * MIB);
+	cr_assert_eq(qt_request(&b, 3, 40 * MIB, 0, 0), -EDQUOT);
+}
+
+/* A request that waits for a survey is refused when that is over, not timed out. */
+Test(quota_limits, request_waits_for_a_survey)
+{
+	struct quota_want want = {.serial = 1, .need = 30 * MIB, .look = true, .deadline_ns = NEVER};
+	struct quota_answer answer;
+	struct quota_mark *mark;
+
+	qt_limit(WIRE_LIMIT_USER, "1", 40 * MIB, 0);
+	qt_add(&a, 1, "", "a");
+	qt_add(&b, 1, "", "b");
+	cr_assert_eq(qt_request(&a, 1, 30 * MIB, 0, 0), 0);
+	cr_assert(qt_put(&a, 30 * MIB));
+	quota_remove(q, a.q, now);
+	cr_assert_eq(quota_request(q, b.q, &want, now, &answer), 1);
+	mark = quota_mark(q);
+	cr_assert_not(quota_unsure(q));
+	quota_rebase(q, mark, WIRE_LIMIT_USER, "1", 30 * MIB);
+	quota_rebased(q, mark, now);
+	quota_looked(q, now);
+	cr_assert_eq(n_answers, 1);
+	cr_assert_eq(answers[0].error, -EDQUOT);
+	want.serial = 2;
+	cr_assert_eq(quota_request(q, b.q, &want, now, &answer), 1);
+	mark = quota_mark(q);
+	quota_rebased(q, mark, now);
+	cr_assert_eq(n_answers, 2);
+	cr_assert_eq(answers[1].error, 0);
+}
+
 Test(quota_limits, bad_limits_are_invalid)
 {
 	struct quota_limits l = {MIB, 2 * MIB, 0};
