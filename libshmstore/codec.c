@@ -2,7 +2,7 @@
 /*
  * codec.c: zstd over one frame, as it is or as planes (planes.h), and the rule what is worth it.
  *
- * Planes are made of pieces of 256 KiB, each as zstd frames of its own (piece.c): read, hashed, split and compressed, a piece stays in the cache, where
+ * Planes are made of pieces of 256 KiB, each plane as a zstd frame of its own: read, hashed, split and compressed, a piece stays in the cache, where
  * whole frames would go through memory nine times. What zstd finds in planes is noise, and values that repeat; its fast levels (negative ones) pass
  * both several times as fast as level 1 does, for a few per cent more bytes. As it is, a frame is one zstd frame of the level asked for.
  *
@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <zstd.h>
 
-#include "piece.h"
 #include "planes.h"
 
 #define PLANE_SAMPLE (SHMS_CODEC_SAMPLE / 2)
@@ -35,9 +34,7 @@ struct shms_codec_context {
 	ZSTD_DCtx *d;
 	enum shms_codec last; /* that was chosen, if last_ratio: the best it had */
 	size_t last_ratio;
-	struct shms_piece_seen seen;                /* of the frame that is being packed */
-	unsigned char planes[SHMS_CODEC_PIECE + 1]; /* and which of them are of bits */
-	uint8_t vary[SHMS_PLANES];                  /* what does in each of them */
+	unsigned char planes[SHMS_CODEC_PIECE + 1]; /* and which of them are of bits: none */
 	unsigned char scratch[SHMS_PLANE_MAX];
 	unsigned char out[ZSTD_COMPRESSBOUND(SHMS_CODEC_SAMPLE)];
 };
@@ -77,11 +74,11 @@ static size_t most_of(size_t size)
 	return most < blocks ? most : blocks;
 }
 
-/* Into c->planes, with what says which are of bits behind them. Returns their bytes. */
+/* Into c->planes, with the byte behind them. Returns their bytes. */
 static size_t to_planes(struct shms_codec_context *c, struct shms_planes kind, const void *bytes, size_t size)
 {
 	shms_planes_split(kind, bytes, size, c->planes);
-	c->planes[size] = shms_planes_to_bits(kind, c->planes, size, c->scratch, c->vary);
+	c->planes[size] = 0;
 	return size + 1;
 }
 
@@ -174,15 +171,24 @@ static bool pack_whole(struct shms_codec_context *c, struct shms_codec_packing *
 	return packed(p, ZSTD_isError(r) ? 0 : r, p->size);
 }
 
+/* A plane at a time, so that zstd sees for each by itself that it never varies, or is noise; then what is left of the words, and the byte. */
 static bool pack_piece(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size)
 {
-	struct shms_piece piece = {kinds[p->codec], c->planes, size, c->vary, PLANE_LEVEL};
-	size_t room = most_of(p->size) - p->used;
+	struct shms_planes kind = kinds[p->codec];
+	size_t room = most_of(p->size) - p->used, used = 0, at = 0;
+	size_t total = to_planes(c, kind, bytes, size), plane = shms_planes_size(kind, size);
 
-	if (p->packed == 0)
-		c->seen = (struct shms_piece_seen){0};
-	to_planes(c, piece.kind, bytes, size);
-	return packed(p, shms_piece_pack(&piece, &c->seen, c->c, (char *)p->out + p->used, room), size);
+	while (at < total) {
+		size_t n = plane && at < plane * kind.width ? plane : total - at;
+		size_t r = ZSTD_compressCCtx(c->c, (char *)p->out + p->used + used, room - used, c->planes + at, n,
+					     PLANE_LEVEL);
+
+		if (ZSTD_isError(r))
+			return false;
+		used += r;
+		at += n;
+	}
+	return packed(p, used, size);
 }
 
 size_t shms_codec_step(enum shms_codec codec, size_t size)
@@ -199,12 +205,31 @@ bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p,
 
 /* ---- and back ------------------------------------------------------------------------------------------------------- */
 
+/* The zstd frames of one piece: size bytes to c->planes. Returns how many bytes of n_in they were; 0: damaged. */
+static size_t unpack_frames(struct shms_codec_context *c, const char *in, size_t n_in, size_t size)
+{
+	size_t used = 0, done = 0;
+
+	while (done < size) {
+		size_t stored = ZSTD_findFrameCompressedSize(in + used, n_in - used), n;
+
+		if (ZSTD_isError(stored))
+			return 0;
+		n = ZSTD_decompressDCtx(c->d, c->planes + done, size - done, in + used, stored);
+		if (ZSTD_isError(n) || n == 0)
+			return 0;
+		used += stored;
+		done += n;
+	}
+	return used;
+}
+
 /* A piece of planes to out. */
 static int unpack_planes(struct shms_codec_context *c, struct shms_codec_unpacking *u, struct shms_planes kind)
 {
 	const char *at = (const char *)u->stored + u->used;
 	size_t left = u->original - u->unpacked, size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
-	size_t stored = shms_piece_unpack(c->d, at, u->size - u->used, c->planes, size + 1);
+	size_t stored = unpack_frames(c, at, u->size - u->used, size + 1);
 
 	if (!stored)
 		return -EBADMSG;

@@ -273,6 +273,39 @@ Test(codec, more_than_the_frame_is_damage)
 	}
 }
 
+/* A constant plane, one with few noisy bits, noise, and what repeats: each by itself, at any size. */
+Test(codec, every_kind_of_plane_comes_back)
+{
+	static const size_t sizes[] = {5003, 65535, 100000, 262144 - 512, 262144, 262145, 600000};
+	unsigned char noise[4096];
+
+	pattern_fill(noise, sizeof(noise), 1);
+	for (size_t k = 0; k < FRAME / 8; k++) {
+		unsigned char *word = frame + 8 * k;
+
+		memset(word, 0, 8);
+		word[0] = noise[k % sizeof(noise)] ^ (unsigned char)(k / sizeof(noise) * 31);
+		word[1] = 0xc0 | (noise[(k * 7 + 1) % sizeof(noise)] & 5);
+		word[2] = 0x77;
+		word[3] = (unsigned char)(k % 1000 * k % 1000 >> 2);
+	}
+	memset(frame, 0xab, 64); /* the first words may differ from all others */
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		cr_assert_gt(there_and_back(SHMS_CODEC_ZSTD_WORDS8, sizes[i]), 0, "%zu bytes", sizes[i]);
+	cr_assert_lt(there_and_back(SHMS_CODEC_ZSTD_WORDS8, FRAME), FRAME * 35 / 100);
+}
+
+Test(codec, nothing_is_written_behind_the_room)
+{
+	struct shms_codec_packing p = {.codec = SHMS_CODEC_ZSTD_WORDS8, .level = 1, .size = 100000, .out = packed};
+
+	pattern_fill(frame, 100000, 3);
+	memset(packed, 0xee, FRAME);
+	cr_assert_not(shms_codec_pack(codec, &p, frame, 100000), "noise does not shrink");
+	for (size_t i = 100000; i < FRAME; i++)
+		cr_assert_eq(packed[i], 0xee, "%zu", i);
+}
+
 Test(codec, one_that_we_do_not_know_is_refused)
 {
 	struct shms_codec_unpacking u = {
@@ -363,28 +396,18 @@ Test(planes, join_undoes_split_at_any_size)
 	}
 }
 
-Test(planes, with_some_constant_bits_become_planes_of_bits)
+/* Plane 1 as version 0.1 wrote it. */
+Test(planes, of_bits_are_read)
 {
 	unsigned char planes[8 * 128], was[sizeof(planes)], scratch[SHMS_PLANE_MAX];
-	struct shms_planes p = {8, false};
-	uint8_t which, vary[SHMS_PLANES];
 
 	pattern_fill(planes, sizeof(planes), 1);
-	memset(planes, 0x77, 128); /* constant: as it is */
-	for (size_t i = 128; i < 256; i++)
-		planes[i] = (planes[i] & 5) | 0xc0; /* plane 1: two bits vary */
 	memcpy(was, planes, sizeof(was));
-	which = shms_planes_to_bits(p, planes, sizeof(planes), scratch, vary);
-	cr_assert_eq(which, 2, "%x", which);
-	cr_assert(vary[0] == 0 && vary[1] == 5 && vary[2] == 0xff);
-	cr_assert(memcmp(planes, was, 128) == 0 && memcmp(planes + 256, was + 256, 6 * 128) == 0);
+	memset(planes + 128, 0, 128);
 	for (size_t i = 0; i < 128; i++)
-		for (unsigned bit = 0; bit < 8; bit++) {
-			unsigned is = planes[128 + bit * 16 + i / 8] >> i % 8 & 1;
-
-			cr_assert_eq(is, was[128 + i] >> bit & 1, "byte %zu, bit %u", i, bit);
-		}
-	cr_assert_eq(shms_planes_from_bits(p, planes, sizeof(planes), which, scratch), 0);
+		for (unsigned bit = 0; bit < 8; bit++)
+			planes[128 + bit * 16 + i / 8] |= (unsigned char)((was[128 + i] >> bit & 1) << i % 8);
+	cr_assert_eq(shms_planes_from_bits((struct shms_planes){8, false}, planes, sizeof(planes), 2, scratch), 0);
 	cr_assert(memcmp(planes, was, sizeof(was)) == 0);
 }
 
