@@ -29,6 +29,7 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
+#include "keyslot.h"
 #include "lease.h"
 #include "nameslock.h"
 #include "object.h"
@@ -256,6 +257,7 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 		.other_key = o->layout.key_size != k->key_size || memcmp(o->key, k->key, k->key_size) != 0,
 	};
 	struct shms_charge charge;
+	struct shms_keyname own;
 	struct stat named;
 	int r;
 
@@ -268,8 +270,12 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 		expose(s, source);
 	/* Held already, it takes no more than it did. */
 	r = shms_credit_take_linked(s, from.bytes, &charge);
-	if (r < 0 && (fstatat(s->objects_fd, k->name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode))
-		return r;
+	if (r < 0) {
+		own = *k;
+		if (shms_key_find(s->objects_fd, &own) != 1 ||
+		    fstatat(s->objects_fd, own.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
+			return r;
+	}
 	r = shms_publish_named(s, &from, k, &o->layout, replace);
 	shms_credit_end(s, &charge, r == 0);
 	return r == -ENOENT ? -ESTALE : r;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "keyslot.h"
 #include "publish.h"
 #include "store.h"
 #include "sys.h"
@@ -91,8 +92,12 @@ static bool find_source(struct shmstore *s, const struct shmstore_view *v, const
 static int link_again(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
 		      const struct shms_layout *l, bool replace)
 {
+	struct shms_keyname own = *k;
+
+	if (shms_key_find(s->objects_fd, &own) < 0)
+		return -EIO; /* a copy says why */
 	/* publish is content where the name means this inode already; a put is not. */
-	if (!replace && faccessat(s->objects_fd, k->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (!replace && faccessat(s->objects_fd, own.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return -EEXIST;
 	return shms_publish_named(s, from, k, l, replace);
 }
@@ -116,7 +121,8 @@ int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void 
 		return 0;
 	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
 	if (same(s, v, header, header_size, buffers, n_buffers) &&
-	    shms_keyname_init(&source, v->key, v->key_size) == 0 && find_source(s, v, source.name, flags, &from, &l)) {
+	    shms_keyname_init(&source, v->key, v->key_size) == 0 && shms_key_find(s->objects_fd, &source) == 1 &&
+	    find_source(s, v, source.name, flags, &from, &l)) {
 		r = link_again(s, &from, k, &l, (flags & SHMSTORE_REPLACE) != 0);
 		if (r == 0) {
 			shms_count(&s->ledger->alias_n, 1);

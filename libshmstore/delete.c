@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "arbhook.h"
+#include "keyslot.h"
 #include "nameslock.h"
 #include "publish.h"
+#include "sidecar.h"
 #include "store.h"
 #include "stubs.h"
 #include "sys.h"
@@ -21,7 +23,6 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 	const struct shms_recent_entry *known = shms_recent_find(&s->recent, k->name);
 	uint64_t size = known ? shms_whole_pages(known->header_size + known->buffer_size) : UINT64_MAX, bytes = size;
 	bool others = shms_links_others(s, k->name);
-	char sidecar[SHMS_NAME_SIZE];
 	uint64_t freed = 0;
 	struct stat st;
 	int r;
@@ -46,11 +47,9 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 		shms_credit_gave(s, freed);
 	}
 	shms_clean_drop(s, k->name);
-	/* After the object: killed in between, a sidecar is left, which is right for whatever object comes under this name. */
-	if (k->kind == SHMS_NAME_HASHED) {
-		shms_name_sidecar(k->name, sidecar);
-		unlinkat(s->objects_fd, sidecar, 0);
-	}
+	/* After the object: killed in between, a sidecar is left, which the next object of this name takes away. */
+	if (k->kind == SHMS_NAME_HASHED)
+		shms_sidecar_drop(s->objects_fd, k->name);
 	shms_recent_drop(&s->recent, k->name);
 	shms_links_drop(s, k->name);
 	shms_linked_sub(s, others ? 0 : bytes);
@@ -73,7 +72,8 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 	r = shms_names_lock(s);
 	if (r < 0)
 		return r;
-	r = drop_name(s, &k);
+	r = shms_key_find(s->objects_fd, &k);
+	r = r == 1 ? drop_name(s, &k) : r == 0 ? -ENOENT : r;
 	shms_names_unlock(s);
 	if (r == 0)
 		shms_hold_freed(s);

@@ -16,6 +16,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "keyslot.h"
 #include "nameslock.h"
 #include "object.h"
 #include "publish.h"
@@ -46,15 +47,13 @@ static int open_foreign(struct shmstore *s, const char *name)
 	return -ENOENT;
 }
 
-/* A hashed name says only that the keys' hashes are equal. */
+/* A hashed name says only that the keys' hashes are equal, and the object's own key may be another than the one that it is held under. */
 static int check_key(struct shmstore *s, const struct shms_keyname *k, const struct shms_header *h)
 {
 	unsigned char key[SHMSTORE_KEY_MAX];
 	size_t size;
 	int r;
 
-	if (h->object.layout.key_size == k->key_size && memcmp(h->object.key, k->key, k->key_size) == 0)
-		return 0;
 	r = shms_entry_key(s->objects_fd, k->name, h, key, &size);
 	if (r < 0)
 		return r;
@@ -138,17 +137,20 @@ static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned f
 
 /*
  * An object whose name is hashed may be another key's first; the sidecar says so. While we look, its owner deletes the name, then the
- * sidecar: what we have open is not damaged, it is gone.
+ * sidecar: what we have open is not damaged, it is gone. And the name may be another key's: then ours is under its second one, if anywhere.
  */
-static int get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+static int get(struct shmstore *s, struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
 {
 	bool key = false;
-	int r = -EBADMSG;
+	int found, r = get_once(s, k, flags, ret, &key);
 
-	for (int i = 0; i < KEY_TRIES; i++) {
+	if (k->kind != SHMS_NAME_HASHED)
+		return r;
+	for (int i = 0; i < KEY_TRIES && (r == -ENOENT || (r == -EBADMSG && key)); i++) {
+		found = shms_key_find(s->objects_fd, k);
+		if (found != 1)
+			return found == 0 ? -ENOENT : found;
 		r = get_once(s, k, flags, ret, &key);
-		if (r != -EBADMSG || !key)
-			break;
 	}
 	return r;
 }
@@ -194,6 +196,8 @@ int shmstore_contains(struct shmstore *s, const void *key, size_t key_size)
 
 	if (r == 0)
 		r = shms_keyname_init(&k, key, key_size);
+	if (r == 0 && k.kind == SHMS_NAME_HASHED)
+		return shms_key_find(s->objects_fd, &k);
 	if (r < 0)
 		return r;
 	if (faccessat(s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)

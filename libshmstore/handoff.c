@@ -18,6 +18,7 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
+#include "keyslot.h"
 #include "lease.h"
 #include "object.h"
 #include "promote.h"
@@ -61,20 +62,22 @@ static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 	return 0;
 }
 
-static int handoff(struct shmstore *s, const struct shms_keyname *k, const char *lease, struct sizes *t)
+static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease, struct sizes *t)
 {
 	struct shms_recent_entry *known;
-	int r = 0;
+	int r;
 
 	/* Sizes and link under one lock: they are of the same file. */
 	shms_fairlock_share(&s->names);
+	r = shms_key_find(s->objects_fd, k);
+	r = r < 0 ? r : 0;
 	known = shms_recent_find(&s->recent, k->name);
 	if (known) {
 		t->header_size = known->header_size;
 		t->buffer_size = known->buffer_size;
 	}
 	/* Before the link: from then on the file may come back under another name (links.h). */
-	if (!known || !atomic_load_explicit(&known->handed, memory_order_relaxed))
+	if (r == 0 && (!known || !atomic_load_explicit(&known->handed, memory_order_relaxed)))
 		r = shms_links_handed(s, k->name);
 	if (r == 0 && linkat(s->objects_fd, k->name, s->handoff_fd, lease, 0) < 0)
 		r = -errno;
@@ -107,7 +110,7 @@ static int promote(struct shmstore *s, const struct shms_keyname *k)
 	return shms_space_wanted(r) ? 0 : r;
 }
 
-int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, bool as_is,
+int shms_handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t lease_ms, bool as_is,
 		       struct shmstore_ticket *ret)
 {
 	static const char SUBDIR[] = "/" SHMS_DIR_HANDOFF "/";
@@ -118,8 +121,9 @@ int shms_handoff_lease(struct shmstore *s, const struct shms_keyname *k, uint64_
 
 	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
 		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket: %zu bytes", length);
-	r = as_is ? 0 : promote(s, k);
-	if (r == 0)
+	r = shms_key_find(s->objects_fd, k);
+	r = r < 0 || as_is ? r : promote(s, k);
+	if (r >= 0)
 		r = handoff(s, k, lease, &t);
 	if (r < 0)
 		return r;

@@ -10,6 +10,10 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "blake2b.h"
+
+#define FIRST_DIGEST sizeof(XXH128_canonical_t)
+
 static const char DIGITS[] = "0123456789ABCDEF";
 
 static bool stands_for_itself(unsigned char c, bool first)
@@ -21,19 +25,33 @@ static bool stands_for_itself(unsigned char c, bool first)
 	return c != '\0' && strchr("_,:=+@()~-", c) != NULL;
 }
 
-static void hashed_name(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
+static void digest_name(const unsigned char *digest, size_t size, char ret_name[SHMS_NAME_SIZE])
 {
 	static const char lower[] = "0123456789abcdef";
+
+	ret_name[0] = '%';
+	ret_name[1] = 'h';
+	for (size_t i = 0; i < size; i++) {
+		ret_name[2 + 2 * i] = lower[digest[i] >> 4];
+		ret_name[3 + 2 * i] = lower[digest[i] & 15];
+	}
+	ret_name[2 + 2 * size] = '\0';
+}
+
+static void hashed_name(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
+{
 	XXH128_canonical_t canonical;
 
 	XXH128_canonicalFromHash(&canonical, XXH3_128bits(key, key_size));
-	ret_name[0] = '%';
-	ret_name[1] = 'h';
-	for (size_t i = 0; i < 16; i++) {
-		ret_name[2 + 2 * i] = lower[canonical.digest[i] >> 4];
-		ret_name[3 + 2 * i] = lower[canonical.digest[i] & 15];
-	}
-	ret_name[34] = '\0';
+	digest_name(canonical.digest, FIRST_DIGEST, ret_name);
+}
+
+void shms_name_second(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
+{
+	uint8_t digest[SHMS_BLAKE2B_SIZE];
+
+	shms_blake2b(key, key_size, digest);
+	digest_name(digest, sizeof(digest), ret_name);
 }
 
 enum shms_name_kind shms_name_encode(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
@@ -72,7 +90,9 @@ static int digit(char c)
 
 static enum shms_name_kind decode_special(const char *name)
 {
-	if (strlen(name) != 34 || strspn(name + 2, "0123456789abcdef") != 32)
+	size_t digits = strspn(name + 2, "0123456789abcdef");
+
+	if ((digits != 2 * FIRST_DIGEST && digits != 2 * SHMS_BLAKE2B_SIZE) || name[2 + digits] != '\0')
 		return SHMS_NAME_FOREIGN;
 	return name[1] == 'h' ? SHMS_NAME_HASHED : SHMS_NAME_SIDECAR;
 }
@@ -112,8 +132,19 @@ enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHM
 	return SHMS_NAME_PLAIN;
 }
 
+bool shms_name_fits(const char *name, const void *key, size_t key_size)
+{
+	char own[SHMS_NAME_SIZE];
+
+	if (shms_name_encode(key, key_size, own) != SHMS_NAME_HASHED)
+		return false;
+	if (strlen(name) != strlen(own))
+		shms_name_second(key, key_size, own);
+	return strcmp(name, own) == 0;
+}
+
 void shms_name_sidecar(const char *hashed, char ret_name[SHMS_NAME_SIZE])
 {
-	memcpy(ret_name, hashed, 35);
+	memcpy(ret_name, hashed, strlen(hashed) + 1);
 	ret_name[1] = 'k';
 }

@@ -114,7 +114,7 @@ void shms_header_deinit(struct shms_header *h)
 /* The key in the sidecar of a hashed name. -ENOENT if there is none. */
 static int sidecar_key(int objectsfd, const char *name, unsigned char *ret_key, size_t *ret_size)
 {
-	char sidecar[SHMS_NAME_SIZE], again[SHMS_NAME_SIZE];
+	char sidecar[SHMS_NAME_SIZE];
 	unsigned char key[SHMSTORE_KEY_MAX + 1];
 	ssize_t n;
 
@@ -125,28 +125,34 @@ static int sidecar_key(int objectsfd, const char *name, unsigned char *ret_key, 
 	n = shms_pread_all(fd, key, sizeof(key), 0);
 	if (n < 0)
 		return shms_error((int)n);
-	if (n > (ssize_t)SHMSTORE_KEY_MAX || shms_name_encode(key, (size_t)n, again) != SHMS_NAME_HASHED ||
-	    strcmp(again, name) != 0)
+	if (n > (ssize_t)SHMSTORE_KEY_MAX || !shms_name_fits(name, key, (size_t)n))
 		return -EBADMSG;
 	memcpy(ret_key, key, (size_t)n);
 	*ret_size = (size_t)n;
 	return 0;
 }
 
+/* The key that the object was made with. -EAGAIN: a stub stands there by now. */
+static int first_key(int objectsfd, const char *name, struct shms_glance *g)
+{
+	struct stat st;
+	_fd_ int fd = shms_open_object(objectsfd, name);
+
+	if (fd < 0)
+		return fd == -ELOOP ? -EAGAIN : shms_error(fd);
+	return fstat(fd, &st) < 0 ? shms_error(errno) : shms_header_glance(g, fd, &st);
+}
+
 int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h, unsigned char *ret_key,
 		   size_t *ret_size)
 {
-	unsigned char key[SHMS_NAME_SIZE];
-	char again[SHMS_NAME_SIZE];
+	unsigned char plain[SHMS_NAME_SIZE];
 	struct shms_glance own;
-	const void *first;
-	size_t first_size;
-	struct stat st;
 	int r;
 
-	switch (shms_name_decode(name, key, ret_size)) {
+	switch (shms_name_decode(name, plain, ret_size)) {
 	case SHMS_NAME_PLAIN:
-		memcpy(ret_key, key, *ret_size);
+		memcpy(ret_key, plain, *ret_size);
 		return 0;
 	case SHMS_NAME_HASHED:
 		break;
@@ -155,28 +161,24 @@ int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
 	default:
 		return -EBADMSG;
 	}
-	r = sidecar_key(objectsfd, name, ret_key, ret_size);
-	if (r != -ENOENT)
-		return r;
-	if (!h) {
-		_fd_ int fd = shms_open_object(objectsfd, name);
-
-		if (fd < 0)
-			return shms_error(fd);
-		if (fstat(fd, &st) < 0)
-			return shms_error(errno);
-		r = shms_header_glance(&own, fd, &st);
-		if (r < 0)
+	/* Who demotes an object writes its sidecar first: after one that was not there and an object that is no more, it is. */
+	for (int i = 0; i < 2; i++) {
+		r = sidecar_key(objectsfd, name, ret_key, ret_size);
+		if (r != -ENOENT)
 			return r;
-		first = own.key;
-		first_size = own.key_size;
-	} else {
-		first = h->object.key;
-		first_size = h->object.layout.key_size;
+		r = h ? 0 : first_key(objectsfd, name, &own);
+		if (r != -EAGAIN)
+			break;
 	}
-	if (shms_name_encode(first, first_size, again) != SHMS_NAME_HASHED || strcmp(again, name) != 0)
+	if (r < 0)
+		return r == -EAGAIN ? -EBADMSG : r;
+	if (h) {
+		own.key = h->object.key;
+		own.key_size = h->object.layout.key_size;
+	}
+	if (!shms_name_fits(name, own.key, own.key_size))
 		return -EBADMSG;
-	memcpy(ret_key, first, first_size);
-	*ret_size = first_size;
+	memcpy(ret_key, own.key, own.key_size);
+	*ret_size = own.key_size;
 	return 0;
 }

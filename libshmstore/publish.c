@@ -18,6 +18,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "keyslot.h"
 #include "nameslock.h"
 #include "sidecar.h"
 #include "store.h"
@@ -35,6 +36,26 @@ int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 	k->key_size = key_size;
 	k->kind = shms_name_encode(key, key_size, k->name);
 	return 0;
+}
+
+/*
+ * k with the name that it is to have: its own, or, where that is a hash, the one that the key is under, or may be. names is held. own: room for it.
+ * With other_key the key is not in the object: the sidecar holds it from before there is one.
+ */
+static int settle(struct shmstore *s, const struct shms_keyname **k, struct shms_keyname *own, bool other_key)
+{
+	int r;
+
+	if ((*k)->kind != SHMS_NAME_HASHED)
+		return 0;
+	*own = **k;
+	*k = own;
+	r = shms_key_find(s->objects_fd, own);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		shms_sidecar_drop(s->objects_fd, own->name);
+	return other_key ? shms_sidecar_write(s->objects_fd, own->name, own->key, own->key_size) : 0;
 }
 
 /* Books a name that came to be. first: no other name of ours means its inode. names is held. */
@@ -93,12 +114,15 @@ int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, c
 {
 	uint64_t size = l->header_size + l->buffer_size;
 	uint64_t bytes = shms_file_bytes(s, *fd, size);
+	struct shms_keyname own;
 	int r;
 
 	r = shms_names_lock(s);
 	if (r < 0)
 		return r;
-	r = link_fd(s, *fd, k->name, replace);
+	r = settle(s, &k, &own, false);
+	if (r == 0)
+		r = link_fd(s, *fd, k->name, replace);
 	if (r == 0) {
 		booked(s, k, l, bytes, true);
 		shms_recycle_offer(s, fd, size, bytes, k->name);
@@ -110,6 +134,7 @@ int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, c
 int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct shms_keyname *k,
 		      const struct shms_layout *l, bool replace)
 {
+	struct shms_keyname own;
 	int r;
 
 	r = shms_names_lock(s);
@@ -117,7 +142,9 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 		shms_recycle_untake(s, slot);
 		return r;
 	}
-	r = shms_rename_noreplace(s->recycle_fd, slot->pool_name, s->objects_fd, k->name);
+	r = settle(s, &k, &own, false);
+	if (r == 0)
+		r = shms_rename_noreplace(s->recycle_fd, slot->pool_name, s->objects_fd, k->name);
 	if (r == -EEXIST && replace)
 		r = swap_in(s, slot->pool_name, k->name);
 	if (r == 0) {
@@ -193,18 +220,20 @@ static int place_over(struct shmstore *s, const struct shms_publish_from *from, 
 int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
 		       const struct shms_layout *l, bool replace)
 {
-	struct shms_link *link = from->shared ? shms_links_new(k->name) : NULL;
+	struct shms_link *link = NULL;
+	struct shms_keyname own;
 	struct stat st;
-	int r = from->shared && !link ? -ENOMEM : shms_names_lock(s);
+	int r = shms_names_lock(s);
 
-	if (r < 0) {
-		shms_links_unused(link);
+	if (r < 0)
 		return r;
+	r = settle(s, &k, &own, from->other_key);
+	if (r == 0 && from->shared) {
+		link = shms_links_new(k->name);
+		r = link ? 0 : -ENOMEM;
 	}
-	if (from->alias)
+	if (r == 0 && from->alias)
 		r = shms_links_know(s, from->name, from->inode);
-	if (r == 0 && k->kind == SHMS_NAME_HASHED && from->other_key)
-		r = shms_sidecar_write(s->objects_fd, k->name, k->key, k->key_size);
 	if (r == 0)
 		r = place(s, from, k->name);
 	if (r == -EEXIST)

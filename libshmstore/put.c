@@ -19,6 +19,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "format.h"
+#include "keyslot.h"
 #include "nameslock.h"
 #include "publish.h"
 #include "space.h"
@@ -203,8 +204,10 @@ static int write_charged(const struct put *p, const struct shms_layout *l, void 
 /* A look before the copy: a key that is held, and may not be replaced, costs none. */
 static bool held(const struct put *p)
 {
-	return !(p->flags & SHMSTORE_REPLACE) &&
-	       faccessat(p->s->objects_fd, p->key.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	struct shms_keyname k = p->key;
+
+	return !(p->flags & SHMSTORE_REPLACE) && shms_key_find(p->s->objects_fd, &k) == 1 &&
+	       faccessat(p->s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 static int put_once(const struct put *p, const struct shms_layout *fresh)
@@ -277,7 +280,7 @@ static int put(struct put *p)
 		shms_count(&p->s->ledger->enospc_n, 1);
 		return shms_space_refused(p->s, r, l.header_size + l.buffer_size);
 	}
-	if (r == 0 && (p->flags & SHMSTORE_PIN))
+	if (r == 0 && (p->flags & SHMSTORE_PIN) && shms_key_find(p->s->objects_fd, &p->key) == 1)
 		shms_recycle_forget(p->s, p->key.name);
 	if (r == 0) {
 		shms_count(&p->s->ledger->put_n, 1);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "name.h"
@@ -26,4 +27,12 @@ int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t
 	shms_name_sidecar(name, sidecar);
 	r = shms_link_fd(fd, objects_fd, sidecar);
 	return r == -EEXIST ? 0 : r;
+}
+
+void shms_sidecar_drop(int objects_fd, const char *name)
+{
+	char sidecar[SHMS_NAME_SIZE];
+
+	shms_name_sidecar(name, sidecar);
+	unlinkat(objects_fd, sidecar, 0);
 }

@@ -5,7 +5,9 @@
 
 #include <stddef.h>
 
-/* Writes the sidecar of the hashed name. It always holds the one key that the name stands for, so one that is there is right. 0, -errno. */
+/* Writes the sidecar of the hashed name. One beside an object, or a stub, is right: what is there stays. 0, -errno. */
 int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t key_size);
+/* Takes away what is beside no object: a delete that was killed left it, and it may be another key's of the same hash. */
+void shms_sidecar_drop(int objects_fd, const char *name);
 
 #endif

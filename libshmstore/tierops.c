@@ -9,6 +9,7 @@
 #include "cleanup.h"
 #include "demote.h"
 #include "detail.h"
+#include "keyslot.h"
 #include "nameslock.h"
 #include "namesof.h"
 #include "promote.h"
@@ -23,7 +24,11 @@ static int begin(struct shmstore *s, const void *key, size_t key_size, struct sh
 {
 	int r = shms_store_usable(s, false);
 
-	return r < 0 ? r : shms_keyname_init(k, key, key_size);
+	if (r == 0)
+		r = shms_keyname_init(k, key, key_size);
+	if (r == 0)
+		r = shms_key_find(s->objects_fd, k);
+	return r < 0 ? r : 0;
 }
 
 int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)

@@ -18,6 +18,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "format.h"
+#include "keyslot.h"
 #include "nameslock.h"
 #include "publish.h"
 #include "space.h"
@@ -264,7 +265,7 @@ static int seal(struct shmstore_writer *w)
 	r = shms_publish_fd(w->s, &w->fd, &k, l, (w->flags & SHMSTORE_REPLACE) != 0);
 	if (r == 0) {
 		w->fresh = 0;
-		if (w->flags & SHMSTORE_PIN)
+		if ((w->flags & SHMSTORE_PIN) && shms_key_find(w->s->objects_fd, &k) == 1)
 			shms_recycle_forget(w->s, k.name);
 		shms_count(&w->s->ledger->put_n, 1);
 		shms_count(&w->s->ledger->put_bytes, w->map_size);

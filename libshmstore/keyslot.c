@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keyslot.c: asks the entry itself whose it is. Rejected: numbered names that are tried in turn (a delete would leave a gap in the row). */
+#include "keyslot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "object.h"
+#include "sys.h"
+
+/* Is that entry the key's? 1, 0, -ENOENT (there is none), -errno. */
+static int holds(int objects_fd, const char *name, const struct shms_keyname *k)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t size;
+	int r;
+
+	if (faccessat(objects_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? -ENOENT : shms_error(errno);
+	r = shms_entry_key(objects_fd, name, NULL, key, &size);
+	if (r == -EBADMSG || r == -ENOTSUP)
+		return 1;
+	if (r < 0)
+		return r;
+	return size == k->key_size && memcmp(key, k->key, size) == 0;
+}
+
+int shms_key_find(int objects_fd, struct shms_keyname *k)
+{
+	char second[SHMS_NAME_SIZE];
+	int r;
+
+	if (k->kind != SHMS_NAME_HASHED)
+		return 1;
+	shms_name_encode(k->key, k->key_size, k->name);
+	r = holds(objects_fd, k->name, k);
+	if (r != 0 && r != -ENOENT)
+		return r;
+	shms_name_second(k->key, k->key_size, second);
+	if (faccessat(objects_fd, second, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+		memcpy(k->name, second, sizeof(second));
+		return 1;
+	}
+	if (errno != ENOENT)
+		return shms_error(errno);
+	/* The usual name where that is free. */
+	if (r == 0)
+		memcpy(k->name, second, sizeof(second));
+	return 0;
+}
