@@ -60,6 +60,27 @@ static int check_key(struct shmstore *s, const struct shms_keyname *k, const str
 	return size == k->key_size && memcmp(key, k->key, size) == 0 ? 0 : -ENOENT;
 }
 
+/* Its size, and whose it is. Where nobody else can enter the size is all there is to ask, and cheaper had so. */
+static int ask_file(const struct shmstore *s, int fd, uid_t *io_uid, uint64_t *ret_size)
+{
+	struct stat st;
+	off_t size;
+
+	if (s->p->open_to_others) {
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		if (!S_ISREG(st.st_mode))
+			return -EBADMSG;
+		*io_uid = st.st_uid;
+		*ret_size = (uint64_t)st.st_size;
+		return 0;
+	}
+	/* What cannot seek is no object. */
+	size = lseek(fd, 0, SEEK_END);
+	*ret_size = (uint64_t)size;
+	return size < 0 ? -EBADMSG : 0;
+}
+
 /*
  * Opens the object of that name wherever its bytes are: sets io_file's fd and offset. The name of a demoted one is a symbolic link: it is brought
  * back, or read where it is. 0, -errno, an outcome of the arbiter.
@@ -67,19 +88,19 @@ static int check_key(struct shmstore *s, const struct shms_keyname *k, const str
 static int open_object(struct shmstore *s, const char *name, struct shms_view_file *io_file, uint64_t *ret_size)
 {
 	struct shms_aside aside;
-	off_t size;
+	struct stat st;
 	int r;
+
+	io_file->uid = s->uid;
 
 	for (int i = 0; i < DEMOTED_AGAIN; i++) {
 		_fd_ int fd = s->readonly ? open_foreign(s, name) : shms_names_open(s, name);
 
 		if (fd >= 0) {
-			/* The size is all that is wanted of the file: this is cheaper than fstat. What cannot seek is no object. */
-			size = lseek(fd, 0, SEEK_END);
+			r = ask_file(s, fd, &io_file->uid, ret_size);
 			shms_tier_touch(s, fd);
-			*ret_size = (uint64_t)size;
-			if (size < 0)
-				return -EBADMSG;
+			if (r < 0)
+				return r;
 			io_file->fd = shms_take_fd(&fd);
 			return 0;
 		}
@@ -89,6 +110,8 @@ static int open_object(struct shmstore *s, const char *name, struct shms_view_fi
 		if (r != 0)
 			return r;
 		if (aside.fd >= 0) {
+			if (s->p->open_to_others && fstat(aside.fd, &st) == 0)
+				io_file->uid = st.st_uid;
 			io_file->offset = aside.offset;
 			*ret_size = aside.size;
 			io_file->fd = aside.fd;
@@ -106,7 +129,7 @@ static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned f
 	struct shmstore_view *v;
 	struct shms_header h;
 	struct shms_view_file f = {.cow = (flags & SHMSTORE_COW) != 0};
-	uint64_t size;
+	uint64_t size = 0;
 	int r = open_object(s, k->name, &f, &size);
 	_fd_ int fd = r == 0 ? f.fd : -1;
 

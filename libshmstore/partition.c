@@ -229,6 +229,13 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 		return cannot_open(path, errno);
 	if (fstatfs(p->fd, &fs) < 0 || fstat(p->fd, &st) < 0)
 		return shms_error(errno);
+	/* Before anything in it is believed, or made. */
+	if ((flags & SHMSTORE_TRUSTED) && st.st_uid != geteuid() && st.st_uid != 0)
+		return shms_detail(
+			-EPERM, path,
+			"the partition %s belongs to user %u: only one of our user (%u) or of root is taken for "
+			"granted; who means this one names it",
+			path, (unsigned)st.st_uid, (unsigned)geteuid());
 	p->tmpfs = fs.f_type == TMPFS_MAGIC;
 	p->device = st.st_dev;
 	r = read_marker(p->fd, &m);
@@ -337,14 +344,16 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	bool made = false;
 	int r;
 
-	if (!ret || (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED)))
+	if (!ret || (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED | SHMSTORE_TRUSTED)))
 		return !ret ? shms_detail_null("ret")
-			    : shms_detail_flags(flags, SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED);
+			    : shms_detail_flags(flags, SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED |
+							       SHMSTORE_TRUSTED);
 	if (!path) {
 		r = shmstore_default_path(named, sizeof(named));
 		if (r < 0)
 			return r;
 		path = named;
+		flags |= SHMSTORE_TRUSTED;
 	}
 	if (!*path || strlen(path) >= PATH_MAX)
 		return shms_detail(-EINVAL, NULL, "the partition's path is empty, or longer than a path may be");

@@ -149,10 +149,13 @@ static int read_options(const struct shmstore_options *from, struct shmstore_opt
 					   from->size);
 		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
 	}
-	if (ret->flags &
-	    ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE))
+	if (ret->flags & ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH |
+			   SHMSTORE_OPEN_ARBITRATE | SHMSTORE_OPEN_ANY_USER))
 		return shms_detail_flags(ret->flags, SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT |
-							     SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE);
+							     SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE |
+							     SHMSTORE_OPEN_ANY_USER);
+	if ((ret->flags & SHMSTORE_OPEN_ANY_USER) && !(ret->flags & SHMSTORE_OPEN_READONLY))
+		return shms_detail(-EINVAL, NULL, "another user's store can only be read: ANY_USER goes with READONLY");
 	if ((ret->flags & SHMSTORE_OPEN_READONLY) && (ret->flags & SHMSTORE_OPEN_ARBITRATE))
 		return shms_detail(
 			-EINVAL, NULL,
@@ -463,9 +466,11 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	return r;
 }
 
-/* Where the store called name is, whoever's it is. */
+/* Where the store called name is: our user's, or with any_user anybody's. */
 struct find {
 	const char *name;
+	uid_t uid;
+	bool any_user;
 	char *path;
 };
 
@@ -473,28 +478,48 @@ static int find_named(const struct shmstore_store_info *info, void *arg)
 {
 	struct find *f = arg;
 
-	if (info->readable && strcmp(info->name, f->name) == 0) {
+	if (info->readable && (f->any_user || info->uid == f->uid) && strcmp(info->name, f->name) == 0) {
 		f->path = strdup(info->path);
 		return 1;
 	}
 	return 0;
 }
 
-static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
+/* Opens the directory that was located, if it is a store of whom we mean. */
+static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
 {
-	struct find f = {.name = s->name};
-	struct shms_page page;
-	void *map;
-	int r;
+	struct stat st;
 
 	s->dir_fd = shms_open_dir(s->parent_fd, s->base);
-	r = s->dir_fd < 0 ? shms_error(s->dir_fd) : shms_page_read(s->dir_fd, &page);
-	if (r == -ENOENT && !o->directory) {
+	if (s->dir_fd < 0)
+		return shms_error(s->dir_fd);
+	if (fstat(s->dir_fd, &st) < 0)
+		return shms_error(errno);
+	/* The directory's owner, not what its page says: anybody can make a page, and an object that we would run. */
+	if (!any_user && st.st_uid != s->uid)
+		return shms_detail(-EPERM, s->path,
+				   "the store %s belongs to user %u, not to our user (%u): who means it says so, by "
+				   "SHMSTORE_OPEN_ANY_USER",
+				   s->path, (unsigned)st.st_uid, (unsigned)s->uid);
+	return shms_page_read(s->dir_fd, ret);
+}
+
+static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
+{
+	bool any_user = (o->flags & SHMSTORE_OPEN_ANY_USER) != 0;
+	struct find f = {.name = s->name, .uid = s->uid, .any_user = any_user};
+	struct shms_page page;
+	int r, taken;
+	void *map;
+
+	r = taken = look_into(s, any_user, &page);
+	/* Where it usually is there is none, or somebody else's: ours may be elsewhere. */
+	if ((r == -ENOENT || r == -EPERM) && !o->directory) {
 		r = shmstore_partition_stores(s->p, find_named, &f);
 		if (r < 0)
 			return r;
 		if (!f.path)
-			return -ENOENT;
+			return taken;
 		s->parent_fd = shms_close_fd(s->parent_fd);
 		s->dir_fd = shms_close_fd(s->dir_fd);
 		free(s->path);
@@ -503,8 +528,7 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 		free(f.path);
 		if (r < 0)
 			return r;
-		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
-		r = s->dir_fd < 0 ? shms_error(s->dir_fd) : shms_page_read(s->dir_fd, &page);
+		r = look_into(s, any_user, &page);
 	}
 	if (r < 0)
 		return r;

@@ -122,6 +122,7 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 	v->magic = VIEW_MAGIC;
 	atomic_init(&v->n_ref, 1);
 	v->cow = f->cow;
+	v->uid = f->uid;
 	v->generation = h->object.generation;
 	v->header_size = l->header_size;
 	v->buffer_size = l->buffer_size;
@@ -207,6 +208,11 @@ const void *shmstore_view_header(const struct shmstore_view *v, size_t *ret_size
 	if (ret_size)
 		*ret_size = v->metadata_size;
 	return v->metadata;
+}
+
+uid_t shmstore_view_uid(const struct shmstore_view *v)
+{
+	return v->uid;
 }
 
 size_t shmstore_view_n_buffers(const struct shmstore_view *v)

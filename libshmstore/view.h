@@ -19,6 +19,7 @@ struct shmstore_view {
 	uint64_t map_size;
 	bool cow;
 	bool registered;
+	uid_t uid; /* the file's owner */
 	uint64_t generation;
 	uint64_t header_size, buffer_size;
 	const void *key;
@@ -36,6 +37,7 @@ struct shms_view_file {
 	int fd;
 	uint64_t offset; /* a multiple of the page */
 	bool cow;
+	uid_t uid; /* the file's owner */
 };
 
 /*

@@ -197,7 +197,8 @@ static int open_partition(struct account *a)
 	int r;
 
 	if (c->create)
-		flags = SHMSTORE_CREATE | (c->shared ? SHMSTORE_SHARED : 0);
+		/* It is the default one, which nobody named. */
+		flags = SHMSTORE_CREATE | SHMSTORE_TRUSTED | (c->shared ? SHMSTORE_SHARED : 0);
 	r = shmstore_partition_open(c->path, flags, &a->partition);
 	if (r == 0)
 		r = shmstore_partition_info(a->partition, &info);

@@ -141,7 +141,7 @@ static void explain_no_directory(const char *path)
 static int open_or_create(const struct admin *a, struct init *init, struct shmstore_partition **ret)
 {
 	const char *path = init->disk.path;
-	int r = shmstore_partition_open(path, 0, ret);
+	int r = shmstore_partition_open(path, opening_flags(a), ret);
 
 	if (r == 0 && !is_tmpfs(path) && !(init->flags & SHMSTORE_ALLOW_DISK)) {
 		*ret = shmstore_partition_unref(*ret);
@@ -151,7 +151,7 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 	}
 	/* what is no partition yet: no marker, or a disk without --allow-disk, told apart by trying */
 	if (r == -ENOENT || r == -ENOTSUP) {
-		r = shmstore_partition_open(path, SHMSTORE_CREATE | init->flags, ret);
+		r = shmstore_partition_open(path, SHMSTORE_CREATE | opening_flags(a) | init->flags, ret);
 		init->created = r == 0;
 	}
 	if (r == -ENOENT || (r == -EPERM && access(path, F_OK) < 0 && errno == ENOENT)) {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "message.h"
+#include "opening.h"
 #include "sysroot.h"
 
 const char *doctor_level_name(enum doctor_level level)
@@ -113,7 +114,7 @@ void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 	}
 	sysroot_meminfo(a, "MemTotal", &d->ram);
 	sysroot_meminfo(a, "SwapTotal", &d->swap);
-	d->error = shmstore_partition_open(path, 0, &d->p);
+	d->error = shmstore_partition_open(path, opening_flags(a), &d->p);
 	if (d->error == 0)
 		d->error = shmstore_partition_info(d->p, &d->info);
 	else

@@ -42,6 +42,13 @@ static void check_partition(struct doctor *d)
 	} else if (d->error == -ENOTSUP && !d->tmpfs) {
 		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised", d->path);
 		doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
+	} else if (d->error == -EPERM && !d->admin->partition && d->owner != 0 && d->owner != geteuid()) {
+		f = doctor_add(
+			d, "partition", DOCTOR_FAIL,
+			"the default partition %s belongs to user %u, not to you (user %u) or root: somebody took its "
+			"name",
+			d->path, d->owner, geteuid());
+		doctor_fix_root(f, "rm -r %s  # if nothing in it is needed", shellword(d->path));
 	} else if (d->error == -EPERM) {
 		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u", d->owner, geteuid());
 		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner, shellword(d->path));

@@ -38,6 +38,11 @@ bool opening_path(const struct admin *a, char ret_path[PATH_MAX])
 	return r == 0;
 }
 
+unsigned opening_flags(const struct admin *a)
+{
+	return a->partition ? 0 : SHMSTORE_TRUSTED;
+}
+
 static void explain_missing(const char *path)
 {
 	struct stat st;
@@ -153,7 +158,7 @@ int opening_partition(const struct admin *a, struct shmstore_partition **ret)
 
 	if (!opening_path(a, path))
 		return ADMIN_FAILED;
-	int r = shmstore_partition_open(path, 0, ret);
+	int r = shmstore_partition_open(path, opening_flags(a), ret);
 	if (r < 0)
 		return opening_explain(a, path, r);
 	return ADMIN_OK;

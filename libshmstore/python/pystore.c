@@ -92,15 +92,15 @@ static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyT
 {
 	PyObject *partition, *directory = Py_None, *recycle_max = Py_None, *wait = Py_None;
 	const char *daemon = "auto";
-	int keep = 0, readonly = 0, adopt = 0, fresh = 0, arbitrate = 0;
+	int keep = 0, readonly = 0, adopt = 0, fresh = 0, arbitrate = 0, any_user = 0;
 
 	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzOOpppsOp:Store",
-					 PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory",
-							"recycle_max", "readonly", "adopt", "fresh", "daemon", "wait",
-							"arbitrate"),
-					 partition_type, &partition, &o->name, &keep, &o->options.label, &directory,
-					 &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait, &arbitrate) ||
+	if (!PyArg_ParseTupleAndKeywords(
+		    args, kwargs, "O!s|pzOOpppsOpp:Store",
+		    PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory", "recycle_max", "readonly",
+				   "adopt", "fresh", "daemon", "wait", "arbitrate", "any_user"),
+		    partition_type, &partition, &o->name, &keep, &o->options.label, &directory, &recycle_max, &readonly,
+		    &adopt, &fresh, &daemon, &wait, &arbitrate, &any_user) ||
 	    pyshm_daemon_options(&o->options, daemon, wait, &o->wait) < 0)
 		return -1;
 	if (recycle_max != Py_None) {
@@ -122,6 +122,7 @@ static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyT
 	o->options.flags |= readonly ? SHMSTORE_OPEN_READONLY : 0;
 	o->options.flags |= adopt ? SHMSTORE_OPEN_ADOPT : 0;
 	o->options.flags |= fresh ? SHMSTORE_OPEN_FRESH : 0;
+	o->options.flags |= any_user ? SHMSTORE_OPEN_ANY_USER : 0;
 	o->options.flags |= arbitrate ? SHMSTORE_OPEN_ARBITRATE : 0;
 	*ret_partition = (struct pyshm_partition *)partition;
 	return 0;

@@ -113,12 +113,16 @@ struct shmstore_options {
 	}
 
 /* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */
-#define SHMSTORE_OPEN_READONLY (1u << 0) /* look at a store of whoever, live or dead: get, contains, foreach, usage */
-#define SHMSTORE_OPEN_ADOPT    (1u << 1) /* take over the objects of a dead owner's store even if it was not kept */
-#define SHMSTORE_OPEN_FRESH    (1u << 2) /* drop the objects of a dead owner's store even if it was kept */
+#define SHMSTORE_OPEN_READONLY \
+	(1u << 0)                     /* look at a store of one's user, live or dead: get, contains, foreach, usage */
+#define SHMSTORE_OPEN_ADOPT (1u << 1) /* take over the objects of a dead owner's store even if it was not kept */
+#define SHMSTORE_OPEN_FRESH (1u << 2) /* drop the objects of a dead owner's store even if it was kept */
 #define SHMSTORE_OPEN_ARBITRATE \
 	(1u                     \
 	 << 3) /* bound contexts reserve before they take memory: put and others may return outcomes of arbiter.h, > 0 */
+
+/* With READONLY: whoever's store it is. What is in it may have been put there to be read by us: names are first come, first served. */
+#define SHMSTORE_OPEN_ANY_USER (1u << 4)
 
 /* Bytes unless n_; multiples of the page. used = linked + ghosts + pool + inflight + foreign + residual. */
 struct shmstore_usage {
@@ -186,11 +190,14 @@ struct shmstore_object_info {
 #define SHMSTORE_CREATE     (1u << 0) /* make the directory (one level) and the marker where they are missing */
 #define SHMSTORE_ALLOW_DISK (1u << 1) /* with SHMSTORE_CREATE: accept a file system that is not a tmpfs */
 #define SHMSTORE_SHARED     (1u << 2) /* with SHMSTORE_CREATE: for several users, mode 1777 */
+#define SHMSTORE_TRUSTED \
+	(1u << 3) /* -EPERM unless the directory is our user's or root's: for names that others could take first */
 
 /*
  * Opens the partition at path.
- *   path    a directory on a tmpfs; NULL = shmstore_default_path().
- *   flags   SHMSTORE_CREATE, SHMSTORE_ALLOW_DISK, SHMSTORE_SHARED or 0.
+ *   path    a directory on a tmpfs; NULL = shmstore_default_path(), with SHMSTORE_TRUSTED: anybody may make a directory of that name in
+ *           /dev/shm.
+ *   flags   SHMSTORE_CREATE, SHMSTORE_ALLOW_DISK, SHMSTORE_SHARED, SHMSTORE_TRUSTED or 0.
  * Ownership: *ret has one reference. Threads, Fork: any.
  * Return: 0; -ENOENT (no directory, or no marker in it and no SHMSTORE_CREATE), -EEXIST (SHMSTORE_CREATE on a directory
  * that holds something else), -ENOTSUP (not a tmpfs; marker of another format version), -EBADMSG (damaged marker), -EPERM,
@@ -239,7 +246,7 @@ SHMSTORE_API int shmstore_partition_gc(struct shmstore_partition *p, unsigned fl
  *   options   NULL = SHMSTORE_OPTIONS_INIT.
  * Ownership: *ret is closed with shmstore_close(); it holds a reference to p.
  * Return: 0; -EBUSY (name held by a live owner), -EINVAL (name, options), -EPERM (directory outside the partition; somebody
- * else's), -ENOENT (SHMSTORE_OPEN_READONLY and no such store), -ENOTSUP, -ENOSPC, -EMFILE, -ENOMEM. Since 0.1.
+ * else's), -ENOENT (SHMSTORE_OPEN_READONLY and no such store; another user's is -EPERM without SHMSTORE_OPEN_ANY_USER), -ENOTSUP, -ENOSPC, -EMFILE, -ENOMEM. Since 0.1.
  */
 SHMSTORE_API int shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
 			       struct shmstore **ret);
@@ -334,6 +341,11 @@ SHMSTORE_API struct shmstore_view *shmstore_view_unref(struct shmstore_view *v);
 /* What a view holds; owned by the view, valid as long as it is. ret_size (bytes) may be NULL. */
 SHMSTORE_API const void *shmstore_view_key(const struct shmstore_view *v, size_t *ret_size);
 SHMSTORE_API const void *shmstore_view_header(const struct shmstore_view *v, size_t *ret_size);
+/*
+ * Whose the object's file is: our user's, but for what another one handed us (shmstore_handoff_to()), and in stores opened with
+ * SHMSTORE_OPEN_ANY_USER. For who would run what it says, a pickle, say. Since 0.1.
+ */
+SHMSTORE_API uid_t shmstore_view_uid(const struct shmstore_view *v);
 SHMSTORE_API size_t shmstore_view_n_buffers(const struct shmstore_view *v);
 /* Buffer i, NULL where i is out of range. Writable only with SHMSTORE_COW, else writing faults. */
 SHMSTORE_API void *shmstore_view_buffer(const struct shmstore_view *v, size_t i, uint64_t *ret_size);

@@ -101,6 +101,7 @@ class Store:
         daemon: str = "auto",
         wait: float | None = None,
         arbitrate: bool = False,
+        any_user: bool = False,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
@@ -217,6 +218,9 @@ class View:
         """The sum of the buffers' sizes."""
     @property
     def cow(self) -> bool: ...
+    @property
+    def uid(self) -> int:
+        """The user id of whoever put the object: one's own, but for what another user handed over, and in stores opened with any_user."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final

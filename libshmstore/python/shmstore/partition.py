@@ -51,6 +51,7 @@ class Partition(_shmstore.Partition):
         daemon: str = "auto",
         wait: float | None = None,
         arbitrate: bool = False,
+        any_user: bool = False,
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
@@ -58,7 +59,8 @@ class Partition(_shmstore.Partition):
         label        free text shown to operators.
         directory    where the store lives: a path in the partition; its parent must exist. None: stores/<name>.
         recycle_max  bytes of deleted objects kept for the next put; 0 = off, None = the library's default.
-        readonly     look at a store of whoever, live or dead.
+        readonly     look at a store of one's own user, live or dead.
+        any_user     with readonly: whoever's store it is. Values in it are pickles, which run what they say: see `Store.get`.
         adopt        take over the objects of a dead owner's store even if it was not kept.
         fresh        drop the objects of a dead owner's store even if it was kept.
         daemon       "auto": register with shmstored where it runs, go on alone where it does not; "required": Error ETIMEDOUT where
@@ -69,7 +71,7 @@ class Partition(_shmstore.Partition):
 
         Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
         """
-        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate)
+        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user)
 
     def usage(self, full: bool = False) -> Usage:
         """Where the bytes of the file system are. full also asks /proc who holds deleted files."""

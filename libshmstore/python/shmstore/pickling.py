@@ -16,13 +16,15 @@ The pickle is an ordinary one: `pickle.loads(header, buffers=buffers)` reads it,
 from __future__ import annotations
 
 import array
+import errno
 import io
+import os
 import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from ._shmstore import View, _Unlocked
+from ._shmstore import Error, View, _Unlocked
 
 _BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: what is over it goes into the pickle
 _PACKAGE = __name__.partition(".")[0]  # the memory of views is of a type of it
@@ -54,8 +56,18 @@ def dumps(obj: Any, by_value: bool = False, as_is: bool = False) -> tuple[bytes,
     return header, buffers
 
 
-def loads(view: View) -> Any:
-    """The value that a view holds; its arrays lie in the mapped memory and keep it alive."""
+def loads(view: View, any_user: bool = False) -> Any:
+    """The value that a view holds; its arrays lie in the mapped memory and keep it alive.
+
+    A pickle runs what it says, as the reader: one that another user put is refused (Error EPERM), unless any_user says that this user is trusted
+    with all that one may do oneself. `View.header` and `View.buffers` are data, whoever's they are.
+    """
+    if not any_user and view.uid != os.geteuid():
+        raise Error(
+            errno.EPERM,
+            f"object {view.key!r} is user {view.uid}'s: reading its value would run that user's pickle as user {os.geteuid()}; take "
+            "view.buffers, or say any_user=True where that user is trusted",
+        )
     header = view.header_view
     if not header.nbytes:
         raise pickle.UnpicklingError(f"object {view.key!r} is no pickle: its header is empty; read it with Store.view()")

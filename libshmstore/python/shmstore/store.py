@@ -74,13 +74,16 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def __bool__(self) -> bool:
         return True
 
-    def get(self, key: Key, default: Any = None, cow: bool = False) -> Any:
-        """The value of key, or default. With cow its arrays are writable, copy-on-write: nobody else sees the writes."""
+    def get(self, key: Key, default: Any = None, cow: bool = False, any_user: bool = False) -> Any:
+        """The value of key, or default. With cow its arrays are writable, copy-on-write: nobody else sees the writes.
+
+        Values are pickles, which run what they say: another user's raises Error EPERM without any_user, as `store[key]` always does.
+        """
         try:
             view = self.view(key, cow=cow)
         except KeyError:
             return default
-        return loads(view)
+        return loads(view, any_user)
 
     def put(
         self,
