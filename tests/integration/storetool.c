@@ -109,6 +109,9 @@ static void do_open(char **w)
 	o.keep = flag(w + 2, "keep");
 	o.flags = (flag(w + 2, "adopt") ? SHMSTORE_OPEN_ADOPT : 0) | (flag(w + 2, "fresh") ? SHMSTORE_OPEN_FRESH : 0) |
 		  (flag(w + 2, "readonly") ? SHMSTORE_OPEN_READONLY : 0);
+	/* Root looks at users' stores, as an operator does. */
+	if (flag(w + 2, "readonly") && geteuid() == 0)
+		o.flags |= SHMSTORE_OPEN_ANY_USER;
 	if (flag(w + 2, "norecycle"))
 		o.recycle_max = 0;
 	for (char **x = w + 2; *x; x++) {
