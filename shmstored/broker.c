@@ -94,7 +94,7 @@ static int open_file(const struct broker_ask *ask, struct source *from, struct b
 		return 0;
 	if (from->st.st_uid != ask->from)
 		return fail(ret, -EPERM, "the object is another user's: only its owner may hand it on");
-	if (from->st.st_mode & 07333)
+	if (from->st.st_mode & 06333) /* the sticky bit says that it is pinned */
 		return fail(ret, -EBADMSG, "others than its owner may write to the file, or it may be executed");
 	return 0;
 }

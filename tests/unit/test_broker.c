@@ -111,6 +111,38 @@ Test(broker, the_receiver_cannot_write)
 	cr_assert_eq(scene_as(RECEIVER, write_attacks, NULL), 0);
 }
 
+static int donate_pinned(const char *arg)
+{
+	int r = scene_donate(arg);
+
+	ENSURE(chmod(scene_below("stores/donor/objects/k"), 01400) == 0);
+	return r;
+}
+
+static int receive_it(const char *arg)
+{
+	struct shmstore *s = scene_store("receiver");
+
+	(void)arg;
+	ENSURE(shmstore_adopt(s, KEY("x"), scene_ticket, 0) == 0);
+	ENSURE(get_pattern(s, "x", SIZE, 7) == 0);
+	ENSURE(shmstore_close(s) == 0);
+	return 0;
+}
+
+/* The sticky bit, which says that an object is pinned, was taken for a wrong mode: -EBADMSG. */
+Test(broker, a_pinned_object_arrives_too)
+{
+	struct broker_answer answer;
+	struct stat st;
+
+	cr_assert_eq(scene_as(DONOR, donate_pinned, NULL), 0);
+	cr_assert_eq(scene_broker(scene_ticket->path, &answer), 0, "%s", answer.why);
+	snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/%s", scene_path, answer.path);
+	cr_assert_eq(scene_as(RECEIVER, receive_it, NULL), 0);
+	cr_assert(stat(scene_below("stores/donor/objects/k"), &st) == 0 && (st.st_mode & S_ISVTX), "pinned still");
+}
+
 static int try_to_take(const char *arg)
 {
 	struct shmstore *s = scene_store(arg);
