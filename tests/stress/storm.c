@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storm.c: eight processes put, get, hand off, adopt and delete at random, are killed at random and start again.
- *
- *   storm [-d] [-t seconds] [-s seed] [-m megabytes]
+ * storm.c: eight processes put, get, hand off, adopt and delete at random, are killed at random and start again; as asked for they are
+ * stopped for a while, have children, are of several users, have a daemon (which is killed, too) and limits. storm.h has what there is.
  *
  * Every byte of every object is checked (content.h), every key against what its store must hold (storm.h), every ticket within
- * its lease must be good. Every second all workers are stopped where they are and the df equation must close to the byte,
- * with their views and half-made objects in it; so must the tier's, where there is one (-d), and all demote, promote and evict each
- * other's objects. In the end, when leases are over, nothing is left.
+ * its lease must be good. Every second all processes are stopped where they are and the df equation must close to the byte,
+ * with their views and half-made objects in it; so must the tier's, where there is one, and all demote, promote and evict each
+ * other's objects. Now and then all come to rest between two calls instead: then each ledger must be what a walk of its store counts. In
+ * the end, when leases are over, nothing is left.
  */
 #include "storm.h"
 
-#include <argp.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,38 +23,48 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "content.h"
+#include "owndaemon.h"
 #include "sandbox.h"
 #include "tiermake.h"
 
 #define KILL_EVERY_MS      40u /* on average */
 #define RECONCILE_EVERY_MS 1000u
-#define SETTLE_MS          10000u
+#define SETTLE_MS          30000u
+#define REST_EVERY         2u /* times that all were stopped */
+#define REST_MS            120000u
+#define STOP_MS            400u /* less than what a call waits for somebody who was stopped; a loaded host may make it more */
+#define SAME_TRIES         100u /* the daemon may be at work */
+#define ASK_MS             60000u
 
 const char *const storm_op_name[N_OPS] = {
-	"put",    "replace", "create", "abort",   "get", "view",  "alias", "handoff", "adopt",
-	"delete", "peek",    "demote", "promote", "pin", "evict", "gc",    "reopen",  "thread get",
-};
-
-struct options {
-	unsigned seconds;
-	uint64_t seed;
-	unsigned megabytes;
-	const char *disk;
+	"put",  "replace", "create",  "abort", "get",   "view", "alias",  "handoff", "adopt",      "delete",
+	"peek", "demote",  "promote", "pin",   "evict", "gc",   "reopen", "fork",    "thread get", "thread write",
 };
 
 struct run {
 	struct storm st;
-	const struct options *options;
+	const struct storm_options *options;
 	pid_t pids[STORM_WORKERS];
+	uint64_t stopped_until_ms[STORM_WORKERS]; /* 0 = it runs */
 	unsigned lives[STORM_WORKERS];
-	unsigned n_kills, n_reconciled;
+	struct own_daemon daemon;
+	unsigned n_kills, n_stops, n_reconciled, n_rests;
 	uint64_t random;
-	char partition[256];
+	char partition[256], run_directory[64], config[128], socket[128];
 };
+
+/* Survives the sandbox. */
+struct outcome {
+	struct storm_result result;
+	int64_t drift;
+};
+static struct outcome *outcome;
 
 void storm_name(unsigned worker, char ret_name[16])
 {
@@ -76,6 +87,25 @@ uint64_t storm_now_ms(void)
 	struct timespec t;
 	clock_gettime(CLOCK_BOOTTIME, &t);
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int storm_become(const struct storm_options *o, unsigned worker)
+{
+	uid_t uid = storm_uid(o, worker);
+
+	if (uid && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0))
+		return -1;
+	return prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+void storm_rest(struct storm *st, const _Atomic bool *stop)
+{
+	if (!st->shared->rest)
+		return;
+	st->shared->n_resting++;
+	while (st->shared->rest && !*stop)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	st->shared->n_resting--;
 }
 
 static unsigned pick(struct run *r, unsigned n)
@@ -102,12 +132,55 @@ static int in_child(struct run *r, int (*step)(struct run *r))
 	return status == 0 ? 0 : storm_fail(&r->st, "a check ended with status 0x%x", status);
 }
 
+static unsigned as;
+static int (*step_as)(struct run *r);
+
+static int become_step(struct run *r)
+{
+	if (storm_become(r->options, as) < 0)
+		return storm_fail(&r->st, "user %u: %s", storm_uid(r->options, as), strerror(errno));
+	return step_as(r);
+}
+
+/* The step by that worker's user. */
+static int in_child_as(struct run *r, unsigned worker, int (*step)(struct run *r))
+{
+	as = worker;
+	step_as = step;
+	return in_child(r, become_step);
+}
+
+/* What the first use of a tier leaves is there then. */
+static int use_tier(struct run *r)
+{
+	struct shmstore_evict all = SHMSTORE_EVICT_INIT;
+	struct shmstore_partition *p = NULL;
+	struct shmstore *s = NULL;
+	char name[16];
+	int rc = shmstore_partition_open(r->st.path, 0, &p);
+
+	storm_name(as, name);
+	all.bytes = 1;
+	if (rc == 0)
+		rc = shmstore_open(p, name, NULL, &s);
+	if (rc == 0)
+		rc = content_put(s, "first", 5, (struct content){1, 100000}, 0);
+	if (rc == 0)
+		rc = shmstore_partition_evict(p, &all, NULL);
+	rc = rc < 0 ? rc : shmstore_close(s);
+	shmstore_partition_unref(p);
+	return rc < 0 ? storm_fail(&r->st, "the tier's first use: %d (%s)", rc, shmstore_error_detail()) : 0;
+}
+
 static int make_partition(struct run *r)
 {
 	struct shmstore_partition *p = NULL;
-	int rc = shmstore_partition_open(r->st.path, SHMSTORE_CREATE, &p);
-	if (rc == 0 && r->st.disk)
-		rc = tier_make(p, r->st.disk, false);
+	unsigned shared = r->options->n_users > 1 ? SHMSTORE_SHARED : 0;
+	int rc = shmstore_partition_open(r->st.path, SHMSTORE_CREATE | shared, &p);
+	if (rc == 0 && r->options->disk)
+		rc = tier_make(p, r->options->disk, false);
+	for (unsigned i = 0; rc == 0 && r->options->disk && i < r->options->n_users && r->options->n_users > 1; i++)
+		rc = in_child_as(r, i, use_tier);
 	shmstore_partition_unref(p);
 	return rc < 0 ? storm_fail(&r->st, "making the partition: %d (%s)", rc, shmstore_strerror(rc)) : 0;
 }
@@ -117,10 +190,10 @@ static void start(struct run *r, unsigned i)
 	unsigned life = r->lives[i]++;
 	pid_t pid = fork();
 	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		_exit(storm_worker(&r->st, i, life));
+		_exit(storm_become(r->options, i) < 0 ? 1 : storm_worker(&r->st, i, life));
 	}
 	r->pids[i] = pid;
+	r->stopped_until_ms[i] = 0;
 	if (pid < 0)
 		storm_fail(&r->st, "fork: %m");
 }
@@ -149,7 +222,7 @@ static int say_holder(const struct shmstore_holder *h, void *arg)
 /* The tier's own equation, against the files on the disk. */
 static int check_tier(struct run *r, const struct shmstore_usage *u)
 {
-	uint64_t on_disk = r->st.disk ? sandbox_tier_blocks(r->st.disk) : 0;
+	uint64_t on_disk = r->options->disk ? sandbox_tier_blocks(r->options->disk) : 0;
 	if (u->tier == on_disk && u->tier == u->tier_demoted + u->tier_clean + u->tier_orphans)
 		return 0;
 	return storm_fail(&r->st, "the tier's books: %llu = demoted %llu + clean %llu + orphans %llu, on disk %llu",
@@ -181,36 +254,194 @@ static int reconcile_step(struct run *r)
 	return check_tier(r, &u);
 }
 
-static void stand_still_and_reconcile(struct run *r)
+/* ---- everybody ------------------------------------------------------------------------------------------------------ */
+
+/* The state of a process, as /proc says it; 0: it is gone. */
+static char state_of(pid_t pid)
 {
-	for (unsigned i = 0; i < STORM_WORKERS; i++)
-		kill(r->pids[i], SIGSTOP);
-	for (unsigned i = 0; i < STORM_WORKERS; i++) {
-		int status;
-		if (waitpid(r->pids[i], &status, WUNTRACED) != r->pids[i] || !WIFSTOPPED(status))
-			storm_fail(&r->st, "worker %u ended with status 0x%x", i, status);
-	}
-	in_child(r, reconcile_step);
-	r->n_reconciled++;
-	for (unsigned i = 0; i < STORM_WORKERS; i++)
-		kill(r->pids[i], SIGCONT);
+	char path[64], text[512];
+	const char *end;
+	FILE *f;
+	size_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[n] = '\0';
+	end = strrchr(text, ')');
+	return end && end[1] == ' ' ? end[2] : 0;
 }
 
-static int drop_kept(struct run *r, struct shmstore_partition *p)
+/* Sends it to all of this sandbox but ourselves; workers' children and the daemon too. Returns how many are not stopped. */
+static unsigned signal_all(int signal)
 {
-	for (unsigned i = 0; i < STORM_WORKERS; i++) {
-		char name[16];
-		storm_name(i, name);
-		struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
-		options.flags = SHMSTORE_OPEN_FRESH;
-		struct shmstore *s = NULL;
-		int rc = shmstore_open(p, name, &options, &s);
-		if (rc == 0)
-			rc = shmstore_close(s);
-		if (rc < 0)
-			return storm_fail(&r->st, "dropping store %s: %d (%s)", name, rc, shmstore_strerror(rc));
+	DIR *dir = opendir("/proc");
+	struct dirent *e;
+	unsigned n = 0;
+
+	while (dir && (e = readdir(dir)) != NULL) {
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+		char state = pid > 1 && pid != getpid() ? state_of(pid) : 0;
+
+		if (!state || state == 'Z' || state == 'X')
+			continue;
+		n += state != 'T';
+		kill(pid, signal);
 	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static void stop_all(struct run *r)
+{
+	uint64_t end_ms = storm_now_ms() + REST_MS;
+
+	/* Again: one may have made another just before it was stopped. */
+	while (signal_all(SIGSTOP))
+		if (storm_now_ms() > end_ms) {
+			storm_fail(&r->st, "some processes do not stop");
+			return;
+		}
+}
+
+static void stand_still_and_reconcile(struct run *r)
+{
+	stop_all(r);
+	in_child(r, reconcile_step);
+	r->n_reconciled++;
+	signal_all(SIGCONT);
+	memset(r->stopped_until_ms, 0, sizeof(r->stopped_until_ms));
+}
+
+/* ---- ledgers -------------------------------------------------------------------------------------------------------- */
+
+struct ledgers {
+	int64_t worst;
+	char what[256];
+};
+
+static int look_at_ledger(const struct shmstore_store_books *b, void *arg)
+{
+	struct ledgers *l = arg;
+	int64_t drift = (int64_t)(b->store->counters.linked_bytes - b->linked),
+		names = (int64_t)(b->store->counters.linked_n - b->n_objects);
+
+	/* A dead one's ledger is nobody's; who opens the store counts anew. */
+	if (b->store->alive != SHMSTORE_ALIVE || (!drift && !names))
+		return 0;
+	if (llabs(drift) >= llabs(l->worst))
+		snprintf(l->what, sizeof(l->what),
+			 "store %s: the ledger says %lld bytes, %lld objects; a walk %llu, %llu", b->store->name,
+			 (long long)b->store->counters.linked_bytes, (long long)b->store->counters.linked_n,
+			 (unsigned long long)b->linked, (unsigned long long)b->n_objects);
+	l->worst = llabs(drift) >= llabs(l->worst) && drift ? drift : l->worst ? l->worst : names;
 	return 0;
+}
+
+static int ledger_step(struct run *r)
+{
+	struct shmstore_partition *p = NULL;
+	struct ledgers l = {0};
+	int rc = shmstore_partition_open(r->st.path, 0, &p);
+
+	for (unsigned i = 0; rc == 0 && i < SAME_TRIES; i++) {
+		l = (struct ledgers){0};
+		rc = shmstore_partition_books(p, look_at_ledger, &l, NULL);
+		if (rc < 0 || !l.worst)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = r->options->daemon ? 50000000 : 1000000}, NULL);
+	}
+	shmstore_partition_unref(p);
+	if (rc < 0)
+		return storm_fail(&r->st, "books: %d (%s)", rc, shmstore_strerror(rc));
+	outcome->drift = llabs(l.worst) > llabs(outcome->drift) ? l.worst : outcome->drift;
+	return l.worst ? storm_fail(&r->st, "at rest, %s", l.what) : 0;
+}
+
+/* Killed ones have been started again, stopped ones go on: all come to rest. */
+static void rest_and_compare(struct run *r)
+{
+	unsigned n = STORM_WORKERS * (r->options->writers ? STORM_THREADS : STORM_THREADS - 1);
+	uint64_t end_ms = storm_now_ms() + REST_MS;
+
+	for (unsigned i = 0; i < STORM_WORKERS; i++) {
+		kill(r->pids[i], SIGCONT);
+		r->stopped_until_ms[i] = 0;
+	}
+	r->st.shared->n_resting = 0;
+	r->st.shared->rest = true;
+	while (r->st.shared->n_resting < n && !r->st.shared->failed) {
+		if (storm_now_ms() > end_ms)
+			storm_fail(&r->st, "%u threads of %u do not come back from a call", n - r->st.shared->n_resting,
+				   n);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	if (!r->st.shared->failed)
+		in_child(r, ledger_step);
+	r->n_rests++;
+	r->st.shared->rest = false;
+	while (r->st.shared->n_resting && !r->st.shared->failed)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* ---- the end -------------------------------------------------------------------------------------------------------- */
+
+/* By its user; as is the worker. */
+static int drop_kept(struct run *r)
+{
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_partition *p = NULL;
+	struct shmstore *s = NULL;
+	char name[16];
+	int rc;
+
+	storm_name(as, name);
+	options.flags = SHMSTORE_OPEN_FRESH;
+	rc = shmstore_partition_open(r->st.path, 0, &p);
+	for (uint64_t until = storm_now_ms() + SETTLE_MS; rc == 0;) {
+		rc = shmstore_open(p, name, &options, &s);
+		if (rc != -EBUSY || storm_now_ms() > until)
+			break;
+		rc = 0;
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	}
+	if (rc == 0)
+		rc = shmstore_close(s);
+	shmstore_partition_unref(p);
+	return rc < 0 ? storm_fail(&r->st, "dropping store %s: %d (%s)", name, rc, shmstore_strerror(rc)) : 0;
+}
+
+/* Each user has gc done, as far as it may; root's is the last word. */
+static int gc_step(struct run *r)
+{
+	struct shmstore_partition *p = NULL;
+	int rc = shmstore_partition_open(r->st.path, 0, &p);
+
+	if (rc == 0)
+		rc = shmstore_partition_gc(p, 0, NULL);
+	shmstore_partition_unref(p);
+	return rc < 0 ? storm_fail(&r->st, "gc by user %u: %d", storm_uid(r->options, as), rc) : 0;
+}
+
+/* Users' inboxes, made when they get something for the first time, are stores that stay. */
+static uint64_t n_inboxes(struct run *r)
+{
+	char path[300];
+	struct dirent *e;
+	uint64_t n = 0;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/inbox", r->partition);
+	dir = opendir(path);
+	while (dir && (e = readdir(dir)) != NULL)
+		n += e->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n;
 }
 
 static int settle_step(struct run *r)
@@ -221,8 +452,6 @@ static int settle_step(struct run *r)
 	int rc = shmstore_partition_open(r->st.path, 0, &p);
 	if (rc < 0)
 		return storm_fail(&r->st, "partition: %d", rc);
-	if (drop_kept(r, p) < 0)
-		return -1;
 	for (uint64_t until = storm_now_ms() + SETTLE_MS;;) {
 		rc = shmstore_partition_gc(p, 0, NULL);
 		if (rc == 0)
@@ -239,13 +468,101 @@ static int settle_step(struct run *r)
 	if (rc < 0 || report.n_stores || report.n_leases || report.n_objects || report.freed)
 		return storm_fail(&r->st, "a second gc still did something (%d)", rc);
 	rc = shmstore_partition_reconcile(p, NULL, NULL, &u);
-	if (rc < 0 || u.residual || u.ghosts || u.inflight || u.pool || u.foreign || u.n_objects || u.n_stores)
+	if (rc < 0 || u.residual || u.ghosts || u.inflight || u.pool || u.foreign || u.n_objects ||
+	    u.n_stores != n_inboxes(r))
 		return storm_fail(
 			&r->st, "books at the end (%d): residual %lld ghosts %llu inflight %llu pool %llu stores %llu",
 			rc, (long long)u.residual, (unsigned long long)u.ghosts, (unsigned long long)u.inflight,
 			(unsigned long long)u.pool, (unsigned long long)u.n_stores);
 	shmstore_partition_unref(p);
 	return u.tier ? storm_fail(&r->st, "%llu bytes of tier files are left", (unsigned long long)u.tier) : 0;
+}
+
+/* ---- the daemon ----------------------------------------------------------------------------------------------------- */
+
+static void daemon_failed(struct run *r, const char *wrong)
+{
+	if (wrong)
+		storm_fail(&r->st, "%s", wrong);
+}
+
+static void start_daemon(struct run *r)
+{
+	daemon_failed(r, own_daemon_start(&r->daemon, r->config, r->socket, ASK_MS));
+}
+
+static void end_daemon(struct run *r, bool kill_it)
+{
+	int status;
+
+	r->daemon.client = shmstore_client_free(r->daemon.client);
+	if (!kill_it) {
+		daemon_failed(r, own_daemon_stop(&r->daemon));
+		return;
+	}
+	kill(r->daemon.pid, SIGKILL);
+	while (waitpid(r->daemon.pid, &status, 0) < 0 && errno == EINTR)
+		continue;
+}
+
+static int make_config(struct run *r)
+{
+	const struct storm_options *o = r->options;
+	FILE *f;
+
+	snprintf(r->run_directory, sizeof(r->run_directory), "/tmp/shmstore-storm-XXXXXX");
+	if (!mkdtemp(r->run_directory) || chmod(r->run_directory, 0755) < 0)
+		return storm_fail(&r->st, "%s: %s", r->run_directory, strerror(errno));
+	snprintf(r->socket, sizeof(r->socket), "%s/socket", r->run_directory);
+	snprintf(r->config, sizeof(r->config), "%s/conf", r->run_directory);
+	r->daemon.program = o->daemon;
+	f = fopen(r->config, "we");
+	if (!f)
+		return storm_fail(&r->st, "%s: %s", r->config, strerror(errno));
+	fprintf(f,
+		"daemon { socket = \"%s\" socket-mode = 0666 credit = 1MiB log-level = error }\nhttp { enabled = no "
+		"}\n",
+		r->socket);
+	fprintf(f, "partition \"%s\" { survey-interval = 2s\n", r->partition);
+	if (o->limit)
+		fprintf(f, "user \"*\" { limit = \"%uMiB\" }\n", o->limit);
+	fprintf(f, "}\n");
+	if (o->n_users > 1)
+		fprintf(f, "handoff \"all\" { from = { any } to = { any } }\n");
+	return fclose(f) == 0 ? 0 : storm_fail(&r->st, "%s: %s", r->config, strerror(errno));
+}
+
+/* ---- the storm ------------------------------------------------------------------------------------------------------ */
+
+/* One is stopped for a while; those whose while is over go on. */
+static void stop_some(struct run *r)
+{
+	unsigned i = pick(r, STORM_WORKERS);
+
+	if (!r->stopped_until_ms[i]) {
+		kill(r->pids[i], SIGSTOP);
+		r->stopped_until_ms[i] = storm_now_ms() + 1 + pick(r, STOP_MS);
+		r->n_stops++;
+	}
+	for (i = 0; i < STORM_WORKERS; i++)
+		if (r->stopped_until_ms[i] && r->stopped_until_ms[i] <= storm_now_ms()) {
+			kill(r->pids[i], SIGCONT);
+			r->stopped_until_ms[i] = 0;
+		}
+}
+
+static void kill_some(struct run *r)
+{
+	unsigned i = pick(r, STORM_WORKERS);
+
+	kill(r->pids[i], SIGKILL);
+	reap(r, i, true);
+	r->n_kills++;
+	start(r, i);
+	if (r->options->daemon && pick(r, 200) == 0) {
+		end_daemon(r, pick(r, 2));
+		start_daemon(r);
+	}
 }
 
 static void blow(struct run *r)
@@ -257,16 +574,17 @@ static void blow(struct run *r)
 	while (!r->st.shared->failed && storm_now_ms() < end) {
 		struct timespec t = {.tv_nsec = (long)(1 + pick(r, KILL_EVERY_MS * 2)) * 1000000}; /* at any moment */
 		nanosleep(&t, NULL);
-		unsigned i = pick(r, STORM_WORKERS);
-		kill(r->pids[i], SIGKILL);
-		reap(r, i, true);
-		r->n_kills++;
-		start(r, i);
+		kill_some(r);
+		if (r->options->stops)
+			stop_some(r);
 		if (storm_now_ms() >= reconcile_at && !r->st.shared->failed) {
 			stand_still_and_reconcile(r);
+			if (r->options->ledgers && r->n_reconciled % REST_EVERY == 0 && !r->st.shared->failed)
+				rest_and_compare(r);
 			reconcile_at = storm_now_ms() + RECONCILE_EVERY_MS;
 		}
 	}
+	signal_all(SIGCONT);
 	/* Half of them end by their own will. */
 	for (unsigned i = 0; i < STORM_WORKERS / 2; i++) {
 		kill(r->pids[i], SIGKILL);
@@ -277,92 +595,133 @@ static void blow(struct run *r)
 		reap(r, i, false);
 }
 
+/* Children that outlived their parents are ours; theirs is the last of the memory. */
+static void reap_children(struct run *r)
+{
+	uint64_t end_ms = storm_now_ms() + SETTLE_MS;
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) >= 0 && storm_now_ms() < end_ms)
+		if (pid == 0)
+			nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	if (pid >= 0)
+		storm_fail(&r->st, "a worker's child does not end");
+}
+
+static void settle(struct run *r)
+{
+	if (r->options->daemon)
+		end_daemon(r, false);
+	reap_children(r);
+	for (unsigned i = 0; i < STORM_WORKERS && !r->st.shared->failed; i++)
+		in_child_as(r, i, drop_kept);
+	for (unsigned i = 0; i < r->options->n_users && r->options->n_users > 1 && !r->st.shared->failed; i++)
+		in_child_as(r, i, gc_step);
+	if (!r->st.shared->failed)
+		in_child(r, settle_step);
+}
+
+static void say(const struct run *r, uint64_t total)
+{
+	const struct storm_shared *shared = r->st.shared;
+	const struct storm_options *o = r->options;
+
+	for (unsigned op = 0; op < N_OPS && !o->quiet; op++)
+		printf("     %-12s %10llu\n", storm_op_name[op], (unsigned long long)shared->n_ops[op]);
+	if (!o->quiet)
+		printf("storm: seed %llu: %llu operations, %u kills, %u stops, %u times all stood still and the books "
+		       "closed, %u "
+		       "times at rest, %llu full, %llu over a limit, %llu timed out, %llu expired, %llu recycled (of "
+		       "stores that closed)\n",
+		       (unsigned long long)o->seed, (unsigned long long)total, r->n_kills, r->n_stops, r->n_reconciled,
+		       r->n_rests, (unsigned long long)shared->n_enospc, (unsigned long long)shared->n_edquot,
+		       (unsigned long long)shared->n_timedout, (unsigned long long)shared->n_stale,
+		       (unsigned long long)shared->n_recycled);
+	if (shared->failed)
+		printf("FAIL storm: seed %llu: %s\n", (unsigned long long)o->seed, shared->message);
+	fflush(stdout);
+}
+
+static void check_left(struct run *r, const char *mount, const char *bare, struct sandbox_used before)
+{
+	char inbox[300], *left;
+	struct sandbox_used after;
+
+	snprintf(inbox, sizeof(inbox), "%s/inbox", r->partition);
+	sandbox_wipe(inbox);
+	left = sandbox_tree(mount);
+	after = sandbox_used(mount);
+	if (!r->st.shared->failed && (!bare || !left || strcmp(bare, left) != 0))
+		storm_fail(&r->st, "names are left:\n%snot:\n%s", left ? left : "", bare ? bare : "");
+	if (!r->st.shared->failed && (before.bytes != after.bytes || before.inodes != after.inodes))
+		storm_fail(&r->st, "statfs: %lld bytes, %lld inodes too many", (long long)(after.bytes - before.bytes),
+			   (long long)(after.inodes - before.inodes));
+	free(left);
+}
+
 static int body(const char *mount, void *arg)
 {
 	static struct run r;
+	uint64_t total = 0;
+
 	r.options = arg;
 	r.random = r.options->seed * 0x9e3779b97f4a7c15ull | 1;
 	snprintf(r.partition, sizeof(r.partition), "%s/partition", mount);
 	r.st.path = r.partition;
-	r.st.disk = r.options->disk;
-	r.st.random_seed = r.options->seed;
+	r.st.options = r.options;
 	r.st.shared = mmap(NULL, sizeof(*r.st.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (r.st.shared == MAP_FAILED)
+	if (r.st.shared == MAP_FAILED || chmod(mount, 0755) < 0)
 		return 2;
 	for (unsigned i = 0; i < STORM_WORKERS; i++)
 		if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, r.st.mailbox[i]) < 0)
 			return 2;
+	setenv("SHMSTORE_SOCKET", "/nonexistent/shmstored", 1);
 	in_child(&r, make_partition);
 	char *bare = sandbox_tree(mount);
 	struct sandbox_used before = sandbox_used(mount);
+	if (!r.st.shared->failed && r.options->daemon && make_config(&r) == 0)
+		start_daemon(&r);
 	if (!r.st.shared->failed)
 		blow(&r);
 	if (!r.st.shared->failed)
-		in_child(&r, settle_step);
-	char *left = sandbox_tree(mount);
-	struct sandbox_used after = sandbox_used(mount);
-	if (!r.st.shared->failed && (!bare || !left || strcmp(bare, left) != 0))
-		storm_fail(&r.st, "names are left:\n%s", left ? left : "");
-	if (!r.st.shared->failed && (before.bytes != after.bytes || before.inodes != after.inodes))
-		storm_fail(&r.st, "statfs: %lld bytes, %lld inodes too many", (long long)(after.bytes - before.bytes),
-			   (long long)(after.inodes - before.inodes));
-	uint64_t total = 0;
-	for (unsigned op = 0; op < N_OPS; op++) {
-		printf("     %-10s %10llu\n", storm_op_name[op], (unsigned long long)r.st.shared->n_ops[op]);
+		settle(&r);
+	check_left(&r, mount, bare, before);
+	free(bare);
+	for (unsigned op = 0; op < N_OPS; op++)
 		total += r.st.shared->n_ops[op];
+	outcome->result = (struct storm_result){.n_ops = total,
+						.n_kills = r.n_kills,
+						.n_stops = r.n_stops,
+						.n_forks = r.st.shared->n_ops[OP_FORK],
+						.n_stands = r.n_reconciled,
+						.n_rests = r.n_rests,
+						.n_enospc = r.st.shared->n_enospc,
+						.n_edquot = r.st.shared->n_edquot,
+						.n_timedout = r.st.shared->n_timedout,
+						.drift = outcome->drift,
+						.failed = r.st.shared->failed};
+	say(&r, total);
+	if (r.run_directory[0]) {
+		sandbox_wipe(r.run_directory);
+		rmdir(r.run_directory);
 	}
-	printf("storm: seed %llu: %llu operations, %u kills, %u times all stood still and the books closed, %llu full, "
-	       "%llu expired, %llu recycled (of stores that closed)\n",
-	       (unsigned long long)r.options->seed, (unsigned long long)total, r.n_kills, r.n_reconciled,
-	       (unsigned long long)r.st.shared->n_enospc, (unsigned long long)r.st.shared->n_stale,
-	       (unsigned long long)r.st.shared->n_recycled);
-	if (r.st.shared->failed)
-		printf("FAIL storm: %s\n", r.st.shared->message);
-	printf("storm: %u passed, %u failed\n", !r.st.shared->failed, r.st.shared->failed ? 1u : 0u);
 	return r.st.shared->failed ? 1 : 0;
 }
 
-static error_t on_option(int key, char *arg, struct argp_state *state)
+int storm_run(const struct storm_options *options, struct storm_result *ret)
 {
-	struct options *o = state->input;
-	switch (key) {
-	case 'd':
-		o->disk = "";
-		return 0;
-	case 't':
-		o->seconds = (unsigned)strtoul(arg, NULL, 10);
-		return 0;
-	case 's':
-		o->seed = strtoull(arg, NULL, 10);
-		return 0;
-	case 'm':
-		o->megabytes = (unsigned)strtoul(arg, NULL, 10);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-int main(int argc, char **argv)
-{
-	static const struct argp_option known[] = {
-		{"disk", 'd', NULL, 0, "With a disk tier", 0},
-		{"time", 't', "SECONDS", 0, "How long (20)", 0},
-		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
-		{"megabytes", 'm', "N", 0, "Of the partition (256; with 60 it is full most of the time)", 0},
-		{0},
-	};
-	static const struct argp argp = {known, on_option, NULL, "Random load and random kills.", NULL, NULL, NULL};
-	struct options options = {.seconds = 20, .megabytes = 256, .seed = (uint64_t)time(NULL)};
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	if (options.disk) {
-		options.disk = sandbox_disk();
-		if (!options.disk) {
-			printf("SKIP no directory on a disk: %s\n", strerror(errno));
-			return 77;
-		}
-	}
+	struct storm_options copy = *options;
 	char mount_options[64];
-	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size", options.megabytes);
-	return sandbox_run(mount_options, body, &options);
+	int status;
+
+	if (!outcome)
+		outcome = mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (outcome == MAP_FAILED)
+		return 2;
+	*outcome = (struct outcome){.result = {.failed = true}};
+	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size", options->megabytes);
+	status = sandbox_run(mount_options, body, &copy);
+	*ret = outcome->result;
+	return status;
 }

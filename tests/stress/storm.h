@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storm.h: what the workers of the storm test and their supervisor share.
+ * storm.h: what the workers of the storm and chaos tests and their supervisor share.
  *
  * Every worker writes down in shared memory, before each call, what a key of its store may hold after it (next), and after the
  * call what it does hold (now). Killed in between, the key must be found to hold one of the two. The memory outlives the
@@ -14,9 +14,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define STORM_WORKERS  8
-#define STORM_KEYS     24
+#define STORM_KEYS     24 /* of the first thread */
+#define STORM_MORE     8  /* of the second that writes */
+#define STORM_THREADS  3
 #define STORM_VIEWS    8
 #define STORM_LEASE_MS 2000u
 
@@ -44,7 +47,9 @@ enum storm_op {
 	OP_EVICT,
 	OP_GC,
 	OP_REOPEN,
+	OP_FORK, /* where there are forks */
 	OP_THREAD_GET,
+	OP_THREAD_WRITE, /* any of the above, by the second that writes */
 	N_OPS,
 };
 extern const char *const storm_op_name[N_OPS];
@@ -52,10 +57,13 @@ extern const char *const storm_op_name[N_OPS];
 struct storm_shared {
 	_Atomic bool stop;
 	_Atomic uint64_t next_seed;
-	_Atomic uint64_t n_ops[N_OPS], n_enospc, n_stale, n_recycled;
+	_Atomic uint64_t n_ops[N_OPS], n_enospc, n_edquot, n_timedout, n_stale, n_recycled;
+	/* All threads come to rest between two calls while this is set; so many have. */
+	_Atomic bool rest;
+	_Atomic unsigned n_resting;
 	_Atomic bool failed;
 	char message[1024];
-	struct storm_key keys[STORM_WORKERS][STORM_KEYS];
+	struct storm_key keys[STORM_WORKERS][STORM_KEYS + STORM_MORE];
 };
 
 struct storm_mail {
@@ -64,13 +72,44 @@ struct storm_mail {
 	uint64_t expiry_ms; /* CLOCK_BOOTTIME */
 };
 
+/* What a storm is made of. */
+struct storm_options {
+	unsigned seconds;
+	uint64_t seed;
+	unsigned megabytes; /* of the partition */
+	const char *disk;   /* of its tier; NULL: it has none */
+	const char *daemon; /* shmstored's path; NULL: there is none */
+	unsigned n_users;   /* 1: all workers are root's */
+	unsigned limit;     /* MiB that each user may have, with the daemon; 0 = no limit */
+	bool stops, forks;  /* workers are stopped for a while; have children */
+	bool writers;       /* two threads of each worker write */
+	bool ledgers;       /* are compared with a walk */
+	bool quiet;         /* says nothing but what failed */
+};
+
+struct storm_result {
+	uint64_t n_ops, n_kills, n_stops, n_forks, n_stands, n_rests, n_enospc, n_edquot, n_timedout;
+	int64_t drift; /* of ledgers, at rest: the largest */
+	bool failed;
+};
+
 struct storm {
 	const char *path; /* of the partition */
-	const char *disk; /* of its tier; NULL: it has none */
+	const struct storm_options *options;
 	struct storm_shared *shared;
-	uint64_t random_seed;
 	int mailbox[STORM_WORKERS][2]; /* datagram socket pairs: [1] is written by all, [0] read by the worker */
 };
+
+/* In a sandbox of its own. Return: that of main(). *ret is of what was done until then. */
+int storm_run(const struct storm_options *options, struct storm_result *ret);
+
+#define STORM_UID 60001u
+static inline uid_t storm_uid(const struct storm_options *o, unsigned worker)
+{
+	return o->n_users > 1 ? STORM_UID + worker % o->n_users : 0;
+}
+/* For a child: that worker's user, for good. */
+int storm_become(const struct storm_options *o, unsigned worker);
 
 /* Even workers keep their stores: not one object may ever be lost. Odd ones are swept by whoever comes by after their death. */
 static inline bool storm_keeps(unsigned worker)
@@ -80,6 +119,8 @@ static inline bool storm_keeps(unsigned worker)
 void storm_name(unsigned worker, char ret_name[16]);
 __attribute__((format(printf, 2, 3))) int storm_fail(struct storm *st, const char *format, ...);
 uint64_t storm_now_ms(void);
+/* Where all shall rest, until they may go on or *stop. */
+void storm_rest(struct storm *st, const _Atomic bool *stop);
 
 /* The worker process: does not return before stop; then 0, or 1 with a message. */
 int storm_worker(struct storm *st, unsigned id, unsigned life);

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storm_worker.c: one worker of the storm, see storm.h. Two threads: one does everything, the other only gets and checks. */
+/*
+ * storm_worker.c: one worker of the storm, see storm.h. One thread does everything, one only gets and checks, and where there are writers one
+ * more does all but what concerns the whole store, with keys of its own. Children look at what they inherited.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "content.h"
 #include "storm.h"
 
-#define OPEN_DEADLINE_MS 10000u
+#define OPEN_DEADLINE_MS 60000u
+#define CHILDREN         2u
+#define CHILD_MS         300u
 
 struct held {
 	struct shmstore_view *view;
@@ -26,8 +32,10 @@ struct worker {
 	struct shmstore_partition *p;
 	struct shmstore *s;
 	struct held held[STORM_VIEWS];
-	pthread_t reader;
-	_Atomic bool reader_stop;
+	unsigned n_children;
+	pthread_t reader, writer;
+	struct worker *second; /* the writer's */
+	_Atomic bool threads_stop;
 };
 
 static uint64_t next_random(uint64_t *x)
@@ -49,6 +57,23 @@ static uint64_t random_size(struct worker *w)
 	static const uint64_t middle[] = {0, 100, 4000, 16000, 60000, 70000, 300000, 300000, 1000000, 2500000};
 	uint64_t m = middle[pick(w, sizeof(middle) / sizeof(middle[0]))];
 	return m ? m * 4 / 5 + next_random(&w->random) % (m * 2 / 5) : 0;
+}
+
+/* Errors that leave everything as it was: no room, a limit, or somebody was stopped with what we need. */
+static bool excused(struct worker *w, int rc)
+{
+	const struct storm_options *o = w->st->options;
+	struct storm_shared *shared = w->st->shared;
+
+	if (rc == -ENOSPC)
+		shared->n_enospc++;
+	else if (rc == -EDQUOT && o->limit)
+		shared->n_edquot++;
+	else if (rc == -ETIMEDOUT && (o->stops || o->daemon))
+		shared->n_timedout++;
+	else
+		return false;
+	return true;
 }
 
 static void count(struct worker *w, enum storm_op op)
@@ -103,10 +128,8 @@ static int look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
 	struct content c = {0, 0};
 	const char *why = NULL;
 	int rc = content_get(w->s, name, size, &c, &why);
-	if (rc == -ENOSPC && w->st->disk) {
-		w->st->shared->n_enospc++;
+	if ((rc != -ENOSPC || w->st->options->disk) && excused(w, rc))
 		return 1;
-	}
 	if (rc < 0 && rc != -ENOENT)
 		return bad(w, "get", key, rc, why);
 	*ret_seed = rc == 0 ? c.seed : 0;
@@ -127,10 +150,8 @@ static int do_put(struct worker *w, enum storm_op op, unsigned key)
 		will_be(w, key, c.seed);
 	int rc = op == OP_CREATE ? content_create(w->s, name, size, c, flags) : content_put(w->s, name, size, c, flags);
 	is_now(w, key, rc == 0);
-	if (rc == -ENOSPC) {
-		w->st->shared->n_enospc++;
+	if (excused(w, rc))
 		return 0;
-	}
 	if (held && !replace ? rc != -EEXIST : rc != 0)
 		return bad(w, storm_op_name[op], key, rc, held ? "held" : "not held");
 	return 0;
@@ -143,7 +164,7 @@ static int do_abort(struct worker *w, unsigned key)
 	uint64_t sizes[1] = {random_size(w)};
 	struct shmstore_writer *writer = NULL;
 	int rc = shmstore_create(w->s, name, size, 10, sizes, 1, SHMSTORE_REPLACE, &writer);
-	if (rc == -ENOSPC)
+	if (excused(w, rc))
 		return 0;
 	if (rc < 0)
 		return bad(w, "create", key, rc, NULL);
@@ -177,7 +198,7 @@ static int do_view(struct worker *w, unsigned key)
 	char name[400];
 	size_t size = key_of(key, name);
 	int rc = shmstore_get(w->s, name, size, pick(w, 2) ? SHMSTORE_COW : 0, &h->view);
-	if ((rc == -ENOENT && book(w, key)->now == 0) || (rc == -ENOSPC && w->st->disk))
+	if ((rc == -ENOENT && book(w, key)->now == 0) || ((rc != -ENOSPC || w->st->options->disk) && excused(w, rc)))
 		return 0;
 	h->seed = book(w, key)->now;
 	return rc < 0 ? bad(w, "get", key, rc, NULL) : 0;
@@ -201,26 +222,33 @@ static int do_alias(struct worker *w, unsigned key)
 	will_be(w, key, h->seed);
 	int rc = shmstore_put(w->s, name, size, header, header_size, n ? iov : NULL, n, SHMSTORE_REPLACE);
 	is_now(w, key, rc == 0);
-	if (rc == -ENOSPC)
-		w->st->shared->n_enospc++;
-	return rc < 0 && rc != -ENOSPC ? bad(w, "alias", key, rc, NULL) : 0;
+	return rc < 0 && !excused(w, rc) ? bad(w, "alias", key, rc, NULL) : 0;
 }
 
+/* To another user through the daemon, which may be away just now. What we have of another user only it can link again. */
 static int do_handoff(struct worker *w, unsigned key)
 {
+	const struct storm_options *o = w->st->options;
 	unsigned to = pick(w, STORM_WORKERS);
 	struct pollfd pfd = {.fd = w->st->mailbox[to][1], .events = POLLOUT};
-	if (to == w->id || poll(&pfd, 1, 0) != 1)
+	uid_t uid = storm_uid(o, to);
+	bool other = uid != storm_uid(o, w->id);
+	int rc;
+
+	if (to == w->id || (other && !o->daemon) || poll(&pfd, 1, 0) != 1)
 		return 0;
 	char name[400];
 	size_t size = key_of(key, name);
 	struct storm_mail mail = {.seed = book(w, key)->now, .expiry_ms = storm_now_ms() + STORM_LEASE_MS};
-	unsigned flags = w->st->disk && pick(w, 2) ? SHMSTORE_AS_IS : 0;
-	int rc = shmstore_handoff_flags(w->s, name, size, STORM_LEASE_MS, flags, &mail.ticket);
-	if (rc == -ENOENT && mail.seed == 0)
+	unsigned flags = o->disk && pick(w, 2) ? SHMSTORE_AS_IS : 0;
+	rc = other ? shmstore_handoff_to(w->s, name, size, uid, STORM_LEASE_MS, &mail.ticket)
+		   : shmstore_handoff_flags(w->s, name, size, STORM_LEASE_MS, flags, &mail.ticket);
+	if ((rc == -ENOENT && mail.seed == 0) || excused(w, rc) || (rc == -EPERM && o->n_users > 1))
+		return 0;
+	if (rc == -EDQUOT && other) /* the inbox is full */
 		return 0;
 	if (rc < 0)
-		return bad(w, "handoff", key, rc, NULL);
+		return bad(w, other ? "handoff to another user" : "handoff", key, rc, shmstore_error_detail());
 	/* A full mailbox: the lease ends unused. */
 	send(w->st->mailbox[to][1], &mail, sizeof(mail), MSG_DONTWAIT | MSG_NOSIGNAL);
 	return 0;
@@ -240,12 +268,11 @@ static int do_adopt(struct worker *w, unsigned key)
 		w->st->shared->n_stale++;
 		return 0;
 	}
-	if (rc == -ENOSPC && key % 3 == 0) { /* a long key needs a page for itself */
-		w->st->shared->n_enospc++;
+	/* A long key needs a page for itself. */
+	if ((rc != -ENOSPC || key % 3 == 0) && excused(w, rc))
 		return 0;
-	}
 	if (rc < 0)
-		return bad(w, "adopt of a good ticket under", key, rc, NULL);
+		return bad(w, "adopt of a good ticket under", key, rc, mail.ticket.path);
 	return do_get(w, key);
 }
 
@@ -257,6 +284,8 @@ static int do_delete(struct worker *w, unsigned key)
 	will_be(w, key, 0);
 	int rc = shmstore_delete(w->s, name, size);
 	is_now(w, key, rc == 0);
+	if (excused(w, rc))
+		return 0;
 	if (held ? rc != 0 : rc != -ENOENT)
 		return bad(w, "delete", key, rc, held ? "held" : "not held");
 	return 0;
@@ -265,7 +294,10 @@ static int do_delete(struct worker *w, unsigned key)
 static int do_peek(struct worker *w, unsigned key)
 {
 	char store[16], name[400];
-	storm_name(pick(w, STORM_WORKERS), store);
+	unsigned whose = pick(w, STORM_WORKERS);
+	if (storm_uid(w->st->options, whose) != storm_uid(w->st->options, w->id))
+		return 0;
+	storm_name(whose, store);
 	size_t size = key_of(key, name);
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.flags = SHMSTORE_OPEN_READONLY;
@@ -278,9 +310,9 @@ static int do_peek(struct worker *w, unsigned key)
 	struct content c;
 	const char *why = NULL;
 	rc = content_get(s, name, size, &c, &why);
-	if (rc < 0 && rc != -ENOENT && !(rc == -ENOSPC && w->st->disk))
-		return bad(w, "get from a peer's store", key, rc, why ? why : shmstore_error_detail());
 	shmstore_close(s);
+	if (rc < 0 && rc != -ENOENT && !((rc != -ENOSPC || w->st->options->disk) && excused(w, rc)))
+		return bad(w, "get from a peer's store", key, rc, why ? why : shmstore_error_detail());
 	return 0;
 }
 
@@ -296,6 +328,8 @@ static int do_demote(struct worker *w, unsigned key)
 		w->st->shared->n_enospc++;
 		return 0;
 	}
+	if (rc != -ENOSPC && excused(w, rc))
+		return 0;
 	if (held ? rc != 0 && rc != -EPERM : rc != -ENOENT)
 		return bad(w, "demote", key, rc, shmstore_error_detail());
 	return 0;
@@ -308,7 +342,10 @@ static int do_promote(struct worker *w, unsigned key, bool pin)
 	int rc = pin ? shmstore_pin(w->s, name, size, pick(w, 8) == 0)
 		     : shmstore_promote(w->s, name, size, pick(w, 2) ? SHMSTORE_NO_EVICT : 0);
 	bool held = book(w, key)->now != 0;
-	if (held ? rc != 0 && rc != -ENOSPC : rc != -ENOENT)
+	/* The sticky bit is its owner's to set. */
+	if (excused(w, rc) || (pin && rc == -EPERM && w->st->options->n_users > 1))
+		return 0;
+	if (held ? rc != 0 : rc != -ENOENT)
 		return bad(w, pin ? "pin" : "promote", key, rc, shmstore_error_detail());
 	return 0;
 }
@@ -320,7 +357,8 @@ static int do_evict(struct worker *w)
 	what.bytes = 1 + next_random(&w->random) % (16u << 20);
 	what.n_threads = pick(w, 3);
 	int rc = shmstore_partition_evict(w->p, &what, &report);
-	if ((rc < 0 && rc != -ENOSPC) || (report.error && report.error != -EPERM)) /* pinned meanwhile */
+	if ((rc < 0 && !excused(w, rc)) || /* pinned meanwhile */
+	    (report.error && report.error != -EPERM && !excused(w, report.error)))
 		return storm_fail(w->st, "worker %u: evict: %d, of an object: %d (%s)", w->id, rc, report.error,
 				  shmstore_error_detail());
 	return 0;
@@ -331,13 +369,14 @@ static int do_evict(struct worker *w)
 static void *reader_main(void *arg)
 {
 	struct worker *w = arg;
-	while (!w->reader_stop && !w->st->shared->stop) {
+	while (!w->threads_stop && !w->st->shared->stop) {
 		char name[400];
-		unsigned key = (unsigned)(next_random(&w->reader_random) % STORM_KEYS);
+		unsigned key = (unsigned)(next_random(&w->reader_random) % (STORM_KEYS + STORM_MORE));
 		size_t size = key_of(key, name);
 		struct shmstore_view *v = NULL;
 		int rc = shmstore_get(w->s, name, size, 0, &v);
-		if (rc < 0 && rc != -ENOENT && !(rc == -ENOSPC && w->st->disk)) {
+		storm_rest(w->st, &w->threads_stop);
+		if (rc < 0 && rc != -ENOENT && !((rc != -ENOSPC || w->st->options->disk) && excused(w, rc))) {
 			bad(w, "get by the second thread of", key, rc, NULL);
 			break;
 		}
@@ -361,12 +400,14 @@ static void *reader_main(void *arg)
 	return NULL;
 }
 
+static void *writer_main(void *arg);
+
 /* ---- opening, closing --------------------------------------------------------------------------------------------- */
 
 /* Everything that was held by our predecessor, or, where gc may have been faster or we do not take it over, nothing of it. */
 static int check_inheritance(struct worker *w)
 {
-	for (unsigned key = 0; key < STORM_KEYS; key++) {
+	for (unsigned key = 0; key < STORM_KEYS + STORM_MORE; key++) {
 		struct storm_key *k = book(w, key);
 		uint64_t seed = 0, until = storm_now_ms() + OPEN_DEADLINE_MS;
 		int rc;
@@ -396,15 +437,17 @@ static int open_store(struct worker *w)
 	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
 	int rc;
 	/* A gc may hold the lock for a moment, and on a full partition the page of a new store waits for room like all others. */
-	while (((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY || rc == -ENOSPC) && storm_now_ms() < until)
+	while (((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY || excused(w, rc)) &&
+	       storm_now_ms() < until)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	if (rc < 0)
 		return storm_fail(w->st, "worker %u: open: %d (%s)", w->id, rc, shmstore_strerror(rc));
 	if (check_inheritance(w) < 0)
 		return -1;
-	w->reader_stop = false;
+	w->threads_stop = false;
 	w->reader_random = w->random ^ 0x5deece66dull;
-	if (pthread_create(&w->reader, NULL, reader_main, w) != 0)
+	if (pthread_create(&w->reader, NULL, reader_main, w) != 0 ||
+	    (w->second && pthread_create(&w->writer, NULL, writer_main, w) != 0))
 		return storm_fail(w->st, "worker %u: no thread", w->id);
 	return 0;
 }
@@ -421,15 +464,19 @@ static int add_recycled(const struct shmstore_store_info *info, void *arg)
 
 static int close_store(struct worker *w)
 {
-	w->reader_stop = true;
+	w->threads_stop = true;
 	pthread_join(w->reader, NULL);
+	if (w->second)
+		pthread_join(w->writer, NULL);
 	shmstore_partition_stores(w->p, add_recycled, w);
 	if (!storm_keeps(w->id))
-		for (unsigned key = 0; key < STORM_KEYS; key++)
+		for (unsigned key = 0; key < STORM_KEYS + STORM_MORE; key++)
 			will_be(w, key, 0);
 	int rc = shmstore_close(w->s);
 	w->s = NULL;
-	for (unsigned key = 0; key < STORM_KEYS && !storm_keeps(w->id); key++)
+	if (rc == -ETIMEDOUT && excused(w, rc))
+		return 0; /* what it holds goes, or not: gc, or the next open, finds a dead store */
+	for (unsigned key = 0; key < STORM_KEYS + STORM_MORE && !storm_keeps(w->id); key++)
 		is_now(w, key, true);
 	return rc < 0 ? storm_fail(w->st, "worker %u: close: %d (%s)", w->id, rc, shmstore_strerror(rc)) : 0;
 }
@@ -437,7 +484,50 @@ static int close_store(struct worker *w)
 static int do_gc(struct worker *w)
 {
 	int rc = shmstore_partition_gc(w->p, 0, NULL);
-	return rc < 0 ? storm_fail(w->st, "worker %u: gc: %d (%s)", w->id, rc, shmstore_strerror(rc)) : 0;
+	return rc < 0 && !excused(w, rc) ? storm_fail(w->st, "worker %u: gc: %d (%s)", w->id, rc, shmstore_strerror(rc))
+					 : 0;
+}
+
+/* ---- children ------------------------------------------------------------------------------------------------------ */
+
+/* The handle is of no use here, views stay what they were, and what the parent does meanwhile is not kept by us. */
+static int child(struct worker *w)
+{
+	struct content c = {1, 100};
+	int rc = content_put(w->s, "child", 5, c, 0);
+
+	if (rc != -EPERM)
+		return storm_fail(w->st, "worker %u: put in a child: %d", w->id, rc);
+	if (pick(w, 2) && (rc = shmstore_close(w->s)) != -EPERM)
+		return storm_fail(w->st, "worker %u: close in a child: %d", w->id, rc);
+	for (unsigned round = 0; round < 2; round++) {
+		for (size_t i = 0; i < STORM_VIEWS; i++) {
+			const char *why = w->held[i].view ? content_check(w->held[i].view, &c) : NULL;
+
+			if (why || (w->held[i].view && c.seed != w->held[i].seed))
+				return storm_fail(w->st, "worker %u: a child's view: %s", w->id,
+						  why ? why : "another seed");
+		}
+		nanosleep(&(struct timespec){.tv_nsec = (long)pick(w, CHILD_MS) * 1000000 / 2}, NULL);
+	}
+	return 0;
+}
+
+static int do_fork(struct worker *w)
+{
+	pid_t pid;
+	int status;
+
+	while (w->n_children && waitpid(-1, &status, w->n_children < CHILDREN ? WNOHANG : 0) > 0) {
+		w->n_children--;
+		if (WIFEXITED(status) && WEXITSTATUS(status))
+			return storm_fail(w->st, "worker %u: a child ended with status 0x%x", w->id, (unsigned)status);
+	}
+	pid = fork();
+	if (pid == 0)
+		_exit(child(w) < 0 ? 1 : 0);
+	w->n_children += pid > 0;
+	return pid < 0 ? storm_fail(w->st, "worker %u: fork: %s", w->id, strerror(errno)) : 0;
 }
 
 static enum storm_op pick_op(struct worker *w)
@@ -447,7 +537,9 @@ static enum storm_op pick_op(struct worker *w)
 		[OP_ALIAS] = 3, [OP_HANDOFF] = 9, [OP_ADOPT] = 10, [OP_DELETE] = 14, [OP_PEEK] = 2, [OP_GC] = 1,
 	};
 	static const enum storm_op of_the_tier[] = {OP_DEMOTE, OP_DEMOTE, OP_DEMOTE, OP_PROMOTE, OP_PROMOTE, OP_PIN};
-	if (w->st->disk && pick(w, 5) == 0)
+	if (w->st->options->forks && pick(w, 200) == 0)
+		return OP_FORK;
+	if (w->st->options->disk && pick(w, 5) == 0)
 		return pick(w, 20) == 0 ? OP_EVICT : of_the_tier[pick(w, 6)];
 	if (pick(w, 3000) == 0)
 		return OP_REOPEN;
@@ -492,37 +584,70 @@ static int do_op(struct worker *w, enum storm_op op, unsigned key)
 		return do_gc(w);
 	case OP_REOPEN:
 		return close_store(w) < 0 ? -1 : open_store(w);
+	case OP_FORK:
+		return do_fork(w);
 	case OP_THREAD_GET:
+	case OP_THREAD_WRITE:
 	case N_OPS:
 		break;
 	}
 	return 0;
 }
 
+static int let_go(struct worker *w)
+{
+	for (size_t i = 0; i < STORM_VIEWS; i++) {
+		struct content c = {0, 0};
+		const char *why = w->held[i].view ? content_check(w->held[i].view, &c) : NULL;
+		if (why || (w->held[i].view && c.seed != w->held[i].seed))
+			storm_fail(w->st, "worker %u: a view at the end: %s", w->id, why ? why : "another seed");
+		w->held[i].view = shmstore_view_unref(w->held[i].view);
+	}
+	return w->st->shared->failed ? -1 : 0;
+}
+
+/* The second that writes: what changes keys, and not the whole store. Its views end with it. */
+static void *writer_main(void *arg)
+{
+	struct worker *first = arg, *w = first->second;
+
+	w->s = first->s;
+	while (!first->threads_stop && !w->st->shared->stop && !w->st->shared->failed) {
+		enum storm_op op = pick_op(w);
+
+		storm_rest(w->st, &first->threads_stop);
+		if (op == OP_GC || op == OP_REOPEN || op == OP_FORK || op == OP_EVICT)
+			continue;
+		if (do_op(w, op, STORM_KEYS + pick(w, STORM_MORE)) < 0)
+			break;
+		count(w, OP_THREAD_WRITE);
+	}
+	let_go(w);
+	return NULL;
+}
+
 int storm_worker(struct storm *st, unsigned id, unsigned life)
 {
-	struct worker w = {.st = st, .id = id};
-	w.random = (st->random_seed + id * 1000003ull + life * 7919ull) * 0x9e3779b97f4a7c15ull | 1;
+	static struct worker w, second;
+	w = (struct worker){.st = st, .id = id, .second = st->options->writers ? &second : NULL};
+	w.random = (st->options->seed + id * 1000003ull + life * 7919ull) * 0x9e3779b97f4a7c15ull | 1;
+	second = (struct worker){.st = st, .id = id, .random = w.random ^ 0xda942042e4dd58b5ull};
 	int rc = shmstore_partition_open(st->path, 0, &w.p);
 	if (rc < 0) {
 		storm_fail(st, "worker %u: partition: %d", id, rc);
 		return 1;
 	}
+	second.p = w.p;
 	if (open_store(&w) < 0)
 		return 1;
 	while (!st->shared->stop && !st->shared->failed) {
 		enum storm_op op = pick_op(&w);
+		storm_rest(st, &st->shared->stop);
 		if (do_op(&w, op, pick(&w, STORM_KEYS)) < 0)
 			break;
 		count(&w, op);
 	}
-	for (size_t i = 0; i < STORM_VIEWS; i++) {
-		struct content c = {0, 0};
-		const char *why = w.held[i].view ? content_check(w.held[i].view, &c) : NULL;
-		if (why || (w.held[i].view && c.seed != w.held[i].seed))
-			storm_fail(st, "worker %u: a view at the end: %s", id, why ? why : "another seed");
-		shmstore_view_unref(w.held[i].view);
-	}
+	let_go(&w);
 	if (w.s)
 		close_store(&w);
 	shmstore_partition_unref(w.p);
