@@ -331,6 +331,8 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	return shms_error(r);
 }
 
+#define TAKEN_APART_NS 500000000ull /* how long somebody takes to take a dead store apart, as a rule */
+
 /* Is the process that a locked page names gone? Then the lock is held by somebody who is taking the store apart. */
 static bool owner_gone(int dir_fd)
 {
@@ -359,17 +361,19 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 {
 	struct shms_page page = {0};
 	struct stat st;
+	uint64_t end = 0, now;
 	int r;
 
 	s->lock_fd = shms_close_fd(s->lock_fd);
 	shms_page_fill(&page, s->name, o->label, false);
 	for (int i = 0; i < 1000; i++) {
-		if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
-			return shms_error(errno);
 		shms_close_fd(s->dir_fd);
 		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
-		if (s->dir_fd == -ENOENT)
+		if (s->dir_fd == -ENOENT) {
+			if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
+				return shms_error(errno);
 			continue;
+		}
 		if (s->dir_fd < 0)
 			return s->dir_fd == -ELOOP || s->dir_fd == -ENOTDIR
 				       ? shms_detail(-EPERM, NULL, "something that is no directory is at %s", s->path)
@@ -389,7 +393,10 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 			if (r != -ENOENT && r != -EEXIST)
 				return r;
 		} else if (r == -EBUSY) {
-			if (!owner_gone(s->dir_fd))
+			/* Whether its owner lives cannot be told from another PID namespace: the lock is what counts. */
+			now = shms_now_mono_ns();
+			end = end ? end : now + TAKEN_APART_NS;
+			if (now >= end || !owner_gone(s->dir_fd))
 				return held(s);
 			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 		} else {
