@@ -79,13 +79,13 @@ void shms_residents_deinit(struct shms_residents *r)
 
 size_t shms_residents_count(const struct shms_residents *r, uint64_t inode)
 {
-	const struct shms_resident wanted = {.inode = inode}, *found, *last = r->v + r->n;
+	const struct shms_resident wanted = {.inode = inode}, *found;
 	size_t n = 0;
 
 	found = r->n ? bsearch(&wanted, r->v, r->n, sizeof(wanted), by_inode) : NULL;
 	while (found && found > r->v && found[-1].inode == inode)
 		found--;
-	for (; found && found < last && found->inode == inode; found++)
+	for (; found && found < r->v + r->n && found->inode == inode; found++)
 		n++;
 	return n;
 }
