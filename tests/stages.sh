@@ -1,0 +1,198 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# SPDX-License-Identifier: Apache-2.0
+# Read by tests/run: its stages, which of them run side by side, and for how long.
+#
+# A stage is a function stage_NAME; its output is its log. It tells how many tests ran by add_counts; its exit status is 0 if all is well.
+
+# The gate comes first, one stage after the other. Then the lanes run side by side; the stages of a lane, one after the other, so
+# that a build directory is written by one of them at a time: in the first what computes, under sanitizers, in the second what waits
+# for the most part, on the release build.
+gate=(format tidy build unit)
+lanes=("asan integration fuzz tsan fresh" "python dask upstream crash stress readme")
+# On request, and of --long, only.
+long_only=(mutants)
+no_tests=(format tidy build fresh) # may end well without having counted one; fresh, where it cannot be made
+
+# Seconds after which a stage is ended: far more than it takes on two cores.
+limit_of() {
+  case $1 in
+    crash | stress | upstream | mutants) echo $((long ? 7200 : 2400)) ;;
+    *) echo $((long ? 3600 : 1200)) ;;
+  esac
+}
+
+# ---- what stages are made of ---------------------------------------------------------------------------------------------------
+
+add_counts() { echo "$@" >>"$counts"; }
+
+release=$root/build/release
+sanitized=$root/build/clang
+
+build_release() {
+  cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build "$release" -j "$jobs"
+}
+
+# By clang, warnings being errors, with address and undefined behaviour sanitizers and what the fuzzers want. What is given: targets.
+build_sanitized() {
+  cmake --preset clang && cmake --build "$sanitized" -j "$jobs" ${1:+--target "$@"}
+}
+
+sanitizer_options() {
+  export ASAN_OPTIONS=detect_leaks=1:exitcode=99 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+  export LSAN_OPTIONS=exitcode=99:print_suppressions=0
+}
+
+# Randomised addresses of more bits than a sanitizer of this age expects make it fail at its start, now and then.
+fixed=()
+if setarch "$(uname -m)" -R true 2>/dev/null; then fixed=(setarch "$(uname -m)" -R); fi
+
+# Tests wait for the most part: one more at a time than there are processors.
+ctest_in() { # build directory, ctest's options
+  local build=$1 part=$logs/$stage.ctest status
+  shift
+  CRITERION_JOBS=1 "${fixed[@]}" ctest --test-dir "$build" -V --no-tests=error -j $((jobs + 1)) "$@" >"$part" 2>&1
+  status=$?
+  cat "$part"
+  add_counts "$(count_ctest "$part")"
+  return $status
+}
+
+# Files are run side by side, the tests of a file one after the other: they share what they set up.
+pytest_on() { # build directory, pytest's arguments
+  local build=$1 part=$logs/$stage.pytest status python=
+  shift
+  # Python as it is cannot load an extension that wants a sanitizer.
+  [[ $build != "$release" ]] || python=$build/python
+  SHMSTORE_BUILD=$build PYTHONPATH=$python LD_LIBRARY_PATH=$build/libshmstore \
+    "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio -ra --durations=15 \
+    -n $((jobs + 1)) --dist loadfile "$@" >"$part" 2>&1
+  status=$?
+  cat "$part"
+  add_counts "$(count_pytest "$part")"
+  return $status
+}
+
+script() { # counting function, script, arguments
+  local count=$1 path=$2 part status
+  part=$(mktemp "$logs/$stage.script.XXXXXX") || return 1
+  shift 2
+  if [[ ! -x $path ]]; then
+    echo "$path: not there, or not executable"
+    return 1
+  fi
+  "$path" "$@" >"$part" 2>&1
+  status=$?
+  cat "$part"
+  add_counts "$("$count" "$part")"
+  return $status
+}
+
+# ---- the gate ------------------------------------------------------------------------------------------------------------------
+
+stage_format() {
+  find libshmstore shmstored tools tests bench -name '*.[ch]' | sort | xargs clang-format --dry-run -Werror
+}
+
+# The analyzer takes ten times as long as all else.
+stage_tidy() {
+  local checks=-clang-analyzer-*
+  ((!long)) || checks=
+  cmake --preset clang >/dev/null || return 1
+  find libshmstore shmstored tools -name '*.c' | sort |
+    xargs -P "$jobs" -n 4 timeout 300 clang-tidy -p "$sanitized" --quiet ${checks:+"--checks=$checks"}
+}
+
+stage_build() {
+  build_release
+}
+
+# The stress programs run under sanitizers (asan), and long (stress).
+stage_unit() {
+  build_release || return 1
+  ctest_in "$release" -LE 'readme|stress'
+}
+
+# ---- under sanitizers ----------------------------------------------------------------------------------------------------------
+
+stage_asan() {
+  sanitizer_options
+  build_sanitized || return 1
+  ctest_in "$sanitized" -LE 'readme'
+}
+
+stage_integration() {
+  sanitizer_options
+  build_sanitized shmstored shmstore-admin admin-actor storetool || return 1
+  pytest_on "$sanitized" tests/integration
+}
+
+stage_fuzz() {
+  build_sanitized fuzzers || return 1
+  SHMSTORE_FUZZ_SECONDS=${SHMSTORE_FUZZ_SECONDS:-$((long ? 60 : 20))} script count_line tests/fuzz/run "$sanitized"
+}
+
+stage_tsan() {
+  export TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1
+  cmake --preset tsan && cmake --build build/tsan -j "$jobs" --target races || return 1
+  ctest_in build/tsan -L race
+}
+
+# ---- the release build ---------------------------------------------------------------------------------------------------------
+
+# Python's extension; and of tests/integration, all of which runs under sanitizers, what these hide or change: the programs as
+# they are installed (system calls, capabilities, the units), time (upcalls, terminal, many processes, kills), what the page and
+# promtool see.
+stage_python() {
+  local name files=()
+  fetch_promtool
+  build_release || return 1
+  for name in deploy daemon_users daemon_http daemon_web openmetrics admin_top admin_shell processes daemon_client daemon_upcalls; do
+    files+=("tests/integration/test_$name.py")
+  done
+  pytest_on "$release" tests/python "${files[@]}"
+}
+
+stage_dask() {
+  build_release || return 1
+  pytest_on "$release" tests/dask
+}
+
+# Which map mode makes no difference to most of upstream's tests, and they take long.
+stage_upstream() {
+  build_release || return 1
+  script count_upstream tests/dask/run_upstream --build "$release" --modes "$( ((long)) && echo ro,cow || echo ro)"
+}
+
+stage_crash() {
+  local all=()
+  ((!long)) || all=(--all)
+  build_release || return 1
+  script count_line tests/crash/run "$release" "${all[@]}" crash fault
+}
+
+stage_stress() {
+  build_release || return 1
+  export SHMSTORE_STRESS_SECONDS=${SHMSTORE_STRESS_SECONDS:-$((long ? 60 : 20))}
+  script count_line tests/crash/run "$release" stress
+}
+
+stage_readme() {
+  local status=0
+  build_release || return 1
+  script count_ok tests/readme/run "$release" || status=1
+  script count_ok tests/readme/quickstart "$release" || status=1
+  return $status
+}
+
+# A minimal Debian, where it can be made: there is nothing else to count where not.
+stage_fresh() {
+  script count_line tests/fresh/run
+}
+
+stage_mutants() {
+  tests/mutants/arbiter >"$logs/$stage.mutants" 2>&1
+  local status=$?
+  cat "$logs/$stage.mutants"
+  add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' "$logs/$stage.mutants")"
+  return $status
+}
