@@ -143,13 +143,15 @@ stage_tsan() {
 # they are installed (system calls, capabilities, the units), time (upcalls, terminal, many processes, kills), what the page and
 # promtool see.
 stage_python() {
-  local name files=()
+  local name files=() status=0
   fetch_promtool
   build_release || return 1
   for name in deploy daemon_users daemon_http daemon_web openmetrics admin_top admin_shell processes daemon_client daemon_upcalls; do
     files+=("tests/integration/test_$name.py")
   done
-  pytest_on "$release" tests/python "${files[@]}"
+  pytest_on "$release" tests/python || status=1
+  pytest_on "$release" "${files[@]}" || status=1
+  return $status
 }
 
 stage_dask() {
