@@ -216,8 +216,9 @@ def test_what_a_handle_stands_for_is_what_dask_is_told(place):
         f = client.submit(tasks.make_frame, 1, workers=[a.address], key="f")
         await client.submit(lambda *values: len(values), *xs, f, workers=[b.address])
         assert "x0" in b.data.shared and "f" in b.data.shared
-        assert b.bandwidth == before and not b.bandwidth_types
-        assert all(task.type in (None, np.ndarray, pd.DataFrame, int) for task in b.state.tasks.values())
+        assert 0 < b.bandwidth <= before and set(b.bandwidth_types) <= {np.ndarray, pd.DataFrame}
+        assert a.address in b.bandwidth_workers
+        assert b.state.tasks["x0"].type is np.ndarray and b.state.tasks["f"].type is pd.DataFrame
         types = await client.run(lambda dask_worker: {k: type(v).__name__ for k, v in dask_worker.data.items()}, workers=[b.address])
         assert set(types[b.address].values()) <= {"ndarray", "DataFrame", "int"}
         assert b.transfer_incoming_log[-1]["total"] > 0

@@ -71,11 +71,12 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "value", "handed", "coming", "unpickled", "address")
+    __slots__ = ("name", "nbytes", "kind", "value", "handed", "coming", "unpickled", "address")
 
-    def __init__(self, name: str, nbytes: int, handed: bool) -> None:
+    def __init__(self, name: str, nbytes: int, kind: str, handed: bool) -> None:
         self.name = name
         self.nbytes = nbytes
+        self.kind = kind  #: the type of its value, "module:name"
         self.value: Any = None  #: the mapped value, where one is kept
         self.handed = handed  #: from hand to hand at least once
         self.coming: Any = None  #: a future, while it is being mapped for them
@@ -201,7 +202,8 @@ class Exchange:
             self._note_put(e, key)
             return Kept.FOR_NOW
         self.fallbacks.stored()
-        return Entry(name, sizeof(value) if nbytes is None else nbytes, handed=False)
+        kind = f"{type(value).__module__}:{type(value).__qualname__}"
+        return Entry(name, sizeof(value) if nbytes is None else nbytes, kind, handed=False)
 
     def adopt(self, key: Any, handle: Handle) -> bool:
         """Takes the object of a handle into the store; the handle owns the entry from here on."""
@@ -214,7 +216,7 @@ class Exchange:
             self._release(name)
             self.fallbacks.note("adopt-failed", e, key, "fetched as on stock")
             return False
-        handle.attach(self, Entry(name, handle.nbytes, handed=True))
+        handle.attach(self, Entry(name, handle.nbytes, handle.kind, handed=True))
         return True
 
     # -- values out
@@ -222,7 +224,7 @@ class Exchange:
     def handoff(self, key: Any, entry: Entry) -> Handle | None:
         """A handle for one receiver, None where the store gives none."""
         try:
-            return Handle(self.store.handoff(entry.name, lease=self.settings.lease, as_is=True), entry.nbytes)
+            return Handle(self.store.handoff(entry.name, lease=self.settings.lease, as_is=True), entry.nbytes, entry.kind)
         except (OSError, ValueError, KeyError) as e:
             self.fallbacks.note("handoff-failed", e, key, "sent as on stock")
             return None

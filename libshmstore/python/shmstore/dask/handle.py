@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +24,19 @@ class Handle:
     handle that nobody takes, because its key was cancelled or came twice, gives the object back when it is collected.
     """
 
-    __slots__ = ("ticket", "nbytes", "_exchange", "_entry", "__weakref__")
+    __slots__ = ("ticket", "nbytes", "kind", "_exchange", "_entry", "__weakref__")
 
     @classmethod
     def of(cls, exchange: Exchange, entry: Entry) -> Handle:
         """A handle of an entry of our own: the way of a result into the data mapping."""
-        handle = cls(Ticket("", 0, 0), entry.nbytes)
+        handle = cls(Ticket("", 0, 0), entry.nbytes, entry.kind)
         handle.attach(exchange, entry)
         return handle
 
-    def __init__(self, ticket: Ticket, nbytes: int) -> None:
+    def __init__(self, ticket: Ticket, nbytes: int, kind: str = "") -> None:
         self.ticket = ticket
         self.nbytes = nbytes  #: sizeof the value, as the donor measured it
+        self.kind = kind  #: the type of the value, "module:name"
         self._exchange: Exchange | None = None
         self._entry: Entry | None = None
 
@@ -45,6 +47,12 @@ class Handle:
     @property
     def adopted(self) -> bool:
         return self._entry is not None
+
+    def value_type(self) -> type | None:
+        """The type of the value, where this process knows it already."""
+        module, _, name = self.kind.partition(":")
+        found = getattr(sys.modules.get(module), name, None)
+        return found if isinstance(found, type) else None
 
     @property
     def entry(self) -> Entry:
@@ -82,9 +90,9 @@ def _sizeof_handle(handle: Handle) -> int:
 # Dask's own family of serialisers, so that it goes also where pickle is not allowed.
 @dask_serialize.register(Handle)
 def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[Any]]:
-    return {"ticket": list(handle.ticket), "nbytes": handle.nbytes}, []
+    return {"ticket": list(handle.ticket), "nbytes": handle.nbytes, "kind": handle.kind}, []
 
 
 @dask_deserialize.register(Handle)
 def _deserialize_handle(header: dict[str, Any], frames: list[Any]) -> Handle:
-    return Handle(Ticket(*header["ticket"]), header["nbytes"])
+    return Handle(Ticket(*header["ticket"]), header["nbytes"], header.get("kind", ""))

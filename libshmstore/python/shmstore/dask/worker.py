@@ -48,6 +48,7 @@ from .settling import Settling
 from .tier import Tier
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more
+_COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
 _MUCH = 1 << 20  # bytes of inputs from which on a task may have written to so much of them that it matters
 _handing: ContextVar[Handing | None] = ContextVar("shmstore_handing", default=None)
@@ -471,7 +472,7 @@ class Worker(distributed.Worker):
         return failed
 
     def _update_metrics_received_data(self, start: float, stop: float, data: Any, *args: Any, **kwargs: Any) -> None:
-        """A handle crosses no network: what it stands for says nothing of the bandwidth, by which the scheduler places tasks."""
+        """A handle crosses no network: what it stands for must not make the bandwidth seem larger, by which the scheduler places tasks."""
         handles = [key for key, value in data.items() if isinstance(value, Handle)]
         if not handles:
             super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
@@ -482,6 +483,16 @@ class Worker(distributed.Worker):
         for current, before in ((self.bandwidth_workers, by_worker), (self.bandwidth_types, by_type)):
             current.clear()
             current.update(before)
+        nbytes = sum(self.state.tasks[key].get_nbytes() for key in data)
+        if nbytes > _COUNTED:
+            rate = min(bandwidth, nbytes / ((stop - start) or 0.010))
+            self.bandwidth = bandwidth * 0.95 + rate * 0.05  # as stock does
+            donor = kwargs["worker"] if "worker" in kwargs else args[-1]
+            kinds = {value.value_type() if isinstance(value, Handle) else type(value) for value in data.values()}
+            counted = [(self.bandwidth_workers, donor), *((self.bandwidth_types, kind) for kind in kinds if len(kinds) == 1 and kind)]
+            for rates, what in counted:
+                total, n = rates[what]
+                rates[what] = (total + rate, n + 1)
 
     def handle_stimulus(self, *stims: Any) -> Any:
         result = super().handle_stimulus(*stims)
@@ -489,7 +500,7 @@ class Worker(distributed.Worker):
             if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent)):
                 for key, value in stim.data.items():
                     if type(value) is Handle and key in self.state.tasks:
-                        self.state.tasks[key].type = None  # Dask finds it out where it needs it
+                        self.state.tasks[key].type = value.value_type()  # None: Dask finds it out where it needs it
         return result
 
     async def _fetch(self, data: dict[Any, Any], donor: str) -> None:
