@@ -65,7 +65,7 @@ def make_table(i, n, text):
 
     rng = numpy.random.default_rng(i)
     frame = pandas.DataFrame({"key": rng.integers(0, 1000, n), "a": rng.integers(0, 1 << 30, n), "b": rng.random(n)})
-    return frame.assign(text=[f"text {value}" for value in frame.a % 5000]) if text else frame
+    return frame.assign(text=pandas.Series([f"text {value}" for value in frame.a % 5000], dtype=object)) if text else frame
 
 
 def make_array(i, n):
