@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "arbattempt.h"
+#include "cancel.h"
 #include "detail.h"
 
 static _Thread_local struct shms_arb_thread *threads; /* of the calling thread, one for each store */
@@ -276,6 +277,7 @@ int shmstore_arb_context_new(struct shmstore *s, struct shmstore_arb_context **r
 
 struct shmstore_arb_context *shmstore_arb_context_free(struct shmstore_arb_context *c)
 {
+	SHMS_NO_CANCEL;
 	struct shms_arb *a;
 	struct shmstore *s;
 	uint64_t generation;

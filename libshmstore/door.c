@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "detail.h"
 #include "name.h"
 #include "partition.h"
@@ -128,10 +129,21 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define FAILED_KEY(name)       failed_store(error, name, s, key, key_size)
 #define FAILED_CLIENT(name)    failed_client(error, name, c)
 
+/* No thread ends within a call; but one that waits for the daemon's next event, with nothing in its hands that others need, may. */
+#define CANCEL_CALL      SHMS_NO_CANCEL
+#define CANCEL_PATH      SHMS_NO_CANCEL
+#define CANCEL_PARTITION SHMS_NO_CANCEL
+#define CANCEL_NAMED     SHMS_NO_CANCEL
+#define CANCEL_STORE     SHMS_NO_CANCEL
+#define CANCEL_KEY       SHMS_NO_CANCEL
+#define CANCEL_RESULTS   SHMS_NO_CANCEL
+#define CANCEL_CLIENT    (void)0
+
 #define DOOR(subject, name, parameters, arguments)                 \
 	int shms_in_##name parameters;                             \
 	int shmstore_##name parameters                             \
 	{                                                          \
+		CANCEL_##subject;                                  \
 		int *told = shms_detail_told();                    \
 		int error;                                         \
                                                                    \

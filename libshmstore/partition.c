@@ -21,6 +21,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "mount.h"
@@ -389,6 +390,8 @@ struct shmstore_partition *shmstore_partition_ref(struct shmstore_partition *p)
 
 struct shmstore_partition *shmstore_partition_unref(struct shmstore_partition *p)
 {
+	SHMS_NO_CANCEL;
+
 	/* Release so that all uses of p come before the free; acquire on the last one pairs with it. */
 	if (p && atomic_fetch_sub_explicit(&p->n_ref, 1, memory_order_acq_rel) == 1)
 		deinit(p);

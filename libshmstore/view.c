@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cancel.h"
 #include "store.h"
 #include "sys.h"
 
@@ -162,6 +163,7 @@ struct shmstore_view *shmstore_view_ref(struct shmstore_view *v)
 
 static void view_free(struct shmstore_view *v)
 {
+	SHMS_NO_CANCEL;
 	struct shmstore *s = v->s;
 
 	if (v->map)

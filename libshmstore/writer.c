@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "arbhook.h"
+#include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "format.h"
@@ -292,6 +293,8 @@ int shmstore_seal(struct shmstore_writer *w)
 
 void shmstore_abort(struct shmstore_writer *w)
 {
+	SHMS_NO_CANCEL;
+
 	if (!w)
 		return;
 	w->abandoned = true;

@@ -34,7 +34,8 @@
  *             ret_* parameters are written on success only.
  *   Never     prints, exits, sets errno for the caller, installs signal handlers, starts threads.
  *   Threads   every function may be called by many threads on the same object at once, except where it says that it
- *             consumes its argument: that must be the last call on it.
+ *             consumes its argument: that must be the last call on it. pthread_cancel() takes effect when a call has
+ *             returned, also out of one that waits, and out of the callbacks of one that has any.
  *   Fork      views stay valid in a child; a partition may be used in both. A store belongs to the process that opened
  *             it: in the child every call on it gives -EPERM, and closing it there frees memory and touches nothing else.
  *   Signals   no function is safe in a signal handler.

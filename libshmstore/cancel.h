@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cancel.h: pthread_cancel() waits until a call has returned.
+ *
+ * Most calls of the kernel that we make are points where a thread may be cancelled. One that ended there would take store.names, the flock of the
+ * tier, or a descriptor with it, and every other thread would wait for that for ever. So whatever holds something holds
+ * cancellation off, at the door of the public call: two stores to the thread's own memory, no system call.
+ */
+#ifndef SHMS_CANCEL_H
+#define SHMS_CANCEL_H
+
+#include <pthread.h>
+
+#include "cleanup.h"
+
+static inline int shms_cancel_off(void)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	return state;
+}
+
+static inline void shms_cancel_back(const int *state)
+{
+	pthread_setcancelstate(*state, NULL);
+}
+
+/* As the first declaration of a function: the caller's state is back when it returns. */
+#define SHMS_NO_CANCEL const int cancel_state_ __attribute__((unused, cleanup(shms_cancel_back))) = shms_cancel_off()
+
+#endif
