@@ -38,6 +38,7 @@
 #include "stub.h"
 #include "sys.h"
 #include "tier.h"
+#include "transient.h"
 
 #define CHUNK 65536u
 
@@ -331,7 +332,7 @@ static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct 
 		from.dir_fd = s->p->fd;
 		from.name = from.path;
 	}
-	_fd_ int fd = shms_open_beneath(from.dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	_fd_ int fd = shms_openat_beneath(from.dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 	if (fd == -ELOOP) {
 		from.name = strrchr(from.path, '/') + 1;
 		return adopt_stub(s, k, t, &from, (flags & SHMSTORE_REPLACE) != 0);

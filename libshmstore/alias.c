@@ -20,6 +20,7 @@
 #include "publish.h"
 #include "store.h"
 #include "sys.h"
+#include "transient.h"
 #include "view.h"
 
 #define PAGEMAP_FILE    (1ull << 61)
@@ -75,7 +76,7 @@ static bool find_source(struct shmstore *s, const struct shmstore_view *v, const
 	struct shms_header h;
 	struct stat st;
 	bool found;
-	_fd_ int fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd = shms_openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0 || fstat(fd, &st) < 0 || shms_header_read(&h, fd, &st, NULL) < 0)
 		return false;

@@ -34,6 +34,7 @@
 #include "page.h"
 #include "store.h"
 #include "sys.h"
+#include "transient.h"
 #include "walk.h"
 
 #define INHERIT_TRIES 40
@@ -218,7 +219,7 @@ void shms_alone_inherit(struct shmstore *s)
 {
 	struct heritage h = {.s = s};
 	struct shms_walk w = {.store = look_at_page, .arg = &h};
-	_fd_ int fd = openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0)
 		return;
@@ -238,7 +239,7 @@ int shms_alone_refusal(const struct shmstore *s)
 
 int shms_alone_grant(struct shmstore *s, uint64_t n)
 {
-	_fd_ int fd = openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	uint64_t until = 0, now;
 
 	if (fd < 0)

@@ -9,13 +9,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "transient.h"
+
 #define shms_cleanup(fn) __attribute__((cleanup(fn)))
 
 static inline int shms_close_fd(int fd)
 {
 	if (fd >= 0) {
 		int saved = errno;
-		close(fd);
+		shms_transient_close(fd);
 		errno = saved;
 	}
 	return -1;

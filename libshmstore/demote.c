@@ -32,6 +32,7 @@
 #include "residents.h"
 #include "sidecar.h"
 #include "sys.h"
+#include "transient.h"
 
 static int lock(const struct shms_demote_name *n)
 {
@@ -121,7 +122,7 @@ static int open_object(struct shms_demote *d)
 {
 	const struct shms_demote_name *n = &d->names[0];
 
-	d->fd = openat(n->objects_fd, n->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	d->fd = shms_openat(n->objects_fd, n->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (d->fd < 0)
 		return errno == ELOOP || errno == ENOENT || errno == EAGAIN ? -EAGAIN : -errno;
 	if (fstat(d->fd, &d->st) < 0)

@@ -91,7 +91,7 @@ static int torn(struct shms_gc *g, struct shms_gc_target *t)
 
 static int with_page(struct shms_gc *g, struct shms_gc_target *t)
 {
-	_fd_ int lock = shms_page_lock(t->fd);
+	_locked_ int lock = shms_page_lock(t->fd);
 
 	if (lock == -ENOENT)
 		return 0; /* gone, or made anew, meanwhile */
@@ -224,7 +224,7 @@ int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct s
 static void sweep_one(struct shmstore_partition *p, const char *name, uint64_t now_ms)
 {
 	_fd_ int fd = shms_open_beneath(p->stores_fd, name, O_RDONLY | O_DIRECTORY);
-	_fd_ int lock = fd < 0 ? -1 : shms_page_lock(fd);
+	_locked_ int lock = fd < 0 ? -1 : shms_page_lock(fd);
 	struct shms_teardown t = {0};
 	struct shms_page page;
 

@@ -22,6 +22,7 @@
 #include "gcstore.h"
 #include "name.h"
 #include "sys.h"
+#include "transient.h"
 
 struct cleaning {
 	int objects_fd; /* of our own, for the lock */
@@ -32,7 +33,7 @@ struct cleaning {
 static bool generation_of(int dirfd, const char *name, uint64_t *ret)
 {
 	struct shms_superblock sb;
-	_fd_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_fd_ int fd = shms_openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
 
 	if (fd < 0 || shms_pread_all(fd, &sb, sizeof(sb), 0) != sizeof(sb))
 		return false;

@@ -16,6 +16,7 @@
 
 #include "sys.h"
 #include "tier.h"
+#include "transient.h"
 
 #define LOOK_EVERY_NS 1000000000ull
 
@@ -60,7 +61,7 @@ int shms_names_open(struct shmstore *s, const char *name)
 	/* The lock for each try, not over the wait. */
 	for (struct shms_tries t = {0};;) {
 		shms_fairlock_share(&s->names);
-		fd = openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		fd = shms_openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 		if (fd < 0)
 			fd = -errno;
 		shms_fairlock_release(&s->names);

@@ -19,6 +19,7 @@
 
 #include "cleanup.h"
 #include "sys.h"
+#include "transient.h"
 
 static bool terminated(const char *s, size_t size)
 {
@@ -28,7 +29,7 @@ static bool terminated(const char *s, size_t size)
 int shms_page_read(int storefd, struct shms_page *ret)
 {
 	struct shms_page page;
-	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	ssize_t n;
 
 	if (fd < 0)
@@ -87,7 +88,7 @@ void shms_page_moved(int objects_fd, int64_t bytes)
 {
 	uint64_t words[2];
 	struct iovec iov = {words, sizeof(words)};
-	_fd_ int fd = openat(objects_fd, "../" SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd = shms_openat(objects_fd, "../" SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0 || shms_pread_all(fd, words, sizeof(words), offsetof(struct shms_page, moved)) != sizeof(words))
 		return;
@@ -100,7 +101,7 @@ void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
 {
 	uint64_t words[2];
 	struct iovec iov = {words, sizeof(words)};
-	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0 ||
 	    shms_pread_all(fd, words, sizeof(words), offsetof(struct shms_page, moved.pool_n)) != sizeof(words))
@@ -115,7 +116,8 @@ void shms_page_exposed(int partition_fd, const char *store)
 	uint64_t word = 1;
 	struct iovec iov = {&word, sizeof(word)};
 	_fd_ int dir_fd = shms_open_beneath(partition_fd, store, O_RDONLY | O_DIRECTORY);
-	_fd_ int fd = dir_fd < 0 ? -1 : openat(dir_fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd =
+		dir_fd < 0 ? -1 : shms_openat(dir_fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd >= 0)
 		shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.exposed));
@@ -144,7 +146,7 @@ void shms_page_counters(const struct shms_page *page, struct shmstore_counters *
 
 int shms_page_alive(int storefd)
 {
-	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0) {
 		if (errno == EACCES || errno == EPERM)
@@ -153,13 +155,15 @@ int shms_page_alive(int storefd)
 	}
 	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
 		return errno == EWOULDBLOCK ? SHMSTORE_ALIVE : SHMSTORE_ALIVE_UNKNOWN;
-	return SHMSTORE_DEAD; /* closing the descriptor drops the lock */
+	/* Not by closing alone: where a child has the descriptor too, that would leave the lock to it. */
+	flock(fd, LOCK_UN);
+	return SHMSTORE_DEAD;
 }
 
 int shms_page_lock(int storefd)
 {
 	struct stat mine, named;
-	_fd_ int fd = openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0)
 		return shms_error(errno);

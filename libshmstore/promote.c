@@ -32,6 +32,7 @@
 #include "page.h"
 #include "space.h"
 #include "sys.h"
+#include "transient.h"
 
 #define TRIES   8
 #define WAIT_MS 3000u /* for another reader of the same tier file */
@@ -197,7 +198,7 @@ static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
 		r = shms_credit_take(b->p->s, h->sb->object_size, 0, &charge);
 	if (r < 0)
 		return r;
-	fd = openat(b->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	fd = shms_openat(b->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
 	r = fd < 0 ? -errno : load(b, tier_fd, h, fd);
 	if (r == 0 && b->p->t->uid != geteuid() && fchown(fd, b->p->t->uid, (gid_t)-1) < 0)
 		r = -errno;

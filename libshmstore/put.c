@@ -25,6 +25,7 @@
 #include "space.h"
 #include "store.h"
 #include "sys.h"
+#include "transient.h"
 #include "xxh3.h"
 
 #define SMALL_BUFFERS 16
@@ -126,7 +127,7 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 		if (!iov)
 			return -ENOMEM;
 	}
-	_fd_ int fd = openat(p->s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	_fd_ int fd = shms_openat(p->s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
 	if (fd < 0)
 		return -errno;
 	r = shms_pwritev_all(fd, iov, fill_iov(p, l, head, iov), 0);

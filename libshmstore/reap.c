@@ -34,7 +34,7 @@ static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, 
 
 static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expiry_ms)
 {
-	_fd_ int lock = shms_page_lock(t->fd);
+	_locked_ int lock = shms_page_lock(t->fd);
 	int r;
 
 	if (lock < 0)

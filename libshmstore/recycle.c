@@ -37,6 +37,7 @@
 #include "format.h"
 #include "store.h"
 #include "sys.h"
+#include "transient.h"
 
 #define HUGE_PAGE (2ull << 20) /* bytes of a huge page */
 #define TRIES     4            /* files that one put asks for: a file that others still have costs a look each time */
@@ -175,7 +176,7 @@ static int open_writable(int dir_fd, const char *name)
 
 	if (fchmodat(dir_fd, name, 0600, 0) < 0)
 		return -errno;
-	fd = openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fchmodat(dir_fd, name, 0400, 0) < 0)
 		fd = shms_close_fd(fd);
 	return fd;
@@ -407,13 +408,9 @@ static bool map_slot(struct shms_slot *slot)
 	if (slot->map)
 		return true;
 	/* The mapping covers whole pages; the file may end within the last one, whose rest is ours to write too. */
-	map = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, slot->fd, 0);
+	map = shms_map_ours(slot->capacity, MAP_SHARED, slot->fd);
 	if (map == MAP_FAILED)
 		return false;
-	if (madvise(map, slot->capacity, MADV_DONTFORK) < 0) {
-		munmap(map, slot->capacity);
-		return false;
-	}
 	/* All pages at once, not a fault each; an older kernel faults. */
 	madvise(map, slot->capacity, MADV_POPULATE_WRITE);
 	slot->map = map;

@@ -15,6 +15,7 @@
 
 #include "cleanup.h"
 #include "sys.h"
+#include "transient.h"
 
 static int by_inode(const void *a, const void *b)
 {
@@ -99,7 +100,7 @@ uint64_t shms_residents_drop(struct shms_tier *t, const struct shms_resident *r,
 
 	*ret_held = false;
 	shms_tier_resident_name(r->id, name);
-	fd = openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	fd = shms_openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != r->inode || st.st_nlink > n)
 		return 0;
 	alone = shms_unused(fd);

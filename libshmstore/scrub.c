@@ -24,6 +24,7 @@
 #include "recycle.h"
 #include "store.h"
 #include "sys.h"
+#include "transient.h"
 
 #define CHUNK (16 * SHMS_FORMAT_PAGE)
 #define TRIES 100 /* another process of our user does the same to the same file */
@@ -38,7 +39,7 @@ static int open_writable(struct shmstore *s, int dir_fd, const char *name, const
 		pthread_mutex_lock(&s->recycle.lock);
 		r = fchmodat(dir_fd, name, 0600, 0) < 0 ? -errno : 0;
 		if (r == 0) {
-			fd = openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+			fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 			r = fd < 0 ? -errno : 0;
 			if (fchmodat(dir_fd, name, mode, 0) < 0 && r == 0)
 				r = -errno;

@@ -38,6 +38,7 @@
 #include "sys.h"
 #include "teardown.h"
 #include "tier.h"
+#include "transient.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shmstore *all; /* every open store of this process */
@@ -262,7 +263,7 @@ static int new_page(struct shmstore *s, const struct shms_page *page)
 {
 	struct iovec iov = {.iov_len = sizeof(*page)};
 	int r;
-	_fd_ int fd = openat(s->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	_fd_ int fd = shms_openat(s->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
 	if (fd < 0)
 		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
@@ -447,14 +448,12 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		r = acquire_whole(s, o);
 	if (r < 0)
 		return r;
-	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, s->lock_fd, 0);
+	/* A child must not keep the page of a store alive that its parent left. */
+	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, s->lock_fd);
 	if (map == MAP_FAILED)
 		return shms_error(errno);
 	s->page = map;
 	s->ledger = &s->page->ledger;
-	/* A child must not keep the page of a store alive that its parent left. */
-	if (madvise(map, SHMS_PAGE_SIZE, MADV_DONTFORK) < 0)
-		return shms_error(errno);
 	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
 	s->huge = s->p->huge[0] && strcmp(s->p->huge, "never") != 0 && strcmp(s->p->huge, "advise") != 0;
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
@@ -543,13 +542,9 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	if (r < 0)
 		return r;
 	/* A ledger of our own: counting needs no exception for those who only look. */
-	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	if (map == MAP_FAILED)
 		return shms_error(errno);
-	if (madvise(map, SHMS_PAGE_SIZE, MADV_DONTFORK) < 0) {
-		munmap(map, SHMS_PAGE_SIZE);
-		return shms_error(errno);
-	}
 	s->page = map;
 	*s->page = page;
 	s->ledger = &s->page->ledger;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "transient.h"
 
 #define ALLOCATE_LEAST 4096u
 #define AT_ONCE        5u
@@ -117,7 +118,7 @@ int shms_open_object(int dirfd, const char *name)
 	int fd;
 
 	for (struct shms_tries t = {0};;) {
-		fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		fd = shms_openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 		if (fd >= 0)
 			return fd;
 		if (!shms_open_again(&t))

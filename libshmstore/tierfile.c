@@ -19,6 +19,7 @@
 #include "tier.h"
 #include "tierformat.h"
 #include "tiername.h"
+#include "transient.h"
 
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)
 {
@@ -26,7 +27,7 @@ int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)
 	int fd;
 
 	shms_tier_resident_name(id, name);
-	fd = openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	fd = shms_openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -46,12 +47,12 @@ int shms_tier_file_new(struct shms_tier *t, uint64_t id, char ret_name[SHMS_TIER
 
 	ret_name[0] = '\0';
 	if (t->unnamed) {
-		fd = openat(t->files_fd, ".", O_TMPFILE | flags, 0400);
+		fd = shms_openat(t->files_fd, ".", O_TMPFILE | flags, 0400);
 		if (fd < 0)
 			return disk_error(t, errno, "a tier file cannot be made");
 	} else {
 		snprintf(ret_name, SHMS_TIER_NAME, "tmp-%016" PRIx64, id);
-		fd = openat(t->files_fd, ret_name, O_CREAT | O_EXCL | flags, 0400);
+		fd = shms_openat(t->files_fd, ret_name, O_CREAT | O_EXCL | flags, 0400);
 		if (fd < 0)
 			return disk_error(t, errno, "a tier file cannot be made");
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0)
@@ -149,9 +150,10 @@ int shms_tier_file_open(struct shms_tier *t, const struct shms_stub *stub, int *
 	_fd_ int fd = -1;
 
 	shms_tier_file_name(stub->id, name);
-	fd = openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (t->direct ? O_DIRECT : 0));
+	fd = shms_openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (t->direct ? O_DIRECT : 0),
+			 0);
 	if (fd < 0 && errno == EINVAL && t->direct)
-		fd = openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		fd = shms_openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (fd < 0)
 		return errno == ENOENT || errno == ELOOP ? damaged(t, name, "the tier file is missing")
 							 : file_error(t, name, errno, "the tier file cannot be opened");

@@ -15,6 +15,7 @@
 #include "sys.h"
 #include "tier.h"
 #include "tierdrop.h"
+#include "transient.h"
 
 void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub)
 {
@@ -55,7 +56,7 @@ int shms_tier_flock(int fd, unsigned wait_ms)
 
 int shms_tier_lock(struct shms_tier *t, unsigned wait_ms)
 {
-	_fd_ int fd = openat(t->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	_fd_ int fd = shms_openat(t->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	int r;
 
 	if (fd < 0)

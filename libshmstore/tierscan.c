@@ -25,6 +25,7 @@
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
+#include "transient.h"
 #include "walk.h"
 
 #define TMP_PREFIX "tmp-"
@@ -138,7 +139,7 @@ bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
 	if (strncmp(name, TMP_PREFIX, sizeof(TMP_PREFIX) - 1) != 0 ||
 	    shms_tier_parse_name(name + sizeof(TMP_PREFIX) - 1, NULL, &id) < 0)
 		return false;
-	_fd_ int fd = openat(files_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_fd_ int fd = shms_openat(files_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
 	*ret_writing = fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0;
 	return true;
 }

@@ -27,6 +27,7 @@
 #include "sys.h"
 #include "tier.h"
 #include "tierfind.h"
+#include "transient.h"
 #include "walk.h"
 #include "xxh3.h"
 
@@ -167,7 +168,7 @@ static int sidecar(struct verify *v, const struct shms_walk_entry *e)
 {
 	unsigned char key[SHMSTORE_KEY_MAX + 1];
 	char expect[SHMS_NAME_SIZE];
-	_fd_ int fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	_fd_ int fd = shms_openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
 	ssize_t n;
 
 	if (fd < 0 && errno == ENOENT)

@@ -25,6 +25,7 @@
 #include "space.h"
 #include "store.h"
 #include "sys.h"
+#include "transient.h"
 #include "xxh3.h"
 
 struct shmstore_writer {
@@ -74,7 +75,9 @@ static void unmap(struct shmstore_writer *w)
 static void writer_free(struct shmstore_writer *w)
 {
 	unmap(w);
-	shms_close_fd(w->fd);
+	/* A child's was closed at its fork; the number may be something else by now. */
+	if (w->pid == getpid())
+		shms_close_fd(w->fd);
 	if (handle_open(w)) {
 		shms_credit_gave(w->s, w->fresh);
 		reserve(w->s, w->map_size, false);
@@ -92,21 +95,17 @@ static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_m
 {
 	void *map;
 	int r;
-	_fd_ int fd = openat(s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	_fd_ int fd = shms_openat(s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
 
 	if (fd < 0)
 		return -errno;
 	r = shms_allocate(fd, size);
 	if (r < 0)
 		return r;
-	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	map = shms_map_ours(size, MAP_SHARED, fd);
 	if (map == MAP_FAILED)
 		return -errno;
-	if (madvise(map, size, MADV_DONTFORK) < 0) {
-		r = -errno;
-		munmap(map, size);
-		return r;
-	}
+	shms_transient_hold(fd);
 	*ret_fd = shms_take_fd(&fd);
 	*ret_map = map;
 	return 0;

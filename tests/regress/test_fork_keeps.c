@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A child that was forked while another thread was inside a call, and did not exec, kept what that call had open: the memory of whole
+ * objects, the lock of a dead store's page. Here children are forked all the time while threads do everything; none may have a regular
+ * file of the partition open, nor one mapped to be written.
+ */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api.h"
+
+enum {
+	FORKS = 400,
+	THREADS = 6,
+	LARGE = 300000
+};
+
+static struct shmstore_partition *p;
+static struct shmstore *s;
+static atomic_bool stop;
+static dev_t device;
+
+/* What is of the partition here that must not be: its number is said. */
+static int n_kept(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	char line[1024], link[32], perms[8];
+	struct dirent *e;
+	struct stat st;
+	int n = 0;
+
+	ENSURE(dir);
+	while ((e = readdir(dir)) != NULL) {
+		int fd = atoi(e->d_name);
+
+		if (e->d_name[0] != '.' && fd != dirfd(dir) && fstat(fd, &st) == 0 && st.st_dev == device &&
+		    S_ISREG(st.st_mode)) {
+			snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+			ssize_t length = readlink(link, line, sizeof(line) - 1);
+			fprintf(stderr, "kept: fd %d: %.*s\n", fd, (int)length, line);
+			n++;
+		}
+	}
+	closedir(dir);
+	FILE *maps = fopen("/proc/self/maps", "re");
+	ENSURE(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		if (strstr(line, scratch_partition_path()) && sscanf(line, "%*s %7s", perms) == 1 && perms[1] == 'w') {
+			fprintf(stderr, "kept: %s", line);
+			n++;
+		}
+	}
+	fclose(maps);
+	return n;
+}
+
+static void *puts_and_deletes(void *arg)
+{
+	static atomic_uint n_threads;
+	unsigned me = atomic_fetch_add(&n_threads, 1);
+	char key[32];
+
+	(void)arg;
+
+	for (unsigned i = 0; !stop; i++) {
+		snprintf(key, sizeof(key), "%u-%u", me, i % 4);
+		ENSURE(put_pattern(s, key, LARGE, i, SHMSTORE_REPLACE) == 0);
+		if (i % 3 == 0)
+			ENSURE(shmstore_delete(s, KEY(key)) == 0);
+	}
+	return NULL;
+}
+
+static void *gets(void *arg)
+{
+	(void)arg;
+	while (!stop)
+		ENSURE(get_pattern(s, "k", LARGE, 1) == 0);
+	return NULL;
+}
+
+static void *hands_over(void *arg)
+{
+	struct shmstore_ticket t;
+
+	(void)arg;
+	while (!stop) {
+		ENSURE(shmstore_handoff(s, KEY("k"), 60000, &t) == 0);
+		ENSURE(shmstore_adopt(s, KEY("adopted"), &t, SHMSTORE_REPLACE | SHMSTORE_VERIFY) == 0);
+	}
+	return NULL;
+}
+
+static void *makes(void *arg)
+{
+	struct shmstore_writer *w;
+	uint64_t size = LARGE;
+
+	(void)arg;
+	for (unsigned i = 0; !stop; i++) {
+		if (i % 2) {
+			ENSURE(seal_pattern(s, "made", LARGE, i, SHMSTORE_REPLACE) == 0);
+			continue;
+		}
+		ENSURE(shmstore_create(s, KEY("not made"), 8, &size, 1, 0, &w) == 0);
+		shmstore_abort(w);
+	}
+	return NULL;
+}
+
+static void *collects(void *arg)
+{
+	struct shmstore_usage usage;
+
+	(void)arg;
+	while (!stop) {
+		ENSURE(shmstore_partition_gc(p, 0, NULL) == 0);
+		ENSURE(shmstore_partition_usage(p, 0, &usage) == 0);
+	}
+	return NULL;
+}
+
+static int die(void *arg)
+{
+	struct shmstore *dead;
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+
+	(void)arg;
+	o.keep = true;
+	ENSURE(shmstore_open(p, "dead", &o, &dead) == 0);
+	ENSURE(put_pattern(dead, "x", 100, 1, 0) == 0);
+	_exit(0);
+}
+
+static void begin(void)
+{
+	struct stat st;
+
+	p = scratch_partition();
+	cr_assert(stat(scratch_partition_path(), &st) == 0);
+	device = st.st_dev;
+	cr_assert_eq(in_child(die, NULL), 0);
+}
+
+static int child(pid_t pid)
+{
+	int status;
+
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+Test(fork_keeps, nothing_of_what_others_were_at, .timeout = 120)
+{
+	static void *(*const work[THREADS])(void *) = {puts_and_deletes, puts_and_deletes, gets, hands_over, makes,
+						       collects};
+	pthread_t threads[THREADS];
+
+	begin();
+	s = scratch_store("s");
+	cr_assert_eq(put_pattern(s, "k", LARGE, 1, SHMSTORE_CHECKSUM), 0);
+	for (int i = 0; i < THREADS; i++)
+		cr_assert_eq(pthread_create(&threads[i], NULL, work[i], NULL), 0);
+	for (int i = 0; i < FORKS; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(n_kept() ? 1 : 0);
+		cr_assert_eq(child(pid), 0, "fork %d", i);
+	}
+	stop = true;
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+/* Out of a callback: the child has nothing, and comes back out of the call without harm. */
+static int fork_here(const struct shmstore_gc_action *action, void *arg)
+{
+	pid_t pid = fork();
+
+	(void)action;
+	if (pid == 0 && n_kept())
+		_exit(2);
+	*(pid_t *)arg = pid;
+	return 0;
+}
+
+Test(fork_keeps, nothing_out_of_a_callback, .timeout = 60)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	pid_t self = getpid(), pid = -1;
+	int fd;
+
+	begin();
+	cr_assert_eq(shmstore_partition_gc_plan(p, 0, fork_here, &pid, NULL), 0);
+	if (getpid() != self)
+		_exit(0);
+	cr_assert_gt(pid, 0, "the callback was called");
+	cr_assert_eq(child(pid), 0);
+	fd = open(scratch_store_path("dead", ".store"), O_RDONLY | O_CLOEXEC);
+	cr_assert_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
+	close(fd);
+	o.keep = true;
+	cr_assert_eq(shmstore_open(p, "dead", &o, &s), 0);
+	cr_assert_eq(get_pattern(s, "x", 100, 1), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+}
