@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,10 @@ from .records import (
     TierInfo,
     Usage,
 )
+from .richtext import size, table
 from .store import Store
+
+_unnamed = itertools.count(1)
 
 
 class Partition(_shmstore.Partition):
@@ -40,7 +44,7 @@ class Partition(_shmstore.Partition):
 
     def open(
         self,
-        name: str,
+        name: str | None = None,
         keep: bool = False,
         label: str | None = None,
         directory: str | os.PathLike[str] | None = None,
@@ -55,6 +59,7 @@ class Partition(_shmstore.Partition):
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
+        name         None: one that no other process and no other call takes, python-<pid>-<number>; for those who only put, adopt and hand off.
         keep         the store and its objects stay when it is closed or its owner dies; gc leaves them.
         label        free text shown to operators.
         directory    where the store lives: a path in the partition; its parent must exist. None: stores/<name>.
@@ -71,7 +76,25 @@ class Partition(_shmstore.Partition):
 
         Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
         """
+        if name is None:
+            if readonly or adopt or keep:
+                raise ValueError("a store that is there, or is to stay, needs a name: Partition.stores() lists those that there are")
+            name = f"python-{os.getpid()}-{next(_unnamed)}"
         return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the partition and its stores."""
+        info = self.info()
+        rows = [
+            (s.name, s.label, {True: s.pid, False: "dead" if not s.keep else "kept"}.get(s.alive, "unknown"),
+             s.counters.linked_n, size(s.counters.linked_bytes))
+            for s in self.stores()
+        ]
+        return table(
+            f"Partition {self.path}: {size(info.bytes_used)} of {size(info.bytes_size)} used",
+            ("store", "label", "owner", "objects", "size"),
+            rows,
+        )
 
     def usage(self, full: bool = False) -> Usage:
         """Where the bytes of the file system are. full also asks /proc who holds deleted files."""

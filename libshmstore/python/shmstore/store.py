@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import math
 import pwd
+import time
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, NoReturn, Union
@@ -15,9 +16,13 @@ from ._shmstore import Error, strerror
 from .arbiter import Arbiter
 from .pickling import dumps, loads
 from .records import ObjectInfo, StoreUsage
+from .richtext import size, table
 from .ticket import Ticket
 
 Key = Union[str, bytes]
+
+_POLL_FIRST, _POLL_LAST = 0.001, 0.05  # seconds between two looks for a key that is waited for
+_SHOWN = 20  # objects in a notebook's table
 
 
 class Store(_shmstore.Store, MutableMapping[Key, Any]):
@@ -74,16 +79,31 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def __bool__(self) -> bool:
         return True
 
-    def get(self, key: Key, default: Any = None, cow: bool = False, any_user: bool = False) -> Any:
+    def get(
+        self, key: Key, default: Any = None, cow: bool = False, any_user: bool = False, timeout: float | None = None
+    ) -> Any:
         """The value of key, or default. With cow its arrays are writable, copy-on-write: nobody else sees the writes.
 
         Values are pickles, which run what they say: another user's raises Error EPERM without any_user, as `store[key]` always does.
+        timeout: seconds that a missing key is waited for, default is returned after them; None: not at all. For values of another process,
+        in a store that is open `readonly`. It is looked for again after 1 ms, then less and less often, after 50 ms at most: one
+        system call each time. Nothing wakes the sleeper sooner.
         """
-        try:
-            view = self.view(key, cow=cow)
-        except KeyError:
-            return default
-        return loads(view, any_user)
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = _POLL_FIRST
+        while True:
+            try:
+                view = self.view(key, cow=cow)
+            except KeyError:
+                left = 0.0 if end is None else end - time.monotonic()
+            else:
+                return loads(view, any_user)
+            if left <= 0:
+                return default
+            while left > 0 and not self.contains(key):
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, _POLL_LAST)
+                left = end - time.monotonic() if end is not None else 0.0
 
     def put(
         self,
@@ -200,5 +220,26 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def __repr__(self) -> str:
         return f"<shmstore.Store {self.name!r} in {self.path!r}{' (closed)' if self.closed else ''}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the store and its first objects."""
+        if self.closed:
+            return table(f"Store {self.name} (closed)", (), [])
+        objects = sorted(self.objects(), key=lambda o: -o.buffer_size)
+        rows = [
+            (_text(o.key), size(o.header_size + o.buffer_size), "disk tier" if o.demoted else "memory", o.links)
+            for o in objects[:_SHOWN]
+        ]
+        more = f", the largest {_SHOWN}" if len(objects) > _SHOWN else ""
+        usage = self.usage()
+        return table(
+            f"Store {self.name} in {self.partition.path}: {len(objects)} objects, {size(usage.linked)}{more}",
+            ("key", "size", "where", "links"),
+            rows,
+        )
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a store belongs to its process; send a ticket (Store.handoff) or the partition instead")
+
+
+def _text(key: Key) -> str:
+    return key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")

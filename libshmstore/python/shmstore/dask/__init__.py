@@ -19,4 +19,5 @@ from .splitters import Input, register_splitter
 from .worker import Worker
 
 __all__ = ["Input", "Nanny", "Worker", "dask_setup", "gather", "register_splitter", "scatter"]
+_config.preload()
 del _config

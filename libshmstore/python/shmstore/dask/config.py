@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +17,11 @@ from dask.utils import parse_bytes, parse_timedelta
 PREFIX = "distributed.worker.memory.shared"
 
 with open(os.path.join(os.path.dirname(__file__), "shmstore.yaml"), encoding="utf-8") as _file:
-    dask.config.update_defaults(yaml.safe_load(_file))
+    _defaults = yaml.safe_load(_file)
+dask.config.update_defaults(_defaults)
+
+logger = logging.getLogger("distributed.worker.shared")
+_warned: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class TierSettings:
 class Settings:
     """What one worker or client goes by; read once, so that a later change of the configuration splits no worker in two."""
 
+    enabled: bool  # False: the worker stays stock's, though it was made one of ours
     partition: str | None
     daemon: str  # auto, required or off
     arbitrate: str  # auto or off
@@ -73,7 +81,9 @@ class Settings:
     @classmethod
     def read(cls) -> Settings:
         """The settings of now. ValueError where one makes no sense."""
+        warn_of_unknown()
         return cls(
+            enabled=enabled() is not False,
             partition=_get("partition") or None,
             daemon=_choice("daemon", "auto", "required", "off"),
             arbitrate=_choice("arbitrate", "auto", "off"),
@@ -91,6 +101,45 @@ class Settings:
         )
 
 
+def enabled() -> bool | None:
+    """`enabled`: True, False, or None where nobody said either."""
+    return None if _get("enabled") is None else _switch("enabled")
+
+
+def preload() -> None:
+    """Where `enabled` is true: whatever workers and nannies this process starts preload us."""
+    if not enabled():
+        return
+    package = __package__
+    for key in ("distributed.worker.preload", "distributed.nanny.preload"):
+        named = dask.config.get(key, default=None) or []
+        named = [named] if isinstance(named, str) else list(named)
+        if package not in named:
+            dask.config.set({key: [*named, package]})
+
+
+def warn_of_unknown() -> None:
+    """Says once of each key below ours that there is no such, and which one may be meant."""
+    known = set(_flat(_defaults["distributed"]["worker"]["memory"]["shared"]))
+    given = dask.config.get(PREFIX, default=None)
+    for key in _flat(given) if isinstance(given, Mapping) else ():
+        if key in known or key in _warned:
+            continue
+        _warned.add(key)
+        near = difflib.get_close_matches(key, known, 1, 0.5) or [k for k in known if k.split(".")[-1] == key.split(".")[-1]]
+        meant = f"; did you mean {PREFIX}.{near[0]}?" if near else ""
+        logger.warning("shmstore: there is no configuration key %s.%s: it does nothing%s", PREFIX, key, meant)
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        key = above + str(name).replace("_", "-")
+        if isinstance(value, Mapping):
+            yield from _flat(value, key + ".")
+        else:
+            yield key
+
+
 def _get(key: str) -> Any:
     return dask.config.get(f"{PREFIX}.{key}")
 
@@ -104,6 +153,8 @@ def _choice(key: str, *choices: str) -> str:
 
 def _switch(key: str) -> bool:
     value = _get(key)
+    if isinstance(value, str) and value.lower() in ("true", "false"):  # as the environment gives it
+        return value.lower() == "true"
     if not isinstance(value, bool):
         raise ValueError(f"{PREFIX}.{key} must be true or false, not {value!r}")
     return value

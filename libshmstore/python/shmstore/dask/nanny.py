@@ -11,7 +11,7 @@ from distributed.compatibility import PeriodicCallback
 from distributed.core import Status
 
 from .. import Partition
-from .config import Settings
+from .config import Settings, enabled
 from .fallback import Fallbacks
 from .memory import private_memory
 from .offloading import offload
@@ -27,6 +27,8 @@ class Nanny(distributed.Nanny):
 
     def _watch(self) -> None:
         """Puts our question before stock's: is it private memory that is over the limit?"""
+        if enabled() is False:
+            return
         stock = self.periodic_callbacks.get("memory_monitor")
         if stock is None:  # no limit
             return
@@ -57,7 +59,7 @@ class Nanny(distributed.Nanny):
         """Removes the stores of the dead; what a worker had promised to peers when it died stays until its leases end, and is asked for again then."""
         try:
             settings = Settings.read()
-            if await offload(_collect_garbage, settings.partition):
+            if settings.enabled and await offload(_collect_garbage, settings.partition):
                 self.loop.call_later(settings.lease, self._collect_again)
         except (OSError, ValueError) as e:
             Fallbacks(0).note("sweep-failed", e, then="left to gc")

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .. import Error
+from .. import Error, Partition
 from .config import TierSettings
 from .exchange import Exchange
 
@@ -41,6 +41,8 @@ class Tier:
         self.evicted = 0  #: objects that this worker's thread moved out
         self._max_spill = int(max_spill) if max_spill else 0
         self._own = settings.path or os.path.join(os.path.dirname(os.path.realpath(local_directory)), _DIRECTORY)
+        self.directory: str | None = None  #: of the tier that is in use
+        self._partition_path = exchange.partition.path
         self.low = self._high = 0  #: bytes of the partition
         self.packed = False  #: tier files are compressed
         # Puts may wait until maps are let go, so they have a thread of their own.
@@ -78,6 +80,25 @@ class Tier:
             thread.join(10)
         for pool in (self._readers, self._writer, self._giver):
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def withdraw(self) -> None:
+        """After the store is closed, in a thread. A tier that workers made below temporary-directory goes with the last of them: nobody else knows
+        of it, and whoever empties that directory would leave the partition with a tier that is away."""
+        if self.settings.path is not None or self.directory is None:
+            return
+        try:
+            partition = Partition(self._partition_path)
+            found = partition.tier()
+            if found is None or found.directory != os.path.realpath(self._own) or self._in_use(partition):
+                return
+            partition.set_tier(None)
+            os.rmdir(self._own)
+        except (OSError, ValueError):  # objects lie there, of a kept store perhaps: it stays
+            pass
+
+    @staticmethod
+    def _in_use(partition: Partition) -> bool:
+        return any(store.alive and store.label == "dask-worker" for store in partition.stores())
 
     def when_pressed(self, call: Callable[[], None]) -> None:
         """call, from a thread, as long as memory is short and what is mapped keeps it from being freed."""
@@ -146,6 +167,7 @@ class Tier:
                 found = partition.tier()
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "the partition has no tier", self._own)
+        self.directory = found.directory
         size = partition.info().bytes_size or sys.maxsize  # a file system without a limit is never short
         self._high, self.low = size * found.high // 100, size * found.low // 100
         self.packed = found.level > 0

@@ -31,10 +31,11 @@ from distributed.utils_comm import gather_from_workers
 from distributed.worker import get_data_from_worker
 from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailureEvent, GatherDepSuccessEvent, UpdateDataEvent
 
+from .. import default_path
 from .admission import Grant
 from .arbitration import Arbitration
 from .buffer import SharedBuffer
-from .config import Settings, TierSettings
+from .config import PREFIX, Settings, TierSettings, logger
 from .daemon import Listening
 from .exchange import Entry, Exchange, Kept, Pickled
 from .fallback import Fallbacks
@@ -115,6 +116,9 @@ class Worker(distributed.Worker):
     def _share(self) -> None:
         """Opens a store and puts the shared tier into place; on failure the worker stays as it is, and says so."""
         settings = Settings.read()
+        if not settings.enabled:
+            logger.info("shmstore: worker=%s shares nothing: %s.enabled is false", self.name, PREFIX)
+            return
         stock = self.memory_manager.data
         if type(stock) not in (SpillBuffer, dict) or len(stock):
             Fallbacks(0).note("custom-data", key=type(stock).__name__, then="worker shares nothing")
@@ -122,7 +126,7 @@ class Worker(distributed.Worker):
         try:
             self._exchange = Exchange(settings, "dask-worker", self.local_directory)
         except (OSError, ValueError) as e:
-            Fallbacks(0).note("no-store", e, settings.partition, "worker shares nothing")
+            Fallbacks(0).note("no-store", e, settings.partition or default_path(), "worker shares nothing")
             return
         self._guard = self._exchange.guard
         try:
@@ -200,7 +204,22 @@ class Worker(distributed.Worker):
     async def listen(self, *args: Any, **kwargs: Any) -> Any:
         result = await super().listen(*args, **kwargs)
         self._publish()
+        if self._exchange is not None:
+            logger.info("shmstore: worker=%s %s", self.address, " ".join(f"{k}={v}" for k, v in self._means().items()))
         return result
+
+    def _means(self) -> dict[str, Any]:
+        """What this worker shares by, for people."""
+        exchange, store = self._exchange, self._exchange.store
+        alone = "off" if exchange.settings.daemon == "off" else "none"
+        off = "off" if self._arbitration is None else "none"
+        return {
+            "partition": exchange.partition.path,
+            "store": store.name,
+            "daemon": alone if store.daemon_fd() is None else "connected",
+            "arbiter": off if self._arbitration is None or store.arbiter is None else "on",
+            "tier": self._tier.directory if self._tier is not None else "none",
+        }
 
     def _publish(self) -> None:
         # Between workers of one process values go by reference, which nothing beats.
@@ -235,6 +254,8 @@ class Worker(distributed.Worker):
         if self._tier is not None:
             await self._guard.wait("close", offload(self._tier.close))
         self._exchange.close()
+        if self._tier is not None:
+            await self._guard.wait("close", offload(self._tier.withdraw))
 
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         if self._exchange is None:
