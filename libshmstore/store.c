@@ -671,7 +671,8 @@ int shmstore_close(struct shmstore *s)
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 			r = t.error;
-		}
+		} else
+			s->page->pid = 0; /* nobody's: whoever had it last, a tool perhaps, is not whose it is */
 		shms_credit_gave(s, t.freed);
 		shms_attach_bye(&s->attach);
 	}

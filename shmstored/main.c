@@ -102,7 +102,16 @@ static int read_config(const struct arguments *a, struct config **ret)
 {
 	char *error = NULL;
 	struct config *c;
-	int r = config_read(a->config, &c, &error);
+	int r = 0;
+
+	/* Without a file the defaults hold. One that was named, or is to be checked, must be there. */
+	if (a->check && access(a->config ? a->config : CONFIG_FILE, R_OK) < 0) {
+		r = -errno;
+		log_say(LOG_ERR, LOG_FIELDS(.error = r), "%s cannot be read: there is nothing to check",
+			a->config ? a->config : CONFIG_FILE);
+		return r;
+	}
+	r = config_read(a->config, &c, &error);
 
 	if (r == 0 && a->n_partitions)
 		r = config_set_partitions(c, a->partitions, a->n_partitions);

@@ -47,6 +47,8 @@ int cmd_stat(struct admin *a, int argc, char **argv);
 int cmd_cat(struct admin *a, int argc, char **argv);
 int cmd_get(struct admin *a, int argc, char **argv);
 int cmd_put(struct admin *a, int argc, char **argv);
+int cmd_rm(struct admin *a, int argc, char **argv);
+int cmd_config(struct admin *a, int argc, char **argv);
 int cmd_reconcile(struct admin *a, int argc, char **argv);
 int cmd_gc(struct admin *a, int argc, char **argv);
 int cmd_verify(struct admin *a, int argc, char **argv);

@@ -62,10 +62,12 @@ int asking_open(const struct admin *a, struct shmstore_client **ret)
 
 const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION])
 {
-	if (!a->partition)
+	const char *named = a->partition ? a->partition : getenv("SHMSTORE_PARTITION");
+
+	if (!named || !*named)
 		return NULL;
-	if (!realpath(a->partition, text)) /* the daemon says that it is none */
-		return a->partition;
+	if (!realpath(named, text)) /* the daemon says that it is none */
+		return named;
 	return text;
 }
 

@@ -17,7 +17,7 @@ struct json_object;
 
 /* A connected client, to be freed. 0, or the command's exit status once everything is said. */
 int asking_open(const struct admin *a, struct shmstore_client **ret);
-/* The partition that -p names, as the daemon knows it (absolute); NULL: none was named, all are meant. */
+/* The partition that -p or else $SHMSTORE_PARTITION names, as the daemon knows it (absolute); NULL: none was named, all are meant. */
 const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION]);
 /* One document about the partition named, or all; to be freed with jsonin_free(). 0, or the exit status: all is said. */
 int asking_query(const struct admin *a, enum shmstore_query what, struct json_object **ret);

@@ -137,7 +137,7 @@ int cmd_df(struct admin *a, int argc, char **argv)
 	if (r == 0)
 		r = shmstore_partition_info(p, &info);
 	if (r < 0)
-		status = message_error(shmstore_partition_path(p), r);
+		status = message_detail(shmstore_partition_path(p), r);
 	int has_tier = r < 0 ? 0 : tierstate_read(p, &tier);
 	progress_end();
 	if (r == 0 && a->json) {

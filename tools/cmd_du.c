@@ -24,9 +24,11 @@ enum {
 	LINKED,
 	PSS,
 	USS,
+	LEASED,
 	POOL,
 	DEMOTED,
 	MAPPED,
+	AGE,
 	LABEL,
 	N_COLUMNS
 };
@@ -38,9 +40,11 @@ static const struct table_column columns[N_COLUMNS] = {
 	[LINKED] = {"LINKED", TABLE_RIGHT},
 	[PSS] = {"PSS", TABLE_RIGHT},
 	[USS] = {"USS", TABLE_RIGHT},
+	[LEASED] = {"LEASED", TABLE_RIGHT},
 	[POOL] = {"POOL", TABLE_RIGHT},
 	[DEMOTED] = {"DEMOTED", TABLE_RIGHT},
 	[MAPPED] = {"MAPPED", TABLE_RIGHT},
+	[AGE] = {"AGE", TABLE_RIGHT},
 	[LABEL] = {"LABEL", TABLE_TRUNC},
 };
 
@@ -48,7 +52,8 @@ struct du {
 	const struct admin *admin;
 	struct json_object *stores; /* with --json */
 	struct table table;         /* without */
-	uint64_t pss, uss, pool, demoted, n_demoted, n_clean, n_seen, n_unreadable;
+	int sort;                   /* column */
+	uint64_t pss, uss, leased, pool, demoted, n_demoted, n_clean, n_seen, n_unreadable;
 };
 
 static void add_json(struct du *du, const struct shmstore_store_books *b)
@@ -83,6 +88,7 @@ static void add_json(struct du *du, const struct shmstore_store_books *b)
 	json_u64(o, "n_demoted", b->n_demoted);
 	json_u64(o, "n_clean", b->n_clean);
 	json_u64(o, "mapped", s->counters.mapped_bytes);
+	json_real(o, "created", (double)s->created_ns / 1e9);
 	json_append(du->stores, o);
 }
 
@@ -97,7 +103,8 @@ static void add_row(struct du *du, const struct shmstore_store_books *b)
 		table_printf(t, STATE, "of user %u", s->uid);
 		return;
 	}
-	table_printf(t, PID, "%d", s->pid);
+	if (s->pid) /* a kept store that was closed is nobody's */
+		table_count(t, PID, (uint64_t)s->pid);
 	if (s->alive == SHMSTORE_ALIVE) {
 		table_text(t, STATE, "alive");
 		table_color(t, STATE, "green");
@@ -111,9 +118,11 @@ static void add_row(struct du *du, const struct shmstore_store_books *b)
 	table_size(t, LINKED, b->linked);
 	table_size(t, PSS, b->pss);
 	table_size(t, USS, b->uss);
+	table_size(t, LEASED, b->leased);
 	table_size(t, POOL, b->pool);
 	table_size(t, DEMOTED, b->demoted);
 	table_size(t, MAPPED, s->alive == SHMSTORE_ALIVE ? s->counters.mapped_bytes : 0);
+	table_age(t, AGE, s->created_ns);
 	table_text(t, LABEL, s->label);
 }
 
@@ -128,6 +137,7 @@ static int add(const struct shmstore_store_books *b, void *arg)
 	du->n_unreadable += !b->store->readable;
 	du->pss += b->pss;
 	du->uss += b->uss;
+	du->leased += b->leased;
 	du->pool += b->pool;
 	du->demoted += b->demoted;
 	du->n_demoted += b->n_demoted;
@@ -147,6 +157,7 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 		json_u64(o, "total_objects", total->n_objects);
 		json_u64(o, "total_pss", du->pss);
 		json_u64(o, "total_uss", du->uss);
+		json_u64(o, "total_leased", du->leased);
 		json_u64(o, "total_pool", du->pool);
 		json_u64(o, "total_demoted", du->demoted);
 		json_u64(o, "total_n_demoted", du->n_demoted);
@@ -159,7 +170,10 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 		puts("no stores");
 		return;
 	}
-	table_sort(&du->table, NAME);
+	if (du->sort == NAME)
+		table_sort(&du->table, NAME);
+	else
+		table_sort_down(&du->table, (size_t)du->sort);
 	table_row(&du->table);
 	table_text(&du->table, NAME, "total");
 	table_text(&du->table, STATE, "each once");
@@ -167,6 +181,7 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 	table_size(&du->table, LINKED, total->linked);
 	table_size(&du->table, PSS, du->pss);
 	table_size(&du->table, USS, du->uss);
+	table_size(&du->table, LEASED, du->leased);
 	table_size(&du->table, POOL, du->pool);
 	table_size(&du->table, DEMOTED, du->demoted);
 	for (size_t i = 0; i < N_COLUMNS; i++)
@@ -174,25 +189,55 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 	table_finish(&du->table);
 }
 
+static const struct {
+	const char *word;
+	int column;
+} sorts[] = {{"name", NAME}, {"objects", OBJECTS}, {"linked", LINKED}, {"pss", PSS}, {"uss", USS}, {"leased", LEASED},
+	     {"pool", POOL}, {"demoted", DEMOTED}, {"mapped", MAPPED}, {"age", AGE}, {"pid", PID}};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct du *du = line->own;
+
+	if (key != 's')
+		return options_common(key, arg, state);
+	for (size_t i = 0; i < sizeof(sorts) / sizeof(sorts[0]); i++) {
+		if (strcmp(arg, sorts[i].word) == 0) {
+			du->sort = sorts[i].column;
+			return 0;
+		}
+	}
+	options_usage(state,
+		      "--sort %s: is none of name, objects, linked, pss, uss, leased, pool, demoted, mapped, age, pid",
+		      arg);
+}
+
 int cmd_du(struct admin *a, int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+		{"sort", 's', "COLUMN", 0,
+		 "name (default), objects, linked, pss, uss, leased, pool, demoted, mapped, age or pid", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
 	static const struct argp argp = {
-		NULL,
-		options_common,
+		options,
+		parse,
 		"du",
 		"What each store holds.\v"
 		"LINKED is all that a store links; an object of several stores counts in each of them, but once in the "
 		"total. "
 		"PSS shares it out by links and adds up. USS is what would be freed if the store went now. "
-		"POOL are recycled files, MAPPED are live views. On a partition with a disk tier, DEMOTED is what a "
+		"LEASED are leases whose object it links no longer. POOL are recycled files, MAPPED are live views, "
+		"AGE is that of the store. On a partition with a disk tier, DEMOTED is what a "
 		"store's "
 		"objects there take in memory when they come back; until then they count in OBJECTS only.",
 		options_children,
 		NULL,
 		NULL,
 	};
-	struct command_line line = {.admin = a};
 	struct du du = {.admin = a};
+	struct command_line line = {.admin = a, .own = &du};
 	struct shmstore_books_total total = {.size = sizeof(total)};
 	struct shmstore_partition *p;
 	struct table_column shown[N_COLUMNS];
@@ -206,11 +251,12 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	if (!tierstate_directory(p, tier))
 		shown[DEMOTED].flags |= TABLE_HIDDEN;
 	du.stores = table_or_list(&du.table, a, shown, N_COLUMNS);
+	table_hold(&du.table);
 	progress_begin("du");
 	int r = shmstore_partition_books(p, add, &du, &total);
 	progress_end();
 	if (r < 0) {
-		status = message_error(shmstore_partition_path(p), r);
+		status = message_detail(shmstore_partition_path(p), r);
 	} else {
 		finish(&du, &total);
 		if (du.n_unreadable) {

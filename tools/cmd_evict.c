@@ -220,7 +220,7 @@ static int run(struct evict *e, struct shmstore_partition *p)
 	int r = shmstore_partition_info(p, &info);
 
 	if (r < 0)
-		return message_error(shmstore_partition_path(p), r);
+		return message_detail(shmstore_partition_path(p), r);
 	if (!set_goal(e, &info))
 		return ADMIN_FAILED;
 	storelist_join_tier(p);

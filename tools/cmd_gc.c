@@ -135,7 +135,7 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 	int r = shmstore_partition_gc_plan(p, gc.dry_run ? SHMSTORE_GC_DRY_RUN : 0, add, &gc, &report);
 	progress_end();
 	if (r < 0)
-		status = message_error(shmstore_partition_path(p), r);
+		status = message_detail(shmstore_partition_path(p), r);
 	else
 		finish(&gc, &report);
 	if (gc.n_failed)

@@ -257,7 +257,7 @@ int cmd_init(struct admin *a, int argc, char **argv)
 	if (status == ADMIN_OK) {
 		int r = shmstore_partition_info(p, &info);
 		if (r < 0)
-			status = message_error(path, r);
+			status = message_detail(path, r);
 	}
 	if (status == ADMIN_OK) {
 		report(a, &init, &info);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "jsonout.h"
@@ -26,6 +27,7 @@ enum {
 	BUFFERS,
 	WHERE,
 	LINKS,
+	AGE,
 	INODE,
 	N_COLUMNS
 };
@@ -37,6 +39,7 @@ static const struct table_column columns[N_COLUMNS] = {
 	[BUFFERS] = {"N", TABLE_RIGHT},
 	[WHERE] = {"WHERE", 0},
 	[LINKS] = {"LINKS", TABLE_RIGHT},
+	[AGE] = {"AGE", TABLE_RIGHT},
 	[INODE] = {"INODE", TABLE_RIGHT},
 };
 
@@ -44,7 +47,8 @@ struct ls {
 	const struct admin *admin;
 	const char *store; /* whose objects are being listed */
 	struct table table;
-	uint64_t n_objects, n_damaged, bytes;
+	int sort; /* column; -1 = as they are found */
+	uint64_t n_objects, n_damaged, bytes, header_bytes, buffer_bytes;
 };
 
 static void add_json(struct ls *ls, const struct shmstore_object_info *info)
@@ -93,6 +97,7 @@ static void add_row(struct ls *ls, const struct shmstore_object_info *info)
 	if (info->demoted)
 		table_color(t, WHERE, "cyan");
 	table_count(t, LINKS, info->links);
+	table_age(t, AGE, info->mtime_ns);
 	table_count(t, INODE, info->inode);
 }
 
@@ -107,6 +112,8 @@ static int add(const struct shmstore_object_info *info, void *arg)
 	ls->n_objects++;
 	ls->n_damaged += info->error != 0;
 	ls->bytes += info->blocks;
+	ls->header_bytes += info->header_size;
+	ls->buffer_bytes += info->buffer_size;
 	progress_set(ls->n_objects, ls->bytes);
 	return ferror(stdout) ? -EIO : 0; /* nobody reads any more */
 }
@@ -125,7 +132,7 @@ static int list(struct ls *ls, struct shmstore_partition *p, const struct storel
 	r = shmstore_foreach(s, add, ls);
 	shmstore_close(s);
 	if (r < 0 && !ferror(stdout))
-		return message_error(entry->name, r);
+		return message_detail(entry->name, r);
 	return ADMIN_OK;
 }
 
@@ -136,7 +143,7 @@ static int list_all(struct ls *ls, struct shmstore_partition *p, const char *nam
 	int r = storelist_read(p, &stores);
 
 	if (r < 0) {
-		status = message_error(shmstore_partition_path(p), r);
+		status = message_detail(shmstore_partition_path(p), r);
 	} else if (name) {
 		const struct storelist_entry *found = storelist_find(&stores, name);
 		status = found ? list(ls, p, found, true) : opening_explain_store(p, name, -ENOENT);
@@ -150,25 +157,73 @@ static int list_all(struct ls *ls, struct shmstore_partition *p, const char *nam
 	return status;
 }
 
+static const struct {
+	const char *word;
+	int column;
+} sorts[] = {{"store", STORE},   {"key", KEY},     {"size", BUFFERS_SIZE},
+	     {"header", HEADER}, {"links", LINKS}, {"age", AGE}};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct ls *ls = line->own;
+
+	if (key != 's')
+		return options_common(key, arg, state);
+	for (size_t i = 0; i < sizeof(sorts) / sizeof(sorts[0]); i++) {
+		if (strcmp(arg, sorts[i].word) == 0) {
+			ls->sort = sorts[i].column;
+			return 0;
+		}
+	}
+	options_usage(state, "--sort %s: is none of store, key, size, header, links, age", arg);
+}
+
+/* The sums as the last line. An object of several stores counts in each. */
+static void finish(struct ls *ls)
+{
+	struct table *t = &ls->table;
+
+	if (ls->sort == STORE || ls->sort == KEY)
+		table_sort(t, (size_t)ls->sort);
+	else if (ls->sort >= 0)
+		table_sort_down(t, (size_t)ls->sort);
+	if (ls->n_objects) {
+		table_row(t);
+		table_text(t, STORE, "total");
+		table_printf(t, KEY, "%" PRIu64 " names", ls->n_objects);
+		table_size(t, HEADER, ls->header_bytes);
+		table_size(t, BUFFERS_SIZE, ls->buffer_bytes);
+		for (size_t i = 0; i < N_COLUMNS; i++)
+			table_color(t, i, "bold");
+	}
+	table_finish(t);
+}
+
 int cmd_ls(struct admin *a, int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+		{"sort", 's', "COLUMN", 0, "store, key, size, header, links or age; takes memory for all objects", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
 	static const struct argp argp = {
-		NULL,
-		options_common,
+		options,
+		parse,
 		"ls [STORE]",
 		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
 		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is shared. N is the "
 		"number of "
 		"buffers. WHERE is memory, tier (moved to the disk until somebody gets it), or pinned (in memory, and "
 		"stays "
-		"there). LINKS counts the object's names in all stores and its leases.",
+		"there). LINKS counts the object's names in all stores and its leases. AGE is the time since it was "
+		"written; the total counts an object in each of its stores.",
 		options_children,
 		NULL,
 		NULL,
 	};
 	static const char *const names[] = {"STORE", NULL};
-	struct command_line line = {.admin = a, .names = names};
-	struct ls ls = {.admin = a};
+	struct ls ls = {.admin = a, .sort = -1};
+	struct command_line line = {.admin = a, .names = names, .own = &ls};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);
@@ -179,6 +234,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		json_stream_begin("objects");
 	else
 		table_init(&ls.table, a, columns, N_COLUMNS);
+	ls.table.hold = ls.sort >= 0;
 	if (!isatty(STDOUT_FILENO)) /* else the list itself is seen to grow */
 		progress_begin("ls");
 	status = list_all(&ls, p, line.args[0]);
@@ -186,7 +242,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	if (a->json)
 		json_stream_end(NULL);
 	else
-		table_finish(&ls.table);
+		finish(&ls);
 	if (ls.n_damaged) {
 		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects", ls.n_damaged);
 		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",

@@ -86,7 +86,7 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 		message_hint("to enlarge the partition, as root: " ADMIN_NAME " -p %s init --size SIZE",
 			     shellword(path));
 	} else {
-		message_error(put->key_text, error);
+		message_detail(put->key_text, error);
 	}
 	return ADMIN_FAILED;
 }
@@ -239,7 +239,7 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 
 	if (r == 0) {
 		o.keep = true;
-		o.label = ADMIN_NAME;
+		o.label = entry && entry->label[0] ? entry->label : ADMIN_NAME; /* the store's own stays */
 		o.recycle_max = 0;
 		o.directory = entry ? entry->path : NULL;
 		put->made_store = !entry;
@@ -253,7 +253,7 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 		progress_end();
 		r = shmstore_close(s);
 		if (r < 0 && status == ADMIN_OK)
-			status = message_error(put->store, r);
+			status = message_detail(put->store, r);
 		if (status != ADMIN_OK && put->made_store)
 			remove_store(put, p);
 	}

@@ -332,7 +332,7 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 	if (holders.n_holders)
 		qsort(holders.holders, holders.n_holders, sizeof(*holders.holders), by_pid);
 	if (r < 0) {
-		status = message_error(shmstore_partition_path(p), r);
+		status = message_detail(shmstore_partition_path(p), r);
 	} else {
 		if (a->json) {
 			print_json(&holders, &usage, shmstore_partition_path(p));

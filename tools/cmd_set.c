@@ -15,7 +15,8 @@ int cmd_set(struct admin *a, int argc, char **argv)
 		NULL,
 		options_common,
 		"set KEY=VALUE",
-		"Sets a limit of the partition (-p; may be left out where the daemon watches one only).\v"
+		"Sets a limit of the partition (-p, or $SHMSTORE_PARTITION; may be left out where the daemon watches "
+		"one only).\v"
 		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, label.LABEL.soft, "
 		"store.STORE.limit, "
 		"store.STORE.soft; USER is a name, a number or * for all others. Values: a size such as 4GiB (for the "
@@ -51,7 +52,8 @@ int cmd_set(struct admin *a, int argc, char **argv)
 		json_text(o, "set", line.args[0]);
 		json_print(o);
 	} else if (status == 0) {
-		printf("%s is set until the daemon ends; to keep it, write it into shmstored.conf\n", line.args[0]);
+		printf("%s is set for %s until the daemon ends; to keep it, write it into shmstored.conf\n",
+		       line.args[0], partition ? partition : "the one partition that the daemon watches");
 	}
 	free(assignment);
 	return status;

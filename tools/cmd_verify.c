@@ -169,7 +169,7 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 	if (r < 0 && v.tier)
 		status = tierstate_explain(p, r);
 	else if (r < 0)
-		status = message_error(shmstore_partition_path(p), r);
+		status = message_detail(shmstore_partition_path(p), r);
 	else
 		finish(&v);
 	if (v.n_bad)

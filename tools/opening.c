@@ -147,7 +147,7 @@ int opening_explain(const struct admin *a, const char *path, int error)
 		message_hint("to see what fills it: df -h %s; df -i %s", shellword(path), shellword(path));
 		break;
 	default:
-		message_error(path, error);
+		message_detail(path, error);
 	}
 	return ADMIN_FAILED;
 }
@@ -180,7 +180,7 @@ int opening_explain_store(struct shmstore_partition *p, const char *name, int er
 			     SHMSTORE_NAME_MAX);
 		break;
 	default:
-		message_error(name, error);
+		message_detail(name, error);
 	}
 	return ADMIN_FAILED;
 }

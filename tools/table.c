@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "human.h"
 #include "jsonout.h"
@@ -81,7 +82,7 @@ static void print_part(struct table *t)
 
 void table_row(struct table *t)
 {
-	if (t->n_lines == PART)
+	if (t->n_lines == PART && !t->hold)
 		print_part(t);
 	t->line = scols_table_new_line(t->scols, NULL);
 	if (!t->line)
@@ -115,11 +116,18 @@ void table_printf(struct table *t, size_t column, const char *format, ...)
 		message_no_memory();
 }
 
+/* What a cell sorts by: its text may say MiB. */
+static void set_number(struct table *t, size_t column, uint64_t n)
+{
+	scols_cell_set_userdata(scols_line_get_cell(t->line, column), (void *)(uintptr_t)n);
+}
+
 void table_size(struct table *t, size_t column, uint64_t bytes)
 {
 	char text[HUMAN_SIZE];
 
 	table_text(t, column, human_bytes(bytes, t->exact, text));
+	set_number(t, column, bytes);
 }
 
 void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size)
@@ -137,6 +145,7 @@ void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size)
 void table_count(struct table *t, size_t column, uint64_t n)
 {
 	table_printf(t, column, "%" PRIu64, n);
+	set_number(t, column, n);
 }
 
 void table_color(struct table *t, size_t column, const char *color)
@@ -150,6 +159,47 @@ void table_sort(struct table *t, size_t column)
 
 	scols_column_set_cmpfunc(c, scols_cmpstr_cells, NULL);
 	scols_sort_table(t->scols, c);
+}
+
+static int larger_first(struct libscols_cell *a, struct libscols_cell *b, void *arg)
+{
+	uintptr_t m = (uintptr_t)scols_cell_get_userdata(a), n = (uintptr_t)scols_cell_get_userdata(b);
+
+	(void)arg;
+	return m > n ? -1 : m < n;
+}
+
+void table_hold(struct table *t)
+{
+	t->hold = true;
+}
+
+void table_sort_down(struct table *t, size_t column)
+{
+	struct libscols_column *c = scols_table_get_column(t->scols, column);
+
+	scols_column_set_cmpfunc(c, larger_first, NULL);
+	scols_sort_table(t->scols, c);
+}
+
+void table_age(struct table *t, size_t column, int64_t since_ns)
+{
+	struct timespec now;
+	int64_t s;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	s = now.tv_sec - since_ns / 1000000000;
+	if (s < 0)
+		s = 0;
+	if (s < 120)
+		table_printf(t, column, "%" PRId64 " s", s);
+	else if (s < 7200)
+		table_printf(t, column, "%" PRId64 " min", s / 60);
+	else if (s < 172800)
+		table_printf(t, column, "%" PRId64 " h", s / 3600);
+	else
+		table_printf(t, column, "%" PRId64 " d", s / 86400);
+	set_number(t, column, (uint64_t)s);
 }
 
 void table_finish(struct table *t)

@@ -28,6 +28,7 @@ struct table {
 	struct libscols_line *line; /* being filled */
 	size_t n_lines;             /* not yet printed */
 	bool exact;                 /* sizes in bytes */
+	bool hold;                  /* all is printed at the end */
 };
 
 /* Ends the program where memory is out, as the others do. */
@@ -50,8 +51,14 @@ void table_size(struct table *t, size_t column, uint64_t bytes);
 /* used of size in percent, coloured where it is near to full; size 0: no limit. */
 void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size);
 void table_count(struct table *t, size_t column, uint64_t n);
+/* How long ago that was (CLOCK_REALTIME), in one unit. */
+void table_age(struct table *t, size_t column, int64_t since_ns);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);
+/* From here on nothing is printed before the end: for who sorts. */
+void table_hold(struct table *t);
+/* Sorts what is not yet printed by a column of sizes, counts or ages, the largest first. */
+void table_sort_down(struct table *t, size_t column);
 /* Sorts what is not yet printed by the text of a column. */
 void table_sort(struct table *t, size_t column);
 /* Prints what is left and frees the table. */

@@ -42,6 +42,7 @@ def test_version():
                                   ["arb", "inject", "retry", "1:1", "--pool", "shm"], ["arb", "cancel"], ["arb", "cancel", "1:1", "me"],
                                   ["arb", "cancel", "4294967296:1"], ["arb", "set", "max_bypass"], ["arb", "set", "frob", "1"],
                                   ["arb", "set", "max_bypass", "many"], ["arb", "set", "max_bypass", "-1"], ["help", "arb", "frob"],
+                                  ["rm"], ["ls", "--sort", "x"], ["du", "--sort", "x"], ["du", "x"], ["config", "x"],
                                   ["tier", "--unset", "--max", "1G"], ["verify", "--rate", "1M"], ["verify", "--tier", "--rate", "0"]])
 def test_wrong_usage(args):
     r = Admin("/nonexistent")(*args, partition=False, code=2)
@@ -53,8 +54,8 @@ def test_help_explains_every_command():
     a = Admin("/")
     text = a("help", partition=False).out
     commands = re.findall(r"^  ([a-z]+) ", text, re.M)
-    assert commands == ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc", "verify", "tier",
-                        "demote", "promote", "evict", "top", "status", "workers", "quota", "watch", "set", "arb", "reap", "version",
+    assert commands == ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "rm", "reconcile", "gc", "verify", "tier",
+                        "demote", "promote", "evict", "top", "status", "workers", "quota", "watch", "config", "set", "arb", "reap", "version",
                         "help"]
     for c in commands:
         shown = a("help", c, partition=False)

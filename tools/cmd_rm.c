@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_rm.c: "shmstore-admin rm STORE [KEY...]": removes objects of a store that nobody has open, or the store. A live owner's store is its own to
+ * change: its books and its caches say what it holds. The lock of the store, taken here as its owner would, is what keeps the two apart.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "jsonout.h"
+#include "message.h"
+#include "opening.h"
+#include "options.h"
+#include "storelist.h"
+
+struct rm {
+	struct admin *admin;
+	const char *store;
+	struct json_object *keys; /* with --json: those that were removed */
+	uint64_t n_removed, n_missing, n_failed;
+};
+
+/* The store as one that stays (or goes, with everything in it) when it is closed. 0, or the exit status once everything is said. */
+static int take(struct shmstore_partition *p, const struct storelist_entry *e, bool keep, struct shmstore **ret)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	int r;
+
+	o.keep = keep;
+	o.flags = SHMSTORE_OPEN_ADOPT;
+	o.directory = e->path;
+	o.label = e->label[0] ? e->label : NULL;
+	o.daemon = SHMSTORE_DAEMON_OFF;
+	r = e->readable ? shmstore_open(p, e->name, &o, ret) : -EPERM;
+	if (r != -EBUSY)
+		return r < 0 ? opening_explain_store(p, e->name[0] ? e->name : e->path, r) : ADMIN_OK;
+	message_detail(e->name, r);
+	message_hint("only that process removes what is in it; end it, and its store goes with it");
+	return ADMIN_FAILED;
+}
+
+static void list_key(struct rm *rm, const void *key, size_t size)
+{
+	struct json_object *o;
+
+	if (!rm->keys)
+		return;
+	o = json_new();
+	json_key(o, "key", key ? key : "", size);
+	json_append(rm->keys, o);
+}
+
+static void remove_key(struct rm *rm, struct shmstore *s, const char *text)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t size;
+	int r;
+
+	if (!opening_key(text, key, &size)) {
+		rm->n_failed++;
+		return;
+	}
+	r = shmstore_delete(s, key, size);
+	if (r == 0) {
+		rm->n_removed++;
+		list_key(rm, key, size);
+	} else if (r == -ENOENT) {
+		rm->n_missing++;
+		message_fail(text, "the store %s has no object of that key", rm->store);
+	} else {
+		rm->n_failed++;
+		message_detail(text, r);
+	}
+}
+
+static int count(const struct shmstore_object_info *info, void *arg)
+{
+	struct rm *rm = arg;
+
+	rm->n_removed++;
+	if (!info->error)
+		list_key(rm, info->key, info->key_size);
+	return 0;
+}
+
+static void report(const struct rm *rm, const char *partition, bool whole)
+{
+	if (rm->admin->json) {
+		struct json_object *o = json_new();
+		json_text(o, "partition", partition);
+		json_text(o, "store", rm->store);
+		json_flag(o, "removed_store", whole);
+		json_child(o, "removed", rm->keys);
+		json_print(o);
+	} else if (whole) {
+		printf("%s: removed, with %llu objects\n", rm->store, (unsigned long long)rm->n_removed);
+	} else {
+		printf("%s: %llu objects removed\n", rm->store, (unsigned long long)rm->n_removed);
+	}
+}
+
+static int run(struct rm *rm, struct shmstore_partition *p, const struct command_line *line)
+{
+	bool whole = line->n_many == 0;
+	struct storelist list;
+	struct shmstore *s;
+	int status, r = storelist_read(p, &list);
+	const struct storelist_entry *e;
+
+	if (r < 0)
+		return message_error(shmstore_partition_path(p), r);
+	e = storelist_find(&list, rm->store);
+	status = e ? take(p, e, e->keep && !whole, &s) : opening_explain_store(p, rm->store, -ENOENT);
+	if (status == ADMIN_OK) {
+		if (whole)
+			r = shmstore_foreach(s, count, rm);
+		for (size_t i = 0; i < line->n_many; i++)
+			remove_key(rm, s, line->many_args[i]);
+		r = shmstore_close(s);
+		if (r < 0)
+			status = message_detail(rm->store, r);
+		else
+			report(rm, shmstore_partition_path(p), whole);
+		if (rm->n_failed || rm->n_missing)
+			status = ADMIN_FAILED;
+	}
+	storelist_deinit(&list);
+	return status;
+}
+
+int cmd_rm(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"rm STORE [KEY...]",
+		"Removes objects of STORE (a name, or the store's path), or with no KEY the store with all that is in "
+		"it.\v"
+		"Only of stores that no live process has open: kept ones and dead ones. What other stores link stays "
+		"theirs. "
+		"Exit status 1 if there is no such store or key, or its owner lives.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	static const char *const names[] = {"STORE", "KEY", NULL};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true};
+	struct rm rm = {.admin = a};
+	struct shmstore_partition *p;
+
+	options_parse(&argp, &line, argc, argv);
+	rm.store = line.args[0];
+	int status = opening_partition(a, &p);
+	if (status)
+		return status;
+	rm.keys = a->json ? json_new_list() : NULL;
+	status = run(&rm, p, &line);
+	shmstore_partition_unref(p);
+	return status;
+}
