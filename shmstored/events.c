@@ -21,6 +21,7 @@
 #include "printable.h"
 
 #define SECOND_NS  UINT64_C(1000000000)
+#define LONGEST_NS (60 * SECOND_NS) /* between two events of a key that never pauses */
 #define LIMIT_SETS 128u
 #define LIMIT_WAYS 4u
 #define TEXT_CUT   200u /* bytes that are left of a text in an event that is too long */
@@ -62,7 +63,8 @@ struct kept {
 /* When a key emitted last, and what was left out of it since. */
 struct limit {
 	enum event event;
-	char *key; /* NULL = free */
+	uint64_t interval_ns; /* until the next one of that key may be kept */
+	char *key;            /* NULL = free */
 	uint64_t at_ns, n_left_out;
 };
 
@@ -140,12 +142,16 @@ static bool rate_allows(struct events *ev, enum event e, const char *key, uint64
 	*ret_left_out = 0;
 	for (struct limit *l = set; l < set + LIMIT_WAYS; l++) {
 		if (l->key && l->event == e && strcmp(l->key, key) == 0) {
-			if (now_ns - l->at_ns < SECOND_NS) {
+			if (now_ns - l->at_ns < l->interval_ns) {
 				l->n_left_out++;
 				return false;
 			}
 			*ret_left_out = l->n_left_out;
 			l->n_left_out = 0;
+			/* Who goes on and on, a user at its limit, is heard less and less often; after a pause at once. */
+			l->interval_ns = now_ns - l->at_ns < 2 * l->interval_ns ? 2 * l->interval_ns : SECOND_NS;
+			if (l->interval_ns > LONGEST_NS)
+				l->interval_ns = LONGEST_NS;
 			l->at_ns = now_ns;
 			return true;
 		}
@@ -153,7 +159,7 @@ static bool rate_allows(struct events *ev, enum event e, const char *key, uint64
 			oldest = l;
 	}
 	free(oldest->key);
-	*oldest = (struct limit){.event = e, .key = strdup(key), .at_ns = now_ns};
+	*oldest = (struct limit){.event = e, .key = strdup(key), .at_ns = now_ns, .interval_ns = SECOND_NS};
 	return true;
 }
 

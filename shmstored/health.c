@@ -44,6 +44,9 @@ static void add_tier(const struct account *a, struct json_object *reasons)
 	tierkeeper_view(a, &t);
 	if (t.state != TIERKEEPER_DISK_FULL && t.state != TIERKEEPER_UNAVAILABLE)
 		return;
+	/* A directory that is gone, a temporary one perhaps, with nothing that was in it, keeps nobody from anything. */
+	if (t.state == TIERKEEPER_UNAVAILABLE && a->survey && !a->survey->usage.n_demoted)
+		return;
 	snprintf(text, sizeof(text), "disk tier %s: %.400s: %s", tierkeeper_state_name(t.state), a->path, t.why);
 	jsonmake_append_text(reasons, text);
 }

@@ -22,6 +22,7 @@
 #include "host.h"
 #include "lateness.h"
 #include "loop.h"
+#include "metricsself.h"
 #include "printable.h"
 #include "quota.h"
 #include "report_parts.h"
@@ -557,6 +558,7 @@ static int scenes_init(struct writer *w)
 static void write_all(struct writer *w, const struct lateness *l)
 {
 	write_host(w, l);
+	metricsself_write(w->out, w->open, w->host->started_ns);
 	write_partitions(w);
 	write_tiers(w);
 	for (size_t i = 0; i < N_OF(of_arbiter); i++)

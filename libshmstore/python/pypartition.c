@@ -29,7 +29,8 @@ static PyObject *partition_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_open(text, flags, &p);
 	Py_END_ALLOW_THREADS Py_XDECREF(path);
 	if (r < 0)
-		return pyshm_raise(pyshm_state_of(type), r, "open partition", path_arg == Py_None ? NULL : path_arg, NULL);
+		return pyshm_raise(pyshm_state_of(type), r, "open partition", path_arg == Py_None ? NULL : path_arg,
+				   NULL);
 	self = (struct pyshm_partition *)type->tp_alloc(type, 0);
 	if (self) {
 		self->p = p;

@@ -222,7 +222,7 @@ const fillChart = new Chart($('fill-chart'), {
   legend: $('fill-legend'), readout: $('fill-readout'),
 });
 const rateChart = new Chart($('rate-chart'), {
-  bytes: false, lines: [{ name: 'put', title: 'puts' }, { name: 'adopt', title: 'adopts' }, { name: 'handoff', title: 'handoffs' }],
+  bytes: false, lines: [{ name: 'put', title: 'puts' }, { name: 'get', title: 'gets' }, { name: 'adopt', title: 'adopts' }, { name: 'handoff', title: 'handoffs' }],
   legend: $('rate-legend'), readout: $('rate-readout'),
 });
 
@@ -262,7 +262,7 @@ function showHistory() {
   if (!h || !h.used) return;
   fillChart.limit = h.size[h.size.length - 1];
   fillChart.show({ span, ...h });
-  rateChart.show({ span, time: h.time, handoff: perSecond(h.time, h.handoff_n), adopt: perSecond(h.time, h.adopt_n), put: perSecond(h.time, h.put_n) });
+  rateChart.show({ span, time: h.time, handoff: perSecond(h.time, h.handoff_n), adopt: perSecond(h.time, h.adopt_n), put: perSecond(h.time, h.put_n), get: perSecond(h.time, h.get_n) });
 }
 
 // A path below the partition is enough where the partition is known.
@@ -384,7 +384,8 @@ const numberCell = (n) => make('td', { role: 'cell', class: 'number' }, n === nu
 const bytesColumn = (name, title, value = (r) => r[name]) => ({ name, title, number: true, value, cell: (r) => bytesCell(value(r), title) });
 
 function stateTag(w) {
-  if (w.alive === false) return make('span', { class: 'tag bad', title: 'its owner is gone' }, w.keep ? 'kept' : 'dead');
+  if (w.alive === false && w.keep) return make('span', { class: 'tag', title: 'nobody has it open; it stays until somebody removes it' }, 'kept');
+  if (w.alive === false) return make('span', { class: 'tag bad', title: 'its owner is gone' }, 'dead');
   if (w.alive === null) return make('span', { class: 'tag', title: 'we may not look' }, 'unknown');
   return w.registered ? make('span', { class: 'tag good', title: 'connected to the daemon' }, 'registered')
     : make('span', { class: 'tag', title: 'found by a scan; not connected to the daemon' }, 'found');
@@ -499,6 +500,12 @@ function showQuota(p) {
 
 const EVENT_TAGS = { 'ghost-old': 'warn', watermark: 'warn', 'quota-refused': 'bad', residual: 'bad', 'client-dropped': 'warn', liar: 'bad', pressure: 'warn', 'disk-full': 'bad', 'tier-damage': 'bad', 'store-came': 'good',
   'arbiter-retry': 'warn', 'arbiter-split': 'warn', 'arbiter-nomem': 'bad', 'arbiter-timeout': 'bad' };
+const EVENT_WORDS = { 'daemon-started': 'the daemon started', 'store-came': 'a store came', 'store-went': 'a store went', 'store-reaped': 'a dead store was removed',
+  'ghost-old': 'deleted memory is still held', watermark: 'a soft limit was crossed', 'quota-refused': 'a limit refuses more', 'lease-expired': 'a lease expired',
+  residual: 'bytes are not explained', 'client-dropped': 'a client was dropped', 'handoff-user': 'an object was handed to another user', 'limit-set': 'a limit was set',
+  liar: "a store's totals do not add up", pressure: 'memory of the host is short', config: 'the configuration was read', demoted: 'objects went to disk',
+  'disk-full': 'the disk tier is full', 'tier-damage': 'a tier file is damaged', 'arbiter-retry': 'a task was rolled back', 'arbiter-split': 'a task was told to split',
+  'arbiter-nomem': 'a task cannot have its memory', 'arbiter-timeout': 'a task waited in vain' };
 // What of an event's fields is worth a line; all of them are in its title.
 function eventText(e) {
   const words = [];
@@ -514,13 +521,19 @@ function eventText(e) {
   return words.join(' · ');
 }
 
+// Of the words of the filter every one must be in an event.
+function wanted(e) {
+  const text = `${e.event} ${EVENT_WORDS[e.event] || ''} ${JSON.stringify(e)}`.toLowerCase();
+  return $('event-filter').value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+}
+
 function showEvents(list) {
-  if (!list.length && !state.events.length) $('events').replaceChildren(make('li', { class: 'quiet' }, 'Nothing so far.'));
-  if (!list.length) return;
   state.events = list.slice().reverse().concat(state.events).slice(0, EVENTS);
-  $('events').replaceChildren(...state.events.map((e) => make('li', { 'data-sequence': e.sequence, 'data-event': e.event, title: JSON.stringify(e) },
+  const shown = state.events.filter(wanted);
+  if (!shown.length) $('events').replaceChildren(make('li', { class: 'quiet' }, state.events.length ? 'None of that kind.' : 'Nothing so far.'));
+  else $('events').replaceChildren(...shown.map((e) => make('li', { 'data-sequence': e.sequence, 'data-event': e.event, title: JSON.stringify(e) },
     make('time', { datetime: new Date(e.time * 1000).toISOString() }, clock(e.time)),
-    make('span', { class: `tag ${EVENT_TAGS[e.event] || ''}` }, e.event), ' ', make('span', { class: 'fields' }, eventText(e)))));
+    make('span', { class: `tag ${EVENT_TAGS[e.event] || ''}` }, EVENT_WORDS[e.event] || e.event), ' ', make('span', { class: 'fields' }, eventText(e)))));
 }
 
 // ---- asking ------------------------------------------------------------------------------------------------------------
@@ -531,6 +544,8 @@ async function ask(path, parameters = {}) {
   if (!answer.ok && answer.status !== 503) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 }
+
+$('event-filter').addEventListener('input', () => showEvents([]));
 
 function showLive(at) {
   document.body.className = state.reasons && state.reasons.length ? 'is-unwell' : 'is-live';

@@ -2,6 +2,7 @@
 """The dashboard in a real Chromium: what it shows is to the byte what shmstore-admin says; it lives; it is readable in the light, in the dark
 and on a phone; nothing leaves the host. Screenshots are kept in <build>/screenshots."""
 import os
+import subprocess
 import tempfile
 
 import browser as chromium
@@ -360,3 +361,27 @@ def test_several_partitions(shared_browser, plain_cluster, monkeypatch):
         tool.end()
     finally:
         daemon.close()
+
+
+def test_events_in_words_with_a_filter_and_kept_is_not_red(page, scene):
+    events = "[...document.querySelectorAll('#events li[data-event]')]"
+    page.wait(f"{events}.length > 0", "an event")
+    shown = page.run(f"{events}.map((li) => li.querySelector('.tag').textContent)")
+    assert "a store came" in shown and "store-came" not in shown
+    everything = len(shown)
+    page.run("(() => { const f = document.getElementById('event-filter'); f.value = 'daemon started'; f.dispatchEvent(new Event('input')); })()")
+    assert page.run(f"{events}.every((li) => li.dataset.event === 'daemon-started')") and page.run(f"{events}.length") < everything
+    page.run("(() => { const f = document.getElementById('event-filter'); f.value = 'no such word'; f.dispatchEvent(new Event('input')); })()")
+    assert page.run("document.getElementById('events').textContent") == "None of that kind."
+    page.run("(() => { const f = document.getElementById('event-filter'); f.value = ''; f.dispatchEvent(new Event('input')); })()")
+    assert page.run(f"{events}.length") >= everything
+    assert "gets" in page.run("document.getElementById('rate-legend').textContent")
+    admin = [BUILD / "tools" / "shmstore-admin", "-p", scene.path]
+    subprocess.run([*admin, "put", "kept", "k"], input=b"x", check=True, capture_output=True)
+    try:
+        page.surveyed()
+        kept = "[...document.querySelectorAll('#workers .tag')].find((t) => t.textContent === 'kept')"
+        page.wait(f"!!{kept}", "the kept store")
+        assert page.run(f"{kept}.className") == "tag"
+    finally:
+        subprocess.run([*admin, "rm", "kept"], check=True, capture_output=True)

@@ -119,6 +119,51 @@ def test_dashboard_and_alerts_are_about_metrics_that_exist(make_daemon, plain_cl
         assert f'event="{event}"' in text
 
 
+def test_queries_keep_to_the_host_that_was_chosen():
+    dashboard = json.loads((DEPLOY / "grafana" / "shmstore.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            for selector in re.findall(r"\b(?:shmstored?|process)_\w+(\{[^}]*\})?", target["expr"]):
+                assert 'instance=~"$instance"' in selector, (panel["title"], target["expr"])
+    titles = " ".join(panel["title"] for panel in dashboard["panels"])
+    assert "Arbiter" in titles and "process" in titles
+
+
+def test_the_commands_that_alerts_name_exist(make_daemon, plain_cluster):
+    """Each runs against a daemon; none is wrong usage."""
+    plain_cluster.tool("a")
+    daemon = make_daemon(plain_cluster.place.path)
+    text = (DEPLOY / "prometheus" / "shmstore.yml").read_text()
+    commands = {c.strip() for c in re.findall(r"shmstore-admin ((?:[a-z]+)(?: [a-z]+| --[a-z]+)*?)(?=,|:|\.| names| reads| says| shows| why|\")", text)}
+    assert len(commands) >= 8 and "watch --events liar" in commands and "arb threads" in commands, commands
+    for command in sorted(commands):
+        words = command.split()
+        if words[0] == "watch":
+            words += ["--count", "1", "--since", "0"]
+        if words == ["set"]:
+            words += ["--help"]
+        run = subprocess.Popen([BUILD / "tools" / "shmstore-admin", "-p", plain_cluster.place.path, "--socket", daemon.socket, *words],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            out, err = run.communicate(timeout=3)
+        except subprocess.TimeoutExpired:  # it watches
+            run.kill()
+            run.communicate()
+            assert words[0] == "watch", command
+            continue
+        assert run.returncode != 2, (command, err)
+
+
+def test_the_process_of_the_daemon_is_measured(make_daemon, plain_cluster):
+    plain_cluster.tool("a")
+    daemon = make_daemon(plain_cluster.place.path)
+    text = daemon.get("/metrics")
+    values = dict(re.findall(r"^(process_\w+) (\S+)$", text, re.M))
+    assert float(values["process_resident_memory_bytes"]) > 1 << 20
+    assert 3 < float(values["process_open_fds"]) < float(values["process_max_fds"])
+    assert float(values["process_cpu_seconds_total"]) >= 0 and float(values["process_start_time_seconds"]) > 1e9
+
+
 @needs("promtool")
 def test_prometheus_accepts_the_alerts():
     result = run("promtool", "check", "rules", DEPLOY / "prometheus" / "shmstore.yml")

@@ -160,6 +160,24 @@ Test(events, one_a_second_of_one_object)
 	events_free(ev);
 }
 
+/* One that never pauses is kept after 0, 1 and 3 s, and not after 2: as long as it takes. */
+Test(events, what_never_pauses_is_damped)
+{
+	struct events *ev = ring();
+	struct timespec begin, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	do {
+		events_emit(ev, EVENT_QUOTA_REFUSED, "b", NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 2900)
+			cr_assert_leq(events_last(ev), 2);
+		cr_assert_lt(now.tv_sec - begin.tv_sec, 60);
+	} while (events_last(ev) < 3);
+	events_free(ev);
+}
+
 Test(events, other_objects_and_other_events_are_not_left_out)
 {
 	struct events *ev = ring();
