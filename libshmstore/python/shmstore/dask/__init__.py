@@ -15,9 +15,10 @@ from . import config as _config  # the defaults, before anything reads them
 from .client import gather, scatter
 from .nanny import Nanny
 from .preload import dask_setup
+from .report import performance_report, report
 from .splitters import Input, register_splitter
 from .worker import Worker
 
-__all__ = ["Input", "Nanny", "Worker", "dask_setup", "gather", "register_splitter", "scatter"]
+__all__ = ["Input", "Nanny", "Worker", "dask_setup", "gather", "performance_report", "register_splitter", "report", "scatter"]
 _config.preload()
 del _config

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""report(client) and the performance report: what is in shared memory is not called spilled to disk."""
+
+from __future__ import annotations
+
+import pytest
+import tasks
+from conftest import PREFIX, cluster, wait_until, workers
+
+import shmstore.dask
+from shmstore.dask.report import Report, WorkerReport, add_to
+
+MIB = 1 << 20
+
+
+def test_shared_memory_is_told_from_spill_files(place):
+    with cluster(place, 2, settings={f"{PREFIX}.share": "eager"}) as client:
+        futures = client.map(tasks.make, range(4))
+        client.gather(client.map(tasks.total, futures))
+        wait_until(lambda: sum(w.partition for w in shmstore.dask.report(client)) >= 4 * tasks.make(0).nbytes, "it is told of")
+        found = shmstore.dask.report(client)
+        assert [w.worker for w in found] == workers(client) and all(w.shares and w.private > 0 for w in found)
+        # Dask calls all of it spilled; nothing of it is in spill files.
+        assert sum(w.spill for w in found) == 0 and sum(w.tier for w in found) == 0
+        text, html = str(found), found._repr_html_()
+        for part in (*workers(client), "shared memory", "spill files", "all"):
+            assert part in text and part in html
+
+
+def test_a_performance_report_has_it(tmp_path):
+    found = Report([WorkerReport("tcp://<a>:1", True, 1, 2 * MIB, 0, 0)])
+    page = tmp_path / "r.html"
+    page.write_text("<html><body class='x'><p>Dask's own</p></body></html>")
+    add_to(str(page), found)
+    text = page.read_text()
+    assert text.index("<body class='x'>") < text.index("shmstore.dask") < text.index("Dask's own")
+    assert "2.0 MiB" in text and "<a>" not in text
+
+
+def test_in_a_run(place, tmp_path):
+    pytest.importorskip("bokeh")
+    with cluster(place, 1) as client:
+        page = tmp_path / "run.html"
+        with shmstore.dask.performance_report(filename=str(page)):
+            client.submit(tasks.total, client.submit(tasks.make, 1)).result()
+        assert "shmstore.dask" in page.read_text() and workers(client)[0] in page.read_text()
