@@ -8,6 +8,7 @@ Pickle protocol 5 hands the memory of large values out instead of copying it. Wh
 - a read-only buffer would be marked so in the pickle. Here it is not: whether a value read back is writable is the
   reader's choice (`cow`), and the pickle of a value read from a view is, byte for byte, the one it was read from, by
   which the library sees that nothing needs to be copied;
+- subclasses of NumPy's array (memmap, recarray, matrix, masked arrays) would be copied into the pickle, too;
 - memoryview has no pickle at all, array.array, and bytes and bytearray as a whole value, have one with a copy inside.
 
 The pickle is an ordinary one: `pickle.loads(header, buffers=buffers)` reads it, with or without this package's help.
@@ -177,6 +178,9 @@ def _enter_numpy() -> None:
     _ndarray = numpy.ndarray
     _byte_bounds = numpy.lib.array_utils.byte_bounds if hasattr(numpy.lib, "array_utils") else numpy.byte_bounds
     _reducers[numpy.ndarray] = _reduce_ndarray
+    for kind in (numpy.memmap, numpy.recarray, numpy.matrix):
+        _reducers[kind] = _reduce_subclass
+    _reducers[numpy.ma.MaskedArray] = _reduce_masked
     _numpy = True
 
 
@@ -265,6 +269,21 @@ def _in_view(obj: Any) -> bool:
     if not isinstance(obj, memoryview) or type(obj.obj).__module__.partition(".")[0] != _PACKAGE:
         return False
     return memoryview(obj.obj).readonly
+
+
+def _reduce_subclass(obj: Any, origin: _Origin) -> Any:
+    """NumPy copies all but plain arrays into the pickle. These are plain arrays under another name."""
+    plain = obj.view(sys.modules["numpy"].ndarray)
+    if plain.dtype.hasobject:
+        return NotImplemented
+    return type(plain).view, (plain, type(obj))
+
+
+def _reduce_masked(obj: Any, origin: _Origin) -> Any:
+    if obj.dtype.hasobject or obj.dtype.names is not None:
+        return NotImplemented
+    # data, mask, dtype, copy, subok, ndmin, fill_value, keep_mask, hard_mask
+    return type(obj), (obj.data, obj._mask, None, False, True, 0, obj._fill_value, True, obj._hardmask)
 
 
 _reducers: dict[type, Callable[[Any, _Origin], Any]] = {
