@@ -205,8 +205,11 @@ class Worker(distributed.Worker):
         result = await super().listen(*args, **kwargs)
         self._publish()
         if self._exchange is not None:
-            logger.info("shmstore: worker=%s %s", self.address, " ".join(f"{k}={v}" for k, v in self._means().items()))
+            self._guard.call("start", self._say_means)
         return result
+
+    def _say_means(self) -> None:
+        logger.info("shmstore: worker=%s %s", self.address, " ".join(f"{k}={v}" for k, v in self._means().items()))
 
     def _means(self) -> dict[str, Any]:
         """What this worker shares by, for people."""
