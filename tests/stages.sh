@@ -7,7 +7,7 @@
 # The gate comes first, one stage after the other. Then the lanes run side by side; the stages of a lane, one after the other, so
 # that a build directory is written by one of them at a time: in the first what computes, under sanitizers, in the second what waits
 # for the most part, on the release build.
-gate=(format tidy build unit)
+gate=(format tidy build layers unit)
 lanes=("asan integration fuzz tsan fresh" "python dask upstream crash stress readme")
 # On request, and of --long, only.
 long_only=(mutants)
@@ -104,6 +104,11 @@ stage_tidy() {
 
 stage_build() {
   build_release
+}
+
+# Calls between rooms point down.
+stage_layers() {
+  script count_line tests/layers "$release"
 }
 
 # The stress programs run under sanitizers (asan), and long (stress).

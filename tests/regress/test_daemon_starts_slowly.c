@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "store.h"
+#include "handle.h"
 
 /* What a killed daemon leaves. */
 static void stale_socket(void)

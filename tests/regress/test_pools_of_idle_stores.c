@@ -7,7 +7,7 @@
 
 #include "api.h"
 #include "books.h"
-#include "store.h"
+#include "handle.h"
 
 #define STORES 15
 #define MIB    (UINT64_C(1) << 20)

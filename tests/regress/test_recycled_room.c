@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "handle.h"
 #include "scrub.h"
-#include "store.h"
 
 #define SECRET 0xA5
 #define ROOM   168 /* where the header of such an object has ended */

@@ -7,8 +7,8 @@
 
 #include "api.h"
 #include "demote.h"
+#include "handle.h"
 #include "publish.h"
-#include "store.h"
 #include "tiered.h"
 
 static unsigned n_names(const char *store)

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "arbiter/arbiter.h"
+#include "arbiter.h"
 
 #define ARBWORLD_MS UINT64_C(1000000) /* ns */
 

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "arbiter/arbiter.h"
+#include "arbiter.h"
 
 #define ARBMODEL_POOLS    4
 #define ARBMODEL_TASKS    512

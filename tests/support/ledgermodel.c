@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "handle.h"
 #include "name.h"
 #include "recycle.h"
-#include "store.h"
 
 #define STORES  3
 #define KEYS    10

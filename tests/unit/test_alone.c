@@ -16,7 +16,7 @@
 
 #include "api.h"
 #include "fakedaemon.h"
-#include "store.h"
+#include "handle.h"
 
 enum {
 	STORES = 5,

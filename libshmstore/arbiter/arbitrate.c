@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbitrate.c: see arbitrate.h.
+ *
+ * The state is of its own, counted: a thread that ends after the store was closed, or in a forked child, finds there that nothing is to be said to anybody.
+ * It does not hold the store's memory: that would keep a partition open for as long as any thread lives that ever waited there.
+ */
+#include "arbitrate.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arbcontext.h"
+#include "detail.h"
+#include "handle.h"
+#include "sys.h"
+
+#define WHY_MAX 1024
+#define INVALID 12 /* of the daemon's outcomes: our fault */
+
+static _Thread_local char why[WHY_MAX];
+
+const char *shmstore_arb_outcome_name(int outcome)
+{
+	static const char *const names[] = {"OK",    "PENDING",  "RETRY",    "SPLIT",   "NOMEM", "TOOBIG",
+					    "AGAIN", "TIMEDOUT", "CANCELED", "REMOVED", "DOWN",  "ERROR"};
+
+	return outcome >= 0 && (size_t)outcome < sizeof(names) / sizeof(names[0]) ? names[outcome] : "UNKNOWN";
+}
+
+const char *shmstore_arb_why(void)
+{
+	return why;
+}
+
+int shms_arb_say(int outcome, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(why, sizeof(why), format, ap);
+	va_end(ap);
+	return outcome;
+}
+
+/* ---- life ---- */
+
+struct shms_arb *shms_arb_new(struct shmstore *s)
+{
+	struct shms_arb *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	atomic_init(&a->n_ref, 1);
+	pthread_mutex_init(&a->lock, NULL);
+	a->s = s;
+	a->pools.last = SHMSTORE_ARB_PARTITION;
+	shms_arb_events_init(&a->events);
+	shms_arb_channel_init(&a->channel);
+	return a;
+}
+
+void shms_arb_ref(struct shms_arb *a)
+{
+	atomic_fetch_add_explicit(&a->n_ref, 1, memory_order_relaxed);
+}
+
+struct shms_arb *shms_arb_unref(struct shms_arb *a)
+{
+	/* Pairs with itself: the last one sees all that the others did. */
+	if (a && atomic_fetch_sub_explicit(&a->n_ref, 1, memory_order_acq_rel) == 1) {
+		pthread_mutex_destroy(&a->lock);
+		free(a);
+	}
+	return NULL;
+}
+
+void shms_arb_close(struct shmstore *s)
+{
+	struct shms_arb *a = s->arb;
+
+	if (!a)
+		return;
+	/* Under the lock: a thread that ends just now is either done with the store or does not find it. */
+	pthread_mutex_lock(&a->lock);
+	a->s = NULL;
+	pthread_mutex_unlock(&a->lock);
+	shms_contexts_close(a);
+	shms_arb_events_deinit(&a->events);
+	shms_arb_channel_deinit(&a->channel);
+	s->arb = shms_arb_unref(a);
+}
+
+void shms_arb_fork_prepare(struct shms_arb *a)
+{
+	pthread_mutex_lock(&a->lock);
+}
+
+void shms_arb_fork_parent(struct shms_arb *a)
+{
+	pthread_mutex_unlock(&a->lock);
+}
+
+void shms_arb_fork_child(struct shms_arb *a)
+{
+	pthread_mutex_unlock(&a->lock);
+	a->s = NULL;
+	shms_arb_events_fork_child(&a->events);
+	shms_arb_channel_fork_child(&a->channel);
+}
+
+/* ---- ids ---- */
+
+uint32_t shms_arb_next_ids(_Atomic uint32_t *last, uint32_t n)
+{
+	uint32_t first;
+
+	/* After four milliards it begins anew, without 0. */
+	do {
+		first = atomic_fetch_add_explicit(last, n, memory_order_relaxed) + 1;
+	} while (!first || first + n < first);
+	return first;
+}
+
+uint32_t shms_arb_new_id(struct shms_arb *a, struct shms_arb_ids *ids, uint64_t generation)
+{
+	uint32_t id;
+
+	pthread_mutex_lock(&a->lock);
+	if (ids->generation != generation) {
+		ids->stale = ids->last;
+		ids->generation = generation;
+	}
+	id = ++ids->last;
+	pthread_mutex_unlock(&a->lock);
+	return id;
+}
+
+bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t id, uint64_t generation)
+{
+	bool known;
+
+	pthread_mutex_lock(&a->lock);
+	known = ids->generation == generation && id > ids->stale;
+	pthread_mutex_unlock(&a->lock);
+	return known;
+}
+
+uint64_t shms_arb_generation(struct shmstore *s)
+{
+	uint64_t generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+
+	if (generation || !shms_attach_again(&s->attach))
+		return generation;
+	return atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+}
+
+/* ---- messages ---- */
+
+int shms_arb_judge(int r, const struct shms_reply *reply, int lost)
+{
+	int outcome;
+
+	if (r == -ENOTCONN && lost == SHMSTORE_ARB_DOWN)
+		return shms_arb_say(lost, "the daemon went away");
+	if (r < 0)
+		return r == -ENOTCONN ? lost : shms_error(r);
+	if (reply->type == WIRE_REFUSED) {
+		shms_arb_say(0, "%s", reply->tail);
+		return shms_error(reply->body.refused.error);
+	}
+	outcome = reply->body.arbed.outcome;
+	if (outcome == SHMSTORE_ARB_OK)
+		return 0;
+	shms_arb_say(0, "%s", reply->tail);
+	/* INVALID, or what no daemon says. */
+	if (outcome < 0 || outcome == SHMSTORE_ARB_PENDING || outcome >= INVALID)
+		return shms_detail(-EINVAL, NULL, "%s",
+				   reply->tail_size ? reply->tail : "shmstored does not take that");
+	return outcome;
+}
+
+static struct shms_call make_call(const struct wire_arb *m, const char *tail, uint64_t generation)
+{
+	return (struct shms_call){.type = WIRE_ARB,
+				  .answer = WIRE_ARBED,
+				  .body = m,
+				  .tail = tail,
+				  .tail_size = tail ? strlen(tail) : 0,
+				  .generation = generation};
+}
+
+int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail, uint64_t generation,
+		  struct shms_reply *ret)
+{
+	struct shms_call call = make_call(m, tail, generation);
+	struct shms_request q = {.reply = ret};
+	int r;
+
+	/* Not shms_attach_call(): who is bound to a daemon that is late must not take it for dead. */
+	if (!generation)
+		shms_arb_generation(s);
+	r = shms_request_post(&s->attach, &call, &q);
+	if (r == 0)
+		r = shms_request_wait(&s->attach, &q);
+	return shms_arb_judge(r, ret, generation ? SHMSTORE_ARB_DOWN : -ENOTSUP);
+}
+
+void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t generation)
+{
+	struct shms_call call = make_call(m, NULL, generation);
+
+	/* Where that fails, the connection ends, and with it all that the daemon had of ours. */
+	shms_request_post(&s->attach, &call, NULL);
+}

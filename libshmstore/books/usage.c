@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * usage.c: the df equation: used = linked + ghosts + pool + inflight + foreign + residual.
+ *
+ * The left side is one statfs, the right side a walk over all names and a scan of /proc: different moments. The same statfs before
+ * and after says that nothing came or went in between (not that nothing changed hands: a name deleted under a view moves from
+ * linked to ghosts); so a residual on an unchanged file system is looked at again too, until it is the same twice: then it is
+ * none of the moment (what we may not read, a file that only a socket's queue holds). After three tries the numbers are given
+ * as they are.
+ *
+ * The disk tier has an equation of its own, tier = demoted + clean + orphans, in bytes of its disk. Its directories are read when the names are
+ * known: the walk has noted which stubs are clean copies.
+ */
+#include "usage.h"
+
+#include <errno.h>
+#include <sys/statvfs.h>
+
+#include "books.h"
+#include "detail.h"
+#include "handle.h"
+#include "holders.h"
+#include "inodes.h"
+#include "partition.h"
+#include "sys.h"
+#include "tierscan.h"
+#include "users.h"
+
+#define TRIES 3
+
+/* ret has the tier's terms already. */
+static void fill(const struct shmstore_partition *p, const struct statvfs *fs, const struct shms_books *b,
+		 const struct shms_holders *h, struct shmstore_usage *ret)
+{
+	uint64_t unreadable = 0, known;
+
+	ret->size = (uint64_t)fs->f_blocks * fs->f_frsize;
+	ret->used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
+	ret->linked = b->linked;
+	ret->pool = b->pool;
+	ret->foreign = b->foreign;
+	ret->n_stores = b->n_stores;
+	ret->n_objects = b->n_objects;
+	ret->n_leases = b->n_leases;
+	ret->n_demoted = b->n_demoted;
+	ret->metadata = b->metadata;
+	if (h)
+		shms_holders_sum(h, &ret->ghosts, &ret->inflight, &unreadable);
+	ret->n_unreadable += b->n_unreadable + unreadable;
+	known = ret->linked + ret->pool + ret->ghosts + ret->inflight;
+	/* On disk others' files are not walked (they may be a whole system's), and a file system's own structures count too. */
+	if (!p->tmpfs)
+		ret->foreign = ret->used > known ? ret->used - known : 0;
+	/* Without a limit a tmpfs does not count its blocks. */
+	if (ret->size == 0)
+		ret->used = known + ret->foreign;
+	ret->residual = (int64_t)(ret->used - known - ret->foreign);
+}
+
+struct tiering {
+	struct shmstore_usage *usage;
+	struct shms_users *users;
+};
+
+static int add_tier_file(const struct shms_tierscan_file *f, void *arg)
+{
+	struct tiering *t = arg;
+	uint64_t bytes = shms_blocks(f->st);
+	struct shmstore_user_books *user;
+
+	t->usage->tier += bytes;
+	if (f->what == SHMS_TIERSCAN_DEMOTED)
+		t->usage->tier_demoted += bytes;
+	else if (f->what == SHMS_TIERSCAN_CLEAN)
+		t->usage->tier_clean += bytes;
+	else
+		t->usage->tier_orphans += bytes;
+	if (!t->users)
+		return 0;
+	user = shms_users_get(t->users, f->user->uid);
+	if (!user)
+		return -ENOMEM;
+	user->tier += bytes;
+	return 0;
+}
+
+/* The tier's terms; none where there is no tier, or nothing of it can be read. */
+static int take_tier(struct shmstore_partition *p, const struct shms_inodes *clean, struct shms_users *users,
+		     struct shmstore_usage *ret)
+{
+	struct tiering t = {.usage = ret, .users = users};
+	struct shms_tierscan scan = {.clean = clean, .file = add_tier_file, .arg = &t};
+	struct shms_tier_config config;
+	int r;
+
+	*ret = (struct shmstore_usage){0};
+	r = shms_tier_config_read(p, &config);
+	if (r == 0)
+		r = shms_tierscan_run(&scan, p, &config);
+	else
+		scan.n_unreadable = r != -ENOENT;
+	ret->n_unreadable = scan.n_unreadable;
+	return r == -EMFILE || r == -ENOMEM ? r : 0;
+}
+
+/* One walk, and one scan of processes and of the tier. ret_holders is written on success only; of ret the tier's terms. */
+static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shms_books *ret_books,
+		struct shmstore_usage *ret, struct shms_holders **ret_holders)
+{
+	struct shms_books_ask books = {
+		.flags = p->tmpfs ? SHMS_BOOKS_REST : 0,
+		.store = ask->store,
+		.progress = ask->progress,
+		.arg = ask->arg,
+		.users = ask->users,
+		.clean = shms_inodes_new(),
+	};
+	int r = books.clean ? 0 : -ENOMEM;
+
+	if (ask->begin)
+		ask->begin(ask->arg);
+	if (ask->users)
+		shms_users_clear(ask->users);
+	if (r == 0 && ask->holders)
+		r = shms_holders_new(p, ask->keys, &books.holders);
+	if (r == 0)
+		r = shms_books_take(p, &books, ret_books);
+	if (r == 0)
+		r = take_tier(p, books.clean, ask->users, ret);
+	shms_inodes_free(books.clean);
+	if (r == 0 && books.holders && ask->users)
+		r = shms_holders_users(books.holders, ask->users);
+	if (r == 0)
+		*ret_holders = books.holders;
+	else
+		shms_holders_free(books.holders);
+	return r;
+}
+
+int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shmstore_usage *ret,
+		    struct shms_holders **ret_holders)
+{
+	struct shms_holders *holders = NULL;
+	struct shmstore_usage u;
+	struct statvfs before, after;
+	struct shms_books books = {0};
+	int64_t last = 0;
+	bool quiet;
+
+	for (int i = 0; i < TRIES; i++) {
+		int r;
+
+		holders = shms_holders_free(holders);
+		if (fstatvfs(p->fd, &before) < 0)
+			return shms_error(errno);
+		r = take(p, ask, &books, &u, &holders);
+		if (r != 0)
+			return r;
+		if (fstatvfs(p->fd, &after) < 0) {
+			shms_holders_free(holders);
+			return shms_error(errno);
+		}
+		fill(p, &after, &books, holders, &u);
+		quiet = before.f_bfree == after.f_bfree && before.f_ffree == after.f_ffree;
+		if (quiet && (u.residual == last || !ask->holders))
+			break;
+		last = quiet ? u.residual : 0;
+	}
+	*ret = u;
+	*ret_holders = holders;
+	return 0;
+}
+
+int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struct shmstore_usage *ret)
+{
+	struct shms_holders *holders = NULL;
+	int r;
+
+	if (!p || !ret || (flags & ~SHMSTORE_USAGE_FULL))
+		return !p || !ret ? shms_detail_null(!p ? "p" : "ret") : shms_detail_flags(flags, SHMSTORE_USAGE_FULL);
+	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = flags & SHMSTORE_USAGE_FULL}, ret, &holders);
+	shms_holders_free(holders);
+	return r;
+}
+
+int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret)
+{
+	struct shmstore_store_books b;
+	int r = shms_store_usable(s, false);
+
+	if (r < 0)
+		return r;
+	if (!ret)
+		return shms_detail_null("ret");
+	r = shms_books_store(s->dir_fd, &b);
+	if (r < 0)
+		return r;
+	*ret = (struct shmstore_store_usage){
+		.linked = b.linked,
+		.pss = b.pss,
+		.uss = b.uss,
+		.mapped = atomic_load_explicit(&s->mapped, memory_order_relaxed),
+		.n_objects = b.n_objects,
+		.n_views = atomic_load_explicit(&s->n_views, memory_order_relaxed),
+	};
+	return 0;
+}

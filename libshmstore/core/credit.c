@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * credit.c: charging against credit, and the store's own limit.
+ *
+ * A put charges, takes memory, settles. Short of credit it asks the daemon (attach.h), and where there is none it goes on alone
+ * (alone.h); refused, it hands the refusal up, so that the caller makes room of its own (space.h) and comes again, at last with
+ * SHMS_CREDIT_WAIT. No lock is held meanwhile.
+ *
+ * The store's own limit needs no daemon: linked + pool + reserved of the ledger, files out of the pool that are being written, and what
+ * puts under way will add. What goes from one sum to another is in both for a moment: at the very limit a put beside it may be refused,
+ * never admitted wrongly. That takes an order: what moves is added before it is taken off, the sums are read in the order in which things
+ * move, and as files go from linked to the pool and back the pool is held meanwhile (recycle.h), which also makes bookings follow each other.
+ *
+ * Killed between charge and settle: outstanding ends with the store's life. Killed between the memory and settle: the kernel
+ * counts it, and so does outstanding, for as long as the dead store is not noticed: never too little.
+ */
+#include "credit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "alone.h"
+#include "detail.h"
+#include "handle.h"
+#include "sys.h"
+
+#define HUGE_PAGE  (2ull << 20)
+#define MS         1000000ull
+#define POLL_NS    (5 * MS) /* between looks at what no message tells: our own limit, and those of stores that are alone */
+#define GRANTS_MAX 64       /* grants in a row that other threads, or a liar, leave nothing of */
+
+/* Whose epoch is always 0. */
+static struct wire_credit nobodys;
+
+void shms_credit_init(struct shms_credit *k)
+{
+	memset(k, 0, sizeof(*k));
+	k->c = &nobodys;
+}
+
+void shms_credit_off(struct shms_credit *k)
+{
+	k->c = &nobodys;
+}
+
+void shms_credit_on(struct shmstore *s)
+{
+	s->credit.c = &s->page->credit;
+}
+
+uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size)
+{
+	uint64_t unit = strcmp(s->p->huge, "always") == 0 ? HUGE_PAGE : SHMS_PAGE_SIZE;
+
+	return (size + unit - 1) & ~(unit - 1);
+}
+
+/* Books add bytes under a limit. 0, -EDQUOT. */
+static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct shms_charge *io)
+{
+	uint64_t sum = shms_recycle_hold(s) + add;
+
+	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). What is off these sums is seen as linked. */
+	sum += atomic_load_explicit(&s->credit.writing, memory_order_acquire);
+	sum += atomic_load_explicit(&s->ledger->reserved_bytes, memory_order_acquire);
+	sum += shms_page_linked(s->page);
+	if (sum <= hard) {
+		atomic_fetch_add_explicit(&s->credit.writing, add, memory_order_relaxed);
+		io->writing = add;
+	}
+	shms_recycle_release(s);
+	if (sum <= hard)
+		return 0;
+	return shms_detail(-EDQUOT, NULL,
+			   "the limit of store %s is used up: %" PRIu64 " of %" PRIu64 " bytes are in use and %" PRIu64
+			   " more were asked for",
+			   s->path, sum - add, hard, add);
+}
+
+/* Books n bytes under the store's limit, where it has one. 0, -EDQUOT. */
+static int take_own(struct shmstore *s, uint64_t n, unsigned flags, struct shms_charge *io)
+{
+	uint64_t hard = atomic_load_explicit(&s->credit.c->store_hard, memory_order_relaxed);
+
+	return hard ? take_under(s, hard, flags & SHMS_CREDIT_RESERVED ? 0 : n, io) : 0;
+}
+
+static void end_own(struct shmstore *s, struct shms_charge *io)
+{
+	/* Release: pairs with take_under(). */
+	if (io->writing)
+		atomic_fetch_sub_explicit(&s->credit.writing, io->writing, memory_order_release);
+	io->writing = 0;
+}
+
+/* Asks the daemon. 0: try again; -ENOSPC, -EDQUOT, -ETIMEDOUT: its answer; -ENOTCONN: none. */
+static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
+{
+	struct wire_grant grant = {
+		.need = n,
+		.ahead = atomic_load_explicit(&s->credit.c->credit, memory_order_relaxed),
+		.timeout_ms = wait_ms,
+		.flags = wait_ms ? WIRE_GRANT_WAIT : 0,
+	};
+	struct shms_call call = {.type = WIRE_GRANT, .answer = WIRE_GRANTED, .body = &grant, .timeout_ms = wait_ms};
+	struct shms_reply reply;
+	int r;
+
+	if (n > WIRE_GRANT_MAX)
+		return -ENOSPC;
+	r = shms_attach_call(&s->attach, &call, &reply);
+	if (r < 0 || reply.type == WIRE_GRANTED)
+		return r;
+	switch (reply.body.refused.error) {
+	case -ENOSPC:
+	case -EDQUOT:
+	case -ETIMEDOUT:
+		return shms_detail(reply.body.refused.error, NULL, "%s", reply.tail);
+	default:
+		return -ENOTCONN; /* too many of us wait, or it does not know us any more */
+	}
+}
+
+/* One attempt, with as many grants as it takes. 0 or the refusal. */
+static int take_once(struct shmstore *s, uint64_t n, unsigned flags, uint64_t wait_ms, struct shms_charge *io)
+{
+	struct wire_credit *c = s->credit.c;
+	int r = take_own(s, n, flags, io);
+
+	for (int i = 0; r == 0; i++) {
+		if (wire_credit_charge(c, n)) {
+			io->bytes = n;
+			return 0;
+		}
+		r = i < GRANTS_MAX ? ask_daemon(s, n, wait_ms) : shms_alone_refusal(s);
+		if (r == -ENOTCONN)
+			r = shms_alone_grant(s, n);
+	}
+	end_own(s, io);
+	return r;
+}
+
+static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct shms_charge *io)
+{
+	uint64_t now = shms_now_mono_ns(), end;
+	uint64_t wait_ms = s->credit.wait_ms;
+	char why[400];
+	int r;
+
+	end = now + (wait_ms < UINT64_MAX / MS / 2 ? wait_ms * MS : UINT64_MAX / 2);
+	atomic_fetch_add_explicit(&s->credit.n_waiting, 1, memory_order_relaxed);
+	for (;;) {
+		/* At least 1: 0 is not to wait. */
+		r = take_once(s, n, flags, (end - now) / MS + 1, io);
+		now = shms_now_mono_ns();
+		if ((r != -ENOSPC && r != -EDQUOT) || now >= end)
+			break;
+		shms_recycle_trim(s, true);
+		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+		now = shms_now_mono_ns();
+		if (now >= end)
+			break;
+	}
+	atomic_fetch_sub_explicit(&s->credit.n_waiting, 1, memory_order_relaxed);
+	if (r != -ENOSPC && r != -EDQUOT)
+		return r;
+	snprintf(why, sizeof(why), "%s", shmstore_error_detail());
+	return shms_detail(-ETIMEDOUT, NULL, "no room came in %" PRIu64 " ms: %s", wait_ms, why);
+}
+
+int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)
+{
+	uint64_t n = shms_credit_cost(s, size);
+
+	return flags & SHMS_CREDIT_WAIT ? take_waiting(s, n, flags, ret) : take_once(s, n, flags, 0, ret);
+}
+
+void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, bool taken)
+{
+	struct shms_charge own = *charge;
+
+	if (taken)
+		wire_credit_settle(s->credit.c, charge->bytes, charge->bytes);
+	else
+		wire_credit_uncharge(s->credit.c, charge->bytes);
+	end_own(s, &own);
+}
+
+int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_charge *ret)
+{
+	int r;
+
+	*ret = (struct shms_charge){0};
+	if (!shms_credit_counted(&s->credit))
+		return 0;
+	r = take_own(s, bytes, 0, ret);
+	if (r < 0 && shms_recycle_trim(s, true))
+		r = take_own(s, bytes, 0, ret);
+	return r;
+}
+
+/* ---- what goes back ---- */
+
+void shms_credit_gave(struct shmstore *s, uint64_t bytes)
+{
+	struct wire_credit *c = s->credit.c;
+
+	if (!bytes || !shms_credit_counted(&s->credit))
+		return;
+	atomic_fetch_add_explicit(&c->last, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&c->given_bytes, bytes, memory_order_relaxed);
+}
+
+bool shms_credit_counts_last(const struct shmstore *s)
+{
+	const struct wire_credit *c = s->credit.c;
+
+	return shms_credit_counted(&s->credit) &&
+	       ((atomic_load_explicit(&c->flags, memory_order_relaxed) & WIRE_CREDIT_LAST) ||
+		atomic_load_explicit(&c->asked_bytes, memory_order_relaxed));
+}
+
+uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd)
+{
+	struct stat st;
+
+	return shms_credit_counts_last(s) && fstat(fd, &st) == 0 && st.st_nlink == 1 ? shms_blocks(&st) : 0;
+}
+
+uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name)
+{
+	struct stat st;
+
+	return shms_credit_counts_last(s) && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1
+		       ? shms_blocks(&st)
+		       : 0;
+}
+
+/* ---- what is asked for ---- */
+
+/* Of what was asked for: how much is still owed. */
+static uint64_t owed(struct shmstore *s)
+{
+	struct shms_credit *k = &s->credit;
+	uint64_t n = atomic_load_explicit(&k->c->asked_n, memory_order_acquire);
+	uint64_t asked = atomic_load_explicit(&k->c->asked_bytes, memory_order_relaxed), given;
+
+	if (!n || !asked)
+		return 0;
+	if (n != atomic_load_explicit(&k->ask_n, memory_order_relaxed)) {
+		given = atomic_load_explicit(&k->c->given_bytes, memory_order_relaxed);
+		atomic_store_explicit(&k->ask_base, given, memory_order_relaxed);
+		/* Release: who sees the number (relaxed, as one of our own threads) at worst counts from an older base once. */
+		atomic_store_explicit(&k->ask_n, n, memory_order_release);
+	}
+	given = atomic_load_explicit(&k->c->given_bytes, memory_order_relaxed) -
+		atomic_load_explicit(&k->ask_base, memory_order_relaxed);
+	return given < asked ? asked - given : 0;
+}
+
+bool shms_credit_pressed(struct shmstore *s)
+{
+	return shms_credit_counted(&s->credit) &&
+	       (atomic_load_explicit(&s->credit.n_waiting, memory_order_relaxed) || owed(s));
+}
+
+int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes)
+{
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret_bytes)
+		return shms_detail_null("ret_bytes");
+	*ret_bytes = shms_credit_counted(&s->credit) ? owed(s) : 0;
+	return atomic_load_explicit(&s->attach.epoch, memory_order_relaxed) != 0;
+}
+
+void shms_credit_tend_counted(struct shmstore *s)
+{
+	struct wire_credit *c = s->credit.c;
+	uint64_t n = atomic_load_explicit(&c->asked_n, memory_order_relaxed);
+
+	if (atomic_load_explicit(&c->epoch, memory_order_relaxed) !=
+	    atomic_load_explicit(&s->attach.epoch, memory_order_relaxed))
+		shms_attach_again(&s->attach);
+	if (n != atomic_load_explicit(&c->given_n, memory_order_relaxed)) {
+		if (owed(s))
+			shms_recycle_trim(s, true);
+		atomic_store_explicit(&c->given_n, n, memory_order_release);
+	}
+}

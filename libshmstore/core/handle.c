@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* handle.c: what every call of a store asks of its handle: may it be used, who refers to it, what has it linked. See store.h. */
+#include "handle.h"
+
+#include <errno.h>
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "detail.h"
+#include "format.h"
+#include "sys.h"
+
+int shms_store_usable(const struct shmstore *s, bool write)
+{
+	if (!s || s->magic != SHMS_STORE_MAGIC)
+		return shms_detail(-EINVAL, NULL, "the store is NULL, closed, or none");
+	if (atomic_load_explicit(&s->forked, memory_order_relaxed))
+		return shms_detail(-EPERM, NULL,
+				   "%s is the parent's: a store opened before a fork; open one in this process",
+				   s->path);
+	if (write && s->readonly)
+		return shms_detail(-EPERM, NULL, "%s was opened to be read only", s->path);
+	return 0;
+}
+
+void shms_store_ref(struct shmstore *s)
+{
+	atomic_fetch_add_explicit(&s->n_ref, 1, memory_order_relaxed);
+}
+
+void shms_store_unref(struct shmstore *s)
+{
+	/* Pairs with itself: the last one sees all that the others did. */
+	if (atomic_fetch_sub_explicit(&s->n_ref, 1, memory_order_acq_rel) != 1)
+		return;
+	shmstore_partition_unref(s->p);
+	free(s->path);
+	s->magic = 0;
+	free(s);
+}
+
+uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size)
+{
+	struct stat st;
+
+	return s->huge && fstat(fd, &st) == 0 ? shms_blocks(&st) : shms_whole_pages(size);
+}
+
+void shms_linked_back(struct shmstore *s, uint64_t bytes)
+{
+	uint64_t now = atomic_fetch_add_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed) + bytes;
+
+	if (now > atomic_load_explicit(&s->ledger->linked_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&s->ledger->linked_bytes_max, now, memory_order_relaxed);
+}
+
+void shms_linked_add(struct shmstore *s, uint64_t bytes)
+{
+	shms_linked_back(s, bytes);
+	shms_count(&s->ledger->linked_n, 1);
+}
+
+void shms_linked_sub(struct shmstore *s, uint64_t bytes)
+{
+	atomic_fetch_sub_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->ledger->linked_n, 1, memory_order_relaxed);
+}
+
+const char *shmstore_name(const struct shmstore *s)
+{
+	return s->name;
+}
+
+const char *shmstore_path(const struct shmstore *s)
+{
+	return s->path;
+}

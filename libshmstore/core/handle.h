@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handle.h: an open store, for the library's own modules.
+ *
+ * n_ref counts the handle, live views and live writers: the memory goes with the last, the descriptors with the handle. What
+ * the handle opens is closed by shmstore_close() or by the child's side of a fork; every entry point asks shms_store_usable()
+ * first. names is held exclusively by whoever changes which file a name in objects/ means, and shared over each look-up that
+ * must not be overtaken by that (recycling: a file must not change under somebody who is just opening it).
+ */
+#ifndef SHMS_HANDLE_H
+#define SHMS_HANDLE_H
+
+#include <pthread.h>
+#include <shmstore/shmstore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "attach.h"
+#include "credit.h"
+#include "fairlock.h"
+#include "links.h"
+#include "name.h"
+#include "page.h"
+#include "partition.h"
+#include "recent.h"
+#include "recycle.h"
+
+struct shms_arb;
+
+struct shmstore {
+	uint64_t magic;
+	_Atomic uint64_t n_ref;
+	atomic_bool forked; /* we are in a child of the owner */
+	bool readonly;
+	bool keep;
+	uid_t uid;
+	struct shmstore_partition *p;
+	char name[SHMSTORE_NAME_MAX + 1];
+	char *path;       /* absolute directory */
+	const char *base; /* last component of path */
+	int parent_fd;    /* the directory that base is in */
+	int dir_fd, objects_fd, recycle_fd, handoff_fd;
+	int lock_fd;                /* the .store page; its lock is our life */
+	struct shms_page *page;     /* the mapped page; private memory when read-only */
+	struct shms_ledger *ledger; /* page->ledger */
+	struct shms_fairlock names;
+	struct shms_recycle recycle;
+	struct shms_recent recent;
+	struct shms_links links;
+	bool huge; /* a file may take more than its pages: huge= of the mount */
+	struct shms_credit credit;
+	struct shms_attach attach;
+	struct shms_arb *arb; /* arbitrate.h; there as long as the handle is */
+	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with their stubs; clean_fd is clean/. */
+	atomic_bool tier_on;
+	int clean_fd;
+	_Atomic uint64_t tier_looked_ns;
+	_Atomic uint64_t n_views, mapped; /* copied to the ledger by the handle's own calls: views outlive it */
+	struct shmstore *next, **prev;    /* all stores of this process, for fork */
+};
+
+#define SHMS_STORE_MAGIC 0x53484d53544f5245ull
+
+/* 0, or -EINVAL, -EPERM (forked), -EPERM (read-only and write is wanted). */
+int shms_store_usable(const struct shmstore *s, bool write);
+void shms_store_ref(struct shmstore *s);
+void shms_store_unref(struct shmstore *s);
+
+static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
+{
+	atomic_fetch_add_explicit(n, add, memory_order_relaxed);
+}
+
+/* A gauge with its high-water mark. */
+void shms_linked_add(struct shmstore *s, uint64_t bytes);
+void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+/* What a file of size bytes, just written, takes. */
+uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size);
+/* A name that is held already takes memory again. */
+void shms_linked_back(struct shmstore *s, uint64_t bytes);
+
+/* Before size bytes of a file are taken; *ret goes to shms_credit_end(). 0, -ENOSPC, -EDQUOT; -ETIMEDOUT with SHMS_CREDIT_WAIT. */
+static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)
+{
+	*ret = (struct shms_charge){0};
+	return shms_credit_counted(&s->credit) ? shms_credit_take_counted(s, size, flags, ret) : 0;
+}
+
+/* taken: the memory is there now; else it was not taken, or has gone back. */
+static inline void shms_credit_end(struct shmstore *s, const struct shms_charge *charge, bool taken)
+{
+	if (charge->bytes || charge->writing)
+		shms_credit_end_counted(s, charge, taken);
+}
+
+/* At calls that put or delete: answers what the daemon asks, and looks for it where it is away. */
+static inline void shms_credit_tend(struct shmstore *s)
+{
+	if (shms_credit_counted(&s->credit))
+		shms_credit_tend_counted(s);
+}
+
+/* Does anybody wait for memory of the partition? One load. */
+static inline bool shms_memory_wanted(const struct shmstore *s)
+{
+	return atomic_load_explicit(&s->page->leases[WIRE_ARB_PARTITION - 1].wanted, memory_order_relaxed) != 0;
+}
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * publish.c: names for finished files.
+ *
+ * A new key is one link or one rename. A replaced key is an exchange: the new file gets a name in recycle/ first, then the two
+ * swap, so that the key means the old object or the new one at every instant and the old file ends in the pool. Killed between
+ * the steps: a file in recycle/ of a dead store, which gc removes. store.names is held exclusively over each change of what a
+ * name means, together with the caches that say the same (recent, recycle).
+ */
+#include "publish.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "detail.h"
+#include "handle.h"
+#include "keyslot.h"
+#include "nameslock.h"
+#include "sidecar.h"
+#include "stubs.h"
+#include "sys.h"
+
+int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
+{
+	if (!key && key_size)
+		return shms_detail_null("key");
+	if (key_size > SHMSTORE_KEY_MAX)
+		return shms_detail(-EINVAL, NULL, "a key has %u bytes at most, this one %zu", SHMSTORE_KEY_MAX,
+				   key_size);
+	k->key = key;
+	k->key_size = key_size;
+	k->kind = shms_name_encode(key, key_size, k->name);
+	return 0;
+}
+
+/*
+ * k with the name that it is to have: its own, or, where that is a hash, the one that the key is under, or may be. names is held. own: room for it.
+ * With other_key the key is not in the object: the sidecar holds it from before there is one.
+ */
+static int settle(struct shmstore *s, const struct shms_keyname **k, struct shms_keyname *own, bool other_key)
+{
+	int r;
+
+	if ((*k)->kind != SHMS_NAME_HASHED)
+		return 0;
+	*own = **k;
+	*k = own;
+	r = shms_key_find(s->objects_fd, own);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		shms_sidecar_drop(s->objects_fd, own->name);
+	return other_key ? shms_sidecar_write(s->objects_fd, own->name, own->key, own->key_size) : 0;
+}
+
+/* Books a name that came to be. first: no other name of ours means its inode. names is held. */
+static void booked(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l, uint64_t bytes,
+		   bool first)
+{
+	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size,
+			bytes == shms_whole_pages(l->header_size + l->buffer_size));
+	shms_linked_add(s, first ? bytes : 0);
+}
+
+/* Swaps staged in recycle/ with the object of that name and lets the old one go. names is held. */
+static int swap_in(struct shmstore *s, const char *staged, const char *name)
+{
+	bool others = shms_links_others(s, name);
+	uint64_t bytes = 0;
+
+	if (renameat2(s->recycle_fd, staged, s->objects_fd, name, RENAME_EXCHANGE) < 0) {
+		/* Gone meanwhile by somebody else's hand, or a file system that cannot exchange: rename alone is atomic too. */
+		if (errno != ENOENT && errno != EINVAL)
+			return -errno;
+		shms_recycle_forget(s, name);
+		shms_links_drop(s, name);
+		return shms_rename_over(s, s->recycle_fd, staged, name);
+	}
+	if (s->clean_fd >= 0 && shms_stub_is(s->recycle_fd, staged))
+		shms_stub_drop(s, s->recycle_fd, staged);
+	else
+		bytes = shms_recycle_replaced(s, name, staged, others);
+	/* After the pool has it: a limit misses nothing (recycle.h). */
+	shms_linked_sub(s, others ? 0 : bytes);
+	shms_links_drop(s, name);
+	shms_clean_drop(s, name);
+	return 0;
+}
+
+static int link_fd(struct shmstore *s, int fd, const char *name, bool replace)
+{
+	char staged[SHMS_RECYCLE_NAME];
+	int r = shms_link_fd(fd, s->objects_fd, name);
+
+	if (r != -EEXIST || !replace)
+		return r;
+	shms_recycle_name(&s->recycle, staged);
+	r = shms_link_fd(fd, s->recycle_fd, staged);
+	if (r < 0)
+		return r;
+	r = swap_in(s, staged, name);
+	if (r < 0)
+		unlinkat(s->recycle_fd, staged, 0);
+	return r;
+}
+
+int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, const struct shms_layout *l,
+		    bool replace)
+{
+	uint64_t size = l->header_size + l->buffer_size;
+	uint64_t bytes = shms_file_bytes(s, *fd, size);
+	struct shms_keyname own;
+	int r;
+
+	r = shms_names_lock(s);
+	if (r < 0)
+		return r;
+	r = settle(s, &k, &own, false);
+	if (r == 0)
+		r = link_fd(s, *fd, k->name, replace);
+	if (r == 0) {
+		booked(s, k, l, bytes, true);
+		shms_recycle_offer(s, fd, size, bytes, k->name);
+	}
+	shms_names_unlock(s);
+	return r;
+}
+
+int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct shms_keyname *k,
+		      const struct shms_layout *l, bool replace)
+{
+	struct shms_keyname own;
+	int r;
+
+	r = shms_names_lock(s);
+	if (r < 0) {
+		shms_recycle_untake(s, slot);
+		return r;
+	}
+	r = settle(s, &k, &own, false);
+	if (r == 0)
+		r = shms_rename_noreplace(s->recycle_fd, slot->pool_name, s->objects_fd, k->name);
+	if (r == -EEXIST && replace)
+		r = swap_in(s, slot->pool_name, k->name);
+	if (r == 0) {
+		booked(s, k, l, slot->bytes, true);
+		shms_recycle_published(s, slot, k->name, l);
+	} else if (r == -ENOENT) {
+		shms_recycle_discard(s, slot); /* its name is gone by somebody else's hand, and cannot come back */
+	} else {
+		shms_recycle_untake(s, slot);
+	}
+	shms_names_unlock(s);
+	return r;
+}
+
+/* One more name for a named file, or its only one moved. */
+static int place(struct shmstore *s, const struct shms_publish_from *from, const char *name)
+{
+	if (from->move)
+		return shms_rename_noreplace(from->dir_fd, from->name, s->objects_fd, name);
+	return linkat(from->dir_fd, from->name, s->objects_fd, name, 0) < 0 ? -errno : 0;
+}
+
+/*
+ * A lease takes the place of an object in one step: between two it would be neither, and a kill or an error there would lose it
+ * for good if the donor has deleted its own. The old file goes without a stay in the pool.
+ */
+static int move_over(struct shmstore *s, const struct shms_publish_from *from, const char *name)
+{
+	struct stat st;
+	bool others = shms_links_others(s, name);
+	bool known = fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+
+	int r = shms_rename_over(s, from->dir_fd, from->name, name);
+
+	if (r < 0)
+		return r;
+	shms_recycle_forget(s, name);
+	shms_clean_drop(s, name);
+	shms_links_drop(s, name);
+	if (known) {
+		shms_linked_sub(s, others ? 0 : shms_blocks(&st));
+		if (st.st_nlink == 1 && shms_credit_counts_last(s))
+			shms_credit_gave(s, shms_blocks(&st));
+	}
+	return 0;
+}
+
+/* The name is held. By this very file: done. Else it is replaced if that is asked. */
+static int place_over(struct shmstore *s, const struct shms_publish_from *from, const char *name, bool replace)
+{
+	char staged[SHMS_RECYCLE_NAME];
+	struct stat st;
+	int r;
+
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->inode) {
+		if (from->move && unlinkat(from->dir_fd, from->name, 0) < 0)
+			return errno == ENOENT ? -ESTALE : -errno;
+		return 1;
+	}
+	if (!replace)
+		return -EEXIST;
+	if (from->move)
+		return move_over(s, from, name);
+	shms_recycle_name(&s->recycle, staged);
+	if (linkat(from->dir_fd, from->name, s->recycle_fd, staged, 0) < 0)
+		return -errno;
+	r = swap_in(s, staged, name);
+	if (r < 0)
+		unlinkat(s->recycle_fd, staged, 0);
+	return r;
+}
+
+int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
+		       const struct shms_layout *l, bool replace)
+{
+	struct shms_link *link = NULL;
+	struct shms_keyname own;
+	struct stat st;
+	int r = shms_names_lock(s);
+
+	if (r < 0)
+		return r;
+	r = settle(s, &k, &own, from->other_key);
+	if (r == 0 && from->shared) {
+		link = shms_links_new(k->name);
+		r = link ? 0 : -ENOMEM;
+	}
+	if (r == 0 && from->alias)
+		r = shms_links_know(s, from->name, from->inode);
+	if (r == 0)
+		r = place(s, from, k->name);
+	if (r == -EEXIST)
+		r = place_over(s, from, k->name, replace);
+	if (r == 0 && !from->move &&
+	    (fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != from->inode)) {
+		/* The source's name meant another file by then. */
+		unlinkat(s->objects_fd, k->name, 0);
+		r = -ENOENT;
+	}
+	if (r == 0)
+		booked(s, k, l, from->bytes, !link || shms_links_add(s, link, from->inode));
+	else
+		shms_links_unused(link);
+	if (r == 0 && from->shared && !from->alias)
+		shms_recycle_adopted(s, from->inode);
+	shms_names_unlock(s);
+	return r == 1 ? 0 : r;
+}

@@ -1,0 +1,773 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recycle.c: keeps the pages of deleted objects for the next put.
+ *
+ * The rule that everything here serves: a file is written again only if nobody else may still see it. Three things together
+ * say so, in this order, each time:
+ *   1. its name was moved out of objects/ first, under store.names: no look-up that started earlier is still under way;
+ *   2. F_SETLEASE(F_WRLCK) on our descriptor succeeds: the kernel counts no other open file of the inode, and a mapping holds
+ *      the open file it was made from, in whatever process and however the mapping was inherited;
+ *   3. while that lease is held, st_nlink is 1: no other name, so nobody can open it from now on but by its name in our private
+ *      recycle/. Looked at after the lease it would not do: another process could open it by its name in between, map it,
+ *      and remove that name.
+ * The lease is returned at once. Its signal is set to SIGURG, which is ignored by default: an opener that comes
+ * within that microsecond must not kill us with SIGIO.
+ * What this cannot see: page references without an open file (vmsplice or sendfile in flight, O_DIRECT, RDMA from a view). Who
+ * hands pages of a view to such must hold the view until they are done.
+ *
+ * Killed anywhere: the file stands in recycle/ of a dead store, or has its name in objects/ and is complete. Rejected: keeping
+ * the lease while writing (an opener would hang, and we get signals), truncating to the new size (frees the pages that the
+ * whole thing is about; a larger header region takes up the slack instead), the smallest file that fits (of many sizes each put then
+ * meets another file, which no cache holds: 1 MiB +- 20 % took 60 us instead of 40).
+ */
+#include "recycle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "format.h"
+#include "handle.h"
+#include "sys.h"
+#include "transient.h"
+
+#define HUGE_PAGE (2ull << 20) /* bytes of a huge page */
+#define TRIES     4            /* files that one put asks for: a file that others still have costs a look each time */
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+void shms_recycle_init(struct shms_recycle *r, uint64_t max)
+{
+	memset(r, 0, sizeof(*r));
+	pthread_mutex_init(&r->lock, NULL);
+	r->max = r->warm_max = max;
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
+		r->slots[i].fd = -1;
+}
+
+static void no_slack(struct shms_recycle *r, struct shms_slot *slot)
+{
+	r->slack -= slot->slack_size;
+	slot->slack_size = 0;
+}
+
+static void slot_free(struct shms_recycle *r, struct shms_slot *slot)
+{
+	no_slack(r, slot);
+	if (slot->map)
+		munmap(slot->map, slot->capacity);
+	slot->map = NULL;
+	slot->fd = shms_close_fd(slot->fd);
+	slot->shared = slot->handed = false;
+	slot->inode = 0;
+	slot->state = SHMS_SLOT_FREE;
+}
+
+void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd)
+{
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_POOLED && recycle_fd >= 0)
+			unlinkat(recycle_fd, slot->pool_name, 0);
+		slot_free(r, slot);
+	}
+	pthread_mutex_destroy(&r->lock);
+}
+
+void shms_recycle_forked(struct shms_recycle *r)
+{
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		r->slots[i].map = NULL;
+		r->slots[i].fd = shms_close_fd(r->slots[i].fd);
+		r->slots[i].state = SHMS_SLOT_FREE;
+	}
+}
+
+void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
+{
+	uint64_t number = atomic_fetch_add_explicit(&r->next_number, 1, memory_order_relaxed);
+	char digits[SHMS_RECYCLE_NAME];
+	size_t n = 0;
+
+	/* By hand: this is on the way of every delete. */
+	do {
+		digits[n++] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	while (n)
+		*ret_name++ = digits[--n];
+	*ret_name = '\0';
+}
+
+static void set_state(struct shms_slot *slot, enum shms_slot_state state)
+{
+	slot->state = state;
+	slot->stamp_ns = shms_now_mono_ns();
+}
+
+static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_ledger *l = s->ledger;
+	uint64_t n = 0;
+
+	r->pooled = pooled ? r->pooled + slot->bytes : r->pooled - slot->bytes;
+	if (slot->fd >= 0)
+		r->warm = pooled ? r->warm + slot->bytes : r->warm - slot->bytes;
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
+		n += r->slots[i].state == SHMS_SLOT_POOLED;
+	atomic_store_explicit(&l->pool_n, n + r->missed_n, memory_order_relaxed);
+	atomic_store_explicit(&l->pool_bytes, r->pooled + r->missed, memory_order_relaxed);
+	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&l->pool_bytes_max, r->pooled, memory_order_relaxed);
+}
+
+static struct shms_slot *oldest_warm(struct shms_recycle *r)
+{
+	struct shms_slot *found = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_POOLED && slot->fd >= 0 && (!found || slot->stamp_ns < found->stamp_ns))
+			found = slot;
+	}
+	return found;
+}
+
+/* The oldest open files of the pool are closed, until few are. Killed in between: a file in recycle/, under one name or the other. */
+static void cool_down(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+	char number[SHMS_RECYCLE_NAME], name[SHMS_RECYCLE_NAME];
+
+	while (r->warm > r->warm_max && (slot = oldest_warm(r)) != NULL) {
+		shms_recycle_name(r, number);
+		snprintf(name, sizeof(name), "%c%.22s", SHMS_RECYCLE_COLD, number);
+		r->warm -= slot->bytes;
+		if (slot->map)
+			munmap(slot->map, slot->capacity);
+		slot->map = NULL;
+		slot->fd = shms_close_fd(slot->fd);
+		/* In vain it stays under a name that nobody takes, till we do. */
+		if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) == 0)
+			memcpy(slot->pool_name, name, sizeof(name));
+	}
+}
+
+static void drop_pooled(struct shmstore *s, struct shms_slot *slot);
+
+/* An object's file, which 0400 forbids us too to write. It has no name that anybody else looks at. */
+static int open_writable(int dir_fd, const char *name)
+{
+	int fd;
+
+	if (fchmodat(dir_fd, name, 0600, 0) < 0)
+		return -errno;
+	fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	if (fchmodat(dir_fd, name, 0400, 0) < 0)
+		fd = shms_close_fd(fd);
+	return fd;
+}
+
+/* Opens a cold file again. False: it was taken meanwhile, or cannot be opened; the slot is free. */
+static bool warm_up(struct shmstore *s, struct shms_slot *slot)
+{
+	char name[SHMS_RECYCLE_NAME];
+	int fd;
+
+	/* From here on it has a name that nobody takes. */
+	shms_recycle_name(&s->recycle, name);
+	if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) < 0) {
+		drop_pooled(s, slot);
+		return false;
+	}
+	memcpy(slot->pool_name, name, sizeof(name));
+	fd = open_writable(s->recycle_fd, name);
+	if (fd < 0) {
+		drop_pooled(s, slot);
+		return false;
+	}
+	slot->fd = fd;
+	s->recycle.warm += slot->bytes;
+	return true;
+}
+
+/* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
+static void enter_pool(struct shmstore *s, struct shms_slot *slot)
+{
+	no_slack(&s->recycle, slot);
+	slot->shared = false;
+	slot->handed = shms_links_known(s, slot->name);
+	set_state(slot, SHMS_SLOT_POOLED);
+	account(s, slot, true);
+	if (s->recycle.warm > s->recycle.warm_max)
+		cool_down(s);
+}
+
+static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state)
+{
+	set_state(slot, state);
+	if (state == SHMS_SLOT_TAKEN)
+		s->recycle.taken += slot->bytes;
+	account(s, slot, false);
+}
+
+/* Somebody took the cold file: it has booked that in our page, which our ledger is to be read with. */
+static void missed(struct shmstore *s, struct shms_slot *slot)
+{
+	s->recycle.missed_n++;
+	s->recycle.missed += slot->bytes;
+	leave_pool(s, slot, SHMS_SLOT_FREE);
+	slot_free(&s->recycle, slot);
+}
+
+static void drop_pooled(struct shmstore *s, struct shms_slot *slot)
+{
+	bool cold = slot->fd < 0;
+	uint64_t freed = cold ? shms_credit_freed_by_name(s, s->recycle_fd, slot->pool_name)
+			      : shms_credit_freed_by_fd(s, slot->fd);
+
+	if (unlinkat(s->recycle_fd, slot->pool_name, 0) < 0) {
+		freed = 0;
+		if (cold && errno == ENOENT) {
+			missed(s, slot);
+			return;
+		}
+	}
+	leave_pool(s, slot, SHMS_SLOT_FREE);
+	/* Its descriptor and mapping hold the memory to the last. */
+	slot_free(&s->recycle, slot);
+	shms_credit_gave(s, freed);
+}
+
+static struct shms_slot *oldest(struct shms_recycle *r, enum shms_slot_state state)
+{
+	struct shms_slot *found = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == state && (!found || slot->stamp_ns < found->stamp_ns))
+			found = slot;
+	}
+	return found;
+}
+
+/*
+ * A published object's file gives its slack back: a hole in the header's unused room, which no reader looks at. Large files in
+ * huge pages only: a page that is broken up costs its readers more than what is left of it. Not of an object that was handed off: others may
+ * link it, and have booked what it took.
+ */
+static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
+{
+	uint64_t unit = slot->capacity >= 4 * HUGE_PAGE ? HUGE_PAGE : SHMS_FORMAT_PAGE;
+	uint64_t begin = (slot->slack_off + unit - 1) & ~(unit - 1);
+	uint64_t end = (slot->slack_off + slot->slack_size) & ~(unit - 1);
+	uint64_t given = 0;
+	struct stat st;
+
+	if (begin >= end)
+		return 0;
+	if (shms_links_hold_private(s, slot->name) && fstat(slot->fd, &st) == 0 && st.st_nlink == 1 &&
+	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin)) == 0) {
+		/* How much is in pieces of huge pages only the kernel knows. */
+		given = fstat(slot->fd, &st) == 0 && shms_blocks(&st) < slot->bytes ? slot->bytes - shms_blocks(&st)
+										    : 0;
+		slot->bytes -= given;
+		shms_recent_punched(&s->recent, slot->name);
+		atomic_fetch_sub_explicit(&s->ledger->linked_bytes, given, memory_order_relaxed);
+	}
+	shms_links_release(s);
+	shms_credit_gave(s, given);
+	return given;
+}
+
+/* The slot leaves its published object alone. Returns what the object gave back. */
+static uint64_t unpublish(struct shmstore *s, struct shms_slot *slot)
+{
+	uint64_t given = slot->slack_size ? punch_slack(s, slot) : 0;
+
+	slot_free(&s->recycle, slot);
+	return given;
+}
+
+/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest pooled file. NULL: all are
+ * being written. */
+static struct shms_slot *claim(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot = oldest(r, SHMS_SLOT_FREE);
+
+	if (slot)
+		return slot;
+	slot = oldest(r, SHMS_SLOT_PUBLISHED);
+	if (slot) {
+		unpublish(s, slot);
+		return slot;
+	}
+	slot = oldest(r, SHMS_SLOT_POOLED);
+	if (slot)
+		drop_pooled(s, slot);
+	return slot;
+}
+
+uint64_t shms_recycle_hold(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t gone;
+
+	pthread_mutex_lock(&r->lock);
+	/* Cold files that others took, and we did not notice yet. */
+	gone = atomic_load_explicit(&s->page->moved.pool_bytes, memory_order_relaxed) - r->missed;
+	return r->taken + (gone < r->pooled ? r->pooled - gone : 0);
+}
+
+void shms_recycle_release(struct shmstore *s)
+{
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+bool shms_recycle_any(struct shmstore *s)
+{
+	bool any;
+
+	pthread_mutex_lock(&s->recycle.lock);
+	any = s->recycle.pooled || s->recycle.slack;
+	pthread_mutex_unlock(&s->recycle.lock);
+	return any;
+}
+
+uint64_t shms_recycle_trim(struct shmstore *s, bool all)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t now = shms_now_mono_ns(), dropped = 0;
+	struct shms_slot *slot;
+
+	pthread_mutex_lock(&r->lock);
+	if (all) {
+		r->scarce = true;
+		r->looked_ns = now;
+	}
+	while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL &&
+	       (all || now - slot->stamp_ns > SHMS_RECYCLE_AGE_NS)) {
+		dropped += slot->bytes;
+		drop_pooled(s, slot);
+	}
+	for (size_t i = 0; all && r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
+		if (r->slots[i].slack_size)
+			dropped += unpublish(s, &r->slots[i]);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return dropped;
+}
+
+/* May the file be written again? See the top. */
+static bool exclusive(struct shms_slot *slot)
+{
+	struct stat st;
+	bool alone;
+
+	/* A look first where others had it: the lease would only get in the way of their open(). */
+	if (slot->shared && (fstat(slot->fd, &st) < 0 || st.st_nlink != 1))
+		return false;
+	slot->shared = true;
+	/* Each time: giving a lease back sets the descriptor's signal to SIGIO again, which kills. */
+	if (fcntl(slot->fd, F_SETSIG, SIGURG) < 0 || fcntl(slot->fd, F_SETLEASE, F_WRLCK) < 0)
+		return false;
+	/* Under the lease: nobody has it open, and nobody can open it. With ours as its only name nobody ever will. After it, somebody
+	 * with another name could map it and remove that name before we look. */
+	alone = fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
+	if (fcntl(slot->fd, F_SETLEASE, F_UNLCK) < 0 || !alone)
+		return false;
+	/* One that was handed to another user keeps its access list. */
+	if (st.st_mode & 077)
+		return false;
+	/* Ours alone. A file that somebody made a hole in would take memory while it is written, which may not be there. */
+	slot->shared = false;
+	return shms_blocks(&st) >= slot->capacity;
+}
+
+/* Maps a file that is ours alone: nobody waits for a lock meanwhile. */
+static bool map_slot(struct shms_slot *slot)
+{
+	void *map;
+
+	if (slot->map)
+		return true;
+	/* The mapping covers whole pages; the file may end within the last one, whose rest is ours to write too. */
+	map = shms_map_ours(slot->capacity, MAP_SHARED, slot->fd);
+	if (map == MAP_FAILED)
+		return false;
+	/* All pages at once, not a fault each; an older kernel faults. */
+	madvise(map, slot->capacity, MADV_POPULATE_WRITE);
+	slot->map = map;
+	return true;
+}
+
+/* Is a the better file to try? */
+static bool better(const struct shms_slot *a, const struct shms_slot *b)
+{
+	if (a->shared != b->shared)
+		return b->shared;
+	return a->shared ? a->stamp_ns < b->stamp_ns : a->stamp_ns > b->stamp_ns;
+}
+
+/* Of those that fit: the last one used; where others had it when we looked, the one that waited longest. */
+static struct shms_slot *best_fit(struct shms_recycle *r, uint64_t need, const bool tried[SHMS_RECYCLE_SLOTS])
+{
+	uint64_t over = r->slack + need / 2 <= r->max / 4 ? need / 2 : need / 4;
+	uint64_t most = need + (over > SHMS_FORMAT_PAGE ? over : SHMS_FORMAT_PAGE);
+	struct shms_slot *best = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_POOLED && !tried[i] && slot->capacity >= need && slot->capacity <= most &&
+		    (!best || better(slot, best)))
+			best = slot;
+	}
+	return best;
+}
+
+/* What waited too long goes; so does the slack of an object that has lived that long. */
+static void expire(struct shmstore *s)
+{
+	uint64_t now = shms_now_mono_ns();
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &s->recycle.slots[i];
+
+		if (now - slot->stamp_ns <= SHMS_RECYCLE_AGE_NS)
+			continue;
+		if (slot->state == SHMS_SLOT_POOLED)
+			drop_pooled(s, slot);
+		else if (slot->state == SHMS_SLOT_PUBLISHED && slot->slack_size)
+			unpublish(s, slot);
+	}
+}
+
+struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
+{
+	struct shms_recycle *r = &s->recycle;
+	bool tried[SHMS_RECYCLE_SLOTS] = {false};
+	struct shms_slot *slot = NULL;
+
+	if (!r->max)
+		return NULL;
+	pthread_mutex_lock(&r->lock);
+	if (r->pooled || r->slack)
+		expire(s);
+	if (r->pooled) {
+		for (size_t n = 0; n < TRIES && !slot; n++) {
+			slot = best_fit(r, need, tried);
+			if (!slot)
+				break;
+			if (slot->fd < 0 && !warm_up(s, slot)) {
+				slot = NULL;
+			} else if (!exclusive(slot)) {
+				tried[slot - r->slots] = true;
+				slot = NULL;
+			}
+		}
+		if (slot)
+			leave_pool(s, slot, SHMS_SLOT_TAKEN);
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (slot && !map_slot(slot)) {
+		shms_recycle_untake(s, slot);
+		slot = NULL;
+	}
+	return slot;
+}
+
+void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name, const struct shms_layout *l)
+{
+	uint64_t begin = shms_whole_pages(l->metadata_off + l->metadata_size);
+	uint64_t end = l->header_size & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
+
+	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken -= slot->bytes;
+	strcpy(slot->name, name);
+	set_state(slot, SHMS_SLOT_PUBLISHED);
+	if (begin < end) {
+		slot->slack_off = begin;
+		slot->slack_size = end - begin;
+		s->recycle.slack += end - begin;
+	}
+	if (s->recycle.let_go)
+		unpublish(s, slot);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+void shms_recycle_cut(struct shmstore *s, struct shms_slot *slot)
+{
+	struct stat st;
+
+	if (fstat(slot->fd, &st) < 0)
+		return;
+	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken += shms_blocks(&st) - slot->bytes;
+	slot->bytes = shms_blocks(&st);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
+{
+	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken -= slot->bytes;
+	enter_pool(s, slot);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
+{
+	pthread_mutex_lock(&s->recycle.lock);
+	s->recycle.taken -= slot->bytes;
+	slot_free(&s->recycle, slot);
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes, const char *name)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t capacity = shms_whole_pages(size);
+	struct shms_slot *slot;
+
+	if (!r->max || bytes > r->max)
+		return;
+	pthread_mutex_lock(&r->lock);
+	slot = r->let_go ? NULL : claim(s);
+	if (slot) {
+		slot->fd = shms_take_fd(fd);
+		slot->capacity = capacity;
+		slot->bytes = bytes;
+		slot->size = size;
+		strcpy(slot->name, name);
+		set_state(slot, SHMS_SLOT_PUBLISHED);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+static struct shms_slot *find_published(struct shms_recycle *r, const char *name)
+{
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		if (r->slots[i].state == SHMS_SLOT_PUBLISHED && strcmp(r->slots[i].name, name) == 0)
+			return &r->slots[i];
+	}
+	return NULL;
+}
+
+/* Less than an eighth of the partition's bytes or inodes is free: others have more use for it than our next put. They cannot
+ * take it out of our pool, so what is deleted now must be free at once. */
+static bool scarce(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t now = shms_now_mono_ns();
+	struct statvfs fs;
+	struct stat st;
+
+	/* Our own threads that wait, or a daemon that asks. */
+	if (shms_credit_pressed(s) || shms_memory_wanted(s))
+		return true;
+	if (now - r->looked_ns < SHMS_RECYCLE_LOOK)
+		return r->scarce;
+	r->looked_ns = now;
+	if (fstatvfs(s->p->fd, &fs) < 0)
+		return r->scarce;
+	/* A tmpfs's directory has a link of each directory in it: that is how many stores there are. */
+	r->warm_max = r->max;
+	if (fs.f_blocks && fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 2)
+		r->warm_max = (uint64_t)fs.f_blocks * fs.f_frsize / 16 / (st.st_nlink - 2);
+	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
+	return r->scarce;
+}
+
+/* Makes room for bytes more in the pool. */
+static bool make_room(struct shmstore *s, uint64_t bytes)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+
+	if (bytes > r->max)
+		return false;
+	if (scarce(s)) {
+		while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL)
+			drop_pooled(s, slot);
+		return false;
+	}
+	while (r->pooled + bytes > r->max && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL)
+		drop_pooled(s, slot);
+	return r->pooled + bytes <= r->max;
+}
+
+/* A regular file of our own, not pinned, which no other user was ever given (an access list shows in the mode's group bits): who may read it
+ * keeps that right as long as the file lives, whatever is in it. */
+static bool ours(const struct shmstore *s, const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_uid == s->uid && (st->st_mode & (077 | S_ISVTX)) == 0;
+}
+
+/* An object without a slot: its file is worth it if it is large and nobody else links it. */
+static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, struct shms_slot **ret)
+{
+	struct shms_slot *slot;
+	struct stat st;
+	uint64_t capacity;
+
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	capacity = shms_whole_pages((uint64_t)st.st_size);
+	*ret_bytes = shms_blocks(&st);
+	if (!ours(s, &st) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
+	    !make_room(s, *ret_bytes))
+		return 0;
+	slot = claim(s);
+	if (!slot)
+		return 0;
+	/* The object is on its way out of objects/ under an exclusive lock. */
+	slot->fd = open_writable(s->objects_fd, name);
+	if (slot->fd < 0) {
+		slot->fd = -1;
+		return 0;
+	}
+	slot->capacity = capacity;
+	slot->bytes = *ret_bytes;
+	slot->size = (uint64_t)st.st_size;
+	*ret = slot;
+	return 1;
+}
+
+int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint64_t *io_bytes)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t size = *io_bytes;
+	struct shms_slot *slot;
+	int result = 0;
+
+	*io_bytes = UINT64_MAX;
+	if (!r->max)
+		return 0;
+	pthread_mutex_lock(&r->lock);
+	slot = find_published(r, name);
+	if (slot) {
+		*io_bytes = slot->bytes;
+		if (others || !make_room(s, slot->bytes)) {
+			slot_free(r, slot);
+			slot = NULL;
+		}
+	} else if (!others && size >= SHMS_RECYCLE_REOPEN) {
+		result = reopen(s, name, io_bytes, &slot);
+	}
+	if (slot) {
+		shms_recycle_name(r, slot->pool_name);
+		result = shms_rename_noreplace(s->objects_fd, name, s->recycle_fd, slot->pool_name);
+		if (result == 0) {
+			enter_pool(s, slot);
+			result = 1;
+		} else {
+			slot_free(r, slot);
+			/* Anything but a missing object is our pool's trouble: it can be unlinked still. */
+			result = result == -ENOENT ? result : 0;
+		}
+	}
+	pthread_mutex_unlock(&r->lock);
+	return result;
+}
+
+uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, bool others)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t bytes = 0, freed = 0;
+	struct shms_slot *slot;
+	struct stat st;
+
+	pthread_mutex_lock(&r->lock);
+	slot = find_published(r, name);
+	if (slot)
+		bytes = slot->bytes;
+	else if (fstatat(s->recycle_fd, pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		bytes = shms_blocks(&st);
+	if (slot && !others && make_room(s, slot->bytes)) {
+		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
+		enter_pool(s, slot);
+	} else {
+		freed = shms_credit_freed_by_name(s, s->recycle_fd, pool_name);
+		if (slot)
+			slot_free(r, slot);
+		if (unlinkat(s->recycle_fd, pool_name, 0) == 0)
+			shms_credit_gave(s, freed);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return bytes;
+}
+
+void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
+{
+	bool any = atomic_load_explicit(&s->page->moved.exposed, memory_order_relaxed);
+	struct shms_recycle *r = &s->recycle;
+	struct stat st;
+
+	pthread_mutex_lock(&r->lock);
+	for (size_t i = 0; r->pooled && i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state != SHMS_SLOT_POOLED || !(slot->handed || any))
+			continue;
+		if (!slot->inode && fstatat(s->recycle_fd, slot->pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			slot->inode = st.st_ino;
+		if (slot->inode == inode)
+			drop_pooled(s, slot);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+void shms_recycle_let_go(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+
+	pthread_mutex_lock(&r->lock);
+	r->let_go = true;
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		if (r->slots[i].state == SHMS_SLOT_PUBLISHED)
+			unpublish(s, &r->slots[i]);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct stat st;
+
+	pthread_mutex_lock(&r->lock);
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_PUBLISHED && fstat(slot->fd, &st) == 0 && st.st_ino == inode)
+			unpublish(s, slot);
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+void shms_recycle_forget(struct shmstore *s, const char *name)
+{
+	struct shms_slot *slot;
+
+	pthread_mutex_lock(&s->recycle.lock);
+	slot = find_published(&s->recycle, name);
+	if (slot)
+		slot_free(&s->recycle, slot);
+	pthread_mutex_unlock(&s->recycle.lock);
+}

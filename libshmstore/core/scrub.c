@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scrub.c: nothing of a former object goes to another user.
+ *
+ * A recycled file has whole pages of slack in the header's unused room, with what the last object left there. Among processes of one user
+ * that is nothing; to clear it with each put would cost up to a third of the copy. So it is cleared where it matters, once: before
+ * shmstore_handoff_to() lets another user read the file, which then is never recycled again. What is zero already is only read, so that
+ * an object that was written into fresh memory costs one pread; only pages that hold something are written, which takes no memory.
+ *
+ * The file is 0400, for us too, and opened for writing by the way that recycle.c goes. Killed in between: a file of mode 0600 in our own
+ * directory, which shmstored does not hand over; the next call sets it right.
+ */
+#include "scrub.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "handle.h"
+#include "object.h"
+#include "recycle.h"
+#include "sys.h"
+#include "transient.h"
+
+#define CHUNK (16 * SHMS_FORMAT_PAGE)
+#define TRIES 100 /* another process of our user does the same to the same file */
+
+static int open_writable(struct shmstore *s, int dir_fd, const char *name, const struct stat *st)
+{
+	mode_t mode = 0400 | (st->st_mode & S_ISVTX);
+	int fd = -1, r = -EACCES;
+
+	for (int i = 0; i < TRIES && r == -EACCES; i++) {
+		/* No other thread of ours in between. */
+		pthread_mutex_lock(&s->recycle.lock);
+		r = fchmodat(dir_fd, name, 0600, 0) < 0 ? -errno : 0;
+		if (r == 0) {
+			fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+			r = fd < 0 ? -errno : 0;
+			if (fchmodat(dir_fd, name, mode, 0) < 0 && r == 0)
+				r = -errno;
+		}
+		pthread_mutex_unlock(&s->recycle.lock);
+	}
+	if (r < 0)
+		shms_close_fd(fd);
+	return r < 0 ? r : fd;
+}
+
+static bool all_zero(const unsigned char *p, size_t n)
+{
+	return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
+}
+
+/* Writes zeros over those pages of a chunk at offset that hold something. */
+static int clear_pages(int fd, unsigned char *chunk, size_t size, uint64_t offset)
+{
+	static const char zeros[SHMS_FORMAT_PAGE];
+	size_t at = 0;
+
+	while (at < size) {
+		size_t n = SHMS_FORMAT_PAGE - (offset + at) % SHMS_FORMAT_PAGE;
+
+		n = n < size - at ? n : size - at;
+		if (!all_zero(chunk + at, n)) {
+			struct iovec iov = {.iov_len = n};
+			int r;
+
+			/* pwritev only reads it. */
+			memcpy(&iov.iov_base, &(const char *){zeros}, sizeof(iov.iov_base));
+			r = shms_pwritev_all(fd, &iov, 1, offset + at);
+			if (r < 0)
+				return r;
+		}
+		at += n;
+	}
+	return 0;
+}
+
+struct room {
+	struct shmstore *s;
+	int dir_fd;
+	const char *name;
+	const struct stat *st;
+	int fd; /* to write; -1: nothing was found yet */
+};
+
+static int clear_chunk(struct room *room, unsigned char *chunk, size_t size, uint64_t offset)
+{
+	if (all_zero(chunk, size))
+		return 0;
+	if (room->fd < 0) {
+		room->fd = open_writable(room->s, room->dir_fd, room->name, room->st);
+		if (room->fd < 0)
+			return room->fd;
+	}
+	return clear_pages(room->fd, chunk, size, offset);
+}
+
+/* The file's bytes from begin to end. */
+static int clear(struct room *room, int fd, uint64_t begin, uint64_t end)
+{
+	_free_ unsigned char *chunk = malloc(CHUNK);
+	int r = 0;
+
+	if (!chunk)
+		return -ENOMEM;
+	while (r == 0 && begin < end) {
+		off_t data = lseek(fd, (off_t)begin, SEEK_DATA); /* holes are zero */
+		size_t want;
+		ssize_t n;
+
+		if (data < 0 && errno != ENXIO)
+			return -errno;
+		if (data < 0 || (uint64_t)data >= end)
+			return 0;
+		begin = (uint64_t)data;
+		want = end - begin < CHUNK ? end - begin : CHUNK;
+		n = shms_pread_all(fd, chunk, want, begin);
+		if (n < 0)
+			return (int)n;
+		if ((size_t)n != want)
+			return -EBADMSG;
+		r = clear_chunk(room, chunk, want, begin);
+		begin += want;
+	}
+	return r;
+}
+
+int shms_scrub(struct shmstore *s, int dir_fd, const char *name)
+{
+	struct room room = {.s = s, .dir_fd = dir_fd, .name = name, .fd = -1};
+	struct shms_layout l;
+	struct shms_header h;
+	struct stat st;
+	int r;
+	_fd_ int fd = shms_open_object(dir_fd, name);
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_uid != s->uid || (st.st_mode & 077))
+		return 0;
+	r = shms_header_read(&h, fd, &st, NULL);
+	if (r < 0)
+		return r;
+	l = h.object.layout;
+	shms_header_deinit(&h);
+	/* Its slack becomes a hole, and nobody punches one where we write. */
+	shms_recycle_give_away(s, st.st_ino);
+	room.st = &st;
+	r = clear(&room, fd, l.metadata_off + l.metadata_size, l.header_size);
+	shms_close_fd(room.fd);
+	return r;
+}

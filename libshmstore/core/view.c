@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view.c: mapped objects and their references.
+ *
+ * A view maps the whole file (so that huge pages stay aligned) and holds a private copy of key, table and metadata: nothing that
+ * is used again is read from shared memory twice. It keeps no descriptor. Large views stand in a process-wide tree by address,
+ * which is how a put finds that its bytes are an object already; small ones do not pay for that.
+ *
+ * The count ends in two steps for registered views: the tree's lock is taken before the last reference goes, so that a look-up
+ * either finds a view that lives or none.
+ */
+#include "view.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cancel.h"
+#include "handle.h"
+#include "sys.h"
+
+#define VIEW_MAGIC 0x53484d5356494557ull
+
+static pthread_mutex_t tree_lock = PTHREAD_MUTEX_INITIALIZER;
+static void *tree;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static int compare(const void *a, const void *b)
+{
+	const struct shmstore_view *x = a, *y = b;
+	uintptr_t xs = (uintptr_t)x->map, ys = (uintptr_t)y->map;
+
+	/* Mappings do not overlap: equal means that one holds the other's start. */
+	if (xs >= ys + y->map_size)
+		return 1;
+	if (ys >= xs + x->map_size)
+		return -1;
+	return 0;
+}
+
+static void tree_acquire(void)
+{
+	pthread_mutex_lock(&tree_lock);
+}
+
+static void tree_release(void)
+{
+	pthread_mutex_unlock(&tree_lock);
+}
+
+static void register_fork(void)
+{
+	/* Views live on in a child, so the tree must be whole and unlocked there. */
+	pthread_atfork(tree_acquire, tree_release, tree_release);
+}
+
+static void tree_add(struct shmstore_view *v)
+{
+	void **node;
+
+	pthread_once(&fork_once, register_fork);
+	tree_acquire();
+	node = tsearch(v, &tree, compare);
+	v->registered = node && *node == v; /* out of memory: it is not found later, no more */
+	tree_release();
+}
+
+struct shmstore_view *shms_view_find(const void *address)
+{
+	struct shmstore_view probe = {.map_size = 1}, *v = NULL;
+	void **node;
+
+	memcpy(&probe.map, &address, sizeof(address));
+	tree_acquire();
+	node = tfind(&probe, &tree, compare);
+	if (node)
+		v = shmstore_view_ref(*node);
+	tree_release();
+	return v;
+}
+
+static struct shmstore_view *alloc_view(const struct shms_header *h, const void *key, size_t key_size)
+{
+	const struct shms_layout *l = &h->object.layout;
+	/* room: table, key and, unless the header's own memory is taken over, metadata. All sizes are validated and bounded by
+	 * a file's size. */
+	uint64_t table = (uint64_t)l->n_buffers * sizeof(struct shms_entry);
+	uint64_t inline_table = h->head ? 0 : table, metadata = h->head ? 0 : l->metadata_size;
+	struct shmstore_view *v = malloc(sizeof(*v) + inline_table + key_size + metadata + 1);
+	unsigned char *room;
+
+	if (!v)
+		return NULL;
+	memset(v, 0, sizeof(*v));
+	room = v->room;
+	v->table = h->object.table;
+	v->metadata = h->object.metadata;
+	if (!h->head) {
+		memcpy(room, h->object.table, table);
+		v->table = (const struct shms_entry *)(const void *)room;
+		room += table;
+		memcpy(room, h->object.metadata, metadata);
+		v->metadata = room;
+		room += metadata;
+	}
+	if (key_size)
+		memcpy(room, key, key_size);
+	v->key = room;
+	return v;
+}
+
+int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h, const void *key,
+		  size_t key_size, struct shmstore_view **ret)
+{
+	const struct shms_layout *l = &h->object.layout;
+	struct shmstore_view *v = alloc_view(h, key, key_size);
+
+	if (!v)
+		return -ENOMEM;
+	v->magic = VIEW_MAGIC;
+	atomic_init(&v->n_ref, 1);
+	v->cow = f->cow;
+	v->uid = f->uid;
+	v->generation = h->object.generation;
+	v->header_size = l->header_size;
+	v->buffer_size = l->buffer_size;
+	v->key_size = key_size;
+	v->metadata_size = l->metadata_size;
+	v->n_buffers = l->n_buffers;
+	if (l->buffer_size) {
+		int prot = f->cow ? PROT_READ | PROT_WRITE : PROT_READ;
+		/* Most copy-on-write pages are never written: they shall not count as promised memory. */
+		int flags = f->cow ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+
+		v->map_size = l->header_size + l->buffer_size;
+		v->map = mmap(NULL, v->map_size, prot, flags, f->fd, (off_t)f->offset);
+		if (v->map == MAP_FAILED) {
+			free(v);
+			return -errno;
+		}
+	}
+	v->head = h->head;
+	h->head = NULL;
+	v->s = s;
+	shms_store_ref(s);
+	shms_count(&s->n_views, 1);
+	shms_count(&s->mapped, v->map_size);
+	if (v->map_size >= SHMS_FORMAT_BIG)
+		tree_add(v);
+	*ret = v;
+	return 0;
+}
+
+struct shmstore_view *shmstore_view_ref(struct shmstore_view *v)
+{
+	if (v)
+		atomic_fetch_add_explicit(&v->n_ref, 1, memory_order_relaxed);
+	return v;
+}
+
+static void view_free(struct shmstore_view *v)
+{
+	SHMS_NO_CANCEL;
+	struct shmstore *s = v->s;
+
+	if (v->map)
+		munmap(v->map, v->map_size);
+	atomic_fetch_sub_explicit(&s->n_views, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&s->mapped, v->map_size, memory_order_relaxed);
+	v->magic = 0;
+	free(v->head);
+	free(v);
+	shms_store_unref(s);
+}
+
+struct shmstore_view *shmstore_view_unref(struct shmstore_view *v)
+{
+	bool last;
+
+	if (!v)
+		return NULL;
+	if (!v->registered) {
+		/* Pairs with itself: the last one sees all that the others did. */
+		if (atomic_fetch_sub_explicit(&v->n_ref, 1, memory_order_acq_rel) == 1)
+			view_free(v);
+		return NULL;
+	}
+	tree_acquire();
+	last = atomic_fetch_sub_explicit(&v->n_ref, 1, memory_order_acq_rel) == 1;
+	if (last)
+		tdelete(v, &tree, compare);
+	tree_release();
+	if (last)
+		view_free(v);
+	return NULL;
+}
+
+const void *shmstore_view_key(const struct shmstore_view *v, size_t *ret_size)
+{
+	if (ret_size)
+		*ret_size = v->key_size;
+	return v->key;
+}
+
+const void *shmstore_view_header(const struct shmstore_view *v, size_t *ret_size)
+{
+	if (ret_size)
+		*ret_size = v->metadata_size;
+	return v->metadata;
+}
+
+uid_t shmstore_view_uid(const struct shmstore_view *v)
+{
+	return v->uid;
+}
+
+size_t shmstore_view_n_buffers(const struct shmstore_view *v)
+{
+	return v->n_buffers;
+}
+
+void *shmstore_view_buffer(const struct shmstore_view *v, size_t i, uint64_t *ret_size)
+{
+	if (i >= v->n_buffers)
+		return NULL;
+	if (ret_size)
+		*ret_size = v->table[i].size;
+	/* An object of empty buffers only is not mapped; its buffers are at the end of its header. */
+	if (!v->map) {
+		void *nowhere;
+
+		memcpy(&nowhere, &v->metadata, sizeof(nowhere));
+		return nowhere;
+	}
+	return (char *)v->map + v->table[i].offset;
+}

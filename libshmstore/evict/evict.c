@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * evict.c: how much is to be freed, for whom, and what is said of it. The rest is evictrun.c's.
+ *
+ * One eviction at a time works for each user: what another one is demoting need not be looked at, and an object's names change in one place.
+ * The lock is the kernel's (flock): a killed eviction leaves it free. A put that finds it taken waits for room rather than for the lock, and not
+ * for long: the other one may run at idle priority on a host whose processors are busy, or be stopped. Then the put moves what has one name,
+ * for which the lock is not needed (demote.h).
+ */
+#include "evict.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "detail.h"
+#include "evictrun.h"
+#include "evictuser.h"
+#include "handle.h"
+#include "nameslock.h"
+#include "partition.h"
+#include "sys.h"
+#include "tier.h"
+#include "victim.h"
+
+#define WAIT_NS 100000000ull /* that a put waits for somebody else's eviction */
+#define POLL_NS 500000
+
+/* Of the partition. */
+struct room {
+	uint64_t size, used;
+	bool inodes; /* any left? */
+};
+
+static int look_at_room(const struct shmstore_partition *p, struct room *ret)
+{
+	struct statvfs fs;
+
+	if (fstatvfs(p->fd, &fs) < 0)
+		return shms_error(errno);
+	ret->size = (uint64_t)fs.f_blocks * fs.f_frsize;
+	ret->used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+	ret->inodes = !fs.f_files || fs.f_favail;
+	return 0;
+}
+
+/* ---- for whoever asks -------------------------------------------------------------------------------------------------- */
+
+struct asking {
+	const struct shmstore_evict *what;
+	struct shmstore_evict_report report;
+};
+
+static int goal(struct shmstore_partition *p, const struct shmstore_evict *what, uint64_t *ret)
+{
+	struct shms_tier_config config;
+	struct room room = {0};
+	uint64_t most = what->bytes;
+	int r = shms_tier_config_read(p, &config);
+
+	if (r == -ENOENT)
+		return shms_detail(r, NULL, "%s has no disk tier; shmstore-admin tier --set gives it one", p->path);
+	if (r == 0)
+		r = look_at_room(p, &room);
+	if (r < 0)
+		return r;
+	if (what->to && room.used > what->to && room.used - what->to > most)
+		most = room.used - what->to;
+	if (what->watermarks) {
+		uint64_t over = shms_victim_goal(room.size, room.used, config.high, config.low);
+
+		if (over > most)
+			most = over;
+	}
+	*ret = most;
+	return 0;
+}
+
+static int tick(void *arg)
+{
+	struct asking *a = arg;
+
+	return a->what->progress ? a->what->progress(&a->report, a->what->arg) : 0;
+}
+
+static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict_users *users)
+{
+	struct shms_evict_run run = {.p = p, .users = users, .what = a->what, .mapped = true, .report = &a->report};
+	int r = shms_evict_users_lock(users, a->what->wait, tick, a);
+
+	/* Somebody else may have done it meanwhile. */
+	if (r == 0)
+		r = goal(p, a->what, &run.goal);
+	if (r < 0 || !users->n || !run.goal)
+		return r;
+	r = shms_evict_users_look(users);
+	if (r == 0)
+		r = shms_evict_run(&run);
+	if (r < 0)
+		return r;
+	if (a->report.freed >= run.goal)
+		return 1;
+	/* The disk had its say. */
+	if (a->report.disk_full || a->report.error == -EIO)
+		return -ENOSPC;
+	return shms_detail(
+		-ENOSPC, p->path,
+		"%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
+		" when their last view is gone; what is left is pinned, leased, in use, or of stores that take no part",
+		p->path, a->report.freed, run.goal, a->report.held);
+}
+
+static int evict(struct shmstore_partition *p, struct asking *a)
+{
+	struct shms_evict_users users;
+	uid_t uid = geteuid() == 0 ? a->what->uid : geteuid();
+	uint64_t wanted = 0;
+	int r = goal(p, a->what, &wanted);
+
+	if (r < 0 || !wanted)
+		return r;
+	r = shms_evict_users_open(p, uid, &users);
+	if (r < 0)
+		return r;
+	r = run(p, a, &users);
+	shms_evict_users_close(&users);
+	return r;
+}
+
+int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore_evict *what,
+			     struct shmstore_evict_report *ret)
+{
+	struct asking a = {.what = what, .report.size = sizeof(a.report)};
+	uint64_t begin = shms_now_mono_ns();
+	int r;
+
+	if (!p || !what || what->size < sizeof(*what))
+		return !p || !what ? shms_detail_null(!p ? "p" : "what")
+				   : shms_detail(-EINVAL, NULL, "what.size is %zu: begin with SHMSTORE_EVICT_INIT",
+						 what->size);
+	r = evict(p, &a);
+	if (r < 0)
+		r = shms_error(r);
+	a.report.duration_ns = shms_now_mono_ns() - begin;
+	if (ret)
+		*ret = a.report;
+	return r < 0 ? shms_error(r) : r;
+}
+
+/* ---- for a put ---------------------------------------------------------------------------------------------------------- */
+
+/* While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours; -ETIMEDOUT: neither. */
+static int wait_for_other(struct shmstore *s, struct shms_evict_users *users, uint64_t bytes, bool limit)
+{
+	uint64_t end = shms_now_mono_ns() + WAIT_NS;
+	struct room room = {0};
+	int r;
+
+	for (;;) {
+		users->v[0].lock_fd = shms_tier_lock(users->v[0].t, 0);
+		r = users->v[0].lock_fd;
+		if (r != -EBUSY)
+			return r < 0 ? r : 0;
+		/* A limit's room is not the partition's: only its own put can tell. */
+		if (!limit && look_at_room(s->p, &room) == 0 && room.size - room.used >= bytes)
+			return 1;
+		if (shms_now_mono_ns() >= end)
+			return -ETIMEDOUT;
+		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+	}
+}
+
+static bool evict_own(struct shmstore *s, struct shms_evict_users *users, uint64_t bytes, const struct room *before)
+{
+	static const struct shmstore_evict what = SHMSTORE_EVICT_INIT;
+	struct shmstore_evict_report report = {.size = sizeof(report)};
+	uint64_t free_bytes = before->size - before->used;
+	bool limit = free_bytes >= bytes;
+	struct shms_evict_run run = {.p = s->p, .users = users, .s = s, .what = &what, .report = &report};
+	int r = wait_for_other(s, users, bytes, limit);
+
+	if (r != 0 && r != -ETIMEDOUT)
+		return r > 0;
+	run.one_name = r == -ETIMEDOUT;
+	/* How much is missing below a limit is not known here. */
+	run.need = limit ? 0 : bytes - free_bytes;
+	run.goal = (limit ? bytes : run.need) + shms_victim_batch(before->size);
+	r = shms_evict_users_look(users);
+	if (r == 0)
+		r = shms_evict_run(&run);
+	shms_count(&s->ledger->evicted_n, report.n_objects);
+	shms_count(&s->ledger->evicted_bytes, report.freed);
+	return report.freed > 0;
+}
+
+bool shms_evict_for(struct shmstore *s, uint64_t bytes)
+{
+	struct shms_evict_users users;
+	struct room room = {0};
+	bool made;
+
+	if (!shms_tier_there(s->p) || look_at_room(s->p, &room) < 0)
+		return false;
+	/* A stub is an inode too; and what cannot fit need not try. */
+	if (!room.inodes || !room.size || bytes > room.size || s->uid != geteuid())
+		return false;
+	/* Else our own objects would be the only ones that stay. */
+	if (!s->readonly && shms_tier_join(s) < 0)
+		return false;
+	if (shms_evict_users_open(s->p, s->uid, &users) < 0)
+		return false;
+	made = evict_own(s, &users, bytes, &room);
+	shms_evict_users_close(&users);
+	return made;
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * evictrun.c: one eviction, in passes that each try what the one before could not:
+ *
+ *   residents whose object nobody names
+ *   what is neither mapped nor, where the disk is full, to be written, in the policy's order
+ *   what was left for want of disk, while clean copies can be given up for it
+ *   what is mapped; it frees nothing yet, so what is held that way counts towards the goal
+ *
+ * Whether something is mapped is found out when it is tried: to ask the kernel means to open it. The candidates are looked for again where
+ * there were too many to be kept at once.
+ */
+#include "evictrun.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+
+#include "candidates.h"
+#include "cleancopy.h"
+#include "detail.h"
+#include "engine.h"
+#include "handle.h"
+#include "partition.h"
+#include "pipeline.h"
+#include "storefds.h"
+#include "sys.h"
+#include "weigh.h"
+
+#define PROGRESS_NS 50000000ull
+#define TIER_HEADER (1u << 16) /* bytes of a tier file's header, generously */
+
+enum state {
+	WAITING,
+	OVER,    /* demoted, or failed for good */
+	IN_USE,  /* was mapped or changing when it was tried */
+	NO_DISK, /* would have to be written */
+};
+
+/* Clean copies that go for what must be written. */
+struct giving_up {
+	uint32_t user;
+	uint32_t *copies, n, next;
+};
+
+struct running {
+	const struct shms_evict_run *run;
+	struct shms_engine *engine;
+	struct shmstore *handle; /* of the own store, where it is its owner's */
+	struct shms_candidates c;
+	struct shms_storefds fds;
+	struct shms_pipeline pl;
+	struct shms_victim *v;
+	size_t n;
+	uint8_t *state;                              /* enum state, by candidate */
+	uint64_t held;                               /* bytes of residents in use */
+	uint64_t told_ns;                            /* the last progress */
+	bool mapped;                                 /* the pass at hand is that of the mapped ones */
+	struct giving_up *giving_up;                 /* the pass at hand is that of one user's full disk */
+	int error;                                   /* ends the run */
+	char words[512], path[SHMSTORE_TICKET_PATH]; /* what was said of the disk */
+};
+
+/* ---- results ---------------------------------------------------------------------------------------------------------- */
+
+static void tell(struct running *k)
+{
+	const struct shmstore_evict *what = k->run->what;
+	uint64_t now = shms_now_mono_ns();
+
+	if (!what->progress || k->error || (k->told_ns && now - k->told_ns < PROGRESS_NS))
+		return;
+	k->told_ns = now;
+	if (what->progress(k->run->report, what->arg)) {
+		k->error = -ECANCELED;
+		k->pl.canceled = true;
+	}
+}
+
+/* What was said of the disk is what the eviction's caller is told in the end. */
+static void keep_words(struct running *k)
+{
+	snprintf(k->words, sizeof(k->words), "%s", shmstore_error_detail());
+	snprintf(k->path, sizeof(k->path), "%s", shmstore_error_path());
+}
+
+static void disk_full(struct running *k, uint32_t user)
+{
+	k->run->users->v[user].full = true;
+	keep_words(k);
+}
+
+static enum state failed(struct running *k, uint32_t user, int error)
+{
+	struct shmstore_evict_report *r = k->run->report;
+
+	switch (error) {
+	case -EAGAIN:
+		return k->mapped ? OVER : IN_USE;
+	case -ENOSPC:
+		/* Without a path of the disk it is the partition that lacks a page, for the key's sidecar: others first. */
+		if (!shmstore_error_path()[0])
+			return k->mapped ? OVER : IN_USE;
+		disk_full(k, user);
+		return NO_DISK;
+	case -ENOENT:
+	case -ETIMEDOUT:
+	case -ECANCELED:
+		return OVER;
+	case -EIO:
+		/* One object's memory or the whole disk: nothing more is written there by this run. */
+		k->run->users->v[user].broken = true;
+		keep_words(k);
+		r->error = error;
+		return OVER;
+	case -EMFILE:
+	case -ENOMEM:
+		k->error = error;
+		r->error = error;
+		return OVER;
+	default:
+		r->error = error;
+		return OVER;
+	}
+}
+
+static void settle(uint32_t candidate, const struct shms_demote *d, void *arg)
+{
+	struct running *k = arg;
+	struct shmstore_evict_report *r = k->run->report;
+	enum state state = OVER;
+
+	/* Also of what was handed over meanwhile and keeps its copy for the next time. */
+	r->original += d->written ? d->memory : 0;
+	r->written += d->written;
+	if (d->error) {
+		state = failed(k, k->c.v[candidate].user, d->error);
+	} else {
+		r->n_objects++;
+		r->n_clean += d->clean;
+		*(d->freed ? &r->freed : &r->held) += d->memory;
+	}
+	r->n_skipped += d->error && state == OVER;
+	k->state[candidate] = (uint8_t)state;
+	tell(k);
+}
+
+/* ---- passes ----------------------------------------------------------------------------------------------------------- */
+
+static void drop_residents(struct running *k)
+{
+	struct shmstore_evict_report *report = k->run->report;
+	bool held;
+
+	for (size_t u = 0; u < k->run->users->n; u++) {
+		const struct shms_evict_user *user = &k->run->users->v[u];
+
+		for (size_t i = 0; i < user->residents.n && report->freed < k->run->goal; i++) {
+			const struct shms_resident *r = &user->residents.v[i];
+
+			size_t n = shms_residents_count(&user->residents, r->inode);
+
+			if (r->n_links > n)
+				continue;
+			report->freed += shms_residents_drop(user->t, r, n, &held);
+			k->held += held ? r->bytes / n : 0;
+		}
+	}
+}
+
+/* Is that enough, once what is under way is done? Mapped ones count as if they were free: more of them would not help sooner. */
+static bool enough(const struct running *k)
+{
+	const struct shmstore_evict_report *r = k->run->report;
+
+	return r->freed + k->pl.bytes + (k->mapped ? k->held + r->held : 0) >= k->run->goal;
+}
+
+/* The victims in some state that this run may touch, as a queue. */
+static void gather(struct running *k, enum state state, struct shms_victims *ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < k->n; i++) {
+		struct shms_victim v = k->v[i];
+
+		if (k->state[v.id] != state || (k->run->one_name && k->c.v[v.id].n_links > 1))
+			continue;
+		v.mapped = k->mapped;
+		k->v[i] = k->v[n];
+		k->v[n++] = v;
+	}
+	shms_victims_init(ret, k->v, n);
+}
+
+/* Gives up one clean copy after the other until there is room on the disk for bytes. False: no more of them. */
+static bool make_disk_room(struct running *k, uint64_t bytes)
+{
+	struct shms_cleancopy clean = {&k->c, k->run->users->v, &k->fds, k->handle};
+	struct giving_up *g = k->giving_up;
+	struct shms_evict_user *u = &k->run->users->v[g->user];
+
+	while (shms_tier_room(u->t, bytes) < 0) {
+		uint32_t i;
+
+		/* What is under way claims the room that it would need uncompressed. */
+		if (k->pl.n) {
+			shms_pipeline_drain(&k->pl);
+			continue;
+		}
+		if (g->next == g->n) {
+			disk_full(k, g->user);
+			return false;
+		}
+		i = g->copies[g->next++];
+		/* One that was demoted just now is no copy any more. */
+		if (k->state[i] != OVER || k->c.v[i].pinned)
+			shms_cleancopy_drop(&clean, i);
+	}
+	return true;
+}
+
+/* May it be demoted, as far as the disk goes? */
+static bool disk_allows(struct running *k, const struct shms_victim *v)
+{
+	uint32_t user = k->c.v[v->id].user;
+	const struct shms_evict_user *u = &k->run->users->v[user];
+
+	if (v->clean)
+		return true;
+	if (u->full || u->broken)
+		return false;
+	return !k->giving_up ||
+	       (user == k->giving_up->user && make_disk_room(k, shms_tierroom_need(v->bytes + TIER_HEADER)));
+}
+
+static void pass(struct running *k, enum state state)
+{
+	struct shms_victims queue;
+	struct shms_victim *v;
+
+	gather(k, state, &queue);
+	while (!k->error) {
+		if (enough(k)) {
+			if (!k->pl.n)
+				break;
+			shms_pipeline_wait(&k->pl);
+			continue;
+		}
+		v = shms_victims_next(&queue);
+		if (!v && !k->pl.n)
+			break;
+		if (!v)
+			shms_pipeline_drain(&k->pl);
+		else if (!disk_allows(k, v))
+			k->state[v->id] = NO_DISK;
+		else
+			shms_pipeline_put(&k->pl, (uint32_t)v->id, k->mapped);
+	}
+	shms_pipeline_drain(&k->pl);
+}
+
+static void user_without_disk(struct running *k, uint32_t user)
+{
+	struct giving_up g = {.user = user};
+
+	k->error = shms_cleancopy_list(&k->c, user, &g.copies, &g.n);
+	if (k->error)
+		return;
+	k->run->users->v[user].full = false;
+	k->giving_up = &g;
+	pass(k, NO_DISK);
+	k->giving_up = NULL;
+	free(g.copies);
+}
+
+static void pass_without_disk(struct running *k)
+{
+	for (uint32_t u = 0; u < k->run->users->n && !k->error && !enough(k); u++) {
+		if (k->run->users->v[u].full && !k->run->users->v[u].broken)
+			user_without_disk(k, u);
+	}
+}
+
+/* ---- the run ---------------------------------------------------------------------------------------------------------- */
+
+static void forget(struct running *k)
+{
+	shms_storefds_deinit(&k->fds);
+	shms_candidates_deinit(&k->c);
+	free(k->v);
+	free(k->state);
+	k->v = NULL;
+	k->state = NULL;
+	k->n = 0;
+}
+
+static int look(struct running *k)
+{
+	const struct shms_evict_run *run = k->run;
+	struct statvfs fs;
+	struct stat st;
+	uint64_t own = run->s && fstat(run->s->dir_fd, &st) == 0 ? st.st_ino : 0;
+	int r = shms_candidates_find(run->p, run->users->v, run->users->n, own, &k->c);
+
+	if (r < 0)
+		return r;
+	if (fstatvfs(run->p->fd, &fs) < 0)
+		return shms_error(errno);
+	k->state = calloc(k->c.n + 1, sizeof(*k->state));
+	r = k->state ? shms_storefds_init(&k->fds, run->p, &k->c) : -ENOMEM;
+	if (r == 0)
+		r = shms_weigh(&k->c, (uint64_t)fs.f_blocks * fs.f_frsize, shms_now_real_ns(), &k->v, &k->n);
+	k->pl = (struct shms_pipeline){.c = &k->c,
+				       .users = run->users->v,
+				       .fds = &k->fds,
+				       .engine = k->engine,
+				       .s = k->handle,
+				       .settle = settle,
+				       .arg = k};
+	return r;
+}
+
+static bool worth_it(const struct running *k)
+{
+	uint64_t all = k->run->report->freed;
+
+	for (size_t i = 0; i < k->n; i++)
+		all += k->v[i].bytes;
+	return all >= k->run->need;
+}
+
+static int passes(struct running *k)
+{
+	const struct shms_evict_run *run = k->run;
+	uint64_t before;
+
+	do {
+		before = run->report->freed;
+		forget(k);
+		k->error = look(k);
+		if (k->error || !worth_it(k))
+			return k->error;
+		pass(k, WAITING);
+	} while (!k->error && !enough(k) && k->c.cut && run->report->freed > before);
+	pass_without_disk(k);
+	if (run->mapped && !k->error && !enough(k)) {
+		k->mapped = true;
+		pass(k, IN_USE);
+	}
+	return k->error;
+}
+
+static int get_engine(struct running *k, bool *ret_borrowed)
+{
+	const struct shmstore_evict *what = k->run->what;
+
+	*ret_borrowed = !what->n_threads;
+	if (*ret_borrowed) {
+		k->engine = shms_tier_engine(k->run->users->v[0].t);
+		return k->engine ? 0 : -ENOMEM;
+	}
+	return shms_engine_new(
+		&(struct shms_engine_options){.n_threads = what->n_threads, .background = what->background},
+		&k->engine);
+}
+
+int shms_evict_run(const struct shms_evict_run *run)
+{
+	struct running k = {.run = run, .handle = run->s && !run->s->readonly ? run->s : NULL};
+	bool borrowed;
+	int r = get_engine(&k, &borrowed);
+
+	if (r < 0)
+		return r;
+	drop_residents(&k);
+	tell(&k);
+	r = k.error;
+	if (r == 0 && run->report->freed < run->goal)
+		r = passes(&k);
+	for (size_t i = 0; k.state && i < k.c.n; i++)
+		run->report->n_skipped += k.state[i] == IN_USE;
+	forget(&k);
+	if (borrowed)
+		shms_tier_engine_back(run->users->v[0].t, k.engine);
+	else
+		shms_engine_free(k.engine);
+	for (size_t i = 0; i < run->users->n && run->report->freed < run->goal; i++)
+		run->report->disk_full = run->report->disk_full || run->users->v[i].full;
+	/* What ended it, or kept it from more: the caller's sentence where that is too little. */
+	if (*k.words)
+		shms_detail(r < 0 ? r : -ENOSPC, k.path, "%s", k.words);
+	return r;
+}

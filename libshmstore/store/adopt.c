@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adopt.c: takes the object of a ticket into a store.
+ *
+ * Ticket and file are a peer's: input. The path must lie in our partition by its text, and its directory is opened so that the
+ * kernel refuses what the text hides (symlinks, other mounts). Where others may enter the partition, the directory must be our user's,
+ * and only our user's to write: so nobody else can put another file in the place of the one that is checked. The open descriptor is what is checked: type, owner,
+ * size, header. Only then the lease is moved into objects/: one rename consumes it and makes it ours, so that a ticket is good for
+ * one adoption and a kill leaves either the lease or the object.
+ * A path to an object in a store's objects/ is taken too (a peer of the same user may name it), by a link; never one in
+ * recycle/, whose bytes are about to change.
+ *
+ * A file of another user comes by one way only: as a lease in our own inbox, where shmstored put it because the operator's rules
+ * allow it. It stays its owner's, whom we trust not to change it; we can read it and do no more: not link it again
+ * (fs.protected_hardlinks), not recycle it. What reads it before it is adopted uses read(), which a truncation does not kill.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <shmstore/shmstore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "bootclock.h"
+#include "cleanup.h"
+#include "detail.h"
+#include "handle.h"
+#include "keyslot.h"
+#include "lease.h"
+#include "nameslock.h"
+#include "object.h"
+#include "publish.h"
+#include "stub.h"
+#include "sys.h"
+#include "tier.h"
+#include "transient.h"
+
+#define CHUNK 65536u
+
+enum kind {
+	KIND_LEASE,
+	KIND_INBOX, /* a lease in our own inbox: may be another user's file */
+	KIND_OBJECT
+};
+
+/* What a ticket names: a file in an open directory of ours. */
+struct source {
+	enum kind kind;
+	const char *path; /* below the partition */
+	const char *name; /* in dir_fd: its last component, or all of it */
+	int dir_fd;       /* the file's directory, or the partition's */
+	struct stat st;
+};
+
+/* Is the last component but one of that name? */
+static bool in_dir(const char *path, const char *last, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return (size_t)(last - path) > n + 1 && last[-1] == '/' && strncmp(last - 1 - n, dir, n) == 0 &&
+	       last[-2 - (ssize_t)n] == '/';
+}
+
+/* Every component is a plain name. */
+static bool plain_path(const char *path)
+{
+	while (*path) {
+		size_t n = strcspn(path, "/");
+
+		if (n == 0 || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
+			return false;
+		path += n;
+		if (*path == '/' && *++path == '\0')
+			return false;
+	}
+	return true;
+}
+
+/* Is the path that of a lease in our own inbox, inbox/<uid>/handoff/<lease>? */
+static bool in_inbox(const struct shmstore *s, const char *path, const char *last)
+{
+	char own[64];
+	int n = snprintf(own, sizeof(own), SHMS_DIR_INBOX "/%u/" SHMS_DIR_HANDOFF "/", (unsigned)s->uid);
+
+	return last - path == n && strncmp(path, own, (size_t)n) == 0;
+}
+
+/* The ticket's path relative to the partition, and what it is. */
+static int check_path(const struct shmstore *s, const struct shmstore_ticket *t, struct source *ret)
+{
+	size_t n = strlen(s->p->path);
+	const char *path, *last;
+	uint64_t expiry;
+
+	if (!memchr(t->path, '\0', sizeof(t->path)))
+		return shms_detail(-EINVAL, NULL, "the ticket's path does not end");
+	if (strncmp(t->path, s->p->path, n) != 0 || t->path[n] != '/')
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is not in the partition %s", t->path,
+				   s->p->path);
+	path = t->path + n + 1;
+	if (!plain_path(path))
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s goes by . or ..", t->path);
+	last = strrchr(path, '/');
+	if (!last)
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
+	last++;
+	if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
+		if (expiry <= shms_now_boot_ms())
+			return shms_detail(-ESTALE, NULL, "the lease %.256s has expired", t->path);
+		ret->kind = in_inbox(s, path, last) ? KIND_INBOX : KIND_LEASE;
+	} else if (in_dir(path, last, SHMS_DIR_OBJECTS)) {
+		ret->kind = KIND_OBJECT;
+	} else {
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
+	}
+	ret->path = path;
+	ret->name = last;
+	return 0;
+}
+
+/* Opens the directory that the file is in: ours, and ours alone to write. */
+static int open_directory(const struct shmstore *s, const struct source *from)
+{
+	char path[SHMSTORE_TICKET_PATH];
+	size_t n = (size_t)(from->name - from->path) - 1;
+	struct stat st;
+	int r;
+
+	memcpy(path, from->path, n);
+	path[n] = '\0';
+	_fd_ int fd = shms_open_beneath(s->p->fd, path, O_RDONLY | O_DIRECTORY);
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, &st) < 0 ? -errno : 0;
+	if (r == 0 && (st.st_uid != s->uid || (st.st_mode & 022)))
+		r = shms_detail(-EPERM, NULL, "%.256s is user %u's, or others may write there", path,
+				(unsigned)st.st_uid);
+	return r < 0 ? r : shms_take_fd(&fd);
+}
+
+static int check_file(const struct shmstore *s, int fd, const struct shmstore_ticket *t, struct source *from,
+		      struct shms_header *h)
+{
+	struct stat *st = &from->st;
+	int r;
+
+	if (fstat(fd, st) < 0)
+		return -errno;
+	if (!S_ISREG(st->st_mode))
+		return shms_detail(-EBADMSG, NULL, "%.256s is no regular file", t->path);
+	if (st->st_dev != s->p->device)
+		return shms_detail(-EXDEV, NULL, "%.256s is on another mount than %s", t->path, s->p->path);
+	if (st->st_uid != s->uid && from->kind != KIND_INBOX)
+		return shms_detail(-EPERM, NULL, "%.256s is user %u's: only shmstore_handoff_to() hands it to others",
+				   t->path, (unsigned)st->st_uid);
+	if (t->header_size > (uint64_t)st->st_size || (uint64_t)st->st_size - t->header_size != t->buffer_size)
+		return shms_detail(-EBADMSG, NULL,
+				   "%.256s has %" PRIu64 " bytes, and the ticket says %" PRIu64 " + %" PRIu64, t->path,
+				   (uint64_t)st->st_size, t->header_size, t->buffer_size);
+	r = shms_header_read(h, fd, st, NULL);
+	if (r < 0)
+		return r;
+	if (h->object.layout.header_size != t->header_size) {
+		shms_header_deinit(h);
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+/* The checksum of a file that another user may truncate meanwhile. */
+static int verify_foreign(int fd, const struct shms_object *o)
+{
+	uint64_t offset = o->layout.header_size, left = o->layout.buffer_size;
+	XXH3_state_t *hash = XXH3_createState();
+	_free_ char *chunk = malloc(CHUNK);
+	XXH128_hash_t h = {0};
+	ssize_t n = 0;
+
+	if (hash && chunk) {
+		XXH3_128bits_reset(hash);
+		while (left && (n = shms_pread_all(fd, chunk, left < CHUNK ? left : CHUNK, offset)) > 0) {
+			XXH3_128bits_update(hash, chunk, (size_t)n);
+			offset += (uint64_t)n;
+			left -= (uint64_t)n;
+		}
+		h = XXH3_128bits_digest(hash);
+	}
+	XXH3_freeState(hash);
+	if (!hash || !chunk)
+		return -ENOMEM;
+	if (n < 0)
+		return (int)n;
+	return left == 0 && h.low64 == o->buffer_hash[0] && h.high64 == o->buffer_hash[1] ? 0 : -EBADMSG;
+}
+
+static int verify(int fd, const struct shms_object *o, bool foreign)
+{
+	uint64_t size = o->layout.header_size + o->layout.buffer_size;
+	void *map;
+	bool good;
+
+	if (!o->checksum || !o->layout.buffer_size)
+		return 0;
+	if (foreign)
+		return verify_foreign(fd, o);
+	map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	good = shms_format_verify_buffers(o, (const char *)map + o->layout.header_size);
+	munmap(map, size);
+	return good ? 0 : -EBADMSG;
+}
+
+/* What a failed open of the ticket's path means. */
+static int open_error(int r)
+{
+	switch (-r) {
+	case ENOENT:
+	case ENOTDIR:
+		return -ESTALE; /* taken, ended, or its store is gone */
+	case ELOOP:
+	case ENXIO:
+	case ENODEV:
+	case EISDIR:
+		return -EBADMSG;
+	default:
+		return r;
+	}
+}
+
+/* Its owner may get the object back one day, under another name, and knows of no handoff. */
+static void expose(const struct shmstore *s, const struct source *source)
+{
+	char store[SHMSTORE_TICKET_PATH];
+	size_t n = strlen(source->path) - strlen(strrchr(source->path, '/')) - strlen("/" SHMS_DIR_OBJECTS);
+
+	memcpy(store, source->path, n);
+	store[n] = '\0';
+	shms_page_exposed(s->p->fd, store);
+}
+
+static int take(struct shmstore *s, const struct shms_keyname *k, const struct source *source,
+		const struct shms_header *h, bool replace)
+{
+	const struct shms_object *o = &h->object;
+	struct shms_publish_from from = {
+		.dir_fd = source->dir_fd,
+		.name = source->name,
+		.inode = source->st.st_ino,
+		.bytes = shms_blocks(&source->st),
+		.move = source->kind != KIND_OBJECT,
+		.shared = source->kind == KIND_OBJECT || source->st.st_nlink > 1,
+		.other_key = o->layout.key_size != k->key_size || memcmp(o->key, k->key, k->key_size) != 0,
+	};
+	struct shms_charge charge;
+	struct shms_keyname own;
+	struct stat named;
+	int r;
+
+	if (source->kind == KIND_OBJECT) {
+		/* Does the name still mean the file that we hold open? If it does, its owner cannot recycle it from now on. */
+		if (fstatat(from.dir_fd, from.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
+			return -ESTALE;
+	}
+	if (source->kind == KIND_OBJECT)
+		expose(s, source);
+	/* Held already, it takes no more than it did. */
+	r = shms_credit_take_linked(s, from.bytes, &charge);
+	if (r < 0) {
+		own = *k;
+		if (shms_key_find(s->objects_fd, &own) != 1 ||
+		    fstatat(s->objects_fd, own.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
+			return r;
+	}
+	r = shms_publish_named(s, &from, k, &o->layout, replace);
+	shms_credit_end(s, &charge, r == 0);
+	return r == -ENOENT ? -ESTALE : r;
+}
+
+/* The ticket names a stub: the object is in the disk tier, where it stays until somebody wants it. What the tier file holds is checked then. */
+static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
+		      struct source *source, bool replace)
+{
+	struct shms_layout l = {.header_size = t->header_size, .buffer_size = t->buffer_size};
+	struct shms_publish_from from = {
+		.name = source->name, .move = source->kind != KIND_OBJECT, .other_key = true, .shared = true};
+	_fd_ int dir_fd = open_directory(s, source);
+	struct shms_stub stub;
+	int r;
+
+	if (dir_fd < 0)
+		return open_error(dir_fd);
+	r = shms_stub_read(dir_fd, source->name, &stub, NULL);
+	if (r < 0)
+		return r == -ENOENT ? -ESTALE : -EBADMSG;
+	if (stub.uid != s->uid)
+		return shms_detail(-EPERM, NULL, "%.256s is user %u's", t->path, (unsigned)stub.uid);
+	if (stub.header_size != t->header_size || stub.buffer_size != t->buffer_size)
+		return -EBADMSG;
+	if (!shms_tier_there(s->p))
+		return -EBADMSG;
+	r = shms_tier_join(s);
+	if (r < 0)
+		return r;
+	if (source->kind == KIND_OBJECT)
+		expose(s, source);
+	from.dir_fd = dir_fd;
+	from.inode = stub.inode;
+	r = shms_publish_named(s, &from, k, &l, replace);
+	return r == -ENOENT ? -ESTALE : r;
+}
+
+static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
+{
+	struct shms_header h;
+	struct source from;
+	int r = check_path(s, t, &from);
+
+	if (r < 0)
+		return r;
+	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, &from) : -1;
+	if (dir_fd >= 0) {
+		from.dir_fd = dir_fd;
+	} else if (s->p->open_to_others) {
+		return open_error(dir_fd);
+	} else {
+		from.dir_fd = s->p->fd;
+		from.name = from.path;
+	}
+	_fd_ int fd = shms_openat_beneath(from.dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	if (fd == -ELOOP) {
+		from.name = strrchr(from.path, '/') + 1;
+		return adopt_stub(s, k, t, &from, (flags & SHMSTORE_REPLACE) != 0);
+	}
+	if (fd < 0)
+		return open_error(fd);
+	r = check_file(s, fd, t, &from, &h);
+	if (r < 0)
+		return r;
+	if (flags & SHMSTORE_VERIFY)
+		r = verify(fd, &h.object, from.st.st_uid != s->uid);
+	if (r == 0)
+		r = take(s, k, &from, &h, (flags & SHMSTORE_REPLACE) != 0);
+	shms_header_deinit(&h);
+	return r;
+}
+
+int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const struct shmstore_ticket *ticket,
+		   unsigned flags)
+{
+	struct shms_keyname k;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ticket || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_VERIFY)))
+		return !ticket ? shms_detail_null("ticket")
+			       : shms_detail_flags(flags, SHMSTORE_REPLACE | SHMSTORE_VERIFY);
+	r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	r = adopt(s, &k, ticket, flags);
+	if (r < 0)
+		return shms_error(r);
+	shms_count(&s->ledger->adopt_n, 1);
+	shms_count(&s->ledger->adopt_bytes, ticket->header_size + ticket->buffer_size);
+	return 0;
+}

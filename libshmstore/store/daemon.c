@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * daemon.c: a store's daemon, from the store's side: the first meeting at open, and what a program's event loop needs.
+ *
+ * The connection itself (attach.h) knows no store. Here the store tells it where it lies, makes its credit count, and where the
+ * daemon is dead takes over the limits that the daemon had set.
+ */
+#include "daemon.h"
+
+#include <errno.h>
+#include <shmstore/shmstore.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alone.h"
+#include "attach.h"
+#include "credit.h"
+#include "detail.h"
+#include "handle.h"
+
+static unsigned mode_of(unsigned mode)
+{
+	const char *word = mode == SHMSTORE_DAEMON_AUTO ? getenv("SHMSTORE_DAEMON") : NULL;
+
+	if (word && strcmp(word, "off") == 0)
+		return SHMSTORE_DAEMON_OFF;
+	return word && strcmp(word, "required") == 0 ? SHMSTORE_DAEMON_REQUIRED : mode;
+}
+
+int shms_daemon_open(struct shmstore *s, unsigned mode)
+{
+	int r;
+
+	s->attach.place = (struct shms_attach_place){s->p->path, s->p->uuid, s->path, &s->page->credit};
+	mode = mode_of(mode);
+	if (mode == SHMSTORE_DAEMON_OFF)
+		return 0;
+	shms_credit_on(s);
+	r = shms_attach_open(&s->attach, mode == SHMSTORE_DAEMON_REQUIRED);
+	/* The socket of a daemon that is dead, or dying: its limits are in force still. */
+	if (r == -ETIMEDOUT)
+		shms_alone_inherit(s);
+	return r == 0 || mode == SHMSTORE_DAEMON_AUTO ? 0 : -ETIMEDOUT;
+}
+
+int shmstore_daemon_fd(struct shmstore *s)
+{
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	r = shms_attach_fd(&s->attach);
+	return r == -ENOENT ? shms_detail(r, NULL, "%s is not registered with a daemon: none runs, or it is not wanted",
+					  s->path)
+			    : r;
+}
+
+int shmstore_daemon_dispatch(struct shmstore *s)
+{
+	int r = shms_store_usable(s, true);
+
+	return r < 0 ? r : shms_attach_again(&s->attach);
+}

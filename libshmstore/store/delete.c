@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * delete.c: takes a key's name away. The rest is the kernel's: the memory goes with the last link and the last mapping. A file
+ * worth keeping is renamed into recycle/ instead.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arbhook.h"
+#include "handle.h"
+#include "keyslot.h"
+#include "nameslock.h"
+#include "publish.h"
+#include "sidecar.h"
+#include "stubs.h"
+#include "sys.h"
+
+static int drop_name(struct shmstore *s, const struct shms_keyname *k)
+{
+	const struct shms_recent_entry *known = shms_recent_find(&s->recent, k->name);
+	uint64_t size = known ? shms_whole_pages(known->header_size + known->buffer_size) : UINT64_MAX, bytes = size;
+	bool others = shms_links_others(s, k->name);
+	uint64_t freed = 0;
+	struct stat st;
+	int r;
+
+	r = shms_recycle_delete(s, k->name, others, &bytes);
+	if (r < 0)
+		return r;
+	if (r == 0 && s->clean_fd >= 0 && shms_stub_is(s->objects_fd, k->name)) {
+		bytes = 0;
+		r = shms_stub_drop(s, s->objects_fd, k->name);
+		if (r < 0)
+			return r;
+	} else if (r == 0) {
+		/* Only now, when the pool holds no slot of it any more that could punch out slack. */
+		if (bytes == UINT64_MAX && known && atomic_load_explicit(&known->whole, memory_order_relaxed))
+			bytes = size;
+		if (bytes == UINT64_MAX)
+			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
+		freed = shms_credit_freed_by_name(s, s->objects_fd, k->name);
+		if (unlinkat(s->objects_fd, k->name, 0) < 0)
+			return -errno;
+		shms_credit_gave(s, freed);
+	}
+	shms_clean_drop(s, k->name);
+	/* After the object: killed in between, a sidecar is left, which the next object of this name takes away. */
+	if (k->kind == SHMS_NAME_HASHED)
+		shms_sidecar_drop(s->objects_fd, k->name);
+	shms_recent_drop(&s->recent, k->name);
+	shms_links_drop(s, k->name);
+	shms_linked_sub(s, others ? 0 : bytes);
+	shms_count(&s->ledger->delete_n, 1);
+	shms_count(&s->ledger->delete_bytes, bytes);
+	return 0;
+}
+
+int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
+{
+	struct shms_keyname k;
+	int r = shms_store_usable(s, true);
+
+	if (r == 0)
+		r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	shms_credit_tend(s);
+	shms_tier_notice(s);
+	r = shms_names_lock(s);
+	if (r < 0)
+		return r;
+	r = shms_key_find(s->objects_fd, &k);
+	r = r == 1 ? drop_name(s, &k) : r == 0 ? -ENOENT : r;
+	shms_names_unlock(s);
+	if (r == 0)
+		shms_hold_freed(s);
+	return shms_error(r);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * get.c: from a key to a view: open, the size, one pread of the header, mmap, close.
+ *
+ * The look-up happens under store.names, shared: a file that is being opened is not recycled under us. A read-only handle shares
+ * no lock with the owner; it looks again after the open whether the name still means this file: from then on the open file
+ * itself keeps the owner from recycling it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "detail.h"
+#include "handle.h"
+#include "keyslot.h"
+#include "nameslock.h"
+#include "object.h"
+#include "publish.h"
+#include "stubs.h"
+#include "sys.h"
+#include "tierstore.h"
+#include "view.h"
+
+#define DEMOTED_AGAIN 100
+#define KEY_TRIES     5
+
+/* Opens the object for somebody who shares no lock with its owner. */
+static int open_foreign(struct shmstore *s, const char *name)
+{
+	struct stat mine, named;
+
+	for (int i = 0; i < 100; i++) {
+		_fd_ int fd = shms_names_open(s, name);
+
+		if (fd < 0)
+			return fd;
+		if (fstat(fd, &mine) < 0 || fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
+			return -errno;
+		if (mine.st_ino == named.st_ino)
+			return shms_take_fd(&fd);
+	}
+	return -ENOENT;
+}
+
+/* A hashed name says only that the keys' hashes are equal, and the object's own key may be another than the one that it is held under. */
+static int check_key(struct shmstore *s, const struct shms_keyname *k, const struct shms_header *h)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t size;
+	int r;
+
+	r = shms_entry_key(s->objects_fd, k->name, h, key, &size);
+	if (r < 0)
+		return r;
+	return size == k->key_size && memcmp(key, k->key, size) == 0 ? 0 : -ENOENT;
+}
+
+/* Its size, and whose it is. Where nobody else can enter the size is all there is to ask, and cheaper had so. */
+static int ask_file(const struct shmstore *s, int fd, uid_t *io_uid, uint64_t *ret_size)
+{
+	struct stat st;
+	off_t size;
+
+	if (s->p->open_to_others) {
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		if (!S_ISREG(st.st_mode))
+			return -EBADMSG;
+		*io_uid = st.st_uid;
+		*ret_size = (uint64_t)st.st_size;
+		return 0;
+	}
+	/* What cannot seek is no object. */
+	size = lseek(fd, 0, SEEK_END);
+	*ret_size = (uint64_t)size;
+	return size < 0 ? -EBADMSG : 0;
+}
+
+/*
+ * Opens the object of that name wherever its bytes are: sets io_file's fd and offset. The name of a demoted one is a symbolic link: it is brought
+ * back, or read where it is. 0, -errno, an outcome of the arbiter.
+ */
+static int open_object(struct shmstore *s, const char *name, struct shms_view_file *io_file, uint64_t *ret_size)
+{
+	struct shms_aside aside;
+	struct stat st;
+	int r;
+
+	io_file->uid = s->uid;
+
+	for (int i = 0; i < DEMOTED_AGAIN; i++) {
+		_fd_ int fd = s->readonly ? open_foreign(s, name) : shms_names_open(s, name);
+
+		if (fd >= 0) {
+			r = ask_file(s, fd, &io_file->uid, ret_size);
+			shms_tier_touch(s, fd);
+			if (r < 0)
+				return r;
+			io_file->fd = shms_take_fd(&fd);
+			return 0;
+		}
+		if (fd != -ELOOP)
+			return fd;
+		r = shms_tier_fetch(s, name, &aside);
+		if (r != 0)
+			return r;
+		if (aside.fd >= 0) {
+			if (s->p->open_to_others && fstat(aside.fd, &st) == 0)
+				io_file->uid = st.st_uid;
+			io_file->offset = aside.offset;
+			*ret_size = aside.size;
+			io_file->fd = aside.fd;
+			return 0;
+		}
+	}
+	return -ENOSPC; /* each time it was demoted again before it was open */
+}
+
+/* *ret_key: it is the key that is wrong. */
+static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret,
+		    bool *ret_key)
+{
+	struct shms_object object;
+	struct shmstore_view *v;
+	struct shms_header h;
+	struct shms_view_file f = {.cow = (flags & SHMSTORE_COW) != 0};
+	uint64_t size = 0;
+	int r = open_object(s, k->name, &f, &size);
+	_fd_ int fd = r == 0 ? f.fd : -1;
+
+	*ret_key = false;
+	if (r != 0)
+		return r;
+	r = shms_header_read_at(&h, fd, f.offset, size, NULL);
+	if (r < 0)
+		return r;
+	object = h.object;
+	if (k->kind == SHMS_NAME_HASHED)
+		r = check_key(s, k, &h);
+	*ret_key = r == -EBADMSG;
+	if (r == 0)
+		r = shms_view_new(s, &f, &h, k->key, k->key_size, &v);
+	if (r < 0) {
+		shms_header_deinit(&h);
+		return r;
+	}
+	if ((flags & SHMSTORE_VERIFY) && object.checksum && v->map &&
+	    !shms_format_verify_buffers(&object, (const char *)v->map + v->header_size)) {
+		shmstore_view_unref(v);
+		return -EBADMSG;
+	}
+	*ret = v;
+	return 0;
+}
+
+/*
+ * An object whose name is hashed may be another key's first; the sidecar says so. While we look, its owner deletes the name, then the
+ * sidecar: what we have open is not damaged, it is gone. And the name may be another key's: then ours is under its second one, if anywhere.
+ */
+static int get(struct shmstore *s, struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+{
+	bool key = false;
+	int found, r = get_once(s, k, flags, ret, &key);
+
+	if (k->kind != SHMS_NAME_HASHED)
+		return r;
+	for (int i = 0; i < KEY_TRIES && (r == -ENOENT || (r == -EBADMSG && key)); i++) {
+		found = shms_key_find(s->objects_fd, k);
+		if (found != 1)
+			return found == 0 ? -ENOENT : found;
+		r = get_once(s, k, flags, ret, &key);
+	}
+	return r;
+}
+
+/* The gauges that views change when the handle may be gone. */
+static void refresh_gauges(struct shmstore *s)
+{
+	struct shms_ledger *l = s->ledger;
+	uint64_t mapped = atomic_load_explicit(&s->mapped, memory_order_relaxed);
+
+	atomic_store_explicit(&l->mapped_n, atomic_load_explicit(&s->n_views, memory_order_relaxed),
+			      memory_order_relaxed);
+	atomic_store_explicit(&l->mapped_bytes, mapped, memory_order_relaxed);
+	if (mapped > atomic_load_explicit(&l->mapped_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&l->mapped_bytes_max, mapped, memory_order_relaxed);
+}
+
+int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags, struct shmstore_view **ret)
+{
+	struct shms_keyname k;
+	int r = shms_store_usable(s, false);
+
+	if (r < 0)
+		return r;
+	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
+		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, SHMSTORE_COW | SHMSTORE_VERIFY);
+	r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	r = get(s, &k, flags, ret);
+	if (r != 0)
+		return r > 0 ? r : shms_error(r);
+	shms_count(&s->ledger->get_n, 1);
+	shms_count(&s->ledger->get_bytes, (*ret)->header_size + (*ret)->buffer_size);
+	refresh_gauges(s);
+	return 0;
+}
+
+int shmstore_contains(struct shmstore *s, const void *key, size_t key_size)
+{
+	struct shms_keyname k;
+	int r = shms_store_usable(s, false);
+
+	if (r == 0)
+		r = shms_keyname_init(&k, key, key_size);
+	if (r == 0 && k.kind == SHMS_NAME_HASHED)
+		return shms_key_find(s->objects_fd, &k);
+	if (r < 0)
+		return r;
+	if (faccessat(s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 1;
+	return errno == ENOENT ? 0 : shms_error(errno);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * put.c: one object from private memory.
+ *
+ * Fresh: an unnamed file (O_TMPFILE), one pwritev of everything, one link. write() beats stores through a mapping by 2 to 20
+ * times on new pages, and gives -ENOSPC where a mapping would give SIGBUS. Killed before the link: the kernel frees the file.
+ * Recycled: stores through the warm mapping of a pooled file, one rename; see recycle.c for when that is safe.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "alias.h"
+#include "arbhook.h"
+#include "cleanup.h"
+#include "detail.h"
+#include "format.h"
+#include "handle.h"
+#include "keyslot.h"
+#include "nameslock.h"
+#include "publish.h"
+#include "space.h"
+#include "sys.h"
+#include "transient.h"
+#include "xxh3.h"
+
+#define SMALL_BUFFERS 16
+#define SMALL_HEAD    2048
+#define LOOK_FIRST    (1u << 20) /* from this many bytes on a copy costs much more than a look-up */
+
+struct put {
+	struct shmstore *s;
+	struct shms_keyname key;
+	const void *header;
+	size_t header_size;
+	const struct iovec *buffers;
+	size_t n_buffers;
+	const uint64_t *sizes;
+	unsigned flags;
+	bool wait;   /* for credit: nothing else helped */
+	int n_again; /* times that the kernel refused what the arbiter had granted */
+	uint64_t generation;
+};
+
+static const char ZEROS[SHMS_FORMAT_PAGE];
+
+/* XXH3-128 of the buffers as they will lie in the file, gaps being zero. */
+static int hash_buffers(const struct put *p, uint64_t ret_hash[2])
+{
+	XXH3_state_t *state = XXH3_createState();
+	XXH128_hash_t h;
+
+	if (!state)
+		return -ENOMEM;
+	XXH3_128bits_reset(state);
+	for (size_t i = 0; i < p->n_buffers; i++) {
+		uint64_t gap = shms_layout_next(0, p->sizes[i]) - p->sizes[i];
+
+		if (p->sizes[i])
+			XXH3_128bits_update(state, p->buffers[i].iov_base, p->sizes[i]);
+		if (i + 1 < p->n_buffers && gap)
+			XXH3_128bits_update(state, ZEROS, gap);
+	}
+	h = XXH3_128bits_digest(state);
+	XXH3_freeState(state);
+	ret_hash[0] = h.low64;
+	ret_hash[1] = h.high64;
+	return 0;
+}
+
+static int make_head(const struct put *p, const struct shms_layout *l, void *head)
+{
+	struct shms_superblock *sb = head;
+	int r;
+
+	shms_format_head(l, p->key.key, p->sizes, p->generation, head);
+	if (p->flags & SHMSTORE_CHECKSUM) {
+		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
+		r = hash_buffers(p, sb->buffer_hash);
+		if (r < 0)
+			return r;
+	}
+	sb->header_hash = shms_format_hash(head, l->metadata_off, p->header, p->header_size);
+	return 0;
+}
+
+static size_t fill_iov(const struct put *p, const struct shms_layout *l, void *head, struct iovec *iov)
+{
+	uint64_t room = l->header_size - l->metadata_off - l->metadata_size;
+	char *zeros;
+	size_t n = 0;
+
+	/* pwritev reads only; its iovec has no const. */
+	memcpy(&zeros, &(const char *){ZEROS}, sizeof(zeros));
+	iov[n++] = (struct iovec){head, l->metadata_off};
+	if (p->header_size) {
+		memcpy(&iov[n].iov_base, &p->header, sizeof(p->header));
+		iov[n++].iov_len = p->header_size;
+	}
+	/* A fresh object's room is less than a page. */
+	if (room && l->buffer_size)
+		iov[n++] = (struct iovec){zeros, room};
+	for (size_t i = 0; i < p->n_buffers; i++) {
+		uint64_t gap = shms_layout_next(0, p->sizes[i]) - p->sizes[i];
+
+		if (p->sizes[i])
+			iov[n++] = p->buffers[i];
+		if (i + 1 < p->n_buffers && gap)
+			iov[n++] = (struct iovec){zeros, gap};
+	}
+	return n;
+}
+
+static int write_fresh(const struct put *p, const struct shms_layout *l, void *head)
+{
+	struct iovec small[3 + 2 * SMALL_BUFFERS], *iov = small;
+	_free_ struct iovec *large = NULL;
+	uint64_t size = l->header_size + l->buffer_size;
+	int r;
+
+	if (p->n_buffers > SMALL_BUFFERS) {
+		iov = large = malloc((3 + 2 * p->n_buffers) * sizeof(*iov));
+		if (!iov)
+			return -ENOMEM;
+	}
+	_fd_ int fd = shms_openat(p->s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	if (fd < 0)
+		return -errno;
+	r = shms_pwritev_all(fd, iov, fill_iov(p, l, head, iov), 0);
+	if (r < 0)
+		return r;
+	if ((p->flags & SHMSTORE_PIN) && fchmod(fd, 0400 | S_ISVTX) < 0)
+		return -errno;
+	/* What ends in room, not in bytes, was not written to its end. */
+	if ((!l->buffer_size && l->metadata_off + l->metadata_size < size) && ftruncate(fd, (off_t)size) < 0)
+		return -errno;
+	return shms_publish_fd(p->s, &fd, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+}
+
+static int write_recycled(const struct put *p, struct shms_slot *slot, const struct shms_layout *l, const void *head)
+{
+	uint64_t size = l->header_size + l->buffer_size, off = l->header_size, end;
+	uint64_t used = l->metadata_off + l->metadata_size, page = shms_whole_pages(used);
+	char *map = slot->map;
+	int r;
+
+	/* Within the last page the file owns: takes and gives no memory. Before anything is written: what is behind the end of a file the
+	 * kernel clears when that end moves. */
+	if (slot->size != size) {
+		if (ftruncate(slot->fd, (off_t)size) < 0) {
+			r = -errno;
+			shms_recycle_untake(p->s, slot);
+			return r;
+		}
+		slot->size = size;
+		/* But for a huge page, which the kernel splits there. */
+		if (p->s->huge)
+			shms_recycle_cut(p->s, slot);
+	}
+	memcpy(map, head, l->metadata_off);
+	if (p->header_size)
+		memcpy(map + l->metadata_off, p->header, p->header_size);
+	/* Of the former object whole pages may be left in the room; they are slack (recycle.h), and go before anybody else may look
+	 * (scrub.c). */
+	memset(map + used, 0, (page < l->header_size ? page : l->header_size) - used);
+	for (size_t i = 0; i < p->n_buffers; i++) {
+		end = off + p->sizes[i];
+		if (p->sizes[i])
+			memcpy(map + off, p->buffers[i].iov_base, p->sizes[i]);
+		off = shms_layout_next(off, p->sizes[i]);
+		if (i + 1 < p->n_buffers)
+			memset(map + end, 0, off - end);
+	}
+	r = shms_publish_slot(p->s, slot, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+	if (r == 0) {
+		shms_count(&p->s->ledger->recycled_n, 1);
+		shms_count(&p->s->ledger->recycled_bytes, size);
+	}
+	return r;
+}
+
+/* Fresh memory is reserved and charged before it is taken. Waits for room, where it does, with no lock held. 0, an outcome, -errno. */
+static int write_charged(const struct put *p, const struct shms_layout *l, void *head)
+{
+	uint64_t size = l->header_size + l->buffer_size;
+	struct shms_charge charge;
+	struct shms_hold hold;
+	int r = shms_hold_take(p->s, size, p->n_again, &hold);
+
+	if (r != 0)
+		return r;
+	r = shms_credit_take(p->s, size, p->wait ? SHMS_CREDIT_WAIT : 0, &charge);
+	if (r == 0) {
+		r = write_fresh(p, l, head);
+		shms_credit_end(p->s, &charge, r == 0);
+	}
+	shms_hold_end(p->s, &hold, r == 0);
+	return r;
+}
+
+/* A look before the copy: a key that is held, and may not be replaced, costs none. */
+static bool held(const struct put *p)
+{
+	struct shms_keyname k = p->key;
+
+	return !(p->flags & SHMSTORE_REPLACE) && shms_key_find(p->s->objects_fd, &k) == 1 &&
+	       faccessat(p->s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int put_once(const struct put *p, const struct shms_layout *fresh)
+{
+	_Alignas(8) unsigned char small[SMALL_HEAD];
+	_free_ unsigned char *large = NULL;
+	unsigned char *head = small;
+	struct shms_layout l = *fresh;
+	struct shms_slot *slot;
+	int r;
+
+	if (l.metadata_off > SMALL_HEAD) {
+		head = large = malloc(l.metadata_off);
+		if (!head)
+			return -ENOMEM;
+	}
+	if (l.buffer_size >= LOOK_FIRST && held(p))
+		return -EEXIST;
+	/* A pinned object gets a file of its own, and the pool does not get it back. */
+	slot = p->flags & SHMSTORE_PIN ? NULL : shms_recycle_take(p->s, l.header_size + l.buffer_size);
+	if (slot && !shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, slot->capacity)) {
+		shms_recycle_untake(p->s, slot);
+		slot = NULL;
+	}
+	r = make_head(p, &l, head);
+	if (slot && r < 0) {
+		shms_recycle_untake(p->s, slot);
+		return r;
+	}
+	if (slot) {
+		r = write_recycled(p, slot, &l, head);
+		if (r != -ENOENT)
+			return r;
+		/* Somebody removed the pooled file (gc, or by hand): a fresh one will do. */
+		l = *fresh;
+		r = make_head(p, &l, head);
+	}
+	return r < 0 ? r : write_charged(p, &l, head);
+}
+
+static int put(struct put *p)
+{
+	struct shms_layout l;
+	int r;
+
+	if (p->n_buffers && !(p->flags & SHMSTORE_PIN)) {
+		r = shms_alias_try(p->s, &p->key, p->header, p->header_size, p->buffers, p->n_buffers, p->flags);
+		if (r != 0)
+			return r < 0 ? r : 0;
+	}
+	if (!shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
+		return shms_detail(-EINVAL, NULL,
+				   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all at most; "
+				   "this one has %zu buffers and a header of %zu",
+				   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, p->n_buffers, p->header_size);
+	p->generation = shms_nonce();
+	r = put_once(p, &l);
+	for (int tries = 0;
+	     shms_space_wanted(r) && shms_space_make(p->s, l.header_size + l.buffer_size, p->flags, tries); tries++)
+		r = put_once(p, &l);
+	while (shms_space_wanted(r) && shms_hold_again(p->s, p->n_again)) {
+		p->n_again++;
+		r = put_once(p, &l);
+	}
+	if (shms_space_wanted(r) && (p->flags & SHMSTORE_WAIT)) {
+		p->wait = true;
+		r = put_once(p, &l);
+	}
+	if (shms_space_wanted(r)) {
+		shms_count(&p->s->ledger->enospc_n, 1);
+		return shms_space_refused(p->s, r, l.header_size + l.buffer_size);
+	}
+	if (r == 0 && (p->flags & SHMSTORE_PIN) && shms_key_find(p->s->objects_fd, &p->key) == 1)
+		shms_recycle_forget(p->s, p->key.name);
+	if (r == 0) {
+		shms_count(&p->s->ledger->put_n, 1);
+		shms_count(&p->s->ledger->put_bytes, l.header_size + l.buffer_size);
+	}
+	return r;
+}
+
+int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header, size_t header_size,
+		 const struct iovec *buffers, size_t n_buffers, unsigned flags)
+{
+	struct put p = {.s = s,
+			.header = header,
+			.header_size = header_size,
+			.buffers = buffers,
+			.n_buffers = n_buffers,
+			.flags = flags};
+	uint64_t small[SMALL_BUFFERS], *sizes = small;
+	_free_ uint64_t *large = NULL;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if ((flags & ~SHMS_PUT_FLAGS) || (!header && header_size) || (!buffers && n_buffers) ||
+	    n_buffers > SHMSTORE_BUFFERS_MAX)
+		return flags & ~SHMS_PUT_FLAGS  ? shms_detail_flags(flags, SHMS_PUT_FLAGS)
+		       : !header && header_size ? shms_detail_null("header")
+		       : !buffers && n_buffers
+			       ? shms_detail_null("buffers")
+			       : shms_detail(-EINVAL, NULL,
+					     "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all "
+					     "at most; this one has %zu buffers and a header of %zu",
+					     SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
+	r = shms_keyname_init(&p.key, key, key_size);
+	if (r < 0)
+		return r;
+	if (n_buffers > SMALL_BUFFERS) {
+		sizes = large = malloc(n_buffers * sizeof(*sizes));
+		if (!sizes)
+			return -ENOMEM;
+	}
+	for (size_t i = 0; i < n_buffers; i++) {
+		if (!buffers[i].iov_base && buffers[i].iov_len)
+			return shms_detail(-EINVAL, NULL, "buffer %zu is NULL", i);
+		sizes[i] = buffers[i].iov_len;
+	}
+	p.sizes = sizes;
+	shms_credit_tend(s);
+	shms_tier_notice(s);
+	r = put(&p);
+	return r > 0 ? r : shms_error(r);
+}

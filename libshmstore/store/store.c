@@ -1,0 +1,680 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.c: opening, closing and forking of a store.
+ *
+ * A store comes to be in this order: directory, the .store page, which is linked in filled and locked, then the three
+ * subdirectories, which only exist under a page: what gc finds without one is an empty directory, that rmdir() removes if and
+ * only if nobody is just linking a page there. Two who open the same name: the link decides.
+ * Life is the lock on the page: it is held through one open file description, which a forked child gives up at once
+ * (pthread_atfork), so that the parent's death is seen.
+ *
+ * Ownership: the handle owns descriptors, page mapping and pool; views and writers own a reference to the memory only.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arbitrate.h"
+#include "books.h"
+#include "bootclock.h"
+#include "cleanup.h"
+#include "daemon.h"
+#include "detail.h"
+#include "gc.h"
+#include "handle.h"
+#include "nameslock.h"
+#include "peer.h"
+#include "sys.h"
+#include "teardown.h"
+#include "tier.h"
+#include "transient.h"
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shmstore *all; /* every open store of this process */
+
+/* ---- fork ---- */
+
+static void fork_prepare(void)
+{
+	pthread_mutex_lock(&all_lock);
+	for (struct shmstore *s = all; s; s = s->next) {
+		pthread_mutex_lock(&s->recycle.lock);
+		pthread_mutex_lock(&s->links.lock);
+		shms_arb_fork_prepare(s->arb);
+		shms_attach_fork_prepare(&s->attach);
+	}
+}
+
+static void fork_parent(void)
+{
+	for (struct shmstore *s = all; s; s = s->next) {
+		shms_attach_fork_parent(&s->attach);
+		shms_arb_fork_parent(s->arb);
+		pthread_mutex_unlock(&s->links.lock);
+		pthread_mutex_unlock(&s->recycle.lock);
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void close_fds(struct shmstore *s)
+{
+	s->lock_fd = shms_close_fd(s->lock_fd);
+	s->clean_fd = shms_close_fd(s->clean_fd);
+	s->handoff_fd = shms_close_fd(s->handoff_fd);
+	s->recycle_fd = shms_close_fd(s->recycle_fd);
+	s->objects_fd = shms_close_fd(s->objects_fd);
+	s->dir_fd = shms_close_fd(s->dir_fd);
+	s->parent_fd = shms_close_fd(s->parent_fd);
+}
+
+/* In the child: give up the lock, and every descriptor that would keep the parent's memory alive. */
+static void fork_child(void)
+{
+	for (struct shmstore *s = all; s; s = s->next) {
+		atomic_store_explicit(&s->forked, true, memory_order_relaxed);
+		s->page = NULL; /* not inherited */
+		shms_credit_off(&s->credit);
+		s->ledger = NULL;
+		close_fds(s);
+		shms_attach_fork_child(&s->attach);
+		shms_arb_fork_child(s->arb);
+		shms_recycle_forked(&s->recycle);
+		pthread_mutex_unlock(&s->links.lock);
+		pthread_mutex_unlock(&s->recycle.lock);
+		shms_tier_forked(s->p);
+	}
+	all = NULL;
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void register_fork(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+static void list_add(struct shmstore *s)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, register_fork);
+	pthread_mutex_lock(&all_lock);
+	s->next = all;
+	s->prev = &all;
+	if (all)
+		all->prev = &s->next;
+	all = s;
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void list_del(struct shmstore *s)
+{
+	pthread_mutex_lock(&all_lock);
+	if (s->prev) {
+		*s->prev = s->next;
+		if (s->next)
+			s->next->prev = s->prev;
+		s->prev = NULL;
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+/* ---- open ---- */
+
+static bool name_ok(const char *name)
+{
+	size_t n = name ? strlen(name) : 0;
+
+	return n > 0 && n <= SHMSTORE_NAME_MAX && name[0] != '.' && !strchr(name, '/');
+}
+
+static int read_options(const struct shmstore_options *from, struct shmstore_options *ret)
+{
+	static const struct shmstore_options defaults = SHMSTORE_OPTIONS_INIT;
+
+	*ret = defaults;
+	if (from) {
+		/* A program built with an older header has fewer fields. */
+		if (from->size < offsetof(struct shmstore_options, keep) + sizeof(from->keep))
+			return shms_detail(-EINVAL, NULL, "options.size is %zu: begin with SHMSTORE_OPTIONS_INIT",
+					   from->size);
+		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
+	}
+	if (ret->flags & ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH |
+			   SHMSTORE_OPEN_ARBITRATE | SHMSTORE_OPEN_ANY_USER))
+		return shms_detail_flags(ret->flags, SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT |
+							     SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE |
+							     SHMSTORE_OPEN_ANY_USER);
+	if ((ret->flags & SHMSTORE_OPEN_ANY_USER) && !(ret->flags & SHMSTORE_OPEN_READONLY))
+		return shms_detail(-EINVAL, NULL, "another user's store can only be read: ANY_USER goes with READONLY");
+	if ((ret->flags & SHMSTORE_OPEN_READONLY) && (ret->flags & SHMSTORE_OPEN_ARBITRATE))
+		return shms_detail(
+			-EINVAL, NULL,
+			"a store that is only read reserves nothing: READONLY and ARBITRATE exclude each other");
+	if ((ret->flags & SHMSTORE_OPEN_ADOPT) && (ret->flags & SHMSTORE_OPEN_FRESH))
+		return shms_detail(-EINVAL, NULL, "ADOPT and FRESH exclude each other");
+	if (ret->daemon > SHMSTORE_DAEMON_OFF)
+		return shms_detail(-EINVAL, NULL, "options.daemon is %u, which is none of SHMSTORE_DAEMON_*",
+				   ret->daemon);
+	if (ret->label && strlen(ret->label) > SHMSTORE_LABEL_MAX)
+		return shms_detail(-EINVAL, NULL, "a label has %u bytes at most, this one %zu", SHMSTORE_LABEL_MAX,
+				   strlen(ret->label));
+	return 0;
+}
+
+/* Resolves options.directory to a path relative to the partition. */
+static int relative_directory(const struct shmstore_partition *p, const char *directory, char ret[PATH_MAX])
+{
+	size_t n = strlen(p->path);
+	size_t length;
+
+	if (directory[0] == '/') {
+		if (strncmp(directory, p->path, n) != 0 || directory[n] != '/')
+			return shms_detail(-EPERM, NULL, "the directory %.256s is outside the partition %s", directory,
+					   p->path);
+		directory += n;
+	}
+	directory += strspn(directory, "/");
+	length = strlen(directory);
+	while (length && directory[length - 1] == '/')
+		length--;
+	if (length == 0 || length >= PATH_MAX)
+		return shms_detail(-EINVAL, NULL,
+				   "the directory of the store is the partition itself, or its path too long");
+	memcpy(ret, directory, length);
+	ret[length] = '\0';
+	return 0;
+}
+
+/* Finds where the store is to be: parent_fd, base, path. */
+static int locate(struct shmstore *s, const char *directory)
+{
+	char relative[PATH_MAX], *slash;
+	const char *base;
+	int r;
+
+	if (!directory) {
+		if (asprintf(&s->path, "%s/%s/%s", s->p->path, SHMS_DIR_STORES, s->name) < 0) {
+			s->path = NULL;
+			return -ENOMEM;
+		}
+		s->parent_fd = fcntl(s->p->stores_fd, F_DUPFD_CLOEXEC, 0);
+	} else {
+		r = relative_directory(s->p, directory, relative);
+		if (r < 0)
+			return r;
+		if (asprintf(&s->path, "%s/%s", s->p->path, relative) < 0) {
+			s->path = NULL;
+			return -ENOMEM;
+		}
+		slash = strrchr(relative, '/');
+		if (slash)
+			*slash = '\0';
+		s->parent_fd = shms_open_beneath(s->p->fd, slash ? relative : ".", O_RDONLY | O_DIRECTORY);
+		if (s->parent_fd == -EXDEV)
+			return shms_detail(-EPERM, NULL, "the directory %s is outside the partition %s", s->path,
+					   s->p->path);
+		if (s->parent_fd < 0) {
+			r = shms_error(s->parent_fd);
+			if (r == -EBADMSG)
+				return shms_detail(-EPERM, NULL, "%s goes by a symbolic link", s->path);
+			return shms_detail(r, NULL, "what is to hold the store %s cannot be opened: %s; it must exist",
+					   s->path, shmstore_strerror(r));
+		}
+	}
+	if (s->parent_fd < 0)
+		return shms_error(errno);
+	base = strrchr(s->path, '/') + 1;
+	s->base = base;
+	if (strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+		return shms_detail(-EPERM, NULL, "%s is outside the partition %s, or the partition", s->path,
+				   s->p->path);
+	return 0;
+}
+
+static int open_dirs(struct shmstore *s, bool create)
+{
+	static const char *const names[] = {SHMS_DIR_OBJECTS, SHMS_DIR_RECYCLE, SHMS_DIR_HANDOFF};
+	int *const fds[] = {&s->objects_fd, &s->recycle_fd, &s->handoff_fd};
+
+	for (size_t i = 0; i < 3; i++) {
+		if (create && mkdirat(s->dir_fd, names[i], 0700) < 0 && errno != EEXIST)
+			return shms_error(errno);
+		shms_close_fd(*fds[i]);
+		*fds[i] = shms_open_dir(s->dir_fd, names[i]);
+		if (*fds[i] < 0)
+			return shms_error(*fds[i]);
+	}
+	return 0;
+}
+
+/* Makes the page of a new store: complete and locked before it has a name. -EEXIST, -ENOENT: somebody was faster, look again. */
+static int new_page(struct shmstore *s, const struct shms_page *page)
+{
+	struct iovec iov = {.iov_len = sizeof(*page)};
+	int r;
+	_fd_ int fd = shms_openat(s->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
+	memcpy(&iov.iov_base, &page, sizeof(page)); /* pwritev only reads it */
+	r = shms_pwritev_all(fd, &iov, 1, 0);
+	if (r < 0)
+		return shms_error(r);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return shms_error(errno);
+	r = shms_link_fd(fd, s->dir_fd, SHMS_PAGE_FILE);
+	if (r < 0)
+		return shms_error(r);
+	s->lock_fd = shms_take_fd(&fd);
+	return 0;
+}
+
+/* The ledger's gauges for what a store holds already. */
+static int count_objects(const struct shmstore *s, struct shms_ledger *l)
+{
+	struct shmstore_store_books books;
+	int r = shms_books_store(s->dir_fd, &books);
+
+	if (r < 0)
+		return r;
+	atomic_store_explicit(&l->linked_n, books.n_objects, memory_order_relaxed);
+	atomic_store_explicit(&l->linked_bytes, books.linked, memory_order_relaxed);
+	atomic_store_explicit(&l->linked_bytes_max, books.linked, memory_order_relaxed);
+	return 0;
+}
+
+/* Takes over a dead owner's store, whose page we hold locked. */
+static int take_over(struct shmstore *s, struct shms_page *page, const struct shmstore_options *o)
+{
+	struct shms_teardown t = {.tier = shms_teardown_own_tier(s->p, s->dir_fd)};
+	struct shms_page old = {.flags = 0};
+	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
+	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
+	int r = 0;
+
+	/* Whether its objects are to be kept only its page can say: one that cannot be read now is no reason to drop them. */
+	if (!(o->flags & SHMSTORE_OPEN_FRESH)) {
+		r = shms_page_read(s->dir_fd, &old);
+		if (adopt && (r == -EBADMSG || r == -ENOTSUP)) {
+			/* Its objects are asked for, whatever its page says. */
+			old.flags = 0;
+			r = 0;
+		}
+		adopt = adopt || (r == 0 && (old.flags & SHMS_PAGE_KEEP));
+	}
+	if (r < 0)
+		return shms_error(r);
+	/* Killed from here on: a dead store still, with fewer objects of those that were to go. */
+	if (!adopt)
+		shms_teardown_objects(s->dir_fd, &t);
+	shms_teardown_recycle(s->dir_fd, &t);
+	shms_teardown_leases(s->dir_fd, shms_now_boot_ms(), &t);
+	if (t.error)
+		return t.error;
+	r = adopt ? count_objects(s, &page->ledger) : 0;
+	if (r < 0)
+		return r;
+	/* What its last owner kept stays kept until this open has succeeded: see set_keep(). */
+	if (adopt && (old.flags & SHMS_PAGE_KEEP))
+		page->flags |= SHMS_PAGE_KEEP;
+	r = shms_pwritev_all(s->lock_fd, &iov, 1, 0);
+	return shms_error(r);
+}
+
+#define TAKEN_APART_NS 500000000ull /* how long somebody takes to take a dead store apart, as a rule */
+
+/* Is the process that a locked page names gone? Then the lock is held by somebody who is taking the store apart. */
+static bool owner_gone(int dir_fd)
+{
+	struct shms_page page;
+
+	if (shms_page_read(dir_fd, &page) < 0)
+		return true;
+	return shms_start_time((pid_t)page.pid) != page.start_time || (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
+}
+
+static int held(const struct shmstore *s)
+{
+	struct shms_page page;
+
+	if (shms_page_read(s->dir_fd, &page) < 0)
+		return shms_detail(-EBUSY, NULL, "a live process holds the store %s", s->path);
+	if ((pid_t)page.pid == getpid())
+		return shms_detail(-EBUSY, NULL,
+				   "this very process (%d) has the store %s open already, and it is live; close that "
+				   "one first, or use it",
+				   (int)getpid(), s->path);
+	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
+}
+
+static int acquire(struct shmstore *s, const struct shmstore_options *o)
+{
+	struct shms_page page = {0};
+	struct stat st;
+	uint64_t end = 0, now;
+	int r;
+
+	s->lock_fd = shms_close_fd(s->lock_fd);
+	shms_page_fill(&page, s->name, o->label, false);
+	for (int i = 0; i < 1000; i++) {
+		shms_close_fd(s->dir_fd);
+		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
+		if (s->dir_fd == -ENOENT) {
+			if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
+				return shms_error(errno);
+			continue;
+		}
+		if (s->dir_fd < 0)
+			return s->dir_fd == -ELOOP || s->dir_fd == -ENOTDIR
+				       ? shms_detail(-EPERM, NULL, "something that is no directory is at %s", s->path)
+				       : shms_error(s->dir_fd);
+		if (fstat(s->dir_fd, &st) < 0)
+			return shms_error(errno);
+		if (st.st_uid != s->uid)
+			return shms_detail(-EPERM, NULL, "the store %s is user %u's", s->path, (unsigned)st.st_uid);
+		s->lock_fd = shms_page_lock(s->dir_fd);
+		if (s->lock_fd >= 0)
+			return take_over(s, &page, o);
+		r = s->lock_fd;
+		if (r == -ENOENT) {
+			r = new_page(s, &page);
+			if (r == 0)
+				return 0;
+			if (r != -ENOENT && r != -EEXIST)
+				return r;
+		} else if (r == -EBUSY) {
+			/* Whether its owner lives cannot be told from another PID namespace: the lock is what counts. */
+			now = shms_now_mono_ns();
+			end = end ? end : now + TAKEN_APART_NS;
+			if (now >= end || !owner_gone(s->dir_fd))
+				return held(s);
+			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+		} else {
+			return r;
+		}
+	}
+	return -EBUSY;
+}
+
+static int acquire_whole(struct shmstore *s, const struct shmstore_options *o)
+{
+	int r = acquire(s, o);
+
+	return r < 0 ? r : open_dirs(s, true);
+}
+
+static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_options *o)
+{
+	struct statvfs fs;
+	uint64_t bound = SHMS_RECYCLE_MAX;
+
+	if (!s->p->tmpfs)
+		return 0; /* on disk there are no pages to keep */
+	if (o->recycle_max != SHMSTORE_RECYCLE_DEFAULT)
+		return o->recycle_max;
+	if (fstatvfs(s->p->fd, &fs) == 0 && fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize / 16 < bound)
+		bound = (uint64_t)fs.f_blocks * fs.f_frsize / 16;
+	return bound;
+}
+
+/* The last step of an open that succeeds. A new store that nobody could use is not to stay, and what an open found kept it must leave
+ * kept where it fails, or is killed: else the next sweep takes the objects. */
+static void set_keep(struct shmstore *s)
+{
+	s->page->flags = s->keep ? s->page->flags | SHMS_PAGE_KEEP : s->page->flags & ~SHMS_PAGE_KEEP;
+}
+
+static int open_owned(struct shmstore *s, const struct shmstore_options *o)
+{
+	void *map;
+	int r;
+
+	/* Ours first, so that the sweep finds it locked: a dead one whose objects are to be adopted must not be swept. */
+	r = acquire_whole(s, o);
+	if (r == 0 || r == -ENOSPC)
+		shms_gc_sweep(s->p);
+	if (r == -ENOSPC)
+		r = acquire_whole(s, o);
+	if (r < 0)
+		return r;
+	/* A child must not keep the page of a store alive that its parent left. */
+	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, s->lock_fd);
+	if (map == MAP_FAILED)
+		return shms_error(errno);
+	s->page = map;
+	s->ledger = &s->page->ledger;
+	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
+	s->huge = s->p->huge[0] && strcmp(s->p->huge, "never") != 0 && strcmp(s->p->huge, "advise") != 0;
+	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
+	if (r < 0)
+		return shms_error(r);
+	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
+	/* A kept store took part in the tier before, a new one does from the begin where there is one. */
+	if (shms_tier_there(s->p) || faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+		r = shms_tier_join(s);
+		if (r < 0)
+			return r;
+	}
+	r = shms_daemon_open(s, o->daemon);
+	if (r == 0)
+		set_keep(s);
+	return r;
+}
+
+/* Where the store called name is: our user's, or with any_user anybody's. */
+struct find {
+	const char *name;
+	uid_t uid;
+	bool any_user;
+	char *path;
+};
+
+static int find_named(const struct shmstore_store_info *info, void *arg)
+{
+	struct find *f = arg;
+
+	if (info->readable && (f->any_user || info->uid == f->uid) && strcmp(info->name, f->name) == 0) {
+		f->path = strdup(info->path);
+		return 1;
+	}
+	return 0;
+}
+
+/* Opens the directory that was located, if it is a store of whom we mean. */
+static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
+{
+	struct stat st;
+
+	s->dir_fd = shms_open_dir(s->parent_fd, s->base);
+	if (s->dir_fd < 0)
+		return shms_error(s->dir_fd);
+	if (fstat(s->dir_fd, &st) < 0)
+		return shms_error(errno);
+	/* The directory's owner, not what its page says: anybody can make a page, and an object that we would run. */
+	if (!any_user && st.st_uid != s->uid)
+		return shms_detail(-EPERM, s->path,
+				   "the store %s belongs to user %u, not to our user (%u): who means it says so, by "
+				   "SHMSTORE_OPEN_ANY_USER",
+				   s->path, (unsigned)st.st_uid, (unsigned)s->uid);
+	return shms_page_read(s->dir_fd, ret);
+}
+
+static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
+{
+	bool any_user = (o->flags & SHMSTORE_OPEN_ANY_USER) != 0;
+	struct find f = {.name = s->name, .uid = s->uid, .any_user = any_user};
+	struct shms_page page;
+	int r, taken;
+	void *map;
+
+	r = taken = look_into(s, any_user, &page);
+	/* Where it usually is there is none, or somebody else's: ours may be elsewhere. */
+	if ((r == -ENOENT || r == -EPERM) && !o->directory) {
+		r = shmstore_partition_stores(s->p, find_named, &f);
+		if (r < 0)
+			return r;
+		if (!f.path)
+			return taken;
+		s->parent_fd = shms_close_fd(s->parent_fd);
+		s->dir_fd = shms_close_fd(s->dir_fd);
+		free(s->path);
+		s->path = NULL;
+		r = locate(s, f.path);
+		free(f.path);
+		if (r < 0)
+			return r;
+		r = look_into(s, any_user, &page);
+	}
+	if (r < 0)
+		return r;
+	r = open_dirs(s, false);
+	if (r < 0)
+		return r;
+	/* A ledger of our own: counting needs no exception for those who only look. */
+	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	if (map == MAP_FAILED)
+		return shms_error(errno);
+	s->page = map;
+	*s->page = page;
+	s->ledger = &s->page->ledger;
+	s->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
+	return 0;
+}
+
+static struct shmstore *new_store(struct shmstore_partition *p, const char *name)
+{
+	struct shmstore *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->arb = shms_arb_new(s);
+	if (!s->arb) {
+		free(s);
+		return NULL;
+	}
+	s->magic = SHMS_STORE_MAGIC;
+	atomic_init(&s->n_ref, 1);
+	s->p = shmstore_partition_ref(p);
+	s->uid = geteuid();
+	s->parent_fd = s->dir_fd = s->objects_fd = s->recycle_fd = s->handoff_fd = s->clean_fd = s->lock_fd = -1;
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	shms_fairlock_init(&s->names);
+	shms_recycle_init(&s->recycle, 0);
+	shms_recent_init(&s->recent);
+	shms_links_init(&s->links);
+	shms_credit_init(&s->credit);
+	shms_attach_init(&s->attach);
+	return s;
+}
+
+/* What the handle owns goes; the memory stays for views and writers. */
+static void release(struct shmstore *s)
+{
+	list_del(s);
+	shms_recycle_deinit(&s->recycle, s->recycle_fd);
+	s->recycle.max = 0;
+	shms_recent_deinit(&s->recent);
+	shms_links_deinit(&s->links);
+	shms_credit_off(&s->credit);
+	shms_arb_close(s);
+	shms_attach_deinit(&s->attach);
+	if (s->page)
+		munmap(s->page, SHMS_PAGE_SIZE);
+	s->page = NULL;
+	s->ledger = NULL;
+	close_fds(s);
+	shms_fairlock_deinit(&s->names);
+	s->magic = 0;
+	shms_store_unref(s);
+}
+
+/* An owned store that could not be opened to its end (there is no daemon, and it is required) goes, unless it holds something. */
+static void undo_open(struct shmstore *s)
+{
+	struct shms_teardown t = {.tier = NULL}; /* nothing of it was demoted */
+
+	if (s->ledger && !s->readonly && !(s->page->flags & SHMS_PAGE_KEEP) &&
+	    !atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed))
+		shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
+}
+
+int shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
+		  struct shmstore **ret)
+{
+	struct shmstore_options o;
+	struct shmstore *s;
+	int r;
+
+	if (!p || !ret || !name_ok(name))
+		return !p || !ret || !name ? shms_detail_null(!p     ? "p"
+							      : !ret ? "ret"
+								     : "name")
+					   : shms_detail(-EINVAL, NULL,
+							 "a store's name has 1 to %u bytes without '/' or a leading "
+							 "'.', and \"%.300s\" is none",
+							 SHMSTORE_NAME_MAX, name);
+	r = read_options(options, &o);
+	if (r < 0)
+		return r;
+	s = new_store(p, name);
+	if (!s)
+		return -ENOMEM;
+	s->keep = o.keep;
+	s->readonly = (o.flags & SHMSTORE_OPEN_READONLY) != 0;
+	s->arb->hook = (o.flags & SHMSTORE_OPEN_ARBITRATE) != 0;
+	/* In the list before anything is locked: a fork in another thread must find it. */
+	list_add(s);
+	r = locate(s, o.directory);
+	if (r == 0)
+		r = s->readonly ? open_readonly(s, &o) : open_owned(s, &o);
+	if (r < 0) {
+		if (r == -ENOENT && s->readonly)
+			(void)shms_detail(r, NULL, "there is no store %s; shmstore-admin du lists those that there are",
+					  s->path);
+		undo_open(s);
+		release(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+int shmstore_close(struct shmstore *s)
+{
+	struct shms_teardown t = {0};
+	int r = 0;
+
+	if (!s)
+		return 0;
+	if (s->magic != SHMS_STORE_MAGIC)
+		return shms_detail(-EINVAL, NULL, "the store is closed, or none");
+	if (atomic_load_explicit(&s->forked, memory_order_relaxed)) {
+		r = shms_store_usable(s, false);
+		release(s);
+		return r;
+	}
+	if (!s->readonly) {
+		shms_peer_withdraw(s);
+		shms_recycle_trim(s, true);
+		if (!s->keep) {
+			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
+			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
+			r = t.error;
+		} else
+			s->page->pid = 0; /* nobody's: whoever had it last, a tool perhaps, is not whose it is */
+		shms_credit_gave(s, t.freed);
+		shms_attach_bye(&s->attach);
+	}
+	release(s);
+	return r;
+}

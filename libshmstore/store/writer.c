@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer.c: create, seal, abort: the producer writes straight into shared memory.
+ *
+ * The file is unnamed until it is sealed: abort, or death at any point, leaves nothing. Its memory is taken by fallocate before
+ * the mapping is handed out, so that a full partition is an error code here and never SIGBUS there. Sealing unmaps: the library
+ * keeps no writable mapping, and the file was 0400 from birth. A writer belongs to one thread at a time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "arbhook.h"
+#include "cancel.h"
+#include "cleanup.h"
+#include "detail.h"
+#include "format.h"
+#include "handle.h"
+#include "keyslot.h"
+#include "nameslock.h"
+#include "publish.h"
+#include "space.h"
+#include "sys.h"
+#include "transient.h"
+#include "xxh3.h"
+
+struct shmstore_writer {
+	struct shmstore *s; /* a reference to its memory only */
+	pid_t pid;          /* a child did not inherit the mapping */
+	int fd;
+	unsigned flags;
+	char *map;
+	uint64_t map_size;
+	struct shms_hold hold; /* till it is sealed: what an attempt needs is counted whole */
+	bool abandoned;        /* its memory went back to the kernel */
+	uint64_t fresh;        /* bytes that go back to the kernel if it is not sealed */
+	struct shms_layout layout;
+	size_t key_size;
+	uint64_t *offsets; /* n_buffers */
+	uint64_t *sizes;   /* n_buffers */
+	unsigned char key[];
+};
+
+static void reserve(struct shmstore *s, uint64_t bytes, bool more)
+{
+	struct shms_ledger *l = s->ledger;
+
+	if (more) {
+		shms_count(&l->reserved_n, 1);
+		shms_count(&l->reserved_bytes, bytes);
+	} else {
+		atomic_fetch_sub_explicit(&l->reserved_n, 1, memory_order_relaxed);
+		/* Release: pairs with take_under() in credit.c. */
+		atomic_fetch_sub_explicit(&l->reserved_bytes, bytes, memory_order_release);
+	}
+}
+
+/* Is the handle that made the writer still open, in this process? Else there is no ledger and no directory. */
+static bool handle_open(const struct shmstore_writer *w)
+{
+	return shms_store_usable(w->s, true) == 0;
+}
+
+static void unmap(struct shmstore_writer *w)
+{
+	if (w->map && w->pid == getpid())
+		munmap(w->map, w->map_size);
+	w->map = NULL;
+}
+
+static void writer_free(struct shmstore_writer *w)
+{
+	unmap(w);
+	/* A child's was closed at its fork; the number may be something else by now. */
+	if (w->pid == getpid())
+		shms_close_fd(w->fd);
+	if (handle_open(w)) {
+		shms_credit_gave(w->s, w->fresh);
+		reserve(w->s, w->map_size, false);
+		shms_hold_end(w->s, &w->hold, !w->abandoned);
+		if (w->abandoned)
+			shms_hold_freed(w->s);
+	}
+	shms_store_unref(w->s);
+	free(w->offsets);
+	free(w->sizes);
+	free(w);
+}
+
+static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_map)
+{
+	void *map;
+	int r;
+	_fd_ int fd = shms_openat(s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+
+	if (fd < 0)
+		return -errno;
+	r = shms_allocate(fd, size);
+	if (r < 0)
+		return r;
+	map = shms_map_ours(size, MAP_SHARED, fd);
+	if (map == MAP_FAILED)
+		return -errno;
+	shms_transient_hold(fd);
+	*ret_fd = shms_take_fd(&fd);
+	*ret_map = map;
+	return 0;
+}
+
+/* The writer's memory, reserved and charged. flags: SHMS_CREDIT_WAIT. 0, an outcome, -errno. */
+static int map_charged(struct shmstore_writer *w, unsigned flags, int n_again)
+{
+	struct shms_charge charge;
+	struct shms_hold hold;
+	int r = shms_hold_take(w->s, w->map_size, n_again, &hold);
+
+	if (r != 0)
+		return r;
+	r = shms_credit_take(w->s, w->map_size, flags | SHMS_CREDIT_RESERVED, &charge);
+	if (r == 0) {
+		r = map_file(w->s, w->map_size, &w->fd, &w->map);
+		shms_credit_end(w->s, &charge, r == 0);
+		if (r == 0)
+			w->fresh = charge.bytes;
+	}
+	if (r == 0 && !hold.spent)
+		w->hold = hold;
+	else
+		shms_hold_end(w->s, &hold, r == 0);
+	return r;
+}
+
+/* With all that may make room for it. */
+static int map_anyhow(struct shmstore_writer *w)
+{
+	int r = map_charged(w, 0, 0);
+
+	for (int tries = 0; shms_space_wanted(r) && shms_space_make(w->s, w->map_size, w->flags, tries); tries++)
+		r = map_charged(w, 0, 0);
+	for (int tries = 0; shms_space_wanted(r) && shms_hold_again(w->s, tries); tries++)
+		r = map_charged(w, 0, tries + 1);
+	if (shms_space_wanted(r) && (w->flags & SHMSTORE_WAIT))
+		r = map_charged(w, SHMS_CREDIT_WAIT, 0);
+	return r;
+}
+
+static int new_writer(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l,
+		      const uint64_t *sizes, struct shmstore_writer **ret)
+{
+	struct shmstore_writer *w = calloc(1, sizeof(*w) + k->key_size + 1);
+	uint64_t off = l->header_size;
+
+	if (!w)
+		return -ENOMEM;
+	w->sizes = calloc((size_t)l->n_buffers + 1, sizeof(*w->sizes));
+	w->offsets = calloc((size_t)l->n_buffers + 1, sizeof(*w->offsets));
+	if (!w->sizes || !w->offsets) {
+		free(w->sizes);
+		free(w->offsets);
+		free(w);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < l->n_buffers; i++) {
+		w->offsets[i] = off;
+		w->sizes[i] = sizes[i];
+		off = shms_layout_next(off, sizes[i]);
+	}
+	w->fd = -1;
+	w->pid = getpid();
+	w->layout = *l;
+	w->key_size = k->key_size;
+	if (k->key_size)
+		memcpy(w->key, k->key, k->key_size);
+	w->s = s;
+	shms_store_ref(s);
+	*ret = w;
+	return 0;
+}
+
+int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t header_size,
+		    const uint64_t *buffer_sizes, size_t n_buffers, unsigned flags, struct shmstore_writer **ret)
+{
+	struct shmstore_writer *w;
+	struct shms_keyname k;
+	struct shms_layout l;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret || (flags & ~SHMS_PUT_FLAGS) || (!buffer_sizes && n_buffers))
+		return !ret                      ? shms_detail_null("ret")
+		       : flags & ~SHMS_PUT_FLAGS ? shms_detail_flags(flags, SHMS_PUT_FLAGS)
+						 : shms_detail_null("buffer_sizes");
+	r = shms_keyname_init(&k, key, key_size);
+	if (r < 0)
+		return r;
+	if (!shms_layout_init(&l, key_size, header_size, buffer_sizes, n_buffers, 0))
+		return shms_detail(-EINVAL, NULL,
+				   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all at most; "
+				   "this one has %zu buffers and a header of %zu",
+				   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
+	r = new_writer(s, &k, &l, buffer_sizes, &w);
+	if (r < 0)
+		return r;
+	w->flags = flags;
+	w->map_size = l.header_size + l.buffer_size;
+	shms_credit_tend(s);
+	shms_tier_notice(s);
+	reserve(s, w->map_size, true);
+	r = map_anyhow(w);
+	if (r != 0) {
+		w->abandoned = true;
+		if (shms_space_wanted(r)) {
+			shms_count(&s->ledger->enospc_n, 1);
+			(void)shms_space_refused(s, r, w->map_size);
+		}
+		writer_free(w);
+		return r > 0 ? r : shms_error(r);
+	}
+	*ret = w;
+	return 0;
+}
+
+void *shmstore_writer_header(struct shmstore_writer *w, size_t *ret_size)
+{
+	if (ret_size)
+		*ret_size = w->layout.metadata_size;
+	return w->map + w->layout.metadata_off;
+}
+
+void *shmstore_writer_buffer(struct shmstore_writer *w, size_t i, uint64_t *ret_size)
+{
+	if (i >= w->layout.n_buffers)
+		return NULL;
+	if (ret_size)
+		*ret_size = w->sizes[i];
+	return w->map + w->offsets[i];
+}
+
+static int seal(struct shmstore_writer *w)
+{
+	struct shms_superblock *sb = (struct shms_superblock *)(void *)w->map;
+	const struct shms_layout *l = &w->layout;
+	struct shms_keyname k;
+	int r = shms_keyname_init(&k, w->key, w->key_size);
+
+	if (r < 0)
+		return r;
+	shms_format_head(l, w->key, w->sizes, shms_nonce(), w->map);
+	if (w->flags & SHMSTORE_CHECKSUM) {
+		XXH128_hash_t h = XXH3_128bits(w->map + l->header_size, l->buffer_size);
+
+		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
+		sb->buffer_hash[0] = h.low64;
+		sb->buffer_hash[1] = h.high64;
+	}
+	sb->header_hash = shms_format_hash(w->map, l->metadata_off, w->map + l->metadata_off, l->metadata_size);
+	unmap(w);
+	if ((w->flags & SHMSTORE_PIN) && fchmod(w->fd, 0400 | S_ISVTX) < 0)
+		return -errno;
+	r = shms_publish_fd(w->s, &w->fd, &k, l, (w->flags & SHMSTORE_REPLACE) != 0);
+	if (r == 0) {
+		w->fresh = 0;
+		if ((w->flags & SHMSTORE_PIN) && shms_key_find(w->s->objects_fd, &k) == 1)
+			shms_recycle_forget(w->s, k.name);
+		shms_count(&w->s->ledger->put_n, 1);
+		shms_count(&w->s->ledger->put_bytes, w->map_size);
+	}
+	return r;
+}
+
+int shmstore_seal(struct shmstore_writer *w)
+{
+	int r;
+
+	if (!w)
+		return shms_detail_null("w");
+	r = handle_open(w)
+		    ? seal(w)
+		    : shms_detail(-EPERM, NULL,
+				  "the writer's store was closed, or is the process's that this one was forked from");
+	if (r == -EEXIST)
+		(void)shms_detail(r, NULL, "the key is held: %s has an object of it already", w->s->path);
+	w->abandoned = r < 0;
+	writer_free(w);
+	return shms_error(r);
+}
+
+void shmstore_abort(struct shmstore_writer *w)
+{
+	SHMS_NO_CANCEL;
+
+	if (!w)
+		return;
+	w->abandoned = true;
+	writer_free(w);
+}

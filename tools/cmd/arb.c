@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_arb.c: "shmstore-admin arb SUBCOMMAND": the memory arbiter: who holds, who waits, for what. This file finds the subcommand, as main.c does
+ * commands, and has the three that only look: threads, tasks, pools.
+ */
+#include "arb.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "asking.h"
+#include "human.h"
+#include "jsonin.h"
+#include "message.h"
+#include "options.h"
+#include "table.h"
+
+static const struct admin_command subcommands[] = {
+	{"top", "", "who holds and who waits, live", cmd_arb_top},
+	{"threads", "", "every context, its state, what it wants", cmd_arb_threads},
+	{"tasks", "", "every task, what it holds, what it lost", cmd_arb_tasks},
+	{"pools", "", "every pool, how full it is", cmd_arb_pools},
+	{"log", "", "the last transitions, as CSV", cmd_arb_log},
+	{"inject", "KIND ID", "make the next reserves of a context or task fail", cmd_arb_inject},
+	{"cancel", "ID...", "end what a context or task waits for", cmd_arb_cancel},
+	{"set", "KNOB VALUE", "change how the arbiter decides, until the daemon ends", cmd_arb_set},
+	{NULL, NULL, NULL, NULL},
+};
+
+struct first_pass {
+	struct admin *admin;
+	const char *subcommand;
+	int next;
+};
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): argp's type */
+static error_t parse_first(int key, char *arg, struct argp_state *state)
+{
+	struct first_pass *first = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = first->admin;
+		return 0;
+	case ARGP_KEY_ARG:
+		first->subcommand = arg;
+		first->next = state->next;
+		state->next = state->argc; /* the rest is the subcommand's */
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		message_say("arb: no subcommand given; \"" ADMIN_NAME " help arb\" lists them");
+		argp_state_help(state, stderr, ARGP_HELP_SHORT_USAGE | ARGP_HELP_EXIT_ERR);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static char *help_filter(int key, const char *text, void *input)
+{
+	char *list = NULL;
+	size_t size = 0;
+
+	(void)input;
+	if (key != ARGP_KEY_HELP_POST_DOC)
+		return text ? strdup(text) : NULL;
+	FILE *f = open_memstream(&list, &size);
+	if (!f)
+		return NULL;
+	fputs("Subcommands:\n", f);
+	admin_list_commands(f, subcommands);
+	fputs("\n\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes are explained in " ADMIN_NAME
+	      "(1), and drawn in docs/arbiter.md.",
+	      f);
+	fclose(f);
+	return list;
+}
+
+int cmd_arb(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		parse_first,
+		"arb SUBCOMMAND [ARGUMENT...]",
+		"Looks into the daemon's memory arbiter, which gives tasks of all processes the memory of a "
+		"partition.\v",
+		options_children,
+		help_filter,
+		NULL,
+	};
+	struct first_pass first = {.admin = a};
+	const struct admin_command *c = subcommands;
+
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first);
+	if (!first.subcommand)
+		return ADMIN_USAGE;
+	while (c->name && strcmp(c->name, first.subcommand) != 0)
+		c++;
+	if (!c->name) {
+		message_say("arb %s: no such subcommand; \"" ADMIN_NAME " help arb\" lists them", first.subcommand);
+		return ADMIN_USAGE;
+	}
+	argv[first.next - 1] = argv[0];
+	return c->run(a, argc - first.next + 1, argv + first.next - 1);
+}
+
+/* ---- threads ---- */
+
+struct looking {
+	const struct admin *admin;
+	enum arb_order order;
+};
+
+static error_t parse_sort(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct looking *l = line->own;
+
+	if (key != 's')
+		return options_common(key, arg, state);
+	l->order = arb_order_find(arg);
+	if (l->order == ARB_N_ORDERS)
+		options_usage(state, "--sort %s: is none of state, since, held, priority, store", arg);
+	return 0;
+}
+
+/* False: the arbiter is off there; said. */
+static bool is_on(const struct json_object *p)
+{
+	if (jsonin_flag(p, "enabled"))
+		return true;
+	puts("the arbiter is off: arbiter { enabled = true } in shmstored.conf(5)");
+	return false;
+}
+
+static void print_threads(const struct json_object *p, void *arg)
+{
+	const struct looking *l = arg;
+
+	if (!is_on(p))
+		return;
+	arb_print_contexts(l->admin, p, l->order, 0, false);
+	if (!jsonin_count(p, "contexts"))
+		puts("no contexts: nobody has asked for memory");
+}
+
+int cmd_arb_threads(struct admin *a, int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"sort", 's', "COLUMN", 0, "state (default: who waits first), since, held, priority or store", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		options,
+		parse_sort,
+		"arb threads",
+		"Shows every context: a thread, or whatever else waits for memory.\v"
+		"WANTS is what it waits for, HELD what its task has in that pool, NEED what its attempt takes in all, "
+		"PASSED how often others were served before it. CONTEXT and TASK are what cancel and inject take.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct looking l = {.admin = a};
+	struct command_line line = {.admin = a, .own = &l};
+	const struct asking_view view = {.partition = print_threads, .arg = &l};
+
+	options_parse(&argp, &line, argc, argv);
+	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
+}
+
+/* ---- tasks ---- */
+
+enum {
+	TASK,
+	STORE,
+	PID,
+	LABEL,
+	PRIORITY,
+	AGE,
+	HELD,
+	CONTEXTS,
+	STALLED,
+	RETRIES,
+	SPLITS,
+	BLOCKED,
+	LOST,
+	N_COLUMNS
+};
+static const struct table_column columns[N_COLUMNS] = {
+	[TASK] = {"TASK", TABLE_RIGHT},     [STORE] = {"STORE", TABLE_TRUNC},
+	[PID] = {"PID", TABLE_RIGHT},       [LABEL] = {"LABEL", TABLE_TRUNC},
+	[PRIORITY] = {"PRIO", TABLE_RIGHT}, [AGE] = {"AGE", TABLE_RIGHT},
+	[HELD] = {"HELD", TABLE_RIGHT},     [CONTEXTS] = {"CONTEXTS", TABLE_RIGHT},
+	[STALLED] = {"STALLED", 0},         [RETRIES] = {"RETRIES", TABLE_RIGHT},
+	[SPLITS] = {"SPLITS", TABLE_RIGHT}, [BLOCKED] = {"BLOCKED", TABLE_RIGHT},
+	[LOST] = {"LOST", TABLE_RIGHT},
+};
+
+static void print_task(struct table *t, const struct json_object *o)
+{
+	char text[HUMAN_SIZE > ARB_ID_SIZE ? HUMAN_SIZE : ARB_ID_SIZE];
+
+	table_row(t);
+	table_text(t, TASK, arb_id_text(jsonin_u64(o, "id"), text));
+	table_text(t, STORE, jsonin_text(o, "store"));
+	table_printf(t, PID, "%" PRId64, jsonin_i64(o, "pid"));
+	table_text(t, LABEL, jsonin_text(o, "label"));
+	if (jsonin_has(o, "priority"))
+		table_printf(t, PRIORITY, "%" PRId64, jsonin_i64(o, "priority"));
+	else
+		table_text(t, PRIORITY, "-");
+	table_text(t, AGE, human_duration((double)jsonin_u64(o, "begun_ms_ago") / 1e3, text));
+	table_size(t, HELD, jsonin_u64(o, "held"));
+	table_count(t, CONTEXTS, jsonin_u64(o, "contexts"));
+	table_text(t, STALLED, jsonin_flag(o, "stalled") ? "yes" : "no");
+	if (jsonin_flag(o, "stalled"))
+		table_color(t, STALLED, "yellow");
+	table_count(t, RETRIES, jsonin_u64(o, "retries"));
+	table_count(t, SPLITS, jsonin_u64(o, "splits"));
+	table_printf(t, BLOCKED, "%.1f s", (double)jsonin_u64(o, "blocked_ms") / 1e3);
+	table_printf(t, LOST, "%.1f s", (double)jsonin_u64(o, "lost_ms") / 1e3);
+}
+
+static void print_tasks(const struct json_object *p, void *arg)
+{
+	struct table t;
+
+	if (!is_on(p))
+		return;
+	table_init(&t, arg, columns, N_COLUMNS);
+	for (size_t i = 0; i < jsonin_count(p, "tasks"); i++)
+		print_task(&t, jsonin_at(p, "tasks", i));
+	table_finish(&t);
+	if (!jsonin_count(p, "tasks"))
+		puts("no tasks");
+}
+
+int cmd_arb_tasks(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"arb tasks",
+		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
+		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in attempts that were "
+		"rolled back. PRIO \"-\": by arrival, behind all that have one.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct command_line line = {.admin = a};
+	const struct asking_view view = {.partition = print_tasks, .arg = a};
+
+	options_parse(&argp, &line, argc, argv);
+	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
+}
+
+/* ---- pools ---- */
+
+static void print_pools(const struct json_object *p, void *arg)
+{
+	if (is_on(p))
+		arb_print_pools(arg, p, false);
+}
+
+int cmd_arb_pools(struct admin *a, int argc, char **argv)
+{
+	static const struct argp argp = {
+		NULL,
+		options_common,
+		"arb pools",
+		"Shows every pool: the partition's, and the private budgets of processes.\v"
+		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is lent to stores ahead "
+		"of "
+		"their need and taken back at once. OBJECTS, GHOSTS (deleted, still mapped) and DRIFT (files that are "
+		"not the partition's) are what the kernel says. PRESSURE: does anybody wait, was anybody rolled back "
+		"lately.",
+		options_children,
+		NULL,
+		NULL,
+	};
+	struct command_line line = {.admin = a};
+	const struct asking_view view = {.partition = print_pools, .arg = a};
+
+	options_parse(&argp, &line, argc, argv);
+	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
+}
