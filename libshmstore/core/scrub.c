@@ -26,7 +26,7 @@
 #include "sys.h"
 #include "transient.h"
 
-#define CHUNK (16 * SHMS_FORMAT_PAGE)
+#define CHUNK ((size_t)16 * SHMS_FORMAT_PAGE)
 #define TRIES 100 /* another process of our user does the same to the same file */
 
 static int open_writable(struct shmstore *s, int dir_fd, const char *name, const struct stat *st)

@@ -92,7 +92,7 @@ static enum shms_name_kind decode_special(const char *name)
 {
 	size_t digits = strspn(name + 2, "0123456789abcdef");
 
-	if ((digits != 2 * FIRST_DIGEST && digits != 2 * SHMS_BLAKE2B_SIZE) || name[2 + digits] != '\0')
+	if ((digits != 2 * FIRST_DIGEST && digits != (size_t)2 * SHMS_BLAKE2B_SIZE) || name[2 + digits] != '\0')
 		return SHMS_NAME_FOREIGN;
 	return name[1] == 'h' ? SHMS_NAME_HASHED : SHMS_NAME_SIDECAR;
 }

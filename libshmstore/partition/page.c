@@ -123,7 +123,7 @@ void shms_page_exposed(int partition_fd, const char *store)
 		shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.exposed));
 }
 
-_Static_assert(offsetof(struct shms_page_moved, pool_n) == 8 * WIRE_MOVED_POOL, "pool");
+_Static_assert(offsetof(struct shms_page_moved, pool_n) == UINT64_C(8) * WIRE_MOVED_POOL, "pool");
 
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret)
 {
