@@ -273,7 +273,7 @@ Test(engine, an_object_that_shrank_is_an_error)
 	}
 }
 
-Test(engine, a_file_that_may_not_grow_is_no_space, .signal = 0)
+Test(engine, a_file_that_may_not_grow_is_too_large, .signal = 0)
 {
 	struct rlimit limit, before;
 
@@ -292,7 +292,7 @@ Test(engine, a_file_that_may_not_grow_is_no_space, .signal = 0)
 		shms_engine_drain(e);
 		ENSURE(setrlimit(RLIMIT_FSIZE, &before) == 0);
 		cr_assert_eq(m[0].n_done, 1);
-		cr_assert_eq(m[0].job.error, -ENOSPC, "%d: %s", m[0].job.error, m[0].job.reason);
+		cr_assert_eq(m[0].job.error, -EFBIG, "%d: %s", m[0].job.error, m[0].job.reason);
 		cr_assert_eq(m[1].n_done, 1);
 		cr_assert_eq(m[1].job.error, 0, "the other one is none the worse: %s", m[1].job.reason);
 		job_moved_free(&m[0]);
