@@ -20,9 +20,11 @@
 #include "detail.h"
 #include "holders.h"
 #include "inodes.h"
+#include "move.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
+#include "tier.h"
 #include "users.h"
 #include "walk.h"
 
@@ -65,7 +67,8 @@ void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, st
 	alive = shms_page_alive(s->fd);
 	if (alive >= 0)
 		ret->alive = (enum shmstore_alive)alive;
-	if (shms_page_read(s->fd, page) < 0)
+	if (shms_page_read(s->fd, page) < 0 ||
+	    (shms_move_begun(page) && shms_tier_settle_names(s->fd) && shms_page_read(s->fd, page) < 0))
 		return;
 	ret->readable = true;
 	/* In stores/ the directory's name is the store's name; elsewhere the directory is called as it pleases its user. */

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "move.h"
 #include "sys.h"
 #include "tier.h"
 #include "transient.h"
@@ -32,8 +33,11 @@ int shms_names_lock(struct shmstore *s)
 		if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 			return 0;
 		r = shms_tier_flock(s->objects_fd, 0);
-		if (r == 0)
+		if (r == 0) {
+			if (shms_move_begun(s->page))
+				shms_move_settle(s->objects_fd);
 			return 0;
+		}
 		shms_fairlock_release(&s->names);
 		if (r != -EBUSY)
 			return r;

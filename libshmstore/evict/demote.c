@@ -25,6 +25,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "move.h"
 #include "name.h"
 #include "nameslock.h"
 #include "object.h"
@@ -309,21 +310,37 @@ static bool last_of_store(const struct shms_demote *d, const struct shms_demote_
 	return true;
 }
 
+/*
+ * Another's store: what is to be booked is written before the exchange (move.h). Of several names in the first one's store that one is exchanged
+ * first and finished last: what it began holds for all of them.
+ */
+static void begin_move(const struct shms_demote *d, const struct shms_demote_name *n)
+{
+	if (!n->s)
+		shms_move_begin(n->objects_fd, d->st.st_ino, d->memory, true);
+}
+
+static void end_move(const struct shms_demote_name *n, bool linked)
+{
+	if (!n->s)
+		shms_move_end(n->objects_fd, linked);
+}
+
 /* After the exchange the object's name goes. A store has booked the object once, however many names it has there. */
 static void finish_name(const struct shms_demote *d, const struct shms_demote_name *n,
 			const struct shms_demote_name *first)
 {
+	bool last = last_of_store(d, n, first);
+
 	unlinkat(n->clean_fd, n->name, 0);
 	if (n->s)
 		shms_links_moved(n->s, n->name);
-	if (!last_of_store(d, n, first))
-		return;
-	if (n->s) {
+	if (n == first || !same_store(n, first))
+		end_move(n, !last);
+	if (n->s && last) {
 		atomic_fetch_sub_explicit(&n->s->ledger->linked_bytes, d->memory, memory_order_relaxed);
 		shms_count(&n->s->ledger->demoted_n, 1);
 		shms_count(&n->s->ledger->demoted_bytes, d->memory);
-	} else {
-		shms_page_moved(n->objects_fd, (int64_t)d->memory);
 	}
 }
 
@@ -376,8 +393,12 @@ static int swap_first(struct shms_demote *d, const struct shms_demote_name *n)
 	}
 	if (r == 0 && (d->n_names > 1 || !shms_unused(d->fd) || (fstat(d->fd, &st) == 0 && st.st_nlink > 1)))
 		make_resident(d, n->objects_fd, n->name);
-	if (r == 0)
+	if (r == 0) {
+		begin_move(d, n);
 		r = exchange(n);
+		if (r < 0)
+			end_move(n, true);
+	}
 	if (r == 0)
 		d->written = d->clean ? 0 : d->header.sb->file_size;
 	else if (!d->clean)
@@ -392,8 +413,10 @@ static int end_first(struct shms_demote *d, const struct shms_demote_name *n)
 		/* For who was given the stub meanwhile. */
 		if (!d->resident)
 			make_resident(d, n->clean_fd, n->name);
-		if (exchange(n) == 0)
+		if (exchange(n) == 0) {
+			end_move(n, true);
 			return handed_over();
+		}
 	}
 	finish_name(d, n, n);
 	return 0;
@@ -405,8 +428,14 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n, 
 
 	if (!locked && lock(n) < 0)
 		return; /* it keeps the object in memory; the resident leads the others to it */
-	if (still_it(d, n) && put_stub(d, n, from) == 0 && exchange(n) == 0)
-		finish_name(d, n, from);
+	if (still_it(d, n) && put_stub(d, n, from) == 0) {
+		if (!locked)
+			begin_move(d, n);
+		if (exchange(n) == 0)
+			finish_name(d, n, from);
+		else if (!locked)
+			end_move(n, true);
+	}
 	if (!locked)
 		unlock(n);
 }

@@ -84,19 +84,6 @@ uint64_t shms_page_linked(const struct shms_page *page)
 			   atomic_load_explicit(&page->moved.bytes, memory_order_relaxed));
 }
 
-void shms_page_moved(int objects_fd, int64_t bytes)
-{
-	uint64_t words[2];
-	struct iovec iov = {words, sizeof(words)};
-	_fd_ int fd = shms_openat(objects_fd, "../" SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-
-	if (fd < 0 || shms_pread_all(fd, words, sizeof(words), offsetof(struct shms_page, moved)) != sizeof(words))
-		return;
-	words[0] += bytes < 0 ? UINT64_MAX : 1;
-	words[1] += (uint64_t)bytes;
-	shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved));
-}
-
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
 {
 	uint64_t words[2];

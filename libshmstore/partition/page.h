@@ -52,11 +52,12 @@ struct shms_ledger {
 
 /* What others moved between memory and the disk tier: written by whoever holds the names lock (nameslock.h), not by the owner. */
 struct shms_page_moved {
-	_Atomic uint64_t n,
-		bytes; /* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */
+	_Atomic uint64_t n;     /* how often, either way */
+	_Atomic uint64_t bytes; /* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */
 	_Atomic uint64_t exposed;            /* not 0: a peer linked an object by its path, without a lease (links.h) */
 	_Atomic uint64_t pool_n, pool_bytes; /* recycled files that others took: to be taken off the ledger's pool */
-	_Atomic uint64_t reserved[3];
+	_Atomic uint64_t inode;              /* what is being moved (move.h); 0: nothing */
+	_Atomic uint64_t linked, unlinked;   /* what bytes is to be then, if objects/ has a name of it, and if not */
 };
 
 struct shms_page {
@@ -101,10 +102,6 @@ bool shms_page_other_boot(const struct shms_page *page, bool tmpfs);
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
 /* Blocks of the named objects: what the owner booked, less what others moved. */
 uint64_t shms_page_linked(const struct shms_page *page);
-/* Books an object of so many bytes as moved to the tier (back: negative) in the page of the store whose objects/ that is. The names lock is
- * held. Books are not worth an error: what cannot be written is off until the next owner counts. */
-void shms_page_moved(int objects_fd, int64_t bytes);
-
 /* Books recycled files of the store open as storefd as taken by somebody else than its owner. flock on its recycle/ is held. */
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes);
 /* A peer is about to link an object of the store whose directory, below the partition, is that. */

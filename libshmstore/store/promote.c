@@ -27,6 +27,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "engine.h"
+#include "move.h"
 #include "nameslock.h"
 #include "object.h"
 #include "page.h"
@@ -87,11 +88,25 @@ static void clear_clean(const struct back *b)
 		unlinkat(b->clean_fd, b->p->name, 0);
 }
 
-/* Has the store another name of it already, which came back before this one? */
-static bool linked_already(const struct back *b, uint64_t inode)
+/* The file stands in clean/: the exchange, and the books. Another name of it that came back before this one has booked it already. */
+static int exchange(const struct back *b, int fd)
 {
-	return owner(b->p) ? !shms_links_back(b->p->s, b->p->name, inode)
-			   : shms_links_listed(b->objects_fd, inode, b->p->name);
+	const char *name = b->p->name;
+	struct stat st;
+	int r = fstat(fd, &st) < 0 ? -errno : 0;
+
+	if (r == 0 && !owner(b->p))
+		shms_move_begin(b->objects_fd, st.st_ino,
+				shms_links_listed(b->objects_fd, st.st_ino, name) ? 0 : shms_blocks(&st), false);
+	if (r == 0 && renameat2(b->objects_fd, name, b->clean_fd, name, RENAME_EXCHANGE) < 0)
+		r = -errno;
+	if (r < 0)
+		unlinkat(b->clean_fd, name, 0);
+	if (!owner(b->p))
+		shms_move_end(b->objects_fd, r == 0);
+	else if (r == 0 && shms_links_back(b->p->s, name, st.st_ino))
+		shms_linked_back(b->p->s, shms_blocks(&st));
+	return r;
 }
 
 /* Gives the file its place: fd's own link, or where it has a name already one more of that. 0, -EAGAIN (the stub has gone). */
@@ -99,7 +114,6 @@ static int place(const struct back *b, int fd, const char *resident)
 {
 	const char *name = b->p->name;
 	struct shms_stub now;
-	struct stat st;
 	int r = lock(b);
 
 	if (r < 0)
@@ -113,16 +127,8 @@ static int place(const struct back *b, int fd, const char *resident)
 		else
 			r = shms_link_fd(fd, b->clean_fd, name);
 	}
-	if (r == 0 && renameat2(b->objects_fd, name, b->clean_fd, name, RENAME_EXCHANGE) < 0) {
-		r = -errno;
-		unlinkat(b->clean_fd, name, 0);
-	}
-	if (r == 0 && fstat(fd, &st) == 0 && !linked_already(b, st.st_ino)) {
-		if (owner(b->p))
-			shms_linked_back(b->p->s, shms_blocks(&st));
-		else
-			shms_page_moved(b->objects_fd, -(int64_t)shms_blocks(&st));
-	}
+	if (r == 0)
+		r = exchange(b, fd);
 	unlock(b);
 	return r;
 }

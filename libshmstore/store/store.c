@@ -32,6 +32,7 @@
 #include "detail.h"
 #include "gc.h"
 #include "handle.h"
+#include "move.h"
 #include "nameslock.h"
 #include "peer.h"
 #include "sys.h"
@@ -293,6 +294,23 @@ static int count_objects(const struct shmstore *s, struct shms_ledger *l)
 	return 0;
 }
 
+/*
+ * Others may move a dead store's objects, too: not between the count and the page that says it. One that was stopped in the middle of it does
+ * not keep the store from being opened; then the count may be off by that object. What a killed one left in clean/ would be counted, and go later.
+ */
+static int lock_names(const struct shmstore *s)
+{
+	_fd_ int fd = -1;
+
+	if (faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return -1;
+	fd = shms_open_dir(s->dir_fd, SHMS_DIR_OBJECTS);
+	if (fd < 0 || shms_tier_flock(fd, SHMS_TIER_NAMES_MS) < 0)
+		return -1;
+	shms_move_sweep(fd);
+	return shms_take_fd(&fd);
+}
+
 /* Takes over a dead owner's store, whose page we hold locked. */
 static int take_over(struct shmstore *s, struct shms_page *page, const struct shmstore_options *o)
 {
@@ -300,7 +318,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	struct shms_page old = {.flags = 0};
 	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
-	int r = 0;
+	int names, r = 0;
 
 	/* Whether its objects are to be kept only its page can say: one that cannot be read now is no reason to drop them. */
 	if (!(o->flags & SHMSTORE_OPEN_FRESH)) {
@@ -321,14 +339,15 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	shms_teardown_leases(s->dir_fd, shms_now_boot_ms(), &t);
 	if (t.error)
 		return t.error;
-	r = adopt ? count_objects(s, &page->ledger) : 0;
-	if (r < 0)
-		return r;
 	/* What its last owner kept stays kept until this open has succeeded: see set_keep(). */
 	if (adopt && (old.flags & SHMS_PAGE_KEEP))
 		page->flags |= SHMS_PAGE_KEEP;
-	r = shms_pwritev_all(s->lock_fd, &iov, 1, 0);
-	return shms_error(r);
+	names = lock_names(s);
+	r = adopt ? count_objects(s, &page->ledger) : 0;
+	if (r == 0)
+		r = shms_error(shms_pwritev_all(s->lock_fd, &iov, 1, 0));
+	shms_unlock_fd(names);
+	return r;
 }
 
 #define TAKEN_APART_NS 500000000ull /* how long somebody takes to take a dead store apart, as a rule */

@@ -110,6 +110,8 @@ int shms_tier_names_held(void);
  * description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
 int shms_tier_lock_names(int objects_fd);
 void shms_tier_unlock_names(int objects_fd);
+/* For who reads the books of a store in which a move was begun (move.h): ends it, unless the mover is at it. */
+bool shms_tier_settle_names(int storefd);
 /* flock(fd, LOCK_EX), tried for wait_ms. 0, -EBUSY, -errno. */
 int shms_tier_flock(int fd, unsigned wait_ms);
 

@@ -12,6 +12,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "move.h"
 #include "sys.h"
 #include "tier.h"
 #include "tierdrop.h"
@@ -72,6 +73,8 @@ int shms_tier_lock_names(int objects_fd)
 {
 	int r = shms_tier_flock(objects_fd, SHMS_TIER_NAMES_MS);
 
+	if (r == 0)
+		shms_move_settle(objects_fd);
 	return r == -EBUSY ? shms_tier_names_held() : r;
 }
 
@@ -80,6 +83,16 @@ int shms_tier_names_held(void)
 	return shms_detail(-ETIMEDOUT, NULL,
 			   "another process holds the store's names, and does not go on: "
 			   "it was stopped in the middle of a demotion");
+}
+
+bool shms_tier_settle_names(int storefd)
+{
+	_locked_ int objects_fd = shms_open_dir(storefd, SHMS_DIR_OBJECTS);
+
+	if (objects_fd < 0 || shms_tier_flock(objects_fd, 0) < 0)
+		return false;
+	shms_move_settle(objects_fd);
+	return true;
 }
 
 void shms_tier_unlock_names(int objects_fd)

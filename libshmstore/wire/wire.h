@@ -414,7 +414,7 @@ struct wire_lease {
 #define WIRE_PAGE_SIZE  4096u
 #define WIRE_LEDGER_OFF 2048u /* 34 counters and more: as struct shmstore_counters of inspect.h */
 #define WIRE_CREDIT_OFF 2560u
-#define WIRE_MOVED_OFF  3072u /* n, bytes: what others than its owner demoted of the store, less what they promoted */
+#define WIRE_MOVED_OFF  3072u /* n, bytes: others than its owner moved objects so often; demoted, less promoted */
 #define WIRE_MOVED_POOL 3u    /* n, bytes: that many words into it; what others took of the store's pool, ever */
 #define WIRE_LEASE_OFF  3200u
 #define WIRE_UNLIMITED  UINT64_MAX

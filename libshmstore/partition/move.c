@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* move.c: see move.h. The page may be anybody's: what is read from it can make the books of that store wrong, and nothing else. */
+#include "move.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "stub.h"
+#include "sys.h"
+#include "transient.h"
+
+/* As in the page. */
+struct words {
+	uint64_t n, bytes;
+};
+struct intent {
+	uint64_t inode, linked, unlinked;
+};
+
+_Static_assert(offsetof(struct shms_page_moved, bytes) - offsetof(struct shms_page_moved, n) ==
+		       offsetof(struct words, bytes),
+	       "words");
+_Static_assert(offsetof(struct shms_page_moved, unlinked) - offsetof(struct shms_page_moved, inode) ==
+		       offsetof(struct intent, unlinked),
+	       "intent");
+
+static int open_page(int objects_fd)
+{
+	struct stat st;
+	_fd_ int fd = shms_openat(objects_fd, "../" SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+
+	/* Root's hand in another user's directory: a page has one name, and this size. */
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_size != SHMS_PAGE_SIZE)
+		return -1;
+	return shms_take_fd(&fd);
+}
+
+static bool read_at(int fd, void *to, size_t size, size_t offset)
+{
+	return shms_pread_all(fd, to, size, offset) == (ssize_t)size;
+}
+
+static void write_at(int fd, void *from, size_t size, size_t offset)
+{
+	struct iovec iov = {from, size};
+
+	shms_pwritev_all(fd, &iov, 1, offset);
+}
+
+void shms_move_begin(int objects_fd, uint64_t inode, uint64_t bytes, bool linked)
+{
+	struct intent i = {.inode = inode};
+	struct words w;
+	_fd_ int fd = open_page(objects_fd);
+
+	if (fd < 0 || !read_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved)))
+		return;
+	i.linked = linked ? w.bytes : w.bytes - bytes;
+	i.unlinked = i.linked + bytes;
+	write_at(fd, &i, sizeof(i), offsetof(struct shms_page, moved.inode));
+}
+
+/* Both steps may be repeated: killed between them, the next one books the same sum. */
+static void end(int fd, bool linked)
+{
+	struct words w;
+	struct intent i;
+	uint64_t none = 0;
+
+	if (!read_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved)) ||
+	    !read_at(fd, &i, sizeof(i), offsetof(struct shms_page, moved.inode)) || !i.inode)
+		return;
+	/* Else somebody booked who knows nothing of intents: an older version. */
+	if (w.bytes == i.linked || w.bytes == i.unlinked) {
+		w.n++;
+		w.bytes = linked ? i.linked : i.unlinked;
+		write_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved));
+	}
+	write_at(fd, &none, sizeof(none), offsetof(struct shms_page, moved.inode));
+}
+
+void shms_move_end(int objects_fd, bool linked)
+{
+	_fd_ int fd = open_page(objects_fd);
+
+	if (fd >= 0)
+		end(fd, linked);
+}
+
+/* 1, 0, -errno: the directory cannot be read now. */
+static int listed(int objects_fd, uint64_t inode)
+{
+	int error = 0, fd = shms_open_dir(objects_fd, ".");
+	_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!dir) {
+		shms_close_fd(fd);
+		return fd < 0 ? fd : -ENOMEM;
+	}
+	while ((e = shms_readdir(dir, &error)) != NULL) {
+		if (e->d_ino == inode && e->d_name[0] != '.')
+			return 1;
+	}
+	return error;
+}
+
+void shms_move_settle(int objects_fd)
+{
+	uint64_t inode;
+	int linked;
+	_fd_ int fd = open_page(objects_fd);
+
+	if (fd < 0 || !read_at(fd, &inode, sizeof(inode), offsetof(struct shms_page, moved.inode)) || !inode)
+		return;
+	/* A walk counts what is left in clean/ as the store's, and nobody would book that it went. */
+	shms_move_sweep(objects_fd);
+	linked = listed(objects_fd, inode);
+	if (linked >= 0)
+		end(fd, linked);
+}
+
+void shms_move_sweep(int objects_fd)
+{
+	int error = 0, fd = shms_open_dir(objects_fd, "../" SHMS_DIR_CLEAN);
+	_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	struct stat st;
+
+	if (!dir)
+		shms_close_fd(fd);
+	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
+		if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(st.st_mode))
+			unlinkat(dirfd(dir), e->d_name, 0);
+	}
+}
