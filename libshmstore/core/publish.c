@@ -159,12 +159,44 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 	return r;
 }
 
+/* A name that was linked just now and is not wanted. With a stub's last name goes the tier file. */
+static void unlink_again(struct shmstore *s, int dir_fd, const char *name)
+{
+	if (!shms_stub_is(dir_fd, name) || shms_stub_drop(s, dir_fd, name) < 0)
+		unlinkat(dir_fd, name, 0);
+}
+
+/*
+ * One more name for the file that the source's name means: for that very one, or none. -EAGAIN: it means another file by now.
+ *
+ * A stub's anchor keeps it linkable when its last name has gone, and its tier file goes with that name. Who removes a name looks at the
+ * stub's link count afterwards, and who links looks at the source's name afterwards: so at least one of them sees the other.
+ */
+static int link_named(struct shmstore *s, const struct shms_publish_from *from, int dir_fd, const char *name)
+{
+	struct stat st;
+	int r = -EAGAIN;
+
+	if (linkat(from->dir_fd, from->name, dir_fd, name, 0) < 0)
+		return -errno;
+	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->inode) {
+		if (!S_ISLNK(st.st_mode))
+			return 0;
+		if (fstatat(from->dir_fd, from->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			r = -ESTALE;
+		else if (st.st_ino == from->inode)
+			return 0;
+	}
+	unlink_again(s, dir_fd, name);
+	return r;
+}
+
 /* One more name for a named file, or its only one moved. */
 static int place(struct shmstore *s, const struct shms_publish_from *from, const char *name)
 {
 	if (from->move)
 		return shms_rename_noreplace(from->dir_fd, from->name, s->objects_fd, name);
-	return linkat(from->dir_fd, from->name, s->objects_fd, name, 0) < 0 ? -errno : 0;
+	return link_named(s, from, s->objects_fd, name);
 }
 
 /*
@@ -209,11 +241,12 @@ static int place_over(struct shmstore *s, const struct shms_publish_from *from, 
 	if (from->move)
 		return move_over(s, from, name);
 	shms_recycle_name(&s->recycle, staged);
-	if (linkat(from->dir_fd, from->name, s->recycle_fd, staged, 0) < 0)
-		return -errno;
+	r = link_named(s, from, s->recycle_fd, staged);
+	if (r < 0)
+		return r;
 	r = swap_in(s, staged, name);
 	if (r < 0)
-		unlinkat(s->recycle_fd, staged, 0);
+		unlink_again(s, s->recycle_fd, staged);
 	return r;
 }
 
@@ -222,7 +255,6 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 {
 	struct shms_link *link = NULL;
 	struct shms_keyname own;
-	struct stat st;
 	int r = shms_names_lock(s);
 
 	if (r < 0)
@@ -238,12 +270,6 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 		r = place(s, from, k->name);
 	if (r == -EEXIST)
 		r = place_over(s, from, k->name, replace);
-	if (r == 0 && !from->move &&
-	    (fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != from->inode)) {
-		/* The source's name meant another file by then. */
-		unlinkat(s->objects_fd, k->name, 0);
-		r = -ENOENT;
-	}
 	if (r == 0)
 		booked(s, k, l, from->bytes, !link || shms_links_add(s, link, from->inode));
 	else

@@ -37,6 +37,7 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 /*
  * Any named file: from_name in from_fd is moved (move) or linked; other_key: the object's own key may be another, so that a
  * hashed name needs its sidecar. inode: the file's. Where k names that very inode already: success (and a moved name is removed).
+ * Besides the above, of a link: -ENOENT, -ESTALE: from_name is gone; -EAGAIN: it means another file than inode.
  */
 struct shms_publish_from {
 	int dir_fd;

@@ -41,6 +41,7 @@
 #include "transient.h"
 
 #define CHUNK 65536u
+#define TRIES 8
 
 enum kind {
 	KIND_LEASE,
@@ -264,8 +265,10 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 
 	if (source->kind == KIND_OBJECT) {
 		/* Does the name still mean the file that we hold open? If it does, its owner cannot recycle it from now on. */
-		if (fstatat(from.dir_fd, from.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
+		if (fstatat(from.dir_fd, from.name, &named, AT_SYMLINK_NOFOLLOW) < 0)
 			return -ESTALE;
+		if (named.st_ino != from.inode)
+			return -EAGAIN;
 	}
 	if (source->kind == KIND_OBJECT)
 		expose(s, source);
@@ -315,7 +318,8 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 	return r == -ENOENT ? -ESTALE : r;
 }
 
-static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
+/* As shmstore_adopt(), and -EAGAIN: the object's name means another file than it did before. */
+static int adopt_once(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
 {
 	struct shms_header h;
 	struct source from;
@@ -348,6 +352,16 @@ static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct 
 		r = take(s, k, &from, &h, (flags & SHMSTORE_REPLACE) != 0);
 	shms_header_deinit(&h);
 	return r;
+}
+
+/* An object that its owner names may be demoted, brought back or replaced while it is looked at. */
+static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
+{
+	int r = -EAGAIN;
+
+	for (int i = 0; i < TRIES && r == -EAGAIN; i++)
+		r = adopt_once(s, k, t, flags);
+	return r == -EAGAIN ? -ESTALE : r;
 }
 
 int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const struct shmstore_ticket *ticket,
