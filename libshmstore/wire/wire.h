@@ -351,7 +351,7 @@ size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, cons
  *   granted   what the store may ever have charged; the daemon lowers it to take credit back, UINT64_MAX = no limit
  *   charged   what it has charged: raised before memory is taken
  *   settled   the part of charged whose memory the kernel counts by now (or that was taken back by the one who charged it)
- *   fresh     memory that it brought into being;  last   memory that it gave back to the kernel as the last who linked it
+ *   fresh     memory that it brought into being: never more than charged;  last   memory that it gave back to the kernel as the last who linked it
  *
  * The owner charges: charged += n; if charged > granted: charged -= n, ask for more. The daemon takes back: granted := g; then
  * reads charged; books max(g, charged). Both in one total order (seq_cst), so that one of the two sees the other.

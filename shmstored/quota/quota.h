@@ -131,7 +131,7 @@ void quota_rebased(struct quota *q, struct quota_mark *mark, uint64_t now_ns);
 struct quota_mark *quota_mark_free(struct quota_mark *mark);
 /* A survey that began after them is over: requests that waited for one are served, or refused. */
 void quota_looked(struct quota *q, uint64_t now_ns);
-/* Did a store die, or was it reaped, of which the sums may count what is gone? */
+/* May the sums count what is not there? A store died or was reaped, lied, or counted before a limit was in force. */
 bool quota_unsure(const struct quota *q);
 /* Would a survey free room that the sums, which are upper bounds, do not see? */
 bool quota_stale(const struct quota *q);

@@ -119,7 +119,7 @@ struct quota {
 	struct quota_mark *mark;    /* that is out */
 	struct quota_store *victim; /* from whom credit is taken next */
 	bool stale, telling;
-	bool unsure;                   /* of who died since the last survey began */
+	bool unsure;                   /* of what was not granted, or is of the dead: since the last survey began */
 	bool tell_levels, tell_stores; /* somebody among them is to be told */
 };
 

@@ -25,6 +25,8 @@ static void lie(struct quota *q, struct quota_store *s, const char *what)
 	/* What it had is held as it was believed last: until it goes it may have charged all that is booked. */
 	s->liar = true;
 	s->lie = what;
+	/* What was believed of it is its user's to bear: nobody is refused for that before a survey. */
+	q->stale = q->unsure = true;
 	q->tell_stores = true;
 	s->granted = 0;
 	atomic_store_explicit(&s->credit->granted, 0, memory_order_seq_cst);
@@ -87,6 +89,8 @@ static const char *check(const struct quota_store *s, uint64_t charged, uint64_t
 		return "settled is more than charged";
 	if (s->limited && settled > s->booked)
 		return "settled is more than was granted";
+	if (s->limited && fresh > s->booked)
+		return "more came into being than was granted";
 	if (charged > TOTAL_MAX || fresh > TOTAL_MAX || last > TOTAL_MAX)
 		return "a total is beyond reason";
 	return NULL;
@@ -250,6 +254,9 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 	}
 	quota_credit_read(q, s);
 	believe(q, s, s->limited ? s->charged - s->settled : 0);
+	/* What it had before it was ours to grant is its own word. */
+	if (s->fresh != s->last)
+		q->stale = q->unsure = true;
 	quota_credit_update(q, s);
 	atomic_store_explicit(&c->credit, q->config.credit, memory_order_relaxed);
 	/* Release: who sees our epoch sees the rest. */

@@ -84,9 +84,9 @@ void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns)
 	uint64_t before = g->hard;
 
 	set_effective(q, g);
-	/* Without a limit nobody counted what was given back (WIRE_CREDIT_LAST): a survey knows. */
+	/* Without a limit nobody counted what was given back (WIRE_CREDIT_LAST), nor granted what came: a survey knows. */
 	if (!before && g->hard && (g->kind == WIRE_LIMIT_USER || g->kind == WIRE_LIMIT_LABEL))
-		q->stale = true;
+		q->stale = q->unsure = true;
 	QUOTA_EACH(s, g) {
 		quota_credit_update(q, s);
 		if (!before)

@@ -162,6 +162,89 @@ Test(quota_books, liars_get_nothing_more)
 	cr_assert_eq(d.page.granted, MIB);
 }
 
+/* What is there, by a survey: nothing of user 1. */
+static void survey_nothing(void)
+{
+	struct quota_mark *mark = quota_mark(q);
+
+	quota_rebased(q, mark, now);
+	quota_looked(q, now);
+}
+
+/* A store that lied had the other stores of its user refused: what it said had come into being was added to the user's sum. */
+Test(quota_books, what_nobody_granted_did_not_come)
+{
+	qt_limit(WIRE_LIMIT_USER, "1", 100 * MIB, 0);
+	qt_add(&a, 1, "", "a");
+	qt_add(&b, 1, "", "b");
+	cr_assert_eq(qt_request(&a, 1, 10 * MIB, 0, 0), 0);
+	cr_assert(qt_put(&a, 10 * MIB));
+	survey_nothing();
+	cr_assert_not(quota_unsure(q));
+	a.page.fresh += 500 * MIB;
+	quota_tick(q, 1);
+	cr_assert_eq(a.n_lies, 1);
+	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").used, 0);
+	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").outstanding, 0);
+	cr_assert_eq(qt_request(&b, 2, 100 * MIB, 0, 0), 0);
+}
+
+Test(quota_books, what_a_liar_was_granted_counts_until_a_survey)
+{
+	struct quota_want want = {.serial = 2, .need = 90 * MIB, .look = true, .deadline_ns = NEVER};
+	struct quota_answer got;
+
+	qt_limit(WIRE_LIMIT_USER, "1", 100 * MIB, 0);
+	qt_add(&a, 1, "", "a");
+	qt_add(&b, 1, "", "b");
+	survey_nothing();
+	cr_assert_eq(qt_request(&a, 1, 60 * MIB, 0, 0), 0);
+	/* It takes none of it. */
+	cr_assert(qt_put(&a, 60 * MIB));
+	quota_tick(q, 1);
+	a.page.settled = 61 * MIB;
+	quota_tick(q, 2);
+	cr_assert_eq(a.n_lies, 1);
+	cr_assert(quota_unsure(q), "a refusal wants a survey");
+	cr_assert(quota_stale(q));
+	cr_assert_eq(quota_request(q, b.q, &want, 0, &got), 1);
+	survey_nothing();
+	cr_assert_eq(n_answers, 1);
+	cr_assert_eq(answers[0].error, 0);
+}
+
+Test(quota_books, what_a_page_says_of_an_earlier_life_wants_a_survey)
+{
+	struct quota_want want = {.serial = 1, .need = 90 * MIB, .look = true, .deadline_ns = NEVER};
+	struct quota_answer got;
+
+	qt_limit(WIRE_LIMIT_USER, "1", 100 * MIB, 0);
+	qt_add(&b, 1, "", "b");
+	survey_nothing();
+	cr_assert_not(quota_unsure(q));
+	a.page.epoch = 3;
+	a.page.granted = a.page.charged = a.page.settled = a.page.fresh = UINT64_C(1) << 50;
+	qt_add(&a, 1, "", "a");
+	cr_assert(quota_unsure(q));
+	cr_assert_eq(quota_request(q, b.q, &want, 0, &got), 1);
+	survey_nothing();
+	cr_assert_eq(n_answers, 1);
+	cr_assert_eq(answers[0].error, 0);
+}
+
+Test(quota_books, what_came_before_a_limit_wants_a_survey)
+{
+	qt_add(&a, 1, "", "a");
+	qt_add(&b, 1, "", "b");
+	a.page.charged = a.page.settled = a.page.fresh = UINT64_C(1) << 50;
+	quota_tick(q, 1);
+	qt_limit(WIRE_LIMIT_USER, "1", 100 * MIB, 0);
+	cr_assert(quota_unsure(q));
+	cr_assert_eq(qt_request(&b, 1, 90 * MIB, 0, 0), -EDQUOT);
+	survey_nothing();
+	cr_assert_eq(qt_request(&b, 2, 90 * MIB, 0, 0), 0);
+}
+
 Test(quota_books, failing_charge_books_nothing)
 {
 	qt_limit(WIRE_LIMIT_PARTITION, "", 100 * MIB, 0);
