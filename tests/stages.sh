@@ -16,8 +16,8 @@ no_tests=(format tidy build fresh) # may end well without having counted one; fr
 # Seconds after which a stage is ended: far more than it takes on two cores.
 limit_of() {
   case $1 in
-    crash | stress | upstream | mutants) echo $((long ? 7200 : 2400)) ;;
-    *) echo $((long ? 3600 : 1200)) ;;
+    crash | stress | upstream | mutants) echo $((long ? 7200 : 2700)) ;;
+    *) echo $((long ? 3600 : 2400)) ;;
   esac
 }
 
@@ -63,13 +63,35 @@ pytest_on() { # build directory, pytest's arguments
   shift
   # Python as it is cannot load an extension that wants a sanitizer.
   [[ $build != "$release" ]] || python=$build/python
-  SHMSTORE_BUILD=$build PYTHONPATH=$python LD_LIBRARY_PATH=$build/libshmstore \
-    "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio -ra --durations=15 \
-    -n $((jobs + 1)) --dist loadfile "$@" >"$part" 2>&1
+  pytest_once "$part" -n $((jobs + 1)) --dist loadfile "$@"
   status=$?
   cat "$part"
+  if ((status == 1)) && pytest_alone "$part"; then
+    add_counts "$(count_pytest "$part" | awk '{ print $1 + $2, 0, $3 }')"
+    return 0
+  fi
   add_counts "$(count_pytest "$part")"
   return $status
+}
+
+pytest_once() { # log, arguments; build and python are pytest_on's
+  local log=$1
+  shift
+  SHMSTORE_BUILD=$build PYTHONPATH=$python LD_LIBRARY_PATH=$build/libshmstore \
+    "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio -ra --durations=15 "$@" >"$log" 2>&1
+}
+
+# What failed beside other tests runs once more by itself, and has failed if it fails then, too. Each is named, here and at the end
+# of all (tests/run), so that nobody overlooks a test that cannot bear company.
+pytest_alone() { # log
+  local tests
+  mapfile -t tests < <(sed -nE 's/^(FAILED|ERROR) ([^ ]+::[^ ]+).*/\2/p' "$1" | sort -u)
+  ((${#tests[@]} > 0 && ${#tests[@]} <= 12)) || return 1
+  pytest_once "$1.alone" -n 0 "${tests[@]}"
+  local status=$?
+  cat "$1.alone"
+  ((status == 0)) || return 1
+  printf 'passed alone - %s\n' "${tests[@]}"
 }
 
 script() { # counting function, script, arguments
