@@ -313,7 +313,7 @@ static void play(uint64_t seed, struct world *w)
 	w->q = quota_free(w->q);
 }
 
-Test(quota_model, limits_hold_in_a_thousand_histories, .timeout = 300)
+Test(quota_model, limits_hold_in_a_thousand_histories, .timeout = 1500)
 {
 	uint64_t n_granted = 0, n_waited = 0, n_refused = 0, n_alone = 0, n_lives = 0;
 	const char *only = getenv("SHMSTORE_SEED");
