@@ -186,10 +186,12 @@ stage_dask() {
   pytest_on "$release" tests/dask
 }
 
-# Which map mode makes no difference to most of upstream's tests, and they take long.
+# Which map mode makes no difference to most of upstream's tests, and those of the worker, the scheduler and the client take long.
 stage_upstream() {
+  local options=(--modes ro --files spill,worker_memory,active_memory_manager,failed_workers,nanny,diskutils)
+  ((!long)) || options=(--modes ro,cow)
   build_release || return 1
-  script count_upstream tests/dask/run_upstream --build "$release" --modes "$( ((long)) && echo ro,cow || echo ro)"
+  script count_upstream tests/dask/run_upstream --build "$release" "${options[@]}"
 }
 
 stage_crash() {
