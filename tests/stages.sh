@@ -7,8 +7,8 @@
 # The gate comes first, one stage after the other. Then the lanes run side by side; the stages of a lane, one after the other, so
 # that a build directory is written by one of them at a time: in the first what computes, under sanitizers, in the second what waits
 # for the most part, on the release build.
-gate=(format tidy build layers unit)
-lanes=("asan integration fuzz tsan fresh" "python dask upstream crash stress readme")
+gate=(format tidy build layers unit tsan)
+lanes=("asan integration fuzz fresh" "python dask upstream crash stress readme")
 # On request, and of --long, only.
 long_only=(mutants)
 no_tests=(format tidy build fresh) # may end well without having counted one; fresh, where it cannot be made
