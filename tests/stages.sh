@@ -8,7 +8,9 @@
 # that a build directory is written by one of them at a time: in the first what computes, under sanitizers, in the second what waits
 # for the most part, on the release build.
 gate=(format tidy build layers unit tsan)
-lanes=("asan integration fuzz fresh" "python dask upstream crash stress readme")
+lanes=("asan integration fuzz" "python dask upstream crash stress readme")
+# A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
+alone=(fresh)
 # On request, and of --long, only.
 long_only=(mutants)
 no_tests=(format tidy build fresh) # may end well without having counted one; fresh, where it cannot be made

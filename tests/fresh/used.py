@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-symbolizer c++ chromium chromedriver systemd-analyze "
             "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr strace man mmdebstrap python3").split()
 # Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
-PLUGINS = ("pytest_timeout", "xdist", "pytest_asyncio", "pytest_rerunfailures")
+PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
 FILES = ["/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"]
 ASKED = (["clang", "-print-file-name=libclang_rt.fuzzer-x86_64.a"], ["clang", "-print-file-name=libclang_rt.asan-x86_64.a"])
 # The package of the list that brings a package which owns something used.

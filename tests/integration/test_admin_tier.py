@@ -269,7 +269,7 @@ def test_stat_ls_du_df_of_a_demoted_object(tiered, actors, disk):
     assert where(tiered) == {"k": "tier", "l": "memory"}  # looking brought nothing back
 
     lines = {line.split()[1]: line.split() for line in tiered("ls").out.splitlines()[1:]}
-    assert lines["k"][-3] == "tier" and lines["l"][-3] == "memory"
+    assert "tier" in lines["k"] and "memory" in lines["l"] and "tier" not in lines["l"]
     store, = tiered.json("du")["stores"]
     assert (store["objects"], store["n_demoted"], store["n_clean"]) == (2, 1, 0)
     assert store["demoted"] >= 71000 and store["linked"] < 71000 + 10000

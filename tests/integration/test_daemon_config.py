@@ -12,7 +12,7 @@ import pytest
 from daemon import SHMSTORED, Closed, Wire, wait_for
 from fixture import SOURCE, Place
 
-KEYS = re.findall(r'^KEY\((\w+), "([^"]+)"', (SOURCE / "shmstored" / "config.def").read_text(), re.M)
+KEYS = re.findall(r'^KEY\((\w+), "([^"]+)"', (SOURCE / "shmstored" / "config" / "config.def").read_text(), re.M)
 MIB = 1 << 20
 NETLINK_SOCK_DIAG = 4
 

@@ -7,7 +7,7 @@ What is in the tier is seen here by its file names. Every test ends with a parti
 import os
 import signal
 import time
-from errno import EBADMSG, ENOENT, ENOSPC, EPERM
+from errno import EBADMSG, EIO, ENOENT, ENOSPC, EPERM
 from random import Random
 
 import pytest
@@ -427,7 +427,7 @@ def test_disk_that_goes_away_and_comes_back(tiered):
         assert other.code("demote", "k") == ENOENT
         reader = tiered.tool("a", "readonly")
         assert reader.list() == ["k", "l"]
-        assert reader.code("get", "k", 2 * MB, 1) in (EBADMSG, ENOENT)
+        assert reader.code("get", "k", 2 * MB, 1) in (EIO, ENOENT)
         reader("gc")
     finally:
         os.rename(fresh, tiered.disk.path)
