@@ -7,7 +7,7 @@ What is in the tier is seen here by its file names. Every test ends with a parti
 import os
 import signal
 import time
-from errno import EBADMSG, EIO, ENOENT, ENOSPC, EPERM
+from errno import EIO, ENOENT, ENOSPC, EPERM
 from random import Random
 
 import pytest

@@ -5,7 +5,7 @@ In all of it: what is in memory stays there and can be got; a call that needs th
 on it; and when the disk is well again, all goes on.
 """
 import os
-from errno import EBADMSG, EEXIST, EIO, ENOSPC
+from errno import EEXIST, EIO, ENOSPC
 
 import pytest
 from fixture import Cluster, Place, ToolError, clusters
