@@ -29,7 +29,6 @@
 #include "handle.h"
 #include "sys.h"
 
-#define HUGE_PAGE  (2ull << 20)
 #define MS         1000000ull
 #define POLL_NS    (5 * MS) /* between looks at what no message tells: our own limit, and those of stores that are alone */
 #define GRANTS_MAX 64       /* grants in a row that other threads, or a liar, leave nothing of */
@@ -55,7 +54,7 @@ void shms_credit_on(struct shmstore *s)
 
 uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size)
 {
-	uint64_t unit = strcmp(s->p->huge, "always") == 0 ? HUGE_PAGE : SHMS_PAGE_SIZE;
+	uint64_t unit = strcmp(s->p->huge, "always") == 0 ? SHMS_HUGE_PAGE : SHMS_PAGE_SIZE;
 
 	return (size + unit - 1) & ~(unit - 1);
 }

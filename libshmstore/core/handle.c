@@ -43,9 +43,10 @@ void shms_store_unref(struct shmstore *s)
 
 uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size)
 {
+	uint64_t pages = shms_whole_pages(size);
 	struct stat st;
 
-	return s->huge && fstat(fd, &st) == 0 ? shms_blocks(&st) : shms_whole_pages(size);
+	return shms_huge(s, pages) && fstat(fd, &st) == 0 ? shms_blocks(&st) : pages;
 }
 
 void shms_linked_back(struct shmstore *s, uint64_t bytes)

@@ -27,6 +27,8 @@
 #include "recent.h"
 #include "recycle.h"
 
+#define SHMS_HUGE_PAGE (2ull << 20) /* bytes; more on some machines */
+
 struct shms_arb;
 
 struct shmstore {
@@ -49,7 +51,7 @@ struct shmstore {
 	struct shms_recycle recycle;
 	struct shms_recent recent;
 	struct shms_links links;
-	bool huge; /* a file may take more than its pages: huge= of the mount */
+	uint64_t huge_from; /* a file of so many bytes may take others than its pages: huge= of the mount */
 	struct shms_credit credit;
 	struct shms_attach attach;
 	struct shms_arb *arb; /* arbitrate.h; there as long as the handle is */
@@ -76,6 +78,11 @@ static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
 /* A gauge with its high-water mark. */
 void shms_linked_add(struct shmstore *s, uint64_t bytes);
 void shms_linked_sub(struct shmstore *s, uint64_t bytes);
+/* Has the kernel to be asked what a file of size bytes takes? Else that is its pages. */
+static inline bool shms_huge(const struct shmstore *s, uint64_t size)
+{
+	return size >= s->huge_from;
+}
 /* What a file of size bytes, just written, takes. */
 uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size);
 /* A name that is held already takes memory again. */

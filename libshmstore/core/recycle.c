@@ -38,8 +38,7 @@
 #include "sys.h"
 #include "transient.h"
 
-#define HUGE_PAGE (2ull << 20) /* bytes of a huge page */
-#define TRIES     4            /* files that one put asks for: a file that others still have costs a look each time */
+#define TRIES 4 /* files that one put asks for: a file that others still have costs a look each time */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -272,7 +271,7 @@ static struct shms_slot *oldest(struct shms_recycle *r, enum shms_slot_state sta
  */
 static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
 {
-	uint64_t unit = slot->capacity >= 4 * HUGE_PAGE ? HUGE_PAGE : SHMS_FORMAT_PAGE;
+	uint64_t unit = slot->capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : SHMS_FORMAT_PAGE;
 	uint64_t begin = (slot->slack_off + unit - 1) & ~(unit - 1);
 	uint64_t end = (slot->slack_off + slot->slack_size) & ~(unit - 1);
 	uint64_t given = 0;

@@ -158,7 +158,7 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 		}
 		slot->size = size;
 		/* But for a huge page, which the kernel splits there. */
-		if (p->s->huge)
+		if (shms_huge(p->s, slot->capacity))
 			shms_recycle_cut(p->s, slot);
 	}
 	memcpy(map, head, l->metadata_off);

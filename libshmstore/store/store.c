@@ -453,6 +453,14 @@ static void set_keep(struct shmstore *s)
 	s->page->flags = s->keep ? s->page->flags | SHMS_PAGE_KEEP : s->page->flags & ~SHMS_PAGE_KEEP;
 }
 
+/* Of within_size the kernel gives a file no page, of whatever size, that reaches behind its end: one that is smaller than a huge page has none. */
+static uint64_t huge_from(const char *huge)
+{
+	if (!huge[0] || strcmp(huge, "never") == 0 || strcmp(huge, "advise") == 0)
+		return UINT64_MAX;
+	return strcmp(huge, "within_size") == 0 ? SHMS_HUGE_PAGE : 0;
+}
+
 static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 {
 	void *map;
@@ -473,7 +481,7 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	s->page = map;
 	s->ledger = &s->page->ledger;
 	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
-	s->huge = s->p->huge[0] && strcmp(s->p->huge, "never") != 0 && strcmp(s->p->huge, "advise") != 0;
+	s->huge_from = huge_from(s->p->huge);
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
 	if (r < 0)
 		return shms_error(r);

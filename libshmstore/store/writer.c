@@ -65,19 +65,21 @@ static bool handle_open(const struct shmstore_writer *w)
 	return shms_store_usable(w->s, true) == 0;
 }
 
+/* In the process that made the writer. */
 static void unmap(struct shmstore_writer *w)
 {
-	if (w->map && w->pid == getpid())
+	if (w->map)
 		munmap(w->map, w->map_size);
 	w->map = NULL;
 }
 
 static void writer_free(struct shmstore_writer *w)
 {
-	unmap(w);
-	/* A child's was closed at its fork; the number may be something else by now. */
-	if (w->pid == getpid())
+	/* After seal() both are gone. A child's were unmapped and closed at its fork; the address and the number may be something else by now. */
+	if ((w->map || w->fd >= 0) && w->pid == getpid()) {
+		unmap(w);
 		shms_close_fd(w->fd);
+	}
 	if (handle_open(w)) {
 		shms_credit_gave(w->s, w->fresh);
 		reserve(w->s, w->map_size, false);
