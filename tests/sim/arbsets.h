@@ -3,8 +3,8 @@
  * arbsets.h: the sets of situations that arbiters are compared by, and what the reference model of our rules came to on them. Those
  * figures are data, not results of this program.
  */
-#ifndef BENCH_ARBSETS_H
-#define BENCH_ARBSETS_H
+#ifndef SIM_ARBSETS_H
+#define SIM_ARBSETS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +16,7 @@
 
 struct arbset {
 	const char *name; /* "D x4" */
+	uint64_t digest;  /* XXH3 of its situations, as they are printed: seed 1, 500 of them */
 	struct situation_rules rules;
 	uint32_t pool_mib;
 	unsigned n_runners;

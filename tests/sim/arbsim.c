@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "measure.h"
 #include "simcore.h"
 
 #define SECOND_NS      UINT64_C(1000000000)
@@ -363,7 +362,6 @@ int arbsim_run(const struct arbsim_options *o, struct arbsim_result *ret)
 {
 	struct sim *s = calloc(1, sizeof(*s));
 	struct twister random;
-	uint64_t began_ns = measure_now_ns();
 	bool good = false;
 	int r = s ? 0 : -ENOMEM;
 
@@ -387,7 +385,6 @@ int arbsim_run(const struct arbsim_options *o, struct arbsim_result *ret)
 	ret->n_spills = s->core.n_spills;
 	ret->n_broken = s->core.n_broken;
 	ret->first_broken = s->core.first_broken;
-	ret->real_s = (double)(measure_now_ns() - began_ns) / 1e9;
 	free(s);
 	return r;
 }

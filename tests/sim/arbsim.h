@@ -3,8 +3,8 @@
  * arbsim.h: a set of situations, run through the arbiter's core in virtual time. One context per runner, one task per task; a barrier ends
  * each situation.
  */
-#ifndef BENCH_ARBSIM_H
-#define BENCH_ARBSIM_H
+#ifndef SIM_ARBSIM_H
+#define SIM_ARBSIM_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ struct arbsim_options {
 
 struct arbsim_result {
 	struct work_counts work;
-	double makespan_s, real_s;
+	double makespan_s;
 	uint64_t n_tasks, n_messages, n_spills, n_kills;
 	uint64_t n_failed_tasks, n_failed_situations, n_hangs;
 	uint64_t n_not_empty;     /* situations after which something was still booked */

@@ -3,8 +3,8 @@
  * simcore.h: the arbiter's core in virtual time: a withheld reply parks the runner that asked, its reply wakes it at the same point of time;
  * ticks come while anybody is parked; a spill takes as long as its bytes take at 2 GB/s. Nothing else takes time.
  */
-#ifndef BENCH_SIMCORE_H
-#define BENCH_SIMCORE_H
+#ifndef SIM_SIMCORE_H
+#define SIM_SIMCORE_H
 
 #include <stdbool.h>
 #include <stddef.h>

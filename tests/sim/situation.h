@@ -3,8 +3,8 @@
  * situation.h: random situations for an arbiter: tasks that take and give back memory in a fixed order and work in between. Made of a
  * seed; nothing is run here.
  */
-#ifndef BENCH_SITUATION_H
-#define BENCH_SITUATION_H
+#ifndef SIM_SITUATION_H
+#define SIM_SITUATION_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * taskwork.h: what a client of an arbiter does with a task of a situation: its attempts, its roll backs, its splits. The calls are given
  * from outside: the core in virtual time, or the library and a daemon.
  */
-#ifndef BENCH_TASKWORK_H
-#define BENCH_TASKWORK_H
+#ifndef SIM_TASKWORK_H
+#define SIM_TASKWORK_H
 
 #include <stdbool.h>
 #include <stdint.h>

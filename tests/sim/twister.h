@@ -3,8 +3,8 @@
  * twister.h: the random numbers of Python's random.Random(seed), number for number, so that situations made there and here are the
  * same ones.
  */
-#ifndef BENCH_TWISTER_H
-#define BENCH_TWISTER_H
+#ifndef SIM_TWISTER_H
+#define SIM_TWISTER_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * vclock.h: virtual time. Runners are written straight on, as threads are, but one at a time runs, and time passes only where all of them
  * wait for it: a run of minutes takes as long as its decisions, and takes the same ones each time.
  */
-#ifndef BENCH_VCLOCK_H
-#define BENCH_VCLOCK_H
+#ifndef SIM_VCLOCK_H
+#define SIM_VCLOCK_H
 
 #include <stdbool.h>
 #include <stddef.h>
