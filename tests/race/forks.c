@@ -2,7 +2,7 @@
 /*
  * forks.c: threads work on a store while another thread forks, over and over. The children use the views they inherited and open
  * stores of their own; nobody deadlocks on a lock that was held at the fork, and the parent's store stays the parent's. Only
- * without sanitizers, whose own locks do not survive a fork of several threads.
+ * without sanitizers, whose own locks do not survive a fork of several threads (scratch.h).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 #include "api.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if !CHILD_OF_THREADS_MAY_ALLOCATE
 int main(void)
 {
 	puts("skipped: the sanitizers' own locks do not survive a fork of several threads");
@@ -84,13 +84,11 @@ int main(void)
 		ENSURE(pthread_create(&threads[i], NULL, work, (void *)(i + 1)) == 0);
 	for (int i = 0; i < FORKS; i++) {
 		int status;
-		pid_t pid = fork();
+		pid_t pid = fork_bound(60);
 
 		ENSURE(pid >= 0);
-		if (pid == 0) {
-			alarm(60);
+		if (pid == 0)
 			_exit(child(i));
-		}
 		waitpid(pid, &status, 0);
 		if (i % 3 == 0)
 			ENSURE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

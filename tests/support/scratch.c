@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -177,13 +178,26 @@ size_t pattern_check(const void *buf, size_t size, uint64_t seed)
 	return size;
 }
 
+pid_t fork_bound(unsigned seconds)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		ENSURE(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+		if (getppid() != parent)
+			raise(SIGKILL); /* the parent died before that */
+		alarm(seconds);
+	}
+	return pid;
+}
+
 int in_child(int (*fn)(void *arg), void *arg)
 {
 	int status;
 	pid_t pid;
 
 	fflush(NULL);
-	pid = fork();
+	pid = fork_bound(0);
 	ENSURE(pid >= 0);
 	if (pid == 0)
 		_exit(fn(arg));

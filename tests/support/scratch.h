@@ -41,7 +41,27 @@ void pattern_fill(void *buf, size_t size, uint64_t seed);
 /* Offset of the first wrong byte, or size. */
 size_t pattern_check(const void *buf, size_t size, uint64_t seed);
 
-/* Runs fn(arg) in a forked child: its exit status, or 1000 + the signal that ended it. */
+/*
+ * AddressSanitizer's and ThreadSanitizer's runtimes (GCC's; clang's before 18) do not release their allocator's locks in a forked child. A
+ * child of a process with several threads that allocates may therefore wait for ever for a thread that it does not have.
+ */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CHILD_OF_THREADS_MAY_ALLOCATE 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CHILD_OF_THREADS_MAY_ALLOCATE 0
+#endif
+#endif
+#ifndef CHILD_OF_THREADS_MAY_ALLOCATE
+#define CHILD_OF_THREADS_MAY_ALLOCATE 1
+#endif
+
+/*
+ * fork(2) of a child that is killed with the calling thread, and by SIGALRM after seconds (0: never). A test that is ended leaves no child
+ * then that holds the pipes by which the test's program waits for its end.
+ */
+pid_t fork_bound(unsigned seconds);
+/* Runs fn(arg) in such a child: its exit status, or 1000 + the signal that ended it. */
 int in_child(int (*fn)(void *arg), void *arg);
 /* Waits until fn(arg) is true; false after deadline_ms. Polls. */
 bool wait_until(bool (*fn)(void *arg), void *arg, unsigned deadline_ms);
