@@ -22,6 +22,7 @@ struct client {
 	int fd, channel; /* -1 = none */
 	uint64_t number, id;
 	bool has[WIRE_LEASES]; /* a lease that the core knows */
+	bool leaving;
 };
 
 struct withheld {
@@ -105,11 +106,25 @@ static void answer(struct fakearb *a, int fd, uint64_t serial, int outcome, cons
 static void completed(struct fakearb *a, const struct arb_reply *r)
 {
 	struct fakearb_private *k = a->private;
+	const struct client *c;
 
 	for (size_t i = 0; i < k->n_calls; i++) {
 		if (k->calls[i].context != r->context)
 			continue;
 		answer(a, k->calls[i].fd, k->calls[i].serial, (int)r->outcome, r->why);
+		k->calls[i] = k->calls[--k->n_calls];
+		return;
+	}
+	c = client_numbered(a, r->context >> 32);
+	ENSURE(!c || c->leaving); /* nobody waits for a reply that does not come */
+}
+
+/* The call ended at once. The step that ended it may have ended others, so it is not where it was. */
+static void not_withheld(struct fakearb_private *k, int fd, uint64_t serial)
+{
+	for (size_t i = 0; i < k->n_calls; i++) {
+		if (k->calls[i].fd != fd || k->calls[i].serial != serial)
+			continue;
 		k->calls[i] = k->calls[--k->n_calls];
 		return;
 	}
@@ -360,7 +375,7 @@ static int plain(struct fakearb *a, struct client *c, uint64_t serial, const str
 	}
 	outcome = step(a, &m);
 	if (waits(m.op) && outcome != ARB_PENDING)
-		k->n_calls--;
+		not_withheld(k, c->fd, serial);
 	return outcome;
 }
 
@@ -566,6 +581,7 @@ static void dropped(struct fake *f, int fd, void *arg)
 			i++;
 	}
 	if (c) {
+		c->leaving = true;
 		t.number = c->number;
 		arb_each_context(k->core, now_ns(), own_context, &t);
 		for (size_t i = 0; i < t.n; i++)
