@@ -77,6 +77,7 @@ struct survey {
 	uint64_t sequence; /* 1, 2, … */
 	int64_t time_ns;   /* CLOCK_REALTIME of its end */
 	uint64_t duration_ns;
+	uint64_t cost_ns; /* what it took of its worker: not what that waited for a processor */
 	struct shmstore_usage usage;
 	struct survey_store *stores;
 	size_t n_stores;

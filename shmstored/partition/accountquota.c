@@ -323,7 +323,7 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 	struct accountquota *k = (struct accountquota *)(void *)((char *)w - offsetof(struct accountquota, survey));
 
 	k->surveying = false;
-	k->survey_next_ns = now(k) + (survey ? SURVEY_REST * survey->duration_ns : 0);
+	k->survey_next_ns = now(k) + (survey ? SURVEY_REST * survey->cost_ns : 0);
 	if (error == -ECANCELED)
 		return;
 	if (k->look_again) {

@@ -16,11 +16,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -44,6 +46,7 @@ struct worker {
 	pthread_cond_t wake;
 	struct queue todo;
 	enum scanner_worker kind;
+	uint64_t busy_ns; /* ever */
 	bool started;
 };
 
@@ -105,11 +108,41 @@ static void tell_loop(struct scanner *s)
 	while (n < 0 && errno == EINTR);
 }
 
+/* How long this thread was ready and had no processor, ever. 0 where the kernel does not count it. */
+static uint64_t waited(void)
+{
+	unsigned long long ns = 0;
+	char text[128];
+	ssize_t n;
+	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	if (sscanf(text, "%*u %20llu", &ns) != 1)
+		return 0;
+	return ns;
+}
+
+/* Runs the job; tells what it took but for such waits. */
+static uint64_t run(struct scanner_job *job)
+{
+	uint64_t waited_ns = waited(), took_ns = loop_clock();
+
+	job->run(job);
+	took_ns = loop_clock() - took_ns;
+	waited_ns = waited() - waited_ns;
+	return took_ns > waited_ns ? took_ns - waited_ns : 0;
+}
+
 static void *work(void *arg)
 {
 	struct worker *w = arg;
 	struct scanner *s = w->scanner;
 	struct scanner_job *job;
+	uint64_t busy_ns;
 
 	take_rank(w->kind);
 	pthread_mutex_lock(&s->lock);
@@ -120,8 +153,14 @@ static void *work(void *arg)
 			break;
 		job = queue_take(&w->todo);
 		pthread_mutex_unlock(&s->lock);
-		job->run(job);
+		busy_ns = 0;
+		if (w->kind == SCANNER_ASKED || w->kind == SCANNER_IDLE)
+			busy_ns = run(job);
+		else
+			job->run(job);
 		pthread_mutex_lock(&s->lock);
+		w->busy_ns += busy_ns;
+		job->busy_ns = w->busy_ns - job->busy_ns;
 		queue_add(&s->finished, job);
 		tell_loop(s);
 	}
@@ -261,6 +300,7 @@ void scanner_submit(struct scanner *s, struct scanner_job *job)
 	if (scanner_stopping(s)) {
 		queue_add(&s->finished, job);
 	} else {
+		job->busy_ns = w->busy_ns;
 		queue_add(&w->todo, job);
 		pthread_cond_signal(&w->wake);
 	}

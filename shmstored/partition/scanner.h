@@ -27,6 +27,9 @@ struct scanner_job {
 	enum scanner_worker worker;
 	void (*run)(struct scanner_job *job);  /* in the worker */
 	void (*done)(struct scanner_job *job); /* in the loop's thread; owns the job again */
+	/* For done(): what the worker did since the job was submitted, other jobs of its queue included, without what it waited for a
+	 * processor. Of the jobs that walk: SCANNER_ASKED and SCANNER_IDLE. */
+	uint64_t busy_ns;
 };
 
 int scanner_new(struct loop *l, struct scanner **ret);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * surveyor.c: one survey at a time whose result counts: one that somebody asked for (several askers share it), or the one that is due
- * at the configured interval, but never more than a twentieth of the time. Who asks while one runs gets the next one: what they ask for
+ * at the configured interval, but never more than a twentieth of the time. What a survey waits for a processor does not count: on a
+ * busy host the next ones would come later and later. Who asks while one runs gets the next one: what they ask for
  * is the state after their question. One that is only due gives way to one that is asked for: it is told to stop, and its result forgotten.
  * It runs when the processors have nothing else to do; where that does not happen for a whole interval, the next one does not wait for it.
  *
@@ -168,10 +169,10 @@ static void answer(struct account *a, const struct survey *survey, int error)
 
 static int begin(struct account *a, bool idle);
 
-static void plan_next(struct account *a, uint64_t began_ns)
+static void plan_next(struct account *a, uint64_t began_ns, uint64_t cost_ns)
 {
 	uint64_t now_ns = loop_clock(), interval_ns = a->config->survey_interval_ns;
-	uint64_t rest_ns = (now_ns - began_ns) * SHARE;
+	uint64_t rest_ns = cost_ns * SHARE;
 
 	a->survey_due_ns = began_ns + interval_ns;
 	if (a->survey_due_ns < now_ns + rest_ns)
@@ -194,8 +195,9 @@ static void done(struct scanner_job *job)
 		s->waits = NULL;
 		a->running = NULL;
 		a->surveying = false;
-		plan_next(a, s->began_ns);
+		plan_next(a, s->began_ns, job->busy_ns);
 		if (s->result == 0) {
+			s->survey->cost_ns = job->busy_ns;
 			publish(a, s);
 			if (due)
 				sweep_start(a);
@@ -307,7 +309,7 @@ void surveyor_close(struct account *a)
 static bool is_starved(const struct account *a, uint64_t now_ns)
 {
 	const struct surveying *s = a->running;
-	uint64_t allowed_ns = a->config->survey_interval_ns + (a->survey ? SHARE * a->survey->duration_ns : 0);
+	uint64_t allowed_ns = a->config->survey_interval_ns + (a->survey ? SHARE * a->survey->cost_ns : 0);
 
 	return s && s->job.worker == SCANNER_IDLE && now_ns > s->began_ns + allowed_ns;
 }

@@ -207,8 +207,7 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 
 	(void)error;
 	h->surveying = false;
-	h->survey_next_ns =
-		arb_now(h) + SURVEY_REST * (survey ? survey->duration_ns + SURVEY_LEAST_NS : SURVEY_FAILED_NS);
+	h->survey_next_ns = arb_now(h) + SURVEY_REST * (survey ? survey->cost_ns + SURVEY_LEAST_NS : SURVEY_FAILED_NS);
 }
 
 void arbkernel_survey_if_old(struct arbhost *h)

@@ -349,3 +349,31 @@ def test_many_stores_at_once(scene):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     s.cluster.nothing_left()
+
+
+def test_surveys_keep_coming_while_the_host_is_busy(make_cluster):
+    """Two programs want the daemon's processor. A survey that waits for it takes long and costs little: the next ones are not put off for that."""
+    cluster = make_cluster()
+    if not cluster.place.mounted:
+        pytest.skip("needs a file system of its own (root)")
+    cpu = str(max(os.sched_getaffinity(0)))
+    s = Scene(cluster, config='partition "%s" { survey-interval = 1s }', prefix=["taskset", "-c", cpu])
+    many = os.path.join(s.place.base, "many")
+    os.mkdir(many)
+    for i in range(50000):  # so that a survey costs a tenth of a second
+        os.close(os.open(os.path.join(many, str(i)), os.O_CREAT | os.O_WRONLY))
+
+    def sequence():
+        return s.status()["survey"]["sequence"]
+
+    busy = []
+    try:
+        s.reconciled()
+        busy = [subprocess.Popen(["timeout", "300", "taskset", "-c", cpu, "sh", "-c", "while :; do :; done"]) for _ in range(2)]
+        first = sequence()
+        wait_for("four surveys that nobody asked for", lambda: sequence() >= first + 4, timeout=100)
+    finally:
+        for process in busy:
+            process.terminate()
+            process.wait()
+        s.daemon.close()
