@@ -17,6 +17,7 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
+#include "shellword.h"
 #include "table.h"
 
 struct holder {
@@ -297,8 +298,9 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 		return ADMIN_OK;
 	message_fail(path, "%" PRId64 " bytes are not accounted for", u->residual);
 	if (u->n_unreadable)
-		message_hint("%" PRIu64 " processes or directories could not be looked into: run this as root",
-			     u->n_unreadable);
+		message_hint("%" PRIu64 " processes or directories could not be looked into; as root: sudo " ADMIN_NAME
+			     " -p %s reconcile",
+			     u->n_unreadable, shellword(path));
 	else
 		message_hint("if processes are writing now, try again when they are quiet");
 	return ADMIN_FAILED;
