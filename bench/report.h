@@ -15,7 +15,7 @@
 struct report_options {
 	bool json;
 	bool check;      /* exit 1 where a target is not met */
-	bool quick;      /* smaller and shorter; good for a look, not for the README */
+	bool quick;      /* smaller and shorter; good for a look, not for docs/measured.md */
 	unsigned rounds; /* >= 5 */
 	int cpu;         /* -1 = the last one allowed */
 	uint64_t limit;  /* what the program makes of --limit; 0 = its default */

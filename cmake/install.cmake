@@ -65,7 +65,9 @@ file(GLOB pages CONFIGURE_DEPENDS docs/man/*.5)
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.8)
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
-install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The pages lie to each other as in the source tree, so that their links lead somewhere.
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.png" PATTERN man EXCLUDE)
 
 # The loader finds libraries of /usr and /usr/local through its cache. A package (DESTDIR) has its own trigger for that.
 install(CODE "

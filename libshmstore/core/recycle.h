@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recycle.h: files of deleted objects whose pages wait for the next put (DESIGN 4, "Recycling").
+ * recycle.h: files of deleted objects whose pages wait for the next put.
  *
  * A slot is one file that this store wrote, with its descriptor and, once it was reused, its warm writable mapping:
  *   PUBLISHED  an object of ours; should it be deleted, its file is pooled without a system call more than the rename

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h: one line per failure, where it is handled (STYLE 22). To the journal with fields (SHMSTORE_CONN=, SHMSTORE_OBJECT=, ERRNO=) where
+ * log.h: one line per failure, where it is handled. To the journal with fields (SHMSTORE_CONN=, SHMSTORE_OBJECT=, ERRNO=) where
  * standard error is the journal's, else to standard error as "level: message conn=… obj=… errno=…". Rate-limited per call site.
  */
 #ifndef LOG_H

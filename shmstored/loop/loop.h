@@ -3,7 +3,7 @@
  * loop.h: the daemon's one thread of events, on io_uring. It knows descriptors and time, and nothing of requests.
  *
  * An operation is embedded in what it serves. It is idle, or in flight: from its start until its fn was called without
- * LOOP_MORE. While it is in flight it must not be freed, nor what it points to (STYLE 14): loop_cancel() asks for its end, and
+ * LOOP_MORE. While it is in flight it must not be freed, nor what it points to: loop_cancel() asks for its end, and
  * fn is called one last time, with -ECANCELED or the result that came first. fn may start its own operation again, start and
  * cancel others, and free its own embedding object where no other operation of it is in flight.
  * Completions are handled in batches; all starts of a batch are submitted with one system call.

@@ -5,7 +5,7 @@
  *   open     received packets go to dispatch(); replies wait in the output, of which one packet is in flight, or none. While more than
  *            PAUSE_BYTES wait nothing is received: who reads no answers gets no further with its questions, and costs nothing
  *   ending   what hangs on it was told (conn_end); nothing is dispatched any more; an ERROR may still be on its way out
- *   closed   the socket is shut down and both operations are canceled; freed when neither is in flight (STYLE 14)
+ *   closed   the socket is shut down and both operations are canceled; freed when neither is in flight
  *
  * A receive is in flight for as long as a connection is open, or a send while it pauses: only one that ends is ever freed, and that by
  * the last completion, never from within a handler.

@@ -19,7 +19,7 @@ struct host;
 struct member;
 struct conn;
 
-/* What a handler may return: 0, or a named outcome which ends this client (STYLE 9); <0 is fatal for the daemon. */
+/* What a handler may return: 0, or a named outcome which ends this client; <0 is fatal for the daemon. */
 enum conn_outcome {
 	CONN_OK = 0,
 	CONN_E_PROTOCOL, /* the client broke the protocol; conn_reason() was set */

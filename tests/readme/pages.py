@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of README.md and of the pages under docs/, as they are printed, and which of them are run.
+
+Every fenced block that names a language is an example. EXAMPLES lists those of each page, section by section: a block that is added, moved
+or lost is found by `unlisted()`, so that none goes untried. tests/readme/run and tests/fresh/examples run them.
+"""
+import os
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+C_SHORT_OUTPUT = "consumer: 1048576 numbers, the last is 524288\n"
+C_OUTPUT = "consumer: float64, 1048576 numbers, the last is 524288\n"
+PYTHON_OUTPUT = "consumer: (1000, 1000) 1000000.0 read-only\n"
+TICKET_OUTPUT = "consumer: 499999500000\n"
+DASK_OUTPUT = "sum: 64000000000.0\n"
+ARBITER_OUTPUT = "in 2 parts: 24999995000000.0\n"
+ARBITER_C_OUTPUT = "rows 0 to 9\nrows 10 to 29\nrows 30 to 49\n50 rows, 1 splits\n"
+FRAME_OUTPUT = "1000000 4999995000.0\n"
+POOL_OUTPUT = "1000000.0\n"
+RESULTS_OUTPUT = "28.0\n"
+FROM_C_OUTPUT = "1000 499500.0\n"
+
+NOTEBOOKS = "…share a data frame between notebooks?"
+POOL = "…share an array between the processes of a pool?"
+FROM_C = "…read in Python what a C program wrote?"
+CONTAINERS = "…use it in Docker or Kubernetes?"
+SIZE = "…choose how large the partition is?"
+CRASH = "…clean up after a crash?"
+HOLDERS = "…see who holds memory?"
+
+EXAMPLES = {
+    "README.md": {"Two commands": ["sh"], "Installing": ["sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
+    "docs/c.md": {"A ticket": ["c"], "CMake": ["cmake"]},
+    "docs/python.md": {"By ticket": ["python"]},
+    "docs/daemon.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"]},
+    "docs/arbiter.md": {"A complete example": ["python"], "C programs: an attempt, a checkpoint, a split": ["c"],
+                        # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
+                        "Python: an attempt, a checkpoint, a split": ["python"] * 4},
+    "docs/tier.md": {"Using it": ["sh"]},
+    "docs/how-do-i.md": {NOTEBOOKS: ["python", "python"], POOL: ["python", "python"], FROM_C: ["c", "python", "sh"],
+                         CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
+}
+PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
+                                                         if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
+
+
+def text_of(page):
+    path = ROOT / page
+    return path.read_text() if path.exists() else ""
+
+
+def blocks_of(page):
+    """{section: [(language, text)]} of the blocks that name a language."""
+    found = {}
+    for part in re.split(r"^## ", text_of(page), flags=re.M)[1:]:
+        title, body = part.split("\n", 1)
+        blocks = re.findall(r"^```(\w+)\n(.*?)^```$", body, re.S | re.M)
+        if blocks:
+            found[title] = blocks
+    return found
+
+
+def example(page, section, number=0):
+    return blocks_of(page)[section][number][1]
+
+
+def unlisted():
+    """What the pages have and EXAMPLES has not, or the other way round: {page: [sections]}."""
+    wrong = {}
+    for page, sections in EXAMPLES.items():
+        have = {title: [language for language, _ in blocks] for title, blocks in blocks_of(page).items()}
+        differing = [title for title in {**have, **sections} if have.get(title) != sections.get(title)]
+        if differing:
+            wrong[page] = differing
+    return wrong
+
+
+def anchors_of(page):
+    """The names that its headings have as targets of links, as GitHub makes them."""
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text_of(page), re.M)}
+
+
+def broken_links(page):
+    """Links of a page to files that are not there, or to sections that the file has not."""
+    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.S | re.M)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+        if not (ROOT / target).exists() or (anchor and target.endswith(".md") and anchor not in anchors_of(target)):
+            broken.append(link)
+    return broken
+
+
+def commands_of(text):
+    """The lines of a shell's block, without what is said about them."""
+    return [line.split("  #")[0].split(" # ")[0].strip() for line in text.splitlines() if line.strip()]
