@@ -1,25 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbiter.h: reserve memory before it is taken; wait, roll back, or split where there is not enough, instead of failing.
+ * arbiter.h: reserve memory before it is taken; wait, roll back or split the work where there is not enough.
  *
- * With shmstored and its arbiter, tasks of all processes that use a partition are given its bytes one after the other: who does not
- * fit waits. Where waiting cannot help, because all wait for each other, the task of the lowest priority is told RETRY: it gives back what
- * this attempt took and begins again when all of it fits. Where one task alone is too large it is told SPLIT. So a job that
- * fits by pieces ends, slower, instead of dying of -ENOSPC. docs/arbiter.md has the rules, the states and examples.
+ * With shmstored and its arbiter, the tasks of all processes that use a partition are given its bytes in turn. A
+ * request that does not fit waits. Where waiting cannot help, because all wait for each other, the task of the
+ * lowest priority is told RETRY: it gives back what this attempt took, and begins again when all of it fits. A task
+ * that is too large even alone is told SPLIT. So a job that fits by pieces ends, slower, instead of failing with
+ * -ENOSPC. docs/arbiter.md has the rules, the states and examples.
  *
- *   store       any that is open and not read-only. With SHMSTORE_OPEN_ARBITRATE put, create and promotion (of get, too) reserve by themselves
- *               for bound contexts, and return outcomes, > 0, where they are not given it. An adoption is a link: it takes nothing
- *   task        a scope of work: begins, holds bytes, ends. Carries the priority: larger is served first
- *   context     what waits: by default the calling thread; or one of your own (a coroutine, a key of a scheduler)
- *   pool        SHMSTORE_ARB_PARTITION: the store's partition. Or private ones: a budget of this process
+ *   store     any that is open and not read-only. With SHMSTORE_OPEN_ARBITRATE put, create and promotion (a get's,
+ *             too) reserve by themselves for bound contexts, and return outcomes, > 0, where they are not given the
+ *             bytes. An adoption is a link: it takes nothing
+ *   task      a scope of work: begins, holds bytes, ends. It carries the priority: larger is served first
+ *   context   what waits: by default the calling thread; or one of the program's own (a coroutine, a scheduler's key)
+ *   pool      SHMSTORE_ARB_PARTITION: the store's partition. Or private ones: a budget of this process
  *
- * Returns: 0, an outcome (> 0: enum shmstore_arb_outcome), or -errno as in shmstore.h. -ENOTSUP: no daemon, or its arbiter is off; nothing is reserved then and
- * calls of the store are as without arbitration: -ENOSPC when it is full. A daemon that dies completes all waits with SHMSTORE_ARB_DOWN. With it
- * went all tasks, bindings and private pools: what is called for those returns DOWN until they are begun, bound, made anew. What was
- * reserved may be released as ever.
+ * What holds for every function that takes a store, beside what it says itself:
  *
- * Threads: all calls may be made by many threads at once, but for one context: its calls never overlap (cancel excepted). Without a context (NULL) a call is of
- * the calling thread's own one, which ends with the thread. Fork: a child has no contexts, -EPERM. The library starts no thread.
+ *   Return   0; or an outcome, > 0 (enum shmstore_arb_outcome); or -errno:
+ *              -EINVAL    s is NULL or closed, a flag is unknown, the context is of another store, or the daemon does
+ *                         not take the request (no such task, pool or context): shmstore_error_detail() says which
+ *              -EPERM     the store was opened to be read only, or by the parent before a fork
+ *              -ENOTSUP   no daemon, or its arbiter is off. Nothing is reserved; calls of the store are as without
+ *                         arbitration: -ENOSPC when the partition is full
+ *              -EBUSY     the context has a call with SHMSTORE_ARB_ASYNC under way: shmstore_arb_next() ends it
+ *              -ENOMEM    out of memory
+ *              SHMSTORE_ARB_DOWN   the daemon went away. With it went all tasks, bindings and private pools: what is
+ *                         called for those returns DOWN until they are begun, bound and made anew. All waits end so.
+ *                         What was reserved may be released as ever
+ *   Threads  many threads may call at once, but for one context: its calls never overlap (shmstore_arb_cancel() and
+ *            shmstore_arb_state() excepted). A NULL context is the calling thread's own one, which ends with the thread
+ *   Fork     a child has no contexts: -EPERM. Freeing its copies of contexts touches nothing of the parent's
+ *   Never    starts a thread. Since 0.1, all of it
  */
 #ifndef SHMSTORE_ARBITER_H
 #define SHMSTORE_ARBITER_H
@@ -35,21 +47,35 @@ struct shmstore_arb_context;
 /* Numbers as shmstored's. */
 enum shmstore_arb_outcome {
 	SHMSTORE_ARB_OK = 0,
-	SHMSTORE_ARB_PENDING = 1, /* only with SHMSTORE_ARB_ASYNC: shmstore_arb_next() will give its outcome */
-	SHMSTORE_ARB_RETRY =
-		2, /* release what this attempt reserved, call shmstore_arb_ready(), begin the attempt again */
-	SHMSTORE_ARB_SPLIT = 3,    /* the same, with less work at a time */
-	SHMSTORE_ARB_NOMEM = 4,    /* cannot be had; shmstore_arb_why() says who held what */
-	SHMSTORE_ARB_TOOBIG = 5,   /* more than the pool's capacity */
-	SHMSTORE_ARB_AGAIN = 6,    /* SHMSTORE_ARB_NONBLOCK: not now */
-	SHMSTORE_ARB_TIMEDOUT = 7, /* the deadline, or the longest wait that the daemon allows, passed */
+	/* Only with SHMSTORE_ARB_ASYNC: shmstore_arb_next() will give the outcome. */
+	SHMSTORE_ARB_PENDING = 1,
+	/* Release what this attempt reserved, call shmstore_arb_ready(), begin the attempt again. */
+	SHMSTORE_ARB_RETRY = 2,
+	/* The same, with less work at a time. */
+	SHMSTORE_ARB_SPLIT = 3,
+	/* The bytes cannot be had; shmstore_arb_why() says which tasks hold them. */
+	SHMSTORE_ARB_NOMEM = 4,
+	/* More than the pool's capacity. */
+	SHMSTORE_ARB_TOOBIG = 5,
+	/* With SHMSTORE_ARB_NONBLOCK: not now. */
+	SHMSTORE_ARB_AGAIN = 6,
+	/* The deadline, or the longest wait that the daemon allows, passed. */
+	SHMSTORE_ARB_TIMEDOUT = 7,
+	/* shmstore_arb_cancel(), or an operator, ended the wait. */
 	SHMSTORE_ARB_CANCELED = 8,
-	SHMSTORE_ARB_REMOVED = 9, /* the context was unbound or its task ended meanwhile */
-	SHMSTORE_ARB_DOWN = 10,   /* the daemon went away, or shuts down */
-	SHMSTORE_ARB_ERROR = 11,  /* injected by a test */
+	/* The context was unbound, or its task ended, during the wait. */
+	SHMSTORE_ARB_REMOVED = 9,
+	/* The daemon went away, or shuts down. */
+	SHMSTORE_ARB_DOWN = 10,
+	/* Injected by a test. */
+	SHMSTORE_ARB_ERROR = 11,
 };
-SHMSTORE_API const char *shmstore_arb_outcome_name(int outcome); /* "RETRY"; static */
-/* Of the calling thread's last outcome that was not OK: a sentence of the daemon; "" where there is none. Valid until its next call. */
+/* The outcome's name, "RETRY". Return: static text, never NULL; "UNKNOWN" for a number that is none. Threads, Fork: any. */
+SHMSTORE_API const char *shmstore_arb_outcome_name(int outcome);
+/*
+ * Why the calling thread's last outcome was not OK: a sentence of the daemon's.
+ * Ownership: the thread's, valid until its next call of this header. Return: never NULL; "" where there is none.
+ */
 SHMSTORE_API const char *shmstore_arb_why(void);
 
 #define SHMSTORE_ARB_PARTITION 1u /* pool: the store's partition */
@@ -58,7 +84,7 @@ SHMSTORE_API const char *shmstore_arb_why(void);
 #define SHMSTORE_ARB_SPILL    (1u << 1) /* on the spill path: never waits, may use the pool's spill reserve */
 #define SHMSTORE_ARB_ASYNC    (1u << 2) /* PENDING instead of waiting in the call; needs a context of one's own */
 
-/* Is there an arbiter behind this store now? 0 or -ENOTSUP. */
+/* Is there an arbiter behind this store now? One round trip. Return: 0; -ENOTSUP, and as above. */
 SHMSTORE_API int shmstore_arb_available(struct shmstore *s);
 
 /* ---- pools --------------------------------------------------------------------------------------------------------- */
@@ -68,11 +94,28 @@ struct shmstore_arb_pool_info {
 	uint32_t n_waiting;
 	uint32_t level; /* 0 nobody waits, 1 somebody does, 2 somebody was rolled back lately */
 };
-/* A private pool: a budget of this process. name: shown to operators. spill_reserve: bytes that only SHMSTORE_ARB_SPILL may use. */
+/*
+ * Makes a private pool: a budget of this process, with the partition's rules. It goes with the store's connection.
+ *   name            1 to SHMSTORE_LABEL_MAX bytes, shown to operators
+ *   capacity        bytes
+ *   spill_reserve   bytes of it that only SHMSTORE_ARB_SPILL may use; rounded up to KiB
+ *   ret_pool        the pool's id, > SHMSTORE_ARB_PARTITION
+ * Return: as above; -EINVAL also: name, a spill reserve above the capacity, ret_pool NULL.
+ */
 SHMSTORE_API int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capacity,
 					  uint64_t spill_reserve, uint32_t *ret_pool);
+/*
+ * Gives a private pool another capacity. What is reserved stays reserved; requests that are larger than the new
+ * capacity end with TOOBIG. Return: as above; -EINVAL also: not a private pool.
+ */
 SHMSTORE_API int shmstore_arb_pool_resize(struct shmstore *s, uint32_t pool, uint64_t capacity);
+/* Takes a private pool away. Return: as above; -EINVAL also: not a private pool, or something is reserved in it. */
 SHMSTORE_API int shmstore_arb_pool_remove(struct shmstore *s, uint32_t pool);
+/*
+ * What the daemon knows of a pool. One round trip.
+ *   pool   SHMSTORE_ARB_PARTITION, or a private one of this store
+ * Return: as above; -EINVAL also: no such pool, ret NULL.
+ */
 SHMSTORE_API int shmstore_arb_pool_info(struct shmstore *s, uint32_t pool, struct shmstore_arb_pool_info *ret);
 
 /* ---- tasks and contexts -------------------------------------------------------------------------------------------- */
@@ -81,34 +124,68 @@ SHMSTORE_API int shmstore_arb_pool_info(struct shmstore *s, uint32_t pool, struc
 struct shmstore_arb_task_options {
 	size_t size; /* sizeof: by SHMSTORE_ARB_TASK_OPTIONS_INIT */
 	int64_t priority;
-	const char *label;
-	uint32_t inherit; /* task whose priority it takes over; 0 = none */
+	const char *label; /* at most SHMSTORE_LABEL_MAX bytes, shown to operators; NULL = none */
+	uint32_t inherit;  /* a task whose priority this one takes over; 0 = none */
 };
 #define SHMSTORE_ARB_TASK_OPTIONS_INIT                                                  \
 	{                                                                               \
 		sizeof(struct shmstore_arb_task_options), SHMSTORE_ARB_ARRIVAL, NULL, 0 \
 	}
-/* o NULL: defaults. The end unbinds its contexts and releases its reservations that are no objects yet. */
+/*
+ * Begins a task.
+ *   o          NULL: SHMSTORE_ARB_TASK_OPTIONS_INIT
+ *   ret_task   the task's id
+ * Return: as above; -EINVAL also: o->size, a label that is too long, ret_task NULL.
+ */
 SHMSTORE_API int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_options *o,
 					 uint32_t *ret_task);
+/*
+ * Ends a task: unbinds its contexts (a wait of theirs ends with REMOVED) and releases its reservations that have not
+ * become objects. Return: as above, but never DOWN: a task ends with the daemon that knew it, and that is 0.
+ */
 SHMSTORE_API int shmstore_arb_task_end(struct shmstore *s, uint32_t task);
 
-/* A context that is no thread. Freed with the store at the latest; freeing unbinds it. */
-SHMSTORE_API int shmstore_arb_context_new(struct shmstore *s, struct shmstore_arb_context **ret);
-SHMSTORE_API struct shmstore_arb_context *shmstore_arb_context_free(struct shmstore_arb_context *c);
-SHMSTORE_API uint32_t shmstore_arb_context_id(const struct shmstore_arb_context *c); /* as operators see it */
 /*
- * From here on the calling thread's calls without a context, and what put, create and others reserve, are of c; NULL: its own again. For those whose
- * contexts go from thread to thread. Freeing c ends it for the calling thread; other threads must have ended it before.
+ * Makes a context that is no thread.
+ * Ownership: the caller's, until shmstore_arb_context_free(); the store's close frees it at the latest.
+ * Return: 0; -EINVAL (ret NULL), -EPERM, -ENOMEM. Asks no daemon.
+ */
+SHMSTORE_API int shmstore_arb_context_new(struct shmstore *s, struct shmstore_arb_context **ret);
+/*
+ * Unbinds and frees a context that shmstore_arb_context_new() made. A call of its own with SHMSTORE_ARB_ASYNC is
+ * forgotten; no other call may be under way, and no other thread may use it (shmstore_arb_use()). c may be NULL; a
+ * thread's own context is left alone. Return: NULL.
+ */
+SHMSTORE_API struct shmstore_arb_context *shmstore_arb_context_free(struct shmstore_arb_context *c);
+/* The context's id, as operators see it (shmstore-admin arb threads). c is not NULL. Costs no system call. */
+SHMSTORE_API uint32_t shmstore_arb_context_id(const struct shmstore_arb_context *c);
+/*
+ * Makes c the calling thread's context, for programs whose contexts go from thread to thread: from here on the
+ * thread's calls with a NULL context, and what its puts and creates reserve, are c's. NULL: the thread's own context
+ * again. Freeing c ends this for the thread that frees; other threads must have ended it before.
+ * Return: 0; -EINVAL (c is of another store, or a thread's own), -EPERM, -ENOMEM. Asks no daemon.
  */
 SHMSTORE_API int shmstore_arb_use(struct shmstore *s, struct shmstore_arb_context *c);
 
-/* Dedicated to one task: what it waits for, the task waits for. Bound to another one before, it moves. -EINVAL: is a helper. */
+/*
+ * Dedicates a context to one task: what the context waits for, the task waits for. One that is bound to another task
+ * moves. Return: as above; -EINVAL also: task is 0, or the context is a helper; DOWN also: the task was begun with an
+ * earlier daemon.
+ */
 SHMSTORE_API int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_context *c, uint32_t task);
-/* A helper of some tasks, or with service a thread that works for many and is served before all tasks. -EINVAL: is dedicated. */
+/*
+ * Makes a context a helper of some tasks, with the best priority of theirs.
+ *   tasks, n   1 to 64 tasks, added to those that it helps already
+ *   service    it works for many and is served before all tasks
+ * Return: as above; -EINVAL also: n, a task that is 0, or the context is dedicated; DOWN also: as
+ * shmstore_arb_bind().
+ */
 SHMSTORE_API int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks,
 					  size_t n, bool service);
-/* n 0: from all. */
+/*
+ * Unbinds a context from n tasks, at most 64; n 0: from all, tasks may be NULL then. What is not bound is left so.
+ * Return: 0, also where the daemon is gone; -EINVAL (tasks, n), -EPERM, -ENOMEM.
+ */
 SHMSTORE_API int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks,
 				     size_t n);
 
@@ -124,56 +201,95 @@ struct shmstore_arb_reservation {
 	uint32_t attempt;
 };
 
-/* How a call may wait. NULL: it waits, as long as the daemon lets it. */
+/* How a call may wait. NULL in its place: it waits, as long as the daemon lets it. */
 struct shmstore_arb_how {
 	struct shmstore_arb_context *context; /* NULL: the calling thread's */
 	unsigned flags;                       /* SHMSTORE_ARB_* */
 	uint64_t timeout_ms;                  /* 0 = the daemon's longest */
 };
 
+/*
+ * Reserves bytes of a pool for the task of a bound context. Small ones are served from the store's lease, without a
+ * message to the daemon.
+ *   pool   SHMSTORE_ARB_PARTITION, or a private one of this store
+ *   how    may be NULL. SHMSTORE_ARB_ASYNC needs a context of shmstore_arb_context_new()
+ *   ret    written on 0 only. Ownership: plain data; ends by release, commit, or its task's end
+ * Return: as above, and any outcome; -EINVAL also: pool is 0 or none, ret NULL, ASYNC with a thread's own context. A
+ * context that is bound to nothing never waits: NOMEM where the bytes do not fit.
+ */
 SHMSTORE_API int shmstore_arb_reserve(struct shmstore *s, uint32_t pool, uint64_t bytes,
 				      const struct shmstore_arb_how *how, struct shmstore_arb_reservation *ret);
-/* All or nothing, of several pools: pools and bytes are read from r[], ids are written there. n <= 16 */
+/*
+ * Reserves of several pools, all or nothing.
+ *   r, n   1 to 16; pool and bytes of each are read, the rest is written. With ASYNC r[] is complete when
+ *          shmstore_arb_next() says OK
+ * Return: as shmstore_arb_reserve(); r[].id is 0 where it was not given.
+ */
 SHMSTORE_API int shmstore_arb_reserve_many(struct shmstore *s, struct shmstore_arb_reservation *r, size_t n,
 					   const struct shmstore_arb_how *how);
-/* Less: at once. More: as a reserve of the difference. */
+/*
+ * Changes a reservation's size. Less is given back at once, whatever how says; more is as a reserve of the difference,
+ * and r is as it was where that is not given.
+ * Return: as shmstore_arb_reserve(); -EINVAL also: r is none, or ASYNC on one that was served from a lease.
+ */
 SHMSTORE_API int shmstore_arb_resize(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes,
 				     const struct shmstore_arb_how *how);
-/* Gives it back. r->bytes becomes 0. Nothing is waited for. */
+/*
+ * Gives a reservation back; r->bytes becomes 0. Waits for nothing, and is right also when the daemon is gone and where
+ * r->bytes is 0 already. Return: 0; -EINVAL (r is NULL or none), -EPERM.
+ */
 SHMSTORE_API int shmstore_arb_release(struct shmstore *s, struct shmstore_arb_reservation *r);
-/* What was reserved in the partition has become memory there of bytes (by other means than this store, see shmstore_arb_spend()): it is the kernel's
- * to count from here on. What is over is given back; r->bytes becomes 0. */
+/*
+ * Says that what was reserved in the partition has become memory there, by other means than this store
+ * (shmstore_arb_spend() is for the store's own calls): from here on the kernel counts it.
+ *   bytes   that it became; what was reserved beyond is given back. r->bytes becomes 0
+ * Return: as shmstore_arb_release(); -EINVAL also: of a private pool.
+ */
 SHMSTORE_API int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes);
 /*
- * From here on what put, create and others of the calling thread take in this store, ARBITRATE or not, comes out of r, of the partition: r->bytes falls by what
- * was written. What is more than r has left is reserved as ever, where that is done at all. NULL ends it; r must live till then.
+ * Makes the calling thread's puts and creates in this store, opened with ARBITRATE or not, take their memory out of r:
+ * r->bytes falls by what was written. What is more than r has left is reserved as ever, where that is done at all.
+ *   r   of the partition's pool; NULL ends it. Ownership: the caller's; it must live, in its place, until then
+ * Return: 0; -EINVAL (of a private pool), -EPERM, -ENOMEM. Asks no daemon.
  */
 SHMSTORE_API int shmstore_arb_spend(struct shmstore *s, struct shmstore_arb_reservation *r);
-/* unpin: what the reservation stands for may be taken by the pool's evict call-back when others need room; AGAIN: what was leased cannot be told from the lease
- * now, it stays pinned. pin: no longer; where it was taken, waits for its bytes again. */
+/*
+ * Allows that what the reservation stands for is taken when others need room: by the pool's evict call-back
+ * (shmstore_arb_set_upcalls()). What was served from a lease becomes the daemon's to know first.
+ * Return: as above; AGAIN: that cannot be done now, and it stays pinned; -EINVAL also: r is empty.
+ */
 SHMSTORE_API int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r);
+/* Forbids it again. Where the bytes were taken, waits for them as a reserve does. Return: as shmstore_arb_unpin(), and
+ * any outcome. */
 SHMSTORE_API int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *r,
 				  const struct shmstore_arb_how *how);
 
 /* ---- retry --------------------------------------------------------------------------------------------------------- */
 
+/* Brackets one attempt of a context by hand, for programs that shmstore_arb_with_retry() does not fit. A context that
+ * is bound to nothing needs no bracket: 0. Waits for nothing. Return: 0, DOWN, -EINVAL, -EPERM, -EBUSY, -ENOMEM. */
 SHMSTORE_API int shmstore_arb_retry_begin(struct shmstore *s, struct shmstore_arb_context *c);
-/* ok: the attempt succeeded. */
+/* Ends it. ok: the attempt succeeded, which is progress for all. Return: as shmstore_arb_retry_begin(). */
 SHMSTORE_API int shmstore_arb_retry_end(struct shmstore *s, struct shmstore_arb_context *c, bool ok);
-/* After RETRY or SPLIT, when all is given back: waits until the attempt may begin again. 0, SPLIT, or another outcome. */
+/*
+ * After RETRY or SPLIT, when all that the attempt reserved is given back: waits until it may begin again.
+ * Return: 0: begin; SPLIT: with less work; or another outcome, and as above.
+ */
 SHMSTORE_API int shmstore_arb_ready(struct shmstore *s, const struct shmstore_arb_how *how);
 
 /*
- * Runs attempt(item) for each of n items in turn, with RETRY and SPLIT dealt with: the items are the caller's, opaque.
- *   attempt   must be repeatable from its item; reserves, computes, returns 0, an outcome of a call of this header or of a store's, or -errno (behind
- *             which a RETRY or SPLIT that a call of this context returned is found all the same). What it reserved with its context and neither committed
- *             nor released is released where it does not return 0: before shmstore_arb_ready() is called
- *   split     puts up to max smaller items in place of one, in their order, returns how many (1: the same with less at a time), 0 = cannot be split, or
- *             -errno; takes the item over (done is not called for it) where it returns more than 0. What it reserves is not retried. NULL: nothing can be split
- *   done      an item has ended, with 0 or what ended it; told of the items that were begun and of all that came of a split. NULL: nobody wants to know
- *   save, restore   save(item) before its first attempt; restore(item) after one that was told RETRY or SPLIT, before anything else is called. NULL: either, or both
- * The contexts' calls of the calling thread are how.context's meanwhile (shmstore_arb_use()). Blocks may be nested: each deals with what its own attempt is told.
- * Returns 0; the first outcome or -errno that could not be dealt with (SPLIT: of an item that cannot be split; shmstore_arb_why() names it).
+ * Runs attempt(item) for each of n items in turn, and deals with RETRY and SPLIT. The items are the caller's, opaque.
+ *   attempt   must be repeatable from its item. It reserves, computes, and returns 0, an outcome of a call of this
+ *             header or of a store's, or -errno (behind which a RETRY or SPLIT that a call of this context returned is
+ *             found all the same). Where it does not return 0, what it reserved with its context and neither committed
+ *             nor released is released before shmstore_arb_ready() is called
+ *   split     puts up to max smaller items in place of one, in their order, and returns how many (1: the same with less
+ *             at a time), 0 where it cannot be split, or -errno. It takes the item over where it returns more than 0:
+ *             done is not called for it. What it reserves is not retried. NULL: nothing can be split
+ *   done      an item has ended, with 0 or what ended it. Called for the items that were begun, and for all that came
+ *             of a split. NULL: nobody wants to know
+ *   save, restore   save(item) before its first attempt; restore(item) after one that was told RETRY or SPLIT, before
+ *             anything else is called. NULL: either, or both
  */
 struct shmstore_arb_work {
 	size_t size; /* sizeof(struct shmstore_arb_work) */
@@ -186,12 +302,20 @@ struct shmstore_arb_work {
 	void *ctx;
 	uint64_t n_attempts, n_splits; /* set by the call */
 };
-#define SHMSTORE_ARB_SPLIT_MAX 64u
+#define SHMSTORE_ARB_SPLIT_MAX 64u /* items that a split may return: its max */
 /*
- * For splits that lower a target size, as "batches of so many bytes": the next one, or 0 where that would be below min. Half of data (bytes that there
- * are; 0 = not known) where that is no more than half of target, else half of target.
+ * For splits that lower a target size, "batches of so many bytes": the next smaller one. Pure.
+ *   data   bytes that there are, 0 = not known: half of it where that is no more than half of target, else half of
+ *          target
+ * Return: bytes; 0 where they would be below min.
  */
 SHMSTORE_API uint64_t shmstore_arb_smaller(uint64_t target, uint64_t min, uint64_t data);
+/*
+ * The runner of struct shmstore_arb_work. While it runs, the calling thread's calls without a context are
+ * work->how.context's (shmstore_arb_use()). Calls may be nested: each deals with what its own attempt is told.
+ * Return: 0; the first outcome or -errno that it could not deal with (SPLIT: of an item that cannot be split;
+ * shmstore_arb_why() names it); -EINVAL also: work is NULL, work->size, attempt NULL, items NULL, ASYNC.
+ */
 SHMSTORE_API int shmstore_arb_with_retry(struct shmstore *s, void *const *items, size_t n,
 					 struct shmstore_arb_work *work);
 
@@ -202,11 +326,20 @@ enum shmstore_arb_wait {
 	SHMSTORE_ARB_WAIT_TASK = 2,     /* for another task: target */
 	SHMSTORE_ARB_WAIT_EXTERNAL = 3, /* for something outside */
 };
-/* Around anything that blocks while bytes are held: dedicated contexts only. Any other call of the context ends it. */
+/*
+ * Says that a dedicated context that holds bytes blocks on something else than the arbiter: otherwise the arbiter
+ * cannot know that its task is stuck. Any other call of the context ends the mark. Waits for nothing.
+ *   target   a task with SHMSTORE_ARB_WAIT_TASK, else 0
+ * Return: 0, DOWN; -EINVAL (kind or target, or the context is a helper), -EPERM, -EBUSY, -ENOMEM.
+ */
 SHMSTORE_API int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c,
 					 enum shmstore_arb_wait kind, uint32_t target);
+/* Ends the mark. Return: as shmstore_arb_wait_begin(). */
 SHMSTORE_API int shmstore_arb_wait_end(struct shmstore *s, struct shmstore_arb_context *c);
+/* Says that the context's reserves serve to make room, until shmstore_arb_spill_end(): they are no part of its task's
+ * footprint (shmstore_arb_stats()). Waits for nothing. Return: 0, DOWN; -EINVAL, -EPERM, -EBUSY, -ENOMEM. */
 SHMSTORE_API int shmstore_arb_spill_begin(struct shmstore *s, struct shmstore_arb_context *c);
+/* Ends it. Return: as shmstore_arb_spill_begin(). */
 SHMSTORE_API int shmstore_arb_spill_end(struct shmstore *s, struct shmstore_arb_context *c);
 
 /* ---- event loops --------------------------------------------------------------------------------------------------- */
@@ -216,33 +349,63 @@ struct shmstore_arb_done {
 	int outcome;                                 /* as the call would have returned */
 	struct shmstore_arb_reservation reservation; /* of a reserve */
 };
-/* Readable when shmstore_arb_next() may have something: for poll(). Stays the same for the store's life, and is the library's. Or -errno */
+/*
+ * A descriptor for poll(): readable when shmstore_arb_next() may have something.
+ * Ownership: the library's, the same for the store's life.
+ * Return: the descriptor; -EINVAL, -EPERM, -EMFILE, -ENOMEM, and what making it failed with.
+ */
 SHMSTORE_API int shmstore_arb_fd(struct shmstore *s);
-/* A call with SHMSTORE_ARB_ASYNC that has completed: 1; 0: none has. Never waits. Its context's next call may be made after it. */
+/*
+ * The next call with SHMSTORE_ARB_ASYNC that has completed. Never waits. After it, its context's next call may be made.
+ *   ret   the reservation is zero unless the outcome is OK. Ownership: plain data
+ * Return: 1; 0: none has completed; -EINVAL (ret NULL), -EPERM. One thread gets each.
+ */
 SHMSTORE_API int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret);
-/* Completes what the context waits for with CANCELED; by any thread. */
+/*
+ * Completes what a context waits for with CANCELED. Any thread may call it.
+ *   c   NULL: the calling thread's own, which waits for nothing then
+ * Return: 0, also where it waits for nothing; and as above.
+ */
 SHMSTORE_API int shmstore_arb_cancel(struct shmstore *s, struct shmstore_arb_context *c);
 
 /* ---- up-calls ------------------------------------------------------------------------------------------------------ */
 
 /*
- * evict: make room of at least bytes in that private pool, by releasing, or by moving what was unpinned elsewhere and shmstore_arb_spilled(); returns
- * what really left the pool. reservation: the id of the one that was chosen first (0 = any). It is called by the thread that serves, with no lock held; again while it gives
- * something and more is wanted, and twice in vain at most. What was unpinned counts as reclaimable only while there is a channel. pressure: the level of the
- * partition has changed (struct shmstore_arb_pool_info); pool is SHMSTORE_ARB_PARTITION. Who waits in a private pool does not raise it.
+ * What the arbiter asks a program for. Both are called by the thread that serves (shmstore_arb_serve()), with no lock
+ * held; either may be NULL.
+ *   evict      makes room of at least bytes in that private pool: by releasing, or by moving elsewhere what was
+ *              unpinned, and shmstore_arb_spilled(). Returns the bytes that really left the pool. It is called again
+ *              while it gives something and more is wanted, and twice in vain at most. reservation: the id of the one
+ *              that was chosen first (0 = any). What was unpinned counts as reclaimable only while there is a channel
+ *   pressure   the level of the partition has changed (struct shmstore_arb_pool_info); pool is SHMSTORE_ARB_PARTITION.
+ *              Waits in a private pool do not raise it
  */
 struct shmstore_arb_upcalls {
 	uint64_t (*evict)(void *ctx, uint32_t pool, uint64_t bytes, uint32_t reservation);
 	void (*pressure)(void *ctx, uint32_t pool, uint32_t level);
 	void *ctx;
 };
-/* Opens the channel for up-calls. NULL: closes it. After the daemon's end: again. */
+/*
+ * Opens the channel for up-calls, a connection of its own; in place of one that is open. After the daemon's end: again.
+ *   u   copied; NULL closes the channel, and a shmstore_arb_serve() that waits returns
+ * Return: 0; -ENOTSUP, -EBUSY (another thread serves the old channel still: again when it has returned), -EINVAL,
+ * -EPERM, -EMFILE, -ENOMEM, -ETIMEDOUT (the daemon does not answer).
+ */
 SHMSTORE_API int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcalls *u);
-/* Serves up-calls that have come, waits up to timeout_ms for the first (-1 = for ever, until set_upcalls(NULL)). Count; -ENOTSUP: there is no channel, or
- * it went with the daemon. One thread at a time. */
+/*
+ * Serves the up-calls that have come, in the calling thread.
+ *   timeout_ms   how long the first one is waited for; -1 = for ever, until shmstore_arb_set_upcalls(s, NULL)
+ * Return: how many were served; -ENOTSUP (there is no channel, or it went with the daemon), -EBUSY (another thread
+ * serves), -EINVAL, -EPERM.
+ */
 SHMSTORE_API int shmstore_arb_serve(struct shmstore *s, int timeout_ms);
-SHMSTORE_API int shmstore_arb_serve_fd(struct shmstore *s); /* for poll() */
-/* bytes of an unpinned reservation have left the pool (0: they will not). */
+/* For poll(): readable when there is something to serve. Ownership: the library's, until the channel closes.
+ * Return: the descriptor; -ENOTSUP (no channel), -EINVAL, -EPERM. */
+SHMSTORE_API int shmstore_arb_serve_fd(struct shmstore *s);
+/*
+ * Says how many bytes of an unpinned reservation have left the pool; 0: they will not. Waits for nothing.
+ * Return: 0; -EINVAL (r is none, empty, or served from a lease), -EPERM.
+ */
 SHMSTORE_API int shmstore_arb_spilled(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t bytes);
 
 /* ---- inspection and tests ------------------------------------------------------------------------------------------ */
@@ -251,6 +414,8 @@ struct shmstore_arb_info {
 	char state[16]; /* "RUNNING", "BLOCKED", …; "UNKNOWN": not bound */
 	uint64_t since_ms, held, need;
 };
+/* A context's state, as the daemon has it; any thread may ask, also while the context waits. One round trip.
+ * Return: as above; -EINVAL also: ret NULL. */
 SHMSTORE_API int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struct shmstore_arb_info *ret);
 
 struct shmstore_arb_stats {
@@ -258,7 +423,12 @@ struct shmstore_arb_stats {
 	uint64_t blocked_ns, lost_ns, blocked_or_lost_ns;
 	uint64_t current, max, footprint, need;
 };
-/* Of a task in a pool (0 = all). reset: counts begin anew. */
+/*
+ * What a task did and holds in a pool. One round trip.
+ *   pool    0: in all pools together
+ *   reset   the counts begin anew
+ * Return: as above; -EINVAL also: no such task or pool, ret NULL.
+ */
 SHMSTORE_API int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool reset,
 				    struct shmstore_arb_stats *ret);
 
@@ -269,7 +439,13 @@ enum shmstore_arb_injection {
 	SHMSTORE_ARB_INJECT_TOOBIG,
 	SHMSTORE_ARB_INJECT_TIMEDOUT,
 };
-/* The context's next count reserves after skip ones end so; pool 0 = of any pool; count 0 clears. For tests of a program's own roll back. */
+/*
+ * Makes a bound context's next count reserves, after skip ones, end with an outcome: for tests of a program's own roll
+ * back. Reserves that never wait are not hit.
+ *   count   0 clears what was injected
+ *   pool    0: of any pool
+ * Return: as above; -EINVAL also: kind, or the context is bound to no task.
+ */
 SHMSTORE_API int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c,
 				     enum shmstore_arb_injection kind, uint32_t count, uint32_t skip, uint32_t pool);
 

@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shmstore/inspect.h: what operators' tools need beyond shmstore.h: look into a partition and all of its stores, name the
- * holders of memory, plan a clean-up, verify. Conventions are those of shmstore.h. Structures begin with their size as the
- * library knows it; later versions grow them at the end. Pointers in a callback's argument are valid during the call.
- * A callback's return other than 0 ends the walk and is returned.
+ * processes that hold memory, plan a clean-up, verify. Conventions are those of shmstore.h. What holds for every function
+ * here, beside what it says itself:
+ *
+ *   Structures   begin with their size as the library knows it, and later versions grow them at their end. Pointers in a
+ *                callback's argument are valid during that call
+ *   Callbacks    are called by the calling thread; a return other than 0 ends the walk and is returned. They may call
+ *                into the library
+ *   Return       0, or a callback's; and from every function that walks a partition:
+ *                  -EINVAL   an argument is NULL that must not be, an unknown flag
+ *                  -EPERM    the partition's own directories may not be read. Stores of others that may not be looked
+ *                            into are no error: what is told of them says so
+ *                  -EMFILE   out of file descriptors     -ENOMEM   out of memory
+ *                  -EIO      the kernel reported a damaged file system
+ *   Threads, Fork   any thread, also at the same time on one partition; a child may go on using the partition
  */
 #ifndef SHMSTORE_INSPECT_H
 #define SHMSTORE_INSPECT_H
@@ -33,7 +44,10 @@ struct shmstore_partition_info {
 	uint32_t uid, mode;
 };
 
-/* Return: 0; -EPERM, -EINVAL. */
+/*
+ * What the marker and the file system say of a partition. Two system calls.
+ * Ownership: what ret points to is the partition's, valid as long as that. Return: 0; -EINVAL (p or ret NULL), -EIO.
+ */
 SHMSTORE_API int shmstore_partition_info(struct shmstore_partition *p, struct shmstore_partition_info *ret);
 
 /* The ledger page: what the owner says of itself. Never trusted where the kernel can be asked. */
@@ -76,7 +90,10 @@ struct shmstore_store_info {
 	struct shmstore_counters counters;
 };
 
-/* Every store of the partition, those outside stores/ included. Return: 0, fn's, -EPERM, -ENOMEM, -EMFILE. */
+/*
+ * Calls fn for every store of the partition, those outside stores/ included, live or dead. Opens each store's page.
+ * Return: as above; fn must not be NULL.
+ */
 SHMSTORE_API int shmstore_partition_stores(struct shmstore_partition *p,
 					   int (*fn)(const struct shmstore_store_info *info, void *arg), void *arg);
 
@@ -103,7 +120,11 @@ struct shmstore_books_total {
 	uint64_t n_stores, n_objects;
 };
 
-/* du: the books of every store. ret may be NULL. Return: as shmstore_partition_stores(). */
+/*
+ * du: the books of every store, from the file system. Walks every name of the partition once.
+ *   fn, ret   either may be NULL
+ * Return: as above; -ETIMEDOUT (a stopped process holds a store's names).
+ */
 SHMSTORE_API int shmstore_partition_books(struct shmstore_partition *p,
 					  int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
 					  struct shmstore_books_total *ret);
@@ -131,8 +152,10 @@ struct shmstore_holder {
 };
 
 /*
- * The df equation with its witnesses: as shmstore_partition_usage(), and fn (may be NULL) for each holder.
- * Return: as shmstore_partition_usage().
+ * The df equation with its witnesses: shmstore_partition_usage() with SHMSTORE_USAGE_FULL, and fn for each process that
+ * holds memory without a name. Scans /proc; processes that may not be looked into count in ret->n_unreadable.
+ *   fn, ret   either may be NULL
+ * Return: as above.
  */
 SHMSTORE_API int shmstore_partition_reconcile(struct shmstore_partition *p,
 					      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg,
@@ -164,27 +187,37 @@ struct shmstore_gc_action {
 	uint64_t tier_bytes;  /* that this frees on the tier's disk */
 };
 
-/* gc with a report of each step. fn may be NULL. Return: as shmstore_partition_gc(). */
+/*
+ * shmstore_partition_gc() with a report of each step.
+ *   flags     SHMSTORE_GC_DRY_RUN or 0
+ *   fn, ret   either may be NULL. fn is called after the step; one that ends the walk leaves the rest for the next gc
+ * Return: as above. A step that fails is told in its action, and the others go on.
+ */
 SHMSTORE_API int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
 					    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 					    struct shmstore_gc_report *ret);
 
 /*
- * gc of one store only, as fast as it can be: for who knows that an owner died. path: the store's, absolute.
- *   ret_expiry_ms   where leases stay: when the first one ends, CLOCK_BOOTTIME of the caller in ms; else UINT64_MAX. May be NULL.
- * Return: as shmstore_partition_gc(); -EBUSY (its owner lives), -ENOENT (no store there: nothing left to do), -EPERM.
+ * gc of one store only, as fast as it can be: for a program that knows that the owner died.
+ *   path            the store's, absolute, in this partition
+ *   flags           SHMSTORE_GC_DRY_RUN or 0
+ *   fn, ret         either may be NULL
+ *   ret_expiry_ms   where leases stay: when the first one ends, in ms of the caller's CLOCK_BOOTTIME; else UINT64_MAX.
+ *                   May be NULL
+ * Return: as above; -EBUSY (its owner lives), -ENOENT (no store there: nothing is left to do), -EPERM (path is not in
+ * the partition, or the store is another user's).
  */
 SHMSTORE_API int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsigned flags,
 					 int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 					 struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms);
 
 /*
- * The clock that leases end by: CLOCK_BOOTTIME of the host in ms, the same in every container. In a time namespace CLOCK_BOOTTIME is another. For
- * who reads the names of leases (docs/format.md). Since 0.1.
+ * The clock that leases end by: CLOCK_BOOTTIME of the host in ms, the same in every container. (In a time namespace
+ * CLOCK_BOOTTIME itself is another.) For programs that read the names of leases (docs/format.md). Never fails. Since 0.1.
  */
 SHMSTORE_API uint64_t shmstore_lease_clock_ms(void);
 
-/* What one user's files take, whoever links them: each inode once, by its owner. */
+/* What one user's files take, whichever stores link them: each inode once, by its owner. */
 struct shmstore_user_books {
 	size_t size;
 	uid_t uid;
@@ -210,7 +243,12 @@ struct shmstore_survey {
 	void *arg;
 };
 
-/* Return: as shmstore_partition_reconcile(), -ECANCELED. */
+/*
+ * Takes a survey.
+ *   survey   survey->size is sizeof(struct shmstore_survey)
+ *   ret      may be NULL
+ * Return: as above; -ECANCELED (progress), -EINVAL also: survey->size or flags.
+ */
 SHMSTORE_API int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstore_survey *survey,
 					   struct shmstore_usage *ret);
 
@@ -224,8 +262,9 @@ struct shmstore_verify_finding {
 
 /*
  * Checks the marker, every store's page, and every object's header, table and (where present) buffers' checksum; each inode
- * once. fn is called for every file.
- * Return: 0, fn's, -EPERM, -ENOMEM, -EMFILE.
+ * once. Reads every object that has a checksum.
+ *   fn   must not be NULL; called for every file, also for those that are right
+ * Return: as above. What is damaged is a finding, not an error of the call.
  */
 SHMSTORE_API int shmstore_partition_verify(struct shmstore_partition *p,
 					   int (*fn)(const struct shmstore_verify_finding *finding, void *arg),
@@ -244,7 +283,8 @@ struct shmstore_tier_verify {
  * Scrubs the disk tier: reads every tier file that we may read from the disk itself, not out of a cache, and checks all of it against its
  * checksums and its stub. fn is called for every file, and for every one that is missing. Files of no object are gc's and not looked at. Nothing
  * is changed. One thread's work and about 8 MiB of memory.
- * Return: 0; fn's; -ENOENT (no tier, or its directory is gone), -ECANCELED, -EINVAL, -EPERM, -EBADMSG (its configuration), -ENOMEM, -EMFILE.
+ * Return: as above; -ENOENT (no tier, or its directory is gone), -ECANCELED (progress), -EBADMSG (the tier's
+ * configuration is damaged, or written by somebody who may not), -EINVAL also: what->size, fn NULL.
  * Since 0.1.
  */
 SHMSTORE_API int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tier_verify *what);

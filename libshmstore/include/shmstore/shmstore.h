@@ -32,7 +32,9 @@
  *                           a partition with a disk tier (all calls that change them). Nothing has changed then: try again
  *             shmstore_strerror() says what a code means here, shmstore_error_detail() (tier.h) why this call failed.
  *             ret_* parameters are written on success only.
- *   Never     prints, exits, sets errno for the caller, installs signal handlers, starts threads.
+ *   Never     prints, exits, sets errno for the caller, installs signal handlers. Starts threads only in the two calls that
+ *             are told how many (shmstore_prefetch(), shmstore_partition_evict()), and ends them before the call returns;
+ *             they block all signals.
  *   Threads   every function may be called by many threads on the same object at once, except where it says that it
  *             consumes its argument: that must be the last call on it. pthread_cancel() takes effect when a call has
  *             returned, also out of one that waits, and out of the callbacks of one that has any.
@@ -297,7 +299,7 @@ SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage 
  *   header, header_size   the caller's metadata, 0 to SHMSTORE_HEADER_MAX bytes; copied by readers.
  *   buffers, n_buffers    0 to SHMSTORE_BUFFERS_MAX ranges; each lands 64-byte aligned (the first one page-aligned from
  *                         64 KiB of buffers up) and is what readers map.
- *   flags                 SHMSTORE_REPLACE, SHMSTORE_CHECKSUM, SHMSTORE_WAIT.
+ *   flags                 SHMSTORE_REPLACE, SHMSTORE_CHECKSUM, SHMSTORE_WAIT, SHMSTORE_PIN, SHMSTORE_NO_EVICT.
  * Where header and all buffers are those of a live view of this store whose pages nobody wrote to, the object gets a
  * second name and no byte is copied; with SHMSTORE_CHECKSUM only if it has a checksum.
  * Return: 0; -EEXIST (key held and no SHMSTORE_REPLACE), -ENOSPC (partition full, or at its limit), -EDQUOT (this store's, its
@@ -312,6 +314,7 @@ SHMSTORE_API int shmstore_put(struct shmstore *s, const void *key, size_t key_si
  * Reserves an object and hands out writable memory for it: the producer writes straight into shared memory.
  *   header_size     bytes of room for the caller's header.
  *   buffer_sizes    n_buffers sizes in bytes.
+ *   flags           as shmstore_put()'s.
  * The space is taken here: a full partition is -ENOSPC now, never SIGBUS later. New memory reads as zero. A forked child
  * does not inherit the writer's memory.
  * Ownership: *ret is consumed by shmstore_seal() or shmstore_abort(). One thread at a time per writer.

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shmstore/tier.h: the disk tier. Included by shmstore.h; conventions are those stated there.
+ * shmstore/tier.h: the disk tier. Included by shmstore.h; conventions are those stated there: Return, Never, Threads, Fork.
  *
  * A partition may have a tier: a directory on a real file system. A demoted object lies there, in a tier file, and its name stays in
- * the store: contains, foreach, handoff and delete go on as before, and get promotes it, that is, brings it back. An object stays one
+ * the store: contains, foreach, handoff and delete work on it as on any object, and get promotes it, that is, brings it back. An object stays one
  * object with several names: it is demoted for all stores that link it or for none, and promoted once for all. A promoted object's
  * tier file is kept while its names live, so that demoting it again writes nothing. What comes back is checked: a damaged tier file
  * is -EBADMSG, and shmstore_error_path() names it.
+ *
+ * Every call with a key also returns -EINVAL (s is NULL or closed, a key of more than SHMSTORE_KEY_MAX bytes, an unknown
+ * flag) and -EPERM (a store that the parent opened before a fork).
  */
 #ifndef SHMSTORE_TIER_H
 #define SHMSTORE_TIER_H
@@ -37,8 +40,11 @@ struct shmstore_tier_config {
 /*
  * Gives the partition its tier, or changes its limits; config NULL takes it away. It is written in the partition (tier/config), where
  * stores, tools and the daemon find it. Stores that are open already notice within a second of calls that put or delete.
+ *   config   copied. Limits that are not to change must be given again: shmstore_tier_info() has them
  * Return: 0; -EBUSY (another path, or none, while the tier holds objects), -ENOENT (no such directory), -ENOTSUP (the directory is
- * in memory, or the partition is on disk), -EPERM (not the partition's owner's to say), -EINVAL, -ENOSPC. Since 0.1.
+ * in memory, or the partition is on disk), -EPERM (the caller is neither the partition's owner nor root), -EINVAL (p NULL,
+ * config->size, a path that is not absolute, level, high or low), -ENOSPC (no room for the configuration), -EMFILE,
+ * -ENOMEM. Since 0.1.
  */
 SHMSTORE_API int shmstore_tier_set(struct shmstore_partition *p, const struct shmstore_tier_config *config);
 
@@ -59,7 +65,12 @@ struct shmstore_tier_info {
 	uint64_t last_minute;                   /* of used: written within the last 60 s, and there still */
 };
 
-/* Return: 0; -ENOENT (the partition has no tier, or its directory is gone), -EPERM, -EBADMSG, -ENOMEM, -EMFILE. Since 0.1. */
+/*
+ * What is in the tier, from a walk of its directories; no tier file is opened.
+ *   ret   Ownership: the caller's; config.path points into it
+ * Return: 0; -ENOENT (the partition has no tier, or its directory is gone), -EPERM (the partition's tier may not be read),
+ * -EBADMSG (its configuration is damaged, or written by somebody who may not), -EINVAL (NULL), -ENOMEM, -EMFILE. Since 0.1.
+ */
 SHMSTORE_API int shmstore_tier_info(struct shmstore_partition *p, struct shmstore_tier_info *ret);
 
 /*
@@ -70,7 +81,8 @@ SHMSTORE_API const char *shmstore_tier_io(void);
 
 #define SHMSTORE_IN_MEMORY 1
 #define SHMSTORE_IN_TIER   2
-/* Where the object is now. Return: SHMSTORE_IN_MEMORY, SHMSTORE_IN_TIER, 0 (no such key), -EINVAL, -EPERM. Since 0.1. */
+/* Where the object is now. Reads the name alone. Return: SHMSTORE_IN_MEMORY, SHMSTORE_IN_TIER, 0 (no such key), -EINVAL,
+ * -EPERM. Since 0.1. */
 SHMSTORE_API int shmstore_locate(struct shmstore *s, const void *key, size_t key_size);
 
 /*
@@ -101,8 +113,11 @@ SHMSTORE_API int shmstore_promote(struct shmstore *s, const void *key, size_t ke
 SHMSTORE_API int shmstore_prefetch(struct shmstore *s, const struct iovec *keys, size_t n_keys, unsigned n_threads,
 				   unsigned flags, int *ret_results);
 
-/* A pinned object stays in memory (for all stores that link it). SHMSTORE_PIN does it from the begin. Return: 0; -ENOENT, -EPERM, -EINVAL,
- * or as shmstore_promote() where it is demoted. Since 0.1. */
+/*
+ * Pins an object, or unpins it: a pinned object stays in memory, for all stores that link it. SHMSTORE_PIN does it at put.
+ * Return: 0; -ENOENT (no such key), -EPERM (the file is another user's), -EINVAL, or as shmstore_promote() where it is
+ * demoted. Since 0.1.
+ */
 SHMSTORE_API int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin);
 
 /* What an eviction did so far. Bytes unless n_. */
@@ -141,27 +156,31 @@ struct shmstore_evict {
 
 /*
  * Demotes what is used least (docs/tier.md says how that is chosen): nothing pinned or leased, what is mapped only at the end. Any process may
- * call it at any time; one at a time works for each user.
+ * call it at any time; one at a time works for each user. Starts what->n_threads threads, and ends them before it returns.
  *   ret   may be NULL; written also on error.
- * Return: 1: done; 0: nothing to do, or (without wait) another one is at it; -ENOSPC (all was tried, and it did not suffice, or the disk is
- * full), -ENOENT (no tier), -ECANCELED (progress), -EINVAL, -EPERM, -ENOMEM, -EMFILE. Since 0.1.
+ * Return: 1: done; 0: nothing to do, or (without wait) another eviction of that user is running; -ENOSPC (all was tried, and it did not
+ * suffice, or the disk is full: report.disk_full), -ENOENT (no tier), -ECANCELED (progress), -EIO (the disk), -EINVAL (p or
+ * what NULL, what->size), -EPERM (the tier is another user's), -ENOMEM, -EMFILE. Since 0.1.
  */
 SHMSTORE_API int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore_evict *what,
 					  struct shmstore_evict_report *ret);
 
 /*
- * As shmstore_handoff(), which promotes a demoted object first. flags: SHMSTORE_AS_IS hands it over as it is: the receiver's get promotes it,
- * once for all. (Where the partition has no room, shmstore_handoff() does that too.) Since 0.1.
+ * As shmstore_handoff(), which promotes a demoted object first.
+ *   flags   SHMSTORE_AS_IS hands it over as it is: the receiver's get promotes it, once for all. (Where the partition has
+ *           no room, shmstore_handoff() does that too.)
+ * Return: as shmstore_handoff(), and as shmstore_promote() where it promotes. Since 0.1.
  */
 #define SHMSTORE_AS_IS (1u << 7)
 SHMSTORE_API int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 					unsigned flags, struct shmstore_ticket *ret);
 
 /*
- * Why this thread's last call that returns 0 or -errno failed: a sentence that names the one cause, with paths and sizes where it has to do with
- * those; and the path of the file of the disk tier, or of the tier's directory, that it is about ("" if none). Every failure sets them,
- * every call that returns 0 or -errno resets them ("" after a success, but for the single results of shmstore_prefetch()). Valid until this thread's
- * next such call. The words are for people: they may change.
+ * Why this thread's last call that returns 0 or -errno failed: a sentence that names the one cause, with paths and sizes
+ * where it has to do with those; and the path of the file of the disk tier, or of the tier's directory, that it is about
+ * ("" if none). Every failure sets them, every call that returns 0 or -errno resets them ("" after a success, but for the
+ * single results of shmstore_prefetch()). The words are for people: they may change.
+ * Ownership: the calling thread's, valid until its next such call. Return: never NULL. Cost no system call. Since 0.1.
  */
 SHMSTORE_API const char *shmstore_error_detail(void);
 SHMSTORE_API const char *shmstore_error_path(void);
