@@ -7,6 +7,7 @@ import contextlib
 import pathlib
 import socket
 import sys
+import time
 
 import pytest
 import tasks
@@ -38,13 +39,23 @@ def residence(worker):
     return {"shared": len(data.shared), "disk": len(data.disk), "given": worker._listening.given}
 
 
-@pytest.mark.xfail(reason="a worker's first connection ends soon after its open, and the next call that puts makes another: not explained yet")
 def test_workers_register_and_say_goodbye(place, daemon):
     with cluster(place, 2) as client:
         assert all(on_workers(client, registered).values())
         assert len(daemon.pages) == 2
         assert all(store.label == "dask-worker" for store in place.stores())
     wait_until(lambda: not daemon.connections, "the workers' connections end")
+
+
+def test_a_daemon_that_hangs_holds_nobody_up(place, tmp_path, monkeypatch):
+    """It takes stores in, and says nothing more: whether it has an arbiter is asked off the event loop."""
+    path = f"{tmp_path}/socket"
+    monkeypatch.setenv("SHMSTORE_SOCKET", path)
+    with contextlib.closing(Daemon(path, place.path, limited=False, hangs=True)):
+        began = time.monotonic()
+        with cluster(place, 1) as client:
+            assert client.submit(tasks.total, client.submit(tasks.make, 1, MIB)).result() == tasks.make(1, MIB).sum()
+            assert time.monotonic() - began < 15
 
 
 def test_off_does_not_register(place, daemon):

@@ -11,8 +11,8 @@ import threading
 import time
 
 MAGIC = 0x52444853
-HELLO, REGISTER, GRANT, BYE = 1, 3, 4, 7
-WELCOME, REGISTERED, REFUSED, ASK = 64, 66, 68, 71
+HELLO, PING, REGISTER, GRANT, BYE, ARB = 1, 2, 3, 4, 7, 12
+WELCOME, PONG, REGISTERED, REFUSED, ASK = 64, 65, 66, 68, 71
 CREDIT = 2560  # of the page: the words below, 8 bytes each
 EPOCH, GRANTED, FLAGS, STORE_HARD, ASKED_N, ASKED_BYTES = range(6)
 GIVEN_N = 32 + 4
@@ -20,10 +20,10 @@ UNLIMITED = (1 << 64) - 1
 
 
 class Daemon:
-    """limited: every grant is refused, else none is needed."""
+    """limited: every grant is refused, else none is needed. hangs: who has registered hears nothing more."""
 
-    def __init__(self, path: str, partition: str, limited: bool = True) -> None:
-        self.path, self.partition, self.limited = path, partition, limited
+    def __init__(self, path: str, partition: str, limited: bool = True, hangs: bool = False) -> None:
+        self.path, self.partition, self.limited, self.hangs = path, partition, limited, hangs
         self.pages: list[str] = []  # of the stores that registered
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(path)
@@ -65,6 +65,12 @@ class Daemon:
                 self.write(GRANTED, UNLIMITED)
             self.write(EPOCH, 42)
             self._reply(connection, REGISTERED, serial, struct.pack("=QQ", 1, 0))
+        elif self.hangs:
+            pass
+        elif kind == PING:
+            self._reply(connection, PONG, serial, packet[24:32])
+        elif kind == ARB:
+            self._reply(connection, REFUSED, serial, struct.pack("=iIQQ", -95, 0, 0, 0), b"the arbiter is off here")
         elif kind == GRANT:
             self.grants.append(struct.unpack_from("=QQQII", packet, 24))
             error = -110 if self.grants[-1][3] else -122

@@ -120,7 +120,7 @@ class Arbiter:
             return False
         self.budget.look()
         try:
-            if not await self._run(self.port.available):
+            if not await self.available():
                 self._lost(ConnectionError("shmstored is away") if self.active else None)
             elif not self.active:
                 await self._open(name)
@@ -129,6 +129,10 @@ class Arbiter:
         except (OSError, ValueError) as e:  # it went meanwhile, or the store is closed
             self._lost(e)
         return self.active
+
+    async def available(self) -> bool:
+        """Whether the daemon says that it has one. It may hang: this takes as long as the store waits for it."""
+        return bool(await self._run(self.port.available))
 
     async def close(self) -> None:
         """Before the store is."""

@@ -102,6 +102,7 @@ class Worker(distributed.Worker):
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
     _listening: Any = None
+    _saying: Any = None  # the line of its start
     _tier: Any = None  # None: values that leave private memory and do not fit into the partition spill as on stock
     _inputs: Any = None
     _settling: Any = None
@@ -205,13 +206,15 @@ class Worker(distributed.Worker):
         result = await super().listen(*args, **kwargs)
         self._publish()
         if self._exchange is not None:
-            self._guard.call("start", self._say_means)
+            # Not awaited: a daemon that hangs answers late whether it has an arbiter.
+            self._saying = asyncio.ensure_future(self._guard.wait("start", self._say_means(self.address)))
         return result
 
-    def _say_means(self) -> None:
-        logger.info("shmstore: worker=%s %s", self.address, " ".join(f"{k}={v}" for k, v in self._means().items()))
+    async def _say_means(self, address: str) -> None:
+        arbiter = self._arbitration is not None and await self._arbitration.arbiter.available()
+        logger.info("shmstore: worker=%s %s", address, " ".join(f"{k}={v}" for k, v in self._means(arbiter).items()))
 
-    def _means(self) -> dict[str, Any]:
+    def _means(self, arbiter: bool) -> dict[str, Any]:
         """What this worker shares by, for people."""
         exchange, store = self._exchange, self._exchange.store
         alone = "off" if exchange.settings.daemon == "off" else "none"
@@ -220,7 +223,7 @@ class Worker(distributed.Worker):
             "partition": exchange.partition.path,
             "store": store.name,
             "daemon": alone if store.daemon_fd() is None else "connected",
-            "arbiter": off if self._arbitration is None or store.arbiter is None else "on",
+            "arbiter": "on" if arbiter else off,
             "tier": self._tier.directory if self._tier is not None else "none",
         }
 
@@ -245,6 +248,8 @@ class Worker(distributed.Worker):
                 await self._end_sharing()
 
     async def _end_sharing(self) -> None:
+        if self._saying is not None:
+            self._saying.cancel()
         if self._listening is not None:
             self._guard.call("close", self._listening.close)
         if self._arbitration is not None:
