@@ -224,3 +224,35 @@ def test_what_a_handle_stands_for_is_what_dask_is_told(place):
         assert b.transfer_incoming_log[-1]["total"] > 0
 
     together(place, job)
+
+
+class Tensor:
+    """Pickles as torch's tensors on the CPU do: no buffers, all of it in the pickle."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self):
+        return Tensor, (self.data,)
+
+
+def test_what_is_not_shared_is_said_once_for_each_type(place, caplog):
+    """Frames of strings, arrays of objects, tensors: one line says why, none of them is a fallback."""
+    n = 40_000
+    values = {
+        "DataFrame": lambda: pd.DataFrame({"text": [f"text {i}" for i in range(n)]}),
+        "ndarray": lambda: np.array([f"text {i}" for i in range(n)], dtype=object),
+        "Tensor": lambda: Tensor(bytes(MIB)),
+    }
+
+    async def job(client, a, b):
+        for name, make in values.items():
+            for i in range(2):
+                await client.submit(lambda v: None, client.submit(make, workers=[a.address], key=f"{name}-{i}"), workers=[b.address])
+        assert not any(a._exchange.fallbacks.counts.values())
+
+    with caplog.at_level("INFO", logger="distributed.worker.shared"):
+        together(place, job)
+    said = [r.getMessage() for r in caplog.records if "go as on stock" in r.getMessage() and r.levelname == "INFO"]
+    for name in values:
+        assert len([line for line in said if f".{name} " in line]) == 1, said

@@ -33,27 +33,28 @@ _DEVICE_PACKAGES = {"cudf", "cuml", "cupy", "cupyx", "rmm"}
 _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
-def dumps(obj: Any, by_value: bool = False, as_is: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def dumps(obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
 
     What plain pickle refuses (lambdas, local classes) is left to cloudpickle, if that is installed. by_value also hands
     it what was defined in `__main__`, so that a process with another main program can read it. as_is: arrays that are read-only stay so
     for every reader, unless they are that only because they lie in a view; those that show the same memory more than once (broadcast
-    ones, sliding windows) do so when they are read back, where else they are written out.
+    ones, sliding windows) do so when they are read back, where else they are written out. strided: arrays in views are not made contiguous,
+    the memory is handed out over which they stretch.
 
     Do not change obj's arrays between dumps and put_buffers: the buffers show what is there then.
     """
     try:
-        header, buffers = _dump(_Pickler, obj, as_is)
+        header, buffers = _dump(_Pickler, obj, as_is, strided)
     except (pickle.PicklingError, AttributeError, TypeError):
         cloud = _cloud_pickler()
         if cloud is None:
             raise
-        return _dump(cloud, obj, as_is)
+        return _dump(cloud, obj, as_is, strided)
     if by_value and b"__main__" in header:
         cloud = _cloud_pickler()
         if cloud is not None:
-            return _dump(cloud, obj, as_is)
+            return _dump(cloud, obj, as_is, strided)
     return header, buffers
 
 
@@ -99,9 +100,9 @@ class _Whole:
 class _Origin(dict):  # type: ignore[type-arg]
     """id of a PickleBuffer that looks writable -> the honest one of the same memory."""
 
-    def __init__(self, as_is: bool) -> None:
+    def __init__(self, as_is: bool, strided: bool) -> None:
         super().__init__()
-        self.as_is = as_is
+        self.as_is, self.strided = as_is, strided
 
     def unlocked(self, obj: Any) -> pickle.PickleBuffer:
         honest = obj if isinstance(obj, pickle.PickleBuffer) else pickle.PickleBuffer(obj)
@@ -110,9 +111,11 @@ class _Origin(dict):  # type: ignore[type-arg]
         return buffer
 
 
-def _dump(pickler: Callable[..., pickle.Pickler], obj: Any, as_is: bool) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def _dump(
+    pickler: Callable[..., pickle.Pickler], obj: Any, as_is: bool, strided: bool
+) -> tuple[bytes, list[pickle.PickleBuffer]]:
     buffers: list[pickle.PickleBuffer] = []
-    origin = _Origin(as_is)
+    origin = _Origin(as_is, strided)
 
     def collect(buffer: pickle.PickleBuffer) -> bool:
         if len(buffers) >= _BUFFERS_MAX:
@@ -225,7 +228,7 @@ def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
     locked = origin.as_is and not flags.writeable and not _in_view(obj)
     if not flags.forc:
         low, high = _byte_bounds(obj) if origin.as_is else (0, obj.nbytes)
-        if high - low < obj.nbytes:
+        if high - low < obj.nbytes or (origin.strided and in_view(obj)):
             return _reduce_overlapping(obj, low, high - low, locked, origin)
         obj = obj.copy(order="C")
         flags = obj.flags
@@ -243,7 +246,7 @@ def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
 
 
 def _reduce_overlapping(obj: Any, low: int, extent: int, locked: bool, origin: _Origin) -> Any:
-    """An array that shows some of its memory more than once, as broadcast ones do: that memory, once."""
+    """An array that shows some of its memory more than once, as broadcast ones do, or with gaps: that memory, once."""
     import numpy
 
     memory = numpy.asarray(_Memory(obj, low, extent, not obj.flags.writeable))
@@ -262,13 +265,26 @@ class _Memory:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (address, readonly)}
 
 
-def _in_view(obj: Any) -> bool:
-    """Whether the memory of an array belongs to a view that nobody can write to."""
+def _owner(obj: Any) -> Any:
+    """To whom the memory of an array belongs, if that is a view; else None."""
     while isinstance(obj, _ndarray):
         obj = obj.base
-    if not isinstance(obj, memoryview) or type(obj.obj).__module__.partition(".")[0] != _PACKAGE:
-        return False
-    return memoryview(obj.obj).readonly
+    if isinstance(obj, memoryview):
+        obj = obj.obj
+    return obj if type(obj).__module__.partition(".")[0] == _PACKAGE and not isinstance(obj, _Memory) else None
+
+
+def in_view(obj: Any) -> bool:
+    """Whether the memory of an array belongs to a view."""
+    if not _numpy and "numpy" in sys.modules:
+        _enter_numpy()
+    return _owner(obj) is not None
+
+
+def _in_view(obj: Any) -> bool:
+    """Whether it does to one that nobody can write to."""
+    owner = _owner(obj)
+    return owner is not None and memoryview(owner).readonly
 
 
 def _reduce_subclass(obj: Any, origin: _Origin) -> Any:

@@ -425,11 +425,16 @@ class SharedBuffer(SpillBuffer):
                 self.tier.dispose(value)
 
     def _alias(self, key: Any, value: Any) -> bool:
-        """A task returned its input: a second name for the object, unless somebody wrote into it."""
+        """A task returned its input, or parts of it: a second name for the object, unless somebody wrote into it."""
         other = self._key_of.get(id(value))
         entry = self.shared.get(other) if other is not None else None
-        if entry is None or entry.value is not value:
-            return False
+        if entry is None or entry.value is not value or entry.over is not None:
+            entry = self.exchange.link(key, value)
+            if entry is None:
+                return False
+            self._enter(key, entry)
+            self._keep(key, entry, value)
+            return True
         return self._share_new(key, value, entry.nbytes)
 
     def _share_new(self, key: Any, value: Any, nbytes: int | None = None) -> bool:

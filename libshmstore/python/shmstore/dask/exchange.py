@@ -28,6 +28,7 @@ from .config import Settings
 from .fallback import Fallbacks
 from .guard import Guard
 from .handle import Handle
+from .over import Maps, Over
 from .turn import Turns
 from .written import address_of, unpickled_bytes
 
@@ -39,6 +40,7 @@ _ROOM_PATIENCE = 3.0  # seconds for which the disk tier may make room for a valu
 _NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
 _SIZEOF_ANY = sizeof.dispatch(object)
 _ATTRIBUTES_MAX = 64  # of an instance that are looked at
+_WHY_NOT = "{} of {} bytes are in its pickle, as Python objects (strings) and types that pickle without buffers are"
 _counter = itertools.count()
 
 
@@ -71,9 +73,9 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "value", "handed", "coming", "unpickled", "address")
+    __slots__ = ("name", "nbytes", "kind", "value", "handed", "coming", "unpickled", "address", "over", "dropped")
 
-    def __init__(self, name: str, nbytes: int, kind: str, handed: bool) -> None:
+    def __init__(self, name: str, nbytes: int, kind: str, handed: bool, over: Over | None = None) -> None:
         self.name = name
         self.nbytes = nbytes
         self.kind = kind  #: the type of its value, "module:name"
@@ -82,6 +84,12 @@ class Entry:
         self.coming: Any = None  #: a future, while it is being mapped for them
         self.unpickled = 0  #: bytes of private memory that the mapped value takes beside its buffers
         self.address = 0  #: in the map, where that is copy-on-write
+        self.over = over  #: what of the object its value is, where that is not the object's own
+        self.dropped = False  #: the name is given up
+
+
+def _kind_of(value: Any) -> str:
+    return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
 def shareable(header: Any, size: int, settings: Settings) -> bool:
@@ -118,6 +126,7 @@ class Exchange:
         self._n_stores = 0
         self.n_siblings = 1  #: live stores of our kind, when last looked
         self._books = (0.0, Books(0, 0))  # valid until
+        self._maps = Maps()
         self.tiered = False  #: objects may lie in the partition's disk tier
 
     def close(self) -> None:
@@ -155,7 +164,11 @@ class Exchange:
         if isinstance(value, _NEVER_SHAREABLE) or self.store.closed:
             return False
         try:
-            return not getattr(getattr(value, "dtype", None), "hasobject", False) and not on_device(value)
+            if getattr(getattr(value, "dtype", None), "hasobject", False):
+                if getattr(value, "nbytes", 0) >= self.settings.min_size:
+                    self.fallbacks.unshared(type(value), "its elements are Python objects, which have no memory to share")
+                return False
+            return not on_device(value)
         except Exception as e:  # a user's property
             self.guard.failed("candidate", e)
             return False
@@ -178,6 +191,8 @@ class Exchange:
 
         held: tasks may be running on it. wait: in a full partition others may be moved to the disk tier first; not on an event loop.
         """
+        if (entry := self.guard.call("link", self.link, key, value, nbytes, key=key)) is not None:
+            return entry  # type: ignore[no-any-return]
         try:
             header, buffers = dumps(value, as_is=True)
         except OnDevice:  # Dask has ways of its own for these
@@ -188,6 +203,8 @@ class Exchange:
         raw = [buffer.raw() for buffer in buffers]
         size = sum(buffer.nbytes for buffer in raw)
         if not shareable(header, size, self.settings):
+            if len(header) >= self.settings.min_size:
+                self.fallbacks.unshared(type(value), _WHY_NOT.format(len(header), len(header) + size))
             return Pickled(header, raw)
         if time.monotonic() < self._full_until:
             return Kept.FOR_NOW
@@ -202,8 +219,28 @@ class Exchange:
             self._note_put(e, key)
             return Kept.FOR_NOW
         self.fallbacks.stored()
-        kind = f"{type(value).__module__}:{type(value).__qualname__}"
-        return Entry(name, sizeof(value) if nbytes is None else nbytes, kind, handed=False)
+        return Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), handed=False)
+
+    def link(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | None:
+        """An entry of a value that is nothing but parts of what is mapped already: a second name of the object; None where it is not.
+
+        Nothing is copied, and no value is looked into but arrays and plain containers of them.
+        """
+        if self.store.closed or (found := self._maps.find(value)) is None:
+            return None
+        shown, over = found
+        base = next((entry for entry in shown.entries if not entry.dropped), None)
+        if over.nbytes < self.settings.min_size or base is None:
+            return None
+        name = self._claim(key)
+        try:
+            self.store.adopt(name, self.store.handoff(base.name, lease=self.settings.lease, as_is=True))
+        except (OSError, ValueError, KeyError):  # given up meanwhile: it is copied
+            self._release(name)
+            return None
+        entry = Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), handed=False, over=over)
+        shown.entries[:] = [*(other for other in shown.entries if not other.dropped), entry]
+        return entry
 
     def adopt(self, key: Any, handle: Handle) -> bool:
         """Takes the object of a handle into the store; the handle owns the entry from here on."""
@@ -216,7 +253,7 @@ class Exchange:
             self._release(name)
             self.fallbacks.note("adopt-failed", e, key, "fetched as on stock")
             return False
-        handle.attach(self, Entry(name, handle.nbytes, handle.kind, handed=True))
+        handle.attach(self, Entry(name, handle.nbytes, handle.kind, handed=True, over=handle.over))
         return True
 
     # -- values out
@@ -224,7 +261,8 @@ class Exchange:
     def handoff(self, key: Any, entry: Entry) -> Handle | None:
         """A handle for one receiver, None where the store gives none."""
         try:
-            return Handle(self.store.handoff(entry.name, lease=self.settings.lease, as_is=True), entry.nbytes, entry.kind)
+            ticket = self.store.handoff(entry.name, lease=self.settings.lease, as_is=True)
+            return Handle(ticket, entry.nbytes, entry.kind, entry.over)
         except (OSError, ValueError, KeyError) as e:
             self.fallbacks.note("handoff-failed", e, key, "sent as on stock")
             return None
@@ -241,6 +279,7 @@ class Exchange:
     def drop(self, entry: Entry) -> None:
         """Gives a name up. Mapped values stay."""
         entry.value = None
+        entry.dropped = True
         try:
             self.store.delete(entry.name)
         except (OSError, ValueError, KeyError):  # closed, or removed by who removed our directory
@@ -330,8 +369,13 @@ class Exchange:
 
     def _load(self, entry: Entry, store: Store) -> Any:
         view = store.view(entry.name, cow=self.settings.cow)
-        entry.unpickled = unpickled_bytes(entry.nbytes, view.buffers)
         entry.address = address_of(view.buffers)
+        if store is self.store:
+            self._maps.add(entry, view)
+        if entry.over is not None:
+            entry.unpickled = max(0, entry.nbytes - entry.over.nbytes)
+            return entry.over.load(view)
+        entry.unpickled = unpickled_bytes(entry.nbytes, view.buffers)
         return loads(view)
 
     def _store(self, name: str, header: Any, buffers: Any, wait: bool) -> None:

@@ -26,6 +26,15 @@ class Fallbacks:
         self._said: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
         self._full = False
+        self._unshared: set[type] = set()
+
+    def unshared(self, kind: type, why: str) -> None:
+        """Large values of a type go as on stock, always: said once for each type. No fallback, and not counted as one."""
+        with self._lock:
+            if kind in self._unshared:
+                return
+            self._unshared.add(kind)
+        logger.info("shmstore: values of type %s.%s go as on stock: %s worker=%s", kind.__module__, kind.__qualname__, why, self.who)
 
     def note(
         self, reason: str, error: BaseException | None = None, key: object = None, then: str = "", trace: bool = False

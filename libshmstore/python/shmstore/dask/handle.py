@@ -12,6 +12,7 @@ from dask.sizeof import sizeof
 from distributed.protocol import dask_deserialize, dask_serialize
 
 from .. import Ticket
+from .over import Over, Part
 
 if TYPE_CHECKING:
     from .exchange import Entry, Exchange
@@ -24,7 +25,7 @@ class Handle:
     handle that nobody takes, because its key was cancelled or came twice, gives the object back when it is collected.
     """
 
-    __slots__ = ("ticket", "nbytes", "kind", "_exchange", "_entry", "__weakref__")
+    __slots__ = ("ticket", "nbytes", "kind", "over", "_exchange", "_entry", "__weakref__")
 
     @classmethod
     def of(cls, exchange: Exchange, entry: Entry) -> Handle:
@@ -33,10 +34,11 @@ class Handle:
         handle.attach(exchange, entry)
         return handle
 
-    def __init__(self, ticket: Ticket, nbytes: int, kind: str = "") -> None:
+    def __init__(self, ticket: Ticket, nbytes: int, kind: str = "", over: Over | None = None) -> None:
         self.ticket = ticket
         self.nbytes = nbytes  #: sizeof the value, as the donor measured it
         self.kind = kind  #: the type of the value, "module:name"
+        self.over = over  #: what of the object the value is, where that is not the object's own
         self._exchange: Exchange | None = None
         self._entry: Entry | None = None
 
@@ -76,7 +78,7 @@ class Handle:
             self._exchange.drop(self._entry)
 
     def __reduce__(self) -> Any:
-        return Handle, (self.ticket, self.nbytes)
+        return Handle, (self.ticket, self.nbytes, self.kind, self.over)
 
     def __repr__(self) -> str:
         return f"<Handle of {self.nbytes} bytes at {self.ticket.path!r}>"
@@ -90,9 +92,17 @@ def _sizeof_handle(handle: Handle) -> int:
 # Dask's own family of serialisers, so that it goes also where pickle is not allowed.
 @dask_serialize.register(Handle)
 def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[Any]]:
-    return {"ticket": list(handle.ticket), "nbytes": handle.nbytes, "kind": handle.kind}, []
+    header = {"ticket": list(handle.ticket), "nbytes": handle.nbytes, "kind": handle.kind}
+    if handle.over is None:
+        return header, []
+    # Not as "ticket": who does not know of parts must not take the whole object for the value.
+    header["ticket_of_parts"] = header.pop("ticket")
+    return {**header, "parts": [list(part) for part in handle.over.parts]}, [handle.over.header]
 
 
 @dask_deserialize.register(Handle)
 def _deserialize_handle(header: dict[str, Any], frames: list[Any]) -> Handle:
-    return Handle(Ticket(*header["ticket"]), header["nbytes"], header.get("kind", ""))
+    if "parts" not in header:
+        return Handle(Ticket(*header["ticket"]), header["nbytes"], header.get("kind", ""))
+    over = Over(bytes(frames[0]), tuple(Part(*part) for part in header["parts"]))
+    return Handle(Ticket(*header["ticket_of_parts"]), header["nbytes"], header["kind"], over)

@@ -20,11 +20,11 @@ from typing import Any
 from distributed.sizeof import safe_sizeof
 from distributed.spill import SpilledSize
 
+from ..pickling import in_view
 from .exchange import Entry, Exchange, Kept, Pickled
 from .handle import Handle
 
 _ITEMS_MAX = 1000  # of a container that are looked at
-_PACKAGE = __name__.partition(".")[0]  # the memory of our views is of a type of ours
 
 
 class DictResidence:
@@ -118,12 +118,7 @@ def own_small_arrays(value: Any, min_size: int, depth: int = 3) -> Any:
         return dict(zip(value, owned)) if type(value) is dict else type(value)(owned)
     if type(value) is not numpy.ndarray or value.nbytes >= min_size or value.base is None:
         return value
-    base = value
-    while isinstance(base, numpy.ndarray) and base.base is not None:
-        base = base.base
-    if isinstance(base, memoryview) and type(base.obj).__module__.partition(".")[0] == _PACKAGE:
-        return value.copy()
-    return value
+    return value.copy() if in_view(value) else value
 
 
 def _takes_weak_reference(value: Any) -> bool:
