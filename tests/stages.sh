@@ -187,6 +187,7 @@ stage_python() {
 }
 
 stage_dask() {
+  export SHMSTORE_DASK_CHAOS_SECONDS=${SHMSTORE_DASK_CHAOS_SECONDS:-$((long ? 60 : 10))}
   build_release || return 1
   pytest_on "$release" tests/dask
 }
