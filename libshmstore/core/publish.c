@@ -206,14 +206,15 @@ static int place(struct shmstore *s, const struct shms_publish_from *from, const
 static int move_over(struct shmstore *s, const struct shms_publish_from *from, const char *name)
 {
 	struct stat st;
-	bool others = shms_links_others(s, name);
-	bool known = fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	bool others = shms_links_others(s, name), known;
+	int r;
 
-	int r = shms_rename_over(s, from->dir_fd, from->name, name);
-
+	/* Before the look: a slot gives slack back whenever it likes. */
+	shms_recycle_forget(s, name);
+	known = fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	r = shms_rename_over(s, from->dir_fd, from->name, name);
 	if (r < 0)
 		return r;
-	shms_recycle_forget(s, name);
 	shms_clean_drop(s, name);
 	shms_links_drop(s, name);
 	if (known) {
@@ -274,6 +275,9 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 		booked(s, k, l, from->bytes, !link || shms_links_add(s, link, from->inode));
 	else
 		shms_links_unused(link);
+	/* The source's name may mean another file than it did. */
+	if (r < 0 && from->alias)
+		shms_links_moved(s, from->name);
 	if (r == 0 && from->shared && !from->alias)
 		shms_recycle_adopted(s, from->inode);
 	shms_names_unlock(s);
