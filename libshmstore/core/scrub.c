@@ -7,8 +7,12 @@
  * shmstore_handoff_to() lets another user read the file, which then is never recycled again. What is zero already is only read, so that
  * an object that was written into fresh memory costs one pread; only pages that hold something are written, which takes no memory.
  *
- * The file is 0400, for us too, and opened for writing by the way that recycle.c goes. Killed in between: a file of mode 0600 in our own
- * directory, which shmstored does not hand over; the next call sets it right.
+ * The file is 0400, for us too, and opened for writing by the way that recycle.c goes: its mode is another one for a moment. That must not
+ * fall together with the daemon's access list, which another process of our user that links the same file may just be asking for: a
+ * mode that is set takes the readers' right away for good. So who scrubs holds the file's lock until the daemon has answered, and who waited
+ * for it finds the list. Only a file without a list is locked: nobody but our user can open it, and stand in the way.
+ *
+ * Killed in between: a file of mode 0600 in our own directory, which shmstored does not hand over; the next call sets it right.
  */
 #include "scrub.h"
 
@@ -20,32 +24,28 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "handle.h"
 #include "object.h"
 #include "recycle.h"
 #include "sys.h"
+#include "tier.h"
 #include "transient.h"
 
-#define CHUNK ((size_t)16 * SHMS_FORMAT_PAGE)
-#define TRIES 100 /* another process of our user does the same to the same file */
+#define CHUNK   ((size_t)16 * SHMS_FORMAT_PAGE)
+#define LOCK_MS 1000 /* that another process of ours may take to hand it over */
 
-static int open_writable(struct shmstore *s, int dir_fd, const char *name, const struct stat *st)
+static int open_writable(int dir_fd, const char *name, mode_t mode)
 {
-	mode_t mode = 0400 | (st->st_mode & S_ISVTX);
-	int fd = -1, r = -EACCES;
+	int fd, r = 0;
 
-	for (int i = 0; i < TRIES && r == -EACCES; i++) {
-		/* No other thread of ours in between. */
-		pthread_mutex_lock(&s->recycle.lock);
-		r = fchmodat(dir_fd, name, 0600, 0) < 0 ? -errno : 0;
-		if (r == 0) {
-			fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-			r = fd < 0 ? -errno : 0;
-			if (fchmodat(dir_fd, name, mode, 0) < 0 && r == 0)
-				r = -errno;
-		}
-		pthread_mutex_unlock(&s->recycle.lock);
-	}
+	if (fchmodat(dir_fd, name, 0600, 0) < 0)
+		return -errno;
+	fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	if (fd < 0)
+		r = -errno;
+	if (fchmodat(dir_fd, name, mode, 0) < 0 && r == 0)
+		r = -errno;
 	if (r < 0)
 		shms_close_fd(fd);
 	return r < 0 ? r : fd;
@@ -82,11 +82,10 @@ static int clear_pages(int fd, unsigned char *chunk, size_t size, uint64_t offse
 }
 
 struct room {
-	struct shmstore *s;
 	int dir_fd;
 	const char *name;
-	const struct stat *st;
-	int fd; /* to write; -1: nothing was found yet */
+	mode_t mode; /* that the file is to have */
+	int fd;      /* to write; -1: nothing was found yet */
 };
 
 static int clear_chunk(struct room *room, unsigned char *chunk, size_t size, uint64_t offset)
@@ -94,7 +93,7 @@ static int clear_chunk(struct room *room, unsigned char *chunk, size_t size, uin
 	if (all_zero(chunk, size))
 		return 0;
 	if (room->fd < 0) {
-		room->fd = open_writable(room->s, room->dir_fd, room->name, room->st);
+		room->fd = open_writable(room->dir_fd, room->name, room->mode);
 		if (room->fd < 0)
 			return room->fd;
 	}
@@ -131,30 +130,55 @@ static int clear(struct room *room, int fd, uint64_t begin, uint64_t end)
 	return r;
 }
 
-int shms_scrub(struct shmstore *s, int dir_fd, const char *name)
+static bool handed(const struct shmstore *s, const struct stat *st)
 {
-	struct room room = {.s = s, .dir_fd = dir_fd, .name = name, .fd = -1};
+	return st->st_uid != s->uid || (st->st_mode & 077);
+}
+
+/* Of a file that is locked. */
+static int scrub(struct shmstore *s, int dir_fd, const char *name, int fd, const struct stat *st)
+{
+	struct room room = {.dir_fd = dir_fd, .name = name, .mode = 0400 | (st->st_mode & S_ISVTX), .fd = -1};
 	struct shms_layout l;
 	struct shms_header h;
+	int r = shms_header_read(&h, fd, st, NULL);
+
+	if (r < 0)
+		return r;
+	l = h.object.layout;
+	shms_header_deinit(&h);
+	/* Somebody was killed here. */
+	if ((st->st_mode & 0200) && fchmod(fd, room.mode) < 0)
+		return -errno;
+	/* Its slack becomes a hole, and nobody punches one where we write. */
+	shms_recycle_give_away(s, st->st_ino);
+	r = clear(&room, fd, l.metadata_off + l.metadata_size, l.header_size);
+	shms_close_fd(room.fd);
+	return r;
+}
+
+int shms_scrub(struct shmstore *s, int dir_fd, const char *name, int *ret_fd)
+{
 	struct stat st;
 	int r;
 	_fd_ int fd = shms_open_object(dir_fd, name);
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (st.st_uid != s->uid || (st.st_mode & 077))
-		return 0;
-	r = shms_header_read(&h, fd, &st, NULL);
-	if (r < 0)
-		return r;
-	l = h.object.layout;
-	shms_header_deinit(&h);
-	/* Its slack becomes a hole, and nobody punches one where we write. */
-	shms_recycle_give_away(s, st.st_ino);
-	room.st = &st;
-	r = clear(&room, fd, l.metadata_off + l.metadata_size, l.header_size);
-	shms_close_fd(room.fd);
+	r = fstat(fd, &st) < 0 ? -errno : 0;
+	if (r == 0 && !handed(s, &st)) {
+		r = shms_tier_flock(fd, LOCK_MS);
+		if (r == -EBUSY)
+			return shms_detail(-ETIMEDOUT, NULL,
+					   "another process of user %u is handing the same object to another user, and "
+					   "does not go on: it may have been stopped",
+					   (unsigned)s->uid);
+		if (r == 0 && fstat(fd, &st) < 0)
+			r = -errno;
+		if (r == 0 && !handed(s, &st))
+			r = scrub(s, dir_fd, name, fd, &st);
+	}
+	if (r == 0)
+		*ret_fd = shms_take_fd(&fd);
 	return r;
 }

@@ -80,6 +80,7 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 	struct shmstore_ticket t;
 	struct shms_keyname k;
 	char lease[SHMS_LEASE_NAME_SIZE];
+	_fd_ int scrubbed = -1;
 	int r = shms_store_usable(s, true);
 
 	if (r < 0)
@@ -104,7 +105,7 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 		shms_stub_drop(s, s->handoff_fd, lease);
 		return -ENOSPC;
 	}
-	r = shms_scrub(s, s->handoff_fd, lease);
+	r = shms_scrub(s, s->handoff_fd, lease, &scrubbed);
 	if (r == 0)
 		r = broker(s, receiver, 0, t.path);
 	if (r < 0) {

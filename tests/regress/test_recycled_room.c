@@ -4,11 +4,14 @@
  * whole file to it. tests/integration/test_attacks.py reads as that user.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "api.h"
+#include "cleanup.h"
 #include "handle.h"
 #include "scrub.h"
 
@@ -72,8 +75,11 @@ Test(recycled_room, nothing_is_left_in_the_header_s_page)
 
 static void hand_over(struct shmstore *s, const char *key, struct shmstore_ticket *t)
 {
+	int fd = -1;
+
 	cr_assert_eq(shmstore_handoff(s, KEY(key), 10000, t), 0);
-	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t->path, '/') + 1), 0);
+	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t->path, '/') + 1, &fd), 0);
+	shms_close_fd(fd);
 }
 
 Test(recycled_room, before_it_goes_to_another_user_nothing_is_left_at_all)
@@ -111,5 +117,47 @@ Test(recycled_room, without_a_slot)
 	}
 	hand_over(s, "next", &t);
 	cr_assert_eq(secrets_in(t.path, ROOM, SIZE_MAX), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+/*
+ * Another process of our user links the same file, and is just handing it to another user: that one's right to read is in the file's
+ * mode, and was lost for good where we set that meanwhile. Found by chaos.
+ */
+Test(recycled_room, nobody_touches_what_somebody_is_handing_over)
+{
+	struct shmstore *s = scratch_store("s");
+	struct shmstore_ticket t;
+	struct stat before, after;
+	int other, fd = -1;
+
+	cr_assert(recycled(s, 1000000, 800000));
+	cr_assert_eq(shmstore_handoff(s, KEY("next"), 10000, &t), 0);
+	other = open(t.path, O_RDONLY | O_CLOEXEC);
+	cr_assert_eq(flock(other, LOCK_EX), 0);
+	cr_assert_eq(fstat(other, &before), 0);
+	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t.path, '/') + 1, &fd), -ETIMEDOUT);
+	cr_assert_eq(fstat(other, &after), 0);
+	cr_assert(before.st_ctim.tv_sec == after.st_ctim.tv_sec && before.st_ctim.tv_nsec == after.st_ctim.tv_nsec);
+	/* It is done: others may read it now. There is nothing left to do, and no lock that they could hold against us. */
+	cr_assert_eq(fchmod(other, 0440), 0);
+	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t.path, '/') + 1, &fd), 0);
+	cr_assert(fstat(other, &after) == 0 && (after.st_mode & 07777) == 0440);
+	shms_close_fd(fd);
+	close(other);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+/* Killed while the mode was another one. */
+Test(recycled_room, the_next_call_sets_the_mode_right)
+{
+	struct shmstore *s = scratch_store("s");
+	struct shmstore_ticket t;
+	struct stat st;
+
+	put_secret(s, "k", 5000, 1);
+	cr_assert_eq(chmod(scratch_store_path("s", "objects/k"), 0600), 0);
+	hand_over(s, "k", &t);
+	cr_assert(stat(t.path, &st) == 0 && (st.st_mode & 07777) == 0400);
 	cr_assert_eq(shmstore_close(s), 0);
 }
