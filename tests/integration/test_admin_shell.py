@@ -93,6 +93,26 @@ def test_man_pages_are_there():
             assert option.replace("--", r"\-", 1) in page or f"Fl {option[1:].replace('-', chr(92) + '-', 1)}" in page, option
 
 
+def test_every_public_function_is_explained(tmp_path):
+    """The headers are the manual: a comment stands before each function, and docs/man/headers makes its page, which man finds nothing wrong with."""
+    declared = set()
+    for header in (SOURCE / "libshmstore" / "include" / "shmstore").glob("*.h"):
+        lines = header.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if line.startswith("SHMSTORE_API "):
+                name = re.search(r"\b(shmstore_\w+)\(", line)[1]
+                declared.add(name)
+                assert lines[number - 1].endswith(("*/", ";")), f"{header.name}: {name} has no comment"
+    subprocess.run([SOURCE / "docs" / "man" / "headers", tmp_path], check=True, capture_output=True, timeout=60)
+    pages = {p.stem: p.read_text() for p in tmp_path.iterdir()}
+    assert declared <= set(pages)
+    for name in declared:
+        group = re.fullmatch(r"\.so man3/(\w+)\.3\n", pages[name])[1]
+        assert re.search(rf"^\.Nm {name}\b", pages[group], re.M) and f"{name}(" in pages[group], name
+    for page in sorted(p for p in tmp_path.iterdir() if not pages[p.stem].startswith(".so ")):
+        test_man_pages_are_clean(page)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_man_pages_are_clean(page):
     tried = False

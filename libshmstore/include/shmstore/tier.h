@@ -165,13 +165,13 @@ struct shmstore_evict {
 SHMSTORE_API int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore_evict *what,
 					  struct shmstore_evict_report *ret);
 
+#define SHMSTORE_AS_IS (1u << 7) /* handoff_flags: a demoted object as it is */
 /*
  * As shmstore_handoff(), which promotes a demoted object first.
  *   flags   SHMSTORE_AS_IS hands it over as it is: the receiver's get promotes it, once for all. (Where the partition has
  *           no room, shmstore_handoff() does that too.)
  * Return: as shmstore_handoff(), and as shmstore_promote() where it promotes. Since 0.1.
  */
-#define SHMSTORE_AS_IS (1u << 7)
 SHMSTORE_API int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 					unsigned flags, struct shmstore_ticket *ret);
 
