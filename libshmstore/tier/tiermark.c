@@ -6,7 +6,9 @@
  * that can be known only to who sees every mount namespace of the host: root in the first pid namespace. A disk may be shared with another
  * host, whose boots say nothing: machine-id tells hosts apart, and where it is missing nothing is concluded from a boot.
  *
- * Device numbers of tmpfs are given anew: one that is mounted may be another's. Then the directory stays until the next boot.
+ * Device numbers of tmpfs are given anew: one that is mounted may be another's. Each mount of a tmpfs has an fsid of its own, though (since
+ * Linux 5.13): where the mark's device is the file system of the partition at hand, and that has another fsid, the mark's is gone. Of any other
+ * file system of that device nothing is known here, and the directory stays until the next boot.
  */
 #include "tiermark.h"
 
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -46,12 +49,23 @@ static int read_host(char ret[33])
 	return 0;
 }
 
+/* Which mount of a tmpfs that is; 0: the kernel does not say. */
+static uint64_t read_fsid(const struct shmstore_partition *p)
+{
+	struct statfs fs;
+	uint64_t fsid = 0;
+
+	if (p->tmpfs && fstatfs(p->fd, &fs) == 0)
+		memcpy(&fsid, &fs.f_fsid, sizeof(fsid));
+	return fsid;
+}
+
 int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *ret)
 {
 	uint8_t boot[16];
 	int r;
 
-	*ret = (struct shms_tiermark){.device = p->device};
+	*ret = (struct shms_tiermark){.device = p->device, .fsid = read_fsid(p)};
 	memcpy(ret->uuid, p->uuid, sizeof(ret->uuid));
 	r = read_host(ret->host);
 	shms_boot_id(boot);
@@ -69,12 +83,15 @@ static bool boot_known(const struct shms_tiermark *m)
 
 int shms_tiermark_format(const struct shms_tiermark *m, char ret_text[SHMS_TIERMARK_TEXT])
 {
+	char fsid[32] = "";
 	int n;
 
 	if (strchr(m->path, '\n'))
 		return -EINVAL;
-	n = snprintf(ret_text, SHMS_TIERMARK_TEXT, TITLE "\nuuid %s\nhost %s\nboot %s\ndevice %" PRIu64 "\npath %s\n",
-		     m->uuid, m->host, m->boot, m->device, m->path);
+	if (m->fsid)
+		snprintf(fsid, sizeof(fsid), "fsid %016" PRIx64 "\n", m->fsid);
+	n = snprintf(ret_text, SHMS_TIERMARK_TEXT, TITLE "\nuuid %s\nhost %s\nboot %s\ndevice %" PRIu64 "\n%spath %s\n",
+		     m->uuid, m->host, m->boot, m->device, fsid, m->path);
 	return n > 0 && n < SHMS_TIERMARK_TEXT ? 0 : -EINVAL;
 }
 
@@ -99,19 +116,22 @@ int shms_tiermark_parse(char *text, struct shms_tiermark *ret)
 {
 	static const char hex[] = "0123456789abcdef";
 	struct shms_tiermark m = {0};
-	char device[24], *at = text + sizeof(TITLE);
+	char device[24], fsid[17] = "0", *at = text + sizeof(TITLE);
 
 	if (strncmp(text, TITLE "\n", sizeof(TITLE)) != 0)
 		return strncmp(text, "shmstore tier files ", 20) == 0 ? -ENOTSUP : -EBADMSG;
 	if (!take(&at, "uuid", "0123456789abcdef-", m.uuid, sizeof(m.uuid)) ||
 	    !take(&at, "host", NULL, m.host, sizeof(m.host)) || !take(&at, "boot", hex, m.boot, sizeof(m.boot)) ||
-	    !take(&at, "device", "0123456789", device, sizeof(device)) ||
-	    !take(&at, "path", NULL, m.path, sizeof(m.path)) || *at != '\0')
+	    !take(&at, "device", "0123456789", device, sizeof(device)))
+		return -EBADMSG;
+	take(&at, "fsid", hex, fsid, sizeof(fsid)); /* not there: unknown */
+	if (!take(&at, "path", NULL, m.path, sizeof(m.path)) || *at != '\0')
 		return -EBADMSG;
 	if (strlen(m.uuid) != 36 || strlen(m.boot) != 32 || m.path[0] != '/')
 		return -EBADMSG;
 	errno = 0;
 	m.device = strtoull(device, NULL, 10);
+	m.fsid = strtoull(fsid, NULL, 16);
 	if (errno)
 		return -EBADMSG;
 	*ret = m;
@@ -160,6 +180,11 @@ bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermar
 			return false;
 		}
 		*ret_why = "the tier of a partition of an earlier boot: it was in memory, and is gone";
+		return true;
+	}
+	if (m->device == here->device && m->fsid && here->fsid && m->fsid != here->fsid) {
+		*ret_why = "the tier of a partition whose file system was unmounted: its device number is that of this "
+			   "partition's now";
 		return true;
 	}
 	if (facts->mounted) {

@@ -20,6 +20,7 @@ struct shms_tiermark {
 	char host[33]; /* /etc/machine-id; "-" = unknown */
 	char boot[33]; /* 32 hex digits */
 	uint64_t device;
+	uint64_t fsid; /* the kernel's, of this mount of a tmpfs; 0 = unknown */
 	char path[4096];
 };
 
@@ -35,7 +36,7 @@ int shms_tiermark_write(int dirfd, const struct shms_tiermark *m, uid_t uid);
 
 /* What is known of this host when another partition's directory is judged. */
 struct shms_tiermark_facts {
-	struct shms_tiermark here; /* host and boot */
+	struct shms_tiermark here; /* host and boot; device and fsid of the partition at hand */
 	bool whole;                /* every process of the host can be asked what it has mounted */
 	bool mounted;              /* somebody has the mark's device mounted */
 };

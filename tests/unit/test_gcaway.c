@@ -119,6 +119,20 @@ Test(gcaway, the_tier_of_a_mounted_partition_stays)
 	kept("mounted");
 }
 
+/* Unmounted, and mounted again on the same boot: the kernel gave its device number to the new one. */
+Test(gcaway, the_tier_of_a_former_mount_of_the_same_device_goes)
+{
+	struct shms_tiermark m;
+
+	TIERED_OR_SKIP();
+	m = own_mark();
+	if (!m.fsid)
+		cr_skip_test("this kernel has no fsid for a tmpfs");
+	m.fsid ^= 1;
+	make_neighbour(&m);
+	goes("unmounted");
+}
+
 Test(gcaway, the_tier_of_a_partition_that_is_mounted_nowhere_goes_if_all_can_be_asked)
 {
 	struct shms_tiermark m;

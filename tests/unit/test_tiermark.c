@@ -14,6 +14,7 @@ static struct shms_tiermark example(void)
 		.host = "0123456789abcdef0123456789abcdef",
 		.boot = "fedcba9876543210fedcba9876543210",
 		.device = UINT64_MAX,
+		.fsid = 0x0123456789abcdefu,
 		.path = "/dev/shm/with a space",
 	};
 	return m;
@@ -25,6 +26,11 @@ Test(tiermark, what_is_written_is_read)
 	char text[SHMS_TIERMARK_TEXT];
 
 	cr_assert_eq(shms_tiermark_format(&m, text), 0);
+	cr_assert_eq(shms_tiermark_parse(text, &back), 0);
+	cr_assert_eq(memcmp(&m, &back, sizeof(m)), 0);
+	m.fsid = 0; /* as it was written before there was one */
+	cr_assert_eq(shms_tiermark_format(&m, text), 0);
+	cr_assert_null(strstr(text, "fsid"));
 	cr_assert_eq(shms_tiermark_parse(text, &back), 0);
 	cr_assert_eq(memcmp(&m, &back, sizeof(m)), 0);
 	snprintf(m.host, sizeof(m.host), "-");
@@ -98,6 +104,26 @@ Test(tiermark, gone_is_only_what_is_proved_to_be)
 		cr_assert_eq(shms_tiermark_gone(&m, &f, &why), cases[i].gone, "case %zu: %s", i, why);
 		cr_assert(why && *why);
 	}
+}
+
+/* A device number that was given anew proves it, where both mounts are known. */
+Test(tiermark, another_mount_of_the_same_device_proves_it)
+{
+	struct shms_tiermark m = example();
+	struct shms_tiermark_facts f = {.here = m, .mounted = true};
+	const char *why = NULL;
+
+	cr_assert_not(shms_tiermark_gone(&m, &f, &why), "the same mount");
+	f.here.fsid++;
+	cr_assert(shms_tiermark_gone(&m, &f, &why));
+	f.here.device--;
+	cr_assert_not(shms_tiermark_gone(&m, &f, &why), "another device");
+	f.here.device++;
+	f.here.fsid = 0;
+	cr_assert_not(shms_tiermark_gone(&m, &f, &why), "unknown here");
+	f.here.fsid = m.fsid + 1;
+	m.fsid = 0;
+	cr_assert_not(shms_tiermark_gone(&m, &f, &why), "unknown there");
 }
 
 /* Where /proc could not be read, a boot is all zero: another one than any, and yet no proof of anything. */
