@@ -19,10 +19,10 @@ from __future__ import annotations
 import array
 import errno
 import io
-import os
 import pickle
 import sys
 from collections.abc import Callable
+from os import geteuid
 from typing import Any
 
 from ._shmstore import Error, View, _Unlocked
@@ -64,10 +64,10 @@ def loads(view: View, any_user: bool = False) -> Any:
     A pickle runs what it says, as the reader: one that another user put is refused (Error EPERM), unless any_user says that this user is trusted
     with all that one may do oneself. `View.header` and `View.buffers` are data, whoever's they are.
     """
-    if not any_user and view.uid != os.geteuid():
+    if not any_user and view.uid != geteuid():
         raise Error(
             errno.EPERM,
-            f"object {view.key!r} is user {view.uid}'s: reading its value would run that user's pickle as user {os.geteuid()}; take "
+            f"object {view.key!r} is user {view.uid}'s: reading its value would run that user's pickle as user {geteuid()}; take "
             "view.buffers, or say any_user=True where that user is trusted",
         )
     header = view.header_view

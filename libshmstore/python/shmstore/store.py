@@ -89,21 +89,26 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         in a store that is open `readonly`. It is looked for again after 1 ms, then less and less often, after 50 ms at most: one
         system call each time. Nothing wakes the sleeper sooner.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        pause = _POLL_FIRST
-        while True:
-            try:
-                view = self.view(key, cow=cow)
-            except KeyError:
-                left = 0.0 if end is None else end - time.monotonic()
-            else:
-                return loads(view, any_user)
-            if left <= 0:
+        try:
+            view = self.view(key, cow=cow)
+        except KeyError:
+            if timeout is None:
                 return default
-            while left > 0 and not self.contains(key):
+        else:
+            return loads(view, any_user)
+        end = time.monotonic() + timeout
+        pause = _POLL_FIRST
+        while (left := end - time.monotonic()) > 0:
+            if not self.contains(key):
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, _POLL_LAST)
-                left = end - time.monotonic() if end is not None else 0.0
+                continue
+            try:
+                view = self.view(key, cow=cow)
+            except KeyError:  # deleted meanwhile
+                continue
+            return loads(view, any_user)
+        return default
 
     def put(
         self,
