@@ -7,6 +7,9 @@
 #ifndef SHMS_DOOR_H
 #define SHMS_DOOR_H
 
+/* The library's own structures have the library's sizes. */
+#define SHMSTORE_PLAIN
+
 #define shmstore_partition_open(...)      shms_in_partition_open(__VA_ARGS__)
 #define shmstore_default_path(...)        shms_in_default_path(__VA_ARGS__)
 #define shmstore_partition_usage(...)     shms_in_partition_usage(__VA_ARGS__)

@@ -7,12 +7,20 @@
  *
  * The way through it costs a store to the thread's own memory before and after the call. Calls from inside the library, and those of its own threads, go past it:
  * they cannot take away the sentence of the call that made them. The caller's own functions, called back, do go through it.
+ *
+ * A function that fills a structure of its caller's comes with the caller's size of that, as shmstore_<name>_sized(); the headers make every call one
+ * of that. What was compiled before the structure grew gets the members that it knows, and what is newer than this library gets zeros for those that
+ * we do not know. shmstore_<name>() itself is for who has no header, or that of 0.1: it fills what 0.1 had.
+ * Rejected: a size as the structure's first member, that callers set (not those that there are: they pass what was on their stack); versions
+ * of symbols (not for a static library, nor for dlsym(), and a program does not start with an older library); a new name for each size.
  */
+#define SHMSTORE_PLAIN
 #include <errno.h>
 #include <shmstore/arbiter.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
 #include <shmstore/shmstore.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -139,20 +147,82 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define CANCEL_RESULTS   SHMS_NO_CANCEL
 #define CANCEL_CLIENT    (void)0
 
-#define DOOR(subject, name, parameters, arguments)                 \
-	int shms_in_##name parameters;                             \
-	int shmstore_##name parameters                             \
+/* Ours in the place of the caller's, which has another size. What the call does not write stays as it was. */
+static void stand_in(void *own, size_t own_size, const void *callers, size_t size)
+{
+	memset(own, 0, own_size);
+	memcpy(own, callers, size < own_size ? size : own_size);
+}
+
+static void hand_back(void *callers, size_t size, const void *own, size_t own_size, bool written)
+{
+	memcpy(callers, own, size < own_size ? size : own_size);
+	if (written && size > own_size)
+		memset((char *)callers + own_size, 0, size - own_size);
+}
+
+/* It points into itself. */
+static void move_path(struct shmstore_tier_info *callers, size_t size, const struct shmstore_tier_info *own)
+{
+	if (size >= offsetof(struct shmstore_tier_info, config_path) + sizeof(own->config_path) &&
+	    own->config.path == own->config_path)
+		callers->config.path = callers->config_path;
+	else if (size >= offsetof(struct shmstore_tier_info, config) + sizeof(own->config))
+		callers->config.path = "";
+}
+
+#define WRITTEN_SUCCESS   (error >= 0)
+#define WRITTEN_ALWAYS    true
+#define WRITTEN_TIER_INFO (error >= 0)
+#define MOVED_SUCCESS     (void)0
+#define MOVED_ALWAYS      (void)0
+#define MOVED_TIER_INFO   error == 0 ? move_path(callers, ret_size, &own) : (void)0
+
+/* The way through: inner is the call of what the library calls by the same name. */
+#define PASS(subject, name, inner)                                 \
 	{                                                          \
 		CANCEL_##subject;                                  \
 		int *told = shms_detail_told();                    \
 		int error;                                         \
                                                                    \
 		*told = 0;                                         \
-		error = shms_in_##name arguments;                  \
+		error = inner;                                     \
 		if (error == 0)                                    \
 			*told = KEPT_##subject;                    \
 		else if (error < 0 && !shms_detail_is(error))      \
 			(void)FAILED_##subject("shmstore_" #name); \
 		return error;                                      \
 	}
+
+#define DOOR(subject, name, parameters, arguments) \
+	int shms_in_##name parameters;             \
+	int shmstore_##name parameters PASS(subject, name, shms_in_##name arguments)
+
+#define AND_SIZE(...)  (__VA_ARGS__, size_t ret_size)
+#define PASS_SIZE(...) (__VA_ARGS__, ret_size)
+
+#define FILLS(subject, name, type, last, when, parameters, arguments)                                      \
+	int shms_in_##name parameters;                                                                     \
+	static int fill_##name AND_SIZE parameters                                                         \
+	{                                                                                                  \
+		struct type own, *const callers = ret;                                                     \
+		int error;                                                                                 \
+                                                                                                           \
+		if (!callers || ret_size == sizeof(own))                                                   \
+			return shms_in_##name arguments;                                                   \
+		stand_in(&own, sizeof(own), callers, ret_size);                                            \
+		ret = &own;                                                                                \
+		error = shms_in_##name arguments;                                                          \
+		hand_back(callers, ret_size, &own, sizeof(own), WRITTEN_##when);                           \
+		MOVED_##when;                                                                              \
+		return error;                                                                              \
+	}                                                                                                  \
+	int shmstore_##name##_sized AND_SIZE parameters PASS(                                              \
+		subject, name, fill_##name PASS_SIZE arguments) int shmstore_##name parameters             \
+	{                                                                                                  \
+		const size_t ret_size = offsetof(struct type, last) + sizeof(((struct type *)NULL)->last); \
+                                                                                                           \
+		return shmstore_##name##_sized PASS_SIZE arguments;                                        \
+	}
+
 #include "door.def"

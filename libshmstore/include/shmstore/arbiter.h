@@ -449,6 +449,22 @@ enum shmstore_arb_injection {
 SHMSTORE_API int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c,
 				     enum shmstore_arb_injection kind, uint32_t count, uint32_t skip, uint32_t pool);
 
+/* ---- sizes (see shmstore.h) ---- */
+
+SHMSTORE_API int shmstore_arb_pool_info_sized(struct shmstore *s, uint32_t pool, struct shmstore_arb_pool_info *ret,
+					      size_t ret_size);
+SHMSTORE_API int shmstore_arb_state_sized(struct shmstore *s, struct shmstore_arb_context *c,
+					  struct shmstore_arb_info *ret, size_t ret_size);
+SHMSTORE_API int shmstore_arb_stats_sized(struct shmstore *s, uint32_t task, uint32_t pool, bool reset,
+					  struct shmstore_arb_stats *ret, size_t ret_size);
+SHMSTORE_API int shmstore_arb_next_sized(struct shmstore *s, struct shmstore_arb_done *ret, size_t ret_size);
+#ifndef SHMSTORE_PLAIN
+#define shmstore_arb_pool_info(...) shmstore_arb_pool_info_sized(__VA_ARGS__, sizeof(struct shmstore_arb_pool_info))
+#define shmstore_arb_state(...)     shmstore_arb_state_sized(__VA_ARGS__, sizeof(struct shmstore_arb_info))
+#define shmstore_arb_stats(...)     shmstore_arb_stats_sized(__VA_ARGS__, sizeof(struct shmstore_arb_stats))
+#define shmstore_arb_next(...)      shmstore_arb_next_sized(__VA_ARGS__, sizeof(struct shmstore_arb_done))
+#endif
+
 #ifdef __cplusplus
 }
 #endif

@@ -289,6 +289,34 @@ struct shmstore_tier_verify {
  */
 SHMSTORE_API int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tier_verify *what);
 
+/* ---- sizes (see shmstore.h) ---- */
+
+SHMSTORE_API int shmstore_partition_info_sized(struct shmstore_partition *p, struct shmstore_partition_info *ret,
+					       size_t ret_size);
+SHMSTORE_API int shmstore_partition_books_sized(struct shmstore_partition *p,
+						int (*fn)(const struct shmstore_store_books *books, void *arg),
+						void *arg, struct shmstore_books_total *ret, size_t ret_size);
+SHMSTORE_API int shmstore_partition_reconcile_sized(struct shmstore_partition *p,
+						    int (*fn)(const struct shmstore_holder *holder, void *arg),
+						    void *arg, struct shmstore_usage *ret, size_t ret_size);
+SHMSTORE_API int shmstore_partition_gc_plan_sized(struct shmstore_partition *p, unsigned flags,
+						  int (*fn)(const struct shmstore_gc_action *action, void *arg),
+						  void *arg, struct shmstore_gc_report *ret, size_t ret_size);
+SHMSTORE_API int shmstore_partition_reap_sized(struct shmstore_partition *p, const char *path, unsigned flags,
+					       int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
+					       struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms,
+					       size_t ret_size);
+SHMSTORE_API int shmstore_partition_survey_sized(struct shmstore_partition *p, const struct shmstore_survey *survey,
+						 struct shmstore_usage *ret, size_t ret_size);
+#ifndef SHMSTORE_PLAIN
+#define shmstore_partition_info(...)      shmstore_partition_info_sized(__VA_ARGS__, sizeof(struct shmstore_partition_info))
+#define shmstore_partition_books(...)     shmstore_partition_books_sized(__VA_ARGS__, sizeof(struct shmstore_books_total))
+#define shmstore_partition_reconcile(...) shmstore_partition_reconcile_sized(__VA_ARGS__, sizeof(struct shmstore_usage))
+#define shmstore_partition_gc_plan(...)   shmstore_partition_gc_plan_sized(__VA_ARGS__, sizeof(struct shmstore_gc_report))
+#define shmstore_partition_reap(...)      shmstore_partition_reap_sized(__VA_ARGS__, sizeof(struct shmstore_gc_report))
+#define shmstore_partition_survey(...)    shmstore_partition_survey_sized(__VA_ARGS__, sizeof(struct shmstore_usage))
+#endif
+
 #ifdef __cplusplus
 }
 #endif

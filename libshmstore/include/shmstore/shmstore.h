@@ -437,6 +437,26 @@ SHMSTORE_API int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes);
 SHMSTORE_API int shmstore_daemon_fd(struct shmstore *s);
 SHMSTORE_API int shmstore_daemon_dispatch(struct shmstore *s);
 
+/* ---- sizes -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Structures that a call fills may grow at their end in later versions, but for the ticket and the reservation, which stay as they are, as
+ * does what is embedded in another one. So each of these calls comes with the size of the caller's structure. What is shorter than the
+ * library's gets the members that it has, and what is longer gets zeros for those that the library does not know. The macros add the size:
+ * write shmstore_usage(s, &u). Who has no header (other languages, dlsym()) calls shmstore_usage_sized(), or shmstore_usage(), which fills
+ * what 0.1 had and no more. SHMSTORE_PLAIN, defined before the header, leaves the macros out.
+ */
+SHMSTORE_API int shmstore_partition_usage_sized(struct shmstore_partition *p, unsigned flags,
+						struct shmstore_usage *ret, size_t ret_size);
+SHMSTORE_API int shmstore_partition_gc_sized(struct shmstore_partition *p, unsigned flags,
+					     struct shmstore_gc_report *ret, size_t ret_size);
+SHMSTORE_API int shmstore_usage_sized(struct shmstore *s, struct shmstore_store_usage *ret, size_t ret_size);
+#ifndef SHMSTORE_PLAIN
+#define shmstore_partition_usage(...) shmstore_partition_usage_sized(__VA_ARGS__, sizeof(struct shmstore_usage))
+#define shmstore_partition_gc(...)    shmstore_partition_gc_sized(__VA_ARGS__, sizeof(struct shmstore_gc_report))
+#define shmstore_usage(...)           shmstore_usage_sized(__VA_ARGS__, sizeof(struct shmstore_store_usage))
+#endif
+
 /* What a code (negative or positive) means in this library. Static text, never NULL. */
 SHMSTORE_API const char *shmstore_strerror(int error);
 /* "major.minor.patch". */

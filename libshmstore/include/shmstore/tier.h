@@ -185,6 +185,17 @@ SHMSTORE_API int shmstore_handoff_flags(struct shmstore *s, const void *key, siz
 SHMSTORE_API const char *shmstore_error_detail(void);
 SHMSTORE_API const char *shmstore_error_path(void);
 
+/* ---- sizes (see shmstore.h) ---- */
+
+SHMSTORE_API int shmstore_tier_info_sized(struct shmstore_partition *p, struct shmstore_tier_info *ret,
+					  size_t ret_size);
+SHMSTORE_API int shmstore_partition_evict_sized(struct shmstore_partition *p, const struct shmstore_evict *what,
+						struct shmstore_evict_report *ret, size_t ret_size);
+#ifndef SHMSTORE_PLAIN
+#define shmstore_tier_info(...)       shmstore_tier_info_sized(__VA_ARGS__, sizeof(struct shmstore_tier_info))
+#define shmstore_partition_evict(...) shmstore_partition_evict_sized(__VA_ARGS__, sizeof(struct shmstore_evict_report))
+#endif
+
 #ifdef __cplusplus
 }
 #endif
