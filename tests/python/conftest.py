@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,15 @@ try:
     import shmstore
 except ImportError as error:  # pragma: no cover
     raise pytest.UsageError(f"{error}: set PYTHONPATH to <build>/python") from error
+
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Processes that run tests side by side must find the same ones: no name may have an address in it."""
+    names = [item.nodeid for item in items if re.search(r"\b0x[0-9a-f]{6,}", item.nodeid)]
+    if names:
+        raise pytest.UsageError(f"these names differ from process to process: {' '.join(names)}")
+
 
 SIZE = 768 << 20
 PREFIX = "shmstore-py-"
