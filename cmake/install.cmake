@@ -60,7 +60,7 @@ install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.3)
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 # One page per group of functions, made of the headers that are installed, and one link for each function.
-find_program(SHMSTORE_MANUAL_PYTHON python3 PATHS /usr/bin)
+find_program(SHMSTORE_MANUAL_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH) # not one of an environment that may be gone tomorrow
 if(SHMSTORE_MANUAL_PYTHON)
   install(CODE "
     set(manual \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man3\")
