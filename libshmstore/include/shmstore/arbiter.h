@@ -451,6 +451,7 @@ SHMSTORE_API int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_con
 
 /* ---- sizes (see shmstore.h) ---- */
 
+/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
 SHMSTORE_API int shmstore_arb_pool_info_sized(struct shmstore *s, uint32_t pool, struct shmstore_arb_pool_info *ret,
 					      size_t ret_size);
 SHMSTORE_API int shmstore_arb_state_sized(struct shmstore *s, struct shmstore_arb_context *c,

@@ -291,6 +291,7 @@ SHMSTORE_API int shmstore_tier_verify(struct shmstore_partition *p, const struct
 
 /* ---- sizes (see shmstore.h) ---- */
 
+/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
 SHMSTORE_API int shmstore_partition_info_sized(struct shmstore_partition *p, struct shmstore_partition_info *ret,
 					       size_t ret_size);
 SHMSTORE_API int shmstore_partition_books_sized(struct shmstore_partition *p,

@@ -441,10 +441,10 @@ SHMSTORE_API int shmstore_daemon_dispatch(struct shmstore *s);
 
 /*
  * Structures that a call fills may grow at their end in later versions, but for the ticket and the reservation, which stay as they are, as
- * does what is embedded in another one. So each of these calls comes with the size of the caller's structure. What is shorter than the
- * library's gets the members that it has, and what is longer gets zeros for those that the library does not know. The macros add the size:
- * write shmstore_usage(s, &u). Who has no header (other languages, dlsym()) calls shmstore_usage_sized(), or shmstore_usage(), which fills
- * what 0.1 had and no more. SHMSTORE_PLAIN, defined before the header, leaves the macros out.
+ * does what is embedded in another one. So each of these calls comes with the size of the caller's structure. A structure that is shorter
+ * than the library's gets the members that it has; a longer one gets zeros for those that the library does not know. The macros add the
+ * size: write shmstore_usage(s, &u). A program without the header (another language, dlsym()) calls shmstore_usage_sized(), or
+ * shmstore_usage(), which fills what 0.1 had and no more. SHMSTORE_PLAIN, defined before the header, leaves the macros out.
  */
 SHMSTORE_API int shmstore_partition_usage_sized(struct shmstore_partition *p, unsigned flags,
 						struct shmstore_usage *ret, size_t ret_size);

@@ -187,6 +187,7 @@ SHMSTORE_API const char *shmstore_error_path(void);
 
 /* ---- sizes (see shmstore.h) ---- */
 
+/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
 SHMSTORE_API int shmstore_tier_info_sized(struct shmstore_partition *p, struct shmstore_tier_info *ret,
 					  size_t ret_size);
 SHMSTORE_API int shmstore_partition_evict_sized(struct shmstore_partition *p, const struct shmstore_evict *what,
