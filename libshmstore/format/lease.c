@@ -1,45 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lease.c: names of leased links. The expiry stands in the name, so that anybody can end a lease without asking its donor. It
- * is in CLOCK_BOOTTIME: setting the clock must not end leases, and a tmpfs does not outlive its boot.
- */
+/* lease.c: see lease.h. */
 #include "lease.h"
-
-#include <string.h>
 
 #include "sys.h"
 
 size_t shms_lease_name(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE])
 {
-	/* By hand: printf would cost a tenth of the handoff. */
-	uint64_t nonce = shms_nonce();
-	char digits[20];
-	size_t n = 0, length = 0;
-
-	do {
-		digits[n++] = (char)('0' + expiry_ms % 10);
-		expiry_ms /= 10;
-	} while (expiry_ms);
-	while (n)
-		ret_name[length++] = digits[--n];
-	ret_name[length++] = '-';
-	for (int shift = 60; shift >= 0; shift -= 4)
-		ret_name[length++] = "0123456789abcdef"[nonce >> shift & 15];
-	ret_name[length] = '\0';
-	return length;
-}
-
-bool shms_lease_parse(const char *name, uint64_t *ret_expiry_ms)
-{
-	size_t digits = strspn(name, "0123456789");
-	uint64_t expiry = 0;
-
-	if (digits == 0 || digits > 19 || name[digits] != '-')
-		return false;
-	if (strspn(name + digits + 1, "0123456789abcdef") != 16 || name[digits + 17] != '\0')
-		return false;
-	for (size_t i = 0; i < digits; i++)
-		expiry = expiry * 10 + (uint64_t)(name[i] - '0');
-	*ret_expiry_ms = expiry;
-	return true;
+	return shms_lease_text(expiry_ms, shms_nonce(), ret_name);
 }

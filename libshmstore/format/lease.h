@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lease.h: the file name of a leased link in handoff/: "<expiry>-<nonce>", expiry in ms of CLOCK_BOOTTIME as decimal digits,
- * nonce 16 hex digits. Pure but for shms_lease_name()'s nonce.
- */
+/* lease.h: a fresh name of a leased link (leasetext.h). */
 #ifndef SHMS_LEASE_H
 #define SHMS_LEASE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define SHMS_LEASE_NAME_SIZE 48
+#include "leasetext.h"
 
 /* Returns the name's length. */
 size_t shms_lease_name(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE]);
-/* false: no name of a lease. */
-bool shms_lease_parse(const char *name, uint64_t *ret_expiry_ms);
 
 #endif

@@ -110,7 +110,7 @@ static int find(const struct broker_ask *ask, struct source *from, struct broker
 	if (!from->name)
 		return fail(ret, -EPERM, "the path is not one of the sender's own store");
 	from->expiry_ms = now_ms + ask->lease_ms;
-	if (!ask->lease_ms && !leasename_parse(from->name, &from->expiry_ms))
+	if (!ask->lease_ms && !shms_lease_parse(from->name, &from->expiry_ms))
 		return fail(ret, -EPERM, "the path is not that of a lease");
 	if (from->expiry_ms <= now_ms)
 		return fail(ret, -ESTALE, "the lease has expired");
@@ -182,7 +182,7 @@ static int look_again(const struct source *from, struct broker_answer *ret)
 /* The file's name in the inbox; then the donor's lease goes. */
 static int deliver(const struct broker_ask *ask, const struct source *from, int inbox_fd, struct broker_answer *ret)
 {
-	char lease[LEASENAME_SIZE];
+	char lease[SHMS_LEASE_NAME_SIZE];
 	struct stat st;
 
 	if (leasename_make(from->expiry_ms, lease) < 0)

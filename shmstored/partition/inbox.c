@@ -220,7 +220,7 @@ static bool stays(int fd, const char *name, uint64_t now_ms, struct stat *ret)
 {
 	uint64_t expiry;
 
-	if (leasename_parse(name, &expiry) && expiry <= now_ms && unlinkat(fd, name, 0) == 0)
+	if (shms_lease_parse(name, &expiry) && expiry <= now_ms && unlinkat(fd, name, 0) == 0)
 		return false;
 	return fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW) == 0;
 }

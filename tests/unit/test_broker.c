@@ -211,7 +211,7 @@ Test(broker, a_received_object_goes_to_stores_of_the_same_user_only)
 	cr_assert_eq(scene_as(RECEIVER, scene_adopt_only, "second"), ESTALE);
 
 	/* To a third user: also not where the receiver got a lease of it somehow. */
-	char lease[LEASENAME_SIZE], named[2 * SCRATCH_PATH];
+	char lease[SHMS_LEASE_NAME_SIZE], named[2 * SCRATCH_PATH];
 	cr_assert_eq(leasename_make(leasename_now_ms() + 60000, lease), 0);
 	snprintf(named, sizeof(named), "%s/stores/receiver/handoff/%s", scene_path, lease);
 	cr_assert_eq(link(scene_below("stores/receiver/objects/x"), named), 0);

@@ -136,7 +136,7 @@ Test(inbox, an_inbox_that_was_being_made_is_finished)
 /* n leases of one donor in the open inbox. */
 static void fill(int fd, unsigned n, uid_t donor, uint64_t expiry_ms)
 {
-	char lease[LEASENAME_SIZE];
+	char lease[SHMS_LEASE_NAME_SIZE];
 
 	for (unsigned i = 0; i < n; i++) {
 		cr_assert_eq(leasename_make(expiry_ms, lease), 0);

@@ -148,12 +148,12 @@ static void print_injected(const struct admin *a, const struct order *o, const c
 			       of, target);
 		return;
 	}
-	struct json_object *j = json_new();
-	json_text(j, "partition", o->partition);
-	json_text(j, "inject", kind);
-	json_u64(j, of, o->what.target);
-	json_i64(j, "count", o->what.value);
-	json_u64(j, "skip", o->what.skip);
+	struct json_object *j = jsonmake_new();
+	jsonmake_prose(j, "partition", o->partition);
+	jsonmake_prose(j, "inject", kind);
+	jsonmake_u64(j, of, o->what.target);
+	jsonmake_i64(j, "count", o->what.value);
+	jsonmake_u64(j, "skip", o->what.skip);
 	json_print(j);
 }
 
@@ -232,9 +232,9 @@ int cmd_arb_cancel(struct admin *a, int argc, char **argv)
 		status = say(&o, line.many_args[i]);
 	}
 	if (status == 0 && a->json) {
-		struct json_object *j = json_new();
-		json_text(j, "partition", o.partition);
-		json_u64(j, "canceled", line.n_many);
+		struct json_object *j = jsonmake_new();
+		jsonmake_prose(j, "partition", o.partition);
+		jsonmake_u64(j, "canceled", line.n_many);
 		json_print(j);
 	} else if (status == 0) {
 		printf("%s: told %zu to wait no longer\n", o.partition, line.n_many);
@@ -311,10 +311,10 @@ int cmd_arb_set(struct admin *a, int argc, char **argv)
 	if (status == 0)
 		status = say(&o, o.partition);
 	if (status == 0 && a->json) {
-		struct json_object *j = json_new();
-		json_text(j, "partition", o.partition);
-		json_text(j, "knob", knobs[i]);
-		json_i64(j, "value", o.what.value);
+		struct json_object *j = jsonmake_new();
+		jsonmake_prose(j, "partition", o.partition);
+		jsonmake_prose(j, "knob", knobs[i]);
+		jsonmake_i64(j, "value", o.what.value);
 		json_print(j);
 	} else if (status == 0) {
 		printf("%s: %s is %" PRId64 " until the daemon ends; to keep it, write it into shmstored.conf\n",

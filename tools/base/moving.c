@@ -116,14 +116,14 @@ static bool parse_keys(struct moving *m, const struct command_line *line)
 
 static void add_json(struct moving *m, const struct iovec *key, int before, int error)
 {
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 	const char *detail = shmstore_error_detail(), *path = shmstore_error_path();
 
-	json_key(o, "key", key->iov_base, key->iov_len);
-	json_flag(o, "moved", !error && before != m->way->to);
-	json_text(o, "error", !error ? NULL : *detail ? detail : shmstore_strerror(error));
-	json_text(o, "path", error && *path ? path : NULL);
-	json_append(m->objects, o);
+	jsonmake_key(o, "key", key->iov_base, key->iov_len);
+	jsonmake_flag(o, "moved", !error && before != m->way->to);
+	jsonmake_prose(o, "error", !error ? NULL : *detail ? detail : shmstore_strerror(error));
+	jsonmake_prose(o, "path", error && *path ? path : NULL);
+	jsonmake_append(m->objects, o);
 }
 
 /* before: where it was, SHMSTORE_IN_… */
@@ -177,13 +177,13 @@ static void report(const struct moving *m)
 	char text[HUMAN_SIZE];
 
 	if (m->admin->json) {
-		struct json_object *o = json_new();
-		json_text(o, "store", m->store);
-		json_u64(o, done, m->n_moved);
-		json_u64(o, "already", m->n_already);
-		json_u64(o, "failed", m->n_failed);
-		json_u64(o, "pinned", m->n_pinned);
-		json_child(o, "objects", m->objects);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "store", m->store);
+		jsonmake_u64(o, done, m->n_moved);
+		jsonmake_u64(o, "already", m->n_already);
+		jsonmake_u64(o, "failed", m->n_failed);
+		jsonmake_u64(o, "pinned", m->n_pinned);
+		jsonmake_child(o, "objects", m->objects);
 		json_print(o);
 		return;
 	}
@@ -215,7 +215,7 @@ static int run(struct moving *m, const struct command_line *line)
 	status = opening_store(p, m->store, &s);
 	if (status == ADMIN_OK) {
 		if (m->admin->json)
-			m->objects = json_new_list();
+			m->objects = jsonmake_new_list();
 		interrupt_catch(); /* what was begun is finished */
 		progress_begin(m->way->name);
 		if (m->all)

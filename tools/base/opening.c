@@ -15,9 +15,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "keytext.h"
 #include "message.h"
 #include "mountinfo.h"
+#include "printable.h"
 #include "shellword.h"
 #include "storelist.h"
 
@@ -221,7 +221,7 @@ int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const 
 
 bool opening_key(const char *text, unsigned char *key, size_t *ret_size)
 {
-	if (keytext_parse(text, key, SHMSTORE_KEY_MAX, ret_size))
+	if (printable_parse(text, key, SHMSTORE_KEY_MAX, ret_size))
 		return true;
 	message_fail("the key", "is longer than %u bytes", SHMSTORE_KEY_MAX);
 	return false;

@@ -50,7 +50,7 @@ struct json_object *table_or_list(struct table *t, const struct admin *a, const 
 				  size_t n_columns)
 {
 	if (a->json)
-		return json_new_list();
+		return jsonmake_new_list();
 	table_init(t, a, columns, n_columns);
 	return NULL;
 }

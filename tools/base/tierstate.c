@@ -105,35 +105,35 @@ struct json_object *tierstate_json(const struct shmstore_tier_info *info)
 
 	if (!info)
 		return NULL;
-	o = json_new();
-	json_text(o, "path", info->config.path);
-	json_text(o, "files", info->path);
-	json_u64(o, "max", info->config.max);
-	json_u64(o, "min_free", info->config.min_free);
-	json_i64(o, "level", info->config.level);
-	json_flag(o, "fsync", info->config.fsync);
-	json_text(o, "io", shmstore_tier_io());
-	json_u64(o, "high", info->config.high);
-	json_u64(o, "low", info->config.low);
-	json_u64(o, "disk_size", info->disk_size);
-	json_u64(o, "disk_free", info->disk_free);
-	json_u64(o, "available", tierstate_available(info));
-	json_u64(o, "used", info->used);
-	json_u64(o, "demoted", info->demoted);
-	json_u64(o, "clean", info->clean);
-	json_u64(o, "orphans", info->orphans);
-	json_u64(o, "n_demoted", info->n_demoted);
-	json_u64(o, "n_clean", info->n_clean);
-	json_u64(o, "n_orphans", info->n_orphans);
-	json_u64(o, "original", info->original);
+	o = jsonmake_new();
+	jsonmake_prose(o, "path", info->config.path);
+	jsonmake_prose(o, "files", info->path);
+	jsonmake_u64(o, "max", info->config.max);
+	jsonmake_u64(o, "min_free", info->config.min_free);
+	jsonmake_i64(o, "level", info->config.level);
+	jsonmake_flag(o, "fsync", info->config.fsync);
+	jsonmake_prose(o, "io", shmstore_tier_io());
+	jsonmake_u64(o, "high", info->config.high);
+	jsonmake_u64(o, "low", info->config.low);
+	jsonmake_u64(o, "disk_size", info->disk_size);
+	jsonmake_u64(o, "disk_free", info->disk_free);
+	jsonmake_u64(o, "available", tierstate_available(info));
+	jsonmake_u64(o, "used", info->used);
+	jsonmake_u64(o, "demoted", info->demoted);
+	jsonmake_u64(o, "clean", info->clean);
+	jsonmake_u64(o, "orphans", info->orphans);
+	jsonmake_u64(o, "n_demoted", info->n_demoted);
+	jsonmake_u64(o, "n_clean", info->n_clean);
+	jsonmake_u64(o, "n_orphans", info->n_orphans);
+	jsonmake_u64(o, "original", info->original);
 	if (info->demoted)
-		json_real(o, "ratio", tierstate_ratio(info));
+		jsonmake_real(o, "ratio", tierstate_ratio(info));
 	else
-		json_child(o, "ratio", NULL);
-	json_u64(o, "n_raw", info->n_codec_raw);
-	json_u64(o, "n_zstd", info->n_codec_zstd);
-	json_u64(o, "last_minute", info->last_minute);
-	json_u64(o, "written_per_s", info->last_minute / 60);
+		jsonmake_child(o, "ratio", NULL);
+	jsonmake_u64(o, "n_raw", info->n_codec_raw);
+	jsonmake_u64(o, "n_zstd", info->n_codec_zstd);
+	jsonmake_u64(o, "last_minute", info->last_minute);
+	jsonmake_u64(o, "written_per_s", info->last_minute / 60);
 	return o;
 }
 

@@ -105,14 +105,14 @@ int cmd_config(struct admin *a, int argc, char **argv)
 	there = find_daemon(a, socket);
 	limits = there ? ask(a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL) : NULL;
 	if (a->json) {
-		struct json_object *o = json_new();
-		json_text(o, "partition", partition);
-		json_text(o, "partition_from", from);
-		json_text(o, "socket", socket);
-		json_text(o, "socket_from", socket_from);
-		json_text(o, "daemon", there ? "answers" : "none");
-		json_text(o, "daemon_mode", mode && *mode ? mode : "auto");
-		json_child(o, "quota", limits);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "partition", partition);
+		jsonmake_prose(o, "partition_from", from);
+		jsonmake_prose(o, "socket", socket);
+		jsonmake_prose(o, "socket_from", socket_from);
+		jsonmake_prose(o, "daemon", there ? "answers" : "none");
+		jsonmake_prose(o, "daemon_mode", mode && *mode ? mode : "auto");
+		jsonmake_child(o, "quota", limits);
 		json_print(o);
 		return ADMIN_OK;
 	}

@@ -18,27 +18,27 @@
 static void print_json(const struct shmstore_partition_info *info, const struct shmstore_usage *usage,
 		       const struct shmstore_tier_info *tier)
 {
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 
-	json_text(o, "partition", info->path);
-	json_text(o, "mount", info->mount);
-	json_text(o, "uuid", info->uuid);
-	json_flag(o, "tmpfs", info->tmpfs);
-	json_text(o, "huge", info->huge);
-	json_u64(o, "size", info->bytes_size);
-	json_u64(o, "used", info->bytes_used);
-	json_u64(o, "available", info->bytes_available);
-	json_u64(o, "linked", usage->linked);
-	json_u64(o, "pool", usage->pool);
-	json_u64(o, "foreign", usage->foreign);
-	json_u64(o, "stores", usage->n_stores);
-	json_u64(o, "objects", usage->n_objects);
-	json_u64(o, "leases", usage->n_leases);
-	json_u64(o, "inodes_size", info->inodes_size);
-	json_u64(o, "inodes_used", info->inodes_used);
-	json_u64(o, "inodes_free", info->inodes_free);
-	json_u64(o, "demoted", usage->n_demoted);
-	json_child(o, "tier", tierstate_json(tier));
+	jsonmake_prose(o, "partition", info->path);
+	jsonmake_prose(o, "mount", info->mount);
+	jsonmake_prose(o, "uuid", info->uuid);
+	jsonmake_flag(o, "tmpfs", info->tmpfs);
+	jsonmake_prose(o, "huge", info->huge);
+	jsonmake_u64(o, "size", info->bytes_size);
+	jsonmake_u64(o, "used", info->bytes_used);
+	jsonmake_u64(o, "available", info->bytes_available);
+	jsonmake_u64(o, "linked", usage->linked);
+	jsonmake_u64(o, "pool", usage->pool);
+	jsonmake_u64(o, "foreign", usage->foreign);
+	jsonmake_u64(o, "stores", usage->n_stores);
+	jsonmake_u64(o, "objects", usage->n_objects);
+	jsonmake_u64(o, "leases", usage->n_leases);
+	jsonmake_u64(o, "inodes_size", info->inodes_size);
+	jsonmake_u64(o, "inodes_used", info->inodes_used);
+	jsonmake_u64(o, "inodes_free", info->inodes_free);
+	jsonmake_u64(o, "demoted", usage->n_demoted);
+	jsonmake_child(o, "tier", tierstate_json(tier));
 	json_print(o);
 }
 

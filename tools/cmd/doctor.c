@@ -15,23 +15,23 @@
 
 static void print_json(const struct doctor *d, const size_t counts[3])
 {
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 
-	json_text(o, "partition", d->path);
-	json_flag(o, "initialised", d->p != NULL);
-	struct json_object *list = json_child(o, "findings", json_new_list());
+	jsonmake_prose(o, "partition", d->path);
+	jsonmake_flag(o, "initialised", d->p != NULL);
+	struct json_object *list = jsonmake_child(o, "findings", jsonmake_new_list());
 	for (size_t i = 0; i < d->n_findings; i++) {
 		const struct doctor_finding *f = &d->findings[i];
-		struct json_object *item = json_new();
-		json_text(item, "check", f->check);
-		json_text(item, "level", doctor_level_name(f->level));
-		json_text(item, "found", f->found);
-		json_text(item, "fix", f->fix);
-		json_append(list, item);
+		struct json_object *item = jsonmake_new();
+		jsonmake_prose(item, "check", f->check);
+		jsonmake_prose(item, "level", doctor_level_name(f->level));
+		jsonmake_prose(item, "found", f->found);
+		jsonmake_prose(item, "fix", f->fix);
+		jsonmake_append(list, item);
 	}
-	json_u64(o, "n_ok", counts[DOCTOR_OK]);
-	json_u64(o, "n_warn", counts[DOCTOR_WARN]);
-	json_u64(o, "n_fail", counts[DOCTOR_FAIL]);
+	jsonmake_u64(o, "n_ok", counts[DOCTOR_OK]);
+	jsonmake_u64(o, "n_warn", counts[DOCTOR_WARN]);
+	jsonmake_u64(o, "n_fail", counts[DOCTOR_FAIL]);
 	json_print(o);
 }
 

@@ -59,37 +59,37 @@ struct du {
 static void add_json(struct du *du, const struct shmstore_store_books *b)
 {
 	const struct shmstore_store_info *s = b->store;
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 
-	json_text(o, "name", s->name);
-	json_text(o, "path", s->path);
-	json_flag(o, "readable", s->readable);
+	jsonmake_prose(o, "name", s->name);
+	jsonmake_prose(o, "path", s->path);
+	jsonmake_flag(o, "readable", s->readable);
 	if (s->readable)
-		json_i64(o, "pid", s->pid);
+		jsonmake_i64(o, "pid", s->pid);
 	else
-		json_child(o, "pid", NULL);
+		jsonmake_child(o, "pid", NULL);
 	if (s->alive == SHMSTORE_ALIVE_UNKNOWN)
-		json_child(o, "alive", NULL);
+		jsonmake_child(o, "alive", NULL);
 	else
-		json_flag(o, "alive", s->alive == SHMSTORE_ALIVE);
-	json_flag(o, "keep", s->keep);
-	json_u64(o, "uid", s->uid);
-	json_text(o, "label", s->label);
-	json_text(o, "address", s->address);
-	json_u64(o, "objects", b->n_objects);
-	json_u64(o, "leases", b->n_leases);
-	json_u64(o, "linked", b->linked);
-	json_u64(o, "pss", b->pss);
-	json_u64(o, "uss", b->uss);
-	json_u64(o, "leased", b->leased);
-	json_u64(o, "pool", b->pool);
-	json_u64(o, "metadata", b->metadata);
-	json_u64(o, "demoted", b->demoted);
-	json_u64(o, "n_demoted", b->n_demoted);
-	json_u64(o, "n_clean", b->n_clean);
-	json_u64(o, "mapped", s->counters.mapped_bytes);
-	json_real(o, "created", (double)s->created_ns / 1e9);
-	json_append(du->stores, o);
+		jsonmake_flag(o, "alive", s->alive == SHMSTORE_ALIVE);
+	jsonmake_flag(o, "keep", s->keep);
+	jsonmake_u64(o, "uid", s->uid);
+	jsonmake_prose(o, "label", s->label);
+	jsonmake_prose(o, "address", s->address);
+	jsonmake_u64(o, "objects", b->n_objects);
+	jsonmake_u64(o, "leases", b->n_leases);
+	jsonmake_u64(o, "linked", b->linked);
+	jsonmake_u64(o, "pss", b->pss);
+	jsonmake_u64(o, "uss", b->uss);
+	jsonmake_u64(o, "leased", b->leased);
+	jsonmake_u64(o, "pool", b->pool);
+	jsonmake_u64(o, "metadata", b->metadata);
+	jsonmake_u64(o, "demoted", b->demoted);
+	jsonmake_u64(o, "n_demoted", b->n_demoted);
+	jsonmake_u64(o, "n_clean", b->n_clean);
+	jsonmake_u64(o, "mapped", s->counters.mapped_bytes);
+	jsonmake_real(o, "created", (double)s->created_ns / 1e9);
+	jsonmake_append(du->stores, o);
 }
 
 static void add_row(struct du *du, const struct shmstore_store_books *b)
@@ -150,18 +150,18 @@ static int add(const struct shmstore_store_books *b, void *arg)
 static void finish(struct du *du, const struct shmstore_books_total *total)
 {
 	if (du->admin->json) {
-		struct json_object *o = json_new();
-		json_child(o, "stores", du->stores);
-		json_u64(o, "total_linked", total->linked);
-		json_u64(o, "total_stores", total->n_stores);
-		json_u64(o, "total_objects", total->n_objects);
-		json_u64(o, "total_pss", du->pss);
-		json_u64(o, "total_uss", du->uss);
-		json_u64(o, "total_leased", du->leased);
-		json_u64(o, "total_pool", du->pool);
-		json_u64(o, "total_demoted", du->demoted);
-		json_u64(o, "total_n_demoted", du->n_demoted);
-		json_u64(o, "total_n_clean", du->n_clean);
+		struct json_object *o = jsonmake_new();
+		jsonmake_child(o, "stores", du->stores);
+		jsonmake_u64(o, "total_linked", total->linked);
+		jsonmake_u64(o, "total_stores", total->n_stores);
+		jsonmake_u64(o, "total_objects", total->n_objects);
+		jsonmake_u64(o, "total_pss", du->pss);
+		jsonmake_u64(o, "total_uss", du->uss);
+		jsonmake_u64(o, "total_leased", du->leased);
+		jsonmake_u64(o, "total_pool", du->pool);
+		jsonmake_u64(o, "total_demoted", du->demoted);
+		jsonmake_u64(o, "total_n_demoted", du->n_demoted);
+		jsonmake_u64(o, "total_n_clean", du->n_clean);
 		json_print(o);
 		return;
 	}

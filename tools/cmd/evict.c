@@ -120,28 +120,28 @@ static double seconds(const struct evict *e)
 static void print_json(const struct evict *e, int r)
 {
 	const struct shmstore_evict_report *p = &e->report;
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 
-	json_flag(o, "done", r >= 0);
-	json_u64(o, "objects", p->n_objects);
-	json_u64(o, "freed", p->freed);
-	json_u64(o, "held", p->held);
-	json_u64(o, "original", p->original);
-	json_u64(o, "written", p->written);
-	json_u64(o, "clean", p->n_clean);
-	json_u64(o, "skipped", p->n_skipped);
-	json_real(o, "seconds", seconds(e));
-	json_real(o, "original_per_s", p->duration_ns ? (double)p->original / seconds(e) : 0);
-	json_real(o, "written_per_s", p->duration_ns ? (double)p->written / seconds(e) : 0);
+	jsonmake_flag(o, "done", r >= 0);
+	jsonmake_u64(o, "objects", p->n_objects);
+	jsonmake_u64(o, "freed", p->freed);
+	jsonmake_u64(o, "held", p->held);
+	jsonmake_u64(o, "original", p->original);
+	jsonmake_u64(o, "written", p->written);
+	jsonmake_u64(o, "clean", p->n_clean);
+	jsonmake_u64(o, "skipped", p->n_skipped);
+	jsonmake_real(o, "seconds", seconds(e));
+	jsonmake_real(o, "original_per_s", p->duration_ns ? (double)p->original / seconds(e) : 0);
+	jsonmake_real(o, "written_per_s", p->duration_ns ? (double)p->written / seconds(e) : 0);
 	if (p->written)
-		json_real(o, "ratio", (double)p->original / (double)p->written);
+		jsonmake_real(o, "ratio", (double)p->original / (double)p->written);
 	else
-		json_child(o, "ratio", NULL);
-	json_flag(o, "disk_full", p->disk_full);
-	json_text(o, "error", r < 0 ? e->why : NULL);
-	json_u64(o, "size", e->size);
-	json_u64(o, "used_before", e->used_before);
-	json_u64(o, "used", e->used);
+		jsonmake_child(o, "ratio", NULL);
+	jsonmake_flag(o, "disk_full", p->disk_full);
+	jsonmake_prose(o, "error", r < 0 ? e->why : NULL);
+	jsonmake_u64(o, "size", e->size);
+	jsonmake_u64(o, "used_before", e->used_before);
+	jsonmake_u64(o, "used", e->used);
 	json_print(o);
 }
 

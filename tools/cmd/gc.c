@@ -27,15 +27,15 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 	struct gc *gc = arg;
 
 	if (gc->admin->json) {
-		struct json_object *o = json_new();
-		json_text(o, "what", shmstore_gc_what_name(action->what));
-		json_text(o, "path", action->path);
-		json_u64(o, "bytes", action->bytes);
-		json_u64(o, "tier_bytes", action->tier_bytes);
-		json_u64(o, "objects", action->n_objects);
-		json_text(o, "evidence", action->evidence);
-		json_text(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
-		json_append(gc->actions, o);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "what", shmstore_gc_what_name(action->what));
+		jsonmake_prose(o, "path", action->path);
+		jsonmake_u64(o, "bytes", action->bytes);
+		jsonmake_u64(o, "tier_bytes", action->tier_bytes);
+		jsonmake_u64(o, "objects", action->n_objects);
+		jsonmake_prose(o, "evidence", action->evidence);
+		jsonmake_prose(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
+		jsonmake_append(gc->actions, o);
 	} else {
 		const struct gctable_row row = {.what = shmstore_gc_what_name(action->what),
 						.path = action->path,
@@ -61,16 +61,16 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 {
 	if (gc->admin->json) {
-		struct json_object *o = json_new();
-		json_flag(o, "dry_run", gc->dry_run);
-		json_child(o, "actions", gc->actions);
-		json_u64(o, "freed", report->freed);
-		json_u64(o, "stores", report->n_stores);
-		json_u64(o, "leases", report->n_leases);
-		json_u64(o, "objects", report->n_objects);
-		json_u64(o, "tier_freed", report->tier_freed);
-		json_u64(o, "tier_files", report->n_tier);
-		json_u64(o, "failed", gc->n_failed);
+		struct json_object *o = jsonmake_new();
+		jsonmake_flag(o, "dry_run", gc->dry_run);
+		jsonmake_child(o, "actions", gc->actions);
+		jsonmake_u64(o, "freed", report->freed);
+		jsonmake_u64(o, "stores", report->n_stores);
+		jsonmake_u64(o, "leases", report->n_leases);
+		jsonmake_u64(o, "objects", report->n_objects);
+		jsonmake_u64(o, "tier_freed", report->tier_freed);
+		jsonmake_u64(o, "tier_files", report->n_tier);
+		jsonmake_u64(o, "failed", gc->n_failed);
 		json_print(o);
 		return;
 	}
@@ -128,7 +128,7 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 	if (status)
 		return status;
 	if (a->json)
-		gc.actions = json_new_list();
+		gc.actions = jsonmake_new_list();
 	else
 		gctable_init(&gc.table, a, tierstate_directory(p, tier));
 	progress_begin("gc");

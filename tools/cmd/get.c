@@ -107,14 +107,14 @@ static void print_base64(const char *data, uint64_t size)
 
 static struct json_object *describe(const struct get *get)
 {
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 
-	json_text(o, "store", get->store);
-	json_key(o, "key", get->key, get->key_size);
-	json_text(o, "what", get->header ? "header" : "buffer");
+	jsonmake_prose(o, "store", get->store);
+	jsonmake_key(o, "key", get->key, get->key_size);
+	jsonmake_prose(o, "what", get->header ? "header" : "buffer");
 	if (!get->header)
-		json_u64(o, "buffer", get->buffer);
-	json_u64(o, "size", get->size);
+		jsonmake_u64(o, "buffer", get->buffer);
+	jsonmake_u64(o, "size", get->size);
 	return o;
 }
 
@@ -124,7 +124,7 @@ static int deliver(const struct get *get)
 		int status = write_file(get);
 		if (status == ADMIN_OK && get->admin->json) {
 			struct json_object *o = describe(get);
-			json_text(o, "file", get->file);
+			jsonmake_prose(o, "file", get->file);
 			json_print(o);
 		}
 		return status;

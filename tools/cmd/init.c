@@ -205,16 +205,16 @@ static void report(const struct admin *a, const struct init *init, const struct 
 	char size[HUMAN_SIZE];
 
 	if (a->json) {
-		struct json_object *o = json_new();
-		json_text(o, "partition", info->path);
-		json_text(o, "uuid", info->uuid);
-		json_flag(o, "created", init->created);
-		json_flag(o, "mounted", init->mounted == RAMDISK_MOUNTED);
-		json_flag(o, "resized", init->mounted == RAMDISK_RESIZED);
-		json_text(o, "mount", info->mount);
-		json_flag(o, "tmpfs", info->tmpfs);
-		json_u64(o, "size", info->bytes_size);
-		json_text(o, "huge", info->huge);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "partition", info->path);
+		jsonmake_prose(o, "uuid", info->uuid);
+		jsonmake_flag(o, "created", init->created);
+		jsonmake_flag(o, "mounted", init->mounted == RAMDISK_MOUNTED);
+		jsonmake_flag(o, "resized", init->mounted == RAMDISK_RESIZED);
+		jsonmake_prose(o, "mount", info->mount);
+		jsonmake_flag(o, "tmpfs", info->tmpfs);
+		jsonmake_u64(o, "size", info->bytes_size);
+		jsonmake_prose(o, "huge", info->huge);
 		json_print(o);
 		return;
 	}

@@ -53,21 +53,21 @@ struct ls {
 
 static void add_json(struct ls *ls, const struct shmstore_object_info *info)
 {
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 
-	json_text(o, "store", ls->store);
-	json_key(o, "key", info->key ? info->key : "", info->key_size);
-	json_u64(o, "header_size", info->header_size);
-	json_u64(o, "buffer_size", info->buffer_size);
-	json_u64(o, "n_buffers", info->n_buffers);
-	json_u64(o, "blocks", info->blocks);
-	json_u64(o, "links", info->links);
-	json_u64(o, "inode", info->inode);
-	json_flag(o, "demoted", info->demoted);
-	json_flag(o, "pinned", info->pinned);
-	json_real(o, "mtime", (double)info->mtime_ns / 1e9);
-	json_text(o, "name", info->name);
-	json_text(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
+	jsonmake_prose(o, "store", ls->store);
+	jsonmake_key(o, "key", info->key ? info->key : "", info->key_size);
+	jsonmake_u64(o, "header_size", info->header_size);
+	jsonmake_u64(o, "buffer_size", info->buffer_size);
+	jsonmake_u64(o, "n_buffers", info->n_buffers);
+	jsonmake_u64(o, "blocks", info->blocks);
+	jsonmake_u64(o, "links", info->links);
+	jsonmake_u64(o, "inode", info->inode);
+	jsonmake_flag(o, "demoted", info->demoted);
+	jsonmake_flag(o, "pinned", info->pinned);
+	jsonmake_real(o, "mtime", (double)info->mtime_ns / 1e9);
+	jsonmake_prose(o, "name", info->name);
+	jsonmake_prose(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
 	json_stream_item(o, ls->n_objects == 0);
 }
 

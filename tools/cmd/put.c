@@ -215,11 +215,11 @@ static void report(const struct put *put)
 	char size[HUMAN_SIZE];
 
 	if (put->admin->json) {
-		struct json_object *o = json_new();
-		json_text(o, "store", put->store);
-		json_key(o, "key", put->key, put->key_size);
-		json_u64(o, "size", put->size);
-		json_flag(o, "created_store", put->made_store);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "store", put->store);
+		jsonmake_key(o, "key", put->key, put->key_size);
+		jsonmake_u64(o, "size", put->size);
+		jsonmake_flag(o, "created_store", put->made_store);
 		json_print(o);
 	} else if (isatty(STDOUT_FILENO)) {
 		printf("%s: %s put into %s%s\n", put->key_text, human_bytes(put->size, put->admin->bytes, size),

@@ -124,61 +124,61 @@ static size_t next_process(const struct holders *l, size_t i, struct process *re
 
 static void print_json(struct holders *l, const struct shmstore_usage *u, const char *path)
 {
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 	struct process process;
 
-	json_text(o, "partition", path);
-	json_u64(o, "size", u->size);
-	json_u64(o, "used", u->used);
-	json_u64(o, "linked", u->linked);
-	json_u64(o, "ghosts", u->ghosts);
-	json_u64(o, "pool", u->pool);
-	json_u64(o, "inflight", u->inflight);
-	json_u64(o, "foreign", u->foreign);
-	json_i64(o, "residual", u->residual);
-	json_u64(o, "metadata", u->metadata);
-	json_u64(o, "stores", u->n_stores);
-	json_u64(o, "objects", u->n_objects);
-	json_u64(o, "leases", u->n_leases);
-	json_u64(o, "unreadable", u->n_unreadable);
-	json_u64(o, "tier", u->tier);
-	json_u64(o, "tier_demoted", u->tier_demoted);
-	json_u64(o, "tier_clean", u->tier_clean);
-	json_u64(o, "tier_orphans", u->tier_orphans);
-	json_u64(o, "demoted", u->n_demoted);
-	struct json_object *list = json_child(o, "holders", json_new_list());
+	jsonmake_prose(o, "partition", path);
+	jsonmake_u64(o, "size", u->size);
+	jsonmake_u64(o, "used", u->used);
+	jsonmake_u64(o, "linked", u->linked);
+	jsonmake_u64(o, "ghosts", u->ghosts);
+	jsonmake_u64(o, "pool", u->pool);
+	jsonmake_u64(o, "inflight", u->inflight);
+	jsonmake_u64(o, "foreign", u->foreign);
+	jsonmake_i64(o, "residual", u->residual);
+	jsonmake_u64(o, "metadata", u->metadata);
+	jsonmake_u64(o, "stores", u->n_stores);
+	jsonmake_u64(o, "objects", u->n_objects);
+	jsonmake_u64(o, "leases", u->n_leases);
+	jsonmake_u64(o, "unreadable", u->n_unreadable);
+	jsonmake_u64(o, "tier", u->tier);
+	jsonmake_u64(o, "tier_demoted", u->tier_demoted);
+	jsonmake_u64(o, "tier_clean", u->tier_clean);
+	jsonmake_u64(o, "tier_orphans", u->tier_orphans);
+	jsonmake_u64(o, "demoted", u->n_demoted);
+	struct json_object *list = jsonmake_child(o, "holders", jsonmake_new_list());
 	for (size_t i = 0; i < l->n_holders;) {
 		i = next_process(l, i, &process);
-		struct json_object *h = json_new();
-		json_i64(h, "pid", process.first->pid);
-		json_u64(h, "uid", process.first->uid);
-		json_text(h, "command", process.first->command);
-		json_u64(h, "bytes", process.bytes);
-		json_u64(h, "objects", process.n_objects);
-		json_u64(h, "mapped", process.mapped);
-		json_append(list, h);
+		struct json_object *h = jsonmake_new();
+		jsonmake_i64(h, "pid", process.first->pid);
+		jsonmake_u64(h, "uid", process.first->uid);
+		jsonmake_prose(h, "command", process.first->command);
+		jsonmake_u64(h, "bytes", process.bytes);
+		jsonmake_u64(h, "objects", process.n_objects);
+		jsonmake_u64(h, "mapped", process.mapped);
+		jsonmake_append(list, h);
 	}
 	if (l->n_holders)
 		qsort(l->holders, l->n_holders, sizeof(*l->holders), by_inode);
-	list = json_child(o, "ghost_list", json_new_list());
+	list = jsonmake_child(o, "ghost_list", jsonmake_new_list());
 	for (size_t i = 0; i < l->n_holders;) {
 		const struct holder *h = &l->holders[i];
-		struct json_object *g = json_new();
-		json_text(g, "kind", kind_name(h->kind));
-		json_u64(g, "inode", h->inode);
-		json_u64(g, "bytes", h->bytes);
-		json_text(g, "key", h->key);
-		json_text(g, "path", h->path);
-		struct json_object *who = json_child(g, "holders", json_new_list());
+		struct json_object *g = jsonmake_new();
+		jsonmake_prose(g, "kind", kind_name(h->kind));
+		jsonmake_u64(g, "inode", h->inode);
+		jsonmake_u64(g, "bytes", h->bytes);
+		jsonmake_prose(g, "key", h->key);
+		jsonmake_prose(g, "path", h->path);
+		struct json_object *who = jsonmake_child(g, "holders", jsonmake_new_list());
 		for (; i < l->n_holders && l->holders[i].inode == h->inode; i++) {
-			struct json_object *w = json_new();
-			json_i64(w, "pid", l->holders[i].pid);
-			json_text(w, "command", l->holders[i].command);
-			json_u64(w, "mapped", l->holders[i].mapped);
-			json_u64(w, "fds", l->holders[i].n_fds);
-			json_append(who, w);
+			struct json_object *w = jsonmake_new();
+			jsonmake_i64(w, "pid", l->holders[i].pid);
+			jsonmake_prose(w, "command", l->holders[i].command);
+			jsonmake_u64(w, "mapped", l->holders[i].mapped);
+			jsonmake_u64(w, "fds", l->holders[i].n_fds);
+			jsonmake_append(who, w);
 		}
-		json_append(list, g);
+		jsonmake_append(list, g);
 	}
 	json_print(o);
 }

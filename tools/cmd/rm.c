@@ -44,9 +44,9 @@ static void list_key(struct rm *rm, const void *key, size_t size)
 
 	if (!rm->keys)
 		return;
-	o = json_new();
-	json_key(o, "key", key ? key : "", size);
-	json_append(rm->keys, o);
+	o = jsonmake_new();
+	jsonmake_key(o, "key", key ? key : "", size);
+	jsonmake_append(rm->keys, o);
 }
 
 static void remove_key(struct rm *rm, struct shmstore *s, const char *text)
@@ -85,11 +85,11 @@ static int count(const struct shmstore_object_info *info, void *arg)
 static void report(const struct rm *rm, const char *partition, bool whole)
 {
 	if (rm->admin->json) {
-		struct json_object *o = json_new();
-		json_text(o, "partition", partition);
-		json_text(o, "store", rm->store);
-		json_flag(o, "removed_store", whole);
-		json_child(o, "removed", rm->keys);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "partition", partition);
+		jsonmake_prose(o, "store", rm->store);
+		jsonmake_flag(o, "removed_store", whole);
+		jsonmake_child(o, "removed", rm->keys);
 		json_print(o);
 	} else if (whole) {
 		printf("%s: removed, with %llu objects\n", rm->store, (unsigned long long)rm->n_removed);
@@ -152,7 +152,7 @@ int cmd_rm(struct admin *a, int argc, char **argv)
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
-	rm.keys = a->json ? json_new_list() : NULL;
+	rm.keys = a->json ? jsonmake_new_list() : NULL;
 	status = run(&rm, p, &line);
 	shmstore_partition_unref(p);
 	return status;

@@ -47,9 +47,9 @@ int cmd_set(struct admin *a, int argc, char **argv)
 		shmstore_client_free(c);
 	}
 	if (status == 0 && a->json) {
-		struct json_object *o = json_new();
-		json_text(o, "partition", partition);
-		json_text(o, "set", line.args[0]);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "partition", partition);
+		jsonmake_prose(o, "set", line.args[0]);
 		json_print(o);
 	} else if (status == 0) {
 		printf("%s is set for %s until the daemon ends; to keep it, write it into shmstored.conf\n",

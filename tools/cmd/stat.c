@@ -60,11 +60,11 @@ static void add_name(struct object *o, const struct storelist_entry *entry, cons
 {
 	o->n_names++;
 	if (o->admin->json) {
-		struct json_object *item = json_new();
-		json_text(item, "store", entry->name);
-		json_i64(item, "pid", entry->pid);
-		json_key(item, "key", key ? key : "", key_size);
-		json_append(o->sharers, item);
+		struct json_object *item = jsonmake_new();
+		jsonmake_prose(item, "store", entry->name);
+		jsonmake_i64(item, "pid", entry->pid);
+		jsonmake_key(item, "key", key ? key : "", key_size);
+		jsonmake_append(o->sharers, item);
 	} else {
 		table_row(&o->table);
 		table_text(&o->table, 0, entry->name);
@@ -144,41 +144,41 @@ static void format_time(int64_t ns, char *ret_text, size_t size)
 
 static void print_json(struct object *o)
 {
-	struct json_object *j = json_new();
+	struct json_object *j = jsonmake_new();
 	size_t metadata = 0;
 
-	json_text(j, "store", o->store);
-	json_key(j, "key", o->key, o->key_size);
-	json_u64(j, "header_size", o->info.header_size);
-	json_u64(j, "buffer_size", o->info.buffer_size);
-	json_u64(j, "blocks", o->info.blocks);
-	json_u64(j, "inode", o->info.inode);
-	json_u64(j, "links", o->info.links);
-	json_text(j, "name", o->name);
-	json_real(j, "mtime", (double)o->info.mtime_ns / 1e9);
-	json_flag(j, "checksum", o->info.checksum);
-	json_flag(j, "demoted", o->info.demoted);
-	json_flag(j, "pinned", o->info.pinned);
-	json_text(j, "tier_file", o->tier_file[0] ? o->tier_file : NULL);
-	json_u64(j, "tier_blocks", o->tier_blocks);
+	jsonmake_prose(j, "store", o->store);
+	jsonmake_key(j, "key", o->key, o->key_size);
+	jsonmake_u64(j, "header_size", o->info.header_size);
+	jsonmake_u64(j, "buffer_size", o->info.buffer_size);
+	jsonmake_u64(j, "blocks", o->info.blocks);
+	jsonmake_u64(j, "inode", o->info.inode);
+	jsonmake_u64(j, "links", o->info.links);
+	jsonmake_prose(j, "name", o->name);
+	jsonmake_real(j, "mtime", (double)o->info.mtime_ns / 1e9);
+	jsonmake_flag(j, "checksum", o->info.checksum);
+	jsonmake_flag(j, "demoted", o->info.demoted);
+	jsonmake_flag(j, "pinned", o->info.pinned);
+	jsonmake_prose(j, "tier_file", o->tier_file[0] ? o->tier_file : NULL);
+	jsonmake_u64(j, "tier_blocks", o->tier_blocks);
 	char generation[17];
 	snprintf(generation, sizeof(generation), "%016" PRIx64, o->info.generation);
-	json_text(j, "generation", generation);
-	json_text(j, "error", o->info.error ? shmstore_strerror(o->info.error) : NULL);
-	struct json_object *buffers = json_child(j, "buffers", json_new_list());
+	jsonmake_prose(j, "generation", generation);
+	jsonmake_prose(j, "error", o->info.error ? shmstore_strerror(o->info.error) : NULL);
+	struct json_object *buffers = jsonmake_child(j, "buffers", jsonmake_new_list());
 	size_t n = o->view ? shmstore_view_n_buffers(o->view) : 0;
 	for (size_t i = 0; i < n; i++) {
 		uint64_t size = 0;
-		struct json_object *b = json_new();
-		json_u64(b, "offset", buffer_offset(o, i, &size));
-		json_u64(b, "size", size);
-		json_append(buffers, b);
+		struct json_object *b = jsonmake_new();
+		jsonmake_u64(b, "offset", buffer_offset(o, i, &size));
+		jsonmake_u64(b, "size", size);
+		jsonmake_append(buffers, b);
 	}
 	if (o->view)
 		shmstore_view_header(o->view, &metadata);
-	json_u64(j, "metadata_size", metadata);
-	json_child(j, "names", o->sharers);
-	json_u64(j, "leases", o->info.links - o->n_names);
+	jsonmake_u64(j, "metadata_size", metadata);
+	jsonmake_child(j, "names", o->sharers);
+	jsonmake_u64(j, "leases", o->info.links - o->n_names);
 	json_print(j);
 }
 
@@ -336,7 +336,7 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 	status = opening_store(p, line.args[0], &s);
 	if (status == ADMIN_OK) {
 		if (a->json)
-			o.sharers = json_new_list();
+			o.sharers = jsonmake_new_list();
 		else
 			table_init(&o.table, a, columns, 3);
 		status = look(&o, p, s, line.args[1]);

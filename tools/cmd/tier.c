@@ -280,9 +280,9 @@ static int show(const struct tier *t, struct shmstore_partition *p)
 	if (r < 0)
 		return tierstate_explain(p, r);
 	if (t->admin->json) {
-		struct json_object *o = json_new();
-		json_text(o, "partition", partition);
-		json_child(o, "tier", tierstate_json(r ? &info : NULL));
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "partition", partition);
+		jsonmake_child(o, "tier", tierstate_json(r ? &info : NULL));
 		json_print(o);
 	} else if (!r) {
 		puts("no disk tier: a full partition is an error (ENOSPC)");

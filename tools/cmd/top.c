@@ -54,55 +54,55 @@ struct top {
 
 static void json_rates(struct json_object *o, const struct sample_rates *r)
 {
-	json_real(o, "put_per_s", r->put_n);
-	json_real(o, "put_bytes_per_s", r->put_bytes);
-	json_real(o, "get_per_s", r->get_n);
-	json_real(o, "get_bytes_per_s", r->get_bytes);
-	json_real(o, "handoff_per_s", r->handoff_n);
-	json_real(o, "adopt_per_s", r->adopt_n);
-	json_real(o, "delete_per_s", r->delete_n);
-	json_real(o, "enospc_per_s", r->enospc_n);
-	json_real(o, "evicted_per_s", r->evicted_n);
+	jsonmake_real(o, "put_per_s", r->put_n);
+	jsonmake_real(o, "put_bytes_per_s", r->put_bytes);
+	jsonmake_real(o, "get_per_s", r->get_n);
+	jsonmake_real(o, "get_bytes_per_s", r->get_bytes);
+	jsonmake_real(o, "handoff_per_s", r->handoff_n);
+	jsonmake_real(o, "adopt_per_s", r->adopt_n);
+	jsonmake_real(o, "delete_per_s", r->delete_n);
+	jsonmake_real(o, "enospc_per_s", r->enospc_n);
+	jsonmake_real(o, "evicted_per_s", r->evicted_n);
 }
 
 static void print_json(struct sample *s)
 {
-	struct json_object *o = json_new();
+	struct json_object *o = jsonmake_new();
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	json_real(o, "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9);
-	json_text(o, "partition", s->info.path);
-	json_text(o, "source", s->asked ? "daemon" : "scan");
-	json_u64(o, "size", s->info.bytes_size);
-	json_u64(o, "used", s->info.bytes_used);
-	json_u64(o, "available", s->info.bytes_available);
-	json_u64(o, "inodes_size", s->info.inodes_size);
-	json_u64(o, "inodes_used", s->info.inodes_used);
-	json_u64(o, "alive", s->n_alive);
-	json_u64(o, "objects", s->n_objects);
-	json_u64(o, "linked", s->linked);
-	json_u64(o, "mapped", s->mapped);
-	json_u64(o, "pool", s->pool);
+	jsonmake_real(o, "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9);
+	jsonmake_prose(o, "partition", s->info.path);
+	jsonmake_prose(o, "source", s->asked ? "daemon" : "scan");
+	jsonmake_u64(o, "size", s->info.bytes_size);
+	jsonmake_u64(o, "used", s->info.bytes_used);
+	jsonmake_u64(o, "available", s->info.bytes_available);
+	jsonmake_u64(o, "inodes_size", s->info.inodes_size);
+	jsonmake_u64(o, "inodes_used", s->info.inodes_used);
+	jsonmake_u64(o, "alive", s->n_alive);
+	jsonmake_u64(o, "objects", s->n_objects);
+	jsonmake_u64(o, "linked", s->linked);
+	jsonmake_u64(o, "mapped", s->mapped);
+	jsonmake_u64(o, "pool", s->pool);
 	json_rates(o, &s->rates);
-	json_child(o, "tier", s->tier);
+	jsonmake_child(o, "tier", s->tier);
 	s->tier = NULL; /* o's now */
-	struct json_object *list = json_child(o, "stores", json_new_list());
+	struct json_object *list = jsonmake_child(o, "stores", jsonmake_new_list());
 	for (size_t i = 0; i < s->n_stores; i++) {
 		const struct sample_store *store = &s->stores[i];
-		struct json_object *item = json_new();
-		json_text(item, "name", store->name);
-		json_i64(item, "pid", store->pid);
-		json_flag(item, "alive", store->alive == SHMSTORE_ALIVE);
-		json_flag(item, "keep", store->keep);
-		json_text(item, "label", store->label);
-		json_u64(item, "objects", store->counters.linked_n);
-		json_u64(item, "linked", store->counters.linked_bytes);
-		json_u64(item, "mapped", store->counters.mapped_bytes);
-		json_u64(item, "pool", store->counters.pool_bytes);
-		json_u64(item, "enospc", store->counters.enospc_n);
+		struct json_object *item = jsonmake_new();
+		jsonmake_prose(item, "name", store->name);
+		jsonmake_i64(item, "pid", store->pid);
+		jsonmake_flag(item, "alive", store->alive == SHMSTORE_ALIVE);
+		jsonmake_flag(item, "keep", store->keep);
+		jsonmake_prose(item, "label", store->label);
+		jsonmake_u64(item, "objects", store->counters.linked_n);
+		jsonmake_u64(item, "linked", store->counters.linked_bytes);
+		jsonmake_u64(item, "mapped", store->counters.mapped_bytes);
+		jsonmake_u64(item, "pool", store->counters.pool_bytes);
+		jsonmake_u64(item, "enospc", store->counters.enospc_n);
 		json_rates(item, &store->rates);
-		json_append(list, item);
+		jsonmake_append(list, item);
 	}
 	json_print_line(o);
 }

@@ -45,11 +45,11 @@ static int add(const struct shmstore_verify_finding *finding, void *arg)
 	v->n_bad++;
 	const char *reason = finding->reason && *finding->reason ? finding->reason : shmstore_strerror(finding->error);
 	if (v->admin->json) {
-		struct json_object *o = json_new();
-		json_text(o, "path", finding->path);
-		json_text(o, "reason", reason);
-		json_i64(o, "error", finding->error);
-		json_append(v->bad, o);
+		struct json_object *o = jsonmake_new();
+		jsonmake_prose(o, "path", finding->path);
+		jsonmake_prose(o, "reason", reason);
+		jsonmake_i64(o, "error", finding->error);
+		jsonmake_append(v->bad, o);
 	} else {
 		table_row(&v->table);
 		table_text(&v->table, 0, finding->path);
@@ -67,11 +67,11 @@ static void finish(struct verify *v)
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	const double seconds = (double)(now.tv_sec - v->start.tv_sec) + (double)(now.tv_nsec - v->start.tv_nsec) / 1e9;
 	if (v->admin->json) {
-		struct json_object *o = json_new();
-		json_u64(o, "checked", v->n_checked);
-		json_u64(o, "bytes", v->bytes);
-		json_real(o, "seconds", seconds);
-		json_child(o, "bad", v->bad);
+		struct json_object *o = jsonmake_new();
+		jsonmake_u64(o, "checked", v->n_checked);
+		jsonmake_u64(o, "bytes", v->bytes);
+		jsonmake_real(o, "seconds", seconds);
+		jsonmake_child(o, "bad", v->bad);
 		json_print(o);
 		return;
 	}

@@ -19,8 +19,8 @@ int cmd_version(struct admin *a, int argc, char **argv)
 		printf(ADMIN_NAME " %s\n", shmstore_version());
 		return ADMIN_OK;
 	}
-	struct json_object *o = json_new();
-	json_text(o, "version", shmstore_version());
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "version", shmstore_version());
 	json_print(o);
 	return ADMIN_OK;
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * printable.c: see printable.h. shmstore-admin has the same rules in keytext.c, which ends the program where memory is out and
- * so is of no use to a daemon.
- */
+/* printable.c: see printable.h. */
 #include "printable.h"
 
 #include <ctype.h>
@@ -77,4 +74,32 @@ char *printable_new(const void *text, size_t size)
 	}
 	*out = '\0';
 	return made;
+}
+
+static unsigned hex(unsigned char c)
+{
+	return isdigit(c) ? (unsigned)(c - '0') : (unsigned)(tolower(c) - 'a' + 10);
+}
+
+bool printable_parse(const char *text, void *ret, size_t room, size_t *ret_size)
+{
+	unsigned char *out = ret;
+	size_t n = 0;
+
+	while (*text) {
+		const unsigned char *in = (const unsigned char *)text;
+
+		if (n == room)
+			return false;
+		/* A NUL ends the text, so is_escape() never looks past it. */
+		if (in[0] == '\\' && in[1] == 'x' && in[2] && is_escape(in, 4)) {
+			out[n++] = (unsigned char)(hex(in[2]) << 4 | hex(in[3]));
+			text += 4;
+		} else {
+			out[n++] = in[0];
+			text++;
+		}
+	}
+	*ret_size = n;
+	return true;
 }

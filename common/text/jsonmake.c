@@ -79,6 +79,14 @@ void jsonmake_i64(struct json_object *o, const char *name, int64_t value)
 	jsonmake_child(o, name, checked(json_object_new_int64(value)));
 }
 
+void jsonmake_real(struct json_object *o, const char *name, double value)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%.3f", value);
+	jsonmake_child(o, name, checked(json_object_new_double_s(value, text)));
+}
+
 void jsonmake_flag(struct json_object *o, const char *name, bool value)
 {
 	jsonmake_child(o, name, checked(json_object_new_boolean(value)));
@@ -89,18 +97,20 @@ void jsonmake_null(struct json_object *o, const char *name)
 	add(o, name, NULL);
 }
 
-static struct json_object *text_of(const char *text)
+static struct json_object *bytes_of(const void *bytes, size_t size)
 {
-	struct json_object *o = NULL;
-	char *escaped;
+	char *escaped = printable_new(bytes, size);
+	struct json_object *o = escaped ? json_object_new_string(escaped) : NULL;
 
-	if (printable_is(text, strlen(text)))
-		return checked(json_object_new_string(text));
-	escaped = printable_new(text, strlen(text));
-	if (escaped)
-		o = json_object_new_string(escaped);
 	free(escaped);
 	return checked(o);
+}
+
+static struct json_object *text_of(const char *text)
+{
+	size_t n = strlen(text);
+
+	return printable_is(text, n) ? checked(json_object_new_string(text)) : bytes_of(text, n);
 }
 
 void jsonmake_text(struct json_object *o, const char *name, const char *text)
@@ -114,6 +124,38 @@ void jsonmake_text(struct json_object *o, const char *name, const char *text)
 void jsonmake_append_text(struct json_object *list, const char *text)
 {
 	jsonmake_append(list, text_of(text));
+}
+
+void jsonmake_key(struct json_object *o, const char *name, const void *key, size_t key_size)
+{
+	if (key)
+		jsonmake_child(o, name, bytes_of(key, key_size));
+	else
+		jsonmake_null(o, name);
+}
+
+static bool is_prose(const char *text)
+{
+	size_t left = strlen(text);
+
+	while (left) {
+		size_t n = printable_sequence((const unsigned char *)text, left);
+
+		if (!n && (unsigned char)*text >= 0x80)
+			return false;
+		n = n ? n : 1;
+		text += n;
+		left -= n;
+	}
+	return true;
+}
+
+void jsonmake_prose(struct json_object *o, const char *name, const char *text)
+{
+	if (text && is_prose(text))
+		jsonmake_child(o, name, checked(json_object_new_string(text)));
+	else
+		jsonmake_key(o, name, text, text ? strlen(text) : 0);
 }
 
 static struct json_object *seconds(int64_t ns)
