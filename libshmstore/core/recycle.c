@@ -35,6 +35,7 @@
 #include "cleanup.h"
 #include "format.h"
 #include "handle.h"
+#include "slots.h"
 #include "sys.h"
 #include "transient.h"
 
@@ -53,24 +54,6 @@ void shms_recycle_init(struct shms_recycle *r, uint64_t max)
 		r->slots[i].fd = -1;
 }
 
-static void no_slack(struct shms_recycle *r, struct shms_slot *slot)
-{
-	r->slack -= slot->slack_size;
-	slot->slack_size = 0;
-}
-
-static void slot_free(struct shms_recycle *r, struct shms_slot *slot)
-{
-	no_slack(r, slot);
-	if (slot->map)
-		munmap(slot->map, slot->capacity);
-	slot->map = NULL;
-	slot->fd = shms_close_fd(slot->fd);
-	slot->shared = slot->handed = false;
-	slot->inode = 0;
-	slot->state = SHMS_SLOT_FREE;
-}
-
 void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd)
 {
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
@@ -78,7 +61,7 @@ void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd)
 
 		if (slot->state == SHMS_SLOT_POOLED && recycle_fd >= 0)
 			unlinkat(recycle_fd, slot->pool_name, 0);
-		slot_free(r, slot);
+		shms_slot_free(r, slot);
 	}
 	pthread_mutex_destroy(&r->lock);
 }
@@ -90,236 +73,6 @@ void shms_recycle_forked(struct shms_recycle *r)
 		r->slots[i].fd = shms_close_fd(r->slots[i].fd);
 		r->slots[i].state = SHMS_SLOT_FREE;
 	}
-}
-
-void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
-{
-	uint64_t number = atomic_fetch_add_explicit(&r->next_number, 1, memory_order_relaxed);
-	char digits[SHMS_RECYCLE_NAME];
-	size_t n = 0;
-
-	/* By hand: this is on the way of every delete. */
-	do {
-		digits[n++] = (char)('0' + number % 10);
-		number /= 10;
-	} while (number);
-	while (n)
-		*ret_name++ = digits[--n];
-	*ret_name = '\0';
-}
-
-static void set_state(struct shms_slot *slot, enum shms_slot_state state)
-{
-	slot->state = state;
-	slot->stamp_ns = shms_now_mono_ns();
-}
-
-static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
-{
-	struct shms_recycle *r = &s->recycle;
-	struct shms_ledger *l = s->ledger;
-	uint64_t n = 0;
-
-	r->pooled = pooled ? r->pooled + slot->bytes : r->pooled - slot->bytes;
-	if (slot->fd >= 0)
-		r->warm = pooled ? r->warm + slot->bytes : r->warm - slot->bytes;
-	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
-		n += r->slots[i].state == SHMS_SLOT_POOLED;
-	atomic_store_explicit(&l->pool_n, n + r->missed_n, memory_order_relaxed);
-	atomic_store_explicit(&l->pool_bytes, r->pooled + r->missed, memory_order_relaxed);
-	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))
-		atomic_store_explicit(&l->pool_bytes_max, r->pooled, memory_order_relaxed);
-}
-
-static struct shms_slot *oldest_warm(struct shms_recycle *r)
-{
-	struct shms_slot *found = NULL;
-
-	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
-		struct shms_slot *slot = &r->slots[i];
-
-		if (slot->state == SHMS_SLOT_POOLED && slot->fd >= 0 && (!found || slot->stamp_ns < found->stamp_ns))
-			found = slot;
-	}
-	return found;
-}
-
-/* The oldest open files of the pool are closed, until few are. Killed in between: a file in recycle/, under one name or the other. */
-static void cool_down(struct shmstore *s)
-{
-	struct shms_recycle *r = &s->recycle;
-	struct shms_slot *slot;
-	char number[SHMS_RECYCLE_NAME], name[SHMS_RECYCLE_NAME];
-
-	while (r->warm > r->warm_max && (slot = oldest_warm(r)) != NULL) {
-		shms_recycle_name(r, number);
-		snprintf(name, sizeof(name), "%c%.22s", SHMS_RECYCLE_COLD, number);
-		r->warm -= slot->bytes;
-		if (slot->map)
-			munmap(slot->map, slot->capacity);
-		slot->map = NULL;
-		slot->fd = shms_close_fd(slot->fd);
-		/* In vain it stays under a name that nobody takes, till we do. */
-		if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) == 0)
-			memcpy(slot->pool_name, name, sizeof(name));
-	}
-}
-
-static void drop_pooled(struct shmstore *s, struct shms_slot *slot);
-
-/* An object's file, which 0400 forbids us too to write. It has no name that anybody else looks at. */
-static int open_writable(int dir_fd, const char *name)
-{
-	int fd;
-
-	if (fchmodat(dir_fd, name, 0600, 0) < 0)
-		return -errno;
-	fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fchmodat(dir_fd, name, 0400, 0) < 0)
-		fd = shms_close_fd(fd);
-	return fd;
-}
-
-/* Opens a cold file again. False: it was taken meanwhile, or cannot be opened; the slot is free. */
-static bool warm_up(struct shmstore *s, struct shms_slot *slot)
-{
-	char name[SHMS_RECYCLE_NAME];
-	int fd;
-
-	/* From here on it has a name that nobody takes. */
-	shms_recycle_name(&s->recycle, name);
-	if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) < 0) {
-		drop_pooled(s, slot);
-		return false;
-	}
-	memcpy(slot->pool_name, name, sizeof(name));
-	fd = open_writable(s->recycle_fd, name);
-	if (fd < 0) {
-		drop_pooled(s, slot);
-		return false;
-	}
-	slot->fd = fd;
-	s->recycle.warm += slot->bytes;
-	return true;
-}
-
-/* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
-static void enter_pool(struct shmstore *s, struct shms_slot *slot)
-{
-	no_slack(&s->recycle, slot);
-	slot->shared = false;
-	slot->handed = shms_links_known(s, slot->name);
-	set_state(slot, SHMS_SLOT_POOLED);
-	account(s, slot, true);
-	if (s->recycle.warm > s->recycle.warm_max)
-		cool_down(s);
-}
-
-static void leave_pool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state)
-{
-	set_state(slot, state);
-	if (state == SHMS_SLOT_TAKEN)
-		s->recycle.taken += slot->bytes;
-	account(s, slot, false);
-}
-
-/* Somebody took the cold file: it has booked that in our page, which our ledger is to be read with. */
-static void missed(struct shmstore *s, struct shms_slot *slot)
-{
-	s->recycle.missed_n++;
-	s->recycle.missed += slot->bytes;
-	leave_pool(s, slot, SHMS_SLOT_FREE);
-	slot_free(&s->recycle, slot);
-}
-
-static void drop_pooled(struct shmstore *s, struct shms_slot *slot)
-{
-	bool cold = slot->fd < 0;
-	uint64_t freed = cold ? shms_credit_freed_by_name(s, s->recycle_fd, slot->pool_name)
-			      : shms_credit_freed_by_fd(s, slot->fd);
-
-	if (unlinkat(s->recycle_fd, slot->pool_name, 0) < 0) {
-		freed = 0;
-		if (cold && errno == ENOENT) {
-			missed(s, slot);
-			return;
-		}
-	}
-	leave_pool(s, slot, SHMS_SLOT_FREE);
-	/* Its descriptor and mapping hold the memory to the last. */
-	slot_free(&s->recycle, slot);
-	shms_credit_gave(s, freed);
-}
-
-static struct shms_slot *oldest(struct shms_recycle *r, enum shms_slot_state state)
-{
-	struct shms_slot *found = NULL;
-
-	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
-		struct shms_slot *slot = &r->slots[i];
-
-		if (slot->state == state && (!found || slot->stamp_ns < found->stamp_ns))
-			found = slot;
-	}
-	return found;
-}
-
-/*
- * A published object's file gives its slack back: a hole in the header's unused room, which no reader looks at. Large files in
- * huge pages only: a page that is broken up costs its readers more than what is left of it. Not of an object that was handed off: others may
- * link it, and have booked what it took.
- */
-static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
-{
-	uint64_t unit = slot->capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : SHMS_FORMAT_PAGE;
-	uint64_t begin = (slot->slack_off + unit - 1) & ~(unit - 1);
-	uint64_t end = (slot->slack_off + slot->slack_size) & ~(unit - 1);
-	uint64_t given = 0;
-	struct stat st;
-
-	if (begin >= end)
-		return 0;
-	if (shms_links_hold_private(s, slot->name) && fstat(slot->fd, &st) == 0 && st.st_nlink == 1 &&
-	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin)) == 0) {
-		/* How much is in pieces of huge pages only the kernel knows. */
-		given = fstat(slot->fd, &st) == 0 && shms_blocks(&st) < slot->bytes ? slot->bytes - shms_blocks(&st)
-										    : 0;
-		slot->bytes -= given;
-		shms_recent_punched(&s->recent, slot->name);
-		atomic_fetch_sub_explicit(&s->ledger->linked_bytes, given, memory_order_relaxed);
-	}
-	shms_links_release(s);
-	shms_credit_gave(s, given);
-	return given;
-}
-
-/* The slot leaves its published object alone. Returns what the object gave back. */
-static uint64_t unpublish(struct shmstore *s, struct shms_slot *slot)
-{
-	uint64_t given = slot->slack_size ? punch_slack(s, slot) : 0;
-
-	slot_free(&s->recycle, slot);
-	return given;
-}
-
-/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest pooled file. NULL: all are
- * being written. */
-static struct shms_slot *claim(struct shmstore *s)
-{
-	struct shms_recycle *r = &s->recycle;
-	struct shms_slot *slot = oldest(r, SHMS_SLOT_FREE);
-
-	if (slot)
-		return slot;
-	slot = oldest(r, SHMS_SLOT_PUBLISHED);
-	if (slot) {
-		unpublish(s, slot);
-		return slot;
-	}
-	slot = oldest(r, SHMS_SLOT_POOLED);
-	if (slot)
-		drop_pooled(s, slot);
-	return slot;
 }
 
 uint64_t shms_recycle_hold(struct shmstore *s)
@@ -359,14 +112,14 @@ uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 		r->scarce = true;
 		r->looked_ns = now;
 	}
-	while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL &&
+	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL &&
 	       (all || now - slot->stamp_ns > SHMS_RECYCLE_AGE_NS)) {
 		dropped += slot->bytes;
-		drop_pooled(s, slot);
+		shms_slot_drop(s, slot);
 	}
 	for (size_t i = 0; all && r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
 		if (r->slots[i].slack_size)
-			dropped += unpublish(s, &r->slots[i]);
+			dropped += shms_slot_unpublish(s, &r->slots[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return dropped;
@@ -451,9 +204,9 @@ static void expire(struct shmstore *s)
 		if (now - slot->stamp_ns <= SHMS_RECYCLE_AGE_NS)
 			continue;
 		if (slot->state == SHMS_SLOT_POOLED)
-			drop_pooled(s, slot);
+			shms_slot_drop(s, slot);
 		else if (slot->state == SHMS_SLOT_PUBLISHED && slot->slack_size)
-			unpublish(s, slot);
+			shms_slot_unpublish(s, slot);
 	}
 }
 
@@ -473,7 +226,7 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 			slot = best_fit(r, need, tried);
 			if (!slot)
 				break;
-			if (slot->fd < 0 && !warm_up(s, slot)) {
+			if (slot->fd < 0 && !shms_slot_warm(s, slot)) {
 				slot = NULL;
 			} else if (!exclusive(slot)) {
 				tried[slot - r->slots] = true;
@@ -481,7 +234,7 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 			}
 		}
 		if (slot)
-			leave_pool(s, slot, SHMS_SLOT_TAKEN);
+			shms_slot_unpool(s, slot, SHMS_SLOT_TAKEN);
 	}
 	pthread_mutex_unlock(&r->lock);
 	if (slot && !map_slot(slot)) {
@@ -499,14 +252,14 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	pthread_mutex_lock(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
 	strcpy(slot->name, name);
-	set_state(slot, SHMS_SLOT_PUBLISHED);
+	shms_slot_state(slot, SHMS_SLOT_PUBLISHED);
 	if (begin < end) {
 		slot->slack_off = begin;
 		slot->slack_size = end - begin;
 		s->recycle.slack += end - begin;
 	}
 	if (s->recycle.let_go)
-		unpublish(s, slot);
+		shms_slot_unpublish(s, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
@@ -526,7 +279,7 @@ void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 {
 	pthread_mutex_lock(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
-	enter_pool(s, slot);
+	shms_slot_pool(s, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
@@ -534,7 +287,7 @@ void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
 {
 	pthread_mutex_lock(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
-	slot_free(&s->recycle, slot);
+	shms_slot_free(&s->recycle, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
@@ -547,14 +300,14 @@ void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t byt
 	if (!r->max || bytes > r->max)
 		return;
 	pthread_mutex_lock(&r->lock);
-	slot = r->let_go ? NULL : claim(s);
+	slot = r->let_go ? NULL : shms_slot_claim(s);
 	if (slot) {
 		slot->fd = shms_take_fd(fd);
 		slot->capacity = capacity;
 		slot->bytes = bytes;
 		slot->size = size;
 		strcpy(slot->name, name);
-		set_state(slot, SHMS_SLOT_PUBLISHED);
+		shms_slot_state(slot, SHMS_SLOT_PUBLISHED);
 	}
 	pthread_mutex_unlock(&r->lock);
 }
@@ -602,12 +355,12 @@ static bool make_room(struct shmstore *s, uint64_t bytes)
 	if (bytes > r->max)
 		return false;
 	if (scarce(s)) {
-		while (r->pooled && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL)
-			drop_pooled(s, slot);
+		while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL)
+			shms_slot_drop(s, slot);
 		return false;
 	}
-	while (r->pooled + bytes > r->max && (slot = oldest(r, SHMS_SLOT_POOLED)) != NULL)
-		drop_pooled(s, slot);
+	while (r->pooled + bytes > r->max && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL)
+		shms_slot_drop(s, slot);
 	return r->pooled + bytes <= r->max;
 }
 
@@ -632,11 +385,11 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 	if (!ours(s, &st) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
 	    !make_room(s, *ret_bytes))
 		return 0;
-	slot = claim(s);
+	slot = shms_slot_claim(s);
 	if (!slot)
 		return 0;
 	/* The object is on its way out of objects/ under an exclusive lock. */
-	slot->fd = open_writable(s->objects_fd, name);
+	slot->fd = shms_slot_open(s->objects_fd, name);
 	if (slot->fd < 0) {
 		slot->fd = -1;
 		return 0;
@@ -663,7 +416,7 @@ int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint6
 	if (slot) {
 		*io_bytes = slot->bytes;
 		if (others || !make_room(s, slot->bytes)) {
-			slot_free(r, slot);
+			shms_slot_free(r, slot);
 			slot = NULL;
 		}
 	} else if (!others && size >= SHMS_RECYCLE_REOPEN) {
@@ -673,10 +426,10 @@ int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint6
 		shms_recycle_name(r, slot->pool_name);
 		result = shms_rename_noreplace(s->objects_fd, name, s->recycle_fd, slot->pool_name);
 		if (result == 0) {
-			enter_pool(s, slot);
+			shms_slot_pool(s, slot);
 			result = 1;
 		} else {
-			slot_free(r, slot);
+			shms_slot_free(r, slot);
 			/* Anything but a missing object is our pool's trouble: it can be unlinked still. */
 			result = result == -ENOENT ? result : 0;
 		}
@@ -700,11 +453,11 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 		bytes = shms_blocks(&st);
 	if (slot && !others && make_room(s, slot->bytes)) {
 		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
-		enter_pool(s, slot);
+		shms_slot_pool(s, slot);
 	} else {
 		freed = shms_credit_freed_by_name(s, s->recycle_fd, pool_name);
 		if (slot)
-			slot_free(r, slot);
+			shms_slot_free(r, slot);
 		if (unlinkat(s->recycle_fd, pool_name, 0) == 0)
 			shms_credit_gave(s, freed);
 	}
@@ -727,7 +480,7 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 		if (!slot->inode && fstatat(s->recycle_fd, slot->pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			slot->inode = st.st_ino;
 		if (slot->inode == inode)
-			drop_pooled(s, slot);
+			shms_slot_drop(s, slot);
 	}
 	pthread_mutex_unlock(&r->lock);
 }
@@ -740,7 +493,7 @@ void shms_recycle_let_go(struct shmstore *s)
 	r->let_go = true;
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		if (r->slots[i].state == SHMS_SLOT_PUBLISHED)
-			unpublish(s, &r->slots[i]);
+			shms_slot_unpublish(s, &r->slots[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
 }
@@ -755,7 +508,7 @@ void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
 		struct shms_slot *slot = &r->slots[i];
 
 		if (slot->state == SHMS_SLOT_PUBLISHED && fstat(slot->fd, &st) == 0 && st.st_ino == inode)
-			unpublish(s, slot);
+			shms_slot_unpublish(s, slot);
 	}
 	pthread_mutex_unlock(&r->lock);
 }
@@ -767,6 +520,6 @@ void shms_recycle_forget(struct shmstore *s, const char *name)
 	pthread_mutex_lock(&s->recycle.lock);
 	slot = find_published(&s->recycle, name);
 	if (slot)
-		slot_free(&s->recycle, slot);
+		shms_slot_free(&s->recycle, slot);
 	pthread_mutex_unlock(&s->recycle.lock);
 }

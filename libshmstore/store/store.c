@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c: opening, closing and forking of a store.
+ * store.c: opening and closing a store.
  *
- * A store comes to be in this order: directory, the .store page, which is linked in filled and locked, then the three
- * subdirectories, which only exist under a page: what gc finds without one is an empty directory, that rmdir() removes if and
- * only if nobody is just linking a page there. Two who open the same name: the link decides.
  * Life is the lock on the page: it is held through one open file description, which a forked child gives up at once
  * (pthread_atfork), so that the parent's death is seen.
  *
@@ -13,123 +10,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "acquire.h"
 #include "arbitrate.h"
-#include "books.h"
+#include "atfork.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "daemon.h"
 #include "detail.h"
 #include "gc.h"
 #include "handle.h"
-#include "move.h"
 #include "nameslock.h"
 #include "peer.h"
 #include "sys.h"
 #include "teardown.h"
 #include "tier.h"
-#include "transient.h"
-
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shmstore *all; /* every open store of this process */
-
-/* ---- fork ---- */
-
-static void fork_prepare(void)
-{
-	pthread_mutex_lock(&all_lock);
-	for (struct shmstore *s = all; s; s = s->next) {
-		pthread_mutex_lock(&s->recycle.lock);
-		pthread_mutex_lock(&s->links.lock);
-		shms_arb_fork_prepare(s->arb);
-		shms_attach_fork_prepare(&s->attach);
-	}
-}
-
-static void fork_parent(void)
-{
-	for (struct shmstore *s = all; s; s = s->next) {
-		shms_attach_fork_parent(&s->attach);
-		shms_arb_fork_parent(s->arb);
-		pthread_mutex_unlock(&s->links.lock);
-		pthread_mutex_unlock(&s->recycle.lock);
-	}
-	pthread_mutex_unlock(&all_lock);
-}
-
-static void close_fds(struct shmstore *s)
-{
-	s->lock_fd = shms_close_fd(s->lock_fd);
-	s->clean_fd = shms_close_fd(s->clean_fd);
-	s->handoff_fd = shms_close_fd(s->handoff_fd);
-	s->recycle_fd = shms_close_fd(s->recycle_fd);
-	s->objects_fd = shms_close_fd(s->objects_fd);
-	s->dir_fd = shms_close_fd(s->dir_fd);
-	s->parent_fd = shms_close_fd(s->parent_fd);
-}
-
-/* In the child: give up the lock, and every descriptor that would keep the parent's memory alive. */
-static void fork_child(void)
-{
-	for (struct shmstore *s = all; s; s = s->next) {
-		atomic_store_explicit(&s->forked, true, memory_order_relaxed);
-		s->page = NULL; /* not inherited */
-		shms_credit_off(&s->credit);
-		s->ledger = NULL;
-		close_fds(s);
-		shms_attach_fork_child(&s->attach);
-		shms_arb_fork_child(s->arb);
-		shms_recycle_forked(&s->recycle);
-		pthread_mutex_unlock(&s->links.lock);
-		pthread_mutex_unlock(&s->recycle.lock);
-		shms_tier_forked(s->p);
-	}
-	all = NULL;
-	pthread_mutex_unlock(&all_lock);
-}
-
-static void register_fork(void)
-{
-	pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-static void list_add(struct shmstore *s)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, register_fork);
-	pthread_mutex_lock(&all_lock);
-	s->next = all;
-	s->prev = &all;
-	if (all)
-		all->prev = &s->next;
-	all = s;
-	pthread_mutex_unlock(&all_lock);
-}
-
-static void list_del(struct shmstore *s)
-{
-	pthread_mutex_lock(&all_lock);
-	if (s->prev) {
-		*s->prev = s->next;
-		if (s->next)
-			s->next->prev = s->prev;
-		s->prev = NULL;
-	}
-	pthread_mutex_unlock(&all_lock);
-}
-
-/* ---- open ---- */
 
 static bool name_ok(const char *name)
 {
@@ -242,196 +144,6 @@ static int locate(struct shmstore *s, const char *directory)
 	return 0;
 }
 
-static int open_dirs(struct shmstore *s, bool create)
-{
-	static const char *const names[] = {SHMS_DIR_OBJECTS, SHMS_DIR_RECYCLE, SHMS_DIR_HANDOFF};
-	int *const fds[] = {&s->objects_fd, &s->recycle_fd, &s->handoff_fd};
-
-	for (size_t i = 0; i < 3; i++) {
-		if (create && mkdirat(s->dir_fd, names[i], 0700) < 0 && errno != EEXIST)
-			return shms_error(errno);
-		shms_close_fd(*fds[i]);
-		*fds[i] = shms_open_dir(s->dir_fd, names[i]);
-		if (*fds[i] < 0)
-			return shms_error(*fds[i]);
-	}
-	return 0;
-}
-
-/* Makes the page of a new store: complete and locked before it has a name. -EEXIST, -ENOENT: somebody was faster, look again. */
-static int new_page(struct shmstore *s, const struct shms_page *page)
-{
-	struct iovec iov = {.iov_len = sizeof(*page)};
-	int r;
-	_fd_ int fd = shms_openat(s->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-
-	if (fd < 0)
-		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
-	memcpy(&iov.iov_base, &page, sizeof(page)); /* pwritev only reads it */
-	r = shms_pwritev_all(fd, &iov, 1, 0);
-	if (r < 0)
-		return shms_error(r);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return shms_error(errno);
-	r = shms_link_fd(fd, s->dir_fd, SHMS_PAGE_FILE);
-	if (r < 0)
-		return shms_error(r);
-	s->lock_fd = shms_take_fd(&fd);
-	return 0;
-}
-
-/* The ledger's gauges for what a store holds already. */
-static int count_objects(const struct shmstore *s, struct shms_ledger *l)
-{
-	struct shmstore_store_books books;
-	int r = shms_books_store(s->dir_fd, &books);
-
-	if (r < 0)
-		return r;
-	atomic_store_explicit(&l->linked_n, books.n_objects, memory_order_relaxed);
-	atomic_store_explicit(&l->linked_bytes, books.linked, memory_order_relaxed);
-	atomic_store_explicit(&l->linked_bytes_max, books.linked, memory_order_relaxed);
-	return 0;
-}
-
-/*
- * Others may move a dead store's objects, too: not between the count and the page that says it. One that was stopped in the middle of it does
- * not keep the store from being opened; then the count may be off by that object. What a killed one left in clean/ would be counted, and go later.
- */
-static int lock_names(const struct shmstore *s)
-{
-	_fd_ int fd = -1;
-
-	if (faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return -1;
-	fd = shms_open_dir(s->dir_fd, SHMS_DIR_OBJECTS);
-	if (fd < 0 || shms_tier_flock(fd, SHMS_TIER_NAMES_MS) < 0)
-		return -1;
-	shms_move_sweep(fd);
-	return shms_take_fd(&fd);
-}
-
-/* Takes over a dead owner's store, whose page we hold locked. */
-static int take_over(struct shmstore *s, struct shms_page *page, const struct shmstore_options *o)
-{
-	struct shms_teardown t = {.tier = shms_teardown_own_tier(s->p, s->dir_fd)};
-	struct shms_page old = {.flags = 0};
-	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
-	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
-	int names, r = 0;
-
-	/* Whether its objects are to be kept only its page can say: one that cannot be read now is no reason to drop them. */
-	if (!(o->flags & SHMSTORE_OPEN_FRESH)) {
-		r = shms_page_read(s->dir_fd, &old);
-		if (adopt && (r == -EBADMSG || r == -ENOTSUP)) {
-			/* Its objects are asked for, whatever its page says. */
-			old.flags = 0;
-			r = 0;
-		}
-		adopt = adopt || (r == 0 && (old.flags & SHMS_PAGE_KEEP));
-	}
-	if (r < 0)
-		return shms_error(r);
-	/* Killed from here on: a dead store still, with fewer objects of those that were to go. */
-	if (!adopt)
-		shms_teardown_objects(s->dir_fd, &t);
-	shms_teardown_recycle(s->dir_fd, &t);
-	shms_teardown_leases(s->dir_fd, shms_now_boot_ms(), &t);
-	if (t.error)
-		return t.error;
-	/* What its last owner kept stays kept until this open has succeeded: see set_keep(). */
-	if (adopt && (old.flags & SHMS_PAGE_KEEP))
-		page->flags |= SHMS_PAGE_KEEP;
-	names = lock_names(s);
-	r = adopt ? count_objects(s, &page->ledger) : 0;
-	if (r == 0)
-		r = shms_error(shms_pwritev_all(s->lock_fd, &iov, 1, 0));
-	shms_unlock_fd(names);
-	return r;
-}
-
-#define TAKEN_APART_NS 500000000ull /* how long somebody takes to take a dead store apart, as a rule */
-
-/* Is the process that a locked page names gone? Then the lock is held by somebody who is taking the store apart. */
-static bool owner_gone(int dir_fd)
-{
-	struct shms_page page;
-
-	if (shms_page_read(dir_fd, &page) < 0)
-		return true;
-	return shms_start_time((pid_t)page.pid) != page.start_time || (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
-}
-
-static int held(const struct shmstore *s)
-{
-	struct shms_page page;
-
-	if (shms_page_read(s->dir_fd, &page) < 0)
-		return shms_detail(-EBUSY, NULL, "a live process holds the store %s", s->path);
-	if ((pid_t)page.pid == getpid())
-		return shms_detail(-EBUSY, NULL,
-				   "this very process (%d) has the store %s open already, and it is live; close that "
-				   "one first, or use it",
-				   (int)getpid(), s->path);
-	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
-}
-
-static int acquire(struct shmstore *s, const struct shmstore_options *o)
-{
-	struct shms_page page = {0};
-	struct stat st;
-	uint64_t end = 0, now;
-	int r;
-
-	s->lock_fd = shms_close_fd(s->lock_fd);
-	shms_page_fill(&page, s->name, o->label, false);
-	for (int i = 0; i < 1000; i++) {
-		shms_close_fd(s->dir_fd);
-		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
-		if (s->dir_fd == -ENOENT) {
-			if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
-				return shms_error(errno);
-			continue;
-		}
-		if (s->dir_fd < 0)
-			return s->dir_fd == -ELOOP || s->dir_fd == -ENOTDIR
-				       ? shms_detail(-EPERM, NULL, "something that is no directory is at %s", s->path)
-				       : shms_error(s->dir_fd);
-		if (fstat(s->dir_fd, &st) < 0)
-			return shms_error(errno);
-		if (st.st_uid != s->uid)
-			return shms_detail(-EPERM, NULL, "the store %s is user %u's", s->path, (unsigned)st.st_uid);
-		s->lock_fd = shms_page_lock(s->dir_fd);
-		if (s->lock_fd >= 0)
-			return take_over(s, &page, o);
-		r = s->lock_fd;
-		if (r == -ENOENT) {
-			r = new_page(s, &page);
-			if (r == 0)
-				return 0;
-			if (r != -ENOENT && r != -EEXIST)
-				return r;
-		} else if (r == -EBUSY) {
-			/* Whether its owner lives cannot be told from another PID namespace: the lock is what counts. */
-			now = shms_now_mono_ns();
-			end = end ? end : now + TAKEN_APART_NS;
-			if (now >= end || !owner_gone(s->dir_fd))
-				return held(s);
-			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-		} else {
-			return r;
-		}
-	}
-	return -EBUSY;
-}
-
-static int acquire_whole(struct shmstore *s, const struct shmstore_options *o)
-{
-	int r = acquire(s, o);
-
-	return r < 0 ? r : open_dirs(s, true);
-}
-
 static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_options *o)
 {
 	struct statvfs fs;
@@ -467,11 +179,11 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	int r;
 
 	/* Ours first, so that the sweep finds it locked: a dead one whose objects are to be adopted must not be swept. */
-	r = acquire_whole(s, o);
+	r = shms_acquire(s, o);
 	if (r == 0 || r == -ENOSPC)
 		shms_gc_sweep(s->p);
 	if (r == -ENOSPC)
-		r = acquire_whole(s, o);
+		r = shms_acquire(s, o);
 	if (r < 0)
 		return r;
 	/* A child must not keep the page of a store alive that its parent left. */
@@ -564,7 +276,7 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	}
 	if (r < 0)
 		return r;
-	r = open_dirs(s, false);
+	r = shms_acquire_dirs(s, false);
 	if (r < 0)
 		return r;
 	/* A ledger of our own: counting needs no exception for those who only look. */
@@ -607,7 +319,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 /* What the handle owns goes; the memory stays for views and writers. */
 static void release(struct shmstore *s)
 {
-	list_del(s);
+	shms_atfork_del(s);
 	shms_recycle_deinit(&s->recycle, s->recycle_fd);
 	s->recycle.max = 0;
 	shms_recent_deinit(&s->recent);
@@ -619,7 +331,7 @@ static void release(struct shmstore *s)
 		munmap(s->page, SHMS_PAGE_SIZE);
 	s->page = NULL;
 	s->ledger = NULL;
-	close_fds(s);
+	shms_atfork_close_fds(s);
 	shms_fairlock_deinit(&s->names);
 	s->magic = 0;
 	shms_store_unref(s);
@@ -660,7 +372,7 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 	s->readonly = (o.flags & SHMSTORE_OPEN_READONLY) != 0;
 	s->arb->hook = (o.flags & SHMSTORE_OPEN_ARBITRATE) != 0;
 	/* In the list before anything is locked: a fork in another thread must find it. */
-	list_add(s);
+	shms_atfork_add(s);
 	r = locate(s, o.directory);
 	if (r == 0)
 		r = s->readonly ? open_readonly(s, &o) : open_owned(s, &o);

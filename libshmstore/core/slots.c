@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slots.c: how a file comes into a slot of the pool, out of it, and goes. Which file is taken, and whether it may be written
+ * again, recycle.c decides.
+ */
+#include "slots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "format.h"
+#include "handle.h"
+#include "sys.h"
+
+static void no_slack(struct shms_recycle *r, struct shms_slot *slot)
+{
+	r->slack -= slot->slack_size;
+	slot->slack_size = 0;
+}
+
+void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot)
+{
+	no_slack(r, slot);
+	if (slot->map)
+		munmap(slot->map, slot->capacity);
+	slot->map = NULL;
+	slot->fd = shms_close_fd(slot->fd);
+	slot->shared = slot->handed = false;
+	slot->inode = 0;
+	slot->state = SHMS_SLOT_FREE;
+}
+
+void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
+{
+	uint64_t number = atomic_fetch_add_explicit(&r->next_number, 1, memory_order_relaxed);
+	char digits[SHMS_RECYCLE_NAME];
+	size_t n = 0;
+
+	/* By hand: this is on the way of every delete. */
+	do {
+		digits[n++] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	while (n)
+		*ret_name++ = digits[--n];
+	*ret_name = '\0';
+}
+
+void shms_slot_state(struct shms_slot *slot, enum shms_slot_state state)
+{
+	slot->state = state;
+	slot->stamp_ns = shms_now_mono_ns();
+}
+
+static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_ledger *l = s->ledger;
+	uint64_t n = 0;
+
+	r->pooled = pooled ? r->pooled + slot->bytes : r->pooled - slot->bytes;
+	if (slot->fd >= 0)
+		r->warm = pooled ? r->warm + slot->bytes : r->warm - slot->bytes;
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
+		n += r->slots[i].state == SHMS_SLOT_POOLED;
+	atomic_store_explicit(&l->pool_n, n + r->missed_n, memory_order_relaxed);
+	atomic_store_explicit(&l->pool_bytes, r->pooled + r->missed, memory_order_relaxed);
+	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(&l->pool_bytes_max, r->pooled, memory_order_relaxed);
+}
+
+static struct shms_slot *oldest_warm(struct shms_recycle *r)
+{
+	struct shms_slot *found = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == SHMS_SLOT_POOLED && slot->fd >= 0 && (!found || slot->stamp_ns < found->stamp_ns))
+			found = slot;
+	}
+	return found;
+}
+
+/* The oldest open files of the pool are closed, until few are. Killed in between: a file in recycle/, under one name or the other. */
+static void cool_down(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot;
+	char number[SHMS_RECYCLE_NAME], name[SHMS_RECYCLE_NAME];
+
+	while (r->warm > r->warm_max && (slot = oldest_warm(r)) != NULL) {
+		shms_recycle_name(r, number);
+		snprintf(name, sizeof(name), "%c%.22s", SHMS_RECYCLE_COLD, number);
+		r->warm -= slot->bytes;
+		if (slot->map)
+			munmap(slot->map, slot->capacity);
+		slot->map = NULL;
+		slot->fd = shms_close_fd(slot->fd);
+		/* In vain it stays under a name that nobody takes, till we do. */
+		if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) == 0)
+			memcpy(slot->pool_name, name, sizeof(name));
+	}
+}
+
+/* An object's file, which 0400 forbids us too to write. It has no name that anybody else looks at. */
+int shms_slot_open(int dir_fd, const char *name)
+{
+	int fd;
+
+	if (fchmodat(dir_fd, name, 0600, 0) < 0)
+		return -errno;
+	fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	if (fchmodat(dir_fd, name, 0400, 0) < 0)
+		fd = shms_close_fd(fd);
+	return fd;
+}
+
+/* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
+void shms_slot_pool(struct shmstore *s, struct shms_slot *slot)
+{
+	no_slack(&s->recycle, slot);
+	slot->shared = false;
+	slot->handed = shms_links_known(s, slot->name);
+	shms_slot_state(slot, SHMS_SLOT_POOLED);
+	account(s, slot, true);
+	if (s->recycle.warm > s->recycle.warm_max)
+		cool_down(s);
+}
+
+void shms_slot_unpool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state)
+{
+	shms_slot_state(slot, state);
+	if (state == SHMS_SLOT_TAKEN)
+		s->recycle.taken += slot->bytes;
+	account(s, slot, false);
+}
+
+/* Somebody took the cold file: it has booked that in our page, which our ledger is to be read with. */
+static void missed(struct shmstore *s, struct shms_slot *slot)
+{
+	s->recycle.missed_n++;
+	s->recycle.missed += slot->bytes;
+	shms_slot_unpool(s, slot, SHMS_SLOT_FREE);
+	shms_slot_free(&s->recycle, slot);
+}
+
+void shms_slot_drop(struct shmstore *s, struct shms_slot *slot)
+{
+	bool cold = slot->fd < 0;
+	uint64_t freed = cold ? shms_credit_freed_by_name(s, s->recycle_fd, slot->pool_name)
+			      : shms_credit_freed_by_fd(s, slot->fd);
+
+	if (unlinkat(s->recycle_fd, slot->pool_name, 0) < 0) {
+		freed = 0;
+		if (cold && errno == ENOENT) {
+			missed(s, slot);
+			return;
+		}
+	}
+	shms_slot_unpool(s, slot, SHMS_SLOT_FREE);
+	/* Its descriptor and mapping hold the memory to the last. */
+	shms_slot_free(&s->recycle, slot);
+	shms_credit_gave(s, freed);
+}
+
+/* Opens a cold file again. False: it was taken meanwhile, or cannot be opened; the slot is free. */
+bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot)
+{
+	char name[SHMS_RECYCLE_NAME];
+	int fd;
+
+	/* From here on it has a name that nobody takes. */
+	shms_recycle_name(&s->recycle, name);
+	if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) < 0) {
+		shms_slot_drop(s, slot);
+		return false;
+	}
+	memcpy(slot->pool_name, name, sizeof(name));
+	fd = shms_slot_open(s->recycle_fd, name);
+	if (fd < 0) {
+		shms_slot_drop(s, slot);
+		return false;
+	}
+	slot->fd = fd;
+	s->recycle.warm += slot->bytes;
+	return true;
+}
+
+struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state state)
+{
+	struct shms_slot *found = NULL;
+
+	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
+		struct shms_slot *slot = &r->slots[i];
+
+		if (slot->state == state && (!found || slot->stamp_ns < found->stamp_ns))
+			found = slot;
+	}
+	return found;
+}
+
+/*
+ * A published object's file gives its slack back: a hole in the header's unused room, which no reader looks at. Large files in
+ * huge pages only: a page that is broken up costs its readers more than what is left of it. Not of an object that was handed off: others may
+ * link it, and have booked what it took.
+ */
+static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
+{
+	uint64_t unit = slot->capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : SHMS_FORMAT_PAGE;
+	uint64_t begin = (slot->slack_off + unit - 1) & ~(unit - 1);
+	uint64_t end = (slot->slack_off + slot->slack_size) & ~(unit - 1);
+	uint64_t given = 0;
+	struct stat st;
+
+	if (begin >= end)
+		return 0;
+	if (shms_links_hold_private(s, slot->name) && fstat(slot->fd, &st) == 0 && st.st_nlink == 1 &&
+	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin)) == 0) {
+		/* How much is in pieces of huge pages only the kernel knows. */
+		given = fstat(slot->fd, &st) == 0 && shms_blocks(&st) < slot->bytes ? slot->bytes - shms_blocks(&st)
+										    : 0;
+		slot->bytes -= given;
+		shms_recent_punched(&s->recent, slot->name);
+		atomic_fetch_sub_explicit(&s->ledger->linked_bytes, given, memory_order_relaxed);
+	}
+	shms_links_release(s);
+	shms_credit_gave(s, given);
+	return given;
+}
+
+/* The slot leaves its published object alone. Returns what the object gave back. */
+uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot)
+{
+	uint64_t given = slot->slack_size ? punch_slack(s, slot) : 0;
+
+	shms_slot_free(&s->recycle, slot);
+	return given;
+}
+
+/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest pooled file. NULL: all are
+ * being written. */
+struct shms_slot *shms_slot_claim(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	struct shms_slot *slot = shms_slot_oldest(r, SHMS_SLOT_FREE);
+
+	if (slot)
+		return slot;
+	slot = shms_slot_oldest(r, SHMS_SLOT_PUBLISHED);
+	if (slot) {
+		shms_slot_unpublish(s, slot);
+		return slot;
+	}
+	slot = shms_slot_oldest(r, SHMS_SLOT_POOLED);
+	if (slot)
+		shms_slot_drop(s, slot);
+	return slot;
+}

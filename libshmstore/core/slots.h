@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slots.h: the slots of recycle.h, one step each. In all of these the pool's lock is held; the sums of the pool and the ledger's are
+ * changed here alone.
+ */
+#ifndef SHMS_SLOTS_H
+#define SHMS_SLOTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "recycle.h"
+
+/* Opens an object's file for writing, which 0400 forbids us too. It has no name that anybody else looks at. fd or -errno. */
+int shms_slot_open(int dir_fd, const char *name);
+/* Closes and unmaps what the slot has: it is FREE. Its file stays. */
+void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot);
+/* The slot is in this state from now on. Not for POOLED. */
+void shms_slot_state(struct shms_slot *slot, enum shms_slot_state state);
+/* Into the pool, and out of it. */
+void shms_slot_pool(struct shmstore *s, struct shms_slot *slot);
+void shms_slot_unpool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state);
+/* A pooled file is removed. */
+void shms_slot_drop(struct shmstore *s, struct shms_slot *slot);
+/* Opens a cold file again. False: it was taken meanwhile, or cannot be opened; the slot is free. */
+bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot);
+/* The slot that came into this state first; NULL: none is in it. */
+struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state state);
+/* The slot leaves its published object alone. Returns what the object gave back. */
+uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot);
+/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest pooled file. NULL: all are
+ * being written. */
+struct shms_slot *shms_slot_claim(struct shmstore *s);
+
+#endif

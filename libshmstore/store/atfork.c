@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* atfork.c: every open store of this process, and what becomes of it in a child: see atfork.h. */
+#include "atfork.h"
+
+#include <pthread.h>
+
+#include "arbitrate.h"
+#include "cleanup.h"
+#include "handle.h"
+#include "tier.h"
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shmstore *all; /* every open store of this process */
+
+static void fork_prepare(void)
+{
+	pthread_mutex_lock(&all_lock);
+	for (struct shmstore *s = all; s; s = s->next) {
+		pthread_mutex_lock(&s->recycle.lock);
+		pthread_mutex_lock(&s->links.lock);
+		shms_arb_fork_prepare(s->arb);
+		shms_attach_fork_prepare(&s->attach);
+	}
+}
+
+static void fork_parent(void)
+{
+	for (struct shmstore *s = all; s; s = s->next) {
+		shms_attach_fork_parent(&s->attach);
+		shms_arb_fork_parent(s->arb);
+		pthread_mutex_unlock(&s->links.lock);
+		pthread_mutex_unlock(&s->recycle.lock);
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+void shms_atfork_close_fds(struct shmstore *s)
+{
+	s->lock_fd = shms_close_fd(s->lock_fd);
+	s->clean_fd = shms_close_fd(s->clean_fd);
+	s->handoff_fd = shms_close_fd(s->handoff_fd);
+	s->recycle_fd = shms_close_fd(s->recycle_fd);
+	s->objects_fd = shms_close_fd(s->objects_fd);
+	s->dir_fd = shms_close_fd(s->dir_fd);
+	s->parent_fd = shms_close_fd(s->parent_fd);
+}
+
+/* In the child: give up the lock, and every descriptor that would keep the parent's memory alive. */
+static void fork_child(void)
+{
+	for (struct shmstore *s = all; s; s = s->next) {
+		atomic_store_explicit(&s->forked, true, memory_order_relaxed);
+		s->page = NULL; /* not inherited */
+		shms_credit_off(&s->credit);
+		s->ledger = NULL;
+		shms_atfork_close_fds(s);
+		shms_attach_fork_child(&s->attach);
+		shms_arb_fork_child(s->arb);
+		shms_recycle_forked(&s->recycle);
+		pthread_mutex_unlock(&s->links.lock);
+		pthread_mutex_unlock(&s->recycle.lock);
+		shms_tier_forked(s->p);
+	}
+	all = NULL;
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void register_fork(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+void shms_atfork_add(struct shmstore *s)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, register_fork);
+	pthread_mutex_lock(&all_lock);
+	s->next = all;
+	s->prev = &all;
+	if (all)
+		all->prev = &s->next;
+	all = s;
+	pthread_mutex_unlock(&all_lock);
+}
+
+void shms_atfork_del(struct shmstore *s)
+{
+	pthread_mutex_lock(&all_lock);
+	if (s->prev) {
+		*s->prev = s->next;
+		if (s->next)
+			s->next->prev = s->prev;
+		s->prev = NULL;
+	}
+	pthread_mutex_unlock(&all_lock);
+}
