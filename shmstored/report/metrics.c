@@ -23,25 +23,11 @@
 #include "lateness.h"
 #include "loop.h"
 #include "metricsself.h"
-#include "printable.h"
+#include "metricswrite.h"
 #include "quota.h"
 #include "report_parts.h"
 #include "tierkeeper.h"
 #include "tierscrub.h"
-
-enum form {
-	FORM_U64,
-	FORM_I64,
-	FORM_U32,
-	FORM_NS, /* shown in seconds */
-};
-
-struct metric {
-	const char *name, *unit, *help; /* the name as it is shown, unit included; unit: "" = none */
-	bool counter;
-	enum form form;
-	size_t off; /* in the thing's structure */
-};
 
 #define GAUGE(type, member, name, unit, help)                             \
 	{                                                                 \
@@ -233,78 +219,13 @@ struct scene {
 };
 
 struct writer {
-	FILE *out;
-	bool open; /* OpenMetrics */
+	struct metric_out out;
 	struct host *host;
 	struct report_view view;
 	struct scene *scenes;
 	size_t n_scenes;
 };
 
-static void family(struct writer *w, const char *name, const char *type, const char *unit, const char *help)
-{
-	/* The older format calls a family of counters by its samples' name. */
-	const char *suffix = !w->open && strcmp(type, "counter") == 0 ? "_total" : "";
-
-	fprintf(w->out, "# TYPE %s%s %s\n", name, suffix, type);
-	if (w->open && *unit)
-		fprintf(w->out, "# UNIT %s %s\n", name, unit);
-	fprintf(w->out, "# HELP %s%s %s\n", name, suffix, help);
-}
-
-static void value(struct writer *w, const struct metric *m, const void *thing)
-{
-	const void *at = (const char *)thing + m->off;
-	uint64_t ns;
-
-	switch (m->form) {
-	case FORM_U64:
-		fprintf(w->out, " %" PRIu64 "\n", *(const uint64_t *)at);
-		return;
-	case FORM_I64:
-		fprintf(w->out, " %" PRId64 "\n", *(const int64_t *)at);
-		return;
-	case FORM_U32:
-		fprintf(w->out, " %" PRIu32 "\n", *(const uint32_t *)at);
-		return;
-	case FORM_NS:
-	default:
-		ns = *(const uint64_t *)at;
-		fprintf(w->out, " %" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000, ns % 1000000000);
-	}
-}
-
-/* Labels: name, text, name, text, …, NULL. Texts may be any bytes. */
-static void sample(struct writer *w, const struct metric *m, const void *thing, const char *const *labels)
-{
-	char sign = '{';
-
-	fprintf(w->out, "%s%s", m->name, m->counter ? "_total" : "");
-	for (; *labels; labels += 2) {
-		const char *text = labels[1] ? labels[1] : "";
-		char *escaped = printable_is(text, strlen(text)) ? NULL : printable_new(text, strlen(text));
-
-		fprintf(w->out, "%c%s=\"", sign, labels[0]);
-		for (const char *c = escaped ? escaped : text; *c; c++) {
-			if (*c == '\\' || *c == '"')
-				putc('\\', w->out);
-			putc(*c, w->out);
-		}
-		putc('"', w->out);
-		free(escaped);
-		sign = ',';
-	}
-	if (sign == ',')
-		putc('}', w->out);
-	value(w, m, thing);
-}
-
-static void metric_family(struct writer *w, const struct metric *m)
-{
-	family(w, m->name, m->counter ? "counter" : "gauge", m->unit, m->help);
-}
-
-#define LABELS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define N_OF(table) (sizeof(table) / sizeof((table)[0]))
 
 /* ---- the things -------------------------------------------------------------------------------------------------------- */
@@ -313,20 +234,21 @@ static void write_lateness(struct writer *w, const struct lateness *l)
 {
 	uint64_t n = 0;
 
-	family(w, "shmstored_loop_lateness_seconds", "histogram", "seconds",
-	       "How late a timer of the loop's was called.");
+	metric_begin(&w->out, "shmstored_loop_lateness_seconds", "histogram", "seconds",
+		     "How late a timer of the loop's was called.");
 	for (unsigned i = 0; i < LATENESS_BUCKETS; i++) {
 		n += l->counts[i];
-		fprintf(w->out, "shmstored_loop_lateness_seconds_bucket{le=\"");
+		fprintf(w->out.file, "shmstored_loop_lateness_seconds_bucket{le=\"");
 		if (i < LATENESS_BUCKETS - 1)
-			fprintf(w->out, i == LATENESS_BUCKETS - 2 ? "%.1f" : "%g", (double)lateness_bounds[i] / 1e9);
+			fprintf(w->out.file, i == LATENESS_BUCKETS - 2 ? "%.1f" : "%g",
+				(double)lateness_bounds[i] / 1e9);
 		else
-			fprintf(w->out, "+Inf");
-		fprintf(w->out, "\"} %" PRIu64 "\n", n);
+			fprintf(w->out.file, "+Inf");
+		fprintf(w->out.file, "\"} %" PRIu64 "\n", n);
 	}
-	fprintf(w->out, "shmstored_loop_lateness_seconds_sum %" PRIu64 ".%09" PRIu64 "\n", l->sum_ns / 1000000000,
+	fprintf(w->out.file, "shmstored_loop_lateness_seconds_sum %" PRIu64 ".%09" PRIu64 "\n", l->sum_ns / 1000000000,
 		l->sum_ns % 1000000000);
-	fprintf(w->out, "shmstored_loop_lateness_seconds_count %" PRIu64 "\n", n);
+	fprintf(w->out.file, "shmstored_loop_lateness_seconds_count %" PRIu64 "\n", n);
 }
 
 static void write_host(struct writer *w, const struct lateness *l)
@@ -343,21 +265,22 @@ static void write_host(struct writer *w, const struct lateness *l)
 	static const struct metric events = {"shmstored_events", "", "Events, by kind.", true, FORM_U64, 0};
 	const uint64_t one = 1;
 
-	metric_family(w, &build);
-	sample(w, &build, &one, LABELS("version", shmstore_version(), "backend", loop_backend(w->host->loop)));
-	metric_family(w, &start);
-	sample(w, &start, &w->host->started_ns, LABELS(NULL));
-	metric_family(w, &clients);
-	sample(w, &clients, &w->host->n_conns, LABELS(NULL));
+	metric_family(&w->out, &build);
+	metric_sample(&w->out, &build, &one,
+		      LABELS("version", shmstore_version(), "backend", loop_backend(w->host->loop)));
+	metric_family(&w->out, &start);
+	metric_sample(&w->out, &start, &w->host->started_ns, LABELS(NULL));
+	metric_family(&w->out, &clients);
+	metric_sample(&w->out, &clients, &w->host->n_conns, LABELS(NULL));
 	for (size_t i = 0; i < N_OF(of_host); i++) {
-		metric_family(w, &of_host[i]);
-		sample(w, &of_host[i], &w->host->counters, LABELS(NULL));
+		metric_family(&w->out, &of_host[i]);
+		metric_sample(&w->out, &of_host[i], &w->host->counters, LABELS(NULL));
 	}
-	metric_family(w, &events);
+	metric_family(&w->out, &events);
 	for (int e = 0; e < (int)EVENTS_N; e++) {
 		const uint64_t n = events_count(w->host->events, (enum event)e);
 
-		sample(w, &events, &n, LABELS("event", event_name((enum event)e)));
+		metric_sample(&w->out, &events, &n, LABELS("event", event_name((enum event)e)));
 	}
 	if (l)
 		write_lateness(w, l);
@@ -373,25 +296,25 @@ static void write_partitions(struct writer *w)
 					   0};
 
 	for (size_t i = 0; i < N_OF(of_tick); i++) {
-		metric_family(w, &of_tick[i]);
+		metric_family(&w->out, &of_tick[i]);
 		for (size_t k = 0; k < w->n_scenes; k++)
-			sample(w, &of_tick[i], &w->scenes[k].account->tick,
-			       LABELS("partition", w->scenes[k].account->path));
+			metric_sample(&w->out, &of_tick[i], &w->scenes[k].account->tick,
+				      LABELS("partition", w->scenes[k].account->path));
 	}
 	for (size_t i = 0; i < N_OF(of_survey); i++) {
-		metric_family(w, &of_survey[i]);
+		metric_family(&w->out, &of_survey[i]);
 		for (size_t k = 0; k < w->n_scenes; k++)
 			if (w->scenes[k].account->survey)
-				sample(w, &of_survey[i], w->scenes[k].account->survey,
-				       LABELS("partition", w->scenes[k].account->path));
+				metric_sample(&w->out, &of_survey[i], w->scenes[k].account->survey,
+					      LABELS("partition", w->scenes[k].account->path));
 	}
-	metric_family(w, &term);
+	metric_family(&w->out, &term);
 	for (size_t k = 0; k < w->n_scenes; k++) {
 		const struct account *a = w->scenes[k].account;
 
 		for (size_t i = 0; a->survey && i < N_OF(terms); i++)
-			sample(w, &term, (const char *)&a->survey->usage + terms[i].off,
-			       LABELS("partition", a->path, "term", terms[i].name));
+			metric_sample(&w->out, &term, (const char *)&a->survey->usage + terms[i].off,
+				      LABELS("partition", a->path, "term", terms[i].name));
 	}
 }
 
@@ -401,45 +324,46 @@ static void write_tiers(struct writer *w)
 		"shmstore_tier_state", "", "1 for the state that the disk tier is in.", false, FORM_U64, 0};
 
 	for (size_t i = 0; i < N_OF(of_tier); i++) {
-		metric_family(w, &of_tier[i]);
+		metric_family(&w->out, &of_tier[i]);
 		for (size_t k = 0; k < w->n_scenes; k++)
 			if (w->scenes[k].tier.info)
-				sample(w, &of_tier[i], w->scenes[k].tier.info,
-				       LABELS("partition", w->scenes[k].account->path));
+				metric_sample(&w->out, &of_tier[i], w->scenes[k].tier.info,
+					      LABELS("partition", w->scenes[k].account->path));
 	}
 	for (size_t i = 0; i < N_OF(of_evictions); i++) {
-		metric_family(w, &of_evictions[i]);
+		metric_family(&w->out, &of_evictions[i]);
 		for (size_t k = 0; k < w->n_scenes; k++)
-			sample(w, &of_evictions[i], &w->scenes[k].tier.counters,
-			       LABELS("partition", w->scenes[k].account->path));
+			metric_sample(&w->out, &of_evictions[i], &w->scenes[k].tier.counters,
+				      LABELS("partition", w->scenes[k].account->path));
 	}
 	for (size_t i = 0; i < N_OF(of_scrubs); i++) {
-		metric_family(w, &of_scrubs[i]);
+		metric_family(&w->out, &of_scrubs[i]);
 		for (size_t k = 0; k < w->n_scenes; k++)
-			sample(w, &of_scrubs[i], &w->scenes[k].scrub, LABELS("partition", w->scenes[k].account->path));
+			metric_sample(&w->out, &of_scrubs[i], &w->scenes[k].scrub,
+				      LABELS("partition", w->scenes[k].account->path));
 	}
-	metric_family(w, &state);
+	metric_family(&w->out, &state);
 	for (size_t k = 0; k < w->n_scenes; k++)
 		for (unsigned s = TIERKEEPER_NONE; s <= TIERKEEPER_UNAVAILABLE; s++) {
 			const uint64_t is = w->scenes[k].tier.state == s;
 
-			sample(w, &state, &is,
-			       LABELS("partition", w->scenes[k].account->path, "state",
-				      tierkeeper_state_name((enum tierkeeper_state)s)));
+			metric_sample(&w->out, &state, &is,
+				      LABELS("partition", w->scenes[k].account->path, "state",
+					     tierkeeper_state_name((enum tierkeeper_state)s)));
 		}
 }
 
 static void write_arbiters(struct writer *w, const struct metric *m)
 {
-	metric_family(w, m);
+	metric_family(&w->out, m);
 	for (size_t k = 0; k < w->n_scenes; k++)
 		if (w->scenes[k].arbitrated)
-			sample(w, m, &w->scenes[k].arb, LABELS("partition", w->scenes[k].account->path));
+			metric_sample(&w->out, m, &w->scenes[k].arb, LABELS("partition", w->scenes[k].account->path));
 }
 
 static void write_users(struct writer *w, const struct metric *m)
 {
-	metric_family(w, m);
+	metric_family(&w->out, m);
 	for (size_t k = 0; k < w->n_scenes; k++) {
 		const struct account *a = w->scenes[k].account;
 
@@ -448,18 +372,19 @@ static void write_users(struct writer *w, const struct metric *m)
 			char uid[16];
 
 			snprintf(uid, sizeof(uid), "%u", (unsigned)u->uid);
-			sample(w, m, u, LABELS("partition", a->path, "uid", uid, "user", u->name));
+			metric_sample(&w->out, m, u, LABELS("partition", a->path, "uid", uid, "user", u->name));
 		}
 	}
 }
 
 static void write_labels(struct writer *w, const struct metric *m)
 {
-	metric_family(w, m);
+	metric_family(&w->out, m);
 	for (size_t k = 0; k < w->n_scenes; k++)
 		for (size_t i = 0; i < w->scenes[k].n_labels; i++)
-			sample(w, m, &w->scenes[k].labels[i],
-			       LABELS("partition", w->scenes[k].account->path, "label", w->scenes[k].labels[i].label));
+			metric_sample(
+				&w->out, m, &w->scenes[k].labels[i],
+				LABELS("partition", w->scenes[k].account->path, "label", w->scenes[k].labels[i].label));
 }
 
 /* m NULL: only counts those that there is no room for. */
@@ -473,8 +398,9 @@ static uint64_t write_stores_of(struct writer *w, const struct account *a, const
 		if (s->alive != SHMSTORE_ALIVE || !report_may_see(&w->view, s->uid))
 			continue;
 		if (n++ < METRICS_STORES_MAX && m)
-			sample(w, m, s,
-			       LABELS("partition", a->path, "store", s->name, "path", s->path, "label", s->label));
+			metric_sample(
+				&w->out, m, s,
+				LABELS("partition", a->path, "store", s->name, "path", s->path, "label", s->label));
 	}
 	return n > METRICS_STORES_MAX ? n - METRICS_STORES_MAX : 0;
 }
@@ -485,15 +411,15 @@ static void write_stores(struct writer *w)
 		"shmstore_stores_left_out", "", "Stores that have no series of their own here.", false, FORM_U64, 0};
 
 	for (size_t i = 0; i < N_OF(of_store); i++) {
-		metric_family(w, &of_store[i]);
+		metric_family(&w->out, &of_store[i]);
 		for (size_t k = 0; k < w->n_scenes; k++)
 			write_stores_of(w, w->scenes[k].account, &of_store[i]);
 	}
-	metric_family(w, &left_out);
+	metric_family(&w->out, &left_out);
 	for (size_t k = 0; k < w->n_scenes; k++) {
 		const uint64_t n = write_stores_of(w, w->scenes[k].account, NULL);
 
-		sample(w, &left_out, &n, LABELS("partition", w->scenes[k].account->path));
+		metric_sample(&w->out, &left_out, &n, LABELS("partition", w->scenes[k].account->path));
 	}
 }
 
@@ -508,14 +434,15 @@ static int write_limit(const struct quota_line *line, void *arg)
 	struct limit_writer *l = arg;
 
 	if (report_may_see_limit(&l->writer->view, l->account, line))
-		sample(l->writer, l->metric, line,
-		       LABELS("partition", l->account->path, "kind", report_limit_name(line->kind), "id", line->id));
+		metric_sample(
+			&l->writer->out, l->metric, line,
+			LABELS("partition", l->account->path, "kind", report_limit_name(line->kind), "id", line->id));
 	return 0;
 }
 
 static void write_limits(struct writer *w, const struct metric *m)
 {
-	metric_family(w, m);
+	metric_family(&w->out, m);
 	for (size_t k = 0; k < w->n_scenes; k++) {
 		struct limit_writer l = {.writer = w, .metric = m, .account = w->scenes[k].account};
 
@@ -558,7 +485,7 @@ static int scenes_init(struct writer *w)
 static void write_all(struct writer *w, const struct lateness *l)
 {
 	write_host(w, l);
-	metricsself_write(w->out, w->open, w->host->started_ns);
+	metricsself_write(w->out.file, w->out.open, w->host->started_ns);
 	write_partitions(w);
 	write_tiers(w);
 	for (size_t i = 0; i < N_OF(of_arbiter); i++)
@@ -570,27 +497,27 @@ static void write_all(struct writer *w, const struct lateness *l)
 	write_stores(w);
 	for (size_t i = 0; i < N_OF(of_limit); i++)
 		write_limits(w, &of_limit[i]);
-	if (w->open)
-		fputs("# EOF\n", w->out);
+	if (w->out.open)
+		fputs("# EOF\n", w->out.file);
 }
 
 int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool open, char **ret, size_t *ret_size)
 {
-	struct writer w = {.open = open, .host = h, .view = {.uid = uid}};
+	struct writer w = {.out.open = open, .host = h, .view = {.uid = uid}};
 	char *text = NULL;
 	size_t size = 0;
 	int r;
 
-	w.out = open_memstream(&text, &size);
-	if (!w.out)
+	w.out.file = open_memstream(&text, &size);
+	if (!w.out.file)
 		return -ENOMEM;
 	r = scenes_init(&w);
 	if (r == 0)
 		write_all(&w, l);
 	scenes_deinit(&w);
-	if (ferror(w.out))
+	if (ferror(w.out.file))
 		r = -ENOMEM;
-	if (fclose(w.out) != 0)
+	if (fclose(w.out.file) != 0)
 		r = -ENOMEM;
 	if (r < 0) {
 		free(text);
