@@ -485,7 +485,7 @@ static int scenes_init(struct writer *w)
 static void write_all(struct writer *w, const struct lateness *l)
 {
 	write_host(w, l);
-	metricsself_write(w->out.file, w->out.open, w->host->started_ns);
+	metricsself_write(&w->out, w->host->started_ns);
 	write_partitions(w);
 	write_tiers(w);
 	for (size_t i = 0; i < N_OF(of_arbiter); i++)

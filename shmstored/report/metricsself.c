@@ -13,22 +13,19 @@
 #include <unistd.h>
 
 /* name, "" or its unit, in seconds with two decimals where it is hundredths. */
-static void write_one(FILE *out, bool open, const char *name, const char *unit, const char *help, bool counter,
+static void write_one(const struct metric_out *o, const char *name, const char *unit, const char *help, bool counter,
 		      uint64_t value, bool hundredths)
 {
 	const char *total = counter ? "_total" : "";
 
-	fprintf(out, "# TYPE %s%s %s\n", name, open ? "" : total, counter ? "counter" : "gauge");
-	if (open && *unit)
-		fprintf(out, "# UNIT %s %s\n", name, unit);
-	fprintf(out, "# HELP %s%s %s\n", name, open ? "" : total, help);
+	metric_begin(o, name, counter ? "counter" : "gauge", unit, help);
 	if (hundredths)
-		fprintf(out, "%s%s %" PRIu64 ".%02" PRIu64 "\n", name, total, value / 100, value % 100);
+		fprintf(o->file, "%s%s %" PRIu64 ".%02" PRIu64 "\n", name, total, value / 100, value % 100);
 	else
-		fprintf(out, "%s%s %" PRIu64 "\n", name, total, value);
+		fprintf(o->file, "%s%s %" PRIu64 "\n", name, total, value);
 }
 
-static void write_descriptors(FILE *out, bool open)
+static void write_descriptors(const struct metric_out *o)
 {
 	struct rlimit limit;
 	struct dirent *e;
@@ -40,14 +37,13 @@ static void write_descriptors(FILE *out, bool open)
 			n += e->d_name[0] != '.';
 		closedir(dir);
 		/* Without the one that was just open. */
-		write_one(out, open, "process_open_fds", "", "Open file descriptors.", false, n - 1, false);
+		write_one(o, "process_open_fds", "", "Open file descriptors.", false, n - 1, false);
 	}
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-		write_one(out, open, "process_max_fds", "", "File descriptors that it may open.", false, limit.rlim_cur,
-			  false);
+		write_one(o, "process_max_fds", "", "File descriptors that it may open.", false, limit.rlim_cur, false);
 }
 
-void metricsself_write(FILE *out, bool open, int64_t started_ns)
+void metricsself_write(const struct metric_out *o, int64_t started_ns)
 {
 	uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK), page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t user, system, threads, size, resident;
@@ -65,14 +61,14 @@ void metricsself_write(FILE *out, bool open, int64_t started_ns)
 		   " %*d %*u %" SCNu64 " %" SCNu64,
 		   &user, &system, &threads, &size, &resident) == 5 &&
 	    ticks) {
-		write_one(out, open, "process_cpu_seconds", "seconds", "Processor time, of user and system.", true,
+		write_one(o, "process_cpu_seconds", "seconds", "Processor time, of user and system.", true,
 			  (user + system) * 100 / ticks, true);
-		write_one(out, open, "process_threads", "", "Threads.", false, threads, false);
-		write_one(out, open, "process_virtual_memory_bytes", "bytes", "Address space.", false, size, false);
-		write_one(out, open, "process_resident_memory_bytes", "bytes", "Memory that is resident.", false,
+		write_one(o, "process_threads", "", "Threads.", false, threads, false);
+		write_one(o, "process_virtual_memory_bytes", "bytes", "Address space.", false, size, false);
+		write_one(o, "process_resident_memory_bytes", "bytes", "Memory that is resident.", false,
 			  resident * page, false);
 	}
-	write_one(out, open, "process_start_time_seconds", "seconds", "When it began, since the epoch.", false,
+	write_one(o, "process_start_time_seconds", "seconds", "When it began, since the epoch.", false,
 		  (uint64_t)started_ns / 10000000, true);
-	write_descriptors(out, open);
+	write_descriptors(o);
 }

@@ -3,11 +3,11 @@
 #ifndef METRICSSELF_H
 #define METRICSSELF_H
 
-#include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
-/* open: as OpenMetrics, else Prometheus's older text. started_ns: CLOCK_REALTIME. */
-void metricsself_write(FILE *out, bool open, int64_t started_ns);
+#include "metricswrite.h"
+
+/* started_ns: CLOCK_REALTIME. */
+void metricsself_write(const struct metric_out *o, int64_t started_ns);
 
 #endif
