@@ -18,6 +18,7 @@
 #include "cleanup.h"
 #include "inodes.h"
 #include "partition.h"
+#include "remover.h"
 #include "sys.h"
 
 const char *shmstore_gc_what_name(enum shmstore_gc_what what)
@@ -71,17 +72,16 @@ static int note(struct shms_gc *g, const struct stat *st, struct shms_tierdrop *
 	return 0;
 }
 
-static int take_stub(struct shms_gc *g, int dirfd, const char *name, const struct stat *st, struct shms_tierdrop *io)
+/* The same of any name, with what a stub would take with it. */
+static int count(struct shms_gc *g, struct shms_tier *t, int dirfd, const char *name, const struct stat *st,
+		 struct shms_tierdrop *io)
 {
-	struct shms_tier *t = shms_tierfind_user(&g->find, st->st_uid);
 	const struct shms_inode *i;
 	struct shms_stub stub;
 	int r;
 
-	if (!g->gone)
-		return shms_tierdrop_name(t, dirfd, name, io);
 	r = note(g, st, io);
-	if (r < 0 || !t || shms_stub_read(dirfd, name, &stub, NULL) < 0)
+	if (r < 0 || !S_ISLNK(st->st_mode) || !t || shms_stub_read(dirfd, name, &stub, NULL) < 0)
 		return r;
 	i = shms_inodes_find(g->gone, st->st_ino);
 	return i && i->n_gone + 1 == st->st_nlink ? shms_gc_forget(g, t, stub.id, io) : 0;
@@ -89,20 +89,14 @@ static int take_stub(struct shms_gc *g, int dirfd, const char *name, const struc
 
 int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret)
 {
+	struct shms_tier *t;
 	struct stat st;
 
 	*ret = (struct shms_tierdrop){0};
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return shms_error(errno);
-	if (S_ISLNK(st.st_mode))
-		return take_stub(g, dirfd, name, &st, ret);
-	if (g->gone)
-		return note(g, &st, ret);
-	if (unlinkat(dirfd, name, 0) < 0)
-		return shms_error(errno);
-	if (st.st_nlink == 1)
-		ret->memory = shms_blocks(&st);
-	return 0;
+	t = S_ISLNK(st.st_mode) ? shms_tierfind_user(&g->find, st.st_uid) : NULL;
+	return g->gone ? count(g, t, dirfd, name, &st, ret) : shms_remove_name(t, dirfd, name, &st, ret);
 }
 
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret)

@@ -69,54 +69,10 @@ int shms_gc_take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, con
 
 /* ---- a dead store that nobody keeps -------------------------------------------------------------------------------- */
 
-struct dry {
-	struct shms_teardown *t;
-	bool leases;
-	uint64_t *n; /* names that would be gone */
-};
-
-/* What shms_teardown_store() does with one name, in a dry run. */
-static int dry_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+/* A dry run's remover. */
+static int count_name(void *arg, int dirfd, const char *name, struct shms_tierdrop *io)
 {
-	struct dry *d = arg;
-	struct shms_tierdrop freed;
-	uint64_t expiry;
-	int r;
-
-	if (d->leases && shms_lease_parse(name, &expiry) && expiry > t->now_ms) {
-		d->t->n_left++;
-		return 0;
-	}
-	r = shms_gc_take(g, dirfd, name, &freed);
-	if (r == -ENOMEM)
-		return r;
-	d->t->freed += freed.memory;
-	d->t->tier_freed.disk += freed.disk;
-	d->t->tier_freed.n_files += freed.n_files;
-	if (r == 0)
-		++*d->n;
-	else if (r != -ENOENT && !d->t->error)
-		d->t->error = r;
-	return 0;
-}
-
-static int dry_teardown(struct shms_gc *g, struct shms_gc_target *t, struct shms_teardown *io)
-{
-	struct shms_tierdrop freed;
-	uint64_t n_clean = 0;
-	int r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, dry_name, &(struct dry){io, false, &io->n_objects});
-
-	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, dry_name, &(struct dry){io, false, &io->n_objects});
-	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_CLEAN, dry_name, &(struct dry){io, false, &n_clean});
-	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, dry_name, &(struct dry){io, true, &io->n_leases});
-	if (r == 0 && !io->n_left && !io->error) {
-		shms_gc_take(g, t->fd, SHMS_PAGE_FILE, &freed);
-		io->freed += freed.memory;
-	}
-	return r;
+	return shms_gc_take(arg, dirfd, name, io);
 }
 
 static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
@@ -125,15 +81,13 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_STORE};
 	unsigned long long left;
 	struct stat st;
-	int r = 0;
 
 	d.tier = fstat(t->fd, &st) == 0 ? shms_tierfind_user(&g->find, st.st_uid) : NULL;
 	if (g->gone)
-		r = dry_teardown(g, t, &d);
-	else
-		shms_teardown_store(t->parentfd, t->name, t->fd, t->now_ms, &d);
-	if (r < 0)
-		return r;
+		d.remover = (struct shms_remover){count_name, g};
+	shms_teardown_store(t->parentfd, t->name, t->fd, t->now_ms, &d);
+	if (g->gone && d.error == -ENOMEM)
+		return d.error;
 	left = d.n_left;
 	if (left && !d.n_objects && !d.n_leases && !d.error)
 		return shms_gc_kept(

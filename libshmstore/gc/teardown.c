@@ -57,31 +57,26 @@ static DIR *open_list(int storefd, const char *name, struct shms_teardown *io)
 	return dir;
 }
 
-static bool drop_stub(int dirfd, const char *name, struct shms_teardown *io)
-{
-	uint64_t before = io->tier_freed.memory;
-	int r = shms_tierdrop_name(io->tier, dirfd, name, &io->tier_freed);
-
-	io->freed += io->tier_freed.memory - before;
-	note(io, -r);
-	return r == 0;
-}
-
-/* Unlinks one file and books what that frees. */
+/* One name goes, or would; what that frees is booked. */
 static bool drop(int dirfd, const char *name, struct shms_teardown *io)
 {
-	struct stat st;
-	bool known = fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	struct shms_tierdrop freed = {0};
+	struct stat st = {0};
+	int r;
 
-	if (known && S_ISLNK(st.st_mode))
-		return drop_stub(dirfd, name, io);
-	if (unlinkat(dirfd, name, 0) < 0) {
-		note(io, errno);
-		return false;
+	if (io->remover.count) {
+		r = io->remover.count(io->remover.arg, dirfd, name, &freed);
+	} else {
+		/* Where it cannot be looked at it goes all the same, and nothing is booked. */
+		(void)fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW);
+		r = shms_remove_name(io->tier, dirfd, name, &st, &freed);
 	}
-	if (known && st.st_nlink == 1)
-		io->freed += shms_blocks(&st);
-	return true;
+	io->freed += freed.memory;
+	io->tier_freed.memory += freed.memory;
+	io->tier_freed.disk += freed.disk;
+	io->tier_freed.n_files += freed.n_files;
+	note(io, -r);
+	return r == 0;
 }
 
 static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_teardown *io)
@@ -102,7 +97,7 @@ static int lock_names(int storefd, struct shms_teardown *io)
 {
 	int r;
 
-	if (faccessat(storefd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (io->remover.count || faccessat(storefd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 		return -1;
 	_fd_ int fd = shms_open_dir(storefd, SHMS_DIR_OBJECTS);
 	if (fd < 0) {
@@ -171,7 +166,7 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 	shms_teardown_leases(storefd, now_ms, io);
 	if (io->n_left || io->error)
 		return true;
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+	for (size_t i = 0; !io->remover.count && i < sizeof(parts) / sizeof(parts[0]); i++) {
 		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) == 0)
 			continue;
 		filled = filled || errno == ENOTEMPTY;
@@ -179,6 +174,8 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 	}
 	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
 		return !filled;
+	if (io->remover.count)
+		return true;
 	/* A directory that holds more than ours (a Dask worker's own) stays: it is not only ours. */
 	if (unlinkat(parentfd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY)
 		note(io, errno);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "remover.h"
 #include "tierdrop.h"
 
 struct shms_tier;
@@ -20,6 +21,7 @@ struct shmstore_partition;
 
 struct shms_teardown {
 	struct shms_tier *tier;          /* in: of the store's user; NULL: none that can be opened */
+	struct shms_remover remover;     /* in: one that counts: nothing is removed, nor locked */
 	uint64_t n_objects;              /* names of objects, demoted ones too, recycled and sidecar files that went */
 	uint64_t n_leases;               /* expired leases that went */
 	uint64_t n_left;                 /* leases that stay: the directory stays with them */
