@@ -31,15 +31,14 @@
 #include "content.h"
 #include "owndaemon.h"
 #include "sandbox.h"
+#include "storm_run.h"
 #include "tiermake.h"
 
 #define KILL_EVERY_MS      40u /* on average */
 #define RECONCILE_EVERY_MS 1000u
-#define SETTLE_MS          30000u
 #define REST_EVERY         2u /* times that all were stopped */
 #define REST_MS            120000u
 #define STOP_MS            400u /* less than what a call waits for somebody who was stopped; a loaded host may make it more */
-#define SAME_TRIES         100u /* the daemon may be at work */
 #define ASK_MS             60000u
 
 const char *const storm_op_name[N_OPS] = {
@@ -47,24 +46,7 @@ const char *const storm_op_name[N_OPS] = {
 	"peek", "demote",  "promote", "pin",   "evict", "gc",   "reopen", "fork",    "thread get", "thread write",
 };
 
-struct run {
-	struct storm st;
-	const struct storm_options *options;
-	pid_t pids[STORM_WORKERS];
-	uint64_t stopped_until_ms[STORM_WORKERS]; /* 0 = it runs */
-	unsigned lives[STORM_WORKERS];
-	struct own_daemon daemon;
-	unsigned n_kills, n_stops, n_reconciled, n_rests;
-	uint64_t random;
-	char partition[256], run_directory[64], config[128], socket[128];
-};
-
-/* Survives the sandbox. */
-struct outcome {
-	struct storm_result result;
-	int64_t drift;
-};
-static struct outcome *outcome;
+struct outcome *storm_outcome;
 
 void storm_name(unsigned worker, char ret_name[16])
 {
@@ -132,20 +114,20 @@ static int in_child(struct run *r, int (*step)(struct run *r))
 	return status == 0 ? 0 : storm_fail(&r->st, "a check ended with status 0x%x", status);
 }
 
-static unsigned as;
+unsigned storm_as;
 static int (*step_as)(struct run *r);
 
 static int become_step(struct run *r)
 {
-	if (storm_become(r->options, as) < 0)
-		return storm_fail(&r->st, "user %u: %s", storm_uid(r->options, as), strerror(errno));
+	if (storm_become(r->options, storm_as) < 0)
+		return storm_fail(&r->st, "user %u: %s", storm_uid(r->options, storm_as), strerror(errno));
 	return step_as(r);
 }
 
 /* The step by that worker's user. */
 static int in_child_as(struct run *r, unsigned worker, int (*step)(struct run *r))
 {
-	as = worker;
+	storm_as = worker;
 	step_as = step;
 	return in_child(r, become_step);
 }
@@ -159,7 +141,7 @@ static int use_tier(struct run *r)
 	char name[16];
 	int rc = shmstore_partition_open(r->st.path, 0, &p);
 
-	storm_name(as, name);
+	storm_name(storm_as, name);
 	all.bytes = 1;
 	if (rc == 0)
 		rc = shmstore_open(p, name, NULL, &s);
@@ -208,50 +190,6 @@ static void reap(struct run *r, unsigned i, bool killed)
 	r->pids[i] = 0;
 	if (killed ? !WIFSIGNALED(status) : status != 0)
 		storm_fail(&r->st, "worker %u ended with status 0x%x", i, status);
-}
-
-static int say_holder(const struct shmstore_holder *h, void *arg)
-{
-	(void)arg;
-	printf("     %s pid %d inode %llu bytes %llu%s %s\n", h->kind == SHMSTORE_HOLD_GHOST ? "ghost" : "inflight",
-	       (int)h->pid, (unsigned long long)h->inode, (unsigned long long)h->bytes, h->first ? "" : " (again)",
-	       h->path ? h->path : "");
-	return 0;
-}
-
-/* The tier's own equation, against the files on the disk. */
-static int check_tier(struct run *r, const struct shmstore_usage *u)
-{
-	uint64_t on_disk = r->options->disk ? sandbox_tier_blocks(r->options->disk) : 0;
-	if (u->tier == on_disk && u->tier == u->tier_demoted + u->tier_clean + u->tier_orphans)
-		return 0;
-	return storm_fail(&r->st, "the tier's books: %llu = demoted %llu + clean %llu + orphans %llu, on disk %llu",
-			  (unsigned long long)u->tier, (unsigned long long)u->tier_demoted,
-			  (unsigned long long)u->tier_clean, (unsigned long long)u->tier_orphans,
-			  (unsigned long long)on_disk);
-}
-
-/* All stand still: the books must close over live views, writers and pools. */
-static int reconcile_step(struct run *r)
-{
-	struct shmstore_partition *p = NULL;
-	struct shmstore_usage u;
-	int rc = shmstore_partition_open(r->st.path, 0, &p);
-	if (rc == 0)
-		rc = shmstore_partition_reconcile(p, NULL, NULL, &u);
-	if (rc < 0)
-		return storm_fail(&r->st, "reconcile: %d (%s)", rc, shmstore_strerror(rc));
-	if (u.residual != 0) {
-		shmstore_partition_reconcile(p, say_holder, NULL, &u);
-		fflush(stdout);
-		return storm_fail(
-			&r->st, "residual %lld: used %llu linked %llu ghosts %llu pool %llu inflight %llu foreign %llu",
-			(long long)u.residual, (unsigned long long)u.used, (unsigned long long)u.linked,
-			(unsigned long long)u.ghosts, (unsigned long long)u.pool, (unsigned long long)u.inflight,
-			(unsigned long long)u.foreign);
-	}
-	shmstore_partition_unref(p);
-	return check_tier(r, &u);
 }
 
 /* ---- everybody ------------------------------------------------------------------------------------------------------ */
@@ -311,55 +249,10 @@ static void stop_all(struct run *r)
 static void stand_still_and_reconcile(struct run *r)
 {
 	stop_all(r);
-	in_child(r, reconcile_step);
+	in_child(r, storm_reconcile_step);
 	r->n_reconciled++;
 	signal_all(SIGCONT);
 	memset(r->stopped_until_ms, 0, sizeof(r->stopped_until_ms));
-}
-
-/* ---- ledgers -------------------------------------------------------------------------------------------------------- */
-
-struct ledgers {
-	int64_t worst;
-	char what[256];
-};
-
-static int look_at_ledger(const struct shmstore_store_books *b, void *arg)
-{
-	struct ledgers *l = arg;
-	int64_t drift = (int64_t)(b->store->counters.linked_bytes - b->linked),
-		names = (int64_t)(b->store->counters.linked_n - b->n_objects);
-
-	/* A dead one's ledger is nobody's; who opens the store counts anew. */
-	if (b->store->alive != SHMSTORE_ALIVE || (!drift && !names))
-		return 0;
-	if (llabs(drift) >= llabs(l->worst))
-		snprintf(l->what, sizeof(l->what),
-			 "store %s: the ledger says %lld bytes, %lld objects; a walk %llu, %llu", b->store->name,
-			 (long long)b->store->counters.linked_bytes, (long long)b->store->counters.linked_n,
-			 (unsigned long long)b->linked, (unsigned long long)b->n_objects);
-	l->worst = llabs(drift) >= llabs(l->worst) && drift ? drift : l->worst ? l->worst : names;
-	return 0;
-}
-
-static int ledger_step(struct run *r)
-{
-	struct shmstore_partition *p = NULL;
-	struct ledgers l = {0};
-	int rc = shmstore_partition_open(r->st.path, 0, &p);
-
-	for (unsigned i = 0; rc == 0 && i < SAME_TRIES; i++) {
-		l = (struct ledgers){0};
-		rc = shmstore_partition_books(p, look_at_ledger, &l, NULL);
-		if (rc < 0 || !l.worst)
-			break;
-		nanosleep(&(struct timespec){.tv_nsec = r->options->daemon ? 50000000 : 1000000}, NULL);
-	}
-	shmstore_partition_unref(p);
-	if (rc < 0)
-		return storm_fail(&r->st, "books: %d (%s)", rc, shmstore_strerror(rc));
-	outcome->drift = llabs(l.worst) > llabs(outcome->drift) ? l.worst : outcome->drift;
-	return l.worst ? storm_fail(&r->st, "at rest, %s", l.what) : 0;
 }
 
 /* Killed ones have been started again, stopped ones go on: all come to rest. */
@@ -381,7 +274,7 @@ static void rest_and_compare(struct run *r)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	if (!r->st.shared->failed)
-		in_child(r, ledger_step);
+		in_child(r, storm_ledger_step);
 	r->n_rests++;
 	r->st.shared->rest = false;
 	while (r->st.shared->n_resting && !r->st.shared->failed)
@@ -389,94 +282,6 @@ static void rest_and_compare(struct run *r)
 }
 
 /* ---- the end -------------------------------------------------------------------------------------------------------- */
-
-/* By its user; as is the worker. */
-static int drop_kept(struct run *r)
-{
-	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
-	struct shmstore_partition *p = NULL;
-	struct shmstore *s = NULL;
-	char name[16];
-	int rc;
-
-	storm_name(as, name);
-	options.flags = SHMSTORE_OPEN_FRESH;
-	rc = shmstore_partition_open(r->st.path, 0, &p);
-	for (uint64_t until = storm_now_ms() + SETTLE_MS; rc == 0;) {
-		rc = shmstore_open(p, name, &options, &s);
-		if (rc != -EBUSY || storm_now_ms() > until)
-			break;
-		rc = 0;
-		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-	}
-	if (rc == 0)
-		rc = shmstore_close(s);
-	shmstore_partition_unref(p);
-	return rc < 0 ? storm_fail(&r->st, "dropping store %s: %d (%s)", name, rc, shmstore_strerror(rc)) : 0;
-}
-
-/* Each user has gc done, as far as it may; root's is the last word. */
-static int gc_step(struct run *r)
-{
-	struct shmstore_partition *p = NULL;
-	int rc = shmstore_partition_open(r->st.path, 0, &p);
-
-	if (rc == 0)
-		rc = shmstore_partition_gc(p, 0, NULL);
-	shmstore_partition_unref(p);
-	return rc < 0 ? storm_fail(&r->st, "gc by user %u: %d", storm_uid(r->options, as), rc) : 0;
-}
-
-/* Users' inboxes, made when they get something for the first time, are stores that stay. */
-static uint64_t n_inboxes(struct run *r)
-{
-	char path[300];
-	struct dirent *e;
-	uint64_t n = 0;
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "%s/inbox", r->partition);
-	dir = opendir(path);
-	while (dir && (e = readdir(dir)) != NULL)
-		n += e->d_name[0] != '.';
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
-static int settle_step(struct run *r)
-{
-	struct shmstore_partition *p = NULL;
-	struct shmstore_usage u;
-	struct shmstore_gc_report report;
-	int rc = shmstore_partition_open(r->st.path, 0, &p);
-	if (rc < 0)
-		return storm_fail(&r->st, "partition: %d", rc);
-	for (uint64_t until = storm_now_ms() + SETTLE_MS;;) {
-		rc = shmstore_partition_gc(p, 0, NULL);
-		if (rc == 0)
-			rc = shmstore_partition_usage(p, 0, &u);
-		if (rc < 0)
-			return storm_fail(&r->st, "gc: %d (%s)", rc, shmstore_strerror(rc));
-		if (u.n_leases == 0)
-			break;
-		if (storm_now_ms() > until)
-			return storm_fail(&r->st, "%llu leases never end", (unsigned long long)u.n_leases);
-		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-	}
-	rc = shmstore_partition_gc(p, 0, &report);
-	if (rc < 0 || report.n_stores || report.n_leases || report.n_objects || report.freed)
-		return storm_fail(&r->st, "a second gc still did something (%d)", rc);
-	rc = shmstore_partition_reconcile(p, NULL, NULL, &u);
-	if (rc < 0 || u.residual || u.ghosts || u.inflight || u.pool || u.foreign || u.n_objects ||
-	    u.n_stores != n_inboxes(r))
-		return storm_fail(
-			&r->st, "books at the end (%d): residual %lld ghosts %llu inflight %llu pool %llu stores %llu",
-			rc, (long long)u.residual, (unsigned long long)u.ghosts, (unsigned long long)u.inflight,
-			(unsigned long long)u.pool, (unsigned long long)u.n_stores);
-	shmstore_partition_unref(p);
-	return u.tier ? storm_fail(&r->st, "%llu bytes of tier files are left", (unsigned long long)u.tier) : 0;
-}
 
 /* ---- the daemon ----------------------------------------------------------------------------------------------------- */
 
@@ -615,11 +420,11 @@ static void settle(struct run *r)
 		end_daemon(r, false);
 	reap_children(r);
 	for (unsigned i = 0; i < STORM_WORKERS && !r->st.shared->failed; i++)
-		in_child_as(r, i, drop_kept);
+		in_child_as(r, i, storm_drop_kept);
 	for (unsigned i = 0; i < r->options->n_users && r->options->n_users > 1 && !r->st.shared->failed; i++)
-		in_child_as(r, i, gc_step);
+		in_child_as(r, i, storm_gc_step);
 	if (!r->st.shared->failed)
-		in_child(r, settle_step);
+		in_child(r, storm_settle_step);
 }
 
 static void say(const struct run *r, uint64_t total)
@@ -690,17 +495,17 @@ static int body(const char *mount, void *arg)
 	free(bare);
 	for (unsigned op = 0; op < N_OPS; op++)
 		total += r.st.shared->n_ops[op];
-	outcome->result = (struct storm_result){.n_ops = total,
-						.n_kills = r.n_kills,
-						.n_stops = r.n_stops,
-						.n_forks = r.st.shared->n_ops[OP_FORK],
-						.n_stands = r.n_reconciled,
-						.n_rests = r.n_rests,
-						.n_enospc = r.st.shared->n_enospc,
-						.n_edquot = r.st.shared->n_edquot,
-						.n_timedout = r.st.shared->n_timedout,
-						.drift = outcome->drift,
-						.failed = r.st.shared->failed};
+	storm_outcome->result = (struct storm_result){.n_ops = total,
+						      .n_kills = r.n_kills,
+						      .n_stops = r.n_stops,
+						      .n_forks = r.st.shared->n_ops[OP_FORK],
+						      .n_stands = r.n_reconciled,
+						      .n_rests = r.n_rests,
+						      .n_enospc = r.st.shared->n_enospc,
+						      .n_edquot = r.st.shared->n_edquot,
+						      .n_timedout = r.st.shared->n_timedout,
+						      .drift = storm_outcome->drift,
+						      .failed = r.st.shared->failed};
 	say(&r, total);
 	if (r.run_directory[0]) {
 		sandbox_wipe(r.run_directory);
@@ -715,13 +520,14 @@ int storm_run(const struct storm_options *options, struct storm_result *ret)
 	char mount_options[64];
 	int status;
 
-	if (!outcome)
-		outcome = mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (outcome == MAP_FAILED)
+	if (!storm_outcome)
+		storm_outcome =
+			mmap(NULL, sizeof(*storm_outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (storm_outcome == MAP_FAILED)
 		return 2;
-	*outcome = (struct outcome){.result = {.failed = true}};
+	*storm_outcome = (struct outcome){.result = {.failed = true}};
 	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size", options->megabytes);
 	status = sandbox_run(mount_options, body, &copy);
-	*ret = outcome->result;
+	*ret = storm_outcome->result;
 	return status;
 }

@@ -3,6 +3,8 @@
  * storm_worker.c: one worker of the storm, see storm.h. One thread does everything, one only gets and checks, and where there are writers one
  * more does all but what concerns the whole store, with keys of its own. Children look at what they inherited.
  */
+#include "storm_worker.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -20,25 +22,7 @@
 #define CHILDREN         2u
 #define CHILD_MS         300u
 
-struct held {
-	struct shmstore_view *view;
-	uint64_t seed;
-};
-
-struct worker {
-	struct storm *st;
-	unsigned id;
-	uint64_t random, reader_random; /* one of each thread */
-	struct shmstore_partition *p;
-	struct shmstore *s;
-	struct held held[STORM_VIEWS];
-	unsigned n_children;
-	pthread_t reader, writer;
-	struct worker *second; /* the writer's */
-	_Atomic bool threads_stop;
-};
-
-static uint64_t next_random(uint64_t *x)
+uint64_t worker_next_random(uint64_t *x)
 {
 	*x ^= *x << 13;
 	*x ^= *x >> 7;
@@ -46,21 +30,21 @@ static uint64_t next_random(uint64_t *x)
 	return *x;
 }
 
-static unsigned pick(struct worker *w, unsigned n)
+unsigned worker_pick(struct worker *w, unsigned n)
 {
-	return (unsigned)(next_random(&w->random) % n);
+	return (unsigned)(worker_next_random(&w->random) % n);
 }
 
 /* Mostly small, some to 300 KB, few to 3 MB: each around its middle by 20 %. */
-static uint64_t random_size(struct worker *w)
+uint64_t worker_random_size(struct worker *w)
 {
 	static const uint64_t middle[] = {0, 100, 4000, 16000, 60000, 70000, 300000, 300000, 1000000, 2500000};
-	uint64_t m = middle[pick(w, sizeof(middle) / sizeof(middle[0]))];
-	return m ? m * 4 / 5 + next_random(&w->random) % (m * 2 / 5) : 0;
+	uint64_t m = middle[worker_pick(w, sizeof(middle) / sizeof(middle[0]))];
+	return m ? m * 4 / 5 + worker_next_random(&w->random) % (m * 2 / 5) : 0;
 }
 
 /* Errors that leave everything as it was: no room, a limit, or somebody was stopped with what we need. */
-static bool excused(struct worker *w, int rc)
+bool worker_excused(struct worker *w, int rc)
 {
 	const struct storm_options *o = w->st->options;
 	struct storm_shared *shared = w->st->shared;
@@ -82,7 +66,7 @@ static void count(struct worker *w, enum storm_op op)
 }
 
 /* Every third key is too long for a file name. */
-static size_t key_of(unsigned i, char ret[400])
+size_t worker_key_of(unsigned i, char ret[400])
 {
 	int n = snprintf(ret, 400, "key-%u", i);
 	if (i % 3 == 0) {
@@ -94,273 +78,45 @@ static size_t key_of(unsigned i, char ret[400])
 
 /* ---- the book of what is held ------------------------------------------------------------------------------------- */
 
-static struct storm_key *book(struct worker *w, unsigned key)
+struct storm_key *worker_book(struct worker *w, unsigned key)
 {
 	return &w->st->shared->keys[w->id][key];
 }
 
-static void will_be(struct worker *w, unsigned key, uint64_t seed)
+void worker_will_be(struct worker *w, unsigned key, uint64_t seed)
 {
-	struct storm_key *k = book(w, key);
+	struct storm_key *k = worker_book(w, key);
 	k->next = seed;
 	k->pending = true;
 }
 
-static void is_now(struct worker *w, unsigned key, bool done)
+void worker_is_now(struct worker *w, unsigned key, bool done)
 {
-	struct storm_key *k = book(w, key);
+	struct storm_key *k = worker_book(w, key);
 	if (done)
 		k->now = k->next;
 	k->pending = false;
 }
 
-static int bad(struct worker *w, const char *what, unsigned key, int rc, const char *why)
+int worker_bad(struct worker *w, const char *what, unsigned key, int rc, const char *why)
 {
 	return storm_fail(w->st, "worker %u: %s key %u: %d (%s) %s; book says %llu", w->id, what, key, rc,
-			  shmstore_strerror(rc), why ? why : "", (unsigned long long)book(w, key)->now);
+			  shmstore_strerror(rc), why ? why : "", (unsigned long long)worker_book(w, key)->now);
 }
 
 /* What key holds, by get. 0; 1: it is demoted and does not fit now; -1. */
-static int look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
+int worker_look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
 {
 	char name[400];
-	size_t size = key_of(key, name);
+	size_t size = worker_key_of(key, name);
 	struct content c = {0, 0};
 	const char *why = NULL;
 	int rc = content_get(w->s, name, size, &c, &why);
-	if ((rc != -ENOSPC || w->st->options->disk) && excused(w, rc))
+	if ((rc != -ENOSPC || w->st->options->disk) && worker_excused(w, rc))
 		return 1;
 	if (rc < 0 && rc != -ENOENT)
-		return bad(w, "get", key, rc, why);
+		return worker_bad(w, "get", key, rc, why);
 	*ret_seed = rc == 0 ? c.seed : 0;
-	return 0;
-}
-
-/* ---- operations --------------------------------------------------------------------------------------------------- */
-
-static int do_put(struct worker *w, enum storm_op op, unsigned key)
-{
-	char name[400];
-	size_t size = key_of(key, name);
-	bool replace = op == OP_REPLACE || (op == OP_CREATE && pick(w, 2));
-	unsigned flags = (replace ? SHMSTORE_REPLACE : 0) | (pick(w, 8) ? 0 : SHMSTORE_CHECKSUM);
-	struct content c = {++w->st->shared->next_seed, random_size(w)};
-	bool held = book(w, key)->now != 0;
-	if (replace || !held)
-		will_be(w, key, c.seed);
-	int rc = op == OP_CREATE ? content_create(w->s, name, size, c, flags) : content_put(w->s, name, size, c, flags);
-	is_now(w, key, rc == 0);
-	if (excused(w, rc))
-		return 0;
-	if (held && !replace ? rc != -EEXIST : rc != 0)
-		return bad(w, storm_op_name[op], key, rc, held ? "held" : "not held");
-	return 0;
-}
-
-static int do_abort(struct worker *w, unsigned key)
-{
-	char name[400];
-	size_t size = key_of(key, name);
-	uint64_t sizes[1] = {random_size(w)};
-	struct shmstore_writer *writer = NULL;
-	int rc = shmstore_create(w->s, name, size, 10, sizes, 1, SHMSTORE_REPLACE, &writer);
-	if (excused(w, rc))
-		return 0;
-	if (rc < 0)
-		return bad(w, "create", key, rc, NULL);
-	unsigned char *bytes = shmstore_writer_buffer(writer, 0, NULL);
-	for (uint64_t i = 0; i < sizes[0]; i += 4096)
-		bytes[i] = 0xaa;
-	shmstore_abort(writer);
-	return 0;
-}
-
-static int do_get(struct worker *w, unsigned key)
-{
-	uint64_t seed = 0;
-	int rc = look_up(w, key, &seed);
-	if (rc != 0)
-		return rc < 0 ? -1 : 0;
-	return seed == book(w, key)->now ? 0 : bad(w, "get found another object under", key, 0, NULL);
-}
-
-/* Checks one held view and puts another one in its place. */
-static int do_view(struct worker *w, unsigned key)
-{
-	struct held *h = &w->held[pick(w, STORM_VIEWS)];
-	if (h->view) {
-		struct content c = {0, 0};
-		const char *why = content_check(h->view, &c);
-		if (why || c.seed != h->seed)
-			return bad(w, "an old view changed", key, 0, why ? why : "another seed");
-		h->view = shmstore_view_unref(h->view);
-	}
-	char name[400];
-	size_t size = key_of(key, name);
-	int rc = shmstore_get(w->s, name, size, pick(w, 2) ? SHMSTORE_COW : 0, &h->view);
-	if ((rc == -ENOENT && book(w, key)->now == 0) || ((rc != -ENOSPC || w->st->options->disk) && excused(w, rc)))
-		return 0;
-	h->seed = book(w, key)->now;
-	return rc < 0 ? bad(w, "get", key, rc, NULL) : 0;
-}
-
-static int do_alias(struct worker *w, unsigned key)
-{
-	struct held *h = &w->held[pick(w, STORM_VIEWS)];
-	if (!h->view)
-		return 0;
-	struct iovec iov[2];
-	size_t n = shmstore_view_n_buffers(h->view), header_size;
-	for (size_t i = 0; i < n && i < 2; i++) {
-		uint64_t size;
-		iov[i].iov_base = shmstore_view_buffer(h->view, i, &size);
-		iov[i].iov_len = size;
-	}
-	const void *header = shmstore_view_header(h->view, &header_size);
-	char name[400];
-	size_t size = key_of(key, name);
-	will_be(w, key, h->seed);
-	int rc = shmstore_put(w->s, name, size, header, header_size, n ? iov : NULL, n, SHMSTORE_REPLACE);
-	is_now(w, key, rc == 0);
-	return rc < 0 && !excused(w, rc) ? bad(w, "alias", key, rc, NULL) : 0;
-}
-
-/* To another user through the daemon, which may be away just now. What we have of another user only it can link again. */
-static int do_handoff(struct worker *w, unsigned key)
-{
-	const struct storm_options *o = w->st->options;
-	unsigned to = pick(w, STORM_WORKERS);
-	struct pollfd pfd = {.fd = w->st->mailbox[to][1], .events = POLLOUT};
-	uid_t uid = storm_uid(o, to);
-	bool other = uid != storm_uid(o, w->id);
-	int rc;
-
-	if (to == w->id || (other && !o->daemon) || poll(&pfd, 1, 0) != 1)
-		return 0;
-	char name[400];
-	size_t size = key_of(key, name);
-	struct storm_mail mail = {.seed = book(w, key)->now, .expiry_ms = storm_now_ms() + STORM_LEASE_MS};
-	unsigned flags = o->disk && pick(w, 2) ? SHMSTORE_AS_IS : 0;
-	rc = other ? shmstore_handoff_to(w->s, name, size, uid, STORM_LEASE_MS, &mail.ticket)
-		   : shmstore_handoff_flags(w->s, name, size, STORM_LEASE_MS, flags, &mail.ticket);
-	if ((rc == -ENOENT && mail.seed == 0) || excused(w, rc) || (rc == -EPERM && o->n_users > 1))
-		return 0;
-	if (rc == -EDQUOT && other) /* the inbox is full */
-		return 0;
-	if (rc < 0)
-		return bad(w, other ? "handoff to another user" : "handoff", key, rc, shmstore_error_detail());
-	/* A full mailbox: the lease ends unused. */
-	send(w->st->mailbox[to][1], &mail, sizeof(mail), MSG_DONTWAIT | MSG_NOSIGNAL);
-	return 0;
-}
-
-static int do_adopt(struct worker *w, unsigned key)
-{
-	struct storm_mail mail;
-	if (recv(w->st->mailbox[w->id][0], &mail, sizeof(mail), MSG_DONTWAIT) != (ssize_t)sizeof(mail))
-		return 0;
-	char name[400];
-	size_t size = key_of(key, name);
-	will_be(w, key, mail.seed);
-	int rc = shmstore_adopt(w->s, name, size, &mail.ticket, SHMSTORE_REPLACE);
-	is_now(w, key, rc == 0);
-	if (rc == -ESTALE && storm_now_ms() + 1 >= mail.expiry_ms) {
-		w->st->shared->n_stale++;
-		return 0;
-	}
-	/* A long key needs a page for itself. */
-	if ((rc != -ENOSPC || key % 3 == 0) && excused(w, rc))
-		return 0;
-	if (rc < 0)
-		return bad(w, "adopt of a good ticket under", key, rc, mail.ticket.path);
-	return do_get(w, key);
-}
-
-static int do_delete(struct worker *w, unsigned key)
-{
-	char name[400];
-	size_t size = key_of(key, name);
-	bool held = book(w, key)->now != 0;
-	will_be(w, key, 0);
-	int rc = shmstore_delete(w->s, name, size);
-	is_now(w, key, rc == 0);
-	if (excused(w, rc))
-		return 0;
-	if (held ? rc != 0 : rc != -ENOENT)
-		return bad(w, "delete", key, rc, held ? "held" : "not held");
-	return 0;
-}
-
-static int do_peek(struct worker *w, unsigned key)
-{
-	char store[16], name[400];
-	unsigned whose = pick(w, STORM_WORKERS);
-	if (storm_uid(w->st->options, whose) != storm_uid(w->st->options, w->id))
-		return 0;
-	storm_name(whose, store);
-	size_t size = key_of(key, name);
-	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
-	options.flags = SHMSTORE_OPEN_READONLY;
-	struct shmstore *s = NULL;
-	int rc = shmstore_open(w->p, store, &options, &s);
-	if (rc == -ENOENT)
-		return 0;
-	if (rc < 0)
-		return bad(w, "opening a peer's store read-only", key, rc, NULL);
-	struct content c;
-	const char *why = NULL;
-	rc = content_get(s, name, size, &c, &why);
-	shmstore_close(s);
-	if (rc < 0 && rc != -ENOENT && !((rc != -ENOSPC || w->st->options->disk) && excused(w, rc)))
-		return bad(w, "get from a peer's store", key, rc, why ? why : shmstore_error_detail());
-	return 0;
-}
-
-/* Leases keep an object where it is, and the names of others may be at work just now. */
-static int do_demote(struct worker *w, unsigned key)
-{
-	char name[400];
-	size_t size = key_of(key, name);
-	int rc = shmstore_demote(w->s, name, size, 0);
-	bool held = book(w, key)->now != 0;
-	/* A long key needs a page for itself, and the object may have been handed over to one: not the disk's path, but the sentence. */
-	if (rc == -ENOSPC && !*shmstore_error_path() && strstr(shmstore_error_detail(), "long key")) {
-		w->st->shared->n_enospc++;
-		return 0;
-	}
-	if (rc != -ENOSPC && excused(w, rc))
-		return 0;
-	if (held ? rc != 0 && rc != -EPERM : rc != -ENOENT)
-		return bad(w, "demote", key, rc, shmstore_error_detail());
-	return 0;
-}
-
-static int do_promote(struct worker *w, unsigned key, bool pin)
-{
-	char name[400];
-	size_t size = key_of(key, name);
-	int rc = pin ? shmstore_pin(w->s, name, size, pick(w, 8) == 0)
-		     : shmstore_promote(w->s, name, size, pick(w, 2) ? SHMSTORE_NO_EVICT : 0);
-	bool held = book(w, key)->now != 0;
-	/* The sticky bit is its owner's to set. */
-	if (excused(w, rc) || (pin && rc == -EPERM && w->st->options->n_users > 1))
-		return 0;
-	if (held ? rc != 0 : rc != -ENOENT)
-		return bad(w, pin ? "pin" : "promote", key, rc, shmstore_error_detail());
-	return 0;
-}
-
-static int do_evict(struct worker *w)
-{
-	struct shmstore_evict what = SHMSTORE_EVICT_INIT;
-	struct shmstore_evict_report report = {.size = sizeof(report)};
-	what.bytes = 1 + next_random(&w->random) % (16u << 20);
-	what.n_threads = pick(w, 3);
-	int rc = shmstore_partition_evict(w->p, &what, &report);
-	if ((rc < 0 && !excused(w, rc)) || /* pinned meanwhile */
-	    (report.error && report.error != -EPERM && !excused(w, report.error)))
-		return storm_fail(w->st, "worker %u: evict: %d, of an object: %d (%s)", w->id, rc, report.error,
-				  shmstore_error_detail());
 	return 0;
 }
 
@@ -371,13 +127,13 @@ static void *reader_main(void *arg)
 	struct worker *w = arg;
 	while (!w->threads_stop && !w->st->shared->stop) {
 		char name[400];
-		unsigned key = (unsigned)(next_random(&w->reader_random) % (STORM_KEYS + STORM_MORE));
-		size_t size = key_of(key, name);
+		unsigned key = (unsigned)(worker_next_random(&w->reader_random) % (STORM_KEYS + STORM_MORE));
+		size_t size = worker_key_of(key, name);
 		struct shmstore_view *v = NULL;
 		int rc = shmstore_get(w->s, name, size, 0, &v);
 		storm_rest(w->st, &w->threads_stop);
-		if (rc < 0 && rc != -ENOENT && !((rc != -ENOSPC || w->st->options->disk) && excused(w, rc))) {
-			bad(w, "get by the second thread of", key, rc, NULL);
+		if (rc < 0 && rc != -ENOENT && !((rc != -ENOSPC || w->st->options->disk) && worker_excused(w, rc))) {
+			worker_bad(w, "get by the second thread of", key, rc, NULL);
 			break;
 		}
 		if (rc == 0) {
@@ -390,11 +146,11 @@ static void *reader_main(void *arg)
 					why = "changed under the view";
 			}
 			if (why)
-				bad(w, "view of the second thread of", key, 0, why);
+				worker_bad(w, "view of the second thread of", key, 0, why);
 			shmstore_view_unref(v);
 			atomic_fetch_add_explicit(&w->st->shared->n_ops[OP_THREAD_GET], 1, memory_order_relaxed);
 		}
-		struct timespec pause = {.tv_nsec = (long)(next_random(&w->reader_random) % 2000000)};
+		struct timespec pause = {.tv_nsec = (long)(worker_next_random(&w->reader_random) % 2000000)};
 		nanosleep(&pause, NULL); /* a load, not a wait: leaves the cores to the others */
 	}
 	return NULL;
@@ -408,13 +164,13 @@ static void *writer_main(void *arg);
 static int check_inheritance(struct worker *w)
 {
 	for (unsigned key = 0; key < STORM_KEYS + STORM_MORE; key++) {
-		struct storm_key *k = book(w, key);
+		struct storm_key *k = worker_book(w, key);
 		uint64_t seed = 0, until = storm_now_ms() + OPEN_DEADLINE_MS;
 		int rc;
-		while ((rc = look_up(w, key, &seed)) > 0 && storm_now_ms() < until)
+		while ((rc = worker_look_up(w, key, &seed)) > 0 && storm_now_ms() < until)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		if (rc != 0)
-			return rc < 0 ? -1 : bad(w, "no room for a demoted", key, -ENOSPC, NULL);
+			return rc < 0 ? -1 : worker_bad(w, "no room for a demoted", key, -ENOSPC, NULL);
 		bool ok = seed == k->now || (k->pending && seed == k->next) || (!storm_keeps(w->id) && seed == 0);
 		if (!ok)
 			return storm_fail(w->st, "worker %u: after a kill key %u holds %llu, not %llu%s%llu", w->id,
@@ -432,12 +188,12 @@ static int open_store(struct worker *w)
 	storm_name(w->id, name);
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.keep = storm_keeps(w->id);
-	if (!options.keep && pick(w, 2))
+	if (!options.keep && worker_pick(w, 2))
 		options.flags = SHMSTORE_OPEN_ADOPT;
 	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
 	int rc;
 	/* A gc may hold the lock for a moment, and on a full partition the page of a new store waits for room like all others. */
-	while (((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY || excused(w, rc)) &&
+	while (((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY || worker_excused(w, rc)) &&
 	       storm_now_ms() < until)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	if (rc < 0)
@@ -471,21 +227,22 @@ static int close_store(struct worker *w)
 	shmstore_partition_stores(w->p, add_recycled, w);
 	if (!storm_keeps(w->id))
 		for (unsigned key = 0; key < STORM_KEYS + STORM_MORE; key++)
-			will_be(w, key, 0);
+			worker_will_be(w, key, 0);
 	int rc = shmstore_close(w->s);
 	w->s = NULL;
-	if (rc == -ETIMEDOUT && excused(w, rc))
+	if (rc == -ETIMEDOUT && worker_excused(w, rc))
 		return 0; /* what it holds goes, or not: gc, or the next open, finds a dead store */
 	for (unsigned key = 0; key < STORM_KEYS + STORM_MORE && !storm_keeps(w->id); key++)
-		is_now(w, key, true);
+		worker_is_now(w, key, true);
 	return rc < 0 ? storm_fail(w->st, "worker %u: close: %d (%s)", w->id, rc, shmstore_strerror(rc)) : 0;
 }
 
 static int do_gc(struct worker *w)
 {
 	int rc = shmstore_partition_gc(w->p, 0, NULL);
-	return rc < 0 && !excused(w, rc) ? storm_fail(w->st, "worker %u: gc: %d (%s)", w->id, rc, shmstore_strerror(rc))
-					 : 0;
+	return rc < 0 && !worker_excused(w, rc)
+		       ? storm_fail(w->st, "worker %u: gc: %d (%s)", w->id, rc, shmstore_strerror(rc))
+		       : 0;
 }
 
 /* ---- children ------------------------------------------------------------------------------------------------------ */
@@ -498,7 +255,7 @@ static int child(struct worker *w)
 
 	if (rc != -EPERM)
 		return storm_fail(w->st, "worker %u: put in a child: %d", w->id, rc);
-	if (pick(w, 2) && (rc = shmstore_close(w->s)) != -EPERM)
+	if (worker_pick(w, 2) && (rc = shmstore_close(w->s)) != -EPERM)
 		return storm_fail(w->st, "worker %u: close in a child: %d", w->id, rc);
 	for (unsigned round = 0; round < 2; round++) {
 		for (size_t i = 0; i < STORM_VIEWS; i++) {
@@ -508,7 +265,7 @@ static int child(struct worker *w)
 				return storm_fail(w->st, "worker %u: a child's view: %s", w->id,
 						  why ? why : "another seed");
 		}
-		nanosleep(&(struct timespec){.tv_nsec = (long)pick(w, CHILD_MS) * 1000000 / 2}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)worker_pick(w, CHILD_MS) * 1000000 / 2}, NULL);
 	}
 	return 0;
 }
@@ -537,13 +294,13 @@ static enum storm_op pick_op(struct worker *w)
 		[OP_ALIAS] = 3, [OP_HANDOFF] = 9, [OP_ADOPT] = 10, [OP_DELETE] = 14, [OP_PEEK] = 2, [OP_GC] = 1,
 	};
 	static const enum storm_op of_the_tier[] = {OP_DEMOTE, OP_DEMOTE, OP_DEMOTE, OP_PROMOTE, OP_PROMOTE, OP_PIN};
-	if (w->st->options->forks && pick(w, 200) == 0)
+	if (w->st->options->forks && worker_pick(w, 200) == 0)
 		return OP_FORK;
-	if (w->st->options->disk && pick(w, 5) == 0)
-		return pick(w, 20) == 0 ? OP_EVICT : of_the_tier[pick(w, 6)];
-	if (pick(w, 3000) == 0)
+	if (w->st->options->disk && worker_pick(w, 5) == 0)
+		return worker_pick(w, 20) == 0 ? OP_EVICT : of_the_tier[worker_pick(w, 6)];
+	if (worker_pick(w, 3000) == 0)
 		return OP_REOPEN;
-	unsigned at = pick(w, 101), op = 0;
+	unsigned at = worker_pick(w, 101), op = 0;
 	while (at >= weight[op])
 		at -= weight[op++];
 	return (enum storm_op)op;
@@ -555,31 +312,31 @@ static int do_op(struct worker *w, enum storm_op op, unsigned key)
 	case OP_PUT:
 	case OP_REPLACE:
 	case OP_CREATE:
-		return do_put(w, op, key);
+		return worker_do_put(w, op, key);
 	case OP_ABORT:
-		return do_abort(w, key);
+		return worker_do_abort(w, key);
 	case OP_GET:
-		return do_get(w, key);
+		return worker_do_get(w, key);
 	case OP_VIEW:
-		return do_view(w, key);
+		return worker_do_view(w, key);
 	case OP_ALIAS:
-		return do_alias(w, key);
+		return worker_do_alias(w, key);
 	case OP_HANDOFF:
-		return do_handoff(w, key);
+		return worker_do_handoff(w, key);
 	case OP_ADOPT:
-		return do_adopt(w, key);
+		return worker_do_adopt(w, key);
 	case OP_DELETE:
-		return do_delete(w, key);
+		return worker_do_delete(w, key);
 	case OP_PEEK:
-		return do_peek(w, key);
+		return worker_do_peek(w, key);
 	case OP_DEMOTE:
-		return do_demote(w, key);
+		return worker_do_demote(w, key);
 	case OP_PROMOTE:
-		return do_promote(w, key, false);
+		return worker_do_promote(w, key, false);
 	case OP_PIN:
-		return do_promote(w, key, true);
+		return worker_do_promote(w, key, true);
 	case OP_EVICT:
-		return do_evict(w);
+		return worker_do_evict(w);
 	case OP_GC:
 		return do_gc(w);
 	case OP_REOPEN:
@@ -618,7 +375,7 @@ static void *writer_main(void *arg)
 		storm_rest(w->st, &first->threads_stop);
 		if (op == OP_GC || op == OP_REOPEN || op == OP_FORK || op == OP_EVICT)
 			continue;
-		if (do_op(w, op, STORM_KEYS + pick(w, STORM_MORE)) < 0)
+		if (do_op(w, op, STORM_KEYS + worker_pick(w, STORM_MORE)) < 0)
 			break;
 		count(w, OP_THREAD_WRITE);
 	}
@@ -643,7 +400,7 @@ int storm_worker(struct storm *st, unsigned id, unsigned life)
 	while (!st->shared->stop && !st->shared->failed) {
 		enum storm_op op = pick_op(&w);
 		storm_rest(st, &st->shared->stop);
-		if (do_op(&w, op, pick(&w, STORM_KEYS)) < 0)
+		if (do_op(&w, op, worker_pick(&w, STORM_KEYS)) < 0)
 			break;
 		count(&w, op);
 	}

@@ -9,42 +9,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "fakearb_private.h"
 #include "scratch.h"
 
-#define CLIENTS 16
-#define CALLS   256
 #define LISTED  64
 #define WAIT_MS 60000u
-#define OURS    (UINT64_C(1) << 63)
-#define OBJECTS (OURS | 1)
-
-struct client {
-	int fd, channel; /* -1 = none */
-	uint64_t number, id;
-	bool has[WIRE_LEASES]; /* a lease that the core knows */
-	bool leaving;
-};
-
-struct withheld {
-	uint64_t context, serial;
-	int fd;
-};
-
-struct fakearb_private {
-	pthread_mutex_t lock;
-	struct arb *core;
-	uint64_t last_number, objects;
-	uint32_t last_call;
-	struct client clients[CLIENTS];
-	struct withheld calls[CALLS];
-	size_t n_calls;
-	struct {
-		uint32_t call;
-		uint64_t reservation;
-	} evict;
-	uint64_t spills[CALLS];
-	size_t n_spills;
-};
 
 static uint64_t now_ns(void)
 {
@@ -88,7 +57,7 @@ static uint64_t id(const struct client *c, uint32_t own)
 	return own ? c->number << 32 | own : 0;
 }
 
-static uint64_t pool_id(const struct client *c, uint32_t pool)
+uint64_t fakearb_pool_id(const struct client *c, uint32_t pool)
 {
 	return pool == WIRE_ARB_PARTITION ? 1 : id(c, pool);
 }
@@ -130,7 +99,7 @@ static void not_withheld(struct fakearb_private *k, int fd, uint64_t serial)
 	}
 }
 
-static int step(struct fakearb *a, const struct arb_message *m)
+int fakearb_step(struct fakearb *a, const struct arb_message *m)
 {
 	struct fakearb_private *k = a->private;
 	const struct arb_reply *replies;
@@ -147,93 +116,6 @@ static int step(struct fakearb *a, const struct arb_message *m)
 	return outcome;
 }
 
-/* ---- leases: of each pool what is held, and what is unspent, which is reclaimable ---- */
-
-static uint64_t lease_id(const struct client *c, unsigned slot, bool unspent)
-{
-	return OURS | c->number << 8 | 16 | slot << 1 | unspent;
-}
-
-static struct wire_lease *lease_of(struct fakearb *a, const struct client *c, unsigned slot)
-{
-	char *page = fake_page(a->f, c->fd);
-
-	return page ? (struct wire_lease *)(void *)(page + WIRE_LEASE_OFF) + slot : NULL;
-}
-
-static void set(struct fakearb *a, uint64_t reservation, uint64_t bytes)
-{
-	struct arb_message m = {.op = ARB_OP_RESIZE, .flags = ARB_FORCE, .reservation = reservation, .bytes = bytes};
-
-	step(a, &m);
-}
-
-/* Books what the page says. */
-static void book_lease(struct fakearb *a, const struct client *c, unsigned slot)
-{
-	struct wire_lease *l = lease_of(a, c, slot);
-	uint64_t settled, charged, granted;
-
-	if (!l || !c->has[slot])
-		return;
-	settled = atomic_load(&l->settled);
-	charged = atomic_load(&l->charged);
-	granted = atomic_load(&l->granted);
-	granted = granted > charged ? granted : charged;
-	set(a, lease_id(c, slot, false), charged - settled);
-	set(a, lease_id(c, slot, true), granted - charged);
-}
-
-static void recall(struct fakearb *a, const struct client *c, unsigned slot)
-{
-	struct wire_lease *l = lease_of(a, c, slot);
-	struct arb_message spilled = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = lease_id(c, slot, true)};
-
-	if (l) {
-		atomic_store(&l->wanted, 1);
-		wire_lease_revoke(l, atomic_load(&l->charged));
-	}
-	book_lease(a, c, slot);
-	step(a, &spilled);
-}
-
-static bool make_lease(struct fakearb *a, struct client *c, uint32_t pool)
-{
-	struct arb_message m = {.op = ARB_OP_RESERVE, .flags = ARB_FORCE, .pool = pool_id(c, pool)};
-	unsigned slot = pool - 1;
-
-	if (c->has[slot])
-		return true;
-	m.reservation = lease_id(c, slot, false);
-	ENSURE(step(a, &m) == ARB_OK);
-	m.reservation = lease_id(c, slot, true);
-	ENSURE(step(a, &m) == ARB_OK);
-	m = (struct arb_message){.op = ARB_OP_UNPIN, .reservation = m.reservation};
-	ENSURE(step(a, &m) == ARB_OK);
-	c->has[slot] = true;
-	return true;
-}
-
-static int raise_lease(struct fakearb *a, struct client *c, const struct wire_arb *w)
-{
-	struct wire_lease *l = w->pool && w->pool <= WIRE_LEASES ? lease_of(a, c, w->pool - 1) : NULL;
-	uint64_t n = a->lease > w->bytes ? a->lease : w->bytes, granted, charged;
-	struct arb_pool_info i;
-
-	if (!l || !a->lease || !arb_pool(a->private->core, pool_id(c, w->pool), &i) || i.n_waiting ||
-	    n > i.capacity - i.used)
-		return ARB_AGAIN;
-	make_lease(a, c, w->pool);
-	granted = atomic_load(&l->granted);
-	charged = atomic_load(&l->charged);
-	atomic_store(&l->max, a->small);
-	atomic_store(&l->wanted, 0);
-	atomic_store(&l->granted, (granted > charged ? granted : charged) + n);
-	atomic_store(&l->epoch, a->f->epoch);
-	book_lease(a, c, w->pool - 1);
-	return ARB_OK;
-}
-
 /* ---- spills ---- */
 
 static void evict(struct fakearb *a, uint64_t reservation)
@@ -245,7 +127,7 @@ static void evict(struct fakearb *a, uint64_t reservation)
 	struct arb_reservation_info r;
 
 	if (!c || c->channel < 0 || k->evict.call || !arb_reservation(k->core, reservation, &r)) {
-		step(a, &none);
+		fakearb_step(a, &none);
 		return;
 	}
 	call.call = ++k->last_call;
@@ -268,7 +150,7 @@ static void do_spills(struct fakearb *a)
 		if (!(r & OURS))
 			evict(a, r);
 		else if (c)
-			recall(a, c, (unsigned)(r & 15) >> 1);
+			fakearb_recall(a, c, (unsigned)(r & 15) >> 1);
 	}
 }
 
@@ -282,7 +164,7 @@ static uint32_t parse_list(const struct client *c, const char *text, uint64_t *i
 		char *end;
 		uint32_t own = (uint32_t)strtoul(text, &end, 10);
 
-		ids[n] = amounts ? pool_id(c, own) : id(c, own);
+		ids[n] = amounts ? fakearb_pool_id(c, own) : id(c, own);
 		if (amounts) {
 			ENSURE(*end == ':');
 			amounts[n] = strtoull(end + 1, &end, 10);
@@ -340,7 +222,7 @@ static int plain(struct fakearb *a, struct client *c, uint64_t serial, const str
 		.context = id(c, w->context),
 		.task = id(c, w->task),
 		.other = id(c, w->other),
-		.pool = w->pool ? pool_id(c, w->pool) : 0,
+		.pool = w->pool ? fakearb_pool_id(c, w->pool) : 0,
 		.reservation = id(c, w->reservation),
 		.bytes = w->bytes,
 		.value = w->value,
@@ -373,7 +255,7 @@ static int plain(struct fakearb *a, struct client *c, uint64_t serial, const str
 		ENSURE(k->n_calls < CALLS);
 		k->calls[k->n_calls++] = (struct withheld){m.context, serial, c->fd};
 	}
-	outcome = step(a, &m);
+	outcome = fakearb_step(a, &m);
 	if (waits(m.op) && outcome != ARB_PENDING)
 		not_withheld(k, c->fd, serial);
 	return outcome;
@@ -386,8 +268,8 @@ static int seal(struct fakearb *a, const struct client *c, const struct wire_arb
 	int outcome;
 
 	a->private->objects += w->bytes;
-	set(a, OBJECTS, a->private->objects);
-	outcome = step(a, &m);
+	fakearb_set(a, OBJECTS, a->private->objects);
+	outcome = fakearb_step(a, &m);
 	return outcome;
 }
 
@@ -395,9 +277,9 @@ static void look_at_leases(struct fakearb *a, const struct client *c)
 {
 	/* What the daemon says where a store comes. */
 	if (a->lease)
-		atomic_store(&lease_of(a, c, 0)->max, a->small);
+		atomic_store(&fakearb_lease_of(a, c, 0)->max, a->small);
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
-		book_lease(a, c, slot);
+		fakearb_book_lease(a, c, slot);
 }
 
 static int make_stats(struct fakearb *a, const struct client *c, const struct wire_arb *w, char *ret, size_t size)
@@ -416,7 +298,7 @@ static int make_stats(struct fakearb *a, const struct client *c, const struct wi
 		return ARB_OK;
 	}
 	if (!w->task) {
-		if (!arb_pool(core, pool_id(c, w->pool), &p))
+		if (!arb_pool(core, fakearb_pool_id(c, w->pool), &p))
 			return ARB_INVALID;
 		snprintf(ret, size,
 			 "{ \"capacity\" : %" PRIu64 ", \"used\":%" PRIu64 ",\"reclaimable\":%" PRIu64
@@ -424,7 +306,8 @@ static int make_stats(struct fakearb *a, const struct client *c, const struct wi
 			 p.capacity, p.used, p.reclaimable, p.spilled, p.max_used, p.n_waiting);
 		return ARB_OK;
 	}
-	if (!arb_stats(core, id(c, w->task), w->pool ? pool_id(c, w->pool) : 0, now_ns(), w->flags & ARB_RESET, &s))
+	if (!arb_stats(core, id(c, w->task), w->pool ? fakearb_pool_id(c, w->pool) : 0, now_ns(), w->flags & ARB_RESET,
+		       &s))
 		return ARB_INVALID;
 	snprintf(ret, size,
 		 "{\"retries\":%" PRIu64 ",\"splits\":%" PRIu64 ",\"grants\":%" PRIu64 ",\"current\":%" PRIu64
@@ -456,7 +339,7 @@ static int evicted(struct fakearb *a, const struct wire_arb *w)
 		return ARB_AGAIN;
 	k->evict.call = 0;
 	if (arb_reservation(k->core, m.reservation, &r))
-		step(a, &m);
+		fakearb_step(a, &m);
 	return ARB_OK;
 }
 
@@ -474,14 +357,14 @@ static int dispatch(struct fakearb *a, int fd, uint64_t serial, const struct wir
 	look_at_leases(a, c);
 	switch (w->op) {
 	case WIRE_ARB_LEASE:
-		return raise_lease(a, c, w);
+		return fakearb_raise_lease(a, c, w);
 	case WIRE_ARB_LEASE_CALLED:
 		return ARB_OK;
 	case WIRE_ARB_SEAL:
 		return seal(a, c, w);
 	case WIRE_ARB_FREED:
 		a->private->objects -= a->freed < a->private->objects ? a->freed : a->private->objects;
-		set(a, OBJECTS, a->private->objects);
+		fakearb_set(a, OBJECTS, a->private->objects);
 		return ARB_OK;
 	case WIRE_ARB_STATE:
 	case WIRE_ARB_STATS:
@@ -530,7 +413,7 @@ static void tick(struct fake *f, void *arg)
 		if (a->private->clients[i].fd >= 0)
 			look_at_leases(a, &a->private->clients[i]);
 	}
-	step(a, &m);
+	fakearb_step(a, &m);
 	do_spills(a);
 	pthread_mutex_unlock(&a->private->lock);
 }
@@ -585,16 +468,18 @@ static void dropped(struct fake *f, int fd, void *arg)
 		t.number = c->number;
 		arb_each_context(k->core, now_ns(), own_context, &t);
 		for (size_t i = 0; i < t.n; i++)
-			step(a, &(struct arb_message){.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = t.ids[i]});
+			fakearb_step(a,
+				     &(struct arb_message){.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = t.ids[i]});
 		t.n = 0;
 		arb_each_task(k->core, own_task, &t);
 		for (size_t i = 0; i < t.n; i++)
-			step(a, &(struct arb_message){
-					.op = ARB_OP_TASK_END, .flags = ARB_RELEASE | ARB_ALL, .task = t.ids[i]});
+			fakearb_step(a, &(struct arb_message){.op = ARB_OP_TASK_END,
+							      .flags = ARB_RELEASE | ARB_ALL,
+							      .task = t.ids[i]});
 		for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
 			for (int i = 0; c->has[slot] && i < 2; i++)
-				step(a,
-				     &(struct arb_message){.op = ARB_OP_RELEASE, .reservation = lease_id(c, slot, i)});
+				fakearb_step(a, &(struct arb_message){.op = ARB_OP_RELEASE,
+								      .reservation = fakearb_lease_id(c, slot, i)});
 		}
 		c->fd = -1;
 	}
@@ -618,7 +503,7 @@ struct fakearb *fakearb_start(struct shmstore_partition *p, uint64_t capacity, u
 	pthread_mutex_init(&k->lock, NULL);
 	for (size_t i = 0; i < CLIENTS; i++)
 		k->clients[i].fd = -1;
-	ENSURE(step(a, &pool) == ARB_OK && step(a, &objects) == ARB_OK);
+	ENSURE(fakearb_step(a, &pool) == ARB_OK && fakearb_step(a, &objects) == ARB_OK);
 	pthread_mutex_lock(&k->lock); /* the fake is there before anybody uses it */
 	a->f = fake_start(p, true, handler, a);
 	atomic_store(&a->f->dropped, dropped);
@@ -638,112 +523,9 @@ void fakearb_stop(struct fakearb *a)
 	free(a);
 }
 
-uint64_t fakearb_used(struct fakearb *a)
-{
-	struct arb_pool_info i;
-
-	pthread_mutex_lock(&a->private->lock);
-	ENSURE(arb_pool(a->private->core, 1, &i));
-	pthread_mutex_unlock(&a->private->lock);
-	return i.used;
-}
-
-uint64_t fakearb_objects(struct fakearb *a)
-{
-	uint64_t n;
-
-	pthread_mutex_lock(&a->private->lock);
-	n = a->private->objects;
-	pthread_mutex_unlock(&a->private->lock);
-	return n;
-}
-
-size_t fakearb_parked(struct fakearb *a)
-{
-	size_t n;
-
-	pthread_mutex_lock(&a->private->lock);
-	n = arb_n_parked(a->private->core);
-	pthread_mutex_unlock(&a->private->lock);
-	return n;
-}
-
-struct becomes {
-	struct fakearb *a;
-	uint64_t n;
-};
-
-static bool parks(void *arg)
-{
-	struct becomes *b = arg;
-
-	return fakearb_parked(b->a) == b->n;
-}
-
-static bool uses(void *arg)
-{
-	struct becomes *b = arg;
-
-	return fakearb_used(b->a) == b->n;
-}
-
-bool fakearb_waits(struct fakearb *a, size_t n)
-{
-	return wait_until(parks, &(struct becomes){a, n}, 10000);
-}
-
-bool fakearb_uses(struct fakearb *a, uint64_t used)
-{
-	return wait_until(uses, &(struct becomes){a, used}, 10000);
-}
-
-/* Of all leases: what may be charged still. */
-static uint64_t unspent(struct fakearb *a)
-{
-	struct fakearb_private *k = a->private;
-	struct arb_reservation_info r;
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < CLIENTS; i++) {
-		for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
-			const struct client *c = &k->clients[i];
-
-			if (c->fd >= 0 && c->has[slot] && arb_reservation(k->core, lease_id(c, slot, true), &r) &&
-			    r.pool == 1)
-				n += r.bytes;
-		}
-	}
-	return n;
-}
-
-static bool settled(void *arg)
-{
-	struct becomes *b = arg;
-	struct fakearb *a = b->a;
-	struct arb_pool_info i;
-	bool so;
-
-	/* At once: what is sealed leaves one sum for the other. */
-	pthread_mutex_lock(&a->private->lock);
-	ENSURE(arb_pool(a->private->core, 1, &i));
-	so = i.used == a->private->objects + (b->n ? unspent(a) : 0);
-	pthread_mutex_unlock(&a->private->lock);
-	return so;
-}
-
-bool fakearb_settled(struct fakearb *a, bool leased)
-{
-	return wait_until(settled, &(struct becomes){a, leased}, 10000);
-}
-
 void fakearb_resize(struct fakearb *a, uint64_t capacity)
 {
 	pthread_mutex_lock(&a->private->lock);
-	step(a, &(struct arb_message){.op = ARB_OP_POOL_RESIZE, .pool = 1, .bytes = capacity});
+	fakearb_step(a, &(struct arb_message){.op = ARB_OP_POOL_RESIZE, .pool = 1, .bytes = capacity});
 	pthread_mutex_unlock(&a->private->lock);
-}
-
-struct wire_lease *fakearb_lease(struct fakearb *a)
-{
-	return (struct wire_lease *)(void *)((char *)fake_credit(a->f) - WIRE_CREDIT_OFF + WIRE_LEASE_OFF);
 }

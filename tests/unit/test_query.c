@@ -14,152 +14,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "queryserver.h"
 #include "socketpath.h"
 #include "wire.h"
 
 #define SHORT_MS 150u /* how long a client waits for a server that does not answer */
-#define LONG_MS  20000u
-
-/* ---- the server ---- */
-
-/* One request, checked. */
-struct asked {
-	struct wire_header h;
-	unsigned char body[64];
-	char tail[WIRE_TEXT_MAX + 1];
-};
-
-typedef void serve_fn(int fd, const struct asked *asked);
-
-struct server {
-	char dir[64], path[96];
-	int listener;
-	serve_fn *serve; /* what it does to a request after HELLO */
-	serve_fn *greet; /* NULL: as it should */
-	pthread_t thread;
-	_Atomic int n_connections;
-};
-
-static void say(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t n)
-{
-	unsigned char packet[WIRE_PACKET_MAX];
-	size_t size = wire_pack(packet, sizeof(packet), type, serial, body, tail, n);
-
-	cr_assert_neq(size, 0);
-	send(fd, packet, size, MSG_NOSIGNAL);
-}
-
-static void welcome(int fd, const struct asked *asked)
-{
-	say(fd, WIRE_WELCOME, asked->h.serial, &(struct wire_welcome){.version = WIRE_VERSION, .pid = 1, .epoch = 1},
-	    NULL, 0);
-}
-
-static void data(int fd, uint64_t serial, const char *text, size_t n, bool more)
-{
-	say(fd, WIRE_DATA, serial, &(struct wire_data){.flags = more ? WIRE_DATA_MORE : 0}, text, n);
-}
-
-/* False: the client went. What it sends must be well-formed. */
-static bool hear(int fd, struct asked *ret)
-{
-	unsigned char packet[WIRE_PACKET_MAX];
-	ssize_t n = recv(fd, packet, sizeof(packet), 0);
-	const char *why = "";
-	size_t body;
-
-	if (n <= 0)
-		return false;
-	cr_assert_eq(wire_check(packet, (size_t)n, true, &why), 0, "%s", why);
-	memset(ret, 0, sizeof(*ret));
-	memcpy(&ret->h, packet, sizeof(ret->h));
-	body = (size_t)n - sizeof(ret->h) - ret->h.tail;
-	memcpy(ret->body, packet + sizeof(ret->h), body);
-	memcpy(ret->tail, packet + sizeof(ret->h) + body, ret->h.tail);
-	return true;
-}
-
-static void *run(void *arg)
-{
-	struct server *s = arg;
-	struct asked asked;
-	int fd;
-
-	while ((fd = accept(s->listener, NULL, NULL)) >= 0) {
-		s->n_connections++;
-		while (hear(fd, &asked)) {
-			if (asked.h.type != WIRE_HELLO)
-				s->serve(fd, &asked);
-			else if (s->greet)
-				s->greet(fd, &asked);
-			else
-				welcome(fd, &asked);
-		}
-		close(fd);
-	}
-	return NULL;
-}
-
-static void server_start(struct server *s, serve_fn *serve)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-
-	s->serve = serve;
-	strcpy(s->dir, "/tmp/shmstore-query-XXXXXX");
-	cr_assert(mkdtemp(s->dir));
-	snprintf(s->path, sizeof(s->path), "%s/socket", s->dir);
-	strcpy(address.sun_path, s->path);
-	s->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	cr_assert_eq(bind(s->listener, (struct sockaddr *)&address, sizeof(address)), 0);
-	cr_assert_eq(listen(s->listener, 4), 0);
-	cr_assert_eq(pthread_create(&s->thread, NULL, run, s), 0);
-}
-
-/* After the last client went. */
-static void server_stop(struct server *s)
-{
-	shutdown(s->listener, SHUT_RDWR);
-	pthread_join(s->thread, NULL);
-	close(s->listener);
-	unlink(s->path);
-	rmdir(s->dir);
-}
-
-/* A query of status to a server that does that: its result. The rest is the caller's to look at. */
-struct result {
-	int r;
-	char *json;
-	size_t n;
-	char reason[256];
-	bool connected; /* afterwards */
-};
-
-static struct result ask(serve_fn *serve, uint32_t timeout_ms)
-{
-	struct server s = {.greet = NULL};
-	struct shmstore_client *c;
-	struct result result = {.json = NULL};
-
-	server_start(&s, serve);
-	cr_assert_eq(shmstore_client_new(s.path, timeout_ms, &c), 0);
-	result.r = shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &result.json, &result.n);
-	snprintf(result.reason, sizeof(result.reason), "%s", shmstore_client_reason(c));
-	result.connected = shmstore_client_fd(c) >= 0;
-	shmstore_client_free(c);
-	server_stop(&s);
-	return result;
-}
-
-/* It lied: the client says so, has nothing, and has hung up. */
-static void assert_bad(serve_fn *serve)
-{
-	struct result result = ask(serve, LONG_MS);
-
-	cr_assert_eq(result.r, -EBADMSG, "%d: %s", result.r, result.reason);
-	cr_assert_null(result.json);
-	cr_assert(result.reason[0]);
-	cr_assert_not(result.connected);
-}
 
 /* ---- who answers well ---- */
 
@@ -171,7 +30,7 @@ static void echo(int fd, const struct asked *asked)
 
 	memcpy(&query, asked->body, sizeof(query));
 	n = snprintf(text, sizeof(text), "{\"what\":%u,\"tail\":\"%s\"}", query.what, asked->tail);
-	data(fd, asked->h.serial, text, (size_t)n, false);
+	query_data(fd, asked->h.serial, text, (size_t)n, false);
 }
 
 Test(query, answers_come_back)
@@ -181,7 +40,7 @@ Test(query, answers_come_back)
 	char *json;
 	size_t n;
 
-	server_start(&s, echo);
+	query_server_start(&s, echo);
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_str_eq(shmstore_client_path(c), s.path);
 	cr_assert_eq(shmstore_client_fd(c), -ENOENT);
@@ -197,7 +56,7 @@ Test(query, answers_come_back)
 	cr_assert_eq(s.n_connections, 1, "one connection serves them all");
 	cr_assert_str_empty(shmstore_client_reason(c));
 	shmstore_client_free(c);
-	server_stop(&s);
+	query_server_stop(&s);
 }
 
 Test(query, wrong_arguments_are_refused)
@@ -235,9 +94,9 @@ static void obey(int fd, const struct asked *asked)
 	if (asked->h.type == WIRE_ARB_ADMIN && body.op == WIRE_ARB_ADMIN_INJECT && body.kind == 2 &&
 	    body.flags == WIRE_ARB_ADMIN_TASK && body.target == UINT64_C(0x100000002) && body.value == 3 &&
 	    body.skip == 4 && body.pool == 5 && strcmp(asked->tail, "/p") == 0)
-		say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
+		query_say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
 	else
-		say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = -EINVAL}, "not that", 8);
+		query_say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = -EINVAL}, "not that", 8);
 }
 
 Test(query, orders_to_the_arbiter_arrive_whole)
@@ -252,14 +111,14 @@ Test(query, orders_to_the_arbiter_arrive_whole)
 	struct server s = {.greet = NULL};
 	struct shmstore_client *c;
 
-	server_start(&s, obey);
+	query_server_start(&s, obey);
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_eq(shmstore_client_arbiter(c, "/p", &what), 0);
 	what.task = false;
 	cr_assert_eq(shmstore_client_arbiter(c, "/p", &what), -EINVAL);
 	cr_assert_str_eq(shmstore_client_reason(c), "not that");
 	shmstore_client_free(c);
-	server_stop(&s);
+	query_server_stop(&s);
 }
 
 Test(query, a_request_that_is_too_long_is_refused_and_the_connection_stays)
@@ -268,7 +127,7 @@ Test(query, a_request_that_is_too_long_is_refused_and_the_connection_stays)
 	struct shmstore_client *c;
 	char *text = malloc(WIRE_TEXT_MAX + 2), *json;
 
-	server_start(&s, echo);
+	query_server_start(&s, echo);
 	memset(text, 'x', WIRE_TEXT_MAX + 1);
 	text[WIRE_TEXT_MAX + 1] = '\0';
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
@@ -279,7 +138,7 @@ Test(query, a_request_that_is_too_long_is_refused_and_the_connection_stays)
 	free(json);
 	free(text);
 	shmstore_client_free(c);
-	server_stop(&s);
+	query_server_stop(&s);
 }
 
 static void in_pieces(int fd, const struct asked *asked)
@@ -287,16 +146,16 @@ static void in_pieces(int fd, const struct asked *asked)
 	char piece[WIRE_DATA_MAX];
 
 	memset(piece, 'y', sizeof(piece));
-	data(fd, asked->h.serial, "", 0, true);
+	query_data(fd, asked->h.serial, "", 0, true);
 	for (int i = 0; i < 100; i++)
-		data(fd, asked->h.serial, piece, sizeof(piece), true);
-	data(fd, asked->h.serial, "z", 1, true);
-	data(fd, asked->h.serial, "", 0, false);
+		query_data(fd, asked->h.serial, piece, sizeof(piece), true);
+	query_data(fd, asked->h.serial, "z", 1, true);
+	query_data(fd, asked->h.serial, "", 0, false);
 }
 
 Test(query, a_document_is_put_together)
 {
-	struct result result = ask(in_pieces, LONG_MS);
+	struct result result = query_ask(in_pieces, LONG_MS);
 
 	cr_assert_eq(result.r, 0);
 	cr_assert_eq(result.n, 100u * WIRE_DATA_MAX + 1);
@@ -314,7 +173,7 @@ static void refuse(int fd, const struct asked *asked)
 	if (asked->h.type == WIRE_QUERY)
 		echo(fd, asked);
 	else
-		say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = -EPERM}, why, strlen(why));
+		query_say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = -EPERM}, why, strlen(why));
 }
 
 Test(query, a_refusal_hands_out_the_daemons_sentence_and_the_connection_stays)
@@ -323,7 +182,7 @@ Test(query, a_refusal_hands_out_the_daemons_sentence_and_the_connection_stays)
 	struct shmstore_client *c;
 	char *json;
 
-	server_start(&s, refuse);
+	query_server_start(&s, refuse);
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_eq(shmstore_client_set(c, "limit=1"), -EPERM);
 	cr_assert_str_eq(shmstore_client_reason(c), "limits are root's to set");
@@ -333,17 +192,17 @@ Test(query, a_refusal_hands_out_the_daemons_sentence_and_the_connection_stays)
 	free(json);
 	cr_assert_eq(s.n_connections, 1);
 	shmstore_client_free(c);
-	server_stop(&s);
+	query_server_stop(&s);
 }
 
 static void refuse_with_success(int fd, const struct asked *asked)
 {
-	say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = 0}, "fine", 4);
+	query_say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = 0}, "fine", 4);
 }
 
 Test(query, a_refusal_is_never_a_success)
 {
-	struct result result = ask(refuse_with_success, LONG_MS);
+	struct result result = query_ask(refuse_with_success, LONG_MS);
 
 	cr_assert_eq(result.r, -EBADMSG);
 }
@@ -351,13 +210,13 @@ Test(query, a_refusal_is_never_a_success)
 static void error(int fd, const struct asked *asked)
 {
 	(void)asked;
-	say(fd, WIRE_ERROR, 0, &(struct wire_error){.error = -EMFILE}, "too many requests", 17);
+	query_say(fd, WIRE_ERROR, 0, &(struct wire_error){.error = -EMFILE}, "too many requests", 17);
 	shutdown(fd, SHUT_RDWR);
 }
 
 Test(query, an_error_ends_the_connection_with_its_reason)
 {
-	struct result result = ask(error, LONG_MS);
+	struct result result = query_ask(error, LONG_MS);
 
 	cr_assert_eq(result.r, -EMFILE);
 	cr_assert_str_eq(result.reason, "too many requests");
@@ -368,33 +227,33 @@ Test(query, an_error_ends_the_connection_with_its_reason)
 
 static void other_serial(int fd, const struct asked *asked)
 {
-	data(fd, asked->h.serial + 1, "{}", 2, false);
+	query_data(fd, asked->h.serial + 1, "{}", 2, false);
 }
 
 static void other_type(int fd, const struct asked *asked)
 {
-	say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
+	query_say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
 }
 
 static void unasked_event(int fd, const struct asked *asked)
 {
 	(void)asked;
-	say(fd, WIRE_EVENT, 0, &(struct wire_event){.sequence = 1}, "{}", 2);
+	query_say(fd, WIRE_EVENT, 0, &(struct wire_event){.sequence = 1}, "{}", 2);
 }
 
 static void unknown_flag(int fd, const struct asked *asked)
 {
-	say(fd, WIRE_DATA, asked->h.serial, &(struct wire_data){.flags = 2}, "{}", 2);
+	query_say(fd, WIRE_DATA, asked->h.serial, &(struct wire_data){.flags = 2}, "{}", 2);
 }
 
 static void nul_inside(int fd, const struct asked *asked)
 {
-	data(fd, asked->h.serial, "{\0}", 3, false);
+	query_data(fd, asked->h.serial, "{\0}", 3, false);
 }
 
 static void from_the_other_side(int fd, const struct asked *asked)
 {
-	say(fd, WIRE_PING, asked->h.serial, &(struct wire_ping){.cookie = 1}, NULL, 0);
+	query_say(fd, WIRE_PING, asked->h.serial, &(struct wire_ping){.cookie = 1}, NULL, 0);
 }
 
 static void no_end(int fd, const struct asked *asked)
@@ -403,18 +262,18 @@ static void no_end(int fd, const struct asked *asked)
 
 	memset(piece, ' ', sizeof(piece));
 	for (size_t n = 0; n <= SHMSTORE_CLIENT_JSON_MAX; n += sizeof(piece))
-		data(fd, asked->h.serial, piece, sizeof(piece), true);
+		query_data(fd, asked->h.serial, piece, sizeof(piece), true);
 }
 
 Test(query, lies_are_told_from_answers)
 {
-	assert_bad(other_serial);
-	assert_bad(other_type);
-	assert_bad(unasked_event);
-	assert_bad(unknown_flag);
-	assert_bad(nul_inside);
-	assert_bad(from_the_other_side);
-	assert_bad(no_end);
+	query_assert_bad(other_serial);
+	query_assert_bad(other_type);
+	query_assert_bad(unasked_event);
+	query_assert_bad(unknown_flag);
+	query_assert_bad(nul_inside);
+	query_assert_bad(from_the_other_side);
+	query_assert_bad(no_end);
 }
 
 static size_t cut; /* bytes that are sent of an answer */
@@ -432,7 +291,7 @@ Test(query, an_answer_cut_at_any_byte_is_none)
 	size_t whole = sizeof(struct wire_header) + sizeof(struct wire_data) + 2;
 
 	for (cut = 1; cut < whole; cut++)
-		assert_bad(truncated);
+		query_assert_bad(truncated);
 }
 
 static size_t flipped; /* the byte of an answer that is changed */
@@ -449,7 +308,7 @@ static void damaged(int fd, const struct asked *asked)
 Test(query, a_header_damaged_at_any_byte_is_none)
 {
 	for (flipped = 0; flipped < sizeof(struct wire_header); flipped++)
-		assert_bad(damaged);
+		query_assert_bad(damaged);
 }
 
 static void oversized(int fd, const struct asked *asked)
@@ -463,7 +322,7 @@ static void oversized(int fd, const struct asked *asked)
 
 Test(query, a_packet_larger_than_any_is_none)
 {
-	assert_bad(oversized);
+	query_assert_bad(oversized);
 }
 
 /* ---- silence and death ---- */
@@ -476,7 +335,7 @@ static void nothing(int fd, const struct asked *asked)
 
 static void half(int fd, const struct asked *asked)
 {
-	data(fd, asked->h.serial, "{", 1, true);
+	query_data(fd, asked->h.serial, "{", 1, true);
 }
 
 static void hang_up(int fd, const struct asked *asked)
@@ -493,28 +352,28 @@ static void half_and_hang_up(int fd, const struct asked *asked)
 
 Test(query, silence_times_out)
 {
-	struct result result = ask(nothing, SHORT_MS);
+	struct result result = query_ask(nothing, SHORT_MS);
 
 	cr_assert_eq(result.r, -ETIMEDOUT);
 	cr_assert_not(result.connected, "a late answer must not be taken for the next one's");
-	cr_assert_eq(ask(half, SHORT_MS).r, -ETIMEDOUT);
+	cr_assert_eq(query_ask(half, SHORT_MS).r, -ETIMEDOUT);
 }
 
 Test(query, an_end_is_no_daemon)
 {
-	cr_assert_eq(ask(hang_up, LONG_MS).r, -ENOENT);
-	cr_assert_eq(ask(half_and_hang_up, LONG_MS).r, -ENOENT);
+	cr_assert_eq(query_ask(hang_up, LONG_MS).r, -ENOENT);
+	cr_assert_eq(query_ask(half_and_hang_up, LONG_MS).r, -ENOENT);
 }
 
 static void other_version(int fd, const struct asked *asked)
 {
-	say(fd, WIRE_WELCOME, asked->h.serial, &(struct wire_welcome){.version = WIRE_VERSION + 1, .epoch = 1}, NULL,
-	    0);
+	query_say(fd, WIRE_WELCOME, asked->h.serial, &(struct wire_welcome){.version = WIRE_VERSION + 1, .epoch = 1},
+		  NULL, 0);
 }
 
 static void no_welcome(int fd, const struct asked *asked)
 {
-	say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
+	query_say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
 }
 
 Test(query, a_greeting_must_be_one)
@@ -528,12 +387,12 @@ Test(query, a_greeting_must_be_one)
 		struct server s = {.greet = cases[i].greet};
 		struct shmstore_client *c;
 
-		server_start(&s, nothing);
+		query_server_start(&s, nothing);
 		cr_assert_eq(shmstore_client_new(s.path, cases[i].error == -ETIMEDOUT ? SHORT_MS : LONG_MS, &c), 0);
 		cr_assert_eq(shmstore_client_connect(c), cases[i].error, "%zu", i);
 		cr_assert_eq(shmstore_client_fd(c), -ENOENT);
 		shmstore_client_free(c);
-		server_stop(&s);
+		query_server_stop(&s);
 	}
 }
 
@@ -542,8 +401,8 @@ Test(query, no_daemon_is_said)
 	struct server s = {.greet = NULL};
 	struct shmstore_client *c;
 
-	server_start(&s, nothing);
-	server_stop(&s);
+	query_server_start(&s, nothing);
+	query_server_stop(&s);
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_eq(shmstore_client_connect(c), -ENOENT);
 	cr_assert_str_eq(shmstore_client_reason(c), "there is no such socket");
@@ -562,7 +421,7 @@ Test(query, a_client_outlives_a_restart)
 	struct shmstore_client *c;
 	char *json;
 
-	server_start(&s, echo_once);
+	query_server_start(&s, echo_once);
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	for (int i = 1; i <= 5; i++) {
 		cr_assert_eq(shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &json, NULL), 0);
@@ -575,7 +434,7 @@ Test(query, a_client_outlives_a_restart)
 		cr_assert_eq(recv(end.fd, &byte, 1, MSG_PEEK), 0, "the end, and no answer that nobody asked for");
 	}
 	shmstore_client_free(c);
-	server_stop(&s);
+	query_server_stop(&s);
 }
 
 /* ---- watching ---- */
@@ -588,9 +447,9 @@ static void three_events(int fd, const struct asked *asked)
 	cr_assert_eq(asked->h.type, WIRE_WATCH);
 	cr_assert_eq(watch.since, 7);
 	cr_assert_str_eq(asked->tail, "store-came,liar");
-	say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
+	query_say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
 	for (uint64_t i = 8; i <= 10; i++)
-		say(fd, WIRE_EVENT, 0, &(struct wire_event){.sequence = i}, "{\"event\":\"liar\"}", 16);
+		query_say(fd, WIRE_EVENT, 0, &(struct wire_event){.sequence = i}, "{\"event\":\"liar\"}", 16);
 	shutdown(fd, SHUT_WR);
 }
 
@@ -602,7 +461,7 @@ Test(query, events_come_one_by_one_until_the_end)
 	uint64_t sequence;
 	char *answer;
 
-	server_start(&s, three_events);
+	query_server_start(&s, three_events);
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_eq(shmstore_client_watch(c, 7, "store-came,liar"), 0);
 	cr_assert_eq(shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &answer, NULL), -EINVAL, "it watches");
@@ -615,18 +474,18 @@ Test(query, events_come_one_by_one_until_the_end)
 	cr_assert_eq(shmstore_client_event(c, -1, &sequence, &json), -ENOENT);
 	cr_assert_eq(shmstore_client_fd(c), -ENOENT);
 	shmstore_client_free(c);
-	server_stop(&s);
+	query_server_stop(&s);
 }
 
 static void quiet_watch(int fd, const struct asked *asked)
 {
-	say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
+	query_say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
 }
 
 static void false_event(int fd, const struct asked *asked)
 {
 	quiet_watch(fd, asked);
-	say(fd, WIRE_EVENT, 5, &(struct wire_event){.sequence = 1}, "{}", 2);
+	query_say(fd, WIRE_EVENT, 5, &(struct wire_event){.sequence = 1}, "{}", 2);
 }
 
 Test(query, a_quiet_watch_is_no_event_and_a_false_one_no_daemon)
@@ -638,7 +497,7 @@ Test(query, a_quiet_watch_is_no_event_and_a_false_one_no_daemon)
 		struct shmstore_client *c;
 		const char *json;
 
-		server_start(&s, serves[i]);
+		query_server_start(&s, serves[i]);
 		cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 		cr_assert_eq(shmstore_client_watch(c, SHMSTORE_WATCH_NEW, NULL), 0);
 		if (i == 0)
@@ -646,7 +505,7 @@ Test(query, a_quiet_watch_is_no_event_and_a_false_one_no_daemon)
 		else
 			cr_assert_eq(shmstore_client_event(c, -1, NULL, &json), -EBADMSG);
 		shmstore_client_free(c);
-		server_stop(&s);
+		query_server_stop(&s);
 	}
 }
 

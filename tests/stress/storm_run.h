@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* storm_run.h: what the files of a storm share. */
+#ifndef STORM_RUN_H
+#define STORM_RUN_H
+
+#include "owndaemon.h"
+#include "storm.h"
+
+#define SETTLE_MS  30000u
+#define SAME_TRIES 100u /* the daemon may be at work */
+
+struct run {
+	struct storm st;
+	const struct storm_options *options;
+	pid_t pids[STORM_WORKERS];
+	uint64_t stopped_until_ms[STORM_WORKERS]; /* 0 = it runs */
+	unsigned lives[STORM_WORKERS];
+	struct own_daemon daemon;
+	unsigned n_kills, n_stops, n_reconciled, n_rests;
+	uint64_t random;
+	char partition[256], run_directory[64], config[128], socket[128];
+};
+
+/* Survives the sandbox. */
+struct outcome {
+	struct storm_result result;
+	int64_t drift;
+};
+
+extern struct outcome *storm_outcome;
+extern unsigned storm_as; /* the worker that a step in a child does its work as */
+
+/* Steps: each in a child. 0; else the storm has failed. All stand still: the books must close over live views, writers and pools. */
+int storm_reconcile_step(struct run *r);
+/* All rest between two calls. */
+int storm_ledger_step(struct run *r);
+/* In the end. */
+int storm_drop_kept(struct run *r);
+int storm_gc_step(struct run *r);
+int storm_settle_step(struct run *r);
+
+#endif
