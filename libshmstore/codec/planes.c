@@ -175,69 +175,42 @@ static void copy_halves(const unsigned char *from, size_t from_n, unsigned char 
 		memcpy(to + k * to_n, from + k * from_n, SQUARE / 2);
 }
 
-static void split8(const unsigned char *in, size_t n, bool delta, unsigned char *out)
-{
-	unsigned char words[SQUARE * 8] = {0}, planes[SQUARE * 8];
-	uint64_t keep = delta ? UINT64_MAX : 0;
-	words2 before = {0};
-	size_t i = 0;
+/* Whole squares, then half a one: split8(), join8(), split4() and join4(). */
+#define SPLIT_AND_JOIN(width, words, uint)                                                          \
+	static void split##width(const unsigned char *in, size_t n, bool delta, unsigned char *out) \
+	{                                                                                           \
+		unsigned char rest[SQUARE * width] = {0}, planes[SQUARE * width];                   \
+		uint keep = delta ? (uint)-1 : 0;                                                   \
+		words before = {0};                                                                 \
+		size_t i = 0;                                                                       \
+                                                                                                    \
+		for (; i + SQUARE <= n; i += SQUARE)                                                \
+			split##width##_square(in + i * width, &before, keep, out + i, n);           \
+		if (i == n)                                                                         \
+			return;                                                                     \
+		memcpy(rest, in + i * width, sizeof(rest) / 2);                                     \
+		split##width##_square(rest, &before, keep, planes, SQUARE);                         \
+		copy_halves(planes, SQUARE, out + i, n, width);                                     \
+	}                                                                                           \
+                                                                                                    \
+	static void join##width(const unsigned char *in, size_t n, bool delta, unsigned char *out)  \
+	{                                                                                           \
+		unsigned char rest[SQUARE * width], planes[SQUARE * width] = {0};                   \
+		uint keep = delta ? (uint)-1 : 0;                                                   \
+		words last = {0};                                                                   \
+		size_t i = 0;                                                                       \
+                                                                                                    \
+		for (; i + SQUARE <= n; i += SQUARE)                                                \
+			join##width##_square(in + i, n, &last, keep, out + i * width);              \
+		if (i == n)                                                                         \
+			return;                                                                     \
+		copy_halves(in + i, n, planes, SQUARE, width);                                      \
+		join##width##_square(planes, SQUARE, &last, keep, rest);                            \
+		memcpy(out + i * width, rest, sizeof(rest) / 2);                                    \
+	}
 
-	for (; i + SQUARE <= n; i += SQUARE)
-		split8_square(in + i * 8, &before, keep, out + i, n);
-	if (i == n)
-		return;
-	memcpy(words, in + i * 8, sizeof(words) / 2);
-	split8_square(words, &before, keep, planes, SQUARE);
-	copy_halves(planes, SQUARE, out + i, n, 8);
-}
-
-static void join8(const unsigned char *in, size_t n, bool delta, unsigned char *out)
-{
-	unsigned char words[SQUARE * 8], planes[SQUARE * 8] = {0};
-	uint64_t keep = delta ? UINT64_MAX : 0;
-	words2 last = {0};
-	size_t i = 0;
-
-	for (; i + SQUARE <= n; i += SQUARE)
-		join8_square(in + i, n, &last, keep, out + i * 8);
-	if (i == n)
-		return;
-	copy_halves(in + i, n, planes, SQUARE, 8);
-	join8_square(planes, SQUARE, &last, keep, words);
-	memcpy(out + i * 8, words, sizeof(words) / 2);
-}
-
-static void split4(const unsigned char *in, size_t n, bool delta, unsigned char *out)
-{
-	unsigned char words[SQUARE * 4] = {0}, planes[SQUARE * 4];
-	uint32_t keep = delta ? UINT32_MAX : 0;
-	words4 before = {0};
-	size_t i = 0;
-
-	for (; i + SQUARE <= n; i += SQUARE)
-		split4_square(in + i * 4, &before, keep, out + i, n);
-	if (i == n)
-		return;
-	memcpy(words, in + i * 4, sizeof(words) / 2);
-	split4_square(words, &before, keep, planes, SQUARE);
-	copy_halves(planes, SQUARE, out + i, n, 4);
-}
-
-static void join4(const unsigned char *in, size_t n, bool delta, unsigned char *out)
-{
-	unsigned char words[SQUARE * 4], planes[SQUARE * 4] = {0};
-	uint32_t keep = delta ? UINT32_MAX : 0;
-	words4 last = {0};
-	size_t i = 0;
-
-	for (; i + SQUARE <= n; i += SQUARE)
-		join4_square(in + i, n, &last, keep, out + i * 4);
-	if (i == n)
-		return;
-	copy_halves(in + i, n, planes, SQUARE, 4);
-	join4_square(planes, SQUARE, &last, keep, words);
-	memcpy(out + i * 4, words, sizeof(words) / 2);
-}
+SPLIT_AND_JOIN(8, words2, uint64_t)
+SPLIT_AND_JOIN(4, words4, uint32_t)
 
 size_t shms_planes_size(struct shms_planes p, size_t size)
 {
