@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random messages to the arbiter's core, followed by a model that believes nothing (support/arbmodel.c); after each, all the rules.
+ * Random messages to the arbiter's core, followed by a model that believes nothing (support/arbiter/arbmodel.c); after each, all the rules.
  *
  *   SHMSTORE_ARB_GAMES=3000      games, of SHMSTORE_ARB_MESSAGES each; the whole is 3000 of 400
  *   SHMSTORE_SEED=N              game N only
