@@ -18,7 +18,7 @@ SIZE = 16 * MIB
 SHOWN = {
     "reshape": lambda a: a.reshape(1024, -1),
     "half": lambda a: a[: len(a) // 2],
-    "gaps": lambda a: a.reshape(1024, -1)[:, 256:1024],
+    "gaps": lambda a: a.reshape(1024, -1)[:, 256:1792],
     "backwards": lambda a: a[::-1],
     "transposed": lambda a: a.reshape(1024, -1).T,
     "bytes": lambda a: a.view("u1"),

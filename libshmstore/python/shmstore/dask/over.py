@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .exchange import Entry
 
 _HEADER_MAX = 64 << 10  # bytes: it travels with each handle
-_PART_MIN = 8  # a value shows one part in so many of its object at least
+_PART_MIN = 2  # a value shows one part in so many of its object at least
 _ITEMS_MAX = 1000  # of a container that are looked at
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _FILE, _SWAPPED, _PRESENT = 1 << 61, 1 << 62, 1 << 63  # of an entry of /proc/self/pagemap
