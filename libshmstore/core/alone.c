@@ -15,6 +15,10 @@
  *
  * A store that is opened while the daemon is dead takes the limits from another one's page: shms_alone_inherit().
  *
+ * Credit that other stores were given ahead, and have not spent, is no reason to refuse: a living daemon would take it back for who needs it. So
+ * who would be refused takes it from the stores of his own user as the daemon does, by lowering granted under the same lock. They
+ * come here themselves when they run short.
+ *
  * What cannot be read (another user's page) is not in the sums of outstanding: what the kernel counts is. A lock that stays taken
  * means a daemon that lives but does not answer (stopped, or not for us): it may grant at any moment, so nobody else can.
  * Then a store lives off its credit, and gets the limit's error when that is used up.
@@ -26,6 +30,8 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
@@ -108,6 +114,12 @@ static uint64_t group_used(_Atomic int64_t *base, int64_t fresh, uint64_t most)
 	return (uint64_t)used < most ? (uint64_t)used : most;
 }
 
+/* What stands in the way. */
+struct lack {
+	uint64_t bytes;
+	bool of_label; /* what stores of other labels have does not matter */
+};
+
 static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint64_t more)
 {
 	return shms_detail(error, NULL,
@@ -116,53 +128,156 @@ static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint
 			   whose, used, hard, more);
 }
 
-/* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT. */
-static int room(struct wire_credit *c, const struct sums *k, const struct statvfs *fs, uint64_t more)
+/* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT and *ret. */
+static int room(struct wire_credit *c, const struct sums *k, const struct statvfs *fs, uint64_t more, struct lack *ret)
 {
-	uint64_t used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
-	uint64_t most = fs->f_blocks ? used : UINT64_MAX;
+	uint64_t kernel = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
+	uint64_t most = fs->f_blocks ? kernel : UINT64_MAX;
+	const struct {
+		const char *whose;
+		uint64_t hard, used, outstanding;
+		int error;
+	} limits[] = {
+		{"the partition", value(&c->partition_hard), kernel, k->outstanding, -ENOSPC},
+		{"this user", value(&c->user_hard), group_used(&c->user_base, k->user_fresh, most), k->user_outstanding,
+		 -EDQUOT},
+		{"this store's label", value(&c->label_hard), group_used(&c->label_base, k->label_fresh, most),
+		 k->label_outstanding, -EDQUOT},
+	};
 
-	uint64_t user = group_used(&c->user_base, k->user_fresh, most),
-		 label = group_used(&c->label_base, k->label_fresh, most);
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		uint64_t sum = add(limits[i].used, limits[i].outstanding);
 
-	if (!fits(value(&c->partition_hard), used, k->outstanding, more))
-		return over(-ENOSPC, "the partition", add(used, k->outstanding), value(&c->partition_hard), more);
-	if (!fits(value(&c->user_hard), user, k->user_outstanding, more))
-		return over(-EDQUOT, "this user", add(user, k->user_outstanding), value(&c->user_hard), more);
-	if (!fits(value(&c->label_hard), label, k->label_outstanding, more))
-		return over(-EDQUOT, "this store's label", add(label, k->label_outstanding), value(&c->label_hard),
-			    more);
+		if (fits(limits[i].hard, limits[i].used, limits[i].outstanding, more))
+			continue;
+		*ret = (struct lack){add(sum, more) - limits[i].hard, i == 2};
+		return over(limits[i].error, limits[i].whose, sum, limits[i].hard, more);
+	}
 	return 0;
 }
 
-/* The lock is held: the sums, and the grant. */
+/* ---- what others do not spend ---- */
+
+struct taker {
+	const struct shmstore *s;
+	const struct lack *lack;
+	ino_t own; /* the directory of the one that takes */
+	uint64_t taken;
+};
+
+/* Lowers granted by half of what is unspent, or by as much as is lacking. */
+static uint64_t take_from(struct wire_credit *c, uint64_t lacking)
+{
+	uint64_t granted = value(&c->granted), charged = value(&c->charged), unspent, n, left;
+
+	if (!value(&c->epoch) || granted == UINT64_MAX || charged >= granted)
+		return 0;
+	unspent = granted - charged;
+	n = lacking > unspent / 2 ? lacking : unspent / 2;
+	n = n < unspent ? n : unspent;
+	/* It may have charged meanwhile what was taken: that much it keeps. */
+	left = wire_credit_revoke(c, granted - n);
+	return left < granted ? granted - left : 0;
+}
+
+static int take_unspent(const struct shms_walk_store *store, void *arg)
+{
+	struct taker *t = arg;
+	_fd_ int fd = -1;
+	struct shms_page page, *map;
+	struct stat st;
+
+	if (store->fd < 0 || store->st.st_uid != t->s->uid || store->st.st_ino == t->own ||
+	    shms_page_alive(store->fd) == SHMSTORE_DEAD || shms_page_read(store->fd, &page) < 0)
+		return 0;
+	if (t->lack->of_label && strcmp(page.label, t->s->page->label) != 0)
+		return 0;
+	fd = shms_openat(store->fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != t->s->uid ||
+	    st.st_size < (off_t)SHMS_PAGE_SIZE)
+		return 0;
+	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, fd);
+	if (map == MAP_FAILED)
+		return 0;
+	t->taken += take_from(&map->credit, t->lack->bytes - t->taken);
+	munmap(map, SHMS_PAGE_SIZE);
+	return t->taken >= t->lack->bytes;
+}
+
+/* Bytes; fewer than are lacking: there were no more. */
+static uint64_t take_back(struct shmstore *s, const struct lack *lack)
+{
+	struct taker t = {.s = s, .lack = lack};
+	struct shms_walk w = {.store = take_unspent, .arg = &t};
+	struct stat st;
+
+	if (fstat(s->dir_fd, &st) < 0)
+		return 0;
+	t.own = st.st_ino;
+	shms_walk_run(&w, s->p);
+	return t.taken;
+}
+
+/* ---- the grant; the lock is held ---- */
+
+static int sum_up(struct shmstore *s, struct sums *ret, struct statvfs *ret_fs)
+{
+	struct shms_walk w = {.store = add_store, .arg = ret};
+	int r;
+
+	*ret = (struct sums){.s = s};
+	memcpy(ret->label, s->page->label, sizeof(ret->label));
+	r = shms_walk_run(&w, s->p);
+	if (r == 0 && fstatvfs(s->p->fd, ret_fs) < 0)
+		r = shms_error(errno);
+	return r;
+}
+
+/* Room for n bytes, which others' unspent credit makes if need be. 0: *io is how many may be granted. */
+static int make_room(struct shmstore *s, uint64_t *io)
+{
+	struct wire_credit *c = s->credit.c;
+	uint64_t n = *io, taken = 0;
+	struct lack lack;
+	struct statvfs fs;
+	struct sums k;
+	int r = sum_up(s, &k, &fs);
+
+	if (r < 0)
+		return r;
+	*io = add(n, value(&c->credit));
+	if (room(c, &k, &fs, *io, &lack) == 0)
+		return 0;
+	*io = n;
+	if (!n)
+		return 0;
+	/* Once for each kind of limit. */
+	for (int i = 0; i < 3 && (r = room(c, &k, &fs, n, &lack)) < 0; i++) {
+		uint64_t more = take_back(s, &lack);
+
+		if (more < lack.bytes)
+			return r;
+		taken += more - lack.bytes;
+		if (sum_up(s, &k, &fs) < 0)
+			return r;
+	}
+	/* What was taken beyond that is to serve the next puts. */
+	if (r == 0 && taken && room(c, &k, &fs, add(n, taken), &lack) == 0)
+		*io = add(n, taken);
+	return r;
+}
+
 static int grant(struct shmstore *s, uint64_t n)
 {
 	struct wire_credit *c = s->credit.c;
-	struct sums k = {.s = s};
-	struct shms_walk w = {.store = add_store, .arg = &k};
-	uint64_t granted = value(&c->granted), charged = value(&c->charged), base, missing, ahead;
-	struct statvfs fs;
-	int r;
+	/* Another thread of ours may have been here before. */
+	uint64_t granted = value(&c->granted), charged = value(&c->charged);
+	uint64_t base = granted > charged ? granted : charged;
+	uint64_t more = add(charged, n) > base ? charged + n - base : 0;
+	int r = make_room(s, &more);
 
-	/* Another thread of ours was here before. */
-	base = granted > charged ? granted : charged;
-	missing = add(charged, n) > base ? charged + n - base : 0;
-	memcpy(k.label, s->page->label, sizeof(k.label));
-	r = shms_walk_run(&w, s->p);
-	if (r < 0)
-		return r;
-	if (fstatvfs(s->p->fd, &fs) < 0)
-		return shms_error(errno);
-	ahead = add(missing, value(&c->credit));
-	r = room(c, &k, &fs, ahead);
-	if (r == 0) {
-		missing = ahead;
-	} else {
-		r = missing ? room(c, &k, &fs, missing) : 0;
-	}
-	if (r == 0 && add(base, missing) > granted)
-		atomic_store_explicit(&c->granted, add(base, missing), memory_order_seq_cst);
+	if (r == 0 && add(base, more) > granted)
+		atomic_store_explicit(&c->granted, add(base, more), memory_order_seq_cst);
 	return r;
 }
 

@@ -412,6 +412,8 @@ static void do_churn(char **w)
 		x ^= x >> 7;
 		x ^= x << 17;
 		r = churn_once(x, seeds, flag(w + 3, "tier"));
+		if (r < 0 && !n_refused && !n_other) /* for who reads why the test failed */
+			fprintf(stderr, "churn: %s: %s\n", shmstore_strerror(r), shmstore_error_detail());
 		n_ok += r == 0;
 		n_refused += r == -ENOSPC || r == -EDQUOT;
 		n_wrong += r == 1;
