@@ -355,7 +355,7 @@ int shms_alone_refusal(const struct shmstore *s)
 int shms_alone_grant(struct shmstore *s, uint64_t n)
 {
 	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	uint64_t until = 0, now;
+	uint64_t since = 0, now;
 
 	if (fd < 0)
 		return shms_error(errno);
@@ -365,8 +365,9 @@ int shms_alone_grant(struct shmstore *s, uint64_t n)
 		if (shms_attach_hurry(&s->attach))
 			return 0;
 		now = shms_now_mono_ns();
-		until = until ? until : now + shms_attach_patience(&s->attach);
-		if (now >= until) {
+		since = since ? since : now;
+		/* Asked each time: the one that held the lock at first may have died meanwhile, and another one be starting. */
+		if (now - since >= shms_attach_patience(&s->attach)) {
 			shms_attach_give_up(&s->attach);
 			return shms_alone_refusal(s);
 		}

@@ -152,6 +152,16 @@ static void parse_uuid(const char *text, uint8_t ret[16])
 	}
 }
 
+/* What connecting came to: a killed daemon leaves a socket that refuses, one that ends in order leaves none. Where there never was one, as in
+ * a container that was not given it, none will come. */
+static void look_for_start(struct shms_attach *a, int r)
+{
+	if (a->starting || (r != -ECONNREFUSED && (r != -ENOENT || !a->n_registered)))
+		return;
+	a->starting = true;
+	a->given_up = false; /* that was another one */
+}
+
 /* Connects, and sends HELLO and REGISTER. The lock is held; nothing is waited for. */
 static int greet(struct shms_attach *a)
 {
@@ -165,7 +175,7 @@ static int greet(struct shms_attach *a)
 		return r;
 	fd = shms_socket_connect(path, 0); /* a full backlog is nobody who answers soon */
 	a->there = fd != -ENOENT;
-	a->refused = fd == -ECONNREFUSED;
+	look_for_start(a, fd);
 	if (fd < 0)
 		return fd;
 	parse_uuid(a->place.uuid, reg.uuid);
@@ -264,7 +274,7 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	memcpy(&h, packet, sizeof(h));
 	body_size = n - sizeof(h) - h.tail;
 	packet += sizeof(h);
-	a->silent = a->given_up = false;
+	a->silent = a->given_up = a->starting = false;
 	a->pinged_ns = 0;
 	a->heard_ns = shms_now_mono_ns();
 	switch (h.type) {
@@ -470,7 +480,7 @@ uint64_t shms_attach_patience(struct shms_attach *a)
 	uint64_t patience;
 
 	pthread_mutex_lock(&a->lock);
-	patience = a->given_up ? SHORT_NS : a->refused ? STARTING_NS : PATIENCE_NS;
+	patience = a->given_up ? SHORT_NS : a->starting ? STARTING_NS : PATIENCE_NS;
 	pthread_mutex_unlock(&a->lock);
 	return patience;
 }

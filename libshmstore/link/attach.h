@@ -41,7 +41,7 @@ struct shms_attach {
 	int epoll_fd;  /* what event loops watch, whatever the connection is; -1 = not asked for */
 	bool off;      /* never to connect */
 	bool there;    /* the last try found a socket, whether somebody served it or not */
-	bool refused;  /* nobody did: a daemon was killed, and may be starting again */
+	bool starting; /* nobody did, so one may be starting again; until one spoke */
 	bool reading;  /* a thread waits in recv() or poll() for all of them: only it may close fd */
 	bool polls;    /* in poll(), which has the exact time: a recv() has ended without anything */
 	bool ended;    /* fd is to be closed as soon as nobody reads */
@@ -81,8 +81,8 @@ void shms_attach_bye(struct shms_attach *a);
 bool shms_attach_again(struct shms_attach *a);
 /*
  * Somebody holds the partition's lock, so a daemon may just be starting: looks whether it speaks by now, without waiting.
- * True: registered. shms_attach_patience() is how long (ns) to go on asking: longer while nobody serves the socket, as one that starts looks at all
- * partitions before it does. shms_attach_give_up() makes it short until one spoke.
+ * True: registered. shms_attach_patience() is how long (ns) to go on asking, as far as is known now: longer from when nobody served the socket, as one
+ * that starts looks at all partitions before it does. shms_attach_give_up() makes it short until one spoke, or another one starts.
  */
 bool shms_attach_hurry(struct shms_attach *a);
 uint64_t shms_attach_patience(struct shms_attach *a);
