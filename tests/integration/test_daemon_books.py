@@ -376,4 +376,5 @@ def test_surveys_keep_coming_while_the_host_is_busy(make_cluster):
         for process in busy:
             process.terminate()
             process.wait()
+        s.daemon.kill()  # its end in good order would wait for the idle worker, which has this one processor
         s.daemon.close()
