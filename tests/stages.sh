@@ -116,7 +116,7 @@ script() { # counting function, script, arguments
 # ---- the gate ------------------------------------------------------------------------------------------------------------------
 
 stage_format() {
-  find libshmstore shmstored tools tests bench -name '*.[ch]' | sort | xargs clang-format --dry-run -Werror
+  find common libshmstore shmstored tools tests bench -name '*.[ch]' | sort | xargs clang-format --dry-run -Werror
 }
 
 # The analyzer takes ten times as long as all else.
@@ -124,7 +124,7 @@ stage_tidy() {
   local checks=-clang-analyzer-*
   ((!long)) || checks=
   cmake --preset clang >/dev/null || return 1
-  find libshmstore shmstored tools -name '*.c' | sort |
+  find common libshmstore shmstored tools -name '*.c' | sort |
     xargs -P "$jobs" -n 4 timeout 300 clang-tidy -p "$sanitized" --quiet ${checks:+"--checks=$checks"}
 }
 

@@ -179,34 +179,34 @@ static void copy_halves(const unsigned char *from, size_t from_n, unsigned char 
 #define SPLIT_AND_JOIN(width, words, uint)                                                          \
 	static void split##width(const unsigned char *in, size_t n, bool delta, unsigned char *out) \
 	{                                                                                           \
-		unsigned char rest[SQUARE * width] = {0}, planes[SQUARE * width];                   \
+		unsigned char rest[SQUARE * (width)] = {0}, planes[SQUARE * (width)];               \
 		uint keep = delta ? (uint)-1 : 0;                                                   \
 		words before = {0};                                                                 \
 		size_t i = 0;                                                                       \
                                                                                                     \
 		for (; i + SQUARE <= n; i += SQUARE)                                                \
-			split##width##_square(in + i * width, &before, keep, out + i, n);           \
+			split##width##_square(in + i * (width), &before, keep, out + i, n);         \
 		if (i == n)                                                                         \
 			return;                                                                     \
-		memcpy(rest, in + i * width, sizeof(rest) / 2);                                     \
+		memcpy(rest, in + i * (width), sizeof(rest) / 2);                                   \
 		split##width##_square(rest, &before, keep, planes, SQUARE);                         \
 		copy_halves(planes, SQUARE, out + i, n, width);                                     \
 	}                                                                                           \
                                                                                                     \
 	static void join##width(const unsigned char *in, size_t n, bool delta, unsigned char *out)  \
 	{                                                                                           \
-		unsigned char rest[SQUARE * width], planes[SQUARE * width] = {0};                   \
+		unsigned char rest[SQUARE * (width)], planes[SQUARE * (width)] = {0};               \
 		uint keep = delta ? (uint)-1 : 0;                                                   \
 		words last = {0};                                                                   \
 		size_t i = 0;                                                                       \
                                                                                                     \
 		for (; i + SQUARE <= n; i += SQUARE)                                                \
-			join##width##_square(in + i, n, &last, keep, out + i * width);              \
+			join##width##_square(in + i, n, &last, keep, out + i * (width));            \
 		if (i == n)                                                                         \
 			return;                                                                     \
 		copy_halves(in + i, n, planes, SQUARE, width);                                      \
 		join##width##_square(planes, SQUARE, &last, keep, rest);                            \
-		memcpy(out + i * width, rest, sizeof(rest) / 2);                                    \
+		memcpy(out + i * (width), rest, sizeof(rest) / 2);                                  \
 	}
 
 SPLIT_AND_JOIN(8, words2, uint64_t)
