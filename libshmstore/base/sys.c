@@ -325,24 +325,40 @@ void shms_boot_id(uint8_t ret_id[16])
 	}
 }
 
-uint64_t shms_start_time(pid_t pid)
+/* Field n of /proc/<pid>/stat, 3 or more; NULL where it cannot be read. */
+static const char *stat_field(pid_t pid, int n, char *text, size_t size)
 {
-	char path[48], text[1024];
+	char path[48];
 	const char *s;
-	unsigned long long start = 0;
-	ssize_t n;
+	ssize_t got;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
+	got = fd >= 0 ? read(fd, text, size - 1) : -1;
+	if (got <= 0)
+		return NULL;
+	text[got] = '\0';
 	/* The command in parentheses may hold anything: count from the last ')'. It ends field 2. */
 	s = strrchr(text, ')');
-	for (int field = 2; s && field < 22; field++)
+	for (int field = 2; s && field < n; field++)
 		s = strchr(s + 1, ' ');
-	if (s)
-		start = strtoull(s + 1, NULL, 10);
-	return start;
+	return s ? s + 1 : NULL;
+}
+
+uint64_t shms_start_time(pid_t pid)
+{
+	char text[1024];
+	const char *start = stat_field(pid, 22, text, sizeof(text));
+
+	return start ? strtoull(start, NULL, 10) : 0;
+}
+
+#define PF_EXITING 0x4u /* of include/linux/sched.h */
+
+bool shms_dying(pid_t pid)
+{
+	char text[1024];
+	const char *flags = stat_field(pid, 9, text, sizeof(text));
+
+	return flags && (strtoul(flags, NULL, 10) & PF_EXITING);
 }
