@@ -21,7 +21,7 @@
  *   books                        of the partition, full: "0 used linked ghosts pool inflight foreign residual stores objects leases"
  *   gc                           "0 stores leases objects freed"
  *   flood N SIZE                 N puts of SIZE bytes, each deleted where it succeeds: "0 n_ok n_enospc n_other"
- *   churn MS SEED [tier]         for so long puts, gets, hands to itself, deletes (demotes, promotes) at random:
+ *   churn MS SEED [tier | until FILE]         for so long puts, gets, hands to itself, deletes (demotes, promotes) at random:
  *                                "0 n_ok n_refused n_other n_wrong"
  *   asked                        "0 REGISTERED BYTES"         dispatch         "0 REGISTERED"
  *   tier PATH [max=BYTES] [min_free=BYTES] [level=N] [fsync]  gives the partition its disk tier
@@ -400,12 +400,14 @@ static int churn_once(uint64_t x, uint64_t seeds[8], bool tier)
 	}
 }
 
+/* For so many ms; with "until" at least that, and until the file of that name is there. */
 static void do_churn(char **w)
 {
+	const char *file = w[3] && strcmp(w[3], "until") == 0 ? w[4] : NULL;
 	uint64_t end = now_ms() + number(w[1]), x = number(w[2]) * 2654435761u + 1;
 	uint64_t seeds[8] = {0}, n_ok = 0, n_refused = 0, n_other = 0, n_wrong = 0;
 
-	while (now_ms() < end) {
+	while (now_ms() < end || (file && access(file, F_OK) < 0)) {
 		int r;
 
 		x ^= x << 13;

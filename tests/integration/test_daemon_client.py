@@ -172,18 +172,19 @@ def test_soft_limit_asks(hosts):
 
 
 @pytest.mark.parametrize("body", ["", 'limit = "400MiB"'], ids=["unlimited", "limited"])
-def test_daemon_killed_under_load_of_eight(hosts, body):
+def test_daemon_killed_under_load_of_eight(hosts, body, tmp_path):
     """kill -9, again and again, while eight stores put, get, hand over and delete: no error, no wrong byte, the limit holds."""
     cluster, daemon, tool = hosts(body, size="800m")
     tools = [tool(f"s{i}") for i in range(8)]
     for i, one in enumerate(tools):
-        one.send("churn", 12000, i + 1)  # far longer than four rounds take where nothing else runs
+        one.send("churn", 2000, i + 1, "until", tmp_path / "enough")
     most = 0
     for _ in range(4):
         wait_for("some stores are registered", lambda: sum(workers(daemon).values()) >= 4)
         daemon.kill()
         most = max(most, cluster.place.used())
         daemon.restart()
+    (tmp_path / "enough").touch()
     for one in tools:
         n_ok, n_refused, n_other, n_wrong = map(int, one.receive())
         assert n_ok > 100
@@ -194,16 +195,17 @@ def test_daemon_killed_under_load_of_eight(hosts, body):
         one("close")
 
 
-def test_daemon_restarted_in_order_under_load(hosts):
+def test_daemon_restarted_in_order_under_load(hosts, tmp_path):
     """SIGTERM and a new start, as an upgrade does it: no error either."""
     _, daemon, tool = hosts('limit = "200MiB"')
     tools = [tool(f"s{i}") for i in range(4)]
     for i, one in enumerate(tools):
-        one.send("churn", 6000, i + 1)
+        one.send("churn", 2000, i + 1, "until", tmp_path / "enough")
     for _ in range(2):
         wait_for("some stores are registered", lambda: sum(workers(daemon).values()) >= 2)
         daemon.stop()
         daemon.restart()
+    (tmp_path / "enough").touch()
     for one in tools:
         n_ok, n_refused, n_other, n_wrong = map(int, one.receive())
         assert n_ok > 100

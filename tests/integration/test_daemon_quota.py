@@ -124,18 +124,19 @@ def test_group_limit_holds_against_four(hosts, df, kind):
     assert limits(daemon)[kind, name]["refused"] > 0
 
 
-def test_limit_holds_while_daemon_and_clients_are_killed(hosts, df):
+def test_limit_holds_while_daemon_and_clients_are_killed(hosts, df, tmp_path):
     cluster, daemon, tool = hosts('limit = "48MiB"')
     tools = [tool(f"s{i}") for i in range(5)]
     sampler = df(cluster.place)
     for i, one in enumerate(tools):
-        one.send("churn", 4000, i + 1)
+        one.send("churn", 2000, i + 1, "until", tmp_path / "enough")
     for i in range(3):
         wait_for("credit is out", lambda: partition_line(daemon)["outstanding"] > 0)
         daemon.kill()
         if i == 1:
             tools.pop().kill()
         daemon.restart()
+    (tmp_path / "enough").touch()
     for one in tools:
         n_ok, _, n_other, n_wrong = map(int, one.receive())
         assert n_ok > 0 and (n_other, n_wrong) == (0, 0)
