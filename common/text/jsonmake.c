@@ -50,13 +50,11 @@ static struct json_object *add(struct json_object *o, const char *name, struct j
 
 struct json_object *jsonmake_child(struct json_object *o, const char *name, struct json_object *child)
 {
-	return child ? add(o, name, child) : NULL;
+	return add(o, name, child);
 }
 
 struct json_object *jsonmake_append(struct json_object *list, struct json_object *item)
 {
-	if (!item)
-		return NULL;
 	if (list && json_object_array_add(list, item) == 0)
 		return item;
 	failed = true;

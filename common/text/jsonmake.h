@@ -19,7 +19,7 @@ bool jsonmake_failed(void);
 
 struct json_object *jsonmake_new(void);
 struct json_object *jsonmake_new_list(void);
-/* These take child and item over, also where they fail; child is returned for use until o goes. */
+/* These take child and item over, also where they fail; NULL is written as null. child is returned for use until o goes. */
 struct json_object *jsonmake_child(struct json_object *o, const char *name, struct json_object *child);
 struct json_object *jsonmake_append(struct json_object *list, struct json_object *item);
 void jsonmake_append_u64(struct json_object *list, uint64_t value);
