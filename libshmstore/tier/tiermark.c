@@ -49,15 +49,18 @@ static int read_host(char ret[33])
 	return 0;
 }
 
-/* Which mount of a tmpfs that is; 0: the kernel does not say. */
-static uint64_t read_fsid(const struct shmstore_partition *p)
+/* Which mount of a tmpfs that is; 0: the kernel does not say. 0 or -errno. */
+static int read_fsid(const struct shmstore_partition *p, uint64_t *ret)
 {
 	struct statfs fs;
-	uint64_t fsid = 0;
 
-	if (p->tmpfs && fstatfs(p->fd, &fs) == 0)
-		memcpy(&fsid, &fs.f_fsid, sizeof(fsid));
-	return fsid;
+	*ret = 0;
+	if (!p->tmpfs)
+		return 0;
+	if (fstatfs(p->fd, &fs) < 0)
+		return shms_error(errno);
+	memcpy(ret, &fs.f_fsid, sizeof(*ret));
+	return 0;
 }
 
 int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *ret)
@@ -65,9 +68,11 @@ int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *r
 	uint8_t boot[16];
 	int r;
 
-	*ret = (struct shms_tiermark){.device = p->device, .fsid = read_fsid(p)};
+	*ret = (struct shms_tiermark){.device = p->device};
 	memcpy(ret->uuid, p->uuid, sizeof(ret->uuid));
-	r = read_host(ret->host);
+	r = read_fsid(p, &ret->fsid);
+	if (r == 0)
+		r = read_host(ret->host);
 	shms_boot_id(boot);
 	for (size_t i = 0; i < sizeof(boot); i++)
 		snprintf(ret->boot + 2 * i, 3, "%02x", boot[i]);
