@@ -89,7 +89,7 @@ pytest_once() { # log, arguments; build and python are pytest_on's
 # of all (tests/run), so that nobody overlooks a test that cannot bear company.
 pytest_alone() { # log
   local tests
-  mapfile -t tests < <(sed -nE 's/^(FAILED|ERROR) ([^ ]+::[^ ]+).*/\2/p' "$1" | sort -u)
+  mapfile -t tests < <(sed -nE 's/^(FAILED|ERROR) //; t name; d; : name; s/ - .*//; /::/p' "$1" | sort -u)
   ((${#tests[@]} > 0 && ${#tests[@]} <= 12)) || return 1
   pytest_once "$1.alone" -n 0 "${tests[@]}"
   local status=$?
