@@ -98,12 +98,21 @@ static void forget_connection(struct shms_attach *a)
 	a->ended = false;
 }
 
+/* One that served us is gone, so the next may be starting. */
+static void expect_start(struct shms_attach *a)
+{
+	a->starting = true;
+	a->given_up = false; /* that was another one */
+}
+
 void shms_attach_end(struct shms_attach *a, uint64_t pause_ns)
 {
 	struct shms_request *q;
 
 	if (a->fd < 0 || a->ended)
 		return;
+	if (a->state == SHMS_ATTACH_REGISTERED)
+		expect_start(a);
 	a->state = SHMS_ATTACH_ALONE;
 	a->silent = false;
 	a->pinged_ns = a->ping_serial = 0;
@@ -153,13 +162,11 @@ static void parse_uuid(const char *text, uint8_t ret[16])
 }
 
 /* What connecting came to: a killed daemon leaves a socket that refuses, one that ends in order leaves none. Where there never was one, as in
- * a container that was not given it, none will come. */
+ * a container that was not given it, none will come. One that starts may take the connection long before it speaks. */
 static void look_for_start(struct shms_attach *a, int r)
 {
-	if (a->starting || (r != -ECONNREFUSED && (r != -ENOENT || !a->n_registered)))
-		return;
-	a->starting = true;
-	a->given_up = false; /* that was another one */
+	if (!a->starting && (r == -ECONNREFUSED || (r == -ENOENT && a->n_registered)))
+		expect_start(a);
 }
 
 /* Connects, and sends HELLO and REGISTER. The lock is held; nothing is waited for. */
@@ -475,11 +482,23 @@ bool shms_attach_hurry(struct shms_attach *a)
 	return speaks;
 }
 
+/* Does it not answer because it was killed? On a busy host it may be seconds until its socket and its lock go. */
+static bool peer_dying(const struct shms_attach *a)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+
+	return a->fd >= 0 && a->silent && getsockopt(a->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+	       peer.pid > 0 && shms_dying(peer.pid);
+}
+
 uint64_t shms_attach_patience(struct shms_attach *a)
 {
 	uint64_t patience;
 
 	pthread_mutex_lock(&a->lock);
+	if (!a->starting && peer_dying(a))
+		expect_start(a);
 	patience = a->given_up ? SHORT_NS : a->starting ? STARTING_NS : PATIENCE_NS;
 	pthread_mutex_unlock(&a->lock);
 	return patience;
