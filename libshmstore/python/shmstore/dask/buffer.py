@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from .tier import Tier
 
 _SHED_MIN = 64 << 10  # bytes of private memory for which a map is let go
-_LOOK_SHARE = 5  # a look at written pages takes one part in so many of the time at most
+_LOOK_SHARE = 5  # a look at written pages takes one part in so many of the time at most, ...
+_LOOK_GROWTH = 32 << 20  # ... unless that much private memory has come since the last one: tasks may write faster than that
 
 
 class SharedBuffer(SpillBuffer):
@@ -52,6 +53,7 @@ class SharedBuffer(SpillBuffer):
         self._found_private: tuple[Any, Any] = (None, None)  # key and value, before it is stored
         self._unpickled = 0  # bytes of private memory that mapped values take beside their buffers
         self._next_look = 0.0  # at written pages
+        self._look_from = 0  # bytes from which on that is not waited for
         self._mapped: OrderedDict[Any, Entry] = OrderedDict()  # those whose value is kept, least recently used first
         self._key_of: dict[int, Any] = {}  # id of a kept value -> its key
         self._private: set[Any] = set()  # keys found not to be shareable
@@ -183,7 +185,7 @@ class SharedBuffer(SpillBuffer):
         """Lets go of mapped values that nobody needs now and that hold private memory, least recently used first, until nbytes are given
         back. Bytes that were. What tasks wrote into those values is gone with them."""
         idle = [item for item in self._mapped.items() if item[0] not in self._users and (item[1].unpickled or item[1].address)]
-        if nbytes <= 0 or not idle or time.monotonic() < self._next_look:
+        if nbytes <= 0 or not idle or (time.monotonic() < self._next_look and nbytes < self._look_from):
             return 0
         started = time.monotonic()
         written = written_bytes([entry.address for _, entry in idle])
@@ -196,6 +198,7 @@ class SharedBuffer(SpillBuffer):
             if entry.unpickled + pages >= _SHED_MIN:
                 given += entry.unpickled + pages
                 self._unmap(key, entry)
+        self._look_from = max(0, nbytes - given) + _LOOK_GROWTH
         return given
 
     def over(self, nbytes: int = 0) -> bool:
