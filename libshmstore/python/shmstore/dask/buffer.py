@@ -292,7 +292,7 @@ class SharedBuffer(SpillBuffer):
             super().__delitem__(key)
             self._enter(key, entry)
             if key in self._users:  # who is about to use it gets the value that it would have got
-                entry.unpickled = entry.nbytes
+                entry.unpickled, entry.copied = entry.nbytes, True
                 self._keep(key, entry, value)
         else:
             self.exchange.drop(entry)
@@ -321,6 +321,9 @@ class SharedBuffer(SpillBuffer):
             self._users[key] -= 1
             if self._users[key] <= 0:
                 del self._users[key]
+                entry = self._mapped.get(key)
+                if entry is not None and entry.copied:  # the next user maps the object
+                    self._unmap(key, entry)
 
     @asynccontextmanager
     async def held_while(self, keys: Iterable[Any]) -> AsyncIterator[None]:
@@ -423,7 +426,7 @@ class SharedBuffer(SpillBuffer):
         if value is not None:
             self._key_of.pop(id(value), None)
             self._unpickled -= entry.unpickled
-            entry.unpickled = 0
+            entry.unpickled, entry.copied = 0, False
             if self.tier is not None:
                 self.tier.dispose(value)
 

@@ -73,7 +73,7 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "value", "handed", "coming", "unpickled", "address", "over", "dropped")
+    __slots__ = ("name", "nbytes", "kind", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped")
 
     def __init__(self, name: str, nbytes: int, kind: str, handed: bool, over: Over | None = None) -> None:
         self.name = name
@@ -83,6 +83,7 @@ class Entry:
         self.handed = handed  #: from hand to hand at least once
         self.coming: Any = None  #: a future, while it is being mapped for them
         self.unpickled = 0  #: bytes of private memory that the mapped value takes beside its buffers
+        self.copied = False  #: the value is no map, but what was in private memory before
         self.address = 0  #: in the map, where that is copy-on-write
         self.over = over  #: what of the object its value is, where that is not the object's own
         self.dropped = False  #: the name is given up
