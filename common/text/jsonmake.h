@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * jsonmake.h: documents in JSON, by json-c, for the daemon and the tool. Text that is not printable UTF-8 is escaped (printable.h), so that
- * what comes out is always valid. Where memory is out, a member is missing and jsonmake_failed() says so: looked at once, at the end, instead of
+ * what comes out is always valid. Where memory is out, a member is missing or null, and jsonmake_failed() says so: looked at once, at the end, instead of
  * after every member. Each thread has its own.
  */
 #ifndef JSONMAKE_H

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "jsonmake.h"
 #include "report_parts.h"
+#include "usagejson.h"
 
 double report_rate(const struct account_tick *before, const struct account_tick *tick, uint64_t a, uint64_t b)
 {
@@ -47,30 +48,11 @@ static void ledgers_part(const struct account_tick *before, const struct account
 
 static void survey_part(const struct report_view *v, const struct survey *s, struct json_object *o)
 {
-	const struct shmstore_usage *u = &s->usage;
-
 	jsonmake_u64(o, "sequence", s->sequence);
 	jsonmake_seconds(o, "time", s->time_ns);
 	jsonmake_seconds(o, "age_seconds", v->now_ns - s->time_ns);
 	jsonmake_seconds(o, "duration_seconds", (int64_t)s->duration_ns);
-	jsonmake_u64(o, "size", u->size);
-	jsonmake_u64(o, "used", u->used);
-	jsonmake_u64(o, "linked", u->linked);
-	jsonmake_u64(o, "ghosts", u->ghosts);
-	jsonmake_u64(o, "pool", u->pool);
-	jsonmake_u64(o, "inflight", u->inflight);
-	jsonmake_u64(o, "foreign", u->foreign);
-	jsonmake_i64(o, "residual", u->residual);
-	jsonmake_u64(o, "metadata", u->metadata);
-	jsonmake_u64(o, "stores", u->n_stores);
-	jsonmake_u64(o, "objects", u->n_objects);
-	jsonmake_u64(o, "leases", u->n_leases);
-	jsonmake_u64(o, "unreadable", u->n_unreadable);
-	jsonmake_u64(o, "tier", u->tier);
-	jsonmake_u64(o, "tier_demoted", u->tier_demoted);
-	jsonmake_u64(o, "tier_clean", u->tier_clean);
-	jsonmake_u64(o, "tier_orphans", u->tier_orphans);
-	jsonmake_u64(o, "demoted", u->n_demoted);
+	usagejson_add(o, &s->usage);
 }
 
 void report_status(const struct report_view *v, struct account *a, struct json_object *o)

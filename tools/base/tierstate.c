@@ -129,7 +129,7 @@ struct json_object *tierstate_json(const struct shmstore_tier_info *info)
 	if (info->demoted)
 		jsonmake_real(o, "ratio", tierstate_ratio(info));
 	else
-		jsonmake_child(o, "ratio", NULL);
+		jsonmake_null(o, "ratio");
 	jsonmake_u64(o, "n_raw", info->n_codec_raw);
 	jsonmake_u64(o, "n_zstd", info->n_codec_zstd);
 	jsonmake_u64(o, "last_minute", info->last_minute);

@@ -67,9 +67,9 @@ static void add_json(struct du *du, const struct shmstore_store_books *b)
 	if (s->readable)
 		jsonmake_i64(o, "pid", s->pid);
 	else
-		jsonmake_child(o, "pid", NULL);
+		jsonmake_null(o, "pid");
 	if (s->alive == SHMSTORE_ALIVE_UNKNOWN)
-		jsonmake_child(o, "alive", NULL);
+		jsonmake_null(o, "alive");
 	else
 		jsonmake_flag(o, "alive", s->alive == SHMSTORE_ALIVE);
 	jsonmake_flag(o, "keep", s->keep);

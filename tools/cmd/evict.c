@@ -136,7 +136,7 @@ static void print_json(const struct evict *e, int r)
 	if (p->written)
 		jsonmake_real(o, "ratio", (double)p->original / (double)p->written);
 	else
-		jsonmake_child(o, "ratio", NULL);
+		jsonmake_null(o, "ratio");
 	jsonmake_flag(o, "disk_full", p->disk_full);
 	jsonmake_prose(o, "error", r < 0 ? e->why : NULL);
 	jsonmake_u64(o, "size", e->size);

@@ -19,6 +19,7 @@
 #include "progress.h"
 #include "shellword.h"
 #include "table.h"
+#include "usagejson.h"
 
 struct holder {
 	enum shmstore_hold kind;
@@ -128,24 +129,7 @@ static void print_json(struct holders *l, const struct shmstore_usage *u, const 
 	struct process process;
 
 	jsonmake_prose(o, "partition", path);
-	jsonmake_u64(o, "size", u->size);
-	jsonmake_u64(o, "used", u->used);
-	jsonmake_u64(o, "linked", u->linked);
-	jsonmake_u64(o, "ghosts", u->ghosts);
-	jsonmake_u64(o, "pool", u->pool);
-	jsonmake_u64(o, "inflight", u->inflight);
-	jsonmake_u64(o, "foreign", u->foreign);
-	jsonmake_i64(o, "residual", u->residual);
-	jsonmake_u64(o, "metadata", u->metadata);
-	jsonmake_u64(o, "stores", u->n_stores);
-	jsonmake_u64(o, "objects", u->n_objects);
-	jsonmake_u64(o, "leases", u->n_leases);
-	jsonmake_u64(o, "unreadable", u->n_unreadable);
-	jsonmake_u64(o, "tier", u->tier);
-	jsonmake_u64(o, "tier_demoted", u->tier_demoted);
-	jsonmake_u64(o, "tier_clean", u->tier_clean);
-	jsonmake_u64(o, "tier_orphans", u->tier_orphans);
-	jsonmake_u64(o, "demoted", u->n_demoted);
+	usagejson_add(o, u);
 	struct json_object *list = jsonmake_child(o, "holders", jsonmake_new_list());
 	for (size_t i = 0; i < l->n_holders;) {
 		i = next_process(l, i, &process);
