@@ -2,7 +2,7 @@
 /*
  * replay.c: shmstore-replay FILE…, runs files of scenarios against the daemon's pure modules and says which lines do not hold.
  *
- * A file's first word tells its format; each format is a row of the table below and a function that runs a script. Time is the
+ * A file's first word or its extension tells its format; each format is a row of the table below and a function that runs a script. Time is the
  * script's, nothing is random, no daemon, partition or thread is involved: what fails here fails always.
  *
  * Exit status: 0 all lines hold, 1 one did not or a file or line could not be read, 2 usage.
@@ -13,20 +13,23 @@
 #include <string.h>
 
 #include "arbscript.h"
+#include "scnscript.h"
 #include "script.h"
 #include "verdict.h"
 
 static const struct format {
-	const char *first, *name;
+	const char *first, *extension; /* either tells it; NULL: any */
+	bool quotes;
 	void (*run)(struct verdict *v, const struct script *s);
 } formats[] = {
-	{"scenario", "arbiter scenarios", arbscript_run},
+	{"scenario", NULL, true, arbscript_run},
+	{"case", ".scn", false, scnscript_run},
 };
 
 static const char usage_text[] =
 	"usage: shmstore-replay [--verbose] [--list] [--only ID]… FILE…\n"
 	"\n"
-	"Runs scenario files against the arbiter's core. Prints each line that does not hold as\n"
+	"Runs scenario files against the daemon's pure modules. Prints each line that does not hold as\n"
 	"file:line, with what was expected and what was found, and a summary.\n"
 	"\n"
 	"  -v, --verbose   say each line with what was found, and each scenario\n"
@@ -36,10 +39,23 @@ static const char usage_text[] =
 	"\n"
 	"Exit status: 0 all hold, 1 one does not or something could not be read, 2 usage.\n";
 
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && !strcmp(text + n - m, end);
+}
+
+/* A file that begins with neither word has a mistake there, which its format may say better. */
 static const struct format *format_of(const struct script *s)
 {
-	for (size_t i = 0; s->n_lines && s->lines[0].n_words && i < sizeof(formats) / sizeof(formats[0]); i++)
-		if (!strcmp(s->lines[0].words[0], formats[i].first))
+	const size_t n = sizeof(formats) / sizeof(formats[0]);
+
+	for (size_t i = 0; i < n; i++)
+		if (script_begins(s, formats[i].first))
+			return &formats[i];
+	for (size_t i = 0; i < n; i++)
+		if (formats[i].extension && ends_with(s->path, formats[i].extension))
 			return &formats[i];
 	return NULL;
 }
@@ -64,7 +80,7 @@ static void say(const char *what, const struct verdict *v)
 
 static void replay(struct verdict *total, const char *path)
 {
-	const struct format *format;
+	const struct format *format = NULL;
 	struct script s = SCRIPT_NULL;
 	struct verdict v = *total;
 	int err;
@@ -72,7 +88,10 @@ static void replay(struct verdict *total, const char *path)
 	v.path = path;
 	v.n_passed = v.n_failed = v.n_skipped = v.n_errors = 0;
 	err = script_read(&s, path);
-	format = format_of(&s);
+	if (err >= 0) {
+		format = format_of(&s);
+		err = script_cut(&s, format && format->quotes);
+	}
 	if (err < 0)
 		verdict_error(&v, NULL, "cannot be read: %s", strerror(-err));
 	else if (s.n_lines == 0)

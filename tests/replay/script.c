@@ -61,12 +61,12 @@ static int read_all(int fd, char **ret, size_t *ret_n)
 }
 
 /* Ends the line where its comment begins; quotes protect. */
-static void cut_comment(char *text)
+static void cut_comment(char *text, bool quotes)
 {
 	bool quoted = false;
 
 	for (char *c = text; *c; c++) {
-		quoted ^= *c == '"';
+		quoted ^= quotes && *c == '"';
 		if (*c == '#' && !quoted && (c == text || is_blank(c[-1]))) {
 			*c = 0;
 			return;
@@ -87,7 +87,7 @@ static char *trimmed(char *text)
 }
 
 /* The next word of what is left, ended by a 0; *at goes behind it. NULL: no more. */
-static char *next_word(char **at, const char **bad)
+static char *next_word(char **at, bool quotes, const char **bad)
 {
 	char *word, *c = *at;
 
@@ -96,7 +96,7 @@ static char *next_word(char **at, const char **bad)
 	if (!*c)
 		return NULL;
 	word = c;
-	if (*c == '"') {
+	if (quotes && *c == '"') {
 		word = ++c;
 		while (*c && *c != '"')
 			c++;
@@ -114,7 +114,7 @@ static char *next_word(char **at, const char **bad)
 	return word;
 }
 
-static int cut_words(struct script_line *l)
+static int cut_words(struct script_line *l, bool quotes)
 {
 	size_t n = strlen(l->text), room = n / 2 + 1;
 	char *copy, *at, *word;
@@ -124,14 +124,14 @@ static int cut_words(struct script_line *l)
 		return -ENOMEM;
 	copy = (char *)(l->words + room);
 	memcpy(copy, l->text, n + 1);
-	for (at = copy; (word = next_word(&at, &l->bad)) != NULL;)
+	for (at = copy; (word = next_word(&at, quotes, &l->bad)) != NULL;)
 		l->words[l->n_words++] = word;
 	return 0;
 }
 
-static int cut_lines(struct script *s, size_t n)
+int script_cut(struct script *s, bool quotes)
 {
-	size_t size = 1, length;
+	size_t n = s->size, size = 1, length;
 	unsigned number = 0;
 
 	for (size_t i = 0; i < n; i++)
@@ -150,20 +150,31 @@ static int cut_lines(struct script *s, size_t n)
 		l->number = ++number;
 		if (c + length != end)
 			l->bad = "a zero byte";
-		cut_comment(c);
+		cut_comment(c, quotes);
 		l->text = trimmed(c);
 		if (!*l->text && !l->bad)
 			continue;
-		if (cut_words(l) < 0)
+		if (cut_words(l, quotes) < 0)
 			return -ENOMEM;
 		s->n_lines++;
 	}
 	return 0;
 }
 
+bool script_begins(const struct script *s, const char *word)
+{
+	const char *c = s->bytes, *end = s->bytes + s->size;
+	size_t n = strlen(word);
+
+	while (c < end && (is_blank(*c) || *c == '\n' || *c == '#'))
+		if (*c++ == '#')
+			while (c < end && *c != '\n')
+				c++;
+	return (size_t)(end - c) >= n && !memcmp(c, word, n) && (c + n == end || is_blank(c[n]) || c[n] == '\n');
+}
+
 int script_read(struct script *s, const char *path)
 {
-	size_t n = 0;
 	struct stat st;
 	int fd, err;
 
@@ -171,10 +182,8 @@ int script_read(struct script *s, const char *path)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	err = fstat(fd, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : read_all(fd, &s->bytes, &n);
+	err = fstat(fd, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : read_all(fd, &s->bytes, &s->size);
 	close(fd);
-	if (err >= 0)
-		err = cut_lines(s, n);
 	if (err < 0)
 		script_deinit(s);
 	return err;

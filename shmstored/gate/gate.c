@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gate.c: hysteresis over a window.
+ *
+ * The percentile is by nearest rank: of a window of up to 19 samples it is the largest. A window that is full of high samples therefore
+ * keeps the gate closed for its whole length after the last of them, which is what keeps bursts that follow each other from
+ * opening it in between. Rejected: a mean, which a quiet phase pulls below low while the bursts go on.
+ */
+#include "gate.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct gate_config gate_defaults(int64_t total, int64_t high)
+{
+	int64_t low = high - (total > 0 ? total / 10 : 0);
+
+	return (struct gate_config){
+		.high = high, .low = low > 0 ? low : 0, .window = 10, .hold = 3, .ramp0 = 1, .rampmax = 64};
+}
+
+static bool is_valid(const struct gate_config *c)
+{
+	return c->low >= 0 && c->low < c->high && c->window >= 1 && c->window <= GATE_WINDOW_MAX && c->hold >= 1 &&
+	       c->ramp0 >= 1 && c->ramp0 <= c->rampmax;
+}
+
+int gate_init(struct gate *g, const struct gate_config *config)
+{
+	if (!is_valid(config))
+		return -EINVAL;
+	*g = (struct gate){.config = *config, .ramp = config->rampmax};
+	return 0;
+}
+
+int gate_set(struct gate *g, const struct gate_config *config)
+{
+	if (!is_valid(config))
+		return -EINVAL;
+	if (config->window != g->config.window)
+		g->n_samples = g->next = 0;
+	g->config = *config;
+	if (g->ramp > config->rampmax)
+		g->ramp = config->rampmax;
+	return 0;
+}
+
+static void keep(struct gate *g, int64_t used)
+{
+	g->samples[g->next] = used;
+	g->next = (g->next + 1) % g->config.window;
+	if (g->n_samples < g->config.window)
+		g->n_samples++;
+}
+
+/* The window's 95th percentile: the smallest sample that 95 of 100 are not above. */
+static int64_t percentile(const struct gate *g)
+{
+	uint32_t rank = (95 * g->n_samples + 99) / 100;
+	int64_t sorted[GATE_WINDOW_MAX];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < g->n_samples; i++) {
+		uint32_t at = n++;
+
+		while (at && sorted[at - 1] > g->samples[i])
+			at--;
+		memmove(sorted + at + 1, sorted + at, (n - 1 - at) * sizeof(*sorted));
+		sorted[at] = g->samples[i];
+	}
+	return sorted[rank - 1];
+}
+
+static void flip(struct gate *g, bool closed)
+{
+	g->closed = closed;
+	g->n_flips++;
+	g->n_low = 0;
+	g->ramp = g->config.ramp0;
+}
+
+void gate_sample(struct gate *g, struct amount used)
+{
+	int64_t last, p95;
+
+	if (!used.known) {
+		g->n_unknown++;
+		g->n_low = 0;
+		return;
+	}
+	last = used.bytes > 0 ? used.bytes : 0;
+	keep(g, last);
+	p95 = percentile(g);
+	g->u = last > p95 ? last : p95;
+	if (!g->closed) {
+		if (g->u >= g->config.high)
+			flip(g, true);
+		else
+			g->ramp = g->ramp > g->config.rampmax / 2 ? g->config.rampmax : 2 * g->ramp;
+		return;
+	}
+	g->n_low = g->u <= g->config.low ? g->n_low + 1 : 0;
+	if (g->n_low >= g->config.hold)
+		flip(g, false);
+}
+
+uint64_t gate_quota(const struct gate *g, struct amount estimate)
+{
+	uint64_t fitting;
+
+	if (g->closed)
+		return 0;
+	if (!estimate.known || estimate.bytes <= 0)
+		return g->ramp;
+	/* Nothing has been seen: there may be no room at all. */
+	if (!g->n_samples)
+		return g->config.ramp0;
+	fitting = g->u < g->config.high ? (uint64_t)(g->config.high - g->u) / (uint64_t)estimate.bytes : 0;
+	return fitting < g->ramp ? fitting : g->ramp;
+}
