@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shmstore-admin: looks into a partition and repairs it. This file finds the command; each command is a cmd_<name>.c.
- *
- * The options of every command may stand before or after its name: the ones before are parsed here, up to the first
- * argument, which is the command; the rest is parsed again by the command with its own options added. Standard output
- * carries the answer (text for people, or one JSON value), standard error everything else. Everything goes through the
- * library's public headers; the program runs one thread but for the progress line.
+ * shmstore-admin: looks into a partition and repairs it. Each command is a file in cmd/ or arb/. Standard output carries the answer
+ * (text for people, or one JSON value), standard error everything else. Everything goes through the library's public headers; the
+ * program runs one thread but for the progress line.
  */
 #include <argp.h>
 #include <errno.h>
@@ -17,10 +14,11 @@
 #include <unistd.h>
 
 #include "admin.h"
+#include "commands.h"
 #include "message.h"
 #include "options.h"
 
-const struct admin_command admin_commands[] = {
+static const struct admin_command list[] = {
 	{"init", "", "make a partition, and with --size its own mount", cmd_init},
 	{"doctor", "", "check host and mount, and say how to mend them", cmd_doctor},
 	{"df", "", "how full the partition is", cmd_df},
@@ -52,105 +50,23 @@ const struct admin_command admin_commands[] = {
 	{NULL, NULL, NULL, NULL},
 };
 
-struct first_pass {
-	struct admin *admin;
-	const char *command; /* NULL = none was given */
-	int next;            /* index of what follows the command */
+static const struct commands commands = {
+	.list = list,
+	.kind = "command",
+	.heading = "Commands",
+	.of = "",
+	.usage = "COMMAND [ARGUMENT...]",
+	.help = "Looks into a shmstore partition, the shared memory of this host's processes, and repairs it.\v",
+	.tail = "\"" ADMIN_NAME " help COMMAND\" explains one; all of it is in " ADMIN_NAME "(1).",
 };
-
-const struct admin_command *admin_command_find(const char *name)
-{
-	for (const struct admin_command *c = admin_commands; c->name; c++) {
-		if (strcmp(c->name, name) == 0)
-			return c;
-	}
-	return NULL;
-}
-
-/* NOLINTNEXTLINE(readability-non-const-parameter): argp's type */
-static error_t parse_first(int key, char *arg, struct argp_state *state)
-{
-	struct first_pass *first = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = first->admin;
-		return 0;
-	case ARGP_KEY_ARG:
-		first->command = arg;
-		first->next = state->next;
-		state->next = state->argc; /* the rest is the command's */
-		return 0;
-	case ARGP_KEY_NO_ARGS:
-		message_say("no command given");
-		argp_state_help(state, stderr, ARGP_HELP_SHORT_USAGE | ARGP_HELP_SEE | ARGP_HELP_EXIT_ERR);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-void admin_list_commands(FILE *f, const struct admin_command *commands)
-{
-	for (const struct admin_command *c = commands; c->name; c++) {
-		char usage[64];
-		snprintf(usage, sizeof(usage), "%s %s", c->name, c->arguments);
-		fprintf(f, "  %-22s %s\n", usage, c->summary);
-	}
-}
-
-/* The list of commands, made of the table above, goes after the options in --help. */
-static char *help_filter(int key, const char *text, void *input)
-{
-	char *list = NULL;
-	size_t size = 0;
-
-	(void)input;
-	if (key != ARGP_KEY_HELP_POST_DOC)
-		return text ? strdup(text) : NULL;
-	FILE *f = open_memstream(&list, &size);
-	if (!f)
-		return NULL;
-	fputs("Commands:\n", f);
-	admin_list_commands(f, admin_commands);
-	fputs("\n\"" ADMIN_NAME " help COMMAND\" explains one; all of it is in " ADMIN_NAME "(1).", f);
-	fclose(f);
-	return list;
-}
-
-static const struct argp first_argp = {
-	NULL,
-	parse_first,
-	"COMMAND [ARGUMENT...]",
-	"Looks into a shmstore partition, the shared memory of this host's processes, and repairs it.\v",
-	options_children,
-	help_filter,
-	NULL,
-};
-
-static int run(const char *name, struct admin *a, int argc, char **argv)
-{
-	const struct admin_command *c = admin_command_find(name);
-
-	if (!c) {
-		message_say("%s: no such command; \"" ADMIN_NAME " help\" lists them", name);
-		return ADMIN_USAGE;
-	}
-	return c->run(a, argc, argv);
-}
 
 int cmd_help(struct admin *a, int argc, char **argv)
 {
 	static char name[] = ADMIN_NAME, help[] = "--help";
 	char *help_argv[] = {name, help, NULL, NULL};
 	static const char *const names[] = {"COMMAND", "SUBCOMMAND", NULL};
-	static const struct argp argp = {NULL,
-					 options_common,
-					 "help [COMMAND [SUBCOMMAND]]",
-					 "Explains a command, or all of them.",
-					 options_children,
-					 NULL,
-					 NULL};
+	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "help [COMMAND [SUBCOMMAND]]",
+						     "Explains a command, or all of them.");
 	struct command_line line = {.admin = a, .names = names};
 
 	options_parse(&argp, &line, argc, argv);
@@ -160,13 +76,11 @@ int cmd_help(struct admin *a, int argc, char **argv)
 			help_argv[1] = subcommand;
 			help_argv[2] = help;
 		}
-		int status = run(line.args[0], a, subcommand ? 3 : 2, help_argv);
+		int status = commands_run(&commands, line.args[0], a, subcommand ? 3 : 2, help_argv);
 		free(subcommand);
 		return status;
 	}
-	struct first_pass first = {.admin = a};
-	argp_parse(&first_argp, 2, help_argv, ARGP_IN_ORDER, NULL, &first);
-	return ADMIN_OK;
+	return commands_read(&commands, a, 2, help_argv);
 }
 
 /* What a full disk or a closed pipe took from the answer must not look like success. */
@@ -184,7 +98,6 @@ int main(int argc, char **argv)
 {
 	static char name[] = ADMIN_NAME;
 	struct admin a = {.root = ""};
-	struct first_pass first = {.admin = &a};
 
 	setlocale(LC_CTYPE, "");
 	argp_err_exit_status = ADMIN_USAGE;
@@ -192,9 +105,5 @@ int main(int argc, char **argv)
 		return ADMIN_USAGE;
 	argv[0] = name;
 	options_init(&a);
-	argp_parse(&first_argp, argc, argv, ARGP_IN_ORDER, NULL, &first);
-	if (!first.command)
-		return ADMIN_USAGE;
-	argv[first.next - 1] = name;
-	return finish_output(run(first.command, &a, argc - first.next + 1, argv + first.next - 1));
+	return finish_output(commands_read(&commands, &a, argc, argv));
 }

@@ -63,8 +63,8 @@ static int post_later(struct shmstore *s, struct shmstore_arb_context *c, const 
 	return sent;
 }
 
-int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *how, struct wire_arb *m, const char *tail,
-		      const struct shmstore_arb_reservation *later)
+static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *how, struct wire_arb *m,
+			     const char *tail, const struct shmstore_arb_reservation *later)
 {
 	struct shmstore_arb_context *c = how->context;
 	uint64_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);

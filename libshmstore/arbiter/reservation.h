@@ -22,8 +22,5 @@ struct shms_arb_ask {
 int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask, struct shmstore_arb_reservation *ret);
 /* bytes of r, no more than it has, have become memory of the partition. */
 void shms_arb_settle(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes);
-/* Sends m for how->context, and waits for its outcome, or with ASYNC does not: then *later (reservation set) tells it. */
-int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *how, struct wire_arb *m, const char *tail,
-		      const struct shmstore_arb_reservation *later);
 
 #endif

@@ -7,8 +7,7 @@
 #define SHMS_DETAIL_H
 
 #include <stdbool.h>
-
-#include "detail.h"
+#include <stddef.h>
 
 void shms_detail_clear(void);
 /* path may be NULL. Returns error, so that it can be returned. */
@@ -17,6 +16,8 @@ int shms_detail(int error, const char *path, const char *format, ...) __attribut
 /* -EINVAL, of an argument that must not be NULL, and of flags beyond those that a call takes. */
 int shms_detail_null(const char *argument);
 int shms_detail_flags(unsigned flags, unsigned taken);
+/* -EINVAL, of an object that is over the limits. */
+int shms_detail_shape(size_t n_buffers, size_t header_size);
 
 /* What was said last is the sentence of this error from here on. Returns it. */
 int shms_detail_becomes(int error);

@@ -132,6 +132,18 @@ int shms_open_dir(int dirfd, const char *name)
 	return fd >= 0 ? fd : -errno;
 }
 
+int shms_list_dir(int dirfd, const char *name, DIR **ret)
+{
+	int fd = shms_open_dir(dirfd, name), r = fd < 0 ? fd : 0;
+
+	*ret = fd < 0 ? NULL : fdopendir(fd);
+	if (fd >= 0 && !*ret) {
+		r = -ENOMEM;
+		shms_close_fd(fd);
+	}
+	return r;
+}
+
 int shms_link_fd(int fd, int dirfd, const char *name)
 {
 	/* AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH before Linux 6.10: ENOENT says that it is refused. Remember only the

@@ -30,6 +30,8 @@ bool shms_open_again(struct shms_tries *t);
 int shms_open_object(int dirfd, const char *name);
 /* A directory below dirfd, not followed if it is a symlink. */
 int shms_open_dir(int dirfd, const char *name);
+/* The same for its names, by a descriptor of its own. *ret is NULL where it fails. 0, -errno. */
+int shms_list_dir(int dirfd, const char *name, DIR **ret);
 /* Gives the unnamed file fd a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);
 int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname);

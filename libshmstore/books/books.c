@@ -49,7 +49,7 @@ static void cleanup_inodes(struct shms_inodes **s)
 	shms_inodes_free(*s);
 }
 
-void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, struct shmstore_store_info *ret)
+static void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, struct shmstore_store_info *ret)
 {
 	int alive;
 

@@ -44,7 +44,4 @@ int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *a
 /* The books of the one store open as storefd; ret->store is NULL. 0, -ENOENT (no store), -ENOMEM, -EMFILE. */
 int shms_books_store(int storefd, struct shmstore_store_books *ret);
 
-/* What is known of a store; strings point into s and page. */
-void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, struct shmstore_store_info *ret);
-
 #endif

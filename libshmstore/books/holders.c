@@ -356,16 +356,10 @@ static int scan_fds(struct process *p)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = 0, fd = openat(p->fd, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r = shms_list_dir(p->fd, "fd", &dir);
 
-	if (fd < 0)
-		return excuse(p, errno);
-	dir = fdopendir(fd);
-	if (!dir) {
-		r = excuse(p, errno);
-		shms_close_fd(fd);
-		return r;
-	}
+	if (r < 0)
+		return excuse(p, -r);
 	while (r == 0 && (e = readdir(dir)) != NULL) {
 		if (e->d_name[0] != '.')
 			r = on_fd(p, e->d_name);
@@ -413,17 +407,12 @@ static int scan_threads(struct process *p, int procfd, const char *number)
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	char path[64];
-	int r = 0, fd;
+	int r;
 
 	snprintf(path, sizeof(path), "%.20s/task", number);
-	fd = openat(procfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	dir = fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
-		return -ENOMEM;
-	}
+	r = shms_list_dir(procfd, path, &dir);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
 	while (r == 0 && p->empty && (e = readdir(dir)) != NULL) {
 		if (e->d_name[0] != '.' && strcmp(e->d_name, number) != 0)
 			r = scan_task(p, procfd, e->d_name);

@@ -201,15 +201,10 @@ static int check_anchors(struct verifying *v)
 	struct shms_stub stub;
 	struct dirent *e;
 	uint64_t id;
-	int r = 0, fd = shms_open_dir(v->t.dir_fd, ".");
+	int r = shms_list_dir(v->t.dir_fd, ".", &dir);
 
-	if (fd < 0)
-		return shms_error(fd);
-	dir = fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
-		return -ENOMEM;
-	}
+	if (r < 0)
+		return shms_error(r);
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_parse_name(e->d_name, "stub", &id) < 0 ||
 		    shms_stub_read(v->t.dir_fd, e->d_name, &stub, NULL) < 0 || stub.n_names <= 1)

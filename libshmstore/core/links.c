@@ -234,12 +234,10 @@ static bool moved(const struct shmstore *s)
 /* A name in objects/ that means the inode, by the directory. False: none but this one. */
 static bool list(int objects_fd, uint64_t inode, const char *but, char ret_name[SHMS_NAME_SIZE])
 {
-	int error, fd = shms_open_dir(objects_fd, ".");
-	_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	_dir_ DIR *dir = NULL;
 	struct dirent *e;
+	int error = shms_list_dir(objects_fd, ".", &dir);
 
-	if (!dir)
-		shms_close_fd(fd);
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_ino == inode && strcmp(e->d_name, but) != 0) {
 			snprintf(ret_name, SHMS_NAME_SIZE, "%s", e->d_name);
@@ -431,17 +429,15 @@ void shms_links_release(struct shmstore *s)
 
 int shms_links_read(struct shmstore *s)
 {
-	int error = 0, fd = shms_open_dir(s->dir_fd, SHMS_DIR_OBJECTS);
-	_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	_dir_ DIR *dir = NULL;
 	unsigned char key[SHMS_NAME_SIZE];
 	struct dirent *e;
 	struct stat st;
 	size_t n;
+	int error = shms_list_dir(s->dir_fd, SHMS_DIR_OBJECTS, &dir);
 
-	if (!dir) {
-		shms_close_fd(fd);
-		return fd < 0 ? fd : -errno;
-	}
+	if (error < 0)
+		return error;
 	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] == '.' || shms_name_decode(e->d_name, key, &n) > SHMS_NAME_HASHED ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink == 1)

@@ -81,7 +81,7 @@ out:
 	return r;
 }
 
-int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason)
+static int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason)
 {
 	return shms_header_read_at(h, fd, 0, file_size, ret_reason);
 }

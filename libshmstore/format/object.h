@@ -22,8 +22,6 @@ struct shms_header {
 /* Reads and validates the header of the regular file fd, which is believed as far as the file has blocks. 0, -EBADMSG, -ENOTSUP, -ENOMEM, -EIO. ret_reason may be NULL.
  * On success shms_header_deinit() is owed. */
 int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason);
-/* The same where the file's size is known and its type is not: what is no regular file fails to be an object. */
-int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason);
 /* The same where the object is a part of the file: file_size bytes from offset on. */
 int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size, const char **ret_reason);
 void shms_header_deinit(struct shms_header *h);

@@ -42,18 +42,11 @@ static bool dot(const char *name)
 
 static DIR *open_list(int storefd, const char *name, struct shms_teardown *io)
 {
-	int fd = shms_open_dir(storefd, name);
-	DIR *dir = NULL;
+	DIR *dir;
+	int r = shms_list_dir(storefd, name, &dir);
 
-	if (fd < 0) {
-		note(io, -fd);
-		return NULL;
-	}
-	dir = fdopendir(fd);
-	if (!dir) {
-		note(io, errno);
-		shms_close_fd(fd);
-	}
+	if (r < 0)
+		note(io, -r);
 	return dir;
 }
 

@@ -95,14 +95,12 @@ void shms_move_end(int objects_fd, bool linked)
 /* 1, 0, -errno: the directory cannot be read now. */
 static int listed(int objects_fd, uint64_t inode)
 {
-	int error = 0, fd = shms_open_dir(objects_fd, ".");
-	_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	_dir_ DIR *dir = NULL;
 	struct dirent *e;
+	int error = shms_list_dir(objects_fd, ".", &dir);
 
-	if (!dir) {
-		shms_close_fd(fd);
-		return fd < 0 ? fd : -ENOMEM;
-	}
+	if (error < 0)
+		return error;
 	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_ino == inode && e->d_name[0] != '.')
 			return 1;
@@ -127,13 +125,11 @@ void shms_move_settle(int objects_fd)
 
 void shms_move_sweep(int objects_fd)
 {
-	int error = 0, fd = shms_open_dir(objects_fd, "../" SHMS_DIR_CLEAN);
-	_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	struct stat st;
+	int error = shms_list_dir(objects_fd, "../" SHMS_DIR_CLEAN, &dir);
 
-	if (!dir)
-		shms_close_fd(fd);
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode))

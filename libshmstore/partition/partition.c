@@ -112,14 +112,12 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 /* Is there anything that we would not have made? */
 static int check_empty(int dirfd)
 {
-	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	_dir_ DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	int r = shms_list_dir(dirfd, ".", &dir);
 
-	if (!dir) {
-		shms_close_fd(fd);
-		return shms_error(errno);
-	}
+	if (r < 0)
+		return shms_error(r);
 	while ((e = readdir(dir)) != NULL) {
 		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
 		    strcmp(e->d_name, SHMS_MARKER_FILE) != 0 && strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&

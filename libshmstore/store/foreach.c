@@ -18,16 +18,6 @@
 #include "stub.h"
 #include "sys.h"
 
-static DIR *open_list(int dirfd)
-{
-	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-
-	if (!dir)
-		shms_close_fd(fd);
-	return dir;
-}
-
 /* A demoted object, as its stub tells it: its key is in its name or in the sidecar. */
 static int describe_stub(struct shmstore *s, const char *name, struct shmstore_object_info *info, unsigned char *key)
 {
@@ -114,6 +104,7 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 {
 	unsigned char key[SHMSTORE_KEY_MAX];
 	struct shmstore_object_info info;
+	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	int r = shms_store_usable(s, false);
 
@@ -121,9 +112,9 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 		return r;
 	if (!fn)
 		return shms_detail_null("fn");
-	_dir_ DIR *dir = open_list(s->objects_fd);
-	if (!dir)
-		return shms_error(errno);
+	r = shms_list_dir(s->objects_fd, ".", &dir);
+	if (r < 0)
+		return shms_error(r);
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		r = describe(s, e->d_name, &info, key);
 		if (r == -ENOENT)

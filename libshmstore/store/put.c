@@ -260,10 +260,7 @@ static int put(struct put *p)
 			return r < 0 ? r : 0;
 	}
 	if (!shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
-		return shms_detail(-EINVAL, NULL,
-				   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all at most; "
-				   "this one has %zu buffers and a header of %zu",
-				   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, p->n_buffers, p->header_size);
+		return shms_detail_shape(p->n_buffers, p->header_size);
 	p->generation = shms_nonce();
 	r = put_once(p, &l);
 	for (int tries = 0;
@@ -309,12 +306,8 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 	    n_buffers > SHMSTORE_BUFFERS_MAX)
 		return flags & ~SHMS_PUT_FLAGS  ? shms_detail_flags(flags, SHMS_PUT_FLAGS)
 		       : !header && header_size ? shms_detail_null("header")
-		       : !buffers && n_buffers
-			       ? shms_detail_null("buffers")
-			       : shms_detail(-EINVAL, NULL,
-					     "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all "
-					     "at most; this one has %zu buffers and a header of %zu",
-					     SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
+		       : !buffers && n_buffers  ? shms_detail_null("buffers")
+						: shms_detail_shape(n_buffers, header_size);
 	r = shms_keyname_init(&p.key, key, key_size);
 	if (r < 0)
 		return r;

@@ -18,13 +18,10 @@ static int empty(struct shms_tier *t, int clean_fd)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = 0, fd = shms_open_dir(clean_fd, ".");
+	int r = shms_list_dir(clean_fd, ".", &dir);
 
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
+	if (r < 0)
 		return -EMFILE;
-	}
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
 		if (e->d_type == DT_LNK)
 			shms_tier_release(t, clean_fd, e->d_name);

@@ -288,11 +288,9 @@ static int count_anchors(const struct shms_tierscan_user *user, void *arg)
 	struct dirent *e;
 	struct stat st;
 	uint64_t id;
-	int r = 0, fd = user->anchors_fd < 0 ? -1 : shms_open_dir(user->anchors_fd, ".");
+	int r = shms_list_dir(user->anchors_fd, ".", &dir);
 
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
+	if (r < 0) {
 		*(uint64_t *)arg += user->closed;
 		return 0;
 	}

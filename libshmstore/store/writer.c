@@ -201,10 +201,7 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	if (r < 0)
 		return r;
 	if (!shms_layout_init(&l, key_size, header_size, buffer_sizes, n_buffers, 0))
-		return shms_detail(-EINVAL, NULL,
-				   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all at most; "
-				   "this one has %zu buffers and a header of %zu",
-				   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
+		return shms_detail_shape(n_buffers, header_size);
 	r = new_writer(s, &k, &l, buffer_sizes, &w);
 	if (r < 0)
 		return r;

@@ -47,16 +47,10 @@ int shms_residents_list(struct shms_tier *t, struct shms_residents *ret)
 	struct stat st;
 	size_t size = 0;
 	uint64_t id;
-	int r = 0, fd = openat(t->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r = shms_list_dir(t->dir_fd, ".", &dir);
 
-	if (fd < 0)
-		return shms_error(errno);
-	dir = fdopendir(fd);
-	if (!dir) {
-		r = shms_error(errno);
-		shms_close_fd(fd);
-		return r;
-	}
+	if (r < 0)
+		return shms_error(r);
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_parse_name(e->d_name, "object", &id) == 0 &&
 		    fstatat(t->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))

@@ -117,13 +117,10 @@ static int count_files(const struct shms_tier *t, uint64_t *ret_bytes)
 	struct dirent *e;
 	struct stat st;
 	bool writing;
-	int r = 0, fd = t->files_fd < 0 ? -ENOENT : shms_open_dir(t->files_fd, ".");
+	int r = t->files_fd < 0 ? -ENOENT : shms_list_dir(t->files_fd, ".", &dir);
 
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir)
-		return shms_close_fd(fd), -errno;
+	if (r < 0)
+		return r;
 	*ret_bytes = 0;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (e->d_name[0] == '.' || (shms_tierscan_tmp(dirfd(dir), e->d_name, &writing) && writing))
@@ -316,18 +313,15 @@ static int lock_claims(struct shms_tierroom *room, uint64_t claimed)
 /* Adds what the accounts of the other users say. */
 static int add_others(const struct shms_tier *t, struct account *io)
 {
-	int r = 0, fd = shms_open_dir(t->p->fd, SHMS_DIR_TIER);
 	_dir_ DIR *dir = NULL;
 	struct account a;
 	struct dirent *e;
 	struct stat st;
 	uid_t uid;
+	int r = shms_list_dir(t->p->fd, SHMS_DIR_TIER, &dir);
 
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir)
-		return shms_close_fd(fd), -errno;
+	if (r < 0)
+		return r;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (!shms_tier_account_name(e->d_name, &uid) || uid == t->uid ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -522,14 +516,9 @@ void shms_tierroom_remove(int tier_fd)
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	uid_t uid;
-	int r = 0, fd = shms_open_dir(tier_fd, ".");
+	int r = shms_list_dir(tier_fd, ".", &dir);
 
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
-		return;
-	}
-	while ((e = shms_readdir(dir, &r)) != NULL) {
+	while (dir && (e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_account_name(e->d_name, &uid))
 			unlinkat(tier_fd, e->d_name, 0);
 	}

@@ -100,15 +100,10 @@ static int each_user(struct users *u, int dirfd, int but_fd)
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	uid_t uid;
-	int r = 0, fd = dirfd < 0 ? -1 : shms_open_dir(dirfd, ".");
+	int r = shms_list_dir(dirfd, ".", &dir);
 
-	if (fd < 0)
-		return fatal(fd) ? shms_error(fd) : 0;
-	dir = fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
-		return -ENOMEM;
-	}
+	if (r < 0)
+		return fatal(r) ? shms_error(r) : 0;
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_uid(e->d_name, &uid) &&
 		    (but_fd < 0 || faccessat(but_fd, e->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0))
@@ -182,15 +177,10 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	struct shms_tierscan *s = arg;
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = 0, fd = user->files_fd < 0 ? -1 : shms_open_dir(user->files_fd, ".");
+	int r = shms_list_dir(user->files_fd, ".", &dir);
 
-	if (fd < 0)
-		return fatal(fd) ? shms_error(fd) : 0;
-	dir = fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
-		return -ENOMEM;
-	}
+	if (r < 0)
+		return fatal(r) ? shms_error(r) : 0;
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL)
 		r = one_file(s, user, e->d_name);
 	return r == -EIO ? 0 : r; /* a disk that does not answer is the disk's affair */
@@ -215,15 +205,10 @@ static int clean_store(const struct shms_walk_store *store, void *arg)
 	struct shms_inodes *clean = arg;
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = 0, fd = store->fd < 0 ? -1 : shms_open_dir(store->fd, SHMS_DIR_CLEAN);
+	int r = shms_list_dir(store->fd, SHMS_DIR_CLEAN, &dir);
 
-	if (fd < 0)
-		return fatal(fd) ? shms_error(fd) : 0;
-	dir = fdopendir(fd);
-	if (!dir) {
-		shms_close_fd(fd);
-		return -ENOMEM;
-	}
+	if (r < 0)
+		return fatal(r) ? shms_error(r) : 0;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (e->d_type == DT_LNK && !shms_inodes_get(clean, e->d_ino))
 			return -ENOMEM;

@@ -33,8 +33,6 @@ struct report_label {
 };
 /* *ret is to be freed. -ENOMEM. */
 int report_labels(const struct report_view *v, const struct survey *s, struct report_label **ret, size_t *ret_n);
-/* Per second between the last two ticks; 0 where there is only one, or the counter fell. */
-double report_rate(const struct account_tick *before, const struct account_tick *tick, uint64_t a, uint64_t b);
 /* "partition", "user", "label", "store". */
 const char *report_limit_name(unsigned kind);
 

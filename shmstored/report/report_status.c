@@ -8,7 +8,7 @@
 #include "report_parts.h"
 #include "usagejson.h"
 
-double report_rate(const struct account_tick *before, const struct account_tick *tick, uint64_t a, uint64_t b)
+static double report_rate(const struct account_tick *before, const struct account_tick *tick, uint64_t a, uint64_t b)
 {
 	if (!before->time_ns || tick->time_ns <= before->time_ns || b < a)
 		return 0;

@@ -8,40 +8,9 @@
 #include "account.h"
 #include "jsonmake.h"
 #include "report_parts.h"
+#include "tierfigures.h"
 #include "tierkeeper.h"
 #include "tierscrub.h"
-
-static void info_part(const struct shmstore_tier_info *i, struct json_object *o)
-{
-	const struct shmstore_tier_config *c = &i->config;
-
-	jsonmake_text(o, "path", c->path);
-	jsonmake_text(o, "files", i->path);
-	jsonmake_u64(o, "max", c->max);
-	jsonmake_u64(o, "min_free", c->min_free);
-	jsonmake_i64(o, "level", c->level);
-	jsonmake_flag(o, "fsync", c->fsync);
-	jsonmake_u64(o, "high", c->high);
-	jsonmake_u64(o, "low", c->low);
-	jsonmake_u64(o, "disk_size", i->disk_size);
-	jsonmake_u64(o, "disk_free", i->disk_free);
-	jsonmake_u64(o, "available", tierkeeper_available(i));
-	jsonmake_u64(o, "used", i->used);
-	jsonmake_u64(o, "demoted", i->demoted);
-	jsonmake_u64(o, "clean", i->clean);
-	jsonmake_u64(o, "orphans", i->orphans);
-	jsonmake_u64(o, "n_demoted", i->n_demoted);
-	jsonmake_u64(o, "n_clean", i->n_clean);
-	jsonmake_u64(o, "n_orphans", i->n_orphans);
-	jsonmake_u64(o, "original", i->original);
-	/* Two decimals are enough; jsonmake_seconds() has three of whatever. */
-	if (i->demoted)
-		jsonmake_seconds(o, "ratio", (int64_t)((double)i->original / (double)i->demoted * 1e9));
-	else
-		jsonmake_null(o, "ratio");
-	jsonmake_u64(o, "n_raw", i->n_codec_raw);
-	jsonmake_u64(o, "n_zstd", i->n_codec_zstd);
-}
 
 static void counters_part(const struct tierkeeper_counters *c, struct json_object *o)
 {
@@ -90,7 +59,7 @@ void report_tier(const struct report_view *v, struct account *a, struct json_obj
 	else
 		jsonmake_null(o, "retry_seconds");
 	if (t.info)
-		info_part(t.info, o);
+		tierfigures_add(o, t.info);
 	if (t.state == TIERKEEPER_EVICTING) {
 		struct json_object *running = jsonmake_child(o, "running", jsonmake_new());
 

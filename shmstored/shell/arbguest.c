@@ -276,7 +276,7 @@ void arbguest_look_task(struct arbguest *c, struct arbtask *t)
 
 /* ---- what it is told ----------------------------------------------------------------------------------------------- */
 
-void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body, const char *text)
+static void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body, const char *text)
 {
 	struct conn *conn = c->member->conn;
 	size_t n = text ? strlen(text) : 0;

@@ -226,8 +226,6 @@ void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r);
 void arbguest_discount_task(struct arbguest *c, struct arbtask *t, bool all);
 /* A withheld call has its outcome. Within a step. */
 void arbguest_done(struct arbhost *h, const struct arb_reply *r);
-/* Queues a message on its connection; where it does not read it is dropped by arbhost_settle(). */
-void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body, const char *text);
 /* The event of an outcome, where it has one. why: NULL = none. */
 void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, uint64_t pool, uint64_t bytes,
 		   const char *why);

@@ -35,6 +35,7 @@
 #include "part.h"
 #include "quota.h"
 #include "scanner.h"
+#include "tierfigures.h"
 #include "tiersay.h"
 #include "tierscrub.h"
 #include "tierusers.h"
@@ -364,19 +365,6 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 
 /* ---- for the arbiter --------------------------------------------------------------------------------------------------- */
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-uint64_t tierkeeper_available(const struct shmstore_tier_info *i)
-{
-	const struct shmstore_tier_config *c = &i->config;
-	uint64_t room = i->disk_free > c->min_free ? i->disk_free - c->min_free : 0;
-
-	return c->max ? least(room, c->max > i->used ? c->max - i->used : 0) : room;
-}
-
 uint64_t tierkeeper_room(const struct account *a)
 {
 	const struct tierkeeper *k = a->tier;
@@ -384,7 +372,7 @@ uint64_t tierkeeper_room(const struct account *a)
 
 	if (!k || !k->known || loop_clock() < k->plan.not_before_ns)
 		return 0;
-	room = tierkeeper_available(&k->info);
+	room = tierfigures_available(&k->info);
 	/* Those whose tier files are good still need no disk. */
 	return room < UINT64_MAX - k->info.clean ? room + k->info.clean : room;
 }

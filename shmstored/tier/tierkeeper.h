@@ -42,8 +42,6 @@ struct tierkeeper_view {
 
 /* What a partition knows of it (part.h). Opens as the configuration says. */
 extern const struct part tierkeeper_part;
-/* What the tier's disk has room for, under its limits. */
-uint64_t tierkeeper_available(const struct shmstore_tier_info *i);
 /* For the arbiter: bytes that demotion could free now, as far as the disk has room; 0: there is no tier, or it rests after a failure. */
 uint64_t tierkeeper_room(const struct account *a);
 /* Demotes until so many bytes less are used, whatever the marks say; the parts' evicted() is called at the end. False: it cannot begin. */

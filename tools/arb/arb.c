@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_arb.c: "shmstore-admin arb SUBCOMMAND": the memory arbiter: who holds, who waits, for what. This file finds the subcommand, as main.c does
- * commands, and has the three that only look: threads, tasks, pools.
+ * cmd_arb.c: "shmstore-admin arb SUBCOMMAND": the memory arbiter: who holds, who waits, for what. This file has the
+ * three that only look: threads, tasks, pools.
  */
 #include "arb.h"
 
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "asking.h"
+#include "commands.h"
 #include "human.h"
 #include "jsonin.h"
 #include "message.h"
@@ -29,81 +30,22 @@ static const struct admin_command subcommands[] = {
 	{NULL, NULL, NULL, NULL},
 };
 
-struct first_pass {
-	struct admin *admin;
-	const char *subcommand;
-	int next;
-};
-
-/* NOLINTNEXTLINE(readability-non-const-parameter): argp's type */
-static error_t parse_first(int key, char *arg, struct argp_state *state)
-{
-	struct first_pass *first = state->input;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = first->admin;
-		return 0;
-	case ARGP_KEY_ARG:
-		first->subcommand = arg;
-		first->next = state->next;
-		state->next = state->argc; /* the rest is the subcommand's */
-		return 0;
-	case ARGP_KEY_NO_ARGS:
-		message_say("arb: no subcommand given; \"" ADMIN_NAME " help arb\" lists them");
-		argp_state_help(state, stderr, ARGP_HELP_SHORT_USAGE | ARGP_HELP_EXIT_ERR);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static char *help_filter(int key, const char *text, void *input)
-{
-	char *list = NULL;
-	size_t size = 0;
-
-	(void)input;
-	if (key != ARGP_KEY_HELP_POST_DOC)
-		return text ? strdup(text) : NULL;
-	FILE *f = open_memstream(&list, &size);
-	if (!f)
-		return NULL;
-	fputs("Subcommands:\n", f);
-	admin_list_commands(f, subcommands);
-	fputs("\n\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes are explained in " ADMIN_NAME
-	      "(1), and drawn in docs/arbiter.md.",
-	      f);
-	fclose(f);
-	return list;
-}
-
 int cmd_arb(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		parse_first,
-		"arb SUBCOMMAND [ARGUMENT...]",
-		"Looks into the daemon's memory arbiter, which gives tasks of all processes the memory of a "
-		"partition.\v",
-		options_children,
-		help_filter,
-		NULL,
+	static const struct commands commands = {
+		.list = subcommands,
+		.kind = "subcommand",
+		.heading = "Subcommands",
+		.of = "arb",
+		.usage = "arb SUBCOMMAND [ARGUMENT...]",
+		.help = "Looks into the daemon's memory arbiter, which gives tasks of all processes the memory of a "
+			"partition.\v",
+		.tail = "\"" ADMIN_NAME
+			" help arb SUBCOMMAND\" explains one. States and outcomes are explained in " ADMIN_NAME
+			"(1), and drawn in docs/arbiter.md.",
 	};
-	struct first_pass first = {.admin = a};
-	const struct admin_command *c = subcommands;
 
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first);
-	if (!first.subcommand)
-		return ADMIN_USAGE;
-	while (c->name && strcmp(c->name, first.subcommand) != 0)
-		c++;
-	if (!c->name) {
-		message_say("arb %s: no such subcommand; \"" ADMIN_NAME " help arb\" lists them", first.subcommand);
-		return ADMIN_USAGE;
-	}
-	argv[first.next - 1] = argv[0];
-	return c->run(a, argc - first.next + 1, argv + first.next - 1);
+	return commands_read(&commands, a, argc, argv);
 }
 
 /* ---- threads ---- */
@@ -120,9 +62,7 @@ static error_t parse_sort(int key, char *arg, struct argp_state *state)
 
 	if (key != 's')
 		return options_common(key, arg, state);
-	l->order = arb_order_find(arg);
-	if (l->order == ARB_N_ORDERS)
-		options_usage(state, "--sort %s: is none of state, since, held, priority, store", arg);
+	l->order = (enum arb_order)options_one_of(state, "--sort", arg, arb_order_names, ARB_N_ORDERS);
 	return 0;
 }
 
@@ -240,17 +180,11 @@ static void print_tasks(const struct json_object *p, void *arg)
 
 int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"arb tasks",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "arb tasks",
 		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
-		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in attempts that were "
-		"rolled back. PRIO \"-\": by arrival, behind all that have one.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in attempts that "
+		"were rolled back. PRIO \"-\": by arrival, behind all that have one.");
 	struct command_line line = {.admin = a};
 	const struct asking_view view = {.partition = print_tasks, .arg = a};
 
@@ -268,20 +202,13 @@ static void print_pools(const struct json_object *p, void *arg)
 
 int cmd_arb_pools(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"arb pools",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "arb pools",
 		"Shows every pool: the partition's, and the private budgets of processes.\v"
-		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is lent to stores ahead "
-		"of "
-		"their need and taken back at once. OBJECTS, GHOSTS (deleted, still mapped) and DRIFT (files that are "
-		"not the partition's) are what the kernel says. PRESSURE: does anybody wait, was anybody rolled back "
-		"lately.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is lent to stores "
+		"ahead of their need and taken back at once. OBJECTS, GHOSTS (deleted, still mapped) and DRIFT "
+		"(files that are not the partition's) are what the kernel says. PRESSURE: does anybody wait, was "
+		"anybody rolled back lately.");
 	struct command_line line = {.admin = a};
 	const struct asking_view view = {.partition = print_pools, .arg = a};
 

@@ -146,17 +146,11 @@ int cmd_arb_log(struct admin *a, int argc, char **argv)
 		{"count", 'n', "N", 0, "only the last N", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"arb log",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "arb log",
 		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
 		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op thread\" whom it "
-		"moved. With --json the daemon's document comes as it is, whole.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"moved. With --json the daemon's document comes as it is, whole.");
 	struct log l = {0};
 	struct command_line line = {.admin = a, .own = &l};
 	struct json_object *document;

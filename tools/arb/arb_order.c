@@ -166,18 +166,11 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv)
 		{"pool", OPTION_POOL, "ID", 0, "only in that pool (default: in any)", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse_order,
-		"arb inject KIND ID",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse_order, "arb inject KIND ID",
 		"Makes the next reserves of a context fail, to see whether its program copes.\v"
-		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody else is disturbed. "
-		"Root "
-		"and the daemon's user only.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody else is "
+		"disturbed. Root and the daemon's user only.");
 	static const char *const names[] = {"KIND", "ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_INJECT, .value = 1}};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &o};
@@ -207,16 +200,10 @@ int cmd_arb_cancel(struct admin *a, int argc, char **argv)
 		{"task", OPTION_TASK, NULL, 0, "each ID is a task's: all its contexts", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse_order,
-		"arb cancel ID...",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse_order, "arb cancel ID...",
 		"Ends what contexts wait for: their calls return CANCELED.\v"
-		"ID as arb threads shows it. One that does not wait is left alone. Root and the daemon's user only.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"ID as arb threads shows it. One that does not wait is left alone. Root and the daemon's user only.");
 	static const char *const names[] = {"ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_CANCEL}};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true, .own = &o};
@@ -274,21 +261,14 @@ static bool read_value(const char *text, int64_t *ret)
 
 int cmd_arb_set(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"arb set KNOB VALUE",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "arb set KNOB VALUE",
 		"Changes how the arbiter decides, until the daemon ends.\v"
 		"max_bypass: times that a waiter lets others pass before nobody below it is served. suspect_ticks, "
 		"split_ticks: silent ticks after which what seems stuck counts as stuck, for a roll back and for a "
 		"split. retry_limit: outcomes in a row after which a task fails. early_detect, os_probe: 0 or 1. For "
-		"good "
-		"they belong into shmstored.conf(5), as how long a wait and a tick are. Root and the daemon's user "
-		"only.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"good they belong into shmstored.conf(5), as how long a wait and a tick are. Root and the daemon's "
+		"user only.");
 	static const char *const names[] = {"KNOB", "VALUE", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_KNOB}};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 2};

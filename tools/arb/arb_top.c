@@ -11,20 +11,18 @@
 
 #include "arb.h"
 #include "asking.h"
+#include "frames.h"
 #include "human.h"
 #include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "options.h"
-#include "screen.h"
 #include "table.h"
 
 struct top {
 	const struct admin *admin;
-	uint64_t iterations; /* 0 = until interrupted */
-	double interval;
 	enum arb_order order;
-	struct screen screen;
+	struct frames frames;
 	struct shmstore_client *client;
 	struct json_object *before, *now; /* documents; before NULL: this is the first */
 	int64_t before_ns, now_ns;
@@ -107,16 +105,16 @@ static size_t room(const struct top *top, const struct json_object *p, size_t n_
 {
 	size_t used = 5 + jsonin_count(p, "pools");
 
-	if (!top->screen.live)
+	if (!top->frames.screen.live)
 		return 0;
-	if (n_partitions > 1 || top->screen.rows <= used + 2)
+	if (n_partitions > 1 || top->frames.screen.rows <= used + 2)
 		return n_partitions > 1 ? 10 : 1;
-	return top->screen.rows - used - 2;
+	return top->frames.screen.rows - used - 2;
 }
 
 static void print_partition(const struct top *top, const struct json_object *p, size_t n_partitions, bool first)
 {
-	const bool narrow = top->screen.live && top->screen.columns < 150;
+	const bool narrow = top->frames.screen.live && top->frames.screen.columns < 150;
 
 	table_heading(jsonin_text(p, "partition"), first);
 	if (!jsonin_flag(p, "enabled")) {
@@ -140,14 +138,14 @@ static void print_text(struct top *top)
 	char clock[16];
 	struct tm tm;
 
-	screen_frame(&top->screen);
+	screen_frame(&top->frames.screen);
 	localtime_r(&now, &tm);
 	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
 	printf("%s  by %s%s\n", clock, arb_order_names[top->order],
-	       top->screen.keyboard ? "   (q quits, s sorts)" : "");
+	       top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
 	for (size_t i = 0; i < n; i++)
 		print_partition(top, jsonin_at(top->now, "partitions", i), n, i == 0);
-	if (!top->screen.live)
+	if (!top->frames.screen.live)
 		putchar('\n');
 	fflush(stdout);
 }
@@ -155,8 +153,9 @@ static void print_text(struct top *top)
 /* ---- the loop ---- */
 
 /* Asks for the next document. 0, or the exit status: all is said. */
-static int take(struct top *top)
+static int take(void *arg)
 {
+	struct top *top = arg;
 	char text[ASKING_PARTITION];
 	const char *partition = asking_partition(top->admin, text);
 	char *json;
@@ -176,48 +175,24 @@ static int take(struct top *top)
 	return 0;
 }
 
-/* Waits for the next frame. False: the user, or the reader of our output, has enough. */
-static bool wait_next(struct top *top, int64_t deadline)
+static bool show(void *arg)
 {
-	while (!ferror(stdout)) {
-		int event = screen_wait(&top->screen, deadline);
-		if (event == SCREEN_TICK)
-			return true;
-		if (event == SCREEN_QUIT || event == SCREEN_ENDED || event == 'q' || event == 'Q' || event == 27)
-			return false;
-		if (event == 's')
-			top->order = (enum arb_order)((top->order + 1) % ARB_N_ORDERS);
-		if (event == 's' || event == SCREEN_AGAIN)
-			print_text(top);
-	}
-	return false;
-}
+	struct top *top = arg;
 
-static void print_json(struct top *top)
-{
+	if (!top->admin->json) {
+		print_text(top);
+		return true;
+	}
 	json_print_line(top->now); /* frees it */
 	top->now = NULL;
+	return true;
 }
 
-static int loop(struct top *top)
+static void sort(void *arg)
 {
-	int64_t interval = (int64_t)(top->interval * 1e9), deadline = screen_now();
-	int status;
+	struct top *top = arg;
 
-	for (uint64_t i = 1; (status = take(top)) == 0; i++) {
-		if (top->admin->json)
-			print_json(top);
-		else
-			print_text(top);
-		if (i == top->iterations)
-			break;
-		deadline += interval;
-		if (deadline < screen_now()) /* the answer took longer than an interval */
-			deadline = screen_now() + interval;
-		if (!wait_next(top, deadline))
-			break;
-	}
-	return status;
+	top->order = (enum arb_order)((top->order + 1) % ARB_N_ORDERS);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -225,57 +200,37 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct command_line *line = state->input;
 	struct top *top = line->own;
 
-	switch (key) {
-	case 'n':
-		top->iterations = options_number(state, "--iterations", arg, 1);
-		return 0;
-	case 'd':
-		top->interval = options_interval(state, arg);
-		return 0;
-	case 's':
-		top->order = arb_order_find(arg);
-		if (top->order == ARB_N_ORDERS)
-			options_usage(state, "--sort %s: is none of state, since, held, priority, store", arg);
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
+	if (key != 's')
+		return frames_parse(&top->frames, key, arg, state);
+	top->order = (enum arb_order)options_one_of(state, "--sort", arg, arb_order_names, ARB_N_ORDERS);
+	return 0;
 }
 
 int cmd_arb_top(struct admin *a, int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"iterations", 'n', "N", 0, "end after N frames (default: never)", 0},
-		{"interval", 'd', "SECONDS", 0, "between two frames (default: 1)", 0},
+		FRAMES_OPTIONS("1"),
 		{"sort", 's', "COLUMN", 0, "state (default: who waits first), since, held, priority or store", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"arb top",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "arb top",
 		"Shows the arbiter live: pools, and every context by its state. Keys: q quits, s sorts by the next "
 		"column.\v"
 		"Columns are those of arb pools and arb threads; a narrow terminal leaves some out. With --json, one "
-		"document per interval and line. Without a terminal, frames follow one another.",
-		options_children,
-		NULL,
-		NULL,
+		"document per interval and line. Without a terminal, frames follow one another.");
+	struct top top = {
+		.admin = a,
+		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 1},
 	};
-	struct top top = {.admin = a, .interval = 1};
 	struct command_line line = {.admin = a, .own = &top};
 
 	options_parse(&argp, &line, argc, argv);
 	int status = asking_open(a, &top.client);
 	if (status)
 		return status;
-	int r = screen_begin(&top.screen, !a->json);
-	if (r == 0) {
-		status = loop(&top);
-		screen_end(&top.screen);
-	} else {
-		status = message_error("arb top", r);
-	}
+	int r = frames_run(&top.frames, !a->json);
+	status = r < 0 ? message_error("arb top", r) : r;
 	jsonin_free(top.before);
 	jsonin_free(top.now);
 	shmstore_client_free(top.client);

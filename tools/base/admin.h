@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #define ADMIN_NAME "shmstore-admin"
 
@@ -33,10 +32,6 @@ struct admin_command {
 	int (*run)(struct admin *a, int argc,
 		   char **argv); /* argv[0] is the program's name; returns enum admin_status */
 };
-
-extern const struct admin_command admin_commands[]; /* ends with a NULL name */
-const struct admin_command *admin_command_find(const char *name);
-void admin_list_commands(FILE *f, const struct admin_command *commands); /* for --help: a line each */
 
 int cmd_init(struct admin *a, int argc, char **argv);
 int cmd_doctor(struct admin *a, int argc, char **argv);

@@ -38,7 +38,6 @@ enum arb_order {
 	ARB_N_ORDERS
 };
 extern const char *const arb_order_names[ARB_N_ORDERS];
-enum arb_order arb_order_find(const char *name); /* ARB_N_ORDERS: there is none of that name */
 
 /* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. narrow: columns that may be left out are. Returns what was left out. */
 size_t arb_print_contexts(const struct admin *a, const struct json_object *partition, enum arb_order order, size_t most,

@@ -35,15 +35,6 @@ static size_t rank_of(const struct json_object *context)
 
 const char *const arb_order_names[ARB_N_ORDERS] = {"state", "since", "held", "priority", "store"};
 
-enum arb_order arb_order_find(const char *name)
-{
-	size_t i = 0;
-
-	while (i < ARB_N_ORDERS && strcmp(arb_order_names[i], name) != 0)
-		i++;
-	return (enum arb_order)i;
-}
-
 static int larger_first(uint64_t a, uint64_t b)
 {
 	return (a < b) - (a > b);

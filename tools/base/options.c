@@ -140,6 +140,23 @@ double options_interval(const struct argp_state *state, const char *arg)
 	return seconds;
 }
 
+size_t options_one_of(const struct argp_state *state, const char *option, const char *arg, const char *const *names,
+		      size_t n)
+{
+	char list[256] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!names[i])
+			continue;
+		if (strcmp(arg, names[i]) == 0)
+			return i;
+		if (used < sizeof(list))
+			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "", names[i]);
+	}
+	options_usage(state, "%s %s: is none of %s", option, arg, list);
+}
+
 uid_t options_user(const struct argp_state *state, const char *arg)
 {
 	const struct passwd *pw = getpwnam(arg);

@@ -18,6 +18,7 @@
 #include "keytext.h"
 #include "message.h"
 #include "shellword.h"
+#include "tierfigures.h"
 
 bool tierstate_directory(struct shmstore_partition *p, char ret_path[PATH_MAX])
 {
@@ -85,20 +86,6 @@ int tierstate_explain(struct shmstore_partition *p, int error)
 	return ADMIN_FAILED;
 }
 
-uint64_t tierstate_available(const struct shmstore_tier_info *info)
-{
-	const struct shmstore_tier_config *c = &info->config;
-	uint64_t disk = info->disk_free > c->min_free ? info->disk_free - c->min_free : 0;
-	uint64_t limit = !c->max ? UINT64_MAX : c->max > info->used ? c->max - info->used : 0;
-
-	return disk < limit ? disk : limit;
-}
-
-double tierstate_ratio(const struct shmstore_tier_info *info)
-{
-	return info->demoted ? (double)info->original / (double)info->demoted : 0;
-}
-
 struct json_object *tierstate_json(const struct shmstore_tier_info *info)
 {
 	struct json_object *o;
@@ -106,32 +93,8 @@ struct json_object *tierstate_json(const struct shmstore_tier_info *info)
 	if (!info)
 		return NULL;
 	o = jsonmake_new();
-	jsonmake_prose(o, "path", info->config.path);
-	jsonmake_prose(o, "files", info->path);
-	jsonmake_u64(o, "max", info->config.max);
-	jsonmake_u64(o, "min_free", info->config.min_free);
-	jsonmake_i64(o, "level", info->config.level);
-	jsonmake_flag(o, "fsync", info->config.fsync);
+	tierfigures_add(o, info);
 	jsonmake_prose(o, "io", shmstore_tier_io());
-	jsonmake_u64(o, "high", info->config.high);
-	jsonmake_u64(o, "low", info->config.low);
-	jsonmake_u64(o, "disk_size", info->disk_size);
-	jsonmake_u64(o, "disk_free", info->disk_free);
-	jsonmake_u64(o, "available", tierstate_available(info));
-	jsonmake_u64(o, "used", info->used);
-	jsonmake_u64(o, "demoted", info->demoted);
-	jsonmake_u64(o, "clean", info->clean);
-	jsonmake_u64(o, "orphans", info->orphans);
-	jsonmake_u64(o, "n_demoted", info->n_demoted);
-	jsonmake_u64(o, "n_clean", info->n_clean);
-	jsonmake_u64(o, "n_orphans", info->n_orphans);
-	jsonmake_u64(o, "original", info->original);
-	if (info->demoted)
-		jsonmake_real(o, "ratio", tierstate_ratio(info));
-	else
-		jsonmake_null(o, "ratio");
-	jsonmake_u64(o, "n_raw", info->n_codec_raw);
-	jsonmake_u64(o, "n_zstd", info->n_codec_zstd);
 	jsonmake_u64(o, "last_minute", info->last_minute);
 	jsonmake_u64(o, "written_per_s", info->last_minute / 60);
 	return o;

@@ -18,10 +18,6 @@ bool tierstate_directory(struct shmstore_partition *p, char ret_path[PATH_MAX]);
 bool tierstate_file(struct shmstore_partition *p, const char *link, char ret_path[PATH_MAX]);
 /* Says why the tier cannot be used, or that there is none (-ENOENT), after a call about it. Returns ADMIN_FAILED. */
 int tierstate_explain(struct shmstore_partition *p, int error);
-/* Bytes of tier files that can still be written before a limit is met, the tier's or the disk's. */
-uint64_t tierstate_available(const struct shmstore_tier_info *info);
-/* What the objects in the tier would take in memory, of what they take on disk; 0: there are none. */
-double tierstate_ratio(const struct shmstore_tier_info *info);
 /* As an object of JSON; NULL: null. */
 struct json_object *tierstate_json(const struct shmstore_tier_info *info);
 /* What the daemon says of a tier, in one line: what it does, what lies there, and what hinders it. */

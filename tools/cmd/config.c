@@ -80,17 +80,11 @@ static bool find_daemon(const struct admin *a, char path[PATH_MAX])
 
 int cmd_config(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"config",
-		"Shows which partition and which socket are in force, by what each was chosen, and the limits that the "
-		"daemon holds.\v"
-		"What shmstored would make of its file: shmstored --check-config.",
-		options_children,
-		NULL,
-		NULL,
-	};
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "config",
+		"Shows which partition and which socket are in force, by what each was chosen, and the limits that "
+		"the daemon holds.\v"
+		"What shmstored would make of its file: shmstored --check-config.");
 	struct command_line line = {.admin = a};
 	char partition[PATH_MAX], socket[PATH_MAX];
 	struct json_object *limits;

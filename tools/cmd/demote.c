@@ -30,18 +30,11 @@ int cmd_demote(struct admin *a, int argc, char **argv)
 		{"all", MOVING_ALL, NULL, 0, "every object of the store but those that are pinned", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		moving_parse,
-		"demote STORE KEY...\ndemote STORE --all",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, moving_parse, "demote STORE KEY...\ndemote STORE --all",
 		"Moves objects to the partition's disk tier, each for all stores that link it.\v"
-		"Their names stay: the next get brings them back. The memory of an object that is mapped is free when "
-		"the "
-		"last view is gone. Exit status 1 if one could not be moved; it is in memory still.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"Their names stay: the next get brings them back. The memory of an object that is mapped is free "
+		"when the last view is gone. Exit status 1 if one could not be moved; it is in memory still.");
 	static const struct moving_way way = {"demote", SHMSTORE_IN_TIER, NULL, move, hint};
 
 	return moving_run(a, argc, argv, &argp, &way);

@@ -12,6 +12,7 @@
 #include "options.h"
 #include "progress.h"
 #include "table.h"
+#include "tierfigures.h"
 #include "tierstate.h"
 
 /* tier: NULL: there is none, or it cannot be looked at. */
@@ -91,7 +92,7 @@ static void print_tier(const struct admin *a, const struct shmstore_tier_info *t
 		{"IN MEMORY TOO", TABLE_RIGHT},
 		{"GARBAGE", TABLE_RIGHT},
 	};
-	uint64_t available = tierstate_available(tier);
+	uint64_t available = tierfigures_available(tier);
 	struct table t;
 
 	putchar('\n');
@@ -113,15 +114,9 @@ static void print_tier(const struct admin *a, const struct shmstore_tier_info *t
 
 int cmd_df(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"df",
-		"How full the partition is: space, inodes, stores, objects; and its disk tier, where it has one.",
-		options_children,
-		NULL,
-		NULL,
-	};
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "df",
+		"How full the partition is: space, inodes, stores, objects; and its disk tier, where it has one.");
 	struct command_line line = {.admin = a};
 	struct shmstore_partition *p;
 	struct shmstore_partition_info info = {.size = sizeof(info)};

@@ -75,18 +75,11 @@ static void print_text(const struct doctor *d, const size_t counts[3])
 
 int cmd_doctor(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"doctor",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "doctor",
 		"Checks the partition's file system, the host's limits and settings, and what the kernel can do, and "
-		"says for "
-		"each thing that is wrong which command mends it. Works before there is a partition, too.\v"
-		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"says for each thing that is wrong which command mends it. Works before there is a partition, too.\v"
+		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
 	struct command_line line = {.admin = a};
 	static struct doctor d;
 	char path[PATH_MAX];

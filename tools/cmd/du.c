@@ -189,11 +189,9 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 	table_finish(&du->table);
 }
 
-static const struct {
-	const char *word;
-	int column;
-} sorts[] = {{"name", NAME}, {"objects", OBJECTS}, {"linked", LINKED}, {"pss", PSS}, {"uss", USS}, {"leased", LEASED},
-	     {"pool", POOL}, {"demoted", DEMOTED}, {"mapped", MAPPED}, {"age", AGE}, {"pid", PID}};
+static const char *const sorts[N_COLUMNS] = {
+	[NAME] = "name", [OBJECTS] = "objects", [LINKED] = "linked", [PSS] = "pss", [USS] = "uss", [LEASED] = "leased",
+	[POOL] = "pool", [DEMOTED] = "demoted", [MAPPED] = "mapped", [AGE] = "age", [PID] = "pid"};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -202,15 +200,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	if (key != 's')
 		return options_common(key, arg, state);
-	for (size_t i = 0; i < sizeof(sorts) / sizeof(sorts[0]); i++) {
-		if (strcmp(arg, sorts[i].word) == 0) {
-			du->sort = sorts[i].column;
-			return 0;
-		}
-	}
-	options_usage(state,
-		      "--sort %s: is none of name, objects, linked, pss, uss, leased, pool, demoted, mapped, age, pid",
-		      arg);
+	du->sort = (int)options_one_of(state, "--sort", arg, sorts, N_COLUMNS);
+	return 0;
 }
 
 int cmd_du(struct admin *a, int argc, char **argv)
@@ -220,22 +211,14 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		 "name (default), objects, linked, pss, uss, leased, pool, demoted, mapped, age or pid", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"du",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "du",
 		"What each store holds.\v"
-		"LINKED is all that a store links; an object of several stores counts in each of them, but once in the "
-		"total. "
-		"PSS shares it out by links and adds up. USS is what would be freed if the store went now. "
-		"LEASED are leases whose object it links no longer. POOL are recycled files, MAPPED are live views, "
-		"AGE is that of the store. On a partition with a disk tier, DEMOTED is what a "
-		"store's "
-		"objects there take in memory when they come back; until then they count in OBJECTS only.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"LINKED is all that a store links; an object of several stores counts in each of them, but once in "
+		"the total. PSS shares it out by links and adds up. USS is what would be freed if the store went "
+		"now. LEASED are leases whose object it links no longer. POOL are recycled files, MAPPED are live "
+		"views, AGE is that of the store. On a partition with a disk tier, DEMOTED is what a store's objects "
+		"there take in memory when they come back; until then they count in OBJECTS only.");
 	struct du du = {.admin = a};
 	struct command_line line = {.admin = a, .own = &du};
 	struct shmstore_books_total total = {.size = sizeof(total)};

@@ -259,19 +259,12 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 		{"user", OPTION_USER, "USER", 0, "as root: only that user's objects (default: everybody's)", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"evict --to SIZE | --free SIZE | --watermarks",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "evict --to SIZE | --free SIZE | --watermarks",
 		"Moves the objects that are used least to the partition's disk tier, until the goal is met.\v"
-		"Pinned and leased objects stay; what is mapped comes last, and its memory is free when the last view "
-		"is "
-		"gone. One eviction runs at a time for each user: another one is waited for. Exit status 1 if the goal "
-		"could not be met.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"Pinned and leased objects stay; what is mapped comes last, and its memory is free when the last "
+		"view is gone. One eviction runs at a time for each user: another one is waited for. Exit status 1 "
+		"if the goal could not be met.");
 	static struct evict e = {.what = SHMSTORE_EVICT_INIT, .report = {.size = sizeof(e.report)}};
 	struct command_line line = {.admin = a, .own = &e};
 	struct shmstore_partition *p;

@@ -105,18 +105,11 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 		{"dry-run", 'n', NULL, 0, "only say what would go, and why", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"gc",
-		"Removes what dead processes left: their stores (unless they are kept ones), expired leases, half-made "
-		"files, "
-		"addresses of stores that are gone, and tier files that no name leads to. Live processes are not "
-		"disturbed; what is unsure stays.",
-		options_children,
-		NULL,
-		NULL,
-	};
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "gc",
+		"Removes what dead processes left: their stores (unless they are kept ones), expired leases, "
+		"half-made files, addresses of stores that are gone, and tier files that no name leads to. Live "
+		"processes are not disturbed; what is unsure stays.");
 	struct gc gc = {.admin = a};
 	struct command_line line = {.admin = a, .own = &gc};
 	struct shmstore_gc_report report;

@@ -192,17 +192,11 @@ static int run(struct get *get)
 
 int cmd_get(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		options,
-		parse,
-		"get STORE KEY [FILE]",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "get STORE KEY [FILE]",
 		"Writes the bytes of one buffer of an object to FILE, or to standard output where it is missing or "
 		"\"-\".\v"
-		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
 	static const char *const names[] = {"STORE", "KEY", "FILE", NULL};
 	static struct get get;
 	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &get};
@@ -217,16 +211,11 @@ int cmd_get(struct admin *a, int argc, char **argv)
 
 int cmd_cat(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		options,
-		parse,
-		"cat STORE KEY",
-		"Writes the bytes of one buffer of an object to standard output; with --json, in base64 as \"data\".\v"
-		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.",
-		options_children,
-		NULL,
-		NULL,
-	};
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "cat STORE KEY",
+		"Writes the bytes of one buffer of an object to standard output; with --json, in base64 as "
+		"\"data\".\v"
+		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	static struct get get;
 	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &get};

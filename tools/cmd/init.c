@@ -58,15 +58,9 @@ static void parse_owner(const struct argp_state *state, const char *text, struct
 
 static void parse_huge(const struct argp_state *state, const char *text, struct ramdisk *disk)
 {
-	static const char *const known[] = {"within_size", "never", "advise", "always", NULL};
+	static const char *const known[] = {"within_size", "never", "advise", "always"};
 
-	for (size_t i = 0; known[i]; i++) {
-		if (strcmp(text, known[i]) == 0) {
-			disk->huge = known[i];
-			return;
-		}
-	}
-	options_usage(state, "--huge %s: is none of within_size, never, advise, always", text);
+	disk->huge = known[options_one_of(state, "--huge", text, known, sizeof(known) / sizeof(known[0]))];
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -230,20 +224,12 @@ static void report(const struct admin *a, const struct init *init, const struct 
 
 int cmd_init(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		options,
-		parse,
-		"init",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "init",
 		"Makes the partition: an empty or missing directory on a tmpfs. With --size or --huge, as root, it "
-		"gets a tmpfs of "
-		"its own, with huge=within_size unless told otherwise; run again, it resizes it.\v"
+		"gets a tmpfs of its own, with huge=within_size unless told otherwise; run again, it resizes it.\v"
 		"The directory of a default partition is made in /dev/shm, whose huge pages are off: a mount of its "
-		"own is several "
-		"times faster.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"own is several times faster.");
 	char path[PATH_MAX];
 	struct init init = {.disk = {.path = path, .uid = geteuid(), .gid = getegid()}};
 	struct command_line line = {.admin = a, .own = &init};

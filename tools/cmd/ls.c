@@ -157,11 +157,8 @@ static int list_all(struct ls *ls, struct shmstore_partition *p, const char *nam
 	return status;
 }
 
-static const struct {
-	const char *word;
-	int column;
-} sorts[] = {{"store", STORE},   {"key", KEY},     {"size", BUFFERS_SIZE},
-	     {"header", HEADER}, {"links", LINKS}, {"age", AGE}};
+static const char *const sorts[N_COLUMNS] = {[STORE] = "store",   [KEY] = "key",     [BUFFERS_SIZE] = "size",
+					     [HEADER] = "header", [LINKS] = "links", [AGE] = "age"};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -170,13 +167,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	if (key != 's')
 		return options_common(key, arg, state);
-	for (size_t i = 0; i < sizeof(sorts) / sizeof(sorts[0]); i++) {
-		if (strcmp(arg, sorts[i].word) == 0) {
-			ls->sort = sorts[i].column;
-			return 0;
-		}
-	}
-	options_usage(state, "--sort %s: is none of store, key, size, header, links, age", arg);
+	ls->sort = (int)options_one_of(state, "--sort", arg, sorts, N_COLUMNS);
+	return 0;
 }
 
 /* The sums as the last line. An object of several stores counts in each. */
@@ -206,21 +198,13 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		{"sort", 's', "COLUMN", 0, "store, key, size, header, links or age; takes memory for all objects", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"ls [STORE]",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "ls [STORE]",
 		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
 		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is shared. N is the "
-		"number of "
-		"buffers. WHERE is memory, tier (moved to the disk until somebody gets it), or pinned (in memory, and "
-		"stays "
-		"there). LINKS counts the object's names in all stores and its leases. AGE is the time since it was "
-		"written; the total counts an object in each of its stores.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets it), or pinned (in "
+		"memory, and stays there). LINKS counts the object's names in all stores and its leases. AGE is the "
+		"time since it was written; the total counts an object in each of its stores.");
 	static const char *const names[] = {"STORE", NULL};
 	struct ls ls = {.admin = a, .sort = -1};
 	struct command_line line = {.admin = a, .names = names, .own = &ls};

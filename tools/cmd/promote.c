@@ -36,17 +36,11 @@ int cmd_promote(struct admin *a, int argc, char **argv)
 		{"threads", MOVING_THREADS, "N", 0, "that check and decompress (default: 0, none but its own)", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		moving_parse,
-		"promote STORE KEY...\npromote STORE --all",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, moving_parse, "promote STORE KEY...\npromote STORE --all",
 		"Brings objects back from the disk tier into memory, as a get does.\v"
-		"Where the partition is full, others are moved to the tier for them. Their tier files stay as long as "
-		"their names do, so that moving them there again costs no write.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"Where the partition is full, others are moved to the tier for them. Their tier files stay as long "
+		"as their names do, so that moving them there again costs no write.");
 	static const struct moving_way way = {"promote", SHMSTORE_IN_MEMORY, ahead, move, hint};
 
 	return moving_run(a, argc, argv, &argp, &way);

@@ -263,18 +263,11 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 
 int cmd_put(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		options,
-		parse,
-		"put STORE KEY [FILE]",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "put STORE KEY [FILE]",
 		"Makes an object with one buffer of FILE, or of standard input where it is missing or \"-\". A store "
-		"that does not "
-		"exist is made, and kept; a store that a live process owns is refused.\v"
-		"KEY is the key's text; bytes that cannot be typed are \\xNN.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"that does not exist is made, and kept; a store that a live process owns is refused.\v"
+		"KEY is the key's text; bytes that cannot be typed are \\xNN.");
 	static const char *const names[] = {"STORE", "KEY", "FILE", NULL};
 	static struct put put;
 	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &put};

@@ -292,17 +292,11 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 
 int cmd_reconcile(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"reconcile",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "reconcile",
 		"Accounts for every byte of the file system and names the processes that hold memory of deleted "
 		"objects.\v"
-		"Exit status 1 if the residual is not 0.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"Exit status 1 if the residual is not 0.");
 	struct command_line line = {.admin = a};
 	struct holders holders = {0, NULL};
 	struct shmstore_partition *p;

@@ -11,21 +11,14 @@
 
 int cmd_set(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"set KEY=VALUE",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "set KEY=VALUE",
 		"Sets a limit of the partition (-p, or $SHMSTORE_PARTITION; may be left out where the daemon watches "
 		"one only).\v"
 		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, label.LABEL.soft, "
-		"store.STORE.limit, "
-		"store.STORE.soft; USER is a name, a number or * for all others. Values: a size such as 4GiB (for the "
-		"partition also 50%), none, or default. It holds until the daemon ends; for good it belongs into "
-		"shmstored.conf(5). Root and the daemon's user only.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"store.STORE.limit, store.STORE.soft; USER is a name, a number or * for all others. Values: a size "
+		"such as 4GiB (for the partition also 50%), none, or default. It holds until the daemon ends; for "
+		"good it belongs into shmstored.conf(5). Root and the daemon's user only.");
 	static const char *const names[] = {"KEY=VALUE", NULL};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 1};
 	struct shmstore_client *c;

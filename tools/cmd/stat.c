@@ -306,18 +306,11 @@ static int look(struct object *o, struct shmstore_partition *p, struct shmstore 
 
 int cmd_stat(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL,
-		options_common,
-		"stat STORE KEY",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "stat STORE KEY",
 		"Everything about one object: sizes, buffers and their offsets in the file, inode, where it is, and "
-		"who else "
-		"links it.\v"
-		"An object in the disk tier stays there; of its buffers only the size is known then.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"who else links it.\v"
+		"An object in the disk tier stays there; of its buffers only the size is known then.");
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	static const struct table_column columns[] = {{"LINKED BY", 0}, {"PID", TABLE_RIGHT}, {"AS", 0}};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 2};

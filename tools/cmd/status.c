@@ -160,17 +160,11 @@ int cmd_status(struct admin *a, int argc, char **argv)
 		 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"status",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "status",
 		"Shows the daemon and the partitions that it watches (with -p: that one).\v"
 		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df equation are of the last "
-		"survey.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"survey.");
 	bool reconcile = false;
 	struct command_line line = {.admin = a, .own = &reconcile};
 	struct asking_view view = {.document = print_document, .arg = a};

@@ -21,6 +21,7 @@
 #include "shellword.h"
 #include "storelist.h"
 #include "table.h"
+#include "tierfigures.h"
 #include "tierstate.h"
 
 enum {
@@ -220,7 +221,7 @@ static void print_settings(const struct tier *t, const struct shmstore_tier_info
 		print_line("limit", human_bytes(c->max, exact, a));
 	else
 		print_line("limit", "none but the disk");
-	snprintf(text, sizeof(text), "%s more", human_bytes(tierstate_available(info), exact, a));
+	snprintf(text, sizeof(text), "%s more", human_bytes(tierfigures_available(info), exact, a));
 	print_line("room for", text);
 	if (c->level)
 		snprintf(text, sizeof(text), "zstd, level %d, where it pays", c->level);
@@ -255,7 +256,7 @@ static void print_places(const struct tier *t, const struct shmstore_tier_info *
 	print_place(&table, "in the tier only", info->n_demoted, info->demoted);
 	table_size(&table, 3, info->original);
 	if (info->demoted)
-		table_printf(&table, 4, "%.2f", tierstate_ratio(info));
+		table_printf(&table, 4, "%.2f", tierfigures_ratio(info));
 	print_place(&table, "in memory too", info->n_clean, info->clean);
 	print_place(&table, "garbage", info->n_orphans, info->orphans);
 	if (info->n_orphans)
@@ -311,20 +312,12 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 		{"unset", OPTION_UNSET, NULL, 0, "take the tier away; refused while objects are in it", 2},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"tier",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "tier",
 		"Shows the partition's disk tier: what is there, what it takes on disk and would take in memory; or "
-		"gives "
-		"the partition one.\v"
-		"What is not named stays as it is. Sizes may be a part of the disk (20%). Stores that are open notice "
-		"a "
-		"change within a second.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"gives the partition one.\v"
+		"What is not named stays as it is. Sizes may be a part of the disk (20%). Stores that are open "
+		"notice a change within a second.");
 	struct tier t = {.admin = a, .level = -1, .fsync = -1, .high = -1, .low = -1};
 	struct command_line line = {.admin = a, .own = &t};
 	struct shmstore_partition *p;

@@ -14,13 +14,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "frames.h"
 #include "human.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "sample.h"
-#include "screen.h"
 #include "table.h"
 #include "tierstate.h"
 
@@ -41,10 +41,9 @@ static const char *const sort_names[N_SORTS] = {"linked", "mapped", "put", "get"
 
 struct top {
 	const struct admin *admin;
-	uint64_t iterations; /* 0 = until interrupted */
-	double interval;
 	enum sort sort;
-	struct screen screen;
+	struct frames frames;
+	struct sample now;
 	struct shmstore_client *client; /* NULL: we scan ourselves */
 	struct shmstore_partition *p;   /* NULL: the daemon was enough so far */
 	char path[PATH_MAX];            /* as the user means it; for the daemon */
@@ -143,7 +142,9 @@ static void print_bar(const struct top *top, const struct shmstore_partition_inf
 {
 	char used[HUMAN_SIZE], size[HUMAN_SIZE], available[HUMAN_SIZE];
 	const bool exact = top->admin->bytes;
-	unsigned width = top->screen.columns > 100 ? 50 : top->screen.columns > 70 ? top->screen.columns - 50 : 20;
+	unsigned width = top->frames.screen.columns > 100  ? 50
+			 : top->frames.screen.columns > 70 ? top->frames.screen.columns - 50
+							   : 20;
 
 	human_bytes(info->bytes_used, exact, used);
 	if (!info->bytes_size) {
@@ -197,7 +198,7 @@ static void print_head(const struct top *top, const struct sample *s)
 	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
 	printf("%s  %s%s%s%s", clock, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge,
 	       s->asked ? "  from shmstored" : "  own scan");
-	puts(top->screen.keyboard ? "   (q quits, s sorts)" : "");
+	puts(top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, &s->info);
 	printf("%s, ", human_count(s->n_stores, "store", linked));
 	printf("%" PRIu64 " alive, %s: ", s->n_alive, human_count(s->n_objects, "object", linked));
@@ -266,11 +267,12 @@ static void print_store(struct table *t, const struct sample_store *s, bool has_
 static void print_text(struct top *top, struct sample *s)
 {
 	struct table t;
-	size_t room = top->screen.rows > 9 ? top->screen.rows - 7 - (s->tier != NULL) : 1, shown = s->n_stores;
+	size_t room = top->frames.screen.rows > 9 ? top->frames.screen.rows - 7 - (s->tier != NULL) : 1,
+	       shown = s->n_stores;
 
-	if (top->screen.live && shown > room)
+	if (top->frames.screen.live && shown > room)
 		shown = room;
-	screen_frame(&top->screen);
+	screen_frame(&top->frames.screen);
 	print_head(top, s);
 	putchar('\n');
 	/* a copy of the order: the sample itself stays sorted by path for the next comparison */
@@ -283,7 +285,7 @@ static void print_text(struct top *top, struct sample *s)
 	}
 	struct table_column fitting[N_COLUMNS];
 	memcpy(fitting, columns, sizeof(fitting));
-	if (top->screen.live && top->screen.columns < 100)
+	if (top->frames.screen.live && top->frames.screen.columns < 100)
 		fitting[POOL].flags = fitting[ADOPT].flags = fitting[DELETE].flags = TABLE_HIDDEN;
 	table_init(&t, top->admin, fitting, N_COLUMNS);
 	for (size_t i = 0; i < shown; i++)
@@ -294,29 +296,12 @@ static void print_text(struct top *top, struct sample *s)
 		printf("... and %zu more", s->n_stores - shown);
 	else if (!s->n_stores)
 		puts("no stores");
-	if (!top->screen.live)
+	if (!top->frames.screen.live)
 		putchar('\n');
 	fflush(stdout);
 }
 
 /* ---- the loop ---- */
-
-/* Waits for the next frame. False: the user, or the reader of our output, has enough. */
-static bool wait_next(struct top *top, struct sample *shown, int64_t deadline)
-{
-	while (!ferror(stdout)) {
-		int event = screen_wait(&top->screen, deadline);
-		if (event == SCREEN_TICK)
-			return true;
-		if (event == SCREEN_QUIT || event == SCREEN_ENDED || event == 'q' || event == 'Q' || event == 27)
-			return false;
-		if (event == 's')
-			top->sort = (enum sort)((top->sort + 1) % N_SORTS);
-		if (event == 's' || event == SCREEN_AGAIN)
-			print_text(top, shown);
-	}
-	return false;
-}
 
 /* The partition's real path where the daemon watches it, with a connection to it; else we scan. */
 static void find_daemon(struct top *top)
@@ -325,7 +310,7 @@ static void find_daemon(struct top *top)
 	char path[PATH_MAX];
 
 	/* Its ledgers are of whole seconds: faster frames need our own look. */
-	if (top->interval < 1 || !opening_path(top->admin, path) || !realpath(path, top->path) ||
+	if (top->frames.interval < 1 || !opening_path(top->admin, path) || !realpath(path, top->path) ||
 	    shmstore_client_new(top->admin->socket, DAEMON_MS, &top->client) < 0)
 		return;
 	if (sample_ask(top->client, top->path, &probe, &(struct sample){.stores = NULL}) < 0)
@@ -333,8 +318,8 @@ static void find_daemon(struct top *top)
 	sample_deinit(&probe);
 }
 
-/* The next sample; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be opened, which was said. */
-static int take(struct top *top, struct sample *ret, const struct sample *before)
+/* The sample after before; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be opened, which was said. */
+static int sample(struct top *top, struct sample *ret, const struct sample *before)
 {
 	static const struct sample none;
 
@@ -351,36 +336,35 @@ static int take(struct top *top, struct sample *ret, const struct sample *before
 	return sample_take(top->p, ret, before->asked ? &none : before);
 }
 
-static int loop(struct top *top)
+static int take(void *arg)
 {
-	struct sample now, before = {.stores = NULL};
-	int64_t interval = (int64_t)(top->interval * 1e9), deadline = screen_now();
-	uint64_t printed = 0;
-	int r;
+	struct top *top = arg;
+	struct sample before = top->now;
+	int r = sample(top, &top->now, &before);
 
-	while ((r = take(top, &now, &before)) == 0) {
-		sample_deinit(&before);
-		before = now;
-		/* rates need two samples; only people want to see something before */
-		if (now.has_rates || top->screen.live) {
-			if (top->admin->json)
-				print_json(&before);
-			else
-				print_text(top, &before);
-			printed += now.has_rates;
-		}
-		if (top->iterations && printed == top->iterations)
-			break;
-		deadline += interval;
-		if (deadline < screen_now()) /* a sample took longer than an interval */
-			deadline = screen_now() + interval;
-		if (!wait_next(top, &before, deadline))
-			break;
-	}
-	if (r)
-		sample_deinit(&now);
 	sample_deinit(&before);
 	return r;
+}
+
+/* Rates need two samples; only people want to see something before. */
+static bool show(void *arg)
+{
+	struct top *top = arg;
+
+	if (!top->now.has_rates && !top->frames.screen.live)
+		return false;
+	if (top->admin->json)
+		print_json(&top->now);
+	else
+		print_text(top, &top->now);
+	return top->now.has_rates;
+}
+
+static void sort(void *arg)
+{
+	struct top *top = arg;
+
+	top->sort = (enum sort)((top->sort + 1) % N_SORTS);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -388,47 +372,28 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct command_line *line = state->input;
 	struct top *top = line->own;
 
-	switch (key) {
-	case 'n':
-		top->iterations = options_number(state, "--iterations", arg, 1);
-		return 0;
-	case 'd':
-		top->interval = options_interval(state, arg);
-		return 0;
-	case OPTION_SORT:
-		for (size_t i = 0; i < N_SORTS; i++) {
-			if (strcmp(arg, sort_names[i]) == 0) {
-				top->sort = (enum sort)i;
-				return 0;
-			}
-		}
-		options_usage(state, "--sort %s: is none of linked, mapped, put, get, name", arg);
-	default:
-		return options_common(key, arg, state);
-	}
+	if (key != OPTION_SORT)
+		return frames_parse(&top->frames, key, arg, state);
+	top->sort = (enum sort)options_one_of(state, "--sort", arg, sort_names, N_SORTS);
+	return 0;
 }
 
 int cmd_top(struct admin *a, int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"iterations", 'n', "N", 0, "end after N intervals (default: never)", 0},
-		{"interval", 'd', "SECONDS", 0, "between two frames (default: 2)", 0},
+		FRAMES_OPTIONS("2"),
 		{"sort", OPTION_SORT, "COLUMN", 0, "linked (default), mapped, put, get or name", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"top",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "top",
 		"Shows the partition and its stores live. Keys: q quits, s sorts by the next column.\v"
-		"Numbers of stores are what their owners write down; space is what the file system says. With --json, "
-		"one object "
-		"per interval and line. Without a terminal, frames follow one another.",
-		options_children,
-		NULL,
-		NULL,
+		"Numbers of stores are what their owners write down; space is what the file system says. With "
+		"--json, one object per interval and line. Without a terminal, frames follow one another.");
+	struct top top = {
+		.admin = a,
+		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 2},
 	};
-	struct top top = {.admin = a, .interval = 2};
 	struct command_line line = {.admin = a, .own = &top};
 
 	options_parse(&argp, &line, argc, argv);
@@ -438,11 +403,8 @@ int cmd_top(struct admin *a, int argc, char **argv)
 		status = opening_partition(a, &top.p);
 	if (status)
 		return status;
-	int r = screen_begin(&top.screen, !a->json);
-	if (r == 0) {
-		r = loop(&top);
-		screen_end(&top.screen);
-	}
+	int r = frames_run(&top.frames, !a->json);
+	sample_deinit(&top.now);
 	if (r < 0)
 		status = message_error(top.p ? shmstore_partition_path(top.p) : top.path, r);
 	else if (r > 0)

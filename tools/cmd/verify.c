@@ -141,17 +141,11 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		{"rate", OPTION_RATE, "SIZE", 0, "with --tier: read no more than that a second (default: no limit)", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"verify",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "verify",
 		"Checks the marker, every store's page, and every object: header, table, and checksum where it has "
 		"one; or all of the disk tier.\v"
-		"Exit status 1 if anything is bad. Nothing is changed.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"Exit status 1 if anything is bad. Nothing is changed.");
 	static const struct table_column columns[] = {{"BAD", 0}, {"BECAUSE", TABLE_WRAP}};
 	struct verify v = {.admin = a};
 	struct command_line line = {.admin = a, .own = &v};

@@ -9,9 +9,8 @@
 
 int cmd_version(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = {
-		NULL, options_common, "version", "Prints the version of the library.", options_children, NULL, NULL,
-	};
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "version", "Prints the version of the library.");
 	struct command_line line = {.admin = a};
 
 	options_parse(&argp, &line, argc, argv);

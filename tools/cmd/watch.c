@@ -146,20 +146,12 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 		{"count", 'n', "N", 0, "end after N events (default: never)", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"watch",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "watch",
 		"Prints what happens, one event a line, until it is interrupted.\v"
 		"With --json each line is one object with a member sequence, its number, from which --since goes on "
-		"after an "
-		"interruption. Exit status 0 after an interrupt, 1 where the daemon ended. The events and what to do "
-		"about "
-		"each are in docs/operations.md.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"after an interruption. Exit status 0 after an interrupt, 1 where the daemon ended. The events and "
+		"what to do about each are in docs/operations.md.");
 	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
 	struct command_line line = {.admin = a, .own = &w};
 	struct shmstore_client *c;

@@ -29,13 +29,10 @@ enum by {
 	BY_LABEL,
 	N_BY
 };
+static const char *const by_names[N_BY] = {"store", "user", "label"};
 static const struct {
-	const char *option, *list, *name;
-} bys[N_BY] = {
-	[BY_STORE] = {"store", "workers", "name"},
-	[BY_USER] = {"user", "users", "user"},
-	[BY_LABEL] = {"label", "labels", "label"},
-};
+	const char *list, *name;
+} bys[N_BY] = {{"workers", "name"}, {"users", "user"}, {"labels", "label"}};
 
 struct workers {
 	const struct admin *admin;
@@ -243,21 +240,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPTION_SORT:
-		for (size_t i = 0; i < N_SORTS; i++) {
-			if (strcmp(arg, sorts[i]) == 0) {
-				w->sort = sorts[i];
-				return 0;
-			}
-		}
-		options_usage(state, "--sort %s: is none of linked, pss, uss, pool, mapped, pid, name", arg);
+		w->sort = sorts[options_one_of(state, "--sort", arg, sorts, N_SORTS)];
+		return 0;
 	case OPTION_BY:
-		for (size_t i = 0; i < N_BY; i++) {
-			if (strcmp(arg, bys[i].option) == 0) {
-				w->by = (enum by)i;
-				return 0;
-			}
-		}
-		options_usage(state, "--by %s: is none of store, user, label", arg);
+		w->by = (enum by)options_one_of(state, "--by", arg, by_names, N_BY);
+		return 0;
 	default:
 		return options_common(key, arg, state);
 	}
@@ -270,21 +257,13 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		{"by", OPTION_BY, "WHAT", 0, "add up by store (default), user or label", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
-	static const struct argp argp = {
-		options,
-		parse,
-		"workers",
+	static const struct argp argp = OPTIONS_ARGP(
+		options, parse, "workers",
 		"Shows the stores that the daemon knows, and what they take.\v"
-		"LINKED, PSS, USS and POOL are of the last survey, the rest of the last second. CREDIT is what a store "
-		"may "
-		"still take without asking, ASKED BACK what the daemon wants back from it. Who is neither root nor the "
-		"daemon's user sees his own stores. Columns are sorted downwards, names upwards; with --json nothing "
-		"is "
-		"sorted or left out.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"LINKED, PSS, USS and POOL are of the last survey, the rest of the last second. CREDIT is what a "
+		"store may still take without asking, ASKED BACK what the daemon wants back from it. Who is neither "
+		"root nor the daemon's user sees his own stores. Columns are sorted downwards, names upwards; with "
+		"--json nothing is sorted or left out.");
 	struct workers w = {.admin = a, .sort = sorts[0]};
 	struct command_line line = {.admin = a, .own = &w};
 	const struct asking_view view = {.partition = print_partition, .arg = &w};

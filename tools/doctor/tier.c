@@ -19,6 +19,7 @@
 #include "doctor.h"
 #include "human.h"
 #include "shellword.h"
+#include "tierfigures.h"
 #include "tierstate.h"
 
 #define DIRECT_SIZE   4096u
@@ -64,7 +65,7 @@ static bool check_directory(struct doctor *d, const char *path)
 static void check_space(struct doctor *d, const struct shmstore_tier_info *info)
 {
 	const struct shmstore_tier_config *c = &info->config;
-	uint64_t available = tierstate_available(info), batch = d->size / 100 * (100 - c->low);
+	uint64_t available = tierfigures_available(info), batch = d->size / 100 * (100 - c->low);
 	char room[HUMAN_SIZE], used[HUMAN_SIZE], free_text[HUMAN_SIZE], stay[HUMAN_SIZE];
 	bool limit = c->max && c->max - (c->max < info->used ? c->max : info->used) == available;
 	struct doctor_finding *f;

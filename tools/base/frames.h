@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frames.h: a display of one frame an interval, until its iterations are over, the user quits, or nobody reads it. */
+#ifndef FRAMES_H
+#define FRAMES_H
+
+#include "options.h"
+#include "screen.h"
+
+struct frames {
+	int (*take)(void *arg);  /* gets what the next frame shows; any value but 0 ends the display */
+	bool (*show)(void *arg); /* shows it; false: it is not counted as an iteration */
+	void (*sort)(void *arg); /* by the next column */
+	void *arg;
+	uint64_t iterations; /* 0 = without end */
+	double interval;     /* seconds */
+	struct screen screen;
+};
+
+/* Rows of a command's options, and the parser of these and of the options of every command. */
+#define FRAMES_OPTIONS(interval)                                                               \
+	{"iterations", 'n', "N", 0, "end after N intervals (default: never)", 0},              \
+	{                                                                                      \
+		"interval", 'd', "SECONDS", 0, "between two frames (default: " interval ")", 0 \
+	}
+error_t frames_parse(struct frames *f, int key, char *arg, struct argp_state *state);
+/* live: on a terminal frames overwrite each other. 0, what take() ended it with, or -errno where signals cannot be had. */
+int frames_run(struct frames *f, bool live);
+
+#endif
