@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * policy.c: candidates are put in an order, and a prefix of it is taken.
+ *
+ * The order is total: ids are the last key, so the same workers always give the same victims, whatever order they came in. Rejected: a
+ * heap of candidates kept up to date with each sample; waves are rare, samples are not.
+ */
+#include "policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"lifo", "fifo", "group", "time", "shm"};
+
+bool policy_parse(const char *name, enum policy_kind *ret)
+{
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(name, names[i])) {
+			*ret = (enum policy_kind)i;
+			return true;
+		}
+	return false;
+}
+
+const char *policy_name(enum policy_kind kind)
+{
+	return names[kind];
+}
+
+const char *policy_why(enum policy_why why)
+{
+	static const char *const texts[] = {
+		[POLICY_WHY_IDLE] = "it is idle",
+		[POLICY_WHY_ALWAYS] = "its level is ALWAYS",
+		[POLICY_WHY_LEVEL] = "no other has a higher level",
+		[POLICY_WHY_RETRIABLE] = "it can be tried again",
+		[POLICY_WHY_LAST] = "nothing that can be tried again was left",
+	};
+
+	return texts[why];
+}
+
+bool policy_is_retriable(const struct policy_worker *w)
+{
+	return (w->work == POLICY_TASK || w->work == POLICY_ACTOR) && w->retries != 0;
+}
+
+static bool is_idle(const struct policy_worker *w)
+{
+	return w->work == POLICY_IDLE || w->work == POLICY_COLD;
+}
+
+static int64_t bytes_of(struct amount a)
+{
+	return a.known && a.bytes > 0 ? a.bytes : 0;
+}
+
+/* What the store keeps is freed by the worker's end where nobody else refers to it; Ray's policies know nothing of that. */
+static int64_t freed_by(const struct policy *p, const struct policy_worker *w)
+{
+	return amount_sum(bytes_of(w->private), p->kind == POLICY_SHM ? bytes_of(w->sole) : 0);
+}
+
+int64_t policy_need(const struct policy *p, struct amount used)
+{
+	if (!used.known || !p->kill.known)
+		return 0;
+	if (p->kind == POLICY_SHM && used.bytes <= p->kill.bytes)
+		return p->gate.known ? amount_subtract(used, p->gate).bytes : 0;
+	return amount_sum(amount_subtract(used, p->kill).bytes, p->buffer);
+}
+
+static bool is_candidate(const struct policy *p, const struct policy_worker *w, enum policylevel least)
+{
+	if (w->life != POLICY_ALIVE || w->work == POLICY_IO)
+		return false;
+	if (is_idle(w)) {
+		if (p->kind == POLICY_LIFO || p->kind == POLICY_FIFO)
+			return false;
+		if (w->work == POLICY_IDLE && p->kind != POLICY_GROUP)
+			return true;
+		return bytes_of(w->private) > p->idle;
+	}
+	return p->kind != POLICY_SHM || w->level >= least;
+}
+
+static int by_id(const struct policy_victim *x, const struct policy_victim *y)
+{
+	return (x->worker->id > y->worker->id) - (x->worker->id < y->worker->id);
+}
+
+static int newest_first(const struct policy_victim *x, const struct policy_victim *y)
+{
+	if (x->worker->start != y->worker->start)
+		return x->worker->start > y->worker->start ? -1 : 1;
+	return by_id(x, y);
+}
+
+static int retriable_first(const struct policy_victim *x, const struct policy_victim *y)
+{
+	return (int)policy_is_retriable(y->worker) - (int)policy_is_retriable(x->worker);
+}
+
+static int compare_lifo(const void *a, const void *b)
+{
+	int order = retriable_first(a, b);
+
+	return order ? order : newest_first(a, b);
+}
+
+static int compare_fifo(const void *a, const void *b)
+{
+	const struct policy_victim *x = a, *y = b;
+	int order = retriable_first(x, y);
+
+	if (order)
+		return order;
+	if (x->worker->start != y->worker->start)
+		return x->worker->start < y->worker->start ? -1 : 1;
+	return by_id(x, y);
+}
+
+/* Both idle: the larger first. 0: neither is; else one is. */
+static int idle_first(const struct policy_victim *x, const struct policy_victim *y)
+{
+	if (!is_idle(x->worker) || !is_idle(y->worker))
+		return (int)is_idle(y->worker) - (int)is_idle(x->worker);
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return by_id(x, y);
+}
+
+static int compare_time(const void *a, const void *b)
+{
+	int order = idle_first(a, b);
+
+	return order ? order : compare_lifo(a, b);
+}
+
+static int compare_shm(const void *a, const void *b)
+{
+	const struct policy_victim *x = a, *y = b;
+	int order = idle_first(x, y);
+
+	if (order)
+		return order;
+	if (x->worker->level != y->worker->level && !is_idle(x->worker))
+		return x->worker->level > y->worker->level ? -1 : 1;
+	return compare_lifo(x, y);
+}
+
+/* Members of a group follow each other, its latest first; the one group of what cannot be tried again is the last. */
+static int compare_members(const void *a, const void *b)
+{
+	const struct policy_victim *x = a, *y = b;
+	int order = idle_first(x, y);
+
+	if (!order)
+		order = retriable_first(x, y);
+	if (order)
+		return order;
+	if (policy_is_retriable(x->worker) && x->worker->owner != y->worker->owner)
+		return x->worker->owner < y->worker->owner ? -1 : 1;
+	return newest_first(x, y);
+}
+
+static bool same_group(const struct policy_victim *x, const struct policy_victim *y)
+{
+	if (policy_is_retriable(x->worker) != policy_is_retriable(y->worker))
+		return false;
+	return !policy_is_retriable(x->worker) || x->worker->owner == y->worker->owner;
+}
+
+/* A group of n members, sorted, goes before another: its members can be tried again, it is larger, its earliest began later. */
+static bool is_before(const struct policy_victim *g, size_t n, const struct policy_victim *other, size_t n_other)
+{
+	int order = retriable_first(g, other);
+
+	if (order)
+		return order < 0;
+	if (n != n_other)
+		return n > n_other;
+	if (g[n - 1].worker->start != other[n_other - 1].worker->start)
+		return g[n - 1].worker->start > other[n_other - 1].worker->start;
+	return by_id(g, other) < 0;
+}
+
+/* Moves the victim to the front. */
+static void choose_of_groups(struct policy_victim *c, size_t n)
+{
+	size_t best = 0, n_best = 0;
+
+	qsort(c, n, sizeof(*c), compare_members);
+	if (!is_idle(c[0].worker)) {
+		for (size_t i = 0, end; i < n; i = end) {
+			for (end = i + 1; end < n && same_group(&c[i], &c[end]); end++)
+				;
+			if (!n_best || is_before(&c[i], end - i, &c[best], n_best)) {
+				best = i;
+				n_best = end - i;
+			}
+		}
+	}
+	/* The last of its caller: trying again for ever would hide that it does not fit. */
+	c[best].retry = policy_is_retriable(c[best].worker) && n_best > 1;
+	c[0] = c[best];
+}
+
+static enum policy_why reason(const struct policy *p, const struct policy_worker *w)
+{
+	if (is_idle(w))
+		return POLICY_WHY_IDLE;
+	if (p->kind == POLICY_SHM)
+		return w->level == POLICYLEVEL_ALWAYS ? POLICY_WHY_ALWAYS : POLICY_WHY_LEVEL;
+	return policy_is_retriable(w) ? POLICY_WHY_RETRIABLE : POLICY_WHY_LAST;
+}
+
+static size_t collect(const struct policy *p, enum policylevel least, struct policy_worker *workers, size_t n,
+		      struct policy_victim *ret)
+{
+	size_t n_candidates = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct policy_worker *w = &workers[i];
+
+		if (w->life == POLICY_TAKEN)
+			return 0;
+		if (is_candidate(p, w, least))
+			ret[n_candidates++] = (struct policy_victim){
+				.worker = w,
+				.bytes = freed_by(p, w),
+				.retry = p->kind == POLICY_LIFO || p->kind == POLICY_FIFO || policy_is_retriable(w),
+				.why = reason(p, w),
+			};
+	}
+	return n_candidates;
+}
+
+size_t policy_select(const struct policy *p, struct amount used, struct policy_worker *workers, size_t n,
+		     struct policy_victim *ret)
+{
+	static int (*const orders[])(const void *, const void *) = {
+		[POLICY_LIFO] = compare_lifo, [POLICY_FIFO] = compare_fifo, [POLICY_GROUP] = compare_members,
+		[POLICY_TIME] = compare_time, [POLICY_SHM] = compare_shm,
+	};
+	bool by_need = p->kind == POLICY_TIME || p->kind == POLICY_SHM;
+	bool over = used.known && p->kill.known && used.bytes > p->kill.bytes;
+	int64_t need = policy_need(p, used);
+	size_t n_candidates, n_victims = 0;
+
+	if (by_need && need <= 0)
+		return 0;
+	n_candidates = collect(p, over ? POLICYLEVEL_LOW : POLICYLEVEL_ALWAYS, workers, n, ret);
+	if (!n_candidates)
+		return 0;
+	if (p->kind == POLICY_GROUP)
+		choose_of_groups(ret, n_candidates);
+	else
+		qsort(ret, n_candidates, sizeof(*ret), orders[p->kind]);
+	do {
+		ret[n_victims].worker->life = POLICY_TAKEN;
+		need = amount_subtract(amount_of(need), amount_of(ret[n_victims].bytes)).bytes;
+		n_victims++;
+	} while (by_need && need > 0 && n_victims < n_candidates);
+	return n_victims;
+}
