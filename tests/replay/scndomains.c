@@ -4,7 +4,7 @@
 
 #include "scn.h"
 
-#define DOMAINS(X) X(gate) X(kill) X(mm)
+#define DOMAINS(X) X(gate) X(kill) X(mm) X(spill)
 
 #define DECLARE(name) extern const struct scn_domain scn_##name##_domain;
 DOMAINS(DECLARE)
