@@ -158,7 +158,7 @@ bool scn_flag(struct scn *c, const char *keys, bool otherwise)
 	return *value == '1';
 }
 
-static void add_found(struct scn *c, const char *form, va_list args)
+__attribute__((format(printf, 2, 0))) static void add_found(struct scn *c, const char *form, va_list args)
 {
 	size_t room = sizeof(c->found) - c->n_found;
 	int n = vsnprintf(c->found + c->n_found, room, form, args);

@@ -88,12 +88,12 @@ static enum policylevel level(struct scn *c, const char *key, enum policylevel o
 /* A worker that is there already changes what the line names. */
 static void do_worker(struct state *s, struct scn *c)
 {
-	const char *name = scn_need_word(c, 0);
+	const char *name = scn_need_word(c, 0), *owner = scn_option(c, "owner");
 	struct worker *w = find_worker(s, name);
 	struct policylevel_wish wish = {.class = POLICYLEVEL_UNSAID,
 					.n_children = (uint64_t)scn_number(c, "children", 0)};
 
-	if (strlen(name) >= NAME_ROOM || strlen(scn_text(c, "owner", "")) >= NAME_ROOM ||
+	if (strlen(name) >= NAME_ROOM || strlen(owner ? owner : "") >= NAME_ROOM ||
 	    (!w && s->n_workers == WORKERS_MAX)) {
 		scn_wrong(c, "too long a name, or too many workers");
 		return;
@@ -103,7 +103,8 @@ static void do_worker(struct state *s, struct scn *c)
 		*w = (struct worker){.is.level = POLICYLEVEL_NEVER};
 		strcpy(w->name, name);
 	}
-	strcpy(w->owner, scn_text(c, "owner", w->owner));
+	if (owner)
+		strcpy(w->owner, owner);
 	if (scn_named(c, "kind") && !parse_work(scn_text(c, "kind", ""), &w->is.work))
 		scn_wrong(c, "no such kind");
 	w->is.retries = scn_number(c, "retries|restarts", w->is.retries);
