@@ -32,7 +32,8 @@ def make_64(i: int) -> np.ndarray:
 def make_strings(i: int) -> pd.DataFrame:
     """More than half of it is numbers where it is pickled; in memory most of it is strings."""
     columns = {name: np.random.default_rng(i).random(ROWS) for name in "abcd"}
-    return pd.DataFrame({"text": [f"text {i} {j}" for j in range(ROWS)], **columns})
+    text = pd.Series([f"text {i} {j}" for j in range(ROWS)], dtype=object)  # pandas 3 takes Arrow's strings else
+    return pd.DataFrame({"text": text, **columns})
 
 
 def last_string(frame, _) -> str:

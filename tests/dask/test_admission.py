@@ -21,7 +21,8 @@ from shmstore.dask.budget import Budget
 from shmstore.dask.estimates import Estimates
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.slots import Slots
-from shmstore.dask.splitters import check_pieces, inputs_in, plain_call, splitter_of, with_inputs, with_values
+from shmstore.dask.compat import tasks
+from shmstore.dask.splitters import check_pieces, inputs_in, splitter_of, with_values
 
 MIB = 1 << 20
 LIMIT, TARGET = 100 * MIB, 0.6
@@ -424,6 +425,16 @@ def _function(parts, scale=1):
     return sum(sum(part) for part in parts) * scale
 
 
+def _call(function, keys, **kwargs):
+    """As this Dask has it in a graph."""
+    inputs = {key: Input(key, 24) for key in keys}
+    if not tasks.NODES:
+        return tasks.packed(tasks.plain_call(function, (keys,), kwargs), inputs)
+    from dask._task_spec import List, Task, TaskRef
+
+    return tasks.node_call(Task("x", function, List(*map(TaskRef, keys)), **kwargs), inputs)
+
+
 def _split(args, kwargs):
     (parts,) = args
     return [((parts[:1],), kwargs), ((parts[1:],), kwargs)] if len(parts) > 1 else None
@@ -442,7 +453,7 @@ def test_splitters_are_found_by_function_and_by_prefix():
 
 def test_a_split_works_on_inputs_and_a_piece_on_values():
     values = {"a": [1, 2, 3], "b": [10, 20]}
-    call = with_inputs(plain_call(_function, (["a", "b"],), {"scale": 2}), {"a": 24, "b": 16})
+    call = _call(_function, ["a", "b"], scale=2)
     assert [item.key for item in inputs_in(call.args)] == ["a", "b"]
     pieces = check_pieces(_split(call.args, call.kwargs), splitter_of("x", _function))
     results = [_function(*with_values(args, values), **with_values(kwargs, values)) for args, kwargs in pieces]
@@ -455,11 +466,29 @@ def test_a_split_works_on_inputs_and_a_piece_on_values():
     assert check_pieces([((), {})], splitter_of("x", _function)) is None
 
 
+@pytest.mark.skipif(tasks.NODES, reason="this Dask has no such tasks")
 def test_a_nested_task_is_a_plain_call():
     from dask.utils import apply
     from distributed.worker import execute_task
 
-    assert plain_call(execute_task, ((_function, ["a"]),), {})[:2] == (_function, (["a"],))
-    assert plain_call(execute_task, ((apply, _function, [["a"]], {"scale": 3}),), {}) == (_function, (["a"],), {"scale": 3})
-    call = with_inputs(plain_call(execute_task, ((_function, [(sorted, "a")]),), {}), {"a": 24})
+    assert tasks.plain_call(execute_task, ((_function, ["a"]),), {})[:2] == (_function, (["a"],))
+    assert tasks.plain_call(execute_task, ((apply, _function, [["a"]], {"scale": 3}),), {}) == (_function, (["a"],), {"scale": 3})
+    call = tasks.packed(tasks.plain_call(execute_task, ((_function, [(sorted, "a")]),), {}), {"a": Input("a", 24)})
     assert with_values(call.args, {"a": [3, 1]}) == ([[1, 3]],)
+
+
+@pytest.mark.skipif(not tasks.NODES, reason="this Dask's tasks are no nodes")
+def test_a_node_of_a_graph_is_a_plain_call():
+    from dask._task_spec import Alias, DataNode, Dict, List, Task, TaskRef, Tuple
+
+    inputs = {"a": Input("a", 24), ("b", 0): Input(("b", 0), 16)}
+    values = {"a": [3, 1], ("b", 0): 5}
+    nested = Task("n", sorted, TaskRef("a"))
+    node = Task("x", _function, List(nested, Tuple(TaskRef(("b", 0)), (len, 1))), scale=Dict({"by": TaskRef(("b", 0)), "and": DataNode(None, 7)}))
+    call = tasks.node_call(node, inputs)
+    assert call.function is _function and [item.key for item in inputs_in((call.args, call.kwargs))] == ["a", ("b", 0), ("b", 0)]
+    assert with_values(call.args, values) == ([[1, 3], (5, (len, 1))],)  # a tuple of a program is no task
+    assert with_values(call.kwargs, values) == {"scale": {"by": 5, "and": 7}}
+    for other in (Alias("x", "a"), DataNode("x", 1), List(1, 2), None):
+        with pytest.raises(TypeError, match="is no call"):
+            tasks.node_call(other, inputs)

@@ -211,6 +211,7 @@ def test_what_a_handle_stands_for_is_what_dask_is_told(place):
     """Neither the bandwidth nor the types that the scheduler hears of are those of handles."""
 
     async def job(client, a, b):
+        b.periodic_callbacks["heartbeat"].stop()  # it forgets what it has told
         before = b.bandwidth
         xs = [client.submit(tasks.make, i, workers=[a.address], key=f"x{i}") for i in range(3)]
         f = client.submit(tasks.make_frame, 1, workers=[a.address], key="f")
@@ -240,7 +241,7 @@ def test_what_is_not_shared_is_said_once_for_each_type(place, caplog):
     """Frames of strings, arrays of objects, tensors: one line says why, none of them is a fallback."""
     n = 40_000
     values = {
-        "DataFrame": lambda: pd.DataFrame({"text": [f"text {i}" for i in range(n)]}),
+        "DataFrame": lambda: pd.DataFrame({"text": pd.Series([f"text {i}" for i in range(n)], dtype=object)}),
         "ndarray": lambda: np.array([f"text {i}" for i in range(n)], dtype=object),
         "Tensor": lambda: Tensor(bytes(MIB)),
     }

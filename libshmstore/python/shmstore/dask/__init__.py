@@ -11,14 +11,39 @@ Workers with and without it, and of several hosts, work together in one cluster.
 `distributed.worker.memory.shared`, see shmstore.yaml beside this file.
 """
 
-from . import config as _config  # the defaults, before anything reads them
-from .client import gather, scatter
-from .nanny import Nanny
-from .preload import dask_setup
-from .report import performance_report, report
-from .splitters import Input, register_splitter
-from .worker import Worker
+from typing import TYPE_CHECKING
 
-__all__ = ["Input", "Nanny", "Worker", "dask_setup", "gather", "performance_report", "register_splitter", "report", "scatter"]
-_config.preload()
-del _config
+from . import config as _config  # the defaults, before anything reads them
+from .compat import probe as _probe
+
+#: What this Dask lacks of what this package needs of it: where there is anything, all below is stock Dask's.
+missing_hooks = _probe.missing()
+
+if TYPE_CHECKING or not missing_hooks:
+    from .client import gather, scatter
+    from .nanny import Nanny
+    from .preload import dask_setup
+    from .report import performance_report, report
+    from .splitters import Input, register_splitter
+    from .worker import Worker
+
+    _config.preload()
+else:
+    from .compat import stock as _stock
+    from .compat.stock import Input, Nanny, Worker, dask_setup, gather, performance_report, register_splitter, report, scatter
+
+    _stock.say(missing_hooks)
+
+__all__ = [
+    "Input",
+    "Nanny",
+    "Worker",
+    "dask_setup",
+    "gather",
+    "missing_hooks",
+    "performance_report",
+    "register_splitter",
+    "report",
+    "scatter",
+]
+del _config, _probe, TYPE_CHECKING

@@ -11,23 +11,22 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from time import time
 from typing import Any
 
 import dask.config
-from distributed.compatibility import PeriodicCallback
 from distributed import Reschedule
-from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent, RescheduleEvent, UnpauseEvent
 
 from .admission import Admission, Grant, NoRoom, Unwanted
 from .arbiter import Arbiter, Claim
 from .arbport import Outcome
 from .budget import Budget
+from .compat import events, tasks
+from .compat.callbacks import PeriodicCallback
 from .handle import Handle
 from .needs import Needs
 from .pieces import Pieces
 from .slots import Slots
-from .splitters import any_registered, plain_call, splitter_of, with_inputs
+from .splitters import Input, any_registered, splitter_of
 from .storeport import StorePort
 
 logger = logging.getLogger("distributed.worker.shared")
@@ -83,10 +82,10 @@ class Arbitration:
         except (Reschedule, Unwanted) as e:
             if isinstance(e, Reschedule):
                 logger.info("shmstore: no room for key %r here, handed back to the scheduler", key)
-            return RescheduleEvent(key=key, stimulus_id=f"shmstore-no-room-{time()}")
+            return events.reschedule(key, "shmstore-no-room")
         except NoRoom as e:
             logger.warning("shmstore: %s", e)
-            return ExecuteFailureEvent.from_exception(MemoryError(*e.args), key=key, stimulus_id=f"shmstore-no-memory-{time()}")
+            return events.execute_failed(task, MemoryError(*e.args), "shmstore-no-memory")
         if grant.in_pieces:
             self._pieces[key] = pieces
         return grant
@@ -95,7 +94,7 @@ class Arbitration:
         """The key has run, or failed to (event None)."""
         self._pieces.pop(key, None)
         nbytes = 0
-        if isinstance(event, ExecuteSuccessEvent):
+        if isinstance(event, events.ExecuteSuccessEvent):
             self.admission.estimates.made(key, event.nbytes)
             nbytes = 0 if isinstance(event.value, Handle) else event.nbytes
         grant.done(nbytes)
@@ -130,15 +129,15 @@ class Arbitration:
         """How the key would be done in pieces, where a splitter is there for it."""
         if not any_registered() or task.run_spec is None or not self._in_threads(task):
             return None
+        inputs = {dep.key: Input(dep.key, dep.nbytes or 0) for dep in task.dependencies}
         try:
-            call = plain_call(*await self.worker._maybe_deserialize_task(task))
+            call = await tasks.call_of(self.worker, task, inputs)
         except Exception:  # as stock says it, when it runs
             return None
         splitter = splitter_of(key, call.function)
         if splitter is None:
             return None
-        sizes = {dep.key: dep.nbytes or 0 for dep in task.dependencies}
-        return Pieces(self.worker, self.admission, task, with_inputs(call, sizes), splitter)
+        return Pieces(self.worker, self.admission, task, call, splitter)
 
     def _in_threads(self, task: Any) -> bool:
         executor = self.worker.executors.get((task.annotations or {}).get("executor", "default"))
@@ -182,4 +181,4 @@ class Arbitration:
             self.worker._inputs.relieve()
 
     def _start(self) -> None:
-        self.worker.handle_stimulus(UnpauseEvent(stimulus_id=f"shmstore-slot-{time()}"))
+        self.worker.handle_stimulus(events.unpause("shmstore-slot"))

@@ -20,7 +20,6 @@ new map costs page faults. It is used by the worker's event loop only, except wh
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
@@ -28,8 +27,8 @@ from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from distributed.spill import SpillBuffer, SpilledSize
-
+from .compat import spill
+from .compat.spill import SpillBuffer, SpilledSize
 from .exchange import Entry, Exchange, Kept, Pickled
 from .handle import Handle
 from .spillfile import SpillFiles
@@ -65,7 +64,7 @@ class SharedBuffer(SpillBuffer):
         self._files: SpillFiles | None = None
         self._to_disk = False
         super().__init__(spill_directory, target, max_spill)
-        self._files = SpillFiles.of(self.slow, exchange)
+        self._files = SpillFiles.of(self, exchange)
         if self._files is not None:
             self._files.maps = False  # without a tier they are as on stock
 
@@ -76,7 +75,7 @@ class SharedBuffer(SpillBuffer):
         self._overflow, self._urge, self._leaving = overflow, urge, leaving
         if self._files is not None:
             self._files.maps = not tier.packed
-        self.fast.n = math.inf  # the target is kept by who is told of the overflow
+        spill.keep_all(self)  # the target is kept by who is told of the overflow
 
     # -- what the worker does
 
@@ -123,7 +122,7 @@ class SharedBuffer(SpillBuffer):
         if default and key not in self.fast and key in self:
             del self[key]
             return default[0]
-        return super().pop(key, *default)
+        return spill.pop(self, key, *default)
 
     def __contains__(self, key: object) -> bool:
         return key in self.shared or super().__contains__(key)
@@ -209,7 +208,7 @@ class SharedBuffer(SpillBuffer):
         """The key of the least recently used private value, if it may be worth sharing; None otherwise."""
         if not self.fast:
             return None
-        key = self.fast.heap.peekitem()[0]
+        key = spill.oldest(self)
         return key if self.private(key) is not None else None
 
     def spilled_size(self, key: Any) -> int:
@@ -253,7 +252,7 @@ class SharedBuffer(SpillBuffer):
         """Stock's; shared_count and shared_bytes (sizeof); our shares of what lies in the partition and in its disk tier."""
         books = self.exchange.books()
         shared = {"shared_count": len(self.shared), "shared_bytes": self._nbytes}
-        return {**super().get_metrics(), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
+        return {**spill.metrics(self), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
 
     # -- a peer asks (see Residence in overlay.py)
 

@@ -18,8 +18,9 @@ from typing import Any
 from dask.base import tokenize
 from distributed import Client
 from distributed.client import Future
-from distributed.utils_comm import gather_from_workers, unpack_remotedata
+from distributed.utils_comm import unpack_remotedata
 
+from .compat.transfers import ask_all
 from .config import Settings
 from .exchange import Entry, Exchange
 from .fallback import Fallbacks
@@ -149,7 +150,7 @@ async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[An
     here = {key: addresses for key, addresses in here.items() if addresses}
     if not here:
         return {}
-    data: dict[Any, Any] = (await gather_from_workers(here, rpc=client.rpc, who=exchange.fallbacks.who))[0]
+    data = await ask_all(client.rpc, here, exchange.fallbacks.who)
     for key, value in list(data.items()):
         if not isinstance(value, Handle):
             continue

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from distributed.compatibility import PeriodicCallback
-
+from .compat.callbacks import PeriodicCallback
 from .exchange import Exchange
 from .offloading import offload
 from .tier import Tier

@@ -7,10 +7,10 @@ import os
 from typing import Any
 
 import distributed
-from distributed.compatibility import PeriodicCallback
 from distributed.core import Status
 
 from .. import Partition
+from .compat.callbacks import PeriodicCallback
 from .config import Settings, enabled
 from .fallback import Fallbacks
 from .memory import private_memory

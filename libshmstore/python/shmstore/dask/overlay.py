@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from distributed.sizeof import safe_sizeof
-from distributed.spill import SpilledSize
 
 from ..pickling import in_view
+from .compat.spill import SpilledSize
 from .exchange import Entry, Exchange, Kept, Pickled
 from .handle import Handle
 

@@ -5,15 +5,14 @@ the worker as a task does; what does not fit is split again. Results of pieces s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from distributed.sizeof import safe_sizeof
-from distributed.worker import apply_function
 
 from .admission import Admission, Grant
-from .splitters import Call, Piece, Splitter, check_pieces, inputs_in, with_values
+from .compat.tasks import Call, run_in_thread
+from .splitters import Piece, Splitter, check_pieces, inputs_in, with_values
 
 _DEEPEST = 16  # splits of splits
 
@@ -98,21 +97,4 @@ class Pieces:
         return check_pieces((await self._in_thread(self.splitter.split, piece, {}))[0], self.splitter)
 
     async def _in_thread(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, int]:
-        """(result, its sizeof). As a task: it may ask for its worker and its key, and is seen by profiles."""
-        worker = self.worker
-        executor = worker.executors[(self.task.annotations or {}).get("executor", "default")]
-        result = await asyncio.get_running_loop().run_in_executor(
-            executor,
-            apply_function,
-            function,
-            args,
-            kwargs,
-            worker.execution_state,
-            self.task.key,
-            worker.active_threads,
-            worker.active_threads_lock,
-            worker.scheduler_delay,
-        )
-        if result["op"] != "task-finished":
-            raise result["actual-exception"]
-        return result["result"], int(result["nbytes"])
+        return await run_in_thread(self.worker, self.task, function, args, kwargs)

@@ -11,21 +11,14 @@ its buffers are aligned, and as they are in memory. What a task writes into a ma
 from __future__ import annotations
 
 import mmap
-import os
 import pickle
 import struct
 from collections.abc import Iterator
 from typing import Any
 
-from distributed.spill import Slow, SpilledSize
-
 from .. import dumps
+from .compat.spill import Slow, SpillBuffer, SpilledSize, file_of, slow_of
 from .exchange import Exchange, Pickled, shareable
-
-try:
-    from zict.file import _safe_key
-except ImportError:  # one that names its files in another way
-    _safe_key = None
 
 _MAGIC = b"shmstore spilled"
 _ALIGN = 64
@@ -51,11 +44,10 @@ class SpillFiles:
         slow.dump, slow.load = self.dump, self.load
 
     @classmethod
-    def of(cls, slow: Any, exchange: Exchange) -> SpillFiles | None:
-        """Of a SpillBuffer's slow mapping; None where it is not as we know it."""
-        if _safe_key is None or not isinstance(getattr(slow, "data", None), Slow) or not hasattr(slow, "cache"):
-            return None
-        return cls(slow.data, exchange)
+    def of(cls, data: SpillBuffer, exchange: Exchange) -> SpillFiles | None:
+        """Of a SpillBuffer's; None where they are not as we know them."""
+        slow = slow_of(data)
+        return None if slow is None else cls(slow, exchange)
 
     def wrote(self, key: Any) -> None:
         """A value was stored under the key just now."""
@@ -67,7 +59,7 @@ class SpillFiles:
 
     def map(self, key: Any) -> Any:
         """The value, in memory that its file is behind until somebody writes there. OSError."""
-        with open(os.path.join(self._slow.d.directory, _safe_key(key)), "rb") as file:
+        with open(file_of(self._slow, key), "rb") as file:
             return _value(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
 
     def expect(self, value: Any, pickled: Pickled) -> None:
@@ -86,9 +78,11 @@ class SpillFiles:
                 return list(_frames(*pickled))
         return self._dump(value)
 
-    def load(self, data: bytes) -> Any:
+    def load(self, data: bytes | bytearray) -> Any:
         """What was read, as stock reads it: a copy."""
-        return _value(memoryview(bytearray(data))) if data.startswith(_MAGIC) else self._load(data)
+        if not data.startswith(_MAGIC):
+            return self._load(data)
+        return _value(memoryview(data if isinstance(data, bytearray) else bytearray(data)))
 
 
 def _pickle(value: Any) -> Pickled:

@@ -21,10 +21,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from dask.core import istask
-from dask.utils import apply, key_split
-from distributed.utils_comm import pack_data
-from distributed.worker import execute_task
+from dask.utils import key_split
+
+from .compat.tasks import Call, is_nested
 
 Piece = tuple[tuple[Any, ...], dict[str, Any]]
 Split = Callable[[tuple[Any, ...], dict[str, Any]], "list[Piece] | None"]
@@ -96,31 +95,6 @@ def splitter_of(key: Any, function: Any) -> Splitter | None:
     return found or _splitters.get(key_split(key))
 
 
-class Call(NamedTuple):
-    """A task as a plain call."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-def plain_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """What Dask hands over as a nested task of one level, too."""
-    if function is execute_task and len(args) == 1 and istask(args[0]):
-        task = args[0]
-        if task[0] is apply:
-            return Call(task[1], tuple(task[2]) if len(task) > 2 else (), dict(task[3]) if len(task) > 3 else {})
-        return Call(task[0], tuple(task[1:]), {})
-    return Call(function, tuple(args), dict(kwargs))
-
-
-def with_inputs(call: Call, sizes: dict[Any, int]) -> Call:
-    """The same with an Input in place of each key."""
-    inputs = {key: Input(key, nbytes) for key, nbytes in sizes.items()}
-    args = pack_data(call.args, inputs, key_types=(bytes, str))
-    return Call(call.function, args, pack_data(call.kwargs, inputs, key_types=(bytes, str)))
-
-
 def inputs_in(thing: Any) -> Iterator[Input]:
     """All that stand in arguments, in tuples, lists, sets and dictionaries of any depth."""
     if isinstance(thing, Input):
@@ -137,7 +111,9 @@ def with_values(thing: Any, values: dict[Any, Any]) -> Any:
     """The same with the values in place of the Inputs. A nested task in it is done, as Dask would."""
     if isinstance(thing, Input):
         return thing.of(values[thing.key])
-    if isinstance(thing, tuple) and istask(thing):
+    if isinstance(thing, Call):
+        return thing.function(*with_values(thing.args, values), **with_values(thing.kwargs, values))
+    if isinstance(thing, tuple) and is_nested(thing):
         return thing[0](*(with_values(item, values) for item in thing[1:]))
     if type(thing) in (tuple, list, set, frozenset):
         return type(thing)(with_values(item, values) for item in thing)

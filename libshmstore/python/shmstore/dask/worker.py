@@ -13,7 +13,6 @@ The preload turns a worker that exists already into one of these, by changing it
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import weakref
 from collections.abc import AsyncIterator, Container, Iterable
@@ -24,23 +23,23 @@ from time import time
 from typing import Any
 
 import distributed
-from distributed.compatibility import PeriodicCallback
 from distributed.core import Status
-from distributed.spill import SpillBuffer
-from distributed.utils_comm import gather_from_workers
-from distributed.worker import get_data_from_worker
-from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepFailureEvent, GatherDepSuccessEvent, UpdateDataEvent
 
 from .. import default_path
 from .admission import Grant
 from .arbitration import Arbitration
 from .buffer import SharedBuffer
+from .compat import events, tasks, transfers
+from .compat.callbacks import PeriodicCallback
+from .compat.events import ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
+from .compat.spill import SpillBuffer
 from .config import PREFIX, Settings, TierSettings, logger
 from .daemon import Listening
 from .exchange import Entry, Exchange, Kept, Pickled
 from .fallback import Fallbacks
 from .habits import Habits
 from .handle import Handle
+from .handing import Handing, handing_now
 from .inputs import Inputs
 from .memory import private_memory
 from .offloading import offload
@@ -52,48 +51,7 @@ _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: th
 _COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
 _MUCH = 1 << 20  # bytes of inputs from which on a task may have written to so much of them that it matters
-_handing: ContextVar[Handing | None] = ContextVar("shmstore_handing", default=None)
 _unadopted: ContextVar[set[Any] | None] = ContextVar("shmstore_unadopted", default=None)  # within Worker.gather
-
-
-class Handing:
-    """A worker's data as one peer gets it: handles in place of what lies in the partition."""
-
-    def __init__(self, worker: Worker, pickled: dict[Any, Pickled]) -> None:
-        self.worker = worker
-        self._pickled = pickled  # what was found not to be shareable on the way: that need not be pickled again
-        self._data = worker.state.data
-        self._handles: list[Handle] = []
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._data
-
-    def __getitem__(self, key: Any) -> Any:
-        if key in self._pickled and key in self._data:
-            return self._pickled[key].serialized()
-        handle = self.worker._guard.call("handoff", self._handle, key, key=key)
-        return self._data[key] if handle is None else handle
-
-    def _handle(self, key: Any) -> Handle | None:
-        entry = self.worker._residence.entry(key)
-        handle = None if entry is None else self.worker._exchange.handoff(key, entry)
-        if handle is not None:
-            self._handles.append(handle)
-            if not entry.handed:
-                entry.handed = True
-                self.worker._guard.call("habits", self.worker._habits.left, key)
-        return handle
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return self[key] if key in self else default
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._data, name)
-
-    def revoke(self) -> None:
-        """The answer did not arrive."""
-        for handle in self._handles:
-            handle.revoke()
 
 
 class Worker(distributed.Worker):
@@ -283,7 +241,7 @@ class Worker(distributed.Worker):
 
     async def _execute(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
         if grant is not None and grant.in_pieces:
-            event = await super().execute(key, *args, **kwargs)
+            event = await self._execute_in_pieces(key, *args, **kwargs)
         else:
             event = await self._execute_held(grant, key, *args, **kwargs)
         if isinstance(event, ExecuteSuccessEvent):
@@ -324,6 +282,23 @@ class Worker(distributed.Worker):
                 grant.stored()
         if self._settling is not None and not isinstance(event.value, Handle):
             await self._settling.room(event.nbytes)
+
+    async def _execute_in_pieces(self, key: Any, *args: Any, **kwargs: Any) -> Any:
+        """Stock's execute, of what is done in pieces: they fetch their own inputs."""
+        if not tasks.NODES:  # by the two below
+            return await super().execute(key, *args, **kwargs)
+        pieces = self._arbitration.pieces(key)
+
+        async def run() -> Any:
+            handing_now.set(None)
+            return await pieces.run()
+
+        token = handing_now.set(tasks.NoInputs(self))
+        try:
+            with tasks.run_as(self.state.tasks[key], run):
+                return await super().execute(key, *args, **kwargs)
+        finally:
+            handing_now.reset(token)
 
     async def _maybe_deserialize_task(self, ts: Any) -> Any:
         pieces = self._arbitration.pieces(ts.key) if self._arbitration is not None else None
@@ -391,7 +366,7 @@ class Worker(distributed.Worker):
 
     @property
     def data(self) -> Any:
-        handing = _handing.get()
+        handing = handing_now.get()
         return handing if handing is not None and handing.worker is self else super().data
 
     async def get_data(self, comm: Any, keys: Any = None, who: Any = None, serializers: Any = None, **kwargs: Any) -> Any:
@@ -401,17 +376,17 @@ class Worker(distributed.Worker):
                 return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         pickled = await self._export(keys)
         self._grew()
-        if "max_connections" in inspect.signature(ask).parameters and all(self._residence.entry(key) for key in keys):
-            kwargs["max_connections"] = False  # limits protect memory and network; handles take neither
+        if all(self._residence.entry(key) for key in keys):
+            kwargs.update(transfers.unlimited(ask))  # limits protect memory and network; handles take neither
         handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
-        token = _handing.set(handing)
+        token = handing_now.set(handing)
         try:
             return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         except BaseException:
             handing.revoke()
             raise
         finally:
-            _handing.reset(token)
+            handing_now.reset(token)
 
     def _is_peer(self, address: Any) -> bool:
         return self._exchange is not None and bool(self._guard.call("peers", self._exchange.is_peer, address))
@@ -481,8 +456,7 @@ class Worker(distributed.Worker):
         try:
             await self._fetch(data, worker)
         except Exception as e:  # as stock: what cannot be deserialised is an error of the tasks that need it
-            failure = {"worker": worker, "total_nbytes": event.total_nbytes, "stimulus_id": event.stimulus_id}
-            return GatherDepFailureEvent.from_exception(e, **failure)
+            return events.gather_failed(event, e, worker)
         return event
 
     def _adopt(self, data: dict[Any, Any]) -> bool:
@@ -539,7 +513,7 @@ class Worker(distributed.Worker):
         for key in missing:
             del data[key]
         try:
-            response = await get_data_from_worker(rpc=self.rpc, keys=missing, worker=donor, who=None)
+            response = await transfers.ask(self.rpc, missing, donor, None)
             if response["status"] == "OK":
                 data.update(response["data"])
         except OSError as e:
@@ -552,9 +526,8 @@ class Worker(distributed.Worker):
             failed = _unadopted.get()
             if failed:
                 asked = {key: list(who_has[key]) for key in failed}
-                data = (await gather_from_workers(asked, rpc=self.rpc))[0]
-                report = {"report": False} if "report" in inspect.signature(super().update_data).parameters else {}
-                super().update_data(data, **report)
+                data = await transfers.ask_all(self.rpc, asked, None)
+                super().update_data(data, **transfers.quiet(super().update_data))
                 missing = [key for key in failed if key not in data]
                 if missing:
                     return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}

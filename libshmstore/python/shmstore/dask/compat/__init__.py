@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that this package uses of Dask which Dask does not promise: one module per subject, each name with the versions it holds for.
+
+    probe      is every hook there? asked before anything else of this package is imported
+    stock      what the package is where one is missing: Dask as it is, which says so
+    callbacks  what a worker does at intervals
+    events     what a worker's state machine is told
+    spill      stock's data mapping, in which ours lives
+    tasks      what a key is to run, and running a part of it
+    transfers  asking workers for values
+
+Supported are 2022.12.1, and 2024.12 to 2026.7. Where two ways of doing one thing exist, it is asked for what is there, not for a version.
+"""

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker's state machine is told: its events, as they are made in all supported versions.
+
+    run_id     2023.10 and later: of the attempt, in what a key's execution ends with
+"""
+
+from __future__ import annotations
+
+import inspect
+from time import time
+from typing import Any
+
+from distributed.worker_state_machine import (
+    ExecuteFailureEvent,
+    ExecuteSuccessEvent,
+    GatherDepFailureEvent,
+    GatherDepSuccessEvent,
+    RescheduleEvent,
+    UnpauseEvent,
+    UpdateDataEvent,
+)
+
+__all__ = [
+    "ExecuteSuccessEvent",
+    "GatherDepSuccessEvent",
+    "UpdateDataEvent",
+    "execute_failed",
+    "gather_failed",
+    "reschedule",
+    "unpause",
+]
+
+_RUN_ID = "run_id" in inspect.signature(ExecuteFailureEvent.from_exception).parameters
+
+
+def execute_failed(task: Any, error: BaseException, why: str) -> Any:
+    """The key of a task cannot run: error is its result."""
+    attempt = {"run_id": task.run_id} if _RUN_ID else {}
+    return ExecuteFailureEvent.from_exception(error, key=task.key, stimulus_id=f"{why}-{time()}", **attempt)
+
+
+def gather_failed(event: Any, error: BaseException, worker: str) -> Any:
+    """In place of a GatherDepSuccessEvent: what came in is of no use."""
+    return GatherDepFailureEvent.from_exception(
+        error, worker=worker, total_nbytes=event.total_nbytes, stimulus_id=event.stimulus_id
+    )
+
+
+def reschedule(key: Any, why: str) -> Any:
+    """The key goes back to the scheduler."""
+    return RescheduleEvent(key=key, stimulus_id=f"{why}-{time()}")
+
+
+def unpause(why: str) -> Any:
+    """Whatever may start, starts."""
+    return UnpauseEvent(stimulus_id=f"{why}-{time()}")

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is every hook there? Asked before the modules that use them are imported: a Dask that lacks one works as stock, and is told which.
+
+What a hook is on an object that only a running worker has, is seen there: a worker whose set-up fails on it stays as it is (worker.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any, NamedTuple
+
+
+class Hook(NamedTuple):
+    """One name: where it is, and parameters that it must take."""
+
+    module: str
+    path: str
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.path}" + (f"({', '.join(self.parameters)})" if self.parameters else "")
+
+    def there(self) -> bool:
+        try:
+            found: Any = importlib.import_module(self.module)
+            for part in self.path.split("."):
+                found = getattr(found, part)
+            taken = inspect.signature(found).parameters if self.parameters else {}
+        except (ImportError, AttributeError, TypeError, ValueError):
+            return False
+        return all(name in taken for name in self.parameters)
+
+
+_WORKER = "distributed.worker"
+_MACHINE = "distributed.worker_state_machine"
+
+#: In all supported versions.
+HOOKS = (
+    Hook(_WORKER, "Worker.get_data", ("comm", "keys", "who", "serializers")),
+    Hook(_WORKER, "Worker.gather_dep", ("worker", "to_gather", "total_nbytes")),
+    Hook(_WORKER, "Worker.gather", ("who_has",)),
+    Hook(_WORKER, "Worker.update_data", ("data",)),
+    Hook(_WORKER, "Worker.execute", ("key",)),
+    Hook(_WORKER, "Worker.data"),
+    Hook(_WORKER, "Worker.handle_stimulus"),
+    Hook(_WORKER, "Worker.listen"),
+    Hook(_WORKER, "Worker.get_metrics"),
+    Hook(_WORKER, "Worker.digest_metric", ("name", "value")),
+    Hook(_WORKER, "Worker._update_metrics_received_data", ("start", "stop", "data", "worker")),
+    Hook(_WORKER, "get_data_from_worker", ("rpc", "keys", "worker", "who")),
+    Hook("distributed.utils_comm", "gather_from_workers", ("who_has", "rpc", "who")),
+    Hook("distributed.utils_comm", "pack_data"),
+    Hook("distributed.utils_comm", "unpack_remotedata", ("byte_keys",)),
+    Hook("distributed.utils", "offload"),
+    Hook(_MACHINE, "ExecuteSuccessEvent", ("key", "value", "nbytes")),
+    Hook(_MACHINE, "ExecuteFailureEvent.from_exception", ("key", "stimulus_id")),
+    Hook(_MACHINE, "GatherDepSuccessEvent", ("data", "total_nbytes", "stimulus_id")),
+    Hook(_MACHINE, "GatherDepFailureEvent.from_exception", ("worker", "total_nbytes", "stimulus_id")),
+    Hook(_MACHINE, "UpdateDataEvent", ("data",)),
+    Hook(_MACHINE, "RescheduleEvent", ("key", "stimulus_id")),
+    Hook(_MACHINE, "UnpauseEvent", ("stimulus_id",)),
+    Hook("distributed.worker_memory", "WorkerMemoryManager.memory_monitor", ("worker",)),
+    Hook("distributed.nanny", "Nanny._on_worker_exit"),
+    Hook("distributed.spill", "SpillBuffer", ("spill_directory", "target", "max_spill")),
+    Hook("distributed.spill", "SpillBuffer.evict"),
+    Hook("distributed.spill", "SpillBuffer.spilled_total"),
+    Hook("distributed.spill", "SpillBuffer._slow_uncached"),
+    Hook("distributed.spill", "SpillBuffer.fast_to_slow"),
+    Hook("distributed.spill", "SpilledSize"),
+    Hook("distributed.spill", "Slow"),
+    Hook("distributed.protocol", "dask_serialize.register"),
+    Hook("distributed.protocol.serialize", "Serialized"),
+    Hook("distributed.sizeof", "safe_sizeof"),
+    Hook("distributed.client", "Client._scatter", ("data", "workers", "broadcast", "direct", "hash")),
+    Hook("distributed.client", "Client._gather", ("futures", "errors", "direct", "local_worker")),
+    Hook("distributed.client", "Client._replicate", ("futures", "workers", "n")),
+    Hook("dask.core", "istask"),
+    Hook("dask.utils", "apply"),
+    Hook("dask.utils", "key_split"),
+)
+
+#: One of each group, whole: it is done in either way (tasks.py).
+EITHER = (
+    (
+        Hook(_WORKER, "_run_task", ("task", "data", "execution_state", "key", "active_threads", "time_delay")),
+        Hook("dask._task_spec", "Task"),
+        Hook("dask._task_spec", "TaskRef"),
+        Hook("dask._task_spec", "NestedContainer"),
+        Hook("dask._task_spec", "GraphNode.is_coro"),
+    ),
+    (
+        Hook(_WORKER, "apply_function", ("function", "args", "kwargs", "execution_state", "key", "active_threads", "time_delay")),
+        Hook(_WORKER, "execute_task"),
+        Hook(_WORKER, "Worker._maybe_deserialize_task", ("ts",)),
+        Hook(_WORKER, "Worker._prepare_args_for_execution", ("ts",)),
+    ),
+)
+
+
+def missing() -> list[str]:
+    """Names of the hooks that this Dask does not have."""
+    absent = [hook.name for hook in HOOKS if not hook.there()]
+    ways = [[hook.name for hook in way if not hook.there()] for way in EITHER]
+    return absent + min(ways, key=len)
