@@ -12,8 +12,8 @@ lanes=("asan integration fuzz crash" "python dask upstream stress readme")
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
-long_only=(mutants)
-no_tests=(format tidy build fresh) # may end well without having counted one; fresh, where it cannot be made
+long_only=(mutants wheel dask_new)
+no_tests=(format tidy build fresh wheel dask_new) # may end well without having counted one; the last three, where they cannot be made
 
 # Seconds after which a stage is ended: far more than it takes on two cores.
 limit_of() {
@@ -224,6 +224,30 @@ stage_readme() {
 # A minimal Debian, where it can be made: there is nothing else to count where not.
 stage_fresh() {
   script count_line tests/fresh/run
+}
+
+# As pip makes and installs it.
+stage_wheel() {
+  script count_line tests/wheel/run
+}
+
+# Our own Dask tests on Dasks of the package index, each in an environment of its own; skipped where it cannot be reached.
+stage_dask_new() {
+  local version python status=0 part
+  build_release || return 1
+  for version in "${dask_versions[@]}"; do
+    if ! python=$(tests/dask/environment "$version"); then
+      echo "tests on Dask $version are skipped"
+      add_counts 0 0 1
+      continue
+    fi
+    part=$logs/$stage-$version.pytest
+    SHMSTORE_BUILD=$release PYTHONPATH=$release/python LD_LIBRARY_PATH=$release/libshmstore "$python" -m pytest -q -p no:cacheprovider -p no:asyncio \
+      -ra --durations=15 -n $((jobs + 1)) --dist loadfile tests/dask >"$part" 2>&1 || status=1
+    cat "$part"
+    add_counts "$(count_pytest "$part")"
+  done
+  return $status
 }
 
 stage_mutants() {
