@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The target of managed memory, by itself: what looks at the memory of the process is off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tasks
+from conftest import PREFIX
+from tasks import MIB
+from together import together
+
+N, SIZE, LIMIT = 12, 4 * MIB, 64 * MIB
+TARGET = 0.25  # of it: four values and no more
+SETTINGS = {"distributed.worker.memory.target": TARGET, "distributed.worker.memory.spill": False, "distributed.worker.memory.pause": False}
+
+
+def make_heavy(i):
+    return tasks.make(i, int(LIMIT * TARGET) + SIZE)
+
+
+@pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
+def test_what_is_over_the_target_leaves_private_memory(place, tier):
+    async def job(client, worker):
+        data = worker.data
+        assert data.n == LIMIT * TARGET, "the target is the configuration's, whatever the data mapping keeps"
+        futures = []
+        for i in range(N):
+            futures.append(client.submit(tasks.make, i, SIZE, key=f"x{i}"))
+            await futures[-1]
+            assert data.fast.total_weight <= data.n
+        assert len(data.shared) >= N - 4 and len(data.shared) + len(data.fast) == N
+        for i, value in enumerate(await client.gather(futures)):
+            assert np.array_equal(value, tasks.make(i, SIZE))
+
+    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+
+
+@pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
+def test_a_value_that_is_more_than_the_target_does_not_stay(place, tier):
+    async def job(client, worker):
+        heavy = client.submit(make_heavy, 1, key="heavy")
+        await heavy
+        assert "heavy" in worker.data.shared and worker.data.fast.total_weight == 0
+        assert np.array_equal(await heavy, make_heavy(1))
+
+    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+
+
+@pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
+def test_what_cannot_be_shared_spills_as_on_stock(place, tier):
+    async def job(client, worker):
+        texts = [client.submit(lambda i: str(i) * SIZE, i, key=f"t{i}") for i in range(N)]
+        for text in texts:
+            await text
+        assert worker.data.fast.total_weight <= worker.data.n and not worker.data.shared
+        assert len(worker.data.disk) >= N - 4
+        assert await client.gather(texts) == [str(i) * SIZE for i in range(N)]
+
+    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
