@@ -8,6 +8,7 @@ import signal
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # until raise_on_signals(): nothing was made yet, so nothing has to be said
 import argparse  # noqa: E402
+import importlib.metadata  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import shlex  # noqa: E402
@@ -44,6 +45,8 @@ def parse_arguments():
     parser.add_argument("--workers", type=int, default=4, help="worker processes of one thread each (default: 4)")
     parser.add_argument("--job", choices=jobs, default="pairs", help="default: pairs")
     parser.add_argument("--memory-limit", type=parse_size, default=0, help="bytes per worker; stock Dask spills to disk beyond")
+    parser.add_argument("--dask", default="newest", metavar="VERSION", help="of the package index, in a virtual environment, e.g. 2024.12.1; newest "
+                        "(default; Debian's where the index cannot be reached); debian: Debian's")
     parser.add_argument("--build", metavar="DIRECTORY", help="take what is built there instead of building")
     parser.add_argument("--json", action="store_true", help="print the result as JSON on standard output, progress on standard error")
     parser.add_argument("--keep", action="store_true", help="leave the partition for a look at it")
@@ -113,6 +116,8 @@ def ask(admin, partition, command, as_json=True):
 
 def say_what_next(directory, screen):
     """The line that installs what was built, and which Python the examples want."""
+    if sys.prefix != sys.base_prefix:
+        screen.say("pip", f"{sys.executable} -m pip install '{ROOT}[dask]'    # into an environment with the newest Dask: docs/install.md")
     install = f"{'' if os.geteuid() == 0 else 'sudo '}cmake --install {shlex.quote(directory)}"
     screen.say("install", f"{install}    # under /usr/local; then the examples of README.md run")
     first = shutil.which("python3")
@@ -122,6 +127,7 @@ def say_what_next(directory, screen):
 
 def run(arguments, screen, lab):
     screen.say("packages", "all present")
+    screen.say("dask", f"{importlib.metadata.version('distributed')}, {'Debian’s' if sys.prefix == sys.base_prefix else sys.prefix}")
     directory = build(arguments, screen, lab)
     admin = os.path.join(directory, "tools", "shmstore-admin")
     lab.python_path.append(os.path.join(directory, "python"))

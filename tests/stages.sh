@@ -236,7 +236,7 @@ stage_dask_new() {
   local version python status=0 part
   build_release || return 1
   for version in "${dask_versions[@]}"; do
-    if ! python=$(tests/dask/environment "$version"); then
+    if ! python=$(deploy/environment --tests "$version"); then
       echo "tests on Dask $version are skipped"
       add_counts 0 0 1
       continue

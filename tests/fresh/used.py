@@ -22,13 +22,13 @@ COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-sy
             "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr strace man mmdebstrap python3").split()
 # Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
 PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
-FILES = ["/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3"]
+FILES = ["/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "/usr/lib/python3.11/ensurepip/__init__.py"]
 ASKED = (["clang", "-print-file-name=libclang_rt.fuzzer-x86_64.a"], ["clang", "-print-file-name=libclang_rt.asan-x86_64.a"])
 # The package of the list that brings a package which owns something used.
 BROUGHT_BY = {r"gcc-\d+|libgcc-.*": "gcc", r"g\+\+-\d+|libstdc.*": "g++", r"clang-\d+": "clang", r"clang-format-\d+": "clang-format",
               r"clang-tidy-\d+|clang-tools-\d+": "clang-tidy", r"llvm-\d+.*": "llvm", r"libboost1.*": "libboost-dev",
               r"python3\.\d+(-minimal)?|python3-minimal|libpython3\.\d+(-stdlib|-minimal)": "python3",
-              r"python3\.\d+-dev|libpython3.*-dev": "python3-dev", r"linux-libc-dev": "libc6-dev"}
+              r"python3\.\d+-dev|libpython3.*-dev": "python3-dev", r"python3\.\d+-venv": "python3-venv", r"linux-libc-dev": "libc6-dev"}
 NOT_PACKAGES = {"redis-server", "pkg-config", "zstd"}  # words of docs/dependencies.md that name a program
 failures = 0
 
