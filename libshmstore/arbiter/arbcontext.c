@@ -15,8 +15,9 @@
 #include "arbattempt.h"
 #include "cancel.h"
 #include "detail.h"
+#include "tls.h"
 
-static _Thread_local struct shms_arb_thread *threads; /* of the calling thread, one for each store */
+static SHMS_TLS_WORD struct shms_arb_thread *threads; /* of the calling thread, one for each store */
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool have_key;
@@ -202,12 +203,11 @@ static void sweep(void)
 	}
 }
 
-struct shms_arb_thread *shms_arb_thread(struct shmstore *s)
+static struct shms_arb_thread *thread_new(struct shmstore *s)
 {
-	struct shms_arb_thread *t = shms_arb_thread_find(s);
+	SHMS_NO_CANCEL;
+	struct shms_arb_thread *t;
 
-	if (t)
-		return t;
 	pthread_once(&key_once, make_key);
 	sweep();
 	t = calloc(1, sizeof(*t));
@@ -220,6 +220,13 @@ struct shms_arb_thread *shms_arb_thread(struct shmstore *s)
 	t->next = threads;
 	threads = t;
 	return t;
+}
+
+struct shms_arb_thread *shms_arb_thread(struct shmstore *s)
+{
+	struct shms_arb_thread *t = shms_arb_thread_find(s);
+
+	return t ? t : thread_new(s);
 }
 
 /* ---- which one is meant ---- */

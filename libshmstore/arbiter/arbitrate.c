@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "arbcontext.h"
+#include "cancel.h"
 #include "detail.h"
 #include "handle.h"
 #include "sys.h"
@@ -151,6 +152,7 @@ bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t
 
 uint64_t shms_arb_generation(struct shmstore *s)
 {
+	SHMS_NO_CANCEL;
 	uint64_t generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 
 	if (generation || !shms_attach_again(&s->attach))
@@ -196,6 +198,7 @@ static struct shms_call make_call(const struct wire_arb *m, const char *tail, ui
 int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail, uint64_t generation,
 		  struct shms_reply *ret)
 {
+	SHMS_NO_CANCEL;
 	struct shms_call call = make_call(m, tail, generation);
 	struct shms_request q = {.reply = ret};
 	int r;
@@ -211,6 +214,7 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 
 void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t generation)
 {
+	SHMS_NO_CANCEL;
 	struct shms_call call = make_call(m, NULL, generation);
 
 	/* Where that fails, the connection ends, and with it all that the daemon had of ours. */

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "arbattempt.h"
+#include "cancel.h"
 #include "detail.h"
 #include "leased.h"
 
@@ -66,6 +67,7 @@ static int post_later(struct shmstore *s, struct shmstore_arb_context *c, const 
 static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *how, struct wire_arb *m,
 			     const char *tail, const struct shmstore_arb_reservation *later)
 {
+	SHMS_NO_CANCEL;
 	struct shmstore_arb_context *c = how->context;
 	uint64_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
 	int lost = generation ? SHMSTORE_ARB_DOWN : -ENOTSUP, r;

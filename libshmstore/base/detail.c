@@ -7,28 +7,23 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local int told; /* the error of the two below; 0 = they hold nothing */
+SHMS_TLS_WORD int shms_detail_told;
 static _Thread_local char sentence[512];
 static _Thread_local char about[SHMSTORE_TICKET_PATH];
 
 void shms_detail_clear(void)
 {
-	told = 0;
-}
-
-int *shms_detail_told(void)
-{
-	return &told;
+	shms_detail_told = 0;
 }
 
 bool shms_detail_is(int error)
 {
-	return sentence[0] && (told == error || told == -EAGAIN);
+	return sentence[0] && (shms_detail_told == error || shms_detail_told == -EAGAIN);
 }
 
 int shms_detail_becomes(int error)
 {
-	told = error;
+	shms_detail_told = error;
 	return error;
 }
 
@@ -40,7 +35,7 @@ int shms_detail(int error, const char *path, const char *format, ...)
 	vsnprintf(sentence, sizeof(sentence), format, ap);
 	va_end(ap);
 	snprintf(about, sizeof(about), "%s", path ? path : "");
-	told = error;
+	shms_detail_told = error;
 	return error;
 }
 
@@ -66,10 +61,10 @@ int shms_detail_shape(size_t n_buffers, size_t header_size)
 
 const char *shmstore_error_detail(void)
 {
-	return told ? sentence : "";
+	return shms_detail_told ? sentence : "";
 }
 
 const char *shmstore_error_path(void)
 {
-	return told ? about : "";
+	return shms_detail_told ? about : "";
 }

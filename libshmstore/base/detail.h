@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "tls.h"
+
 void shms_detail_clear(void);
 /* path may be NULL. Returns error, so that it can be returned. */
 int shms_detail(int error, const char *path, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -22,8 +24,8 @@ int shms_detail_shape(size_t n_buffers, size_t header_size);
 /* What was said last is the sentence of this error from here on. Returns it. */
 int shms_detail_becomes(int error);
 
-/* The thread's own: the error that its sentence is about; 0 = none was said. */
-int *shms_detail_told(void);
+/* The error that the thread's sentence is about; 0 = none was said. */
+extern SHMS_TLS_WORD int shms_detail_told;
 /* Is the sentence that was said last about error? One about -EAGAIN is about whatever became of that. */
 bool shms_detail_is(int error);
 
