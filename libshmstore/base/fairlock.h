@@ -2,7 +2,7 @@
 /*
  * fairlock.h: a lock that many share or one has, within a process, in which nobody waits for ever.
  *
- * Without anybody who waits it is a pthread_rwlock_t that prefers readers, and as fast. Somebody who waits to have it alone lets a thousand
+ * Without anybody who waits it is a pthread_rwlock_t that prefers readers, and as fast. Somebody who waits to have it alone lets some thousand
  * others pass, which is cheaper than to put all of them to sleep each time; then those who come queue up, first come first served, until
  * nobody waits any more. So a wait ends after a bounded number of others' turns, whoever they are and however many.
  *
