@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * actor.h: a long-lived task with a state of its own and a queue of requests, which may be moved elsewhere when its memory is wanted. Pure:
+ * events and time in, actions out; no clock, no I/O.
+ *
+ *   ACTIVE -> suspend -> stop what runs -> serialize -> [place] -> transfer -> deserialize -> forward the queue -> location -> ACTIVE
+ *
+ * From the suspension on requests only gather in the queue; nothing runs anywhere. The location is the point of no return: until it is
+ * changed, every failure and every step that takes too long brings the actor back to ACTIVE at home, with its queue as it was. What the
+ * destination was given is discarded; it has run nothing of it. So each request is answered once, and they begin in the order
+ * of their coming. Where no destination is found, the actor stays suspended for suspend_max_ms; then it goes on at home, or is
+ * killed if its level is ALWAYS: its requests are answered with that.
+ */
+#ifndef ACTOR_H
+#define ACTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ckptplan.h"
+
+#define ACTOR_NEVER    0
+#define ACTOR_ALWAYS   4
+#define ACTOR_REQUESTS 65536u /* waiting and running at once */
+
+struct actor_config {
+	int level; /* ACTOR_NEVER to ACTOR_ALWAYS */
+	bool can_save, can_load;
+	uint32_t at_once;        /* methods that run side by side; 1 */
+	uint64_t step_ms;        /* of each step of a move; 0: as long as it takes */
+	uint64_t suspend_max_ms; /* without a destination */
+};
+
+enum actor_state {
+	ACTOR_ACTIVE,
+	ACTOR_SUSPENDING,
+	ACTOR_STOPPING, /* what runs was told to stop */
+	ACTOR_SERIALIZING,
+	ACTOR_PLACING,
+	ACTOR_TRANSFERRING,
+	ACTOR_DESERIALIZING,
+	ACTOR_FORWARDING,
+	ACTOR_LOCATING,
+	ACTOR_KILLED,
+};
+
+/* What the world is asked to do. Those marked * are answered by actor_done() with their step. */
+enum actor_action {
+	ACTOR_SUSPEND,     /* * home takes no more requests */
+	ACTOR_STOP,        /* request: this one shall end soon; answered by actor_answered() or actor_stopped() */
+	ACTOR_SERIALIZE,   /* * */
+	ACTOR_PLACE,       /* answered by actor_placed(), when there is a destination */
+	ACTOR_TRANSFER,    /* * to peer */
+	ACTOR_DESERIALIZE, /* * there */
+	ACTOR_FORWARD,     /* * the queue, in its order; it runs nothing yet */
+	ACTOR_LOCATE,      /* * everybody shall know that it is at peer now */
+	ACTOR_DISCARD,     /* peer was given something that is of no use now */
+	ACTOR_FAILED,      /* for the log: the step of this state did not succeed; what is set to it */
+	ACTOR_HOME,        /* everybody shall know that it is where it was */
+	ACTOR_RESUME,      /* it is active */
+	ACTOR_RUN,         /* request, at peer ("": home) */
+	ACTOR_LOSE,        /* request is answered with: the actor was killed */
+	ACTOR_KILL,
+};
+
+struct actor_order {
+	enum actor_action action;
+	uint64_t step, request;
+	const char *peer; /* "": home */
+	enum actor_state what;
+};
+
+/* It must not call back. */
+typedef void actor_do(void *arg, const struct actor_order *o);
+
+struct actor;
+
+/* The level that it really has: 0 unless it can save and load. strict: -EINVAL instead. */
+int actor_level(int level, bool can_save, bool can_load, bool strict);
+/* NULL: no memory. */
+struct actor *actor_new(const struct actor_config *config, actor_do *act, void *arg);
+/* Returns NULL. What waits is forgotten. */
+struct actor *actor_free(struct actor *a);
+
+/* A request comes. Return: 0; -EEXIST: it is here already; -EAGAIN: ACTOR_REQUESTS are; -EPIPE: the actor was killed; -ENOMEM. */
+int actor_request(struct actor *a, uint64_t request);
+/* One that ran was answered. Return: 0: pass the answer on; -ENOENT: it did not run, do not. */
+int actor_answered(struct actor *a, uint64_t request, uint64_t now_ms);
+/* One that was told to stop did, without an effect: it will run again, before those that came after it. Return: 0; -ENOENT. */
+int actor_stopped(struct actor *a, uint64_t request, uint64_t now_ms);
+
+/* Its memory is wanted. peer: where it shall go; NULL: ask. Return: 0; -EPERM: it may not be preempted; -EBUSY: it is on its way. */
+int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms);
+/* A destination. Return: 0; -ESTALE: nobody waits for one. */
+int actor_placed(struct actor *a, const char *peer, uint64_t now_ms);
+/* A step ended. Return: 0; -ESTALE: not this one, or not any more; nothing changed. */
+int actor_done(struct actor *a, uint64_t step, bool ok, uint64_t now_ms);
+/* Time has passed: a step that takes too long has failed. */
+void actor_tick(struct actor *a, uint64_t now_ms);
+/* When to tick. UINT64_MAX: no need. */
+uint64_t actor_next_ms(const struct actor *a);
+
+enum actor_state actor_state(const struct actor *a);
+const char *actor_where(const struct actor *a); /* "": home */
+uint32_t actor_n_queued(const struct actor *a);
+uint32_t actor_n_running(const struct actor *a);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ckptbook.h: where copies of one actor's state are, and of which versions; from which it recovers; which may go; and whether a stale one will
+ * do where memory is wanted at once. Pure.
+ */
+#ifndef CKPTBOOK_H
+#define CKPTBOOK_H
+
+#include "ckptplan.h"
+
+/* At most one copy for each peer: the newest one replaces the older. */
+struct ckpt_copy {
+	char peer[CKPT_NAME + 1];
+	uint64_t version, bytes;
+};
+
+struct ckptbook {
+	size_t n;
+	struct ckpt_copy copies[CKPT_PEERS];
+};
+
+/* A copy has arrived; one that is older than what the peer has is no news. false: no room for another peer. */
+bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64_t bytes);
+/* It is not there any more. */
+void ckptbook_remove(struct ckptbook *b, const char *peer);
+
+enum ckpt_recovery {
+	CKPT_FROM_COPY,
+	CKPT_FROM_NOTHING,
+	CKPT_MISSING
+};
+
+/*
+ * The highest version whose peer is up; of several the peer with the most free, then the first by name. None: FROM_NOTHING, or MISSING where
+ * panic says that this is an error. ret_copy is set for FROM_COPY only.
+ */
+enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n, bool panic,
+				    const struct ckpt_copy **ret_copy);
+/* The copy that goes first when memory is short: the oldest version, then the largest, then by name. NULL: what remains is the newest. */
+const struct ckpt_copy *ckptbook_evict(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n);
+
+enum ckpt_stale_policy {
+	CKPT_NEVER,
+	CKPT_ALWAYS,
+	CKPT_TIMEOUT,
+	CKPT_MAXAGE
+};
+
+struct ckpt_stale {
+	enum ckpt_stale_policy policy;
+	uint64_t ms; /* TIMEOUT: so long a fresh one is waited for. MAXAGE: a stale one that is younger will do */
+};
+
+/* "never", "always", "timeout:MS", "maxage:MS". false: none of these. */
+bool ckpt_stale_read(const char *text, struct ckpt_stale *ret);
+
+#define CKPT_NONE UINT64_MAX
+
+enum ckpt_use {
+	CKPT_USE_FRESH,
+	CKPT_USE_STALE,
+	CKPT_USE_NOTHING
+};
+
+/*
+ * What a preemption takes, and how long it waits for it. last_age_ms: of the newest copy; fresh_takes_ms: until there is a fresh one; CKPT_NONE:
+ * there is none, or will be none. NOTHING: neither can be had.
+ */
+enum ckpt_use ckpt_stale_use(const struct ckpt_stale *s, uint64_t last_age_ms, uint64_t fresh_takes_ms,
+			     uint64_t *ret_delay_ms);
+
+#endif

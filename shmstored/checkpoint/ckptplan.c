@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckptplan.c: the choice of peers, and a period's sends. */
+#include "ckptplan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct ckpt_config ckpt_defaults = {
+	.num = {.k = 1},
+	.selection = CKPT_RESOURCE,
+	.strategy = CKPT_ROUND_ROBIN,
+	.frequency_ms = 5000,
+	.retry = 3,
+};
+
+static bool read_count(const char *text, size_t n, uint32_t *ret)
+{
+	uint64_t value = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return false;
+		value = value * 10 + (uint64_t)(text[i] - '0');
+		if (value > UINT32_MAX)
+			return false;
+	}
+	*ret = (uint32_t)value;
+	return n > 0;
+}
+
+static bool is(const char *text, size_t n, const char *word)
+{
+	return n == strlen(word) && !memcmp(text, word, n);
+}
+
+/* "0.5", "3", "max", up to the comma. */
+static bool read_amount(const char *text, size_t n, struct ckpt_num *num)
+{
+	char word[32];
+
+	if (is(text, n, "max") || is(text, n, "all")) {
+		num->all = true;
+		return true;
+	}
+	if (!num->share)
+		return read_count(text, n, &num->k);
+	if (n >= sizeof(word))
+		return false;
+	memcpy(word, text, n);
+	word[n] = 0;
+	return ratio_parse(word, &num->of) && ratio_compare(num->of, RATIO(1, 1)) <= 0;
+}
+
+static bool read_more(const char *text, size_t n, struct ckpt_num *num)
+{
+	if (n > 4 && !memcmp(text, "min=", 4))
+		return read_count(text + 4, n - 4, &num->min);
+	if (!is(text, n, "short=panic") && !is(text, n, "short=max"))
+		return false;
+	num->panic = is(text, n, "short=panic");
+	return true;
+}
+
+bool ckpt_num_read(const char *text, struct ckpt_num *ret)
+{
+	struct ckpt_num num = {.share = !strncmp(text, "frac:", 5), .of = RATIO(0, 1)};
+	size_t n;
+
+	if (!num.share && strncmp(text, "explicit:", 9) != 0)
+		return false;
+	text += num.share ? 5 : 9;
+	n = strcspn(text, ",");
+	if (!read_amount(text, n, &num))
+		return false;
+	while (text[n]) {
+		text += n + 1;
+		n = strcspn(text, ",");
+		if (!read_more(text, n, &num))
+			return false;
+	}
+	*ret = num;
+	return true;
+}
+
+uint64_t ckpt_num_wanted(const struct ckpt_num *num, size_t n_peers)
+{
+	uint64_t k = num->all ? n_peers : num->share ? (uint64_t)ratio_ceil(num->of, (int64_t)n_peers) : num->k;
+
+	return k > num->min ? k : num->min;
+}
+
+int64_t ckpt_num_of(const struct ckpt_num *num, size_t n_peers)
+{
+	uint64_t k = ckpt_num_wanted(num, n_peers);
+
+	if (k <= n_peers)
+		return (int64_t)k;
+	return num->panic ? -1 : (int64_t)n_peers;
+}
+
+static size_t n_up(const struct ckpt_peer *peers, size_t n)
+{
+	size_t up = 0;
+
+	for (size_t i = 0; i < n; i++)
+		up += !peers[i].down;
+	return up;
+}
+
+/* Most free first, then by name. */
+static bool better(const struct ckpt_peer *a, const struct ckpt_peer *b)
+{
+	return a->free != b->free ? a->free > b->free : strcmp(a->name, b->name) < 0;
+}
+
+static void choose_by_room(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n, uint64_t bytes,
+			   size_t k, struct ckpt_choice *c)
+{
+	bool taken[CKPT_PEERS] = {false};
+	uint64_t need;
+
+	if (__builtin_add_overflow(bytes, config->reserve, &need))
+		return;
+	while (c->n < k) {
+		size_t best = n;
+
+		for (size_t i = 0; i < n; i++)
+			if (!taken[i] && !peers[i].down && peers[i].free >= need &&
+			    (best == n || better(&peers[i], &peers[best])))
+				best = i;
+		if (best == n)
+			return;
+		taken[best] = true;
+		c->of[c->n++] = (uint16_t)best;
+	}
+}
+
+/* Each of the list's that is there and up, once. */
+static void choose_fixed(const char *list, const struct ckpt_peer *peers, size_t n, size_t k, struct ckpt_choice *c)
+{
+	bool taken[CKPT_PEERS] = {false};
+
+	while (list && *list && c->n < k) {
+		size_t length = strcspn(list, ",");
+
+		for (size_t i = 0; i < n; i++)
+			if (!taken[i] && !peers[i].down && is(list, length, peers[i].name)) {
+				taken[i] = true;
+				c->of[c->n++] = (uint16_t)i;
+				break;
+			}
+		list += length + (list[length] == ',');
+	}
+}
+
+static uint64_t draw(uint64_t *state)
+{
+	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+static void choose_random(uint64_t seed, const struct ckpt_peer *peers, size_t n, size_t k, struct ckpt_choice *c)
+{
+	uint16_t up[CKPT_PEERS];
+	size_t left = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (!peers[i].down)
+			up[left++] = (uint16_t)i;
+	while (c->n < k && left) {
+		size_t i = (size_t)(draw(&seed) % left);
+
+		c->of[c->n++] = up[i];
+		up[i] = up[--left];
+	}
+}
+
+bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n, uint64_t bytes,
+		 struct ckpt_choice *ret)
+{
+	size_t up = n_up(peers, n);
+	int64_t k = ckpt_num_of(&config->num, up);
+
+	*ret = (struct ckpt_choice){.n = 0};
+	if (k < 0)
+		return false;
+	if (config->selection == CKPT_RESOURCE)
+		choose_by_room(config, peers, n, bytes, (size_t)k, ret);
+	else if (config->selection == CKPT_FIXED)
+		choose_fixed(config->fixed, peers, n, (size_t)k, ret);
+	else
+		choose_random(config->seed, peers, n, (size_t)k, ret);
+	ret->degraded = ret->n < ckpt_num_wanted(&config->num, up);
+	return true;
+}
+
+const struct ckpt_peer *ckpt_destination(const struct ckpt_peer *peers, size_t n, uint64_t bytes)
+{
+	const struct ckpt_peer *best = NULL;
+
+	for (size_t i = 0; i < n; i++)
+		if (!peers[i].down && peers[i].free >= bytes && (!best || better(&peers[i], best)))
+			best = &peers[i];
+	return best;
+}
+
+void ckpt_cast_init(struct ckpt_cast *c, const struct ckpt_config *config)
+{
+	*c = (struct ckpt_cast){.config = *config};
+}
+
+bool ckpt_cast_due(const struct ckpt_cast *c, uint64_t now_ms)
+{
+	return c->at == c->end && now_ms >= c->next_ms;
+}
+
+int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n, uint64_t version, uint64_t bytes,
+		    uint64_t now_ms)
+{
+	c->next_ms = now_ms > UINT64_MAX - c->config.frequency_ms ? UINT64_MAX : now_ms + c->config.frequency_ms;
+	c->n_attempts = c->n_sent = c->n_missed = c->n_tried = 0;
+	c->at = c->end = 0;
+	if (version == c->sent_version)
+		return 0;
+	if (!ckpt_choose(&c->config, peers, n, bytes, &c->choice))
+		return -1;
+	c->version = version;
+	c->end = c->choice.n;
+	if (c->config.strategy == CKPT_ROUND_ROBIN && c->choice.n) {
+		c->at = (size_t)(c->n_periods % c->choice.n);
+		c->end = c->at + 1;
+	}
+	c->n_periods++;
+	c->config.seed++;
+	return 1;
+}
+
+bool ckpt_cast_next(const struct ckpt_cast *c, size_t *ret)
+{
+	if (c->at == c->end)
+		return false;
+	*ret = c->choice.of[c->at];
+	return true;
+}
+
+bool ckpt_cast_result(struct ckpt_cast *c, bool ok)
+{
+	c->n_attempts++;
+	c->n_tried++;
+	if (!ok && c->n_tried <= c->config.retry)
+		return false;
+	/* What nobody has is sent again in the next period. */
+	if (ok)
+		c->sent_version = c->version;
+	c->n_sent += ok;
+	c->n_missed += !ok;
+	c->n_tried = 0;
+	c->at++;
+	return true;
+}

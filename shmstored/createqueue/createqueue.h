@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * createqueue.h: objects that shall be created and for which there is no room yet. They wait here; each pass tries some of them again,
+ * until there is room, or they may lie on the disk, or they have waited long enough. Pure: messages and time in, decisions out; no
+ * clock, no I/O. What a pass needs of the world it gets by the calls of struct createqueue_ops.
+ *
+ * A request ends in one way only: created, refused by the world, no room on the disk either, its time is over, or its client left. Its
+ * result waits until it is fetched, once.
+ *
+ * Two modes:
+ *   CREATEQUEUE_FIRST  as in Ray: strictly first come, first served, so a small request waits behind a big one. One timer for all: it
+ *                      starts with the first failure, any success clears it, and after grace_ms each failure falls back to the disk. While
+ *                      the store spills nobody's time runs, unless the request has a deadline.
+ *   CREATEQUEUE_HOST   the clients take turns: a request that does not fit holds back its own client's later ones and nobody else's, until
+ *                      max_bypass later ones passed it; from then on it is first. Each request has its own grace and its own deadline, also
+ *                      while the store spills. A disk that is full is noticed before anybody waits for it.
+ */
+#ifndef CREATEQUEUE_H
+#define CREATEQUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum createqueue_mode {
+	CREATEQUEUE_FIRST,
+	CREATEQUEUE_HOST
+};
+
+struct createqueue_config {
+	enum createqueue_mode mode;
+	uint64_t grace_ms;   /* from a failure until the disk may take it; 2000 */
+	uint64_t wait_ms;    /* of a request that names no deadline, in mode HOST; 30000 */
+	uint64_t retry_ms;   /* between two passes; 10 */
+	uint32_t per_client; /* requests of one client, those not fetched included; 64 */
+	uint32_t max_bypass; /* in mode HOST; 64 */
+};
+
+extern const struct createqueue_config createqueue_defaults;
+
+/* What an attempt came to. */
+enum createqueue_got {
+	CREATEQUEUE_GOT,
+	CREATEQUEUE_NO_ROOM,
+	CREATEQUEUE_REFUSED, /* not for want of room: it exists, it is wrong; trying again is no use */
+};
+
+/* The calls must not call back into the queue. */
+struct createqueue_ops {
+	/* One attempt. fallback: on the disk. */
+	enum createqueue_got (*allocate)(void *arg, uint64_t id, uint64_t bytes, bool fallback);
+	/* The disk that the fallback would use has no room. */
+	bool (*disk_full)(void *arg);
+	/* Whatever could be freed without loss shall be. */
+	void (*collect)(void *arg);
+	/* Asks for room by spilling. true: it is under way. */
+	bool (*spill)(void *arg);
+	void *arg;
+};
+
+/* How a pass ended. */
+enum createqueue_status {
+	CREATEQUEUE_OK,        /* nobody waits */
+	CREATEQUEUE_FULL,      /* somebody waits for room */
+	CREATEQUEUE_TRANSIENT, /* somebody waits for the spilling that is under way */
+	CREATEQUEUE_DISK,      /* no room, and none on the disk: who was asked about has been told */
+};
+
+enum createqueue_result {
+	CREATEQUEUE_UNKNOWN, /* never heard of, or fetched already */
+	CREATEQUEUE_PENDING,
+	CREATEQUEUE_CREATED,
+	CREATEQUEUE_WRONG, /* the world refused it */
+	CREATEQUEUE_OUT_OF_DISK,
+	CREATEQUEUE_TIMED_OUT,
+};
+
+struct createqueue_counts {
+	uint64_t calls, fallbacks; /* attempts; those of them on the disk */
+	uint64_t collects;
+	uint64_t created, refused, out_of_disk, timed_out, dropped; /* requests by their ends */
+	uint32_t waiting, finished;                                 /* now: waiting; finished and not fetched */
+};
+
+struct createqueue;
+
+/* NULL: no memory. config and ops are copied. */
+struct createqueue *createqueue_new(const struct createqueue_config *config, const struct createqueue_ops *ops);
+/* Returns NULL. */
+struct createqueue *createqueue_free(struct createqueue *q);
+
+/*
+ * A request comes; the next pass tries it. deadline_ms: how long it may wait from now_ms on; 0: as configured.
+ * Return: 0; -EEXIST: this id waits or was not fetched; -EAGAIN: the client has per_client of them; -ENOMEM.
+ */
+int createqueue_add(struct createqueue *q, uint64_t id, uint64_t client, uint64_t bytes, uint64_t deadline_ms,
+		    uint64_t now_ms);
+enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_ms);
+/* Past the queue: one attempt, on the disk if need be. Nothing is remembered of it. */
+enum createqueue_got createqueue_immediate(struct createqueue *q, uint64_t id, uint64_t bytes);
+
+enum createqueue_result createqueue_peek(const struct createqueue *q, uint64_t id);
+/* The same, and a result that is not PENDING is forgotten. */
+enum createqueue_result createqueue_fetch(struct createqueue *q, uint64_t id);
+/* The client left: what it waits for and what it did not fetch. */
+void createqueue_disconnect(struct createqueue *q, uint64_t client);
+
+/* Nobody waits and nothing waits to be fetched. */
+bool createqueue_empty(const struct createqueue *q);
+/* When is the next pass due? UINT64_MAX: when something happens. */
+uint64_t createqueue_next_ms(const struct createqueue *q, uint64_t now_ms);
+/* How long has the oldest one waited? 0: nobody waits. */
+uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms);
+struct createqueue_counts createqueue_counts(const struct createqueue *q);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * admission.h: may one more task begin? By what those that run have reserved, what this one is estimated to use, and the gate. Pure: no
+ * clock, no I/O.
+ *
+ *   toobig    it declared more than there is: it can never run. Not admitted
+ *   progress  nothing runs: admitted, whatever it needs
+ *   gate      the host's memory is above the gate
+ *   fits      the reservations and the estimate are within the cap; HISTOGRAM: P(sum of all > cap) <= eps
+ *   full      they are not
+ *
+ * A running task reserves max(estimate, or what its phases leave it to use; what it has now).
+ *
+ * HISTOGRAM counts in quanta of a 256th of the cap. The values of each task's kind, rounded up to quanta, are a distribution; that of
+ * the sum is their convolution, with fixed-point numbers of 62 bits, which are the same on every machine.
+ */
+#ifndef ADMISSION_H
+#define ADMISSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "profile.h"
+
+#define ADMISSION_TASKS 65535u /* at once; of more bytes than PROFILE_MOST no task is: the sum is always below 2^64 */
+
+enum admission_reason {
+	ADMISSION_PROGRESS,
+	ADMISSION_FITS,
+	ADMISSION_GATE,
+	ADMISSION_FULL,
+	ADMISSION_TOOBIG,
+};
+
+struct admission_ask {
+	uint64_t declared, estimate;
+	enum profile_strategy strategy;
+	uint32_t eps_ppm;       /* HISTOGRAM */
+	const uint64_t *values; /* HISTOGRAM: as profile_values() says; none: it will use its estimate */
+	size_t n_values;
+};
+
+struct admission_answer {
+	bool admit;
+	enum admission_reason reason;
+	uint64_t reserve;
+};
+
+struct admission;
+
+/* NULL: no memory. */
+struct admission *admission_new(uint64_t cap);
+/* Returns NULL. */
+struct admission *admission_free(struct admission *a);
+void admission_set_cap(struct admission *a, uint64_t cap);
+void admission_set_gate(struct admission *a, bool open);
+
+/* Would it be admitted now? Changes nothing. */
+struct admission_answer admission_try(struct admission *a, const struct admission_ask *ask);
+/* It begins, admitted or not. Return: 0; -EEXIST; -EAGAIN: ADMISSION_TASKS run; -ENOMEM. */
+int admission_start(struct admission *a, uint64_t task, const struct admission_ask *ask);
+/*
+ * What it has now, and what its phases say that it will have at most: profile_remaining(), where profile_has_phases(); else
+ * UINT64_MAX. Return: 0; -ENOENT.
+ */
+int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t remaining);
+/* Return: 0; -ENOENT. */
+int admission_end(struct admission *a, uint64_t task);
+
+uint64_t admission_reserved(const struct admission *a);
+uint64_t admission_used(const struct admission *a); /* what they have now */
+uint32_t admission_n_running(const struct admission *a);
+const char *admission_reason_name(enum admission_reason r);
+
+#endif

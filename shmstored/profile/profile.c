@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profile.c: the table of keys, and what tasks add to it.
+ *
+ * A key is found by the 128-bit hash of its name, which is kept beside it and compared too. Sums never overflow: before they would, n and
+ * sum are halved together, which leaves the average. One thread.
+ */
+#include "profile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "profilekey.h"
+
+struct profile *profile_new(uint32_t max_keys)
+{
+	struct profile *p = calloc(1, sizeof(*p));
+
+	if (p)
+		p->max_keys = max_keys ? max_keys : 1;
+	return p;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void key_free(struct profile *p, struct profile_key *k)
+{
+	HASH_DEL(p->keys, k);
+	free(k->lang);
+	free(k);
+}
+
+void profile_reset(struct profile *p)
+{
+	while (p->keys)
+		key_free(p, p->keys);
+}
+
+struct profile *profile_free(struct profile *p)
+{
+	if (!p)
+		return NULL;
+	profile_reset(p);
+	free(p);
+	return NULL;
+}
+
+uint32_t profile_n_keys(const struct profile *p)
+{
+	return HASH_COUNT(p->keys);
+}
+
+bool profilekey_name_fits(const struct profile_name *name)
+{
+	return strlen(name->lang) <= PROFILE_NAME && strlen(name->func) <= PROFILE_NAME &&
+	       strlen(name->group) <= PROFILE_NAME;
+}
+
+/* Of the parts with the zeros between them, so that no two names are the same bytes. Returns how many. */
+static size_t join(const struct profile_name *name, char joined[3 * (PROFILE_NAME + 1)])
+{
+	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1, group = strlen(name->group) + 1;
+
+	memcpy(joined, name->lang, lang);
+	memcpy(joined + lang, name->func, func);
+	memcpy(joined + lang + func, name->group, group);
+	return lang + func + group;
+}
+
+static void hash_of(const char *joined, size_t n, uint8_t ret[16])
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits(joined, n));
+	memcpy(ret, canonical.digest, 16);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static struct profile_key *find_hash(const struct profile *p, const uint8_t hash[16])
+{
+	struct profile_key *k;
+
+	HASH_FIND(hh, p->keys, hash, 16, k);
+	return k;
+}
+
+struct profile_key *profile_find(const struct profile *p, const struct profile_name *name)
+{
+	char joined[3 * (PROFILE_NAME + 1)];
+	struct profile_key *k;
+	uint8_t hash[16];
+	size_t n;
+
+	if (!profilekey_name_fits(name))
+		return NULL;
+	n = join(name, joined);
+	hash_of(joined, n, hash);
+	k = find_hash(p, hash);
+	return k && !memcmp(k->lang, joined, n) ? k : NULL;
+}
+
+struct profile_name profile_name_of(const struct profile_key *k)
+{
+	return (struct profile_name){.lang = k->lang, .func = k->func, .group = k->group};
+}
+
+struct profile_key *profile_next(const struct profile *p, const struct profile_key *k)
+{
+	struct profile_key *next = NULL;
+
+	for (struct profile_key *other = p->keys; other; other = other->hh.next)
+		if ((!k || memcmp(other->hash, k->hash, 16) > 0) && (!next || memcmp(other->hash, next->hash, 16) < 0))
+			next = other;
+	return next;
+}
+
+/* The one that was fed longest ago goes; of several, the one with the least hash. */
+static void make_room(struct profile *p)
+{
+	struct profile_key *oldest = p->keys;
+
+	if (HASH_COUNT(p->keys) < p->max_keys)
+		return;
+	for (struct profile_key *k = p->keys; k; k = k->hh.next)
+		if (k->fed < oldest->fed || (k->fed == oldest->fed && memcmp(k->hash, oldest->hash, 16) < 0))
+			oldest = k;
+	key_free(p, oldest);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct profile_key *profilekey_get(struct profile *p, const struct profile_name *name)
+{
+	char joined[3 * (PROFILE_NAME + 1)];
+	size_t n = join(name, joined);
+	struct profile_key *k;
+	uint8_t hash[16];
+
+	hash_of(joined, n, hash);
+	k = find_hash(p, hash);
+	if (k && !memcmp(k->lang, joined, n))
+		return k;
+	/* Two names with one hash: the newer one replaces the other. */
+	if (k)
+		key_free(p, k);
+	make_room(p);
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return NULL;
+	k->lang = malloc(n);
+	if (!k->lang) {
+		free(k);
+		return NULL;
+	}
+	memcpy(k->lang, joined, n);
+	k->func = k->lang + strlen(k->lang) + 1;
+	k->group = k->func + strlen(k->func) + 1;
+	memcpy(k->hash, hash, 16);
+	HASH_ADD(hh, p->keys, hash, 16, k);
+	if (!k->hh.tbl) {
+		free(k->lang);
+		free(k);
+		return NULL;
+	}
+	k->fed = ++p->n_fed;
+	return k;
+}
+
+/* Steps of private and shared memory begin at 1 KiB, those of times at 1 ms. */
+static unsigned shift_of(enum profile_resource r)
+{
+	return r == PROFILE_CPU ? 2 : 10;
+}
+
+static unsigned bucket_of(enum profile_resource r, uint64_t value)
+{
+	unsigned power, i;
+
+	if (value >> shift_of(r) == 0)
+		return 0;
+	power = 63u - (unsigned)__builtin_clzll(value);
+	i = (power - shift_of(r)) * 4 + (unsigned)(value >> (power - 2) & 3);
+	return i < PROFILE_BUCKETS ? i : PROFILE_BUCKETS - 1;
+}
+
+uint64_t profile_bucket_from(enum profile_resource r, unsigned i)
+{
+	return i ? (UINT64_C(4) + i % 4) << (shift_of(r) + i / 4 - 2) : 0;
+}
+
+void profilekey_add(struct profilevalues *v, enum profile_resource r, uint64_t value)
+{
+	uint32_t *bucket = &v->buckets[bucket_of(r, value)];
+
+	if (v->sum > UINT64_MAX - value)
+		profilekey_halve(&v->n, &v->sum);
+	v->n++;
+	v->sum += value;
+	*bucket += *bucket < UINT32_MAX;
+	profilering_add(&v->ring, value);
+	if (value > v->session_peak)
+		v->session_peak = value;
+	v->n_session++;
+	if (v->n_session == PROFILE_RING) {
+		v->n_session = 0;
+		if (v->prior_peak > v->session_peak)
+			v->prior_peak -= (v->prior_peak - v->session_peak + 1) / 2;
+	}
+}
+
+static void add_phases(struct profilephases *ph, const struct profile_task *t)
+{
+	if (!t->n_phases || t->n_phases > PROFILE_PHASES)
+		return;
+	if (ph->n != t->n_phases)
+		*ph = (struct profilephases){.n = t->n_phases};
+	if (ph->n_tasks == PROFILE_RING) {
+		memcpy(ph->before, ph->now, sizeof(ph->before));
+		memset(ph->now, 0, sizeof(ph->now));
+		ph->n_tasks = 0;
+	}
+	ph->n_tasks++;
+	for (unsigned i = 0; i < ph->n; i++) {
+		uint64_t value = t->phases[i] < PROFILE_MOST ? t->phases[i] : PROFILE_MOST;
+
+		if (value > ph->now[i])
+			ph->now[i] = value;
+	}
+}
+
+int profile_feed(struct profile *p, const struct profile_name *name, const struct profile_task *task)
+{
+	struct profile_key *k;
+
+	if (!profilekey_name_fits(name))
+		return -EINVAL;
+	k = profilekey_get(p, name);
+	if (!k)
+		return -ENOMEM;
+	k->fed = ++p->n_fed;
+	for (int r = 0; r < PROFILE_RESOURCES; r++)
+		if (task->has[r])
+			profilekey_add(&k->of[r], (enum profile_resource)r,
+				       task->used[r] < PROFILE_MOST ? task->used[r] : PROFILE_MOST);
+	if (task->life_ms)
+		profilering_add(&k->lives, task->life_ms < PROFILE_MOST ? task->life_ms : PROFILE_MOST);
+	add_phases(&k->phases, task);
+	if (k->killed_left && !--k->killed_left)
+		k->killed_had = 0;
+	k->preempted_left -= k->preempted_left != 0;
+	return 0;
+}
+
+int profile_killed(struct profile *p, const struct profile_name *name, uint64_t had)
+{
+	struct profile_key *k;
+
+	if (!profilekey_name_fits(name))
+		return -EINVAL;
+	if (!had)
+		return 0;
+	k = profilekey_get(p, name);
+	if (!k)
+		return -ENOMEM;
+	k->fed = ++p->n_fed;
+	if (had > PROFILE_MOST)
+		had = PROFILE_MOST;
+	if (had > k->killed_had)
+		k->killed_had = had;
+	k->killed_left = k->preempted_left = PROFILE_RING;
+	return 0;
+}
+
+int profile_preempted(struct profile *p, const struct profile_name *name)
+{
+	struct profile_key *k;
+
+	if (!profilekey_name_fits(name))
+		return -EINVAL;
+	k = profilekey_get(p, name);
+	if (!k)
+		return -ENOMEM;
+	k->fed = ++p->n_fed;
+	k->preempted_left = PROFILE_RING;
+	return 0;
+}
+
+int profile_set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms, const uint64_t *peaks,
+		       unsigned n)
+{
+	struct profile_key *k;
+
+	if (!profilekey_name_fits(name) || !n || n > PROFILE_PHASES || !life_ms)
+		return -EINVAL;
+	k = profilekey_get(p, name);
+	if (!k)
+		return -ENOMEM;
+	k->lives = (struct profilering){0};
+	profilering_add(&k->lives, life_ms < PROFILE_MOST ? life_ms : PROFILE_MOST);
+	k->phases = (struct profilephases){.n = n, .n_tasks = 1};
+	for (unsigned i = 0; i < n; i++)
+		k->phases.now[i] = peaks[i] < PROFILE_MOST ? peaks[i] : PROFILE_MOST;
+	return 0;
+}
+
+static void merge_values(struct profilevalues *a, const struct profilevalues *b)
+{
+	uint64_t n = b->n, sum = b->sum, peak = profilevalues_peak(b);
+
+	while (a->sum > UINT64_MAX - sum || a->n > UINT64_MAX - n) {
+		profilekey_halve(&a->n, &a->sum);
+		profilekey_halve(&n, &sum);
+	}
+	a->sum += sum;
+	a->n += n;
+	if (peak > a->session_peak)
+		a->session_peak = peak;
+	profilering_interleave(&a->ring, &b->ring);
+	for (unsigned i = 0; i < PROFILE_BUCKETS; i++)
+		a->buckets[i] = b->buckets[i] > UINT32_MAX - a->buckets[i] ? UINT32_MAX : a->buckets[i] + b->buckets[i];
+}
+
+static void merge_phases(struct profilephases *a, const struct profilephases *b)
+{
+	if (!b->n)
+		return;
+	if (a->n != b->n)
+		*a = (struct profilephases){.n = b->n};
+	for (unsigned i = 0; i < b->n; i++) {
+		uint64_t value = b->now[i] > b->before[i] ? b->now[i] : b->before[i];
+
+		if (value > a->now[i])
+			a->now[i] = value;
+	}
+	a->n_tasks += a->n_tasks < PROFILE_RING;
+}
+
+int profile_merge(struct profile *into, const struct profile *from)
+{
+	for (struct profile_key *b = from->keys; b; b = b->hh.next) {
+		struct profile_name name = profile_name_of(b);
+		struct profile_key *a = profilekey_get(into, &name);
+
+		if (!a)
+			return -ENOMEM;
+		a->fed = ++into->n_fed;
+		for (int r = 0; r < PROFILE_RESOURCES; r++)
+			merge_values(&a->of[r], &b->of[r]);
+		profilering_interleave(&a->lives, &b->lives);
+		merge_phases(&a->phases, &b->phases);
+		if (b->killed_had > a->killed_had)
+			a->killed_had = b->killed_had;
+		if (b->killed_left > a->killed_left)
+			a->killed_left = b->killed_left;
+		if (b->preempted_left > a->preempted_left)
+			a->preempted_left = b->preempted_left;
+	}
+	return 0;
+}

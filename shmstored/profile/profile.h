@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profile.h: what tasks of one kind have used so far: their peaks, averages and distributions, and when in their lives. Pure: numbers in,
+ * numbers out; no clock, no I/O. docs/profiles.md says what it is for.
+ *
+ * A key is language, function and group (empty, a class, or class#instance). Of each resource it has the number of tasks, their sum and
+ * peak, the last PROFILE_RING values, and a histogram with logarithmic steps; of their lifetimes the last values; and of private memory the
+ * peak in each of PROFILE_PHASES equal parts of a lifetime. A kind whose tasks were killed for want of memory is estimated higher until
+ * PROFILE_RING others have ended well.
+ *
+ * What is kept is bounded: beyond max_keys the key that was fed longest ago goes.
+ */
+#ifndef PROFILE_H
+#define PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PROFILE_RING    128u
+#define PROFILE_PHASES  8u
+#define PROFILE_BUCKETS 128u                /* 32 powers of two, each in four parts */
+#define PROFILE_NAME    255u                /* bytes of each part of a key's name */
+#define PROFILE_MOST    (UINT64_C(1) << 47) /* larger values count as this */
+#define PROFILE_WARM    5u                  /* as many tasks say how the next one will be */
+
+enum profile_resource {
+	PROFILE_PRIVATE,
+	PROFILE_SHARED,
+	PROFILE_CPU,
+	PROFILE_RESOURCES
+};
+
+/* What of the past an estimate takes. */
+/* Each bolder than the one before. */
+enum profile_strategy {
+	PROFILE_NONE,
+	PROFILE_PEAK,
+	PROFILE_P95,
+	PROFILE_HISTOGRAM,
+	PROFILE_AVERAGE
+};
+
+struct profile_name {
+	const char *lang, *func, *group;
+};
+
+/* One task that has ended. */
+struct profile_task {
+	uint64_t used[PROFILE_RESOURCES]; /* bytes at most, bytes created, ms */
+	bool has[PROFILE_RESOURCES];
+	uint64_t life_ms;                /* 0: not known */
+	uint64_t phases[PROFILE_PHASES]; /* private bytes at most, by parts of its life */
+	unsigned n_phases;               /* 0: not known */
+};
+
+struct profile_stat {
+	uint64_t n, peak, average, p95; /* average: rounded down; p95: nearest rank of the last PROFILE_RING */
+};
+
+struct profile;
+struct profile_key;
+
+/* NULL: no memory. max_keys: at least 1. */
+struct profile *profile_new(uint32_t max_keys);
+/* Returns NULL. */
+struct profile *profile_free(struct profile *p);
+void profile_reset(struct profile *p);
+uint32_t profile_n_keys(const struct profile *p);
+
+/* NULL: nothing is known of it. Good until the next call that changes p. */
+struct profile_key *profile_find(const struct profile *p, const struct profile_name *name);
+/* In the order of their names' hashes: NULL begins; NULL: there are no more. */
+struct profile_key *profile_next(const struct profile *p, const struct profile_key *k);
+struct profile_name profile_name_of(const struct profile_key *k);
+
+/* A task has ended. Return: 0; -EINVAL: a name is too long; -ENOMEM. */
+int profile_feed(struct profile *p, const struct profile_name *name, const struct profile_task *task);
+/* A task was killed for want of memory when it had so many private bytes. Return: as above. */
+int profile_killed(struct profile *p, const struct profile_name *name, uint64_t had);
+/* One was preempted: until PROFILE_RING others have ended well profile_was_preempted() says so. Return: as above. */
+int profile_preempted(struct profile *p, const struct profile_name *name);
+bool profile_was_preempted(const struct profile_key *k);
+/* How a kind's private memory goes over a lifetime: n parts, at most PROFILE_PHASES. Return: as above; -EINVAL also for n. */
+int profile_set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms, const uint64_t *peaks,
+		       unsigned n);
+
+/* k may be NULL here and below: nothing is known. */
+struct profile_stat profile_stat(const struct profile_key *k, enum profile_resource r);
+/*
+ * What the next task will use: declared, else fallback, where nothing is known; max(declared, 5/4 peak) of fewer than PROFILE_WARM tasks;
+ * then what strategy says (HISTOGRAM: p95 is what is shown). Never less than 3/2 of what a killed one had. NONE: the past says nothing.
+ */
+uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, enum profile_strategy strategy,
+			  uint64_t declared, uint64_t fallback);
+/* The most that a task of this age will still use, by its phases. Beyond the usual life, or where these are not known: the peak. */
+uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms);
+/* Are there phases, and nothing that contradicts them? */
+bool profile_has_phases(const struct profile_key *k);
+/* The last values, PROFILE_RING at most; returns how many. Fewer than PROFILE_WARM, or a killed one: 0, as they do not say enough. */
+size_t profile_values(const struct profile_key *k, enum profile_resource r, uint64_t ret[PROFILE_RING]);
+/* For charts: the count of each step, and where step i begins. */
+const uint32_t *profile_histogram(const struct profile_key *k, enum profile_resource r);
+uint64_t profile_bucket_from(enum profile_resource r, unsigned i);
+/* The median of lifetimes, and the peak of each phase. Returns how many phases. */
+unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms, uint64_t ret_peaks[PROFILE_PHASES]);
+
+/* Adds what another profile knows: n and sums add, peaks are the larger, the last values alternate. Return: 0; -ENOMEM: into is as it was in part. */
+int profile_merge(struct profile *into, const struct profile *from);
+
+/*
+ * The profile as text: a line "shmstore-profile 1", a line for each key, a line "crc32c HEX". Ownership: free() it. NULL: no memory.
+ */
+char *profile_text(const struct profile *p, size_t *ret_length);
+/*
+ * Replaces what p has by a text's content; nothing changes unless all of it is right. prior: as a prior of a new session: n and
+ * the last values are halved, at least one remains, and the peak will approach that of the new session.
+ * ret_why: what is wrong, a static text; may be NULL. Return: 0; -EBADMSG: truncated, changed, or not possible; -EPROTONOSUPPORT: another
+ * version; -ENOMEM.
+ */
+int profile_load(struct profile *p, const char *text, size_t length, bool prior, const char **ret_why);
+
+#endif

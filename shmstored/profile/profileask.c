@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profileask.c: what a key says of the next task. */
+#include "profilekey.h"
+
+uint64_t profilevalues_peak(const struct profilevalues *v)
+{
+	return v->prior_peak > v->session_peak ? v->prior_peak : v->session_peak;
+}
+
+struct profile_stat profile_stat(const struct profile_key *k, enum profile_resource r)
+{
+	const struct profilevalues *v;
+
+	if (!k || !k->of[r].n)
+		return (struct profile_stat){0};
+	v = &k->of[r];
+	return (struct profile_stat){.n = v->n,
+				     .peak = profilevalues_peak(v),
+				     .average = v->sum / v->n,
+				     .p95 = profilering_rank(&v->ring, 95, 100)};
+}
+
+/* num/den of bytes, rounded up; bytes <= PROFILE_MOST. */
+static uint64_t more(uint64_t bytes, uint64_t num, uint64_t den)
+{
+	return (bytes * num + den - 1) / den;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t usual(const struct profilevalues *v, enum profile_strategy strategy)
+{
+	switch (strategy) {
+	case PROFILE_AVERAGE:
+		return v->sum / v->n;
+	case PROFILE_P95:
+	case PROFILE_HISTOGRAM:
+		return profilering_rank(&v->ring, 95, 100);
+	case PROFILE_NONE:
+	case PROFILE_PEAK:
+		break;
+	}
+	return profilevalues_peak(v);
+}
+
+uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, enum profile_strategy strategy,
+			  uint64_t declared, uint64_t fallback)
+{
+	uint64_t estimate = declared ? declared : fallback;
+
+	if (!k || strategy == PROFILE_NONE)
+		return estimate;
+	if (k->of[r].n >= PROFILE_WARM)
+		estimate = usual(&k->of[r], strategy);
+	else if (k->of[r].n)
+		estimate = larger(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
+	return r == PROFILE_PRIVATE ? larger(estimate, more(k->killed_had, 3, 2)) : estimate;
+}
+
+unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms, uint64_t ret_peaks[PROFILE_PHASES])
+{
+	if (!k)
+		return 0;
+	*ret_life_ms = profilering_rank(&k->lives, 1, 2);
+	for (unsigned i = 0; i < k->phases.n; i++)
+		ret_peaks[i] = larger(k->phases.now[i], k->phases.before[i]);
+	return k->phases.n;
+}
+
+bool profile_has_phases(const struct profile_key *k)
+{
+	return k && k->phases.n && k->lives.n && !k->killed_had;
+}
+
+uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms)
+{
+	uint64_t life_ms, peaks[PROFILE_PHASES], most = 0, peak = 0;
+	unsigned n, i;
+
+	if (!k)
+		return 0;
+	n = profile_phases(k, &life_ms, peaks);
+	for (i = 0; i < n; i++)
+		peak = larger(peak, peaks[i]);
+	peak = larger(peak, profilevalues_peak(&k->of[PROFILE_PRIVATE]));
+	if (!n || !life_ms || age_ms > life_ms)
+		return peak;
+	/* life_ms <= PROFILE_MOST: no overflow. The end of life belongs to the last phase. */
+	i = (unsigned)(age_ms * n / life_ms);
+	for (i = i < n ? i : n - 1; i < n; i++)
+		most = larger(most, peaks[i]);
+	return most;
+}
+
+bool profile_was_preempted(const struct profile_key *k)
+{
+	return k && k->preempted_left;
+}
+
+size_t profile_values(const struct profile_key *k, enum profile_resource r, uint64_t ret[PROFILE_RING])
+{
+	if (!k || k->of[r].n < PROFILE_WARM || (r == PROFILE_PRIVATE && k->killed_had))
+		return 0;
+	for (uint32_t i = 0; i < k->of[r].ring.n; i++)
+		ret[i] = profilering_at(&k->of[r].ring, i);
+	return k->of[r].ring.n;
+}
+
+const uint32_t *profile_histogram(const struct profile_key *k, enum profile_resource r)
+{
+	return k->of[r].buckets;
+}
+
+void profilekey_halve(uint64_t *n, uint64_t *sum)
+{
+	uint64_t half = *n > 1 ? *n / 2 : *n;
+
+	if (*n)
+		*sum = (uint64_t)((unsigned __int128)*sum * half / *n);
+	*n = half;
+}
+
+void profilekey_to_prior(struct profile_key *k)
+{
+	for (int r = 0; r < PROFILE_RESOURCES; r++) {
+		struct profilevalues *v = &k->of[r];
+
+		profilekey_halve(&v->n, &v->sum);
+		profilering_keep(&v->ring, v->ring.n > 1 ? v->ring.n / 2 : v->ring.n);
+		v->prior_peak = profilevalues_peak(v);
+		v->session_peak = 0;
+		v->n_session = 0;
+		for (unsigned i = 0; i < PROFILE_BUCKETS; i++)
+			v->buckets[i] = (v->buckets[i] + 1) / 2;
+	}
+	profilering_keep(&k->lives, k->lives.n > 1 ? k->lives.n / 2 : k->lives.n);
+	for (unsigned i = 0; i < k->phases.n; i++)
+		k->phases.before[i] = larger(k->phases.now[i], k->phases.before[i]);
+	for (unsigned i = 0; i < k->phases.n; i++)
+		k->phases.now[i] = 0;
+	k->phases.n_tasks = 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profilewords.c: the words are in configurations: never changed. */
+#include "profilewords.h"
+
+#include <string.h>
+
+#define MIB     (UINT64_C(1) << 20)
+#define MILLION 1000000u
+
+static const char *const names[] = {
+	[PROFILE_NONE] = "none",      [PROFILE_PEAK] = "peak",   [PROFILE_P95] = "p95",
+	[PROFILE_HISTOGRAM] = "hist", [PROFILE_AVERAGE] = "avg",
+};
+
+/* "0.05": a fraction from 0 to 1 in millionths. Digits behind the sixth round up what is not zero, so that it is never taken for less. */
+static bool read_ppm(const char *text, uint32_t *ret)
+{
+	uint32_t ppm = 0, place = MILLION;
+	bool point = false, digit = false, rest = false;
+
+	for (; *text; text++) {
+		if (*text == '.' && !point) {
+			point = true;
+			continue;
+		}
+		if (*text < '0' || *text > '9')
+			return false;
+		digit = true;
+		if (point) {
+			place /= 10;
+			rest |= !place && *text != '0';
+			ppm += (uint32_t)(*text - '0') * place;
+		} else {
+			ppm = ppm * 10 + (uint32_t)(*text - '0') * MILLION;
+		}
+		if (ppm > MILLION)
+			return false;
+	}
+	ppm += rest;
+	if (!digit || ppm > MILLION)
+		return false;
+	*ret = ppm;
+	return true;
+}
+
+bool profile_choice_read(const char *text, struct profile_choice *ret)
+{
+	static const struct {
+		const char *word;
+		enum profile_strategy strategy;
+	} words[] = {
+		{"none", PROFILE_NONE},
+		{"conservative", PROFILE_PEAK},
+		{"conservative=peak", PROFILE_PEAK},
+		{"conservative=p95", PROFILE_P95},
+		{"aggressive", PROFILE_AVERAGE},
+		{"histogram", PROFILE_HISTOGRAM},
+	};
+	struct profile_choice choice = {.strategy = PROFILE_HISTOGRAM, .eps_ppm = PROFILE_EPS_PPM};
+
+	if (!strncmp(text, "histogram:", 10)) {
+		if (!read_ppm(text + 10, &choice.eps_ppm))
+			return false;
+		*ret = choice;
+		return true;
+	}
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (!strcmp(text, words[i].word)) {
+			choice.strategy = words[i].strategy;
+			*ret = choice;
+			return true;
+		}
+	return false;
+}
+
+const char *profile_strategy_name(enum profile_strategy s)
+{
+	return (unsigned)s < sizeof(names) / sizeof(names[0]) ? names[s] : "?";
+}
+
+bool profile_strategy_read(const char *name, enum profile_strategy *ret)
+{
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(name, names[i])) {
+			*ret = (enum profile_strategy)i;
+			return true;
+		}
+	return false;
+}
+
+uint64_t profile_bin(uint64_t bytes)
+{
+	uint64_t step = bytes <= 2048 * MIB ? 128 * MIB : 256 * MIB;
+
+	return bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
+}

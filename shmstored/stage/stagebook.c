@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stagebook.c: the profiles by their amounts and ids, the sessions, and those that wait in the order of their asking.
+ *
+ * held is the sum of what sessions have, and never more than total. Who waits keeps what it has until it is granted; then it is measured against
+ * what is free with its own counted in. One that waits does not hold back the later ones that ask for less than is free: its time ends
+ * anyway.
+ */
+#include "stagebook.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "idtable.h"
+
+struct profile_entry {
+	struct stage_amounts amounts; /* the key: three int64_t, no padding */
+	uint32_t id;
+	UT_hash_handle hh;
+};
+
+struct session {
+	uint64_t id;
+	uint32_t profile, wanted;
+	struct stage_amounts has;
+	bool degraded, waits;
+	uint64_t until_ms;
+	struct session *prev, *next; /* while it waits */
+	UT_hash_handle hh;
+};
+
+struct stagebook {
+	struct stage_amounts base;
+	int64_t total, held;
+	stagebook_granted *granted;
+	void *arg;
+	struct profile_entry *profiles, **by_id; /* by_id[id - 1] */
+	uint32_t n_profiles, room;
+	struct session *sessions, *waiting;
+};
+
+struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_mib, stagebook_granted *granted,
+				void *arg)
+{
+	struct stagebook *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->base = *base;
+	b->total = total_mib;
+	b->granted = granted;
+	b->arg = arg;
+	return b;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct stagebook *stagebook_free(struct stagebook *b)
+{
+	struct profile_entry *p, *next_p;
+	struct session *s, *next_s;
+
+	if (!b)
+		return NULL;
+	HASH_ITER(hh, b->profiles, p, next_p)
+	{
+		HASH_DEL(b->profiles, p);
+		free(p);
+	}
+	HASH_ITER(hh, b->sessions, s, next_s)
+	{
+		HASH_DEL(b->sessions, s);
+		free(s);
+	}
+	free(b->by_id);
+	free(b);
+	return NULL;
+}
+
+void stagebook_set_base(struct stagebook *b, const struct stage_amounts *base)
+{
+	b->base = *base;
+}
+
+static bool make_room(struct stagebook *b)
+{
+	uint32_t room = b->room ? 2 * b->room : 16;
+	struct profile_entry **by_id;
+
+	if (b->n_profiles < b->room)
+		return true;
+	by_id = reallocarray(b->by_id, room, sizeof(*by_id));
+	if (!by_id)
+		return false;
+	b->by_id = by_id;
+	b->room = room;
+	return true;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int stagebook_id(struct stagebook *b, const struct stage_amounts *amounts, uint32_t *ret)
+{
+	struct profile_entry *p;
+
+	if (stage_amounts_equal(amounts, &b->base)) {
+		*ret = 0;
+		return 0;
+	}
+	HASH_FIND(hh, b->profiles, amounts, sizeof(*amounts), p);
+	if (p) {
+		*ret = p->id;
+		return 0;
+	}
+	if (b->n_profiles == STAGEBOOK_PROFILES)
+		return -ENOSPC;
+	p = make_room(b) ? calloc(1, sizeof(*p)) : NULL;
+	if (!p)
+		return -ENOMEM;
+	p->amounts = *amounts;
+	HASH_ADD(hh, b->profiles, amounts, sizeof(p->amounts), p);
+	if (!p->hh.tbl) {
+		free(p);
+		return -ENOMEM;
+	}
+	b->by_id[b->n_profiles++] = p;
+	p->id = b->n_profiles;
+	*ret = p->id;
+	return 0;
+}
+
+bool stagebook_amounts(const struct stagebook *b, uint32_t id, struct stage_amounts *ret)
+{
+	if (id > b->n_profiles)
+		return false;
+	*ret = id ? b->by_id[id - 1]->amounts : b->base;
+	return true;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static struct session *find(const struct stagebook *b, uint64_t id)
+{
+	struct session *s;
+
+	HASH_FIND(hh, b->sessions, &id, sizeof(id), s);
+	return s;
+}
+
+static int64_t sum_of(const struct stage_amounts *a)
+{
+	return a->private_mib + a->shared_mib;
+}
+
+static int64_t free_for(const struct stagebook *b, const struct session *s)
+{
+	return b->total - (b->held - sum_of(&s->has));
+}
+
+/* The profile if there is room for it; if not and at_once, as much of it as there is. Private memory before shared. */
+static bool grant(struct stagebook *b, struct session *s, uint32_t profile, bool at_once)
+{
+	int64_t room = free_for(b, s);
+	struct stage_amounts amounts, has;
+
+	if (!stagebook_amounts(b, profile, &amounts))
+		return false;
+	has = amounts;
+	if (sum_of(&amounts) > room) {
+		if (!at_once)
+			return false;
+		if (has.private_mib > room)
+			has.private_mib = room;
+		if (has.shared_mib > room - has.private_mib)
+			has.shared_mib = room - has.private_mib;
+		has.slots = amounts.private_mib
+				    ? (int64_t)((__int128)amounts.slots * has.private_mib / amounts.private_mib)
+				    : amounts.slots;
+		if (has.slots < 1)
+			has.slots = 1;
+	}
+	b->held += sum_of(&has) - sum_of(&s->has);
+	s->has = has;
+	s->profile = profile;
+	s->degraded = !stage_amounts_equal(&has, &amounts);
+	return true;
+}
+
+static void stop_waiting(struct stagebook *b, struct session *s)
+{
+	if (s->waits)
+		DL_DELETE(b->waiting, s);
+	s->waits = false;
+}
+
+static struct stagebook_grant grant_of(const struct session *s)
+{
+	return (struct stagebook_grant){
+		.session = s->id, .profile = s->profile, .amounts = s->has, .degraded = s->degraded};
+}
+
+static void say_granted(const struct stagebook *b, const struct session *s)
+{
+	struct stagebook_grant g = grant_of(s);
+
+	if (b->granted)
+		b->granted(b->arg, &g);
+}
+
+static void serve(struct stagebook *b, uint64_t now_ms)
+{
+	struct session *s, *next;
+
+	for (s = b->waiting; s; s = next) {
+		next = s->next;
+		if (grant(b, s, s->wanted, now_ms >= s->until_ms)) {
+			stop_waiting(b, s);
+			say_granted(b, s);
+		}
+	}
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int stagebook_join(struct stagebook *b, uint64_t session)
+{
+	struct session *s;
+
+	if (find(b, session))
+		return -EEXIST;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->id = session;
+	HASH_ADD(hh, b->sessions, id, sizeof(s->id), s);
+	if (!s->hh.tbl) {
+		free(s);
+		return -ENOMEM;
+	}
+	(void)grant(b, s, 0, true);
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+int stagebook_leave(struct stagebook *b, uint64_t session)
+{
+	struct session *s = find(b, session);
+
+	if (!s)
+		return -ENOENT;
+	stop_waiting(b, s);
+	b->held -= sum_of(&s->has);
+	HASH_DEL(b->sessions, s);
+	free(s);
+	serve(b, 0);
+	return 0;
+}
+
+int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int64_t wait_ms, uint64_t now_ms)
+{
+	struct session *s = find(b, session);
+
+	if (!s || profile > b->n_profiles)
+		return -ENOENT;
+	stop_waiting(b, s);
+	if (grant(b, s, profile, wait_ms <= 0))
+		return 1;
+	s->wanted = profile;
+	s->until_ms = now_ms > UINT64_MAX - (uint64_t)wait_ms ? UINT64_MAX : now_ms + (uint64_t)wait_ms;
+	s->waits = true;
+	DL_APPEND(b->waiting, s);
+	return 0;
+}
+
+int stagebook_end(struct stagebook *b, uint64_t session)
+{
+	struct session *s = find(b, session);
+
+	if (!s)
+		return -ENOENT;
+	stop_waiting(b, s);
+	(void)grant(b, s, 0, true);
+	serve(b, 0);
+	return 0;
+}
+
+void stagebook_tick(struct stagebook *b, uint64_t now_ms)
+{
+	serve(b, now_ms);
+}
+
+bool stagebook_grant(const struct stagebook *b, uint64_t session, struct stagebook_grant *ret)
+{
+	const struct session *s = find(b, session);
+
+	if (!s)
+		return false;
+	*ret = grant_of(s);
+	return true;
+}
+
+int64_t stagebook_held_mib(const struct stagebook *b)
+{
+	return b->held;
+}
+
+uint64_t stagebook_next_ms(const struct stagebook *b)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (const struct session *s = b->waiting; s; s = s->next)
+		if (s->until_ms < next)
+			next = s->until_ms;
+	return next;
+}

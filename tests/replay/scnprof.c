@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scnprof.c: the domain "prof": profiles of tasks, what they say of the next one, and who is admitted by that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "admission.h"
+#include "profile.h"
+#include "profilewords.h"
+#include "scn.h"
+#include "scnnames.h"
+
+#define SAVED     16u
+#define TASKS_MAX 65535u
+
+struct state {
+	struct profile *profile;
+	struct admission *admission; /* of those that were started */
+	bool closed;
+	uint64_t default_est, n_started;
+	struct scn_names saved;
+	char *texts[SAVED + 1];
+	size_t lengths[SAVED + 1];
+	struct admission_answer answer;
+	uint64_t n_fit, bin, resv;
+	bool tried;
+	const char *strategy;
+	uint32_t eps_ppm;
+};
+
+static void begin(void *state)
+{
+	struct state *s = state;
+
+	s->profile = profile_new(4096);
+	s->admission = admission_new(0);
+}
+
+static struct profile_name named(struct scn *c)
+{
+	struct profile_name name = {.lang = scn_text(c, "lang", ""), .group = scn_text(c, "group", "")};
+
+	name.func = scn_option(c, "key|func");
+	if (!name.func) {
+		scn_wrong(c, "which key?");
+		name.func = "";
+	}
+	return name;
+}
+
+static uint64_t bytes_of(struct scn *c, const char *keys, uint64_t otherwise)
+{
+	int64_t bytes = scn_number(c, keys, (int64_t)otherwise);
+
+	if (bytes < 0)
+		scn_wrong(c, "%s: less than nothing", keys);
+	return (uint64_t)bytes;
+}
+
+/* guided=none: nothing is collected and nothing is used. */
+static bool guided(struct scn *c)
+{
+	const char *how = scn_text(c, "guided", "memory");
+
+	return strcmp(how, "none") != 0 && strcmp(how, "0") != 0;
+}
+
+static void do_feed(struct state *s, struct scn *c)
+{
+	struct profile_name name = named(c), class = {.lang = name.lang, .func = scn_text(c, "class", ""), .group = ""};
+	struct profile_task t = {.has = {scn_named(c, "mem|private"), scn_named(c, "shared"), scn_named(c, "cpu")}};
+	uint64_t n = bytes_of(c, "x", 1);
+
+	t.used[PROFILE_PRIVATE] = bytes_of(c, "mem|private", 0);
+	t.used[PROFILE_SHARED] = bytes_of(c, "shared", 0);
+	t.used[PROFILE_CPU] = bytes_of(c, "cpu", 0);
+	t.life_ms = bytes_of(c, "life", 0);
+	if (!guided(c))
+		return;
+	for (uint64_t i = 0; i < n && !scn_is_wrong(c); i++)
+		if (profile_feed(s->profile, &name, &t) || (*class.func && profile_feed(s->profile, &class, &t)))
+			scn_wrong(c, "it cannot be recorded");
+}
+
+/* "peak" as well as "conservative=peak". */
+static struct profile_choice strategy_of(struct scn *c)
+{
+	const char *text = scn_text(c, "strategy", "peak");
+	struct profile_choice choice = {.eps_ppm = PROFILE_EPS_PPM};
+
+	if (!profile_strategy_read(text, &choice.strategy) && !profile_choice_read(text, &choice))
+		scn_wrong(c, "no such strategy: %s", text);
+	choice.eps_ppm = (uint32_t)ratio_ppm(scn_ratio(c, "eps", RATIO_PPM(choice.eps_ppm)));
+	if (!guided(c))
+		choice.strategy = PROFILE_NONE;
+	return choice;
+}
+
+static struct admission_ask ask_of(struct state *s, struct scn *c, uint64_t values[PROFILE_RING])
+{
+	struct profile_name name = named(c);
+	const struct profile_key *k = profile_find(s->profile, &name);
+	struct profile_choice choice = strategy_of(c);
+	struct admission_ask ask = {
+		.declared = bytes_of(c, "declared|decl", 0), .strategy = choice.strategy, .eps_ppm = choice.eps_ppm};
+
+	ask.estimate = profile_estimate(k, PROFILE_PRIVATE, ask.strategy, ask.declared,
+					bytes_of(c, "default|default_est", s->default_est));
+	ask.values = values;
+	ask.n_values = profile_values(k, PROFILE_PRIVATE, values);
+	return ask;
+}
+
+static void do_try(struct state *s, struct scn *c)
+{
+	uint64_t values[PROFILE_RING];
+	struct admission_ask ask = ask_of(s, c, values);
+
+	admission_set_cap(s->admission, bytes_of(c, "cap", UINT64_MAX >> 1));
+	admission_set_gate(s->admission, !s->closed);
+	s->answer = admission_try(s->admission, &ask);
+	s->tried = true;
+}
+
+static void do_start(struct state *s, struct scn *c)
+{
+	uint64_t values[PROFILE_RING];
+	struct admission_ask ask = ask_of(s, c, values);
+
+	ask.estimate = bytes_of(c, "est|estimate", ask.estimate);
+	if (admission_start(s->admission, ++s->n_started, &ask) ||
+	    (scn_named(c, "now") && admission_note(s->admission, s->n_started, bytes_of(c, "now", 0), UINT64_MAX)))
+		scn_wrong(c, "it cannot be started");
+}
+
+/* As many equal ones as are admitted one after the other, where nothing else runs. */
+static void do_fill(struct state *s, struct scn *c)
+{
+	uint64_t values[PROFILE_RING];
+	struct admission_ask ask = ask_of(s, c, values);
+	struct admission *a = admission_new(bytes_of(c, "cap", 0));
+
+	s->n_fit = 0;
+	while (a && s->n_fit < TASKS_MAX && admission_try(a, &ask).admit && !admission_start(a, s->n_fit + 1, &ask))
+		s->n_fit++;
+	admission_free(a);
+}
+
+static void do_save(struct state *s, struct scn *c)
+{
+	uint64_t i = scn_names_number(&s->saved, scn_need_word(c, 0));
+
+	if (!i || i > SAVED) {
+		scn_wrong(c, "too many are saved");
+		return;
+	}
+	free(s->texts[i]);
+	s->texts[i] = profile_text(s->profile, &s->lengths[i]);
+	if (!s->texts[i])
+		scn_wrong(c, "out of memory");
+}
+
+static void do_load(struct state *s, struct scn *c)
+{
+	uint64_t i = scn_names_find(&s->saved, scn_need_word(c, 0));
+	const char *why = "";
+
+	if (!i || !s->texts[i])
+		scn_wrong(c, "nothing was saved by this name");
+	else if (profile_load(s->profile, s->texts[i], s->lengths[i], true, &why))
+		scn_wrong(c, "it cannot be loaded: %s", why);
+}
+
+static void do_phases(struct state *s, struct scn *c)
+{
+	struct profile_name name = named(c);
+	uint64_t life = bytes_of(c, "life", 0), peaks[PROFILE_PHASES];
+	unsigned n = 0;
+	char text[32];
+
+	for (const char *at = scn_text(c, "peaks", ""); *at && !scn_is_wrong(c); n++) {
+		struct amount a = AMOUNT_UNKNOWN;
+
+		if (n == PROFILE_PHASES || !scn_element(&at, ',', text, sizeof(text)) || !scn_read_amount(text, &a) ||
+		    !a.known || a.bytes < 0) {
+			scn_wrong(c, "not a list of at most %u sizes", PROFILE_PHASES);
+			return;
+		}
+		peaks[n] = (uint64_t)a.bytes;
+	}
+	if (!scn_is_wrong(c) && profile_set_phases(s->profile, &name, life, peaks, n))
+		scn_wrong(c, "these are no phases");
+}
+
+static void do_resv(struct state *s, struct scn *c)
+{
+	struct profile_name name = named(c);
+	uint64_t now = bytes_of(c, "now", 0);
+
+	s->resv = profile_remaining(profile_find(s->profile, &name), bytes_of(c, "age", 0));
+	if (now > s->resv)
+		s->resv = now;
+}
+
+static void do_strategy(struct state *s, struct scn *c)
+{
+	const char *text = scn_option(c, "v");
+	struct profile_choice choice;
+
+	if (!text)
+		text = scn_need_word(c, 0);
+	s->strategy = "error";
+	s->eps_ppm = 0;
+	if (profile_choice_read(text, &choice)) {
+		s->strategy = profile_strategy_name(choice.strategy);
+		s->eps_ppm = choice.eps_ppm;
+	}
+}
+
+static uint64_t word_number(struct scn *c)
+{
+	struct amount a = AMOUNT_UNKNOWN;
+
+	if (!scn_read_amount(scn_need_word(c, 0), &a) || !a.known || a.bytes < 0)
+		scn_wrong(c, "a number is missing");
+	return (uint64_t)a.bytes;
+}
+
+static void do_oomkilled(struct state *s, struct scn *c)
+{
+	struct profile_name name = named(c);
+	uint64_t had = bytes_of(c, "had", 0);
+
+	if (guided(c) && profile_killed(s->profile, &name, had))
+		scn_wrong(c, "it cannot be recorded");
+}
+
+static bool verb(void *state, struct scn *c, const char *verb)
+{
+	struct state *s = state;
+
+	if (!s->profile || !s->admission)
+		scn_wrong(c, "out of memory");
+	else if (!strcmp(verb, "feed"))
+		do_feed(s, c);
+	else if (!strcmp(verb, "default_est"))
+		s->default_est = word_number(c);
+	else if (!strcmp(verb, "try"))
+		do_try(s, c);
+	else if (!strcmp(verb, "start"))
+		do_start(s, c);
+	else if (!strcmp(verb, "fill"))
+		do_fill(s, c);
+	else if (!strcmp(verb, "save"))
+		do_save(s, c);
+	else if (!strcmp(verb, "load"))
+		do_load(s, c);
+	else if (!strcmp(verb, "reset"))
+		profile_reset(s->profile);
+	else if (!strcmp(verb, "gateclosed"))
+		s->closed = word_number(c) != 0;
+	else if (!strcmp(verb, "bin"))
+		s->bin = profile_bin(bytes_of(c, "mem", 0));
+	else if (!strcmp(verb, "oomkilled"))
+		do_oomkilled(s, c);
+	else if (!strcmp(verb, "phases"))
+		do_phases(s, c);
+	else if (!strcmp(verb, "resv"))
+		do_resv(s, c);
+	else if (!strcmp(verb, "strategy"))
+		do_strategy(s, c);
+	else
+		return false;
+	return true;
+}
+
+static bool found_stat(struct state *s, struct scn *c, const char *key)
+{
+	struct profile_name name = {.lang = "", .group = ""};
+	struct profile_stat stat;
+	const char *what = scn_need_word(c, 0);
+	size_t i = 0;
+
+	name.func = scn_need_word(c, 1);
+	stat = profile_stat(profile_find(s->profile, &name), PROFILE_PRIVATE);
+	const struct {
+		const char *key;
+		uint64_t value;
+	} values[] = {{"n", stat.n}, {"peak", stat.peak}, {"avg", stat.average}, {"p95", stat.p95}};
+
+	if (strcmp(what, "stat") != 0)
+		return false;
+	while (i < sizeof(values) / sizeof(values[0]) && strcmp(values[i].key, key) != 0)
+		i++;
+	if (i == sizeof(values) / sizeof(values[0]))
+		return false;
+	scn_found_amount(c, amount_of((int64_t)values[i].value));
+	return true;
+}
+
+static bool found(void *state, struct scn *c, const char *key, const char *expected)
+{
+	struct state *s = state;
+
+	(void)expected;
+	if (scn_n_words(c))
+		return found_stat(s, c, key);
+	if (s->tried && !strcmp(key, "admit"))
+		scn_found(c, "%d", s->answer.admit);
+	else if (s->tried && !strcmp(key, "est"))
+		scn_found_amount(c, amount_of((int64_t)s->answer.reserve));
+	else if (s->tried && !strcmp(key, "reason"))
+		scn_found(c, "%s", admission_reason_name(s->answer.reason));
+	else if (!strcmp(key, "fit"))
+		scn_found_amount(c, amount_of((int64_t)s->n_fit));
+	else if (!strcmp(key, "bin"))
+		scn_found_amount(c, amount_of((int64_t)s->bin));
+	else if (!strcmp(key, "resv"))
+		scn_found_amount(c, amount_of((int64_t)s->resv));
+	else if (s->strategy && !strcmp(key, "strategy"))
+		scn_found(c, "%s", s->strategy);
+	else
+		return false;
+	return true;
+}
+
+static void end(void *state)
+{
+	struct state *s = state;
+
+	profile_free(s->profile);
+	admission_free(s->admission);
+	for (size_t i = 0; i <= SAVED; i++)
+		free(s->texts[i]);
+	scn_names_deinit(&s->saved);
+}
+
+const struct scn_domain scn_prof_domain = {"prof", sizeof(struct state), begin, verb, found, end};
