@@ -15,9 +15,8 @@
 #include "arbattempt.h"
 #include "cancel.h"
 #include "detail.h"
-#include "tls.h"
 
-static SHMS_TLS_WORD struct shms_arb_thread *threads; /* of the calling thread, one for each store */
+static _Thread_local struct shms_arb_thread *threads; /* of the calling thread, one for each store */
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool have_key;

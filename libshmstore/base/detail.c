@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-SHMS_TLS_WORD int shms_detail_told;
+_Thread_local int shms_detail_told;
 static _Thread_local char sentence[512];
 static _Thread_local char about[SHMSTORE_TICKET_PATH];
 

@@ -9,8 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "tls.h"
-
 void shms_detail_clear(void);
 /* path may be NULL. Returns error, so that it can be returned. */
 int shms_detail(int error, const char *path, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -25,7 +23,7 @@ int shms_detail_shape(size_t n_buffers, size_t header_size);
 int shms_detail_becomes(int error);
 
 /* The error that the thread's sentence is about; 0 = none was said. */
-extern SHMS_TLS_WORD int shms_detail_told;
+extern _Thread_local int shms_detail_told;
 /* Is the sentence that was said last about error? One about -EAGAIN is about whatever became of that. */
 bool shms_detail_is(int error);
 

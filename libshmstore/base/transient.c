@@ -28,7 +28,6 @@
 #include <unistd.h>
 
 #include "sys.h"
-#include "tls.h"
 
 #define NUMBERS  (1u << 20) /* descriptors of higher numbers are not noted; the kernel's default limit is this one */
 #define COUNTERS 64u
@@ -44,7 +43,7 @@ static atomic_bool shut;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint32_t n_threads;
 
-static SHMS_TLS_WORD struct me {
+static _Thread_local struct me {
 	uint16_t id;
 	bool forking;
 	uint32_t depth; /* of ours in the counter */
