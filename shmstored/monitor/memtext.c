@@ -57,7 +57,8 @@ struct amount memtext_field(const char *text, size_t size, const char *name)
 
 struct amount memtext_number(const char *text, size_t size)
 {
-	if (size && text[size - 1] == '\n')
-		size--;
-	return read_number(text, text + size);
+	/* A file that was cut off may have lost digits. */
+	if (!size || text[size - 1] != '\n')
+		return AMOUNT_UNKNOWN;
+	return read_number(text, text + size - 1);
 }

@@ -12,7 +12,7 @@
 
 /* Of lines like "MemTotal:   16 kB" or "inactive_file 123": the first whose name is this one. kB are multiplied out. */
 struct amount memtext_field(const char *text, size_t size, const char *name);
-/* A file that is one number and perhaps a line's end. "max" is unknown, as no limit is. */
+/* A file that is one number and a line's end. "max" is unknown, as no limit is. */
 struct amount memtext_number(const char *text, size_t size);
 
 #endif
