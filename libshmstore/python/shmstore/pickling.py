@@ -9,6 +9,7 @@ Pickle protocol 5 hands the memory of large values out instead of copying it. Wh
   reader's choice (`cow`), and the pickle of a value read from a view is, byte for byte, the one it was read from, by
   which the library sees that nothing needs to be copied;
 - subclasses of NumPy's array (memmap, recarray, matrix, masked arrays) would be copied into the pickle, too;
+- frames of polars and tensors of torch would be (foreign.py);
 - memoryview has no pickle at all, array.array, and bytes and bytearray as a whole value, have one with a copy inside.
 
 The pickle is an ordinary one: `pickle.loads(header, buffers=buffers)` reads it, with or without this package's help.
@@ -18,18 +19,21 @@ from __future__ import annotations
 
 import array
 import errno
+import importlib
 import io
 import pickle
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from os import geteuid
 from typing import Any
 
+from . import foreign
 from ._shmstore import Error, View, _Unlocked
+from .foreign import OnDevice, on_device
 
 _BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: what is over it goes into the pickle
 _PACKAGE = __name__.partition(".")[0]  # the memory of views is of a type of it
-_DEVICE_PACKAGES = {"cudf", "cuml", "cupy", "cupyx", "rmm"}
 _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
@@ -76,18 +80,6 @@ def loads(view: View, any_user: bool = False) -> Any:
     return pickle.loads(header, buffers=view.buffers)
 
 
-class OnDevice(ValueError):
-    """Some of a value lies in the memory of a device, from where it would have to be copied first."""
-
-
-def on_device(obj: Any) -> bool:
-    """Whether that is an array in the memory of a device. Asks its type only, and torch's tensors, which may be there or not."""
-    kind = type(obj)
-    if not hasattr(kind, "__cuda_array_interface__") and kind.__module__.partition(".")[0] not in _DEVICE_PACKAGES:
-        return False
-    return getattr(obj, "is_cuda", True) is not False
-
-
 class _Whole:
     """Stands for a bytes or bytearray that is the whole value: pickle never asks about these types themselves."""
 
@@ -127,6 +119,8 @@ def _dump(
         obj = _Whole(obj)
     if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
         _enter_numpy()
+    if "polars" in sys.modules or "torch" in sys.modules:
+        _enter_foreign()
     file = io.BytesIO()
     pickler(file, origin, collect).dump(obj)
     return file.getvalue(), buffers
@@ -187,6 +181,15 @@ def _enter_numpy() -> None:
     _numpy = True
 
 
+def _enter_foreign() -> None:
+    for name in [name for name in list(_awaited) if name in sys.modules]:
+        importlib.import_module(name)  # waits where another thread is just importing it
+        with suppress(KeyError, AttributeError):  # another thread did it; a module of that name without these types
+            _reducers.update(_awaited[name]())
+        _awaited.pop(name, None)
+
+
+_awaited = {"polars": foreign.of_polars, "torch": foreign.of_torch}
 _numpy = False
 _ndarray: Any = ()
 _byte_bounds: Any = None  # numpy's function that tells the addresses between which an array lies

@@ -21,6 +21,7 @@ missing_hooks = _probe.missing()
 
 if TYPE_CHECKING or not missing_hooks:
     from .client import gather, scatter
+    from .compat import sizes as _sizes
     from .nanny import Nanny
     from .preload import dask_setup
     from .report import performance_report, report
@@ -28,6 +29,7 @@ if TYPE_CHECKING or not missing_hooks:
     from .worker import Worker
 
     _config.preload()
+    _sizes.register()
 else:
     from .compat import stock as _stock
     from .compat.stock import Input, Nanny, Worker, dask_setup, gather, performance_report, register_splitter, report, scatter

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of other libraries whose own pickles copy them, as values whose pickles do not: polars' frames and series, torch's tensors.
+
+What NumPy, pandas, pyarrow, scipy, xarray and scikit-learn pickle is made of NumPy's arrays and Arrow's buffers, which leave the pickle by
+themselves. Each function here takes a value and returns what `__reduce__` does, NotImplemented where the library's own pickle has to do: it is
+right for all values, and one below `_MIN` bytes is copied faster than it is taken apart.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_MIN = 16 << 10
+_DEVICE_PACKAGES = {"cudf", "cuml", "cupy", "cupyx", "rmm"}
+
+
+class OnDevice(ValueError):
+    """Some of a value lies in the memory of a device, from where it would have to be copied first."""
+
+
+def on_device(obj: Any) -> bool:
+    """Whether that is an array in the memory of a device. Asks its type only, and torch's tensors, which may be there or not."""
+    kind = type(obj)
+    if not hasattr(kind, "__cuda_array_interface__") and kind.__module__.partition(".")[0] not in _DEVICE_PACKAGES:
+        return False
+    return getattr(obj, "is_cuda", True) is not False
+
+
+def of_polars() -> dict[type, Callable[[Any, Any], Any]]:
+    """Reducers of its types. They need pyarrow, over which the memory is shown, where they are used."""
+    polars = sys.modules["polars"]
+    return {polars.DataFrame: _reduce_frame, polars.Series: _reduce_series}
+
+
+def of_torch() -> dict[type, Callable[[Any, Any], Any]]:
+    """Reducers of its types."""
+    return {sys.modules["torch"].Tensor: _reduce_tensor}
+
+
+def _reduce_frame(frame: Any, origin: Any) -> Any:
+    polars = sys.modules["polars"]
+    try:
+        if frame.estimated_size() < _MIN:
+            return NotImplemented
+        table = frame.to_arrow(compat_level=polars.CompatLevel.newest())  # the older level has other strings, which would be copied
+        if table.get_total_buffer_size() > 2 * table.nbytes:
+            return NotImplemented  # a part of another frame: Arrow would hand out all of that
+    except Exception:  # pyarrow or the level is missing, a column has Python's objects
+        return NotImplemented
+    return functools.partial(polars.from_arrow, rechunk=False), (table,)
+
+
+def _reduce_series(series: Any, origin: Any) -> Any:
+    frame = series.to_frame()
+    if _reduce_frame(frame, origin) is NotImplemented:
+        return NotImplemented
+    return type(frame).to_series, (frame,)
+
+
+def _reduce_tensor(tensor: Any, origin: Any) -> Any:
+    if origin.as_is and on_device(tensor):
+        raise OnDevice("a tensor lies in a device's memory")
+    try:
+        plain = tensor.device.type == "cpu" and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or vars(tensor))
+        if not plain or tensor.numel() * tensor.element_size() < _MIN:
+            return NotImplemented
+        return tensor_of, (tensor.numpy(),)
+    except (AttributeError, RuntimeError, TypeError):  # sparse, quantized, numbers that NumPy has not
+        return NotImplemented
+
+
+def tensor_of(array: Any) -> Any:
+    """A tensor over an array. torch knows no read-only memory, so that a tensor over such is a copy."""
+    import torch
+
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
