@@ -146,6 +146,8 @@ def _get(key: str) -> Any:
 
 def _choice(key: str, *choices: str) -> str:
     value = _get(key)
+    if value is False and "off" in choices:  # as YAML reads an off without quotes
+        value = "off"
     if value not in choices:
         raise ValueError(f"{PREFIX}.{key} must be one of {', '.join(choices)}, not {value!r}")
     return str(value)
