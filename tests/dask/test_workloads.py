@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
+import dask
 import distributed
 import pytest
 from conftest import HERE, Place, cluster, fallbacks
@@ -14,6 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench")
 import dask_workloads  # noqa: E402
 from dask_jobs import Spec  # noqa: E402
 
+# What stock itself cannot do, of which version, and why.
+BROKEN = {("2024.12.1", "scikit-learn"): "a persisted array's to_delayed() gives names of values in place of the values"}
 SPEC = {"size": 8 << 20, "chunk": 1 << 20, "workers": 2}
 
 
@@ -31,6 +34,8 @@ def clients():
 @pytest.mark.parametrize("name", dask_workloads.workloads)
 def test_results_are_those_of_stock(clients, name):
     stock, ours = clients
+    if (dask.__version__, name) in BROKEN:
+        pytest.skip(f"stock fails: {BROKEN[dask.__version__, name]}")
     try:
         with stock.as_current():
             expected = dask_workloads.workloads[name](stock, Spec(name, **SPEC))

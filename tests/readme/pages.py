@@ -30,7 +30,7 @@ CRASH = "…clean up after a crash?"
 HOLDERS = "…see who holds memory?"
 
 EXAMPLES = {
-    "README.md": {"Two commands": ["sh"], "Installing": ["sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
+    "README.md": {"Two commands": ["sh"], "Installing": ["sh", "sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
     "docs/c.md": {"A ticket": ["c"], "CMake": ["cmake"]},
     "docs/python.md": {"By ticket": ["python"]},
     "docs/daemon.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"]},

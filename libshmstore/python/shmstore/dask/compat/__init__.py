@@ -10,5 +10,5 @@
     tasks      what a key is to run, and running a part of it
     transfers  asking workers for values
 
-Supported are 2022.12.1, and 2024.12 to 2026.7. Where two ways of doing one thing exist, it is asked for what is there, not for a version.
+Supported are 2022.12.1, and 2024.12 to 2026.8. Where two ways of doing one thing exist, it is asked for what is there, not for a version.
 """

@@ -18,7 +18,7 @@ def say(missing: list[str]) -> None:
     """Once, at import."""
     logger.warning(
         "shmstore: distributed %s lacks what shmstore.dask needs of it: %s. Nothing is shared, workers are stock Dask's; "
-        "distributed 2022.12.1 and 2024.12 to 2026.7 are known to work",
+        "distributed 2022.12.1 and 2024.12 to 2026.8 are known to work",
         distributed.__version__,
         "; ".join(missing),
     )
