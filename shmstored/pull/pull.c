@@ -249,8 +249,6 @@ static int want(struct pull *p, struct bundle *b, const struct pull_object *want
 
 	if (!o)
 		return -ENOMEM;
-	if (wants(b, o))
-		return 0;
 	if (o->bytes == PULL_UNKNOWN && wanted->bytes != PULL_UNKNOWN) {
 		err = learn(p, o, wanted->bytes);
 		if (!err)
@@ -260,6 +258,8 @@ static int want(struct pull *p, struct bundle *b, const struct pull_object *want
 		object_put(p, o);
 		return err;
 	}
+	if (wants(b, o))
+		return 0;
 	o->n_wanted++;
 	b->n_unknown += o->bytes == PULL_UNKNOWN;
 	b->objects[b->n_objects++] = o;

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_admission.c: random histories of tasks that ask, begin, grow and end. $SHMSTORE_SEED plays one.
+ *
+ *     what is reserved is the sum of max(estimate or less by its phases, what it has now) of those that run
+ *     where one is admitted because it fits, all reservations are within the cap; because of progress, nothing ran
+ *     with a closed gate nobody is admitted but by progress; who declared more than the cap never is
+ *     HISTOGRAM: P(sum > cap) is that of all combinations
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <math.h>
+
+#include "adaptation.h"
+#include "admission.h"
+#include "admissionsum.h"
+#include "dice.h"
+
+#define HISTORIES 300u
+#define STEPS     300u
+#define TASKS     12u
+
+struct task {
+	bool runs;
+	uint64_t estimate, reserve, now;
+};
+
+struct world {
+	struct dice dice;
+	struct admission *a;
+	struct task tasks[TASKS];
+	uint64_t cap;
+	bool closed;
+};
+
+static uint64_t reserved(const struct world *w, uint64_t *n, uint64_t *used)
+{
+	uint64_t sum = 0;
+
+	*n = *used = 0;
+	for (unsigned i = 0; i < TASKS; i++) {
+		sum += w->tasks[i].runs ? w->tasks[i].reserve : 0;
+		*used += w->tasks[i].runs ? w->tasks[i].now : 0;
+		*n += w->tasks[i].runs;
+	}
+	return sum;
+}
+
+static void ask(struct world *w)
+{
+	struct admission_ask ask = {.strategy = PROFILE_PEAK, .estimate = dice_draw(&w->dice, 40)};
+	uint64_t id = dice_draw(&w->dice, TASKS), n, used, sum = reserved(w, &n, &used);
+	struct admission_answer answer;
+
+	ask.declared = dice_draw(&w->dice, 120);
+	answer = admission_try(w->a, &ask);
+	cr_assert_eq(answer.reserve, ask.estimate);
+	cr_assert_eq(answer.reason, ask.declared > w->cap          ? ADMISSION_TOOBIG
+				    : !n                           ? ADMISSION_PROGRESS
+				    : w->closed                    ? ADMISSION_GATE
+				    : sum + ask.estimate <= w->cap ? ADMISSION_FITS
+								   : ADMISSION_FULL);
+	cr_assert_eq(answer.admit, answer.reason == ADMISSION_PROGRESS || answer.reason == ADMISSION_FITS);
+	if (!answer.admit)
+		return;
+	cr_assert_eq(admission_start(w->a, id, &ask), w->tasks[id].runs ? -EEXIST : 0);
+	if (w->tasks[id].runs)
+		return;
+	w->tasks[id] = (struct task){true, ask.estimate, ask.estimate, 0};
+	cr_assert(answer.reason == ADMISSION_PROGRESS || admission_reserved(w->a) <= w->cap);
+}
+
+static void note(struct world *w)
+{
+	uint64_t id = dice_draw(&w->dice, TASKS), now = dice_draw(&w->dice, 50);
+	uint64_t remaining = dice_draw(&w->dice, 2) ? UINT64_MAX : dice_draw(&w->dice, 40);
+	struct task *t = &w->tasks[id];
+
+	cr_assert_eq(admission_note(w->a, id, now, remaining), t->runs ? 0 : -ENOENT);
+	t->now = now;
+	t->reserve = remaining < t->estimate ? remaining : t->estimate;
+	if (now > t->reserve)
+		t->reserve = now;
+}
+
+static void step(struct world *w)
+{
+	uint64_t id = dice_draw(&w->dice, TASKS), n, used;
+
+	switch (dice_draw(&w->dice, 6)) {
+	case 0:
+	case 1:
+		ask(w);
+		break;
+	case 2:
+		note(w);
+		break;
+	case 3:
+	case 4:
+		cr_assert_eq(admission_end(w->a, id), w->tasks[id].runs ? 0 : -ENOENT);
+		w->tasks[id].runs = false;
+		break;
+	default:
+		w->closed = dice_draw(&w->dice, 3) == 0;
+		w->cap = 50 + dice_draw(&w->dice, 60);
+		admission_set_gate(w->a, !w->closed);
+		admission_set_cap(w->a, w->cap);
+	}
+	cr_assert_eq(admission_reserved(w->a), reserved(w, &n, &used));
+	cr_assert_eq(admission_n_running(w->a), n);
+	cr_assert_eq(admission_used(w->a), used);
+}
+
+Test(admission, random_histories_keep_its_promises)
+{
+	uint64_t first, n = dice_seeds(HISTORIES, &first);
+
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		struct world w = {.dice = {seed}, .cap = 100};
+
+		w.a = admission_new(w.cap);
+		for (unsigned i = 0; i < STEPS; i++)
+			step(&w);
+		admission_free(w.a);
+	}
+}
+
+/* P(sum > cap) of all combinations, in quanta. */
+static double exact(const uint64_t *const *values, const size_t *n, size_t n_tasks, uint64_t sum, uint64_t quantum,
+		    uint64_t cap)
+{
+	double p = 0;
+
+	if (!n_tasks)
+		return sum > cap;
+	for (size_t i = 0; i < n[0]; i++)
+		p += exact(values + 1, n + 1, n_tasks - 1, sum + (values[0][i] + quantum - 1) / quantum, quantum, cap);
+	return p / (double)n[0];
+}
+
+Test(admission, a_convolution_is_what_all_combinations_are)
+{
+	uint64_t first, n_seeds = dice_seeds(300, &first);
+
+	for (uint64_t seed = first; seed < first + n_seeds; seed++) {
+		struct dice d = {seed};
+		uint64_t cap = 1 + dice_draw(&d, 2000), room[5][5];
+		const uint64_t *values[5];
+		size_t n[5], n_tasks = 1 + dice_draw(&d, 5);
+		struct admissionsum s;
+		double want, got;
+
+		admissionsum_init(&s, cap);
+		for (size_t t = 0; t < n_tasks; t++) {
+			n[t] = 1 + dice_draw(&d, 5);
+			values[t] = room[t];
+			for (size_t i = 0; i < n[t]; i++)
+				room[t][i] = dice_draw(&d, cap);
+		}
+		for (size_t t = 0; t + 1 < n_tasks; t++)
+			admissionsum_add(&s, values[t], n[t], 0);
+		want = exact(values, n, n_tasks, 0, s.quantum, s.cap);
+		got = ldexp((double)admissionsum_over(&s, values[n_tasks - 1], n[n_tasks - 1]), -62);
+		cr_assert(fabs(got - want) < 1e-12, "seed %lu: %.15f, not %.15f", (unsigned long)seed, got, want);
+		admissionsum_add(&s, values[n_tasks - 1], n[n_tasks - 1], 0);
+		cr_assert(fabs(ldexp((double)s.over, -62) - want) < 1e-12);
+	}
+}
+
+Test(admission, a_probability_that_is_eps_exactly_is_not_above_it)
+{
+	uint64_t values[10] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
+	struct admission_ask ask = {
+		.strategy = PROFILE_HISTOGRAM, .estimate = 5, .values = values, .n_values = 10, .eps_ppm = 28000};
+	struct admission *a = admission_new(10);
+
+	cr_assert_eq(admission_start(a, 1, &ask), 0);
+	cr_assert_eq(admission_start(a, 2, &ask), 0);
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS, "P = 0.028");
+	ask.eps_ppm = 27999;
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL);
+	/* One has more than its kind ever had: it is not less likely any more. */
+	cr_assert_eq(admission_note(a, 1, 9, UINT64_MAX), 0);
+	ask.eps_ppm = 500000;
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL);
+	cr_assert_eq(admission_end(a, 1), 0);
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS);
+	admission_free(a);
+}
+
+Test(admission, estimates_become_bolder_while_memory_is_not_used_and_careful_after_a_preemption)
+{
+	const struct profile_name name = {"c", "f", ""};
+	struct profile *p = profile_new(1);
+	struct adaptation a;
+
+	adaptation_init(&a, PROFILE_PEAK, false);
+	for (unsigned i = 0; i < ADAPTATION_WINDOW; i++) {
+		adaptation_note(&a, 59, 100);
+		cr_assert_eq(adaptation_admitted(&a), i == ADAPTATION_WINDOW - 1);
+	}
+	cr_assert_eq(a.now, PROFILE_P95);
+	for (unsigned i = 0; i < ADAPTATION_WINDOW; i++) {
+		adaptation_note(&a, i == 3 ? 60 : 1, 100);
+		cr_assert_not(adaptation_admitted(&a), "enough was used once");
+	}
+	for (unsigned i = 0; i < ADAPTATION_WINDOW; i++)
+		cr_assert_not(adaptation_admitted(&a), "nobody looked");
+	for (unsigned i = 0; i < 4 * ADAPTATION_WINDOW; i++) {
+		adaptation_note(&a, 0, 100);
+		(void)adaptation_admitted(&a);
+	}
+	cr_assert_eq(a.now, PROFILE_AVERAGE);
+	cr_assert_eq(adaptation_for(&a, NULL), PROFILE_AVERAGE);
+	cr_assert_eq(profile_preempted(p, &name), 0);
+	cr_assert_eq(adaptation_for(&a, profile_find(p, &name)), PROFILE_PEAK);
+	adaptation_init(&a, PROFILE_AVERAGE, true);
+	cr_assert_eq(adaptation_for(&a, profile_find(p, &name)), PROFILE_AVERAGE, "somebody wants it so");
+	profile_free(p);
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_checkpoint.c: an actor that is moved while requests come, with steps that fail, take too long, or are answered late; and copies on peers
+ * that go down. $SHMSTORE_SEED plays one history.
+ *
+ *     a request runs at one place at a time, where the actor is; while it is not active none begins
+ *     they begin in the order of their coming; one that was stopped begins again before later ones
+ *     each is answered once: at the end of a history all are, or lost with the actor that was killed
+ *     after every failure it is where it was
+ *     of an actor's copies the newest that can be reached is what a recovery takes and is never evicted
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actor.h"
+#include "ckptbook.h"
+#include "dice.h"
+
+#define HISTORIES 400u
+#define STEPS     200u
+#define STEP_MS   50u
+
+enum is {
+	NOT_YET,
+	QUEUED,
+	RUNS,
+	ANSWERED,
+	LOST
+};
+
+struct world {
+	struct dice dice;
+	struct actor *a;
+	enum is requests[STEPS + 1];
+	bool told[STEPS + 1]; /* to stop */
+	uint64_t n, now, step, late;
+	bool open, placing, killed;
+	char where[CKPT_NAME + 1];
+};
+
+static bool is_step(enum actor_action action)
+{
+	return action == ACTOR_SUSPEND || action == ACTOR_SERIALIZE || action == ACTOR_TRANSFER ||
+	       action == ACTOR_DESERIALIZE || action == ACTOR_FORWARD || action == ACTOR_LOCATE;
+}
+
+static void begin_request(struct world *w, const struct actor_order *o)
+{
+	cr_assert_eq(w->requests[o->request], QUEUED, "%lu runs already", (unsigned long)o->request);
+	cr_assert_str_eq(o->peer, w->where, "not where it is");
+	for (uint64_t i = 1; i < o->request; i++)
+		cr_assert_neq(w->requests[i], QUEUED, "%lu was passed over", (unsigned long)i);
+	w->requests[o->request] = RUNS;
+	w->told[o->request] = false;
+}
+
+static void act(void *arg, const struct actor_order *o)
+{
+	struct world *w = arg;
+
+	if (is_step(o->action)) {
+		w->late = w->open ? w->late : w->step;
+		w->step = o->step;
+		w->open = true;
+	}
+	w->placing = o->action == ACTOR_PLACE;
+	switch ((int)o->action) {
+	case ACTOR_RUN:
+		begin_request(w, o);
+		break;
+	case ACTOR_STOP:
+		cr_assert_eq(w->requests[o->request], RUNS);
+		w->told[o->request] = true;
+		break;
+	case ACTOR_RESUME:
+		w->open = false;
+		snprintf(w->where, sizeof(w->where), "%s", o->peer);
+		break;
+	case ACTOR_HOME:
+		cr_assert_str_eq(o->peer, w->where, "it is not where it was");
+		break;
+	case ACTOR_KILL:
+		w->killed = true;
+		break;
+	case ACTOR_LOSE:
+		cr_assert(w->killed && w->requests[o->request] == QUEUED);
+		w->requests[o->request] = LOST;
+		break;
+	default:
+		break;
+	}
+}
+
+/* One that runs, or 0. */
+static uint64_t running(struct world *w)
+{
+	for (uint64_t i = 1 + dice_draw(&w->dice, w->n + 1); i <= w->n; i++)
+		if (w->requests[i] == RUNS)
+			return i;
+	return 0;
+}
+
+static void end_request(struct world *w, uint64_t i)
+{
+	bool stops = w->told[i] && dice_draw(&w->dice, 2);
+
+	w->requests[i] = stops ? QUEUED : ANSWERED;
+	w->told[i] = false;
+	cr_assert_eq(stops ? actor_stopped(w->a, i, w->now) : actor_answered(w->a, i, w->now), 0);
+	if (w->requests[i] == ANSWERED)
+		cr_assert_eq(actor_answered(w->a, i, w->now), -ENOENT, "twice");
+}
+
+static void answer_step(struct world *w, bool ok)
+{
+	uint64_t step = w->step;
+
+	if (w->late && dice_draw(&w->dice, 4) == 0)
+		cr_assert_eq(actor_done(w->a, w->late, ok, w->now), -ESTALE);
+	if (!w->open)
+		return;
+	w->open = false;
+	(void)actor_done(w->a, step, ok, w->now);
+	cr_assert_eq(actor_done(w->a, step, ok, w->now), -ESTALE, "twice");
+}
+
+static void ask_for(struct world *w)
+{
+	uint64_t id = w->n + 1;
+
+	w->requests[id] = QUEUED;
+	w->n++;
+	if (actor_request(w->a, id) < 0) {
+		cr_assert(w->killed);
+		w->requests[id] = LOST;
+	} else {
+		cr_assert_eq(actor_request(w->a, id), -EEXIST);
+	}
+}
+
+static void preempt(struct world *w)
+{
+	bool active = actor_state(w->a) == ACTOR_ACTIVE;
+	const char *to[] = {NULL, "p1", "p2"};
+	int err = actor_preempt(w->a, to[dice_draw(&w->dice, 3)], w->now);
+
+	cr_assert_eq(err, active ? 0 : -EBUSY);
+}
+
+static void look(const struct world *w)
+{
+	uint32_t queued = 0, runs = 0;
+
+	for (uint64_t i = 1; i <= w->n; i++) {
+		queued += w->requests[i] == QUEUED;
+		runs += w->requests[i] == RUNS;
+	}
+	cr_assert_eq(actor_n_queued(w->a), queued);
+	cr_assert_eq(actor_n_running(w->a), runs);
+	cr_assert_str_eq(actor_where(w->a), w->where);
+	cr_assert(actor_state(w->a) < ACTOR_SERIALIZING || !runs, "it runs while it is written");
+}
+
+static void step(struct world *w)
+{
+	uint64_t i;
+
+	switch (dice_draw(&w->dice, 8)) {
+	case 0:
+	case 1:
+		ask_for(w);
+		break;
+	case 2:
+	case 3:
+		i = running(w);
+		if (i)
+			end_request(w, i);
+		break;
+	case 4:
+		answer_step(w, dice_draw(&w->dice, 8) != 0);
+		break;
+	case 5:
+		if (w->placing)
+			cr_assert_eq(actor_placed(w->a, "p3", w->now), 0);
+		else
+			cr_assert_eq(actor_placed(w->a, "p3", w->now), -ESTALE);
+		break;
+	case 6:
+		w->now += dice_draw(&w->dice, STEP_MS);
+		actor_tick(w->a, w->now);
+		break;
+	default:
+		preempt(w);
+	}
+	look(w);
+}
+
+static void finish(struct world *w)
+{
+	for (unsigned i = 0; i < 10 * STEPS && actor_n_queued(w->a) + actor_n_running(w->a); i++) {
+		uint64_t r = 1;
+
+		while (r <= w->n && w->requests[r] != RUNS)
+			r++;
+		if (r <= w->n)
+			end_request(w, r);
+		w->now += STEP_MS;
+		actor_tick(w->a, w->now);
+	}
+	for (uint64_t i = 1; i <= w->n; i++)
+		cr_assert(w->requests[i] == ANSWERED || (w->killed && w->requests[i] == LOST), "%lu has no answer",
+			  (unsigned long)i);
+}
+
+Test(checkpoint, an_actor_that_is_moved_answers_each_request_once_and_in_order)
+{
+	uint64_t first, n = dice_seeds(HISTORIES, &first);
+	unsigned n_moved = 0, n_killed = 0;
+
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		struct world w = {.dice = {seed}};
+		struct actor_config config = {.level = 1 + (int)(seed % 4),
+					      .can_save = true,
+					      .can_load = true,
+					      .at_once = 1 + (uint32_t)(seed % 3),
+					      .step_ms = STEP_MS,
+					      .suspend_max_ms = 2 * STEP_MS};
+
+		w.a = actor_new(&config, act, &w);
+		for (unsigned i = 0; i < STEPS; i++)
+			step(&w);
+		finish(&w);
+		n_moved += *w.where != 0;
+		n_killed += w.killed;
+		cr_assert(!w.killed || config.level == ACTOR_ALWAYS);
+		actor_free(w.a);
+	}
+	cr_assert(n == 1 || (n_moved > n / 10 && n_killed > 0), "%u moved, %u killed", n_moved, n_killed);
+}
+
+Test(checkpoint, who_cannot_save_and_load_is_not_preempted)
+{
+	struct world w = {.now = 0};
+	struct actor_config config = {.level = 3, .can_save = true};
+
+	w.a = actor_new(&config, act, &w);
+	cr_assert_eq(actor_preempt(w.a, "p1", 0), -EPERM);
+	cr_assert_eq(actor_level(3, true, false, true), -EINVAL);
+	cr_assert_eq(actor_level(0, false, false, true), 0);
+	actor_free(w.a);
+}
+
+#define PEERS 6u
+
+static void some_peers(struct dice *d, struct ckpt_peer peers[PEERS])
+{
+	for (unsigned i = 0; i < PEERS; i++) {
+		peers[i] = (struct ckpt_peer){.free = dice_draw(d, 4), .down = dice_draw(d, 3) == 0};
+		snprintf(peers[i].name, sizeof(peers[i].name), "p%u", i);
+	}
+}
+
+Test(checkpoint, the_newest_copy_that_can_be_reached_is_kept_and_taken)
+{
+	uint64_t first, n = dice_seeds(HISTORIES, &first);
+
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		struct dice d = {seed};
+		struct ckpt_peer peers[PEERS];
+		struct ckptbook b = {0};
+		uint64_t versions[PEERS] = {0}, best = 0;
+		const struct ckpt_copy *copy = NULL;
+		enum ckpt_recovery r;
+
+		some_peers(&d, peers);
+		for (unsigned i = 0; i < 12; i++) {
+			uint64_t at = dice_draw(&d, PEERS), version = 1 + dice_draw(&d, 5);
+
+			cr_assert(ckptbook_add(&b, peers[at].name, version, 10));
+			versions[at] = version > versions[at] ? version : versions[at];
+		}
+		for (unsigned i = 0; i < PEERS; i++)
+			best = !peers[i].down && versions[i] > best ? versions[i] : best;
+		while ((copy = ckptbook_evict(&b, peers, PEERS)) != NULL) {
+			char name[CKPT_NAME + 1];
+
+			snprintf(name, sizeof(name), "%s", copy->peer);
+			ckptbook_remove(&b, name);
+		}
+		r = ckptbook_recover(&b, peers, PEERS, true, &copy);
+		cr_assert_eq(r, best ? CKPT_FROM_COPY : CKPT_MISSING);
+		cr_assert(!best || copy->version == best, "the newest was evicted");
+	}
+}
+
+Test(checkpoint, a_broadcast_sends_to_chosen_peers_that_are_up_and_never_the_same_version_twice)
+{
+	uint64_t first, n = dice_seeds(HISTORIES, &first);
+
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		struct dice d = {seed};
+		struct ckpt_config config = ckpt_defaults;
+		struct ckpt_peer peers[PEERS];
+		struct ckpt_cast c;
+		uint64_t version = 1, sent = 0;
+
+		config.num.k = 1 + (uint32_t)dice_draw(&d, 7);
+		config.selection = dice_draw(&d, 2) ? CKPT_RESOURCE : CKPT_RANDOM;
+		config.strategy = (enum ckpt_strategy)dice_draw(&d, 2);
+		config.retry = (uint32_t)dice_draw(&d, 3);
+		ckpt_cast_init(&c, &config);
+		for (unsigned i = 0; i < 20; i++) {
+			size_t to, n_to = 0;
+			int begun;
+
+			some_peers(&d, peers);
+			version += dice_draw(&d, 2);
+			begun = ckpt_cast_begin(&c, peers, PEERS, version, 1, i);
+			cr_assert_eq(begun, version != sent);
+			cr_assert(!begun || c.choice.n <= config.num.k);
+			while (ckpt_cast_next(&c, &to)) {
+				bool ok = dice_draw(&d, 2);
+
+				cr_assert(to < PEERS && !peers[to].down);
+				cr_assert(config.selection == CKPT_RANDOM || peers[to].free >= 1);
+				n_to += ckpt_cast_result(&c, ok);
+				sent = ok ? version : sent;
+			}
+			cr_assert(!begun || n_to == (config.strategy == CKPT_ALL ? c.choice.n : c.choice.n > 0));
+			cr_assert_leq(c.n_attempts, n_to * (1 + config.retry));
+			cr_assert_eq(c.n_sent + c.n_missed, begun ? n_to : 0);
+		}
+	}
+}
+
+Test(checkpoint, words_that_are_none_are_refused)
+{
+	static const char *const nums[] = {"",
+					   "explicit:",
+					   "explicit:x",
+					   "frac:",
+					   "frac:1.5",
+					   "frac:0.5,min",
+					   "frac:0.5,min=",
+					   "frac:0.5,short=no",
+					   "explicit:99999999999",
+					   "all"};
+	static const char *const stales[] = {
+		"", "timeout", "timeout:", "timeout:x", "maxage:99999999999999999999", "sometimes"};
+	struct ckpt_stale stale;
+	struct ckpt_num num;
+	uint64_t delay;
+
+	for (size_t i = 0; i < sizeof(nums) / sizeof(nums[0]); i++)
+		cr_assert_not(ckpt_num_read(nums[i], &num), "%s", nums[i]);
+	for (size_t i = 0; i < sizeof(stales) / sizeof(stales[0]); i++)
+		cr_assert_not(ckpt_stale_read(stales[i], &stale), "%s", stales[i]);
+	cr_assert(ckpt_stale_read("maxage:3000", &stale));
+	cr_assert_eq(ckpt_stale_use(&stale, 2999, 400, &delay), CKPT_USE_STALE);
+	cr_assert_eq(ckpt_stale_use(&stale, 3000, 400, &delay), CKPT_USE_FRESH);
+	cr_assert_eq(ckpt_stale_use(&stale, CKPT_NONE, CKPT_NONE, &delay), CKPT_USE_NOTHING);
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_createqueue.c: random histories of clients, of a store that fills and empties, of a disk that is full at times and of spilling.
+ * $SHMSTORE_SEED plays one. After each step:
+ *
+ *     only a request that waits is tried, and after it was created never again; each ends in one way, and its result is had once
+ *     mode FIRST tries the oldest only
+ *     who has a deadline does not wait beyond the first pass after it; in mode HOST everybody has one
+ *     in mode HOST at most max_bypass later requests are created before one that waits
+ *     a client that left has nothing here; no client has more than per_client
+ *     the counts are those of the model
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "createqueue.h"
+#include "dice.h"
+
+#define HISTORIES  120u
+#define STEPS      200u
+#define REQUESTS   (STEPS + 1)
+#define CLIENTS    4u
+#define PER_CLIENT 8u
+#define BYPASS     3u
+
+enum is {
+	NOWHERE,
+	WAITS,
+	CREATED,
+	ENDED,
+	FETCHED
+};
+
+struct request {
+	enum is is;
+	uint64_t client, bytes, deadline;
+	unsigned n_passed;
+};
+
+struct world {
+	struct dice dice;
+	struct createqueue *q;
+	struct createqueue_config config;
+	struct request requests[REQUESTS];
+	uint64_t n, now, room, n_added, n_calls;
+	bool disk_full, spilling;
+};
+
+static uint64_t oldest(const struct world *w)
+{
+	uint64_t i = 1;
+
+	while (i <= w->n && createqueue_peek(w->q, i) != CREATEQUEUE_PENDING)
+		i++;
+	return i;
+}
+
+static enum createqueue_got allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
+{
+	struct world *w = arg;
+	struct request *r = &w->requests[id];
+
+	w->n_calls++;
+	if (!id)
+		return CREATEQUEUE_GOT;
+	cr_assert(r->is == WAITS, "%lu is tried and does not wait", (unsigned long)id);
+	cr_assert_eq(bytes, r->bytes);
+	if (w->config.mode == CREATEQUEUE_FIRST)
+		cr_assert_eq(id, oldest(w), "not the oldest");
+	if (bytes == 13) {
+		r->is = ENDED;
+		return CREATEQUEUE_REFUSED;
+	}
+	if (fallback ? dice_draw(&w->dice, 3) == 0 : bytes > w->room) {
+		if (fallback)
+			r->is = ENDED;
+		return CREATEQUEUE_NO_ROOM;
+	}
+	if (!fallback)
+		w->room -= bytes;
+	r->is = CREATED;
+	for (uint64_t i = 1; i < id; i++)
+		w->requests[i].n_passed += w->requests[i].is == WAITS;
+	return CREATEQUEUE_GOT;
+}
+
+static bool disk_full(void *arg)
+{
+	return ((struct world *)arg)->disk_full;
+}
+
+static void collect(void *arg)
+{
+	struct world *w = arg;
+
+	w->room += dice_draw(&w->dice, 4) == 0 ? 3 : 0;
+}
+
+static bool spill(void *arg)
+{
+	return ((struct world *)arg)->spilling;
+}
+
+static unsigned has(const struct world *w, uint64_t client)
+{
+	unsigned n = 0;
+
+	for (uint64_t i = 1; i <= w->n; i++)
+		n += w->requests[i].client == client && w->requests[i].is != NOWHERE && w->requests[i].is != FETCHED;
+	return n;
+}
+
+static void add(struct world *w)
+{
+	uint64_t id = ++w->n, deadline = dice_draw(&w->dice, 2) ? dice_draw(&w->dice, 200) : 0;
+	struct request *r = &w->requests[id];
+	unsigned n;
+	int err;
+
+	r->client = 1 + dice_draw(&w->dice, CLIENTS);
+	r->bytes = dice_draw(&w->dice, 40);
+	n = has(w, r->client);
+	err = createqueue_add(w->q, id, r->client, r->bytes, deadline, w->now);
+	cr_assert_eq(err, n >= PER_CLIENT ? -EAGAIN : 0);
+	if (err)
+		return;
+	cr_assert_eq(createqueue_add(w->q, id, r->client, r->bytes, 0, w->now), -EEXIST);
+	if (!deadline && w->config.mode == CREATEQUEUE_HOST)
+		deadline = w->config.wait_ms;
+	r->deadline = deadline ? w->now + deadline : UINT64_MAX;
+	r->is = WAITS;
+	w->n_added++;
+}
+
+static void process(struct world *w)
+{
+	enum createqueue_status status = createqueue_process(w->q, w->now);
+
+	for (uint64_t i = 1; i <= w->n; i++) {
+		struct request *r = &w->requests[i];
+		enum createqueue_result result = createqueue_peek(w->q, i);
+
+		if (result == CREATEQUEUE_TIMED_OUT && r->is == WAITS) {
+			cr_assert_geq(w->now, r->deadline);
+			r->is = ENDED;
+		}
+		if (result == CREATEQUEUE_OUT_OF_DISK && r->is == WAITS) {
+			cr_assert(w->disk_full);
+			r->is = ENDED;
+		}
+		cr_assert(r->is != WAITS || w->now < r->deadline, "%lu waits beyond its deadline", (unsigned long)i);
+		if (r->is == WAITS && w->config.mode == CREATEQUEUE_HOST)
+			cr_assert_leq(r->n_passed, BYPASS);
+	}
+	cr_assert(status != CREATEQUEUE_OK || oldest(w) > w->n, "somebody waits");
+}
+
+static void leave(struct world *w)
+{
+	uint64_t client = 1 + dice_draw(&w->dice, CLIENTS);
+
+	createqueue_disconnect(w->q, client);
+	for (uint64_t i = 1; i <= w->n; i++)
+		if (w->requests[i].client == client) {
+			cr_assert_eq(createqueue_peek(w->q, i), CREATEQUEUE_UNKNOWN);
+			w->requests[i].is = NOWHERE;
+		}
+}
+
+static void fetch(struct world *w)
+{
+	uint64_t id = 1 + dice_draw(&w->dice, w->n + 1);
+	struct request *r = &w->requests[id];
+	enum createqueue_result before = createqueue_peek(w->q, id), got = createqueue_fetch(w->q, id);
+
+	cr_assert_eq(got, before);
+	if (r->is == CREATED || r->is == ENDED) {
+		cr_assert(got != CREATEQUEUE_PENDING && got != CREATEQUEUE_UNKNOWN);
+		cr_assert_eq(got == CREATEQUEUE_CREATED, r->is == CREATED);
+		cr_assert_eq(createqueue_fetch(w->q, id), CREATEQUEUE_UNKNOWN);
+		r->is = FETCHED;
+	} else {
+		cr_assert_eq(got, r->is == WAITS ? CREATEQUEUE_PENDING : CREATEQUEUE_UNKNOWN);
+	}
+}
+
+static void look(const struct world *w)
+{
+	struct createqueue_counts c = createqueue_counts(w->q);
+	uint64_t waiting = 0, finished = 0;
+
+	for (uint64_t i = 1; i <= w->n; i++) {
+		waiting += w->requests[i].is == WAITS;
+		finished += w->requests[i].is == CREATED || w->requests[i].is == ENDED;
+	}
+	cr_assert_eq(c.waiting, waiting);
+	cr_assert_eq(c.finished, finished);
+	cr_assert_eq(createqueue_empty(w->q), waiting + finished == 0);
+	cr_assert_eq(c.created + c.refused + c.out_of_disk + c.timed_out + c.dropped + waiting, w->n_added);
+	cr_assert_eq(c.calls, w->n_calls);
+	cr_assert_eq(createqueue_next_ms(w->q, w->now) == UINT64_MAX, waiting == 0);
+	for (uint64_t i = 1; i <= CLIENTS; i++)
+		cr_assert_leq(has(w, i), PER_CLIENT);
+}
+
+static void step(struct world *w)
+{
+	switch (dice_draw(&w->dice, 10)) {
+	case 0:
+	case 1:
+	case 2:
+		add(w);
+		break;
+	case 3:
+	case 4:
+	case 5:
+		process(w);
+		break;
+	case 6:
+		fetch(w);
+		break;
+	case 7:
+		w->now += dice_draw(&w->dice, 60);
+		w->room = dice_draw(&w->dice, 60);
+		break;
+	case 8:
+		w->disk_full = dice_draw(&w->dice, 8) == 0;
+		w->spilling = dice_draw(&w->dice, 3) == 0;
+		break;
+	default:
+		if (dice_draw(&w->dice, 4) == 0)
+			leave(w);
+		else
+			cr_assert_eq(createqueue_immediate(w->q, 0, 5), CREATEQUEUE_GOT);
+	}
+	look(w);
+}
+
+static void play(uint64_t seed, enum createqueue_mode mode)
+{
+	struct world w = {.dice = {seed}, .config = createqueue_defaults};
+	const struct createqueue_ops ops = {allocate, disk_full, collect, spill, &w};
+
+	w.config.mode = mode;
+	w.config.grace_ms = 50;
+	w.config.wait_ms = 150;
+	w.config.per_client = PER_CLIENT;
+	w.config.max_bypass = BYPASS;
+	w.q = createqueue_new(&w.config, &ops);
+	cr_assert_not_null(w.q);
+	for (unsigned i = 0; i < STEPS; i++)
+		step(&w);
+	/* In the end the store has room for all. */
+	w.room = UINT32_MAX;
+	process(&w);
+	for (uint64_t i = 1; i <= w.n; i++)
+		cr_assert(w.requests[i].is != WAITS);
+	createqueue_free(w.q);
+}
+
+Test(createqueue, random_histories_keep_its_promises)
+{
+	uint64_t first, n = dice_seeds(HISTORIES, &first);
+
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		play(seed, CREATEQUEUE_FIRST);
+		play(seed, CREATEQUEUE_HOST);
+	}
+}
+
+Test(createqueue, in_mode_host_a_large_request_holds_back_its_own_client_only_and_for_a_while)
+{
+	struct world w = {.dice = {1}, .config = createqueue_defaults, .room = 10, .n = 6};
+	const struct createqueue_ops ops = {allocate, disk_full, collect, spill, &w};
+
+	w.config.mode = CREATEQUEUE_HOST;
+	w.config.max_bypass = 2;
+	w.spilling = true;
+	w.q = createqueue_new(&w.config, &ops);
+	for (uint64_t id = 1; id <= 6; id++) {
+		w.requests[id] = (struct request){.is = WAITS, .bytes = id == 1 ? 30 : 1, .client = id <= 2 ? 1 : 2};
+		cr_assert_eq(createqueue_add(w.q, id, w.requests[id].client, w.requests[id].bytes, 0, 0), 0);
+	}
+	cr_assert_eq(createqueue_process(w.q, 0), CREATEQUEUE_TRANSIENT);
+	cr_assert_eq(createqueue_peek(w.q, 2), CREATEQUEUE_PENDING, "of the same client");
+	cr_assert_eq(createqueue_peek(w.q, 4), CREATEQUEUE_CREATED);
+	cr_assert_eq(createqueue_peek(w.q, 5), CREATEQUEUE_PENDING, "two have passed the first");
+	cr_assert_eq(createqueue_process(w.q, 1), CREATEQUEUE_TRANSIENT);
+	cr_assert_eq(createqueue_peek(w.q, 5), CREATEQUEUE_PENDING);
+	w.room = 50;
+	cr_assert_eq(createqueue_process(w.q, 2), CREATEQUEUE_OK);
+	createqueue_free(w.q);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_stage.c: random stages and sessions. $SHMSTORE_SEED plays one history.
+ *
+ *     mode HOST: private + shared are within the cap wherever a rule applies; what is clamped says so; there is a slot
+ *     an evaluation says the same again, whatever was evaluated in between
+ *     equal amounts have one id, and an id means the same amounts for ever
+ *     what sessions hold is never more than the total; who waits is served when its time is over; after its stage a session has the
+ *     base, or what was left of the total, and says so
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "dice.h"
+#include "stagebook.h"
+#include "stageprofile.h"
+
+#define HISTORIES 400u
+#define STEPS     100u
+#define SESSIONS  5u
+
+static struct stage_config some_config(struct dice *d)
+{
+	struct stage_config c = stage_defaults;
+
+	c.enabled = dice_draw(d, 10) != 0;
+	c.mode = dice_draw(d, 3) ? STAGE_HOST : STAGE_FIRST;
+	c.private_ratio = RATIO(dice_draw(d, 50), 10);
+	c.shared_ratio = RATIO(dice_draw(d, 20), 10);
+	c.fallen_threshold = RATIO(dice_draw(d, 11), 10);
+	c.mn_threshold = dice_draw(d, 100);
+	c.desc_bytes = dice_draw(d, 2) ? 1 << 20 : dice_bits(d);
+	c.cap_mib = dice_draw(d, 2) ? 0 : (int64_t)(1 + dice_draw(d, 3000));
+	c.whole_shared_div = (int64_t)(1 + dice_draw(d, 20));
+	return c;
+}
+
+static struct stage_amounts some_amounts(struct dice *d)
+{
+	return (struct stage_amounts){.private_mib = (int64_t)dice_draw(d, 2000),
+				      .shared_mib = (int64_t)dice_draw(d, 2000),
+				      .slots = (int64_t)(1 + dice_draw(d, 8))};
+}
+
+static struct stage_reply evaluate(struct dice *d, const struct stage_config *c, const struct stage_amounts *base)
+{
+	struct stage_shuffle shuffles[3];
+	struct stage_ask ask = {.upstream = shuffles, .n_upstream = dice_draw(d, 4)};
+	struct stage_reply r, other, again;
+	int64_t cap = c->cap_mib ? c->cap_mib : base->private_mib + base->shared_mib;
+
+	for (unsigned i = 0; i < 3; i++)
+		shuffles[i] = (struct stage_shuffle){dice_bits(d) >> dice_draw(d, 64), dice_draw(d, 20)};
+	ask.n_native = (int64_t)dice_draw(d, 4);
+	ask.n_convert = (int64_t)dice_draw(d, 3);
+	ask.n_other = (int64_t)dice_draw(d, 4);
+	ask.has_nonshare = dice_draw(d, 2);
+	ask.nonshare = RATIO(dice_draw(d, 11), 10);
+	ask.root = (enum stage_root)dice_draw(d, 2);
+	ask.fallback = (enum stage_fallback)dice_draw(d, 4);
+	ask.want_slots = (int64_t)dice_draw(d, 10);
+	cr_assert(stage_config_fits(c) && stage_amounts_fit(base) && stage_ask_fits(&ask));
+	r = stage_evaluate(c, base, &ask);
+	other = stage_evaluate(c, base, &(struct stage_ask){.n_other = 3});
+	again = stage_evaluate(c, base, &ask);
+	(void)other;
+	cr_assert(stage_amounts_equal(&r.amounts, &again.amounts) && r.rules == again.rules);
+	cr_assert(stage_amounts_fit(&r.amounts));
+	if (!r.rules || c->mode == STAGE_FIRST) {
+		cr_assert_not(r.clamped);
+		return r;
+	}
+	cr_assert_leq(r.amounts.private_mib + r.amounts.shared_mib, cap);
+	/* Shared memory keeps its tenth, unless the rules say less or the cap is smaller. */
+	if (r.clamped)
+		cr_assert(r.amounts.private_mib + r.amounts.shared_mib == cap);
+	return r;
+}
+
+Test(stage, random_stages_stay_within_their_cap)
+{
+	uint64_t first, n = dice_seeds(HISTORIES, &first);
+
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		struct dice d = {seed};
+
+		for (unsigned i = 0; i < STEPS; i++) {
+			struct stage_config c = some_config(&d);
+			struct stage_amounts base = some_amounts(&d), a = some_amounts(&d), merged;
+
+			(void)evaluate(&d, &c, &base);
+			cr_assert(stage_merge(&base, &a, STAGE_CONFLICT_HOST, 1500, &merged));
+			cr_assert_leq(merged.private_mib + merged.shared_mib, 1500);
+			cr_assert(stage_amounts_fit(&merged));
+		}
+	}
+}
+
+struct world {
+	struct dice dice;
+	struct stagebook *b;
+	struct stage_amounts base, by_id[STEPS + 2];
+	bool known[STEPS + 2];
+	bool there[SESSIONS], waits[SESSIONS];
+	uint64_t until[SESSIONS], now;
+	int64_t total;
+};
+
+static void granted(void *arg, const struct stagebook_grant *g)
+{
+	struct world *w = arg;
+
+	cr_assert(w->waits[g->session]);
+	cr_assert(!g->degraded || w->now >= w->until[g->session], "degraded before its time");
+	w->waits[g->session] = false;
+}
+
+static void look(struct world *w)
+{
+	int64_t held = 0;
+
+	for (uint64_t i = 0; i < SESSIONS; i++) {
+		struct stagebook_grant g;
+
+		cr_assert_eq(stagebook_grant(w->b, i, &g), w->there[i]);
+		held += w->there[i] ? g.amounts.private_mib + g.amounts.shared_mib : 0;
+	}
+	cr_assert_eq(held, stagebook_held_mib(w->b));
+	cr_assert_leq(held, w->total);
+}
+
+static uint32_t some_id(struct world *w)
+{
+	struct stage_amounts a = some_amounts(&w->dice);
+	uint32_t id, again;
+
+	cr_assert_eq(stagebook_id(w->b, &a, &id), 0);
+	cr_assert_eq(stagebook_id(w->b, &a, &again), 0);
+	cr_assert_eq(id, again);
+	cr_assert_leq(id, STEPS + 1);
+	cr_assert(!w->known[id] || stage_amounts_equal(&a, &w->by_id[id]), "an id means something else now");
+	w->known[id] = true;
+	w->by_id[id] = a;
+	return id;
+}
+
+static void end_stage(struct world *w, uint64_t i)
+{
+	struct stagebook_grant g;
+
+	cr_assert_eq(stagebook_end(w->b, i), w->there[i] ? 0 : -ENOENT);
+	w->waits[i] = false;
+	if (!w->there[i])
+		return;
+	cr_assert(stagebook_grant(w->b, i, &g) && g.profile == 0);
+	cr_assert(stage_amounts_equal(&g.amounts, &w->base) || g.degraded);
+}
+
+static void step(struct world *w)
+{
+	uint64_t i = dice_draw(&w->dice, SESSIONS);
+	int64_t wait_ms = (int64_t)dice_draw(&w->dice, 100);
+	int got;
+
+	switch (dice_draw(&w->dice, 6)) {
+	case 0:
+		cr_assert_eq(stagebook_join(w->b, i), w->there[i] ? -EEXIST : 0);
+		w->there[i] = true;
+		break;
+	case 1:
+		if (dice_draw(&w->dice, 3))
+			break;
+		w->waits[i] = false;
+		cr_assert_eq(stagebook_leave(w->b, i), w->there[i] ? 0 : -ENOENT);
+		w->there[i] = false;
+		break;
+	case 2:
+	case 3:
+		got = stagebook_begin(w->b, i, some_id(w), wait_ms, w->now);
+		cr_assert(w->there[i] ? got >= 0 : got == -ENOENT);
+		w->waits[i] = got == 0;
+		w->until[i] = w->now + (uint64_t)wait_ms;
+		cr_assert(got || wait_ms);
+		break;
+	case 4:
+		end_stage(w, i);
+		break;
+	default:
+		w->now += dice_draw(&w->dice, 60);
+		stagebook_tick(w->b, w->now);
+		for (i = 0; i < SESSIONS; i++)
+			cr_assert(!w->waits[i] || w->now < w->until[i], "waits for ever");
+	}
+	look(w);
+}
+
+Test(stage, random_sessions_share_the_total_and_get_their_base_back)
+{
+	uint64_t first, n = dice_seeds(HISTORIES, &first);
+
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		struct world w = {.dice = {seed}, .base = {500, 500, 4}, .total = 4000, .by_id = {{500, 500, 4}}};
+		struct stagebook_grant g;
+
+		w.known[0] = true;
+		w.b = stagebook_new(&w.base, w.total, granted, &w);
+		for (unsigned i = 0; i < STEPS; i++)
+			step(&w);
+		for (uint64_t i = 0; i < SESSIONS; i++)
+			end_stage(&w, i);
+		/* When all are outside of a stage and one more ends, there is room for its base. */
+		for (uint64_t i = 1; i < SESSIONS; i++)
+			(void)stagebook_leave(w.b, i);
+		if (w.there[0]) {
+			cr_assert_eq(stagebook_end(w.b, 0), 0);
+			cr_assert(stagebook_grant(w.b, 0, &g) && !g.degraded);
+			cr_assert(stage_amounts_equal(&g.amounts, &w.base));
+		}
+		stagebook_free(w.b);
+	}
+}
+
+Test(stage, two_sessions_never_hold_more_than_the_total_and_the_second_runs_with_what_is_there)
+{
+	struct stage_amounts base = {30, 30, 2}, large = {60, 30, 4};
+	struct world w = {.now = 0};
+	struct stagebook_grant g;
+	uint32_t id;
+
+	w.b = stagebook_new(&base, 140, granted, &w);
+	cr_assert_eq(stagebook_join(w.b, 0), 0);
+	cr_assert_eq(stagebook_join(w.b, 1), 0);
+	cr_assert_eq(stagebook_id(w.b, &large, &id), 0);
+	cr_assert_eq(stagebook_begin(w.b, 0, id, 2000, 0), 0, "120 are held, 150 would be");
+	w.waits[0] = true;
+	w.until[0] = 2000;
+	cr_assert_eq(stagebook_next_ms(w.b), 2000);
+	stagebook_tick(w.b, 1999);
+	cr_assert(w.waits[0]);
+	w.now = 2000;
+	stagebook_tick(w.b, 2000);
+	cr_assert(stagebook_grant(w.b, 0, &g) && g.degraded && g.profile == id);
+	cr_assert(g.amounts.private_mib == 60 && g.amounts.shared_mib == 20 && g.amounts.slots == 4);
+	cr_assert_eq(stagebook_held_mib(w.b), 140);
+	cr_assert_eq(stagebook_end(w.b, 0), 0);
+	cr_assert_eq(stagebook_held_mib(w.b), 120);
+	stagebook_free(w.b);
+}
+
+Test(stage, what_is_known_of_the_bytes_is_enough)
+{
+	struct stage_config c = stage_defaults;
+	struct stage_amounts base = {1024, 2048, 4};
+	struct stage_ask ask = {.has_nonshare = true, .nonshare = RATIO(49, 100)};
+
+	c.enabled = true;
+	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, 0);
+	ask.nonshare = RATIO(1, 2);
+	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, STAGE_RULE_PARTIAL);
+	ask.nonshare = RATIO(1, 1);
+	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, STAGE_RULE_WHOLE);
+	ask.fallback = STAGE_FALLBACK_NONE;
+	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, 0);
+	ask = (struct stage_ask){.n_native = 0};
+	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, 0, "nothing is known");
+}
