@@ -2,8 +2,7 @@
 /*
  * createqueue.c: the requests in the order of their arrival, a table of them by their ids, and the passes of both modes.
  *
- * A request is in the list while it waits and in the table until it is fetched; its client counts it that long, and goes with the last.
- * One thread; the queue never calls anybody but by its ops.
+ * A request is in the list while it waits and in the table until it is fetched; its client counts it that long, and goes with the last. One thread.
  */
 #include "createqueue.h"
 
@@ -127,14 +126,10 @@ static void forget(struct createqueue *q, struct request *r)
 
 struct createqueue *createqueue_free(struct createqueue *q)
 {
-	struct request *r, *next;
-
 	if (!q)
 		return NULL;
-	for (r = q->known; r; r = next) {
-		next = r->hh.next;
-		forget(q, r);
-	}
+	while (q->known)
+		forget(q, q->known);
 	free(q);
 	return NULL;
 }
@@ -270,8 +265,7 @@ static enum createqueue_status pass_first(struct createqueue *q, uint64_t now_ms
 	return status;
 }
 
-/* What a pass in mode HOST has found out, which it asks once. */
-struct pass {
+struct pass { /* in mode HOST: what it has found out, which it asks once */
 	bool asked, spilling, disk_full;
 };
 
@@ -356,11 +350,10 @@ enum createqueue_result createqueue_peek(const struct createqueue *q, uint64_t i
 
 enum createqueue_result createqueue_fetch(struct createqueue *q, uint64_t id)
 {
-	struct request *r = find(q, id);
-	enum createqueue_result result = r ? r->result : CREATEQUEUE_UNKNOWN;
+	enum createqueue_result result = createqueue_peek(q, id);
 
-	if (r && result != CREATEQUEUE_PENDING)
-		forget(q, r);
+	if (result > CREATEQUEUE_PENDING)
+		forget(q, find(q, id));
 	return result;
 }
 

@@ -154,12 +154,14 @@ static void run_period(struct ckpt_state *s, struct scn *c)
 	}
 }
 
+/* version=N, or changed=0|1: it is the one before, or the next. */
 static void read_version(struct ckpt_state *s, struct scn *c)
 {
-	if (!scn_named(c, "version|ver|v"))
+	if (!scn_named(c, "version|ver|v|changed"))
 		return;
 	s->versions_named = true;
-	s->version = (uint64_t)scn_number(c, "version|ver|v", 0);
+	s->version += scn_flag(c, "changed", false);
+	s->version = (uint64_t)scn_number(c, "version|ver|v", (int64_t)s->version);
 }
 
 static void do_bcast(struct ckpt_state *s, struct scn *c)

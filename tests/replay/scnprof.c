@@ -100,8 +100,9 @@ static struct admission_ask ask_of(struct state *s, struct scn *c, uint64_t valu
 	struct profile_name name = named(c);
 	const struct profile_key *k = profile_find(s->profile, &name);
 	struct profile_choice choice = strategy_of(c);
-	struct admission_ask ask = {
-		.declared = bytes_of(c, "declared|decl", 0), .strategy = choice.strategy, .eps_ppm = choice.eps_ppm};
+	struct admission_ask ask = {.declared = bytes_of(c, "declared|decl|request|min", 0),
+				    .strategy = choice.strategy,
+				    .eps_ppm = choice.eps_ppm};
 
 	ask.estimate = profile_estimate(k, PROFILE_PRIVATE, ask.strategy, ask.declared,
 					bytes_of(c, "default|default_est", s->default_est));
