@@ -90,7 +90,10 @@ int actor_answered(struct actor *a, uint64_t request, uint64_t now_ms);
 /* One that was told to stop did, without an effect: it will run again, before those that came after it. Return: 0; -ENOENT. */
 int actor_stopped(struct actor *a, uint64_t request, uint64_t now_ms);
 
-/* Its memory is wanted. peer: where it shall go; NULL: ask. Return: 0; -EPERM: it may not be preempted; -EBUSY: it is on its way. */
+/*
+ * Its memory is wanted. peer: where it shall go; NULL: ask. Return: 0; -EPERM: it may not be preempted; -EBUSY: it is on its way, or killed;
+ * -EINVAL: too long a name.
+ */
 int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms);
 /* A destination. Return: 0; -ESTALE: nobody waits for one. */
 int actor_placed(struct actor *a, const char *peer, uint64_t now_ms);

@@ -78,6 +78,30 @@ static void write_key(FILE *f, const struct profile_key *k)
 	fputc('\n', f);
 }
 
+static int compare_fed(const void *a, const void *b)
+{
+	const struct profile_key *const *x = a, *const *y = b;
+
+	return ((*x)->fed > (*y)->fed) - ((*x)->fed < (*y)->fed);
+}
+
+/* The one that was fed longest ago first: in this order they are read again. */
+static bool write_keys(FILE *f, const struct profile *p)
+{
+	uint32_t n = 0;
+	const struct profile_key **keys = calloc((size_t)profile_n_keys(p) + 1, sizeof(*keys));
+
+	if (!keys)
+		return false;
+	for (const struct profile_key *k = p->keys; k; k = k->hh.next)
+		keys[n++] = k;
+	qsort(keys, n, sizeof(*keys), compare_fed);
+	for (uint32_t i = 0; i < n; i++)
+		write_key(f, keys[i]);
+	free(keys);
+	return true;
+}
+
 char *profile_text(const struct profile *p, size_t *ret_length)
 {
 	char *text = NULL, sum[SUM_LINE + 1];
@@ -88,9 +112,8 @@ char *profile_text(const struct profile *p, size_t *ret_length)
 	if (!f)
 		return NULL;
 	fputs(HEADING, f);
-	for (struct profile_key *k = p->keys; k; k = k->hh.next)
-		write_key(f, k);
-	failed = fflush(f) != 0;
+	failed = !write_keys(f, p);
+	failed |= fflush(f) != 0;
 	if (!failed) {
 		snprintf(sum, sizeof(sum), "crc32c %08" PRIx32 "\n", crc32c(text, n));
 		fputs(sum, f);

@@ -253,10 +253,16 @@ Test(profile, one_task_survives_every_restart)
 Test(profile, beyond_its_bound_the_key_that_was_fed_longest_ago_goes)
 {
 	struct profile *p = profile_new(2);
+	size_t n;
+	char *text;
 
 	feed(p, &names[0], 1);
 	feed(p, &names[1], 1);
 	feed(p, &names[0], 1);
+	/* A restart does not forget when that was. */
+	text = profile_text(p, &n);
+	cr_assert_eq(profile_load(p, text, n, true, NULL), 0);
+	free(text);
 	feed(p, &names[2], 1);
 	cr_assert_eq(profile_n_keys(p), 2);
 	cr_assert(profile_find(p, &names[0]) && !profile_find(p, &names[1]) && profile_find(p, &names[2]));
