@@ -3,7 +3,7 @@
  * credit.c: charging against credit, and the store's own limit.
  *
  * A put charges, takes memory, settles. Short of credit it asks the daemon (attach.h), and where there is none it goes on alone
- * (alone.h); refused, it hands the refusal up, so that the caller makes room of its own (space.h) and comes again, at last with
+ * (alone.h); refused, it hands the refusal up, so that the caller makes room of its own (room.h) and comes again, at last with
  * SHMS_CREDIT_WAIT. No lock is held meanwhile.
  *
  * The store's own limit needs no daemon: linked + pool + reserved of the ledger, files out of the pool that are being written, and what

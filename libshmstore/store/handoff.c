@@ -24,7 +24,7 @@
 #include "object.h"
 #include "promote.h"
 #include "publish.h"
-#include "space.h"
+#include "room.h"
 #include "stub.h"
 #include "stubs.h"
 #include "sys.h"
@@ -107,7 +107,7 @@ static int promote(struct shmstore *s, const struct shms_keyname *k)
 		return r;
 	r = shms_promote(&(struct shms_promote){.t = u.t, .s = s, .name = k->name, .no_wait = true});
 	shms_tier_unuse(&u);
-	return shms_space_wanted(r) ? 0 : r;
+	return shms_room_wanted(r) ? 0 : r;
 }
 
 int shms_handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t lease_ms, bool as_is,

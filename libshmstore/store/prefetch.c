@@ -28,7 +28,7 @@
 #include "name.h"
 #include "promote.h"
 #include "publish.h"
-#include "space.h"
+#include "room.h"
 #include "stub.h"
 #include "stubs.h"
 #include "sys.h"
@@ -168,7 +168,7 @@ static int bring_back(struct prefetch *p, const struct wanted *w, struct shms_en
 							.engine = engine});
 		shms_tier_unuse(&u);
 	}
-	if (shms_space_wanted(r))
+	if (shms_room_wanted(r))
 		note_size(p, w->size, r);
 	if (r < 0)
 		note_failure(p, shms_error(r));

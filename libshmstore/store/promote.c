@@ -23,7 +23,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "arbhook.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "engine.h"
@@ -31,7 +30,7 @@
 #include "nameslock.h"
 #include "object.h"
 #include "page.h"
-#include "space.h"
+#include "room.h"
 #include "sys.h"
 #include "transient.h"
 
@@ -43,8 +42,8 @@ struct back {
 	const struct shms_promote *p;
 	int objects_fd, clean_fd; /* objects_fd: a description of its own, where the handle is not the owner's */
 	struct shms_stub stub;
-	bool taken;  /* memory was */
-	int n_again; /* times that the kernel refused what the arbiter had granted */
+	bool taken; /* memory was */
+	struct shms_room room;
 };
 
 static bool owner(const struct shms_promote *p)
@@ -195,13 +194,10 @@ static void make_resident(const struct back *b, const struct shms_stub *stub, in
 /* Reads the tier file into a new file on the partition and gives that its place. */
 static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
 {
-	struct shms_charge charge = {0};
 	struct shms_stub stub;
 	_fd_ int fd = -1;
-	int r = 0;
+	int r = shms_room_charge(&b->room);
 
-	if (owner(b->p))
-		r = shms_credit_take(b->p->s, h->sb->object_size, 0, &charge);
 	if (r < 0)
 		return r;
 	fd = shms_openat(b->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
@@ -215,8 +211,6 @@ static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
 	if (r == 0 && b->stub.n_names <= 2 && shms_stub_read(b->clean_fd, b->p->name, &stub, NULL) == 0 &&
 	    stub.inode == b->stub.inode)
 		make_resident(b, &stub, fd);
-	if (owner(b->p))
-		shms_credit_end(b->p->s, &charge, r == 0);
 	b->taken = r == 0;
 	return r;
 }
@@ -246,19 +240,17 @@ static int bring(struct back *b)
 /* Reserved before the tier file is locked: who waits for room must not keep others from what is there. 0, an outcome, -errno. */
 static int bring_reserved(struct back *b)
 {
-	struct shms_hold hold = {.bytes = 0};
 	int r = from_resident(b);
 
 	if (r != 0)
 		return r < 0 ? r : 0;
-	if (owner(b->p))
-		r = shms_hold_take(b->p->s, b->stub.header_size + b->stub.buffer_size,
-				   b->p->no_wait ? SHMS_HOLD_NOW : b->n_again, &hold);
+	b->room.bytes = b->stub.header_size + b->stub.buffer_size;
+	r = shms_room_reserve(&b->room);
 	if (r != 0)
 		return r;
 	b->taken = false;
 	r = bring(b);
-	shms_hold_end(b->p->s, &hold, b->taken);
+	shms_room_settle(&b->room, b->taken);
 	return r;
 }
 
@@ -273,16 +265,24 @@ static int one_try(struct back *b)
 	if (b->stub.uid != b->p->t->uid)
 		return shms_detail(-EPERM, NULL, "it is user %u's object, and in that user's part of the tier",
 				   (unsigned)b->stub.uid);
-	r = bring_reserved(b);
-	/* Once more: the name may mean another stub by now, or the object. */
-	return r == 0 ? 0 : r;
+	return bring_reserved(b);
+}
+
+/* -EAGAIN: the name may mean another stub by now, or the object. */
+static int some_tries(void *arg)
+{
+	int r = -EAGAIN;
+
+	for (int i = 0; i < TRIES && r == -EAGAIN; i++)
+		r = one_try(arg);
+	return r;
 }
 
 int shms_promote(const struct shms_promote *p)
 {
 	_fd_ int own_fd = -1, clean_fd = -1;
 	struct back b = {.p = p, .objects_fd = p->s->objects_fd};
-	int r = -EAGAIN;
+	int r;
 
 	if (!owner(p)) {
 		own_fd = b.objects_fd = openat(p->s->objects_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -292,18 +292,13 @@ int shms_promote(const struct shms_promote *p)
 	b.clean_fd = clean_fd = shms_open_dir(b.objects_fd, "../" SHMS_DIR_CLEAN);
 	if (clean_fd < 0)
 		return clean_fd;
-	for (int i = 0; i < TRIES; i++) {
-		r = one_try(&b);
-		if (r == -EAGAIN ||
-		    (shms_space_wanted(r) && shms_space_make(p->s, b.stub.header_size + b.stub.buffer_size,
-							     p->no_evict ? SHMSTORE_NO_EVICT : 0, i)))
-			continue;
-		if (shms_space_wanted(r) && owner(p) && !p->no_wait && shms_hold_again(p->s, b.n_again)) {
-			b.n_again++;
-			continue;
-		}
-		break;
-	}
+	b.room = (struct shms_room){.s = p->s,
+				    .flags = p->no_evict ? SHMSTORE_NO_EVICT : 0,
+				    .unbooked = !owner(p),
+				    .now = p->no_wait,
+				    .take = some_tries,
+				    .arg = &b};
+	r = shms_room_take(&b.room);
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 

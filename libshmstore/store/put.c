@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "alias.h"
-#include "arbhook.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "format.h"
@@ -23,7 +22,7 @@
 #include "keyslot.h"
 #include "nameslock.h"
 #include "publish.h"
-#include "space.h"
+#include "room.h"
 #include "sys.h"
 #include "transient.h"
 #include "xxh3.h"
@@ -41,9 +40,9 @@ struct put {
 	size_t n_buffers;
 	const uint64_t *sizes;
 	unsigned flags;
-	bool wait;   /* for credit: nothing else helped */
-	int n_again; /* times that the kernel refused what the arbiter had granted */
 	uint64_t generation;
+	struct shms_layout layout; /* of a fresh file */
+	struct shms_room room;
 };
 
 static const char ZEROS[SHMS_FORMAT_PAGE];
@@ -183,22 +182,14 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 	return r;
 }
 
-/* Fresh memory is reserved and charged before it is taken. Waits for room, where it does, with no lock held. 0, an outcome, -errno. */
-static int write_charged(const struct put *p, const struct shms_layout *l, void *head)
+static int write_booked(struct put *p, void *head)
 {
-	uint64_t size = l->header_size + l->buffer_size;
-	struct shms_charge charge;
-	struct shms_hold hold;
-	int r = shms_hold_take(p->s, size, p->n_again, &hold);
+	int r = shms_room_book(&p->room);
 
 	if (r != 0)
 		return r;
-	r = shms_credit_take(p->s, size, p->wait ? SHMS_CREDIT_WAIT : 0, &charge);
-	if (r == 0) {
-		r = write_fresh(p, l, head);
-		shms_credit_end(p->s, &charge, r == 0);
-	}
-	shms_hold_end(p->s, &hold, r == 0);
+	r = write_fresh(p, &p->layout, head);
+	shms_room_settle(&p->room, r == 0);
 	return r;
 }
 
@@ -211,12 +202,13 @@ static bool held(const struct put *p)
 	       faccessat(p->s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static int put_once(const struct put *p, const struct shms_layout *fresh)
+static int put_once(void *arg)
 {
+	struct put *p = arg;
 	_Alignas(8) unsigned char small[SMALL_HEAD];
 	_free_ unsigned char *large = NULL;
 	unsigned char *head = small;
-	struct shms_layout l = *fresh;
+	struct shms_layout l = p->layout;
 	struct shms_slot *slot;
 	int r;
 
@@ -243,15 +235,14 @@ static int put_once(const struct put *p, const struct shms_layout *fresh)
 		if (r != -ENOENT)
 			return r;
 		/* Somebody removed the pooled file (gc, or by hand): a fresh one will do. */
-		l = *fresh;
-		r = make_head(p, &l, head);
+		r = make_head(p, &p->layout, head);
 	}
-	return r < 0 ? r : write_charged(p, &l, head);
+	return r < 0 ? r : write_booked(p, head);
 }
 
 static int put(struct put *p)
 {
-	struct shms_layout l;
+	struct shms_layout *l = &p->layout;
 	int r;
 
 	if (p->n_buffers && !(p->flags & SHMSTORE_PIN)) {
@@ -259,32 +250,21 @@ static int put(struct put *p)
 		if (r != 0)
 			return r < 0 ? r : 0;
 	}
-	if (!shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
+	if (!shms_layout_init(l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
 		return shms_detail_shape(p->n_buffers, p->header_size);
 	p->generation = shms_nonce();
-	r = put_once(p, &l);
-	for (int tries = 0;
-	     shms_space_wanted(r) && shms_space_make(p->s, l.header_size + l.buffer_size, p->flags, tries); tries++)
-		r = put_once(p, &l);
-	while (shms_space_wanted(r) && shms_hold_again(p->s, p->n_again)) {
-		p->n_again++;
-		r = put_once(p, &l);
-	}
-	if (shms_space_wanted(r) && (p->flags & SHMSTORE_WAIT)) {
-		p->wait = true;
-		r = put_once(p, &l);
-	}
-	if (shms_space_wanted(r)) {
-		shms_count(&p->s->ledger->enospc_n, 1);
-		return shms_space_refused(p->s, r, l.header_size + l.buffer_size);
-	}
-	if (r == 0 && (p->flags & SHMSTORE_PIN) && shms_key_find(p->s->objects_fd, &p->key) == 1)
+	p->room = (struct shms_room){
+		.s = p->s, .bytes = l->header_size + l->buffer_size, .flags = p->flags, .take = put_once, .arg = p};
+	r = shms_room_take(&p->room);
+	if (r < 0)
+		return shms_room_refused(&p->room, r);
+	if (r > 0)
+		return r;
+	if ((p->flags & SHMSTORE_PIN) && shms_key_find(p->s->objects_fd, &p->key) == 1)
 		shms_recycle_forget(p->s, p->key.name);
-	if (r == 0) {
-		shms_count(&p->s->ledger->put_n, 1);
-		shms_count(&p->s->ledger->put_bytes, l.header_size + l.buffer_size);
-	}
-	return r;
+	shms_count(&p->s->ledger->put_n, 1);
+	shms_count(&p->s->ledger->put_bytes, p->room.bytes);
+	return 0;
 }
 
 int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header, size_t header_size,

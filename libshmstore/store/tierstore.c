@@ -13,7 +13,7 @@
 #include "detail.h"
 #include "handle.h"
 #include "promote.h"
-#include "space.h"
+#include "room.h"
 #include "sys.h"
 #include "tier.h"
 
@@ -49,7 +49,7 @@ static int fetch(struct shmstore *s, struct shms_tier *t, const char *name, stru
 	if (s->readonly)
 		return shms_promote_aside(t, s->objects_fd, name, true, ret);
 	r = full = shms_promote(&p);
-	if (!shms_space_wanted(r))
+	if (!shms_room_wanted(r))
 		return r;
 	/* No room: the tier file itself, where it can be mapped; else others have to go first. */
 	r = shms_promote_aside(t, s->objects_fd, name, false, ret);
@@ -59,7 +59,7 @@ static int fetch(struct shmstore *s, struct shms_tier *t, const char *name, stru
 		return r;
 	p.no_evict = p.no_wait = false;
 	r = shms_promote(&p);
-	return shms_space_wanted(r) ? full : r;
+	return shms_room_wanted(r) ? full : r;
 }
 
 int shms_tier_fetch(struct shmstore *s, const char *name, struct shms_aside *ret)

@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "arbhook.h"
 #include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
@@ -23,7 +22,7 @@
 #include "keyslot.h"
 #include "nameslock.h"
 #include "publish.h"
-#include "space.h"
+#include "room.h"
 #include "sys.h"
 #include "transient.h"
 #include "xxh3.h"
@@ -35,7 +34,8 @@ struct shmstore_writer {
 	unsigned flags;
 	char *map;
 	uint64_t map_size;
-	struct shms_hold hold; /* till it is sealed: what an attempt needs is counted whole */
+	struct shms_room room;
+	struct shms_hold hold; /* till it is sealed */
 	bool abandoned;        /* its memory went back to the kernel */
 	uint64_t fresh;        /* bytes that go back to the kernel if it is not sealed */
 	struct shms_layout layout;
@@ -113,40 +113,23 @@ static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_m
 	return 0;
 }
 
-/* The writer's memory, reserved and charged. flags: SHMS_CREDIT_WAIT. 0, an outcome, -errno. */
-static int map_charged(struct shmstore_writer *w, unsigned flags, int n_again)
+static int map_booked(void *arg)
 {
-	struct shms_charge charge;
-	struct shms_hold hold;
-	int r = shms_hold_take(w->s, w->map_size, n_again, &hold);
+	struct shmstore_writer *w = arg;
+	struct shms_room *m = &w->room;
+	int r = shms_room_book(m);
 
 	if (r != 0)
 		return r;
-	r = shms_credit_take(w->s, w->map_size, flags | SHMS_CREDIT_RESERVED, &charge);
-	if (r == 0) {
-		r = map_file(w->s, w->map_size, &w->fd, &w->map);
-		shms_credit_end(w->s, &charge, r == 0);
-		if (r == 0)
-			w->fresh = charge.bytes;
+	r = map_file(w->s, w->map_size, &w->fd, &w->map);
+	if (r == 0)
+		w->fresh = m->charge.bytes;
+	/* What an attempt needs is counted whole: it stays reserved till the object is sealed. */
+	if (r == 0 && !m->hold.spent) {
+		w->hold = m->hold;
+		m->hold.bytes = 0;
 	}
-	if (r == 0 && !hold.spent)
-		w->hold = hold;
-	else
-		shms_hold_end(w->s, &hold, r == 0);
-	return r;
-}
-
-/* With all that may make room for it. */
-static int map_anyhow(struct shmstore_writer *w)
-{
-	int r = map_charged(w, 0, 0);
-
-	for (int tries = 0; shms_space_wanted(r) && shms_space_make(w->s, w->map_size, w->flags, tries); tries++)
-		r = map_charged(w, 0, 0);
-	for (int tries = 0; shms_space_wanted(r) && shms_hold_again(w->s, tries); tries++)
-		r = map_charged(w, 0, tries + 1);
-	if (shms_space_wanted(r) && (w->flags & SHMSTORE_WAIT))
-		r = map_charged(w, SHMS_CREDIT_WAIT, 0);
+	shms_room_settle(m, r == 0);
 	return r;
 }
 
@@ -210,13 +193,16 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	shms_credit_tend(s);
 	shms_tier_notice(s);
 	reserve(s, w->map_size, true);
-	r = map_anyhow(w);
+	w->room = (struct shms_room){.s = s,
+				     .bytes = w->map_size,
+				     .flags = flags,
+				     .credit = SHMS_CREDIT_RESERVED,
+				     .take = map_booked,
+				     .arg = w};
+	r = shms_room_take(&w->room);
 	if (r != 0) {
 		w->abandoned = true;
-		if (shms_space_wanted(r)) {
-			shms_count(&s->ledger->enospc_n, 1);
-			(void)shms_space_refused(s, r, w->map_size);
-		}
+		(void)shms_room_refused(&w->room, r);
 		writer_free(w);
 		return r > 0 ? r : shms_error(r);
 	}
