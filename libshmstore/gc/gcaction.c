@@ -58,8 +58,9 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 }
 
 /* A dry run's take of a name whose file's state is st. */
-static int note(struct shms_gc *g, const struct stat *st, struct shms_tierdrop *io)
+static int note(void *arg, const struct stat *st, struct shms_tierdrop *io)
 {
+	struct shms_gc *g = arg;
 	struct shms_inode *i;
 
 	if (S_ISDIR(st->st_mode))
@@ -117,25 +118,7 @@ int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct 
 
 int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io)
 {
-	struct shms_tierdrop file = {0};
-	char name[SHMS_TIER_NAME];
-	struct stat st;
-	int r = 0;
-
-	if (!g->gone)
-		return shms_tierdrop_forget(t, id, io);
-	shms_tier_file_name(id, name);
-	if (t->files_fd >= 0)
-		shms_gc_take_file(g, t->files_fd, name, &file);
-	io->disk += file.disk;
-	io->n_files += file.n_files;
-	shms_tier_resident_name(id, name);
-	if (fstatat(t->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		r = note(g, &st, io);
-	shms_tier_anchor_name(id, name);
-	if (r == 0 && fstatat(t->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		r = note(g, &st, io);
-	return r;
+	return shms_tierdrop_forget(t, id, g->gone ? &(struct shms_tierdrop_dry){note, g} : NULL, io);
 }
 
 int shms_gc_names(int fd, const char *name, DIR **ret)

@@ -24,7 +24,7 @@ void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub
 	struct stat st;
 
 	if (stub->uid == t->uid && fstat(stub_fd, &st) == 0 && st.st_nlink <= 1)
-		shms_tierdrop_forget(t, stub->id, &freed);
+		shms_tierdrop_forget(t, stub->id, NULL, &freed);
 }
 
 int shms_tier_release(struct shms_tier *t, int dirfd, const char *name)
