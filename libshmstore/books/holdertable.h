@@ -7,12 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <xxhash.h>
 
-#define HASH_NONFATAL_OOM             1
-#define HASH_FUNCTION(key, size, ret) ((ret) = (unsigned)XXH3_64bits(key, size))
-#include <uthash.h>
-
+#include "hash.h"
 #include "holders.h"
 
 #define SHMS_HOLD_COMMAND 64

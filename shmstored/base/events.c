@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <xxhash.h>
 
 #include "jsonmake.h"
 #include "printable.h"
@@ -123,14 +124,10 @@ static uint64_t now(clockid_t clock)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
-/* FNV-1a: who picks keys that meet in one set gains events that are not limited, of a ring that is bounded anyway. */
+/* A client that picks keys which meet in one set gains events that are not limited, of a ring that is bounded anyway. */
 static size_t set_of(enum event e, const char *key)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)e;
-
-	for (; *key; key++)
-		hash = (hash ^ (unsigned char)*key) * UINT64_C(0x100000001b3);
-	return (size_t)(hash >> 32) % LIMIT_SETS;
+	return (size_t)(XXH3_64bits_withSeed(key, strlen(key), (uint64_t)e) % LIMIT_SETS);
 }
 
 /* True: it may be kept, *ret_left_out were not since the last one of this key. False: it is one too many. */
