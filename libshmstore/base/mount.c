@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount.c: /proc/self/mountinfo, read afresh each time (it changes, and it is asked for rarely).
- *
- * A line: id parent major:minor root point options [optional...] - fstype source super-options. Space, tab, newline and backslash
- * in paths are octal escapes. A later line covers an earlier one of the same point. tmpfs leaves huge= out where it is never.
+ * mount.c: /proc/self/mountinfo, read afresh each time (it changes, and it is asked for rarely). A later line covers an earlier one of
+ * the same point.
  */
 #include "mount.h"
 
@@ -14,86 +12,15 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include "cleanup.h"
+#include "mountline.h"
 #include "sys.h"
-
-struct mount_line {
-	dev_t device;
-	const char *root;
-	const char *point;
-	const char *fstype;
-	const char *super;
-};
 
 static void cleanup_file(FILE **f)
 {
 	if (*f)
 		fclose(*f);
-}
-
-static bool octal(const char *s)
-{
-	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' && s[2] <= '7';
-}
-
-/* "\040" -> ' ', in place. */
-static void unescape(char *s)
-{
-	char *to = s;
-
-	while (*s) {
-		if (*s == '\\' && octal(s + 1)) {
-			*to++ = (char)(((s[1] - '0') << 6) | ((s[2] - '0') << 3) | (s[3] - '0'));
-			s += 4;
-		} else {
-			*to++ = *s++;
-		}
-	}
-	*to = '\0';
-}
-
-/* Cuts line up; false where it is no line of mountinfo. */
-static bool parse(char *line, struct mount_line *ret)
-{
-	char *field[6], *save = NULL, *tail = strstr(line, " - ");
-	unsigned major = 0, minor = 0;
-	char *fstype, *super, *next, end;
-
-	if (!tail)
-		return false;
-	*tail = '\0';
-	for (size_t i = 0; i < 6; i++) {
-		field[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
-		if (!field[i])
-			return false;
-	}
-	/* NOLINTNEXTLINE(cert-err34-c): the kernel's own numbers, and the count is checked */
-	if (sscanf(field[2], "%u:%u%c", &major, &minor, &end) != 2)
-		return false;
-	next = tail + 3; /* strsep: the source may be empty */
-	fstype = strsep(&next, " ");
-	if (!strsep(&next, " ") || !next)
-		return false;
-	super = strsep(&next, " \n");
-	unescape(field[3]);
-	unescape(field[4]);
-	*ret = (struct mount_line){.device = makedev(major, minor),
-				   .root = field[3],
-				   .point = field[4],
-				   .fstype = fstype,
-				   .super = super ? super : ""};
-	return true;
-}
-
-static bool covers(const char *point, const char *path)
-{
-	size_t n = strlen(point);
-
-	if (n == 1 && point[0] == '/')
-		return path[0] == '/';
-	return strncmp(point, path, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
 static int copy(char *to, size_t size, const char *from, size_t n)
@@ -105,17 +32,16 @@ static int copy(char *to, size_t size, const char *from, size_t n)
 	return 0;
 }
 
-/* The value of huge= in a tmpfs's options. */
-static int copy_huge(const struct mount_line *m, char *to, size_t size)
+/* The value of huge= in a tmpfs's options, which leave it out where it is never. */
+static int copy_huge(const struct shms_mountline *m, char *to, size_t size)
 {
-	if (strcmp(m->fstype, "tmpfs") != 0)
+	const char *huge;
+	size_t n;
+
+	if (strcmp(m->type, "tmpfs") != 0)
 		return copy(to, size, "", 0);
-	for (const char *o = m->super; o; o = strchr(o, ',')) {
-		o += *o == ',';
-		if (strncmp(o, "huge=", 5) == 0)
-			return copy(to, size, o + 5, strcspn(o + 5, ","));
-	}
-	return copy(to, size, "never", 5);
+	huge = shms_mountline_option(m->super, "huge", &n);
+	return huge ? copy(to, size, huge, n) : copy(to, size, "never", 5);
 }
 
 static FILE *open_mountinfo(void)
@@ -130,7 +56,7 @@ int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, s
 	_free_ char *line = NULL, *best = NULL;
 	size_t line_size = 0, best_length = 0;
 	bool best_device = false;
-	struct mount_line m;
+	struct shms_mountline m;
 
 	if (!f)
 		return shms_error(errno);
@@ -138,7 +64,7 @@ int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, s
 		_free_ char *whole = strdup(line);
 		if (!whole)
 			return -ENOMEM;
-		if (!parse(line, &m) || !covers(m.point, canonical_path))
+		if (!shms_mountline_parse(line, &m) || !shms_mountline_covers(m.point, canonical_path))
 			continue;
 		bool same = m.device == device;
 		if (best && (same < best_device || (same == best_device && strlen(m.point) < best_length)))
@@ -149,7 +75,7 @@ int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, s
 		best = whole;
 		whole = NULL;
 	}
-	if (!best || !parse(best, &m))
+	if (!best || !shms_mountline_parse(best, &m))
 		return -ENOENT;
 
 	/* Both or none: what does not fit must not leave half an answer. */
@@ -185,10 +111,10 @@ int shms_mount_open(dev_t device, const char *mount, bool *ret_whole)
 	shms_cleanup(cleanup_file) FILE *f = open_mountinfo();
 	_free_ char *line = NULL;
 	size_t line_size = 0;
-	struct mount_line m;
+	struct shms_mountline m;
 
 	while (f && getline(&line, &line_size, f) > 0) {
-		if (!parse(line, &m) || m.device != device || strcmp(m.root, "/") != 0)
+		if (!shms_mountline_parse(line, &m) || m.device != device || strcmp(m.root, "/") != 0)
 			continue;
 		int fd = open_point(m.point, device);
 		if (fd >= 0) {
@@ -226,7 +152,7 @@ static int mounted_by(int procfd, const char *pid, dev_t device, struct namespac
 	char path[NAME_MAX + 16];
 	_free_ char *line = NULL;
 	size_t line_size = 0;
-	struct mount_line m;
+	struct shms_mountline m;
 	struct stat st;
 	bool told;
 	int fd;
@@ -247,7 +173,7 @@ static int mounted_by(int procfd, const char *pid, dev_t device, struct namespac
 		return 0;
 	}
 	while (getline(&line, &line_size, f) > 0) {
-		if (parse(line, &m) && m.device == device)
+		if (shms_mountline_parse(line, &m) && m.device == device)
 			return 1;
 	}
 	if (told && s->n < NAMESPACES_MAX)

@@ -3,29 +3,24 @@
 #ifndef MOUNTINFO_H
 #define MOUNTINFO_H
 
+#include <mountline.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "admin.h"
 
-struct mountinfo {
-	char *root;          /* the part of the file system that is mounted: "/" but for bind mounts */
-	char *point;         /* where */
-	char *type;          /* "tmpfs" */
-	char *options;       /* of this mount: "rw,nosuid" */
-	char *super_options; /* of the file system: "rw,size=1024k,huge=within_size" */
-};
-
 struct mountinfo_table {
 	size_t n_mounts;
-	struct mountinfo *mounts; /* in the order in which they were made: the last one of a point is the visible one */
+	struct shms_mountline
+		*mounts; /* in the order in which they were made: the last one of a point is the visible one */
+	char *text;      /* that they point into */
 };
 
 /* n_mounts is 0 where the file cannot be read. Lines that make no sense are left out. */
 void mountinfo_read(const struct admin *a, struct mountinfo_table *ret);
 void mountinfo_deinit(struct mountinfo_table *t);
 /* The visible mount that holds the canonical path; NULL: unknown. Owned by t. */
-const struct mountinfo *mountinfo_find(const struct mountinfo_table *t, const char *path);
+const struct shms_mountline *mountinfo_find(const struct mountinfo_table *t, const char *path);
 /* Whether path lies below dir, not at it. */
 bool mountinfo_below(const char *path, const char *dir);
 /* The value of an option in "a,b=c": writes at most size bytes to ret_value ("" where it has none). False: not there. */

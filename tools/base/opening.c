@@ -94,7 +94,7 @@ static void explain_unsupported(const struct admin *a, const char *path)
 	}
 	char *canonical = realpath(path, NULL);
 	mountinfo_read(a, &mounts);
-	const struct mountinfo *m = mountinfo_find(&mounts, canonical ? canonical : path);
+	const struct shms_mountline *m = mountinfo_find(&mounts, canonical ? canonical : path);
 	message_fail(path, "is on a disk file system (%s), not on a tmpfs: objects would not be shared memory",
 		     m ? m->type : "of unknown type");
 	message_hint("as root, to mount a tmpfs there: " ADMIN_NAME " -p %s init --size 50%%", shellword(path));

@@ -60,7 +60,7 @@ static int explain_not_root(const struct ramdisk *disk)
 	return -1;
 }
 
-static void explain_not_empty(const char *path, const struct mountinfo *m)
+static void explain_not_empty(const char *path, const struct shms_mountline *m)
 {
 	if (opening_marker_version(path)) {
 		message_fail(path, "is a partition already, on the file system mounted at %s: a mount would hide it",
@@ -163,7 +163,7 @@ int ramdisk_make(const struct admin *a, const struct ramdisk *disk)
 	int r;
 
 	mountinfo_read(a, &mounts);
-	const struct mountinfo *m = canonical ? mountinfo_find(&mounts, canonical) : NULL;
+	const struct shms_mountline *m = canonical ? mountinfo_find(&mounts, canonical) : NULL;
 	bool is_point = m && strcmp(m->point, canonical) == 0;
 	if (is_point && strcmp(m->type, "tmpfs") != 0) {
 		message_fail(disk->path, "is the mount point of another file system (%s)", m->type);

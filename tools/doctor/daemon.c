@@ -183,8 +183,8 @@ static void check_tmpfs_quota(struct doctor *d)
 	char value[8];
 	long fd;
 
-	if (d->mount && (mountinfo_option(d->mount->super_options, "usrquota", value, sizeof(value)) ||
-			 mountinfo_option(d->mount->super_options, "quota", value, sizeof(value)))) {
+	if (d->mount && (mountinfo_option(d->mount->super, "usrquota", value, sizeof(value)) ||
+			 mountinfo_option(d->mount->super, "quota", value, sizeof(value)))) {
 		doctor_add(d, "tmpfs-quota", DOCTOR_OK, "the kernel's own user quotas are on for this mount");
 		return;
 	}

@@ -38,7 +38,7 @@ struct doctor {
 	int error;
 	struct shmstore_partition_info info; /* where p is not NULL */
 	struct mountinfo_table mounts;
-	const struct mountinfo *mount; /* that holds dir; NULL = unknown */
+	const struct shms_mountline *mount; /* that holds dir; NULL = unknown */
 	bool tmpfs;
 	uint64_t size, inodes, inodes_free; /* of the file system; 0 = no limit */
 	uint32_t owner;                     /* uid of the partition, ours where there is none */

@@ -27,7 +27,7 @@ static void check_swap(struct doctor *d)
 		return;
 	}
 	human_size(d->swap, swap);
-	if (d->mount && mountinfo_option(d->mount->super_options, "noswap", value, sizeof(value))) {
+	if (d->mount && mountinfo_option(d->mount->super, "noswap", value, sizeof(value))) {
 		doctor_add(d, "swap", DOCTOR_OK, "%s, and the mount has noswap", swap);
 		return;
 	}
@@ -90,10 +90,10 @@ static uint64_t cgroup_limit(const struct doctor *d, const char *groups, bool v2
 	if (!find_group(groups, v2 ? "" : "memory", group))
 		return UINT64_MAX;
 	for (size_t i = 0; i < d->mounts.n_mounts; i++) {
-		const struct mountinfo *m = &d->mounts.mounts[i];
+		const struct shms_mountline *m = &d->mounts.mounts[i];
 		if (strcmp(m->type, v2 ? "cgroup2" : "cgroup") != 0)
 			continue;
-		if (!v2 && !mountinfo_option(m->super_options, "memory", value, sizeof(value)))
+		if (!v2 && !mountinfo_option(m->super, "memory", value, sizeof(value)))
 			continue;
 		/* in a container the group may be told from the host's root while only a part is mounted */
 		size_t root = strlen(m->root);
@@ -326,13 +326,13 @@ static void check_remove_ipc(struct doctor *d)
 static void check_proc(struct doctor *d)
 {
 	char hidepid[16] = "";
-	const struct mountinfo *m = mountinfo_find(&d->mounts, "/proc");
+	const struct shms_mountline *m = mountinfo_find(&d->mounts, "/proc");
 
 	if (!m || strcmp(m->type, "proc") != 0) {
 		doctor_add(d, "proc", DOCTOR_WARN, "/proc is not mounted: reconcile cannot name holders");
 		return;
 	}
-	if (!mountinfo_option(m->super_options, "hidepid", hidepid, sizeof(hidepid)))
+	if (!mountinfo_option(m->super, "hidepid", hidepid, sizeof(hidepid)))
 		mountinfo_option(m->options, "hidepid", hidepid, sizeof(hidepid));
 	bool hidden = hidepid[0] && strcmp(hidepid, "0") != 0 && strcmp(hidepid, "off") != 0;
 	if (geteuid() == 0) {

@@ -124,7 +124,7 @@ static void check_huge(struct doctor *d)
 		doctor_add(d, "huge", DOCTOR_WARN, "unknown: /proc/self/mountinfo cannot be read");
 		return;
 	}
-	mountinfo_option(d->mount->super_options, "huge", huge, sizeof(huge));
+	mountinfo_option(d->mount->super, "huge", huge, sizeof(huge));
 	if (strcmp(huge, "within_size") == 0) {
 		doctor_add(d, "huge", DOCTOR_OK, "huge=within_size");
 		return;
@@ -231,7 +231,7 @@ static bool find_other_mount(struct doctor *d)
 		struct doctor_finding *f = doctor_add(d, "exdev", DOCTOR_FAIL,
 						      "the store %s is on another mount: handoffs to it give EXDEV",
 						      stores.stores[i].path);
-		const struct mountinfo *m = mountinfo_find(&d->mounts, stores.stores[i].path);
+		const struct shms_mountline *m = mountinfo_find(&d->mounts, stores.stores[i].path);
 		doctor_fix_root(f, "umount %s", shellword(m ? m->point : stores.stores[i].path));
 		found = true;
 	}
@@ -248,7 +248,7 @@ static void check_exdev(struct doctor *d)
 	if (d->p && find_other_mount(d))
 		return;
 	for (size_t i = 0; i < d->mounts.n_mounts; i++) {
-		const struct mountinfo *m = &d->mounts.mounts[i];
+		const struct shms_mountline *m = &d->mounts.mounts[i];
 		if (!mountinfo_below(m->point, d->dir))
 			continue;
 		f = doctor_add(d, "exdev", DOCTOR_FAIL,

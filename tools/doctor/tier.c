@@ -51,7 +51,7 @@ static bool check_directory(struct doctor *d, const char *path)
 			   shellword(d->path));
 		return false;
 	}
-	const struct mountinfo *m = mountinfo_find(&d->mounts, path);
+	const struct shms_mountline *m = mountinfo_find(&d->mounts, path);
 	if (vfs.f_flag & ST_RDONLY) {
 		f = doctor_add(d, "tier", DOCTOR_FAIL, "%s is mounted read-only: nothing can be moved there", path);
 		doctor_fix_root(f, "mount -o remount,rw %s", shellword(m ? m->point : path));
