@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DSOURCE=<this directory> -DOUTPUT=<web_page.c> -P embed.cmake: joins index.html, page.css and page.js to one page, and
+# cmake -DSOURCE=<this directory> -DOUTPUT=<web_page.c> -P embed.cmake: joins index.html, page.css and the scripts to one page, and
 # writes it as C, with its policy: the browser runs and applies what has these hashes, and fetches from where the page came from.
 function(base64_of_hex hex ret)
   set(alphabet ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/)
@@ -25,9 +25,15 @@ function(base64_of_hex hex ret)
   set(${ret} "${text}" PARENT_SCOPE)
 endfunction()
 
-foreach(part index.html page.css page.js)
+foreach(part index.html page.css)
   file(READ ${SOURCE}/${part} ${part})
 endforeach()
+set(page.js "'use strict';\n(() => {\n")
+foreach(part basics.js charts.js page.js)
+  file(READ ${SOURCE}/${part} text)
+  string(APPEND page.js "${text}")
+endforeach()
+string(APPEND page.js "})();\n")
 set(page "${index.html}")
 set(link "<link rel=\"stylesheet\" href=\"page.css\">")
 set(script "<script src=\"page.js\"></script>")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory arbiter in a real daemon: withheld replies, what the kernel counts, leases, up-calls, and what is left when somebody dies, stops or lies.
+"""The memory arbiter in a real daemon: withheld replies, what the kernel counts, up-calls, and what is left when somebody dies, stops or lies.
 
 Who gets memory when is the core's (unit/test_arbiter_*.c, replay); what a program makes of an outcome is the library's. Clients here are made by hand
 (arbwire.py), so that they can do what no library would.
@@ -8,96 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
-from arbwire import (ALL, DEDICATED, DROP, HELPER, LEASE, NONBLOCK, OPS, QUIET, RELEASED, Client, Process)
+from arbscene import MIB, SIZE, host, make_host  # noqa: F401
+from arbwire import DEDICATED, DROP, HELPER, LEASE, NONBLOCK, OPS, QUIET, RELEASED
 from daemon import ADMIN, Closed, wait_for
-from fixture import NOBODY, ROOT, Place
-
-MIB = 1 << 20
-SIZE = 64 * MIB
+from fixture import NOBODY, ROOT
 
 pytestmark = pytest.mark.skipif(not ROOT, reason="needs a file system of its own")
-
-
-class Host:
-    """A partition of 64 MiB, its daemon, and clients on it."""
-
-    def __init__(self, make_daemon, place, arbiter="", more="", daemon="", **options):
-        self.place = place
-        self.settings = daemon
-        self.arbiter = arbiter
-        self.daemon = make_daemon(config=self.text(arbiter, more), **{"http": False, **options})
-        self.clients = []
-        self.wire = self.daemon.wire()
-        self.uuid = self.wire.query("status")["partitions"][0]["uuid"]
-        self.wire.query("reconcile")  # the first survey is over: foreign files are found when a test asks, or somebody waits because of them
-
-    def text(self, arbiter, more=""):
-        return f'daemon {{\n{self.settings}\n}}\narbiter {{\n{arbiter}\n}}\npartition "{self.place.path}" {{ create = yes\n{more}\n}}'
-
-    def client(self, name, **options):
-        self.clients.append(Client(self.daemon.socket, self.place.path, self.uuid, name, **options))
-        return self.clients[-1]
-
-    def process(self, name):
-        self.clients.append(Process(self.daemon.socket, self.place.path, self.uuid, name))
-        return self.clients[-1]
-
-    def document(self, what="arbiter"):
-        return self.wire.query(what)["partitions"][0]
-
-    def pool(self, name="shm:"):
-        return next(pool for pool in self.document()["pools"] if pool["name"].startswith(name))
-
-    def contexts(self):
-        return {(c["store"], c["context"]): c for c in self.document()["contexts"]}
-
-    def somebody_runs(self):
-        """A task that holds nothing and does not wait: else one that waits alone is stuck, and told so."""
-        self.client("runs").task(1)
-
-    def events(self, name):
-        return [event for event in self.wire.query("events")["events"] if event["event"] == name]
-
-    def reload(self, arbiter):
-        self.daemon.write_config(self.text(arbiter))
-        self.daemon.reload()
-        while "READY=1" not in self.daemon.listen(30):
-            pass
-
-    def close(self):
-        for client in self.clients:
-            client.close()
-        self.wire.close()
-
-
-@pytest.fixture
-def make_host(make_daemon):
-    places, hosts = [], []
-
-    def make(*arguments, **options):
-        places.append(Place(size=f"{SIZE}"))
-        hosts.append(Host(make_daemon, places[-1], *arguments, **options))
-        return hosts[-1]
-
-    try:
-        yield make
-        for host in hosts:
-            assert host.daemon.process.poll() is None, host.daemon.log()
-    finally:
-        for host in hosts:
-            host.close()
-            if host.daemon.process.poll() is None:
-                host.daemon.stop()
-        for place in places:
-            place.remove()
-
-
-@pytest.fixture
-def host(make_host):
-    return make_host()
 
 
 # ---- waiting -------------------------------------------------------------------------------------------------------
@@ -380,89 +298,6 @@ def test_shutdown_tells_those_who_wait(host):
     assert "the daemon ends" in str(ended.value)
     assert b.page.lease()[0] == 0 and not b.page.charge(4096)
     host.daemon.restart()
-
-
-# ---- leases ----------------------------------------------------------------------------------------------------------------------------------
-
-
-def test_lease_is_spent_without_asking_and_taken_back_at_need(host):
-    a, b = host.client("a"), host.client("b")
-    a.task(1)
-    b.task(1)
-    given = a.op("LEASE", pool=1, bytes=4096)
-    assert given == "OK" and given.bytes >= MIB
-    epoch, granted, wanted, most, charged, settled = a.page.lease()
-    assert epoch == a.welcome.values[2] and granted == given.bytes and most == 256 << 10 and (wanted, charged, settled) == (0, 0, 0)
-    assert a.page.charge(64 << 10)
-    assert host.pool()["leased"] == given.bytes
-    everything = host.pool()["capacity"] - host.pool()["objects"]
-    serial, _ = b.reserve(1, everything)
-    assert b.is_pending(serial)  # 64 KiB are spent; the rest was taken back, and a was not asked
-    assert not a.page.charge(4096) and a.page.lease()[2] == 1
-    assert host.pool()["leased"] == 64 << 10
-    assert a.op("LEASE", pool=1, bytes=4096) == "AGAIN"
-    a.page.uncharge(64 << 10)
-    assert a.op("LEASE_CALLED", pool=1) == "OK"
-    assert b.end(serial) == "OK"
-    assert host.pool()["leased"] == 0
-    wait_for("nobody waits", lambda: a.page.lease()[2] == 0)
-
-
-def test_what_is_settled_is_the_kernels(host):
-    a = host.client("a")
-    assert a.op("LEASE", pool=1, bytes=4096) == "OK"
-    leased = host.pool()["leased"]
-    assert a.page.charge(64 << 10)
-    a.page.write("object", 64 << 10)
-    assert a.op("FREED") == "OK"
-    before = host.pool()
-    assert before["leased"] == leased
-    a.page.settle(64 << 10)
-    a.page.written(64 << 10)
-    assert a.op("FREED") == "OK"
-    after = host.pool()
-    assert after["leased"] == leased - (64 << 10) and after["used"] == before["used"]
-
-
-@pytest.mark.parametrize("lie", ["settled", "charged", "granted"])
-def test_who_lies_gets_no_lease(host, lie):
-    a = host.client("a")
-    assert a.op("LEASE", pool=1, bytes=4096) == "OK"
-    granted = a.page.lease()[1]
-    if lie == "settled":
-        a.page.settle(2 * granted)
-    elif lie == "charged":
-        a.page.charge(8192)
-        a.page.settle(8192)
-        assert a.op("FREED") == "OK"
-        a.page.set(LEASE + 64, 4096)
-    else:  # what it says was granted is not read: what it charges beyond is not booked, and settles too much
-        a.page.set(LEASE + 8, 1 << 40)
-        a.page.set(LEASE + 64, 1 << 30)
-        a.page.set(LEASE + 72, 1 << 30)
-    assert a.op("FREED") == "OK"
-    (event,) = host.events("liar")
-    assert event["store"].endswith("/a")
-    assert a.op("LEASE", pool=1, bytes=4096) == "AGAIN" and a.page.lease()[1] == 0
-    assert host.pool()["used"] <= 2 * granted
-
-
-def test_no_lease_for_what_is_not_small_and_none_where_it_is_off(make_host):
-    host = make_host("lease = none")
-    a = host.client("a")
-    assert a.op("LEASE", pool=1, bytes=4096) == "AGAIN" and a.page.lease()[:4] == (0, 0, 0, 0)
-    other = make_host()
-    b = other.client("b")
-    assert b.op("LEASE", pool=1, bytes=257 << 10) == "INVALID" and b.op("LEASE", pool=2, bytes=1) == "INVALID"
-
-
-def test_private_pool_has_leases_too(host):
-    a = host.client("a")
-    assert a.op("POOL_CREATE", "mine", pool=2, bytes=8 * MIB) == "OK"
-    assert a.op("LEASE", pool=2, bytes=4096) == "OK"
-    assert a.page.charge(4096, pool=2)
-    assert host.pool("mine")["leased"] == a.page.lease(2)[1] and host.pool("shm:")["leased"] == 0
-    assert a.op("POOL_REMOVE", pool=2) == "OK" and not a.page.charge(4096, pool=2)
 
 
 # ---- bounds and lies -------------------------------------------------------------------------------------------------------------------------
