@@ -40,6 +40,7 @@ static const struct admin_command list[] = {
 	{"status", "", "the daemon, and the partitions that it watches", cmd_status},
 	{"workers", "", "the stores that the daemon knows, and what they take", cmd_workers},
 	{"quota", "", "limits, and what counts against them", cmd_quota},
+	{"mem", "", "what the host and its memory cgroups use, term by term", cmd_mem},
 	{"watch", "", "print what happens, while it happens", cmd_watch},
 	{"config", "", "show which partition, socket and limits are in force, and why", cmd_config},
 	{"set", "KEY=VALUE", "set a limit until the daemon ends", cmd_set},

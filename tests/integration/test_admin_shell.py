@@ -42,7 +42,7 @@ def test_commands():
 
 
 @pytest.mark.parametrize("command", ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc",
-                                     "verify", "tier", "demote", "promote", "evict", "top", "status", "workers", "quota", "watch",
+                                     "verify", "tier", "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "watch",
                                      "set", "reap", "arb top", "arb threads", "arb tasks", "arb pools", "arb log", "arb inject",
                                      "arb cancel", "arb set"])
 def test_every_option_of_a_command(command):
@@ -142,6 +142,6 @@ def test_every_json_member_is_in_the_man_page(admin, actors):
     words = set(re.findall(r"[a-z_]+", page))
 
     for command in (["init"], ["doctor"], ["df"], ["du"], ["ls"], ["stat", "s", "l"], ["reconcile"], ["gc", "-n"], ["verify"],
-                    ["top", "-n1", "-d0.05"], ["put", "t", "k"], ["cat", "t", "k"]):
+                    ["top", "-n1", "-d0.05"], ["mem"], ["put", "t", "k"], ["cat", "t", "k"]):
         answer = admin("--json", *command, code=None).json
         assert set(members(answer)) <= words, (command, set(members(answer)) - words)
