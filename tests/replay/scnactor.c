@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "policylevel.h"
 #include "scnckpt.h"
 
 #define ORDERS 128u
@@ -131,6 +132,11 @@ static void do_preempt(struct ckpt_state *s, struct scn *c)
 		return;
 	}
 	p.a = &s->actors[number];
+	if (p.a->refused) {
+		s->events[0] = 0;
+		event(s, "error", "");
+		return;
+	}
 	p.actor = actor_new(&p.a->config, on_order, &p);
 	for (uint32_t i = 0; p.actor && i < p.a->n_tasks; i++)
 		actor_request(p.actor, i + 1);
@@ -143,6 +149,17 @@ static void do_preempt(struct ckpt_state *s, struct scn *c)
 	while (p.at < p.n)
 		play_one(&p);
 	actor_free(p.actor);
+}
+
+/* As people write it; whether "auto" would be HIGH is not an actor's own matter. */
+static int level_of(struct scn *c)
+{
+	const char *text = scn_text(c, "level", "0");
+	enum policylevel level = POLICYLEVEL_NEVER;
+
+	if (!policylevel_parse(text, &level) || level > POLICYLEVEL_ALWAYS)
+		scn_wrong(c, "level: no such level: %s", text);
+	return (int)level;
 }
 
 static void do_actor(struct ckpt_state *s, struct scn *c)
@@ -159,12 +176,14 @@ static void do_actor(struct ckpt_state *s, struct scn *c)
 	a = &s->actors[number];
 	*a = (struct scn_actor){.n_tasks = (uint32_t)scn_number(c, "tasks", 0)};
 	a->config = (struct actor_config){
-		.level = (int)scn_number(c, "level", 0),
+		.level = level_of(c),
 		.can_save = serializer,
 		.can_load = scn_flag(c, "load", serializer),
 		.at_once = a->n_tasks,
 		.suspend_max_ms = 1,
 	};
+	a->refused = scn_flag(c, "strict", false) &&
+		     actor_level(a->config.level, a->config.can_save, a->config.can_load, true) < 0;
 	if (strcmp(dest, "none") != 0)
 		memcpy(a->dest, dest, strlen(dest) + 1);
 	memcpy(a->fail, fail, strlen(fail) + 1);

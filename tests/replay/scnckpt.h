@@ -15,6 +15,7 @@
 struct scn_actor {
 	struct actor_config config;
 	uint32_t n_tasks;
+	bool refused; /* strict=1, and what it is cannot have its level */
 	char dest[CKPT_NAME + 1], fail[32];
 };
 

@@ -80,7 +80,7 @@ static enum policylevel level(struct scn *c, const char *key, enum policylevel o
 {
 	const char *text = scn_option(c, key);
 
-	if (text && !policylevel_parse(text, &otherwise))
+	if (text && strcmp(text, "none") != 0 && !policylevel_parse(text, &otherwise))
 		scn_wrong(c, "%s: no such level: %s", key, text);
 	return otherwise;
 }

@@ -49,7 +49,10 @@ struct state {
 
 static void begin(void *state)
 {
-	((struct state *)state)->fraction = RATIO(95, 100);
+	struct state *s = state;
+
+	s->fraction = RATIO(95, 100);
+	s->min_free = s->isolated = AMOUNT_UNKNOWN;
 }
 
 static void set(struct state *s, enum key key, struct amount value)
@@ -64,19 +67,32 @@ static void set_use(struct state *s, struct memlimit_use use)
 	set(s, TOTAL, use.total);
 }
 
+/* A fraction below 0: what no struct ratio can be, and what is outside of 0 to 1 like others that the modules refuse. */
+static bool is_negative(struct scn *c, const char *keys)
+{
+	const char *text = scn_text(c, keys, "");
+	struct ratio r;
+
+	return *text == '-' && ratio_parse(text + 1, &r);
+}
+
 static void set_threshold(struct state *s, struct scn *c, struct amount total)
 {
 	struct amount threshold = AMOUNT_UNKNOWN;
+	bool negative = is_negative(c, "frac");
 
-	s->fraction = scn_ratio(c, "frac", s->fraction);
+	if (!negative)
+		s->fraction = scn_ratio(c, "frac", s->fraction);
 	s->min_free = scn_amount(c, "minfree", s->min_free);
 	s->isolated = scn_amount(c, "iso", s->isolated);
-	s->error = memlimit_threshold(total, s->fraction, s->min_free, s->isolated, &threshold) < 0;
+	s->error = negative || memlimit_threshold(total, s->fraction, s->min_free, s->isolated, &threshold) < 0;
 	set(s, THRESHOLD, threshold);
 }
 
+/* A line of its own: what it does not say has its default, not what an earlier line said. */
 static void do_threshold(struct state *s, struct scn *c)
 {
+	begin(s);
 	set_threshold(s, c, scn_amount(c, "total", AMOUNT_UNKNOWN));
 }
 
@@ -185,11 +201,14 @@ static void do_poll(struct state *s, struct scn *c)
 
 static void do_psi(struct state *s, struct scn *c)
 {
-	int err = mempsi_trigger(scn_text(c, "mode", "some"), scn_ratio(c, "prop", RATIO(0, 1)),
-				 scn_ratio(c, "dur", RATIO(2, 1)), &s->trigger);
+	const char *mode = scn_text(c, "mode", "some");
+	bool valid =
+		!is_negative(c, "prop") && !is_negative(c, "dur") &&
+		!mempsi_trigger(mode, scn_ratio(c, "prop", RATIO(0, 1)), scn_ratio(c, "dur", RATIO(2, 1)), &s->trigger);
 
-	set(s, VALID, amount_of(err == 0));
-	set(s, TRIGGER, err ? AMOUNT_UNKNOWN : amount_of(1));
+	scn_option(c, "dur");
+	set(s, VALID, amount_of(valid));
+	set(s, TRIGGER, valid ? amount_of(1) : AMOUNT_UNKNOWN);
 }
 
 /* As smaps_rollup has it, in kB, unless it has a unit. */

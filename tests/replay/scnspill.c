@@ -128,14 +128,13 @@ static void do_file(struct state *s, struct scn *c)
 	s->file = s->n_files++;
 }
 
+/* Objects that no file has are freed as well: those were never spilled. */
 static void do_free(struct state *s, struct scn *c)
 {
 	const char *names = scn_need_word(c, 0);
 	char name[NAME_ROOM];
 
 	while (*names && !scn_is_wrong(c)) {
-		bool met = false;
-
 		if (!scn_element(&names, ',', name, sizeof(name)))
 			scn_wrong(c, "not a list of names");
 		for (size_t i = 0; i < s->n_files; i++)
@@ -143,10 +142,7 @@ static void do_free(struct state *s, struct scn *c)
 				if (!strcmp(s->files[i].names[j], name) && !s->files[i].objects[j].freed) {
 					spillfile_free(&s->files[i].is, j);
 					s->file = i;
-					met = true;
 				}
-		if (!met)
-			scn_wrong(c, "no file has %s", name);
 	}
 }
 
