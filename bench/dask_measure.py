@@ -26,6 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MNT_DETACH = 2, 4, 8, 2
 PR_SET_CHILD_SUBREAPER = 36
 PREFIX = "shmstore-lab-"
+BEGAN = time.time()
 
 
 class Failed(Exception):
@@ -85,8 +86,31 @@ def is_tracker(pid):
         return False
 
 
+def drop_semaphores(since, directory="/dev/shm"):
+    """
+    Removes Python's named semaphores of this user that came to be after since and that no process maps: a program that is killed
+    between making one and telling its tracker leaves it. sem_open() maps it before it has its name; maps show the inode, and another name.
+    """
+    found = {}
+    for entry in os.scandir(directory) if os.path.isdir(directory) else ():
+        with contextlib.suppress(OSError):
+            stat = entry.stat(follow_symlinks=False)
+            if entry.name.startswith("sem.mp-") and stat.st_uid == os.getuid() and stat.st_ctime >= since:
+                found[str(stat.st_ino)] = entry.path
+    for pid in filter(str.isdigit, os.listdir("/proc") if found else ()):
+        with contextlib.suppress(OSError):
+            for fields in map(str.split, read(f"/proc/{pid}/maps").splitlines()):
+                found.pop(fields[4], None)
+    for path in found.values():
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
 def end_session(session, process=None, patience=10):
-    """Ends every process of a session and waits until they are gone. Trackers end by themselves, or after patience seconds."""
+    """
+    Ends every process of a session and waits until they are gone, and removes what they left of semaphores. Trackers end by themselves,
+    or after patience seconds.
+    """
     start = time.monotonic()
     while time.monotonic() < start + patience + 10:
         pids = list(session_pids(session))
@@ -102,6 +126,7 @@ def end_session(session, process=None, patience=10):
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
         if not pids:
+            drop_semaphores(BEGAN)
             return
         time.sleep(0.01)
 
