@@ -22,6 +22,8 @@ COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-sy
             "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr strace man mmdebstrap python3").split()
 # Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
 PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
+# Of the package index: used where they are installed, and tested there (docs/dask-types.md).
+OF_THE_INDEX = {"polars", "pyarrow", "torch"}
 FILES = ["/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "/usr/lib/python3.11/ensurepip/__init__.py"]
 ASKED = (["clang", "-print-file-name=libclang_rt.fuzzer-x86_64.a"], ["clang", "-print-file-name=libclang_rt.asan-x86_64.a"])
 # The package of the list that brings a package which owns something used.
@@ -78,7 +80,7 @@ def modules():
                 [node.module] if isinstance(node, ast.ImportFrom) and not node.level and node.module else []
             for name in names:
                 top = name.split(".")[0]
-                if top not in own and top not in sys.stdlib_module_names:
+                if top not in own and top not in sys.stdlib_module_names and top not in OF_THE_INDEX:
                     wanted.setdefault(top, path)
     return wanted
 

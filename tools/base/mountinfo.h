@@ -3,11 +3,11 @@
 #ifndef MOUNTINFO_H
 #define MOUNTINFO_H
 
-#include <mountline.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "admin.h"
+#include "mountline.h"
 
 struct mountinfo_table {
 	size_t n_mounts;
