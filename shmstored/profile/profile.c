@@ -228,7 +228,8 @@ static void add_phases(struct profilephases *ph, const struct profile_task *t)
 	}
 }
 
-int profile_feed(struct profile *p, const struct profile_name *name, const struct profile_task *task)
+/* The kind called name, made where there is none, as the one that was heard of last. 0, -EINVAL, -ENOMEM. */
+static int touch(struct profile *p, const struct profile_name *name, struct profile_key **ret)
 {
 	struct profile_key *k;
 
@@ -238,10 +239,21 @@ int profile_feed(struct profile *p, const struct profile_name *name, const struc
 	if (!k)
 		return -ENOMEM;
 	k->fed = ++p->n_fed;
-	for (int r = 0; r < PROFILE_RESOURCES; r++)
-		if (task->has[r])
-			profilekey_add(&k->of[r], (enum profile_resource)r,
-				       task->used[r] < PROFILE_MOST ? task->used[r] : PROFILE_MOST);
+	*ret = k;
+	return 0;
+}
+
+int profile_feed(struct profile *p, const struct profile_name *name, const struct profile_task *task)
+{
+	struct profile_key *k;
+	int r = touch(p, name, &k);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < PROFILE_RESOURCES; i++)
+		if (task->has[i])
+			profilekey_add(&k->of[i], (enum profile_resource)i,
+				       task->used[i] < PROFILE_MOST ? task->used[i] : PROFILE_MOST);
 	if (task->life_ms)
 		profilering_add(&k->lives, task->life_ms < PROFILE_MOST ? task->life_ms : PROFILE_MOST);
 	add_phases(&k->phases, task);
@@ -254,15 +266,13 @@ int profile_feed(struct profile *p, const struct profile_name *name, const struc
 int profile_killed(struct profile *p, const struct profile_name *name, uint64_t had)
 {
 	struct profile_key *k;
+	int r;
 
-	if (!profilekey_name_fits(name))
-		return -EINVAL;
 	if (!had)
-		return 0;
-	k = profilekey_get(p, name);
-	if (!k)
-		return -ENOMEM;
-	k->fed = ++p->n_fed;
+		return profilekey_name_fits(name) ? 0 : -EINVAL;
+	r = touch(p, name, &k);
+	if (r < 0)
+		return r;
 	if (had > PROFILE_MOST)
 		had = PROFILE_MOST;
 	if (had > k->killed_had)
@@ -274,13 +284,10 @@ int profile_killed(struct profile *p, const struct profile_name *name, uint64_t 
 int profile_preempted(struct profile *p, const struct profile_name *name)
 {
 	struct profile_key *k;
+	int r = touch(p, name, &k);
 
-	if (!profilekey_name_fits(name))
-		return -EINVAL;
-	k = profilekey_get(p, name);
-	if (!k)
-		return -ENOMEM;
-	k->fed = ++p->n_fed;
+	if (r < 0)
+		return r;
 	k->preempted_left = PROFILE_RING;
 	return 0;
 }

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "deltarule.h"
+#include "dice.h"
 #include "gate.h"
 #include "gateline.h"
 
@@ -33,19 +34,16 @@
 #define MESSAGES  600
 #define TASKS     64
 
-static uint64_t seed;
+static struct dice dice;
 
 static uint64_t draw(uint64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed % below;
+	return dice_draw(&dice, below);
 }
 
 static void begin(unsigned history)
 {
-	seed = UINT64_C(0x9e3779b97f4a7c15) * (history + 1);
+	dice.state = history + 1;
 	for (int i = 0; i < 8; i++)
 		draw(2);
 }

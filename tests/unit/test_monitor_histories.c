@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dice.h"
 #include "memcgroup.h"
 #include "memhost.h"
 #include "memproc.h"
@@ -26,19 +27,16 @@
 
 #define ROUNDS 20000
 
-static uint64_t seed = 1;
+static struct dice dice;
 
 static uint64_t draw(uint64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed % below;
+	return dice_draw(&dice, below);
 }
 
 static void begin(uint64_t number)
 {
-	seed = UINT64_C(0x9e3779b97f4a7c15) * number;
+	dice.state = number;
 }
 
 static struct amount draw_amount(void)

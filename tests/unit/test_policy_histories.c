@@ -19,20 +19,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dice.h"
 #include "policy.h"
 
 #define HISTORIES 600
 #define STEPS     60
 #define WORKERS   24
 
-static uint64_t seed;
+static struct dice dice;
 
 static uint64_t draw(uint64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed % below;
+	return dice_draw(&dice, below);
 }
 
 static struct amount draw_bytes(void)
@@ -296,7 +294,7 @@ Test(policy_histories, invariants_hold_whatever_happens)
 		uint64_t next_id = 0;
 
 		memset(workers, 0, sizeof(workers));
-		seed = UINT64_C(0x9e3779b97f4a7c15) * (history + 1);
+		dice.state = history + 1;
 		p = (struct policy){
 			.kind = (enum policy_kind)(history % (POLICY_SHM + 1)),
 			.kill = draw(10) ? amount_of(900 + (int64_t)draw(200)) : AMOUNT_UNKNOWN,

@@ -16,19 +16,17 @@
 #include <errno.h>
 #include <string.h>
 
+#include "dice.h"
 #include "spillbatch.h"
 #include "spillfile.h"
 
 #define OBJECTS 40
 
-static uint64_t seed;
+static struct dice dice;
 
 static uint64_t draw(uint64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed % below;
+	return dice_draw(&dice, below);
 }
 
 static void check_batch(const struct spillbatch_config *c, const struct spillbatch_object *before, size_t n,
@@ -106,7 +104,7 @@ Test(spill_histories, batches_take_each_object_once_and_in_order)
 		size_t n, batch[OBJECTS], n_batch;
 		bool could[OBJECTS];
 
-		seed = UINT64_C(0x9e3779b97f4a7c15) * (history + 1);
+		dice.state = history + 1;
 		n = draw(OBJECTS + 1);
 		c.min_bytes = (int64_t)draw(300);
 		c.max_file = draw(2) ? (int64_t)draw(200) : -1;
