@@ -389,7 +389,7 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 	if (!slot)
 		return 0;
 	/* The object is on its way out of objects/ under an exclusive lock. */
-	slot->fd = shms_slot_open(s->objects_fd, name);
+	slot->fd = shms_slot_open(s, s->objects_fd, name);
 	if (slot->fd < 0) {
 		slot->fd = -1;
 		return 0;

@@ -7,12 +7,11 @@
  * shmstore_handoff_to() lets another user read the file, which then is never recycled again. What is zero already is only read, so that
  * an object that was written into fresh memory costs one pread; only pages that hold something are written, which takes no memory.
  *
- * The file is 0400, for us too, and opened for writing by the way that recycle.c goes: its mode is another one for a moment. That must not
- * fall together with the daemon's access list, which another process of our user that links the same file may just be asking for: a
- * mode that is set takes the readers' right away for good. So who scrubs holds the file's lock until the daemon has answered, and who waited
- * for it finds the list. Only a file without a list is locked: nobody but our user can open it, and stand in the way.
+ * The file is 0400, for us too, and opened for writing its mode is another one for a moment (filemode.h). That must not fall together with
+ * the daemon's access list, which another process of our user that links the same file may just be asking for. So who scrubs holds the file
+ * until the daemon has answered, and who waited for it finds the list.
  *
- * Killed in between: a file of mode 0600 in our own directory, which shmstored does not hand over; the next call sets it right.
+ * Killed while the mode is another one: the next call sets it right.
  */
 #include "scrub.h"
 
@@ -25,31 +24,14 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "filemode.h"
 #include "handle.h"
 #include "object.h"
 #include "recycle.h"
 #include "sys.h"
-#include "tier.h"
 #include "transient.h"
 
-#define CHUNK   ((size_t)16 * SHMS_FORMAT_PAGE)
-#define LOCK_MS 1000 /* that another process of ours may take to hand it over */
-
-static int open_writable(int dir_fd, const char *name, mode_t mode)
-{
-	int fd, r = 0;
-
-	if (fchmodat(dir_fd, name, 0600, 0) < 0)
-		return -errno;
-	fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fd < 0)
-		r = -errno;
-	if (fchmodat(dir_fd, name, mode, 0) < 0 && r == 0)
-		r = -errno;
-	if (r < 0)
-		shms_close_fd(fd);
-	return r < 0 ? r : fd;
-}
+#define CHUNK ((size_t)16 * SHMS_FORMAT_PAGE)
 
 static bool all_zero(const unsigned char *p, size_t n)
 {
@@ -84,6 +66,7 @@ static int clear_pages(int fd, unsigned char *chunk, size_t size, uint64_t offse
 struct room {
 	int dir_fd;
 	const char *name;
+	int held_fd;
 	mode_t mode; /* that the file is to have */
 	int fd;      /* to write; -1: nothing was found yet */
 };
@@ -93,7 +76,7 @@ static int clear_chunk(struct room *room, unsigned char *chunk, size_t size, uin
 	if (all_zero(chunk, size))
 		return 0;
 	if (room->fd < 0) {
-		room->fd = open_writable(room->dir_fd, room->name, room->mode);
+		room->fd = shms_file_open_writable(room->dir_fd, room->name, room->held_fd, room->mode);
 		if (room->fd < 0)
 			return room->fd;
 	}
@@ -130,15 +113,11 @@ static int clear(struct room *room, int fd, uint64_t begin, uint64_t end)
 	return r;
 }
 
-static bool handed(const struct shmstore *s, const struct stat *st)
-{
-	return st->st_uid != s->uid || (st->st_mode & 077);
-}
-
 /* Of a file that is locked. */
 static int scrub(struct shmstore *s, int dir_fd, const char *name, int fd, const struct stat *st)
 {
-	struct room room = {.dir_fd = dir_fd, .name = name, .mode = 0400 | (st->st_mode & S_ISVTX), .fd = -1};
+	struct room room = {
+		.dir_fd = dir_fd, .name = name, .held_fd = fd, .mode = 0400 | (st->st_mode & S_ISVTX), .fd = -1};
 	struct shms_layout l;
 	struct shms_header h;
 	int r = shms_header_read(&h, fd, st, NULL);
@@ -165,19 +144,9 @@ int shms_scrub(struct shmstore *s, int dir_fd, const char *name, int *ret_fd)
 
 	if (fd < 0)
 		return fd;
-	r = fstat(fd, &st) < 0 ? -errno : 0;
-	if (r == 0 && !handed(s, &st)) {
-		r = shms_tier_flock(fd, LOCK_MS);
-		if (r == -EBUSY)
-			return shms_detail(-ETIMEDOUT, NULL,
-					   "another process of user %u is handing the same object to another user, and "
-					   "does not go on: it may have been stopped",
-					   (unsigned)s->uid);
-		if (r == 0 && fstat(fd, &st) < 0)
-			r = -errno;
-		if (r == 0 && !handed(s, &st))
-			r = scrub(s, dir_fd, name, fd, &st);
-	}
+	r = shms_file_hold(fd, s->uid, SHMS_FILE_HOLD_MS, &st);
+	if (r == 0 && !shms_file_handed(&st, s->uid))
+		r = scrub(s, dir_fd, name, fd, &st);
 	if (r == 0)
 		*ret_fd = shms_take_fd(&fd);
 	return r;

@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "filemode.h"
 #include "format.h"
 #include "handle.h"
+#include "object.h"
 #include "sys.h"
 
 static void no_slack(struct shms_recycle *r, struct shms_slot *slot)
@@ -109,17 +111,22 @@ static void cool_down(struct shmstore *s)
 	}
 }
 
-/* An object's file, which 0400 forbids us too to write. It has no name that anybody else looks at. */
-int shms_slot_open(int dir_fd, const char *name)
+/*
+ * It has no name that anybody else looks at; another store may have a name of its own, and be handing it to another user just now. Such a file is
+ * left as it is: it does not come back.
+ */
+int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 {
-	int fd;
+	struct stat st;
+	int r;
+	_fd_ int fd = shms_open_object(dir_fd, name);
 
-	if (fchmodat(dir_fd, name, 0600, 0) < 0)
-		return -errno;
-	fd = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fchmodat(dir_fd, name, 0400, 0) < 0)
-		fd = shms_close_fd(fd);
-	return fd;
+	if (fd < 0)
+		return fd;
+	r = shms_file_hold(fd, s->uid, 0, &st);
+	if (r == 0 && shms_file_handed(&st, s->uid))
+		r = -EPERM;
+	return r < 0 ? r : shms_file_open_writable(dir_fd, name, fd, 0400);
 }
 
 /* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
@@ -183,7 +190,7 @@ bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot)
 		return false;
 	}
 	memcpy(slot->pool_name, name, sizeof(name));
-	fd = shms_slot_open(s->recycle_fd, name);
+	fd = shms_slot_open(s, s->recycle_fd, name);
 	if (fd < 0) {
 		shms_slot_drop(s, slot);
 		return false;

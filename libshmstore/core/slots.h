@@ -11,8 +11,11 @@
 
 #include "recycle.h"
 
-/* Opens an object's file for writing, which 0400 forbids us too. It has no name that anybody else looks at. fd or -errno. */
-int shms_slot_open(int dir_fd, const char *name);
+/*
+ * Opens an object's file for writing. It has no name that anybody else looks at. A descriptor, -EPERM (it was handed to another user), -ETIMEDOUT
+ * (somebody is just handing it over), -errno.
+ */
+int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name);
 /* Closes and unmaps what the slot has: it is FREE. Its file stays. */
 void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot);
 /* The slot is in this state from now on. Not for POOLED. */

@@ -9,6 +9,7 @@
 #include "cleanup.h"
 #include "demote.h"
 #include "detail.h"
+#include "filemode.h"
 #include "keyslot.h"
 #include "nameslock.h"
 #include "namesof.h"
@@ -165,17 +166,27 @@ int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsig
 
 /* ---- pin ----------------------------------------------------------------------------------------------------------- */
 
-static int set_pin(struct shmstore *s, const char *name, bool pin)
+/* Its readers' rights stay as they are. */
+static int put_pin(const struct shmstore *s, int fd, bool pin)
 {
 	struct stat st;
+	int r = shms_file_hold(fd, s->uid, SHMS_FILE_HOLD_MS, &st);
+
+	if (r < 0)
+		return r;
+	return fchmod(fd, (st.st_mode & 0777) | (pin ? S_ISVTX : 0)) < 0 ? -errno : 0;
+}
+
+static int set_pin(struct shmstore *s, const char *name, bool pin)
+{
+	int r;
 	_fd_ int fd = shms_names_open(s, name);
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (fchmod(fd, (st.st_mode & 0777) | (pin ? S_ISVTX : 0)) < 0)
-		return -errno;
+	r = put_pin(s, fd, pin);
+	if (r < 0)
+		return r;
 	/* Its file must not come back as another object's, pinned still. */
 	if (pin)
 		shms_recycle_forget(s, name);
@@ -187,7 +198,6 @@ static int unpin_resident(struct shmstore *s, const char *name)
 {
 	struct shms_tier_use u;
 	struct shms_stub stub;
-	struct stat st;
 	int r = shms_stub_read(s->objects_fd, name, &stub, NULL);
 
 	if (r == 0)
@@ -197,8 +207,8 @@ static int unpin_resident(struct shmstore *s, const char *name)
 	_fd_ int fd = shms_tier_resident_open(u.t, stub.id);
 	if (fd < 0)
 		r = fd == -ENOENT ? 0 : fd;
-	else if (fstat(fd, &st) < 0 || ((st.st_mode & S_ISVTX) && fchmod(fd, st.st_mode & 0777) < 0))
-		r = -errno;
+	else
+		r = put_pin(s, fd, false);
 	shms_tier_unuse(&u);
 	return r;
 }

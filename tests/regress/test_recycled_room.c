@@ -14,6 +14,7 @@
 #include "cleanup.h"
 #include "handle.h"
 #include "scrub.h"
+#include "slots.h"
 
 #define SECRET 0xA5
 #define ROOM   168 /* where the header of such an object has ended */
@@ -159,5 +160,53 @@ Test(recycled_room, the_next_call_sets_the_mode_right)
 	cr_assert_eq(chmod(scratch_store_path("s", "objects/k"), 0600), 0);
 	hand_over(s, "k", &t);
 	cr_assert(stat(t.path, &st) == 0 && (st.st_mode & 07777) == 0400);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+/*
+ * A deleted object's file that another store of our user links still, and hands to another user: its mode, with that one's right to read in it, is not
+ * touched by who wants to write to it again. Found by chaos: the receiver's adopt and get gave -EPERM.
+ */
+Test(recycled_room, a_pooled_file_that_another_store_hands_over_keeps_its_mode)
+{
+	struct shmstore *s = scratch_store("s"), *other = scratch_store("other");
+	struct shmstore_ticket t;
+	struct stat st;
+
+	/* Without a descriptor of its own in the pool: cold. */
+	put_secret(s, "k", 100000, 1);
+	cr_assert_eq(shmstore_handoff(s, KEY("k"), 10000, &t), 0);
+	cr_assert_eq(shmstore_adopt(other, KEY("k"), &t, 0), 0);
+	for (int handing = 0; handing < 2; handing++) {
+		int fd = open(scratch_store_path("other", "objects/k"), O_RDONLY | O_CLOEXEC);
+
+		cr_assert_geq(fd, 0);
+		if (handing)
+			cr_assert(fchmod(fd, 0400) == 0 && flock(fd, LOCK_EX) == 0);
+		else
+			cr_assert_eq(fchmod(fd, 0440), 0);
+		cr_assert_eq(shms_slot_open(s, s->objects_fd, "k"), handing ? -ETIMEDOUT : -EPERM);
+		cr_assert(fstat(fd, &st) == 0 && (st.st_mode & 07777) == (handing ? 0400 : 0440));
+		close(fd);
+	}
+	cr_assert_eq(shmstore_close(other), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+/* Nor by who pins it. */
+Test(recycled_room, a_pin_waits_for_who_hands_it_over)
+{
+	struct shmstore *s = scratch_store("s");
+	struct stat st;
+	int fd;
+
+	put_secret(s, "k", 5000, 1);
+	fd = open(scratch_store_path("s", "objects/k"), O_RDONLY | O_CLOEXEC);
+	cr_assert_eq(flock(fd, LOCK_EX), 0);
+	cr_assert_eq(shmstore_pin(s, KEY("k"), true), -ETIMEDOUT);
+	cr_assert_eq(fchmod(fd, 0440), 0);
+	cr_assert_eq(shmstore_pin(s, KEY("k"), true), 0);
+	cr_assert(fstat(fd, &st) == 0 && (st.st_mode & 07777) == (0440 | S_ISVTX));
+	close(fd);
 	cr_assert_eq(shmstore_close(s), 0);
 }

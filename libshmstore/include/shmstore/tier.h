@@ -115,8 +115,8 @@ SHMSTORE_API int shmstore_prefetch(struct shmstore *s, const struct iovec *keys,
 
 /*
  * Pins an object, or unpins it: a pinned object stays in memory, for all stores that link it. SHMSTORE_PIN does it at put.
- * Return: 0; -ENOENT (no such key), -EPERM (the file is another user's), -EINVAL, or as shmstore_promote() where it is
- * demoted. Since 0.1.
+ * Return: 0; -ENOENT (no such key), -EPERM (the file is another user's), -ETIMEDOUT (another process, which was stopped, is handing it to
+ * another user), -EINVAL, or as shmstore_promote() where it is demoted. Since 0.1.
  */
 SHMSTORE_API int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin);
 
