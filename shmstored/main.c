@@ -36,6 +36,7 @@ struct arguments {
 	const char *socket; /* NULL = the configuration's */
 	const char *partitions[PARTITIONS_MAX];
 	size_t n_partitions;
+	const char *host_total; /* NULL = the configuration's */
 	bool check;
 };
 
@@ -49,6 +50,7 @@ struct daemon {
 
 enum {
 	KEY_CHECK = 256,
+	KEY_HOST_TOTAL,
 };
 
 static const struct argp_option options[] = {
@@ -56,6 +58,10 @@ static const struct argp_option options[] = {
 	{"socket", 's', "PATH", 0, "listen on PATH", 0},
 	{"partition", 'p', "PATH", 0, "watch PATH (may be repeated); the configuration's partitions are left out", 0},
 	{"check-config", KEY_CHECK, NULL, 0, "read the configuration, say what is wrong with it, and exit", 0},
+	{"host-total", KEY_HOST_TOTAL, "SIZE", 0,
+	 "take the host for one of SIZE bytes, of which registered processes and partitions use what they have "
+	 "(pressure.host-total)",
+	 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
@@ -78,6 +84,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_CHECK:
 		a->check = true;
+		return 0;
+	case KEY_HOST_TOTAL:
+		a->host_total = arg;
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "%s: no arguments are expected", arg);
@@ -119,6 +128,11 @@ static int read_config(const struct arguments *a, struct config **ret)
 		free(c->socket);
 		c->socket = strdup(a->socket);
 		r = c->socket ? 0 : -ENOMEM;
+	}
+	if (r == 0 && a->host_total &&
+	    (config_parse_size(a->host_total, 0, &c->pressure.host_total) < 0 || !c->pressure.host_total)) {
+		r = -EINVAL;
+		error = strdup("--host-total takes a size, as 128MiB");
 	}
 	if (r < 0) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = error ? 0 : r), "%s",

@@ -33,7 +33,9 @@ _Static_assert((int)SHMSTORE_QUERY_STATUS == (int)WIRE_QUERY_STATUS &&
 		       (int)SHMSTORE_QUERY_HISTORY == (int)WIRE_QUERY_HISTORY &&
 		       (int)SHMSTORE_QUERY_RECONCILE == (int)WIRE_QUERY_RECONCILE &&
 		       (int)SHMSTORE_QUERY_ARBITER == (int)WIRE_QUERY_ARBITER &&
-		       (int)SHMSTORE_QUERY_ARB_LOG == (int)WIRE_QUERY_ARB_LOG,
+		       (int)SHMSTORE_QUERY_ARB_LOG == (int)WIRE_QUERY_ARB_LOG &&
+		       (int)SHMSTORE_QUERY_MEMORY == (int)WIRE_QUERY_MEMORY &&
+		       (int)SHMSTORE_QUERY_GATE == (int)WIRE_QUERY_GATE,
 	       "the public questions are the protocol's");
 
 struct shmstore_client {
@@ -415,6 +417,12 @@ int shmstore_client_connect(struct shmstore_client *c)
 	return c ? connected(c, deadline_of(c)) : -EINVAL;
 }
 
+static bool is_question(unsigned what)
+{
+	return (what >= SHMSTORE_QUERY_STATUS && what <= SHMSTORE_QUERY_ARB_LOG) ||
+	       (what >= SHMSTORE_QUERY_MEMORY && what <= SHMSTORE_QUERY_GATE);
+}
+
 int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what, const char *partition, char **ret_json,
 			  size_t *ret_size)
 {
@@ -422,7 +430,7 @@ int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what, c
 	uint64_t deadline_ns;
 	int r;
 
-	if (!c || !ret_json || what < SHMSTORE_QUERY_STATUS || what > SHMSTORE_QUERY_ARB_LOG)
+	if (!c || !ret_json || !is_question(what))
 		return !c || !ret_json ? shms_detail_null(!c ? "c" : "ret_json")
 				       : shms_detail(-EINVAL, NULL, "%d is no question", (int)what);
 	deadline_ns = deadline_of(c);

@@ -106,6 +106,8 @@ enum wire_question {
 	WIRE_QUERY_RECONCILE = 7, /* as STATUS, after a full reconcile made for this query */
 	WIRE_QUERY_ARBITER = 8,   /* pools, tasks, contexts, totals, knobs */
 	WIRE_QUERY_ARB_LOG = 9,   /* the last transitions */
+	WIRE_QUERY_MEMORY = 16,   /* the host's memory, term by term, and whose it is */
+	WIRE_QUERY_GATE = 17,     /* whether more work may begin */
 };
 
 /* tail: the partition's path; empty = all. Answered by DATA: one JSON document in as many packets as it takes. */

@@ -52,6 +52,8 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_ARB_SPLIT] = "arbiter-split",
 	[EVENT_ARB_NOMEM] = "arbiter-nomem",
 	[EVENT_ARB_TIMEOUT] = "arbiter-timeout",
+	[EVENT_MEMORY] = "memory",
+	[EVENT_GATE] = "gate",
 };
 
 struct kept {

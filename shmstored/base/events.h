@@ -37,6 +37,8 @@ enum event {
 	EVENT_ARB_SPLIT,   /* and to make its work smaller */
 	EVENT_ARB_NOMEM,   /* a reservation cannot be had */
 	EVENT_ARB_TIMEOUT, /* one was waited for in vain */
+	EVENT_MEMORY,      /* what there is of the host's memory, or whether it is known, has changed */
+	EVENT_GATE,        /* closed, or opened */
 	EVENTS_N,          /* not an event: how many there are */
 };
 

@@ -13,6 +13,7 @@ struct events;
 struct listener;
 struct loop;
 struct part;
+struct pressure;
 struct psi;
 struct scanner;
 struct web;
@@ -36,10 +37,11 @@ struct host {
 	struct events *events;
 	struct scanner *scanner;
 	struct listener *listener;
-	struct web *web;          /* NULL = off */
-	struct psi *psi;          /* NULL = off, or not to be had */
-	struct account *accounts; /* the partitions, a list */
-	struct conn *conns;       /* a list */
+	struct web *web;           /* NULL = off */
+	struct psi *psi;           /* NULL = off, or not to be had */
+	struct pressure *pressure; /* NULL = off */
+	struct account *accounts;  /* the partitions, a list */
+	struct conn *conns;        /* a list */
 	uint32_t n_conns;
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */

@@ -55,6 +55,7 @@ static const struct config DEFAULTS = {
 		    .max_tasks = 16384,
 		    .max_reservations = 65536,
 		    .max_pools = 16},
+	.pressure = {.interval_ns = SECOND / 10, .window = 10, .hold = 3, .ramp = 1, .ramp_max = 64},
 };
 
 struct config_partition *config_partition_add(struct config *c, const char *path)
@@ -123,6 +124,8 @@ struct config *config_free(struct config *c)
 	free(c->socket);
 	free(c->socket_group);
 	free(c->http_address);
+	free(c->pressure.proc);
+	free(c->pressure.cgroup);
 	free(c);
 	return NULL;
 }
@@ -200,6 +203,12 @@ static int read_dropins(struct config *c, const char *file, char **ret_error)
 	return r;
 }
 
+/* Of two watermarks that were said in the same way, the first is not below the second. */
+static bool is_above(uint64_t low, uint64_t high)
+{
+	return low && high && (low > 1000000) == (high > 1000000) && low >= high;
+}
+
 /* What only the whole can say. */
 static int check(const struct config *c, const char *file, char **ret_error)
 {
@@ -217,6 +226,15 @@ static int check(const struct config *c, const char *file, char **ret_error)
 	}
 	if (c->arbiter.lease && c->arbiter.lease_small > c->arbiter.lease &&
 	    asprintf(ret_error, "%s: arbiter: lease-small is above lease", file) >= 0)
+		return -EINVAL;
+	if (is_above(c->pressure.low, c->pressure.gate) &&
+	    asprintf(ret_error, "%s: pressure: low is not below gate", file) >= 0)
+		return -EINVAL;
+	if (is_above(c->pressure.gate, c->pressure.kill) &&
+	    asprintf(ret_error, "%s: pressure: gate is not below kill", file) >= 0)
+		return -EINVAL;
+	if (c->pressure.ramp > c->pressure.ramp_max &&
+	    asprintf(ret_error, "%s: pressure: ramp is above ramp-max", file) >= 0)
 		return -EINVAL;
 	if (c->socket_group && !getgrnam(c->socket_group) &&
 	    asprintf(ret_error, "%s: socket-group: no such group: %s; make it, or leave the key out", file,

@@ -57,6 +57,19 @@ struct config_arbiter {
 	uint32_t max_contexts, max_tasks, max_reservations, max_pools; /* of one store */
 };
 
+/* Memory pressure on the whole host. Watermarks: bytes, or parts per million of the host's memory up to 1000000; 0: by the rule (gate/deltarule.h). */
+struct config_pressure {
+	bool enabled;
+	uint64_t interval_ns; /* between two looks */
+	uint64_t
+		host_total; /* 0: what the host and its cgroups say; else this, of which processes and partitions use what they have */
+	uint64_t growth_rate;     /* bytes a second that are touched for the first time, at most */
+	uint64_t kill, gate, low; /* watermarks */
+	bool swap;
+	uint32_t window, hold, ramp, ramp_max; /* struct gate_config */
+	char *proc, *cgroup;                   /* NULL: /proc, /sys/fs/cgroup */
+};
+
 /* http.detail = user | full | totals: whose stores an HTTP client sees by name. */
 enum config_detail {
 	CONFIG_DETAIL_USER = 0,   /* those of the local user at the other end of the connection; root sees all */
@@ -80,6 +93,7 @@ struct config {
 	uint64_t psi_stall_us, psi_window_us;
 	int log_level; /* syslog's */
 	struct config_arbiter arbiter;
+	struct config_pressure pressure;
 	struct config_partition *partitions;
 	size_t n_partitions;
 	struct rules *rules;

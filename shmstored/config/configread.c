@@ -47,6 +47,7 @@ enum section {
 	DAEMON,
 	HTTP,
 	ARBITER,
+	PRESSURE,
 	PARTITION
 };
 
@@ -61,6 +62,7 @@ struct key {
 #define OFFSET_DAEMON(field)    offsetof(struct config, field)
 #define OFFSET_HTTP(field)      offsetof(struct config, field)
 #define OFFSET_ARBITER(field)   offsetof(struct config, field)
+#define OFFSET_PRESSURE(field)  offsetof(struct config, field)
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct key KEYS[] = {
@@ -215,7 +217,7 @@ static int parse_number(const struct key *k, const char *text, uint64_t *ret)
 static const struct key *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		static const char *const sections[] = {"daemon", "http", "arbiter", "partition"};
+		static const char *const sections[] = {"daemon", "http", "arbiter", "pressure", "partition"};
 
 		if (strcmp(KEYS[i].name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i];
@@ -467,6 +469,8 @@ static int take_all(cfg_t *root, struct config *c)
 		r = take_keys(cfg_getsec(root, "http"), HTTP, c);
 	if (r == 0)
 		r = take_keys(cfg_getsec(root, "arbiter"), ARBITER, c);
+	if (r == 0)
+		r = take_keys(cfg_getsec(root, "pressure"), PRESSURE, c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
 		r = take_partition(cfg_getnsec(root, "partition", i), c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
@@ -492,6 +496,7 @@ static cfg_t *make_parser(void)
 {
 	static const cfg_opt_t end = CFG_END();
 	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], arbiter_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
+	cfg_opt_t pressure_opts[N_KEYS + 1];
 	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
 				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
 	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
@@ -501,6 +506,7 @@ static cfg_t *make_parser(void)
 	daemon_opts[section_opts(DAEMON, daemon_opts)] = end;
 	http_opts[section_opts(HTTP, http_opts)] = end;
 	arbiter_opts[section_opts(ARBITER, arbiter_opts)] = end;
+	pressure_opts[section_opts(PRESSURE, pressure_opts)] = end;
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
@@ -511,6 +517,7 @@ static cfg_t *make_parser(void)
 		CFG_SEC("daemon", daemon_opts, CFGF_NONE),
 		CFG_SEC("http", http_opts, CFGF_NONE),
 		CFG_SEC("arbiter", arbiter_opts, CFGF_NONE),
+		CFG_SEC("pressure", pressure_opts, CFGF_NONE),
 		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_STR(END, 0, CFGF_NONE),

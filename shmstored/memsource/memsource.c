@@ -203,6 +203,19 @@ static int read_groups(const struct memsource_config *c, const char *proc, const
 	return err;
 }
 
+static void choose(struct memsource_reading *r)
+{
+	r->tightest = 0;
+	for (size_t i = 1; i < r->n_levels; i++) {
+		struct amount least = r->levels[r->tightest].use.total, total = r->levels[i].use.total;
+
+		/* Of two that are alike, the cgroup's, and of cgroups the inner one's. */
+		if (total.known &&
+		    (!least.known || total.bytes < least.bytes || (total.bytes == least.bytes && r->tightest == 0)))
+			r->tightest = i;
+	}
+}
+
 int memsource_read(const struct memsource_config *config, struct memsource_reading *ret)
 {
 	const char *proc = config->proc ? config->proc : "/proc";
@@ -218,15 +231,40 @@ int memsource_read(const struct memsource_config *config, struct memsource_readi
 		memsource_deinit(&r);
 		return err;
 	}
-	for (size_t i = 1; i < r.n_levels; i++) {
-		struct amount least = r.levels[r.tightest].use.total, total = r.levels[i].use.total;
-
-		/* Of two that are alike, the cgroup's, and of cgroups the inner one's. */
-		if (total.known &&
-		    (!least.known || total.bytes < least.bytes || (total.bytes == least.bytes && r.tightest == 0)))
-			r.tightest = i;
-	}
+	choose(&r);
 	*ret = r;
+	return 0;
+}
+
+/* Reads one level anew. One that is gone, or that there is no memory for, is unknown from here on. */
+static void read_again(const struct memsource_config *c, const char *proc, struct memsource_level *l, struct text *t)
+{
+	struct memsource_reading one = MEMSOURCE_NULL;
+	int err = l->version ? read_group(c, l->version, l->path, t, &one) : read_host(c, proc, t, &one);
+
+	if (err == 0 && one.n_levels) {
+		free(l->path);
+		*l = one.levels[0];
+		one.n_levels = 0;
+	} else {
+		l->use = (struct memlimit_use){AMOUNT_UNKNOWN, AMOUNT_UNKNOWN};
+		for (size_t i = 0; i < l->n_terms; i++)
+			l->terms[i].state = MEMSOURCE_UNKNOWN;
+	}
+	memsource_deinit(&one);
+}
+
+int memsource_again(const struct memsource_config *config, struct memsource_reading *io)
+{
+	struct text *t = malloc(sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	for (size_t i = 0; i < io->n_levels; i++)
+		if (i == 0 || io->levels[i].use.total.known)
+			read_again(config, config->proc ? config->proc : "/proc", &io->levels[i], t);
+	free(t);
+	choose(io);
 	return 0;
 }
 

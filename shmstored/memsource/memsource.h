@@ -48,6 +48,8 @@ struct memsource_reading {
 
 /* -ENOMEM. No other failure: see the states of the terms. */
 int memsource_read(const struct memsource_config *config, struct memsource_reading *ret);
+/* Reads again what has a limit, and the host: a cgroup without one decides nothing until it gets one, which memsource_read() sees. -ENOMEM: nothing has changed. */
+int memsource_again(const struct memsource_config *config, struct memsource_reading *io);
 void memsource_deinit(struct memsource_reading *r);
 
 #endif

@@ -105,6 +105,18 @@ static void events_part(const struct report_view *v, struct host *h, struct json
 	events_each(h->events, v->since, UINT64_MAX, add_event, &l);
 }
 
+/* Of the host, and of no partition: by its name in the document. */
+static bool host_part(const struct report_view *v, struct host *h, enum wire_question what, struct json_object *o)
+{
+	if (what == WIRE_QUERY_MEMORY)
+		report_memory(v, h, jsonmake_child(o, "memory", jsonmake_new()));
+	else if (what == WIRE_QUERY_GATE)
+		report_gate(v, h, jsonmake_child(o, "gate", jsonmake_new()));
+	else
+		return false;
+	return true;
+}
+
 typedef void part(const struct report_view *v, struct account *a, struct json_object *o);
 
 static void partitions_part(const struct report_view *v, struct host *h, const struct account *only, part *fill,
@@ -143,6 +155,8 @@ static part *part_of(enum wire_question what)
 	case WIRE_QUERY_ARB_LOG:
 		return report_arb_log;
 	case WIRE_QUERY_EVENTS:
+	case WIRE_QUERY_MEMORY:
+	case WIRE_QUERY_GATE:
 	default:
 		return NULL;
 	}
@@ -172,7 +186,7 @@ struct json_object *report_make_since(struct host *h, enum wire_question what, c
 		jsonmake_seconds(o, "time", v.now_ns);
 	if (fill)
 		partitions_part(&v, h, only, fill, o);
-	else
+	else if (!host_part(&v, h, what, o))
 		events_part(&v, h, o);
 	if (!jsonmake_failed())
 		return o;

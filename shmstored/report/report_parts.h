@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 struct account;
+struct host;
 struct account_tick;
 struct json_object;
 struct shmstore_tier_info;
@@ -58,5 +59,9 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o);
 void report_holders(const struct report_view *v, struct account *a, struct json_object *o);
 void report_history(const struct report_view *v, struct account *a, struct json_object *o);
+
+/* Of the host, not of a partition. */
+void report_memory(const struct report_view *v, struct host *h, struct json_object *o);
+void report_gate(const struct report_view *v, struct host *h, struct json_object *o);
 
 #endif

@@ -26,6 +26,7 @@
 #include "log.h"
 #include "loop.h"
 #include "part.h"
+#include "pressure.h"
 #include "psi.h"
 #include "scanner.h"
 #include "tierkeeper.h"
@@ -81,6 +82,12 @@ int host_start(struct host *h, struct config *config)
 	r = psi_new(h, "", &h->psi);
 	if (r < 0)
 		log_say(LOG_NOTICE, LOG_FIELDS(.error = r), "memory pressure cannot be watched here; all else works");
+	r = pressure_new(h, &h->pressure);
+	if (r < 0) {
+		log_say(LOG_ERR, LOG_FIELDS(.error = r),
+			"pressure.enabled is set, and the host's memory cannot be watched");
+		return r;
+	}
 	/* Said in the log. That the page's port is taken is no reason to leave the stores without limits. */
 	if (config->http && web_new(h, &h->web) < 0)
 		h->web = NULL;
@@ -102,6 +109,7 @@ void host_stop(struct host *h)
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");
 	h->web = web_free(h->web);
+	h->pressure = pressure_free(h->pressure);
 	h->psi = psi_free(h->psi);
 	if (h->scanner)
 		h->scanner = scanner_free(h->scanner);
@@ -137,6 +145,7 @@ static bool needs_restart(const struct host *h, const struct config *n)
 
 	if (!same_text(o->socket, n->socket) || o->http != n->http || !same_text(o->http_address, n->http_address) ||
 	    o->http_port != n->http_port || o->arbiter.enabled != n->arbiter.enabled ||
+	    o->pressure.enabled != n->pressure.enabled || !same_text(o->pressure.proc, n->pressure.proc) ||
 	    o->n_partitions != n->n_partitions)
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
@@ -153,10 +162,9 @@ int host_reload(struct host *h, struct config *config)
 
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
-			"the new configuration changes socket, http, arbiter.enabled or the list of partitions, which "
-			"needs a "
-			"restart; "
-			"nothing was changed");
+			"the new configuration changes socket, http, arbiter.enabled, pressure.enabled, "
+			"pressure.proc-root "
+			"or the list of partitions, which needs a restart; nothing was changed");
 		return -EBUSY;
 	}
 	h->config = config;
@@ -172,6 +180,7 @@ int host_reload(struct host *h, struct config *config)
 		}
 		PART_EACH(a, reload, a);
 	}
+	pressure_reload(h->pressure);
 	log_set_level(config->log_level);
 	config_free(old);
 	return r;

@@ -34,7 +34,8 @@ BODIES = {"HELLO": "<IIQ", "PING": "<Q", "REGISTER": "<16sQ", "GRANT": "<QQQII",
           "WATCH": "<Q", "SET": "<Q", "REAP": "<Q", "WELCOME": "<IIQQQ", "PONG": "<Q", "REGISTERED": "<QQ", "GRANTED": "<QQ", "REFUSED": "<iIQQ",
           "DATA": "<II", "EVENT": "<Q", "ASK": "<Q", "ERROR": "<iI", "BROKERED": "<Q", "DONE": "<Q", "ARB": "<HHIIIIIIIQqQ", "ARB_ADMIN": "<HHIQqQQ",
           "ARBED": "<iIIIQ", "ARB_CALL": "<IIIIQQII"}
-QUERIES = {"status": 1, "workers": 2, "quota": 3, "holders": 4, "events": 5, "history": 6, "reconcile": 7, "arbiter": 8, "arb_log": 9}
+QUERIES = {"status": 1, "workers": 2, "quota": 3, "holders": 4, "events": 5, "history": 6, "reconcile": 7, "arbiter": 8, "arb_log": 9, "memory": 16,
+           "gate": 17}
 LIMITS = {0: None, 1: "partition", 2: "user", 3: "label", 4: "store"}
 
 

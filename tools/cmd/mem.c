@@ -1,83 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_mem.c: "shmstore-admin mem": what this host, and the memory cgroups that this process is in, may use and use; each term with the file that it
- * is from. Needs neither daemon nor partition.
+ * is from. Needs neither daemon nor partition. With --daemon: what the daemon watches of it, whose it is, and the thresholds.
  */
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "admin.h"
+#include "asking.h"
+#include "jsonin.h"
 #include "jsonout.h"
+#include "memjson.h"
 #include "memsource.h"
 #include "message.h"
 #include "options.h"
 #include "table.h"
 
 enum {
-	KEY_SWAP = 0x100
+	KEY_SWAP = 0x100,
+	KEY_DAEMON,
+};
+
+struct mem_options {
+	struct memsource_config source;
+	bool daemon;
 };
 
 static const struct argp_option option_list[] = {
 	{"swap", KEY_SWAP, NULL, 0, "Count swap, in what may be used and in what is", 0},
+	{"daemon", KEY_DAEMON, NULL, 0, "Show what the daemon watches: whose the memory is, and the thresholds", 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
 static error_t option(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
-	struct memsource_config *config = line->own;
+	struct mem_options *o = line->own;
 
-	if (key != KEY_SWAP)
+	if (key != KEY_SWAP && key != KEY_DAEMON)
 		return options_common(key, arg, state);
-	config->count_swap = true;
+	o->source.count_swap = o->source.count_swap || key == KEY_SWAP;
+	o->daemon = o->daemon || key == KEY_DAEMON;
 	return 0;
-}
-
-static void add_amount(struct json_object *o, const char *name, struct amount a)
-{
-	if (a.known)
-		jsonmake_u64(o, name, (uint64_t)a.bytes);
-	else
-		jsonmake_null(o, name);
-}
-
-static struct json_object *level_json(const struct memsource_level *l, bool tightest)
-{
-	static const char *const states[] = {"read", "unlimited", "unknown"};
-	struct json_object *o = jsonmake_new(), *terms;
-
-	jsonmake_text(o, "source", l->path);
-	if (l->version)
-		jsonmake_u64(o, "cgroup_version", (uint64_t)l->version);
-	else
-		jsonmake_null(o, "cgroup_version");
-	add_amount(o, "total", l->use.total);
-	add_amount(o, "used", l->use.used);
-	jsonmake_flag(o, "tightest", tightest);
-	terms = jsonmake_child(o, "terms", jsonmake_new_list());
-	for (size_t i = 0; i < l->n_terms; i++) {
-		const struct memsource_term *t = &l->terms[i];
-		struct json_object *term = jsonmake_append(terms, jsonmake_new());
-
-		jsonmake_text(term, "term", t->name);
-		add_amount(term, "size", (struct amount){t->state == MEMSOURCE_READ, t->bytes});
-		jsonmake_text(term, "state", states[t->state]);
-	}
-	return o;
 }
 
 static void print_json(const struct memsource_reading *r, const struct memsource_config *config)
 {
 	const struct memlimit_use *use = &r->levels[r->tightest].use;
-	struct json_object *o = jsonmake_new(), *levels;
+	struct json_object *o = jsonmake_new();
 
 	jsonmake_text(o, "tightest", r->levels[r->tightest].path);
-	add_amount(o, "total", use->total);
-	add_amount(o, "used", use->used);
+	memjson_amount(o, "total", use->total);
+	memjson_amount(o, "used", use->used);
 	jsonmake_flag(o, "swap", config->count_swap);
-	levels = jsonmake_child(o, "memories", jsonmake_new_list());
-	for (size_t i = 0; i < r->n_levels; i++)
-		jsonmake_append(levels, level_json(&r->levels[i], i == r->tightest));
+	memjson_levels(o, r);
 	json_print(o);
 }
 
@@ -132,6 +109,90 @@ static void print_terms(const struct admin *a, const struct memsource_reading *r
 	table_finish(&t);
 }
 
+/* ---- what the daemon watches --------------------------------------------------------------------------------------- */
+
+static void print_known(struct table *t, size_t column, const struct json_object *o, const char *member)
+{
+	if (jsonin_has(o, member))
+		table_size(t, column, jsonin_u64(o, member));
+	else
+		table_text(t, column, "unknown");
+}
+
+static void print_sums(const struct admin *a, const struct json_object *m)
+{
+	static const struct table_column columns[] = {{"OF THE HOST", 0}, {"SIZE", TABLE_RIGHT}, {"WHAT IT IS", 0}};
+	static const char *const rows[][2] = {
+		{"total", "what may be used: the tightest limit"},
+		{"used", "of it; private, store and other together"},
+		{"private", "of registered processes and their descendants"},
+		{"store", "of the partitions under watch"},
+		{"other", "all else"},
+		{"low", "down to here before more work begins again"},
+		{"gate", "from here on no more work begins"},
+		{"kill", "above this, tasks are preempted"},
+	};
+	struct table t;
+
+	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		table_row(&t);
+		table_text(&t, 0, rows[i][0]);
+		print_known(&t, 1, m, rows[i][0]);
+		table_text(&t, 2, strcmp(rows[i][0], "total") == 0 ? jsonin_text(m, "source") : rows[i][1]);
+	}
+	table_finish(&t);
+}
+
+static void print_processes(const struct admin *a, const struct json_object *m)
+{
+	static const struct table_column columns[] = {
+		{"PID", TABLE_RIGHT}, {"UID", TABLE_RIGHT}, {"PRIVATE", TABLE_RIGHT}, {"DESCENDANTS", TABLE_RIGHT}};
+	struct table t;
+
+	if (!jsonin_count(m, "processes"))
+		return;
+	putchar('\n');
+	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
+	for (size_t i = 0; i < jsonin_count(m, "processes"); i++) {
+		const struct json_object *p = jsonin_at(m, "processes", i);
+
+		table_row(&t);
+		table_count(&t, 0, jsonin_u64(p, "pid"));
+		table_count(&t, 1, jsonin_u64(p, "uid"));
+		print_known(&t, 2, p, "private");
+		table_count(&t, 3, jsonin_u64(p, "descendants"));
+	}
+	table_finish(&t);
+}
+
+static void print_daemon(const struct json_object *document, void *arg)
+{
+	const struct json_object *m = jsonin_object(document, "memory");
+
+	if (!jsonin_flag(m, "enabled"))
+		return;
+	print_sums(arg, m);
+	print_processes(arg, m);
+}
+
+static int judge_daemon(const struct json_object *document)
+{
+	if (jsonin_flag(jsonin_object(document, "memory"), "enabled"))
+		return ADMIN_OK;
+	message_say("mem: the daemon does not watch the host's memory");
+	message_hint("set pressure { enabled = yes } in shmstored.conf, and start it again");
+	return ADMIN_FAILED;
+}
+
+static int show_daemon(struct admin *a)
+{
+	const struct asking_view view = {.judge = judge_daemon, .document = print_daemon, .arg = a};
+
+	a->partition = ""; /* all: it is of the host */
+	return asking_show(a, SHMSTORE_QUERY_MEMORY, &view);
+}
+
 int cmd_mem(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp =
@@ -141,22 +202,24 @@ int cmd_mem(struct admin *a, int argc, char **argv)
 			     "The memory that counts is the tightest: the smallest total of the host and of each "
 			     "cgroup up to the root. Page cache "
 			     "does not count as used, and tmpfs does. What could not be read is unknown, not 0.");
-	struct memsource_config config = {0};
-	struct command_line line = {.admin = a, .own = &config};
+	struct mem_options own = {0};
+	struct command_line line = {.admin = a, .own = &own};
 	struct memsource_reading r = MEMSOURCE_NULL;
 	char proc[PATH_MAX], cgroup[PATH_MAX];
 	int status = ADMIN_OK, err;
 
 	options_parse(&argp, &line, argc, argv);
+	if (own.daemon)
+		return show_daemon(a);
 	snprintf(proc, sizeof(proc), "%s/proc", a->root);
 	snprintf(cgroup, sizeof(cgroup), "%s/sys/fs/cgroup", a->root);
-	config.proc = proc;
-	config.cgroup = cgroup;
-	err = memsource_read(&config, &r);
+	own.source.proc = proc;
+	own.source.cgroup = cgroup;
+	err = memsource_read(&own.source, &r);
 	if (err < 0)
 		return message_error("mem", err);
 	if (a->json) {
-		print_json(&r, &config);
+		print_json(&r, &own.source);
 	} else {
 		print_memories(a, &r);
 		print_terms(a, &r);

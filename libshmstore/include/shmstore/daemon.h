@@ -37,6 +37,8 @@ enum shmstore_query {
 	SHMSTORE_QUERY_RECONCILE = 7, /* as STATUS, after every byte was accounted for anew: as long as that takes */
 	SHMSTORE_QUERY_ARBITER = 8,   /* the arbiter's pools, tasks, contexts, totals and knobs */
 	SHMSTORE_QUERY_ARB_LOG = 9,   /* its last transitions, oldest first */
+	SHMSTORE_QUERY_MEMORY = 16,   /* the host's memory as the daemon watches it, term by term */
+	SHMSTORE_QUERY_GATE = 17,     /* whether more work may begin, and who waits */
 };
 
 /*

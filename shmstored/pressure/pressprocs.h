@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pressprocs.h: the processes that registered a store over the socket, each once however many connections it has, and what is private of each and of
+ * its descendants. One that is itself registered is nobody's descendant: its memory counts once. The loop's thread only.
+ */
+#ifndef PRESSPROCS_H
+#define PRESSPROCS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "amount.h"
+#include "conn.h"
+#include "hash.h"
+
+struct host;
+struct procmem;
+struct proctree;
+
+struct pressproc {
+	UT_hash_handle hh; /* by pid */
+	struct pressproc *next, **prev;
+	pid_t pid;
+	uid_t uid;
+	unsigned n_links;
+	struct procmem *mem; /* NULL: there was no memory for it */
+	struct amount private;
+};
+
+/* A connection, and whose it is. Ends with it. */
+struct presslink {
+	UT_hash_handle hh; /* by conn */
+	struct pressprocs *procs;
+	struct conn *conn;
+	struct conn_end end;
+	struct pressproc *proc; /* NULL: it is in a pid namespace that we do not see */
+};
+
+struct pressprocs {
+	struct host *host;
+	struct proctree *tree;
+	struct pressproc *list, *by_pid;
+	struct presslink *links;
+	size_t n;
+	uint64_t pass_ns;
+	char *proc; /* where procfs is mounted */
+};
+
+/* proc NULL: /proc. -ENOMEM. */
+int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc);
+void pressprocs_deinit(struct pressprocs *p);
+/* Takes in what registered since the last look, and goes on with the pass that finds descendants. now_ns: CLOCK_MONOTONIC. */
+void pressprocs_look(struct pressprocs *p, uint64_t now_ns);
+/* Reads all. */
+void pressprocs_read(struct pressprocs *p, bool swap);
+/* The sum of what was read last: unknown if one of them is. */
+struct amount pressprocs_sum(const struct pressprocs *p);
+/* The link of a connection, made where it is missing; NULL: no memory. */
+struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c);
+
+#endif

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pressure.c: a timer, and what is done when it fires.
+ *
+ * The host, cgroups with a limit, and partitions are read in each interval; processes too where memory is near the gate, or the total is configured, as
+ * then they are what is used; else in each tenth: far from the gate nobody decides anything by them. So are cgroups without a limit.
+ *
+ * With a configured total (pressure.host-total) nothing of the host counts: used is what registered processes have privately, and what the partitions have.
+ *
+ * What is unknown stays so: the gate keeps its state, and nobody is told a number.
+ */
+#include "pressure.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include "account.h"
+#include "config.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+
+#define SELDOM     10u /* intervals between two looks at processes, far from the gate */
+#define NOT_SOONER 4u  /* after a sample, another one for the kernel's word: a part of the interval */
+#define SECOND_NS  1000000000
+
+static const struct config_pressure *config_of(const struct pressure *p)
+{
+	return &p->host->config->pressure;
+}
+
+const char *pressure_source(const struct pressure *p)
+{
+	return p->reading.n_levels ? p->reading.levels[p->reading.tightest].path : "host-total";
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------- */
+
+static bool seen_before(const struct host *h, const struct account *a, dev_t dev)
+{
+	struct stat st;
+
+	for (const struct account *b = h->accounts; b && b != a; b = b->next)
+		if (fstat(b->fd, &st) == 0 && st.st_dev == dev)
+			return true;
+	return false;
+}
+
+/* Of each file system once. */
+static struct amount read_store(const struct host *h)
+{
+	struct amount sum = amount_of(0);
+	struct statvfs fs;
+	struct stat st;
+
+	for (const struct account *a = h->accounts; a; a = a->next) {
+		if (fstat(a->fd, &st) < 0 || fstatvfs(a->fd, &fs) < 0)
+			return AMOUNT_UNKNOWN;
+		if (a == h->accounts || !seen_before(h, a, st.st_dev))
+			sum = amount_add(sum, amount_of(amount_product((int64_t)(fs.f_blocks - fs.f_bfree),
+								       (int64_t)fs.f_frsize)));
+	}
+	return sum;
+}
+
+/* Is some of the host's swap in use? Where that is not known, it may be. */
+static bool swap_in_use(const struct memsource_reading *r)
+{
+	const struct memsource_level *l = r->n_levels ? &r->levels[0] : NULL;
+	int64_t swap[2] = {0, 0};
+
+	for (size_t i = 0; l && i < l->n_terms; i++) {
+		if (strcmp(l->terms[i].name, "SwapTotal") == 0)
+			swap[0] = l->terms[i].bytes;
+		else if (strcmp(l->terms[i].name, "SwapFree") == 0)
+			swap[1] = l->terms[i].bytes;
+	}
+	return !l || swap[0] > swap[1];
+}
+
+/* Cgroups without a limit are looked at seldom; a limit that one has counts at once. */
+static int read_source(struct pressure *p, const struct memsource_config *source)
+{
+	if (p->reading.n_levels && p->n_samples % SELDOM)
+		return memsource_again(source, &p->reading);
+	memsource_deinit(&p->reading);
+	return memsource_read(source, &p->reading);
+}
+
+static void read_host(struct pressure *p, const struct config_pressure *c)
+{
+	struct memsource_config source = {.proc = c->proc, .cgroup = c->cgroup, .count_swap = c->swap};
+	const struct memlimit_use *use;
+
+	p->total = p->used = AMOUNT_UNKNOWN;
+	if (c->host_total) {
+		memsource_deinit(&p->reading);
+		p->total = amount_of((int64_t)c->host_total);
+	} else if (read_source(p, &source) == 0) {
+		use = &p->reading.levels[p->reading.tightest].use;
+		p->total = use->total;
+		p->used = use->used;
+	}
+}
+
+static bool is_near(const struct pressure *p)
+{
+	return !p->limited || !p->used.known || p->used.bytes >= p->limits.low;
+}
+
+static void read_all(struct pressure *p, const struct config_pressure *c)
+{
+	read_host(p, c);
+	p->store = read_store(p->host);
+	pressprocs_look(&p->procs, p->mono_ns);
+	if (c->host_total || is_near(p) || p->n_samples % SELDOM == 0) {
+		pressprocs_read(&p->procs, swap_in_use(&p->reading));
+		p->procs_mono_ns = p->mono_ns;
+	}
+	p->private = pressprocs_sum(&p->procs);
+	if (c->host_total)
+		p->used = amount_add(p->private, p->store);
+	p->other = amount_subtract(p->used, amount_add(p->private, p->store));
+}
+
+/* ---- thresholds ---------------------------------------------------------------------------------------------------- */
+
+static void say_too_fast(const struct pressure *p, int level, const struct presslimits *l)
+{
+	log_say(level, LOG_FIELDS(.error = -ERANGE),
+		"pressure: at %" PRIu64 " bytes a second more than a quarter of %" PRId64
+		" bytes may fill within an interval of %" PRIu64 " ms; set pressure.interval to %" PRId64
+		"ms or less, or growth-rate to what is measured",
+		config_of(p)->growth_rate, p->total.bytes, config_of(p)->interval_ns / 1000000,
+		l->rule.max_interval_ms);
+}
+
+/* As total is now: a limit that shrinks counts at once. Where the rule has none, the last ones stay, which are shares no more. */
+static void set_limits(struct pressure *p)
+{
+	struct gate_config config;
+	struct presslimits l;
+	int r = p->total.known && p->total.bytes > 0 ? presslimits_compute(config_of(p), p->total.bytes, &l) : -EINVAL;
+
+	if (r == -ERANGE && !p->too_fast)
+		say_too_fast(p, LOG_ERR, &l);
+	p->too_fast = r == -ERANGE;
+	if (r < 0)
+		return;
+	p->limits = l;
+	p->limited = true;
+	config = presslimits_gate(config_of(p), &l);
+	r = p->gated ? gate_set(&p->gate, &config) : gate_init(&p->gate, &config);
+	if (r == 0 && !p->gated)
+		p->gate_since_ns = p->time_ns;
+	p->gated = p->gated || r == 0;
+}
+
+/* ---- what is told -------------------------------------------------------------------------------------------------- */
+
+static void add_amount(struct json_object *o, const char *name, struct amount a)
+{
+	if (a.known)
+		jsonmake_i64(o, name, a.bytes);
+	else
+		jsonmake_null(o, name);
+}
+
+static void tell_memory(const struct pressure *p)
+{
+	struct json_object *fields = jsonmake_new();
+
+	jsonmake_text(fields, "source", pressure_source(p));
+	add_amount(fields, "total", p->total);
+	add_amount(fields, "used", p->used);
+	add_amount(fields, "gate", p->limited ? amount_of(p->limits.gate) : AMOUNT_UNKNOWN);
+	add_amount(fields, "kill", p->limited ? amount_of(p->limits.kill) : AMOUNT_UNKNOWN);
+	events_emit(p->host->events, EVENT_MEMORY, "memory", fields);
+}
+
+static void tell_gate(const struct pressure *p)
+{
+	struct json_object *fields = jsonmake_new();
+
+	jsonmake_text(fields, "state", p->gate.closed ? "closed" : "open");
+	add_amount(fields, "used", p->used);
+	jsonmake_i64(fields, "u", p->gate.u);
+	jsonmake_i64(fields, "high", p->gate.config.high);
+	jsonmake_i64(fields, "low", p->gate.config.low);
+	events_emit(p->host->events, EVENT_GATE, "gate", fields);
+}
+
+static void note_growth(struct pressure *p, struct amount before, uint64_t before_ns)
+{
+	struct amount grown = amount_subtract(p->used, before);
+	uint64_t ns = p->mono_ns - before_ns;
+	int64_t rate;
+
+	if (!grown.known || grown.bytes <= 0 || !before_ns || !ns)
+		return;
+	rate = (int64_t)((double)grown.bytes * 1e9 / (double)ns);
+	if (rate <= p->growth_most)
+		return;
+	p->growth_most = rate;
+	if (config_of(p)->growth_rate && (uint64_t)rate > config_of(p)->growth_rate)
+		log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
+			"memory was filled at %" PRId64 " bytes a second, which is more than pressure.growth-rate",
+			rate);
+}
+
+static void see_gate(struct pressure *p)
+{
+	uint64_t n_flips = p->gate.n_flips;
+
+	if (!p->gated)
+		return;
+	gate_sample(&p->gate, p->used);
+	if (p->gate.n_flips == n_flips)
+		return;
+	p->gate_since_ns = p->time_ns;
+	tell_gate(p);
+}
+
+/* ---- the timer ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static void sample(struct pressure *p)
+{
+	struct amount total = p->total, used = p->used;
+	uint64_t began = cpu_ns(), before_ns = p->mono_ns;
+	char *source = strdup(pressure_source(p));
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	p->time_ns = (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec;
+	p->mono_ns = loop_clock();
+	read_all(p, config_of(p));
+	p->n_samples++;
+	p->n_unknown += !p->used.known || !p->total.known;
+	set_limits(p);
+	note_growth(p, used, before_ns);
+	see_gate(p);
+	p->last_cost_ns = cpu_ns() - began;
+	p->cost_ns += p->last_cost_ns;
+	if (p->n_samples == 1 || !amount_equal(total, p->total) || used.known != p->used.known ||
+	    (source && strcmp(source, pressure_source(p)) != 0))
+		tell_memory(p);
+	free(source);
+}
+
+static int arm(struct pressure *p)
+{
+	p->interval_ns = config_of(p)->interval_ns;
+	return loop_timer(p->host->loop, &p->timer, loop_clock() + p->interval_ns, p->interval_ns);
+}
+
+static void destroy(struct pressure *p)
+{
+	memsource_deinit(&p->reading);
+	free(p);
+}
+
+static void on_timer(struct loop_op *op, int result, unsigned flags)
+{
+	struct pressure *p = (struct pressure *)(void *)((char *)op - offsetof(struct pressure, timer));
+
+	if (p->closing) {
+		if (!(flags & LOOP_MORE))
+			destroy(p);
+		return;
+	}
+	if (result >= 0)
+		sample(p);
+	if (!(flags & LOOP_MORE) && arm(p) < 0)
+		log_say(LOG_ERR, LOG_FIELDS(.error = -ENOMEM),
+			"the host's memory is watched no more: no timer is to be had");
+}
+
+static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)
+{
+	struct pressure *p = (struct pressure *)(void *)((char *)sink - offsetof(struct pressure, sink));
+
+	(void)e;
+	(void)sequence;
+	(void)json;
+	(void)n;
+	if (loop_clock() - p->mono_ns > p->interval_ns / NOT_SOONER)
+		sample(p);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------------- */
+
+int pressure_new(struct host *h, struct pressure **ret)
+{
+	struct pressure *p;
+	int r;
+
+	*ret = NULL;
+	if (!h->config->pressure.enabled)
+		return 0;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->host = h;
+	p->timer.fn = on_timer;
+	p->sink = (struct event_sink){.mask = UINT64_C(1) << EVENT_PRESSURE, .fn = on_event};
+	r = pressprocs_init(&p->procs, h, h->config->pressure.proc);
+	if (r == 0) {
+		sample(p);
+		r = p->too_fast ? -ERANGE : arm(p);
+	}
+	if (r < 0) {
+		pressprocs_deinit(&p->procs);
+		destroy(p);
+		return r;
+	}
+	events_subscribe(h->events, &p->sink);
+	log_say(LOG_INFO, LOG_FIELDS(.object = pressure_source(p)),
+		"the host's memory is watched every %" PRIu64 " ms: gate %" PRId64 ", kill %" PRId64 " of %" PRId64
+		" bytes",
+		p->interval_ns / 1000000, p->limits.gate, p->limits.kill, p->total.bytes);
+	*ret = p;
+	return 0;
+}
+
+struct pressure *pressure_free(struct pressure *p)
+{
+	if (!p)
+		return NULL;
+	p->closing = true;
+	events_unsubscribe(p->host->events, &p->sink);
+	pressprocs_deinit(&p->procs);
+	if (p->timer.busy)
+		loop_cancel(p->host->loop, &p->timer); /* on_timer() frees */
+	else
+		destroy(p);
+	return NULL;
+}
+
+void pressure_reload(struct pressure *p)
+{
+	if (p && p->interval_ns != config_of(p)->interval_ns)
+		loop_cancel(p->host->loop,
+			    &p->timer); /* on_timer() arms it anew; thresholds are set with the next sample */
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pressure.h: the host's memory as the daemon watches it: at each interval what there is, what is used and by whom, the thresholds, and the gate. Off unless
+ * the configuration switches it on. Reports read it and change nothing. The loop's thread only.
+ */
+#ifndef PRESSURE_H
+#define PRESSURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "amount.h"
+#include "events.h"
+#include "gate.h"
+#include "loop.h"
+#include "memsource.h"
+#include "presslimits.h"
+#include "pressprocs.h"
+
+struct host;
+
+struct pressure {
+	struct host *host;
+	struct loop_op timer;
+	struct event_sink sink; /* the kernel's word that memory is short: looked at once more */
+	bool closing, too_fast; /* too_fast: the rule has no thresholds for so little memory */
+	uint64_t interval_ns;   /* of the timer that runs */
+	struct pressprocs procs;
+	/* The last sample. */
+	int64_t time_ns;                  /* CLOCK_REALTIME */
+	uint64_t mono_ns, procs_mono_ns;  /* CLOCK_MONOTONIC; procs: when processes were read last */
+	struct memsource_reading reading; /* without levels where the total is configured */
+	struct amount total, used;
+	struct amount private, store, other; /* used = private + store + other */
+	bool limited;                        /* limits are those of total */
+	struct presslimits limits;
+	bool gated; /* gate has thresholds */
+	struct gate gate;
+	int64_t gate_since_ns; /* CLOCK_REALTIME */
+	/* Ever. */
+	uint64_t n_samples, n_unknown, cost_ns, last_cost_ns;
+	int64_t growth_most; /* bytes a second, between two samples */
+};
+
+/* 0 with *ret NULL: switched off. -ERANGE: memory can fill too fast for the configured interval, said in the log. -errno. */
+int pressure_new(struct host *h, struct pressure **ret);
+struct pressure *pressure_free(struct pressure *p);
+/* h->config was replaced. */
+void pressure_reload(struct pressure *p);
+
+/* Where the total is from, as a path; for a configured one "host-total". */
+const char *pressure_source(const struct pressure *p);
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metricspressure.h: the host's memory and its gate as metrics. What is unknown has no sample: it is not 0. */
+#ifndef METRICSPRESSURE_H
+#define METRICSPRESSURE_H
+
+#include "metricswrite.h"
+
+struct pressure;
+
+/* p: NULL = off, nothing is written. */
+void metricspressure_write(const struct metric_out *o, const struct pressure *p);
+
+#endif

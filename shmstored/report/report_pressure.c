@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report_pressure.c: the host's memory as the daemon watches it, and its gate. These are of the host, and of no partition. Processes are shown to
+ * whom they belong to and to administrators; their sums to all.
+ */
+#include <json-c/json.h>
+
+#include "account.h"
+#include "config.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "memjson.h"
+#include "pressure.h"
+#include "procmem.h"
+#include "report_parts.h"
+
+static struct amount limit_of(const struct pressure *p, int64_t bytes)
+{
+	return p->limited ? amount_of(bytes) : AMOUNT_UNKNOWN;
+}
+
+static void partitions_part(const struct host *h, struct json_object *o)
+{
+	struct json_object *list = jsonmake_child(o, "partitions", jsonmake_new_list());
+
+	for (const struct account *a = h->accounts; a; a = a->next) {
+		struct json_object *item = jsonmake_append(list, jsonmake_new());
+
+		jsonmake_text(item, "partition", a->path);
+		jsonmake_u64(item, "size", a->tick.size);
+		jsonmake_u64(item, "used", a->tick.used);
+	}
+}
+
+static void processes_part(const struct report_view *v, const struct pressure *p, struct json_object *o)
+{
+	struct json_object *list = jsonmake_child(o, "processes", jsonmake_new_list());
+
+	for (const struct pressproc *proc = p->procs.list; proc; proc = proc->next) {
+		struct json_object *item;
+
+		if (!report_may_see(v, proc->uid))
+			continue;
+		item = jsonmake_append(list, jsonmake_new());
+		jsonmake_i64(item, "pid", proc->pid);
+		jsonmake_u64(item, "uid", proc->uid);
+		memjson_amount(item, "private", proc->private);
+		jsonmake_u64(item, "descendants", proc->mem ? procmem_n_children(proc->mem) : 0);
+	}
+}
+
+void report_memory(const struct report_view *v, struct host *h, struct json_object *o)
+{
+	const struct pressure *p = h->pressure;
+
+	jsonmake_flag(o, "enabled", p != NULL);
+	if (!p)
+		return;
+	jsonmake_seconds(o, "sampled", p->time_ns);
+	jsonmake_seconds(o, "interval", (int64_t)p->interval_ns);
+	jsonmake_text(o, "source", pressure_source(p));
+	memjson_amount(o, "total", p->total);
+	memjson_amount(o, "used", p->used);
+	memjson_amount(o, "private", p->private);
+	memjson_amount(o, "store", p->store);
+	memjson_amount(o, "other", p->other);
+	jsonmake_seconds(o, "private_age_seconds", (int64_t)(p->mono_ns - p->procs_mono_ns));
+	memjson_amount(o, "kill", limit_of(p, p->limits.kill));
+	memjson_amount(o, "gate", limit_of(p, p->limits.gate));
+	memjson_amount(o, "low", limit_of(p, p->limits.low));
+	jsonmake_i64(o, "delta_ppm", p->limits.rule.delta_ppm);
+	jsonmake_i64(o, "growth_most", p->growth_most);
+	jsonmake_u64(o, "samples", p->n_samples);
+	jsonmake_u64(o, "unknown_samples", p->n_unknown);
+	jsonmake_u64(o, "cost_ns", p->last_cost_ns);
+	jsonmake_flag(o, "swap", h->config->pressure.swap);
+	memjson_levels(o, &p->reading);
+	partitions_part(h, o);
+	processes_part(v, p, o);
+}
+
+void report_gate(const struct report_view *v, struct host *h, struct json_object *o)
+{
+	const struct pressure *p = h->pressure;
+
+	jsonmake_flag(o, "enabled", p != NULL);
+	if (!p)
+		return;
+	jsonmake_text(o, "state", !p->gated ? "unknown" : p->gate.closed ? "closed" : "open");
+	jsonmake_seconds(o, "since", p->gate_since_ns);
+	jsonmake_seconds(o, "since_seconds", v->now_ns - p->gate_since_ns);
+	memjson_amount(o, "used", p->used);
+	memjson_amount(o, "u", p->gated && p->gate.n_samples ? amount_of(p->gate.u) : AMOUNT_UNKNOWN);
+	memjson_amount(o, "total", p->total);
+	memjson_amount(o, "high", limit_of(p, p->limits.gate));
+	memjson_amount(o, "low", limit_of(p, p->limits.low));
+	memjson_amount(o, "kill", limit_of(p, p->limits.kill));
+	jsonmake_u64(o, "window", p->gate.config.window);
+	jsonmake_u64(o, "hold", p->gate.config.hold);
+	jsonmake_u64(o, "quota", p->gated ? gate_quota(&p->gate, AMOUNT_UNKNOWN) : 0);
+	jsonmake_u64(o, "flips", p->gate.n_flips);
+}
