@@ -79,20 +79,27 @@ static int count_objects(const struct shmstore *s, struct shms_ledger *l)
 }
 
 /*
- * Others may move a dead store's objects, too: not between the count and the page that says it. One that was stopped in the middle of it does
- * not keep the store from being opened; then the count may be off by that object. What a killed one left in clean/ would be counted, and go later.
+ * Others may move a dead store's objects, too: not between the count and the page that says it. One that was stopped in the middle of it
+ * books in that page what it moved when it goes on, and would be counted twice: as all that wants the names, the open ends then. What a killed
+ * one left in clean/ would be counted, and go later. *ret_fd: -1 where nothing was ever moved.
  */
-static int lock_names(const struct shmstore *s)
+static int lock_names(const struct shmstore *s, int *ret_fd)
 {
 	_fd_ int fd = -1;
+	int r;
 
+	*ret_fd = -1;
 	if (faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return -1;
+		return 0;
 	fd = shms_open_dir(s->dir_fd, SHMS_DIR_OBJECTS);
-	if (fd < 0 || shms_tier_flock(fd, SHMS_TIER_NAMES_MS) < 0)
-		return -1;
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	r = shms_tier_flock(fd, SHMS_TIER_NAMES_MS);
+	if (r < 0)
+		return r == -EBUSY ? shms_tier_names_held() : r;
 	shms_move_sweep(fd);
-	return shms_take_fd(&fd);
+	*ret_fd = shms_take_fd(&fd);
+	return 0;
 }
 
 /* Takes over a dead owner's store, whose page we hold locked. */
@@ -126,8 +133,12 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	/* What its last owner kept stays kept until this open has succeeded: see store.c, set_keep(). */
 	if (adopt && (old.flags & SHMS_PAGE_KEEP))
 		page->flags |= SHMS_PAGE_KEEP;
-	names = lock_names(s);
-	r = adopt ? count_objects(s, &page->ledger) : 0;
+	r = lock_names(s, &names);
+	/* An empty store has nothing to be counted twice. */
+	if (r == -ETIMEDOUT && !adopt)
+		r = 0;
+	if (r == 0 && adopt)
+		r = count_objects(s, &page->ledger);
 	if (r == 0)
 		r = shms_error(shms_pwritev_all(s->lock_fd, &iov, 1, 0));
 	shms_unlock_fd(names);

@@ -2,12 +2,14 @@
 /*
  * Who demoted or brought back another store's object and was killed between the exchange of the names and the booking left that store's ledger
  * wrong, for as long as its owner lived. And who opened a kept store counted its objects, while somebody who had just moved one of them booked
- * that after the count.
+ * that after the count; where that one was stopped, also after a second.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +29,7 @@ static enum moment {
 	AFTER,
 	AFTER_UNLINK, /* the object's file has gone from clean/, too */
 	WAIT,         /* then, too: lets another process go on until it has done its part, or does not go on */
+	STOPPED,      /* then, too: until another process has done its part, however long that takes */
 } moment;
 static bool exchanged;
 static int go[2], done[2];
@@ -37,7 +40,7 @@ static void let_another_go_on(void)
 
 	ENSURE(write(go[1], "g", 1) == 1);
 	/* It is to wait for us, which cannot be seen: we wait for what must not come. */
-	poll(&p, 1, 300);
+	poll(&p, 1, moment == STOPPED ? -1 : 300);
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
@@ -62,7 +65,7 @@ int unlinkat(int dirfd, const char *name, int flags)
 
 	if (exchanged && moment == AFTER_UNLINK)
 		_exit(7);
-	if (exchanged && moment == WAIT)
+	if (exchanged && (moment == WAIT || moment == STOPPED))
 		let_another_go_on();
 	exchanged = false;
 	return r;
@@ -327,6 +330,38 @@ Test(tier_mover_killed, a_kept_store_is_opened_while_its_object_is_moved)
 	cr_assert_eq(waitpid(mover, &status, 0), mover);
 	cr_assert_eq(status, 0);
 	cr_assert_eq(shmstore_locate(s, KEY("k")), SHMSTORE_IN_TIER);
+	cr_assert_eq(drift("s"), 0, "%lld", (long long)drift("s"));
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+Test(tier_mover_killed, a_kept_store_is_not_opened_while_who_moves_its_object_is_stopped)
+{
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	int first = 1, no = 0, status;
+	struct shmstore *s;
+	char c;
+
+	TIERED_OR_SKIP();
+	cr_assert_eq(in_child(leave_kept, &no), 7);
+	cr_assert(pipe2(go, O_CLOEXEC) == 0 && pipe2(done, O_CLOEXEC) == 0);
+	moment = STOPPED;
+	pid_t mover = fork();
+	if (mover == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(evict(&first));
+	}
+	cr_assert_eq(read(go[0], &c, 1), 1);
+	/* Whether it is to be kept is not said: it stays kept as long as no open has succeeded. */
+	cr_assert_eq(shmstore_open(p, "s", &o, &s), -ETIMEDOUT);
+	shmstore_partition_unref(p);
+	cr_assert_eq(write(done[1], "d", 1), 1);
+	cr_assert_eq(waitpid(mover, &status, 0), mover);
+	cr_assert_eq(status, 0);
+	s = open_kept();
+	cr_assert_eq(drift("s"), 0, "%lld", (long long)drift("s"));
+	cr_assert_eq(get_pattern(s, "k", SIZE, 1), 0);
+	cr_assert_eq(get_pattern(s, "stays", 2 * SIZE, 2), 0);
 	cr_assert_eq(drift("s"), 0, "%lld", (long long)drift("s"));
 	cr_assert_eq(shmstore_close(s), 0);
 }

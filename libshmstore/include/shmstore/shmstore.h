@@ -249,7 +249,8 @@ SHMSTORE_API int shmstore_partition_gc(struct shmstore_partition *p, unsigned fl
  *   options   NULL = SHMSTORE_OPTIONS_INIT.
  * Ownership: *ret is closed with shmstore_close(); it holds a reference to p.
  * Return: 0; -EBUSY (name held by a live owner), -EINVAL (name, options), -EPERM (directory outside the partition; somebody
- * else's), -ENOENT (SHMSTORE_OPEN_READONLY and no such store; another user's is -EPERM without SHMSTORE_OPEN_ANY_USER), -ENOTSUP, -ENOSPC, -EMFILE, -ENOMEM. Since 0.1.
+ * else's), -ENOENT (SHMSTORE_OPEN_READONLY and no such store; another user's is -EPERM without SHMSTORE_OPEN_ANY_USER), -ENOTSUP, -ENOSPC, -EMFILE, -ENOMEM,
+ * -ETIMEDOUT (see above; a kept store is kept still). Since 0.1.
  */
 SHMSTORE_API int shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
 			       struct shmstore **ret);
