@@ -4,7 +4,8 @@
  *
  * Most calls of the kernel that we make are points where a thread may be cancelled. One that ended there would take store.names, the flock of the
  * tier, or a descriptor with it, and every other thread would wait for that for ever. So whatever holds something holds
- * cancellation off, at the door of the public call: two stores to the thread's own memory, no system call.
+ * cancellation off, at the door of the public call: two stores to the thread's own memory, no system call. Where there is but one thread, nobody
+ * waits for it, and it is left alone.
  */
 #ifndef SHMS_CANCEL_H
 #define SHMS_CANCEL_H
@@ -12,18 +13,24 @@
 #include <pthread.h>
 
 #include "cleanup.h"
+#include "onethread.h"
+
+#define SHMS_CANCEL_AS_IT_IS (-1)
 
 static inline int shms_cancel_off(void)
 {
-	int state;
+	int state = SHMS_CANCEL_AS_IT_IS;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	if (!SHMS_ONE_THREAD)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	return state;
 }
 
+/* The calls that start threads end them before they return. */
 static inline void shms_cancel_back(const int *state)
 {
-	pthread_setcancelstate(*state, NULL);
+	if (*state != SHMS_CANCEL_AS_IT_IS)
+		pthread_setcancelstate(*state, NULL);
 }
 
 /* As the first declaration of a function: the caller's state is back when it returns. */

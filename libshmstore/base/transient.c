@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "onethread.h"
 #include "sys.h"
 
 #define NUMBERS  (1u << 20) /* descriptors of higher numbers are not noted; the kernel's default limit is this one */
@@ -46,7 +47,8 @@ static _Atomic uint32_t n_threads;
 static _Thread_local struct me {
 	uint16_t id;
 	bool forking;
-	uint32_t depth; /* of ours in the counter */
+	bool alone;     /* the outermost of ours is not in the counter: there was no other thread */
+	uint32_t depth; /* of ours */
 } me;
 
 static struct me *myself(void)
@@ -58,8 +60,19 @@ static struct me *myself(void)
 	return m;
 }
 
+/* Of ours in the counter. */
+static uint32_t counted(const struct me *m)
+{
+	return m->depth - m->alone;
+}
+
 static void enter(struct me *m)
 {
+	if (SHMS_ONE_THREAD && !m->depth) {
+		m->alone = true;
+		m->depth = 1;
+		return;
+	}
 	for (;;) {
 		/* Both in one total order with the gate: of fork() and us one sees the other. */
 		atomic_fetch_add_explicit(&inside[m->id % COUNTERS].n, 1, memory_order_seq_cst);
@@ -75,6 +88,10 @@ static void enter(struct me *m)
 static void leave(struct me *m)
 {
 	m->depth--;
+	if (m->alone && !m->depth) {
+		m->alone = false;
+		return;
+	}
 	/* Release: fork() sees the notes. */
 	atomic_fetch_sub_explicit(&inside[m->id % COUNTERS].n, 1, memory_order_release);
 }
@@ -173,7 +190,7 @@ static void fork_prepare(void)
 	m->forking = true;
 	atomic_store_explicit(&shut, true, memory_order_seq_cst);
 	for (uint32_t i = 0; i < COUNTERS; i++)
-		await(&inside[i].n, i == m->id % COUNTERS ? m->depth : 0);
+		await(&inside[i].n, i == m->id % COUNTERS ? counted(m) : 0);
 }
 
 static void open_gate(struct me *m)
@@ -195,7 +212,7 @@ static void fork_child(void)
 
 	/* Others may have just looked in. */
 	for (uint32_t i = 0; i < COUNTERS; i++)
-		atomic_store_explicit(&inside[i].n, i == m->id % COUNTERS ? m->depth : 0, memory_order_relaxed);
+		atomic_store_explicit(&inside[i].n, i == m->id % COUNTERS ? counted(m) : 0, memory_order_relaxed);
 	for (int fd = 0; fd <= most; fd++) {
 		uint16_t owner = atomic_load_explicit(&owners[fd], memory_order_relaxed);
 

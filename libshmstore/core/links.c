@@ -344,18 +344,6 @@ int shms_links_know(struct shmstore *s, const char *name, uint64_t inode)
 	return link ? 0 : -ENOMEM;
 }
 
-bool shms_links_known(struct shmstore *s, const char *name)
-{
-	bool known;
-
-	if (!s->links.n)
-		return false;
-	pthread_mutex_lock(&s->links.lock);
-	known = find(&s->links, name) != NULL;
-	pthread_mutex_unlock(&s->links.lock);
-	return known;
-}
-
 void shms_links_moved(struct shmstore *s, const char *name)
 {
 	struct shms_link *link;
@@ -382,14 +370,14 @@ bool shms_links_back(struct shmstore *s, const char *name, uint64_t inode)
 	return !other;
 }
 
-bool shms_links_others(struct shmstore *s, const char *name)
+enum shms_links_of shms_links_of(struct shmstore *s, const char *name)
 {
 	const struct shms_link *link, *at;
 	uint64_t inode;
 	bool others;
 
 	if (!s->links.n)
-		return false;
+		return SHMS_LINKS_PRIVATE;
 	pthread_mutex_lock(&s->links.lock);
 	link = find(&s->links, name);
 	others = link && link->ring != link;
@@ -400,7 +388,7 @@ bool shms_links_others(struct shmstore *s, const char *name)
 		others = at != link;
 	}
 	pthread_mutex_unlock(&s->links.lock);
-	return others;
+	return others ? SHMS_LINKS_OTHERS : link ? SHMS_LINKS_KNOWN : SHMS_LINKS_PRIVATE;
 }
 
 void shms_links_drop(struct shmstore *s, const char *name)

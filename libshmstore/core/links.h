@@ -41,10 +41,14 @@ void shms_links_unused(struct shms_link *link);
 bool shms_links_add(struct shmstore *s, struct shms_link *link, uint64_t inode);
 /* The name, which has or is to have no other entry, means this inode, of which another name is about to come. 0, -ENOMEM. */
 int shms_links_know(struct shmstore *s, const char *name, uint64_t inode);
-/* Do others of this store's names mean the inode that this one means? Its own lock suffices where the store has no tier. */
-bool shms_links_others(struct shmstore *s, const char *name);
-/* Was it handed off, aliased or adopted? */
-bool shms_links_known(struct shmstore *s, const char *name);
+enum shms_links_of {
+	SHMS_LINKS_PRIVATE, /* it was never handed off, aliased or adopted */
+	SHMS_LINKS_KNOWN,   /* it was: others may link its inode */
+	SHMS_LINKS_OTHERS   /* others of this store's names mean its inode, too */
+};
+
+/* What is known of a name. Its own lock suffices where the store has no tier. */
+enum shms_links_of shms_links_of(struct shmstore *s, const char *name);
 /* The name means this inode now, back from the tier. True: no other name of this store does. */
 bool shms_links_back(struct shmstore *s, const char *name, uint64_t inode);
 /* The name means another inode of the same object now: it went into the tier. */

@@ -70,7 +70,7 @@ static void booked(struct shmstore *s, const struct shms_keyname *k, const struc
 /* Swaps staged in recycle/ with the object of that name and lets the old one go. names is held. */
 static int swap_in(struct shmstore *s, const char *staged, const char *name)
 {
-	bool others = shms_links_others(s, name);
+	enum shms_links_of links = shms_links_of(s, name);
 	uint64_t bytes = 0;
 
 	if (renameat2(s->recycle_fd, staged, s->objects_fd, name, RENAME_EXCHANGE) < 0) {
@@ -84,9 +84,9 @@ static int swap_in(struct shmstore *s, const char *staged, const char *name)
 	if (s->clean_fd >= 0 && shms_stub_is(s->recycle_fd, staged))
 		shms_stub_drop(s, s->recycle_fd, staged);
 	else
-		bytes = shms_recycle_replaced(s, name, staged, others);
+		bytes = shms_recycle_replaced(s, name, staged, links);
 	/* After the pool has it: a limit misses nothing (recycle.h). */
-	shms_linked_sub(s, others ? 0 : bytes);
+	shms_linked_sub(s, links == SHMS_LINKS_OTHERS ? 0 : bytes);
 	shms_links_drop(s, name);
 	shms_clean_drop(s, name);
 	return 0;
@@ -206,7 +206,7 @@ static int place(struct shmstore *s, const struct shms_publish_from *from, const
 static int move_over(struct shmstore *s, const struct shms_publish_from *from, const char *name)
 {
 	struct stat st;
-	bool others = shms_links_others(s, name), known;
+	bool others = shms_links_of(s, name) == SHMS_LINKS_OTHERS, known;
 	int r;
 
 	/* Before the look: a slot gives slack back whenever it likes. */

@@ -279,7 +279,7 @@ void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 {
 	pthread_mutex_lock(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
-	shms_slot_pool(s, slot);
+	shms_slot_pool(s, slot, false); /* it was ours alone when it was taken */
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
@@ -401,7 +401,7 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 	return 1;
 }
 
-int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint64_t *io_bytes)
+int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of links, uint64_t *io_bytes)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t size = *io_bytes;
@@ -415,18 +415,18 @@ int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint6
 	slot = find_published(r, name);
 	if (slot) {
 		*io_bytes = slot->bytes;
-		if (others || !make_room(s, slot->bytes)) {
+		if (links == SHMS_LINKS_OTHERS || !make_room(s, slot->bytes)) {
 			shms_slot_free(r, slot);
 			slot = NULL;
 		}
-	} else if (!others && size >= SHMS_RECYCLE_REOPEN) {
+	} else if (links != SHMS_LINKS_OTHERS && size >= SHMS_RECYCLE_REOPEN) {
 		result = reopen(s, name, io_bytes, &slot);
 	}
 	if (slot) {
 		shms_recycle_name(r, slot->pool_name);
 		result = shms_rename_noreplace(s->objects_fd, name, s->recycle_fd, slot->pool_name);
 		if (result == 0) {
-			shms_slot_pool(s, slot);
+			shms_slot_pool(s, slot, links == SHMS_LINKS_KNOWN);
 			result = 1;
 		} else {
 			shms_slot_free(r, slot);
@@ -438,7 +438,7 @@ int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint6
 	return result;
 }
 
-uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, bool others)
+uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, enum shms_links_of links)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t bytes = 0, freed = 0;
@@ -451,9 +451,9 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 		bytes = slot->bytes;
 	else if (fstatat(s->recycle_fd, pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		bytes = shms_blocks(&st);
-	if (slot && !others && make_room(s, slot->bytes)) {
+	if (slot && links != SHMS_LINKS_OTHERS && make_room(s, slot->bytes)) {
 		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
-		shms_slot_pool(s, slot);
+		shms_slot_pool(s, slot, links == SHMS_LINKS_KNOWN);
 	} else {
 		freed = shms_credit_freed_by_name(s, s->recycle_fd, pool_name);
 		if (slot)

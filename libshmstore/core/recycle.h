@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "links.h"
 #include "name.h"
 
 #define SHMS_RECYCLE_SLOTS  16
@@ -103,13 +104,13 @@ void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot);
 void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes, const char *name);
 /*
  * The object called name is to be deleted: moves its file to recycle/ if it is worth keeping. The caller holds s->names
- * exclusively. others: more of our names mean it: then it is none for the pool. 1: moved; 0: the caller unlinks; -errno.
+ * exclusively. With SHMS_LINKS_OTHERS it is none for the pool. 1: moved; 0: the caller unlinks; -errno.
  * *io_bytes: the pages of its size, UINT64_MAX where that is not known; then what it takes, UINT64_MAX where the caller has to look.
  */
-int shms_recycle_delete(struct shmstore *s, const char *name, bool others, uint64_t *io_bytes);
+int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of links, uint64_t *io_bytes);
 /* A file of ours that lost its name in objects/ now stands as pool_name in recycle/ (it was replaced there by an exchange). Returns what it
  * takes. */
-uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, bool others);
+uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, enum shms_links_of links);
 /* A name in objects/ means this inode now, which others link too: if it is a pooled file it is none any more. store.names is held. */
 void shms_recycle_adopted(struct shmstore *s, uint64_t inode);
 /* name means another file from now on, or none. */

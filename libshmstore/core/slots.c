@@ -130,11 +130,11 @@ int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 }
 
 /* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
-void shms_slot_pool(struct shmstore *s, struct shms_slot *slot)
+void shms_slot_pool(struct shmstore *s, struct shms_slot *slot, bool handed)
 {
 	no_slack(&s->recycle, slot);
 	slot->shared = false;
-	slot->handed = shms_links_known(s, slot->name);
+	slot->handed = handed;
 	shms_slot_state(slot, SHMS_SLOT_POOLED);
 	account(s, slot, true);
 	if (s->recycle.warm > s->recycle.warm_max)

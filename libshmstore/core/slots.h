@@ -20,8 +20,8 @@ int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name);
 void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot);
 /* The slot is in this state from now on. Not for POOLED. */
 void shms_slot_state(struct shms_slot *slot, enum shms_slot_state state);
-/* Into the pool, and out of it. */
-void shms_slot_pool(struct shmstore *s, struct shms_slot *slot);
+/* Into the pool, and out of it. handed: others may link it. */
+void shms_slot_pool(struct shmstore *s, struct shms_slot *slot, bool handed);
 void shms_slot_unpool(struct shmstore *s, struct shms_slot *slot, enum shms_slot_state state);
 /* A pooled file is removed. */
 void shms_slot_drop(struct shmstore *s, struct shms_slot *slot);

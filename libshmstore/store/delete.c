@@ -22,12 +22,12 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {
 	const struct shms_recent_entry *known = shms_recent_find(&s->recent, k->name);
 	uint64_t size = known ? shms_whole_pages(known->header_size + known->buffer_size) : UINT64_MAX, bytes = size;
-	bool others = shms_links_others(s, k->name);
+	enum shms_links_of links = shms_links_of(s, k->name);
 	uint64_t freed = 0;
 	struct stat st;
 	int r;
 
-	r = shms_recycle_delete(s, k->name, others, &bytes);
+	r = shms_recycle_delete(s, k->name, links, &bytes);
 	if (r < 0)
 		return r;
 	if (r == 0 && s->clean_fd >= 0 && shms_stub_is(s->objects_fd, k->name)) {
@@ -51,8 +51,9 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 	if (k->kind == SHMS_NAME_HASHED)
 		shms_sidecar_drop(s->objects_fd, k->name);
 	shms_recent_drop(&s->recent, k->name);
-	shms_links_drop(s, k->name);
-	shms_linked_sub(s, others ? 0 : bytes);
+	if (links != SHMS_LINKS_PRIVATE)
+		shms_links_drop(s, k->name);
+	shms_linked_sub(s, links == SHMS_LINKS_OTHERS ? 0 : bytes);
 	shms_count(&s->ledger->delete_n, 1);
 	shms_count(&s->ledger->delete_bytes, bytes);
 	return 0;
