@@ -149,6 +149,7 @@ stage_asan() {
   sanitizer_options
   build_sanitized || return 1
   ctest_in "$sanitized" -LE 'readme'
+  ((!long)) || export SHMSTORE_TEST_ROUNDS=all
 }
 
 # The page is the same script in the same browser whatever made the daemon: it is looked at by the stage python alone.

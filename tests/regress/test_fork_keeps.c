@@ -212,12 +212,12 @@ Test(fork_keeps, nothing_of_what_others_were_at, .timeout = 240)
 	cr_assert_eq(put_pattern(s, "k", LARGE, 1, SHMSTORE_CHECKSUM), 0);
 	for (int i = 0; i < THREADS; i++)
 		cr_assert_eq(pthread_create(&threads[i], NULL, work[i], NULL), 0);
-	for (int i = 0; i < FORKS; i++) {
+	for (unsigned i = 0; i < n_rounds(FORKS); i++) {
 		pid_t pid = fork_bound(60);
 
 		if (pid == 0)
 			_exit(n_kept() ? 1 : 0);
-		cr_assert_eq(child(pid), 0, "fork %d", i);
+		cr_assert_eq(child(pid), 0, "fork %u", i);
 	}
 	stop = true;
 	for (int i = 0; i < THREADS; i++)

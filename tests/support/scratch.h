@@ -41,20 +41,28 @@ void pattern_fill(void *buf, size_t size, uint64_t seed);
 /* Offset of the first wrong byte, or size. */
 size_t pattern_check(const void *buf, size_t size, uint64_t seed);
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
 /*
  * AddressSanitizer's and ThreadSanitizer's runtimes (GCC's; clang's before 18) do not release their allocator's locks in a forked child. A
  * child of a process with several threads that allocates may therefore wait for ever for a thread that it does not have.
  */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CHILD_OF_THREADS_MAY_ALLOCATE 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CHILD_OF_THREADS_MAY_ALLOCATE 0
-#endif
-#endif
-#ifndef CHILD_OF_THREADS_MAY_ALLOCATE
-#define CHILD_OF_THREADS_MAY_ALLOCATE 1
-#endif
+#define CHILD_OF_THREADS_MAY_ALLOCATE (!SANITIZED)
+
+/*
+ * How many of a test's n random rounds are played: all; by a sanitizer, which is slow and looks for what shows itself in few rounds, the
+ * first tenth, unless SHMSTORE_TEST_ROUNDS is in the environment (tests/run --long).
+ */
+unsigned n_rounds(unsigned n);
 
 /*
  * fork(2) of a child that is killed with the calling thread, and by SIGALRM after seconds (0: never). A test that is ended leaves no child

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "arbplay.h"
+#include "scratch.h"
 
 #define GAMES        300
 #define MESSAGES     400
@@ -121,7 +122,7 @@ static void check_met(const struct met *all)
 
 Test(arbiter_fuzz, random_messages_break_no_rule)
 {
-	uint64_t only = number("SHMSTORE_SEED", 0), n = number("SHMSTORE_ARB_GAMES", GAMES);
+	uint64_t only = number("SHMSTORE_SEED", 0), n = number("SHMSTORE_ARB_GAMES", n_rounds(GAMES));
 	size_t n_messages = (size_t)number("SHMSTORE_ARB_MESSAGES", MESSAGES), n_failed = 0;
 	struct arbplay *p = arbplay_new();
 	struct met all = {0};

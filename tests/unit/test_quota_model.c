@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_quota_model.c: 1,000 random histories of stores that share a partition, against the kernel's part of the world as
+ * test_quota_model.c: 1,000 random histories (n_rounds()) of stores that share a partition, against the kernel's part of the world as
  * quotamodel.h plays it: memory that is taken and freed, processes that die at any step, a daemon that dies and comes again.
  *
  * A put is five steps (charge, look at granted, take memory, count it as fresh, settle), so are a delete and a death; each may be
@@ -35,6 +35,7 @@
 #include <string.h>
 
 #include "quotamodel.h"
+#include "scratch.h"
 
 #define HISTORIES 1000
 #define STEPS     3000
@@ -316,10 +317,11 @@ static void play(uint64_t seed, struct world *w)
 Test(quota_model, limits_hold_in_a_thousand_histories, .timeout = 1500)
 {
 	uint64_t n_granted = 0, n_waited = 0, n_refused = 0, n_alone = 0, n_lives = 0;
+	const unsigned histories = n_rounds(HISTORIES);
 	const char *only = getenv("SHMSTORE_SEED");
 	static struct world w;
 
-	for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
+	for (uint64_t seed = 1; seed <= histories; seed++) {
 		play(only ? strtoull(only, NULL, 10) : seed, &w);
 		n_granted += w.n_granted;
 		n_waited += w.n_waited;
@@ -333,9 +335,9 @@ Test(quota_model, limits_hold_in_a_thousand_histories, .timeout = 1500)
 	       (unsigned long long)n_granted, (unsigned long long)n_waited, (unsigned long long)n_refused,
 	       (unsigned long long)n_alone, (unsigned long long)n_lives);
 	/* Histories in which nothing happens would prove nothing. */
-	cr_assert_gt(n_granted, 10 * HISTORIES);
-	cr_assert_gt(n_waited, HISTORIES);
-	cr_assert_gt(n_refused, HISTORIES);
-	cr_assert_gt(n_alone, HISTORIES);
-	cr_assert_gt(n_lives, 2 * HISTORIES);
+	cr_assert_gt(n_granted, 10 * histories);
+	cr_assert_gt(n_waited, histories);
+	cr_assert_gt(n_refused, histories);
+	cr_assert_gt(n_alone, histories);
+	cr_assert_gt(n_lives, 2 * histories);
 }
