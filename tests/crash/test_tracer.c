@@ -77,6 +77,23 @@ static bool exited(int status)
 	return WIFEXITED(result.status) && WEXITSTATUS(result.status) == status;
 }
 
+/* Stopped for good, between the marks. */
+static int run_forever(void)
+{
+	pid_t pid = fork();
+	if (pid < 0)
+		exit(2);
+	if (pid == 0) {
+		if (tracer_child() < 0)
+			_exit(99);
+		tracer_begin();
+		for (;;)
+			pause();
+	}
+	const struct tracer_plan plan = {.mode = TRACER_COUNT};
+	return tracer_run(pid, &plan, 100, &result);
+}
+
 int main(void)
 {
 	int rc = tracer_supported();
@@ -105,6 +122,7 @@ int main(void)
 		got = run(TRACER_FAIL_ALL, n);
 		check(got == (ssize_t)n + 1 && exited((int)(N_WRITES - n + 1)), "fail from here on", n);
 	}
+	check(run_forever() == -ETIMEDOUT && killed(), "what takes too long is killed", 0);
 	printf("tracer: %u passed, %u failed\n", passed, failed);
 	return failed ? 1 : 0;
 }

@@ -282,15 +282,13 @@ static int check_books(struct world *w, const struct shmstore_usage *u)
 	return 0;
 }
 
-/* What a dead process's io_uring held is free a moment after its death. */
+/* What a dead process's io_uring held is free a moment after its death. Who holds what is left in the end is asked then only. */
 static int wait_for_memory(struct world *w, struct shmstore_usage *ret)
 {
-	for (uint64_t until = world_now_boot_ms() + DEADLINE_MS;;) {
+	for (uint64_t until = world_now_boot_ms() + DEADLINE_MS; world_now_boot_ms() <= until;) {
 		int rc = shmstore_partition_reconcile(w->p, NULL, NULL, ret);
-		if (rc < 0 || world_now_boot_ms() > until)
-			break;
-		if (!ret->inflight && (!ret->ghosts || ghosts_may_be(w)) && !ret->residual)
-			break;
+		if (rc < 0 || (!ret->inflight && (!ret->ghosts || ghosts_may_be(w)) && !ret->residual))
+			return rc;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	return shmstore_partition_reconcile(w->p, ghosts_may_be(w) ? NULL : on_holder, w, ret);
