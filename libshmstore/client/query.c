@@ -7,6 +7,8 @@
  * taken for the next request's; a refusal leaves it open. The descriptor does not block; poll() waits.
  * Rejected: sharing attach.c's connection. A store's threads share that one and wait on conditions; here one thread asks.
  */
+#include "query.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <shmstore/daemon.h>
@@ -162,10 +164,10 @@ static int take_refused(struct shmstore_client *c, const struct message *m)
 	return failed(c, error_of(r.error), "%s", m->h.tail ? m->tail : shmstore_strerror(error_of(r.error)));
 }
 
-static int send_request(struct shmstore_client *c, uint16_t type, const void *body, const char *tail)
+static int send_request(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size)
 {
 	unsigned char packet[sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX];
-	size_t n = wire_pack(packet, sizeof(packet), type, ++c->serial, body, tail, tail ? strlen(tail) : 0);
+	size_t n = wire_pack(packet, sizeof(packet), type, ++c->serial, body, tail, tail_size);
 	ssize_t sent;
 
 	if (!n)
@@ -233,7 +235,7 @@ static int greet(struct shmstore_client *c, uint64_t deadline_ns)
 	struct wire_hello hello = {.version_min = WIRE_VERSION, .version_max = WIRE_VERSION};
 	struct wire_welcome w;
 	struct message m;
-	int r = send_request(c, WIRE_HELLO, &hello, NULL);
+	int r = send_request(c, WIRE_HELLO, &hello, NULL, 0);
 
 	if (r == 0)
 		r = reply(c, deadline_ns, &m);
@@ -284,7 +286,7 @@ static int request(struct shmstore_client *c, uint64_t deadline_ns, uint16_t typ
 {
 	int r = connected(c, deadline_ns);
 
-	return r < 0 ? r : send_request(c, type, body, tail);
+	return r < 0 ? r : send_request(c, type, body, tail, tail ? strlen(tail) : 0);
 }
 
 /* ---- answers ---- */
@@ -350,6 +352,27 @@ static int done(struct shmstore_client *c, uint64_t deadline_ns)
 	if (r == 0 && m.h.type != WIRE_DONE)
 		r = broken(c, -EBADMSG, "it answered with something else than that it is done");
 	return r;
+}
+
+int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size,
+		    char **ret_text, size_t *ret_size)
+{
+	uint64_t deadline_ns = deadline_of(c);
+	int r = connected(c, deadline_ns);
+
+	if (r == 0)
+		r = send_request(c, type, body, tail, tail_size);
+	return r < 0 ? r : document(c, deadline_ns, ret_text, ret_size);
+}
+
+int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size)
+{
+	uint64_t deadline_ns = deadline_of(c);
+	int r = connected(c, deadline_ns);
+
+	if (r == 0)
+		r = send_request(c, type, body, tail, tail_size);
+	return r < 0 ? r : done(c, deadline_ns);
 }
 
 /* ---- the API ---- */

@@ -19,6 +19,7 @@
 #include <shmstore/arbiter.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
+#include <shmstore/profile.h>
 #include <shmstore/shmstore.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "pyarb.h"
+#include "pyprofile.h"
 
 bool pyshm_store_enter(struct pyshm_store *self)
 {
@@ -390,6 +391,10 @@ static PyMethodDef store_methods[] = {
 	{"_arb_listen", pyshm_store_arb_listen, METH_VARARGS, NULL},
 	{"_arb_serve", pyshm_store_arb_serve, METH_VARARGS, NULL},
 	{"_arb_serve_fd", pyshm_store_arb_serve_fd, METH_NOARGS, NULL},
+	{"_profile_begin", pyshm_store_profile_begin, METH_VARARGS, NULL},
+	{"_profile_sample", pyshm_store_profile_sample, METH_VARARGS, NULL},
+	{"_profile_end", pyshm_store_profile_end, METH_VARARGS, NULL},
+	{"_profile_estimate", pyshm_store_profile_estimate, METH_VARARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -40,6 +40,9 @@ static const struct {
 	      WIRE_ARB_NONBLOCK | WIRE_ARB_SPILL | WIRE_ARB_RELEASED | WIRE_ARB_ALL | WIRE_ARB_RESET | WIRE_ARB_QUIET |
 		      WIRE_ARB_DROP),
 	FIELD(ARB_ADMIN, arb_admin, flags, WIRE_ARB_ADMIN_TASK),
+	FIELD(PROFILE, profile, flags,
+	      WIRE_PROFILE_HAS_PRIVATE | WIRE_PROFILE_HAS_SHARED | WIRE_PROFILE_HAS_CPU | WIRE_PROFILE_QUIET),
+	FIELD(PROFILE, profile, reserved, 0),
 	FIELD(REGISTERED, registered, reserved, 0),
 	FIELD(DATA, data, flags, WIRE_DATA_MORE),
 	FIELD(DATA, data, reserved, 0),

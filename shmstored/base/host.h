@@ -14,6 +14,8 @@ struct listener;
 struct loop;
 struct part;
 struct pressure;
+struct profiles;
+struct profiletasks;
 struct psi;
 struct scanner;
 struct web;
@@ -40,8 +42,10 @@ struct host {
 	struct web *web;           /* NULL = off */
 	struct psi *psi;           /* NULL = off, or not to be had */
 	struct pressure *pressure; /* NULL = off */
-	struct account *accounts;  /* the partitions, a list */
-	struct conn *conns;        /* a list */
+	struct profiles *profiles; /* NULL = off, as are the tasks */
+	struct profiletasks *profiletasks;
+	struct account *accounts; /* the partitions, a list */
+	struct conn *conns;       /* a list */
 	uint32_t n_conns;
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */

@@ -56,6 +56,7 @@ static const struct config DEFAULTS = {
 		    .max_reservations = 65536,
 		    .max_pools = 16},
 	.pressure = {.interval_ns = SECOND / 10, .window = 10, .hold = 3, .ramp = 1, .ramp_max = 64},
+	.profile = {.fallback = 128 * MIB, .interval_ns = SECOND / 10, .save_ns = 60 * SECOND, .max_kinds = 1000},
 };
 
 struct config_partition *config_partition_add(struct config *c, const char *path)
@@ -126,6 +127,7 @@ struct config *config_free(struct config *c)
 	free(c->http_address);
 	free(c->pressure.proc);
 	free(c->pressure.cgroup);
+	free(c->profile.directory);
 	free(c);
 	return NULL;
 }

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "profilewords.h"
+
 struct rules;
 
 #define CONFIG_FILE "/etc/shmstore/shmstored.conf"
@@ -70,6 +72,16 @@ struct config_pressure {
 	char *proc, *cgroup;                   /* NULL: /proc, /sys/fs/cgroup */
 };
 
+/* What tasks used so far, of every user: docs/profiles.md. */
+struct config_profile {
+	struct profile_choice strategy; /* NONE: nothing is collected, and nothing is used */
+	char *directory;                /* of the files, one for each user; "none": nothing is kept */
+	uint64_t fallback;              /* bytes: the estimate of a task of which nothing is known */
+	uint64_t interval_ns;           /* between looks at the processes that run tasks */
+	uint64_t save_ns;               /* between looks whether something is to be written */
+	uint32_t max_kinds;             /* that are kept for one user */
+};
+
 /* http.detail = user | full | totals: whose stores an HTTP client sees by name. */
 enum config_detail {
 	CONFIG_DETAIL_USER = 0,   /* those of the local user at the other end of the connection; root sees all */
@@ -94,6 +106,7 @@ struct config {
 	int log_level; /* syslog's */
 	struct config_arbiter arbiter;
 	struct config_pressure pressure;
+	struct config_profile profile;
 	struct config_partition *partitions;
 	size_t n_partitions;
 	struct rules *rules;

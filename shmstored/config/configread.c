@@ -41,6 +41,7 @@ enum kind {
 	KEY_PATH_OR_NONE,
 	KEY_SIZE_OR_NONE,
 	KEY_PERCENT,
+	KEY_STRATEGY,
 };
 
 enum section {
@@ -48,6 +49,7 @@ enum section {
 	HTTP,
 	ARBITER,
 	PRESSURE,
+	PROFILE,
 	PARTITION
 };
 
@@ -63,6 +65,7 @@ struct key {
 #define OFFSET_HTTP(field)      offsetof(struct config, field)
 #define OFFSET_ARBITER(field)   offsetof(struct config, field)
 #define OFFSET_PRESSURE(field)  offsetof(struct config, field)
+#define OFFSET_PROFILE(field)   offsetof(struct config, field)
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct key KEYS[] = {
@@ -154,6 +157,8 @@ static const char *kind_help(enum kind kind)
 		return "a size, as 64GiB, or none";
 	case KEY_PERCENT:
 		return "a part of the size, as 85%";
+	case KEY_STRATEGY:
+		return "one of none, conservative, conservative=p95, aggressive, histogram, histogram:0.05";
 	case KEY_TEXT:
 	default:
 		return "a text";
@@ -163,6 +168,7 @@ static const char *kind_help(enum kind kind)
 /* The number that a value of that kind stands for; texts have none. 0, -EINVAL. */
 static int parse_number(const struct key *k, const char *text, uint64_t *ret)
 {
+	struct profile_choice choice;
 	bool on = false;
 	int word = 0, r;
 
@@ -207,6 +213,9 @@ static int parse_number(const struct key *k, const char *text, uint64_t *ret)
 	case KEY_PATH_OR_NONE:
 		*ret = 0;
 		return *text == '/' || (k->kind == KEY_PATH_OR_NONE && strcmp(text, "none") == 0) ? 0 : -EINVAL;
+	case KEY_STRATEGY:
+		*ret = 0;
+		return profile_choice_read(text, &choice) ? 0 : -EINVAL;
 	case KEY_TEXT:
 	default:
 		*ret = 0;
@@ -217,7 +226,7 @@ static int parse_number(const struct key *k, const char *text, uint64_t *ret)
 static const struct key *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		static const char *const sections[] = {"daemon", "http", "arbiter", "pressure", "partition"};
+		static const char *const sections[] = {"daemon", "http", "arbiter", "pressure", "profile", "partition"};
 
 		if (strcmp(KEYS[i].name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i];
@@ -317,6 +326,9 @@ static int store_value(const struct key *k, const char *text, void *base)
 		return 0;
 	case KEY_SWITCH:
 		*(bool *)at = number != 0;
+		return 0;
+	case KEY_STRATEGY:
+		profile_choice_read(text, (struct profile_choice *)(void *)at);
 		return 0;
 	case KEY_LEVEL:
 	case KEY_DETAIL:
@@ -471,6 +483,8 @@ static int take_all(cfg_t *root, struct config *c)
 		r = take_keys(cfg_getsec(root, "arbiter"), ARBITER, c);
 	if (r == 0)
 		r = take_keys(cfg_getsec(root, "pressure"), PRESSURE, c);
+	if (r == 0)
+		r = take_keys(cfg_getsec(root, "profile"), PROFILE, c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
 		r = take_partition(cfg_getnsec(root, "partition", i), c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
@@ -496,7 +510,7 @@ static cfg_t *make_parser(void)
 {
 	static const cfg_opt_t end = CFG_END();
 	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], arbiter_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
-	cfg_opt_t pressure_opts[N_KEYS + 1];
+	cfg_opt_t pressure_opts[N_KEYS + 1], profile_opts[N_KEYS + 1];
 	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
 				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
 	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
@@ -507,6 +521,7 @@ static cfg_t *make_parser(void)
 	http_opts[section_opts(HTTP, http_opts)] = end;
 	arbiter_opts[section_opts(ARBITER, arbiter_opts)] = end;
 	pressure_opts[section_opts(PRESSURE, pressure_opts)] = end;
+	profile_opts[section_opts(PROFILE, profile_opts)] = end;
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
@@ -518,6 +533,7 @@ static cfg_t *make_parser(void)
 		CFG_SEC("http", http_opts, CFGF_NONE),
 		CFG_SEC("arbiter", arbiter_opts, CFGF_NONE),
 		CFG_SEC("pressure", pressure_opts, CFGF_NONE),
+		CFG_SEC("profile", profile_opts, CFGF_NONE),
 		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_STR(END, 0, CFGF_NONE),

@@ -32,5 +32,7 @@ DISPATCH_HANDLER(set);
 DISPATCH_HANDLER(reap);
 DISPATCH_HANDLER(arb);
 DISPATCH_HANDLER(arb_admin);
+DISPATCH_HANDLER(profile);
+DISPATCH_HANDLER(profile_admin);
 
 #endif

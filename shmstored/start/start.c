@@ -27,6 +27,7 @@
 #include "loop.h"
 #include "part.h"
 #include "pressure.h"
+#include "profiletasks.h"
 #include "psi.h"
 #include "scanner.h"
 #include "tierkeeper.h"
@@ -56,6 +57,16 @@ static int open_accounts(struct host *h)
 	return 0;
 }
 
+static int open_profiles(struct host *h)
+{
+	int r = profiles_new(h, &h->profiles);
+
+	if (r < 0 || !h->profiles)
+		return r;
+	h->profiletasks = profiletasks_new(h, h->profiles);
+	return h->profiletasks ? 0 : -ENOMEM;
+}
+
 int host_start(struct host *h, struct config *config)
 {
 	int r;
@@ -77,6 +88,8 @@ int host_start(struct host *h, struct config *config)
 		return r;
 	}
 	r = open_accounts(h);
+	if (r == 0)
+		r = open_profiles(h);
 	if (r < 0)
 		return r;
 	r = psi_new(h, "", &h->psi);
@@ -113,6 +126,8 @@ void host_stop(struct host *h)
 	h->psi = psi_free(h->psi);
 	if (h->scanner)
 		h->scanner = scanner_free(h->scanner);
+	h->profiletasks = profiletasks_free(h->profiletasks);
+	h->profiles = profiles_free(h->profiles);
 	while ((a = h->accounts) != NULL) {
 		h->accounts = a->next;
 		account_close(a);
@@ -146,7 +161,9 @@ static bool needs_restart(const struct host *h, const struct config *n)
 	if (!same_text(o->socket, n->socket) || o->http != n->http || !same_text(o->http_address, n->http_address) ||
 	    o->http_port != n->http_port || o->arbiter.enabled != n->arbiter.enabled ||
 	    o->pressure.enabled != n->pressure.enabled || !same_text(o->pressure.proc, n->pressure.proc) ||
-	    o->n_partitions != n->n_partitions)
+	    o->n_partitions != n->n_partitions ||
+	    (o->profile.strategy.strategy == PROFILE_NONE) != (n->profile.strategy.strategy == PROFILE_NONE) ||
+	    !same_text(o->profile.directory, n->profile.directory))
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
 		if (!find_partition(n, o->partitions[i].path))
@@ -163,8 +180,8 @@ int host_reload(struct host *h, struct config *config)
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
 			"the new configuration changes socket, http, arbiter.enabled, pressure.enabled, "
-			"pressure.proc-root "
-			"or the list of partitions, which needs a restart; nothing was changed");
+			"pressure.proc-root, the list of partitions, or whether and where profiles are kept, which "
+			"needs a restart; nothing was changed");
 		return -EBUSY;
 	}
 	h->config = config;

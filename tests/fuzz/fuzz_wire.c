@@ -14,6 +14,7 @@
 #include "account.h"
 #include "fakehost.h"
 #include "log.h"
+#include "profiletasks.h"
 #include "rules.h"
 #include "scanner.h"
 #include "scratch.h"
@@ -24,13 +25,15 @@ enum {
 	REGISTERED = 4,
 };
 #define RAW             0x80u
-#define FIRST_OF_DAEMON (WIRE_ARB_ADMIN + 1) /* a client's types are below */
+#define FIRST_OF_DAEMON 64u                  /* a client's types are below, */
+#define FIRST_UNUSED    (WIRE_ARB_ADMIN + 1) /* and below this each number is one */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 static struct config_partition partition = {.survey_interval_ns = UINT64_C(3600000000000),
 					    .ghost_age_ns = UINT64_C(3600000000000)};
+static char none[] = "none";
 static struct config config = {.max_clients = 16,
 			       .max_clients_per_user = 16,
 			       .hello_timeout_ns = UINT64_C(3600000000000),
@@ -52,6 +55,11 @@ static struct config config = {.max_clients = 16,
 					   .max_tasks = 8,
 					   .max_reservations = 8,
 					   .max_pools = 2},
+			       .profile = {.strategy = {.strategy = PROFILE_HISTOGRAM, .eps_ppm = PROFILE_EPS_PPM},
+					   .directory = none,
+					   .interval_ns = 1000000,
+					   .save_ns = 1000000,
+					   .max_kinds = 4},
 			       .partitions = &partition,
 			       .n_partitions = 1};
 static struct host h;
@@ -87,6 +95,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	ENSURE(rules_new(&config.rules) == 0);
 	ENSURE(scanner_new(h.loop, &h.scanner) == 0);
 	ENSURE(account_open(&h, &partition, &h.accounts) == 0);
+	ENSURE(profiles_new(&h, &h.profiles) == 0);
+	h.profiletasks = profiletasks_new(&h, h.profiles);
+	ENSURE(h.profiles && h.profiletasks);
 	parse_uuid(h.accounts->uuid);
 	atexit(report);
 	return 0;
@@ -129,6 +140,8 @@ static const uint8_t *send_next(int fd, const uint8_t *data, const uint8_t *end,
 	if (size > (size_t)(end - data))
 		size = (size_t)(end - data);
 	k = wire_kind(type % FIRST_OF_DAEMON);
+	if (!k)
+		k = wire_kind(type % FIRST_UNUSED);
 	if (type & RAW || !k) {
 		send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 		return data + size;

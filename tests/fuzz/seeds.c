@@ -61,6 +61,18 @@ static void write_wire_seeds(const char *dir)
 		{"arb-knob", "/dev/shm/p", {1 | 1 << 16, 0, 7}, WIRE_ARB_ADMIN, 40},
 		{"arb-inject", "/dev/shm/p", {2 | 1 << 16, UINT64_C(1) << 32 | 1, 1}, WIRE_ARB_ADMIN, 40},
 		{"arb-cancel", "/dev/shm/p", {3, UINT64_C(1) << 32 | 1}, WIRE_ARB_ADMIN, 40},
+		{"profile-begin", "c\nf\na#1", {1, 1}, WIRE_PROFILE, 40},
+		{"profile-sample", "", {2, 1, 1 << 20}, WIRE_PROFILE, 40},
+		{"profile-end", "", {3 | UINT64_C(7) << 32, 1, 1 << 20, 7, 9}, WIRE_PROFILE, 40},
+		{"profile-estimate", "c\nf\na#2", {4, 0, 1 << 20}, WIRE_PROFILE, 40},
+		{"profile-show", "", {1 | UINT64_C(0xffffffff) << 32}, WIRE_PROFILE_ADMIN, 24},
+		{"profile-text", "", {2 | UINT64_C(0xffffffff) << 32}, WIRE_PROFILE_ADMIN, 24},
+		{"profile-load",
+		 "shmstore-profile 1\ncrc32c 257facc1\n",
+		 {3 | UINT64_C(0xffffffff) << 32, 0, 35},
+		 WIRE_PROFILE_ADMIN,
+		 24},
+		{"profile-reset", "", {4 | UINT64_C(0xfffffffe) << 32}, WIRE_PROFILE_ADMIN, 24},
 	};
 	/* Registered; registered and no administrator; without HELLO. */
 	static const uint8_t modes[] = {4, 5, 2};

@@ -8,6 +8,7 @@
 #include <shmstore/arbiter.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
+#include <shmstore/profile.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <string.h>
@@ -221,6 +222,27 @@ static void cases_of_arbitration(struct shmstore *s)
 	CASE(arb_inject, s, NULL, SHMSTORE_ARB_INJECT_RETRY, 1, 0, 0);
 }
 
+static void cases_of_profiles(struct shmstore *s)
+{
+	const struct shmstore_profile_kind kind = {"c", "f", NULL};
+	struct shmstore_profile_use use;
+	struct shmstore_client *c;
+	uint32_t task;
+	char *text;
+	size_t n;
+
+	CASE(profile_begin, s, &kind, &task);
+	CASE(profile_sample, s, 1, 1);
+	CASE(profile_end, s, 1, NULL);
+	CASE(profile_estimate, s, &kind, NULL, &use);
+	cr_assert_eq(shmstore_client_new("/nonexistent/shmstored", 1000, &c), 0);
+	CASE(client_profile, c, SHMSTORE_PROFILE_MINE, &text, &n);
+	CASE(client_profile_text, c, SHMSTORE_PROFILE_ALL, &text, &n);
+	CASE(client_profile_load, c, SHMSTORE_PROFILE_MINE, "x", 0);
+	CASE(client_profile_reset, c, SHMSTORE_PROFILE_MINE);
+	shmstore_client_free(c);
+}
+
 /* In the child a store is the parent's. */
 static int cases_after_fork(void *arg)
 {
@@ -244,13 +266,14 @@ Test(error_detail, every_public_function_says_why_it_failed)
 	cases_of_stores(p, s);
 	cases_of_clients();
 	cases_of_arbitration(s);
+	cases_of_profiles(s);
 	ensure_forgotten();
 	/* Two more that fail only here. */
 	cr_assert_eq(in_child(cases_after_fork, s), 0);
 	snprintf(called[n_called++], sizeof(called[0]), "close");
 	snprintf(called[n_called++], sizeof(called[0]), "daemon_dispatch");
 	cr_assert_geq(check_header("shmstore.h") + check_header("tier.h") + check_header("inspect.h") +
-			      check_header("daemon.h") + check_header("arbiter.h"),
+			      check_header("daemon.h") + check_header("arbiter.h") + check_header("profile.h"),
 		      90u);
 	cr_assert_eq(shmstore_close(s), 0);
 	shmstore_partition_unref(p);

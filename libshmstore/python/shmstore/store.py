@@ -15,6 +15,7 @@ from . import _shmstore
 from ._shmstore import Error, strerror
 from .arbiter import Arbiter
 from .pickling import dumps, loads
+from .profiling import Estimate, Profiled, estimate
 from .records import ObjectInfo, StoreUsage
 from .richtext import size, table
 from .ticket import Ticket
@@ -193,6 +194,22 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
             found = Arbiter(self)
             self._arbiter = weakref.ref(found)
         return found if found.available else None
+
+    # -- what tasks use
+
+    def profiled(self, func: str, group: str = "", lang: str = "python") -> Profiled:
+        """A task of that kind begins, and ends with the block that it is used for: what it used is remembered (see `shmstore.profiling`).
+
+        group: a class, or ``class#instance``. Where no daemon keeps profiles, nothing happens.
+        """
+        return Profiled(self, lang, func, group)
+
+    def estimate(self, func: str, group: str = "", lang: str = "python", declared: int = 0) -> Estimate | None:
+        """What the next task of that kind will use; None: no daemon keeps profiles.
+
+        declared: the private bytes that the task itself expects; 0: it does not know.
+        """
+        return estimate(self, lang, func, group, declared)
 
     # -- what it holds
 

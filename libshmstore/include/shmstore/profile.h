@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profile.h: what tasks of one kind used so far, and so what the next one will use.
+ *
+ * With shmstored, and profile { private = conservative } (or another strategy) in its configuration, the daemon keeps a profile for each user: of
+ * each kind of tasks how much private memory, how many bytes of the store and how much processor time they took. docs/profiles.md has the rules.
+ *
+ *   kind    a language, a function and a group: empty, a class, or "class#instance", which counts for its class as well
+ *   task    begins, runs, ends. Meanwhile the daemon looks at the process: the task's private memory is what that has more than when it began. Where
+ *           several tasks run in one process at once, each is charged with what all of them take
+ *
+ *   uint32_t task;
+ *   const struct shmstore_profile_kind kind = {"c", "join", ""};
+ *   if (shmstore_profile_begin(s, &kind, &task) == 0) {
+ *           join();
+ *           shmstore_profile_end(s, task, NULL);
+ *   }
+ *
+ * What holds for every function that takes a store, beside what it says itself:
+ *
+ *   Return   0, or -errno:
+ *              -EINVAL    s is NULL or closed; a name is empty (a group may be), has a line break, or more than SHMSTORE_PROFILE_NAME bytes
+ *              -EPERM     the store was opened to be read only, or by the parent before a fork
+ *              -ENOTSUP   no daemon, or it keeps no profiles: go on without
+ *              -ENOMEM    out of memory, here or there
+ *   Threads  many threads may call at once
+ *   Fork     a child's copy of the store is not usable: -EPERM. The parent's tasks go on
+ *   Never    starts a thread; begin, end and estimate are a round trip each, sample is one message. Since 0.1, all of it
+ */
+#ifndef SHMSTORE_PROFILE_H
+#define SHMSTORE_PROFILE_H
+
+#include "daemon.h"
+#include "shmstore.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHMSTORE_PROFILE_NAME 255u /* bytes of each part of a kind's name */
+
+/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+
+struct shmstore_profile_kind {
+	const char *lang, *func, *group; /* group: NULL is "" */
+};
+
+/*
+ * A task begins, on whatever thread of this process.
+ * Return: as above; -EMFILE: more than 1024 of this store run.
+ */
+SHMSTORE_API int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kind *kind,
+					uint32_t *ret_task);
+/*
+ * What it has now, where the program knows that better than the kernel tells: the larger of both counts. It holds until the next one. Nothing is waited for.
+ * Return: as above. That the task is unknown, as the daemon was started anew, is not told.
+ */
+SHMSTORE_API int shmstore_profile_sample(struct shmstore *s, uint32_t task, uint64_t private_bytes);
+
+enum shmstore_profile_how {
+	SHMSTORE_PROFILE_DONE = 0,
+	SHMSTORE_PROFILE_KILLED = 1,    /* for want of memory: the next ones are estimated at 3/2 of what it had */
+	SHMSTORE_PROFILE_PREEMPTED = 2, /* what it used until then is not what its kind uses */
+	SHMSTORE_PROFILE_DROPPED = 3,   /* it failed: nothing is learned of it */
+};
+#define SHMSTORE_PROFILE_UNKNOWN UINT64_MAX
+struct shmstore_profile_end {
+	size_t size;            /* sizeof: by SHMSTORE_PROFILE_END_INIT */
+	unsigned how;           /* enum shmstore_profile_how */
+	uint64_t private_bytes; /* the most that it had; what the daemon saw counts where that is more */
+	uint64_t shared_bytes;  /* bytes of objects that it created */
+	uint64_t cpu_ms;        /* processor time */
+};
+#define SHMSTORE_PROFILE_END_INIT                                                                     \
+	{                                                                                             \
+		sizeof(struct shmstore_profile_end), SHMSTORE_PROFILE_DONE, SHMSTORE_PROFILE_UNKNOWN, \
+			SHMSTORE_PROFILE_UNKNOWN, SHMSTORE_PROFILE_UNKNOWN                            \
+	}
+/*
+ * It ends, and what it used is remembered. A task that is not ended, as its process died or the store was closed, teaches nothing.
+ *   end   NULL: SHMSTORE_PROFILE_END_INIT
+ * Return: as above; -EINVAL also: end->size, end->how; -ENOENT: no such task runs: the daemon was started anew since; -EMFILE: too many users have a profile.
+ */
+SHMSTORE_API int shmstore_profile_end(struct shmstore *s, uint32_t task, const struct shmstore_profile_end *end);
+
+/* What a task will use. */
+struct shmstore_profile_use {
+	uint64_t private_bytes, shared_bytes, cpu_ms;
+	uint64_t n; /* of so many tasks it is known; 0: it is what was declared, or the daemon's default */
+};
+/*
+ *   declared   what the program itself expects; 0, or NULL: it does not know. n is not read
+ * Return: as above.
+ */
+SHMSTORE_API int shmstore_profile_estimate(struct shmstore *s, const struct shmstore_profile_kind *kind,
+					   const struct shmstore_profile_use *declared,
+					   struct shmstore_profile_use *ret);
+
+/* ---- for tools ----------------------------------------------------------------------------------------------------- */
+
+/* Whose profile: a user's number, or one of these. Another user's than one's own is for root and the daemon's user: -EPERM. */
+#define SHMSTORE_PROFILE_MINE UINT32_MAX
+#define SHMSTORE_PROFILE_ALL  (UINT32_MAX - 1)
+
+/*
+ * What every call below returns beside what daemon.h says of all that take a client:
+ *   -ENOTSUP   also: the daemon keeps no profiles
+ *
+ * The profile as a JSON document, with the tasks that run (docs/profiles.md lists its fields). ret_json, ret_size: as shmstore_client_query().
+ */
+SHMSTORE_API int shmstore_client_profile(struct shmstore_client *c, uint32_t user, char **ret_json, size_t *ret_size);
+/* The profile as the text that shmstore_client_profile_load() takes; not of SHMSTORE_PROFILE_ALL. Ownership: free(). Return: 0, -EINVAL. */
+SHMSTORE_API int shmstore_client_profile_text(struct shmstore_client *c, uint32_t user, char **ret_text,
+					      size_t *ret_size);
+/*
+ * Replaces the profile by that of a text, as a prior: half as many tasks, so that new ones outweigh them soon. Not of SHMSTORE_PROFILE_ALL.
+ * Return: 0; -EBADMSG: it is cut off, changed, or says what cannot be; -ENOTSUP also: another version wrote it; -EINVAL: empty, or above 16 MiB. Nothing was changed then.
+ */
+SHMSTORE_API int shmstore_client_profile_load(struct shmstore_client *c, uint32_t user, const char *text, size_t size);
+/* Nothing is known any more. Return: 0. */
+SHMSTORE_API int shmstore_client_profile_reset(struct shmstore_client *c, uint32_t user);
+
+/* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
+
+/* The function of this name above, with the size of the structure at ret; the macro adds it. Return: as that. */
+SHMSTORE_API int shmstore_profile_estimate_sized(struct shmstore *s, const struct shmstore_profile_kind *kind,
+						 const struct shmstore_profile_use *declared,
+						 struct shmstore_profile_use *ret, size_t ret_size);
+#ifndef SHMSTORE_PLAIN
+#define shmstore_profile_estimate(...) shmstore_profile_estimate_sized(__VA_ARGS__, sizeof(struct shmstore_profile_use))
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

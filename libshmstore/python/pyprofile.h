@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pyprofile.h: tasks and what they used, in the extension module. shmstore.profiling puts a context manager around it. */
+#ifndef PYPROFILE_H
+#define PYPROFILE_H
+
+#include "pyshm.h"
+
+/* (lang, func, group) -> task */
+PyObject *pyshm_store_profile_begin(PyObject *op, PyObject *args);
+/* (task, private) */
+PyObject *pyshm_store_profile_sample(PyObject *op, PyObject *args);
+/* (task, how, private, shared, cpu_ms): each of the last three a number or None */
+PyObject *pyshm_store_profile_end(PyObject *op, PyObject *args);
+/* (lang, func, group, private, shared, cpu_ms) -> (private, shared, cpu_ms, n) */
+PyObject *pyshm_store_profile_estimate(PyObject *op, PyObject *args);
+
+#endif

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tasks of one kind used so far, and so what the next one will use: docs/profiles.md.
+
+>>> with store.profiled("join", group="Tables") as task:     # the daemon looks at this process meanwhile
+...     table = join(parts)
+...     task.created(table.nbytes)
+>>> store.estimate("join", group="Tables").private           # bytes
+
+Where no daemon is, or it keeps no profiles, tasks run as they would without, and an estimate is None.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ._shmstore import ClosedError, Error
+
+if TYPE_CHECKING:
+    from .store import Store
+
+__all__ = ["Estimate", "Profiled"]
+
+_HOW = {"done": 0, "killed": 1, "preempted": 2, "dropped": 3}
+
+
+class Estimate(NamedTuple):
+    """What the next task of a kind will use."""
+
+    private: int  #: bytes of private memory
+    shared: int  #: bytes that it creates in the store
+    cpu_ms: int  #: processor time
+    n: int  #: of so many tasks it is known; 0: what was declared, or the daemon's default
+
+
+def _without(error: Exception) -> bool:
+    """Is this the news that nobody keeps profiles, or does not know the task any more?"""
+    return isinstance(error, ClosedError) or (isinstance(error, Error) and error.errno in (errno.ENOTSUP, errno.ENOENT))
+
+
+class Profiled:
+    """A task that runs. As a context manager it ends with its block: with an exception as ``dropped``, with a MemoryError as ``killed``."""
+
+    def __init__(self, store: Store, lang: str, func: str, group: str) -> None:
+        self._store = store
+        self._task = 0
+        self._shared = 0
+        self._thread = threading.get_ident()
+        self._cpu_ns = time.thread_time_ns()
+        try:
+            self._task = store._profile_begin(lang, func, group)
+        except (Error, ClosedError) as error:
+            if not _without(error):
+                raise
+
+    @property
+    def known(self) -> bool:
+        """Whether a daemon profiles it."""
+        return self._task != 0
+
+    def sample(self, private: int) -> None:
+        """It has so many bytes now, where that is more than what the kernel tells of this process."""
+        if self._task:
+            try:
+                self._store._profile_sample(self._task, private)
+            except (Error, ClosedError) as error:
+                if not _without(error):
+                    raise
+
+    def created(self, shared: int) -> None:
+        """So many more bytes of the store are its work."""
+        self._shared += shared
+
+    def end(self, how: str = "done", private: int | None = None) -> None:
+        """It has ended: ``done``, ``killed`` (for want of memory), ``preempted``, or ``dropped``: nothing is learned. Once; more often is no error."""
+        task, self._task = self._task, 0
+        number = _HOW[how]
+        if not task:
+            return
+        # The time of another thread says nothing.
+        cpu_ms = (time.thread_time_ns() - self._cpu_ns) // 1_000_000 if threading.get_ident() == self._thread else None
+        try:
+            self._store._profile_end(task, number, private, self._shared, cpu_ms)
+        except (Error, ClosedError) as error:
+            if not _without(error):
+                raise
+
+    def __enter__(self) -> Profiled:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end("done" if kind is None else "killed" if issubclass(kind, MemoryError) else "dropped")
+
+
+def estimate(store: Store, lang: str, func: str, group: str, declared: int) -> Estimate | None:
+    """As `Store.estimate`."""
+    try:
+        return Estimate._make(store._profile_estimate(lang, func, group, declared, 0, 0))
+    except Error as error:
+        if error.errno == errno.ENOTSUP:
+            return None
+        raise

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profilereport.c: see profilereport.h. */
+#include "profilereport.h"
+
+#include <json-c/json.h>
+
+#include "config.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "profilewords.h"
+
+static const char *const resources[PROFILE_RESOURCES] = {"private", "shared", "cpu_ms"};
+
+static void add_name(struct json_object *o, const struct profile_name *name)
+{
+	jsonmake_text(o, "lang", name->lang);
+	jsonmake_text(o, "func", name->func);
+	jsonmake_text(o, "group", name->group);
+}
+
+/* The steps that are not empty: where each begins, and how many tasks were there. */
+static void add_histogram(struct json_object *o, const struct profile_key *k, enum profile_resource r)
+{
+	const uint32_t *buckets = profile_histogram(k, r);
+	struct json_object *list = jsonmake_child(o, "histogram", jsonmake_new_list());
+
+	for (unsigned i = 0; i < PROFILE_BUCKETS; i++) {
+		struct json_object *pair;
+
+		if (!buckets[i])
+			continue;
+		pair = jsonmake_append(list, jsonmake_new_list());
+		jsonmake_append_u64(pair, profile_bucket_from(r, i));
+		jsonmake_append_u64(pair, buckets[i]);
+	}
+}
+
+static void add_kind(const struct host *h, struct json_object *list, uint32_t uid, const struct profile_key *k)
+{
+	static const uint64_t nothing[PROFILE_RESOURCES];
+	struct json_object *o = jsonmake_append(list, jsonmake_new()), *phases;
+	struct profile_name name = profile_name_of(k);
+	struct profiles_estimate e = profiles_estimate(h->profiles, uid, &name, nothing);
+	uint64_t life_ms = 0, peaks[PROFILE_PHASES];
+	unsigned n;
+
+	add_name(o, &name);
+	for (int i = 0; i < PROFILE_RESOURCES; i++) {
+		struct profile_stat s = profile_stat(k, (enum profile_resource)i);
+		struct json_object *r = jsonmake_child(o, resources[i], jsonmake_new());
+
+		jsonmake_u64(r, "n", s.n);
+		jsonmake_u64(r, "peak", s.peak);
+		jsonmake_u64(r, "average", s.average);
+		jsonmake_u64(r, "p95", s.p95);
+		jsonmake_u64(r, "estimate", e.used[i]);
+		add_histogram(r, k, (enum profile_resource)i);
+	}
+	jsonmake_text(o, "strategy", profile_strategy_name(e.strategy));
+	jsonmake_flag(o, "preempted", profile_was_preempted(k));
+	n = profile_phases(k, &life_ms, peaks);
+	jsonmake_u64(o, "life_ms", life_ms);
+	phases = jsonmake_child(o, "phases", jsonmake_new_list());
+	for (unsigned i = 0; i < n; i++)
+		jsonmake_append_u64(phases, peaks[i]);
+}
+
+static void add_user(const struct host *h, struct json_object *list, uint32_t uid)
+{
+	const struct profile *p = profiles_find(h->profiles, uid);
+	struct json_object *o = jsonmake_append(list, jsonmake_new()), *kinds;
+
+	jsonmake_u64(o, "uid", uid);
+	kinds = jsonmake_child(o, "kinds", jsonmake_new_list());
+	for (const struct profile_key *k = p ? profile_next(p, NULL) : NULL; k; k = profile_next(p, k))
+		add_kind(h, kinds, uid, k);
+}
+
+struct rows {
+	struct json_object *list;
+	bool all;
+	uint32_t uid;
+};
+
+static void add_row(const struct profiletasks_row *row, void *arg)
+{
+	const struct rows *rows = arg;
+	struct json_object *o;
+
+	if (!rows->all && row->uid != rows->uid)
+		return;
+	o = jsonmake_append(rows->list, jsonmake_new());
+	jsonmake_u64(o, "uid", row->uid);
+	jsonmake_i64(o, "pid", row->pid);
+	jsonmake_u64(o, "task", row->task);
+	add_name(o, &row->name);
+	jsonmake_u64(o, "age_ms", row->age_ms);
+	jsonmake_u64(o, "private", row->now);
+	jsonmake_u64(o, "private_peak", row->peak);
+}
+
+struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid)
+{
+	struct rows rows = {.all = all, .uid = uid};
+	struct json_object *o, *users;
+
+	jsonmake_begin();
+	o = jsonmake_new();
+	jsonmake_text(o, "strategy", profile_strategy_name(h->config->profile.strategy.strategy));
+	jsonmake_u64(o, "default_estimate", h->config->profile.fallback);
+	users = jsonmake_child(o, "users", jsonmake_new_list());
+	if (!all)
+		add_user(h, users, uid);
+	for (uint32_t u = 0; all && (u = profiles_next(h->profiles, u)) != UINT32_MAX; u++)
+		add_user(h, users, u);
+	rows.list = jsonmake_child(o, "running", jsonmake_new_list());
+	profiletasks_each(h->profiletasks, add_row, &rows);
+	if (!jsonmake_failed())
+		return o;
+	json_object_put(o);
+	return NULL;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profilereport.h: what is known of users' tasks, and which of them run, as a JSON document. docs/profiles.md lists its fields. */
+#ifndef PROFILEREPORT_H
+#define PROFILEREPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "profiletasks.h"
+
+struct json_object;
+
+/* all: of every user; else of this one. The caller puts the object. NULL: no memory. */
+struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profiles.h: what the tasks of each user used so far: a profile (profile.h) for each, fed as tasks end, asked before they begin, written to a
+ * file now and then and at the daemon's end, and read again at its start. Loop's thread only.
+ *
+ * No user's tasks enter another's profile. Who may look at, load or reset one is the requests' to decide (req_profile.c).
+ */
+#ifndef PROFILES_H
+#define PROFILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "profile.h"
+
+struct host;
+struct profiles;
+struct conn;
+
+#define PROFILES_USERS_MAX 256u
+
+/* *ret NULL: nothing is to be collected (profile.private = none). A file that is refused is said in the log, and is no error. 0, -ENOMEM. */
+int profiles_new(struct host *h, struct profiles **ret);
+/* Writes what is not written. After scanner_free(), before loop_free(). Returns NULL. */
+struct profiles *profiles_free(struct profiles *p);
+
+/* The user's, made where there is none. NULL: no memory, or PROFILES_USERS_MAX have one. */
+struct profile *profiles_of(struct profiles *p, uint32_t uid);
+/* NULL: the user has none. */
+const struct profile *profiles_find(const struct profiles *p, uint32_t uid);
+/* Each user that has one, in the order of their numbers; UINT32_MAX: there are no more. at: 0 begins. */
+uint32_t profiles_next(const struct profiles *p, uint32_t at);
+
+/* How a task has ended. */
+enum profiles_end {
+	PROFILES_DONE,
+	PROFILES_KILLED,    /* for want of memory, when it had used[PROFILE_PRIVATE] */
+	PROFILES_PREEMPTED, /* what it used until then is not what its kind uses */
+	PROFILES_DROPPED,   /* nor here */
+};
+/* Of a group "class#instance" the class is fed as well. 0; -EINVAL: a name is too long; -ENOMEM; -EMFILE: too many users. */
+int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name, const struct profile_task *task,
+		   enum profiles_end how);
+
+struct profiles_estimate {
+	uint64_t used[PROFILE_RESOURCES];
+	uint64_t n;                     /* of so many tasks it is known */
+	enum profile_strategy strategy; /* by which it was reckoned */
+};
+/*
+ * What the next task of this kind will use. declared: what it says itself, 0 = nothing. Where the instance is not known, its class says it. After a
+ * preemption it is the peak.
+ */
+struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+					   const uint64_t declared[PROFILE_RESOURCES]);
+
+/* Of the user's profile: as profile_load(), profile_reset(). It will be written. */
+int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n, const char **ret_why);
+void profiles_reset(struct profiles *p, uint32_t uid);
+
+#endif

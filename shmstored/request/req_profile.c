@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * req_profile.c: PROFILE and PROFILE_ADMIN: what a client's tasks use, into the profile of its own user and no other; and what tools ask of profiles.
+ *
+ * A text that is loaded comes in parts. They are kept with the connection, one text each, and PARTS_MAX bytes of all together.
+ */
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch.h"
+#include "host.h"
+#include "profilereport.h"
+
+#define PARTS_MAX (4 * WIRE_PROFILE_TEXT_MAX)
+#define PLAIN     (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
+
+static int refuse(struct conn *c, uint64_t serial, int error, const char *why)
+{
+	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
+}
+
+static int refuse_off(struct conn *c, uint64_t serial)
+{
+	return refuse(c, serial, -ENOTSUP,
+		      "profiles are off here: set profile { private = conservative } in shmstored.conf");
+}
+
+/* ---- tasks ---- */
+
+/* "LANG\nFUNC\nGROUP", cut in place. */
+static bool cut_name(char *text, struct profile_name *ret)
+{
+	char *func = strchr(text, '\n'), *group = func ? strchr(func + 1, '\n') : NULL;
+
+	if (!group || strchr(group + 1, '\n') || func == text || group == func + 1)
+		return false;
+	*func = *group = '\0';
+	*ret = (struct profile_name){text, func + 1, group + 1};
+	return strlen(ret->lang) <= PROFILE_NAME && strlen(ret->func) <= PROFILE_NAME &&
+	       strlen(ret->group) <= PROFILE_NAME;
+}
+
+static int estimate(struct conn *c, uint64_t serial, const struct profile_name *name, const struct wire_profile *w)
+{
+	const uint64_t declared[PROFILE_RESOURCES] = {w->private_bytes, w->shared_bytes, w->cpu_ms};
+	struct profiles_estimate e = profiles_estimate(conn_host(c)->profiles, conn_peer(c)->uid, name, declared);
+	struct wire_profiled body = {e.used[PROFILE_PRIVATE], e.used[PROFILE_SHARED], e.used[PROFILE_CPU], e.n};
+
+	return conn_send(c, WIRE_PROFILED, serial, &body, NULL, 0);
+}
+
+static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, const char *tail)
+{
+	char text[WIRE_TEXT_MAX + 1];
+	struct profile_name name;
+	int r = 0;
+
+	strcpy(text, tail); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): a tail is no longer */
+	if (!cut_name(text, &name))
+		return refuse(
+			c, serial, -EINVAL,
+			"a kind of tasks is a language, a function and a group, each of 255 bytes at most and in a "
+			"line of its own; only the group may be empty");
+	if (w->op == WIRE_PROFILE_BEGIN)
+		r = profiletasks_begin(conn_host(c)->profiletasks, c, w->task, &name);
+	if (r == -EMFILE)
+		return refuse(c, serial, r, "too many tasks of one client run: end some first");
+	if (r < 0)
+		return refuse(c, serial, r,
+			      r == -EEXIST ? "a task with this number runs already" : "the daemon is out of memory");
+	return estimate(c, serial, &name, w);
+}
+
+static int done(struct conn *c, uint64_t serial, const struct wire_profile *w, int r)
+{
+	static const struct wire_profiled nothing;
+
+	if (r == -ENOENT)
+		return refuse(c, serial, r, "no task with this number runs");
+	if (r == -EMFILE)
+		return refuse(c, serial, r, "too many users have a profile");
+	if (r < 0)
+		return refuse(c, serial, r, "the daemon is out of memory");
+	return w->flags & WIRE_PROFILE_QUIET ? CONN_OK : conn_send(c, WIRE_PROFILED, serial, &nothing, NULL, 0);
+}
+
+static int end(struct conn *c, uint64_t serial, const struct wire_profile *w)
+{
+	static const enum profiles_end how[WIRE_PROFILE_HOW_END] = {
+		[WIRE_PROFILE_DONE] = PROFILES_DONE,
+		[WIRE_PROFILE_KILLED] = PROFILES_KILLED,
+		[WIRE_PROFILE_PREEMPTED] = PROFILES_PREEMPTED,
+		[WIRE_PROFILE_DROPPED] = PROFILES_DROPPED,
+	};
+	const struct profile_task told = {
+		.used = {w->private_bytes, w->shared_bytes, w->cpu_ms},
+		.has = {(w->flags & WIRE_PROFILE_HAS_PRIVATE) != 0, (w->flags & WIRE_PROFILE_HAS_SHARED) != 0,
+			(w->flags & WIRE_PROFILE_HAS_CPU) != 0},
+	};
+
+	return done(c, serial, w, profiletasks_end(conn_host(c)->profiletasks, c, w->task, &told, how[w->how]));
+}
+
+DISPATCH_HANDLER(profile)
+{
+	(void)tail_size;
+	if (body->op < WIRE_PROFILE_BEGIN || body->op >= WIRE_PROFILE_OP_END || body->how >= WIRE_PROFILE_HOW_END ||
+	    (body->how && body->op != WIRE_PROFILE_END) || (!body->task && body->op != WIRE_PROFILE_ESTIMATE))
+		return conn_fault(c, CONN_E_PROTOCOL, "PROFILE: no such operation, end or task");
+	if (!conn_host(c)->profiles)
+		return refuse_off(c, serial);
+	switch ((enum wire_profile_op)body->op) {
+	case WIRE_PROFILE_BEGIN:
+	case WIRE_PROFILE_ESTIMATE:
+		return begin(c, serial, body, tail);
+	case WIRE_PROFILE_SAMPLE:
+		return done(c, serial, body,
+			    profiletasks_sample(conn_host(c)->profiletasks, c, body->task, body->private_bytes));
+	case WIRE_PROFILE_END:
+	case WIRE_PROFILE_OP_END:
+	default:
+		return end(c, serial, body);
+	}
+}
+
+/* ---- tools ---- */
+
+static int show(struct conn *c, uint64_t serial, bool all, uint32_t uid)
+{
+	struct json_object *o = profilereport_make(conn_host(c), all, uid);
+	size_t n = 0;
+	const char *json = o ? json_object_to_json_string_length(o, PLAIN, &n) : NULL;
+	int r = json ? conn_send_document(c, serial, json, n)
+		     : refuse(c, serial, -ENOMEM, "the daemon is out of memory");
+
+	json_object_put(o);
+	return r;
+}
+
+static int send_text(struct conn *c, uint64_t serial, uint32_t uid)
+{
+	struct profile *p = profiles_of(conn_host(c)->profiles, uid);
+	size_t n;
+	char *text = p ? profile_text(p, &n) : NULL;
+	int r = text ? conn_send_document(c, serial, text, n)
+		     : refuse(c, serial, -ENOMEM, "the daemon is out of memory, or too many users have a profile");
+
+	free(text);
+	return r;
+}
+
+/* A text of which not all parts have come. */
+struct parts {
+	struct parts *next;
+	struct conn *conn;
+	struct conn_end end;
+	uint32_t uid;
+	size_t n, total;
+	char text[];
+};
+
+static struct parts *all_parts;
+
+static struct parts *parts_of(const struct conn *c)
+{
+	struct parts *a = all_parts;
+
+	while (a && a->conn != c)
+		a = a->next;
+	return a;
+}
+
+static void parts_free(struct parts *a)
+{
+	struct parts **at = &all_parts;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	free(a);
+}
+
+static void on_end(struct conn_end *e, struct conn *c)
+{
+	(void)c;
+	parts_free((struct parts *)(void *)((char *)e - offsetof(struct parts, end)));
+}
+
+static void parts_forget(struct conn *c)
+{
+	struct parts *a = parts_of(c);
+
+	if (a) {
+		conn_off_end(c, &a->end);
+		parts_free(a);
+	}
+}
+
+/* NULL: no memory, or others load so much. */
+static struct parts *parts_new(struct conn *c, uint32_t uid, size_t total)
+{
+	struct parts *a;
+	size_t all = total;
+
+	for (a = all_parts; a; a = a->next)
+		all += a->total;
+	a = all > PARTS_MAX ? NULL : malloc(sizeof(*a) + total);
+	if (!a)
+		return NULL;
+	*a = (struct parts){.next = all_parts, .conn = c, .end = {.fn = on_end}, .uid = uid, .total = total};
+	all_parts = a;
+	conn_on_end(c, &a->end);
+	return a;
+}
+
+static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin *w, uint32_t uid, const char *tail,
+		size_t n)
+{
+	static const struct wire_done done = {0};
+	const char *why = NULL;
+	struct parts *a;
+	int r = 0;
+
+	if (w->offset == 0)
+		parts_forget(c);
+	if (!n || w->total > WIRE_PROFILE_TEXT_MAX || w->offset > w->total || n > w->total - w->offset) {
+		parts_forget(c);
+		return refuse(c, serial, -EINVAL,
+			      "a profile has 1 to 16777216 bytes, and no part of it goes beyond them");
+	}
+	a = w->offset ? parts_of(c) : parts_new(c, uid, w->total);
+	if (!a && !w->offset)
+		return refuse(c, serial, -ENOMEM, "the daemon has no memory for it, or others load theirs: try again");
+	if (!a || a->uid != uid || a->n != w->offset || a->total != w->total) {
+		parts_forget(c);
+		return refuse(c, serial, -EINVAL, "the parts of a profile come one after the other, from 0 on");
+	}
+	memcpy(a->text + a->n, tail, n);
+	a->n += n;
+	if (a->n == a->total) {
+		r = profiles_load(conn_host(c)->profiles, uid, a->text, a->n, &why);
+		parts_forget(c);
+	}
+	if (r < 0)
+		return conn_refuse(c, serial, r == -EPROTONOSUPPORT ? -ENOTSUP : r, WIRE_LIMIT_NONE, 0, 0,
+				   "the profile is refused: %s; nothing was changed", why);
+	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+}
+
+static int reset(struct conn *c, uint64_t serial, bool all, uint32_t uid)
+{
+	static const struct wire_done done = {0};
+	struct profiles *p = conn_host(c)->profiles;
+
+	if (!all)
+		profiles_reset(p, uid);
+	for (uint32_t u = 0; all && (u = profiles_next(p, u)) != UINT32_MAX; u++)
+		profiles_reset(p, u);
+	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+}
+
+DISPATCH_HANDLER(profile_admin)
+{
+	uint32_t mine = conn_peer(c)->uid, uid = body->uid == WIRE_PROFILE_MINE ? mine : body->uid;
+	bool all = uid == WIRE_PROFILE_ALL;
+
+	if (body->op < WIRE_PROFILE_ADMIN_SHOW || body->op >= WIRE_PROFILE_ADMIN_OP_END ||
+	    (all && (body->op == WIRE_PROFILE_ADMIN_TEXT || body->op == WIRE_PROFILE_ADMIN_LOAD)))
+		return conn_fault(c, CONN_E_PROTOCOL, "PROFILE_ADMIN: no such operation");
+	if (!conn_host(c)->profiles)
+		return refuse_off(c, serial);
+	if (uid != mine && !conn_is_admin(c))
+		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+				   "others' profiles are for root and the daemon's own user; you are user %u",
+				   (unsigned)mine);
+	switch ((enum wire_profile_admin_op)body->op) {
+	case WIRE_PROFILE_ADMIN_SHOW:
+		return show(c, serial, all, uid);
+	case WIRE_PROFILE_ADMIN_TEXT:
+		return send_text(c, serial, uid);
+	case WIRE_PROFILE_ADMIN_LOAD:
+		return load(c, serial, body, uid, tail, tail_size);
+	case WIRE_PROFILE_ADMIN_RESET:
+	case WIRE_PROFILE_ADMIN_OP_END:
+	default:
+		return reset(c, serial, all, uid);
+	}
+}
