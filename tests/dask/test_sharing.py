@@ -113,6 +113,19 @@ def test_lazy_keeps_results_that_nobody_asks_for_private(place, memory_limit):
         assert set(on_workers(client, tasks.n_objects).values()) == {0}
 
 
+def test_memory_of_values_goes_back_with_their_keys(place):
+    with cluster(place, 2) as client:
+        a, b = workers(client)
+        x = client.submit(tasks.make, 1, workers=[a], key="x")
+        assert client.submit(tasks.total, x, workers=[b], pure=False).result() == pytest.approx(tasks.make(1).sum())
+        assert place.partition.usage(full=True).linked > 4 * MIB
+        x.release()
+        wait_until(lambda: place.partition.usage().n_objects == 0, "released")
+        usage = place.partition.usage(full=True)
+        assert usage.pool == 0, "no worker keeps it for what may come"
+        assert usage.used < MIB
+
+
 def test_a_key_that_takes_the_name_of_another_value(place):
     with cluster(place, 2) as client:
         a, b = workers(client)
