@@ -118,11 +118,12 @@ class Arbiter:
         """Looks for the arbiter, once a second or so; brings the books up to date. Whether it is there."""
         if self._closed:
             return False
-        self.budget.look()
         try:
             if not await self.available():
                 self._lost(ConnectionError("shmstored is away") if self.active else None)
-            elif not self.active:
+                return False
+            self.budget.look()
+            if not self.active:
                 await self._open(name)
             else:
                 self.settle()

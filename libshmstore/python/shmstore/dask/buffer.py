@@ -183,8 +183,10 @@ class SharedBuffer(SpillBuffer):
     def shed(self, nbytes: int) -> int:
         """Lets go of mapped values that nobody needs now and that hold private memory, least recently used first, until nbytes are given
         back. Bytes that were. What tasks wrote into those values is gone with them."""
+        if nbytes <= 0 or (time.monotonic() < self._next_look and nbytes < self._look_from):
+            return 0
         idle = [item for item in self._mapped.items() if item[0] not in self._users and (item[1].unpickled or item[1].address)]
-        if nbytes <= 0 or not idle or (time.monotonic() < self._next_look and nbytes < self._look_from):
+        if not idle:
             return 0
         started = time.monotonic()
         written = written_bytes([entry.address for _, entry in idle])
@@ -342,6 +344,10 @@ class SharedBuffer(SpillBuffer):
         """The value of an entry was mapped; forgotten if the key went or was mapped meanwhile."""
         if self.shared.get(key) is entry and entry.value is None:
             self._keep(key, entry, value)
+
+    def maps_any(self) -> bool:
+        """Whether the value of any key is mapped."""
+        return bool(self._mapped)
 
     def unmap_idle(self) -> None:
         """Drops every mapped value that nobody needs now."""

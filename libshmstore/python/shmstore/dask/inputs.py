@@ -43,7 +43,9 @@ class Inputs:
         keys = list(keys)
         self.residence.hold(keys)
         try:
-            await asyncio.gather(*(self._mapped(key, key in aside) for key in keys))
+            away = [key for key in keys if self._is_away(key)]
+            if away:
+                await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
             yield
         finally:
             self.residence.release(keys)
@@ -55,6 +57,8 @@ class Inputs:
         try:
             keys = [dep.key for dep in self._ready.peek().dependencies]
         except (AttributeError, KeyError):  # none is ready, or this is a Dask that keeps them in another way
+            return
+        if not any(self._is_away(key) for key in keys):
             return
         before, with_them = self.residence.held(), self.residence.held(keys)
         if before == with_them or with_them > self.tier.share():
@@ -69,7 +73,7 @@ class Inputs:
 
     def relieve(self) -> None:
         """Lets go of what nobody needs, where memory is short."""
-        if self.tier.pressed():
+        if self.residence.maps_any() and self.tier.pressed():
             self.residence.unmap_idle()
 
     # -- private
@@ -77,6 +81,11 @@ class Inputs:
     async def _hold(self, keys: list[Any]) -> None:
         async with self.held(keys):
             await asyncio.get_running_loop().create_future()  # until it is cancelled
+
+    def _is_away(self, key: Any) -> bool:
+        """Whether the value of a key lies in the partition, or on its disk, and is not mapped."""
+        entry = self.residence.entry(key)
+        return entry is not None and entry.value is None
 
     async def _mapped(self, key: Any, aside: bool) -> None:
         entry = self.residence.entry(key)

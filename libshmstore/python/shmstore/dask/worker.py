@@ -145,7 +145,7 @@ class Worker(distributed.Worker):
     def _shed(self) -> None:
         manager = self.memory_manager
         target = manager.memory_target_fraction or manager.memory_spill_fraction or manager.memory_pause_fraction
-        if target and isinstance(self._residence, SharedBuffer):
+        if target and isinstance(self._residence, SharedBuffer) and self._residence.maps_any():
             self._residence.shed(int(self.monitor.get_process_memory() - target * manager.memory_limit))
 
     def _use_tier(self, settings: TierSettings) -> None:
@@ -251,6 +251,9 @@ class Worker(distributed.Worker):
     async def _execute_held(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
         task = self.state.tasks.get(key)
         keys = [dep.key for dep in task.dependencies] if task is not None else []
+        if not keys and grant is None:
+            self._look_ahead()
+            return await super().execute(key, *args, **kwargs)
         start = time()
         try:
             async with self._guard.within("inputs", self._hold, keys, grant):
@@ -259,12 +262,15 @@ class Worker(distributed.Worker):
                     grant.mapped()
                 if task is not None and stop - start > 0.005:  # as stock says it of what it reads itself
                     task.startstops.append({"action": "disk-read", "start": start, "stop": stop})
-                if self._tier is not None:
-                    self._guard.call("look-ahead", self._inputs.look_ahead)
+                self._look_ahead()
                 return await super().execute(key, *args, **kwargs)
         finally:
             if task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) >= _MUCH:
                 self._guard.call("shed", self._shed)
+
+    def _look_ahead(self) -> None:
+        if self._tier is not None:
+            self._guard.call("look-ahead", self._inputs.look_ahead)
 
     def _hold(self, keys: list[Any], grant: Grant | None) -> Any:
         if self._tier is None:
@@ -410,7 +416,7 @@ class Worker(distributed.Worker):
         for key in keys:
             if key in self._pending:
                 await self._pending[key]
-            else:
+            elif self._guard.call("export", self._residence.private, key, key=key) is not None:
                 entry = await self._guard.wait("export", self._export_one(key, spill), key=key)
                 if isinstance(entry, Pickled):
                     unshareable[key] = entry
