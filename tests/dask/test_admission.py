@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
+import threading
 import time
 from types import SimpleNamespace
 
@@ -368,6 +369,31 @@ def test_it_waits_for_those_who_run_before_it_goes_on():
         first.done()
         (await waiting).done()
         assert not w.admission.counts
+
+    run(scenario)
+
+
+def test_who_ended_while_it_was_refused_is_reason_to_ask_again():
+    async def scenario(w):
+        w.needs.short = True
+        w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
+        first = await w.admit("key-1")
+        w.port.script += [Outcome.SPLIT, Outcome.OK]
+        reserve, refused, ended = w.port.reserve, threading.Event(), threading.Event()
+
+        def reserve_late(*args):
+            answer = reserve(*args)
+            refused.set()
+            assert ended.wait(10)
+            return answer
+
+        w.port.reserve = reserve_late
+        waiting = asyncio.ensure_future(w.admit("key-2"))
+        await until(refused.is_set)
+        first.done()  # before the loop hears of the refusal
+        ended.set()
+        (await asyncio.wait_for(waiting, 10)).done()
+        assert not w.admission.counts, "it is asked again, and not done in another way"
 
     run(scenario)
 

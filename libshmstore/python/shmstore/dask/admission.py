@@ -85,6 +85,7 @@ class Steps:
         self.alone = False
         self.in_pieces = False
         self.grants = 0
+        self.asked_at = 0  # grants that had ended when the arbiter was asked last
 
 
 class Grant:
@@ -112,11 +113,12 @@ class Grant:
 
     def done(self, nbytes: int = 0) -> None:
         """nbytes: of a private value that the key leaves."""
+        held = self._private > 0 or self.claim is not None
         self._admission.budget.unclaim(self._key, self._private, asked=self.claim is not None)
         self._private = 0
         if self.claim is not None:
             self.claim.end()
-        self._admission.ended(nbytes)
+        self._admission.ended(nbytes, held)
 
 
 class Admission:
@@ -135,6 +137,7 @@ class Admission:
         self.counts: dict[str, int] = {}  #: of the steps
         self._small = small
         self._ended = asyncio.Event()
+        self._n_ended = 0
         self._handed_back: OrderedDict[str, bool] = OrderedDict()
 
     @property
@@ -163,9 +166,10 @@ class Admission:
         self._handed_back.pop(key, None)
         return grant
 
-    def ended(self, nbytes: int) -> None:
-        """A grant was given back; a value of nbytes stays."""
+    def ended(self, nbytes: int, held: bool) -> None:
+        """A grant was given back; a value of nbytes stays. held: it was one of some memory."""
         self.arbiter.settle(nbytes)
+        self._n_ended += held
         self._ended.set()
         self._ended.clear()
 
@@ -183,6 +187,7 @@ class Admission:
                 return self._granted(key, None, need.private, need, aside)
             try:
                 private = self._private(need, steps)
+                steps.asked_at = self._n_ended
                 outcome = await self._ask(task, claim, private, need.partition)
                 if outcome is Outcome.OK or outcome in _NOT_HAD:
                     return self._granted(key, claim, private, need, aside)
@@ -211,6 +216,7 @@ class Admission:
         while True:
             need, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
             private = self._private(need, steps)
+            steps.asked_at = self._n_ended
             outcome = await self._ask(task, claim, private, need.partition)
             if outcome in _NOT_HAD:
                 return self._granted(key, claim, private, need, aside)
@@ -271,8 +277,8 @@ class Admission:
             self._next_of_partition(steps, need, outcome)
         elif outcome is Outcome.TOOBIG and need.private <= self.budget.capacity and await self._make_room(task, need):
             pass  # values had more of the pool than there is since the process grew
-        elif self.budget.claims and (need.private <= self.budget.capacity or steps.alone):
-            await self._wait(task, self._one_ended())  # who holds what is missing, will end
+        elif self._others(steps) and (need.private <= self.budget.capacity or steps.alone):
+            await self._wait(task, self._one_ended(steps))  # who holds what is missing, will end
         elif steps.may_split:
             self._count("pieces")
             steps.in_pieces = True
@@ -309,8 +315,12 @@ class Admission:
         await asyncio.sleep(_LET_GO)
         return Outcome.OK
 
-    async def _one_ended(self) -> Outcome:
-        if self.budget.claims:
+    def _others(self, steps: Steps) -> bool:
+        """Whether others run, or one of them has ended since it was asked: the answer may be of the time before."""
+        return bool(self.budget.claims) or self._n_ended != steps.asked_at
+
+    async def _one_ended(self, steps: Steps) -> Outcome:
+        if self._n_ended == steps.asked_at and self.budget.claims:
             await self._ended.wait()
         return Outcome.OK
 
