@@ -96,12 +96,16 @@ def test_a_small_part_does_not_keep_a_whole_object_once_it_was_handed_on(place):
 
 
 def test_a_handle_of_parts_is_none_for_who_does_not_know_of_them():
-    from distributed.protocol import deserialize, serialize
+    from distributed.protocol import dask_serialize, deserialize, serialize
 
     import shmstore
 
     over = Over(b"header", (Part(0, 8, 16),))
-    header, frames = serialize(Handle(shmstore.Ticket("/p", 1, 2), 16, "a:b", over))
+    handle = Handle(shmstore.Ticket("/p", 1, 2), 16, "a:b", over)
+    header, frames = serialize(handle)
     back = deserialize(header, frames)
     assert back.over == over and back.ticket == shmstore.Ticket("/p", 1, 2)
-    assert "ticket" not in header
+    own, _ = dask_serialize.dispatch(Handle)(handle)  # serialize() puts it into a header of its own
+    assert "ticket" not in own and own["ticket_of_parts"] == ["/p", 1, 2]
+    whole, _ = dask_serialize.dispatch(Handle)(Handle(shmstore.Ticket("/p", 1, 2), 16, "a:b"))
+    assert whole["ticket"] == ["/p", 1, 2]
