@@ -279,7 +279,7 @@ def test_keys_that_do_not_fit_wait_and_others_run_meanwhile(host):
     second = client.submit(weigh, *chunks[8:20], key="second", workers=two)
     third = client.submit(weigh, *chunks[20:32], key="third", workers=two)
     wait_until(lambda: host.state("second") == host.state("third") == "BLOCKED", "both wait")
-    assert host.of(two, lent)
+    wait_until(lambda: host.of(two, lent), "they lend their slots")  # a moment after the daemon has them waiting
     assert client.submit(weigh, [7], workers=two, key="small").result() == 7
     assert not second.done() and not third.done()
     host.open_gate("waited")
