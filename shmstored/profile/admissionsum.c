@@ -5,7 +5,6 @@
 #include <string.h>
 
 #define ONE     (UINT64_C(1) << 62)
-#define SLACK   (ONE / 1000000000000u)
 #define MILLION 1000000u
 #define BEYOND  (ADMISSIONSUM_QUANTA + 1) /* more than any cap */
 
@@ -82,5 +81,5 @@ uint64_t admissionsum_over(const struct admissionsum *s, const uint64_t *values,
 
 uint64_t admissionsum_share(uint32_t ppm)
 {
-	return (uint64_t)((unsigned __int128)ppm * ONE / MILLION) + SLACK;
+	return (uint64_t)((unsigned __int128)ppm * ONE / MILLION);
 }

@@ -2,8 +2,8 @@
 /*
  * admissionsum.h: the distribution of what several tasks will use together, in quanta of a 256th of a cap. Private to the room.
  *
- * A probability is a number of 62 binary places. Each product is rounded down, what the sum of a distribution lacks is less than 10^-12: so
- * much is what admissionsum_share() adds, so that "not above 0.028" holds for what is 0.028 exactly.
+ * A probability is a number of 62 binary places. All products are rounded down, and so is a share once: what is 0.028 exactly is never above
+ * the share 0.028. A distribution lacks less than 10^-12 by that.
  */
 #ifndef ADMISSIONSUM_H
 #define ADMISSIONSUM_H

@@ -144,13 +144,16 @@ Test(admission, a_convolution_is_what_all_combinations_are)
 
 	for (uint64_t seed = first; seed < first + n_seeds; seed++) {
 		struct dice d = {seed};
-		uint64_t cap = 1 + dice_draw(&d, 2000), room[5][5];
+		uint64_t cap = dice_draw(&d, 4) ? 1 + dice_draw(&d, 2000) : 256 * (1 + dice_draw(&d, 8)), room[5][5];
 		const uint64_t *values[5];
 		size_t n[5], n_tasks = 1 + dice_draw(&d, 5);
 		struct admissionsum s;
 		double want, got;
 
 		admissionsum_init(&s, cap);
+		/* Quanta are no larger than they must be: larger ones would count more than there is. */
+		cr_assert(s.quantum * ADMISSIONSUM_QUANTA >= cap && (s.quantum - 1) * ADMISSIONSUM_QUANTA < cap);
+		cr_assert_eq(s.cap, cap / s.quantum);
 		for (size_t t = 0; t < n_tasks; t++) {
 			n[t] = 1 + dice_draw(&d, 5);
 			values[t] = room[t];
@@ -164,6 +167,38 @@ Test(admission, a_convolution_is_what_all_combinations_are)
 		cr_assert(fabs(got - want) < 1e-12, "seed %lu: %.15f, not %.15f", (unsigned long)seed, got, want);
 		admissionsum_add(&s, values[n_tasks - 1], n[n_tasks - 1], 0);
 		cr_assert(fabs(ldexp((double)s.over, -62) - want) < 1e-12);
+	}
+}
+
+/* k of n values are above the cap. With so many such tasks P(sum > cap) is a whole number of millionths: it is not above that, but above one millionth less. */
+Test(admission, a_share_is_neither_reached_too_early_nor_too_late)
+{
+	static const uint32_t ns[] = {2, 4, 5, 10, 20, 25, 50, 100};
+	uint64_t values[100];
+
+	for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
+		uint32_t n = ns[i];
+
+		for (uint32_t k = 1; k < n; k++) {
+			struct admissionsum s;
+			uint64_t all = 1, none = 1;
+
+			for (uint32_t v = 0; v < n; v++)
+				values[v] = v < k ? 11 : 0;
+			admissionsum_init(&s, 10);
+			for (int tasks = 1; tasks <= 3 && 1000000 % (all * n) == 0; tasks++) {
+				uint64_t over = admissionsum_over(&s, values, n);
+				uint32_t ppm;
+
+				all *= n;
+				none *= n - k;
+				ppm = (uint32_t)((all - none) * (1000000 / all));
+				cr_assert_leq(over, admissionsum_share(ppm), "%u of %u, %d times", k, n, tasks);
+				cr_assert_gt(over, admissionsum_share(ppm - 1), "%u of %u, %d times", k, n, tasks);
+				admissionsum_add(&s, values, n, 0);
+				cr_assert_eq(s.over, over);
+			}
+		}
 	}
 }
 

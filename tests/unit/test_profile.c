@@ -209,6 +209,58 @@ Test(profile, a_forged_file_is_refused_whole_or_is_possible)
 	cr_assert(n_seeds == 1 || (n_taken > 20 && n_refused > 100), "%u taken, %u refused", n_taken, n_refused);
 }
 
+/* A file of one key with these numbers, and with the right checksum: as profile_load(). */
+static int load_forged(const char *hash, const char *killed, const char *private)
+{
+	struct profile *p = profile_new(8);
+	char text[512];
+	int n = snprintf(text, sizeof(text),
+			 "shmstore-profile 1\nkey %.32s -c -f - killed %s lives 0 phases 0 private %s shared 0 0 0 0 0 "
+			 "cpu 0 0 0 0 0\ncrc32c 00000000\n",
+			 hash, killed, private);
+	int r;
+
+	seal(text, (size_t)n);
+	r = profile_load(p, text, (size_t)n, false, NULL);
+	cr_assert_eq(profile_n_keys(p), r == 0);
+	profile_free(p);
+	return r;
+}
+
+Test(profile, numbers_that_contradict_each_other_are_refused_though_the_checksum_is_right)
+{
+	/* n, sum, peak; how many last values, and these; how many steps of the histogram, and each with its count */
+	static const struct {
+		const char *killed, *private, *what;
+	} wrong[] = {
+		{"0 0 0", "1 30 20 2 10 20 0", "more last values than tasks"},
+		{"0 0 0", "2 30 19 2 10 20 0", "a value above the peak"},
+		{"0 0 0", "2 30 20 0 0", "tasks without a last value"},
+		{"0 0 0", "0 5 0 0 0", "a sum of nothing"},
+		{"0 0 0", "1 140737488355329 20 1 10 0", "an average that no task can have"},
+		{"0 0 0", "2 30 20 2 10 20 2 9 1 8 1", "steps that go down"},
+		{"0 0 0", "2 30 20 2 10 20 2 9 1 9 1", "a step twice"},
+		{"0 0 0", "2 30 20 2 10 20 1 9 0", "a step without a task"},
+		{"0 0 0", "2 30 20 2 10 20 1 128 1", "a step beyond the last"},
+		{"7 0 0", "0 0 0 0 0", "a killed one that is forgotten already"},
+		{"0 7 0", "0 0 0 0 0", "one to be forgotten, and none was killed"},
+		{"7 129 0", "0 0 0 0 0", "one that is never forgotten"},
+	};
+	const struct profile_name name = {"c", "f", ""};
+	struct profile *p = profile_new(8);
+	size_t n;
+	char *text;
+
+	feed(p, &name, 5);
+	text = profile_text(p, &n);
+	cr_assert_eq(load_forged(strstr(text, "key ") + 4, "7 128 128", "2 30 20 2 10 20 2 8 1 9 1"), 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		cr_assert_eq(load_forged(strstr(text, "key ") + 4, wrong[i].killed, wrong[i].private), -EBADMSG, "%s",
+			     wrong[i].what);
+	free(text);
+	profile_free(p);
+}
+
 Test(profile, as_a_prior_it_weighs_half_and_its_peak_gives_way)
 {
 	struct profile *p = profile_new(8);

@@ -214,6 +214,26 @@ Test(pull, random_histories_keep_its_promises)
 		play(seed);
 }
 
+Test(pull, an_object_that_a_bundle_names_twice_is_one)
+{
+	const struct pull_object unknown[] = {{7, PULL_UNKNOWN}, {8, 2}, {7, PULL_UNKNOWN}}, known[] = {{9, 5}, {9, 5}};
+	const struct pull_config config = {.mode = PULL_HOST, .reserve = RESERVE};
+	struct pull *p = pull_new(&config, NULL, NULL);
+
+	pull_available(p, 10);
+	cr_assert_eq(pull_add(p, 1, PULL_GET, unknown, 3), 0);
+	cr_assert_not(pull_is_active(p, 1));
+	cr_assert_eq(pull_size(p, 7, 3), 0);
+	cr_assert(pull_is_active(p, 1), "all its sizes are known");
+	cr_assert_eq(pull_bytes(p), 5);
+	cr_assert_eq(pull_add(p, 2, PULL_GET, known, 2), 0);
+	cr_assert_eq(pull_bytes(p), 10);
+	cr_assert_eq(pull_cancel(p, 1), 0);
+	cr_assert_eq(pull_bytes(p), 5);
+	cr_assert_eq(pull_pin(p, 7, true), -ENOENT, "nobody wants it any more");
+	pull_free(p);
+}
+
 Test(pull, in_mode_host_a_get_takes_the_reserve_and_then_waits)
 {
 	struct pull_config config = {.mode = PULL_HOST, .reserve = RESERVE};
