@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from distributed import wait
 from tasks import MIB
 from together import together
 
+from shmstore.dask.memory import private_memory
 from shmstore.dask.written import written_bytes
 
 SETTINGS = {"distributed.worker.memory.monitor-interval": "50ms"}
@@ -89,3 +92,22 @@ def test_private_memory_is_small_afterwards(place):
             client.submit(tasks.add_in_place, x, 1, workers=[b], pure=False).result(timeout=60)
             client.submit(tasks.total, x, workers=[b], pure=False).result(timeout=60)
             assert on_workers(client, tasks.private_bytes)[b] < 330 * MIB
+
+
+def test_private_memory_is_what_no_file_is_behind(place):
+    size = 32 * MIB
+    before = private_memory()
+    with open(os.path.join(place.path, "file"), "w+b") as file:
+        file.truncate(size)
+        with mmap.mmap(file.fileno(), size) as shared:
+            shared[:] = bytes(size)
+            assert abs(private_memory() - before) < size // 4
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as written:
+            written[: size // 2] = b"x" * (size // 2)
+            assert size // 4 < private_memory() - before < 3 * size // 4
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert private_memory(child.pid) == 0, "it has ended"
+    child.wait()
+    with pytest.raises(OSError):
+        private_memory(child.pid)

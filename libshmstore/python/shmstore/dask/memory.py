@@ -8,11 +8,13 @@ wrote to in a copy-on-write map are of that kind.
 
 from __future__ import annotations
 
+import mmap
+
+_PAGE = mmap.PAGESIZE
+
 
 def private_memory(pid: int | str = "self") -> int:
     """Bytes of resident memory of a process that no file is behind. OSError where there is no such process."""
-    with open(f"/proc/{pid}/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"RssAnon:"):
-                return int(line.split()[1]) << 10
-    return 0  # it is just ending
+    with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
+        _, resident, of_files, *_ = file.read(256).split()
+    return (int(resident) - int(of_files)) * _PAGE
