@@ -26,6 +26,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PREFIX = "distributed.worker.memory.shared"
 
 
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("SHMSTORE_")}
+
+
+_AT_FIRST = _environment()
+
+
+def _start_method() -> str:
+    """Workers are forked off a process that has imported Dask, as for most tests it makes no difference how they are started, and each
+    spawned one takes a second of a processor. They have its environment: where a test has changed ours, they are spawned."""
+    return "forkserver" if _environment() == _AT_FIRST else "spawn"
+
+
 class Place:
     """A directory for a partition; where root runs the tests a tmpfs of its own, so that its books hold nothing else."""
 
@@ -72,6 +85,7 @@ def cluster(place, n: int = 2, worker_class=shmstore.dask.Nanny, memory_limit="1
         f"{PREFIX}.partition": place.path,
         "temporary-directory": tempfile.gettempdir(),
         "distributed.scheduler.active-memory-manager.start": False,
+        "distributed.worker.multiprocessing-method": _start_method(),
         **(settings or {}),
     }
     with dask.config.set(config), LocalCluster(

@@ -54,13 +54,17 @@ def moves_by_link(client, place):
     assert {store.address for store in place.stores()} == {a, b}
 
 
+# As they are started by default; most other tests' are forked.
+SPAWNED = {"distributed.worker.multiprocessing-method": "spawn"}
+
+
 def test_local_cluster_with_nannies(place, memory_limit):
-    with cluster(place, 2, memory_limit=memory_limit) as client:
+    with cluster(place, 2, memory_limit=memory_limit, settings=SPAWNED) as client:
         moves_by_link(client, place)
 
 
 def test_local_cluster_by_configuration(place, memory_limit):
-    settings = {"distributed.worker.preload": ["shmstore.dask"], "distributed.nanny.preload": ["shmstore.dask"]}
+    settings = {**SPAWNED, "distributed.worker.preload": ["shmstore.dask"], "distributed.nanny.preload": ["shmstore.dask"]}
     with cluster(place, 2, worker_class=distributed.Nanny, settings=settings, memory_limit=memory_limit) as client:
         moves_by_link(client, place)
 
