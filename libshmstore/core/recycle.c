@@ -176,10 +176,21 @@ static bool better(const struct shms_slot *a, const struct shms_slot *b)
 	return a->shared ? a->stamp_ns < b->stamp_ns : a->stamp_ns > b->stamp_ns;
 }
 
-/* Of those that fit: the last one used; where others had it when we looked, the one that waited longest. */
-static struct shms_slot *best_fit(struct shms_recycle *r, uint64_t need, const bool tried[SHMS_RECYCLE_SLOTS])
+/* Bytes that a file may be too large by. Where its slack is none to be given back, little. */
+static uint64_t slack_max(const struct shmstore *s, uint64_t need)
 {
-	uint64_t over = r->slack + need / 2 <= r->max / 4 ? need / 2 : need / 4;
+	const struct shms_recycle *r = &s->recycle;
+
+	if (need < 2 * shms_slack_unit(s, need))
+		return need / 8;
+	return r->slack + need / 2 <= r->max / 4 ? need / 2 : need / 4;
+}
+
+/* Of those that fit: the last one used; where others had it when we looked, the one that waited longest. */
+static struct shms_slot *best_fit(struct shmstore *s, uint64_t need, const bool tried[SHMS_RECYCLE_SLOTS])
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t over = slack_max(s, need);
 	uint64_t most = need + (over > SHMS_FORMAT_PAGE ? over : SHMS_FORMAT_PAGE);
 	struct shms_slot *best = NULL;
 
@@ -223,7 +234,7 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 		expire(s);
 	if (r->pooled) {
 		for (size_t n = 0; n < TRIES && !slot; n++) {
-			slot = best_fit(r, need, tried);
+			slot = best_fit(s, need, tried);
 			if (!slot)
 				break;
 			if (slot->fd < 0 && !shms_slot_warm(s, slot)) {

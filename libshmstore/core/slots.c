@@ -213,14 +213,20 @@ struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state 
 	return found;
 }
 
+uint64_t shms_slack_unit(const struct shmstore *s, uint64_t capacity)
+{
+	return shms_huge(s, capacity) || capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : SHMS_FORMAT_PAGE;
+}
+
 /*
- * A published object's file gives its slack back: a hole in the header's unused room, which no reader looks at. Large files in
- * huge pages only: a page that is broken up costs its readers more than what is left of it. Not of an object that was handed off: others may
- * link it, and have booked what it took.
+ * A published object's file gives its slack back: a hole in the header's unused room, which no reader looks at. In huge pages only where the
+ * kernel may give the file such: it makes one of small pages when it likes (khugepaged), holes among them, and they are full again, in
+ * nobody's books. And of large files: a page that is broken up costs its readers more than what is left of it. Not of an object that was
+ * handed off: others may link it, and have booked what it took.
  */
 static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
 {
-	uint64_t unit = slot->capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : SHMS_FORMAT_PAGE;
+	uint64_t unit = shms_slack_unit(s, slot->capacity);
 	uint64_t begin = (slot->slack_off + unit - 1) & ~(unit - 1);
 	uint64_t end = (slot->slack_off + slot->slack_size) & ~(unit - 1);
 	uint64_t given = 0;

@@ -16,6 +16,8 @@
  * (somebody is just handing it over), -errno.
  */
 int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name);
+/* What slack is given back in, of a file of that capacity. */
+uint64_t shms_slack_unit(const struct shmstore *s, uint64_t capacity);
 /* Closes and unmaps what the slot has: it is FREE. Its file stays. */
 void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot);
 /* The slot is in this state from now on. Not for POOLED. */

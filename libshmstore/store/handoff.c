@@ -89,6 +89,8 @@ static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease
 	if (r < 0 || known)
 		return r;
 	r = read_sizes(s, lease, t);
+	if (r == -ENOENT)
+		return shms_detail(-ESTALE, NULL, "the lease had ended before it was seen");
 	if (r < 0)
 		unlinkat(s->handoff_fd, lease, 0);
 	return r;

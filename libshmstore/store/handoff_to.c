@@ -163,7 +163,9 @@ int shms_handoff_received(struct shmstore *s, const struct shms_keyname *k, uint
 	if (r < 0)
 		return r;
 	if (fstatat(AT_FDCWD, ret->path, &leased, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
+		return errno == ENOENT ? shms_detail(-ESTALE, NULL, "the lease of %u ms had ended before it was seen",
+						     (unsigned)lease_ms)
+				       : -errno;
 	if (leased.st_ino != mine.st_ino || leased.st_dev != mine.st_dev) {
 		unlinkat(AT_FDCWD, ret->path, 0);
 		return -ENOENT;

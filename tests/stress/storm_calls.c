@@ -124,8 +124,8 @@ int worker_do_handoff(struct worker *w, unsigned key)
 		return 0;
 	if (rc == -EDQUOT && other) /* the inbox is full */
 		return 0;
-	/* On a busy host, or behind somebody who was stopped with the file's lock: it had ended when the daemon looked. */
-	if (rc == -ESTALE && other && storm_now_ms() + 1 >= mail.expiry_ms) {
+	/* On a busy host, or behind somebody who was stopped with the file's lock: it had ended when the daemon, or we, looked. */
+	if (rc == -ESTALE && storm_now_ms() + 1 >= mail.expiry_ms) {
 		w->st->shared->n_stale++;
 		return 0;
 	}

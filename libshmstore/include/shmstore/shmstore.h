@@ -380,7 +380,7 @@ SHMSTORE_API int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shm
  *   lease_ms   1 to SHMSTORE_LEASE_MAX.
  * An object that another user handed to us (shmstore_handoff_to) only shmstored can link again: to a store of our own user, for a
  * day at most; -EPERM without it.
- * Return: 0; -ENOENT, -EINVAL, -EBADMSG, -ENOSPC (inodes), -ETIMEDOUT (see above), -EPERM. Since 0.1.
+ * Return: 0; -ENOENT, -ESTALE (the lease had ended before this call did), -EINVAL, -EBADMSG, -ENOSPC (inodes), -ETIMEDOUT (see above), -EPERM. Since 0.1.
  */
 SHMSTORE_API int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 				  struct shmstore_ticket *ret);
