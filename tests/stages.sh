@@ -254,9 +254,11 @@ stage_dask_new() {
 }
 
 stage_mutants() {
-  tests/mutants/arbiter >"$logs/$stage.mutants" 2>&1
-  local status=$?
-  cat "$logs/$stage.mutants"
-  add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' "$logs/$stage.mutants")"
+  local status=0 rooms
+  for rooms in arbiter pressure; do
+    "tests/mutants/$rooms" >"$logs/$stage.mutants" 2>&1 || status=1
+    cat "$logs/$stage.mutants"
+    add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' "$logs/$stage.mutants")"
+  done
   return $status
 }

@@ -252,6 +252,24 @@ Test(checkpoint, who_cannot_save_and_load_is_not_preempted)
 	actor_free(w.a);
 }
 
+static void ignore(void *arg, const struct actor_order *o)
+{
+	(void)arg;
+	(void)o;
+}
+
+Test(checkpoint, a_queue_is_bounded)
+{
+	struct actor_config config = {.level = 3, .can_save = true, .can_load = true};
+	struct actor *a = actor_new(&config, ignore, NULL);
+
+	for (uint64_t id = 0; id < ACTOR_REQUESTS; id++)
+		cr_assert_eq(actor_request(a, id), 0);
+	cr_assert_eq(actor_request(a, ACTOR_REQUESTS), -EAGAIN);
+	cr_assert_eq(actor_request(a, 0), -EEXIST);
+	actor_free(a);
+}
+
 #define PEERS 6u
 
 static void some_peers(struct dice *d, struct ckpt_peer peers[PEERS])

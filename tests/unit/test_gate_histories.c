@@ -181,6 +181,7 @@ Test(gate_histories, ramp_doubles_up_to_its_most)
 		cr_assert_eq(gate_quota(&g, AMOUNT_UNKNOWN), expected[i]);
 	}
 	cr_assert_eq(gate_quota(&g, amount_of(100)), 7);
+	cr_assert_eq(gate_quota(&g, amount_of(1)), 40, "700 would fit");
 	gate_sample(&g, AMOUNT_UNKNOWN);
 	cr_assert_eq(gate_quota(&g, AMOUNT_UNKNOWN), 40);
 }

@@ -231,6 +231,11 @@ Test(stage, two_sessions_never_hold_more_than_the_total_and_the_second_runs_with
 	cr_assert_eq(stagebook_join(w.b, 0), 0);
 	cr_assert_eq(stagebook_join(w.b, 1), 0);
 	cr_assert_eq(stagebook_id(w.b, &large, &id), 0);
+	cr_assert_eq(id, 1);
+	cr_assert_eq(stagebook_id(w.b, &base, &id), 0);
+	cr_assert_eq(id, 0, "what equals the base is the base");
+	cr_assert_eq(stagebook_id(w.b, &large, &id), 0);
+	cr_assert_eq(id, 1);
 	cr_assert_eq(stagebook_begin(w.b, 0, id, 2000, 0), 0, "120 are held, 150 would be");
 	w.waits[0] = true;
 	w.until[0] = 2000;
