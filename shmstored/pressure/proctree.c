@@ -97,7 +97,8 @@ static void complete(struct proctree *t)
 
 	closedir(t->dir);
 	t->dir = NULL;
-	qsort(t->fills.list, t->fills.n, sizeof(*t->fills.list), by_pid);
+	if (t->fills.n)
+		qsort(t->fills.list, t->fills.n, sizeof(*t->fills.list), by_pid);
 	t->whole = t->fills;
 	t->fills = spare;
 }

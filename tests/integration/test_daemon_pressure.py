@@ -73,14 +73,14 @@ def test_configured_total_is_used_by_processes_and_partitions(hosts):
 
 
 def test_descendants_count_once(hosts):
-    _, daemon, tool = hosts(text=text(host_total="128MiB"))
+    cluster, daemon, tool = hosts(text=text(host_total="128MiB"))
     worker = tool("worker")
     (alone,) = wait_for("it is seen", lambda: memory(daemon)["processes"])
     assert alone["descendants"] == 0
-    worker("fork")
+    child = cluster.fork(worker)
     seen = wait_for("its child is seen", lambda: [p for p in memory(daemon)["processes"] if p["descendants"] == 1])
     assert len(seen) == 1
-    worker.kill()
+    cluster.kill_child(child)
 
 
 def test_gate_follows_the_host(hosts, made):
