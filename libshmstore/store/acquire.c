@@ -93,7 +93,7 @@ static int lock_names(const struct shmstore *s, int *ret_fd)
 		return 0;
 	fd = shms_open_dir(s->dir_fd, SHMS_DIR_OBJECTS);
 	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
+		return fd == -ENOENT ? 0 : shms_error(fd);
 	r = shms_tier_flock(fd, SHMS_TIER_NAMES_MS);
 	if (r < 0)
 		return r == -EBUSY ? shms_tier_names_held() : r;

@@ -55,8 +55,8 @@ def test_help_explains_every_command():
     text = a("help", partition=False).out
     commands = re.findall(r"^  ([a-z]+) ", text, re.M)
     assert commands == ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "rm", "reconcile", "gc", "verify", "tier",
-                        "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "watch", "config", "set", "arb", "reap", "version",
-                        "help"]
+                        "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "gate", "watch", "config", "set", "arb", "profile", "reap",
+                        "version", "help"]
     for c in commands:
         shown = a("help", c, partition=False)
         assert f"shmstore-admin [OPTION...] {c}" in shown.out and shown.err == ""

@@ -443,8 +443,8 @@ def test_the_disk_tier_makes_room(make_host, tmp_path):
         wait_for("it is known what can be demoted", lambda: host.pool()["evictable"] >= 30 * MIB)
         serial, _ = a.reserve(1, 40 * MIB)
         assert a.end(serial) == "OK"
-        assert host.document("status")["tier"]["n_demoted"] > 0
         assert host.place.used() <= SIZE - 40 * MIB
+        wait_for("what was demoted is counted", lambda: host.document("status")["tier"]["n_demoted"] > 0)
         tool.end()
     finally:
         subprocess.run(["rm", "-rf", disk], check=True)

@@ -20,7 +20,7 @@ from fixture import NOBODY, ROOT
 from webscene import TERMS
 
 # What differs from one answer to the next on a quiet partition.
-MOMENTS = {"time", "age_seconds", "sequence", "survey_sequence", "duration_seconds", "surveying", "requests", "connections", "clients", "events"}
+MOMENTS = {"time", "ledgers_time", "age_seconds", "sequence", "survey_sequence", "duration_seconds", "surveying", "requests", "connections", "clients", "events"}
 
 
 @pytest.fixture
