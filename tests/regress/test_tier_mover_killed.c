@@ -311,24 +311,42 @@ static int leave_kept(void *arg)
 	_exit(7);
 }
 
-Test(tier_mover_killed, a_kept_store_is_opened_while_its_object_is_moved)
+/* Leaves a kept store behind, of which another process has just moved an object: it has not booked that yet. */
+static pid_t mover_begins(enum moment when)
 {
-	int first = 1, no = 0, status;
-	struct shmstore *s;
+	int first = 1, no = 0;
+	pid_t mover;
 	char c;
 
-	TIERED_OR_SKIP();
 	cr_assert_eq(in_child(leave_kept, &no), 7);
 	cr_assert(pipe2(go, O_CLOEXEC) == 0 && pipe2(done, O_CLOEXEC) == 0);
-	moment = WAIT;
-	pid_t mover = fork();
-	if (mover == 0)
+	moment = when;
+	mover = fork();
+	if (mover == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		_exit(evict(&first));
+	}
 	cr_assert_eq(read(go[0], &c, 1), 1);
-	s = open_kept();
+	return mover;
+}
+
+static void mover_ends(pid_t mover)
+{
+	int status;
+
 	cr_assert_eq(write(done[1], "d", 1), 1);
 	cr_assert_eq(waitpid(mover, &status, 0), mover);
 	cr_assert_eq(status, 0);
+}
+
+Test(tier_mover_killed, a_kept_store_is_opened_while_its_object_is_moved)
+{
+	struct shmstore *s;
+
+	TIERED_OR_SKIP();
+	pid_t mover = mover_begins(WAIT);
+	s = open_kept();
+	mover_ends(mover);
 	cr_assert_eq(shmstore_locate(s, KEY("k")), SHMSTORE_IN_TIER);
 	cr_assert_eq(drift("s"), 0, "%lld", (long long)drift("s"));
 	cr_assert_eq(shmstore_close(s), 0);
@@ -338,26 +356,14 @@ Test(tier_mover_killed, a_kept_store_is_not_opened_while_who_moves_its_object_is
 {
 	struct shmstore_partition *p = scratch_partition();
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	int first = 1, no = 0, status;
 	struct shmstore *s;
-	char c;
 
 	TIERED_OR_SKIP();
-	cr_assert_eq(in_child(leave_kept, &no), 7);
-	cr_assert(pipe2(go, O_CLOEXEC) == 0 && pipe2(done, O_CLOEXEC) == 0);
-	moment = STOPPED;
-	pid_t mover = fork();
-	if (mover == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		_exit(evict(&first));
-	}
-	cr_assert_eq(read(go[0], &c, 1), 1);
+	pid_t mover = mover_begins(STOPPED);
 	/* Whether it is to be kept is not said: it stays kept as long as no open has succeeded. */
 	cr_assert_eq(shmstore_open(p, "s", &o, &s), -ETIMEDOUT);
 	shmstore_partition_unref(p);
-	cr_assert_eq(write(done[1], "d", 1), 1);
-	cr_assert_eq(waitpid(mover, &status, 0), mover);
-	cr_assert_eq(status, 0);
+	mover_ends(mover);
 	s = open_kept();
 	cr_assert_eq(drift("s"), 0, "%lld", (long long)drift("s"));
 	cr_assert_eq(get_pattern(s, "k", SIZE, 1), 0);
