@@ -54,6 +54,12 @@ class Place:
                     break
         self.partition = shmstore.Partition(self.path, create=True)
 
+    def resize(self, size: int) -> None:
+        """As an operator does it. Skips where it is no tmpfs of its own."""
+        if not self.mounted:
+            pytest.skip("needs a tmpfs of its own")
+        subprocess.run(["mount", "-o", f"remount,size={size}", self.path], check=True)
+
     def remove(self) -> None:
         if self.mounted:
             subprocess.run(["umount", "-l", self.path], check=True)

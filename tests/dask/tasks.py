@@ -84,3 +84,29 @@ def kind_of_data(worker) -> str:
 def counters(worker):
     own = worker._exchange.store.name
     return next(info.counters for info in worker._exchange.partition.stores() if info.name == own)
+
+
+def make_counted(directory, i: int) -> np.ndarray:
+    """Each run of it leaves a file."""
+    import os
+    import uuid
+
+    open(os.path.join(directory, f"ran-{i}-{uuid.uuid4().hex}"), "w").close()
+    return make(i)
+
+
+def counted(directory) -> int:
+    import glob
+
+    return len(glob.glob(f"{directory}/ran-*"))
+
+
+def make_slowly(seconds: float, i: int = 1) -> np.ndarray:
+    import time
+
+    time.sleep(seconds)
+    return make(i)
+
+
+def total_after(a, _, number) -> float:
+    return float(a.sum()) + number

@@ -139,7 +139,7 @@ def test_the_log_is_limited_and_counts_what_it_leaves_out(caplog):
         for _ in range(3):
             notes.full(OSError(28, "full"), "k")
         assert caplog.text.count("partition-full") == 1
-        notes.stored()
+        notes.stored(int)
         notes.full(OSError(28, "full"), "k")
         assert caplog.text.count("partition-full") == 2
         assert notes.counts == {"adopt-failed": 100, "partition-full": 4}

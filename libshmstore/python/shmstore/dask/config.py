@@ -101,6 +101,31 @@ class Settings:
         )
 
 
+@dataclass(frozen=True)
+class ManagerSettings:
+    """What the policies of a scheduler's memory manager go by, all of them."""
+
+    high: float  # of a partition, from 0.01 to 1
+    low: float
+    slice: float  # seconds
+    delay: float  # seconds
+    in_flight: float  # seconds
+
+    @classmethod
+    def read(cls) -> ManagerSettings:
+        """The settings of now. ValueError where one makes no sense."""
+        high, low = _percent("amm.high"), _percent("amm.low")
+        if low >= high:
+            raise ValueError(f"{PREFIX}.amm.low must be less than amm.high, not {low} % and {high} %")
+        return cls(
+            high=high / 100,
+            low=low / 100,
+            slice=_positive("amm.slice", _seconds("amm.slice")),
+            delay=_positive("amm.delay", _seconds("amm.delay")),
+            in_flight=_positive("amm.in-flight", _seconds("amm.in-flight")),
+        )
+
+
 def enabled() -> bool | None:
     """`enabled`: True, False, or None where nobody said either."""
     return None if _get("enabled") is None else _switch("enabled")

@@ -98,6 +98,14 @@ def shareable(header: Any, size: int, settings: Settings) -> bool:
     return size >= settings.min_size and size >= len(header)
 
 
+def _identity(partition: str) -> str:
+    """The same for all who can be peers, and for nobody else: this user's processes on this tmpfs of this boot of the kernel."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    status = os.stat(partition)
+    return f"{boot}:{status.st_dev:x}:{status.st_ino:x}:{os.geteuid()}"
+
+
 class Exchange:
     """A store with its settings. Raises Error (OSError) where it cannot be opened."""
 
@@ -123,6 +131,7 @@ class Exchange:
         self.turns = Turns(self.partition.path)
         self._lock = threading.RLock()  # reentrant: a handle may be collected while we hold it
         self._names: set[str] = set()
+        self._identity = _identity(self.partition.path)
         self._full_until = 0.0
         self._n_stores = 0
         self.n_siblings = 1  #: live stores of our kind, when last looked
@@ -219,7 +228,7 @@ class Exchange:
             self._release(name)
             self._note_put(e, key)
             return Kept.FOR_NOW
-        self.fallbacks.stored()
+        self.fallbacks.stored(type(value))
         return Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), handed=False)
 
     def link(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | None:
@@ -329,6 +338,17 @@ class Exchange:
         if not self.tiered:
             self.look()
         return self._books[1]
+
+    def host(self) -> dict[str, Any]:
+        """What tells a scheduler which workers are one host to it, and how full that is. In bytes."""
+        usage = os.statvfs(self.partition.path)
+        return {
+            "partition": self._identity,
+            "size": usage.f_blocks * usage.f_frsize,
+            "used": (usage.f_blocks - usage.f_bfree) * usage.f_frsize,
+            "min-size": self.settings.min_size,
+            "private-types": self.fallbacks.private_types(),
+        }
 
     def look(self) -> None:
         """Brings the books up to date. Looks at each object, so not at every call."""

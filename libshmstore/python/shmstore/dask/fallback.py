@@ -12,6 +12,8 @@ import logging
 import threading
 import time
 
+from dask.utils import typename
+
 logger = logging.getLogger("distributed.worker.shared")
 
 
@@ -27,6 +29,7 @@ class Fallbacks:
         self._left_out: dict[str, int] = {}
         self._full = False
         self._unshared: set[type] = set()
+        self._shared: set[type] = set()
 
     def unshared(self, kind: type, why: str) -> None:
         """Large values of a type go as on stock, always: said once for each type. No fallback, and not counted as one."""
@@ -71,6 +74,12 @@ class Fallbacks:
             self._said.pop("partition-full", None)
         self.note("partition-full", error, key, "values stay private until there is room again")
 
-    def stored(self) -> None:
-        """Something could be stored: a partition that fills up from here on is news."""
+    def stored(self, kind: type) -> None:
+        """A value of that type could be stored: a partition that fills up from here on is news."""
         self._full = False
+        self._shared.add(kind)
+
+    def private_types(self) -> list[str]:
+        """Names, as the scheduler has them, of the types of which large values were met and none could be shared."""
+        with self._lock:
+            return sorted(typename(kind) for kind in self._unshared - self._shared)

@@ -363,7 +363,7 @@ class Worker(distributed.Worker):
         return metrics
 
     def _add_metrics(self, metrics: dict[str, Any]) -> None:
-        metrics["shmstore"] = self._exchange.books()._asdict()
+        metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host()}
         if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
             memory, disk = self._residence.shared_total()
             metrics["spilled_bytes"] = {"memory": memory, "disk": disk}

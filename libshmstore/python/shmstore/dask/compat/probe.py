@@ -98,9 +98,32 @@ EITHER = (
     ),
 )
 
+#: Of the scheduler's side, for shmstore.dask.amm. Where one is absent its policies do nothing; workers share all the same.
+_MANAGER = "distributed.active_memory_manager"
+MANAGER = (
+    Hook(_MANAGER, "ActiveMemoryManagerPolicy.run"),
+    Hook(_MANAGER, "ActiveMemoryManagerExtension", ("scheduler", "policies", "register", "start", "interval")),
+    Hook(_MANAGER, "ActiveMemoryManagerExtension.run_once"),
+    Hook(_MANAGER, "ActiveMemoryManagerExtension.running"),
+    Hook(_MANAGER, "ActiveMemoryManagerExtension.add_policy", ("policy",)),
+    Hook(_MANAGER, "RetireWorker", ("address",)),
+    Hook(_MANAGER, "Suggestion", ("op", "ts", "candidates")),
+    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.transition", ("key", "start", "finish")),
+    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.add_worker", ("scheduler", "worker")),
+    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.remove_worker", ("scheduler", "worker")),
+    Hook("distributed.scheduler", "Scheduler.add_plugin", ("plugin", "name", "idempotent")),
+    Hook("distributed.scheduler", "Scheduler.retire_workers", ("workers", "close_workers", "remove")),
+    Hook("distributed.nanny", "Nanny.restart", ("timeout",)),
+)
+
+
+def missing_of(hooks: tuple[Hook, ...]) -> list[str]:
+    """Names of those of them that this Dask does not have."""
+    return [hook.name for hook in hooks if not hook.there()]
+
 
 def missing() -> list[str]:
     """Names of the hooks that this Dask does not have."""
-    absent = [hook.name for hook in HOOKS if not hook.there()]
-    ways = [[hook.name for hook in way if not hook.there()] for way in EITHER]
+    absent = missing_of(HOOKS)
+    ways = [missing_of(way) for way in EITHER]
     return absent + min(ways, key=len)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies for the Active Memory Manager of Dask's scheduler, on hosts whose workers share memory. They are named in the configuration:
+
+    distributed:
+      scheduler:
+        active-memory-manager:
+          start: true
+          policies:
+            - class: shmstore.dask.amm.HostReduceReplicas
+
+docs/amm.md says which are for what. Workers that share nothing may be in the same cluster: each is a host of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import config as _config  # noqa: F401: the defaults
+from ..compat import probe as _probe
+
+#: What this Dask's manager lacks of what the policies need of it: where there is anything, they do nothing.
+missing_hooks = _probe.missing_of(_probe.MANAGER)
+
+if TYPE_CHECKING or not missing_hooks:
+    from .demand import InDemand
+    from .insurance import Insurance
+    from .policy import Policy, PolicyState
+    from .reduce import HostReduceReplicas
+    from .retire import Retire
+else:
+    from ..compat.idle import HostReduceReplicas, InDemand, Insurance, Policy, PolicyState, Retire, say
+
+    say(missing_hooks)
+
+__all__ = ["HostReduceReplicas", "InDemand", "Insurance", "Policy", "PolicyState", "Retire", "missing_hooks"]

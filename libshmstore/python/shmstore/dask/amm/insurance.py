@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Insurance: what is costly to make again outlives its worker."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from dask.utils import parse_bytes, parse_timedelta
+
+from ..compat.manager import holders
+from .conductor import Suggestions
+from .policy import Policy
+
+_BREATH = 64
+
+
+class Insurance(Policy):
+    """Keeps every key above a size, or of a kind that takes long to compute, in n stores and on n hosts.
+
+    size    bytes from which on a key is insured; null: none for its size
+    cost    seconds that keys of its kind take on average from which on one is insured; null: none for its cost
+    stores  workers that are to have it: on one host a second one is a link, which costs nothing. Where a worker dies Dask takes the other's
+    hosts   hosts that are to have it: what outlives a host is a copy
+    check   seconds between two looks at all keys; those just made, and all after a worker went, are looked at as they come
+    """
+
+    rank = 20
+
+    def __init__(
+        self,
+        size: int | str | None = "1 MiB",
+        cost: float | str | None = None,
+        stores: int = 2,
+        hosts: int = 1,
+        check: float | str = "30s",
+        period: float | str = 0,
+    ) -> None:
+        super().__init__(period)
+        self.size = None if size is None else int(parse_bytes(size))
+        self.cost = None if cost is None else float(parse_timedelta(cost, default="s"))
+        self.stores, self.n_hosts = int(stores), int(hosts)
+        self.check = float(parse_timedelta(check, default="s"))
+        if self.stores < 1 or self.n_hosts < 1:
+            raise ValueError(f"Insurance: stores and hosts must be 1 or more, not {stores} and {hosts}")
+        self._made: dict[Any, Any] = {}  # key -> task, since the last run
+        self._look_at_all = 0.0  # when
+
+    def insures(self, task: Any) -> bool:
+        """Whether it is to outlive its worker."""
+        if self.size is not None and task.nbytes >= self.size:
+            return True
+        return self.cost is not None and (task.prefix.duration_average or 0) >= self.cost
+
+    def keeps(self, task: Any) -> tuple[int, int] | None:
+        """As many as it makes."""
+        return (self.n_hosts, self.stores) if self.insures(task) else None
+
+    def in_memory(self, task: Any) -> bool:
+        """Made just now."""
+        if not self.insures(task):
+            return False
+        self._made[task.key] = task
+        return True
+
+    def workers_changed(self) -> bool:
+        """What the worker had has one store less, or there is a place more."""
+        self._look_at_all = 0.0
+        return True
+
+    def suggest(self) -> Suggestions:
+        """One run."""
+        now = time.monotonic()
+        made, self._made = self._made, {}
+        if now >= self._look_at_all:
+            self._look_at_all = now + self.check
+            tasks = list(self.scheduler.tasks.values())
+        else:
+            tasks = list(made.values())
+        n_stores, n_hosts = self.stores, self.n_hosts
+        for i, task in enumerate(tasks):
+            if not i % _BREATH:
+                yield None
+            if task.state != "memory" or task.actor or not self.insures(task):
+                continue
+            if len(holders(task)) >= n_stores and n_hosts == 1:
+                continue
+            yield from self.insure(task, n_hosts, n_stores)
+
+    def insure(self, task: Any, n_hosts: int, n_stores: int, on: set[Any] | None = None) -> Suggestions:
+        """Asks for what a key lacks. on: workers that may get it; None: all."""
+        running = self.scheduler.running if on is None else self.scheduler.running & on
+        has = {worker for worker in holders(task) if worker in running} | self.coming(task)
+        there = set(self.hosts.units(task, has))
+        while len(there) < n_hosts:
+            taken = {worker for unit in there for worker in getattr(unit, "workers", (unit,))}
+            worker = yield self.replicate(task, running - taken - has)
+            if worker is None:
+                break
+            has.add(worker)
+            there.add(next(iter(self.hosts.units(task, (worker,)))))
+        while len(has) < n_stores:
+            worker = yield self.replicate(task, (self.links_of(task) & running) - has or running - has)
+            if worker is None:
+                break
+            has.add(worker)
+
+    def __repr__(self) -> str:
+        return f"Insurance(size={self.size}, cost={self.cost}, stores={self.stores}, hosts={self.n_hosts})"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's Active Memory Manager, as it is in all supported versions.
+
+    who_has, waiters    of a task: sets; from 2023 on None where there is nothing
+    policies            a set of the manager, run in whatever order: `in_order` has ours go first, by rank
+    pending             of the manager: a new dict in each of its runs, by which one run is told from the next
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from distributed.active_memory_manager import ActiveMemoryManagerPolicy, RetireWorker, Suggestion
+from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+__all__ = ["ActiveMemoryManagerPolicy", "Status", "Suggestion", "Watch", "busy_on", "holders", "in_order", "retiring", "serve", "waiters"]
+
+_WATCH = "shmstore-amm"
+_NOTHING: frozenset[Any] = frozenset()
+
+
+def holders(task: Any) -> Collection[Any]:
+    """The workers that have a key's value."""
+    return task.who_has or _NOTHING
+
+
+def waiters(task: Any) -> Collection[Any]:
+    """The tasks that still need a key's value."""
+    return task.waiters or _NOTHING
+
+
+def busy_on(task: Any) -> set[Any]:
+    """The workers on which tasks that need the value run or are queued: the manager drops nothing there."""
+    return {waiter.processing_on for waiter in waiters(task)} - {None}
+
+
+def retiring(manager: Any) -> list[Any]:
+    """The workers that Dask was asked to retire."""
+    workers = manager.scheduler.workers
+    found = (workers.get(policy.address) for policy in manager.policies if isinstance(policy, RetireWorker))
+    return [worker for worker in found if worker is not None]
+
+
+class _Ordered(set[Any]):
+    """A set of policies that is run through in the order of their ranks; those that have none come last."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=lambda policy: getattr(policy, "rank", 1000)))
+
+
+def in_order(manager: Any) -> None:
+    """From here on the manager runs policies that have a rank before Dask's own."""
+    if not isinstance(manager.policies, _Ordered):
+        manager.policies = _Ordered(manager.policies)
+
+
+class Watch(SchedulerPlugin):
+    """Hears what becomes of keys and workers."""
+
+    name = _WATCH
+
+    def __init__(
+        self, scheduler: Any, in_memory: Callable[[Any], None], waits: Callable[[Any], None], workers_changed: Callable[[], None]
+    ) -> None:
+        self._tasks = scheduler.tasks
+        self._told = {"memory": in_memory, "waiting": waits}
+        self._workers_changed = workers_changed
+        scheduler.add_plugin(self, name=_WATCH, idempotent=True)
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """A task is somewhere else than it was."""
+        told = self._told.get(finish)
+        if told is not None and (task := self._tasks.get(key)) is not None:
+            told(task)
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """One more."""
+        self._workers_changed()
+
+    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+        """One less."""
+        self._workers_changed()
+
+
+def serve(scheduler: Any, name: str, handler: Callable[..., Any]) -> None:
+    """Clients may call handler as client.scheduler.<name>(…)."""
+    scheduler.handlers[name] = handler
