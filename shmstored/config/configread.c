@@ -19,30 +19,11 @@
 #include <sys/statvfs.h>
 
 #include "config.h"
+#include "configkey.h"
 #include "configvalue.h"
 #include "nearest.h"
 #include "rules.h"
 #include "wire.h"
-
-enum kind {
-	KEY_PATH,
-	KEY_TEXT,
-	KEY_OCTAL,
-	KEY_COUNT,
-	KEY_PORT,
-	KEY_SIZE,
-	KEY_SIZE32,
-	KEY_DURATION,
-	KEY_MICROS,
-	KEY_SWITCH,
-	KEY_LEVEL,
-	KEY_DETAIL,
-	KEY_WATERMARK,
-	KEY_PATH_OR_NONE,
-	KEY_SIZE_OR_NONE,
-	KEY_PERCENT,
-	KEY_STRATEGY,
-};
 
 enum section {
 	DAEMON,
@@ -53,12 +34,9 @@ enum section {
 	PARTITION
 };
 
-struct key {
-	const char *name;
-	size_t offset;
-	uint64_t least, most;
+struct section_key {
 	enum section section;
-	enum kind kind;
+	struct configkey key;
 };
 
 #define OFFSET_DAEMON(field)    offsetof(struct config, field)
@@ -68,17 +46,15 @@ struct key {
 #define OFFSET_PROFILE(field)   offsetof(struct config, field)
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
-static const struct key KEYS[] = {
-#define KEY(section, name, kind, field, least, most) {name, OFFSET_##section(field), least, most, section, KEY_##kind},
-#define ALIAS                                        KEY
+static const struct section_key KEYS[] = {
+#define KEY(section, name, kind, field, least, most) \
+	{section, {name, OFFSET_##section(field), least, most, KEY_##kind}},
+#define ALIAS KEY
 #include "config.def"
 #undef ALIAS
 #undef KEY
 };
 #define N_KEYS (sizeof(KEYS) / sizeof(KEYS[0]))
-
-static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
-static const char *const DETAILS[] = {"user", "full", "totals"};
 
 /*
  * libConfuse takes a file that ends within a section for a whole one. So this key, known at the top only, is put after every file's text: in a
@@ -127,109 +103,13 @@ static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const cha
 
 /* ---- values -------------------------------------------------------------------------------------------------------- */
 
-static const char *kind_help(enum kind kind)
-{
-	switch (kind) {
-	case KEY_PATH:
-		return "an absolute path";
-	case KEY_OCTAL:
-		return "an octal mode, as 0660";
-	case KEY_COUNT:
-	case KEY_PORT:
-		return "a number";
-	case KEY_SIZE:
-	case KEY_SIZE32:
-		return "a size, as 64MiB";
-	case KEY_DURATION:
-	case KEY_MICROS:
-		return "a time, as 250ms, 10s or 5min";
-	case KEY_SWITCH:
-		return "yes or no";
-	case KEY_LEVEL:
-		return "one of emergency, alert, critical, error, warning, notice, info, debug";
-	case KEY_DETAIL:
-		return "one of user, full, totals";
-	case KEY_WATERMARK:
-		return "a part of the size, as 90%, or a size above 1 MB";
-	case KEY_PATH_OR_NONE:
-		return "an absolute path, or none";
-	case KEY_SIZE_OR_NONE:
-		return "a size, as 64GiB, or none";
-	case KEY_PERCENT:
-		return "a part of the size, as 85%";
-	case KEY_STRATEGY:
-		return "one of none, conservative, conservative=p95, aggressive, histogram, histogram:0.05";
-	case KEY_TEXT:
-	default:
-		return "a text";
-	}
-}
-
-/* The number that a value of that kind stands for; texts have none. 0, -EINVAL. */
-static int parse_number(const struct key *k, const char *text, uint64_t *ret)
-{
-	struct profile_choice choice;
-	bool on = false;
-	int word = 0, r;
-
-	switch (k->kind) {
-	case KEY_OCTAL:
-		return configvalue_number(text, 8, k->least, k->most, ret);
-	case KEY_COUNT:
-	case KEY_PORT:
-		return configvalue_number(text, 10, k->least, k->most, ret);
-	case KEY_SIZE_OR_NONE:
-		*ret = 0;
-		if (strcmp(text, "none") == 0)
-			return 0;
-		r = config_parse_size(text, 0, ret);
-		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
-	case KEY_PERCENT:
-		return configvalue_percent(text, k->least, k->most, ret);
-	case KEY_SIZE:
-	case KEY_SIZE32:
-		r = config_parse_size(text, 0, ret);
-		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
-	case KEY_DURATION:
-		r = configvalue_duration(text, ret);
-		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
-	case KEY_MICROS:
-		r = configvalue_duration(text, ret);
-		*ret = r == 0 ? *ret / 1000 : 0;
-		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
-	case KEY_SWITCH:
-		r = configvalue_switch(text, &on);
-		*ret = on;
-		return r;
-	case KEY_LEVEL:
-	case KEY_DETAIL:
-		r = k->kind == KEY_LEVEL ? configvalue_word(text, LEVELS, 8, &word)
-					 : configvalue_word(text, DETAILS, 3, &word);
-		*ret = (uint64_t)(unsigned)word;
-		return r;
-	case KEY_WATERMARK:
-		return configvalue_watermark(text, ret);
-	case KEY_PATH:
-	case KEY_PATH_OR_NONE:
-		*ret = 0;
-		return *text == '/' || (k->kind == KEY_PATH_OR_NONE && strcmp(text, "none") == 0) ? 0 : -EINVAL;
-	case KEY_STRATEGY:
-		*ret = 0;
-		return profile_choice_read(text, &choice) ? 0 : -EINVAL;
-	case KEY_TEXT:
-	default:
-		*ret = 0;
-		return *text ? 0 : -EINVAL;
-	}
-}
-
-static const struct key *find_key(cfg_t *cfg, const char *name)
+static const struct configkey *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
 		static const char *const sections[] = {"daemon", "http", "arbiter", "pressure", "profile", "partition"};
 
-		if (strcmp(KEYS[i].name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
-			return &KEYS[i];
+		if (strcmp(KEYS[i].key.name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
+			return &KEYS[i].key;
 	}
 	return NULL;
 }
@@ -237,12 +117,11 @@ static const struct key *find_key(cfg_t *cfg, const char *name)
 /* libConfuse's: looks at a value when it is read. */
 static int check_key(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
 {
-	const struct key *k = find_key(cfg, opt->name);
-	uint64_t number;
+	const struct configkey *k = find_key(cfg, opt->name);
 
-	if (!k || parse_number(k, value, &number) < 0) {
+	if (!k || configkey_check(k, value) < 0) {
 		cfg_error(cfg, "%s: \"%s\" is not right here: it takes %s", opt->name, value,
-			  k ? kind_help(k->kind) : "");
+			  k ? configkey_help(k->kind) : "");
 		return -1;
 	}
 	memcpy(result, &value, sizeof(value));
@@ -293,67 +172,15 @@ static int check_limit(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *resu
 
 /* ---- taking over --------------------------------------------------------------------------------------------------- */
 
-static int set_text(char **field, const char *text)
-{
-	char *copy = strdup(text);
-
-	if (!copy)
-		return -ENOMEM;
-	free(*field);
-	*field = copy;
-	return 0;
-}
-
-static int store_value(const struct key *k, const char *text, void *base)
-{
-	char *at = (char *)base + k->offset;
-	uint64_t number = 0;
-
-	parse_number(k, text, &number); /* was right when it was read */
-	switch (k->kind) {
-	case KEY_PATH:
-	case KEY_PATH_OR_NONE:
-	case KEY_TEXT:
-		return set_text((char **)(void *)at, text);
-	case KEY_OCTAL:
-	case KEY_COUNT:
-	case KEY_PERCENT:
-	case KEY_SIZE32:
-		*(uint32_t *)(void *)at = (uint32_t)number;
-		return 0;
-	case KEY_PORT:
-		*(uint16_t *)(void *)at = (uint16_t)number;
-		return 0;
-	case KEY_SWITCH:
-		*(bool *)at = number != 0;
-		return 0;
-	case KEY_STRATEGY:
-		profile_choice_read(text, (struct profile_choice *)(void *)at);
-		return 0;
-	case KEY_LEVEL:
-	case KEY_DETAIL:
-		*(int *)(void *)at = (int)number;
-		return 0;
-	case KEY_SIZE:
-	case KEY_SIZE_OR_NONE:
-	case KEY_DURATION:
-	case KEY_MICROS:
-	case KEY_WATERMARK:
-	default:
-		*(uint64_t *)(void *)at = number;
-		return 0;
-	}
-}
-
 static int take_keys(cfg_t *cfg, enum section section, void *base)
 {
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < N_KEYS; i++) {
-		const char *text = KEYS[i].section == section ? cfg_getstr(cfg, KEYS[i].name) : NULL;
+		const char *text = KEYS[i].section == section ? cfg_getstr(cfg, KEYS[i].key.name) : NULL;
 
 		if (text)
-			r = store_value(&KEYS[i], text, base);
+			r = configkey_store(&KEYS[i].key, text, base);
 	}
 	return r;
 }
@@ -501,7 +328,7 @@ static size_t section_opts(enum section section, cfg_opt_t *opts)
 
 	for (size_t i = 0; i < N_KEYS; i++) {
 		if (KEYS[i].section == section)
-			opts[n++] = (cfg_opt_t)CFG_STR_CB(KEYS[i].name, 0, CFGF_NONE, check_key);
+			opts[n++] = (cfg_opt_t)CFG_STR_CB(KEYS[i].key.name, 0, CFGF_NONE, check_key);
 	}
 	return n;
 }

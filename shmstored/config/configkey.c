@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "configkey.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "configvalue.h"
+
+static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
+static const char *const DETAILS[] = {"user", "full", "totals"};
+
+const char *configkey_help(enum configkey_kind kind)
+{
+	switch (kind) {
+	case KEY_PATH:
+		return "an absolute path";
+	case KEY_OCTAL:
+		return "an octal mode, as 0660";
+	case KEY_COUNT:
+	case KEY_PORT:
+		return "a number";
+	case KEY_SIZE:
+	case KEY_SIZE32:
+		return "a size, as 64MiB";
+	case KEY_DURATION:
+	case KEY_MICROS:
+		return "a time, as 250ms, 10s or 5min";
+	case KEY_SWITCH:
+		return "yes or no";
+	case KEY_LEVEL:
+		return "one of emergency, alert, critical, error, warning, notice, info, debug";
+	case KEY_DETAIL:
+		return "one of user, full, totals";
+	case KEY_WATERMARK:
+		return "a part of the size, as 90%, or a size above 1 MB";
+	case KEY_PATH_OR_NONE:
+		return "an absolute path, or none";
+	case KEY_SIZE_OR_NONE:
+		return "a size, as 64GiB, or none";
+	case KEY_PERCENT:
+		return "a part of the size, as 85%";
+	case KEY_STRATEGY:
+		return "one of none, conservative, conservative=p95, aggressive, histogram, histogram:0.05";
+	case KEY_TEXT:
+	default:
+		return "a text";
+	}
+}
+
+/* The number that a value of that kind stands for; texts have none. 0, -EINVAL. */
+static int parse_number(const struct configkey *k, const char *text, uint64_t *ret)
+{
+	struct profile_choice choice;
+	bool on = false;
+	int word = 0, r;
+
+	switch (k->kind) {
+	case KEY_OCTAL:
+		return configvalue_number(text, 8, k->least, k->most, ret);
+	case KEY_COUNT:
+	case KEY_PORT:
+		return configvalue_number(text, 10, k->least, k->most, ret);
+	case KEY_SIZE_OR_NONE:
+		*ret = 0;
+		if (strcmp(text, "none") == 0)
+			return 0;
+		r = config_parse_size(text, 0, ret);
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_PERCENT:
+		return configvalue_percent(text, k->least, k->most, ret);
+	case KEY_SIZE:
+	case KEY_SIZE32:
+		r = config_parse_size(text, 0, ret);
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_DURATION:
+		r = configvalue_duration(text, ret);
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_MICROS:
+		r = configvalue_duration(text, ret);
+		*ret = r == 0 ? *ret / 1000 : 0;
+		return r == 0 && *ret >= k->least && *ret <= k->most ? 0 : -EINVAL;
+	case KEY_SWITCH:
+		r = configvalue_switch(text, &on);
+		*ret = on;
+		return r;
+	case KEY_LEVEL:
+	case KEY_DETAIL:
+		r = k->kind == KEY_LEVEL ? configvalue_word(text, LEVELS, 8, &word)
+					 : configvalue_word(text, DETAILS, 3, &word);
+		*ret = (uint64_t)(unsigned)word;
+		return r;
+	case KEY_WATERMARK:
+		return configvalue_watermark(text, ret);
+	case KEY_PATH:
+	case KEY_PATH_OR_NONE:
+		*ret = 0;
+		return *text == '/' || (k->kind == KEY_PATH_OR_NONE && strcmp(text, "none") == 0) ? 0 : -EINVAL;
+	case KEY_STRATEGY:
+		*ret = 0;
+		return profile_choice_read(text, &choice) ? 0 : -EINVAL;
+	case KEY_TEXT:
+	default:
+		*ret = 0;
+		return *text ? 0 : -EINVAL;
+	}
+}
+
+int configkey_check(const struct configkey *k, const char *text)
+{
+	uint64_t number;
+
+	return parse_number(k, text, &number);
+}
+
+static int set_text(char **field, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*field);
+	*field = copy;
+	return 0;
+}
+
+int configkey_store(const struct configkey *k, const char *text, void *base)
+{
+	char *at = (char *)base + k->offset;
+	uint64_t number = 0;
+
+	parse_number(k, text, &number); /* was right when it was checked */
+	switch (k->kind) {
+	case KEY_PATH:
+	case KEY_PATH_OR_NONE:
+	case KEY_TEXT:
+		return set_text((char **)(void *)at, text);
+	case KEY_OCTAL:
+	case KEY_COUNT:
+	case KEY_PERCENT:
+	case KEY_SIZE32:
+		*(uint32_t *)(void *)at = (uint32_t)number;
+		return 0;
+	case KEY_PORT:
+		*(uint16_t *)(void *)at = (uint16_t)number;
+		return 0;
+	case KEY_SWITCH:
+		*(bool *)at = number != 0;
+		return 0;
+	case KEY_STRATEGY:
+		profile_choice_read(text, (struct profile_choice *)(void *)at);
+		return 0;
+	case KEY_LEVEL:
+	case KEY_DETAIL:
+		*(int *)(void *)at = (int)number;
+		return 0;
+	case KEY_SIZE:
+	case KEY_SIZE_OR_NONE:
+	case KEY_DURATION:
+	case KEY_MICROS:
+	case KEY_WATERMARK:
+	default:
+		*(uint64_t *)(void *)at = number;
+		return 0;
+	}
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * configkey.h: one key of the configuration: which values it takes, and how one becomes a field of a structure. Pure.
+ */
+#ifndef SHMSTORED_CONFIGKEY_H
+#define SHMSTORED_CONFIGKEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum configkey_kind {
+	KEY_PATH,
+	KEY_TEXT,
+	KEY_OCTAL,
+	KEY_COUNT,
+	KEY_PORT,
+	KEY_SIZE,
+	KEY_SIZE32,
+	KEY_DURATION,
+	KEY_MICROS,
+	KEY_SWITCH,
+	KEY_LEVEL,
+	KEY_DETAIL,
+	KEY_WATERMARK,
+	KEY_PATH_OR_NONE,
+	KEY_SIZE_OR_NONE,
+	KEY_PERCENT,
+	KEY_STRATEGY,
+};
+
+struct configkey {
+	const char *name;
+	size_t offset;        /* of its field */
+	uint64_t least, most; /* of a number */
+	enum configkey_kind kind;
+};
+
+/* What values of the kind look like, for an error's text. */
+const char *configkey_help(enum configkey_kind kind);
+/* 0: the key takes the text; -EINVAL. */
+int configkey_check(const struct configkey *k, const char *text);
+/* Sets the key's field of the structure at base to a text that configkey_check() took. 0, -ENOMEM. */
+int configkey_store(const struct configkey *k, const char *text, void *base);
+
+#endif
