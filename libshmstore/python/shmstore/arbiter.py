@@ -20,18 +20,16 @@ at a time), `NoMemory`, `TooBig`, `TimedOut`, `Canceled`, `Removed`, `Down`. `Ar
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _shmstore
 from ._shmstore import (
     Again,
     Canceled,
-    ClosedError,
     Down,
     Error,
     Injected,
@@ -44,6 +42,7 @@ from ._shmstore import (
     TooBig,
 )
 from .awaiting import Awaiting, Loops
+from .pools import PARTITION, Pool, PoolLike, Reservation, Task, TaskLike, pool_number, task_number
 from .records import ContextState, PoolState, TaskStats
 from .retrying import Target, each_result
 
@@ -74,7 +73,6 @@ __all__ = [
     "TooBig",
 ]
 
-PARTITION = 1  # the pool that every store has
 _NONBLOCK, _SPILL = 1, 2
 _WAITS = {"pool": 1, "task": 2, "external": 3}
 _INJECTIONS = {"retry": 1, "split": 2, "error": 3, "toobig": 4, "timedout": 5}
@@ -91,122 +89,6 @@ def _one_of(words: dict[str, int], word: str, what: str) -> int:
     if word not in words:
         raise ValueError(f"{what} is one of {', '.join(words)}, not {word!r}")
     return words[word]
-
-
-def _over(error: Error) -> bool:
-    """Whether a call failed because what it is about ended with its daemon or store: nothing is left to end."""
-    return isinstance(error, (Down, ClosedError)) or error.errno == errno.ENOTSUP
-
-
-class Reservation(_shmstore.ArbReservation):
-    """Bytes of a pool. A context manager that releases them; so does its end.
-
-    `commit(n)` says that n bytes were really taken in the partition by other means than this store; what a `Store` takes within
-    `spending()` it counts by itself. `unpin()` lets the pool's evict call-back take what it stands for.
-    """
-
-    def __enter__(self) -> Reservation:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
-
-    @contextlib.contextmanager
-    def spending(self) -> Iterator[Reservation]:
-        """What this thread puts, creates and promotes in the block comes out of the reservation, which falls by it.
-
-        So a result is reserved before it is made, and put without reserving again. Not across an await.
-        """
-        self._spend(True)
-        try:
-            yield self
-        finally:
-            self._spend(False)
-
-    def __repr__(self) -> str:
-        return f"<shmstore.arbiter.Reservation of {self.bytes} bytes in pool {self.pool}>"
-
-
-class Pool:
-    """A pool: the partition's (`Arbiter.partition`), or a budget of this process (`Arbiter.pool`). A context manager that removes it."""
-
-    def __init__(self, arbiter: Arbiter, id: int, name: str) -> None:
-        self.arbiter = arbiter
-        self.id = id  #: its number, as reservations and up-calls say it
-        self.name = name
-
-    def resize(self, capacity: int) -> None:
-        """What is reserved stays; nothing new is given until it fits again."""
-        self.arbiter.store._arb_pool_resize(self.id, capacity)
-
-    def remove(self) -> None:
-        """Gives it up. Error (EINVAL) while anything is reserved in it."""
-        self.arbiter.store._arb_pool_remove(self.id)
-
-    def state(self) -> PoolState:
-        """How full it is, and who waits."""
-        return PoolState._make(self.arbiter.store._arb_pool_info(self.id))
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        try:
-            self.remove()
-        except Error as error:
-            if exc[0] is None and not _over(error):
-                raise
-
-    def __repr__(self) -> str:
-        return f"<shmstore.arbiter.Pool {self.name!r} ({self.id})>"
-
-
-PoolLike = Union[Pool, int]
-
-
-def _number(pool: PoolLike) -> int:
-    return pool if isinstance(pool, int) else pool.id
-
-
-class Task:
-    """A task: begins when it is made, holds bytes, ends. A context manager that ends it."""
-
-    def __init__(self, arbiter: Arbiter, id: int, label: str | None) -> None:
-        self.arbiter = arbiter
-        self.id = id  #: its number, as operators see it
-        self.label = label
-        self._ended = False
-
-    def end(self) -> None:
-        """Unbinds its contexts (one that waits gets `Removed`) and releases what it reserved. Idempotent."""
-        if self._ended:
-            return
-        self._ended = True
-        try:
-            self.arbiter.store._arb_task_end(self.id)
-        except Error as error:
-            if not _over(error):
-                raise
-
-    def stats(self, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
-        """Its retries, splits, waits and bytes, in a pool or (None) in all. reset: counts begin anew."""
-        return self.arbiter.stats(self, pool, reset)
-
-    def __enter__(self) -> Task:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.end()
-
-    def __repr__(self) -> str:
-        return f"<shmstore.arbiter.Task {self.id} {self.label!r}>"
-
-
-TaskLike = Union[Task, int]
-
-
-def _task(task: TaskLike) -> int:
-    return task if isinstance(task, int) else task.id
 
 
 class Context(_shmstore.ArbContext):
@@ -236,15 +118,15 @@ class Context(_shmstore.ArbContext):
 
     def bind(self, task: TaskLike) -> None:
         """Dedicated to one task: what it waits for, the task waits for. Bound to another one before, it moves."""
-        self._bind(_task(task))
+        self._bind(task_number(task))
 
     def bind_helper(self, tasks: Iterable[TaskLike], service: bool = False) -> None:
         """A helper of some tasks; service: works for many, and is served before all tasks."""
-        self._bind_helper(tuple(map(_task, tasks)), service)
+        self._bind_helper(tuple(map(task_number, tasks)), service)
 
     def unbind(self, tasks: Iterable[TaskLike] = ()) -> None:
         """From these tasks, or from all. A waiting call ends with `Removed`."""
-        self._unbind(tuple(map(_task, tasks)))
+        self._unbind(tuple(map(task_number, tasks)))
 
     # -- reservations
 
@@ -262,7 +144,7 @@ class Context(_shmstore.ArbContext):
         wait     False: `Again` where it does not fit now.
         spill    on the spill path: never waits, and may use the pool's spill reserve.
         """
-        into = Reservation(self.arbiter.store, _number(pool))
+        into = Reservation(self.arbiter.store, pool_number(pool))
         self._reserve(into, into.pool, bytes, _flags(wait, spill), timeout)
         self._note(into)
         return into
@@ -271,7 +153,7 @@ class Context(_shmstore.ArbContext):
         self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True
     ) -> tuple[Reservation, ...]:
         """Bytes of several pools, all or none: nobody holds the one while waiting for the other."""
-        into = tuple(Reservation(self.arbiter.store, _number(pool), bytes) for pool, bytes in wanted)
+        into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes) for pool, bytes in wanted)
         self._reserve_many(into, _flags(wait, False), timeout)
         for reservation in into:
             self._note(reservation)
@@ -368,7 +250,7 @@ class Context(_shmstore.ArbContext):
 
         kind: "pool" (for a helper of its own task), "task" (for another one, if it is known), "external".
         """
-        self._wait_begin(_one_of(_WAITS, kind, "a wait's kind"), 0 if task is None else _task(task))
+        self._wait_begin(_one_of(_WAITS, kind, "a wait's kind"), 0 if task is None else task_number(task))
         try:
             yield
         finally:
@@ -391,7 +273,7 @@ class Context(_shmstore.ArbContext):
         self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, spill: bool = False
     ) -> Awaiting[Reservation]:
         """As `reserve`, but does not wait: ``r = await context.reserve_async(n)``. Contexts of one's own only."""
-        into = Reservation(self.arbiter.store, _number(pool))
+        into = Reservation(self.arbiter.store, pool_number(pool))
 
         def start(flags: int) -> bool:
             return self._reserve(into, into.pool, bytes, flags | (_SPILL if spill else 0), timeout)
@@ -402,7 +284,7 @@ class Context(_shmstore.ArbContext):
         self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None
     ) -> Awaiting[tuple[Reservation, ...]]:
         """As `reserve_many`, but does not wait: ``a, b = await context.reserve_many_async(...)``."""
-        into = tuple(Reservation(self.arbiter.store, _number(pool), bytes) for pool, bytes in wanted)
+        into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes) for pool, bytes in wanted)
 
         def granted() -> None:
             for reservation in into:
@@ -429,7 +311,7 @@ class Context(_shmstore.ArbContext):
 
         count 0 clears. For tests of a program's own roll back.
         """
-        self._inject(_one_of(_INJECTIONS, kind, "an injection"), count, skip, 0 if pool is None else _number(pool))
+        self._inject(_one_of(_INJECTIONS, kind, "an injection"), count, skip, 0 if pool is None else pool_number(pool))
 
     def __enter__(self) -> Context:
         return self
@@ -496,7 +378,7 @@ class Arbiter:
         label     shown to operators.
         inherit   a task whose priority it takes over.
         """
-        task = Task(self, self.store._arb_task_begin(priority, label, 0 if inherit is None else _task(inherit)), label)
+        task = Task(self, self.store._arb_task_begin(priority, label, 0 if inherit is None else task_number(inherit)), label)
         try:
             if bind:
                 (context or self.current).bind(task)
@@ -606,8 +488,8 @@ class Arbiter:
 
     def stats(self, task: TaskLike | None = None, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
         """What a task did in a pool, or in all; without a task, of the one that the calling thread works for."""
-        number = 0 if task is None else _task(task)
-        return TaskStats._make(self.store._arb_stats(number, 0 if pool is None else _number(pool), reset))
+        number = 0 if task is None else task_number(task)
+        return TaskStats._make(self.store._arb_stats(number, 0 if pool is None else pool_number(pool), reset))
 
     # -- event loops
 
