@@ -55,6 +55,7 @@ static void add(struct sum *s, const struct storm_result *r)
 	s->all.n_forks += r->n_forks;
 	s->all.n_stands += r->n_stands;
 	s->all.n_rests += r->n_rests;
+	s->all.n_late += r->n_late;
 	s->all.n_enospc += r->n_enospc;
 	s->all.n_edquot += r->n_edquot;
 	s->all.n_timedout += r->n_timedout;
@@ -167,10 +168,10 @@ int main(int argc, char **argv)
 	if (status == 77)
 		return 77;
 	printf("chaos: seeds %" PRIu64 " to %" PRIu64 ": %u rounds, %" PRIu64 " operations, %" PRIu64 " kills, %" PRIu64
-	       " stops, %" PRIu64 " forks, %" PRIu64 " stands, %" PRIu64 " rests; wrong or leaked %u, drift %" PRId64
-	       "\n",
+	       " stops, %" PRIu64 " forks, %" PRIu64 " stands (%" PRIu64 " late), %" PRIu64
+	       " rests; wrong or leaked %u, drift %" PRId64 "\n",
 	       c.seed, c.seed + s.n_rounds - 1, s.n_rounds, s.all.n_ops, s.all.n_kills, s.all.n_stops, s.all.n_forks,
-	       s.all.n_stands, s.all.n_rests, s.n_failed, s.all.drift);
+	       s.all.n_stands, s.all.n_late, s.all.n_rests, s.n_failed, s.all.drift);
 	printf("chaos: %u passed, %u failed\n", s.n_rounds - s.n_failed, s.n_failed);
 	return s.n_failed ? 1 : 0;
 }

@@ -504,6 +504,7 @@ static int body(const char *mount, void *arg)
 						      .n_enospc = r.st.shared->n_enospc,
 						      .n_edquot = r.st.shared->n_edquot,
 						      .n_timedout = r.st.shared->n_timedout,
+						      .n_late = storm_outcome->n_late,
 						      .drift = storm_outcome->drift,
 						      .failed = r.st.shared->failed};
 	say(&r, total);

@@ -89,7 +89,8 @@ struct storm_options {
 
 struct storm_result {
 	uint64_t n_ops, n_kills, n_stops, n_forks, n_stands, n_rests, n_enospc, n_edquot, n_timedout;
-	int64_t drift; /* of ledgers, at rest: the largest */
+	uint64_t n_late; /* of the stands: the kernel gave memory back meanwhile */
+	int64_t drift;   /* of ledgers, at rest: the largest */
 	bool failed;
 };
 

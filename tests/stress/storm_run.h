@@ -7,7 +7,8 @@
 #include "storm.h"
 
 #define SETTLE_MS  30000u
-#define SAME_TRIES 100u /* the daemon may be at work */
+#define SAME_TRIES 100u /* the daemon, or the kernel, may be at work */
+#define LATE_NS    20000000
 
 struct run {
 	struct storm st;
@@ -25,6 +26,7 @@ struct run {
 struct outcome {
 	struct storm_result result;
 	int64_t drift;
+	uint64_t n_late; /* stand-stills whose books closed at a later look only */
 };
 
 extern struct outcome *storm_outcome;
