@@ -47,6 +47,7 @@ static const struct admin_command list[] = {
 	{"set", "KEY=VALUE", "set a limit until the daemon ends", cmd_set},
 	{"arb", "SUBCOMMAND", "the memory arbiter: who holds, who waits, for what", cmd_arb},
 	{"profile", "SUBCOMMAND", "what tasks used so far, and what the next ones will", cmd_profile},
+	{"stage", "", "who is in which stage of a job, and with what memory", cmd_stage},
 	{"reap", "STORE", "have the daemon remove a dead store", cmd_reap},
 	{"version", "", "print the version", cmd_version},
 	{"help", "[COMMAND]", "explain a command", cmd_help},

@@ -108,5 +108,10 @@
 #define shmstore_client_profile_text(...)  shms_in_client_profile_text(__VA_ARGS__)
 #define shmstore_client_profile_load(...)  shms_in_client_profile_load(__VA_ARGS__)
 #define shmstore_client_profile_reset(...) shms_in_client_profile_reset(__VA_ARGS__)
+#define shmstore_stage_query(...)          shms_in_stage_query(__VA_ARGS__)
+#define shmstore_stage_begin(...)          shms_in_stage_begin(__VA_ARGS__)
+#define shmstore_stage_end(...)            shms_in_stage_end(__VA_ARGS__)
+#define shmstore_stage_demote(...)         shms_in_stage_demote(__VA_ARGS__)
+#define shmstore_client_stage_end(...)     shms_in_client_stage_end(__VA_ARGS__)
 
 #endif

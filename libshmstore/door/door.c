@@ -21,6 +21,7 @@
 #include <shmstore/inspect.h>
 #include <shmstore/profile.h>
 #include <shmstore/shmstore.h>
+#include <shmstore/stage.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>

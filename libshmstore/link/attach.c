@@ -303,6 +303,8 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	case WIRE_DONE:
 	case WIRE_ARBED:
 	case WIRE_PROFILED:
+	case WIRE_STAGED:
+	case WIRE_DEMOTED:
 		return take_reply(a, &h, packet, body_size);
 	case WIRE_ERROR: /* it ends, it is full, or we did wrong */
 		return -ECONNREFUSED;

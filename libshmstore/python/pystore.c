@@ -15,6 +15,7 @@
 
 #include "pyarb.h"
 #include "pyprofile.h"
+#include "pystage.h"
 
 bool pyshm_store_enter(struct pyshm_store *self)
 {
@@ -395,6 +396,10 @@ static PyMethodDef store_methods[] = {
 	{"_profile_sample", pyshm_store_profile_sample, METH_VARARGS, NULL},
 	{"_profile_end", pyshm_store_profile_end, METH_VARARGS, NULL},
 	{"_profile_estimate", pyshm_store_profile_estimate, METH_VARARGS, NULL},
+	{"_stage_query", pyshm_store_stage_query, METH_VARARGS, NULL},
+	{"_stage_begin", pyshm_store_stage_begin, METH_VARARGS, NULL},
+	{"_stage_end", pyshm_store_stage_end, METH_VARARGS, NULL},
+	{"_stage_demote", pyshm_store_stage_demote, METH_VARARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
 

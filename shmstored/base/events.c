@@ -54,6 +54,7 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_ARB_TIMEOUT] = "arbiter-timeout",
 	[EVENT_MEMORY] = "memory",
 	[EVENT_GATE] = "gate",
+	[EVENT_STAGE] = "stage",
 };
 
 struct kept {

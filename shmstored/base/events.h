@@ -39,6 +39,7 @@ enum event {
 	EVENT_ARB_TIMEOUT, /* one was waited for in vain */
 	EVENT_MEMORY,      /* what there is of the host's memory, or whether it is known, has changed */
 	EVENT_GATE,        /* closed, or opened */
+	EVENT_STAGE,       /* a worker waits for a stage, began or ended one */
 	EVENTS_N,          /* not an event: how many there are */
 };
 

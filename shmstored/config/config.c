@@ -56,6 +56,17 @@ static const struct config DEFAULTS = {
 		    .max_reservations = 65536,
 		    .max_pools = 16},
 	.pressure = {.interval_ns = SECOND / 10, .window = 10, .hold = 3, .ramp = 1, .ramp_max = 64},
+	.stage = {.rules = {.mode = STAGE_HOST,
+			    .shared_enabled = true,
+			    .private_ratio = {2, 1},
+			    .shared_ratio = {1, 2},
+			    .fallen_threshold = {1, 2},
+			    .mn_threshold = 1000000,
+			    .desc_bytes = 32,
+			    .whole_shared_div = 10,
+			    .wait_ms = 2000},
+		  .demote = {.threshold = -1, .ignore_to_shared = true, .prefer_shared = true},
+		  .slots = 1},
 	.profile = {.fallback = 128 * MIB, .interval_ns = SECOND / 10, .save_ns = 60 * SECOND, .max_kinds = 1000},
 };
 

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "profilewords.h"
+#include "stageprofile.h"
 
 struct rules;
 
@@ -82,6 +83,17 @@ struct config_profile {
 	uint32_t max_kinds;             /* that are kept for one user */
 };
 
+/* How a worker's memory is divided for the stages of a job: docs/stages.md. */
+struct config_stage {
+	struct stage_config rules; /* cap_mib: by cap */
+	enum stage_conflict conflict;
+	struct stage_costs demote;                 /* threshold, ignore_to_shared, prefer_shared */
+	uint64_t cap;                              /* bytes; 0: what the base has together */
+	uint64_t base_private, base_shared, total; /* bytes; 0: by the host, the partition and workers */
+	uint32_t slots;
+	uint32_t workers; /* that share the host; 0: as many as it has processors */
+};
+
 /* http.detail = user | full | totals: whose stores an HTTP client sees by name. */
 enum config_detail {
 	CONFIG_DETAIL_USER = 0,   /* those of the local user at the other end of the connection; root sees all */
@@ -107,6 +119,7 @@ struct config {
 	struct config_arbiter arbiter;
 	struct config_pressure pressure;
 	struct config_profile profile;
+	struct config_stage stage;
 	struct config_partition *partitions;
 	size_t n_partitions;
 	struct rules *rules;

@@ -11,6 +11,8 @@
 
 static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
 static const char *const DETAILS[] = {"user", "full", "totals"};
+static const char *const MODES[] = {"host", "first"};            /* as enum stage_mode */
+static const char *const CONFLICTS[] = {"error", "max", "host"}; /* as enum stage_conflict */
 
 const char *configkey_help(enum configkey_kind kind)
 {
@@ -44,6 +46,16 @@ const char *configkey_help(enum configkey_kind kind)
 		return "a part of the size, as 85%";
 	case KEY_STRATEGY:
 		return "one of none, conservative, conservative=p95, aggressive, histogram, histogram:0.05";
+	case KEY_RATIO:
+		return "a fraction, as 0.5 or 2";
+	case KEY_NUMBER:
+		return "a number";
+	case KEY_NUMBER_OR_NONE:
+		return "a number, or none";
+	case KEY_STAGE_MODE:
+		return "one of host, first";
+	case KEY_CONFLICT:
+		return "one of error, max, host";
 	case KEY_TEXT:
 	default:
 		return "a text";
@@ -54,6 +66,7 @@ const char *configkey_help(enum configkey_kind kind)
 static int parse_number(const struct configkey *k, const char *text, uint64_t *ret)
 {
 	struct profile_choice choice;
+	struct ratio ratio;
 	bool on = false;
 	int word = 0, r;
 
@@ -62,7 +75,11 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		return configvalue_number(text, 8, k->least, k->most, ret);
 	case KEY_COUNT:
 	case KEY_PORT:
+	case KEY_NUMBER:
 		return configvalue_number(text, 10, k->least, k->most, ret);
+	case KEY_NUMBER_OR_NONE:
+		*ret = UINT64_MAX;
+		return strcmp(text, "none") == 0 ? 0 : configvalue_number(text, 10, k->least, k->most, ret);
 	case KEY_SIZE_OR_NONE:
 		*ret = 0;
 		if (strcmp(text, "none") == 0)
@@ -92,6 +109,15 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 					 : configvalue_word(text, DETAILS, 3, &word);
 		*ret = (uint64_t)(unsigned)word;
 		return r;
+	case KEY_STAGE_MODE:
+	case KEY_CONFLICT:
+		r = k->kind == KEY_STAGE_MODE ? configvalue_word(text, MODES, 2, &word)
+					      : configvalue_word(text, CONFLICTS, 3, &word);
+		*ret = (uint64_t)(unsigned)word;
+		return r;
+	case KEY_RATIO:
+		*ret = 0;
+		return ratio_parse(text, &ratio) && ratio_compare(ratio, RATIO(k->most, 1)) <= 0 ? 0 : -EINVAL;
 	case KEY_WATERMARK:
 		return configvalue_watermark(text, ret);
 	case KEY_PATH:
@@ -152,7 +178,12 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	case KEY_STRATEGY:
 		profile_choice_read(text, (struct profile_choice *)(void *)at);
 		return 0;
+	case KEY_RATIO:
+		ratio_parse(text, (struct ratio *)(void *)at);
+		return 0;
 	case KEY_LEVEL:
+	case KEY_STAGE_MODE:
+	case KEY_CONFLICT:
 	case KEY_DETAIL:
 		*(int *)(void *)at = (int)number;
 		return 0;
@@ -161,6 +192,8 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	case KEY_DURATION:
 	case KEY_MICROS:
 	case KEY_WATERMARK:
+	case KEY_NUMBER:
+	case KEY_NUMBER_OR_NONE:
 	default:
 		*(uint64_t *)(void *)at = number;
 		return 0;

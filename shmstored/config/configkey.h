@@ -26,6 +26,11 @@ enum configkey_kind {
 	KEY_SIZE_OR_NONE,
 	KEY_PERCENT,
 	KEY_STRATEGY,
+	KEY_RATIO,
+	KEY_NUMBER, /* of 64 bits */
+	KEY_NUMBER_OR_NONE,
+	KEY_STAGE_MODE,
+	KEY_CONFLICT,
 };
 
 struct configkey {

@@ -31,6 +31,7 @@ enum section {
 	ARBITER,
 	PRESSURE,
 	PROFILE,
+	STAGE,
 	PARTITION
 };
 
@@ -44,6 +45,7 @@ struct section_key {
 #define OFFSET_ARBITER(field)   offsetof(struct config, field)
 #define OFFSET_PRESSURE(field)  offsetof(struct config, field)
 #define OFFSET_PROFILE(field)   offsetof(struct config, field)
+#define OFFSET_STAGE(field)     offsetof(struct config, field)
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct section_key KEYS[] = {
@@ -106,7 +108,7 @@ static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const cha
 static const struct configkey *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		static const char *const sections[] = {"daemon", "http", "arbiter", "pressure", "profile", "partition"};
+		static const char *const sections[] = {"daemon", "http", "arbiter", "pressure", "profile", "stage", "partition"};
 
 		if (strcmp(KEYS[i].key.name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i].key;
@@ -312,6 +314,8 @@ static int take_all(cfg_t *root, struct config *c)
 		r = take_keys(cfg_getsec(root, "pressure"), PRESSURE, c);
 	if (r == 0)
 		r = take_keys(cfg_getsec(root, "profile"), PROFILE, c);
+	if (r == 0)
+		r = take_keys(cfg_getsec(root, "stage"), STAGE, c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
 		r = take_partition(cfg_getnsec(root, "partition", i), c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
@@ -337,7 +341,7 @@ static cfg_t *make_parser(void)
 {
 	static const cfg_opt_t end = CFG_END();
 	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], arbiter_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
-	cfg_opt_t pressure_opts[N_KEYS + 1], profile_opts[N_KEYS + 1];
+	cfg_opt_t pressure_opts[N_KEYS + 1], profile_opts[N_KEYS + 1], stage_opts[N_KEYS + 1];
 	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
 				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
 	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
@@ -349,6 +353,7 @@ static cfg_t *make_parser(void)
 	arbiter_opts[section_opts(ARBITER, arbiter_opts)] = end;
 	pressure_opts[section_opts(PRESSURE, pressure_opts)] = end;
 	profile_opts[section_opts(PROFILE, profile_opts)] = end;
+	stage_opts[section_opts(STAGE, stage_opts)] = end;
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
@@ -361,6 +366,7 @@ static cfg_t *make_parser(void)
 		CFG_SEC("arbiter", arbiter_opts, CFGF_NONE),
 		CFG_SEC("pressure", pressure_opts, CFGF_NONE),
 		CFG_SEC("profile", profile_opts, CFGF_NONE),
+		CFG_SEC("stage", stage_opts, CFGF_NONE),
 		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_STR(END, 0, CFGF_NONE),

@@ -22,6 +22,7 @@ struct host;
 struct member;
 struct quota;
 struct reap;
+struct stages;
 struct surveying;
 struct tierkeeper;
 struct tierscrub;
@@ -101,6 +102,7 @@ struct account {
 	struct quota *quota;
 	struct accountquota *accountquota; /* what binds quota to us */
 	struct arbhost *arb;               /* the memory arbiter; NULL = off */
+	struct stages *stages;             /* what workers have for stages of a job */
 	struct history *history;
 	struct tierkeeper *tier;
 	struct tierscrub *scrub; /* tierkeeper.c's */

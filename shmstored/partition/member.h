@@ -19,6 +19,7 @@
 struct account;
 struct arbguest;
 struct quota_store;
+struct stages_session;
 
 struct member {
 	struct account *account;
@@ -37,6 +38,7 @@ struct member {
 	struct wire_credit *credit; /* in page; NULL where the page could only be mapped for reading */
 	struct quota_store *quota;
 	struct arbguest *arb;          /* NULL = it asked the arbiter for nothing so far */
+	struct stages_session *stage;  /* NULL = it asked for no stage so far */
 	int64_t registered_ns;         /* CLOCK_REALTIME; 0 = not registered */
 	struct shmstore_counters last; /* as copied by the last tick */
 	uint64_t active_ns;   /* CLOCK_MONOTONIC of the refresh that found last that its owner had done something */

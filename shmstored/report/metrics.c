@@ -23,6 +23,7 @@
 #include "lateness.h"
 #include "loop.h"
 #include "metricspressure.h"
+#include "metricsstages.h"
 #include "metricsself.h"
 #include "metricswrite.h"
 #include "quota.h"
@@ -488,6 +489,7 @@ static void write_all(struct writer *w, const struct lateness *l)
 	write_host(w, l);
 	metricsself_write(&w->out, w->host->started_ns);
 	metricspressure_write(&w->out, w->host->pressure);
+	metricsstages_write(&w->out, w->host->accounts);
 	write_partitions(w);
 	write_tiers(w);
 	for (size_t i = 0; i < N_OF(of_arbiter); i++)

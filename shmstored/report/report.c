@@ -154,6 +154,8 @@ static part *part_of(enum wire_question what)
 		return report_arbiter;
 	case WIRE_QUERY_ARB_LOG:
 		return report_arb_log;
+	case WIRE_QUERY_STAGES:
+		return report_stages;
 	case WIRE_QUERY_EVENTS:
 	case WIRE_QUERY_MEMORY:
 	case WIRE_QUERY_GATE:

@@ -60,6 +60,14 @@ void report_quota(const struct report_view *v, struct account *a, struct json_ob
 void report_holders(const struct report_view *v, struct account *a, struct json_object *o);
 void report_history(const struct report_view *v, struct account *a, struct json_object *o);
 
+struct stages;
+struct report_stages_sums {
+	int64_t total, held; /* bytes, private and shared */
+	uint64_t n_sessions, n_running, n_waiting, n_degraded;
+};
+void report_stages_sums(const struct stages *t, struct report_stages_sums *ret);
+void report_stages(const struct report_view *v, struct account *a, struct json_object *o);
+
 /* Of the host, not of a partition. */
 void report_memory(const struct report_view *v, struct host *h, struct json_object *o);
 void report_gate(const struct report_view *v, struct host *h, struct json_object *o);

@@ -34,5 +34,9 @@ DISPATCH_HANDLER(arb);
 DISPATCH_HANDLER(arb_admin);
 DISPATCH_HANDLER(profile);
 DISPATCH_HANDLER(profile_admin);
+DISPATCH_HANDLER(stage_query);
+DISPATCH_HANDLER(stage_begin);
+DISPATCH_HANDLER(stage_end);
+DISPATCH_HANDLER(stage_demote);
 
 #endif

@@ -205,6 +205,14 @@ static void say_granted(const struct stagebook *b, const struct session *s)
 		b->granted(b->arg, &g);
 }
 
+/* Who is outside of a stage and has less than the base gets what is free; who waits comes before. */
+static void restore(struct stagebook *b)
+{
+	for (struct session *s = b->sessions; s && !b->waiting; s = s->hh.next)
+		if (!s->profile && s->degraded)
+			(void)grant(b, s, 0, true);
+}
+
 static void serve(struct stagebook *b, uint64_t now_ms)
 {
 	struct session *s, *next;
@@ -216,6 +224,7 @@ static void serve(struct stagebook *b, uint64_t now_ms)
 			say_granted(b, s);
 		}
 	}
+	restore(b);
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
@@ -260,8 +269,10 @@ int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int
 	if (!s || profile > b->n_profiles)
 		return -ENOENT;
 	stop_waiting(b, s);
-	if (grant(b, s, profile, wait_ms <= 0))
+	if (grant(b, s, profile, wait_ms <= 0)) {
+		serve(b, now_ms);
 		return 1;
+	}
 	s->wanted = profile;
 	s->until_ms = now_ms > UINT64_MAX - (uint64_t)wait_ms ? UINT64_MAX : now_ms + (uint64_t)wait_ms;
 	s->waits = true;

@@ -4,7 +4,8 @@
  *
  * Equal amounts have one id, 0 is the base, and no other id ever means something else in the book's life. A session that begins a stage
  * gets its amounts if together with what the others hold they are within the total; else it waits, at most wait_ms, and then runs
- * with what is there: degraded, never for ever. Its end gives it the base back. Sessions are served in the order of their asking.
+ * with what is there: degraded, never for ever. Its end gives it the base back: what of that others hold then, as soon as they give it back and nobody waits.
+ * Sessions are served in the order of their asking.
  */
 #ifndef STAGEBOOK_H
 #define STAGEBOOK_H

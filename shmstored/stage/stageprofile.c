@@ -5,7 +5,7 @@
  */
 #include "stageprofile.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #define MIB (UINT64_C(1) << 20)
 /* The share of the shared memory that a stage keeps whatever its private memory wants. */
@@ -42,7 +42,7 @@ bool stage_ask_fits(const struct stage_ask *ask)
 {
 	return ask->n_native >= 0 && ask->n_native <= STAGE_NODES_MAX && ask->n_convert >= 0 &&
 	       ask->n_convert <= STAGE_NODES_MAX && ask->n_other >= 0 && ask->n_other <= STAGE_NODES_MAX &&
-	       ask->want_slots >= 0 && (!ask->has_nonshare || ask->nonshare.den);
+	       ask->want_slots >= 0 && ask->measured_mib >= 0 && (!ask->has_nonshare || ask->nonshare.den);
 }
 
 bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amounts *b)
@@ -174,6 +174,10 @@ struct stage_reply stage_evaluate(const struct stage_config *config, const struc
 		r.amounts.private_mib = larger(r.amounts.private_mib, wanted);
 		r.amounts.shared_mib = smaller(r.amounts.shared_mib, base->shared_mib);
 	}
+	if (ask->measured_mib > 0) {
+		r.rules |= STAGE_RULE_MEASURED;
+		r.amounts.private_mib = smaller(ask->measured_mib, STAGE_MIB_MAX);
+	}
 	if (r.rules)
 		r.clamped = clamp(&r.amounts, base->shared_mib / FLOOR_DIV, cap);
 	return r;
@@ -181,10 +185,13 @@ struct stage_reply stage_evaluate(const struct stage_config *config, const struc
 
 const char *stage_rules_text(unsigned rules, char room[32])
 {
-	snprintf(room, 32, "%s%s%s%s%s", rules ? "" : "none", rules & STAGE_RULE_WHOLE ? "whole" : "",
-		 rules & STAGE_RULE_PARTIAL ? "partial" : "",
-		 rules & STAGE_RULE_SHUFFLE && rules & ~(unsigned)STAGE_RULE_SHUFFLE ? "+" : "",
-		 rules & STAGE_RULE_SHUFFLE ? "shuffle" : "");
+	static const char *const names[] = {"whole", "partial", "shuffle", "measured"};
+	char *at = room;
+
+	*stpcpy(room, rules ? "" : "none") = '\0';
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (rules & 1u << i)
+			at = stpcpy(stpcpy(at, at == room ? "" : "+"), names[i]);
 	return room;
 }
 

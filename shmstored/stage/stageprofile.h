@@ -8,6 +8,7 @@
  *   partial   a large part cannot: private * private_ratio, shared * shared_ratio
  *   shuffle   it reads shuffles with many blocks (the sum of M*N): private + the index of their blocks
  * Mode HOST: all that match merge (the larger private, the smaller shared), and private + shared stay within the cap.
+ * What earlier runs of the stage used privately takes the place of what the rules make of it.
  * Mode FIRST: as Gluten does it: whole or else partial, for stages whose root is an exchange, and nothing bounds the sum.
  *
  * Amounts are MiB, and say so in their names: a number without its unit is what went wrong elsewhere.
@@ -44,7 +45,8 @@ enum stage_fallback {
 enum stage_rule {
 	STAGE_RULE_WHOLE = 1,
 	STAGE_RULE_PARTIAL = 2,
-	STAGE_RULE_SHUFFLE = 4
+	STAGE_RULE_SHUFFLE = 4,
+	STAGE_RULE_MEASURED = 8
 };
 
 struct stage_config {
@@ -76,7 +78,8 @@ struct stage_ask {
 	enum stage_fallback fallback;
 	const struct stage_shuffle *upstream; /* every shuffle that it reads */
 	size_t n_upstream;
-	int64_t want_slots; /* 0: those of the base */
+	int64_t want_slots;   /* 0: those of the base */
+	int64_t measured_mib; /* what earlier runs of the stage used privately; 0: not known. Mode HOST */
 };
 
 struct stage_reply {
@@ -94,7 +97,7 @@ bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amoun
 /* All three fit. */
 struct stage_reply stage_evaluate(const struct stage_config *config, const struct stage_amounts *base,
 				  const struct stage_ask *ask);
-/* "none", "whole+shuffle". Returns room. */
+/* "none", "whole+shuffle+measured". Returns room. */
 const char *stage_rules_text(unsigned rules, char room[32]);
 
 enum stage_conflict {

@@ -30,10 +30,11 @@
 #include "profiletasks.h"
 #include "psi.h"
 #include "scanner.h"
+#include "stages.h"
 #include "tierkeeper.h"
 #include "web.h"
 
-const struct part *const start_parts[] = {&tierkeeper_part, &arbhost_part, NULL};
+const struct part *const start_parts[] = {&tierkeeper_part, &arbhost_part, &stages_part, NULL};
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -154,6 +155,12 @@ static bool same_text(const char *a, const char *b)
 }
 
 /* What only a restart can change: said by name, and left as it is. */
+static bool same_base(const struct config_stage *o, const struct config_stage *n)
+{
+	return o->base_private == n->base_private && o->base_shared == n->base_shared && o->total == n->total &&
+	       o->slots == n->slots && o->workers == n->workers;
+}
+
 static bool needs_restart(const struct host *h, const struct config *n)
 {
 	const struct config *o = h->config;
@@ -163,7 +170,7 @@ static bool needs_restart(const struct host *h, const struct config *n)
 	    o->pressure.enabled != n->pressure.enabled || !same_text(o->pressure.proc, n->pressure.proc) ||
 	    o->n_partitions != n->n_partitions ||
 	    (o->profile.strategy.strategy == PROFILE_NONE) != (n->profile.strategy.strategy == PROFILE_NONE) ||
-	    !same_text(o->profile.directory, n->profile.directory))
+	    !same_text(o->profile.directory, n->profile.directory) || !same_base(&o->stage, &n->stage))
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
 		if (!find_partition(n, o->partitions[i].path))
@@ -180,8 +187,8 @@ int host_reload(struct host *h, struct config *config)
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
 			"the new configuration changes socket, http, arbiter.enabled, pressure.enabled, "
-			"pressure.proc-root, the list of partitions, or whether and where profiles are kept, which "
-			"needs a restart; nothing was changed");
+			"pressure.proc-root, the list of partitions, whether and where profiles are kept, or "
+			"what a worker has outside of stages, which needs a restart; nothing was changed");
 		return -EBUSY;
 	}
 	h->config = config;

@@ -36,7 +36,7 @@ static void write_wire_seeds(const char *dir)
 {
 	static const struct {
 		const char *name, *tail;
-		uint64_t body[5];
+		uint64_t body[7];
 		uint8_t type, size; /* of the body */
 	} messages[] = {
 		{"hello", "", {1 | UINT64_C(1) << 32}, 1, 16},
@@ -72,6 +72,10 @@ static void write_wire_seeds(const char *dir)
 		 {3 | UINT64_C(0xffffffff) << 32, 0, 35},
 		 WIRE_PROFILE_ADMIN,
 		 24},
+		{"stage-query", "s\n9x9,2000x2000", {0, 0, 0, 1, 4, 0, 0}, WIRE_STAGE_QUERY, 56},
+		{"stage-begin", "s", {0, 100}, WIRE_STAGE_BEGIN, 16},
+		{"stage-end", "", {0, 1, 0}, WIRE_STAGE_END, 24},
+		{"stage-demote", "", {1, 3, 1, 1, 0, 0, 2}, WIRE_STAGE_DEMOTE, 56},
 		{"profile-reset", "", {4 | UINT64_C(0xfffffffe) << 32}, WIRE_PROFILE_ADMIN, 24},
 	};
 	/* Registered; registered and no administrator; without HELLO. */

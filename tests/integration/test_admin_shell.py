@@ -44,7 +44,7 @@ def test_commands():
 @pytest.mark.parametrize("command", ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc",
                                      "verify", "tier", "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "watch",
                                      "set", "reap", "arb top", "arb threads", "arb tasks", "arb pools", "arb log", "arb inject",
-                                     "arb cancel", "arb set", "profile show", "profile save", "profile load", "profile reset"])
+                                     "arb cancel", "arb set", "profile show", "profile save", "profile load", "profile reset", "stage"])
 def test_every_option_of_a_command(command):
     shown = subprocess.run([ADMIN, *command.split(), "--help"], capture_output=True, check=True, env=environment()).stdout.decode()
     options = set(re.findall(r"(--[a-z-]+)", "\n".join(re.findall(r"^ .*?(--[a-z-]+).*$", shown, re.M))))

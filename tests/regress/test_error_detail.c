@@ -10,6 +10,7 @@
 #include <shmstore/inspect.h>
 #include <shmstore/profile.h>
 #include <shmstore/shmstore.h>
+#include <shmstore/stage.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -243,6 +244,23 @@ static void cases_of_profiles(struct shmstore *s)
 	shmstore_client_free(c);
 }
 
+static void cases_of_stages(struct shmstore *s)
+{
+	struct shmstore_stage_costs costs = {0};
+	struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
+	struct shmstore_stage_profile p;
+	struct shmstore_client *c;
+
+	ask.name = "s";
+	CASE(stage_query, s, &ask, &p);
+	CASE(stage_begin, s, "s", 0, 0, SHMSTORE_STAGE_WAIT, &p);
+	CASE(stage_end, s, NULL, &p);
+	CASE(stage_demote, s, &costs, NULL);
+	cr_assert_eq(shmstore_client_new("/nonexistent/shmstored", 1000, &c), 0);
+	CASE(client_stage_end, c, 0);
+	shmstore_client_free(c);
+}
+
 /* In the child a store is the parent's. */
 static int cases_after_fork(void *arg)
 {
@@ -267,13 +285,15 @@ Test(error_detail, every_public_function_says_why_it_failed)
 	cases_of_clients();
 	cases_of_arbitration(s);
 	cases_of_profiles(s);
+	cases_of_stages(s);
 	ensure_forgotten();
 	/* Two more that fail only here. */
 	cr_assert_eq(in_child(cases_after_fork, s), 0);
 	snprintf(called[n_called++], sizeof(called[0]), "close");
 	snprintf(called[n_called++], sizeof(called[0]), "daemon_dispatch");
 	cr_assert_geq(check_header("shmstore.h") + check_header("tier.h") + check_header("inspect.h") +
-			      check_header("daemon.h") + check_header("arbiter.h") + check_header("profile.h"),
+			      check_header("daemon.h") + check_header("arbiter.h") + check_header("profile.h") +
+			      check_header("stage.h"),
 		      90u);
 	cr_assert_eq(shmstore_close(s), 0);
 	shmstore_partition_unref(p);

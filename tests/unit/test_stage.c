@@ -269,3 +269,65 @@ Test(stage, what_is_known_of_the_bytes_is_enough)
 	ask = (struct stage_ask){.n_native = 0};
 	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, 0, "nothing is known");
 }
+
+Test(stage, measured_runs_take_the_place_of_what_the_rules_say)
+{
+	struct stage_config c = stage_defaults;
+	const struct stage_amounts base = {32, 64, 4};
+	struct stage_ask ask = {.n_other = 3, .measured_mib = 20};
+	struct stage_reply r;
+
+	r = stage_evaluate(&c, &base, &ask);
+	cr_assert(!r.rules && stage_amounts_equal(&r.amounts, &base), "switched off");
+	c.enabled = true;
+	r = stage_evaluate(&c, &base, &ask);
+	cr_assert_eq(r.rules, STAGE_RULE_WHOLE | STAGE_RULE_MEASURED);
+	cr_assert(r.amounts.private_mib == 20 && r.amounts.shared_mib == 6 && r.amounts.slots == 4 && !r.clamped);
+	/* More than the cap: it is clamped as what rules say is. */
+	ask.measured_mib = 180;
+	r = stage_evaluate(&c, &base, &ask);
+	cr_assert(r.clamped && r.amounts.private_mib == 90 && r.amounts.shared_mib == 6 && r.amounts.slots == 2);
+	/* Also where no rule says anything: shared gives way. */
+	ask = (struct stage_ask){.n_native = 3, .measured_mib = 50};
+	r = stage_evaluate(&c, &base, &ask);
+	cr_assert(r.rules == STAGE_RULE_MEASURED && r.amounts.private_mib == 50 && r.amounts.shared_mib == 46);
+	c.mode = STAGE_FIRST;
+	r = stage_evaluate(&c, &base, &ask);
+	cr_assert(!r.rules && stage_amounts_equal(&r.amounts, &base), "Gluten measures nothing");
+}
+
+Test(stage, rules_as_text)
+{
+	char room[32];
+
+	cr_assert_str_eq(stage_rules_text(0, room), "none");
+	cr_assert_str_eq(stage_rules_text(STAGE_RULE_SHUFFLE, room), "shuffle");
+	cr_assert_str_eq(stage_rules_text(STAGE_RULE_PARTIAL | STAGE_RULE_SHUFFLE | STAGE_RULE_MEASURED, room),
+			 "partial+shuffle+measured");
+}
+
+Test(stage, what_of_the_base_others_held_comes_back_when_they_give_it_back)
+{
+	struct stage_amounts base = {30, 30, 2}, large = {90, 30, 4};
+	struct world w = {.now = 0};
+	struct stagebook_grant g;
+	uint32_t id;
+
+	w.b = stagebook_new(&base, 150, granted, &w);
+	cr_assert_eq(stagebook_join(w.b, 0), 0);
+	cr_assert_eq(stagebook_id(w.b, &large, &id), 0);
+	cr_assert_eq(stagebook_begin(w.b, 0, id, 0, 0), 1);
+	cr_assert_eq(stagebook_join(w.b, 1), 0);
+	cr_assert(stagebook_grant(w.b, 1, &g) && g.degraded && g.amounts.private_mib == 30 &&
+		  g.amounts.shared_mib == 0);
+	cr_assert_eq(stagebook_end(w.b, 0), 0);
+	cr_assert(stagebook_grant(w.b, 1, &g) && !g.degraded && stage_amounts_equal(&g.amounts, &base));
+	/* A begin that takes less than before lets who waits in at once. */
+	cr_assert_eq(stagebook_begin(w.b, 0, id, 2000, 0), 0, "60 + 120 are more than 150");
+	w.waits[0] = true;
+	w.until[0] = 2000;
+	cr_assert_eq(stagebook_id(w.b, &(struct stage_amounts){20, 10, 1}, &id), 0);
+	cr_assert_eq(stagebook_begin(w.b, 1, id, 2000, 0), 1);
+	cr_assert(!w.waits[0] && stagebook_grant(w.b, 0, &g) && !g.degraded && g.profile == 1);
+	stagebook_free(w.b);
+}

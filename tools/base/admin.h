@@ -60,6 +60,7 @@ int cmd_quota(struct admin *a, int argc, char **argv);
 int cmd_watch(struct admin *a, int argc, char **argv);
 int cmd_set(struct admin *a, int argc, char **argv);
 int cmd_profile(struct admin *a, int argc, char **argv);
+int cmd_stage(struct admin *a, int argc, char **argv);
 int cmd_arb(struct admin *a, int argc, char **argv);
 int cmd_reap(struct admin *a, int argc, char **argv);
 int cmd_version(struct admin *a, int argc, char **argv);

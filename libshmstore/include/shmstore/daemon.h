@@ -39,6 +39,7 @@ enum shmstore_query {
 	SHMSTORE_QUERY_ARB_LOG = 9,   /* its last transitions, oldest first */
 	SHMSTORE_QUERY_MEMORY = 16,   /* the host's memory as the daemon watches it, term by term */
 	SHMSTORE_QUERY_GATE = 17,     /* whether more work may begin, and who waits */
+	SHMSTORE_QUERY_STAGES = 32,   /* who runs which stage of a job, with what */
 };
 
 /*

@@ -11,13 +11,14 @@ import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, NoReturn, Union
 
-from . import _shmstore
+from . import _shmstore, staging
 from ._shmstore import Error, strerror
-from .arbiter import Arbiter
+from .arbiter import Arbiter, Pool
 from .pickling import dumps, loads
 from .profiling import Estimate, Profiled, estimate
 from .records import ObjectInfo, StoreUsage
 from .richtext import size, table
+from .staging import Stage, StageProfile
 from .ticket import Ticket
 
 Key = Union[str, bytes]
@@ -210,6 +211,36 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         declared: the private bytes that the task itself expects; 0: it does not know.
         """
         return estimate(self, lang, func, group, declared)
+
+    # -- stages of a job
+
+    def stage_profile(
+        self, name: str, native: int = 0, convert: int = 0, other: int = 0, nonshare: float | None = None, root: str = "exchange",
+        fallback: str | None = None, upstream: Iterable[tuple[int, int]] = (), bytes_in: int = 0, slots: int = 0,
+    ) -> StageProfile | None:
+        """What this store should have for a stage (see `shmstore.staging`); None: there is no daemon.
+
+        native, convert, other: its operators on the store, its copies between that and private memory, and all others. nonshare: of its bytes, the
+        share that cannot be shared. fallback: "none", "partial" or "whole" instead of what these say. upstream: (mappers, reducers) of each shuffle
+        that it reads. slots: at most so many tasks at once.
+        """
+        return staging.query(self, name, native, convert, other, nonshare, root, fallback, upstream, bytes_in, slots)
+
+    def stage(
+        self, name: str, profile: StageProfile | int | None = None, other: StageProfile | int | None = None, wait: float | None = None,
+        pool: Pool | None = None,
+    ) -> Stage:
+        """A stage, for a ``with`` block: waits until it can begin, at most as configured, and runs with what there is. At its end the base is back.
+
+        other: a second profile that was asked for in this stage. wait: at most so many seconds. pool: one of the arbiter, which follows the private bytes.
+        """
+        return Stage(self, name, profile, other, wait, pool)
+
+    def stage_demote(
+        self, to_private: int, other_leaves: int = 0, added: int = 0, plain: int = 0, to_shared: int = 0, threshold: int | None = None,
+    ) -> tuple[bool, int] | None:
+        """Should a stage keep its data private, by the conversions that this saves? With that number; None: there is no daemon."""
+        return staging.demote(self, to_private, to_shared, other_leaves, added, plain, threshold)
 
     # -- what it holds
 

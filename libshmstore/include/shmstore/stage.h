@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stage.h: how a worker's memory is divided for one stage of a job: private bytes (what the process alone has), shared bytes (what its store may hold of the
+ * partition), and slots (how many tasks at once).
+ *
+ * With shmstored, and stage { enabled = yes } in its configuration. Where that is off, every answer is the base, profile 0. docs/stages.md has the rules.
+ *
+ *   struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
+ *   struct shmstore_stage_profile p;
+ *   ask.name = "shuffle-3";
+ *   ask.n_other = 4;                                       // nothing of it can be shared
+ *   if (shmstore_stage_query(s, &ask, &p) == 0 && shmstore_stage_begin(s, "shuffle-3", p.profile, p.profile, SHMSTORE_STAGE_WAIT, &p) == 0) {
+ *           run(p.private_bytes, p.slots);                 // p.degraded: with less than asked for, as others hold the rest
+ *           shmstore_stage_end(s, NULL, &p);               // p: what the worker has outside of stages
+ *   }
+ *
+ * The worker is the store. In a stage it can hold no more than its shared bytes, beside what an operator allows it; the private bytes are the program's to keep, and
+ * what admission looks at. The end of the stage, of the store, of the process and of the daemon each bring back what was before.
+ *
+ * What holds for every function that takes a store, beside what it says itself:
+ *
+ *   Return   0, or -errno:
+ *              -EINVAL    s is NULL or closed; a stage's name is empty, has a line break, or more than SHMSTORE_STAGE_NAME bytes
+ *              -EPERM     the store was opened to be read only, or by the parent before a fork
+ *              -ENOTSUP   no daemon: go on without
+ *              -ENOMEM    out of memory, here or there
+ *   Threads  many threads may call at once; a store is in one stage at a time
+ *   Fork     a child's copy of the store is not usable: -EPERM. The parent's stage goes on
+ *   Never    starts a thread; each call is a round trip. Since 0.1, all of it
+ */
+#ifndef SHMSTORE_STAGE_H
+#define SHMSTORE_STAGE_H
+
+#include "daemon.h"
+#include "shmstore.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHMSTORE_STAGE_NAME     240u /* bytes of a stage's name */
+#define SHMSTORE_STAGE_UPSTREAM 256u /* shuffles that one stage reads */
+
+/* ---- stages -------------------------------------------------------------------------------------------------------- */
+
+/* Each shuffle that a stage reads: m mappers wrote for n reducers. */
+struct shmstore_stage_shuffle {
+	uint64_t m, n;
+};
+
+enum shmstore_stage_root {
+	SHMSTORE_STAGE_EXCHANGE = 0,
+	SHMSTORE_STAGE_FINAL = 1,
+};
+enum shmstore_stage_fallback {
+	SHMSTORE_STAGE_FALLBACK_FOUND = 0, /* by the counts and the share below */
+	SHMSTORE_STAGE_FALLBACK_NONE = 1,
+	SHMSTORE_STAGE_FALLBACK_PARTIAL = 2,
+	SHMSTORE_STAGE_FALLBACK_WHOLE = 3,
+};
+#define SHMSTORE_STAGE_UNKNOWN UINT32_MAX
+
+struct shmstore_stage_ask {
+	size_t size;           /* sizeof: by SHMSTORE_STAGE_ASK_INIT */
+	const char *name;      /* the same in each run: what runs used is remembered by it */
+	uint32_t base_profile; /* 0: every query starts from the base */
+	uint32_t
+		nonshare_ppm; /* of the stage's bytes, what cannot be shared (objects, pickles), in millionths: instead of the counts, or beside them */
+	uint64_t n_native;    /* operators whose buffers are in the store */
+	uint64_t n_convert;   /* copies between the store and private memory */
+	uint64_t n_other;     /* all other operators */
+	unsigned root;        /* enum shmstore_stage_root */
+	unsigned fallback;    /* enum shmstore_stage_fallback */
+	const struct shmstore_stage_shuffle *upstream;
+	size_t n_upstream;   /* at most SHMSTORE_STAGE_UPSTREAM */
+	uint64_t bytes_in;   /* that the stage reads, for those who look; 0: not known */
+	uint32_t want_slots; /* at most so many tasks at once; 0: as the base has them */
+};
+#define SHMSTORE_STAGE_ASK_INIT                                                                                  \
+	{                                                                                                        \
+		sizeof(struct shmstore_stage_ask), NULL, 0, SHMSTORE_STAGE_UNKNOWN, 0, 0, 0, 0, 0, NULL, 0, 0, 0 \
+	}
+
+/* Bits of shmstore_stage_profile.rules. */
+#define SHMSTORE_STAGE_WHOLE    (1u << 0) /* nothing of the stage can be shared */
+#define SHMSTORE_STAGE_PARTIAL  (1u << 1) /* a large part cannot */
+#define SHMSTORE_STAGE_SHUFFLE  (1u << 2) /* it reads shuffles with many blocks, whose index it holds */
+#define SHMSTORE_STAGE_MEASURED (1u << 3) /* earlier runs of the stage say what it needs privately */
+
+struct shmstore_stage_profile {
+	uint32_t profile; /* its number, while the daemon lives; 0: the base */
+	unsigned rules;   /* of a query: SHMSTORE_STAGE_*; 0: none applies */
+	bool clamped;     /* the rules say more private memory than the cap allows */
+	bool degraded;    /* of begin and end: less than the profile, as others hold the rest */
+	uint32_t slots;
+	uint64_t private_bytes, shared_bytes;
+	uint64_t private_per_slot, shared_per_slot;
+	uint64_t expires_ms; /* after that a query may say something else; the number stays good */
+};
+
+/*
+ * What the stage should have. Changes nothing.
+ * Return: as above; -EINVAL also: ask->size, a count, base_profile is not 0, an upstream beyond the bound; -ENOSPC: the daemon knows 65536 different profiles
+ */
+SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *ask,
+				      struct shmstore_stage_profile *ret);
+
+#define SHMSTORE_STAGE_WAIT UINT64_MAX /* as long as the daemon is configured to let a stage wait */
+/*
+ * The store's stage begins. Where others hold what the profile says, it waits, and then runs with what is there: ret->degraded.
+ *   profile   of a query; 0 is the base
+ *   other     a second profile that was asked for in this stage; else profile again. Two that differ become one as stage.conflict says
+ *   wait_ms   at most so long, and at most as configured; 0: not at all
+ * Return: as above; -ENOENT: no profile of this number in this life of the daemon; -EBUSY: the store is in a stage; -EEXIST: the profiles differ, and
+ * stage.conflict is error; -ENOSPC: as shmstore_stage_query(); -ECANCELED: somebody ended it while it waited, or the daemon ended
+ */
+SHMSTORE_API int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
+				      uint64_t wait_ms, struct shmstore_stage_profile *ret);
+
+struct shmstore_stage_end {
+	size_t size; /* sizeof: by SHMSTORE_STAGE_END_INIT */
+	bool failed; /* what it used says nothing of the next run */
+	uint64_t
+		private_bytes; /* the most that it had; UINT64_MAX: not known. What the daemon saw counts where that is more */
+};
+#define SHMSTORE_STAGE_END_INIT                                      \
+	{                                                            \
+		sizeof(struct shmstore_stage_end), false, UINT64_MAX \
+	}
+/*
+ * The store's stage ends, and what it used is remembered where the daemon keeps profiles (profile.h): kind "stage:NAME" of the language "shmstore".
+ *   end   NULL: SHMSTORE_STAGE_END_INIT
+ *   ret   what the store has from now on: the base
+ * Return: as above; -EINVAL also: end->size; -ENOENT: it is in no stage, as the daemon was started anew, or somebody ended it
+ */
+SHMSTORE_API int shmstore_stage_end(struct shmstore *s, const struct shmstore_stage_end *end,
+				    struct shmstore_stage_profile *ret);
+
+/* The conversions of a plan. */
+struct shmstore_stage_costs {
+	int64_t to_private, to_shared; /* copies in the plan as it is */
+	int64_t other_leaves;          /* leaves that are not on shared memory */
+	int64_t added;                 /* copies that would come in if all data were private */
+	int64_t plain;                 /* copies in the plan then */
+	int64_t threshold;             /* < 0: as stage.demote-threshold says */
+};
+/*
+ * Should a stage keep its data private altogether, by the conversions that this saves?
+ *   ret_net   conversions saved, less those that are added; may be NULL
+ * Return: 1, 0; as above
+ */
+SHMSTORE_API int shmstore_stage_demote(struct shmstore *s, const struct shmstore_stage_costs *costs, int64_t *ret_net);
+
+/* ---- for tools ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Ends the stage of another store. Nothing is learned of it.
+ *   session   its number in the document SHMSTORE_QUERY_STAGES
+ * Return: as daemon.h says of all that take a client; -EPERM: another user's, and the caller is neither root nor the daemon's user; -ENOENT: no stage runs there
+ */
+SHMSTORE_API int shmstore_client_stage_end(struct shmstore_client *c, uint64_t session);
+
+/* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
+
+/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
+SHMSTORE_API int shmstore_stage_query_sized(struct shmstore *s, const struct shmstore_stage_ask *ask,
+					    struct shmstore_stage_profile *ret, size_t ret_size);
+SHMSTORE_API int shmstore_stage_begin_sized(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
+					    uint64_t wait_ms, struct shmstore_stage_profile *ret, size_t ret_size);
+SHMSTORE_API int shmstore_stage_end_sized(struct shmstore *s, const struct shmstore_stage_end *end,
+					  struct shmstore_stage_profile *ret, size_t ret_size);
+#ifndef SHMSTORE_PLAIN
+#define shmstore_stage_query(...) shmstore_stage_query_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))
+#define shmstore_stage_begin(...) shmstore_stage_begin_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))
+#define shmstore_stage_end(...)   shmstore_stage_end_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

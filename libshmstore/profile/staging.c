@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* staging.c: the stages of a store, as the daemon divides memory for them. Nothing of them is kept here. */
+#include <errno.h>
+#include <inttypes.h>
+#include <shmstore/stage.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attach.h"
+#include "cancel.h"
+#include "detail.h"
+#include "handle.h"
+#include "sys.h"
+
+_Static_assert(SHMSTORE_STAGE_NAME == WIRE_STAGE_NAME && (int)SHMSTORE_STAGE_FINAL == (int)WIRE_STAGE_FINAL &&
+		       (int)SHMSTORE_STAGE_FALLBACK_WHOLE == (int)WIRE_STAGE_FALLBACK_WHOLE &&
+		       SHMSTORE_STAGE_WHOLE == WIRE_STAGE_WHOLE && SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL &&
+		       SHMSTORE_STAGE_SHUFFLE == WIRE_STAGE_SHUFFLE && SHMSTORE_STAGE_MEASURED == WIRE_STAGE_MEASURED,
+	       "the public numbers are the protocol's");
+
+static int no_daemon(const struct shmstore *s)
+{
+	return shms_detail(-ENOTSUP, NULL, "%s: no shmstored serves the store, so nobody divides memory for stages",
+			   s->path);
+}
+
+/* A begin may be withheld: who waits for it must not take the daemon for dead, so it is no shms_attach_call(). */
+static int call(struct shmstore *s, const struct shms_call *what, struct shms_reply *reply)
+{
+	SHMS_NO_CANCEL;
+	struct shms_request q = {.reply = reply};
+	int r = -ENOTCONN;
+
+	if (atomic_load_explicit(&s->attach.generation, memory_order_relaxed) || shms_attach_again(&s->attach))
+		r = shms_request_post(&s->attach, what, &q);
+	if (r == 0)
+		r = shms_request_wait(&s->attach, &q);
+	if (r < 0)
+		return r == -ENOTCONN ? no_daemon(s) : shms_error(r);
+	if (reply->type == WIRE_REFUSED)
+		return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
+	return 0;
+}
+
+static int call_staged(struct shmstore *s, struct shms_call *what, struct shmstore_stage_profile *ret)
+{
+	struct shms_reply reply;
+	struct wire_staged w;
+	int r;
+
+	what->answer = WIRE_STAGED;
+	r = call(s, what, &reply);
+	if (r < 0)
+		return r;
+	memcpy(&w, reply.body.bytes, sizeof(w));
+	*ret = (struct shmstore_stage_profile){
+		.profile = w.profile,
+		.rules = w.rules,
+		.clamped = (w.flags & WIRE_STAGED_CLAMPED) != 0,
+		.degraded = (w.flags & WIRE_STAGED_DEGRADED) != 0,
+		.slots = w.slots,
+		.private_bytes = w.private_bytes,
+		.shared_bytes = w.shared_bytes,
+		.private_per_slot = w.private_per_slot,
+		.shared_per_slot = w.shared_per_slot,
+		.expires_ms = w.expires_ms,
+	};
+	return 0;
+}
+
+static int check_name(const char *name)
+{
+	if (!name)
+		return shms_detail_null("name");
+	if (!*name || strlen(name) > SHMSTORE_STAGE_NAME || strchr(name, '\n'))
+		return shms_detail(-EINVAL, NULL, "a stage has a name of 1 to %u bytes without line breaks",
+				   SHMSTORE_STAGE_NAME);
+	return 0;
+}
+
+/* "NAME\nMxN,MxN". Its length, or -EINVAL. */
+static int write_tail(const struct shmstore_stage_ask *ask, char ret[WIRE_TEXT_MAX + 1])
+{
+	size_t n = (size_t)snprintf(ret, WIRE_TEXT_MAX + 1, "%s\n", ask->name);
+
+	if (ask->n_upstream > SHMSTORE_STAGE_UPSTREAM)
+		return shms_detail(-EINVAL, NULL, "a stage reads at most %u shuffles, not %zu", SHMSTORE_STAGE_UPSTREAM,
+				   ask->n_upstream);
+	for (size_t i = 0; i < ask->n_upstream && n <= WIRE_TEXT_MAX; i++)
+		n += (size_t)snprintf(ret + n, WIRE_TEXT_MAX + 1 - n, "%s%" PRIu64 "x%" PRIu64, i ? "," : "",
+				      ask->upstream[i].m, ask->upstream[i].n);
+	if (n > WIRE_TEXT_MAX)
+		return shms_detail(-EINVAL, NULL,
+				   "the shuffles that the stage reads take more than %u bytes as text: put those "
+				   "together that are alike",
+				   WIRE_TEXT_MAX);
+	return (int)n;
+}
+
+int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *from, struct shmstore_stage_profile *ret)
+{
+	struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
+	struct shms_call what = {.type = WIRE_STAGE_QUERY};
+	struct wire_stage_query m;
+	char tail[WIRE_TEXT_MAX + 1];
+	int r = shms_store_usable(s, true), n;
+
+	if (r < 0)
+		return r;
+	if (!from || !ret)
+		return shms_detail_null(!from ? "ask" : "ret");
+	if (from->size < offsetof(struct shmstore_stage_ask, want_slots) + sizeof(from->want_slots))
+		return shms_detail(-EINVAL, NULL, "ask.size is wrong: begin with SHMSTORE_STAGE_ASK_INIT");
+	memcpy(&ask, from, from->size < sizeof(ask) ? from->size : sizeof(ask));
+	r = check_name(ask.name);
+	if (r < 0)
+		return r;
+	if (ask.root > SHMSTORE_STAGE_FINAL || ask.fallback > SHMSTORE_STAGE_FALLBACK_WHOLE ||
+	    (ask.n_upstream && !ask.upstream))
+		return shms_detail(-EINVAL, NULL,
+				   "there is no root %u or no fallback %u of a stage, or upstream is NULL", ask.root,
+				   ask.fallback);
+	n = write_tail(&ask, tail);
+	if (n < 0)
+		return n;
+	m = (struct wire_stage_query){
+		.base = ask.base_profile,
+		.flags = ask.nonshare_ppm == SHMSTORE_STAGE_UNKNOWN ? 0 : WIRE_STAGE_HAS_NONSHARE,
+		.root = (uint16_t)ask.root,
+		.fallback = (uint16_t)ask.fallback,
+		.nonshare_ppm = ask.nonshare_ppm == SHMSTORE_STAGE_UNKNOWN ? 0 : ask.nonshare_ppm,
+		.n_native = ask.n_native,
+		.n_convert = ask.n_convert,
+		.n_other = ask.n_other,
+		.bytes_in = ask.bytes_in,
+		.want_slots = ask.want_slots,
+	};
+	what.body = &m;
+	what.tail = tail;
+	what.tail_size = (size_t)n;
+	return call_staged(s, &what, ret);
+}
+
+int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile, uint32_t other, uint64_t wait_ms,
+			 struct shmstore_stage_profile *ret)
+{
+	const struct wire_stage_begin m = {.profile = profile, .other = other, .timeout_ms = wait_ms};
+	struct shms_call what = {.type = WIRE_STAGE_BEGIN, .body = &m, .tail = name};
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	r = check_name(name);
+	if (r < 0)
+		return r;
+	if (!ret)
+		return shms_detail_null("ret");
+	what.tail_size = strlen(name);
+	return call_staged(s, &what, ret);
+}
+
+int shmstore_stage_end(struct shmstore *s, const struct shmstore_stage_end *from, struct shmstore_stage_profile *ret)
+{
+	struct shmstore_stage_end end = SHMSTORE_STAGE_END_INIT;
+	struct wire_stage_end m = {0};
+	struct shms_call what = {.type = WIRE_STAGE_END, .body = &m};
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret)
+		return shms_detail_null("ret");
+	if (from && from->size < offsetof(struct shmstore_stage_end, private_bytes) + sizeof(from->private_bytes))
+		return shms_detail(-EINVAL, NULL, "end.size is wrong: begin with SHMSTORE_STAGE_END_INIT");
+	if (from)
+		memcpy(&end, from, from->size < sizeof(end) ? from->size : sizeof(end));
+	m.flags = end.failed ? 0 : WIRE_STAGE_LEARN;
+	if (end.private_bytes != UINT64_MAX) {
+		m.flags |= WIRE_STAGE_HAS_PRIVATE;
+		m.private_bytes = end.private_bytes;
+	}
+	return call_staged(s, &what, ret);
+}
+
+int shmstore_stage_demote(struct shmstore *s, const struct shmstore_stage_costs *costs, int64_t *ret_net)
+{
+	struct shms_call what = {.type = WIRE_STAGE_DEMOTE, .answer = WIRE_DEMOTED};
+	struct wire_stage_demote m;
+	struct wire_demoted answer;
+	struct shms_reply reply;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!costs)
+		return shms_detail_null("costs");
+	m = (struct wire_stage_demote){
+		.flags = costs->threshold < 0 ? 0 : WIRE_STAGE_HAS_THRESHOLD,
+		.to_private = costs->to_private,
+		.to_shared = costs->to_shared,
+		.other_leaves = costs->other_leaves,
+		.added = costs->added,
+		.plain = costs->plain,
+		.threshold = costs->threshold,
+	};
+	what.body = &m;
+	r = call(s, &what, &reply);
+	if (r < 0)
+		return r;
+	memcpy(&answer, reply.body.bytes, sizeof(answer));
+	if (ret_net)
+		*ret_net = answer.net;
+	return answer.demote != 0;
+}

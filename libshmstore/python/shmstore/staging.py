@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a worker's memory is divided for one stage of a job: docs/stages.md.
+
+>>> profile = store.stage_profile("shuffle-3", other=4)          # nothing of it can be shared
+>>> with store.stage("shuffle-3", profile) as stage:             # waits, at most as configured, for what others hold
+...     run(stage.profile.private, stage.profile.slots)
+>>> stage.profile.rules                                          # outside of the stage: the base
+
+Where no daemon is, a profile is None, and a stage runs without one.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, NamedTuple
+
+from ._shmstore import ClosedError, Error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .arbiter import Pool
+    from .store import Store
+
+__all__ = ["Stage", "StageProfile"]
+
+_ROOTS = {"exchange": 0, "final": 1}
+_FALLBACKS = {None: 0, "none": 1, "partial": 2, "whole": 3}
+_RULES = ("whole", "partial", "shuffle", "measured")
+_UNKNOWN = 2**32 - 1
+_AS_CONFIGURED = 2**64 - 1
+
+
+class StageProfile(NamedTuple):
+    """What a worker has for a stage. Sizes are bytes."""
+
+    profile: int  #: its number, while the daemon lives; 0: the base
+    rules: tuple[str, ...]  #: of a query: those that apply, of whole, partial, shuffle, measured
+    clamped: bool  #: the rules say more private memory than the cap allows
+    degraded: bool  #: of a stage: less than the profile, as others hold the rest
+    slots: int  #: tasks at once
+    private: int
+    shared: int
+    expires_ms: int  #: after that a query may say something else
+
+    @property
+    def private_per_slot(self) -> int:
+        return self.private // self.slots
+
+    @property
+    def shared_per_slot(self) -> int:
+        return self.shared // self.slots
+
+
+def _profile(answer: tuple) -> StageProfile:
+    number, rules, *rest = answer
+    return StageProfile(number, tuple(name for i, name in enumerate(_RULES) if rules >> i & 1), *rest)
+
+
+def query(
+    store: Store,
+    name: str,
+    native: int,
+    convert: int,
+    other: int,
+    nonshare: float | None,
+    root: str,
+    fallback: str | None,
+    upstream: Iterable[tuple[int, int]],
+    bytes_in: int,
+    slots: int,
+) -> StageProfile | None:
+    """As `Store.stage_profile`."""
+    ppm = _UNKNOWN if nonshare is None else round(nonshare * 1_000_000)
+    shuffles = tuple((int(m), int(n)) for m, n in upstream)
+    try:
+        return _profile(store._stage_query(name, native, convert, other, ppm, _ROOTS[root], _FALLBACKS[fallback], bytes_in, slots, shuffles))
+    except Error as error:
+        if error.errno == errno.ENOTSUP:
+            return None
+        raise
+
+
+def demote(store: Store, to_private: int, to_shared: int, other_leaves: int, added: int, plain: int, threshold: int | None) -> tuple[bool, int] | None:
+    """As `Store.stage_demote`."""
+    try:
+        should, net = store._stage_demote(to_private, to_shared, other_leaves, added, plain, -1 if threshold is None else threshold)
+    except Error as error:
+        if error.errno == errno.ENOTSUP:
+            return None
+        raise
+    return should, net
+
+
+class Stage:
+    """A stage that a store is in, from the begin of its block to its end.
+
+    With a pool of the arbiter (`Arbiter.pool`) that is resized to the private bytes of the stage, and back to those of the base at its end.
+    """
+
+    def __init__(self, store: Store, name: str, profile: StageProfile | int | None, other: StageProfile | int | None, wait: float | None, pool: Pool | None) -> None:
+        self._store = store
+        self._name = name
+        self._numbers = tuple(getattr(p, "profile", p) or 0 for p in (profile, profile if other is None else other))
+        self._wait_ms = _AS_CONFIGURED if wait is None else max(0, round(wait * 1000))
+        self._pool = pool
+        self._in = False
+        #: what the store has now; None: there is no daemon, or no stage has begun
+        self.profile: StageProfile | None = None
+
+    def begin(self) -> StageProfile | None:
+        """Waits, at most as configured, for what others hold. None: there is no daemon."""
+        try:
+            self.profile = _profile(self._store._stage_begin(self._name, *self._numbers, self._wait_ms))
+        except Error as error:
+            if error.errno == errno.ENOTSUP:
+                return None
+            raise
+        self._in = True
+        self._resize()
+        return self.profile
+
+    def end(self, failed: bool = False, private: int | None = None) -> None:
+        """It has ended; failed: what it used says nothing of the next run. Once; more often is no error.
+
+        private: the most bytes that it had, where that is more than what the kernel tells of this process.
+        """
+        if not self._in:
+            return
+        self._in = False
+        try:
+            self.profile = _profile(self._store._stage_end(failed, private))
+        except (Error, ClosedError) as error:
+            # The daemon was started anew, or the store was closed: either has ended it.
+            if isinstance(error, Error) and error.errno not in (errno.ENOTSUP, errno.ENOENT):
+                raise
+            return
+        self._resize()
+
+    def _resize(self) -> None:
+        if self._pool is not None and self.profile is not None:
+            self._pool.resize(self.profile.private)
+
+    def __enter__(self) -> Stage:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end(failed=kind is not None)

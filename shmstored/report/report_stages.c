@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report_stages.c: stage profiles of a partition: what workers have outside of stages, which profiles there are, and who runs which stage with what.
+ * Workers are shown to whom they belong to and to administrators; the sums to all.
+ */
+#include <json-c/json.h>
+
+#include "account.h"
+#include "config.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "member.h"
+#include "report_parts.h"
+#include "stages.h"
+
+#define MIB INT64_C(1048576)
+
+static void amounts_part(struct json_object *o, const struct stage_amounts *a)
+{
+	jsonmake_i64(o, "private", a->private_mib * MIB);
+	jsonmake_i64(o, "shared", a->shared_mib * MIB);
+	jsonmake_i64(o, "slots", a->slots);
+}
+
+static void ratio_part(struct json_object *o, const char *name, struct ratio r)
+{
+	jsonmake_i64(o, name, ratio_ppm(r));
+}
+
+static void config_part(const struct config_stage *c, struct json_object *o)
+{
+	static const char *const conflicts[] = {"error", "max", "host"};
+
+	jsonmake_text(o, "mode", c->rules.mode == STAGE_HOST ? "host" : "first");
+	jsonmake_text(o, "conflict", conflicts[c->conflict]);
+	ratio_part(o, "private_ratio_ppm", c->rules.private_ratio);
+	ratio_part(o, "shared_ratio_ppm", c->rules.shared_ratio);
+	ratio_part(o, "fallen_threshold_ppm", c->rules.fallen_threshold);
+	jsonmake_u64(o, "mn_threshold", c->rules.mn_threshold);
+	jsonmake_u64(o, "desc_bytes", c->rules.desc_bytes);
+	jsonmake_i64(o, "whole_shared_div", c->rules.whole_shared_div);
+	jsonmake_i64(o, "wait_ms", c->rules.wait_ms);
+	if (c->cap)
+		jsonmake_u64(o, "cap", c->cap);
+	else
+		jsonmake_null(o, "cap");
+	jsonmake_i64(o, "demote_threshold", c->demote.threshold);
+}
+
+static void profiles_part(const struct stages *t, struct json_object *list)
+{
+	struct stage_amounts a;
+
+	for (uint32_t id = 0; id <= STAGES_SHOWN && stagebook_amounts(t->book, id, &a); id++) {
+		struct json_object *item = jsonmake_append(list, jsonmake_new());
+
+		jsonmake_u64(item, "profile", id);
+		amounts_part(item, &a);
+	}
+}
+
+static const char *state_of(const struct stages_session *s, const struct stagebook_grant *g)
+{
+	if (s->waits)
+		return "waiting";
+	if (!s->name[0])
+		return "base";
+	return g->degraded ? "degraded" : "running";
+}
+
+static void session_part(const struct report_view *v, const struct stages_session *s, struct json_object *list)
+{
+	struct stagebook_grant g = {0};
+	struct json_object *o;
+	uint64_t since = s->waits ? s->asked_ns : s->began_ns;
+
+	if (!report_may_see(v, s->member->uid))
+		return;
+	o = jsonmake_append(list, jsonmake_new());
+	stagebook_grant(s->of->book, s->member->id, &g);
+	jsonmake_u64(o, "session", s->member->id);
+	jsonmake_text(o, "store", s->member->name);
+	jsonmake_i64(o, "pid", s->member->pid);
+	jsonmake_u64(o, "uid", s->member->uid);
+	jsonmake_text(o, "stage", s->name);
+	jsonmake_text(o, "state", state_of(s, &g));
+	jsonmake_u64(o, "profile", g.profile);
+	amounts_part(o, &g.amounts);
+	jsonmake_flag(o, "degraded", g.degraded);
+	jsonmake_seconds(o, "since_seconds", s->name[0] && v->mono_ns > since ? (int64_t)(v->mono_ns - since) : 0);
+	jsonmake_seconds(o, "waited_seconds", s->waits ? (int64_t)(v->mono_ns - s->asked_ns) : (int64_t)s->waited_ns);
+}
+
+void report_stages_sums(const struct stages *t, struct report_stages_sums *ret)
+{
+	*ret = (struct report_stages_sums){.total = t->total_mib * MIB, .held = stagebook_held_mib(t->book) * MIB};
+	for (const struct stages_session *s = t->sessions; s; s = s->next) {
+		struct stagebook_grant g = {0};
+
+		stagebook_grant(t->book, s->member->id, &g);
+		ret->n_sessions++;
+		ret->n_waiting += s->waits;
+		ret->n_running += s->name[0] && !s->waits;
+		ret->n_degraded += g.degraded;
+	}
+}
+
+void report_stages(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	const struct config_stage *c = &a->host->config->stage;
+	const struct stages *t = a->stages;
+	struct json_object *list;
+	struct report_stages_sums sums;
+
+	jsonmake_flag(o, "enabled", c->rules.enabled);
+	config_part(c, jsonmake_child(o, "configured", jsonmake_new()));
+	amounts_part(jsonmake_child(o, "base", jsonmake_new()), &t->base);
+	report_stages_sums(t, &sums);
+	jsonmake_i64(o, "total", sums.total);
+	jsonmake_i64(o, "held", sums.held);
+	jsonmake_u64(o, "running", sums.n_running);
+	jsonmake_u64(o, "waiting", sums.n_waiting);
+	jsonmake_u64(o, "degraded", sums.n_degraded);
+	jsonmake_u64(o, "queries", t->n_queries);
+	jsonmake_u64(o, "measured", t->n_measured);
+	jsonmake_u64(o, "begun", t->n_begun);
+	jsonmake_u64(o, "begun_after_wait", t->n_waited);
+	jsonmake_u64(o, "begun_degraded", t->n_degraded);
+	profiles_part(t, jsonmake_child(o, "profiles", jsonmake_new_list()));
+	list = jsonmake_child(o, "sessions", jsonmake_new_list());
+	for (const struct stages_session *s = t->sessions; s; s = s->next)
+		session_part(v, s, list);
+}

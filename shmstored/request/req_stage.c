@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * req_stage.c: what a worker gets for a stage of a job, its begin and its end. The worker is the store that the connection has registered; another's stage can be
+ * ended by the same user, and by administrators. What is not possible (a name, a count) is refused; what breaks the protocol ends the client.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account.h"
+#include "config.h"
+#include "dispatch.h"
+#include "host.h"
+#include "member.h"
+#include "stagetrack.h"
+
+#define PPM UINT32_C(1000000)
+
+static int refuse(struct conn *c, uint64_t serial, int error, const char *why)
+{
+	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
+}
+
+static int staged(struct conn *c, uint64_t serial, const struct stages_answer *a)
+{
+	struct wire_staged body;
+
+	stagetrack_staged(a, &body);
+	return conn_send(c, WIRE_STAGED, serial, &body, NULL, 0);
+}
+
+static int refuse_store(struct conn *c, uint64_t serial)
+{
+	return refuse(c, serial, -ENOENT,
+		      "no store is registered on this connection, and a worker is a store; register one first");
+}
+
+static int failed(struct conn *c, uint64_t serial, int r)
+{
+	switch (r) {
+	case -ENOSPC:
+		return refuse(
+			c, serial, r,
+			"there are too many different stage profiles; the daemon forgets them when it is started anew");
+	case -ENOENT:
+		return refuse(c, serial, r,
+			      "there is no stage profile of this number in this life of the daemon: ask for one first");
+	case -EBUSY:
+		return refuse(c, serial, r, "this worker is in a stage, or waits for one: end that first");
+	case -EEXIST:
+		return refuse(c, serial, r,
+			      "two different profiles were asked for in one stage, and stage.conflict is error: ask "
+			      "for one, or set it to max or host");
+	default:
+		return refuse(c, serial, r, "the daemon is out of memory");
+	}
+}
+
+/* The name of the stage at the begin of text, up to a line break or the end. */
+static bool take_name(const char *text, char ret[STAGES_NAME + 1], const char **ret_rest)
+{
+	size_t n = strcspn(text, "\n");
+
+	if (!n || n > STAGES_NAME)
+		return false;
+	memcpy(ret, text, n);
+	ret[n] = '\0';
+	*ret_rest = text[n] ? text + n + 1 : text + n;
+	return true;
+}
+
+static bool take_number(const char **io_text, uint64_t *ret)
+{
+	char *end;
+
+	if (**io_text < '0' || **io_text > '9')
+		return false;
+	errno = 0;
+	*ret = strtoull(*io_text, &end, 10);
+	*io_text = end;
+	return errno == 0;
+}
+
+/* "MxN,MxN". -1: it is not of that form, or there are more than STAGES_UPSTREAM. */
+static int take_shuffles(const char *text, struct stage_shuffle ret[STAGES_UPSTREAM])
+{
+	int n = 0;
+
+	while (*text) {
+		if (n == STAGES_UPSTREAM || !take_number(&text, &ret[n].m) || *text++ != 'x' ||
+		    !take_number(&text, &ret[n].n) || (*text && (*text++ != ',' || !*text)))
+			return -1;
+		n++;
+	}
+	return n;
+}
+
+DISPATCH_HANDLER(stage_query)
+{
+	struct stage_shuffle upstream[STAGES_UPSTREAM];
+	struct member *m = conn_member(c);
+	char name[STAGES_NAME + 1];
+	struct stages_answer a;
+	struct stage_ask ask;
+	const char *rest;
+	int n, r;
+
+	(void)tail_size;
+	if (body->root >= WIRE_STAGE_ROOT_END || body->fallback >= WIRE_STAGE_FALLBACK_END)
+		return conn_fault(c, CONN_E_PROTOCOL, "STAGE_QUERY: no such root or fallback");
+	if (!m)
+		return refuse_store(c, serial);
+	n = take_name(tail, name, &rest) ? take_shuffles(rest, upstream) : -1;
+	if (n < 0)
+		return refuse(c, serial, -EINVAL,
+			      "a stage has a name of 1 to 240 bytes without line breaks, and reads at most 256 "
+			      "shuffles, each as MxN");
+	if (body->base)
+		return refuse(c, serial, -EINVAL, "every query starts from the base, which is profile 0");
+	ask = (struct stage_ask){
+		.n_native = (int64_t)body->n_native,
+		.n_convert = (int64_t)body->n_convert,
+		.n_other = (int64_t)body->n_other,
+		.has_nonshare = (body->flags & WIRE_STAGE_HAS_NONSHARE) != 0,
+		.nonshare = RATIO(body->nonshare_ppm, PPM),
+		.root = body->root == WIRE_STAGE_FINAL ? STAGE_FINAL : STAGE_EXCHANGE,
+		.fallback = (enum stage_fallback)body->fallback,
+		.upstream = upstream,
+		.n_upstream = (size_t)n,
+		.want_slots = body->want_slots,
+	};
+	if (!stage_ask_fits(&ask) || body->nonshare_ppm > PPM)
+		return refuse(c, serial, -EINVAL,
+			      "a stage has 0 to 2^40 operators of each kind, and no more of its bytes than all can be "
+			      "unshareable");
+	r = stages_query(m, name, &ask, &a);
+	return r < 0 ? failed(c, serial, r) : staged(c, serial, &a);
+}
+
+DISPATCH_HANDLER(stage_begin)
+{
+	struct member *m = conn_member(c);
+	char name[STAGES_NAME + 1];
+	struct stages_answer a;
+	const char *rest;
+	int r;
+
+	(void)tail_size;
+	if (!m)
+		return refuse_store(c, serial);
+	if (!take_name(tail, name, &rest) || *rest)
+		return refuse(c, serial, -EINVAL, "a stage has a name of 1 to 240 bytes without line breaks");
+	r = stages_begin(m, serial, name, body->profile, body->other, body->timeout_ms, &a);
+	if (r < 0)
+		return failed(c, serial, r);
+	return r == 1 ? CONN_OK : staged(c, serial, &a);
+}
+
+static struct member *member_of(const struct host *h, uint64_t id)
+{
+	for (struct account *a = h->accounts; a; a = a->next)
+		for (struct member *m = a->members; m; m = m->next)
+			if (m->id == id)
+				return m;
+	return NULL;
+}
+
+DISPATCH_HANDLER(stage_end)
+{
+	struct member *m = body->session ? member_of(conn_host(c), body->session) : conn_member(c);
+	const struct stages_told told = {.learn = (body->flags & WIRE_STAGE_LEARN) != 0,
+					 .has_private = (body->flags & WIRE_STAGE_HAS_PRIVATE) != 0,
+					 .private_bytes = body->private_bytes};
+	static const struct wire_done done = {0};
+	struct stages_answer a;
+
+	(void)tail;
+	(void)tail_size;
+	if (!m && !body->session)
+		return refuse_store(c, serial);
+	if (m && m->uid != conn_peer(c)->uid && !conn_is_admin(c))
+		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+				   "others' stages are for root and the daemon's own user to end; you are user %u",
+				   (unsigned)conn_peer(c)->uid);
+	if (!m || stages_end(m, &told, &a) < 0)
+		return refuse(c, serial, -ENOENT,
+			      "no stage runs there: the daemon may have been started anew since its begin");
+	return body->session ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : staged(c, serial, &a);
+}
+
+DISPATCH_HANDLER(stage_demote)
+{
+	const struct stage_costs *config = &conn_host(c)->config->stage.demote;
+	const struct stage_costs costs = {
+		.to_private = body->to_private,
+		.to_shared = body->to_shared,
+		.other_leaves = body->other_leaves,
+		.added = body->added,
+		.plain = body->plain,
+		.threshold = body->flags & WIRE_STAGE_HAS_THRESHOLD ? body->threshold : config->threshold,
+		.ignore_to_shared = config->ignore_to_shared,
+		.prefer_shared = config->prefer_shared,
+	};
+	struct wire_demoted answer = {0};
+
+	(void)tail;
+	(void)tail_size;
+	answer.demote = stage_demote(&costs, &answer.net);
+	return conn_send(c, WIRE_DEMOTED, serial, &answer, NULL, 0);
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stages.c: sessions, their waits, and the answers that were withheld.
+ *
+ * The book decides, and calls back while it does: who may begin is only marked then. settle() answers them after it, as an answer that cannot be sent
+ * ends a connection, and that a session, which changes the book. The timer runs while somebody waits, until the first wait is over.
+ */
+#include "stages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "config.h"
+#include "conn.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "member.h"
+#include "stagetrack.h"
+#include "wire.h"
+
+#define MIB INT64_C(1048576)
+#define MS  UINT64_C(1000000)
+
+static const struct config_stage *config_of(const struct stages *t)
+{
+	return &t->account->host->config->stage;
+}
+
+static struct stage_config rules_of(const struct stages *t)
+{
+	struct stage_config c = config_of(t)->rules;
+
+	c.cap_mib = (int64_t)(config_of(t)->cap / (uint64_t)MIB);
+	return c;
+}
+
+/* ---- events -------------------------------------------------------------------------------------------------------- */
+
+static void tell(const struct stages_session *s, const char *state)
+{
+	struct stagebook_grant g = {0};
+	struct json_object *o = jsonmake_new();
+	const struct member *m = s->member;
+
+	stagebook_grant(s->of->book, m->id, &g);
+	jsonmake_text(o, "partition", s->of->account->path);
+	jsonmake_text(o, "store", m->name);
+	jsonmake_u64(o, "uid", m->uid);
+	jsonmake_i64(o, "pid", m->pid);
+	jsonmake_text(o, "stage", s->name);
+	jsonmake_text(o, "state", state);
+	jsonmake_u64(o, "profile", g.profile);
+	jsonmake_i64(o, "private", g.amounts.private_mib * MIB);
+	jsonmake_i64(o, "shared", g.amounts.shared_mib * MIB);
+	jsonmake_i64(o, "slots", g.amounts.slots);
+	jsonmake_u64(o, "waited_ms", s->waited_ns / MS);
+	events_emit(s->of->account->host->events, EVENT_STAGE, NULL, o);
+}
+
+/* ---- sessions ------------------------------------------------------------------------------------------------------ */
+
+static struct stages_session *session_new(struct stages *t, struct member *m)
+{
+	struct stages_session *s = calloc(1, sizeof(*s));
+
+	if (!s || stagebook_join(t->book, m->id) < 0) {
+		free(s);
+		return NULL;
+	}
+	s->of = t;
+	s->member = m;
+	s->next = t->sessions;
+	s->prev = &t->sessions;
+	if (s->next)
+		s->next->prev = &s->next;
+	t->sessions = s;
+	m->stage = s;
+	return s;
+}
+
+static void session_free(struct stages_session *s)
+{
+	*s->prev = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	s->member->stage = NULL;
+	free(s);
+}
+
+static struct stages_answer answer_of(const struct stages_session *s)
+{
+	struct stagebook_grant g = {0};
+
+	stagebook_grant(s->of->book, s->member->id, &g);
+	return (struct stages_answer){.profile = g.profile, .amounts = g.amounts, .degraded = g.degraded};
+}
+
+/* It has what it asked for, or what there is of it. */
+static void begun(struct stages_session *s)
+{
+	struct stages *t = s->of;
+	struct stages_answer a = answer_of(s);
+
+	s->waits = false;
+	s->began_ns = loop_clock();
+	s->waited_ns = s->began_ns - s->asked_ns;
+	t->wait_ns += s->waited_ns;
+	t->n_begun++;
+	t->n_degraded += a.degraded;
+	stagetrack_begin(s, &a);
+	tell(s, a.degraded ? "degraded" : "begun");
+}
+
+/* ---- withheld answers ---------------------------------------------------------------------------------------------- */
+
+static int send_staged(struct conn *c, uint64_t serial, const struct stages_answer *a)
+{
+	struct wire_staged body;
+
+	stagetrack_staged(a, &body);
+	return conn_send(c, WIRE_STAGED, serial, &body, NULL, 0);
+}
+
+static struct stages_session *next_granted(const struct stages *t)
+{
+	struct stages_session *s = t->sessions;
+
+	while (s && !s->granted)
+		s = s->next;
+	return s;
+}
+
+static int arm(struct stages *t)
+{
+	uint64_t next_ms = stagebook_next_ms(t->book), due_ns;
+
+	if (next_ms == UINT64_MAX || t->closed)
+		return 0;
+	due_ns = (next_ms + 1) * MS;
+	if (t->timer.busy) {
+		/* It arms itself anew when it ends. */
+		if (due_ns < t->due_ns)
+			loop_cancel(t->account->host->loop, &t->timer);
+		return 0;
+	}
+	t->due_ns = due_ns;
+	return loop_timer(t->account->host->loop, &t->timer, due_ns, 0);
+}
+
+/* Answers who may begin now. */
+static void settle(struct stages *t)
+{
+	struct stages_session *s;
+
+	if (t->settling)
+		return;
+	t->settling = true;
+	while ((s = next_granted(t)) != NULL) {
+		struct conn *c = s->member->conn;
+		struct stages_answer a;
+		int r;
+
+		s->granted = false;
+		begun(s);
+		a = answer_of(s);
+		r = c ? send_staged(c, s->serial, &a) : CONN_OK;
+		if (r > 0)
+			conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
+	}
+	t->settling = false;
+	if (arm(t) < 0 && !t->closed)
+		/* Without a timer nobody may wait. */
+		stagebook_tick(t->book, UINT64_MAX);
+}
+
+static void on_granted(void *arg, const struct stagebook_grant *g)
+{
+	struct stages *t = arg;
+
+	for (struct stages_session *s = t->sessions; s; s = s->next)
+		if (s->member->id == g->session)
+			s->granted = true;
+}
+
+static uint64_t now_ms(void)
+{
+	return loop_clock() / MS;
+}
+
+static void destroy(struct stages *t)
+{
+	stagebook_free(t->book);
+	free(t);
+}
+
+static void on_timer(struct loop_op *op, int result, unsigned flags)
+{
+	struct stages *t = (struct stages *)(void *)((char *)op - offsetof(struct stages, timer));
+
+	(void)result;
+	(void)flags;
+	if (t->closed) {
+		destroy(t);
+		return;
+	}
+	stagebook_tick(t->book, now_ms());
+	settle(t);
+}
+
+/* ---- the part ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t size_of(const struct account *a)
+{
+	struct statvfs fs;
+
+	return fstatvfs(a->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
+}
+
+/* What a worker has outside of stages: what is configured; else its share of the partition, and of what else the host has. */
+static void set_base(struct stages *t)
+{
+	const struct config_stage *c = config_of(t);
+	uint64_t host = t->account->host->config->pressure.host_total, size = size_of(t->account), workers = c->workers;
+	uint64_t private, shared;
+
+	if (!host)
+		host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	if (!workers)
+		workers = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+	if (!size || size > host / 2)
+		size = size ? size : host / 2;
+	private = c->base_private ? c->base_private : (host - (size < host / 2 ? size : host / 2)) / workers;
+	shared = c->base_shared ? c->base_shared : size / workers;
+	t->base = (struct stage_amounts){.private_mib = (int64_t)(private / (uint64_t)MIB),
+					 .shared_mib = (int64_t)(shared / (uint64_t)MIB),
+					 .slots = c->slots};
+	t->total_mib = c->total ? (int64_t)(c->total / (uint64_t)MIB)
+				: (t->base.private_mib + t->base.shared_mib) * (int64_t)workers;
+}
+
+static int open_stages(struct account *a)
+{
+	struct stages *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	t->account = a;
+	t->timer.fn = on_timer;
+	set_base(t);
+	t->book = stagebook_new(&t->base, t->total_mib, on_granted, t);
+	if (!t->book) {
+		free(t);
+		return -ENOMEM;
+	}
+	a->stages = t;
+	return 0;
+}
+
+static void leave(struct member *m)
+{
+	struct stages_session *s = m->stage;
+	struct stages *t;
+
+	if (!s)
+		return;
+	t = s->of;
+	if (s->name[0] && !s->waits) {
+		stagetrack_end(s, &(const struct stages_told){0});
+		tell(s, "left");
+	}
+	session_free(s);
+	stagebook_leave(t->book, m->id);
+	settle(t);
+}
+
+static void close_stages(struct account *a)
+{
+	struct stages *t = a->stages;
+
+	if (!t)
+		return;
+	t->closed = true;
+	while (t->sessions)
+		leave(t->sessions->member);
+	a->stages = NULL;
+	if (t->timer.busy)
+		loop_cancel(a->host->loop, &t->timer); /* on_timer() frees */
+	else
+		destroy(t);
+}
+
+const struct part stages_part = {.name = "stages", .open = open_stages, .close = close_stages, .left = leave};
+
+/* ---- requests ------------------------------------------------------------------------------------------------------ */
+
+int stages_query(struct member *m, const char *name, const struct stage_ask *ask, struct stages_answer *ret)
+{
+	struct stages *t = m->account->stages;
+	struct stage_config rules = rules_of(t);
+	struct stage_ask full = *ask;
+	struct stage_reply reply;
+	uint32_t id = 0;
+	int r;
+
+	t->n_queries++;
+	full.measured_mib = rules.enabled ? stagetrack_measured(m, name) : 0;
+	reply = stage_evaluate(&rules, &t->base, &full);
+	r = stagebook_id(t->book, &reply.amounts, &id);
+	if (r < 0)
+		return r;
+	t->n_measured += (reply.rules & STAGE_RULE_MEASURED) != 0;
+	*ret = (struct stages_answer){
+		.profile = id, .amounts = reply.amounts, .rules = reply.rules, .clamped = reply.clamped};
+	return 0;
+}
+
+/* The profile that two make together. */
+static int merge(struct stages *t, uint32_t profile, uint32_t other, uint32_t *ret)
+{
+	struct stage_amounts a, b, both;
+
+	if (!stagebook_amounts(t->book, profile, &a) || !stagebook_amounts(t->book, other, &b))
+		return -ENOENT;
+	if (profile == other) {
+		*ret = profile;
+		return 0;
+	}
+	if (!stage_merge(&a, &b, config_of(t)->conflict, rules_of(t).cap_mib, &both))
+		return -EEXIST;
+	return stagebook_id(t->book, &both, ret);
+}
+
+static struct stages_answer base_of(const struct stages *t)
+{
+	return (struct stages_answer){.amounts = t->base};
+}
+
+int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile, uint32_t other,
+		 uint64_t wait_ms, struct stages_answer *ret)
+{
+	struct stages *t = m->account->stages;
+	struct stages_session *s = m->stage;
+	int64_t most = config_of(t)->rules.wait_ms;
+	int r = merge(t, profile, other, &profile);
+
+	if (r < 0)
+		return r;
+	if (!config_of(t)->rules.enabled) {
+		*ret = base_of(t);
+		return 0;
+	}
+	if (s && s->name[0])
+		return -EBUSY;
+	if (!s)
+		s = session_new(t, m);
+	if (!s)
+		return -ENOMEM;
+	strncpy(s->name, name, STAGES_NAME);
+	s->serial = serial;
+	s->asked_ns = loop_clock();
+	r = stagebook_begin(t->book, m->id, profile, wait_ms < (uint64_t)most ? (int64_t)wait_ms : most, now_ms());
+	if (r < 0) {
+		s->name[0] = '\0';
+		return r;
+	}
+	if (r == 1) {
+		begun(s);
+		*ret = answer_of(s);
+		return 0;
+	}
+	s->waits = true;
+	t->n_waited++;
+	tell(s, "waiting");
+	settle(t);
+	return 1;
+}
+
+int stages_end(struct member *m, const struct stages_told *told, struct stages_answer *ret)
+{
+	struct stages *t = m->account->stages;
+	struct stages_session *s = m->stage;
+	struct conn *c = m->conn;
+
+	if (!config_of(t)->rules.enabled && !s) {
+		*ret = base_of(t);
+		return 0;
+	}
+	if (!s || !s->name[0])
+		return -ENOENT;
+	if (s->waits && c)
+		(void)conn_refuse(c, s->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0,
+				  "the stage was ended while it waited");
+	if (!s->waits)
+		stagetrack_end(s, told);
+	s->waits = s->granted = false;
+	(void)stagebook_end(t->book, m->id);
+	tell(s, "ended");
+	s->name[0] = '\0';
+	*ret = answer_of(s);
+	settle(t);
+	return 0;
+}
+
+uint64_t stages_private(const struct member *m)
+{
+	const struct stages *t = m->account->stages;
+	struct stagebook_grant g;
+
+	if (!config_of(t)->rules.enabled)
+		return UINT64_MAX;
+	if (!m->stage || !stagebook_grant(t->book, m->id, &g))
+		return (uint64_t)(t->base.private_mib * MIB);
+	return (uint64_t)(g.amounts.private_mib * MIB);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stages.h: stage profiles as a service, for each partition: what a worker gets for a stage of a job, by the rules of stageprofile.h, by what earlier runs of the
+ * stage used, and by what the other workers hold (stagebook.h). A worker is a registered store. Loop's thread only.
+ *
+ * In a stage its store may hold no more than its shared bytes, where the configured limits allow as much. Its private bytes are not held by force: they
+ * are what it is told, and what admission looks at. The end of the stage, and of the connection, brings back what was before.
+ */
+#ifndef STAGES_H
+#define STAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loop.h"
+#include "part.h"
+#include "quota.h"
+#include "stagebook.h"
+#include "stageprofile.h"
+
+#define STAGES_NAME       240u   /* bytes of a stage's name */
+#define STAGES_UPSTREAM   256u   /* shuffles that one stage reads */
+#define STAGES_SHOWN      256u   /* profiles that a document lists */
+#define STAGES_EXPIRES_MS 60000u /* after that a query may say something else; the id is good for the daemon's life */
+
+struct member;
+struct stages;
+
+/* A worker that has asked for a stage, until its connection ends. */
+struct stages_session {
+	struct stages_session *next, **prev;
+	struct stages *of;
+	struct member *member;
+	char name[STAGES_NAME + 1];  /* of its stage, also while it waits for it; "": it is in none */
+	bool waits, granted;         /* granted: to be answered */
+	uint64_t serial;             /* of the BEGIN that waits */
+	uint64_t asked_ns, began_ns; /* CLOCK_MONOTONIC */
+	uint64_t waited_ns;          /* for this stage */
+	bool profiled;               /* its process is looked at */
+	uint64_t put_bytes;          /* that its store had put when the stage began */
+	bool limited;                /* its store's limit is the stage's: */
+	struct quota_limits was, is;
+};
+
+/* Of one partition: account.stages. Others read it. */
+struct stages {
+	struct account *account;
+	struct stagebook *book;
+	struct stage_amounts base;
+	int64_t total_mib;
+	struct stages_session *sessions;
+	struct loop_op timer;
+	uint64_t due_ns;
+	bool closed, settling;
+	uint64_t n_queries, n_begun, n_waited, n_degraded, n_measured, wait_ns;
+};
+
+extern const struct part stages_part;
+
+/* What is told of a profile. */
+struct stages_answer {
+	uint32_t profile;
+	struct stage_amounts amounts;
+	unsigned rules;
+	bool clamped, degraded;
+};
+
+/* measured_mib of ask is filled in here. 0; -ENOSPC: there are too many profiles; -ENOMEM. */
+int stages_query(struct member *m, const char *name, const struct stage_ask *ask, struct stages_answer *ret);
+/*
+ * A stage begins with a profile; other: a second one that was asked for explicitly, or profile again. 0: *ret says with what; 1: it waits, and is answered later.
+ * -ENOENT: no such profile; -EBUSY: it is in a stage; -EEXIST: the two differ, which the configuration does not allow; -ENOSPC, -ENOMEM.
+ */
+int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile, uint32_t other,
+		 uint64_t wait_ms, struct stages_answer *ret);
+/* What its client says that it used; 0: nothing, and it failed: nothing is learned. */
+struct stages_told {
+	bool learn, has_private;
+	uint64_t private_bytes;
+};
+/* 0: *ret is the base, or what is left of it; -ENOENT: it is in no stage. */
+int stages_end(struct member *m, const struct stages_told *told, struct stages_answer *ret);
+/* The private bytes that the worker may use now; UINT64_MAX: stage profiles are off. For who admits tasks. */
+uint64_t stages_private(const struct member *m);
+
+#endif
