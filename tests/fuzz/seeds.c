@@ -5,6 +5,8 @@
  *   fuzz_seeds tests/fuzz/corpus
  */
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,6 +14,7 @@
 
 #include "engine.h"
 #include "forge.h"
+#include "profile.h"
 #include "scratch.h"
 #include "wire.h"
 
@@ -218,6 +221,86 @@ static void write_tier_seeds(const char *dir)
 	write_tier_seed(dir, "short", noise, 100);
 }
 
+static void write_text(const char *dir, const char *target, const char *name, uint8_t mode, const char *text, size_t n)
+{
+	char *all = malloc(n + 1);
+
+	ENSURE(all);
+	all[0] = (char)mode;
+	memcpy(all + 1, text, n);
+	write_seed(dir, target, name, all, n + 1, NULL);
+	free(all);
+}
+
+/* A profile with 0, 1 and several kinds: as it is, and without its sum, which the fuzzer puts there. */
+static void write_profile_seeds(const char *dir)
+{
+	static const struct profile_name names[] = {
+		{"c", "f", ""}, {"python", "join one", "Tables#7"}, {"shmstore", "stage:load", ""}};
+	struct profile *p = profile_new(8);
+
+	ENSURE(p);
+	for (size_t i = 0; i <= sizeof(names) / sizeof(names[0]); i++) {
+		char name[32], *text, *sum;
+		size_t n;
+
+		for (size_t k = 0; i && k < 3 * i; k++) {
+			const struct profile_task task = {.used = {1000 * k, k, 9 * k},
+							  .has = {true, k % 2, k % 3},
+							  .life_ms = 10 + k,
+							  .phases = {1, 2, 3, 4, 5, 6, 7, k},
+							  .n_phases = PROFILE_PHASES};
+
+			ENSURE(profile_feed(p, &names[i - 1], &task) == 0);
+		}
+		if (i == 2)
+			ENSURE(profile_killed(p, &names[1], 12345) == 0 && profile_preempted(p, &names[0]) == 0);
+		text = profile_text(p, &n);
+		ENSURE(text);
+		sum = strstr(text, "crc32c ");
+		snprintf(name, sizeof(name), "whole-%zu", i);
+		write_text(dir, "fuzz_profile", name, 0, text, n);
+		for (uint8_t mode = 1; mode < 4; mode += 2) {
+			snprintf(name, sizeof(name), "fixed-%zu-%u", i, mode);
+			write_text(dir, "fuzz_profile", name, mode, text, (size_t)(sum - text));
+		}
+		free(text);
+	}
+	profile_free(p);
+}
+
+/* What kernels say, whole and odd; see fuzz_memtext.c for the first byte. */
+static void write_memtext_seeds(const char *dir)
+{
+	static const struct {
+		const char *name, *text;
+		uint8_t mode;
+	} texts[] = {
+		{"meminfo",
+		 "MemTotal:       16303248 kB\nMemFree:         1024000 kB\nMemAvailable:    8151624 kB\nBuffers: 20 "
+		 "kB\nCached:  30 kB\n"
+		 "Shmem:   7 kB\nSwapTotal:   2097148 kB\nSwapFree:   2097000 kB\n",
+		 0},
+		{"meminfo-old", "MemTotal: 100 kB\nMemFree: 9 kB\nBuffers: 1 kB\nCached: 50 kB\nShmem: 40 kB\n", 0},
+		{"meminfo-cut", "MemTotal: 16303248 kB\nMemAvailable: 81", 0},
+		{"stat-1", "cache 9\ntotal_inactive_file 123\ntotal_active_file 456\n", 1},
+		{"stat-2", "anon 5\ninactive_file 123456\nactive_file 18446744073709551615\nshmem 7\n", 2},
+		{"path-1", "11:memory:/user.slice/a\n10:cpu,cpuacct:/\n0::/\n", 3},
+		{"path-2", "0::/system.slice/x.service\n", 4},
+		{"path-out", "0::/../../other\n", 4},
+		{"status", "Name:\ta\nVmSwap:\t      12 kB\nRssAnon:\t    4096 kB\nRssFile:\t 1 kB\n", 5},
+		{"rollup", "00400000-7fff [rollup]\nPrivate_Clean: 8 kB\nPrivate_Dirty: 16 kB\nPrivate_Hugetlb: 0 kB\n",
+		 5},
+		{"events", "low 0\nhigh 12\nmax 3\noom 1\noom_kill 1\n", 6},
+		{"limit", "9223372036854771712\n", 7},
+		{"max", "max\n", 7},
+		{"number", "1073741824\n", 7},
+	};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		write_text(dir, "fuzz_memtext", texts[i].name, texts[i].mode, texts[i].text, strlen(texts[i].text));
+}
+
 int main(int argc, char **argv)
 {
 	static const uint64_t sizes[][5] = {
@@ -236,6 +319,8 @@ int main(int argc, char **argv)
 	write_wire_seeds(argv[1]);
 	write_arb_seeds(argv[1]);
 	write_tier_seeds(argv[1]);
+	write_profile_seeds(argv[1]);
+	write_memtext_seeds(argv[1]);
 	for (size_t i = 0; i < 7; i++) {
 		struct forged f = forge_object("a key", i % 3 ? 5 : 0, i * 37, sizes[i], n_buffers[i]);
 
