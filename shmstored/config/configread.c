@@ -108,7 +108,8 @@ static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const cha
 static const struct configkey *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		static const char *const sections[] = {"daemon", "http", "arbiter", "pressure", "profile", "stage", "partition"};
+		static const char *const sections[] = {"daemon",  "http",  "arbiter",  "pressure",
+						       "profile", "stage", "partition"};
 
 		if (strcmp(KEYS[i].key.name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i].key;
