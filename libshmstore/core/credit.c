@@ -262,6 +262,20 @@ static uint64_t owed(struct shmstore *s)
 	return given < asked ? asked - given : 0;
 }
 
+uint64_t shms_credit_tightest(const struct shmstore *s)
+{
+	const struct wire_credit *c = s->credit.c;
+	const _Atomic uint64_t *limits[] = {&c->partition_hard, &c->user_hard, &c->label_hard};
+	uint64_t least = UINT64_MAX;
+
+	for (size_t i = 0; i < 3 && shms_credit_counted(&s->credit); i++) {
+		uint64_t limit = atomic_load_explicit(limits[i], memory_order_relaxed);
+
+		least = limit && limit < least ? limit : least;
+	}
+	return least;
+}
+
 bool shms_credit_pressed(struct shmstore *s)
 {
 	return shms_credit_counted(&s->credit) &&

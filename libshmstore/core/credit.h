@@ -52,6 +52,8 @@ bool shms_credit_counts_last(const struct shmstore *s);
 /* What removing a file's name gives back, where that is counted (0 elsewhere): call before, and shms_credit_gave() after. */
 uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd);
 uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name);
+/* The least of the limits that the store shares with others: the partition's, its user's, its label's. UINT64_MAX: there is none. */
+uint64_t shms_credit_tightest(const struct shmstore *s);
 /* Is the memory of pooled files wanted elsewhere? */
 bool shms_credit_pressed(struct shmstore *s);
 /* Before bytes of somebody else's memory are linked: under the store's own limit alone. *ret goes to shms_credit_end(). 0, -EDQUOT. */

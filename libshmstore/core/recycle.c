@@ -337,7 +337,7 @@ static struct shms_slot *find_published(struct shms_recycle *r, const char *name
 static bool scarce(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
-	uint64_t now = shms_now_mono_ns();
+	uint64_t now = shms_now_mono_ns(), size;
 	struct statvfs fs;
 	struct stat st;
 
@@ -351,8 +351,11 @@ static bool scarce(struct shmstore *s)
 		return r->scarce;
 	/* A tmpfs's directory has a link of each directory in it: that is how many stores there are. */
 	r->warm_max = r->max;
-	if (fs.f_blocks && fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 2)
-		r->warm_max = (uint64_t)fs.f_blocks * fs.f_frsize / 16 / (st.st_nlink - 2);
+	size = shms_credit_tightest(s);
+	if (fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize < size)
+		size = (uint64_t)fs.f_blocks * fs.f_frsize;
+	if (size < UINT64_MAX && fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 2)
+		r->warm_max = size / 16 / (st.st_nlink - 2);
 	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
 	return r->scarce;
 }

@@ -68,7 +68,7 @@ struct shms_recycle {
 	uint64_t warm;             /* of pooled: of files that are open */
 	uint64_t taken;            /* bytes TAKEN */
 	uint64_t missed_n, missed; /* cold files that others took, as far as we noticed; and their bytes */
-	uint64_t warm_max;         /* a 16th of the partition, shared by the stores that there are */
+	uint64_t warm_max;         /* a 16th of the partition or of a tighter limit, shared by the stores there are */
 	uint64_t slack;            /* bytes of all slots' slack */
 	uint64_t looked_ns;        /* when the partition was last asked for room */
 	bool scarce;               /* what it said */
