@@ -2,7 +2,8 @@
 """pytest plug-in for Dask's own test files as Debian installs them, which come without their conftest.
 
 It gives them the options, markers and fixtures they ask for. With SHMSTORE_UPSTREAM=ours in the environment it puts our
-Worker and Nanny where Dask has its own, before anything of Dask has bound those names.
+Worker and Nanny where Dask has its own, before anything of Dask has bound those names. With SHMSTORE_UPSTREAM_AMM=1 schedulers run our
+policies by default; tests that name policies of their own have those.
 """
 import os
 
@@ -26,7 +27,25 @@ if os.environ.get("SHMSTORE_UPSTREAM") == "ours":
     shmstore.dask.worker.Worker._share = _count
 
     def pytest_terminal_summary(terminalreporter):
+        if os.environ.get("SHMSTORE_UPSTREAM_AMM"):
+            terminalreporter.write_line(f"runs of our policies: {_runs[0]}")
         terminalreporter.write_line(f"workers that shared: {_workers[True]}, that did not: {_workers[False]}")
+
+    if os.environ.get("SHMSTORE_UPSTREAM_AMM"):
+        import dask
+
+        import shmstore.dask.amm.conductor
+
+        _policies = ["HostReduceReplicas", "Retire", "Insurance", "InDemand", "Newcomers", "Offload", "Cycle"]
+        dask.config.set({"distributed.scheduler.active-memory-manager.policies": [{"class": f"shmstore.dask.amm.{name}"} for name in _policies]})
+        _begin = shmstore.dask.amm.conductor.Conductor._begin
+        _runs = [0]
+
+        def _counted(conductor):
+            _runs[0] += 1
+            _begin(conductor)
+
+        shmstore.dask.amm.conductor.Conductor._begin = _counted
 
     distributed.Worker = distributed.worker.Worker = distributed.nanny.Worker = shmstore.dask.Worker
     distributed.Nanny = distributed.nanny.Nanny = shmstore.dask.Nanny

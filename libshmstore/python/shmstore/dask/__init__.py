@@ -20,6 +20,7 @@ from .compat import probe as _probe
 missing_hooks = _probe.missing()
 
 if TYPE_CHECKING or not missing_hooks:
+    from . import amm as _amm  # clients' attribute `shmstore`
     from .client import gather, scatter
     from .compat import sizes as _sizes
     from .nanny import Nanny

@@ -8,6 +8,8 @@ counting it in each process would pause workers that hold nothing. So Dask is to
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import distributed
@@ -31,7 +33,10 @@ class WorkerReport(NamedTuple):
 
 
 class Report(tuple[WorkerReport, ...]):
-    """One WorkerReport for each worker. As text, and in notebooks, a table with a line of sums."""
+    """One WorkerReport for each worker. As text, and in notebooks, a table with a line of sums, and one of the scheduler's policies."""
+
+    policies: tuple[Any, ...] = ()  #: a PolicyState of each policy of shmstore.dask.amm
+    figures: Mapping[str, Any] = {}  #: what they did; client.shmstore.figures()
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows = [
@@ -44,10 +49,15 @@ class Report(tuple[WorkerReport, ...]):
         rows = [_HEAD, *self._rows()]
         widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
         lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))) for row in rows]
-        return "\n".join([*lines, _NOTE])
+        return "\n".join([*lines, _NOTE, *self._policy_lines()])
+
+    def _policy_lines(self) -> list[str]:
+        lines = [f"policy {p.policy}: {p.state}, period {p.period:g} s, runs {p.runs}, accepted {p.accepted}, failures {p.failures}" for p in self.policies]
+        return lines + [", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.figures.items())] * bool(self.figures)
 
     def _repr_html_(self) -> str:
-        return table("shmstore.dask. " + _NOTE, _HEAD, self._rows())
+        page = table("shmstore.dask. " + _NOTE, _HEAD, self._rows())
+        return page + "".join(f"<p>{html.escape(line)}</p>" for line in self._policy_lines())
 
 
 def report(client: Client) -> Report:
@@ -57,7 +67,13 @@ def report(client: Client) -> Report:
 
 async def _report(client: Client) -> Report:
     identity = await client.scheduler.identity()
-    return Report(_of(address, info.get("metrics") or {}) for address, info in sorted(identity["workers"].items()))
+    found = Report(_of(address, info.get("metrics") or {}) for address, info in sorted(identity["workers"].items()))
+    with suppress(Exception):  # Dask has no such manager, or shmstore is not installed where the scheduler runs, or nobody may run anything there
+        from .amm.client import describe, states_of
+
+        policies = await describe(client)
+        found.policies, found.figures = tuple(states_of(policies)), policies["figures"]
+    return found
 
 
 def _of(address: str, metrics: dict[str, Any]) -> WorkerReport:

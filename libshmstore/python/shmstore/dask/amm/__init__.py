@@ -22,14 +22,46 @@ from ..compat import probe as _probe
 missing_hooks = _probe.missing_of(_probe.MANAGER)
 
 if TYPE_CHECKING or not missing_hooks:
+    from ..compat.manager import give_clients as _give_clients
+    from .client import Proxy as _Proxy
+    from .cycle import Cycle
     from .demand import InDemand
     from .insurance import Insurance
+    from .newcomers import Newcomers
+    from .offload import Offload
     from .policy import Policy, PolicyState
     from .reduce import HostReduceReplicas
     from .retire import Retire
+    from .wishes import Wishes
+
+    _give_clients(_Proxy)
 else:
-    from ..compat.idle import HostReduceReplicas, InDemand, Insurance, Policy, PolicyState, Retire, say
+    from ..compat.idle import (
+        Cycle,
+        HostReduceReplicas,
+        InDemand,
+        Insurance,
+        Newcomers,
+        Offload,
+        Policy,
+        PolicyState,
+        Retire,
+        Wishes,
+        say,
+    )
 
     say(missing_hooks)
 
-__all__ = ["HostReduceReplicas", "InDemand", "Insurance", "Policy", "PolicyState", "Retire", "missing_hooks"]
+__all__ = [
+    "Cycle",
+    "HostReduceReplicas",
+    "InDemand",
+    "Insurance",
+    "Newcomers",
+    "Offload",
+    "Policy",
+    "PolicyState",
+    "Retire",
+    "Wishes",
+    "missing_hooks",
+]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .policy import Policy
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
+_FRESH = 0.25  # seconds for which a view of the cluster is good
+_SAY = 60.0  # seconds between two lines about a policy that fails
 _conductors: weakref.WeakKeyDictionary[Any, Conductor] = weakref.WeakKeyDictionary()
 
 Suggestions = Generator["Suggestion | None", Any, None]
@@ -42,8 +44,10 @@ class Conductor:
         self.ledger = Ledger(settings.in_flight)
         self.longest = 0.0  #: seconds of the longest slice
         self._watch: Any = None
+        self._stale = 0.0  # when the view is taken anew
         self._seen: Any = None  # the manager's run that was served
         self._pass: deque[tuple[Policy, Suggestions]] = deque()
+        self._entered: set[Policy] = set()  # into the pass: no policy runs twice in one
         self._answer: Any = None
         self._kicked: Any = None  # a timer
         self._ours: list[Policy] = []  # as of the last run
@@ -55,6 +59,11 @@ class Conductor:
         if conductor is None:
             conductor = _conductors[manager] = cls(manager)
         return conductor
+
+    @classmethod
+    def known(cls, manager: Any) -> Conductor | None:
+        """The one of a manager that has policies of ours."""
+        return _conductors.get(manager) if manager is not None else None
 
     @property
     def manager(self) -> Any:
@@ -86,21 +95,27 @@ class Conductor:
             self.longest = max(self.longest, time.monotonic() - started)
             if self._pass:
                 self.kick(0.0)
+            elif any(policy.urgent for policy in self._ours):
+                self.kick()
 
     def _begin(self) -> None:
         manager, scheduler, now = self.manager, self.scheduler, time.monotonic()
         if self._watch is None:
             dask_manager.in_order(manager)
             self._watch = dask_manager.Watch(scheduler, self._in_memory, self._waits, self._workers_changed)
-        self.hosts.update(scheduler.workers.values())
-        self.ledger.settle(scheduler.tasks, scheduler.workers, now)
+        if not self._pass or now >= self._stale:  # what heartbeats say is as old in the next slices
+            self._stale = now + _FRESH
+            self.hosts.update(scheduler.workers.values())
+            self.ledger.settle(scheduler.tasks, scheduler.workers, now)
         if self._pass and self._pass[0][0] not in manager.policies:
             self._answer = None
         self._pass = deque(entry for entry in self._pass if entry[0] in manager.policies)
-        under_way = {policy for policy, _ in self._pass}
+        if not self._pass:
+            self._entered.clear()
         self._ours = self.policies()
         for policy in self._ours:
-            if policy not in under_way and now >= policy.due:
+            if policy not in self._entered and (policy.urgent or now >= policy.due):
+                self._entered.add(policy)
                 self._enter(policy)
 
     def _enter(self, policy: Policy) -> None:
@@ -114,7 +129,7 @@ class Conductor:
             policy, suggestions = self._pass[0]
             began = time.monotonic()
             if policy.state != "running":
-                policy.state, policy.took = "running", 0.0
+                policy.state, policy.took, policy.urgent = "running", 0.0, False
             answer, self._answer = self._answer, None
             ended = False
             try:
@@ -126,8 +141,10 @@ class Conductor:
             except GeneratorExit:
                 raise
             except Exception:
-                logger.exception("shmstore: policy %r failed; it is run again in its next period", policy)
                 policy.failures += 1
+                if policy.failures == 1 or began >= policy.said + _SAY:
+                    policy.said = began
+                    logger.exception("shmstore: policy %r failed, %d times so far; it is run again in its next period", policy, policy.failures)
                 ended = True
             now = time.monotonic()
             policy.took += now - began
@@ -212,5 +229,5 @@ class Conductor:
                 self._wants_to_run(policy)
 
     def _wants_to_run(self, policy: Policy) -> None:
-        policy.due = 0.0
+        policy.urgent = True
         self.kick()

@@ -53,11 +53,9 @@ class InDemand(Policy):
         """One run."""
         if self._look_at_all:
             self._look_at_all = False
-            for i, task in enumerate(list(self.scheduler.tasks.values())):
-                if not i % _BREATH:
-                    yield None
-                if task.state == "memory" and self.wanted(task):
-                    self._hot[task.key] = task
+            for worker in list(self.scheduler.workers.values()):
+                yield None
+                self._hot.update((task.key, task) for task in worker.has_what if task.nbytes >= self.size and self.wanted(task))
         on_their_way = False
         for i, (key, task) in enumerate(list(self._hot.items())):
             if not i % _BREATH:
@@ -76,8 +74,7 @@ class InDemand(Policy):
                 if (yield self.replicate(task, running & set(host.workers))) is not None:
                     on_their_way = True
             on_their_way = on_their_way or any(not self.hosts.of(worker).links(task) for worker in coming)
-        if on_their_way and self.conductor is not None:
-            self.conductor.kick()
+        self.urgent = on_their_way  # to link what arrives
 
     def __repr__(self) -> str:
         return f"InDemand(waiters={self.waiters}, size={self.size})"

@@ -99,6 +99,17 @@ class Hosts:
         """The other workers that share a worker's partition."""
         return {other for other in self.of(worker).workers if other is not worker}
 
+    def linked(self, task: Any, workers: Iterable[Any]) -> bool:
+        """Whether all of a task's replicas are links of one host that has room: then there is nothing to gain. Quick."""
+        of, host = self._of, None
+        for worker in workers:
+            other = of.get(worker)
+            if other is not host:
+                if host is not None or other is None:
+                    return False
+                host = other
+        return host is not None and not host.pressed and host.links(task)
+
     def units(self, task: Any, workers: Iterable[Any]) -> dict[Any, list[Any]]:
         """Replicas of a task by unit: a host whose replicas of it are links is one, each other worker is one of its own."""
         units: dict[Any, list[Any]] = {}

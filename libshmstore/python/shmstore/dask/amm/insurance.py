@@ -12,7 +12,7 @@ from ..compat.manager import holders
 from .conductor import Suggestions
 from .policy import Policy
 
-_BREATH = 64
+_BREATH = 256
 
 
 class Insurance(Policy):
@@ -72,38 +72,24 @@ class Insurance(Policy):
         """One run."""
         now = time.monotonic()
         made, self._made = self._made, {}
-        if now >= self._look_at_all:
-            self._look_at_all = now + self.check
-            tasks = list(self.scheduler.tasks.values())
-        else:
-            tasks = list(made.values())
+        if now < self._look_at_all:
+            yield from self._look(list(made.values()))
+            return
+        self._look_at_all = now + self.check
+        for worker in list(self.scheduler.workers.values()):  # by workers: one list of all keys would hold the event loop for long
+            yield from self._look(list(worker.has_what))
+
+    def _look(self, tasks: list[Any]) -> Suggestions:
         n_stores, n_hosts = self.stores, self.n_hosts
+        least = self.size if self.size is not None and self.cost is None else 0
         for i, task in enumerate(tasks):
             if not i % _BREATH:
                 yield None
-            if task.state != "memory" or task.actor or not self.insures(task):
+            if task.nbytes < least or task.state != "memory" or task.actor or not self.insures(task):
                 continue
             if len(holders(task)) >= n_stores and n_hosts == 1:
                 continue
-            yield from self.insure(task, n_hosts, n_stores)
-
-    def insure(self, task: Any, n_hosts: int, n_stores: int, on: set[Any] | None = None) -> Suggestions:
-        """Asks for what a key lacks. on: workers that may get it; None: all."""
-        running = self.scheduler.running if on is None else self.scheduler.running & on
-        has = {worker for worker in holders(task) if worker in running} | self.coming(task)
-        there = set(self.hosts.units(task, has))
-        while len(there) < n_hosts:
-            taken = {worker for unit in there for worker in getattr(unit, "workers", (unit,))}
-            worker = yield self.replicate(task, running - taken - has)
-            if worker is None:
-                break
-            has.add(worker)
-            there.add(next(iter(self.hosts.units(task, (worker,)))))
-        while len(has) < n_stores:
-            worker = yield self.replicate(task, (self.links_of(task) & running) - has or running - has)
-            if worker is None:
-                break
-            has.add(worker)
+            yield from self.ensure(task, n_hosts, n_stores)
 
     def __repr__(self) -> str:
         return f"Insurance(size={self.size}, cost={self.cost}, stores={self.stores}, hosts={self.n_hosts})"

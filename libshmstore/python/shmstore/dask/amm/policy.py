@@ -43,8 +43,10 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         self.period = float(parse_timedelta(period, default="s") or 0)
         self.state = "idle"
         self.due = 0.0
+        self.urgent = False  #: it is to run whatever its period
         self.runs = self.accepted = self.failures = 0
         self.took = 0.0
+        self.said = 0.0  # when its last failure was logged
         self.conductor: Conductor | None = None
 
     # -- for derived classes to say
@@ -107,6 +109,24 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
             if host.links(task):
                 found.update(host.workers)
         return (found & self.scheduler.running) - set(dask_manager.holders(task))
+
+    def ensure(self, task: Any, n_hosts: int, n_stores: int, on: set[Any] | None = None) -> Suggestions:
+        """For `yield from`: asks for what a key lacks of so many hosts and stores. on: workers that may get it; None: all."""
+        running = self.scheduler.running if on is None else self.scheduler.running & on
+        has = {worker for worker in dask_manager.holders(task) if worker in running} | self.coming(task)
+        there = set(self.hosts.units(task, has))
+        while len(there) < n_hosts:
+            taken = {worker for unit in there for worker in getattr(unit, "workers", (unit,))}
+            worker = yield self.replicate(task, running - taken - has)
+            if worker is None:
+                break
+            has.add(worker)
+            there.add(next(iter(self.hosts.units(task, (worker,)))))
+        while len(has) < n_stores:
+            worker = yield self.replicate(task, (self.links_of(task) & running) - has or running - has)
+            if worker is None:
+                break
+            has.add(worker)
 
     def finish(self) -> None:
         """The policy is done with: removes it."""

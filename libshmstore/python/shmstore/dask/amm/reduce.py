@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compat.manager import busy_on, holders, waiters
+from ..compat.manager import busy_on, waiters
 from .conductor import Suggestions
 from .policy import Policy
 from .surplus import surplus
 
 _BREATH = 64  # tasks between two looks at the clock
+_ANEW = 10  # of so many runs one takes nothing for settled: what tasks run where may be another than before
 _MANY = 20  # waiting tasks from which on it is not counted for how many hosts they are
 
 
@@ -24,24 +25,46 @@ class HostReduceReplicas(Policy):
 
     rank = 70
 
+    def __init__(self, period: float | str = 0) -> None:
+        super().__init__(period)
+        # Keys of several hosts of which nothing was to go, with how many had and how many wanted them. While that is so they are not looked at.
+        self._settled: dict[Any, tuple[int, int]] = {}
+
+    def workers_changed(self) -> bool:
+        """All is to be looked at anew."""
+        self._settled = {}
+        return False
+
     def suggest(self) -> Suggestions:
         """One run."""
+        assert self.conductor is not None
         hosts, running = self.hosts, self.scheduler.running
+        old: dict[Any, tuple[int, int]] = {}
+        if self.runs % _ANEW and not any(host.pressed for host in hosts):
+            old = self._settled
+        self._settled = settled = {}
         for i, task in enumerate(list(self.scheduler.replicated_tasks)):
             if not i % _BREATH:
                 yield None
-                hosts = self.hosts
-            units = hosts.units(task, holders(task))
-            if len(units) < 2 and not any(getattr(unit, "pressed", False) for unit in units):
+            has = task.who_has
+            if not has or hosts.linked(task, has):
                 continue
-            assert self.conductor is not None
+            state = len(has), len(task.waiters or ())
+            if old.get(task) == state:
+                settled[task] = state
+                continue
+            units = hosts.units(task, has)
+            demand = self._demand(task, len(units))
+            if len(units) <= max(1, demand) and not any(getattr(unit, "pressed", False) for unit in units):
+                settled[task] = state
+                continue
             n_hosts, n_stores = self.conductor.floor(task)
-            for group in surplus(units, running, busy_on(task), n_hosts, n_stores, self._demand(task)):
+            for group in surplus(units, running, busy_on(task), n_hosts, n_stores, demand):
                 for worker in group:
                     yield self.drop(task, {worker})
 
-    def _demand(self, task: Any) -> int:
+    def _demand(self, task: Any, enough: int) -> int:
         waiting = waiters(task)
-        if len(waiting) >= _MANY:
+        if len(waiting) < enough or len(waiting) >= _MANY:
             return len(waiting)
         return len({self.hosts.of(waiter.processing_on) if waiter.processing_on else waiter for waiter in waiting})

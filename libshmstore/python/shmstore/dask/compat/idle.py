@@ -40,4 +40,4 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         return iter(())
 
 
-HostReduceReplicas = InDemand = Insurance = Retire = Policy
+Cycle = HostReduceReplicas = InDemand = Insurance = Newcomers = Offload = Retire = Wishes = Policy

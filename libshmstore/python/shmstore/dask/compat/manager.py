@@ -4,21 +4,41 @@
     who_has, waiters    of a task: sets; from 2023 on None where there is nothing
     policies            a set of the manager, run in whatever order: `in_order` has ours go first, by rank
     pending             of the manager: a new dict in each of its runs, by which one run is told from the next
+    remove_worker       takes `safe` to 2023, `expected` since: tasks that the worker had are not suspected of having ended it
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Callable, Collection, Iterator
+from time import time
 from typing import Any
 
 from distributed.active_memory_manager import ActiveMemoryManagerPolicy, RetireWorker, Suggestion
+from distributed.client import Client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.scheduler import Scheduler
 
-__all__ = ["ActiveMemoryManagerPolicy", "Status", "Suggestion", "Watch", "busy_on", "holders", "in_order", "retiring", "serve", "waiters"]
+__all__ = [
+    "ActiveMemoryManagerPolicy",
+    "Status",
+    "Suggestion",
+    "Watch",
+    "busy_on",
+    "give_clients",
+    "holders",
+    "in_order",
+    "restart",
+    "resume",
+    "retiring",
+    "waiters",
+]
 
 _WATCH = "shmstore-amm"
 _NOTHING: frozenset[Any] = frozenset()
+_UNSUSPECTED = {"expected" if "expected" in inspect.signature(Scheduler.remove_worker).parameters else "safe": True}
 
 
 def holders(task: Any) -> Collection[Any]:
@@ -84,6 +104,23 @@ class Watch(SchedulerPlugin):
         self._workers_changed()
 
 
-def serve(scheduler: Any, name: str, handler: Callable[..., Any]) -> None:
-    """Clients may call handler as client.scheduler.<name>(…)."""
-    scheduler.handlers[name] = handler
+async def restart(scheduler: Any, worker: Any, timeout: float) -> str:
+    """Has a worker's nanny start a new process for it; what it had not begun runs elsewhere. Returns '', or why it failed. OSError."""
+    restarting = asyncio.ensure_future(scheduler.rpc(worker.nanny).restart(timeout=timeout))
+    await asyncio.sleep(0)  # it is under way: a worker that the scheduler does not know any more ends by itself
+    await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **_UNSUSPECTED)
+    answer = await restarting
+    return "" if answer == "OK" else f"its nanny says {answer!r}"
+
+
+def resume(scheduler: Any, worker: Any) -> None:
+    """A worker that was to go takes tasks again."""
+    if scheduler.workers.get(worker.address) is worker and worker.status == Status.closing_gracefully:
+        change = {"op": "worker-status-change", "status": "running", "stimulus_id": f"shmstore-cycle-{time()}"}
+        scheduler.stream_comms[worker.address].send(change)
+
+
+def give_clients(proxy: Callable[[Any], Any]) -> None:
+    """Every client of this process has an attribute `shmstore`."""
+    if not hasattr(Client, "shmstore"):
+        Client.shmstore = property(proxy)

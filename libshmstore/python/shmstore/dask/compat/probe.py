@@ -113,7 +113,10 @@ MANAGER = (
     Hook("distributed.diagnostics.plugin", "SchedulerPlugin.remove_worker", ("scheduler", "worker")),
     Hook("distributed.scheduler", "Scheduler.add_plugin", ("plugin", "name", "idempotent")),
     Hook("distributed.scheduler", "Scheduler.retire_workers", ("workers", "close_workers", "remove")),
+    Hook("distributed.scheduler", "Scheduler.remove_worker", ("address", "close", "stimulus_id")),
     Hook("distributed.nanny", "Nanny.restart", ("timeout",)),
+    Hook("distributed.client", "Client._run_on_scheduler", ("function",)),
+    Hook("distributed.client", "futures_of"),
 )
 
 

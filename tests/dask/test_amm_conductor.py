@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How policies are run: by rank, each once in a pass, in slices, over a simulated cluster with Dask's own manager."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from argparse import Namespace
+from importlib.machinery import SourceFileLoader
+
+import pytest
+from conftest import HERE
+from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas, RetireWorker
+
+from shmstore.dask import amm
+from shmstore.dask.amm.conductor import Conductor
+
+bench = SourceFileLoader("bench_amm", os.path.join(HERE, "..", "..", "bench", "bench_amm")).load_module()
+
+
+class Noted(amm.Policy):
+    """Notes when it runs; takes its time."""
+
+    def __init__(self, log, name, rank, n=1, period=0, pause=0.0):
+        super().__init__(period)
+        self.log, self.name, self.rank, self.n, self.pause = log, name, rank, n, pause
+
+    def suggest(self):
+        for i in range(self.n):
+            time.sleep(self.pause)
+            self.log.append((self.name, i))
+            yield None
+
+
+def manager_of(*policies, n_tasks=100):
+    scheduler = bench.Scheduler(n_tasks, 8, 2, 1)
+    manager = ActiveMemoryManagerExtension(scheduler, set(), measure="optimistic", register=False, start=False, interval=2.0)
+    for policy in policies:
+        manager.add_policy(policy)
+    return manager
+
+
+def rest(manager):
+    """One pass, to its end."""
+    manager.run_once()
+    while Conductor.of(manager)._pass:
+        manager.run_once()
+
+
+def test_by_rank_and_before_dasks_own():
+    log = []
+
+    class Stock(ReduceReplicas):
+        def run(self):
+            log.append(("stock", 0))
+            yield from ()
+
+    manager = manager_of(Stock(), *(Noted(log, f"{rank}", rank) for rank in (30, 10, 70)))
+    rest(manager)
+    assert [name for name, _ in log if name != "stock"] == ["10", "30", "70"] and log[0][0] == "10"
+
+
+def test_each_once_in_a_pass_and_in_slices():
+    log = []
+    slow = Noted(log, "slow", 20, n=5, pause=0.015)
+    manager = manager_of(Noted(log, "first", 10), slow, Noted(log, "last", 30))
+    runs = 0
+    while Conductor.of(manager)._pass or not runs:
+        manager.run_once()
+        assert len(log) <= 4 * (runs + 1), "a slice is 20 ms, and what one step takes"
+        runs += 1
+    assert runs >= 3 and slow.state == "idle" and slow.runs == 1
+    assert [entry for entry in log if entry[0] != "slow"] == [("first", 0), ("last", 0)], "nobody runs twice in one pass"
+    assert [i for name, i in log if name == "slow"] == list(range(5))
+
+
+def test_the_rest_of_a_pass_is_asked_for_at_once():
+    log = []
+    manager = manager_of(Noted(log, "slow", 20, n=10, pause=0.015))
+
+    async def go():
+        manager.run_once()
+        await asyncio.sleep(1)
+
+    asyncio.run(go())
+    assert len(log) == 10
+
+
+def test_periods_and_failures():
+    log = []
+
+    class Broken(amm.Policy):
+        rank = 5
+
+        def suggest(self):
+            yield None
+            raise ValueError("broken on purpose")
+
+    broken, often, rarely = Broken(), Noted(log, "often", 10), Noted(log, "rarely", 20, period="1h")
+    manager = manager_of(broken, often, rarely)
+    for _ in range(3):
+        rest(manager)
+    assert [name for name, _ in log] == ["often", "rarely", "often", "often"] and broken.failures == 3
+
+
+def test_what_is_under_way_is_not_asked_for_twice_and_dasks_own_retirement_is_told():
+    manager = manager_of(amm.Retire(), amm.Insurance(size=0, check=0))
+    scheduler, asked = manager.scheduler, []
+    scheduler.request_acquire_replicas = lambda address, keys, *, stimulus_id: asked.extend((address, key) for key in keys)  # and it takes time
+    leaving = next(iter(scheduler.workers.values()))
+    leaving.status = bench.Status.closing_gracefully
+    scheduler.running.discard(leaving)
+    retirement = RetireWorker(leaving.address)
+    manager.add_policy(retirement)
+    alone = [task for task in leaving.has_what if len(task.who_has) == 1]
+    rest(manager)
+    first = list(asked)
+    siblings = {worker.address for worker in Conductor.of(manager).hosts.siblings(leaving)}
+    for task in alone:
+        took = [address for address, key in first if key == task.key]
+        assert took and took[0] in siblings, "to siblings"
+    asked.clear()
+    rest(manager)
+    before = {key for _, key in first}
+    assert not {(address, key) for address, key in asked if key in before} - set(first), "nobody else is asked, though nothing has arrived"
+
+
+@pytest.mark.parametrize("n_tasks", [20_000])
+def test_a_large_cluster_comes_to_rest(n_tasks):
+    results = asyncio.run(bench.measure(Namespace(tasks=n_tasks, workers=50, hosts=4, seed=1)))
+    assert results["first"]["removed"] == 0 and results["steady"]["acquired"] >= 10
