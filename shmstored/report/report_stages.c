@@ -47,16 +47,28 @@ static void config_part(const struct config_stage *c, struct json_object *o)
 	jsonmake_i64(o, "demote_threshold", c->demote.threshold);
 }
 
+struct profile_list {
+	struct json_object *list;
+	size_t n;
+};
+
+static bool add_profile(uint32_t id, const struct stage_amounts *amounts, void *arg)
+{
+	struct profile_list *l = arg;
+	struct json_object *item = jsonmake_append(l->list, jsonmake_new());
+
+	jsonmake_u64(item, "profile", id);
+	amounts_part(item, amounts);
+	return ++l->n < STAGES_SHOWN;
+}
+
+/* The base, and those that were asked for last. */
 static void profiles_part(const struct stages *t, struct json_object *list)
 {
-	struct stage_amounts a;
+	struct profile_list l = {.list = list};
 
-	for (uint32_t id = 0; id <= STAGES_SHOWN && stagebook_amounts(t->book, id, &a); id++) {
-		struct json_object *item = jsonmake_append(list, jsonmake_new());
-
-		jsonmake_u64(item, "profile", id);
-		amounts_part(item, &a);
-	}
+	add_profile(0, &t->base, &l);
+	stagebook_each(t->book, add_profile, &l);
 }
 
 static const char *state_of(const struct stages_session *s, const struct stagebook_grant *g)

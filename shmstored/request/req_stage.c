@@ -40,12 +40,10 @@ static int failed(struct conn *c, uint64_t serial, int r)
 {
 	switch (r) {
 	case -ENOSPC:
-		return refuse(
-			c, serial, r,
-			"there are too many different stage profiles; the daemon forgets them when it is started anew");
+		return refuse(c, serial, r, "all stage profiles that the daemon remembers are in use: end some stages");
 	case -ENOENT:
 		return refuse(c, serial, r,
-			      "there is no stage profile of this number in this life of the daemon: ask for one first");
+			      "the daemon knows no stage profile of this number, or not any more: ask for one");
 	case -EBUSY:
 		return refuse(c, serial, r, "this worker is in a stage, or waits for one: end that first");
 	case -EEXIST:

@@ -17,7 +17,9 @@
 struct profile_entry {
 	struct stage_amounts amounts; /* the key: three int64_t, no padding */
 	uint32_t id;
-	UT_hash_handle hh;
+	uint32_t n_users;                  /* sessions that have it, or wait for it */
+	struct profile_entry *prev, *next; /* those asked for longest ago first */
+	UT_hash_handle hh, by_id;
 };
 
 struct session {
@@ -35,8 +37,8 @@ struct stagebook {
 	int64_t total, held;
 	stagebook_granted *granted;
 	void *arg;
-	struct profile_entry *profiles, **by_id; /* by_id[id - 1] */
-	uint32_t n_profiles, room;
+	struct profile_entry *profiles, *by_id, *asked; /* by their amounts, by their ids, a list */
+	uint32_t last_id;
 	struct session *sessions, *waiting;
 };
 
@@ -55,6 +57,15 @@ struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void forget(struct stagebook *b, struct profile_entry *p)
+{
+	HASH_DEL(b->profiles, p);
+	HASH_DELETE(by_id, b->by_id, p);
+	DL_DELETE(b->asked, p);
+	free(p);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct stagebook *stagebook_free(struct stagebook *b)
 {
 	struct profile_entry *p, *next_p;
@@ -62,17 +73,15 @@ struct stagebook *stagebook_free(struct stagebook *b)
 
 	if (!b)
 		return NULL;
-	HASH_ITER(hh, b->profiles, p, next_p)
+	DL_FOREACH_SAFE(b->asked, p, next_p)
 	{
-		HASH_DEL(b->profiles, p);
-		free(p);
+		forget(b, p);
 	}
 	HASH_ITER(hh, b->sessions, s, next_s)
 	{
 		HASH_DEL(b->sessions, s);
 		free(s);
 	}
-	free(b->by_id);
 	free(b);
 	return NULL;
 }
@@ -82,19 +91,61 @@ void stagebook_set_base(struct stagebook *b, const struct stage_amounts *base)
 	b->base = *base;
 }
 
+/* Of the profiles that no session has, the one that was asked for longest ago goes. false: each is in use. */
 static bool make_room(struct stagebook *b)
 {
-	uint32_t room = b->room ? 2 * b->room : 16;
-	struct profile_entry **by_id;
+	struct profile_entry *p = b->asked;
 
-	if (b->n_profiles < b->room)
+	if (HASH_COUNT(b->profiles) < STAGEBOOK_PROFILES)
 		return true;
-	by_id = reallocarray(b->by_id, room, sizeof(*by_id));
-	if (!by_id)
-		return false;
-	b->by_id = by_id;
-	b->room = room;
-	return true;
+	while (p && p->n_users)
+		p = p->next;
+	if (p)
+		forget(b, p);
+	return p != NULL;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static struct profile_entry *entry_of(const struct stagebook *b, uint32_t id)
+{
+	struct profile_entry *p;
+
+	HASH_FIND(by_id, b->by_id, &id, sizeof(id), p);
+	return p;
+}
+
+/* A session has it, or waits for it, or (by -1) does not any more. */
+static void count_user(struct stagebook *b, uint32_t id, int by)
+{
+	struct profile_entry *p = id ? entry_of(b, id) : NULL;
+
+	if (p)
+		p->n_users += (uint32_t)by;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static struct profile_entry *entry_new(struct stagebook *b, const struct stage_amounts *amounts)
+{
+	struct profile_entry *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->amounts = *amounts;
+	p->id = b->last_id + 1;
+	HASH_ADD(hh, b->profiles, amounts, sizeof(p->amounts), p);
+	if (!p->hh.tbl) {
+		free(p);
+		return NULL;
+	}
+	HASH_ADD(by_id, b->by_id, id, sizeof(p->id), p);
+	if (!p->by_id.tbl) {
+		HASH_DEL(b->profiles, p);
+		free(p);
+		return NULL;
+	}
+	b->last_id = p->id;
+	DL_APPEND(b->asked, p);
+	return p;
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
@@ -108,31 +159,27 @@ int stagebook_id(struct stagebook *b, const struct stage_amounts *amounts, uint3
 	}
 	HASH_FIND(hh, b->profiles, amounts, sizeof(*amounts), p);
 	if (p) {
+		DL_DELETE(b->asked, p);
+		DL_APPEND(b->asked, p);
 		*ret = p->id;
 		return 0;
 	}
-	if (b->n_profiles == STAGEBOOK_PROFILES)
+	if (b->last_id == UINT32_MAX || !make_room(b))
 		return -ENOSPC;
-	p = make_room(b) ? calloc(1, sizeof(*p)) : NULL;
+	p = entry_new(b, amounts);
 	if (!p)
 		return -ENOMEM;
-	p->amounts = *amounts;
-	HASH_ADD(hh, b->profiles, amounts, sizeof(p->amounts), p);
-	if (!p->hh.tbl) {
-		free(p);
-		return -ENOMEM;
-	}
-	b->by_id[b->n_profiles++] = p;
-	p->id = b->n_profiles;
 	*ret = p->id;
 	return 0;
 }
 
 bool stagebook_amounts(const struct stagebook *b, uint32_t id, struct stage_amounts *ret)
 {
-	if (id > b->n_profiles)
+	const struct profile_entry *p = id ? entry_of(b, id) : NULL;
+
+	if (id && !p)
 		return false;
-	*ret = id ? b->by_id[id - 1]->amounts : b->base;
+	*ret = p ? p->amounts : b->base;
 	return true;
 }
 
@@ -143,6 +190,16 @@ static struct session *find(const struct stagebook *b, uint64_t id)
 
 	HASH_FIND(hh, b->sessions, &id, sizeof(id), s);
 	return s;
+}
+
+void stagebook_each(const struct stagebook *b, bool (*fn)(uint32_t id, const struct stage_amounts *amounts, void *arg),
+		    void *arg)
+{
+	const struct profile_entry *last = b->asked ? b->asked->prev : NULL;
+
+	for (const struct profile_entry *p = last; p && fn(p->id, &p->amounts, arg); p = p->prev)
+		if (p == b->asked)
+			break;
 }
 
 static int64_t sum_of(const struct stage_amounts *a)
@@ -179,6 +236,8 @@ static bool grant(struct stagebook *b, struct session *s, uint32_t profile, bool
 	}
 	b->held += sum_of(&has) - sum_of(&s->has);
 	s->has = has;
+	count_user(b, profile, 1);
+	count_user(b, s->profile, -1);
 	s->profile = profile;
 	s->degraded = !stage_amounts_equal(&has, &amounts);
 	return true;
@@ -186,8 +245,10 @@ static bool grant(struct stagebook *b, struct session *s, uint32_t profile, bool
 
 static void stop_waiting(struct stagebook *b, struct session *s)
 {
-	if (s->waits)
-		DL_DELETE(b->waiting, s);
+	if (!s->waits)
+		return;
+	DL_DELETE(b->waiting, s);
+	count_user(b, s->wanted, -1);
 	s->waits = false;
 }
 
@@ -255,6 +316,7 @@ int stagebook_leave(struct stagebook *b, uint64_t session)
 	if (!s)
 		return -ENOENT;
 	stop_waiting(b, s);
+	count_user(b, s->profile, -1);
 	b->held -= sum_of(&s->has);
 	HASH_DEL(b->sessions, s);
 	free(s);
@@ -266,7 +328,7 @@ int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int
 {
 	struct session *s = find(b, session);
 
-	if (!s || profile > b->n_profiles)
+	if (!s || (profile && !entry_of(b, profile)))
 		return -ENOENT;
 	stop_waiting(b, s);
 	if (grant(b, s, profile, wait_ms <= 0)) {
@@ -274,6 +336,7 @@ int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int
 		return 1;
 	}
 	s->wanted = profile;
+	count_user(b, profile, 1);
 	s->until_ms = now_ms > UINT64_MAX - (uint64_t)wait_ms ? UINT64_MAX : now_ms + (uint64_t)wait_ms;
 	s->waits = true;
 	DL_APPEND(b->waiting, s);

@@ -2,7 +2,8 @@
 /*
  * stagebook.h: the ids of stage profiles, and which session runs a stage with which. Pure: messages and time in, grants out.
  *
- * Equal amounts have one id, 0 is the base, and no other id ever means something else in the book's life. A session that begins a stage
+ * Equal amounts have one id, 0 is the base, and no other id ever means something else in the book's life. Of too many profiles the one that was asked for longest ago is
+ * forgotten, unless a session has it or waits for it: who asks for it again gets a new id. A session that begins a stage
  * gets its amounts if together with what the others hold they are within the total; else it waits, at most wait_ms, and then runs
  * with what is there: degraded, never for ever. Its end gives it the base back: what of that others hold then, as soon as they give it back and nobody waits.
  * Sessions are served in the order of their asking.
@@ -15,7 +16,7 @@
 
 #include "stageprofile.h"
 
-#define STAGEBOOK_PROFILES 65536u /* different ones in a book's life */
+#define STAGEBOOK_PROFILES 4096u /* that are remembered at once */
 
 struct stagebook;
 
@@ -38,10 +39,13 @@ struct stagebook *stagebook_free(struct stagebook *b);
 
 /* Another base: id 0 is this from now on. Sessions outside of a stage get it at their next stage's end. */
 void stagebook_set_base(struct stagebook *b, const struct stage_amounts *base);
-/* The id of these amounts, a new one if need be. Return: 0; -ENOSPC: there were STAGEBOOK_PROFILES; -ENOMEM. */
+/* The id of these amounts, a new one if need be. Return: 0; -ENOSPC: there are no more ids, or STAGEBOOK_PROFILES are in use; -ENOMEM. */
 int stagebook_id(struct stagebook *b, const struct stage_amounts *amounts, uint32_t *ret);
-/* false: there is none of this id. */
+/* false: there is none of this id, or not any more. */
 bool stagebook_amounts(const struct stagebook *b, uint32_t id, struct stage_amounts *ret);
+/* Those that are remembered, but for the base; the one that was asked for last first. fn must not call back; false ends it. */
+void stagebook_each(const struct stagebook *b, bool (*fn)(uint32_t id, const struct stage_amounts *amounts, void *arg),
+		    void *arg);
 
 /* A session comes and has the base, or what is left of the total. Return: 0; -EEXIST; -ENOMEM. */
 int stagebook_join(struct stagebook *b, uint64_t session);

@@ -173,9 +173,11 @@ static void settle(struct stages *t)
 			conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
 	}
 	t->settling = false;
-	if (arm(t) < 0 && !t->closed)
-		/* Without a timer nobody may wait. */
+	if (arm(t) < 0 && !t->closed) {
+		/* Without a timer nobody may wait; then there is nobody to arm it for. */
 		stagebook_tick(t->book, UINT64_MAX);
+		settle(t);
+	}
 }
 
 static void on_granted(void *arg, const struct stagebook_grant *g)

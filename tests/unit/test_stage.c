@@ -331,3 +331,50 @@ Test(stage, what_of_the_base_others_held_comes_back_when_they_give_it_back)
 	cr_assert(!w.waits[0] && stagebook_grant(w.b, 0, &g) && !g.degraded && g.profile == 1);
 	stagebook_free(w.b);
 }
+
+static bool is_in(uint32_t id, const struct stage_amounts *amounts, void *arg)
+{
+	uint32_t *io = arg;
+
+	(void)amounts;
+	io[0] += id == io[1];
+	return true;
+}
+
+Test(stage, many_profiles_push_out_what_nobody_has_and_no_id_comes_back)
+{
+	struct stage_amounts base = {30, 30, 2}, kept = {40, 30, 2}, waited = {400, 30, 2}, early = {50, 30, 2},
+			     a = {0, 0, 1};
+	uint32_t kept_id, waited_id, early_id, id = 0, last = 0, found[2] = {0};
+	struct world w = {.now = 0};
+
+	w.b = stagebook_new(&base, 200, granted, &w);
+	cr_assert(stagebook_id(w.b, &early, &early_id) == 0 && stagebook_id(w.b, &kept, &kept_id) == 0);
+	cr_assert_eq(stagebook_id(w.b, &waited, &waited_id), 0);
+	cr_assert(stagebook_join(w.b, 0) == 0 && stagebook_join(w.b, 1) == 0);
+	cr_assert_eq(stagebook_begin(w.b, 0, kept_id, 0, 0), 1);
+	cr_assert_eq(stagebook_begin(w.b, 1, waited_id, 1000, 0), 0);
+	for (uint32_t i = 0; i < STAGEBOOK_PROFILES + 10; i++) {
+		a.private_mib = 1000 + i;
+		cr_assert_eq(stagebook_id(w.b, &a, &id), 0);
+		cr_assert_gt(id, last);
+		last = id;
+	}
+	cr_assert(stagebook_amounts(w.b, kept_id, &a) && stage_amounts_equal(&a, &kept), "somebody has it");
+	cr_assert(stagebook_amounts(w.b, waited_id, &a), "somebody waits for it");
+	cr_assert_not(stagebook_amounts(w.b, early_id, &a));
+	cr_assert_eq(stagebook_begin(w.b, 0, early_id, 0, 0), -ENOENT);
+	cr_assert_eq(stagebook_id(w.b, &early, &id), 0);
+	cr_assert_gt(id, last, "an id never means something else, nor comes back");
+	found[1] = kept_id;
+	stagebook_each(w.b, is_in, found);
+	cr_assert_eq(found[0], 1);
+	/* Nobody has them any more: they go as all others. */
+	cr_assert(stagebook_leave(w.b, 0) == 0 && stagebook_end(w.b, 1) == 0);
+	for (uint32_t i = 0; i < STAGEBOOK_PROFILES; i++) {
+		a = (struct stage_amounts){.private_mib = 90000 + i, .slots = 1};
+		cr_assert_eq(stagebook_id(w.b, &a, &id), 0);
+	}
+	cr_assert(!stagebook_amounts(w.b, kept_id, &a) && !stagebook_amounts(w.b, waited_id, &a));
+	stagebook_free(w.b);
+}

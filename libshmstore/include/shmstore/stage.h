@@ -88,7 +88,7 @@ struct shmstore_stage_ask {
 #define SHMSTORE_STAGE_MEASURED (1u << 3) /* earlier runs of the stage say what it needs privately */
 
 struct shmstore_stage_profile {
-	uint32_t profile; /* its number, while the daemon lives; 0: the base */
+	uint32_t profile; /* its number, which never means something else while the daemon lives; 0: the base */
 	unsigned rules;   /* of a query: SHMSTORE_STAGE_*; 0: none applies */
 	bool clamped;     /* the rules say more private memory than the cap allows */
 	bool degraded;    /* of begin and end: less than the profile, as others hold the rest */
@@ -100,7 +100,7 @@ struct shmstore_stage_profile {
 
 /*
  * What the stage should have. Changes nothing.
- * Return: as above; -EINVAL also: ask->size, a count, base_profile is not 0, an upstream beyond the bound; -ENOSPC: the daemon knows 65536 different profiles
+ * Return: as above; -EINVAL also: ask->size, a count, base_profile is not 0, an upstream beyond the bound; -ENOSPC: all 4096 profiles that the daemon remembers are in use
  */
 SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *ask,
 				      struct shmstore_stage_profile *ret);
@@ -111,8 +111,8 @@ SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_
  *   profile   of a query; 0 is the base
  *   other     a second profile that was asked for in this stage; else profile again. Two that differ become one as stage.conflict says
  *   wait_ms   at most so long, and at most as configured; 0: not at all
- * Return: as above; -ENOENT: no profile of this number in this life of the daemon; -EBUSY: the store is in a stage; -EEXIST: the profiles differ, and
- * stage.conflict is error; -ENOSPC: as shmstore_stage_query(); -ECANCELED: somebody ended it while it waited, or the daemon ended
+ * Return: as above; -ENOENT: the daemon knows no profile of this number, or not any more: ask again; -EBUSY: the store is in a stage; -EEXIST: the profiles differ, and
+ * stage.conflict is error; -ENOSPC: as shmstore_stage_query(); -ECANCELED: somebody ended it while it waited; -ENOTSUP also: the daemon ended meanwhile
  */
 SHMSTORE_API int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
 				      uint64_t wait_ms, struct shmstore_stage_profile *ret);
