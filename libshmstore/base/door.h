@@ -104,6 +104,8 @@
 #define shmstore_profile_sample(...)       shms_in_profile_sample(__VA_ARGS__)
 #define shmstore_profile_end(...)          shms_in_profile_end(__VA_ARGS__)
 #define shmstore_profile_estimate(...)     shms_in_profile_estimate(__VA_ARGS__)
+#define shmstore_task_admit(...)           shms_in_task_admit(__VA_ARGS__)
+#define shmstore_task_done(...)            shms_in_task_done(__VA_ARGS__)
 #define shmstore_client_profile(...)       shms_in_client_profile(__VA_ARGS__)
 #define shmstore_client_profile_text(...)  shms_in_client_profile_text(__VA_ARGS__)
 #define shmstore_client_profile_load(...)  shms_in_client_profile_load(__VA_ARGS__)

@@ -305,6 +305,7 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	case WIRE_PROFILED:
 	case WIRE_STAGED:
 	case WIRE_DEMOTED:
+	case WIRE_TASK_ADMITTED:
 		return take_reply(a, &h, packet, body_size);
 	case WIRE_ERROR: /* it ends, it is full, or we did wrong */
 		return -ECONNREFUSED;
@@ -505,6 +506,16 @@ uint64_t shms_attach_patience(struct shms_attach *a)
 	patience = a->given_up ? SHORT_NS : a->starting ? STARTING_NS : PATIENCE_NS;
 	pthread_mutex_unlock(&a->lock);
 	return patience;
+}
+
+bool shms_attach_expected(struct shms_attach *a)
+{
+	bool expected;
+
+	pthread_mutex_lock(&a->lock);
+	expected = a->n_registered && a->starting && !a->given_up && !a->off;
+	pthread_mutex_unlock(&a->lock);
+	return expected;
 }
 
 void shms_attach_give_up(struct shms_attach *a)

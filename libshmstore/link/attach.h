@@ -87,5 +87,7 @@ bool shms_attach_again(struct shms_attach *a);
 bool shms_attach_hurry(struct shms_attach *a);
 uint64_t shms_attach_patience(struct shms_attach *a);
 void shms_attach_give_up(struct shms_attach *a);
+/* One served us, is gone, and another one may be starting: worth that patience. */
+bool shms_attach_expected(struct shms_attach *a);
 
 #endif

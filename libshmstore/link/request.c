@@ -156,17 +156,25 @@ static uint64_t look_after(struct shms_attach *a)
 	return a->pinged_ns + DEAD_NS;
 }
 
-int shms_request_wait(struct shms_attach *a, struct shms_request *q)
+bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint64_t until_ns)
 {
-	uint64_t until;
+	uint64_t look;
+	bool done;
 
 	pthread_mutex_lock(&a->lock);
-	while (!q->done) {
-		until = look_after(a);
+	while (!q->done && shms_now_mono_ns() < until_ns) {
+		look = look_after(a);
 		if (!q->done)
-			shms_attach_wait(a, POLLIN, until);
+			shms_attach_wait(a, POLLIN, look < until_ns ? look : until_ns);
 	}
+	done = q->done;
 	pthread_mutex_unlock(&a->lock);
+	return done;
+}
+
+int shms_request_wait(struct shms_attach *a, struct shms_request *q)
+{
+	shms_request_wait_until(a, q, UINT64_MAX);
 	return q->error;
 }
 

@@ -35,6 +35,7 @@ struct shms_reply {
 		struct wire_brokered brokered;
 		struct wire_done done;
 		struct wire_arbed arbed;
+		struct wire_task_admitted admitted;
 		unsigned char bytes[64];
 	} body;
 	uint32_t tail_size;
@@ -68,6 +69,8 @@ int shms_request_post(struct shms_attach *a, const struct shms_call *call, struc
  * it is asked, and who does not answer that for long is hung up on. Returns q->error.
  */
 int shms_request_wait(struct shms_attach *a, struct shms_request *q);
+/* The same, until then at most (CLOCK_MONOTONIC). True: it has ended, and q->error says how. */
+bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint64_t until_ns);
 /* q's reply is not wanted any more. Afterwards it has ended, or never will. */
 void shms_request_withdraw(struct shms_attach *a, struct shms_request *q);
 /* Takes what has come, without waiting. */

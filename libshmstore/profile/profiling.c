@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* profiling.c: a store's tasks, as the daemon profiles them. Nothing of them is kept here but the last number. */
+#include "profiling.h"
+
 #include <errno.h>
 #include <shmstore/profile.h>
 #include <stdatomic.h>
@@ -9,8 +11,6 @@
 #include "detail.h"
 #include "handle.h"
 #include "sys.h"
-
-#define NAMES_MAX (3 * (SHMSTORE_PROFILE_NAME + 1))
 
 _Static_assert((int)SHMSTORE_PROFILE_DONE == (int)WIRE_PROFILE_DONE &&
 		       (int)SHMSTORE_PROFILE_KILLED == (int)WIRE_PROFILE_KILLED &&
@@ -25,8 +25,7 @@ static bool name_fits(const char *name, bool may_be_empty)
 	return name && (*name || may_be_empty) && strlen(name) <= SHMSTORE_PROFILE_NAME && !strchr(name, '\n');
 }
 
-/* "LANG\nFUNC\nGROUP". Its length, or -EINVAL. */
-static int names_of(const struct shmstore_profile_kind *kind, char ret[NAMES_MAX])
+int shms_profile_names(const struct shmstore_profile_kind *kind, char ret[SHMS_PROFILE_NAMES])
 {
 	const char *group = kind->group ? kind->group : "";
 	char *at = ret;
@@ -76,14 +75,14 @@ static int call(struct shmstore *s, const struct wire_profile *m, const char *ta
 int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kind *kind, uint32_t *ret_task)
 {
 	struct wire_profile m = {.op = WIRE_PROFILE_BEGIN};
-	char names[NAMES_MAX];
+	char names[SHMS_PROFILE_NAMES];
 	int r = shms_store_usable(s, true), n;
 
 	if (r < 0)
 		return r;
 	if (!kind || !ret_task)
 		return shms_detail_null(!kind ? "kind" : "ret_task");
-	n = names_of(kind, names);
+	n = shms_profile_names(kind, names);
 	if (n < 0)
 		return n;
 	do {
@@ -145,14 +144,14 @@ int shmstore_profile_estimate(struct shmstore *s, const struct shmstore_profile_
 {
 	struct wire_profile m = {.op = WIRE_PROFILE_ESTIMATE};
 	struct wire_profiled reply;
-	char names[NAMES_MAX];
+	char names[SHMS_PROFILE_NAMES];
 	int r = shms_store_usable(s, true), n;
 
 	if (r < 0)
 		return r;
 	if (!kind || !ret)
 		return shms_detail_null(!kind ? "kind" : "ret");
-	n = names_of(kind, names);
+	n = shms_profile_names(kind, names);
 	if (n < 0)
 		return n;
 	if (declared) {

@@ -2,8 +2,6 @@
 /* pyprofile.c: see pyprofile.h. Each call asks the daemon, without the GIL. */
 #include "pyprofile.h"
 
-#include <shmstore/profile.h>
-
 #include "pyarb.h"
 
 PyObject *pyshm_store_profile_begin(PyObject *op, PyObject *args)

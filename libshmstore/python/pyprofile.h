@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pyprofile.h: tasks and what they used, in the extension module. shmstore.profiling puts a context manager around it. */
+/* pyprofile.h: tasks, what they used, and whether they may begin, in the extension module. shmstore.profiling puts context managers around it. */
 #ifndef PYPROFILE_H
 #define PYPROFILE_H
+
+#include <shmstore/profile.h>
 
 #include "pyshm.h"
 
@@ -13,5 +15,11 @@ PyObject *pyshm_store_profile_sample(PyObject *op, PyObject *args);
 PyObject *pyshm_store_profile_end(PyObject *op, PyObject *args);
 /* (lang, func, group, private, shared, cpu_ms) -> (private, shared, cpu_ms, n) */
 PyObject *pyshm_store_profile_estimate(PyObject *op, PyObject *args);
+
+/* ---- pytask.c ---- */
+
+/* (lang, func, group, declared, seconds or None, level, retriable, parent) -> (outcome, task, reserve, waited_ms, reason). func "": of no kind */
+PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args);
+PyObject *pyshm_store_task_done(PyObject *op, PyObject *number);
 
 #endif

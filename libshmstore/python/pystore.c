@@ -400,6 +400,8 @@ static PyMethodDef store_methods[] = {
 	{"_stage_begin", pyshm_store_stage_begin, METH_VARARGS, NULL},
 	{"_stage_end", pyshm_store_stage_end, METH_VARARGS, NULL},
 	{"_stage_demote", pyshm_store_stage_demote, METH_VARARGS, NULL},
+	{"_task_admit", pyshm_store_task_admit, METH_VARARGS, NULL},
+	{"_task_done", pyshm_store_task_done, METH_O, NULL},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -51,6 +51,8 @@ static const struct {
 	FIELD(STAGE_DEMOTE, stage_demote, reserved, 0),
 	FIELD(STAGED, staged, flags, WIRE_STAGED_CLAMPED | WIRE_STAGED_DEGRADED),
 	FIELD(DEMOTED, demoted, reserved, 0),
+	FIELD(TASK_ADMIT, task_admit, flags, WIRE_TASK_RETRIABLE),
+	FIELD(TASK_ADMIT, task_admit, reserved, 0),
 	FIELD(REGISTERED, registered, reserved, 0),
 	FIELD(DATA, data, flags, WIRE_DATA_MORE),
 	FIELD(DATA, data, reserved, 0),

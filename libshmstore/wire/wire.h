@@ -74,7 +74,7 @@ struct wire_grant {
 };
 #define WIRE_GRANT_MAX (UINT64_C(1) << 46)
 
-/* Ends a waiting GRANT: REFUSED with -ECANCELED for it, DONE for this. */
+/* Ends a waiting GRANT or TASK_ADMIT: REFUSED with -ECANCELED for it, DONE for this. */
 struct wire_cancel {
 	uint64_t serial;
 };
@@ -350,6 +350,37 @@ struct wire_stage_demote {
 	int64_t to_private, to_shared, other_leaves, added, plain, threshold;
 };
 
+/*
+ * May a task begin? (docs/pressure.md "The gate".) Answered by TASK_ADMITTED with the request's serial: at once, or late where it waits; a CANCEL of that serial
+ * ends the wait (REFUSED with -ECANCELED). What was admitted counts until TASK_DONE, or the end of the connection. tail: the kind's name, as of PROFILE; empty:
+ * nothing is known of it.
+ */
+enum wire_task_form {
+	WIRE_TASK_TRY = 1, /* now or not at all */
+	WIRE_TASK_UNTIL,   /* within timeout_ms */
+	WIRE_TASK_WAIT,    /* as long as it takes */
+	WIRE_TASK_FORM_END,
+};
+#define WIRE_TASK_LEVEL_AUTO 5u         /* 0 NEVER to 4 ALWAYS: enum policylevel of policylevel.h */
+#define WIRE_TASK_RETRIABLE  (1u << 0)  /* flags: it can be tried again if it is preempted */
+#define WIRE_TASK_MINE       UINT32_MAX /* uid: of the user that asks. Another's is for root and the daemon's user */
+
+struct wire_task_admit {
+	uint16_t form;  /* enum wire_task_form */
+	uint16_t level; /* how willing it is to be preempted */
+	uint32_t flags; /* WIRE_TASK_* */
+	uint32_t uid;   /* whose task it is: by whose profile it is estimated */
+	uint32_t reserved;
+	uint64_t declared;   /* private bytes that it needs at least; 0: it does not say */
+	uint64_t timeout_ms; /* UNTIL */
+	uint64_t parent;     /* the task that started it; 0: none that was admitted */
+};
+
+/* It has ended. Answered by DONE; REFUSED: -ENOENT: there is none; -EPERM: it is not of this connection. */
+struct wire_task_done {
+	uint64_t task;
+};
+
 /* ---- daemon to client ---------------------------------------------------------------------------------------------- */
 
 struct wire_welcome {
@@ -475,6 +506,29 @@ struct wire_demoted {
 	int64_t net;     /* conversions that it saves */
 	uint32_t demote; /* 1: it should */
 	uint32_t reserved;
+};
+
+enum wire_task_outcome {
+	WIRE_TASK_IN = 1,
+	WIRE_TASK_REFUSED,  /* a TRY that would have to wait */
+	WIRE_TASK_TIMEDOUT, /* an UNTIL that waited in vain */
+	WIRE_TASK_TOOBIG,   /* it declared more than there ever is */
+};
+/* Why: of those that are IN the first three. */
+enum wire_task_reason {
+	WIRE_TASK_PROGRESS = 1, /* nothing else runs */
+	WIRE_TASK_FITS,
+	WIRE_TASK_OFF,  /* nobody watches the host's memory, so nobody is held back. task is 0 */
+	WIRE_TASK_GATE, /* the gate is closed, or as many began within this interval as may */
+	WIRE_TASK_FULL, /* what those that run will take, and it, do not fit below the gate; or one waits before it that does not */
+	WIRE_TASK_MORE_THAN_ALL,
+};
+struct wire_task_admitted {
+	uint64_t task;    /* of the host, never 0 where it is IN: to be named in TASK_DONE */
+	uint64_t reserve; /* private bytes that are expected of it */
+	uint64_t waited_ms;
+	uint32_t outcome; /* enum wire_task_outcome */
+	uint32_t reason;  /* enum wire_task_reason */
 };
 
 /* What a type is: body size, most tail bytes, who sends it. NULL: unknown. */

@@ -55,6 +55,7 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_MEMORY] = "memory",
 	[EVENT_GATE] = "gate",
 	[EVENT_STAGE] = "stage",
+	[EVENT_ADMISSION] = "admission",
 };
 
 struct kept {

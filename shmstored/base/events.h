@@ -40,6 +40,7 @@ enum event {
 	EVENT_MEMORY,      /* what there is of the host's memory, or whether it is known, has changed */
 	EVENT_GATE,        /* closed, or opened */
 	EVENT_STAGE,       /* a worker waits for a stage, began or ended one */
+	EVENT_ADMISSION,   /* the first task waits at it, or one was refused */
 	EVENTS_N,          /* not an event: how many there are */
 };
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct account;
+struct admit;
 struct config;
 struct events;
 struct listener;
@@ -41,7 +42,8 @@ struct host {
 	struct listener *listener;
 	struct web *web;           /* NULL = off */
 	struct psi *psi;           /* NULL = off, or not to be had */
-	struct pressure *pressure; /* NULL = off */
+	struct pressure *pressure; /* NULL = off, as is: */
+	struct admit *admit;
 	struct profiles *profiles; /* NULL = off, as are the tasks */
 	struct profiletasks *profiletasks;
 	struct account *accounts; /* the partitions, a list */

@@ -29,6 +29,9 @@ struct entry {
 	struct gateline_request request;
 	int64_t since_ms;
 	bool runs;
+	uint64_t interval;         /* in which it went through, and what it took of that: */
+	bool counts;               /* one of its quota */
+	int64_t bytes;             /* of its room */
 	size_t place;              /* in the heap; of those who wait with a deadline */
 	struct entry *prev, *next; /* of its level's line */
 	UT_hash_handle hh;
@@ -43,8 +46,11 @@ struct gateline {
 	struct line lines[GATELINE_LEVELS];
 	struct entry *all;
 	bool open;
-	uint64_t quota; /* what is left of this interval's */
-	int64_t room;   /* and of the bytes below the gate's threshold */
+	uint64_t interval; /* of which this is: */
+	uint64_t quota;    /* what is left of it */
+	int64_t room;      /* and of the bytes below the gate's threshold */
+	bool (*fits)(const struct gateline_request *r, void *arg);
+	void *fits_arg;
 	struct entry **heap;
 	size_t n_heap, heap_room;
 	struct gateline_books books;
@@ -172,8 +178,25 @@ static struct entry *head(const struct gateline *a)
 	return NULL;
 }
 
+void gateline_set_cap(struct gateline *a, int64_t cap)
+{
+	a->cap = cap;
+}
+
+void gateline_fits_by(struct gateline *a, bool (*fits)(const struct gateline_request *r, void *arg), void *arg)
+{
+	a->fits = fits;
+	a->fits_arg = arg;
+}
+
+bool gateline_is_shut(const struct gateline *a)
+{
+	return !a->open || !a->quota;
+}
+
 void gateline_interval(struct gateline *a, const struct gate *g)
 {
+	a->interval++;
 	a->open = !g->closed;
 	a->quota = gate_quota(g, AMOUNT_UNKNOWN);
 	a->room = g->u < g->config.high ? g->config.high - g->u : 0;
@@ -186,6 +209,11 @@ static int64_t expected_of(const struct gateline_request *r)
 	return estimate > r->declared ? estimate : r->declared;
 }
 
+static bool fits(const struct gateline *a, const struct gateline_request *r)
+{
+	return a->fits ? a->fits(r, a->fits_arg) : expected_of(r) <= a->room;
+}
+
 /* What becomes of who stands first. */
 static enum gateline_outcome judge(const struct gateline *a, const struct gateline_request *r)
 {
@@ -193,7 +221,7 @@ static enum gateline_outcome judge(const struct gateline *a, const struct gateli
 		return GATELINE_TOO_BIG;
 	if (!a->books.n_running)
 		return GATELINE_PROGRESS;
-	if (a->open && a->quota && expected_of(r) <= a->room)
+	if (!gateline_is_shut(a) && fits(a, r))
 		return GATELINE_IN;
 	return GATELINE_WAITS;
 }
@@ -203,8 +231,11 @@ static void let_in(struct gateline *a, struct entry *e, enum gateline_outcome ou
 	int64_t bytes = expected_of(&e->request);
 
 	e->runs = true;
-	a->quota -= a->quota > 0;
-	a->room = a->room > bytes ? a->room - bytes : 0;
+	e->interval = a->interval;
+	e->counts = a->quota > 0;
+	e->bytes = a->room > bytes ? bytes : a->room;
+	a->quota -= e->counts;
+	a->room -= e->bytes;
 	a->books.n_running++;
 	a->books.n_admitted++;
 	a->books.n_progress += outcome == GATELINE_PROGRESS;
@@ -293,6 +324,16 @@ int64_t gateline_deadline(const struct gateline *a)
 	return a->n_heap ? a->heap[0]->request.deadline_ms : INT64_MAX;
 }
 
+/* What it took of this interval is there again. */
+static void end_running(struct gateline *a, const struct entry *e)
+{
+	a->books.n_running--;
+	if (e->interval != a->interval)
+		return;
+	a->quota += e->counts;
+	a->room = amount_sum(a->room, e->bytes);
+}
+
 int gateline_end(struct gateline *a, uint64_t id)
 {
 	struct entry *e = find(a, id);
@@ -300,7 +341,7 @@ int gateline_end(struct gateline *a, uint64_t id)
 	if (!e)
 		return -ENOENT;
 	if (e->runs)
-		a->books.n_running--;
+		end_running(a, e);
 	else
 		leave_line(a, e);
 	forget(a, e);

@@ -4,7 +4,8 @@
  *
  * A task that wants to begin is let in, refused, or waits with or without a deadline. Who waits is served level by level, those that may
  * least be preempted first, and in the order of arrival within a level: a level's head that does not fit keeps all back, so that a large one is not passed
- * for ever. Within an interval of the gate no more go through than its quota, and no more bytes than lie below its threshold.
+ * for ever. Within an interval of the gate no more go through than its quota, and no more bytes than lie below its threshold. Who ends within the
+ * interval in which it went through leaves its place to another: what it may have taken is given back.
  *
  * Progress: where nothing runs the head is let in, however closed the gate, as nothing could ever open it otherwise. Only what
  * declares that it needs more than there is is told so instead.
@@ -61,8 +62,13 @@ struct gateline_books {
 struct gateline *gateline_new(int64_t cap, int64_t reserve);
 struct gateline *gateline_free(struct gateline *a);
 
-/* The gate has seen a sample: a new interval begins, with a new quota. */
+void gateline_set_cap(struct gateline *a, int64_t cap);
+/* fits says whether one that may go through by quota has room, instead of what lies below the gate's threshold. It calls nothing here. */
+void gateline_fits_by(struct gateline *a, bool (*fits)(const struct gateline_request *r, void *arg), void *arg);
+/* The gate has seen a sample: a new interval begins, with a new quota. Before the first one it is closed. */
 void gateline_interval(struct gateline *a, const struct gate *g);
+/* Nobody else goes through within this interval, however little it needs, unless nothing runs. */
+bool gateline_is_shut(const struct gateline *a);
 /* -EINVAL: level, or a negative size; -EEXIST: the id waits or runs already; -ENOMEM. Then nothing is changed. */
 int gateline_ask(struct gateline *a, const struct gateline_request *r, int64_t now_ms, enum gateline_outcome *ret);
 /* Answers one that waited. Call it until it is false, after each of the other calls and when gateline_deadline() has come. */

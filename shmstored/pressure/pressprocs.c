@@ -28,7 +28,7 @@ int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc)
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-static struct pressproc *find(const struct pressprocs *p, pid_t pid)
+struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid)
 {
 	struct pressproc *proc;
 
@@ -51,7 +51,7 @@ static void forget(struct pressprocs *p, struct pressproc *proc)
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct pressproc *get(struct pressprocs *p, const struct conn_peer *peer)
 {
-	struct pressproc *proc = find(p, peer->pid);
+	struct pressproc *proc = pressprocs_find(p, peer->pid);
 
 	if (proc) {
 		proc->n_links++;
@@ -139,7 +139,7 @@ void pressprocs_deinit(struct pressprocs *p)
 
 static bool is_registered(pid_t pid, void *arg)
 {
-	return find(arg, pid) != NULL;
+	return pressprocs_find(arg, pid) != NULL;
 }
 
 static void share_out(struct pressprocs *p)
@@ -149,8 +149,8 @@ static void share_out(struct pressprocs *p)
 			procmem_children_begin(proc->mem);
 	for (size_t i = 0; i < proctree_n(p->tree); i++) {
 		pid_t pid = proctree_at(p->tree, i);
-		pid_t ancestor = find(p, pid) ? 0 : proctree_ancestor(p->tree, pid, is_registered, p);
-		struct pressproc *proc = ancestor ? find(p, ancestor) : NULL;
+		pid_t ancestor = pressprocs_find(p, pid) ? 0 : proctree_ancestor(p->tree, pid, is_registered, p);
+		struct pressproc *proc = ancestor ? pressprocs_find(p, ancestor) : NULL;
 
 		if (proc && proc->mem)
 			procmem_child(proc->mem, pid);
@@ -174,10 +174,16 @@ void pressprocs_look(struct pressprocs *p, uint64_t now_ns)
 
 /* ---- reading ------------------------------------------------------------------------------------------------------- */
 
+void pressprocs_read_one(const struct pressprocs *p, struct pressproc *proc)
+{
+	proc->private = proc->mem ? procmem_read(proc->mem, p->swap) : AMOUNT_UNKNOWN;
+}
+
 void pressprocs_read(struct pressprocs *p, bool swap)
 {
+	p->swap = swap;
 	for (struct pressproc *proc = p->list; proc; proc = proc->next)
-		proc->private = proc->mem ? procmem_read(proc->mem, swap) : AMOUNT_UNKNOWN;
+		pressprocs_read_one(p, proc);
 }
 
 struct amount pressprocs_sum(const struct pressprocs *p)

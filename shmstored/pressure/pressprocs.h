@@ -43,6 +43,7 @@ struct pressprocs {
 	struct pressproc *list, *by_pid;
 	struct presslink *links;
 	size_t n;
+	bool swap; /* some of the host's was in use when all were read last */
 	uint64_t pass_ns;
 	char *proc; /* where procfs is mounted */
 };
@@ -52,11 +53,15 @@ int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc);
 void pressprocs_deinit(struct pressprocs *p);
 /* Takes in what registered since the last look, and goes on with the pass that finds descendants. now_ns: CLOCK_MONOTONIC. */
 void pressprocs_look(struct pressprocs *p, uint64_t now_ns);
-/* Reads all. */
+/* Reads all. swap: as procmem_read(). */
 void pressprocs_read(struct pressprocs *p, bool swap);
 /* The sum of what was read last: unknown if one of them is. */
 struct amount pressprocs_sum(const struct pressprocs *p);
 /* The link of a connection, made where it is missing; NULL: no memory. */
 struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c);
+/* NULL: it is not registered. */
+struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid);
+/* Reads one now, whenever the next look is. */
+void pressprocs_read_one(const struct pressprocs *p, struct pressproc *proc);
 
 #endif

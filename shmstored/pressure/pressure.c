@@ -247,6 +247,9 @@ static void sample(struct pressure *p)
 	clock_gettime(CLOCK_REALTIME, &t);
 	p->time_ns = (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec;
 	p->mono_ns = loop_clock();
+	for (struct pressure_watch *w = p->watches; w; w = w->next)
+		if (w->before)
+			w->before(w);
 	read_all(p, config_of(p));
 	p->n_samples++;
 	p->n_unknown += !p->used.known || !p->total.known;
@@ -259,6 +262,10 @@ static void sample(struct pressure *p)
 	    (source && strcmp(source, pressure_source(p)) != 0))
 		tell_memory(p);
 	free(source);
+	for (struct pressure_watch *w = p->watches, *next; w; w = next) {
+		next = w->next;
+		w->fn(w);
+	}
 }
 
 static int arm(struct pressure *p)
@@ -348,6 +355,26 @@ struct pressure *pressure_free(struct pressure *p)
 	else
 		destroy(p);
 	return NULL;
+}
+
+void pressure_watch(struct pressure *p, struct pressure_watch *w)
+{
+	struct pressure_watch **at = &p->watches;
+
+	while (*at)
+		at = &(*at)->next;
+	w->next = NULL;
+	*at = w;
+}
+
+void pressure_unwatch(struct pressure *p, struct pressure_watch *w)
+{
+	struct pressure_watch **at = &p->watches;
+
+	while (*at && *at != w)
+		at = &(*at)->next;
+	if (*at)
+		*at = w->next;
 }
 
 void pressure_reload(struct pressure *p)

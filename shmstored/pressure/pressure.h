@@ -19,12 +19,20 @@
 
 struct host;
 
+/* Told of each look, in the order of their coming. */
+struct pressure_watch {
+	struct pressure_watch *next;
+	void (*before)(struct pressure_watch *w); /* what is used is read next; NULL: need not be told */
+	void (*fn)(struct pressure_watch *w);     /* all was read */
+};
+
 struct pressure {
 	struct host *host;
 	struct loop_op timer;
 	struct event_sink sink; /* the kernel's word that memory is short: looked at once more */
 	bool closing, too_fast; /* too_fast: the rule has no thresholds for so little memory */
 	uint64_t interval_ns;   /* of the timer that runs */
+	struct pressure_watch *watches;
 	struct pressprocs procs;
 	/* The last sample. */
 	int64_t time_ns;                  /* CLOCK_REALTIME */
@@ -47,6 +55,9 @@ int pressure_new(struct host *h, struct pressure **ret);
 struct pressure *pressure_free(struct pressure *p);
 /* h->config was replaced. */
 void pressure_reload(struct pressure *p);
+
+void pressure_watch(struct pressure *p, struct pressure_watch *w);
+void pressure_unwatch(struct pressure *p, struct pressure_watch *w);
 
 /* Where the total is from, as a path; for a configured one "host-total". */
 const char *pressure_source(const struct pressure *p);

@@ -335,12 +335,10 @@ int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *
 	return r;
 }
 
-struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
-					   const uint64_t declared[PROFILE_RESOURCES])
+/* Where the instance is not known, its class. NULL: neither is. */
+static const struct profile_key *key_of(const struct profiles *p, uint32_t uid, const struct profile_name *name)
 {
-	const struct config_profile *config = &p->host->config->profile;
 	const struct user *u = find(p, uid);
-	struct profiles_estimate e = {.strategy = config->strategy.strategy};
 	char room[PROFILE_NAME + 1];
 	struct profile_name class;
 	const struct profile_key *k = NULL;
@@ -349,6 +347,29 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 		k = profile_find(u->profile, name);
 	if (u && !k && class_of(name, room, &class))
 		k = profile_find(u->profile, &class);
+	return k;
+}
+
+size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+		       uint64_t ret[PROFILE_RING])
+{
+	return profile_values(key_of(p, uid, name), PROFILE_PRIVATE, ret);
+}
+
+uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms)
+{
+	const struct profile_key *k = key_of(p, uid, name);
+
+	return profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
+}
+
+struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+					   const uint64_t declared[PROFILE_RESOURCES])
+{
+	const struct config_profile *config = &p->host->config->profile;
+	const struct profile_key *k = key_of(p, uid, name);
+	struct profiles_estimate e = {.strategy = config->strategy.strategy};
+
 	if (k && profile_was_preempted(k))
 		e.strategy = PROFILE_PEAK;
 	for (int i = 0; i < PROFILE_RESOURCES; i++) {

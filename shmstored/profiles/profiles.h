@@ -55,6 +55,12 @@ struct profiles_estimate {
 struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 					   const uint64_t declared[PROFILE_RESOURCES]);
 
+/* The last values of this kind's private memory, or of its class: as profile_values(). */
+size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+		       uint64_t ret[PROFILE_RING]);
+/* What a task of this kind and age will still use, by its phases: as profile_remaining(); UINT64_MAX: that is not known. */
+uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms);
+
 /* Of the user's profile: as profile_load(), profile_reset(). It will be written. */
 int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n, const char **ret_why);
 void profiles_reset(struct profiles *p, uint32_t uid);

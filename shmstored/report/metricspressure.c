@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metricspressure.c: sums first, then every term with its source, then the gate. */
+/* metricspressure.c: sums first, then every term with its source, then the gate and who asks it. */
 #include "metricspressure.h"
 
+#include "admit.h"
 #include "pressure.h"
 
 #define MEMORY(name, help)                                                          \
@@ -84,7 +85,45 @@ static void write_gate(const struct metric_out *o, const struct pressure *p)
 	write_count(o, &flips, &p->gate.n_flips);
 }
 
-void metricspressure_write(const struct metric_out *o, const struct pressure *p)
+#define GATE(name, unit, form, help)                              \
+	{                                                         \
+		"shmstore_gate_" name, unit, help, false, form, 0 \
+	}
+
+static void write_line(const struct metric_out *o, const struct admit *a)
+{
+	static const struct metric running = GATE("running", "", FORM_U64, "Tasks that were let in and run."),
+				   waiting = GATE("waiting", "", FORM_U64, "Tasks that wait at the gate."),
+				   oldest = GATE("oldest_wait_seconds", "seconds", FORM_NS,
+						 "How long the longest of them waits."),
+				   reserved = GATE("reserved_bytes", "bytes", FORM_U64,
+						   "Private memory that is expected of those that run."),
+				   cap = GATE("cap_bytes", "bytes", FORM_U64, "How much of it may be expected now."),
+				   admitted = COUNTER("gate_admitted", "", "Tasks that were let in."),
+				   progress = COUNTER("gate_progress", "",
+						      "Of them, those let in because nothing else ran."),
+				   refused =
+					   COUNTER("gate_refused", "", "Tasks that were not let in, and did not wait."),
+				   timed_out = COUNTER("gate_timed_out", "", "Tasks that waited in vain.");
+	struct admit_books b;
+	uint64_t oldest_ns;
+
+	if (!a)
+		return;
+	admit_books(a, &b);
+	oldest_ns = b.oldest_ms * 1000000;
+	write_count(o, &running, &b.line.n_running);
+	write_count(o, &waiting, &b.line.n_waiting);
+	write_count(o, &oldest, &oldest_ns);
+	write_count(o, &reserved, &b.reserved);
+	write_count(o, &cap, &b.cap);
+	write_count(o, &admitted, &b.line.n_admitted);
+	write_count(o, &progress, &b.line.n_progress);
+	write_count(o, &refused, &b.line.n_refused);
+	write_count(o, &timed_out, &b.line.n_timed_out);
+}
+
+void metricspressure_write(const struct metric_out *o, const struct pressure *p, const struct admit *a)
 {
 	static const struct metric processes = {"shmstore_memory_processes",
 						"",
@@ -113,4 +152,5 @@ void metricspressure_write(const struct metric_out *o, const struct pressure *p)
 	write_count(o, &unknown, &p->n_unknown);
 	write_count(o, &cost, &p->cost_ns);
 	write_gate(o, p);
+	write_line(o, a);
 }

@@ -5,9 +5,10 @@
 
 #include "metricswrite.h"
 
+struct admit;
 struct pressure;
 
 /* p: NULL = off, nothing is written. */
-void metricspressure_write(const struct metric_out *o, const struct pressure *p);
+void metricspressure_write(const struct metric_out *o, const struct pressure *p, const struct admit *a);
 
 #endif

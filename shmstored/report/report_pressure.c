@@ -6,6 +6,7 @@
 #include <json-c/json.h>
 
 #include "account.h"
+#include "admit.h"
 #include "config.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -79,6 +80,55 @@ void report_memory(const struct report_view *v, struct host *h, struct json_obje
 	processes_part(v, p, o);
 }
 
+#define TASKS_SHOWN 256u /* by name; the sums are of all */
+
+static void task_part(const struct report_view *v, const struct admit_task *k, struct json_object *item)
+{
+	jsonmake_u64(item, "task", k->id);
+	jsonmake_text(item, "state", k->runs ? "running" : "waiting");
+	jsonmake_i64(item, "pid", conn_peer(k->guest->conn)->pid);
+	jsonmake_u64(item, "uid", k->uid);
+	jsonmake_text(item, "level", policylevel_name(k->level));
+	jsonmake_text(item, "language", k->name.lang);
+	jsonmake_text(item, "function", k->name.func);
+	jsonmake_text(item, "group", k->name.group);
+	jsonmake_u64(item, "reserve", k->ask.estimate);
+	if (k->runs)
+		jsonmake_u64(item, "now", k->now);
+	else
+		jsonmake_null(item, "now");
+	jsonmake_seconds(item, "since_seconds", (int64_t)(v->mono_ns - k->since_ns));
+}
+
+/* Sums to all; tasks to whom they belong to and to administrators. */
+static void line_part(const struct report_view *v, const struct admit *a, struct json_object *o)
+{
+	struct json_object *list = jsonmake_child(o, "tasks", jsonmake_new_list());
+	struct admit_books b;
+	size_t n = 0;
+
+	admit_books(a, &b);
+	jsonmake_u64(o, "running", b.line.n_running);
+	jsonmake_u64(o, "waiting", b.line.n_waiting);
+	jsonmake_seconds(o, "oldest_wait_seconds", (int64_t)b.oldest_ms * 1000000);
+	jsonmake_u64(o, "reserved", b.reserved);
+	jsonmake_u64(o, "reserved_used", b.used);
+	jsonmake_u64(o, "cap", b.cap);
+	jsonmake_u64(o, "admitted", b.line.n_admitted);
+	jsonmake_u64(o, "progress", b.line.n_progress);
+	jsonmake_u64(o, "refused", b.line.n_refused);
+	jsonmake_u64(o, "timed_out", b.line.n_timed_out);
+	jsonmake_u64(o, "held_by_gate", b.n_shut);
+	jsonmake_u64(o, "held_by_full", b.n_full);
+	jsonmake_u64(o, "too_big", b.n_big);
+	for (const struct admit_task *k = admit_tasks(a)->all; k && n < TASKS_SHOWN; k = k->hh.next) {
+		if (!report_may_see(v, k->uid))
+			continue;
+		task_part(v, k, jsonmake_append(list, jsonmake_new()));
+		n++;
+	}
+}
+
 void report_gate(const struct report_view *v, struct host *h, struct json_object *o)
 {
 	const struct pressure *p = h->pressure;
@@ -99,4 +149,6 @@ void report_gate(const struct report_view *v, struct host *h, struct json_object
 	jsonmake_u64(o, "hold", p->gate.config.hold);
 	jsonmake_u64(o, "quota", p->gated ? gate_quota(&p->gate, AMOUNT_UNKNOWN) : 0);
 	jsonmake_u64(o, "flips", p->gate.n_flips);
+	if (h->admit)
+		line_part(v, h->admit, o);
 }

@@ -38,5 +38,7 @@ DISPATCH_HANDLER(stage_query);
 DISPATCH_HANDLER(stage_begin);
 DISPATCH_HANDLER(stage_end);
 DISPATCH_HANDLER(stage_demote);
+DISPATCH_HANDLER(task_admit);
+DISPATCH_HANDLER(task_done);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* req_grant.c: GRANT and CANCEL: a store asks for bytes that it may write, and may wait for them. */
+/* req_grant.c: GRANT and CANCEL: a store asks for bytes that it may write, and may wait for them; it waits no more, for these or at the gate. */
 #include <errno.h>
 #include <inttypes.h>
 
 #include "account.h"
 #include "accountquota_state.h"
+#include "admit.h"
 #include "dispatch.h"
 #include "host.h"
 #include "member.h"
@@ -57,11 +58,19 @@ DISPATCH_HANDLER(grant)
 
 DISPATCH_HANDLER(cancel)
 {
+	struct admit *a = conn_host(c)->admit;
 	struct member *m = conn_member(c);
 	struct wire_done done = {0};
+	int r;
 
 	(void)tail;
 	(void)tail_size;
+	if (a && admit_cancel(a, c, body->serial)) {
+		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");
+		if (r == CONN_OK)
+			r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+		return r == CONN_OK ? admit_settle(a, c) : r;
+	}
 	/* One that does not wait was answered before this came: that answer stands. */
 	if (m && m->quota)
 		accountquota_cancel(m, body->serial);

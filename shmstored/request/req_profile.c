@@ -11,6 +11,7 @@
 
 #include "dispatch.h"
 #include "host.h"
+#include "profilename.h"
 #include "profilereport.h"
 
 #define PARTS_MAX (4 * WIRE_PROFILE_TEXT_MAX)
@@ -29,19 +30,6 @@ static int refuse_off(struct conn *c, uint64_t serial)
 
 /* ---- tasks ---- */
 
-/* "LANG\nFUNC\nGROUP", cut in place. */
-static bool cut_name(char *text, struct profile_name *ret)
-{
-	char *func = strchr(text, '\n'), *group = func ? strchr(func + 1, '\n') : NULL;
-
-	if (!group || strchr(group + 1, '\n') || func == text || group == func + 1)
-		return false;
-	*func = *group = '\0';
-	*ret = (struct profile_name){text, func + 1, group + 1};
-	return strlen(ret->lang) <= PROFILE_NAME && strlen(ret->func) <= PROFILE_NAME &&
-	       strlen(ret->group) <= PROFILE_NAME;
-}
-
 static int estimate(struct conn *c, uint64_t serial, const struct profile_name *name, const struct wire_profile *w)
 {
 	const uint64_t declared[PROFILE_RESOURCES] = {w->private_bytes, w->shared_bytes, w->cpu_ms};
@@ -58,11 +46,8 @@ static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, 
 	int r = 0;
 
 	strcpy(text, tail); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): a tail is no longer */
-	if (!cut_name(text, &name))
-		return refuse(
-			c, serial, -EINVAL,
-			"a kind of tasks is a language, a function and a group, each of 255 bytes at most and in a "
-			"line of its own; only the group may be empty");
+	if (!profilename_cut(text, &name))
+		return refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	if (w->op == WIRE_PROFILE_BEGIN)
 		r = profiletasks_begin(conn_host(c)->profiletasks, c, w->task, &name);
 	if (r == -EMFILE)

@@ -15,6 +15,7 @@
 
 #include "account.h"
 #include "accountquota.h"
+#include "admit.h"
 #include "arbhost.h"
 #include "config.h"
 #include "conn.h"
@@ -102,6 +103,9 @@ int host_start(struct host *h, struct config *config)
 			"pressure.enabled is set, and the host's memory cannot be watched");
 		return r;
 	}
+	r = admit_new(h, &h->admit);
+	if (r < 0)
+		return r;
 	/* Said in the log. That the page's port is taken is no reason to leave the stores without limits. */
 	if (config->http && web_new(h, &h->web) < 0)
 		h->web = NULL;
@@ -123,6 +127,7 @@ void host_stop(struct host *h)
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");
 	h->web = web_free(h->web);
+	h->admit = admit_free(h->admit);
 	h->pressure = pressure_free(h->pressure);
 	h->psi = psi_free(h->psi);
 	if (h->scanner)

@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "admit.h"
 #include "fakehost.h"
 #include "log.h"
+#include "pressure.h"
 #include "profiletasks.h"
 #include "rules.h"
 #include "scanner.h"
@@ -74,6 +76,13 @@ static struct config config = {.max_clients = 16,
 					 .total = 100 << 20,
 					 .slots = 2,
 					 .workers = 2},
+			       .pressure = {.enabled = true,
+					    .interval_ns = 1000000,
+					    .host_total = 1 << 27,
+					    .window = 3,
+					    .hold = 1,
+					    .ramp = 1,
+					    .ramp_max = 4},
 			       .partitions = &partition,
 			       .n_partitions = 1};
 static struct host h;
@@ -112,6 +121,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	ENSURE(profiles_new(&h, &h.profiles) == 0);
 	h.profiletasks = profiletasks_new(&h, h.profiles);
 	ENSURE(h.profiles && h.profiletasks);
+	ENSURE(pressure_new(&h, &h.pressure) == 0 && admit_new(&h, &h.admit) == 0 && h.admit);
 	parse_uuid(h.accounts->uuid);
 	atexit(report);
 	return 0;

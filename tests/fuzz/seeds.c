@@ -80,6 +80,14 @@ static void write_wire_seeds(const char *dir)
 		{"stage-end", "", {0, 1, 0}, WIRE_STAGE_END, 24},
 		{"stage-demote", "", {1, 3, 1, 1, 0, 0, 2}, WIRE_STAGE_DEMOTE, 56},
 		{"profile-reset", "", {4 | UINT64_C(0xfffffffe) << 32}, WIRE_PROFILE_ADMIN, 24},
+		{"task-try", "c\nf\na#1", {1 | 5 << 16, UINT64_C(0xffffffff), 1 << 20}, WIRE_TASK_ADMIT, 40},
+		{"task-until", "", {2 | 1 << 16, UINT64_C(0xffffffff), 1 << 20, 1, 1}, WIRE_TASK_ADMIT, 40},
+		{"task-wait",
+		 "",
+		 {3 | UINT64_C(1) << 32, UINT64_C(0xffffffff), UINT64_C(1) << 40},
+		 WIRE_TASK_ADMIT,
+		 40},
+		{"task-done", "", {1}, WIRE_TASK_DONE, 8},
 	};
 	/* Registered; registered and no administrator; without HELLO. */
 	static const uint8_t modes[] = {4, 5, 2};

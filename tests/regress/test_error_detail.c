@@ -226,16 +226,21 @@ static void cases_of_arbitration(struct shmstore *s)
 static void cases_of_profiles(struct shmstore *s)
 {
 	const struct shmstore_profile_kind kind = {"c", "f", NULL};
+	struct shmstore_task_ask ask = SHMSTORE_TASK_ASK_INIT;
+	struct shmstore_task_grant grant;
 	struct shmstore_profile_use use;
 	struct shmstore_client *c;
 	uint32_t task;
 	char *text;
 	size_t n;
 
+	ask.level = 9;
 	CASE(profile_begin, s, &kind, &task);
 	CASE(profile_sample, s, 1, 1);
 	CASE(profile_end, s, 1, NULL);
 	CASE(profile_estimate, s, &kind, NULL, &use);
+	CASE(task_admit, s, &ask, &grant);
+	CASE(task_done, s, 1);
 	cr_assert_eq(shmstore_client_new("/nonexistent/shmstored", 1000, &c), 0);
 	CASE(client_profile, c, SHMSTORE_PROFILE_MINE, &text, &n);
 	CASE(client_profile_text, c, SHMSTORE_PROFILE_ALL, &text, &n);

@@ -12,7 +12,7 @@
  *     each request is answered once: at once, or by gateline_next()
  *     a try never waits; nobody is let in at or after its deadline
  *     progress: if nothing runs then nobody waits
- *     within an interval at most quota go through, progress aside, and none while the gate is closed
+ *     within an interval at most quota go through and do not end in it, progress aside, and none while the gate is closed
  *     who goes through was the first of its level, and no lower level waited
  *     books: running and waiting are what the model counts
  *
@@ -220,14 +220,15 @@ Test(gate_histories, thresholds_leave_two_deltas_of_room)
 struct task {
 	bool waits, runs;
 	struct gateline_request request;
-	uint64_t order; /* of arrival */
+	uint64_t order;    /* of arrival */
+	uint64_t interval; /* in which it went through */
 };
 
 struct crowd {
 	struct gateline *a;
 	struct gate gate;
 	struct task tasks[TASKS];
-	uint64_t n_asked, n_in, quota; /* n_in, quota: of this interval */
+	uint64_t n_asked, interval, n_in, quota; /* n_in: went through in this interval, and did not end in it */
 	int64_t now_ms;
 	unsigned history;
 };
@@ -270,6 +271,7 @@ static void let_in(struct crowd *c, struct task *t, enum gateline_outcome outcom
 		cr_assert_lt(c->n_in, c->quota, "history %u: more than the quota", c->history);
 	}
 	c->n_in++;
+	t->interval = c->interval;
 	t->runs = true;
 	t->waits = false;
 }
@@ -329,12 +331,12 @@ static void ask(struct crowd *c)
 	}
 }
 
-static void end_one(struct crowd *c)
+static void end_one(struct crowd *c, uint64_t id)
 {
-	uint64_t id = draw(TASKS);
 	struct task *t = &c->tasks[id];
 
 	cr_assert_eq(gateline_end(c->a, id), t->waits || t->runs ? 0 : -ENOENT);
+	c->n_in -= t->runs && t->interval == c->interval;
 	t->waits = t->runs = false;
 }
 
@@ -344,6 +346,7 @@ static void look(struct crowd *c)
 	gate_sample(&c->gate, draw_sample(&c->gate.config));
 	gateline_interval(c->a, &c->gate);
 	c->quota = gate_quota(&c->gate, AMOUNT_UNKNOWN);
+	c->interval++;
 	c->n_in = 0;
 }
 
@@ -368,7 +371,7 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 				c.now_ms += (int64_t)draw(60);
 				break;
 			case 2:
-				end_one(&c);
+				end_one(&c, draw(TASKS));
 				break;
 			default:
 				ask(&c);
@@ -379,8 +382,7 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 		/* All that run end one after the other: then all who wait have gone through, however closed the gate. */
 		for (uint64_t id = 0; id < TASKS; id++) {
 			while (c.tasks[id].runs) {
-				cr_assert_eq(gateline_end(c.a, id), 0);
-				c.tasks[id].runs = false;
+				end_one(&c, id);
 				take_answers(&c);
 				id = 0;
 			}
@@ -388,6 +390,76 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 		cr_assert_eq(count(&c, true) + count(&c, false), 0);
 		c.a = gateline_free(c.a);
 	}
+}
+
+static bool fits_even(const struct gateline_request *r, void *arg)
+{
+	uint64_t *n = arg;
+
+	(*n)++;
+	return r->id % 2 == 0;
+}
+
+static enum gateline_outcome ask_for(struct gateline *a, uint64_t id, int64_t bytes)
+{
+	struct gateline_request r = {.id = id, .form = GATELINE_TRY, .estimate = amount_of(bytes)};
+	enum gateline_outcome outcome = GATELINE_WAITS;
+
+	cr_assert_eq(gateline_ask(a, &r, 0, &outcome), 0);
+	return outcome;
+}
+
+Test(gate_histories, who_ends_soon_leaves_place_and_room)
+{
+	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 2, .rampmax = 2};
+	struct gateline *a = gateline_new(1000, 0);
+	struct gate g;
+
+	cr_assert_eq(gate_init(&g, &config), 0);
+	gate_sample(&g, amount_of(20));
+	gateline_interval(a, &g);
+	cr_assert_eq(ask_for(a, 1, 30), GATELINE_PROGRESS);
+	cr_assert_eq(ask_for(a, 2, 51), GATELINE_REFUSED, "80 lie below the threshold, and 30 of them are taken");
+	for (uint64_t id = 3; id < 100; id++) {
+		cr_assert_not(gateline_is_shut(a));
+		cr_assert_eq(ask_for(a, id, 50), GATELINE_IN);
+		cr_assert(gateline_is_shut(a));
+		cr_assert_eq(ask_for(a, 100, 0), GATELINE_REFUSED);
+		cr_assert_eq(gateline_end(a, id), 0);
+	}
+	/* One of an interval before gives nothing back. */
+	gateline_interval(a, &g);
+	cr_assert_eq(gateline_end(a, 1), 0);
+	cr_assert_eq(ask_for(a, 1, 0), GATELINE_PROGRESS);
+	cr_assert_eq(ask_for(a, 2, 0), GATELINE_IN);
+	cr_assert_eq(ask_for(a, 3, 0), GATELINE_REFUSED);
+	gateline_free(a);
+}
+
+Test(gate_histories, another_may_say_what_fits)
+{
+	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 9, .rampmax = 9};
+	struct gateline *a = gateline_new(1000, 0);
+	uint64_t n = 0;
+	struct gate g;
+
+	cr_assert_eq(gate_init(&g, &config), 0);
+	gateline_fits_by(a, fits_even, &n);
+	cr_assert(gateline_is_shut(a), "nothing was seen yet");
+	gateline_interval(a, &g);
+	cr_assert_eq(ask_for(a, 1, 0), GATELINE_PROGRESS);
+	cr_assert_eq(n, 0);
+	cr_assert_eq(ask_for(a, 2, 5000), GATELINE_IN);
+	cr_assert_eq(ask_for(a, 3, 0), GATELINE_REFUSED);
+	cr_assert_eq(n, 2);
+	gateline_set_cap(a, 10);
+	cr_assert_eq(
+		gateline_ask(a, &(struct gateline_request){.id = 4, .declared = 11}, 0, &(enum gateline_outcome){0}),
+		0);
+	struct gateline_books books;
+	gateline_books(a, &books);
+	cr_assert_eq(books.n_refused, 2, "more than the new cap");
+	gateline_free(a);
 }
 
 Test(gate_histories, restores_stay_within_their_reserve)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profile.h: what tasks of one kind used so far, and so what the next one will use.
+ * profile.h: what tasks of one kind used so far, and so what the next one will use; and whether it may begin now.
  *
  * With shmstored, and profile { private = conservative } (or another strategy) in its configuration, the daemon keeps a profile for each user: of
  * each kind of tasks how much private memory, how many bytes of the store and how much processor time they took. docs/profiles.md has the rules.
@@ -96,6 +96,95 @@ SHMSTORE_API int shmstore_profile_estimate(struct shmstore *s, const struct shms
 					   const struct shmstore_profile_use *declared,
 					   struct shmstore_profile_use *ret);
 
+/* ---- admission ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * May a task begin? Where the daemon watches the host's memory (pressure { enabled = yes } in its configuration; docs/pressure.md) it holds tasks back that would not
+ * fit: a task asks, is let in at once or later, runs, and says that it is done. What is expected of it counts until then, or until the store is closed or
+ * its process dies: what it declared, or by its kind's profile. Where nobody watches, all are let in at once.
+ *
+ *   struct shmstore_task_ask ask = SHMSTORE_TASK_ASK_INIT;
+ *   struct shmstore_task_grant grant;
+ *   ask.declared = 64 << 20;
+ *   if (shmstore_task_admit(s, &ask, &grant) == 0) {
+ *           work();
+ *           shmstore_task_done(s, grant.task);
+ *   }
+ */
+
+/* How willing a task is to be preempted where memory is short. Those that are least so are let in first. */
+enum shmstore_task_level {
+	SHMSTORE_TASK_NEVER = 0,
+	SHMSTORE_TASK_LOW = 1,
+	SHMSTORE_TASK_MED = 2,
+	SHMSTORE_TASK_HIGH = 3,
+	SHMSTORE_TASK_ALWAYS = 4,
+	SHMSTORE_TASK_AUTO =
+		5, /* HIGH if it is SHMSTORE_TASK_RETRIABLE and has started no other task that runs; else NEVER */
+};
+
+#define SHMSTORE_TASK_RETRIABLE (1u << 0) /* flags: it can be begun anew */
+
+#define SHMSTORE_TASK_TRY     UINT64_C(0) /* wait_ms: now or not at all */
+#define SHMSTORE_TASK_FOREVER UINT64_MAX  /* as long as it takes */
+struct shmstore_task_ask {
+	size_t size; /* sizeof: by SHMSTORE_TASK_ASK_INIT */
+	const struct shmstore_profile_kind
+		*kind;     /* NULL: of no kind; else what is expected is estimated by its profile, if there is one */
+	uint64_t declared; /* private bytes that it says it needs; 0: it does not say */
+	uint64_t wait_ms;
+	uint64_t parent; /* the task that started it: grant.task, of any process of the user; 0: none */
+	unsigned level;  /* enum shmstore_task_level */
+	unsigned flags;
+	uint32_t
+		user; /* whose task it is: SHMSTORE_PROFILE_MINE; another's is for root and the daemon's user: -EPERM */
+	/* While it waits, about ten times a second; other than 0 ends the wait with -ECANCELED. NULL: none. Calls nothing of this store. */
+	int (*idle)(void *arg);
+	void *idle_arg;
+};
+#define SHMSTORE_TASK_ASK_INIT                                                                               \
+	{                                                                                                    \
+		sizeof(struct shmstore_task_ask), NULL, 0, SHMSTORE_TASK_FOREVER, 0, SHMSTORE_TASK_NEVER, 0, \
+			SHMSTORE_PROFILE_MINE, NULL, NULL                                                    \
+	}
+
+enum shmstore_task_reason {
+	SHMSTORE_TASK_WHY_PROGRESS = 1, /* let in: nothing else ran, so nothing else could make room for it */
+	SHMSTORE_TASK_WHY_FITS = 2,     /* let in: there is room */
+	SHMSTORE_TASK_WHY_OFF = 3,      /* let in: no daemon, or it does not watch the host's memory. task is 0 */
+	SHMSTORE_TASK_WHY_GATE = 4,     /* not: memory is short, or as many began within this interval as may */
+	SHMSTORE_TASK_WHY_FULL =
+		5, /* not: what those that run will still take leaves no room for it, or for one that came before it */
+	SHMSTORE_TASK_WHY_TOOBIG = 6, /* not: it declared more than ever may be used */
+};
+struct shmstore_task_grant {
+	uint64_t task;      /* of the host; 0 where it was not let in, or nobody counts it */
+	uint64_t reserve;   /* private bytes that are expected of it */
+	uint64_t waited_ms; /* at the daemon that answered */
+	uint32_t reason;    /* enum shmstore_task_reason */
+	uint32_t reserved;
+};
+
+/* What shmstore_task_admit() returns above 0: it was not let in, and reason says why. */
+#define SHMSTORE_TASK_REFUSED  1 /* with SHMSTORE_TASK_TRY: it would have to wait */
+#define SHMSTORE_TASK_TIMEDOUT 2 /* wait_ms are over */
+#define SHMSTORE_TASK_TOOBIG   3 /* never */
+/*
+ * Asks, and waits. Where the daemon dies meanwhile the next one is asked again, with what is left of wait_ms; if none comes within 10 s the task is let in.
+ *   ask   NULL: SHMSTORE_TASK_ASK_INIT
+ *   ret   filled where 0 or more is returned
+ * Return: 0: it may begin; above 0 as above; -EINVAL also: ask->size, level, flags; -EPERM also: user, or parent is another user's; -EMFILE: more than 1024
+ * tasks of this store; -ECANCELED: idle said so.
+ */
+SHMSTORE_API int shmstore_task_admit(struct shmstore *s, const struct shmstore_task_ask *ask,
+				     struct shmstore_task_grant *ret);
+/*
+ * It has ended, well or not.
+ *   task   grant.task; 0: nothing is done
+ * Return: as above; -ENOENT: no such task runs: the daemon was started anew since; -EPERM also: it was let in by another store.
+ */
+SHMSTORE_API int shmstore_task_done(struct shmstore *s, uint64_t task);
+
 /* ---- for tools ----------------------------------------------------------------------------------------------------- */
 
 /* Whose profile: a user's number, or one of these. Another user's than one's own is for root and the daemon's user: -EPERM. */
@@ -122,12 +211,15 @@ SHMSTORE_API int shmstore_client_profile_reset(struct shmstore_client *c, uint32
 
 /* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
 
-/* The function of this name above, with the size of the structure at ret; the macro adds it. Return: as that. */
+/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
 SHMSTORE_API int shmstore_profile_estimate_sized(struct shmstore *s, const struct shmstore_profile_kind *kind,
 						 const struct shmstore_profile_use *declared,
 						 struct shmstore_profile_use *ret, size_t ret_size);
+SHMSTORE_API int shmstore_task_admit_sized(struct shmstore *s, const struct shmstore_task_ask *ask,
+					   struct shmstore_task_grant *ret, size_t ret_size);
 #ifndef SHMSTORE_PLAIN
 #define shmstore_profile_estimate(...) shmstore_profile_estimate_sized(__VA_ARGS__, sizeof(struct shmstore_profile_use))
+#define shmstore_task_admit(...)       shmstore_task_admit_sized(__VA_ARGS__, sizeof(struct shmstore_task_grant))
 #endif
 
 #ifdef __cplusplus

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tasks of one kind used so far, and so what the next one will use: docs/profiles.md.
+"""What tasks of one kind used so far, and so what the next one will use; and whether it may begin now: docs/profiles.md, docs/pressure.md.
 
 >>> with store.profiled("join", group="Tables") as task:     # the daemon looks at this process meanwhile
 ...     table = join(parts)
 ...     task.created(table.nbytes)
 >>> store.estimate("join", group="Tables").private           # bytes
+>>> with store.admitted("join", group="Tables"), store.profiled("join", group="Tables"):      # waits while memory is short
+...     table = join(parts)
 
-Where no daemon is, or it keeps no profiles, tasks run as they would without, and an estimate is None.
+Where no daemon is, or it keeps no profiles, tasks run as they would without, and an estimate is None. Where none watches the host's memory all tasks are
+let in at once.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ._shmstore import ClosedError, Error
 if TYPE_CHECKING:
     from .store import Store
 
-__all__ = ["Estimate", "Profiled"]
+__all__ = ["Admitted", "Estimate", "NotAdmitted", "Profiled"]
 
 _HOW = {"done": 0, "killed": 1, "preempted": 2, "dropped": 3}
 
@@ -102,3 +105,50 @@ def estimate(store: Store, lang: str, func: str, group: str, declared: int) -> E
         if error.errno == errno.ENOTSUP:
             return None
         raise
+
+
+_LEVELS = {"never": 0, "low": 1, "med": 2, "high": 3, "always": 4, "auto": 5}
+_REASONS = {1: "progress", 2: "fits", 3: "off", 4: "gate", 5: "full", 6: "toobig"}
+_OUTCOMES = {1: "refused", 2: "timed-out", 3: "too-big"}
+
+
+class NotAdmitted(Exception):
+    """A task may not begin. Nothing was changed: it may ask again later, unless it is too big."""
+
+    def __init__(self, outcome: str, reason: str, reserve: int, waited: float) -> None:
+        self.outcome = outcome  #: ``refused`` (it was not to wait), ``timed-out``, or ``too-big``: it declared more than ever may be used
+        self.reason = reason  #: ``gate``: memory is short; ``full``: what runs leaves no room; ``toobig``
+        self.reserve = reserve  #: bytes that were expected of it
+        self.waited = waited  #: seconds
+        super().__init__(f"the task was not let in ({outcome}, {reason}): {reserve} bytes are expected of it, and it waited {waited:.3f} s")
+
+
+class Admitted:
+    """A task that was let in. As a context manager it ends with its block, whatever happens there."""
+
+    def __init__(self, store: Store, kind: tuple[str, str, str], declared: int, wait: float | None, level: str | int, retriable: bool,
+                 parent: int) -> None:
+        number = _LEVELS.get(level.lower(), -1) if isinstance(level, str) else level
+        if number not in _LEVELS.values():
+            raise ValueError(f"there is no level {level!r}: one of {', '.join(_LEVELS)}")
+        self._store = store
+        outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(*kind, declared, wait, number, retriable, parent)
+        self.reason = _REASONS.get(reason, "?")  #: ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
+        self.waited = waited_ms / 1000  #: seconds
+        if outcome:
+            raise NotAdmitted(_OUTCOMES[outcome], self.reason, self.reserve, self.waited)
+
+    def done(self) -> None:
+        """It has ended. More often than once is no error; nor is it if the daemon was started anew meanwhile."""
+        task, self.task = self.task, 0
+        try:
+            self._store._task_done(task)
+        except (Error, ClosedError) as error:
+            if not _without(error):
+                raise
+
+    def __enter__(self) -> Admitted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()

@@ -15,7 +15,7 @@ from . import _shmstore, staging
 from ._shmstore import Error, strerror
 from .arbiter import Arbiter, Pool
 from .pickling import dumps, loads
-from .profiling import Estimate, Profiled, estimate
+from .profiling import Admitted, Estimate, Profiled, estimate
 from .records import ObjectInfo, StoreUsage
 from .richtext import size, table
 from .staging import Stage, StageProfile
@@ -241,6 +241,19 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     ) -> tuple[bool, int] | None:
         """Should a stage keep its data private, by the conversions that this saves? With that number; None: there is no daemon."""
         return staging.demote(self, to_private, to_shared, other_leaves, added, plain, threshold)
+
+    # -- admission
+
+    def admitted(self, func: str = "", group: str = "", lang: str = "python", *, declared: int = 0, wait: float | None = None,
+                 level: str | int = "never", retriable: bool = False, parent: int = 0) -> Admitted:
+        """A task begins by leave of the daemon's gate, and ends with the block that it is used for (see `shmstore.profiling`).
+
+        func, group, lang: the kind by whose profile it is estimated. declared: private bytes that it says it needs.
+        wait: seconds that it may wait, None: as long as it takes, 0: not at all. level: how willing it is to be preempted: ``never`` to ``always``, or
+        ``auto``: ``high`` if it is retriable. parent: the ``task`` that started it.
+        Raises NotAdmitted. Where no daemon watches the host's memory every task is let in at once.
+        """
+        return Admitted(self, (lang, func, group), declared, wait, level, retriable, parent)
 
     # -- what it holds
 

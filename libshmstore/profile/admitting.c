@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * admitting.c: a store's tasks ask the daemon's gate. Nothing of them is kept here: the daemon counts what it let in until it is told of the end, or the
+ * connection ends.
+ *
+ * An answer may be withheld as long as the daemon likes. A daemon that dies meanwhile has let in nobody whom it did not answer: the next one is asked anew. One that hangs
+ * up on this very question twice does not know it, and holds nobody back.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "attach.h"
+#include "cancel.h"
+#include "detail.h"
+#include "handle.h"
+#include "profiling.h"
+#include "sys.h"
+
+#define MS        1000000u
+#define LOOK_NS   (100 * MS)
+#define HURRY_NS  (10 * MS)
+#define ANSWER_NS (1000 * MS) /* to a CANCEL: at once, from a daemon that lives */
+#define HANGS_UP  2u
+
+_Static_assert((int)SHMSTORE_TASK_AUTO == (int)WIRE_TASK_LEVEL_AUTO && SHMSTORE_TASK_RETRIABLE == WIRE_TASK_RETRIABLE &&
+		       SHMSTORE_PROFILE_MINE == WIRE_TASK_MINE &&
+		       (int)SHMSTORE_TASK_WHY_PROGRESS == (int)WIRE_TASK_PROGRESS &&
+		       (int)SHMSTORE_TASK_WHY_OFF == (int)WIRE_TASK_OFF &&
+		       (int)SHMSTORE_TASK_WHY_TOOBIG == (int)WIRE_TASK_MORE_THAN_ALL,
+	       "the public numbers are the protocol's");
+
+/* One question, asked until somebody answers. */
+struct asking {
+	struct shmstore *s;
+	struct shmstore_task_ask ask;
+	char names[SHMS_PROFILE_NAMES];
+	size_t n_names;
+	uint64_t until_ns; /* CLOCK_MONOTONIC; UINT64_MAX: without end */
+	uint64_t epoch;    /* of the daemon that hung up last, */
+	unsigned n_hangs;  /* so often in a row */
+};
+
+static bool is_over(const struct asking *a)
+{
+	return a->ask.wait_ms != SHMSTORE_TASK_TRY && shms_now_mono_ns() >= a->until_ns;
+}
+
+static bool wants_no_more(const struct asking *a)
+{
+	return a->ask.idle && a->ask.idle(a->ask.idle_arg) != 0;
+}
+
+/* ---- the answer ---------------------------------------------------------------------------------------------------- */
+
+static int judge(const struct shms_reply *reply, struct shmstore_task_grant *ret)
+{
+	const struct wire_task_admitted *w = &reply->body.admitted;
+
+	if (reply->type == WIRE_REFUSED)
+		return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
+	*ret = (struct shmstore_task_grant){
+		.task = w->task, .reserve = w->reserve, .waited_ms = w->waited_ms, .reason = w->reason};
+	switch (w->outcome) {
+	case WIRE_TASK_IN:
+		return 0;
+	case WIRE_TASK_TIMEDOUT:
+		return SHMSTORE_TASK_TIMEDOUT;
+	case WIRE_TASK_TOOBIG:
+		return SHMSTORE_TASK_TOOBIG;
+	case WIRE_TASK_REFUSED:
+	default:
+		return SHMSTORE_TASK_REFUSED;
+	}
+}
+
+static int let_in(struct shmstore_task_grant *ret, uint64_t declared)
+{
+	*ret = (struct shmstore_task_grant){.reserve = declared, .reason = SHMSTORE_TASK_WHY_OFF};
+	return 0;
+}
+
+/* ---- asking -------------------------------------------------------------------------------------------------------- */
+
+/* The wait is over, and not by the daemon: what it may have granted meanwhile goes back. */
+static void take_back(const struct asking *a, struct shms_request *q, uint64_t generation)
+{
+	const struct wire_cancel cancel = {.serial = q->serial};
+	struct shms_attach *attach = &a->s->attach;
+	struct shms_reply done;
+	int r;
+
+	r = shms_attach_call(
+		attach,
+		&(struct shms_call){
+			.type = WIRE_CANCEL, .answer = WIRE_DONE, .body = &cancel, .generation = generation},
+		&done);
+	/* It answers in the order of what it is asked: q was told before. */
+	if (r == 0)
+		shms_request_wait_until(attach, q, shms_now_mono_ns() + ANSWER_NS);
+	shms_request_withdraw(attach, q);
+	if (q->done && !q->error && q->reply->type == WIRE_TASK_ADMITTED && q->reply->body.admitted.task)
+		(void)shmstore_task_done(a->s, q->reply->body.admitted.task);
+}
+
+/* The daemon of this generation. 0 and above: it answered; -ENOTCONN: it is gone; -ECANCELED. */
+static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_grant *ret)
+{
+	uint64_t now = shms_now_mono_ns();
+	const struct wire_task_admit m = {
+		.form = a->ask.wait_ms == SHMSTORE_TASK_TRY ? WIRE_TASK_TRY
+			: a->until_ns == UINT64_MAX         ? WIRE_TASK_WAIT
+							    : WIRE_TASK_UNTIL,
+		.level = (uint16_t)a->ask.level,
+		.flags = a->ask.flags,
+		.uid = a->ask.user,
+		.declared = a->ask.declared,
+		.timeout_ms = a->until_ns > now ? (a->until_ns - now) / MS : 0,
+		.parent = a->ask.parent,
+	};
+	const struct shms_call call = {.type = WIRE_TASK_ADMIT,
+				       .answer = WIRE_TASK_ADMITTED,
+				       .body = &m,
+				       .tail = a->names,
+				       .tail_size = a->n_names,
+				       .generation = generation};
+	struct shms_reply reply;
+	struct shms_request q = {.reply = &reply};
+	int r = shms_request_post(&a->s->attach, &call, &q);
+
+	if (r < 0)
+		return r;
+	while (!shms_request_wait_until(&a->s->attach, &q, shms_now_mono_ns() + LOOK_NS)) {
+		if (wants_no_more(a)) {
+			take_back(a, &q, generation);
+			return shms_detail(-ECANCELED, NULL, "%s: the wait at the gate was ended by idle()",
+					   a->s->path);
+		}
+	}
+	return q.error < 0 ? q.error : judge(&reply, ret);
+}
+
+/* The daemon is gone: is another one there before the patience for one that starts, or the deadline, is over? */
+static bool come_back(const struct asking *a)
+{
+	struct shms_attach *attach = &a->s->attach;
+	uint64_t since = shms_now_mono_ns();
+
+	while (!shms_attach_hurry(attach)) {
+		if (is_over(a) || wants_no_more(a))
+			return false;
+		if (shms_now_mono_ns() - since >= shms_attach_patience(attach)) {
+			shms_attach_give_up(attach);
+			return false;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = HURRY_NS}, NULL);
+	}
+	return true;
+}
+
+/* Has the same daemon hung up often enough? */
+static bool is_deaf(struct asking *a, uint64_t epoch)
+{
+	a->n_hangs = epoch == a->epoch ? a->n_hangs + 1 : 1;
+	a->epoch = epoch;
+	return a->n_hangs >= HANGS_UP;
+}
+
+/* Registered with a daemon, whose generation this is; 0: there is none. */
+static uint64_t find_daemon(const struct asking *a)
+{
+	struct shms_attach *attach = &a->s->attach;
+	uint64_t generation = atomic_load_explicit(&attach->generation, memory_order_relaxed);
+
+	if (generation)
+		return generation;
+	if (!shms_attach_again(attach) && !(shms_attach_expected(attach) && come_back(a)))
+		return 0;
+	return atomic_load_explicit(&attach->generation, memory_order_relaxed);
+}
+
+static int ask_until_answered(struct asking *a, struct shmstore_task_grant *ret)
+{
+	uint64_t generation, epoch;
+	int r;
+
+	while ((generation = find_daemon(a)) != 0) {
+		epoch = atomic_load_explicit(&a->s->attach.epoch, memory_order_relaxed);
+		r = ask_once(a, generation, ret);
+		if (r != -ENOTCONN)
+			return r;
+		if (is_deaf(a, epoch))
+			break;
+	}
+	if (is_over(a)) {
+		*ret = (struct shmstore_task_grant){.reserve = a->ask.declared, .reason = SHMSTORE_TASK_WHY_GATE};
+		return SHMSTORE_TASK_TIMEDOUT;
+	}
+	if (wants_no_more(a))
+		return shms_detail(-ECANCELED, NULL, "%s: the wait for a daemon was ended by idle()", a->s->path);
+	return let_in(ret, a->ask.declared);
+}
+
+/* ---- the calls ----------------------------------------------------------------------------------------------------- */
+
+static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
+{
+	static const struct shmstore_task_ask init = SHMSTORE_TASK_ASK_INIT;
+	struct shmstore_task_ask *ask = &ret->ask;
+	uint64_t now = shms_now_mono_ns();
+	int n;
+
+	*ask = init;
+	if (from && from->size < offsetof(struct shmstore_task_ask, idle_arg) + sizeof(from->idle_arg))
+		return shms_detail(-EINVAL, NULL, "ask.size is wrong: begin with SHMSTORE_TASK_ASK_INIT");
+	if (from)
+		memcpy(ask, from, from->size < sizeof(*ask) ? from->size : sizeof(*ask));
+	if (ask->level > SHMSTORE_TASK_AUTO)
+		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (NEVER) to 4 (ALWAYS), or 5 (AUTO)",
+				   ask->level);
+	if (ask->flags & ~SHMSTORE_TASK_RETRIABLE)
+		return shms_detail_flags(ask->flags, SHMSTORE_TASK_RETRIABLE);
+	ret->until_ns = ask->wait_ms < (UINT64_MAX - now) / MS ? now + ask->wait_ms * MS : UINT64_MAX;
+	if (!ask->kind)
+		return 0;
+	n = shms_profile_names(ask->kind, ret->names);
+	ret->n_names = n > 0 ? (size_t)n : 0;
+	return n < 0 ? n : 0;
+}
+
+int shmstore_task_admit(struct shmstore *s, const struct shmstore_task_ask *ask, struct shmstore_task_grant *ret)
+{
+	SHMS_NO_CANCEL;
+	struct asking a = {.s = s};
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret)
+		return shms_detail_null("ret");
+	r = take_ask(ask, &a);
+	return r < 0 ? r : ask_until_answered(&a, ret);
+}
+
+int shmstore_task_done(struct shmstore *s, uint64_t task)
+{
+	const struct wire_task_done m = {.task = task};
+	const struct shms_call call = {.type = WIRE_TASK_DONE, .answer = WIRE_DONE, .body = &m};
+	struct shms_reply reply;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0 || !task)
+		return r;
+	r = shms_attach_call(&s->attach, &call, &reply);
+	if (r == -ENOTCONN)
+		return shms_detail(-ENOENT, NULL, "%s: the daemon that let task %llu in is gone", s->path,
+				   (unsigned long long)task);
+	if (r < 0)
+		return shms_error(r);
+	if (reply.type == WIRE_REFUSED)
+		return shms_detail(shms_error(reply.body.refused.error), NULL, "%s", reply.tail);
+	return 0;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pytask.c: tasks that ask the gate, in the extension module; shmstore.profiling puts a context manager around it.
+ *
+ * The wait may be long. Now and then it looks whether the store is being closed, or Ctrl-C was pressed: then it ends. No handler of a signal runs within the
+ * library's call (pystore.c): the interrupt is put back, and taken after it.
+ */
+#include <errno.h>
+
+#include "pyarb.h"
+#include "pyprofile.h"
+
+struct waiting {
+	struct pyshm_store *store;
+	PyThreadState *thread; /* as PyEval_SaveThread() */
+	bool interrupted;
+};
+
+static int look(void *arg)
+{
+	struct waiting *w = arg;
+	bool closing;
+
+	pthread_mutex_lock(&w->store->lock);
+	closing = w->store->closing;
+	pthread_mutex_unlock(&w->store->lock);
+	if (closing) /* whoever closes it may have the GIL */
+		return 1;
+	PyEval_RestoreThread(w->thread);
+	w->interrupted = PyOS_InterruptOccurred() != 0;
+	w->thread = PyEval_SaveThread();
+	return w->interrupted;
+}
+
+/* How the call went, in *ret_r. False with an exception, of a signal's handler. */
+static bool admit(struct pyshm_store *self, struct shmstore_task_ask *ask, struct shmstore_task_grant *ret, int *ret_r)
+{
+	struct waiting w = {.store = self};
+
+	ask->idle = look;
+	ask->idle_arg = &w;
+	w.thread = PyEval_SaveThread();
+	*ret_r = shmstore_task_admit(self->s, ask, ret);
+	pyshm_store_leave(self);
+	PyEval_RestoreThread(w.thread);
+	if (!w.interrupted)
+		return true;
+	PyErr_SetInterrupt();
+	return PyErr_CheckSignals() == 0;
+}
+
+/* Seconds of waiting, or None: without end. Return: 1; 0 with an exception. */
+static int wait_of(PyObject *seconds, void *ret)
+{
+	uint64_t *ms = ret;
+	double s;
+
+	*ms = SHMSTORE_TASK_FOREVER;
+	if (seconds == Py_None)
+		return 1;
+	s = PyFloat_AsDouble(seconds);
+	if (s == -1 && PyErr_Occurred())
+		return 0;
+	if (!(s >= 0)) {
+		PyErr_Format(PyExc_ValueError, "a wait is a number of seconds from 0 on, or None, not %R", seconds);
+		return 0;
+	}
+	*ms = s < 1e15 ? (uint64_t)(s * 1000 + 0.999) : SHMSTORE_TASK_FOREVER;
+	return 1;
+}
+
+PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	struct shmstore_task_ask ask = SHMSTORE_TASK_ASK_INIT;
+	struct shmstore_profile_kind kind;
+	unsigned long long declared, parent;
+	struct shmstore_task_grant grant;
+	int r, retriable;
+
+	if (!PyArg_ParseTuple(args, "sssO&O&IpO&:_task_admit", &kind.lang, &kind.func, &kind.group, pyarb_bytes,
+			      &declared, wait_of, &ask.wait_ms, &ask.level, &retriable, pyarb_bytes, &parent) ||
+	    !pyshm_store_enter(self))
+		return NULL;
+	ask.kind = *kind.func ? &kind : NULL;
+	ask.declared = declared;
+	ask.parent = parent;
+	ask.flags = retriable ? SHMSTORE_TASK_RETRIABLE : 0;
+	if (!admit(self, &ask, &grant, &r))
+		return NULL;
+	if (r == -ECANCELED && self->closing)
+		return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), self->name);
+	if (r < 0)
+		return pyshm_store_raise(self, r, "begin a task", PyTuple_GET_ITEM(args, 1));
+	return Py_BuildValue("iKKKI", r, (unsigned long long)grant.task, (unsigned long long)grant.reserve,
+			     (unsigned long long)grant.waited_ms, (unsigned)grant.reason);
+}
+
+PyObject *pyshm_store_task_done(PyObject *op, PyObject *number)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	unsigned long long task;
+	int r;
+
+	if (!pyarb_bytes(number, &task) || !pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_task_done(self->s, task);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise(self, r, "end task", number);
+	Py_RETURN_NONE;
+}

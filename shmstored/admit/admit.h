@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * admit.h: the gate, asked: tasks of clients that want to begin go through it, wait at it (gateline.h), or are refused. What was admitted counts, by
+ * what is expected of it, until it is done or its connection ends. There where the host's memory is watched (pressure.h), and only there. Loop's thread only.
+ */
+#ifndef ADMIT_H
+#define ADMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "admittask.h"
+#include "gateline.h"
+
+struct conn;
+struct host;
+
+#define ADMIT_TASKS_MAX 1024u /* that wait or run, of one connection */
+
+struct admit_want {
+	uint64_t serial; /* of the request: an answer that is withheld has it */
+	uint32_t uid;
+	enum policylevel level;
+	bool retriable;
+	enum gateline_form form;
+	uint64_t timeout_ms; /* GATELINE_UNTIL */
+	uint64_t declared;
+	uint64_t parent;
+	const struct profile_name *name; /* NULL: none */
+};
+
+enum admit_outcome {
+	ADMIT_IN,
+	ADMIT_REFUSED,
+	ADMIT_TIMED_OUT,
+	ADMIT_TOO_BIG
+};
+
+struct admit_answer {
+	enum admit_outcome outcome;
+	enum admission_reason reason;
+	uint64_t task, reserve, waited_ms; /* task: 0 where it is not in */
+};
+
+/* *ret NULL: the host's memory is not watched. 0, -ENOMEM. */
+int admit_new(struct host *h, struct admit **ret);
+/* After the connections were dropped, before pressure_free(). Returns NULL. */
+struct admit *admit_free(struct admit *a);
+
+/* 0: *ret is the answer; 1: it waits, and is answered later; -EMFILE: too many of this connection, or of all; -EPERM: parent
+ * is another user's; -ENOMEM. */
+int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret);
+/* The answer as a message. CONN_OK, CONN_E_SLOW. */
+int admit_send(struct conn *c, uint64_t serial, const struct admit_answer *answer);
+/* 0; -ENOENT: there is no such task; -EPERM: it is of another connection. */
+int admit_done(struct admit *a, struct conn *c, uint64_t task);
+/* Who waits for the answer to this request waits no more, and gets none. False: nobody does. */
+bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial);
+/*
+ * Answers all that can be answered now: after admit_done() and admit_cancel(). handling: the connection whose request is being handled; its own failure is
+ * returned. CONN_OK, CONN_E_SLOW.
+ */
+int admit_settle(struct admit *a, struct conn *handling);
+
+/* For those who show it. */
+struct admit_books {
+	struct gateline_books line;
+	uint64_t oldest_ms;             /* the longest wait */
+	uint64_t cap, reserved, used;   /* bytes: of all that run; cap: what may be reserved now */
+	uint64_t n_full, n_shut, n_big; /* of those refused or timed out: why */
+};
+void admit_books(const struct admit *a, struct admit_books *ret);
+const struct admit_tasks *admit_tasks(const struct admit *a);
+
+#endif

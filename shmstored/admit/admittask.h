@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * admittask.h: the tasks that asked to begin, whose connections and processes they are of, and what each of those that run has. Loop's thread only.
+ *
+ * A process's private memory, and that of its descendants, beyond what it had when the first of its running tasks began is theirs: in the order in which they
+ * began each has as much as is expected of it, and the last one the rest. So what several tasks of one process will still take together is known,
+ * whoever of them has what. When one ends, what the process has beyond what is expected of those that still run is its own from then on.
+ */
+#ifndef ADMITTASK_H
+#define ADMITTASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "admission.h"
+#include "conn.h"
+#include "hash.h"
+#include "policylevel.h"
+
+struct admit;
+struct pressprocs;
+
+struct admit_task {
+	UT_hash_handle hh; /* by id */
+	uint64_t id;       /* of the host, never 0, never another's */
+	struct admit_guest *guest;
+	struct admit_task *prev, *next; /* of guest */
+	struct admit_proc *proc;        /* NULL: it waits, or its process is not seen */
+	struct admit_task *proc_prev, *proc_next;
+	uint64_t serial; /* while it waits: of its request */
+	bool runs;
+	uint32_t uid;
+	enum policylevel level; /* as it was said: NEVER to AUTO */
+	bool retriable;
+	uint64_t parent, n_children; /* n_children: that run now */
+	uint64_t since_ns;           /* it waits, or runs, since then: loop_clock() */
+	struct admission_ask ask;
+	struct profile_name name; /* lang NULL: none was said */
+	uint64_t now;             /* what it has, of its process's */
+	char *names;
+	uint64_t values[];
+};
+
+/* A connection. */
+struct admit_guest {
+	UT_hash_handle hh; /* by conn */
+	struct admit *of;
+	struct conn *conn;
+	struct conn_end end;
+	struct admit_task *tasks;
+	uint32_t n;
+};
+
+/* A process that runs some. */
+struct admit_proc {
+	UT_hash_handle hh; /* by pid */
+	pid_t pid;
+	bool seen; /* base is known: what is its own */
+	int64_t base, grown;
+	int64_t before; /* grown, before the host was read */
+	struct admit_task *tasks;
+};
+
+struct admit_tasks {
+	struct admit_task *all;
+	struct admit_guest *guests;
+	struct admit_proc *procs;
+	uint64_t last_id;
+	struct admission *sums;
+};
+
+struct admit_kind {
+	uint32_t uid;
+	const struct profile_name *name; /* NULL: none */
+	const struct admission_ask *ask; /* its values are copied */
+};
+
+/* NULL: no memory. */
+struct admit_task *admittask_new(struct admit_tasks *t, const struct admit_kind *kind);
+/* It waits or runs, of this guest. */
+void admittask_join(struct admit_guest *g, struct admit_task *k);
+/* It begins. 0, -ENOMEM: nothing is changed. */
+int admittask_begin(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs);
+/* Takes it out of everything. */
+void admittask_free(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs);
+struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id);
+
+/* NULL: none, and, of get, no memory. */
+struct admit_guest *admittask_guest(const struct admit_tasks *t, const struct conn *c);
+struct admit_guest *admittask_get_guest(struct admit_tasks *t, struct conn *c);
+void admittask_guest_free(struct admit_tasks *t, struct admit_guest *g, struct pressprocs *procs);
+
+/*
+ * What each has, and will take. Called before and after the host was read: the lesser counts, as who has just taken or freed something must not be thought to
+ * have what is no part of the host's use. remaining: of a task that has a name, as profiles_remaining().
+ */
+void admittask_look_before(struct admit_tasks *t, struct pressprocs *procs);
+void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
+		    uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg);
+/* NEVER to ALWAYS: as it is now. */
+enum policylevel admittask_level(const struct admit_task *k);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* req_task.c: TASK_ADMIT and TASK_DONE: a client's task begins by leave of the gate, and has ended. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "admit.h"
+#include "dispatch.h"
+#include "host.h"
+#include "profilename.h"
+
+_Static_assert((int)POLICYLEVEL_AUTO == (int)WIRE_TASK_LEVEL_AUTO, "the protocol's levels are the policy's");
+
+static int refuse(struct conn *c, uint64_t serial, int error, const char *why)
+{
+	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
+}
+
+static int refuse_admit(struct conn *c, uint64_t serial, int error)
+{
+	if (error == -EMFILE)
+		return refuse(c, serial, error,
+			      "too many tasks of this client, or of all clients, wait or run: end some first");
+	if (error == -EPERM)
+		return refuse(c, serial, error, "the task that is said to have started it is another user's");
+	return refuse(c, serial, error, "the daemon is out of memory");
+}
+
+/* Nobody is held back. */
+static int grant_unwatched(struct conn *c, uint64_t serial, const struct wire_task_admit *w)
+{
+	const struct wire_task_admitted body = {
+		.reserve = w->declared, .outcome = WIRE_TASK_IN, .reason = WIRE_TASK_OFF};
+
+	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
+}
+
+static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *w, const struct profile_name *name)
+{
+	static const enum gateline_form forms[] = {
+		[WIRE_TASK_TRY] = GATELINE_TRY,
+		[WIRE_TASK_UNTIL] = GATELINE_UNTIL,
+		[WIRE_TASK_WAIT] = GATELINE_WAIT,
+	};
+	struct admit *a = conn_host(c)->admit;
+	const struct admit_want want = {
+		.serial = serial,
+		.uid = w->uid == WIRE_TASK_MINE ? conn_peer(c)->uid : w->uid,
+		.level = (enum policylevel)w->level,
+		.retriable = (w->flags & WIRE_TASK_RETRIABLE) != 0,
+		.form = forms[w->form],
+		.timeout_ms = w->timeout_ms,
+		.declared = w->declared,
+		.parent = w->parent,
+		.name = name,
+	};
+	struct admit_answer answer;
+	int r;
+
+	if (want.uid != conn_peer(c)->uid && !conn_is_admin(c))
+		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+				   "others' tasks are for root and the daemon's own user; you are user %u",
+				   (unsigned)conn_peer(c)->uid);
+	if (!a)
+		return grant_unwatched(c, serial, w);
+	r = admit_ask(a, c, &want, &answer);
+	if (r > 0)
+		return CONN_OK;
+	return r < 0 ? refuse_admit(c, serial, r) : admit_send(c, serial, &answer);
+}
+
+DISPATCH_HANDLER(task_admit)
+{
+	char text[WIRE_TEXT_MAX + 1];
+	struct profile_name name;
+
+	if (body->form < WIRE_TASK_TRY || body->form >= WIRE_TASK_FORM_END || body->level > WIRE_TASK_LEVEL_AUTO)
+		return conn_fault(c, CONN_E_PROTOCOL, "TASK_ADMIT: no such form or level");
+	if (!tail_size)
+		return admit(c, serial, body, NULL);
+	memcpy(text, tail, tail_size + 1);
+	if (!profilename_cut(text, &name))
+		return refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
+	return admit(c, serial, body, &name);
+}
+
+DISPATCH_HANDLER(task_done)
+{
+	static const struct wire_done done = {0};
+	struct admit *a = conn_host(c)->admit;
+	int r = a ? admit_done(a, c, body->task) : -ENOENT;
+
+	(void)tail;
+	(void)tail_size;
+	if (r < 0)
+		return refuse(c, serial, r,
+			      r == -EPERM ? "the task was admitted on another connection: only that one may end it"
+					  : "no such task runs");
+	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return r == CONN_OK ? admit_settle(a, c) : r;
+}
