@@ -18,14 +18,13 @@
 #include "profiling.h"
 #include "sys.h"
 
-#define MS        1000000u
+#define MS        UINT64_C(1000000)
 #define LOOK_NS   (100 * MS)
 #define HURRY_NS  (10 * MS)
 #define ANSWER_NS (1000 * MS) /* to a CANCEL: at once, from a daemon that lives */
 #define HANGS_UP  2u
 
-_Static_assert((int)SHMSTORE_TASK_AUTO == (int)WIRE_TASK_LEVEL_AUTO && SHMSTORE_TASK_RETRIABLE == WIRE_TASK_RETRIABLE &&
-		       SHMSTORE_PROFILE_MINE == WIRE_TASK_MINE &&
+_Static_assert((int)SHMSTORE_TASK_AUTO == (int)WIRE_TASK_LEVEL_AUTO &&
 		       (int)SHMSTORE_TASK_WHY_PROGRESS == (int)WIRE_TASK_PROGRESS &&
 		       (int)SHMSTORE_TASK_WHY_OFF == (int)WIRE_TASK_OFF &&
 		       (int)SHMSTORE_TASK_WHY_TOOBIG == (int)WIRE_TASK_MORE_THAN_ALL,
@@ -113,8 +112,8 @@ static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_
 			: a->until_ns == UINT64_MAX         ? WIRE_TASK_WAIT
 							    : WIRE_TASK_UNTIL,
 		.level = (uint16_t)a->ask.level,
-		.flags = a->ask.flags,
-		.uid = a->ask.user,
+		.flags = a->ask.flags & SHMSTORE_TASK_RETRIABLE ? WIRE_TASK_RETRIABLE : 0,
+		.uid = a->ask.user == SHMSTORE_PROFILE_MINE ? WIRE_TASK_MINE : a->ask.user,
 		.declared = a->ask.declared,
 		.timeout_ms = a->until_ns > now ? (a->until_ns - now) / MS : 0,
 		.parent = a->ask.parent,
@@ -154,7 +153,7 @@ static bool come_back(const struct asking *a)
 			shms_attach_give_up(attach);
 			return false;
 		}
-		nanosleep(&(struct timespec){.tv_nsec = HURRY_NS}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)HURRY_NS}, NULL);
 	}
 	return true;
 }
