@@ -131,7 +131,7 @@ class Exchange:
         self.turns = Turns(self.partition.path)
         self._lock = threading.RLock()  # reentrant: a handle may be collected while we hold it
         self._names: set[str] = set()
-        self._identity = _identity(self.partition.path)
+        self.identity = _identity(self.partition.path)
         self._full_until = 0.0
         self._n_stores = 0
         self.n_siblings = 1  #: live stores of our kind, when last looked
@@ -343,7 +343,7 @@ class Exchange:
         """What tells a scheduler which workers are one host to it, and how full that is. In bytes."""
         usage = os.statvfs(self.partition.path)
         return {
-            "partition": self._identity,
+            "partition": self.identity,
             "size": usage.f_blocks * usage.f_frsize,
             "used": (usage.f_blocks - usage.f_bfree) * usage.f_frsize,
             "min-size": self.settings.min_size,

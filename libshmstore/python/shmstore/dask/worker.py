@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Container, Iterable
+from collections.abc import AsyncIterator, Collection, Container, Iterable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -34,6 +34,7 @@ from .compat.callbacks import PeriodicCallback
 from .compat.events import ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
 from .compat.spill import SpillBuffer
 from .config import PREFIX, Settings, TierSettings, logger
+from .crossing import Crossings
 from .daemon import Listening
 from .exchange import Entry, Exchange, Kept, Pickled
 from .fallback import Fallbacks
@@ -64,6 +65,7 @@ class Worker(distributed.Worker):
     _tier: Any = None  # None: values that leave private memory and do not fit into the partition spill as on stock
     _inputs: Any = None
     _settling: Any = None
+    _crossings: Any = None  # None: each worker fetches what it needs itself
     _arbitration: Any = None  # None: keys run whatever memory there is
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -189,6 +191,7 @@ class Worker(distributed.Worker):
         # Between workers of one process values go by reference, which nothing beats.
         if self._exchange is not None and not self.address.startswith("inproc"):
             self._exchange.set_address(self.address)
+            self._crossings = Crossings(f"{self._exchange.identity} {self.scheduler.address}", self.address)
         if self._tier is not None:
             loop, relieve = asyncio.get_running_loop(), self._inputs.relieve
 
@@ -212,6 +215,8 @@ class Worker(distributed.Worker):
             self._guard.call("close", self._listening.close)
         if self._arbitration is not None:
             await self._guard.wait("close", self._arbitration.close())
+        if self._crossings is not None:
+            self._guard.call("close", self._crossings.close)
         if self._tier is not None:
             self._guard.call("close", self._settling.close)
             self._guard.call("close", self._inputs.close)
@@ -449,13 +454,17 @@ class Worker(distributed.Worker):
         async with self._arbitration.transfer(what, **nbytes) as room:
             yield room
 
-    async def gather_dep(self, worker: str, *args: Any, **kwargs: Any) -> Any:
+    async def gather_dep(self, worker: str, to_gather: Collection[Any], *args: Any, **kwargs: Any) -> Any:
         if self._exchange is None:
-            return await super().gather_dep(worker, *args, **kwargs)
+            return await super().gather_dep(worker, to_gather, *args, **kwargs)
         private = 0 if self._is_peer(worker) else kwargs.get("total_nbytes") or 0
         # Where there is no room, as on stock.
         async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
-            event = await super().gather_dep(worker, *args, **kwargs)
+            ask = partial(super().gather_dep, worker)
+            if not private or self._crossings is None:
+                event = await ask(to_gather, *args, **kwargs)
+            else:
+                event = await self._crossings.gather(self, ask, to_gather, *args, **kwargs)
         data = getattr(event, "data", None)
         if not isinstance(data, dict) or not self._adopt(data):
             return event
@@ -510,6 +519,8 @@ class Worker(distributed.Worker):
                 for key, value in stim.data.items():
                     if type(value) is Handle and key in self.state.tasks:
                         self.state.tasks[key].type = value.value_type()  # None: Dask finds it out where it needs it
+                if self._crossings is not None:
+                    self._crossings.release(stim.data, arrived=True)  # siblings get it from here
         return result
 
     async def _fetch(self, data: dict[Any, Any], donor: str) -> None:

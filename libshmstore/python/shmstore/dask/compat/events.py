@@ -26,6 +26,7 @@ __all__ = [
     "UpdateDataEvent",
     "execute_failed",
     "gather_failed",
+    "gather_succeeded",
     "reschedule",
     "unpause",
 ]
@@ -37,6 +38,14 @@ def execute_failed(task: Any, error: BaseException, why: str) -> Any:
     """The key of a task cannot run: error is its result."""
     attempt = {"run_id": task.run_id} if _RUN_ID else {}
     return ExecuteFailureEvent.from_exception(error, key=task.key, stimulus_id=f"{why}-{time()}", **attempt)
+
+
+def gather_succeeded(event: Any, data: dict[Any, Any], worker: str, asked: dict[str, Any]) -> Any:
+    """With all of data: event, which has a part of it; or where there is none one in answer to gather_dep's arguments."""
+    if event is None:
+        event = GatherDepSuccessEvent(worker=worker, total_nbytes=asked["total_nbytes"], data={}, stimulus_id=f"shmstore-gather-{time()}")
+    event.data.update(data)
+    return event
 
 
 def gather_failed(event: Any, error: BaseException, worker: str) -> Any:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Crossings: a large value of another host crosses the network once for all workers of this one. The others wait for it, and link it.
+
+Who fetches a key holds a lock on a file of its name, in which its address stands; the lock ends with the process however that ends. The file stays
+where the value has arrived, as Dask tells a worker of no holder that is nearer than those it knew when the task was placed. Files are in a directory of this user's below the temporary directory: workers that see different ones fetch as on stock, each for itself.
+
+A worker that holds keys waits for others only that come later in the order of names. So no two workers wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any
+
+from .compat import events, transfers
+from .compat.events import GatherDepSuccessEvent
+
+MIN = 1 << 20  # bytes from which on a key is worth it
+_WAIT = 5.0  # seconds, beside what the transfer should take, that one waits for a sibling
+_OLD = 3600.0  # seconds after which a file of who knows whom is removed
+_LOOK = 0.004  # seconds between two looks at a lock, at first
+_LOOK_MAX = 0.05
+
+
+class Crossings:
+    """Of one worker, on its event loop."""
+
+    def __init__(self, host: str, address: str) -> None:
+        """host: what all workers that can link each other's values have in common."""
+        self.address = address
+        name = hashlib.blake2b(host.encode(), digest_size=12).hexdigest()
+        self.directory = os.path.join(tempfile.gettempdir(), f"shmstore-crossing-{name}")
+        self.waited = 0  #: keys that a sibling fetched meanwhile
+        self._held: dict[Any, int] = {}  # key -> the lock's descriptor
+        self._stopped: set[str] = set()  # who was waited for in vain, and still holds something
+        self._anyway: set[Any] = set()  # keys that were waited for in vain
+        self._usable = self._make()
+
+    async def gather(self, worker: Any, ask: Callable[..., Any], keys: Collection[Any], *args: Any, **kwargs: Any) -> Any:
+        """A worker's gather_dep, which is ask, of another host's values: those that a sibling fetches or has are linked from it."""
+        mine: list[Any] = []
+        found: dict[Any, Any] = {}
+        try:
+            event = await self._gather(worker, ask, keys, mine, found, *args, **kwargs)
+        except Exception as e:
+            self.release(mine)
+            worker._guard.failed("crossing", e)
+            return await ask(keys, *args, **kwargs)
+        except BaseException:
+            self.release(mine)
+            raise
+        # What came is released when the worker has it.
+        self.release([key for key in mine if key not in found] if isinstance(event, GatherDepSuccessEvent) else mine)
+        return event
+
+    async def _gather(
+        self, worker: Any, ask: Callable[..., Any], keys: Collection[Any], mine: list[Any], found: dict[Any, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        tasks, left, event = worker.state.tasks, sorted(keys, key=str), None
+        while left:
+            batch = []
+            while left and (not _crosses(tasks.get(left[0])) or self.claim(left[0])):
+                batch.append(left.pop(0))
+            mine += batch
+            if batch:
+                event = await ask(batch, *args, **kwargs)
+                if not isinstance(event, GatherDepSuccessEvent):
+                    return event
+                found.update(event.data)
+            if left:
+                found.update(await self._from_sibling(worker, left, kwargs.get("total_nbytes") or 0))
+                left = [key for key in left if key not in found]
+        return events.gather_succeeded(event, found, ask.args[0], kwargs)  # type: ignore[attr-defined]
+
+    async def _from_sibling(self, worker: Any, keys: list[Any], nbytes: int) -> dict[Any, Any]:
+        """Handles of the first of these keys, which a sibling fetches or has, and of what else it has then. Else that one is to be fetched as
+        on stock."""
+        address = await self.wait(keys[0], _WAIT + 4 * nbytes / max(1.0, float(worker.bandwidth)))
+        data: dict[Any, Any] = {}
+        if address and address != self.address and worker._is_peer(address):
+            with suppress(OSError):
+                response = await transfers.ask(worker.rpc, keys, address, self.address)
+                data = dict(response.get("data") or {}) if response["status"] == "OK" else {}
+        if keys[0] in data:
+            self.waited += len(data)
+        else:
+            self.claim_anyway(keys[0])
+        return data
+
+    def _make(self) -> bool:
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(self.directory, 0o700)
+            found = os.lstat(self.directory)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+    def _path(self, key: Any) -> str:
+        return os.path.join(self.directory, hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest())
+
+    def claim(self, key: Any) -> bool:
+        """Whether it is ours to fetch: no sibling does, or has it. It is to be released."""
+        if not self._usable or key in self._held:
+            return True
+        path = self._path(key)
+        try:
+            for _ in range(3):
+                fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if os.fstat(fd).st_nlink:  # not one that was removed between the two calls
+                        if os.read(fd, 4096).decode(errors="replace") not in ("", self.address) and key not in self._anyway:
+                            os.close(fd)
+                            return False
+                        os.truncate(fd, 0)
+                        os.pwrite(fd, self.address.encode(), 0)
+                        self._held[key] = fd
+                        return True
+                    os.close(fd)
+                except OSError:
+                    os.close(fd)
+                    raise
+        except BlockingIOError:
+            return key in self._anyway
+        except OSError:  # no room for a file, no directory any more: as on stock
+            pass
+        return True
+
+    def claim_anyway(self, key: Any) -> None:
+        """It was waited for in vain: fetched, whoever else does, until it is released."""
+        self._anyway.add(key)
+
+    def release(self, keys: Iterable[Any], arrived: bool = False) -> None:
+        """They are here, for siblings to take, or will not come. Those that we do not hold are none of our business."""
+        for key in keys:
+            self._anyway.discard(key)
+            fd = self._held.pop(key, None)
+            if fd is None:
+                continue
+            if not arrived:
+                with suppress(OSError):
+                    os.unlink(self._path(key))
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
+            os.close(fd)
+
+    async def wait(self, key: Any, seconds: float) -> str | None:
+        """The address of who has fetched it, as soon as it is there or will not come; None where it still is not after that time."""
+        until, pause, address = time.monotonic() + seconds, _LOOK, None
+        while True:
+            found, under_way = self._fetcher(key)
+            address = found or address
+            if not under_way:
+                self._stopped.discard(address or "")
+                return address
+            if time.monotonic() >= until or address in self._stopped:
+                self._stopped.add(address or "")
+                return None
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, _LOOK_MAX)
+
+    def _fetcher(self, key: Any) -> tuple[str, bool]:
+        """Who fetches it or has it, '' where that is nobody or does not stand there yet; whether it is still under way."""
+        try:
+            fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return "", False
+        try:
+            address = os.read(fd, 4096).decode(errors="replace")
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return address, True
+        finally:
+            os.close(fd)
+        return address, False
+
+    def close(self) -> None:
+        """Gives all up, and removes what stands for us, or for nobody for long."""
+        self.release(list(self._held))
+        for entry in self._files():
+            with suppress(OSError), open(entry.path, encoding="utf-8", errors="replace") as file:
+                if file.read(4096) == self.address or entry.stat().st_mtime < time.time() - _OLD:
+                    os.unlink(entry.path)
+        with suppress(OSError):
+            os.rmdir(self.directory)  # where nobody else has anything there
+
+    def _files(self) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.directory) as entries:
+                return list(entries) if self._usable else []
+        except OSError:
+            return []
+
+
+def _crosses(task: Any) -> bool:
+    """Whether a value is large enough that siblings wait for it."""
+    return task is not None and (task.nbytes or 0) >= MIN

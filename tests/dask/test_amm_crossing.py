@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A value of another host crosses the network once for all workers of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import numpy as np
+import pytest
+import tasks
+from ammclusters import MIB, amm
+from conftest import PREFIX, Place, cluster, dask_worker, on_workers, wait_until, workers
+from distributed import wait
+
+from shmstore.dask.crossing import Crossings
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    a, b = Crossings("host", "tcp://a"), Crossings("host", "tcp://b")
+    yield a, b
+    a.close()
+    b.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_fetches_and_the_other_learns_from_whom(two):
+    a, b = two
+    assert a.claim("x") and a.claim("x") and not b.claim("x") and b.claim("y")
+
+    async def go():
+        waiting = asyncio.ensure_future(b.wait("x", 10))
+        await asyncio.sleep(0.05)
+        assert not waiting.done() and await b.wait("x", 0.02) is None, "not for ever"
+        a.release(["x", "not held"])
+        return await waiting
+
+    assert asyncio.run(go()) == "tcp://a"
+    assert b.claim("x"), "it did not come: free again"
+
+
+def test_who_comes_late_learns_who_has_it(two):
+    a, b = two
+    assert a.claim("x")
+    a.release(["x"], arrived=True)
+    assert not b.claim("x") and asyncio.run(b.wait("x", 1)) == "tcp://a"
+    assert a.claim("x"), "it has lost it, and fetches it again"
+    a.release(["x"], arrived=True)
+    b.claim_anyway("x")  # a has it no more
+    assert b.claim("x")
+    b.release(["x"], arrived=True)
+    assert not a.claim("x")
+
+
+def test_a_lock_ends_with_its_process(two):
+    _, b = two
+    ready, done = os.pipe()
+    child = os.fork()
+    if child == 0:
+        Crossings("host", "tcp://b").claim("x")
+        os.write(done, b"x")
+        signal.pause()
+        os._exit(0)
+    os.read(ready, 1)
+    assert not b.claim("x")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert b.claim("x")
+
+
+def test_without_a_directory_everybody_fetches(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    a, b = Crossings("host", "tcp://a"), Crossings("host", "tcp://b")
+    assert a.claim("x") and b.claim("x")
+
+
+def test_in_a_cluster_of_two_hosts(place):
+    """Three workers of one host ask at the same time for what one of the other has."""
+    other = Place()
+    try:
+        arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "2 GiB")
+        with cluster(place, 3, settings=amm()) as client, dask_worker(client.scheduler.address, *arguments, config={f"{PREFIX}.partition": other.path}):
+            client.wait_for_workers(4, timeout=60)
+            here = [worker.address for worker in client.cluster.scheduler.workers.values() if worker.nanny]
+            (there,) = set(workers(client)) - set(here)
+            on_workers(client, count_sent)
+            chunks = [client.submit(tasks.make, i, 8 * MIB, key=f"x-{i}", workers=[there]) for i in range(6)]
+            wait(chunks)
+            sums = [client.submit(tasks.total, *chunks, workers=[address], pure=False) for address in here]
+            expected = sum(float(np.sum(tasks.make(i, 8 * MIB))) for i in range(6))
+            assert client.gather(sums) == pytest.approx([expected] * 3)
+            assert on_workers(client, sent)[there] == 6, "each once"
+            wait_until(lambda: all(not held for held in on_workers(client, holds).values()), "nothing is held")
+    finally:
+        other.remove()
+
+
+def count_sent(worker):
+    worker.sent, inner = 0, worker.get_data
+
+    async def get_data(comm, keys=None, who=None, **kwargs):
+        if keys and who and not worker._is_peer(who):
+            worker.sent += len(keys)
+        return await inner(comm, keys=keys, who=who, **kwargs)
+
+    worker.handlers["get_data"] = get_data
+
+
+def sent(worker):
+    return worker.sent
+
+
+def holds(worker):
+    return list(worker._crossings._held)
