@@ -42,6 +42,7 @@ static const struct admin_command list[] = {
 	{"quota", "", "limits, and what counts against them", cmd_quota},
 	{"mem", "", "what the host and its memory cgroups use, term by term", cmd_mem},
 	{"gate", "", "whether more work may begin on this host, and why", cmd_gate},
+	{"preempt", "", "who had to stop for want of memory, and who would have to", cmd_preempt},
 	{"watch", "", "print what happens, while it happens", cmd_watch},
 	{"config", "", "show which partition, socket and limits are in force, and why", cmd_config},
 	{"set", "KEY=VALUE", "set a limit until the daemon ends", cmd_set},

@@ -56,6 +56,7 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_GATE] = "gate",
 	[EVENT_STAGE] = "stage",
 	[EVENT_ADMISSION] = "admission",
+	[EVENT_PREEMPT] = "preempt",
 };
 
 struct kept {

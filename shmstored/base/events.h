@@ -41,6 +41,7 @@ enum event {
 	EVENT_GATE,        /* closed, or opened */
 	EVENT_STAGE,       /* a worker waits for a stage, began or ended one */
 	EVENT_ADMISSION,   /* the first task waits at it, or one was refused */
+	EVENT_PREEMPT,     /* a process is to stop, is signalled, has died, or goes on */
 	EVENTS_N,          /* not an event: how many there are */
 };
 

@@ -14,6 +14,7 @@ struct events;
 struct listener;
 struct loop;
 struct part;
+struct preempt;
 struct pressure;
 struct profiles;
 struct profiletasks;
@@ -44,6 +45,7 @@ struct host {
 	struct psi *psi;           /* NULL = off, or not to be had */
 	struct pressure *pressure; /* NULL = off, as is: */
 	struct admit *admit;
+	struct preempt *preempt;
 	struct profiles *profiles; /* NULL = off, as are the tasks */
 	struct profiletasks *profiletasks;
 	struct account *accounts; /* the partitions, a list */

@@ -71,6 +71,8 @@ struct config_pressure {
 	bool swap;
 	uint32_t window, hold, ramp, ramp_max; /* struct gate_config */
 	char *proc, *cgroup;                   /* NULL: /proc, /sys/fs/cgroup */
+	int preempt;                           /* 0: nobody; else 1 + enum policy_kind */
+	uint64_t grace_ns, term_ns;            /* from the notice to SIGTERM, from that to SIGKILL */
 };
 
 /* What tasks used so far, of every user: docs/profiles.md. */

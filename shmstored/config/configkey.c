@@ -11,8 +11,9 @@
 
 static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
 static const char *const DETAILS[] = {"user", "full", "totals"};
-static const char *const MODES[] = {"host", "first"};            /* as enum stage_mode */
-static const char *const CONFLICTS[] = {"error", "max", "host"}; /* as enum stage_conflict */
+static const char *const MODES[] = {"host", "first"};                                  /* as enum stage_mode */
+static const char *const POLICIES[] = {"off", "lifo", "fifo", "group", "time", "shm"}; /* off, then enum policy_kind */
+static const char *const CONFLICTS[] = {"error", "max", "host"};                       /* as enum stage_conflict */
 
 const char *configkey_help(enum configkey_kind kind)
 {
@@ -56,6 +57,8 @@ const char *configkey_help(enum configkey_kind kind)
 		return "one of host, first";
 	case KEY_CONFLICT:
 		return "one of error, max, host";
+	case KEY_POLICY:
+		return "one of off, lifo, fifo, group, time, shm";
 	case KEY_TEXT:
 	default:
 		return "a text";
@@ -107,6 +110,10 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 	case KEY_DETAIL:
 		r = k->kind == KEY_LEVEL ? configvalue_word(text, LEVELS, 8, &word)
 					 : configvalue_word(text, DETAILS, 3, &word);
+		*ret = (uint64_t)(unsigned)word;
+		return r;
+	case KEY_POLICY:
+		r = configvalue_word(text, POLICIES, 6, &word);
 		*ret = (uint64_t)(unsigned)word;
 		return r;
 	case KEY_STAGE_MODE:
@@ -184,6 +191,7 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	case KEY_LEVEL:
 	case KEY_STAGE_MODE:
 	case KEY_CONFLICT:
+	case KEY_POLICY:
 	case KEY_DETAIL:
 		*(int *)(void *)at = (int)number;
 		return 0;

@@ -31,6 +31,7 @@ enum configkey_kind {
 	KEY_NUMBER_OR_NONE,
 	KEY_STAGE_MODE,
 	KEY_CONFLICT,
+	KEY_POLICY,
 };
 
 struct configkey {

@@ -31,6 +31,7 @@
 #include "listener.h"
 #include "log.h"
 #include "output.h"
+#include "peerpid.h"
 #include "wire.h"
 
 #define LINGER_NS         UINT64_C(1000000000) /* that an ERROR may take to go out */
@@ -88,6 +89,11 @@ struct member *conn_member(const struct conn *c)
 void conn_set_member(struct conn *c, struct member *m)
 {
 	c->member = m;
+}
+
+int conn_pidfd(const struct conn *c)
+{
+	return c->ending ? -ESRCH : peerpid_open(c->fd, c->peer.pid, c->since_ns);
 }
 
 bool conn_greeted(const struct conn *c)

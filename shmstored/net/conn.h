@@ -41,6 +41,9 @@ const char *conn_name(const struct conn *c);
 /* May it change limits and see everybody? Root, or the daemon's own user. */
 bool conn_is_admin(const struct conn *c);
 
+/* A descriptor of the process at its other end (peerpid.h), to be closed; -errno. */
+int conn_pidfd(const struct conn *c);
+
 /* The store that it registered; NULL = none. Set by req_register, cleared when the member goes. */
 struct member *conn_member(const struct conn *c);
 void conn_set_member(struct conn *c, struct member *m);

@@ -488,7 +488,7 @@ static void write_all(struct writer *w, const struct lateness *l)
 {
 	write_host(w, l);
 	metricsself_write(&w->out, w->host->started_ns);
-	metricspressure_write(&w->out, w->host->pressure, w->host->admit);
+	metricspressure_write(&w->out, w->host);
 	metricsstages_write(&w->out, w->host->accounts);
 	write_partitions(w);
 	write_tiers(w);

@@ -3,6 +3,8 @@
 #include "metricspressure.h"
 
 #include "admit.h"
+#include "host.h"
+#include "preempt.h"
 #include "pressure.h"
 
 #define MEMORY(name, help)                                                          \
@@ -123,8 +125,30 @@ static void write_line(const struct metric_out *o, const struct admit *a)
 	write_count(o, &timed_out, &b.line.n_timed_out);
 }
 
-void metricspressure_write(const struct metric_out *o, const struct pressure *p, const struct admit *a)
+static void write_preempt(const struct metric_out *o, const struct preempt *p)
 {
+	static const struct metric notices = COUNTER("preempt_notices", "", "Processes that were asked to stop."),
+				   terms = COUNTER("preempt_terms", "", "Of them, those sent SIGTERM."),
+				   kills = COUNTER("preempt_kills", "", "Of them, those sent SIGKILL."),
+				   gone = COUNTER("preempt_gone", "", "Of them, those that died."),
+				   yielded = COUNTER("preempt_yielded", "", "Those that ended their tasks, and live."),
+				   spared = COUNTER("preempt_spared", "", "Those that the need passed by.");
+	struct preempt_counts c;
+
+	if (!p)
+		return;
+	preempt_counts(p, &c);
+	write_count(o, &notices, &c.n_notices);
+	write_count(o, &terms, &c.n_terms);
+	write_count(o, &kills, &c.n_kills);
+	write_count(o, &gone, &c.n_gone);
+	write_count(o, &yielded, &c.n_yielded);
+	write_count(o, &spared, &c.n_spared);
+}
+
+void metricspressure_write(const struct metric_out *o, const struct host *h)
+{
+	const struct pressure *p = h->pressure;
 	static const struct metric processes = {"shmstore_memory_processes",
 						"",
 						"Registered processes.",
@@ -152,5 +176,6 @@ void metricspressure_write(const struct metric_out *o, const struct pressure *p,
 	write_count(o, &unknown, &p->n_unknown);
 	write_count(o, &cost, &p->cost_ns);
 	write_gate(o, p);
-	write_line(o, a);
+	write_line(o, h->admit);
+	write_preempt(o, h->preempt);
 }

@@ -5,10 +5,9 @@
 
 #include "metricswrite.h"
 
-struct admit;
-struct pressure;
+struct host;
 
-/* p: NULL = off, nothing is written. */
-void metricspressure_write(const struct metric_out *o, const struct pressure *p, const struct admit *a);
+/* Where memory is not watched nothing is written. */
+void metricspressure_write(const struct metric_out *o, const struct host *h);
 
 #endif

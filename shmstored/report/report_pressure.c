@@ -4,6 +4,7 @@
  * whom they belong to and to administrators; their sums to all.
  */
 #include <json-c/json.h>
+#include <stdlib.h>
 
 #include "account.h"
 #include "admit.h"
@@ -11,6 +12,7 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "memjson.h"
+#include "preempt.h"
 #include "pressure.h"
 #include "procmem.h"
 #include "report_parts.h"
@@ -129,6 +131,78 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 	}
 }
 
+static void record_part(const struct preempt_record *r, struct json_object *item)
+{
+	jsonmake_u64(item, "number", r->number);
+	jsonmake_seconds(item, "time", r->time_ns);
+	jsonmake_text(item, "step", preempt_step_name(r->step));
+	jsonmake_i64(item, "pid", r->pid);
+	jsonmake_u64(item, "uid", r->uid);
+	jsonmake_u64(item, "tasks", r->n_tasks);
+	jsonmake_text(item, "level", policylevel_name(r->level));
+	jsonmake_text(item, "why", policy_why(r->why));
+	jsonmake_i64(item, "bytes", r->bytes);
+	jsonmake_i64(item, "used", r->used);
+	jsonmake_flag(item, "asked_only", r->notice_only);
+	jsonmake_flag(item, "retry", r->retry);
+	jsonmake_u64(item, "delay_ms", r->delay_ms);
+}
+
+/* Whom it would take, in the order in which they would go. */
+static void plan_part(const struct report_view *v, const struct host *h, struct json_object *o)
+{
+	struct json_object *list = jsonmake_child(o, "plan", jsonmake_new_list());
+	struct preempt_plans plans;
+
+	if (preempt_plan(h->preempt, &plans) < 0)
+		return;
+	jsonmake_text(o, "policy", policy_name(plans.policy));
+	jsonmake_i64(o, "need", plans.need > 0 ? plans.need : 0);
+	jsonmake_u64(o, "never", plans.n_never);
+	jsonmake_u64(o, "foreign", plans.n_foreign);
+	for (size_t i = 0; i < plans.n; i++) {
+		const struct preempt_plan *p = &plans.plans[i];
+		struct json_object *item;
+
+		if (!report_may_see(v, p->uid))
+			continue;
+		item = jsonmake_append(list, jsonmake_new());
+		jsonmake_i64(item, "pid", p->pid);
+		jsonmake_u64(item, "uid", p->uid);
+		jsonmake_u64(item, "tasks", p->n_tasks);
+		jsonmake_text(item, "level", policylevel_name(p->level));
+		jsonmake_text(item, "why", policy_why(p->why));
+		jsonmake_i64(item, "bytes", p->bytes);
+		jsonmake_flag(item, "retry", p->retry);
+		jsonmake_flag(item, "now", p->now);
+	}
+	free(plans.plans);
+}
+
+static void preempt_part(const struct report_view *v, const struct host *h, struct json_object *o)
+{
+	struct json_object *list;
+	struct preempt_record recent[PREEMPT_RECENT];
+	size_t n = preempt_recent(h->preempt, recent);
+	struct preempt_counts c;
+
+	preempt_counts(h->preempt, &c);
+	jsonmake_flag(o, "enabled", h->config->pressure.preempt != 0);
+	plan_part(v, h, o);
+	jsonmake_u64(o, "waves", c.n_waves);
+	jsonmake_u64(o, "notices", c.n_notices);
+	jsonmake_u64(o, "terms", c.n_terms);
+	jsonmake_u64(o, "kills", c.n_kills);
+	jsonmake_u64(o, "gone", c.n_gone);
+	jsonmake_u64(o, "yielded", c.n_yielded);
+	jsonmake_u64(o, "spared", c.n_spared);
+	jsonmake_u64(o, "alive", c.n_alive);
+	list = jsonmake_child(o, "recent", jsonmake_new_list());
+	for (size_t i = 0; i < n; i++)
+		if (report_may_see(v, recent[i].uid))
+			record_part(&recent[i], jsonmake_append(list, jsonmake_new()));
+}
+
 void report_gate(const struct report_view *v, struct host *h, struct json_object *o)
 {
 	const struct pressure *p = h->pressure;
@@ -151,4 +225,6 @@ void report_gate(const struct report_view *v, struct host *h, struct json_object
 	jsonmake_u64(o, "flips", p->gate.n_flips);
 	if (h->admit)
 		line_part(v, h->admit, o);
+	if (h->preempt)
+		preempt_part(v, h, jsonmake_child(o, "preemption", jsonmake_new()));
 }

@@ -27,6 +27,7 @@
 #include "log.h"
 #include "loop.h"
 #include "part.h"
+#include "preempt.h"
 #include "pressure.h"
 #include "profiletasks.h"
 #include "psi.h"
@@ -104,6 +105,8 @@ int host_start(struct host *h, struct config *config)
 		return r;
 	}
 	r = admit_new(h, &h->admit);
+	if (r == 0)
+		r = preempt_new(h, &h->preempt);
 	if (r < 0)
 		return r;
 	/* Said in the log. That the page's port is taken is no reason to leave the stores without limits. */
@@ -127,6 +130,7 @@ void host_stop(struct host *h)
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");
 	h->web = web_free(h->web);
+	h->preempt = preempt_free(h->preempt);
 	h->admit = admit_free(h->admit);
 	h->pressure = pressure_free(h->pressure);
 	h->psi = psi_free(h->psi);
