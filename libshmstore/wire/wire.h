@@ -512,7 +512,7 @@ enum wire_task_outcome {
 	WIRE_TASK_IN = 1,
 	WIRE_TASK_REFUSED,  /* a TRY that would have to wait */
 	WIRE_TASK_TIMEDOUT, /* an UNTIL that waited in vain */
-	WIRE_TASK_TOOBIG,   /* it declared more than there ever is */
+	WIRE_TASK_TOOBIG,   /* it declared more than there ever is, or than its worker's stage leaves it */
 };
 /* Why: of those that are IN the first three. */
 enum wire_task_reason {

@@ -8,6 +8,7 @@
 #include "dispatch.h"
 #include "host.h"
 #include "profilename.h"
+#include "stages.h"
 
 _Static_assert((int)POLICYLEVEL_AUTO == (int)WIRE_TASK_LEVEL_AUTO, "the protocol's levels are the policy's");
 
@@ -31,6 +32,22 @@ static int grant_unwatched(struct conn *c, uint64_t serial, const struct wire_ta
 {
 	const struct wire_task_admitted body = {
 		.reserve = w->declared, .outcome = WIRE_TASK_IN, .reason = WIRE_TASK_OFF};
+
+	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
+}
+
+/* More than its worker may have privately in its stage: no wait helps. */
+static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *w)
+{
+	const struct member *m = conn_member(c);
+
+	return m && w->declared > stages_private(m);
+}
+
+static int refuse_stage(struct conn *c, uint64_t serial, const struct wire_task_admit *w)
+{
+	const struct wire_task_admitted body = {
+		.reserve = w->declared, .outcome = WIRE_TASK_TOOBIG, .reason = WIRE_TASK_MORE_THAN_ALL};
 
 	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
 }
@@ -61,6 +78,8 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
 				   "others' tasks are for root and the daemon's own user; you are user %u",
 				   (unsigned)conn_peer(c)->uid);
+	if (is_beyond_stage(c, w))
+		return refuse_stage(c, serial, w);
 	if (!a)
 		return grant_unwatched(c, serial, w);
 	r = admit_ask(a, c, &want, &answer);

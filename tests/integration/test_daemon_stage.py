@@ -166,6 +166,23 @@ def test_what_cannot_be_shared_fails_under_the_base_and_runs_under_whole(scene):
     assert worker("result = after") == 32 * MIB
 
 
+def test_task_that_declares_more_than_its_stage_is_not_admitted(scene):
+    scene = scene("private = 32MiB\nshared = 64MiB\nworkers = 1")
+    worker = scene.worker("a")
+    ask = "with store.admitted('load', declared={} * MIB) as task: result = task.reason"
+    assert worker(ask.format(32)) == "off"  # nobody watches the host's memory: only the budget holds anybody back
+    with pytest.raises(Failed) as failed:
+        worker(ask.format(40))
+    assert failed.value.name == "NotAdmitted" and "too-big" in str(failed.value)
+    worker.begin("load", worker.query("load", nonshare=1.0).number)
+    assert worker(ask.format(40)) == "off"
+    with pytest.raises(Failed):
+        worker(ask.format(65))
+    worker.end()
+    with pytest.raises(Failed):
+        worker(ask.format(40))
+
+
 INDEX = """
 from array import array
 M = N = {n}
