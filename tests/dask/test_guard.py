@@ -90,6 +90,8 @@ def test_a_step_that_raises_is_left_out(place, step, monkeypatch):
         assert await client.gather(ys) == pytest.approx([sum(tasks.make(i).sum() for i in range(4))] * 2)
         part = client.submit(lambda v: v[:10], xs[0], workers=[b.address])
         assert (await part == tasks.make(0)[:10]).all()
+        for worker in (a, b):
+            await worker.heartbeat()
         assert a.status.name == b.status.name == "running"
 
     monkeypatch.setattr(owner, name, broken)

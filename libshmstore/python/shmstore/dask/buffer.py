@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from .compat import spill
 from .compat.spill import SpillBuffer, SpilledSize
-from .exchange import Entry, Exchange, Kept, Pickled
+from .exchange import Books, Entry, Exchange, Kept, Pickled
 from .handle import Handle
 from .spillfile import SpillFiles
 from .written import written_bytes
@@ -252,7 +252,7 @@ class SharedBuffer(SpillBuffer):
 
     def get_metrics(self) -> dict[str, float]:
         """Stock's; shared_count and shared_bytes (sizeof); our shares of what lies in the partition and in its disk tier."""
-        books = self.exchange.books()
+        books = self._books()
         shared = {"shared_count": len(self.shared), "shared_bytes": self._nbytes}
         return {**spill.metrics(self), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
 
@@ -308,7 +308,7 @@ class SharedBuffer(SpillBuffer):
 
     def shared_total(self) -> SpilledSize:
         """(sizeof the values in the partition and its disk tier, our share of their bytes)."""
-        return SpilledSize(self._nbytes - self._unpickled, sum(self.exchange.books()) if self.shared else 0)
+        return SpilledSize(self._nbytes - self._unpickled, sum(self._books()) if self.shared else 0)
 
     # -- who needs values mapped (inputs.py)
 
@@ -360,6 +360,10 @@ class SharedBuffer(SpillBuffer):
         return [self.shared[key].name for key in keys if key not in self._users]
 
     # -- private
+
+    def _books(self) -> Books:
+        """For each heartbeat, in which an error would close the worker."""
+        return self.exchange.guard.call("books", self.exchange.books, otherwise=Books(0, 0))  # type: ignore[no-any-return]
 
     def _settle(self) -> None:
         if self.over():
