@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -13,6 +15,9 @@ import dask
 from distributed import Client, LocalCluster
 
 from conftest import HERE, PREFIX
+
+import shmstore.dask
+from shmstore.dask.compat import probe
 
 JOB = sum(range(10)) + 64 * 64
 
@@ -52,3 +57,70 @@ def test_a_worker_process_that_preloads_us_goes_on_without(place, tmp_path):
     assert [found[0] for found in kinds.values()] == ["distributed.worker"] * 2
     assert all(name.startswith("distributed.client.Client._replicate") for found in kinds.values() for name in found[1])
     assert place.stores() == []
+
+
+# What Dask documents for its users, or has had in this form since long before 2022.12: it is used without being looked for.
+PUBLIC = {
+    "dask": {"config"},
+    "dask.base": {"tokenize"},
+    "dask.config": {"collect_yaml", "get", "set", "update_defaults"},
+    "dask.sizeof": {"sizeof"},
+    "dask.utils": {"parse_bytes", "parse_timedelta", "typename"},
+    "distributed": {"Client", "Nanny", "Reschedule", "Worker", "__version__", "get_client", "performance_report"},
+    "distributed.client": {"Future"},
+    "distributed.core": {"Status"},
+    "distributed.diagnostics.plugin": {"SchedulerPlugin"},
+}
+#: Of stock's classes that ours derive from.
+PUBLIC_METHODS = {"__init__", "close", "kill", "__setitem__", "__getitem__", "__delitem__", "__contains__", "__len__", "__iter__", "values", "items"}
+BASES = {"distributed.Worker": "distributed.worker.Worker", "distributed.Nanny": "distributed.nanny.Nanny", "SpillBuffer": "distributed.spill.SpillBuffer",
+         "HeapSet": "distributed.collections.HeapSet"}  # fmt: skip
+
+
+def _of_dask(module):
+    return module is not None and module.partition(".")[0] in ("dask", "distributed")
+
+
+def _dotted(node):
+    """"a.b.c" of an expression that is only that."""
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return before and f"{before}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _used(tree):
+    """Of Dask: (module, name) of what is imported, of what is taken of an imported module, and of what is asked of super()."""
+    modules = {"dask", "distributed"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names if _of_dask(alias.name)}
+        elif isinstance(node, ast.ImportFrom) and not node.level and _of_dask(node.module):
+            yield from ((node.module, alias.name) for alias in node.names)
+    imported = {alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for node in ast.walk(tree):
+        module, _, name = (_dotted(node) or "").rpartition(".")
+        if module in modules and f"{module}.{name}" not in modules and module.partition(".")[0] in imported:
+            yield module, name
+        if isinstance(node, ast.ClassDef):
+            bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+            for stock in [BASES[_dotted(base)] for base in bases if _dotted(base) in BASES]:
+                for each in ast.walk(node):
+                    if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Call) and _dotted(each.value.func) == "super":
+                        if each.attr not in PUBLIC_METHODS:
+                            yield stock.rpartition(".")[0], f"{stock.rpartition('.')[2]}.{each.attr}"
+
+
+def test_the_list_of_hooks_is_complete():
+    """Whatever the package takes of Dask is looked for before, or is public."""
+    hooks = {(hook.module, hook.path) for hook in (*probe.HOOKS, *(hook for way in probe.EITHER for hook in way), *probe.MANAGER)}
+    hooks |= {(module, path.partition(".")[0]) for module, path in hooks}
+    package = pathlib.Path(shmstore.dask.__file__).parent
+    unknown, n = set(), 0
+    for file in package.rglob("*.py"):
+        for module, name in _used(ast.parse(file.read_text())):
+            n += 1
+            if (module, name) not in hooks and name not in PUBLIC.get(module, ()) and f"{module}.{name}" not in PUBLIC:
+                unknown.add(f"{file.relative_to(package)}: {module}.{name}")
+    assert not unknown, sorted(unknown)
+    assert n > 60, "it was looked at"

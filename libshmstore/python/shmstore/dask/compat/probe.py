@@ -71,6 +71,7 @@ HOOKS = (
     Hook("distributed.spill", "SpilledSize"),
     Hook("distributed.spill", "Slow"),
     Hook("distributed.protocol", "dask_serialize.register"),
+    Hook("distributed.protocol", "dask_deserialize.register"),
     Hook("distributed.protocol.serialize", "Serialized"),
     Hook("distributed.sizeof", "safe_sizeof"),
     Hook("distributed.client", "Client._scatter", ("data", "workers", "broadcast", "direct", "hash")),
@@ -88,6 +89,9 @@ EITHER = (
         Hook("dask._task_spec", "Task"),
         Hook("dask._task_spec", "TaskRef"),
         Hook("dask._task_spec", "NestedContainer"),
+        Hook("dask._task_spec", "Alias"),
+        Hook("dask._task_spec", "DataNode"),
+        Hook("dask._task_spec", "Dict"),
         Hook("dask._task_spec", "GraphNode.is_coro"),
     ),
     (
