@@ -4,6 +4,11 @@
 A map may have to bring the value back from disk. It happens in a thread, while the event loop goes on and, for the task that comes
 next, while the present one runs. What is held stays mapped; what nobody holds any more is unmapped where memory is short, so that it can be
 moved out. Used by the worker's event loop only.
+
+While memory is short, the order of tasks decides how often a value is read: with cyclic access to more than fits, the least recently used goes
+first, which is what is needed next. So a task runs first whose inputs are in memory, whoever brought them there; where there is none, the one with
+the fewest bytes to be read. What it brings back lets others run that need the same. A task that was passed over often enough runs whatever
+it needs.
 """
 
 from __future__ import annotations
@@ -13,25 +18,32 @@ import errno
 import time
 from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import asynccontextmanager
+from itertools import chain, islice
 from typing import Any
 
 from .buffer import SharedBuffer
+from .compat.ready import choose_next
 from .exchange import Entry, Exchange
 from .tier import Tier
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE)  # what others hold now, they will let go
 _PATIENCE = 2.0  # seconds for which room for a value is waited for; then it is read beside the partition
 _SHORTAGE_PAUSE = 0.05  # seconds between two tries
+_TASKS_MAX = 256  # of those that may run, that are looked at for the next one, ...
+_INPUTS_MAX = 1024  # ... as long as they have no more inputs than that: it happens on the event loop
+_PASSES_MAX = 512  # of others over the first one
 
 
 class Inputs:
-    """What a worker holds mapped, and what it maps ahead. ready: the worker's tasks that may run, the next one first."""
+    """What a worker holds mapped, and what it maps ahead. state: its state machine, of which it chooses the next task."""
 
-    def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier, ready: Any) -> None:
+    def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier, state: Any) -> None:
         self.exchange = exchange
         self.residence = residence
         self.tier = tier
-        self._ready = ready
+        self._ready = choose_next(state, self._choose)
+        self._first: Any = None  # the key of the task that has waited longest, ...
+        self._passes = 0  # ... and how many were run before it
         self._ahead: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -54,16 +66,34 @@ class Inputs:
     def look_ahead(self) -> None:
         """Maps what the next task needs, in place of what was thought to be next, as far as there is room for it."""
         self.close()
-        try:
-            keys = [dep.key for dep in self._ready.peek().dependencies]
-        except (AttributeError, KeyError):  # none is ready, or this is a Dask that keeps them in another way
+        if not self._ready:
             return
+        task = self.next_of(self._ready.sorted()) or self._ready.peek()
+        keys = [dep.key for dep in task.dependencies]
         if not any(self._is_away(key) for key in keys):
             return
         before, with_them = self.residence.held(), self.residence.held(keys)
         if before == with_them or with_them > self.tier.share():
             return
         self._ahead = asyncio.ensure_future(self._hold(keys))
+
+    def next_of(self, tasks: Iterable[Any]) -> Any:
+        """Which of those tasks, that may run, is to run next; None: the first one."""
+        if not self.tier.pressed():
+            return None
+        near: dict[Any, int] = {}  # key -> bytes to be read for it
+        best, fewest = None, -1
+        for task in islice(tasks, _TASKS_MAX):
+            away = 0
+            for dep in task.dependencies:
+                if dep.key not in near:
+                    near[dep.key] = self._to_read(dep.key)
+                away += near[dep.key]
+            if best is None or away < fewest:
+                best, fewest = task, away
+            if not fewest or len(near) >= _INPUTS_MAX:
+                break
+        return best
 
     def close(self) -> None:
         """Lets go of what is mapped ahead."""
@@ -81,6 +111,25 @@ class Inputs:
     async def _hold(self, keys: list[Any]) -> None:
         async with self.held(keys):
             await asyncio.get_running_loop().create_future()  # until it is cancelled
+
+    def _choose(self, tasks: Iterable[Any]) -> Any:
+        """next_of, of a task that runs now. No error of ours may meet the state machine."""
+        tasks = iter(tasks)
+        first = next(tasks)
+        if first.key != self._first:
+            self._first, self._passes = first.key, 0
+        chosen = None
+        if self._passes < _PASSES_MAX:
+            chosen = self.exchange.guard.call("choose", self.next_of, chain((first,), tasks))
+        self._passes += chosen is not None and chosen is not first
+        return chosen
+
+    def _to_read(self, key: Any) -> int:
+        """Bytes that are to be read from the disk tier for a key."""
+        entry = self.residence.entry(key)
+        if entry is None or entry.value is not None or entry.coming is not None:
+            return 0
+        return entry.nbytes if self.tier.has(entry) else 0
 
     def _is_away(self, key: Any) -> bool:
         """Whether the value of a key lies in the partition, or on its disk, and is not mapped."""

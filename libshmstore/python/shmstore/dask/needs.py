@@ -43,7 +43,7 @@ class Needs:
             entry = self.residence.entry(key)
             if entry is None:
                 unspill += self.residence.spilled_size(key)
-            elif entry.value is None and self._away(entry):
+            elif entry.value is None and self.tier is not None and self.tier.has(entry):
                 away.append((entry.nbytes, key))
             else:
                 pinned += entry.nbytes
@@ -66,14 +66,6 @@ class Needs:
             self.residence.unmap_idle()
 
     # -- private
-
-    def _away(self, entry: Any) -> bool:
-        if self.tier is None:
-            return False
-        try:
-            return self.exchange.store.locate(entry.name) == "tier"
-        except (OSError, ValueError):
-            return False
 
     @staticmethod
     def _part(away: list[tuple[int, Any]], most: int) -> tuple[int, frozenset[Any]]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from .. import Error, Partition
 from .config import TierSettings
-from .exchange import Exchange
+from .exchange import Entry, Exchange
 
 _LOOK = 0.5  # seconds between two looks at the partition where nobody reports that it grew
 _AGAIN = 5.0  # seconds until a tier that failed, or a full disk, is tried again
@@ -142,6 +142,13 @@ class Tier:
         except OSError:
             return 0
         return (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+
+    def has(self, entry: Entry) -> bool:
+        """Whether that object lies on the disk, and not in memory. A few system calls."""
+        try:
+            return self.exchange.store.locate(entry.name) == "tier"
+        except (OSError, ValueError):
+            return False
 
     def share(self) -> int:
         """Bytes that one worker may keep mapped while memory is short."""

@@ -155,7 +155,7 @@ class Worker(distributed.Worker):
         if not tier.start():
             return
         self._tier, self._exchange.tiered = tier, True
-        self._inputs = Inputs(self._exchange, self._residence, tier, self.state.ready)
+        self._inputs = Inputs(self._exchange, self._residence, tier, self.state)
         self._settling = Settling(self._residence, partial(self._export, spill=True), self._paused, self.digest_metric)
         self._residence.use(tier, self._settling.start, self._settling.urge, self._pending)
 

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which task runs next while memory is short: one whose inputs are in memory."""
+
+from __future__ import annotations
+
+import operator
+from types import SimpleNamespace
+
+import pytest
+from distributed.collections import HeapSet
+
+from shmstore.dask.compat.ready import Ready, choose_next
+from shmstore.dask.fallback import Fallbacks
+from shmstore.dask.guard import Guard
+from shmstore.dask.inputs import _INPUTS_MAX, _PASSES_MAX, _TASKS_MAX, Inputs
+
+CHUNK = 1 << 20
+
+
+class Task:
+    """As Dask's, as far as it is looked at."""
+
+    def __init__(self, priority, *inputs):
+        self.key = f"task-{priority}"
+        self.priority = (priority,)
+        self.dependencies = [SimpleNamespace(key=key) for key in inputs]
+
+    def __repr__(self):
+        return self.key
+
+
+class Host:
+    """An Inputs over what is in memory and what is on disk."""
+
+    def __init__(self, memory=(), disk=()):
+        self.entries = {key: SimpleNamespace(name=key, nbytes=CHUNK, value=None, coming=None) for key in (*memory, *disk)}
+        self.disk = set(disk)
+        self.short = True
+        self.looks = []
+        self.state = SimpleNamespace(ready=HeapSet(key=operator.attrgetter("priority")))
+        exchange = SimpleNamespace(guard=Guard(Fallbacks(60)))
+        tier = SimpleNamespace(pressed=lambda: self.short, has=self.has)
+        self.inputs = Inputs(exchange, SimpleNamespace(entry=self.entries.get), tier, self.state)
+
+    def has(self, entry):
+        self.looks.append(entry.name)
+        return entry.name in self.disk
+
+    def run(self, *tasks):
+        """The order in which they run."""
+        for task in tasks:
+            self.state.ready.add(task)
+        return [self.state.ready.pop().priority[0] for _ in tasks]
+
+
+def test_who_needs_nothing_from_disk_runs_first():
+    host = Host(memory="ab", disk="xy")
+    assert host.run(Task(0, "a", "x"), Task(1, "y"), Task(2, "a", "b"), Task(3, "private")) == [2, 3, 0, 1]
+    assert len(host.looks) < 4 * 4, "of a value it is asked once for each task that runs"
+
+
+def test_who_needs_least_runs_first_where_all_need_something():
+    host = Host(memory="a", disk="xyz")
+    assert host.run(Task(0, "x", "y", "z"), Task(1, "x", "y"), Task(2, "a", "z")) == [2, 1, 0]
+
+
+def test_what_is_mapped_or_on_its_way_counts_as_in_memory():
+    host = Host(disk="xyz")
+    host.entries["y"].value = object()
+    assert host.run(Task(0, "x"), Task(1, "y")) == [1, 0]
+    host.entries["z"].coming = object()
+    assert host.run(Task(2, "x"), Task(3, "z")) == [3, 2]
+
+
+def test_where_memory_is_not_short_priority_decides_and_nothing_is_looked_at():
+    host = Host(memory="a", disk="x")
+    host.short = False
+    assert host.run(Task(0, "x"), Task(1, "a"), Task(2)) == [0, 1, 2]
+    assert host.looks == []
+
+
+def test_nobody_is_passed_over_for_ever():
+    host = Host(memory="a", disk="x")
+    order = host.run(Task(0, "x"), *(Task(n, "a") for n in range(1, _PASSES_MAX + 10)))
+    assert order.index(0) == _PASSES_MAX and order[_PASSES_MAX + 1] == _PASSES_MAX + 1
+
+
+def test_a_look_is_short_however_much_there_is_to_do():
+    keys = [f"x{n}" for n in range(4 * _INPUTS_MAX)]
+    host = Host(disk=keys, memory="a")
+    for n in range(2 * _TASKS_MAX):
+        host.state.ready.add(Task(n, "x0"))
+    host.state.ready.add(Task(2 * _TASKS_MAX, "a"))
+    assert host.state.ready.pop().priority == (0,), "beyond what is looked at"
+    host = Host(disk=keys, memory="a")
+    assert host.run(Task(0, *keys[: _INPUTS_MAX + 1]), Task(1, "a")) == [0, 1]
+    assert len(host.looks) <= _INPUTS_MAX + 1 + 1
+
+
+def test_an_error_of_ours_leaves_the_order_as_on_stock():
+    host = Host(memory="a", disk="x")
+    host.entries["x"] = SimpleNamespace(value=None)  # lacks what is asked of it
+    assert host.run(Task(0, "x"), Task(1, "a")) == [0, 1]
+
+
+def test_the_set_is_as_before_otherwise():
+    before = HeapSet(key=operator.attrgetter("priority"))
+    tasks = [Task(n, "a") for n in range(5)]
+    for task in tasks[3:]:
+        before.add(task)
+    state = SimpleNamespace(ready=before)
+    ready = choose_next(state, lambda tasks: list(tasks)[-1])
+    assert type(ready) is Ready and state.ready is ready and set(ready) == set(tasks[3:])
+    for task in tasks[:3]:
+        ready.add(task)
+    assert ready.peek() is tasks[0] and list(ready.sorted()) == tasks
+    assert ready.pop() is tasks[4] and tasks[4] not in ready
+    ready.add(tasks[4])  # once more
+    assert [ready.pop() for _ in range(len(ready))] == tasks[::-1]
+    with pytest.raises(KeyError):
+        ready.pop()
+
+
+def test_another_kind_of_set_is_left_alone():
+    state = SimpleNamespace(ready=[1, 2])
+    assert choose_next(state, None) is None and state.ready == [1, 2]
+    assert choose_next(SimpleNamespace(), None) is None
