@@ -282,10 +282,11 @@ Test(alone, label_limit_counts_its_own_only)
 	cr_assert_eq(put_pattern(sb, "k", 700000, 1, SHMSTORE_WAIT), -ETIMEDOUT);
 	cr_assert_eq(put_pattern(sc, "k", 700000, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(sa, KEY("k")), 0);
-	/* In a's pool it is a's still. */
-	cr_assert_eq(put_pattern(sb, "k", 700000, 1, 0), -EDQUOT);
-	shmstore_close(sa);
+	/* It is in a's pool, and cold, as it is far more than a sixteenth of the limit: b takes it. */
 	cr_assert_eq(put_pattern(sb, "k", 700000, 1, 0), 0);
+	cr_assert_eq(put_pattern(sa, "k", 700000, 1, 0), -EDQUOT);
+	cr_assert_eq(put_pattern(sb, "l", 700000, 1, 0), -EDQUOT);
+	shmstore_close(sa);
 	shmstore_close(sb);
 	shmstore_close(sc);
 }

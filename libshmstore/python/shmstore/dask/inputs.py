@@ -79,11 +79,14 @@ class Inputs:
 
     def next_of(self, tasks: Iterable[Any]) -> Any:
         """Which of those tasks, that may run, is to run next; None: the first one."""
-        if not self.tier.pressed():
+        tasks = iter(tasks)
+        first = next(tasks)
+        # Whether memory is short is a system call, and no question of tasks that read nothing.
+        if not any(self._is_away(dep.key) for dep in first.dependencies) or not self.tier.pressed():
             return None
         near: dict[Any, int] = {}  # key -> bytes to be read for it
         best, fewest = None, -1
-        for task in islice(tasks, _TASKS_MAX):
+        for task in chain((first,), islice(tasks, _TASKS_MAX - 1)):
             away = 0
             for dep in task.dependencies:
                 if dep.key not in near:
