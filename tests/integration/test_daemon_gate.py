@@ -426,6 +426,8 @@ class Library:
 
 @pytest.fixture
 def library(place):
+    if "fsanitize" in (BUILD / "build.ninja").read_text(encoding="utf-8", errors="replace"):
+        pytest.skip("a sanitizer is not preloaded here")
     made = []
 
     def make(socket="/nonexistent/shmstored"):
