@@ -62,17 +62,7 @@ static const struct config DEFAULTS = {
 		     .ramp_max = 64,
 		     .grace_ns = SECOND,
 		     .term_ns = SECOND},
-	.stage = {.rules = {.mode = STAGE_HOST,
-			    .shared_enabled = true,
-			    .private_ratio = {2, 1},
-			    .shared_ratio = {1, 2},
-			    .fallen_threshold = {1, 2},
-			    .mn_threshold = 1000000,
-			    .desc_bytes = 32,
-			    .whole_shared_div = 10,
-			    .wait_ms = 2000},
-		  .demote = {.threshold = -1, .ignore_to_shared = true, .prefer_shared = true},
-		  .slots = 1},
+	.stage = {.slots = 1}, /* and stage_defaults, stage_costs_defaults */
 	.profile = {.fallback = 128 * MIB, .interval_ns = SECOND / 10, .save_ns = 60 * SECOND, .max_kinds = 1000},
 };
 
@@ -185,6 +175,8 @@ static int new_config(struct config **ret)
 	if (!c)
 		return -ENOMEM;
 	*c = DEFAULTS;
+	c->stage.rules = stage_defaults;
+	c->stage.demote = stage_costs_defaults;
 	c->socket = default_socket();
 	c->http_address = strdup("127.0.0.1");
 	if (!c->socket || !c->http_address || rules_new(&c->rules) < 0) {
