@@ -25,6 +25,21 @@ def plain_cluster(make_cluster):
 
 
 @pytest.fixture
+def place_size():
+    return "64m"
+
+
+@pytest.fixture
+def place(place_size):
+    """A place for the partition of a daemon under test; a file that wants another size has a place_size() of its own."""
+    place = Place(size=place_size)
+    try:
+        yield place
+    finally:
+        place.remove()
+
+
+@pytest.fixture
 def make_daemon():
     """make_daemon(partition…, config=…): a running shmstored, ended with the test; it must have ended in good order."""
     assert SHMSTORED.exists(), f"{SHMSTORED}: not built (set SHMSTORE_BUILD)"

@@ -19,6 +19,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("SHMSTORE_BUILD", SOURCE / "build" / "release"))
 STORETOOL = BUILD / "tests" / "storetool"
+# Debian's Python cannot load the package of a build with sanitizers: their library would have to be loaded before all others.
+SANITIZED = (BUILD / "build.ninja").exists() and "fsanitize" in (BUILD / "build.ninja").read_text(encoding="utf-8", errors="replace")
 ROOT = os.geteuid() == 0
 BOOKS = ("used", "linked", "ghosts", "pool", "inflight", "foreign", "residual", "stores", "objects", "leases")
 NOBODY = 65534

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from daemon import SHMSTORED, Closed, Message, wait_for
-from fixture import BUILD, NOBODY, Place
+from fixture import BUILD, NOBODY, SANITIZED
 from test_daemon_pressure import Made, gate, text
 from test_profiles import run as run_profiled
 
@@ -53,15 +53,6 @@ def small(tmp_path):
     host = Small(tmp_path)
     host.available(128)
     return host
-
-
-@pytest.fixture
-def place():
-    place = Place(size="64m")
-    try:
-        yield place
-    finally:
-        place.remove()
 
 
 @pytest.fixture
@@ -426,7 +417,7 @@ class Library:
 
 @pytest.fixture
 def library(place):
-    if "fsanitize" in (BUILD / "build.ninja").read_text(encoding="utf-8", errors="replace"):
+    if SANITIZED:
         pytest.skip("a sanitizer is not preloaded here")
     made = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from daemon import SHMSTORED, wait_for
-from fixture import NOBODY, Place
+from fixture import NOBODY
 from test_daemon_gate import python
 from test_daemon_pressure import gate, memory, text
 
@@ -60,15 +60,6 @@ class Worker:
     def close(self):
         self.process.kill()
         self.process.wait()
-
-
-@pytest.fixture
-def place():
-    place = Place(size="64m")
-    try:
-        yield place
-    finally:
-        place.remove()
 
 
 @pytest.fixture

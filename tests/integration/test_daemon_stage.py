@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from daemon import ADMIN, SHMSTORED, wait_for
-from fixture import BUILD, NOBODY, ROOT, Place
+from fixture import BUILD, NOBODY, ROOT, SANITIZED, Place
 
 MIB = 1 << 20
 PACKAGE = BUILD / "python"
 pytestmark = [
     pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built"),
     pytest.mark.skipif(not list(PACKAGE.glob("shmstore/_shmstore*.so")), reason="the Python package is not built"),
-    pytest.mark.skipif("fsanitize" in (BUILD / "build.ninja").read_text(encoding="utf-8", errors="replace"), reason="a sanitizer is not preloaded here"),
+    pytest.mark.skipif(SANITIZED, reason="a sanitizer is not preloaded here"),
 ]
 
 

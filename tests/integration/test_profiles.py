@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemon import ADMIN, SHMSTORED, Closed, Wire, wait_for
-from fixture import BUILD, NOBODY, Place
+from fixture import BUILD, NOBODY, SANITIZED
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
@@ -32,12 +32,8 @@ partition "{path}" {{ create = yes }}
 
 
 @pytest.fixture
-def place():
-    place = Place(size="16m")
-    try:
-        yield place
-    finally:
-        place.remove()
+def place_size():
+    return "16m"
 
 
 @pytest.fixture
@@ -408,6 +404,6 @@ def test_python(profiled, place, on):
         pytest.skip("the Python package is not built")
     daemon = profiled(private="conservative" if on == "on" else "none")
     env = {**daemon.env(), "PYTHONPATH": str(python), "LD_LIBRARY_PATH": str(BUILD / "libshmstore"), "PYTHONDONTWRITEBYTECODE": "1"}
-    if "fsanitize" in (BUILD / "build.ninja").read_text(encoding="utf-8", errors="replace"):
+    if SANITIZED:
         pytest.skip("a sanitizer is not preloaded here")
     subprocess.run(["/usr/bin/python3", "-c", PYTHON, place.path, on], env=env, check=True, timeout=60)
