@@ -26,6 +26,7 @@
 
 #include "daemon_load.h"
 #include "measure.h"
+#include "pagewords.h"
 #include "place.h"
 #include "report.h"
 #include "wire.h"

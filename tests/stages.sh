@@ -84,7 +84,7 @@ pytest_once() { # log, arguments; build and python are pytest_on's
   local log=$1
   shift
   SHMSTORE_BUILD=$build PYTHONPATH=$python LD_LIBRARY_PATH=$build/libshmstore \
-    "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio -ra --durations=15 "$@" >"$log" 2>&1
+    "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio --timeout=$((long ? 1800 : 600)) -ra --durations=15 "$@" >"$log" 2>&1
 }
 
 # What failed beside other tests runs once more by itself, and has failed if it fails then, too. Each is named, here and at the end
@@ -181,7 +181,7 @@ stage_python() {
   local name files=() status=0
   fetch_promtool
   build_release || return 1
-  for name in deploy daemon_users daemon_http daemon_web openmetrics admin_top admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_stage; do
+  for name in deploy daemon_users daemon_http daemon_web openmetrics admin_top admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_stage profiles; do
     files+=("tests/integration/test_$name.py")
   done
   pytest_on "$release" tests/python || status=1
@@ -246,7 +246,7 @@ stage_dask_new() {
     fi
     part=$logs/$stage-$version.pytest
     SHMSTORE_BUILD=$release PYTHONPATH=$release/python LD_LIBRARY_PATH=$release/libshmstore "$python" -m pytest -q -p no:cacheprovider -p no:asyncio \
-      -ra --durations=15 -n $((jobs + 1)) --dist loadfile tests/dask >"$part" 2>&1 || status=1
+      --timeout=1800 -ra --durations=15 -n $((jobs + 1)) --dist loadfile tests/dask >"$part" 2>&1 || status=1
     cat "$part"
     add_counts "$(count_pytest "$part")"
   done

@@ -16,6 +16,7 @@
 
 #include "arbevents.h"
 #include "arbserve.h"
+#include "pagewords.h"
 #include "request.h"
 #include "wire.h"
 

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "wire.h"
+#include "pagewords.h"
 
 struct shmstore;
 

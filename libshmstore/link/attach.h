@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pagewords.h"
 #include "request.h"
-#include "wire.h"
 
 enum shms_attach_state {
 	SHMS_ATTACH_ALONE,    /* no connection */

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pagewords.h"
 #include "wire.h"
 
 #define SHMS_PAGE_FILE    ".store"

@@ -27,7 +27,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "acl.h"
@@ -45,8 +44,7 @@ struct source {
 	char proc[PROC_FD_SIZE];
 	uint64_t expiry_ms;
 	struct stat st;
-	unsigned char had[ACL_SIZE_MAX + 1]; /* the access list that it came with; had_size 0: none */
-	size_t had_size;
+	acl_t had; /* the access list that it came with */
 };
 
 static int fail(struct broker_answer *ret, int error, const char *why)
@@ -125,26 +123,25 @@ static int make_readable(const struct broker_ask *ask, struct source *from, stru
 {
 	static const char none[] =
 		"the partition's file system has no access lists (tmpfs needs CONFIG_TMPFS_POSIX_ACL)";
-	unsigned char list[ACL_SIZE_MAX];
-	ssize_t n = getxattr(from->proc, ACL_ATTRIBUTE, from->had, sizeof(from->had));
-	size_t size;
-	int r;
+	acl_t list;
+	bool done;
+	int error;
 
-	if (n < 0 && errno == ENODATA)
-		n = 0;
-	if (n < 0 && errno == ERANGE)
-		return fail(ret, -EDQUOT, "the object was handed to too many users");
-	if (n < 0)
-		return errno == EOPNOTSUPP ? fail(ret, -ENOTSUP, none)
-					   : fail(ret, -EPERM, "the object's access list cannot be read");
-	from->had_size = (size_t)n;
-	r = acl_add_reader(from->had, from->had_size, from->st.st_mode, ask->to, list, &size);
-	if (r < 0)
-		return fail(ret, r, "the object was handed to too many users");
-	if (setxattr(from->proc, ACL_ATTRIBUTE, list, size, 0) == 0)
+	from->had = acl_get_file(from->proc, ACL_TYPE_ACCESS);
+	if (!from->had)
+		return errno == ENOTSUP ? fail(ret, -ENOTSUP, none)
+					: fail(ret, -EPERM, "the object's access list cannot be read");
+	list = acl_with_reader(from->had, ask->to);
+	if (!list)
+		return errno == EDQUOT ? fail(ret, -EDQUOT, "the object was handed to too many users")
+				       : fail(ret, -ENOSPC, "there is no memory for the object's access list");
+	done = acl_set_file(from->proc, ACL_TYPE_ACCESS, list) == 0;
+	error = errno;
+	acl_free(list);
+	if (done)
 		return 0;
-	switch (errno) {
-	case EOPNOTSUPP:
+	switch (error) {
+	case ENOTSUP:
 		return fail(ret, -ENOTSUP, none);
 	case ENOSPC:
 	case ENOMEM:
@@ -161,20 +158,13 @@ static int make_readable(const struct broker_ask *ask, struct source *from, stru
  */
 static int look_again(const struct source *from, struct broker_answer *ret)
 {
-	unsigned char list[ACL_SIZE_MAX];
-	const void *back = from->had;
-	size_t size = from->had_size;
 	struct stat st;
 
 	if (fstatat(from->dir_fd, from->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->st.st_ino &&
 	    st.st_dev == from->st.st_dev)
 		return 0;
-	/* Removing the list would leave its mask to the file's group: a list that says no more than the mode does sets that. */
-	if (!size) {
-		acl_from_mode(from->st.st_mode, list, &size);
-		back = list;
-	}
-	if (setxattr(from->proc, ACL_ATTRIBUTE, back, size, 0) < 0)
+	/* Of a file that had none this list says what the mode said, and the kernel keeps no list. */
+	if (acl_set_file(from->proc, ACL_TYPE_ACCESS, from->had) < 0)
 		return fail(ret, -EIO, "the lease was taken meanwhile, and the file's access list cannot be set back");
 	return fail(ret, -ESTALE, "the lease was taken meanwhile, or it expired");
 }
@@ -228,6 +218,7 @@ int broker_run(const struct broker_ask *ask, struct broker_answer *ret)
 	struct source from = {.dir_fd = -1, .fd = -1};
 	int inbox_fd = -1, r = run(ask, &from, &inbox_fd, ret);
 
+	acl_free(from.had);
 	if (inbox_fd >= 0)
 		close(inbox_fd);
 	if (from.fd >= 0)

@@ -28,6 +28,7 @@
 #include "beneath.h"
 #include "leasename.h"
 #include "log.h"
+#include "pagewords.h"
 #include "wire.h"
 
 static const char *const PARTS[] = {"objects", "recycle", "handoff", WIRE_PAGE_FILE};

@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "hash.h"
 #include "loop.h"
+#include "pagewords.h"
 #include "wire.h"
 
 struct account;

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "wire.h"
+#include "pagewords.h"
 
 /* What a page says of its owner, before the ledger (docs/format.md). */
 struct page_head {

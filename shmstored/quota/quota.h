@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "pagewords.h"
 #include "wire.h"
 
 #define QUOTA_ID_MAX 255u

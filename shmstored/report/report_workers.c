@@ -13,10 +13,10 @@
 #include "account.h"
 #include "jsonmake.h"
 #include "member.h"
+#include "pagewords.h"
 #include "quota.h"
 #include "report.h"
 #include "report_parts.h"
-#include "wire.h"
 
 /* ---- sums -------------------------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 #include "host.h"
 #include "loop.h"
 #include "member.h"
+#include "pagewords.h"
 #include "wire.h"
 
 #define ARB_OURS      (UINT64_C(1) << 63)

@@ -380,6 +380,7 @@ def test_client_killed_while_it_waits(gated):
 LIBRARY = """
 import os, sys, time
 import shmstore
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from shmstore.profiling import NotAdmitted
 store = shmstore.Partition(os.environ["PLACE"]).open("w%d" % os.getpid())
 for line in sys.stdin:

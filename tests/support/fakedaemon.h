@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pagewords.h"
 #include "wire.h"
 
 struct fake;

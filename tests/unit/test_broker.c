@@ -15,7 +15,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "acl.h"
 #include "api.h"
 #include "brokerscene.h"
 #include "leasename.h"
@@ -172,7 +171,8 @@ static int put_again(const char *arg)
 	ENSURE(shmstore_delete(s, KEY("k")) == 0);
 	ENSURE(put_pattern(s, "k", SIZE, 8, 0) == 0);
 	ENSURE(stat(scene_below("stores/donor/objects/k"), &second) == 0 && (second.st_mode & 07777) == 0400);
-	ENSURE(getxattr(scene_below("stores/donor/objects/k"), ACL_ATTRIBUTE, NULL, 0) < 0 && errno == ENODATA);
+	ENSURE(getxattr(scene_below("stores/donor/objects/k"), "system.posix_acl_access", NULL, 0) < 0 &&
+	       errno == ENODATA);
 	ENSURE(shmstore_close(s) == 0);
 	return 0;
 }
