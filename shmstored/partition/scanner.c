@@ -47,6 +47,7 @@ struct worker {
 	struct queue todo;
 	enum scanner_worker kind;
 	uint64_t busy_ns; /* ever */
+	_Atomic pid_t tid;
 	bool started;
 };
 
@@ -98,6 +99,17 @@ static void take_rank(enum scanner_worker kind)
 	}
 }
 
+/* The loop waits for its end now: at the rank of what nobody waits for its last steps would take seconds on a busy host. */
+static void raise_rank(struct worker *w)
+{
+	pid_t tid = atomic_load_explicit(&w->tid, memory_order_relaxed);
+
+	if (!tid)
+		return;
+	sched_setscheduler(tid, SCHED_OTHER, &(struct sched_param){0});
+	setpriority(PRIO_PROCESS, (id_t)tid, 0);
+}
+
 static void tell_loop(struct scanner *s)
 {
 	uint64_t one = 1;
@@ -144,6 +156,7 @@ static void *work(void *arg)
 	struct scanner_job *job;
 	uint64_t busy_ns;
 
+	atomic_store_explicit(&w->tid, (pid_t)syscall(SYS_gettid), memory_order_relaxed);
 	take_rank(w->kind);
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
@@ -279,6 +292,7 @@ struct scanner *scanner_free(struct scanner *s)
 	for (int i = 0; i < SCANNER_WORKERS; i++) {
 		if (!s->workers[i].started)
 			continue;
+		raise_rank(&s->workers[i]);
 		pthread_join(s->workers[i].thread, NULL);
 		while ((job = queue_take(&s->workers[i].todo)) != NULL)
 			queue_add(&s->finished, job);
