@@ -31,6 +31,7 @@
 
 #include "attachcore.h"
 #include "cleanup.h"
+#include "process.h"
 #include "socketpath.h"
 #include "sys.h"
 

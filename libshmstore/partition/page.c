@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "process.h"
 #include "sys.h"
 #include "transient.h"
 

@@ -21,6 +21,7 @@
 #include "detail.h"
 #include "handle.h"
 #include "move.h"
+#include "process.h"
 #include "sys.h"
 #include "teardown.h"
 #include "tier.h"

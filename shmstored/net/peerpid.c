@@ -12,11 +12,12 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "procstat.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -35,7 +36,7 @@ static uint64_t now_ns(clockid_t clock)
 /* CLOCK_BOOTTIME of its start, rounded down to a tick. -errno. */
 static int start_of(pid_t pid, uint64_t *ret_ns)
 {
-	char path[64], text[1024];
+	char path[64], text[PROCSTAT_MAX];
 	const char *at;
 	uint64_t ticks;
 	ssize_t n;
@@ -50,11 +51,8 @@ static int start_of(pid_t pid, uint64_t *ret_ns)
 	if (n <= 0)
 		return -ESRCH;
 	text[n] = '\0';
-	at = strrchr(text, ')'); /* its name may have any */
-	/* The 22nd field; the third follows the name. */
-	for (int i = 3; at && i <= 22; i++)
-		at = strchr(at + 1, ' ');
-	if (!at || sscanf(at, " %" SCNu64, &ticks) != 1)
+	at = procstat_find(text, PROCSTAT_START_TICKS);
+	if (!at || sscanf(at, "%" SCNu64, &ticks) != 1)
 		return -ESRCH;
 	*ret_ns = ticks * (SECOND_NS / (uint64_t)sysconf(_SC_CLK_TCK));
 	return 0;

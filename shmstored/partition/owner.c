@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "procstat.h"
+
 /* The file /proc/PID/<name> as text; false where it cannot be read. Does not block: procfs is memory. */
 static bool read_proc(pid_t pid, const char *name, char *ret, size_t size)
 {
@@ -32,17 +34,13 @@ static bool read_proc(pid_t pid, const char *name, char *ret, size_t size)
 	return true;
 }
 
-/* Field 22 of stat, counted behind the command, which may hold anything. 0: not to be had. */
+/* 0: not to be had. */
 static uint64_t start_time_of(pid_t pid)
 {
-	char text[1024], *at;
+	char text[PROCSTAT_MAX];
+	const char *at = read_proc(pid, "stat", text, sizeof(text)) ? procstat_find(text, PROCSTAT_START_TICKS) : NULL;
 
-	if (!read_proc(pid, "stat", text, sizeof(text)))
-		return 0;
-	at = strrchr(text, ')');
-	for (int field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at ? strtoull(at + 1, NULL, 10) : 0;
+	return at ? strtoull(at, NULL, 10) : 0;
 }
 
 int owner_open(pid_t pid, uint64_t start_time)

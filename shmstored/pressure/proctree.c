@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "procstat.h"
+
 #define DEPTH_MAX 64
 
 struct process {
@@ -55,10 +57,11 @@ static int by_pid(const void *a, const void *b)
 	return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* The fourth field of stat, counted behind the command, which may hold anything. 0: it is gone. */
+/* 0: it is gone. */
 static pid_t parent_of(int dir, const char *name)
 {
-	char path[300], text[512], *at;
+	char path[300], text[PROCSTAT_MAX];
+	const char *at;
 	ssize_t n;
 	int fd;
 
@@ -71,8 +74,8 @@ static pid_t parent_of(int dir, const char *name)
 	if (n <= 0)
 		return 0;
 	text[n] = '\0';
-	at = strrchr(text, ')');
-	return at && strlen(at) > 4 ? (pid_t)strtol(at + 4, NULL, 10) : 0;
+	at = procstat_find(text, PROCSTAT_PARENT);
+	return at ? (pid_t)strtol(at, NULL, 10) : 0;
 }
 
 /* One that there is no memory for is nobody's descendant in this pass. */

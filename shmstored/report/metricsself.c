@@ -8,9 +8,11 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdint.h>
-#include <string.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "procstat.h"
 
 /* name, "" or its unit, in seconds with two decimals where it is hundredths. */
 static void write_one(const struct metric_out *o, const char *name, const char *unit, const char *help, bool counter,
@@ -43,30 +45,33 @@ static void write_descriptors(const struct metric_out *o)
 		write_one(o, "process_max_fds", "", "File descriptors that it may open.", false, limit.rlim_cur, false);
 }
 
+/* 0: the text does not have it. */
+static uint64_t number(const char *text, enum procstat_field field)
+{
+	const char *at = procstat_find(text, field);
+
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
 void metricsself_write(const struct metric_out *o, int64_t started_ns)
 {
-	uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK), page = (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t user, system, threads, size, resident;
-	char text[1024], *p;
+	uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK), page = (uint64_t)sysconf(_SC_PAGESIZE), cpu;
 	FILE *f = fopen("/proc/self/stat", "re");
+	char text[PROCSTAT_MAX];
 	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
 
 	if (f)
 		fclose(f);
 	text[n] = '\0';
-	p = strrchr(text, ')'); /* the name may hold anything */
-	if (p &&
-	    sscanf(p + 1,
-		   " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64 " %*d %*d %*d %*d %" SCNu64
-		   " %*d %*u %" SCNu64 " %" SCNu64,
-		   &user, &system, &threads, &size, &resident) == 5 &&
-	    ticks) {
+	if (number(text, PROCSTAT_RESIDENT_PAGES) && ticks) {
+		cpu = number(text, PROCSTAT_USER_TICKS) + number(text, PROCSTAT_SYSTEM_TICKS);
 		write_one(o, "process_cpu_seconds", "seconds", "Processor time, of user and system.", true,
-			  (user + system) * 100 / ticks, true);
-		write_one(o, "process_threads", "", "Threads.", false, threads, false);
-		write_one(o, "process_virtual_memory_bytes", "bytes", "Address space.", false, size, false);
+			  cpu * 100 / ticks, true);
+		write_one(o, "process_threads", "", "Threads.", false, number(text, PROCSTAT_THREADS), false);
+		write_one(o, "process_virtual_memory_bytes", "bytes", "Address space.", false,
+			  number(text, PROCSTAT_BYTES), false);
 		write_one(o, "process_resident_memory_bytes", "bytes", "Memory that is resident.", false,
-			  resident * page, false);
+			  number(text, PROCSTAT_RESIDENT_PAGES) * page, false);
 	}
 	write_one(o, "process_start_time_seconds", "seconds", "When it began, since the epoch.", false,
 		  (uint64_t)started_ns / 10000000, true);

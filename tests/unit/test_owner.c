@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "owner.h"
-#include "sys.h"
+#include "process.h"
 
 static pid_t sleeper(void)
 {
