@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * procmem.c: statm where nothing is swapped out, which the kernel writes in 2 us, else status, which takes it 12.
+ * procmem.c: statm at each look, which the kernel writes in 2 us; and where some of the host's swap is in use status, which takes it 12, for what is swapped out.
  *
  * The private pages of statm are the resident without the shared ones: the kernel counts files' and shared memory's as shared, and the rest is RssAnon.
+ *
+ * What is swapped out of a process is looked at anew where its resident pages became fewer, as then they may be there; and else at each tenth look, each process at
+ * another one. In between a process that grows while it is swapped out is known too low, and one that is swapped in again too high.
  */
 #include "procmem.h"
 
@@ -16,11 +19,16 @@
 #include "memproc.h"
 
 #define STATUS_MAX 4096u
+#define STATM_MAX  128u
+#define SELDOM     10u /* looks between two at status */
 
 struct entry {
 	pid_t pid;
 	int statm, status; /* -1: could not be opened */
 	bool seen;
+	unsigned due;          /* looks until status is read; 0: now */
+	int64_t resident;      /* bytes at the last look */
+	struct amount swapped; /* when status was read last */
 };
 
 struct procmem {
@@ -47,6 +55,8 @@ static struct entry open_entry(const char *proc, pid_t pid)
 		.statm = open_file(proc, pid, "statm"),
 		.status = open_file(proc, pid, "status"),
 		.seen = true,
+		.due = (unsigned)pid % SELDOM,
+		.swapped = AMOUNT_UNKNOWN,
 	};
 }
 
@@ -143,36 +153,71 @@ size_t procmem_n_children(const struct procmem *m)
 
 static struct amount parse_statm(const char *text, int64_t page)
 {
-	long long size, resident, shared;
+	long long resident, shared;
+	char *end;
 
-	if (sscanf(text, "%lld %lld %lld", &size, &resident, &shared) != 3 || resident < 0 || shared < 0)
+	(void)strtoll(text, &end, 10); /* its address space */
+	resident = strtoll(end, &end, 10);
+	text = end;
+	shared = strtoll(text, &end, 10);
+	if (end == text || resident < 0 || shared < 0)
 		return AMOUNT_UNKNOWN;
 	return amount_of(amount_product(resident > shared ? resident - shared : 0, page));
 }
 
-static struct amount read_entry(const struct entry *e, int64_t page, bool swap)
+/* 1; 0: the process has ended; -1: it cannot be read. */
+static int read_text(int fd, char *text, size_t size)
 {
-	char text[STATUS_MAX];
-	int fd = swap ? e->status : e->statm;
-	ssize_t n;
+	ssize_t n = fd >= 0 ? pread(fd, text, size - 1, 0) : -1;
 
-	if (fd < 0)
-		return AMOUNT_UNKNOWN;
-	n = pread(fd, text, sizeof(text) - 1, 0);
-	if (n < 0 && errno == ESRCH)
-		return amount_of(0); /* it has ended */
+	if (n < 0 && fd >= 0 && errno == ESRCH)
+		return 0;
 	if (n <= 0)
-		return AMOUNT_UNKNOWN;
+		return -1;
 	text[n] = '\0';
-	if (!swap)
-		return parse_statm(text, page);
-	/* One that has ended, and whose parent did not look yet, has no such lines; nor has it memory. */
-	if (strstr(text, "\nState:\tZ") || strstr(text, "\nState:\tX"))
-		return amount_of(0);
-	return memproc_private(text, (size_t)n);
+	return 1;
 }
 
-struct amount procmem_read(const struct procmem *m, bool swap)
+/* All of it, as status says it; and what of it is swapped out, for later looks. */
+static struct amount read_status(struct entry *e, struct amount resident)
+{
+	struct amount all = amount_of(0);
+	char text[STATUS_MAX];
+	int r = read_text(e->status, text, sizeof(text));
+
+	if (r < 0)
+		return AMOUNT_UNKNOWN;
+	/* One that has ended, and whose parent did not look yet, has no such lines; nor has it memory. */
+	if (r > 0 && !strstr(text, "\nState:\tZ") && !strstr(text, "\nState:\tX"))
+		all = memproc_private(text, strlen(text));
+	e->swapped = amount_subtract(all, resident);
+	if (e->swapped.known && e->swapped.bytes < 0)
+		e->swapped = amount_of(0);
+	return all;
+}
+
+static struct amount read_entry(struct entry *e, int64_t page, bool swap)
+{
+	struct amount resident = amount_of(0);
+	char text[STATM_MAX];
+	int r = read_text(e->statm, text, sizeof(text));
+	bool fewer, due = !e->due;
+
+	if (r < 0)
+		return AMOUNT_UNKNOWN;
+	if (r > 0)
+		resident = parse_statm(text, page);
+	fewer = !resident.known || resident.bytes < e->resident;
+	e->resident = resident.known ? resident.bytes : 0;
+	if (!swap || r == 0) {
+		e->swapped = AMOUNT_UNKNOWN;
+		return resident;
+	}
+	e->due = due ? SELDOM - 1 : e->due - 1;
+	return fewer || due || !e->swapped.known ? read_status(e, resident) : amount_add(resident, e->swapped);
+}
+
+struct amount procmem_read(struct procmem *m, bool swap)
 {
 	struct amount sum = read_entry(&m->self, m->page, swap);
 

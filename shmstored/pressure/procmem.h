@@ -26,7 +26,7 @@ void procmem_child(struct procmem *m, pid_t pid);
 void procmem_children_end(struct procmem *m);
 size_t procmem_n_children(const struct procmem *m);
 
-/* swap: some of the host's is in use, which costs a longer file. A process that has ended has none; one that cannot be read is unknown. */
-struct amount procmem_read(const struct procmem *m, bool swap);
+/* swap: some of the host's is in use, which costs a longer file now and then. A process that has ended has none; one that cannot be read is unknown. */
+struct amount procmem_read(struct procmem *m, bool swap);
 
 #endif
