@@ -72,8 +72,9 @@ struct shmstore_stage_ask {
 	unsigned root;        /* enum shmstore_stage_root */
 	unsigned fallback;    /* enum shmstore_stage_fallback */
 	const struct shmstore_stage_shuffle *upstream;
-	size_t n_upstream;   /* at most SHMSTORE_STAGE_UPSTREAM */
-	uint64_t bytes_in;   /* that the stage reads, for those who look; 0: not known */
+	size_t n_upstream; /* at most SHMSTORE_STAGE_UPSTREAM */
+	uint64_t
+		bytes_in; /* that the stage reads; 0: not known. Nothing follows from it so far: no rule has it, and nobody is shown it */
 	uint32_t want_slots; /* at most so many tasks at once; 0: as the base has them */
 };
 #define SHMSTORE_STAGE_ASK_INIT                                                                                  \
