@@ -106,6 +106,8 @@
 #define shmstore_profile_estimate(...)     shms_in_profile_estimate(__VA_ARGS__)
 #define shmstore_task_admit(...)           shms_in_task_admit(__VA_ARGS__)
 #define shmstore_task_done(...)            shms_in_task_done(__VA_ARGS__)
+#define shmstore_preempt_next(...)         shms_in_preempt_next(__VA_ARGS__)
+#define shmstore_preempt_fd(...)           shms_in_preempt_fd(__VA_ARGS__)
 #define shmstore_client_profile(...)       shms_in_client_profile(__VA_ARGS__)
 #define shmstore_client_profile_text(...)  shms_in_client_profile_text(__VA_ARGS__)
 #define shmstore_client_profile_load(...)  shms_in_client_profile_load(__VA_ARGS__)

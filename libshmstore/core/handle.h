@@ -26,6 +26,7 @@
 #include "partition.h"
 #include "recent.h"
 #include "recycle.h"
+#include "running.h"
 
 #define SHMS_HUGE_PAGE (2ull << 20) /* bytes; more on some machines */
 
@@ -54,6 +55,7 @@ struct shmstore {
 	uint64_t huge_from; /* a file of so many bytes may take others than its pages: huge= of the mount */
 	struct shms_credit credit;
 	struct shms_attach attach;
+	struct shms_running running;
 	struct shms_arb *arb; /* arbitrate.h; there as long as the handle is */
 	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with their stubs; clean_fd is clean/. */
 	atomic_bool tier_on;

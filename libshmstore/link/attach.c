@@ -46,7 +46,8 @@
 #define RECV_NS \
 	(500 * MS) /* of a recv() that waits (SO_RCVTIMEO); shorter waits, and the rest of longer ones, are poll()'s */
 #define PACKET_MAX   (sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX)
-#define READ_AT_ONCE 64 /* packets: one who sends without end must not keep a thread */
+#define TELL_MS      1000 /* for room to tell a daemon something that just registered us */
+#define READ_AT_ONCE 64   /* packets: one who sends without end must not keep a thread */
 
 static const struct timeval RECV_TIME = {.tv_usec = RECV_NS / 1000};
 
@@ -259,6 +260,34 @@ static int take_registered(struct shms_attach *a, const struct wire_header *h, c
 	atomic_store_explicit(&a->epoch, a->welcome_epoch, memory_order_relaxed);
 	atomic_store_explicit(&a->generation, ++a->n_registered, memory_order_relaxed);
 	pthread_cond_broadcast(&a->changed);
+	a->told = 0;
+	if (a->hooks.registered)
+		a->hooks.registered(a, a->hooks.arg);
+	return a->told < 0 ? -ECONNREFUSED : 0;
+}
+
+/* A daemon that just registered us reads: who has hundreds of tasks waits for it. */
+int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, const void *tail, size_t tail_size)
+{
+	uint64_t serial = ++a->last_serial;
+
+	if (a->told == 0)
+		a->told = shms_attach_send(a, type, serial, body, tail, tail_size);
+	if (a->told == -ENOTCONN && errno == EAGAIN &&
+	    poll(&(struct pollfd){.fd = a->fd, .events = POLLOUT}, 1, TELL_MS) > 0)
+		a->told = shms_attach_send(a, type, serial, body, tail, tail_size);
+	return a->told;
+}
+
+static int take_preempt(const struct shms_attach *a, const unsigned char *body)
+{
+	struct wire_task_preempt m;
+
+	memcpy(&m, body, sizeof(m));
+	if (m.what < WIRE_PREEMPT_NOTICE || m.what > WIRE_PREEMPT_LOST)
+		return -EBADMSG;
+	if (a->hooks.preempted)
+		a->hooks.preempted(&m, a->hooks.arg);
 	return 0;
 }
 
@@ -294,6 +323,8 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 		return 0; /* what is asked stands in the page */
 	case WIRE_PONG:
 		return take_pong(a, &h);
+	case WIRE_TASK_PREEMPT:
+		return take_preempt(a, packet);
 	case WIRE_REFUSED:
 		/* To HELLO or REGISTER: not a daemon of ours. */
 		if (h.serial == a->register_serial || h.serial == a->hello_serial)

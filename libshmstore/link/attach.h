@@ -32,8 +32,18 @@ struct shms_attach_place {
 	const struct wire_credit *credit; /* in the store's page */
 };
 
+struct shms_attach;
+
+/* What comes unasked, told to whoever has the store: with the connection's lock held, so nothing of this module may be called but shms_attach_tell(). */
+struct shms_attach_hooks {
+	void (*registered)(struct shms_attach *a, void *arg); /* anew, perhaps with another daemon */
+	void (*preempted)(const struct wire_task_preempt *m, void *arg);
+	void *arg;
+};
+
 struct shms_attach {
-	pthread_mutex_t lock; /* all below; never held while waiting. The innermost of all locks */
+	pthread_mutex_t lock; /* all below; never held while waiting. No other lock is taken under it but by hooks */
+	struct shms_attach_hooks hooks; /* set before shms_attach_open() */
 	pthread_cond_t changed;
 	struct shms_attach_place place;
 	enum shms_attach_state state;
@@ -51,6 +61,7 @@ struct shms_attach {
 	uint64_t next_try_ns;   /* CLOCK_MONOTONIC */
 	uint64_t welcome_epoch; /* of the daemon at the other end */
 	uint64_t id;            /* that it gave us */
+	int told;               /* how the last shms_attach_tell() of this registration went */
 	uint64_t n_registered;  /* times that one took us in */
 	uint64_t heard_ns,
 		pinged_ns;    /* CLOCK_MONOTONIC: when it last spoke, and was asked whether it lives (0: was not) */
@@ -75,6 +86,8 @@ void shms_attach_fork_child(struct shms_attach *a);
 int shms_attach_open(struct shms_attach *a, bool required);
 /* What an event loop watches while we are connected. The descriptor, which stays ours, or -ENOENT, or another -errno. */
 int shms_attach_fd(struct shms_attach *a);
+/* In hooks.registered: one message that is not answered. 0, -ENOTCONN: it is not to be had, and the connection will end. */
+int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, const void *tail, size_t tail_size);
 /* The store closes in good order; nothing is waited for. */
 void shms_attach_bye(struct shms_attach *a);
 /* Looks for a daemon that died, came, or speaks again; tries to connect once a second at most. True: registered. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admitting.c: a store's tasks ask the daemon's gate. Nothing of them is kept here: the daemon counts what it let in until it is told of the end, or the
- * connection ends.
+ * admitting.c: a store's tasks ask the daemon's gate. The daemon counts what it let in until it is told of the end, or the connection ends; what runs is kept
+ * for the next daemon (running.h).
  *
  * An answer may be withheld as long as the daemon likes. A daemon that dies meanwhile has let in nobody whom it did not answer: the next one is asked anew. One that hangs
  * up on this very question twice does not know it, and holds nobody back.
@@ -103,6 +103,33 @@ static void take_back(const struct asking *a, struct shms_request *q, uint64_t g
 		(void)shmstore_task_done(a->s, q->reply->body.admitted.task);
 }
 
+static uint32_t flags_of(const struct shmstore_task_ask *ask)
+{
+	return WIRE_TASK_TOLD | (ask->flags & SHMSTORE_TASK_RETRIABLE ? WIRE_TASK_RETRIABLE : 0) |
+	       (ask->flags & SHMSTORE_TASK_WORKER ? WIRE_TASK_WORKER : 0);
+}
+
+static uint32_t user_of(const struct shmstore_task_ask *ask)
+{
+	return ask->user == SHMSTORE_PROFILE_MINE ? WIRE_TASK_MINE : ask->user;
+}
+
+/* It was let in. */
+static void remember(const struct asking *a, uint64_t task, uint64_t generation)
+{
+	const struct wire_task_runs m = {.task = task,
+					 .declared = a->ask.declared,
+					 .parent = a->ask.parent,
+					 .uid = user_of(&a->ask),
+					 .flags = flags_of(&a->ask),
+					 .level = a->ask.level};
+	const struct shms_call call = {
+		.type = WIRE_TASK_RUNS, .answer = WIRE_DONE, .body = &m, .tail = a->names, .tail_size = a->n_names};
+
+	if (task && shms_running_add(&a->s->running, &a->s->attach, &m, a->names, a->n_names, generation))
+		(void)shms_request_post(&a->s->attach, &call, NULL);
+}
+
 /* The daemon of this generation. 0 and above: it answered; -ENOTCONN: it is gone; -ECANCELED. */
 static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_grant *ret)
 {
@@ -112,8 +139,8 @@ static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_
 			: a->until_ns == UINT64_MAX         ? WIRE_TASK_WAIT
 							    : WIRE_TASK_UNTIL,
 		.level = (uint16_t)a->ask.level,
-		.flags = a->ask.flags & SHMSTORE_TASK_RETRIABLE ? WIRE_TASK_RETRIABLE : 0,
-		.uid = a->ask.user == SHMSTORE_PROFILE_MINE ? WIRE_TASK_MINE : a->ask.user,
+		.flags = flags_of(&a->ask),
+		.uid = user_of(&a->ask),
 		.declared = a->ask.declared,
 		.timeout_ms = a->until_ns > now ? (a->until_ns - now) / MS : 0,
 		.parent = a->ask.parent,
@@ -137,7 +164,10 @@ static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_
 					   a->s->path);
 		}
 	}
-	return q.error < 0 ? q.error : judge(&reply, ret);
+	r = q.error < 0 ? q.error : judge(&reply, ret);
+	if (r == 0)
+		remember(a, ret->task, generation);
+	return r;
 }
 
 /* The daemon is gone: is another one there before the patience for one that starts, or the deadline, is over? */
@@ -218,8 +248,8 @@ static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
 	if (ask->level > SHMSTORE_TASK_AUTO)
 		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (NEVER) to 4 (ALWAYS), or 5 (AUTO)",
 				   ask->level);
-	if (ask->flags & ~SHMSTORE_TASK_RETRIABLE)
-		return shms_detail_flags(ask->flags, SHMSTORE_TASK_RETRIABLE);
+	if (ask->flags & ~(SHMSTORE_TASK_RETRIABLE | SHMSTORE_TASK_WORKER))
+		return shms_detail_flags(ask->flags, SHMSTORE_TASK_RETRIABLE | SHMSTORE_TASK_WORKER);
 	ret->until_ns = ask->wait_ms < (UINT64_MAX - now) / MS ? now + ask->wait_ms * MS : UINT64_MAX;
 	if (!ask->kind)
 		return 0;
@@ -251,6 +281,7 @@ int shmstore_task_done(struct shmstore *s, uint64_t task)
 
 	if (r < 0 || !task)
 		return r;
+	shms_running_del(&s->running, task); /* first: no daemon is to be told any more that it runs */
 	r = shms_attach_call(&s->attach, &call, &reply);
 	if (r == -ENOTCONN)
 		return shms_detail(-ENOENT, NULL, "%s: the daemon that let task %llu in is gone", s->path,
@@ -260,4 +291,46 @@ int shmstore_task_done(struct shmstore *s, uint64_t task)
 	if (reply.type == WIRE_REFUSED)
 		return shms_detail(shms_error(reply.body.refused.error), NULL, "%s", reply.tail);
 	return 0;
+}
+
+/* ---- told to give way ---------------------------------------------------------------------------------------------- */
+
+_Static_assert((int)SHMSTORE_PREEMPT_NOTICE == (int)WIRE_PREEMPT_NOTICE &&
+		       (int)SHMSTORE_PREEMPT_SPARED == (int)WIRE_PREEMPT_SPARED &&
+		       (int)SHMSTORE_PREEMPT_LOST == (int)WIRE_PREEMPT_LOST &&
+		       SHMSTORE_PREEMPT_RETRY == WIRE_PREEMPT_RETRY && SHMSTORE_PREEMPT_ASKED == WIRE_PREEMPT_ASKED,
+	       "the public numbers are the protocol's");
+
+int shmstore_preempt_fd(struct shmstore *s)
+{
+	int r = shms_store_usable(s, true), fd;
+
+	if (r < 0)
+		return r;
+	fd = shms_request_fd(&s->attach);
+	return fd < 0 ? fd : shms_running_fd(&s->running, fd);
+}
+
+int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret)
+{
+	struct wire_task_preempt m;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!ret)
+		return shms_detail_null("ret");
+	shms_request_look(&s->attach);
+	if (!atomic_load_explicit(&s->attach.generation, memory_order_relaxed))
+		(void)shms_attach_again(&s->attach); /* the next daemon is told what runs */
+	if (!shms_running_take(&s->running, &m))
+		return 0;
+	*ret = (struct shmstore_preempt){.task = m.task,
+					 .parent = m.parent,
+					 .bytes = m.bytes,
+					 .grace_ms = m.grace_ms,
+					 .delay_ms = m.delay_ms,
+					 .what = m.what,
+					 .flags = m.flags};
+	return 1;
 }

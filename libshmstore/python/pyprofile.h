@@ -18,8 +18,11 @@ PyObject *pyshm_store_profile_estimate(PyObject *op, PyObject *args);
 
 /* ---- pytask.c ---- */
 
-/* (lang, func, group, declared, seconds or None, level, retriable, parent) -> (outcome, task, reserve, waited_ms, reason). func "": of no kind */
+/* (lang, func, group, declared, seconds or None, level, retriable, parent, worker) -> (outcome, task, reserve, waited_ms, reason). func "": of no kind */
 PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args);
 PyObject *pyshm_store_task_done(PyObject *op, PyObject *number);
+PyObject *pyshm_store_preempt_fd(PyObject *op, PyObject *ignored);
+/* () -> (what, task, parent, bytes, grace_ms, delay_ms, flags), or None */
+PyObject *pyshm_store_preempt_next(PyObject *op, PyObject *ignored);
 
 #endif

@@ -402,6 +402,8 @@ static PyMethodDef store_methods[] = {
 	{"_stage_demote", pyshm_store_stage_demote, METH_VARARGS, NULL},
 	{"_task_admit", pyshm_store_task_admit, METH_VARARGS, NULL},
 	{"_task_done", pyshm_store_task_done, METH_O, NULL},
+	{"_preempt_fd", pyshm_store_preempt_fd, METH_NOARGS, NULL},
+	{"_preempt_next", pyshm_store_preempt_next, METH_NOARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -76,16 +76,17 @@ PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args)
 	struct shmstore_profile_kind kind;
 	unsigned long long declared, parent;
 	struct shmstore_task_grant grant;
-	int r, retriable;
+	int r, retriable, worker;
 
-	if (!PyArg_ParseTuple(args, "sssO&O&IpO&:_task_admit", &kind.lang, &kind.func, &kind.group, pyarb_bytes,
-			      &declared, wait_of, &ask.wait_ms, &ask.level, &retriable, pyarb_bytes, &parent) ||
+	if (!PyArg_ParseTuple(args, "sssO&O&IpO&p:_task_admit", &kind.lang, &kind.func, &kind.group, pyarb_bytes,
+			      &declared, wait_of, &ask.wait_ms, &ask.level, &retriable, pyarb_bytes, &parent,
+			      &worker) ||
 	    !pyshm_store_enter(self))
 		return NULL;
 	ask.kind = *kind.func ? &kind : NULL;
 	ask.declared = declared;
 	ask.parent = parent;
-	ask.flags = retriable ? SHMSTORE_TASK_RETRIABLE : 0;
+	ask.flags = (retriable ? SHMSTORE_TASK_RETRIABLE : 0) | (worker ? SHMSTORE_TASK_WORKER : 0);
 	if (!admit(self, &ask, &grant, &r))
 		return NULL;
 	if (r == -ECANCELED && self->closing)
@@ -108,4 +109,37 @@ PyObject *pyshm_store_task_done(PyObject *op, PyObject *number)
 	pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise(self, r, "end task", number);
 	Py_RETURN_NONE;
+}
+
+/* ---- giving way ---------------------------------------------------------------------------------------------------- */
+
+PyObject *pyshm_store_preempt_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	int r;
+
+	if (!pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_preempt_fd(self->s);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "find the descriptor of preemptions", NULL);
+	return PyLong_FromLong(r);
+}
+
+PyObject *pyshm_store_preempt_next(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	struct shmstore_preempt p;
+	int r;
+
+	if (!pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS r = shmstore_preempt_next(self->s, &p);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "ask for preemptions", NULL);
+	if (r == 0)
+		Py_RETURN_NONE;
+	return Py_BuildValue("IKKKKKI", (unsigned)p.what, (unsigned long long)p.task, (unsigned long long)p.parent,
+			     (unsigned long long)p.bytes, (unsigned long long)p.grace_ms,
+			     (unsigned long long)p.delay_ms, (unsigned)p.flags);
 }

@@ -20,12 +20,14 @@ static void fork_prepare(void)
 		pthread_mutex_lock(&s->links.lock);
 		shms_arb_fork_prepare(s->arb);
 		shms_attach_fork_prepare(&s->attach);
+		pthread_mutex_lock(&s->running.lock);
 	}
 }
 
 static void fork_parent(void)
 {
 	for (struct shmstore *s = all; s; s = s->next) {
+		pthread_mutex_unlock(&s->running.lock);
 		shms_attach_fork_parent(&s->attach);
 		shms_arb_fork_parent(s->arb);
 		pthread_mutex_unlock(&s->links.lock);
@@ -54,6 +56,8 @@ static void fork_child(void)
 		shms_credit_off(&s->credit);
 		s->ledger = NULL;
 		shms_atfork_close_fds(s);
+		pthread_mutex_unlock(&s->running.lock);
+		shms_running_fork_child(&s->running);
 		shms_attach_fork_child(&s->attach);
 		shms_arb_fork_child(s->arb);
 		shms_recycle_forked(&s->recycle);

@@ -31,6 +31,7 @@ int shms_daemon_open(struct shmstore *s, unsigned mode)
 {
 	int r;
 
+	s->attach.hooks = shms_running_hooks(&s->running);
 	s->attach.place = (struct shms_attach_place){s->p->path, s->p->uuid, s->path, &s->page->credit};
 	mode = mode_of(mode);
 	if (mode == SHMSTORE_DAEMON_OFF)

@@ -313,6 +313,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	shms_links_init(&s->links);
 	shms_credit_init(&s->credit);
 	shms_attach_init(&s->attach);
+	shms_running_init(&s->running);
 	return s;
 }
 
@@ -327,6 +328,7 @@ static void release(struct shmstore *s)
 	shms_credit_off(&s->credit);
 	shms_arb_close(s);
 	shms_attach_deinit(&s->attach);
+	shms_running_deinit(&s->running);
 	if (s->page)
 		munmap(s->page, SHMS_PAGE_SIZE);
 	s->page = NULL;

@@ -361,9 +361,12 @@ enum wire_task_form {
 	WIRE_TASK_WAIT,    /* as long as it takes */
 	WIRE_TASK_FORM_END,
 };
-#define WIRE_TASK_LEVEL_AUTO 5u         /* 0 NEVER to 4 ALWAYS: enum policylevel of policylevel.h */
-#define WIRE_TASK_RETRIABLE  (1u << 0)  /* flags: it can be tried again if it is preempted */
-#define WIRE_TASK_MINE       UINT32_MAX /* uid: of the user that asks. Another's is for root and the daemon's user */
+#define WIRE_TASK_LEVEL_AUTO 5u        /* 0 NEVER to 4 ALWAYS: enum policylevel of policylevel.h */
+#define WIRE_TASK_RETRIABLE  (1u << 0) /* flags: it can be tried again if it is preempted */
+#define WIRE_TASK_TOLD       (1u << 1) /* TASK_PREEMPT is understood on this connection */
+#define WIRE_TASK_WORKER \
+	(1u << 2) /* its process is a worker: while it runs no task it is idle, and the first that may be ended */
+#define WIRE_TASK_MINE UINT32_MAX /* uid: of the user that asks. Another's is for root and the daemon's user */
 
 struct wire_task_admit {
 	uint16_t form;  /* enum wire_task_form */
@@ -379,6 +382,19 @@ struct wire_task_admit {
 /* It has ended. Answered by DONE; REFUSED: -ENOENT: there is none; -EPERM: it is not of this connection. */
 struct wire_task_done {
 	uint64_t task;
+};
+
+/*
+ * It was let in by an earlier daemon, and runs still: counted from here on as if it had been let in here, under the number that it has. Not answered: what cannot
+ * be, or is not the sender's to say, is not counted, and its TASK_DONE will be refused. tail: as of TASK_ADMIT.
+ */
+struct wire_task_runs {
+	uint64_t task;
+	uint64_t declared, parent; /* these and the following as of TASK_ADMIT */
+	uint32_t uid;
+	uint32_t flags;
+	uint32_t level;
+	uint32_t reserved;
 };
 
 /* ---- daemon to client ---------------------------------------------------------------------------------------------- */
@@ -529,6 +545,27 @@ struct wire_task_admitted {
 	uint64_t waited_ms;
 	uint32_t outcome; /* enum wire_task_outcome */
 	uint32_t reason;  /* enum wire_task_reason */
+};
+
+/*
+ * Memory is short, and a process that runs tasks was chosen to give way (docs/pressure.md "Preemption"): told of each task to the connection that it was let in on,
+ * and to that of the task which started it (parent), where these said WIRE_TASK_TOLD; of an idle worker (task 0) to the worker. Serial 0. Left out for one
+ * that reads so slowly that much waits for it.
+ */
+enum wire_task_preempt_what {
+	WIRE_PREEMPT_NOTICE = 1, /* end the task within grace_ms, or its process is ended */
+	WIRE_PREEMPT_SPARED,     /* the process goes on: the need passed by, or it ended its tasks in time */
+	WIRE_PREEMPT_LOST,       /* the process has ended, and the task with it */
+};
+#define WIRE_PREEMPT_RETRY (1u << 0) /* flags: it may be tried again, after delay_ms */
+#define WIRE_PREEMPT_ASKED (1u << 1) /* asked only: memory is not so short that a process is ended for it */
+
+struct wire_task_preempt {
+	uint64_t task, parent;
+	uint64_t bytes; /* private ones that it had */
+	uint64_t grace_ms, delay_ms;
+	uint32_t what; /* enum wire_task_preempt_what */
+	uint32_t flags;
 };
 
 /* What a type is: body size, most tail bytes, who sends it. NULL: unknown. */

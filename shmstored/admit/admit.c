@@ -249,11 +249,12 @@ static int ask_line(struct admit *a, struct admit_task *k, const struct admit_wa
 	return *ret == GATELINE_IN || *ret == GATELINE_PROGRESS ? begin(a, k) : 0;
 }
 
-static struct admit_task *new_task(struct admit *a, struct admit_guest *g, const struct admit_want *w)
+/* id 0: a new one. */
+static struct admit_task *new_task(struct admit *a, struct admit_guest *g, const struct admit_want *w, uint64_t id)
 {
 	uint64_t values[PROFILE_RING];
 	const struct admission_ask ask = ask_of(a, w, values);
-	const struct admit_kind kind = {.uid = w->uid, .name = w->name, .ask = &ask};
+	const struct admit_kind kind = {.id = id, .uid = w->uid, .name = w->name, .ask = &ask};
 	struct admit_task *k = admittask_new(&a->tasks, &kind);
 
 	if (!k)
@@ -261,6 +262,8 @@ static struct admit_task *new_task(struct admit *a, struct admit_guest *g, const
 	k->level = w->level;
 	k->retriable = w->retriable;
 	k->parent = w->parent;
+	g->told |= w->told;
+	g->worker = w->worker;
 	admittask_join(g, k);
 	return k;
 }
@@ -279,23 +282,63 @@ static struct admit_guest *guest_of(struct admit *a, struct conn *c)
 	return g;
 }
 
-int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret)
+/* Where a task may be added: *ret is whose. 0, -EPERM, -ENOMEM, -EMFILE. */
+static int find_guest(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_guest **ret)
 {
-	enum gateline_outcome outcome = GATELINE_WAITS;
 	const struct admit_task *parent = w->parent ? admittask_find(&a->tasks, w->parent) : NULL;
 	struct admit_guest *g = guest_of(a, c);
-	struct gateline_books books;
-	struct admit_task *k;
-	int r;
 
-	gateline_books(a->line, &books);
 	if (parent && parent->uid != w->uid)
 		return -EPERM;
 	if (!g)
 		return -ENOMEM;
 	if (g->n >= ADMIT_TASKS_MAX || HASH_COUNT(a->tasks.all) >= ADMISSION_TASKS)
 		return -EMFILE;
-	k = new_task(a, g, w);
+	*ret = g;
+	return 0;
+}
+
+int admit_runs(struct admit *a, struct conn *c, uint64_t task, const struct admit_want *w)
+{
+	const struct admit_task *same = admittask_find(&a->tasks, task);
+	struct gateline_request r = {.id = task};
+	struct admit_guest *g = NULL;
+	struct admit_task *k;
+	int error;
+
+	if (same)
+		return same->guest->conn == c ? 0 : -EEXIST;
+	if (!task || task > a->tasks.first_id)
+		return -EINVAL;
+	error = find_guest(a, c, w, &g);
+	if (error < 0)
+		return error;
+	k = new_task(a, g, w, task);
+	if (!k)
+		return -ENOMEM;
+	r.level = admittask_level(k);
+	error = gateline_runs(a->line, &r);
+	if (error == 0)
+		error = begin(a, k);
+	if (error < 0)
+		admittask_free(&a->tasks, k, procs_of(a));
+	else
+		admittask_count_children(&a->tasks);
+	return error;
+}
+
+int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret)
+{
+	enum gateline_outcome outcome = GATELINE_WAITS;
+	struct admit_guest *g = NULL;
+	struct gateline_books books;
+	struct admit_task *k;
+	int r = find_guest(a, c, w, &g);
+
+	if (r < 0)
+		return r;
+	gateline_books(a->line, &books);
+	k = new_task(a, g, w, 0);
 	r = k ? ask_line(a, k, w, &outcome) : -ENOMEM;
 	if (r == 0 && outcome == GATELINE_WAITS) {
 		k->serial = w->serial;
@@ -464,6 +507,7 @@ int admit_new(struct host *h, struct admit **ret)
 		return -ENOMEM;
 	}
 	gateline_fits_by(a->line, fits, a);
+	admittask_number(&a->tasks);
 	a->watch.before = before_sample;
 	a->watch.fn = on_sample;
 	pressure_watch(h->pressure, &a->watch);

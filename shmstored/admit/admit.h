@@ -23,6 +23,7 @@ struct admit_want {
 	uint32_t uid;
 	enum policylevel level;
 	bool retriable;
+	bool told, worker; /* as WIRE_TASK_TOLD, _WORKER */
 	enum gateline_form form;
 	uint64_t timeout_ms; /* GATELINE_UNTIL */
 	uint64_t declared;
@@ -51,6 +52,11 @@ struct admit *admit_free(struct admit *a);
 /* 0: *ret is the answer; 1: it waits, and is answered later; -EMFILE: too many of this connection, or of all; -EPERM: parent
  * is another user's; -ENOMEM. */
 int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret);
+/*
+ * An earlier daemon let it in, and it runs. What it has is not known: all that is expected of it may still come. 0: it counts, or did already; -EINVAL: no earlier
+ * daemon gave that number; -EEXIST: another connection has it; -EPERM, -EMFILE, -ENOMEM as above.
+ */
+int admit_runs(struct admit *a, struct conn *c, uint64_t task, const struct admit_want *w);
 /* The answer as a message. CONN_OK, CONN_E_SLOW. */
 int admit_send(struct conn *c, uint64_t serial, const struct admit_answer *answer);
 /* 0; -ENOENT: there is no such task; -EPERM: it is of another connection. */

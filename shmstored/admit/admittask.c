@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <utlist.h>
 
 #include "loop.h"
@@ -23,6 +24,15 @@ static bool keep_name(struct admit_task *k, const struct profile_name *name)
 	k->name = (struct profile_name){memcpy(k->names, name->lang, lang), memcpy(k->names + lang, name->func, func),
 					memcpy(k->names + lang + func, name->group, group)};
 	return true;
+}
+
+/* In microseconds: no daemon lets in more than one task in each, so the next one's numbers are above; and they are exact in JSON. */
+void admittask_number(struct admit_tasks *t)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	t->first_id = t->last_id = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
@@ -47,7 +57,7 @@ struct admit_task *admittask_new(struct admit_tasks *t, const struct admit_kind 
 	if (n)
 		memcpy(k->values, kind->ask->values, n * sizeof(k->values[0]));
 	k->ask.values = k->values;
-	k->id = ++t->last_id;
+	k->id = kind->id ? kind->id : ++t->last_id;
 	k->since_ns = loop_clock();
 	if (kind->name && !keep_name(k, kind->name)) {
 		free(k);
@@ -69,12 +79,30 @@ void admittask_join(struct admit_guest *g, struct admit_task *k)
 	g->n++;
 }
 
-static void count_child(const struct admit_tasks *t, const struct admit_task *k, int64_t by)
+static void count_child(const struct admit_tasks *t, struct admit_task *k)
 {
-	struct admit_task *parent = k->parent ? admittask_find(t, k->parent) : NULL;
+	struct admit_task *parent = k->parent && !k->counted ? admittask_find(t, k->parent) : NULL;
+
+	if (parent) {
+		parent->n_children++;
+		k->counted = true;
+	}
+}
+
+static void uncount_child(const struct admit_tasks *t, const struct admit_task *k)
+{
+	struct admit_task *parent = k->counted ? admittask_find(t, k->parent) : NULL;
 
 	if (parent)
-		parent->n_children = (uint64_t)((int64_t)parent->n_children + by);
+		parent->n_children--;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void admittask_count_children(struct admit_tasks *t)
+{
+	for (struct admit_task *k = t->all; k; k = k->hh.next)
+		if (k->runs)
+			count_child(t, k);
 }
 
 /* ---- processes ----------------------------------------------------------------------------------------------------- */
@@ -164,10 +192,10 @@ int admittask_begin(struct admit_tasks *t, struct admit_task *k, struct presspro
 
 	if (r < 0)
 		return r;
-	k->runs = true;
+	k->runs = k->guest->used = true;
 	k->since_ns = loop_clock();
 	join_proc(t, k, procs);
-	count_child(t, k, 1);
+	count_child(t, k);
 	return 0;
 }
 
@@ -177,7 +205,7 @@ void admittask_free(struct admit_tasks *t, struct admit_task *k, struct presspro
 	if (k->runs) {
 		leave_proc(t, k, procs);
 		admission_end(t->sums, k->id);
-		count_child(t, k, -1);
+		uncount_child(t, k);
 	}
 	if (k->guest) {
 		DL_DELETE(k->guest->tasks, k);
@@ -221,6 +249,16 @@ void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
 			admission_note(t->sums, k->id, k->now, k->name.lang ? remaining(k, arg) : UINT64_MAX);
 		}
 	}
+}
+
+/* Tasks of its process may be other connections'. uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+bool admittask_is_idle(const struct admit_tasks *t, const struct admit_guest *g)
+{
+	pid_t pid = conn_peer(g->conn)->pid;
+	struct admit_proc *p;
+
+	HASH_FIND(hh, t->procs, &pid, sizeof(pid), p);
+	return !p && !g->n;
 }
 
 enum policylevel admittask_level(const struct admit_task *k)

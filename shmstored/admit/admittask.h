@@ -35,6 +35,7 @@ struct admit_task {
 	enum policylevel level; /* as it was said: NEVER to AUTO */
 	bool retriable;
 	uint64_t parent, n_children; /* n_children: that run now */
+	bool counted;                /* among its parent's */
 	uint64_t since_ns;           /* it waits, or runs, since then: loop_clock() */
 	struct admission_ask ask;
 	struct profile_name name; /* lang NULL: none was said */
@@ -51,6 +52,9 @@ struct admit_guest {
 	struct conn_end end;
 	struct admit_task *tasks;
 	uint32_t n;
+	bool told;   /* TASK_PREEMPT is understood there */
+	bool worker; /* as its last task said: without one it is idle */
+	bool used;   /* one was let in */
 };
 
 /* A process that runs some. */
@@ -67,22 +71,27 @@ struct admit_tasks {
 	struct admit_task *all;
 	struct admit_guest *guests;
 	struct admit_proc *procs;
-	uint64_t last_id;
+	uint64_t first_id, last_id; /* given by this daemon; what is below was given by earlier ones */
 	struct admission *sums;
 };
 
 struct admit_kind {
+	uint64_t id; /* 0: a new one */
 	uint32_t uid;
 	const struct profile_name *name; /* NULL: none */
 	const struct admission_ask *ask; /* its values are copied */
 };
 
+/* Numbers begin above all that earlier daemons gave: they are in the order of the host's CLOCK_BOOTTIME. */
+void admittask_number(struct admit_tasks *t);
 /* NULL: no memory. */
 struct admit_task *admittask_new(struct admit_tasks *t, const struct admit_kind *kind);
 /* It waits or runs, of this guest. */
 void admittask_join(struct admit_guest *g, struct admit_task *k);
 /* It begins. 0, -ENOMEM: nothing is changed. */
 int admittask_begin(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs);
+/* A task has come that others may have named as their parent before. */
+void admittask_count_children(struct admit_tasks *t);
 /* Takes it out of everything. */
 void admittask_free(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs);
 struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id);
@@ -99,6 +108,8 @@ void admittask_guest_free(struct admit_tasks *t, struct admit_guest *g, struct p
 void admittask_look_before(struct admit_tasks *t, struct pressprocs *procs);
 void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
 		    uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg);
+/* The process at the other end of a connection runs no task and waits for none to begin. */
+bool admittask_is_idle(const struct admit_tasks *t, const struct admit_guest *g);
 /* NEVER to ALWAYS: as it is now. */
 enum policylevel admittask_level(const struct admit_task *k);
 

@@ -249,15 +249,52 @@ static bool would_be_first(const struct gateline *a, unsigned level)
 	return !first || first->request.level > level;
 }
 
+/* 0, -EINVAL, -EEXIST. */
+static int check(const struct gateline *a, const struct gateline_request *r)
+{
+	if (r->level >= GATELINE_LEVELS || r->declared < 0 || (r->estimate.known && r->estimate.bytes < 0))
+		return -EINVAL;
+	return find(a, r->id) ? -EEXIST : 0;
+}
+
+/* Into the table. NULL: no memory. */
+static struct entry *new_entry(struct gateline *a, const struct gateline_request *r, int64_t now_ms)
+{
+	struct entry *e = heap_grow(a) < 0 ? NULL : calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->request = *r;
+	e->since_ms = now_ms;
+	if (remember(a, e))
+		return e;
+	free(e);
+	return NULL;
+}
+
+int gateline_runs(struct gateline *a, const struct gateline_request *r)
+{
+	int error = check(a, r);
+	struct entry *e;
+
+	if (error < 0)
+		return error;
+	e = new_entry(a, r, 0);
+	if (!e)
+		return -ENOMEM;
+	e->runs = true;
+	a->books.n_running++;
+	return 0;
+}
+
 int gateline_ask(struct gateline *a, const struct gateline_request *r, int64_t now_ms, enum gateline_outcome *ret)
 {
 	enum gateline_outcome outcome = GATELINE_WAITS;
+	int error = check(a, r);
 	struct entry *e;
 
-	if (r->level >= GATELINE_LEVELS || r->declared < 0 || (r->estimate.known && r->estimate.bytes < 0))
-		return -EINVAL;
-	if (find(a, r->id))
-		return -EEXIST;
+	if (error < 0)
+		return error;
 	if (would_be_first(a, r->level) || r->declared > a->cap)
 		outcome = judge(a, r);
 	if (outcome == GATELINE_WAITS && r->form == GATELINE_TRY)
@@ -267,15 +304,9 @@ int gateline_ask(struct gateline *a, const struct gateline_request *r, int64_t n
 		*ret = outcome;
 		return 0;
 	}
-	e = heap_grow(a) < 0 ? NULL : calloc(1, sizeof(*e));
+	e = new_entry(a, r, now_ms);
 	if (!e)
 		return -ENOMEM;
-	e->request = *r;
-	e->since_ms = now_ms;
-	if (!remember(a, e)) {
-		free(e);
-		return -ENOMEM;
-	}
 	if (outcome == GATELINE_WAITS) {
 		append(&a->lines[r->level], e);
 		a->books.n_waiting++;

@@ -71,6 +71,8 @@ void gateline_interval(struct gateline *a, const struct gate *g);
 bool gateline_is_shut(const struct gateline *a);
 /* -EINVAL: level, or a negative size; -EEXIST: the id waits or runs already; -ENOMEM. Then nothing is changed. */
 int gateline_ask(struct gateline *a, const struct gateline_request *r, int64_t now_ms, enum gateline_outcome *ret);
+/* One that runs already is counted, whatever the gate says: it takes nothing of the interval. -EINVAL, -EEXIST, -ENOMEM as above. */
+int gateline_runs(struct gateline *a, const struct gateline_request *r);
 /* Answers one that waited. Call it until it is false, after each of the other calls and when gateline_deadline() has come. */
 bool gateline_next(struct gateline *a, int64_t now_ms, struct gateline_answer *ret);
 /* The next deadline of somebody who waits; INT64_MAX: none. */

@@ -40,6 +40,7 @@
 #define DRAIN             32u
 #define ALL_DOCUMENTS_MAX (64u << 20)
 #define REASON_MAX        200u
+#define PREEMPT_WAITS_MAX (64u << 10) /* bytes of output beside which no TASK_PREEMPT is left */
 
 struct conn {
 	struct host *host;
@@ -115,6 +116,8 @@ int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, 
 	if (c->ending)
 		return CONN_E_GONE;
 	if (type == WIRE_ASK && !output_empty(&c->output))
+		return CONN_OK;
+	if (type == WIRE_TASK_PREEMPT && output_waits(&c->output) > PREEMPT_WAITS_MAX)
 		return CONN_OK;
 	r = output_add(&c->output, c->host->config->output_max, type, serial, body, tail, tail_size);
 	if (r == -EMSGSIZE) {

@@ -9,56 +9,34 @@
 #include "preempt.h"
 
 #include <errno.h>
-#include <json-c/json.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "admit.h"
 #include "config.h"
-#include "events.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
 #include "memlimit.h"
 #include "preemptpick.h"
+#include "preemptvictim.h"
 #include "pressure.h"
 #include "profiles.h"
 
 #define MS            1000000
 #define QUIET_NS      (UINT64_C(10000) * MS) /* between two notices to one process that nothing follows */
 #define DELAY_MS      1000
-#define TASKS_TOLD    8u /* of one process, in an event */
 #define DELAY_MOST_MS 60000
-
-/* One of its tasks, as it was when it was chosen. */
-struct lost {
-	uint64_t id, parent, had;
-	uint32_t uid;
-	bool retriable;
-	char *names;
-	struct profile_name name; /* lang NULL: none */
-};
-
-struct victim {
-	struct victim *next;
-	struct preempt *of; /* NULL: nobody cares any more */
-	struct loop_op poll;
-	int pidfd;
-	struct preempt_record record;
-	struct lost *tasks;
-};
 
 struct preempt {
 	struct host *host;
 	struct pressure_watch watch;
-	struct victim *wave;
+	struct preempt_victim *wave;
 	struct preempt_record recent[PREEMPT_RECENT]; /* a ring: n_recent ever */
 	uint64_t n_recent, last_number;
 	struct preempt_counts counts;
@@ -79,113 +57,11 @@ const char *preempt_step_name(enum preempt_step s)
 	return names[s];
 }
 
-/* ---- victims ------------------------------------------------------------------------------------------------------- */
-
-static void victim_free(struct victim *v)
-{
-	for (unsigned i = 0; i < v->record.n_tasks; i++)
-		free(v->tasks[i].names);
-	free(v->tasks);
-	if (v->pidfd >= 0)
-		close(v->pidfd);
-	free(v);
-}
-
-static char *copy_names(const struct profile_name *name, struct profile_name *ret)
-{
-	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1, group = strlen(name->group) + 1;
-	char *names = malloc(lang + func + group);
-
-	if (names)
-		*ret = (struct profile_name){memcpy(names, name->lang, lang), memcpy(names + lang, name->func, func),
-					     memcpy(names + lang + func, name->group, group)};
-	return names;
-}
-
-/* A name for which there is no memory is none. */
-static void copy_task(struct lost *to, const struct admit_task *k)
-{
-	*to = (struct lost){.id = k->id, .parent = k->parent, .had = k->now, .uid = k->uid, .retriable = k->retriable};
-	if (k->name.lang)
-		to->names = copy_names(&k->name, &to->name);
-}
-
-/* 0; -ESRCH and the like: it cannot be signalled for certain; -ENOMEM. */
-static int victim_new(struct preempt *p, const struct admit_proc *proc, const struct policy_victim *chosen,
-		      struct victim **ret)
-{
-	const struct conn *c = preemptpick_conn(proc);
-	unsigned n = preemptpick_n_tasks(proc), i = 0;
-	int pidfd = conn_pidfd(c);
-	struct victim *v;
-
-	if (pidfd < 0)
-		return pidfd;
-	v = calloc(1, sizeof(*v));
-	if (v)
-		v->tasks = calloc(n, sizeof(*v->tasks));
-	if (!v || !v->tasks || syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0) {
-		int r = v && v->tasks ? -errno : -ENOMEM;
-
-		close(pidfd);
-		if (v)
-			free(v->tasks);
-		free(v);
-		return r;
-	}
-	for (const struct admit_task *k = proc->tasks; k; k = k->proc_next)
-		copy_task(&v->tasks[i++], k);
-	v->of = p;
-	v->pidfd = pidfd;
-	v->record = (struct preempt_record){.pid = proc->pid,
-					    .uid = conn_peer(c)->uid,
-					    .n_tasks = n,
-					    .level = chosen->worker->level,
-					    .why = chosen->why,
-					    .retry = chosen->retry,
-					    .bytes = chosen->bytes};
-	*ret = v;
-	return 0;
-}
-
-/* ---- what is told -------------------------------------------------------------------------------------------------- */
-
-/* A notice tells the process how long it has; what is told of its end, its tasks' owners whether and when to try again, and what it had. */
-static void tell(const struct preempt *p, const struct victim *v)
-{
-	const struct preempt_record *r = &v->record;
-	struct json_object *o = jsonmake_new(), *list = jsonmake_child(o, "tasks", jsonmake_new_list());
-	char key[48];
-
-	jsonmake_text(o, "step", preempt_step_name(r->step));
-	jsonmake_i64(o, "pid", r->pid);
-	jsonmake_u64(o, "uid", r->uid);
-	for (unsigned i = 0; i < r->n_tasks && i < TASKS_TOLD; i++) {
-		struct json_object *k = jsonmake_append(list, jsonmake_new());
-
-		jsonmake_u64(k, "task", v->tasks[i].id);
-		jsonmake_u64(k, "parent", v->tasks[i].parent);
-		jsonmake_text(k, "function", v->tasks[i].name.func);
-		jsonmake_u64(k, "had", v->tasks[i].had);
-	}
-	jsonmake_flag(o, "asked_only", r->notice_only);
-	jsonmake_u64(o, "grace_ms", config_of(p)->grace_ns / MS);
-	jsonmake_text(o, "level", policylevel_name(r->level));
-	jsonmake_text(o, "why", policy_why(r->why));
-	jsonmake_i64(o, "bytes", r->bytes);
-	jsonmake_flag(o, "retry", r->retry);
-	jsonmake_u64(o, "delay_ms", r->delay_ms);
-	jsonmake_i64(o, "used", r->used);
-	jsonmake_i64(o, "kill", p->host->pressure->limits.kill);
-	snprintf(key, sizeof(key), "%llu %s", (unsigned long long)r->number, preempt_step_name(r->step));
-	events_emit(p->host->events, EVENT_PREEMPT, key, o);
-}
-
 /* The profile of each kind that went with it. */
-static void teach(const struct preempt *p, const struct victim *v)
+static void teach(const struct preempt *p, const struct preempt_victim *v)
 {
 	for (unsigned i = 0; i < v->record.n_tasks; i++) {
-		const struct lost *k = &v->tasks[i];
+		const struct preempt_lost *k = &v->tasks[i];
 		struct profile_task used = {.used = {k->had}, .has = {true}};
 
 		if (!p->host->profiles || !k->names)
@@ -211,18 +87,23 @@ static void count(struct preempt *p, const struct preempt_record *r)
 		c->n_level[r->level]++;
 }
 
-static void set_step(struct preempt *p, struct victim *v, enum preempt_step step)
+static void note_step(struct preempt *p, struct preempt_victim *v, enum preempt_step step)
 {
 	v->record.step = step;
 	v->record.mono_ns = loop_clock();
 	count(p, &v->record);
-	tell(p, v);
+}
+
+static void set_step(struct preempt *p, struct preempt_victim *v, enum preempt_step step)
+{
+	note_step(p, v, step);
+	preempttell(p->host, v);
 }
 
 /* It is a victim no more. */
-static void let_go(struct preempt *p, struct victim *v, enum preempt_step how)
+static void let_go(struct preempt *p, struct preempt_victim *v, enum preempt_step how)
 {
-	struct victim **at = &p->wave;
+	struct preempt_victim **at = &p->wave;
 
 	while (*at != v)
 		at = &(*at)->next;
@@ -235,21 +116,22 @@ static void let_go(struct preempt *p, struct victim *v, enum preempt_step how)
 	if (v->poll.busy)
 		loop_cancel(p->host->loop, &v->poll); /* on_dead() frees */
 	else
-		victim_free(v);
+		preemptvictim_free(v);
 }
 
 static void on_dead(struct loop_op *op, int result, unsigned flags)
 {
-	struct victim *v = (struct victim *)(void *)((char *)op - offsetof(struct victim, poll));
+	struct preempt_victim *v =
+		(struct preempt_victim *)(void *)((char *)op - offsetof(struct preempt_victim, poll));
 
 	(void)flags;
 	if (!v->of)
-		victim_free(v);
+		preemptvictim_free(v);
 	else if (result >= 0)
 		let_go(v->of, v, PREEMPT_GONE);
 }
 
-static void send_signal(struct preempt *p, struct victim *v, int number, enum preempt_step step)
+static void send_signal(struct preempt *p, struct preempt_victim *v, int number, enum preempt_step step)
 {
 	if (syscall(SYS_pidfd_send_signal, v->pidfd, number, NULL, 0) < 0 && errno != ESRCH) {
 		log_say(LOG_WARNING, LOG_FIELDS(.error = -errno),
@@ -265,15 +147,21 @@ static void send_signal(struct preempt *p, struct victim *v, int number, enum pr
 	set_step(p, v, step);
 }
 
-static bool runs_any(const struct preempt *p, const struct victim *v)
+/* What it was chosen for: tasks of it run, or it is an idle worker. */
+static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v)
 {
+	const struct admit_tasks *t = admit_tasks(p->host->admit);
+	const struct admit_guest *g = preemptvictim_guest(v, t);
+
+	if (!v->record.n_tasks)
+		return g && admittask_is_idle(t, g);
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
-		if (admittask_find(admit_tasks(p->host->admit), v->tasks[i].id))
+		if (admittask_find(t, v->tasks[i].id))
 			return true;
 	return false;
 }
 
-static void grace_is_over(struct preempt *p, struct victim *v, bool above)
+static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool above)
 {
 	if (v->record.notice_only || !above)
 		let_go(p, v, PREEMPT_SPARED);
@@ -281,7 +169,7 @@ static void grace_is_over(struct preempt *p, struct victim *v, bool above)
 		send_signal(p, v, SIGTERM, PREEMPT_TERMED);
 }
 
-static void step(struct preempt *p, struct victim *v)
+static void step(struct preempt *p, struct preempt_victim *v)
 {
 	const struct pressure *host = p->host->pressure;
 	bool above = host->used.known && host->used.bytes > host->limits.kill;
@@ -289,8 +177,8 @@ static void step(struct preempt *p, struct victim *v)
 
 	switch (v->record.step) {
 	case PREEMPT_NOTICED:
-		if (!runs_any(p, v)) {
-			let_go(p, v, PREEMPT_YIELDED);
+		if (!is_as_chosen(p, v)) {
+			let_go(p, v, v->record.n_tasks ? PREEMPT_YIELDED : PREEMPT_SPARED);
 			break;
 		}
 		if (above)
@@ -341,17 +229,18 @@ static uint64_t delay_of(const struct preempt *p, uid_t uid)
 	return (uint64_t)memlimit_delay_ms(attempt, DELAY_MS, DELAY_MOST_MS);
 }
 
-static bool add_victim(struct preempt *p, const struct admit_proc *proc, const struct policy_victim *chosen,
+static bool add_victim(struct preempt *p, const struct preemptpick_who *who, const struct policy_victim *chosen,
 		       bool notice_only)
 {
 	const struct pressure *host = p->host->pressure;
-	struct victim *v = NULL;
+	struct preempt_victim *v = NULL;
 
-	if (victim_new(p, proc, chosen, &v) < 0 || !v)
+	if (preemptvictim_new(who, chosen, &v) < 0 || !v)
 		return false;
+	v->of = p;
 	v->poll.fn = on_dead;
 	if (loop_poll(p->host->loop, &v->poll, v->pidfd, POLLIN, true) < 0) {
-		victim_free(v);
+		preemptvictim_free(v);
 		return false;
 	}
 	v->record.number = ++p->last_number;
@@ -361,7 +250,7 @@ static bool add_victim(struct preempt *p, const struct admit_proc *proc, const s
 	v->record.delay_ms = delay_of(p, v->record.uid);
 	v->next = p->wave;
 	p->wave = v;
-	set_step(p, v, PREEMPT_NOTICED);
+	note_step(p, v, PREEMPT_NOTICED);
 	return true;
 }
 
@@ -387,20 +276,23 @@ static void choose(struct preempt *p)
 	if (preemptpick_init(&pick, p->host) < 0)
 		return;
 	for (size_t i = 0; i < pick.n && !above; i++)
-		if (was_asked(p, pick.procs[i]->pid))
+		if (was_asked(p, conn_peer(pick.who[i].conn)->pid))
 			pick.workers[i].life = POLICY_DEAD;
 	n = policy_select(&policy, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)
-		any |= add_victim(p, pick.procs[pick.victims[i].worker->id], &pick.victims[i], !above);
+		any |= add_victim(p, &pick.who[pick.victims[i].worker->id], &pick.victims[i], !above);
 	p->counts.n_waves += any;
 	preemptpick_deinit(&pick);
+	/* Only now: who is told may be dropped for reading nothing, and what was picked goes with that connection. */
+	for (const struct preempt_victim *v = p->wave; v; v = v->next)
+		preempttell(p->host, v);
 }
 
 static void on_sample(struct pressure_watch *w)
 {
 	struct preempt *p = (struct preempt *)(void *)((char *)w - offsetof(struct preempt, watch));
 
-	for (struct victim *v = p->wave, *next; v; v = next) {
+	for (struct preempt_victim *v = p->wave, *next; v; v = next) {
 		next = v->next;
 		step(p, v);
 	}
@@ -433,14 +325,14 @@ struct preempt *preempt_free(struct preempt *p)
 		return NULL;
 	pressure_unwatch(p->host->pressure, &p->watch);
 	while (p->wave) {
-		struct victim *v = p->wave;
+		struct preempt_victim *v = p->wave;
 
 		p->wave = v->next;
 		v->of = NULL;
 		if (v->poll.busy)
 			loop_cancel(p->host->loop, &v->poll); /* on_dead() frees */
 		else
-			victim_free(v);
+			preemptvictim_free(v);
 	}
 	free(p);
 	return NULL;
@@ -452,7 +344,7 @@ void preempt_counts(const struct preempt *p, struct preempt_counts *ret)
 {
 	*ret = p->counts;
 	ret->n_alive = 0;
-	for (const struct victim *v = p->wave; v; v = v->next)
+	for (const struct preempt_victim *v = p->wave; v; v = v->next)
 		ret->n_alive++;
 }
 
@@ -460,7 +352,7 @@ size_t preempt_recent(const struct preempt *p, struct preempt_record ret[PREEMPT
 {
 	size_t n = 0;
 
-	for (const struct victim *v = p->wave; v && n < PREEMPT_RECENT; v = v->next)
+	for (const struct preempt_victim *v = p->wave; v && n < PREEMPT_RECENT; v = v->next)
 		ret[n++] = v->record;
 	for (uint64_t i = p->n_recent; i > 0 && p->n_recent - i < PREEMPT_RECENT && n < PREEMPT_RECENT; i--)
 		ret[n++] = p->recent[(i - 1) % PREEMPT_RECENT];
@@ -469,11 +361,11 @@ size_t preempt_recent(const struct preempt *p, struct preempt_record ret[PREEMPT
 
 static void add_plan(const struct preemptpick *pick, const struct policy_victim *v, bool now, struct preempt_plans *to)
 {
-	const struct admit_proc *proc = pick->procs[v->worker->id];
+	const struct preemptpick_who *who = &pick->who[v->worker->id];
 
-	to->plans[to->n++] = (struct preempt_plan){.pid = proc->pid,
-						   .uid = conn_peer(preemptpick_conn(proc))->uid,
-						   .n_tasks = preemptpick_n_tasks(proc),
+	to->plans[to->n++] = (struct preempt_plan){.pid = conn_peer(who->conn)->pid,
+						   .uid = conn_peer(who->conn)->uid,
+						   .n_tasks = preemptpick_n_tasks(who),
 						   .level = v->worker->level,
 						   .why = v->why,
 						   .retry = v->retry,

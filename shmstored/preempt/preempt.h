@@ -3,12 +3,13 @@
  * preempt.h: where memory is short, processes that run tasks are asked to stop, and made to (policy.h says which). One wave at a time: nobody else is chosen while
  * one of it lives. Off unless the configuration switches it on. Loop's thread only.
  *
- *   notice    an event ("preempt") says which tasks of which process, and the time that they have
+ *   notice    TASK_PREEMPT, and an event ("preempt"), say which tasks of which process, and the time that they have
  *   SIGTERM   after that time, if memory is still above the kill threshold
  *   SIGKILL   after a time for ending
  *
  * Between gate and kill there is nothing but the notice. Who ends the tasks in time, lives; so does one that the need passed by. Signals go by a descriptor of
- * the process (peerpid.h), to processes of users that the daemon may signal, and only to those that run tasks which all may be preempted.
+ * the process (peerpid.h), to processes of users that the daemon may signal, and only to those that run tasks which all may be preempted, or that said that they
+ * are workers and run none.
  */
 #ifndef PREEMPT_H
 #define PREEMPT_H

@@ -2,6 +2,8 @@
 /*
  * preemptpick.c: a process is as willing to be preempted as the least willing of its tasks, can be tried again if all of them can, and began with the last of them. One of
  * which a task is NEVER is no candidate, of whatever policy.
+ *
+ * A process that runs no task is a candidate only where it said that it is a worker: then it is idle. Whoever just has a store, or waits at the gate, is none.
  */
 #include "preemptpick.h"
 
@@ -20,25 +22,21 @@
 #define BUFFER_PPM  50000 /* a twentieth of the host is freed below kill, */
 #define BUFFER_MOST (INT64_C(3) << 30)
 
-const struct conn *preemptpick_conn(const struct admit_proc *p)
-{
-	return p->tasks->guest->conn;
-}
-
-unsigned preemptpick_n_tasks(const struct admit_proc *p)
+unsigned preemptpick_n_tasks(const struct preemptpick_who *who)
 {
 	unsigned n = 0;
 
-	for (const struct admit_task *k = p->tasks; k; k = k->proc_next)
+	for (const struct admit_task *k = who->proc ? who->proc->tasks : NULL; k; k = k->proc_next)
 		n++;
 	return n;
 }
 
-static bool may_signal(const struct admit_proc *p)
+static bool may_signal(const struct conn *c)
 {
+	const struct conn_peer *peer = conn_peer(c);
 	uid_t me = geteuid();
 
-	return p->pid > 1 && p->pid != getpid() && (me == 0 || conn_peer(preemptpick_conn(p))->uid == me);
+	return peer->pid > 1 && peer->pid != getpid() && (me == 0 || peer->uid == me);
 }
 
 static enum policylevel level_of(const struct admit_proc *p)
@@ -78,16 +76,23 @@ static struct amount sole_of(const struct host *h, pid_t pid)
 	return amount_of(sum);
 }
 
-static struct policy_worker worker_of(const struct host *h, const struct admit_proc *p, uint64_t id)
+/* What every worker has. */
+static struct policy_worker worker_of(const struct host *h, pid_t pid)
 {
-	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, p->pid);
-	struct policy_worker w = {.id = id,
-				  .retries = -1,
-				  .work = POLICY_TASK,
-				  .level = level_of(p),
-				  .private = seen ? seen->private : AMOUNT_UNKNOWN,
-				  .sole = sole_of(h, p->pid)};
+	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);
 
+	return (struct policy_worker){.retries = -1,
+				      .level = POLICYLEVEL_ALWAYS,
+				      .private = seen ? seen->private : AMOUNT_UNKNOWN,
+				      .sole = sole_of(h, pid)};
+}
+
+static struct policy_worker busy_worker(const struct host *h, const struct admit_proc *p)
+{
+	struct policy_worker w = worker_of(h, p->pid);
+
+	w.work = POLICY_TASK;
+	w.level = level_of(p);
 	for (const struct admit_task *k = p->tasks; k; k = k->proc_next) {
 		if (!k->retriable)
 			w.retries = 0;
@@ -99,39 +104,77 @@ static struct policy_worker worker_of(const struct host *h, const struct admit_p
 	return w;
 }
 
+static void add(struct preemptpick *p, struct policy_worker w, struct preemptpick_who who)
+{
+	w.id = p->n;
+	p->workers[p->n] = w;
+	p->who[p->n++] = who;
+}
+
+static void add_busy(struct preemptpick *p, const struct host *h, const struct admit_proc *proc)
+{
+	struct conn *c = proc->tasks->guest->conn;
+
+	if (level_of(proc) == POLICYLEVEL_NEVER)
+		p->n_never++;
+	else if (!may_signal(c))
+		p->n_foreign++;
+	else
+		add(p, busy_worker(h, proc), (struct preemptpick_who){c, proc});
+}
+
+/* Another connection of the process runs a task, waits for one, or was taken already for it. */
+static bool is_known(const struct preemptpick *p, const struct admit_tasks *t, const struct admit_guest *g)
+{
+	pid_t pid = conn_peer(g->conn)->pid;
+
+	for (const struct admit_guest *other = t->guests; other; other = other->hh.next)
+		if (other->n && conn_peer(other->conn)->pid == pid)
+			return true;
+	for (size_t i = 0; i < p->n; i++)
+		if (conn_peer(p->who[i].conn)->pid == pid)
+			return true;
+	return !admittask_is_idle(t, g);
+}
+
+static void add_idle(struct preemptpick *p, const struct host *h, const struct admit_guest *g)
+{
+	struct policy_worker w = worker_of(h, conn_peer(g->conn)->pid);
+
+	w.work = g->used ? POLICY_IDLE : POLICY_COLD;
+	if (may_signal(g->conn))
+		add(p, w, (struct preemptpick_who){g->conn, NULL});
+	else
+		p->n_foreign++;
+}
+
 int preemptpick_init(struct preemptpick *p, const struct host *h)
 {
 	const struct admit_tasks *t = admit_tasks(h->admit);
-	size_t most = HASH_COUNT(t->procs);
+	size_t most = HASH_COUNT(t->procs) + HASH_COUNT(t->guests);
 
 	*p = (struct preemptpick){0};
 	if (!most)
 		return 0;
 	p->workers = calloc(most, sizeof(*p->workers));
-	p->procs = calloc(most, sizeof(*p->procs));
+	p->who = calloc(most, sizeof(*p->who));
 	p->victims = calloc(most, sizeof(*p->victims));
-	if (!p->workers || !p->procs || !p->victims) {
+	if (!p->workers || !p->who || !p->victims) {
 		preemptpick_deinit(p);
 		return -ENOMEM;
 	}
-	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next) {
-		p->n_never += level_of(proc) == POLICYLEVEL_NEVER;
-		if (level_of(proc) == POLICYLEVEL_NEVER)
-			continue;
-		p->n_foreign += !may_signal(proc);
-		if (!may_signal(proc))
-			continue;
-		p->workers[p->n] = worker_of(h, proc, p->n);
-		p->procs[p->n] = proc;
-		p->n++;
-	}
+	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next)
+		add_busy(p, h, proc);
+	for (const struct admit_guest *g = t->guests; g; g = g->hh.next)
+		if (g->worker && !is_known(p, t, g))
+			add_idle(p, h, g);
 	return 0;
 }
 
 void preemptpick_deinit(struct preemptpick *p)
 {
 	free(p->workers);
-	free(p->procs);
+	free(p->who);
 	free(p->victims);
 	*p = (struct preemptpick){0};
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preemptpick.h: the processes that run tasks, as policy.h wants them. Private to the room. */
+/* preemptpick.h: the processes that run tasks, and idle workers, as policy.h wants them. Private to the room. */
 #ifndef PREEMPTPICK_H
 #define PREEMPTPICK_H
 
@@ -8,13 +8,19 @@
 #include "admittask.h"
 #include "policy.h"
 
+struct conn;
 struct host;
+
+struct preemptpick_who {
+	struct conn *conn;             /* one of its connections */
+	const struct admit_proc *proc; /* NULL: an idle worker */
+};
 
 struct preemptpick {
 	size_t n, n_never, n_foreign;
-	struct policy_worker *workers;   /* candidates; id: the index of */
-	const struct admit_proc **procs; /* whose */
-	struct policy_victim *victims;   /* room for n */
+	struct policy_worker *workers; /* candidates; id: the index of */
+	struct preemptpick_who *who;
+	struct policy_victim *victims; /* room for n */
 };
 
 /* -ENOMEM. */
@@ -22,8 +28,6 @@ int preemptpick_init(struct preemptpick *p, const struct host *h);
 void preemptpick_deinit(struct preemptpick *p);
 
 struct policy preemptpick_policy(const struct host *h, enum policy_kind kind);
-/* The process of a task at the other end of a connection. */
-const struct conn *preemptpick_conn(const struct admit_proc *p);
-unsigned preemptpick_n_tasks(const struct admit_proc *p);
+unsigned preemptpick_n_tasks(const struct preemptpick_who *who);
 
 #endif

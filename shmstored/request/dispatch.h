@@ -40,5 +40,6 @@ DISPATCH_HANDLER(stage_end);
 DISPATCH_HANDLER(stage_demote);
 DISPATCH_HANDLER(task_admit);
 DISPATCH_HANDLER(task_done);
+DISPATCH_HANDLER(task_runs);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* req_task.c: TASK_ADMIT and TASK_DONE: a client's task begins by leave of the gate, and has ended. */
+/* req_task.c: TASK_ADMIT, TASK_RUNS, TASK_DONE: a client's task begins by leave of the gate, runs since an earlier daemon, and has ended. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -65,6 +65,8 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 		.uid = w->uid == WIRE_TASK_MINE ? conn_peer(c)->uid : w->uid,
 		.level = (enum policylevel)w->level,
 		.retriable = (w->flags & WIRE_TASK_RETRIABLE) != 0,
+		.told = (w->flags & WIRE_TASK_TOLD) != 0,
+		.worker = (w->flags & WIRE_TASK_WORKER) != 0,
 		.form = forms[w->form],
 		.timeout_ms = w->timeout_ms,
 		.declared = w->declared,
@@ -101,6 +103,32 @@ DISPATCH_HANDLER(task_admit)
 	if (!profilename_cut(text, &name))
 		return refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	return admit(c, serial, body, &name);
+}
+
+DISPATCH_HANDLER(task_runs)
+{
+	struct admit *a = conn_host(c)->admit;
+	struct admit_want want = {
+		.uid = body->uid == WIRE_TASK_MINE ? conn_peer(c)->uid : body->uid,
+		.level = (enum policylevel)body->level,
+		.retriable = (body->flags & WIRE_TASK_RETRIABLE) != 0,
+		.told = (body->flags & WIRE_TASK_TOLD) != 0,
+		.worker = (body->flags & WIRE_TASK_WORKER) != 0,
+		.declared = body->declared,
+		.parent = body->parent,
+	};
+	char text[WIRE_TEXT_MAX + 1];
+	struct profile_name name;
+
+	(void)serial;
+	if (body->level > WIRE_TASK_LEVEL_AUTO)
+		return conn_fault(c, CONN_E_PROTOCOL, "TASK_RUNS: no such level");
+	memcpy(text, tail, tail_size + 1);
+	if (tail_size && profilename_cut(text, &name))
+		want.name = &name;
+	if (a && (want.uid == conn_peer(c)->uid || conn_is_admin(c)))
+		(void)admit_runs(a, c, body->task, &want); /* what is not counted is found out at its end */
+	return CONN_OK;
 }
 
 DISPATCH_HANDLER(task_done)

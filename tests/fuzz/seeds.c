@@ -88,6 +88,11 @@ static void write_wire_seeds(const char *dir)
 		 WIRE_TASK_ADMIT,
 		 40},
 		{"task-done", "", {1}, WIRE_TASK_DONE, 8},
+		{"task-runs",
+		 "c\nf\na#1",
+		 {1, 1 << 20, 2, UINT64_C(0xffffffff) | UINT64_C(7) << 32, 5},
+		 WIRE_TASK_RUNS,
+		 40},
 	};
 	/* Registered; registered and no administrator; without HELLO. */
 	static const uint8_t modes[] = {4, 5, 2};

@@ -228,6 +228,7 @@ static void cases_of_profiles(struct shmstore *s)
 	const struct shmstore_profile_kind kind = {"c", "f", NULL};
 	struct shmstore_task_ask ask = SHMSTORE_TASK_ASK_INIT;
 	struct shmstore_task_grant grant;
+	struct shmstore_preempt told;
 	struct shmstore_profile_use use;
 	struct shmstore_client *c;
 	uint32_t task;
@@ -240,6 +241,9 @@ static void cases_of_profiles(struct shmstore *s)
 	CASE(profile_end, s, 1, NULL);
 	CASE(profile_estimate, s, &kind, NULL, &use);
 	CASE(task_admit, s, &ask, &grant);
+	CASE(preempt_next, s, NULL);
+	CASE(preempt_next, NULL, &told);
+	CASE(preempt_fd, NULL);
 	CASE(task_done, s, 1);
 	cr_assert_eq(shmstore_client_new("/nonexistent/shmstored", 1000, &c), 0);
 	CASE(client_profile, c, SHMSTORE_PROFILE_MINE, &text, &n);

@@ -436,6 +436,31 @@ Test(gate_histories, who_ends_soon_leaves_place_and_room)
 	gateline_free(a);
 }
 
+/* As after a daemon's restart: before anything was seen, and however closed. */
+Test(gate_histories, what_runs_already_is_counted_and_takes_nothing_of_the_interval)
+{
+	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 1, .rampmax = 1};
+	struct gateline *a = gateline_new(1000, 0);
+	struct gateline_books books;
+	struct gate g;
+
+	cr_assert_eq(gate_init(&g, &config), 0);
+	cr_assert_eq(gateline_runs(a, &(struct gateline_request){.id = 7, .declared = 5000}), 0);
+	cr_assert_eq(gateline_runs(a, &(struct gateline_request){.id = 7}), -EEXIST);
+	cr_assert_eq(gateline_runs(a, &(struct gateline_request){.id = 8, .level = GATELINE_LEVELS}), -EINVAL);
+	cr_assert_eq(ask_for(a, 1, 0), GATELINE_REFUSED, "it runs, so nobody is let in for progress");
+	gateline_interval(a, &g);
+	gateline_books(a, &books);
+	cr_assert_eq(books.n_running, 1);
+	cr_assert_eq(books.n_admitted, 0, "it was let in by somebody else");
+	cr_assert_eq(ask_for(a, 1, 0), GATELINE_IN);
+	cr_assert_eq(gateline_end(a, 7), 0);
+	cr_assert_eq(ask_for(a, 2, 0), GATELINE_REFUSED, "its end gives nothing back to the interval");
+	cr_assert_eq(gateline_end(a, 1), 0);
+	cr_assert_eq(ask_for(a, 2, 0), GATELINE_PROGRESS);
+	gateline_free(a);
+}
+
 Test(gate_histories, another_may_say_what_fits)
 {
 	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 9, .rampmax = 9};

@@ -124,6 +124,11 @@ enum shmstore_task_level {
 };
 
 #define SHMSTORE_TASK_RETRIABLE (1u << 0) /* flags: it can be begun anew */
+/*
+ * flags: this process is a worker, of a pool that makes another where one ends. While it runs no task it is idle, and is the first that is asked to give memory
+ * back, and ended where memory is short. The last ask of the store counts.
+ */
+#define SHMSTORE_TASK_WORKER (1u << 1)
 
 #define SHMSTORE_TASK_TRY     UINT64_C(0) /* wait_ms: now or not at all */
 #define SHMSTORE_TASK_FOREVER UINT64_MAX  /* as long as it takes */
@@ -180,10 +185,52 @@ SHMSTORE_API int shmstore_task_admit(struct shmstore *s, const struct shmstore_t
 				     struct shmstore_task_grant *ret);
 /*
  * It has ended, well or not.
- *   task   grant.task; 0: nothing is done
- * Return: as above; -ENOENT: no such task runs: the daemon was started anew since; -EPERM also: it was let in by another store.
+ *   task   grant.task; 0: nothing is done. The number stays good where the daemon is started anew: the next one is told by the store's next call what runs
+ * Return: as above; -ENOENT: no such task runs, or no daemon does; -EPERM also: it was let in by another store.
  */
 SHMSTORE_API int shmstore_task_done(struct shmstore *s, uint64_t task);
+
+/* ---- giving way ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Where memory is short, and the daemon preempts (pressure { preempt = shm }), it asks processes to give way, and then ends them. A store is told what concerns it: of
+ * its own tasks; of tasks whose parent is one of its own, as the owner; and of itself, where it is an idle worker.
+ *
+ *   struct shmstore_preempt p;
+ *   while (shmstore_preempt_next(s, &p) == 1) {
+ *           if (p.what == SHMSTORE_PREEMPT_NOTICE && is_mine(p.task))
+ *                   stop(p.task);                       // and shmstore_task_done(), within p.grace_ms: then this process lives
+ *           if (p.what == SHMSTORE_PREEMPT_LOST && p.flags & SHMSTORE_PREEMPT_RETRY)
+ *                   begin_again(p.task, p.delay_ms);    // one that another process ran for us: it has ended for want of memory
+ *   }
+ */
+enum shmstore_preempt_what {
+	SHMSTORE_PREEMPT_NOTICE =
+		1, /* task is to be ended within grace_ms; 0: memory is to be given back by this idle worker */
+	SHMSTORE_PREEMPT_SPARED = 2, /* its process goes on: the need passed by, or it ended its tasks in time */
+	SHMSTORE_PREEMPT_LOST = 3,   /* its process has ended, and the task with it */
+};
+#define SHMSTORE_PREEMPT_RETRY (1u << 0) /* flags: it may be tried again, after delay_ms */
+#define SHMSTORE_PREEMPT_ASKED (1u << 1) /* asked only, so far: memory is not so short that a process is ended for it */
+struct shmstore_preempt {
+	uint64_t task, parent;       /* as shmstore_task_grant.task, and shmstore_task_ask.parent */
+	uint64_t bytes;              /* private ones that it had when it was chosen */
+	uint64_t grace_ms, delay_ms; /* grace_ms: of a NOTICE */
+	uint32_t what;               /* enum shmstore_preempt_what */
+	uint32_t flags;              /* SHMSTORE_PREEMPT_* */
+};
+/*
+ * The oldest of what was said and not taken. Nothing is waited for, but that a daemon is looked for where there is none, as by every call. Of more than 1024 the oldest
+ * are forgotten; so is what comes while this process reads nothing for so long that the daemon has nowhere to put it.
+ * Return: 1: *ret is filled; 0: nothing was said; as above.
+ */
+SHMSTORE_API int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret);
+/*
+ * A descriptor for poll(): readable when shmstore_preempt_next() may have something. It stays the store's, and the same whatever daemon comes; one that comes is found by
+ * calls only, so call shmstore_preempt_next() once a second in any case where tasks run for long.
+ * Return: the descriptor, or as above.
+ */
+SHMSTORE_API int shmstore_preempt_fd(struct shmstore *s);
 
 /* ---- for tools ----------------------------------------------------------------------------------------------------- */
 
@@ -217,9 +264,11 @@ SHMSTORE_API int shmstore_profile_estimate_sized(struct shmstore *s, const struc
 						 struct shmstore_profile_use *ret, size_t ret_size);
 SHMSTORE_API int shmstore_task_admit_sized(struct shmstore *s, const struct shmstore_task_ask *ask,
 					   struct shmstore_task_grant *ret, size_t ret_size);
+SHMSTORE_API int shmstore_preempt_next_sized(struct shmstore *s, struct shmstore_preempt *ret, size_t ret_size);
 #ifndef SHMSTORE_PLAIN
 #define shmstore_profile_estimate(...) shmstore_profile_estimate_sized(__VA_ARGS__, sizeof(struct shmstore_profile_use))
 #define shmstore_task_admit(...)       shmstore_task_admit_sized(__VA_ARGS__, sizeof(struct shmstore_task_grant))
+#define shmstore_preempt_next(...)     shmstore_preempt_next_sized(__VA_ARGS__, sizeof(struct shmstore_preempt))
 #endif
 
 #ifdef __cplusplus

@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ._shmstore import ClosedError, Error
+from .preempting import Preempted, Preemption
 
 if TYPE_CHECKING:
     from .store import Store
@@ -127,16 +128,34 @@ class Admitted:
     """A task that was let in. As a context manager it ends with its block, whatever happens there."""
 
     def __init__(self, store: Store, kind: tuple[str, str, str], declared: int, wait: float | None, level: str | int, retriable: bool,
-                 parent: int) -> None:
+                 parent: int, worker: bool) -> None:
         number = _LEVELS.get(level.lower(), -1) if isinstance(level, str) else level
         if number not in _LEVELS.values():
             raise ValueError(f"there is no level {level!r}: one of {', '.join(_LEVELS)}")
         self._store = store
-        outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(*kind, declared, wait, number, retriable, parent)
+        outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(*kind, declared, wait, number, retriable, parent, worker)
         self.reason = _REASONS.get(reason, "?")  #: ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
         self.waited = waited_ms / 1000  #: seconds
         if outcome:
             raise NotAdmitted(_OUTCOMES[outcome], self.reason, self.reserve, self.waited)
+        self._notice: Preemption | None = None
+        store._told.watch(self)
+
+    def _told(self, told: Preemption) -> None:
+        self._notice = told if told.what == "notice" else None
+
+    @property
+    def notice(self) -> Preemption | None:
+        """That it is to end, as long as that holds. Looks, and waits for nothing: a system call or two."""
+        if self.task:
+            self._store._told.take(self._store)
+        return self._notice
+
+    def check(self) -> None:
+        """Raises `Preempted` if it is to end. To be called often enough: the grace counts from the daemon's decision."""
+        notice = self.notice
+        if notice is not None:
+            raise Preempted(notice)
 
     def done(self) -> None:
         """It has ended. More often than once is no error; nor is it if the daemon was started anew meanwhile."""

@@ -15,6 +15,7 @@ from . import _shmstore, staging
 from ._shmstore import Error, strerror
 from .arbiter import Arbiter, Pool
 from .pickling import dumps, loads
+from .preempting import Preemption, Told
 from .profiling import Admitted, Estimate, Profiled, estimate
 from .records import ObjectInfo, StoreUsage
 from .richtext import size, table
@@ -245,15 +246,27 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     # -- admission
 
     def admitted(self, func: str = "", group: str = "", lang: str = "python", *, declared: int = 0, wait: float | None = None,
-                 level: str | int = "never", retriable: bool = False, parent: int = 0) -> Admitted:
+                 level: str | int = "never", retriable: bool = False, parent: int = 0, worker: bool = False) -> Admitted:
         """A task begins by leave of the daemon's gate, and ends with the block that it is used for (see `shmstore.profiling`).
 
         func, group, lang: the kind by whose profile it is estimated. declared: private bytes that it says it needs.
         wait: seconds that it may wait, None: as long as it takes, 0: not at all. level: how willing it is to be preempted: ``never`` to ``always``, or
-        ``auto``: ``high`` if it is retriable. parent: the ``task`` that started it.
+        ``auto``: ``high`` if it is retriable. parent: the ``task`` that started it. worker: this process is one of a pool, and may be ended while it runs no task.
         Raises NotAdmitted. Where no daemon watches the host's memory every task is let in at once.
         """
-        return Admitted(self, (lang, func, group), declared, wait, level, retriable, parent)
+        return Admitted(self, (lang, func, group), declared, wait, level, retriable, parent, worker)
+
+    @property
+    def _told(self) -> Told:
+        told: Told = self.__dict__.get("told") or self.__dict__.setdefault("told", Told())
+        return told
+
+    def preempted(self, timeout: float = 0.0) -> Preemption | None:
+        """What the daemon said last of tasks that give way (see `shmstore.preempting`), the oldest first; None: nothing within so many seconds.
+
+        It is told of this store's tasks, of those that name one of them as their parent, and of this process where it is an idle worker.
+        """
+        return self._told.next(self, timeout)
 
     # -- what it holds
 

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* running.c: a list of tasks, the newest first, as that ends soonest; and a queue. */
+#include "running.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "sys.h"
+
+struct shms_running_task {
+	struct shms_running_task *next;
+	struct wire_task_runs what;
+	size_t n_names;
+	char names[];
+};
+
+struct shms_running_said {
+	struct shms_running_said *next;
+	struct wire_task_preempt what;
+};
+
+void shms_running_init(struct shms_running *r)
+{
+	*r = (struct shms_running){.event_fd = -1, .epoll_fd = -1};
+	r->end = &r->first;
+	pthread_mutex_init(&r->lock, NULL);
+}
+
+static void forget_all(struct shms_running *r)
+{
+	struct shms_running_task *task;
+	struct shms_running_said *said;
+
+	while ((task = r->tasks)) {
+		r->tasks = task->next;
+		free(task);
+	}
+	while ((said = r->first)) {
+		r->first = said->next;
+		free(said);
+	}
+	r->event_fd = shms_close_fd(r->event_fd);
+	r->epoll_fd = shms_close_fd(r->epoll_fd);
+}
+
+void shms_running_deinit(struct shms_running *r)
+{
+	forget_all(r);
+	pthread_mutex_destroy(&r->lock);
+}
+
+/* They are the parent's. */
+void shms_running_fork_child(struct shms_running *r)
+{
+	forget_all(r);
+	shms_running_init(r);
+}
+
+/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+
+bool shms_running_add(struct shms_running *r, struct shms_attach *a, const struct wire_task_runs *what,
+		      const char *names, size_t n, uint64_t generation)
+{
+	struct shms_running_task *task = malloc(sizeof(*task) + n);
+	uint64_t now;
+
+	if (!task)
+		return false;
+	task->what = *what;
+	task->n_names = n;
+	if (n)
+		memcpy(task->names, names, n);
+	pthread_mutex_lock(&r->lock);
+	task->next = r->tasks;
+	r->tasks = task;
+	/* A daemon that registers us from here on is told by on_registered(). */
+	now = atomic_load_explicit(&a->generation, memory_order_relaxed);
+	pthread_mutex_unlock(&r->lock);
+	return now && now != generation;
+}
+
+void shms_running_del(struct shms_running *r, uint64_t id)
+{
+	struct shms_running_task **at, *task;
+
+	pthread_mutex_lock(&r->lock);
+	for (at = &r->tasks; *at && (*at)->what.task != id; at = &(*at)->next)
+		;
+	task = *at;
+	if (task)
+		*at = task->next;
+	pthread_mutex_unlock(&r->lock);
+	free(task);
+}
+
+static void on_registered(struct shms_attach *a, void *arg)
+{
+	struct shms_running *r = arg;
+
+	pthread_mutex_lock(&r->lock);
+	for (const struct shms_running_task *task = r->tasks; task; task = task->next)
+		if (shms_attach_tell(a, WIRE_TASK_RUNS, &task->what, task->names, task->n_names) < 0)
+			break;
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- what is said of them ------------------------------------------------------------------------------------------ */
+
+/* The lock is held; nobody reads the eventfd without it. */
+static void ring(const struct shms_running *r)
+{
+	uint64_t one = 1;
+
+	if (r->event_fd >= 0 && write(r->event_fd, &one, sizeof(one)) < 0)
+		return; /* it is as full as it gets: readable */
+}
+
+static void quiet(const struct shms_running *r)
+{
+	uint64_t n;
+
+	if (r->event_fd >= 0 && read(r->event_fd, &n, sizeof(n)) < 0)
+		return; /* it was not rung */
+}
+
+/* The first of the queue, out of it; NULL: there is none. The lock is held. */
+static struct shms_running_said *take_first(struct shms_running *r)
+{
+	struct shms_running_said *said = r->first;
+
+	if (!said)
+		return NULL;
+	r->first = said->next;
+	if (!r->first)
+		r->end = &r->first;
+	r->n_said--;
+	return said;
+}
+
+static void on_preempted(const struct wire_task_preempt *m, void *arg)
+{
+	struct shms_running_said *said = malloc(sizeof(*said));
+	struct shms_running *r = arg;
+
+	if (!said)
+		return;
+	said->next = NULL;
+	said->what = *m;
+	pthread_mutex_lock(&r->lock);
+	if (r->n_said >= SHMS_RUNNING_SAID_MAX)
+		free(take_first(r));
+	*r->end = said;
+	r->end = &said->next;
+	r->n_said++;
+	ring(r);
+	pthread_mutex_unlock(&r->lock);
+}
+
+struct shms_attach_hooks shms_running_hooks(struct shms_running *r)
+{
+	return (struct shms_attach_hooks){.registered = on_registered, .preempted = on_preempted, .arg = r};
+}
+
+bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)
+{
+	struct shms_running_said *said;
+
+	pthread_mutex_lock(&r->lock);
+	said = take_first(r);
+	if (!r->first)
+		quiet(r);
+	pthread_mutex_unlock(&r->lock);
+	if (!said)
+		return false;
+	*ret = said->what;
+	free(said);
+	return true;
+}
+
+/* The lock is held. */
+static int make_fds(struct shms_running *r, int connection_fd)
+{
+	_fd_ int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	_fd_ int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event in = {.events = EPOLLIN};
+
+	if (event_fd < 0 || epoll_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, event_fd, &in) < 0 ||
+	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection_fd, &in) < 0)
+		return shms_error(errno);
+	r->event_fd = shms_take_fd(&event_fd);
+	r->epoll_fd = shms_take_fd(&epoll_fd);
+	if (r->first)
+		ring(r);
+	return 0;
+}
+
+int shms_running_fd(struct shms_running *r, int connection_fd)
+{
+	int error;
+
+	pthread_mutex_lock(&r->lock);
+	error = r->epoll_fd < 0 ? make_fds(r, connection_fd) : 0;
+	error = error < 0 ? error : r->epoll_fd;
+	pthread_mutex_unlock(&r->lock);
+	return error;
+}

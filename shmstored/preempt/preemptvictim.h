@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* preemptvictim.h: a process that was chosen, and what was known of its tasks then: they may go before it, with its connection. Private to the room. */
+#ifndef PREEMPTVICTIM_H
+#define PREEMPTVICTIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loop.h"
+#include "preempt.h"
+#include "preemptpick.h"
+
+struct conn;
+
+/* One of its tasks, as it was when it was chosen. */
+struct preempt_lost {
+	uint64_t id, parent, had;
+	uint32_t uid;
+	bool retriable;
+	char *names;
+	struct profile_name name; /* lang NULL: none */
+};
+
+struct preempt_victim {
+	struct preempt_victim *next;
+	struct preempt *of; /* NULL: nobody cares any more */
+	struct loop_op poll;
+	int pidfd;
+	const struct conn *conn; /* one of its connections; it may have ended: preemptvictim_guest() */
+	struct preempt_record record;
+	struct preempt_lost *tasks; /* record.n_tasks; an idle worker has none */
+};
+
+/* 0; -ESRCH and the like: it cannot be signalled for certain; -ENOMEM. */
+int preemptvictim_new(const struct preemptpick_who *who, const struct policy_victim *chosen,
+		      struct preempt_victim **ret);
+void preemptvictim_free(struct preempt_victim *v);
+/* Its connection; NULL: that has ended. */
+const struct admit_guest *preemptvictim_guest(const struct preempt_victim *v, const struct admit_tasks *t);
+
+/* What becomes of it, to its own connections and to those of its tasks' parents, as TASK_PREEMPT, and to whoever watches events. */
+void preempttell(struct host *h, const struct preempt_victim *v);
+
+#endif
