@@ -52,6 +52,7 @@ class Spec:
     partition: str = ""  # shmstore only
     scratch: str = ""  # the workers' local directory
     daemon: str = ""  # shmstore only: the program of the host daemon, whose arbiter the workers use; "": none
+    stacks: bool = False  # where event loops are watched: of each call that holds one for long, the stack
     patience: float = 0  # seconds after which the job is given up; 0: it is waited for
     settings: dict = dataclasses.field(default_factory=dict)  # more Dask configuration
     cgroups: list = dataclasses.field(default_factory=list)  # directories to join
@@ -347,7 +348,7 @@ def run_on_cluster(spec, say, wait):
             wait_for_arbiter(client)
         watched = spec.partition_size and not (spec.patience and spec.side == "stock")  # its workers do not live so long
         if watched:
-            client.run(dask_loop.watch)  # what run() is given, it calls on the worker's event loop
+            client.run(dask_loop.watch, spec.stacks)  # what run() is given, it calls on the worker's event loop
         import dask.array
         import dask.dataframe  # noqa: F401
 
@@ -364,7 +365,8 @@ def run_on_cluster(spec, say, wait):
         progress.thread.join()
         steps = [steps for steps in client.run(steps_taken).values()] if arbitrated and not progress.lost else []
         loops = list(client.run(dask_loop.report).values()) if watched and not progress.lost else []
-        say(event="done", wall=wall, value=value, loops=loops, lost=progress.lost, error=error, steps=add_counts(steps))
+        held = list(client.run(dask_loop.stacks).values()) if loops and spec.stacks else []
+        say(event="done", wall=wall, value=value, loops=loops, held=held, lost=progress.lost, error=error, steps=add_counts(steps))
         wait("close")
 
 

@@ -319,7 +319,7 @@ class Lab:
         result = {"job": spec.job, "side": spec.side, "size": spec.size, "chunk": spec.chunk, "workers": spec.workers,
                   "memory_limit": spec.memory_limit, "wall": message["wall"], "value": message["value"],
                   "peak": peak - baseline, "baseline": baseline, "method": meter.method,
-                  "distributed": idle.get("distributed"), "loops": message["loops"], "lost": message.get("lost", 0),
+                  "distributed": idle.get("distributed"), "loops": message["loops"], "held": message.get("held", []), "lost": message.get("lost", 0),
                   "died": message.get("error", ""), "steps": message.get("steps", {})}
         result.update({key: after[key] - before[key] for key in before})
         self.tell("close")
