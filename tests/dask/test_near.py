@@ -39,8 +39,9 @@ class Host:
         self.looks = []
         self.state = SimpleNamespace(ready=HeapSet(key=operator.attrgetter("priority")))
         exchange = SimpleNamespace(guard=Guard(Fallbacks(60)))
-        tier = SimpleNamespace(pressed=lambda: self.short, has=self.has)
-        self.inputs = Inputs(exchange, SimpleNamespace(entry=self.entries.get), tier, self.state)
+        tier = SimpleNamespace(pressed=lambda: self.short, at_ease=lambda: not self.short, has=self.has)
+        residence = SimpleNamespace(entry=self.entries.get, held=lambda more=(): 0)  # there is nothing to be mapped ahead
+        self.inputs = Inputs(exchange, residence, tier, self.state)
 
     def has(self, entry):
         self.looks.append(entry.name)
@@ -51,6 +52,31 @@ class Host:
         for task in tasks:
             self.state.ready.add(task)
         return [self.state.ready.pop().priority[0] for _ in tasks]
+
+
+class Counted(tuple):
+    """A priority that counts how often it is compared."""
+
+    n = 0
+
+    def __lt__(self, other):
+        Counted.n += 1
+        return tuple.__lt__(self, other)
+
+
+def test_the_next_task_costs_no_sort_of_all_where_the_first_one_will_do():
+    host = Host(memory="a", disk="x")
+    n = 500
+    for i in range(n):
+        task = Task(i * 7919 % n, "a" if i % 2 else "x")
+        task.priority = Counted(task.priority)
+        host.state.ready.add(task)
+    host.short = False
+    Counted.n = 0
+    for i in range(n - 1):
+        host.inputs.look_ahead()
+        assert host.state.ready.pop().priority == (i,)
+    assert Counted.n < 30 * n, "each time the same few of a heap"
 
 
 def test_who_needs_nothing_from_disk_runs_first():

@@ -119,8 +119,9 @@ class SharedBuffer(SpillBuffer):
             value = self.exchange.map(entry) if entry.value is None and not default else entry.value
             self._forget(key)
             return value
-        if default and key not in self.fast and key in self:
-            del self[key]
+        if default and key not in self.fast:
+            if key in self:
+                del self[key]
             return default[0]
         return spill.pop(self, key, *default)
 
@@ -431,13 +432,15 @@ class SharedBuffer(SpillBuffer):
 
     def _unmap(self, key: Any, entry: Entry) -> None:
         self._mapped.pop(key, None)
-        value, entry.value = entry.value, None
-        if value is not None:
-            self._key_of.pop(id(value), None)
-            self._unpickled -= entry.unpickled
-            entry.unpickled, entry.copied = 0, False
-            if self.tier is not None:
-                self.tier.dispose(value)
+        if entry.value is None:
+            return
+        self._key_of.pop(id(entry.value), None)
+        self._unpickled -= entry.unpickled
+        entry.unpickled, entry.copied = 0, False
+        value = [entry.value]
+        entry.value = None
+        if self.tier is not None:
+            self.tier.dispose(value)
 
     def _alias(self, key: Any, value: Any) -> bool:
         """A task returned its input, or parts of it: a second name for the object, unless somebody wrote into it."""

@@ -73,12 +73,13 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped")
+    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped")
 
-    def __init__(self, name: str, nbytes: int, kind: str, handed: bool, over: Over | None = None) -> None:
+    def __init__(self, name: str, nbytes: int, kind: str, pickled: int, handed: bool, over: Over | None = None) -> None:
         self.name = name
         self.nbytes = nbytes
         self.kind = kind  #: the type of its value, "module:name"
+        self.pickled = pickled  #: bytes of its pickle, without buffers: reading them takes its time
         self.value: Any = None  #: the mapped value, where one is kept
         self.handed = handed  #: from hand to hand at least once
         self.coming: Any = None  #: a future, while it is being mapped for them
@@ -195,11 +196,12 @@ class Exchange:
             return nbytes
 
     def put(
-        self, key: Any, value: Any, nbytes: int | None = None, held: bool = False, wait: bool = True
+        self, key: Any, value: Any, nbytes: int | None = None, held: bool = False, wait: bool = True, again: bool = False
     ) -> Entry | Kept | Pickled:
         """Copies a value into the store, once, or links it where it is one of ours.
 
         held: tasks may be running on it. wait: in a full partition others may be moved to the disk tier first; not on an event loop.
+        again: where there is no room it is tried once more, with wait: nothing is said of it yet.
         """
         if (entry := self.guard.call("link", self.link, key, value, nbytes, key=key)) is not None:
             return entry  # type: ignore[no-any-return]
@@ -226,10 +228,11 @@ class Exchange:
                     turn.until_gone(value)
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
-            self._note_put(e, key)
+            if not again:
+                self._note_put(e, key)
             return Kept.FOR_NOW
         self.fallbacks.stored(type(value))
-        return Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), handed=False)
+        return Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), len(header), handed=False)
 
     def link(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | None:
         """An entry of a value that is nothing but parts of what is mapped already: a second name of the object; None where it is not.
@@ -248,7 +251,8 @@ class Exchange:
         except (OSError, ValueError, KeyError):  # given up meanwhile: it is copied
             self._release(name)
             return None
-        entry = Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), handed=False, over=over)
+        nbytes = sizeof(value) if nbytes is None else nbytes
+        entry = Entry(name, nbytes, _kind_of(value), len(over.header), handed=False, over=over)
         shown.entries[:] = [*(other for other in shown.entries if not other.dropped), entry]
         return entry
 
@@ -263,7 +267,8 @@ class Exchange:
             self._release(name)
             self.fallbacks.note("adopt-failed", e, key, "fetched as on stock")
             return False
-        handle.attach(self, Entry(name, handle.nbytes, handle.kind, handed=True, over=handle.over))
+        pickled = handle.ticket.header_size if handle.over is None else len(handle.over.header)
+        handle.attach(self, Entry(name, handle.nbytes, handle.kind, pickled, handed=True, over=handle.over))
         return True
 
     # -- values out

@@ -2,8 +2,9 @@
 """The values of the partition that tasks and peers are about to need, mapped before they ask the data mapping for them.
 
 A map may have to bring the value back from disk. It happens in a thread, while the event loop goes on and, for the task that comes
-next, while the present one runs. What is held stays mapped; what nobody holds any more is unmapped where memory is short, so that it can be
-moved out. Used by the worker's event loop only.
+next, while the present one runs. What lies in memory where that has not been short is mapped at once: the way to a thread and back takes longer. What
+is held stays mapped; what nobody holds any more is unmapped where memory is short, so that it can be moved out. Used by the worker's event loop
+only.
 
 While memory is short, the order of tasks decides how often a value is read: with cyclic access to more than fits, the least recently used goes
 first, which is what is needed next. So a task runs first whose inputs are in memory, whoever brought them there; where there is none, the one with
@@ -32,6 +33,8 @@ _SHORTAGE_PAUSE = 0.05  # seconds between two tries
 _TASKS_MAX = 256  # of those that may run, that are looked at for the next one, ...
 _INPUTS_MAX = 1024  # ... as long as they have no more inputs than that: it happens on the event loop
 _PASSES_MAX = 512  # of others over the first one
+_QUICK = 16 << 10  # bytes of a pickle that are read on the event loop
+_AT_ONCE = 16  # values that are mapped there before others have their turn
 
 
 class Inputs:
@@ -56,6 +59,8 @@ class Inputs:
         self.residence.hold(keys)
         try:
             away = [key for key in keys if self._is_away(key)]
+            if away and self.tier.at_ease():
+                away = await self._left_to_map(away)
             if away:
                 await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
             yield
@@ -64,13 +69,15 @@ class Inputs:
             self.relieve()
 
     def look_ahead(self) -> None:
-        """Maps what the next task needs, in place of what was thought to be next, as far as there is room for it."""
+        """Maps what the next task needs, in place of what was thought to be next, as far as there is room for it. Not where all of it is at hand,
+        and will be."""
         self.close()
         if not self._ready:
             return
-        task = self.next_of(self._ready.sorted()) or self._ready.peek()
+        task = self.next_of(self._ready.in_order()) or self._ready.peek()
         keys = [dep.key for dep in task.dependencies]
-        if not any(self._is_away(key) for key in keys):
+        away = [key for key in keys if self._is_away(key)]
+        if not away or (self.tier.at_ease() and not any(self._to_read(key) for key in away)):
             return
         before, with_them = self.residence.held(), self.residence.held(keys)
         if before == with_them or with_them > self.tier.share():
@@ -138,6 +145,28 @@ class Inputs:
         """Whether the value of a key lies in the partition, or on its disk, and is not mapped."""
         entry = self.residence.entry(key)
         return entry is not None and entry.value is None
+
+    async def _left_to_map(self, keys: list[Any]) -> list[Any]:
+        """Maps those that are in memory. The others are left."""
+        left = []
+        for i, key in enumerate(keys, 1):
+            if not self._map_now(key):
+                left.append(key)
+            if i % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return left
+
+    def _map_now(self, key: Any) -> bool:
+        entry = self.residence.entry(key)
+        if entry is None or entry.coming is not None or entry.pickled > _QUICK or self.tier.has(entry):
+            return False
+        if entry.value is None:
+            try:
+                value = self.exchange.map(entry)
+            except Exception:  # who maps it in a thread will say it
+                return False
+            self.residence.keep(key, entry, value)
+        return True
 
     async def _mapped(self, key: Any, aside: bool) -> None:
         entry = self.residence.entry(key)

@@ -17,6 +17,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +28,7 @@ from .exchange import Entry, Exchange
 
 _LOOK = 0.5  # seconds between two looks at the partition where nobody reports that it grew
 _AGAIN = 5.0  # seconds until a tier that failed, or a full disk, is tried again
+_EASE = 2.0  # seconds for which memory was not short, after which it is not expected to be
 _SOON = 0.02  # seconds until the thread looks again where more is to be freed
 _DIRECTORY = "shmstore-tier"
 
@@ -44,6 +46,7 @@ class Tier:
         self.directory: str | None = None  #: of the tier that is in use
         self._partition_path = exchange.partition.path
         self.low = self._high = 0  #: bytes of the partition
+        self._pressed_at = -_EASE
         self.packed = False  #: tier files are compressed
         # Puts may wait until maps are let go, so they have a thread of their own.
         self._readers = ThreadPoolExecutor(max(2, min(8, 2 * n_threads)), thread_name_prefix="shmstore-read")
@@ -122,9 +125,9 @@ class Tier:
         """function(*args) in a thread, in order: deleting a large object takes its time."""
         self._later.put((function, *args))
 
-    def dispose(self, value: Any) -> None:
-        """Drops a reference in a thread: so does unmapping it."""
-        self._later.put((type, value))
+    def dispose(self, values: list[Any]) -> None:
+        """Drops the references of a list in a thread: unmapping takes its time, too. They are the last ones only where the caller has no other."""
+        self._later.put((values.clear,))
 
     def grew(self) -> None:
         """Something was stored or brought back."""
@@ -133,7 +136,14 @@ class Tier:
 
     def pressed(self) -> bool:
         """Whether memory is short: what is not in use is better not kept mapped, as that could not be moved out."""
-        return self.used() > self.low
+        pressed = self.used() > self.low
+        if pressed:
+            self._pressed_at = time.monotonic()
+        return pressed
+
+    def at_ease(self) -> bool:
+        """Whether memory has not been short for a while: what lies in memory now is there in a moment, too, and nobody is moving anything."""
+        return not self.pressed() and time.monotonic() - self._pressed_at >= _EASE
 
     def used(self) -> int:
         """Bytes of the partition that are in use. One system call."""

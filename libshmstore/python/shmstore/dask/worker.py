@@ -48,7 +48,8 @@ from .overlay import DictResidence, own_small_arrays
 from .settling import Settling
 from .tier import Tier
 
-_INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more
+_INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
+_INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
 _COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
 _MUCH = 1 << 20  # bytes of inputs from which on a task may have written to so much of them that it matters
@@ -341,8 +342,11 @@ class Worker(distributed.Worker):
 
     async def _put(self, key: Any, value: Any, nbytes: int, held: bool = False) -> Entry | Kept | Pickled:
         """Small values on the event loop, large ones in a thread. An object whose put was cancelled is dropped when it is there."""
-        if self._exchange.weigh(value, nbytes) <= _INLINE:
-            return self._exchange.put(key, value, nbytes, wait=False)
+        weight = self._exchange.weigh(value, nbytes)
+        if weight <= _INLINE or (weight <= _INLINE_ROOMY and (self._tier is None or self._tier.at_ease())):
+            put = self._exchange.put(key, value, nbytes, wait=False, again=weight > _INLINE)
+            if weight <= _INLINE or put is not Kept.FOR_NOW:
+                return put
         run = offload if self._tier is None else self._tier.store
         putting = asyncio.ensure_future(run(self._exchange.put, key, value, nbytes, held))
         try:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -30,9 +31,18 @@ async def ask_all(rpc: Any, who_has: dict[Any, list[str]], who: str | None) -> d
 
 def unlimited(get_data: Callable[..., Any]) -> dict[str, Any]:
     """Arguments with which stock's get_data answers however many it answers already."""
-    return {"max_connections": False} if "max_connections" in inspect.signature(get_data).parameters else {}
+    return {"max_connections": False} if "max_connections" in _parameters(get_data) else {}
 
 
 def quiet(update_data: Callable[..., Any]) -> dict[str, Any]:
     """Arguments with which stock's update_data tells the scheduler nothing."""
-    return {"report": False} if "report" in inspect.signature(update_data).parameters else {}
+    return {"report": False} if "report" in _parameters(update_data) else {}
+
+
+def _parameters(method: Callable[..., Any]) -> frozenset[str]:
+    return _parameters_of(getattr(method, "__func__", method))
+
+
+@functools.lru_cache(maxsize=16)  # of classes' functions: it is asked for each transfer, and takes longer than the answer
+def _parameters_of(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a task's inputs are mapped: on the event loop what waits for nothing there, all else in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tasks
+from distributed.collections import HeapSet
+from tasks import MIB
+from together import together
+
+from shmstore.dask.fallback import Fallbacks
+from shmstore.dask.guard import Guard
+from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs
+
+
+class Host:
+    """An Inputs whose values are in memory (memory=) or on disk, and that notes who was mapped where."""
+
+    def __init__(self, memory=(), disk=(), short=False):
+        self.entries = {key: SimpleNamespace(name=key, nbytes=1, pickled=100, value=None, coming=None) for key in (*memory, *disk)}
+        self.on_loop, self.in_threads, self.fails = [], [], set()
+        self.thread = False
+        exchange = SimpleNamespace(guard=Guard(Fallbacks(60)), fallbacks=Fallbacks(60), map=self.map)
+        tier = SimpleNamespace(pressed=lambda: short, at_ease=lambda: not short, has=lambda entry: entry.name in disk, run=self.run, grew=lambda: None)
+        residence = SimpleNamespace(
+            entry=self.entries.get, hold=lambda keys: None, release=lambda keys: None, keep=self.keep, maps_any=lambda: False
+        )
+        self.inputs = Inputs(exchange, residence, tier, SimpleNamespace(ready=HeapSet(key=id)))
+
+    def map(self, entry):
+        (self.in_threads if self.thread else self.on_loop).append(entry.name)
+        if entry.name in self.fails and not self.thread:
+            raise OSError("no more maps")
+        return f"value of {entry.name}"
+
+    async def run(self, function, *args):
+        self.thread = True
+        try:
+            return function(*args)
+        finally:
+            self.thread = False
+
+    def keep(self, key, entry, value):
+        entry.value = value
+
+    def hold(self, keys):
+        async def hold():
+            async with self.inputs.held(keys):
+                assert all(self.entries[key].value == f"value of {key}" for key in keys)
+
+        asyncio.run(hold())
+        return self
+
+
+def test_what_is_in_memory_is_mapped_at_once():
+    host = Host(memory="ab", disk="x").hold("abx")
+    assert (host.on_loop, host.in_threads) == (["a", "b"], ["x"])
+
+
+def test_while_memory_is_short_nothing_is():
+    """A value may be moved out between two looks at it: its map would wait for the disk."""
+    host = Host(memory="ab", short=True).hold("ab")
+    assert (host.on_loop, sorted(host.in_threads)) == ([], ["a", "b"])
+
+
+def test_memory_is_at_ease_when_it_was_not_short_for_a_while(place):
+    """Just after an eviction the next one is not far."""
+
+    async def job(client, a, b):
+        tier, used = a._tier, [0]
+        tier.used = lambda: used[0]
+        assert tier.at_ease()
+        used[0] = tier.low + 1
+        assert not tier.at_ease() and tier.pressed()
+        used[0] = 0
+        assert not tier.at_ease() and not tier.pressed()
+        tier._pressed_at -= 10
+        assert tier.at_ease()
+
+    together(place, job)
+
+
+def test_a_long_pickle_is_read_in_a_thread():
+    host = Host(memory="ab")
+    host.entries["b"].pickled = _QUICK + 1
+    host.hold("ab")
+    assert (host.on_loop, host.in_threads) == (["a"], ["b"])
+
+
+def test_a_map_that_fails_is_tried_again_as_ever():
+    host = Host(memory="a")
+    host.fails = {"a"}
+    assert host.hold("a").in_threads == ["a"]
+
+
+def test_many_inputs_leave_the_event_loop_its_turns():
+    keys = [f"k{i}" for i in range(4 * _AT_ONCE)]
+    host = Host(memory=keys)
+    seen = []
+
+    async def watch():
+        while True:
+            seen.append(len(host.on_loop))
+            await asyncio.sleep(0)
+
+    async def both():
+        watching = asyncio.ensure_future(watch())
+        async with host.inputs.held(keys):
+            watching.cancel()
+
+    asyncio.run(both())
+    assert max(after - before for before, after in zip(seen, seen[1:])) <= _AT_ONCE and len(seen) >= 4
+
+
+@pytest.mark.parametrize("size", [256 << 10, 2 * MIB, 3 * MIB])
+def test_where_a_value_is_stored_depends_on_its_size(place, size):
+    """On the event loop up to 2 MiB, as memory is not short."""
+
+    async def job(client, a, b):
+        threads = []
+        put = a._exchange.put
+
+        def watched(*args, **kwargs):
+            threads.append(threading.get_ident())
+            return put(*args, **kwargs)
+
+        a._exchange.put = watched
+        x = client.submit(tasks.make, 1, size - 4096, workers=[a.address], key="x")
+        assert await client.submit(tasks.total, x, workers=[b.address]) == tasks.make(1, size - 4096).sum()
+        assert [thread == threading.get_ident() for thread in threads] == [size <= 2 * MIB]
+
+    together(place, job)
+
+
+def test_a_value_without_room_is_put_once_more_in_a_thread(place):
+    """Where there may be room after all, as others can be moved out."""
+
+    async def job(client, a, b):
+        loop, tried, store = threading.get_ident(), [], a._exchange.store
+
+        def refuse_once(*args, **kwargs):
+            tried.append((threading.get_ident() == loop, kwargs["evict"]))
+            if len(tried) == 1:
+                raise OSError(errno.ENOSPC, "no room")
+            return store.put_buffers(*args, **kwargs)
+
+        a._exchange.store = Refusing(store, refuse_once)
+        try:
+            entry = await a._put("y", np.ones(MIB // 8), MIB)
+        finally:
+            a._exchange.store = store
+        assert tried == [(True, False), (False, True)] and store.contains(entry.name)
+        assert not a._exchange.fallbacks.counts
+        a._exchange.drop(entry)
+
+    together(place, job)
+
+
+class Refusing:
+    """A store whose put_buffers is another."""
+
+    def __init__(self, store, put_buffers):
+        self.store, self.put_buffers = store, put_buffers
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+
+def test_the_last_reference_to_a_map_goes_in_the_thread(place):
+    """Unmapping takes its time: nobody on the event loop may hold the value when the thread lets go of it."""
+
+    async def job(client, a, b):
+        x = client.submit(tasks.make, 1, 4 * MIB, workers=[a.address], key="x")
+        await client.submit(tasks.total, x, workers=[b.address])
+        entry = b.data.shared["x"]
+        value = b.data["x"]
+        gone = weakref.ref(value)
+        del value
+        found = []
+
+        def dispose(values):
+            thread = threading.Thread(target=values.clear)
+            thread.start()
+            thread.join()
+            found.append(gone() is None)
+
+        b._tier.dispose = dispose
+        b.data._unmap("x", entry)
+        assert found == [True]
+
+    together(place, job)
