@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For test_hooks.py: imports shmstore.dask on a Dask without one hook, for each hook in turn, and runs a job on it. One line of JSON each."""
+"""For test_hooks.py: imports shmstore.dask on a Dask without one hook, for each hook in turn, and runs a job on it. One line of JSON each.
+
+With the argument "manager": the hooks of the scheduler's Active Memory Manager; the job's scheduler has every policy of shmstore.dask.amm.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import inspect
 import json
 import logging
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, nullcontext
 
 import dask
 import dask.array  # noqa: F401  what the job needs is there before anything is taken away
@@ -79,6 +83,40 @@ def told(hook, ours, lines, total, shares):
     print(json.dumps({"hook": name, "missing": ours.missing_hooks, "said": lines, "stock": stock, "total": total, "shares": shares}), flush=True)
 
 
+POLICIES = ("HostReduceReplicas", "Retire", "Insurance", "InDemand", "Newcomers", "Offload", "Cycle", "Wishes")
+
+
+def managed_job(ours):
+    """The result of a job while the manager runs every policy, whether a worker shares, and whether the manager keeps the policies."""
+    policies = [{"class": f"shmstore.dask.amm.{name}"} for name in POLICIES]
+    manager = "distributed.scheduler.active-memory-manager"
+    with dask.config.set({f"{manager}.policies": policies, f"{manager}.start": True, f"{manager}.interval": "10ms"}):
+        with cluster_of(ours.Worker) as (cluster, client):
+            total, shares = job(ours, cluster, client)
+            numbers = client.scatter(list(range(10)), broadcast=True)  # replicas, about which a manager could do something
+            client.amm.run_once()
+            time.sleep(0.05)
+            assert client.gather(numbers) == list(range(10)) and client.amm.running()
+            return total, shares, len(cluster.scheduler.extensions["amm"].policies) == len(POLICIES)
+
+
+def manager():
+    """As main, of the manager's hooks: one cluster each, as each has policies of another import."""
+    logger = logging.getLogger("distributed.scheduler.shmstore")
+    probe = importlib.import_module("shmstore.dask.compat.probe")
+    for hook in (None, *probe.MANAGER):
+        lines = Lines()
+        logger.addHandler(lines)
+        with without(hook) if hook is not None else nullcontext():
+            ours = again()
+        logger.removeHandler(lines)
+        amm = sys.modules["shmstore.dask.amm"]
+        total, shares, kept = managed_job(ours)
+        found = {"hook": None if hook is None else hook.name, "missing": amm.missing_hooks, "workers miss": ours.missing_hooks, "said": lines.lines}
+        idle = amm.HostReduceReplicas.__module__ == "shmstore.dask.compat.idle"
+        print(json.dumps({**found, "idle": idle, "total": total, "shares": shares, "kept": kept}), flush=True)
+
+
 def main():
     logger = logging.getLogger("distributed.worker.shared")
     probe = importlib.import_module("shmstore.dask.compat.probe")
@@ -99,4 +137,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    manager() if sys.argv[1:] == ["manager"] else main()

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -478,6 +480,7 @@ def test_splitters_are_found_by_function_and_by_prefix():
 
 
 def test_a_split_works_on_inputs_and_a_piece_on_values():
+    register_splitter(_function, _split, sum)
     values = {"a": [1, 2, 3], "b": [10, 20]}
     call = _call(_function, ["a", "b"], scale=2)
     assert [item.key for item in inputs_in(call.args)] == ["a", "b"]
@@ -518,3 +521,19 @@ def test_a_node_of_a_graph_is_a_plain_call():
     for other in (Alias("x", "a"), DataNode("x", 1), List(1, 2), None):
         with pytest.raises(TypeError, match="is no call"):
             tasks.node_call(other, inputs)
+
+
+def test_a_piece_runs_in_the_context_of_its_key():
+    """By it Dask knows in whose span it is, and whose its seconds are."""
+    variable = contextvars.ContextVar("whose", default="nobody's")
+
+    async def go():
+        variable.set("x's")
+        with ThreadPoolExecutor(1) as pool:
+            worker = SimpleNamespace(
+                executors={"default": pool}, execution_state={"worker": None}, active_threads={}, active_threads_lock=threading.Lock(), scheduler_delay=0)
+            task = SimpleNamespace(key="x", annotations=None)
+            return await tasks.run_in_thread(worker, task, lambda: (variable.get(), threading.current_thread().name), (), {})
+
+    (whose, thread), nbytes = asyncio.run(go())
+    assert whose == "x's" and thread != threading.current_thread().name and nbytes > 0

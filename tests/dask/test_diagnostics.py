@@ -74,6 +74,46 @@ def _is_told(port):
     return float(states["memory"] if "memory" in states else states["stored"]) >= N and right
 
 
+def test_spans(client):
+    """A span tells of its tasks what it tells on stock: how many, how large, and where their time went."""
+    pytest.importorskip("distributed.spans", reason="this Dask knows no spans")
+    from distributed import span
+
+    a, b = workers(client)
+    with span("whole"):
+        with span("make"):
+            values = [client.submit(tasks.make, i, SIZE, workers=[a], key=f"span-{i}") for i in range(2)]
+        with span("add"):
+            total = client.submit(tasks.total, *values, workers=[b], key="span-total")
+    expected = sum(float(tasks.make(i, SIZE).sum()) for i in range(2))
+    assert total.result() == pytest.approx(expected)
+
+    def told():
+        made, added = client.run_on_scheduler(_measured, "make"), client.run_on_scheduler(_measured, "add")
+        return all(any(of[:2] == ("execute", name) for of in found) for found, name in ((made, "span"), (added, "span-total")))
+
+    wait_until(told, "heartbeats have told the scheduler")
+    assert client.run_on_scheduler(_span, "make") == (2, pytest.approx(2 * SIZE, rel=0.01))
+    assert client.run_on_scheduler(_span, "add")[0] == 1 and client.run_on_scheduler(_span, "whole")[0] == 3
+    for name in ("make", "add"):
+        activities = {activity for _, _, activity, unit in client.run_on_scheduler(_measured, name) if unit == "seconds"}
+        assert {"thread-cpu", "thread-noncpu", "executor", "other"} <= activities, activities
+
+
+def _found(scheduler, name):
+    (found,) = (each for each in scheduler.extensions["spans"].spans.values() if each.name[-1] == name)
+    return found
+
+
+def _span(name, dask_scheduler):
+    found = _found(dask_scheduler, name)
+    return sum(found.states.values()), found.nbytes_total
+
+
+def _measured(name, dask_scheduler):
+    return [of for of in _found(dask_scheduler, name).cumulative_worker_metrics if of[1] != "N/A"]
+
+
 def test_dump_cluster_state(client, tmp_path):
     path = str(tmp_path / "state")
     client.dump_cluster_state(path, format="yaml")

@@ -22,12 +22,17 @@ from shmstore.dask.compat import probe
 JOB = sum(range(10)) + 64 * 64
 
 
-def test_each_hook_that_is_missing_is_named_and_the_job_runs_as_stock(place):
+def hookless(place, *arguments):
+    """What hookless.py says: of the whole Dask, and of one without each hook."""
     env = {**os.environ, "SHMSTORE_PARTITION": place.path, "DASK_DISTRIBUTED__WORKER__MEMORY__SHARED__DAEMON": "off"}
-    program = [sys.executable, os.path.join(HERE, "hookless.py")]
+    program = [sys.executable, os.path.join(HERE, "hookless.py"), *arguments]
     done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    whole, *others = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_hook_that_is_missing_is_named_and_the_job_runs_as_stock(place):
+    whole, *others = hookless(place)
     assert whole["missing"] == [] and whole["shares"] and not whole["stock"] and whole["total"] == JOB, whole
     assert len(others) > 40
     for found in others:
@@ -35,6 +40,16 @@ def test_each_hook_that_is_missing_is_named_and_the_job_runs_as_stock(place):
         assert found["stock"] and not found["shares"] and found["total"] == JOB, found
         said = [line for line in found["said"] if "lacks what shmstore.dask needs of it" in line]
         assert len(said) == 1 and found["hook"] in said[0], found
+
+
+def test_without_a_hook_of_the_manager_policies_do_nothing_and_workers_share(place):
+    whole, *others = hookless(place, "manager")
+    assert whole["missing"] == [] and whole["said"] == [] and not whole["idle"] and whole["shares"] and whole["total"] == JOB, whole
+    assert len(others) == len(probe.MANAGER)
+    for found in others:
+        assert found["hook"] in found["missing"] and found["workers miss"] == [] and found["idle"], found
+        assert found["shares"] and found["total"] == JOB and found["kept"], found
+        assert len(found["said"]) == 1 and found["hook"] in found["said"][0] and "do nothing" in found["said"][0], found
 
 
 def test_a_worker_process_that_preloads_us_goes_on_without(place, tmp_path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import distributed
@@ -35,9 +36,9 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def run(self) -> Any:
-        """Nothing."""
-        return iter(())
+    def run(self) -> Generator[Any, Any, None]:
+        """Nothing. A generator, as the manager sends it what came of each suggestion."""
+        yield from ()
 
 
 Cycle = HostReduceReplicas = InDemand = Insurance = Newcomers = Offload = Retire = Wishes = Policy
