@@ -67,6 +67,7 @@ class Settings:
     daemon: str  # auto, required or off
     arbitrate: str  # auto or off
     arbitrate_size: int  # bytes
+    pressure: bool  # keys are tasks of the daemon's gate
     cow: bool
     min_size: int  # bytes
     share: str  # auto, lazy or eager
@@ -88,6 +89,7 @@ class Settings:
             daemon=_choice("daemon", "auto", "required", "off"),
             arbitrate=_choice("arbitrate", "auto", "off"),
             arbitrate_size=_bytes("arbitrate-size"),
+            pressure=_switch("pressure"),
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),
             share=_choice("share", "auto", "lazy", "eager"),

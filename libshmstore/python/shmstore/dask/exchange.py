@@ -16,6 +16,7 @@ import os
 import random
 import threading
 import time
+import weakref
 from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
@@ -28,6 +29,7 @@ from .config import Settings
 from .fallback import Fallbacks
 from .guard import Guard
 from .handle import Handle
+from .offloading import offload
 from .over import Maps, Over
 from .turn import Turns
 from .written import address_of, unpickled_bytes
@@ -439,3 +441,15 @@ class Exchange:
             self.fallbacks.full(e, key)
         else:
             self.fallbacks.note("put-failed", e, key, "kept private")
+
+
+def sweep_of(exchange: Exchange) -> Any:
+    """A callback that removes the stores of dead siblings, and does not keep the exchange."""
+    reference = weakref.ref(exchange)
+
+    async def sweep() -> None:
+        exchange = reference()
+        if exchange is not None:
+            await offload(exchange.sweep)
+
+    return sweep

@@ -36,7 +36,7 @@ from .compat.spill import SpillBuffer
 from .config import PREFIX, Settings, TierSettings, logger
 from .crossing import Crossings
 from .daemon import Listening
-from .exchange import Entry, Exchange, Kept, Pickled
+from .exchange import Entry, Exchange, Kept, Pickled, sweep_of
 from .fallback import Fallbacks
 from .habits import Habits
 from .handle import Handle
@@ -45,6 +45,7 @@ from .inputs import Inputs
 from .memory import private_memory
 from .offloading import offload
 from .overlay import DictResidence, own_small_arrays
+from .pressure import Pressure
 from .settling import Settling
 from .tier import Tier
 
@@ -68,6 +69,7 @@ class Worker(distributed.Worker):
     _settling: Any = None
     _crossings: Any = None  # None: each worker fetches what it needs itself
     _arbitration: Any = None  # None: keys run whatever memory there is
+    _pressure: Any = None  # None: keys ask no gate
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -96,7 +98,7 @@ class Worker(distributed.Worker):
         except Exception as e:
             self._guard.failed("set-up", e)
             self._exchange.close()
-            self._exchange = self._residence = self._listening = self._tier = self._arbitration = None
+            self._exchange = self._residence = self._listening = self._tier = self._arbitration = self._pressure = None
             self.memory_manager.data = self.state.data = stock
 
     def _set_up(self, settings: Settings, stock: Any) -> None:
@@ -122,8 +124,10 @@ class Worker(distributed.Worker):
         if settings.daemon != "off" and settings.arbitrate != "off" and isinstance(self._residence, SharedBuffer):
             self._arbitration = Arbitration(self)
             self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
+        if settings.daemon != "off" and settings.pressure:
+            self._pressure = Pressure(self, self._exchange)
         if settings.sweep_interval:
-            sweep = PeriodicCallback(_sweep_of(self._exchange), settings.sweep_interval * 1000)
+            sweep = PeriodicCallback(sweep_of(self._exchange), settings.sweep_interval * 1000)
             self.periodic_callbacks["shmstore-sweep"] = sweep
 
     def _watch_memory(self) -> None:
@@ -193,6 +197,8 @@ class Worker(distributed.Worker):
         if self._exchange is not None and not self.address.startswith("inproc"):
             self._exchange.set_address(self.address)
             self._crossings = Crossings(f"{self._exchange.identity} {self.scheduler.address}", self.address)
+        if self._pressure is not None:
+            self._guard.call("pressure", self._pressure.start)
         if self._tier is not None:
             loop, relieve = asyncio.get_running_loop(), self._inputs.relieve
 
@@ -214,6 +220,8 @@ class Worker(distributed.Worker):
             self._saying.cancel()
         if self._listening is not None:
             self._guard.call("close", self._listening.close)
+        if self._pressure is not None:
+            self._guard.call("close", self._pressure.close)
         if self._arbitration is not None:
             await self._guard.wait("close", self._arbitration.close())
         if self._crossings is not None:
@@ -232,6 +240,10 @@ class Worker(distributed.Worker):
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
+        run = partial(self._execute_arbitrated, key, *args, **kwargs)
+        return await (run() if self._pressure is None else self._pressure.run(key, run))
+
+    async def _execute_arbitrated(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         if self._arbitration is None or not self._arbitration.active:
             return await self._execute(None, key, *args, **kwargs)
         grant = await self._guard.wait("admit", self._arbitration.admit(key), key=key)
@@ -564,17 +576,6 @@ class Worker(distributed.Worker):
             unadopted.update(key for key, value in data.items() if isinstance(value, Handle))
             data = {key: value for key, value in data.items() if key not in unadopted}
         return super().update_data(data, *args, **kwargs)
-
-
-def _sweep_of(exchange: Exchange) -> Any:
-    reference = weakref.ref(exchange)
-
-    async def sweep() -> None:
-        exchange = reference()
-        if exchange is not None:
-            await offload(exchange.sweep)
-
-    return sweep
 
 
 def _can_carry(serializers: Any) -> bool:

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys under the host's memory pressure: each is a task of the daemon's gate before it runs, and gives way where memory is short.
+
+    admission    a key waits at the gate until what is expected of its kind, by the profile, fits. In the order of the daemon's line
+    level        annotation ``shmstore_preempt``: never to always, or auto. Without one: auto where retries are allowed, else never
+    profile      what each key took is told to the daemon, by kind: the key's prefix
+    preemption   the worker has a notice; its keys cannot be stopped within a thread, so they run on. Where the daemon then ends the process (SIGTERM), the
+                 worker tells the others which keys it had, and leaves in order: the scheduler runs them elsewhere, and does not hold it against them.
+                 Whoever gets one waits out its delay before it asks the gate
+
+One key of the configuration switches it on (``pressure``); with no daemon, or one that does not watch memory, everybody is let in at once. Each decision is logged
+with its reason: those that made a key wait, or ended one, as INFO, the others as DEBUG.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from dask.utils import key_split
+
+from .. import ClosedError, Error
+from ..preempting import Preemption
+from ..profiling import Admitted, NotAdmitted, Profiled
+from .compat import events
+from .exchange import Exchange
+from .handle import Handle
+from .offloading import offload, run_in
+
+logger = logging.getLogger("distributed.worker.shared")
+
+_ANNOTATION = "shmstore_preempt"
+_OP = "shmstore_preempted"  # what workers are told by each other, through the scheduler
+_PATIENCE = 0.4  # seconds for each of the two messages of one that leaves
+_HELD_BACK_MAX = 10_000  # keys that are remembered as preempted
+_AT_ONCE = 256  # keys of a worker that wait at the gate
+
+
+def level_of(annotations: Any) -> tuple[str | int, bool]:
+    """A key's level, and whether it can be tried again."""
+    said = annotations or {}
+    retriable = bool(said.get("retries"))
+    level = said.get(_ANNOTATION)
+    if level is None:
+        return ("auto" if retriable else "never"), retriable
+    if isinstance(level, bool):
+        level = "always" if level else "never"
+    # Who may be preempted may be tried again: the scheduler does that whatever was said of failures.
+    return level, retriable or level not in ("never", "auto", 0)
+
+
+class Running:
+    """A key that was let in."""
+
+    def __init__(self, key: Any, admitted: Admitted, profiled: Profiled) -> None:
+        self.key = key
+        self.admitted = admitted
+        self._profiled = profiled
+
+    def end(self, how: str, shared: int) -> None:
+        """In a thread: two round trips."""
+        self._profiled.created(shared)
+        self._profiled.end(how)
+        self.admitted.done()
+
+
+class Pressure:
+    """Of one worker's event loop."""
+
+    def __init__(self, worker: Any, exchange: Exchange) -> None:
+        self.counts: dict[str, int] = {}  #: decisions, by reason
+        self._worker = worker
+        self._store = exchange.store
+        self._guard = exchange.guard
+        self._executor = ThreadPoolExecutor(_AT_ONCE, "shmstore-gate")  # a thread for each key that waits, made when one does
+        self._running: dict[int, Running] = {}  # by the daemon's number
+        self._noticed: dict[int, Preemption] = {}
+        self._held_back: OrderedDict[str, float] = OrderedDict()  # until when
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fd = -1
+        self._leaving: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """On the event loop, when the worker listens."""
+        self._loop = asyncio.get_running_loop()
+        self._fd = self._store._preempt_fd()
+        self._loop.add_reader(self._fd, self._hear)
+        self._worker.handlers[_OP] = self.preempted
+        # In a process of its own only, which is its nanny's to start again; and where nobody else has a use for the signal.
+        mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if mine and self._worker.nanny is not None:
+            self._loop.add_signal_handler(signal.SIGTERM, self._told_to_end)
+
+    def close(self) -> None:
+        """Before the store is: what waits at the gate ends with that."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._fd)
+        self._executor.shutdown(wait=False)
+
+    # -- keys
+
+    async def run(self, key: Any, execute: Callable[[], Awaitable[Any]]) -> Any:
+        """The event of a key, which waits until it is let in."""
+        running = await self._guard.wait("gate", self._admit(key), key=key)
+        if running is not None and not isinstance(running, Running):
+            return running  # it may not run
+        event = None
+        try:
+            event = await execute()
+        finally:
+            if running is not None:
+                await self._guard.wait("gate", self._done(running, event), key=key)
+        return event
+
+    async def preempted(self, keys: list[str], delay: float) -> str:
+        """Another worker had to give these up: whichever of them come here wait for so long."""
+        for key in keys:
+            self._held_back[key] = time.monotonic() + delay
+            self._held_back.move_to_end(key)
+        while len(self._held_back) > _HELD_BACK_MAX:
+            self._held_back.popitem(last=False)
+        return "OK"
+
+    # -- private
+
+    async def _admit(self, key: Any) -> Any:
+        """A Running; or the event of a key that is not to run."""
+        task = self._worker.state.tasks[key]
+        kind = key_split(key)
+        level, retriable = level_of(task.annotations)
+        await self._wait_out(key)
+        try:
+            running: Running = await run_in(self._executor, self._ask, key, kind, level, retriable)
+        except NotAdmitted as e:
+            self._count(e.reason)
+            logger.warning("shmstore: key %r may not run: %s", key, e)
+            return events.execute_failed(task, MemoryError(f"{key!r}: {e}"), "shmstore-too-big")
+        except ValueError as e:  # the annotation
+            return events.execute_failed(task, e, "shmstore-level")
+        self._let_in(key, kind, level, running.admitted)
+        if running.admitted.task:
+            self._running[running.admitted.task] = running
+        return running
+
+    async def _done(self, running: Running, event: Any) -> None:
+        """The key has run, or failed to (event None)."""
+        self._running.pop(running.admitted.task, None)
+        success = isinstance(event, events.ExecuteSuccessEvent)
+        shared = event.nbytes if success and isinstance(event.value, Handle) else 0
+        with suppress(ClosedError):
+            await offload(running.end, "done" if success else "dropped", shared)
+
+    def _ask(self, key: Any, kind: str, level: str | int, retriable: bool) -> Running:
+        admitted = self._store.admitted(kind, level=level, retriable=retriable)
+        try:
+            return Running(key, admitted, self._store.profiled(kind))
+        except BaseException:
+            admitted.done()
+            raise
+
+    async def _wait_out(self, key: Any) -> None:
+        until = self._held_back.pop(str(key), 0.0)
+        left = until - time.monotonic()
+        if left > 0:
+            self._count("held-back")
+            logger.info("shmstore: key %r was preempted elsewhere, and waits %.1f s before it is tried again", key, left)
+            await asyncio.sleep(left)
+
+    def _let_in(self, key: Any, kind: str, level: str | int, admitted: Admitted) -> None:
+        self._count(admitted.reason)
+        waited = admitted.waited >= 0.1
+        logger.log(
+            logging.INFO if waited else logging.DEBUG,
+            "shmstore: key %r was let in: reason=%s kind=%s level=%s reserve=%d waited=%.3f task=%d",
+            key, admitted.reason, kind, level, admitted.reserve, admitted.waited, admitted.task,
+        )
+
+    def _hear(self) -> None:
+        try:
+            while (told := self._store.preempted()) is not None:
+                self._take(told)
+        except (Error, ClosedError):
+            pass  # it is being closed, or no daemon is there; the next one is found by others
+
+    def _take(self, told: Preemption) -> None:
+        running = self._running.get(told.task)
+        if running is None:
+            return
+        self._count(told.what)
+        logger.info(
+            "shmstore: preemption %s: key %r task=%d bytes=%d grace=%.1f delay=%.1f retry=%s asked_only=%s",
+            told.what, running.key, told.task, told.bytes, told.grace, told.delay, told.retry, told.asked_only,
+        )
+        if told.what != "notice":
+            self._noticed.pop(told.task, None)
+            return
+        self._noticed[told.task] = told
+        with suppress(OSError, AttributeError):  # glibc's: pages that are free already
+            ctypes.CDLL(None).malloc_trim(0)
+
+    def _told_to_end(self) -> None:
+        self._hear()
+        noticed = [told for task, told in self._noticed.items() if task in self._running]
+        if not noticed or self._leaving is not None:
+            if self._leaving is None:  # somebody else's, and meant as ever
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return
+        self._leaving = asyncio.ensure_future(self._leave(max(told.delay for told in noticed)))
+
+    async def _leave(self, delay: float) -> None:
+        """The process ends in any case: by this, or, if it takes too long, by SIGKILL."""
+        worker, keys = self._worker, [str(running.key) for running in self._running.values()]
+        logger.warning("shmstore: worker %s is ended for want of memory; its keys %s are run elsewhere, after %.1f s", worker.address, keys, delay)
+        with suppress(Exception):
+            told = worker.scheduler.broadcast(msg={"op": _OP, "keys": keys, "delay": delay}, on_error="ignore")
+            await asyncio.wait_for(told, _PATIENCE)
+        with suppress(Exception):
+            left = worker.scheduler.unregister(address=worker.address, safe=True, close=False, stimulus_id=f"shmstore-preempted-{time.time()}")
+            await asyncio.wait_for(left, _PATIENCE)
+        os._exit(128 + signal.SIGTERM)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
