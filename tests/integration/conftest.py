@@ -3,6 +3,9 @@
 import pytest
 from daemon import SHMSTORED, Daemon
 from fixture import STORETOOL, Cluster, Place, clusters
+from gatehost import gated, library, small
+
+__all__ = ["gated", "library", "small"]
 
 
 @pytest.fixture

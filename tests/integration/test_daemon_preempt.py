@@ -2,14 +2,13 @@
 """Preemption by a real daemon of real processes that allocate: a host of 128 MiB is made up, of which registered processes use what they have."""
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from daemon import SHMSTORED, wait_for
 from fixture import NOBODY
-from test_daemon_gate import python
+from gatehost import python
 from test_daemon_pressure import gate, memory, text
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")

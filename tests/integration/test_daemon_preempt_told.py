@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from daemon import SHMSTORED, Closed, wait_for
-from fixture import NOBODY, SANITIZED
-from test_daemon_gate import IN, MINE, NEVER, PROGRESS, WAIT, Answer, ask, done, gated, hear, library, python, send, small
-from test_daemon_preempt import KILL, LEVELS, MIB, events, preemption, scene
+from fixture import NOBODY
+from gatehost import IN, MINE, NEVER, ask, python
+from test_daemon_preempt import KILL, LEVELS, MIB, events, preemption, private, scene
 from test_daemon_pressure import gate, memory, text
 
-__all__ = ["gated", "library", "scene", "small"]  # fixtures
+__all__ = ["scene"]  # fixtures
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
 RETRIABLE, TOLD, WORKER = 1, 2, 4
@@ -153,9 +153,10 @@ def test_an_idle_worker_goes_first(scene, hogs):
 
 
 def test_an_idle_worker_that_trims_lives(scene, hogs):
-    daemon, worker = scene(preempt_grace="2s")
+    daemon, worker = scene(preempt_grace="5s")
     never = worker("NEVER", 40)
     idle = hogs(daemon, "NEVER", 30, flags=TOLD | WORKER, idle=True)
+    wait_for("its memory is seen", lambda: (private(daemon, idle) or 0) >= 30 * MIB)
     never.tell(f"grow {(KILL - memory(daemon)['used']) // MIB + 3}")
     assert idle.hear()[6] == NOTICE
     assert idle.tell("trim") == "ok\n"
@@ -167,6 +168,7 @@ def test_a_worker_that_begins_a_task_is_idle_no_more(scene, hogs):
     daemon, worker = scene(preempt_grace="20s")
     never = worker("NEVER", 40)
     idle = hogs(daemon, "NEVER", 30, flags=TOLD | WORKER, idle=True)
+    wait_for("its memory is seen", lambda: (private(daemon, idle) or 0) >= 30 * MIB)
     never.tell(f"grow {(KILL - memory(daemon)['used']) // MIB + 3}")
     assert idle.hear()[6] == NOTICE
     never.tell("done")  # nothing runs: the next one is let in
@@ -317,7 +319,7 @@ def test_another_user_preempts_admits_and_hears_nothing_of_ones_own(scene, hogs)
     code = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import test_daemon_gate as t
+import gatehost as t
 import test_daemon_preempt_told as told
 from daemon import Wire
 wire = Wire(sys.argv[2])
@@ -331,8 +333,8 @@ for how in ({"uid": 0}, {"parent": task}):
     assert wire.reply(t.send(wire, flags=7, **how)).values[0] == t.EPERM
 assert t.ask(wire, flags=told.TOLD, level=t.HIGH).outcome == t.IN
 document = wire.query("gate")["gate"]
-assert [k["uid"] for k in document["tasks"]] == [t.NOBODY]
-assert {v["uid"] for v in document["preemption"]["plan"]} <= {t.NOBODY} and document["preemption"]["recent"] == [], document["preemption"]
+assert [k["uid"] for k in document["tasks"]] == [told.NOBODY]
+assert {v["uid"] for v in document["preemption"]["plan"]} <= {told.NOBODY} and document["preemption"]["recent"] == [], document["preemption"]
 print("well", flush=True)
 sys.stdin.readline()
 wire.ping()
