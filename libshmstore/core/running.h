@@ -42,7 +42,7 @@ struct shms_attach_hooks shms_running_hooks(struct shms_running *r);
 bool shms_running_add(struct shms_running *r, struct shms_attach *a, const struct wire_task_runs *what,
 		      const char *names, size_t n, uint64_t generation);
 /* It has ended. */
-void shms_running_del(struct shms_running *r, uint64_t task);
+void shms_running_del(struct shms_running *r, uint64_t id);
 /* The oldest that was said and not taken. False: nothing. */
 bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret);
 /* Readable when shms_running_take() has something, or connection_fd is. The same one always; -errno. */
