@@ -44,9 +44,9 @@ def settled(client):
 
 
 def test_insurance_by_cost(place):
-    settings = amm({"class": "Insurance", "size": None, "cost": "100ms"}, start=True)
+    settings = amm({"class": "Insurance", "size": None, "cost": "1s"}, start=True)
     with cluster(place, 2, settings=settings) as client:
-        slow = client.submit(tasks.make_slowly, 0.3, key="slow-1")
+        slow = client.submit(tasks.make_slowly, 1.5, key="slow-1")
         quick = client.submit(tasks.make, 1, key="quick-1")
         wait([slow, quick])
         wait_until(lambda: replicas(client, [slow]) == {"slow-1": 2}, "insured")

@@ -37,17 +37,18 @@ def test_small_private_inputs_are_not_looked_at(place, monkeypatch):
         counts: Counter[str] = Counter()
         count(monkeypatch, counts, Tier, "used")
         count(monkeypatch, counts, Inputs, "_mapped")
+        count(monkeypatch, counts, Inputs, "_map_now")
         count(monkeypatch, counts, ours.Worker, "_export_one")
         ones = client.map(inc, range(N), workers=[a.address], pure=False)
         twos = client.map(inc, ones, workers=[a.address], pure=False)
         assert await client.submit(sum, twos, workers=[b.address]) == sum(range(2, N + 2))
-        assert counts["_mapped"] == 0, "no asyncio task for an input that is private"
+        assert counts["_mapped"] == counts["_map_now"] == 0, "no asyncio task for an input that is private, nor a look at it"
         assert counts["_export_one"] == 0, "nor for one that is too small to be handed on"
         # A grown partition is looked at after a transfer, not after each task.
         assert counts["used"] < N
         x = client.submit(tasks.make, 1, workers=[a.address])
         assert await client.submit(tasks.total, x, workers=[b.address]) == tasks.total(tasks.make(1))
-        assert counts["_mapped"] == 1 and counts["_export_one"] == 1
+        assert counts["_mapped"] + counts["_map_now"] == 1 and counts["_export_one"] == 1
 
     together(place, job)
 
