@@ -374,7 +374,7 @@ Test(object, full_partition_is_enospc_and_leaves_nothing, .timeout = 120)
 	cr_assert_eq(r, -ENOSPC);
 	cr_assert_gt(n, 25);
 	before = ensure_books_close();
-	for (int i = 0; i < 2500; i++) {
+	for (unsigned i = 0; i < n_rounds(2500); i++) {
 		cr_assert_eq((i % 2 ? put_pattern : seal_pattern)(s, "x", 3 << 20, 1, i % 3 ? 0 : SHMSTORE_REPLACE),
 			     -ENOSPC);
 		cr_assert_eq(shmstore_contains(s, "x", 1), 0);
