@@ -8,7 +8,7 @@
 # that both lanes end at about the same time: in the first what computes, most of it under sanitizers, in the second what waits
 # for the most part, on the release build, which the gate has brought up to date.
 gate=(format tidy build layers unit tsan)
-lanes=("asan integration fuzz crash" "python dask upstream stress readme")
+lanes=("asan integration fuzz" "python dask upstream stress readme crash")
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
