@@ -146,7 +146,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	return r;
 }
 
-#define TAKEN_APART_NS 500000000ull /* how long somebody takes to take a dead store apart, as a rule */
+#define TAKEN_APART_NS 1000000000ull /* how long it takes to remove what a dead store left, on a busy host too */
 
 /* Is the process that a locked page names gone? Then the lock is held by somebody who is taking the store apart. */
 static bool owner_gone(int dir_fd)
@@ -169,6 +169,11 @@ static int held(const struct shmstore *s)
 				   "this very process (%d) has the store %s open already, and it is live; close that "
 				   "one first, or use it",
 				   (int)getpid(), s->path);
+	if (owner_gone(s->dir_fd))
+		return shms_detail(-EBUSY, NULL,
+				   "process %d, which held the store %s, is gone or in another PID namespace; if it is "
+				   "gone, what it left is being removed: try again",
+				   (int)page.pid, s->path);
 	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
 }
 

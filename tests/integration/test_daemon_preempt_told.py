@@ -39,6 +39,9 @@ for line in sys.stdin:
     if line == "hear\\n":
         m = wire.unasked.pop(0) if wire.unasked else wire.receive()
         print(json.dumps([m.name, *m.values]), flush=True)
+    elif line == "ping\\n":
+        wire.ping()
+        print([m.name for m in wire.unasked], flush=True)
     elif line == "trim\\n":
         del held
         print("ok", flush=True)
@@ -90,48 +93,32 @@ def push(daemon, never):
     never.tell(f"grow {(KILL - memory(daemon)['used']) // MIB + 3}")
 
 
-def told(wire):
-    for message in wire.unasked:
-        if message.name == "TASK_PREEMPT":
-            wire.unasked.remove(message)
-            return message.values
-    message = wire.receive()
-    assert message.name == "TASK_PREEMPT" and message.serial == 0, message
-    return message.values
-
-
 def test_the_task_and_its_owner_are_told(scene, hogs):
     """The notice to both; of the loss only the owner can hear. What another user, or one who did not ask for it, has to do with nothing is told to nobody."""
     daemon, worker = scene()
     never = worker("NEVER", 20)
-    with daemon.wire() as owner, daemon.wire() as bystander, daemon.wire() as deaf:
-        parent = ask(owner, flags=TOLD).task
-        ask(bystander, flags=TOLD)
-        ask(deaf)
-        victim = hogs(daemon, "HIGH", 24, parent)
-        victim.begin("hear")
-        push(daemon, never)
-        task, of, had, grace, delay, what, flags = victim.hear(begun=True)[1:]
-        assert (task, of, grace, delay, what, flags) == (victim.task, parent, 300, 1000, NOTICE, RETRY) and had >= 20 * MIB
-        assert told(owner) == (task, of, had, grace, delay, what, flags)
-        assert victim.process.wait(30) == -signal.SIGTERM
-        assert told(owner) == (task, of, had, 0, 1000, LOST, RETRY)
-        bystander.ping()
-        deaf.ping()
-        assert not bystander.unasked and not deaf.unasked
+    owner, bystander, deaf = (hogs(daemon, "NEVER", 1, flags=flags) for flags in (TOLD, TOLD, 0))
+    victim = hogs(daemon, "HIGH", 24, owner.task)
+    victim.begin("hear")
+    push(daemon, never)
+    task, of, had, grace, delay, what, flags = victim.hear(begun=True)[1:]
+    assert (task, of, grace, delay, what, flags) == (victim.task, owner.task, 300, 1000, NOTICE, RETRY) and had >= 20 * MIB
+    assert owner.hear() == ["TASK_PREEMPT", task, of, had, grace, delay, what, flags]
+    assert victim.process.wait(30) == -signal.SIGTERM
+    assert owner.hear() == ["TASK_PREEMPT", task, of, had, 0, 1000, LOST, RETRY]
+    assert bystander.tell("ping") == deaf.tell("ping") == "[]\n"
 
 
 def test_who_gives_way_is_told_that_it_is_spared(scene, hogs):
     daemon, worker = scene(preempt_grace="20s")
     never = worker("NEVER", 20)
-    with daemon.wire() as owner:
-        parent = ask(owner, flags=TOLD).task
-        victim = hogs(daemon, "HIGH", 24, parent, flags=TOLD)
-        push(daemon, never)
-        assert told(owner)[5:] == (NOTICE, 0)  # it cannot be tried again
-        assert victim.tell("done") == "ok\n"
-        assert told(owner)[5] == SPARED
-        assert victim.process.poll() is None
+    owner = hogs(daemon, "NEVER", 1, flags=TOLD)
+    victim = hogs(daemon, "HIGH", 24, owner.task, flags=TOLD)
+    push(daemon, never)
+    assert owner.hear()[6:] == [NOTICE, 0]  # it cannot be tried again
+    assert victim.tell("done") == "ok\n"
+    assert owner.hear()[6] == SPARED
+    assert victim.process.poll() is None
 
 
 def test_an_idle_worker_goes_first(scene, hogs):
