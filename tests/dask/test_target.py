@@ -8,6 +8,7 @@ import asyncio
 import numpy as np
 import pytest
 import tasks
+import zict
 from conftest import PREFIX
 from tasks import MIB
 from together import together
@@ -60,5 +61,32 @@ def test_what_cannot_be_shared_spills_as_on_stock(place, tier):
         assert worker.data.fast.total_weight <= worker.data.n and not worker.data.shared
         assert len(worker.data.disk) >= N - 4
         assert await client.gather(texts) == [str(i) * SIZE for i in range(N)]
+
+    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+
+
+class NotToBePickled:
+    def __sizeof__(self):
+        return LIMIT
+
+    def __getstate__(self):
+        raise ValueError("it stays where it is")
+
+
+def make_not_to_be_pickled():
+    return NotToBePickled()
+
+
+@pytest.mark.skipif(hasattr(zict.LRU(1, {}), "heap"), reason="zict 2 keeps no list of what alone is more than the target")
+@pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
+def test_more_than_the_target_that_cannot_be_pickled_is_an_error_of_its_task(place, tier):
+    async def job(client, worker):
+        kept = client.submit(tasks.make, 1, SIZE, key="kept")
+        await kept
+        failed = client.submit(make_not_to_be_pickled, key="failed")
+        with pytest.raises(TypeError, match="Failed to pickle"):
+            await failed
+        assert "failed" not in worker.data and worker.data.fast.total_weight <= worker.data.n
+        assert np.array_equal(await kept, tasks.make(1, SIZE))
 
     together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})

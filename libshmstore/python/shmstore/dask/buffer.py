@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _SHED_MIN = 64 << 10  # bytes of private memory for which a map is let go
 _LOOK_SHARE = 5  # a look at written pages takes one part in so many of the time at most, ...
 _LOOK_GROWTH = 32 << 20  # ... unless that much private memory has come since the last one: tasks may write faster than that
+_NOBODY = object()
 
 
 class SharedBuffer(SpillBuffer):
@@ -63,6 +64,7 @@ class SharedBuffer(SpillBuffer):
         self._leaving: Collection[Any] = ()
         self._files: SpillFiles | None = None
         self._to_disk = False
+        self._storing: Any = _NOBODY  # the key of the value that is being stored
         super().__init__(spill_directory, target, max_spill)
         self._files = SpillFiles.of(self, exchange)
         if self._files is not None:
@@ -75,7 +77,7 @@ class SharedBuffer(SpillBuffer):
         self._overflow, self._urge, self._leaving = overflow, urge, leaving
         if self._files is not None:
             self._files.maps = not tier.packed
-        spill.keep_all(self)  # the target is kept by who is told of the overflow
+        spill.keep_all(self, self._spills_at_once)  # the target is kept by who is told of the overflow
 
     # -- what the worker does
 
@@ -91,7 +93,11 @@ class SharedBuffer(SpillBuffer):
         if found[0] == key and found[1] is value:
             self._private.add(key)
         del found
-        super().__setitem__(key, value)
+        self._storing = key
+        try:
+            super().__setitem__(key, value)
+        finally:
+            self._storing = _NOBODY
         self._settle()
 
     def __getitem__(self, key: Any) -> Any:
@@ -365,6 +371,10 @@ class SharedBuffer(SpillBuffer):
     def _books(self) -> Books:
         """For each heartbeat, in which an error would close the worker."""
         return self.exchange.guard.call("books", self.exchange.books, otherwise=Books(0, 0))  # type: ignore[no-any-return]
+
+    def _spills_at_once(self, key: Any) -> bool:
+        """Whether a value that alone is more than the target goes to disk as it is stored: the partition takes it neither now nor later."""
+        return bool(key == self._storing and self.private(key) is None)
 
     def _settle(self) -> None:
         if self.over():

@@ -340,7 +340,8 @@ class Worker(distributed.Worker):
         share = self._exchange.settings.share
         if self._residence.knows(event.value):  # a second name; the data mapping does it where that takes no time
             leaves, share = self._tier is not None, ""
-        if share == "lazy" or not (leaves or share == "eager"):
+        heavy = self._settling is not None and event.nbytes > self._residence.n  # alone more than the target: it cannot stay private
+        if not heavy and (share == "lazy" or not (leaves or share == "eager")):
             return
         entry = await self._put(key, event.value, event.nbytes)
         if isinstance(entry, Entry):

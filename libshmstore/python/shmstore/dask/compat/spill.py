@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 from distributed.spill import Slow, SpillBuffer, SpilledSize
@@ -27,17 +28,20 @@ __all__ = ["Slow", "SpillBuffer", "SpilledSize", "file_of", "keep_all", "metrics
 _ABSENT = object()
 
 
-def keep_all(data: SpillBuffer) -> None:
-    """No value leaves private memory by itself from here on, whatever the target `n`, which stays as it is."""
+def keep_all(data: SpillBuffer, at_once: Callable[[Any], bool]) -> None:
+    """No value leaves private memory by itself from here on, whatever the target `n`, which stays as it is; but from zict 3 on as stock
+    does, when it is stored, one that alone is more than the target and whose key at_once tells so. One that cannot be pickled fails then.
+    """
     fast: Any = data.fast
     if hasattr(fast, "heap"):
         fast.n = math.inf
     else:
-        fast.evict_until_below_target = _nothing
+        fast.evict_until_below_target = partial(_evict_heavy, fast, at_once)
 
 
-def _nothing(n: float | None = None) -> None:
-    pass
+def _evict_heavy(fast: Any, at_once: Callable[[Any], bool], n: float | None = None) -> None:
+    for key in [key for key in fast.heavy if at_once(key)]:
+        fast.evict(key)
 
 
 def oldest(data: SpillBuffer) -> Any:
