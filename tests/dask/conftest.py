@@ -109,12 +109,12 @@ def cluster(place, n: int = 2, worker_class=shmstore.dask.Nanny, memory_limit="1
 
 
 @contextlib.contextmanager
-def dask_worker(scheduler: str, *arguments: str, config=None):
-    """A dask-worker of the command line, with configuration in its environment."""
+def dask_worker(scheduler: str, *arguments: str, config=None, program=("distributed.cli.dask_worker",)):
+    """A dask-worker of the command line, with configuration in its environment. program: a module, and what comes before the rest."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
     for key, value in (config or {}).items():
         env["DASK_" + key.upper().replace(".", "__").replace("-", "_")] = str(value)
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", scheduler, "--nthreads", "1", "--no-dashboard"]
+    command = [sys.executable, "-m", *program, scheduler, "--nthreads", "1", "--no-dashboard"]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen([*command, *arguments], env=env, stdout=log, stderr=log)
         process.log = log

@@ -45,6 +45,19 @@ def test_command_line(place, way, limit):
     assert place.partition.stores() == []
 
 
+@pytest.mark.parametrize("option", ["--preload", "--worker-class"])
+def test_dask_worker_as_a_subcommand(place, option):
+    """`dask worker`, as Dask documents it now, with all its workers in one call."""
+    value = {"--preload": "shmstore.dask", "--worker-class": "shmstore.dask.Worker"}[option]
+    config = {f"{PREFIX}.partition": place.path}
+    with cluster(place, 0) as client:
+        arguments = ("--nworkers", "2", option, value, "--memory-limit", "1 GiB")
+        with dask_worker(client.scheduler.address, *arguments, config=config, program=("dask", "worker")):
+            client.wait_for_workers(2, timeout=60)
+            moves_by_link(client, place)
+    assert place.partition.stores() == []
+
+
 def moves_by_link(client, place):
     a, b = workers(client)
     x = client.submit(tasks.make, 1, workers=[a], key="x")
