@@ -90,7 +90,7 @@ static void count(struct preempt *p, const struct preempt_record *r)
 static void note_step(struct preempt *p, struct preempt_victim *v, enum preempt_step step)
 {
 	v->record.step = step;
-	v->record.mono_ns = loop_clock();
+	v->record.mono_ns = p->host->pressure->mono_ns;
 	count(p, &v->record);
 }
 
@@ -123,12 +123,15 @@ static void on_dead(struct loop_op *op, int result, unsigned flags)
 {
 	struct preempt_victim *v =
 		(struct preempt_victim *)(void *)((char *)op - offsetof(struct preempt_victim, poll));
+	struct preempt *p = v->of;
 
 	(void)flags;
-	if (!v->of)
+	if (!p) {
 		preemptvictim_free(v);
-	else if (result >= 0)
-		let_go(v->of, v, PREEMPT_GONE);
+	} else if (result >= 0) {
+		let_go(p, v, PREEMPT_GONE);
+		pressure_look(p->host->pressure); /* it may be enough, or the next wave's turn */
+	}
 }
 
 static void send_signal(struct preempt *p, struct preempt_victim *v, int number, enum preempt_step step)
@@ -173,7 +176,7 @@ static void step(struct preempt *p, struct preempt_victim *v)
 {
 	const struct pressure *host = p->host->pressure;
 	bool above = host->used.known && host->used.bytes > host->limits.kill;
-	uint64_t waited = loop_clock() - v->record.mono_ns;
+	uint64_t waited = host->mono_ns - v->record.mono_ns;
 
 	switch (v->record.step) {
 	case PREEMPT_NOTICED:

@@ -39,7 +39,7 @@ enum preempt_step {
 struct preempt_record {
 	uint64_t number;  /* from 1 */
 	int64_t time_ns;  /* CLOCK_REALTIME of its notice */
-	uint64_t mono_ns; /* CLOCK_MONOTONIC of its last step */
+	uint64_t mono_ns; /* CLOCK_MONOTONIC of the look that its last step followed */
 	pid_t pid;
 	uid_t uid;
 	unsigned n_tasks;

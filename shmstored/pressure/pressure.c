@@ -172,16 +172,18 @@ static void add_amount(struct json_object *o, const char *name, struct amount a)
 		jsonmake_null(o, name);
 }
 
-static void tell_memory(const struct pressure *p)
+/* key: of what has changed. */
+static void tell_memory(const struct pressure *p, const char *key)
 {
 	struct json_object *fields = jsonmake_new();
 
 	jsonmake_text(fields, "source", pressure_source(p));
+	jsonmake_flag(fields, "above", p->above);
 	add_amount(fields, "total", p->total);
 	add_amount(fields, "used", p->used);
 	add_amount(fields, "gate", p->limited ? amount_of(p->limits.gate) : AMOUNT_UNKNOWN);
 	add_amount(fields, "kill", p->limited ? amount_of(p->limits.kill) : AMOUNT_UNKNOWN);
-	events_emit(p->host->events, EVENT_MEMORY, "memory", fields);
+	events_emit(p->host->events, EVENT_MEMORY, key, fields);
 }
 
 static void tell_gate(const struct pressure *p)
@@ -212,6 +214,28 @@ static void note_growth(struct pressure *p, struct amount before, uint64_t befor
 		log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
 			"memory was filled at %" PRId64 " bytes a second, which is more than pressure.growth-rate",
 			rate);
+}
+
+/* Between the looks that saw it pass the threshold, up and down: what nobody could read changes nothing. */
+static void see_kill(struct pressure *p)
+{
+	bool above = p->used.bytes > p->limits.kill;
+
+	if (!p->used.known || !p->limited || above == p->above)
+		return;
+	if (above) {
+		p->n_above++;
+		p->above_mono_ns = p->mono_ns;
+	} else {
+		p->above_ns += p->mono_ns - p->above_mono_ns;
+	}
+	p->above = above;
+	tell_memory(p, above ? "above" : "below");
+}
+
+uint64_t pressure_above_ns(const struct pressure *p)
+{
+	return p->above_ns + (p->above ? loop_clock() - p->above_mono_ns : 0);
 }
 
 static void see_gate(struct pressure *p)
@@ -255,12 +279,13 @@ static void sample(struct pressure *p)
 	p->n_unknown += !p->used.known || !p->total.known;
 	set_limits(p);
 	note_growth(p, used, before_ns);
+	see_kill(p);
 	see_gate(p);
 	p->last_cost_ns = cpu_ns() - began;
 	p->cost_ns += p->last_cost_ns;
 	if (p->n_samples == 1 || !amount_equal(total, p->total) || used.known != p->used.known ||
 	    (source && strcmp(source, pressure_source(p)) != 0))
-		tell_memory(p);
+		tell_memory(p, "memory");
 	free(source);
 	for (struct pressure_watch *w = p->watches, *next; w; w = next) {
 		next = w->next;
@@ -294,6 +319,12 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 	if (!(flags & LOOP_MORE) && arm(p) < 0)
 		log_say(LOG_ERR, LOG_FIELDS(.error = -ENOMEM),
 			"the host's memory is watched no more: no timer is to be had");
+}
+
+void pressure_look(struct pressure *p)
+{
+	if (!p->closing)
+		sample(p);
 }
 
 static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)

@@ -44,10 +44,13 @@ struct pressure {
 	struct presslimits limits;
 	bool gated; /* gate has thresholds */
 	struct gate gate;
-	int64_t gate_since_ns; /* CLOCK_REALTIME */
+	int64_t gate_since_ns;  /* CLOCK_REALTIME */
+	bool above;             /* more than limits.kill was used when that was last known */
+	uint64_t above_mono_ns; /* since when; CLOCK_MONOTONIC */
 	/* Ever. */
 	uint64_t n_samples, n_unknown, cost_ns, last_cost_ns;
-	int64_t growth_most; /* bytes a second, between two samples */
+	uint64_t n_above, above_ns; /* how often it was above, and for how long, without the time that runs */
+	int64_t growth_most;        /* bytes a second, between two samples */
 };
 
 /* 0 with *ret NULL: switched off. -ERANGE: memory can fill too fast for the configured interval, said in the log. -errno. */
@@ -56,8 +59,14 @@ struct pressure *pressure_free(struct pressure *p);
 /* h->config was replaced. */
 void pressure_reload(struct pressure *p);
 
+/* Something was ended that used memory: looked at once more now, and not with the next interval. */
+void pressure_look(struct pressure *p);
+
 void pressure_watch(struct pressure *p, struct pressure_watch *w);
 void pressure_unwatch(struct pressure *p, struct pressure_watch *w);
+
+/* For how long it was above the kill threshold, ever, by the looks at it; CLOCK_MONOTONIC. */
+uint64_t pressure_above_ns(const struct pressure *p);
 
 /* Where the total is from, as a path; for a configured one "host-total". */
 const char *pressure_source(const struct pressure *p);

@@ -149,21 +149,25 @@ static void write_preempt(const struct metric_out *o, const struct preempt *p)
 void metricspressure_write(const struct metric_out *o, const struct host *h)
 {
 	const struct pressure *p = h->pressure;
-	static const struct metric processes = {"shmstore_memory_processes",
-						"",
-						"Registered processes.",
-						false,
-						FORM_U64,
-						0},
-				   samples = COUNTER("memory_samples", "", "Looks at the host's memory."),
-				   unknown = COUNTER("memory_unknown_samples", "",
-						     "Of them, those that did not find out what is used of how much."),
-				   cost = {"shmstore_memory_sampling_seconds",
-					   "seconds",
-					   "Processor time that the looks took.",
-					   true,
-					   FORM_NS,
-					   0};
+	static const struct metric
+		processes = {"shmstore_memory_processes", "", "Registered processes.", false, FORM_U64, 0},
+		samples = COUNTER("memory_samples", "", "Looks at the host's memory."),
+		unknown = COUNTER("memory_unknown_samples", "",
+				  "Of them, those that did not find out what is used of how much."),
+		cost = {"shmstore_memory_sampling_seconds",
+			"seconds",
+			"Processor time that the looks took.",
+			true,
+			FORM_NS,
+			0},
+		times = COUNTER("memory_above_kill", "", "Times that more was used than the kill threshold."),
+		above = {"shmstore_memory_above_kill_seconds",
+			 "seconds",
+			 "How long more was used than that.",
+			 true,
+			 FORM_NS,
+			 0};
+	const uint64_t above_ns = p ? pressure_above_ns(p) : 0;
 	uint64_t n;
 
 	if (!p)
@@ -175,6 +179,8 @@ void metricspressure_write(const struct metric_out *o, const struct host *h)
 	write_count(o, &samples, &p->n_samples);
 	write_count(o, &unknown, &p->n_unknown);
 	write_count(o, &cost, &p->cost_ns);
+	write_count(o, &times, &p->n_above);
+	write_count(o, &above, &above_ns);
 	write_gate(o, p);
 	write_line(o, h->admit);
 	write_preempt(o, h->preempt);

@@ -73,6 +73,8 @@ void report_memory(const struct report_view *v, struct host *h, struct json_obje
 	memjson_amount(o, "low", limit_of(p, p->limits.low));
 	jsonmake_i64(o, "delta_ppm", p->limits.rule.delta_ppm);
 	jsonmake_i64(o, "growth_most", p->growth_most);
+	jsonmake_u64(o, "above_kill", p->n_above);
+	jsonmake_seconds(o, "above_kill_seconds", (int64_t)pressure_above_ns(p));
 	jsonmake_u64(o, "samples", p->n_samples);
 	jsonmake_u64(o, "unknown_samples", p->n_unknown);
 	jsonmake_u64(o, "cost_ns", p->last_cost_ns);

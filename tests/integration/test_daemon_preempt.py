@@ -136,6 +136,33 @@ def test_order_by_level_and_in_time(scene):
     assert next(e for e in events(daemon) if e["step"] == "gone")["tasks"][0]["task"] == always.task
 
 
+def test_within_two_intervals_and_the_grace(scene):
+    """
+    From the look that saw it above kill to the one that saw it below, in the daemon's clock; and that look is made when the victim ends, not an interval later.
+    What the kernel needs above an interval to end a process is not the daemon's.
+    """
+    interval, grace = 0.5, 0.3
+    daemon, worker = scene(interval="500ms", preempt_grace="300ms")
+    never, victims = worker("NEVER", 22), [worker(level, 22) for level in ("ALWAYS", "HIGH", "LOW")]
+    assert memory(daemon)["used"] < GATE and memory(daemon)["above_kill"] == 0
+    before = 0.0
+    for n, victim in enumerate(victims, 1):
+        never.tell(f"grow {(KILL - memory(daemon)['used']) // MIB + 2}")
+        assert victim.process.wait(60) == -signal.SIGTERM
+        now = wait_for("used is below kill", lambda: (m := memory(daemon))["used"] <= KILL and m)
+        wave = {e["step"]: e["time"] for e in events(daemon) if e["pid"] == victim.pid}
+        took, dying = now["above_kill_seconds"] - before, wave["gone"] - wave["term"]
+        assert now["above_kill"] == n
+        assert grace <= took <= grace + 2 * interval + max(0, dying - interval), (took, wave)
+        assert took - (wave["gone"] - wave["notice"]) < interval / 2, (took, wave)
+        before = now["above_kill_seconds"]
+    with daemon.wire() as wire:
+        told = [e for e in wire.query("events")["events"] if e["event"] == "memory"]
+    up = next(e for e in told if e["above"])
+    down = next(e for e in told if e["sequence"] > up["sequence"])
+    assert not down["above"] and up["used"] > up["kill"] >= down["used"]
+
+
 def test_sigkill_follows(scene):
     daemon, worker = scene()
     stubborn = worker("LOW", 40)

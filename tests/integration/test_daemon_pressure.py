@@ -127,6 +127,9 @@ def test_metrics(make_cluster, make_daemon, made):
     for line in ("shmstore_memory_used_bytes 1048576000", "shmstore_gate_closed 1", "shmstore_gate_flips_total 1",
                  f'shmstore_memory_term_bytes{{source="{made.proc}/meminfo",term="MemAvailable"}} 25165824'):
         assert line in lines
+    assert "shmstore_memory_above_kill_total 1" in lines
+    seconds = next(float(line.split()[1]) for line in lines if line.startswith("shmstore_memory_above_kill_seconds_total "))
+    assert 0 < seconds < memory(daemon)["above_kill_seconds"]  # it goes on
     made.available(None)
     wait_for("unknown", lambda: memory(daemon)["used"] is None)
     assert not [line for line in daemon.get("/metrics").splitlines() if line.startswith("shmstore_memory_used_bytes ")]
