@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text, sizes, durations, and the theme. First of the three scripts that embed.cmake joins.
+// Text, sizes, durations, and the theme. First of the scripts that embed.cmake joins.
 const $ = (id) => document.getElementById(id);
 const INTERVAL = 1000, INTERVAL_HIDDEN = 10000, TIMEOUT = 5000, ROWS = 100, EVENTS = 60;
 const TERMS = [

@@ -20,16 +20,19 @@ function stepFor(max, bytes) {
 const TICKS = [10, 30, 60, 120, 300, 600, 1200];
 
 class Chart {
-  // options: bytes, stacked [{name, title}], lines [{name, title}], legend, readout
+  // options: bytes, stacked [{name, title}], lines [{name, title}], marks [{name, title}] (levels, which data.marks has), legend, readout
   constructor(root, options) {
     Object.assign(this, options, { root, cursor: null, data: { time: [], span: 600 } });
     this.values = {};
-    for (const s of [...(options.stacked || []), ...options.lines]) {
-      const line = options.lines.includes(s);
-      this.values[s.name] = make('span', { class: 'value' });
-      options.legend.append(make('li', {}, make('span', { class: `swatch ${line ? `line s-${s.name}` : `c-${s.name}`}`, 'aria-hidden': 'true' }),
-        s.title, this.values[s.name]));
-    }
+    const explain = (list, kind) => {
+      for (const s of list || []) {
+        this.values[s.name] = make('span', { class: 'value' });
+        options.legend.append(make('li', {}, make('span', { class: `swatch ${kind}${s.name}`, 'aria-hidden': 'true' }), s.title, this.values[s.name]));
+      }
+    };
+    explain(options.stacked, 'c-');
+    explain(options.lines, 'line s-');
+    explain(options.marks, 'line m-');
     root.addEventListener('pointermove', (e) => this.point(e.clientX));
     root.addEventListener('pointerdown', (e) => this.point(e.clientX));
     root.addEventListener('pointerleave', () => this.select(null));
@@ -71,9 +74,13 @@ class Chart {
       else if (this.bytes) showBytes(this.values[s.name], v);
       else setText(this.values[s.name], rate(v));
     }
+    for (const [name, v] of this.known()) showBytes(this.values[name], v);
     setText(this.readout, this.cursor === null || at < 0 ? '' : `${clock(this.data.time[at])} · ` + [...this.lines, ...(this.stacked || [])]
       .map((s) => `${s.title} ${this.bytes ? exact(this.data[s.name][at]) : rate(this.data[s.name][at])}`).join(' · ') + (this.bytes ? ' bytes' : ''));
   }
+
+  // The levels that there are: [name, value].
+  known() { return (this.marks || []).map((m) => [m.name, (this.data.marks || {})[m.name]]).filter(([, v]) => typeof v === 'number'); }
 
   show(data) { this.data = data; this.draw(); this.say(); }
 
@@ -93,6 +100,7 @@ class Chart {
       for (const s of this.lines) most = Math.max(most, d[s.name][i]);
       most = Math.max(most, sum);
     }
+    for (const [, v] of this.known()) most = Math.max(most, v);
     const step = stepFor(most * 1.02, this.bytes), top = Math.max(1, Math.ceil(most * 1.02 / step)) * step;
     const x = (t) => box.left + (t - this.from) / span * box.width;
     const y = (v) => box.top + (1 - v / top) * box.height;
@@ -119,6 +127,7 @@ class Chart {
         below = above;
       }
       if (this.limit && this.limit <= top) svg.append(shape('line', { class: 'limit', x1: box.left, x2: box.left + box.width, y1: y(this.limit), y2: y(this.limit) }));
+      for (const [name, v] of this.known()) svg.append(shape('line', { class: `mark m-${name}`, x1: box.left, x2: box.left + box.width, y1: y(v), y2: y(v) }));
       for (const s of this.lines) svg.append(shape('path', { class: `series s-${s.name}`, d: path(d[s.name]) }));
       if (this.cursor !== null && this.cursor >= this.from) {
         const cx = x(d.time[this.indexOf(this.cursor)]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dashboard: asks the daemon's API once a second and shows what it says. Nothing comes from elsewhere, nothing is kept but the
 // theme. Names in the answers are other people's text: they become text nodes, never markup. Sizes carry their exact bytes (data-bytes).
-// Behind basics.js and charts.js: embed.cmake joins the three to one function.
+// Behind basics.js, charts.js and host.js: embed.cmake joins them to one function.
 
 // ---- what is known -----------------------------------------------------------------------------------------------------
 
@@ -276,13 +276,14 @@ function showQuota(p) {
 }
 
 const EVENT_TAGS = { 'ghost-old': 'warn', watermark: 'warn', 'quota-refused': 'bad', residual: 'bad', 'client-dropped': 'warn', liar: 'bad', pressure: 'warn', 'disk-full': 'bad', 'tier-damage': 'bad', 'store-came': 'good',
-  'arbiter-retry': 'warn', 'arbiter-split': 'warn', 'arbiter-nomem': 'bad', 'arbiter-timeout': 'bad' };
+  'arbiter-retry': 'warn', 'arbiter-split': 'warn', 'arbiter-nomem': 'bad', 'arbiter-timeout': 'bad', gate: 'warn', admission: 'warn', preempt: 'bad' };
 const EVENT_WORDS = { 'daemon-started': 'the daemon started', 'store-came': 'a store came', 'store-went': 'a store went', 'store-reaped': 'a dead store was removed',
   'ghost-old': 'deleted memory is still held', watermark: 'a soft limit was crossed', 'quota-refused': 'a limit refuses more', 'lease-expired': 'a lease expired',
   residual: 'bytes are not explained', 'client-dropped': 'a client was dropped', 'handoff-user': 'an object was handed to another user', 'limit-set': 'a limit was set',
   liar: "a store's totals do not add up", pressure: 'memory of the host is short', config: 'the configuration was read', demoted: 'objects went to disk',
   'disk-full': 'the disk tier is full', 'tier-damage': 'a tier file is damaged', 'arbiter-retry': 'a task was rolled back', 'arbiter-split': 'a task was told to split',
-  'arbiter-nomem': 'a task cannot have its memory', 'arbiter-timeout': 'a task waited in vain' };
+  'arbiter-nomem': 'a task cannot have its memory', 'arbiter-timeout': 'a task waited in vain',
+  memory: "the host's memory", gate: 'the gate closed or opened', admission: 'a task is held back', preempt: 'a process has to give way', stage: "a worker's stage" };
 // What of an event's fields is worth a line; all of them are in its title.
 function eventText(e) {
   const words = [];
@@ -291,7 +292,7 @@ function eventText(e) {
     if (name === 'partition' && value === state.partition) continue;
     if ((name === 'name' || name === 'uid') && e.path) continue;
     if (name === 'path') words.push(below(value));
-    else if (/(^|_)(bytes|used|hard|soft|residual|freed|held|original|written|free|max)$/.test(name)) words.push(`${name} ${size(value)}`);
+    else if (typeof value === 'number' && /(^|_)(bytes|used|hard|soft|residual|freed|held|original|written|free|max|total|kill|gate|high|low|u)$/.test(name)) words.push(`${name} ${size(value)}`);
     else if (name === 'age_seconds') words.push(`age ${duration(value)}`);
     else words.push(`${name} ${value}`);
   }
@@ -355,14 +356,15 @@ async function refresh() {
   showDaemon(status.daemon, p);
   if (!p) return;
   const last = state.history && state.history.fine.time.length ? state.history.fine.time[state.history.fine.time.length - 1] : 0;
-  const [workers, holders, quota, events, history, health, arbiter] = await Promise.all([ask('api/v1/workers', of), ask('api/v1/holders', of), ask('api/v1/quota', of),
+  const [workers, holders, quota, events, history, health, arbiter, gate, memory] = await Promise.all([ask('api/v1/workers', of), ask('api/v1/holders', of), ask('api/v1/quota', of),
     ask('api/v1/events', { since: state.lastEvent }), ask('api/v1/history', { ...of, since: last.toFixed(3) }), ask('healthz'),
-    ask('api/v1/arbiter', of)]);
+    ask('api/v1/arbiter', of), ask('api/v1/gate'), ask('api/v1/memory')]);
   if (of.partition !== state.partition) return; // another one was chosen meanwhile
   state.reasons = health.reasons;
   showNow(p);
   showTier(p.tier);
   showArbiter(p.arbiter, arbiter.partitions[0]);
+  showHost(gate.gate, memory.memory);
   showEquation(p);
   showWorkers(workers.partitions[0]);
   showHolders(holders.partitions[0]);

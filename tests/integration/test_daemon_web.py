@@ -12,6 +12,9 @@ import webscene
 from arbwire import Client
 from daemon import wait_for
 from fixture import BUILD
+from gatehost import WAIT, send
+from test_daemon_preempt import KILL, Worker, fill, preemption
+from test_daemon_pressure import gate, memory, text
 from webscene import MIB, TERMS, WORKER
 
 pytestmark = pytest.mark.skipif(chromium.MISSING is not None, reason=chromium.MISSING or "")
@@ -242,6 +245,79 @@ def test_disk_tier_is_shown_where_there_is_one(page, scene):
         scene.a("delete", "own")
         scene.daemon.admin("-p", scene.path, "tier", "--unset")
         page.wait(hidden, "that there is none")
+
+
+@pytest.fixture
+def pressed(plain_cluster, monkeypatch):
+    """A daemon that watches a made-up host of 128 MiB, and two processes that run tasks there."""
+    monkeypatch.setenv("SHMSTORE_SOCKET", "")
+    more = text(host_total="128MiB", preempt="shm", preempt_grace="300ms", preempt_term="300ms").replace("interval = 20ms", "interval = 100ms")
+    daemon = webscene.start(plain_cluster.place.path, more=more + "\n")
+    workers = []
+    try:
+        for level in ("NEVER", "HIGH"):
+            workers.append(Worker(daemon, level))
+            fill(daemon, workers[-1], 30)
+        yield daemon, *workers
+    finally:
+        for worker in workers:
+            worker.close()
+        daemon.close()
+
+
+# Where the lines are, in pixels from the top, and what the legend says of each.
+MARKS = """
+const y = (e) => Number(e.getAttribute('y1'));
+const zero = Math.max(...[...document.querySelectorAll('#host-chart .grid')].map(y));
+return Object.fromEntries(['kill', 'gate', 'low'].map((name) => [name, {
+  above: zero - y(document.querySelector(`#host-chart .m-${name}`)),
+  bytes: Number(document.querySelector(`#host-legend .m-${name} ~ .value`).dataset.bytes)}]));"""
+
+
+def test_the_hosts_memory_its_gate_and_who_gave_way(shared_browser, pressed):
+    daemon, never, high = pressed
+    page = Page(shared_browser, daemon)
+    page.wait("!document.getElementById('host-part').hidden && document.querySelectorAll('#host-chart path.area').length === 3", "its chart")
+    marks, said = page.browser.run(MARKS), memory(daemon)
+    assert {name: mark["bytes"] for name, mark in marks.items()} == {name: said[name] for name in marks}
+    (kill, gated, low) = (marks[name] for name in ("kill", "gate", "low"))
+    assert kill["above"] > gated["above"] > low["above"] > 0
+    assert all(abs(mark["above"] / mark["bytes"] * kill["bytes"] - kill["above"]) < 0.01 for mark in marks.values()), "the lines are to scale"
+    used = "Number(document.querySelector('#host-legend .s-used ~ .value').dataset.bytes)"
+    assert abs(page.run(used) - said["used"]) < MIB
+    with daemon.wire() as wire:
+        send(wire, form=WAIT, declared=100 * MIB)
+        page.wait("document.getElementById('gate-line').dataset.waiting === '1'", "the one that waits")
+        page.wait("/2 tasks run · 1 waits, the oldest for [2-9] s/.test(document.getElementById('gate-line').textContent)", "how long it waits")
+        assert page.run("document.getElementById('gate').textContent") == f"gate {gate(daemon)['state']}"
+        assert page.run("document.getElementById('h-preempted').hidden") is True
+        never.tell(f"grow {(KILL - memory(daemon)['used']) // MIB + 2}")
+        high.process.wait(60)
+        page.wait("!!document.querySelector('#preempted tbody .tag') && document.querySelector('#preempted tbody .tag').textContent === 'ended'", "who gave way")
+    (recent,) = preemption(daemon)["recent"]
+    (row,) = page.run("[...document.querySelectorAll('#preempted tbody tr')].map((tr) => Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, td.textContent])))")
+    assert (row["PID"], row["Tasks"], row["Why"], row["Try again"]) == (str(high.pid), "1", recent["why"], "after 1 s")
+    assert page.run("Number(document.querySelector('#preempted [data-label=Frees] [data-bytes]').dataset.bytes)") == recent["bytes"] > 25 * MIB
+    page.wait("document.getElementById('host-of').textContent.includes('1 time above what preempts')", "how often it was above")
+    assert {"preempt", "admission", "memory"} <= set(page.figures()["events"])
+    for width, height in ((1280, 900), (360, 740)):
+        shared_browser.resize(width, height)
+        assert page.run("document.documentElement.scrollWidth") == width, "the page scrolls sideways"
+        for scheme in ("light", "dark"):
+            shared_browser.scheme(scheme)
+            page.wait(f"getComputedStyle(document.body).backgroundColor === '{LIGHT if scheme == 'light' else DARK}'", scheme)
+            assert shared_browser.run(CONTRASTS) == [], (width, scheme)
+            shared_browser.run("document.getElementById('host-part').scrollIntoView()")
+            page.screenshot(f"dashboard-host-{width}-{scheme}")
+    assert page.run("[...document.querySelectorAll('#preempted td')].every((td) => td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
+    page.end()
+    shared_browser.get("about:blank")
+
+
+def test_a_host_that_nobody_watches_is_not_shown(page):
+    page.surveyed()
+    assert page.run("document.getElementById('host-part').hidden") is True
+
 
 
 def test_light_and_dark(page, shared_browser):
