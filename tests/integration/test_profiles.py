@@ -123,30 +123,53 @@ def test_a_strategy_that_is_not_the_peak(profiled):
         assert abs(estimate(wire, "c", "f", "")[0] / MIB - 15) < 2
 
 
+BURST = """
+import mmap, sys
+sys.path.insert(0, sys.argv[1])
+import test_profiles as t
+with t.Wire(sys.argv[2]) as wire:
+    assert t.profile(wire, t.BEGIN, 1, ("python", "burst", "")).name == "PROFILED"
+    for line in sys.stdin:
+        if line == "take\\n":
+            held = mmap.mmap(-1, 32 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            for at in range(0, len(held), 4096):
+                held[at] = 1
+        elif line == "free\\n":
+            held.close()
+        else:
+            assert t.profile(wire, t.END, 1).name == "PROFILED"
+        print("done", flush=True)
+"""
+
+
 def test_the_daemon_sees_what_a_task_frees_before_its_end(profiled):
-    """And when in its life it had it."""
+    """And when in its life it had it. The task is a process of its own, which has no memory from before that it could use again."""
     daemon = profiled()
-    with daemon.wire() as wire:
-        assert profile(wire, BEGIN, 1, ("python", "burst", "")).name == "PROFILED"
+    with daemon.wire() as wire, subprocess.Popen([sys.executable, "-c", BURST, str(Path(__file__).parent), daemon.socket], stdin=subprocess.PIPE,
+                                                 stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}) as task:
+        def tell(word):
+            task.stdin.write(word + "\n")
+            task.stdin.flush()
+            assert task.stdout.readline() == "done\n"
 
         def running():
-            return json.loads(document(wire, SHOW))["running"][0]
+            return (json.loads(document(wire, SHOW))["running"] or [None])[0]
 
-        begun = running()["age_ms"]
-        held = bytearray(32 * MIB)
-        held[::4096] = b"x" * len(held[::4096])
+        begun = wait_for("it begins", running)["age_ms"]
+        tell("take")
         wait_for("a sample of it", lambda: running()["private"] >= 30 * MIB)
-        del held
+        tell("free")
         wait_for("a sample without it", lambda: running()["private"] < 16 * MIB)
         until = 4 * running()["age_ms"] + 100
         wait_for("an age", lambda: running()["age_ms"] > until)
         row = running()
-        assert (row["pid"], row["func"]) == (os.getpid(), "burst") and row["private_peak"] >= 30 * MIB and row["age_ms"] > begun
-        assert profile(wire, END, 1).name == "PROFILED"
+        assert (row["pid"], row["func"]) == (task.pid, "burst") and row["private_peak"] >= 30 * MIB and row["age_ms"] > begun
+        tell("end")
         found = kinds(wire)[(os.getuid(), "python", "burst", "")]
         assert 30 * MIB <= found["private"]["peak"] < 64 * MIB
         assert found["private"]["n"] == 1 and found["shared"]["n"] == 0 and found["life_ms"] >= until
         assert len(found["phases"]) == 8 and max(found["phases"]) >= 30 * MIB and found["phases"][-1] < 16 * MIB
+        task.stdin.close()
 
 
 def a_client_that_goes_teaches_nothing(daemon):
