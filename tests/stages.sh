@@ -4,11 +4,10 @@
 #
 # A stage is a function stage_NAME; its output is its log. It tells how many tests ran by add_counts; its exit status is 0 if all is well.
 
-# The gate comes first, one stage after the other. Then the lanes run side by side; the stages of a lane, one after the other, so
-# that both lanes end at about the same time: in the first what computes, most of it under sanitizers, in the second what waits
-# for the most part, on the release build, which the gate has brought up to date.
+# The gate comes first, one stage after the other. Then two stages at a time, those that take longest first, so that no long one is
+# left alone at the end.
 gate=(format tidy build layers unit tsan)
-lanes=("asan integration fuzz" "python dask upstream stress readme crash")
+in_pairs=(asan upstream integration crash dask python stress readme fuzz)
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
@@ -30,17 +29,20 @@ add_counts() { echo "$@" >>"$counts"; }
 release=$root/build/release
 sanitized=$root/build/clang
 
-# Once in a run of tests/run: the stages of two lanes want it. The package is compiled, too: hundreds of processes import it, and
-# write no compiled files themselves.
-build_release() {
-  flock "$logs/release.lock" bash -c '[[ -f $1 ]] || { cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build "$2" -j "$3" &&
-    env -u PYTHONDONTWRITEBYTECODE /usr/bin/python3 -m compileall -q "$2/python" && touch "$1"; }' \
-    build_release "$logs/release.built" "$release" "$jobs"
+# Once in a run of tests/run: stages that run side by side want it.
+build_once() { # its directory's name, commands
+  flock "$logs/$1.lock" bash -c '[[ -f $1 ]] || { eval "$2" && touch "$1"; }' build_once "$logs/$1.built" "$2"
 }
 
-# By clang, warnings being errors, with address and undefined behaviour sanitizers and what the fuzzers want. What is given: targets.
+# The package is compiled, too: hundreds of processes import it, and write no compiled files themselves.
+build_release() {
+  build_once release "cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build '$release' -j $jobs &&
+    env -u PYTHONDONTWRITEBYTECODE /usr/bin/python3 -m compileall -q '$release/python'"
+}
+
+# By clang, warnings being errors, with address and undefined behaviour sanitizers and what the fuzzers want.
 build_sanitized() {
-  cmake --preset clang && cmake --build "$sanitized" -j "$jobs" ${1:+--target "$@"}
+  build_once clang "cmake --preset clang && cmake --build '$sanitized' -j $jobs"
 }
 
 sanitizer_options() {
@@ -157,12 +159,12 @@ stage_asan() {
 # The page is the same script in the same browser whatever made the daemon: it is looked at by the stage python alone.
 stage_integration() {
   sanitizer_options
-  build_sanitized shmstored shmstore-admin admin-actor storetool || return 1
+  build_sanitized || return 1
   pytest_on "$sanitized" tests/integration --ignore tests/integration/test_daemon_web.py
 }
 
 stage_fuzz() {
-  build_sanitized fuzzers || return 1
+  build_sanitized || return 1
   SHMSTORE_FUZZ_SECONDS=${SHMSTORE_FUZZ_SECONDS:-$((long ? 60 : 20))} script count_line tests/fuzz/run "$sanitized"
 }
 

@@ -177,8 +177,7 @@ def test_a_daemon_without_rights_signals_none_but_its_own(make_daemon, place, ho
     foreign = hogs(daemon, "ALWAYS", 30)
     idle = hogs(daemon, "NEVER", 20, flags=TOLD | WORKER, idle=True)
     own = hogs(daemon, "ALWAYS", 30, user=NOBODY, group=NOBODY, env=env, cwd="/")
-    m = memory(daemon)
-    assert {p["pid"]: p["private"] >= 20 * MIB for p in m["processes"]} == {foreign.pid: True, idle.pid: True, own.pid: True}
+    m = wait_for("all are seen", lambda: (lambda m: {p["pid"] for p in m["processes"] if p["private"] >= 20 * MIB} == {foreign.pid, idle.pid, own.pid} and m)(memory(daemon)))
     p = preemption(daemon)
     assert [v["pid"] for v in p["plan"]] == [own.pid] and p["foreign"] == 2
     more = hogs(daemon, "NEVER", max((KILL - m["used"]) // MIB + 3, 1))
