@@ -47,6 +47,16 @@ def raise_on_signals():
         signal.signal(sig, handler)
 
 
+def go_on_with(version):
+    """The program again, in the virtual environment of that Dask, if it does not run there already."""
+    made = subprocess.run([os.path.join(os.path.dirname(HERE), "deploy", "environment"), version], stdout=subprocess.PIPE, text=True, check=False)
+    if made.returncode:
+        raise SystemExit(made.returncode)
+    python = made.stdout.strip()
+    if not os.path.samefile(os.path.dirname(os.path.dirname(python)), sys.prefix):
+        os.execv(python, [python, *sys.argv])
+
+
 def available_memory():
     return int(next(line.split()[1] for line in read("/proc/meminfo").splitlines() if line.startswith("MemAvailable"))) * 1024
 
