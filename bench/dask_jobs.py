@@ -183,6 +183,38 @@ def frames(client, spec):
         return float(sum(future.result() for future in client.compute(results)))
 
 
+def p2p_rechunk(client, spec):
+    """A square array from rows to columns, by P2P: every chunk has a part in each new one."""
+    import dask
+    import dask.array
+
+    side = math.isqrt(spec.size // 8)
+    with dask.config.set({"array.rechunk.method": "p2p"}):
+        a = dask.array.random.RandomState(1).random_sample((side, side), chunks=(max(1, spec.chunk // (8 * side)), side))
+        return float(client.compute((a.rechunk((side, a.chunksize[0])) * 2.0).sum()).result())
+
+
+def make_text_frame(i, rows):
+    import numpy
+    import pandas
+
+    rng = numpy.random.default_rng(i)
+    text = numpy.char.add("a text of some length, number ", rng.integers(0, 1 << 20, rows).astype(str))
+    return pandas.DataFrame({"key": rng.integers(0, rows, rows), "a": rng.random(rows), "text": pandas.array(text, dtype="string[pyarrow]")})
+
+
+def p2p_shuffle(client, spec):
+    """A frame with Arrow strings, shuffled by P2P."""
+    import dask
+    import dask.dataframe
+
+    rows = spec.chunk // 64
+    frame = dask.dataframe.from_map(make_text_frame, range(spec.n_chunks), rows=rows, meta=make_text_frame(0, 4), enforce_metadata=False)
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        shuffled = frame.shuffle("key")
+        return float(client.compute(shuffled.a.sum() + shuffled.text.str.len().sum()).result())
+
+
 def fourfold_picks(spec):
     """The chunks of each sum: as many as are four times a worker's memory limit."""
     width = min(spec.n_chunks, 4 * spec.memory_limit // spec.chunk)
@@ -199,7 +231,7 @@ def fourfold(client, spec):
     return client.compute(delayed(total, pure=False)([delayed(reduce_one, pure=False)(one) for one in sums])).result(timeout=spec.patience)
 
 
-jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold,
+jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold, "p2p rechunk": p2p_rechunk, "p2p shuffle": p2p_shuffle,
         **dask_workloads.workloads}
 
 

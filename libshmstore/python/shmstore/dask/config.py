@@ -68,6 +68,7 @@ class Settings:
     arbitrate: str  # auto or off
     arbitrate_size: int  # bytes
     pressure: bool  # keys are tasks of the daemon's gate
+    p2p: bool  # shards of P2P shuffles and rechunks go through the partition
     cow: bool
     min_size: int  # bytes
     share: str  # auto, lazy or eager
@@ -90,6 +91,7 @@ class Settings:
             arbitrate=_choice("arbitrate", "auto", "off"),
             arbitrate_size=_bytes("arbitrate-size"),
             pressure=_switch("pressure"),
+            p2p=_switch("p2p"),
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),
             share=_choice("share", "auto", "lazy", "eager"),

@@ -47,6 +47,7 @@ from .offloading import offload
 from .overlay import DictResidence, own_small_arrays
 from .pressure import Pressure
 from .settling import Settling
+from .shards import Shards
 from .tier import Tier
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
@@ -70,6 +71,7 @@ class Worker(distributed.Worker):
     _crossings: Any = None  # None: each worker fetches what it needs itself
     _arbitration: Any = None  # None: keys run whatever memory there is
     _pressure: Any = None  # None: keys ask no gate
+    _shards: Any = None  # None: P2P shuffles are stock's
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -166,6 +168,12 @@ class Worker(distributed.Worker):
 
     def _paused(self) -> bool:
         return self.status == Status.paused
+
+    async def plugin_add(self, *args: Any, **kwargs: Any) -> Any:
+        result = await super().plugin_add(*args, **kwargs)
+        if self._shards is None and self._exchange is not None and self._exchange.settings.p2p and "shuffle" in self.plugins:
+            self._shards = self._guard.call("p2p", Shards, self, self._exchange, self._tier)
+        return result
 
     async def listen(self, *args: Any, **kwargs: Any) -> Any:
         result = await super().listen(*args, **kwargs)

@@ -47,6 +47,7 @@ HOOKS = (
     Hook(_WORKER, "Worker.handle_stimulus"),
     Hook(_WORKER, "Worker.listen"),
     Hook(_WORKER, "Worker.get_metrics"),
+    Hook(_WORKER, "Worker.plugin_add", ("plugin",)),
     Hook(_WORKER, "Worker.digest_metric", ("name", "value")),
     Hook(_WORKER, "Worker._update_metrics_received_data", ("start", "stop", "data", "worker")),
     Hook(_WORKER, "get_data_from_worker", ("rpc", "keys", "worker", "who")),
@@ -125,6 +126,26 @@ MANAGER = (
     Hook("distributed.nanny", "Nanny.restart", ("timeout",)),
     Hook("distributed.client", "Client._run_on_scheduler", ("function",)),
     Hook("distributed.client", "futures_of"),
+)
+
+
+#: Of P2P shuffles and rechunks (p2p.py). Where one is absent, as in 2022.12, these are stock's.
+_CORE = "distributed.shuffle._core"
+P2P = (
+    Hook("distributed.shuffle._worker_plugin", "ShuffleWorkerPlugin.shuffle_receive", ("shuffle_id", "run_id", "data")),
+    Hook("distributed.shuffle._worker_plugin", "_ShuffleRunManager._refresh", ("shuffle_id",)),
+    Hook(_CORE, "ShuffleRun.send", ("address", "shards")),
+    Hook(_CORE, "ShuffleRun._send", ("address", "shards")),
+    Hook(_CORE, "ShuffleRun.receive", ("data",)),
+    Hook(_CORE, "ShuffleRun.raise_if_closed"),
+    Hook(_CORE, "ShuffleRun._get_output_partition", ("partition_id", "key")),
+    Hook(_CORE, "ShuffleRun.deserialize", ("buffer",)),
+    Hook("distributed.shuffle._comms", "CommShardsBuffer", ("send", "max_message_size")),
+    Hook("distributed.shuffle._disk", "DiskShardsBuffer", ("directory", "read")),
+    Hook("distributed.shuffle._disk", "DiskShardsBuffer._process", ("id", "shards")),
+    Hook("distributed.shuffle._disk", "DiskShardsBuffer.read", ("id",)),
+    Hook("distributed.shuffle._disk", "DiskShardsBuffer.close"),
+    Hook("distributed.shuffle._disk", "DiskShardsBuffer.raise_on_exception"),
 )
 
 

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P2P shuffles and rechunks: between workers of one host the shards of a message go as one object of the partition, by hard link, and
+wait where they are, mapped, until their output partition is made; stock sends them over a socket and writes them to a disk.
+
+What is no peer's is sent as on stock; what the partition has no room for waits on the disk, as on stock.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from ..pickling import in_view
+from .compat import p2p
+from .exchange import Entry, Exchange
+from .handle import Handle
+from .offloading import offload
+
+_MESSAGE = 16 << 20  # bytes of a message, about: an object of the partition costs the same whatever its size
+_SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle: a buffer for each would cost more than the copy
+_GATHERED = 1 << 20  # bytes of private shards of one output partition that become an object, ...
+_GATHERED_ALL = 16 << 20  # ... or of all of them
+_FREE_SHARE = 10  # one part in so many of the partition that shards leave free where there is no disk tier
+_LOST = {"status": "shmstore: the shards could not be adopted"}
+
+
+class Shards:
+    """Those of one worker. Its runs are told to it (`take`)."""
+
+    def __init__(self, worker: Any, exchange: Exchange, tier: Any) -> None:
+        self.is_peer: Callable[[str], bool] = worker._is_peer
+        self.exchange, self.tier, self.guard = exchange, tier, exchange.guard
+        self._others: set[str] = set()  # peers that do not understand this
+        p2p.each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
+
+    def take(self, run: Any) -> None:
+        """From here on that run's shards go and wait as this module says."""
+        key, sending, waiting = f"p2p-{run.id}-{run.run_id}", p2p.Sending(run), p2p.Waiting(run)
+        receive = run.receive
+
+        async def send(address: str, shards: Any) -> Any:
+            if address == run.local_address:  # has them already
+                run.raise_if_closed()
+                return await receive(shards)
+            if address not in self._others and self.is_peer(address):
+                answer = await self._hand_over(key, sending, address, shards)
+                if answer is not None:
+                    return answer
+            return await sending.stock(address, shards)
+
+        async def received(data: Any) -> Any:
+            if isinstance(data, Handle):
+                data = self.guard.call("p2p", self._adopt, key, data)
+                if data is None:
+                    return _LOST
+            return await receive(data)
+
+        sending.through(send, _MESSAGE)
+        run.receive = received
+        if waiting.on_disk:
+            Kept(self, key, waiting)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether the partition takes so many bytes and stays at ease."""
+        if self.tier is not None:
+            return bool(self.tier.used() + nbytes <= self.tier.low)
+        host = self.exchange.host()
+        return bool(host["used"] + nbytes <= host["size"] - host["size"] // _FREE_SHARE)
+
+    async def _hand_over(self, key: str, sending: p2p.Sending, address: str, shards: Any) -> Any:
+        """The answer of a peer that took the shards; None: they go as on stock."""
+        handle = await self.guard.wait("p2p", self._export(key, shards), key=key)
+        if handle is None:
+            return None
+        try:
+            answer = await sending.once(address, handle)
+        except Exception as e:  # it is sent again as on stock, which says what is wrong
+            handle.revoke()
+            if not isinstance(e, OSError):
+                self._others.add(address)
+                self.guard.failed("p2p", e, key)
+            return None
+        except BaseException:
+            handle.revoke()
+            raise
+        return None if answer == _LOST else answer
+
+    async def _export(self, key: str, shards: list[Any]) -> Handle | None:
+        value, nbytes = _shared_form(shards)
+        if nbytes < self.exchange.settings.min_size or not self.has_room(nbytes):
+            return None
+        entry = await self.put(key, value, nbytes)
+        if entry is None:
+            return None
+        try:
+            return self.exchange.handoff(key, entry)
+        finally:
+            self.exchange.drop(entry)  # the ticket holds it
+
+    async def put(self, key: str, value: Any, nbytes: int) -> Entry | None:
+        entry = await offload(self.exchange.put, key, value, nbytes)
+        return entry if isinstance(entry, Entry) else None
+
+    def _adopt(self, key: str, handle: Handle) -> Any:
+        """The shards, mapped: they live as long as one of them does. None where that cannot be."""
+        if not self.exchange.adopt(key, handle):
+            return None
+        shards = self.map(handle.take())
+        return pickle.loads(shards) if isinstance(shards, memoryview) else shards
+
+    def map(self, entry: Entry) -> Any:
+        """The value of an entry, whose name is given up."""
+        try:
+            return self.exchange.map(entry)
+        finally:
+            self.exchange.drop(entry)
+
+
+class Kept:
+    """The shards of one run that wait for their output partitions. Private ones are gathered into objects of the partition."""
+
+    def __init__(self, shards: Shards, key: str, waiting: p2p.Waiting) -> None:
+        self._shards, self._key, self._waiting = shards, key, waiting
+        self._lock = threading.Lock()  # it is read in threads
+        self._mapped: dict[str, list[Any]] = defaultdict(list)
+        self._private: dict[str, list[Any]] = defaultdict(list)
+        self._sizes: dict[str, int] = defaultdict(int)  # of what is private
+        self._on_disk: set[str] = set()
+        self._done: set[str] = set()
+        waiting.through(self.keep, self.read, self.got, self.clear)
+
+    async def keep(self, id: str, shards: list[Any]) -> None:
+        private = [shard for shard in shards if not _is_mapped(shard)]
+        size = sum(map(_nbytes, private))
+        if not self._shards.has_room(size):  # what is mapped cannot be moved out
+            self._on_disk.add(id)
+            await self._waiting.stock_keep(id, shards)
+            return
+        with self._lock:
+            self._mapped[id] += [shard for shard in shards if _is_mapped(shard)]
+            if private:
+                self._private[id] += private
+                self._sizes[id] += size
+            full = id if self._sizes[id] >= _GATHERED else None
+            if full is None and sum(self._sizes.values()) >= _GATHERED_ALL:
+                full = max(self._sizes, key=self._sizes.__getitem__)
+        if full is not None:
+            await self._gather(full)
+
+    async def _gather(self, id: str) -> None:
+        """Turns the private shards of an output partition into one object."""
+        with self._lock:
+            private, size = self._private.pop(id), self._sizes.pop(id)
+        mapped = await self._shards.guard.wait("p2p", self._put(private, size), key=self._key)
+        if mapped is None:
+            self._on_disk.add(id)
+            await self._waiting.stock_keep(id, private)
+            return
+        with self._lock:
+            self._mapped[id] += mapped
+
+    async def _put(self, private: list[Any], size: int) -> list[Any] | None:
+        value = [memoryview(shard) if isinstance(shard, bytes) else shard for shard in private]
+        entry = await self._shards.put(self._key, value, size)
+        return None if entry is None else self._shards.map(entry)
+
+    def read(self, id: str) -> Any:
+        """All shards of an output partition."""
+        self._waiting.check()
+        with self._lock:
+            if id in self._done:
+                raise RuntimeError(
+                    f"shmstore: the shards of output {id} of {self._key} were given back when it was made, and it is to be made again: "
+                    "set distributed.worker.memory.shared.p2p to false to keep them on disk until the end"
+                )
+            shards = self._mapped.get(id, []) + self._private.get(id, [])
+        if id in self._on_disk or not shards:  # where there are none at all, stock says so
+            return [*map(self._waiting.deserialize, shards), *self._waiting.stock_read(id)]
+        return [self._waiting.deserialize(shard) for shard in shards]
+
+    def got(self, id: str) -> None:
+        """The output partition was made: its shards go."""
+        with self._lock:
+            shards = self._mapped.pop(id, None), self._private.pop(id, None)
+            self._sizes.pop(id, None)
+            if any(shards):
+                self._done.add(id)
+        del shards
+
+    def clear(self) -> None:
+        """The run has ended."""
+        with self._lock:
+            self._mapped.clear()
+            self._private.clear()
+            self._sizes.clear()
+
+
+def _arrays(shard: Any) -> Any:
+    """What of a shard has memory: bytes, or arrays in tuples and lists beside numbers."""
+    if isinstance(shard, (tuple, list)):
+        for part in shard:
+            yield from _arrays(part)
+    elif not isinstance(shard, int):
+        yield shard
+
+
+def _nbytes(shard: Any) -> int:
+    return sum(len(part) if isinstance(part, bytes) else part.nbytes for part in _arrays(shard))
+
+
+def _is_mapped(shard: Any) -> bool:
+    if isinstance(shard, (bytes, memoryview)):
+        return isinstance(shard, memoryview)
+    return all(in_view(part) for part in _arrays(shard))
+
+
+def _shared_form(shards: list[Any]) -> tuple[Any, int]:
+    """A list of shards, each (number of its input, what it is), such that their memory is not copied into a pickle; and its bytes."""
+    sizes = [_nbytes(part) for part in _arrays(shards)]
+    if sum(sizes) < _SMALL * len(sizes):
+        whole = memoryview(pickle.dumps(shards, protocol=5))
+        return whole, whole.nbytes
+    return [(i, memoryview(part) if isinstance(part, bytes) else part) for i, part in shards], sum(sizes)
