@@ -357,6 +357,8 @@ struct shmstore_usage ensure_books_close(void)
 	struct shmstore_usage u;
 	int r = shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u);
 
+	if (r < 0)
+		fprintf(stderr, "no books: %s: %s\n", shmstore_strerror(r), shmstore_error_detail());
 	ENSURE(r == 0);
 	if (scratch_is_mount() && u.residual != 0)
 		fprintf(stderr,
