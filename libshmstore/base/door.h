@@ -21,6 +21,7 @@
 #define shmstore_usage(...)                shms_in_usage(__VA_ARGS__)
 #define shmstore_put(...)                  shms_in_put(__VA_ARGS__)
 #define shmstore_create(...)               shms_in_create(__VA_ARGS__)
+#define shmstore_alloc(...)                shms_in_alloc(__VA_ARGS__)
 #define shmstore_seal(...)                 shms_in_seal(__VA_ARGS__)
 #define shmstore_get(...)                  shms_in_get(__VA_ARGS__)
 #define shmstore_contains(...)             shms_in_contains(__VA_ARGS__)

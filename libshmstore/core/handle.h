@@ -19,6 +19,7 @@
 
 #include "attach.h"
 #include "credit.h"
+#include "draft.h"
 #include "fairlock.h"
 #include "links.h"
 #include "name.h"
@@ -56,6 +57,7 @@ struct shmstore {
 	struct shms_credit credit;
 	struct shms_attach attach;
 	struct shms_running running;
+	struct shms_drafts drafts;
 	struct shms_arb *arb; /* arbitrate.h; there as long as the handle is */
 	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with their stubs; clean_fd is clean/. */
 	atomic_bool tier_on;

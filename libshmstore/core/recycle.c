@@ -98,13 +98,13 @@ bool shms_recycle_any(struct shmstore *s)
 	pthread_mutex_lock(&s->recycle.lock);
 	any = s->recycle.pooled || s->recycle.slack;
 	pthread_mutex_unlock(&s->recycle.lock);
-	return any;
+	return any || shms_draft_any_kept(s);
 }
 
 uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 {
 	struct shms_recycle *r = &s->recycle;
-	uint64_t now = shms_now_mono_ns(), dropped = 0;
+	uint64_t now = shms_now_mono_ns(), dropped = shms_draft_trim(s, all);
 	struct shms_slot *slot;
 
 	pthread_mutex_lock(&r->lock);

@@ -127,7 +127,7 @@ uint64_t shms_recycle_hold(struct shmstore *s);
 void shms_recycle_release(struct shmstore *s);
 /* Would shms_recycle_trim() of everything give anything? */
 bool shms_recycle_any(struct shmstore *s);
-/* Gives memory back: what is older than the bound, or everything, slack too. Returns bytes of the files dropped and the holes. */
+/* Gives memory back: what is older than the bound, or everything, slack and kept drafts (draft.h) too. Returns bytes of the files dropped and the holes. */
 uint64_t shms_recycle_trim(struct shmstore *s, bool all);
 
 #endif

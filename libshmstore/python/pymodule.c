@@ -119,6 +119,7 @@ static PyMethodDef module_methods[] = {
 	{"default_path", default_path, METH_NOARGS, default_path_doc},
 	{"strerror", library_strerror, METH_O, strerror_doc},
 	{"version", library_version, METH_NOARGS, version_doc},
+	{"_born_end", pyshm_born_end, METH_VARARGS, NULL},
 	{"ticket_format", pyshm_ticket_format, METH_VARARGS, NULL},
 	{"ticket_parse", pyshm_ticket_parse, METH_O, NULL},
 	{NULL, NULL, 0, NULL},

@@ -104,6 +104,12 @@ PyObject *pyshm_key_object(const void *data, size_t size);
 /* Text of the library's that nobody promises to be UTF-8. */
 PyObject *pyshm_text(const char *text);
 
+/* ---- pyborn.c ---- */
+
+/* (handler before, ours), or None where somebody's own handler is in force, which stays. */
+PyObject *pyshm_born_begin(PyObject *op, PyObject *args);
+PyObject *pyshm_born_end(PyObject *module, PyObject *args);
+
 /* ---- pybuffers.c ---- */
 
 struct pyshm_buffers {
@@ -155,6 +161,8 @@ extern PyType_Spec pyshm_store_spec;
  * Return: true; false with ClosedError, or Error (EPERM) in a forked child.
  */
 bool pyshm_store_enter(struct pyshm_store *self);
+/* The same, and raises nothing. */
+bool pyshm_store_enter_quietly(struct pyshm_store *self);
 void pyshm_store_leave(struct pyshm_store *self);
 /* Raises Error for a failed call on the store, of which the library keeps no detail. Returns NULL. */
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key);

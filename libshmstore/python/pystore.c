@@ -17,22 +17,29 @@
 #include "pyprofile.h"
 #include "pystage.h"
 
-bool pyshm_store_enter(struct pyshm_store *self)
+bool pyshm_store_enter_quietly(struct pyshm_store *self)
 {
 	bool closing;
 
-	if (self->pid != getpid()) {
-		pyshm_store_raise(self, -EPERM, "use in a forked child", NULL);
+	if (self->pid != getpid())
 		return false;
-	}
 	pthread_mutex_lock(&self->lock);
 	closing = self->closing;
 	if (!closing)
 		self->n_calls++;
 	pthread_mutex_unlock(&self->lock);
-	if (closing)
-		pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), self->name);
 	return !closing;
+}
+
+bool pyshm_store_enter(struct pyshm_store *self)
+{
+	if (pyshm_store_enter_quietly(self))
+		return true;
+	if (self->pid != getpid())
+		pyshm_store_raise(self, -EPERM, "use in a forked child", NULL);
+	else
+		pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), self->name);
+	return false;
 }
 
 void pyshm_store_leave(struct pyshm_store *self)
@@ -373,6 +380,7 @@ static PyMethodDef store_methods[] = {
 	{"daemon_fd", pyshm_store_daemon_fd, METH_NOARGS, daemon_fd_doc},
 	{"daemon_dispatch", pyshm_store_daemon_dispatch, METH_NOARGS, daemon_dispatch_doc},
 	{"close", store_close, METH_NOARGS, close_doc},
+	{"_born_begin", pyshm_born_begin, METH_VARARGS, NULL},
 	{"_prefetch", pyshm_store_prefetch, METH_VARARGS, NULL},
 	{"_handoff", pyshm_store_handoff, METH_VARARGS, NULL},
 	{"_adopt", pyshm_store_adopt, METH_VARARGS, NULL},

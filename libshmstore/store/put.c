@@ -5,18 +5,21 @@
  * Fresh: an unnamed file (O_TMPFILE), one pwritev of everything, one link. write() beats stores through a mapping by 2 to 20
  * times on new pages, and gives -ENOSPC where a mapping would give SIGBUS. Killed before the link: the kernel frees the file.
  * Recycled: stores through the warm mapping of a pooled file, one rename; see recycle.c for when that is safe.
+ * Draft: the bytes are in a file already (shmstore_alloc()): one page of header, one link; see draft.c.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "alias.h"
 #include "cleanup.h"
 #include "detail.h"
+#include "draft.h"
 #include "format.h"
 #include "handle.h"
 #include "keyslot.h"
@@ -202,6 +205,65 @@ static bool held(const struct put *p)
 	       faccessat(p->s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/* The header of a claimed draft; with a checksum, of what is in the file: the buffer may be written to by now. */
+static int draft_head(const struct put *p, const struct shms_draft_claim *c, void *head)
+{
+	const struct shms_layout *l = &p->layout;
+	struct iovec buffer = {.iov_len = c->size};
+	struct put of_file = *p;
+	void *map;
+	int r;
+
+	if (!(p->flags & SHMSTORE_CHECKSUM))
+		return make_head(p, l, head);
+	map = mmap(NULL, l->header_size + l->buffer_size, PROT_READ, MAP_SHARED, c->fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	buffer.iov_base = (char *)map + l->header_size;
+	of_file.buffers = &buffer;
+	r = make_head(&of_file, l, head);
+	munmap(map, l->header_size + l->buffer_size);
+	return r;
+}
+
+static int name_draft(const struct put *p, struct shms_draft_claim *c)
+{
+	const struct shms_layout *l = &p->layout;
+	_Alignas(8) unsigned char head[SHMS_DRAFT_HEAD] = {0};
+	struct iovec iov = {head, sizeof(head)};
+	int r = shms_draft_cut(c, l->header_size + l->buffer_size);
+
+	if (r == 0)
+		r = draft_head(p, c, head);
+	if (r < 0)
+		return r;
+	if (p->header_size)
+		memcpy(head + l->metadata_off, p->header, p->header_size);
+	r = shms_pwritev_all(c->fd, &iov, 1, 0);
+	if (r == 0 && (p->flags & SHMSTORE_PIN) && fchmod(c->fd, 0400 | S_ISVTX) < 0)
+		r = -errno;
+	return r < 0 ? r : shms_publish_fd(p->s, &c->fd, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+}
+
+/* The one buffer is a draft, whole: it becomes the object. 1: it did; 0: it is none, or a copy will do; -EEXIST. */
+static int put_draft(const struct put *p)
+{
+	const struct shms_layout *l = &p->layout;
+	struct shms_draft_claim c;
+	int r;
+
+	if (p->n_buffers != 1 || l->header_size != SHMS_DRAFT_HEAD ||
+	    !shms_draft_is(p->s, p->buffers->iov_base, p->buffers->iov_len))
+		return 0;
+	if (held(p))
+		return -EEXIST;
+	if (!shms_draft_claim(p->s, p->buffers->iov_base, p->buffers->iov_len, &c))
+		return 0;
+	r = name_draft(p, &c);
+	shms_draft_end(&c, r == 0);
+	return r == 0 ? 1 : r == -EEXIST ? r : 0;
+}
+
 static int put_once(void *arg)
 {
 	struct put *p = arg;
@@ -255,7 +317,11 @@ static int put(struct put *p)
 	p->generation = shms_nonce();
 	p->room = (struct shms_room){
 		.s = p->s, .bytes = l->header_size + l->buffer_size, .flags = p->flags, .take = put_once, .arg = p};
-	r = shms_room_take(&p->room);
+	r = put_draft(p);
+	if (r == 0)
+		r = shms_room_take(&p->room);
+	else if (r > 0)
+		r = 0;
 	if (r < 0)
 		return shms_room_refused(&p->room, r);
 	if (r > 0)

@@ -407,6 +407,7 @@ int shmstore_close(struct shmstore *s)
 	if (!s->readonly) {
 		shms_peer_withdraw(s);
 		shms_recycle_trim(s, true);
+		shms_draft_close(s);
 		if (!s->keep) {
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);

@@ -129,6 +129,7 @@ static void cases_of_stores(struct shmstore_partition *p, struct shmstore *s)
 	CASE(create, s, KEY("new"), 0, NULL, 1, 0, &w);
 	cr_assert_eq(shmstore_create(s, KEY("held"), 10, NULL, 0, 0, &w), 0);
 	CASE(seal, w);
+	CASE(alloc, s, 0, 0, NULL);
 	CASE(get, s, KEY("missing"), 0, &v);
 	CASE(contains, s, NULL, 5);
 	CASE(delete, s, KEY("missing"));

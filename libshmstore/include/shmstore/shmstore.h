@@ -332,6 +332,28 @@ SHMSTORE_API int shmstore_seal(struct shmstore_writer *w);
 SHMSTORE_API void shmstore_abort(struct shmstore_writer *w);
 
 /*
+ * Memory of the partition for a buffer that may become an object: a shmstore_put() whose only buffer it is, whole, publishes it without a
+ * copy, whatever the key and the header, as long as key and header are within a page. Until then it is memory as any other, that no other
+ * process sees; it is taken here (never SIGBUS), and what is in it at first may be anything the process wrote before. After the put it is
+ * still there, and still writable: what is written from then on is this process's alone, and the object does not change. A forked child
+ * has a copy of it, as of all memory; what was allocated before a fork is copied by a put after it. Of memory that the kernel or a device
+ * writes to by itself (a read with O_DIRECT, io_uring, RDMA) nothing may be under way at a put or a fork.
+ *   size    bytes, 1 at least. From 2 MiB up, on a mount with huge pages, it is worth it.
+ *   flags   SHMSTORE_ALLOC_KEPT: only what was freed a short while ago, and is kept with its pages: makes no system call.
+ *   *ret    aligned to the page. Freed by shmstore_free() alone, by any thread, also after the store was closed, also in a child.
+ * It never waits and moves nothing to the disk tier: it is -ENOSPC also while memory is asked for, or where less than a quarter of the
+ * partition would be left. The caller has other memory.
+ * Return: 0; -ENOSPC, -EDQUOT, -EMFILE (each takes a descriptor: a quarter of them at most), -ENOMEM, -ENOTSUP (the partition is on a
+ * disk), -EINVAL, -EPERM. Since 0.1.
+ */
+#define SHMSTORE_ALLOC_KEPT (1u << 0)
+SHMSTORE_API int shmstore_alloc(struct shmstore *s, uint64_t size, unsigned flags, void **ret);
+/* Bytes that were asked for; 0: p is none of shmstore_alloc()'s. */
+SHMSTORE_API uint64_t shmstore_alloc_size(const void *p);
+/* Frees it, published or not; an object stays. Returns what shmstore_alloc_size() did: 0: nothing was done. */
+SHMSTORE_API uint64_t shmstore_free(void *p);
+
+/*
  * Maps an object: costs the same whatever its size, and keeps no file descriptor.
  *   flags   SHMSTORE_COW, SHMSTORE_VERIFY.
  * Ownership: *ret has one reference; it stays valid until its last unref even if key, store or partition are gone.

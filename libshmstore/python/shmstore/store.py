@@ -9,6 +9,7 @@ import pwd
 import time
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any, NoReturn, Union
 
 from . import _shmstore, staging
@@ -130,6 +131,25 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         """
         header, buffers = dumps(value)
         self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin, evict=evict)
+
+    @contextmanager
+    def born_shared(self, at_least: int = 2 << 20) -> Iterator[bool]:
+        """Within, NumPy makes arrays of at_least bytes or more in the partition: putting one, or a value whose only buffer it is, copies nothing.
+
+        It is in force for this thread, or coroutine, and what it calls (a variable of the context); arrays outlive it, and the store. They are
+        memory as any other: writable, freed when they go, private to the process, and a forked child has copies. After a put the
+        array is still writable, and the object does not change. Copied as ever: an array that is put for the second time, or was made before a fork; a part
+        of one; several in one value. Not made in the partition: `numpy.zeros` and its like, and anything while the partition is
+        short of room (less than a quarter free), which no error says. It pays on a partition with huge pages.
+
+        Gives whether it is in force: False where somebody else's memory handler (NEP 49) is. Raises ImportError without NumPy, ClosedError.
+        """
+        token = self._born_begin(at_least)
+        try:
+            yield token is not None
+        finally:
+            if token is not None:
+                _shmstore._born_end(*token)
 
     def clear(self) -> None:
         """Removes every object of the store."""
