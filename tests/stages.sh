@@ -11,7 +11,7 @@ in_pairs=(asan upstream integration crash dask python stress readme fuzz)
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
-long_only=(mutants wheel dask_new)
+long_only=(mutants model wheel dask_new)
 no_tests=(format tidy build fresh wheel dask_new) # may end well without having counted one; the last three, where they cannot be made
 
 # Seconds after which a stage is ended: far more than it takes on two cores.
@@ -255,9 +255,25 @@ stage_dask_new() {
   return $status
 }
 
+# A slot's protocol in every state, at sizes that take minutes and up to 4 GiB each; the unit stage has the small ones.
+stage_model() {
+  local status=0 words
+  build_release || return 1
+  for words in "generations=2 leases=2" "words=2 generations=2" "words=2r generations=2" "generations=3" "generations=2 kept=000" "generations=2 kept=111"; do
+    # shellcheck disable=SC2086
+    if "$release/tests/model/slotmodel" $words; then
+      add_counts 1 0 0
+    else
+      add_counts 0 1 0
+      status=1
+    fi
+  done
+  return $status
+}
+
 stage_mutants() {
   local status=0 rooms
-  for rooms in arbiter pressure; do
+  for rooms in arbiter pressure segment; do
     "tests/mutants/$rooms" >"$logs/$stage.mutants" 2>&1 || status=1
     cat "$logs/$stage.mutants"
     add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' "$logs/$stage.mutants")"

@@ -16,6 +16,7 @@
 #include "forge.h"
 #include "profile.h"
 #include "scratch.h"
+#include "segments.h"
 #include "wire.h"
 
 static void write_seed(const char *dir, const char *target, const char *name, const void *head, size_t head_size,
@@ -314,6 +315,34 @@ static void write_memtext_seeds(const char *dir)
 		write_text(dir, "fuzz_memtext", texts[i].name, texts[i].mode, texts[i].text, strlen(texts[i].text));
 }
 
+/* What follows a fixed header (fuzz_segment.c): control, records, hints, slots of a segment in which objects are held, promised and free. */
+static void write_segment_seeds(const char *dir)
+{
+	char name[32];
+
+	for (uint32_t n = 0; n < 6; n++) {
+		struct shms_segment g = segment_in_memory(1 + n * 7, n % 2 ? 64 : 32, 10 * 4096);
+		struct shms_segalloc a;
+		struct forged f = {.file = (void *)(g.books + 4096), .size = 5 * 4096 - 2};
+		char head[] = {(char)(1 + n % 3), (char)(n * 7), (char)(n % 2)};
+
+		ENSURE(shms_segalloc_init(&a, &g) == 0);
+		for (uint32_t i = 0; i <= n * 3; i++) {
+			uint32_t generation, index = segment_put(&a, 64 + i * 50, 'a', &generation), lease;
+			struct shms_segslot slot = shms_segslot_at(&g, index);
+
+			if (i % 3 == 1)
+				ENSURE(shms_segslot_handoff(&slot, generation, i, 0, 10000, &lease) == 0);
+			if (i % 3 == 2 && shms_segslot_drop(&slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE))
+				ENSURE(shms_segslot_free(&slot, 0));
+		}
+		snprintf(name, sizeof(name), "segment-%u", n);
+		write_seed(dir, "fuzz_segment", name, head, sizeof(head), &f);
+		shms_segalloc_deinit(&a);
+		free(g.books);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const uint64_t sizes[][5] = {
@@ -334,6 +363,7 @@ int main(int argc, char **argv)
 	write_tier_seeds(argv[1]);
 	write_profile_seeds(argv[1]);
 	write_memtext_seeds(argv[1]);
+	write_segment_seeds(argv[1]);
 	for (size_t i = 0; i < 7; i++) {
 		struct forged f = forge_object("a key", i % 3 ? 5 : 0, i * 37, sizes[i], n_buffers[i]);
 

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segclass.h: how large extents are. Multiples of 64 bytes up to 2 KiB; above, 16 sizes for each doubling, up to 32 MiB: at most a sixteenth is
+ * lost. An extent keeps its class for ever, and its slot. Pure.
+ */
+#ifndef SHMS_SEGCLASS_H
+#define SHMS_SEGCLASS_H
+
+#include <stdint.h>
+
+#define SHMS_SEGCLASSES     256u
+#define SHMS_SEGCLASS_ALIGN 64u
+#define SHMS_SEGCLASS_MAX   (UINT64_C(32) << 20) /* the largest extent */
+#define SHMS_SEGCLASS_BIG   65536u               /* extents of so many bytes begin at a page, and are whole pages */
+
+/* Bytes of an extent of that class. */
+uint64_t shms_segclass_size(uint8_t class);
+/* The smallest class that size bytes fit into. -1: there is none, or size is 0. */
+int shms_segclass_for(uint64_t size);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment.h: a segment as bytes (docs/segments.md "A segment"): its header, where things lie, and a mapped one with bounds of one's own. Pure:
+ * memory in, memory out.
+ *
+ *   0           header, written once: checked once and copied
+ *   4096        control, then a record for each holder
+ *   hints_off   a bit for each slot
+ *   slots_off   the slots
+ *   data_off    extents, to the end
+ *
+ * The shape is a function of three numbers (slots, holders, size): a header must say exactly what they give, so that no offset is believed.
+ */
+#ifndef SHMS_SEGMENT_H
+#define SHMS_SEGMENT_H
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "segstate.h"
+#include "segword.h"
+
+#define SHMS_SEGMENT_MAGIC       "\x89SHMSEG\n"
+#define SHMS_SEGMENT_VERSION     1u
+#define SHMS_SEGMENT_CONTROL_OFF 4096u
+#define SHMS_SEGMENT_PAGE        4096u
+#define SHMS_SEGMENT_SLOTS_MAX   ((UINT32_C(1) << 24) - 1)
+#define SHMS_SEGMENT_WORDS_MAX   8u
+#define SHMS_SEGMENT_SIZE_MAX    (UINT64_C(1) << 36) /* 64 GiB: an extent's place is told in 32 bits of 64 bytes */
+
+struct shms_segment_header {
+	uint8_t magic[8];
+	uint32_t version;
+	uint32_t n_slots;
+	uint32_t n_holders; /* 32, 64, 128, 256 */
+	uint32_t zero;
+	uint64_t size; /* of the file */
+	uint64_t hints_off;
+	uint64_t slots_off;
+	uint64_t data_off;
+	uint8_t uuid[16];
+	uint8_t owner_uuid[16]; /* of the store that made it */
+	uint64_t hash;          /* XXH3-64 of what stands before */
+};
+_Static_assert(sizeof(struct shms_segment_header) == 96, "header");
+_Static_assert(offsetof(struct shms_segment_header, size) == 24, "header");
+_Static_assert(offsetof(struct shms_segment_header, uuid) == 56, "header");
+_Static_assert(offsetof(struct shms_segment_header, hash) == 88, "header");
+
+struct shms_segment_control {
+	_Atomic uint32_t
+		n_born; /* slots that the owner ever cut; it alone writes this. release: their words are zero, their extents are told */
+	_Atomic uint32_t n_hints;   /* goes up after a hint is set */
+	_Atomic uint32_t n_refused; /* stores that found no record */
+	uint8_t reserved[52];       /* 0 */
+};
+_Static_assert(sizeof(struct shms_segment_control) == 64, "control");
+
+enum shms_segrecord_state {
+	SHMS_SEGRECORD_FREE = 0,
+	SHMS_SEGRECORD_ACTIVE = 1,
+	SHMS_SEGRECORD_KEPT = 2,  /* its names outlive its process */
+	SHMS_SEGRECORD_ORPHAN = 3 /* the owner's, when it is gone for good */
+};
+
+/* A holder's. Who has the lock of its byte writes it. */
+struct shms_segrecord {
+	struct shms_segword state;
+	struct shms_segword intent; /* segstate.h */
+	uint8_t store_uuid[16];
+	uint32_t pid;
+	uint8_t reserved[28]; /* 0 */
+};
+_Static_assert(sizeof(struct shms_segrecord) == 64, "record");
+_Static_assert(offsetof(struct shms_segrecord, store_uuid) == 16, "record");
+_Static_assert(offsetof(struct shms_segrecord, pid) == 32, "record");
+
+struct shms_segment_shape {
+	uint32_t n_slots;
+	uint32_t n_words; /* of holders in a slot: 1, 2, 4, 8 */
+	uint64_t size;
+	uint64_t hints_off;
+	uint64_t slots_off;
+	uint64_t data_off;
+};
+
+/* A mapped segment: two maps of one file, and what bounds every access to them. */
+struct shms_segment {
+	uint8_t *books;       /* [0, data_off): header, control, records, hints, slots */
+	const uint8_t *bytes; /* [0, size), for reading */
+	struct shms_segment_shape shape;
+	uint8_t uuid[16];
+	uint8_t owner_uuid[16];
+};
+
+/* A slot's place in the map. */
+struct shms_segslot {
+	struct shms_segword *state;
+	struct shms_segword *holders; /* [n_words] */
+	struct shms_segword *packed;  /* [4]: segpacked.h */
+	uint32_t n_words;
+};
+
+#define SHMS_SEGSLOT_PACKED_WORDS 4u
+
+/* The shape of a segment of size bytes. -EINVAL: no such numbers, or no room for an extent. */
+int shms_segment_shape(uint32_t n_slots, uint32_t n_holders, uint64_t size, struct shms_segment_shape *ret);
+void shms_segment_header(const struct shms_segment_shape *shape, const uint8_t uuid[16], const uint8_t owner_uuid[16],
+			 struct shms_segment_header *ret);
+/*
+ * Checks a header, a private copy of the file's first bytes, and fills shape and uuids of ret. file_size: the file's. 0, -EBADMSG, -ENOTSUP
+ * (another version).
+ */
+int shms_segment_check(const struct shms_segment_header *header, uint64_t file_size, struct shms_segment *ret);
+
+static inline uint32_t shms_segment_holders(const struct shms_segment *g)
+{
+	return g->shape.n_words * SHMS_SEG_HOLDERS_A_WORD;
+}
+
+static inline uint64_t shms_segslot_size(uint32_t n_words)
+{
+	return (1 + n_words + SHMS_SEGSLOT_PACKED_WORDS) * sizeof(struct shms_segword);
+}
+
+/* index < n_slots: one's own, or one that was checked. */
+static inline struct shms_segslot shms_segslot_at(const struct shms_segment *g, uint32_t index)
+{
+	uint8_t *at = g->books + g->shape.slots_off + index * shms_segslot_size(g->shape.n_words);
+	struct shms_segword *words = (struct shms_segword *)(void *)at;
+
+	return (struct shms_segslot){words, words + 1, words + 1 + g->shape.n_words, g->shape.n_words};
+}
+
+/* The word with the bits of that holder. */
+static inline struct shms_segword *shms_segslot_word(const struct shms_segslot *slot, unsigned holder)
+{
+	return &slot->holders[holder / SHMS_SEG_HOLDERS_A_WORD];
+}
+
+static inline struct shms_segment_control *shms_segment_control(const struct shms_segment *g)
+{
+	return (struct shms_segment_control *)(void *)(g->books + SHMS_SEGMENT_CONTROL_OFF);
+}
+
+/* holder < shms_segment_holders(g): one's own, or one that was checked. */
+static inline struct shms_segrecord *shms_segment_record(const struct shms_segment *g, unsigned holder)
+{
+	return (struct shms_segrecord *)(void *)(g->books + SHMS_SEGMENT_CONTROL_OFF +
+						 sizeof(struct shms_segment_control) +
+						 holder * sizeof(struct shms_segrecord));
+}
+
+/* How many slots there are to look at: never more than there is room for, whatever the control says. acquire: of the owner's release. */
+static inline uint32_t shms_segment_born(const struct shms_segment *g)
+{
+	uint32_t n = atomic_load_explicit(&shms_segment_control(g)->n_born, memory_order_acquire);
+
+	return n < g->shape.n_slots ? n : g->shape.n_slots;
+}
+
+/*
+ * Hints: who leaves the slot without a bit of its own says so to the owner, who looks at it. A hint that is lost, by a kill or by damage, costs
+ * time and nothing else. _hint is the sender's, _hinted the owner's: it takes a word of 64 slots' hints, [64 * word, …).
+ */
+void shms_segment_hint(const struct shms_segment *g, uint32_t slot);
+uint64_t shms_segment_hinted(const struct shms_segment *g, uint32_t word);
+
+#endif

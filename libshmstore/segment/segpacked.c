@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segpacked.c: descriptions and extents' contents.
+ *
+ * A description is read while others may write it: a process with a stale ticket reads the next object's, half-written. So it is copied word by
+ * word, relaxed, checked against private bounds alone, and used only after the caller's cas has shown that the slot did not change. Sizes are
+ * told once: offsets follow from them, on both sides by place().
+ */
+#include "segpacked.h"
+
+#include <string.h>
+
+#include "format.h"
+#include "segclass.h"
+
+static uint64_t align8(uint64_t n)
+{
+	return (n + 7) & ~UINT64_C(7);
+}
+
+/* All that follows from sizes, flags and n_buffers. No sum here can overflow: each part has 32 bits at most. */
+static void place(struct shms_segpacked *o)
+{
+	uint64_t at = align8(o->buffer_size);
+
+	o->table_off = at;
+	if (o->flags & SHMS_SEGPACKED_TABLE)
+		at += 8 + 8 * (uint64_t)o->n_buffers;
+	o->checksum_off = at;
+	if (o->flags & SHMS_SEGPACKED_CHECKSUM)
+		at += 16;
+	o->metadata_off = at;
+	at += o->metadata_size;
+	o->key_off = at;
+	if (o->key_size > SHMS_SEGPACKED_KEY)
+		at += o->key_size;
+	o->used = at;
+}
+
+int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size, const void *key,
+			size_t key_size, uint8_t flags, struct shms_segpacked *ret)
+{
+	struct shms_segpacked o = {.metadata_size = metadata_size, .n_buffers = n_buffers, .flags = flags};
+	uint64_t end = 0;
+	int class;
+
+	if (key_size == 0 || key_size > UINT16_MAX)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n_buffers; i++) {
+		if (sizes[i] > SHMS_SEGCLASS_MAX || end > SHMS_SEGCLASS_MAX)
+			return -EFBIG;
+		end = shms_layout_next(end, 0) + sizes[i];
+	}
+	o.buffer_size = end;
+	o.key_size = (uint16_t)key_size;
+	if (key_size <= SHMS_SEGPACKED_KEY)
+		memcpy(o.key, key, key_size);
+	if (n_buffers != 1)
+		o.flags |= SHMS_SEGPACKED_TABLE;
+	place(&o);
+	/* An object without a byte has an extent all the same: a slot is never without. */
+	class = shms_segclass_for(o.used ? o.used : 1);
+	if (class < 0)
+		return -EFBIG;
+	o.class = (uint8_t) class;
+	o.extent_size = shms_segclass_size(o.class);
+	*ret = o;
+	return 0;
+}
+
+void shms_segpacked_table(const struct shms_segpacked *o, const uint64_t *sizes, uint8_t *extent)
+{
+	uint64_t n = o->n_buffers;
+
+	if (!(o->flags & SHMS_SEGPACKED_TABLE))
+		return;
+	memcpy(extent + o->table_off, &n, sizeof(n));
+	memcpy(extent + o->table_off + sizeof(n), sizes, n * sizeof(*sizes));
+}
+
+void shms_segpacked_write(const struct shms_segslot *slot, const struct shms_segpacked *o)
+{
+	struct shms_segpacked_words w = {
+		.extent = (uint32_t)(o->extent_off / SHMS_SEGCLASS_ALIGN),
+		.buffer_size = (uint32_t)o->buffer_size,
+		.metadata_size = o->metadata_size,
+		.key_size = o->key_size,
+		.class = o->class,
+		.flags = o->flags,
+	};
+	uint64_t words[SHMS_SEGSLOT_PACKED_WORDS];
+
+	memcpy(w.key, o->key, sizeof(w.key));
+	memcpy(words, &w, sizeof(words));
+	for (size_t i = 0; i < SHMS_SEGSLOT_PACKED_WORDS; i++)
+		shms_segword_plain_store(&slot->packed[i], words[i]);
+}
+
+bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_t class)
+{
+	uint64_t off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN, size = shms_segclass_size(class);
+
+	return off >= g->shape.data_off && off < g->shape.size && size <= g->shape.size - off &&
+	       (size < SHMS_SEGCLASS_BIG || off % SHMS_SEGMENT_PAGE == 0);
+}
+
+/* A number of the table, which the owner wrote as memory and a scribbler may change now. It is aligned. */
+static uint64_t table_number(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t i)
+{
+	const uint8_t *at = g->bytes + o->extent_off + o->table_off + 8 * i;
+
+	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
+}
+
+int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret)
+{
+	struct shms_segpacked_words w;
+	uint64_t words[SHMS_SEGSLOT_PACKED_WORDS], n = 1;
+	struct shms_segpacked o;
+
+	for (size_t i = 0; i < SHMS_SEGSLOT_PACKED_WORDS; i++)
+		words[i] = shms_segword_plain_load(&slot->packed[i]);
+	memcpy(&w, words, sizeof(w));
+	o = (struct shms_segpacked){
+		.extent_off = (uint64_t)w.extent * SHMS_SEGCLASS_ALIGN,
+		.extent_size = shms_segclass_size(w.class),
+		.buffer_size = w.buffer_size,
+		.metadata_size = w.metadata_size,
+		.n_buffers = 1,
+		.key_size = w.key_size,
+		.class = w.class,
+		.flags = w.flags,
+	};
+	memcpy(o.key, w.key, sizeof(o.key));
+	if ((w.flags & ~SHMS_SEGPACKED_FLAGS) || !w.key_size || !shms_segpacked_extent(g, w.extent, w.class))
+		return -EBADMSG;
+	if (w.flags & SHMS_SEGPACKED_TABLE) {
+		if (align8(w.buffer_size) + 8 > o.extent_size)
+			return -EBADMSG;
+		o.table_off = align8(w.buffer_size);
+		n = table_number(g, &o, 0);
+		if (n == 1 || n > o.extent_size / 8)
+			return -EBADMSG;
+		o.n_buffers = (uint32_t)n;
+	}
+	place(&o);
+	if (o.used > o.extent_size)
+		return -EBADMSG;
+	*ret = o;
+	return 0;
+}
+
+int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes)
+{
+	uint64_t end = 0;
+
+	if (!(o->flags & SHMS_SEGPACKED_TABLE)) {
+		ret_sizes[0] = o->buffer_size;
+		return 0;
+	}
+	for (uint32_t i = 0; i < o->n_buffers; i++) {
+		uint64_t size = table_number(g, o, i + 1ul);
+
+		end = shms_layout_next(end, 0);
+		if (end > o->buffer_size || size > o->buffer_size - end)
+			return -EBADMSG;
+		ret_sizes[i] = size;
+		end += size;
+	}
+	return end == o->buffer_size ? 0 : -EBADMSG;
+}

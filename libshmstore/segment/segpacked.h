@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segpacked.h: an object in a slot: its description, 32 bytes in the slot, and what lies in its extent (docs/segments.md "An extent"). Pure.
+ *
+ *   extent   buffers, each 64-byte aligned; then, 8-byte aligned: the table, where there is not exactly one buffer (their number, their sizes);
+ *            the checksum; the metadata; a key that does not fit into the slot
+ *
+ * Extents of 64 KiB and more begin at a page, so that a large first buffer does.
+ */
+#ifndef SHMS_SEGPACKED_H
+#define SHMS_SEGPACKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "segment.h"
+
+#define SHMS_SEGPACKED_KEY 16u /* a key of so many bytes fits into the slot */
+
+enum shms_segpacked_flags {
+	SHMS_SEGPACKED_TABLE = 1 << 0,    /* not exactly one buffer */
+	SHMS_SEGPACKED_CHECKSUM = 1 << 1, /* XXH3-128 of the buffers' bytes is there */
+	SHMS_SEGPACKED_PINNED = 1 << 2,
+	SHMS_SEGPACKED_ALIAS = 1 << 3 /* it names an object of another segment */
+};
+#define SHMS_SEGPACKED_FLAGS 15u
+
+/* As it lies in the slot. */
+struct shms_segpacked_words {
+	uint32_t extent;      /* its offset in the file / 64 */
+	uint32_t buffer_size; /* from the first buffer's begin to the last one's end */
+	uint32_t metadata_size;
+	uint16_t key_size;
+	uint8_t class; /* segclass.h */
+	uint8_t flags;
+	uint8_t key[SHMS_SEGPACKED_KEY]; /* zero behind it; all zero where it does not fit */
+};
+_Static_assert(sizeof(struct shms_segpacked_words) == 8 * SHMS_SEGSLOT_PACKED_WORDS, "description");
+_Static_assert(offsetof(struct shms_segpacked_words, key_size) == 12, "description");
+_Static_assert(offsetof(struct shms_segpacked_words, key) == 16, "description");
+
+/* An object's sizes, and where in its extent each part is. */
+struct shms_segpacked {
+	uint64_t extent_off; /* in the file */
+	uint64_t extent_size;
+	uint64_t buffer_size;
+	uint32_t metadata_size;
+	uint32_t n_buffers;
+	uint16_t key_size;
+	uint8_t class;
+	uint8_t flags;
+	uint8_t key[SHMS_SEGPACKED_KEY];
+	/* From the extent's begin. */
+	uint64_t table_off;
+	uint64_t checksum_off;
+	uint64_t metadata_off;
+	uint64_t key_off; /* of a key that is not in the slot */
+	uint64_t used;    /* bytes, all together */
+};
+
+/*
+ * Lays an object out, and finds its class; the extent is still to be had. key: copied where it fits into the slot. flags: without _TABLE. 0;
+ * -EFBIG: it takes more than the largest extent; -EINVAL: a key that is empty or longer than 65535 bytes.
+ */
+int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size, const void *key,
+			size_t key_size, uint8_t flags, struct shms_segpacked *ret);
+/* The owner's, while the slot is WRITING: the table into the extent, which extent points to, where there is one; the description into the slot. */
+void shms_segpacked_table(const struct shms_segpacked *o, const uint64_t *sizes, uint8_t *extent);
+void shms_segpacked_write(const struct shms_segslot *slot, const struct shms_segpacked *o);
+/*
+ * Copies the description out of the slot, each word once, and checks that all that it tells lies in one extent, and that within the segment.
+ * What was copied belongs together only if the slot has been SEALED with one generation all the while, which the caller finds out. 0, -EBADMSG.
+ */
+int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret);
+/* Sizes of the o->n_buffers buffers, checked against the whole. Same condition. 0, -EBADMSG. */
+int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes);
+/* Whether class and extent could be one of the segment's: in its data, aligned as they must be. */
+bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_t class);
+
+#endif

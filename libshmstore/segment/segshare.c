@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segshare.c: handoff, adopt, pin, one access after the other.
+ *
+ * Adopt sets its bit first and takes the lease second: at no moment is the object without a token. Between the two it looks at the state again,
+ * since the slot may have become another object's before the bit was there; the bit of a stale ticket delays its owner and does nothing else.
+ * Rejected: the lease first, then the bit (killed in between, or seen in between by the owner, the object is lost).
+ */
+#include "segshare.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
+			 uint64_t end_ms, uint32_t *ret_lease)
+{
+	uint32_t end = shms_segend_of_ms(end_ms);
+
+	if (end_ms > now_ms && end_ms - now_ms > SHMS_SEG_LEASE_MAX_MS)
+		return -EINVAL;
+	for (unsigned turn = 0; shms_segword_turn(&turn);) {
+		uint64_t word = shms_segword_load(slot->state);
+		uint32_t taken = shms_segstate_leases(word);
+		unsigned lease = from % SHMS_SEG_LEASES;
+
+		if (!shms_segstate_published(word) || shms_segstate_generation(word) != generation)
+			return -EBADMSG;
+		if (taken == (1u << SHMS_SEG_LEASES) - 1)
+			return -EAGAIN;
+		while (taken >> lease & 1)
+			lease = (lease + 1) % SHMS_SEG_LEASES;
+		/* CLOSING: the owner has not seen our name yet. It will not have seen this lease, either, but for this change. */
+		if (shms_segword_cas(slot->state, word, shms_segstate_leased(word, lease, end))) {
+			*ret_lease = lease;
+			return 0;
+		}
+	}
+	return -EBADMSG;
+}
+
+/* A state that keeps the ticket's promise has this in this part of its word. Never CLOSING: that has no lease. */
+static uint64_t promise(const struct shms_segticket *t)
+{
+	return shms_segstate_make(SHMS_SEG_SEALED, t->generation) | shms_segstate_lease(t->lease);
+}
+
+static uint64_t promise_part(const struct shms_segticket *t)
+{
+	return SHMS_SEGSTATE_WHAT | shms_segstate_lease(t->lease);
+}
+
+/* The bit stands. The lease goes, if it is there still: then the object was, too, since before the bit. */
+static int take(const struct shms_segment *g, const struct shms_segslot *slot, const struct shms_segticket *t,
+		struct shms_segpacked *ret)
+{
+	struct shms_segpacked packed;
+	int r = shms_segpacked_read(g, slot, &packed);
+
+	for (unsigned turn = 0; shms_segword_turn(&turn);) {
+		uint64_t word = shms_segword_load(slot->state);
+
+		if ((word & promise_part(t)) != promise(t))
+			return -ESTALE;
+		if (r < 0)
+			return r; /* the ticket's object it is, and no good */
+		if (shms_segword_cas(slot->state, word, shms_segstate_unleased(word, t->lease))) {
+			*ret = packed;
+			return 0;
+		}
+	}
+	return -EBADMSG;
+}
+
+int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept, const struct shms_segticket *t,
+		       struct shms_segpacked *ret)
+{
+	struct shms_segword *intent = &shms_segment_record(g, holder)->intent;
+	struct shms_segslot slot;
+	bool had;
+	int r;
+
+	if (t->slot >= shms_segment_born(g) || t->lease >= SHMS_SEG_LEASES)
+		return -EBADMSG;
+	slot = shms_segslot_at(g, t->slot);
+	if (!shms_segword_is(slot.state, promise_part(t), promise(t)))
+		return -ESTALE;
+	if (kept)
+		shms_segword_store(intent, shms_segintent_make(t->slot, t->generation));
+	had = shms_segword_or(shms_segslot_word(&slot, holder), shms_segholder_name(holder));
+	r = take(g, &slot, t, ret);
+	if (r < 0 && !had && shms_segword_clear(shms_segslot_word(&slot, holder), shms_segholder_name(holder)))
+		shms_segment_hint(g, t->slot);
+	if (kept)
+		shms_segword_store(intent, 0);
+	return r;
+}
+
+int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned from, uint32_t generation)
+{
+	shms_segword_or(shms_segslot_word(slot, holder), shms_segholder_view(holder));
+	/*
+	 * The owner may have read our word before the bit was in it: then it is CLOSING now, and may not go on. In any look that it begins later it
+	 * sees the bit.
+	 */
+	shms_segword_cas(slot->state, shms_segstate_make(SHMS_SEG_CLOSING, generation),
+			 shms_segstate_make(SHMS_SEG_SEALED, generation));
+	if (shms_segword_is(slot->state, SHMS_SEGSTATE_PUBLISHED, shms_segstate_make(SHMS_SEG_SEALED, generation)) &&
+	    shms_segword_is(shms_segslot_word(slot, from), shms_segholder_name(from), shms_segholder_name(from)))
+		return 0;
+	shms_segword_clear(shms_segslot_word(slot, holder), shms_segholder_view(holder));
+	return -ENOENT;
+}
+
+void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SEGTICKET_TEXT])
+{
+	snprintf(ret_text, SHMS_SEGTICKET_TEXT, "%08x%06x%02x%016llx", t->slot, t->generation & SHMS_SEG_GENERATION,
+		 t->lease & 0xff, (unsigned long long)t->end_ms);
+}
+
+/* The number of n lower-case hexadecimal digits; false: something else is there. */
+static bool digits(const char *text, size_t n, uint64_t *ret)
+{
+	uint64_t number = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		char c = text[i];
+		unsigned d = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
+			     : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
+						    : 16;
+
+		if (d == 16)
+			return false;
+		number = number << 4 | d;
+	}
+	*ret = number;
+	return true;
+}
+
+int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)
+{
+	uint64_t slot, generation, lease, end_ms;
+
+	if (n != SHMS_SEGTICKET_TEXT - 1 || !digits(text, 8, &slot) || !digits(text + 8, 6, &generation) ||
+	    !digits(text + 14, 2, &lease) || !digits(text + 16, 16, &end_ms) || lease >= SHMS_SEG_LEASES)
+		return -EBADMSG;
+	*ret = (struct shms_segticket){(uint32_t)slot, (uint32_t)generation, (uint32_t)lease, end_ms};
+	return 0;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segword.h: the words of a segment that several processes write, and all that may be done to one: each function is one atomic access. Every
+ * step of the protocol (segslot.c, segshare.c, segrecover.c) goes through them, so that a model of the machine can take their place: with
+ * SHMS_SEGMENT_MODEL defined, tests/model brings its own, and runs the very same steps one access at a time.
+ *
+ * Orders, and who meets whom:
+ *   or, cas, load    (and is, part) sequentially consistent: who sets a bit and then reads the state, and who sets CLOSING and then reads the bits, write one
+ *                    word and read the other. One of them sees the other.
+ *   store            release: the owner's SEALED; an acquiring load or cas of the state sees the bytes.
+ *   and, flip        acquire-release: what a holder read of the bytes stays before its bit goes; the owner's load of the bits sees it.
+ */
+#ifndef SHMS_SEGWORD_H
+#define SHMS_SEGWORD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A loop around a cas ends after so many turns: no honest neighbour changes one slot so often meanwhile, and who scribbles must not hang us. */
+#define SHMS_SEGWORD_TURNS 1000u
+
+#ifdef SHMS_SEGMENT_MODEL
+#include "modelword.h"
+#else
+
+struct shms_segword {
+	_Atomic uint64_t value;
+};
+_Static_assert(sizeof(struct shms_segword) == 8 && ATOMIC_LLONG_LOCK_FREE == 2, "a word of shared memory");
+
+static inline uint64_t shms_segword_load(struct shms_segword *w)
+{
+	return atomic_load_explicit(&w->value, memory_order_seq_cst);
+}
+
+/* Is that part of the word equal to value? */
+static inline bool shms_segword_is(struct shms_segword *w, uint64_t part, uint64_t value)
+{
+	return (shms_segword_load(w) & part) == value;
+}
+
+/* That part of the word. */
+static inline uint64_t shms_segword_part(struct shms_segword *w, uint64_t part)
+{
+	return shms_segword_load(w) & part;
+}
+
+/* What the word holds need not be known: nobody else changes it now. */
+static inline void shms_segword_store(struct shms_segword *w, uint64_t value)
+{
+	atomic_store_explicit(&w->value, value, memory_order_release);
+}
+
+static inline bool shms_segword_cas(struct shms_segword *w, uint64_t expected, uint64_t value)
+{
+	return atomic_compare_exchange_strong_explicit(&w->value, &expected, value, memory_order_seq_cst,
+						       memory_order_seq_cst);
+}
+
+/* Sets the bits. Was one of them set before? */
+static inline bool shms_segword_or(struct shms_segword *w, uint64_t bits)
+{
+	return (atomic_fetch_or_explicit(&w->value, bits, memory_order_seq_cst) & bits) != 0;
+}
+
+/* Clears the bits. Is none left in the word? */
+static inline bool shms_segword_clear(struct shms_segword *w, uint64_t bits)
+{
+	return (atomic_fetch_and_explicit(&w->value, ~bits, memory_order_acq_rel) & ~bits) == 0;
+}
+
+/* Changes each of the bits into its contrary, all at once. */
+static inline void shms_segword_flip(struct shms_segword *w, uint64_t bits)
+{
+	atomic_fetch_xor_explicit(&w->value, bits, memory_order_acq_rel);
+}
+
+/* Words of a description: ordered by the state, not by themselves. */
+static inline uint64_t shms_segword_plain_load(struct shms_segword *w)
+{
+	return atomic_load_explicit(&w->value, memory_order_relaxed);
+}
+
+static inline void shms_segword_plain_store(struct shms_segword *w, uint64_t value)
+{
+	atomic_store_explicit(&w->value, value, memory_order_relaxed);
+}
+
+/* Begins each turn of a loop around a cas, *turn being 0 before. Is there one more? */
+static inline bool shms_segword_turn(unsigned *turn)
+{
+	return (*turn)++ < SHMS_SEGWORD_TURNS;
+}
+
+/* What is stored from here on is seen after what was stored before. */
+static inline void shms_segword_fence(void)
+{
+#ifndef __SANITIZE_THREAD__ /* which knows no fences; who reads the bytes is ordered by SEALED in any case */
+	atomic_thread_fence(memory_order_release);
+#endif
+}
+#endif
+
+#endif

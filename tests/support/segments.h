@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* segments.h: segments in ordinary memory, for tests of the protocol. */
+#ifndef SEGMENTS_H
+#define SEGMENTS_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "scratch.h"
+#include "segalloc.h"
+#include "segpacked.h"
+#include "segslot.h"
+
+/* A segment that is in no file: free(g->books) is its end. */
+static inline struct shms_segment segment_in_memory(uint32_t n_slots, uint32_t n_holders, uint64_t size)
+{
+	static const uint8_t uuid[16] = "a segment's uuid", owner[16] = "an owner's uuid.";
+	struct shms_segment_shape shape;
+	struct shms_segment_header header;
+	struct shms_segment g = {0};
+	uint8_t *memory;
+
+	ENSURE(shms_segment_shape(n_slots, n_holders, size, &shape) == 0);
+	memory = aligned_alloc(4096, size);
+	ENSURE(memory);
+	memset(memory, 0, size);
+	shms_segment_header(&shape, uuid, owner, &header);
+	memcpy(memory, &header, sizeof(header));
+	ENSURE(shms_segment_check(&header, size, &g) == 0);
+	g.books = memory;
+	g.bytes = memory;
+	return g;
+}
+
+/* Puts one buffer of size bytes of that content under the key "k" into the slot that the allocator gives. Its number, and its generation. */
+static inline uint32_t segment_put(struct shms_segalloc *a, uint64_t size, int content, uint32_t *ret_generation)
+{
+	struct shms_segpacked o;
+	struct shms_segslot slot;
+	uint32_t index = 0;
+	bool fresh;
+
+	ENSURE(shms_segpacked_plan(&size, 1, 0, "k", 1, 0, &o) == 0);
+	ENSURE(shms_segalloc_take(a, o.class, 0, &index, &fresh) == 0);
+	slot = shms_segslot_at(a->segment, index);
+	ENSURE(shms_segslot_begin(&slot, ret_generation) == 0);
+	o.extent_off = (uint64_t)shms_segalloc_extent(a, index) * SHMS_SEGCLASS_ALIGN;
+	memset(a->segment->books + o.extent_off, content, size);
+	shms_segpacked_write(&slot, &o);
+	shms_segslot_publish(&slot, *ret_generation);
+	return index;
+}
+
+#endif
