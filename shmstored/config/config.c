@@ -80,6 +80,8 @@ struct config_partition *config_partition_add(struct config *c, const char *path
 		.watermark_high = 900000,
 		.survey_interval_ns = 30 * SECOND,
 		.ghost_age_ns = 60 * SECOND,
+		.queue_per_store = 64,
+		.queue_max_bypass = 64,
 		.disk = {.min_free = 1024 * MIB,
 			 .level = 1,
 			 .high = 85,

@@ -36,9 +36,19 @@ struct config_disk {
 	uint64_t scrub_ns, scrub_rate; /* ours: tier files are read so often (0: never), so many bytes a second */
 };
 
+/* How puts wait that do not fit: in the order of their limits (quota.h), or by createqueue.h. */
+enum config_queue {
+	CONFIG_QUEUE_LIMITS,
+	CONFIG_QUEUE_HOST,
+	CONFIG_QUEUE_FIRST
+};
+
 struct config_partition {
 	char *path;
 	bool create, shared;
+	int queue;               /* enum config_queue */
+	uint64_t queue_grace_ns; /* 0: none ends before its own deadline */
+	uint32_t queue_per_store, queue_max_bypass;
 	struct config_limit *limits;
 	size_t n_limits;
 	uint64_t watermark_low, watermark_high; /* bytes, or parts per million of the size where below 1000001 */

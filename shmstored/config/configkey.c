@@ -13,6 +13,7 @@ static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", 
 static const char *const DETAILS[] = {"user", "full", "totals"};
 static const char *const MODES[] = {"host", "first"};                                  /* as enum stage_mode */
 static const char *const POLICIES[] = {"off", "lifo", "fifo", "group", "time", "shm"}; /* off, then enum policy_kind */
+static const char *const QUEUES[] = {"limits", "host", "first"};                       /* as enum config_queue */
 static const char *const CONFLICTS[] = {"error", "max", "host"};                       /* as enum stage_conflict */
 
 const char *configkey_help(enum configkey_kind kind)
@@ -59,6 +60,8 @@ const char *configkey_help(enum configkey_kind kind)
 		return "one of error, max, host";
 	case KEY_POLICY:
 		return "one of off, lifo, fifo, group, time, shm";
+	case KEY_QUEUE:
+		return "one of limits, host, first";
 	case KEY_TEXT:
 	default:
 		return "a text";
@@ -114,6 +117,10 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		return r;
 	case KEY_POLICY:
 		r = configvalue_word(text, POLICIES, 6, &word);
+		*ret = (uint64_t)(unsigned)word;
+		return r;
+	case KEY_QUEUE:
+		r = configvalue_word(text, QUEUES, 3, &word);
 		*ret = (uint64_t)(unsigned)word;
 		return r;
 	case KEY_STAGE_MODE:
@@ -192,6 +199,7 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	case KEY_STAGE_MODE:
 	case KEY_CONFLICT:
 	case KEY_POLICY:
+	case KEY_QUEUE:
 	case KEY_DETAIL:
 		*(int *)(void *)at = (int)number;
 		return 0;

@@ -32,6 +32,7 @@ enum configkey_kind {
 	KEY_STAGE_MODE,
 	KEY_CONFLICT,
 	KEY_POLICY,
+	KEY_QUEUE,
 };
 
 struct configkey {

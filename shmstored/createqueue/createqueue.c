@@ -357,6 +357,16 @@ enum createqueue_result createqueue_fetch(struct createqueue *q, uint64_t id)
 	return result;
 }
 
+void createqueue_drop(struct createqueue *q, uint64_t id)
+{
+	struct request *r = find(q, id);
+
+	if (!r)
+		return;
+	q->counts.dropped += r->result == CREATEQUEUE_PENDING;
+	forget(q, r);
+}
+
 void createqueue_disconnect(struct createqueue *q, uint64_t client)
 {
 	struct client *c = client_of(q, client);

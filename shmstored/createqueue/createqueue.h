@@ -101,6 +101,8 @@ enum createqueue_got createqueue_immediate(struct createqueue *q, uint64_t id, u
 enum createqueue_result createqueue_peek(const struct createqueue *q, uint64_t id);
 /* The same, and a result that is not PENDING is forgotten. */
 enum createqueue_result createqueue_fetch(struct createqueue *q, uint64_t id);
+/* It is not wanted any more: forgotten, whether it waits or was not fetched. */
+void createqueue_drop(struct createqueue *q, uint64_t id);
 /* The client left: what it waits for and what it did not fetch. */
 void createqueue_disconnect(struct createqueue *q, uint64_t client);
 

@@ -30,6 +30,7 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
+#include "putqueue.h"
 #include "reaper.h"
 
 #define WAITS_MAX   16u        /* threads of one process that may wait */
@@ -80,22 +81,27 @@ static void member_share(void *arg, struct quota_store *s, struct quota_share *r
 	*ret = (struct quota_share){m->last.linked_bytes, m->last.pool_bytes, m->last.reserved_bytes};
 }
 
-static void answer(void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a)
+void accountquota_sent(struct member *m, int r)
 {
-	struct accountquota *k = arg;
-	struct member *m = quota_user(s);
+	/* In a handler of its own it learns by the next message. */
+	if (r != CONN_OK && m->conn != m->account->accountquota->handling)
+		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it asked for");
+}
+
+void accountquota_answer(struct member *m, uint64_t serial, int error, const struct quota_answer *a)
+{
 	struct wire_granted granted = {.granted = a->granted, .bytes = a->bytes};
-	int r;
 
 	if (!m->conn)
 		return;
-	if (error)
-		r = accountquota_refuse(k->account, m->conn, serial, error, a);
-	else
-		r = conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0);
-	/* In a handler of its own it learns by the next message. */
-	if (r != CONN_OK && m->conn != k->handling)
-		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it asked for");
+	accountquota_sent(m, error ? accountquota_refuse(m->account, m->conn, serial, error, a)
+				   : conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0));
+}
+
+static void answer(void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a)
+{
+	(void)arg;
+	accountquota_answer(quota_user(s), serial, error, a);
 }
 
 static void ask(void *arg, struct quota_store *s, uint64_t bytes)
@@ -189,7 +195,7 @@ static void arm(struct accountquota *k)
 {
 	uint64_t deadline = quota_deadline(k->account->quota), soon = now(k) + POLL_NS;
 
-	if (deadline == UINT64_MAX || k->timer.busy)
+	if ((deadline == UINT64_MAX && putqueue_is_empty(k->puts)) || k->timer.busy)
 		return;
 	loop_timer(k->account->host->loop, &k->timer, deadline < soon ? deadline : soon, 0);
 }
@@ -220,6 +226,8 @@ int accountquota_open(struct account *a)
 	}
 	a->accountquota = k;
 	r = accountquota_reload(a);
+	if (r == 0)
+		r = putqueue_new(a, &k->puts);
 	if (r < 0)
 		accountquota_close(a);
 	return r;
@@ -234,6 +242,7 @@ void accountquota_close(struct account *a)
 	if (k->surveying)
 		account_survey_cancel(a, &k->survey);
 	k->mark = quota_mark_free(k->mark);
+	k->puts = putqueue_free(k->puts);
 	a->quota = quota_free(a->quota);
 	accountquota_limits_deinit(k);
 	a->accountquota = NULL;
@@ -256,8 +265,10 @@ int accountquota_add(struct member *m)
 
 void accountquota_disconnected(struct member *m)
 {
-	if (m->quota)
-		quota_cancel_all(m->account->quota, m->quota);
+	if (!m->quota)
+		return;
+	putqueue_left(m->account->accountquota->puts, m);
+	quota_cancel_all(m->account->quota, m->quota);
 }
 
 void accountquota_remove(struct member *m)
@@ -266,6 +277,7 @@ void accountquota_remove(struct member *m)
 
 	if (!s)
 		return;
+	putqueue_left(m->account->accountquota->puts, m);
 	m->quota = NULL;
 	/* At our end it goes on without us, and by what its page says. */
 	if (m->account->closing)
@@ -391,6 +403,7 @@ void accountquota_room(struct account *a)
 	struct accountquota *k = a->accountquota;
 
 	quota_serve(a->quota, now(k));
+	putqueue_pass(k->puts);
 	arm(k);
 }
 
@@ -454,7 +467,7 @@ int accountquota_request(struct member *m, const struct quota_want *want, struct
 	int r;
 
 	k->handling = m->conn;
-	r = quota_request(a->quota, m->quota, want, now(k), ret);
+	r = k->puts ? putqueue_request(k->puts, m, want, ret) : quota_request(a->quota, m->quota, want, now(k), ret);
 	if ((r == -ENOSPC || r == -EDQUOT) && (quota_unsure(a->quota) || reaper_busy(a) || anybody_ended(a))) {
 		look.look = true;
 		look.deadline_ns = now(k) + LOOK_NS;
@@ -475,6 +488,8 @@ int accountquota_cancel(struct member *m, uint64_t serial)
 
 	k->handling = m->conn;
 	r = quota_cancel(m->account->quota, m->quota, serial);
+	if (r == -ENOENT && k->puts)
+		r = putqueue_cancel(k->puts, m, serial);
 	k->handling = NULL;
 	return r;
 }

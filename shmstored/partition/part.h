@@ -6,6 +6,7 @@
 #ifndef PART_H
 #define PART_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "account.h"
@@ -30,6 +31,10 @@ struct part {
 	void (*reaped)(struct account *a);
 	/* An eviction that was asked for has ended, well or not. */
 	void (*evicted)(struct account *a);
+	/* Makes room for so many bytes; 0: none, only asks. True: it is under way. */
+	bool (*spill)(struct account *a, uint64_t bytes);
+	/* The disk that it would need is full. */
+	bool (*disk_full)(const struct account *a);
 	/* Lowers the bytes at which memory is to be given back, and down to which: 0 = never. */
 	void (*marks)(const struct account *a, uint64_t *io_high, uint64_t *io_low);
 };

@@ -271,11 +271,12 @@ void quota_forget(struct quota *q, struct quota_store *s)
 	drop(q, s);
 }
 
-static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, struct quota_answer *ret)
+static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool counts,
+		  struct quota_answer *ret)
 {
 	const struct quota_group *g;
 
-	quota_queue_note(q, s, held, lack, true);
+	quota_queue_note(q, s, held, lack, counts);
 	ret->limit = quota_queue_limit(held);
 	g = s->groups[ret->limit];
 	snprintf(ret->id, sizeof(ret->id), "%s", quota_group_id(g));
@@ -305,12 +306,12 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 	lack = want->need - unspent;
 	held = quota_queue_never(s, want->need);
 	if (held)
-		return refuse(q, s, held, lack, ret);
+		return refuse(q, s, held, lack, true, ret);
 	held = quota_queue_held(s);
 	if (!held)
 		held = quota_queue_room(q, s, lack);
 	if (held && !want->wait && !want->look)
-		return refuse(q, s, held, lack, ret);
+		return refuse(q, s, held, lack, !want->probe, ret);
 	if (held) {
 		if (!s->free)
 			return -EMFILE;

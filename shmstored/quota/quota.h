@@ -147,6 +147,7 @@ struct quota_want {
 	bool wait;
 	uint64_t deadline_ns; /* of wait and look */
 	bool look; /* without wait: it waits for the survey that the caller has made (quota_looked()), and is refused then, or at the deadline */
+	bool probe; /* without wait: who asks waits elsewhere, and asks again: a refusal is not counted */
 };
 int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
 		  struct quota_answer *ret);

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "account.h"
+#include "accountquota_state.h"
 #include "config.h"
 #include "jsonmake.h"
 #include "member.h"
+#include "putqueue.h"
 #include "quota.h"
 #include "report.h"
 #include "report_parts.h"
@@ -73,6 +75,29 @@ static uint64_t mark_bytes(uint64_t mark, uint64_t size)
 	return mark > 1000000 ? mark : (uint64_t)((__uint128_t)size * mark / 1000000);
 }
 
+/* Puts that wait by createqueue.h; null: they wait under their limits. */
+static void queue_part(const struct account *a, struct json_object *o)
+{
+	const struct putqueue *p = a->accountquota ? a->accountquota->puts : NULL;
+	struct putqueue_view v;
+
+	if (!p) {
+		jsonmake_null(o, "queue");
+		return;
+	}
+	putqueue_view(p, &v);
+	o = jsonmake_child(o, "queue", jsonmake_new());
+	jsonmake_text(o, "mode", v.mode == CREATEQUEUE_HOST ? "host" : "first");
+	jsonmake_u64(o, "waiting", v.counts.waiting);
+	jsonmake_seconds(o, "oldest_wait_seconds", (int64_t)v.oldest_ms * 1000000);
+	jsonmake_u64(o, "attempts", v.counts.calls);
+	jsonmake_u64(o, "granted", v.counts.created);
+	jsonmake_u64(o, "refused", v.counts.refused);
+	jsonmake_u64(o, "no_disk", v.counts.out_of_disk);
+	jsonmake_u64(o, "timed_out", v.counts.timed_out);
+	jsonmake_u64(o, "left", v.counts.dropped);
+}
+
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	struct lines l = {.view = v, .account = a};
@@ -82,4 +107,5 @@ void report_quota(const struct report_view *v, struct account *a, struct json_ob
 	l.list = jsonmake_child(o, "limits", jsonmake_new_list());
 	if (a->quota)
 		quota_each(a->quota, add_line, &l);
+	queue_part(a, o);
 }

@@ -553,6 +553,22 @@ static void keeper_marks(const struct account *a, uint64_t *io_high, uint64_t *i
 	*io_low = m.low;
 }
 
+static bool keeper_spill(struct account *a, uint64_t bytes)
+{
+	const struct tierkeeper *k = a->tier;
+
+	if (!k)
+		return false;
+	if (!bytes)
+		return k->running && k->work.kind == TIERWORK_EVICT;
+	return k->state != TIERKEEPER_DISK_FULL && tierkeeper_room(a) && tierkeeper_make_room(a, bytes);
+}
+
+static bool keeper_disk_full(const struct account *a)
+{
+	return a->tier && a->tier->state == TIERKEEPER_DISK_FULL;
+}
+
 const struct part tierkeeper_part = {
 	.name = "tier",
 	.open = keeper_open,
@@ -560,5 +576,7 @@ const struct part tierkeeper_part = {
 	.reload = keeper_reload,
 	.tick = keeper_tick,
 	.surveyed = keeper_surveyed,
+	.spill = keeper_spill,
+	.disk_full = keeper_disk_full,
 	.marks = keeper_marks,
 };

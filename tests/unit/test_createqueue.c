@@ -167,6 +167,16 @@ static void leave(struct world *w)
 		}
 }
 
+static void drop(struct world *w)
+{
+	uint64_t id = 1 + dice_draw(&w->dice, w->n + 1);
+
+	createqueue_drop(w->q, id);
+	cr_assert_eq(createqueue_peek(w->q, id), CREATEQUEUE_UNKNOWN);
+	if (id <= w->n && w->requests[id].is != NOWHERE)
+		w->requests[id].is = NOWHERE;
+}
+
 static void fetch(struct world *w)
 {
 	uint64_t id = 1 + dice_draw(&w->dice, w->n + 1);
@@ -230,6 +240,8 @@ static void step(struct world *w)
 	default:
 		if (dice_draw(&w->dice, 4) == 0)
 			leave(w);
+		else if (dice_draw(&w->dice, 3) == 0)
+			drop(w);
 		else
 			cr_assert_eq(createqueue_immediate(w->q, 0, 5), CREATEQUEUE_GOT);
 	}

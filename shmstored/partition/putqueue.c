@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * putqueue.c: between the pure queue, and the quota, the disk tier and the connections of a partition.
+ *
+ * An attempt of the queue is a request to the quota that does not wait there. Who has its answer is told after the pass: telling may end a connection, and with it
+ * other puts of the list. While a pass runs those are only marked (member NULL), as the queue must not be called from within.
+ */
+#include "putqueue.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "account.h"
+#include "accountquota_state.h"
+#include "config.h"
+#include "conn.h"
+#include "host.h"
+#include "loop.h"
+#include "member.h"
+#include "part.h"
+#include "quota.h"
+
+#define MS 1000000u
+#define FAILED_MOST \
+	32u /* attempts of one pass that fail: each looks at all stores. Who comes behind them waits for the next pass */
+
+struct put {
+	struct put *prev, *next;
+	struct member *member; /* NULL: it left */
+	struct quota_want want;
+	struct quota_answer answer; /* of the last attempt */
+	int error;                  /* of it */
+	bool tried;
+	bool now; /* it does not wait: whoever asked takes the result */
+	enum createqueue_result result;
+};
+
+struct putqueue {
+	struct account *account;
+	struct createqueue *queue;
+	enum createqueue_mode mode;
+	struct put *puts, *done; /* waiting; to be told */
+	struct put *asking;      /* whose request is handled now; NULL: none, or it left meanwhile */
+	bool passing;
+	uint64_t n_now;   /* refused at once: they did not want to wait */
+	uint64_t missing; /* bytes of the largest that did not fit in this pass */
+	uint32_t n_failed;
+};
+
+static uint64_t now_ns(const struct putqueue *p)
+{
+	return loop_now(p->account->host->loop);
+}
+
+static struct put *put_of(uint64_t id)
+{
+	return (struct put *)(uintptr_t)id;
+}
+
+static uint64_t id_of(const struct put *w)
+{
+	return (uint64_t)(uintptr_t)w;
+}
+
+/* ---- what the queue asks of us ------------------------------------------------------------------------------------- */
+
+/* A request that is above its limit even where nothing else is used. */
+static bool is_beyond(const struct quota_want *want, const struct quota_answer *a)
+{
+	return a->hard && want->need > a->hard;
+}
+
+static enum createqueue_got allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
+{
+	struct putqueue *p = arg;
+	struct put *w = put_of(id);
+	struct quota_want want = w->want;
+
+	if (!w->member || !w->member->quota)
+		return CREATEQUEUE_REFUSED;
+	if (fallback || p->n_failed >= FAILED_MOST)
+		return CREATEQUEUE_NO_ROOM;
+	want.wait = false;
+	want.probe = !w->now;
+	w->error = quota_request(p->account->quota, w->member->quota, &want, now_ns(p), &w->answer);
+	w->tried = true;
+	if (!w->error)
+		return CREATEQUEUE_GOT;
+	if ((w->error != -ENOSPC && w->error != -EDQUOT) || is_beyond(&want, &w->answer))
+		return CREATEQUEUE_REFUSED;
+	p->n_failed++;
+	if (bytes > p->missing)
+		p->missing = bytes;
+	return CREATEQUEUE_NO_ROOM;
+}
+
+/* The parts are asked until one says yes. */
+static bool is_disk_full(void *arg)
+{
+	const struct putqueue *p = arg;
+
+	for (const struct part *const *part = p->account->host->parts; part && *part; part++)
+		if ((*part)->disk_full && (*part)->disk_full(p->account))
+			return true;
+	return false;
+}
+
+static bool spill_parts(const struct putqueue *p, uint64_t bytes)
+{
+	for (const struct part *const *part = p->account->host->parts; part && *part; part++)
+		if ((*part)->spill && (*part)->spill(p->account, bytes))
+			return true;
+	return false;
+}
+
+/* The quota asks stores for what they can give back, at each tick. */
+static void collect(void *arg)
+{
+	(void)arg;
+}
+
+/* One at a time: what is under way may be enough. After one that failed the tier rests by itself. */
+static bool spill(void *arg)
+{
+	const struct putqueue *p = arg;
+
+	return spill_parts(p, 0) || spill_parts(p, p->missing);
+}
+
+/* ---- its life ------------------------------------------------------------------------------------------------------ */
+
+int putqueue_new(struct account *a, struct putqueue **ret)
+{
+	const struct config_partition *c = a->config;
+	struct createqueue_config config = createqueue_defaults;
+	struct createqueue_ops ops = {allocate, is_disk_full, collect, spill, NULL};
+	struct putqueue *p;
+
+	*ret = NULL;
+	if (c->queue == CONFIG_QUEUE_LIMITS)
+		return 0;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->account = a;
+	p->mode = config.mode = c->queue == CONFIG_QUEUE_HOST ? CREATEQUEUE_HOST : CREATEQUEUE_FIRST;
+	config.grace_ms = c->queue_grace_ns ? c->queue_grace_ns / MS : UINT64_MAX;
+	config.per_client = c->queue_per_store;
+	config.max_bypass = c->queue_max_bypass;
+	ops.arg = p;
+	p->queue = createqueue_new(&config, &ops);
+	if (!p->queue) {
+		free(p);
+		return -ENOMEM;
+	}
+	*ret = p;
+	return 0;
+}
+
+static void forget(struct putqueue *p, struct put *w)
+{
+	createqueue_drop(p->queue, id_of(w));
+	DL_DELETE(p->puts, w);
+	if (p->asking == w)
+		p->asking = NULL;
+	free(w);
+}
+
+struct putqueue *putqueue_free(struct putqueue *p)
+{
+	if (!p)
+		return NULL;
+	while (p->puts)
+		forget(p, p->puts);
+	createqueue_free(p->queue);
+	free(p);
+	return NULL;
+}
+
+/* ---- results ------------------------------------------------------------------------------------------------------- */
+
+/* One that was held back by others was never tried: the partition is what holds them. */
+static void fill(const struct putqueue *p, struct put *w)
+{
+	if (w->tried && w->error)
+		return;
+	w->answer = (struct quota_answer){
+		.limit = WIRE_LIMIT_PARTITION, .hard = p->account->tick.size, .used = p->account->tick.used};
+}
+
+static int say_no_disk(const struct putqueue *p, const struct put *w)
+{
+	return conn_refuse(w->member->conn, w->want.serial, -ETIMEDOUT, w->answer.limit, w->answer.hard, w->answer.used,
+			   "no room on %s (%" PRIu64 " of %" PRIu64
+			   " bytes are used or granted), and %s: it was not waited for "
+			   "longer; delete objects, or make room on the disk",
+			   p->account->path, w->answer.used, w->answer.hard,
+			   is_disk_full((void *)(uintptr_t)p) ? "the disk tier is full" : "queue-grace is over");
+}
+
+static void tell(struct putqueue *p, struct put *w)
+{
+	struct conn *c = w->member->conn;
+
+	if (!c)
+		return;
+	switch (w->result) {
+	case CREATEQUEUE_CREATED:
+		accountquota_answer(w->member, w->want.serial, 0, &w->answer);
+		break;
+	case CREATEQUEUE_WRONG:
+		accountquota_answer(w->member, w->want.serial, w->error, &w->answer);
+		break;
+	case CREATEQUEUE_OUT_OF_DISK:
+		fill(p, w);
+		p->account->host->counters.n_refusals++;
+		accountquota_sent(w->member, say_no_disk(p, w));
+		break;
+	case CREATEQUEUE_TIMED_OUT:
+	case CREATEQUEUE_UNKNOWN:
+	case CREATEQUEUE_PENDING:
+	default:
+		fill(p, w);
+		accountquota_answer(w->member, w->want.serial, -ETIMEDOUT, &w->answer);
+		break;
+	}
+}
+
+/* Of one that waits: once it has one, it is to be told. utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void take_result(struct putqueue *p, struct put *w)
+{
+	w->result = createqueue_fetch(p->queue, id_of(w));
+	if (w->result == CREATEQUEUE_PENDING)
+		return;
+	DL_DELETE(p->puts, w);
+	DL_APPEND(p->done, w);
+}
+
+static void take_results(struct putqueue *p)
+{
+	for (struct put *w = p->puts, *next; w; w = next) {
+		next = w->next;
+		if (!w->member)
+			forget(p, w);
+		else if (!w->now)
+			take_result(p, w);
+	}
+}
+
+/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void tell_first(struct putqueue *p)
+{
+	struct put *w = p->done;
+
+	DL_DELETE(p->done, w);
+	if (w->member)
+		tell(p, w);
+	free(w);
+}
+
+void putqueue_pass(struct putqueue *p)
+{
+	if (!p || p->passing || !p->puts)
+		return;
+	p->passing = true;
+	p->missing = p->n_failed = 0;
+	createqueue_process(p->queue, now_ns(p) / MS);
+	take_results(p);
+	p->passing = false;
+	while (p->done)
+		tell_first(p);
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------------ */
+
+static struct put *find(const struct putqueue *p, const struct member *m, uint64_t serial)
+{
+	struct put *w;
+
+	DL_FOREACH(p->puts, w)
+	{
+		if (w->member == m && w->want.serial == serial)
+			return w;
+	}
+	return NULL;
+}
+
+static int add(struct putqueue *p, struct member *m, const struct quota_want *want, struct put **ret)
+{
+	uint64_t now = now_ns(p), left = want->deadline_ns > now ? (want->deadline_ns - now) / MS : 0;
+	struct put *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return -ENOMEM;
+	w->member = m;
+	w->want = *want;
+	w->now = !want->wait;
+	r = createqueue_add(p->queue, id_of(w), (uint64_t)(uintptr_t)m, want->need, left + 1, now / MS);
+	if (r < 0) {
+		free(w);
+		return r == -EAGAIN ? -EMFILE : r;
+	}
+	DL_APPEND(p->puts, w);
+	*ret = w;
+	return 0;
+}
+
+/* Of one that does not wait. */
+static int take_now(struct putqueue *p, struct put *w, struct quota_answer *ret)
+{
+	enum createqueue_result result = createqueue_peek(p->queue, id_of(w));
+	int r = result == CREATEQUEUE_CREATED ? 0 : w->tried ? w->error : -ENOSPC;
+
+	if (result != CREATEQUEUE_CREATED)
+		fill(p, w);
+	p->n_now += result == CREATEQUEUE_PENDING;
+	*ret = w->answer;
+	forget(p, w);
+	return r;
+}
+
+int putqueue_request(struct putqueue *p, struct member *m, const struct quota_want *want, struct quota_answer *ret)
+{
+	struct quota_want once = *want;
+	struct put *w = NULL;
+	int r;
+
+	if (find(p, m, want->serial))
+		return -EINVAL;
+	if (!p->puts) {
+		once.wait = false;
+		once.probe = want->wait;
+		r = quota_request(p->account->quota, m->quota, &once, now_ns(p), ret);
+		if (!want->wait || (r != -ENOSPC && r != -EDQUOT) || is_beyond(want, ret))
+			return r;
+	}
+	r = add(p, m, want, &w);
+	if (r < 0)
+		return r;
+	p->asking = want->wait ? NULL : w;
+	putqueue_pass(p);
+	if (want->wait)
+		return 1;
+	return p->asking ? take_now(p, p->asking, ret) : -EPERM;
+}
+
+int putqueue_cancel(struct putqueue *p, struct member *m, uint64_t serial)
+{
+	struct put *w = find(p, m, serial);
+
+	if (!w)
+		return -ENOENT;
+	forget(p, w);
+	accountquota_answer(m, serial, -ECANCELED, &(struct quota_answer){0});
+	return 0;
+}
+
+void putqueue_left(struct putqueue *p, const struct member *m)
+{
+	struct put *w, *next;
+
+	if (!p)
+		return;
+	DL_FOREACH(p->done, w)
+	{
+		if (w->member == m)
+			w->member = NULL;
+	}
+	DL_FOREACH_SAFE(p->puts, w, next)
+	{
+		if (w->member != m)
+			continue;
+		w->member = NULL;
+		if (!p->passing)
+			forget(p, w);
+	}
+}
+
+bool putqueue_is_empty(const struct putqueue *p)
+{
+	return !p || !p->puts;
+}
+
+void putqueue_view(const struct putqueue *p, struct putqueue_view *ret)
+{
+	*ret = (struct putqueue_view){
+		.mode = p->mode,
+		.oldest_ms = createqueue_oldest_ms(p->queue, now_ns(p) / MS),
+		.counts = createqueue_counts(p->queue),
+	};
+	/* It does not know that they did not wait. */
+	ret->counts.dropped -= p->n_now;
+	ret->counts.refused += p->n_now;
+}
