@@ -109,6 +109,19 @@ def test_the_task_and_its_owner_are_told(scene, hogs):
     assert bystander.tell("ping") == deaf.tell("ping") == "[]\n"
 
 
+def test_who_did_not_ask_for_it_is_told_nothing(scene, hogs):
+    daemon, worker = scene(preempt_grace="1s")
+    never = worker("NEVER", 20)
+    owner = hogs(daemon, "NEVER", 1, flags=0)
+    victim = hogs(daemon, "HIGH", 24, owner.task, flags=RETRIABLE)
+    push(daemon, never)
+    wait_for("notice", lambda: preemption(daemon)["alive"] == 1)
+    assert victim.tell("ping") == owner.tell("ping") == "[]\n"
+    assert victim.process.wait(30) == -signal.SIGTERM
+    wait_for("it is booked", lambda: preemption(daemon)["gone"] == 1)
+    assert owner.tell("ping") == "[]\n"
+
+
 def test_who_gives_way_is_told_that_it_is_spared(scene, hogs):
     daemon, worker = scene(preempt_grace="20s")
     never = worker("NEVER", 20)
