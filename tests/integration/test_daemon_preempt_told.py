@@ -165,7 +165,8 @@ def test_an_idle_worker_that_trims_lives(scene, hogs):
 
 
 def test_a_worker_that_begins_a_task_is_idle_no_more(scene, hogs):
-    daemon, worker = scene(preempt_grace="20s")
+    """It is told so at once, and not at the end of the grace."""
+    daemon, worker = scene(preempt_grace="600s")
     never = worker("NEVER", 40)
     idle = hogs(daemon, "NEVER", 30, flags=TOLD | WORKER, idle=True)
     wait_for("its memory is seen", lambda: (private(daemon, idle) or 0) >= 30 * MIB)
