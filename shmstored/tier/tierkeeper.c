@@ -53,6 +53,7 @@ struct tierkeeper {
 	struct tierwork work; /* the worker's while running */
 	_Atomic bool stop;
 	bool running, hurried, closed;
+	bool ending; /* one is over, and its work is not freed so far */
 	bool want_set, want_look;
 	uint64_t want_room; /* bytes that the arbiter waits for; 0: none */
 	bool for_room;      /* the eviction that runs is for those */
@@ -256,6 +257,7 @@ static void done(struct scanner_job *job)
 	bool for_room = k->for_room;
 
 	k->running = k->for_room = false;
+	k->ending = true; /* what it freed may let puts in, and those may want more: that is begun below */
 	if (!k->closed && !k->account->closing) {
 		if (k->work.kind == TIERWORK_SET)
 			set_done(k);
@@ -264,6 +266,7 @@ static void done(struct scanner_job *job)
 		take_info(k);
 	}
 	tierwork_deinit(&k->work);
+	k->ending = false;
 	if (k->closed || k->account->closing) {
 		free_if_idle(k);
 		return;
@@ -402,7 +405,7 @@ bool tierkeeper_make_room(struct account *a, uint64_t bytes)
 		return false;
 	if (bytes > k->want_room)
 		k->want_room = bytes;
-	if (!k->running)
+	if (!k->running && !k->ending)
 		begin_room(k);
 	return true;
 }
