@@ -126,13 +126,15 @@ static void born_destroy(PyObject *capsule)
 	PyMem_Free(b);
 }
 
-/* NumPy's table; NULL with an exception. */
-static void **numpy_table(void)
+/* NumPy's table; NULL with an exception. It stays as long as the process does: NumPy cannot be loaded twice. */
+static void **numpy_table(struct pyshm_state *state)
 {
 	static const char *const modules[] = {"numpy._core._multiarray_umath", "numpy.core._multiarray_umath"};
 	PyObject *table = NULL;
 	void **at;
 
+	if (state->numpy)
+		return state->numpy;
 	for (size_t i = 0; !table && i < 2; i++) {
 		PyObject *module;
 
@@ -149,6 +151,7 @@ static void **numpy_table(void)
 		PyErr_SetString(PyExc_RuntimeError, "NumPy is too old: arrays have memory handlers from 1.22 on");
 		return NULL;
 	}
+	state->numpy = at;
 	return at;
 }
 
@@ -209,7 +212,7 @@ PyObject *pyshm_born_begin(PyObject *op, PyObject *args)
 		PyErr_SetString(PyExc_ValueError, "at_least must be 1 or more bytes");
 		return NULL;
 	}
-	table = numpy_table();
+	table = numpy_table(pyshm_state_of(Py_TYPE(self)));
 	if (!table)
 		return NULL;
 	if (!pyshm_store_enter(self))
@@ -234,7 +237,7 @@ PyObject *pyshm_born_begin(PyObject *op, PyObject *args)
 	return Py_BuildValue("NN", before, capsule);
 }
 
-PyObject *pyshm_born_end(PyObject *Py_UNUSED(module), PyObject *args)
+PyObject *pyshm_born_end(PyObject *module, PyObject *args)
 {
 	PyObject *before, *capsule, *replaced;
 	struct born *b;
@@ -247,7 +250,7 @@ PyObject *pyshm_born_end(PyObject *Py_UNUSED(module), PyObject *args)
 		return NULL;
 	}
 	b = PyCapsule_GetPointer(capsule, CAPSULE);
-	table = numpy_table();
+	table = numpy_table(PyModule_GetState(module));
 	replaced = table ? set_handler(table, before) : NULL;
 	Py_CLEAR(b->store); /* a context that was copied meanwhile may still name it */
 	if (!replaced)

@@ -35,6 +35,7 @@ struct pyshm_state {
 	PyTypeObject *reservation_type; /* the same */
 	PyObject *outcome_error;        /* shmstore.arbiter.Outcome */
 	PyObject *outcomes[16];         /* by enum shmstore_arb_outcome; NULL: none */
+	void **numpy;                   /* pyborn.c; NULL: not asked for so far */
 };
 
 /* The state of the module that type, or a base of it, comes from. Never NULL for this module's types. */

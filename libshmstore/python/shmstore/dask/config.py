@@ -72,6 +72,7 @@ class Settings:
     cow: bool
     min_size: int  # bytes
     share: str  # auto, lazy or eager
+    born: bool | None  # None: where the partition has huge pages
     lease: float  # seconds
     recycle: int  # bytes
     max_maps: int
@@ -95,6 +96,7 @@ class Settings:
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),
             share=_choice("share", "auto", "lazy", "eager"),
+            born=None if _get("born") == "auto" else _switch("born"),
             lease=_positive("lease", _seconds("lease")),
             recycle=_bytes("recycle"),
             max_maps=int(_positive("max-maps", int(_get("max-maps")))),

@@ -16,7 +16,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncIterator, Collection, Container, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 from time import time
@@ -28,6 +28,7 @@ from distributed.core import Status
 from .. import default_path
 from .admission import Grant
 from .arbitration import Arbitration
+from .born import Born
 from .buffer import SharedBuffer
 from .compat import events, tasks, transfers
 from .compat.callbacks import PeriodicCallback
@@ -71,6 +72,7 @@ class Worker(distributed.Worker):
     _crossings: Any = None  # None: each worker fetches what it needs itself
     _arbitration: Any = None  # None: keys run whatever memory there is
     _pressure: Any = None  # None: keys ask no gate
+    _born: Any = None  # None: tasks make their arrays in private memory
     _shards: Any = None  # None: P2P shuffles are stock's
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -118,6 +120,7 @@ class Worker(distributed.Worker):
         if isinstance(self._residence, SharedBuffer) and settings.tier.enabled:
             self._use_tier(settings.tier)
         self.monitor.get_process_memory = private_memory
+        self._born = Born.of(self, self._exchange)
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
             self.state.transfer_message_bytes_limit = settings.message_bytes
         if settings.daemon != "off":
@@ -249,7 +252,8 @@ class Worker(distributed.Worker):
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
-        return await (run() if self._pressure is None else self._pressure.run(key, run))
+        with self._born.within() if self._born is not None else nullcontext():
+            return await (run() if self._pressure is None else self._pressure.run(key, run))
 
     async def _execute_arbitrated(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         if self._arbitration is None or not self._arbitration.active:
