@@ -31,8 +31,9 @@ def closes(partition):
     return usage
 
 
-def of_file(address):
-    """(inode, shared) of the mapping that an address lies in."""
+def of_file(array):
+    """(inode, shared) of the mapping that an array lies in. It is alive meanwhile."""
+    address = array.__array_interface__["data"][0]
     with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
         for line in file:
             span, permissions, _, _, inode, *_ = line.split()
@@ -47,7 +48,7 @@ def born(store, n=4 * MIB, fill=7, dtype=np.uint8):
     with store.born_shared() as on:
         assert on
         made = np.full(n, fill, dtype)
-    assert of_file(made.ctypes.data)[1], "made in ordinary memory"
+    assert of_file(made)[1], "made in ordinary memory"
     return made
 
 
@@ -57,7 +58,7 @@ def inode_of(store, key):
 
 def test_a_put_publishes_the_very_file(partition, store, place):
     made = born(store)
-    inode, _ = of_file(made.ctypes.data)
+    inode, _ = of_file(made)
     if place.mounted:
         assert closes(partition).inflight == made.nbytes + HEAD
     store["k"] = made
@@ -144,7 +145,7 @@ def test_a_published_array_keeps_its_bytes_when_the_object_is_recycled(store):
 )
 def test_all_of_it_is_published(store, shape):
     made = born(store)
-    inode, _ = of_file(made.ctypes.data)
+    inode, _ = of_file(made)
     store["k"] = shape(made)
     assert inode_of(store, "k") == inode
 
@@ -162,11 +163,11 @@ def test_all_of_it_is_published(store, shape):
 )
 def test_parts_and_more_are_copied(store, part):
     made = born(store)
-    inode, _ = of_file(made.ctypes.data)
+    inode, _ = of_file(made)
     value = part(made)
     store["k"] = value
     assert inode_of(store, "k") != inode
-    assert of_file(made.ctypes.data) == (inode, True), "still to be published"
+    assert of_file(made) == (inode, True), "still to be published"
     expected = value if isinstance(value, list) else [value]
     got = store["k"] if isinstance(value, list) else [store["k"]]
     assert all((one == other).all() for one, other in zip(got, expected))
@@ -174,7 +175,7 @@ def test_parts_and_more_are_copied(store, part):
 
 def test_a_large_header_is_copied(store):
     made = born(store)
-    inode, _ = of_file(made.ctypes.data)
+    inode, _ = of_file(made)
     store.put_buffers("k", b"h" * 8192, [made])
     view = store.view("k")
     assert inode_of(store, "k") != inode and view.header == b"h" * 8192 and (np.asarray(view.buffers[0]) == 7).all()
@@ -186,7 +187,7 @@ def test_a_key_that_is_held_leaves_it_to_be_published(store):
     with pytest.raises(shmstore.Error) as caught:
         store.put("k", made)
     assert caught.value.errno == errno.EEXIST and store["k"] == 1
-    inode, shared = of_file(made.ctypes.data)
+    inode, shared = of_file(made)
     assert shared
     store.put("k", made, replace=True)
     assert inode_of(store, "k") == inode and (store["k"] == 7).all()
@@ -217,10 +218,10 @@ def test_small_arrays_and_zeros_are_ordinary_memory(partition, store, place):
     with store.born_shared():
         small = np.full(2 * MIB - 1, 1, np.uint8)
         zeros = np.zeros(8 * MIB, np.uint8)
-    assert not of_file(small.ctypes.data)[1] and not of_file(zeros.ctypes.data)[1] and not zeros.any()
+    assert not of_file(small)[1] and not of_file(zeros)[1] and not zeros.any()
     with store.born_shared(at_least=1):
         tiny = np.arange(100)
-    assert of_file(tiny.ctypes.data)[1] and tiny.sum() == 4950
+    assert of_file(tiny)[1] and tiny.sum() == 4950
     with pytest.raises(ValueError):
         with store.born_shared(at_least=0):
             pass
@@ -230,15 +231,15 @@ def test_it_is_in_force_for_this_context_only(store):
     seen = {}
 
     def other():
-        seen["thread"] = of_file(np.ones(MIB).ctypes.data)[1]
+        seen["thread"] = of_file(np.ones(MIB))[1]
 
     async def coroutine(born):
         if born:
             with store.born_shared():
                 await asyncio.sleep(0.01)
-                return of_file(np.ones(MIB).ctypes.data)[1]
+                return of_file(np.ones(MIB))[1]
         await asyncio.sleep(0.005)
-        return of_file(np.ones(MIB).ctypes.data)[1]
+        return of_file(np.ones(MIB))[1]
 
     async def both():
         return await asyncio.gather(coroutine(True), coroutine(False))
@@ -248,14 +249,14 @@ def test_it_is_in_force_for_this_context_only(store):
         thread.start()
         thread.join()
         with store.born_shared(at_least=16 * MIB):
-            assert not of_file(np.ones(MIB).ctypes.data)[1]
-        assert of_file(np.ones(MIB).ctypes.data)[1]
+            assert not of_file(np.ones(MIB))[1]
+        assert of_file(np.ones(MIB))[1]
     assert seen == {"thread": False}
     assert asyncio.run(both()) == [True, False]
     with pytest.raises(RuntimeError):
         with store.born_shared():
             raise RuntimeError
-    assert not of_file(np.ones(MIB).ctypes.data)[1]
+    assert not of_file(np.ones(MIB))[1]
 
 
 def test_what_goes_wrong_in_between_leaves_nothing(partition, store, place):
@@ -275,17 +276,17 @@ def test_resize_and_realloc(store):
     with store.born_shared():
         grown = np.arange(MIB, dtype=np.uint32)
         grown.resize(2 * MIB, refcheck=False)
-        assert of_file(grown.ctypes.data)[1]
+        assert of_file(grown)[1]
         assert (grown[:MIB] == np.arange(MIB)).all() and not grown[MIB:].any()
         shrunk = np.arange(MIB, dtype=np.uint32)
         shrunk.resize(1000, refcheck=False)
-        assert not of_file(shrunk.ctypes.data)[1] and (shrunk == np.arange(1000)).all()
+        assert not of_file(shrunk)[1] and (shrunk == np.arange(1000)).all()
         up = np.arange(1000, dtype=np.uint32)
         up.resize(MIB, refcheck=False)
         assert (up[:1000] == np.arange(1000)).all() and not up[1000:].any()
     grown.resize(3 * MIB, refcheck=False)  # no longer in force
     assert (grown[:MIB] == np.arange(MIB)).all() and not grown[MIB:].any()
-    inode = of_file(grown.ctypes.data)[0]
+    inode = of_file(grown)[0]
     store["k"] = grown
     assert inode_of(store, "k") != inode and (store["k"] == grown).all()
     made = born(store)
@@ -296,12 +297,12 @@ def test_resize_and_realloc(store):
 
 def test_freed_memory_is_used_again_and_its_object_is_exact(partition, store, place):
     first = born(store)
-    inode, _ = of_file(first.ctypes.data)
+    inode, _ = of_file(first)
     del first
     if place.mounted:
         assert closes(partition).inflight == 4 * MIB + HEAD, "kept"
     again = born(store, 4 * MIB - 100, 5)
-    assert of_file(again.ctypes.data)[0] == inode
+    assert of_file(again)[0] == inode
     store["k"] = again
     assert inode_of(store, "k") == inode
     with open(os.path.join(store.path, "objects", "k"), "rb") as file:
@@ -332,11 +333,11 @@ def test_a_fork_splits_the_two(partition, store, place):
     in_child(child)
     assert (before == 7).all() and (store["p"] == 3).all() and (published == 3).all()
     before[1] = 2
-    inode = of_file(before.ctypes.data)[0]
+    inode = of_file(before)[0]
     store["k"] = before  # a copy: the child may have it still
     assert inode_of(store, "k") != inode and store["k"][1] == 2 and store["k"][0] == 7
     after = born(store, fill=4)
-    inode, _ = of_file(after.ctypes.data)
+    inode, _ = of_file(after)
     store["l"] = after
     assert inode_of(store, "l") == inode
     if place.mounted:
@@ -361,7 +362,7 @@ class store_refuses:
 def test_a_fork_within_makes_ordinary_memory(store):
     def child():
         made = np.ones(MIB)
-        assert not of_file(made.ctypes.data)[1]
+        assert not of_file(made)[1]
         mine.resize(2 * MIB, refcheck=False)
         assert mine[0] == 1 and mine.size == 2 * MIB
 
@@ -447,7 +448,7 @@ def test_arrays_outlive_the_store(partition, place):
     born(store, fill=2)
     with store.born_shared():
         store.close()
-        assert not of_file(np.ones(MIB).ctypes.data)[1]
+        assert not of_file(np.ones(MIB))[1]
     assert (made == 7).all() and (published == 3).all()
     made[:] = 1
     published[:] = 1
@@ -465,7 +466,7 @@ def test_arrays_outlive_the_store(partition, place):
 
 def test_another_store_copies(partition, store):
     made = born(store)
-    inode, _ = of_file(made.ctypes.data)
+    inode, _ = of_file(made)
     with partition.open("other") as other:
         other["k"] = made
         assert inode_of(other, "k") != inode and (other["k"] == 7).all()
@@ -479,7 +480,7 @@ def test_a_partition_that_is_short_makes_ordinary_memory(partition, store, place
     size = partition.usage().size
     with store.born_shared():
         arrays = [np.ones(8 * MIB) for _ in range(size // (64 * MIB) + 2)]
-    shared = [of_file(made.ctypes.data)[1] for made in arrays]
+    shared = [of_file(made)[1] for made in arrays]
     assert shared[0] and not shared[-1]
     assert closes(partition).used <= size * 3 // 4 + HEAD * 4
     assert all((made == 1).all() for made in arrays)
@@ -505,7 +506,7 @@ def test_descriptors_are_left_to_the_program(store):
     try:
         with store.born_shared(at_least=8192):
             arrays = [np.ones(2048) for _ in range(40)]
-        assert sum(of_file(made.ctypes.data)[1] for made in arrays) == 16
+        assert sum(of_file(made)[1] for made in arrays) == 16
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -557,7 +558,7 @@ def test_somebody_elses_handler_stays(store):
     before = set_handler(theirs)
     try:
         with store.born_shared() as on:
-            assert not on and not of_file(np.ones(MIB).ctypes.data)[1]
+            assert not on and not of_file(np.ones(MIB))[1]
     finally:
         assert set_handler(before) is theirs
 
