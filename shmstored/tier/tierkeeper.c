@@ -563,7 +563,7 @@ static bool keeper_spill(struct account *a, uint64_t bytes)
 	if (!k)
 		return false;
 	if (!bytes)
-		return k->running && k->work.kind == TIERWORK_EVICT;
+		return k->ending || (k->running && k->work.kind == TIERWORK_EVICT);
 	return k->state != TIERKEEPER_DISK_FULL && tierkeeper_room(a) && tierkeeper_make_room(a, bytes);
 }
 
