@@ -3,7 +3,7 @@
 #include "segclass.h"
 
 #define LINEAR     32u
-#define LINEAR_MAX (LINEAR * SHMS_SEGCLASS_ALIGN)
+#define LINEAR_MAX ((uint64_t)LINEAR * SHMS_SEGCLASS_ALIGN)
 #define STEPS      16u
 
 uint64_t shms_segclass_size(uint8_t class)
@@ -12,7 +12,7 @@ uint64_t shms_segclass_size(uint8_t class)
 
 	if (class < LINEAR)
 		return (class + 1ul) * SHMS_SEGCLASS_ALIGN;
-	return (uint64_t)(LINEAR_MAX / STEPS) * (STEPS + 1 + step % STEPS) << step / STEPS;
+	return LINEAR_MAX / STEPS * (STEPS + 1 + step % STEPS) << step / STEPS;
 }
 
 int shms_segclass_for(uint64_t size)
@@ -26,6 +26,6 @@ int shms_segclass_for(uint64_t size)
 		return (int)((size - 1) / SHMS_SEGCLASS_ALIGN);
 	/* size - 1 lies in [2048 * 2^d, 2048 * 2^(d + 1)). */
 	doublings = 63u - 11u - (unsigned)__builtin_clzll(size - 1);
-	unit = (uint64_t)(LINEAR_MAX / STEPS) << doublings;
+	unit = LINEAR_MAX / STEPS << doublings;
 	return (int)(LINEAR + doublings * STEPS + (unsigned)((size - 1) / unit - STEPS));
 }

@@ -36,7 +36,7 @@ struct shms_segpacked_words {
 	uint8_t flags;
 	uint8_t key[SHMS_SEGPACKED_KEY]; /* zero behind it; all zero where it does not fit */
 };
-_Static_assert(sizeof(struct shms_segpacked_words) == 8 * SHMS_SEGSLOT_PACKED_WORDS, "description");
+_Static_assert(sizeof(struct shms_segpacked_words) == SHMS_SEGSLOT_PACKED_WORDS * sizeof(uint64_t), "description");
 _Static_assert(offsetof(struct shms_segpacked_words, key_size) == 12, "description");
 _Static_assert(offsetof(struct shms_segpacked_words, key) == 16, "description");
 
