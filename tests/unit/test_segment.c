@@ -105,7 +105,8 @@ Test(segment, a_description_is_read_as_it_was_written)
 				shms_segpacked_table(&o, sizes[i], g.books + o.extent_off);
 				shms_segpacked_write(&slot, &o);
 				cr_assert_eq(shms_segpacked_read(&g, &slot, &r), 0);
-				cr_assert_eq(memcmp(&o, &r, sizeof(o)), 0);
+				cr_assert_eq(memcmp(&o, &r, offsetof(struct shms_segpacked, key) + sizeof(o.key)), 0);
+				cr_assert_eq(memcmp(&o.table_off, &r.table_off, 5 * sizeof(o.used)), 0);
 				cr_assert_eq(shms_segpacked_sizes(&g, &r, back), 0);
 				cr_assert_eq(memcmp(back, sizes[i], n * sizeof(*back)), 0);
 			}
