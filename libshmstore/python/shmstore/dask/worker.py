@@ -593,19 +593,3 @@ class Worker(distributed.Worker):
 
 def _can_carry(serializers: Any) -> bool:
     return serializers is None or "dask" in serializers or "pickle" in serializers
-
-
-def share(worker: distributed.Worker) -> None:
-    """Turns a worker that listens already into one that shares (the preload's way). Once only."""
-    if isinstance(worker, Worker):
-        return
-    if type(worker) is not distributed.Worker:
-        name = f"{type(worker).__module__}.{type(worker).__qualname__}"
-        Fallbacks(0).note("custom-class", key=name, then="worker shares nothing; derive it from shmstore.dask.Worker")
-        return
-    worker.__class__ = Worker
-    worker._share()
-    worker._publish()
-    for name in ("get_data", "gather", "update_data"):
-        worker.handlers[name] = getattr(worker, name)
-    # Its periodic callbacks start when it has registered, ours with them.
