@@ -208,11 +208,12 @@ def tier(daemon):
 
 
 def with_disk(hosts, disk, mode, **others):
-    """29 of 32 MiB are used, by what may go to the disk; what is put with "noevict" sends nothing there itself."""
+    """24 of 32 MiB are used, by what may go to the disk, and below the mark from which on the tier sends some there itself; nor does what is put with
+    "noevict"."""
     _, daemon, tool = hosts(f'limit = "32MiB"\nqueue = {mode}\n' + keys(disk, **others), size="64m")
     wait_for("the tier is ready", lambda: (t := tier(daemon)) and t["state"] == "ready" and "path" in t)
     owner = tool("full", "norecycle")
-    for i in range(29):
+    for i in range(24):
         owner("put", f"f{i}", MIB, i)
     assert tier(daemon)["counters"]["evictions"] == 0
     return daemon, owner, tool
@@ -221,28 +222,28 @@ def with_disk(hosts, disk, mode, **others):
 def test_who_waits_has_objects_go_to_the_disk(hosts, disk):
     daemon, owner, tool = with_disk(hosts, disk, "host")
     late = tool("late", "norecycle", WAIT)
-    late("put", "k", 8 * MIB, 1, "wait", "noevict")
+    late("put", "k", 12 * MIB, 1, "wait", "noevict")
     counters = wait_for("it is counted", lambda: (c := tier(daemon)["counters"])["evictions"] and c)
-    assert (counters["evictions"], queue(daemon)["granted"]) == (1, 1) and 5 * MIB <= counters["original"] <= 16 * MIB
-    assert late.same("k", 8 * MIB, 1) and all(owner.same(f"f{i}", MIB, i) for i in range(29))
+    assert queue(daemon)["granted"] == 1 and counters["original"] >= 4 * MIB
+    assert late.same("k", 12 * MIB, 1) and all(owner.same(f"f{i}", MIB, i) for i in range(24))
 
 
 def test_else_it_waits_for_others(hosts, disk):
     daemon, _, tool = with_disk(hosts, disk, "limits")
-    assert tool("late", "norecycle", "wait=500").code("put", "k", 8 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
+    assert tool("late", "norecycle", "wait=500").code("put", "k", 12 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
     assert tier(daemon)["counters"]["evictions"] == 0
 
 
 def test_a_full_disk_is_not_waited_for(hosts, disk):
     daemon, owner, tool = with_disk(hosts, disk, "host", max="2MiB", level=0)
     began = time.monotonic()
-    assert tool("late", "norecycle", WAIT).code("put", "k", 8 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
+    assert tool("late", "norecycle", WAIT).code("put", "k", 12 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
     assert time.monotonic() - began < 30
     wait_for("that is what the tier says", lambda: tier(daemon)["state"] == "disk-full")
     q = queue(daemon)
     assert (q["no_disk"], q["timed_out"], q["waiting"]) == (1, 0, 0)
     # In memory there may be room all the same.
-    free(owner, 20, 9)
+    free(owner, 15, 9)
     tool("later", "norecycle", WAIT)("put", "k", 4 * MIB, 1, "wait", "noevict")
 
 
