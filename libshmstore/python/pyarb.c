@@ -45,9 +45,11 @@ PyObject *pyshm_store_arb_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_available(self->s);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_available(self->s);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS return PyBool_FromLong(r == 0);
+	Py_END_ALLOW_THREADS
+	return PyBool_FromLong(r == 0);
 }
 
 /* ---- pools ---- */
@@ -64,9 +66,12 @@ PyObject *pyshm_store_arb_pool_create(PyObject *op, PyObject *args)
 			      &spill_reserve) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_pool_create(self->s, name, capacity, spill_reserve, &pool);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_pool_create(self->s, name, capacity, spill_reserve, &pool);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self, r, "make a pool", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self, r, "make a pool", PyTuple_GET_ITEM(args, 0));
 	return PyLong_FromUnsignedLong(pool);
 }
 
@@ -79,9 +84,12 @@ PyObject *pyshm_store_arb_pool_resize(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "IO&:_arb_pool_resize", &pool, pyarb_bytes, &capacity) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_pool_resize(self->s, pool, capacity);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_pool_resize(self->s, pool, capacity);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self, r, "resize pool", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self, r, "resize pool", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
 }
 
@@ -93,9 +101,12 @@ PyObject *pyshm_store_arb_pool_remove(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_arb_pool_remove", &pool) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_pool_remove(self->s, pool);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_pool_remove(self->s, pool);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self, r, "remove pool", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self, r, "remove pool", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
 }
 
@@ -108,9 +119,12 @@ PyObject *pyshm_store_arb_pool_info(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_arb_pool_info", &pool) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_pool_info(self->s, pool, &i);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_pool_info(self->s, pool, &i);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self, r, "look at pool", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self, r, "look at pool", PyTuple_GET_ITEM(args, 0));
 	return Py_BuildValue("KKKKKII", (unsigned long long)i.capacity, (unsigned long long)i.used,
 			     (unsigned long long)i.reclaimable, (unsigned long long)i.spilled,
 			     (unsigned long long)i.max_used, i.n_waiting, i.level);
@@ -136,9 +150,12 @@ PyObject *pyshm_store_arb_task_begin(PyObject *op, PyObject *args)
 	}
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_task_begin(self->s, &o, &task);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_task_begin(self->s, &o, &task);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self, r, "begin a task", NULL);
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self, r, "begin a task", NULL);
 	return PyLong_FromUnsignedLong(task);
 }
 
@@ -150,9 +167,12 @@ PyObject *pyshm_store_arb_task_end(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_arb_task_end", &task) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_task_end(self->s, task);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_task_end(self->s, task);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self, r, "end task", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self, r, "end task", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
 }
 
@@ -165,10 +185,12 @@ PyObject *pyshm_store_arb_stats(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "IIp:_arb_stats", &task, &pool, &reset) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_stats(self->s, task, pool, reset, &s);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_stats(self->s, task, pool, reset, &s);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self, r, "read the statistics of task",
-						       PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self, r, "read the statistics of task", PyTuple_GET_ITEM(args, 0));
 	return Py_BuildValue("KKKdddKKKK", (unsigned long long)s.n_retries, (unsigned long long)s.n_splits,
 			     (unsigned long long)s.n_grants, (double)s.blocked_ns / 1e9, (double)s.lost_ns / 1e9,
 			     (double)s.blocked_or_lost_ns / 1e9, (unsigned long long)s.current,

@@ -52,9 +52,12 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 		Py_DECREF(self);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_context_new(store->s, &self->c);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_context_new(store->s, &self->c);
 	pyshm_store_leave(store);
-	Py_END_ALLOW_THREADS if (r == 0) return (PyObject *)self;
+	Py_END_ALLOW_THREADS
+	if (r == 0)
+		return (PyObject *)self;
 	pyarb_raise(store, r, "make a context", NULL);
 	Py_DECREF(self);
 	return NULL;
@@ -71,7 +74,8 @@ static void free_context(struct pyarb_context *self)
 	self->c = NULL;
 	saved = pyshm_exception_take();
 	if (pyshm_store_enter(self->store)) {
-		Py_BEGIN_ALLOW_THREADS shmstore_arb_context_free(c);
+		Py_BEGIN_ALLOW_THREADS
+		shmstore_arb_context_free(c);
 		pyshm_store_leave(self->store);
 		Py_END_ALLOW_THREADS
 	} else {
@@ -132,9 +136,12 @@ static PyObject *context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 		Py_RETURN_NONE;
 	if (!pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_cancel(self->store->s, c);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_cancel(self->store->s, c);
 	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self->store, r, "cancel", NULL);
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self->store, r, "cancel", NULL);
 	Py_RETURN_NONE;
 }
 
@@ -156,9 +163,11 @@ static PyObject *context_bind(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_bind", &task) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_bind(self->store->s, self->c, task);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_bind(self->store->s, self->c, task);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "bind a context to task", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "bind a context to task", PyTuple_GET_ITEM(args, 0));
 }
 
 #define TASKS_MAX 64
@@ -197,9 +206,11 @@ static PyObject *context_bind_helper(PyObject *op, PyObject *args)
 	n = tasks_of(tuple, tasks);
 	if (n < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_bind_helper(self->store->s, self->c, tasks, (size_t)n, service);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_bind_helper(self->store->s, self->c, tasks, (size_t)n, service);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "bind a helper to tasks", tuple);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "bind a helper to tasks", tuple);
 }
 
 static PyObject *context_unbind(PyObject *op, PyObject *args)
@@ -215,9 +226,11 @@ static PyObject *context_unbind(PyObject *op, PyObject *args)
 	n = tasks_of(tuple, tasks);
 	if (n < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_unbind(self->store->s, self->c, tasks, (size_t)n);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_unbind(self->store->s, self->c, tasks, (size_t)n);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "unbind a context from tasks", tuple);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "unbind a context from tasks", tuple);
 }
 
 static PyObject *context_retry_begin(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -227,9 +240,11 @@ static PyObject *context_retry_begin(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_retry_begin(self->store->s, self->c);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_retry_begin(self->store->s, self->c);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "begin an attempt", NULL);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "begin an attempt", NULL);
 }
 
 static PyObject *context_retry_end(PyObject *op, PyObject *args)
@@ -239,9 +254,11 @@ static PyObject *context_retry_end(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "p:_retry_end", &ok) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_retry_end(self->store->s, self->c, ok);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_retry_end(self->store->s, self->c, ok);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "end an attempt", NULL);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "end an attempt", NULL);
 }
 
 static PyObject *context_wait_begin(PyObject *op, PyObject *args)
@@ -253,10 +270,11 @@ static PyObject *context_wait_begin(PyObject *op, PyObject *args)
 	/* kind: enum shmstore_arb_wait */
 	if (!PyArg_ParseTuple(args, "iI:_wait_begin", &kind, &target) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r =
-		shmstore_arb_wait_begin(self->store->s, self->c, (enum shmstore_arb_wait)kind, target);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_wait_begin(self->store->s, self->c, (enum shmstore_arb_wait)kind, target);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "mark a wait", NULL);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "mark a wait", NULL);
 }
 
 static PyObject *context_wait_end(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -266,9 +284,11 @@ static PyObject *context_wait_end(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_wait_end(self->store->s, self->c);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_wait_end(self->store->s, self->c);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "end a wait", NULL);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "end a wait", NULL);
 }
 
 static PyObject *context_spill(PyObject *op, PyObject *args)
@@ -278,10 +298,11 @@ static PyObject *context_spill(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "p:_spill", &on) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = on ? shmstore_arb_spill_begin(self->store->s, self->c)
-				      : shmstore_arb_spill_end(self->store->s, self->c);
+	Py_BEGIN_ALLOW_THREADS
+	r = on ? shmstore_arb_spill_begin(self->store->s, self->c) : shmstore_arb_spill_end(self->store->s, self->c);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "mark a spill", NULL);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "mark a spill", NULL);
 }
 
 /* _use(): from here on the calling thread's puts and creates are of this context; of the thread's own one: its own again. */
@@ -292,9 +313,11 @@ static PyObject *context_use(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_use(self->store->s, self->c);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_use(self->store->s, self->c);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "use a context", NULL);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "use a context", NULL);
 }
 
 static PyObject *context_inject(PyObject *op, PyObject *args)
@@ -306,10 +329,11 @@ static PyObject *context_inject(PyObject *op, PyObject *args)
 	/* kind: enum shmstore_arb_injection. pool 0: any */
 	if (!PyArg_ParseTuple(args, "iIII:_inject", &kind, &count, &skip, &pool) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r =
-		shmstore_arb_inject(self->store->s, self->c, (enum shmstore_arb_injection)kind, count, skip, pool);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_inject(self->store->s, self->c, (enum shmstore_arb_injection)kind, count, skip, pool);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "inject", NULL);
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "inject", NULL);
 }
 
 /* Of a context that another thread may wait in: not counted as its call. */
@@ -324,9 +348,12 @@ static PyObject *context_state(PyObject *op, PyObject *Py_UNUSED(ignored))
 		return Py_BuildValue("sdKK", "UNKNOWN", 0.0, 0ULL, 0ULL);
 	if (!pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_state(self->store->s, c, &i);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_state(self->store->s, c, &i);
 	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self->store, r, "look at a context", NULL);
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self->store, r, "look at a context", NULL);
 	return Py_BuildValue("sdKK", i.state, (double)i.since_ms / 1e3, (unsigned long long)i.held,
 			     (unsigned long long)i.need);
 }

@@ -36,7 +36,8 @@ static void let_go(struct pyarb_reservation *self)
 	saved = pyshm_exception_take();
 	if (pyshm_store_enter(self->store)) {
 		/* What may fail is nobody's business any more: the task has ended, or the daemon. */
-		Py_BEGIN_ALLOW_THREADS shmstore_arb_release(self->store->s, &r);
+		Py_BEGIN_ALLOW_THREADS
+		shmstore_arb_release(self->store->s, &r);
 		pyshm_store_leave(self->store);
 		Py_END_ALLOW_THREADS
 	} else {
@@ -110,9 +111,12 @@ static PyObject *reservation_commit(PyObject *op, PyObject *args)
 		return NULL;
 	self->held = false;
 	self->r.bytes = 0;
-	Py_BEGIN_ALLOW_THREADS result = shmstore_arb_commit(self->store->s, &r, bytes);
+	Py_BEGIN_ALLOW_THREADS
+	result = shmstore_arb_commit(self->store->s, &r, bytes);
 	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS if (result) return pyarb_raise(self->store, result, "commit a reservation", NULL);
+	Py_END_ALLOW_THREADS
+	if (result)
+		return pyarb_raise(self->store, result, "commit a reservation", NULL);
 	Py_RETURN_NONE;
 }
 
@@ -133,9 +137,12 @@ static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
 	}
 	if (!check_unspent(self) || !pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS result = shmstore_arb_unpin(self->store->s, &r);
+	Py_BEGIN_ALLOW_THREADS
+	result = shmstore_arb_unpin(self->store->s, &r);
 	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS if (result == SHMSTORE_ARB_AGAIN) Py_RETURN_FALSE;
+	Py_END_ALLOW_THREADS
+	if (result == SHMSTORE_ARB_AGAIN)
+		Py_RETURN_FALSE;
 	if (result)
 		return pyarb_raise(self->store, result, "unpin a reservation", NULL);
 	self->r = r;
@@ -154,10 +161,12 @@ static PyObject *reservation_spilled(PyObject *op, PyObject *number)
 
 	if (PyErr_Occurred() || !pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS result = shmstore_arb_spilled(self->store->s, &r, bytes);
+	Py_BEGIN_ALLOW_THREADS
+	result = shmstore_arb_spilled(self->store->s, &r, bytes);
 	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS if (result) return pyarb_raise(self->store, result,
-							    "say what was spilled of a reservation", NULL);
+	Py_END_ALLOW_THREADS
+	if (result)
+		return pyarb_raise(self->store, result, "say what was spilled of a reservation", NULL);
 	Py_RETURN_NONE;
 }
 
@@ -176,9 +185,12 @@ static PyObject *reservation_spend(PyObject *op, PyObject *args)
 	}
 	if (!pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_spend(self->store->s, on ? &self->r : NULL);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_spend(self->store->s, on ? &self->r : NULL);
 	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS if (r) return pyarb_raise(self->store, r, "spend a reservation", NULL);
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyarb_raise(self->store, r, "spend a reservation", NULL);
 	self->spent_from = on;
 	Py_RETURN_NONE;
 }

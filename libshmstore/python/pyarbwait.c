@@ -37,10 +37,11 @@ PyObject *pyarb_context_reserve(PyObject *op, PyObject *args)
 			      pyarb_bytes, &bytes, &how.flags, &seconds) ||
 	    pyarb_timeout(seconds, &how.timeout_ms) < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_reserve(self->store->s, pool, bytes, &how, &got);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_reserve(self->store->s, pool, bytes, &how, &got);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS if (r == SHMSTORE_ARB_OK)
-	{
+	Py_END_ALLOW_THREADS
+	if (r == SHMSTORE_ARB_OK) {
 		into->r = got;
 		into->held = true;
 	}
@@ -75,10 +76,11 @@ PyObject *pyarb_context_reserve_many(PyObject *op, PyObject *args)
 	}
 	if (!pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS result = shmstore_arb_reserve_many(self->store->s, r, (size_t)n, &how);
+	Py_BEGIN_ALLOW_THREADS
+	result = shmstore_arb_reserve_many(self->store->s, r, (size_t)n, &how);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS for (Py_ssize_t i = 0; result == SHMSTORE_ARB_OK && i < n; i++)
-	{
+	Py_END_ALLOW_THREADS
+	for (Py_ssize_t i = 0; result == SHMSTORE_ARB_OK && i < n; i++) {
 		struct pyarb_reservation *item = (struct pyarb_reservation *)PyTuple_GET_ITEM(into, i);
 
 		item->r = r[i];
@@ -108,9 +110,12 @@ PyObject *pyarb_context_resize(PyObject *op, PyObject *args)
 	if (!pyarb_context_enter(self))
 		return NULL;
 	changed = of->r;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_resize(self->store->s, &changed, bytes, &how);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_resize(self->store->s, &changed, bytes, &how);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS if (r == SHMSTORE_ARB_OK) of->r = changed;
+	Py_END_ALLOW_THREADS
+	if (r == SHMSTORE_ARB_OK)
+		of->r = changed;
 	return finish_sized(self, r, "resize a reservation to", bytes);
 }
 
@@ -126,9 +131,11 @@ PyObject *pyarb_context_pin(PyObject *op, PyObject *args)
 			      &seconds) ||
 	    pyarb_timeout(seconds, &how.timeout_ms) < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_pin(self->store->s, &of->r, &how);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_pin(self->store->s, &of->r, &how);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "pin a reservation");
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "pin a reservation");
 }
 
 PyObject *pyarb_context_ready(PyObject *op, PyObject *args)
@@ -141,7 +148,9 @@ PyObject *pyarb_context_ready(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "IO:_ready", &how.flags, &seconds) || pyarb_timeout(seconds, &how.timeout_ms) < 0 ||
 	    !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_arb_ready(self->store->s, &how);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_arb_ready(self->store->s, &how);
 	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS return finish(self, r, "wait until the attempt may begin again");
+	Py_END_ALLOW_THREADS
+	return finish(self, r, "wait until the attempt may begin again");
 }

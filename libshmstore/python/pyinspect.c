@@ -95,9 +95,12 @@ PyObject *pyshm_partition_stores(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_stores(p, store_row, &rows);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_partition_stores(p, store_row, &rows);
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "list the stores of");
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return fail(op, &rows, r, "list the stores of");
 	return rows_list(&rows, store_tuple);
 }
 
@@ -140,10 +143,12 @@ PyObject *pyshm_partition_gc(PyObject *op, PyObject *args)
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r =
-		shmstore_partition_gc_plan(p, dry_run ? SHMSTORE_GC_DRY_RUN : 0, action_row, &rows, &report);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_partition_gc_plan(p, dry_run ? SHMSTORE_GC_DRY_RUN : 0, action_row, &rows, &report);
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "collect the garbage of");
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return fail(op, &rows, r, "collect the garbage of");
 	return Py_BuildValue("KKKKN", (unsigned long long)report.n_stores, (unsigned long long)report.n_leases,
 			     (unsigned long long)report.n_objects, (unsigned long long)report.freed,
 			     rows_list(&rows, action_tuple));
@@ -194,9 +199,12 @@ PyObject *pyshm_partition_reconcile(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_reconcile(p, holder_row, &rows, &usage);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_partition_reconcile(p, holder_row, &rows, &usage);
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "reconcile the books of");
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return fail(op, &rows, r, "reconcile the books of");
 	return Py_BuildValue("NN", pyshm_usage_tuple(&usage), rows_list(&rows, holder_tuple));
 }
 
@@ -235,9 +243,12 @@ PyObject *pyshm_partition_verify(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_verify(p, finding_row, &rows);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_partition_verify(p, finding_row, &rows);
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r < 0) return fail(op, &rows, r, "verify");
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return fail(op, &rows, r, "verify");
 	return rows_list(&rows, finding_tuple);
 }
 
@@ -253,9 +264,12 @@ PyObject *pyshm_partition_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_info(p, &info);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_partition_info(p, &info);
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r < 0) return fail(op, NULL, r, "ask about");
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return fail(op, NULL, r, "ask about");
 	return Py_BuildValue("ONssINNKKKKKKKkk", self->path, PyUnicode_DecodeFSDefault(info.mount), info.uuid,
 			     info.huge, (unsigned)info.version, PyBool_FromLong(info.tmpfs),
 			     PyBool_FromLong(info.same_boot), (unsigned long long)info.bytes_size,

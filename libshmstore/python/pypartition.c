@@ -26,8 +26,10 @@ static PyObject *partition_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 	flags |= allow_disk ? SHMSTORE_ALLOW_DISK : 0;
 	flags |= shared ? SHMSTORE_SHARED : 0;
 	text = path ? PyBytes_AS_STRING(path) : NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_open(text, flags, &p);
-	Py_END_ALLOW_THREADS Py_XDECREF(path);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_partition_open(text, flags, &p);
+	Py_END_ALLOW_THREADS
+	Py_XDECREF(path);
 	if (r < 0)
 		return pyshm_raise(pyshm_state_of(type), r, "open partition", path_arg == Py_None ? NULL : path_arg,
 				   NULL);
@@ -87,8 +89,10 @@ static PyObject *partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 	struct shmstore_partition *p = self->p;
 
 	self->p = NULL;
-	Py_BEGIN_ALLOW_THREADS shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS Py_RETURN_NONE;
+	Py_BEGIN_ALLOW_THREADS
+	shmstore_partition_unref(p);
+	Py_END_ALLOW_THREADS
+	Py_RETURN_NONE;
 }
 
 static PyObject *partition_closed(PyObject *op, void *Py_UNUSED(closure))
@@ -112,9 +116,12 @@ static PyObject *partition_find_peer(PyObject *op, PyObject *args, PyObject *kwa
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_peer_find(p, address, name, sizeof(name));
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_peer_find(p, address, name, sizeof(name));
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r == -ENOENT) Py_RETURN_NONE;
+	Py_END_ALLOW_THREADS
+	if (r == -ENOENT)
+		Py_RETURN_NONE;
 	if (r < 0)
 		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "look for a peer", NULL, self->path);
 	return pyshm_text(name);
@@ -144,10 +151,12 @@ static PyObject *partition_usage(PyObject *op, PyObject *args)
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_partition_usage(p, full ? SHMSTORE_USAGE_FULL : 0, &usage);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_partition_usage(p, full ? SHMSTORE_USAGE_FULL : 0, &usage);
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "measure the use of", NULL,
-							   self->path);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "measure the use of", NULL, self->path);
 	return pyshm_usage_tuple(&usage);
 }
 

@@ -59,9 +59,12 @@ PyObject *pyshm_store_stage_query(PyObject *op, PyObject *args)
 	ask.n_other = other;
 	ask.bytes_in = bytes_in;
 	ask.upstream = upstream;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_stage_query(self->s, &ask, &p);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_stage_query(self->s, &ask, &p);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise(self, r, "stage", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyshm_store_raise(self, r, "stage", PyTuple_GET_ITEM(args, 0));
 	return profile_of(&p);
 }
 
@@ -77,9 +80,12 @@ PyObject *pyshm_store_stage_begin(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "sIIO&:_stage_begin", &name, &profile, &other, pyarb_bytes, &wait_ms) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_stage_begin(self->s, name, profile, other, wait_ms, &p);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_stage_begin(self->s, name, profile, other, wait_ms, &p);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise(self, r, "stage", PyTuple_GET_ITEM(args, 0));
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyshm_store_raise(self, r, "stage", PyTuple_GET_ITEM(args, 0));
 	return profile_of(&p);
 }
 
@@ -102,9 +108,12 @@ PyObject *pyshm_store_stage_end(PyObject *op, PyObject *args)
 	if (!pyshm_store_enter(self))
 		return NULL;
 	end.failed = failed != 0;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_stage_end(self->s, &end, &p);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_stage_end(self->s, &end, &p);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise(self, r, "stage", NULL);
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyshm_store_raise(self, r, "stage", NULL);
 	return profile_of(&p);
 }
 
@@ -121,8 +130,11 @@ PyObject *pyshm_store_stage_demote(PyObject *op, PyObject *args)
 	    !pyshm_store_enter(self))
 		return NULL;
 	costs = (struct shmstore_stage_costs){to_private, to_shared, other_leaves, added, plain, threshold};
-	Py_BEGIN_ALLOW_THREADS r = shmstore_stage_demote(self->s, &costs, &net);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_stage_demote(self->s, &costs, &net);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "stage", NULL);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return pyshm_store_raise(self, r, "stage", NULL);
 	return Py_BuildValue("OL", r ? Py_True : Py_False, (long long)net);
 }

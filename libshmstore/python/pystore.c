@@ -165,10 +165,11 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	p = pyshm_partition_enter(partition);
 	if (!p)
 		goto fail;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_open(p, opening.name, &opening.options, &self->s);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_open(p, opening.name, &opening.options, &self->s);
 	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS if (r < 0)
-	{
+	Py_END_ALLOW_THREADS
+	if (r < 0) {
 		pyshm_raise(state, r, "open store", self->name, partition->path);
 		goto fail;
 	}
@@ -197,7 +198,8 @@ static int close_store(struct pyshm_store *self)
 		self->closing = self->closed = true;
 		return 0;
 	}
-	Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+	Py_BEGIN_ALLOW_THREADS
+	pthread_mutex_lock(&self->lock);
 	if (self->closing) {
 		while (!self->closed)
 			pthread_cond_wait(&self->idle, &self->lock);
@@ -213,7 +215,8 @@ static int close_store(struct pyshm_store *self)
 		pthread_cond_broadcast(&self->idle);
 	}
 	pthread_mutex_unlock(&self->lock);
-	Py_END_ALLOW_THREADS return r;
+	Py_END_ALLOW_THREADS
+	return r;
 }
 
 PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
@@ -275,9 +278,12 @@ static PyObject *store_set_address(PyObject *op, PyObject *args, PyObject *kwarg
 		return NULL;
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_set_address(self->s, address ? address : "");
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_set_address(self->s, address ? address : "");
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "set the address of", NULL);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return pyshm_store_raise(self, r, "set the address of", NULL);
 	Py_RETURN_NONE;
 }
 
@@ -289,9 +295,12 @@ static PyObject *store_usage(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_usage(self->s, &u);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_usage(self->s, &u);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "measure the use of", NULL);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return pyshm_store_raise(self, r, "measure the use of", NULL);
 	return Py_BuildValue("KKKKKK", (unsigned long long)u.linked, (unsigned long long)u.pss,
 			     (unsigned long long)u.uss, (unsigned long long)u.mapped, (unsigned long long)u.n_objects,
 			     (unsigned long long)u.n_views);

@@ -105,9 +105,12 @@ PyObject *pyshm_store_task_done(PyObject *op, PyObject *number)
 
 	if (!pyarb_bytes(number, &task) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_task_done(self->s, task);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_task_done(self->s, task);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r) return pyshm_store_raise(self, r, "end task", number);
+	Py_END_ALLOW_THREADS
+	if (r)
+		return pyshm_store_raise(self, r, "end task", number);
 	Py_RETURN_NONE;
 }
 
@@ -120,9 +123,12 @@ PyObject *pyshm_store_preempt_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_preempt_fd(self->s);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_preempt_fd(self->s);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "find the descriptor of preemptions", NULL);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return pyshm_store_raise(self, r, "find the descriptor of preemptions", NULL);
 	return PyLong_FromLong(r);
 }
 
@@ -134,9 +140,12 @@ PyObject *pyshm_store_preempt_next(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_preempt_next(self->s, &p);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_preempt_next(self->s, &p);
 	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS if (r < 0) return pyshm_store_raise(self, r, "ask for preemptions", NULL);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return pyshm_store_raise(self, r, "ask for preemptions", NULL);
 	if (r == 0)
 		Py_RETURN_NONE;
 	return Py_BuildValue("IKKKKKI", (unsigned)p.what, (unsigned long long)p.task, (unsigned long long)p.parent,

@@ -46,8 +46,9 @@ static void view_dealloc(PyObject *op)
 		PyObject_ClearWeakRefs(op);
 	Py_CLEAR(self->header);
 	Py_BEGIN_ALLOW_THREADS /* unmapping much memory takes its time */
-		self->v = shmstore_view_unref(self->v);
-	Py_END_ALLOW_THREADS type->tp_free(op);
+	self->v = shmstore_view_unref(self->v);
+	Py_END_ALLOW_THREADS
+	type->tp_free(op);
 	Py_DECREF(type);
 }
 

@@ -60,7 +60,8 @@ static void drop(struct writer *self)
 	if (!w || self->n_exports)
 		return;
 	self->w = NULL;
-	Py_BEGIN_ALLOW_THREADS shmstore_abort(w);
+	Py_BEGIN_ALLOW_THREADS
+	shmstore_abort(w);
 	Py_END_ALLOW_THREADS
 }
 
@@ -170,10 +171,11 @@ static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 		return NULL;
 	self->state = WRITER_SEALED;
 	self->w = NULL;
-	Py_BEGIN_ALLOW_THREADS r = shmstore_seal(w);
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_seal(w);
 	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS if (r < 0)
-	{
+	Py_END_ALLOW_THREADS
+	if (r < 0) {
 		self->state = WRITER_ABORTED;
 		return pyshm_store_raise_object(self->store, r, "seal", self->key);
 	}
