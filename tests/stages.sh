@@ -61,8 +61,24 @@ ctest_in() { # build directory, ctest's options
   CRITERION_JOBS=1 "${fixed[@]}" ctest --test-dir "$build" -V --no-tests=error -j $((jobs + 1)) "$@" >"$part" 2>&1
   status=$?
   cat "$part"
+  if ((status == 8)) && ctest_alone "$build" "$part"; then
+    add_counts "$(count_ctest "$part" | awk '{ print $1 + $2, 0, $3 }')"
+    return 0
+  fi
   add_counts "$(count_ctest "$part")"
   return $status
+}
+
+# As pytest_alone: what failed beside other tests has failed if it fails by itself, too, and is named in any case.
+ctest_alone() { # build directory, log
+  local tests
+  mapfile -t tests < <(sed -nE 's/^\s*[0-9]+ - (\S+) \((Failed|Timeout|SEGFAULT|Subprocess aborted|Exit code .*)\)$/\1/p' "$2" | sort -u)
+  ((${#tests[@]} > 0 && ${#tests[@]} <= 3)) || return 1
+  CRITERION_JOBS=1 "${fixed[@]}" ctest --test-dir "$1" -V --rerun-failed >"$2.alone" 2>&1
+  local status=$?
+  cat "$2.alone"
+  ((status == 0)) || return 1
+  printf 'passed alone - %s\n' "${tests[@]}"
 }
 
 # Files are run side by side, the tests of a file one after the other: they share what they set up.
