@@ -331,6 +331,8 @@ SHMSTORE_API int shmstore_seal(struct shmstore_writer *w);
 /* Drops the object. Consumes w; NULL is fine. */
 SHMSTORE_API void shmstore_abort(struct shmstore_writer *w);
 
+#define SHMSTORE_ALLOC_KEPT (1u << 0) /* of shmstore_alloc(): what is kept, or nothing */
+
 /*
  * Memory of the partition for a buffer that may become an object: a shmstore_put() whose only buffer it is, whole, publishes it without a
  * copy, whatever the key and the header, as long as key and header are within a page. Until then it is memory as any other, that no other
@@ -346,7 +348,6 @@ SHMSTORE_API void shmstore_abort(struct shmstore_writer *w);
  * Return: 0; -ENOSPC, -EDQUOT, -EMFILE (each takes a descriptor: a quarter of them at most), -ENOMEM, -ENOTSUP (the partition is on a
  * disk), -EINVAL, -EPERM. Since 0.1.
  */
-#define SHMSTORE_ALLOC_KEPT (1u << 0)
 SHMSTORE_API int shmstore_alloc(struct shmstore *s, uint64_t size, unsigned flags, void **ret);
 /* Bytes that were asked for; 0: p is none of shmstore_alloc()'s. */
 SHMSTORE_API uint64_t shmstore_alloc_size(const void *p);
