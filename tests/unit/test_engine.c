@@ -38,7 +38,7 @@ ParameterizedTest(struct way *way, engine, every_size_and_content_comes_back)
 				       4 * MIB, 4 * MIB + 1, 9 * MIB + 5, 40 * MIB + 77, 100 * MIB};
 	/* The largest ones take most of the time: they go two ways only, and under sanitizers the very largest goes none. */
 	const bool one = way->n_threads == 2 && way->level == 1;
-	const size_t left_out = (one ? 0 : 1) + (n_rounds(20) == 20 ? 0 : 1);
+	const size_t left_out = (one ? 0u : 1u) + (n_rounds(20) == 20 ? 0u : 1u);
 	const size_t n = sizeof(sizes) / sizeof(*sizes) - left_out;
 	struct shms_engine *e = job_engine_new(way->n_threads, way->plain);
 
