@@ -133,14 +133,17 @@ class Kept:
         waiting.through(self.keep, self.read, self.got, self.clear)
 
     async def keep(self, id: str, shards: list[Any]) -> None:
-        private = [shard for shard in shards if not _is_mapped(shard)]
+        mapped: list[Any] = []
+        private: list[Any] = []
+        for shard in shards:
+            (mapped if _is_mapped(shard) else private).append(shard)
         size = sum(map(_nbytes, private))
         if not self._shards.has_room(size):  # what is mapped cannot be moved out
             self._on_disk.add(id)
             await self._waiting.stock_keep(id, shards)
             return
         with self._lock:
-            self._mapped[id] += [shard for shard in shards if _is_mapped(shard)]
+            self._mapped[id] += mapped
             if private:
                 self._private[id] += private
                 self._sizes[id] += size
