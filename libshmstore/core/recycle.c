@@ -143,8 +143,8 @@ static bool exclusive(struct shms_slot *slot)
 	alone = fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
 	if (fcntl(slot->fd, F_SETLEASE, F_UNLCK) < 0 || !alone)
 		return false;
-	/* One that was handed to another user keeps its access list. */
-	if (st.st_mode & 077)
+	/* One that was handed to another user keeps its access list; one that was pinned by a name of another store, nothing. */
+	if ((st.st_mode & 077) || ((st.st_mode & S_ISVTX) && fchmod(slot->fd, 0400) < 0))
 		return false;
 	/* Ours alone. A file that somebody made a hole in would take memory while it is written, which may not be there. */
 	slot->shared = false;

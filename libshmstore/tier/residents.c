@@ -95,7 +95,7 @@ uint64_t shms_residents_drop(struct shms_tier *t, const struct shms_resident *r,
 	*ret_held = false;
 	shms_tier_resident_name(r->id, name);
 	fd = shms_openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != r->inode || st.st_nlink > n)
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != r->inode || st.st_nlink > n || (st.st_mode & S_ISVTX))
 		return 0;
 	alone = shms_unused(fd);
 	*ret_held = !alone;
