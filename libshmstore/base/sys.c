@@ -247,13 +247,24 @@ struct dirent *shms_readdir(DIR *dir, int *ret_error)
 	return e;
 }
 
-bool shms_unused(int fd)
+bool shms_lease(int fd)
 {
 	/* The signal each time: giving a lease back sets it to SIGIO again, which kills. SIGURG is ignored by default. */
-	if (fcntl(fd, F_SETSIG, SIGURG) < 0 || fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
-		return false;
-	fcntl(fd, F_SETLEASE, F_UNLCK);
-	return true;
+	return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+}
+
+bool shms_lease_end(int fd)
+{
+	return fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
+}
+
+bool shms_unused(int fd)
+{
+	bool unused = shms_lease(fd);
+
+	if (unused)
+		shms_lease_end(fd);
+	return unused;
 }
 
 void shms_random(void *buf, size_t size)

@@ -44,7 +44,13 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
 /* The next entry; NULL at the end of the directory, or, with *ret_error set to -errno, where it cannot be read on. A directory
  * that could not be read is not an empty one. */
 struct dirent *shms_readdir(DIR *dir, int *ret_error);
-/* Has nobody else the file open or mapped, in whatever process? Ours, or with CAP_LEASE. recycle.c says what this counts and what it does not. */
+/*
+ * Has nobody else the file open or mapped, in whatever process? Then nobody can open it either until the end: shms_open_object() waits for that.
+ * A file of ours, or with CAP_LEASE. recycle.c says what this counts and what it does not.
+ */
+bool shms_lease(int fd);
+bool shms_lease_end(int fd);
+/* The same for that moment only. */
 bool shms_unused(int fd);
 void shms_random(void *buf, size_t size);
 /* A number that does not repeat in practice: unique names and generations without a system call each. */

@@ -135,15 +135,14 @@ static bool exclusive(struct shms_slot *slot)
 	if (slot->shared && (fstat(slot->fd, &st) < 0 || st.st_nlink != 1))
 		return false;
 	slot->shared = true;
-	/* Each time: giving a lease back sets the descriptor's signal to SIGIO again, which kills. */
-	if (fcntl(slot->fd, F_SETSIG, SIGURG) < 0 || fcntl(slot->fd, F_SETLEASE, F_WRLCK) < 0)
+	if (!shms_lease(slot->fd))
 		return false;
 	/* Under the lease: nobody has it open, and nobody can open it. With ours as its only name nobody ever will. After it, somebody
 	 * with another name could map it and remove that name before we look. */
 	alone = fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
-	if (fcntl(slot->fd, F_SETLEASE, F_UNLCK) < 0 || !alone)
+	if (!shms_lease_end(slot->fd) || !alone)
 		return false;
-	/* One that was handed to another user keeps its access list; one that was pinned by a name of another store, nothing. */
+	/* One that was handed to another user keeps its access list; one that a name of another store pinned gets rid of that. */
 	if ((st.st_mode & 077) || ((st.st_mode & S_ISVTX) && fchmod(slot->fd, 0400) < 0))
 		return false;
 	/* Ours alone. A file that somebody made a hole in would take memory while it is written, which may not be there. */

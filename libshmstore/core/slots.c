@@ -112,8 +112,8 @@ static void cool_down(struct shmstore *s)
 }
 
 /*
- * It has no name that anybody else looks at; another store may have a name of its own, and be handing it to another user just now. Such a file is
- * left as it is: it does not come back.
+ * It has no name that anybody else looks at; another store may have a name of its own, and be handing it to another user just now, or have pinned
+ * it. Such a file is left as it is: it does not come back.
  */
 int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 {
@@ -124,7 +124,7 @@ int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 	if (fd < 0)
 		return fd;
 	r = shms_file_hold(fd, s->uid, 0, &st);
-	if (r == 0 && shms_file_handed(&st, s->uid))
+	if (r == 0 && (shms_file_handed(&st, s->uid) || (st.st_mode & S_ISVTX)))
 		r = -EPERM;
 	return r < 0 ? r : shms_file_open_writable(dir_fd, name, fd, 0400);
 }

@@ -440,17 +440,20 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n, 
 		unlock(n);
 }
 
-/* Has the memory gone? A resident that nobody needs goes with it. */
+/* Has the memory gone? A resident that nobody needs goes with it (residents.c says why under the lease). */
 static void look_at_memory(struct shms_demote *d)
 {
 	char resident[SHMS_TIER_NAME];
 	struct stat st, named;
 
+	if (!shms_lease(d->fd))
+		return;
 	shms_tier_resident_name(d->stub.id, resident);
 	if (fstatat(d->t->dir_fd, resident, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_ino == d->st.st_ino &&
-	    named.st_nlink == 1 && shms_unused(d->fd))
+	    named.st_nlink == 1 && !(named.st_mode & S_ISVTX))
 		unlinkat(d->t->dir_fd, resident, 0);
-	d->freed = fstat(d->fd, &st) == 0 && st.st_nlink == 0 && shms_unused(d->fd);
+	d->freed = fstat(d->fd, &st) == 0 && st.st_nlink == 0;
+	shms_lease_end(d->fd);
 }
 
 int shms_demote_finish(struct shms_demote *d)

@@ -140,7 +140,7 @@ static int from_resident(const struct back *b)
 
 	_fd_ int fd = shms_tier_resident_open(b->p->t, b->stub.id);
 	if (fd < 0)
-		return fd == -ENOENT || fd == -EAGAIN ? 0 : fd;
+		return fd == -ENOENT || fd == -ETIMEDOUT ? 0 : fd;
 	shms_tier_resident_name(b->stub.id, resident);
 	if (check(&b->stub, fd) < 0) {
 		unlinkat(b->p->t->dir_fd, resident, 0);

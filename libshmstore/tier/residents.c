@@ -2,8 +2,8 @@
 /*
  * residents.c: finds residents, and drops those that only memory is paid for.
  *
- * A promoter of another store may link a resident while it is dropped: what it got then is its own object, and the next one reads the
- * tier file again. So no lock is needed.
+ * A promoter opens a resident before it links it. So whoever drops one holds the file's lease meanwhile: who has it open by then keeps it, and
+ * who comes later finds none. Otherwise one object would be two files from then on.
  */
 #include "residents.h"
 
@@ -88,18 +88,20 @@ size_t shms_residents_count(const struct shms_residents *r, uint64_t inode)
 uint64_t shms_residents_drop(struct shms_tier *t, const struct shms_resident *r, size_t n, bool *ret_held)
 {
 	char name[SHMS_TIER_NAME];
+	bool gone = false;
 	struct stat st;
-	bool alone;
 	_fd_ int fd = -1;
 
 	*ret_held = false;
 	shms_tier_resident_name(r->id, name);
 	fd = shms_openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != r->inode || st.st_nlink > n || (st.st_mode & S_ISVTX))
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != r->inode || st.st_nlink > n)
 		return 0;
-	alone = shms_unused(fd);
-	*ret_held = !alone;
-	if (!alone || unlinkat(t->dir_fd, name, 0) < 0)
+	*ret_held = !shms_lease(fd);
+	if (*ret_held)
 		return 0;
-	return st.st_nlink == 1 ? shms_blocks(&st) : 0;
+	if (fstat(fd, &st) == 0 && st.st_nlink <= n && !(st.st_mode & S_ISVTX))
+		gone = unlinkat(t->dir_fd, name, 0) == 0;
+	shms_lease_end(fd);
+	return gone && st.st_nlink == 1 ? shms_blocks(&st) : 0;
 }

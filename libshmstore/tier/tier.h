@@ -77,7 +77,7 @@ bool shms_tier_there(const struct shmstore_partition *p);
 struct shms_engine *shms_tier_engine(struct shms_tier *t);
 void shms_tier_engine_back(struct shms_tier *t, struct shms_engine *e);
 
-/* The object that has been brought back, for reading. -ENOENT: it has not; -EAGAIN: worth another try. */
+/* The object that has been brought back, for reading. -ENOENT: it has not; -ETIMEDOUT: somebody was stopped who looked whether it is in use. */
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id);
 
 /* Opens a new, empty tier file. ret_name: "" where it is unnamed. 0, -errno with detail. */

@@ -24,11 +24,9 @@
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)
 {
 	char name[SHMS_TIER_NAME];
-	int fd;
 
 	shms_tier_resident_name(id, name);
-	fd = shms_openat(t->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-	return fd < 0 ? -errno : fd;
+	return shms_open_object(t->dir_fd, name);
 }
 
 /* An error of the disk, said with its path. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file whose object was pinned by a name of another store came back from its maker's pool pinned: the next object in it could not be
- * evicted, though nobody had pinned it.
+ * A file in its maker's pool may be another store's object still, or again nobody's, and be pinned. It came out of the pool pinned: the next
+ * object in it could not be evicted, though nobody had pinned it. And to look whether it was free again took the other store's pin away.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -19,11 +19,10 @@ static bool is_pinned(const char *store, const char *key)
 	return st.st_mode & S_ISVTX;
 }
 
-static void of_size(uint64_t size)
+/* Object a of s is object b of t, too, and pinned by that name. */
+static void pin_elsewhere(struct shmstore *s, struct shmstore *t, uint64_t size)
 {
-	struct shmstore *s = scratch_store("s"), *t = scratch_store("t");
 	struct shmstore_ticket ticket;
-	uint64_t inode;
 
 	/* What is large is taken by its maker's pool when it is deleted, what is small when it came from there. */
 	for (int i = 0; i < 3; i++) {
@@ -31,11 +30,19 @@ static void of_size(uint64_t size)
 		cr_assert_eq(shmstore_delete(s, KEY("a")), 0);
 	}
 	cr_assert_eq(put_pattern(s, "a", size, 1, 0), 0);
-	inode = inode_of("s", "a");
 	cr_assert_eq(shmstore_handoff(s, KEY("a"), 60000, &ticket), 0);
 	cr_assert_eq(shmstore_adopt(t, KEY("b"), &ticket, 0), 0);
 	cr_assert_eq(shmstore_pin(t, KEY("b"), true), 0);
 	cr_assert(is_pinned("s", "a"));
+}
+
+static void nobody_has_it(uint64_t size)
+{
+	struct shmstore *s = scratch_store("s"), *t = scratch_store("t");
+	uint64_t inode;
+
+	pin_elsewhere(s, t, size);
+	inode = inode_of("s", "a");
 	cr_assert_eq(shmstore_delete(t, KEY("b")), 0);
 	cr_assert_eq(shmstore_delete(s, KEY("a")), 0);
 	cr_assert_eq(put_pattern(s, "c", size, 2, 0), 0);
@@ -49,10 +56,38 @@ static void of_size(uint64_t size)
 
 Test(pinned_elsewhere_recycled, small)
 {
-	of_size(100000);
+	nobody_has_it(100000);
 }
 
 Test(pinned_elsewhere_recycled, large)
 {
-	of_size(8u << 20);
+	nobody_has_it(8u << 20);
+}
+
+/* In a small pool a file that others came after is closed, and opened again to look whether it is free. */
+static void close_oldest(struct shmstore *s)
+{
+	cr_assert_eq(put_pattern(s, "x", 1900000, 3, 0), 0);
+	cr_assert_eq(put_pattern(s, "y", 1900000, 4, 0), 0);
+	cr_assert_eq(shmstore_delete(s, KEY("x")), 0);
+	cr_assert_eq(shmstore_delete(s, KEY("y")), 0);
+}
+
+Test(pinned_elsewhere_recycled, still_the_others)
+{
+	struct shmstore *s, *t;
+
+	scratch_dir("size=80m");
+	s = scratch_store("s");
+	t = scratch_store("t");
+	pin_elsewhere(s, t, 1000000);
+	cr_assert_eq(shmstore_delete(s, KEY("a")), 0);
+	close_oldest(s);
+	cr_assert_eq(put_pattern(s, "c", 1000000, 2, 0), 0);
+	cr_assert(is_pinned("t", "b"));
+	cr_assert_not(is_pinned("s", "c"));
+	cr_assert_eq(get_pattern(t, "b", 1000000, 1), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert_eq(shmstore_close(t), 0);
+	ensure_nothing_left();
 }

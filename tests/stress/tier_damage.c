@@ -108,8 +108,10 @@ static int play(struct run *r)
 	if (set_up(r) < 0)
 		return -1;
 	for (uint64_t n = 0; n < r->options->n; n++) {
-		if (run_op(r, run_draw_op(r)) < 0 || (n % BOOKS == 0 && check_books(r) < 0)) {
-			printf("     operation %" PRIu64 " of seed %" PRIu64 "\n", n, r->options->seed);
+		enum op op = run_draw_op(r);
+		if (run_op(r, op) < 0 || !run_one_file(r) || (n % BOOKS == 0 && check_books(r) < 0)) {
+			printf("     operation %" PRIu64 " of seed %" PRIu64 ": %s\n", n, r->options->seed,
+			       op_name[op]);
 			return -1;
 		}
 		if (run_draw(r, 8) == 0)

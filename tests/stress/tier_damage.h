@@ -96,6 +96,15 @@ struct content run_new_content(struct run *r);
 int run_expected(const struct run *r, unsigned s, unsigned k, const struct place *p);
 /* Compares a call's answer with that, and a damage's report. 0, -1. */
 int run_check(struct run *r, const char *what, unsigned s, unsigned k, const struct place *p, int rc);
+/* Prints where every name of this object is, for who has to find out why they differ. */
+void run_show(struct run *r, const struct content *c);
+/* Are the names in memory that have one tier file one file? */
+bool run_one_file(struct run *r);
+/*
+ * Do all names and tickets of an object lead to one file? It may become two, each with a tier file of its own: demoted by names in memory that know no
+ * good tier file of it, while other names are stubs of a damaged one, or of one that only they know.
+ */
+bool run_is_one(struct run *r, const struct content *c);
 bool run_leased(const struct run *r, const struct content *c);
 /* Was it right to refuse an object of this size? */
 bool run_refused(struct run *r, int rc, uint64_t size);

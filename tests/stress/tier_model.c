@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tier_damage.h"
@@ -90,6 +91,97 @@ int run_check(struct run *r, const char *what, unsigned s, unsigned k, const str
 	if (p->demoted && p->resident)
 		r->n_resident++;
 	return rc == -EBADMSG ? found(r, what, s, k, p) : 0;
+}
+
+void run_show(struct run *r, const struct content *c)
+{
+	for (unsigned i = 0; i < STORES * KEYS; i++) {
+		const struct slot *slot = &r->slots[i / KEYS][i % KEYS];
+		char path[600];
+		struct stat st = {.st_nlink = 0};
+		if (slot->content.seed != c->seed)
+			continue;
+		snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, i / KEYS, i % KEYS);
+		lstat(path, &st);
+		struct place p = run_look(r, i / KEYS, i % KEYS);
+		printf("     s%u/key-%u: %s pinned, inode %lu, links %lu, mode %o, %s%s%s %016" PRIx64 " %s\n",
+		       i / KEYS, i % KEYS, slot->pinned ? "to be" : "not", (unsigned long)st.st_ino,
+		       (unsigned long)st.st_nlink, st.st_mode, p.demoted ? "demoted" : "in memory",
+		       p.clean ? ", clean" : "", p.resident ? ", resident" : "", p.id, damage_name[p.damaged]);
+	}
+}
+
+/* The file that a name gives without the disk: its own, or the resident. 0: its tier file has to be read. */
+static ino_t file_of(struct run *r, const char *path, const struct place *p)
+{
+	char resident[600];
+	struct stat st = {.st_ino = 0};
+	if (!p->demoted)
+		return lstat(path, &st) == 0 ? st.st_ino : 0;
+	snprintf(resident, sizeof(resident), "%s/tier/%u/%016" PRIx64 ".object", r->path, (unsigned)getuid(), p->id);
+	return lstat(resident, &st) == 0 ? st.st_ino : 0;
+}
+
+struct seen {
+	bool any, same;
+	ino_t file;
+	uint64_t id; /* where that has to be read */
+};
+
+static void see(struct seen *seen, ino_t file, uint64_t id)
+{
+	id = file ? 0 : id;
+	seen->same &= !seen->any || (seen->file == file && seen->id == id);
+	*seen = (struct seen){true, seen->same, file, id};
+}
+
+bool run_is_one(struct run *r, const struct content *c)
+{
+	struct seen seen = {.same = true};
+	char path[600];
+	for (unsigned i = 0; i < STORES * KEYS; i++) {
+		if (r->slots[i / KEYS][i % KEYS].content.seed != c->seed)
+			continue;
+		struct place p = run_look(r, i / KEYS, i % KEYS);
+		snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, i / KEYS, i % KEYS);
+		see(&seen, file_of(r, path, &p), p.id);
+	}
+	for (size_t i = 0; i < r->n_tickets; i++) {
+		if (r->tickets[i].content.seed != c->seed)
+			continue;
+		struct place p = {.id = 0};
+		snprintf(path, sizeof(path), "%s", r->tickets[i].ticket.path);
+		p.demoted = damage_stub_id(path, &p.id);
+		see(&seen, file_of(r, path, &p), p.id);
+	}
+	return seen.same;
+}
+
+bool run_one_file(struct run *r)
+{
+	struct {
+		ino_t inode;
+		uint64_t id;
+	} names[STORES * KEYS] = {0};
+	for (unsigned i = 0; i < STORES * KEYS; i++) {
+		const struct content *c = &r->slots[i / KEYS][i % KEYS].content;
+		struct place p = c->seed ? run_look(r, i / KEYS, i % KEYS) : (struct place){.demoted = true};
+		char path[600];
+		struct stat st;
+		snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, i / KEYS, i % KEYS);
+		if (!p.clean || lstat(path, &st) < 0)
+			continue;
+		names[i].inode = st.st_ino;
+		names[i].id = p.id;
+		for (unsigned j = 0; j < i; j++)
+			if (names[j].inode && names[j].id == p.id && names[j].inode != st.st_ino) {
+				run_show(r, c);
+				run_fail(r, "s%u/key-%u and s%u/key-%u are one object in two files", j / KEYS, j % KEYS,
+					 i / KEYS, i % KEYS);
+				return false;
+			}
+	}
+	return true;
 }
 
 struct content run_new_content(struct run *r)

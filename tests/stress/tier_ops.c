@@ -103,25 +103,6 @@ static int do_prefetch(struct run *r, unsigned s)
 	return rc == good || r->options->megabytes < 100 ? 0 : run_fail(r, "prefetch: %d of %d", rc, good);
 }
 
-/* Where every name of this object is, for who has to find out why they differ. */
-static void show_names(const struct run *r, const struct content *c)
-{
-	for (unsigned i = 0; i < STORES * KEYS; i++) {
-		const struct slot *slot = &r->slots[i / KEYS][i % KEYS];
-		char path[600];
-		struct stat st = {.st_nlink = 0};
-		if (slot->content.seed != c->seed)
-			continue;
-		snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, i / KEYS, i % KEYS);
-		lstat(path, &st);
-		struct place p = run_look((struct run *)(uintptr_t)r, i / KEYS, i % KEYS);
-		printf("     s%u/key-%u: %s pinned, inode %lu, links %lu, mode %o, %s%s%s %016" PRIx64 " %s\n",
-		       i / KEYS, i % KEYS, slot->pinned ? "to be" : "not", (unsigned long)st.st_ino,
-		       (unsigned long)st.st_nlink, st.st_mode, p.demoted ? "demoted" : "in memory",
-		       p.clean ? ", clean" : "", p.resident ? ", resident" : "", p.id, damage_name[p.damaged]);
-	}
-}
-
 int run_demote(struct run *r, unsigned s, unsigned k)
 {
 	char key[16];
@@ -133,7 +114,7 @@ int run_demote(struct run *r, unsigned s, unsigned k)
 	if (rc == -EPERM && want == 0 && run_leased(r, &slot->content))
 		return 0;
 	if (rc != want) {
-		show_names(r, &slot->content);
+		run_show(r, &slot->content);
 		return run_fail(r, "demote s%u/key-%u: %d, not %d", s, k, rc, want);
 	}
 	struct place now = run_look(r, s, k);
@@ -158,7 +139,7 @@ static int left_behind(struct run *r, unsigned s, unsigned k)
 	struct stat st = {.st_nlink = 0};
 	snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, s, k);
 	lstat(path, &st);
-	show_names(r, &r->slots[s][k].content);
+	run_show(r, &r->slots[s][k].content);
 	return run_fail(r, "evict gave up, and s%u/key-%u is in memory: links %lu, mode %o%s%s%s", s, k,
 			(unsigned long)st.st_nlink, st.st_mode, p.clean ? ", clean" : "",
 			p.resident ? ", resident" : "", p.damaged ? ", damaged" : "");
@@ -236,6 +217,8 @@ static int do_pin(struct run *r, unsigned s, unsigned k)
 	size_t size = run_key(k, key);
 	struct place p = run_look(r, s, k);
 	bool pin = !r->slots[s][k].pinned && r->slots[s][k].content.size < 100000;
+	if (pin && !run_is_one(r, &r->slots[s][k].content))
+		return 0;
 	int rc = shmstore_pin(r->stores[s], key, size, pin);
 	if (p.demoted && run_refused(r, rc, r->slots[s][k].content.size))
 		return 0;
