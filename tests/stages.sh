@@ -229,9 +229,11 @@ stage_crash() {
 }
 
 stage_stress() {
+  local all=()
   build_release || return 1
   export SHMSTORE_STRESS_SECONDS=${SHMSTORE_STRESS_SECONDS:-$((long ? 60 : 20))}
-  script count_line tests/crash/run "$release" stress
+  ((!long)) || all=(--all)
+  script count_line tests/crash/run "$release" "${all[@]}" stress
 }
 
 stage_readme() {
@@ -289,7 +291,8 @@ stage_model() {
 
 stage_mutants() {
   local status=0 rooms
-  for rooms in arbiter pressure segment; do
+  build_release || return 1
+  for rooms in arbiter pressure segment segfile; do
     "tests/mutants/$rooms" >"$logs/$stage.mutants" 2>&1 || status=1
     cat "$logs/$stage.mutants"
     add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' "$logs/$stage.mutants")"

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segfile.c: segments' files, and places in them.
+ *
+ * A place begins with the lock and ends with it. In between, its record says whose it is. The orders, so that a kill between any two steps leaves
+ * what others understand:
+ *   create   the file has no name until it is whole, locked and recorded
+ *   join     lock, link, record, maps: a link without a place, which gc finds in a dead store; a place without bits, which the next one recovers. A
+ *            kept store's place has a link in any case, so that whoever removes the store finds it
+ *   leave    bits, record, link, maps: a place that is free already, and a link without a place
+ *
+ * Three maps: one page of the locked description, so that a child that inherits views keeps its parent's byte locked; the books, writable, which
+ * no child has, so that none changes its parent's bits; everything, by a description that can only be read.
+ */
+#include "segfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "seglock.h"
+#include "segrecover.h"
+#include "segrescue.h"
+#include "sys.h"
+
+#define OPEN_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
+
+void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME])
+{
+	for (size_t i = 0; i < 16; i++)
+		snprintf(ret_name + 2 * i, 3, "%02x", uuid[i]);
+}
+
+bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms)
+{
+	uint32_t n = shms_segment_born(g), now = shms_segnow_of_ms(now_ms);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct shms_segslot slot = shms_segslot_at(g, i);
+
+		if (shms_segstate_promised(shms_segword_load(slot.state), now))
+			return true;
+	}
+	return false;
+}
+
+/* ---- what lies there ----------------------------------------------------------------------------------------------- */
+
+/* The file fd is a segment: its shape and uuids, nothing is mapped yet. */
+static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
+{
+	struct shms_segment_header header;
+	ssize_t n;
+	int r;
+
+	if (fstat(fd, ret_st) < 0)
+		return -errno;
+	if (!S_ISREG(ret_st->st_mode))
+		return -EBADMSG;
+	if (ret_st->st_uid != geteuid())
+		return -EPERM;
+	n = shms_pread_all(fd, &header, sizeof(header), 0);
+	if (n < 0)
+		return (int)n;
+	if ((size_t)n < sizeof(header))
+		return -EBADMSG;
+	*ret = (struct shms_segment){0};
+	r = shms_segment_check(&header, (uint64_t)ret_st->st_size, ret);
+	return r;
+}
+
+/*
+ * What is to be changed has memory: its owner took it before it told of the slots. Else a change could find the partition full. The hole is asked for
+ * first: a look through the map would fill it.
+ */
+static int check_memory(int fd, const struct shms_segment *g)
+{
+	off_t hole = lseek(fd, 0, SEEK_HOLE);
+	uint64_t told = g->shape.slots_off;
+
+	if (hole < 0)
+		return -errno;
+	if ((uint64_t)hole >= told)
+		told += shms_segment_born(g) * shms_segslot_size(g->shape.n_words);
+	return (uint64_t)hole < told ? -EBADMSG : 0;
+}
+
+static int map_books(int fd, uint64_t size, struct shms_segment *g)
+{
+	void *map = shms_map_ours(size, MAP_SHARED, fd);
+
+	if (map == MAP_FAILED)
+		return -errno;
+	g->books = map;
+	return 0;
+}
+
+/* ---- a place ------------------------------------------------------------------------------------------------------- */
+
+static void unmap(struct shms_segfile *f)
+{
+	if (f->segment.books)
+		munmap(f->segment.books, f->books_size);
+	if (f->segment.bytes)
+		munmap((void *)(uintptr_t)f->segment.bytes, f->segment.shape.size);
+	if (f->life)
+		munmap(f->life, SHMS_SEGMENT_PAGE);
+	f->segment.books = NULL;
+	f->segment.bytes = NULL;
+	f->life = NULL;
+}
+
+/* The maps that are missing still. fd has the lock; the name stands. */
+static int map_rest(struct shms_segfile *f, int fd, int dirfd)
+{
+	struct stat here, there;
+	void *map;
+	int r;
+
+	f->books_size = f->holder == SHMS_SEG_OWNER ? f->segment.shape.size : f->segment.shape.data_off;
+	if (!f->segment.books) {
+		r = map_books(fd, f->books_size, &f->segment);
+		if (r < 0)
+			return r;
+	}
+	map = mmap(NULL, SHMS_SEGMENT_PAGE, PROT_READ, MAP_SHARED, fd, SHMS_SEGMENT_CONTROL_OFF);
+	if (map == MAP_FAILED)
+		return -errno;
+	f->life = map;
+	_fd_ int read_fd = shms_openat(dirfd, f->name, O_RDONLY | OPEN_FLAGS, 0);
+	if (read_fd < 0)
+		return -errno;
+	if (fstat(fd, &here) < 0 || fstat(read_fd, &there) < 0)
+		return -errno;
+	if (here.st_ino != there.st_ino || here.st_dev != there.st_dev)
+		return -EBADMSG;
+	map = mmap(NULL, f->segment.shape.size, PROT_READ, MAP_SHARED, read_fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	f->segment.bytes = map;
+	return 0;
+}
+
+static void fill_record(struct shms_segrecord *record, const uint8_t store[16], bool kept)
+{
+	shms_segword_store(&record->intent, 0);
+	memcpy(record->store_uuid, store, sizeof(record->store_uuid));
+	record->pid = (uint32_t)getpid();
+	/* release: who sees the state sees whose it is. */
+	shms_segword_store(&record->state, kept ? SHMS_SEGRECORD_KEPT : SHMS_SEGRECORD_ACTIVE);
+}
+
+/* The file has all of its books and no name yet. */
+static int fill(int fd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept,
+		struct shms_segfile *f)
+{
+	struct shms_segment_header header;
+	uint8_t uuid[16];
+	int r;
+
+	shms_random(uuid, sizeof(uuid));
+	shms_segfile_name(uuid, f->name);
+	shms_segment_header(shape, uuid, store, &header);
+	if (ftruncate(fd, (off_t)shape->size) < 0)
+		return -errno;
+	/* Records and hints: all of them; slots follow as they are cut (segown.c). */
+	r = shms_allocate(fd, shape->slots_off);
+	if (r < 0)
+		return r;
+	if (pwrite(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
+		return errno ? -errno : -EIO;
+	r = shms_segment_check(&header, shape->size, &f->segment);
+	if (r < 0)
+		return r;
+	f->books_size = shape->size;
+	r = map_books(fd, f->books_size, &f->segment);
+	if (r < 0)
+		return r;
+	fill_record(shms_segment_record(&f->segment, SHMS_SEG_OWNER), store, kept);
+	return shms_seglock_try(fd, SHMS_SEG_OWNER);
+}
+
+int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept,
+			struct shms_segfile *ret)
+{
+	struct shms_segfile f = {.holder = SHMS_SEG_OWNER, .kept = kept};
+	_fd_ int fd = shms_openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	errno = 0;
+	r = fill(fd, shape, store, kept, &f);
+	if (r == 0)
+		r = shms_link_fd(fd, dirfd, f.name);
+	if (r == 0) {
+		r = map_rest(&f, fd, dirfd);
+		if (r < 0)
+			unlinkat(dirfd, f.name, 0);
+	}
+	if (r < 0) {
+		unmap(&f);
+		return r;
+	}
+	*ret = f;
+	return 0;
+}
+
+/*
+ * A free place, its byte locked by fd; or a dead one's, once that is recovered. A place is ours with both: the lock, and FREE seen under it, since
+ * who has the lock may just be filling the record in. The books are mapped.
+ */
+static int take_place(int fd, const struct shms_segment *g, unsigned *ret_holder)
+{
+	for (int dead = 0; dead < 2; dead++) {
+		for (unsigned h = SHMS_SEG_OWNER + 1; h < shms_segment_holders(g); h++) {
+			struct shms_segrecord *record = shms_segment_record(g, h);
+			uint64_t state = shms_segword_load(&record->state);
+
+			if (dead ? state != SHMS_SEGRECORD_ACTIVE : state != SHMS_SEGRECORD_FREE)
+				continue;
+			if (shms_seglock_try(fd, h) < 0)
+				continue;
+			state = shms_segword_load(&record->state);
+			if (state == SHMS_SEGRECORD_ACTIVE)
+				shms_segrescue_locked(g, h, true);
+			if (state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_FREE) {
+				*ret_holder = h;
+				return 0;
+			}
+			shms_seglock_end(fd, h);
+		}
+	}
+	atomic_fetch_add_explicit(&shms_segment_control(g)->n_refused, 1, memory_order_relaxed);
+	return -EAGAIN;
+}
+
+static bool is_kept(const struct shms_segment *g, unsigned holder, const uint8_t store[16])
+{
+	struct shms_segrecord *record = shms_segment_record(g, holder);
+
+	return shms_segword_is(&record->state, UINT64_MAX, SHMS_SEGRECORD_KEPT) &&
+	       memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0;
+}
+
+/* The place that a kept store had before, its byte locked by fd, and what its last process was about settled. -ENOENT: none; -EBUSY. */
+static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16])
+{
+	unsigned h = 0, n = shms_segment_holders(&f->segment);
+	int r;
+
+	while (h < n && f->kept && !is_kept(&f->segment, h, store))
+		h++;
+	if (h == n || !f->kept)
+		return -ENOENT;
+	r = shms_seglock_wait(fd, h);
+	if (r < 0)
+		return r;
+	/* Somebody may have been quicker. */
+	if (!is_kept(&f->segment, h, store)) {
+		shms_seglock_end(fd, h);
+		return -ENOENT;
+	}
+	shms_segrescue_locked(&f->segment, h, false);
+	f->holder = h;
+	return 0;
+}
+
+/* The link of a store that was here before is as good; another file of that name is none of ours. */
+static int link_here(int fd, int dirfd, const char *name)
+{
+	struct stat here, there;
+	int r = shms_link_fd(fd, dirfd, name);
+
+	if (r == -ENOENT)
+		return -ESTALE; /* its last link went meanwhile */
+	if (r != -EEXIST)
+		return r;
+	if (fstat(fd, &here) < 0 || fstatat(dirfd, name, &there, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return here.st_ino == there.st_ino && here.st_dev == there.st_dev ? 0 : -EBADMSG;
+}
+
+static int join(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[16])
+{
+	int r;
+
+	f->books_size = f->segment.shape.data_off;
+	r = map_books(fd, f->books_size, &f->segment);
+	if (r == 0)
+		r = check_memory(fd, &f->segment);
+	if (r == 0)
+		r = take_old_place(fd, f, store);
+	if (r == -ENOENT)
+		r = take_place(fd, &f->segment, &f->holder);
+	if (r < 0)
+		return r;
+	r = link_here(fd, dirfd, f->name);
+	if (r == 0) {
+		fill_record(shms_segment_record(&f->segment, f->holder), store, f->kept);
+		r = map_rest(f, fd, dirfd);
+	}
+	if (r < 0) {
+		/* A kept store's own place, which it had before, may have names. */
+		if (!f->kept)
+			shms_segrescue_locked(&f->segment, f->holder, true);
+		shms_seglock_end(fd, f->holder);
+	}
+	return r;
+}
+
+int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd, const uint8_t store[16],
+		      bool kept, struct shms_segfile *ret)
+{
+	struct shms_segfile f = {.kept = kept};
+	_fd_ int fd = shms_openat_beneath(fromfd, path, O_RDWR | OPEN_FLAGS);
+	struct stat st;
+	int r;
+
+	if (fd < 0)
+		return errno == ENOENT ? -ESTALE : errno == ELOOP ? -EBADMSG : -errno;
+	r = check(fd, &f.segment, &st);
+	if (r < 0)
+		return r;
+	if (memcmp(f.segment.uuid, uuid, sizeof(f.segment.uuid)) != 0)
+		return -EBADMSG;
+	shms_segfile_name(uuid, f.name);
+	r = join(&f, fd, dirfd, store);
+	if (r < 0) {
+		unmap(&f);
+		return r;
+	}
+	*ret = f;
+	return 0;
+}
+
+static int reopen(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[16])
+{
+	int r = map_books(fd, f->books_size, &f->segment);
+
+	if (r == 0)
+		r = check_memory(fd, &f->segment);
+	if (r == 0)
+		r = take_old_place(fd, f, store);
+	if (r < 0)
+		return r;
+	fill_record(shms_segment_record(&f->segment, f->holder), store, true);
+	/* The owner's map is larger. */
+	munmap(f->segment.books, f->books_size);
+	f->segment.books = NULL;
+	return map_rest(f, fd, dirfd);
+}
+
+int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], struct shms_segfile *ret)
+{
+	struct shms_segfile f = {.kept = true};
+	_fd_ int fd = shms_openat(dirfd, name, O_RDWR | OPEN_FLAGS, 0);
+	struct stat st;
+	int r;
+
+	if (fd < 0)
+		return errno == ELOOP ? -EBADMSG : -errno;
+	r = check(fd, &f.segment, &st);
+	if (r < 0)
+		return r;
+	shms_segfile_name(f.segment.uuid, f.name);
+	if (strcmp(name, f.name) != 0)
+		return -EBADMSG;
+	f.books_size = f.segment.shape.data_off;
+	r = reopen(&f, fd, dirfd, store);
+	if (r < 0) {
+		unmap(&f);
+		return r;
+	}
+	*ret = f;
+	return 0;
+}
+
+void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms)
+{
+	const struct shms_segment *g = &f->segment;
+
+	shms_segrescue_locked(g, f->holder, true);
+	if (!shms_segment_promised(g, now_ms))
+		unlinkat(dirfd, f->name, 0);
+	unmap(f);
+}
+
+void shms_segfile_close(struct shms_segfile *f)
+{
+	unmap(f);
+}
+
+void shms_segfile_fork_child(struct shms_segfile *f, bool views)
+{
+	f->segment.books = NULL; /* it was not inherited */
+	if (!views)
+		unmap(f);
+}
+
+/* ---- somebody without a place -------------------------------------------------------------------------------------- */
+
+int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret)
+{
+	_fd_ int fd = shms_openat(dirfd, name, (write ? O_RDWR : O_RDONLY) | OPEN_FLAGS, 0);
+	struct shms_seglook l = {.fd = -1};
+	char right_name[SHMS_SEGFILE_NAME];
+	struct stat st;
+	void *map;
+	int r;
+
+	if (fd < 0)
+		return errno == ELOOP ? -EBADMSG : -errno;
+	r = check(fd, &l.segment, &st);
+	if (r < 0)
+		return r;
+	shms_segfile_name(l.segment.uuid, right_name);
+	if (strcmp(name, right_name) != 0)
+		return -EBADMSG;
+	l.n_blocks = shms_blocks(&st);
+	l.inode = st.st_ino;
+	l.mapped = write ? l.segment.shape.data_off : l.segment.shape.size;
+	map = write ? shms_map_ours(l.mapped, MAP_SHARED, fd) : mmap(NULL, l.mapped, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	l.segment.books = map;
+	if (write) {
+		r = check_memory(fd, &l.segment);
+		if (r < 0) {
+			munmap(map, l.mapped);
+			return r;
+		}
+		l.fd = shms_take_fd(&fd);
+	} else {
+		l.segment.bytes = map;
+	}
+	*ret = l;
+	return 0;
+}
+
+void shms_seglook_close(struct shms_seglook *l)
+{
+	if (l->segment.books)
+		munmap(l->segment.books, l->mapped);
+	l->segment.books = NULL;
+	l->segment.bytes = NULL;
+	l->fd = shms_close_fd(l->fd);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seglock.c: OFD locks of single bytes.
+ *
+ * Rejected: flock (one lock a file, not one for each holder), process locks of fcntl (any close() in the process ends them), pids (they are
+ * reused), a robust mutex in the segment (a stopped holder stops all others).
+ */
+#include "seglock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sys.h"
+
+#define WAIT_NS 1000000
+
+static int change(int fd, unsigned holder, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)holder, .l_len = 1};
+
+	while (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+		if (errno != EINTR)
+			return errno == EACCES ? -EAGAIN : -errno;
+	}
+	return 0;
+}
+
+int shms_seglock_try(int fd, unsigned holder)
+{
+	return change(fd, holder, F_WRLCK);
+}
+
+int shms_seglock_wait(int fd, unsigned holder)
+{
+	uint64_t until = shms_now_mono_ns() + SHMS_SEGLOCK_WAIT_MS * UINT64_C(1000000);
+	int r;
+
+	while ((r = shms_seglock_try(fd, holder)) == -EAGAIN) {
+		if (shms_now_mono_ns() > until)
+			return -EBUSY;
+		nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+	}
+	return r;
+}
+
+void shms_seglock_end(int fd, unsigned holder)
+{
+	(void)change(fd, holder, F_UNLCK);
+}

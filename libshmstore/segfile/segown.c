@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segown.c: put, with memory before it is written.
+ *
+ * What is written through a map must have memory: a full partition would else end the process by SIGBUS, and not the call by -ENOSPC. Slots get theirs
+ * by 64 KiB before one is cut; small extents by chunks; large ones are written by pwrite at their first two uses, which takes memory as it goes,
+ * and is faster than to fault fresh pages in, and from the third on through the map. A generation counts the uses.
+ */
+#include "segown.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleanup.h"
+#include "format.h"
+#include "segslot.h"
+#include "segtrim.h"
+#include "sys.h"
+
+#define SLOTS_AHEAD   (UINT64_C(64) << 10)
+#define CHUNK         (UINT64_C(256) << 10)
+#define CHUNK_HUGE    (UINT64_C(2) << 20)
+#define USES_BY_WRITE 2u
+
+static bool has_memory(const struct shms_segown *o, uint32_t slot)
+{
+	return o->backed[slot / 8] >> slot % 8 & 1;
+}
+
+static void set_memory(struct shms_segown *o, uint32_t slot)
+{
+	o->backed[slot / 8] |= (uint8_t)(1u << slot % 8);
+}
+
+static int init(struct shms_segown *o, int dirfd, bool huge)
+{
+	const struct shms_segment_shape *shape = &o->file.segment.shape;
+	int r = shms_segalloc_init(&o->alloc, &o->file.segment);
+
+	if (r < 0)
+		return r;
+	o->chunk = huge ? CHUNK_HUGE : CHUNK;
+	o->slots_end = shape->slots_off;
+	o->bytes_end = shape->data_off;
+	o->backed = calloc(shape->n_slots / 8 + 1, 1);
+	if (!o->backed)
+		return -ENOMEM;
+	o->fd = shms_openat(dirfd, o->file.name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	if (o->fd < 0)
+		return -errno;
+	shms_transient_hold(o->fd);
+	return 0;
+}
+
+int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept, bool huge,
+		       struct shms_segown *ret)
+{
+	int r;
+
+	*ret = (struct shms_segown){.fd = -1};
+	r = shms_segfile_create(dirfd, shape, store, kept, &ret->file);
+	if (r < 0)
+		return r;
+	/* segment is pointed to: it stays where it is from here on. */
+	r = init(ret, dirfd, huge);
+	if (r < 0) {
+		shms_segfile_leave(&ret->file, dirfd, 0);
+		shms_segown_deinit(ret);
+	}
+	return r;
+}
+
+int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct shms_segown *ret)
+{
+	uint32_t n_bad;
+	int r;
+
+	*ret = (struct shms_segown){.file = *file, .fd = -1};
+	*file = (struct shms_segfile){0};
+	r = init(ret, dirfd, huge);
+	if (r == 0)
+		r = shms_segalloc_rebuild(&ret->alloc, &n_bad);
+	if (r < 0) {
+		shms_segfile_close(&ret->file);
+		shms_segown_deinit(ret);
+		return r;
+	}
+	/* What the last process allocated ahead is not known; to have it allocated again costs a call. */
+	ret->bytes_end = ret->alloc.end_off;
+	return 0;
+}
+
+void shms_segown_deinit(struct shms_segown *o)
+{
+	shms_segalloc_deinit(&o->alloc);
+	free(o->backed);
+	o->backed = NULL;
+	o->fd = shms_close_fd(o->fd);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------- */
+
+/* As shms_allocate(), of [from, to). */
+static int allocate(int fd, uint64_t from, uint64_t to)
+{
+	for (;;) {
+		if (fallocate(fd, 0, (off_t)from, (off_t)(to - from)) == 0)
+			return 0;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+/* The next slot to be cut has memory. */
+static int back_slots(struct shms_segown *o)
+{
+	const struct shms_segment_shape *shape = &o->file.segment.shape;
+	uint64_t need = shape->slots_off + (o->alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape->n_words);
+	uint64_t to = need + SLOTS_AHEAD < shape->data_off ? need + SLOTS_AHEAD : shape->data_off;
+	int r;
+
+	if (need <= o->slots_end || o->alloc.n_born == shape->n_slots)
+		return 0;
+	r = allocate(o->fd, o->slots_end, to);
+	if (r == 0)
+		o->slots_end = to;
+	return r;
+}
+
+/* The slot's extent has memory; a small one's neighbours that are yet to be cut get theirs with it. */
+static int back_extent(struct shms_segown *o, uint32_t slot)
+{
+	uint64_t from = (uint64_t)shms_segalloc_extent(&o->alloc, slot) * SHMS_SEGCLASS_ALIGN;
+	uint64_t to = from + shms_segclass_size((uint8_t)o->alloc.slots[slot].class), ahead;
+	int r;
+
+	if (has_memory(o, slot))
+		return 0;
+	/* One that is not the last one cut lost its memory (trim), or was never written to its end. */
+	if (to < o->alloc.end_off || slot + 1 < o->alloc.n_born) {
+		r = allocate(o->fd, from, to);
+	} else if (to <= o->bytes_end) {
+		r = 0;
+	} else {
+		if (from < o->bytes_end)
+			from = o->bytes_end;
+		ahead = from + o->chunk > to ? from + o->chunk : to;
+		ahead = ahead < o->file.segment.shape.size ? ahead : o->file.segment.shape.size;
+		r = allocate(o->fd, from, ahead);
+		if (r == 0)
+			o->bytes_end = ahead;
+	}
+	if (r == 0)
+		set_memory(o, slot);
+	return r;
+}
+
+/* ---- put ----------------------------------------------------------------------------------------------------------- */
+
+/* What follows the buffers, at o's offsets from to. */
+static void write_rest(const struct shms_segobject *what, const struct shms_segpacked *o, const uint64_t *sizes,
+		       uint8_t *to)
+{
+	shms_segpacked_table(o, sizes, to);
+	if (o->flags & SHMS_SEGPACKED_CHECKSUM)
+		memcpy(to + o->checksum_off, what->checksum, 16);
+	if (o->metadata_size)
+		memcpy(to + o->metadata_off, what->metadata, o->metadata_size);
+	if (o->key_size > SHMS_SEGPACKED_KEY)
+		memcpy(to + o->key_off, what->key, o->key_size);
+}
+
+static void by_map(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
+		   const uint64_t *sizes)
+{
+	uint8_t *extent = o->file.segment.books + p->extent_off;
+	uint64_t at = 0;
+
+	for (uint32_t i = 0; i < what->n_buffers; i++) {
+		at = shms_layout_next(at, 0);
+		if (sizes[i])
+			memcpy(extent + at, what->buffers[i].iov_base, sizes[i]);
+		at += sizes[i];
+	}
+	write_rest(what, p, sizes, extent);
+}
+
+static int by_write(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
+		    const uint64_t *sizes)
+{
+	static const uint8_t zeros[SHMS_SEGCLASS_ALIGN];
+	struct iovec iov[2 * SHMS_SEGOWN_BUFFERS + 1];
+	struct shms_segpacked rest = *p; /* its offsets from the buffers' end */
+	_free_ uint8_t *tail = NULL;
+	uint64_t at = 0, n_tail = p->used - p->buffer_size;
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < what->n_buffers; i++) {
+		uint64_t gap = shms_layout_next(at, 0) - at;
+
+		if (gap)
+			iov[n++] = (struct iovec){(void *)(uintptr_t)zeros, gap};
+		if (sizes[i])
+			iov[n++] = what->buffers[i];
+		at += gap + sizes[i];
+	}
+	if (n_tail) {
+		tail = calloc(1, n_tail);
+		if (!tail)
+			return -ENOMEM;
+		rest.table_off -= p->buffer_size;
+		rest.checksum_off -= p->buffer_size;
+		rest.metadata_off -= p->buffer_size;
+		rest.key_off -= p->buffer_size;
+		write_rest(what, &rest, sizes, tail);
+		iov[n++] = (struct iovec){tail, n_tail};
+	}
+	return shms_pwritev_all(o->fd, iov, n, p->extent_off);
+}
+
+/* The slot is ours and WRITING. */
+static int fill(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
+		const uint64_t *sizes, uint32_t slot, uint32_t generation)
+{
+	int r;
+
+	if (p->extent_size >= SHMS_SEGCLASS_BIG && !has_memory(o, slot) && generation <= USES_BY_WRITE)
+		return by_write(o, what, p, sizes);
+	r = back_extent(o, slot);
+	if (r == 0)
+		by_map(o, what, p, sizes);
+	return r;
+}
+
+int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
+		    uint32_t *ret_generation, bool *ret_full)
+{
+	uint64_t sizes[SHMS_SEGOWN_BUFFERS];
+	struct shms_segpacked p;
+	struct shms_segslot slot;
+	uint32_t index, generation;
+	bool fresh;
+	int r;
+
+	*ret_full = false;
+	if (what->n_buffers > SHMS_SEGOWN_BUFFERS)
+		return -EFBIG;
+	for (uint32_t i = 0; i < what->n_buffers; i++)
+		sizes[i] = what->buffers[i].iov_len;
+	r = shms_segpacked_plan(sizes, what->n_buffers, what->metadata_size, what->key, what->key_size, what->flags,
+				&p);
+	if (r == 0)
+		r = back_slots(o);
+	if (r < 0)
+		return r;
+	r = shms_segalloc_take(&o->alloc, p.class, shms_segnow_of_ms(now_ms), &index, &fresh);
+	if (r < 0) {
+		*ret_full = true;
+		return r;
+	}
+	slot = shms_segslot_at(&o->file.segment, index);
+	r = shms_segslot_begin(&slot, &generation);
+	if (r < 0)
+		return r; /* nobody gets it again */
+	p.extent_off = (uint64_t)shms_segalloc_extent(&o->alloc, index) * SHMS_SEGCLASS_ALIGN;
+	r = fill(o, what, &p, sizes, index, generation);
+	if (r < 0) {
+		shms_segslot_abandon(&slot, generation);
+		shms_segalloc_give(&o->alloc, index);
+		return r;
+	}
+	shms_segpacked_write(&slot, &p);
+	shms_segslot_publish(&slot, generation);
+	*ret_slot = index;
+	*ret_generation = generation;
+	return 0;
+}
+
+bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_ms)
+{
+	struct shms_segslot slot = shms_segslot_at(&o->file.segment, index);
+
+	if (shms_segslot_held(&slot) || !shms_segslot_free(&slot, shms_segnow_of_ms(now_ms)))
+		return false;
+	shms_segalloc_give(&o->alloc, index);
+	return true;
+}
+
+uint64_t shms_segown_trim(struct shms_segown *o, uint64_t granule, uint64_t now_ms)
+{
+	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
+	/* What was allocated ahead is not cut yet: it stays, a chunk at most. */
+	return shms_segtrim(&o->alloc, o->fd, granule, o->backed);
+}
+
+bool shms_segown_unused(struct shms_segown *o, uint64_t now_ms)
+{
+	if (o->alloc.n_free < o->alloc.n_born)
+		shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
+	return o->alloc.n_free == o->alloc.n_born;
+}

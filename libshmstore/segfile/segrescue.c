@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segrescue.c: recovery of the dead in a segment's file.
+ *
+ * Who is dead the kernel says: the holder's byte can be locked. While it is, nobody else recovers or takes the place, so that the row of steps
+ * has one author; killed anywhere, it leaves the record as it was, and the next one begins anew. The record is freed last: a place that is FREE has
+ * no bits.
+ */
+#include "segrescue.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "segalloc.h"
+#include "seglock.h"
+#include "segrecover.h"
+#include "segtrim.h"
+#include "sys.h"
+
+void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool gone)
+{
+	struct shms_segrecord *record = shms_segment_record(g, holder);
+
+	shms_segment_recover(g, holder, !gone);
+	if (gone)
+		shms_segword_store(&record->state,
+				   holder == SHMS_SEG_OWNER ? SHMS_SEGRECORD_ORPHAN : SHMS_SEGRECORD_FREE);
+}
+
+/* Byte 0 is locked, and the owner is gone for good: what nobody has is taken back, and its memory given back. */
+static int trim_orphan(struct shms_seglook *l, uint64_t now_ms, uint64_t *io_freed)
+{
+	struct shms_segalloc a;
+	uint32_t n_bad = 0;
+	int r;
+
+	/* Who did this before may have been killed amid a look at a slot. */
+	shms_segment_recover(&l->segment, SHMS_SEG_OWNER, false);
+	r = shms_segalloc_init(&a, &l->segment);
+	if (r == 0) {
+		r = shms_segalloc_rebuild(&a, &n_bad);
+		if (r == 0) {
+			shms_segalloc_scan(&a, shms_segnow_of_ms(now_ms));
+			*io_freed += shms_segtrim(&a, l->fd, SHMS_SEGMENT_PAGE, NULL);
+		}
+		shms_segalloc_deinit(&a);
+	}
+	return r;
+}
+
+/* 0, -EBUSY: as shms_segrescue(), for one holder. */
+static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16], struct shms_segrescued *ret)
+{
+	struct shms_segrecord *record = shms_segment_record(&l->segment, holder);
+	uint64_t state = shms_segword_load(&record->state);
+	bool ours = false;
+
+	if (state != SHMS_SEGRECORD_ACTIVE && state != SHMS_SEGRECORD_KEPT)
+		return 0;
+	if (shms_seglock_try(l->fd, holder) < 0) {
+		ret->n_alive++;
+		ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
+		return ours ? -EBUSY : 0;
+	}
+	/* Again, under the lock: somebody may have been quicker, and another store may have the place now. */
+	state = shms_segword_load(&record->state);
+	ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
+	if (state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT) {
+		shms_segrescue_locked(&l->segment, holder, state == SHMS_SEGRECORD_ACTIVE || ours);
+		ret->n_dead++;
+	}
+	shms_seglock_end(l->fd, holder);
+	return 0;
+}
+
+int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms, struct shms_segrescued *ret)
+{
+	struct shms_segrecord *owner = shms_segment_record(&l->segment, SHMS_SEG_OWNER);
+	struct shms_segrescued done = {0};
+	int r = 0, error;
+
+	for (unsigned h = 0; h < shms_segment_holders(&l->segment); h++) {
+		error = rescue(l, h, gone, &done);
+		r = r < 0 ? r : error;
+	}
+	done.orphan = shms_segword_load(&owner->state) == SHMS_SEGRECORD_ORPHAN;
+	if (done.orphan && shms_seglock_try(l->fd, SHMS_SEG_OWNER) == 0) {
+		error = trim_orphan(l, now_ms, &done.freed);
+		r = r < 0 ? r : error;
+		shms_seglock_end(l->fd, SHMS_SEG_OWNER);
+	}
+	*ret = done;
+	return r;
+}
+
+int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,
+			  struct shms_segrescued *ret)
+{
+	struct shms_segrescued done = {0};
+	struct shms_seglook l;
+	struct stat st;
+	int r = shms_seglook_open(dirfd, name, true, &l);
+
+	if (r < 0)
+		return r;
+	r = shms_segrescue(&l, gone, now_ms, &done);
+	if (r == -EBUSY || (r == 0 && shms_segment_promised(&l.segment, now_ms)))
+		r = 1;
+	if (r == 0 && fstat(l.fd, &st) == 0 && unlinkat(dirfd, name, 0) == 0) {
+		/* What was punched is not there to be freed once more. */
+		if (st.st_nlink == 1)
+			done.freed += shms_blocks(&st);
+	}
+	shms_seglook_close(&l);
+	*ret = done;
+	return r;
+}
