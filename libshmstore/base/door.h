@@ -118,5 +118,14 @@
 #define shmstore_stage_end(...)            shms_in_stage_end(__VA_ARGS__)
 #define shmstore_stage_demote(...)         shms_in_stage_demote(__VA_ARGS__)
 #define shmstore_client_stage_end(...)     shms_in_client_stage_end(__VA_ARGS__)
+#define shmstore_place_open(...)           shms_in_place_open(__VA_ARGS__)
+#define shmstore_actor_begin(...)          shms_in_actor_begin(__VA_ARGS__)
+#define shmstore_actor_end(...)            shms_in_actor_end(__VA_ARGS__)
+#define shmstore_actor_next(...)           shms_in_actor_next(__VA_ARGS__)
+#define shmstore_actor_fd(...)             shms_in_actor_fd(__VA_ARGS__)
+#define shmstore_actor_done(...)           shms_in_actor_done(__VA_ARGS__)
+#define shmstore_actor_call(...)           shms_in_actor_call(__VA_ARGS__)
+#define shmstore_actor_answer(...)         shms_in_actor_answer(__VA_ARGS__)
+#define shmstore_actor_move(...)           shms_in_actor_move(__VA_ARGS__)
 
 #endif

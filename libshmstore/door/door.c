@@ -16,6 +16,7 @@
  */
 #define SHMSTORE_PLAIN
 #include <errno.h>
+#include <shmstore/actor.h>
 #include <shmstore/arbiter.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>

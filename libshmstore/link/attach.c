@@ -338,6 +338,8 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	case WIRE_STAGED:
 	case WIRE_DEMOTED:
 	case WIRE_TASK_ADMITTED:
+	case WIRE_ACTOR_ORDER:
+	case WIRE_ACTOR_ANSWER:
 		return take_reply(a, &h, packet, body_size);
 	case WIRE_ERROR: /* it ends, it is full, or we did wrong */
 		return -ECONNREFUSED;

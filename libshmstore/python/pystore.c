@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "pyactor.h"
 #include "pyarb.h"
 #include "pyprofile.h"
 #include "pystage.h"
@@ -419,6 +420,15 @@ static PyMethodDef store_methods[] = {
 	{"_stage_demote", pyshm_store_stage_demote, METH_VARARGS, NULL},
 	{"_task_admit", pyshm_store_task_admit, METH_VARARGS, NULL},
 	{"_task_done", pyshm_store_task_done, METH_O, NULL},
+	{"_place_open", pyshm_store_place_open, METH_VARARGS, NULL},
+	{"_actor_begin", pyshm_store_actor_begin, METH_VARARGS, NULL},
+	{"_actor_end", pyshm_store_actor_end, METH_VARARGS, NULL},
+	{"_actor_next", pyshm_store_actor_next, METH_VARARGS, NULL},
+	{"_actor_fd", pyshm_store_actor_fd, METH_O, NULL},
+	{"_actor_done", pyshm_store_actor_done, METH_VARARGS, NULL},
+	{"_actor_call", pyshm_store_actor_call, METH_VARARGS, NULL},
+	{"_actor_move", pyshm_store_actor_move, METH_VARARGS, NULL},
+	{"_actor_answer", pyshm_store_actor_answer, METH_VARARGS, NULL},
 	{"_preempt_fd", pyshm_store_preempt_fd, METH_NOARGS, NULL},
 	{"_preempt_next", pyshm_store_preempt_next, METH_NOARGS, NULL},
 	{NULL, NULL, 0, NULL},

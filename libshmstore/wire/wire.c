@@ -56,6 +56,12 @@ static const struct {
 	FIELD(TASK_RUNS, task_runs, flags, WIRE_TASK_RETRIABLE | WIRE_TASK_TOLD | WIRE_TASK_WORKER),
 	FIELD(TASK_RUNS, task_runs, reserved, 0),
 	FIELD(TASK_PREEMPT, task_preempt, flags, WIRE_PREEMPT_RETRY | WIRE_PREEMPT_ASKED),
+	FIELD(ACTOR_PLACE, actor_place, flags, WIRE_ACTOR_LEAVES),
+	FIELD(ACTOR_PLACE, actor_place, reserved, 0),
+	FIELD(ACTOR_NEXT, actor_next, reserved, 0),
+	FIELD(ACTOR_CALL, actor_call, reserved, 0),
+	FIELD(ACTOR_MOVE, actor_move, reserved, 0),
+	FIELD(ACTOR_ANSWER, actor_answer, reserved, 0),
 	FIELD(REGISTERED, registered, reserved, 0),
 	FIELD(DATA, data, flags, WIRE_DATA_MORE),
 	FIELD(DATA, data, reserved, 0),
@@ -97,6 +103,13 @@ const struct wire_kind *wire_kind(uint16_t type)
 	return NULL;
 }
 
+/* Its tail is text; of the others, bytes, after a name at most. */
+static bool is_text(uint16_t type)
+{
+	return type != WIRE_DATA && type != WIRE_ACTOR_CALL && type != WIRE_ACTOR_DONE && type != WIRE_ACTOR_ORDER &&
+	       type != WIRE_ACTOR_ANSWER;
+}
+
 int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason)
 {
 	const struct wire_kind *k;
@@ -134,7 +147,7 @@ int wire_check(const void *packet, size_t n, bool from_client, const char **ret_
 		*ret_reason = "unknown flags, or a reserved field that is not zero";
 		return -EBADMSG;
 	}
-	if (k->type != WIRE_DATA && memchr((const char *)packet + fixed, '\0', h.tail)) {
+	if (is_text(k->type) && memchr((const char *)packet + fixed, '\0', h.tail)) {
 		*ret_reason = "a NUL in the text";
 		return -EBADMSG;
 	}

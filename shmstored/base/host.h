@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct account;
+struct actors;
 struct admit;
 struct config;
 struct events;
@@ -46,6 +47,7 @@ struct host {
 	struct pressure *pressure; /* NULL = off, as is: */
 	struct admit *admit;
 	struct preempt *preempt;
+	struct actors *actors;
 	struct profiles *profiles; /* NULL = off, as are the tasks */
 	struct profiletasks *profiletasks;
 	struct account *accounts; /* the partitions, a list */

@@ -163,8 +163,10 @@ static void give_up(struct actor *a)
 	activate(a);
 }
 
-static void kill_it(struct actor *a)
+void actor_kill(struct actor *a)
 {
+	if (a->state == ACTOR_KILLED)
+		return;
 	a->state = ACTOR_KILLED;
 	a->step++;
 	a->deadline_ms = NEVER;
@@ -322,7 +324,7 @@ void actor_tick(struct actor *a, uint64_t now_ms)
 	if (now_ms < a->deadline_ms)
 		return;
 	if (a->state == ACTOR_PLACING && a->config.level == ACTOR_ALWAYS)
-		kill_it(a);
+		actor_kill(a);
 	else
 		give_up(a);
 }

@@ -99,6 +99,8 @@ int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms);
 int actor_placed(struct actor *a, const char *peer, uint64_t now_ms);
 /* A step ended. Return: 0; -ESTALE: not this one, or not any more; nothing changed. */
 int actor_done(struct actor *a, uint64_t step, bool ok, uint64_t now_ms);
+/* Its process has ended, or it shall: all requests are answered with that (ACTOR_LOSE), and there will be no others. */
+void actor_kill(struct actor *a);
 /* Time has passed: a step that takes too long has failed. */
 void actor_tick(struct actor *a, uint64_t now_ms);
 /* When to tick. UINT64_MAX: no need. */

@@ -41,5 +41,11 @@ DISPATCH_HANDLER(stage_demote);
 DISPATCH_HANDLER(task_admit);
 DISPATCH_HANDLER(task_done);
 DISPATCH_HANDLER(task_runs);
+DISPATCH_HANDLER(actor_place);
+DISPATCH_HANDLER(actor_born);
+DISPATCH_HANDLER(actor_next);
+DISPATCH_HANDLER(actor_done);
+DISPATCH_HANDLER(actor_call);
+DISPATCH_HANDLER(actor_move);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "account.h"
 #include "accountquota_state.h"
+#include "actors.h"
 #include "admit.h"
 #include "dispatch.h"
 #include "host.h"
@@ -70,6 +71,10 @@ DISPATCH_HANDLER(cancel)
 		if (r == CONN_OK)
 			r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 		return r == CONN_OK ? admit_settle(a, c) : r;
+	}
+	if (actors_cancel(conn_host(c)->actors, c, body->serial)) {
+		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");
+		return r == CONN_OK ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : r;
 	}
 	/* One that does not wait was answered before this came: that answer stands. */
 	if (m && m->quota)

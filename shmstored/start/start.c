@@ -15,6 +15,7 @@
 
 #include "account.h"
 #include "accountquota.h"
+#include "actors.h"
 #include "admit.h"
 #include "arbhost.h"
 #include "config.h"
@@ -109,6 +110,9 @@ int host_start(struct host *h, struct config *config)
 		r = preempt_new(h, &h->preempt);
 	if (r < 0)
 		return r;
+	h->actors = actors_new(h);
+	if (!h->actors)
+		return -ENOMEM;
 	/* Said in the log. That the page's port is taken is no reason to leave the stores without limits. */
 	if (config->http && web_new(h, &h->web) < 0)
 		h->web = NULL;
@@ -130,6 +134,7 @@ void host_stop(struct host *h)
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");
 	h->web = web_free(h->web);
+	h->actors = actors_free(h->actors);
 	h->preempt = preempt_free(h->preempt);
 	h->admit = admit_free(h->admit);
 	h->pressure = pressure_free(h->pressure);

@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <shmstore/actor.h>
 #include <shmstore/arbiter.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
@@ -271,6 +272,24 @@ static void cases_of_stages(struct shmstore *s)
 	shmstore_client_free(c);
 }
 
+static void cases_of_actors(struct shmstore *s)
+{
+	struct shmstore_actor_order order;
+	struct shmstore_actor_answer answer;
+	struct shmstore_actor_call *call;
+	struct shmstore_place *place;
+
+	CASE(place_open, s, "p", SHMSTORE_PLACE_ROOMY, &place);
+	CASE(actor_begin, NULL, "a", NULL);
+	CASE(actor_end, NULL, "a");
+	CASE(actor_next, NULL, 0, &order);
+	CASE(actor_fd, NULL);
+	CASE(actor_done, NULL, &order, SHMSTORE_ACTOR_OK, NULL, 0);
+	CASE(actor_call, s, "a", NULL, 0, &call);
+	CASE(actor_answer, NULL, 0, &answer);
+	CASE(actor_move, s, "a b\n", NULL, &call);
+}
+
 /* In the child a store is the parent's. */
 static int cases_after_fork(void *arg)
 {
@@ -296,6 +315,7 @@ Test(error_detail, every_public_function_says_why_it_failed)
 	cases_of_arbitration(s);
 	cases_of_profiles(s);
 	cases_of_stages(s);
+	cases_of_actors(s);
 	ensure_forgotten();
 	/* Two more that fail only here. */
 	cr_assert_eq(in_child(cases_after_fork, s), 0);
@@ -303,7 +323,7 @@ Test(error_detail, every_public_function_says_why_it_failed)
 	snprintf(called[n_called++], sizeof(called[0]), "daemon_dispatch");
 	cr_assert_geq(check_header("shmstore.h") + check_header("tier.h") + check_header("inspect.h") +
 			      check_header("daemon.h") + check_header("arbiter.h") + check_header("profile.h") +
-			      check_header("stage.h"),
+			      check_header("stage.h") + check_header("actor.h"),
 		      90u);
 	cr_assert_eq(shmstore_close(s), 0);
 	shmstore_partition_unref(p);

@@ -252,6 +252,35 @@ Test(checkpoint, who_cannot_save_and_load_is_not_preempted)
 	actor_free(w.a);
 }
 
+static void count_lost(void *arg, const struct actor_order *o)
+{
+	unsigned *n = arg;
+
+	n[o->action == ACTOR_LOSE]++;
+	if (o->action == ACTOR_KILL)
+		n[2]++;
+}
+
+Test(checkpoint, an_actor_that_is_killed_loses_all_of_its_requests_once)
+{
+	struct actor_config config = {.level = 1, .can_save = true, .can_load = true, .at_once = 2};
+	unsigned n[3] = {0};
+	struct actor *a = actor_new(&config, count_lost, n);
+
+	for (uint64_t i = 1; i <= 5; i++)
+		cr_assert_eq(actor_request(a, i), 0);
+	cr_assert_eq(actor_preempt(a, "p1", 0), 0);
+	actor_kill(a);
+	actor_kill(a);
+	cr_assert_eq(n[1], 5u);
+	cr_assert_eq(n[2], 1u);
+	cr_assert_eq(actor_state(a), ACTOR_KILLED);
+	cr_assert_eq(actor_next_ms(a), UINT64_MAX);
+	cr_assert_eq(actor_request(a, 6), -EPIPE);
+	cr_assert_eq(actor_answered(a, 1, 0), -ENOENT);
+	actor_free(a);
+}
+
 static void ignore(void *arg, const struct actor_order *o)
 {
 	(void)arg;

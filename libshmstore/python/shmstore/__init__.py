@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:
         f"{__name__} was built for the Python of {_built[0]}, and this is {sys.executable}, Python {sys.version.split()[0]}: "
         "on Debian run /usr/bin/python3 instead", name=error.name) from None
 
-from . import arbiter, preempting, profiling, staging
+from . import actors, arbiter, preempting, profiling, staging
 from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror, version
 from .partition import Partition
 from .pickling import dumps, loads
@@ -79,6 +79,7 @@ __all__ = [
     "Usage",
     "View",
     "Writer",
+    "actors",
     "arbiter",
     "default_path",
     "dumps",

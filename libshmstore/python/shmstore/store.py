@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Union
 
 from . import _shmstore, staging
 from ._shmstore import Error, strerror
+from .actors import Actor, Place
 from .arbiter import Arbiter, Pool
 from .pickling import dumps, loads
 from .preempting import Preemption, Told
@@ -287,6 +288,19 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         It is told of this store's tasks, of those that name one of them as their parent, and of this process where it is an idle worker.
         """
         return self._told.next(self, timeout)
+
+    # -- actors
+
+    def place(self, name: str, room: int | None = None) -> Place:
+        """This process takes actors (see `shmstore.actors`): one place for each store.
+
+        name: no other place's of this user. room: bytes of actors that may be moved here; None: as the partition has.
+        """
+        return Place(self, name, room)
+
+    def actor(self, name: str) -> Actor:
+        """An actor of this user, wherever it is (see `shmstore.actors`). That there is none is told by its calls."""
+        return Actor(self, name)
 
     # -- what it holds
 

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calling.c: calls of actors, and moves: requests whose answers the daemon withholds until there is one. */
+#include <errno.h>
+#include <shmstore/actor.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "acting.h"
+#include "cancel.h"
+#include "detail.h"
+#include "sys.h"
+
+_Static_assert((int)SHMSTORE_ACTOR_OK == (int)WIRE_ACTOR_OK && (int)SHMSTORE_ACTOR_FAILED == (int)WIRE_ACTOR_FAILED &&
+		       (int)SHMSTORE_ACTOR_STOPPED == (int)WIRE_ACTOR_STOPPED &&
+		       (int)SHMSTORE_ACTOR_LOST == (int)WIRE_ACTOR_LOST && SHMSTORE_ACTOR_NAME == WIRE_ACTOR_NAME &&
+		       SHMSTORE_ACTOR_DATA == WIRE_TEXT_MAX - WIRE_ACTOR_NAME,
+	       "the public numbers are the protocol's");
+
+struct shmstore_actor_call {
+	struct shmstore *s;
+	struct shms_request q;
+	struct shms_reply reply;
+};
+
+/* A line break would make two of it; for the rest the daemon sees to it. */
+bool shms_acting_is_name(const char *name)
+{
+	return name && *name && strlen(name) <= WIRE_ACTOR_NAME && !strchr(name, '\n');
+}
+
+int shms_acting_wrong_name(void)
+{
+	return shms_detail(
+		-EINVAL, NULL,
+		"a name of an actor or of a place has 1 to %u printable bytes, no blank, no slash, and no dot in "
+		"front",
+		WIRE_ACTOR_NAME);
+}
+
+int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIRE_TEXT_MAX], uint32_t *ret_name)
+{
+	size_t length;
+
+	if (!shms_acting_is_name(name))
+		return shms_acting_wrong_name();
+	length = strlen(name);
+	if (n > SHMSTORE_ACTOR_DATA)
+		return shms_detail(
+			-EFBIG, NULL,
+			"%zu bytes for, or of, actor %s are more than the %u of a message: put them into the "
+			"store, and send a ticket",
+			n, name, SHMSTORE_ACTOR_DATA);
+	if (n && !data)
+		return shms_detail_null("data");
+	memcpy(tail, name, length);
+	if (n)
+		memcpy(tail + length, data, n);
+	*ret_name = (uint32_t)length;
+	return (int)(length + n);
+}
+
+int shms_acting_refused(const struct shms_reply *reply)
+{
+	return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
+}
+
+int shms_acting_gone(const struct shmstore *s)
+{
+	return shms_detail(-ENOTSUP, NULL, "%s: no shmstored serves the store, or it ended meanwhile; actors need one",
+			   s->path);
+}
+
+bool shms_acting_attached(struct shmstore *s)
+{
+	return atomic_load_explicit(&s->attach.generation, memory_order_relaxed) != 0 || shms_attach_again(&s->attach);
+}
+
+uint64_t shms_acting_until(uint64_t timeout_ms)
+{
+	uint64_t now = shms_now_mono_ns();
+
+	return timeout_ms < (UINT64_MAX - now) / SHMS_ACTING_MS ? now + timeout_ms * SHMS_ACTING_MS : UINT64_MAX;
+}
+
+/* Sends a request whose answer is withheld. */
+static int post(struct shmstore *s, const struct shms_call *what, struct shmstore_actor_call **ret)
+{
+	struct shmstore_actor_call *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return -ENOMEM;
+	c->s = s;
+	c->q.reply = &c->reply;
+	r = shms_acting_attached(s) ? shms_request_post(&s->attach, what, &c->q) : -ENOTCONN;
+	if (r < 0) {
+		free(c);
+		return r == -ENOTCONN ? shms_acting_gone(s) : shms_error(r);
+	}
+	shms_store_ref(s);
+	*ret = c;
+	return 0;
+}
+
+int shmstore_actor_call(struct shmstore *s, const char *name, const void *data, size_t size,
+			struct shmstore_actor_call **ret)
+{
+	SHMS_NO_CANCEL;
+	struct wire_actor_call m = {0};
+	char tail[WIRE_TEXT_MAX];
+	int r = shms_store_usable(s, true), n;
+
+	if (r < 0)
+		return r;
+	if (!ret)
+		return shms_detail_null("ret");
+	n = shms_acting_tail(name, data, size, tail, &m.name);
+	return n < 0 ? n
+		     : post(s,
+			    &(struct shms_call){.type = WIRE_ACTOR_CALL,
+						.answer = WIRE_ACTOR_ANSWER,
+						.body = &m,
+						.tail = tail,
+						.tail_size = (size_t)n},
+			    ret);
+}
+
+int shmstore_actor_move(struct shmstore *s, const char *name, const char *place, struct shmstore_actor_call **ret)
+{
+	SHMS_NO_CANCEL;
+	static const struct wire_actor_move m = {0};
+	char tail[WIRE_TEXT_MAX];
+	uint32_t n_name;
+	int r = shms_store_usable(s, true), n;
+
+	if (r < 0)
+		return r;
+	if (!ret)
+		return shms_detail_null("ret");
+	n = shms_acting_tail(name, NULL, 0, tail, &n_name);
+	if (n < 0)
+		return n;
+	if (place && !shms_acting_is_name(place))
+		return shms_acting_wrong_name();
+	if (place)
+		n += snprintf(tail + n, sizeof(tail) - (size_t)n, "\n%s", place);
+	return post(
+		s,
+		&(struct shms_call){
+			.type = WIRE_ACTOR_MOVE, .answer = WIRE_DONE, .body = &m, .tail = tail, .tail_size = (size_t)n},
+		ret);
+}
+
+int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms, struct shmstore_actor_answer *ret)
+{
+	SHMS_NO_CANCEL;
+	struct wire_actor_answer m;
+	int r;
+
+	if (!c || !ret)
+		return shms_detail_null(c ? "ret" : "c");
+	r = shms_store_usable(c->s, true);
+	if (r < 0)
+		return r;
+	if (!shms_request_wait_until(&c->s->attach, &c->q, shms_acting_until(timeout_ms))) {
+		shms_request_look(&c->s->attach);
+		if (!shms_request_wait_until(&c->s->attach, &c->q, 0))
+			return 0;
+	}
+	if (c->q.error < 0)
+		return shms_acting_gone(c->s);
+	if (c->reply.type == WIRE_REFUSED)
+		return shms_acting_refused(&c->reply);
+	*ret = (struct shmstore_actor_answer){.how = SHMSTORE_ACTOR_OK};
+	if (c->reply.type == WIRE_DONE) /* of a move */
+		return 1;
+	memcpy(&m, c->reply.body.bytes, sizeof(m));
+	*ret = (struct shmstore_actor_answer){.how = m.how, .data = c->reply.tail, .data_size = c->reply.tail_size};
+	return 1;
+}
+
+struct shmstore_actor_call *shmstore_actor_forget(struct shmstore_actor_call *c)
+{
+	if (!c)
+		return NULL;
+	if (shms_store_usable(c->s, true) == 0)
+		shms_request_withdraw(&c->s->attach, &c->q);
+	shms_store_unref(c->s);
+	free(c);
+	return NULL;
+}

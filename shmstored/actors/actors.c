@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* actors.c: what clients ask about actors, and the service's life. */
+#include "actors.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actorsbook.h"
+#include "host.h"
+
+#define DEPTH 16u /* of children of children */
+
+bool actors_is_name(const char *name)
+{
+	size_t n = 0;
+
+	for (; name[n]; n++)
+		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] == 0x7f || name[n] == '/')
+			return false;
+	return n > 0 && n <= WIRE_ACTOR_NAME && name[0] != '.';
+}
+
+/* ---- places -------------------------------------------------------------------------------------------------------- */
+
+/* Whoever waits for a destination may have one now. */
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void settle_all(struct actors *a)
+{
+	struct actors_one *k, *next;
+
+	HASH_ITER(hh, a->all, k, next)
+	{
+		actors_one_settle(k);
+	}
+}
+
+int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t room)
+{
+	const struct actors_guest *same = actors_guest_place(a, conn_peer(c)->uid, name);
+	struct actors_guest *g = actors_guest_get(a, c);
+
+	if (!g)
+		return -ENOMEM;
+	if (same && same != g)
+		return -EEXIST;
+	if (*g->place && same != g)
+		return -EBUSY;
+	a->books.n_places += same != g;
+	strcpy(g->place, name); /* it has at most WIRE_ACTOR_NAME bytes */
+	g->room = room;
+	settle_all(a);
+	return 0;
+}
+
+int actors_leave(struct actors *a, struct conn *c)
+{
+	struct actors_guest *g = actors_guest_find(a, c);
+
+	if (!g || !*g->place)
+		return -ENOENT;
+	actors_guest_free(g); /* who still waits for an answer of another's actor gets none */
+	return 0;
+}
+
+/* ---- their begin --------------------------------------------------------------------------------------------------- */
+
+static unsigned depth_of(const struct actors *a, uint32_t uid, const char *parent)
+{
+	const struct actors_one *k;
+	unsigned n = 0;
+
+	for (; *parent && n <= DEPTH; n++) {
+		k = actors_one_find(a, uid, parent);
+		parent = k ? k->parent : "";
+	}
+	return n;
+}
+
+static int begin_new(struct actors *a, struct actors_guest *g, const struct wire_actor_born *w, const char *name,
+		     const char *parent)
+{
+	uint32_t uid = conn_peer(g->conn)->uid;
+	const struct actors_one *above = *parent ? actors_one_find(a, uid, parent) : NULL;
+	struct actors_one *k;
+	int r;
+
+	if (actor_level(w->level, (w->flags & WIRE_ACTOR_CAN_SAVE) != 0, (w->flags & WIRE_ACTOR_CAN_LOAD) != 0,
+			(w->flags & WIRE_ACTOR_STRICT) != 0) < 0)
+		return -EINVAL;
+	if (actors_one_find(a, uid, name))
+		return -EEXIST;
+	if (*parent && (!above || !above->core))
+		return -ENOENT;
+	if (depth_of(a, uid, parent) > DEPTH)
+		return -EMFILE;
+	k = actors_one_new(a, uid, name);
+	if (!k)
+		return -ENOMEM;
+	strcpy(k->parent, parent); /* as above */
+	r = actors_one_begin(k, g, w);
+	if (r < 0)
+		a->sweep = true;
+	return r;
+}
+
+/* An earlier daemon, or connection, had it. */
+static int begin_again(struct actors *a, struct actors_guest *g, const struct wire_actor_born *w, const char *name,
+		       const char *parent)
+{
+	struct actors_one *k = actors_one_find(a, conn_peer(g->conn)->uid, name);
+	int r = 0;
+
+	if (k && k->core && !k->at && strcmp(k->home, g->place) == 0 && w->version == k->version) {
+		k->at = g; /* its move goes on; if that fails it has a home again */
+		g->n_actors++;
+		return 0;
+	}
+	if (k && k->core) {
+		if (k->at != g && k->to != g)
+			actors_one_drop(k, g, w->version);
+		return 0;
+	}
+	k = k ? k : actors_one_new(a, conn_peer(g->conn)->uid, name);
+	if (!k)
+		return -ENOMEM;
+	strcpy(k->parent, parent); /* as above */
+	r = actors_one_claim(k, g, w);
+	actors_one_settle(k);
+	return r;
+}
+
+int actors_born(struct actors *a, struct conn *c, const struct wire_actor_born *w, const char *name, const char *parent)
+{
+	struct actors_guest *g = actors_guest_find(a, c);
+
+	if (!g || !*g->place)
+		return -ENOENT;
+	if (g->n_actors >= ACTORS_PER_PLACE)
+		return -EMFILE;
+	return w->flags & WIRE_ACTOR_NEW ? begin_new(a, g, w, name, parent) : begin_again(a, g, w, name, parent);
+}
+
+/* ---- what they did ------------------------------------------------------------------------------------------------- */
+
+static int request_done(struct actors_one *k, const struct wire_actor_done *w, const char *data, size_t n)
+{
+	struct actors_call *l = actors_call_find(k->of, w->request);
+	uint64_t now = actors_now_ms();
+
+	if (!l || l->of != k)
+		return -ESTALE;
+	if (w->how == WIRE_ACTOR_STOPPED)
+		return actor_stopped(k->core, w->request, now) < 0 ? -ESTALE : 0;
+	if (actor_answered(k->core, w->request, now) < 0)
+		return -ESTALE;
+	actors_call_answer(l, (enum wire_actor_how)w->how, data, n);
+	return 0;
+}
+
+static int step_done(struct actors_one *k, const struct wire_actor_done *w, const char *data, size_t n)
+{
+	bool saves = actor_state(k->core) == ACTOR_SERIALIZING, ok = w->how == WIRE_ACTOR_OK;
+
+	if (w->step != k->step)
+		return -ESTALE;
+	if (saves && ok) {
+		free(k->ticket);
+		k->ticket = n < WIRE_TEXT_MAX - 2 * WIRE_ACTOR_NAME - 1 ? strndup(data, n) : NULL;
+		k->bytes = w->bytes;
+		ok = k->ticket != NULL;
+	}
+	return actor_done(k->core, w->step, ok, actors_now_ms());
+}
+
+int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *w, const char *name, const char *data,
+		size_t n)
+{
+	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
+	const struct actors_guest *g = actors_guest_find(a, c);
+	const struct actors_guest *whose;
+	int r = 0;
+
+	if (!g || !k || !k->core)
+		return -ENOENT;
+	whose = w->step && actor_state(k->core) != ACTOR_SERIALIZING ? k->to : k->at;
+	if (whose != g)
+		return -ENOENT;
+	if (w->how == WIRE_ACTOR_ENDED)
+		actor_kill(k->core);
+	else
+		r = w->step ? step_done(k, w, data, n) : request_done(k, w, data, n);
+	actors_one_settle(k);
+	return r;
+}
+
+int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *place)
+{
+	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
+	struct actors_guest *g = actors_guest_get(a, c), *to;
+	int r;
+
+	if (!g)
+		return -ENOMEM;
+	if (!k || !k->core)
+		return -ENOENT;
+	to = *place ? actors_guest_place(a, k->key.uid, place) : NULL;
+	if (*place && (!to || to == k->at))
+		return -ESTALE;
+	r = actor_preempt(k->core, to ? place : NULL, actors_now_ms());
+	if (r < 0)
+		return r;
+	k->mover = g;
+	k->mover_serial = serial;
+	actors_one_settle(k);
+	return 0;
+}
+
+/* ---- time ---------------------------------------------------------------------------------------------------------- */
+
+void actors_arm(struct actors *a)
+{
+	if (a->closing || a->due_ms == UINT64_MAX)
+		return;
+	if (a->timer.busy) {
+		if (a->due_ms < a->armed_ms)
+			loop_cancel(a->host->loop, &a->timer); /* on_timer() arms it anew */
+		return;
+	}
+	a->armed_ms = a->due_ms;
+	/* One ms later: it is then, whatever was rounded down. */
+	loop_timer(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS, 0);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void on_timer(struct loop_op *op, int result, unsigned flags)
+{
+	struct actors *a = (struct actors *)(void *)((char *)op - offsetof(struct actors, timer));
+	struct actors_one *k, *next;
+	uint64_t now = actors_now_ms();
+
+	(void)flags;
+	(void)result;
+	if (a->closing) {
+		free(a);
+		return;
+	}
+	a->due_ms = UINT64_MAX;
+	HASH_ITER(hh, a->all, k, next)
+	{
+		actors_one_tick(k, now);
+	}
+	(void)actors_flush(a, NULL);
+}
+
+/* ---- its life ------------------------------------------------------------------------------------------------------ */
+
+struct actors *actors_new(struct host *h)
+{
+	struct actors *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	a->host = h;
+	a->due_ms = UINT64_MAX;
+	a->timer.fn = on_timer;
+	return a;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct actors *actors_free(struct actors *a)
+{
+	struct actors_guest *g, *next;
+
+	if (!a)
+		return NULL;
+	a->closing = true;
+	HASH_ITER(hh, a->guests, g, next)
+	{
+		actors_guest_free(g);
+	}
+	a->sweep = true;
+	actors_sweep(a);
+	if (a->timer.busy)
+		loop_cancel(a->host->loop, &a->timer); /* on_timer() frees */
+	else
+		free(a);
+	return NULL;
+}
+
+void actors_books(const struct actors *a, struct actors_books *ret)
+{
+	*ret = a->books;
+}

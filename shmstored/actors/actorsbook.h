@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* actorsbook.h: actors, places, calls and what waits to be sent, for this room's files. */
+#ifndef ACTORSBOOK_H
+#define ACTORSBOOK_H
+
+#include "actor.h"
+#include "actors.h"
+#include "conn.h"
+#include "hash.h"
+#include "loop.h"
+
+#define ACTORS_MS 1000000
+
+struct actors_guest;
+struct actors_one;
+
+/* What a place shall do. */
+struct actors_order {
+	struct actors_order *prev, *next;
+	struct wire_actor_order body;
+	char name[WIRE_ACTOR_NAME + 1];
+	uint64_t call; /* RUN, STOP: of this one, if it still is */
+	size_t n_text;
+	char text[]; /* FETCH: the ticket */
+};
+
+/* A connection of an actor's place, or of one who calls. */
+struct actors_guest {
+	UT_hash_handle hh; /* by conn */
+	struct actors *of;
+	struct conn *conn;
+	struct conn_end end;
+	char place[WIRE_ACTOR_NAME + 1]; /* "": none */
+	uint64_t room;
+	uint64_t asked; /* the serial of its ACTOR_NEXT; 0: it has not asked */
+	struct actors_order *orders;
+	uint32_t n_orders, n_calls, n_actors;
+	bool broken; /* memory was out for what it was to be told: its connection will end */
+	struct actors_call *calls;
+};
+
+struct actors_call {
+	UT_hash_handle hh; /* by id */
+	uint64_t id, serial;
+	struct actors_guest *from; /* NULL: nobody wants the answer */
+	struct actors_call *prev, *next;
+	struct actors_one *of;
+	size_t n;
+	char data[];
+};
+
+/* Somebody has its state, and does not know whether he is the only one. */
+struct actors_claim {
+	struct actors_claim *next;
+	struct actors_guest *place;
+	struct wire_actor_born said;
+};
+
+struct actors_key {
+	uint32_t uid;
+	char name[WIRE_ACTOR_NAME + 1]; /* zeros after it */
+};
+
+struct actors_one {
+	UT_hash_handle hh; /* by key */
+	struct actors *of;
+	struct actors_key key;
+	char parent[WIRE_ACTOR_NAME + 1]; /* "": none */
+	struct wire_actor_born said;      /* what it can, and how it wants it */
+	struct actor *core;               /* NULL: it is not settled where it is */
+	struct actors_claim *claims;
+	uint64_t settle_ms;           /* UINT64_MAX: it is, or nobody claims it */
+	struct actors_guest *at, *to; /* NULL: its connection has ended; to: of a move only */
+	char home[WIRE_ACTOR_NAME + 1];
+	uint64_t version, last_version; /* that it has; that were given */
+	uint64_t step;                  /* that is under way */
+	struct {
+		bool is, ok;
+	} instant; /* it is done already */
+	bool places, failed;
+	enum actor_state failed_in;
+	uint64_t bytes; /* of what was saved, and the ticket of that */
+	char *ticket;
+	struct actors_guest *mover;
+	uint64_t mover_serial;
+};
+
+/* A message on its way. */
+struct actors_mail {
+	struct actors_mail *prev, *next;
+	struct actors_guest *to;
+	uint64_t serial;
+	uint16_t type;
+	size_t n;
+	unsigned char body[64];
+	char tail[];
+};
+
+struct actors {
+	struct host *host;
+	struct actors_guest *guests;
+	struct actors_one *all;
+	struct actors_call *calls;
+	struct actors_mail *mail;
+	struct loop_op timer;
+	uint64_t due_ms, armed_ms, last_call;
+	bool flushing, slow, closing, sweep;
+	struct conn *handling;
+	struct actors_books books;
+};
+
+/* ---- actorsguest.c: connections -------------------------------------------------------------------------------------- */
+
+struct actors_guest *actors_guest_find(const struct actors *a, const struct conn *c);
+/* NULL: no memory. */
+struct actors_guest *actors_guest_get(struct actors *a, struct conn *c);
+void actors_guest_free(struct actors_guest *g);
+/* The user's place of that name. NULL: none. */
+struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name);
+/* Bytes of state that it would take. */
+uint64_t actors_guest_room(const struct actors_guest *g);
+/* A message; where memory is out the connection ends instead. */
+void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body, size_t body_size,
+		       const char *tail, size_t n);
+void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why);
+/* An order for this actor; as above. text: of FETCH, else NULL. */
+void actors_guest_order(struct actors_guest *g, const struct actors_one *k, const struct wire_actor_order *o,
+			const char *text);
+
+/* ---- actorsone.c: one actor ------------------------------------------------------------------------------------------ */
+
+struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
+struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
+/* It is there, and active. 0, -ENOMEM. */
+int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
+/* Goes on with what can go on at once; after each call of the core. */
+void actors_one_settle(struct actors_one *k);
+/* Another place says that it has its state: it is believed, or waits for others who say so. 0, -ENOMEM. */
+int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
+/* This place's state of it is of no use. */
+void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
+/* A connection has ended. */
+void actors_one_left(struct actors_one *k, const struct actors_guest *g);
+void actors_one_tick(struct actors_one *k, uint64_t now_ms);
+/* Those that are over are removed. */
+void actors_sweep(struct actors *a);
+uint64_t actors_now_ms(void);
+/* The timer is set to what is due first. */
+void actors_arm(struct actors *a);
+
+/* ---- actorscall.c: calls --------------------------------------------------------------------------------------------- */
+
+struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
+void actors_call_free(struct actors_call *l);
+/* It has an answer. The call is gone afterwards. */
+void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n);
+/* The connection has ended. */
+void actors_call_orphan(struct actors_guest *g);
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * actorsguest.c: the connections of places and of callers: what waits to be sent to them, and their end.
+ *
+ * Whatever has to be sent while something is decided is put into one list, and sent by actors_flush() when all is decided: sending may end a connection, and with that change
+ * everything.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "account.h"
+#include "actorsbook.h"
+#include "host.h"
+#include "member.h"
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct actors_guest *actors_guest_find(const struct actors *a, const struct conn *c)
+{
+	struct actors_guest *g;
+
+	HASH_FIND_PTR(a->guests, &c, g);
+	return g;
+}
+
+static void on_end(struct conn_end *e, struct conn *c)
+{
+	struct actors_guest *g = (struct actors_guest *)(void *)((char *)e - offsetof(struct actors_guest, end));
+	struct actors *a = g->of;
+
+	(void)c;
+	actors_guest_free(g);
+	(void)actors_flush(a, NULL);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct actors_guest *actors_guest_get(struct actors *a, struct conn *c)
+{
+	struct actors_guest *g = actors_guest_find(a, c);
+
+	if (g)
+		return g;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return NULL;
+	g->of = a;
+	g->conn = c;
+	HASH_ADD_PTR(a->guests, conn, g);
+	if (!g->hh.tbl) {
+		free(g);
+		return NULL;
+	}
+	g->end.fn = on_end;
+	conn_on_end(c, &g->end);
+	return g;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void all_left(struct actors *a, const struct actors_guest *g)
+{
+	struct actors_one *k, *next;
+
+	HASH_ITER(hh, a->all, k, next)
+	{
+		actors_one_left(k, g);
+	}
+}
+
+static void drop_orders(struct actors_guest *g)
+{
+	struct actors_order *o, *next;
+
+	DL_FOREACH_SAFE(g->orders, o, next)
+	{
+		DL_DELETE(g->orders, o);
+		free(o);
+	}
+	g->n_orders = 0;
+}
+
+void actors_guest_free(struct actors_guest *g)
+{
+	struct actors *a = g->of;
+	struct actors_mail *m, *next;
+
+	HASH_DEL(a->guests, g);
+	conn_off_end(g->conn, &g->end);
+	actors_call_orphan(g);
+	all_left(a, g);
+	a->books.n_places -= *g->place != '\0';
+	drop_orders(g);
+	DL_FOREACH_SAFE(a->mail, m, next)
+	{
+		if (m->to != g)
+			continue;
+		DL_DELETE(a->mail, m);
+		free(m);
+	}
+	free(g);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_guest *g, *next;
+
+	HASH_ITER(hh, a->guests, g, next)
+	{
+		if (*g->place && conn_peer(g->conn)->uid == uid && strcmp(g->place, name) == 0)
+			return g;
+	}
+	return NULL;
+}
+
+uint64_t actors_guest_room(const struct actors_guest *g)
+{
+	const struct member *m = conn_member(g->conn);
+	const struct account_tick *t = m ? &m->account->tick : NULL;
+
+	if (g->room != WIRE_ACTOR_ROOMY)
+		return g->room;
+	return t && t->size > t->used ? t->size - t->used : 0;
+}
+
+/* ---- what is sent -------------------------------------------------------------------------------------------------- */
+
+void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body, size_t body_size,
+		       const char *tail, size_t n)
+{
+	struct actors_mail *m = malloc(sizeof(*m) + n);
+
+	if (!m) {
+		g->broken = true;
+		return;
+	}
+	*m = (struct actors_mail){.to = g, .serial = serial, .type = type, .n = n};
+	memcpy(m->body, body, body_size);
+	if (n)
+		memcpy(m->tail, tail, n);
+	DL_APPEND(g->of->mail, m);
+}
+
+void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why)
+{
+	const struct wire_refused body = {.error = error, .limit = WIRE_LIMIT_NONE};
+
+	actors_guest_send(g, WIRE_REFUSED, serial, &body, sizeof(body), why, strlen(why));
+}
+
+/* Its first order as the answer for which it asks. */
+static void send_order(struct actors_guest *g, const struct actors_order *o)
+{
+	const struct actors_call *l = o->call ? actors_call_find(g->of, o->call) : NULL;
+	const char *text = l && o->body.what == WIRE_ACTOR_RUN ? l->data : o->text;
+	size_t n = l && o->body.what == WIRE_ACTOR_RUN ? l->n : o->n_text;
+	char tail[WIRE_TEXT_MAX];
+
+	if (o->call && !l) /* it was answered, or is lost, meanwhile */
+		return;
+	memcpy(tail, o->name, o->body.name);
+	memcpy(tail + o->body.name, text, n);
+	actors_guest_send(g, WIRE_ACTOR_ORDER, g->asked, &o->body, sizeof(o->body), tail, o->body.name + n);
+	g->asked = 0;
+}
+
+static void pump(struct actors_guest *g)
+{
+	while (g->asked && g->orders) {
+		struct actors_order *o = g->orders;
+
+		DL_DELETE(g->orders, o);
+		g->n_orders--;
+		send_order(g, o);
+		free(o);
+	}
+}
+
+void actors_guest_order(struct actors_guest *g, const struct actors_one *k, const struct wire_actor_order *o,
+			const char *text)
+{
+	size_t n = text ? strlen(text) : 0;
+	struct actors_order *order = malloc(sizeof(*order) + n);
+
+	if (!order || g->n_orders == ACTORS_ORDERS) {
+		free(order);
+		g->broken = true;
+		return;
+	}
+	*order = (struct actors_order){.body = *o, .call = o->request, .n_text = n};
+	memcpy(order->name, k->key.name, sizeof(order->name));
+	order->body.name = (uint32_t)strlen(order->name);
+	order->body.step_ms = k->said.step_ms;
+	order->body.suspend_ms = k->said.suspend_ms;
+	order->body.at_once = k->said.at_once;
+	order->body.level = k->said.level;
+	order->body.flags = k->said.flags & (WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD);
+	if (n)
+		memcpy(order->text, text, n);
+	DL_APPEND(g->orders, order);
+	g->n_orders++;
+	pump(g);
+}
+
+int actors_next(struct actors *a, struct conn *c, uint64_t serial)
+{
+	struct actors_guest *g = actors_guest_find(a, c);
+
+	if (!g || !*g->place)
+		return -ENOENT;
+	if (g->asked)
+		return -EBUSY;
+	g->asked = serial;
+	pump(g);
+	return 0;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static struct actors_guest *find_broken(const struct actors *a)
+{
+	struct actors_guest *g, *next;
+
+	HASH_ITER(hh, a->guests, g, next)
+	{
+		if (g->broken)
+			return g;
+	}
+	return NULL;
+}
+
+static void hang_up(struct actors *a, struct actors_guest *g)
+{
+	g->broken = false;
+	if (g->conn == a->handling)
+		a->slow = true;
+	else
+		conn_drop(g->conn, CONN_E_SLOW, "it does not take what it is told of actors, or memory is out");
+}
+
+static void send_mail(struct actors *a, struct actors_mail *m)
+{
+	struct actors_guest *g = m->to;
+	int r;
+
+	DL_DELETE(a->mail, m);
+	r = conn_send(g->conn, m->type, m->serial, m->body, m->n ? m->tail : NULL, m->n);
+	free(m);
+	if (r != CONN_OK)
+		hang_up(a, g);
+}
+
+int actors_flush(struct actors *a, struct conn *handling)
+{
+	struct actors_guest *broken;
+
+	if (a->flushing || a->host->draining)
+		return CONN_OK;
+	a->flushing = true;
+	a->handling = handling;
+	a->slow = false;
+	for (;;) {
+		actors_sweep(a);
+		if (a->mail)
+			send_mail(a, a->mail);
+		else if ((broken = find_broken(a)) != NULL)
+			hang_up(a, broken);
+		else
+			break;
+	}
+	a->flushing = false;
+	a->handling = NULL;
+	actors_arm(a);
+	return a->slow ? conn_fault(handling, CONN_E_SLOW, "it does not take what it is told of actors") : CONN_OK;
+}

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * actorsone.c: one actor: what actor.h decides becomes orders of places, and their answers its steps.
+ *
+ * actor.h tells what is to be done and must not be called meanwhile: what is done at once is noted, and told by actors_one_settle(). That a place takes no more requests, and
+ * that a queue is where the destination can be given it, costs nothing here: the queue is the daemon's all the time.
+ *
+ * The location changes where the destination has answered KEEP. Before that the old place has its state as it was when it was suspended, and if anything fails goes on with it,
+ * as a new version; it is told to drop it only afterwards.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actorsbook.h"
+#include "host.h"
+#include "log.h"
+
+uint64_t actors_now_ms(void)
+{
+	return loop_clock() / ACTORS_MS;
+}
+
+static struct actors_key key_of(uint32_t uid, const char *name)
+{
+	struct actors_key key;
+
+	memset(&key, 0, sizeof(key));
+	key.uid = uid;
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	return key;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_key key = key_of(uid, name);
+	struct actors_one *k;
+
+	HASH_FIND(hh, a->all, &key, sizeof(key), k);
+	return k;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_one *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return NULL;
+	k->of = a;
+	k->key = key_of(uid, name);
+	k->settle_ms = UINT64_MAX;
+	HASH_ADD(hh, a->all, key, sizeof(k->key), k);
+	if (!k->hh.tbl) {
+		free(k);
+		return NULL;
+	}
+	a->books.n_actors++;
+	return k;
+}
+
+static void drop_claims(struct actors_one *k)
+{
+	struct actors_claim *claim;
+
+	while ((claim = k->claims) != NULL) {
+		k->claims = claim->next;
+		free(claim);
+	}
+}
+
+/* ---- what is to be done -------------------------------------------------------------------------------------------- */
+
+static void order(const struct actors_one *k, struct actors_guest *g, enum wire_actor_what what,
+		  struct wire_actor_order o)
+{
+	char text[WIRE_TEXT_MAX]; /* of FETCH: its parent, and where its state is */
+
+	o.what = what;
+	if (what == WIRE_ACTOR_FETCH)
+		snprintf(text, sizeof(text), "%s\n%s", k->parent, k->ticket);
+	if (g)
+		actors_guest_order(g, k, &o, what == WIRE_ACTOR_FETCH ? text : NULL);
+}
+
+/* At the place to which it is moved; a place that is gone cannot do it. */
+static void order_there(struct actors_one *k, enum wire_actor_what what, uint64_t version)
+{
+	if (!k->to) {
+		k->instant.is = true;
+		k->instant.ok = false;
+		return;
+	}
+	order(k, k->to, what, (struct wire_actor_order){.step = k->step, .version = version});
+}
+
+static const char *name_of(enum actor_state s)
+{
+	static const char *const names[] = {
+		[ACTOR_ACTIVE] = "",
+		[ACTOR_SUSPENDING] = "to be suspended",
+		[ACTOR_STOPPING] = "to end what it runs",
+		[ACTOR_SERIALIZING] = "to be saved",
+		[ACTOR_PLACING] = "for another place that has room",
+		[ACTOR_TRANSFERRING] = "for its state to come there",
+		[ACTOR_DESERIALIZING] = "to be loaded there",
+		[ACTOR_FORWARDING] = "for its calls to come there",
+		[ACTOR_LOCATING] = "for the other place to take it",
+		[ACTOR_KILLED] = "",
+	};
+
+	return names[s];
+}
+
+static void answer_mover(struct actors_one *k)
+{
+	static const struct wire_done done = {0};
+	char why[256];
+
+	if (!k->mover)
+		return;
+	if (!k->failed) {
+		actors_guest_send(k->mover, WIRE_DONE, k->mover_serial, &done, sizeof(done), NULL, 0);
+	} else {
+		snprintf(why, sizeof(why),
+			 "the actor was not moved: it had %s, and that failed, or took too long. It goes on where it "
+			 "was, with all of its calls",
+			 name_of(k->failed_in));
+		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, why);
+	}
+	k->mover = NULL;
+}
+
+/* It runs again: where it was, or at the other place. */
+static void resume(struct actors_one *k)
+{
+	struct actors *a = k->of;
+
+	if (k->failed) {
+		a->books.n_failed++;
+		k->version = ++k->last_version;
+		order(k, k->at, WIRE_ACTOR_KEEP, (struct wire_actor_order){.version = k->version});
+	} else {
+		a->books.n_moves++;
+		order(k, k->at, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->version});
+		if (k->at)
+			k->at->n_actors--;
+		k->version = k->last_version;
+		k->at = k->to;
+		k->at->n_actors++;
+		memcpy(k->home, k->at->place, sizeof(k->home));
+	}
+	answer_mover(k);
+	k->failed = k->places = false;
+	k->to = NULL;
+	free(k->ticket);
+	k->ticket = NULL;
+}
+
+static void say_failure(struct actors_one *k, enum actor_state what)
+{
+	k->failed = true;
+	k->failed_in = what;
+	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name, .error = 0),
+		"an actor of user %u was not moved: it had %s, and that failed or took too long; it goes on where it "
+		"was",
+		k->key.uid, name_of(what));
+}
+
+static void lose(const struct actors_one *k, uint64_t request)
+{
+	struct actors_call *l = actors_call_find(k->of, request);
+
+	if (l)
+		actors_call_answer(l, WIRE_ACTOR_LOST, NULL, 0);
+}
+
+/* The shape is actor_do's. */
+static void act(void *arg, const struct actor_order *o)
+{
+	struct actors_one *k = arg;
+
+	k->step = o->step;
+	switch (o->action) {
+	case ACTOR_SUSPEND:
+	case ACTOR_FORWARD:
+		k->instant.is = k->instant.ok = true;
+		break;
+	case ACTOR_STOP:
+		order(k, k->at, WIRE_ACTOR_STOP, (struct wire_actor_order){.request = o->request});
+		break;
+	case ACTOR_SERIALIZE:
+		order(k, k->at, WIRE_ACTOR_SAVE,
+		      (struct wire_actor_order){.step = o->step, .version = ++k->last_version});
+		break;
+	case ACTOR_PLACE:
+		k->places = true;
+		break;
+	case ACTOR_TRANSFER:
+		k->places = false;
+		k->to = actors_guest_place(k->of, k->key.uid, o->peer);
+		order_there(k, WIRE_ACTOR_FETCH, k->last_version);
+		break;
+	case ACTOR_DESERIALIZE:
+		order_there(k, WIRE_ACTOR_LOAD, k->last_version);
+		break;
+	case ACTOR_LOCATE:
+		order_there(k, WIRE_ACTOR_KEEP, k->last_version);
+		break;
+	case ACTOR_DISCARD:
+		order(k, k->to, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->last_version});
+		break;
+	case ACTOR_FAILED:
+		say_failure(k, o->what);
+		break;
+	case ACTOR_RESUME:
+		resume(k);
+		break;
+	case ACTOR_RUN:
+		order(k, k->at, WIRE_ACTOR_RUN,
+		      (struct wire_actor_order){.request = o->request, .version = k->version});
+		break;
+	case ACTOR_LOSE:
+		lose(k, o->request);
+		break;
+	case ACTOR_KILL:
+		order(k, k->at, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->version});
+		order(k, k->to, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->last_version});
+		break;
+	case ACTOR_HOME:
+	default:
+		break;
+	}
+}
+
+/* ---- going on ------------------------------------------------------------------------------------------------------ */
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static const char *find_destination(const struct actors_one *k)
+{
+	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
+	const struct actors_guest *g, *next;
+	const struct ckpt_peer *to;
+	size_t n = 0;
+
+	HASH_ITER(hh, k->of->guests, g, next)
+	{
+		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS)
+			continue;
+		memcpy(peers[n].name, g->place, sizeof(g->place));
+		peers[n].free = actors_guest_room(g);
+		peers[n].down = false;
+		n++;
+	}
+	to = ckpt_destination(peers, n, k->bytes);
+	return to ? to->name : NULL;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void end_children(const struct actors_one *parent)
+{
+	struct actors_one *k, *next;
+
+	HASH_ITER(hh, parent->of->all, k, next)
+	{
+		if (k->core && k->key.uid == parent->key.uid && strcmp(k->parent, parent->key.name) == 0)
+			actor_kill(k->core);
+	}
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void remove_one(struct actors_one *k)
+{
+	struct actors *a = k->of;
+
+	if (k->mover)
+		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, "the actor has ended");
+	end_children(k);
+	if (k->at)
+		k->at->n_actors--;
+	HASH_DEL(a->all, k);
+	a->books.n_actors--;
+	drop_claims(k);
+	actor_free(k->core);
+	free(k->ticket);
+	free(k);
+}
+
+static bool is_over(const struct actors_one *k)
+{
+	return k->core ? actor_state(k->core) == ACTOR_KILLED : !k->claims;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void actors_sweep(struct actors *a)
+{
+	struct actors_one *k, *next;
+
+	while (a->sweep) { /* children of those that are removed end, too */
+		a->sweep = false;
+		HASH_ITER(hh, a->all, k, next)
+		{
+			if (is_over(k))
+				remove_one(k);
+		}
+	}
+}
+
+/* One thing that can be told to the core now. */
+static bool go_on(struct actors_one *k)
+{
+	const char *to;
+
+	if (k->instant.is) {
+		k->instant.is = false;
+		(void)actor_done(k->core, k->step, k->instant.ok, actors_now_ms());
+		return true;
+	}
+	if (!k->places || (to = find_destination(k)) == NULL)
+		return false;
+	return actor_placed(k->core, to, actors_now_ms()) == 0;
+}
+
+void actors_one_settle(struct actors_one *k)
+{
+	struct actors *a = k->of;
+	uint64_t due = k->settle_ms;
+
+	if (k->core) {
+		while (go_on(k))
+			;
+		if (actor_state(k->core) == ACTOR_ACTIVE && !k->at)
+			actor_kill(k->core); /* it came back to a place that is gone */
+		due = actor_next_ms(k->core);
+	}
+	a->sweep |= is_over(k);
+	a->due_ms = due < a->due_ms ? due : a->due_ms;
+}
+
+/* ---- where it is --------------------------------------------------------------------------------------------------- */
+
+int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w)
+{
+	const struct actor_config config = {
+		.level = w->level,
+		.can_save = (w->flags & WIRE_ACTOR_CAN_SAVE) != 0,
+		.can_load = (w->flags & WIRE_ACTOR_CAN_LOAD) != 0,
+		.at_once = w->at_once,
+		.step_ms = w->step_ms,
+		.suspend_max_ms = w->suspend_ms,
+	};
+
+	k->core = actor_new(&config, act, k);
+	if (!k->core)
+		return -ENOMEM;
+	k->said = *w;
+	k->at = g;
+	g->n_actors++;
+	memcpy(k->home, g->place, sizeof(k->home));
+	k->version = w->version ? w->version : 1;
+	k->last_version = k->version;
+	k->settle_ms = UINT64_MAX;
+	return 0;
+}
+
+void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version)
+{
+	order(k, g, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = version});
+}
+
+/* The others' state is of no use. */
+static void drop_others(struct actors_one *k)
+{
+	for (const struct actors_claim *claim = k->claims; claim; claim = claim->next)
+		if (claim->place != k->at)
+			actors_one_drop(k, claim->place, claim->said.version);
+	drop_claims(k);
+}
+
+int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w)
+{
+	struct actors_claim *claim;
+
+	if (w->flags & WIRE_ACTOR_SURE) {
+		int r = actors_one_begin(k, g, w);
+
+		if (r == 0)
+			drop_others(k);
+		return r;
+	}
+	claim = malloc(sizeof(*claim));
+	if (!claim)
+		return -ENOMEM;
+	if (!k->claims)
+		k->settle_ms = actors_now_ms() + ACTORS_SETTLE_MS;
+	*claim = (struct actors_claim){.next = k->claims, .place = g, .said = *w};
+	k->claims = claim;
+	return 0;
+}
+
+static void decide(struct actors_one *k)
+{
+	const struct actors_claim *best = k->claims;
+
+	for (const struct actors_claim *claim = best; claim; claim = claim->next)
+		if (claim->said.version > best->said.version)
+			best = claim;
+	if (!best || actors_one_begin(k, best->place, &best->said) < 0) {
+		k->settle_ms = actors_now_ms() + ACTORS_SETTLE_MS; /* memory is out: later */
+		return;
+	}
+	drop_others(k);
+	k->version = ++k->last_version;
+	order(k, k->at, WIRE_ACTOR_KEEP, (struct wire_actor_order){.version = k->version});
+}
+
+void actors_one_tick(struct actors_one *k, uint64_t now_ms)
+{
+	if (k->core)
+		actor_tick(k->core, now_ms);
+	else if (now_ms >= k->settle_ms)
+		decide(k);
+	actors_one_settle(k);
+}
+
+static void drop_claims_of(struct actors_one *k, const struct actors_guest *g)
+{
+	struct actors_claim **at = &k->claims, *claim;
+
+	while ((claim = *at) != NULL) {
+		if (claim->place != g) {
+			at = &claim->next;
+			continue;
+		}
+		*at = claim->next;
+		free(claim);
+	}
+}
+
+/* Its state is an object by now, or with the destination. */
+static bool is_saved(enum actor_state s)
+{
+	return s >= ACTOR_PLACING && s <= ACTOR_LOCATING;
+}
+
+void actors_one_left(struct actors_one *k, const struct actors_guest *g)
+{
+	bool was_at = k->at == g, was_to = k->to == g;
+
+	drop_claims_of(k, g);
+	if (k->mover == g)
+		k->mover = NULL;
+	if (was_at)
+		k->at = NULL;
+	if (was_to)
+		k->to = NULL;
+	if (k->core && was_at && !is_saved(actor_state(k->core)))
+		actor_kill(k->core);
+	else if (k->core && was_to)
+		(void)actor_done(k->core, k->step, false, actors_now_ms());
+	actors_one_settle(k);
+}

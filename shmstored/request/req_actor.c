@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* req_actor.c: ACTOR_PLACE, ACTOR_BORN, ACTOR_NEXT, ACTOR_DONE, ACTOR_CALL, ACTOR_MOVE: a user's actors, by that user's processes alone (actors.h). */
+#include <errno.h>
+#include <string.h>
+
+#include "actors.h"
+#include "dispatch.h"
+#include "host.h"
+#include "policylevel.h"
+
+struct names {
+	char first[WIRE_ACTOR_NAME + 1], second[WIRE_ACTOR_NAME + 1]; /* second: "" where there is none */
+};
+
+/* "first" or "first\nsecond". */
+static bool cut_names(const char *text, struct names *ret)
+{
+	const char *end = strchrnul(text, '\n');
+	size_t n = (size_t)(end - text), m = *end ? strlen(end + 1) : 0;
+
+	if (n > WIRE_ACTOR_NAME || m > WIRE_ACTOR_NAME)
+		return false;
+	memcpy(ret->first, text, n);
+	ret->first[n] = '\0';
+	memcpy(ret->second, *end ? end + 1 : "", m + 1);
+	return actors_is_name(ret->first) && (!*end || actors_is_name(ret->second));
+}
+
+/* The first n bytes of a tail are a name. */
+static bool take_name(const char *tail, size_t tail_size, uint32_t n, char ret[WIRE_ACTOR_NAME + 1])
+{
+	if (n > tail_size || n > WIRE_ACTOR_NAME || memchr(tail, '\0', n))
+		return false;
+	memcpy(ret, tail, n);
+	ret[n] = '\0';
+	return actors_is_name(ret);
+}
+
+static const char *why_not(int error)
+{
+	switch (error) {
+	case -EEXIST:
+		return "the user has another of that name";
+	case -ENOENT:
+		return "no such actor, or it is not here: the user has none of that name, or it is just being found "
+		       "again "
+		       "after a start of the daemon";
+	case -EBUSY:
+		return "the actor is being moved, or this connection is a place of another name, or asks for an order "
+		       "already";
+	case -EINVAL:
+		return "the actor has a level, and cannot both save and load its state, so that it cannot be preempted";
+	case -EPERM:
+		return "the actor must not be moved: its level is never, or it cannot both save and load its state";
+	case -ESTALE:
+		return "nobody asked for that, or not any more; or no such place is there, or the actor is there "
+		       "already";
+	case -EMFILE:
+		return "too many actors of this place, children of children, or calls that wait: 1024 of each, and 16";
+	default:
+		return "the daemon is out of memory";
+	}
+}
+
+/* What was asked for: DONE, or why not. late: the answer comes by itself. */
+static int answer(struct conn *c, uint64_t serial, int error, bool late)
+{
+	static const struct wire_done done = {0};
+	int r = CONN_OK;
+
+	if (error < 0)
+		r = conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why_not(error));
+	else if (!late)
+		r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return r == CONN_OK ? actors_flush(conn_host(c)->actors, c) : r;
+}
+
+static int wrong_name(struct conn *c, uint64_t serial)
+{
+	return conn_refuse(
+		c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0,
+		"a name of an actor or of a place has 1 to %u printable bytes, no blank, no slash, and no dot in "
+		"front",
+		WIRE_ACTOR_NAME);
+}
+
+DISPATCH_HANDLER(actor_place)
+{
+	struct actors *a = conn_host(c)->actors;
+	int r;
+
+	(void)tail_size;
+	if (!(body->flags & WIRE_ACTOR_LEAVES) && !actors_is_name(tail))
+		return wrong_name(c, serial);
+	r = body->flags & WIRE_ACTOR_LEAVES ? actors_leave(a, c) : actors_place(a, c, tail, body->free);
+	return answer(c, serial, r, false);
+}
+
+DISPATCH_HANDLER(actor_born)
+{
+	const unsigned known =
+		WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT | WIRE_ACTOR_NEW | WIRE_ACTOR_SURE;
+	struct names names;
+
+	(void)tail_size;
+	if (body->flags & ~known || body->level > POLICYLEVEL_ALWAYS)
+		return conn_fault(c, CONN_E_PROTOCOL, "ACTOR_BORN: no such level, or unknown flags");
+	if (!cut_names(tail, &names))
+		return wrong_name(c, serial);
+	return answer(c, serial, actors_born(conn_host(c)->actors, c, body, names.first, names.second), false);
+}
+
+DISPATCH_HANDLER(actor_next)
+{
+	(void)body;
+	(void)tail;
+	(void)tail_size;
+	return answer(c, serial, actors_next(conn_host(c)->actors, c, serial), true);
+}
+
+DISPATCH_HANDLER(actor_done)
+{
+	char name[WIRE_ACTOR_NAME + 1];
+
+	if (body->how < WIRE_ACTOR_OK || body->how >= WIRE_ACTOR_HOW_END || body->how == WIRE_ACTOR_LOST)
+		return conn_fault(c, CONN_E_PROTOCOL, "ACTOR_DONE: no such outcome");
+	if (!take_name(tail, tail_size, body->name, name))
+		return wrong_name(c, serial);
+	return answer(c, serial,
+		      actors_done(conn_host(c)->actors, c, body, name, tail + body->name, tail_size - body->name),
+		      false);
+}
+
+DISPATCH_HANDLER(actor_call)
+{
+	char name[WIRE_ACTOR_NAME + 1];
+
+	if (!take_name(tail, tail_size, body->name, name))
+		return wrong_name(c, serial);
+	return answer(c, serial,
+		      actors_call(conn_host(c)->actors, c, serial, name, tail + body->name, tail_size - body->name),
+		      true);
+}
+
+DISPATCH_HANDLER(actor_move)
+{
+	struct names names;
+
+	(void)body;
+	(void)tail_size;
+	if (!cut_names(tail, &names))
+		return wrong_name(c, serial);
+	return answer(c, serial, actors_move(conn_host(c)->actors, c, serial, names.first, names.second), true);
+}
