@@ -25,6 +25,7 @@ static void forget_caller(struct actors_call *l)
 	l->from = NULL;
 }
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_call_free(struct actors_call *l)
 {
 	struct actors *a = l->of->of;

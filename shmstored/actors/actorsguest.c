@@ -67,6 +67,7 @@ static void all_left(struct actors *a, const struct actors_guest *g)
 	}
 }
 
+/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void drop_orders(struct actors_guest *g)
 {
 	struct actors_order *o, *next;
@@ -79,6 +80,7 @@ static void drop_orders(struct actors_guest *g)
 	g->n_orders = 0;
 }
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_guest_free(struct actors_guest *g)
 {
 	struct actors *a = g->of;
@@ -164,6 +166,7 @@ static void send_order(struct actors_guest *g, const struct actors_order *o)
 	g->asked = 0;
 }
 
+/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void pump(struct actors_guest *g)
 {
 	while (g->asked && g->orders) {
@@ -196,6 +199,7 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 	order->body.level = k->said.level;
 	order->body.flags = k->said.flags & (WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD);
 	if (n)
+		/* n_text says where it ends. NOLINTNEXTLINE(bugprone-not-null-terminated-result) */
 		memcpy(order->text, text, n);
 	DL_APPEND(g->orders, order);
 	g->n_orders++;
