@@ -102,7 +102,8 @@ static void bench_size(struct report *report, const struct report_options *optio
 	for (size_t i = 0; i < n; i++) {
 		struct entrant *e = &entrants[i];
 
-		if (!e->ready || (!cycle && e->peer == &peer_notify))
+		if (!e->ready || (!cycle && e->peer == &peer_notify) ||
+		    (e->peer && e->peer->size_max && size > e->peer->size_max))
 			continue;
 		e->size = size;
 		c[n_c++] = (struct contender){.operation = cycle ? "end to end" : "put+drop",
@@ -208,7 +209,7 @@ static void skip_missing(struct report *report)
 
 int main(int argc, char **argv)
 {
-	static const size_t sizes[] = {1u << 10, 64u << 10, 1u << 20, 64u << 20};
+	static const size_t sizes[] = {1u << 10, 4u << 10, 64u << 10, 256u << 10, 1u << 20, 64u << 20};
 	struct report_options options;
 	struct report *report = report_new(argc, argv, "bench_peers", "the same cycle on other systems", &options);
 	struct place own = {0}, devshm;
@@ -217,6 +218,8 @@ int main(int argc, char **argv)
 		{.peer = &peer_shmstore, .name = "shmstore", .run.place = &own},
 		{.peer = &peer_shmstore_fresh, .name = "shmstore, no recycling", .run.place = &own},
 		{.peer = &peer_shmstore, .name = "shmstore on /dev/shm", .run.place = &devshm},
+		{.peer = &peer_segment, .name = "packed, no store yet", .run.place = &own},
+		{.peer = &peer_segment, .name = "packed on /dev/shm", .run.place = &devshm},
 #ifdef BENCH_HAVE_BOOST
 		{.peer = &peer_boost, .name = "Boost managed_mapped_file", .run.place = &own},
 #endif

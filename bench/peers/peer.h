@@ -46,10 +46,12 @@ struct peer {
 		    int fd);                  /* reads a byte of each page */
 	int (*drop)(struct peer_run *run);    /* after the answer */
 	void (*finish)(struct peer_run *run); /* in the parent; may be NULL */
+	size_t size_max;                      /* larger ones it does not take; 0 = it does */
 };
 
 extern const struct peer peer_notify, peer_shm_open, peer_memfd; /* peer_posix.c */
 extern const struct peer peer_shmstore, peer_shmstore_fresh;     /* peer_shmstore.c */
+extern const struct peer peer_segment;                           /* peer_segment.c */
 extern const struct peer peer_lmdb, peer_boost, peer_redis;      /* peer_lmdb.c, peer_boost.cc, peer_redis.c */
 
 /* Writes the reason and returns error. */

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pack.c: put, get, delete of packed objects, and the store's own segments.
+ *
+ * Two kinds of own segments, for objects up to 8 KiB and for larger ones, so that small extents do not lie between large ones. Each new one is twice as
+ * large as the one before, 64 MiB at most. When all are full they are scanned once for what others left without a hint; only then there is a new one.
+ */
+#include "pack.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleanup.h"
+#include "format.h"
+#include "packfork.h"
+#include "packsegs.h"
+#include "segslot.h"
+#include "sys.h"
+
+#define HOLDERS     32u
+#define SMALL_FROM  (UINT64_C(1) << 20)
+#define LARGE_FROM  (UINT64_C(8) << 20)
+#define SEGMENT_MAX (UINT64_C(64) << 20)
+#define SMALL_SLOT  1072u /* a segment has a slot for so many bytes */
+#define LARGE_SLOT  8192u
+
+/* ---- opening and closing ------------------------------------------------------------------------------------------- */
+
+/* All names of a kept store's place go into the index. */
+static int read_names(struct shms_pack *p, uint32_t number)
+{
+	struct shms_packseg *g = &p->segments[number];
+	uint32_t n = shms_segment_born(&g->file->segment);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct shms_segslot slot = shms_packseg_slot(g, i);
+		struct shms_packplace held;
+		struct shms_segpacked o;
+		int r;
+
+		if (!shms_packseg_named(g, i) || !shms_segstate_published(shms_segword_load(slot.state)) ||
+		    shms_segpacked_read(&g->file->segment, &slot, &o) < 0)
+			continue;
+		r = shms_packindex_reserve(&p->index);
+		if (r < 0)
+			return r;
+		g->large = g->large || o.extent_size > SHMS_PACK_SMALL;
+		shms_packseg_came(g, i);
+		/* Killed in a replace: two objects of one key, of which either stays. */
+		if (shms_pack_find(p, shms_packseg_key(g, &o), o.key_size, &held)) {
+			shms_packseg_drop(g, i, 0);
+			continue;
+		}
+		shms_packindex_add(&p->index, shms_packseg_key(g, &o), o.key_size, (struct shms_packplace){number, i});
+	}
+	return 0;
+}
+
+static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t *ret_number)
+{
+	struct shms_segown *own = malloc(sizeof(*own));
+	int r = own ? shms_segown_reopen(file, p->options.dir_fd, p->options.huge, own) : -ENOMEM;
+
+	if (r == 0) {
+		r = shms_packsegs_add(p, own, &own->file, ret_number, 0);
+		if (r < 0) {
+			shms_segfile_close(&own->file);
+			shms_segown_deinit(own);
+		}
+	} else if (!own) {
+		shms_segfile_close(file);
+	}
+	if (r < 0)
+		free(own);
+	return r;
+}
+
+static int reopen(struct shms_pack *p, const char *name)
+{
+	struct shms_segfile file, *heap;
+	uint32_t number;
+	int r = shms_segfile_reopen(p->options.dir_fd, name, p->options.uuid, &file);
+
+	/* A link that was left over, or what is none of ours: gc's, and verify's. */
+	if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP)
+		return 0;
+	if (r < 0)
+		return r;
+	if (file.holder == SHMS_SEG_OWNER) {
+		r = reopen_owner(p, &file, &number);
+		return r < 0 ? r : read_names(p, number);
+	}
+	heap = malloc(sizeof(*heap));
+	r = -ENOMEM;
+	if (heap) {
+		*heap = file;
+		r = shms_packsegs_add(p, NULL, heap, &number, 0);
+	}
+	if (r < 0) {
+		shms_segfile_close(&file);
+		free(heap);
+		return r;
+	}
+	return read_names(p, number);
+}
+
+static int reopen_all(struct shms_pack *p)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int error = 0, r = shms_list_dir(p->options.dir_fd, ".", &dir);
+
+	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
+		if (e->d_name[0] != '.')
+			r = reopen(p, e->d_name);
+	}
+	return r < 0 ? r : error;
+}
+
+/* Children may have views here: all names go, view bits stay, and so does the place, which the children keep locked until the last of them ends. */
+static void leave_to_children(struct shms_packseg *g, uint64_t now_ms)
+{
+	uint32_t n = shms_segment_born(&g->file->segment);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (shms_packseg_named(g, i))
+			shms_packseg_drop(g, i, now_ms);
+	}
+	shms_segfile_close(g->file);
+}
+
+static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	if (p->child) {
+		/* The maps that views point into stay as long as the process. */
+		if (!g->n_viewed)
+			shms_segfile_close(g->file);
+		return;
+	}
+	shms_packseg_settle(p, g, now_ms);
+	if (p->options.kept)
+		shms_segfile_close(g->file);
+	else if (g->inherited)
+		leave_to_children(g, now_ms);
+	else
+		shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+}
+
+int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret)
+{
+	struct shms_pack *p = calloc(1, sizeof(*p));
+	int r = 0;
+
+	if (!p)
+		return -ENOMEM;
+	pthread_mutex_init(&p->lock, NULL);
+	p->options = *options;
+	p->path = strdup(options->path);
+	p->options.path = p->path;
+	if (!p->path)
+		r = -ENOMEM;
+	else if (options->kept)
+		r = reopen_all(p);
+	if (r < 0)
+		shms_pack_close(p, 0);
+	else
+		*ret = p;
+	return r;
+}
+
+void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
+{
+	if (!p)
+		return;
+	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		struct shms_packseg *g = &p->segments[i];
+
+		if (g->file) {
+			close_segment(p, g, now_ms);
+			shms_packsegs_free(g);
+		}
+	}
+	shms_packindex_deinit(&p->index);
+	pthread_mutex_destroy(&p->lock);
+	free(p->path);
+	free(p);
+}
+
+/* ---- looking up ---------------------------------------------------------------------------------------------------- */
+
+/* The slot has our name: what it says does not change. */
+static bool is_key(const struct shms_packplace *place, const void *key, size_t key_size, void *arg)
+{
+	const struct shms_packseg *g = &((struct shms_pack *)arg)->segments[place->segment];
+	struct shms_segslot slot = shms_packseg_slot(g, place->slot);
+	struct shms_segpacked o;
+
+	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 && o.key_size == key_size &&
+	       memcmp(shms_packseg_key(g, &o), key, key_size) == 0;
+}
+
+bool shms_pack_find(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret)
+{
+	return shms_packindex_find(&p->index, key, key_size, is_key, p, ret);
+}
+
+static int describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
+	struct shms_pack_view v = {.segment = &g->file->segment, .slot = place.slot, .number = place.segment};
+	int r = shms_segpacked_read(&g->file->segment, &slot, &v.object);
+
+	v.generation = shms_segstate_generation(shms_segword_load(slot.state));
+	if (r == 0)
+		*ret = v;
+	return r;
+}
+
+int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret)
+{
+	struct shms_packplace place;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&p->lock);
+	if (shms_pack_find(p, key, key_size, &place))
+		r = describe(p, place, ret);
+	if (r == 0)
+		shms_packseg_view(&p->segments[place.segment], place.slot);
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms)
+{
+	if (p->child)
+		return;
+	pthread_mutex_lock(&p->lock);
+	shms_packseg_unview(&p->segments[v->number], v->slot, now_ms);
+	pthread_mutex_unlock(&p->lock);
+}
+
+int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view *v, void *arg), void *arg)
+{
+	struct shms_packplace place;
+	struct shms_pack_view v;
+	uint32_t at = 0;
+	int r = 0;
+
+	pthread_mutex_lock(&p->lock);
+	while (r == 0 && shms_packindex_next(&p->index, &at, &place)) {
+		if (describe(p, place, &v) == 0)
+			r = fn(&v, arg);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+/* ---- put and delete ------------------------------------------------------------------------------------------------ */
+
+void shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
+		      uint64_t now_ms)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+
+	shms_packindex_drop(&p->index, key, key_size, place);
+	shms_packseg_drop(g, place.slot, now_ms);
+}
+
+int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms)
+{
+	struct shms_packplace place;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&p->lock);
+	if (shms_pack_find(p, key, key_size, &place)) {
+		shms_pack_unname(p, key, key_size, place, now_ms);
+		r = 0;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+/* One more segment of that kind, for an object of size bytes at least. */
+static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms, uint32_t *ret_number)
+{
+	uint64_t total = large ? LARGE_FROM : SMALL_FROM;
+	struct shms_segment_shape shape;
+	struct shms_segown *own;
+	int r;
+
+	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		const struct shms_packseg *g = &p->segments[i];
+
+		if (g->own && g->large == large && g->file->segment.shape.size >= total)
+			total = g->file->segment.shape.size * 2;
+	}
+	while (total < 2 * size)
+		total *= 2;
+	if (total > SEGMENT_MAX)
+		total = SEGMENT_MAX;
+	r = shms_segment_shape((uint32_t)(total / (large ? LARGE_SLOT : SMALL_SLOT)), HOLDERS, total, &shape);
+	if (r < 0)
+		return r;
+	own = malloc(sizeof(*own));
+	if (!own)
+		return -ENOMEM;
+	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept, p->options.huge, own);
+	if (r == 0) {
+		r = shms_packsegs_add(p, own, &own->file, ret_number, now_ms);
+		if (r < 0) {
+			shms_segfile_leave(&own->file, p->options.dir_fd, now_ms);
+			shms_segown_deinit(own);
+		}
+	}
+	if (r < 0)
+		free(own);
+	else
+		p->segments[*ret_number].large = large;
+	return r;
+}
+
+struct put {
+	const struct shms_segobject *what;
+	uint64_t size, now_ms;
+	bool large;
+	struct shms_packplace place;
+};
+
+/* 1: that segment is full. */
+static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
+{
+	uint32_t generation;
+	bool full;
+	int r = shms_segown_put(p->segments[number].own, u->what, u->now_ms, &u->place.slot, &generation, &full);
+
+	u->place.segment = number;
+	return r == -ENOSPC && full ? 1 : r;
+}
+
+static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
+{
+	/* The last one is the largest, and has most room. */
+	for (uint32_t i = SHMS_PACKINDEX_SEGMENTS; i-- > 0;) {
+		struct shms_packseg *g = &p->segments[i];
+		int r;
+
+		if (!g->own || g->large != u->large)
+			continue;
+		if (scan)
+			shms_packseg_settle(p, g, u->now_ms);
+		if (scan && !shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(u->now_ms)))
+			continue;
+		r = put_into(p, i, u);
+		if (r != 1)
+			return r;
+	}
+	return 1;
+}
+
+static int put_somewhere(struct shms_pack *p, struct put *u)
+{
+	uint32_t number;
+	int r = put_into_any(p, u, false);
+
+	if (r == 1)
+		r = put_into_any(p, u, true);
+	if (r != 1)
+		return r;
+	r = grow(p, u->large, u->size, u->now_ms, &number);
+	if (r == 0)
+		r = put_into(p, number, u);
+	return r == 1 || r == -EAGAIN ? -ENOSPC : r;
+}
+
+static uint64_t size_of(const struct shms_segobject *what)
+{
+	uint64_t size = what->metadata_size + what->key_size + 64;
+
+	for (uint32_t i = 0; i < what->n_buffers && size <= SHMS_SEGCLASS_MAX; i++)
+		size = shms_layout_next(size, 0) + what->buffers[i].iov_len;
+	return size;
+}
+
+int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms)
+{
+	struct put u = {.what = what, .now_ms = now_ms, .size = size_of(what)};
+	struct shms_packplace old;
+	bool held;
+	int r;
+
+	if (!what->key_size || u.size > SHMS_SEGCLASS_MAX)
+		return -EFBIG;
+	u.large = u.size > SHMS_PACK_SMALL;
+	pthread_mutex_lock(&p->lock);
+	held = shms_pack_find(p, what->key, what->key_size, &old);
+	r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
+	if (r == 0)
+		r = put_somewhere(p, &u);
+	if (r == 0) {
+		shms_packseg_came(&p->segments[u.place.segment], u.place.slot);
+		/* Killed before the old name goes: two objects of one key, of which either stays. */
+		if (held)
+			shms_pack_unname(p, what->key, what->key_size, old, now_ms);
+		shms_packindex_add(&p->index, what->key, what->key_size, u.place);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}

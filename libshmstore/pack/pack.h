@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pack.h: a store's packed objects: its own segments and its places in others', found by key (docs/segments.md "A store's packed objects").
+ *
+ * Threads: any; a lock inside. Fork: shms_pack_fork_child() in the child, where nothing but views is of use then. Times are of CLOCK_BOOTTIME, ms.
+ */
+#ifndef SHMS_PACK_H
+#define SHMS_PACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "segown.h"
+
+struct shms_pack;
+
+struct shms_pack_options {
+	int root_fd;      /* the partition */
+	const char *path; /* of the store's segments/ beneath it: what tickets say */
+	int dir_fd;       /* that directory. Both descriptors are borrowed, and stay open as long as the pack */
+	uint8_t uuid[16]; /* the store's, the same whenever a kept store is opened */
+	bool kept;        /* names outlive the process */
+	bool huge;        /* the partition gives pages of 2 MiB */
+};
+
+/* An object that the caller has a reference to: the bytes stay as they are until shms_pack_unget(). */
+struct shms_pack_view {
+	const struct shms_segment *segment;
+	struct shms_segpacked object;
+	uint32_t slot, generation;
+	uint32_t number; /* of the segment, in the store */
+};
+
+#define SHMS_PACK_TICKET 4096u /* bytes of a ticket's path with its NUL */
+
+/* A kept store finds its objects again. 0; -EBUSY: a child of its last process lives; -ENOMEM, -EMFILE, … */
+int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret);
+/* All views were given back. A store that is not kept gives all up: what others have of it stays theirs. NULL is fine. */
+void shms_pack_close(struct shms_pack *p, uint64_t now_ms);
+void shms_pack_fork_child(struct shms_pack *p);
+
+/* 0; -EEXIST: the key is held, and not replace; -EFBIG: it is too large, or of too many buffers, for a segment; -ENOSPC, -ENOMEM, … */
+int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms);
+/* 0, -ENOENT, -EBADMSG. */
+int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret);
+void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms);
+/* 0, -ENOENT. */
+int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms);
+/* ret_path: beneath the partition. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL: a lease of more than 190 days, or path too long. */
+int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
+		      char *ret_path, size_t size);
+/* Is that the path of a packed object's ticket? */
+bool shms_pack_is_ticket(const char *path);
+/*
+ * Takes the object of a ticket under its own key. 0, also where it is held already; -ESTALE: used, ended, or gone; -EEXIST: the key is held by another
+ * object, and not replace; -ENOTSUP: it has another key; -EAGAIN: no place in its segment, or no number for it here; -EBADMSG; -EPERM. What
+ * fails changes nothing.
+ */
+int shms_pack_adopt(struct shms_pack *p, const char *path, const void *key, size_t key_size, bool replace,
+		    uint64_t now_ms);
+/* Calls fn for each object; not 0 ends it and is returned. fn must not call into the pack. */
+int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view *v, void *arg), void *arg);
+
+#endif

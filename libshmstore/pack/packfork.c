@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packfork.c: what children inherit.
+ *
+ * Of each segment with live views the file is opened anew, the byte CHILDREN + holder locked for reading, and a page of that description mapped; then
+ * the descriptor is closed. After the fork the parent unmaps the page, so that the children alone have the lock. Who can lock the byte for writing
+ * knows that no child is left. If the lock is not to be had, the parent counts the views as inherited for ever: memory is lost, never a view.
+ */
+#include "packfork.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+
+#define CHILDREN 1024 /* bytes behind those of holders */
+
+static int lock_children(int fd, unsigned holder, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(CHILDREN + holder), .l_len = 1};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
+}
+
+static int open_segment(const struct shms_pack *p, const struct shms_packseg *g)
+{
+	return shms_openat(p->options.dir_fd, g->file->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+}
+
+bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g)
+{
+	_fd_ int fd = open_segment(p, g);
+	bool none = fd >= 0 && lock_children(fd, g->file->holder, F_WRLCK) == 0;
+
+	if (none)
+		lock_children(fd, g->file->holder, F_UNLCK);
+	return none;
+}
+
+/* A page that keeps the lock; NULL: it is not to be had. */
+static void *hold(const struct shms_pack *p, const struct shms_packseg *g)
+{
+	_fd_ int fd = open_segment(p, g);
+	void *page = MAP_FAILED;
+
+	if (fd >= 0 && lock_children(fd, g->file->holder, F_RDLCK) == 0)
+		page = mmap(NULL, SHMS_SEGMENT_PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	return page == MAP_FAILED ? NULL : page;
+}
+
+void shms_pack_fork_prepare(struct shms_pack *p)
+{
+	pthread_mutex_lock(&p->lock);
+	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		struct shms_packseg *g = &p->segments[i];
+		uint32_t n;
+
+		if (!g->file || !g->n_viewed)
+			continue;
+		g->children = hold(p, g);
+		if (!g->children)
+			g->unsure = true;
+		g->inherited = true;
+		n = shms_segment_born(&g->file->segment);
+		for (uint32_t k = 0; k < n; k++)
+			g->views[k] |= g->views[k] & SHMS_PACK_COUNT ? SHMS_PACK_INHERITED : 0;
+	}
+}
+
+void shms_pack_fork_parent(struct shms_pack *p)
+{
+	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		struct shms_packseg *g = &p->segments[i];
+
+		if (g->children)
+			munmap(g->children, SHMS_SEGMENT_PAGE);
+		g->children = NULL;
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+void shms_pack_fork_child(struct shms_pack *p)
+{
+	p->child = true;
+	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		struct shms_packseg *g = &p->segments[i];
+
+		if (!g->file)
+			continue;
+		shms_segfile_fork_child(g->file, g->n_viewed > 0);
+		if (g->own)
+			g->own->fd = shms_close_fd(g->own->fd);
+	}
+	pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packindex.c: open addressing with linear probing, three quarters full at most; a cell that goes draws the ones behind it nearer, so that there are
+ * no graves.
+ */
+#include "packindex.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "xxh3.h"
+
+#define CELLS_MIN 64u
+
+static uint32_t hash_of(const void *key, size_t key_size)
+{
+	uint64_t h = XXH3_64bits(key, key_size);
+
+	return (uint32_t)(h ^ h >> 32);
+}
+
+static uint64_t cell_of(uint32_t hash, struct shms_packplace place)
+{
+	return (uint64_t)hash << 32 | (uint64_t)(place.segment + 1) << 24 | place.slot;
+}
+
+static struct shms_packplace place_of(uint64_t cell)
+{
+	return (struct shms_packplace){(uint32_t)(cell >> 24 & 0xff) - 1, (uint32_t)cell & 0xffffff};
+}
+
+static void insert(uint64_t *cells, uint32_t n_cells, uint64_t cell)
+{
+	uint32_t at = (uint32_t)(cell >> 32) & (n_cells - 1);
+
+	while (cells[at])
+		at = (at + 1) & (n_cells - 1);
+	cells[at] = cell;
+}
+
+void shms_packindex_deinit(struct shms_packindex *x)
+{
+	free(x->cells);
+	*x = (struct shms_packindex){0};
+}
+
+int shms_packindex_reserve(struct shms_packindex *x)
+{
+	uint32_t n_cells = x->n_cells ? x->n_cells * 2 : CELLS_MIN;
+	uint64_t *cells;
+
+	if (x->n_cells && (x->n + 1) <= x->n_cells / 4 * 3)
+		return 0;
+	cells = calloc(n_cells, sizeof(*cells));
+	if (!cells)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < x->n_cells; i++) {
+		if (x->cells[i])
+			insert(cells, n_cells, x->cells[i]);
+	}
+	free(x->cells);
+	x->cells = cells;
+	x->n_cells = n_cells;
+	return 0;
+}
+
+void shms_packindex_add(struct shms_packindex *x, const void *key, size_t key_size, struct shms_packplace place)
+{
+	insert(x->cells, x->n_cells, cell_of(hash_of(key, key_size), place));
+	x->n++;
+}
+
+bool shms_packindex_find(const struct shms_packindex *x, const void *key, size_t key_size, shms_packindex_is *is,
+			 void *arg, struct shms_packplace *ret)
+{
+	uint32_t hash = hash_of(key, key_size);
+
+	for (uint32_t i = 0; i < x->n_cells; i++) {
+		uint64_t cell = x->cells[(hash + i) & (x->n_cells - 1)];
+		struct shms_packplace place = place_of(cell);
+
+		if (!cell)
+			return false;
+		if ((uint32_t)(cell >> 32) == hash && is(&place, key, key_size, arg)) {
+			*ret = place;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The cell at is empty now: those behind it that would be found no more move up. */
+static void close_gap(struct shms_packindex *x, uint32_t at)
+{
+	uint32_t mask = x->n_cells - 1, gap = at;
+
+	for (uint32_t i = (at + 1) & mask; x->cells[i]; i = (i + 1) & mask) {
+		uint32_t home = (uint32_t)(x->cells[i] >> 32) & mask;
+
+		/* Is its home outside of (gap, i]? Then a search for it comes by the gap. */
+		if (((i - home) & mask) >= ((i - gap) & mask)) {
+			x->cells[gap] = x->cells[i];
+			x->cells[i] = 0;
+			gap = i;
+		}
+	}
+}
+
+bool shms_packindex_drop(struct shms_packindex *x, const void *key, size_t key_size, struct shms_packplace place)
+{
+	uint32_t hash = hash_of(key, key_size);
+	uint64_t cell = cell_of(hash, place);
+
+	for (uint32_t i = 0; i < x->n_cells; i++) {
+		uint32_t at = (hash + i) & (x->n_cells - 1);
+
+		if (!x->cells[at])
+			return false;
+		if (x->cells[at] == cell) {
+			x->cells[at] = 0;
+			x->n--;
+			close_gap(x, at);
+			return true;
+		}
+	}
+	return false;
+}
+
+bool shms_packindex_next(const struct shms_packindex *x, uint32_t *io_at, struct shms_packplace *ret)
+{
+	while (*io_at < x->n_cells) {
+		uint64_t cell = x->cells[(*io_at)++];
+
+		if (cell) {
+			*ret = place_of(cell);
+			return true;
+		}
+	}
+	return false;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packsegs.c: the table of segments, and what the store has in a slot.
+ *
+ * The shared words have one bit for the store's name and one for its views, however many. The view bit is set when the name goes and views live,
+ * and cleared when the last of them ends; what a forked child inherited is live as long as any child may be.
+ */
+#include "packsegs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "segslot.h"
+
+bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)
+{
+	struct shms_segslot s = shms_packseg_slot(g, slot);
+
+	return shms_segword_part(shms_segslot_word(&s, g->file->holder), shms_segholder_name(g->file->holder)) != 0;
+}
+
+static bool is_idle(const struct shms_packseg *g)
+{
+	struct shms_segrecord *owner = shms_segment_record(&g->file->segment, SHMS_SEG_OWNER);
+
+	return !g->own && !g->n_held && !g->inherited &&
+	       shms_segword_is(&owner->state, UINT64_MAX, SHMS_SEGRECORD_ORPHAN);
+}
+
+void shms_packsegs_free(struct shms_packseg *g)
+{
+	if (g->own)
+		shms_segown_deinit(g->own);
+	else
+		free(g->file);
+	free(g->own);
+	free(g->views);
+	*g = (struct shms_packseg){0};
+}
+
+/* Others' segments that nobody fills any more, and in which we have nothing. */
+static void leave_idle(struct shms_pack *p, uint64_t now_ms)
+{
+	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		struct shms_packseg *g = &p->segments[i];
+
+		if (g->file)
+			shms_packseg_settle(p, g, now_ms);
+		if (g->file && is_idle(g)) {
+			shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+			shms_packsegs_free(g);
+		}
+	}
+}
+
+int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number,
+		      uint64_t now_ms)
+{
+	struct shms_packseg *g;
+	uint32_t number = 0;
+
+	leave_idle(p, now_ms);
+	while (number < SHMS_PACKINDEX_SEGMENTS && p->segments[number].file)
+		number++;
+	if (number == SHMS_PACKINDEX_SEGMENTS)
+		return -EAGAIN;
+	g = &p->segments[number];
+	g->views = calloc(file->segment.shape.n_slots, sizeof(*g->views));
+	if (!g->views)
+		return -ENOMEM;
+	g->own = own;
+	g->file = file;
+	*ret_number = number;
+	return 0;
+}
+
+bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
+{
+	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		if (p->segments[i].file && memcmp(p->segments[i].file->segment.uuid, uuid, 16) == 0) {
+			*ret_number = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool is_live(uint32_t views)
+{
+	return (views & (SHMS_PACK_COUNT | SHMS_PACK_INHERITED)) != 0;
+}
+
+/* No bit of ours is left in our word. */
+static void left(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+{
+	if (g->own)
+		shms_segown_take_back(g->own, slot, now_ms);
+	else
+		shms_segment_hint(&g->file->segment, slot);
+}
+
+void shms_packseg_came(struct shms_packseg *g, uint32_t slot)
+{
+	if (!is_live(g->views[slot]))
+		g->n_held++;
+}
+
+void shms_packseg_drop(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+{
+	struct shms_segslot s = shms_packseg_slot(g, slot);
+	uint32_t views = g->views[slot];
+	enum shms_segviews which = !is_live(views)              ? SHMS_SEGVIEWS_NONE
+				   : (views & SHMS_PACK_MARKED) ? SHMS_SEGVIEWS_MARKED
+								: SHMS_SEGVIEWS_LIVE;
+
+	if (shms_segslot_drop(&s, g->file->holder, which))
+		left(g, slot, now_ms);
+	if (which == SHMS_SEGVIEWS_NONE)
+		g->n_held--;
+	else
+		g->views[slot] |= SHMS_PACK_MARKED;
+}
+
+void shms_packseg_view(struct shms_packseg *g, uint32_t slot)
+{
+	g->n_viewed += !is_live(g->views[slot]);
+	g->views[slot]++;
+}
+
+/* The slot's last view has ended. */
+static void end_views(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+{
+	struct shms_segslot s = shms_packseg_slot(g, slot);
+
+	g->n_viewed--;
+	if (!shms_packseg_named(g, slot))
+		g->n_held--;
+	if (!(g->views[slot] & SHMS_PACK_MARKED))
+		return;
+	g->views[slot] = 0;
+	if (shms_segslot_unview(&s, g->file->holder))
+		left(g, slot, now_ms);
+}
+
+void shms_packseg_unview(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+{
+	g->views[slot]--;
+	if (!is_live(g->views[slot]))
+		end_views(g, slot, now_ms);
+}
+
+void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	uint32_t n;
+
+	if (!g->inherited || g->unsure || !shms_packseg_childless(p, g))
+		return;
+	g->inherited = false;
+	n = shms_segment_born(&g->file->segment);
+	for (uint32_t i = 0; i < n; i++) {
+		if (!(g->views[i] & SHMS_PACK_INHERITED))
+			continue;
+		g->views[i] &= ~SHMS_PACK_INHERITED;
+		if (!is_live(g->views[i]))
+			end_views(g, i, now_ms);
+	}
+}
+
+const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o)
+{
+	return o->key_size <= SHMS_SEGPACKED_KEY ? (const void *)o->key
+						 : g->file->segment.bytes + o->extent_off + o->key_off;
+}

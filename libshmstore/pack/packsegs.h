@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packsegs.h: the segments that a store has, by number, and what it has in each slot: its name, which the slot's bit says, and views, which are counted
+ * here. The pack's lock is held around all of it.
+ */
+#ifndef SHMS_PACKSEGS_H
+#define SHMS_PACKSEGS_H
+
+#include <pthread.h>
+
+#include "pack.h"
+#include "packindex.h"
+
+struct shms_packseg {
+	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */
+	struct shms_segfile *file; /* NULL: this number is free */
+	bool large;                /* for objects over SHMS_PACK_SMALL */
+	uint32_t *views;           /* of each slot: how many, and the flags below */
+	uint32_t n_held;           /* slots with a name or views of ours */
+	uint32_t n_viewed;         /* slots with views of ours, or of our children */
+	bool inherited;            /* there are slots with SHMS_PACK_INHERITED */
+	bool unsure;               /* some child's lock was not to be had: they count for ever */
+	void *children;            /* during a fork: a page that children keep (packfork.c) */
+};
+
+#define SHMS_PACK_MARKED    (1u << 31) /* the view bit stands */
+#define SHMS_PACK_INHERITED (1u << 30) /* children may have views that they inherited */
+#define SHMS_PACK_COUNT     (SHMS_PACK_INHERITED - 1)
+#define SHMS_PACK_SMALL     8192u
+
+struct shms_pack {
+	pthread_mutex_t lock;
+	struct shms_pack_options options;
+	char *path;
+	struct shms_packindex index;
+	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
+	unsigned turn; /* which lease is tried first */
+	bool child;    /* of a fork */
+};
+
+static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g, uint32_t slot)
+{
+	return shms_segslot_at(&g->file->segment, slot);
+}
+
+bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
+/* A free number for that segment, whose owner or file it is then. -EAGAIN: none is free; -ENOMEM. */
+int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number,
+		      uint64_t now_ms);
+/* Its segment of that uuid. False: it has none. */
+bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number);
+/* The memory of a number; what becomes of the file the caller has seen to. */
+void shms_packsegs_free(struct shms_packseg *g);
+/* The store's name has come to the slot, or goes; a view more, or less. */
+void shms_packseg_came(struct shms_packseg *g, uint32_t slot);
+void shms_packseg_drop(struct shms_packseg *g, uint32_t slot, uint64_t now_ms);
+void shms_packseg_view(struct shms_packseg *g, uint32_t slot);
+void shms_packseg_unview(struct shms_packseg *g, uint32_t slot, uint64_t now_ms);
+/* No child has views any more: what was kept for them goes. Looks only where there may be some. */
+void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
+/* The key of the object that was read out of the slot. */
+const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o);
+
+/* packfork.c: have all children that inherited views of that segment ended? */
+bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packshare.c: tickets of packed objects. A ticket's path is the donor's link of the segment, beneath the partition, and a last part of 32 digits: slot,
+ * generation, lease, end. Who has the segment needs no system call to take the object.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "packfork.h"
+#include "packsegs.h"
+#include "segshare.h"
+#include "segslot.h"
+
+#define DIGITS 32u
+
+struct ticket {
+	char link[SHMS_PACK_TICKET]; /* beneath the partition */
+	uint8_t uuid[16];
+	struct shms_segticket what;
+};
+
+static bool parse_uuid(const char *text, uint8_t ret[16])
+{
+	char again[SHMS_SEGFILE_NAME];
+	unsigned byte;
+
+	for (size_t i = 0; i < 16; i++) {
+		if (sscanf(text + 2 * i, "%2x", &byte) != 1)
+			return false;
+		ret[i] = (uint8_t)byte;
+	}
+	shms_segfile_name(ret, again);
+	return memcmp(text, again, DIGITS) == 0;
+}
+
+/* [directory]/segments/[uuid]/[digits]. */
+static int parse(const char *path, struct ticket *ret)
+{
+	static const char part[] = "/segments/";
+	size_t n = strlen(path), tail = sizeof(part) - 1 + DIGITS + 1 + DIGITS, link;
+
+	if (n <= tail || n >= SHMS_PACK_TICKET || path[0] == '/' || path[n - DIGITS - 1] != '/')
+		return -EBADMSG;
+	link = n - DIGITS - 1;
+	if (memcmp(path + n - tail, part, sizeof(part) - 1) != 0 || !parse_uuid(path + link - DIGITS, ret->uuid))
+		return -EBADMSG;
+	memcpy(ret->link, path, link);
+	ret->link[link] = '\0';
+	return shms_segticket_parse(path + link + 1, DIGITS, &ret->what);
+}
+
+bool shms_pack_is_ticket(const char *path)
+{
+	struct ticket t;
+
+	return parse(path, &t) == 0;
+}
+
+int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
+		      char *ret_path, size_t size)
+{
+	struct shms_segticket t = {.end_ms = now_ms + lease_ms};
+	char text[SHMS_SEGTICKET_TEXT];
+	struct shms_packplace place;
+	const struct shms_packseg *g;
+	struct shms_segslot slot;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&p->lock);
+	if (shms_pack_find(p, key, key_size, &place)) {
+		g = &p->segments[place.segment];
+		slot = shms_packseg_slot(g, place.slot);
+		t.slot = place.slot;
+		t.generation = shms_segstate_generation(shms_segword_load(slot.state));
+		r = -EINVAL;
+		if (strlen(p->path) + 1 + DIGITS + 1 + DIGITS < size)
+			r = shms_segslot_handoff(&slot, t.generation, p->turn++, now_ms, t.end_ms, &t.lease);
+	}
+	if (r == 0) {
+		shms_segticket_format(&t, text);
+		snprintf(ret_path, size, "%s/%s/%s", p->path, g->file->name, text);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+static int segment_of(struct shms_pack *p, const struct ticket *t, uint64_t now_ms, uint32_t *ret_number)
+{
+	struct shms_segfile *file;
+	int r;
+
+	if (shms_packsegs_find(p, t->uuid, ret_number))
+		return 0;
+	file = malloc(sizeof(*file));
+	if (!file)
+		return -ENOMEM;
+	r = shms_segfile_join(p->options.root_fd, t->link, t->uuid, p->options.dir_fd, p->options.uuid, p->options.kept,
+			      file);
+	if (r == 0) {
+		r = shms_packsegs_add(p, NULL, file, ret_number, now_ms);
+		if (r < 0)
+			shms_segfile_leave(file, p->options.dir_fd, now_ms);
+	}
+	if (r < 0)
+		free(file);
+	return r;
+}
+
+/*
+ * Is the ticket's object one of that key? Read before it is ours: if the slot changes meanwhile the ticket is stale, and what was read is not used.
+ */
+static int check_key(const struct shms_packseg *g, const struct ticket *t, const void *key, size_t key_size)
+{
+	struct shms_segslot slot;
+	struct shms_segpacked o;
+
+	if (t->what.slot >= shms_segment_born(&g->file->segment))
+		return -EBADMSG;
+	slot = shms_packseg_slot(g, t->what.slot);
+	if (shms_segpacked_read(&g->file->segment, &slot, &o) < 0)
+		return -ESTALE;
+	return o.key_size == key_size && memcmp(shms_packseg_key(g, &o), key, key_size) == 0 ? 0 : -ENOTSUP;
+}
+
+/* The lock is held, the segment there. */
+static int adopt(struct shms_pack *p, uint32_t number, const struct ticket *t, const void *key, size_t key_size,
+		 bool replace, uint64_t now_ms)
+{
+	struct shms_packseg *g = &p->segments[number];
+	struct shms_packplace old, place = {number, t->what.slot};
+	struct shms_segpacked o;
+	bool held, same;
+	int r = check_key(g, t, key, key_size);
+
+	if (r < 0)
+		return r;
+	held = shms_pack_find(p, key, key_size, &old);
+	/* Our name there keeps the slot what it is. */
+	same = held && old.segment == number && old.slot == t->what.slot;
+	if (held && !same && !replace)
+		return -EEXIST;
+	r = shms_packindex_reserve(&p->index);
+	if (r == 0)
+		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, &o);
+	if (r < 0 || same)
+		return r;
+	shms_packseg_came(g, place.slot);
+	if (held)
+		shms_pack_unname(p, key, key_size, old, now_ms);
+	shms_packindex_add(&p->index, key, key_size, place);
+	return 0;
+}
+
+int shms_pack_adopt(struct shms_pack *p, const char *path, const void *key, size_t key_size, bool replace,
+		    uint64_t now_ms)
+{
+	struct ticket t;
+	uint32_t number;
+	int r = parse(path, &t);
+
+	if (r < 0)
+		return r;
+	if (t.what.end_ms <= now_ms)
+		return -ESTALE;
+	pthread_mutex_lock(&p->lock);
+	r = segment_of(p, &t, now_ms, &number);
+	if (r == 0)
+		r = adopt(p, number, &t, key, key_size, replace, now_ms);
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
