@@ -16,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -32,8 +31,13 @@
 
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME])
 {
-	for (size_t i = 0; i < 16; i++)
-		snprintf(ret_name + 2 * i, 3, "%02x", uuid[i]);
+	static const char digits[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < 16; i++) {
+		ret_name[2 * i] = digits[uuid[i] >> 4];
+		ret_name[2 * i + 1] = digits[uuid[i] & 15];
+	}
+	ret_name[SHMS_SEGFILE_NAME - 1] = '\0';
 }
 
 bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms)

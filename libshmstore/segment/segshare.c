@@ -9,7 +9,6 @@
 #include "segshare.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
 			 uint64_t end_ms, uint32_t *ret_lease)
@@ -111,10 +110,23 @@ int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned 
 	return -ENOENT;
 }
 
+/* The last n hexadecimal digits of number; returns what is behind them. */
+static char *put_digits(char *at, size_t n, uint64_t number)
+{
+	for (size_t i = n; i-- > 0; number >>= 4)
+		at[i] = "0123456789abcdef"[number & 15];
+	return at + n;
+}
+
 void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SEGTICKET_TEXT])
 {
-	snprintf(ret_text, SHMS_SEGTICKET_TEXT, "%08x%06x%02x%016llx", t->slot, t->generation & SHMS_SEG_GENERATION,
-		 t->lease & 0xff, (unsigned long long)t->end_ms);
+	char *at = ret_text;
+
+	at = put_digits(at, 8, t->slot);
+	at = put_digits(at, 6, t->generation & SHMS_SEG_GENERATION);
+	at = put_digits(at, 2, t->lease & 0xff);
+	at = put_digits(at, 16, t->end_ms);
+	*at = '\0';
 }
 
 /* The number of n lower-case hexadecimal digits; false: something else is there. */
