@@ -216,6 +216,38 @@ int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *n
 	return 0;
 }
 
+static bool is_of(const struct actors_one *k, pid_t pid)
+{
+	return k->at && conn_peer(k->at->conn)->pid == pid;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *ret)
+{
+	const struct actors_one *k, *next;
+
+	*ret = (struct actors_leaving){0};
+	HASH_ITER(hh, a->all, k, next)
+	{
+		ret->n += is_of(k, pid);
+		ret->n_movable += is_of(k, pid) && actors_one_may_leave(k);
+	}
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void actors_evacuate(struct actors *a, pid_t pid)
+{
+	struct actors_one *k, *next;
+
+	HASH_ITER(hh, a->all, k, next)
+	{
+		if (!is_of(k, pid) || !actors_one_may_leave(k))
+			continue;
+		(void)actor_preempt(k->core, NULL, actors_now_ms());
+		actors_one_settle(k);
+	}
+}
+
 /* ---- time ---------------------------------------------------------------------------------------------------------- */
 
 void actors_arm(struct actors *a)

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "wire.h"
 
@@ -54,6 +55,13 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *data, size_t n);
 /* place "": one is looked for. 0: answered later; -ENOENT: no such actor; -ESTALE: no such place, or it is there; -EPERM, -EBUSY: as actor_preempt(). */
 int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *place);
+/* The actors of a process that may be ended for its memory; of these, those that may be moved, and for which another process has room. */
+struct actors_leaving {
+	size_t n, n_movable;
+};
+void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *ret);
+/* Those go there: they are suspended now, and sent by actors_flush(). */
+void actors_evacuate(struct actors *a, pid_t pid);
 /* Who waits for the answer to this request waits no more, and gets none; what it asked for is done all the same. False: nobody does. */
 bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial);
 /* Sends what is to be sent. handling: the connection whose request is being handled; its own failure is returned. CONN_OK, CONN_E_SLOW. */

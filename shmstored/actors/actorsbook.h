@@ -139,6 +139,8 @@ void actors_one_settle(struct actors_one *k);
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
 /* This place's state of it is of no use. */
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
+/* It may be moved now, and another process has room for it. */
+bool actors_one_may_leave(const struct actors_one *k);
 /* A connection has ended. */
 void actors_one_left(struct actors_one *k, const struct actors_guest *g);
 void actors_one_tick(struct actors_one *k, uint64_t now_ms);

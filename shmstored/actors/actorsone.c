@@ -247,7 +247,8 @@ static const char *find_destination(const struct actors_one *k)
 
 	HASH_ITER(hh, k->of->guests, g, next)
 	{
-		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS)
+		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
+		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid))
 			continue;
 		memcpy(peers[n].name, g->place, sizeof(g->place));
 		peers[n].free = actors_guest_room(g);
@@ -337,6 +338,14 @@ void actors_one_settle(struct actors_one *k)
 	}
 	a->sweep |= is_over(k);
 	a->due_ms = due < a->due_ms ? due : a->due_ms;
+}
+
+bool actors_one_may_leave(const struct actors_one *k)
+{
+	return k->core && k->at && actor_state(k->core) == ACTOR_ACTIVE &&
+	       actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
+			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false) > ACTOR_NEVER &&
+	       find_destination(k) != NULL;
 }
 
 /* ---- where it is --------------------------------------------------------------------------------------------------- */

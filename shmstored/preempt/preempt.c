@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "actors.h"
 #include "admit.h"
 #include "config.h"
 #include "host.h"
@@ -289,6 +290,9 @@ static void choose(struct preempt *p)
 	/* Only now: who is told may be dropped for reading nothing, and what was picked goes with that connection. */
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
 		preempttell(p->host, v);
+	for (const struct preempt_victim *v = p->wave; v; v = v->next)
+		actors_evacuate(p->host->actors, v->record.pid);
+	(void)actors_flush(p->host->actors, NULL);
 }
 
 static void on_sample(struct pressure_watch *w)
@@ -362,13 +366,18 @@ size_t preempt_recent(const struct preempt *p, struct preempt_record ret[PREEMPT
 	return n;
 }
 
-static void add_plan(const struct preemptpick *pick, const struct policy_victim *v, bool now, struct preempt_plans *to)
+static void add_plan(const struct preempt *p, const struct preemptpick *pick, const struct policy_victim *v, bool now,
+		     struct preempt_plans *to)
 {
 	const struct preemptpick_who *who = &pick->who[v->worker->id];
+	struct actors_leaving leaving;
 
+	actors_leaving(p->host->actors, conn_peer(who->conn)->pid, &leaving);
 	to->plans[to->n++] = (struct preempt_plan){.pid = conn_peer(who->conn)->pid,
 						   .uid = conn_peer(who->conn)->uid,
 						   .n_tasks = preemptpick_n_tasks(who),
+						   .n_actors = leaving.n,
+						   .n_movable = leaving.n_movable,
 						   .level = v->worker->level,
 						   .why = v->why,
 						   .retry = v->retry,
@@ -377,7 +386,8 @@ static void add_plan(const struct preemptpick *pick, const struct policy_victim 
 }
 
 /* Wave after wave as if memory were full, each wave dead before the next. */
-static void plan_rest(const struct policy *policy, struct preemptpick *pick, struct preempt_plans *to)
+static void plan_rest(const struct preempt *p, const struct policy *policy, struct preemptpick *pick,
+		      struct preempt_plans *to)
 {
 	struct amount full = policy->kill.known ? amount_of(INT64_MAX) : AMOUNT_UNKNOWN;
 	size_t n;
@@ -388,7 +398,7 @@ static void plan_rest(const struct policy *policy, struct preemptpick *pick, str
 	while ((n = policy_select(policy, full, pick->workers, pick->n, pick->victims)) > 0) {
 		for (size_t i = 0; i < n; i++) {
 			pick->victims[i].worker->life = POLICY_DEAD;
-			add_plan(pick, &pick->victims[i], false, to);
+			add_plan(p, pick, &pick->victims[i], false, to);
 		}
 	}
 }
@@ -416,8 +426,8 @@ int preempt_plan(const struct preempt *p, struct preempt_plans *ret)
 	if (ret->need > 0)
 		n = policy_select(&how, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)
-		add_plan(&pick, &pick.victims[i], true, ret);
-	plan_rest(&how, &pick, ret);
+		add_plan(p, &pick, &pick.victims[i], true, ret);
+	plan_rest(p, &how, &pick, ret);
 	preemptpick_deinit(&pick);
 	return 0;
 }

@@ -3,7 +3,7 @@
  * preempt.h: where memory is short, processes that run tasks are asked to stop, and made to (policy.h says which). One wave at a time: nobody else is chosen while
  * one of it lives. Off unless the configuration switches it on. Loop's thread only.
  *
- *   notice    TASK_PREEMPT, and an event ("preempt"), say which tasks of which process, and the time that they have
+ *   notice    TASK_PREEMPT, and an event ("preempt"), say which tasks of which process, and the time that they have. Its actors that may be moved are (actors.h)
  *   SIGTERM   after that time, if memory is still above the kill threshold
  *   SIGKILL   after a time for ending
  *
@@ -73,6 +73,7 @@ struct preempt_plan {
 	pid_t pid;
 	uid_t uid;
 	unsigned n_tasks;
+	size_t n_actors, n_movable; /* of these actors: to another process that has room, at the notice */
 	enum policylevel level;
 	enum policy_why why;
 	bool retry, now; /* now: in the wave that memory as it is calls for */

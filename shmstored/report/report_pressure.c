@@ -172,6 +172,8 @@ static void plan_part(const struct report_view *v, const struct host *h, struct 
 		jsonmake_i64(item, "pid", p->pid);
 		jsonmake_u64(item, "uid", p->uid);
 		jsonmake_u64(item, "tasks", p->n_tasks);
+		jsonmake_u64(item, "actors", p->n_actors);
+		jsonmake_u64(item, "actors_moved", p->n_movable);
 		jsonmake_text(item, "level", policylevel_name(p->level));
 		jsonmake_text(item, "why", policy_why(p->why));
 		jsonmake_i64(item, "bytes", p->bytes);

@@ -2,6 +2,7 @@
 """Actors of a real daemon, in processes: calls of many in one order, each answered once, also while the actor is moved, and whoever is killed meanwhile: the daemon, the process
 where it was, the one where it goes. Nothing is half done, and nothing is left over."""
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from actorscene import Process, log
 from daemon import SHMSTORED, wait_for
 from fixture import NOBODY, Place
 from gatehost import python
+from test_daemon_pressure import gate, text
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
@@ -386,3 +388,60 @@ def test_a_place_that_lies(processes, store, daemon):
         order = wire.call("ACTOR_NEXT", 0)
         assert (order.name, order.values[8], order.tail) == ("ACTOR_ORDER", 7, b"log")
     check_moved(calls, actor, first.pid, first.pid)
+
+
+# ---- memory is short -------------------------------------------------------------------------------------------------------------
+
+PREEMPTED = """
+import os, sys
+import shmstore
+ballast = []
+
+class Block:
+    def __init__(self):
+        self.n = 0
+
+    def grow(self, mib):
+        ballast.append(os.urandom(1 << 20) * mib)
+
+    def count(self):
+        self.n += 1
+        return os.getpid(), self.n
+
+store = shmstore.Partition(sys.argv[1]).open("w%d" % os.getpid())
+place = store.place(sys.argv[2])
+if sys.argv[3:]:
+    task = store.admitted("work", level="always", retriable=True).__enter__()
+    place.begin("block", Block(), level="high")
+print("ready", flush=True)
+place.serve()
+"""
+
+
+def ask_block(wire, method, *args):
+    serial = wire.send("ACTOR_CALL", 5, 0, tail=b"block" + pickle.dumps((method, args, {})))
+    answer = wire.reply(serial)
+    assert (answer.name, answer.values[0]) == ("ACTOR_ANSWER", 1), answer
+    return pickle.loads(answer.tail)
+
+
+def test_who_is_preempted_has_its_actors_moved(make_daemon, place):
+    """At the notice, before the process is ended; the plan says so before that. Without another process that has room it does not."""
+    keys = text(host_total="512MiB", preempt="shm", preempt_grace="5s", preempt_term="300ms").replace("interval = 20ms", "interval = 50ms")
+    daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n', http=False)
+    env = {**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)}
+    with daemon.wire() as wire:
+        first = python(PREEMPTED, place.path, "first", "begins", env=env)
+        assert first.stdout.readline() == "ready\n"
+        assert ask_block(wire, "count") == (first.pid, 1)
+        plan = lambda: [(p["pid"], p["actors"], p["actors_moved"]) for p in gate(daemon)["preemption"]["plan"]]  # noqa: E731
+        wait_for("the plan", lambda: plan() == [(first.pid, 1, 0)])
+        second = python(PREEMPTED, place.path, "second", env=env)
+        assert second.stdout.readline() == "ready\n"
+        wait_for("the plan", lambda: plan() == [(first.pid, 1, 1)])
+        ask_block(wire, "grow", 500)
+        first.wait(60)
+        assert ask_block(wire, "count") == (second.pid, 2)
+        assert gate(daemon)["preemption"]["gone"] == 1
+    second.kill()
+    second.wait()

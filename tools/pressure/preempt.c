@@ -24,9 +24,9 @@ static const struct argp_option option_list[] = {
 };
 
 static const struct table_column plan_columns[] = {
-	{"ORDER", TABLE_RIGHT}, {"WHEN", 0},  {"PID", TABLE_RIGHT},   {"UID", TABLE_RIGHT},
-	{"TASKS", TABLE_RIGHT}, {"LEVEL", 0}, {"FREES", TABLE_RIGHT}, {"RETRY", 0},
-	{"WHY", TABLE_WRAP},
+	{"ORDER", TABLE_RIGHT}, {"WHEN", 0},         {"PID", TABLE_RIGHT},   {"UID", TABLE_RIGHT},
+	{"TASKS", TABLE_RIGHT}, {"LEVEL", 0},        {"FREES", TABLE_RIGHT}, {"RETRY", 0},
+	{"MOVES", 0},           {"WHY", TABLE_WRAP},
 };
 static const struct table_column recent_columns[] = {
 	{"NUMBER", TABLE_RIGHT}, {"AGO", TABLE_RIGHT},   {"STEP", 0},  {"PID", TABLE_RIGHT},
@@ -75,7 +75,9 @@ static void print_plan(const struct json_object *p, const struct admin *a)
 		table_text(&t, 5, jsonin_text(v, "level"));
 		table_size(&t, 6, jsonin_u64(v, "bytes"));
 		table_text(&t, 7, jsonin_flag(v, "retry") ? "yes" : "no");
-		table_text(&t, 8, jsonin_text(v, "why"));
+		table_printf(&t, 8, "%" PRIu64 " of %" PRIu64 " actors", jsonin_u64(v, "actors_moved"),
+			     jsonin_u64(v, "actors"));
+		table_text(&t, 9, jsonin_text(v, "why"));
 	}
 	table_finish(&t);
 }
