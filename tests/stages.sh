@@ -5,9 +5,10 @@
 # A stage is a function stage_NAME; its output is its log. It tells how many tests ran by add_counts; its exit status is 0 if all is well.
 
 # The gate comes first, one stage after the other. Then two stages at a time, those that take longest first, so that no long one is
-# left alone at the end.
+# left alone at the end; and beside them what waits for its disk and its victims more than it works, and yields to all else.
 gate=(format tidy build layers unit tsan)
-in_pairs=(asan upstream integration crash dask python stress readme fuzz)
+beside=crash
+in_pairs=(crash asan upstream integration dask python stress readme fuzz)
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
@@ -54,11 +55,18 @@ sanitizer_options() {
 fixed=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed=(setarch "$(uname -m)" -R); fi
 
+# Who asks which processes have a file open looks at all that there are: those of the same tests are fewer, and enough. The shell that is their
+# first process waits for those that lost their parents.
+apart=()
+if unshare --pid --fork --mount-proc --kill-child true 2>/dev/null; then
+  apart=(unshare --pid --fork --mount-proc --kill-child bash -c '"$@"; exit $?' tests)
+fi
+
 # Tests wait for the most part: one more at a time than there are processors.
 ctest_in() { # build directory, ctest's options
   local build=$1 part=$logs/$stage.ctest status
   shift
-  CRITERION_JOBS=1 "${fixed[@]}" ctest --test-dir "$build" -V --no-tests=error -j $((jobs + 1)) "$@" >"$part" 2>&1
+  CRITERION_JOBS=1 "${apart[@]}" "${fixed[@]}" ctest --test-dir "$build" -V --no-tests=error -j $((jobs + 1)) "$@" >"$part" 2>&1
   status=$?
   cat "$part"
   if ((status == 8)) && ctest_alone "$build" "$part"; then
@@ -74,7 +82,7 @@ ctest_alone() { # build directory, log
   local tests
   mapfile -t tests < <(sed -nE 's/^\s*[0-9]+ - (\S+) \((Failed|Timeout|SEGFAULT|Subprocess aborted|Exit code .*)\)$/\1/p' "$2" | sort -u)
   ((${#tests[@]} > 0 && ${#tests[@]} <= 3)) || return 1
-  CRITERION_JOBS=1 "${fixed[@]}" ctest --test-dir "$1" -V --rerun-failed >"$2.alone" 2>&1
+  CRITERION_JOBS=1 "${apart[@]}" "${fixed[@]}" ctest --test-dir "$1" -V --rerun-failed >"$2.alone" 2>&1
   local status=$?
   cat "$2.alone"
   ((status == 0)) || return 1
@@ -102,7 +110,7 @@ pytest_once() { # log, arguments; build and python are pytest_on's
   local log=$1
   shift
   SHMSTORE_BUILD=$build PYTHONPATH=$python LD_LIBRARY_PATH=$build/libshmstore \
-    "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio --timeout=$((long ? 1800 : 600)) -ra --durations=15 "$@" >"$log" 2>&1
+    "${apart[@]}" "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio --timeout=$((long ? 1800 : 600)) -ra --durations=15 "$@" >"$log" 2>&1
 }
 
 # What failed beside other tests runs once more by itself, and has failed if it fails then, too. Each is named, here and at the end
@@ -126,7 +134,7 @@ script() { # counting function, script, arguments
     echo "$path: not there, or not executable"
     return 1
   fi
-  "$path" "$@" >"$part" 2>&1
+  "${apart[@]}" "$path" "$@" >"$part" 2>&1
   status=$?
   cat "$part"
   add_counts "$("$count" "$part")"
@@ -225,6 +233,7 @@ stage_crash() {
   local all=()
   ((!long)) || all=(--all)
   build_release || return 1
+  renice -n 10 -p $BASHPID >/dev/null
   script count_line tests/crash/run "$release" "${all[@]}" crash fault
 }
 

@@ -11,6 +11,7 @@ import dask.array
 import numpy as np
 import pytest
 from conftest import PREFIX, cluster, on_workers, wait_until
+from distributed import wait
 from tasks import MIB
 from together import together
 
@@ -28,10 +29,13 @@ def expected():
     return np.arange(SIDE * SIDE, dtype=float).reshape(SIDE, SIDE)
 
 
-def rechunked():
-    x = dask.array.arange(SIDE * SIDE, dtype=float, chunks=SIDE * SIDE // N).reshape((SIDE, SIDE))
+def rows():
+    return dask.array.arange(SIDE * SIDE, dtype=float, chunks=SIDE * SIDE // N).reshape((SIDE, SIDE))
+
+
+def rechunked(x=None):
     with dask.config.set(P2P):
-        return x.rechunk((SIDE // N, SIDE)).rechunk((SIDE, SIDE // N))
+        return (rows() if x is None else x).rechunk((SIDE // N, SIDE)).rechunk((SIDE, SIDE // N))
 
 
 def part(i, rows=20_000):
@@ -164,7 +168,9 @@ def test_a_peer_that_does_not_know_of_it_gets_them_as_on_stock(place):
         second.plugins["shuffle"].shuffle_runs._refresh = type(second.plugins["shuffle"].shuffle_runs)._refresh.__get__(
             second.plugins["shuffle"].shuffle_runs
         )
-        result = await client.compute(rechunked())
+        x = client.persist(rows(), workers=[first.address])  # so that this one has shards to send
+        await wait(x)
+        result = await client.compute(rechunked(x))
         assert np.array_equal(result, expected())
         assert first._shards._others == {second.address}
 
