@@ -174,7 +174,7 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 {
 	if (!p)
 		return;
-	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
 		if (g->file) {
@@ -291,7 +291,7 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 	struct shms_segown *own;
 	int r;
 
-	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+	for (uint32_t i = 0; i < p->n_segments; i++) {
 		const struct shms_packseg *g = &p->segments[i];
 
 		if (g->own && g->large == large && g->file->segment.shape.size >= total)
@@ -343,7 +343,7 @@ static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 {
 	/* The last one is the largest, and has most room. */
-	for (uint32_t i = SHMS_PACKINDEX_SEGMENTS; i-- > 0;) {
+	for (uint32_t i = p->n_segments; i-- > 0;) {
 		struct shms_packseg *g = &p->segments[i];
 		int r;
 

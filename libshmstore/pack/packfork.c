@@ -53,7 +53,7 @@ static void *hold(const struct shms_pack *p, const struct shms_packseg *g)
 void shms_pack_fork_prepare(struct shms_pack *p)
 {
 	pthread_mutex_lock(&p->lock);
-	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 		uint32_t n;
 
@@ -71,7 +71,7 @@ void shms_pack_fork_prepare(struct shms_pack *p)
 
 void shms_pack_fork_parent(struct shms_pack *p)
 {
-	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
 		if (g->children)
@@ -84,7 +84,7 @@ void shms_pack_fork_parent(struct shms_pack *p)
 void shms_pack_fork_child(struct shms_pack *p)
 {
 	p->child = true;
-	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
 		if (!g->file)

@@ -42,7 +42,7 @@ void shms_packsegs_free(struct shms_packseg *g)
 /* Others' segments that nobody fills any more, and in which we have nothing. */
 static void leave_idle(struct shms_pack *p, uint64_t now_ms)
 {
-	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
 		if (g->file)
@@ -71,13 +71,15 @@ int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_
 		return -ENOMEM;
 	g->own = own;
 	g->file = file;
+	if (number == p->n_segments)
+		p->n_segments++;
 	*ret_number = number;
 	return 0;
 }
 
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
 {
-	for (uint32_t i = 0; i < SHMS_PACKINDEX_SEGMENTS; i++) {
+	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].file && memcmp(p->segments[i].file->segment.uuid, uuid, 16) == 0) {
 			*ret_number = i;
 			return true;

@@ -34,8 +34,9 @@ struct shms_pack {
 	char *path;
 	struct shms_packindex index;
 	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
-	unsigned turn; /* which lease is tried first */
-	bool child;    /* of a fork */
+	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
+	unsigned turn;       /* which lease is tried first */
+	bool child;          /* of a fork */
 };
 
 static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g, uint32_t slot)
