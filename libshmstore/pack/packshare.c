@@ -24,14 +24,12 @@ struct ticket {
 /* Each adoption parses one: no sscanf(), which takes microseconds for it. */
 static bool parse_uuid(const char *text, uint8_t ret[16])
 {
-	static const char digits[] = "0123456789abcdef";
+	uint64_t byte;
 
 	for (size_t i = 0; i < 16; i++) {
-		const char *high = memchr(digits, text[2 * i], 16), *low = memchr(digits, text[2 * i + 1], 16);
-
-		if (!high || !low)
+		if (!shms_segticket_digits(text + 2 * i, 2, &byte))
 			return false;
-		ret[i] = (uint8_t)((high - digits) << 4 | (low - digits));
+		ret[i] = (uint8_t)byte;
 	}
 	return true;
 }

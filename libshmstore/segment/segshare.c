@@ -129,8 +129,7 @@ void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SE
 	*at = '\0';
 }
 
-/* The number of n lower-case hexadecimal digits; false: something else is there. */
-static bool digits(const char *text, size_t n, uint64_t *ret)
+bool shms_segticket_digits(const char *text, size_t n, uint64_t *ret)
 {
 	uint64_t number = 0;
 
@@ -152,8 +151,9 @@ int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)
 {
 	uint64_t slot, generation, lease, end_ms;
 
-	if (n != SHMS_SEGTICKET_TEXT - 1 || !digits(text, 8, &slot) || !digits(text + 8, 6, &generation) ||
-	    !digits(text + 14, 2, &lease) || !digits(text + 16, 16, &end_ms) || lease >= SHMS_SEG_LEASES)
+	if (n != SHMS_SEGTICKET_TEXT - 1 || !shms_segticket_digits(text, 8, &slot) ||
+	    !shms_segticket_digits(text + 8, 6, &generation) || !shms_segticket_digits(text + 14, 2, &lease) ||
+	    !shms_segticket_digits(text + 16, 16, &end_ms) || lease >= SHMS_SEG_LEASES)
 		return -EBADMSG;
 	*ret = (struct shms_segticket){(uint32_t)slot, (uint32_t)generation, (uint32_t)lease, end_ms};
 	return 0;

@@ -45,5 +45,7 @@ int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned 
 void shms_segticket_format(const struct shms_segticket *ticket, char ret_text[SHMS_SEGTICKET_TEXT]);
 /* text: SHMS_SEGTICKET_TEXT - 1 digits of n bytes. 0; -EBADMSG: anything else than _format() writes. */
 int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret);
+/* The number of n lower-case hexadecimal digits, 16 at most; false: something else is there. */
+bool shms_segticket_digits(const char *text, size_t n, uint64_t *ret);
 
 #endif
