@@ -3,6 +3,7 @@
 where it was, the one where it goes. Nothing is half done, and nothing is left over."""
 import os
 import pickle
+import random
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ shmstore = pytest.importorskip("shmstore")
 
 MIB = 1 << 20
 N = 100
+GONE = "error 95"  # what a caller is told whose daemon ends
 
 
 @pytest.fixture
@@ -296,7 +298,7 @@ def outcome(call):
     except shmstore.actors.ActorLost:
         return "lost"
     except shmstore.Error as e:
-        return e.errno
+        return f"error {e.errno}"
 
 
 def test_home_dies_after_it_is_saved(processes, store):
@@ -321,8 +323,8 @@ def test_the_daemon_dies_in_a_move(processes, store, daemon, moment):
         actor.move("second")
     assert e.value.errno == 95
     outcomes = [outcome(c) for c in calls]
-    k = sum(o != 95 for o in outcomes)
-    assert outcomes == list(range(1, k + 1)) + [95] * (N - k)
+    k = sum(o != GONE for o in outcomes)
+    assert outcomes == list(range(1, k + 1)) + [GONE] * (N - k)
     daemon.process.wait()
     daemon.restart()
     pid, seen, total, most = again(actor, "everything")
@@ -345,9 +347,40 @@ def test_the_daemon_dies_while_calls_run(processes, store, daemon):
     outcomes = [outcome(c) for c in calls]
     daemon.restart()
     pid, seen, total, most = again(actor, "everything")
-    k = sum(o != 95 for o in outcomes)
+    k = sum(o != GONE for o in outcomes)
     assert pid == first.pid and seen == list(range(len(seen))) and most == 1
     assert len(seen) in (k, k + 1)  # one ran, and its answer found nobody
+
+
+@pytest.mark.parametrize("victim", ["daemon", "first", "second"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kill_at_any_moment_of_a_move(processes, store, place, other, daemon, victim, seed):
+    """Answers are 1, 2, 3, ... up to where somebody died; of what was answered nothing is lost, unless the process that had the actor is, and callers know."""
+    dice = random.Random(f"{victim} {seed}")
+    first = processes("first", log(size=8 * MIB))
+    second = processes("second", partition=dice.choice([place, other]).path)
+    actor = store.actor("log")
+    calls = [actor.send("add", i, 0.001) for i in range(N)]
+    calls[dice.randrange(10)].result()
+    store._actor_move("log", "second")
+    time.sleep(dice.random() * 0.08)  # it is killed at some moment: whichever that is, what follows must hold
+    {"daemon": daemon, "first": first, "second": second}[victim].kill()
+    outcomes = [outcome(c) for c in calls]
+    k = sum(isinstance(o, int) for o in outcomes)
+    assert outcomes[:k] == list(range(1, k + 1)) and set(outcomes[k:]) <= {"lost", GONE}, outcomes
+    if victim == "daemon":
+        daemon.restart()
+        pid, seen, total, most = again(actor, "everything")
+        assert pid in (first.pid, second.pid) and k <= len(seen) <= k + 2
+    elif k < N:
+        assert gone(store, "log")
+        return
+    elif gone(store, "log"):
+        return  # it died with the last call
+    else:
+        pid, seen, total, most = actor.call("everything")
+        assert pid == (second if victim == "first" else first).pid and len(seen) == N
+    assert seen == list(range(len(seen))) and (total, most) == (len(seen), 1)
 
 
 STRANGER = """
