@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "actors.h"
 #include "dispatch.h"
 #include "events.h"
 #include "loop.h"
@@ -17,12 +18,15 @@ void fakehost_begin(struct host *h, struct config *config, uint64_t epoch)
 	*h = (struct host){.config = config, .epoch = epoch, .dispatch = dispatch, .parts = start_parts};
 	ENSURE(loop_new(16, &h->loop) == 0);
 	ENSURE(events_new(&h->events) == 0);
+	h->actors = actors_new(h);
+	ENSURE(h->actors);
 }
 
 void fakehost_end(struct host *h)
 {
 	h->draining = true;
 	conn_drop_all(h, "the test ends");
+	h->actors = actors_free(h->actors);
 	h->loop = loop_free(h->loop);
 	ENSURE(!h->n_conns && !h->conns);
 	h->events = events_free(h->events);
