@@ -221,6 +221,17 @@ def consume(peer, pipe):
         pipe.send(taken)
 
 
+def arrays_asked_for():
+    """An array of each size that is read, a line each, until standard input ends; of one size it is the same one."""
+    arrays = {}
+    print("ready", flush=True)
+    for line in sys.stdin:
+        size = int(line)
+        if size not in arrays:
+            arrays[size] = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+        yield arrays[size]
+
+
 def play(name, directory):
     """Reads sizes, answers times. Ends with its standard input."""
     from multiprocessing import Pipe
@@ -239,14 +250,9 @@ def play(name, directory):
             os._exit(status)
     there.close()
     peer = PEERS[name](directory)
-    arrays = {}
-    print("ready", flush=True)
-    for line in sys.stdin:
-        size = int(line)
-        if size not in arrays:
-            arrays[size] = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    for array in arrays_asked_for():
         begun = now()
-        what = peer.put(arrays[size])
+        what = peer.put(array)
         put = now()
         here.send(peer.refer(what) if hasattr(peer, "refer") else what)
         get = here.recv()
@@ -276,14 +282,9 @@ def play_ray(directory):
             return now() - begun
 
     consumer = Consumer.remote()
-    arrays = {}
-    print("ready", flush=True)
-    for line in sys.stdin:
-        size = int(line)
-        if size not in arrays:
-            arrays[size] = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    for array in arrays_asked_for():
         begun = now()
-        reference = ray.put(arrays[size])
+        reference = ray.put(array)
         put = now()
         get = ray.get(consumer.take.remote([reference]))
         handed = now()

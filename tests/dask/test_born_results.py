@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pathlib
+import sys
 from concurrent.futures import ThreadPoolExecutor as Plain
 
 import dask
@@ -19,6 +21,9 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import shmstore
 from shmstore.dask.born import Born, pays
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from arraymaps import file_of  # noqa: E402
 
 MIB = 1 << 20
 SIZE = 8 * MIB
@@ -42,18 +47,6 @@ def _import_numpy():
     return np.ones(1).sum()
 
 
-def where(array):
-    """(inode, whether the mapping is shared) of the memory of an array; (0, False): no file's."""
-    address = array.__array_interface__["data"][0]
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            span, permissions, _, _, inode, *_ = line.split()
-            start, end = (int(part, 16) for part in span.split("-"))
-            if start <= address < end:
-                return int(inode), permissions[3] == "s"
-    return 0, False
-
-
 def inodes(dask_worker):
     store = dask_worker._exchange.store
     return [os.stat(entry.path).st_ino for entry in os.scandir(os.path.join(store.path, "objects"))]
@@ -65,7 +58,7 @@ def test_a_result_is_published_as_it_was_made(place, born):
 
         def make():
             made = np.full(SIZE, 3, np.uint8)
-            return made, where(made)
+            return made, file_of(made)
 
         result = client.submit(make, workers=[a])
         address = client.submit(lambda value: value[1], result, workers=[a]).result()
@@ -146,7 +139,7 @@ def test_executors(place):
         try:
             assert first.around(ours) and not second.around(ours) and not first.around(plain)
             made = ours.submit(np.full, SIZE, 5, dtype=np.uint8).result()
-            assert where(made)[1] and not where(plain.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1]
+            assert file_of(made)[1] and not file_of(plain.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1]
             assert first.unpublished() >= SIZE
             store["k"] = made
             assert first.unpublished() == 0

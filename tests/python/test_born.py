@@ -8,6 +8,7 @@ import errno
 import gc
 import json
 import os
+import pathlib
 import resource
 import signal
 import subprocess
@@ -20,6 +21,9 @@ from test_fork import in_child
 
 import shmstore
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from arraymaps import file_of  # noqa: E402
+
 MIB = 1 << 20
 HEAD = 4096  # the page in front of a buffer
 
@@ -31,24 +35,12 @@ def closes(partition):
     return usage
 
 
-def of_file(array):
-    """(inode, shared) of the mapping that an array lies in. It is alive meanwhile."""
-    address = array.__array_interface__["data"][0]
-    with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
-        for line in file:
-            span, permissions, _, _, inode, *_ = line.split()
-            start, end = (int(part, 16) for part in span.split("-"))
-            if start <= address < end:
-                return int(inode), permissions[3] == "s"
-    raise AssertionError(f"{address:#x} is in no map")
-
-
 def born(store, n=4 * MIB, fill=7, dtype=np.uint8):
     """An array that must be in the partition."""
     with store.born_shared() as on:
         assert on
         made = np.full(n, fill, dtype)
-    assert of_file(made)[1], "made in ordinary memory"
+    assert file_of(made)[1], "made in ordinary memory"
     return made
 
 
@@ -58,7 +50,7 @@ def inode_of(store, key):
 
 def test_a_put_publishes_the_very_file(partition, store, place):
     made = born(store)
-    inode, _ = of_file(made)
+    inode, _ = file_of(made)
     if place.mounted:
         assert closes(partition).inflight == made.nbytes + HEAD
     store["k"] = made
@@ -145,7 +137,7 @@ def test_a_published_array_keeps_its_bytes_when_the_object_is_recycled(store):
 )
 def test_all_of_it_is_published(store, shape):
     made = born(store)
-    inode, _ = of_file(made)
+    inode, _ = file_of(made)
     store["k"] = shape(made)
     assert inode_of(store, "k") == inode
 
@@ -163,11 +155,11 @@ def test_all_of_it_is_published(store, shape):
 )
 def test_parts_and_more_are_copied(store, part):
     made = born(store)
-    inode, _ = of_file(made)
+    inode, _ = file_of(made)
     value = part(made)
     store["k"] = value
     assert inode_of(store, "k") != inode
-    assert of_file(made) == (inode, True), "still to be published"
+    assert file_of(made) == (inode, True), "still to be published"
     expected = value if isinstance(value, list) else [value]
     got = store["k"] if isinstance(value, list) else [store["k"]]
     assert all((one == other).all() for one, other in zip(got, expected))
@@ -175,7 +167,7 @@ def test_parts_and_more_are_copied(store, part):
 
 def test_a_large_header_is_copied(store):
     made = born(store)
-    inode, _ = of_file(made)
+    inode, _ = file_of(made)
     store.put_buffers("k", b"h" * 8192, [made])
     view = store.view("k")
     assert inode_of(store, "k") != inode and view.header == b"h" * 8192 and (np.asarray(view.buffers[0]) == 7).all()
@@ -187,7 +179,7 @@ def test_a_key_that_is_held_leaves_it_to_be_published(store):
     with pytest.raises(shmstore.Error) as caught:
         store.put("k", made)
     assert caught.value.errno == errno.EEXIST and store["k"] == 1
-    inode, shared = of_file(made)
+    inode, shared = file_of(made)
     assert shared
     store.put("k", made, replace=True)
     assert inode_of(store, "k") == inode and (store["k"] == 7).all()
@@ -218,10 +210,10 @@ def test_small_arrays_and_zeros_are_ordinary_memory(partition, store, place):
     with store.born_shared():
         small = np.full(2 * MIB - 1, 1, np.uint8)
         zeros = np.zeros(8 * MIB, np.uint8)
-    assert not of_file(small)[1] and not of_file(zeros)[1] and not zeros.any()
+    assert not file_of(small)[1] and not file_of(zeros)[1] and not zeros.any()
     with store.born_shared(at_least=1):
         tiny = np.arange(100)
-    assert of_file(tiny)[1] and tiny.sum() == 4950
+    assert file_of(tiny)[1] and tiny.sum() == 4950
     with pytest.raises(ValueError):
         with store.born_shared(at_least=0):
             pass
@@ -231,15 +223,15 @@ def test_it_is_in_force_for_this_context_only(store):
     seen = {}
 
     def other():
-        seen["thread"] = of_file(np.ones(MIB))[1]
+        seen["thread"] = file_of(np.ones(MIB))[1]
 
     async def coroutine(born):
         if born:
             with store.born_shared():
                 await asyncio.sleep(0.01)
-                return of_file(np.ones(MIB))[1]
+                return file_of(np.ones(MIB))[1]
         await asyncio.sleep(0.005)
-        return of_file(np.ones(MIB))[1]
+        return file_of(np.ones(MIB))[1]
 
     async def both():
         return await asyncio.gather(coroutine(True), coroutine(False))
@@ -249,14 +241,14 @@ def test_it_is_in_force_for_this_context_only(store):
         thread.start()
         thread.join()
         with store.born_shared(at_least=16 * MIB):
-            assert not of_file(np.ones(MIB))[1]
-        assert of_file(np.ones(MIB))[1]
+            assert not file_of(np.ones(MIB))[1]
+        assert file_of(np.ones(MIB))[1]
     assert seen == {"thread": False}
     assert asyncio.run(both()) == [True, False]
     with pytest.raises(RuntimeError):
         with store.born_shared():
             raise RuntimeError
-    assert not of_file(np.ones(MIB))[1]
+    assert not file_of(np.ones(MIB))[1]
 
 
 def test_what_goes_wrong_in_between_leaves_nothing(partition, store, place):
@@ -276,17 +268,17 @@ def test_resize_and_realloc(store):
     with store.born_shared():
         grown = np.arange(MIB, dtype=np.uint32)
         grown.resize(2 * MIB, refcheck=False)
-        assert of_file(grown)[1]
+        assert file_of(grown)[1]
         assert (grown[:MIB] == np.arange(MIB)).all() and not grown[MIB:].any()
         shrunk = np.arange(MIB, dtype=np.uint32)
         shrunk.resize(1000, refcheck=False)
-        assert not of_file(shrunk)[1] and (shrunk == np.arange(1000)).all()
+        assert not file_of(shrunk)[1] and (shrunk == np.arange(1000)).all()
         up = np.arange(1000, dtype=np.uint32)
         up.resize(MIB, refcheck=False)
         assert (up[:1000] == np.arange(1000)).all() and not up[1000:].any()
     grown.resize(3 * MIB, refcheck=False)  # no longer in force
     assert (grown[:MIB] == np.arange(MIB)).all() and not grown[MIB:].any()
-    inode = of_file(grown)[0]
+    inode = file_of(grown)[0]
     store["k"] = grown
     assert inode_of(store, "k") != inode and (store["k"] == grown).all()
     made = born(store)
@@ -297,12 +289,12 @@ def test_resize_and_realloc(store):
 
 def test_freed_memory_is_used_again_and_its_object_is_exact(partition, store, place):
     first = born(store)
-    inode, _ = of_file(first)
+    inode, _ = file_of(first)
     del first
     if place.mounted:
         assert closes(partition).inflight == 4 * MIB + HEAD, "kept"
     again = born(store, 4 * MIB - 100, 5)
-    assert of_file(again)[0] == inode
+    assert file_of(again)[0] == inode
     store["k"] = again
     assert inode_of(store, "k") == inode
     with open(os.path.join(store.path, "objects", "k"), "rb") as file:
@@ -333,11 +325,11 @@ def test_a_fork_splits_the_two(partition, store, place):
     in_child(child)
     assert (before == 7).all() and (store["p"] == 3).all() and (published == 3).all()
     before[1] = 2
-    inode = of_file(before)[0]
+    inode = file_of(before)[0]
     store["k"] = before  # a copy: the child may have it still
     assert inode_of(store, "k") != inode and store["k"][1] == 2 and store["k"][0] == 7
     after = born(store, fill=4)
-    inode, _ = of_file(after)
+    inode, _ = file_of(after)
     store["l"] = after
     assert inode_of(store, "l") == inode
     if place.mounted:
@@ -362,7 +354,7 @@ class store_refuses:
 def test_a_fork_within_makes_ordinary_memory(store):
     def child():
         made = np.ones(MIB)
-        assert not of_file(made)[1]
+        assert not file_of(made)[1]
         mine.resize(2 * MIB, refcheck=False)
         assert mine[0] == 1 and mine.size == 2 * MIB
 
@@ -448,7 +440,7 @@ def test_arrays_outlive_the_store(partition, place):
     born(store, fill=2)
     with store.born_shared():
         store.close()
-        assert not of_file(np.ones(MIB))[1]
+        assert not file_of(np.ones(MIB))[1]
     assert (made == 7).all() and (published == 3).all()
     made[:] = 1
     published[:] = 1
@@ -466,7 +458,7 @@ def test_arrays_outlive_the_store(partition, place):
 
 def test_another_store_copies(partition, store):
     made = born(store)
-    inode, _ = of_file(made)
+    inode, _ = file_of(made)
     with partition.open("other") as other:
         other["k"] = made
         assert inode_of(other, "k") != inode and (other["k"] == 7).all()
@@ -480,7 +472,7 @@ def test_a_partition_that_is_short_makes_ordinary_memory(partition, store, place
     size = partition.usage().size
     with store.born_shared():
         arrays = [np.ones(8 * MIB) for _ in range(size // (64 * MIB) + 2)]
-    shared = [of_file(made)[1] for made in arrays]
+    shared = [file_of(made)[1] for made in arrays]
     assert shared[0] and not shared[-1]
     assert closes(partition).used <= size * 3 // 4 + HEAD * 4
     assert all((made == 1).all() for made in arrays)
@@ -506,7 +498,7 @@ def test_descriptors_are_left_to_the_program(store):
     try:
         with store.born_shared(at_least=8192):
             arrays = [np.ones(2048) for _ in range(40)]
-        assert sum(of_file(made)[1] for made in arrays) == 16
+        assert sum(file_of(made)[1] for made in arrays) == 16
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -558,7 +550,7 @@ def test_somebody_elses_handler_stays(store):
     before = set_handler(theirs)
     try:
         with store.born_shared() as on:
-            assert not on and not of_file(np.ones(MIB))[1]
+            assert not on and not file_of(np.ones(MIB))[1]
     finally:
         assert set_handler(before) is theirs
 

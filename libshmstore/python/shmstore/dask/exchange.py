@@ -346,13 +346,18 @@ class Exchange:
             self.look()
         return self._books[1]
 
+    def space(self) -> tuple[int, int]:
+        """Bytes of the partition, and how many of these are in use. One system call."""
+        usage = os.statvfs(self.partition.path)
+        return usage.f_blocks * usage.f_frsize, (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+
     def host(self) -> dict[str, Any]:
         """What tells a scheduler which workers are one host to it, and how full that is. In bytes."""
-        usage = os.statvfs(self.partition.path)
+        size, used = self.space()
         return {
             "partition": self.identity,
-            "size": usage.f_blocks * usage.f_frsize,
-            "used": (usage.f_blocks - usage.f_bfree) * usage.f_frsize,
+            "size": size,
+            "used": used,
             "min-size": self.settings.min_size,
             "private-types": self.fallbacks.private_types(),
         }

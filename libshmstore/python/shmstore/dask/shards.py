@@ -67,8 +67,8 @@ class Shards:
         """Whether the partition takes so many bytes and stays at ease."""
         if self.tier is not None:
             return bool(self.tier.used() + nbytes <= self.tier.low)
-        host = self.exchange.host()
-        return bool(host["used"] + nbytes <= host["size"] - host["size"] // _FREE_SHARE)
+        size, used = self.exchange.space()
+        return used + nbytes <= size - size // _FREE_SHARE
 
     async def _hand_over(self, key: str, sending: p2p.Sending, address: str, shards: Any) -> Any:
         """The answer of a peer that took the shards; None: they go as on stock."""

@@ -148,10 +148,9 @@ class Tier:
     def used(self) -> int:
         """Bytes of the partition that are in use. One system call."""
         try:
-            stat = os.statvfs(self.exchange.partition.path)
+            return self.exchange.space()[1]
         except OSError:
             return 0
-        return (stat.f_blocks - stat.f_bfree) * stat.f_frsize
 
     def has(self, entry: Entry) -> bool:
         """Whether that object lies on the disk, and not in memory. A few system calls."""
