@@ -3,8 +3,9 @@
  * wire.h: the protocol between the processes of a host and shmstored: messages on a SOCK_SEQPACKET Unix socket. What they say to each
  * other without a message is in pagewords.h.
  *
- * A packet is one message: a header, the fixed body of its type (wire.def), and up to tail bytes of text without a NUL. The
- * packet's size must be header + body + tail exactly as the header says. Both sides copy a message once, check it, then use it.
+ * A packet is one message: a header, the fixed body of its type (wire.def), and up to tail bytes of text without a NUL, or, after an
+ * actor's name, of anything (ACTOR_CALL, _DONE, _ORDER, _ANSWER). The packet's size must be header + body + tail exactly as the header
+ * says. Both sides copy a message once, check it, then use it.
  * Native byte order: both ends are on one host. Reserved fields and unknown flags must be zero.
  *
  * Order: HELLO is the first message, once; it may be followed at once by others, without waiting for WELCOME. One connection
