@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actor.h: a process with a state of its own that answers calls of other processes, one after the other, and that may be moved to another process with its state and all calls
- * that wait. Needs shmstored. docs/actors.md has the rules.
+ * actor.h: a process with a state of its own that answers calls of other processes, one after the other, and that may be
+ * moved to another process with its state and all calls that wait. Needs shmstored. docs/actors.md has the rules.
  *
  *   actor   a name of this user, and a state that only the program knows: what it is, how to save it, how to load it
  *   place   a store's process that takes actors. It asks for orders, and carries them out
- *   call    bytes for an actor, and the bytes of its answer. Calls of all callers have one order, in which they begin; each is answered once
+ *   call    bytes for an actor, and the bytes of its answer. Calls of all callers have one order, in which they
+ *           begin; each is answered once
  *
  *   struct shmstore_place *p;
  *   struct shmstore_actor_order o;
@@ -21,11 +22,13 @@
  * What holds for every function, beside what it says itself:
  *
  *   Return   0, or -errno:
- *              -EINVAL    an argument is NULL; the store is closed; a name is no name: 1 to SHMSTORE_ACTOR_NAME printable bytes, no blank, no slash, no dot in front
+ *              -EINVAL    an argument is NULL; the store is closed; a name is no name: 1 to
+ *                         SHMSTORE_ACTOR_NAME printable bytes, no blank, no slash, no dot in front
  *              -EPERM     the store was opened to be read only, or by the parent before a fork
  *              -ENOTSUP   no daemon, or it died meanwhile: whether a call ran is not known then
  *              -ENOMEM    out of memory, here or there
- *   Threads  many threads may call at once, but one at a time shmstore_actor_next() of one place, and one at a time any of one call
+ *   Threads  many threads may call at once, but one at a time shmstore_actor_next() of one place, and one at a time any
+ *            of one call
  *   Fork     a child's copies are not usable: -EPERM
  *   Users    a user's actors are called, moved and taken by processes of that user alone
  *   Never    starts a thread. Since 0.1, all of it
@@ -53,7 +56,8 @@ struct shmstore_place;
  * The store's process takes actors: one place for each store.
  *   name   no other place's of this user
  *   room   bytes of state that may be moved here. Actors that begin here need none
- * Ownership: *ret is closed with shmstore_place_close(), before the store. Return: as above; -EEXIST: name; -EBUSY: the store has another place.
+ * Ownership: *ret is closed with shmstore_place_close(), before the store. Return: as above; -EEXIST: name; -EBUSY: the
+ * store has another place.
  */
 SHMSTORE_API int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, struct shmstore_place **ret);
 /* Its actors end, and those who wait for them are told. NULL is fine. Returns NULL. */
@@ -81,7 +85,8 @@ struct shmstore_actor_options {
 /*
  * An actor begins here.
  *   options   NULL: SHMSTORE_ACTOR_OPTIONS_INIT
- * Return: as above; -EEXIST: the user has one of that name; -ENOENT: no such parent; -EINVAL also: options; -EMFILE: 1024 are here, or it would be too deep.
+ * Return: as above; -EEXIST: the user has one of that name; -ENOENT: no such parent; -EINVAL also: options; -EMFILE: 1024
+ * are here, or it would be too deep.
  */
 SHMSTORE_API int shmstore_actor_begin(struct shmstore_place *p, const char *name,
 				      const struct shmstore_actor_options *options);
@@ -107,12 +112,16 @@ struct shmstore_actor_order {
 	char key[SHMSTORE_ACTOR_NAME + 33]; /* SAVE, LOAD: "ckpt/<name>/<version>" */
 };
 /*
- * The next order of this place. Whoever has actors asks all the time: what he does not ask for waits. A daemon that is started anew is told by this what is here.
+ * The next order of this place. Whoever has actors asks all the time: what he does not ask for waits. A daemon that is
+ * started anew is told by this what is here.
  *   timeout_ms   how long to wait; UINT64_MAX: without end
  * Return: 1: *ret is filled; 0: none came; as above, but -ENOTSUP; -EEXIST: another one has the place's name by now.
  */
 SHMSTORE_API int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms, struct shmstore_actor_order *ret);
-/* A descriptor for poll(): readable when shmstore_actor_next(p, 0, ...) may have something; call that once before, and once a second. Return: it, or as above. */
+/*
+ * A descriptor for poll(): readable when shmstore_actor_next(p, 0, ...) may have something; call that once before, and once
+ * a second. Return: it, or as above.
+ */
 SHMSTORE_API int shmstore_actor_fd(struct shmstore_place *p);
 
 enum shmstore_actor_how {
@@ -149,7 +158,8 @@ struct shmstore_actor_answer {
 /*
  * Its answer.
  *   timeout_ms   UINT64_MAX: as long as the daemon lives
- * Return: 1: *ret is filled; 0: it has not come; as above; -ENOENT: no actor of that name; -EMFILE: 1024 calls of this store wait, or 65536 for the actor.
+ * Return: 1: *ret is filled; 0: it has not come; as above; -ENOENT: no actor of that name; -EMFILE: 1024 calls of this
+ * store wait, or 65536 for the actor.
  */
 SHMSTORE_API int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms,
 				       struct shmstore_actor_answer *ret);
@@ -159,7 +169,8 @@ SHMSTORE_API struct shmstore_actor_call *shmstore_actor_forget(struct shmstore_a
 /*
  * Moves an actor. That it is there is told by shmstore_actor_answer(): OK, without data.
  *   place   NULL: the one that has most room
- * Ownership: as of shmstore_actor_call(). Return: as above; and of the answer: -ENOENT: no such actor; -ESTALE: no such place, or it is there; -EPERM also: its level is never, or it cannot save and load; -EBUSY: it is being moved;
+ * Ownership: as of shmstore_actor_call(). Return: as above; and of the answer: -ENOENT: no such actor; -ESTALE: no such
+ * place, or it is there; -EPERM also: its level is never, or it cannot save and load; -EBUSY: it is being moved;
  * -ECANCELED: something failed, or took too long: it goes on where it was, with all calls, and the error's sentence says what.
  */
 SHMSTORE_API int shmstore_actor_move(struct shmstore *s, const char *name, const char *place,
@@ -167,6 +178,7 @@ SHMSTORE_API int shmstore_actor_move(struct shmstore *s, const char *name, const
 
 /* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
 
+/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
 SHMSTORE_API int shmstore_actor_next_sized(struct shmstore_place *p, uint64_t timeout_ms,
 					   struct shmstore_actor_order *ret, size_t ret_size);
 SHMSTORE_API int shmstore_actor_answer_sized(struct shmstore_actor_call *c, uint64_t timeout_ms,
