@@ -5,7 +5,7 @@
 # A stage is a function stage_NAME; its output is its log. It tells how many tests ran by add_counts; its exit status is 0 if all is well.
 
 # The gate comes first, one stage after the other. Then two stages at a time, those that take longest first, so that no long one is
-# left alone at the end; and beside them what waits for its disk and its victims more than it works, and yields to all else.
+# left alone at the end; and beside them what waits for its disk and its victims more than it works.
 gate=(format tidy build layers unit tsan)
 beside=crash
 in_pairs=(crash asan upstream integration dask python stress readme fuzz)
@@ -233,7 +233,6 @@ stage_crash() {
   local all=()
   ((!long)) || all=(--all)
   build_release || return 1
-  renice -n 10 -p $BASHPID >/dev/null
   script count_line tests/crash/run "$release" "${all[@]}" crash fault
 }
 

@@ -200,9 +200,9 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 	for (size_t i = 0; i < PLAUSIBLE_ERRORS && how->errors[i] && *n_bad < FAILURES_MAX; i++) {
 		const struct fault f = {.kind = FAULT_CALL, .plan = {how->mode, n, how->errors[i], true, call->nr}};
 
-		/* The tier's calls are long ones: every third error in turn, or with -a all. */
-		if ((p->stage.world.sc->flags & TIER) && !p->options->all && how->mode == TRACER_FAIL &&
-		    (n + i) % 3 != 0)
+		/* The tier's calls are long ones: every third error in turn, of those that last every other; or with -a all. */
+		if ((p->stage.world.sc->flags & TIER) && !p->options->all &&
+		    (n + i) % (how->mode == TRACER_FAIL ? 3 : 2) != 0)
 			continue;
 		/* Who finds the name taken does not first find the directory full. */
 		if (how->errors[i] == ENOSPC && call->result == -EEXIST)
