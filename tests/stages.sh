@@ -5,10 +5,9 @@
 # A stage is a function stage_NAME; its output is its log. It tells how many tests ran by add_counts; its exit status is 0 if all is well.
 
 # The gate comes first, one stage after the other. Then two stages at a time, those that take longest first, so that no long one is
-# left alone at the end; and beside them what waits for its disk and its victims more than it works.
+# left alone at the end. Three at a time are not faster: two keep two processors busy.
 gate=(format tidy build layers unit tsan)
-beside=crash
-in_pairs=(crash asan upstream integration dask python stress readme fuzz)
+in_pairs=(asan upstream integration crash dask python stress readme fuzz)
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
