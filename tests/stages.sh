@@ -56,10 +56,8 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then fixed=(setarch "$(uname -m)" 
 
 # Who asks which processes have a file open looks at all that there are: those of the same tests are fewer, and enough. The shell that is their
 # first process waits for those that lost their parents.
-apart=()
-if unshare --pid --fork --mount-proc --kill-child true 2>/dev/null; then
-  apart=(unshare --pid --fork --mount-proc --kill-child bash -c '"$@"; exit $?' tests)
-fi
+apart=(unshare --pid --fork --mount-proc --kill-child bash -c '"$@"; exit $?' tests)
+"${apart[@]}" true 2>/dev/null || apart=()
 
 # Tests wait for the most part: one more at a time than there are processors.
 ctest_in() { # build directory, ctest's options

@@ -20,6 +20,7 @@
 #define TICKETS   8
 #define VIEWS     4
 #define LARGE_MAX (9u << 20)
+#define RUN_PATH  600
 
 struct slot {
 	struct content content; /* seed 0: nothing */
@@ -90,6 +91,8 @@ uint64_t run_draw(struct run *r, uint64_t n);
 /* The first one is shown. -1. */
 __attribute__((format(printf, 2, 3))) int run_fail(struct run *r, const char *format, ...);
 size_t run_key(unsigned k, char ret[16]);
+/* Where the name is. Returns ret. */
+const char *run_path(const struct run *r, unsigned s, unsigned k, char ret[RUN_PATH]);
 struct place run_look(struct run *r, unsigned s, unsigned k);
 struct content run_new_content(struct run *r);
 /* What a call that needs the object's bytes must answer. */

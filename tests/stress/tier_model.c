@@ -39,19 +39,29 @@ size_t run_key(unsigned k, char ret[16])
 	return (size_t)snprintf(ret, 16, "key-%u", k);
 }
 
+const char *run_path(const struct run *r, unsigned s, unsigned k, char ret[RUN_PATH])
+{
+	snprintf(ret, RUN_PATH, "%s/stores/s%u/objects/key-%u", r->path, s, k);
+	return ret;
+}
+
+static const char *resident_path(const struct run *r, uint64_t id, char ret[RUN_PATH])
+{
+	snprintf(ret, RUN_PATH, "%s/tier/%u/%016" PRIx64 ".object", r->path, (unsigned)getuid(), id);
+	return ret;
+}
+
 struct place run_look(struct run *r, unsigned s, unsigned k)
 {
-	char path[600];
+	char path[RUN_PATH];
 	struct place p = {.demoted = false};
-	snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, s, k);
-	p.demoted = damage_stub_id(path, &p.id);
+	p.demoted = damage_stub_id(run_path(r, s, k, path), &p.id);
 	if (!p.demoted) {
 		snprintf(path, sizeof(path), "%s/stores/s%u/clean/key-%u", r->path, s, k);
 		p.clean = damage_stub_id(path, &p.id);
 	}
 	if (p.demoted || p.clean) {
-		snprintf(path, sizeof(path), "%s/tier/%u/%016" PRIx64 ".object", r->path, (unsigned)getuid(), p.id);
-		p.resident = access(path, F_OK) == 0;
+		p.resident = access(resident_path(r, p.id, path), F_OK) == 0;
 		p.damaged = r->book ? damage_of(r->book, p.id) : DAMAGE_NONE;
 	}
 	return p;
@@ -68,7 +78,7 @@ int run_expected(const struct run *r, unsigned s, unsigned k, const struct place
 /* A damage was found: said of the right file, and nothing has changed. */
 static int found(struct run *r, const char *what, unsigned s, unsigned k, const struct place *p)
 {
-	char path[600], key[16];
+	char path[RUN_PATH], key[16];
 	snprintf(path, sizeof(path), "%s/%016" PRIx64, r->files, p->id);
 	if (strcmp(shmstore_error_path(), path) != 0 || shmstore_error_detail()[0] == '\0')
 		return run_fail(r, "%s s%u/key-%u: %s (%s) is said of another file, or without a word", what, s, k,
@@ -97,12 +107,11 @@ void run_show(struct run *r, const struct content *c)
 {
 	for (unsigned i = 0; i < STORES * KEYS; i++) {
 		const struct slot *slot = &r->slots[i / KEYS][i % KEYS];
-		char path[600];
+		char path[RUN_PATH];
 		struct stat st = {.st_nlink = 0};
 		if (slot->content.seed != c->seed)
 			continue;
-		snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, i / KEYS, i % KEYS);
-		lstat(path, &st);
+		lstat(run_path(r, i / KEYS, i % KEYS, path), &st);
 		struct place p = run_look(r, i / KEYS, i % KEYS);
 		printf("     s%u/key-%u: %s pinned, inode %lu, links %lu, mode %o, %s%s%s %016" PRIx64 " %s\n",
 		       i / KEYS, i % KEYS, slot->pinned ? "to be" : "not", (unsigned long)st.st_ino,
@@ -114,12 +123,11 @@ void run_show(struct run *r, const struct content *c)
 /* The file that a name gives without the disk: its own, or the resident. 0: its tier file has to be read. */
 static ino_t file_of(struct run *r, const char *path, const struct place *p)
 {
-	char resident[600];
+	char resident[RUN_PATH];
 	struct stat st = {.st_ino = 0};
 	if (!p->demoted)
 		return lstat(path, &st) == 0 ? st.st_ino : 0;
-	snprintf(resident, sizeof(resident), "%s/tier/%u/%016" PRIx64 ".object", r->path, (unsigned)getuid(), p->id);
-	return lstat(resident, &st) == 0 ? st.st_ino : 0;
+	return lstat(resident_path(r, p->id, resident), &st) == 0 ? st.st_ino : 0;
 }
 
 struct seen {
@@ -138,21 +146,19 @@ static void see(struct seen *seen, ino_t file, uint64_t id)
 bool run_is_one(struct run *r, const struct content *c)
 {
 	struct seen seen = {.same = true};
-	char path[600];
+	char path[RUN_PATH];
 	for (unsigned i = 0; i < STORES * KEYS; i++) {
 		if (r->slots[i / KEYS][i % KEYS].content.seed != c->seed)
 			continue;
 		struct place p = run_look(r, i / KEYS, i % KEYS);
-		snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, i / KEYS, i % KEYS);
-		see(&seen, file_of(r, path, &p), p.id);
+		see(&seen, file_of(r, run_path(r, i / KEYS, i % KEYS, path), &p), p.id);
 	}
 	for (size_t i = 0; i < r->n_tickets; i++) {
 		if (r->tickets[i].content.seed != c->seed)
 			continue;
 		struct place p = {.id = 0};
-		snprintf(path, sizeof(path), "%s", r->tickets[i].ticket.path);
-		p.demoted = damage_stub_id(path, &p.id);
-		see(&seen, file_of(r, path, &p), p.id);
+		p.demoted = damage_stub_id(r->tickets[i].ticket.path, &p.id);
+		see(&seen, file_of(r, r->tickets[i].ticket.path, &p), p.id);
 	}
 	return seen.same;
 }
@@ -166,10 +172,9 @@ bool run_one_file(struct run *r)
 	for (unsigned i = 0; i < STORES * KEYS; i++) {
 		const struct content *c = &r->slots[i / KEYS][i % KEYS].content;
 		struct place p = c->seed ? run_look(r, i / KEYS, i % KEYS) : (struct place){.demoted = true};
-		char path[600];
+		char path[RUN_PATH];
 		struct stat st;
-		snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, i / KEYS, i % KEYS);
-		if (!p.clean || lstat(path, &st) < 0)
+		if (!p.clean || lstat(run_path(r, i / KEYS, i % KEYS, path), &st) < 0)
 			continue;
 		names[i].inode = st.st_ino;
 		names[i].id = p.id;

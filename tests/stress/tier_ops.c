@@ -134,11 +134,10 @@ static bool evictable(const struct run *r, unsigned s, unsigned k)
 
 static int left_behind(struct run *r, unsigned s, unsigned k)
 {
-	char path[600];
+	char path[RUN_PATH];
 	struct place p = run_look(r, s, k);
 	struct stat st = {.st_nlink = 0};
-	snprintf(path, sizeof(path), "%s/stores/s%u/objects/key-%u", r->path, s, k);
-	lstat(path, &st);
+	lstat(run_path(r, s, k, path), &st);
 	run_show(r, &r->slots[s][k].content);
 	return run_fail(r, "evict gave up, and s%u/key-%u is in memory: links %lu, mode %o%s%s%s", s, k,
 			(unsigned long)st.st_nlink, st.st_mode, p.clean ? ", clean" : "",
