@@ -138,7 +138,7 @@ int shms_list_dir(int dirfd, const char *name, DIR **ret)
 
 	*ret = fd < 0 ? NULL : fdopendir(fd);
 	if (fd >= 0 && !*ret) {
-		r = -ENOMEM;
+		r = -errno; /* of its fstat(), too: /proc/PID/fd of a process that has ended since is ENOENT */
 		shms_close_fd(fd);
 	}
 	return r;

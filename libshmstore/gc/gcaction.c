@@ -123,15 +123,15 @@ int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct s
 
 int shms_gc_names(int fd, const char *name, DIR **ret)
 {
-	int dir = shms_open_beneath(fd, name, O_RDONLY | O_DIRECTORY);
+	int r = 0, dir = shms_open_beneath(fd, name, O_RDONLY | O_DIRECTORY);
 
 	*ret = NULL;
 	if (dir < 0)
 		return dir == -EMFILE || dir == -ENFILE || dir == -ENOMEM ? shms_error(dir) : 0;
 	*ret = fdopendir(dir);
 	if (!*ret) {
+		r = shms_error(errno);
 		shms_close_fd(dir);
-		return -ENOMEM;
 	}
-	return 0;
+	return r;
 }

@@ -179,8 +179,8 @@ int shms_gc_away(struct shms_gc *g)
 		return 0;
 	dir = fdopendir(fd);
 	if (!dir) {
+		r = shms_error(errno);
 		shms_close_fd(fd);
-		return -ENOMEM;
 	}
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
 		if (is_uuid(e->d_name) && strcmp(e->d_name, g->p->uuid) != 0)
