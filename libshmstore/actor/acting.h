@@ -17,6 +17,8 @@ int shms_acting_wrong_name(void);
 int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIRE_TEXT_MAX], uint32_t *ret_name);
 /* The error of a REFUSED, with its sentence. */
 int shms_acting_refused(const struct shms_reply *reply);
+/* Sends a request that is answered at once. 0; -ENOTCONN: no daemon, or it ended; -errno: it refused. */
+int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail, size_t n);
 int shms_acting_gone(const struct shmstore *s);
 /* A daemon serves the store, perhaps since now. */
 bool shms_acting_attached(struct shmstore *s);

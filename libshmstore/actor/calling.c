@@ -65,6 +65,18 @@ int shms_acting_refused(const struct shms_reply *reply)
 	return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
 }
 
+int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail, size_t n)
+{
+	const struct shms_call call = {
+		.type = type, .answer = WIRE_DONE, .body = body, .tail = n ? tail : NULL, .tail_size = n};
+	struct shms_reply reply;
+	int r = shms_attach_call(&s->attach, &call, &reply);
+
+	if (r < 0)
+		return r == -ENOTCONN ? r : shms_error(r);
+	return reply.type == WIRE_REFUSED ? shms_acting_refused(&reply) : 0;
+}
+
 int shms_acting_gone(const struct shmstore *s)
 {
 	return shms_detail(-ENOTSUP, NULL, "%s: no shmstored serves the store, or it ended meanwhile; actors need one",

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.c: a store's process as a place for actors: it asks the daemon for orders, and says how they ended.
+ * place.c: orders of the daemon to a place: the place asks for them, and says how they ended.
  *
- * One question (ACTOR_NEXT) is under way all the time; its answer comes when there is an order. What needs nothing of the program is done here: the object of a state is fetched, and
- * deleted when it is of no use; KEEP is answered.
+ * One question (ACTOR_NEXT) is under way all the time; the daemon answers it when there is an order. An order
+ * that needs nothing of the program is carried out here: FETCH puts a state's object into the store, KEEP
+ * deletes it. A state that was fetched and never loaded is useless under the next daemon, because another
+ * place still has the actor: such an entry is dropped.
  *
- * For the next daemon it is kept which actors are here, as which version, and whether this is sure to be the only place that has it: it is not from SAVE, or FETCH, on,
- * until it runs something again. What was fetched and not loaded is of no use to anybody: another place has it still.
- *
- * Threads: one asks, many answer; the list has a lock, which is not held while anything is sent that is waited for.
+ * Threads: one asks, many answer. The list's lock is not held during a request that waits for its answer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,126 +20,21 @@
 #include "acting.h"
 #include "cancel.h"
 #include "detail.h"
+#include "placed.h"
 #include "sys.h"
 
-#define LEASE_MS  600000u /* of a saved state, where a step may take as long as it takes */
-#define AGAIN_MS  UINT64_C(20)
-#define TRY_NS    (UINT64_C(1000) * SHMS_ACTING_MS)
-#define FLAGS     (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD | SHMSTORE_ACTOR_STRICT)
-#define LEVEL_MAX 4u
+#define LEASE_MS 600000u /* of a saved state whose move has no time limit */
+#define AGAIN_MS UINT64_C(20)
 
 _Static_assert((int)SHMSTORE_ACTOR_RUN == (int)WIRE_ACTOR_RUN && (int)SHMSTORE_ACTOR_STOP == (int)WIRE_ACTOR_STOP &&
 		       (int)SHMSTORE_ACTOR_SAVE == (int)WIRE_ACTOR_SAVE,
 	       "the public numbers are the protocol's");
 
-enum stage {
-	FETCHED,
-	LOADED,
-	LIVE,
-};
+/* ---- what the daemon is told ----------------------------------------------------------------------------------------- */
 
-struct entry {
-	struct entry *next;
-	char name[WIRE_ACTOR_NAME + 1], parent[WIRE_ACTOR_NAME + 1];
-	struct wire_actor_born said; /* version, and flags with SURE, as they are now */
-	uint64_t object;             /* the version whose object is in the store; 0: none is */
-	enum stage stage;
-};
-
-struct shmstore_place {
-	struct shmstore *s;
-	char name[WIRE_ACTOR_NAME + 1];
-	uint64_t room;
-	pthread_mutex_t lock; /* the list */
-	struct entry *entries;
-	atomic_bool asking;  /* a thread is in shmstore_actor_next() */
-	bool asked;          /* q is under way */
-	uint64_t generation; /* that was told what is here */
-	struct shms_request q;
-	struct shms_reply reply;
-	char data[WIRE_TEXT_MAX + 1]; /* of the last order */
-};
-
-static const char *key_of(const char *name, uint64_t version, char ret[SHMSTORE_ACTOR_NAME + 33])
-{
-	snprintf(ret, SHMSTORE_ACTOR_NAME + 33, "ckpt/%s/%llu", name, (unsigned long long)version);
-	return ret;
-}
-
-/* ---- the list; its lock is held ------------------------------------------------------------------------------------ */
-
-static struct entry *find(const struct shmstore_place *p, const char *name)
-{
-	struct entry *e = p->entries;
-
-	while (e && strcmp(e->name, name) != 0)
-		e = e->next;
-	return e;
-}
-
-static struct entry *add(struct shmstore_place *p, const char *name, const char *parent)
-{
-	struct entry *e = find(p, name);
-
-	if (e)
-		return e;
-	e = calloc(1, sizeof(*e));
-	if (!e)
-		return NULL;
-	snprintf(e->name, sizeof(e->name), "%s", name);
-	snprintf(e->parent, sizeof(e->parent), "%s", parent);
-	e->next = p->entries;
-	p->entries = e;
-	return e;
-}
-
-static void drop_object(struct shmstore_place *p, struct entry *e)
-{
-	char key[SHMSTORE_ACTOR_NAME + 33];
-
-	if (e->object) {
-		key_of(e->name, e->object, key);
-		(void)shmstore_delete(p->s, key, strlen(key));
-	}
-	e->object = 0;
-}
-
-static void del(struct shmstore_place *p, struct entry *e)
-{
-	struct entry **at = &p->entries;
-
-	while (*at != e)
-		at = &(*at)->next;
-	*at = e->next;
-	drop_object(p, e);
-	free(e);
-}
-
-/* ---- what is told the daemon --------------------------------------------------------------------------------------- */
-
-static int tail_of(const struct entry *e, char tail[WIRE_TEXT_MAX])
+static int tail_of(const struct shms_placed *e, char tail[WIRE_TEXT_MAX])
 {
 	return snprintf(tail, WIRE_TEXT_MAX, *e->parent ? "%s\n%s" : "%s", e->name, e->parent);
-}
-
-/* A request that is answered at once. */
-static int tell(struct shmstore_place *p, uint16_t type, const void *body, const char *tail, size_t n)
-{
-	const struct shms_call call = {
-		.type = type, .answer = WIRE_DONE, .body = body, .tail = n ? tail : NULL, .tail_size = n};
-	struct shms_reply reply;
-	int r = shms_attach_call(&p->s->attach, &call, &reply);
-
-	if (r < 0)
-		return r == -ENOTCONN ? r : shms_error(r);
-	return reply.type == WIRE_REFUSED ? shms_acting_refused(&reply) : 0;
-}
-
-static int tell_place(struct shmstore_place *p)
-{
-	const struct wire_actor_place m = {.free = p->room};
-
-	return tell(p, WIRE_ACTOR_PLACE, &m, p->name, strlen(p->name));
 }
 
 /* How a step, or a call, ended. Nobody waits for the answer: one that came too late is no failure of ours. */
@@ -163,14 +57,14 @@ static void tell_done(struct shmstore_place *p, const char *name, struct wire_ac
 static int introduce(struct shmstore_place *p, uint64_t generation)
 {
 	char tail[WIRE_TEXT_MAX];
-	struct entry *e;
-	int r = tell_place(p), n;
+	struct shms_placed *e;
+	int r = shms_placed_announce(p), n;
 
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&p->lock);
 	for (e = p->entries; e && r == 0; e = e->next) {
-		if (e->stage == FETCHED)
+		if (e->stage == SHMS_PLACED_FETCHED)
 			continue;
 		n = tail_of(e, tail);
 		r = shms_request_post(&p->s->attach,
@@ -207,20 +101,20 @@ static int ask(struct shmstore_place *p)
 static void fetch(struct shmstore_place *p, const struct wire_actor_order *o, const char *name, char *text)
 {
 	struct wire_actor_done done = {.step = o->step, .how = WIRE_ACTOR_FAILED};
-	char *end = strchr(text, '\n'), key[SHMSTORE_ACTOR_NAME + 33];
-	struct entry *e;
+	char *end = strchr(text, '\n'), key[SHMS_PLACED_KEY];
+	struct shms_placed *e;
 	int r = -EBADMSG;
 
 	if (end && end - text <= (ptrdiff_t)WIRE_ACTOR_NAME) {
 		*end = '\0';
-		r = shms_state_fetch(p->s, key_of(name, o->version, key), end + 1);
+		r = shms_state_fetch(p->s, shms_placed_key(name, o->version, key), end + 1);
 	}
 	pthread_mutex_lock(&p->lock);
-	e = r == 0 ? add(p, name, text) : NULL;
+	e = r == 0 ? shms_placed_add(p, name, text) : NULL;
 	if (e) {
-		drop_object(p, e);
+		shms_placed_drop_object(p, e);
 		e->object = o->version;
-		e->stage = FETCHED;
+		e->stage = SHMS_PLACED_FETCHED;
 		e->said = (struct wire_actor_born){.version = o->version,
 						   .step_ms = o->step_ms,
 						   .suspend_ms = o->suspend_ms,
@@ -238,15 +132,15 @@ static void fetch(struct shmstore_place *p, const struct wire_actor_order *o, co
 static void keep(struct shmstore_place *p, const struct wire_actor_order *o, const char *name)
 {
 	struct wire_actor_done done = {.step = o->step, .how = WIRE_ACTOR_OK};
-	struct entry *e;
+	struct shms_placed *e;
 
 	pthread_mutex_lock(&p->lock);
-	e = find(p, name);
-	if (e && e->stage != FETCHED) {
+	e = shms_placed_find(p, name);
+	if (e && e->stage != SHMS_PLACED_FETCHED) {
 		e->said.version = o->version;
 		e->said.flags &= (uint16_t)~WIRE_ACTOR_SURE;
-		e->stage = LIVE;
-		drop_object(p, e);
+		e->stage = SHMS_PLACED_LIVE;
+		shms_placed_drop_object(p, e);
 	} else {
 		done.how = WIRE_ACTOR_FAILED;
 	}
@@ -258,11 +152,11 @@ static void keep(struct shmstore_place *p, const struct wire_actor_order *o, con
 /* For the program? Then 1, as it is in the list now. */
 static int note(struct shmstore_place *p, const struct wire_actor_order *o, const char *name)
 {
-	struct entry *e;
+	struct shms_placed *e;
 	int r = 1;
 
 	pthread_mutex_lock(&p->lock);
-	e = find(p, name);
+	e = shms_placed_find(p, name);
 	if (!e)
 		r = 0;
 	else if (o->what == WIRE_ACTOR_RUN)
@@ -270,7 +164,7 @@ static int note(struct shmstore_place *p, const struct wire_actor_order *o, cons
 	else if (o->what == WIRE_ACTOR_SAVE)
 		e->said.flags &= (uint16_t)~WIRE_ACTOR_SURE;
 	else if (o->what == WIRE_ACTOR_DROP)
-		del(p, e);
+		shms_placed_del(p, e);
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }
@@ -303,22 +197,22 @@ static int take_order(struct shmstore_place *p, struct shmstore_actor_order *ret
 	ret->what = whats[o.what];
 	ret->data = p->data;
 	ret->data_size = p->reply.tail_size - o.name;
-	key_of(ret->name, o.version, ret->key);
+	shms_placed_key(ret->name, o.version, ret->key);
 	return note(p, &o, ret->name);
 }
 
 /* Of what the last daemon had begun, and this one knows nothing: a state that was fetched only. */
 static bool take_left_over(struct shmstore_place *p, struct shmstore_actor_order *ret)
 {
-	struct entry *e;
+	struct shms_placed *e;
 
 	pthread_mutex_lock(&p->lock);
-	for (e = p->entries; e && e->stage != FETCHED; e = e->next)
+	for (e = p->entries; e && e->stage != SHMS_PLACED_FETCHED; e = e->next)
 		;
 	if (e) {
 		*ret = (struct shmstore_actor_order){.what = SHMSTORE_ACTOR_DROP, .version = e->said.version};
 		memcpy(ret->name, e->name, sizeof(ret->name));
-		del(p, e);
+		shms_placed_del(p, e);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return e != NULL;
@@ -413,10 +307,10 @@ static int send_state(struct shmstore_place *p, const struct shmstore_actor_orde
 		      uint64_t *ret_bytes)
 {
 	uint64_t lease_ms = LEASE_MS;
-	struct entry *e;
+	struct shms_placed *e;
 
 	pthread_mutex_lock(&p->lock);
-	e = find(p, o->name);
+	e = shms_placed_find(p, o->name);
 	if (e) {
 		e->object = o->version;
 		if (e->said.step_ms && e->said.suspend_ms && e->said.suspend_ms < LEASE_MS &&
@@ -429,12 +323,12 @@ static int send_state(struct shmstore_place *p, const struct shmstore_actor_orde
 
 static void note_loaded(struct shmstore_place *p, const struct shmstore_actor_order *o)
 {
-	struct entry *e;
+	struct shms_placed *e;
 
 	pthread_mutex_lock(&p->lock);
-	e = find(p, o->name);
-	if (e && e->stage == FETCHED && e->said.version == o->version)
-		e->stage = LOADED;
+	e = shms_placed_find(p, o->name);
+	if (e && e->stage == SHMS_PLACED_FETCHED && e->said.version == o->version)
+		e->stage = SHMS_PLACED_LOADED;
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -473,154 +367,4 @@ int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_or
 		m.how = WIRE_ACTOR_FAILED;
 	tell_done(p, order->name, m, r > 0 ? text : NULL, r > 0 ? (size_t)r : 0);
 	return r < 0 ? r : 0;
-}
-
-/* ---- actors and places --------------------------------------------------------------------------------------------- */
-
-static int take_options(const struct shmstore_actor_options *from, struct shmstore_actor_options *ret)
-{
-	static const struct shmstore_actor_options init = SHMSTORE_ACTOR_OPTIONS_INIT;
-
-	*ret = init;
-	if (from && from->size < sizeof(init))
-		return shms_detail(-EINVAL, NULL, "options.size is wrong: begin with SHMSTORE_ACTOR_OPTIONS_INIT");
-	if (from)
-		memcpy(ret, from, sizeof(*ret));
-	if (ret->level > LEVEL_MAX)
-		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (never) to 4 (always)", ret->level);
-	if (ret->flags & ~FLAGS)
-		return shms_detail_flags(ret->flags, FLAGS);
-	return 0;
-}
-
-int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struct shmstore_actor_options *options)
-{
-	SHMS_NO_CANCEL;
-	struct shmstore_actor_options o;
-	struct wire_actor_born m;
-	char tail[WIRE_TEXT_MAX];
-	struct entry *e;
-	int r, n;
-
-	if (!p || !name)
-		return shms_detail_null(p ? "name" : "p");
-	r = shms_store_usable(p->s, true);
-	if (r == 0)
-		r = take_options(options, &o);
-	if (r < 0)
-		return r;
-	if (!shms_acting_is_name(name) || (o.parent && !shms_acting_is_name(o.parent)))
-		return shms_acting_wrong_name();
-	n = snprintf(tail, sizeof(tail), o.parent ? "%s\n%s" : "%s", name, o.parent);
-	m = (struct wire_actor_born){.step_ms = o.step_ms,
-				     .suspend_ms = o.suspend_ms,
-				     .at_once = o.at_once,
-				     .level = (uint16_t)o.level,
-				     .flags = (uint16_t)(o.flags | WIRE_ACTOR_NEW)};
-	/* First: an order for it may come before the answer is read. */
-	pthread_mutex_lock(&p->lock);
-	e = find(p, name) ? NULL : add(p, name, o.parent ? o.parent : "");
-	if (e) {
-		e->said = m;
-		e->said.version = 1;
-		e->said.flags =
-			(uint16_t)((o.flags & (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD)) | WIRE_ACTOR_SURE);
-		e->stage = LIVE;
-	}
-	pthread_mutex_unlock(&p->lock);
-	if (!e)
-		return shms_detail(-EEXIST, NULL, "actor %s is at place %s already, or memory is out", name, p->name);
-	r = tell(p, WIRE_ACTOR_BORN, &m, tail, (size_t)n);
-	if (r == 0)
-		return 0;
-	pthread_mutex_lock(&p->lock);
-	e = find(p, name);
-	if (e)
-		del(p, e);
-	pthread_mutex_unlock(&p->lock);
-	return r == -ENOTCONN ? shms_acting_gone(p->s) : r;
-}
-
-int shmstore_actor_end(struct shmstore_place *p, const char *name)
-{
-	SHMS_NO_CANCEL;
-	const struct wire_actor_done m = {.how = WIRE_ACTOR_ENDED};
-	struct wire_actor_done body = m;
-	char tail[WIRE_TEXT_MAX];
-	struct entry *e;
-	int r, n;
-
-	if (!p)
-		return shms_detail_null("p");
-	r = shms_store_usable(p->s, true);
-	n = r < 0 ? r : shms_acting_tail(name, NULL, 0, tail, &body.name);
-	if (n < 0)
-		return n;
-	pthread_mutex_lock(&p->lock);
-	e = find(p, name);
-	if (e)
-		del(p, e);
-	pthread_mutex_unlock(&p->lock);
-	if (!e)
-		return shms_detail(-ENOENT, NULL, "no actor %s is at place %s", name, p->name);
-	r = tell(p, WIRE_ACTOR_DONE, &body, tail, (size_t)n);
-	return r == -ENOTCONN ? 0 : r; /* the next daemon is not told of it */
-}
-
-int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, struct shmstore_place **ret)
-{
-	SHMS_NO_CANCEL;
-	struct shmstore_place *p;
-	int r = shms_store_usable(s, true);
-
-	if (r < 0)
-		return r;
-	if (!name || !ret)
-		return shms_detail_null(name ? "ret" : "name");
-	if (!shms_acting_is_name(name))
-		return shms_acting_wrong_name();
-	p = calloc(1, sizeof(*p));
-	if (!p)
-		return -ENOMEM;
-	p->s = s;
-	snprintf(p->name, sizeof(p->name), "%s", name);
-	p->room = room;
-	p->q.reply = &p->reply;
-	r = shms_acting_attached(s) ? 0 : -ENOTCONN;
-	if (r == 0) {
-		p->generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
-		r = tell_place(p);
-	}
-	if (r < 0) {
-		free(p);
-		return r == -ENOTCONN ? shms_acting_gone(s) : r;
-	}
-	pthread_mutex_init(&p->lock, NULL);
-	shms_store_ref(s);
-	*ret = p;
-	return 0;
-}
-
-struct shmstore_place *shmstore_place_close(struct shmstore_place *p)
-{
-	SHMS_NO_CANCEL;
-	const struct wire_actor_place m = {.flags = WIRE_ACTOR_LEAVES};
-	bool usable = p && shms_store_usable(p->s, true) == 0;
-
-	if (!p)
-		return NULL;
-	if (usable) {
-		if (p->asked)
-			shms_request_withdraw(&p->s->attach, &p->q);
-		(void)tell(p, WIRE_ACTOR_PLACE, &m, NULL, 0);
-	}
-	while (p->entries) {
-		if (!usable)
-			p->entries->object = 0;
-		del(p, p->entries);
-	}
-	pthread_mutex_destroy(&p->lock);
-	shms_store_unref(p->s);
-	free(p);
-	return NULL;
 }

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placing.c: opens and closes a place, and begins and ends actors there. */
+#include <errno.h>
+#include <pthread.h>
+#include <shmstore/actor.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "acting.h"
+#include "cancel.h"
+#include "detail.h"
+#include "placed.h"
+
+#define FLAGS     (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD | SHMSTORE_ACTOR_STRICT)
+#define LEVEL_MAX 4u
+
+static int take_options(const struct shmstore_actor_options *from, struct shmstore_actor_options *ret)
+{
+	static const struct shmstore_actor_options init = SHMSTORE_ACTOR_OPTIONS_INIT;
+
+	*ret = init;
+	if (from && from->size < sizeof(init))
+		return shms_detail(-EINVAL, NULL, "options.size is wrong: begin with SHMSTORE_ACTOR_OPTIONS_INIT");
+	if (from)
+		memcpy(ret, from, sizeof(*ret));
+	if (ret->level > LEVEL_MAX)
+		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (never) to 4 (always)", ret->level);
+	if (ret->flags & ~FLAGS)
+		return shms_detail_flags(ret->flags, FLAGS);
+	return 0;
+}
+
+int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struct shmstore_actor_options *options)
+{
+	SHMS_NO_CANCEL;
+	struct shmstore_actor_options o;
+	struct wire_actor_born m;
+	char tail[WIRE_TEXT_MAX];
+	struct shms_placed *e;
+	int r, n;
+
+	if (!p || !name)
+		return shms_detail_null(p ? "name" : "p");
+	r = shms_store_usable(p->s, true);
+	if (r == 0)
+		r = take_options(options, &o);
+	if (r < 0)
+		return r;
+	if (!shms_acting_is_name(name) || (o.parent && !shms_acting_is_name(o.parent)))
+		return shms_acting_wrong_name();
+	n = snprintf(tail, sizeof(tail), o.parent ? "%s\n%s" : "%s", name, o.parent);
+	m = (struct wire_actor_born){.step_ms = o.step_ms,
+				     .suspend_ms = o.suspend_ms,
+				     .at_once = o.at_once,
+				     .level = (uint16_t)o.level,
+				     .flags = (uint16_t)(o.flags | WIRE_ACTOR_NEW)};
+	/* The entry comes first: an order for the actor may arrive before the answer is read. */
+	pthread_mutex_lock(&p->lock);
+	e = shms_placed_find(p, name) ? NULL : shms_placed_add(p, name, o.parent ? o.parent : "");
+	if (e) {
+		e->said = m;
+		e->said.version = 1;
+		e->said.flags =
+			(uint16_t)((o.flags & (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD)) | WIRE_ACTOR_SURE);
+		e->stage = SHMS_PLACED_LIVE;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (!e)
+		return shms_detail(-EEXIST, NULL, "actor %s is at place %s already, or memory is out", name, p->name);
+	r = shms_acting_tell(p->s, WIRE_ACTOR_BORN, &m, tail, (size_t)n);
+	if (r == 0)
+		return 0;
+	pthread_mutex_lock(&p->lock);
+	e = shms_placed_find(p, name);
+	if (e)
+		shms_placed_del(p, e);
+	pthread_mutex_unlock(&p->lock);
+	return r == -ENOTCONN ? shms_acting_gone(p->s) : r;
+}
+
+int shmstore_actor_end(struct shmstore_place *p, const char *name)
+{
+	SHMS_NO_CANCEL;
+	const struct wire_actor_done m = {.how = WIRE_ACTOR_ENDED};
+	struct wire_actor_done body = m;
+	char tail[WIRE_TEXT_MAX];
+	struct shms_placed *e;
+	int r, n;
+
+	if (!p)
+		return shms_detail_null("p");
+	r = shms_store_usable(p->s, true);
+	n = r < 0 ? r : shms_acting_tail(name, NULL, 0, tail, &body.name);
+	if (n < 0)
+		return n;
+	pthread_mutex_lock(&p->lock);
+	e = shms_placed_find(p, name);
+	if (e)
+		shms_placed_del(p, e);
+	pthread_mutex_unlock(&p->lock);
+	if (!e)
+		return shms_detail(-ENOENT, NULL, "no actor %s is at place %s", name, p->name);
+	r = shms_acting_tell(p->s, WIRE_ACTOR_DONE, &body, tail, (size_t)n);
+	return r == -ENOTCONN ? 0 : r; /* the next daemon is not told of it */
+}
+
+int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, struct shmstore_place **ret)
+{
+	SHMS_NO_CANCEL;
+	struct shmstore_place *p;
+	int r = shms_store_usable(s, true);
+
+	if (r < 0)
+		return r;
+	if (!name || !ret)
+		return shms_detail_null(name ? "ret" : "name");
+	if (!shms_acting_is_name(name))
+		return shms_acting_wrong_name();
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->s = s;
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	p->room = room;
+	p->q.reply = &p->reply;
+	r = shms_acting_attached(s) ? 0 : -ENOTCONN;
+	if (r == 0) {
+		p->generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+		r = shms_placed_announce(p);
+	}
+	if (r < 0) {
+		free(p);
+		return r == -ENOTCONN ? shms_acting_gone(s) : r;
+	}
+	pthread_mutex_init(&p->lock, NULL);
+	shms_store_ref(s);
+	*ret = p;
+	return 0;
+}
+
+struct shmstore_place *shmstore_place_close(struct shmstore_place *p)
+{
+	SHMS_NO_CANCEL;
+	const struct wire_actor_place m = {.flags = WIRE_ACTOR_LEAVES};
+	bool usable = p && shms_store_usable(p->s, true) == 0;
+
+	if (!p)
+		return NULL;
+	if (usable) {
+		if (p->asked)
+			shms_request_withdraw(&p->s->attach, &p->q);
+		(void)shms_acting_tell(p->s, WIRE_ACTOR_PLACE, &m, NULL, 0);
+	}
+	while (p->entries) {
+		if (!usable)
+			p->entries->object = 0;
+		shms_placed_del(p, p->entries);
+	}
+	pthread_mutex_destroy(&p->lock);
+	shms_store_unref(p->s);
+	free(p);
+	return NULL;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wirestage.h: messages of stages (wire.h): STAGE_QUERY, _BEGIN, _END, _DEMOTE; STAGED, DEMOTED.
+ */
+#ifndef SHMS_WIRESTAGE_H
+#define SHMS_WIRESTAGE_H
+
+#include <stdint.h>
+
+/*
+ * What a worker gets for a stage of a job (shmstored/stage/stageprofile.h). QUERY and BEGIN come from a connection that has registered a store: that is the worker.
+ * A stage's name has 1 to WIRE_STAGE_NAME bytes and no line break.
+ *
+ *   STAGE_QUERY    tail: the stage's name, a line break, and the shuffles that it reads as "MxN,MxN". Answered by STAGED
+ *   STAGE_BEGIN    tail: the stage's name. Answered by STAGED: late, where others hold what it shall have, but not later than timeout_ms and what is configured
+ *   STAGE_END      session: 0, or a worker's id (REGISTERED.id): of the same user, or for root and the daemon's user. Answered by STAGED: what the worker has now;
+ *                  with a session by DONE
+ *   STAGE_DEMOTE   should a stage keep its data private? By the conversions that this saves. Answered by DEMOTED
+ */
+#define WIRE_STAGE_NAME 240u
+
+enum wire_stage_root {
+	WIRE_STAGE_EXCHANGE = 0,
+	WIRE_STAGE_FINAL,
+	WIRE_STAGE_ROOT_END,
+};
+enum wire_stage_fallback {
+	WIRE_STAGE_FALLBACK_FOUND = 0, /* by the counts and the share */
+	WIRE_STAGE_FALLBACK_NONE,
+	WIRE_STAGE_FALLBACK_PARTIAL,
+	WIRE_STAGE_FALLBACK_WHOLE,
+	WIRE_STAGE_FALLBACK_END,
+};
+#define WIRE_STAGE_HAS_NONSHARE (1u << 0)
+
+struct wire_stage_query {
+	uint32_t base;  /* a profile: 0. A query starts from the base always */
+	uint32_t flags; /* WIRE_STAGE_HAS_NONSHARE */
+	uint16_t root, fallback;
+	uint32_t nonshare_ppm; /* of the bytes, what cannot be shared */
+	uint64_t n_native, n_convert,
+		n_other;     /* operators on shared memory, copies between it and private memory, all others */
+	uint64_t bytes_in;   /* that the stage reads; 0: not known */
+	uint32_t want_slots; /* 0: those of the base */
+	uint32_t reserved;
+};
+
+struct wire_stage_begin {
+	uint32_t profile, other; /* other: a second one that was asked for in this stage; else the same again */
+	uint64_t timeout_ms;     /* UINT64_MAX: as configured */
+};
+
+#define WIRE_STAGE_LEARN       (1u << 0) /* it went well: the next run is known by it */
+#define WIRE_STAGE_HAS_PRIVATE (1u << 1)
+
+struct wire_stage_end {
+	uint64_t session;
+	uint32_t flags; /* WIRE_STAGE_LEARN, WIRE_STAGE_HAS_PRIVATE */
+	uint32_t reserved;
+	uint64_t private_bytes; /* the most that it had; what the daemon saw counts where that is more */
+};
+
+#define WIRE_STAGE_HAS_THRESHOLD (1u << 0)
+struct wire_stage_demote {
+	uint32_t flags; /* WIRE_STAGE_HAS_THRESHOLD: instead of the configured one */
+	uint32_t reserved;
+	int64_t to_private, to_shared, other_leaves, added, plain, threshold;
+};
+
+/* ---- daemon to client ---------------------------------------------------------------------------------------------- */
+
+#define WIRE_STAGED_CLAMPED  (1u << 0) /* private_bytes are less than the rules say */
+#define WIRE_STAGED_DEGRADED (1u << 1) /* less than the profile: others hold the rest */
+
+enum wire_stage_rule {
+	WIRE_STAGE_WHOLE = 1,
+	WIRE_STAGE_PARTIAL = 2,
+	WIRE_STAGE_SHUFFLE = 4,
+	WIRE_STAGE_MEASURED = 8,
+};
+
+struct wire_staged {
+	uint32_t profile; /* 0: the base */
+	uint32_t flags;   /* WIRE_STAGED_* */
+	uint32_t rules;   /* of a query: enum wire_stage_rule */
+	uint32_t slots;
+	uint64_t private_bytes, shared_bytes, private_per_slot, shared_per_slot;
+	uint64_t expires_ms; /* after that a query may say something else */
+};
+
+struct wire_demoted {
+	int64_t net;     /* conversions that it saves */
+	uint32_t demote; /* 1: it should */
+	uint32_t reserved;
+};
+
+#endif
