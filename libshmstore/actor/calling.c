@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calling.c: calls of actors, and moves: requests whose answers the daemon withholds until there is one. */
+/*
+ * calling.c: sends calls of actors, and moves, and takes their answers. The daemon withholds an
+ * answer until the call has run.
+ */
 #include <errno.h>
 #include <shmstore/actor.h>
 #include <stdio.h>
@@ -23,7 +26,7 @@ struct shmstore_actor_call {
 	struct shms_reply reply;
 };
 
-/* A line break would make two of it; for the rest the daemon sees to it. */
+/* A line break would make two names of it. The daemon checks the other rules. */
 bool shms_acting_is_name(const char *name)
 {
 	return name && *name && strlen(name) <= WIRE_ACTOR_NAME && !strchr(name, '\n');
@@ -95,7 +98,7 @@ uint64_t shms_acting_until(uint64_t timeout_ms)
 	return timeout_ms < (UINT64_MAX - now) / SHMS_ACTING_MS ? now + timeout_ms * SHMS_ACTING_MS : UINT64_MAX;
 }
 
-/* Sends a request whose answer is withheld. */
+/* Sends a request whose answer the daemon withholds. */
 static int post(struct shmstore *s, const struct shms_call *what, struct shmstore_actor_call **ret)
 {
 	struct shmstore_actor_call *c = calloc(1, sizeof(*c));

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.c: orders of the daemon to a place: the place asks for them, and says how they ended.
+ * place.c: orders of the daemon to a place. The place asks for them, and says how they ended.
  *
- * One question (ACTOR_NEXT) is under way all the time; the daemon answers it when there is an order. An order
- * that needs nothing of the program is carried out here: FETCH puts a state's object into the store, KEEP
- * deletes it. A state that was fetched and never loaded is useless under the next daemon, because another
- * place still has the actor: such an entry is dropped.
+ * One question (ACTOR_NEXT) is under way all the time; the daemon answers it when there is an
+ * order. An order that needs nothing of the program is carried out here: FETCH puts a state's
+ * object into the store, KEEP deletes it. A state that was fetched and never loaded is useless
+ * under the next daemon, because another place still has the actor: such an entry is dropped.
  *
- * Threads: one asks, many answer. The list's lock is not held during a request that waits for its answer.
+ * Threads: one asks, many answer. The list's lock is not held during a request that waits for its
+ * answer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -37,7 +38,10 @@ static int tail_of(const struct shms_placed *e, char tail[WIRE_TEXT_MAX])
 	return snprintf(tail, WIRE_TEXT_MAX, *e->parent ? "%s\n%s" : "%s", e->name, e->parent);
 }
 
-/* How a step, or a call, ended. Nobody waits for the answer: one that came too late is no failure of ours. */
+/*
+ * Says how a step or a call ended. The answer is not waited for: the daemon may have given the step
+ * up meanwhile, which is no failure of this place.
+ */
 static void tell_done(struct shmstore_place *p, const char *name, struct wire_actor_done m, const void *data, size_t n)
 {
 	char tail[WIRE_TEXT_MAX];
@@ -53,7 +57,10 @@ static void tell_done(struct shmstore_place *p, const char *name, struct wire_ac
 					NULL);
 }
 
-/* To a daemon that does not know us so far: what is here. 0; -ENOTCONN; -errno: it refused. */
+/*
+ * Tells a daemon that does not know this place yet which actors are here. 0; -ENOTCONN; -errno: it
+ * refused.
+ */
 static int introduce(struct shmstore_place *p, uint64_t generation)
 {
 	char tail[WIRE_TEXT_MAX];
@@ -97,7 +104,10 @@ static int ask(struct shmstore_place *p)
 
 /* ---- orders -------------------------------------------------------------------------------------------------------- */
 
-/* The order's text after the name begins with the parent's, and a line break. */
+/*
+ * Behind the actor's name the order's text has the parent's name, a line break, and the state's
+ * text.
+ */
 static void fetch(struct shmstore_place *p, const struct wire_actor_order *o, const char *name, char *text)
 {
 	struct wire_actor_done done = {.step = o->step, .how = WIRE_ACTOR_FAILED};
@@ -149,7 +159,7 @@ static void keep(struct shmstore_place *p, const struct wire_actor_order *o, con
 		tell_done(p, name, done, NULL, 0);
 }
 
-/* For the program? Then 1, as it is in the list now. */
+/* Brings the list up to date with an order. Returns 1 if the program has to be told of it. */
 static int note(struct shmstore_place *p, const struct wire_actor_order *o, const char *name)
 {
 	struct shms_placed *e;
@@ -169,7 +179,7 @@ static int note(struct shmstore_place *p, const struct wire_actor_order *o, cons
 	return r;
 }
 
-/* 1: *ret is an order for the program; 0: it was none; -EBADMSG. */
+/* Returns 1: *ret is an order for the program; 0: the order was carried out here; -EBADMSG. */
 static int take_order(struct shmstore_place *p, struct shmstore_actor_order *ret)
 {
 	static const uint32_t whats[] = {[WIRE_ACTOR_RUN] = SHMSTORE_ACTOR_RUN,
@@ -201,7 +211,10 @@ static int take_order(struct shmstore_place *p, struct shmstore_actor_order *ret
 	return note(p, &o, ret->name);
 }
 
-/* Of what the last daemon had begun, and this one knows nothing: a state that was fetched only. */
+/*
+ * Takes a state off the list that the last daemon had sent, and that was not loaded. This daemon
+ * does not know of it.
+ */
 static bool take_left_over(struct shmstore_place *p, struct shmstore_actor_order *ret)
 {
 	struct shms_placed *e;
@@ -218,7 +231,10 @@ static bool take_left_over(struct shmstore_place *p, struct shmstore_actor_order
 	return e != NULL;
 }
 
-/* The daemon that serves us now has our question. 1: *ret is what is to be dropped first; 0; -ENOTCONN: there is none; -errno. */
+/*
+ * Sees to it that the daemon has our question. 1: *ret names an actor that the program has to drop
+ * first; 0; -ENOTCONN: there is no daemon; -errno.
+ */
 static int prepare(struct shmstore_place *p, struct shmstore_actor_order *ret)
 {
 	uint64_t generation;
@@ -237,7 +253,7 @@ static int prepare(struct shmstore_place *p, struct shmstore_actor_order *ret)
 	return p->asked ? 0 : ask(p);
 }
 
-/* Nobody is there: a moment. False: the time is over. */
+/* Waits a moment for a daemon. False: the time is over. */
 static bool pause_until(struct shmstore_place *p, uint64_t until_ns)
 {
 	uint64_t now = shms_now_mono_ns(), left = until_ns > now ? until_ns - now : 0;
@@ -302,7 +318,10 @@ int shmstore_actor_fd(struct shmstore_place *p)
 	return r < 0 ? r : shms_request_fd(&p->s->attach);
 }
 
-/* The state is an object now. Its ticket, in text; or -errno. */
+/*
+ * Hands on the state, which the program has put into the store. Returns the length of its text, or
+ * -errno.
+ */
 static int send_state(struct shmstore_place *p, const struct shmstore_actor_order *o, char *text, size_t size,
 		      uint64_t *ret_bytes)
 {

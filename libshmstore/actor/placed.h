@@ -2,9 +2,9 @@
 /*
  * placed.h: a place for actors, and the list of the actors that are there.
  *
- * The list is kept for the next daemon: which actors are here, in which version, and whether this place is
- * sure to be the only one that has the actor's state (WIRE_ACTOR_SURE). It is not sure from SAVE or FETCH on,
- * until the actor runs something again.
+ * The list is kept for the next daemon. It says which actors are here, in which version, and
+ * whether this place is sure to be the only one that has the actor's state (WIRE_ACTOR_SURE). From
+ * SAVE or FETCH on that is not sure, until the actor runs something again.
  *
  * Threads: the functions of the list are called with the place's lock held.
  */
@@ -59,7 +59,10 @@ void shms_placed_drop_object(struct shmstore_place *p, struct shms_placed *e);
 /* Removes the entry, and its object. */
 void shms_placed_del(struct shmstore_place *p, struct shms_placed *e);
 
-/* Tells the daemon the place's name and room; the list's lock is not needed. 0; -ENOTCONN; -errno: it refused. */
+/*
+ * Tells the daemon the place's name and room. Does not need the lock. 0; -ENOTCONN; -errno: it
+ * refused.
+ */
 int shms_placed_announce(struct shmstore_place *p);
 
 #endif

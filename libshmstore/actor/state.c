@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state.c: an object from one store to another of this user, wherever that is. The text is the donor's partition and a ticket of a lease in it. Of another partition the lease is
- * taken into a store there, that lives as long as the copy takes: whoever is killed meanwhile leaves a dead store, which gc removes.
+ * state.c: takes an object from one store of this user to another, in any partition of the host.
+ * The text that is sent has the donor's partition, and the ticket of a lease there. If the
+ * partition is another one, a store is opened there for the time of the copy, and takes the lease.
+ * If its process is killed meanwhile, the store is dead, and gc removes it.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -32,7 +34,7 @@ int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char
 	return snprintf(ret_text, size, "%s\n%s", s->p->path, text);
 }
 
-/* What a view shows becomes an object of s. */
+/* Puts a copy of what a view shows into s. */
 static int copy_view(struct shmstore *s, const char *key, const struct shmstore_view *v)
 {
 	size_t n = shmstore_view_n_buffers(v), n_header;

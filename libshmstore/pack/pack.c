@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pack.c: put, get, delete of packed objects, and the store's own segments.
+ * pack.c: puts, gets and deletes packed objects, and makes the store's own segments.
  *
- * Two kinds of own segments, for objects up to 8 KiB and for larger ones, so that small extents do not lie between large ones. Each new one is twice as
- * large as the one before, 64 MiB at most. When all are full they are scanned once for what others left without a hint; only then there is a new one.
+ * There are two kinds of own segments, for objects up to 8 KiB and for larger ones, so that small
+ * extents do not lie between large ones. Each new segment is twice as large as the one before, 64
+ * MiB at most. When all are full, they are scanned once for slots that others left without a hint;
+ * only if that finds none, a new segment is made.
  */
 #include "pack.h"
 
@@ -28,7 +30,7 @@
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
 
-/* All names of a kept store's place go into the index. */
+/* Puts all names of a kept store's place into the index. */
 static int read_names(struct shms_pack *p, uint32_t number)
 {
 	struct shms_packseg *g = &p->segments[number];
@@ -48,7 +50,8 @@ static int read_names(struct shms_pack *p, uint32_t number)
 			return r;
 		g->large = g->large || o.extent_size > SHMS_PACK_SMALL;
 		shms_packseg_came(g, i);
-		/* Killed in a replace: two objects of one key, of which either stays. */
+		/* A process was killed while it replaced the object: the key has two objects,
+		 * and either may stay. */
 		if (shms_pack_find(p, shms_packseg_key(g, &o), o.key_size, &held)) {
 			shms_packseg_drop(g, i, 0);
 			continue;
@@ -83,7 +86,7 @@ static int reopen(struct shms_pack *p, const char *name)
 	uint32_t number;
 	int r = shms_segfile_reopen(p->options.dir_fd, name, p->options.uuid, &file);
 
-	/* A link that was left over, or what is none of ours: gc's, and verify's. */
+	/* A link that was left over, or a file that is no segment: gc and verify see to it. */
 	if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP)
 		return 0;
 	if (r < 0)
@@ -119,7 +122,10 @@ static int reopen_all(struct shms_pack *p)
 	return r < 0 ? r : error;
 }
 
-/* Children may have views here: all names go, view bits stay, and so does the place, which the children keep locked until the last of them ends. */
+/*
+ * Gives up all names in a segment where children may have views. The view bits stay, and so does
+ * the place, which the children keep locked until the last of them ends.
+ */
 static void leave_to_children(struct shms_packseg *g, uint64_t now_ms)
 {
 	uint32_t n = shms_segment_born(&g->file->segment);
@@ -134,7 +140,7 @@ static void leave_to_children(struct shms_packseg *g, uint64_t now_ms)
 static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	if (p->child) {
-		/* The maps that views point into stay as long as the process. */
+		/* Views point into the maps, which therefore stay as long as the process. */
 		if (!g->n_viewed)
 			shms_segfile_close(g->file);
 		return;
@@ -190,7 +196,7 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 
 /* ---- looking up ---------------------------------------------------------------------------------------------------- */
 
-/* The slot has our name: what it says does not change. */
+/* The slot has our name, so that its object does not change. */
 static bool is_key(const struct shms_packplace *place, const void *key, size_t key_size, void *arg)
 {
 	const struct shms_packseg *g = &((struct shms_pack *)arg)->segments[place->segment];
@@ -283,7 +289,7 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 	return r;
 }
 
-/* One more segment of that kind, for an object of size bytes at least. */
+/* Makes one more segment of that kind, with room for an object of size bytes at least. */
 static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms, uint32_t *ret_number)
 {
 	uint64_t total = large ? LARGE_FROM : SMALL_FROM;
@@ -329,7 +335,7 @@ struct put {
 	struct shms_packplace place;
 };
 
-/* 1: that segment is full. */
+/* Returns 1 if the segment is full. */
 static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 {
 	uint32_t generation;
@@ -342,7 +348,7 @@ static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 
 static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 {
-	/* The last one is the largest, and has most room. */
+	/* The last segment is the largest, and has most room. */
 	for (uint32_t i = p->n_segments; i-- > 0;) {
 		struct shms_packseg *g = &p->segments[i];
 		int r;
@@ -401,7 +407,8 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 		r = put_somewhere(p, &u);
 	if (r == 0) {
 		shms_packseg_came(&p->segments[u.place.segment], u.place.slot);
-		/* Killed before the old name goes: two objects of one key, of which either stays. */
+		/* A kill before the old name goes leaves the key with two objects, of which
+		 * either may stay. */
 		if (held)
 			shms_pack_unname(p, what->key, what->key_size, old, now_ms);
 		shms_packindex_add(&p->index, what->key, what->key_size, u.place);

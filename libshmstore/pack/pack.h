@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pack.h: a store's packed objects: its own segments and its places in others', found by key (docs/segments.md "A store's packed objects").
+ * pack.h: a store's packed objects, found by key: its own segments, and its places in other stores'
+ * (docs/segments.md "A store's packed objects").
  *
- * Threads: any; a lock inside. Fork: shms_pack_fork_child() in the child, where nothing but views is of use then. Times are of CLOCK_BOOTTIME, ms.
+ * Threads: any; there is a lock inside. Fork: shms_pack_fork_child() is called in the child, where
+ * only views can be used. Times are ms of CLOCK_BOOTTIME.
  */
 #ifndef SHMS_PACK_H
 #define SHMS_PACK_H
@@ -24,7 +26,9 @@ struct shms_pack_options {
 	bool huge;        /* the partition gives pages of 2 MiB */
 };
 
-/* An object that the caller has a reference to: the bytes stay as they are until shms_pack_unget(). */
+/*
+ * An object that the caller has a reference to. Its bytes stay as they are until shms_pack_unget().
+ */
 struct shms_pack_view {
 	const struct shms_segment *segment;
 	struct shms_segpacked object;
@@ -34,32 +38,48 @@ struct shms_pack_view {
 
 #define SHMS_PACK_TICKET 4096u /* bytes of a ticket's path with its NUL */
 
-/* A kept store finds its objects again. 0; -EBUSY: a child of its last process lives; -ENOMEM, -EMFILE, … */
+/*
+ * Opens a store's packed objects; a kept store finds its own again. 0; -EBUSY: a child of its last
+ * process lives; -ENOMEM, -EMFILE, …
+ */
 int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret);
-/* All views were given back. A store that is not kept gives all up: what others have of it stays theirs. NULL is fine. */
+/*
+ * Call it when all views were given back. A store that is not kept gives all of its names up;
+ * objects that other stores have stay theirs. NULL is fine.
+ */
 void shms_pack_close(struct shms_pack *p, uint64_t now_ms);
 void shms_pack_fork_child(struct shms_pack *p);
 
-/* 0; -EEXIST: the key is held, and not replace; -EFBIG: it is too large, or of too many buffers, for a segment; -ENOSPC, -ENOMEM, … */
+/*
+ * 0; -EEXIST: the key is held, and replace is false; -EFBIG: the object is too large for a segment,
+ * or has too many buffers; -ENOSPC, -ENOMEM, …
+ */
 int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms);
 /* 0, -ENOENT, -EBADMSG. */
 int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret);
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms);
 /* 0, -ENOENT. */
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms);
-/* ret_path: beneath the partition. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL: a lease of more than 190 days, or path too long. */
+/*
+ * ret_path: beneath the partition. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL:
+ * a lease of more than 190 days, or the path is too long.
+ */
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
 		      char *ret_path, size_t size);
-/* Is that the path of a packed object's ticket? */
+/* Is this the path of a packed object's ticket? */
 bool shms_pack_is_ticket(const char *path);
 /*
- * Takes the object of a ticket under its own key. 0, also where it is held already; -ESTALE: used, ended, or gone; -EEXIST: the key is held by another
- * object, and not replace; -ENOTSUP: it has another key; -EAGAIN: no place in its segment, or no number for it here; -EBADMSG; -EPERM. What
- * fails changes nothing.
+ * Takes the object of a ticket under its own key. 0, also where the store has it already; -ESTALE:
+ * the ticket was used, has ended, or its object is gone; -EEXIST: the key has another object, and
+ * replace is false; -ENOTSUP: the object has another key; -EAGAIN: its segment has no free place,
+ * or the store no free number for it; -EBADMSG; -EPERM. A call that fails changes nothing.
  */
 int shms_pack_adopt(struct shms_pack *p, const char *path, const void *key, size_t key_size, bool replace,
 		    uint64_t now_ms);
-/* Calls fn for each object; not 0 ends it and is returned. fn must not call into the pack. */
+/*
+ * Calls fn for each object, until fn returns another value than 0, which is returned. fn must not
+ * call into the pack.
+ */
 int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view *v, void *arg), void *arg);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packfork.c: what children inherit.
+ * packfork.c: what forked children inherit.
  *
- * Of each segment with live views the file is opened anew, the byte CHILDREN + holder locked for reading, and a page of that description mapped; then
- * the descriptor is closed. After the fork the parent unmaps the page, so that the children alone have the lock. Who can lock the byte for writing
- * knows that no child is left. If the lock is not to be had, the parent counts the views as inherited for ever: memory is lost, never a view.
+ * Before a fork, the file of each segment with live views is opened anew, the byte CHILDREN +
+ * holder is locked for reading, a page of that description is mapped, and the descriptor is closed.
+ * After the fork the parent unmaps the page, so that the children alone have the lock. A process
+ * that can lock the byte for writing knows that no child is left. If the lock cannot be had, the
+ * parent counts the views as inherited for ever: that loses memory, and never a view.
  */
 #include "packfork.h"
 
@@ -39,7 +41,7 @@ bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g)
 	return none;
 }
 
-/* A page that keeps the lock; NULL: it is not to be had. */
+/* Returns a page that keeps the lock; NULL: the lock cannot be had. */
 static void *hold(const struct shms_pack *p, const struct shms_packseg *g)
 {
 	_fd_ int fd = open_segment(p, g);

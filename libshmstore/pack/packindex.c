@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packindex.c: open addressing with linear probing, three quarters full at most; a cell that goes draws the ones behind it nearer, so that there are
- * no graves.
+ * packindex.c: open addressing with linear probing, at most three quarters full. When a cell goes,
+ * the cells behind it move up, so that there are no tombstones.
  */
 #include "packindex.h"
 
@@ -89,7 +89,7 @@ bool shms_packindex_find(const struct shms_packindex *x, const void *key, size_t
 	return false;
 }
 
-/* The cell at is empty now: those behind it that would be found no more move up. */
+/* Moves up the cells behind the empty one at, as far as a search would not find them any more. */
 static void close_gap(struct shms_packindex *x, uint32_t at)
 {
 	uint32_t mask = x->n_cells - 1, gap = at;
@@ -97,7 +97,7 @@ static void close_gap(struct shms_packindex *x, uint32_t at)
 	for (uint32_t i = (at + 1) & mask; x->cells[i]; i = (i + 1) & mask) {
 		uint32_t home = (uint32_t)(x->cells[i] >> 32) & mask;
 
-		/* Is its home outside of (gap, i]? Then a search for it comes by the gap. */
+		/* If a cell's home is outside of (gap, i], a search for it comes by the gap. */
 		if (((i - home) & mask) >= ((i - gap) & mask)) {
 			x->cells[gap] = x->cells[i];
 			x->cells[i] = 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packindex.h: from keys to places of packed objects: the store's private memory, made anew from its segments' slots at will. Pure.
+ * packindex.h: an index from keys to places of packed objects. It is private memory of the store,
+ * and can be made anew from the slots of its segments. Pure.
  *
- * A cell is 8 bytes: part of the key's hash, and the place (a segment's number in the store, a slot). Keys are not kept: who looks compares with the
- * object's.
+ * A cell has 8 bytes: a part of the key's hash, and the place (the segment's number in the store,
+ * and the slot). Keys are not kept: a search compares with the object's key.
  */
 #ifndef SHMS_PACKINDEX_H
 #define SHMS_PACKINDEX_H
@@ -25,18 +26,18 @@ struct shms_packindex {
 	uint32_t n;
 };
 
-/* Is the object there the one of that key? */
+/* Does the object at that place have the key? */
 typedef bool shms_packindex_is(const struct shms_packplace *place, const void *key, size_t key_size, void *arg);
 
 void shms_packindex_deinit(struct shms_packindex *x);
-/* Makes room for one more, so that the next _add() cannot fail. 0, -ENOMEM. */
+/* Makes room for one more cell, so that the next _add() cannot fail. 0, -ENOMEM. */
 int shms_packindex_reserve(struct shms_packindex *x);
 void shms_packindex_add(struct shms_packindex *x, const void *key, size_t key_size, struct shms_packplace place);
 bool shms_packindex_find(const struct shms_packindex *x, const void *key, size_t key_size, shms_packindex_is *is,
 			 void *arg, struct shms_packplace *ret);
-/* The key's cell with that place goes. False: there is none. */
+/* Drops the key's cell with that place. False: there is none. */
 bool shms_packindex_drop(struct shms_packindex *x, const void *key, size_t key_size, struct shms_packplace place);
-/* The cell behind *io_at, which is 0 at first. False: no more. */
+/* Finds the next cell from *io_at on, which is 0 at first. False: there are no more. */
 bool shms_packindex_next(const struct shms_packindex *x, uint32_t *io_at, struct shms_packplace *ret);
 
 #endif

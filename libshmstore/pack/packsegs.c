@@ -2,8 +2,9 @@
 /*
  * packsegs.c: the table of segments, and what the store has in a slot.
  *
- * The shared words have one bit for the store's name and one for its views, however many. The view bit is set when the name goes and views live,
- * and cleared when the last of them ends; what a forked child inherited is live as long as any child may be.
+ * The shared words have one bit for the store's name, and one for all of its views. The view bit is
+ * set when the name goes while views live, and cleared when the last view ends. A view that a
+ * forked child inherited counts as live as long as any child may use it.
  */
 #include "packsegs.h"
 
@@ -39,7 +40,7 @@ void shms_packsegs_free(struct shms_packseg *g)
 	*g = (struct shms_packseg){0};
 }
 
-/* Others' segments that nobody fills any more, and in which we have nothing. */
+/* Leaves segments of dead owners in which this store has nothing. */
 static void leave_idle(struct shms_pack *p, uint64_t now_ms)
 {
 	for (uint32_t i = 0; i < p->n_segments; i++) {
@@ -93,7 +94,7 @@ static bool is_live(uint32_t views)
 	return (views & (SHMS_PACK_COUNT | SHMS_PACK_INHERITED)) != 0;
 }
 
-/* No bit of ours is left in our word. */
+/* The store's word of the slot has no bit left. */
 static void left(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
 {
 	if (g->own)
@@ -130,7 +131,7 @@ void shms_packseg_view(struct shms_packseg *g, uint32_t slot)
 	g->views[slot]++;
 }
 
-/* The slot's last view has ended. */
+/* The last view of the slot has ended. */
 static void end_views(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
 {
 	struct shms_segslot s = shms_packseg_slot(g, slot);

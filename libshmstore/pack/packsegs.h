@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packsegs.h: the segments that a store has, by number, and what it has in each slot: its name, which the slot's bit says, and views, which are counted
- * here. The pack's lock is held around all of it.
+ * packsegs.h: the segments of a store, by number, and what the store has in each of their slots:
+ * its name, which a bit of the slot says, and its views, which are counted here. The caller holds
+ * the pack's lock.
  */
 #ifndef SHMS_PACKSEGS_H
 #define SHMS_PACKSEGS_H
@@ -45,24 +46,29 @@ static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g
 }
 
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
-/* A free number for that segment, whose owner or file it is then. -EAGAIN: none is free; -ENOMEM. */
+/*
+ * Gives that segment, as its owner or by its file, a free number. -EAGAIN: none is free; -ENOMEM.
+ */
 int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number,
 		      uint64_t now_ms);
-/* Its segment of that uuid. False: it has none. */
+/* Finds the store's segment of that uuid. False: it has none. */
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number);
-/* The memory of a number; what becomes of the file the caller has seen to. */
+/* Frees the memory of a number. The caller has seen to the file. */
 void shms_packsegs_free(struct shms_packseg *g);
-/* The store's name has come to the slot, or goes; a view more, or less. */
+/* came, drop: the store's name comes to the slot, or goes. view, unview: a view more, or less. */
 void shms_packseg_came(struct shms_packseg *g, uint32_t slot);
 void shms_packseg_drop(struct shms_packseg *g, uint32_t slot, uint64_t now_ms);
 void shms_packseg_view(struct shms_packseg *g, uint32_t slot);
 void shms_packseg_unview(struct shms_packseg *g, uint32_t slot, uint64_t now_ms);
-/* No child has views any more: what was kept for them goes. Looks only where there may be some. */
+/*
+ * If no child has views any more, gives up what was kept for them. Does nothing where no child may
+ * have any.
+ */
 void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
-/* The key of the object that was read out of the slot. */
+/* The key of the object o, which was read out of its slot. */
 const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o);
 
-/* packfork.c: have all children that inherited views of that segment ended? */
+/* Of packfork.c. Have all children that inherited views of that segment ended? */
 bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g);
 
 #endif

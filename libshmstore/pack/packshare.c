@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packshare.c: tickets of packed objects. A ticket's path is the donor's link of the segment, beneath the partition, and a last part of 32 digits: slot,
- * generation, lease, end. Who has the segment needs no system call to take the object.
+ * packshare.c: tickets of packed objects. A ticket's path is the donor's link of the segment,
+ * beneath the partition, and a last part of 32 digits: slot, generation, lease, end. A store that
+ * has the segment needs no system call to take the object.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ struct ticket {
 	struct shms_segticket what;
 };
 
-/* Each adoption parses one: no sscanf(), which takes microseconds for it. */
+/* Each adoption parses a uuid, and sscanf() would take microseconds for it. */
 static bool parse_uuid(const char *text, uint8_t ret[16])
 {
 	uint64_t byte;
@@ -108,7 +109,8 @@ static int segment_of(struct shms_pack *p, const struct ticket *t, uint64_t now_
 }
 
 /*
- * Is the ticket's object one of that key? Read before it is ours: if the slot changes meanwhile the ticket is stale, and what was read is not used.
+ * Does the ticket's object have that key? The key is read before the object is ours: if the slot
+ * changes meanwhile, the ticket is stale, and the key that was read is not used.
  */
 static int check_key(const struct shms_packseg *g, const struct ticket *t, const void *key, size_t key_size)
 {
@@ -123,7 +125,7 @@ static int check_key(const struct shms_packseg *g, const struct ticket *t, const
 	return o.key_size == key_size && memcmp(shms_packseg_key(g, &o), key, key_size) == 0 ? 0 : -ENOTSUP;
 }
 
-/* The lock is held, the segment there. */
+/* Adopts, with the lock held and the segment there. */
 static int adopt(struct shms_pack *p, uint32_t number, const struct ticket *t, const void *key, size_t key_size,
 		 bool replace, uint64_t now_ms)
 {
@@ -136,7 +138,7 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct ticket *t, c
 	if (r < 0)
 		return r;
 	held = shms_pack_find(p, key, key_size, &old);
-	/* Our name there keeps the slot what it is. */
+	/* Our name there keeps the slot's object as it is. */
 	same = held && old.segment == number && old.slot == t->what.slot;
 	if (held && !same && !replace)
 		return -EEXIST;

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segfile.c: segments' files, and places in them.
+ * segfile.c: the files of segments, and the places of stores in them.
  *
- * A place begins with the lock and ends with it. In between, its record says whose it is. The orders, so that a kill between any two steps leaves
- * what others understand:
- *   create   the file has no name until it is whole, locked and recorded
- *   join     lock, link, record, maps: a link without a place, which gc finds in a dead store; a place without bits, which the next one recovers. A
- *            kept store's place has a link in any case, so that whoever removes the store finds it
- *   leave    bits, record, link, maps: a place that is free already, and a link without a place
+ * A place is taken with a lock, and ends with it. In between, its record says whose it is. Each
+ * change has its steps in an order in which a kill between any two of them leaves a state that
+ * others understand:
+ *   create   The file has no name until it is whole, locked and recorded.
+ *   join     Lock, link, record, maps. A kill leaves a link without a place, which gc finds in
+ *            the dead store, or a place without bits, which the next store recovers. A kept store's
+ *            place always has a link, so that gc finds the place when the store is removed.
+ *   leave    Bits, record, link, maps. A kill leaves a free place, and a link without a place.
  *
- * Three maps: one page of the locked description, so that a child that inherits views keeps its parent's byte locked; the books, writable, which
- * no child has, so that none changes its parent's bits; everything, by a description that can only be read.
+ * A place has three maps:
+ *   life     One page of the description that has the lock. A forked child inherits it, which
+ *            keeps its parent's byte locked.
+ *   books    Writable. A child does not inherit it, so that it cannot change its parent's bits.
+ *   bytes    The whole file, by a description that can only be read.
  */
 #include "segfile.h"
 
@@ -55,7 +60,7 @@ bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms)
 
 /* ---- what lies there ----------------------------------------------------------------------------------------------- */
 
-/* The file fd is a segment: its shape and uuids, nothing is mapped yet. */
+/* Checks that the file fd is a segment, and reads its shape and uuids. Maps nothing. */
 static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
 {
 	struct shms_segment_header header;
@@ -79,8 +84,9 @@ static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
 }
 
 /*
- * What is to be changed has memory: its owner took it before it told of the slots. Else a change could find the partition full. The hole is asked for
- * first: a look through the map would fill it.
+ * Checks that all that may be changed has memory. The owner takes it before it publishes slots; a
+ * write to a slot without memory could find the partition full. The hole is looked for first: a
+ * read through the map would fill it.
  */
 static int check_memory(int fd, const struct shms_segment *g)
 {
@@ -119,7 +125,7 @@ static void unmap(struct shms_segfile *f)
 	f->life = NULL;
 }
 
-/* The maps that are missing still. fd has the lock; the name stands. */
+/* Makes the maps that are missing. fd has the lock, and the file has its name. */
 static int map_rest(struct shms_segfile *f, int fd, int dirfd)
 {
 	struct stat here, there;
@@ -155,11 +161,11 @@ static void fill_record(struct shms_segrecord *record, const uint8_t store[16], 
 	shms_segword_store(&record->intent, 0);
 	memcpy(record->store_uuid, store, sizeof(record->store_uuid));
 	record->pid = (uint32_t)getpid();
-	/* release: who sees the state sees whose it is. */
+	/* release: a process that sees the state sees whose place it is. */
 	shms_segword_store(&record->state, kept ? SHMS_SEGRECORD_KEPT : SHMS_SEGRECORD_ACTIVE);
 }
 
-/* The file has all of its books and no name yet. */
+/* Makes the whole of the file's books. It has no name yet. */
 static int fill(int fd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept,
 		struct shms_segfile *f)
 {
@@ -172,7 +178,8 @@ static int fill(int fd, const struct shms_segment_shape *shape, const uint8_t st
 	shms_segment_header(shape, uuid, store, &header);
 	if (ftruncate(fd, (off_t)shape->size) < 0)
 		return -errno;
-	/* Records and hints: all of them; slots follow as they are cut (segown.c). */
+	/* Records and hints, all of them. Memory for slots is taken when they are cut
+	 * (segown.c). */
 	r = shms_allocate(fd, shape->slots_off);
 	if (r < 0)
 		return r;
@@ -216,8 +223,9 @@ int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const
 }
 
 /*
- * A free place, its byte locked by fd; or a dead one's, once that is recovered. A place is ours with both: the lock, and FREE seen under it, since
- * who has the lock may just be filling the record in. The books are mapped.
+ * Takes a free place, and locks its byte; else a dead store's place, after it is recovered. A place
+ * is ours when we have its lock and then still see it FREE: a process that has the lock may just be
+ * filling in the record. The books are mapped.
  */
 static int take_place(int fd, const struct shms_segment *g, unsigned *ret_holder)
 {
@@ -252,7 +260,10 @@ static bool is_kept(const struct shms_segment *g, unsigned holder, const uint8_t
 	       memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0;
 }
 
-/* The place that a kept store had before, its byte locked by fd, and what its last process was about settled. -ENOENT: none; -EBUSY. */
+/*
+ * Takes the place that a kept store had before, locks its byte, and finishes or undoes what the
+ * store's last process was about. -ENOENT: it had none; -EBUSY.
+ */
 static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16])
 {
 	unsigned h = 0, n = shms_segment_holders(&f->segment);
@@ -265,7 +276,7 @@ static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16
 	r = shms_seglock_wait(fd, h);
 	if (r < 0)
 		return r;
-	/* Somebody may have been quicker. */
+	/* Another process of the store may have been quicker. */
 	if (!is_kept(&f->segment, h, store)) {
 		shms_seglock_end(fd, h);
 		return -ENOENT;
@@ -275,7 +286,10 @@ static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16
 	return 0;
 }
 
-/* The link of a store that was here before is as good; another file of that name is none of ours. */
+/*
+ * Links the segment here. A link that is there from an earlier place is as good; another file of
+ * that name is an error.
+ */
 static int link_here(int fd, int dirfd, const char *name)
 {
 	struct stat here, there;
@@ -310,7 +324,7 @@ static int join(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[1
 		r = map_rest(f, fd, dirfd);
 	}
 	if (r < 0) {
-		/* A kept store's own place, which it had before, may have names. */
+		/* A kept store's old place may have names: it stays. */
 		if (!f->kept)
 			shms_segrescue_locked(&f->segment, f->holder, true);
 		shms_seglock_end(fd, f->holder);
@@ -354,7 +368,7 @@ static int reopen(struct shms_segfile *f, int fd, int dirfd, const uint8_t store
 	if (r < 0)
 		return r;
 	fill_record(shms_segment_record(&f->segment, f->holder), store, true);
-	/* The owner's map is larger. */
+	/* The owner needs a larger map. */
 	munmap(f->segment.books, f->books_size);
 	f->segment.books = NULL;
 	return map_rest(f, fd, dirfd);

@@ -2,8 +2,9 @@
 /*
  * segfile.h: a segment as a file, and a store's place in it (docs/segments.md "Files").
  *
- * A segment lies as segments/<uuid> in its owner's store; each store that has a place in it links it under this name into its own. A directory
- * is given as dirfd: the store's segments/. A place is a number, the lock on that byte (seglock.h), and a record.
+ * A segment is the file segments/<uuid> of its owner's store. Each other store that has a place in
+ * it has a link of the same name. The functions take the store's directory segments/ as dirfd. A
+ * place is a number, a lock on the byte of that number (seglock.h), and a record.
  *
  * Threads: one call at a time for each segfile. Fork: see shms_segfile_fork_child().
  */
@@ -18,8 +19,9 @@
 #define SHMS_SEGFILE_NAME 33u /* 32 hexadecimal digits of the uuid, and a NUL */
 
 /*
- * A place. segment.books is writable, and no child has it; segment.bytes is for reading, and children inherit it, as they do the page that
- * keeps the lock: a child's views stay protected after its parent's death.
+ * A place. segment.books is writable, and no child has it. segment.bytes can only be read; children
+ * inherit it, and the page that keeps the lock, so that a child's views stay protected after the
+ * parent's death.
  */
 struct shms_segfile {
 	struct shms_segment segment;
@@ -31,33 +33,46 @@ struct shms_segfile {
 };
 
 /*
- * Makes a segment and is its owner: holder 0. store: the store's uuid; kept: its names outlive its process. All but the extents has memory
- * then. 0; -ENOSPC, -ENOMEM, -EDQUOT, -EMFILE, …
+ * Makes a segment, as its owner: holder 0. store: the store's uuid; kept: the store's names outlive
+ * its process. All of the file but its extents has memory then. 0; -ENOSPC, -ENOMEM, -EDQUOT,
+ * -EMFILE, …
  */
 int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept,
 			struct shms_segfile *ret);
 /*
- * Takes a place in the segment of that uuid that is to be found as path beneath fromfd (another store's link), and links it here. 0; -ESTALE: it is
- * not there any more; -EAGAIN: all places are taken (counted in control); -EPERM: another user's; -EBADMSG: no such segment.
+ * Takes a place in the segment of that uuid, which is another store's link at path beneath fromfd,
+ * and links it here. 0; -ESTALE: it is not there any more; -EAGAIN: all places are taken (counted
+ * in the segment's control page); -EPERM: another user's; -EBADMSG: no such segment.
  */
 int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd, const uint8_t store[16],
 		      bool kept, struct shms_segfile *ret);
 /*
- * A kept store comes back to its place in segment name of dirfd; what its last process was just about, and its views, are given back. 0; -ENOENT:
- * it has no place there; -EBUSY: its last process, a child of that, or somebody who recovers it, has the lock still; -EBADMSG.
+ * Takes a kept store's place in segment name of dirfd again, and gives back the views of its last
+ * process, and what that was just about. 0; -ENOENT: the store has no place there; -EBUSY: its last
+ * process, a child of that, or a process that recovers it has the lock; -EBADMSG.
  */
 int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], struct shms_segfile *ret);
 /*
- * Gives the place up, and all that the store has in the segment, of which no view may live. The link goes as well, unless a lease stands in the
- * segment: tickets may name it; gc takes it later.
+ * Gives the place up, and all that the store has in the segment. No view may live. The link goes as
+ * well, unless a lease is out in the segment, because tickets may name this link; gc removes it
+ * later.
  */
 void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms);
-/* Ends the maps, and by that the lock. A kept store's names stay; of any other store others will recover the place. */
+/*
+ * Ends the maps, and with them the lock. A kept store's names stay; any other store's place is
+ * recovered by others.
+ */
 void shms_segfile_close(struct shms_segfile *f);
-/* In a child of fork(): what writes is not there. views: the process may have views of the segment, which keep the maps for reading. */
+/*
+ * In a child of fork(), which does not have the writable map. views: the process may have views of
+ * the segment, for which the maps for reading stay.
+ */
 void shms_segfile_fork_child(struct shms_segfile *f, bool views);
 
-/* Somebody without a place: opens name of dirfd, checks and maps it. write: to recover the dead (segrescue.h), else only to look. */
+/*
+ * A segment as seen by a process without a place. shms_seglook_open() opens name of dirfd, checks
+ * and maps it. write: to recover the dead (segrescue.h), else only to read.
+ */
 struct shms_seglook {
 	struct shms_segment segment; /* bytes is NULL with write: nobody reads objects then */
 	uint64_t mapped;
@@ -69,7 +84,7 @@ int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglo
 void shms_seglook_close(struct shms_seglook *l);
 
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME]);
-/* Does a lease stand anywhere in the segment? */
+/* Is a lease out anywhere in the segment? */
 bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms);
 
 #endif

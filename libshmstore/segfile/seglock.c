@@ -2,8 +2,9 @@
 /*
  * seglock.c: OFD locks of single bytes.
  *
- * Rejected: flock (one lock a file, not one for each holder), process locks of fcntl (any close() in the process ends them), pids (they are
- * reused), a robust mutex in the segment (a stopped holder stops all others).
+ * Rejected: flock (one lock for a file, and not one for each holder); process locks of fcntl (any
+ * close() in the process ends them); pids (they are reused); a robust mutex in the segment (a
+ * stopped holder stops all others).
  */
 #include "seglock.h"
 

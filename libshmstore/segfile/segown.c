@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segown.c: put, with memory before it is written.
+ * segown.c: puts objects into a segment, after taking memory for what it writes.
  *
- * What is written through a map must have memory: a full partition would else end the process by SIGBUS, and not the call by -ENOSPC. Slots get theirs
- * by 64 KiB before one is cut; small extents by chunks; large ones are written by pwrite at their first two uses, which takes memory as it goes,
- * and is faster than to fault fresh pages in, and from the third on through the map. A generation counts the uses.
+ * A write through a map to a page without memory would, in a full partition, end the process by
+ * SIGBUS; the call shall fail with -ENOSPC instead. Slots get their memory by 64 KiB, before one is
+ * cut; small extents get it by chunks. Large extents are written by pwrite at their first two uses:
+ * that takes memory as it goes, and is faster than to fault fresh pages in. From the third use on
+ * they are written through the map. A slot's generation counts the uses.
  */
 #include "segown.h"
 
@@ -63,7 +65,7 @@ int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const 
 	r = shms_segfile_create(dirfd, shape, store, kept, &ret->file);
 	if (r < 0)
 		return r;
-	/* segment is pointed to: it stays where it is from here on. */
+	/* The allocator points to segment, which stays where it is from here on. */
 	r = init(ret, dirfd, huge);
 	if (r < 0) {
 		shms_segfile_leave(&ret->file, dirfd, 0);
@@ -87,7 +89,8 @@ int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct s
 		shms_segown_deinit(ret);
 		return r;
 	}
-	/* What the last process allocated ahead is not known; to have it allocated again costs a call. */
+	/* What the last process allocated ahead is not known. To allocate it again costs one
+	 * call. */
 	ret->bytes_end = ret->alloc.end_off;
 	return 0;
 }
@@ -102,7 +105,7 @@ void shms_segown_deinit(struct shms_segown *o)
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
 
-/* As shms_allocate(), of [from, to). */
+/* Allocates [from, to) as shms_allocate() does. */
 static int allocate(int fd, uint64_t from, uint64_t to)
 {
 	for (;;) {
@@ -113,7 +116,7 @@ static int allocate(int fd, uint64_t from, uint64_t to)
 	}
 }
 
-/* The next slot to be cut has memory. */
+/* Takes memory for the next slot to be cut. */
 static int back_slots(struct shms_segown *o)
 {
 	const struct shms_segment_shape *shape = &o->file.segment.shape;
@@ -129,7 +132,10 @@ static int back_slots(struct shms_segown *o)
 	return r;
 }
 
-/* The slot's extent has memory; a small one's neighbours that are yet to be cut get theirs with it. */
+/*
+ * Takes memory for the slot's extent; for a small one also for its neighbours that are yet to be
+ * cut.
+ */
 static int back_extent(struct shms_segown *o, uint32_t slot)
 {
 	uint64_t from = (uint64_t)shms_segalloc_extent(&o->alloc, slot) * SHMS_SEGCLASS_ALIGN;
@@ -138,7 +144,7 @@ static int back_extent(struct shms_segown *o, uint32_t slot)
 
 	if (has_memory(o, slot))
 		return 0;
-	/* One that is not the last one cut lost its memory (trim), or was never written to its end. */
+	/* An extent before the last one was trimmed, or was never written to its end. */
 	if (to < o->alloc.end_off || slot + 1 < o->alloc.n_born) {
 		r = allocate(o->fd, from, to);
 	} else if (to <= o->bytes_end) {
@@ -159,7 +165,7 @@ static int back_extent(struct shms_segown *o, uint32_t slot)
 
 /* ---- put ----------------------------------------------------------------------------------------------------------- */
 
-/* What follows the buffers, at o's offsets from to. */
+/* Writes what follows the buffers, at o's offsets from to. */
 static void write_rest(const struct shms_segobject *what, const struct shms_segpacked *o, const uint64_t *sizes,
 		       uint8_t *to)
 {
@@ -220,7 +226,7 @@ static int by_write(struct shms_segown *o, const struct shms_segobject *what, co
 	return shms_pwritev_all(o->fd, iov, n, p->extent_off);
 }
 
-/* The slot is ours and WRITING. */
+/* Fills the slot, which is ours and WRITING. */
 static int fill(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
 		const uint64_t *sizes, uint32_t slot, uint32_t generation)
 {
@@ -291,7 +297,7 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t granule, uint64_t now_ms)
 {
 	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
-	/* What was allocated ahead is not cut yet: it stays, a chunk at most. */
+	/* What was allocated ahead, at most a chunk, is not cut yet, and stays. */
 	return shms_segtrim(&o->alloc, o->fd, granule, o->backed);
 }
 

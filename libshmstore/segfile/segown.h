@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segown.h: a segment's owner: objects are put into its file, and their memory is taken back and given back. What only changes words of slots is
- * in segslot.h, whose functions take segment of file.
+ * segown.h: the owner's part of a segment: puts objects into its file, takes memory back, and gives
+ * it back to the kernel. Functions that change only words of slots are in segslot.h; they take
+ * file's segment.
  *
- * One lock of the caller's around all of it.
+ * The caller has one lock around all of it.
  */
 #ifndef SHMS_SEGOWN_H
 #define SHMS_SEGOWN_H
@@ -41,25 +42,35 @@ struct shms_segobject {
 
 #define SHMS_SEGOWN_BUFFERS 64u /* objects of more buffers are no packed ones */
 
-/* As shms_segfile_create(). huge: the partition gives pages of 2 MiB, so that less is not to be had in a large file. */
+/*
+ * As shms_segfile_create(). huge: the partition has pages of 2 MiB, so that a large file takes
+ * memory in no smaller units.
+ */
 int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept, bool huge,
 		       struct shms_segown *ret);
-/* Of the kept store's place that was reopened, which is the owner's: takes file over, also where it fails. 0, -ENOMEM, -EMFILE. */
+/*
+ * The owner's part of a kept store's segment whose place was reopened. Takes file over, also where
+ * it fails. 0, -ENOMEM, -EMFILE.
+ */
 int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct shms_segown *ret);
-/* The owner's memory; what becomes of its file is said by shms_segfile_leave() or _close(). */
+/*
+ * Frees the owner's memory. Before it, shms_segfile_leave() or _close() says what becomes of the
+ * file.
+ */
 void shms_segown_deinit(struct shms_segown *o);
 
 /*
- * Puts a copy of the object; its name is the owner's. ret: where it is. 0; -ENOSPC: no room in the segment, or none in the partition (the first
- * with *ret_full); -EFBIG: it is no packed object; -EBADMSG: somebody scribbled on the slot, which is not used any more.
+ * Puts a copy of the object, whose name is the owner's. ret: where it is. 0; -ENOSPC: no room in
+ * the segment (then *ret_full is set), or in the partition; -EFBIG: it is no packed object;
+ * -EBADMSG: the slot holds damage, and is not used any more.
  */
 int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
 		    uint32_t *ret_generation, bool *ret_full);
-/* A slot that the owner just left, or that it was told of: taken back if nobody has it. */
+/* Takes a slot back, if nobody has it, that the owner just left or was told of by a hint. */
 bool shms_segown_take_back(struct shms_segown *o, uint32_t slot, uint64_t now_ms);
-/* Memory of free extents goes back to the kernel: all that nobody has, in units of granule bytes. Returns bytes. */
+/* Gives memory of free extents back to the kernel, in units of granule bytes. Returns bytes. */
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t granule, uint64_t now_ms);
-/* Is no slot in use? Looks at all. */
+/* Is no slot in use? Looks at all of them. */
 bool shms_segown_unused(struct shms_segown *o, uint64_t now_ms);
 
 #endif

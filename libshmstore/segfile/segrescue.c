@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segrescue.c: recovery of the dead in a segment's file.
+ * segrescue.c: recovers the dead in a segment's file.
  *
- * Who is dead the kernel says: the holder's byte can be locked. While it is, nobody else recovers or takes the place, so that the row of steps
- * has one author; killed anywhere, it leaves the record as it was, and the next one begins anew. The record is freed last: a place that is FREE has
- * no bits.
+ * The kernel says that a holder is dead: its byte can be locked. As long as the byte is locked
+ * nobody else recovers or takes the place, so that the steps have one author. If that process is
+ * killed, the record is as it was, and the next one begins anew. The record is freed last: a FREE
+ * place has no bits.
  */
 #include "segrescue.h"
 
@@ -30,14 +31,17 @@ void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool g
 				   holder == SHMS_SEG_OWNER ? SHMS_SEGRECORD_ORPHAN : SHMS_SEGRECORD_FREE);
 }
 
-/* Byte 0 is locked, and the owner is gone for good: what nobody has is taken back, and its memory given back. */
+/*
+ * Takes back what nobody has in a segment whose owner is gone for good, and gives its memory back.
+ * Byte 0 is locked.
+ */
 static int trim_orphan(struct shms_seglook *l, uint64_t now_ms, uint64_t *io_freed)
 {
 	struct shms_segalloc a;
 	uint32_t n_bad = 0;
 	int r;
 
-	/* Who did this before may have been killed amid a look at a slot. */
+	/* A process that did this before may have been killed amid a look at a slot. */
 	shms_segment_recover(&l->segment, SHMS_SEG_OWNER, false);
 	r = shms_segalloc_init(&a, &l->segment);
 	if (r == 0) {
@@ -51,7 +55,7 @@ static int trim_orphan(struct shms_seglook *l, uint64_t now_ms, uint64_t *io_fre
 	return r;
 }
 
-/* 0, -EBUSY: as shms_segrescue(), for one holder. */
+/* As shms_segrescue(), for one holder. 0, -EBUSY. */
 static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16], struct shms_segrescued *ret)
 {
 	struct shms_segrecord *record = shms_segment_record(&l->segment, holder);
@@ -65,7 +69,8 @@ static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16
 		ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
 		return ours ? -EBUSY : 0;
 	}
-	/* Again, under the lock: somebody may have been quicker, and another store may have the place now. */
+	/* Read again, under the lock: another process may have been quicker, and another store
+	 * may have the place. */
 	state = shms_segword_load(&record->state);
 	ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
 	if (state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT) {
@@ -110,7 +115,7 @@ int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], u
 	if (r == -EBUSY || (r == 0 && shms_segment_promised(&l.segment, now_ms)))
 		r = 1;
 	if (r == 0 && fstat(l.fd, &st) == 0 && unlinkat(dirfd, name, 0) == 0) {
-		/* What was punched is not there to be freed once more. */
+		/* What was punched is gone, and is not counted again when the file goes. */
 		if (st.st_nlink == 1)
 			done.freed += shms_blocks(&st);
 	}

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segsurvey.c: one pass over the slots. A slot's state, then its bits and description, then its state once more: if that has another generation it is
- * looked at again. Large extents are counted as far as objects reach, since the rest of their last pages may never have been written.
+ * segsurvey.c: one pass over the slots. It reads a slot's state, then the bits and the description,
+ * then the state again, and repeats that where the generation has changed. Large extents are
+ * counted as far as their objects reach, since the rest of their last pages may never have been
+ * written.
  */
 #include "segsurvey.h"
 

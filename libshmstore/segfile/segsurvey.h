@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segsurvey.h: what a segment's memory is used for, told by its slots. Needs no owner and changes nothing. */
+/*
+ * segsurvey.h: says by a segment's slots what its memory is used for. Needs no owner, and changes
+ * nothing.
+ */
 #ifndef SHMS_SEGSURVEY_H
 #define SHMS_SEGSURVEY_H
 
@@ -18,7 +21,7 @@ struct shms_segsurvey {
 	uint32_t n_bad;                      /* slots that say what cannot be */
 };
 
-/* Of a segment that changes meanwhile each slot is told as it was at one moment. */
+/* If the segment changes meanwhile, each slot is reported as it was at one moment. */
 void shms_segsurvey(const struct shms_seglook *l, uint64_t now_ms, struct shms_segsurvey *ret);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segtrim.c: punches holes where extents are free. Slots are cut one after the other, so that slots in order are extents in order; where damage made
- * it otherwise, a run of free ones ends there.
+ * segtrim.c: punches holes where extents are free. Slots are cut one after the other, so that
+ * neighbouring slots have neighbouring extents. Where damage made it otherwise, a run of free
+ * extents ends.
  */
 #include "segtrim.h"
 
@@ -27,7 +28,7 @@ static bool is_free(const struct shms_segalloc *a, uint32_t i)
 	return a->free[i / 8] >> i % 8 & 1;
 }
 
-/* Free slots [first, end): their extents are neighbours, but for alignment. */
+/* Punches the extents of free slots [first, end), which are neighbours, but for alignment. */
 static void punch(const struct shms_segalloc *a, uint32_t first, uint32_t end, int fd, uint64_t granule,
 		  uint8_t *backed)
 {
@@ -38,7 +39,8 @@ static void punch(const struct shms_segalloc *a, uint32_t first, uint32_t end, i
 	to = to / granule * granule;
 	if (from >= to)
 		return;
-	/* First nobody believes that there is memory; then there is none. */
+	/* The bits go first: a kill between leaves memory that is not counted on, and never the
+	 * reverse. */
 	for (uint32_t i = first; backed && i < end; i++)
 		backed[i / 8] &= (uint8_t) ~(1u << i % 8);
 	(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from));
@@ -57,7 +59,7 @@ uint64_t shms_segtrim(const struct shms_segalloc *a, int fd, uint64_t granule, u
 			continue;
 		if (i > first)
 			punch(a, first, i, fd, granule, backed);
-		/* A free one that lies elsewhere begins a run of its own. */
+		/* A free extent that lies elsewhere begins a run of its own. */
 		first = i < a->n_born && is_free(a, i) && a->slots[i].extent ? i : i + 1;
 	}
 	after = blocks_of(fd);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segtrim.h: memory of free extents goes back to the kernel. For who has the lock of byte 0: the owner, or who recovers an orphan. */
+/*
+ * segtrim.h: gives memory of free extents back to the kernel. The caller has the lock of byte 0:
+ * the owner, or a process that recovers an orphan.
+ */
 #ifndef SHMS_SEGTRIM_H
 #define SHMS_SEGTRIM_H
 
@@ -8,8 +11,9 @@
 #include "segalloc.h"
 
 /*
- * Punches what lies in free extents, neighbours together, as far as it is whole units of granule bytes (a multiple of the page). backed: the owner's
- * bit for each slot, cleared where an extent lost memory; NULL: nobody asks. Returns bytes given back, as the kernel counts them.
+ * Punches free extents, neighbours together, as far as they fill whole units of granule bytes (a
+ * multiple of the page). backed: the owner's bit for each slot, cleared where the extent lost
+ * memory; NULL: there are no such bits. Returns the bytes given back, as the kernel counts them.
  */
 uint64_t shms_segtrim(const struct shms_segalloc *a, int fd, uint64_t granule, uint8_t *backed);
 

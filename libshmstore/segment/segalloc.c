@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segalloc.c: stacks of free slots, hints, the scan, and cutting.
+ * segalloc.c: stacks of free slots, hints, the scan, and the cutting of slots.
  *
- * What the segment says of a free extent could have been changed by who may write there, so that two objects would share bytes: the owner keeps
- * its own list, 8 bytes a slot. Only who takes a dead owner's segment over must read it from there, and then checks it as a whole: a bit for
- * each 64 bytes says whether an extent has them.
+ * A process that may write to the segment could change what it says of a free extent, so that two
+ * objects would share bytes. So the owner keeps its own list, 8 bytes a slot. Only a process that
+ * takes over a dead owner's segment has to read the extents from there. It then checks them as a
+ * whole: a bit for each 64 bytes says whether an extent has them.
  *
- * Rejected: extents that are split and merged (a free slot's extent then is another's, and a view of it), a segment for each class.
+ * Rejected: extents that are split and merged (a free slot's extent would then be another slot's,
+ * and a view of it); a segment for each class.
  */
 #include "segalloc.h"
 
@@ -78,7 +80,7 @@ static uint32_t pop(struct shms_segalloc *a, uint8_t class)
 	return slot;
 }
 
-/* A slot that may have been left: ours again? */
+/* Takes a slot back that may have been left. True: it is ours again. */
 static bool reclaim(struct shms_segalloc *a, uint32_t index, uint32_t now)
 {
 	struct shms_segslot slot;
@@ -86,7 +88,8 @@ static bool reclaim(struct shms_segalloc *a, uint32_t index, uint32_t now)
 	if (index >= a->n_born || bit(a->free, index) || !a->slots[index].extent)
 		return false;
 	slot = shms_segslot_at(a->segment, index);
-	/* Most that a scan meets are held: a look is cheaper than two changes, and disturbs nobody. */
+	/* Most slots that a scan meets are held. A look is cheaper than two changes, and
+	 * disturbs no other process. */
 	if (shms_segslot_held(&slot) || !shms_segslot_free(&slot, now))
 		return false;
 	shms_segalloc_give(a, index);
@@ -118,7 +121,10 @@ uint32_t shms_segalloc_scan(struct shms_segalloc *a, uint32_t now)
 	return n;
 }
 
-/* A slot more, with an extent behind the last one. Killed before n_born is told: it never was. */
+/*
+ * Cuts one more slot, with an extent behind the last one. A kill before n_born is stored leaves
+ * nothing of it.
+ */
 static int cut(struct shms_segalloc *a, uint8_t class, uint32_t *ret_slot)
 {
 	const struct shms_segment_shape *shape = &a->segment->shape;
@@ -136,7 +142,8 @@ static int cut(struct shms_segalloc *a, uint8_t class, uint32_t *ret_slot)
 	a->slots[a->n_born] = (struct shms_segextent){.extent = (uint32_t)(off / SHMS_SEGCLASS_ALIGN), .class = class};
 	a->end_off = off + size;
 	*ret_slot = a->n_born++;
-	/* release: who sees the number sees what is told of the extent. Its acquire: shms_segment_born(). */
+	/* release: a process that sees the number sees the slot's extent. The acquire is in
+	 * shms_segment_born(). */
 	atomic_store_explicit(&shms_segment_control(a->segment)->n_born, a->n_born, memory_order_release);
 	return 0;
 }
@@ -154,7 +161,7 @@ int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uin
 	return 0;
 }
 
-/* Marks [extent, extent + size) as some slot's. False: part of it is another one's. */
+/* Marks [extent, extent + size) as a slot's. False: a part of it is another slot's. */
 static bool mark(uint8_t *map, uint64_t first, uint64_t n)
 {
 	for (uint64_t i = first; i < first + n; i++) {
@@ -166,7 +173,7 @@ static bool mark(uint8_t *map, uint64_t first, uint64_t n)
 	return true;
 }
 
-/* What slot i says of its extent, if it can be so. */
+/* Reads what slot i says of its extent. False: it cannot be so. */
 static bool told(struct shms_segalloc *a, uint32_t i, uint8_t *map, bool *ret_free)
 {
 	const struct shms_segment *g = a->segment;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segclass.c: the arithmetic of classes. Classes 0 to 31 are 64 (c + 1) bytes; class 32 + 16 d + i is 2048 * 2^d * (17 + i) / 16. */
+/*
+ * segclass.c: the arithmetic of classes. Classes 0 to 31 have 64 (c + 1) bytes; class 32 + 16 d + i
+ * has 2048 * 2^d * (17 + i) / 16.
+ */
 #include "segclass.h"
 
 #define LINEAR     32u

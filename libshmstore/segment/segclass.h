@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segclass.h: how large extents are. Multiples of 64 bytes up to 2 KiB; above, 16 sizes for each doubling, up to 32 MiB: at most a sixteenth is
- * lost. An extent keeps its class for ever, and its slot. Pure.
+ * segclass.h: the sizes of extents: multiples of 64 bytes up to 2 KiB; above, 16 sizes for each
+ * doubling, up to 32 MiB, so that at most a sixteenth is lost. An extent keeps its class and its
+ * slot for ever. Pure.
  */
 #ifndef SHMS_SEGCLASS_H
 #define SHMS_SEGCLASS_H
@@ -15,7 +16,7 @@
 
 /* Bytes of an extent of that class. */
 uint64_t shms_segclass_size(uint8_t class);
-/* The smallest class that size bytes fit into. -1: there is none, or size is 0. */
+/* The smallest class into which size bytes fit. -1: there is none, or size is 0. */
 int shms_segclass_for(uint64_t size);
 
 #endif

@@ -2,8 +2,9 @@
 /*
  * segment.c: a segment's shape and header, and its hints.
  *
- * The header is the only thing that a stranger's file says of its shape, and it is read once, into private memory; from then on every bound is
- * our own. Rejected: free offsets in the header, which each reader would have to check against each other.
+ * A file of unknown origin says its shape in the header only. That is read once, into private
+ * memory; from then on every bound is our own. Rejected: free offsets in the header, which each
+ * reader would have to check against each other.
  */
 #include "segment.h"
 
@@ -92,7 +93,8 @@ static _Atomic uint64_t *hints(const struct shms_segment *g, uint32_t word)
 
 void shms_segment_hint(const struct shms_segment *g, uint32_t slot)
 {
-	/* release, and of the count: the owner that sees the count sees the hint, and the words as we left them. */
+	/* release, here and of the count: an owner that sees the count sees the hint, and the
+	 * words as we left them. */
 	atomic_fetch_or_explicit(hints(g, slot / 64), UINT64_C(1) << slot % 64, memory_order_release);
 	atomic_fetch_add_explicit(&shms_segment_control(g)->n_hints, 1, memory_order_release);
 }
@@ -101,7 +103,7 @@ uint64_t shms_segment_hinted(const struct shms_segment *g, uint32_t word)
 {
 	_Atomic uint64_t *w = hints(g, word);
 
-	/* Most are empty, and reading takes no cache line away from their writers. */
+	/* Most words are empty, and a read takes no cache line away from their writers. */
 	if (!atomic_load_explicit(w, memory_order_relaxed))
 		return 0;
 	return atomic_exchange_explicit(w, 0, memory_order_acquire);

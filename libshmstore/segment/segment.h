@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment.h: a segment as bytes (docs/segments.md "A segment"): its header, where things lie, and a mapped one with bounds of one's own. Pure:
- * memory in, memory out.
+ * segment.h: a segment as bytes (docs/segments.md "A segment"): its header, the places of its
+ * parts, and a mapped segment with bounds that others cannot change. Pure: memory in, memory out.
  *
  *   0           header, written once: checked once and copied
  *   4096        control, then a record for each holder
@@ -9,7 +9,8 @@
  *   slots_off   the slots
  *   data_off    extents, to the end
  *
- * The shape is a function of three numbers (slots, holders, size): a header must say exactly what they give, so that no offset is believed.
+ * The shape is a function of three numbers (slots, holders, size). A header must say exactly what
+ * they give, so that no offset is believed.
  */
 #ifndef SHMS_SEGMENT_H
 #define SHMS_SEGMENT_H
@@ -66,7 +67,7 @@ enum shms_segrecord_state {
 	SHMS_SEGRECORD_ORPHAN = 3 /* the owner's, when it is gone for good */
 };
 
-/* A holder's. Who has the lock of its byte writes it. */
+/* A holder's record. The process that has the lock of the holder's byte writes it. */
 struct shms_segrecord {
 	struct shms_segword state;
 	struct shms_segword intent; /* segstate.h */
@@ -87,7 +88,7 @@ struct shms_segment_shape {
 	uint64_t data_off;
 };
 
-/* A mapped segment: two maps of one file, and what bounds every access to them. */
+/* A mapped segment: two maps of one file, and the bounds of every access to them. */
 struct shms_segment {
 	uint8_t *books;       /* [0, data_off): header, control, records, hints, slots */
 	const uint8_t *bytes; /* [0, size), for reading */
@@ -106,13 +107,16 @@ struct shms_segslot {
 
 #define SHMS_SEGSLOT_PACKED_WORDS 4u
 
-/* The shape of a segment of size bytes. -EINVAL: no such numbers, or no room for an extent. */
+/*
+ * Computes the shape of a segment of size bytes. -EINVAL: there is no such shape, or no room for an
+ * extent.
+ */
 int shms_segment_shape(uint32_t n_slots, uint32_t n_holders, uint64_t size, struct shms_segment_shape *ret);
 void shms_segment_header(const struct shms_segment_shape *shape, const uint8_t uuid[16], const uint8_t owner_uuid[16],
 			 struct shms_segment_header *ret);
 /*
- * Checks a header, a private copy of the file's first bytes, and fills shape and uuids of ret. file_size: the file's. 0, -EBADMSG, -ENOTSUP
- * (another version).
+ * Checks a header, which is a private copy of the file's first bytes, and fills shape and uuids of
+ * ret. file_size: the file's. 0; -EBADMSG; -ENOTSUP: another version.
  */
 int shms_segment_check(const struct shms_segment_header *header, uint64_t file_size, struct shms_segment *ret);
 
@@ -126,7 +130,7 @@ static inline uint64_t shms_segslot_size(uint32_t n_words)
 	return (1 + n_words + SHMS_SEGSLOT_PACKED_WORDS) * sizeof(struct shms_segword);
 }
 
-/* index < n_slots: one's own, or one that was checked. */
+/* index < n_slots: of our own segment, or checked. */
 static inline struct shms_segslot shms_segslot_at(const struct shms_segment *g, uint32_t index)
 {
 	uint8_t *at = g->books + g->shape.slots_off + index * shms_segslot_size(g->shape.n_words);
@@ -135,7 +139,7 @@ static inline struct shms_segslot shms_segslot_at(const struct shms_segment *g, 
 	return (struct shms_segslot){words, words + 1, words + 1 + g->shape.n_words, g->shape.n_words};
 }
 
-/* The word with the bits of that holder. */
+/* The word that has the bits of that holder. */
 static inline struct shms_segword *shms_segslot_word(const struct shms_segslot *slot, unsigned holder)
 {
 	return &slot->holders[holder / SHMS_SEG_HOLDERS_A_WORD];
@@ -146,7 +150,7 @@ static inline struct shms_segment_control *shms_segment_control(const struct shm
 	return (struct shms_segment_control *)(void *)(g->books + SHMS_SEGMENT_CONTROL_OFF);
 }
 
-/* holder < shms_segment_holders(g): one's own, or one that was checked. */
+/* holder < shms_segment_holders(g): our own, or checked. */
 static inline struct shms_segrecord *shms_segment_record(const struct shms_segment *g, unsigned holder)
 {
 	return (struct shms_segrecord *)(void *)(g->books + SHMS_SEGMENT_CONTROL_OFF +
@@ -154,7 +158,10 @@ static inline struct shms_segrecord *shms_segment_record(const struct shms_segme
 						 holder * sizeof(struct shms_segrecord));
 }
 
-/* How many slots there are to look at: never more than there is room for, whatever the control says. acquire: of the owner's release. */
+/*
+ * The number of slots to look at: never more than there is room for, whatever the control page
+ * says. acquire: of the owner's release.
+ */
 static inline uint32_t shms_segment_born(const struct shms_segment *g)
 {
 	uint32_t n = atomic_load_explicit(&shms_segment_control(g)->n_born, memory_order_acquire);
@@ -163,8 +170,10 @@ static inline uint32_t shms_segment_born(const struct shms_segment *g)
 }
 
 /*
- * Hints: who leaves the slot without a bit of its own says so to the owner, who looks at it. A hint that is lost, by a kill or by damage, costs
- * time and nothing else. _hint is the sender's, _hinted the owner's: it takes a word of 64 slots' hints, [64 * word, …).
+ * Hints. A holder that leaves a slot, and has no bit there any more, tells the owner so, who looks
+ * at the slot. A hint that is lost by a kill or by damage costs time and nothing else. The leaving
+ * holder calls _hint(); the owner calls _hinted(), which takes a word of 64 slots' hints, [64 *
+ * word, …).
  */
 void shms_segment_hint(const struct shms_segment *g, uint32_t slot);
 uint64_t shms_segment_hinted(const struct shms_segment *g, uint32_t word);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segpacked.c: descriptions and extents' contents.
+ * segpacked.c: descriptions, and the contents of extents.
  *
- * A description is read while others may write it: a process with a stale ticket reads the next object's, half-written. So it is copied word by
- * word, relaxed, checked against private bounds alone, and used only after the caller's cas has shown that the slot did not change. Sizes are
- * told once: offsets follow from them, on both sides by place().
+ * A description may be read while another process writes it: a process with a stale ticket reads
+ * the next object's, half-written. So it is copied word by word, relaxed, and checked against
+ * private bounds alone. It is used only after the caller's cas has shown that the slot did not
+ * change. A description has sizes and no offsets: both sides compute offsets from them in place().
  */
 #include "segpacked.h"
 
@@ -18,7 +19,10 @@ static uint64_t align8(uint64_t n)
 	return (n + 7) & ~UINT64_C(7);
 }
 
-/* All that follows from sizes, flags and n_buffers. No sum here can overflow: each part has 32 bits at most. */
+/*
+ * Computes all that follows from sizes, flags and n_buffers. No sum here can overflow: each part
+ * has 32 bits at most.
+ */
 static void place(struct shms_segpacked *o)
 {
 	uint64_t at = align8(o->buffer_size);
@@ -58,7 +62,7 @@ int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t meta
 	if (n_buffers != 1)
 		o.flags |= SHMS_SEGPACKED_TABLE;
 	place(&o);
-	/* An object without a byte has an extent all the same: a slot is never without. */
+	/* An object without bytes has an extent, too: a slot is never without one. */
 	class = shms_segclass_for(o.used ? o.used : 1);
 	if (class < 0)
 		return -EFBIG;
@@ -104,7 +108,10 @@ bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_
 	       (size < SHMS_SEGCLASS_BIG || off % SHMS_SEGMENT_PAGE == 0);
 }
 
-/* A number of the table, which the owner wrote as memory and a scribbler may change now. It is aligned. */
+/*
+ * Reads a number of the table. The owner wrote it as memory, and another process may change it now.
+ * It is aligned.
+ */
 static uint64_t table_number(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t i)
 {
 	const uint8_t *at = g->bytes + o->extent_off + o->table_off + 8 * i;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segpacked.h: an object in a slot: its description, 32 bytes in the slot, and what lies in its extent (docs/segments.md "An extent"). Pure.
+ * segpacked.h: an object in a slot: its description, 32 bytes in the slot, and the contents of its
+ * extent (docs/segments.md "An extent"). Pure.
  *
- *   extent   buffers, each 64-byte aligned; then, 8-byte aligned: the table, where there is not exactly one buffer (their number, their sizes);
- *            the checksum; the metadata; a key that does not fit into the slot
+ *   extent   buffers, each 64-byte aligned; then, 8-byte aligned: the table (their number and
+ *            sizes), unless there is exactly one buffer; the checksum; the metadata; a key
+ *            that does not fit into the slot
  *
  * Extents of 64 KiB and more begin at a page, so that a large first buffer does.
  */
@@ -26,7 +28,7 @@ enum shms_segpacked_flags {
 };
 #define SHMS_SEGPACKED_FLAGS 15u
 
-/* As it lies in the slot. */
+/* The description as it lies in the slot. */
 struct shms_segpacked_words {
 	uint32_t extent;      /* its offset in the file / 64 */
 	uint32_t buffer_size; /* from the first buffer's begin to the last one's end */
@@ -40,7 +42,7 @@ _Static_assert(sizeof(struct shms_segpacked_words) == SHMS_SEGSLOT_PACKED_WORDS 
 _Static_assert(offsetof(struct shms_segpacked_words, key_size) == 12, "description");
 _Static_assert(offsetof(struct shms_segpacked_words, key) == 16, "description");
 
-/* An object's sizes, and where in its extent each part is. */
+/* An object's sizes, and the place of each part in its extent. */
 struct shms_segpacked {
 	uint64_t extent_off; /* in the file */
 	uint64_t extent_size;
@@ -51,7 +53,7 @@ struct shms_segpacked {
 	uint8_t class;
 	uint8_t flags;
 	uint8_t key[SHMS_SEGPACKED_KEY];
-	/* From the extent's begin. */
+	/* Offsets from the extent's begin. */
 	uint64_t table_off;
 	uint64_t checksum_off;
 	uint64_t metadata_off;
@@ -60,22 +62,30 @@ struct shms_segpacked {
 };
 
 /*
- * Lays an object out, and finds its class; the extent is still to be had. key: copied where it fits into the slot. flags: without _TABLE. 0;
- * -EFBIG: it takes more than the largest extent; -EINVAL: a key that is empty or longer than 65535 bytes.
+ * Lays an object out, and finds the class of its extent. key: copied, if it fits into the slot.
+ * flags: without _TABLE. 0; -EFBIG: it takes more than the largest extent; -EINVAL: the key is
+ * empty, or longer than 65535 bytes.
  */
 int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size, const void *key,
 			size_t key_size, uint8_t flags, struct shms_segpacked *ret);
-/* The owner's, while the slot is WRITING: the table into the extent, which extent points to, where there is one; the description into the slot. */
+/*
+ * For the owner, while the slot is WRITING: _table() writes the table, if there is one, into the
+ * extent at which extent points; _write() writes the description into the slot.
+ */
 void shms_segpacked_table(const struct shms_segpacked *o, const uint64_t *sizes, uint8_t *extent);
 void shms_segpacked_write(const struct shms_segslot *slot, const struct shms_segpacked *o);
 /*
- * Copies the description out of the slot, each word once, and checks that all that it tells lies in one extent, and that within the segment.
- * What was copied belongs together only if the slot has been SEALED with one generation all the while, which the caller finds out. 0, -EBADMSG.
+ * Copies the description out of the slot, each word once, and checks that all that it describes
+ * lies in one extent, and that extent in the segment. The words belong together only if the slot
+ * was SEALED with one generation all the while; the caller finds that out. 0, -EBADMSG.
  */
 int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret);
-/* Sizes of the o->n_buffers buffers, checked against the whole. Same condition. 0, -EBADMSG. */
+/*
+ * Copies the sizes of the o->n_buffers buffers, and checks them against the whole, under the same
+ * condition. 0, -EBADMSG.
+ */
 int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes);
-/* Whether class and extent could be one of the segment's: in its data, aligned as they must be. */
+/* Could the segment have an extent of that class there: in its data, and aligned as it must be? */
 bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_t class);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segrecover.c: recovery of a holder, slot by slot, one access after the other. All of it may be done twice.
+ * segrecover.c: recovers a holder, slot by slot, one access after the other. All of it may be done
+ * twice.
  *
- * A kept store's names stay. One of them may be wrong: adopt set the bit on a slot that had become another object's, and was killed before it
- * looked. Its intent tells which object was meant. Where the owner is looking at the slot (CLOSING) it may have read the bits before that name
- * was there, so that the state is changed back first: then the name counts.
+ * A kept store's names stay. One of them may be wrong: an adopt set the bit on a slot that had
+ * become another object's, and its process was killed before it looked. The store's intent says
+ * which object was meant. If the owner is looking at the slot (CLOSING), it may have read the bits
+ * before that name was there. So the state is changed back first; then the name counts.
  */
 #include "segrecover.h"
 
@@ -13,7 +15,7 @@ static void settle_intent(const struct shms_segment *g, unsigned holder, uint64_
 	uint32_t generation = shms_segintent_generation(intent), index = (uint32_t)intent;
 	struct shms_segslot slot;
 
-	/* No honest store meant such a slot, and no bit of it can be there. */
+	/* No honest store meant such a slot, and none of its bits can be there. */
 	if (index >= g->shape.n_slots)
 		return;
 	slot = shms_segslot_at(g, index);
@@ -25,7 +27,10 @@ static void settle_intent(const struct shms_segment *g, unsigned holder, uint64_
 		shms_segment_hint(g, index);
 }
 
-/* The owner is dead: others change CLOSING to SEALED, and nothing else but leases. Is the slot without an object? */
+/*
+ * Settles a slot of a dead owner. Others only change CLOSING to SEALED, and leases. Returns true if
+ * the slot has no object.
+ */
 static bool settle_owner(const struct shms_segslot *slot)
 {
 	uint64_t word = shms_segword_part(slot->state, SHMS_SEGSTATE_WHAT);
@@ -52,7 +57,7 @@ void shms_segment_recover(const struct shms_segment *g, unsigned holder, bool ke
 		shms_segword_store(&record->intent, 0);
 	for (uint32_t i = 0; i < n_slots; i++) {
 		struct shms_segslot slot = shms_segslot_at(g, i);
-		/* A put that was not finished leaves a name without an object, also of a kept store. */
+		/* An unfinished put leaves a name without an object, also if the store is kept. */
 		bool none = holder == SHMS_SEG_OWNER && settle_owner(&slot);
 
 		if (!shms_segword_part(shms_segslot_word(&slot, holder), both))

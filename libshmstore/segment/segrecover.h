@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segrecover.h: what a holder that is dead, or closes, held in a segment, is given back (docs/segments.md "When somebody is killed").
+ * segrecover.h: gives back what a dead or closing holder had in a segment (docs/segments.md "When
+ * somebody is killed").
  *
- * The caller has the lock of the holder's byte, or is the holder itself at its end: nobody else touches the holder's bits. Who is killed in
- * between has left a part of it done, and the next one begins anew.
+ * The caller has the lock of the holder's byte, or is the holder itself at its end: no other
+ * process touches the holder's bits. A kill in between leaves a part of it done, and the next
+ * process begins anew.
  */
 #ifndef SHMS_SEGRECOVER_H
 #define SHMS_SEGRECOVER_H
@@ -13,8 +15,9 @@
 #include "segment.h"
 
 /*
- * Gives back all bits of holder in all slots; of a kept store, its view bits, and a name that it was just about to set on another object than
- * it meant. For the owner (holder 0) puts that were not finished and looks that were not ended go back as well. Hints are given.
+ * Gives back all bits of holder in all slots. Of a kept store only the view bits go, and a name
+ * that it was just about to set on another object than it meant. For the owner (holder 0),
+ * unfinished puts and looks are given back as well. Sets hints.
  */
 void shms_segment_recover(const struct shms_segment *g, unsigned holder, bool kept);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segshare.c: handoff, adopt, pin, one access after the other.
+ * segshare.c: handoff, adopt and pin, one access after the other.
  *
- * Adopt sets its bit first and takes the lease second: at no moment is the object without a token. Between the two it looks at the state again,
- * since the slot may have become another object's before the bit was there; the bit of a stale ticket delays its owner and does nothing else.
- * Rejected: the lease first, then the bit (killed in between, or seen in between by the owner, the object is lost).
+ * Adopt sets its bit first and takes the lease second, so that the object is never without a
+ * reference. Between the two it looks at the state again, since the slot may have become another
+ * object's before the bit was set. The bit of a stale ticket delays the slot's owner, and does
+ * nothing else. Rejected: the lease first, then the bit (a kill in between, or an owner that looks
+ * in between, loses the object).
  */
 #include "segshare.h"
 
@@ -28,7 +30,8 @@ int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, u
 			return -EAGAIN;
 		while (taken >> lease & 1)
 			lease = (lease + 1) % SHMS_SEG_LEASES;
-		/* CLOSING: the owner has not seen our name yet. It will not have seen this lease, either, but for this change. */
+		/* CLOSING: the owner has not seen our name yet, and without this change would
+		 * not see this lease. */
 		if (shms_segword_cas(slot->state, word, shms_segstate_leased(word, lease, end))) {
 			*ret_lease = lease;
 			return 0;
@@ -37,7 +40,10 @@ int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, u
 	return -EBADMSG;
 }
 
-/* A state that keeps the ticket's promise has this in this part of its word. Never CLOSING: that has no lease. */
+/*
+ * The bits that a state with the ticket's lease has in this part of its word. They are never those
+ * of CLOSING, which has no lease.
+ */
 static uint64_t promise(const struct shms_segticket *t)
 {
 	return shms_segstate_make(SHMS_SEG_SEALED, t->generation) | shms_segstate_lease(t->lease);
@@ -48,7 +54,10 @@ static uint64_t promise_part(const struct shms_segticket *t)
 	return SHMS_SEGSTATE_WHAT | shms_segstate_lease(t->lease);
 }
 
-/* The bit stands. The lease goes, if it is there still: then the object was, too, since before the bit. */
+/*
+ * Takes the lease, after our bit was set. If the lease was still there, so was the object, since
+ * before the bit.
+ */
 static int take(const struct shms_segment *g, const struct shms_segslot *slot, const struct shms_segticket *t,
 		struct shms_segpacked *ret)
 {
@@ -97,10 +106,8 @@ int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept,
 int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned from, uint32_t generation)
 {
 	shms_segword_or(shms_segslot_word(slot, holder), shms_segholder_view(holder));
-	/*
-	 * The owner may have read our word before the bit was in it: then it is CLOSING now, and may not go on. In any look that it begins later it
-	 * sees the bit.
-	 */
+	/* The owner may have read our word before the bit was in it. Then the state is CLOSING
+	 * now, and the owner must not go on. Any look that it begins later sees the bit. */
 	shms_segword_cas(slot->state, shms_segstate_make(SHMS_SEG_CLOSING, generation),
 			 shms_segstate_make(SHMS_SEG_SEALED, generation));
 	if (shms_segword_is(slot->state, SHMS_SEGSTATE_PUBLISHED, shms_segstate_make(SHMS_SEG_SEALED, generation)) &&
@@ -110,7 +117,7 @@ int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned 
 	return -ENOENT;
 }
 
-/* The last n hexadecimal digits of number; returns what is behind them. */
+/* Writes the last n hexadecimal digits of number, and returns the end. */
 static char *put_digits(char *at, size_t n, uint64_t number)
 {
 	for (size_t i = n; i-- > 0; number >>= 4)

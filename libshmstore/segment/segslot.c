@@ -2,11 +2,13 @@
 /*
  * segslot.c: put, free, delete and the last unref, one access after the other.
  *
- * Every reference is a bit that its holder alone sets and clears: who clears what a dead process held need not know how far it came.
- * Rejected: counts (killed between the count and the deed nobody can tell), a lock (a stopped holder stops all).
+ * Every reference is a bit that its holder alone sets and clears. So a process that clears the bits
+ * of a dead one need not know how far that came. Rejected: counts (after a kill between the count
+ * and the deed nobody knows which is right); a lock (a stopped holder stops all).
  *
- * Why free() frees nothing that somebody has: CLOSING is set by the owner alone, from a state without leases. Who takes a lease or a pin from
- * then on changes CLOSING back. If it stands still at the last cas, then no token was added in between: bits only went, so that the words may
+ * free() frees nothing that a holder has: the owner alone sets CLOSING, from a state without
+ * leases, and a process that takes a lease or a pin from then on changes CLOSING back. If CLOSING
+ * stands at the last cas, no reference was added meanwhile; bits only went, so that the words may
  * be read one after the other.
  */
 #include "segslot.h"
@@ -19,7 +21,7 @@ int shms_segslot_begin(const struct shms_segslot *slot, uint32_t *ret_generation
 	if (shms_segstate_of(word) != SHMS_SEG_FREE)
 		return -EBADMSG;
 	shms_segword_store(slot->state, shms_segstate_make(SHMS_SEG_WRITING, generation));
-	/* Who sees a byte of the new object sees that the old one is gone. */
+	/* A process that sees a byte of the new object sees that the old one is gone. */
 	shms_segword_fence();
 	*ret_generation = generation;
 	return 0;
@@ -27,7 +29,7 @@ int shms_segslot_begin(const struct shms_segslot *slot, uint32_t *ret_generation
 
 void shms_segslot_publish(const struct shms_segslot *slot, uint32_t generation)
 {
-	/* Killed here: WRITING, with a bit that recovery clears. */
+	/* A kill here leaves WRITING, with a bit that recovery clears. */
 	shms_segword_or(&slot->holders[0], shms_segholder_name(SHMS_SEG_OWNER));
 	shms_segword_store(slot->state, shms_segstate_make(SHMS_SEG_SEALED, generation));
 }
@@ -52,7 +54,8 @@ bool shms_segslot_free(const struct shms_segslot *slot, uint32_t now)
 	uint32_t generation = shms_segstate_generation(word);
 	uint64_t closing = shms_segstate_make(SHMS_SEG_CLOSING, generation);
 
-	/* Who is in the way of a cas has a token, and gives the hint when it leaves: one try is enough. */
+	/* A process that makes the cas fail has a reference, and sets the hint when it leaves:
+	 * one try is enough. */
 	if (shms_segstate_of(word) != SHMS_SEG_SEALED || shms_segstate_promised(word, now))
 		return false;
 	if (!shms_segword_cas(slot->state, word, closing))
@@ -69,7 +72,7 @@ bool shms_segslot_drop(const struct shms_segslot *slot, unsigned holder, enum sh
 	struct shms_segword *word = shms_segslot_word(slot, holder);
 
 	if (views == SHMS_SEGVIEWS_LIVE) {
-		/* Both in one word at once: no moment without a bit. */
+		/* Both bits in one access: there is no moment without a bit. */
 		shms_segword_flip(word, shms_segholder_name(holder) | shms_segholder_view(holder));
 		return false;
 	}

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segword.h: the words of a segment that several processes write, and all that may be done to one: each function is one atomic access. Every
- * step of the protocol (segslot.c, segshare.c, segrecover.c) goes through them, so that a model of the machine can take their place: with
- * SHMS_SEGMENT_MODEL defined, tests/model brings its own, and runs the very same steps one access at a time.
+ * segword.h: the words of a segment that several processes write, and all operations on them: each
+ * function is one atomic access. Every step of the protocol (segslot.c, segshare.c, segrecover.c)
+ * uses them, so that a model of the machine can take their place: with SHMS_SEGMENT_MODEL defined,
+ * tests/model brings its own, and runs the same steps one access at a time.
  *
- * Orders, and who meets whom:
- *   or, cas, load    (and is, part) sequentially consistent: who sets a bit and then reads the state, and who sets CLOSING and then reads the bits, write one
- *                    word and read the other. One of them sees the other.
- *   store            release: the owner's SEALED; an acquiring load or cas of the state sees the bytes.
- *   and, flip        acquire-release: what a holder read of the bytes stays before its bit goes; the owner's load of the bits sees it.
+ * Memory orders, and the accesses that meet:
+ *   or, cas, load    (and is, part) sequentially consistent. A holder sets a bit and then reads
+ *                    the state; the owner sets CLOSING and then reads the bits. Each writes one
+ *                    word and reads the other, and one of them sees the other's write.
+ *   store            release: the owner's SEALED. A process whose load or cas of the state
+ *                    acquires it sees the bytes.
+ *   and, flip        acquire-release: a holder's reads of the bytes stay before its bit goes,
+ *                    which the owner's load of the bits sees.
  */
 #ifndef SHMS_SEGWORD_H
 #define SHMS_SEGWORD_H
@@ -17,7 +21,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A loop around a cas ends after so many turns: no honest neighbour changes one slot so often meanwhile, and who scribbles must not hang us. */
+/*
+ * A loop around a cas ends after so many turns. No honest neighbour changes one slot so often
+ * meanwhile, and one that damages it must not hang us.
+ */
 #define SHMS_SEGWORD_TURNS 1000u
 
 #ifdef SHMS_SEGMENT_MODEL
@@ -40,13 +47,13 @@ static inline bool shms_segword_is(struct shms_segword *w, uint64_t part, uint64
 	return (shms_segword_load(w) & part) == value;
 }
 
-/* That part of the word. */
+/* Returns that part of the word. */
 static inline uint64_t shms_segword_part(struct shms_segword *w, uint64_t part)
 {
 	return shms_segword_load(w) & part;
 }
 
-/* What the word holds need not be known: nobody else changes it now. */
+/* Stores a word whose old value does not matter: no other process changes it now. */
 static inline void shms_segword_store(struct shms_segword *w, uint64_t value)
 {
 	atomic_store_explicit(&w->value, value, memory_order_release);
@@ -58,25 +65,25 @@ static inline bool shms_segword_cas(struct shms_segword *w, uint64_t expected, u
 						       memory_order_seq_cst);
 }
 
-/* Sets the bits. Was one of them set before? */
+/* Sets the bits. Returns whether one of them was set before. */
 static inline bool shms_segword_or(struct shms_segword *w, uint64_t bits)
 {
 	return (atomic_fetch_or_explicit(&w->value, bits, memory_order_seq_cst) & bits) != 0;
 }
 
-/* Clears the bits. Is none left in the word? */
+/* Clears the bits. Returns whether none is left in the word. */
 static inline bool shms_segword_clear(struct shms_segword *w, uint64_t bits)
 {
 	return (atomic_fetch_and_explicit(&w->value, ~bits, memory_order_acq_rel) & ~bits) == 0;
 }
 
-/* Changes each of the bits into its contrary, all at once. */
+/* Inverts the bits, all at once. */
 static inline void shms_segword_flip(struct shms_segword *w, uint64_t bits)
 {
 	atomic_fetch_xor_explicit(&w->value, bits, memory_order_acq_rel);
 }
 
-/* Words of a description: ordered by the state, not by themselves. */
+/* For words of a description, which are ordered by the state and not by themselves. */
 static inline uint64_t shms_segword_plain_load(struct shms_segword *w)
 {
 	return atomic_load_explicit(&w->value, memory_order_relaxed);
@@ -87,13 +94,16 @@ static inline void shms_segword_plain_store(struct shms_segword *w, uint64_t val
 	atomic_store_explicit(&w->value, value, memory_order_relaxed);
 }
 
-/* Begins each turn of a loop around a cas, *turn being 0 before. Is there one more? */
+/*
+ * Called at the begin of each turn of a loop around a cas, with *turn 0 before the first. Is there
+ * one more?
+ */
 static inline bool shms_segword_turn(unsigned *turn)
 {
 	return (*turn)++ < SHMS_SEGWORD_TURNS;
 }
 
-/* What is stored from here on is seen after what was stored before. */
+/* Stores from here on are seen after the stores before. */
 static inline void shms_segword_fence(void)
 {
 #ifndef __SANITIZE_THREAD__ /* which knows no fences; who reads the bytes is ordered by SEALED in any case */

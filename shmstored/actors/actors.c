@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actors.c: what clients ask about actors, and the service's life. */
+/* actors.c: requests of clients about actors, and the service's life. */
 #include "actors.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ bool actors_is_name(const char *name)
 
 /* ---- places -------------------------------------------------------------------------------------------------------- */
 
-/* Whoever waits for a destination may have one now. */
+/* An actor that waits for a destination may have one now. */
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void settle_all(struct actors *a)
 {
@@ -104,7 +104,7 @@ static int begin_new(struct actors *a, struct actors_guest *g, const struct wire
 	return r;
 }
 
-/* An earlier daemon, or connection, had it. */
+/* The place had the actor under an earlier daemon, or on an earlier connection. */
 static int begin_again(struct actors *a, struct actors_guest *g, const struct wire_actor_born *w, const char *name,
 		       const char *parent)
 {
@@ -260,7 +260,7 @@ void actors_arm(struct actors *a)
 		return;
 	}
 	a->armed_ms = a->due_ms;
-	/* One ms later: it is then, whatever was rounded down. */
+	/* One ms later, so that the time has come whatever was rounded down. */
 	loop_timer(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS, 0);
 }
 

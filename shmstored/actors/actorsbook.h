@@ -14,7 +14,7 @@
 struct actors_guest;
 struct actors_one;
 
-/* What a place shall do. */
+/* An order for a place. */
 struct actors_order {
 	struct actors_order *prev, *next;
 	struct wire_actor_order body;
@@ -24,7 +24,7 @@ struct actors_order {
 	char text[]; /* FETCH: the ticket */
 };
 
-/* A connection of an actor's place, or of one who calls. */
+/* The connection of a place, or of a caller. */
 struct actors_guest {
 	UT_hash_handle hh; /* by conn */
 	struct actors *of;
@@ -49,7 +49,7 @@ struct actors_call {
 	char data[];
 };
 
-/* Somebody has its state, and does not know whether he is the only one. */
+/* A place that has the actor's state, and is not sure to be the only one. */
 struct actors_claim {
 	struct actors_claim *next;
 	struct actors_guest *place;
@@ -112,18 +112,18 @@ struct actors {
 /* ---- actorsguest.c: connections -------------------------------------------------------------------------------------- */
 
 struct actors_guest *actors_guest_find(const struct actors *a, const struct conn *c);
-/* NULL: no memory. */
+/* NULL: out of memory. */
 struct actors_guest *actors_guest_get(struct actors *a, struct conn *c);
 void actors_guest_free(struct actors_guest *g);
 /* The user's place of that name. NULL: none. */
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name);
-/* Bytes of state that it would take. */
+/* The bytes of state that the place would take. */
 uint64_t actors_guest_room(const struct actors_guest *g);
-/* A message; where memory is out the connection ends instead. */
+/* Queues a message. If memory is out, the connection will end instead. */
 void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body, size_t body_size,
 		       const char *tail, size_t n);
 void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why);
-/* An order for this actor; as above. text: of FETCH, else NULL. */
+/* Queues an order for this actor; as above. text: of FETCH, else NULL. */
 void actors_guest_order(struct actors_guest *g, const struct actors_one *k, const struct wire_actor_order *o,
 			const char *text);
 
@@ -131,32 +131,35 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 
 struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
 struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
-/* It is there, and active. 0, -ENOMEM. */
+/* The actor is at this place, and active. 0, -ENOMEM. */
 int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
-/* Goes on with what can go on at once; after each call of the core. */
+/* Takes all steps that can be taken at once. To be called after each call of the core. */
 void actors_one_settle(struct actors_one *k);
-/* Another place says that it has its state: it is believed, or waits for others who say so. 0, -ENOMEM. */
+/*
+ * A place says that it has the actor's state. The claim is believed, or waits for other claims. 0,
+ * -ENOMEM.
+ */
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
-/* This place's state of it is of no use. */
+/* Tells the place to drop its state of the actor. */
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
-/* It may be moved now, and another process has room for it. */
+/* May the actor be moved now, and has another process room for it? */
 bool actors_one_may_leave(const struct actors_one *k);
-/* A connection has ended. */
+/* The connection has ended. */
 void actors_one_left(struct actors_one *k, const struct actors_guest *g);
 void actors_one_tick(struct actors_one *k, uint64_t now_ms);
-/* Those that are over are removed. */
+/* Removes actors that have ended. */
 void actors_sweep(struct actors *a);
 uint64_t actors_now_ms(void);
-/* The timer is set to what is due first. */
+/* Sets the timer to the first time that is due. */
 void actors_arm(struct actors *a);
 
 /* ---- actorscall.c: calls --------------------------------------------------------------------------------------------- */
 
 struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
 void actors_call_free(struct actors_call *l);
-/* It has an answer. The call is gone afterwards. */
+/* Answers the call, which is gone afterwards. */
 void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n);
-/* The connection has ended. */
+/* The caller's connection has ended. */
 void actors_call_orphan(struct actors_guest *g);
 
 #endif

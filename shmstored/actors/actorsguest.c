@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actorsguest.c: the connections of places and of callers: what waits to be sent to them, and their end.
+ * actorsguest.c: the connections of places and of callers: the messages that wait for them, and
+ * their end.
  *
- * Whatever has to be sent while something is decided is put into one list, and sent by actors_flush() when all is decided: sending may end a connection, and with that change
- * everything.
+ * Messages that a decision makes go into one list, which actors_flush() sends when everything is
+ * decided: a send may end a connection, and with that change everything.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -150,7 +151,7 @@ void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, con
 	actors_guest_send(g, WIRE_REFUSED, serial, &body, sizeof(body), why, strlen(why));
 }
 
-/* Its first order as the answer for which it asks. */
+/* Sends the first order, as the answer to the place's ACTOR_NEXT. */
 static void send_order(struct actors_guest *g, const struct actors_order *o)
 {
 	const struct actors_call *l = o->call ? actors_call_find(g->of, o->call) : NULL;

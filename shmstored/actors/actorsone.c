@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actorsone.c: one actor: what actor.h decides becomes orders of places, and their answers its steps.
+ * actorsone.c: one actor: makes orders for places of what actor.h decides, and steps of actor.h of
+ * their answers.
  *
- * actor.h tells what is to be done and must not be called meanwhile: what is done at once is noted, and told by actors_one_settle(). That a place takes no more requests, and
- * that a queue is where the destination can be given it, costs nothing here: the queue is the daemon's all the time.
+ * actor.h must not be called from within its own callback. So a step that is done at once is noted
+ * there, and actors_one_settle() reports it afterwards. Two steps of a move cost nothing here,
+ * "take no more requests" and "hand the queue to the destination", because the queue is always the
+ * daemon's.
  *
- * The location changes where the destination has answered KEEP. Before that the old place has its state as it was when it was suspended, and if anything fails goes on with it,
- * as a new version; it is told to drop it only afterwards.
+ * The actor's location changes when the destination has answered KEEP. Until then the old place has
+ * its state as of the suspension. If anything fails, the actor goes on there, as a new version.
+ * Only after KEEP the old place is told to drop the state.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -85,7 +89,7 @@ static void order(const struct actors_one *k, struct actors_guest *g, enum wire_
 		actors_guest_order(g, k, &o, what == WIRE_ACTOR_FETCH ? text : NULL);
 }
 
-/* At the place to which it is moved; a place that is gone cannot do it. */
+/* Sends an order to the destination. If that is gone, the step fails. */
 static void order_there(struct actors_one *k, enum wire_actor_what what, uint64_t version)
 {
 	if (!k->to) {
@@ -133,7 +137,7 @@ static void answer_mover(struct actors_one *k)
 	k->mover = NULL;
 }
 
-/* It runs again: where it was, or at the other place. */
+/* The actor runs again, at its old place or at the new one. */
 static void resume(struct actors_one *k)
 {
 	struct actors *a = k->of;
@@ -177,7 +181,7 @@ static void lose(const struct actors_one *k, uint64_t request)
 		actors_call_answer(l, WIRE_ACTOR_LOST, NULL, 0);
 }
 
-/* The shape is actor_do's. */
+/* This has the type actor_do. */
 static void act(void *arg, const struct actor_order *o)
 {
 	struct actors_one *k = arg;
@@ -309,7 +313,7 @@ void actors_sweep(struct actors *a)
 	}
 }
 
-/* One thing that can be told to the core now. */
+/* Reports one step to the core. False: there is none to report. */
 static bool go_on(struct actors_one *k)
 {
 	const char *to;
@@ -379,7 +383,7 @@ void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t vers
 	order(k, g, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = version});
 }
 
-/* The others' state is of no use. */
+/* Tells the other places that claimed the state to drop it. */
 static void drop_others(struct actors_one *k)
 {
 	for (const struct actors_claim *claim = k->claims; claim; claim = claim->next)
@@ -448,7 +452,7 @@ static void drop_claims_of(struct actors_one *k, const struct actors_guest *g)
 	}
 }
 
-/* Its state is an object by now, or with the destination. */
+/* Is its state an object by now, or with the destination? */
 static bool is_saved(enum actor_state s)
 {
 	return s >= ACTOR_PLACING && s <= ACTOR_LOCATING;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admit.c: the line at the gate, and the sums of what those that run will take.
+ * admit.c: the queue at the gate, and the sums of what running tasks will take.
  *
- * Two pure modules decide: gateline.h who is next, and whether the gate lets anybody through in this interval; admission.h whether what those that run
- * will still take, and the next one, fit below the gate's threshold. The cap of the sums is that threshold, less what is used by anything but these tasks: it is set
- * after each look at the host.
+ * Two pure modules decide. gateline.h says which task is next, and whether the gate lets a task
+ * through in this interval. admission.h says whether that task, and what running tasks will still
+ * take, fit below the gate's threshold. The cap of the sums is that threshold, less the bytes that
+ * are used by anything but these tasks; it is set after each look at the host.
  *
- * A client's answer may be withheld: then its request's serial is kept with the task, and it is told after a look, an end, or at its deadline. Its connection's end takes
- * it out of the line, and takes what it was admitted with from the sums.
+ * An answer may be withheld. Then the task keeps its request's serial, and is answered after a
+ * look, after the end of another task, or at its deadline. The end of its connection takes it out
+ * of the queue, and what it was admitted with out of the sums.
  */
 #include "admit.h"
 
@@ -64,8 +66,9 @@ static bool fits(const struct gateline_request *r, void *arg)
 }
 
 /*
- * The threshold, less what is used by anything else than these tasks, both as of one look. The gate's own u is no measure here: it has peaks of a second ago, of which
- * these tasks may be no part any more. What is not known stays as it was.
+ * Sets the cap to the threshold, less the bytes that are used by anything but these tasks, both as
+ * of one look. The gate's own u cannot be used: it has peaks of a second ago, to which these tasks
+ * may not belong. If a value is not known, the cap stays.
  */
 static void set_cap(struct admit *a)
 {
@@ -100,7 +103,7 @@ static struct admission_ask ask_of(const struct admit *a, const struct admit_wan
 	return ask;
 }
 
-/* Why somebody is not let in now. */
+/* Why a task is not let in now. */
 static enum admission_reason why_not(const struct admit *a)
 {
 	return gateline_is_shut(a->line) ? ADMISSION_GATE : ADMISSION_FULL;
@@ -157,7 +160,8 @@ static void tell(const struct admit *a, const struct admit_task *k, const char *
 	jsonmake_text(fields, "level", policylevel_name(k->level));
 	jsonmake_u64(fields, "reserve", k->ask.estimate);
 	jsonmake_u64(fields, "waited_ms", waited_ms);
-	/* Limited per user: one a second, however many of their tasks are told the same. */
+	/* Limited to one a second for each user, however many of the user's tasks are told the
+	 * same. */
 	snprintf(key, sizeof(key), "uid %u", k->uid);
 	events_emit(a->host->events, EVENT_ADMISSION, key, fields);
 }
@@ -216,11 +220,11 @@ static void arm(struct admit *a)
 		return;
 	}
 	a->due_ms = due;
-	/* One ms later: it is then, whatever was rounded down. */
+	/* One ms later, so that the time has come whatever was rounded down. */
 	loop_timer(a->host->loop, &a->timer, (uint64_t)(due + 1) * MS, 0);
 }
 
-/* It was let in. 0, -ENOMEM: then it is not. */
+/* Begins a task that was let in. -ENOMEM: it is not let in. */
 static int begin(struct admit *a, struct admit_task *k)
 {
 	int r = admittask_begin(&a->tasks, k, procs_of(a));
@@ -282,7 +286,7 @@ static struct admit_guest *guest_of(struct admit *a, struct conn *c)
 	return g;
 }
 
-/* Where a task may be added: *ret is whose. 0, -EPERM, -ENOMEM, -EMFILE. */
+/* Finds the guest to which a task may be added. 0, -EPERM, -ENOMEM, -EMFILE. */
 static int find_guest(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_guest **ret)
 {
 	const struct admit_task *parent = w->parent ? admittask_find(&a->tasks, w->parent) : NULL;
@@ -361,7 +365,7 @@ int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struc
 
 /* ---- answering ----------------------------------------------------------------------------------------------------- */
 
-/* To one that waited. It may end its connection, and with that others that wait. */
+/* Answers a task that waited. That may end its connection, and with it other waiting tasks. */
 static void answer(struct admit *a, struct admit_task *k, const struct gateline_answer *told)
 {
 	struct conn *c = k->guest->conn;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admit.h: the gate, asked: tasks of clients that want to begin go through it, wait at it (gateline.h), or are refused. What was admitted counts, by
- * what is expected of it, until it is done or its connection ends. There where the host's memory is watched (pressure.h), and only there. Loop's thread only.
+ * admit.h: the gate as a service. Tasks that clients want to begin go through, wait (gateline.h),
+ * or are refused. An admitted task counts, by what is expected of it, until it is done or its
+ * connection ends. There is an admit only if the host's memory is watched (pressure.h). Loop's
+ * thread only.
  */
 #ifndef ADMIT_H
 #define ADMIT_H
@@ -44,32 +46,38 @@ struct admit_answer {
 	uint64_t task, reserve, waited_ms; /* task: 0 where it is not in */
 };
 
-/* *ret NULL: the host's memory is not watched. 0, -ENOMEM. */
+/* ret NULL: the host's memory is not watched. 0, -ENOMEM. */
 int admit_new(struct host *h, struct admit **ret);
-/* After the connections were dropped, before pressure_free(). Returns NULL. */
+/* To be called after the connections were dropped, before pressure_free(). Returns NULL. */
 struct admit *admit_free(struct admit *a);
 
-/* 0: *ret is the answer; 1: it waits, and is answered later; -EMFILE: too many of this connection, or of all; -EPERM: parent
- * is another user's; -ENOMEM. */
+/*
+ * 0: *ret is the answer; 1: the task waits, and is answered later; -EMFILE: too many tasks of this
+ * connection, or of all; -EPERM: parent is another user's; -ENOMEM.
+ */
 int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret);
 /*
- * An earlier daemon let it in, and it runs. What it has is not known: all that is expected of it may still come. 0: it counts, or did already; -EINVAL: no earlier
- * daemon gave that number; -EEXIST: another connection has it; -EPERM, -EMFILE, -ENOMEM as above.
+ * Counts a running task that an earlier daemon let in. What it has is not known, so all that is
+ * expected of it may still come. 0: it counts, or did already; -EINVAL: no earlier daemon gave that
+ * number; -EEXIST: another connection has it; -EPERM, -EMFILE, -ENOMEM as above.
  */
 int admit_runs(struct admit *a, struct conn *c, uint64_t task, const struct admit_want *w);
-/* The answer as a message. CONN_OK, CONN_E_SLOW. */
+/* Sends the answer. CONN_OK, CONN_E_SLOW. */
 int admit_send(struct conn *c, uint64_t serial, const struct admit_answer *answer);
-/* 0; -ENOENT: there is no such task; -EPERM: it is of another connection. */
+/* 0; -ENOENT: there is no such task; -EPERM: it is another connection's. */
 int admit_done(struct admit *a, struct conn *c, uint64_t task);
-/* Who waits for the answer to this request waits no more, and gets none. False: nobody does. */
+/*
+ * Withdraws the waiting request with this serial; it gets no answer. False: no such request waits.
+ */
 bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial);
 /*
- * Answers all that can be answered now: after admit_done() and admit_cancel(). handling: the connection whose request is being handled; its own failure is
- * returned. CONN_OK, CONN_E_SLOW.
+ * Sends all answers that are known now; to be called after admit_done() and admit_cancel().
+ * handling: the connection whose request is being handled; its own failure is returned. CONN_OK,
+ * CONN_E_SLOW.
  */
 int admit_settle(struct admit *a, struct conn *handling);
 
-/* For those who show it. */
+/* Figures for reports. */
 struct admit_books {
 	struct gateline_books line;
 	uint64_t oldest_ms;             /* the longest wait */

@@ -13,7 +13,7 @@
 
 /* ---- tasks --------------------------------------------------------------------------------------------------------- */
 
-/* Copies the parts one behind the other. False: no memory. */
+/* Copies the parts, one behind the other. False: out of memory. */
 static bool keep_name(struct admit_task *k, const struct profile_name *name)
 {
 	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1, group = strlen(name->group) + 1;
@@ -26,7 +26,10 @@ static bool keep_name(struct admit_task *k, const struct profile_name *name)
 	return true;
 }
 
-/* In microseconds: no daemon lets in more than one task in each, so the next one's numbers are above; and they are exact in JSON. */
+/*
+ * Numbers are microseconds. No daemon lets in more than one task in each, so the next daemon's
+ * numbers are above; and JSON holds them exactly.
+ */
 void admittask_number(struct admit_tasks *t)
 {
 	struct timespec now;
@@ -127,7 +130,10 @@ static struct admit_proc *get_proc(struct admit_tasks *t, pid_t pid)
 	return p;
 }
 
-/* Where the process cannot be seen the task runs all the same: nothing is known to be there of what is expected. */
+/*
+ * If the process cannot be seen, the task runs all the same: then none of what is expected of it
+ * counts as there.
+ */
 static void join_proc(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs)
 {
 	const struct presslink *l = pressprocs_link(procs, k->guest->conn);
@@ -145,7 +151,9 @@ static void join_proc(struct admit_tasks *t, struct admit_task *k, struct pressp
 	k->proc = p;
 }
 
-/* What of its memory is its tasks', as it is now. What cannot be read is as it was. */
+/*
+ * Reads how much of the process's memory is its tasks'. If it cannot be read, the last value stays.
+ */
 static void look_at(struct admit_proc *p, struct pressprocs *procs)
 {
 	struct pressproc *seen = pressprocs_find(procs, p->pid);
@@ -251,7 +259,10 @@ void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
 	}
 }
 
-/* Tasks of its process may be other connections'. uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+/*
+ * Tasks of its process may be other connections'. uthash's macros nest.
+ * NOLINTNEXTLINE(readability-function-size)
+ */
 bool admittask_is_idle(const struct admit_tasks *t, const struct admit_guest *g)
 {
 	pid_t pid = conn_peer(g->conn)->pid;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admittask.h: the tasks that asked to begin, whose connections and processes they are of, and what each of those that run has. Loop's thread only.
+ * admittask.h: the tasks that asked to begin, their connections and processes, and how much memory
+ * each running task has. Loop's thread only.
  *
- * A process's private memory, and that of its descendants, beyond what it had when the first of its running tasks began is theirs: in the order in which they
- * began each has as much as is expected of it, and the last one the rest. So what several tasks of one process will still take together is known,
- * whoever of them has what. When one ends, what the process has beyond what is expected of those that still run is its own from then on.
+ * The private memory of a process and its descendants, as far as it exceeds what the process had
+ * when the first of its running tasks began, is its tasks': in the order in which they began each
+ * has as much as is expected of it, and the last one the rest. So it is known how much several
+ * tasks of one process will still take together, whichever of them has what. When a task ends, what
+ * exceeds the expectations of the tasks that still run counts as the process's own.
  */
 #ifndef ADMITTASK_H
 #define ADMITTASK_H
@@ -82,35 +85,39 @@ struct admit_kind {
 	const struct admission_ask *ask; /* its values are copied */
 };
 
-/* Numbers begin above all that earlier daemons gave: they are in the order of the host's CLOCK_BOOTTIME. */
+/* Numbers begin above all that earlier daemons gave: they follow the host's CLOCK_BOOTTIME. */
 void admittask_number(struct admit_tasks *t);
-/* NULL: no memory. */
+/* NULL: out of memory. */
 struct admit_task *admittask_new(struct admit_tasks *t, const struct admit_kind *kind);
-/* It waits or runs, of this guest. */
+/* Adds a task that waits or runs to this guest. */
 void admittask_join(struct admit_guest *g, struct admit_task *k);
-/* It begins. 0, -ENOMEM: nothing is changed. */
+/* Begins a task. 0; -ENOMEM: nothing has changed. */
 int admittask_begin(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs);
-/* A task has come that others may have named as their parent before. */
+/* A task was added that others may have named as their parent before. */
 void admittask_count_children(struct admit_tasks *t);
-/* Takes it out of everything. */
+/* Removes the task everywhere, and frees it. */
 void admittask_free(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs);
 struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id);
 
-/* NULL: none, and, of get, no memory. */
+/* Both return NULL if there is none; get also if memory is out. */
 struct admit_guest *admittask_guest(const struct admit_tasks *t, const struct conn *c);
 struct admit_guest *admittask_get_guest(struct admit_tasks *t, struct conn *c);
 void admittask_guest_free(struct admit_tasks *t, struct admit_guest *g, struct pressprocs *procs);
 
 /*
- * What each has, and will take. Called before and after the host was read: the lesser counts, as who has just taken or freed something must not be thought to
- * have what is no part of the host's use. remaining: of a task that has a name, as profiles_remaining().
+ * Read how much each task has and will take. _before() is called before the host is read, the other
+ * after it, and the lesser value counts: a task that has just taken or freed memory must not be
+ * counted with bytes that the host's use does not have. remaining: of a task with a name, as
+ * profiles_remaining().
  */
 void admittask_look_before(struct admit_tasks *t, struct pressprocs *procs);
 void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
 		    uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg);
-/* The process at the other end of a connection runs no task and waits for none to begin. */
+/*
+ * Does the process at the other end of the connection neither run a task nor wait for one to begin?
+ */
 bool admittask_is_idle(const struct admit_tasks *t, const struct admit_guest *g);
-/* NEVER to ALWAYS: as it is now. */
+/* The level as it is now: NEVER to ALWAYS. */
 enum policylevel admittask_level(const struct admit_task *k);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deltarule.c: delta is rounded up, the interval down: what is rounded away is room, not risk. */
+/*
+ * deltarule.c: rounds delta up and the interval down, so that rounding leaves more room and adds no
+ * risk.
+ */
 #include "deltarule.h"
 
 #include <errno.h>

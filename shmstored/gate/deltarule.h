@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deltarule.h: thresholds out of how fast memory can fill. Between two looks a host may gain rate * interval bytes unseen: the share of its
- * memory that this is, is delta. Killing begins one delta below the top, and admission ends one delta below that: one for what was not
- * seen, one for the time that the answer takes. Pure.
+ * deltarule.h: computes thresholds from how fast memory can fill. Between two looks a host may gain
+ * rate * interval bytes unseen; delta is their share of its memory. Killing begins one delta below
+ * the top, and admission ends one delta below that: one for what was not seen, one for the time
+ * that the reaction takes. Pure.
  */
 #ifndef DELTARULE_H
 #define DELTARULE_H
@@ -19,8 +20,9 @@ struct deltarule {
 };
 
 /*
- * total: the host's bytes; rate: bytes a second that are touched for the first time, at most; interval_ms: between two looks.
- * Return: 0; -EINVAL: total or interval_ms is not positive, or rate is negative; -ERANGE: delta is too large, and only max_interval_ms is set.
+ * total: the host's bytes. rate: the most bytes a second that are touched for the first time.
+ * interval_ms: between two looks. Return: 0; -EINVAL: total or interval_ms is not positive, or rate
+ * is negative; -ERANGE: delta is too large, and only max_interval_ms is set.
  */
 int deltarule_compute(int64_t total, int64_t rate, int64_t interval_ms, struct deltarule *ret);
 

@@ -2,9 +2,10 @@
 /*
  * gate.c: hysteresis over a window.
  *
- * The percentile is by nearest rank: of a window of up to 19 samples it is the largest. A window that is full of high samples therefore
- * keeps the gate closed for its whole length after the last of them, which is what keeps bursts that follow each other from
- * opening it in between. Rejected: a mean, which a quiet phase pulls below low while the bursts go on.
+ * The percentile is by nearest rank: of a window of up to 19 samples it is the largest. After the
+ * last high sample, the gate therefore stays closed for the length of the window, so that it does
+ * not open between bursts that follow each other. Rejected: a mean, which a quiet phase pulls below
+ * low while the bursts go on.
  */
 #include "gate.h"
 
@@ -112,7 +113,7 @@ uint64_t gate_quota(const struct gate *g, struct amount estimate)
 		return 0;
 	if (!estimate.known || estimate.bytes <= 0)
 		return g->ramp;
-	/* Nothing has been seen: there may be no room at all. */
+	/* There is no sample yet: perhaps there is no room at all. */
 	if (!g->n_samples)
 		return g->config.ramp0;
 	fitting = g->u < g->config.high ? (uint64_t)(g->config.high - g->u) / (uint64_t)estimate.bytes : 0;

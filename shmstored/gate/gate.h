@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate.h: whether more work may begin on a host, and how much of it, so that a burst closes the gate at once and a single quiet look
- * does not open it again.
+ * gate.h: decides whether more work may begin on a host, and how much. A burst closes the gate at
+ * once; a single quiet look does not open it again.
  *
- *   open -> closed   u >= high, where u is the larger of the last sample and of the window's 95th percentile
+ *   open -> closed   u >= high, where u is the larger of the last sample and of the window's
+ *                    95th percentile
  *   closed -> open   u <= low in `hold` samples that follow each other
  *
- * After opening, ramp0 may begin within an interval, and in each further one twice as many, up to rampmax. Between low and high
- * nothing changes. A sample that is unknown changes nothing either, but what follows it does not follow what was before it. Pure, no
- * allocation; samples come at equal intervals, which the caller keeps.
+ * After opening, ramp0 tasks may begin within an interval, and in each further one twice as many,
+ * up to rampmax. Between low and high nothing changes. A sample that is unknown changes nothing,
+ * but interrupts a row of low samples. Pure, no allocation. The caller sees to it that samples come
+ * at equal intervals.
  */
 #ifndef GATE_H
 #define GATE_H
@@ -37,16 +39,19 @@ struct gate {
 	uint64_t n_flips, n_unknown;
 };
 
-/* What applies where nothing is said. high in bytes; total: the host's, of which a tenth lies between high and low. */
+/*
+ * The defaults. high is in bytes; total: the host's bytes, of which a tenth lies between high and
+ * low.
+ */
 struct gate_config gate_defaults(int64_t total, int64_t high);
-/* Open, and fully so. -EINVAL: the configuration is outside of its bounds. */
+/* Makes an open gate, with the full ramp. -EINVAL: the configuration is out of bounds. */
 int gate_init(struct gate *g, const struct gate_config *config);
-/* Other thresholds for a gate that works; what it has seen stays. -EINVAL as above. */
+/* Gives a gate other thresholds; it keeps its samples. -EINVAL as above. */
 int gate_set(struct gate *g, const struct gate_config *config);
 void gate_sample(struct gate *g, struct amount used);
 /*
- * How many may begin within this interval. estimate: bytes that each may take; where that is known and not 0, there are never more than fit
- * below high.
+ * How many tasks may begin within this interval. estimate: bytes that each may take; if that is
+ * known and not 0, the quota is at most as many as fit below high.
  */
 uint64_t gate_quota(const struct gate *g, struct amount estimate);
 

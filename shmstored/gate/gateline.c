@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gateline.c: a line for each level, and a table of all who wait or run.
+ * gateline.c: a queue for each level, and a table of all tasks that wait or run.
  *
- * Whoever asks is in the table from then on until it ends, so memory is taken when something is asked and never to answer. Those who wait with
- * a deadline are in a heap as well, the first deadline on top; it grows when somebody asks.
+ * A task is in the table from its request until it ends, so that memory is taken when a task asks,
+ * and never to answer. Tasks that wait with a deadline are in a heap as well, with the first
+ * deadline on top; the heap grows when a task asks.
  */
 #include "gateline.h"
 
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ids are numbers that follow each other, often; uthash takes the lowest bits. */
+/* Ids are often consecutive, and uthash takes the lowest bits. */
 static unsigned hash_id(const void *key)
 {
 	uint64_t id;
@@ -107,7 +108,7 @@ static void put_at(struct gateline *a, size_t place, struct entry *e)
 	e->place = place;
 }
 
-/* Puts e where it belongs, above or below a place that is free. */
+/* Puts e into the heap, at its place above or below the free place. */
 static void settle(struct gateline *a, size_t place, struct entry *e)
 {
 	int64_t deadline = e->request.deadline_ms;
@@ -214,7 +215,7 @@ static bool fits(const struct gateline *a, const struct gateline_request *r)
 	return a->fits ? a->fits(r, a->fits_arg) : expected_of(r) <= a->room;
 }
 
-/* What becomes of who stands first. */
+/* What happens to the task at the head of its queue. */
 static enum gateline_outcome judge(const struct gateline *a, const struct gateline_request *r)
 {
 	if (r->declared > a->cap)
@@ -241,7 +242,7 @@ static void let_in(struct gateline *a, struct entry *e, enum gateline_outcome ou
 	a->books.n_progress += outcome == GATELINE_PROGRESS;
 }
 
-/* Nobody stands before it: not in its own line, and not in one that goes first. */
+/* Does no task stand before it, in its own queue or in one that is served first? */
 static bool would_be_first(const struct gateline *a, unsigned level)
 {
 	const struct entry *first = head(a);
@@ -257,7 +258,7 @@ static int check(const struct gateline *a, const struct gateline_request *r)
 	return find(a, r->id) ? -EEXIST : 0;
 }
 
-/* Into the table. NULL: no memory. */
+/* Makes an entry, and puts it into the table. NULL: out of memory. */
 static struct entry *new_entry(struct gateline *a, const struct gateline_request *r, int64_t now_ms)
 {
 	struct entry *e = heap_grow(a) < 0 ? NULL : calloc(1, sizeof(*e));
@@ -355,7 +356,7 @@ int64_t gateline_deadline(const struct gateline *a)
 	return a->n_heap ? a->heap[0]->request.deadline_ms : INT64_MAX;
 }
 
-/* What it took of this interval is there again. */
+/* Gives back what the task took of this interval. */
 static void end_running(struct gateline *a, const struct entry *e)
 {
 	a->books.n_running--;

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gateline.h: who waits at the gate, and who goes through. Pure: messages and times in, answers out.
+ * gateline.h: which tasks wait at the gate, and which go through. Pure: messages and times in,
+ * answers out.
  *
- * A task that wants to begin is let in, refused, or waits with or without a deadline. Who waits is served level by level, those that may
- * least be preempted first, and in the order of arrival within a level: a level's head that does not fit keeps all back, so that a large one is not passed
- * for ever. Within an interval of the gate no more go through than its quota, and no more bytes than lie below its threshold. Who ends within the
- * interval in which it went through leaves its place to another: what it may have taken is given back.
+ * A task that wants to begin is let in, refused, or waits with or without a deadline. Waiting tasks
+ * are served level by level, those that may least be preempted first, and within a level in the
+ * order of their arrival. If the first task of a level does not fit, it keeps back all others, so
+ * that a large task is not passed for ever. Within an interval of the gate no more tasks go through
+ * than its quota, and no more bytes than lie below its threshold. A task that ends within the
+ * interval in which it went through leaves its place to another: what it may have taken is given
+ * back.
  *
- * Progress: where nothing runs the head is let in, however closed the gate, as nothing could ever open it otherwise. Only what
- * declares that it needs more than there is is told so instead.
+ * Progress: if nothing runs, the first task is let in, even if the gate is closed, because nothing
+ * else could ever open it. Only a task that declares more than there is, is refused instead.
  *
- * A restore that a running task waits for does not stand in line: it would wait for what waits for it. It goes through at once, up to a reserve.
+ * A restore for which a running task waits does not queue, since it would wait for a task that
+ * waits for it. It goes through at once, up to a reserve.
  */
 #ifndef GATELINE_H
 #define GATELINE_H
@@ -58,29 +63,55 @@ struct gateline_books {
 	int64_t restoring; /* bytes under the reserve */
 };
 
-/* cap: of all that may run; reserve: bytes of restores that go past the gate. NULL: no memory. */
+/*
+ * cap: bytes of all that may run; reserve: bytes of restores that go past the gate. NULL: out of
+ * memory.
+ */
 struct gateline *gateline_new(int64_t cap, int64_t reserve);
 struct gateline *gateline_free(struct gateline *a);
 
 void gateline_set_cap(struct gateline *a, int64_t cap);
-/* fits says whether one that may go through by quota has room, instead of what lies below the gate's threshold. It calls nothing here. */
+/*
+ * Replaces the rule "below the gate's threshold": fits says whether a task that may go through by
+ * quota has room. It must not call the gateline.
+ */
 void gateline_fits_by(struct gateline *a, bool (*fits)(const struct gateline_request *r, void *arg), void *arg);
-/* The gate has seen a sample: a new interval begins, with a new quota. Before the first one it is closed. */
+/*
+ * The gate has a new sample: a new interval begins, with a new quota. Before the first one the gate
+ * is closed.
+ */
 void gateline_interval(struct gateline *a, const struct gate *g);
-/* Nobody else goes through within this interval, however little it needs, unless nothing runs. */
+/*
+ * Does nothing more go through within this interval, however little it needs, unless nothing runs?
+ */
 bool gateline_is_shut(const struct gateline *a);
-/* -EINVAL: level, or a negative size; -EEXIST: the id waits or runs already; -ENOMEM. Then nothing is changed. */
+/*
+ * -EINVAL: level, or a negative size; -EEXIST: the id waits or runs already; -ENOMEM. Then nothing
+ * has changed.
+ */
 int gateline_ask(struct gateline *a, const struct gateline_request *r, int64_t now_ms, enum gateline_outcome *ret);
-/* One that runs already is counted, whatever the gate says: it takes nothing of the interval. -EINVAL, -EEXIST, -ENOMEM as above. */
+/*
+ * Counts a task that runs already, whatever the gate says. It takes nothing of the interval.
+ * -EINVAL, -EEXIST, -ENOMEM as above.
+ */
 int gateline_runs(struct gateline *a, const struct gateline_request *r);
-/* Answers one that waited. Call it until it is false, after each of the other calls and when gateline_deadline() has come. */
+/*
+ * Returns the answer of a task that waited. Call it until it is false, after each of the other
+ * calls, and when gateline_deadline() has come.
+ */
 bool gateline_next(struct gateline *a, int64_t now_ms, struct gateline_answer *ret);
-/* The next deadline of somebody who waits; INT64_MAX: none. */
+/* The next deadline of a waiting task; INT64_MAX: there is none. */
 int64_t gateline_deadline(const struct gateline *a);
-/* What was let in has ended, or who waits asks no more; unanswered. -ENOENT: neither runs nor waits. */
+/*
+ * A task that was let in has ended, or a waiting one is withdrawn, and gets no answer. -ENOENT: it
+ * neither runs nor waits.
+ */
 int gateline_end(struct gateline *a, uint64_t id);
 
-/* May so many bytes be restored at once? They count until restored. What is larger than the reserve goes alone. */
+/*
+ * May so many bytes be restored at once? They count until gateline_restored(). A restore that is
+ * larger than the reserve goes alone.
+ */
 bool gateline_restore(struct gateline *a, int64_t bytes);
 void gateline_restored(struct gateline *a, int64_t bytes);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preempt.c: waves of victims, and what is done to each, step by step, after each look at the host.
+ * preempt.c: chooses victims in waves, and takes a victim's next step after each look at the host.
  *
- * A victim's memory counts as used until its descriptor says that it has died, as it is used until then. Its tasks may go before that, with its connection:
- * so what its owner is to be told is copied when it is chosen. Killed in between, the daemon leaves a process that got a notice, and goes on, or one that got a signal, and ends:
- * the next daemon knows of neither, and chooses anew.
+ * A victim's memory counts as used until its descriptor says that it has died. Its tasks may go
+ * before that, with its connection; so what their owners are to be told is copied when the victim
+ * is chosen. If the daemon is killed in between, it leaves a process that got a notice, and goes
+ * on, or a process that got a signal, and ends. The next daemon knows of neither, and chooses anew.
  */
 #include "preempt.h"
 
@@ -58,7 +59,7 @@ const char *preempt_step_name(enum preempt_step s)
 	return names[s];
 }
 
-/* The profile of each kind that went with it. */
+/* Tells the profile of each kind of task that went with the process. */
 static void teach(const struct preempt *p, const struct preempt_victim *v)
 {
 	for (unsigned i = 0; i < v->record.n_tasks; i++) {
@@ -101,7 +102,7 @@ static void set_step(struct preempt *p, struct preempt_victim *v, enum preempt_s
 	preempttell(p->host, v);
 }
 
-/* It is a victim no more. */
+/* Ends the handling of a victim. */
 static void let_go(struct preempt *p, struct preempt_victim *v, enum preempt_step how)
 {
 	struct preempt_victim **at = &p->wave;
@@ -151,7 +152,7 @@ static void send_signal(struct preempt *p, struct preempt_victim *v, int number,
 	set_step(p, v, step);
 }
 
-/* What it was chosen for: tasks of it run, or it is an idle worker. */
+/* Is it still what it was chosen for: a process that runs tasks, or an idle worker? */
 static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v)
 {
 	const struct admit_tasks *t = admit_tasks(p->host->admit);
@@ -187,7 +188,7 @@ static void step(struct preempt *p, struct preempt_victim *v)
 		}
 		if (above)
 			v->record.notice_only = false; /* it has become worse: the time that it had counts */
-		/* What is not known kills nobody. */
+		/* An unknown use ends no process. */
 		if (waited >= config_of(p)->grace_ns && host->used.known)
 			grace_is_over(p, v, above);
 		break;
@@ -206,7 +207,7 @@ static void step(struct preempt *p, struct preempt_victim *v)
 
 /* ---- choosing ------------------------------------------------------------------------------------------------------ */
 
-/* Was it asked lately, without more to follow? */
+/* Was it asked lately, with no further step? */
 static bool was_asked(const struct preempt *p, pid_t pid)
 {
 	uint64_t n = p->n_recent < PREEMPT_RECENT ? p->n_recent : PREEMPT_RECENT;
@@ -221,7 +222,10 @@ static bool was_asked(const struct preempt *p, pid_t pid)
 	return false;
 }
 
-/* The more of a user's processes had to go within the last minute, the longer its tasks should wait before they are tried again. */
+/*
+ * The more processes of a user had to go within the last minute, the longer its tasks should wait
+ * before they are tried again.
+ */
 static uint64_t delay_of(const struct preempt *p, uid_t uid)
 {
 	uint64_t n = p->n_recent < PREEMPT_RECENT ? p->n_recent : PREEMPT_RECENT;
@@ -274,7 +278,8 @@ static void choose(struct preempt *p)
 	bool any = false;
 	size_t n;
 
-	/* Ray's policies take one where they are asked, so they are asked above the threshold only. */
+	/* Ray's policies choose a process whenever they are asked, so they are asked only above
+	 * the threshold. */
 	if (!above && (policy.kind != POLICY_SHM || policy_need(&policy, host->used) <= 0))
 		return;
 	if (preemptpick_init(&pick, p->host) < 0)
@@ -287,7 +292,8 @@ static void choose(struct preempt *p)
 		any |= add_victim(p, &pick.who[pick.victims[i].worker->id], &pick.victims[i], !above);
 	p->counts.n_waves += any;
 	preemptpick_deinit(&pick);
-	/* Only now: who is told may be dropped for reading nothing, and what was picked goes with that connection. */
+	/* Only now: a connection that gets this message may be dropped because it does not read,
+	 * and the choice would go with it. */
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
 		preempttell(p->host, v);
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
@@ -385,7 +391,7 @@ static void add_plan(const struct preempt *p, const struct preemptpick *pick, co
 						   .bytes = v->bytes};
 }
 
-/* Wave after wave as if memory were full, each wave dead before the next. */
+/* Plans wave after wave as if memory stayed full, each wave dead before the next. */
 static void plan_rest(const struct preempt *p, const struct policy *policy, struct preemptpick *pick,
 		      struct preempt_plans *to)
 {

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preempt.h: where memory is short, processes that run tasks are asked to stop, and made to (policy.h says which). One wave at a time: nobody else is chosen while
- * one of it lives. Off unless the configuration switches it on. Loop's thread only.
+ * preempt.h: if memory is short, asks processes that run tasks to stop, and makes them (policy.h
+ * chooses which). There is one wave at a time: no process is chosen while one of the last wave
+ * lives. Off unless the configuration switches it on. Loop's thread only.
  *
- *   notice    TASK_PREEMPT, and an event ("preempt"), say which tasks of which process, and the time that they have. Its actors that may be moved are (actors.h)
+ *   notice    TASK_PREEMPT, and an event ("preempt"), name the process, its tasks, and the time
+ *             that they have. Actors there that may be moved are moved (actors.h)
  *   SIGTERM   after that time, if memory is still above the kill threshold
- *   SIGKILL   after a time for ending
+ *   SIGKILL   after a further time for ending
  *
- * Between gate and kill there is nothing but the notice. Who ends the tasks in time, lives; so does one that the need passed by. Signals go by a descriptor of
- * the process (peerpid.h), to processes of users that the daemon may signal, and only to those that run tasks which all may be preempted, or that said that they
- * are workers and run none.
+ * Between gate and kill threshold there is only the notice. A process that ends its tasks in time
+ * lives; so does one if the need passes by. Signals go by a descriptor of the process (peerpid.h),
+ * to processes of users that the daemon may signal, and only if all of the process's tasks may be
+ * preempted, or if it said that it is a worker and runs none.
  */
 #ifndef PREEMPT_H
 #define PREEMPT_H
@@ -35,7 +38,7 @@ enum preempt_step {
 	PREEMPT_SPARED,  /* it did not, and the need passed by */
 };
 
-/* What became, or becomes, of one. */
+/* A victim and its last step. */
 struct preempt_record {
 	uint64_t number;  /* from 1 */
 	int64_t time_ns;  /* CLOCK_REALTIME of its notice */
@@ -58,17 +61,20 @@ struct preempt_counts {
 	size_t n_alive;                           /* of this wave */
 };
 
-/* *ret NULL: nobody watches the host's memory. 0, -ENOMEM. */
+/* ret NULL: the host's memory is not watched. 0, -ENOMEM. */
 int preempt_new(struct host *h, struct preempt **ret);
-/* Victims that live go on. Before admit_free(). Returns NULL. */
+/* Victims that live go on. To be called before admit_free(). Returns NULL. */
 struct preempt *preempt_free(struct preempt *p);
 
 void preempt_counts(const struct preempt *p, struct preempt_counts *ret);
-/* The last ones, those that are under way included, the newest first. Returns how many. */
+/* The last victims, also of the wave that runs, newest first. Returns their number. */
 size_t preempt_recent(const struct preempt *p, struct preempt_record ret[PREEMPT_RECENT]);
 const char *preempt_step_name(enum preempt_step s);
 
-/* What would be done: each candidate in the order in which they would go, wave after wave, until none is left. */
+/*
+ * A candidate. The plan lists them in the order in which they would go, wave after wave, until none
+ * is left.
+ */
 struct preempt_plan {
 	pid_t pid;
 	uid_t uid;
@@ -87,7 +93,7 @@ struct preempt_plans {
 	size_t n_never,
 		n_foreign; /* processes that are no candidates: a task is NEVER; the daemon may not signal them */
 };
-/* By the configured policy, or shm where it is off. -ENOMEM. */
+/* Plans by the configured policy, or by shm if that is off. -ENOMEM. */
 int preempt_plan(const struct preempt *p, struct preempt_plans *ret);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preemptpick.c: a process is as willing to be preempted as the least willing of its tasks, can be tried again if all of them can, and began with the last of them. One of
- * which a task is NEVER is no candidate, of whatever policy.
+ * preemptpick.c: lists candidates. A process is as willing to be preempted as the least willing of
+ * its tasks, can be tried again if all of them can, and began with the last of them. If one of its
+ * tasks is NEVER, it is no candidate of any policy.
  *
- * A process that runs no task is a candidate only where it said that it is a worker: then it is idle. Whoever just has a store, or waits at the gate, is none.
+ * A process that runs no task is a candidate only if it said that it is a worker: then it is idle.
+ * A process that just has a store, or waits at the gate, is no candidate.
  */
 #include "preemptpick.h"
 
@@ -59,7 +61,10 @@ static const struct survey_store *find_store(const struct survey *s, const char 
 	return NULL;
 }
 
-/* Of the store, what nobody else refers to, as of the last survey: its end frees it, unless the store is kept. */
+/*
+ * The bytes of the store that no other store refers to, as of the last survey. The end of the
+ * process frees them, unless the store is kept.
+ */
 static struct amount sole_of(const struct host *h, pid_t pid)
 {
 	int64_t sum = 0;
@@ -123,7 +128,10 @@ static void add_busy(struct preemptpick *p, const struct host *h, const struct a
 		add(p, busy_worker(h, proc), (struct preemptpick_who){c, proc});
 }
 
-/* Another connection of the process runs a task, waits for one, or was taken already for it. */
+/*
+ * Is the process listed already: another connection of it runs a task or waits for one, or was
+ * taken?
+ */
 static bool is_known(const struct preemptpick *p, const struct admit_tasks *t, const struct admit_guest *g)
 {
 	pid_t pid = conn_peer(g->conn)->pid;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preemptpick.h: the processes that run tasks, and idle workers, as policy.h wants them. Private to the room. */
+/*
+ * preemptpick.h: lists the processes that run tasks, and idle workers, in the form that policy.h
+ * takes. Private to the room.
+ */
 #ifndef PREEMPTPICK_H
 #define PREEMPTPICK_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preempttell.c: a task's process and its owner, the process whose task started it, are told by message; whoever watches, by an event.
- *
- * Nobody is dropped here for not reading: conn_send() leaves out what a slow one would have to keep waiting. A connection that cannot be sent to ends by itself.
+ * preempttell.c: tells the process of a task, and the process whose task started it, by message,
+ * and watchers by an event. No connection is dropped here because it does not read: conn_send()
+ * leaves a message out that a slow one would have to keep waiting. A connection that cannot be sent
+ * to ends by itself.
  */
 #include <json-c/json.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ static uint64_t grace_ms(const struct host *h)
 
 /* ---- by message ---------------------------------------------------------------------------------------------------- */
 
-/* Of this step; 0: nobody is told of it. */
+/* 0: this step is told to nobody. */
 static uint32_t what_of(enum preempt_step step)
 {
 	switch (step) {
@@ -89,7 +90,10 @@ static void tell_clients(const struct host *h, const struct preempt_victim *v)
 
 /* ---- by event ------------------------------------------------------------------------------------------------------ */
 
-/* A notice says how long the process has; what is told of its end, whether and when its tasks may be tried again, and what they had. */
+/*
+ * A notice says how long the process has. Its end says whether and when its tasks may be tried
+ * again, and what they had.
+ */
 static void tell_watchers(const struct host *h, const struct preempt_victim *v)
 {
 	const struct preempt_record *r = &v->record;

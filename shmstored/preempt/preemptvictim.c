@@ -29,7 +29,7 @@ static char *copy_names(const struct profile_name *name, struct profile_name *re
 	return names;
 }
 
-/* A name for which there is no memory is none. */
+/* If there is no memory for a name, the copy has none. */
 static void copy_task(struct preempt_lost *to, const struct admit_task *k)
 {
 	*to = (struct preempt_lost){
@@ -78,6 +78,6 @@ const struct admit_guest *preemptvictim_guest(const struct preempt_victim *v, co
 {
 	const struct admit_guest *g = admittask_guest(t, v->conn);
 
-	/* Another connection may be where the ended one was. */
+	/* The address may belong to a new connection by now. */
 	return g && conn_peer(g->conn)->pid == v->record.pid ? g : NULL;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preemptvictim.h: a process that was chosen, and what was known of its tasks then: they may go before it, with its connection. Private to the room. */
+/*
+ * preemptvictim.h: a process that was chosen, and a copy of what was known of its tasks then: the
+ * tasks may go before it, with its connection. Private to the room.
+ */
 #ifndef PREEMPTVICTIM_H
 #define PREEMPTVICTIM_H
 
@@ -12,7 +15,7 @@
 
 struct conn;
 
-/* One of its tasks, as it was when it was chosen. */
+/* One of its tasks, as of the choice. */
 struct preempt_lost {
 	uint64_t id, parent, had;
 	uint32_t uid;
@@ -35,10 +38,13 @@ struct preempt_victim {
 int preemptvictim_new(const struct preemptpick_who *who, const struct policy_victim *chosen,
 		      struct preempt_victim **ret);
 void preemptvictim_free(struct preempt_victim *v);
-/* Its connection; NULL: that has ended. */
+/* Its connection's guest; NULL: that connection has ended. */
 const struct admit_guest *preemptvictim_guest(const struct preempt_victim *v, const struct admit_tasks *t);
 
-/* What becomes of it, to its own connections and to those of its tasks' parents, as TASK_PREEMPT, and to whoever watches events. */
+/*
+ * Tells the victim's step to its own connections and to those of its tasks' parents, as
+ * TASK_PREEMPT, and to watchers as an event.
+ */
 void preempttell(struct host *h, const struct preempt_victim *v);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* presslimits.c: what the configuration says counts before the rule. Each is kept below the one above it, whatever units they are said in. */
+/*
+ * presslimits.c: a configured threshold goes before the rule's. Each is kept below the one above
+ * it, whatever units they have.
+ */
 #include "presslimits.h"
 
 #include <errno.h>
@@ -9,7 +12,7 @@
 
 #define MS 1000000u
 
-/* A watermark in bytes: said as such, or in parts per million of total; 0: by the rule. */
+/* A watermark in bytes: configured in bytes, or in parts per million of total; 0: by the rule. */
 static int64_t bytes_of(uint64_t said, int64_t by_rule_ppm, int64_t total)
 {
 	uint64_t ppm = said ? said : (uint64_t)by_rule_ppm;

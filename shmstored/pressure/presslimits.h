@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* presslimits.h: the thresholds of a host's memory, by the configuration and by how much there is. Pure. */
+/*
+ * presslimits.h: computes the thresholds of a host's memory from the configuration and from its
+ * size. Pure.
+ */
 #ifndef PRESSLIMITS_H
 #define PRESSLIMITS_H
 
@@ -16,7 +19,8 @@ struct presslimits {
 };
 
 /*
- * total: the host's bytes, more than 0. -ERANGE: what may grow within an interval is more than a quarter of it; only ret->rule.max_interval_ms is set.
+ * total: the host's bytes, more than 0. -ERANGE: memory may grow within an interval by more than a
+ * quarter of it; only ret->rule.max_interval_ms is set.
  */
 int presslimits_compute(const struct config_pressure *c, int64_t total, struct presslimits *ret);
 struct gate_config presslimits_gate(const struct config_pressure *c, const struct presslimits *l);

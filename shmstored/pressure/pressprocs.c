@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pressprocs.c: found through the stores' connections, whose credentials the kernel vouches for; a page of a store may say any pid.
+ * pressprocs.c: finds processes through their stores' connections, whose credentials the kernel
+ * vouches for; a store's page may name any pid.
  *
- * A pass over all processes of the host finds descendants: a few in each interval, so that it costs the same however many there are; the next one
- * begins a second later.
+ * A pass over all processes of the host finds descendants, a few processes in each interval, so
+ * that it costs the same on any host. The next pass begins a second after the last.
  */
 #include "pressprocs.h"
 

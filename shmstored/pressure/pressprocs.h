@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pressprocs.h: the processes that registered a store over the socket, each once however many connections it has, and what is private of each and of
- * its descendants. One that is itself registered is nobody's descendant: its memory counts once. The loop's thread only.
+ * pressprocs.h: the processes that registered a store over the socket, each once however many
+ * connections it has, and the private memory of each and of its descendants. A process that is
+ * registered itself is not counted as a descendant, so that its memory counts once. The loop's
+ * thread only.
  */
 #ifndef PRESSPROCS_H
 #define PRESSPROCS_H
@@ -28,7 +30,7 @@ struct pressproc {
 	struct amount private;
 };
 
-/* A connection, and whose it is. Ends with it. */
+/* A connection, and its process. Ends with the connection. */
 struct presslink {
 	UT_hash_handle hh; /* by conn */
 	struct pressprocs *procs;
@@ -51,13 +53,16 @@ struct pressprocs {
 /* proc NULL: /proc. -ENOMEM. */
 int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc);
 void pressprocs_deinit(struct pressprocs *p);
-/* Takes in what registered since the last look, and goes on with the pass that finds descendants. now_ns: CLOCK_MONOTONIC. */
+/*
+ * Adds processes that registered since the last look, and goes on with the pass that finds
+ * descendants. now_ns: CLOCK_MONOTONIC.
+ */
 void pressprocs_look(struct pressprocs *p, uint64_t now_ns);
 /* Reads all. swap: as procmem_read(). */
 void pressprocs_read(struct pressprocs *p, bool swap);
-/* The sum of what was read last: unknown if one of them is. */
+/* The sum of what was read last; unknown if one of the values is. */
 struct amount pressprocs_sum(const struct pressprocs *p);
-/* The link of a connection, made where it is missing; NULL: no memory. */
+/* The link of a connection, made if it is missing. NULL: out of memory. */
 struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c);
 /* NULL: it is not registered. */
 struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid);

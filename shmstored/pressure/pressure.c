@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pressure.c: a timer, and what is done when it fires.
+ * pressure.c: a timer, and the looks that it causes.
  *
- * The host, cgroups with a limit, and partitions are read in each interval; processes too where memory is near the gate, or the total is configured, as
- * then they are what is used; else in each tenth: far from the gate nobody decides anything by them. So are cgroups without a limit.
+ * The host, cgroups with a limit, and partitions are read in each interval. Processes are read in
+ * each interval if memory is near the gate, or if the total is configured, since then used is
+ * computed from them; else in each tenth, as far from the gate nothing is decided by them. Cgroups
+ * without a limit are read in each tenth, too.
  *
- * With a configured total (pressure.host-total) nothing of the host counts: used is what registered processes have privately, and what the partitions have.
- *
- * What is unknown stays so: the gate keeps its state, and nobody is told a number.
+ * With a configured total (pressure.host-total) nothing of the host counts: used is what registered
+ * processes have privately, and what the partitions have. An unknown value stays unknown: the gate
+ * keeps its state, and no report shows a number.
  */
 #include "pressure.h"
 
@@ -52,7 +54,7 @@ static bool seen_before(const struct host *h, const struct account *a, dev_t dev
 	return false;
 }
 
-/* Of each file system once. */
+/* Counts each file system once. */
 static struct amount read_store(const struct host *h)
 {
 	struct amount sum = amount_of(0);
@@ -69,7 +71,7 @@ static struct amount read_store(const struct host *h)
 	return sum;
 }
 
-/* Is some of the host's swap in use? Where that is not known, it may be. */
+/* Is some of the host's swap in use? If that is not known, yes. */
 static bool swap_in_use(const struct memsource_reading *r)
 {
 	const struct memsource_level *l = r->n_levels ? &r->levels[0] : NULL;
@@ -84,7 +86,7 @@ static bool swap_in_use(const struct memsource_reading *r)
 	return !l || swap[0] > swap[1];
 }
 
-/* Cgroups without a limit are looked at seldom; a limit that one has counts at once. */
+/* Cgroups without a limit are looked at seldom. A limit counts from the look that sees it. */
 static int read_source(struct pressure *p, const struct memsource_config *source)
 {
 	if (p->reading.n_levels && p->n_samples % SELDOM)
@@ -141,7 +143,10 @@ static void say_too_fast(const struct pressure *p, int level, const struct press
 		l->rule.max_interval_ms);
 }
 
-/* As total is now: a limit that shrinks counts at once. Where the rule has none, the last ones stay, which are shares no more. */
+/*
+ * Sets the limits by total as it is now: a limit that shrinks counts at once. If the rule has no
+ * limits for it, the last ones stay, which are no shares of it any more.
+ */
 static void set_limits(struct pressure *p)
 {
 	struct gate_config config;
@@ -172,7 +177,7 @@ static void add_amount(struct json_object *o, const char *name, struct amount a)
 		jsonmake_null(o, name);
 }
 
-/* key: of what has changed. */
+/* key: what has changed. */
 static void tell_memory(const struct pressure *p, const char *key)
 {
 	struct json_object *fields = jsonmake_new();
@@ -216,7 +221,10 @@ static void note_growth(struct pressure *p, struct amount before, uint64_t befor
 			rate);
 }
 
-/* Between the looks that saw it pass the threshold, up and down: what nobody could read changes nothing. */
+/*
+ * Counts the time above the kill threshold, between the looks that saw it begin and end. A look
+ * that could not read the use changes nothing.
+ */
 static void see_kill(struct pressure *p)
 {
 	bool above = p->used.bytes > p->limits.kill;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pressure.h: the host's memory as the daemon watches it: at each interval what there is, what is used and by whom, the thresholds, and the gate. Off unless
- * the configuration switches it on. Reports read it and change nothing. The loop's thread only.
+ * pressure.h: the host's memory as the daemon watches it. At each interval: how much there is, how
+ * much is used and by which processes, the thresholds, and the gate. Off unless the configuration
+ * switches it on. Reports read it and change nothing. The loop's thread only.
  */
 #ifndef PRESSURE_H
 #define PRESSURE_H
@@ -19,7 +20,7 @@
 
 struct host;
 
-/* Told of each look, in the order of their coming. */
+/* Is told of each look. Watches are called in the order in which they were added. */
 struct pressure_watch {
 	struct pressure_watch *next;
 	void (*before)(struct pressure_watch *w); /* what is used is read next; NULL: need not be told */
@@ -53,22 +54,25 @@ struct pressure {
 	int64_t growth_most;        /* bytes a second, between two samples */
 };
 
-/* 0 with *ret NULL: switched off. -ERANGE: memory can fill too fast for the configured interval, said in the log. -errno. */
+/*
+ * 0 with *ret NULL: switched off. -ERANGE: memory can fill too fast for the configured interval, as
+ * the log says. -errno.
+ */
 int pressure_new(struct host *h, struct pressure **ret);
 struct pressure *pressure_free(struct pressure *p);
 /* h->config was replaced. */
 void pressure_reload(struct pressure *p);
 
-/* Something was ended that used memory: looked at once more now, and not with the next interval. */
+/* A process that used memory has ended: looks now, and not with the next interval. */
 void pressure_look(struct pressure *p);
 
 void pressure_watch(struct pressure *p, struct pressure_watch *w);
 void pressure_unwatch(struct pressure *p, struct pressure_watch *w);
 
-/* For how long it was above the kill threshold, ever, by the looks at it; CLOCK_MONOTONIC. */
+/* For how long memory was above the kill threshold, ever, by the looks at it; CLOCK_MONOTONIC. */
 uint64_t pressure_above_ns(const struct pressure *p);
 
-/* Where the total is from, as a path; for a configured one "host-total". */
+/* The path that the total was read from; "host-total" if it is configured. */
 const char *pressure_source(const struct pressure *p);
 
 #endif

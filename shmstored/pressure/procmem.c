@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * procmem.c: statm at each look, which the kernel writes in 2 us; and where some of the host's swap is in use status, which takes it 12, for what is swapped out.
+ * procmem.c: reads statm at each look, which the kernel writes in 2 us. If some of the host's swap
+ * is in use it also reads status, which takes the kernel 12 us, for the bytes that are swapped out.
  *
- * The private pages of statm are the resident without the shared ones: the kernel counts files' and shared memory's as shared, and the rest is RssAnon.
- *
- * What is swapped out of a process is looked at anew where its resident pages became fewer, as then they may be there; and else at each tenth look, each process at
- * another one. In between a process that grows while it is swapped out is known too low, and one that is swapped in again too high.
+ * The private pages of statm are the resident ones less the shared ones: the kernel counts pages of
+ * files and of shared memory as shared, and the rest is RssAnon. The swapped bytes of a process are
+ * read again when its resident pages became fewer, as they may be in the swap then, and else at
+ * each tenth look, which differs between processes. In between, the value is too low for a process
+ * that grows while it is swapped out, and too high for one that is swapped in again.
  */
 #include "procmem.h"
 
@@ -178,7 +180,7 @@ static int read_text(int fd, char *text, size_t size)
 	return 1;
 }
 
-/* All of it, as status says it; and what of it is swapped out, for later looks. */
+/* Reads from status the whole, and, for later looks, how much of it is swapped out. */
 static struct amount read_status(struct entry *e, struct amount resident)
 {
 	struct amount all = amount_of(0);
@@ -187,7 +189,8 @@ static struct amount read_status(struct entry *e, struct amount resident)
 
 	if (r < 0)
 		return AMOUNT_UNKNOWN;
-	/* One that has ended, and whose parent did not look yet, has no such lines; nor has it memory. */
+	/* A process that has ended, and that its parent did not wait for yet, has no such lines,
+	 * and no memory. */
 	if (r > 0 && !strstr(text, "\nState:\tZ") && !strstr(text, "\nState:\tX"))
 		all = memproc_private(text, strlen(text));
 	e->swapped = amount_subtract(all, resident);
@@ -222,7 +225,7 @@ struct amount procmem_read(struct procmem *m, bool swap)
 	struct amount sum = read_entry(&m->self, m->page, swap);
 
 	for (size_t i = 0; i < m->n_children; i++) {
-		/* A descendant that was gone before its file was opened is none any more. */
+		/* A process that was gone before its file was opened is no descendant any more. */
 		if (m->children[i].statm >= 0)
 			sum = amount_add(sum, read_entry(&m->children[i], m->page, swap));
 	}

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proctree.c: an open directory and two tables sorted by pid: the one being filled, and the last whole one. */
+/*
+ * proctree.c: an open directory, and two tables sorted by pid: one that is being filled, and the
+ * last complete one.
+ */
 #include "proctree.h"
 
 #include <dirent.h>
@@ -57,7 +60,7 @@ static int by_pid(const void *a, const void *b)
 	return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* 0: it is gone. */
+/* 0: the process is gone. */
 static pid_t parent_of(int dir, const char *name)
 {
 	char path[300], text[PROCSTAT_MAX];
@@ -78,7 +81,7 @@ static pid_t parent_of(int dir, const char *name)
 	return at ? (pid_t)strtol(at, NULL, 10) : 0;
 }
 
-/* One that there is no memory for is nobody's descendant in this pass. */
+/* If there is no memory for an entry, its process is no descendant in this pass. */
 static void add(struct table *t, pid_t pid, pid_t parent)
 {
 	size_t room = t->room ? 2 * t->room : 256;

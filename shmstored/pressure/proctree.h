@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proctree.h: who is whose descendant, by a pass over procfs that is made a few processes at a time, so that no call takes long however many there
- * are. Not all kernels have /proc/PID/task/TID/children.
+ * proctree.h: finds descendants of processes, by a pass over procfs that takes a few processes at a
+ * time, so that no call takes long on any host. Not all kernels have /proc/PID/task/TID/children.
  */
 #ifndef PROCTREE_H
 #define PROCTREE_H
@@ -15,10 +15,14 @@ struct proctree;
 struct proctree *proctree_new(const char *proc); /* NULL: no memory */
 struct proctree *proctree_free(struct proctree *t);
 
-/* Reads n processes more. True: the pass is complete, and the tree is of it; the next call begins another. */
+/*
+ * Reads n more processes. True: the pass is complete, and the tree is of it; the next call begins
+ * another.
+ */
 bool proctree_step(struct proctree *t, size_t n);
 /*
- * The nearest of pid's ancestors that is_wanted() says yes to; 0: none is. For each process of the last complete pass: proctree_n(), proctree_at().
+ * The nearest of pid's ancestors to which is_wanted() says yes; 0: there is none. proctree_n() and
+ * proctree_at() list the processes of the last complete pass.
  */
 pid_t proctree_ancestor(const struct proctree *t, pid_t pid, bool (*is_wanted)(pid_t pid, void *arg), void *arg);
 size_t proctree_n(const struct proctree *t);

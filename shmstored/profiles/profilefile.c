@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profilefile.c: see profilefile.h. Names: profile-UID, .profile-UID.new while it is written, profile-UID.refused. */
+/*
+ * profilefile.c: see profilefile.h. Names: profile-UID; .profile-UID.new while it is written;
+ * profile-UID.refused.
+ */
 #include "profilefile.h"
 
 #include <dirent.h>
@@ -36,14 +39,15 @@ static char *default_path(void)
 	return n < 0 ? NULL : path;
 }
 
-/* The directory and those above it. */
+/* Makes the directory and those above it. */
 static int make_directories(char *path)
 {
 	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
 		int r = mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
 		*slash = '/';
-		/* One that is there may be on a file system that is read only, or unsearchable: what comes below it tells. */
+		/* A directory that exists may be on a read-only file system, or unsearchable.
+		 * The next one below it shows whether that matters. */
 		if (r < 0 && r != -EROFS && r != -EACCES)
 			return r;
 	}
@@ -190,7 +194,7 @@ int profilefile_write(int dir_fd, uint32_t uid, const char *text, size_t n)
 
 	file_name(uid, "", "", name);
 	file_name(uid, ".", ".new", fresh);
-	/* What a killed daemon left of it. */
+	/* A killed daemon may have left one. */
 	if (unlinkat(dir_fd, fresh, 0) < 0 && errno != ENOENT)
 		return -errno;
 	fd = openat(dir_fd, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -18,7 +18,7 @@ static void add_name(struct json_object *o, const struct profile_name *name)
 	jsonmake_text(o, "group", name->group);
 }
 
-/* The steps that are not empty: where each begins, and how many tasks were there. */
+/* Lists the steps that are not empty: where each begins, and how many tasks were there. */
 static void add_histogram(struct json_object *o, const struct profile_key *k, enum profile_resource r)
 {
 	const uint32_t *buckets = profile_histogram(k, r);

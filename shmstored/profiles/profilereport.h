@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profilereport.h: what is known of users' tasks, and which of them run, as a JSON document. docs/profiles.md lists its fields. */
+/*
+ * profilereport.h: a JSON document of what is known of users' tasks, and of those that run.
+ * docs/profiles.md lists its fields.
+ */
 #ifndef PROFILEREPORT_H
 #define PROFILEREPORT_H
 
@@ -10,7 +13,7 @@
 
 struct json_object;
 
-/* all: of every user; else of this one. The caller puts the object. NULL: no memory. */
+/* all: of every user; else of this one. The caller puts the object. NULL: out of memory. */
 struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid);
 
 #endif

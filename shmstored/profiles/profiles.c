@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profiles.c: see profiles.h. What has changed is written by a worker, as a disk may be slow: its text is made here, one user at a time. Nothing runs
- * while nothing has changed.
+ * profiles.c: see profiles.h. The text of a changed profile is made here, one user at a time, and
+ * written by a worker thread, as a disk may be slow. No timer runs while nothing has changed.
  */
 #include "profiles.h"
 
@@ -137,7 +137,7 @@ static void job_done(struct scanner_job *job)
 		write_next(p);
 }
 
-/* Each of those that had changed when the timer ran out, one after the other. */
+/* Writes the profiles that had changed when the timer ran out, one after the other. */
 static void write_next(struct profiles *p)
 {
 	struct user *u = p->users;
@@ -286,7 +286,7 @@ struct profiles *profiles_free(struct profiles *p)
 
 /* ---- feeding and asking ---- */
 
-/* Of "class#instance" the class. False: the group is none of that form, or too long for any. */
+/* Takes the class out of "class#instance". False: the group has no such form, or is too long. */
 static bool class_of(const struct profile_name *name, char room[PROFILE_NAME + 1], struct profile_name *ret)
 {
 	const char *hash = strchr(name->group, '#');
@@ -335,7 +335,7 @@ int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *
 	return r;
 }
 
-/* Where the instance is not known, its class. NULL: neither is. */
+/* The key of the name, or, if its instance is not known, of its class. NULL: neither is known. */
 static const struct profile_key *key_of(const struct profiles *p, uint32_t uid, const struct profile_name *name)
 {
 	const struct user *u = find(p, uid);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profiles.h: what the tasks of each user used so far: a profile (profile.h) for each, fed as tasks end, asked before they begin, written to a
- * file now and then and at the daemon's end, and read again at its start. Loop's thread only.
+ * profiles.h: what the tasks of each user used so far. Each user has a profile (profile.h), which
+ * is fed as tasks end and asked before they begin. It is written to a file now and then and at the
+ * daemon's end, and read again at the daemon's start. Loop's thread only.
  *
- * No user's tasks enter another's profile. Who may look at, load or reset one is the requests' to decide (req_profile.c).
+ * No user's tasks enter another user's profile. The requests decide which users may look at, load
+ * or reset one (req_profile.c).
  */
 #ifndef PROFILES_H
 #define PROFILES_H
@@ -20,16 +22,27 @@ struct conn;
 
 #define PROFILES_USERS_MAX 256u
 
-/* *ret NULL: nothing is to be collected (profile.private = none). A file that is refused is said in the log, and is no error. 0, -ENOMEM. */
+/*
+ * ret NULL: the configuration says not to collect any (profile.private = none). A file that is
+ * refused is logged, and is no error. 0, -ENOMEM.
+ */
 int profiles_new(struct host *h, struct profiles **ret);
-/* Writes what is not written. After scanner_free(), before loop_free(). Returns NULL. */
+/*
+ * Writes what is not written. To be called after scanner_free(), before loop_free(). Returns NULL.
+ */
 struct profiles *profiles_free(struct profiles *p);
 
-/* The user's, made where there is none. NULL: no memory, or PROFILES_USERS_MAX have one. */
+/*
+ * The user's profile, made if there is none. NULL: out of memory, or PROFILES_USERS_MAX users have
+ * one.
+ */
 struct profile *profiles_of(struct profiles *p, uint32_t uid);
 /* NULL: the user has none. */
 const struct profile *profiles_find(const struct profiles *p, uint32_t uid);
-/* Each user that has one, in the order of their numbers; UINT32_MAX: there are no more. at: 0 begins. */
+/*
+ * Returns each user that has a profile, in the order of their numbers; UINT32_MAX: there are no
+ * more. at: 0 begins.
+ */
 uint32_t profiles_next(const struct profiles *p, uint32_t at);
 
 /* How a task has ended. */
@@ -39,7 +52,10 @@ enum profiles_end {
 	PROFILES_PREEMPTED, /* what it used until then is not what its kind uses */
 	PROFILES_DROPPED,   /* nor here */
 };
-/* Of a group "class#instance" the class is fed as well. 0; -EINVAL: a name is too long; -ENOMEM; -EMFILE: too many users. */
+/*
+ * A task has ended. If its group is "class#instance", the class is fed as well. 0; -EINVAL: a name
+ * is too long; -ENOMEM; -EMFILE: too many users.
+ */
 int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name, const struct profile_task *task,
 		   enum profiles_end how);
 
@@ -49,19 +65,22 @@ struct profiles_estimate {
 	enum profile_strategy strategy; /* by which it was reckoned */
 };
 /*
- * What the next task of this kind will use. declared: what it says itself, 0 = nothing. Where the instance is not known, its class says it. After a
- * preemption it is the peak.
+ * What the next task of this kind will use. declared: what the task itself says; 0: nothing. If the
+ * instance is not known, its class is asked. After a preemption the estimate is the peak.
  */
 struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 					   const uint64_t declared[PROFILE_RESOURCES]);
 
-/* The last values of this kind's private memory, or of its class: as profile_values(). */
+/* The last values of this kind's private memory, or of its class's: as profile_values(). */
 size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 		       uint64_t ret[PROFILE_RING]);
-/* What a task of this kind and age will still use, by its phases: as profile_remaining(); UINT64_MAX: that is not known. */
+/*
+ * What a task of this kind and age will still use, by its phases: as profile_remaining().
+ * UINT64_MAX: that is not known.
+ */
 uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms);
 
-/* Of the user's profile: as profile_load(), profile_reset(). It will be written. */
+/* As profile_load() and profile_reset(), of the user's profile, which will be written. */
 int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n, const char **ret_why);
 void profiles_reset(struct profiles *p, uint32_t uid);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profiletasks.c: see profiletasks.h. A guest is a client that runs tasks: from its first one on, until its connection ends. Its statm stays open: a look is one
- * system call, and of a process that has died it finds nothing, whoever has its number now. The timer runs while tasks do.
+ * profiletasks.c: see profiletasks.h. A guest is a client that runs tasks, from its first one until
+ * its connection ends. Its statm stays open: a look is one system call, and a look at a dead
+ * process finds nothing, even if another process has its number. The timer runs while tasks do.
  */
 #include "profiletasks.h"
 
@@ -54,7 +55,10 @@ struct profiletasks {
 
 /* ---- looking at a process ---- */
 
-/* Its anonymous pages: those that it has, less those of files and of shared memory. False: it cannot be said. */
+/*
+ * The process's anonymous pages: its resident ones, less those of files and of shared memory.
+ * False: they are not known.
+ */
 static bool look(const struct profiletasks *t, const struct guest *g, uint64_t *ret)
 {
 	uint64_t size, resident, shared;

@@ -2,8 +2,10 @@
 /*
  * stages.c: sessions, their waits, and the answers that were withheld.
  *
- * The book decides, and calls back while it does: who may begin is only marked then. settle() answers them after it, as an answer that cannot be sent
- * ends a connection, and that a session, which changes the book. The timer runs while somebody waits, until the first wait is over.
+ * The book decides, and calls back while it does. The callback only marks a session that may begin,
+ * and settle() answers it afterwards: an answer that cannot be sent ends a connection and with it a
+ * session, which changes the book. The timer runs while a session waits, until the first wait is
+ * over.
  */
 #include "stages.h"
 
@@ -100,7 +102,7 @@ static struct stages_answer answer_of(const struct stages_session *s)
 	return (struct stages_answer){.profile = g.profile, .amounts = g.amounts, .degraded = g.degraded};
 }
 
-/* It has what it asked for, or what there is of it. */
+/* The session has what it asked for, or what there is of it. */
 static void begun(struct stages_session *s)
 {
 	struct stages *t = s->of;
@@ -143,7 +145,7 @@ static int arm(struct stages *t)
 		return 0;
 	due_ns = (next_ms + 1) * MS;
 	if (t->timer.busy) {
-		/* It arms itself anew when it ends. */
+		/* The timer arms itself anew when it ends. */
 		if (due_ns < t->due_ns)
 			loop_cancel(t->account->host->loop, &t->timer);
 		return 0;
@@ -152,7 +154,7 @@ static int arm(struct stages *t)
 	return loop_timer(t->account->host->loop, &t->timer, due_ns, 0);
 }
 
-/* Answers who may begin now. */
+/* Answers the sessions that may begin now. */
 static void settle(struct stages *t)
 {
 	struct stages_session *s;
@@ -174,7 +176,7 @@ static void settle(struct stages *t)
 	}
 	t->settling = false;
 	if (arm(t) < 0 && !t->closed) {
-		/* Without a timer nobody may wait; then there is nobody to arm it for. */
+		/* Without a timer no session may wait; after this none does. */
 		stagebook_tick(t->book, UINT64_MAX);
 		settle(t);
 	}
@@ -223,7 +225,10 @@ static uint64_t size_of(const struct account *a)
 	return fstatvfs(a->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
 }
 
-/* What a worker has outside of stages: what is configured; else its share of the partition, and of what else the host has. */
+/*
+ * Sets what a worker has outside of stages: what is configured; else its share of the partition,
+ * and of the rest of the host's memory.
+ */
 static void set_base(struct stages *t)
 {
 	const struct config_stage *c = config_of(t);
@@ -321,7 +326,7 @@ int stages_query(struct member *m, const char *name, const struct stage_ask *ask
 	return 0;
 }
 
-/* The profile that two make together. */
+/* Makes one profile of two. */
 static int merge(struct stages *t, uint32_t profile, uint32_t other, uint32_t *ret)
 {
 	struct stage_amounts a, b, both;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stages.h: stage profiles as a service, for each partition: what a worker gets for a stage of a job, by the rules of stageprofile.h, by what earlier runs of the
- * stage used, and by what the other workers hold (stagebook.h). A worker is a registered store. Loop's thread only.
+ * stages.h: stage profiles as a service, for each partition: what a worker gets for a stage of a
+ * job, by the rules of stageprofile.h, by what earlier runs of the stage used, and by what the
+ * other workers hold (stagebook.h). A worker is a registered store. Loop's thread only.
  *
- * In a stage its store may hold no more than its shared bytes, where the configured limits allow as much. Its private bytes are not held by force: they
- * are what it is told, and what admission looks at. The end of the stage, and of the connection, brings back what was before.
+ * During a stage the worker's store may hold no more than its shared bytes, if the configured
+ * limits allow as much. Its private bytes are not enforced: the worker is told of them, and
+ * admission looks at them. The end of the stage, or of the connection, restores what was before.
  */
 #ifndef STAGES_H
 #define STAGES_H
@@ -26,7 +28,7 @@
 struct member;
 struct stages;
 
-/* A worker that has asked for a stage, until its connection ends. */
+/* A worker that has asked for a stage. The session ends with its connection. */
 struct stages_session {
 	struct stages_session *next, **prev;
 	struct stages *of;
@@ -42,7 +44,7 @@ struct stages_session {
 	struct quota_limits was, is;
 };
 
-/* Of one partition: account.stages. Others read it. */
+/* The stages of one partition: account.stages. Other rooms read it. */
 struct stages {
 	struct account *account;
 	struct stagebook *book;
@@ -57,7 +59,7 @@ struct stages {
 
 extern const struct part stages_part;
 
-/* What is told of a profile. */
+/* What a profile gives, for an answer. */
 struct stages_answer {
 	uint32_t profile;
 	struct stage_amounts amounts;
@@ -65,22 +67,26 @@ struct stages_answer {
 	bool clamped, degraded;
 };
 
-/* measured_mib of ask is filled in here. 0; -ENOSPC: there are too many profiles; -ENOMEM. */
+/* Fills in measured_mib of ask. 0; -ENOSPC: there are too many profiles; -ENOMEM. */
 int stages_query(struct member *m, const char *name, const struct stage_ask *ask, struct stages_answer *ret);
 /*
- * A stage begins with a profile; other: a second one that was asked for explicitly, or profile again. 0: *ret says with what; 1: it waits, and is answered later.
- * -ENOENT: no such profile; -EBUSY: it is in a stage; -EEXIST: the two differ, which the configuration does not allow; -ENOSPC, -ENOMEM.
+ * Begins a stage with a profile. other: a second one that was asked for explicitly, or profile
+ * again. 0: *ret says what the worker has; 1: it waits, and is answered later. -ENOENT: no such
+ * profile; -EBUSY: the worker is in a stage; -EEXIST: the two differ, which the configuration does
+ * not allow; -ENOSPC, -ENOMEM.
  */
 int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile, uint32_t other,
 		 uint64_t wait_ms, struct stages_answer *ret);
-/* What its client says that it used; 0: nothing, and it failed: nothing is learned. */
+/* What the client says that it used. learn false: the stage failed, or nothing shall be learned. */
 struct stages_told {
 	bool learn, has_private;
 	uint64_t private_bytes;
 };
-/* 0: *ret is the base, or what is left of it; -ENOENT: it is in no stage. */
+/* 0: *ret is the base, or what is left of it; -ENOENT: the worker is in no stage. */
 int stages_end(struct member *m, const struct stages_told *told, struct stages_answer *ret);
-/* The private bytes that the worker may use now; UINT64_MAX: stage profiles are off. For who admits tasks. */
+/*
+ * The private bytes that the worker may use now, for admission; UINT64_MAX: stage profiles are off.
+ */
 uint64_t stages_private(const struct member *m);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stagetrack.c: a stage is a task of the profile store, of kind "stage:NAME" (language "shmstore"), and its number is 0, which no client's task has.
+ * stagetrack.c: a stage is a task of the profile store, of kind "stage:NAME" (language "shmstore").
+ * Its number is 0, which no client's task has.
  */
 #include "stagetrack.h"
 
@@ -21,7 +22,7 @@
 
 /* ---- the store's limit --------------------------------------------------------------------------------------------- */
 
-/* What is set for the store, and what is in force. */
+/* Returns the store's own limits, and the limit in force. */
 static struct quota_limits limits_of(struct quota *q, const char *name, uint64_t *ret_hard)
 {
 	struct quota_limits own = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0}, all = {0};
@@ -111,7 +112,7 @@ void stagetrack_end(struct stages_session *s, const struct stages_told *told)
 		used.used[PROFILE_SHARED] = m->last.put_bytes - s->put_bytes;
 		used.has[PROFILE_SHARED] = true;
 	}
-	/* Where the connection has ended, its tasks have too. */
+	/* If the connection has ended, its tasks have, too. */
 	if (m->conn)
 		(void)profiletasks_end(h->profiletasks, m->conn, TASK, &used,
 				       told->learn ? PROFILES_DONE : PROFILES_DROPPED);

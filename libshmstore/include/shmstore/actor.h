@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actor.h: a process with a state of its own that answers calls of other processes, one after the other, and that may be
- * moved to another process with its state and all calls that wait. Needs shmstored. docs/actors.md has the rules.
+ * actor.h: an actor is a process's object with a state of its own. It answers calls of other
+ * processes, one after the other, and may be moved to another process with its state and all calls
+ * that wait. Needs shmstored. docs/actors.md has the rules.
  *
- *   actor   a name of this user, and a state that only the program knows: what it is, how to save it, how to load it
+ *   actor   a name of this user, and a state that only the program knows: what it is, how to save
+ *           it, how to load it
  *   place   a store's process that takes actors. It asks for orders, and carries them out
- *   call    bytes for an actor, and the bytes of its answer. Calls of all callers have one order, in which they
- *           begin; each is answered once
+ *   call    bytes for an actor, and the bytes of its answer. Calls of all callers have one order,
+ *           in which they begin; each is answered once
  *
  *   struct shmstore_place *p;
  *   struct shmstore_actor_order o;
@@ -25,10 +27,11 @@
  *              -EINVAL    an argument is NULL; the store is closed; a name is no name: 1 to
  *                         SHMSTORE_ACTOR_NAME printable bytes, no blank, no slash, no dot in front
  *              -EPERM     the store was opened to be read only, or by the parent before a fork
- *              -ENOTSUP   no daemon, or it died meanwhile: whether a call ran is not known then
- *              -ENOMEM    out of memory, here or there
- *   Threads  many threads may call at once, but one at a time shmstore_actor_next() of one place, and one at a time any
- *            of one call
+ *              -ENOTSUP   there is no daemon, or it died meanwhile: then it is not known whether a
+ *                         call ran
+ *              -ENOMEM    out of memory, here or in the daemon
+ *   Threads  many threads may call at once; only shmstore_actor_next() of one place, and any
+ *            function of one call, take one thread at a time
  *   Fork     a child's copies are not usable: -EPERM
  *   Users    a user's actors are called, moved and taken by processes of that user alone
  *   Never    starts a thread. Since 0.1, all of it
@@ -54,13 +57,13 @@ struct shmstore_place;
 #define SHMSTORE_PLACE_FULL  UINT64_C(0)
 /*
  * The store's process takes actors: one place for each store.
- *   name   no other place's of this user
+ *   name   a name that no other place of this user has
  *   room   bytes of state that may be moved here. Actors that begin here need none
- * Ownership: *ret is closed with shmstore_place_close(), before the store. Return: as above; -EEXIST: name; -EBUSY: the
- * store has another place.
+ * Ownership: *ret is closed with shmstore_place_close(), before the store. Return: as above;
+ * -EEXIST: another place has the name; -EBUSY: the store has another place.
  */
 SHMSTORE_API int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, struct shmstore_place **ret);
-/* Its actors end, and those who wait for them are told. NULL is fine. Returns NULL. */
+/* Ends the place and its actors; their callers are told. NULL is fine. Returns NULL. */
 SHMSTORE_API struct shmstore_place *shmstore_place_close(struct shmstore_place *p);
 
 /* ---- actors -------------------------------------------------------------------------------------------------------- */
@@ -85,12 +88,15 @@ struct shmstore_actor_options {
 /*
  * An actor begins here.
  *   options   NULL: SHMSTORE_ACTOR_OPTIONS_INIT
- * Return: as above; -EEXIST: the user has one of that name; -ENOENT: no such parent; -EINVAL also: options; -EMFILE: 1024
- * are here, or it would be too deep.
+ * Return: as above; -EEXIST: the user has an actor of that name; -ENOENT: there is no such parent;
+ * -EINVAL also: options; -EMFILE: 1024 actors are here, or it would be too deep.
  */
 SHMSTORE_API int shmstore_actor_begin(struct shmstore_place *p, const char *name,
 				      const struct shmstore_actor_options *options);
-/* It ends, and its children with it; calls that wait are answered SHMSTORE_ACTOR_LOST. Return: as above; -ENOENT: it is not here. */
+/*
+ * Ends the actor and its children. Waiting calls are answered SHMSTORE_ACTOR_LOST. Return: as
+ * above; -ENOENT: the actor is not here.
+ */
 SHMSTORE_API int shmstore_actor_end(struct shmstore_place *p, const char *name);
 
 enum shmstore_actor_what {
@@ -112,15 +118,17 @@ struct shmstore_actor_order {
 	char key[SHMSTORE_ACTOR_NAME + 33]; /* SAVE, LOAD: "ckpt/<name>/<version>" */
 };
 /*
- * The next order of this place. Whoever has actors asks all the time: what he does not ask for waits. A daemon that is
- * started anew is told by this what is here.
+ * Takes the next order of this place. A process that has actors calls this all the time; an order
+ * that it does not take, waits. By these calls a daemon that was started anew is told which actors
+ * are here.
  *   timeout_ms   how long to wait; UINT64_MAX: without end
- * Return: 1: *ret is filled; 0: none came; as above, but -ENOTSUP; -EEXIST: another one has the place's name by now.
+ * Return: 1: *ret is filled; 0: no order came; as above, but -ENOTSUP; -EEXIST: another place has
+ * this place's name by now.
  */
 SHMSTORE_API int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms, struct shmstore_actor_order *ret);
 /*
- * A descriptor for poll(): readable when shmstore_actor_next(p, 0, ...) may have something; call that once before, and once
- * a second. Return: it, or as above.
+ * A descriptor for poll(). It is readable when shmstore_actor_next(p, 0, ...) may have something;
+ * call that once before, and once a second. Return: the descriptor, or as above.
  */
 SHMSTORE_API int shmstore_actor_fd(struct shmstore_place *p);
 
@@ -131,9 +139,10 @@ enum shmstore_actor_how {
 	SHMSTORE_ACTOR_LOST = 4,    /* of an answer: the actor has ended; it may have run the call, and nobody knows */
 };
 /*
- * How an order ended. Of SAVE: the object is handed on from under its key, and deleted when it is of no use any more.
+ * Says how an order ended. After SAVE, the library hands the object on from under its key, and
+ * deletes it when it is of no use any more.
  *   data, size   the answer of RUN, at most SHMSTORE_ACTOR_DATA; else none
- * Return: as above; -EFBIG: size; -ENOENT: SAVE, and no object has the key.
+ * Return: as above; -EFBIG: size; -ENOENT: after SAVE, no object has the key.
  */
 SHMSTORE_API int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_order *order,
 				     enum shmstore_actor_how how, const void *data, size_t size);
@@ -143,9 +152,10 @@ SHMSTORE_API int shmstore_actor_done(struct shmstore_place *p, const struct shms
 struct shmstore_actor_call;
 
 /*
- * Sends a call. Those of one thread are in the order in which it sent them.
+ * Sends a call. The calls of one thread stay in the order in which it sent them.
  *   size   at most SHMSTORE_ACTOR_DATA
- * Ownership: *ret is given to shmstore_actor_forget(), before the store is closed. Return: as above; -EFBIG: size.
+ * Ownership: *ret is given to shmstore_actor_forget(), before the store is closed. Return: as
+ * above; -EFBIG: size.
  */
 SHMSTORE_API int shmstore_actor_call(struct shmstore *s, const char *name, const void *data, size_t size,
 				     struct shmstore_actor_call **ret);
@@ -156,29 +166,36 @@ struct shmstore_actor_answer {
 	size_t data_size;
 };
 /*
- * Its answer.
+ * Takes the answer of a call.
  *   timeout_ms   UINT64_MAX: as long as the daemon lives
- * Return: 1: *ret is filled; 0: it has not come; as above; -ENOENT: no actor of that name; -EMFILE: 1024 calls of this
- * store wait, or 65536 for the actor.
+ * Return: 1: *ret is filled; 0: it has not come; as above; -ENOENT: there is no actor of that name;
+ * -EMFILE: 1024 calls of this store wait, or 65536 for the actor.
  */
 SHMSTORE_API int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms,
 				       struct shmstore_actor_answer *ret);
-/* Its answer is not wanted any more; what was asked for is done all the same. NULL is fine. Returns NULL. */
+/*
+ * Gives up the answer. The call, or the move, is carried out all the same. NULL is fine. Returns
+ * NULL.
+ */
 SHMSTORE_API struct shmstore_actor_call *shmstore_actor_forget(struct shmstore_actor_call *c);
 
 /*
- * Moves an actor. That it is there is told by shmstore_actor_answer(): OK, without data.
- *   place   NULL: the one that has most room
- * Ownership: as of shmstore_actor_call(). Return: as above; and of the answer: -ENOENT: no such actor; -ESTALE: no such
- * place, or it is there; -EPERM also: its level is never, or it cannot save and load; -EBUSY: it is being moved;
- * -ECANCELED: something failed, or took too long: it goes on where it was, with all calls, and the error's sentence says what.
+ * Moves an actor. shmstore_actor_answer() says when it is there: OK, without data.
+ *   place   NULL: the place that has most room
+ * Ownership: as of shmstore_actor_call(). Return: as above. The answer also: -ENOENT: there is no
+ * such actor; -ESTALE: there is no such place, or the actor is there; -EPERM: its level is never,
+ * or it cannot save and load; -EBUSY: it is being moved; -ECANCELED: a step failed or took too
+ * long; the actor goes on where it was, with all calls, and the error's sentence says what failed.
  */
 SHMSTORE_API int shmstore_actor_move(struct shmstore *s, const char *name, const char *place,
 				     struct shmstore_actor_call **ret);
 
 /* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
 
-/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
+/*
+ * The functions of these names above, with the size of the structure at ret, which the macros add.
+ * Return: as those.
+ */
 SHMSTORE_API int shmstore_actor_next_sized(struct shmstore_place *p, uint64_t timeout_ms,
 					   struct shmstore_actor_order *ret, size_t ret_size);
 SHMSTORE_API int shmstore_actor_answer_sized(struct shmstore_actor_call *c, uint64_t timeout_ms,
