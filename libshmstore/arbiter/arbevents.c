@@ -2,17 +2,11 @@
 /* arbevents.c: see arbevents.h. */
 #include "arbevents.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "arbcontext.h"
-#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "sys.h"
 
 static void no_queue(struct shms_arb_events *e)
 {
@@ -24,43 +18,20 @@ static void no_queue(struct shms_arb_events *e)
 void shms_arb_events_init(struct shms_arb_events *e)
 {
 	no_queue(e);
-	e->event_fd = e->epoll_fd = -1;
-}
-
-static void close_fds(struct shms_arb_events *e)
-{
-	e->event_fd = shms_close_fd(e->event_fd);
-	e->epoll_fd = shms_close_fd(e->epoll_fd);
+	e->bell = SHMS_BELL_NULL;
 }
 
 void shms_arb_events_deinit(struct shms_arb_events *e)
 {
 	/* What was in the queue went with its context. */
-	close_fds(e);
+	shms_bell_deinit(&e->bell);
 	pthread_mutex_destroy(&e->lock);
 }
 
 void shms_arb_events_fork_child(struct shms_arb_events *e)
 {
-	close_fds(e);
+	shms_bell_deinit(&e->bell);
 	no_queue(e);
-}
-
-/* The queue has something. The lock is held; nobody reads the eventfd without it. */
-static void ring(struct shms_arb_events *e)
-{
-	uint64_t one = 1;
-
-	if (e->event_fd >= 0 && write(e->event_fd, &one, sizeof(one)) < 0)
-		return; /* it is as full as it gets: readable */
-}
-
-static void quiet(struct shms_arb_events *e)
-{
-	uint64_t n;
-
-	if (e->event_fd >= 0 && read(e->event_fd, &n, sizeof(n)) < 0)
-		return; /* it was not rung */
 }
 
 void shms_arb_ended(struct shms_request *q)
@@ -72,7 +43,7 @@ void shms_arb_ended(struct shms_request *q)
 	later->next = NULL;
 	*e->end = later;
 	e->end = &later->next;
-	ring(e);
+	shms_bell_ring(&e->bell);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -89,7 +60,7 @@ static struct shms_later *take_first(struct shms_arb_events *e)
 			e->end = &e->first;
 	}
 	if (!e->first)
-		quiet(e);
+		shms_bell_quiet(&e->bell);
 	pthread_mutex_unlock(&e->lock);
 	return later;
 }
@@ -111,23 +82,6 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 	free(later);
 }
 
-/* The lock is held. */
-static int make_fds(struct shms_arb_events *e, int connection_fd)
-{
-	_fd_ int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	_fd_ int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event in = {.events = EPOLLIN};
-
-	if (event_fd < 0 || epoll_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, event_fd, &in) < 0 ||
-	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection_fd, &in) < 0)
-		return shms_error(errno);
-	e->event_fd = shms_take_fd(&event_fd);
-	e->epoll_fd = shms_take_fd(&epoll_fd);
-	if (e->first)
-		ring(e);
-	return 0;
-}
-
 int shmstore_arb_fd(struct shmstore *s)
 {
 	struct shms_arb_events *e;
@@ -140,9 +94,7 @@ int shmstore_arb_fd(struct shmstore *s)
 		return fd;
 	e = &s->arb->events;
 	pthread_mutex_lock(&e->lock);
-	r = e->epoll_fd < 0 ? make_fds(e, fd) : 0;
-	if (r == 0)
-		r = e->epoll_fd;
+	r = shms_bell_fd(&e->bell, fd, e->first);
 	pthread_mutex_unlock(&e->lock);
 	return r;
 }

@@ -11,15 +11,15 @@
 #include <pthread.h>
 #include <shmstore/arbiter.h>
 
+#include "bell.h"
 #include "request.h"
 
 struct shms_arb;
 
 struct shms_arb_events {
-	pthread_mutex_t lock; /* all below, but for the descriptors, once made. Nothing is locked under it */
+	pthread_mutex_t lock; /* of all below. Nothing is locked under it */
 	struct shms_later *first, **end;
-	int event_fd; /* readable: the queue is not empty; -1 = nobody asked */
-	int epoll_fd; /* both of it and the connection */
+	struct shms_bell bell; /* rung: the queue is not empty */
 };
 
 /* A call of a context, under way or ended. */

@@ -2,16 +2,9 @@
 /* running.c: a list of tasks, the newest first, as that ends soonest; and a queue. */
 #include "running.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include "cleanup.h"
-#include "sys.h"
 
 struct shms_running_task {
 	struct shms_running_task *next;
@@ -27,7 +20,7 @@ struct shms_running_said {
 
 void shms_running_init(struct shms_running *r)
 {
-	*r = (struct shms_running){.event_fd = -1, .epoll_fd = -1};
+	*r = (struct shms_running){.bell = SHMS_BELL_NULL};
 	r->end = &r->first;
 	pthread_mutex_init(&r->lock, NULL);
 }
@@ -45,8 +38,7 @@ static void forget_all(struct shms_running *r)
 		r->first = said->next;
 		free(said);
 	}
-	r->event_fd = shms_close_fd(r->event_fd);
-	r->epoll_fd = shms_close_fd(r->epoll_fd);
+	shms_bell_deinit(&r->bell);
 }
 
 void shms_running_deinit(struct shms_running *r)
@@ -112,23 +104,6 @@ static void on_registered(struct shms_attach *a, void *arg)
 
 /* ---- what is said of them ------------------------------------------------------------------------------------------ */
 
-/* The lock is held; nobody reads the eventfd without it. */
-static void ring(const struct shms_running *r)
-{
-	uint64_t one = 1;
-
-	if (r->event_fd >= 0 && write(r->event_fd, &one, sizeof(one)) < 0)
-		return; /* it is as full as it gets: readable */
-}
-
-static void quiet(const struct shms_running *r)
-{
-	uint64_t n;
-
-	if (r->event_fd >= 0 && read(r->event_fd, &n, sizeof(n)) < 0)
-		return; /* it was not rung */
-}
-
 /* The first of the queue, out of it; NULL: there is none. The lock is held. */
 static struct shms_running_said *take_first(struct shms_running *r)
 {
@@ -158,7 +133,7 @@ static void on_preempted(const struct wire_task_preempt *m, void *arg)
 	*r->end = said;
 	r->end = &said->next;
 	r->n_said++;
-	ring(r);
+	shms_bell_ring(&r->bell);
 	pthread_mutex_unlock(&r->lock);
 }
 
@@ -174,7 +149,7 @@ bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)
 	pthread_mutex_lock(&r->lock);
 	said = take_first(r);
 	if (!r->first)
-		quiet(r);
+		shms_bell_quiet(&r->bell);
 	pthread_mutex_unlock(&r->lock);
 	if (!said)
 		return false;
@@ -183,30 +158,12 @@ bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)
 	return true;
 }
 
-/* The lock is held. */
-static int make_fds(struct shms_running *r, int connection_fd)
-{
-	_fd_ int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	_fd_ int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event in = {.events = EPOLLIN};
-
-	if (event_fd < 0 || epoll_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, event_fd, &in) < 0 ||
-	    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection_fd, &in) < 0)
-		return shms_error(errno);
-	r->event_fd = shms_take_fd(&event_fd);
-	r->epoll_fd = shms_take_fd(&epoll_fd);
-	if (r->first)
-		ring(r);
-	return 0;
-}
-
 int shms_running_fd(struct shms_running *r, int connection_fd)
 {
 	int error;
 
 	pthread_mutex_lock(&r->lock);
-	error = r->epoll_fd < 0 ? make_fds(r, connection_fd) : 0;
-	error = error < 0 ? error : r->epoll_fd;
+	error = shms_bell_fd(&r->bell, connection_fd, r->first);
 	pthread_mutex_unlock(&r->lock);
 	return error;
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "attach.h"
+#include "bell.h"
 
 #define SHMS_RUNNING_SAID_MAX 1024u /* that nobody has asked for; beyond that the oldest go */
 
@@ -25,8 +26,7 @@ struct shms_running {
 	struct shms_running_task *tasks;
 	struct shms_running_said *first, **end;
 	unsigned n_said;
-	int event_fd; /* readable: something was said; -1 = nobody asked */
-	int epoll_fd; /* that, and the connection */
+	struct shms_bell bell; /* rung: something was said */
 };
 
 void shms_running_init(struct shms_running *r);
