@@ -126,6 +126,47 @@ def test_what_is_under_way_is_not_asked_for_twice_and_dasks_own_retirement_is_to
     assert not {(address, key) for address, key in asked if key in before} - set(first), "nobody else is asked, though nothing has arrived"
 
 
+def test_policies_share_one_look_at_all_keys():
+    found = []
+
+    class Looks(amm.Policy):
+        def suggest(self):
+            found.append(set())
+            for tasks in self.keys_from(bench.MIB):
+                found[-1].update(tasks)
+                yield None
+
+    manager = manager_of(Looks(), Looks(), n_tasks=30_000)
+    workers, looks = list(manager.scheduler.workers.values()), 0
+
+    class Counted(dict):
+        def __iter__(self):
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    for worker in workers:
+        worker.has_what = Counted(worker.has_what)
+    for passes in (1, 2):
+        rest(manager)
+        assert looks == passes * len(workers), "one look for both, and a new one in each pass"
+        assert not Conductor.of(manager).keys_from, "no task is kept beyond the pass"
+    assert len(found) == 4 and all(tasks == {task for task in manager.scheduler.tasks.values() if task.nbytes >= bench.MIB} for tasks in found)
+
+
+def test_a_link_that_moved_to_another_host_is_seen():
+    manager = manager_of(amm.HostReduceReplicas(), n_tasks=20)
+    scheduler = manager.scheduler
+    rest(manager)
+    task = scheduler.tasks["x-0"]
+    host = next(iter(task.who_has)).host
+    scheduler.remove(task, next(iter(task.who_has)))
+    scheduler.add(task, next(worker for worker in scheduler.workers.values() if worker.host != host))
+    for _ in range(10):
+        rest(manager)
+    assert len(task.who_has) == 1, "two copies on two hosts, and nobody waits"
+
+
 @pytest.mark.parametrize("n_tasks", [20_000])
 def test_a_large_cluster_comes_to_rest(n_tasks):
     results = asyncio.run(bench.measure(Namespace(tasks=n_tasks, workers=50, hosts=4, seed=1)))

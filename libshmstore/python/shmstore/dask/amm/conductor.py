@@ -48,6 +48,7 @@ class Conductor:
         self._seen: Any = None  # the manager's run that was served
         self._pass: deque[tuple[Policy, Suggestions]] = deque()
         self._entered: set[Policy] = set()  # into the pass: no policy runs twice in one
+        self.keys_from: dict[int, list[Any]] = {}  #: what policies found in this pass: bytes -> tasks of at least so many
         self._answer: Any = None
         self._kicked: Any = None  # a timer
         self._ours: list[Policy] = []  # as of the last run
@@ -87,16 +88,18 @@ class Conductor:
         if manager.pending is self._seen:
             return
         self._seen = manager.pending
-        self._begin()
         started = time.monotonic()
+        self._begin()
         try:
             yield from self._go_on(started + self.settings.slice)
         finally:
             self.longest = max(self.longest, time.monotonic() - started)
             if self._pass:
                 self.kick(0.0)
-            elif any(policy.urgent for policy in self._ours):
-                self.kick()
+            else:
+                self.keys_from.clear()
+                if any(policy.urgent for policy in self._ours):
+                    self.kick()
 
     def _begin(self) -> None:
         manager, scheduler, now = self.manager, self.scheduler, time.monotonic()
@@ -152,7 +155,8 @@ class Conductor:
                 self._pass.popleft()
                 self._answer = None
                 policy.ended(now)
-            if now >= deadline:
+            # A policy begins with a list of what it looks at: not at the end of a slice.
+            if now >= (deadline - self.settings.slice / 2 if ended else deadline):
                 return
 
     def _suggest(self, policy: Policy, suggestion: Suggestion) -> Generator[Suggestion, Any, Any]:

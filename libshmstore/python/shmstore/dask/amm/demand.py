@@ -53,9 +53,9 @@ class InDemand(Policy):
         """One run."""
         if self._look_at_all:
             self._look_at_all = False
-            for worker in list(self.scheduler.workers.values()):
+            for tasks in self.keys_from(self.size):
                 yield None
-                self._hot.update((task.key, task) for task in worker.has_what if task.nbytes >= self.size and self.wanted(task))
+                self._hot.update((task.key, task) for task in tasks if len(task.waiters or ()) >= self.waiters)
         on_their_way = False
         for i, (key, task) in enumerate(list(self._hot.items())):
             if not i % _BREATH:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -76,20 +77,20 @@ class Insurance(Policy):
             yield from self._look(list(made.values()))
             return
         self._look_at_all = now + self.check
-        for worker in list(self.scheduler.workers.values()):  # by workers: one list of all keys would hold the event loop for long
-            yield from self._look(list(worker.has_what))
+        least = self.size if self.size is not None and self.cost is None else 0
+        enough = self.stores if self.n_hosts == 1 else sys.maxsize  # holders: where they are does not matter
+        for tasks in self.keys_from(least):
+            yield None
+            yield from self._look([task for task in tasks if len(task.who_has or ()) < enough])
 
     def _look(self, tasks: list[Any]) -> Suggestions:
-        n_stores, n_hosts = self.stores, self.n_hosts
-        least = self.size if self.size is not None and self.cost is None else 0
         for i, task in enumerate(tasks):
             if not i % _BREATH:
                 yield None
-            if task.nbytes < least or task.state != "memory" or task.actor or not self.insures(task):
+            if task.state != "memory" or task.actor or not self.insures(task):
                 continue
-            if len(holders(task)) >= n_stores and n_hosts == 1:
-                continue
-            yield from self.ensure(task, n_hosts, n_stores)
+            if len(holders(task)) < self.stores or self.n_hosts > 1:
+                yield from self.ensure(task, self.n_hosts, self.stores)
 
     def __repr__(self) -> str:
         return f"Insurance(size={self.size}, cost={self.cost}, stores={self.stores}, hosts={self.n_hosts})"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from dask.utils import parse_timedelta
@@ -12,6 +12,8 @@ from ..compat import manager as dask_manager
 from ..compat.manager import ActiveMemoryManagerPolicy, Suggestion
 from .conductor import Conductor, Suggestions
 from .hosts import Hosts
+
+_CHUNK = 2048  # keys that are looked at between two looks at the clock: by a list comprehension, less than a millisecond
 
 
 class PolicyState(NamedTuple):
@@ -109,6 +111,23 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
             if host.links(task):
                 found.update(host.workers)
         return (found & self.scheduler.running) - set(dask_manager.holders(task))
+
+    def keys_from(self, nbytes: int) -> Iterator[list[Any]]:
+        """The tasks in memory of at least so many bytes, some at a time: a place to be interrupted is between two lists. One of several workers
+        comes more than once, and one that comes may be in memory no more. Policies that ask for the same size share one look at all keys."""
+        assert self.conductor is not None
+        known = self.conductor.keys_from.get(nbytes)
+        if known is not None:
+            yield from (known[i : i + _CHUNK] for i in range(0, len(known), _CHUNK))
+            return
+        found: list[Any] = []
+        for worker in list(self.scheduler.workers.values()):  # by workers: one list of all keys would hold the event loop for long
+            tasks = list(worker.has_what)
+            for i in range(0, len(tasks), _CHUNK):
+                large = [task for task in tasks[i : i + _CHUNK] if task.nbytes >= nbytes]
+                found += large
+                yield large
+        self.conductor.keys_from[nbytes] = found
 
     def ensure(self, task: Any, n_hosts: int, n_stores: int, on: set[Any] | None = None) -> Suggestions:
         """For `yield from`: asks for what a key lacks of so many hosts and stores. on: workers that may get it; None: all."""

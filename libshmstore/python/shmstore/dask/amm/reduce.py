@@ -10,7 +10,7 @@ from .conductor import Suggestions
 from .policy import Policy
 from .surplus import surplus
 
-_BREATH = 64  # tasks between two looks at the clock
+_BREATH = 256  # tasks between two looks at the clock
 _ANEW = 10  # of so many runs one takes nothing for settled: what tasks run where may be another than before
 _MANY = 20  # waiting tasks from which on it is not counted for how many hosts they are
 
@@ -27,8 +27,8 @@ class HostReduceReplicas(Policy):
 
     def __init__(self, period: float | str = 0) -> None:
         super().__init__(period)
-        # Keys of several hosts of which nothing was to go, with how many had and how many wanted them. While that is so they are not looked at.
-        self._settled: dict[Any, tuple[int, int]] = {}
+        # Keys of which nothing was to go, with how many had and how many wanted them. While that is so they are not looked at.
+        self._settled: dict[Any, int] = {}
 
     def workers_changed(self) -> bool:
         """All is to be looked at anew."""
@@ -39,32 +39,44 @@ class HostReduceReplicas(Policy):
         """One run."""
         assert self.conductor is not None
         hosts, running = self.hosts, self.scheduler.running
-        old: dict[Any, tuple[int, int]] = {}
-        if self.runs % _ANEW and not any(host.pressed for host in hosts):
-            old = self._settled
-        self._settled = settled = {}
-        for i, task in enumerate(list(self.scheduler.replicated_tasks)):
-            if not i % _BREATH:
-                yield None
-            has = task.who_has
-            if not has or hosts.linked(task, has):
-                continue
-            state = len(has), len(task.waiters or ())
-            if old.get(task) == state:
-                settled[task] = state
-                continue
-            units = hosts.units(task, has)
-            demand = self._demand(task, len(units))
-            if len(units) <= max(1, demand) and not any(getattr(unit, "pressed", False) for unit in units):
-                settled[task] = state
-                continue
-            n_hosts, n_stores = self.conductor.floor(task)
-            for group in surplus(units, running, busy_on(task), n_hosts, n_stores, demand):
-                for worker in group:
-                    yield self.drop(task, {worker})
+        room = not any(host.pressed for host in hosts)
+        if not (room and self.runs % _ANEW):
+            self._settled = {}
+        settled = self._settled
+        tasks = list(self.scheduler.replicated_tasks)
+        while tasks:
+            yield None
+            some = tasks[-_BREATH:]
+            del tasks[-_BREATH:]  # a bit at a time: to give all up at once would hold the event loop
+            for task in some:
+                has = task.who_has
+                if not has:
+                    continue
+                n_has, n_waiting = len(has), len(task.waiters or ())
+                state = n_has << 32 | n_waiting
+                if settled.get(task) == state:
+                    continue
+                if hosts.linked(task, has) or (room and n_has <= n_waiting and n_has <= self._demand(task, n_has)):
+                    settled[task] = state
+                    continue
+                units = hosts.units(task, has)
+                demand = self._demand(task, len(units))
+                if len(units) <= max(1, demand) and not any(getattr(unit, "pressed", False) for unit in units):
+                    settled[task] = state
+                    continue
+                n_hosts, n_stores = self.conductor.floor(task)
+                for group in surplus(units, running, busy_on(task), n_hosts, n_stores, demand):
+                    for worker in group:
+                        yield self.drop(task, {worker})
 
     def _demand(self, task: Any, enough: int) -> int:
+        """For how many hosts tasks wait, at least: more than enough are as good."""
         waiting = waiters(task)
         if len(waiting) < enough or len(waiting) >= _MANY:
             return len(waiting)
-        return len({self.hosts.of(waiter.processing_on) if waiter.processing_on else waiter for waiter in waiting})
+        of, wanting = self.hosts.of, set()
+        for waiter in waiting:
+            wanting.add(of(waiter.processing_on) if waiter.processing_on else waiter)
+            if len(wanting) >= enough:
+                break
+        return len(wanting)
