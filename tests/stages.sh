@@ -34,9 +34,12 @@ build_once() { # its directory's name, commands
   flock "$logs/$1.lock" bash -c '[[ -f $1 ]] || { eval "$2" && touch "$1"; }' build_once "$logs/$1.built" "$2"
 }
 
+# tests/fresh builds the same once more, in another root: what the same compiler has made of the same files is kept for it.
+export CCACHE_DIR=$root/build/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content CCACHE_SLOPPINESS=locale
+
 # The package is compiled, too: hundreds of processes import it, and write no compiled files themselves.
 build_release() {
-  build_once release "cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build '$release' -j $jobs &&
+  build_once release "CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build '$release' -j $jobs &&
     env -u PYTHONDONTWRITEBYTECODE /usr/bin/python3 -m compileall -q '$release/python'"
 }
 
