@@ -259,10 +259,7 @@ void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
 	}
 }
 
-/*
- * Tasks of its process may be other connections'. uthash's macros nest.
- * NOLINTNEXTLINE(readability-function-size)
- */
+/* Tasks of its process may be other connections'. uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 bool admittask_is_idle(const struct admit_tasks *t, const struct admit_guest *g)
 {
 	pid_t pid = conn_peer(g->conn)->pid;
