@@ -155,16 +155,47 @@ def test_policies_share_one_look_at_all_keys():
 
 
 def test_a_link_that_moved_to_another_host_is_seen():
-    manager = manager_of(amm.HostReduceReplicas(), n_tasks=20)
-    scheduler = manager.scheduler
+    manager = manager_of(amm.HostReduceReplicas(linger=0), n_tasks=20)
     rest(manager)
-    task = scheduler.tasks["x-0"]
-    host = next(iter(task.who_has)).host
-    scheduler.remove(task, next(iter(task.who_has)))
-    scheduler.add(task, next(worker for worker in scheduler.workers.values() if worker.host != host))
+    task = on_two_hosts(manager.scheduler)
     for _ in range(10):
         rest(manager)
     assert len(task.who_has) == 1, "two copies on two hosts, and nobody waits"
+
+
+def on_two_hosts(scheduler):
+    """A task of two links on one host: now of a copy on each of two."""
+    task = scheduler.tasks["x-0"]
+    first, second = task.who_has
+    scheduler.remove(task, first)
+    scheduler.add(task, next(worker for worker in scheduler.workers.values() if worker.host != second.host))
+    return task
+
+
+def test_a_hosts_copy_lingers_while_there_is_room():
+    manager = manager_of(amm.HostReduceReplicas(linger=0.5), n_tasks=20)
+    task = on_two_hosts(manager.scheduler)
+
+    def runs(seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            rest(manager)
+            time.sleep(0.02)
+        return len(task.who_has)
+
+    assert runs(0.3) == 2, "a task that needs it may come"
+    task.waiters.add(bench.Bag(processing_on=None))
+    assert runs(0.3) == 2, "one came: the time begins anew"
+    task.waiters.clear()
+    assert runs(0.3) == 2
+    assert runs(0.4) == 1
+    has = next(iter(task.who_has))
+    manager.scheduler.add(task, next(worker for worker in manager.scheduler.workers.values() if worker.host != has.host))
+    assert runs(0.1) == 2
+    for worker in manager.scheduler.workers.values():
+        if worker.host == has.host:
+            worker.metrics["shmstore"] = {**worker.metrics["shmstore"], "used": 63 << 30}
+    assert runs(0.4) == 1 and has not in task.who_has, "a host that is short of room keeps nothing that another has"
 
 
 @pytest.mark.parametrize("n_tasks", [20_000])

@@ -55,6 +55,22 @@ def test_who_comes_late_learns_who_has_it(two):
     assert not a.claim("x")
 
 
+def test_of_those_who_find_it_gone_one_fetches_it(two, tmp_path):
+    a, b = two
+    c = Crossings("host", "tcp://c")
+    assert a.claim("x")
+    a.release(["x"], arrived=True)
+    for late in (b, c):
+        assert not late.claim("x")
+        late.claim_anyway("x", "tcp://a")  # it said that it has it no more
+    assert b.claim("x") and not c.claim("x"), "not both"
+    b.release(["x"], arrived=True)
+    assert not c.claim("x") and asyncio.run(c.wait("x", 1)) == "tcp://b"
+    c.claim_anyway("x", "tcp://b")
+    assert c.claim("x"), "it is waited for twice, not for ever"
+    c.close()
+
+
 def test_a_lock_ends_with_its_process(two):
     _, b = two
     ready, done = os.pipe()

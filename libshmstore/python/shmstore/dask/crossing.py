@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Crossings: a large value of another host crosses the network once for all workers of this one. The others wait for it, and link it.
 
-Who fetches a key holds a lock on a file of its name, in which its address stands; the lock ends with the process however that ends. The file stays
-where the value has arrived, as Dask tells a worker of no holder that is nearer than those it knew when the task was placed. Files are in a directory of this user's below the temporary directory: workers that see different ones fetch as on stock, each for itself.
+Who fetches a key holds a lock on a file of its name, in which its address stands; the lock ends with the process however that ends. The file
+stays where the value has arrived, as Dask tells a worker of no holder that is nearer than those it knew when the task was placed. Files are in a
+directory of this user's below the temporary directory: workers that see different ones fetch as on stock, each for itself.
 
 A worker that holds keys waits for others only that come later in the order of names. So no two workers wait for each other.
 """
@@ -41,7 +42,7 @@ class Crossings:
         self.waited = 0  #: keys that a sibling fetched meanwhile
         self._held: dict[Any, int] = {}  # key -> the lock's descriptor
         self._stopped: set[str] = set()  # who was waited for in vain, and still holds something
-        self._anyway: set[Any] = set()  # keys that were waited for in vain
+        self._anyway: dict[Any, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
         self._usable = self._make()
 
     async def gather(self, worker: Any, ask: Callable[..., Any], keys: Collection[Any], *args: Any, **kwargs: Any) -> Any:
@@ -85,14 +86,16 @@ class Crossings:
         on stock."""
         address = await self.wait(keys[0], _WAIT + 4 * nbytes / max(1.0, float(worker.bandwidth)))
         data: dict[Any, Any] = {}
+        has_no_more = None
         if address and address != self.address and worker._is_peer(address):
             with suppress(OSError):
                 response = await transfers.ask(worker.rpc, keys, address, self.address)
-                data = dict(response.get("data") or {}) if response["status"] == "OK" else {}
+                if response["status"] == "OK":
+                    data, has_no_more = dict(response.get("data") or {}), address
         if keys[0] in data:
             self.waited += len(data)
         else:
-            self.claim_anyway(keys[0])
+            self.claim_anyway(keys[0], has_no_more)
         return data
 
     def _make(self) -> bool:
@@ -118,7 +121,8 @@ class Crossings:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if os.fstat(fd).st_nlink:  # not one that was removed between the two calls
-                        if os.read(fd, 4096).decode(errors="replace") not in ("", self.address) and key not in self._anyway:
+                        holder = os.read(fd, 4096).decode(errors="replace")
+                        if holder not in ("", self.address) and self._anyway.get(key, "") not in (None, holder):
                             os.close(fd)
                             return False
                         os.truncate(fd, 0)
@@ -130,19 +134,22 @@ class Crossings:
                     os.close(fd)
                     raise
         except BlockingIOError:
-            return key in self._anyway
+            return self._anyway.get(key, "") is None
         except OSError:  # no room for a file, no directory any more: as on stock
             pass
         return True
 
-    def claim_anyway(self, key: Any) -> None:
-        """It was waited for in vain: fetched, whoever else does, until it is released."""
-        self._anyway.add(key)
+    def claim_anyway(self, key: Any, has_no_more: str | None = None) -> None:
+        """It was waited for in vain: fetched, whoever else does, until it is released.
+
+        has_no_more: who had it. Of those who find this out one fetches it; the others wait for that one, once.
+        """
+        self._anyway[key] = None if key in self._anyway else has_no_more
 
     def release(self, keys: Iterable[Any], arrived: bool = False) -> None:
         """They are here, for siblings to take, or will not come. Those that we do not hold are none of our business."""
         for key in keys:
-            self._anyway.discard(key)
+            self._anyway.pop(key, None)
             fd = self._held.pop(key, None)
             if fd is None:
                 continue

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
+
+from dask.utils import parse_timedelta
 
 from ..compat.manager import busy_on, waiters
 from .conductor import Suggestions
@@ -21,12 +24,17 @@ class HostReduceReplicas(Policy):
     Links of one host stay while there is room: they cost nothing, and dropping one frees nothing. Of hosts that have a value one stays, and
     one for each host on which tasks wait for it. Where a partition is nearly full (amm.high) its links of a value go together if another host
     has it; else all but one, so that the object may be moved to the disk tier. What Insurance and users want stays.
+
+    linger  seconds that a host's links stay after the last change of who waits for the key, while its partition has room: a client submits
+            one task after the other, and those to come may run there; what went would cross the network again
     """
 
     rank = 70
 
-    def __init__(self, period: float | str = 0) -> None:
+    def __init__(self, linger: float | str = "10s", period: float | str = 0) -> None:
         super().__init__(period)
+        self.linger = float(parse_timedelta(linger, default="s") or 0)
+        self._idle: dict[Any, tuple[int, float]] = {}  # keys with replicas that may go: how many tasks wait, and since when so many
         # Keys of which nothing was to go, with how many had and how many wanted them. While that is so they are not looked at.
         self._settled: dict[Any, int] = {}
 
@@ -40,6 +48,8 @@ class HostReduceReplicas(Policy):
         assert self.conductor is not None
         hosts, running = self.hosts, self.scheduler.running
         room = not any(host.pressed for host in hosts)
+        now = time.monotonic()
+        before, self._idle = self._idle, {}
         if not (room and self.runs % _ANEW):
             self._settled = {}
         settled = self._settled
@@ -65,9 +75,20 @@ class HostReduceReplicas(Policy):
                     settled[task] = state
                     continue
                 n_hosts, n_stores = self.conductor.floor(task)
-                for group in surplus(units, running, busy_on(task), n_hosts, n_stores, demand):
+                groups = surplus(units, running, busy_on(task), n_hosts, n_stores, demand)
+                if self.linger and groups:
+                    waiting, since = before.get(task, (n_waiting, now))
+                    since = since if waiting == n_waiting else now
+                    self._idle[task] = n_waiting, since
+                    if now < since + self.linger:
+                        groups = [group for group in groups if not self._lingers(task, group[0])]
+                for group in groups:
                     for worker in group:
                         yield self.drop(task, {worker})
+
+    def _lingers(self, task: Any, worker: Any) -> bool:
+        host = self.hosts.of(worker)
+        return host.links(task) and not host.pressed and worker in self.scheduler.running
 
     def _demand(self, task: Any, enough: int) -> int:
         """For how many hosts tasks wait, at least: more than enough are as good."""
