@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +87,42 @@ def test_a_lock_ends_with_its_process(two):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert b.claim("x")
+
+
+def test_who_starts_removes_what_killed_workers_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    live, left, young = Crossings("live", "tcp://a"), Crossings("left", "tcp://a"), Crossings("young", "tcp://a")
+    places = {name: Path(c.directory) for name, c in (("live", live), ("left", left), ("young", young))}
+    for c in (live, left, young):
+        assert c.claim("x")
+    for name in ("full", "link", "foreign"):
+        places[name] = tmp_path / ("shmstore-crossing-" + hashlib.blake2b(name.encode(), digest_size=12).hexdigest())
+    places["other"] = tmp_path / "shmstore-crossing-of-mine"
+    (tmp_path / "aim").mkdir()
+    (tmp_path / "aim" / "x").touch()
+    places["link"].symlink_to(tmp_path / "aim")
+    for name in ("full", "foreign", "other"):
+        places[name].mkdir(0o700)
+    (places["full"] / "not ours").mkdir()
+    if os.geteuid() == 0:
+        os.chown(places["foreign"], 65534, -1)
+    else:
+        places["foreign"].rmdir()
+    for c in (left, young):  # as if their workers had been killed
+        for fd in (c._fd, *c._held.values()):
+            os.close(fd)
+        c._fd = None
+        c._held.clear()
+    for name in set(places) - {"young", "link"}:
+        if places[name].exists():
+            os.utime(places[name], (0, 0))
+    os.utime(tmp_path / "aim", (0, 0))
+    there = set(os.listdir(tmp_path))
+    Crossings("new", "tcp://b").close()
+    assert there - set(os.listdir(tmp_path)) == {places["left"].name}
+    assert (tmp_path / "aim" / "x").exists()
+    assert live.claim("y") and (places["live"] / os.path.basename(live._path("y"))).exists(), "a worker that asked for nothing in an hour has its own"
+    live.close()
 
 
 def test_without_a_directory_everybody_fetches(tmp_path, monkeypatch):

@@ -3,7 +3,8 @@
 
 Who fetches a key holds a lock on a file of its name, in which its address stands; the lock ends with the process however that ends. The file
 stays where the value has arrived, as Dask tells a worker of no holder that is nearer than those it knew when the task was placed. Files are in a
-directory of this user's below the temporary directory: workers that see different ones fetch as on stock, each for itself.
+directory of this user's below the temporary directory: workers that see different ones fetch as on stock, each for itself. Each worker holds a
+lock on the directory, too: one that nobody holds and that is old was left by workers that were killed, and whoever starts next removes it.
 
 A worker that holds keys waits for others only that come later in the order of names. So no two workers wait for each other.
 """
@@ -11,10 +12,11 @@ A worker that holds keys waits for others only that come later in the order of n
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import hashlib
 import os
-import stat
+import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -26,7 +28,9 @@ from .compat.events import GatherDepSuccessEvent
 
 MIN = 1 << 20  # bytes from which on a key is worth it
 _WAIT = 5.0  # seconds, beside what the transfer should take, that one waits for a sibling
-_OLD = 3600.0  # seconds after which a file of who knows whom is removed
+_OLD = 3600.0  # seconds after which a file of who knows whom is removed, and a directory that nobody holds
+_NAME = "shmstore-crossing-"
+_NAMES = re.compile(_NAME + "[0-9a-f]{24}")
 _LOOK = 0.004  # seconds between two looks at a lock, at first
 _LOOK_MAX = 0.05
 
@@ -38,12 +42,12 @@ class Crossings:
         """host: what all workers that can link each other's values have in common."""
         self.address = address
         name = hashlib.blake2b(host.encode(), digest_size=12).hexdigest()
-        self.directory = os.path.join(tempfile.gettempdir(), f"shmstore-crossing-{name}")
+        self.directory = os.path.join(tempfile.gettempdir(), _NAME + name)
         self.waited = 0  #: keys that a sibling fetched meanwhile
         self._held: dict[Any, int] = {}  # key -> the lock's descriptor
         self._stopped: set[str] = set()  # who was waited for in vain, and still holds something
         self._anyway: dict[Any, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
-        self._usable = self._make()
+        self._fd = self._make()  # of the directory, locked; None: it cannot be used
 
     async def gather(self, worker: Any, ask: Callable[..., Any], keys: Collection[Any], *args: Any, **kwargs: Any) -> Any:
         """A worker's gather_dep, which is ask, of another host's values: those that a sibling fetches or has are linked from it."""
@@ -98,21 +102,33 @@ class Crossings:
             self.claim_anyway(keys[0], has_no_more)
         return data
 
-    def _make(self) -> bool:
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(self.directory, 0o700)
-            found = os.lstat(self.directory)
-        except OSError:
-            return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    def _make(self) -> int | None:
+        _sweep(os.path.dirname(self.directory))
+        for _ in range(3):  # somebody may remove it as we come
+            fd = -1
+            try:
+                with suppress(FileExistsError):
+                    os.mkdir(self.directory, 0o700)
+                fd = _open_directory(self.directory)
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(fd), os.lstat(self.directory)):
+                    return fd
+            except (BlockingIOError, FileNotFoundError):
+                time.sleep(_LOOK)
+            except OSError:  # another user's, or no locks there: as on stock
+                if fd >= 0:
+                    os.close(fd)
+                return None
+            if fd >= 0:
+                os.close(fd)
+        return None
 
     def _path(self, key: Any) -> str:
         return os.path.join(self.directory, hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest())
 
     def claim(self, key: Any) -> bool:
         """Whether it is ours to fetch: no sibling does, or has it. It is to be released."""
-        if not self._usable or key in self._held:
+        if self._fd is None or key in self._held:
             return True
         path = self._path(key)
         try:
@@ -197,15 +213,51 @@ class Crossings:
             with suppress(OSError), open(entry.path, encoding="utf-8", errors="replace") as file:
                 if file.read(4096) == self.address or entry.stat().st_mtime < time.time() - _OLD:
                     os.unlink(entry.path)
+        if self._fd is None:
+            return
+        fd, self._fd = self._fd, None
         with suppress(OSError):
-            os.rmdir(self.directory)  # where nobody else has anything there
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rmdir(self.directory)  # where nobody else is, or has anything there
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
+        os.close(fd)
 
     def _files(self) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self.directory) as entries:
-                return list(entries) if self._usable else []
+                return list(entries) if self._fd is not None else []
         except OSError:
             return []
+
+
+def _open_directory(path: str) -> int:
+    """A descriptor of a directory of this user's. OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.fstat(fd).st_uid == os.geteuid():
+        return fd
+    os.close(fd)
+    raise PermissionError(errno.EPERM, "a directory of another user", path)
+
+
+def _sweep(parent: str) -> None:
+    """Removes the directories that workers of this user left when they were killed: old ones that nobody holds."""
+    try:
+        with os.scandir(parent) as entries:
+            paths = [entry.path for entry in entries if _NAMES.fullmatch(entry.name)]
+    except OSError:
+        return
+    for path in paths:
+        with suppress(OSError):
+            fd = _open_directory(path)
+            try:
+                if os.fstat(fd).st_mtime < time.time() - _OLD:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    for name in os.listdir(fd):
+                        os.unlink(name, dir_fd=fd)
+                    os.rmdir(path)
+            finally:
+                os.close(fd)
 
 
 def _crosses(task: Any) -> bool:
