@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "holders.h"
@@ -23,6 +24,7 @@
 #include "move.h"
 #include "page.h"
 #include "partition.h"
+#include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
 #include "users.h"
@@ -35,8 +37,11 @@
 struct taking {
 	struct shms_books sum;
 	const struct shms_books_ask *ask;
-	struct shms_inodes *shared; /* inodes with several links */
+	struct shms_inodes *shared;   /* inodes with several links */
+	struct shms_inodes *segments; /* the same of segments */
 	uint64_t n_names;
+	uint32_t segments_of; /* the number of the store whose uuid is in owner */
+	uint8_t owner[16];
 	/* of the store at hand */
 	struct shms_page page;
 	struct shmstore_store_info info;
@@ -211,6 +216,66 @@ static int add_tier(struct taking *t, const struct shms_walk_entry *e)
 	return r;
 }
 
+/* The uuid of the store at hand: whose a place in a segment is. */
+static const uint8_t *store_uuid(struct taking *t, const struct shms_walk_store *s)
+{
+	struct shms_page page;
+
+	if (t->segments_of != s->number) {
+		t->segments_of = s->number;
+		memset(t->owner, 0, sizeof(t->owner));
+		if (shms_page_read(s->fd, &page) == 0)
+			memcpy(t->owner, page.uuid, sizeof(t->owner));
+	}
+	return t->owner;
+}
+
+/* The segment's memory by what it is used for; the first link that is met counts for the totals. */
+static int add_segment_total(struct taking *t, const struct stat *st, const struct shms_segsurvey *s)
+{
+	struct shms_inode *i;
+	int r;
+
+	if (st->st_nlink > 1) {
+		i = shms_inodes_get(t->segments, st->st_ino);
+		if (!i)
+			return -ENOMEM;
+		if (i->n_here++)
+			return 0;
+	}
+	t->sum.ghosts += s->ghosts_bytes;
+	t->sum.inflight += s->inflight_bytes;
+	r = add_total(t, SHMS_INODE_LINKED, s->linked_bytes, st->st_uid);
+	return r < 0 ? r : add_total(t, SHMS_INODE_POOL, s->pool_bytes, st->st_uid);
+}
+
+/* A link of a segment. What cannot be read as one, a damaged file or another user's, is a file in the store's pool. */
+static int add_segment(struct taking *t, const struct shms_walk_entry *e)
+{
+	struct shms_segsurvey s = {.is_owner = true};
+	struct stat st = *e->st;
+	struct shms_seglook l;
+	int r = shms_seglook_open(e->dirfd, e->name, false, &l);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r == -ENOMEM || r == -EMFILE)
+		return r;
+	if (r < 0) {
+		s.pool_bytes = shms_blocks(&st);
+	} else {
+		shms_segsurvey(&l, store_uuid(t, e->store), shms_now_boot_ms(), &s);
+		shms_seglook_close(&l);
+	}
+	t->sum.n_objects += s.n_named;
+	t->books.n_objects += s.n_named;
+	t->books.linked += s.named_bytes;
+	t->books.uss += s.own_bytes;
+	t->books.pool += s.is_owner ? s.pool_bytes : 0;
+	t->pss += s.shared_bytes << PSS_SHIFT;
+	return add_segment_total(t, &st, &s);
+}
+
 static int on_entry(const struct shms_walk_entry *e, void *arg)
 {
 	struct taking *t = arg;
@@ -236,6 +301,8 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 			return 0;
 		t->books.n_pool++;
 		return add_entry(t, e, SHMS_INODE_POOL, &t->books.pool);
+	case SHMS_PLACE_SEGMENT:
+		return add_segment(t, e);
 	case SHMS_PLACE_PAGE:
 	case SHMS_PLACE_SIDECAR:
 		t->books.metadata += shms_blocks(e->st);
@@ -293,7 +360,8 @@ static int on_store_end(const struct shms_walk_store *s, void *arg)
 int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask, struct shms_books *ret)
 {
 	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
-	struct taking t = {.ask = ask, .shared = shared};
+	shms_cleanup(cleanup_inodes) struct shms_inodes *segments = shms_inodes_new();
+	struct taking t = {.ask = ask, .shared = shared, .segments = segments};
 	struct shms_walk w = {
 		.flags = SHMS_WALK_ENTRIES | (ask->flags & SHMS_BOOKS_REST ? SHMS_WALK_REST : 0),
 		.store = on_store,
@@ -305,7 +373,7 @@ int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *a
 	uint64_t cursor = 0;
 	int r;
 
-	if (!shared)
+	if (!shared || !segments)
 		return -ENOMEM;
 	r = shms_walk_run(&w, p);
 	while (r == 0 && (i = shms_inodes_next(shared, &cursor)) != NULL)
@@ -321,11 +389,12 @@ int shms_books_store(int storefd, struct shmstore_store_books *ret)
 {
 	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
 	static const struct shms_books_ask nothing = {0};
-	struct taking t = {.ask = &nothing, .shared = shared, .books.size = sizeof(t.books)};
+	shms_cleanup(cleanup_inodes) struct shms_inodes *segments = shms_inodes_new();
+	struct taking t = {.ask = &nothing, .shared = shared, .segments = segments, .books.size = sizeof(t.books)};
 	struct shms_walk w = {.entry = on_entry, .arg = &t};
 	int r;
 
-	if (!shared)
+	if (!shared || !segments)
 		return -ENOMEM;
 	r = shms_walk_one(&w, storefd);
 	if (r < 0)

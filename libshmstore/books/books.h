@@ -17,7 +17,8 @@ struct shms_books {
 	uint64_t linked;   /* objects, leases and metadata */
 	uint64_t metadata; /* pages, sidecars, marker, symlinks of peers, directories (on disk) */
 	uint64_t pool;
-	uint64_t foreign; /* in the partition; of the whole file system with SHMS_BOOKS_REST */
+	uint64_t ghosts, inflight; /* of segments: deleted but viewed; being put */
+	uint64_t foreign;          /* in the partition; of the whole file system with SHMS_BOOKS_REST */
 	uint64_t n_stores, n_objects, n_leases;
 	uint64_t n_demoted; /* names of demoted objects; part of n_objects */
 	uint64_t n_unreadable;

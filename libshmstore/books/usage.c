@@ -46,6 +46,8 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs, c
 	ret->metadata = b->metadata;
 	if (h)
 		shms_holders_sum(h, &ret->ghosts, &ret->inflight, &unreadable);
+	ret->ghosts += b->ghosts;
+	ret->inflight += b->inflight;
 	ret->n_unreadable += b->n_unreadable + unreadable;
 	known = ret->linked + ret->pool + ret->ghosts + ret->inflight;
 	/* On disk others' files are not walked (they may be a whole system's), and a file system's own structures count too. */

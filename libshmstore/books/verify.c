@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "inodes.h"
@@ -24,6 +25,7 @@
 #include "object.h"
 #include "page.h"
 #include "partition.h"
+#include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
 #include "tierfind.h"
@@ -228,6 +230,30 @@ static int marker(struct verify *v, const struct shms_walk_entry *e)
 	return tell(v, e->dir, e->name, r, reason);
 }
 
+/* A segment: each slot with an object must describe one. Its objects carry no checksums. */
+static int segment(struct verify *v, const struct shms_walk_entry *e)
+{
+	const char *reason = "not a segment, or a damaged one";
+	struct shms_segsurvey s = {0};
+	struct shms_seglook l;
+	int r = shms_seglook_open(e->dirfd, e->name, false, &l);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r == -ENOMEM || r == -EMFILE)
+		return r;
+	if (r == 0) {
+		shms_segsurvey(&l, (const uint8_t[16]){0}, shms_now_boot_ms(), &s);
+		v->bytes += l.segment.shape.data_off;
+		shms_seglook_close(&l);
+		r = s.n_bad ? -EBADMSG : 0;
+		reason = "slots of the segment say what cannot be";
+	} else if (r == -EPERM) {
+		reason = "the segment is another user's";
+	}
+	return tell(v, e->dir, e->name, r, reason);
+}
+
 /* A key's name that is no file: get() would fail on it. */
 static int no_file(struct verify *v, const struct shms_walk_entry *e)
 {
@@ -264,6 +290,8 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		return config(v, e);
 	case SHMS_PLACE_SIDECAR:
 		return sidecar(v, e);
+	case SHMS_PLACE_SEGMENT:
+		return segment(v, e);
 	case SHMS_PLACE_FOREIGN:
 		return no_file(v, e);
 	case SHMS_PLACE_PEER:

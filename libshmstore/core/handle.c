@@ -35,6 +35,7 @@ void shms_store_unref(struct shmstore *s)
 	/* Pairs with itself: the last one sees all that the others did. */
 	if (atomic_fetch_sub_explicit(&s->n_ref, 1, memory_order_acq_rel) != 1)
 		return;
+	shms_packed_deinit(&s->packed);
 	shmstore_partition_unref(s->p);
 	free(s->path);
 	s->magic = 0;

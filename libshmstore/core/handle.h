@@ -23,6 +23,7 @@
 #include "fairlock.h"
 #include "links.h"
 #include "name.h"
+#include "packed.h"
 #include "page.h"
 #include "partition.h"
 #include "recent.h"
@@ -53,6 +54,7 @@ struct shmstore {
 	struct shms_recycle recycle;
 	struct shms_recent recent;
 	struct shms_links links;
+	struct shms_packed packed;
 	uint64_t huge_from; /* a file of so many bytes may take others than its pages: huge= of the mount */
 	struct shms_credit credit;
 	struct shms_attach attach;

@@ -32,6 +32,7 @@ int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 	if (key_size > SHMSTORE_KEY_MAX)
 		return shms_detail(-EINVAL, NULL, "a key has %u bytes at most, this one %zu", SHMSTORE_KEY_MAX,
 				   key_size);
+	k->instead = NULL;
 	k->key = key;
 	k->key_size = key_size;
 	k->kind = shms_name_encode(key, key_size, k->name);
@@ -39,15 +40,16 @@ int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 }
 
 /*
- * k with the name that it is to have: its own, or, where that is a hash, the one that the key is under, or may be. names is held. own: room for it.
+ * May the key become a file's? And k with the name that it is to have: its own, or, where that is a hash, the one that the key is under, or may be. names is held. own: room for it.
  * With other_key the key is not in the object: the sidecar holds it from before there is one.
  */
-static int settle(struct shmstore *s, const struct shms_keyname **k, struct shms_keyname *own, bool other_key)
+static int settle(struct shmstore *s, const struct shms_keyname **k, struct shms_keyname *own, bool other_key,
+		  bool replace)
 {
-	int r;
+	int r = shms_packed_in_the_way(s, *k, replace);
 
-	if ((*k)->kind != SHMS_NAME_HASHED)
-		return 0;
+	if (r < 0 || (*k)->kind != SHMS_NAME_HASHED)
+		return r;
 	*own = **k;
 	*k = own;
 	r = shms_key_find(s->objects_fd, own);
@@ -65,6 +67,8 @@ static void booked(struct shmstore *s, const struct shms_keyname *k, const struc
 	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size,
 			bytes == shms_whole_pages(l->header_size + l->buffer_size));
 	shms_linked_add(s, first ? bytes : 0);
+	/* After the file has the key: killed in between, the key means both, and either may stay. */
+	shms_packed_delete(s, k);
 }
 
 /* Swaps staged in recycle/ with the object of that name and lets the old one go. names is held. */
@@ -120,7 +124,7 @@ int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, c
 	r = shms_names_lock(s);
 	if (r < 0)
 		return r;
-	r = settle(s, &k, &own, false);
+	r = settle(s, &k, &own, false, replace);
 	if (r == 0)
 		r = link_fd(s, *fd, k->name, replace);
 	if (r == 0) {
@@ -142,7 +146,7 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 		shms_recycle_untake(s, slot);
 		return r;
 	}
-	r = settle(s, &k, &own, false);
+	r = settle(s, &k, &own, false, replace);
 	if (r == 0)
 		r = shms_rename_noreplace(s->recycle_fd, slot->pool_name, s->objects_fd, k->name);
 	if (r == -EEXIST && replace)
@@ -260,7 +264,7 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 
 	if (r < 0)
 		return r;
-	r = settle(s, &k, &own, from->other_key);
+	r = settle(s, &k, &own, from->other_key, replace);
 	if (r == 0 && from->shared) {
 		link = shms_links_new(k->name);
 		r = link ? 0 : -ENOMEM;

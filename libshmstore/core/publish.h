@@ -9,6 +9,7 @@
 
 #include "format.h"
 #include "name.h"
+#include "pack.h"
 #include "recycle.h"
 
 struct shmstore;
@@ -21,6 +22,8 @@ struct shms_keyname {
 	const void *key;
 	size_t key_size;
 	enum shms_name_kind kind;
+	const struct shms_pack_view
+		*instead; /* only if the key means this packed object: else -EAGAIN. NULL: whatever it means */
 	char name[SHMS_NAME_SIZE];
 };
 

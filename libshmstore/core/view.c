@@ -154,6 +154,94 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 	return 0;
 }
 
+/* ---- packed objects ------------------------------------------------------------------------------------------------ */
+
+/* The table as a file has it, but for the offsets, which count from the first buffer. */
+static int packed_table(const struct shms_pack_view *packed, struct shms_entry *ret)
+{
+	size_t n = packed->object.n_buffers;
+	uint64_t sizes[SHMS_SEGOWN_BUFFERS], off = 0;
+	int r = n > SHMS_SEGOWN_BUFFERS ? -EBADMSG : shms_segpacked_sizes(packed->segment, &packed->object, sizes);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		ret[i] = (struct shms_entry){.offset = off, .size = sizes[i]};
+		off = shms_layout_next(off, sizes[i]);
+	}
+	return r;
+}
+
+/* Copies, so that the slot is not needed any more. */
+static int map_copy(struct shmstore_view *v, const void *bytes, bool writable)
+{
+	v->map = mmap(NULL, v->buffer_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (v->map == MAP_FAILED)
+		return -errno;
+	memcpy(v->map, bytes, v->buffer_size);
+	v->map_size = v->buffer_size;
+	if (!writable && mprotect(v->map, v->map_size, PROT_READ) < 0) {
+		munmap(v->map, v->map_size);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static struct shmstore_view *alloc_packed(const struct shms_pack_view *packed, const void *key, size_t key_size)
+{
+	const struct shms_segpacked *o = &packed->object;
+	uint64_t table = (uint64_t)o->n_buffers * sizeof(struct shms_entry);
+	struct shmstore_view *v = malloc(sizeof(*v) + table + o->metadata_size + key_size + 1);
+
+	if (!v)
+		return NULL;
+	memset(v, 0, sizeof(*v));
+	v->magic = VIEW_MAGIC;
+	atomic_init(&v->n_ref, 1);
+	v->packed = *packed;
+	v->generation = shms_pack_view_generation(packed);
+	v->buffer_size = o->buffer_size;
+	v->n_buffers = o->n_buffers;
+	v->metadata_size = o->metadata_size;
+	v->key_size = key_size;
+	v->table = (const struct shms_entry *)(const void *)v->room;
+	v->metadata = v->room + table;
+	v->key = v->room + table + o->metadata_size;
+	memcpy(v->room + table, packed->segment->bytes + packed->object.extent_off + o->metadata_off, o->metadata_size);
+	if (key_size)
+		memcpy(v->room + table + o->metadata_size, key, key_size);
+	return v;
+}
+
+int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, enum shms_view_of of, const void *key,
+		     size_t key_size, struct shmstore_view **ret)
+{
+	const uint8_t *bytes = packed->segment->bytes + packed->object.extent_off;
+	struct shmstore_view *v = alloc_packed(packed, key, key_size);
+	int r = v ? packed_table(packed, (struct shms_entry *)(void *)v->room) : -ENOMEM;
+
+	if (r == 0) {
+		v->s = s;
+		v->uid = s->uid;
+		v->cow = of == SHMS_VIEW_WRITABLE;
+		v->header_size = shms_pack_header_size(&packed->object);
+		v->is_packed = of == SHMS_VIEW_SLOT;
+		if (v->buffer_size && !v->is_packed) {
+			r = map_copy(v, bytes, v->cow);
+		} else if (v->buffer_size) {
+			v->map = (void *)(uintptr_t)bytes;
+			v->map_size = v->header_size + v->buffer_size;
+		}
+	}
+	if (r < 0) {
+		free(v);
+		return r;
+	}
+	shms_store_ref(s);
+	shms_count(&s->n_views, 1);
+	shms_count(&s->mapped, v->map_size);
+	*ret = v;
+	return 0;
+}
+
 struct shmstore_view *shmstore_view_ref(struct shmstore_view *v)
 {
 	if (v)
@@ -166,7 +254,9 @@ static void view_free(struct shmstore_view *v)
 	SHMS_NO_CANCEL;
 	struct shmstore *s = v->s;
 
-	if (v->map)
+	if (v->is_packed)
+		shms_packed_unget(s, &v->packed);
+	else if (v->map)
 		munmap(v->map, v->map_size);
 	atomic_fetch_sub_explicit(&s->n_views, 1, memory_order_relaxed);
 	atomic_fetch_sub_explicit(&s->mapped, v->map_size, memory_order_relaxed);

@@ -11,9 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "lease.h"
 #include "page.h"
+#include "segrescue.h"
 #include "sys.h"
 #include "tier.h"
 
@@ -85,6 +87,40 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 	note(io, -error);
 }
 
+/* One link of a segment: what the store had there goes, then the link. A segment that tells nothing goes as any file. */
+static void drop_segment(int dirfd, const char *name, const struct shms_page *page, struct shms_teardown *io)
+{
+	struct shms_segrescued done = {0};
+	int r = io->remover.count ? -ENOTSUP
+				  : shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(), &done);
+
+	if (r == 0 || r == 1) {
+		io->n_objects += r == 0;
+		io->n_left += r == 1;
+		io->freed += done.freed;
+	} else if (r == -ENOTSUP || r == -EBADMSG || r == -EPERM) {
+		io->n_objects += drop(dirfd, name, io);
+	} else {
+		note(io, -r);
+	}
+}
+
+static void empty_segments(int storefd, struct shms_teardown *io)
+{
+	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_SEGMENTS, io);
+	struct shms_page page = {0};
+	struct dirent *e;
+	int error = 0;
+
+	if (!dir || shms_page_read(storefd, &page) == -ENOENT)
+		return;
+	while ((e = shms_readdir(dir, &error)) != NULL) {
+		if (!dot(e->d_name))
+			drop_segment(dirfd(dir), e->d_name, &page, io);
+	}
+	note(io, -error);
+}
+
 /* Locks the names of a store that takes part in the tier, others from demoting what goes. -1: no need, or, with io->error, it cannot be. */
 static int lock_names(int storefd, struct shms_teardown *io)
 {
@@ -109,6 +145,7 @@ static void empty_objects(int storefd, struct shms_teardown *io)
 	shms_teardown_recycle(storefd, io);
 	empty(storefd, SHMS_DIR_OBJECTS, &io->n_objects, io);
 	empty(storefd, SHMS_DIR_CLEAN, &n_clean, io);
+	empty_segments(storefd, io);
 }
 
 void shms_teardown_recycle(int storefd, struct shms_teardown *io)
@@ -148,7 +185,8 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 /* Once; false: something came while we were at it, io->error is -EEXIST. */
 static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
 {
-	static const char *const parts[] = {SHMS_DIR_RECYCLE, SHMS_DIR_OBJECTS, SHMS_DIR_CLEAN, SHMS_DIR_HANDOFF};
+	static const char *const parts[] = {SHMS_DIR_RECYCLE, SHMS_DIR_OBJECTS, SHMS_DIR_CLEAN, SHMS_DIR_SEGMENTS,
+					    SHMS_DIR_HANDOFF};
 	_locked_ int names = lock_names(storefd, io);
 	bool filled = false;
 
@@ -163,7 +201,7 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) == 0)
 			continue;
 		filled = filled || errno == ENOTEMPTY;
-		note(io, errno); /* clean/ is missing where nobody took part in a tier: ENOENT is none */
+		note(io, errno); /* clean/ and segments/ are missing where nobody needed them: ENOENT is none */
 	}
 	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
 		return !filled;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * teardown.h: takes a store apart, in an order that a kill at any point leaves for the next gc to finish:
- * objects/, clean/ and recycle/ are emptied first, then what leases have expired, and only if no lease is left the directories and
+ * objects/, clean/, recycle/ and segments/ are emptied first, then what leases have expired, and only if no lease is left the directories and
  * then the .store page. While .store is there, unlocked, the store is plainly dead; a directory without .store is empty.
  *
  * A store that takes part in the disk tier has its names locked while they go (tier.h). With the last name of a stub goes its tier file, where
@@ -24,7 +24,7 @@ struct shms_teardown {
 	struct shms_remover remover;     /* in: one that counts: nothing is removed, nor locked */
 	uint64_t n_objects;              /* names of objects, demoted ones too, recycled and sidecar files that went */
 	uint64_t n_leases;               /* expired leases that went */
-	uint64_t n_left;                 /* leases that stay: the directory stays with them */
+	uint64_t n_left;                 /* leases that stay, and segments with some: the directory stays with them */
 	uint64_t freed;                  /* blocks whose last name went */
 	struct shms_tierdrop tier_freed; /* tier files; what went of memory with them is in freed too */
 	int error;                       /* first -errno; the rest was tried all the same */
@@ -35,7 +35,7 @@ struct shms_tier *shms_teardown_own_tier(struct shmstore_partition *p, int store
 
 /* Empties recycle/ of storefd. */
 void shms_teardown_recycle(int storefd, struct shms_teardown *io);
-/* Empties recycle/, objects/ and clean/ of storefd. */
+/* Empties recycle/, objects/, clean/ and segments/ of storefd. In segments that others have, the store's place is given back. */
 void shms_teardown_objects(int storefd, struct shms_teardown *io);
 /* Removes the leases of storefd that expired before now_ms (UINT64_MAX: all). */
 void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io);

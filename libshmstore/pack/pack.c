@@ -19,6 +19,7 @@
 #include "packfork.h"
 #include "packsegs.h"
 #include "segslot.h"
+#include "segsurvey.h"
 #include "sys.h"
 
 #define HOLDERS     32u
@@ -27,6 +28,49 @@
 #define SEGMENT_MAX (UINT64_C(64) << 20)
 #define SMALL_SLOT  1072u /* a segment has a slot for so many bytes */
 #define LARGE_SLOT  8192u
+
+/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+
+/* The store has got that object by name, or is about to lose it. */
+static void count(struct shms_pack *p, struct shms_packplace place, bool more)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
+	struct shms_segpacked o;
+	uint64_t bytes = shms_segpacked_read(&g->file->segment, &slot, &o) == 0 ? shms_segsurvey_bytes(&o) : 0;
+
+	p->sum.n += more ? 1 : UINT64_MAX;
+	p->sum.bytes += more ? bytes : -bytes;
+}
+
+struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
+{
+	struct shms_pack_sum sum;
+
+	pthread_mutex_lock(&p->lock);
+	sum = p->sum;
+	pthread_mutex_unlock(&p->lock);
+	return sum;
+}
+
+/* ---- names --------------------------------------------------------------------------------------------------------- */
+
+void shms_pack_name(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place)
+{
+	shms_packseg_came(&p->segments[place.segment], place.slot);
+	count(p, place, true);
+	shms_packindex_add(&p->index, key, key_size, place);
+}
+
+void shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
+		      uint64_t now_ms)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+
+	shms_packindex_drop(&p->index, key, key_size, place);
+	count(p, place, false);
+	shms_packseg_drop(g, place.slot, now_ms);
+}
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
 
@@ -49,14 +93,14 @@ static int read_names(struct shms_pack *p, uint32_t number)
 		if (r < 0)
 			return r;
 		g->large = g->large || o.extent_size > SHMS_PACK_SMALL;
-		shms_packseg_came(g, i);
 		/* A process was killed while it replaced the object: the key has two objects,
 		 * and either may stay. */
 		if (shms_pack_find(p, shms_packseg_key(g, &o), o.key_size, &held)) {
+			shms_packseg_came(g, i);
 			shms_packseg_drop(g, i, 0);
 			continue;
 		}
-		shms_packindex_add(&p->index, shms_packseg_key(g, &o), o.key_size, (struct shms_packplace){number, i});
+		shms_pack_name(p, shms_packseg_key(g, &o), o.key_size, (struct shms_packplace){number, i});
 	}
 	return 0;
 }
@@ -123,10 +167,10 @@ static int reopen_all(struct shms_pack *p)
 }
 
 /*
- * Gives up all names in a segment where children may have views. The view bits stay, and so does
- * the place, which the children keep locked until the last of them ends.
+ * Gives up all names in a segment where there are views, of this process or of children. The view
+ * bits stay, and so does the place, which the last of these processes keeps locked.
  */
-static void leave_to_children(struct shms_packseg *g, uint64_t now_ms)
+static void drop_names(struct shms_packseg *g, uint64_t now_ms)
 {
 	uint32_t n = shms_segment_born(&g->file->segment);
 
@@ -134,11 +178,44 @@ static void leave_to_children(struct shms_packseg *g, uint64_t now_ms)
 		if (shms_packseg_named(g, i))
 			shms_packseg_drop(g, i, now_ms);
 	}
-	shms_segfile_close(g->file);
+}
+
+/* Views count no more from here on, and what they show stays as long as the process. */
+static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool keep, uint64_t now_ms)
+{
+	shms_packseg_settle(p, g, now_ms);
+	if (!g->n_viewed) {
+		if (keep)
+			shms_segfile_close(g->file);
+		else
+			shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+		shms_packsegs_free(g);
+		return;
+	}
+	if (!keep)
+		drop_names(g, now_ms);
+	shms_segfile_retire(g->file, p->options.dir_fd, keep, now_ms);
+	if (g->own)
+		g->own->fd = shms_close_fd(g->own->fd);
+}
+
+void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
+{
+	pthread_mutex_lock(&p->lock);
+	for (uint32_t i = 0; i < p->n_segments; i++) {
+		if (p->segments[i].file)
+			retire_segment(p, &p->segments[i], keep, now_ms);
+	}
+	atomic_store_explicit(&p->retired, true, memory_order_relaxed);
+	pthread_mutex_unlock(&p->lock);
 }
 
 static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
+	if (atomic_load_explicit(&p->retired, memory_order_relaxed)) {
+		shms_segfile_close(g->file);
+		return;
+	}
 	if (p->child) {
 		/* Views point into the maps, which therefore stay as long as the process. */
 		if (!g->n_viewed)
@@ -148,9 +225,10 @@ static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t 
 	shms_packseg_settle(p, g, now_ms);
 	if (p->options.kept)
 		shms_segfile_close(g->file);
-	else if (g->inherited)
-		leave_to_children(g, now_ms);
-	else
+	else if (g->inherited) {
+		drop_names(g, now_ms);
+		shms_segfile_close(g->file);
+	} else
 		shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
 }
 
@@ -241,11 +319,57 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms)
 {
-	if (p->child)
+	/* The lock is none that a child of a retired pack's process could take. */
+	if (p->child || atomic_load_explicit(&p->retired, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&p->lock);
-	shms_packseg_unview(&p->segments[v->number], v->slot, now_ms);
+	if (!atomic_load_explicit(&p->retired, memory_order_relaxed))
+		shms_packseg_unview(&p->segments[v->number], v->slot, now_ms);
 	pthread_mutex_unlock(&p->lock);
+}
+
+bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
+{
+	struct shms_packplace place;
+	bool has;
+
+	pthread_mutex_lock(&p->lock);
+	has = shms_pack_find(p, key, key_size, &place);
+	pthread_mutex_unlock(&p->lock);
+	return has;
+}
+
+/* The view keeps its slot: while that has our name, it is that object's. */
+bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v)
+{
+	struct shms_packplace place;
+	bool is;
+
+	pthread_mutex_lock(&p->lock);
+	is = shms_pack_find(p, key, key_size, &place) && place.segment == v->number && place.slot == v->slot;
+	pthread_mutex_unlock(&p->lock);
+	return is;
+}
+
+uint64_t shms_pack_view_generation(const struct shms_pack_view *v)
+{
+	uint64_t segment;
+
+	memcpy(&segment, v->segment->uuid, sizeof(segment));
+	return segment ^ ((uint64_t)v->slot << 24 | v->generation);
+}
+
+/* It depends on the number of buffers, and on the size of all together. */
+uint64_t shms_pack_header_size(const struct shms_segpacked *o)
+{
+	uint64_t sizes[SHMS_SEGOWN_BUFFERS] = {0};
+	struct shms_layout l;
+
+	if (o->n_buffers > SHMS_SEGOWN_BUFFERS)
+		return 0;
+	if (o->n_buffers)
+		sizes[o->n_buffers - 1] = o->buffer_size;
+	return shms_layout_init(&l, o->key_size, o->metadata_size, sizes, o->n_buffers, 0) ? l.header_size : 0;
 }
 
 int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view *v, void *arg), void *arg)
@@ -265,15 +389,6 @@ int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view
 }
 
 /* ---- put and delete ------------------------------------------------------------------------------------------------ */
-
-void shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
-		      uint64_t now_ms)
-{
-	struct shms_packseg *g = &p->segments[place.segment];
-
-	shms_packindex_drop(&p->index, key, key_size, place);
-	shms_packseg_drop(g, place.slot, now_ms);
-}
 
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms)
 {
@@ -406,12 +521,11 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 	if (r == 0)
 		r = put_somewhere(p, &u);
 	if (r == 0) {
-		shms_packseg_came(&p->segments[u.place.segment], u.place.slot);
 		/* A kill before the old name goes leaves the key with two objects, of which
 		 * either may stay. */
 		if (held)
 			shms_pack_unname(p, what->key, what->key_size, old, now_ms);
-		shms_packindex_add(&p->index, what->key, what->key_size, u.place);
+		shms_pack_name(p, what->key, what->key_size, u.place);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return r;

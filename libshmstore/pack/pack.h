@@ -44,6 +44,11 @@ struct shms_pack_view {
  */
 int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret);
 /*
+ * The store closes: its names go, unless keep, and segments where it has no views are left. Views
+ * stay valid until _close(); besides it only shms_pack_unget() may follow.
+ */
+void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms);
+/*
  * Call it when all views were given back. A store that is not kept gives all of its names up;
  * objects that other stores have stay theirs. NULL is fine.
  */
@@ -76,6 +81,18 @@ bool shms_pack_is_ticket(const char *path);
  */
 int shms_pack_adopt(struct shms_pack *p, const char *path, const void *key, size_t key_size, bool replace,
 		    uint64_t now_ms);
+/* The objects that the store has by name, and the memory of their extents. */
+struct shms_pack_sum {
+	uint64_t n, bytes;
+};
+struct shms_pack_sum shms_pack_sum(struct shms_pack *p);
+/* Does the key still mean the object that the view shows? */
+bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v);
+bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);
+/* A number that other objects, packed or not, do not have but by chance. */
+uint64_t shms_pack_view_generation(const struct shms_pack_view *v);
+/* What is before the buffers of an object of that shape, if it is a file. */
+uint64_t shms_pack_header_size(const struct shms_segpacked *o);
 /*
  * Calls fn for each object, until fn returns another value than 0, which is returned. fn must not
  * call into the pack.

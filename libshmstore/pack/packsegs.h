@@ -8,6 +8,7 @@
 #define SHMS_PACKSEGS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "pack.h"
 #include "packindex.h"
@@ -38,6 +39,8 @@ struct shms_pack {
 	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
 	unsigned turn;       /* which lease is tried first */
 	bool child;          /* of a fork */
+	atomic_bool retired; /* only views are left, and no bits are cleared any more */
+	struct shms_pack_sum sum;
 };
 
 static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g, uint32_t slot)

@@ -147,10 +147,9 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct ticket *t, c
 		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, &o);
 	if (r < 0 || same)
 		return r;
-	shms_packseg_came(g, place.slot);
 	if (held)
 		shms_pack_unname(p, key, key_size, old, now_ms);
-	shms_packindex_add(&p->index, key, key_size, place);
+	shms_pack_name(p, key, key_size, place);
 	return 0;
 }
 

@@ -60,12 +60,20 @@ void shms_page_fill(struct shms_page *page, const char *name, const char *label,
 	page->start_time = shms_start_time(getpid());
 	page->created_ns = shms_now_real_ns();
 	shms_boot_id(page->boot_id);
+	shms_random(page->uuid, sizeof(page->uuid));
 	memset(page->name, 0, sizeof(page->name));
 	memset(page->label, 0, sizeof(page->label));
 	memset(page->address, 0, sizeof(page->address));
 	memcpy(page->name, name, strnlen(name, sizeof(page->name) - 1));
 	if (label)
 		memcpy(page->label, label, strnlen(label, sizeof(page->label) - 1));
+}
+
+bool shms_page_has_uuid(const struct shms_page *page)
+{
+	static const uint8_t none[16];
+
+	return memcmp(page->uuid, none, sizeof(none)) != 0;
 }
 
 bool shms_page_other_boot(const struct shms_page *page, bool tmpfs)

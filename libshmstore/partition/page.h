@@ -24,12 +24,13 @@
 #define SHMS_PAGE_VERSION 1u
 #define SHMS_PAGE_KEEP    (1ull << 0) /* flags */
 
-#define SHMS_DIR_STORES  "stores"
-#define SHMS_DIR_INBOX   WIRE_INBOX /* one kept store per user: leases from other users arrive there */
-#define SHMS_DIR_PEERS   "peers"
-#define SHMS_DIR_OBJECTS "objects"
-#define SHMS_DIR_RECYCLE "recycle"
-#define SHMS_DIR_HANDOFF "handoff"
+#define SHMS_DIR_STORES   "stores"
+#define SHMS_DIR_INBOX    WIRE_INBOX /* one kept store per user: leases from other users arrive there */
+#define SHMS_DIR_PEERS    "peers"
+#define SHMS_DIR_OBJECTS  "objects"
+#define SHMS_DIR_RECYCLE  "recycle"
+#define SHMS_DIR_HANDOFF  "handoff"
+#define SHMS_DIR_SEGMENTS "segments"
 
 /* The ledger: 64-bit counters, relaxed atomics (each stands alone, no reader infers one from another). */
 struct shms_ledger {
@@ -78,7 +79,8 @@ struct shms_page {
 	struct shms_ledger ledger;    /* at 2048 */
 	struct wire_credit credit;    /* at 2560; some of it is the daemon's to write */
 	struct shms_page_moved moved; /* at 3072 */
-	uint8_t reserved1[64];
+	uint8_t uuid[16]; /* of the store, for as long as its page is there: whose a place in a segment is */
+	uint8_t reserved1[48];
 	struct wire_lease leases[WIRE_LEASES]; /* at 3200; half of each is the daemon's to write */
 	uint8_t reserved2[384];
 };
@@ -95,8 +97,10 @@ _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 /* Copies the page of the store directory storefd and checks it: magic, version, sizes, NULs. 0, -ENOENT, -EBADMSG, -ENOTSUP,
  * -EPERM (may not be read). */
 int shms_page_read(int storefd, struct shms_page *ret);
-/* Fills everything but the ledger for the calling process. */
+/* Fills everything but the ledger for the calling process; the uuid is a new one. */
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
+/* False: the page was made by a release that had no segments. */
+bool shms_page_has_uuid(const struct shms_page *page);
 /* Did the owner live before the host was started last? A tmpfs does not outlive that, and container managers give each container a boot id of its
  * own, or none: only a partition on a disk is asked. */
 bool shms_page_other_boot(const struct shms_page *page, bool tmpfs);

@@ -41,6 +41,7 @@ enum where {
 	IN_HANDOFF,
 	IN_RECYCLE,
 	IN_CLEAN,
+	IN_SEGMENTS,
 	IN_TIER,      /* tier/ */
 	IN_TIER_USER, /* tier/<uid>/ */
 };
@@ -145,6 +146,8 @@ static enum shms_place place_of_file(enum where where, const char *name)
 		return shms_lease_parse(name, &number) ? SHMS_PLACE_LEASE : SHMS_PLACE_FOREIGN;
 	case IN_RECYCLE:
 		return SHMS_PLACE_POOL;
+	case IN_SEGMENTS:
+		return SHMS_PLACE_SEGMENT;
 	case IN_TIER:
 		return strcmp(name, SHMS_TIER_CONFIG) == 0 || strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
 				       shms_tier_account_name(name, &uid)
@@ -244,6 +247,7 @@ static enum where below(enum where where, const char *name)
 	case IN_HANDOFF:
 	case IN_RECYCLE:
 	case IN_CLEAN:
+	case IN_SEGMENTS:
 	case IN_TIER_USER:
 	default:
 		return IN_FOREIGN;
@@ -253,7 +257,8 @@ static enum where below(enum where where, const char *name)
 static bool is_part(const char *name)
 {
 	return strcmp(name, SHMS_DIR_OBJECTS) == 0 || strcmp(name, SHMS_DIR_HANDOFF) == 0 ||
-	       strcmp(name, SHMS_DIR_RECYCLE) == 0 || strcmp(name, SHMS_DIR_CLEAN) == 0;
+	       strcmp(name, SHMS_DIR_RECYCLE) == 0 || strcmp(name, SHMS_DIR_CLEAN) == 0 ||
+	       strcmp(name, SHMS_DIR_SEGMENTS) == 0;
 }
 
 /* Was it done already, or is it no part of this directory's names? */
@@ -347,6 +352,8 @@ static int store_entries(struct walker *k, const struct shms_walk_store *store, 
 		r = part(k, store, SHMS_DIR_RECYCLE, IN_RECYCLE);
 	if (r == 0)
 		r = part(k, store, SHMS_DIR_HANDOFF, IN_HANDOFF);
+	if (r == 0)
+		r = part(k, store, SHMS_DIR_SEGMENTS, IN_SEGMENTS);
 	return r;
 }
 

@@ -4,7 +4,7 @@
  *
  * A store is any directory below the partition that holds a regular .store file, or a directory in stores/ or inbox/ that we may
  * not look into. The walk never follows a symlink and never leaves the file system. A store's entries come in one run, in this order: page,
- * objects/, clean/, handoff/, recycle/, then what else its directory holds. The names of the disk tier (tier.h) come before all stores.
+ * objects/, clean/, recycle/, handoff/, segments/, then what else its directory holds. The names of the disk tier (tier.h) come before all stores.
  */
 #ifndef SHMS_WALK_H
 #define SHMS_WALK_H
@@ -32,6 +32,7 @@ enum shms_place {
 	SHMS_PLACE_MOVING,    /* in clean/: an object's file on its way to objects/, or out of it */
 	SHMS_PLACE_TIER,      /* in tier/: the configuration, or a lock */
 	SHMS_PLACE_ANCHOR,    /* in tier/<uid>/: the link that stands for the tier file */
+	SHMS_PLACE_SEGMENT,   /* in segments/: of packed objects */
 	SHMS_PLACE_RESIDENT,  /* in tier/<uid>/: a promoted object that stores which hold its stub find there */
 };
 

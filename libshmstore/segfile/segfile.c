@@ -409,6 +409,19 @@ void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms)
 	unmap(f);
 }
 
+void shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t now_ms)
+{
+	struct shms_segrecord *record = shms_segment_record(&f->segment, f->holder);
+
+	if (!keep) {
+		shms_segword_store(&record->state, SHMS_SEGRECORD_ACTIVE);
+		if (!shms_segment_promised(&f->segment, now_ms))
+			unlinkat(dirfd, f->name, 0);
+	}
+	munmap(f->segment.books, f->books_size);
+	f->segment.books = NULL;
+}
+
 void shms_segfile_close(struct shms_segfile *f)
 {
 	unmap(f);

@@ -64,6 +64,12 @@ void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms);
  */
 void shms_segfile_close(struct shms_segfile *f);
 /*
+ * Ends all but the map that views need, and the lock: views may be used until _close(). keep: the
+ * names stay, and the place. Else the caller has dropped all names; the place is recovered by
+ * others after _close(), and the link goes unless a lease is out in the segment.
+ */
+void shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t now_ms);
+/*
  * In a child of fork(), which does not have the writable map. views: the process may have views of
  * the segment, for which the maps for reading stay.
  */

@@ -1,32 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segsurvey.c: one pass over the slots. It reads a slot's state, then the bits and the description,
- * then the state again, and repeats that where the generation has changed. Large extents are
- * counted as far as their objects reach, since the rest of their last pages may never have been
- * written.
+ * then the state again, and repeats that where the generation has changed.
  */
 #include "segsurvey.h"
 
-#include "segclass.h"
-#include "segpacked.h"
+#include <string.h>
 
 #define TRIES 8
 
 struct seen {
 	uint64_t state;
 	bool name, view;
+	bool ours; /* the store that was asked for has it by name */
+	uint32_t n_names;
 	int error;
 	uint64_t bytes;
 };
 
-static uint64_t bytes_of(const struct shms_segpacked *o)
-{
-	if (o->extent_size < SHMS_SEGCLASS_BIG)
-		return o->extent_size;
-	return (o->used + SHMS_SEGMENT_PAGE - 1) / SHMS_SEGMENT_PAGE * SHMS_SEGMENT_PAGE;
-}
-
-static struct seen look(const struct shms_segment *g, uint32_t i)
+static struct seen look(const struct shms_segment *g, uint32_t i, unsigned ours)
 {
 	struct shms_segslot slot = shms_segslot_at(g, i);
 	struct shms_segpacked o;
@@ -37,27 +29,44 @@ static struct seen look(const struct shms_segment *g, uint32_t i)
 		for (uint32_t w = 0; w < slot.n_words; w++) {
 			uint64_t bits = shms_segword_load(&slot.holders[w]);
 
-			seen.name = seen.name || (bits & UINT64_C(0x5555555555555555));
+			seen.n_names += (uint32_t)__builtin_popcountll(bits & UINT64_C(0x5555555555555555));
+			seen.name = seen.n_names != 0;
 			seen.view = seen.view || (bits & UINT64_C(0xaaaaaaaaaaaaaaaa));
 		}
+		seen.ours = ours < shms_segment_holders(g) &&
+			    shms_segword_part(shms_segslot_word(&slot, ours), shms_segholder_name(ours)) != 0;
 		seen.error = shms_segpacked_read(g, &slot, &o);
 		if (seen.error == 0)
-			seen.bytes = bytes_of(&o);
+			seen.bytes = shms_segsurvey_bytes(&o);
 		if ((shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) == (seen.state & SHMS_SEGSTATE_WHAT))
 			break;
 	}
 	return seen;
 }
 
-void shms_segsurvey(const struct shms_seglook *l, uint64_t now_ms, struct shms_segsurvey *ret)
+unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16])
+{
+	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
+		struct shms_segrecord *record = shms_segment_record(g, h);
+		uint64_t state = shms_segword_load(&record->state);
+
+		if ((state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT) &&
+		    memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0)
+			return h;
+	}
+	return SHMS_SEGMENT_NO_PLACE;
+}
+
+void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint64_t now_ms, struct shms_segsurvey *ret)
 {
 	const struct shms_segment *g = &l->segment;
 	uint32_t n = shms_segment_born(g), now = shms_segnow_of_ms(now_ms);
-	struct shms_segsurvey s = {0};
+	unsigned ours = shms_segment_place(g, store);
+	struct shms_segsurvey s = {.is_owner = ours == SHMS_SEG_OWNER};
 	uint64_t used;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct seen seen = look(g, i);
+		struct seen seen = look(g, i, ours);
 		bool promised = shms_segstate_promised(seen.state, now);
 
 		s.n_leases += promised ? (uint32_t)__builtin_popcount(shms_segstate_leases(seen.state)) : 0;
@@ -68,6 +77,12 @@ void shms_segsurvey(const struct shms_seglook *l, uint64_t now_ms, struct shms_s
 		} else if (shms_segstate_published(seen.state) && (seen.name || promised)) {
 			s.n_linked++;
 			s.linked_bytes += seen.bytes;
+			if (seen.ours) {
+				s.n_named++;
+				s.named_bytes += seen.bytes;
+				s.shared_bytes += seen.bytes / seen.n_names;
+				s.own_bytes += seen.n_names == 1 && !promised ? seen.bytes : 0;
+			}
 		} else if (shms_segstate_published(seen.state) && seen.view) {
 			s.n_ghosts++;
 			s.ghosts_bytes += seen.bytes;

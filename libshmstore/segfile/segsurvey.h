@@ -8,7 +8,24 @@
 
 #include <stdint.h>
 
+#include "segclass.h"
 #include "segfile.h"
+#include "segpacked.h"
+
+/*
+ * The memory that the object's extent is said to take. Of large extents, which begin at a page, the
+ * rest of the last pages may never have been written.
+ */
+static inline uint64_t shms_segsurvey_bytes(const struct shms_segpacked *o)
+{
+	if (o->extent_size < SHMS_SEGCLASS_BIG)
+		return o->extent_size;
+	return (o->used + SHMS_SEGMENT_PAGE - 1) / SHMS_SEGMENT_PAGE * SHMS_SEGMENT_PAGE;
+}
+
+#define SHMS_SEGMENT_NO_PLACE UINT32_MAX
+/* The place of the store of that uuid, alive or not. */
+unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16]);
 
 /* Bytes of extents; linked + ghosts + inflight + pool = the segment's memory. */
 struct shms_segsurvey {
@@ -18,10 +35,18 @@ struct shms_segsurvey {
 	uint64_t pool_bytes;                 /* the rest: books, free extents, what was allocated ahead */
 	uint32_t n_leases;                   /* that have not ended */
 	uint32_t n_places;                   /* holders */
-	uint32_t n_bad;                      /* slots that say what cannot be */
+	/* Of the store that was asked for. */
+	uint64_t n_named, named_bytes; /* objects that it has by name */
+	uint64_t shared_bytes;         /* their bytes / names, summed */
+	uint64_t own_bytes;            /* of those that have no other name and no lease */
+	bool is_owner;
+	uint32_t n_bad; /* slots that say what cannot be */
 };
 
-/* If the segment changes meanwhile, each slot is reported as it was at one moment. */
-void shms_segsurvey(const struct shms_seglook *l, uint64_t now_ms, struct shms_segsurvey *ret);
+/*
+ * store: the uuid of a store, of which there may be none here. If the segment changes meanwhile,
+ * each slot is reported as it was at one moment.
+ */
+void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint64_t now_ms, struct shms_segsurvey *ret);
 
 #endif

@@ -112,6 +112,10 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
 	int names, r = 0;
 
+	/* Whatever becomes of its objects: places in segments that its last owner left are this store's to give back. */
+	if (shms_page_read(s->dir_fd, &old) == 0 && shms_page_has_uuid(&old))
+		memcpy(page->uuid, old.uuid, sizeof(page->uuid));
+	old.flags = 0;
 	/* Whether its objects are to be kept only its page can say: one that cannot be read now is no reason to drop them. */
 	if (!(o->flags & SHMSTORE_OPEN_FRESH)) {
 		r = shms_page_read(s->dir_fd, &old);

@@ -21,12 +21,14 @@ static void fork_prepare(void)
 		shms_arb_fork_prepare(s->arb);
 		shms_attach_fork_prepare(&s->attach);
 		pthread_mutex_lock(&s->running.lock);
+		shms_packed_fork_prepare(&s->packed);
 	}
 }
 
 static void fork_parent(void)
 {
 	for (struct shmstore *s = all; s; s = s->next) {
+		shms_packed_fork_parent(&s->packed);
 		pthread_mutex_unlock(&s->running.lock);
 		shms_attach_fork_parent(&s->attach);
 		shms_arb_fork_parent(s->arb);
@@ -56,6 +58,7 @@ static void fork_child(void)
 		shms_credit_off(&s->credit);
 		s->ledger = NULL;
 		shms_atfork_close_fds(s);
+		shms_packed_fork_child(&s->packed);
 		pthread_mutex_unlock(&s->running.lock);
 		shms_running_fork_child(&s->running);
 		shms_attach_fork_child(&s->attach);

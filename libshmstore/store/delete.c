@@ -18,6 +18,18 @@
 #include "stubs.h"
 #include "sys.h"
 
+static int drop_packed(struct shmstore *s, const struct shms_keyname *k)
+{
+	uint64_t bytes = s->packed.told.bytes;
+	int r = shms_packed_delete(s, k);
+
+	if (r == 0) {
+		shms_count(&s->ledger->delete_n, 1);
+		shms_count(&s->ledger->delete_bytes, bytes - s->packed.told.bytes);
+	}
+	return r;
+}
+
 static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {
 	const struct shms_recent_entry *known = shms_recent_find(&s->recent, k->name);
@@ -73,8 +85,11 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 	r = shms_names_lock(s);
 	if (r < 0)
 		return r;
-	r = shms_key_find(s->objects_fd, &k);
-	r = r == 1 ? drop_name(s, &k) : r == 0 ? -ENOENT : r;
+	r = drop_packed(s, &k);
+	if (r == -ENOENT) {
+		r = shms_key_find(s->objects_fd, &k);
+		r = r == 1 ? drop_name(s, &k) : r == 0 ? -ENOENT : r;
+	}
 	shms_names_unlock(s);
 	if (r == 0)
 		shms_hold_freed(s);

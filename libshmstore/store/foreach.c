@@ -15,6 +15,7 @@
 #include "handle.h"
 #include "name.h"
 #include "object.h"
+#include "peek.h"
 #include "stub.h"
 #include "sys.h"
 
@@ -124,5 +125,7 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 		if (r != 0)
 			return r;
 	}
+	if (r == 0 && (s->readonly || shms_packed_pack(&s->packed)))
+		r = shms_peek_each(s, fn, arg);
 	return r;
 }

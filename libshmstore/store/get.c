@@ -20,6 +20,7 @@
 #include "keyslot.h"
 #include "nameslock.h"
 #include "object.h"
+#include "peek.h"
 #include "publish.h"
 #include "stubs.h"
 #include "sys.h"
@@ -158,6 +159,23 @@ static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned f
 	return 0;
 }
 
+static int get_packed(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+{
+	enum shms_view_of of = flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_SLOT;
+	struct shms_pack_view packed;
+	int r;
+
+	if (s->readonly)
+		return shms_peek_get(s, k, flags, ret);
+	r = shms_packed_get(s, k, &packed);
+	if (r < 0)
+		return r;
+	r = shms_view_packed(s, &packed, of, k->key, k->key_size, ret);
+	if (r < 0 || of != SHMS_VIEW_SLOT)
+		shms_packed_unget(s, &packed);
+	return r;
+}
+
 /*
  * An object whose name is hashed may be another key's first; the sidecar says so. While we look, its owner deletes the name, then the
  * sidecar: what we have open is not damaged, it is gone. And the name may be another key's: then ours is under its second one, if anywhere.
@@ -203,7 +221,10 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	r = get(s, &k, flags, ret);
+	/* In this order: what becomes a file is one before it is a packed object no more, and never the other way. */
+	r = get_packed(s, &k, flags, ret);
+	if (r == -ENOENT)
+		r = get(s, &k, flags, ret);
 	if (r != 0)
 		return r > 0 ? r : shms_error(r);
 	shms_count(&s->ledger->get_n, 1);
@@ -219,6 +240,8 @@ int shmstore_contains(struct shmstore *s, const void *key, size_t key_size)
 
 	if (r == 0)
 		r = shms_keyname_init(&k, key, key_size);
+	if (r == 0 && (s->readonly ? shms_peek_has(s, &k) : shms_packed_has(s, &k)))
+		return 1;
 	if (r == 0 && k.kind == SHMS_NAME_HASHED)
 		return shms_key_find(s->objects_fd, &k);
 	if (r < 0)

@@ -24,6 +24,7 @@
 #include "object.h"
 #include "promote.h"
 #include "publish.h"
+#include "put.h"
 #include "room.h"
 #include "stub.h"
 #include "stubs.h"
@@ -123,6 +124,10 @@ int shms_handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t leas
 
 	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
 		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket: %zu bytes", length);
+	/* Its tickets name a file. */
+	r = shms_put_as_file(s, k);
+	if (r != 0)
+		return r;
 	r = shms_key_find(s->objects_fd, k);
 	r = r < 0 || as_is ? r : promote(s, k);
 	if (r >= 0)

@@ -71,6 +71,8 @@ static int look(const struct prefetch *p, size_t i, struct wanted *w, bool *ret_
 	int r = shms_keyname_init(&k, p->keys[i].iov_base, p->keys[i].iov_len);
 
 	*ret_demoted = false;
+	if (r == 0 && shms_packed_has(p->s, &k))
+		return 0;
 	if (r == 0)
 		r = shms_key_find(p->s->objects_fd, &k);
 	if (r < 0)

@@ -5,8 +5,11 @@
  * Fresh: an unnamed file (O_TMPFILE), one pwritev of everything, one link. write() beats stores through a mapping by 2 to 20
  * times on new pages, and gives -ENOSPC where a mapping would give SIGBUS. Killed before the link: the kernel frees the file.
  * Recycled: stores through the warm mapping of a pooled file, one rename; see recycle.c for when that is safe.
+ * Packed: a small one goes into a segment, where one can be had (packed.h).
  * Draft: the bytes are in a file already (shmstore_alloc()): one page of header, one link; see draft.c.
  */
+#include "put.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
@@ -28,6 +31,7 @@
 #include "room.h"
 #include "sys.h"
 #include "transient.h"
+#include "view.h"
 #include "xxh3.h"
 
 #define SMALL_BUFFERS 16
@@ -302,9 +306,87 @@ static int put_once(void *arg)
 	return r < 0 ? r : write_booked(p, head);
 }
 
-static int put(struct put *p)
+/* Lays the object out as a file. */
+static bool lay_out(struct put *p)
 {
 	struct shms_layout *l = &p->layout;
+
+	if (!shms_layout_init(l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
+		return false;
+	p->generation = shms_nonce();
+	p->room = (struct shms_room){
+		.s = p->s, .bytes = l->header_size + l->buffer_size, .flags = p->flags, .take = put_once, .arg = p};
+	return true;
+}
+
+/* As shms_packed_put(). Only memory that nobody grants, and nobody moves to a disk, is in segments. */
+static int put_packed(struct put *p)
+{
+	const struct shms_segobject what = {.key = p->key.key,
+					    .key_size = p->key.key_size,
+					    .metadata = p->header,
+					    .metadata_size = (uint32_t)p->header_size,
+					    .buffers = p->buffers,
+					    .n_buffers = (uint32_t)p->n_buffers};
+	struct shmstore *s = p->s;
+
+	if (p->header_size + p->layout.buffer_size > s->packed.max || !s->packed.max ||
+	    (p->flags & (SHMSTORE_CHECKSUM | SHMSTORE_PIN)) || shms_hooked(s) || shms_credit_counted(&s->credit) ||
+	    atomic_load_explicit(&s->tier_on, memory_order_relaxed))
+		return 0;
+	return shms_packed_put(s, &p->key, &what, (p->flags & SHMSTORE_REPLACE) != 0);
+}
+
+#define AS_FILE_TRIES 8
+
+static int as_file(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_view *v)
+{
+	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
+	uint64_t sizes[SHMS_SEGOWN_BUFFERS];
+	struct put p = {.s = s,
+			.key = *k,
+			.header = v->metadata,
+			.header_size = v->metadata_size,
+			.buffers = buffers,
+			.n_buffers = v->n_buffers,
+			.sizes = sizes,
+			.flags = SHMSTORE_REPLACE};
+	int r;
+
+	for (size_t i = 0; i < v->n_buffers; i++) {
+		buffers[i].iov_base = shmstore_view_buffer(v, i, &sizes[i]);
+		buffers[i].iov_len = sizes[i];
+	}
+	p.key.instead = &v->packed;
+	if (!lay_out(&p))
+		return -EBADMSG;
+	r = shms_room_take(&p.room);
+	return r < 0 ? shms_room_refused(&p.room, r) : r;
+}
+
+int shms_put_as_file(struct shmstore *s, const struct shms_keyname *k)
+{
+	struct shms_pack_view packed;
+	struct shmstore_view *v;
+	int r = -EAGAIN;
+
+	for (int i = 0; i < AS_FILE_TRIES && r == -EAGAIN; i++) {
+		r = shms_packed_get(s, k, &packed);
+		if (r < 0)
+			return r == -ENOENT ? 0 : r;
+		r = shms_view_packed(s, &packed, SHMS_VIEW_SLOT, k->key, k->key_size, &v);
+		if (r < 0) {
+			shms_packed_unget(s, &packed);
+			return r;
+		}
+		r = as_file(s, k, v);
+		shmstore_view_unref(v);
+	}
+	return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+static int put(struct put *p)
+{
 	int r;
 
 	if (p->n_buffers && !(p->flags & SHMSTORE_PIN)) {
@@ -312,12 +394,11 @@ static int put(struct put *p)
 		if (r != 0)
 			return r < 0 ? r : 0;
 	}
-	if (!shms_layout_init(l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
+	if (!lay_out(p))
 		return shms_detail_shape(p->n_buffers, p->header_size);
-	p->generation = shms_nonce();
-	p->room = (struct shms_room){
-		.s = p->s, .bytes = l->header_size + l->buffer_size, .flags = p->flags, .take = put_once, .arg = p};
 	r = put_draft(p);
+	if (r == 0)
+		r = put_packed(p);
 	if (r == 0)
 		r = shms_room_take(&p->room);
 	else if (r > 0)

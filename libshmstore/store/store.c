@@ -197,6 +197,9 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
 	if (r < 0)
 		return shms_error(r);
+	r = shms_packed_open(s, o->pack_max, atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != 0);
+	if (r < 0)
+		return r;
 	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
 	/* A kept store took part in the tier before, a new one does from the begin where there is one. */
 	if (shms_tier_there(s->p) || faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -311,6 +314,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	shms_recycle_init(&s->recycle, 0);
 	shms_recent_init(&s->recent);
 	shms_links_init(&s->links);
+	shms_packed_init(&s->packed);
 	shms_credit_init(&s->credit);
 	shms_attach_init(&s->attach);
 	shms_running_init(&s->running);
@@ -408,6 +412,7 @@ int shmstore_close(struct shmstore *s)
 		shms_peer_withdraw(s);
 		shms_recycle_trim(s, true);
 		shms_draft_close(s);
+		shms_packed_retire(s, s->keep);
 		if (!s->keep) {
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);

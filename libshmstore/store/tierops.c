@@ -15,6 +15,7 @@
 #include "namesof.h"
 #include "promote.h"
 #include "publish.h"
+#include "put.h"
 #include "stubs.h"
 #include "sys.h"
 #include "tierstore.h"
@@ -40,9 +41,23 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 
 	if (r < 0)
 		return r;
+	if (shms_packed_has(s, &k))
+		return SHMSTORE_IN_MEMORY;
 	if (fstatat(s->objects_fd, k.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : shms_error(errno);
 	return S_ISLNK(st.st_mode) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY;
+}
+
+/* What a disk tier can have, and what is pinned, is a file. */
+static int begin_file(struct shmstore *s, const void *key, size_t key_size, struct shms_keyname *k)
+{
+	int r = begin(s, key, key_size, k);
+
+	if (r == 0 && !s->readonly)
+		r = shms_put_as_file(s, k);
+	if (r == 0)
+		r = shms_key_find(s->objects_fd, k);
+	return r < 0 ? r : 0;
 }
 
 /* ---- demote -------------------------------------------------------------------------------------------------------- */
@@ -119,7 +134,7 @@ static int demote(struct shmstore *s, const char *name)
 int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsigned flags)
 {
 	struct shms_keyname k;
-	int r = begin(s, key, key_size, &k);
+	int r = begin_file(s, key, key_size, &k);
 
 	if (r < 0)
 		return r;
@@ -151,6 +166,8 @@ int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsig
 		return r;
 	if (flags & ~SHMSTORE_NO_EVICT)
 		return shms_detail_flags(flags, SHMSTORE_NO_EVICT);
+	if (shms_packed_has(s, &k))
+		return 0;
 	if (fstatat(s->objects_fd, k.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return shms_error(errno);
 	if (!S_ISLNK(st.st_mode))
@@ -217,10 +234,10 @@ int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
 {
 	struct shms_tries t = {0};
 	struct shms_keyname k;
-	int r = begin(s, key, key_size, &k);
+	int r = shms_store_usable(s, true);
 
 	if (r == 0)
-		r = shms_store_usable(s, true);
+		r = begin_file(s, key, key_size, &k);
 	if (r < 0)
 		return r;
 	for (int i = 0; i < 100; i++) {

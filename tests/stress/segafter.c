@@ -144,7 +144,7 @@ static void check_empty(struct segboard *b, const struct shms_seglook *l, uint64
 		if (state != SHMS_SEGRECORD_FREE && state != SHMS_SEGRECORD_ORPHAN)
 			segworld_fail(b, "place %u is not free at the end: %lu", h, state);
 	}
-	shms_segsurvey(l, now_ms, &books);
+	shms_segsurvey(l, (const uint8_t[16]){0}, now_ms, &books);
 	if (books.n_linked || books.n_ghosts || books.n_inflight || books.n_bad || books.pool_bytes != l->n_blocks)
 		segworld_fail(b, "the books of an empty segment: %lu linked, %lu ghosts, %lu in flight, %u bad",
 			      books.n_linked, books.n_ghosts, books.n_inflight, books.n_bad);

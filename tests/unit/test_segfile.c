@@ -490,7 +490,7 @@ Test(segfile, memory_comes_before_it_is_written_and_goes_when_asked)
 			cr_assert(shms_segslot_drop(&s, 0, SHMS_SEGVIEWS_NONE));
 	}
 	cr_assert_eq(shms_seglook_open(dir, o.file.name, false, &l), 0);
-	shms_segsurvey(&l, NOW, &books);
+	shms_segsurvey(&l, (const uint8_t[16]){0}, NOW, &books);
 	shms_seglook_close(&l);
 	cr_assert_eq(books.n_linked, 250);
 	cr_assert_eq(books.linked_bytes + books.ghosts_bytes + books.inflight_bytes + books.pool_bytes, l.n_blocks);

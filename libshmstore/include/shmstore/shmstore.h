@@ -98,6 +98,12 @@ struct shmstore_options {
 	unsigned flags;       /* SHMSTORE_OPEN_* */
 	unsigned daemon;      /* SHMSTORE_DAEMON_* */
 	uint64_t wait_ms;     /* how long a call with SHMSTORE_WAIT waits for room; 0 = SHMSTORE_WAIT_DEFAULT */
+	/*
+	 * Objects of up to so many bytes (header and buffers) are put into segments, many to a file, which takes no system call; 0 = each
+	 * object is a file. A file it is all the same with SHMSTORE_CHECKSUM or SHMSTORE_PIN, where shmstored limits the store, where the
+	 * partition has a disk tier or is on a disk, with SHMSTORE_OPEN_ARBITRATE, and where a segment finds no room. Since 0.1.
+	 */
+	uint64_t pack_max;
 };
 #define SHMSTORE_WAIT_DEFAULT 30000u
 
@@ -112,7 +118,7 @@ struct shmstore_options {
 #define SHMSTORE_OPTIONS_INIT                                                                                          \
 	{                                                                                                              \
 		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0, SHMSTORE_DAEMON_AUTO, \
-			0                                                                                              \
+			0, 0                                                                                           \
 	}
 
 /* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */
@@ -186,6 +192,7 @@ struct shmstore_object_info {
 	const char *name; /* its file name in objects/ */
 	bool demoted;     /* in the disk tier: blocks, n_buffers are 0, checksum false */
 	bool pinned;      /* never moved there */
+	bool packed; /* one of many in a segment, whose inode it is; mtime_ns is 0, name what the key's file would be called */
 };
 
 /* ---- partition ---------------------------------------------------------------------------------------------------- */

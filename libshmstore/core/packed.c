@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* packed.c: see packed.h. */
+#include "packed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bootclock.h"
+#include "cleanup.h"
+#include "detail.h"
+#include "handle.h"
+#include "keyslot.h"
+#include "nameslock.h"
+#include "packfork.h"
+#include "packlook.h"
+#include "publish.h"
+#include "sys.h"
+
+void shms_packed_init(struct shms_packed *x)
+{
+	atomic_init(&x->pack, NULL);
+	x->dir_fd = -1;
+	pthread_mutex_init(&x->lock, NULL);
+}
+
+/* ---- what files and the ledger have -------------------------------------------------------------------------------- */
+
+/* Tells the ledger what the pack's sum has changed by. */
+static void tell(struct shmstore *s, struct shms_pack *pack)
+{
+	struct shms_packed *x = &s->packed;
+	struct shms_pack_sum sum = shms_pack_sum(pack);
+
+	shms_linked_back(s, sum.bytes - x->told.bytes);
+	shms_count(&s->ledger->linked_n, sum.n - x->told.n);
+	x->told = sum;
+}
+
+/* Is the key a file's, whole or a stub? All names in objects/ were counted: where there is none, nobody is asked. */
+static bool is_file(struct shmstore *s, const struct shms_keyname *k)
+{
+	struct shms_keyname own = *k;
+
+	if (atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == s->packed.told.n)
+		return false;
+	/* What cannot be looked at is left to files, which say so. */
+	return shms_key_find(s->objects_fd, &own) != 0 &&
+	       (faccessat(s->objects_fd, own.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------------------------- */
+
+static int open_pack(struct shmstore *s)
+{
+	struct shms_packed *x = &s->packed;
+	struct shms_pack_options o = {.root_fd = s->p->fd, .kept = true, .huge = s->huge_from != UINT64_MAX};
+	char path[SHMS_PACK_TICKET];
+	struct shms_pack *pack = NULL;
+	int r;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/" SHMS_DIR_SEGMENTS, s->path + strlen(s->p->path) + 1) >=
+	    sizeof(path))
+		return -ENAMETOOLONG;
+	x->dir_fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
+	if (x->dir_fd < 0) {
+		r = x->dir_fd;
+		x->dir_fd = -1;
+		return r;
+	}
+	o.path = path;
+	o.dir_fd = x->dir_fd;
+	memcpy(o.uuid, s->page->uuid, sizeof(o.uuid));
+	r = shms_pack_open(&o, &pack);
+	if (r < 0) {
+		x->dir_fd = shms_close_fd(x->dir_fd);
+		return r;
+	}
+	x->told = shms_pack_sum(pack);
+	/* release: pairs with shms_packed_pack(). */
+	atomic_store_explicit(&x->pack, pack, memory_order_release);
+	return 0;
+}
+
+/* The last owner was killed while the object became a file, or was replaced by one: the file stays. */
+static int drop_double(const struct shms_packlook *o, void *arg)
+{
+	struct shmstore *s = arg;
+	struct shms_keyname k;
+
+	if (shms_keyname_init(&k, o->key, o->key_size) == 0 && is_file(s, &k))
+		shms_packed_delete(s, &k);
+	return 0;
+}
+
+int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
+{
+	int r;
+
+	s->packed.max = s->p->tmpfs ? max : 0;
+	if (!read)
+		return 0;
+	pthread_mutex_lock(&s->packed.lock);
+	r = open_pack(s);
+	pthread_mutex_unlock(&s->packed.lock);
+	if (r == 0)
+		r = shms_packlook(s->packed.dir_fd, s->page->uuid, NULL, 0, drop_double, s);
+	if (r == -EBUSY)
+		return shms_detail(
+			r, NULL,
+			"a process that still runs has views of the packed objects of %s: one that closed the "
+			"store, or a child of its last owner",
+			s->path);
+	return r == -ENOENT ? 0 : shms_error(r);
+}
+
+/* The pack, made where there is none. store.names is held exclusively. NULL: there is none to be had. */
+static struct shms_pack *make(struct shmstore *s)
+{
+	struct shms_packed *x = &s->packed;
+	struct shms_pack *pack = shms_packed_pack(x);
+
+	if (pack)
+		return pack;
+	pthread_mutex_lock(&x->lock);
+	if (mkdirat(s->dir_fd, SHMS_DIR_SEGMENTS, 0700) == 0 || errno == EEXIST)
+		(void)open_pack(s);
+	pthread_mutex_unlock(&x->lock);
+	return shms_packed_pack(x);
+}
+
+void shms_packed_retire(struct shmstore *s, bool keep)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+
+	if (pack)
+		shms_pack_retire(pack, keep, shms_now_boot_ms());
+}
+
+void shms_packed_deinit(struct shms_packed *x)
+{
+	shms_pack_close(shms_packed_pack(x), shms_now_boot_ms());
+	x->dir_fd = shms_close_fd(x->dir_fd);
+	pthread_mutex_destroy(&x->lock);
+}
+
+void shms_packed_fork_prepare(struct shms_packed *x)
+{
+	pthread_mutex_lock(&x->lock);
+	if (shms_packed_pack(x))
+		shms_pack_fork_prepare(shms_packed_pack(x));
+}
+
+void shms_packed_fork_parent(struct shms_packed *x)
+{
+	if (shms_packed_pack(x))
+		shms_pack_fork_parent(shms_packed_pack(x));
+	pthread_mutex_unlock(&x->lock);
+}
+
+void shms_packed_fork_child(struct shms_packed *x)
+{
+	if (shms_packed_pack(x))
+		shms_pack_fork_child(shms_packed_pack(x));
+	x->dir_fd = shms_close_fd(x->dir_fd);
+	pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------------------- */
+
+int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace)
+{
+	struct shms_pack *pack;
+	int r = shms_names_lock(s);
+
+	if (r < 0)
+		return r;
+	pack = is_file(s, k) ? NULL : make(s);
+	if (pack) {
+		r = shms_pack_put(pack, what, replace, shms_now_boot_ms());
+		tell(s, pack);
+	}
+	shms_names_unlock(s);
+	if (pack && r == 0)
+		return 1;
+	return r == -EEXIST ? r : 0;
+}
+
+int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+
+	return pack ? shms_pack_get(pack, k->key, k->key_size, ret) : -ENOENT;
+}
+
+void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v)
+{
+	shms_pack_unget(shms_packed_pack(&s->packed), v, shms_now_boot_ms());
+}
+
+bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+
+	return pack && shms_pack_has(pack, k->key, k->key_size);
+}
+
+int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	int r = pack ? shms_pack_delete(pack, k->key, k->key_size, shms_now_boot_ms()) : -ENOENT;
+
+	if (r == 0)
+		tell(s, pack);
+	return r;
+}
+
+int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+
+	if (k->instead)
+		return pack && shms_pack_is(pack, k->key, k->key_size, k->instead) ? 0 : -EAGAIN;
+	return pack && !replace && shms_pack_has(pack, k->key, k->key_size) ? -EEXIST : 0;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packed.h: a store's packed objects beside its files (docs/segments.md "A store's packed objects").
+ *
+ * A key is a file's name in objects/, or a packed object's, never both. Two places keep that rule, each with store.names held
+ * exclusively: shms_packed_put() leaves a key that is a file's to files, and publish.c, through which every file gets its name, takes
+ * the packed object away that had the key. All else follows: what only files can do, a packed object does after it has become a file
+ * (put.h).
+ *
+ * The pack is made at the first put that goes there, or when a store is opened that has segments. Who has none pays a load.
+ */
+#ifndef SHMS_PACKED_H
+#define SHMS_PACKED_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pack.h"
+
+struct shmstore;
+struct shms_keyname;
+
+struct shms_packed {
+	struct shms_pack *_Atomic pack; /* NULL: there is no packed object */
+	uint64_t max;                   /* bytes of header and buffers; 0: files alone */
+	int dir_fd;                     /* segments/ */
+	struct shms_pack_sum told;      /* what of the pack's sum is in the ledger; store.names is held exclusively */
+	pthread_mutex_t lock;           /* while the pack is made, and over a fork */
+};
+
+void shms_packed_init(struct shms_packed *x);
+/*
+ * Of a store that is being opened, whose objects are its ledger's already. read: it may have packed objects, which are looked for. 0;
+ * -EBUSY: children of its last process have views of them.
+ */
+int shms_packed_open(struct shmstore *s, uint64_t max, bool read);
+/* The handle closes: views stay. Before the store's directory is taken apart. */
+void shms_packed_retire(struct shmstore *s, bool keep);
+/* With the store's memory. */
+void shms_packed_deinit(struct shms_packed *x);
+
+void shms_packed_fork_prepare(struct shms_packed *x);
+void shms_packed_fork_parent(struct shms_packed *x);
+void shms_packed_fork_child(struct shms_packed *x);
+
+static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
+{
+	/* acquire: who sees the pack sees all of it. */
+	return atomic_load_explicit(&x->pack, memory_order_acquire);
+}
+
+/* Puts a packed object. 1: done; 0: a file is to be made, which says why where that cannot be either; -EEXIST; -ETIMEDOUT. */
+int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace);
+/* As shms_pack_get(); the view goes to shms_packed_unget(). */
+int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret);
+void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v);
+bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
+/* store.names is held exclusively. -ENOENT: the key is no packed object's. */
+int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k);
+/*
+ * For publish.c, with store.names held exclusively, before a file gets the key. 0; -EEXIST: it is held, and not to be replaced; -EAGAIN:
+ * the file is to take the place of one packed object, and the key means that no more.
+ */
+int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace);
+
+#endif

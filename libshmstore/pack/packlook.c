@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packlook.c: reads slots as segsurvey.c does: the state, then what it says, then the state and the
+ * name again. The owner changes the generation before it changes any byte (segslot.h), so that what
+ * was copied under one generation is that object's.
+ */
+#include "packlook.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bootclock.h"
+#include "cleanup.h"
+#include "segsurvey.h"
+#include "sys.h"
+
+#define TRIES 8
+
+struct looking {
+	const uint8_t *store;
+	const void *key;
+	size_t key_size;
+	int (*fn)(const struct shms_packlook *object, void *arg);
+	void *arg;
+	unsigned place;
+	uint8_t *room; /* for a key, or an extent */
+	size_t size;
+};
+
+static bool is_named(const struct shms_segslot *slot, unsigned place)
+{
+	return shms_segword_part(shms_segslot_word(slot, place), shms_segholder_name(place)) != 0;
+}
+
+static int reserve(struct looking *l, size_t size)
+{
+	uint8_t *grown;
+
+	if (size <= l->size)
+		return 0;
+	grown = realloc(l->room, size);
+	if (!grown)
+		return -ENOMEM;
+	l->room = grown;
+	l->size = size;
+	return 0;
+}
+
+/* Copies the key, or all of the extent. */
+static int copy(struct looking *l, struct shms_packlook *o)
+{
+	const uint8_t *extent = o->segment->bytes + o->object.extent_off;
+	size_t size = l->key ? o->object.used : o->object.key_size;
+	bool inside = o->object.key_size <= SHMS_SEGPACKED_KEY;
+	int r = reserve(l, size + 1);
+
+	if (r < 0)
+		return r;
+	o->key_size = o->object.key_size;
+	if (l->key) {
+		memcpy(l->room, extent, size);
+		o->copy = l->room;
+		o->key = inside ? (const uint8_t *)o->object.key : l->room + o->object.key_off;
+	} else if (inside) {
+		o->key = o->object.key;
+	} else {
+		memcpy(l->room, extent + o->object.key_off, size);
+		o->key = l->room;
+	}
+	return 0;
+}
+
+static uint64_t links_of(const struct shms_segslot *slot, uint64_t state)
+{
+	uint64_t n = shms_segstate_promised(state, shms_segnow_of_ms(shms_now_boot_ms()))
+			     ? (uint64_t)__builtin_popcount(shms_segstate_leases(state))
+			     : 0;
+
+	for (uint32_t w = 0; w < slot->n_words; w++)
+		n += (uint64_t)__builtin_popcountll(shms_segword_load(&slot->holders[w]) &
+						    UINT64_C(0x5555555555555555));
+	return n;
+}
+
+/* 1: *o is that slot's object, as it was at one moment; 0: it has none of the store's. */
+static int read_slot(struct looking *l, const struct shms_segslot *slot, struct shms_packlook *o)
+{
+	for (int tries = 0; tries < TRIES; tries++) {
+		uint64_t state = shms_segword_load(slot->state), now;
+		int r;
+
+		if (!shms_segstate_published(state) || !is_named(slot, l->place))
+			return 0;
+		r = shms_segpacked_read(o->segment, slot, &o->object);
+		if (r == 0 && (!l->key || o->object.key_size == l->key_size))
+			r = copy(l, o);
+		else if (r == 0)
+			r = 1;
+		if (r == -ENOMEM)
+			return r;
+		o->generation = shms_segstate_generation(state);
+		o->n_links = links_of(slot, state);
+		/* What was read above is read before this. */
+		atomic_thread_fence(memory_order_acquire);
+		now = shms_segword_load(slot->state);
+		if (!shms_segstate_published(now) || shms_segstate_generation(now) != o->generation ||
+		    !is_named(slot, l->place))
+			continue;
+		if (r != 0)
+			return 0;
+		return !l->key || memcmp(o->key, l->key, l->key_size) == 0;
+	}
+	return 0;
+}
+
+static int look(struct looking *l, const struct shms_seglook *file)
+{
+	uint32_t n = shms_segment_born(&file->segment);
+	int r = 0;
+
+	l->place = shms_segment_place(&file->segment, l->store);
+	for (uint32_t i = 0; r == 0 && i < n && l->place != SHMS_SEGMENT_NO_PLACE; i++) {
+		struct shms_packlook o = {.segment = &file->segment, .inode = file->inode, .slot = i};
+		struct shms_segslot slot = shms_segslot_at(&file->segment, i);
+
+		r = read_slot(l, &slot, &o);
+		if (r == 1)
+			r = l->fn(&o, l->arg);
+	}
+	return r;
+}
+
+int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
+		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
+{
+	struct looking l = {.store = store, .key = key, .key_size = key_size, .fn = fn, .arg = arg};
+	_dir_ DIR *dir = NULL;
+	struct shms_seglook file;
+	struct dirent *e;
+	int error = 0, r = shms_list_dir(dir_fd, ".", &dir);
+
+	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
+		if (e->d_name[0] == '.')
+			continue;
+		r = shms_seglook_open(dirfd(dir), e->d_name, false, &file);
+		if (r == 0) {
+			r = look(&l, &file);
+			shms_seglook_close(&file);
+		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
+			r = 0; /* gone, or what verify speaks of */
+		}
+	}
+	free(l.room);
+	return r != 0 ? r : error;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packlook.h: a store's packed objects as seen from its directory, by any process of its user, with
+ * or without the store's own handle. Nothing is written, and nobody is waited for: an object that
+ * changes while it is read is read again, and left out if it has gone.
+ */
+#ifndef SHMS_PACKLOOK_H
+#define SHMS_PACKLOOK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "segfile.h"
+#include "segpacked.h"
+
+struct shms_packlook {
+	const void *key; /* a copy */
+	size_t key_size;
+	struct shms_segpacked object;
+	const struct shms_segment *segment;
+	uint64_t inode;      /* the segment's */
+	uint64_t n_links;    /* names in stores, and leases */
+	const uint8_t *copy; /* of the extent, where it was asked for; else NULL */
+	uint32_t slot, generation;
+};
+
+/*
+ * Calls fn for each object that the store of that uuid has by name in the segments of dir_fd, until fn
+ * returns another value than 0, which is returned. All that fn is given is valid during the call. key:
+ * only objects of that key, with a copy of their extents; NULL: all of them. Segments that are damaged
+ * are left out. 0, -EPERM (another user's segment), -ENOMEM, -EMFILE.
+ */
+int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
+		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg);
+
+#endif

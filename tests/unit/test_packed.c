@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stores that pack: which objects are packed, what is a file all the same, and what others see of them. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api.h"
+
+#define MAX (64u << 10)
+
+static struct shmstore *open_store(const char *name, bool keep, unsigned flags)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *s = NULL;
+	int r;
+
+	o.keep = keep;
+	o.flags = flags;
+	o.pack_max = MAX;
+	o.recycle_max = 0;
+	r = shmstore_open(scratch_partition(), name, &o, &s);
+	cr_assert_eq(r, 0, "open: %s", shmstore_strerror(r));
+	return s;
+}
+
+static int put(struct shmstore *s, const char *key, size_t size, uint64_t seed, unsigned flags)
+{
+	char *bytes = malloc(size + 1);
+	struct iovec iov = {bytes, size};
+	int r;
+
+	pattern_fill(bytes, size, seed);
+	r = shmstore_put(s, key, strlen(key), "header", 6, &iov, 1, flags);
+	free(bytes);
+	return r;
+}
+
+static bool shows(struct shmstore_view *v, size_t size, uint64_t seed)
+{
+	size_t n;
+	uint64_t got;
+	const void *header = shmstore_view_header(v, &n), *bytes = shmstore_view_buffer(v, 0, &got);
+
+	return n == 6 && memcmp(header, "header", 6) == 0 && got == size && pattern_check(bytes, size, seed) == size;
+}
+
+static bool has(struct shmstore *s, const char *key, size_t size, uint64_t seed)
+{
+	struct shmstore_view *v;
+	bool right;
+
+	if (shmstore_get(s, key, strlen(key), 0, &v) < 0)
+		return false;
+	right = shows(v, size, seed);
+	shmstore_view_unref(v);
+	return right;
+}
+
+struct listed {
+	unsigned n, n_packed;
+	uint64_t blocks;
+};
+
+static int list(const struct shmstore_object_info *info, void *arg)
+{
+	struct listed *l = arg;
+
+	l->n++;
+	l->n_packed += info->packed;
+	l->blocks += info->blocks;
+	cr_assert_eq(info->error, 0);
+	cr_assert_geq(info->links, 1);
+	return 0;
+}
+
+static struct listed listed(struct shmstore *s)
+{
+	struct listed l = {0};
+
+	cr_assert_eq(shmstore_foreach(s, list, &l), 0);
+	return l;
+}
+
+static unsigned n_packed(struct shmstore *s)
+{
+	return listed(s).n_packed;
+}
+
+static void books_agree(void)
+{
+	struct shmstore_usage u;
+
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &u), 0);
+	if (scratch_is_mount())
+		cr_assert_eq(u.residual, 0, "residual %lld of %llu", (long long)u.residual, (unsigned long long)u.used);
+	cr_assert_eq(u.foreign, 0);
+}
+
+Test(packed, small_objects_are_packed_and_large_ones_files)
+{
+	struct shmstore *s = open_store("a", false, 0);
+	struct shmstore_usage u;
+
+	cr_assert_eq(put(s, "small", 1000, 1, 0), 0);
+	cr_assert_eq(put(s, "edge", MAX - 6, 2, 0), 0);
+	cr_assert_eq(count_in_store("a", "objects"), 0);
+	cr_assert_eq(put(s, "large", MAX - 5, 3, 0), 0);
+	cr_assert_eq(put(s, "sum", 1000, 4, SHMSTORE_CHECKSUM), 0);
+	cr_assert_eq(put(s, "pin", 1000, 5, SHMSTORE_PIN), 0);
+	cr_assert_eq(put(s, "", 1000, 6, 0), 0);
+	cr_assert_eq(count_in_store("a", "objects"), 4);
+	cr_assert_eq(listed(s).n, 6);
+	cr_assert_eq(n_packed(s), 2);
+	cr_assert(has(s, "small", 1000, 1) && has(s, "edge", MAX - 6, 2) && has(s, "large", MAX - 5, 3));
+	cr_assert(has(s, "sum", 1000, 4) && has(s, "pin", 1000, 5) && has(s, "", 1000, 6));
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &u), 0);
+	cr_assert_eq(u.n_objects, 6);
+	books_agree();
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert_eq(count_dir(scratch_store_path("a", "")), -ENOENT);
+	books_agree();
+}
+
+Test(packed, key_is_a_file_or_a_packed_object)
+{
+	struct shmstore *s = open_store("a", false, 0);
+
+	cr_assert_eq(put(s, "k", 100, 1, 0), 0);
+	cr_assert_eq(put(s, "k", 100, 2, 0), -EEXIST);
+	cr_assert_eq(put(s, "k", 200000, 2, 0), -EEXIST);
+	cr_assert(has(s, "k", 100, 1));
+	cr_assert_eq(put(s, "k", 200, 3, SHMSTORE_REPLACE), 0);
+	cr_assert(has(s, "k", 200, 3));
+	cr_assert_eq(n_packed(s), 1);
+	cr_assert_eq(put(s, "k", 200000, 4, SHMSTORE_REPLACE), 0);
+	cr_assert(has(s, "k", 200000, 4));
+	cr_assert_eq(n_packed(s), 0);
+	cr_assert_eq(put(s, "k", 100, 5, 0), -EEXIST);
+	cr_assert_eq(put(s, "k", 100, 6, SHMSTORE_REPLACE), 0);
+	cr_assert(has(s, "k", 100, 6));
+	cr_assert_eq(listed(s).n, 1);
+	cr_assert_eq(shmstore_delete(s, "k", 1), 0);
+	cr_assert_eq(shmstore_delete(s, "k", 1), -ENOENT);
+	cr_assert_eq(put(s, "k", 100, 7, 0), 0);
+	cr_assert_eq(n_packed(s), 1);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
+Test(packed, view_stays_whatever_becomes_of_the_key)
+{
+	struct shmstore *s = open_store("a", false, 0);
+	struct shmstore_view *v[3], *cow;
+	char *bytes;
+
+	cr_assert_eq(put(s, "a", 3000, 1, 0), 0);
+	cr_assert_eq(put(s, "b", 3000, 2, 0), 0);
+	cr_assert_eq(put(s, "c", 3000, 3, 0), 0);
+	for (int i = 0; i < 3; i++)
+		cr_assert_eq(shmstore_get(s, &"abc"[i], 1, 0, &v[i]), 0);
+	cr_assert_eq(shmstore_get(s, "a", 1, SHMSTORE_COW, &cow), 0);
+	bytes = shmstore_view_buffer(cow, 0, NULL);
+	memset(bytes, 0, 3000);
+	cr_assert(shows(v[0], 3000, 1));
+	shmstore_view_unref(cow);
+	cr_assert_eq(shmstore_delete(s, "a", 1), 0);
+	cr_assert_eq(put(s, "b", 3000, 20, SHMSTORE_REPLACE), 0);
+	for (unsigned i = 0; i < 500; i++) {
+		char key[16];
+
+		snprintf(key, sizeof(key), "%u", i % 50);
+		cr_assert_eq(put(s, key, 3000, 100 + i, SHMSTORE_REPLACE), 0);
+	}
+	cr_assert(shows(v[0], 3000, 1) && shows(v[1], 3000, 2) && shows(v[2], 3000, 3));
+	books_agree();
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert(shows(v[0], 3000, 1) && shows(v[1], 3000, 2) && shows(v[2], 3000, 3));
+	books_agree();
+	for (int i = 0; i < 3; i++)
+		shmstore_view_unref(v[i]);
+	books_agree();
+}
+
+Test(packed, what_only_files_can_do_is_done_by_a_file)
+{
+	struct shmstore *s = open_store("a", false, 0), *b = open_store("b", false, 0);
+	struct shmstore_view *v;
+	struct shmstore_ticket t;
+
+	cr_assert_eq(put(s, "k", 5000, 1, 0), 0);
+	cr_assert_eq(put(b, "k", 10, 9, 0), 0);
+	cr_assert_eq(shmstore_get(s, "k", 1, 0, &v), 0);
+	cr_assert_eq(shmstore_locate(s, "k", 1), SHMSTORE_IN_MEMORY);
+	cr_assert_eq(shmstore_handoff(s, "k", 1, 10000, &t), 0);
+	cr_assert_eq(n_packed(s), 0);
+	cr_assert(has(s, "k", 5000, 1) && shows(v, 5000, 1));
+	cr_assert_eq(shmstore_adopt(b, "k", 1, &t, 0), -EEXIST);
+	cr_assert(has(b, "k", 10, 9));
+	cr_assert_eq(shmstore_adopt(b, "k", 1, &t, SHMSTORE_REPLACE), 0);
+	cr_assert(has(b, "k", 5000, 1));
+	cr_assert_eq(n_packed(b), 0);
+	cr_assert_eq(put(s, "p", 5000, 2, 0), 0);
+	cr_assert_eq(shmstore_pin(s, "p", 1, true), 0);
+	cr_assert(has(s, "p", 5000, 2));
+	cr_assert_eq(listed(s).n, 2);
+	shmstore_view_unref(v);
+	books_agree();
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert_eq(shmstore_close(b), 0);
+}
+
+Test(packed, kept_store_and_its_readers_have_all)
+{
+	struct shmstore_options only = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *s = open_store("a", true, 0), *reader;
+	struct shmstore_view *v;
+	char key[4000];
+
+	memset(key, 'x', sizeof(key) - 1);
+	key[sizeof(key) - 1] = '\0';
+	cr_assert_eq(put(s, "small", 10, 1, 0), 0);
+	cr_assert_eq(put(s, "middle", 30000, 2, 0), 0);
+	cr_assert_eq(put(s, "file", 300000, 3, 0), 0);
+	cr_assert_eq(put(s, key, 100, 4, 0), 0);
+	for (int i = 0; i < 2; i++) {
+		only.flags = SHMSTORE_OPEN_READONLY;
+		cr_assert_eq(shmstore_open(scratch_partition(), "a", &only, &reader), 0);
+		cr_assert(has(reader, "small", 10, 1) && has(reader, "middle", 30000, 2));
+		cr_assert(has(reader, "file", 300000, 3) && has(reader, key, 100, 4));
+		cr_assert_eq(shmstore_contains(reader, "small", 5), 1);
+		cr_assert_eq(shmstore_contains(reader, "smal", 4), 0);
+		cr_assert_eq(shmstore_get(reader, "smal", 4, 0, &v), -ENOENT);
+		cr_assert_eq(listed(reader).n_packed, 3);
+		cr_assert_eq(shmstore_close(reader), 0);
+		if (i == 0)
+			cr_assert_eq(shmstore_close(s), 0);
+	}
+	books_agree();
+	s = open_store("a", false, 0);
+	cr_assert(has(s, "small", 10, 1) && has(s, "middle", 30000, 2) && has(s, "file", 300000, 3));
+	cr_assert(has(s, key, 100, 4));
+	cr_assert_eq(put(s, "small", 10, 5, 0), -EEXIST);
+	cr_assert_eq(listed(s).n, 4);
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert_eq(count_dir(scratch_store_path("a", "")), -ENOENT);
+	books_agree();
+}
+
+static int be_killed(void *arg)
+{
+	struct shmstore *s = open_store("a", *(bool *)arg, 0);
+
+	for (unsigned i = 0; i < 100; i++) {
+		char key[16];
+
+		snprintf(key, sizeof(key), "%u", i);
+		if (put(s, key, 10 * i, i, 0) < 0)
+			return 1;
+	}
+	kill(getpid(), SIGKILL);
+	return 0;
+}
+
+static bool has_all(struct shmstore *s)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		char key[16];
+
+		snprintf(key, sizeof(key), "%u", i);
+		if (!has(s, key, 10 * i, i))
+			return false;
+	}
+	return listed(s).n_packed == 100;
+}
+
+Test(packed, killed_owner_leaves_what_a_store_of_files_leaves)
+{
+	struct shmstore_usage before, after;
+	struct shmstore_gc_report report;
+	bool keep = false;
+	struct shmstore *s;
+
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &before), 0);
+	cr_assert_eq(in_child(be_killed, &keep), 1000 + SIGKILL);
+	books_agree();
+	s = open_store("a", false, SHMSTORE_OPEN_ADOPT);
+	cr_assert(has_all(s));
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert_eq(in_child(be_killed, &keep), 1000 + SIGKILL);
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, &report), 0);
+	cr_assert_eq(report.n_stores, 1);
+	cr_assert_eq(count_dir(scratch_store_path("a", "")), -ENOENT);
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &after), 0);
+	if (scratch_is_mount())
+		cr_assert_eq(after.used, before.used);
+	keep = true;
+	cr_assert_eq(in_child(be_killed, &keep), 1000 + SIGKILL);
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, &report), 0);
+	s = open_store("a", true, 0);
+	cr_assert(has_all(s));
+	cr_assert_eq(shmstore_close(s), 0);
+	s = open_store("a", false, SHMSTORE_OPEN_FRESH);
+	cr_assert_eq(listed(s).n, 0);
+	cr_assert_eq(put(s, "k", 10, 1, 0), 0);
+	cr_assert_eq(listed(s).n, 1);
+	cr_assert_eq(shmstore_close(s), 0);
+	books_agree();
+}
+
+static int view_in_child(void *arg)
+{
+	struct shmstore_view *v = arg;
+	bool right = shows(v, 3000, 1);
+
+	usleep(200000);
+	right = right && shows(v, 3000, 1);
+	shmstore_view_unref(v);
+	return right ? 0 : 1;
+}
+
+Test(packed, child_of_a_fork_keeps_its_views)
+{
+	struct shmstore *s = open_store("a", false, 0);
+	struct shmstore_view *v;
+	int status;
+	pid_t pid;
+
+	cr_assert_eq(put(s, "k", 3000, 1, 0), 0);
+	cr_assert_eq(shmstore_get(s, "k", 1, 0, &v), 0);
+	pid = fork_bound(10);
+	if (pid == 0)
+		_exit(view_in_child(v));
+	shmstore_view_unref(v);
+	cr_assert_eq(shmstore_delete(s, "k", 1), 0);
+	for (unsigned i = 0; i < 2000; i++)
+		cr_assert_eq(put(s, "n", 3000, i, SHMSTORE_REPLACE), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	books_agree();
+}
