@@ -6,8 +6,8 @@
 
 # The gate comes first, one stage after the other. Then two stages at a time, those that take longest first, so that no long one is
 # left alone at the end. Three at a time are not faster: two keep two processors busy.
-gate=(format tidy build layers unit tsan)
-in_pairs=(asan upstream integration crash dask python stress readme fuzz)
+gate=(format tidy build layers unit)
+in_pairs=(asan tsan upstream integration crash dask python stress readme fuzz)
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
@@ -170,7 +170,7 @@ stage_layers() {
 # The stress programs run under sanitizers (asan), and long (stress).
 stage_unit() {
   build_release || return 1
-  ctest_in "$release" -LE 'readme|stress'
+  ctest_in "$release" -j $((jobs + 2)) -LE 'readme|stress' # nothing else runs
 }
 
 # ---- under sanitizers ----------------------------------------------------------------------------------------------------------

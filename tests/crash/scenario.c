@@ -82,7 +82,7 @@ static void die_in_a_store(struct world *w)
 					   sc->flags & TIER ? SHMSTORE_AS_IS : 0, &t) < 0)
 			_exit(3);
 		for (uint64_t until = world_now_boot_ms() + 2; world_now_boot_ms() <= until;)
-			;
+			usleep(500);
 	}
 	/* One object in the pool, one view: both go with us. */
 	struct shmstore_view *v = NULL;

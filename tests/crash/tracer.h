@@ -40,6 +40,8 @@ struct tracer_call {
 	uint64_t nr;
 	uint64_t args[6];
 	int64_t result;
+	uint64_t
+		place; /* a hash of who called whom up to here; 0: not by TRACER_COUNT, or of another program than ours */
 };
 
 struct tracer_result {
