@@ -100,10 +100,10 @@ bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial);
  */
 int actors_flush(struct actors *a, struct conn *handling);
 
-/* Figures for reports. */
+/* Figures for reports: what there is now; what was since the daemon's start. */
 struct actors_books {
-	size_t n_places, n_actors, n_calls;
-	uint64_t n_answered, n_lost, n_moves, n_failed; /* ever */
+	uint64_t n_places, n_actors, n_calls;
+	uint64_t n_answered, n_lost, n_moves, n_failed;
 };
 void actors_books(const struct actors *a, struct actors_books *ret);
 

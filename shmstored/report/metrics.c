@@ -22,6 +22,7 @@
 #include "host.h"
 #include "lateness.h"
 #include "loop.h"
+#include "metricsactors.h"
 #include "metricspressure.h"
 #include "metricsself.h"
 #include "metricsstages.h"
@@ -489,6 +490,7 @@ static void write_all(struct writer *w, const struct lateness *l)
 	write_host(w, l);
 	metricsself_write(&w->out, w->host->started_ns);
 	metricspressure_write(&w->out, w->host);
+	metricsactors_write(&w->out, w->host->actors);
 	metricsstages_write(&w->out, w->host->accounts);
 	write_partitions(w);
 	write_tiers(w);

@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 
+import openmetrics
 import pytest
 from actorscene import Process, log
 from daemon import SHMSTORED, wait_for
@@ -20,6 +21,8 @@ shmstore = pytest.importorskip("shmstore")
 
 MIB = 1 << 20
 N = 100
+FIGURES = [("actor_places", ""), ("actors", ""), ("actor_calls_open", ""), ("actor_calls_answered", "_total"), ("actor_calls_lost", "_total"),
+           ("actor_moves", "_total"), ("actor_moves_failed", "_total")]
 GONE = "error 95"  # what a caller is told whose daemon ends
 
 
@@ -180,6 +183,40 @@ def gone(store, name):
     except (shmstore.Error, shmstore.actors.ActorLost):
         return True
     return False
+
+
+def test_metrics(make_daemon, place, monkeypatch):
+    daemon = make_daemon(config=f'partition "{place.path}" {{ create = yes }}\n')
+    for key, value in daemon.env().items():
+        monkeypatch.setenv(key, value)
+
+    def figures():
+        return [int(openmetrics.parse(daemon.get("/metrics"))[f"shmstore_{name}"].value(suffix)) for name, suffix in FIGURES]
+
+    assert figures() == [0] * 7
+    made = [Process(daemon, place.path, "first", log(size=8192))]
+    try:
+        with shmstore.Partition(place.path).open("asks") as asks:
+            actor = asks.actor("log")
+            assert actor.call("add", 0) == (made[0].pid, 1)
+            assert figures() == [1, 1, 0, 1, 0, 0, 0]
+            with pytest.raises(shmstore.Error):
+                actor.move("second")
+            made.append(Process(daemon, place.path, "second"))
+            actor.move("second")
+            assert actor.call("add", 1) == (made[1].pid, 2)
+            assert figures() == [2, 1, 0, 2, 0, 1, 0]
+            late = [actor.send("add", 2, 30), actor.send("add", 3)]
+            wait_for("the calls", lambda: figures()[2] == 2)
+            made[1].kill()
+            for call in late:
+                with pytest.raises(shmstore.actors.ActorLost):
+                    call.result()
+            assert figures() == [1, 0, 0, 2, 2, 1, 0]
+    finally:
+        for process in made:
+            if process.popen.poll() is None:
+                process.kill()
 
 
 # ---- moves ---------------------------------------------------------------------------------------------------------------------
