@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from argparse import Namespace
@@ -130,6 +131,9 @@ def test_policies_share_one_look_at_all_keys():
     found = []
 
     class Looks(amm.Policy):
+        def looks_at_all(self):
+            return True
+
         def suggest(self):
             found.append(set())
             for tasks in self.keys_from(bench.MIB):
@@ -152,6 +156,35 @@ def test_policies_share_one_look_at_all_keys():
         assert looks == passes * len(workers), "one look for both, and a new one in each pass"
         assert not Conductor.of(manager).keys_from, "no task is kept beyond the pass"
     assert len(found) == 4 and all(tasks == {task for task in manager.scheduler.tasks.values() if task.nbytes >= bench.MIB} for tasks in found)
+
+
+def test_what_no_later_policy_asks_for_is_not_kept():
+    kept = []
+
+    class Looks(amm.Policy):
+        def suggest(self):
+            for tasks in self.keys_from(bench.MIB):
+                yield None
+            kept.append(dict(self.conductor.keys_from))
+
+    rest(manager_of(Looks(), Looks()))
+    assert kept == [{}, {}]
+
+
+@pytest.mark.skipif(gc.is_tracked({1: 2}), reason="this Python's collector goes through dicts of numbers, too")
+def test_pythons_collector_does_not_go_through_what_is_settled():
+    policy = amm.HostReduceReplicas(linger=0)
+    manager = manager_of(policy, n_tasks=2000)
+    rest(manager)
+    assert sum(map(len, policy._settled)) == len(manager.scheduler.replicated_tasks) > 300
+    assert not any(map(gc.is_tracked, policy._settled))
+    assert max(map(len, policy._settled)) < len(manager.scheduler.replicated_tasks) / 2, "in parts"
+    rest(manager)
+    policy.workers_changed()
+    looked = []
+    policy._demand = lambda task, enough: looked.append(task) or enough
+    rest(manager)
+    assert len(looked) >= 100, "what was settled is looked at anew where workers came or went"
 
 
 def test_a_link_that_moved_to_another_host_is_seen():

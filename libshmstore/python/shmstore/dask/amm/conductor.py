@@ -48,7 +48,7 @@ class Conductor:
         self._seen: Any = None  # the manager's run that was served
         self._pass: deque[tuple[Policy, Suggestions]] = deque()
         self._entered: set[Policy] = set()  # into the pass: no policy runs twice in one
-        self.keys_from: dict[int, list[Any]] = {}  #: what policies found in this pass: bytes -> tasks of at least so many
+        self.keys_from: dict[int, list[list[Any]]] = {}  #: what policies found in this pass: bytes -> tasks of at least so many
         self._answer: Any = None
         self._kicked: Any = None  # a timer
         self._ours: list[Policy] = []  # as of the last run
@@ -196,6 +196,10 @@ class Conductor:
             if wanted is not None:
                 hosts, stores = max(hosts, wanted[0]), max(stores, wanted[1])
         return hosts, stores
+
+    def others_look_at_all(self, policy: Policy) -> bool:
+        """Whether one that has yet to run in this pass will go through all keys."""
+        return any(other.looks_at_all() for other, _ in self._pass if other is not policy)
 
     # -- soon
 

@@ -49,6 +49,10 @@ class InDemand(Policy):
         self._hot.update((other.key, other) for other in found)
         return bool(found)
 
+    def looks_at_all(self) -> bool:
+        """In its first run."""
+        return self._look_at_all
+
     def suggest(self) -> Suggestions:
         """One run."""
         if self._look_at_all:

@@ -69,6 +69,10 @@ class Insurance(Policy):
         self._look_at_all = 0.0
         return True
 
+    def looks_at_all(self) -> bool:
+        """After a worker came or went, and once in `check`."""
+        return time.monotonic() >= self._look_at_all
+
     def suggest(self) -> Suggestions:
         """One run."""
         now = time.monotonic()

@@ -73,6 +73,10 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         """A worker came or went. Whether the policy is to run soon."""
         return False
 
+    def looks_at_all(self) -> bool:
+        """Whether its next run goes through all keys (`keys_from`). What is found for it before is kept for it."""
+        return False
+
     # -- for derived classes to use
 
     @property
@@ -114,20 +118,24 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
 
     def keys_from(self, nbytes: int) -> Iterator[list[Any]]:
         """The tasks in memory of at least so many bytes, some at a time: a place to be interrupted is between two lists. One of several workers
-        comes more than once, and one that comes may be in memory no more. Policies that ask for the same size share one look at all keys."""
+        comes more than once, and one that comes may be in memory no more. Policies that ask for the same size share one look at all keys, where
+        those that come later have said that they will (`looks_at_all`)."""
         assert self.conductor is not None
         known = self.conductor.keys_from.get(nbytes)
         if known is not None:
-            yield from (known[i : i + _CHUNK] for i in range(0, len(known), _CHUNK))
+            yield from known
             return
-        found: list[Any] = []
+        shared = self.conductor.others_look_at_all(self)
+        found: list[list[Any]] = []  # not one list: the collector of garbage would go through it at once
         for worker in list(self.scheduler.workers.values()):  # by workers: one list of all keys would hold the event loop for long
             tasks = list(worker.has_what)
             for i in range(0, len(tasks), _CHUNK):
                 large = [task for task in tasks[i : i + _CHUNK] if task.nbytes >= nbytes]
-                found += large
+                if shared:
+                    found.append(large)
                 yield large
-        self.conductor.keys_from[nbytes] = found
+        if shared:
+            self.conductor.keys_from[nbytes] = found
 
     def ensure(self, task: Any, n_hosts: int, n_stores: int, on: set[Any] | None = None) -> Suggestions:
         """For `yield from`: asks for what a key lacks of so many hosts and stores. on: workers that may get it; None: all."""
