@@ -106,6 +106,7 @@ class Conductor:
         if self._watch is None:
             dask_manager.in_order(manager)
             self._watch = dask_manager.Watch(scheduler, self._in_memory, self._waits, self._workers_changed)
+            self._publish()
         if not self._pass or now >= self._stale:  # what heartbeats say is as old in the next slices
             self._stale = now + _FRESH
             self.hosts.update(scheduler.workers.values())
@@ -120,6 +121,12 @@ class Conductor:
             if policy not in self._entered and (policy.urgent or now >= policy.due):
                 self._entered.add(policy)
                 self._enter(policy)
+
+    def _publish(self) -> None:
+        from .page import publish  # which asks conductors
+
+        if self.known(self.scheduler.extensions.get("amm")) is self:  # not one that Dask has made for a single retirement
+            publish(self.scheduler)
 
     def _enter(self, policy: Policy) -> None:
         """Into the pass, behind those of its rank."""

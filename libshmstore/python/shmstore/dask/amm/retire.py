@@ -28,6 +28,7 @@ class Retire(Policy):
         super().__init__(period)
         self._since: dict[str, float] = {}  # address -> when its retirement was seen first
         self.seconds: list[float] = []  #: how long retirements took, the last ones
+        self.seconds_sum = 0.0  #: of all of them
         self.retired = 0
 
     def suggest(self) -> Suggestions:
@@ -50,7 +51,9 @@ class Retire(Policy):
         now = time.monotonic()
         for address in [address for address in self._since if address not in leaving]:
             self.retired += 1
-            self.seconds = [*self.seconds[-_REMEMBERED:], now - self._since.pop(address)]
+            seconds = now - self._since.pop(address)
+            self.seconds_sum += seconds
+            self.seconds = [*self.seconds[-_REMEMBERED:], seconds]
         for address in leaving:
             self._since.setdefault(address, now)
 

@@ -23,7 +23,8 @@ def describe(dask_scheduler: Any = None) -> dict[str, Any]:
     figures: dict[str, Any] = {**conductor.ledger.counters.as_dict(), "coming": len(conductor.ledger), "longest_slice": conductor.longest}
     for policy in ours:
         if isinstance(policy, Retire):
-            figures.update(retired=policy.retired, retire_seconds=[round(s, 4) for s in policy.seconds[-_TIMES:]])
+            seconds = policy.seconds[-_TIMES:]
+            figures.update(retired=policy.retired, retire_seconds_sum=round(policy.seconds_sum, 4), retire_seconds=[round(s, 4) for s in seconds])
     hosts = [
         {
             "host": host.name,
