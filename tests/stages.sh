@@ -38,6 +38,8 @@ build_once() { # its directory's name, commands
 # own list of what it read, which costs nothing; files of a new clone are new, and nobody writes them while it is built.
 export CCACHE_DIR=$root/build/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content CCACHE_DEPEND=1
 export CCACHE_SLOPPINESS=locale,include_file_mtime,include_file_ctime
+# The kernel's headers come with libc6-dev, and each fix of the kernel's brings other ones: these two need not be of the same week.
+export CCACHE_IGNOREHEADERS=/usr/include/linux
 
 # The package is compiled, too: hundreds of processes import it, and write no compiled files themselves.
 build_release() {
