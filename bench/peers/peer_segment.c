@@ -99,7 +99,7 @@ static int take(struct peer_run *run, const void *message, size_t message_size, 
 	(void)fd;
 	if (!message_size || ((const char *)message)[message_size - 1])
 		return -EINVAL;
-	r = shms_pack_adopt(s->pack, message, KEY, 1, false, shms_now_boot_ms());
+	r = shms_pack_adopt(s->pack, message, NULL, KEY, 1, false, shms_now_boot_ms());
 	if (r == 0)
 		r = shms_pack_get(s->pack, KEY, 1, &v);
 	if (r < 0)

@@ -243,6 +243,7 @@ static int add_segment_total(struct taking *t, const struct stat *st, const stru
 		if (i->n_here++)
 			return 0;
 	}
+	t->sum.n_leases += s->n_leases;
 	t->sum.ghosts += s->ghosts_bytes;
 	t->sum.inflight += s->inflight_bytes;
 	r = add_total(t, SHMS_INODE_LINKED, s->linked_bytes, st->st_uid);

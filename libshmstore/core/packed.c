@@ -218,6 +218,50 @@ int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k)
 	return r;
 }
 
+int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, char *ret_path,
+			size_t size, struct shms_segpacked *ret_object)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	uint64_t now_ms = shms_now_boot_ms();
+	struct shms_pack_view v;
+	int r;
+
+	if (!pack)
+		return 0;
+	/* Sizes and lease under one lock: they are of the same object. */
+	shms_fairlock_share(&s->names);
+	r = shms_pack_get(pack, k->key, k->key_size, &v);
+	if (r == 0) {
+		r = shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret_path, size);
+		*ret_object = v.object;
+		shms_pack_unget(pack, &v, now_ms);
+	}
+	shms_fairlock_release(&s->names);
+	return r == 0;
+}
+
+int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const char *path,
+		      const struct shms_pack_sizes *expect, bool replace)
+{
+	struct shms_pack *pack;
+	int r = shms_names_lock(s);
+
+	if (r < 0)
+		return r;
+	if (is_file(s, k)) {
+		r = replace ? -ENOTSUP : -EEXIST;
+	} else {
+		pack = make(s);
+		r = pack ? shms_pack_adopt(pack, path, expect, k->key, k->key_size, replace, shms_now_boot_ms())
+			 : -ENOTSUP;
+		if (pack)
+			tell(s, pack);
+	}
+	shms_names_unlock(s);
+	/* No place in the segment, or one that a process of this store's name still has. */
+	return r == -EAGAIN || r == -EBUSY ? -ENOTSUP : r;
+}
+
 int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);

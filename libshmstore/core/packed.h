@@ -61,6 +61,18 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
 /* store.names is held exclusively. -ENOENT: the key is no packed object's. */
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k);
 /*
+ * A lease on the packed object: ret_path is beneath the partition, ret_object says its sizes. 1: done; 0: the key is no packed object's, or
+ * that can give no such lease.
+ */
+int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, char *ret_path,
+			size_t size, struct shms_segpacked *ret_object);
+/*
+ * Takes the object of a packed object's ticket, under its own key. 0; -ENOTSUP: it has to be copied (packcopy.h): it has another key or other sizes, ours
+ * is a file's, or there is no place in its segment; or as shms_pack_adopt(); -ETIMEDOUT.
+ */
+int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const char *path,
+		      const struct shms_pack_sizes *expect, bool replace);
+/*
  * For publish.c, with store.names held exclusively, before a file gets the key. 0; -EEXIST: it is held, and not to be replaced; -EAGAIN:
  * the file is to take the place of one packed object, and the key means that no more.
  */

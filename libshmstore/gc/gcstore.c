@@ -22,6 +22,7 @@
 #include "partition.h"
 #include "pool.h"
 #include "recycle.h"
+#include "segrescue.h"
 #include "sys.h"
 #include "teardown.h"
 
@@ -212,6 +213,22 @@ static int strange_names(struct shms_gc *g, struct shms_gc_target *t)
 	return r == 0 && g->fn ? say_strange(g, t, SHMS_DIR_HANDOFF, true) : r;
 }
 
+/* Dead stores' places in a segment that this store has a link of are given back; nothing of the store's own goes. */
+static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	struct shms_segrescued done;
+	struct shms_seglook l;
+
+	(void)t;
+	(void)arg;
+	if (g->gone || shms_seglook_open(dirfd, name, true, &l) < 0)
+		return 0; /* what is damaged verify tells of */
+	if (shms_segrescue(&l, NULL, g->now_ms, &done) == 0)
+		g->report.freed += done.freed;
+	shms_seglook_close(&l);
+	return 0;
+}
+
 int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 {
 	unsigned long long n_pool = 0;
@@ -222,6 +239,8 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 		r = shms_gc_clean(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
+	if (r == 0)
+		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
 	if (r == 0 && !g->gone)
 		g->report.freed += shms_pool_take_one(t->fd, SHMS_RECYCLE_AGE_NS);
 	if (r == 0)
@@ -245,6 +264,8 @@ static int kept_store(struct shms_gc *g, struct shms_gc_target *t)
 		r = shms_gc_clean(g, t);
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
+	if (r == 0)
+		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)

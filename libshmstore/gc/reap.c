@@ -18,6 +18,7 @@
 #include "lease.h"
 #include "page.h"
 #include "partition.h"
+#include "segfile.h"
 #include "sys.h"
 
 static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
@@ -29,6 +30,22 @@ static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, 
 	(void)dirfd;
 	if (shms_lease_parse(name, &expiry) && expiry < *first)
 		*first = expiry;
+	return 0;
+}
+
+#define LEASED_AGAIN_MS 10000u /* how soon a segment with leases is looked at again: it has one end for all of them */
+
+static int first_segment(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	uint64_t *first = arg, again = g->now_ms + LEASED_AGAIN_MS;
+	struct shms_seglook l;
+
+	(void)t;
+	if (shms_seglook_open(dirfd, name, false, &l) < 0)
+		return 0;
+	if (again < *first && shms_segment_promised(&l.segment, g->now_ms))
+		*first = again;
+	shms_seglook_close(&l);
 	return 0;
 }
 
@@ -46,6 +63,8 @@ static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expir
 	*ret_expiry_ms = UINT64_MAX;
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, first_expiry, ret_expiry_ms);
+	if (r == 0)
+		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, first_segment, ret_expiry_ms);
 	return r;
 }
 

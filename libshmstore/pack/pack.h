@@ -73,14 +73,19 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 		      char *ret_path, size_t size);
 /* Is this the path of a packed object's ticket? */
 bool shms_pack_is_ticket(const char *path);
+/* What a ticket says beside its path. */
+struct shms_pack_sizes {
+	uint64_t header, buffer; /* as shms_pack_header_size(), and of all buffers */
+};
 /*
- * Takes the object of a ticket under its own key. 0, also where the store has it already; -ESTALE:
- * the ticket was used, has ended, or its object is gone; -EEXIST: the key has another object, and
- * replace is false; -ENOTSUP: the object has another key; -EAGAIN: its segment has no free place,
- * or the store no free number for it; -EBADMSG; -EPERM. A call that fails changes nothing.
+ * Takes the object of a ticket under its own key. expect: NULL: whatever its sizes are. 0, also
+ * where the store has it already; -ESTALE: the ticket was used, has ended, or its object is gone;
+ * -EEXIST: the key has another object, and replace is false; -ENOTSUP: the object has another key,
+ * or other sizes; -EAGAIN: its segment has no free place, or the store no free number for it;
+ * -EBADMSG; -EPERM. A call that fails changes nothing.
  */
-int shms_pack_adopt(struct shms_pack *p, const char *path, const void *key, size_t key_size, bool replace,
-		    uint64_t now_ms);
+int shms_pack_adopt(struct shms_pack *p, const char *path, const struct shms_pack_sizes *expect, const void *key,
+		    size_t key_size, bool replace, uint64_t now_ms);
 /* The objects that the store has by name, and the memory of their extents. */
 struct shms_pack_sum {
 	uint64_t n, bytes;

@@ -11,16 +11,10 @@
 
 #include "packfork.h"
 #include "packsegs.h"
-#include "segshare.h"
+#include "packticket.h"
 #include "segslot.h"
 
 #define DIGITS 32u
-
-struct ticket {
-	char link[SHMS_PACK_TICKET]; /* beneath the partition */
-	uint8_t uuid[16];
-	struct shms_segticket what;
-};
 
 /* Each adoption parses a uuid, and sscanf() would take microseconds for it. */
 static bool parse_uuid(const char *text, uint8_t ret[16])
@@ -36,7 +30,7 @@ static bool parse_uuid(const char *text, uint8_t ret[16])
 }
 
 /* [directory]/segments/[uuid]/[digits]. */
-static int parse(const char *path, struct ticket *ret)
+int shms_packticket_parse(const char *path, struct shms_packticket *ret)
 {
 	static const char part[] = "/segments/";
 	size_t n = strlen(path), tail = sizeof(part) - 1 + DIGITS + 1 + DIGITS, link;
@@ -53,9 +47,9 @@ static int parse(const char *path, struct ticket *ret)
 
 bool shms_pack_is_ticket(const char *path)
 {
-	struct ticket t;
+	struct shms_packticket t;
 
-	return parse(path, &t) == 0;
+	return shms_packticket_parse(path, &t) == 0;
 }
 
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
@@ -86,7 +80,7 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 	return r;
 }
 
-static int segment_of(struct shms_pack *p, const struct ticket *t, uint64_t now_ms, uint32_t *ret_number)
+static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number)
 {
 	struct shms_segfile *file;
 	int r;
@@ -109,10 +103,11 @@ static int segment_of(struct shms_pack *p, const struct ticket *t, uint64_t now_
 }
 
 /*
- * Does the ticket's object have that key? The key is read before the object is ours: if the slot
- * changes meanwhile, the ticket is stale, and the key that was read is not used.
+ * Does the ticket's object have that key, and those sizes? They are read before the object is ours: if the slot
+ * changes meanwhile, the ticket is stale, and what was read is not used.
  */
-static int check_key(const struct shms_packseg *g, const struct ticket *t, const void *key, size_t key_size)
+static int check_object(const struct shms_packseg *g, const struct shms_packticket *t,
+			const struct shms_pack_sizes *expect, const void *key, size_t key_size)
 {
 	struct shms_segslot slot;
 	struct shms_segpacked o;
@@ -122,18 +117,20 @@ static int check_key(const struct shms_packseg *g, const struct ticket *t, const
 	slot = shms_packseg_slot(g, t->what.slot);
 	if (shms_segpacked_read(&g->file->segment, &slot, &o) < 0)
 		return -ESTALE;
+	if (expect && (o.buffer_size != expect->buffer || shms_pack_header_size(&o) != expect->header))
+		return -ENOTSUP;
 	return o.key_size == key_size && memcmp(shms_packseg_key(g, &o), key, key_size) == 0 ? 0 : -ENOTSUP;
 }
 
 /* Adopts, with the lock held and the segment there. */
-static int adopt(struct shms_pack *p, uint32_t number, const struct ticket *t, const void *key, size_t key_size,
-		 bool replace, uint64_t now_ms)
+static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packticket *t,
+		 const struct shms_pack_sizes *expect, const void *key, size_t key_size, bool replace, uint64_t now_ms)
 {
 	struct shms_packseg *g = &p->segments[number];
 	struct shms_packplace old, place = {number, t->what.slot};
 	struct shms_segpacked o;
 	bool held, same;
-	int r = check_key(g, t, key, key_size);
+	int r = check_object(g, t, expect, key, key_size);
 
 	if (r < 0)
 		return r;
@@ -153,12 +150,12 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct ticket *t, c
 	return 0;
 }
 
-int shms_pack_adopt(struct shms_pack *p, const char *path, const void *key, size_t key_size, bool replace,
-		    uint64_t now_ms)
+int shms_pack_adopt(struct shms_pack *p, const char *path, const struct shms_pack_sizes *expect, const void *key,
+		    size_t key_size, bool replace, uint64_t now_ms)
 {
-	struct ticket t;
+	struct shms_packticket t;
 	uint32_t number;
-	int r = parse(path, &t);
+	int r = shms_packticket_parse(path, &t);
 
 	if (r < 0)
 		return r;
@@ -167,7 +164,7 @@ int shms_pack_adopt(struct shms_pack *p, const char *path, const void *key, size
 	pthread_mutex_lock(&p->lock);
 	r = segment_of(p, &t, now_ms, &number);
 	if (r == 0)
-		r = adopt(p, number, &t, key, key_size, replace, now_ms);
+		r = adopt(p, number, &t, expect, key, key_size, replace, now_ms);
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }

@@ -34,6 +34,7 @@
 #include "lease.h"
 #include "nameslock.h"
 #include "object.h"
+#include "packcopy.h"
 #include "publish.h"
 #include "stub.h"
 #include "sys.h"
@@ -46,7 +47,8 @@
 enum kind {
 	KIND_LEASE,
 	KIND_INBOX, /* a lease in our own inbox: may be another user's file */
-	KIND_OBJECT
+	KIND_OBJECT,
+	KIND_PACKED /* a lease on a packed object */
 };
 
 /* What a ticket names: a file in an open directory of ours. */
@@ -114,6 +116,8 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 		if (expiry <= shms_now_boot_ms())
 			return shms_detail(-ESTALE, NULL, "the lease %.256s has expired", t->path);
 		ret->kind = in_inbox(s, path, last) ? KIND_INBOX : KIND_LEASE;
+	} else if (shms_pack_is_ticket(path)) {
+		ret->kind = KIND_PACKED;
 	} else if (in_dir(path, last, SHMS_DIR_OBJECTS)) {
 		ret->kind = KIND_OBJECT;
 	} else {
@@ -318,6 +322,55 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 	return r == -ENOENT ? -ESTALE : r;
 }
 
+/*
+ * The object becomes one of ours by a copy, and then the lease goes: killed in between, both are there. Where two bring one ticket at the
+ * same time, both may have it.
+ */
+static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const char *path,
+		      const struct shms_pack_sizes *expect, bool replace)
+{
+	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
+	struct shms_packcopy copy;
+	uint64_t off = 0;
+	int r = shms_packcopy_read(s->p->fd, path, shms_now_boot_ms(), &copy);
+
+	if (r < 0)
+		return r;
+	if (copy.object.buffer_size != expect->buffer || shms_pack_header_size(&copy.object) != expect->header) {
+		free(copy.extent);
+		return shms_detail(-EBADMSG, NULL, "%.256s is of another size than the ticket says", path);
+	}
+	for (size_t i = 0; i < copy.object.n_buffers; i++) {
+		buffers[i] = (struct iovec){copy.extent + off, copy.sizes[i]};
+		off = shms_layout_next(off, copy.sizes[i]);
+	}
+	r = shmstore_put(s, k->key, k->key_size, copy.extent + copy.object.metadata_off, copy.object.metadata_size,
+			 buffers, copy.object.n_buffers, replace ? SHMSTORE_REPLACE : 0);
+	free(copy.extent);
+	if (r == 0)
+		(void)shms_packcopy_end(s->p->fd, path);
+	return r > 0 ? -ENOSPC : r; /* the arbiter would have it wait, which an adoption does not */
+}
+
+static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
+			const char *path, bool replace)
+{
+	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size};
+	struct shms_charge charge;
+	int r = shms_credit_take_linked(s, t->header_size + t->buffer_size, &charge);
+
+	if (r < 0)
+		return r;
+	r = shms_packed_adopt(s, k, path, &expect, replace);
+	shms_credit_end(s, &charge, r == 0);
+	if (r == -ENOTSUP)
+		r = adopt_copy(s, k, path, &expect, replace);
+	if (r == -EPERM)
+		return shms_detail(-EPERM, NULL,
+				   "%.256s is another user's: only shmstore_handoff_to() hands it to others", t->path);
+	return r < 0 ? open_error(r) : r;
+}
+
 /* As shmstore_adopt(), and -EAGAIN: the object's name means another file than it did before. */
 static int adopt_once(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
 {
@@ -327,6 +380,8 @@ static int adopt_once(struct shmstore *s, const struct shms_keyname *k, const st
 
 	if (r < 0)
 		return r;
+	if (from.kind == KIND_PACKED)
+		return adopt_packed(s, k, t, from.path, (flags & SHMSTORE_REPLACE) != 0);
 	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, &from) : -1;
 	if (dir_fd >= 0) {
 		from.dir_fd = dir_fd;

@@ -148,6 +148,23 @@ int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint6
 	return shmstore_handoff_flags(s, key, key_size, lease_ms, 0, ret);
 }
 
+/* 1: the packed object is leased where it is; 0: its file is to be. */
+static int handoff_packed(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
+			  struct shmstore_ticket *ret)
+{
+	size_t n = strlen(s->p->path);
+	struct shms_segpacked o;
+
+	if (n + 1 >= sizeof(ret->path) ||
+	    shms_packed_handoff(s, k, lease_ms, ret->path + n + 1, sizeof(ret->path) - n - 1, &o) != 1)
+		return 0;
+	memcpy(ret->path, s->p->path, n);
+	ret->path[n] = '/';
+	ret->header_size = shms_pack_header_size(&o);
+	ret->buffer_size = o.buffer_size;
+	return 1;
+}
+
 int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms, unsigned flags,
 			   struct shmstore_ticket *ret)
 {
@@ -165,7 +182,9 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	r = shms_handoff_lease(s, &k, lease_ms, (flags & SHMSTORE_AS_IS) != 0, ret);
+	r = handoff_packed(s, &k, lease_ms, ret);
+	if (r == 0)
+		r = shms_handoff_lease(s, &k, lease_ms, (flags & SHMSTORE_AS_IS) != 0, ret);
 	if (r == -EPERM) {
 		/* Not ours to link: another user's, that was handed to us. */
 		r = shms_handoff_received(s, &k, lease_ms, &received);

@@ -90,7 +90,7 @@ static int hand_off(struct shms_pack *p, const char *key, char ret_path[SHMS_PAC
 
 static int adopt(struct shms_pack *p, const char *path, const char *key, bool replace)
 {
-	return shms_pack_adopt(p, path, key, strlen(key), replace, NOW);
+	return shms_pack_adopt(p, path, NULL, key, strlen(key), replace, NOW);
 }
 
 Test(pack, objects_come_and_go_by_key)
@@ -166,7 +166,7 @@ Test(pack, tickets_are_good_for_one_adoption)
 	snprintf(wrong, sizeof(wrong), "%s0", path);
 	cr_assert_eq(adopt(b, wrong, "k", false), -EBADMSG);
 	/* Refusals leave the lease. */
-	cr_assert_eq(shms_pack_adopt(b, path, "k", 1, false, NOW + 60000), -ESTALE);
+	cr_assert_eq(shms_pack_adopt(b, path, NULL, "k", 1, false, NOW + 60000), -ESTALE);
 	cr_assert_eq(adopt(b, path, "other", false), -ENOTSUP);
 	cr_assert_eq(put(b, "k", 50, 2, false), 0);
 	cr_assert_eq(adopt(b, path, "k", false), -EEXIST);

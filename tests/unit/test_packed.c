@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,30 +187,199 @@ Test(packed, view_stays_whatever_becomes_of_the_key)
 
 Test(packed, what_only_files_can_do_is_done_by_a_file)
 {
-	struct shmstore *s = open_store("a", false, 0), *b = open_store("b", false, 0);
+	struct shmstore *s = open_store("a", false, 0);
 	struct shmstore_view *v;
-	struct shmstore_ticket t;
 
-	cr_assert_eq(put(s, "k", 5000, 1, 0), 0);
-	cr_assert_eq(put(b, "k", 10, 9, 0), 0);
-	cr_assert_eq(shmstore_get(s, "k", 1, 0, &v), 0);
-	cr_assert_eq(shmstore_locate(s, "k", 1), SHMSTORE_IN_MEMORY);
-	cr_assert_eq(shmstore_handoff(s, "k", 1, 10000, &t), 0);
-	cr_assert_eq(n_packed(s), 0);
-	cr_assert(has(s, "k", 5000, 1) && shows(v, 5000, 1));
-	cr_assert_eq(shmstore_adopt(b, "k", 1, &t, 0), -EEXIST);
-	cr_assert(has(b, "k", 10, 9));
-	cr_assert_eq(shmstore_adopt(b, "k", 1, &t, SHMSTORE_REPLACE), 0);
-	cr_assert(has(b, "k", 5000, 1));
-	cr_assert_eq(n_packed(b), 0);
 	cr_assert_eq(put(s, "p", 5000, 2, 0), 0);
+	cr_assert_eq(shmstore_get(s, "p", 1, 0, &v), 0);
+	cr_assert_eq(shmstore_locate(s, "p", 1), SHMSTORE_IN_MEMORY);
 	cr_assert_eq(shmstore_pin(s, "p", 1, true), 0);
-	cr_assert(has(s, "p", 5000, 2));
-	cr_assert_eq(listed(s).n, 2);
+	cr_assert_eq(n_packed(s), 0);
+	cr_assert_eq(listed(s).n, 1);
+	cr_assert(has(s, "p", 5000, 2) && shows(v, 5000, 2));
 	shmstore_view_unref(v);
 	books_agree();
 	cr_assert_eq(shmstore_close(s), 0);
+}
+
+/* ---- tickets ------------------------------------------------------------------------------------------------------- */
+
+static struct shmstore_ticket handoff(struct shmstore *s, const char *key)
+{
+	struct shmstore_ticket t;
+	int r = shmstore_handoff(s, key, strlen(key), 60000, &t);
+
+	cr_assert_eq(r, 0, "handoff: %s", shmstore_strerror(r));
+	return t;
+}
+
+static int adopt(struct shmstore *s, const char *key, const struct shmstore_ticket *t, unsigned flags)
+{
+	return shmstore_adopt(s, key, strlen(key), t, flags);
+}
+
+Test(packed, ticket_brings_the_slot_and_no_copy)
+{
+	struct shmstore *a = open_store("a", false, 0), *b = open_store("b", false, 0), *c;
+	struct shmstore_options files = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_usage u;
+	struct shmstore_ticket t, again;
+
+	cr_assert_eq(put(a, "k", 5000, 1, 0), 0);
+	t = handoff(a, "k");
+	cr_assert_eq(t.buffer_size, 5000);
+	cr_assert_eq(adopt(b, "k", &t, 0), 0);
+	cr_assert_eq(adopt(b, "k", &t, 0), -ESTALE);
+	cr_assert(has(b, "k", 5000, 1));
+	cr_assert_eq(n_packed(a), 1);
+	cr_assert_eq(n_packed(b), 1);
+	cr_assert_eq(count_in_store("b", "objects"), 0);
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), 0, &u), 0);
+	cr_assert_eq(u.n_objects, 2);
+	cr_assert_eq(shmstore_delete(a, "k", 1), 0);
+	again = handoff(b, "k");
+	/* A store that makes no packed object takes one. */
+	cr_assert_eq(shmstore_open(scratch_partition(), "c", &files, &c), 0);
+	cr_assert_eq(adopt(c, "k", &again, 0), 0);
+	cr_assert(has(c, "k", 5000, 1));
+	books_agree();
 	cr_assert_eq(shmstore_close(b), 0);
+	for (unsigned i = 0; i < 100; i++)
+		cr_assert_eq(put(a, "n", 5000, i, SHMSTORE_REPLACE), 0);
+	cr_assert(has(c, "k", 5000, 1));
+	cr_assert_eq(shmstore_close(a), 0);
+	cr_assert(has(c, "k", 5000, 1));
+	books_agree();
+	cr_assert_eq(shmstore_close(c), 0);
+	books_agree();
+}
+
+Test(packed, ticket_meets_a_key_that_is_held)
+{
+	struct shmstore *a = open_store("a", false, 0), *b = open_store("b", false, 0);
+	struct shmstore_ticket t, u;
+
+	cr_assert_eq(put(a, "k", 5000, 1, 0), 0);
+	cr_assert_eq(put(b, "k", 10, 2, 0), 0);
+	cr_assert_eq(put(b, "f", 200000, 3, 0), 0);
+	t = handoff(a, "k");
+	cr_assert_eq(adopt(b, "k", &t, 0), -EEXIST);
+	cr_assert_eq(adopt(b, "f", &t, 0), -EEXIST);
+	cr_assert(has(b, "k", 10, 2) && has(b, "f", 200000, 3));
+	cr_assert_eq(adopt(b, "k", &t, SHMSTORE_REPLACE), 0);
+	cr_assert(has(b, "k", 5000, 1));
+	/* Under another key, and over a file: a copy. */
+	t = handoff(a, "k");
+	cr_assert_eq(adopt(b, "other", &t, 0), 0);
+	cr_assert_eq(adopt(b, "another", &t, 0), -ESTALE);
+	u = handoff(a, "k");
+	cr_assert_eq(adopt(b, "f", &u, SHMSTORE_REPLACE), 0);
+	cr_assert(has(b, "other", 5000, 1) && has(b, "f", 5000, 1));
+	cr_assert_eq(listed(b).n, 3);
+	/* A ticket that lies. */
+	t = handoff(a, "k");
+	t.buffer_size--;
+	cr_assert_eq(adopt(b, "lie", &t, 0), -EBADMSG);
+	t.buffer_size++;
+	t.path[strlen(t.path) - 20] ^= 1; /* the generation */
+	cr_assert_eq(adopt(b, "lie", &t, 0), -ESTALE);
+	t.path[strlen(t.path) - 32] = 'f'; /* the slot */
+	cr_assert_lt(adopt(b, "lie", &t, 0), 0);
+	cr_assert_eq(shmstore_contains(b, "lie", 3), 0);
+	/* An object of which all leases are out is handed off as a file. */
+	for (unsigned i = 0; i < 20; i++) {
+		char key[16];
+
+		t = handoff(a, "k");
+		snprintf(key, sizeof(key), "k%u", i);
+		cr_assert_eq(i % 2 ? adopt(b, key, &t, 0) : 0, 0);
+	}
+	cr_assert(has(a, "k", 5000, 1) && has(b, "k19", 5000, 1));
+	cr_assert_eq(shmstore_close(a), 0);
+	cr_assert_eq(shmstore_close(b), 0);
+}
+
+static struct shmstore_ticket *shared; /* with children */
+
+static int donate_and_die(void *arg)
+{
+	struct shmstore *s = open_store("a", false, 0);
+
+	(void)arg;
+	if (put(s, "k", 5000, 1, 0) < 0)
+		return 1;
+	*shared = handoff(s, "k");
+	kill(getpid(), SIGKILL);
+	return 0;
+}
+
+static int adopt_and_die(void *arg)
+{
+	struct shmstore *s = open_store("b", false, 0);
+
+	(void)arg;
+	if (adopt(s, "k", shared, 0) < 0 || !has(s, "k", 5000, 1))
+		return 1;
+	kill(getpid(), SIGKILL);
+	return 0;
+}
+
+Test(packed, killed_donor_and_killed_receiver)
+{
+	struct shmstore_usage before, after;
+	struct shmstore *s;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq(shared, MAP_FAILED);
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &before), 0);
+	cr_assert_eq(in_child(donate_and_die, NULL), 1000 + SIGKILL);
+	/* The lease keeps the object, whatever becomes of the donor. */
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
+	s = open_store("c", false, 0);
+	cr_assert_eq(adopt(s, "k", shared, 0), 0);
+	cr_assert(has(s, "k", 5000, 1));
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
+	cr_assert_eq(count_dir(scratch_store_path("a", "")), -ENOENT);
+	cr_assert(has(s, "k", 5000, 1));
+	books_agree();
+	cr_assert_eq(shmstore_close(s), 0);
+	s = open_store("c", false, 0);
+	cr_assert_eq(put(s, "k", 5000, 1, 0), 0);
+	*shared = handoff(s, "k");
+	cr_assert_eq(in_child(adopt_and_die, NULL), 1000 + SIGKILL);
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
+	cr_assert_eq(count_dir(scratch_store_path("b", "")), -ENOENT);
+	cr_assert(has(s, "k", 5000, 1));
+	cr_assert_eq(listed(s).n, 1);
+	books_agree();
+	cr_assert_eq(shmstore_close(s), 0);
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &after), 0);
+	if (scratch_is_mount())
+		cr_assert_eq(after.used, before.used);
+	munmap(shared, sizeof(*shared));
+}
+
+Test(packed, kept_receiver_finds_what_it_adopted)
+{
+	struct shmstore *a = open_store("a", false, 0), *b = open_store("b", true, 0);
+	struct shmstore_ticket t;
+
+	cr_assert_eq(put(a, "k", 5000, 1, 0), 0);
+	t = handoff(a, "k");
+	cr_assert_eq(adopt(b, "k", &t, 0), 0);
+	cr_assert_eq(shmstore_close(b), 0);
+	cr_assert_eq(shmstore_delete(a, "k", 1), 0);
+	for (unsigned i = 0; i < 100; i++)
+		cr_assert_eq(put(a, "n", 5000, i, SHMSTORE_REPLACE), 0);
+	cr_assert_eq(shmstore_close(a), 0);
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
+	b = open_store("b", false, 0);
+	cr_assert(has(b, "k", 5000, 1));
+	cr_assert_eq(n_packed(b), 1);
+	books_agree();
+	cr_assert_eq(shmstore_close(b), 0);
+	books_agree();
 }
 
 Test(packed, kept_store_and_its_readers_have_all)

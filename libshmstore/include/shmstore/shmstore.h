@@ -405,7 +405,7 @@ SHMSTORE_API int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shm
 /* ---- between processes -------------------------------------------------------------------------------------------- */
 
 /*
- * Links the object into the store's handoff/ directory for lease_ms milliseconds and returns the triplet. From here on the
+ * Links the object into the store's handoff/ directory for lease_ms milliseconds, or leases it where it is packed, and returns the triplet. From here on the
  * donor may delete the key, close the store or die: one receiver still gets the object until the lease ends.
  *   lease_ms   1 to SHMSTORE_LEASE_MAX.
  * An object that another user handed to us (shmstore_handoff_to) only shmstored can link again: to a store of our own user, for a
