@@ -169,10 +169,12 @@ stage_layers() {
   script count_line tests/layers "$release"
 }
 
-# The stress programs run under sanitizers (asan), and long (stress).
+# The stress programs run under sanitizers (asan), and long (stress); the slow ones under sanitizers.
 stage_unit() {
+  local others='readme|stress'
+  ((long)) || others+='|slow'
   build_release || return 1
-  ctest_in "$release" -j $((jobs + 2)) -LE 'readme|stress' # nothing else runs
+  ctest_in "$release" -j $((jobs + 2)) -LE "$others" # nothing else runs
 }
 
 # ---- under sanitizers ----------------------------------------------------------------------------------------------------------
