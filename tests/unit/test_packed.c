@@ -512,3 +512,91 @@ Test(packed, child_of_a_fork_keeps_its_views)
 	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	books_agree();
 }
+
+/* ---- kills --------------------------------------------------------------------------------------------------------- */
+
+#define N_KEYS 12u
+
+/* What a killed process was about: of each key the version that is there, and the one that may be; 0: none. */
+static struct told {
+	_Atomic uint64_t done[N_KEYS], begun[N_KEYS];
+} * told;
+
+static size_t size_of_version(uint64_t version)
+{
+	return version % 5 ? version * 37 % 3000 : MAX + version % 1000;
+}
+
+static int work_until_killed(void *arg)
+{
+	struct shmstore *s = open_store("a", true, 0);
+	uint64_t version = *(uint64_t *)arg;
+
+	for (;;) {
+		uint64_t random = version * 0x9e3779b97f4a7c15ull >> 40;
+		unsigned key = (unsigned)(random % N_KEYS);
+		char name[16];
+		int r;
+
+		snprintf(name, sizeof(name), "%u", key);
+		version++;
+		told->begun[key] = random % 4096 < 1024 ? 0 : version;
+		if (!told->begun[key])
+			r = shmstore_delete(s, name, strlen(name));
+		else if (random % 4096 < 1200)
+			r = shmstore_pin(s, name, strlen(name), false), told->begun[key] = told->done[key];
+		else
+			r = put(s, name, size_of_version(version), version, SHMSTORE_REPLACE);
+		if (r < 0 && r != -ENOENT)
+			_exit(1);
+		told->done[key] = told->begun[key];
+	}
+}
+
+static bool is_version(struct shmstore *s, const char *name, uint64_t version)
+{
+	if (!version)
+		return shmstore_contains(s, name, strlen(name)) == 0;
+	return has(s, name, size_of_version(version), version);
+}
+
+Test(packed, kept_store_of_a_process_killed_at_any_time)
+{
+	unsigned n = n_rounds(150);
+
+	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq(told, MAP_FAILED);
+	scratch_partition();
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t from = 1000000ull * (i + 1);
+		struct shmstore *s;
+		unsigned n_keys = 0;
+		int status;
+		pid_t pid = fork_bound(20);
+
+		if (pid == 0)
+			_exit(work_until_killed(&from));
+		usleep(2000 + i * 7919 % 9000);
+		kill(pid, SIGKILL);
+		cr_assert_eq(waitpid(pid, &status, 0), pid);
+		cr_assert(WIFSIGNALED(status), "round %u: an operation failed", i);
+		if (i % 4 == 0)
+			cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
+		s = open_store("a", true, 0);
+		for (unsigned k = 0; k < N_KEYS; k++) {
+			char name[16];
+
+			snprintf(name, sizeof(name), "%u", k);
+			if (!is_version(s, name, told->begun[k])) {
+				cr_assert(is_version(s, name, told->done[k]), "round %u: key %u", i, k);
+				told->begun[k] = told->done[k];
+			}
+			told->done[k] = (uint64_t)told->begun[k];
+			n_keys += told->done[k] != 0;
+		}
+		cr_assert_eq(listed(s).n, n_keys, "round %u", i);
+		cr_assert_eq(shmstore_close(s), 0);
+		books_agree();
+	}
+	munmap(told, sizeof(*told));
+}
