@@ -85,13 +85,18 @@ def modules():
     return wanted
 
 
-def owner(path):
-    """The package of a file: of what it leads to, where it is a link of the alternatives."""
-    for name in dict.fromkeys((path, path.replace("/usr/", "/", 1), os.path.realpath(path), os.path.realpath(path).replace("/usr/", "/", 1))):
-        done = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return done.stdout.splitlines()[-1].split(":")[0]
-    return None
+def owners(paths):
+    """{path: its package, or None}: the package of what it leads to, where it is a link of the alternatives."""
+    names = {path: list(dict.fromkeys(spelt for name in (path, os.path.realpath(path)) for spelt in (name, name.replace("/usr/", "/", 1))))
+             for path in paths}
+    asked = subprocess.run(["dpkg", "-S", *dict.fromkeys(name for spelt in names.values() for name in spelt)], capture_output=True, text=True,
+                           check=False)  # it fails where one of the names has no owner, as most spellings have none
+    package = {}
+    for line in asked.stdout.splitlines():
+        who, _, name = line.partition(": ")
+        if not who.startswith("diversion by "):
+            package[name] = who.split(":")[0].split(",")[0]
+    return {path: next((package[name] for name in spelt if name in package), None) for path, spelt in names.items()}
 
 
 def main():
@@ -101,8 +106,8 @@ def main():
     named = set(re.findall(r"(?:`|\*\*)([a-z0-9][a-z0-9.+-]*)(?:`|\*\*)", text))
     silent = [package for package in listed if package not in named]
     check("docs/dependencies.md speaks of every listed package", not silent, " ".join(silent))
-    spoken = sorted(name for name in named if subprocess.run(["apt-cache", "show", name], capture_output=True, check=False).returncode == 0)
-    strangers = set(spoken) - set(listed) - NOT_PACKAGES
+    of_debian = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, text=True, check=True).stdout.split()
+    strangers = named.intersection(of_debian) - set(listed) - NOT_PACKAGES
     check("deploy/packages has every package that docs/dependencies.md speaks of", not strangers, " ".join(sorted(strangers)))
 
     found, missing = headers()
@@ -146,8 +151,8 @@ def main():
     check("every command and file is there", not gone, "; ".join(gone))
 
     needed, unlisted = set(), []
-    for path, by in used.items():
-        package = owner(path)
+    for path, package in owners(used).items():
+        by = used[path]
         if package is None:
             unlisted.append(f"{path} ({by}) is of no package")
             continue
