@@ -110,3 +110,10 @@ def make_slowly(seconds: float, i: int = 1) -> np.ndarray:
 
 def total_after(a, _, number) -> float:
     return float(a.sum()) + number
+
+
+def slow_dot(a, b, seconds: float) -> float:
+    import time
+
+    time.sleep(seconds)
+    return float(a[::64] @ b[::64])

@@ -53,6 +53,11 @@ class Insurance(Policy):
             return True
         return self.cost is not None and (task.prefix.duration_average or 0) >= self.cost
 
+    def insured(self, task: Any) -> bool:
+        """Whether it has all that it is to have, on workers that run."""
+        has = [worker for worker in holders(task) if worker in self.scheduler.running]
+        return self.insures(task) and len(has) >= self.stores and len(self.hosts.units(task, has)) >= self.n_hosts
+
     def keeps(self, task: Any) -> tuple[int, int] | None:
         """As many as it makes."""
         return (self.n_hosts, self.stores) if self.insures(task) else None
