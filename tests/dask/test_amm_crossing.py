@@ -7,7 +7,9 @@ import asyncio
 import hashlib
 import os
 import signal
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import tasks
 from ammclusters import MIB, amm
 from conftest import PREFIX, Place, cluster, dask_worker, on_workers, wait_until, workers
 from distributed import wait
+from distributed.worker_state_machine import GatherDepSuccessEvent
 
 from shmstore.dask.crossing import Crossings
 
@@ -123,6 +126,81 @@ def test_who_starts_removes_what_killed_workers_left(tmp_path, monkeypatch):
     assert (tmp_path / "aim" / "x").exists()
     assert live.claim("y") and (places["live"] / os.path.basename(live._path("y"))).exists(), "a worker that asked for nothing in an hour has its own"
     live.close()
+
+
+class Sharer:
+    """What Crossings asks of a worker. The keys that it fetches from another host are in `fetched`."""
+
+    bandwidth, rpc = 100e6, None
+
+    def __init__(self, crossings, who_has, peers):
+        tasks_of = {key: SimpleNamespace(nbytes=MIB, who_has=set(who)) for key, who in who_has.items()}
+        self.state, self.crossings, self.peers, self.fetched = SimpleNamespace(tasks=tasks_of), crossings, peers, []
+
+    def _is_peer(self, address):
+        return address in self.peers
+
+    async def _fetch(self, address, keys, total_nbytes):
+        await asyncio.sleep(0.05)
+        self.fetched += keys
+        return GatherDepSuccessEvent(worker=address, total_nbytes=total_nbytes, data={key: "fetched" for key in keys}, stimulus_id="test")
+
+    async def gather(self, *keys):
+        """As the worker does it; a sibling can then ask for what came."""
+        event = await self.crossings.gather(self, partial(self._fetch, "tcp://far"), keys, total_nbytes=MIB * len(keys))
+        self.crossings.release(event.data, arrived=True)
+        return event.data
+
+
+@pytest.fixture
+def siblings_have(monkeypatch):
+    """{address: keys}: what siblings answer with."""
+    have = {}
+
+    async def ask(rpc, keys, address, who):
+        if address not in have:
+            raise OSError(f"nobody listens at {address}")
+        return {"status": "OK", "data": {key: f"of {address}" for key in keys if key in have[address]}}
+
+    monkeypatch.setattr("shmstore.dask.compat.transfers.ask", ask)
+    return have
+
+
+def test_what_a_sibling_has_is_not_fetched_though_dask_asks_another_host_for_it(two, siblings_have):
+    """It does where a request to the sibling is under way."""
+    siblings_have["tcp://b"] = ["x", "z"]
+    a = Sharer(two[0], {"x": ["tcp://far", "tcp://b"], "y": ["tcp://far"], "z": ["tcp://c", "tcp://b", "tcp://far"], "gone": ["tcp://b"]}, {"tcp://b"})
+    assert asyncio.run(a.gather("x", "y", "z", "gone")) == {"x": "of tcp://b", "y": "fetched", "z": "of tcp://b", "gone": "fetched"}
+    assert sorted(a.fetched) == ["gone", "y"]
+
+
+def test_of_those_who_find_that_the_fetcher_died_one_fetches(two, siblings_have):
+    dead = Crossings("host", "tcp://dead")
+    assert dead.claim("x")
+    dead.release(["x"], arrived=True)
+    siblings_have.update({"tcp://a": ["x"], "tcp://b": ["x"]})
+    a, b = (Sharer(crossings, {"x": ["tcp://far"]}, {"tcp://a", "tcp://b"}) for crossings in two)
+
+    def find_out_together(crossings):
+        inner = crossings.wait
+
+        async def wait(key, seconds):
+            found = await inner(key, seconds)
+            await asyncio.sleep(0.01)
+            return found
+
+        crossings.wait = wait
+
+    async def both():
+        return await asyncio.gather(a.gather("x"), b.gather("x"))
+
+    find_out_together(two[0])
+    find_out_together(two[1])
+
+    found = asyncio.run(both())
+    assert a.fetched + b.fetched == ["x"], "once"
+    assert sorted(data["x"].partition(" ")[0] for data in found) == ["fetched", "of"]
+    dead.close()
 
 
 def test_without_a_directory_everybody_fetches(tmp_path, monkeypatch):

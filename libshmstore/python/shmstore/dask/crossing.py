@@ -43,7 +43,7 @@ class Crossings:
         self.address = address
         name = hashlib.blake2b(host.encode(), digest_size=12).hexdigest()
         self.directory = os.path.join(tempfile.gettempdir(), _NAME + name)
-        self.waited = 0  #: keys that a sibling fetched meanwhile
+        self.linked = 0  #: keys that came from a sibling, though Dask had another host asked for them
         self._held: dict[Any, int] = {}  # key -> the lock's descriptor
         self._stopped: set[str] = set()  # who was waited for in vain, and still holds something
         self._anyway: dict[Any, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
@@ -69,7 +69,9 @@ class Crossings:
     async def _gather(
         self, worker: Any, ask: Callable[..., Any], keys: Collection[Any], mine: list[Any], found: dict[Any, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        tasks, left, event = worker.state.tasks, sorted(keys, key=str), None
+        tasks, event = worker.state.tasks, None
+        found.update(await self._from_holders(worker, keys))
+        left = sorted((key for key in keys if key not in found), key=str)
         while left:
             batch = []
             while left and (not _crosses(tasks.get(left[0])) or self.claim(left[0])):
@@ -85,21 +87,42 @@ class Crossings:
                 left = [key for key in left if key not in found]
         return events.gather_succeeded(event, found, ask.args[0], kwargs)  # type: ignore[attr-defined]
 
+    async def _from_holders(self, worker: Any, keys: Collection[Any]) -> dict[Any, Any]:
+        """Handles of those that a sibling has, as Dask knows. Dask asks another host for them where a request to that sibling is under way."""
+        near: dict[str, bool] = {}
+        of: dict[str, list[Any]] = {}
+        for key in keys:
+            task = worker.state.tasks.get(key)
+            for address in task.who_has if _crosses(task) else ():
+                if address not in near:
+                    near[address] = address != self.address and worker._is_peer(address)
+                if near[address]:
+                    of.setdefault(address, []).append(key)
+                    break
+        found: dict[Any, Any] = {}
+        for address, those in of.items():
+            found.update(await self._link(worker, those, address))
+        return found
+
     async def _from_sibling(self, worker: Any, keys: list[Any], nbytes: int) -> dict[Any, Any]:
         """Handles of the first of these keys, which a sibling fetches or has, and of what else it has then. Else that one is to be fetched as
-        on stock."""
+        on stock; by one worker where the sibling has it no more, or has gone."""
         address = await self.wait(keys[0], _WAIT + 4 * nbytes / max(1.0, float(worker.bandwidth)))
+        if address == self.address:
+            address = None
+        data = await self._link(worker, keys, address) if address and worker._is_peer(address) else {}
+        if keys[0] not in data:
+            self.claim_anyway(keys[0], address or None)
+        return data
+
+    async def _link(self, worker: Any, keys: list[Any], address: str) -> dict[Any, Any]:
+        """Handles of those that a sibling has."""
         data: dict[Any, Any] = {}
-        has_no_more = None
-        if address and address != self.address and worker._is_peer(address):
-            with suppress(OSError):
-                response = await transfers.ask(worker.rpc, keys, address, self.address)
-                if response["status"] == "OK":
-                    data, has_no_more = dict(response.get("data") or {}), address
-        if keys[0] in data:
-            self.waited += len(data)
-        else:
-            self.claim_anyway(keys[0], has_no_more)
+        with suppress(OSError):
+            response = await transfers.ask(worker.rpc, keys, address, self.address)
+            if response["status"] == "OK":
+                data = dict(response.get("data") or {})
+        self.linked += len(data)
         return data
 
     def _make(self) -> int | None:
@@ -158,7 +181,7 @@ class Crossings:
     def claim_anyway(self, key: Any, has_no_more: str | None = None) -> None:
         """It was waited for in vain: fetched, whoever else does, until it is released.
 
-        has_no_more: who had it. Of those who find this out one fetches it; the others wait for that one, once.
+        has_no_more: who had it, and may have gone. Of those who find this out one fetches it; the others wait for that one, once.
         """
         self._anyway[key] = None if key in self._anyway else has_no_more
 
