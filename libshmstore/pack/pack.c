@@ -4,8 +4,8 @@
  *
  * There are two kinds of own segments, for objects up to 8 KiB and for larger ones, so that small
  * extents do not lie between large ones. Each new segment is twice as large as the one before, 64
- * MiB at most. When all are full, they are scanned once for slots that others left without a hint;
- * only if that finds none, a new segment is made.
+ * MiB at most. When all are full, they are scanned once for slots that others left without a hint,
+ * or had when they died; only if that finds none, a new segment is made.
  */
 #include "pack.h"
 
@@ -18,6 +18,7 @@
 #include "format.h"
 #include "packfork.h"
 #include "packsegs.h"
+#include "segrescue.h"
 #include "segslot.h"
 #include "segsurvey.h"
 #include "sys.h"
@@ -461,6 +462,18 @@ static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 	return r == -ENOSPC && full ? 1 : r;
 }
 
+/* Takes back what dead stores had in the segment. What cannot be done now others do, or the next call. */
+static void rescue(struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
+{
+	struct shms_segrescued done;
+	struct shms_seglook l;
+
+	if (shms_seglook_open(p->options.dir_fd, g->file->name, true, &l) < 0)
+		return;
+	(void)shms_segrescue(&l, NULL, now_ms, &done);
+	shms_seglook_close(&l);
+}
+
 static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 {
 	/* The last segment is the largest, and has most room. */
@@ -470,8 +483,10 @@ static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 
 		if (!g->own || g->large != u->large)
 			continue;
-		if (scan)
+		if (scan) {
 			shms_packseg_settle(p, g, u->now_ms);
+			rescue(p, g, u->now_ms);
+		}
 		if (scan && !shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(u->now_ms)))
 			continue;
 		r = put_into(p, i, u);

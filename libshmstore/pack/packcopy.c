@@ -11,6 +11,7 @@
 #include "cleanup.h"
 #include "packticket.h"
 #include "segfile.h"
+#include "seglook.h"
 #include "segown.h"
 #include "sys.h"
 
@@ -30,8 +31,8 @@ static int open_link(int root_fd, const struct shms_packticket *t, bool write, s
 	_fd_ int fd = shms_open_beneath(root_fd, directory, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
-	r = shms_seglook_open(fd, name, write, ret);
-	if (r == 0 && t->what.slot >= shms_segment_born(&ret->segment)) {
+	r = write ? shms_seglook_open(fd, name, true, ret) : shms_seglook_open_slot(fd, name, t->what.slot, ret);
+	if (r == 0 && write && t->what.slot >= shms_segment_born(&ret->segment)) {
 		shms_seglook_close(ret);
 		r = -EBADMSG;
 	}
@@ -44,14 +45,14 @@ static bool stands(uint64_t state, const struct shms_segticket *t)
 	       (state & shms_segstate_lease(t->lease));
 }
 
-static int read_slot(const struct shms_segment *g, const struct shms_segticket *t, struct shms_packcopy *ret)
+static int read_slot(const struct shms_seglook *l, const struct shms_segticket *t, struct shms_packcopy *ret)
 {
-	struct shms_segslot slot = shms_segslot_at(g, t->slot);
+	struct shms_segslot slot = shms_segslot_at(&l->segment, t->slot);
 	int r;
 
 	if (!stands(shms_segword_load(slot.state), t))
 		return -ESTALE;
-	r = shms_segpacked_read(g, &slot, &ret->object);
+	r = shms_segpacked_read(&l->segment, &slot, &ret->object);
 	if (r == 0 && ret->object.n_buffers > SHMS_SEGOWN_BUFFERS)
 		r = -EBADMSG;
 	if (r < 0)
@@ -59,9 +60,12 @@ static int read_slot(const struct shms_segment *g, const struct shms_segticket *
 	ret->extent = malloc(ret->object.used + 1);
 	if (!ret->extent)
 		return -ENOMEM;
-	memcpy(ret->extent, g->bytes + ret->object.extent_off, ret->object.used);
-	/* What was read above is read before this: the lease kept the slot as it was. */
-	atomic_thread_fence(memory_order_acquire);
+	r = shms_seglook_read(l, ret->object.extent_off, ret->extent, ret->object.used);
+	/* Where the lease stands after that, it kept the slot as it was. */
+	if (r == 0)
+		r = shms_seglook_again(l, t->slot);
+	if (r < 0)
+		return r;
 	if (!stands(shms_segword_load(slot.state), t))
 		return -ESTALE;
 	ret->object.extent_off = 0;
@@ -81,7 +85,7 @@ int shms_packcopy_read(int root_fd, const char *path, uint64_t now_ms, struct sh
 		r = open_link(root_fd, &t, false, &l);
 	if (r < 0)
 		return r;
-	r = read_slot(&l.segment, &t.what, &copy);
+	r = read_slot(&l, &t.what, &copy);
 	shms_seglook_close(&l);
 	if (r < 0)
 		free(copy.extent);

@@ -25,6 +25,7 @@ struct looking {
 	int (*fn)(const struct shms_packlook *object, void *arg);
 	void *arg;
 	unsigned place;
+	const struct shms_seglook *file;
 	uint8_t *room; /* for a key, or an extent */
 	size_t size;
 };
@@ -48,28 +49,32 @@ static int reserve(struct looking *l, size_t size)
 	return 0;
 }
 
-/* Copies the key, or all of the extent. */
+/* Copies size bytes of the extent, from off on, to the same place in the room. */
+static int copy_part(struct looking *l, const struct shms_packlook *o, size_t off, size_t size)
+{
+	int r = reserve(l, off + size + 1);
+
+	return r < 0 ? r : shms_seglook_read(l->file, o->object.extent_off + off, l->room + off, size);
+}
+
+/* Copies the key, and all of the extent where that is asked for. 0; 1: it has another key. */
 static int copy(struct looking *l, struct shms_packlook *o)
 {
-	const uint8_t *extent = o->segment->bytes + o->object.extent_off;
-	size_t size = l->key ? o->object.used : o->object.key_size;
 	bool inside = o->object.key_size <= SHMS_SEGPACKED_KEY;
-	int r = reserve(l, size + 1);
+	int r = inside ? 0 : copy_part(l, o, o->object.key_off, o->object.key_size);
 
 	if (r < 0)
 		return r;
+	o->key = inside ? (const uint8_t *)o->object.key : l->room + o->object.key_off;
 	o->key_size = o->object.key_size;
-	if (l->key) {
-		memcpy(l->room, extent, size);
-		o->copy = l->room;
-		o->key = inside ? (const uint8_t *)o->object.key : l->room + o->object.key_off;
-	} else if (inside) {
-		o->key = o->object.key;
-	} else {
-		memcpy(l->room, extent + o->object.key_off, size);
-		o->key = l->room;
-	}
-	return 0;
+	if (!l->key)
+		return 0;
+	if (memcmp(o->key, l->key, l->key_size) != 0)
+		return 1;
+	r = copy_part(l, o, 0, o->object.used);
+	o->copy = l->room;
+	o->key = inside ? o->key : l->room + o->object.key_off;
+	return r;
 }
 
 static uint64_t links_of(const struct shms_segslot *slot, uint64_t state)
@@ -102,15 +107,17 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 			return r;
 		o->generation = shms_segstate_generation(state);
 		o->n_links = links_of(slot, state);
-		/* What was read above is read before this. */
-		atomic_thread_fence(memory_order_acquire);
+		/* Where only the slot was used, its copy is of one moment. */
+		if (r == 0 && o->object.key_size <= SHMS_SEGPACKED_KEY && !(o->object.flags & SHMS_SEGPACKED_TABLE) &&
+		    !l->key)
+			return 1;
+		if (shms_seglook_again(l->file, o->slot) < 0)
+			return 0;
 		now = shms_segword_load(slot->state);
 		if (!shms_segstate_published(now) || shms_segstate_generation(now) != o->generation ||
 		    !is_named(slot, l->place))
 			continue;
-		if (r != 0)
-			return 0;
-		return !l->key || memcmp(o->key, l->key, l->key_size) == 0;
+		return r == 0;
 	}
 	return 0;
 }
@@ -120,6 +127,7 @@ static int look(struct looking *l, const struct shms_seglook *file)
 	uint32_t n = shms_segment_born(&file->segment);
 	int r = 0;
 
+	l->file = file;
 	l->place = shms_segment_place(&file->segment, l->store);
 	for (uint32_t i = 0; r == 0 && i < n && l->place != SHMS_SEGMENT_NO_PLACE; i++) {
 		struct shms_packlook o = {.segment = &file->segment, .inode = file->inode, .slot = i};

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "segfile.h"
+#include "seglook.h"
 #include "segpacked.h"
 
 struct shms_packlook {

@@ -60,8 +60,7 @@ bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms)
 
 /* ---- what lies there ----------------------------------------------------------------------------------------------- */
 
-/* Checks that the file fd is a segment, and reads its shape and uuids. Maps nothing. */
-static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
+int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st)
 {
 	struct shms_segment_header header;
 	ssize_t n;
@@ -71,8 +70,6 @@ static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
 		return -errno;
 	if (!S_ISREG(ret_st->st_mode))
 		return -EBADMSG;
-	if (ret_st->st_uid != geteuid())
-		return -EPERM;
 	n = shms_pread_all(fd, &header, sizeof(header), 0);
 	if (n < 0)
 		return (int)n;
@@ -83,21 +80,34 @@ static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
 	return r;
 }
 
+/* The same of a segment that we would write to through a map: of another user's we make none. */
+static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
+{
+	int r = shms_segfile_check(fd, ret, ret_st);
+
+	return r == 0 && ret_st->st_uid != geteuid() ? -EPERM : r;
+}
+
 /*
- * Checks that all that may be changed has memory. The owner takes it before it publishes slots; a
- * write to a slot without memory could find the partition full. The hole is looked for first: a
- * read through the map would fill it.
+ * The owner takes memory before it publishes slots; a write to a slot without memory could find the
+ * partition full. The hole is looked for first: a read through the map would fill it.
  */
-static int check_memory(int fd, const struct shms_segment *g)
+int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_born)
 {
 	off_t hole = lseek(fd, 0, SEEK_HOLE);
-	uint64_t told = g->shape.slots_off;
+	uint64_t told = g->shape.slots_off + n_born * shms_segslot_size(g->shape.n_words);
 
 	if (hole < 0)
 		return -errno;
-	if ((uint64_t)hole >= told)
-		told += shms_segment_born(g) * shms_segslot_size(g->shape.n_words);
 	return (uint64_t)hole < told ? -EBADMSG : 0;
+}
+
+/* The number of slots is read through the map after what is before them was found to have memory. */
+static int check_memory(int fd, const struct shms_segment *g)
+{
+	int r = shms_segfile_check_memory(fd, g, 0);
+
+	return r < 0 ? r : shms_segfile_check_memory(fd, g, shms_segment_born(g));
 }
 
 static int map_books(int fd, uint64_t size, struct shms_segment *g)
@@ -432,53 +442,4 @@ void shms_segfile_fork_child(struct shms_segfile *f, bool views)
 	f->segment.books = NULL; /* it was not inherited */
 	if (!views)
 		unmap(f);
-}
-
-/* ---- somebody without a place -------------------------------------------------------------------------------------- */
-
-int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret)
-{
-	_fd_ int fd = shms_openat(dirfd, name, (write ? O_RDWR : O_RDONLY) | OPEN_FLAGS, 0);
-	struct shms_seglook l = {.fd = -1};
-	char right_name[SHMS_SEGFILE_NAME];
-	struct stat st;
-	void *map;
-	int r;
-
-	if (fd < 0)
-		return errno == ELOOP ? -EBADMSG : -errno;
-	r = check(fd, &l.segment, &st);
-	if (r < 0)
-		return r;
-	shms_segfile_name(l.segment.uuid, right_name);
-	if (strcmp(name, right_name) != 0)
-		return -EBADMSG;
-	l.n_blocks = shms_blocks(&st);
-	l.inode = st.st_ino;
-	l.mapped = write ? l.segment.shape.data_off : l.segment.shape.size;
-	map = write ? shms_map_ours(l.mapped, MAP_SHARED, fd) : mmap(NULL, l.mapped, PROT_READ, MAP_SHARED, fd, 0);
-	if (map == MAP_FAILED)
-		return -errno;
-	l.segment.books = map;
-	if (write) {
-		r = check_memory(fd, &l.segment);
-		if (r < 0) {
-			munmap(map, l.mapped);
-			return r;
-		}
-		l.fd = shms_take_fd(&fd);
-	} else {
-		l.segment.bytes = map;
-	}
-	*ret = l;
-	return 0;
-}
-
-void shms_seglook_close(struct shms_seglook *l)
-{
-	if (l->segment.books)
-		munmap(l->segment.books, l->mapped);
-	l->segment.books = NULL;
-	l->segment.bytes = NULL;
-	l->fd = shms_close_fd(l->fd);
 }

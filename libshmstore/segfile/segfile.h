@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "segment.h"
 
@@ -75,22 +76,13 @@ void shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t 
  */
 void shms_segfile_fork_child(struct shms_segfile *f, bool views);
 
-/*
- * A segment as seen by a process without a place. shms_seglook_open() opens name of dirfd, checks
- * and maps it. write: to recover the dead (segrescue.h), else only to read.
- */
-struct shms_seglook {
-	struct shms_segment segment; /* bytes is NULL with write: nobody reads objects then */
-	uint64_t mapped;
-	uint64_t n_blocks; /* bytes of memory it takes */
-	uint64_t inode;
-	int fd; /* write only */
-};
-int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret);
-void shms_seglook_close(struct shms_seglook *l);
-
 void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME]);
 /* Is a lease out anywhere in the segment? */
 bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms);
+
+/* For this room. Checks that the file fd is a segment, and reads its shape and uuids. Maps nothing. */
+int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st);
+/* Checks that all that may be changed through a map, or is to be read into memory, has memory. */
+int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_born);
 
 #endif

@@ -15,7 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "segalloc.h"
+#include "segfile.h"
 #include "seglock.h"
 #include "segrecover.h"
 #include "segtrim.h"
@@ -104,6 +106,54 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 	return r;
 }
 
+/* As rescue(), of a record in another user's segment. fd: of the file, to write to. 0, -EBUSY, -errno. */
+static int tell_gone(const struct shms_segment *g, int fd, unsigned holder, const uint8_t gone[16])
+{
+	off_t off = (uint8_t *)shms_segment_record(g, holder) - g->books;
+	uint64_t kept = SHMS_SEGRECORD_KEPT, active = SHMS_SEGRECORD_ACTIVE;
+	bool locked = shms_seglock_try(fd, holder) == 0;
+	struct shms_segrecord record;
+	ssize_t n = shms_pread_all(fd, &record, sizeof(record), (uint64_t)off);
+	bool ours = n == (ssize_t)sizeof(record) && memcmp(record.store_uuid, gone, sizeof(record.store_uuid)) == 0;
+	int r = 0;
+
+	/* One byte changes: nobody reads half of it. */
+	if (ours && shms_segword_is(&record.state, UINT64_MAX, kept) && pwrite(fd, &active, sizeof(active), off) < 0)
+		r = -errno;
+	if (ours && !locked)
+		r = -EBUSY;
+	if (locked)
+		shms_seglock_end(fd, holder);
+	return r;
+}
+
+/*
+ * In another user's segment: we are root. The file may be cut under a map, and no words of slots can be changed without one.
+ * So the places of the store that is gone are told to be of nobody who comes back, by a write. Its user's next process recovers them.
+ */
+static int tell_all_gone(const struct shms_seglook *l, int dirfd, const char *name, const uint8_t gone[16])
+{
+	_fd_ int fd = shms_openat(dirfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	struct stat st;
+	int r = 0, error;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_ino != l->inode)
+		return -ENOENT;
+	for (unsigned h = 0; h < shms_segment_holders(&l->segment); h++) {
+		struct shms_segrecord *record = shms_segment_record(&l->segment, h);
+		uint64_t state = shms_segword_load(&record->state);
+
+		if ((state != SHMS_SEGRECORD_ACTIVE && state != SHMS_SEGRECORD_KEPT) ||
+		    memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) != 0)
+			continue;
+		error = tell_gone(&l->segment, fd, h, gone);
+		r = r < 0 ? r : error;
+	}
+	return r;
+}
+
 int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,
 			  struct shms_segrescued *ret)
 {
@@ -111,10 +161,13 @@ int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], u
 	struct shms_seglook l;
 	struct stat st;
 	int r = shms_seglook_open(dirfd, name, true, &l);
+	bool others = r == -EPERM;
 
+	if (others)
+		r = shms_seglook_open(dirfd, name, false, &l);
 	if (r < 0)
 		return r;
-	r = shms_segrescue(&l, gone, now_ms, &done);
+	r = others ? tell_all_gone(&l, dirfd, name, gone) : shms_segrescue(&l, gone, now_ms, &done);
 	if (r == -EBUSY || (r == 0 && shms_segment_promised(&l.segment, now_ms)))
 		r = 1;
 	if (r == 0 && fstat(l.fd, &st) == 0 && unlinkat(dirfd, name, 0) == 0) {

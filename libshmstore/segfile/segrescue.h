@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "segfile.h"
+#include "seglook.h"
 
 /*
  * Gives back what the holder had, and frees its place (an owner's place becomes an orphan's). The
@@ -34,7 +34,7 @@ struct shms_segrescued {
 int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms, struct shms_segrescued *ret);
 /*
  * Does the same for segment name of a dead store, whose segments/ is dirfd; then removes the link.
- * 0; 1: the link stays, because a lease is out in the segment, or a child of the dead store lives;
+ * Of another user's segment (we are root) the places are only told to be given up: a process of the user recovers them. 0; 1: the link stays, because a lease is out in the segment, or a child of the dead store lives;
  * -ENOENT; -EBADMSG: it is no segment; -ENOTSUP: it is of a later version.
  */
 int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,

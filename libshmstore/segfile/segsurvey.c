@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segsurvey.c: one pass over the slots. It reads a slot's state, then the bits and the description,
- * then the state again, and repeats that where the generation has changed.
+ * segsurvey.c: one pass over the copies of the slots. Of an object with a table, the number of
+ * buffers is read from its extent; the slot is copied again then, and all is repeated where its
+ * generation has changed.
  */
 #include "segsurvey.h"
 
@@ -18,8 +19,9 @@ struct seen {
 	uint64_t bytes;
 };
 
-static struct seen look(const struct shms_segment *g, uint32_t i, unsigned ours)
+static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 {
+	const struct shms_segment *g = &l->segment;
 	struct shms_segslot slot = shms_segslot_at(g, i);
 	struct shms_segpacked o;
 	struct seen seen = {0};
@@ -38,6 +40,10 @@ static struct seen look(const struct shms_segment *g, uint32_t i, unsigned ours)
 		seen.error = shms_segpacked_read(g, &slot, &o);
 		if (seen.error == 0)
 			seen.bytes = shms_segsurvey_bytes(&o);
+		if (seen.error == 0 && !(o.flags & SHMS_SEGPACKED_TABLE))
+			break;
+		if (shms_seglook_again(l, i) < 0)
+			break;
 		if ((shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) == (seen.state & SHMS_SEGSTATE_WHAT))
 			break;
 	}
@@ -66,7 +72,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 	uint64_t used;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct seen seen = look(g, i, ours);
+		struct seen seen = look(l, i, ours);
 		bool promised = shms_segstate_promised(seen.state, now);
 
 		s.n_leases += promised ? (uint32_t)__builtin_popcount(shms_segstate_leases(seen.state)) : 0;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "segclass.h"
-#include "segfile.h"
+#include "seglook.h"
 #include "segpacked.h"
 
 /*

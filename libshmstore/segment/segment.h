@@ -91,7 +91,9 @@ struct shms_segment_shape {
 /* A mapped segment: two maps of one file, and the bounds of every access to them. */
 struct shms_segment {
 	uint8_t *books;       /* [0, data_off): header, control, records, hints, slots */
-	const uint8_t *bytes; /* [0, size), for reading */
+	const uint8_t *bytes; /* [0, size), for reading; NULL: not mapped */
+	/* Reads size bytes from off on, where bytes is NULL. NULL: nobody reads extents. 0, -errno. */
+	int (*fetch)(const struct shms_segment *g, uint64_t off, void *ret, uint64_t size);
 	struct shms_segment_shape shape;
 	uint8_t uuid[16];
 	uint8_t owner_uuid[16];

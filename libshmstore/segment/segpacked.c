@@ -114,8 +114,12 @@ bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_
  */
 static uint64_t table_number(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t i)
 {
-	const uint8_t *at = g->bytes + o->extent_off + o->table_off + 8 * i;
+	uint64_t off = o->extent_off + o->table_off + 8 * i, number;
+	const uint8_t *at;
 
+	if (!g->bytes) /* what cannot be read is no number of buffers, nor a size */
+		return g->fetch && g->fetch(g, off, &number, sizeof(number)) == 0 ? number : UINT64_MAX;
+	at = g->bytes + off;
 	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
 }
 

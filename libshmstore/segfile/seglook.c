@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seglook.c: see seglook.h.
+ *
+ * A copy by read() has no order among its words. So each slot is read twice, and is right if its
+ * generation, state and description were the same both times: then they were those all the time in
+ * between. Holders and leases change without that; what was read last counts.
+ */
+#include "seglook.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "segfile.h"
+#include "sys.h"
+
+#define OPEN_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
+#define TRIES      8
+#define BOOKS_MAX  (UINT64_C(64) << 20) /* a segment of 64 MiB, the largest that stores make, has 7 MiB */
+#define PIECE      (UINT64_C(64) << 10) /* of slots that are compared at a time */
+#define ROW_MAX    ((1 + SHMS_SEGMENT_WORDS_MAX + SHMS_SEGSLOT_PACKED_WORDS) * 8)
+
+int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uint64_t size)
+{
+	ssize_t n = shms_pread_all(l->fd, ret, size, off);
+
+	return n < 0 ? (int)n : (uint64_t)n < size ? -EBADMSG : 0;
+}
+
+/* For segment.fetch. */
+static int fetch(const struct shms_segment *g, uint64_t off, void *ret, uint64_t size)
+{
+	return shms_seglook_read((const struct shms_seglook *)(const void *)g, off, ret, size);
+}
+_Static_assert(offsetof(struct shms_seglook, segment) == 0, "fetch() finds the look by its segment");
+
+/* ---- a copy of the books ------------------------------------------------------------------------------------------- */
+
+/* Two copies of a slot. */
+static bool same(const uint8_t *a, const uint8_t *b, uint32_t n_words)
+{
+	size_t packed = (1 + n_words) * sizeof(uint64_t);
+	uint64_t x, y;
+
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
+	return !((x ^ y) & SHMS_SEGSTATE_WHAT) &&
+	       memcmp(a + packed, b + packed, SHMS_SEGSLOT_PACKED_WORDS * sizeof(uint64_t)) == 0;
+}
+
+int shms_seglook_again(const struct shms_seglook *l, uint32_t slot)
+{
+	const struct shms_segment_shape *shape = &l->segment.shape;
+	uint64_t size = shms_segslot_size(shape->n_words), off = shape->slots_off + slot * size;
+	uint8_t rows[2][ROW_MAX];
+	int r = shms_seglook_read(l, off, rows[0], size);
+
+	for (int i = 1; r == 0 && i <= TRIES; i++) {
+		r = shms_seglook_read(l, off, rows[i % 2], size);
+		if (same(rows[0], rows[1], shape->n_words)) {
+			memcpy(l->segment.books + off, rows[i % 2], size);
+			break;
+		}
+		if (i == TRIES)
+			memcpy(l->segment.books + off, rows[i % 2], size);
+	}
+	return r;
+}
+
+/* Makes room for the books with n slots, and copies all before them. */
+static int copy_head(struct shms_seglook *l, uint64_t n)
+{
+	const struct shms_segment_shape *shape = &l->segment.shape;
+	uint64_t size = shape->slots_off + n * shms_segslot_size(shape->n_words);
+
+	if (size > BOOKS_MAX)
+		return -ENOTSUP;
+	l->segment.books = malloc(size);
+	return l->segment.books ? shms_seglook_read(l, 0, l->segment.books, shape->slots_off) : -ENOMEM;
+}
+
+/* Compares the copies of n slots from first on with what is there now. */
+static int compare(const struct shms_seglook *l, uint32_t first, uint32_t n, uint8_t *now)
+{
+	const struct shms_segment_shape *shape = &l->segment.shape;
+	uint64_t size = shms_segslot_size(shape->n_words), off = shape->slots_off + first * size;
+	int r = shms_seglook_read(l, off, now, n * size);
+
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
+		if (!same(l->segment.books + off + i * size, now + i * size, shape->n_words))
+			r = shms_seglook_again(l, first + i);
+	}
+	return r;
+}
+
+static int copy_slots(struct shms_seglook *l)
+{
+	const struct shms_segment_shape *shape = &l->segment.shape;
+	uint32_t n = shms_segment_born(&l->segment), at_once = (uint32_t)(PIECE / shms_segslot_size(shape->n_words));
+	uint64_t size = n * shms_segslot_size(shape->n_words);
+	uint8_t *books, *now;
+	int r = shms_segfile_check_memory(l->fd, &l->segment, n);
+
+	if (r == 0 && shape->slots_off + size > BOOKS_MAX)
+		r = -ENOTSUP;
+	if (r < 0 || n == 0)
+		return r;
+	books = realloc(l->segment.books, shape->slots_off + size);
+	if (!books)
+		return -ENOMEM;
+	l->segment.books = books;
+	now = malloc(PIECE);
+	if (!now)
+		return -ENOMEM;
+	r = shms_seglook_read(l, shape->slots_off, books + shape->slots_off, size);
+	for (uint32_t i = 0; r == 0 && i < n; i += at_once)
+		r = compare(l, i, n - i < at_once ? n - i : at_once, now);
+	free(now);
+	return r;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------- */
+
+/* Opens and checks; maps and copies nothing. */
+static int open_file(int dirfd, const char *name, bool write, struct shms_seglook *ret)
+{
+	_fd_ int fd = shms_openat(dirfd, name, (write ? O_RDWR : O_RDONLY) | OPEN_FLAGS, 0);
+	struct shms_seglook l = {.fd = -1};
+	char right_name[SHMS_SEGFILE_NAME];
+	struct stat st, dir;
+	int r;
+
+	if (fd < 0)
+		return errno == ELOOP ? -EBADMSG : -errno;
+	r = shms_segfile_check(fd, &l.segment, &st);
+	if (r < 0)
+		return r;
+	/* A link that a user made to another's segment says nothing here, and root changes nothing in it. */
+	if (st.st_uid != geteuid() && (write || fstat(dirfd, &dir) < 0 || dir.st_uid != st.st_uid))
+		return -EPERM;
+	shms_segfile_name(l.segment.uuid, right_name);
+	if (strcmp(name, right_name) != 0)
+		return -EBADMSG;
+	l.n_blocks = shms_blocks(&st);
+	l.inode = st.st_ino;
+	l.fd = shms_take_fd(&fd);
+	*ret = l;
+	return 0;
+}
+
+static int map_books(struct shms_seglook *l)
+{
+	void *map = shms_map_ours(l->segment.shape.data_off, MAP_SHARED, l->fd);
+	int r;
+
+	if (map == MAP_FAILED)
+		return -errno;
+	l->mapped = l->segment.shape.data_off;
+	l->segment.books = map;
+	r = shms_segfile_check_memory(l->fd, &l->segment, 0);
+	return r < 0 ? r : shms_segfile_check_memory(l->fd, &l->segment, shms_segment_born(&l->segment));
+}
+
+int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret)
+{
+	struct shms_seglook l;
+	int r = open_file(dirfd, name, write, &l);
+
+	if (r < 0)
+		return r;
+	if (write) {
+		r = map_books(&l);
+	} else {
+		l.segment.fetch = fetch;
+		r = copy_head(&l, 0);
+		if (r == 0)
+			r = copy_slots(&l);
+	}
+	if (r < 0)
+		shms_seglook_close(&l);
+	else
+		*ret = l;
+	return r;
+}
+
+int shms_seglook_open_slot(int dirfd, const char *name, uint32_t slot, struct shms_seglook *ret)
+{
+	struct shms_seglook l;
+	int r = open_file(dirfd, name, false, &l);
+
+	if (r < 0)
+		return r;
+	l.segment.fetch = fetch;
+	r = slot < l.segment.shape.n_slots ? copy_head(&l, slot + UINT64_C(1)) : -EBADMSG;
+	if (r == 0 && slot >= shms_segment_born(&l.segment))
+		r = -EBADMSG;
+	if (r == 0)
+		r = shms_seglook_again(&l, slot);
+	if (r < 0)
+		shms_seglook_close(&l);
+	else
+		*ret = l;
+	return r;
+}
+
+void shms_seglook_close(struct shms_seglook *l)
+{
+	if (l->mapped)
+		munmap(l->segment.books, l->mapped);
+	else
+		free(l->segment.books);
+	l->segment.books = NULL;
+	l->mapped = 0;
+	l->fd = shms_close_fd(l->fd);
+}

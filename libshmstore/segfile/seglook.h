@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seglook.h: a segment as seen by a process without a place.
+ *
+ * Who reads has a private copy of the books, and reads extents by system calls: the file may be cut
+ * at any time, by a hostile process of its user, and a map of it would be a SIGBUS then. Who writes
+ * (segrescue.h) needs a map, and so gets none of another user's segment.
+ */
+#ifndef SHMS_SEGLOOK_H
+#define SHMS_SEGLOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "segment.h"
+
+struct shms_seglook {
+	struct shms_segment segment; /* bytes is NULL */
+	uint64_t mapped;             /* for writing; 0: segment.books is a copy */
+	uint64_t n_blocks;           /* bytes of memory it takes */
+	uint64_t inode;
+	int fd;
+};
+
+/*
+ * Opens segment name of dirfd. write: to recover the dead, else only to read. Each slot is copied as it was at
+ * one moment. 0; -ENOENT; -EBADMSG: it is none, or damaged; -ENOTSUP: of a later version, or larger than any store makes;
+ * -EPERM: write, and it is another user's; or it is not the user's whose directory this is; -ENOMEM, -EMFILE, …
+ */
+int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret);
+/* The same for reading one slot only. */
+int shms_seglook_open_slot(int dirfd, const char *name, uint32_t slot, struct shms_seglook *ret);
+void shms_seglook_close(struct shms_seglook *l);
+/* Of a look for reading: copies a slot's words again, as they are now. 0; -EBADMSG: the file was cut; -errno. */
+int shms_seglook_again(const struct shms_seglook *l, uint32_t slot);
+/* Of a look for reading: reads size bytes of the file from off on. 0, -EBADMSG, -errno. */
+int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uint64_t size);
+
+#endif
