@@ -27,14 +27,14 @@ static int object_row(const struct shmstore_object_info *info, void *arg)
 
 static PyObject *object_tuple(const struct shmstore_object_info *row)
 {
-	return Py_BuildValue("NNKKKKKKKLNiNNN", pyshm_key_object(row->key, row->key_size), pyshm_text(row->name),
+	return Py_BuildValue("NNKKKKKKKLNiNNNN", pyshm_key_object(row->key, row->key_size), pyshm_text(row->name),
 			     (unsigned long long)row->header_size, (unsigned long long)row->buffer_size,
 			     (unsigned long long)row->blocks, (unsigned long long)row->inode,
 			     (unsigned long long)row->links, (unsigned long long)row->n_buffers,
 			     (unsigned long long)row->generation, (long long)row->mtime_ns,
 			     PyBool_FromLong(row->checksum), row->error < 0 ? -row->error : row->error,
 			     PyBytes_FromStringAndSize(row->key, (Py_ssize_t)row->key_size),
-			     PyBool_FromLong(row->demoted), PyBool_FromLong(row->pinned));
+			     PyBool_FromLong(row->demoted), PyBool_FromLong(row->pinned), PyBool_FromLong(row->packed));
 }
 
 static PyObject *list_objects(PyObject *op, bool keys_only)

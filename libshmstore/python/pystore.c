@@ -97,32 +97,35 @@ struct opening {
 	bool wait;
 };
 
+/* A number of bytes, which None leaves as it is. */
+static int take_bytes(PyObject *number, uint64_t *io)
+{
+	PyObject *index = number == Py_None ? NULL : PyNumber_Index(number);
+
+	if (index)
+		*io = PyLong_AsUnsignedLongLong(index);
+	Py_XDECREF(index);
+	return PyErr_Occurred() ? -1 : 0;
+}
+
 static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyTypeObject *partition_type,
 			struct pyshm_partition **ret_partition)
 {
-	PyObject *partition, *directory = Py_None, *recycle_max = Py_None, *wait = Py_None;
+	PyObject *partition, *directory = Py_None, *recycle_max = Py_None, *wait = Py_None, *pack_max = Py_None;
 	const char *daemon = "auto";
 	int keep = 0, readonly = 0, adopt = 0, fresh = 0, arbitrate = 0, any_user = 0;
 
 	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
 	if (!PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "O!s|pzOOpppsOpp:Store",
+		    args, kwargs, "O!s|pzOOpppsOppO:Store",
 		    PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory", "recycle_max", "readonly",
-				   "adopt", "fresh", "daemon", "wait", "arbitrate", "any_user"),
+				   "adopt", "fresh", "daemon", "wait", "arbitrate", "any_user", "pack_max"),
 		    partition_type, &partition, &o->name, &keep, &o->options.label, &directory, &recycle_max, &readonly,
-		    &adopt, &fresh, &daemon, &wait, &arbitrate, &any_user) ||
+		    &adopt, &fresh, &daemon, &wait, &arbitrate, &any_user, &pack_max) ||
 	    pyshm_daemon_options(&o->options, daemon, wait, &o->wait) < 0)
 		return -1;
-	if (recycle_max != Py_None) {
-		PyObject *index = PyNumber_Index(recycle_max);
-
-		if (!index)
-			return -1;
-		o->options.recycle_max = PyLong_AsUnsignedLongLong(index);
-		Py_DECREF(index);
-		if (PyErr_Occurred())
-			return -1;
-	}
+	if (take_bytes(recycle_max, &o->options.recycle_max) < 0 || take_bytes(pack_max, &o->options.pack_max) < 0)
+		return -1;
 	if (directory != Py_None) {
 		if (!PyUnicode_FSConverter(directory, &o->directory))
 			return -1;
@@ -442,11 +445,11 @@ static PyGetSetDef store_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char store_doc[] =
-	PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
-		  "readonly=False, adopt=False,\n"
-		  "      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False)\n--\n\n"
-		  "One process's directory of objects.");
+static char store_doc[] = PyDoc_STR(
+	"Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
+	"readonly=False, adopt=False,\n"
+	"      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, pack_max=None)\n--\n\n"
+	"One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
 	{Py_tp_doc, store_doc},

@@ -4,7 +4,7 @@
  * shmstore-admin look at real owners, views, ghosts, writers and leases, and can kill them. One command per line on standard
  * input, words separated by one space; one line of answer each: "ok", "ok VALUE" or "error ERRNO".
  *
- *   open NAME FLAGS [DIRECTORY]   flags: k = keep, r = with the recycling pool, - = none
+ *   open NAME FLAGS [DIRECTORY]   flags: k = keep, r = with the recycling pool, m = small objects packed, - = none
  *   put KEY SIZE FLAGS            SIZE bytes of a pattern, one buffer; flags: s = checksum, p = pinned, - = none
  *   noise KEY SIZE                SIZE bytes that do not compress
  *   check KEY                     reads what "noise" wrote, as it must be
@@ -51,6 +51,7 @@ static int do_open(const char *name, const char *flags, const char *directory)
 	o.label = "actor";
 	if (!strchr(flags, 'r'))
 		o.recycle_max = 0;
+	o.pack_max = strchr(flags, 'm') ? 65536 : 0;
 	o.directory = directory;
 	return shmstore_open(actor.partition, name, &o, &actor.store);
 }

@@ -78,6 +78,36 @@ def test_ls(admin, actors):
     assert admin("ls", "--json", "u", code=1).json == {"objects": []}
 
 
+def test_packed_objects(admin, actors):
+    actor, other = actors(admin, "s", "m"), actors(admin, "t", "m")
+    for i in range(20):
+        actor("put", f"k{i}", 1024, "-")
+    actor("put", "large", 300000, "-")
+    other("adopt", "k7", actor("handoff", "k7", 60000))
+    objects = {o["key"]: o for o in admin.json("ls", "s")["objects"]}
+    assert {k for k, o in objects.items() if o["packed"]} == {f"k{i}" for i in range(20)}
+    segment, = (Path(admin.path) / "stores" / "s" / "segments").iterdir()
+    o = objects["k7"]
+    assert o["inode"] == objects["k1"]["inode"] == segment.stat().st_ino
+    assert o["links"] == 2 and o["mtime"] is None and o["buffer_size"] == 1024 and 1024 <= o["blocks"] <= 1536
+    assert objects["large"]["mtime"] > 0 and not objects["large"]["pinned"]
+    words = next(line for line in admin("ls", "s").out.splitlines() if "k7" in line).split()
+    assert "packed" in words and words[-2] == "-"
+    s = admin.json("stat", "s", "k7")
+    assert s["packed"] and {(n["store"], n["key"]) for n in s["names"]} == {("s", "k7"), ("t", "k7")} and s["leases"] == 0
+    assert "in memory, in a segment" in admin("stat", "s", "k7").out and "written" not in admin("stat", "s", "k7").out
+    # Each object in both stores' books; the memory once; what the segment has besides is its owner's pool.
+    du = admin.json("du")
+    stores = {store["name"]: store for store in du["stores"]}
+    packed = sum(o["blocks"] for o in objects.values() if o["packed"])
+    assert stores["s"]["objects"] == 21 and stores["t"]["objects"] == 1
+    assert stores["s"]["linked"] == packed + objects["large"]["blocks"] and stores["t"]["linked"] == o["blocks"]
+    assert stores["t"]["uss"] == 0 and stores["t"]["pss"] == o["blocks"] // 2
+    assert stores["s"]["pool"] == segment.stat().st_blocks * 512 - packed and stores["t"]["pool"] == 0
+    assert admin.json("reconcile")["residual"] == 0
+    assert admin("cat", "t", "k7").raw == pattern(1024)
+
+
 def test_a_store_outside_stores(admin, actors):
     directory = Path(admin.path) / "workers"
     directory.mkdir()

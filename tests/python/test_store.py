@@ -77,6 +77,10 @@ def test_bad_arguments(partition):
         partition.open("a\0b")
     with pytest.raises(OverflowError):
         partition.open("s", recycle_max=-1)
+    with pytest.raises(OverflowError):
+        partition.open("s", pack_max=-1)
+    with pytest.raises(TypeError):
+        partition.open("s", pack_max="64 KiB")
     with pytest.raises(TypeError):
         shmstore.Store("no partition", "s")
     with pytest.raises(shmstore.Error) as caught:

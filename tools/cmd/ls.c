@@ -65,7 +65,11 @@ static void add_json(struct ls *ls, const struct shmstore_object_info *info)
 	jsonmake_u64(o, "inode", info->inode);
 	jsonmake_flag(o, "demoted", info->demoted);
 	jsonmake_flag(o, "pinned", info->pinned);
-	jsonmake_real(o, "mtime", (double)info->mtime_ns / 1e9);
+	jsonmake_flag(o, "packed", info->packed);
+	if (info->packed)
+		jsonmake_null(o, "mtime");
+	else
+		jsonmake_real(o, "mtime", (double)info->mtime_ns / 1e9);
 	jsonmake_prose(o, "name", info->name);
 	jsonmake_prose(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
 	json_stream_item(o, ls->n_objects == 0);
@@ -93,11 +97,14 @@ static void add_row(struct ls *ls, const struct shmstore_object_info *info)
 		else
 			table_count(t, BUFFERS, info->n_buffers);
 	}
-	table_text(t, WHERE, info->demoted ? "tier" : info->pinned ? "pinned" : "memory");
+	table_text(t, WHERE, info->demoted ? "tier" : info->pinned ? "pinned" : info->packed ? "packed" : "memory");
 	if (info->demoted)
 		table_color(t, WHERE, "cyan");
 	table_count(t, LINKS, info->links);
-	table_age(t, AGE, info->mtime_ns);
+	if (info->packed)
+		table_text(t, AGE, "-");
+	else
+		table_age(t, AGE, info->mtime_ns);
 	table_count(t, INODE, info->inode);
 }
 
@@ -202,9 +209,11 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		options, parse, "ls [STORE]",
 		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
 		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is shared. N is the "
-		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets it), or pinned (in "
-		"memory, and stays there). LINKS counts the object's names in all stores and its leases. AGE is the "
-		"time since it was written; the total counts an object in each of its stores.");
+		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets it), pinned (in "
+		"memory, and stays there), or packed (in memory, one of many in a segment). LINKS counts the object's "
+		"names in all stores and its leases. AGE is the "
+		"time since it was written, of which packed objects tell nothing; the total counts an object in each "
+		"of its stores.");
 	static const char *const names[] = {"STORE", NULL};
 	struct ls ls = {.admin = a, .sort = -1};
 	struct command_line line = {.admin = a, .names = names, .own = &ls};

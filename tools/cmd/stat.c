@@ -79,13 +79,20 @@ struct sharer {
 	bool own; /* the store that the object was asked of */
 };
 
+/* A segment's inode is that of all objects in it: each of them has its own generation. */
+static bool is_same(const struct shmstore_object_info *info, const struct object *o)
+{
+	return info->inode == o->info.inode &&
+	       (!o->info.packed || (info->packed && info->generation == o->info.generation));
+}
+
 static int match_inode(const struct shmstore_object_info *info, void *arg)
 {
 	struct sharer *sharer = arg;
 	struct object *o = sharer->object;
 
 	progress_set(++o->n_seen, 0);
-	if (info->inode != o->info.inode || (sharer->own && strcmp(info->name, o->name) == 0))
+	if (!is_same(info, o) || (sharer->own && strcmp(info->name, o->name) == 0))
 		return 0;
 	add_name(o, sharer->entry, info->key, info->key_size);
 	return o->n_names == o->info.links;
@@ -124,7 +131,7 @@ static void find_tier_file(struct object *o, struct shmstore_partition *p, const
 		o->tier_blocks = (uint64_t)st.st_blocks * 512;
 }
 
-/* A buffer's place in the file: the first one begins behind the header, the others lie as they do in the view. */
+/* A buffer's place in the file, a packed object's in the file that it would be: the first one begins behind the header, the others lie as in the view. */
 static uint64_t buffer_offset(const struct object *o, size_t i, uint64_t *ret_size)
 {
 	const char *first = shmstore_view_buffer(o->view, 0, NULL);
@@ -155,10 +162,14 @@ static void print_json(struct object *o)
 	jsonmake_u64(j, "inode", o->info.inode);
 	jsonmake_u64(j, "links", o->info.links);
 	jsonmake_prose(j, "name", o->name);
-	jsonmake_real(j, "mtime", (double)o->info.mtime_ns / 1e9);
+	if (o->info.packed)
+		jsonmake_null(j, "mtime");
+	else
+		jsonmake_real(j, "mtime", (double)o->info.mtime_ns / 1e9);
 	jsonmake_flag(j, "checksum", o->info.checksum);
 	jsonmake_flag(j, "demoted", o->info.demoted);
 	jsonmake_flag(j, "pinned", o->info.pinned);
+	jsonmake_flag(j, "packed", o->info.packed);
 	jsonmake_prose(j, "tier_file", o->tier_file[0] ? o->tier_file : NULL);
 	jsonmake_u64(j, "tier_blocks", o->tier_blocks);
 	char generation[17];
@@ -222,6 +233,7 @@ static void print_where(const struct object *o)
 	print_line("where", "%s",
 		   o->info.demoted  ? "in the disk tier"
 		   : o->info.pinned ? "in memory, pinned"
+		   : o->info.packed ? "in memory, in a segment"
 				    : "in memory");
 	if (!o->tier_file[0])
 		return;
@@ -260,12 +272,15 @@ static void print_text(struct object *o)
 	free(key);
 	print_line("store", "%s", store);
 	free(store);
-	print_line("file", "%s", o->name);
+	if (!o->info.packed)
+		print_line("file", "%s", o->name);
 	print_sizes(o);
 	print_where(o);
 	print_line("memory", "%s", human_bytes(o->info.blocks, exact, size));
-	format_time(o->info.mtime_ns, when, sizeof(when));
-	print_line("written", "%s", when);
+	if (!o->info.packed) {
+		format_time(o->info.mtime_ns, when, sizeof(when));
+		print_line("written", "%s", when);
+	}
 	print_line("generation", "%016" PRIx64, o->info.generation);
 	if (!o->info.demoted)
 		print_line("checksum", "%s", o->info.checksum ? "yes" : "no");

@@ -102,6 +102,7 @@ class Store:
         wait: float | None = None,
         arbitrate: bool = False,
         any_user: bool = False,
+        pack_max: int | None = None,
     ) -> Self: ...
     @property
     def name(self) -> str: ...

@@ -56,6 +56,7 @@ class Partition(_shmstore.Partition):
         wait: float | None = None,
         arbitrate: bool = False,
         any_user: bool = False,
+        pack_max: int | None = None,
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
@@ -73,6 +74,9 @@ class Partition(_shmstore.Partition):
         wait         seconds that a put waits for room under a quota, then Error ETIMEDOUT; None: it fails at once.
         arbitrate    what threads bound to a task of the arbiter put, create and promote is reserved first: that may wait, or raise an
                      `arbiter.Outcome`. Without a daemon it changes nothing.
+        pack_max     objects of up to so many bytes go into segments, many to a file: a put, a get, a handoff and a delete of them take no
+                     system call. None or 0: each object is a file. What only files can be or do (a checksum, a pin, a quota, the disk
+                     tier) is done by files all the same.
 
         Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
         """
@@ -80,7 +84,8 @@ class Partition(_shmstore.Partition):
             if readonly or adopt or keep:
                 raise ValueError("a store that is there, or is to stay, needs a name: Partition.stores() lists those that there are")
             name = f"python-{os.getpid()}-{next(_unnamed)}"
-        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user)
+        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user,
+                     pack_max)
 
     def _repr_html_(self) -> str:
         """For notebooks: the partition and its stores."""

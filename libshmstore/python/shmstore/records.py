@@ -81,12 +81,13 @@ class _ObjectInfo(NamedTuple):
     links: int  #: of the inode, over all stores, leases included
     n_buffers: int
     generation: int
-    mtime_ns: int
+    mtime_ns: int  #: 0 of a packed object
     checksum: bool  #: it carries a checksum of its buffers
     error: int  #: 0, or an errno where the file is no valid object
     raw_key: bytes  #: the key's bytes, whatever `key` is
     demoted: bool  #: in the disk tier: blocks and n_buffers are 0
     pinned: bool  #: never moved there
+    packed: bool  #: one of many in a segment (`Partition.open`: pack_max), whose inode it has
 
 
 class ObjectInfo(_Fields, _ObjectInfo):
