@@ -95,7 +95,7 @@ def test_private_memory_is_small_afterwards(place):
 
 
 def test_private_memory_is_what_no_file_is_behind(place):
-    size = 32 * MIB
+    size = 128 * MIB  # the other threads of this process want some, too
     before = private_memory()
     with open(os.path.join(place.path, "file"), "w+b") as file:
         file.truncate(size)

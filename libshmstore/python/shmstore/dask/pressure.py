@@ -33,6 +33,7 @@ from .. import ClosedError, Error
 from ..preempting import Preemption
 from ..profiling import Admitted, NotAdmitted, Profiled
 from .compat import events
+from .compat.leaving import UNSUSPECTED
 from .exchange import Exchange
 from .handle import Handle
 from .offloading import offload, run_in
@@ -226,7 +227,8 @@ class Pressure:
             told = worker.scheduler.broadcast(msg={"op": _OP, "keys": keys, "delay": delay}, on_error="ignore")
             await asyncio.wait_for(told, _PATIENCE)
         with suppress(Exception):
-            left = worker.scheduler.unregister(address=worker.address, safe=True, close=False, stimulus_id=f"shmstore-preempted-{time.time()}")
+            stimulus = f"shmstore-preempted-{time.time()}"
+            left = worker.scheduler.unregister(address=worker.address, close=False, stimulus_id=stimulus, **UNSUSPECTED)
             await asyncio.wait_for(left, _PATIENCE)
         os._exit(128 + signal.SIGTERM)
 

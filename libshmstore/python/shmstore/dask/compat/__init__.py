@@ -5,6 +5,8 @@
     stock      what the package is where one is missing: Dask as it is, which says so
     callbacks  what a worker does at intervals
     events     what a worker's state machine is told
+    leaving    the scheduler is told that a worker leaves
+    manager    the scheduler's Active Memory Manager
     p2p        a run of a shuffle or a rechunk on one worker
     ready      the tasks that may run, and which is next
     sizes      how large values are of libraries that Dask does not know

@@ -4,13 +4,11 @@
     who_has, waiters    of a task: sets; from 2023 on None where there is nothing
     policies            a set of the manager, run in whatever order: `in_order` has ours go first, by rank
     pending             of the manager: a new dict in each of its runs, by which one run is told from the next
-    remove_worker       takes `safe` to 2023, `expected` since: tasks that the worker had are not suspected of having ended it
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Collection, Iterator
 from time import time
 from typing import Any
@@ -19,7 +17,8 @@ from distributed.active_memory_manager import ActiveMemoryManagerPolicy, RetireW
 from distributed.client import Client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.scheduler import Scheduler
+
+from .leaving import UNSUSPECTED
 
 __all__ = [
     "ActiveMemoryManagerPolicy",
@@ -38,7 +37,6 @@ __all__ = [
 
 _WATCH = "shmstore-amm"
 _NOTHING: frozenset[Any] = frozenset()
-_UNSUSPECTED = {"expected" if "expected" in inspect.signature(Scheduler.remove_worker).parameters else "safe": True}
 
 
 def holders(task: Any) -> Collection[Any]:
@@ -108,7 +106,7 @@ async def restart(scheduler: Any, worker: Any, timeout: float) -> str:
     """Has a worker's nanny start a new process for it; what it had not begun runs elsewhere. Returns '', or why it failed. OSError."""
     restarting = asyncio.ensure_future(scheduler.rpc(worker.nanny).restart(timeout=timeout))
     await asyncio.sleep(0)  # it is under way: a worker that the scheduler does not know any more ends by itself
-    await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **_UNSUSPECTED)
+    await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **UNSUSPECTED)
     answer = await restarting
     return "" if answer == "OK" else f"its nanny says {answer!r}"
 
