@@ -39,17 +39,18 @@ struct play {
 	struct stage stage;
 	const struct options *options;
 	struct tracer_result result;
+	struct tracer_call calls[TRACER_CALLS_MAX]; /* undisturbed */
 	unsigned n_kills, n_passed, n_failed;
 };
 
-static void victim(struct world *w, bool check_way)
+static void victim(struct world *w, const struct tracer_plan *plan)
 {
-	if (tracer_child() < 0)
+	if (tracer_child(plan) < 0)
 		_exit(5);
 	if (scenario_prepare(w) < 0)
 		_exit(3);
 	scenario_run(w);
-	if (check_way)
+	if (plan->mode == TRACER_COUNT)
 		scenario_took_its_way(w);
 	_exit(w->shared->message[0] ? 4 : 0); /* without closing anything: death at the end */
 }
@@ -66,7 +67,7 @@ static int live_and_die(struct play *p, const struct tracer_plan *plan)
 	if (pid < 0)
 		return world_fail(w, "fork: %m");
 	if (pid == 0)
-		victim(w, plan->mode == TRACER_COUNT);
+		victim(w, plan);
 	int rc = tracer_run(pid, plan, VICTIM_TIMEOUT_MS, &p->result);
 	scenario_after(w);
 	if (rc < 0)
@@ -153,21 +154,28 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 		const struct tracer_plan plan = {.mode = TRACER_COUNT};
 		try_one(p, &plan, path, &n_bad);
 		if (path == VERIFY_GC) {
-			n_calls = p->result.n_calls;
+			n_calls = p->result.n_calls < TRACER_CALLS_MAX ? p->result.n_calls : TRACER_CALLS_MAX;
+			memcpy(p->calls, p->result.calls, sizeof(p->calls));
 			say_calls(p);
 		}
 	}
-	bool reached = n_bad == 0;
-	for (unsigned n = 1; reached && n_bad < FAILURES_MAX; n++) {
-		reached = false;
+	bool more = n_bad == 0;
+	for (unsigned n = 1; more && n_bad < FAILURES_MAX; n++) {
+		bool reached = false;
 		for (enum verify_path path = VERIFY_GC; path < VERIFY_N_PATHS; path++)
 			for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER; mode++) {
 				if (!looked_at(p, n, mode, path))
 					continue;
-				const struct tracer_plan plan = {.mode = mode, .n = n};
+				struct tracer_plan plan = {.mode = mode, .n = n};
+				tracer_aim(&plan, p->calls, n_calls);
 				try_one(p, &plan, path, &n_bad);
+				if (plan.turn && !p->result.reached) {
+					plan.turn = 0; /* a run's own calls: it did not make this one so often */
+					try_one(p, &plan, path, &n_bad);
+				}
 				reached |= p->result.reached;
 			}
+		more = reached || n < n_calls;
 	}
 	if (p->stage.built && stage_strike(&p->stage) < 0) {
 		printf("FAIL %s: in the end: %s\n", sc->name, p->stage.world.shared->message);

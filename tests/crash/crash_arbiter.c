@@ -67,7 +67,7 @@ static void victim(struct play *p, const struct step *step)
 	static struct arbvictim v;
 	const char *differs;
 
-	if (step->kind != FAIL_ALLOCATION && tracer_child() < 0)
+	if (step->kind != FAIL_ALLOCATION && tracer_child(NULL) < 0)
 		_exit(5);
 	v = (struct arbvictim){.st = &p->st, .scene = p->scene, .disturbed = step->kind >= FAIL_CALL};
 	held_look(p->st.mount, &before);

@@ -172,7 +172,7 @@ static int count_one(const char *path, const struct operation *o)
 	int r;
 
 	if (pid == 0)
-		_exit(tracer_child() < 0 ? 1 : play(path, o));
+		_exit(tracer_child(NULL) < 0 ? 1 : play(path, o));
 	r = pid < 0 ? -errno : tracer_run(pid, &plan, 20000, &result);
 	if (r < 0 || !result.ended || result.status != 0) {
 		printf("FAIL %s: %d, status 0x%x\n", o->name, r, (unsigned)result.status);

@@ -6,6 +6,10 @@
  * itself that the tracer swallows. From there on every entry and every return of a system call is a stop, until the
  * entry of the end mark, a prctl() with an option that no kernel has (so it does nothing where nobody traces).
  *
+ * Where it is known which call is meant, the turn-th of its number, the child puts a filter on itself at the begin mark that stops at calls of
+ * this number alone, and at the end mark: thousands of stops are spared. A filter cannot be taken away; it is suspended where that is allowed
+ * (else a stop is let go at once). Threads and children would inherit it, and nobody answers their stops: who starts some is followed call by call.
+ *
  * SIGKILL at an entry stop: the kernel looks for a fatal signal after the tracer lets go and skips the call, so "killed before"
  * means that the call never happened. A call is skipped by giving it the number -1; its result is put in at the return stop.
  *
@@ -15,8 +19,11 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -32,27 +39,70 @@
 #define STACK_WORDS   512u       /* looked at for callers */
 #define STACK_CALLERS 5u         /* that make a place */
 
-static bool traced; /* in the child: tracer_child() worked */
+/* Of the child: tracer_child() worked; the one call to stop at, or NULL. */
+static bool traced;
+static const struct tracer_plan *aimed;
 
-int tracer_child(void)
+int tracer_child(const struct tracer_plan *plan)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
 		return -errno;
 	traced = true;
+	aimed = plan && plan->turn ? plan : NULL;
 	return 0;
+}
+
+/* Calls of the plan's number stop, and the end mark. */
+static int put_filter(const struct tracer_plan *plan)
+{
+	/* Both numbers and the option are small: the low half of an argument says all, and comes first or not by the byte order. */
+	const unsigned low = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0 : 4;
+	struct sock_filter lines[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)plan->nr, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, args[0]) + low),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TRACER_END, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {.len = sizeof(lines) / sizeof(lines[0]), .filter = lines};
+
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
+		return 0;
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
 }
 
 void tracer_begin(void)
 {
-	if (traced)
-		syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2);
+	if (!traced)
+		return;
+	/* Before the first stop nobody answers the filter's: between it and the mark there is no other call. */
+	const long pid = getpid(), thread = syscall(SYS_gettid);
+	if (aimed && put_filter(aimed) < 0)
+		_exit(TRACER_NO_FILTER);
+	syscall(SYS_tgkill, pid, thread, SIGUSR2);
 }
 
 void tracer_end(void)
 {
 	if (traced)
 		syscall(SYS_prctl, TRACER_END, 0, 0, 0, 0);
+}
+
+void tracer_aim(struct tracer_plan *plan, const struct tracer_call *calls, unsigned n_calls)
+{
+	if (plan->n < 1 || plan->n > n_calls)
+		return;
+	plan->nr = calls[plan->n - 1].nr;
+	plan->turn = 0;
+	for (unsigned i = 0; i < plan->n; i++)
+		plan->turn += calls[i].nr == plan->nr;
+	for (unsigned i = 0; i < n_calls; i++)
+		if (calls[i].nr == SYS_clone || calls[i].nr == SYS_clone3)
+			plan->turn = 0;
 }
 
 void tracer_mark(pid_t pid)
@@ -121,6 +171,7 @@ struct run {
 	bool replace;    /* put plan->error in at the return of the current call */
 	bool free_run;   /* nothing left to do for us: no more stops wanted */
 	uint64_t failed; /* number of the call that fails for good */
+	unsigned turn;   /* with an aim: how many calls of its number came */
 };
 
 /* Who takes too long is killed by a timer's signal: waitpid() then ends, however the two meet. The signal is one that nobody else uses. */
@@ -297,6 +348,33 @@ static void on_syscall(struct run *r)
 	}
 }
 
+/* A stop of the child's filter, at an entry. Returns true where the return is to be a stop, too. */
+static bool on_filter(struct run *r)
+{
+	struct __ptrace_syscall_info info;
+
+	if (!r->counting || r->free_run)
+		return false;
+	memset(&info, 0, sizeof(info));
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, r->pid, (void *)sizeof(info), &info) < 0)
+		return false;
+	if (info.seccomp.nr == SYS_prctl && info.seccomp.args[0] == TRACER_END) {
+		r->counting = false;
+		r->ret->ended = true;
+		return false;
+	}
+	/* As on_entry() wants it; what of other numbers came in between is not known, nor of interest. */
+	struct __ptrace_syscall_info entry = {.op = PTRACE_SYSCALL_INFO_ENTRY, .stack_pointer = info.stack_pointer};
+	entry.entry.nr = info.seccomp.nr;
+	memcpy(entry.entry.args, info.seccomp.args, sizeof(entry.entry.args));
+	r->turn++;
+	r->ret->n_calls = r->plan->n + r->turn - r->plan->turn - 1;
+	r->in_call = on_entry(r, &entry) && (r->replace || r->turn == r->plan->turn);
+	return r->in_call;
+}
+
+#define OPTIONS (PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACESECCOMP)
+
 int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, struct tracer_result *ret)
 {
 	struct run r = {.pid = pid, .plan = plan, .ret = ret, .failed = UINT64_MAX};
@@ -308,9 +386,10 @@ int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, s
 	if (error < 0)
 		return error;
 	share_processor(pid, &old);
-	bool first = true;
+	bool first = true, suspended = false;
 	for (;;) {
 		int status = 0;
+		bool to_return = false;
 		error = wait_stop(pid, &status);
 		if (error < 0)
 			break;
@@ -319,14 +398,16 @@ int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, s
 			break;
 		int sig = WSTOPSIG(status);
 		if (first) {
-			ptrace(PTRACE_SETOPTIONS, pid, NULL,
-			       (void *)(uintptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
+			ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(uintptr_t)OPTIONS);
 			first = false;
 			sig = sig == SIGTRAP ? 0 : sig; /* it has executed another program */
 		}
 		if (sig == (SIGTRAP | 0x80)) {
 			sig = 0;
 			on_syscall(&r);
+		} else if (status >> 8 == (SIGTRAP | PTRACE_EVENT_SECCOMP << 8)) {
+			sig = 0;
+			to_return = on_filter(&r);
 		} else if (sig == SIGUSR2 && !r.counting && !ret->ended) {
 			sig = 0;
 			r.counting = true;
@@ -335,7 +416,12 @@ int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, s
 			r.counting = false;
 			ret->ended = true;
 		}
-		bool follow = r.counting && !r.free_run;
+		bool over = ret->ended || r.free_run;
+		if (plan->turn && over && !suspended) {
+			ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(uintptr_t)(OPTIONS | PTRACE_O_SUSPEND_SECCOMP));
+			suspended = true;
+		}
+		bool follow = plan->turn ? to_return : r.counting && !r.free_run;
 		ptrace(follow ? PTRACE_SYSCALL : PTRACE_CONT, pid, NULL, (void *)(intptr_t)sig);
 	}
 	overdue_pid = 0;
@@ -354,7 +440,7 @@ int tracer_supported(void)
 	if (pid < 0)
 		return -errno;
 	if (pid == 0) {
-		if (tracer_child() < 0)
+		if (tracer_child(NULL) < 0)
 			_exit(1);
 		tracer_begin();
 		syscall(SYS_getppid);

@@ -34,6 +34,8 @@ struct tracer_plan {
 	bool only;  /* where call n does not have the number nr, leave it alone */
 	uint64_t nr;
 	bool outside; /* the marks come from outside */
+	unsigned
+		turn; /* call n is the turn-th of the number nr: no other number stops the child. 0: each call does. tracer_aim() */
 };
 
 struct tracer_call {
@@ -52,10 +54,17 @@ struct tracer_result {
 	struct tracer_call calls[TRACER_CALLS_MAX];
 };
 
-/* In the child: asks to be traced; dies with its parent. Returns 0 or -errno. */
-int tracer_child(void);
+#define TRACER_NO_FILTER 97 /* exit status of a child that could not aim at one call */
+
+/* In the child: asks to be traced by this plan (NULL: one without an aim), which stays; dies with its parent. Returns 0 or -errno. */
+int tracer_child(const struct tracer_plan *plan);
 void tracer_begin(void);
 void tracer_end(void);
+/*
+ * Sets nr and turn by the calls of an undisturbed run: the child runs at full speed to call n, as long as it makes the same calls of that number
+ * before. Not where it has started threads or children, nor where call n did not come.
+ */
+void tracer_aim(struct tracer_plan *plan, const struct tracer_call *calls, unsigned n_calls);
 /* By another process than the child: begins, or with plan.outside, where it has begun, ends. */
 void tracer_mark(pid_t pid);
 

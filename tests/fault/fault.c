@@ -90,7 +90,7 @@ static int check_outcome(struct world *w, int rc)
 static void victim(struct world *w, const struct fault *f)
 {
 	static struct held before;
-	if (f->kind != FAULT_ALLOCATION && tracer_child() < 0)
+	if (f->kind != FAULT_ALLOCATION && tracer_child(&f->plan) < 0)
 		_exit(5);
 	the_fault = f;
 	the_world = w;
@@ -198,7 +198,7 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 	const struct tracer_call *call = &p->calls[n - 1];
 
 	for (size_t i = 0; i < PLAUSIBLE_ERRORS && how->errors[i] && *n_bad < FAILURES_MAX; i++) {
-		const struct fault f = {.kind = FAULT_CALL, .plan = {how->mode, n, how->errors[i], true, call->nr}};
+		struct fault f = {.kind = FAULT_CALL, .plan = {how->mode, n, how->errors[i], true, call->nr}};
 
 		/* The tier's calls are long ones: every third error in turn, of those that last every other; or with -a all. */
 		if ((p->stage.world.sc->flags & TIER) && !p->options->all &&
@@ -207,7 +207,12 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 		/* Who finds the name taken does not first find the directory full. */
 		if (how->errors[i] == ENOSPC && call->result == -EEXIST)
 			continue;
+		tracer_aim(&f.plan, p->calls, p->n_calls);
 		try_one(p, &f, n_bad);
+		if (f.plan.turn && !p->result.reached) {
+			f.plan.turn = 0; /* a run's own calls: it did not make this one so often */
+			try_one(p, &f, n_bad);
+		}
 	}
 }
 

@@ -139,7 +139,7 @@ static _Noreturn void be_called_victim(uint32_t number, uint64_t seed)
 {
 	struct segstore s;
 
-	ENSURE(tracer_child() == 0);
+	ENSURE(tracer_child(NULL) == 0);
 	tracer_begin();
 	segstore_open(&s, board, root_fd, number, is_kept(number), seed);
 	segstore_put(&s, 1000);
