@@ -40,16 +40,20 @@ static void tell(struct shmstore *s, struct shms_pack *pack)
 	x->told = sum;
 }
 
-/* Is the key a file's, whole or a stub? All names in objects/ were counted: where there is none, nobody is asked. */
-static bool is_file(struct shmstore *s, const struct shms_keyname *k)
+bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
 {
 	struct shms_keyname own = *k;
 
-	if (atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == s->packed.told.n)
-		return false;
 	/* What cannot be looked at is left to files, which say so. */
 	return shms_key_find(s->objects_fd, &own) != 0 &&
 	       (faccessat(s->objects_fd, own.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT);
+}
+
+/* The same for the owner. All names in objects/ were counted: where there is none, nobody is asked. */
+static bool is_file(const struct shmstore *s, const struct shms_keyname *k)
+{
+	return atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != s->packed.told.n &&
+	       shms_packed_is_file(s, k);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
@@ -91,7 +95,8 @@ static int drop_double(const struct shms_packlook *o, void *arg)
 	struct shmstore *s = arg;
 	struct shms_keyname k;
 
-	if (shms_keyname_init(&k, o->key, o->key_size) == 0 && is_file(s, &k))
+	/* No place of ours is in a segment that we may not read. */
+	if (!o->error && shms_keyname_init(&k, o->key, o->key_size) == 0 && is_file(s, &k))
 		shms_packed_delete(s, &k);
 	return 0;
 }

@@ -52,6 +52,12 @@ static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
 	return atomic_load_explicit(&x->pack, memory_order_acquire);
 }
 
+/*
+ * Is the key a file's, whole or a stub? Where it is a packed object's as well, the file is what it means: its owner was killed before it
+ * took the packed object away. For handles that can only read.
+ */
+bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k);
+
 /* Puts a packed object. 1: done; 0: a file is to be made, which says why where that cannot be either; -EEXIST; -ETIMEDOUT. */
 int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace);
 /* As shms_pack_get(); the view goes to shms_packed_unget(). */

@@ -11,8 +11,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "format.h"
@@ -125,6 +128,14 @@ static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t
 	return r;
 }
 
+/* No store has a place in another user's file: somebody else put it there. */
+static bool is_others(const struct shms_pack *p, const char *name)
+{
+	struct stat st;
+
+	return fstatat(p->options.dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid != geteuid();
+}
+
 static int reopen(struct shms_pack *p, const char *name)
 {
 	struct shms_segfile file, *heap;
@@ -132,7 +143,7 @@ static int reopen(struct shms_pack *p, const char *name)
 	int r = shms_segfile_reopen(p->options.dir_fd, name, p->options.uuid, &file);
 
 	/* A link that was left over, or a file that is no segment: gc and verify see to it. */
-	if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP)
+	if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP || ((r == -EPERM || r == -EACCES) && is_others(p, name)))
 		return 0;
 	if (r < 0)
 		return r;
@@ -318,6 +329,12 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 	return r;
 }
 
+static void end_view(struct shms_pack *p, struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+{
+	shms_packseg_unview(g, slot, now_ms);
+	shms_packseg_tidy(p, g, now_ms);
+}
+
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms)
 {
 	/* The lock is none that a child of a retired pack's process could take. */
@@ -325,7 +342,7 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 		return;
 	pthread_mutex_lock(&p->lock);
 	if (!atomic_load_explicit(&p->retired, memory_order_relaxed))
-		shms_packseg_unview(&p->segments[v->number], v->slot, now_ms);
+		end_view(p, &p->segments[v->number], v->slot, now_ms);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -399,8 +416,10 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 	pthread_mutex_lock(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place)) {
 		shms_pack_unname(p, key, key_size, place, now_ms);
+		shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
 		r = 0;
 	}
+	shms_packsegs_tidy_next(p, now_ms);
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }
@@ -531,6 +550,7 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 		return -EFBIG;
 	u.large = u.size > SHMS_PACK_SMALL;
 	pthread_mutex_lock(&p->lock);
+	shms_packsegs_tidy_next(p, now_ms);
 	held = shms_pack_find(p, what->key, what->key_size, &old);
 	r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
 	if (r == 0)
@@ -541,6 +561,8 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 		if (held)
 			shms_pack_unname(p, what->key, what->key_size, old, now_ms);
 		shms_pack_name(p, what->key, what->key_size, u.place);
+		if (held)
+			shms_packseg_tidy(p, &p->segments[old.segment], now_ms);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return r;

@@ -158,6 +158,8 @@ int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t k
 			shms_seglook_close(&file);
 		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
 			r = 0; /* gone, or what verify speaks of */
+		} else if (r == -EPERM || r == -EACCES) {
+			r = fn(&(struct shms_packlook){.error = r, .file = e->d_name}, arg);
 		}
 	}
 	free(l.room);

@@ -22,13 +22,15 @@ struct shms_packlook {
 	uint64_t n_links;    /* names in stores, and leases */
 	const uint8_t *copy; /* of the extent, where it was asked for; else NULL */
 	uint32_t slot, generation;
+	int error;        /* not 0: a segment that cannot be read, of which only file is told */
+	const char *file; /* its name */
 };
 
 /*
  * Calls fn for each object that the store of that uuid has by name in the segments of dir_fd, until fn
  * returns another value than 0, which is returned. All that fn is given is valid during the call. key:
  * only objects of that key, with a copy of their extents; NULL: all of them. Segments that are damaged
- * are left out. 0, -EPERM (another user's segment), -ENOMEM, -EMFILE.
+ * are left out; of one that may not be read (-EPERM: another user's; -EACCES) fn is told, and the look goes on. 0, -ENOMEM, -EMFILE.
  */
 int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
 		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg);

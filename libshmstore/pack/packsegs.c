@@ -9,10 +9,16 @@
 #include "packsegs.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleanup.h"
+#include "seglock.h"
 #include "segslot.h"
+
+#define LEASED_AGAIN_MS 1000u
 
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)
 {
@@ -21,12 +27,37 @@ bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)
 	return shms_segword_part(shms_segslot_word(&s, g->file->holder), shms_segholder_name(g->file->holder)) != 0;
 }
 
-static bool is_idle(const struct shms_packseg *g)
+static bool is_orphan(const struct shms_packseg *g)
 {
 	struct shms_segrecord *owner = shms_segment_record(&g->file->segment, SHMS_SEG_OWNER);
 
-	return !g->own && !g->n_held && !g->inherited &&
-	       shms_segword_is(&owner->state, UINT64_MAX, SHMS_SEGRECORD_ORPHAN);
+	return shms_segword_is(&owner->state, UINT64_MAX, SHMS_SEGRECORD_ORPHAN);
+}
+
+/*
+ * Has nobody the owner's byte? A pid that is there is taken for the owner, since asking for the byte costs an open: if it is
+ * another process, gc makes the segment an orphan. A pid that is not there may be one of another namespace.
+ */
+static bool is_ownerless(const struct shms_pack *p, const struct shms_packseg *g)
+{
+	struct shms_segrecord *owner = shms_segment_record(&g->file->segment, SHMS_SEG_OWNER);
+	pid_t pid = (pid_t)owner->pid;
+	bool free;
+
+	if (is_orphan(g))
+		return true;
+	if (pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH))
+		return false;
+	_fd_ int fd = shms_openat(p->options.dir_fd, g->file->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	free = fd >= 0 && shms_seglock_try(fd, SHMS_SEG_OWNER) == 0;
+	if (free)
+		shms_seglock_end(fd, SHMS_SEG_OWNER);
+	return free;
+}
+
+static bool is_idle(const struct shms_packseg *g)
+{
+	return g->file && !g->own && !g->n_held && !g->inherited;
 }
 
 void shms_packsegs_free(struct shms_packseg *g)
@@ -40,6 +71,36 @@ void shms_packsegs_free(struct shms_packseg *g)
 	*g = (struct shms_packseg){0};
 }
 
+/* Nothing of ours is there. Asking for leases takes a look at all slots. */
+static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	if (now_ms < g->again_ms)
+		return;
+	if (shms_segment_promised(&g->file->segment, now_ms)) {
+		g->again_ms = now_ms + LEASED_AGAIN_MS;
+		return;
+	}
+	shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+	shms_packsegs_free(g);
+}
+
+void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	if (is_idle(g) && is_ownerless(p, g))
+		leave(p, g, now_ms);
+}
+
+void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)
+{
+	struct shms_packseg *g;
+
+	if (++p->next >= p->n_segments)
+		p->next = 0;
+	g = &p->segments[p->next];
+	if (is_idle(g) && is_orphan(g))
+		leave(p, g, now_ms);
+}
+
 /* Leaves segments of dead owners in which this store has nothing. */
 static void leave_idle(struct shms_pack *p, uint64_t now_ms)
 {
@@ -48,10 +109,7 @@ static void leave_idle(struct shms_pack *p, uint64_t now_ms)
 
 		if (g->file)
 			shms_packseg_settle(p, g, now_ms);
-		if (g->file && is_idle(g)) {
-			shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
-			shms_packsegs_free(g);
-		}
+		shms_packseg_tidy(p, g, now_ms);
 	}
 }
 

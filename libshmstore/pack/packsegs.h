@@ -22,6 +22,7 @@ struct shms_packseg {
 	uint32_t n_viewed;         /* slots with views of ours, or of our children */
 	bool inherited;            /* there are slots with SHMS_PACK_INHERITED */
 	bool unsure;               /* some child's lock was not to be had: they count for ever */
+	uint64_t again_ms;         /* leases were out when it was to be left: not to be looked at again before */
 	void *children;            /* during a fork: a page that children keep (packfork.c) */
 };
 
@@ -37,6 +38,7 @@ struct shms_pack {
 	struct shms_packindex index;
 	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
 	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
+	uint32_t next;       /* the number that is tidied next */
 	unsigned turn;       /* which lease is tried first */
 	bool child;          /* of a fork */
 	atomic_bool retired; /* only views are left, and no bits are cleared any more */
@@ -54,6 +56,14 @@ bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
  */
 int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number,
 		      uint64_t now_ms);
+/*
+ * After something of ours went there: leaves another store's segment where we have nothing any more, if its owner is dead or
+ * closed, and no lease is out, for which the link has to stay. An owner that lives may send more, and the place is kept for that.
+ * g may have no file, and has none after it was left.
+ */
+void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
+/* The same for owners that died after our last object went: one number in each call, by turn. */
+void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms);
 /* Finds the store's segment of that uuid. False: it has none. */
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number);
 /* Frees the memory of a number. The caller has seen to the file. */

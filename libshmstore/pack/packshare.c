@@ -80,11 +80,14 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 	return r;
 }
 
-static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number)
+/* ret_joined: the store had no place in the segment before. */
+static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number,
+		      bool *ret_joined)
 {
 	struct shms_segfile *file;
 	int r;
 
+	*ret_joined = false;
 	if (shms_packsegs_find(p, t->uuid, ret_number))
 		return 0;
 	file = malloc(sizeof(*file));
@@ -95,10 +98,11 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 	if (r == 0) {
 		r = shms_packsegs_add(p, NULL, file, ret_number, now_ms);
 		if (r < 0)
-			shms_segfile_leave(file, p->options.dir_fd, now_ms);
+			shms_segfile_unjoin(file, p->options.dir_fd, now_ms);
 	}
 	if (r < 0)
 		free(file);
+	*ret_joined = r == 0;
 	return r;
 }
 
@@ -147,6 +151,8 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 	if (held)
 		shms_pack_unname(p, key, key_size, old, now_ms);
 	shms_pack_name(p, key, key_size, place);
+	if (held)
+		shms_packseg_tidy(p, &p->segments[old.segment], now_ms);
 	return 0;
 }
 
@@ -155,6 +161,7 @@ int shms_pack_adopt(struct shms_pack *p, const char *path, const struct shms_pac
 {
 	struct shms_packticket t;
 	uint32_t number;
+	bool joined;
 	int r = shms_packticket_parse(path, &t);
 
 	if (r < 0)
@@ -162,9 +169,14 @@ int shms_pack_adopt(struct shms_pack *p, const char *path, const struct shms_pac
 	if (t.what.end_ms <= now_ms)
 		return -ESTALE;
 	pthread_mutex_lock(&p->lock);
-	r = segment_of(p, &t, now_ms, &number);
+	shms_packsegs_tidy_next(p, now_ms);
+	r = segment_of(p, &t, now_ms, &number, &joined);
 	if (r == 0)
 		r = adopt(p, number, &t, expect, key, key_size, replace, now_ms);
+	if (r < 0 && joined) {
+		shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
+		shms_packsegs_free(&p->segments[number]);
+	}
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }

@@ -297,16 +297,17 @@ static int take_old_place(int fd, struct shms_segfile *f, const uint8_t store[16
 }
 
 /*
- * Links the segment here. A link that is there from an earlier place is as good; another file of
- * that name is an error.
+ * Links the segment here. A link that is there from an earlier place is as good, and a ticket may
+ * name it; another file of that name is an error.
  */
-static int link_here(int fd, int dirfd, const char *name)
+static int link_here(int fd, int dirfd, const char *name, bool *ret_linked)
 {
 	struct stat here, there;
 	int r = shms_link_fd(fd, dirfd, name);
 
 	if (r == -ENOENT)
 		return -ESTALE; /* its last link went meanwhile */
+	*ret_linked = r == 0;
 	if (r != -EEXIST)
 		return r;
 	if (fstat(fd, &here) < 0 || fstatat(dirfd, name, &there, AT_SYMLINK_NOFOLLOW) < 0)
@@ -328,7 +329,7 @@ static int join(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[1
 		r = take_place(fd, &f->segment, &f->holder);
 	if (r < 0)
 		return r;
-	r = link_here(fd, dirfd, f->name);
+	r = link_here(fd, dirfd, f->name, &f->linked);
 	if (r == 0) {
 		fill_record(shms_segment_record(&f->segment, f->holder), store, f->kept);
 		r = map_rest(f, fd, dirfd);
@@ -409,14 +410,22 @@ int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], st
 	return 0;
 }
 
-void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms)
+static void leave(struct shms_segfile *f, int dirfd, bool unlink)
 {
-	const struct shms_segment *g = &f->segment;
-
-	shms_segrescue_locked(g, f->holder, true);
-	if (!shms_segment_promised(g, now_ms))
+	shms_segrescue_locked(&f->segment, f->holder, true);
+	if (unlink)
 		unlinkat(dirfd, f->name, 0);
 	unmap(f);
+}
+
+void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms)
+{
+	leave(f, dirfd, !shms_segment_promised(&f->segment, now_ms));
+}
+
+void shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms)
+{
+	leave(f, dirfd, f->linked || !shms_segment_promised(&f->segment, now_ms));
 }
 
 void shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t now_ms)

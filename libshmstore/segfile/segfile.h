@@ -28,6 +28,7 @@ struct shms_segfile {
 	struct shms_segment segment;
 	unsigned holder;
 	bool kept;
+	bool linked;         /* the place came with its link: no ticket names that yet */
 	uint64_t books_size; /* of the writable map: the owner's has the extents, too */
 	void *life;          /* a page of the description that has the lock */
 	char name[SHMS_SEGFILE_NAME];
@@ -59,6 +60,8 @@ int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], st
  * later.
  */
 void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms);
+/* The same of a place just joined that was not used after all: its link goes in any case, if it came with the place. */
+void shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms);
 /*
  * Ends the maps, and with them the lock. A kept store's names stay; any other store's place is
  * recovered by others.

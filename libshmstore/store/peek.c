@@ -3,6 +3,7 @@
 #include "peek.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cleanup.h"
@@ -19,14 +20,10 @@ static int look(struct shmstore *s, const void *key, size_t key_size,
 		int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
 {
 	_fd_ int fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
-	int r;
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : shms_error(fd);
-	r = shms_packlook(fd, s->page->uuid, key, key_size, fn, arg);
-	if (r == -EPERM)
-		return shms_detail(r, NULL, "only its own user can look into the packed objects of %s", s->path);
-	return r;
+	return shms_packlook(fd, s->page->uuid, key, key_size, fn, arg);
 }
 
 struct peek {
@@ -34,18 +31,30 @@ struct peek {
 	const struct shms_keyname *k;
 	unsigned flags;
 	struct shmstore_view **ret;
+	int hidden; /* not 0: a segment cannot be read, and may have the key */
 };
+
+/* Takes the look further: the key may be in a segment that can be read. */
+static int unreadable(struct peek *p, const struct shms_packlook *o)
+{
+	p->hidden = shms_detail(shms_error(o->error), NULL, "%s/" SHMS_DIR_SEGMENTS "/%s cannot be read", p->s->path,
+				o->file);
+	return 0;
+}
 
 static int found(const struct shms_packlook *o, void *arg)
 {
-	const struct peek *p = arg;
-	struct shms_segment copy = {.bytes = o->copy, .shape = o->segment->shape};
+	struct peek *p = arg;
+	struct shms_segment copy = {.bytes = o->copy};
 	struct shms_pack_view packed = {
 		.segment = &copy, .object = o->object, .slot = o->slot, .generation = o->generation};
 	int r;
 
+	if (o->error)
+		return unreadable(p, o);
 	if (!p->ret)
 		return 1;
+	copy.shape = o->segment->shape;
 	memcpy(copy.uuid, o->segment->uuid, sizeof(copy.uuid));
 	packed.object.extent_off = 0;
 	r = shms_view_packed(p->s, &packed, p->flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_COPY, p->k->key,
@@ -53,30 +62,52 @@ static int found(const struct shms_packlook *o, void *arg)
 	return r < 0 ? r : 1;
 }
 
+/* A packed object's key is not empty. In this order: what becomes a file is one before it is a packed object no more. */
+static int find(struct peek *p)
+{
+	if (!p->k->key_size || shms_packed_is_file(p->s, p->k))
+		return 0;
+	return look(p->s, p->k->key, p->k->key_size, found, p);
+}
+
 int shms_peek_get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
 {
-	/* A packed object's key is not empty. */
-	int r = k->key_size ? look(s, k->key, k->key_size, found, &(struct peek){s, k, flags, ret}) : 0;
+	struct peek p = {.s = s, .k = k, .flags = flags, .ret = ret};
+	int r = find(&p);
 
-	return r == 0 ? -ENOENT : r < 0 ? r : 0;
+	if (r == 0)
+		return p.hidden ? p.hidden : -ENOENT;
+	return r < 0 ? r : 0;
 }
 
 bool shms_peek_has(struct shmstore *s, const struct shms_keyname *k)
 {
-	return k->key_size && look(s, k->key, k->key_size, found, &(struct peek){.s = s, .k = k}) == 1;
+	return find(&(struct peek){.s = s, .k = k}) == 1;
 }
 
 /* ---- lists --------------------------------------------------------------------------------------------------------- */
 
 struct each {
+	struct shmstore *s;
 	int (*fn)(const struct shmstore_object_info *info, void *arg);
 	void *arg;
 };
 
-/* What the object would have as a file, and what it takes as it is. */
-static int tell(const struct shms_packlook *o, void *arg)
+/* A segment that cannot be read: listed as a file is that is no valid object. */
+static int tell_unreadable(const struct each *e, const struct shms_packlook *o)
 {
-	const struct each *e = arg;
+	char name[sizeof(SHMS_DIR_SEGMENTS) + SHMS_NAME_SIZE];
+	const struct shmstore_object_info info = {
+		.size = sizeof(info), .key = "", .name = name, .error = shms_error(o->error), .packed = true};
+
+	snprintf(name, sizeof(name), SHMS_DIR_SEGMENTS "/%s", o->file);
+	return e->fn(&info, e->arg);
+}
+
+/* What the object would have as a file, and what it takes as it is. */
+static int tell_object(const struct each *e, const struct shms_packlook *o)
+{
+	struct shms_keyname k;
 	const struct shms_pack_view v = {.segment = o->segment, .slot = o->slot, .generation = o->generation};
 	struct shmstore_object_info info = {
 		.size = sizeof(info),
@@ -91,17 +122,22 @@ static int tell(const struct shms_packlook *o, void *arg)
 		.checksum = (o->object.flags & SHMS_SEGPACKED_CHECKSUM) != 0,
 		.packed = true,
 	};
-	char name[SHMS_NAME_SIZE];
 
-	if (o->key_size > SHMSTORE_KEY_MAX)
+	if (shms_keyname_init(&k, o->key, o->key_size) < 0)
 		return 0; /* damage, which verify tells of */
+	if (shms_packed_is_file(e->s, &k))
+		return 0; /* the list has it as a file */
 	info.header_size = shms_pack_header_size(&o->object);
-	(void)shms_name_encode(o->key, o->key_size, name);
-	info.name = name;
+	info.name = k.name;
 	return e->fn(&info, e->arg);
+}
+
+static int tell(const struct shms_packlook *o, void *arg)
+{
+	return o->error ? tell_unreadable(arg, o) : tell_object(arg, o);
 }
 
 int shms_peek_each(struct shmstore *s, int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
-	return look(s, NULL, 0, tell, &(struct each){fn, arg});
+	return look(s, NULL, 0, tell, &(struct each){s, fn, arg});
 }

@@ -48,7 +48,7 @@ struct ls {
 	const char *store; /* whose objects are being listed */
 	struct table table;
 	int sort; /* column; -1 = as they are found */
-	uint64_t n_objects, n_damaged, bytes, header_bytes, buffer_bytes;
+	uint64_t n_objects, n_damaged, n_unreadable, bytes, header_bytes, buffer_bytes;
 };
 
 static void add_json(struct ls *ls, const struct shmstore_object_info *info)
@@ -84,7 +84,7 @@ static void add_row(struct ls *ls, const struct shmstore_object_info *info)
 	if (info->error) {
 		table_text(t, KEY, info->name);
 		table_color(t, KEY, "red");
-		table_text(t, HEADER, "damaged");
+		table_text(t, HEADER, info->error == -EPERM ? "unreadable" : "damaged");
 	} else {
 		if (info->key_size)
 			table_key(t, KEY, info->key, info->key_size);
@@ -117,7 +117,7 @@ static int add(const struct shmstore_object_info *info, void *arg)
 	else
 		add_row(ls, info);
 	ls->n_objects++;
-	ls->n_damaged += info->error != 0;
+	*(info->error == -EPERM ? &ls->n_unreadable : &ls->n_damaged) += info->error != 0;
 	ls->bytes += info->blocks;
 	ls->header_bytes += info->header_size;
 	ls->buffer_bytes += info->buffer_size;
@@ -236,6 +236,9 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		json_stream_end(NULL);
 	else
 		finish(&ls);
+	if (ls.n_unreadable)
+		status = message_fail(shmstore_partition_path(p),
+				      "%" PRIu64 " files are another user's and cannot be read", ls.n_unreadable);
 	if (ls.n_damaged) {
 		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects", ls.n_damaged);
 		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",

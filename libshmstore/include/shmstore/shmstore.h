@@ -188,7 +188,11 @@ struct shmstore_object_info {
 	uint64_t generation;
 	int64_t mtime_ns; /* CLOCK_REALTIME of the last write */
 	bool checksum;    /* carries a checksum of its buffers */
-	int error;        /* 0, or -EBADMSG where the file is no valid object (it is listed all the same) */
+	/*
+	 * 0, or -EBADMSG where the file is no valid object (it is listed all the same); -EPERM: a segment that may not be read, named segments/...,
+	 * with packed and without a key.
+	 */
+	int error;
 	const char *name; /* its file name in objects/ */
 	bool demoted;     /* in the disk tier: blocks, n_buffers are 0, checksum false */
 	bool pinned;      /* never moved there */
