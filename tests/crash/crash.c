@@ -128,7 +128,7 @@ static void say_calls(const struct play *p)
 {
 	if (!p->options->verbose)
 		return;
-	for (unsigned i = 0; i < p->result.n_calls && i < TRACER_CALLS_MAX; i++)
+	for (unsigned i = 0; i < tracer_recorded(&p->result); i++)
 		printf("     %3u %-12s = %lld\n", i + 1, tracer_call_name(p->result.calls[i].nr),
 		       (long long)p->result.calls[i].result);
 }
@@ -154,7 +154,7 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 		const struct tracer_plan plan = {.mode = TRACER_COUNT};
 		try_one(p, &plan, path, &n_bad);
 		if (path == VERIFY_GC) {
-			n_calls = p->result.n_calls < TRACER_CALLS_MAX ? p->result.n_calls : TRACER_CALLS_MAX;
+			n_calls = tracer_recorded(&p->result);
 			memcpy(p->calls, p->result.calls, sizeof(p->calls));
 			say_calls(p);
 		}
@@ -169,10 +169,8 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 				struct tracer_plan plan = {.mode = mode, .n = n};
 				tracer_aim(&plan, p->calls, n_calls);
 				try_one(p, &plan, path, &n_bad);
-				if (plan.turn && !p->result.reached) {
-					plan.turn = 0; /* a run's own calls: it did not make this one so often */
+				if (tracer_missed(&plan, &p->result))
 					try_one(p, &plan, path, &n_bad);
-				}
 				reached |= p->result.reached;
 			}
 		more = reached || n < n_calls;

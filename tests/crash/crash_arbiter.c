@@ -241,7 +241,7 @@ static void play_scene(struct play *p, const struct arbscene *scene)
 	if (try_one(p, &nothing)) {
 		unsigned long n_allocations = *p->n_allocations;
 
-		p->n_calls = p->result.n_calls < TRACER_CALLS_MAX ? p->result.n_calls : TRACER_CALLS_MAX;
+		p->n_calls = tracer_recorded(&p->result);
 		memcpy(p->calls, p->result.calls, sizeof(p->calls));
 		say_calls(p);
 		if (p->options->kills)

@@ -171,7 +171,7 @@ static void play(struct play *p)
 	const struct tracer_plan undisturbed = {.mode = TRACER_COUNT, .outside = true};
 	bool reached = try_one(p, &undisturbed);
 
-	for (unsigned i = 0; p->options->verbose && i < p->result.n_calls && i < TRACER_CALLS_MAX; i++)
+	for (unsigned i = 0; p->options->verbose && i < tracer_recorded(&p->result); i++)
 		printf("     %3u %-12s = %lld\n", i + 1, tracer_call_name(p->result.calls[i].nr),
 		       (long long)p->result.calls[i].result);
 	for (unsigned n = 1; reached && p->n_bad < FAILURES_MAX; n++) {

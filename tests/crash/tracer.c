@@ -36,6 +36,7 @@
 #include <unistd.h>
 
 #define TRACER_END    0x53484d54 /* prctl option of the end mark */
+#define NO_FILTER     97         /* exit status of a child that could not put its filter */
 #define STACK_WORDS   512u       /* looked at for callers */
 #define STACK_CALLERS 5u         /* that make a place */
 
@@ -75,6 +76,14 @@ static int put_filter(const struct tracer_plan *plan)
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
 }
 
+/* Not where a container forbids the call. */
+static bool has_filters(void)
+{
+	const uint32_t action = SECCOMP_RET_TRACE;
+
+	return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
+}
+
 void tracer_begin(void)
 {
 	if (!traced)
@@ -82,7 +91,7 @@ void tracer_begin(void)
 	/* Before the first stop nobody answers the filter's: between it and the mark there is no other call. */
 	const long pid = getpid(), thread = syscall(SYS_gettid);
 	if (aimed && put_filter(aimed) < 0)
-		_exit(TRACER_NO_FILTER);
+		_exit(NO_FILTER);
 	syscall(SYS_tgkill, pid, thread, SIGUSR2);
 }
 
@@ -94,7 +103,7 @@ void tracer_end(void)
 
 void tracer_aim(struct tracer_plan *plan, const struct tracer_call *calls, unsigned n_calls)
 {
-	if (plan->n < 1 || plan->n > n_calls)
+	if (plan->n < 1 || plan->n > n_calls || !has_filters())
 		return;
 	plan->nr = calls[plan->n - 1].nr;
 	plan->turn = 0;
@@ -103,6 +112,20 @@ void tracer_aim(struct tracer_plan *plan, const struct tracer_call *calls, unsig
 	for (unsigned i = 0; i < n_calls; i++)
 		if (calls[i].nr == SYS_clone || calls[i].nr == SYS_clone3)
 			plan->turn = 0;
+}
+
+bool tracer_missed(struct tracer_plan *plan, const struct tracer_result *result)
+{
+	bool missed = plan->turn && !result->reached;
+
+	if (missed)
+		plan->turn = 0;
+	return missed;
+}
+
+unsigned tracer_recorded(const struct tracer_result *result)
+{
+	return result->n_calls < TRACER_CALLS_MAX ? result->n_calls : TRACER_CALLS_MAX;
 }
 
 void tracer_mark(pid_t pid)
@@ -323,6 +346,16 @@ static bool return_is_dull(const struct run *r)
 	return r->in_call && !r->replace && r->ret->n_calls != r->plan->n && r->plan->mode != TRACER_COUNT;
 }
 
+/* Is that entry the end mark? Then it ends the count. */
+static bool is_end(struct run *r, const struct __ptrace_syscall_info *info)
+{
+	if (info->entry.nr != SYS_prctl || info->entry.args[0] != TRACER_END)
+		return false;
+	r->counting = false;
+	r->ret->ended = true;
+	return true;
+}
+
 /* A stop at a system call. */
 static void on_syscall(struct run *r)
 {
@@ -335,12 +368,7 @@ static void on_syscall(struct run *r)
 	if (ptrace(PTRACE_GET_SYSCALL_INFO, r->pid, (void *)sizeof(info), &info) < 0)
 		return;
 	if (info.op == PTRACE_SYSCALL_INFO_ENTRY) {
-		if (info.entry.nr == SYS_prctl && info.entry.args[0] == TRACER_END) {
-			r->counting = false;
-			r->ret->ended = true;
-			return;
-		}
-		r->in_call = on_entry(r, &info);
+		r->in_call = !is_end(r, &info) && on_entry(r, &info);
 	} else if (info.op == PTRACE_SYSCALL_INFO_EXIT && r->in_call) {
 		/* The return of the begin mark itself comes here with in_call unset. */
 		r->in_call = false;
@@ -348,7 +376,7 @@ static void on_syscall(struct run *r)
 	}
 }
 
-/* A stop of the child's filter, at an entry. Returns true where the return is to be a stop, too. */
+/* A stop of the child's filter, at an entry, of which it says the same in the same place. Returns true where the return is to be a stop, too. */
 static bool on_filter(struct run *r)
 {
 	struct __ptrace_syscall_info info;
@@ -358,18 +386,12 @@ static bool on_filter(struct run *r)
 	memset(&info, 0, sizeof(info));
 	if (ptrace(PTRACE_GET_SYSCALL_INFO, r->pid, (void *)sizeof(info), &info) < 0)
 		return false;
-	if (info.seccomp.nr == SYS_prctl && info.seccomp.args[0] == TRACER_END) {
-		r->counting = false;
-		r->ret->ended = true;
+	if (is_end(r, &info))
 		return false;
-	}
-	/* As on_entry() wants it; what of other numbers came in between is not known, nor of interest. */
-	struct __ptrace_syscall_info entry = {.op = PTRACE_SYSCALL_INFO_ENTRY, .stack_pointer = info.stack_pointer};
-	entry.entry.nr = info.seccomp.nr;
-	memcpy(entry.entry.args, info.seccomp.args, sizeof(entry.entry.args));
+	/* How many calls of other numbers came in between is not known, nor of interest. */
 	r->turn++;
 	r->ret->n_calls = r->plan->n + r->turn - r->plan->turn - 1;
-	r->in_call = on_entry(r, &entry) && (r->replace || r->turn == r->plan->turn);
+	r->in_call = on_entry(r, &info) && (r->replace || r->turn == r->plan->turn);
 	return r->in_call;
 }
 

@@ -33,9 +33,8 @@ struct tracer_plan {
 	int error;  /* errno, positive */
 	bool only;  /* where call n does not have the number nr, leave it alone */
 	uint64_t nr;
-	bool outside; /* the marks come from outside */
-	unsigned
-		turn; /* call n is the turn-th of the number nr: no other number stops the child. 0: each call does. tracer_aim() */
+	bool outside;  /* the marks come from outside */
+	unsigned turn; /* with an aim: call n is the turn-th of the number nr; else 0 */
 };
 
 struct tracer_call {
@@ -54,17 +53,19 @@ struct tracer_result {
 	struct tracer_call calls[TRACER_CALLS_MAX];
 };
 
-#define TRACER_NO_FILTER 97 /* exit status of a child that could not aim at one call */
-
 /* In the child: asks to be traced by this plan (NULL: one without an aim), which stays; dies with its parent. Returns 0 or -errno. */
 int tracer_child(const struct tracer_plan *plan);
 void tracer_begin(void);
 void tracer_end(void);
 /*
- * Sets nr and turn by the calls of an undisturbed run: the child runs at full speed to call n, as long as it makes the same calls of that number
- * before. Not where it has started threads or children, nor where call n did not come.
+ * Aims at call n, by the calls of an undisturbed run: sets nr and turn. Only calls of that number stop the child then. It does not aim where
+ * the child starts threads or children, where call n did not come, or where the kernel has no filters: each call stops the child.
  */
 void tracer_aim(struct tracer_plan *plan, const struct tracer_call *calls, unsigned n_calls);
+/* Whether a run that was aimed did not meet its call, having made fewer of that number. It is to be played again, which then is not aimed. */
+bool tracer_missed(struct tracer_plan *plan, const struct tracer_result *result);
+/* How many of the calls are in result->calls. */
+unsigned tracer_recorded(const struct tracer_result *result);
 /* By another process than the child: begins, or with plan.outside, where it has begun, ends. */
 void tracer_mark(pid_t pid);
 

@@ -209,10 +209,8 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 			continue;
 		tracer_aim(&f.plan, p->calls, p->n_calls);
 		try_one(p, &f, n_bad);
-		if (f.plan.turn && !p->result.reached) {
-			f.plan.turn = 0; /* a run's own calls: it did not make this one so often */
+		if (tracer_missed(&f.plan, &p->result))
 			try_one(p, &f, n_bad);
-		}
 	}
 }
 
@@ -258,7 +256,7 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 	const struct fault none = {.kind = FAULT_NONE};
 	unsigned long n_allocations = 0;
 	if (try_one(p, &none, &n_bad)) {
-		p->n_calls = p->result.n_calls < TRACER_CALLS_MAX ? p->result.n_calls : TRACER_CALLS_MAX;
+		p->n_calls = tracer_recorded(&p->result);
 		memcpy(p->calls, p->result.calls, sizeof(p->calls));
 		n_allocations = p->stage.world.shared->n_allocations;
 		if (p->options->calls)

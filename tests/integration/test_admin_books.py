@@ -108,6 +108,20 @@ def test_packed_objects(admin, actors):
     assert admin("cat", "t", "k7").raw == pattern(1024)
 
 
+@needs_root
+def test_packed_objects_beside_a_file_of_another_user(admin, actors):
+    actors(admin, "s", "m")("put", "k", 1024, "-")
+    segment, = (Path(admin.path) / "stores" / "s" / "segments").iterdir()
+    other = segment.with_name("0123456789abcdef" * 2)
+    other.write_bytes(segment.read_bytes())
+    os.chown(other, 54321, 54321)
+    r = admin("ls", "s", code=1)
+    assert re.search(rf"segments/{other.name} +unreadable", r.out) and re.search(r"\bk +\d", r.out)
+    assert "1 files cannot be read" in r.err and "damaged" not in r.out + r.err
+    listed = {o["name"]: o["error"] for o in admin("--json", "ls", "s", code=1).json["objects"]}
+    assert listed[f"segments/{other.name}"] and listed["k"] is None
+
+
 def test_a_store_outside_stores(admin, actors):
     directory = Path(admin.path) / "workers"
     directory.mkdir()

@@ -11,13 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-	HEADER = 24
-};
-
 int put_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags)
 {
-	unsigned char header[HEADER];
+	unsigned char header[PATTERN_HEADER];
 	struct iovec iov = {malloc(size ? size : 1), size};
 	int r;
 
@@ -34,12 +30,12 @@ int seal_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t se
 	struct shmstore_writer *w;
 	size_t header_size;
 	uint64_t buffer_size;
-	int r = shmstore_create(s, KEY(key), HEADER, &size, 1, flags, &w);
+	int r = shmstore_create(s, KEY(key), PATTERN_HEADER, &size, 1, flags, &w);
 
 	if (r < 0)
 		return r;
-	pattern_fill(shmstore_writer_header(w, &header_size), HEADER, seed + 1);
-	ENSURE(header_size == HEADER);
+	pattern_fill(shmstore_writer_header(w, &header_size), PATTERN_HEADER, seed + 1);
+	ENSURE(header_size == PATTERN_HEADER);
 	pattern_fill(shmstore_writer_buffer(w, 0, &buffer_size), size, seed);
 	ENSURE(buffer_size == size);
 	return shmstore_seal(w);
@@ -51,8 +47,9 @@ int view_pattern(const struct shmstore_view *v, uint64_t size, uint64_t seed)
 	uint64_t buffer_size = 0;
 	const void *header = shmstore_view_header(v, &header_size), *buffer = shmstore_view_buffer(v, 0, &buffer_size);
 
-	return shmstore_view_n_buffers(v) != 1 || header_size != HEADER || buffer_size != size ||
-	       pattern_check(header, HEADER, seed + 1) != HEADER || pattern_check(buffer, size, seed) != size;
+	return shmstore_view_n_buffers(v) != 1 || header_size != PATTERN_HEADER || buffer_size != size ||
+	       pattern_check(header, PATTERN_HEADER, seed + 1) != PATTERN_HEADER ||
+	       pattern_check(buffer, size, seed) != size;
 }
 
 int get_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t seed)

@@ -9,7 +9,9 @@
 
 #define KEY(k) (k), strlen(k)
 
-/* One buffer of size bytes and a header of 24 bytes, both patterns of seed. */
+#define PATTERN_HEADER 24
+
+/* One buffer of size bytes and a header of PATTERN_HEADER bytes, both patterns of seed. */
 int put_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags);
 /* The same through create, writer and seal. */
 int seal_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags);

@@ -28,37 +28,14 @@ static struct shmstore *open_store(const char *name, bool keep, unsigned flags)
 	return s;
 }
 
-static int put(struct shmstore *s, const char *key, size_t size, uint64_t seed, unsigned flags)
+static bool shows(const struct shmstore_view *v, size_t size, uint64_t seed)
 {
-	char *bytes = malloc(size + 1);
-	struct iovec iov = {bytes, size};
-	int r;
-
-	pattern_fill(bytes, size, seed);
-	r = shmstore_put(s, key, strlen(key), "header", 6, &iov, 1, flags);
-	free(bytes);
-	return r;
-}
-
-static bool shows(struct shmstore_view *v, size_t size, uint64_t seed)
-{
-	size_t n;
-	uint64_t got;
-	const void *header = shmstore_view_header(v, &n), *bytes = shmstore_view_buffer(v, 0, &got);
-
-	return n == 6 && memcmp(header, "header", 6) == 0 && got == size && pattern_check(bytes, size, seed) == size;
+	return view_pattern(v, size, seed) == 0;
 }
 
 static bool has(struct shmstore *s, const char *key, size_t size, uint64_t seed)
 {
-	struct shmstore_view *v;
-	bool right;
-
-	if (shmstore_get(s, key, strlen(key), 0, &v) < 0)
-		return false;
-	right = shows(v, size, seed);
-	shmstore_view_unref(v);
-	return right;
+	return get_pattern(s, key, size, seed) == 0;
 }
 
 struct listed {
@@ -106,17 +83,18 @@ Test(packed, small_objects_are_packed_and_large_ones_files)
 	struct shmstore *s = open_store("a", false, 0);
 	struct shmstore_usage u;
 
-	cr_assert_eq(put(s, "small", 1000, 1, 0), 0);
-	cr_assert_eq(put(s, "edge", MAX - 6, 2, 0), 0);
+	cr_assert_eq(put_pattern(s, "small", 1000, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "edge", MAX - PATTERN_HEADER, 2, 0), 0);
 	cr_assert_eq(count_in_store("a", "objects"), 0);
-	cr_assert_eq(put(s, "large", MAX - 5, 3, 0), 0);
-	cr_assert_eq(put(s, "sum", 1000, 4, SHMSTORE_CHECKSUM), 0);
-	cr_assert_eq(put(s, "pin", 1000, 5, SHMSTORE_PIN), 0);
-	cr_assert_eq(put(s, "", 1000, 6, 0), 0);
+	cr_assert_eq(put_pattern(s, "large", MAX - PATTERN_HEADER + 1, 3, 0), 0);
+	cr_assert_eq(put_pattern(s, "sum", 1000, 4, SHMSTORE_CHECKSUM), 0);
+	cr_assert_eq(put_pattern(s, "pin", 1000, 5, SHMSTORE_PIN), 0);
+	cr_assert_eq(put_pattern(s, "", 1000, 6, 0), 0);
 	cr_assert_eq(count_in_store("a", "objects"), 4);
 	cr_assert_eq(listed(s).n, 6);
 	cr_assert_eq(n_packed(s), 2);
-	cr_assert(has(s, "small", 1000, 1) && has(s, "edge", MAX - 6, 2) && has(s, "large", MAX - 5, 3));
+	cr_assert(has(s, "small", 1000, 1) && has(s, "edge", MAX - PATTERN_HEADER, 2) &&
+		  has(s, "large", MAX - PATTERN_HEADER + 1, 3));
 	cr_assert(has(s, "sum", 1000, 4) && has(s, "pin", 1000, 5) && has(s, "", 1000, 6));
 	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &u), 0);
 	cr_assert_eq(u.n_objects, 6);
@@ -130,23 +108,23 @@ Test(packed, key_is_a_file_or_a_packed_object)
 {
 	struct shmstore *s = open_store("a", false, 0);
 
-	cr_assert_eq(put(s, "k", 100, 1, 0), 0);
-	cr_assert_eq(put(s, "k", 100, 2, 0), -EEXIST);
-	cr_assert_eq(put(s, "k", 200000, 2, 0), -EEXIST);
+	cr_assert_eq(put_pattern(s, "k", 100, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "k", 100, 2, 0), -EEXIST);
+	cr_assert_eq(put_pattern(s, "k", 200000, 2, 0), -EEXIST);
 	cr_assert(has(s, "k", 100, 1));
-	cr_assert_eq(put(s, "k", 200, 3, SHMSTORE_REPLACE), 0);
+	cr_assert_eq(put_pattern(s, "k", 200, 3, SHMSTORE_REPLACE), 0);
 	cr_assert(has(s, "k", 200, 3));
 	cr_assert_eq(n_packed(s), 1);
-	cr_assert_eq(put(s, "k", 200000, 4, SHMSTORE_REPLACE), 0);
+	cr_assert_eq(put_pattern(s, "k", 200000, 4, SHMSTORE_REPLACE), 0);
 	cr_assert(has(s, "k", 200000, 4));
 	cr_assert_eq(n_packed(s), 0);
-	cr_assert_eq(put(s, "k", 100, 5, 0), -EEXIST);
-	cr_assert_eq(put(s, "k", 100, 6, SHMSTORE_REPLACE), 0);
+	cr_assert_eq(put_pattern(s, "k", 100, 5, 0), -EEXIST);
+	cr_assert_eq(put_pattern(s, "k", 100, 6, SHMSTORE_REPLACE), 0);
 	cr_assert(has(s, "k", 100, 6));
 	cr_assert_eq(listed(s).n, 1);
 	cr_assert_eq(shmstore_delete(s, "k", 1), 0);
 	cr_assert_eq(shmstore_delete(s, "k", 1), -ENOENT);
-	cr_assert_eq(put(s, "k", 100, 7, 0), 0);
+	cr_assert_eq(put_pattern(s, "k", 100, 7, 0), 0);
 	cr_assert_eq(n_packed(s), 1);
 	cr_assert_eq(shmstore_close(s), 0);
 }
@@ -157,9 +135,9 @@ Test(packed, view_stays_whatever_becomes_of_the_key)
 	struct shmstore_view *v[3], *cow;
 	char *bytes;
 
-	cr_assert_eq(put(s, "a", 3000, 1, 0), 0);
-	cr_assert_eq(put(s, "b", 3000, 2, 0), 0);
-	cr_assert_eq(put(s, "c", 3000, 3, 0), 0);
+	cr_assert_eq(put_pattern(s, "a", 3000, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "b", 3000, 2, 0), 0);
+	cr_assert_eq(put_pattern(s, "c", 3000, 3, 0), 0);
 	for (int i = 0; i < 3; i++)
 		cr_assert_eq(shmstore_get(s, &"abc"[i], 1, 0, &v[i]), 0);
 	cr_assert_eq(shmstore_get(s, "a", 1, SHMSTORE_COW, &cow), 0);
@@ -168,12 +146,12 @@ Test(packed, view_stays_whatever_becomes_of_the_key)
 	cr_assert(shows(v[0], 3000, 1));
 	shmstore_view_unref(cow);
 	cr_assert_eq(shmstore_delete(s, "a", 1), 0);
-	cr_assert_eq(put(s, "b", 3000, 20, SHMSTORE_REPLACE), 0);
+	cr_assert_eq(put_pattern(s, "b", 3000, 20, SHMSTORE_REPLACE), 0);
 	for (unsigned i = 0; i < 500; i++) {
 		char key[16];
 
 		snprintf(key, sizeof(key), "%u", i % 50);
-		cr_assert_eq(put(s, key, 3000, 100 + i, SHMSTORE_REPLACE), 0);
+		cr_assert_eq(put_pattern(s, key, 3000, 100 + i, SHMSTORE_REPLACE), 0);
 	}
 	cr_assert(shows(v[0], 3000, 1) && shows(v[1], 3000, 2) && shows(v[2], 3000, 3));
 	books_agree();
@@ -190,7 +168,7 @@ Test(packed, what_only_files_can_do_is_done_by_a_file)
 	struct shmstore *s = open_store("a", false, 0);
 	struct shmstore_view *v;
 
-	cr_assert_eq(put(s, "p", 5000, 2, 0), 0);
+	cr_assert_eq(put_pattern(s, "p", 5000, 2, 0), 0);
 	cr_assert_eq(shmstore_get(s, "p", 1, 0, &v), 0);
 	cr_assert_eq(shmstore_locate(s, "p", 1), SHMSTORE_IN_MEMORY);
 	cr_assert_eq(shmstore_pin(s, "p", 1, true), 0);
@@ -225,7 +203,7 @@ Test(packed, ticket_brings_the_slot_and_no_copy)
 	struct shmstore_usage u;
 	struct shmstore_ticket t, again;
 
-	cr_assert_eq(put(a, "k", 5000, 1, 0), 0);
+	cr_assert_eq(put_pattern(a, "k", 5000, 1, 0), 0);
 	t = handoff(a, "k");
 	cr_assert_eq(t.buffer_size, 5000);
 	cr_assert_eq(adopt(b, "k", &t, 0), 0);
@@ -245,7 +223,7 @@ Test(packed, ticket_brings_the_slot_and_no_copy)
 	books_agree();
 	cr_assert_eq(shmstore_close(b), 0);
 	for (unsigned i = 0; i < 100; i++)
-		cr_assert_eq(put(a, "n", 5000, i, SHMSTORE_REPLACE), 0);
+		cr_assert_eq(put_pattern(a, "n", 5000, i, SHMSTORE_REPLACE), 0);
 	cr_assert(has(c, "k", 5000, 1));
 	cr_assert_eq(shmstore_close(a), 0);
 	cr_assert(has(c, "k", 5000, 1));
@@ -259,9 +237,9 @@ Test(packed, ticket_meets_a_key_that_is_held)
 	struct shmstore *a = open_store("a", false, 0), *b = open_store("b", false, 0);
 	struct shmstore_ticket t, u;
 
-	cr_assert_eq(put(a, "k", 5000, 1, 0), 0);
-	cr_assert_eq(put(b, "k", 10, 2, 0), 0);
-	cr_assert_eq(put(b, "f", 200000, 3, 0), 0);
+	cr_assert_eq(put_pattern(a, "k", 5000, 1, 0), 0);
+	cr_assert_eq(put_pattern(b, "k", 10, 2, 0), 0);
+	cr_assert_eq(put_pattern(b, "f", 200000, 3, 0), 0);
 	t = handoff(a, "k");
 	cr_assert_eq(adopt(b, "k", &t, 0), -EEXIST);
 	cr_assert_eq(adopt(b, "f", &t, 0), -EEXIST);
@@ -306,7 +284,7 @@ static int donate_and_die(void *arg)
 	struct shmstore *s = open_store("a", false, 0);
 
 	(void)arg;
-	if (put(s, "k", 5000, 1, 0) < 0)
+	if (put_pattern(s, "k", 5000, 1, 0) < 0)
 		return 1;
 	*shared = handoff(s, "k");
 	kill(getpid(), SIGKILL);
@@ -344,7 +322,7 @@ Test(packed, killed_donor_and_killed_receiver)
 	books_agree();
 	cr_assert_eq(shmstore_close(s), 0);
 	s = open_store("c", false, 0);
-	cr_assert_eq(put(s, "k", 5000, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "k", 5000, 1, 0), 0);
 	*shared = handoff(s, "k");
 	cr_assert_eq(in_child(adopt_and_die, NULL), 1000 + SIGKILL);
 	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
@@ -365,13 +343,13 @@ Test(packed, kept_receiver_finds_what_it_adopted)
 	struct shmstore *a = open_store("a", false, 0), *b = open_store("b", true, 0);
 	struct shmstore_ticket t;
 
-	cr_assert_eq(put(a, "k", 5000, 1, 0), 0);
+	cr_assert_eq(put_pattern(a, "k", 5000, 1, 0), 0);
 	t = handoff(a, "k");
 	cr_assert_eq(adopt(b, "k", &t, 0), 0);
 	cr_assert_eq(shmstore_close(b), 0);
 	cr_assert_eq(shmstore_delete(a, "k", 1), 0);
 	for (unsigned i = 0; i < 100; i++)
-		cr_assert_eq(put(a, "n", 5000, i, SHMSTORE_REPLACE), 0);
+		cr_assert_eq(put_pattern(a, "n", 5000, i, SHMSTORE_REPLACE), 0);
 	cr_assert_eq(shmstore_close(a), 0);
 	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
 	b = open_store("b", false, 0);
@@ -391,10 +369,10 @@ Test(packed, kept_store_and_its_readers_have_all)
 
 	memset(key, 'x', sizeof(key) - 1);
 	key[sizeof(key) - 1] = '\0';
-	cr_assert_eq(put(s, "small", 10, 1, 0), 0);
-	cr_assert_eq(put(s, "middle", 30000, 2, 0), 0);
-	cr_assert_eq(put(s, "file", 300000, 3, 0), 0);
-	cr_assert_eq(put(s, key, 100, 4, 0), 0);
+	cr_assert_eq(put_pattern(s, "small", 10, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "middle", 30000, 2, 0), 0);
+	cr_assert_eq(put_pattern(s, "file", 300000, 3, 0), 0);
+	cr_assert_eq(put_pattern(s, key, 100, 4, 0), 0);
 	for (int i = 0; i < 2; i++) {
 		only.flags = SHMSTORE_OPEN_READONLY;
 		cr_assert_eq(shmstore_open(scratch_partition(), "a", &only, &reader), 0);
@@ -412,7 +390,7 @@ Test(packed, kept_store_and_its_readers_have_all)
 	s = open_store("a", false, 0);
 	cr_assert(has(s, "small", 10, 1) && has(s, "middle", 30000, 2) && has(s, "file", 300000, 3));
 	cr_assert(has(s, key, 100, 4));
-	cr_assert_eq(put(s, "small", 10, 5, 0), -EEXIST);
+	cr_assert_eq(put_pattern(s, "small", 10, 5, 0), -EEXIST);
 	cr_assert_eq(listed(s).n, 4);
 	cr_assert_eq(shmstore_close(s), 0);
 	cr_assert_eq(count_dir(scratch_store_path("a", "")), -ENOENT);
@@ -427,7 +405,7 @@ static int be_killed(void *arg)
 		char key[16];
 
 		snprintf(key, sizeof(key), "%u", i);
-		if (put(s, key, 10 * i, i, 0) < 0)
+		if (put_pattern(s, key, 10 * i, i, 0) < 0)
 			return 1;
 	}
 	kill(getpid(), SIGKILL);
@@ -474,7 +452,7 @@ Test(packed, killed_owner_leaves_what_a_store_of_files_leaves)
 	cr_assert_eq(shmstore_close(s), 0);
 	s = open_store("a", false, SHMSTORE_OPEN_FRESH);
 	cr_assert_eq(listed(s).n, 0);
-	cr_assert_eq(put(s, "k", 10, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "k", 10, 1, 0), 0);
 	cr_assert_eq(listed(s).n, 1);
 	cr_assert_eq(shmstore_close(s), 0);
 	books_agree();
@@ -498,7 +476,7 @@ Test(packed, child_of_a_fork_keeps_its_views)
 	int status;
 	pid_t pid;
 
-	cr_assert_eq(put(s, "k", 3000, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "k", 3000, 1, 0), 0);
 	cr_assert_eq(shmstore_get(s, "k", 1, 0, &v), 0);
 	pid = fork_bound(10);
 	if (pid == 0)
@@ -506,7 +484,7 @@ Test(packed, child_of_a_fork_keeps_its_views)
 	shmstore_view_unref(v);
 	cr_assert_eq(shmstore_delete(s, "k", 1), 0);
 	for (unsigned i = 0; i < 2000; i++)
-		cr_assert_eq(put(s, "n", 3000, i, SHMSTORE_REPLACE), 0);
+		cr_assert_eq(put_pattern(s, "n", 3000, i, SHMSTORE_REPLACE), 0);
 	cr_assert_eq(shmstore_close(s), 0);
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
 	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -546,7 +524,7 @@ static int work_until_killed(void *arg)
 		else if (random % 4096 < 1200)
 			r = shmstore_pin(s, name, strlen(name), false), told->begun[key] = told->done[key];
 		else
-			r = put(s, name, size_of_version(version), version, SHMSTORE_REPLACE);
+			r = put_pattern(s, name, size_of_version(version), version, SHMSTORE_REPLACE);
 		if (r < 0 && r != -ENOENT)
 			_exit(1);
 		told->done[key] = told->begun[key];
