@@ -44,16 +44,12 @@ bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
 {
 	struct shms_keyname own = *k;
 
+	/* The owner has counted all names in objects/: where there is none, nobody is asked. */
+	if (!s->readonly && atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == s->packed.told.n)
+		return false;
 	/* What cannot be looked at is left to files, which say so. */
 	return shms_key_find(s->objects_fd, &own) != 0 &&
 	       (faccessat(s->objects_fd, own.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT);
-}
-
-/* The same for the owner. All names in objects/ were counted: where there is none, nobody is asked. */
-static bool is_file(const struct shmstore *s, const struct shms_keyname *k)
-{
-	return atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != s->packed.told.n &&
-	       shms_packed_is_file(s, k);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
@@ -96,7 +92,7 @@ static int drop_double(const struct shms_packlook *o, void *arg)
 	struct shms_keyname k;
 
 	/* No place of ours is in a segment that we may not read. */
-	if (!o->error && shms_keyname_init(&k, o->key, o->key_size) == 0 && is_file(s, &k))
+	if (!o->error && shms_keyname_init(&k, o->key, o->key_size) == 0 && shms_packed_is_file(s, &k))
 		shms_packed_delete(s, &k);
 	return 0;
 }
@@ -183,7 +179,7 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 
 	if (r < 0)
 		return r;
-	pack = is_file(s, k) ? NULL : make(s);
+	pack = shms_packed_is_file(s, k) ? NULL : make(s);
 	if (pack) {
 		r = shms_pack_put(pack, what, replace, shms_now_boot_ms());
 		tell(s, pack);
@@ -253,7 +249,7 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const ch
 
 	if (r < 0)
 		return r;
-	if (is_file(s, k)) {
+	if (shms_packed_is_file(s, k)) {
 		r = replace ? -ENOTSUP : -EEXIST;
 	} else {
 		pack = make(s);

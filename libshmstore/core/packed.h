@@ -54,7 +54,7 @@ static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
 
 /*
  * Is the key a file's, whole or a stub? Where it is a packed object's as well, the file is what it means: its owner was killed before it
- * took the packed object away. For handles that can only read.
+ * took the packed object away.
  */
 bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k);
 

@@ -26,14 +26,9 @@ static int lock_children(int fd, unsigned holder, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
 }
 
-static int open_segment(const struct shms_pack *p, const struct shms_packseg *g)
-{
-	return shms_openat(p->options.dir_fd, g->file->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
-}
-
 bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g)
 {
-	_fd_ int fd = open_segment(p, g);
+	_fd_ int fd = shms_packseg_open(p, g);
 	bool none = fd >= 0 && lock_children(fd, g->file->holder, F_WRLCK) == 0;
 
 	if (none)
@@ -44,7 +39,7 @@ bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g)
 /* Returns a page that keeps the lock; NULL: the lock cannot be had. */
 static void *hold(const struct shms_pack *p, const struct shms_packseg *g)
 {
-	_fd_ int fd = open_segment(p, g);
+	_fd_ int fd = shms_packseg_open(p, g);
 	void *page = MAP_FAILED;
 
 	if (fd >= 0 && lock_children(fd, g->file->holder, F_RDLCK) == 0)

@@ -20,6 +20,11 @@
 
 #define LEASED_AGAIN_MS 1000u
 
+int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g)
+{
+	return shms_openat(p->options.dir_fd, g->file->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+}
+
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)
 {
 	struct shms_segslot s = shms_packseg_slot(g, slot);
@@ -48,7 +53,7 @@ static bool is_ownerless(const struct shms_pack *p, const struct shms_packseg *g
 		return true;
 	if (pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH))
 		return false;
-	_fd_ int fd = shms_openat(p->options.dir_fd, g->file->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	_fd_ int fd = shms_packseg_open(p, g);
 	free = fd >= 0 && shms_seglock_try(fd, SHMS_SEG_OWNER) == 0;
 	if (free)
 		shms_seglock_end(fd, SHMS_SEG_OWNER);

@@ -50,6 +50,8 @@ static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g
 	return shms_segslot_at(&g->file->segment, slot);
 }
 
+/* A description of its own of the segment's file, for locks. Returns a descriptor; -1 with errno. */
+int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
 /*
  * Gives that segment, as its owner or by its file, a free number. -EAGAIN: none is free; -ENOMEM.

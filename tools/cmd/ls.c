@@ -117,7 +117,8 @@ static int add(const struct shmstore_object_info *info, void *arg)
 	else
 		add_row(ls, info);
 	ls->n_objects++;
-	*(info->error == -EPERM ? &ls->n_unreadable : &ls->n_damaged) += info->error != 0;
+	ls->n_unreadable += info->error == -EPERM;
+	ls->n_damaged += info->error && info->error != -EPERM;
 	ls->bytes += info->blocks;
 	ls->header_bytes += info->header_size;
 	ls->buffer_bytes += info->buffer_size;
@@ -236,9 +237,11 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		json_stream_end(NULL);
 	else
 		finish(&ls);
-	if (ls.n_unreadable)
+	if (ls.n_unreadable) {
 		status = message_fail(shmstore_partition_path(p),
-				      "%" PRIu64 " files are another user's and cannot be read", ls.n_unreadable);
+				      "%" PRIu64 " files cannot be read: they belong to other users", ls.n_unreadable);
+		message_hint("as their user, this shows what is in them");
+	}
 	if (ls.n_damaged) {
 		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects", ls.n_damaged);
 		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",
