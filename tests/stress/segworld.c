@@ -315,7 +315,8 @@ void segstore_leave_orphans(struct segstore *s)
 		for (size_t k = 0; k < SEGWORLD_JOURNAL; k++)
 			used = used || (state_of(&s->journal[k]) != SEGENTRY_NONE &&
 					memcmp(s->journal[k].segment, s->joined[i].segment.uuid, 16) == 0);
-		if (used)
+		/* As the pack does: who leaves while a lease is out leaves its link, too, which nobody removes as long as its store lives. */
+		if (used || shms_segment_promised(&s->joined[i].segment, now(s)))
 			continue;
 		shms_segfile_leave(&s->joined[i], s->dir_fd, now(s));
 		s->is_joined[i] = false;
