@@ -4,6 +4,11 @@
 
 #include "pyarb.h"
 
+/* Public from 3.11 on; 3.10 has the same function under its private name. */
+#if PY_VERSION_HEX < 0x030b0000
+#define PyType_GetModuleByDef _PyType_GetModuleByDef
+#endif
+
 static struct PyModuleDef module_def;
 
 struct pyshm_state *pyshm_state_of(PyTypeObject *type)

@@ -19,10 +19,9 @@ def parameters(function):
 
 
 def check(function, real):
-    try:
-        signature = inspect.signature(real)
-    except ValueError:
-        return  # a private method without a text signature
+    if not real.__doc__:
+        return  # a private method without a text signature: Python 3.13 makes one up for some of these
+    signature = inspect.signature(real)
     assert [p for p in signature.parameters if p not in ("self", "cls")] == parameters(function), function.name
     given = [p.default for p in signature.parameters.values() if p.default is not inspect.Parameter.empty]
     assert given == [ast.literal_eval(d) for d in function.args.defaults], function.name

