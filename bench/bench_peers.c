@@ -218,8 +218,9 @@ int main(int argc, char **argv)
 		{.peer = &peer_shmstore, .name = "shmstore", .run.place = &own},
 		{.peer = &peer_shmstore_fresh, .name = "shmstore, no recycling", .run.place = &own},
 		{.peer = &peer_shmstore, .name = "shmstore on /dev/shm", .run.place = &devshm},
-		{.peer = &peer_segment, .name = "packed, no store yet", .run.place = &own},
-		{.peer = &peer_segment, .name = "packed on /dev/shm", .run.place = &devshm},
+		{.peer = &peer_shmstore_packed, .name = "packed", .run.place = &own},
+		{.peer = &peer_shmstore_packed, .name = "packed on /dev/shm", .run.place = &devshm},
+		{.peer = &peer_segment, .name = "packed, no store", .run.place = &own},
 #ifdef BENCH_HAVE_BOOST
 		{.peer = &peer_boost, .name = "Boost managed_mapped_file", .run.place = &own},
 #endif

@@ -47,12 +47,31 @@ struct peer {
 	int (*drop)(struct peer_run *run);    /* after the answer */
 	void (*finish)(struct peer_run *run); /* in the parent; may be NULL */
 	size_t size_max;                      /* larger ones it does not take; 0 = it does */
+	/* Many objects in one process, by number, after prepare and producer; NULL: it has no keys, or no such case. */
+	int (*put_at)(struct peer_run *run, unsigned i, const void *data, size_t size);
+	int (*get_at)(struct peer_run *run, unsigned i); /* reads a byte of each page, and lets go */
+	int (*delete_at)(struct peer_run *run, unsigned i);
 };
 
-extern const struct peer peer_notify, peer_shm_open, peer_memfd; /* peer_posix.c */
-extern const struct peer peer_shmstore, peer_shmstore_fresh;     /* peer_shmstore.c */
-extern const struct peer peer_segment;                           /* peer_segment.c */
-extern const struct peer peer_lmdb, peer_boost, peer_redis;      /* peer_lmdb.c, peer_boost.cc, peer_redis.c */
+#define PEER_KEY 16u /* bytes of a key with its NUL: "object-00000000" */
+
+/* Writes the key of object i. */
+static inline size_t peer_key(unsigned i, char ret[PEER_KEY])
+{
+	size_t n = PEER_KEY - 1;
+
+	for (size_t k = 0; k < 7; k++)
+		ret[k] = "object-"[k];
+	for (size_t k = n; k-- > 7; i /= 10)
+		ret[k] = (char)('0' + i % 10);
+	ret[n] = '\0';
+	return n;
+}
+
+extern const struct peer peer_notify, peer_shm_open, peer_memfd;                   /* peer_posix.c */
+extern const struct peer peer_shmstore, peer_shmstore_fresh, peer_shmstore_packed; /* peer_shmstore.c */
+extern const struct peer peer_segment;                                             /* peer_segment.c */
+extern const struct peer peer_lmdb, peer_boost, peer_redis; /* peer_lmdb.c, peer_boost.cc, peer_redis.c */
 
 /* Writes the reason and returns error. */
 int peer_refuse(struct peer_run *run, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));

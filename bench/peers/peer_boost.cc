@@ -6,6 +6,7 @@
 #include <boost/interprocess/managed_mapped_file.hpp>
 #include <cerrno>
 #include <cstring>
+#include <unistd.h>
 
 #include "measure.h"
 #include "peer.h"
@@ -91,16 +92,63 @@ int drop(struct peer_run *run)
 	return 0;
 }
 
+/* A block without a constructor's work, so that construct() only names its memory. */
+struct unit {
+	char bytes[64];
+	unit()
+	{
+	}
+};
+
+int put_at(struct peer_run *run, unsigned i, const void *data, size_t size)
+{
+	boost_state *s = static_cast<boost_state *>(run->state);
+	char key[PEER_KEY];
+	unit *to;
+
+	peer_key(i, key);
+	to = s->segment->construct<unit>(key, std::nothrow)[(size + sizeof(unit) - 1) / sizeof(unit)]();
+	if (!to)
+		return -ENOMEM;
+	std::memcpy(to->bytes, data, size);
+	return 0;
+}
+
+int get_at(struct peer_run *run, unsigned i)
+{
+	boost_state *s = static_cast<boost_state *>(run->state);
+	char key[PEER_KEY];
+
+	peer_key(i, key);
+	const std::pair<unit *, std::size_t> found = s->segment->find<unit>(key);
+	if (!found.first)
+		return -ENOENT;
+	measure_touch(found.first, found.second * sizeof(unit));
+	return 0;
+}
+
+int delete_at(struct peer_run *run, unsigned i)
+{
+	boost_state *s = static_cast<boost_state *>(run->state);
+	char key[PEER_KEY];
+
+	peer_key(i, key);
+	return s->segment->destroy<unit>(key) ? 0 : -ENOENT;
+}
+
 void finish(struct peer_run *run)
 {
 	boost_state *s = static_cast<boost_state *>(run->state);
 
-	if (s)
+	if (s) {
 		delete s->segment;
+		unlink(s->path);
+	}
 	delete s;
+	run->state = nullptr;
 }
 } // namespace
 
 extern "C" const struct peer peer_boost = {
-	prepare, open_consumer, nullptr, put, nullptr, take, drop, finish,
+	prepare, open_consumer, nullptr, put, nullptr, take, drop, finish, 0, put_at, get_at, delete_at,
 };

@@ -5,8 +5,10 @@
  */
 #include <errno.h>
 #include <lmdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "measure.h"
 #include "peer.h"
@@ -119,13 +121,64 @@ static int drop(struct peer_run *run)
 	return 0;
 }
 
+static int put_at(struct peer_run *run, unsigned i, const void *data, size_t size)
+{
+	struct lmdb_state *s = run->state;
+	char name[PEER_KEY];
+	MDB_val key = {peer_key(i, name), name}, value = {size, (void *)(uintptr_t)data};
+	MDB_txn *txn;
+
+	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 || mdb_put(txn, s->dbi, &key, &value, MDB_NOOVERWRITE) != 0 ||
+	    mdb_txn_commit(txn) != 0)
+		return -EIO;
+	return 0;
+}
+
+static int get_at(struct peer_run *run, unsigned i)
+{
+	struct lmdb_state *s = run->state;
+	char name[PEER_KEY];
+	MDB_val key = {peer_key(i, name), name}, value;
+	int r = s->reader ? mdb_txn_renew(s->reader) : mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->reader);
+
+	if (r != 0)
+		return -EIO;
+	r = mdb_get(s->reader, s->dbi, &key, &value);
+	if (r == 0)
+		measure_touch(value.mv_data, value.mv_size);
+	mdb_txn_reset(s->reader);
+	return r == 0 ? 0 : -ENOENT;
+}
+
+static int delete_at(struct peer_run *run, unsigned i)
+{
+	struct lmdb_state *s = run->state;
+	char name[PEER_KEY];
+	MDB_val key = {peer_key(i, name), name};
+	MDB_txn *txn;
+
+	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 || mdb_del(txn, s->dbi, &key, NULL) != 0 ||
+	    mdb_txn_commit(txn) != 0)
+		return -EIO;
+	return 0;
+}
+
 static void finish(struct peer_run *run)
 {
 	struct lmdb_state *s = run->state;
+	char lock[sizeof(s->path) + 8];
 
+	if (s && s->reader)
+		mdb_txn_abort(s->reader);
 	if (s && s->env)
 		mdb_env_close(s->env);
+	if (s) {
+		unlink(s->path);
+		snprintf(lock, sizeof(lock), "%s-lock", s->path);
+		unlink(lock);
+	}
 	free(s);
+	run->state = NULL;
 }
 
 const struct peer peer_lmdb = {.prepare = prepare,
@@ -134,4 +187,7 @@ const struct peer peer_lmdb = {.prepare = prepare,
 			       .put = put,
 			       .take = take,
 			       .drop = drop,
-			       .finish = finish};
+			       .finish = finish,
+			       .put_at = put_at,
+			       .get_at = get_at,
+			       .delete_at = delete_at};

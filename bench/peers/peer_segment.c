@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_segment.c: our packed objects (docs/segments.md), which no store uses yet: put, handoff, a ticket's path, adopt, get, delete by key, as a store
- * will call them. What a store would add is missing: its ledger, and a look at what else has the key.
+ * peer_segment.c: our packed objects (docs/segments.md) without a store around them: put, handoff, a ticket's path, adopt, get, delete by key, as a store
+ * calls them. What a store adds, its ledger and a look at what else has the key, is the difference to peer_shmstore_packed.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer_shmstore.c: ourselves, as we come and with recycling off; the consumer has a store of its own. */
+/* peer_shmstore.c: ourselves, as we come, with recycling off, and with packed objects; the consumer has a store of its own. */
 #include <errno.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
@@ -9,17 +9,18 @@
 #include "measure.h"
 #include "peer.h"
 
-#define KEY "k"
+#define KEY      "k"
+#define PACK_MAX (1u << 20)
 
 struct shmstore_state {
 	char path[128];
 	const char *name;
-	uint64_t recycle_max;
+	uint64_t recycle_max, pack_max;
 	struct shmstore_partition *partition;
 	struct shmstore *store;
 };
 
-static int prepare_named(struct peer_run *run, const char *name, uint64_t recycle_max)
+static int prepare_named(struct peer_run *run, const char *name, uint64_t recycle_max, uint64_t pack_max)
 {
 	struct shmstore_state *s = calloc(1, sizeof(*s));
 
@@ -27,18 +28,24 @@ static int prepare_named(struct peer_run *run, const char *name, uint64_t recycl
 		return peer_refuse(run, -ENOMEM, "out of memory");
 	s->name = name;
 	s->recycle_max = recycle_max;
+	s->pack_max = pack_max;
 	run->state = s;
 	return 0;
 }
 
 static int prepare(struct peer_run *run)
 {
-	return prepare_named(run, "recycling", SHMSTORE_RECYCLE_DEFAULT);
+	return prepare_named(run, "recycling", SHMSTORE_RECYCLE_DEFAULT, 0);
 }
 
 static int prepare_fresh(struct peer_run *run)
 {
-	return prepare_named(run, "fresh", 0);
+	return prepare_named(run, "fresh", 0, 0);
+}
+
+static int prepare_packed(struct peer_run *run)
+{
+	return prepare_named(run, "packed", SHMSTORE_RECYCLE_DEFAULT, PACK_MAX);
 }
 
 static int open_store(struct peer_run *run, const char *who)
@@ -49,6 +56,7 @@ static int open_store(struct peer_run *run, const char *who)
 	int r = shmstore_partition_open(s->path, SHMSTORE_CREATE, &s->partition);
 
 	options.recycle_max = s->recycle_max;
+	options.pack_max = s->pack_max;
 	snprintf(name, sizeof(name), "%s-%s", s->name, who);
 	if (r == 0)
 		r = shmstore_open(s->partition, name, &options, &s->store);
@@ -118,6 +126,40 @@ static int drop(struct peer_run *run)
 	return shmstore_delete(s->store, KEY, 1);
 }
 
+static int put_at(struct peer_run *run, unsigned i, const void *data, size_t size)
+{
+	struct shmstore_state *s = run->state;
+	struct iovec buffer = {(void *)(uintptr_t)data, size};
+	char key[PEER_KEY];
+
+	return shmstore_put(s->store, key, peer_key(i, key), NULL, 0, &buffer, 1, 0);
+}
+
+static int get_at(struct peer_run *run, unsigned i)
+{
+	struct shmstore_state *s = run->state;
+	struct shmstore_view *v;
+	const void *bytes;
+	char key[PEER_KEY];
+	uint64_t size;
+	int r = shmstore_get(s->store, key, peer_key(i, key), 0, &v);
+
+	if (r < 0)
+		return r;
+	bytes = shmstore_view_buffer(v, 0, &size);
+	measure_touch(bytes, size);
+	shmstore_view_unref(v);
+	return 0;
+}
+
+static int delete_at(struct peer_run *run, unsigned i)
+{
+	struct shmstore_state *s = run->state;
+	char key[PEER_KEY];
+
+	return shmstore_delete(s->store, key, peer_key(i, key));
+}
+
 static void finish(struct peer_run *run)
 {
 	struct shmstore_state *s = run->state;
@@ -127,22 +169,16 @@ static void finish(struct peer_run *run)
 	shmstore_close(s->store);
 	shmstore_partition_unref(s->partition);
 	free(s);
+	run->state = NULL;
 }
 
-const struct peer peer_shmstore = {.prepare = prepare,
-				   .consumer = open_consumer,
-				   .producer = open_producer,
-				   .put = put,
-				   .put_only = put_only,
-				   .take = take,
-				   .drop = drop,
-				   .finish = finish};
+#define PEER(prepare_it)                                                                                 \
+	{                                                                                                \
+		.prepare = prepare_it, .consumer = open_consumer, .producer = open_producer, .put = put, \
+		.put_only = put_only, .take = take, .drop = drop, .finish = finish, .put_at = put_at,    \
+		.get_at = get_at, .delete_at = delete_at                                                 \
+	}
 
-const struct peer peer_shmstore_fresh = {.prepare = prepare_fresh,
-					 .consumer = open_consumer,
-					 .producer = open_producer,
-					 .put = put,
-					 .put_only = put_only,
-					 .take = take,
-					 .drop = drop,
-					 .finish = finish};
+const struct peer peer_shmstore = PEER(prepare);
+const struct peer peer_shmstore_fresh = PEER(prepare_fresh);
+const struct peer peer_shmstore_packed = PEER(prepare_packed);
