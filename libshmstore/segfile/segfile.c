@@ -175,6 +175,16 @@ static void fill_record(struct shms_segrecord *record, const uint8_t store[16], 
 	shms_segword_store(&record->state, kept ? SHMS_SEGRECORD_KEPT : SHMS_SEGRECORD_ACTIVE);
 }
 
+/*
+ * To SEEK_HOLE memory that was allocated and never touched is a hole, and the pages of hints in a large segment are such: a store
+ * that joins would refuse it (shms_segfile_check_memory()).
+ */
+static void touch(const uint8_t *books, uint64_t size)
+{
+	for (uint64_t at = 0; at < size; at += SHMS_SEGMENT_PAGE)
+		(void)*(const volatile uint8_t *)(books + at);
+}
+
 /* Makes the whole of the file's books. It has no name yet. */
 static int fill(int fd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept,
 		struct shms_segfile *f)
@@ -202,6 +212,7 @@ static int fill(int fd, const struct shms_segment_shape *shape, const uint8_t st
 	r = map_books(fd, f->books_size, &f->segment);
 	if (r < 0)
 		return r;
+	touch(f->segment.books, shape->slots_off);
 	fill_record(shms_segment_record(&f->segment, SHMS_SEG_OWNER), store, kept);
 	return shms_seglock_try(fd, SHMS_SEG_OWNER);
 }

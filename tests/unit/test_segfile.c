@@ -111,6 +111,30 @@ static uint64_t bits(const struct shms_segment *g, uint32_t slot)
 	return shms_segword_load(s.holders);
 }
 
+/* Hints of so many slots have pages of their own, which nobody has touched when the other store joins. */
+Test(segfile, segment_of_many_slots_is_joined)
+{
+	int dir = directory("owner"), there = directory("other");
+	struct shms_segment_shape shape;
+	struct shms_segpacked p;
+	uint32_t slot = 0, generation;
+	struct shms_segticket t;
+	struct shms_segown o;
+	struct shms_segfile f;
+
+	ENSURE(shms_segment_shape(62601, 32, 64 << 20, &shape) == 0);
+	cr_assert_eq(shms_segown_create(dir, &shape, owners, false, false, &o), 0);
+	for (uint64_t i = 0; i < 1000; i++)
+		slot = put(&o, 10, i, &generation);
+	cr_assert_eq(join(dir, &o, there, others, false, &f), 0);
+	t = hand_off(&o, slot, generation);
+	cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
+	cr_assert(is_there(&f.segment, slot, 10, 999));
+	shms_segfile_leave(&f, there, PAST);
+	close(there);
+	end(&o, dir);
+}
+
 Test(segfile, object_goes_from_store_to_store)
 {
 	static const size_t sizes[] = {0, 1, 1000, 65536, 70000, 1 << 20};
