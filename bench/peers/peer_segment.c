@@ -14,6 +14,7 @@
 #include "bootclock.h"
 #include "measure.h"
 #include "pack.h"
+#include "packticket.h"
 #include "peer.h"
 
 #define KEY      "k"
@@ -81,10 +82,12 @@ static int put_only(struct peer_run *run, const void *data, size_t size, struct 
 static int put(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
 {
 	struct segment_state *s = run->state;
+	struct shms_segpacked object;
 	int r = put_only(run, data, size, m);
 
 	if (r == 0)
-		r = shms_pack_handoff(s->pack, KEY, 1, shms_now_boot_ms(), LEASE_MS, m->bytes, sizeof(m->bytes));
+		r = shms_pack_handoff(s->pack, KEY, 1, shms_now_boot_ms(), LEASE_MS, m->bytes, sizeof(m->bytes),
+				      &object);
 	if (r == 0)
 		m->size = strlen(m->bytes) + 1;
 	return r;
@@ -93,19 +96,22 @@ static int put(struct peer_run *run, const void *data, size_t size, struct peer_
 static int take(struct peer_run *run, const void *message, size_t message_size, int fd)
 {
 	struct segment_state *s = run->state;
+	struct shms_packticket ticket;
 	struct shms_pack_view v;
 	int r;
 
 	(void)fd;
 	if (!message_size || ((const char *)message)[message_size - 1])
 		return -EINVAL;
-	r = shms_pack_adopt(s->pack, message, NULL, KEY, 1, false, shms_now_boot_ms());
+	r = shms_packticket_parse(message, &ticket);
+	if (r == 0)
+		r = shms_pack_adopt(s->pack, &ticket, NULL, KEY, 1, false, shms_now_boot_ms());
 	if (r == 0)
 		r = shms_pack_get(s->pack, KEY, 1, &v);
 	if (r < 0)
 		return r;
 	measure_touch(v.segment->bytes + v.object.extent_off, v.object.buffer_size);
-	shms_pack_unget(s->pack, &v, shms_now_boot_ms());
+	shms_pack_unget(s->pack, &v, 0);
 	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms());
 }
 

@@ -199,7 +199,7 @@ int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shm
 
 void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v)
 {
-	shms_pack_unget(shms_packed_pack(&s->packed), v, shms_now_boot_ms());
+	shms_pack_unget(shms_packed_pack(&s->packed), v, 0);
 }
 
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
@@ -223,25 +223,12 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
 			size_t size, struct shms_segpacked *ret_object)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	uint64_t now_ms = shms_now_boot_ms();
-	struct shms_pack_view v;
-	int r;
 
-	if (!pack)
-		return 0;
-	/* Sizes and lease under one lock: they are of the same object. */
-	shms_fairlock_share(&s->names);
-	r = shms_pack_get(pack, k->key, k->key_size, &v);
-	if (r == 0) {
-		r = shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret_path, size);
-		*ret_object = v.object;
-		shms_pack_unget(pack, &v, now_ms);
-	}
-	shms_fairlock_release(&s->names);
-	return r == 0;
+	return pack && shms_pack_handoff(pack, k->key, k->key_size, shms_now_boot_ms(), lease_ms, ret_path, size,
+					 ret_object) == 0;
 }
 
-int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const char *path,
+int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
 		      const struct shms_pack_sizes *expect, bool replace)
 {
 	struct shms_pack *pack;
@@ -253,7 +240,7 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const ch
 		r = replace ? -ENOTSUP : -EEXIST;
 	} else {
 		pack = make(s);
-		r = pack ? shms_pack_adopt(pack, path, expect, k->key, k->key_size, replace, shms_now_boot_ms())
+		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, shms_now_boot_ms())
 			 : -ENOTSUP;
 		if (pack)
 			tell(s, pack);

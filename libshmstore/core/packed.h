@@ -76,7 +76,7 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
  * Takes the object of a packed object's ticket, under its own key. 0; -ENOTSUP: it has to be copied (packcopy.h): it has another key or other sizes, ours
  * is a file's, or there is no place in its segment; or as shms_pack_adopt(); -ETIMEDOUT.
  */
-int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const char *path,
+int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
 		      const struct shms_pack_sizes *expect, bool replace);
 /*
  * For publish.c, with store.names held exclusively, before a file gets the key. 0; -EEXIST: it is held, and not to be replaced; -EAGAIN:

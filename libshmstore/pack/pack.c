@@ -292,7 +292,10 @@ static bool is_key(const struct shms_packplace *place, const void *key, size_t k
 	const struct shms_packseg *g = &((struct shms_pack *)arg)->segments[place->segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place->slot);
 	struct shms_segpacked o;
+	int is = shms_segpacked_is(&slot, key, key_size);
 
+	if (is >= 0)
+		return is;
 	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 && o.key_size == key_size &&
 	       memcmp(shms_packseg_key(g, &o), key, key_size) == 0;
 }

@@ -16,6 +16,7 @@
 #include "segown.h"
 
 struct shms_pack;
+struct shms_packticket;
 
 struct shms_pack_options {
 	int root_fd;      /* the partition */
@@ -62,17 +63,16 @@ void shms_pack_fork_child(struct shms_pack *p);
 int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms);
 /* 0, -ENOENT, -EBADMSG. */
 int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret);
+/* now_ms: 0: the clock is asked where that matters, which it does for few views. */
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms);
 /* 0, -ENOENT. */
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms);
 /*
- * ret_path: beneath the partition. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL:
+ * ret_path: beneath the partition, packticket.h. ret_object: what it is, of one moment with the lease. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL:
  * a lease of more than 190 days, or the path is too long.
  */
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
-		      char *ret_path, size_t size);
-/* Is this the path of a packed object's ticket? */
-bool shms_pack_is_ticket(const char *path);
+		      char *ret_path, size_t size, struct shms_segpacked *ret_object);
 /* What a ticket says beside its path. */
 struct shms_pack_sizes {
 	uint64_t header, buffer; /* as shms_pack_header_size(), and of all buffers */
@@ -84,8 +84,8 @@ struct shms_pack_sizes {
  * or other sizes; -EAGAIN: its segment has no free place, or the store no free number for it;
  * -EBADMSG; -EPERM. A call that fails changes nothing.
  */
-int shms_pack_adopt(struct shms_pack *p, const char *path, const struct shms_pack_sizes *expect, const void *key,
-		    size_t key_size, bool replace, uint64_t now_ms);
+int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
+		    const void *key, size_t key_size, bool replace, uint64_t now_ms);
 /* The objects that the store has by name, and the memory of their extents. */
 struct shms_pack_sum {
 	uint64_t n, bytes;

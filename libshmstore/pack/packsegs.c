@@ -14,11 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "seglock.h"
 #include "segslot.h"
 
 #define LEASED_AGAIN_MS 1000u
+#define OWNER_AGAIN_MS  100u /* a cycle of put, adopt and delete takes less than the call that asks for the owner */
 
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g)
 {
@@ -43,14 +45,13 @@ static bool is_orphan(const struct shms_packseg *g)
  * Has nobody the owner's byte? A pid that is there is taken for the owner, since asking for the byte costs an open: if it is
  * another process, gc makes the segment an orphan. A pid that is not there may be one of another namespace.
  */
-static bool is_ownerless(const struct shms_pack *p, const struct shms_packseg *g)
+static bool is_ownerless(const struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	struct shms_segrecord *owner = shms_segment_record(&g->file->segment, SHMS_SEG_OWNER);
 	pid_t pid = (pid_t)owner->pid;
 	bool free;
 
-	if (is_orphan(g))
-		return true;
+	g->asked_ms = now_ms;
 	if (pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH))
 		return false;
 	_fd_ int fd = shms_packseg_open(p, g);
@@ -91,7 +92,10 @@ static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 
 void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
-	if (is_idle(g) && is_ownerless(p, g))
+	if (!is_idle(g))
+		return;
+	now_ms = now_ms ? now_ms : shms_now_boot_ms();
+	if (is_orphan(g) || (now_ms - g->asked_ms >= OWNER_AGAIN_MS && is_ownerless(p, g, now_ms)))
 		leave(p, g, now_ms);
 }
 
@@ -102,8 +106,8 @@ void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)
 	if (++p->next >= p->n_segments)
 		p->next = 0;
 	g = &p->segments[p->next];
-	if (is_idle(g) && is_orphan(g))
-		leave(p, g, now_ms);
+	if (g->file)
+		shms_packseg_tidy(p, g, now_ms);
 }
 
 /* Leaves segments of dead owners in which this store has nothing. */
@@ -157,11 +161,11 @@ static bool is_live(uint32_t views)
 	return (views & (SHMS_PACK_COUNT | SHMS_PACK_INHERITED)) != 0;
 }
 
-/* The store's word of the slot has no bit left. */
+/* The store's word of the slot has no bit left. now_ms: 0: not known yet. */
 static void left(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
 {
 	if (g->own)
-		shms_segown_take_back(g->own, slot, now_ms);
+		shms_segown_take_back(g->own, slot, now_ms ? now_ms : shms_now_boot_ms());
 	else
 		shms_segment_hint(&g->file->segment, slot);
 }

@@ -22,6 +22,7 @@ struct shms_packseg {
 	uint32_t n_viewed;         /* slots with views of ours, or of our children */
 	bool inherited;            /* there are slots with SHMS_PACK_INHERITED */
 	bool unsure;               /* some child's lock was not to be had: they count for ever */
+	uint64_t asked_ms;         /* when it was asked last whether the owner lives */
 	uint64_t again_ms;         /* leases were out when it was to be left: not to be looked at again before */
 	void *children;            /* during a fork: a page that children keep (packfork.c) */
 };

@@ -5,7 +5,6 @@
  * has the segment needs no system call to take the object.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,12 +18,13 @@
 /* Each adoption parses a uuid, and sscanf() would take microseconds for it. */
 static bool parse_uuid(const char *text, uint8_t ret[16])
 {
-	uint64_t byte;
+	uint64_t half;
 
-	for (size_t i = 0; i < 16; i++) {
-		if (!shms_segticket_digits(text + 2 * i, 2, &byte))
+	for (size_t i = 0; i < 16; i += 8) {
+		if (!shms_segticket_digits(text + 2 * i, 16, &half))
 			return false;
-		ret[i] = (uint8_t)byte;
+		half = __builtin_bswap64(half);
+		memcpy(ret + i, &half, sizeof(half));
 	}
 	return true;
 }
@@ -45,36 +45,35 @@ int shms_packticket_parse(const char *path, struct shms_packticket *ret)
 	return shms_segticket_parse(path + link + 1, DIGITS, &ret->what);
 }
 
-bool shms_pack_is_ticket(const char *path)
-{
-	struct shms_packticket t;
-
-	return shms_packticket_parse(path, &t) == 0;
-}
-
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
-		      char *ret_path, size_t size)
+		      char *ret_path, size_t size, struct shms_segpacked *ret_object)
 {
 	struct shms_segticket t = {.end_ms = now_ms + lease_ms};
-	char text[SHMS_SEGTICKET_TEXT];
+	size_t length = strlen(p->path);
 	struct shms_packplace place;
 	const struct shms_packseg *g;
 	struct shms_segslot slot;
 	int r = -ENOENT;
 
+	if (length + 1 + DIGITS + 1 + SHMS_SEGTICKET_TEXT > size)
+		return -EINVAL;
 	pthread_mutex_lock(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place)) {
 		g = &p->segments[place.segment];
 		slot = shms_packseg_slot(g, place.slot);
 		t.slot = place.slot;
 		t.generation = shms_segstate_generation(shms_segword_load(slot.state));
-		r = -EINVAL;
-		if (strlen(p->path) + 1 + DIGITS + 1 + DIGITS < size)
+		r = shms_segpacked_read(&g->file->segment, &slot, ret_object);
+		if (r == 0)
 			r = shms_segslot_handoff(&slot, t.generation, p->turn++, now_ms, t.end_ms, &t.lease);
 	}
 	if (r == 0) {
-		shms_segticket_format(&t, text);
-		snprintf(ret_path, size, "%s/%s/%s", p->path, g->file->name, text);
+		memcpy(ret_path, p->path, length);
+		ret_path[length++] = '/';
+		memcpy(ret_path + length, g->file->name, DIGITS);
+		length += DIGITS;
+		ret_path[length++] = '/';
+		shms_segticket_format(&t, ret_path + length);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return r;
@@ -156,23 +155,20 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 	return 0;
 }
 
-int shms_pack_adopt(struct shms_pack *p, const char *path, const struct shms_pack_sizes *expect, const void *key,
-		    size_t key_size, bool replace, uint64_t now_ms)
+int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const struct shms_pack_sizes *expect,
+		    const void *key, size_t key_size, bool replace, uint64_t now_ms)
 {
-	struct shms_packticket t;
 	uint32_t number;
 	bool joined;
-	int r = shms_packticket_parse(path, &t);
+	int r;
 
-	if (r < 0)
-		return r;
-	if (t.what.end_ms <= now_ms)
+	if (t->what.end_ms <= now_ms)
 		return -ESTALE;
 	pthread_mutex_lock(&p->lock);
 	shms_packsegs_tidy_next(p, now_ms);
-	r = segment_of(p, &t, now_ms, &number, &joined);
+	r = segment_of(p, t, now_ms, &number, &joined);
 	if (r == 0)
-		r = adopt(p, number, &t, expect, key, key_size, replace, now_ms);
+		r = adopt(p, number, t, expect, key, key_size, replace, now_ms);
 	if (r < 0 && joined) {
 		shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
 		shms_packsegs_free(&p->segments[number]);

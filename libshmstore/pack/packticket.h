@@ -14,7 +14,7 @@ struct shms_packticket {
 	struct shms_segticket what;
 };
 
-/* 0, -EBADMSG. */
+/* 0; -EBADMSG: that is no packed object's ticket. */
 int shms_packticket_parse(const char *path, struct shms_packticket *ret);
 
 #endif

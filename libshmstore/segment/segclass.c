@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * segclass.c: the arithmetic of classes. Classes 0 to 31 have 64 (c + 1) bytes; class 32 + 16 d + i
- * has 2048 * 2^d * (17 + i) / 16.
- */
+/* segclass.c: from a size to its class. */
 #include "segclass.h"
 
-#define LINEAR     32u
+#define LINEAR     SHMS_SEGCLASS_LINEAR
 #define LINEAR_MAX ((uint64_t)LINEAR * SHMS_SEGCLASS_ALIGN)
-#define STEPS      16u
-
-uint64_t shms_segclass_size(uint8_t class)
-{
-	unsigned step = class - LINEAR;
-
-	if (class < LINEAR)
-		return (class + 1ul) * SHMS_SEGCLASS_ALIGN;
-	return LINEAR_MAX / STEPS * (STEPS + 1 + step % STEPS) << step / STEPS;
-}
+#define STEPS      SHMS_SEGCLASS_STEPS
 
 int shms_segclass_for(uint64_t size)
 {

@@ -14,8 +14,22 @@
 #define SHMS_SEGCLASS_MAX   (UINT64_C(32) << 20) /* the largest extent */
 #define SHMS_SEGCLASS_BIG   65536u               /* extents of so many bytes begin at a page, and are whole pages */
 
+#define SHMS_SEGCLASS_LINEAR \
+	32u /* classes 0 to 31 have 64 (c + 1) bytes; class 32 + 16 d + i has 2048 * 2^d * (17 + i) / 16 */
+#define SHMS_SEGCLASS_STEPS 16u
+
 /* Bytes of an extent of that class. */
-uint64_t shms_segclass_size(uint8_t class);
+static inline uint64_t shms_segclass_size(uint8_t class)
+{
+	unsigned step = class - SHMS_SEGCLASS_LINEAR;
+
+	if (class < SHMS_SEGCLASS_LINEAR)
+		return (class + 1ul) * SHMS_SEGCLASS_ALIGN;
+	return (uint64_t)SHMS_SEGCLASS_LINEAR * SHMS_SEGCLASS_ALIGN / SHMS_SEGCLASS_STEPS *
+		       (SHMS_SEGCLASS_STEPS + 1 + step % SHMS_SEGCLASS_STEPS)
+	       << step / SHMS_SEGCLASS_STEPS;
+}
+
 /* The smallest class into which size bytes fit. -1: there is none, or size is 0. */
 int shms_segclass_for(uint64_t size);
 

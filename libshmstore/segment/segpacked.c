@@ -14,6 +14,13 @@
 #include "format.h"
 #include "segclass.h"
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are little-endian");
+_Static_assert(offsetof(struct shms_segpacked_words, extent) == 0, "the first word");
+_Static_assert(offsetof(struct shms_segpacked_words, buffer_size) == 4, "the first word");
+_Static_assert(offsetof(struct shms_segpacked_words, metadata_size) == 8, "the second word");
+_Static_assert(offsetof(struct shms_segpacked_words, class) == 14, "the second word");
+_Static_assert(offsetof(struct shms_segpacked_words, flags) == 15, "the second word");
+
 static uint64_t align8(uint64_t n)
 {
 	return (n + 7) & ~UINT64_C(7);
@@ -125,30 +132,26 @@ static uint64_t table_number(const struct shms_segment *g, const struct shms_seg
 
 int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret)
 {
-	struct shms_segpacked_words w;
-	uint64_t words[SHMS_SEGSLOT_PACKED_WORDS], n = 1;
+	/* The fields are taken out of the words, not out of a copy in memory: what was just stored as a word is slow to load as a part of it. */
+	uint64_t sizes = shms_segword_plain_load(&slot->packed[0]), rest = shms_segword_plain_load(&slot->packed[1]);
+	uint64_t key[2] = {shms_segword_plain_load(&slot->packed[2]), shms_segword_plain_load(&slot->packed[3])}, n;
+	uint32_t extent = (uint32_t)sizes;
 	struct shms_segpacked o;
 
-	for (size_t i = 0; i < SHMS_SEGSLOT_PACKED_WORDS; i++)
-		words[i] = shms_segword_plain_load(&slot->packed[i]);
-	memcpy(&w, words, sizeof(w));
-	o = (struct shms_segpacked){
-		.extent_off = (uint64_t)w.extent * SHMS_SEGCLASS_ALIGN,
-		.extent_size = shms_segclass_size(w.class),
-		.buffer_size = w.buffer_size,
-		.metadata_size = w.metadata_size,
-		.n_buffers = 1,
-		.key_size = w.key_size,
-		.class = w.class,
-		.flags = w.flags,
-	};
-	memcpy(o.key, w.key, sizeof(o.key));
-	if ((w.flags & ~SHMS_SEGPACKED_FLAGS) || !w.key_size || !shms_segpacked_extent(g, w.extent, w.class))
+	o.buffer_size = sizes >> 32;
+	o.metadata_size = (uint32_t)rest;
+	o.key_size = (uint16_t)(rest >> 32);
+	o.class = (uint8_t)(rest >> 48);
+	o.flags = (uint8_t)(rest >> 56);
+	o.n_buffers = 1;
+	if ((o.flags & ~SHMS_SEGPACKED_FLAGS) || !o.key_size || !shms_segpacked_extent(g, extent, o.class))
 		return -EBADMSG;
-	if (w.flags & SHMS_SEGPACKED_TABLE) {
-		if (align8(w.buffer_size) + 8 > o.extent_size)
+	o.extent_off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN;
+	o.extent_size = shms_segclass_size(o.class);
+	if (o.flags & SHMS_SEGPACKED_TABLE) {
+		if (align8(o.buffer_size) + 8 > o.extent_size)
 			return -EBADMSG;
-		o.table_off = align8(w.buffer_size);
+		o.table_off = align8(o.buffer_size);
 		n = table_number(g, &o, 0);
 		if (n == 1 || n > o.extent_size / 8)
 			return -EBADMSG;
@@ -157,6 +160,7 @@ int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot 
 	place(&o);
 	if (o.used > o.extent_size)
 		return -EBADMSG;
+	memcpy(o.key, key, sizeof(o.key));
 	*ret = o;
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "segment.h"
 
@@ -80,6 +81,19 @@ void shms_segpacked_write(const struct shms_segslot *slot, const struct shms_seg
  * was SEALED with one generation all the while; the caller finds that out. 0, -EBADMSG.
  */
 int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret);
+/*
+ * Is it the key of the slot's object, which the caller holds by name? 1, 0; -1: it may be, and the extent has it (shms_segpacked_read()).
+ */
+static inline int shms_segpacked_is(const struct shms_segslot *slot, const void *key, size_t key_size)
+{
+	size_t size = (uint16_t)(shms_segword_plain_load(&slot->packed[1]) >> 32);
+
+	if (size != key_size)
+		return 0;
+	if (size > SHMS_SEGPACKED_KEY)
+		return -1;
+	return memcmp((const void *)&slot->packed[2], key, size) == 0;
+}
 /*
  * Copies the sizes of the o->n_buffers buffers, and checks them against the whole, under the same
  * condition. 0, -EBADMSG.

@@ -136,22 +136,24 @@ void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SE
 	*at = '\0';
 }
 
+/* The value of each lower-case hexadecimal digit + 1; 0: it is none. */
+static const uint8_t DIGITS[256] = {
+	['0'] = 1, ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+	['8'] = 9, ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16};
+
 bool shms_segticket_digits(const char *text, size_t n, uint64_t *ret)
 {
 	uint64_t number = 0;
+	unsigned wrong = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		char c = text[i];
-		unsigned d = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
-			     : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
-						    : 16;
+		unsigned d = DIGITS[(unsigned char)text[i]] - 1u;
 
-		if (d == 16)
-			return false;
-		number = number << 4 | d;
+		wrong |= d;
+		number = number << 4 | (d & 15);
 	}
 	*ret = number;
-	return true;
+	return wrong <= 15;
 }
 
 int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)

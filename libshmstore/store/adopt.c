@@ -35,6 +35,7 @@
 #include "nameslock.h"
 #include "object.h"
 #include "packcopy.h"
+#include "packticket.h"
 #include "publish.h"
 #include "stub.h"
 #include "sys.h"
@@ -54,9 +55,10 @@ enum kind {
 /* What a ticket names: a file in an open directory of ours. */
 struct source {
 	enum kind kind;
-	const char *path; /* below the partition */
-	const char *name; /* in dir_fd: its last component, or all of it */
-	int dir_fd;       /* the file's directory, or the partition's */
+	const char *path;              /* below the partition */
+	const char *name;              /* in dir_fd: its last component, or all of it */
+	struct shms_packticket packed; /* of KIND_PACKED */
+	int dir_fd;                    /* the file's directory, or the partition's */
 	struct stat st;
 };
 
@@ -73,7 +75,7 @@ static bool in_dir(const char *path, const char *last, const char *dir)
 static bool plain_path(const char *path)
 {
 	while (*path) {
-		size_t n = strcspn(path, "/");
+		size_t n = (size_t)(strchrnul(path, '/') - path);
 
 		if (n == 0 || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
 			return false;
@@ -116,7 +118,7 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 		if (expiry <= shms_now_boot_ms())
 			return shms_detail(-ESTALE, NULL, "the lease %.256s has expired", t->path);
 		ret->kind = in_inbox(s, path, last) ? KIND_INBOX : KIND_LEASE;
-	} else if (shms_pack_is_ticket(path)) {
+	} else if (shms_packticket_parse(path, &ret->packed) == 0) {
 		ret->kind = KIND_PACKED;
 	} else if (in_dir(path, last, SHMS_DIR_OBJECTS)) {
 		ret->kind = KIND_OBJECT;
@@ -353,7 +355,7 @@ static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const ch
 }
 
 static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
-			const char *path, bool replace)
+			const struct source *from, bool replace)
 {
 	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size};
 	struct shms_charge charge;
@@ -361,10 +363,10 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const 
 
 	if (r < 0)
 		return r;
-	r = shms_packed_adopt(s, k, path, &expect, replace);
+	r = shms_packed_adopt(s, k, &from->packed, &expect, replace);
 	shms_credit_end(s, &charge, r == 0);
 	if (r == -ENOTSUP)
-		r = adopt_copy(s, k, path, &expect, replace);
+		r = adopt_copy(s, k, from->path, &expect, replace);
 	if (r == -EPERM)
 		return shms_detail(-EPERM, NULL,
 				   "%.256s is another user's: only shmstore_handoff_to() hands it to others", t->path);
@@ -381,7 +383,7 @@ static int adopt_once(struct shmstore *s, const struct shms_keyname *k, const st
 	if (r < 0)
 		return r;
 	if (from.kind == KIND_PACKED)
-		return adopt_packed(s, k, t, from.path, (flags & SHMSTORE_REPLACE) != 0);
+		return adopt_packed(s, k, t, &from, (flags & SHMSTORE_REPLACE) != 0);
 	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, &from) : -1;
 	if (dir_fd >= 0) {
 		from.dir_fd = dir_fd;

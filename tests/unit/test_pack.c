@@ -10,6 +10,7 @@
 
 #include "dice.h"
 #include "packfork.h"
+#include "packticket.h"
 #include "scratch.h"
 #include "segrescue.h"
 
@@ -85,12 +86,22 @@ static int drop(struct shms_pack *p, const char *key)
 
 static int hand_off(struct shms_pack *p, const char *key, char ret_path[SHMS_PACK_TICKET])
 {
-	return shms_pack_handoff(p, key, strlen(key), NOW, 60000, ret_path, SHMS_PACK_TICKET);
+	struct shms_segpacked o;
+
+	return shms_pack_handoff(p, key, strlen(key), NOW, 60000, ret_path, SHMS_PACK_TICKET, &o);
+}
+
+static int adopt_at(struct shms_pack *p, const char *path, const char *key, bool replace, uint64_t now_ms)
+{
+	struct shms_packticket t;
+	int r = shms_packticket_parse(path, &t);
+
+	return r < 0 ? r : shms_pack_adopt(p, &t, NULL, key, strlen(key), replace, now_ms);
 }
 
 static int adopt(struct shms_pack *p, const char *path, const char *key, bool replace)
 {
-	return shms_pack_adopt(p, path, NULL, key, strlen(key), replace, NOW);
+	return adopt_at(p, path, key, replace, NOW);
 }
 
 Test(pack, objects_come_and_go_by_key)
@@ -161,12 +172,11 @@ Test(pack, tickets_are_good_for_one_adoption)
 	cr_assert_eq(put(a, "k", 1000, 1, false), 0);
 	cr_assert_eq(hand_off(a, "none", path), -ENOENT);
 	cr_assert_eq(hand_off(a, "k", path), 0);
-	cr_assert(shms_pack_is_ticket(path));
-	cr_assert_not(shms_pack_is_ticket("stores/a/handoff/000000000000000000000000000000000000000-1"));
+	cr_assert_eq(adopt(b, "stores/a/handoff/000000000000000000000000000000000000000-1", "k", false), -EBADMSG);
 	snprintf(wrong, sizeof(wrong), "%s0", path);
 	cr_assert_eq(adopt(b, wrong, "k", false), -EBADMSG);
 	/* Refusals leave the lease. */
-	cr_assert_eq(shms_pack_adopt(b, path, NULL, "k", 1, false, NOW + 60000), -ESTALE);
+	cr_assert_eq(adopt_at(b, path, "k", false, NOW + 60000), -ESTALE);
 	cr_assert_eq(adopt(b, path, "other", false), -ENOTSUP);
 	cr_assert_eq(put(b, "k", 50, 2, false), 0);
 	cr_assert_eq(adopt(b, path, "k", false), -EEXIST);
