@@ -203,9 +203,9 @@ static uint64_t remaining(const struct admit_task *k, void *arg)
 {
 	const struct admit *a = arg;
 
-	return a->host->profiles
-		       ? profiles_remaining(a->host->profiles, k->uid, &k->name, (loop_clock() - k->since_ns) / MS)
-		       : UINT64_MAX;
+	return a->host->profiles ? profiles_remaining(a->host->profiles, k->uid, &k->name,
+						      (loop_clock() - k->since_ns) / MS, k->alone ? k->most : 0)
+				 : UINT64_MAX;
 }
 
 static void arm(struct admit *a)

@@ -147,6 +147,9 @@ static void join_proc(struct admit_tasks *t, struct admit_task *k, struct pressp
 		p->base = l->proc->private.bytes;
 		p->grown = p->before = 0;
 	}
+	if (p->tasks)
+		p->tasks->alone = false;
+	k->alone = !p->tasks;
 	DL_APPEND2(p->tasks, k, proc_prev, proc_next);
 	k->proc = p;
 }
@@ -253,6 +256,7 @@ void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
 		left = (uint64_t)p->grown;
 		for (struct admit_task *k = p->tasks; k; k = k->proc_next) {
 			k->now = share_of(k, left);
+			k->most = k->now > k->most ? k->now : k->most;
 			left -= k->now;
 			admission_note(t->sums, k->id, k->now, k->name.lang ? remaining(k, arg) : UINT64_MAX);
 		}

@@ -42,7 +42,8 @@ struct admit_task {
 	uint64_t since_ns;           /* it waits, or runs, since then: loop_clock() */
 	struct admission_ask ask;
 	struct profile_name name; /* lang NULL: none was said */
-	uint64_t now;             /* what it has, of its process's */
+	uint64_t now, most;       /* what it has, and has had at most, of its process's */
+	bool alone;               /* it always was the only one of its process: now is its own */
 	char *names;
 	uint64_t values[];
 };

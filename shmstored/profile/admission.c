@@ -15,7 +15,7 @@
 #include "idtable.h"
 
 struct task {
-	uint64_t id, estimate, now, reserve;
+	uint64_t id, estimate, now, reserve, most; /* most: of its values, larger ones are out of the question */
 	size_t n_values;
 	UT_hash_handle hh;
 	uint64_t values[];
@@ -80,9 +80,9 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static void add_task(struct admissionsum *sum, const struct task *t)
 {
 	if (t->n_values)
-		admissionsum_add(sum, t->values, t->n_values, t->now);
+		admissionsum_add(sum, t->values, t->n_values, t->now, t->most);
 	else
-		admissionsum_add(sum, &t->reserve, 1, 0);
+		admissionsum_add(sum, &t->reserve, 1, 0, UINT64_MAX);
 }
 
 static const struct admissionsum *sum_of(struct admission *a)
@@ -147,7 +147,7 @@ int admission_start(struct admission *a, uint64_t task, const struct admission_a
 	t = malloc(sizeof(*t) + n * sizeof(t->values[0]));
 	if (!t)
 		return -ENOMEM;
-	*t = (struct task){.id = task, .n_values = n};
+	*t = (struct task){.id = task, .n_values = n, .most = UINT64_MAX};
 	t->estimate = t->reserve = bounded(ask->estimate);
 	if (n)
 		memcpy(t->values, ask->values, n * sizeof(t->values[0]));
@@ -171,10 +171,11 @@ int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t re
 		return -ENOENT;
 	now = bounded(now);
 	reserve = larger(remaining < t->estimate ? remaining : t->estimate, now);
-	a->stale |= t->n_values ? now != t->now : reserve != t->reserve;
+	a->stale |= t->n_values ? now != t->now || remaining != t->most : reserve != t->reserve;
 	a->used += now - t->now;
 	a->reserved += reserve - t->reserve;
 	t->now = now;
+	t->most = remaining;
 	t->reserve = reserve;
 	return 0;
 }

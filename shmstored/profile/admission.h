@@ -9,10 +9,10 @@
  *   fits      the reservations and the estimate are within the cap; HISTOGRAM: P(sum of all > cap) <= eps
  *   full      they are not
  *
- * A running task reserves max(estimate, or what its phases leave it to use; what it has now).
+ * A running task reserves max(estimate, or what it will have at most where that is less; what it has now).
  *
- * HISTOGRAM counts in quanta of a 256th of the cap. The values of each task's kind, rounded up to quanta, are a distribution; that of
- * the sum is their convolution, with fixed-point numbers of 62 bits, which are the same on every machine.
+ * HISTOGRAM counts in quanta of a 256th of the cap. The values of each task's kind, rounded up to quanta, are a distribution, of a
+ * running task without those that it cannot reach any more; that of the sum is their convolution, with fixed-point numbers of 62 bits, which are the same on every machine.
  */
 #ifndef ADMISSION_H
 #define ADMISSION_H
@@ -61,8 +61,8 @@ struct admission_answer admission_try(struct admission *a, const struct admissio
 /* It begins, admitted or not. Return: 0; -EEXIST; -EAGAIN: ADMISSION_TASKS run; -ENOMEM. */
 int admission_start(struct admission *a, uint64_t task, const struct admission_ask *ask);
 /*
- * What it has now, and what its phases say that it will have at most: profile_remaining(), where profile_has_phases(); else
- * UINT64_MAX. Return: 0; -ENOENT.
+ * What it has now, and what it will have at most: the lesser of profile_remaining(), where profile_has_phases(), and profile_at_most();
+ * UINT64_MAX: that is not known. Return: 0; -ENOENT.
  */
 int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t remaining);
 /* Return: 0; -ENOENT. */

@@ -29,13 +29,23 @@ static uint64_t quanta(const struct admissionsum *s, uint64_t bytes)
 	return n > s->cap ? BEYOND : n;
 }
 
-/* How many of the values are so many quanta. */
-static void count(const struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least,
-		  uint32_t counts[BEYOND + 1])
+/* How many of the values that are not above most are so many quanta. Returns how many these are. */
+static size_t count(const struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least, uint64_t most,
+		    uint32_t counts[BEYOND + 1])
 {
+	size_t within = 0;
+
 	memset(counts, 0, (BEYOND + 1) * sizeof(counts[0]));
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
+		if (values[i] > most)
+			continue;
 		counts[quanta(s, values[i] > least ? values[i] : least)]++;
+		within++;
+	}
+	if (within)
+		return within;
+	counts[quanta(s, most > least ? most : least)] = 1;
+	return 1;
 }
 
 static uint64_t weight(uint32_t n, size_t of)
@@ -43,12 +53,12 @@ static uint64_t weight(uint32_t n, size_t of)
 	return (uint64_t)((unsigned __int128)n * ONE / of);
 }
 
-void admissionsum_add(struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least)
+void admissionsum_add(struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least, uint64_t most)
 {
 	uint64_t p[ADMISSIONSUM_QUANTA + 1] = {0}, over = s->over;
 	uint32_t counts[BEYOND + 1];
 
-	count(s, values, n, least, counts);
+	n = count(s, values, n, least, most, counts);
 	for (uint64_t more = 0; more <= BEYOND; more++) {
 		uint64_t w = counts[more] ? weight(counts[more], n) : 0;
 
@@ -68,7 +78,7 @@ uint64_t admissionsum_over(const struct admissionsum *s, const uint64_t *values,
 	uint64_t over = s->over, tail = 0;
 	uint32_t counts[BEYOND + 1];
 
-	count(s, values, n, 0, counts);
+	n = count(s, values, n, 0, UINT64_MAX, counts);
 	/* tail: P(the others have so much that this one is too much) */
 	for (uint64_t more = 0; more <= BEYOND; more++) {
 		if (more && more <= s->cap + 1)

@@ -20,8 +20,11 @@ struct admissionsum {
 };
 
 void admissionsum_init(struct admissionsum *s, uint64_t cap);
-/* One more task: each of its n values as likely as the others, but at least `least`. n is 1 to 2^32. */
-void admissionsum_add(struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least);
+/*
+ * One more task: each of its n values as likely as the others, but at least `least`, and without those above `most`: where all are above,
+ * it is that. n is 1 to 2^32.
+ */
+void admissionsum_add(struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least, uint64_t most);
 /* P(more than the cap) with one more task. */
 uint64_t admissionsum_over(const struct admissionsum *s, const uint64_t *values, size_t n);
 /* A share in millionths as such a number. */

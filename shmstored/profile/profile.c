@@ -257,6 +257,7 @@ int profile_feed(struct profile *p, const struct profile_name *name, const struc
 	if (task->life_ms)
 		profilering_add(&k->lives, task->life_ms < PROFILE_MOST ? task->life_ms : PROFILE_MOST);
 	add_phases(&k->phases, task);
+	profilegrowth_add(&k->growth, task);
 	if (k->killed_left && !--k->killed_left)
 		k->killed_had = 0;
 	k->preempted_left -= k->preempted_left != 0;
@@ -355,6 +356,7 @@ int profile_merge(struct profile *into, const struct profile *from)
 			merge_values(&a->of[r], &b->of[r]);
 		profilering_interleave(&a->lives, &b->lives);
 		merge_phases(&a->phases, &b->phases);
+		profilegrowth_merge(&a->growth, &b->growth);
 		if (b->killed_had > a->killed_had)
 			a->killed_had = b->killed_had;
 		if (b->killed_left > a->killed_left)

@@ -5,8 +5,8 @@
  *
  * A key is language, function and group (empty, a class, or class#instance). Of each resource it has the number of tasks, their sum and
  * peak, the last PROFILE_RING values, and a histogram with logarithmic steps; of their lifetimes the last values; and of private memory the
- * peak in each of PROFILE_PHASES equal parts of a lifetime. A kind whose tasks were killed for want of memory is estimated higher until
- * PROFILE_RING others have ended well.
+ * peak in each of PROFILE_PHASES equal parts of a lifetime, and by how much a task of some age may still grow. A kind whose tasks were
+ * killed for want of memory is estimated higher until PROFILE_RING others have ended well.
  *
  * What is kept is bounded: beyond max_keys the key that was fed longest ago goes.
  */
@@ -23,6 +23,9 @@
 #define PROFILE_NAME    255u                /* bytes of each part of a key's name */
 #define PROFILE_MOST    (UINT64_C(1) << 47) /* larger values count as this */
 #define PROFILE_WARM    5u                  /* as many tasks say how the next one will be */
+#define PROFILE_AGES    16u                 /* 8 ms, 16 ms, … 4 minutes: PROFILE_AGE() */
+#define PROFILE_AGE(i)  (UINT64_C(8) << (i))
+#define PROFILE_GREW    8u /* as many tasks of an age say how those of that age grow */
 
 enum profile_resource {
 	PROFILE_PRIVATE,
@@ -52,6 +55,8 @@ struct profile_task {
 	uint64_t life_ms;                /* 0: not known */
 	uint64_t phases[PROFILE_PHASES]; /* private bytes at most, by parts of its life */
 	unsigned n_phases;               /* 0: not known */
+	uint64_t by_age[PROFILE_AGES];   /* private bytes that it had had at least once before it was so old */
+	unsigned n_ages;                 /* as many ages it reached; 0: not known */
 };
 
 struct profile_stat {
@@ -95,6 +100,13 @@ uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, 
 			  uint64_t declared, uint64_t fallback);
 /* The most that a task of this age will still use, by its phases. Beyond the usual life, or where these are not known: the peak. */
 uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms);
+/*
+ * The most that a task of this age will use in its life, where it has had so many bytes at most so far: as much more as the one of its kind
+ * that grew most from that age on. The last PROFILE_RING to 2 * PROFILE_RING tasks count. UINT64_MAX: that is not known.
+ */
+uint64_t profile_at_most(const struct profile_key *k, uint64_t age_ms, uint64_t had);
+/* Is part of what is known of this resource from a text that was loaded? */
+bool profile_is_prior(const struct profile_key *k, enum profile_resource r);
 /* Are there phases, and nothing that contradicts them? */
 bool profile_has_phases(const struct profile_key *k);
 /* The last values, PROFILE_RING at most; returns how many. Fewer than PROFILE_WARM, or a killed one: 0, as they do not say enough. */

@@ -95,6 +95,16 @@ uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms)
 	return most;
 }
 
+uint64_t profile_at_most(const struct profile_key *k, uint64_t age_ms, uint64_t had)
+{
+	return k && !k->killed_had ? profilegrowth_most(&k->growth, age_ms, had) : UINT64_MAX;
+}
+
+bool profile_is_prior(const struct profile_key *k, enum profile_resource r)
+{
+	return k && k->of[r].prior_peak;
+}
+
 bool profile_was_preempted(const struct profile_key *k)
 {
 	return k && k->preempted_left;

@@ -27,6 +27,22 @@ struct profilephases {
 	uint64_t now[PROFILE_PHASES], before[PROFILE_PHASES];
 };
 
+/*
+ * Of tasks that became so old: how many; and the largest quotient of what one had in the end and what it had until then, in PROFILEGROWTH_ONE-ths,
+ * of the last one or two times PROFILE_RING tasks. It is not in a profile's text: a kind that was loaded is estimated by its peak until it is
+ * known anew.
+ */
+struct profilegrowth {
+	unsigned n[PROFILE_AGES], n_tasks;
+	uint32_t now[PROFILE_AGES], before[PROFILE_AGES];
+};
+#define PROFILEGROWTH_ONE 256u
+
+void profilegrowth_add(struct profilegrowth *g, const struct profile_task *t);
+void profilegrowth_merge(struct profilegrowth *a, const struct profilegrowth *b);
+/* UINT64_MAX: not known. */
+uint64_t profilegrowth_most(const struct profilegrowth *g, uint64_t age_ms, uint64_t had);
+
 struct profile_key {
 	uint8_t hash[16];
 	char *lang, *func, *group; /* in one piece of memory, which begins at lang */
@@ -34,6 +50,7 @@ struct profile_key {
 	struct profilevalues of[PROFILE_RESOURCES];
 	struct profilering lives;
 	struct profilephases phases;
+	struct profilegrowth growth;
 	uint64_t killed_had;  /* the most that a killed task had; 0: none, or long ago */
 	uint32_t killed_left; /* so many more must end well until it is forgotten */
 	uint32_t preempted_left;

@@ -30,6 +30,8 @@ void profiletrack_note(struct profiletrack *t, uint64_t age_ms, uint64_t bytes)
 		fold(t);
 	for (unsigned part = (unsigned)(age_ms / t->part_ms); t->at < part; t->at++)
 		t->parts[t->at + 1] = t->now;
+	while (t->n_ages < PROFILE_AGES && PROFILE_AGE(t->n_ages) <= age_ms)
+		t->by_age[t->n_ages++] = t->peak;
 	t->now = bytes;
 	t->parts[t->at] = larger(t->parts[t->at], bytes);
 	t->peak = larger(t->peak, bytes);
@@ -55,7 +57,11 @@ void profiletrack_end(const struct profiletrack *t, uint64_t life_ms, struct pro
 	struct profiletrack whole = *t;
 
 	ret->life_ms = life_ms ? life_ms : 1;
-	ret->n_phases = 0;
+	ret->n_phases = ret->n_ages = 0;
+	if (t->n_samples > 1) {
+		memcpy(ret->by_age, t->by_age, sizeof(ret->by_age));
+		ret->n_ages = t->n_ages;
+	}
 	if (t->n_samples < PROFILE_PHASES || life_ms < PROFILE_PHASES || life_ms > PROFILE_MOST)
 		return;
 	while (life_ms / whole.part_ms >= PROFILETRACK_PARTS)

@@ -21,12 +21,17 @@ struct profiletrack {
 	uint32_t n_samples;
 	unsigned at; /* the part of the last sample */
 	uint64_t parts[PROFILETRACK_PARTS];
+	uint64_t by_age[PROFILE_AGES];
+	unsigned n_ages; /* as many are known */
 };
 
 void profiletrack_init(struct profiletrack *t);
 /* At this age it has so many bytes. An age before the last one's counts as that. */
 void profiletrack_note(struct profiletrack *t, uint64_t age_ms, uint64_t bytes);
-/* It has ended: its life and its phases. Fewer samples than phases say nothing about these. */
+/*
+ * It has ended: its life, its phases, and what it had had at what age. Fewer samples than phases say nothing about these. At an age it has
+ * what the samples before that age say, so never too much.
+ */
 void profiletrack_end(const struct profiletrack *t, uint64_t life_ms, struct profile_task *ret);
 
 #endif

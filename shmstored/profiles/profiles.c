@@ -356,11 +356,23 @@ size_t profiles_values(const struct profiles *p, uint32_t uid, const struct prof
 	return profile_values(key_of(p, uid, name), PROFILE_PRIVATE, ret);
 }
 
-uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms)
+uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms,
+			    uint64_t had)
 {
 	const struct profile_key *k = key_of(p, uid, name);
+	uint64_t by_phases = profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
+	uint64_t by_growth = profile_at_most(k, age_ms, had);
 
-	return profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
+	return by_phases < by_growth ? by_phases : by_growth;
+}
+
+/*
+ * Were there too few tasks to know the kind? The first of them to end are those that live shortest,
+ * and say least of what the others have.
+ */
+static bool is_new(const struct profile_key *k, enum profile_resource r)
+{
+	return k && profile_stat(k, r).n < PROFILE_WARM && !profile_is_prior(k, r);
 }
 
 struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
@@ -374,9 +386,10 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 		e.strategy = PROFILE_PEAK;
 	for (int i = 0; i < PROFILE_RESOURCES; i++) {
 		enum profile_resource r = (enum profile_resource)i;
+		uint64_t fallback = r == PROFILE_PRIVATE ? config->fallback : 0;
+		uint64_t least = !declared[i] && is_new(k, r) ? fallback : declared[i];
 
-		e.used[i] =
-			profile_estimate(k, r, e.strategy, declared[i], r == PROFILE_PRIVATE ? config->fallback : 0);
+		e.used[i] = profile_estimate(k, r, e.strategy, least, fallback);
 	}
 	e.n = profile_stat(k, PROFILE_PRIVATE).n;
 	return e;

@@ -75,10 +75,12 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 		       uint64_t ret[PROFILE_RING]);
 /*
- * What a task of this kind and age will still use, by its phases: as profile_remaining().
- * UINT64_MAX: that is not known.
+ * What a task of this kind and age will still use, by its phases and by what it has had so far: the
+ * lesser of profile_remaining() and profile_at_most(). had: 0 if that is not known. UINT64_MAX: it
+ * is not known.
  */
-uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms);
+uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms,
+			    uint64_t had);
 
 /* As profile_load() and profile_reset(), of the user's profile, which will be written. */
 int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n, const char **ret_why);

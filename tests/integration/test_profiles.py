@@ -106,6 +106,12 @@ def test_estimates_follow_what_tasks_used(profiled):
         found = kinds(wire)[(os.getuid(), *kind)]
         assert found["private"]["n"] == 6 and found["private"]["peak"] == 400 * MIB and found["preempted"]
         assert sum(n for _, n in found["private"]["histogram"]) == 6
+        # The first to end are those that live shortest: until five are known, no estimate is below the default, if nothing was declared.
+        for task in range(20, 24):
+            run(wire, task, ("python", "burst", ""), MIB)
+            assert estimate(wire, "python", "burst", "")[0] == 7 * MIB and estimate(wire, "python", "burst", "", private=2 * MIB)[0] == 2 * MIB
+        run(wire, 24, ("python", "burst", ""), MIB)
+        assert estimate(wire, "python", "burst", "")[0] == MIB
         # An instance counts for its class, which answers for instances that are not known.
         run(wire, 9, ("python", "make", "A#1"), 80 * MIB)
         assert estimate(wire, "python", "make", "A#2")[0] == estimate(wire, "python", "make", "A")[0] == 100 * MIB

@@ -161,11 +161,11 @@ Test(admission, a_convolution_is_what_all_combinations_are)
 				room[t][i] = dice_draw(&d, cap);
 		}
 		for (size_t t = 0; t + 1 < n_tasks; t++)
-			admissionsum_add(&s, values[t], n[t], 0);
+			admissionsum_add(&s, values[t], n[t], 0, UINT64_MAX);
 		want = exact(values, n, n_tasks, 0, s.quantum, s.cap);
 		got = ldexp((double)admissionsum_over(&s, values[n_tasks - 1], n[n_tasks - 1]), -62);
 		cr_assert(fabs(got - want) < 1e-12, "seed %lu: %.15f, not %.15f", (unsigned long)seed, got, want);
-		admissionsum_add(&s, values[n_tasks - 1], n[n_tasks - 1], 0);
+		admissionsum_add(&s, values[n_tasks - 1], n[n_tasks - 1], 0, UINT64_MAX);
 		cr_assert(fabs(ldexp((double)s.over, -62) - want) < 1e-12);
 	}
 }
@@ -195,7 +195,7 @@ Test(admission, a_share_is_neither_reached_too_early_nor_too_late)
 				ppm = (uint32_t)((all - none) * (1000000 / all));
 				cr_assert_leq(over, admissionsum_share(ppm), "%u of %u, %d times", k, n, tasks);
 				cr_assert_gt(over, admissionsum_share(ppm - 1), "%u of %u, %d times", k, n, tasks);
-				admissionsum_add(&s, values, n, 0);
+				admissionsum_add(&s, values, n, 0, UINT64_MAX);
 				cr_assert_eq(s.over, over);
 			}
 		}
@@ -220,6 +220,27 @@ Test(admission, a_probability_that_is_eps_exactly_is_not_above_it)
 	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL);
 	cr_assert_eq(admission_end(a, 1), 0);
 	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS);
+	admission_free(a);
+}
+
+Test(admission, values_that_a_task_cannot_reach_any_more_do_not_count)
+{
+	uint64_t values[10] = {1, 1, 1, 1, 1, 9, 9, 9, 9, 9};
+	struct admission_ask ask = {
+		.strategy = PROFILE_HISTOGRAM, .estimate = 9, .values = values, .n_values = 10, .eps_ppm = 10000};
+	struct admission *a = admission_new(10);
+
+	cr_assert_eq(admission_start(a, 1, &ask), 0);
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL, "P(9 + 9) = 1/4");
+	cr_assert_eq(admission_note(a, 1, 1, 4), 0);
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS, "1, and 1 or 9");
+	cr_assert_eq(admission_note(a, 1, 2, 4), 0);
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL, "what it has counts");
+	/* Below all that its kind had: what is said of it. */
+	cr_assert_eq(admission_note(a, 1, 0, 0), 0);
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS);
+	cr_assert_eq(admission_note(a, 1, 0, UINT64_MAX), 0);
+	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL);
 	admission_free(a);
 }
 
