@@ -15,6 +15,7 @@ struct events;
 struct listener;
 struct loop;
 struct part;
+struct peers;
 struct preempt;
 struct pressure;
 struct profiles;
@@ -48,6 +49,7 @@ struct host {
 	struct admit *admit;
 	struct preempt *preempt;
 	struct actors *actors;
+	struct peers *peers;       /* NULL = none are configured */
 	struct profiles *profiles; /* NULL = off, as are the tasks */
 	struct profiletasks *profiletasks;
 	struct account *accounts; /* the partitions, a list */

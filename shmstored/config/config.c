@@ -64,6 +64,12 @@ static const struct config DEFAULTS = {
 		     .term_ns = SECOND},
 	.stage = {.slots = 1}, /* and stage_defaults, stage_costs_defaults */
 	.profile = {.fallback = 128 * MIB, .interval_ns = SECOND / 10, .save_ns = 60 * SECOND, .max_kinds = 1000},
+	.peers = {.timeout_ns = 5 * SECOND,
+		  .sync_ns = 10 * SECOND,
+		  .num = {.k = 1},
+		  .frequency_ns = 5 * SECOND,
+		  .retry = 3,
+		  .recover_ns = 10 * SECOND},
 };
 
 struct config_partition *config_partition_add(struct config *c, const char *path)
@@ -137,6 +143,11 @@ struct config *config_free(struct config *c)
 	free(c->pressure.proc);
 	free(c->pressure.cgroup);
 	free(c->profile.directory);
+	free(c->peers.name);
+	free(c->peers.listen);
+	free(c->peers.connect);
+	free(c->peers.secret_file);
+	free(c->peers.selection);
 	free(c);
 	return NULL;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "ckptplan.h"
 #include "profilewords.h"
 #include "stageprofile.h"
 
@@ -106,6 +107,25 @@ struct config_stage {
 	uint32_t workers; /* that share the host; 0: as many as it has processors */
 };
 
+/* Other daemons, and what they and this one do for each other: docs/peers.md. */
+struct config_peers {
+	char *name;            /* NULL: the host's */
+	char *listen;          /* an absolute path, or ADDRESS:PORT; NULL: no other daemon connects to this one */
+	char *connect;         /* such addresses with commas between them; NULL: to none */
+	char *secret_file;     /* NULL: none, and so no connection between hosts */
+	uint64_t timeout_ns;   /* one that is silent for so long is down */
+	uint64_t sync_ns;      /* between two times that profiles are sent */
+	bool copies;           /* of actors' states */
+	struct ckpt_num num;   /* and how: struct ckpt_config */
+	char *selection;       /* NULL: "resource" */
+	int strategy;          /* enum ckpt_strategy */
+	uint64_t frequency_ns; /* of copies of one actor */
+	uint32_t retry;
+	uint64_t reserve;
+	bool panic_on_missing;
+	uint64_t recover_ns; /* an actor that is nowhere for so long is recovered */
+};
+
 /* http.detail = user | full | totals: whose stores an HTTP client sees by name. */
 enum config_detail {
 	CONFIG_DETAIL_USER = 0,   /* those of the local user at the other end of the connection; root sees all */
@@ -132,6 +152,7 @@ struct config {
 	struct config_pressure pressure;
 	struct config_profile profile;
 	struct config_stage stage;
+	struct config_peers peers;
 	struct config_partition *partitions;
 	size_t n_partitions;
 	struct rules *rules;

@@ -14,6 +14,7 @@ static const char *const DETAILS[] = {"user", "full", "totals"};
 static const char *const MODES[] = {"host", "first"};                                  /* as enum stage_mode */
 static const char *const POLICIES[] = {"off", "lifo", "fifo", "group", "time", "shm"}; /* off, then enum policy_kind */
 static const char *const QUEUES[] = {"limits", "host", "first"};                       /* as enum config_queue */
+static const char *const CASTS[] = {"round_robin", "all"};                             /* as enum ckpt_strategy */
 static const char *const CONFLICTS[] = {"error", "max", "host"};                       /* as enum stage_conflict */
 
 const char *configkey_help(enum configkey_kind kind)
@@ -62,6 +63,12 @@ const char *configkey_help(enum configkey_kind kind)
 		return "one of off, lifo, fifo, group, time, shm";
 	case KEY_QUEUE:
 		return "one of limits, host, first";
+	case KEY_COPIES:
+		return "as explicit:2, explicit:max, or frac:0.5,min=1";
+	case KEY_SELECTION:
+		return "resource, random, or fixed:NAME,NAME";
+	case KEY_CAST:
+		return "one of round_robin, all";
 	case KEY_TEXT:
 	default:
 		return "a text";
@@ -72,6 +79,7 @@ const char *configkey_help(enum configkey_kind kind)
 static int parse_number(const struct configkey *k, const char *text, uint64_t *ret)
 {
 	struct profile_choice choice;
+	struct ckpt_num num;
 	struct ratio ratio;
 	bool on = false;
 	int word = 0, r;
@@ -117,6 +125,18 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		return r;
 	case KEY_POLICY:
 		r = configvalue_word(text, POLICIES, 6, &word);
+		*ret = (uint64_t)(unsigned)word;
+		return r;
+	case KEY_COPIES:
+		*ret = 0;
+		return ckpt_num_read(text, &num) ? 0 : -EINVAL;
+	case KEY_SELECTION:
+		*ret = 0;
+		return !strcmp(text, "resource") || !strcmp(text, "random") || (!strncmp(text, "fixed:", 6) && text[6])
+			       ? 0
+			       : -EINVAL;
+	case KEY_CAST:
+		r = configvalue_word(text, CASTS, 2, &word);
 		*ret = (uint64_t)(unsigned)word;
 		return r;
 	case KEY_QUEUE:
@@ -176,6 +196,7 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	case KEY_PATH:
 	case KEY_PATH_OR_NONE:
 	case KEY_TEXT:
+	case KEY_SELECTION:
 		return set_text((char **)(void *)at, text);
 	case KEY_OCTAL:
 	case KEY_COUNT:
@@ -192,6 +213,9 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	case KEY_STRATEGY:
 		profile_choice_read(text, (struct profile_choice *)(void *)at);
 		return 0;
+	case KEY_COPIES:
+		ckpt_num_read(text, (struct ckpt_num *)(void *)at);
+		return 0;
 	case KEY_RATIO:
 		ratio_parse(text, (struct ratio *)(void *)at);
 		return 0;
@@ -200,6 +224,7 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	case KEY_CONFLICT:
 	case KEY_POLICY:
 	case KEY_QUEUE:
+	case KEY_CAST:
 	case KEY_DETAIL:
 		*(int *)(void *)at = (int)number;
 		return 0;

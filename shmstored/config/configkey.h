@@ -33,6 +33,9 @@ enum configkey_kind {
 	KEY_CONFLICT,
 	KEY_POLICY,
 	KEY_QUEUE,
+	KEY_COPIES,    /* ckpt_num_read() */
+	KEY_SELECTION, /* a text */
+	KEY_CAST,
 };
 
 struct configkey {

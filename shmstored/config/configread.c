@@ -32,6 +32,7 @@ enum section {
 	PRESSURE,
 	PROFILE,
 	STAGE,
+	PEERS,
 	PARTITION
 };
 
@@ -46,6 +47,7 @@ struct section_key {
 #define OFFSET_PRESSURE(field)  offsetof(struct config, field)
 #define OFFSET_PROFILE(field)   offsetof(struct config, field)
 #define OFFSET_STAGE(field)     offsetof(struct config, field)
+#define OFFSET_PEERS(field)     offsetof(struct config, field)
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct section_key KEYS[] = {
@@ -108,8 +110,8 @@ static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const cha
 static const struct configkey *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		static const char *const sections[] = {"daemon",  "http",  "arbiter",  "pressure",
-						       "profile", "stage", "partition"};
+		static const char *const sections[] = {"daemon",  "http",  "arbiter", "pressure",
+						       "profile", "stage", "peers",   "partition"};
 
 		if (strcmp(KEYS[i].key.name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i].key;
@@ -317,6 +319,8 @@ static int take_all(cfg_t *root, struct config *c)
 		r = take_keys(cfg_getsec(root, "profile"), PROFILE, c);
 	if (r == 0)
 		r = take_keys(cfg_getsec(root, "stage"), STAGE, c);
+	if (r == 0)
+		r = take_keys(cfg_getsec(root, "peers"), PEERS, c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
 		r = take_partition(cfg_getnsec(root, "partition", i), c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
@@ -342,7 +346,7 @@ static cfg_t *make_parser(void)
 {
 	static const cfg_opt_t end = CFG_END();
 	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], arbiter_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
-	cfg_opt_t pressure_opts[N_KEYS + 1], profile_opts[N_KEYS + 1], stage_opts[N_KEYS + 1];
+	cfg_opt_t pressure_opts[N_KEYS + 1], profile_opts[N_KEYS + 1], stage_opts[N_KEYS + 1], peers_opts[N_KEYS + 1];
 	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
 				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
 	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
@@ -355,6 +359,7 @@ static cfg_t *make_parser(void)
 	pressure_opts[section_opts(PRESSURE, pressure_opts)] = end;
 	profile_opts[section_opts(PROFILE, profile_opts)] = end;
 	stage_opts[section_opts(STAGE, stage_opts)] = end;
+	peers_opts[section_opts(PEERS, peers_opts)] = end;
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
@@ -368,6 +373,7 @@ static cfg_t *make_parser(void)
 		CFG_SEC("pressure", pressure_opts, CFGF_NONE),
 		CFG_SEC("profile", profile_opts, CFGF_NONE),
 		CFG_SEC("stage", stage_opts, CFGF_NONE),
+		CFG_SEC("peers", peers_opts, CFGF_NONE),
 		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
 		CFG_STR(END, 0, CFGF_NONE),

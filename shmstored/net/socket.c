@@ -80,7 +80,7 @@ static int take_lock(struct socket *s)
 }
 
 /* Is path free to be replaced? Asks with a connect: only nobody's answer is -ECONNREFUSED. */
-static int look_for_another(const struct sockaddr_un *a)
+static int look_for_another(const struct sockaddr_un *a, int type)
 {
 	struct stat st;
 	int fd, r;
@@ -89,7 +89,7 @@ static int look_for_another(const struct sockaddr_un *a)
 		return errno == ENOENT ? 0 : -errno;
 	if (!S_ISSOCK(st.st_mode))
 		return -EEXIST;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	r = connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 && (errno == ECONNREFUSED || errno == ENOENT)
@@ -118,7 +118,7 @@ static int make(struct socket *s, const struct sockaddr_un *a, uint32_t mode, co
 
 	if (group && find_group(group, &gid) < 0)
 		return -EINVAL;
-	s->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	s->fd = socket(AF_UNIX, s->type | SOCK_CLOEXEC, 0);
 	if (s->fd < 0)
 		return -errno;
 	unlink(a->sun_path);
@@ -154,11 +154,11 @@ static int open_own(struct socket *s, const char *path, uint32_t mode, const cha
 	if (r < 0)
 		return r;
 	*ret_what = "something is there that is no stale socket of ours";
-	r = look_for_another(&now);
+	r = look_for_another(&now, s->type);
 	/* We have the lock, so it is no daemon of ours that lives. The ring of one that was killed keeps its socket for a moment. */
 	for (unsigned i = 0; r == -EADDRINUSE && i < DYING_TRIES; i++) {
 		nanosleep(&(struct timespec){.tv_nsec = DYING_NAP_NS}, NULL);
-		r = look_for_another(&now);
+		r = look_for_another(&now, s->type);
 	}
 	if (r < 0)
 		return r;
@@ -171,19 +171,11 @@ static int open_own(struct socket *s, const char *path, uint32_t mode, const cha
 	return r;
 }
 
-int socket_open(struct socket *s, const char *path, uint32_t mode, const char *group)
+static int open_or_say(struct socket *s, const char *path, uint32_t mode, const char *group)
 {
 	const char *what;
-	int r = take_from_systemd();
+	int r = open_own(s, path, mode, group, &what);
 
-	*s = SOCKET_NULL;
-	if (r >= 0) {
-		s->fd = r;
-		/* The unit's Backlog= may be long; see listener.c. */
-		listen(s->fd, SOCKET_BACKLOG);
-		return 0;
-	}
-	r = open_own(s, path, mode, group, &what);
 	if (r < 0) {
 		log_say(LOG_ERR, LOG_FIELDS(.object = path, .error = r), "no socket: %s", what);
 		if (s->fd >= 0)
@@ -193,6 +185,28 @@ int socket_open(struct socket *s, const char *path, uint32_t mode, const char *g
 		socket_close(s);
 	}
 	return r;
+}
+
+int socket_open(struct socket *s, const char *path, uint32_t mode, const char *group)
+{
+	int r = take_from_systemd();
+
+	*s = SOCKET_NULL;
+	s->type = SOCK_SEQPACKET;
+	if (r >= 0) {
+		s->fd = r;
+		/* The unit's Backlog= may be long; see listener.c. */
+		listen(s->fd, SOCKET_BACKLOG);
+		return 0;
+	}
+	return open_or_say(s, path, mode, group);
+}
+
+int socket_open_stream(struct socket *s, const char *path)
+{
+	*s = SOCKET_NULL;
+	s->type = SOCK_STREAM;
+	return open_or_say(s, path, 0600, NULL);
 }
 
 void socket_remove(struct socket *s)

@@ -28,6 +28,7 @@
 #include "log.h"
 #include "loop.h"
 #include "part.h"
+#include "peers.h"
 #include "preempt.h"
 #include "pressure.h"
 #include "profiletasks.h"
@@ -93,6 +94,8 @@ int host_start(struct host *h, struct config *config)
 	}
 	r = open_accounts(h);
 	if (r == 0)
+		r = peers_new(h, &h->peers);
+	if (r == 0)
 		r = open_profiles(h);
 	if (r < 0)
 		return r;
@@ -134,6 +137,7 @@ void host_stop(struct host *h)
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");
 	h->web = web_free(h->web);
+	h->peers = peers_free(h->peers);
 	h->actors = actors_free(h->actors);
 	h->preempt = preempt_free(h->preempt);
 	h->admit = admit_free(h->admit);
@@ -175,6 +179,12 @@ static bool same_base(const struct config_stage *o, const struct config_stage *n
 	       o->slots == n->slots && o->workers == n->workers;
 }
 
+static bool same_peers(const struct config_peers *o, const struct config_peers *n)
+{
+	return same_text(o->name, n->name) && same_text(o->listen, n->listen) && same_text(o->connect, n->connect) &&
+	       same_text(o->secret_file, n->secret_file);
+}
+
 static bool needs_restart(const struct host *h, const struct config *n)
 {
 	const struct config *o = h->config;
@@ -184,7 +194,8 @@ static bool needs_restart(const struct host *h, const struct config *n)
 	    o->pressure.enabled != n->pressure.enabled || !same_text(o->pressure.proc, n->pressure.proc) ||
 	    o->n_partitions != n->n_partitions ||
 	    (o->profile.strategy.strategy == PROFILE_NONE) != (n->profile.strategy.strategy == PROFILE_NONE) ||
-	    !same_text(o->profile.directory, n->profile.directory) || !same_base(&o->stage, &n->stage))
+	    !same_text(o->profile.directory, n->profile.directory) || !same_base(&o->stage, &n->stage) ||
+	    !same_peers(&o->peers, &n->peers))
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
 		if (!find_partition(n, o->partitions[i].path))
@@ -201,8 +212,9 @@ int host_reload(struct host *h, struct config *config)
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
 			"the new configuration changes socket, http, arbiter.enabled, pressure.enabled, "
-			"pressure.proc-root, the list of partitions, whether and where profiles are kept, or "
-			"what a worker has outside of stages, which needs a restart; nothing was changed");
+			"pressure.proc-root, the list of partitions, whether and where profiles are kept, which "
+			"other daemons there are, or what a worker has outside of stages, which needs a restart; "
+			"nothing was changed");
 		return -EBUSY;
 	}
 	h->config = config;

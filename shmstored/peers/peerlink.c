@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peerlink.c: one connection: connecting, the handshake, HELLO, messages in both directions.
+ *
+ * Everything waits in the loop. Two operations: one waits until the socket can be read (in
+ * connecting and shaking hands: read or written), one until it takes more. Both are single shots,
+ * started again, so that a peer that sends without end is served a bounded piece at a time.
+ *
+ * A failed send is noted, and ends the connection from the reading operation's function, never
+ * from within peer_send().
+ */
+#include "peerlink.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "log.h"
+
+#define IN_SIZE   (PEERLINK_MOST + 16384u)
+#define PIECE     (1u << 20) /* bytes that are read in one go */
+#define SAY_MS    1000u      /* silence of our own ends after so long */
+#define OUT_LEAST 8192u
+
+static void on_in(struct loop_op *op, int result, unsigned flags);
+static void on_out(struct loop_op *op, int result, unsigned flags);
+
+static struct peer *of_in(struct loop_op *op)
+{
+	return (struct peer *)(void *)((char *)op - offsetof(struct peer, in_op));
+}
+
+static struct peer *of_out(struct loop_op *op)
+{
+	return (struct peer *)(void *)((char *)op - offsetof(struct peer, out_op));
+}
+
+/* ---- its life ------------------------------------------------------------------------------------------------------ */
+
+static void free_if_idle(struct peer *l)
+{
+	if (!l->closing || l->handling || l->in_op.busy || l->out_op.busy)
+		return;
+	peerstream_close(&l->stream);
+	free(l->in);
+	free(l->out);
+	free(l);
+}
+
+struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secret, uint32_t uid, bool connecting,
+			  struct peers_address *to)
+{
+	struct peer *l = calloc(1, sizeof(*l));
+
+	if (!l || !(l->in = malloc(IN_SIZE))) {
+		free(l);
+		close(fd);
+		return NULL;
+	}
+	l->of = p;
+	l->to = to;
+	l->secret = secret;
+	l->uid = uid;
+	l->connecting = connecting;
+	l->in_op.fn = on_in;
+	l->out_op.fn = on_out;
+	l->arriving.fd = -1;
+	l->began_ms = l->heard_ms = l->said_ms = peers_now_ms();
+	if (peerstream_open(&l->stream, fd, secret, !to) < 0 ||
+	    loop_poll(peers_loop(p), &l->in_op, fd, connecting ? POLLOUT : POLLIN | POLLOUT, true) < 0) {
+		peerstream_close(&l->stream);
+		free(l->in);
+		free(l);
+		return NULL;
+	}
+	return l;
+}
+
+void peerlink_drop(struct peer *l, const char *why)
+{
+	if (l->closing)
+		return;
+	l->closing = true;
+	if (why)
+		log_say(LOG_NOTICE,
+			LOG_FIELDS(.object = *l->name ? l->name
+					     : l->to  ? l->to->text
+						      : "a peer"),
+			"the connection to another daemon ends: %s", why);
+	peerbulk_end(l);
+	peers_left(l);
+	loop_cancel(peers_loop(l->of), &l->in_op);
+	loop_cancel(peers_loop(l->of), &l->out_op);
+	free_if_idle(l);
+}
+
+/* ---- out ----------------------------------------------------------------------------------------------------------- */
+
+/* Sends what the socket takes. */
+static void push(struct peer *l)
+{
+	while (l->out_at < l->out_used && !l->broken) {
+		ssize_t n = peerstream_send(&l->stream, l->out + l->out_at, l->out_used - l->out_at);
+
+		if (n == -EAGAIN) {
+			if (!l->out_op.busy &&
+			    loop_poll(peers_loop(l->of), &l->out_op, l->stream.fd, POLLOUT, true) < 0)
+				l->broken = true;
+			break;
+		}
+		if (n < 0)
+			l->broken = true;
+		else
+			l->out_at += (size_t)n;
+	}
+	if (l->out_at == l->out_used)
+		l->out_at = l->out_used = 0;
+	if (l->broken)
+		loop_cancel(peers_loop(l->of), &l->in_op); /* on_in() ends it */
+}
+
+static bool make_room(struct peer *l, size_t n)
+{
+	size_t size = l->out_size ? l->out_size : OUT_LEAST;
+	char *out;
+
+	if (l->out_at && l->out_size - l->out_used < n) {
+		memmove(l->out, l->out + l->out_at, l->out_used - l->out_at);
+		l->out_used -= l->out_at;
+		l->out_at = 0;
+	}
+	while (size - l->out_used < n)
+		size *= 2;
+	if (size == l->out_size)
+		return true;
+	out = realloc(l->out, size);
+	if (!out)
+		return false;
+	l->out = out;
+	l->out_size = size;
+	return true;
+}
+
+static void send_parts(struct peer *l, uint16_t type, const struct iovec *parts, int n)
+{
+	struct peerlink_header h = {.size = sizeof(h), .type = type};
+
+	for (int i = 0; i < n; i++)
+		h.size += (uint32_t)parts[i].iov_len;
+	if (l->closing || l->broken)
+		return;
+	if (h.size > PEERLINK_MOST || l->out_used - l->out_at + h.size > PEERS_WAITING || !make_room(l, h.size)) {
+		l->broken = true;
+		push(l);
+		return;
+	}
+	memcpy(l->out + l->out_used, &h, sizeof(h));
+	l->out_used += sizeof(h);
+	for (int i = 0; i < n; i++) {
+		if (parts[i].iov_len)
+			memcpy(l->out + l->out_used, parts[i].iov_base, parts[i].iov_len);
+		l->out_used += parts[i].iov_len;
+	}
+	l->said_ms = peers_now_ms();
+	push(l);
+}
+
+void peer_send(struct peer *p, uint16_t type, const struct iovec *parts, int n)
+{
+	send_parts(p, type, parts, n);
+}
+
+static void on_out(struct loop_op *op, int result, unsigned flags)
+{
+	struct peer *l = of_out(op);
+
+	(void)result;
+	(void)flags;
+	if (!l->closing) {
+		push(l);
+		peerbulk_pump(l);
+	}
+	free_if_idle(l);
+}
+
+/* ---- in ------------------------------------------------------------------------------------------------------------ */
+
+static bool hello(struct peer *l, const char *body, size_t n)
+{
+	struct peerlink_hello h;
+
+	if (l->up || n != sizeof(h))
+		return false;
+	memcpy(&h, body, sizeof(h));
+	if (h.magic != PEERLINK_MAGIC || h.version != PEERLINK_VERSION || memchr(h.name, '\0', sizeof(h.name)) == NULL)
+		return false;
+	return peers_greeted(l, &h);
+}
+
+static bool message(struct peer *l, uint16_t type, const char *body, size_t n)
+{
+	struct peers_service *s;
+
+	if (type == PEERS_HELLO)
+		return hello(l, body, n);
+	if (!l->up)
+		return false;
+	if (type == PEERS_PING)
+		return n == 0;
+	if (type >= PEERS_BULK && type <= PEERS_ANSWER)
+		return peerbulk_message(l, type, body, n);
+	s = peers_service_of(l->of, type);
+	return s && s->message(s, l, type, body, n);
+}
+
+/* Handles all messages that are whole. NULL, or why the connection has to end. */
+static const char *parse(struct peer *l)
+{
+	struct peerlink_header h;
+	size_t at = 0;
+	bool right = true;
+
+	while (right && !l->closing && l->in_used - at >= sizeof(h)) {
+		memcpy(&h, l->in + at, sizeof(h));
+		if (h.size < sizeof(h) || h.size > PEERLINK_MOST || h.reserved)
+			return "it does not speak this protocol";
+		if (l->in_used - at < h.size)
+			break;
+		right = message(l, h.type, l->in + at + sizeof(h), h.size - sizeof(h));
+		at += h.size;
+	}
+	memmove(l->in, l->in + at, l->in_used - at);
+	l->in_used -= at;
+	return right ? NULL : "it sent what is no message, or is not welcome";
+}
+
+/* Reads a piece. NULL, or why the connection has to end. */
+static const char *take(struct peer *l)
+{
+	const char *why = NULL;
+	size_t taken = 0;
+
+	while (!why && !l->closing) {
+		ssize_t n = peerstream_receive(&l->stream, l->in + l->in_used, IN_SIZE - l->in_used);
+
+		if (n == -EAGAIN)
+			break;
+		if (n <= 0)
+			return n == 0 ? "it has ended" : "its bytes cannot be read";
+		l->heard_ms = peers_now_ms();
+		l->in_used += (size_t)n;
+		taken += (size_t)n;
+		why = parse(l);
+		if (taken >= PIECE && !peerstream_pending(&l->stream))
+			break;
+	}
+	return why;
+}
+
+static void say_hello(struct peer *l)
+{
+	struct peerlink_hello h = {.magic = PEERLINK_MAGIC, .version = PEERLINK_VERSION, .uid = (uint32_t)geteuid()};
+
+	strncpy(h.name, peers_own_name(l->of), sizeof(h.name) - 1);
+	send_parts(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
+}
+
+static const char *connected(struct peer *l)
+{
+	socklen_t size = sizeof(int);
+	int error = 0;
+
+	if (getsockopt(l->stream.fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error)
+		return "";
+	l->connecting = false;
+	return NULL;
+}
+
+/* NULL, or why the connection has to end ("": for no reason that is worth a line). */
+static const char *go_on(struct peer *l, short *ret_events)
+{
+	bool write = false;
+	int r;
+
+	*ret_events = POLLIN;
+	if (l->broken)
+		return "it does not take what it is sent";
+	if (l->connecting) {
+		const char *why = connected(l);
+
+		if (why)
+			return why;
+	}
+	if (!l->shaken) {
+		r = peerstream_shake(&l->stream, &write);
+		*ret_events = write ? POLLOUT : POLLIN;
+		if (r < 0)
+			return r == -EAGAIN ? NULL : "it has not the same secret (secret-file)";
+		l->shaken = true;
+		say_hello(l);
+		*ret_events = POLLIN;
+	}
+	return take(l);
+}
+
+static void on_in(struct loop_op *op, int result, unsigned flags)
+{
+	struct peer *l = of_in(op);
+	short events = POLLIN;
+	const char *why;
+
+	(void)flags;
+	if (!l->closing) {
+		l->handling++;
+		why = result < 0 && !l->broken ? "" : go_on(l, &events);
+		if (!why && !l->closing && loop_poll(peers_loop(l->of), &l->in_op, l->stream.fd, events, true) < 0)
+			why = "";
+		if (why)
+			peerlink_drop(l, *why ? why : NULL);
+		l->handling--;
+	}
+	free_if_idle(l);
+}
+
+void peerlink_tick(struct peer *l, uint64_t now_ms, uint64_t timeout_ms)
+{
+	if (l->closing)
+		return;
+	if (now_ms > l->heard_ms + timeout_ms || (!l->up && now_ms > l->began_ms + timeout_ms))
+		peerlink_drop(l, "it is silent");
+	else if (peerbulk_late(l, now_ms))
+		peerlink_drop(l, "it does not answer what it was sent");
+	else if (l->up && now_ms >= l->said_ms + (timeout_ms / 4 < SAY_MS ? timeout_ms / 4 : SAY_MS))
+		send_parts(l, PEERS_PING, NULL, 0);
+}
+
+const char *peer_name(const struct peer *p)
+{
+	return p->name;
+}
+
+bool peer_speaks_for(const struct peer *p, uint32_t uid)
+{
+	uint32_t own = (uint32_t)geteuid();
+
+	return (p->uid == 0 || p->uid == uid) && (own == 0 || own == uid);
+}
