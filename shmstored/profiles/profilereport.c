@@ -67,7 +67,7 @@ static void add_kind(const struct host *h, struct json_object *list, uint32_t ui
 
 static void add_user(const struct host *h, struct json_object *list, uint32_t uid)
 {
-	const struct profile *p = profiles_find(h->profiles, uid);
+	const struct profile *p = profiles_known(h->profiles, uid);
 	struct json_object *o = jsonmake_append(list, jsonmake_new()), *kinds;
 
 	jsonmake_u64(o, "uid", uid);

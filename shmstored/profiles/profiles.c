@@ -16,20 +16,23 @@
 #include "log.h"
 #include "loop.h"
 #include "profilefile.h"
+#include "profilepeers.h"
 #include "scanner.h"
 
 struct user {
 	uint64_t uid;
 	struct profile *profile;
-	bool changed; /* since its text was made */
-	bool due;     /* and it is its turn to be written */
+	struct profile *view; /* with what other daemons know; NULL: they know nothing */
+	bool changed;         /* since its text was made */
+	bool due;             /* and it is its turn to be written */
 	UT_hash_handle hh;
 };
 
 struct profiles {
 	struct host *host;
 	struct user *users;
-	int dir_fd; /* -1: nothing is kept */
+	struct profilepeers *peers; /* NULL: there are none */
+	int dir_fd;                 /* -1: nothing is kept */
 	char *path;
 	struct loop_op timer; /* runs while something is to be written */
 	bool closing;
@@ -89,6 +92,29 @@ const struct profile *profiles_find(const struct profiles *p, uint32_t uid)
 	const struct user *u = find(p, uid);
 
 	return u ? u->profile : NULL;
+}
+
+static const struct profile *known(const struct user *u)
+{
+	return u->view ? u->view : u->profile;
+}
+
+const struct profile *profiles_known(const struct profiles *p, uint32_t uid)
+{
+	const struct user *u = find(p, uid);
+
+	return u ? known(u) : NULL;
+}
+
+int profiles_set_view(struct profiles *p, uint32_t uid, struct profile *view)
+{
+	struct user *u = get(p, uid);
+
+	if (!u)
+		return -ENOMEM;
+	profile_free(u->view);
+	u->view = view;
+	return 0;
 }
 
 uint32_t profiles_next(const struct profiles *p, uint32_t at)
@@ -245,6 +271,10 @@ int profiles_new(struct host *h, struct profiles **ret)
 	p->host = h;
 	p->dir_fd = -1;
 	p->timer.fn = on_timer;
+	if (profilepeers_new(h, p, &p->peers) < 0) {
+		free(p);
+		return -ENOMEM;
+	}
 	open_directory(p);
 	*ret = p;
 	return 0;
@@ -267,12 +297,14 @@ struct profiles *profiles_free(struct profiles *p)
 	if (!p)
 		return NULL;
 	p->closing = true;
+	p->peers = profilepeers_free(p->peers);
 	HASH_ITER(hh, p->users, u, next)
 	{
 		if (u->changed && p->dir_fd >= 0)
 			write_now(p, u);
 		HASH_DEL(p->users, u);
 		profile_free(u->profile);
+		profile_free(u->view);
 		free(u);
 	}
 	if (p->dir_fd >= 0)
@@ -329,9 +361,15 @@ int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *
 	if (!u)
 		return HASH_COUNT(p->users) == PROFILES_USERS_MAX ? -EMFILE : -ENOMEM;
 	r = feed(u->profile, name, task, how);
-	if (r == 0 && class_of(name, room, &class))
+	if (r == 0 && u->view)
+		r = feed(u->view, name, task, how);
+	if (r == 0 && class_of(name, room, &class)) {
 		r = feed(u->profile, &class, task, how);
+		if (r == 0 && u->view)
+			r = feed(u->view, &class, task, how);
+	}
 	change(p, u);
+	profilepeers_changed(p->peers, uid, false);
 	return r;
 }
 
@@ -344,9 +382,9 @@ static const struct profile_key *key_of(const struct profiles *p, uint32_t uid, 
 	const struct profile_key *k = NULL;
 
 	if (u)
-		k = profile_find(u->profile, name);
+		k = profile_find(known(u), name);
 	if (u && !k && class_of(name, room, &class))
-		k = profile_find(u->profile, &class);
+		k = profile_find(known(u), &class);
 	return k;
 }
 
@@ -404,8 +442,10 @@ int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n, 
 	if (!u)
 		return -ENOMEM;
 	r = profile_load(u->profile, text, n, true, ret_why);
-	if (r == 0)
+	if (r == 0) {
 		change(p, u);
+		profilepeers_changed(p->peers, uid, true);
+	}
 	return r;
 }
 
@@ -417,4 +457,5 @@ void profiles_reset(struct profiles *p, uint32_t uid)
 		return;
 	profile_reset(u->profile);
 	change(p, u);
+	profilepeers_changed(p->peers, uid, true);
 }

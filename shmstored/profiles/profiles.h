@@ -40,6 +40,13 @@ struct profile *profiles_of(struct profiles *p, uint32_t uid);
 /* NULL: the user has none. */
 const struct profile *profiles_find(const struct profiles *p, uint32_t uid);
 /*
+ * What estimates are made of: the user's profile, with what other daemons know. NULL: nothing is
+ * known of the user.
+ */
+const struct profile *profiles_known(const struct profiles *p, uint32_t uid);
+/* Takes view as that. 0, -ENOMEM. */
+int profiles_set_view(struct profiles *p, uint32_t uid, struct profile *view);
+/*
  * Returns each user that has a profile, in the order of their numbers; UINT32_MAX: there are no
  * more. at: 0 begins.
  */

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profilepeers.h: profiles of other daemons (docs/peers.md). Each daemon sends what it has measured
+ * itself, and nothing that others sent it. What came from a daemon replaces what came from it
+ * before: so nothing counts twice, however often it is sent.
+ */
+#ifndef PROFILEPEERS_H
+#define PROFILEPEERS_H
+
+#include <stdint.h>
+
+struct host;
+struct profilepeers;
+struct profiles;
+
+/* *ret NULL: there are no other daemons. 0, -ENOMEM. */
+int profilepeers_new(struct host *h, struct profiles *p, struct profilepeers **ret);
+/* Returns NULL. pp may be NULL, here and below. */
+struct profilepeers *profilepeers_free(struct profilepeers *pp);
+/* The user's own profile has changed: by a task that ended, or (anew) as a whole. */
+void profilepeers_changed(struct profilepeers *pp, uint32_t uid, int anew);
+
+#endif
