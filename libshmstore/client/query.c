@@ -38,7 +38,8 @@ _Static_assert((int)SHMSTORE_QUERY_STATUS == (int)WIRE_QUERY_STATUS &&
 		       (int)SHMSTORE_QUERY_ARB_LOG == (int)WIRE_QUERY_ARB_LOG &&
 		       (int)SHMSTORE_QUERY_MEMORY == (int)WIRE_QUERY_MEMORY &&
 		       (int)SHMSTORE_QUERY_GATE == (int)WIRE_QUERY_GATE &&
-		       (int)SHMSTORE_QUERY_STAGES == (int)WIRE_QUERY_STAGES,
+		       (int)SHMSTORE_QUERY_STAGES == (int)WIRE_QUERY_STAGES &&
+		       (int)SHMSTORE_QUERY_ACTORS == (int)WIRE_QUERY_ACTORS,
 	       "the public questions are the protocol's");
 
 struct shmstore_client {
@@ -444,7 +445,8 @@ int shmstore_client_connect(struct shmstore_client *c)
 static bool is_question(unsigned what)
 {
 	return (what >= SHMSTORE_QUERY_STATUS && what <= SHMSTORE_QUERY_ARB_LOG) ||
-	       (what >= SHMSTORE_QUERY_MEMORY && what <= SHMSTORE_QUERY_GATE) || what == SHMSTORE_QUERY_STAGES;
+	       (what >= SHMSTORE_QUERY_MEMORY && what <= SHMSTORE_QUERY_GATE) || what == SHMSTORE_QUERY_STAGES ||
+	       what == SHMSTORE_QUERY_ACTORS;
 }
 
 int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what, const char *partition, char **ret_json,

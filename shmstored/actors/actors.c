@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actorsbook.h"
+#include "actorspeers.h"
 #include "host.h"
 
 #define DEPTH 16u /* of children of children */
@@ -59,6 +59,7 @@ int actors_leave(struct actors *a, struct conn *c)
 
 	if (!g || !*g->place)
 		return -ENOENT;
+	g->leaves = true;
 	actors_guest_free(g); /* who still waits for an answer of another's actor gets none */
 	return 0;
 }
@@ -116,6 +117,10 @@ static int begin_again(struct actors *a, struct actors_guest *g, const struct wi
 		g->n_actors++;
 		return 0;
 	}
+	if (k && !k->core && *k->far && k->far_version >> ACTORS_LIFE > w->version >> ACTORS_LIFE) {
+		actors_one_drop(k, g, w->version); /* a later life of it is at another daemon */
+		return 0;
+	}
 	if (k && k->core) {
 		if (k->at != g && k->to != g)
 			actors_one_drop(k, g, w->version);
@@ -150,6 +155,7 @@ static int request_done(struct actors_one *k, const struct wire_actor_done *w, c
 
 	if (!l || l->of != k)
 		return -ESTALE;
+	l->begun = l->begun && w->how != WIRE_ACTOR_STOPPED;
 	if (w->how == WIRE_ACTOR_STOPPED)
 		return actor_stopped(k->core, w->request, now) < 0 ? -ESTALE : 0;
 	if (actor_answered(k->core, w->request, now) < 0)
@@ -169,6 +175,8 @@ static int step_done(struct actors_one *k, const struct wire_actor_done *w, cons
 		k->ticket = n < WIRE_TEXT_MAX - 2 * WIRE_ACTOR_NAME - 1 ? strndup(data, n) : NULL;
 		k->bytes = w->bytes;
 		ok = k->ticket != NULL;
+		if (ok && actor_stays(k->core))
+			ok = actors_copy_saved(k, k->ticket);
 	}
 	return actor_done(k->core, w->step, ok, actors_now_ms());
 }
@@ -181,6 +189,11 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 	const struct actors_guest *whose;
 	int r = 0;
 
+	if (g && k && !k->core && k->kept && k->kept->place == g) {
+		r = actors_keep_done(k, w);
+		actors_one_settle(k);
+		return r;
+	}
 	if (!g || !k || !k->core)
 		return -ENOENT;
 	whose = w->step && actor_state(k->core) != ACTOR_SERIALIZING ? k->to : k->at;
@@ -277,7 +290,7 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 		free(a);
 		return;
 	}
-	a->due_ms = UINT64_MAX;
+	a->due_ms = actors_peers_tick(a, now);
 	HASH_ITER(hh, a->all, k, next)
 	{
 		actors_one_tick(k, now);
@@ -296,6 +309,7 @@ struct actors *actors_new(struct host *h)
 	a->host = h;
 	a->due_ms = UINT64_MAX;
 	a->timer.fn = on_timer;
+	actors_peers_begin(a);
 	return a;
 }
 
@@ -303,6 +317,7 @@ struct actors *actors_new(struct host *h)
 struct actors *actors_free(struct actors *a)
 {
 	struct actors_guest *g, *next;
+	struct actors_one *k, *k_next;
 
 	if (!a)
 		return NULL;
@@ -311,8 +326,11 @@ struct actors *actors_free(struct actors *a)
 	{
 		actors_guest_free(g);
 	}
-	a->sweep = true;
-	actors_sweep(a);
+	HASH_ITER(hh, a->all, k, k_next)
+	{
+		actors_one_free(k);
+	}
+	actors_peers_end(a);
 	if (a->timer.busy)
 		loop_cancel(a->host->loop, &a->timer); /* on_timer() frees */
 	else
@@ -320,7 +338,14 @@ struct actors *actors_free(struct actors *a)
 	return NULL;
 }
 
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_books(const struct actors *a, struct actors_books *ret)
 {
+	const struct actors_one *k, *next;
+
 	*ret = a->books;
+	HASH_ITER(hh, a->all, k, next)
+	{
+		ret->n_actors += k->core || k->claims;
+	}
 }

@@ -8,10 +8,15 @@
 #include "conn.h"
 #include "hash.h"
 #include "loop.h"
+#include "peers.h"
 
 #define ACTORS_MS 1000000
 
+struct actors_advert;
+struct actors_copy;
+struct actors_free;
 struct actors_guest;
+struct actors_kept;
 struct actors_one;
 
 /* An order for a place. */
@@ -35,6 +40,7 @@ struct actors_guest {
 	uint64_t asked; /* the serial of its ACTOR_NEXT; 0: it has not asked */
 	struct actors_order *orders;
 	uint32_t n_orders, n_calls, n_actors;
+	bool leaves; /* it said so: its actors end, and did not die */
 	bool broken; /* memory was out for what it was to be told: its connection will end */
 	struct actors_call *calls;
 };
@@ -42,8 +48,14 @@ struct actors_guest {
 struct actors_call {
 	UT_hash_handle hh; /* by id */
 	uint64_t id, serial;
-	struct actors_guest *from; /* NULL: nobody wants the answer */
+	struct actors_guest *from; /* NULL: nobody here wants the answer */
 	struct actors_call *prev, *next;
+	struct actors_call *next_held;
+	char asker[PEERS_NAME + 1]; /* the daemon that wants it; "": none */
+	uint64_t asker_id;
+	uint32_t hops;            /* daemons that passed it on */
+	char via[PEERS_NAME + 1]; /* the daemon that was asked; "": it waits here */
+	bool begun;
 	struct actors_one *of;
 	size_t n;
 	char data[];
@@ -81,6 +93,17 @@ struct actors_one {
 	enum actor_state failed_in;
 	uint64_t bytes; /* of what was saved, and the ticket of that */
 	char *ticket;
+	/* With other daemons (actorspeers.h). */
+	struct actors_copy *copy;      /* of one that lives here */
+	struct actors_kept *kept;      /* of one that does not */
+	struct actors_advert *adverts; /* copies at other daemons */
+	char far[PEERS_NAME + 1];      /* the daemon where it lives; "": none that is known */
+	uint64_t far_version;
+	bool recovering;            /* its process has died, and a keeper was asked */
+	char asked[PEERS_NAME + 1]; /* this one */
+	uint64_t ask_until_ms;
+	bool died;                            /* it was not ended */
+	struct actors_call *held, **held_end; /* calls that wait until it is somewhere */
 	struct actors_guest *mover;
 	uint64_t mover_serial;
 };
@@ -107,6 +130,9 @@ struct actors {
 	bool flushing, slow, closing, sweep;
 	struct conn *handling;
 	struct actors_books books;
+	struct peers_service service;
+	struct actors_free *frees;
+	uint64_t tick_ms;
 };
 
 /* ---- actorsguest.c: connections -------------------------------------------------------------------------------------- */
@@ -147,6 +173,8 @@ bool actors_one_may_leave(const struct actors_one *k);
 /* The connection has ended. */
 void actors_one_left(struct actors_one *k, const struct actors_guest *g);
 void actors_one_tick(struct actors_one *k, uint64_t now_ms);
+/* Forgets it; its place is not told. */
+void actors_one_free(struct actors_one *k);
 /* Removes actors that have ended. */
 void actors_sweep(struct actors *a);
 uint64_t actors_now_ms(void);
@@ -156,6 +184,8 @@ void actors_arm(struct actors *a);
 /* ---- actorscall.c: calls --------------------------------------------------------------------------------------------- */
 
 struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
+/* A call of nobody so far. NULL: out of memory. */
+struct actors_call *actors_call_new(struct actors_one *k, const char *data, size_t n);
 void actors_call_free(struct actors_call *l);
 /* Answers the call, which is gone afterwards. */
 void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n);

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "actorsbook.h"
+#include "actorspeers.h"
+#include "host.h"
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_call *actors_call_find(const struct actors *a, uint64_t id)
@@ -36,6 +37,16 @@ void actors_call_free(struct actors_call *l)
 	free(l);
 }
 
+/* If another daemon asked, it gets the answer, which its caller waits for. */
+static void answer_asker(const struct actors_call *l, enum wire_actor_how how, const char *data, size_t n)
+{
+	struct actors_say_answer m = {.id = l->asker_id, .how = how};
+	struct peer *p = *l->asker ? peers_find(l->of->of->host->peers, l->asker) : NULL;
+
+	if (p)
+		peer_send(p, ACTORS_ANSWER, (struct iovec[]){{&m, sizeof(m)}, {(void *)(uintptr_t)data, n}}, 2);
+}
+
 void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n)
 {
 	const struct wire_actor_answer body = {.how = how};
@@ -43,6 +54,7 @@ void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const ch
 
 	a->books.n_answered += how != WIRE_ACTOR_LOST;
 	a->books.n_lost += how == WIRE_ACTOR_LOST;
+	answer_asker(l, how, data, n);
 	if (l->from)
 		actors_guest_send(l->from, WIRE_ACTOR_ANSWER, l->serial, &body, sizeof(body), data, n);
 	actors_call_free(l);
@@ -55,13 +67,14 @@ void actors_call_orphan(struct actors_guest *g)
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-static struct actors_call *new_call(struct actors *a, const char *data, size_t n)
+struct actors_call *actors_call_new(struct actors_one *k, const char *data, size_t n)
 {
+	struct actors *a = k->of;
 	struct actors_call *l = malloc(sizeof(*l) + n);
 
 	if (!l)
 		return NULL;
-	*l = (struct actors_call){.id = ++a->last_call, .n = n};
+	*l = (struct actors_call){.id = ++a->last_call, .of = k, .n = n};
 	memcpy(l->data, data, n);
 	HASH_ADD(hh, a->calls, id, sizeof(l->id), l);
 	if (!l->hh.tbl) {
@@ -79,22 +92,21 @@ int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *n
 	struct actors_call *l;
 	int r;
 
-	if (!k || !k->core)
+	if (!k || (!k->core && !*k->far && !actors_far_may_come(k)))
 		return -ENOENT;
 	g = actors_guest_get(a, c);
 	if (!g)
 		return -ENOMEM;
 	if (g->n_calls == ACTORS_CALLS)
 		return -EMFILE;
-	l = new_call(a, data, n);
+	l = actors_call_new(k, data, n);
 	if (!l)
 		return -ENOMEM;
-	l->of = k;
 	l->serial = serial;
 	l->from = g;
 	DL_APPEND(g->calls, l);
 	g->n_calls++;
-	r = actor_request(k->core, l->id);
+	r = k->core ? actor_request(k->core, l->id) : actors_far_call(k, l);
 	if (r < 0)
 		actors_call_free(l);
 	else

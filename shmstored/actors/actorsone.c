@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actorsbook.h"
+#include "actorspeers.h"
 #include "host.h"
 #include "log.h"
 
@@ -61,7 +61,6 @@ struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *na
 		free(k);
 		return NULL;
 	}
-	a->books.n_actors++;
 	return k;
 }
 
@@ -142,6 +141,16 @@ static void resume(struct actors_one *k)
 {
 	struct actors *a = k->of;
 
+	if (actor_stays(k->core)) {
+		bool saved = !k->failed;
+
+		k->version = ++k->last_version;
+		k->failed = false;
+		order(k, k->at, WIRE_ACTOR_KEEP, (struct wire_actor_order){.version = k->version});
+		if (saved)
+			actors_copy_send(k);
+		return;
+	}
 	if (k->failed) {
 		a->books.n_failed++;
 		k->version = ++k->last_version;
@@ -167,18 +176,37 @@ static void say_failure(struct actors_one *k, enum actor_state what)
 {
 	k->failed = true;
 	k->failed_in = what;
+	if (actor_stays(k->core)) {
+		log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
+			"an actor of user %u was not saved: it had %s, and that failed or took too long; it goes on",
+			k->key.uid, name_of(what));
+		return;
+	}
 	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name, .error = 0),
 		"an actor of user %u was not moved: it had %s, and that failed or took too long; it goes on where it "
 		"was",
 		k->key.uid, name_of(what));
 }
 
-static void lose(const struct actors_one *k, uint64_t request)
+/* A call that did not begin is not lost if a copy of the actor will begin. */
+static void lose(struct actors_one *k, uint64_t request)
+{
+	struct actors_call *l = actors_call_find(k->of, request);
+
+	if (l && !l->begun && (k->recovering || *k->far))
+		actors_far_hold(k, l);
+	else if (l)
+		actors_call_answer(l, WIRE_ACTOR_LOST, NULL, 0);
+}
+
+static void begin_call(const struct actors_one *k, uint64_t request)
 {
 	struct actors_call *l = actors_call_find(k->of, request);
 
 	if (l)
-		actors_call_answer(l, WIRE_ACTOR_LOST, NULL, 0);
+		l->begun = true;
+	if (k->copy)
+		k->copy->dirty = true;
 }
 
 /* This has the type actor_do. */
@@ -223,6 +251,7 @@ static void act(void *arg, const struct actor_order *o)
 		resume(k);
 		break;
 	case ACTOR_RUN:
+		begin_call(k, o->request);
 		order(k, k->at, WIRE_ACTOR_RUN,
 		      (struct wire_actor_order){.request = o->request, .version = k->version});
 		break;
@@ -270,32 +299,67 @@ static void end_children(const struct actors_one *parent)
 
 	HASH_ITER(hh, parent->of->all, k, next)
 	{
-		if (k->core && k->key.uid == parent->key.uid && strcmp(k->parent, parent->key.name) == 0)
-			actor_kill(k->core);
+		if (!k->core || k->key.uid != parent->key.uid || strcmp(k->parent, parent->key.name) != 0)
+			continue;
+		actor_kill(k->core);
+		parent->of->sweep = true;
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-static void remove_one(struct actors_one *k)
+/* It lives here no longer. */
+static void core_over(struct actors_one *k)
 {
-	struct actors *a = k->of;
+	struct actors_say m = {.ended = !k->died};
 
 	if (k->mover)
 		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, "the actor has ended");
+	k->mover = NULL;
 	end_children(k);
 	if (k->at)
 		k->at->n_actors--;
-	HASH_DEL(a->all, k);
-	a->books.n_actors--;
-	drop_claims(k);
-	actor_free(k->core);
+	k->at = k->to = NULL;
+	k->core = actor_free(k->core);
+	k->failed = k->places = k->instant.is = false;
 	free(k->ticket);
+	k->ticket = NULL;
+	actors_copy_end(k);
+	actors_say(k->of, NULL, ACTORS_DEAD, k, &m);
+	if (k->recovering)
+		actors_far_ask(k);
+	else
+		actors_far_release(k);
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+void actors_one_free(struct actors_one *k)
+{
+	struct actors *a = k->of;
+	struct actors_advert *v;
+
+	if (k->core)
+		core_over(k);
+	while ((v = k->adverts) != NULL) {
+		k->adverts = v->next;
+		free(v);
+	}
+	k->recovering = false;
+	k->far[0] = '\0';
+	free(k->kept);
+	k->kept = NULL;
+	actors_far_release(k); /* they are lost */
+	HASH_DEL(a->all, k);
+	drop_claims(k);
 	free(k);
+}
+
+static bool is_dead(const struct actors_one *k)
+{
+	return k->core && actor_state(k->core) == ACTOR_KILLED;
 }
 
 static bool is_over(const struct actors_one *k)
 {
-	return k->core ? actor_state(k->core) == ACTOR_KILLED : !k->claims;
+	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering && !actors_keeps(k);
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
@@ -307,8 +371,10 @@ void actors_sweep(struct actors *a)
 		a->sweep = false;
 		HASH_ITER(hh, a->all, k, next)
 		{
+			if (is_dead(k))
+				core_over(k);
 			if (is_over(k))
-				remove_one(k);
+				actors_one_free(k);
 		}
 	}
 }
@@ -328,25 +394,35 @@ static bool go_on(struct actors_one *k)
 	return actor_placed(k->core, to, actors_now_ms()) == 0;
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 void actors_one_settle(struct actors_one *k)
 {
 	struct actors *a = k->of;
-	uint64_t due = k->settle_ms;
+	uint64_t due = k->settle_ms, now = actors_now_ms();
 
+	if (k->core && k->held && !is_dead(k))
+		actors_far_release(k); /* calls that came before its place said that it is there */
 	if (k->core) {
+		due = actors_copy_tick(k, now);
 		while (go_on(k))
 			;
 		if (actor_state(k->core) == ACTOR_ACTIVE && !k->at)
 			actor_kill(k->core); /* it came back to a place that is gone */
-		due = actor_next_ms(k->core);
+		due = least(due, actor_next_ms(k->core));
+	} else {
+		due = least(due, least(actors_keep_tick(k, now), actors_far_tick(k, now)));
 	}
-	a->sweep |= is_over(k);
-	a->due_ms = due < a->due_ms ? due : a->due_ms;
+	a->sweep |= is_dead(k) || is_over(k);
+	a->due_ms = least(due, a->due_ms);
 }
 
 bool actors_one_may_leave(const struct actors_one *k)
 {
-	return k->core && k->at && actor_state(k->core) == ACTOR_ACTIVE &&
+	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
 	       actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
 			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false) > ACTOR_NEVER &&
 	       find_destination(k) != NULL;
@@ -375,6 +451,11 @@ int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct 
 	k->version = w->version ? w->version : 1;
 	k->last_version = k->version;
 	k->settle_ms = UINT64_MAX;
+	k->died = false;
+	if (k->of->host->peers && config.can_save && config.can_load && actors_copy_begin(k) < 0)
+		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
+			"no copies of an actor are made: out of memory");
+	actors_say(k->of, NULL, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
 	return 0;
 }
 
@@ -463,15 +544,19 @@ void actors_one_left(struct actors_one *k, const struct actors_guest *g)
 	bool was_at = k->at == g, was_to = k->to == g;
 
 	drop_claims_of(k, g);
+	actors_keep_left(k, g);
 	if (k->mover == g)
 		k->mover = NULL;
 	if (was_at)
 		k->at = NULL;
 	if (was_to)
 		k->to = NULL;
-	if (k->core && was_at && !is_saved(actor_state(k->core)))
+	if (k->core && was_at && !is_saved(actor_state(k->core))) {
+		k->died = !g->leaves;
+		if (k->died && !k->of->host->draining)
+			(void)actors_far_recover(k);
 		actor_kill(k->core);
-	else if (k->core && was_to)
+	} else if (k->core && was_to)
 		(void)actor_done(k->core, k->step, false, actors_now_ms());
 	actors_one_settle(k);
 }

@@ -31,6 +31,7 @@ struct actor {
 	enum actor_state state;
 	uint64_t step, deadline_ms;
 	bool given; /* the destination has something */
+	bool stays; /* it is saved, not moved */
 	struct request *requests, *table;
 	uint32_t n_requests, n_running;
 	char where[CKPT_NAME + 1], to[CKPT_NAME + 1];
@@ -150,6 +151,7 @@ static void activate(struct actor *a)
 	a->deadline_ms = NEVER;
 	a->given = false;
 	order(a, (struct actor_order){.action = ACTOR_RESUME, .peer = a->where});
+	a->stays = false;
 	run(a);
 }
 
@@ -168,6 +170,7 @@ void actor_kill(struct actor *a)
 	if (a->state == ACTOR_KILLED)
 		return;
 	a->state = ACTOR_KILLED;
+	a->stays = false;
 	a->step++;
 	a->deadline_ms = NEVER;
 	order(a, (struct actor_order){.action = ACTOR_KILL, .peer = a->where});
@@ -182,15 +185,21 @@ static void serialize(struct actor *a, uint64_t now_ms)
 	enter(a, ACTOR_SERIALIZING, ACTOR_SERIALIZE, a->config.step_ms, now_ms);
 }
 
+static void stop_runs(struct actor *a)
+{
+	for (struct request *r = a->requests; r; r = r->next)
+		if (r->runs)
+			order(a, (struct actor_order){.action = ACTOR_STOP, .request = r->id, .peer = a->where});
+}
+
 /* Whatever runs is told to stop; when nothing does any more it goes on. */
 static void stop(struct actor *a, uint64_t now_ms)
 {
 	a->state = ACTOR_STOPPING;
 	a->step++;
 	a->deadline_ms = a->config.step_ms && now_ms <= NEVER - a->config.step_ms ? now_ms + a->config.step_ms : NEVER;
-	for (struct request *r = a->requests; r; r = r->next)
-		if (r->runs)
-			order(a, (struct actor_order){.action = ACTOR_STOP, .request = r->id, .peer = a->where});
+	if (!a->stays)
+		stop_runs(a);
 	if (!a->n_running)
 		serialize(a, now_ms);
 }
@@ -240,12 +249,35 @@ int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms)
 {
 	if (a->config.level == ACTOR_NEVER)
 		return -EPERM;
-	if (a->state != ACTOR_ACTIVE)
+	if (a->state != ACTOR_ACTIVE && !a->stays)
 		return -EBUSY;
 	if (!set_destination(a, peer ? peer : ""))
 		return -EINVAL;
+	if (a->stays) {
+		a->stays = false;
+		if (a->state == ACTOR_STOPPING)
+			stop_runs(a);
+		return 0;
+	}
 	enter(a, ACTOR_SUSPENDING, ACTOR_SUSPEND, a->config.step_ms, now_ms);
 	return 0;
+}
+
+int actor_save(struct actor *a, uint64_t now_ms)
+{
+	if (!a->config.can_save || !a->config.can_load)
+		return -EPERM;
+	if (a->state != ACTOR_ACTIVE)
+		return -EBUSY;
+	a->stays = true;
+	a->to[0] = '\0';
+	enter(a, ACTOR_SUSPENDING, ACTOR_SUSPEND, a->config.step_ms, now_ms);
+	return 0;
+}
+
+bool actor_stays(const struct actor *a)
+{
+	return a->stays;
 }
 
 static void transfer(struct actor *a, uint64_t now_ms)
@@ -264,7 +296,9 @@ int actor_placed(struct actor *a, const char *peer, uint64_t now_ms)
 
 static void serialized(struct actor *a, uint64_t now_ms)
 {
-	if (*a->to)
+	if (a->stays)
+		activate(a);
+	else if (*a->to)
 		transfer(a, now_ms);
 	else
 		enter(a, ACTOR_PLACING, ACTOR_PLACE, a->config.suspend_max_ms, now_ms);

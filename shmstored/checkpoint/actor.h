@@ -95,6 +95,14 @@ int actor_stopped(struct actor *a, uint64_t request, uint64_t now_ms);
  * -EINVAL: too long a name.
  */
 int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms);
+/*
+ * Its state shall be saved, for a copy, and it goes on where it is: as the first steps of a move, but what runs ends by itself, and nothing
+ * is transferred. RESUME follows, after FAILED if it could not be saved. Return: 0; -EPERM: it cannot be saved and loaded; -EBUSY: it is on
+ * its way, or killed. A move that is asked for meanwhile goes on from there.
+ */
+int actor_save(struct actor *a, uint64_t now_ms);
+/* Is its state being saved, to go on where it is? Also still at its RESUME. */
+bool actor_stays(const struct actor *a);
 /* A destination. Return: 0; -ESTALE: nobody waits for one. */
 int actor_placed(struct actor *a, const char *peer, uint64_t now_ms);
 /* A step ended. Return: 0; -ESTALE: not this one, or not any more; nothing changed. */

@@ -112,6 +112,8 @@ static bool host_part(const struct report_view *v, struct host *h, enum wire_que
 		report_memory(v, h, jsonmake_child(o, "memory", jsonmake_new()));
 	else if (what == WIRE_QUERY_GATE)
 		report_gate(v, h, jsonmake_child(o, "gate", jsonmake_new()));
+	else if (what == WIRE_QUERY_ACTORS)
+		report_actors(v, h, jsonmake_child(o, "actors", jsonmake_new()));
 	else
 		return false;
 	return true;
@@ -159,6 +161,7 @@ static part *part_of(enum wire_question what)
 	case WIRE_QUERY_EVENTS:
 	case WIRE_QUERY_MEMORY:
 	case WIRE_QUERY_GATE:
+	case WIRE_QUERY_ACTORS:
 	default:
 		return NULL;
 	}

@@ -37,7 +37,7 @@ class Log:
         self.seen = []
 
     def add(self, number, pause=0.0):
-        time.sleep(pause)
+        time.sleep(max(pause, 0))
         if pause < 0:
             os.kill(os.getpid(), signal.SIGKILL)
         self.seen.append(number)

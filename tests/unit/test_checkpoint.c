@@ -6,7 +6,7 @@
  *     a request runs at one place at a time, where the actor is; while it is not active none begins
  *     they begin in the order of their coming; one that was stopped begins again before later ones
  *     each is answered once: at the end of a history all are, or lost with the actor that was killed
- *     after every failure it is where it was
+ *     after every failure it is where it was, and after every save
  *     of an actor's copies the newest that can be reached is what a recovery takes and is never evicted
  */
 #include <criterion/criterion.h>
@@ -37,6 +37,7 @@ struct world {
 	bool told[STEPS + 1]; /* to stop */
 	uint64_t n, now, step, late;
 	bool open, placing, killed;
+	unsigned n_saved;
 	char where[CKPT_NAME + 1];
 };
 
@@ -76,6 +77,8 @@ static void act(void *arg, const struct actor_order *o)
 		break;
 	case ACTOR_RESUME:
 		w->open = false;
+		w->n_saved += actor_stays(w->a);
+		cr_assert(!actor_stays(w->a) || strcmp(o->peer, w->where) == 0, "it was saved, and moved");
 		snprintf(w->where, sizeof(w->where), "%s", o->peer);
 		break;
 	case ACTOR_HOME:
@@ -142,11 +145,18 @@ static void ask_for(struct world *w)
 
 static void preempt(struct world *w)
 {
-	bool active = actor_state(w->a) == ACTOR_ACTIVE;
+	bool active = actor_state(w->a) == ACTOR_ACTIVE || actor_stays(w->a);
 	const char *to[] = {NULL, "p1", "p2"};
 	int err = actor_preempt(w->a, to[dice_draw(&w->dice, 3)], w->now);
 
 	cr_assert_eq(err, active ? 0 : -EBUSY);
+}
+
+static void save(struct world *w)
+{
+	bool active = actor_state(w->a) == ACTOR_ACTIVE;
+
+	cr_assert_eq(actor_save(w->a, w->now), active ? 0 : -EBUSY);
 }
 
 static void look(const struct world *w)
@@ -167,7 +177,7 @@ static void step(struct world *w)
 {
 	uint64_t i;
 
-	switch (dice_draw(&w->dice, 8)) {
+	switch (dice_draw(&w->dice, 9)) {
 	case 0:
 	case 1:
 		ask_for(w);
@@ -190,6 +200,9 @@ static void step(struct world *w)
 	case 6:
 		w->now += dice_draw(&w->dice, STEP_MS);
 		actor_tick(w->a, w->now);
+		break;
+	case 7:
+		save(w);
 		break;
 	default:
 		preempt(w);
@@ -217,7 +230,7 @@ static void finish(struct world *w)
 Test(checkpoint, an_actor_that_is_moved_answers_each_request_once_and_in_order)
 {
 	uint64_t first, n = dice_seeds(HISTORIES, &first);
-	unsigned n_moved = 0, n_killed = 0;
+	unsigned n_moved = 0, n_killed = 0, n_saved = 0;
 
 	for (uint64_t seed = first; seed < first + n; seed++) {
 		struct world w = {.dice = {seed}};
@@ -234,10 +247,12 @@ Test(checkpoint, an_actor_that_is_moved_answers_each_request_once_and_in_order)
 		finish(&w);
 		n_moved += *w.where != 0;
 		n_killed += w.killed;
+		n_saved += w.n_saved;
 		cr_assert(!w.killed || config.level == ACTOR_ALWAYS);
 		actor_free(w.a);
 	}
-	cr_assert(n == 1 || (n_moved > n / 10 && n_killed > 0), "%u moved, %u killed", n_moved, n_killed);
+	cr_assert(n == 1 || (n_moved > n / 10 && n_killed > 0 && n_saved > n / 2), "%u moved, %u killed, %u saved",
+		  n_moved, n_killed, n_saved);
 }
 
 Test(checkpoint, who_cannot_save_and_load_is_not_preempted)
@@ -247,6 +262,7 @@ Test(checkpoint, who_cannot_save_and_load_is_not_preempted)
 
 	w.a = actor_new(&config, act, &w);
 	cr_assert_eq(actor_preempt(w.a, "p1", 0), -EPERM);
+	cr_assert_eq(actor_save(w.a, 0), -EPERM);
 	cr_assert_eq(actor_level(3, true, false, true), -EINVAL);
 	cr_assert_eq(actor_level(0, false, false, true), 0);
 	actor_free(w.a);

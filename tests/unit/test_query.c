@@ -44,13 +44,15 @@ Test(query, answers_come_back)
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_str_eq(shmstore_client_path(c), s.path);
 	cr_assert_eq(shmstore_client_fd(c), -ENOENT);
-	for (int what = SHMSTORE_QUERY_STATUS; what <= SHMSTORE_QUERY_STAGES; what++) {
+	for (int what = SHMSTORE_QUERY_STATUS; what <= SHMSTORE_QUERY_ACTORS; what++) {
 		char expected[64];
 
 		if (what == SHMSTORE_QUERY_ARB_LOG + 1)
 			what = SHMSTORE_QUERY_MEMORY;
 		if (what == SHMSTORE_QUERY_GATE + 1)
 			what = SHMSTORE_QUERY_STAGES;
+		if (what == SHMSTORE_QUERY_STAGES + 1)
+			what = SHMSTORE_QUERY_ACTORS;
 
 		snprintf(expected, sizeof(expected), "{\"what\":%d,\"tail\":\"/p\"}", what);
 		cr_assert_eq(shmstore_client_query(c, (enum shmstore_query)what, "/p", &json, &n), 0);

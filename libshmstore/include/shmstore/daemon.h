@@ -40,6 +40,7 @@ enum shmstore_query {
 	SHMSTORE_QUERY_MEMORY = 16,   /* the host's memory as the daemon watches it, term by term */
 	SHMSTORE_QUERY_GATE = 17,     /* whether more work may begin, and who waits */
 	SHMSTORE_QUERY_STAGES = 32,   /* who runs which stage of a job, with what */
+	SHMSTORE_QUERY_ACTORS = 48,   /* where actors are, what waits for them, copies of them, and other daemons */
 };
 
 /*

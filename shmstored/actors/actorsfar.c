@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * actorsfar.c: actors that live under another daemon: where, calls of them, and what becomes of
+ * calls while an actor is nowhere.
+ *
+ * A call is held while its actor may come: while a keeper was asked to begin it, or while there is
+ * a copy that some daemon will begin. Calls are held and sent in the order of their coming. A call
+ * that was sent is answered by the daemon that it was sent to; if that daemon is gone, the caller
+ * is told that the call is lost. No call is sent twice.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "actorspeers.h"
+#include "config.h"
+#include "host.h"
+#include "log.h"
+
+#define ASK_MS    UINT64_C(15000) /* for a keeper to begin an actor */
+#define CALLS_MAX 65536u          /* of all, when another daemon asks */
+
+bool actors_far_may_come(const struct actors_one *k)
+{
+	return k->recovering || k->adverts || (k->kept && k->kept->version);
+}
+
+/* ---- calls --------------------------------------------------------------------------------------------------------------- */
+
+void actors_far_hold(struct actors_one *k, struct actors_call *l)
+{
+	l->next_held = NULL;
+	if (!k->held)
+		k->held_end = &k->held;
+	*k->held_end = l;
+	k->held_end = &l->next_held;
+}
+
+static int send_call(const struct actors_one *k, struct actors_call *l)
+{
+	struct peer *p = peers_find(k->of->host->peers, k->far);
+	struct actors_say_call m = {.id = l->id, .uid = k->key.uid, .hops = l->hops + 1};
+
+	if (!p || m.hops > ACTORS_HOPS)
+		return -ENOENT;
+	memcpy(m.name, k->key.name, sizeof(m.name));
+	strcpy(l->via, k->far); /* of one size */
+	peer_send(p, ACTORS_CALL, (struct iovec[]){{&m, sizeof(m)}, {l->data, l->n}}, 2);
+	return 0;
+}
+
+int actors_far_call(struct actors_one *k, struct actors_call *l)
+{
+	if (*k->far)
+		return send_call(k, l);
+	if (!actors_far_may_come(k))
+		return -ENOENT;
+	actors_far_hold(k, l);
+	return 0;
+}
+
+/* One held call goes on. */
+static void release(struct actors_one *k, struct actors_call *l)
+{
+	int r;
+
+	if (k->core)
+		r = actor_request(k->core, l->id);
+	else
+		r = actors_far_call(k, l);
+	if (r < 0)
+		actors_call_answer(l, WIRE_ACTOR_LOST, NULL, 0);
+}
+
+void actors_far_release(struct actors_one *k)
+{
+	struct actors_call *l = k->held, *next;
+
+	k->held = NULL;
+	for (; l; l = next) {
+		next = l->next_held;
+		release(k, l);
+	}
+}
+
+bool actors_far_asked(struct actors *a, struct peer *p, const char *body, size_t n)
+{
+	struct actors_say_call m;
+	struct actors_one *k;
+	struct actors_call *l;
+
+	if (n < sizeof(m) || n - sizeof(m) > WIRE_TEXT_MAX)
+		return false;
+	memcpy(&m, body, sizeof(m));
+	if (!memchr(m.name, '\0', sizeof(m.name)))
+		return false;
+	k = peer_speaks_for(p, m.uid) ? actors_one_find(a, m.uid, m.name) : NULL;
+	l = k && a->books.n_calls < CALLS_MAX ? actors_call_new(k, body + sizeof(m), n - sizeof(m)) : NULL;
+	if (!l) {
+		struct actors_say_answer none = {.id = m.id, .how = WIRE_ACTOR_LOST};
+
+		peer_send(p, ACTORS_ANSWER, &(struct iovec){&none, sizeof(none)}, 1);
+		return true;
+	}
+	strcpy(l->asker, peer_name(p)); /* of one size */
+	l->asker_id = m.id;
+	l->hops = m.hops;
+	release(k, l);
+	actors_one_settle(k);
+	return true;
+}
+
+bool actors_far_answered(struct actors *a, struct peer *p, const char *body, size_t n)
+{
+	struct actors_say_answer m;
+	struct actors_call *l;
+
+	if (n < sizeof(m) || n - sizeof(m) > WIRE_TEXT_MAX)
+		return false;
+	memcpy(&m, body, sizeof(m));
+	if (m.how != WIRE_ACTOR_OK && m.how != WIRE_ACTOR_FAILED && m.how != WIRE_ACTOR_LOST)
+		return false;
+	l = actors_call_find(a, m.id);
+	if (l && strcmp(l->via, peer_name(p)) == 0)
+		actors_call_answer(l, (enum wire_actor_how)m.how, body + sizeof(m), n - sizeof(m));
+	return true;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+static void lose_via(struct actors_one *k, const char *peer)
+{
+	struct actors_call *l, *next;
+
+	HASH_ITER(hh, k->of->calls, l, next)
+	{
+		if (l->of == k && strcmp(l->via, peer) == 0)
+			actors_call_answer(l, WIRE_ACTOR_LOST, NULL, 0);
+	}
+}
+
+/* ---- where it is --------------------------------------------------------------------------------------------------------- */
+
+/* Does an actor of that version, at that daemon, count before one of ours? */
+static bool is_greater(const struct actors_one *k, const struct peer *p, uint64_t version)
+{
+	uint64_t theirs = version >> ACTORS_LIFE, ours = k->version >> ACTORS_LIFE;
+
+	return theirs != ours ? theirs > ours : strcmp(peer_name(p), peers_own_name(k->of->host->peers)) < 0;
+}
+
+void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version)
+{
+	if (k->core) {
+		if (!is_greater(k, p, version)) {
+			actors_say(k->of, p, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
+			return;
+		}
+		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
+			"an actor of user %u lives at daemon %s as well, in a later life: the one here is dropped",
+			k->key.uid, peer_name(p));
+		k->died = true;
+		actor_kill(k->core);
+	}
+	if (*k->far && strcmp(k->far, peer_name(p)) != 0 && version < k->far_version)
+		return;
+	strcpy(k->far, peer_name(p)); /* of one size */
+	k->far_version = version;
+	k->recovering = false;
+	k->asked[0] = '\0';
+	if (k->kept)
+		k->kept->alone_ms = 0;
+	if (!k->core) /* else when it is over */
+		actors_far_release(k);
+}
+
+void actors_far_dead(struct actors_one *k, const struct peer *p, bool ended)
+{
+	if (strcmp(k->far, peer_name(p)) != 0)
+		return;
+	k->far[0] = '\0';
+	k->far_version = 0;
+	if (ended && !k->core)
+		actors_keep_drop(k);
+}
+
+void actors_far_down(struct actors_one *k, const struct peer *p)
+{
+	if (strcmp(k->far, peer_name(p)) == 0) {
+		k->far[0] = '\0';
+		k->far_version = 0;
+	}
+	lose_via(k, peer_name(p));
+	if (k->recovering && strcmp(k->asked, peer_name(p)) == 0)
+		actors_far_ask(k);
+	if (k->held && !actors_far_may_come(k))
+		actors_far_release(k);
+}
+
+/* ---- recovery, by the daemon where its process died ---------------------------------------------------------------------- */
+
+static const char *find_copy(const struct actors_one *k, uint64_t *ret_version)
+{
+	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
+	static struct ckptbook book;
+	const struct ckpt_copy *best;
+	size_t n = actors_peers_list(k->of, k->key.uid, peers);
+
+	book.n = 0;
+	for (const struct actors_advert *v = k->adverts; v; v = v->next)
+		(void)ckptbook_add(&book, v->peer, v->version, v->bytes);
+	if (ckptbook_recover(&book, peers, n, false, &best) != CKPT_FROM_COPY)
+		return NULL;
+	*ret_version = best->version;
+	return best->peer;
+}
+
+bool actors_far_recover(struct actors_one *k)
+{
+	uint64_t version;
+
+	k->recovering = find_copy(k, &version) != NULL;
+	k->asked[0] = '\0';
+	return k->recovering;
+}
+
+void actors_far_ask(struct actors_one *k)
+{
+	struct actors_say m = {0};
+	const char *to;
+	struct peer *p;
+
+	if (*k->asked)
+		actors_advert_remove(k, k->asked); /* it did not come to anything */
+	to = find_copy(k, &m.version);
+	p = to ? peers_find(k->of->host->peers, to) : NULL;
+	if (!p) {
+		k->recovering = false;
+		k->asked[0] = '\0';
+		log_say(k->of->host->config->peers.panic_on_missing ? LOG_ERR : LOG_NOTICE,
+			LOG_FIELDS(.object = k->key.name),
+			"an actor of user %u has died, and no copy of it can be begun: it is lost", k->key.uid);
+		actors_far_release(k);
+		return;
+	}
+	strcpy(k->asked, to); /* of one size */
+	k->ask_until_ms = actors_now_ms() + ASK_MS;
+	actors_say(k->of, p, ACTORS_RECOVER, k, &m);
+}
+
+uint64_t actors_far_tick(struct actors_one *k, uint64_t now_ms)
+{
+	if (!k->recovering || k->core)
+		return UINT64_MAX;
+	if (!*k->asked || now_ms >= k->ask_until_ms)
+		actors_far_ask(k);
+	return k->recovering ? k->ask_until_ms : UINT64_MAX;
+}

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons that are each other's peers, each with a partition of its own, places for actors under them, and callers."""
+import contextlib
+import os
+
+import pytest
+from actorscene import Process
+from daemon import wait_for
+
+shmstore = pytest.importorskip("shmstore")
+
+KEYS = "frequency = 10ms\n recover-after = 300ms\n timeout = 5s\n"
+
+
+@contextlib.contextmanager
+def as_client_of(daemon):
+    """What is opened meanwhile asks this daemon."""
+    before = os.environ.get("SHMSTORE_SOCKET")
+    os.environ["SHMSTORE_SOCKET"] = daemon.socket
+    try:
+        yield
+    finally:
+        os.environ.pop("SHMSTORE_SOCKET")
+        if before is not None:
+            os.environ["SHMSTORE_SOCKET"] = before
+
+
+class Host:
+    """A daemon, its partition, and what runs under it."""
+
+    def __init__(self, name, place, daemon):
+        self.name = name
+        self.place = place
+        self.daemon = daemon
+        self.processes = []
+        self.stores = []
+
+    def process(self, name, *actors, **options):
+        self.processes.append(Process(self.daemon, self.place.path, name, *actors, **options))
+        return self.processes[-1]
+
+    def store(self, name="caller"):
+        with as_client_of(self.daemon):
+            self.stores.append(shmstore.Partition(self.place.path).open(name))
+        return self.stores[-1]
+
+    def document(self):
+        return self.daemon.api("actors")["actors"]
+
+    def actor(self, name="log"):
+        found = [a for a in self.document()["actors"] if a["name"] == name]
+        return found[0] if found else None
+
+    def kill(self):
+        """The host is gone: the daemon and all that ran under it."""
+        self.daemon.kill()
+        self.end()
+
+    def end(self):
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.kill()
+        self.processes = []
+        for store in self.stores:
+            store.close()
+        self.stores = []
+
+
+def connected(*hosts):
+    for host in hosts:
+        wait_for(f"the peers of {host.name}", lambda host=host: len(host.document()["peers"]) == len(hosts) - 1)
+
+
+def settled(host, names, name="log"):
+    """Until the actor at host was saved after all that it ran, and these daemons have that copy: none is on its way any more."""
+    def look():
+        a = host.actor(name)
+        newest = {c["daemon"] for c in a["copies"] if c["version"] == a["saved"]} if a else set()
+        return a and not a["unsaved"] and newest and newest >= set(names)
+    wait_for(f"copies at {names}", look, 60)

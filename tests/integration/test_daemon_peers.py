@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons as peers: they find each other, know each other, copy actors to each other, and go on with an actor whose process, or whose daemon, was killed."""
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+
+import pytest
+import test_profiles as profiles
+from actorscene import log
+from daemon import SHMSTORED, Daemon, free_port, wait_for
+from fixture import Place
+from test_daemon_actors import again
+from peerscene import KEYS, Host, as_client_of, connected, settled
+
+pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
+
+shmstore = pytest.importorskip("shmstore")
+
+MIB = 1 << 20
+N = 100
+ALL = "copies = yes\n num = explicit:max\n strategy = all\n"
+
+
+def path_of(name, directory):
+    return os.path.join(directory, name)
+
+
+@pytest.fixture
+def make_hosts(tmp_path):
+    """make_hosts("a", "b", ..., keys): daemons that know each other, on a partition of 64 MiB each."""
+    made = []
+
+    def config(name, names, keys):
+        others = ",".join(path_of(n, tmp_path) for n in names if n < name)
+        return (f'peers {{\n name = {name}\n listen = "{path_of(name, tmp_path)}"\n' + (f' connect = "{others}"\n' if others else "") + f" {keys}\n}}\n")
+
+    def make(*names, keys="copies = yes\n", size="64m", more=""):
+        for name in names:
+            place = Place(size=size)
+            made.append(Host(name, place, Daemon(config=config(name, names, KEYS + keys) + f'partition "{place.path}" {{ create = yes }}\n'
+                                                  + (more % path_of(f"profiles-{name}", tmp_path) if more else ""))))
+        connected(*made)
+        return made
+
+    yield make
+    for host in made:
+        host.end()
+    for host in made:
+        host.daemon.close()
+        host.place.remove()
+
+
+# ---- copies ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_actor_whose_process_is_killed_goes_on_from_its_newest_copy(make_hosts):
+    """PRESSURE 2.9: three daemons on three partitions of 64 MiB; the home's process is killed."""
+    a, b, c = make_hosts("a", "b", "c", keys=ALL)
+    home = a.process("first", log(size=4 * MIB))
+    keepers = {"b": b.process("second"), "c": c.process("third")}
+    caller = a.store().actor("log")
+    for i in range(10):
+        assert caller.call("add", i) == (home.pid, i + 1)
+    settled(a, ["b", "c"])
+    home.kill()
+    pid, seen, total, most = caller.call("everything")
+    assert seen == list(range(10)) and (total, most) == (10, 1)
+    assert pid in (k.pid for k in keepers.values())
+    assert caller.call("add", 10) == (pid, 11)
+    assert b.store().actor("log").call("add", 11) == (pid, 12)
+
+
+def test_the_home_is_killed_and_with_all_one_of_three_is_enough(make_hosts):
+    """The home and then another one, with all that ran there: what is left answers from its copy, which is the newest."""
+    a, b, c = make_hosts("a", "b", "c", keys=ALL)
+    a.process("first", log(size=4 * MIB))
+    b.process("second")
+    last = c.process("third")
+    caller = a.store().actor("log")
+    for i in range(10):
+        caller.call("add", i)
+    settled(a, ["b", "c"])
+    b.kill()
+    wait_for("the loss of b", lambda: len(a.document()["peers"]) == 1)
+    a.kill()
+    wait_for("the loss of a", lambda: not c.document()["peers"])
+    left = c.store().actor("log")
+    pid, seen, total, most = left.call("everything")  # held until c begins it
+    assert (pid, seen, total, most) == (last.pid, list(range(10)), 10, 1)
+    assert left.call("add", 10) == (last.pid, 11)
+
+
+def test_four_with_all_and_two_peers_down(make_hosts):
+    hosts = make_hosts("a", "b", "c", "d", keys=ALL)
+    home = hosts[0].process("first", log(size=MIB))
+    places = [h.process("keeps-" + h.name) for h in hosts[1:]]
+    caller = hosts[0].store().actor("log")
+    assert caller.call("add", 0) == (home.pid, 1)
+    settled(hosts[0], ["b", "c", "d"])
+    hosts[1].kill()
+    hosts[2].kill()
+    home.kill()
+    assert caller.call("add", 1) == (places[2].pid, 2)
+
+
+def test_round_robin_recovers_from_the_newest(make_hosts):
+    """Peers hold different versions; the lower one is not taken, nor left."""
+    a, b, c = make_hosts("a", "b", "c", keys="copies = yes\n num = explicit:2\n")
+    home = a.process("first", log(size=MIB))
+    places = {h.name: h.process("keeps-" + h.name).pid for h in (b, c)}
+    caller = a.store().actor("log")
+    held, n = {}, 0
+    while len(held) < 2 or n < 20:  # until both have said that they have room, one of them gets all
+        assert caller.call("add", n)[1] == n + 1
+        n += 1
+        settled(a, [])
+        held = {x["daemon"]: x["version"] for x in a.actor()["copies"]}
+    assert held["b"] != held["c"]
+    newest = max(held, key=held.get)
+    home.kill()
+    assert caller.call("everything") == (places[newest], list(range(n)), n, 1)
+    settled({"b": b, "c": c}[newest], [])  # and it makes copies of its own from then on
+    new = {"b": b, "c": c}[newest].actor()
+    assert new["version"] >> 32 == 1
+
+
+def test_calls_that_did_not_begin_go_on_where_it_is_then(make_hosts):
+    a, b = make_hosts("a", "b")
+    home = a.process("first", log(size=MIB))
+    there = b.process("second")
+    caller = a.store().actor("log")
+    caller.call("add", 0)
+    settled(a, ["b"])
+    calls = [caller.send("add", 1, -1)] + [caller.send("add", i) for i in range(2, N)]  # the first one kills its process
+    home.popen.wait()
+    with pytest.raises(shmstore.actors.ActorLost):
+        calls[0].result()
+    assert [c.result() for c in calls[1:]] == [(there.pid, i) for i in range(2, N)]
+    pid, seen, total, most = caller.call("everything")
+    assert (pid, seen, total, most) == (there.pid, [0, *range(2, N)], N - 1, 1)
+
+
+def test_actors_are_called_from_other_hosts(make_hosts):
+    a, b = make_hosts("a", "b", keys="")
+    home = a.process("first", log(size=8192))
+    far = b.store()
+    wait_for("word of it", lambda: (b.actor() or {}).get("daemon") == "a")
+    calls = [far.actor("log").send("add", i) for i in range(N)]
+    assert [c.result() for c in calls] == [(home.pid, i + 1) for i in range(N)]
+    with pytest.raises(KeyError, match="this one"):
+        far.actor("log").call("fail")
+    assert far.actor("log").call("long", 3900) == b"x" * 3900
+    late = far.actor("log").send("add", N, 30)
+    wait_for("the call", lambda: a.actor()["running"] == 1)
+    a.kill()
+    with pytest.raises(shmstore.actors.ActorLost):
+        late.result()
+    with pytest.raises(shmstore.Error) as e:  # there is no copy
+        far.actor("log").call("everything")
+    assert e.value.errno == 2
+
+
+def test_an_actor_that_ends_leaves_no_copies(make_hosts):
+    a, b = make_hosts("a", "b")
+    a.process("first", log(size=MIB))
+    keeper = b.process("second")
+    a.store().actor("log").call("add", 0)
+    settled(a, ["b"])
+    store = f"{b.place.path}/stores/w{keeper.pid}"
+    assert [n for n in os.listdir(f"{store}/objects") if "ckpt" in n]
+    open(f"{a.place.path}/end-log", "w").close()
+    wait_for("the end of all", lambda: a.actor() is None and b.actor() is None)
+    wait_for("no object", lambda: not os.listdir(f"{store}/objects") and not os.listdir(f"{store}/handoff"))
+
+
+def test_a_keeper_that_dies_is_replaced(make_hosts):
+    a, b, c = make_hosts("a", "b", "c", keys="copies = yes\n num = explicit:1\n selection = 'fixed:b,c'\n")
+    home = a.process("first", log(size=MIB))
+    b.process("second")
+    third = c.process("third")
+    caller = a.store().actor("log")
+    caller.call("add", 0)
+    settled(a, ["b"])
+    b.processes[0].kill()
+    settled(a, ["c"])
+    home.kill()
+    assert caller.call("add", 1) == (third.pid, 2)
+
+
+def test_the_home_daemon_dies_and_comes_back(make_hosts):
+    """Its places tell it what they have, within the others' patience: no copy is begun, and nothing is lost."""
+    a, b = make_hosts("a", "b", keys="copies = yes\n recover-after = 1min\n")
+    home = a.process("first", log(size=MIB))
+    b.process("second")
+    store = a.store()
+    assert store.actor("log").call("add", 0) == (home.pid, 1)
+    settled(a, ["b"])
+    a.daemon.kill()
+    a.daemon.restart()
+    with as_client_of(a.daemon):
+        assert again(store.actor("log"), "add", 1) == (home.pid, 2)
+    connected(a, b)
+    settled(a, ["b"])
+    assert b.store().actor("log").call("add", 2) == (home.pid, 3)
+
+
+def test_a_home_that_comes_back_late_drops_what_it_has(make_hosts):
+    a, b = make_hosts("a", "b")
+    a.process("first", log(size=MIB))
+    there = b.process("second")
+    store = a.store()
+    store.actor("log").call("add", 0)
+    settled(a, ["b"])
+    a.daemon.kill()
+    wait_for("it at b", lambda: b.actor()["state"] == "active")
+    assert b.store().actor("log").call("add", 1) == (there.pid, 2)
+    a.daemon.restart()
+    connected(a, b)
+    with as_client_of(a.daemon):
+        assert again(store.actor("log"), "add", 2) == (there.pid, 3)
+    wait_for("one of it", lambda: a.actor()["state"] in ("elsewhere",) and b.actor()["state"] == "active")
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_is_stopped_is_down_after_its_timeout(make_hosts):
+    a, b = make_hosts("a", "b", keys="timeout = 500ms\n")
+    os.kill(b.daemon.pid, signal.SIGSTOP)
+    try:
+        wait_for("the loss of b", lambda: not a.document()["peers"])
+    finally:
+        os.kill(b.daemon.pid, signal.SIGCONT)
+    connected(a, b)
+
+
+def test_what_is_no_peer_is_hung_up_on(make_hosts, tmp_path):
+    a, b = make_hosts("a", "b", keys="timeout = 1s\n")
+    hello = struct.pack("<IHHIIII64s", 8 + 80, 1, 0, 0x53504452, 1, 0, 0, b"c" + bytes(63))
+    ping = struct.pack("<IHH", 8, 2, 0)
+    for said in (b"x" * 100, b"\0" * 8, struct.pack("<IHH", 1 << 31, 1, 0), ping, hello + hello, hello + struct.pack("<IHH", 8, 99, 0),
+                 hello + struct.pack("<IHHQ", 16, 5, 0, 1), hello + struct.pack("<IHHQQII", 32, 3, 0, 1, 1 << 60, 24, 5000), hello.replace(b"c\0", b"a\0"),
+                 hello.replace(b"c\0", b"\n\0"), hello + struct.pack("<IHH", 12, 17, 0) + b"abcd"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+            s.settimeout(60)
+            s.connect(str(tmp_path / "a"))
+            s.sendall(said)
+            while s.recv(4096):
+                pass
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:  # silence
+        s.settimeout(60)
+        s.connect(str(tmp_path / "a"))
+        while s.recv(4096):
+            pass
+    connected(a, b)
+
+
+# ---- between hosts -----------------------------------------------------------------------------------------------------------------
+
+
+def secret_at(path, text="0123456789abcdef0123456789abcdef"):
+    path.write_text(text + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def tcp(name, at, connect, secret, more=""):
+    return f'peers {{ name = {name}\n listen = "{at}"\n' + (f' connect = "{connect}"\n' if connect else "") + f' secret-file = "{secret}"\n {KEYS} {more}\n}}\n'
+
+
+@pytest.fixture
+def two_places():
+    places = [Place(size="64m") for _ in range(2)]
+    yield places
+    for place in places:
+        place.remove()
+
+
+def partition(place):
+    return f'partition "{place.path}" {{ create = yes }}\n'
+
+
+@pytest.fixture
+def namespaces():
+    """Two network namespaces with a cable between them: prefixes that run a command in each."""
+    names = [f"shm{os.getpid()}{x}" for x in "ab"]
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("making network namespaces takes root and ip")
+    try:
+        for name in names:
+            if subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True).returncode:
+                pytest.skip("no network namespace can be made here")
+        subprocess.run(["ip", "link", "add", "cable", "netns", names[0], "type", "veth", "peer", "name", "cable", "netns", names[1]], check=True)
+        for i, name in enumerate(names):
+            for words in (["addr", "add", f"10.99.0.{i + 1}/24", "dev", "cable"], ["link", "set", "cable", "up"], ["link", "set", "lo", "up"]):
+                subprocess.run(["ip", "-n", name, *words], check=True)
+        yield [("nsenter", f"--net=/run/netns/{name}") for name in names]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def test_two_hosts(namespaces, two_places, make_daemon, tmp_path):
+    """Network namespaces as hosts: an actor of 16 MiB is copied over TCP, and goes on at the other host when the first is gone."""
+    secret = secret_at(tmp_path / "secret")
+    made = []
+    for i, name in enumerate("ab"):
+        config = tcp(name, f"10.99.0.{i + 1}:9478", "10.99.0.1:9478" if i else "", secret, "copies = yes")
+        made.append(make_daemon(config=config + partition(two_places[i]), prefix=namespaces[i], http=False))
+    a, b = (Host(name, place, daemon) for name, place, daemon in zip("ab", two_places, made))
+    try:
+        a.process("first", log())
+        there = b.process("second")
+        for i in range(5):
+            a.store(f"caller{i}").actor("log").call("add", i)
+        objects = f"{two_places[1].path}/stores/w{there.pid}/objects"
+        logged = lambda: "connected to another daemon" in b.daemon.log()  # noqa: E731
+        wait_for("a copy", lambda: logged() and [n for n in os.listdir(objects) if "ckpt" in n])
+        far = b.store().actor("log")
+        for i in range(5, 8):
+            far.call("add", i)
+        a.end()  # its process dies; the daemon asks the other one
+        pid, seen, _, most = far.call("everything")
+        assert pid == there.pid and seen == list(range(len(seen))) and most == 1
+    finally:
+        a.end()
+        b.end()
+
+
+def test_a_secret_is_needed(two_places, make_daemon, tmp_path):
+    """Over TCP: who has another secret, or none, gets no further than the handshake; who has it is a peer."""
+    ports = [free_port() for _ in range(3)]
+    secret, other = secret_at(tmp_path / "secret"), secret_at(tmp_path / "other", "f" * 32)
+    a = make_daemon(config=tcp("a", f"127.0.0.1:{ports[0]}", "", secret) + partition(two_places[0]))
+    b = make_daemon(config=tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", other) + partition(two_places[1]))
+    wait_for("a refusal", lambda: "same secret" in b.log() and "same secret" in a.log())
+    with socket.create_connection(("127.0.0.1", ports[0])) as s:
+        s.settimeout(60)
+        s.sendall(struct.pack("<IHHIIII64s", 8 + 80, 1, 0, 0x53504452, 1, 0, 0, b"c" + bytes(63)))
+        with contextlib.suppress(ConnectionResetError):
+            while s.recv(4096):
+                pass
+    assert not a.api("actors")["actors"]["peers"] and not b.api("actors")["actors"]["peers"]
+    b.stop()
+    b.write_config(tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", secret) + partition(two_places[1]))
+    b.restart()
+    wait_for("the peer", lambda: a.api("actors")["actors"]["peers"] == [{"name": "b"}] and b.api("actors")["actors"]["peers"] == [{"name": "a"}])
+
+
+@pytest.mark.parametrize("wrong", ["mode", "short", "none", "link", "away"])
+def test_a_secret_that_is_none_is_refused(place, tmp_path, wrong):
+    secret = secret_at(tmp_path / "secret", "short" if wrong == "short" else "x" * 32)
+    if wrong == "mode":
+        secret.chmod(0o640)
+    if wrong == "link":
+        (tmp_path / "link").symlink_to(secret)
+        secret = tmp_path / "link"
+    if wrong == "away":
+        secret = tmp_path / "nowhere"
+    config = tcp("a", f"127.0.0.1:{free_port()}", "", secret)
+    if wrong == "none":
+        config = config.replace(f'secret-file = "{secret}"', "")
+    daemon = Daemon(config=config + partition(place), start=False)
+    try:
+        with pytest.raises(AssertionError, match="shmstored ended with"):
+            daemon.start()
+        assert "no connection to other daemons" in daemon.log()
+    finally:
+        daemon.close()
+
+
+# ---- profiles ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_profiles_are_put_together_and_nothing_counts_twice(make_hosts, tmp_path):
+    """Each daemon's estimates are of what all of them measured; however often that is sent, and after a restart of one of them as a prior."""
+    made = make_hosts("a", "b", "c", keys="profile-sync = 10ms\n", more='profile { private = conservative\n directory = "%s"\n save = 10ms }\n')
+    kind = ("python", "join", "")
+    wires = [h.daemon.wire() for h in made]
+    try:
+        for i, wire in enumerate(wires):
+            for task in range(6):
+                profiles.run(wire, task + 1, kind, (100 + 100 * i) * MIB)
+        wait_for("all of it", lambda: all(profiles.estimate(w, *kind) == (300 * MIB, 150 * MIB, 30, 18) for w in wires))
+        for task in range(3):
+            profiles.run(wires[0], 10 + task, kind, 500 * MIB)
+        wait_for("the rest", lambda: all(profiles.estimate(w, *kind) == (500 * MIB, 250 * MIB, 30, 21) for w in wires))
+        stat = profiles.kinds(wires[1])[(os.geteuid(), *kind)]["private"]
+        assert (stat["n"], stat["average"]) == (21, (6 * 100 + 6 * 200 + 6 * 300 + 3 * 500) * MIB // 21)
+    finally:
+        for wire in wires:
+            wire.close()
+    # a has 9, which come back as a prior of 4; the others' are not in its file.
+    made[0].daemon.stop()
+    made[0].daemon.restart()
+    for host in made:
+        with host.daemon.wire() as wire:
+            wait_for(f"16 at {host.name}", lambda wire=wire: profiles.estimate(wire, *kind)[3] == 16)
