@@ -5,6 +5,7 @@
  * In each round every contender begins anew, with nothing in its store, and does the same with all of its objects, one by one:
  * puts them into a store that grows, gets each of them, in this order and at random, reads a byte and lets go, deletes them, and
  * puts and deletes them once more where the store has room for them already. A figure is the time of all objects / their number.
+ * At the end: what memory the objects take, with that of 8 more processes that hold all of them.
  */
 #include <err.h>
 #include <errno.h>
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "measure.h"
 #include "peer.h"
@@ -109,6 +112,117 @@ static void round_of(struct report *r, struct entrant *e, const struct many *m)
 	}
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+#define N_HOLDERS 8u
+
+struct holder {
+	struct exchange exchange;
+	struct entrant *entrant;
+};
+
+static int holder_begin(void *arg)
+{
+	struct holder *h = arg;
+
+	return h->entrant->peer->consumer(&h->entrant->run);
+}
+
+static int holder_take(void *arg, const void *message, size_t size, int fd)
+{
+	struct holder *h = arg;
+
+	(void)fd;
+	return h->entrant->peer->keep(&h->entrant->run, message, size);
+}
+
+/* Private memory of a process, bytes. */
+static uint64_t private_of(pid_t pid)
+{
+	char path[64], line[256];
+	unsigned long kib, sum = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "Anonymous: %lu", &kib) == 1)
+			sum += kib;
+	}
+	if (f)
+		fclose(f);
+	return (uint64_t)sum * 1024;
+}
+
+static uint64_t used_of(const struct place *place)
+{
+	struct statvfs v;
+
+	return statvfs(place->path, &v) < 0 ? 0 : (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
+}
+
+/* What the place and the private memory of all processes have more than when nothing was put. */
+static int hold_all(struct entrant *e, const struct many *m, struct holder *holders, uint64_t *ret_bytes)
+{
+	uint64_t before = used_of(e->run.place) + private_of(getpid());
+	struct peer_message message = {.fd = -1};
+	int r = 0;
+
+	for (unsigned k = 0; k < N_HOLDERS; k++)
+		before += private_of(holders[k].exchange.child);
+	for (unsigned i = 0; i < m->n && r == 0; i++) {
+		r = e->peer->put_at(&e->run, i, m->data, SIZE);
+		for (unsigned k = 0; k < N_HOLDERS && r == 0; k++) {
+			r = e->peer->hand_at(&e->run, i, &message);
+			if (r == 0)
+				r = exchange_call(&holders[k].exchange, message.bytes, message.size, -1);
+		}
+	}
+	*ret_bytes = used_of(e->run.place) + private_of(getpid()) - before;
+	for (unsigned k = 0; k < N_HOLDERS; k++)
+		*ret_bytes += private_of(holders[k].exchange.child);
+	return r;
+}
+
+/* Bytes of memory for each byte stored, when 8 more processes have every object and have looked at it. */
+static void memory_of(struct report *r, struct entrant *e, const struct many *m)
+{
+	struct holder holders[N_HOLDERS];
+	uint64_t bytes = 0;
+	char what[96];
+	unsigned n = 0;
+	int error;
+
+	if (e->skipped)
+		return;
+	error = e->peer->prepare(&e->run);
+	for (; n < N_HOLDERS && error == 0; n++) {
+		holders[n] = (struct holder){.entrant = e};
+		error = exchange_start(&holders[n].exchange,
+				       &(struct exchange_consumer){holder_begin, holder_take, &holders[n]});
+	}
+	if (error == 0)
+		error = e->peer->producer(&e->run);
+	if (error == 0)
+		error = hold_all(e, m, holders, &bytes);
+	if (error < 0) {
+		report_skip(r, "memory with 8 holders", e->run.reason[0] ? e->run.reason : strerror(-error));
+	} else {
+		snprintf(what, sizeof(what), "memory, 8 more holders, 1 KiB, %s", e->name);
+		report_target(r, &(struct report_target){.id = "18c",
+							 .what = what,
+							 .unit = "x bytes stored",
+							 .relation = REPORT_AT_MOST,
+							 .target = 1.15,
+							 .value = (double)bytes / ((double)m->n * SIZE)});
+	}
+	while (n-- > 0)
+		exchange_stop(&holders[n].exchange);
+	e->peer->finish(&e->run);
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+
 static unsigned *mixed(unsigned n)
 {
 	unsigned *numbers = malloc(n * sizeof(*numbers));
@@ -201,6 +315,10 @@ int main(int argc, char **argv)
 				   &entrants[i].series[step]);
 	}
 	targets(report, &entrants[0], entrants, N_OF(entrants));
+	for (size_t i = 0; i < N_OF(entrants); i++) {
+		if (entrants[i].peer->hand_at)
+			memory_of(report, &entrants[i], &m);
+	}
 	for (size_t i = 0; i < N_OF(entrants); i++) {
 		for (unsigned step = 0; step < N_STEPS; step++)
 			measure_deinit(&entrants[i].series[step]);

@@ -51,6 +51,9 @@ struct peer {
 	int (*put_at)(struct peer_run *run, unsigned i, const void *data, size_t size);
 	int (*get_at)(struct peer_run *run, unsigned i); /* reads a byte of each page, and lets go */
 	int (*delete_at)(struct peer_run *run, unsigned i);
+	/* Makes the message by which a consumer gets object i too, and keeps it: keep, in the child. */
+	int (*hand_at)(struct peer_run *run, unsigned i, struct peer_message *m);
+	int (*keep)(struct peer_run *run, const void *message, size_t message_size);
 };
 
 #define PEER_KEY 16u /* bytes of a key with its NUL: "object-00000000" */

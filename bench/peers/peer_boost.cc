@@ -150,5 +150,5 @@ void finish(struct peer_run *run)
 } // namespace
 
 extern "C" const struct peer peer_boost = {
-	prepare, open_consumer, nullptr, put, nullptr, take, drop, finish, 0, put_at, get_at, delete_at,
+	prepare, open_consumer, nullptr, put, nullptr, take, drop, finish, 0, put_at, get_at, delete_at, nullptr, nullptr,
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "measure.h"
 #include "peer.h"
@@ -57,7 +58,7 @@ static int open_store(struct peer_run *run, const char *who)
 
 	options.recycle_max = s->recycle_max;
 	options.pack_max = s->pack_max;
-	snprintf(name, sizeof(name), "%s-%s", s->name, who);
+	snprintf(name, sizeof(name), "%s-%s-%d", s->name, who, (int)getpid());
 	if (r == 0)
 		r = shmstore_open(s->partition, name, &options, &s->store);
 	return r < 0 ? peer_refuse(run, r, "%s: %s", s->path, shmstore_strerror(r)) : 0;
@@ -152,6 +153,37 @@ static int get_at(struct peer_run *run, unsigned i)
 	return 0;
 }
 
+struct handed {
+	uint32_t i;
+	struct shmstore_ticket ticket; /* its path's end is left out */
+};
+
+static int hand_at(struct peer_run *run, unsigned i, struct peer_message *m)
+{
+	struct shmstore_state *s = run->state;
+	struct handed *h = (struct handed *)(void *)m->bytes;
+	char key[PEER_KEY];
+	int r = shmstore_handoff(s->store, key, peer_key(i, key), 600000, &h->ticket);
+
+	h->i = i;
+	m->size = offsetof(struct handed, ticket.path) + strlen(h->ticket.path) + 1;
+	return r;
+}
+
+static int keep(struct peer_run *run, const void *message, size_t message_size)
+{
+	struct shmstore_state *s = run->state;
+	char key[PEER_KEY];
+	struct handed h;
+	int r;
+
+	if (message_size > sizeof(h))
+		return -EINVAL;
+	memcpy(&h, message, message_size);
+	r = shmstore_adopt(s->store, key, peer_key(h.i, key), &h.ticket, 0);
+	return r < 0 ? r : get_at(run, h.i);
+}
+
 static int delete_at(struct peer_run *run, unsigned i)
 {
 	struct shmstore_state *s = run->state;
@@ -176,7 +208,7 @@ static void finish(struct peer_run *run)
 	{                                                                                                \
 		.prepare = prepare_it, .consumer = open_consumer, .producer = open_producer, .put = put, \
 		.put_only = put_only, .take = take, .drop = drop, .finish = finish, .put_at = put_at,    \
-		.get_at = get_at, .delete_at = delete_at                                                 \
+		.get_at = get_at, .delete_at = delete_at, .hand_at = hand_at, .keep = keep               \
 	}
 
 const struct peer peer_shmstore = PEER(prepare);

@@ -89,6 +89,25 @@ uint64_t shms_now_boot_ms(void)
 	return (uint64_t)((int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000 - offset());
 }
 
+/* When the clock was asked last, by a clock that is cheap and stands still while the host sleeps, and what it said. */
+static _Atomic uint64_t asked_at, said;
+
+uint64_t shms_lately_boot_ms(void)
+{
+	struct timespec ts;
+	uint64_t at, now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	at = (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	/* acquire: the answer is of that time, or of a later one. */
+	if (at - atomic_load_explicit(&asked_at, memory_order_acquire) < SHMS_BOOT_LATE_MS)
+		return atomic_load_explicit(&said, memory_order_relaxed);
+	now = shms_now_boot_ms();
+	atomic_store_explicit(&said, now, memory_order_relaxed);
+	atomic_store_explicit(&asked_at, at, memory_order_release);
+	return now;
+}
+
 uint64_t shms_boot_ms_here(uint64_t host_ms)
 {
 	int64_t here = (int64_t)host_ms + offset();

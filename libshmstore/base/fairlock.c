@@ -28,6 +28,7 @@
 void shms_fairlock_init(struct shms_fairlock *l)
 {
 	pthread_rwlock_init(&l->lock, NULL);
+	l->alone = false;
 	atomic_init(&l->n_waiting, 0);
 	atomic_init(&l->passes, 0);
 	atomic_init(&l->limit, 0);
@@ -78,7 +79,7 @@ static bool must_queue(struct shms_fairlock *l)
 			 atomic_load_explicit(&l->limit, memory_order_relaxed)) >= 0;
 }
 
-void shms_fairlock_share(struct shms_fairlock *l)
+void shms_fairlock_share_among(struct shms_fairlock *l)
 {
 	if (!must_queue(l)) {
 		pthread_rwlock_rdlock(&l->lock);
@@ -89,7 +90,7 @@ void shms_fairlock_share(struct shms_fairlock *l)
 	next(l);
 }
 
-void shms_fairlock_take(struct shms_fairlock *l)
+void shms_fairlock_take_among(struct shms_fairlock *l)
 {
 	uint32_t limit;
 
@@ -104,7 +105,7 @@ void shms_fairlock_take(struct shms_fairlock *l)
 	next(l);
 }
 
-void shms_fairlock_release(struct shms_fairlock *l)
+void shms_fairlock_release_among(struct shms_fairlock *l)
 {
 	pthread_rwlock_unlock(&l->lock);
 }

@@ -6,17 +6,22 @@
  * others pass, which is cheaper than to put all of them to sleep each time; then those who come queue up, first come first served, until
  * nobody waits any more. So a wait ends after a bounded number of others' turns, whoever they are and however many.
  *
- * Not recursive: who holds it must not ask for it again, shared neither. No cancellation point.
+ * Not recursive: who holds it must not ask for it again, shared neither. No cancellation point. Who holds it starts no thread: the only thread of
+ * a process holds it without taking it.
  */
 #ifndef SHMS_FAIRLOCK_H
 #define SHMS_FAIRLOCK_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "onethread.h"
 
 struct shms_fairlock {
 	pthread_rwlock_t lock;
+	bool alone; /* it is held by the process's only thread, which keeps nobody out and takes nothing */
 	_Atomic uint32_t n_waiting; /* to have it alone */
 	_Atomic uint32_t passes;    /* of others, while somebody waited */
 	_Atomic uint32_t limit;     /* from this number of passes on the others queue up */
@@ -25,9 +30,35 @@ struct shms_fairlock {
 
 void shms_fairlock_init(struct shms_fairlock *l);
 void shms_fairlock_deinit(struct shms_fairlock *l);
-void shms_fairlock_share(struct shms_fairlock *l);
-void shms_fairlock_take(struct shms_fairlock *l);
-/* After either. */
-void shms_fairlock_release(struct shms_fairlock *l);
+
+/* Of the next functions. */
+void shms_fairlock_share_among(struct shms_fairlock *l);
+void shms_fairlock_take_among(struct shms_fairlock *l);
+void shms_fairlock_release_among(struct shms_fairlock *l);
+
+static inline void shms_fairlock_share(struct shms_fairlock *l)
+{
+	if (SHMS_ONE_THREAD)
+		l->alone = true;
+	else
+		shms_fairlock_share_among(l);
+}
+
+static inline void shms_fairlock_take(struct shms_fairlock *l)
+{
+	if (SHMS_ONE_THREAD)
+		l->alone = true;
+	else
+		shms_fairlock_take_among(l);
+}
+
+/* After either, as it was taken. */
+static inline void shms_fairlock_release(struct shms_fairlock *l)
+{
+	if (l->alone)
+		l->alone = false;
+	else
+		shms_fairlock_release_among(l);
+}
 
 #endif

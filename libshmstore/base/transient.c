@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hugemap.h"
 #include "onethread.h"
 #include "sys.h"
 
@@ -159,7 +160,7 @@ void *shms_map_ours(size_t size, int flags, int fd)
 	int error;
 
 	enter(m);
-	map = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+	map = shms_map_aligned(size, PROT_READ | PROT_WRITE, flags, fd, 0);
 	if (map != MAP_FAILED && madvise(map, size, MADV_DONTFORK) < 0) {
 		error = errno;
 		munmap(map, size);

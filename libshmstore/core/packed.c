@@ -17,6 +17,7 @@
 #include "nameslock.h"
 #include "packfork.h"
 #include "packlook.h"
+#include "packticket.h"
 #include "publish.h"
 #include "sys.h"
 
@@ -42,11 +43,13 @@ static void tell(struct shmstore *s, struct shms_pack *pack)
 
 bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
 {
-	struct shms_keyname own = *k;
+	struct shms_keyname own;
 
 	/* The owner has counted all names in objects/: where there is none, nobody is asked. */
 	if (!s->readonly && atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == s->packed.told.n)
 		return false;
+	own = *k;
+	shms_keyname_name(&own);
 	/* What cannot be looked at is left to files, which say so. */
 	return shms_key_find(s->objects_fd, &own) != 0 &&
 	       (faccessat(s->objects_fd, own.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT);
@@ -181,7 +184,7 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 		return r;
 	pack = shms_packed_is_file(s, k) ? NULL : make(s);
 	if (pack) {
-		r = shms_pack_put(pack, what, replace, shms_now_boot_ms());
+		r = shms_pack_put(pack, what, replace, shms_lately_boot_ms());
 		tell(s, pack);
 	}
 	shms_names_unlock(s);
@@ -212,7 +215,7 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	int r = pack ? shms_pack_delete(pack, k->key, k->key_size, shms_now_boot_ms()) : -ENOENT;
+	int r = pack ? shms_pack_delete(pack, k->key, k->key_size, shms_lately_boot_ms()) : -ENOENT;
 
 	if (r == 0)
 		tell(s, pack);
@@ -228,6 +231,14 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
 					 ret_object) == 0;
 }
 
+/* Exact where the ticket's end is near. */
+static uint64_t time_of_adoption(const struct shms_packticket *ticket)
+{
+	uint64_t now_ms = shms_lately_boot_ms();
+
+	return ticket->what.end_ms > now_ms + 1000 ? now_ms : shms_now_boot_ms();
+}
+
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
 		      const struct shms_pack_sizes *expect, bool replace)
 {
@@ -240,7 +251,7 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const st
 		r = replace ? -ENOTSUP : -EEXIST;
 	} else {
 		pack = make(s);
-		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, shms_now_boot_ms())
+		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, time_of_adoption(ticket))
 			 : -ENOTSUP;
 		if (pack)
 			tell(s, pack);

@@ -25,7 +25,7 @@
 #include "stubs.h"
 #include "sys.h"
 
-int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
+int shms_keyname_key(struct shms_keyname *k, const void *key, size_t key_size)
 {
 	if (!key && key_size)
 		return shms_detail_null("key");
@@ -35,8 +35,24 @@ int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 	k->instead = NULL;
 	k->key = key;
 	k->key_size = key_size;
-	k->kind = shms_name_encode(key, key_size, k->name);
+	k->kind = SHMS_NAME_FOREIGN;
+	k->name[0] = '\0';
 	return 0;
+}
+
+void shms_keyname_name(struct shms_keyname *k)
+{
+	if (!k->name[0])
+		k->kind = shms_name_encode(k->key, k->key_size, k->name);
+}
+
+int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
+{
+	int r = shms_keyname_key(k, key, key_size);
+
+	if (r == 0)
+		shms_keyname_name(k);
+	return r;
 }
 
 /*

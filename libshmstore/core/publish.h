@@ -29,6 +29,9 @@ struct shms_keyname {
 
 /* 0, -EINVAL. */
 int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size);
+/* The same without the name, which packed objects do not need; shms_keyname_name() makes it, unless it is there. */
+int shms_keyname_key(struct shms_keyname *k, const void *key, size_t key_size);
+void shms_keyname_name(struct shms_keyname *k);
 
 /* All: 0, -EEXIST without replace, -errno. Success books the object. */
 /* The unnamed file fd. Takes *fd (sets it to -1) where the file is worth keeping for recycling. */

@@ -35,11 +35,14 @@
 #include "cleanup.h"
 #include "format.h"
 #include "handle.h"
+#include "hugemap.h"
 #include "slots.h"
 #include "sys.h"
 #include "transient.h"
 
-#define TRIES 4 /* files that one put asks for: a file that others still have costs a look each time */
+#define GATHER_FROM 1u                   /* uses of a file before it is worth huge pages */
+#define GATHER_MIN  (4 * SHMS_HUGE_PAGE) /* smaller ones give slack back in small pages (slots.c) */
+#define TRIES       4 /* files that one put asks for: a file that others still have costs a look each time */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -150,6 +153,27 @@ static bool exclusive(struct shms_slot *slot)
 	return shms_blocks(&st) >= slot->capacity;
 }
 
+/*
+ * A large file that comes back again and again is given huge pages where it has none, a quarter of it each time: who maps it, touches it and lets go pays a
+ * tenth of that from then on, and all are paid for the copy after three or four objects. Not its last page: there the file's end moves.
+ */
+static void gather(struct shms_slot *slot)
+{
+	uint64_t end = (slot->capacity - 1) & ~(SHMS_HUGEMAP_PAGE - 1), step;
+	int r;
+
+	if (slot->uses++ < GATHER_FROM || slot->capacity < GATHER_MIN || slot->gathered >= end)
+		return;
+	step = (end / 4 + SHMS_HUGEMAP_PAGE - 1) & ~(SHMS_HUGEMAP_PAGE - 1);
+	if (step > end - slot->gathered)
+		step = end - slot->gathered;
+	r = shms_gather(slot->map, slot->gathered, step);
+	if (r == 0)
+		slot->gathered += step;
+	else if (r != -EAGAIN)
+		slot->gathered = UINT64_MAX;
+}
+
 /* Maps a file that is ours alone: nobody waits for a lock meanwhile. */
 static bool map_slot(struct shms_slot *slot)
 {
@@ -251,6 +275,8 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 		shms_recycle_untake(s, slot);
 		slot = NULL;
 	}
+	if (slot)
+		gather(slot);
 	return slot;
 }
 

@@ -47,16 +47,18 @@ enum shms_slot_state {
 
 struct shms_slot {
 	enum shms_slot_state state;
-	int fd;                            /* read-write; the only writable one there is. -1: POOLED, and cold */
-	bool handed;                       /* POOLED: it may come back by a lease */
-	uint64_t inode;                    /* 0 = not known yet */
-	bool shared;                       /* POOLED: somebody else linked or had it open when we looked last */
-	void *map;                         /* capacity bytes, shared, writable, not inherited by fork; NULL = not yet */
-	uint64_t capacity;                 /* bytes of whole pages that the file owns */
-	uint64_t bytes;                    /* that it takes: more than capacity where the mount gives huge pages */
-	uint64_t size;                     /* the file's size: within the last of these pages */
-	uint64_t slack_off, slack_size;    /* PUBLISHED: whole pages of the file that hold nothing */
-	uint64_t stamp_ns;                 /* when it came into this state */
+	int fd;                         /* read-write; the only writable one there is. -1: POOLED, and cold */
+	bool handed;                    /* POOLED: it may come back by a lease */
+	uint64_t inode;                 /* 0 = not known yet */
+	bool shared;                    /* POOLED: somebody else linked or had it open when we looked last */
+	uint64_t uses;                  /* how often it was taken */
+	uint64_t gathered;              /* bytes from the begin that are in huge pages; UINT64_MAX: it is not to be */
+	void *map;                      /* capacity bytes, shared, writable, not inherited by fork; NULL = not yet */
+	uint64_t capacity;              /* bytes of whole pages that the file owns */
+	uint64_t bytes;                 /* that it takes: more than capacity where the mount gives huge pages */
+	uint64_t size;                  /* the file's size: within the last of these pages */
+	uint64_t slack_off, slack_size; /* PUBLISHED: whole pages of the file that hold nothing */
+	uint64_t stamp_ns;              /* when it came into this state */
 	char pool_name[SHMS_RECYCLE_NAME]; /* POOLED, TAKEN: in recycle/ */
 	char name[SHMS_NAME_SIZE];         /* PUBLISHED: in objects/ */
 };

@@ -35,6 +35,7 @@ void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot)
 	slot->fd = shms_close_fd(slot->fd);
 	slot->shared = slot->handed = false;
 	slot->inode = 0;
+	slot->uses = slot->gathered = 0;
 	slot->state = SHMS_SLOT_FREE;
 }
 

@@ -20,12 +20,14 @@
 
 #include "cancel.h"
 #include "handle.h"
+#include "hugemap.h"
 #include "sys.h"
 
 #define VIEW_MAGIC 0x53484d5356494557ull
 
 static pthread_mutex_t tree_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *tree;
+static _Atomic uint64_t n_registered; /* views in the tree */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static int compare(const void *a, const void *b)
@@ -65,14 +67,20 @@ static void tree_add(struct shmstore_view *v)
 	tree_acquire();
 	node = tsearch(v, &tree, compare);
 	v->registered = node && *node == v; /* out of memory: it is not found later, no more */
+	if (v->registered)
+		atomic_fetch_add_explicit(&n_registered, 1, memory_order_relaxed);
 	tree_release();
 }
 
 struct shmstore_view *shms_view_find(const void *address)
 {
-	struct shmstore_view probe = {.map_size = 1}, *v = NULL;
+	struct shmstore_view probe, *v = NULL;
 	void **node;
 
+	/* A view that the caller knows of is counted. */
+	if (!atomic_load_explicit(&n_registered, memory_order_relaxed))
+		return NULL;
+	probe.map_size = 1;
 	memcpy(&probe.map, &address, sizeof(address));
 	tree_acquire();
 	node = tfind(&probe, &tree, compare);
@@ -136,7 +144,7 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 		int flags = f->cow ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
 
 		v->map_size = l->header_size + l->buffer_size;
-		v->map = mmap(NULL, v->map_size, prot, flags, f->fd, (off_t)f->offset);
+		v->map = shms_map_aligned(v->map_size, prot, flags, f->fd, f->offset);
 		if (v->map == MAP_FAILED) {
 			free(v);
 			return -errno;
@@ -282,6 +290,8 @@ struct shmstore_view *shmstore_view_unref(struct shmstore_view *v)
 	last = atomic_fetch_sub_explicit(&v->n_ref, 1, memory_order_acq_rel) == 1;
 	if (last)
 		tdelete(v, &tree, compare);
+	if (last)
+		atomic_fetch_sub_explicit(&n_registered, 1, memory_order_relaxed);
 	tree_release();
 	if (last)
 		view_free(v);

@@ -51,9 +51,9 @@ struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
 {
 	struct shms_pack_sum sum;
 
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	sum = p->sum;
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return sum;
 }
 
@@ -213,13 +213,13 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 
 void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 {
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].file)
 			retire_segment(p, &p->segments[i], keep, now_ms);
 	}
 	atomic_store_explicit(&p->retired, true, memory_order_relaxed);
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 }
 
 static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
@@ -251,7 +251,7 @@ int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **r
 
 	if (!p)
 		return -ENOMEM;
-	pthread_mutex_init(&p->lock, NULL);
+	shms_lightlock_init(&p->lock);
 	p->options = *options;
 	p->path = strdup(options->path);
 	p->options.path = p->path;
@@ -279,7 +279,7 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 		}
 	}
 	shms_packindex_deinit(&p->index);
-	pthread_mutex_destroy(&p->lock);
+	shms_lightlock_deinit(&p->lock);
 	free(p->path);
 	free(p);
 }
@@ -323,12 +323,12 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 	struct shms_packplace place;
 	int r = -ENOENT;
 
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place))
 		r = describe(p, place, ret);
 	if (r == 0)
 		shms_packseg_view(&p->segments[place.segment], place.slot);
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return r;
 }
 
@@ -343,10 +343,10 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 	/* The lock is none that a child of a retired pack's process could take. */
 	if (p->child || atomic_load_explicit(&p->retired, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	if (!atomic_load_explicit(&p->retired, memory_order_relaxed))
 		end_view(p, &p->segments[v->number], v->slot, now_ms);
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 }
 
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
@@ -354,9 +354,9 @@ bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 	struct shms_packplace place;
 	bool has;
 
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	has = shms_pack_find(p, key, key_size, &place);
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return has;
 }
 
@@ -366,9 +366,9 @@ bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const s
 	struct shms_packplace place;
 	bool is;
 
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	is = shms_pack_find(p, key, key_size, &place) && place.segment == v->number && place.slot == v->slot;
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return is;
 }
 
@@ -383,13 +383,18 @@ uint64_t shms_pack_view_generation(const struct shms_pack_view *v)
 /* It depends on the number of buffers, and on the size of all together. */
 uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 {
-	uint64_t sizes[SHMS_SEGOWN_BUFFERS] = {0};
+	uint64_t several[SHMS_SEGOWN_BUFFERS], *sizes = several;
+	uint64_t one = o->buffer_size;
 	struct shms_layout l;
 
 	if (o->n_buffers > SHMS_SEGOWN_BUFFERS)
 		return 0;
-	if (o->n_buffers)
-		sizes[o->n_buffers - 1] = o->buffer_size;
+	if (o->n_buffers == 1) {
+		sizes = &one;
+	} else if (o->n_buffers) {
+		memset(several, 0, o->n_buffers * sizeof(*several));
+		several[o->n_buffers - 1] = o->buffer_size;
+	}
 	return shms_layout_init(&l, o->key_size, o->metadata_size, sizes, o->n_buffers, 0) ? l.header_size : 0;
 }
 
@@ -400,12 +405,12 @@ int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view
 	uint32_t at = 0;
 	int r = 0;
 
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	while (r == 0 && shms_packindex_next(&p->index, &at, &place)) {
 		if (describe(p, place, &v) == 0)
 			r = fn(&v, arg);
 	}
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return r;
 }
 
@@ -416,14 +421,14 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 	struct shms_packplace place;
 	int r = -ENOENT;
 
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place)) {
 		shms_pack_unname(p, key, key_size, place, now_ms);
 		shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
 		r = 0;
 	}
 	shms_packsegs_tidy_next(p, now_ms);
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return r;
 }
 
@@ -552,7 +557,7 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 	if (!what->key_size || u.size > SHMS_SEGCLASS_MAX)
 		return -EFBIG;
 	u.large = u.size > SHMS_PACK_SMALL;
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	shms_packsegs_tidy_next(p, now_ms);
 	held = shms_pack_find(p, what->key, what->key_size, &old);
 	r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
@@ -567,6 +572,6 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 		if (held)
 			shms_packseg_tidy(p, &p->segments[old.segment], now_ms);
 	}
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return r;
 }

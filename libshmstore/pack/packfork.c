@@ -49,7 +49,7 @@ static void *hold(const struct shms_pack *p, const struct shms_packseg *g)
 
 void shms_pack_fork_prepare(struct shms_pack *p)
 {
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 		uint32_t n;
@@ -75,7 +75,7 @@ void shms_pack_fork_parent(struct shms_pack *p)
 			munmap(g->children, SHMS_SEGMENT_PAGE);
 		g->children = NULL;
 	}
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 }
 
 void shms_pack_fork_child(struct shms_pack *p)
@@ -90,5 +90,5 @@ void shms_pack_fork_child(struct shms_pack *p)
 		if (g->own)
 			g->own->fd = shms_close_fd(g->own->fd);
 	}
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 }

@@ -22,7 +22,7 @@ struct shms_packplace {
 
 struct shms_packindex {
 	uint64_t *cells;  /* 32 bits of the hash, a segment's number + 1, the slot; 0: empty */
-	uint32_t n_cells; /* a power of two; 0: none yet */
+	uint32_t n_cells; /* 0: none yet */
 	uint32_t n;
 };
 

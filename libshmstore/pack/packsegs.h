@@ -7,9 +7,9 @@
 #ifndef SHMS_PACKSEGS_H
 #define SHMS_PACKSEGS_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
+#include "lightlock.h"
 #include "pack.h"
 #include "packindex.h"
 
@@ -33,7 +33,7 @@ struct shms_packseg {
 #define SHMS_PACK_SMALL     8192u
 
 struct shms_pack {
-	pthread_mutex_t lock;
+	struct shms_lightlock lock;
 	struct shms_pack_options options;
 	char *path;
 	struct shms_packindex index;

@@ -57,7 +57,7 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 
 	if (length + 1 + DIGITS + 1 + SHMS_SEGTICKET_TEXT > size)
 		return -EINVAL;
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place)) {
 		g = &p->segments[place.segment];
 		slot = shms_packseg_slot(g, place.slot);
@@ -75,7 +75,7 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 		ret_path[length++] = '/';
 		shms_segticket_format(&t, ret_path + length);
 	}
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return r;
 }
 
@@ -164,7 +164,7 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 
 	if (t->what.end_ms <= now_ms)
 		return -ESTALE;
-	pthread_mutex_lock(&p->lock);
+	shms_lightlock_take(&p->lock);
 	shms_packsegs_tidy_next(p, now_ms);
 	r = segment_of(p, t, now_ms, &number, &joined);
 	if (r == 0)
@@ -173,6 +173,6 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 		shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
 		shms_packsegs_free(&p->segments[number]);
 	}
-	pthread_mutex_unlock(&p->lock);
+	shms_lightlock_release(&p->lock);
 	return r;
 }

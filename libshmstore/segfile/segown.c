@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cleanup.h"
 #include "format.h"
@@ -25,6 +26,10 @@
 #define CHUNK         (UINT64_C(256) << 10)
 #define CHUNK_HUGE    (UINT64_C(2) << 20)
 #define USES_BY_WRITE 2u
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 static bool has_memory(const struct shms_segown *o, uint32_t slot)
 {
@@ -116,6 +121,13 @@ static int allocate(int fd, uint64_t from, uint64_t to)
 	}
 }
 
+/* Maps what [from, to) has memory for, all at once instead of by a fault for each page. Where the kernel cannot, pages fault. */
+static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
+{
+	from &= ~(uint64_t)(SHMS_SEGMENT_PAGE - 1);
+	madvise(o->file.segment.books + from, to - from, MADV_POPULATE_WRITE);
+}
+
 /* Takes memory for the next slot to be cut. */
 static int back_slots(struct shms_segown *o)
 {
@@ -127,8 +139,10 @@ static int back_slots(struct shms_segown *o)
 	if (need <= o->slots_end || o->alloc.n_born == shape->n_slots)
 		return 0;
 	r = allocate(o->fd, o->slots_end, to);
-	if (r == 0)
+	if (r == 0) {
+		populate(o, o->slots_end, to);
 		o->slots_end = to;
+	}
 	return r;
 }
 
@@ -157,6 +171,8 @@ static int back_extent(struct shms_segown *o, uint32_t slot)
 		r = allocate(o->fd, from, ahead);
 		if (r == 0)
 			o->bytes_end = ahead;
+		if (r == 0)
+			populate(o, from, ahead);
 	}
 	if (r == 0)
 		set_memory(o, slot);

@@ -374,7 +374,7 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const 
 }
 
 /* As shmstore_adopt(), and -EAGAIN: the object's name means another file than it did before. */
-static int adopt_once(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
+static int adopt_once(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
 {
 	struct shms_header h;
 	struct source from;
@@ -384,6 +384,7 @@ static int adopt_once(struct shmstore *s, const struct shms_keyname *k, const st
 		return r;
 	if (from.kind == KIND_PACKED)
 		return adopt_packed(s, k, t, &from, (flags & SHMSTORE_REPLACE) != 0);
+	shms_keyname_name(k);
 	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, &from) : -1;
 	if (dir_fd >= 0) {
 		from.dir_fd = dir_fd;
@@ -412,7 +413,7 @@ static int adopt_once(struct shmstore *s, const struct shms_keyname *k, const st
 }
 
 /* An object that its owner names may be demoted, brought back or replaced while it is looked at. */
-static int adopt(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
+static int adopt(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
 {
 	int r = -EAGAIN;
 
@@ -432,7 +433,7 @@ int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const s
 	if (!ticket || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_VERIFY)))
 		return !ticket ? shms_detail_null("ticket")
 			       : shms_detail_flags(flags, SHMSTORE_REPLACE | SHMSTORE_VERIFY);
-	r = shms_keyname_init(&k, key, key_size);
+	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
 	r = adopt(s, &k, ticket, flags);

@@ -103,7 +103,7 @@ static int link_again(struct shmstore *s, const struct shms_publish_from *from, 
 	return shms_publish_named(s, from, k, l, replace);
 }
 
-int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
+int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *header, size_t header_size,
 		   const struct iovec *buffers, size_t n_buffers, unsigned flags)
 {
 	struct shms_publish_from from = {.dir_fd = s->objects_fd, .other_key = true, .shared = true, .alias = true};
@@ -120,6 +120,7 @@ int shms_alias_try(struct shmstore *s, const struct shms_keyname *k, const void 
 	}
 	if (!v)
 		return 0;
+	shms_keyname_name(k);
 	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
 	if (same(s, v, header, header_size, buffers, n_buffers) &&
 	    shms_keyname_init(&source, v->key, v->key_size) == 0 && shms_key_find(s->objects_fd, &source) == 1 &&

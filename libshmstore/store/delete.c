@@ -77,7 +77,7 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 	int r = shms_store_usable(s, true);
 
 	if (r == 0)
-		r = shms_keyname_init(&k, key, key_size);
+		r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
 	shms_credit_tend(s);
@@ -87,6 +87,7 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 		return r;
 	r = drop_packed(s, &k);
 	if (r == -ENOENT) {
+		shms_keyname_name(&k);
 		r = shms_key_find(s->objects_fd, &k);
 		r = r == 1 ? drop_name(s, &k) : r == 0 ? -ENOENT : r;
 	}

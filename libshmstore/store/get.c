@@ -218,13 +218,15 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 		return r;
 	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
 		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, SHMSTORE_COW | SHMSTORE_VERIFY);
-	r = shms_keyname_init(&k, key, key_size);
+	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
 	/* In this order: what becomes a file is one before it is a packed object no more, and never the other way. */
 	r = get_packed(s, &k, flags, ret);
-	if (r == -ENOENT)
+	if (r == -ENOENT) {
+		shms_keyname_name(&k);
 		r = get(s, &k, flags, ret);
+	}
 	if (r != 0)
 		return r > 0 ? r : shms_error(r);
 	shms_count(&s->ledger->get_n, 1);
@@ -239,9 +241,11 @@ int shmstore_contains(struct shmstore *s, const void *key, size_t key_size)
 	int r = shms_store_usable(s, false);
 
 	if (r == 0)
-		r = shms_keyname_init(&k, key, key_size);
+		r = shms_keyname_key(&k, key, key_size);
 	if (r == 0 && (s->readonly ? shms_peek_has(s, &k) : shms_packed_has(s, &k)))
 		return 1;
+	if (r == 0)
+		shms_keyname_name(&k);
 	if (r == 0 && k.kind == SHMS_NAME_HASHED)
 		return shms_key_find(s->objects_fd, &k);
 	if (r < 0)

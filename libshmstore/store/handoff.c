@@ -179,12 +179,14 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 		       : flags & ~SHMSTORE_AS_IS ? shms_detail_flags(flags, SHMSTORE_AS_IS)
 						 : shms_detail(-EINVAL, NULL, "a lease is for 1 to %llu ms, not %llu",
 							       SHMSTORE_LEASE_MAX, (unsigned long long)lease_ms);
-	r = shms_keyname_init(&k, key, key_size);
+	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
 	r = handoff_packed(s, &k, lease_ms, ret);
-	if (r == 0)
+	if (r == 0) {
+		shms_keyname_name(&k);
 		r = shms_handoff_lease(s, &k, lease_ms, (flags & SHMSTORE_AS_IS) != 0, ret);
+	}
 	if (r == -EPERM) {
 		/* Not ours to link: another user's, that was handed to us. */
 		r = shms_handoff_received(s, &k, lease_ms, &received);

@@ -47,7 +47,6 @@ struct put {
 	size_t n_buffers;
 	const uint64_t *sizes;
 	unsigned flags;
-	uint64_t generation;
 	struct shms_layout layout; /* of a fresh file */
 	struct shms_room room;
 };
@@ -83,7 +82,7 @@ static int make_head(const struct put *p, const struct shms_layout *l, void *hea
 	struct shms_superblock *sb = head;
 	int r;
 
-	shms_format_head(l, p->key.key, p->sizes, p->generation, head);
+	shms_format_head(l, p->key.key, p->sizes, shms_nonce(), head);
 	if (p->flags & SHMSTORE_CHECKSUM) {
 		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
 		r = hash_buffers(p, sb->buffer_hash);
@@ -250,7 +249,7 @@ static int name_draft(const struct put *p, struct shms_draft_claim *c)
 }
 
 /* The one buffer is a draft, whole: it becomes the object. 1: it did; 0: it is none, or a copy will do; -EEXIST. */
-static int put_draft(const struct put *p)
+static int put_draft(struct put *p)
 {
 	const struct shms_layout *l = &p->layout;
 	struct shms_draft_claim c;
@@ -259,6 +258,7 @@ static int put_draft(const struct put *p)
 	if (p->n_buffers != 1 || l->header_size != SHMS_DRAFT_HEAD ||
 	    !shms_draft_is(p->s, p->buffers->iov_base, p->buffers->iov_len))
 		return 0;
+	shms_keyname_name(&p->key);
 	if (held(p))
 		return -EEXIST;
 	if (!shms_draft_claim(p->s, p->buffers->iov_base, p->buffers->iov_len, &c))
@@ -313,7 +313,6 @@ static bool lay_out(struct put *p)
 
 	if (!shms_layout_init(l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
 		return false;
-	p->generation = shms_nonce();
 	p->room = (struct shms_room){
 		.s = p->s, .bytes = l->header_size + l->buffer_size, .flags = p->flags, .take = put_once, .arg = p};
 	return true;
@@ -399,10 +398,12 @@ static int put(struct put *p)
 	r = put_draft(p);
 	if (r == 0)
 		r = put_packed(p);
-	if (r == 0)
+	if (r == 0) {
+		shms_keyname_name(&p->key);
 		r = shms_room_take(&p->room);
-	else if (r > 0)
+	} else if (r > 0) {
 		r = 0;
+	}
 	if (r < 0)
 		return shms_room_refused(&p->room, r);
 	if (r > 0)
@@ -435,7 +436,7 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 		       : !header && header_size ? shms_detail_null("header")
 		       : !buffers && n_buffers  ? shms_detail_null("buffers")
 						: shms_detail_shape(n_buffers, header_size);
-	r = shms_keyname_init(&p.key, key, key_size);
+	r = shms_keyname_key(&p.key, key, key_size);
 	if (r < 0)
 		return r;
 	if (n_buffers > SMALL_BUFFERS) {
