@@ -19,17 +19,19 @@ from together import together
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.guard import Guard
 from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs
+from shmstore.dask.offloading import offload
 
 
 class Host:
     """An Inputs whose values are in memory (memory=) or on disk, and that notes who was mapped where."""
 
-    def __init__(self, memory=(), disk=(), short=False):
+    def __init__(self, memory=(), disk=(), short=False, packed=False):
         self.entries = {key: SimpleNamespace(name=key, nbytes=1, pickled=100, value=None, coming=None) for key in (*memory, *disk)}
-        self.on_loop, self.in_threads, self.fails = [], [], set()
+        self.on_loop, self.in_threads, self.on_disk, self.aside, self.fails = [], [], [], set(), set()
         self.thread = False
-        exchange = SimpleNamespace(guard=Guard(Fallbacks(60)), fallbacks=Fallbacks(60), map=self.map)
+        exchange = SimpleNamespace(guard=Guard(Fallbacks(60)), fallbacks=Fallbacks(60), map=self.map, map_aside=self.map_aside)
         tier = SimpleNamespace(pressed=lambda: short, at_ease=lambda: not short, has=lambda entry: entry.name in disk, run=self.run, grew=lambda: None)
+        tier.packed = packed
         residence = SimpleNamespace(
             entry=self.entries.get, hold=lambda keys: None, release=lambda keys: None, keep=self.keep, maps_any=lambda: False
         )
@@ -48,8 +50,14 @@ class Host:
         finally:
             self.thread = False
 
-    def keep(self, key, entry, value):
+    def map_aside(self, entry):
+        assert self.thread
+        self.on_disk.append(entry.name)
+        return f"value of {entry.name}"
+
+    def keep(self, key, entry, value, aside=False):
         entry.value = value
+        self.aside |= {key} if aside else set()
 
     def hold(self, keys):
         async def hold():
@@ -69,6 +77,38 @@ def test_while_memory_is_short_nothing_is():
     """A value may be moved out between two looks at it: its map would wait for the disk."""
     host = Host(memory="ab", short=True).hold("ab")
     assert (host.on_loop, sorted(host.in_threads)) == ([], ["a", "b"])
+
+
+def test_while_memory_is_short_what_is_on_disk_is_used_where_it_lies():
+    """To bring it back something else would have to go."""
+    host = Host(memory="a", disk="xy", short=True).hold("axy")
+    assert (host.on_loop, host.in_threads, sorted(host.on_disk), host.aside) == ([], ["a"], ["x", "y"], {"x", "y"})
+    host = Host(disk="x").hold("x")
+    assert (host.in_threads, host.on_disk, host.aside) == (["x"], [], set()), "there is room"
+    host = Host(disk="x", short=True, packed=True).hold("x")
+    assert (host.in_threads, host.on_disk, host.aside) == (["x"], [], set()), "what is compressed cannot be mapped"
+
+
+def test_what_is_mapped_on_disk_stays_mapped_while_memory_is_short(place):
+    async def job(client, a, b):
+        residence, exchange = a._residence, a._exchange
+        future = client.submit(np.arange, 1 << 20, key="x", workers=[a.address])
+        value = await future
+        await a._export(["x"])
+        entry = residence.entry("x")
+        await offload(exchange.store.demote, entry.name)
+        assert a._tier.has(entry)
+        pressed, a._tier.pressed = a._tier.pressed, lambda: True
+        async with a._inputs.held(["x"]):
+            first = residence["x"]
+            assert (first == value).all() and a._tier.has(entry), "it was not brought back"
+        assert residence.maps_any() and residence["x"] is first, "and another task gets it as it is"
+        del first
+        residence.unmap_idle()
+        assert not residence.maps_any()
+        a._tier.pressed = pressed
+
+    together(place, job)
 
 
 def test_memory_is_at_ease_when_it_was_not_short_for_a_while(place):

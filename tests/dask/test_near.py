@@ -90,6 +90,25 @@ def test_who_needs_least_runs_first_where_all_need_something():
     assert host.run(Task(0, "x", "y", "z"), Task(1, "x", "y"), Task(2, "a", "z")) == [2, 1, 0]
 
 
+def test_what_lets_most_others_run_is_read_first():
+    host = Host(memory="abc", disk="wxyz")
+    tasks = [Task(0, "a", "x"), Task(1, "a", "y"), Task(2, "b", "y"), Task(3, "c", "y"), Task(4, "a", "z"), Task(5, "b", "z"), Task(6, "x", "w")]
+    for task in tasks:
+        host.state.ready.add(task)
+    order = []
+    while host.state.ready:
+        task = host.state.ready.pop()
+        order.append(task.priority[0])
+        host.disk -= {dep.key for dep in task.dependencies}
+    assert order == [1, 2, 3, 4, 5, 0, 6], "y lets three run, z two, x one; 6 needs two that are on disk"
+
+
+def test_few_bytes_for_a_task_go_before_many():
+    host = Host(memory="a", disk="xy")
+    host.entries["x"].nbytes = 4 * CHUNK
+    assert host.run(Task(0, "a", "x"), Task(1, "x"), Task(2, "y")) == [2, 0, 1]
+
+
 def test_what_is_mapped_or_on_its_way_counts_as_in_memory():
     host = Host(disk="xyz")
     host.entries["y"].value = object()

@@ -116,7 +116,7 @@ def _text(i):
 
 
 def test_nothing_large_is_mapped_stored_or_deleted_on_the_event_loop(small, disk):
-    """But that a value in memory may be mapped there while memory is not short, which waits for nothing."""
+    """Nor linked; but that a value in memory may be mapped and linked there while memory is not short, which waits for nothing."""
     with tiered(small, disk) as client:
         on_workers(client, _watch_calls)
         chunks = make_all(client)
@@ -125,9 +125,10 @@ def test_nothing_large_is_mapped_stored_or_deleted_on_the_event_loop(small, disk
         del chunks
         wait_until(lambda: small.partition.usage().n_objects == 0, "objects go with their keys")
         for calls in on_workers(client, _calls).values():
-            assert {name: on_loop for name, (on_loop, _) in calls.items()} == {"map": 0, "put": 0, "drop": 0}
+            assert {name: on_loop for name, (on_loop, _) in calls.items()} == {name: 0 for name in calls}
             assert calls["map"][1] > N and calls["drop"][1] > 0
-        assert sum(calls["put"][1] for calls in on_workers(client, _calls).values()) >= N
+        for name, least in (("put", N), ("handoff", 1), ("adopt", 1)):
+            assert sum(calls[name][1] for calls in on_workers(client, _calls).values()) >= least, name
 
 
 def _watch_calls(worker):
@@ -135,7 +136,7 @@ def _watch_calls(worker):
     import threading
 
     loop_thread = threading.get_ident()
-    worker.calls = {"map": [0, 0], "put": [0, 0], "drop": [0, 0]}
+    worker.calls = {name: [0, 0] for name in ("map", "put", "drop", "handoff", "adopt")}
     eased = contextvars.ContextVar("eased", default=False)  # what was last answered to whoever calls
     at_ease = worker._tier.at_ease
 
@@ -150,7 +151,9 @@ def _watch_calls(worker):
 
         def call(*args, **kwargs):
             on_loop = threading.get_ident() == loop_thread
-            if not on_loop or name != "map" or not eased.get() or worker._tier.has(args[0]):
+            quick = (name == "map" and not worker._tier.has(args[0])) or name in ("handoff", "adopt")
+            nothing = name == "adopt" and args[1].adopted
+            if not nothing and not (on_loop and quick and eased.get()):
                 worker.calls[name][not on_loop] += 1
             return function(*args, **kwargs)
 

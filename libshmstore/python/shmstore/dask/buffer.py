@@ -347,18 +347,19 @@ class SharedBuffer(SpillBuffer):
         """sizeof the values in the partition that are held, or would be with more."""
         return sum(self.shared[key].nbytes for key in {*self._users, *more} if key in self.shared)
 
-    def keep(self, key: Any, entry: Entry, value: Any) -> None:
-        """The value of an entry was mapped; forgotten if the key went or was mapped meanwhile."""
+    def keep(self, key: Any, entry: Entry, value: Any, aside: bool = False) -> None:
+        """The value of an entry was mapped, aside: where it lies on disk; forgotten if the key went or was mapped meanwhile."""
         if self.shared.get(key) is entry and entry.value is None:
+            entry.aside = aside
             self._keep(key, entry, value)
 
     def maps_any(self) -> bool:
         """Whether the value of any key is mapped."""
         return bool(self._mapped)
 
-    def unmap_idle(self) -> None:
-        """Drops every mapped value that nobody needs now."""
-        for key, entry in [item for item in self._mapped.items() if item[0] not in self._users]:
+    def unmap_idle(self, aside: bool = True) -> None:
+        """Drops every mapped value that nobody needs now; aside: also of those that are mapped on disk."""
+        for key, entry in [item for item in self._mapped.items() if item[0] not in self._users and (aside or not item[1].aside)]:
             self._unmap(key, entry)
 
     def idle_names(self) -> list[str]:
@@ -446,7 +447,7 @@ class SharedBuffer(SpillBuffer):
             return
         self._key_of.pop(id(entry.value), None)
         self._unpickled -= entry.unpickled
-        entry.unpickled, entry.copied = 0, False
+        entry.unpickled, entry.copied, entry.aside = 0, False, False
         value = [entry.value]
         entry.value = None
         if self.tier is not None:

@@ -75,7 +75,7 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped")
+    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped", "aside")
 
     def __init__(self, name: str, nbytes: int, kind: str, pickled: int, handed: bool, over: Over | None = None) -> None:
         self.name = name
@@ -90,6 +90,7 @@ class Entry:
         self.address = 0  #: in the map, where that is copy-on-write
         self.over = over  #: what of the object its value is, where that is not the object's own
         self.dropped = False  #: the name is given up
+        self.aside = False  #: the mapped value is mapped where it lies on disk
 
 
 def _kind_of(value: Any) -> str:
@@ -258,8 +259,8 @@ class Exchange:
         shown.entries[:] = [*(other for other in shown.entries if not other.dropped), entry]
         return entry
 
-    def adopt(self, key: Any, handle: Handle) -> bool:
-        """Takes the object of a handle into the store; the handle owns the entry from here on."""
+    def adopt(self, key: Any, handle: Handle, again: bool = False) -> bool:
+        """Takes the object of a handle into the store; the handle owns the entry from here on. again: it is tried once more, nothing is said yet."""
         if handle.adopted:
             return True
         name = self._claim(key)
@@ -267,11 +268,18 @@ class Exchange:
             self.store.adopt(name, handle.ticket)
         except (OSError, ValueError) as e:
             self._release(name)
-            self.fallbacks.note("adopt-failed", e, key, "fetched as on stock")
+            if not again:
+                self.fallbacks.note("adopt-failed", e, key, "fetched as on stock")
             return False
         pickled = handle.ticket.header_size if handle.over is None else len(handle.over.header)
         handle.attach(self, Entry(name, handle.nbytes, handle.kind, pickled, handed=True, over=handle.over))
         return True
+
+    def adopt_all(self, data: dict[Any, Any]) -> None:
+        """Takes over the handles among values that came in, in a thread. What fails is tried once more, and said, by who needs it."""
+        for key, value in list(data.items()):
+            if isinstance(value, Handle):
+                self.adopt(key, value, again=True)
 
     # -- values out
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from .compat.tasks import NoInputs
-from .exchange import Pickled
+from .exchange import Entry, Pickled
 from .handle import Handle
+from .offloading import offload
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -21,7 +23,19 @@ class Handing:
         self.worker = worker
         self._pickled = pickled  # what was found not to be shareable on the way: that need not be pickled again
         self._data = worker.state.data
+        self._ready: dict[Any, tuple[Entry, Handle]] = {}  # made beforehand
         self._handles: list[Handle] = []
+
+    async def prepare(self, keys: Iterable[Any]) -> None:
+        """Makes the handles of those keys beside the event loop: while objects are moved to and from the disk a link may have to wait."""
+        entries = [(key, entry) for key in keys if (entry := self.worker._residence.entry(key)) is not None]
+        await offload(self._prepare, entries)
+
+    def _prepare(self, entries: list[tuple[Any, Entry]]) -> None:
+        for key, entry in entries:
+            if not entry.dropped and (handle := self.worker._exchange.handoff(key, entry)) is not None:
+                self._handles.append(handle)
+                self._ready[key] = entry, handle
 
     def __contains__(self, key: object) -> bool:
         return key in self._data
@@ -34,9 +48,12 @@ class Handing:
 
     def _handle(self, key: Any) -> Handle | None:
         entry = self.worker._residence.entry(key)
-        handle = None if entry is None else self.worker._exchange.handoff(key, entry)
+        made, handle = self._ready.pop(key, (None, None))
+        if made is None or made is not entry:  # the key has got another value meanwhile
+            handle = None if entry is None else self.worker._exchange.handoff(key, entry)
+            if handle is not None:
+                self._handles.append(handle)
         if handle is not None:
-            self._handles.append(handle)
             if not entry.handed:
                 entry.handed = True
                 self.worker._guard.call("habits", self.worker._habits.left, key)
@@ -47,6 +64,11 @@ class Handing:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)
+
+    def done(self) -> None:
+        """The answer is over. What was made for it and is not in it is taken back."""
+        for _, handle in self._ready.values():
+            handle.revoke()
 
     def revoke(self) -> None:
         """The answer did not arrive."""

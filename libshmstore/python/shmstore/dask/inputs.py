@@ -7,9 +7,13 @@ is held stays mapped; what nobody holds any more is unmapped where memory is sho
 only.
 
 While memory is short, the order of tasks decides how often a value is read: with cyclic access to more than fits, the least recently used goes
-first, which is what is needed next. So a task runs first whose inputs are in memory, whoever brought them there; where there is none, the one with
-the fewest bytes to be read. What it brings back lets others run that need the same. A task that was passed over often enough runs whatever
-it needs.
+first, which is what is needed next. So a task runs first whose inputs are in memory, whoever brought them there; where there is none, the one that
+reads the fewest bytes for each task that they let run: what it brings back is used for all of them before it goes. A task that was passed over
+often enough runs whatever it needs.
+
+And what is on disk is used where it lies then, mapped from there: to bring it back something else would have to go that is needed as well. The
+kernel's page cache holds as much of it as the host has memory to spare, for all workers, and gives way to everything else. What is compressed
+cannot be mapped, and comes back.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import asynccontextmanager
 from itertools import chain, islice
@@ -92,18 +97,16 @@ class Inputs:
         if not any(self._is_away(dep.key) for dep in first.dependencies) or not self.tier.pressed():
             return None
         near: dict[Any, int] = {}  # key -> bytes to be read for it
-        best, fewest = None, -1
+        all_away: list[tuple[Any, list[Any]]] = []
         for task in chain((first,), islice(tasks, _TASKS_MAX - 1)):
-            away = 0
-            for dep in task.dependencies:
-                if dep.key not in near:
-                    near[dep.key] = self._to_read(dep.key)
-                away += near[dep.key]
-            if best is None or away < fewest:
-                best, fewest = task, away
-            if not fewest or len(near) >= _INPUTS_MAX:
+            away = self._away(task, near)
+            if not away:
+                return task
+            all_away.append((task, away))
+            if len(near) >= _INPUTS_MAX:
                 break
-        return best
+        lets_run = Counter(away[0] for _, away in all_away if len(away) == 1)  # what lacks that key alone
+        return min(all_away, key=lambda item: _price(item[1], near, lets_run))[0]
 
     def close(self) -> None:
         """Lets go of what is mapped ahead."""
@@ -112,11 +115,21 @@ class Inputs:
             self._ahead = None
 
     def relieve(self) -> None:
-        """Lets go of what nobody needs, where memory is short."""
+        """Lets go of what nobody needs, where memory is short. Not of what is mapped on disk: that keeps nothing in memory."""
         if self.residence.maps_any() and self.tier.pressed():
-            self.residence.unmap_idle()
+            self.residence.unmap_idle(aside=False)
 
     # -- private
+
+    def _away(self, task: Any, near: dict[Any, int]) -> list[Any]:
+        """The inputs of a task that are to be read from the disk tier. near: what is known of keys, and is added to."""
+        away = []
+        for dep in task.dependencies:
+            if dep.key not in near:
+                near[dep.key] = self._to_read(dep.key)
+            if near[dep.key]:
+                away.append(dep.key)
+        return away
 
     async def _hold(self, keys: list[Any]) -> None:
         async with self.held(keys):
@@ -177,6 +190,7 @@ class Inputs:
         await asyncio.shield(entry.coming)  # several may wait for it
 
     async def _map(self, key: Any, entry: Entry, aside: bool) -> None:
+        aside = aside or (not self.tier.packed and self.tier.pressed() and self.tier.has(entry))
         patience = time.monotonic() + (0 if aside else _PATIENCE)
         try:
             while True:
@@ -192,7 +206,13 @@ class Inputs:
                         return
                 self.residence.unmap_idle()
                 await asyncio.sleep(_SHORTAGE_PAUSE)
-            self.residence.keep(key, entry, value)
+            self.residence.keep(key, entry, value, aside=way == self.exchange.map_aside and self.tier.has(entry))
             self.tier.grew()
         finally:
             entry.coming = None
+
+
+def _price(away: list[Any], near: dict[Any, int], lets_run: Counter[Any]) -> float:
+    """Bytes to be read of a task for each task that they let run."""
+    nbytes = sum(near[key] for key in away)
+    return nbytes / lets_run[away[0]] if len(away) == 1 else float(nbytes)

@@ -26,6 +26,7 @@ import distributed
 from distributed.core import Status
 
 from .. import default_path
+from . import bandwidth
 from .admission import Grant
 from .arbitration import Arbitration
 from .born import Born
@@ -368,7 +369,7 @@ class Worker(distributed.Worker):
     async def _put(self, key: Any, value: Any, nbytes: int, held: bool = False) -> Entry | Kept | Pickled:
         """Small values on the event loop, large ones in a thread. An object whose put was cancelled is dropped when it is there."""
         weight = self._exchange.weigh(value, nbytes)
-        if weight <= _INLINE or (weight <= _INLINE_ROOMY and (self._tier is None or self._tier.at_ease())):
+        if weight <= _INLINE or (weight <= _INLINE_ROOMY and self._at_ease()):
             put = self._exchange.put(key, value, nbytes, wait=False, again=weight > _INLINE)
             if weight <= _INLINE or put is not Kept.FOR_NOW:
                 return put
@@ -421,12 +422,19 @@ class Worker(distributed.Worker):
         handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
         token = handing_now.set(handing)
         try:
+            if not self._at_ease():
+                await self._guard.wait("handoff", handing.prepare(keys))
             return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         except BaseException:
             handing.revoke()
             raise
         finally:
+            handing.done()
             handing_now.reset(token)
+
+    def _at_ease(self) -> bool:
+        """Whether nobody moves objects to or from a disk, for which a link might have to wait."""
+        return self._tier is None or self._tier.at_ease()
 
     def _is_peer(self, address: Any) -> bool:
         return self._exchange is not None and bool(self._guard.call("peers", self._exchange.is_peer, address))
@@ -495,7 +503,11 @@ class Worker(distributed.Worker):
             else:
                 event = await self._crossings.gather(self, ask, to_gather, *args, **kwargs)
         data = getattr(event, "data", None)
-        if not isinstance(data, dict) or not self._adopt(data):
+        if not isinstance(data, dict):
+            return event
+        if not self._at_ease():
+            await self._guard.wait("adopt", offload(self._exchange.adopt_all, data))
+        if not self._adopt(data):
             return event
         try:
             await self._fetch(data, worker)
@@ -524,22 +536,13 @@ class Worker(distributed.Worker):
         if not handles:
             super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
             return
-        bandwidth, by_worker, by_type = self.bandwidth, dict(self.bandwidth_workers), dict(self.bandwidth_types)
-        super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
-        self.bandwidth = bandwidth
-        for current, before in ((self.bandwidth_workers, by_worker), (self.bandwidth_types, by_type)):
-            current.clear()
-            current.update(before)
+        with bandwidth.kept(self) as before:
+            super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
         nbytes = sum(self.state.tasks[key].get_nbytes() for key in data)
         if nbytes > _COUNTED:
-            rate = min(bandwidth, nbytes / ((stop - start) or 0.010))
-            self.bandwidth = bandwidth * 0.95 + rate * 0.05  # as stock does
             donor = kwargs["worker"] if "worker" in kwargs else args[-1]
             kinds = {value.value_type() if isinstance(value, Handle) else type(value) for value in data.values()}
-            counted = [(self.bandwidth_workers, donor), *((self.bandwidth_types, kind) for kind in kinds if len(kinds) == 1 and kind)]
-            for rates, what in counted:
-                total, n = rates[what]
-                rates[what] = (total + rate, n + 1)
+            bandwidth.count(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: Any) -> Any:
         result = super().handle_stimulus(*stims)
