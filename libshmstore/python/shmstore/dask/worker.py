@@ -434,7 +434,7 @@ class Worker(distributed.Worker):
 
     def _at_ease(self) -> bool:
         """Whether nobody moves objects to or from a disk, for which a link might have to wait."""
-        return self._tier is None or self._tier.at_ease()
+        return self._tier is None or bool(self._guard.call("ease", self._tier.at_ease))
 
     def _is_peer(self, address: Any) -> bool:
         return self._exchange is not None and bool(self._guard.call("peers", self._exchange.is_peer, address))
