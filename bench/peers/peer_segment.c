@@ -76,7 +76,7 @@ static int put_only(struct peer_run *run, const void *data, size_t size, struct 
 	struct shms_segobject what = {.key = KEY, .key_size = 1, .buffers = &buffer, .n_buffers = 1};
 
 	(void)m;
-	return shms_pack_put(s->pack, &what, false, shms_now_boot_ms());
+	return shms_pack_put(s->pack, &what, false, shms_now_boot_ms(), NULL);
 }
 
 static int put(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
@@ -112,14 +112,14 @@ static int take(struct peer_run *run, const void *message, size_t message_size, 
 		return r;
 	measure_touch(v.segment->bytes + v.object.extent_off, v.object.buffer_size);
 	shms_pack_unget(s->pack, &v, 0);
-	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms());
+	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms(), NULL);
 }
 
 static int drop(struct peer_run *run)
 {
 	struct segment_state *s = run->state;
 
-	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms());
+	return shms_pack_delete(s->pack, KEY, 1, shms_now_boot_ms(), NULL);
 }
 
 static void finish(struct peer_run *run)

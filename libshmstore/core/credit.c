@@ -6,7 +6,7 @@
  * (alone.h); refused, it hands the refusal up, so that the caller makes room of its own (room.h) and comes again, at last with
  * SHMS_CREDIT_WAIT. No lock is held meanwhile.
  *
- * The store's own limit needs no daemon: linked + pool + reserved of the ledger, files out of the pool that are being written, and what
+ * The store's own limit needs no daemon: linked + pool + reserved of the ledger (the pool of files and of segments), files out of the pool that are being written, and what
  * puts under way will add. What goes from one sum to another is in both for a moment: at the very limit a put beside it may be refused,
  * never admitted wrongly. That takes an order: what moves is added before it is taken off, the sums are read in the order in which things
  * move, and as files go from linked to the pool and back the pool is held meanwhile (recycle.h), which also makes bookings follow each other.
@@ -62,8 +62,11 @@ uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size)
 /* Books add bytes under a limit. 0, -EDQUOT. */
 static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct shms_charge *io)
 {
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	uint64_t sum = shms_recycle_hold(s) + add;
 
+	/* What goes between the pool of segments and linked does so under the pack's lock. */
+	sum += pack ? shms_pack_hold(pack) : 0;
 	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). What is off these sums is seen as linked. */
 	sum += atomic_load_explicit(&s->credit.writing, memory_order_acquire);
 	sum += atomic_load_explicit(&s->ledger->reserved_bytes, memory_order_acquire);
@@ -72,6 +75,8 @@ static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct sh
 		atomic_fetch_add_explicit(&s->credit.writing, add, memory_order_relaxed);
 		io->writing = add;
 	}
+	if (pack)
+		shms_pack_release(pack);
 	shms_recycle_release(s);
 	if (sum <= hard)
 		return 0;
@@ -179,15 +184,25 @@ int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, 
 	return flags & SHMS_CREDIT_WAIT ? take_waiting(s, n, flags, ret) : take_once(s, n, flags, 0, ret);
 }
 
-void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, bool taken)
+void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, uint64_t taken)
 {
 	struct shms_charge own = *charge;
 
 	if (taken)
-		wire_credit_settle(s->credit.c, charge->bytes, charge->bytes);
+		wire_credit_settle(s->credit.c, charge->bytes, taken < charge->bytes ? taken : charge->bytes);
 	else
 		wire_credit_uncharge(s->credit.c, charge->bytes);
 	end_own(s, &own);
+}
+
+bool shms_credit_has(const struct shmstore *s, uint64_t size)
+{
+	struct wire_credit *c = s->credit.c;
+	uint64_t granted = atomic_load_explicit(&c->granted, memory_order_relaxed);
+	uint64_t charged = atomic_load_explicit(&c->charged, memory_order_relaxed);
+
+	return !shms_credit_counted(&s->credit) ||
+	       (charged <= granted && shms_credit_cost(s, size) <= granted - charged);
 }
 
 int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_charge *ret)

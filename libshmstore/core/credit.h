@@ -44,7 +44,10 @@ void shms_credit_off(struct shms_credit *k);
 void shms_credit_on(struct shmstore *s);
 
 int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret);
-void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, bool taken);
+/* taken: the bytes that the file system counts now, 0: none. */
+void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, uint64_t taken);
+/* Could size bytes be charged without asking anybody? A hint. */
+bool shms_credit_has(const struct shmstore *s, uint64_t size);
 /* Memory that an ended charge had brought, or any, went back to the kernel. */
 void shms_credit_gave(struct shmstore *s, uint64_t bytes);
 /* Must somebody look what a name's removal frees? */

@@ -101,11 +101,17 @@ static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned f
 	return shms_credit_counted(&s->credit) ? shms_credit_take_counted(s, size, flags, ret) : 0;
 }
 
-/* taken: the memory is there now; else it was not taken, or has gone back. */
-static inline void shms_credit_end(struct shmstore *s, const struct shms_charge *charge, bool taken)
+/* taken: how much of the memory is there now; 0: it was not taken, or has gone back. */
+static inline void shms_credit_end_part(struct shmstore *s, const struct shms_charge *charge, uint64_t taken)
 {
 	if (charge->bytes || charge->writing)
 		shms_credit_end_counted(s, charge, taken);
+}
+
+/* taken: all of it. */
+static inline void shms_credit_end(struct shmstore *s, const struct shms_charge *charge, bool taken)
+{
+	shms_credit_end_part(s, charge, taken ? charge->bytes : 0);
 }
 
 /* At calls that put or delete: answers what the daemon asks, and looks for it where it is away. */

@@ -30,23 +30,14 @@ void shms_packed_init(struct shms_packed *x)
 
 /* ---- what files and the ledger have -------------------------------------------------------------------------------- */
 
-/* Tells the ledger what the pack's sum has changed by. */
-static void tell(struct shmstore *s, struct shms_pack *pack)
-{
-	struct shms_packed *x = &s->packed;
-	struct shms_pack_sum sum = shms_pack_sum(pack);
-
-	shms_linked_back(s, sum.bytes - x->told.bytes);
-	shms_count(&s->ledger->linked_n, sum.n - x->told.n);
-	x->told = sum;
-}
-
 bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
 {
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	struct shms_keyname own;
 
 	/* The owner has counted all names in objects/: where there is none, nobody is asked. */
-	if (!s->readonly && atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == s->packed.told.n)
+	if (!s->readonly &&
+	    atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == (pack ? shms_pack_sum(pack).n : 0))
 		return false;
 	own = *k;
 	shms_keyname_name(&own);
@@ -82,7 +73,7 @@ static int open_pack(struct shmstore *s)
 		x->dir_fd = shms_close_fd(x->dir_fd);
 		return r;
 	}
-	x->told = shms_pack_sum(pack);
+	shms_pack_tell(pack, &s->ledger->linked_n, &s->ledger->linked_bytes, &s->ledger->linked_bytes_max);
 	/* release: pairs with shms_packed_pack(). */
 	atomic_store_explicit(&x->pack, pack, memory_order_release);
 	return 0;
@@ -96,7 +87,7 @@ static int drop_double(const struct shms_packlook *o, void *arg)
 
 	/* No place of ours is in a segment that we may not read. */
 	if (!o->error && shms_keyname_init(&k, o->key, o->key_size) == 0 && shms_packed_is_file(s, &k))
-		shms_packed_delete(s, &k);
+		shms_packed_delete(s, &k, NULL);
 	return 0;
 }
 
@@ -105,6 +96,7 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	int r;
 
 	s->packed.max = s->p->tmpfs ? max : 0;
+	shms_packedmem_init(s);
 	if (!read)
 		return 0;
 	pthread_mutex_lock(&s->packed.lock);
@@ -140,8 +132,10 @@ void shms_packed_retire(struct shmstore *s, bool keep)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 
-	if (pack)
-		shms_pack_retire(pack, keep, shms_now_boot_ms());
+	if (!pack)
+		return;
+	shms_pack_retire(pack, keep, shms_now_boot_ms());
+	shms_packedmem_gave(s, pack);
 }
 
 void shms_packed_deinit(struct shms_packed *x)
@@ -175,8 +169,10 @@ void shms_packed_fork_child(struct shms_packed *x)
 
 /* ---- objects ------------------------------------------------------------------------------------------------------- */
 
-int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace)
+int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
+		    struct shms_seggrow *io)
 {
+	uint64_t now_ms = shms_lately_boot_ms();
 	struct shms_pack *pack;
 	int r = shms_names_lock(s);
 
@@ -184,8 +180,8 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 		return r;
 	pack = shms_packed_is_file(s, k) ? NULL : make(s);
 	if (pack) {
-		r = shms_pack_put(pack, what, replace, shms_lately_boot_ms());
-		tell(s, pack);
+		r = shms_pack_put(pack, what, replace, now_ms, io);
+		shms_packedmem_tend(s, pack, now_ms);
 	}
 	shms_names_unlock(s);
 	if (pack && r == 0)
@@ -212,13 +208,17 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
 	return pack && shms_pack_has(pack, k->key, k->key_size);
 }
 
-int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k)
+int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	int r = pack ? shms_pack_delete(pack, k->key, k->key_size, shms_lately_boot_ms()) : -ENOENT;
+	uint64_t now_ms;
+	int r;
 
-	if (r == 0)
-		tell(s, pack);
+	if (!pack)
+		return -ENOENT;
+	now_ms = shms_lately_boot_ms();
+	r = shms_pack_delete(pack, k->key, k->key_size, now_ms, ret_bytes);
+	shms_packedmem_tend(s, pack, now_ms);
 	return r;
 }
 
@@ -242,6 +242,7 @@ static uint64_t time_of_adoption(const struct shms_packticket *ticket)
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
 		      const struct shms_pack_sizes *expect, bool replace)
 {
+	uint64_t now_ms = time_of_adoption(ticket);
 	struct shms_pack *pack;
 	int r = shms_names_lock(s);
 
@@ -251,14 +252,20 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const st
 		r = replace ? -ENOTSUP : -EEXIST;
 	} else {
 		pack = make(s);
-		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, time_of_adoption(ticket))
-			 : -ENOTSUP;
+		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, now_ms) : -ENOTSUP;
 		if (pack)
-			tell(s, pack);
+			shms_packedmem_tend(s, pack, now_ms);
 	}
 	shms_names_unlock(s);
 	/* No place in the segment, or one that a process of this store's name still has. */
 	return r == -EAGAIN || r == -EBUSY ? -ENOTSUP : r;
+}
+
+bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+
+	return pack && shms_pack_is_ticket_of(pack, k->key, k->key_size, ticket);
 }
 
 int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace)

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "pack.h"
+#include "packedmem.h"
 
 struct shmstore;
 struct shms_keyname;
@@ -27,8 +28,8 @@ struct shms_packed {
 	struct shms_pack *_Atomic pack; /* NULL: there is no packed object */
 	uint64_t max;                   /* bytes of header and buffers; 0: files alone */
 	int dir_fd;                     /* segments/ */
-	struct shms_pack_sum told;      /* what of the pack's sum is in the ledger; store.names is held exclusively */
-	pthread_mutex_t lock;           /* while the pack is made, and over a fork */
+	struct shms_packedmem mem;
+	pthread_mutex_t lock; /* while the pack is made, and over a fork */
 };
 
 void shms_packed_init(struct shms_packed *x);
@@ -58,14 +59,18 @@ static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
  */
 bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k);
 
-/* Puts a packed object. 1: done; 0: a file is to be made, which says why where that cannot be either; -EEXIST; -ETIMEDOUT. */
-int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace);
+/*
+ * Puts a packed object. io: as of shms_pack_put(). 1: done; 0: a file is to be made, which says why where that cannot be either, unless
+ * io->wanted says that more memory would do; -EEXIST; -ETIMEDOUT.
+ */
+int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
+		    struct shms_seggrow *io);
 /* As shms_pack_get(); the view goes to shms_packed_unget(). */
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret);
 void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v);
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
-/* store.names is held exclusively. -ENOENT: the key is no packed object's. */
-int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k);
+/* store.names is held exclusively. ret_bytes: what it took; NULL is fine. -ENOENT: the key is no packed object's. */
+int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes);
 /*
  * A lease on the packed object: ret_path is beneath the partition, ret_object says its sizes. 1: done; 0: the key is no packed object's, or
  * that can give no such lease.
@@ -78,6 +83,8 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
  */
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
 		      const struct shms_pack_sizes *expect, bool replace);
+/* Is the ticket one of the object that the key means? */
+bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket);
 /*
  * For publish.c, with store.names held exclusively, before a file gets the key. 0; -EEXIST: it is held, and not to be replaced; -EAGAIN:
  * the file is to take the place of one packed object, and the key means that no more.

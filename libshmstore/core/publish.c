@@ -84,7 +84,7 @@ static void booked(struct shmstore *s, const struct shms_keyname *k, const struc
 			bytes == shms_whole_pages(l->header_size + l->buffer_size));
 	shms_linked_add(s, first ? bytes : 0);
 	/* After the file has the key: killed in between, the key means both, and either may stay. */
-	shms_packed_delete(s, k);
+	shms_packed_delete(s, k, NULL);
 }
 
 /* Swaps staged in recycle/ with the object of that name and lets the old one go. names is held. */

@@ -101,7 +101,7 @@ bool shms_recycle_any(struct shmstore *s)
 	pthread_mutex_lock(&s->recycle.lock);
 	any = s->recycle.pooled || s->recycle.slack;
 	pthread_mutex_unlock(&s->recycle.lock);
-	return any || shms_draft_any_kept(s);
+	return any || shms_draft_any_kept(s) || shms_packedmem_any(s);
 }
 
 uint64_t shms_recycle_trim(struct shmstore *s, bool all)
@@ -110,6 +110,7 @@ uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 	uint64_t now = shms_now_mono_ns(), dropped = shms_draft_trim(s, all);
 	struct shms_slot *slot;
 
+	dropped += all ? shms_packedmem_trim(s) : 0;
 	pthread_mutex_lock(&r->lock);
 	if (all) {
 		r->scarce = true;

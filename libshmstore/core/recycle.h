@@ -70,6 +70,7 @@ struct shms_recycle {
 	uint64_t warm;             /* of pooled: of files that are open */
 	uint64_t taken;            /* bytes TAKEN */
 	uint64_t missed_n, missed; /* cold files that others took, as far as we noticed; and their bytes */
+	uint64_t told;             /* what of that the ledger has */
 	uint64_t warm_max;         /* a 16th of the partition or of a tighter limit, shared by the stores there are */
 	uint64_t slack;            /* bytes of all slots' slack */
 	uint64_t looked_ns;        /* when the partition was last asked for room */
@@ -129,7 +130,7 @@ uint64_t shms_recycle_hold(struct shmstore *s);
 void shms_recycle_release(struct shmstore *s);
 /* Would shms_recycle_trim() of everything give anything? */
 bool shms_recycle_any(struct shmstore *s);
-/* Gives memory back: what is older than the bound, or everything, slack and kept drafts (draft.h) too. Returns bytes of the files dropped and the holes. */
+/* Gives memory back: what is older than the bound, or everything, slack, kept drafts (draft.h) and the pool of segments (packedmem.h) too. Returns bytes of the files dropped and the holes. */
 uint64_t shms_recycle_trim(struct shmstore *s, bool all);
 
 #endif

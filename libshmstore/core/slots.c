@@ -65,7 +65,7 @@ static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
 {
 	struct shms_recycle *r = &s->recycle;
 	struct shms_ledger *l = s->ledger;
-	uint64_t n = 0;
+	uint64_t n = 0, told = r->told;
 
 	r->pooled = pooled ? r->pooled + slot->bytes : r->pooled - slot->bytes;
 	if (slot->fd >= 0)
@@ -73,7 +73,9 @@ static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
 		n += r->slots[i].state == SHMS_SLOT_POOLED;
 	atomic_store_explicit(&l->pool_n, n + r->missed_n, memory_order_relaxed);
-	atomic_store_explicit(&l->pool_bytes, r->pooled + r->missed, memory_order_relaxed);
+	/* Segments have a part in it (packedmem.c). */
+	r->told = r->pooled + r->missed;
+	atomic_fetch_add_explicit(&l->pool_bytes, r->told - told, memory_order_relaxed);
 	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))
 		atomic_store_explicit(&l->pool_bytes_max, r->pooled, memory_order_relaxed);
 }

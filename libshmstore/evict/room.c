@@ -104,6 +104,12 @@ void shms_room_settle(struct shms_room *m, bool taken)
 	shms_hold_end(m->s, &m->hold, taken);
 }
 
+void shms_room_settle_part(struct shms_room *m, uint64_t taken)
+{
+	shms_credit_end_part(m->s, &m->charge, taken);
+	shms_hold_end(m->s, &m->hold, taken != 0);
+}
+
 int shms_room_refused(struct shms_room *m, int error)
 {
 	const char *path = m->s->p->path;

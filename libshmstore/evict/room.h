@@ -59,5 +59,7 @@ int shms_room_charge(struct shms_room *m);
 int shms_room_book(struct shms_room *m);
 /* taken: the memory is there now; else it was not taken, or has gone back. */
 void shms_room_settle(struct shms_room *m, bool taken);
+/* taken: the bytes that the file system counts now, of those that were booked. */
+void shms_room_settle_part(struct shms_room *m, uint64_t taken);
 
 #endif

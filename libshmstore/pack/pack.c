@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pack.c: puts, gets and deletes packed objects, and makes the store's own segments.
- *
- * There are two kinds of own segments, for objects up to 8 KiB and for larger ones, so that small
- * extents do not lie between large ones. Each new segment is twice as large as the one before, 64
- * MiB at most. When all are full, they are scanned once for slots that others left without a hint,
- * or had when they died; only if that finds none, a new segment is made.
- */
+/* pack.c: opens and closes a store's packed objects, finds and deletes them. packput.c puts them. */
 #include "pack.h"
 
 #include <dirent.h>
@@ -26,25 +19,35 @@
 #include "segsurvey.h"
 #include "sys.h"
 
-#define HOLDERS     32u
-#define SMALL_FROM  (UINT64_C(1) << 20)
-#define LARGE_FROM  (UINT64_C(8) << 20)
-#define SEGMENT_MAX (UINT64_C(64) << 20)
-#define SMALL_SLOT  1072u /* a segment has a slot for so many bytes */
-#define LARGE_SLOT  8192u
-
 /* ---- sums ---------------------------------------------------------------------------------------------------------- */
 
-/* The store has got that object by name, or is about to lose it. */
-static void count(struct shms_pack *p, struct shms_packplace place, bool more)
+/* The store has got that object by name, or is about to lose it. Returns its bytes. */
+static uint64_t count(struct shms_pack *p, struct shms_packplace place, bool more)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
 	struct shms_segpacked o;
 	uint64_t bytes = shms_segpacked_read(&g->file->segment, &slot, &o) == 0 ? shms_segsurvey_bytes(&o) : 0;
+	uint64_t add_n = more ? 1 : UINT64_MAX, add = more ? bytes : -bytes, now;
 
-	p->sum.n += more ? 1 : UINT64_MAX;
-	p->sum.bytes += more ? bytes : -bytes;
+	p->sum.n += add_n;
+	p->sum.bytes += add;
+	if (!p->told_n)
+		return bytes;
+	atomic_fetch_add_explicit(p->told_n, add_n, memory_order_relaxed);
+	now = atomic_fetch_add_explicit(p->told_bytes, add, memory_order_relaxed) + add;
+	if (more && now > atomic_load_explicit(p->told_bytes_max, memory_order_relaxed))
+		atomic_store_explicit(p->told_bytes_max, now, memory_order_relaxed);
+	return bytes;
+}
+
+void shms_pack_tell(struct shms_pack *p, _Atomic uint64_t *n, _Atomic uint64_t *bytes, _Atomic uint64_t *bytes_max)
+{
+	shms_lightlock_take(&p->lock);
+	p->told_n = n;
+	p->told_bytes = bytes;
+	p->told_bytes_max = bytes_max;
+	shms_lightlock_release(&p->lock);
 }
 
 struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
@@ -66,14 +69,16 @@ void shms_pack_name(struct shms_pack *p, const void *key, size_t key_size, struc
 	shms_packindex_add(&p->index, key, key_size, place);
 }
 
-void shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
-		      uint64_t now_ms)
+uint64_t shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
+			  uint64_t now_ms)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
+	uint64_t bytes;
 
 	shms_packindex_drop(&p->index, key, key_size, place);
-	count(p, place, false);
+	bytes = count(p, place, false);
 	shms_packseg_drop(g, place.slot, now_ms);
+	return bytes;
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
@@ -115,6 +120,7 @@ static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t
 	int r = own ? shms_segown_reopen(file, p->options.dir_fd, p->options.huge, own) : -ENOMEM;
 
 	if (r == 0) {
+		own->grow = &p->grow;
 		r = shms_packsegs_add(p, own, &own->file, ret_number, 0);
 		if (r < 0) {
 			shms_segfile_close(&own->file);
@@ -192,6 +198,18 @@ static void drop_names(struct shms_packseg *g, uint64_t now_ms)
 	}
 }
 
+/* Others may have objects in a segment of ours: what nobody has there goes now, since nobody looks after it from here on. */
+static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	struct stat st;
+
+	if (g->own && fstat(g->own->fd, &st) == 0 && st.st_nlink > 1) {
+		drop_names(g, now_ms);
+		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
+	}
+	p->grow.gave += shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+}
+
 /* Views count no more from here on, and what they show stays as long as the process. */
 static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool keep, uint64_t now_ms)
 {
@@ -200,13 +218,15 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 		if (keep)
 			shms_segfile_close(g->file);
 		else
-			shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+			leave(p, g, now_ms);
 		shms_packsegs_free(g);
 		return;
 	}
 	if (!keep)
 		drop_names(g, now_ms);
-	shms_segfile_retire(g->file, p->options.dir_fd, keep, now_ms);
+	if (!keep && g->own)
+		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
+	p->grow.gave += shms_segfile_retire(g->file, p->options.dir_fd, keep, now_ms);
 	if (g->own)
 		g->own->fd = shms_close_fd(g->own->fd);
 }
@@ -214,6 +234,8 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 {
 	shms_lightlock_take(&p->lock);
+	p->told_n = NULL;
+	p->grow.tight = false;
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].file)
 			retire_segment(p, &p->segments[i], keep, now_ms);
@@ -241,7 +263,7 @@ static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t 
 		drop_names(g, now_ms);
 		shms_segfile_close(g->file);
 	} else
-		shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+		leave(p, g, now_ms);
 }
 
 int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret)
@@ -414,164 +436,23 @@ int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view
 	return r;
 }
 
-/* ---- put and delete ------------------------------------------------------------------------------------------------ */
+/* ---- delete ------------------------------------------------------------------------------------------------ */
 
-int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms)
+int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t *ret_bytes)
 {
 	struct shms_packplace place;
+	uint64_t bytes;
 	int r = -ENOENT;
 
 	shms_lightlock_take(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place)) {
-		shms_pack_unname(p, key, key_size, place, now_ms);
+		bytes = shms_pack_unname(p, key, key_size, place, now_ms);
 		shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
+		if (ret_bytes)
+			*ret_bytes = bytes;
 		r = 0;
 	}
 	shms_packsegs_tidy_next(p, now_ms);
-	shms_lightlock_release(&p->lock);
-	return r;
-}
-
-/* Makes one more segment of that kind, with room for an object of size bytes at least. */
-static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms, uint32_t *ret_number)
-{
-	uint64_t total = large ? LARGE_FROM : SMALL_FROM;
-	struct shms_segment_shape shape;
-	struct shms_segown *own;
-	int r;
-
-	for (uint32_t i = 0; i < p->n_segments; i++) {
-		const struct shms_packseg *g = &p->segments[i];
-
-		if (g->own && g->large == large && g->file->segment.shape.size >= total)
-			total = g->file->segment.shape.size * 2;
-	}
-	while (total < 2 * size)
-		total *= 2;
-	if (total > SEGMENT_MAX)
-		total = SEGMENT_MAX;
-	r = shms_segment_shape((uint32_t)(total / (large ? LARGE_SLOT : SMALL_SLOT)), HOLDERS, total, &shape);
-	if (r < 0)
-		return r;
-	own = malloc(sizeof(*own));
-	if (!own)
-		return -ENOMEM;
-	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept, p->options.huge, own);
-	if (r == 0) {
-		r = shms_packsegs_add(p, own, &own->file, ret_number, now_ms);
-		if (r < 0) {
-			shms_segfile_leave(&own->file, p->options.dir_fd, now_ms);
-			shms_segown_deinit(own);
-		}
-	}
-	if (r < 0)
-		free(own);
-	else
-		p->segments[*ret_number].large = large;
-	return r;
-}
-
-struct put {
-	const struct shms_segobject *what;
-	uint64_t size, now_ms;
-	bool large;
-	struct shms_packplace place;
-};
-
-/* Returns 1 if the segment is full. */
-static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
-{
-	uint32_t generation;
-	bool full;
-	int r = shms_segown_put(p->segments[number].own, u->what, u->now_ms, &u->place.slot, &generation, &full);
-
-	u->place.segment = number;
-	return r == -ENOSPC && full ? 1 : r;
-}
-
-/* Takes back what dead stores had in the segment. What cannot be done now others do, or the next call. */
-static void rescue(struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
-{
-	struct shms_segrescued done;
-	struct shms_seglook l;
-
-	if (shms_seglook_open(p->options.dir_fd, g->file->name, true, &l) < 0)
-		return;
-	(void)shms_segrescue(&l, NULL, now_ms, &done);
-	shms_seglook_close(&l);
-}
-
-static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
-{
-	/* The last segment is the largest, and has most room. */
-	for (uint32_t i = p->n_segments; i-- > 0;) {
-		struct shms_packseg *g = &p->segments[i];
-		int r;
-
-		if (!g->own || g->large != u->large)
-			continue;
-		if (scan) {
-			shms_packseg_settle(p, g, u->now_ms);
-			rescue(p, g, u->now_ms);
-		}
-		if (scan && !shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(u->now_ms)))
-			continue;
-		r = put_into(p, i, u);
-		if (r != 1)
-			return r;
-	}
-	return 1;
-}
-
-static int put_somewhere(struct shms_pack *p, struct put *u)
-{
-	uint32_t number;
-	int r = put_into_any(p, u, false);
-
-	if (r == 1)
-		r = put_into_any(p, u, true);
-	if (r != 1)
-		return r;
-	r = grow(p, u->large, u->size, u->now_ms, &number);
-	if (r == 0)
-		r = put_into(p, number, u);
-	return r == 1 || r == -EAGAIN ? -ENOSPC : r;
-}
-
-static uint64_t size_of(const struct shms_segobject *what)
-{
-	uint64_t size = what->metadata_size + what->key_size + 64;
-
-	for (uint32_t i = 0; i < what->n_buffers && size <= SHMS_SEGCLASS_MAX; i++)
-		size = shms_layout_next(size, 0) + what->buffers[i].iov_len;
-	return size;
-}
-
-int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms)
-{
-	struct put u = {.what = what, .now_ms = now_ms, .size = size_of(what)};
-	struct shms_packplace old;
-	bool held;
-	int r;
-
-	if (!what->key_size || u.size > SHMS_SEGCLASS_MAX)
-		return -EFBIG;
-	u.large = u.size > SHMS_PACK_SMALL;
-	shms_lightlock_take(&p->lock);
-	shms_packsegs_tidy_next(p, now_ms);
-	held = shms_pack_find(p, what->key, what->key_size, &old);
-	r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
-	if (r == 0)
-		r = put_somewhere(p, &u);
-	if (r == 0) {
-		/* A kill before the old name goes leaves the key with two objects, of which
-		 * either may stay. */
-		if (held)
-			shms_pack_unname(p, what->key, what->key_size, old, now_ms);
-		shms_pack_name(p, what->key, what->key_size, u.place);
-		if (held)
-			shms_packseg_tidy(p, &p->segments[old.segment], now_ms);
-	}
 	shms_lightlock_release(&p->lock);
 	return r;
 }

@@ -24,7 +24,7 @@ struct shms_pack_options {
 	int dir_fd;       /* that directory. Both descriptors are borrowed, and stay open as long as the pack */
 	uint8_t uuid[16]; /* the store's, the same whenever a kept store is opened */
 	bool kept;        /* names outlive the process */
-	bool huge;        /* the partition gives pages of 2 MiB */
+	bool huge;        /* the partition gives pages of up to 2 MiB */
 };
 
 /*
@@ -59,20 +59,25 @@ void shms_pack_fork_child(struct shms_pack *p);
 /*
  * 0; -EEXIST: the key is held, and replace is false; -EFBIG: the object is too large for a segment,
  * or has too many buffers; -ENOSPC, -ENOMEM, …
+ * io: says what the put may take, and then what it took, whatever is returned; if it may take no more, -ENOSPC, with wanted and least
+ * (segmem.h). NULL: nobody counts.
  */
-int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms);
+int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
+		  struct shms_seggrow *io);
 /* 0, -ENOENT, -EBADMSG. */
 int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret);
 /* now_ms: 0: the clock is asked where that matters, which it does for few views. */
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms);
-/* 0, -ENOENT. */
-int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms);
+/* ret_bytes: of its extent; NULL is fine. 0, -ENOENT. */
+int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t *ret_bytes);
 /*
  * ret_path: beneath the partition, packticket.h. ret_object: what it is, of one moment with the lease. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL:
  * a lease of more than 190 days, or the path is too long.
  */
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
 		      char *ret_path, size_t size, struct shms_segpacked *ret_object);
+/* Is the ticket one of the object that the key means? */
+bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t);
 /* What a ticket says beside its path. */
 struct shms_pack_sizes {
 	uint64_t header, buffer; /* as shms_pack_header_size(), and of all buffers */
@@ -91,6 +96,22 @@ struct shms_pack_sum {
 	uint64_t n, bytes;
 };
 struct shms_pack_sum shms_pack_sum(struct shms_pack *p);
+/* From now on each change of the sum is added to these words, under the pack's lock, until shms_pack_retire(). */
+void shms_pack_tell(struct shms_pack *p, _Atomic uint64_t *n, _Atomic uint64_t *bytes, _Atomic uint64_t *bytes_max);
+/*
+ * Returns the pool: what the store's own segments take besides objects that somebody has. Nothing changes until shms_pack_release(), and
+ * the words of shms_pack_tell() agree with it.
+ */
+uint64_t shms_pack_hold(struct shms_pack *p);
+void shms_pack_release(struct shms_pack *p);
+/* The pool; what these segments take in all; and how much of the pool the last trim had to leave. */
+uint64_t shms_pack_pool(struct shms_pack *p, uint64_t *ret_memory, uint64_t *ret_trimmed);
+/* Gives the pool back to the kernel as far as pages are free. Returns bytes. */
+uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms);
+/* tight: what is free goes back at once, page by page. */
+void shms_pack_tight(struct shms_pack *p, bool tight);
+/* How many bytes went back to the kernel since this was asked last. */
+uint64_t shms_pack_gave(struct shms_pack *p);
 /* Does the key still mean the object that the view shows? */
 bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v);
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);

@@ -20,7 +20,8 @@ void shms_pack_fork_parent(struct shms_pack *p);
 bool shms_pack_find(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret);
 /* The store has got the name of that object, or gives it up. */
 void shms_pack_name(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place);
-void shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
-		      uint64_t now_ms);
+/* Returns the object's bytes. */
+uint64_t shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
+			  uint64_t now_ms);
 
 #endif

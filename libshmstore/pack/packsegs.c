@@ -86,7 +86,7 @@ static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 		g->again_ms = now_ms + LEASED_AGAIN_MS;
 		return;
 	}
-	shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+	p->grow.gave += shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
 	shms_packsegs_free(g);
 }
 

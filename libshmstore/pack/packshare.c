@@ -45,6 +45,18 @@ int shms_packticket_parse(const char *path, struct shms_packticket *ret)
 	return shms_segticket_parse(path + link + 1, DIGITS, &ret->what);
 }
 
+bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t)
+{
+	struct shms_packplace place;
+	bool is;
+
+	shms_lightlock_take(&p->lock);
+	is = shms_pack_find(p, key, key_size, &place) && place.slot == t->what.slot &&
+	     memcmp(p->segments[place.segment].file->segment.uuid, t->uuid, sizeof(t->uuid)) == 0;
+	shms_lightlock_release(&p->lock);
+	return is;
+}
+
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
 		      char *ret_path, size_t size, struct shms_segpacked *ret_object)
 {
@@ -97,7 +109,7 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 	if (r == 0) {
 		r = shms_packsegs_add(p, NULL, file, ret_number, now_ms);
 		if (r < 0)
-			shms_segfile_unjoin(file, p->options.dir_fd, now_ms);
+			p->grow.gave += shms_segfile_unjoin(file, p->options.dir_fd, now_ms);
 	}
 	if (r < 0)
 		free(file);
@@ -170,7 +182,7 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 	if (r == 0)
 		r = adopt(p, number, t, expect, key, key_size, replace, now_ms);
 	if (r < 0 && joined) {
-		shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
+		p->grow.gave += shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
 		shms_packsegs_free(&p->segments[number]);
 	}
 	shms_lightlock_release(&p->lock);

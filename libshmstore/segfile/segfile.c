@@ -421,35 +421,48 @@ int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], st
 	return 0;
 }
 
-static void leave(struct shms_segfile *f, int dirfd, bool unlink)
+/* Returns the bytes that go with the last link, and the last map. */
+static uint64_t drop_link(const struct shms_segfile *f, int dirfd)
 {
+	struct stat st;
+	bool last = fstatat(dirfd, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1;
+
+	return unlinkat(dirfd, f->name, 0) == 0 && last ? shms_blocks(&st) : 0;
+}
+
+static uint64_t leave(struct shms_segfile *f, int dirfd, bool unlink)
+{
+	uint64_t freed;
+
 	shms_segrescue_locked(&f->segment, f->holder, true);
-	if (unlink)
-		unlinkat(dirfd, f->name, 0);
+	freed = unlink ? drop_link(f, dirfd) : 0;
 	unmap(f);
+	return freed;
 }
 
-void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms)
+uint64_t shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms)
 {
-	leave(f, dirfd, !shms_segment_promised(&f->segment, now_ms));
+	return leave(f, dirfd, !shms_segment_promised(&f->segment, now_ms));
 }
 
-void shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms)
+uint64_t shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms)
 {
-	leave(f, dirfd, f->linked || !shms_segment_promised(&f->segment, now_ms));
+	return leave(f, dirfd, f->linked || !shms_segment_promised(&f->segment, now_ms));
 }
 
-void shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t now_ms)
+uint64_t shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t now_ms)
 {
 	struct shms_segrecord *record = shms_segment_record(&f->segment, f->holder);
+	uint64_t freed = 0;
 
 	if (!keep) {
 		shms_segword_store(&record->state, SHMS_SEGRECORD_ACTIVE);
 		if (!shms_segment_promised(&f->segment, now_ms))
-			unlinkat(dirfd, f->name, 0);
+			freed = drop_link(f, dirfd);
 	}
 	munmap(f->segment.books, f->books_size);
 	f->segment.books = NULL;
+	return freed;
 }
 
 void shms_segfile_close(struct shms_segfile *f)

@@ -57,11 +57,11 @@ int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], st
 /*
  * Gives the place up, and all that the store has in the segment. No view may live. The link goes as
  * well, unless a lease is out in the segment, because tickets may name this link; gc removes it
- * later.
+ * later. Returns the bytes that go with it if it was the last link.
  */
-void shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms);
+uint64_t shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms);
 /* The same of a place just joined that was not used after all: its link goes in any case, if it came with the place. */
-void shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms);
+uint64_t shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms);
 /*
  * Ends the maps, and with them the lock. A kept store's names stay; any other store's place is
  * recovered by others.
@@ -72,7 +72,7 @@ void shms_segfile_close(struct shms_segfile *f);
  * names stay, and the place. Else the caller has dropped all names; the place is recovered by
  * others after _close(), and the link goes unless a lease is out in the segment.
  */
-void shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t now_ms);
+uint64_t shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint64_t now_ms);
 /*
  * In a child of fork(), which does not have the writable map. views: the process may have views of
  * the segment, for which the maps for reading stay.

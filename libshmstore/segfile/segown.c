@@ -25,6 +25,7 @@
 #define SLOTS_AHEAD   (UINT64_C(64) << 10)
 #define CHUNK         (UINT64_C(256) << 10)
 #define CHUNK_HUGE    (UINT64_C(2) << 20)
+#define AGAIN         (UINT64_C(64) << 10) /* what was trimmed comes back by so many */
 #define USES_BY_WRITE 2u
 
 #ifndef MADV_POPULATE_WRITE
@@ -41,7 +42,7 @@ static void set_memory(struct shms_segown *o, uint32_t slot)
 	o->backed[slot / 8] |= (uint8_t)(1u << slot % 8);
 }
 
-static int init(struct shms_segown *o, int dirfd, bool huge)
+static int init(struct shms_segown *o, int dirfd, bool huge, bool fresh)
 {
 	const struct shms_segment_shape *shape = &o->file.segment.shape;
 	int r = shms_segalloc_init(&o->alloc, &o->file.segment);
@@ -50,7 +51,6 @@ static int init(struct shms_segown *o, int dirfd, bool huge)
 		return r;
 	o->chunk = huge ? CHUNK_HUGE : CHUNK;
 	o->slots_end = shape->slots_off;
-	o->bytes_end = shape->data_off;
 	o->backed = calloc(shape->n_slots / 8 + 1, 1);
 	if (!o->backed)
 		return -ENOMEM;
@@ -58,7 +58,18 @@ static int init(struct shms_segown *o, int dirfd, bool huge)
 	if (o->fd < 0)
 		return -errno;
 	shms_transient_hold(o->fd);
-	return 0;
+	return shms_segmem_init(&o->mem, o->fd, shape->size, huge ? CHUNK_HUGE : SHMS_SEGMENT_PAGE, shape->slots_off,
+				fresh);
+}
+
+uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size, bool huge, bool ahead)
+{
+	uint64_t unit = huge ? CHUNK_HUGE : SHMS_SEGMENT_PAGE;
+	uint64_t slots = ahead ? SLOTS_AHEAD : SHMS_SEGMENT_PAGE, extents = ahead ? CHUNK + size : size;
+
+	if (huge)
+		return (shape->data_off + extents + unit - 1) / unit * unit;
+	return (shape->slots_off + unit - 1) / unit * unit + slots + (extents + 2 * unit - 1) / unit * unit;
 }
 
 int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept, bool huge,
@@ -71,7 +82,7 @@ int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const 
 	if (r < 0)
 		return r;
 	/* The allocator points to segment, which stays where it is from here on. */
-	r = init(ret, dirfd, huge);
+	r = init(ret, dirfd, huge, true);
 	if (r < 0) {
 		shms_segfile_leave(&ret->file, dirfd, 0);
 		shms_segown_deinit(ret);
@@ -86,7 +97,7 @@ int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct s
 
 	*ret = (struct shms_segown){.file = *file, .fd = -1};
 	*file = (struct shms_segfile){0};
-	r = init(ret, dirfd, huge);
+	r = init(ret, dirfd, huge, false);
 	if (r == 0)
 		r = shms_segalloc_rebuild(&ret->alloc, &n_bad);
 	if (r < 0) {
@@ -94,32 +105,19 @@ int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct s
 		shms_segown_deinit(ret);
 		return r;
 	}
-	/* What the last process allocated ahead is not known. To allocate it again costs one
-	 * call. */
-	ret->bytes_end = ret->alloc.end_off;
 	return 0;
 }
 
 void shms_segown_deinit(struct shms_segown *o)
 {
 	shms_segalloc_deinit(&o->alloc);
+	shms_segmem_deinit(&o->mem);
 	free(o->backed);
 	o->backed = NULL;
 	o->fd = shms_close_fd(o->fd);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
-
-/* Allocates [from, to) as shms_allocate() does. */
-static int allocate(int fd, uint64_t from, uint64_t to)
-{
-	for (;;) {
-		if (fallocate(fd, 0, (off_t)from, (off_t)(to - from)) == 0)
-			return 0;
-		if (errno != EINTR)
-			return -errno;
-	}
-}
 
 /* Maps what [from, to) has memory for, all at once instead of by a fault for each page. Where the kernel cannot, pages fault. */
 static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
@@ -133,46 +131,39 @@ static int back_slots(struct shms_segown *o)
 {
 	const struct shms_segment_shape *shape = &o->file.segment.shape;
 	uint64_t need = shape->slots_off + (o->alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape->n_words);
-	uint64_t to = need + SLOTS_AHEAD < shape->data_off ? need + SLOTS_AHEAD : shape->data_off;
+	uint64_t to = need + SLOTS_AHEAD < shape->data_off ? need + SLOTS_AHEAD : shape->data_off, end;
 	int r;
 
 	if (need <= o->slots_end || o->alloc.n_born == shape->n_slots)
 		return 0;
-	r = allocate(o->fd, o->slots_end, to);
+	r = shms_segmem_take(&o->mem, o->grow, o->fd, o->slots_end, need, to, &end);
 	if (r == 0) {
-		populate(o, o->slots_end, to);
-		o->slots_end = to;
+		populate(o, o->slots_end, end);
+		o->slots_end = (end + SHMS_SEGMENT_PAGE - 1) / SHMS_SEGMENT_PAGE * SHMS_SEGMENT_PAGE;
 	}
 	return r;
 }
 
 /*
- * Takes memory for the slot's extent; for a small one also for its neighbours that are yet to be
- * cut.
+ * Takes memory for the slot's extent; for a small one also for its neighbours: those that are yet to
+ * be cut, or that were trimmed with it.
  */
 static int back_extent(struct shms_segown *o, uint32_t slot)
 {
 	uint64_t from = (uint64_t)shms_segalloc_extent(&o->alloc, slot) * SHMS_SEGCLASS_ALIGN;
-	uint64_t to = from + shms_segclass_size((uint8_t)o->alloc.slots[slot].class), ahead;
-	int r;
+	uint64_t to = from + shms_segclass_size((uint8_t)o->alloc.slots[slot].class);
+	bool last = to == o->alloc.end_off;
+	uint64_t step = last ? o->chunk : to - from < SHMS_SEGCLASS_BIG ? AGAIN : SHMS_SEGMENT_PAGE;
+	uint64_t most = last ? o->file.segment.shape.size : o->alloc.end_off;
+	uint64_t ahead = (to + step - 1) / step * step, end;
+	int r = 0;
 
 	if (has_memory(o, slot))
 		return 0;
-	/* An extent before the last one was trimmed, or was never written to its end. */
-	if (to < o->alloc.end_off || slot + 1 < o->alloc.n_born) {
-		r = allocate(o->fd, from, to);
-	} else if (to <= o->bytes_end) {
-		r = 0;
-	} else {
-		if (from < o->bytes_end)
-			from = o->bytes_end;
-		ahead = from + o->chunk > to ? from + o->chunk : to;
-		ahead = ahead < o->file.segment.shape.size ? ahead : o->file.segment.shape.size;
-		r = allocate(o->fd, from, ahead);
+	if (!shms_segmem_has(&o->mem, from, to)) {
+		r = shms_segmem_take(&o->mem, o->grow, o->fd, from, to, ahead < most ? ahead : most, &end);
 		if (r == 0)
-			o->bytes_end = ahead;
-		if (r == 0)
-			populate(o, from, ahead);
+			populate(o, from, end);
 	}
 	if (r == 0)
 		set_memory(o, slot);
@@ -216,8 +207,9 @@ static int by_write(struct shms_segown *o, const struct shms_segobject *what, co
 	struct iovec iov[2 * SHMS_SEGOWN_BUFFERS + 1];
 	struct shms_segpacked rest = *p; /* its offsets from the buffers' end */
 	_free_ uint8_t *tail = NULL;
-	uint64_t at = 0, n_tail = p->used - p->buffer_size;
+	uint64_t at = 0, n_tail = p->used - p->buffer_size, missing;
 	size_t n = 0;
+	int r;
 
 	for (uint32_t i = 0; i < what->n_buffers; i++) {
 		uint64_t gap = shms_layout_next(at, 0) - at;
@@ -239,7 +231,12 @@ static int by_write(struct shms_segown *o, const struct shms_segobject *what, co
 		write_rest(what, &rest, sizes, tail);
 		iov[n++] = (struct iovec){tail, n_tail};
 	}
-	return shms_pwritev_all(o->fd, iov, n, p->extent_off);
+	missing = shms_segmem_missing(&o->mem, p->extent_off, p->extent_off + p->used);
+	if (!shms_seggrow_may(o->grow, missing, missing))
+		return -ENOSPC;
+	r = shms_pwritev_all(o->fd, iov, n, p->extent_off);
+	shms_segmem_written(&o->mem, o->grow, o->fd, p->extent_off, p->extent_off + p->used, r == 0);
+	return r;
 }
 
 /* Fills the slot, which is ours and WRITING. */
@@ -287,6 +284,7 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	if (r < 0)
 		return r; /* nobody gets it again */
 	p.extent_off = (uint64_t)shms_segalloc_extent(&o->alloc, index) * SHMS_SEGCLASS_ALIGN;
+	shms_segalloc_fill(&o->alloc, index, p.used);
 	r = fill(o, what, &p, sizes, index, generation);
 	if (r < 0) {
 		shms_segslot_abandon(&slot, generation);
@@ -300,6 +298,14 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	return 0;
 }
 
+uint64_t shms_segown_trim_around(struct shms_segown *o, uint32_t slot)
+{
+	struct shms_segtrim t = {
+		.alloc = &o->alloc, .fd = o->fd, .granule = SHMS_SEGMENT_PAGE, .backed = o->backed, .mem = &o->mem};
+
+	return shms_segtrim_around(&t, slot);
+}
+
 bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_ms)
 {
 	struct shms_segslot slot = shms_segslot_at(&o->file.segment, index);
@@ -307,14 +313,18 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 	if (shms_segslot_held(&slot) || !shms_segslot_free(&slot, shms_segnow_of_ms(now_ms)))
 		return false;
 	shms_segalloc_give(&o->alloc, index);
+	if (o->grow && o->grow->tight)
+		o->grow->gave += shms_segown_trim_around(o, index);
 	return true;
 }
 
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t granule, uint64_t now_ms)
 {
+	struct shms_segtrim t = {
+		.alloc = &o->alloc, .fd = o->fd, .granule = granule, .backed = o->backed, .mem = &o->mem};
+
 	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
-	/* What was allocated ahead, at most a chunk, is not cut yet, and stays. */
-	return shms_segtrim(&o->alloc, o->fd, granule, o->backed);
+	return shms_segtrim(&t);
 }
 
 bool shms_segown_unused(struct shms_segown *o, uint64_t now_ms)

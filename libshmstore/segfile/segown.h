@@ -16,6 +16,7 @@
 
 #include "segalloc.h"
 #include "segfile.h"
+#include "segmem.h"
 #include "segpacked.h"
 
 struct shms_segown {
@@ -24,8 +25,9 @@ struct shms_segown {
 	int fd;             /* to write and to allocate; not the description with the lock */
 	uint64_t chunk;     /* memory is taken ahead by so many bytes */
 	uint64_t slots_end; /* slots have memory up to there, in the file */
-	uint64_t bytes_end; /* the last chunk of extents ends there */
 	uint8_t *backed;    /* a bit for each slot: all of its extent has memory */
+	struct shms_segmem mem;
+	struct shms_seggrow *grow; /* what the put may take that is under way; NULL: nobody counts. The caller's */
 };
 
 /* An object as its writer has it. */
@@ -48,6 +50,8 @@ struct shms_segobject {
  */
 int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept, bool huge,
 		       struct shms_segown *ret);
+/* Bytes that such a segment takes at most, with a first object of that size; ahead: and with what is taken ahead then. */
+uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size, bool huge, bool ahead);
 /*
  * The owner's part of a kept store's segment whose place was reopened. Takes file over, also where
  * it fails. 0, -ENOMEM, -EMFILE.
@@ -61,7 +65,8 @@ void shms_segown_deinit(struct shms_segown *o);
 
 /*
  * Puts a copy of the object, whose name is the owner's. ret: where it is. 0; -ENOSPC: no room in
- * the segment (then *ret_full is set), or in the partition; -EFBIG: it is no packed object;
+ * the segment (then *ret_full is set), or in the partition, or it may take no more (then grow says
+ * so); -EFBIG: it is no packed object;
  * -EBADMSG: the slot holds damage, and is not used any more.
  */
 int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
@@ -70,6 +75,8 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 bool shms_segown_take_back(struct shms_segown *o, uint32_t slot, uint64_t now_ms);
 /* Gives memory of free extents back to the kernel, in units of granule bytes. Returns bytes. */
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t granule, uint64_t now_ms);
+/* The same of the pages that the free slot lies in. */
+uint64_t shms_segown_trim_around(struct shms_segown *o, uint32_t slot);
 /* Is no slot in use? Looks at all of them. */
 bool shms_segown_unused(struct shms_segown *o, uint64_t now_ms);
 

@@ -50,7 +50,8 @@ static int trim_orphan(struct shms_seglook *l, uint64_t now_ms, uint64_t *io_fre
 		r = shms_segalloc_rebuild(&a, &n_bad);
 		if (r == 0) {
 			shms_segalloc_scan(&a, shms_segnow_of_ms(now_ms));
-			*io_freed += shms_segtrim(&a, l->fd, SHMS_SEGMENT_PAGE, NULL);
+			*io_freed += shms_segtrim(
+				&(struct shms_segtrim){.alloc = &a, .fd = l->fd, .granule = SHMS_SEGMENT_PAGE});
 		}
 		shms_segalloc_deinit(&a);
 	}

@@ -23,45 +23,80 @@ static uint64_t begin_of(const struct shms_segalloc *a, uint32_t i)
 	return (uint64_t)a->slots[i].extent * SHMS_SEGCLASS_ALIGN;
 }
 
+static uint64_t end_of(const struct shms_segalloc *a, uint32_t i)
+{
+	return begin_of(a, i) + shms_segclass_size((uint8_t)a->slots[i].class);
+}
+
 static bool is_free(const struct shms_segalloc *a, uint32_t i)
 {
 	return a->free[i / 8] >> i % 8 & 1;
 }
 
-/* Punches the extents of free slots [first, end), which are neighbours, but for alignment. */
-static void punch(const struct shms_segalloc *a, uint32_t first, uint32_t end, int fd, uint64_t granule,
-		  uint8_t *backed)
+static uint64_t punch(const struct shms_segtrim *t, uint64_t from, uint64_t to)
 {
-	uint64_t from = begin_of(a, first);
-	uint64_t to = begin_of(a, end - 1) + shms_segclass_size((uint8_t)a->slots[end - 1].class);
-
-	from = (from + granule - 1) / granule * granule;
-	to = to / granule * granule;
+	from = (from + t->granule - 1) / t->granule * t->granule;
+	to = to / t->granule * t->granule;
 	if (from >= to)
-		return;
-	/* The bits go first: a kill between leaves memory that is not counted on, and never the
-	 * reverse. */
-	for (uint32_t i = first; backed && i < end; i++)
-		backed[i / 8] &= (uint8_t) ~(1u << i % 8);
-	(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from));
+		return 0;
+	if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) < 0)
+		return 0;
+	return t->mem ? shms_segmem_punched(t->mem, t->fd, from, to) : 0;
 }
 
-uint64_t shms_segtrim(const struct shms_segalloc *a, int fd, uint64_t granule, uint8_t *backed)
+/* Punches the extents of free slots [first, end), which are neighbours, but for alignment. */
+static uint64_t punch_run(const struct shms_segtrim *t, uint32_t first, uint32_t end)
 {
-	uint64_t before = blocks_of(fd), after;
+	/* The bits go first: a failure between leaves memory that is not counted on, and never the
+	 * reverse. */
+	for (uint32_t i = first; t->backed && i < end; i++)
+		t->backed[i / 8] &= (uint8_t) ~(1u << i % 8);
+	return punch(t, begin_of(t->alloc, first), end_of(t->alloc, end - 1));
+}
+
+/* Is slot i free, with an extent of its own? */
+static bool goes(const struct shms_segalloc *a, uint32_t i)
+{
+	return i < a->n_born && is_free(a, i) && a->slots[i].extent;
+}
+
+/* Does its extent follow the one before, but for alignment? */
+static bool follows(const struct shms_segalloc *a, uint32_t i)
+{
+	uint64_t begin = begin_of(a, i), end = end_of(a, i - 1);
+
+	return begin >= end && begin - end < SHMS_SEGMENT_PAGE;
+}
+
+uint64_t shms_segtrim(const struct shms_segtrim *t)
+{
+	const struct shms_segalloc *a = t->alloc;
+	uint64_t before = blocks_of(t->fd), after;
 	uint32_t first = 0;
 
 	for (uint32_t i = 0; i <= a->n_born; i++) {
-		bool goes_on = i < a->n_born && is_free(a, i) && a->slots[i].extent &&
-			       (i == first || begin_of(a, i) >= begin_of(a, i - 1));
-
-		if (goes_on)
+		if (goes(a, i) && (i == first || follows(a, i)))
 			continue;
 		if (i > first)
-			punch(a, first, i, fd, granule, backed);
+			punch_run(t, first, i);
 		/* A free extent that lies elsewhere begins a run of its own. */
-		first = i < a->n_born && is_free(a, i) && a->slots[i].extent ? i : i + 1;
+		first = goes(a, i) ? i : i + 1;
 	}
-	after = blocks_of(fd);
+	punch(t, a->end_off, a->segment->shape.size);
+	after = blocks_of(t->fd);
 	return before > after ? before - after : 0;
+}
+
+uint64_t shms_segtrim_around(const struct shms_segtrim *t, uint32_t slot)
+{
+	const struct shms_segalloc *a = t->alloc;
+	uint64_t from = begin_of(a, slot) / t->granule * t->granule;
+	uint64_t to = (end_of(a, slot) + t->granule - 1) / t->granule * t->granule;
+	uint32_t first = slot, end = slot + 1;
+
+	while (first && begin_of(a, first) > from && goes(a, first - 1) && follows(a, first))
+		first--;
+	while (end_of(a, end - 1) < to && goes(a, end) && follows(a, end))
+		end++;
+	return punch_run(t, first, end);
 }

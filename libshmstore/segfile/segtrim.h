@@ -9,12 +9,22 @@
 #include <stdint.h>
 
 #include "segalloc.h"
+#include "segmem.h"
+
+struct shms_segtrim {
+	const struct shms_segalloc *alloc;
+	int fd;
+	uint64_t granule; /* memory goes in such units: a multiple of the page */
+	uint8_t *backed; /* the owner's bit for each slot, cleared where the extent lost memory; NULL: there are none */
+	struct shms_segmem *mem; /* with backed */
+};
 
 /*
- * Punches free extents, neighbours together, as far as they fill whole units of granule bytes (a
- * multiple of the page). backed: the owner's bit for each slot, cleared where the extent lost
- * memory; NULL: there are no such bits. Returns the bytes given back, as the kernel counts them.
+ * Punches free extents, neighbours together, as far as they fill whole units, and what is behind the last extent. Returns the bytes
+ * given back, as the kernel counts them.
  */
-uint64_t shms_segtrim(const struct shms_segalloc *a, int fd, uint64_t granule, uint8_t *backed);
+uint64_t shms_segtrim(const struct shms_segtrim *t);
+/* The same of the pages in which that free slot lies. Only with mem. */
+uint64_t shms_segtrim_around(const struct shms_segtrim *t, uint32_t slot);
 
 #endif

@@ -39,7 +39,8 @@ int shms_segalloc_init(struct shms_segalloc *a, const struct shms_segment *segme
 	*a = (struct shms_segalloc){.segment = segment, .end_off = segment->shape.data_off};
 	a->slots = calloc(n_slots, sizeof(*a->slots));
 	a->free = calloc(n_slots / 8 + 1, 1);
-	if (!a->slots || !a->free) {
+	a->pages = calloc(n_slots, sizeof(*a->pages));
+	if (!a->slots || !a->free || !a->pages) {
 		shms_segalloc_deinit(a);
 		return -ENOMEM;
 	}
@@ -52,8 +53,25 @@ void shms_segalloc_deinit(struct shms_segalloc *a)
 {
 	free(a->slots);
 	free(a->free);
+	free(a->pages);
+	a->pages = NULL;
 	a->slots = NULL;
 	a->free = NULL;
+}
+
+/* As segsurvey.h counts it. */
+static uint64_t bytes_of(const struct shms_segalloc *a, uint32_t slot)
+{
+	uint64_t size = shms_segclass_size((uint8_t)a->slots[slot].class);
+
+	return size < SHMS_SEGCLASS_BIG ? size : (uint64_t)a->pages[slot] * SHMS_SEGMENT_PAGE;
+}
+
+void shms_segalloc_fill(struct shms_segalloc *a, uint32_t slot, uint64_t used)
+{
+	a->used -= bytes_of(a, slot);
+	a->pages[slot] = (uint16_t)((used + SHMS_SEGMENT_PAGE - 1) / SHMS_SEGMENT_PAGE);
+	a->used += bytes_of(a, slot);
 }
 
 void shms_segalloc_give(struct shms_segalloc *a, uint32_t slot)
@@ -66,6 +84,7 @@ void shms_segalloc_give(struct shms_segalloc *a, uint32_t slot)
 	e->below = a->stacks[e->class] & BOTTOM;
 	a->stacks[e->class] = slot;
 	a->n_free++;
+	a->used -= bytes_of(a, slot);
 }
 
 static uint32_t pop(struct shms_segalloc *a, uint8_t class)
@@ -77,6 +96,7 @@ static uint32_t pop(struct shms_segalloc *a, uint8_t class)
 	a->stacks[class] = a->slots[slot].below == BOTTOM ? NONE : a->slots[slot].below;
 	flip(a->free, slot);
 	a->n_free--;
+	a->used += bytes_of(a, slot);
 	return slot;
 }
 
@@ -141,6 +161,7 @@ static int cut(struct shms_segalloc *a, uint8_t class, uint32_t *ret_slot)
 	shms_segpacked_write(&slot, &told);
 	a->slots[a->n_born] = (struct shms_segextent){.extent = (uint32_t)(off / SHMS_SEGCLASS_ALIGN), .class = class};
 	a->end_off = off + size;
+	a->used += bytes_of(a, a->n_born);
 	*ret_slot = a->n_born++;
 	/* release: a process that sees the number sees the slot's extent. The acquire is in
 	 * shms_segment_born(). */
@@ -191,6 +212,9 @@ static bool told(struct shms_segalloc *a, uint32_t i, uint8_t *map, bool *ret_fr
 	if (!mark(map, first, size / SHMS_SEGCLASS_ALIGN))
 		return false;
 	a->slots[i] = (struct shms_segextent){.extent = w.extent, .class = w.class};
+	/* Of a large one it is not worth reading what its object takes: a sixteenth too much at most. */
+	a->pages[i] = (uint16_t)(size / SHMS_SEGMENT_PAGE);
+	a->used += bytes_of(a, i);
 	if ((uint64_t)w.extent * SHMS_SEGCLASS_ALIGN + size > a->end_off)
 		a->end_off = (uint64_t)w.extent * SHMS_SEGCLASS_ALIGN + size;
 	*ret_free = shms_segstate_of(shms_segword_load(slot.state)) == SHMS_SEG_FREE;

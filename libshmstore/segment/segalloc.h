@@ -30,6 +30,8 @@ struct shms_segextent {
 struct shms_segalloc {
 	const struct shms_segment *segment;
 	struct shms_segextent *slots;     /* [n_slots of the shape] */
+	uint16_t *pages;                  /* of each slot with a large extent: what its last object took */
+	uint64_t used;                    /* bytes of the objects in slots that are not free */
 	uint8_t *free;                    /* a bit for each slot: it lies on a stack */
 	uint32_t stacks[SHMS_SEGCLASSES]; /* the topmost slot; NONE */
 	uint32_t n_born;
@@ -60,6 +62,8 @@ static inline uint32_t shms_segalloc_extent(const struct shms_segalloc *a, uint3
 	return a->slots[slot].extent;
 }
 
+/* The slot that was just taken gets an object of so many bytes, table, metadata and all. */
+void shms_segalloc_fill(struct shms_segalloc *a, uint32_t slot, uint64_t used);
 /* Puts a slot on its stack, which shms_segslot_free() or _abandon() made FREE. */
 void shms_segalloc_give(struct shms_segalloc *a, uint32_t slot);
 /*

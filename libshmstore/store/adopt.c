@@ -361,7 +361,8 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const 
 	struct shms_charge charge;
 	int r = shms_credit_take_linked(s, t->header_size + t->buffer_size, &charge);
 
-	if (r < 0)
+	/* Held already, it takes no more than it did. */
+	if (r < 0 && !shms_packed_is_ticket_of(s, k, &from->packed))
 		return r;
 	r = shms_packed_adopt(s, k, &from->packed, &expect, replace);
 	shms_credit_end(s, &charge, r == 0);

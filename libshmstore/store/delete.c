@@ -20,12 +20,12 @@
 
 static int drop_packed(struct shmstore *s, const struct shms_keyname *k)
 {
-	uint64_t bytes = s->packed.told.bytes;
-	int r = shms_packed_delete(s, k);
+	uint64_t bytes;
+	int r = shms_packed_delete(s, k, &bytes);
 
 	if (r == 0) {
 		shms_count(&s->ledger->delete_n, 1);
-		shms_count(&s->ledger->delete_bytes, bytes - s->packed.told.bytes);
+		shms_count(&s->ledger->delete_bytes, bytes);
 	}
 	return r;
 }

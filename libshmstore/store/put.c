@@ -48,6 +48,7 @@ struct put {
 	const uint64_t *sizes;
 	unsigned flags;
 	struct shms_layout layout; /* of a fresh file */
+	int outcome;               /* the arbiter's, for a segment */
 	struct shms_room room;
 };
 
@@ -318,7 +319,56 @@ static bool lay_out(struct put *p)
 	return true;
 }
 
-/* As shms_packed_put(). Only memory that nobody grants, and nobody moves to a disk, is in segments. */
+/* 0: so many bytes are booked; -ENOSPC, …; an outcome of the arbiter's (> 0). */
+static int book_bytes(struct shmstore *s, uint64_t bytes, struct shms_room *ret)
+{
+	int r;
+
+	/* The arbiter has nobody wait for a segment: a file takes less. */
+	*ret = (struct shms_room){.s = s, .bytes = bytes, .now = true};
+	r = shms_room_book(ret);
+	/* What the thread spends is too little: a file adds to it. */
+	if (r == 0 && ret->hold.spent && ret->hold.bytes < bytes) {
+		shms_room_settle_part(ret, 0);
+		r = -ENOSPC;
+	}
+	return r;
+}
+
+/* Books what the segment wants to grow by: with what is taken ahead if the store's credit has it, else without. */
+static int book_growth(struct shmstore *s, const struct shms_seggrow *grow, struct shms_room *ret)
+{
+	int r = -ENOSPC;
+
+	if (!shms_hooked(s) && shms_credit_has(s, grow->wanted))
+		r = book_bytes(s, grow->wanted, ret);
+	return r < 0 ? book_bytes(s, grow->least, ret) : r;
+}
+
+#define GROWTHS 4 /* a put makes a segment, then slots, then an extent */
+
+static int put_into_segment(struct put *p, const struct shms_segobject *what)
+{
+	struct shmstore *s = p->s;
+	bool counted = shms_hooked(s) || shms_credit_counted(&s->credit);
+	struct shms_seggrow grow = {.may = counted ? 0 : UINT64_MAX};
+	struct shms_room room;
+	int r = shms_packed_put(s, &p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
+
+	for (int i = 0; r == 0 && grow.wanted && i < GROWTHS; i++) {
+		r = book_growth(s, &grow, &room);
+		if (r != 0) {
+			p->outcome = r > 0 ? r : 0;
+			return 0;
+		}
+		grow.may = room.bytes;
+		r = shms_packed_put(s, &p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
+		shms_room_settle_part(&room, grow.taken);
+	}
+	return r;
+}
+
+/* As shms_packed_put(). What nobody moves to a disk is in segments. */
 static int put_packed(struct put *p)
 {
 	const struct shms_segobject what = {.key = p->key.key,
@@ -330,10 +380,9 @@ static int put_packed(struct put *p)
 	struct shmstore *s = p->s;
 
 	if (p->header_size + p->layout.buffer_size > s->packed.max || !s->packed.max ||
-	    (p->flags & (SHMSTORE_CHECKSUM | SHMSTORE_PIN)) || shms_hooked(s) || shms_credit_counted(&s->credit) ||
-	    atomic_load_explicit(&s->tier_on, memory_order_relaxed))
+	    (p->flags & (SHMSTORE_CHECKSUM | SHMSTORE_PIN)) || atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 		return 0;
-	return shms_packed_put(s, &p->key, &what, (p->flags & SHMSTORE_REPLACE) != 0);
+	return put_into_segment(p, &what);
 }
 
 #define AS_FILE_TRIES 8
@@ -398,6 +447,8 @@ static int put(struct put *p)
 	r = put_draft(p);
 	if (r == 0)
 		r = put_packed(p);
+	if (p->outcome)
+		return p->outcome;
 	if (r == 0) {
 		shms_keyname_name(&p->key);
 		r = shms_room_take(&p->room);

@@ -201,8 +201,14 @@ class Cluster:
                 tool.end()
         asker = Tool(self.place.path)
         try:
-            asker("gc")
-            books = asker.books()
+            deadline = time.monotonic() + 20
+            while True:
+                asker("gc")
+                books = asker.books()
+                # A lease on a packed object keeps its store's directory until it ends.
+                if not books["stores"] or time.monotonic() >= deadline:
+                    break
+                time.sleep(0.05)
         finally:
             asker.end()
         left = {name: value for name, value in books.items() if name not in ("used", "linked", "foreign") and value}

@@ -89,10 +89,13 @@ def fill(tool, size=MIB, most=1000, key="f"):
 # ---- df never above ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("huge", ["never", "within_size"])
-def test_partition_limit_holds_against_six(hosts, df, huge):
+PACKED = "pack=300000"  # most of what churn puts
+
+
+@pytest.mark.parametrize("huge, packed", [("never", []), ("within_size", []), ("within_size", [PACKED])])
+def test_partition_limit_holds_against_six(hosts, df, huge, packed):
     cluster, daemon, tool = hosts('limit = "40MiB"', huge=huge)
-    tools = [tool(f"s{i}", *(["norecycle"] if i % 2 else [])) for i in range(6)]
+    tools = [tool(f"s{i}", *packed, *(["norecycle"] if i % 2 else [])) for i in range(6)]
     sampler = df(cluster.place)
     for i, one in enumerate(tools):
         one.send("churn", 2500, i + 1)
@@ -105,12 +108,12 @@ def test_partition_limit_holds_against_six(hosts, df, huge):
     assert events(daemon, "quota-refused")
 
 
-@pytest.mark.parametrize("kind", ["user", "label"])
-def test_group_limit_holds_against_four(hosts, df, kind):
+@pytest.mark.parametrize("kind, packed", [("user", []), ("label", []), ("label", [PACKED])])
+def test_group_limit_holds_against_four(hosts, df, kind, packed):
     """All of df is theirs here, but for the partition's own page."""
     name = str(os.geteuid()) if kind == "user" else "batch"
     cluster, daemon, tool = hosts(f'{kind} "{name}" {{ limit = "24MiB" }}')
-    tools = [tool(f"s{i}", "label=batch") for i in range(4)]
+    tools = [tool(f"s{i}", "label=batch", *packed) for i in range(4)]
     sampler = df(cluster.place)
     for i, one in enumerate(tools):
         one.send("churn", 1500, i + 1)
@@ -124,9 +127,10 @@ def test_group_limit_holds_against_four(hosts, df, kind):
     assert limits(daemon)[kind, name]["refused"] > 0
 
 
-def test_limit_holds_while_daemon_and_clients_are_killed(hosts, df, tmp_path):
+@pytest.mark.parametrize("packed", [[], [PACKED]])
+def test_limit_holds_while_daemon_and_clients_are_killed(hosts, df, tmp_path, packed):
     cluster, daemon, tool = hosts('limit = "48MiB"')
-    tools = [tool(f"s{i}") for i in range(5)]
+    tools = [tool(f"s{i}", *packed) for i in range(5)]
     sampler = df(cluster.place)
     for i, one in enumerate(tools):
         one.send("churn", 2000, i + 1, "until", tmp_path / "enough")

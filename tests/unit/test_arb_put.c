@@ -348,3 +348,95 @@ Test(arb_put, get_returns_outcomes_too)
 	cr_assert_eq(shmstore_locate(c.s, KEY("z")), SHMSTORE_IN_MEMORY);
 	arbcase_end(&c);
 }
+
+/* ---- packed objects ---- */
+
+static struct arbcase begin_packing(uint64_t capacity, uint64_t lease)
+{
+	struct arbcase c;
+
+	arbcase_pack_max = 200 * ARB_KIB;
+	c = begin(capacity, lease);
+	arbcase_pack_max = 0;
+	return c;
+}
+
+static int count_packed(const struct shmstore_object_info *info, void *arg)
+{
+	*(unsigned *)arg += info->packed;
+	return 0;
+}
+
+static unsigned n_packed(const struct arbcase *c)
+{
+	unsigned n = 0;
+
+	cr_assert_eq(shmstore_foreach(c->s, count_packed, &n), 0);
+	return n;
+}
+
+/* What a segment grows by is reserved; what is put there is not reserved again. */
+Test(arb_put, segment_is_reserved_as_it_grows)
+{
+	struct arbcase c = begin_packing(8 * ARB_MIB, 0);
+	uint64_t n, objects;
+	char key[8];
+
+	for (unsigned i = 0; i < 100; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		cr_assert_eq(put_pattern(c.s, key, 1000, i, 0), 0);
+	}
+	cr_assert_eq(n_packed(&c), 100);
+	cr_assert(fakearb_settled(c.a, false));
+	objects = fakearb_objects(c.a);
+	cr_assert_geq(objects, 100 * 1000);
+	n = n_op(&c, WIRE_ARB_RESERVE);
+	for (unsigned i = 0; i < 100; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		cr_assert_eq(put_pattern(c.s, key, 1000, i, SHMSTORE_REPLACE), 0);
+	}
+	cr_assert_leq(fakearb_objects(c.a), objects + 4096, "one more than there are");
+	cr_assert_leq(n_op(&c, WIRE_ARB_RESERVE), n + 1);
+	arbcase_end(&c);
+}
+
+/* A segment that may not grow is no reason to wait: a file takes less. */
+Test(arb_put, segment_is_not_waited_for)
+{
+	struct arbcase c = begin_packing(ARB_MIB, 0);
+	struct shmstore_arb_reservation r;
+
+	cr_assert_eq(shmstore_arb_reserve(c.s, PART, ARB_MIB - 10 * ARB_KIB, NULL, &r), 0);
+	cr_assert_eq(put_pattern(c.s, "k", 1000, 1, 0), 0);
+	cr_assert_eq(n_packed(&c), 0);
+	cr_assert_eq(shmstore_arb_release(c.s, &r), 0);
+	cr_assert_eq(put_pattern(c.s, "l", 1000, 1, 0), 0);
+	cr_assert_eq(n_packed(&c), 1);
+	arbcase_end(&c);
+}
+
+/* The pool of segments goes before a wait, as that of files. */
+Test(arb_put, pool_of_segments_goes_before_a_wait)
+{
+	struct arbcase c = begin_packing(3 * ARB_MIB, 0);
+	uint64_t taken;
+	char key[8];
+
+	for (unsigned i = 0; i < 15; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		cr_assert_eq(put_pattern(c.s, key, SIZE, i, 0), 0);
+	}
+	cr_assert_eq(n_packed(&c), 15);
+	cr_assert(fakearb_settled(c.a, false));
+	taken = fakearb_objects(c.a);
+	cr_assert_gt(taken, 1300 * ARB_KIB);
+	for (unsigned i = 0; i < 15; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		cr_assert_eq(shmstore_delete(c.s, KEY(key)), 0);
+	}
+	atomic_store(&fakearb_lease(c.a)->wanted, 1);
+	atomic_store(&c.a->freed, taken);
+	cr_assert_eq(put_pattern(c.s, "large", 3 * ARB_MIB - 300 * ARB_KIB, 1, 0), 0);
+	atomic_store(&fakearb_lease(c.a)->wanted, 0);
+	arbcase_end(&c);
+}

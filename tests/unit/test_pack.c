@@ -54,7 +54,7 @@ static int put(struct shms_pack *p, const char *key, size_t size, uint64_t seed,
 	int r;
 
 	pattern_fill(buffer, size, seed);
-	r = shms_pack_put(p, &what, replace, NOW);
+	r = shms_pack_put(p, &what, replace, NOW, NULL);
 	free(buffer);
 	return r;
 }
@@ -81,7 +81,7 @@ static bool has(struct shms_pack *p, const char *key, size_t size, uint64_t seed
 
 static int drop(struct shms_pack *p, const char *key)
 {
-	return shms_pack_delete(p, key, strlen(key), NOW);
+	return shms_pack_delete(p, key, strlen(key), NOW, NULL);
 }
 
 static int hand_off(struct shms_pack *p, const char *key, char ret_path[SHMS_PACK_TICKET])
@@ -126,10 +126,10 @@ Test(pack, objects_come_and_go_by_key)
 		cr_assert_eq(drop(p, key), -ENOENT);
 		cr_assert_not(has(p, key, sizes[6 - i], i + 100));
 	}
-	cr_assert_eq(shms_pack_put(p, &what, false, NOW), -EFBIG); /* without a key */
+	cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), -EFBIG); /* without a key */
 	large = malloc(33 << 20);
 	what = (struct shms_segobject){"k", 1, NULL, 0, &(struct iovec){large, 33 << 20}, 1, 0, NULL};
-	cr_assert_eq(shms_pack_put(p, &what, false, NOW), -EFBIG);
+	cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), -EFBIG);
 	free(large);
 	cr_assert_eq(p->index.n, 0);
 	close_pack(p);

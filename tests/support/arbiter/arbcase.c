@@ -4,6 +4,8 @@
 
 #include "scratch.h"
 
+uint64_t arbcase_pack_max;
+
 static bool is_available(void *arg)
 {
 	return shmstore_arb_available(arg) == 0;
@@ -15,6 +17,7 @@ struct shmstore *arbcase_store(struct shmstore_partition *p, const char *name, u
 	struct shmstore *s;
 
 	o.flags = flags;
+	o.pack_max = arbcase_pack_max;
 	ENSURE(shmstore_open(p, name, &o, &s) == 0);
 	/* On a machine that is busy the greeting may take longer than open() waits. */
 	ENSURE(wait_until(is_available, s, 10000));

@@ -18,6 +18,9 @@ struct arbcase {
 	uint32_t task; /* the calling thread is bound to it */
 };
 
+/* options.pack_max of the stores that arbcase_store() opens; 0 at first. */
+extern uint64_t arbcase_pack_max;
+
 /* capacity of the partition's pool, and of a lease (0: none is given). flags: SHMSTORE_OPEN_*. */
 struct arbcase arbcase_begin(uint64_t capacity, uint64_t lease, unsigned flags);
 /* Closes all; nothing of the store's is booked any more. */

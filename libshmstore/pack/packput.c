@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packput.c: puts packed objects, and makes the store's own segments.
+ *
+ * There are two kinds of own segments, for objects up to 8 KiB and for larger ones, so that small
+ * extents do not lie between large ones. Each new segment is twice as large as the one before, 64
+ * MiB at most. When all are full, they are scanned once for slots that others left without a hint,
+ * or had when they died; only if that finds none, a new segment is made.
+ *
+ * What a put may take is said by who calls (segmem.h). If one segment would need more, the others
+ * are asked first: they may have a free slot whose memory is there.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "format.h"
+#include "packfork.h"
+#include "packsegs.h"
+#include "seglook.h"
+#include "segrescue.h"
+#include "segslot.h"
+
+#define HOLDERS     32u
+#define SMALL_FROM  (UINT64_C(1) << 20)
+#define LARGE_FROM  (UINT64_C(8) << 20)
+#define SEGMENT_MAX (UINT64_C(64) << 20)
+#define SMALL_SLOT  1072u /* a segment has a slot for so many bytes */
+#define LARGE_SLOT  8192u
+
+/* Makes one more segment of that kind, with room for an object of size bytes at least. */
+static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms, uint32_t *ret_number)
+{
+	uint64_t total = large ? LARGE_FROM : SMALL_FROM;
+	struct shms_segment_shape shape;
+	struct shms_segown *own;
+	int r;
+
+	for (uint32_t i = 0; i < p->n_segments; i++) {
+		const struct shms_packseg *g = &p->segments[i];
+
+		if (g->own && g->large == large && g->file->segment.shape.size >= total)
+			total = g->file->segment.shape.size * 2;
+	}
+	while (total < 2 * size)
+		total *= 2;
+	if (total > SEGMENT_MAX)
+		total = SEGMENT_MAX;
+	r = shms_segment_shape((uint32_t)(total / (large ? LARGE_SLOT : SMALL_SLOT)), HOLDERS, total, &shape);
+	if (r < 0)
+		return r;
+	/* All that the put needs, since a segment without room for it would take what a file could have. */
+	if (!shms_seggrow_may(&p->grow, shms_segown_cost(&shape, size, p->options.huge, true),
+			      shms_segown_cost(&shape, size, p->options.huge, false)))
+		return -ENOSPC;
+	own = malloc(sizeof(*own));
+	if (!own)
+		return -ENOMEM;
+	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept, p->options.huge, own);
+	if (r == 0) {
+		own->grow = &p->grow;
+		p->grow.taken += own->mem.bytes;
+		r = shms_packsegs_add(p, own, &own->file, ret_number, now_ms);
+		if (r < 0) {
+			p->grow.gave += shms_segfile_leave(&own->file, p->options.dir_fd, now_ms);
+			shms_segown_deinit(own);
+		}
+	}
+	if (r < 0)
+		free(own);
+	else
+		p->segments[*ret_number].large = large;
+	return r;
+}
+
+struct put {
+	const struct shms_segobject *what;
+	uint64_t size, now_ms;
+	bool large;
+	struct shms_packplace place;
+};
+
+/* Returns 1 if the segment is full. */
+static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
+{
+	uint32_t generation;
+	bool full;
+	int r = shms_segown_put(p->segments[number].own, u->what, u->now_ms, &u->place.slot, &generation, &full);
+
+	u->place.segment = number;
+	return r == -ENOSPC && full ? 1 : r;
+}
+
+/* Takes back what dead stores had in the segment. What cannot be done now others do, or the next call. */
+static void rescue(struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
+{
+	struct shms_segrescued done;
+	struct shms_seglook l;
+
+	if (shms_seglook_open(p->options.dir_fd, g->file->name, true, &l) < 0)
+		return;
+	(void)shms_segrescue(&l, NULL, now_ms, &done);
+	shms_seglook_close(&l);
+}
+
+static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
+{
+	bool refused = false;
+
+	/* The last segment is the largest, and has most room. */
+	for (uint32_t i = p->n_segments; i-- > 0;) {
+		struct shms_packseg *g = &p->segments[i];
+		int r;
+
+		if (!g->own || g->large != u->large)
+			continue;
+		if (scan) {
+			shms_packseg_settle(p, g, u->now_ms);
+			rescue(p, g, u->now_ms);
+		}
+		if (scan && !shms_segalloc_scan(&g->own->alloc, shms_segnow_of_ms(u->now_ms)))
+			continue;
+		r = put_into(p, i, u);
+		/* It may take no memory: another segment may have some. */
+		refused = refused || (r == -ENOSPC && p->grow.wanted);
+		if (r != 1 && !(r == -ENOSPC && p->grow.wanted))
+			return r;
+	}
+	return refused ? -ENOSPC : 1;
+}
+
+static int put_somewhere(struct shms_pack *p, struct put *u)
+{
+	uint32_t number;
+	int r = put_into_any(p, u, false);
+
+	if (r == 1)
+		r = put_into_any(p, u, true);
+	if (r != 1)
+		return r;
+	r = grow(p, u->large, u->size, u->now_ms, &number);
+	if (r == 0)
+		r = put_into(p, number, u);
+	return r == 1 || r == -EAGAIN ? -ENOSPC : r;
+}
+
+static uint64_t size_of(const struct shms_segobject *what)
+{
+	uint64_t size = what->metadata_size + what->key_size + 64;
+
+	for (uint32_t i = 0; i < what->n_buffers && size <= SHMS_SEGCLASS_MAX; i++)
+		size = shms_layout_next(size, 0) + what->buffers[i].iov_len;
+	return size;
+}
+
+static int put_locked(struct shms_pack *p, struct put *u, bool replace)
+{
+	const struct shms_segobject *what = u->what;
+	struct shms_packplace old;
+	bool held = shms_pack_find(p, what->key, what->key_size, &old);
+	int r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
+
+	if (r == 0)
+		r = put_somewhere(p, u);
+	if (r < 0)
+		return r;
+	/* A kill before the old name goes leaves the key with two objects, of which either may stay. */
+	if (held)
+		shms_pack_unname(p, what->key, what->key_size, old, u->now_ms);
+	shms_pack_name(p, what->key, what->key_size, u->place);
+	if (held)
+		shms_packseg_tidy(p, &p->segments[old.segment], u->now_ms);
+	return 0;
+}
+
+int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
+		  struct shms_seggrow *io)
+{
+	struct put u = {.what = what, .now_ms = now_ms, .size = size_of(what)};
+	int r;
+
+	if (!what->key_size || u.size > SHMS_SEGCLASS_MAX)
+		return -EFBIG;
+	u.large = u.size > SHMS_PACK_SMALL;
+	shms_lightlock_take(&p->lock);
+	shms_packsegs_tidy_next(p, now_ms);
+	p->grow.may = io ? io->may : UINT64_MAX;
+	p->grow.taken = p->grow.wanted = 0;
+	r = put_locked(p, &u, replace);
+	if (io) {
+		io->taken = p->grow.taken;
+		io->wanted = r == -ENOSPC ? p->grow.wanted : 0;
+		io->least = p->grow.least;
+	}
+	shms_lightlock_release(&p->lock);
+	return r;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segmem.c: a bit for each page of a segment's file.
+ *
+ * With pages of 4 KiB the bits say exactly what the file takes, and no system call is needed to know it. Where the kernel may give 2
+ * MiB at a time, it is asked after each step; the bits of what it gave beside are set only if it gave all that it could. Of a file
+ * whose owner comes back nothing is known but its sum: SEEK_HOLE does not tell pages that were allocated and never written.
+ */
+#include "segmem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "segment.h"
+#include "sys.h"
+
+#define PAGE ((uint64_t)SHMS_SEGMENT_PAGE)
+
+static bool bit(const struct shms_segmem *m, uint64_t page)
+{
+	return m->has[page / 64] >> page % 64 & 1;
+}
+
+static void set(struct shms_segmem *m, uint64_t from, uint64_t to, bool has)
+{
+	for (uint64_t page = from / PAGE; page < (to + PAGE - 1) / PAGE; page++) {
+		uint64_t one = UINT64_C(1) << page % 64;
+
+		m->has[page / 64] = has ? m->has[page / 64] | one : m->has[page / 64] & ~one;
+	}
+}
+
+/* Asks the kernel. Returns the change. */
+static uint64_t ask(struct shms_segmem *m, int fd)
+{
+	uint64_t before = m->bytes;
+	struct stat st;
+
+	if (fstat(fd, &st) == 0)
+		m->bytes = shms_blocks(&st);
+	return m->bytes - before;
+}
+
+int shms_segmem_init(struct shms_segmem *m, int fd, uint64_t size, uint64_t unit, uint64_t used, bool fresh)
+{
+	*m = (struct shms_segmem){.size = size, .unit = unit, .unsure = !fresh};
+	m->has = calloc(size / PAGE / 64 + 1, sizeof(*m->has));
+	if (!m->has)
+		return -ENOMEM;
+	ask(m, fd);
+	if (fresh)
+		set(m, 0, used, true);
+	return 0;
+}
+
+void shms_segmem_deinit(struct shms_segmem *m)
+{
+	free(m->has);
+	m->has = NULL;
+}
+
+bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to)
+{
+	for (uint64_t page = from / PAGE; page < (to + PAGE - 1) / PAGE; page++) {
+		if (!bit(m, page))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Where the kernel gives larger units, a unit of which some pages have memory gets no large page: it gives what is asked for, or,
+ * to one who asks for a page of another unit beside it, no more than that unit.
+ */
+uint64_t shms_segmem_missing(const struct shms_segmem *m, uint64_t from, uint64_t to)
+{
+	uint64_t first = from / m->unit * m->unit, end = (to + m->unit - 1) / m->unit * m->unit, n = 0;
+
+	if (from == to || shms_segmem_has(m, from, to))
+		return 0;
+	end = m->unit > PAGE || end < m->size ? end : (m->size + PAGE - 1) / PAGE * PAGE;
+	for (uint64_t page = first / PAGE; page < end / PAGE; page++)
+		n += page * PAGE >= m->size || !bit(m, page);
+	return n * PAGE;
+}
+
+bool shms_seggrow_may(struct shms_seggrow *grow, uint64_t wanted, uint64_t least)
+{
+	if (!grow || grow->may == UINT64_MAX || (grow->taken <= grow->may && least <= grow->may - grow->taken))
+		return true;
+	grow->wanted = wanted;
+	grow->least = least;
+	return false;
+}
+
+/* Bytes that may still be taken. */
+static uint64_t left(const struct shms_seggrow *grow)
+{
+	if (!grow || grow->may == UINT64_MAX)
+		return UINT64_MAX;
+	return grow->taken < grow->may ? grow->may - grow->taken : 0;
+}
+
+static int allocate(int fd, uint64_t from, uint64_t to)
+{
+	for (;;) {
+		if (fallocate(fd, 0, (off_t)from, (off_t)(to - from)) == 0)
+			return 0;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to, bool ok)
+{
+	uint64_t most = shms_segmem_missing(m, from, to), taken = most;
+
+	if (!most && ok)
+		return;
+	m->unsure = m->unsure || !ok;
+	if (m->unit > PAGE || m->unsure)
+		taken = ask(m, fd);
+	else
+		m->bytes += taken;
+	if (ok && taken == most) {
+		from = from / m->unit * m->unit;
+		to = (to + m->unit - 1) / m->unit * m->unit;
+	}
+	if (ok)
+		set(m, from, to < m->size ? to : m->size, true);
+	if (grow)
+		grow->taken += taken;
+}
+
+int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to,
+		     uint64_t ahead, uint64_t *ret_to)
+{
+	uint64_t least = shms_segmem_missing(m, from, to), wanted = shms_segmem_missing(m, from, ahead);
+	bool more = ahead > to && wanted <= left(grow);
+	uint64_t end = more ? ahead : to;
+	int r;
+
+	if (!shms_seggrow_may(grow, wanted, least))
+		return -ENOSPC;
+	r = allocate(fd, from, end);
+	if (r == -ENOSPC && more) {
+		end = to;
+		r = allocate(fd, from, end);
+	}
+	if (r < 0)
+		return r;
+	shms_segmem_written(m, grow, fd, from, end, true);
+	*ret_to = end;
+	return 0;
+}
+
+uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to)
+{
+	uint64_t before = m->bytes;
+
+	if (m->unit > PAGE || m->unsure) {
+		ask(m, fd);
+	} else {
+		for (uint64_t page = from / PAGE; page < to / PAGE; page++)
+			m->bytes -= bit(m, page) ? PAGE : 0;
+	}
+	set(m, from, to, false);
+	return before > m->bytes ? before - m->bytes : 0;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segmem.h: which pages of a segment's file have memory, and how much more its owner may take.
+ *
+ * Under limits memory is granted before it is taken. Only the segment's owner takes any, so that it
+ * can say beforehand how much a step takes at most. A step that would take more than is granted
+ * takes nothing, and says what it needs; the caller comes again when it has that.
+ *
+ * The caller has one lock around all of it.
+ */
+#ifndef SHMS_SEGMEM_H
+#define SHMS_SEGMEM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a store's segments take of memory, and give back. */
+struct shms_seggrow {
+	uint64_t may;          /* bytes for one put; UINT64_MAX: nobody counts them */
+	uint64_t taken;        /* so far, as the kernel counts */
+	uint64_t wanted;       /* not 0: refused, because the next step takes so many, with what is taken ahead */
+	uint64_t least;        /* and so many without that */
+	bool tight;            /* what is free goes at once */
+	_Atomic uint64_t gave; /* bytes given back to the kernel */
+};
+
+struct shms_segmem {
+	uint64_t *has;  /* a bit for each page: it has memory */
+	uint64_t size;  /* of the file */
+	uint64_t unit;  /* the kernel gives so many bytes at a time, at most */
+	uint64_t bytes; /* that the file takes */
+	bool unsure;    /* pages may have memory whose bit is not set */
+};
+
+/* Of the file fd, of which has bits are not known but where it is fresh: then its first used bytes have memory. 0, -ENOMEM, -errno. */
+int shms_segmem_init(struct shms_segmem *m, int fd, uint64_t size, uint64_t unit, uint64_t used, bool fresh);
+void shms_segmem_deinit(struct shms_segmem *m);
+
+/* True: [from, to) has memory for certain. */
+bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to);
+/* Bytes that are taken at most if [from, to) gets memory. */
+uint64_t shms_segmem_missing(const struct shms_segmem *m, uint64_t from, uint64_t to);
+/* May wanted bytes be taken, or at least least? False: it is noted in grow what would be needed. grow NULL: nobody counts. */
+bool shms_seggrow_may(struct shms_seggrow *grow, uint64_t wanted, uint64_t least);
+/*
+ * Takes memory for [from, to), and up to ahead if that may be and can be had. *ret_to: how far. 0; -ENOSPC, also where it may not be; -errno.
+ */
+int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to,
+		     uint64_t ahead, uint64_t *ret_to);
+/* [from, to) was written, as far as ok says. */
+void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to, bool ok);
+/* A hole was punched at whole pages. Returns the bytes that went. */
+uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to);
+
+#endif
