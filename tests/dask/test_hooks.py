@@ -128,7 +128,7 @@ def _used(tree):
 
 def test_the_list_of_hooks_is_complete():
     """Whatever the package takes of Dask is looked for before, or is public."""
-    hooks = {(hook.module, hook.path) for hook in (*probe.HOOKS, *(hook for way in probe.EITHER for hook in way), *probe.MANAGER, *probe.P2P)}
+    hooks = {(hook.module, hook.path) for hook in (*probe.HOOKS, *(hook for way in probe.EITHER for hook in way), *probe.MANAGER, *probe.P2P, *probe.STAGES)}
     hooks |= {(module, path.partition(".")[0]) for module, path in hooks}
     package = pathlib.Path(shmstore.dask.__file__).parent
     unknown, n = set(), 0

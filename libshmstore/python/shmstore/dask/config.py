@@ -68,6 +68,7 @@ class Settings:
     arbitrate: str  # auto or off
     arbitrate_size: int  # bytes
     pressure: bool  # keys are tasks of the daemon's gate
+    stages: bool  # stages of a job ask for their share of the worker's memory
     p2p: bool  # shards of P2P shuffles and rechunks go through the partition
     cow: bool
     min_size: int  # bytes
@@ -92,6 +93,7 @@ class Settings:
             arbitrate=_choice("arbitrate", "auto", "off"),
             arbitrate_size=_bytes("arbitrate-size"),
             pressure=_switch("pressure"),
+            stages=_switch("stages"),
             p2p=_switch("p2p"),
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),

@@ -50,6 +50,7 @@ from .overlay import DictResidence, own_small_arrays
 from .pressure import Pressure
 from .settling import Settling
 from .shards import Shards
+from .stages import Stages
 from .tier import Tier
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
@@ -73,6 +74,7 @@ class Worker(distributed.Worker):
     _crossings: Any = None  # None: each worker fetches what it needs itself
     _arbitration: Any = None  # None: keys run whatever memory there is
     _pressure: Any = None  # None: keys ask no gate
+    _stages: Any = None  # None: a worker's memory is divided as ever
     _born: Any = None  # None: tasks make their arrays in private memory
     _shards: Any = None  # None: P2P shuffles are stock's
 
@@ -103,7 +105,7 @@ class Worker(distributed.Worker):
         except Exception as e:
             self._guard.failed("set-up", e)
             self._exchange.close()
-            self._exchange = self._residence = self._listening = self._tier = self._arbitration = self._pressure = None
+            self._exchange = self._residence = self._listening = self._tier = self._arbitration = self._pressure = self._stages = None
             self.memory_manager.data = self.state.data = stock
 
     def _set_up(self, settings: Settings, stock: Any) -> None:
@@ -132,6 +134,8 @@ class Worker(distributed.Worker):
             self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
         if settings.daemon != "off" and settings.pressure:
             self._pressure = Pressure(self, self._exchange)
+        if settings.daemon != "off" and settings.stages:
+            self._stages = Stages.of(self, self._exchange, self._arbitration and self._arbitration.budget)
         if settings.sweep_interval:
             sweep = PeriodicCallback(sweep_of(self._exchange), settings.sweep_interval * 1000)
             self.periodic_callbacks["shmstore-sweep"] = sweep
@@ -167,11 +171,8 @@ class Worker(distributed.Worker):
             return
         self._tier, self._exchange.tiered = tier, True
         self._inputs = Inputs(self._exchange, self._residence, tier, self.state)
-        self._settling = Settling(self._residence, partial(self._export, spill=True), self._paused, self.digest_metric)
+        self._settling = Settling(self._residence, partial(self._export, spill=True), lambda: self.status == Status.paused, self.digest_metric)
         self._residence.use(tier, self._settling.start, self._settling.urge, self._pending)
-
-    def _paused(self) -> bool:
-        return self.status == Status.paused
 
     async def plugin_add(self, *args: Any, **kwargs: Any) -> Any:
         result = await super().plugin_add(*args, **kwargs)
@@ -230,10 +231,9 @@ class Worker(distributed.Worker):
     async def _end_sharing(self) -> None:
         if self._saying is not None:
             self._saying.cancel()
-        if self._listening is not None:
-            self._guard.call("close", self._listening.close)
-        if self._pressure is not None:
-            self._guard.call("close", self._pressure.close)
+        for part in (self._listening, self._pressure, self._stages):
+            if part is not None:
+                self._guard.call("close", part.close)
         if self._arbitration is not None:
             await self._guard.wait("close", self._arbitration.close())
         if self._crossings is not None:
@@ -253,6 +253,7 @@ class Worker(distributed.Worker):
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
+        run = run if self._stages is None else partial(self._stages.run, key, run)
         with self._born.within() if self._born is not None else nullcontext():
             return await (run() if self._pressure is None else self._pressure.run(key, run))
 
@@ -310,6 +311,8 @@ class Worker(distributed.Worker):
 
     async def _take(self, grant: Grant | None, key: Any, event: ExecuteSuccessEvent) -> None:
         """A result, before the data mapping has it."""
+        if self._stages is not None:
+            self._stages.made(key, event.value)
         min_size = self._exchange.settings.min_size
         if self._exchange.weigh(event.value, event.nbytes) < min_size:
             event.value = own_small_arrays(event.value, min_size)

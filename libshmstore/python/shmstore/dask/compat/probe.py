@@ -149,6 +149,14 @@ P2P = (
     Hook("distributed.shuffle._disk", "DiskShardsBuffer.raise_on_exception"),
 )
 
+#: Of stages (stages.py). Where one is absent, a worker's memory is divided as ever.
+STAGES = (
+    Hook("distributed.protocol.pickle", "dumps"),
+    Hook("distributed.scheduler", "Scheduler.run_function", ("function", "args", "kwargs", "wait")),
+    Hook("distributed.scheduler", "TaskGroup.dependencies"),
+    Hook("distributed.utils", "key_split_group"),
+)
+
 
 def missing_of(hooks: tuple[Hook, ...]) -> list[str]:
     """Names of those of them that this Dask does not have."""
