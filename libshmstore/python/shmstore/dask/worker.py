@@ -31,6 +31,7 @@ from .admission import Grant
 from .arbitration import Arbitration
 from .born import Born
 from .buffer import SharedBuffer
+from .collector import leave_libraries_out
 from .compat import events, tasks, transfers
 from .compat.callbacks import PeriodicCallback
 from .compat.events import ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
@@ -252,6 +253,7 @@ class Worker(distributed.Worker):
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
+        leave_libraries_out(bool(self.nanny and not self.state.data))
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
         run = run if self._stages is None else partial(self._stages.run, key, run)
         with self._born.within() if self._born is not None else nullcontext():
