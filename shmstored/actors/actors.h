@@ -90,6 +90,11 @@ void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *re
 /* Begins to move those actors. They are suspended now, and actors_flush() sends the orders. */
 void actors_evacuate(struct actors *a, pid_t pid);
 /*
+ * Places that were told so long ago to drop children of an actor whose process has died, did not, and have no other actor: one after the
+ * other. after NULL begins; NULL: there are no more.
+ */
+struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after);
+/*
  * Withdraws the request with this serial: it gets no answer, but what it asked for is done all the
  * same. False: no such request waits.
  */

@@ -24,6 +24,7 @@ struct actors_order {
 	struct actors_order *prev, *next;
 	struct wire_actor_order body;
 	char name[WIRE_ACTOR_NAME + 1];
+	bool orphan;   /* DROP, of a child whose parent has died */
 	uint64_t call; /* RUN, STOP: of this one, if it still is */
 	size_t n_text;
 	char text[]; /* FETCH: the ticket */
@@ -40,8 +41,9 @@ struct actors_guest {
 	uint64_t asked; /* the serial of its ACTOR_NEXT; 0: it has not asked */
 	struct actors_order *orders;
 	uint32_t n_orders, n_calls, n_actors;
-	bool leaves; /* it said so: its actors end, and did not die */
-	bool broken; /* memory was out for what it was to be told: its connection will end */
+	uint64_t orphans_ms; /* since when it has not dropped such children; 0: there are none */
+	bool leaves;         /* it said so: its actors end, and did not die */
+	bool broken;         /* memory was out for what it was to be told: its connection will end */
 	struct actors_call *calls;
 };
 
@@ -102,6 +104,7 @@ struct actors_one {
 	bool recovering;            /* its process has died, and a keeper was asked */
 	char asked[PEERS_NAME + 1]; /* this one */
 	uint64_t ask_until_ms;
+	bool orphan;                          /* its parent has died */
 	bool died;                            /* it was not ended */
 	struct actors_call *held, **held_end; /* calls that wait until it is somewhere */
 	struct actors_guest *mover;

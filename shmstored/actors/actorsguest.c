@@ -193,6 +193,9 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 	}
 	*order = (struct actors_order){.body = *o, .call = o->request, .n_text = n};
 	memcpy(order->name, k->key.name, sizeof(order->name));
+	order->orphan = k->orphan && o->what == WIRE_ACTOR_DROP;
+	if (order->orphan && !g->orphans_ms)
+		g->orphans_ms = actors_now_ms();
 	order->body.name = (uint32_t)strlen(order->name);
 	order->body.step_ms = k->said.step_ms;
 	order->body.suspend_ms = k->said.suspend_ms;
@@ -207,6 +210,31 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 	pump(g);
 }
 
+/* Are there orders to drop children of the dead that it did not take? */
+static bool has_orphans(const struct actors_guest *g)
+{
+	const struct actors_order *o = g->orders;
+
+	while (o && !o->orphan)
+		o = o->next;
+	return o != NULL;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after)
+{
+	const struct actors_guest *g, *next;
+	bool passed = !after;
+
+	HASH_ITER(hh, a->guests, g, next)
+	{
+		if (passed && g->orphans_ms && !g->n_actors && actors_now_ms() - g->orphans_ms >= ms)
+			return g->conn;
+		passed |= g->conn == after;
+	}
+	return NULL;
+}
+
 int actors_next(struct actors *a, struct conn *c, uint64_t serial)
 {
 	struct actors_guest *g = actors_guest_find(a, c);
@@ -215,6 +243,9 @@ int actors_next(struct actors *a, struct conn *c, uint64_t serial)
 		return -ENOENT;
 	if (g->asked)
 		return -EBUSY;
+	/* It has carried out what it was sent before. */
+	if (!has_orphans(g))
+		g->orphans_ms = 0;
 	g->asked = serial;
 	pump(g);
 	return 0;

@@ -301,6 +301,7 @@ static void end_children(const struct actors_one *parent)
 	{
 		if (!k->core || k->key.uid != parent->key.uid || strcmp(k->parent, parent->key.name) != 0)
 			continue;
+		k->orphan = parent->died || parent->orphan;
 		actor_kill(k->core);
 		parent->of->sweep = true;
 	}

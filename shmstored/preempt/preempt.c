@@ -301,6 +301,40 @@ static void choose(struct preempt *p)
 	(void)actors_flush(p->host->actors, NULL);
 }
 
+/* Does the process run a task that was let in, or wait for one? */
+static bool has_tasks(const struct preempt *p, pid_t pid)
+{
+	const struct admit_tasks *t = admit_tasks(p->host->admit);
+
+	for (const struct admit_task *k = t->all; k; k = k->hh.next)
+		if (k->guest && conn_peer(k->guest->conn)->pid == pid)
+			return true;
+	return false;
+}
+
+/*
+ * An actor's process has died, and the place of a child of it was told to drop the child, and does not: what it computes there nobody wants.
+ * If nothing else is known of that process, it is killed.
+ */
+static void end_orphans(struct preempt *p)
+{
+	struct conn *c = NULL;
+
+	while ((c = actors_stuck(p->host->actors, config_of(p)->grace_ns / MS, c)) != NULL) {
+		int fd = has_tasks(p, conn_peer(c)->pid) ? -1 : conn_pidfd(c);
+
+		if (fd < 0)
+			continue;
+		if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0)
+			log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c)),
+				"process %d of user %u was sent SIGKILL: the parent of its actors has died, and it did "
+				"not "
+				"drop them",
+				(int)conn_peer(c)->pid, (unsigned)conn_peer(c)->uid);
+		close(fd);
+	}
+}
+
 static void on_sample(struct pressure_watch *w)
 {
 	struct preempt *p = (struct preempt *)(void *)((char *)w - offsetof(struct preempt, watch));
@@ -309,6 +343,8 @@ static void on_sample(struct pressure_watch *w)
 		next = v->next;
 		step(p, v);
 	}
+	if (config_of(p)->preempt && !p->host->draining)
+		end_orphans(p);
 	if (!p->wave && config_of(p)->preempt && !p->host->draining)
 		choose(p);
 }

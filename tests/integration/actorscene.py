@@ -47,6 +47,10 @@ class Log:
     def everything(self):
         return os.getpid(), self.seen[:500], int(self.block.sum()), int(self.block[:len(self.seen)].max(initial=0))
 
+    def hang(self, path):
+        open(path, "w").close()
+        time.sleep(3600)
+
     def fail(self):
         raise KeyError("this one")
 

@@ -177,6 +177,42 @@ def test_children_end_with_their_parent(processes, store):
     assert store.actor("other").call("add", 1) == (second.pid, 2)
 
 
+@pytest.mark.parametrize("case", ["off", "hangs", "other", "serves"])
+def test_who_does_not_drop_a_child_of_the_dead_is_killed(make_daemon, place, monkeypatch, case):
+    """Where preemption is on: after the grace, and not if the process has another actor, or drops the child."""
+    keys = text(host_total="1GiB", preempt="off" if case == "off" else "shm", preempt_grace="300ms").replace("interval = 20ms", "interval = 50ms")
+    daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n')
+    for key, value in daemon.env().items():
+        monkeypatch.setenv(key, value)
+    made = [Process(daemon, place.path, "first", log("owner", 8192))]
+    try:
+        made.append(Process(daemon, place.path, "second", log("child", 8192, parent="owner"), *([log("own", 8192)] if case == "other" else [])))
+        made.append(Process(daemon, place.path, "third", log("grandchild", 8192, parent="child")))
+        with shmstore.Partition(place.path).open("asks") as asks:
+            calls = []
+            for name in ("child", "grandchild") if case != "serves" else ():
+                calls.append(asks.actor(name).send("hang", f"{place.base}/{name}"))
+                wait_for("its begin", lambda name=name: os.path.exists(f"{place.base}/{name}"))
+            made[0].kill()
+            for call in calls:
+                with pytest.raises(shmstore.actors.ActorLost):
+                    call.result()
+            if case in ("hangs", "other"):
+                assert made[2].popen.wait(60) == -9
+                assert "did not drop them" in daemon.log()
+            if case == "hangs":
+                assert made[1].popen.wait(60) == -9
+            else:
+                looks = lambda: daemon.api("memory")["memory"]["samples"]  # noqa: E731
+                until = looks() + 20  # more than three graces
+                wait_for("more looks", lambda: looks() >= until)
+                assert made[1].popen.poll() is None
+    finally:
+        for process in made:
+            if process.popen.poll() is None:
+                process.kill()
+
+
 def gone(store, name):
     try:
         store.actor(name).call("everything")
