@@ -78,3 +78,19 @@ def settled(host, names, name="log"):
         newest = {c["daemon"] for c in a["copies"] if c["version"] == a["saved"]} if a else set()
         return a and not a["unsaved"] and newest and newest >= set(names)
     wait_for(f"copies at {names}", look, 60)
+
+
+def died(host, process, name="log"):
+    """Kills the process, until its daemon knows that the actor is there no more: a call that is given to a process that dies is lost."""
+    if process.popen.poll() is None:
+        process.kill()
+    wait_for("the news of its end", lambda: (host.actor(name) or {}).get("pid") != process.pid, 60)
+
+
+def outlasting(actor, *call):
+    """The answer, also if the call meets the actor's death on its way."""
+    while True:
+        try:
+            return actor.call(*call)
+        except shmstore.actors.ActorLost:
+            pass

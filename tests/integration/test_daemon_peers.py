@@ -7,14 +7,15 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 
 import pytest
 import test_profiles as profiles
 from actorscene import log
 from daemon import SHMSTORED, Daemon, free_port, wait_for
-from fixture import Place
+from fixture import NOBODY, Place
 from test_daemon_actors import again
-from peerscene import KEYS, Host, as_client_of, connected, settled
+from peerscene import KEYS, Host, as_client_of, connected, died, outlasting, settled
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
@@ -66,7 +67,7 @@ def test_an_actor_whose_process_is_killed_goes_on_from_its_newest_copy(make_host
     for i in range(10):
         assert caller.call("add", i) == (home.pid, i + 1)
     settled(a, ["b", "c"])
-    home.kill()
+    died(a, home)
     pid, seen, total, most = caller.call("everything")
     assert seen == list(range(10)) and (total, most) == (10, 1)
     assert pid in (k.pid for k in keepers.values())
@@ -103,7 +104,7 @@ def test_four_with_all_and_two_peers_down(make_hosts):
     settled(hosts[0], ["b", "c", "d"])
     hosts[1].kill()
     hosts[2].kill()
-    home.kill()
+    died(hosts[0], home)
     assert caller.call("add", 1) == (places[2].pid, 2)
 
 
@@ -121,7 +122,7 @@ def test_round_robin_recovers_from_the_newest(make_hosts):
         held = {x["daemon"]: x["version"] for x in a.actor()["copies"]}
     assert held["b"] != held["c"]
     newest = max(held, key=held.get)
-    home.kill()
+    died(a, home)
     assert caller.call("everything") == (places[newest], list(range(n)), n, 1)
     settled({"b": b, "c": c}[newest], [])  # and it makes copies of its own from then on
     new = {"b": b, "c": c}[newest].actor()
@@ -187,7 +188,7 @@ def test_a_keeper_that_dies_is_replaced(make_hosts):
     settled(a, ["b"])
     b.processes[0].kill()
     settled(a, ["c"])
-    home.kill()
+    died(a, home)
     assert caller.call("add", 1) == (third.pid, 2)
 
 
@@ -324,7 +325,7 @@ def test_two_hosts(namespaces, two_places, make_daemon, tmp_path):
         for i in range(5, 8):
             far.call("add", i)
         a.end()  # its process dies; the daemon asks the other one
-        pid, seen, _, most = far.call("everything")
+        pid, seen, _, most = outlasting(far, "everything")
         assert pid == there.pid and seen == list(range(len(seen))) and most == 1
     finally:
         a.end()
@@ -400,3 +401,48 @@ def test_profiles_are_put_together_and_nothing_counts_twice(make_hosts, tmp_path
     for host in made:
         with host.daemon.wire() as wire:
             wait_for(f"16 at {host.name}", lambda wire=wire: profiles.estimate(wire, *kind)[3] == 16)
+
+
+OTHER = """
+import os, socket, struct, sys
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+s.connect(sys.argv[1])
+packet = lambda kind, body: struct.pack("<IHH", 8 + len(body), kind, 0) + body
+say = lambda kind, uid, name: packet(kind, struct.pack("<QQII64s64s", 1 << 40, 0, uid, 0, name, b""))
+s.sendall(packet(1, struct.pack("<IIII64s", 0x53504452, 1, 0, 0, b"other")))  # "I am of user 0"
+s.sendall(say(17, 0, b"log") + say(17, 0, b"forged") + say(19, 0, b"log") + say(18, 0, b"log") + say(21, 0, b"log"))
+s.sendall(packet(3, struct.pack("<QQII", 1, 10, 32, 8) + struct.pack("<II", 0, 0)))  # a profile of user 0
+s.sendall(say(17, int(sys.argv[2]), b"own"))
+print("said", flush=True)
+heard = b""
+while True:
+    data = s.recv(65536)
+    if not data:
+        break
+    heard += data
+    if struct.pack("<QiI", 1, -1, 0) in heard:  # the profile's answer: EPERM
+        print("refused", flush=True)
+        break
+print("log" if b"log" in heard.replace(b"said", b"") else "nothing", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_a_peer_speaks_for_its_own_user_only(make_hosts, tmp_path):
+    """Whatever it says of itself: what it says of another user's actors and profile is not believed, and it hears nothing of them."""
+    a, b = make_hosts("a", "b", keys="", more='profile { private = conservative\n directory = "%s" }\n')
+    home = a.process("first", log(size=8192))
+    with a.daemon.wire() as wire:
+        profiles.run(wire, 1, ("python", "log", ""), 10 * MIB)
+    for at in (tmp_path, *tmp_path.parents[:2]):
+        at.chmod(0o711)
+    os.chmod(tmp_path / "a", 0o666)
+    with subprocess.Popen([sys.executable, "-c", OTHER, str(tmp_path / "a"), str(NOBODY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert [other.stdout.readline() for _ in range(3)] == ["said\n", "refused\n", "nothing\n"]
+        wait_for("its own", lambda: a.actor("own"))
+        assert a.actor("own")["daemon"] == "other" and a.actor("own")["uid"] == NOBODY
+        assert a.actor("forged") is None and (a.actor("log")["state"], a.actor("log")["copies"]) == ("active", [])
+        assert a.store().actor("log").call("add", 0) == (home.pid, 1)
+        other.stdin.close()
