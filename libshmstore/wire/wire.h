@@ -121,6 +121,7 @@ enum wire_question {
 	WIRE_QUERY_GATE = 17,     /* whether more work may begin */
 	WIRE_QUERY_STAGES = 32,   /* who runs which stage, with what */
 	WIRE_QUERY_ACTORS = 48,   /* where actors are, copies of them, and other daemons */
+	WIRE_QUERY_PROFILES = 49, /* what tasks used, and what runs */
 };
 
 /* tail: the partition's path; empty = all. Answered by DATA: one JSON document in as many packets as it takes. */

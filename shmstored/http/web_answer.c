@@ -213,10 +213,11 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 		const char *name;
 		enum wire_question what;
 	} questions[] = {
-		{"status", WIRE_QUERY_STATUS},   {"workers", WIRE_QUERY_WORKERS}, {"quota", WIRE_QUERY_QUOTA},
-		{"holders", WIRE_QUERY_HOLDERS}, {"events", WIRE_QUERY_EVENTS},   {"history", WIRE_QUERY_HISTORY},
-		{"arbiter", WIRE_QUERY_ARBITER}, {"arb_log", WIRE_QUERY_ARB_LOG}, {"memory", WIRE_QUERY_MEMORY},
-		{"gate", WIRE_QUERY_GATE},       {"stages", WIRE_QUERY_STAGES},   {"actors", WIRE_QUERY_ACTORS},
+		{"status", WIRE_QUERY_STATUS},     {"workers", WIRE_QUERY_WORKERS}, {"quota", WIRE_QUERY_QUOTA},
+		{"holders", WIRE_QUERY_HOLDERS},   {"events", WIRE_QUERY_EVENTS},   {"history", WIRE_QUERY_HISTORY},
+		{"arbiter", WIRE_QUERY_ARBITER},   {"arb_log", WIRE_QUERY_ARB_LOG}, {"memory", WIRE_QUERY_MEMORY},
+		{"gate", WIRE_QUERY_GATE},         {"stages", WIRE_QUERY_STAGES},   {"actors", WIRE_QUERY_ACTORS},
+		{"profiles", WIRE_QUERY_PROFILES},
 	};
 	const char *partition = argument_of(r, "partition");
 	const struct account *a = NULL;
@@ -239,7 +240,7 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 	}
 	return refuse(r, MHD_HTTP_NOT_FOUND,
 		      "not found; there are status, workers, quota, holders, events, history, arbiter, "
-		      "arb_log, memory, gate, stages, actors\n");
+		      "arb_log, memory, gate, stages, actors, profiles\n");
 }
 
 static bool is_read(const char *method)

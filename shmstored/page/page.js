@@ -356,15 +356,18 @@ async function refresh() {
   showDaemon(status.daemon, p);
   if (!p) return;
   const last = state.history && state.history.fine.time.length ? state.history.fine.time[state.history.fine.time.length - 1] : 0;
-  const [workers, holders, quota, events, history, health, arbiter, gate, memory] = await Promise.all([ask('api/v1/workers', of), ask('api/v1/holders', of), ask('api/v1/quota', of),
+  const [workers, holders, quota, events, history, health, arbiter, gate, memory, actors, profiles] = await Promise.all([ask('api/v1/workers', of), ask('api/v1/holders', of), ask('api/v1/quota', of),
     ask('api/v1/events', { since: state.lastEvent }), ask('api/v1/history', { ...of, since: last.toFixed(3) }), ask('healthz'),
-    ask('api/v1/arbiter', of), ask('api/v1/gate'), ask('api/v1/memory')]);
+    ask('api/v1/arbiter', of), ask('api/v1/gate'), ask('api/v1/memory'), ask('api/v1/actors'),
+    ask('api/v1/profiles')]);
   if (of.partition !== state.partition) return; // another one was chosen meanwhile
   state.reasons = health.reasons;
   showNow(p);
   showTier(p.tier);
   showArbiter(p.arbiter, arbiter.partitions[0]);
   showHost(gate.gate, memory.memory);
+  showActors(actors.actors);
+  showKinds(profiles.profiles);
   showEquation(p);
   showWorkers(workers.partitions[0]);
   showHolders(holders.partitions[0]);

@@ -114,6 +114,8 @@ static bool host_part(const struct report_view *v, struct host *h, enum wire_que
 		report_gate(v, h, jsonmake_child(o, "gate", jsonmake_new()));
 	else if (what == WIRE_QUERY_ACTORS)
 		report_actors(v, h, jsonmake_child(o, "actors", jsonmake_new()));
+	else if (what == WIRE_QUERY_PROFILES)
+		report_profiles(v, h, jsonmake_child(o, "profiles", jsonmake_new()));
 	else
 		return false;
 	return true;
@@ -162,6 +164,7 @@ static part *part_of(enum wire_question what)
 	case WIRE_QUERY_MEMORY:
 	case WIRE_QUERY_GATE:
 	case WIRE_QUERY_ACTORS:
+	case WIRE_QUERY_PROFILES:
 	default:
 		return NULL;
 	}

@@ -61,6 +61,7 @@ void report_holders(const struct report_view *v, struct account *a, struct json_
 void report_history(const struct report_view *v, struct account *a, struct json_object *o);
 
 /* Of the host. */
+void report_profiles(const struct report_view *v, struct host *h, struct json_object *o);
 void report_actors(const struct report_view *v, struct host *h, struct json_object *o);
 
 struct stages;

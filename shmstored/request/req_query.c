@@ -200,6 +200,7 @@ DISPATCH_HANDLER(query)
 	case WIRE_QUERY_GATE:
 	case WIRE_QUERY_STAGES:
 	case WIRE_QUERY_ACTORS:
+	case WIRE_QUERY_PROFILES:
 		return answer(c, serial, (enum wire_question)body->what, tail);
 	default:
 		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: no such question: %u", body->what);

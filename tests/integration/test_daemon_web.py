@@ -8,7 +8,9 @@ import tempfile
 
 import browser as chromium
 import pytest
+import test_profiles as profiles
 import webscene
+from actorscene import Process, log
 from arbwire import Client
 from daemon import wait_for
 from fixture import BUILD
@@ -312,6 +314,50 @@ def test_the_hosts_memory_its_gate_and_who_gave_way(shared_browser, pressed):
     assert page.run("[...document.querySelectorAll('#preempted td')].every((td) => td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
     page.end()
     shared_browser.get("about:blank")
+
+
+CELLS = "[...document.querySelectorAll('#%s tbody tr')].map((tr) => Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, td.textContent])))"
+BARS = "[...document.querySelectorAll('#kinds [data-label=\"%s\"] rect')].map((r) => Number(r.dataset.value))"
+
+
+def test_actors_and_what_tasks_use(shared_browser, plain_cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHMSTORE_SOCKET", "")
+    more = f'profile {{ private = conservative\n directory = "{tmp_path}" }}\npeers {{ name = here\n listen = "{tmp_path}/peers" }}\n'
+    daemon = webscene.start(plain_cluster.place.path, more=more)
+    process = Process(daemon, plain_cluster.place.path, "first", log("tally", 8192))
+    try:
+        page = Page(shared_browser, daemon)
+        page.wait("document.querySelectorAll('#actors tbody tr').length === 1", "the actor")
+        assert page.run("document.getElementById('kinds-part').hidden") is True
+        (row,) = page.run(CELLS % "actors")
+        assert row == {"Actor": "tally", "User": row["User"], "State": "active", "Where": f"first, process {process.pid}", "Waiting": "0", "Running": "0", "Copies": "none"}
+        assert "this daemon is here, and alone" in page.run("document.getElementById('actors-line').textContent")
+        kind = ("python", "join<b>", "Tables#7")
+        with daemon.wire() as wire:
+            for task in range(8):
+                profiles.run(wire, task + 1, kind, (100 if task < 6 else 800) * MIB)
+        page.wait("document.querySelectorAll('#kinds tbody tr').length === 2", "the kind, and its class")
+        row = next(r for r in page.run(CELLS % "kinds") if r["Kind"] == "join<b> (Tables#7)")
+        assert (row["Tasks"], row["Peak"], row["Next"], row["Average"]) == ("8", "800\u00a0MiB", "800\u00a0MiB", "275\u00a0MiB")
+        steps = page.run(BARS % "Distribution")
+        assert [n for n in steps if n] == [6, 2, 6, 2] and len(steps) == 2 * 13  # from 96 to 768 MiB: three powers of two, in four steps each
+        for width, height in ((1280, 900), (360, 740)):
+            shared_browser.resize(width, height)
+            assert page.run("document.documentElement.scrollWidth") == width, "the page scrolls sideways"
+            for scheme in ("light", "dark"):
+                shared_browser.scheme(scheme)
+                page.wait(f"getComputedStyle(document.body).backgroundColor === '{LIGHT if scheme == 'light' else DARK}'", scheme)
+                assert shared_browser.run(CONTRASTS) == [], (width, scheme)
+                shared_browser.run("document.getElementById('actors-part').scrollIntoView()")
+                page.screenshot(f"dashboard-actors-{width}-{scheme}")
+        process.kill()
+        page.wait("document.getElementById('actors').tBodies[0].rows.length === 0", "its end")
+        page.end()
+        shared_browser.get("about:blank")
+    finally:
+        if process.popen.poll() is None:
+            process.kill()
+        daemon.close()
 
 
 def test_a_host_that_nobody_watches_is_not_shown(page):
