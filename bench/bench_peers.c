@@ -209,7 +209,8 @@ static void skip_missing(struct report *report)
 
 int main(int argc, char **argv)
 {
-	static const size_t sizes[] = {1u << 10, 4u << 10, 64u << 10, 256u << 10, 1u << 20, 64u << 20};
+	static const size_t sizes[] = {1u << 10, 4u << 10, 64u << 10, 256u << 10,
+				       1u << 20, 4u << 20, 16u << 20, 64u << 20};
 	struct report_options options;
 	struct report *report = report_new(argc, argv, "bench_peers", "the same cycle on other systems", &options);
 	struct place own = {0}, devshm;

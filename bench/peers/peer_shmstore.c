@@ -11,7 +11,7 @@
 #include "peer.h"
 
 #define KEY      "k"
-#define PACK_MAX (1u << 20)
+#define PACK_MAX (16u << 20)
 
 struct shmstore_state {
 	char path[128];

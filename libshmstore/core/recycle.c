@@ -41,7 +41,7 @@
 #include "transient.h"
 
 #define GATHER_FROM 1u                   /* uses of a file before it is worth huge pages */
-#define GATHER_MIN  (4 * SHMS_HUGE_PAGE) /* smaller ones give slack back in small pages (slots.c) */
+#define GATHER_MIN  (2 * SHMS_HUGE_PAGE) /* smaller ones are not mapped so that it helps (hugemap.h) */
 #define TRIES       4 /* files that one put asks for: a file that others still have costs a look each time */
 
 #ifndef MADV_POPULATE_WRITE
