@@ -226,9 +226,13 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
 			size_t size, struct shms_segpacked *ret_object)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	uint64_t now_ms;
 
-	return pack && shms_pack_handoff(pack, k->key, k->key_size, shms_now_boot_ms(), lease_ms, ret_path, size,
-					 ret_object) == 0;
+	if (!pack)
+		return 0;
+	/* A lease ends too late by what the time may be late, and never too early. */
+	now_ms = lease_ms < 1000 ? shms_now_boot_ms() : shms_lately_boot_ms() + SHMS_BOOT_LATE_MS;
+	return shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret_path, size, ret_object) == 0;
 }
 
 /* Exact where the ticket's end is near. */

@@ -155,15 +155,16 @@ static bool exclusive(struct shms_slot *slot)
 }
 
 /*
- * A large file that comes back again and again is given huge pages where it has none, a quarter of it each time: who maps it, touches it and lets go pays a
+ * A large file that comes back again and again is given huge pages where the mount gives none, a quarter of it each time: who maps it, touches it and lets go pays a
  * tenth of that from then on, and all are paid for the copy after three or four objects. Not its last page: there the file's end moves.
  */
-static void gather(struct shms_slot *slot)
+static void gather(const struct shmstore *s, struct shms_slot *slot)
 {
 	uint64_t end = (slot->capacity - 1) & ~(SHMS_HUGEMAP_PAGE - 1), step;
 	int r;
 
-	if (slot->uses++ < GATHER_FROM || slot->capacity < GATHER_MIN || slot->gathered >= end)
+	if (slot->uses++ < GATHER_FROM || slot->capacity < GATHER_MIN || shms_huge(s, slot->capacity) ||
+	    slot->gathered >= end)
 		return;
 	step = (end / 4 + SHMS_HUGEMAP_PAGE - 1) & ~(SHMS_HUGEMAP_PAGE - 1);
 	if (step > end - slot->gathered)
@@ -277,7 +278,7 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 		slot = NULL;
 	}
 	if (slot)
-		gather(slot);
+		gather(s, slot);
 	return slot;
 }
 
