@@ -209,9 +209,10 @@ def test_without_a_directory_everybody_fetches(tmp_path, monkeypatch):
     assert a.claim("x") and b.claim("x")
 
 
-def test_in_a_cluster_of_two_hosts(place):
-    """Three workers of one host ask at the same time for what one of the other has."""
-    other = Place()
+@pytest.fixture(scope="module")
+def two_hosts():
+    """A client, the addresses of three workers of one host, and that of one of another, which counts what it sends to those."""
+    place, other = Place(), Place()
     try:
         arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "2 GiB")
         with cluster(place, 3, settings=amm()) as client, dask_worker(client.scheduler.address, *arguments, config={f"{PREFIX}.partition": other.path}):
@@ -219,23 +220,57 @@ def test_in_a_cluster_of_two_hosts(place):
             here = [worker.address for worker in client.cluster.scheduler.workers.values() if worker.nanny]
             (there,) = set(workers(client)) - set(here)
             on_workers(client, count_sent)
-            chunks = [client.submit(tasks.make, i, 8 * MIB, key=f"x-{i}", workers=[there]) for i in range(6)]
-            wait(chunks)
-            sums = [client.submit(tasks.total, *chunks, workers=[address], pure=False) for address in here]
-            expected = sum(float(np.sum(tasks.make(i, 8 * MIB))) for i in range(6))
-            assert client.gather(sums) == pytest.approx([expected] * 3)
-            assert on_workers(client, sent)[there] == 6, "each once"
-            wait_until(lambda: all(not held for held in on_workers(client, holds).values()), "nothing is held")
+            on_workers(client, be_patient)
+            yield client, here, there
     finally:
+        place.remove()
         other.remove()
 
 
+def test_in_a_cluster_of_two_hosts(two_hosts):
+    """Three workers of one host ask at the same time for what one of the other has."""
+    client, here, there = two_hosts
+    before = on_workers(client, sent)[there]
+    chunks = [client.submit(tasks.make, i, 8 * MIB, key=f"x-{i}", workers=[there]) for i in range(6)]
+    wait(chunks)
+    sums = [client.submit(tasks.total, *chunks, workers=[address], pure=False) for address in here]
+    expected = sum(float(np.sum(tasks.make(i, 8 * MIB))) for i in range(6))
+    assert client.gather(sums) == pytest.approx([expected] * 3)
+    assert on_workers(client, sent)[there] - before == 6, "each once"
+    wait_until(lambda: all(not held for held in on_workers(client, holds).values()), "nothing is held")
+
+
+def test_a_value_whose_task_is_stolen_while_it_crosses_crosses_once(two_hosts, tmp_path):
+    client, (victim, thief, _), there = two_hosts
+    before, gate = on_workers(client, sent)[there], str(tmp_path / "gate")
+    chunk = client.submit(tasks.make, 1, 8 * MIB, key="stolen-input", workers=[there])
+    wait(chunk)
+    on_workers(client, send_when, gate)
+    total = client.submit(tasks.total, chunk, key="stolen", workers=[victim, thief], allow_other_workers=True)
+    wait_until(lambda: client.run_on_scheduler(runs_on, "stolen") is not None, "it is somewhere")
+    if client.run_on_scheduler(runs_on, "stolen") == thief:
+        victim, thief = thief, victim
+    wait_until(lambda: on_workers(client, state_of, "stolen-input")[victim] == "flight", "it crosses")
+    client.run_on_scheduler(steal, "stolen", victim, thief)
+    wait_until(lambda: on_workers(client, state_of, "stolen-input")[thief] == "flight", "the thief asks for it")
+    assert on_workers(client, state_of, "stolen-input")[victim] == "cancelled"
+    Path(gate).touch()
+    assert total.result() == pytest.approx(tasks.make(1, 8 * MIB).sum())
+    assert on_workers(client, sent)[there] - before == 1, "once"
+    assert set(client.who_has([chunk])["stolen-input"]) == {there, victim, thief}, "what came is a replica as others are"
+    wait_until(lambda: all(not held for held in on_workers(client, holds).values()), "nothing is held")
+    del chunk, total
+    wait_until(lambda: set(on_workers(client, state_of, "stolen-input").values()) == {None}, "it goes as any other")
+
+
 def count_sent(worker):
-    worker.sent, inner = 0, worker.get_data
+    worker.sent, worker.gate, inner = 0, None, worker.get_data
 
     async def get_data(comm, keys=None, who=None, **kwargs):
         if keys and who and not worker._is_peer(who):
             worker.sent += len(keys)
+            while worker.gate and not os.path.exists(worker.gate):
+                await asyncio.sleep(0.01)
         return await inner(comm, keys=keys, who=who, **kwargs)
 
     worker.handlers["get_data"] = get_data
@@ -247,3 +282,30 @@ def sent(worker):
 
 def holds(worker):
     return list(worker._crossings._held)
+
+
+def be_patient(worker):
+    """A busy machine may take longer than what a sibling is waited for."""
+    import shmstore.dask.crossing
+
+    shmstore.dask.crossing._WAIT = 600.0
+
+
+def send_when(worker, gate):
+    """Not before that file is there."""
+    worker.gate = gate
+
+
+def state_of(worker, key):
+    task = worker.state.tasks.get(key)
+    return task.state if task is not None else None
+
+
+def runs_on(key, dask_scheduler):
+    task = dask_scheduler.tasks.get(key)
+    return task.processing_on.address if task is not None and task.processing_on is not None else None
+
+
+def steal(key, victim, thief, dask_scheduler):
+    workers = dask_scheduler.workers
+    dask_scheduler.extensions["stealing"].move_task_request(dask_scheduler.tasks[key], workers[victim], workers[thief])

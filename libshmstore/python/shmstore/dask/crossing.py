@@ -6,6 +6,9 @@ stays where the value has arrived, as Dask tells a worker of no holder that is n
 directory of this user's below the temporary directory: workers that see different ones fetch as on stock, each for itself. Each worker holds a
 lock on the directory, too: one that nobody holds and that is old was left by workers that were killed, and whoever starts next removes it.
 
+A value may cross for a task that is stolen meanwhile, by a sibling as likely as not. Dask throws away what came then; here it stays as a
+replica, of which the scheduler hears, and the sibling links it. What nobody wants any more goes as any other replica does.
+
 A worker that holds keys waits for others only that come later in the order of names. So no two workers wait for each other.
 """
 
@@ -19,7 +22,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -198,6 +201,11 @@ class Crossings:
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
             os.close(fd)
+
+    def kept(self, tasks: Mapping[Any, Any], event: GatherDepSuccessEvent) -> list[Any]:
+        """What the worker is to be told before it is told that this came: of what we fetched, that for which no task waits any more stays."""
+        mine = [task for key in event.data if key in self._held and (task := tasks.get(key)) is not None]
+        return [events.keep_replica(task, event.worker) for task in mine if events.abandoned(task)]
 
     async def wait(self, key: Any, seconds: float) -> str | None:
         """The address of who has fetched it, as soon as it is there or will not come; None where it still is not after that time."""

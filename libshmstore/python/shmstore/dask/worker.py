@@ -550,6 +550,9 @@ class Worker(distributed.Worker):
             bandwidth.count(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: Any) -> Any:
+        for stim in stims if self._crossings is not None else ():
+            if isinstance(stim, GatherDepSuccessEvent) and (kept := self._crossings.kept(self.state.tasks, stim)):
+                super().handle_stimulus(*kept)
         result = super().handle_stimulus(*stims)
         for stim in stims:
             if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent)):

@@ -11,6 +11,7 @@ from time import time
 from typing import Any
 
 from distributed.worker_state_machine import (
+    AcquireReplicasEvent,
     ExecuteFailureEvent,
     ExecuteSuccessEvent,
     GatherDepFailureEvent,
@@ -24,9 +25,11 @@ __all__ = [
     "ExecuteSuccessEvent",
     "GatherDepSuccessEvent",
     "UpdateDataEvent",
+    "abandoned",
     "execute_failed",
     "gather_failed",
     "gather_succeeded",
+    "keep_replica",
     "reschedule",
     "unpause",
 ]
@@ -46,6 +49,16 @@ def gather_succeeded(event: Any, data: dict[Any, Any], worker: str, asked: dict[
         event = GatherDepSuccessEvent(worker=worker, total_nbytes=asked["total_nbytes"], data={}, stimulus_id=f"shmstore-gather-{time()}")
     event.data.update(data)
     return event
+
+
+def abandoned(task: Any) -> bool:
+    """Whether a key is still on its way here though no task of this worker waits for it any more: what comes would be thrown away."""
+    return bool(task.state == "cancelled" and task.previous == "flight")
+
+
+def keep_replica(task: Any, donor: str) -> Any:
+    """What is on its way here from donor stays, as one more replica, of which the scheduler hears."""
+    return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.nbytes}, stimulus_id=f"shmstore-crossed-{time()}")
 
 
 def gather_failed(event: Any, error: BaseException, worker: str) -> Any:
