@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .policy import Policy
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
+_BREATH = 0.001  # seconds between two slices: a coroutine that waits for a timer or a message needs two rounds of the event loop
 _FRESH = 0.25  # seconds for which a view of the cluster is good
 _SAY = 60.0  # seconds between two lines about a policy that fails
 _conductors: weakref.WeakKeyDictionary[Any, Conductor] = weakref.WeakKeyDictionary()
@@ -95,7 +96,7 @@ class Conductor:
         finally:
             self.longest = max(self.longest, time.monotonic() - started)
             if self._pass:
-                self.kick(0.0)
+                self.kick(_BREATH)
             else:
                 self.keys_from.clear()
                 if any(policy.urgent for policy in self._ours):
