@@ -117,3 +117,12 @@ def slow_dot(a, b, seconds: float) -> float:
 
     time.sleep(seconds)
     return float(a[::64] @ b[::64])
+
+
+def wait_for_file(path) -> bool:
+    import os
+    import time
+
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return True

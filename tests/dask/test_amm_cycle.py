@@ -9,7 +9,7 @@ import time
 import pytest
 import tasks
 from ammclusters import MIB, amm, conductor
-from conftest import PREFIX, cluster, wait_until
+from conftest import PREFIX, cluster, on_workers, wait_until, workers
 from distributed import wait
 
 
@@ -70,13 +70,45 @@ def leak():
 
 def test_one_that_cannot_go_stays_and_works(place):
     """Its task runs for longer than it is waited for."""
-    settings = amm({"class": "Cycle", "age": "1s", "growth": None, "patience": "1s", "period": "100ms"}, start=True, interval="200ms")
+    settings = amm({"class": "Cycle", "growth": None, "patience": "1s", "period": "100ms"}, start=True, interval="200ms")
     with cluster(place, 2, settings=settings) as client:
         policy = cycle(client)
-        slow = [client.submit(tasks.make_slowly, 8, i, key=f"slow-{i}") for i in range(2)]
+        slow = [client.submit(tasks.make_slowly, 8, i, key=f"slow-{i}", workers=[address]) for i, address in enumerate(workers(client))]
+        wait_until(lambda: all(on_workers(client, executes).values()), "both run")
+        wait_until(lambda: len(policy._began) == 2, "it knows them")
+        policy.age = 0.0
         wait_until(lambda: policy.failed >= 1, "given up")
         policy.age = None
         wait_until(lambda: len(client.cluster.scheduler.running) == 2, "it takes tasks again")
         assert policy.cycled == 0
         wait(slow)
         assert client.submit(tasks.total, slow[0]).result() == pytest.approx(tasks.make(0).sum())
+
+
+def executes(worker):
+    return len(worker.state.executing)
+
+
+def test_a_worker_that_is_to_go_is_asked_whether_it_runs_anything(place):
+    from shmstore.dask.compat.manager import runs_nothing
+
+    with cluster(place, 1) as client:
+        scheduler, (address,) = client.cluster.scheduler, workers(client)
+        ask = lambda: client.sync(runs_nothing, scheduler, address)  # noqa: E731
+        assert ask() is False, "it may begin something"
+        gate = os.path.join(place.path, "gate")
+        slow = client.submit(tasks.wait_for_file, gate)
+        wait_until(lambda: on_workers(client, executes)[address], "it runs")
+        client.sync(go, scheduler, address)
+        wait_until(lambda: set(client.run(status).values()) == {"closing_gracefully"}, "it knows")
+        assert ask() is False
+        open(gate, "w").close()
+        assert slow.result() and ask() is True
+
+
+async def go(scheduler, address):
+    await scheduler.retire_workers([address], close_workers=False, remove=False)
+
+
+def status(dask_worker):
+    return dask_worker.status.name

@@ -17,6 +17,7 @@ from .policy import Policy
 logger = logging.getLogger("distributed.scheduler.shmstore")
 
 _LOOK = 0.05  # seconds between two looks at whether a worker still runs something
+_REMEMBERED = 1000
 _RESTART = 60.0  # seconds that a nanny may take
 
 
@@ -46,6 +47,7 @@ class Cycle(Policy):
         self.patience = float(parse_timedelta(patience, default="s"))
         self.cycled = 0  #: processes that were replaced
         self.failed = 0  #: that were to be, and were not
+        self.seconds: list[float] = []  #: for how long the last ones took no tasks
         self._began: dict[Any, tuple[float, int]] = {}  # worker -> since when, memory then
         self._not_before: dict[Any, float] = {}
         self._replacing: asyncio.Future[None] | None = None
@@ -100,7 +102,9 @@ class Cycle(Policy):
             dask_manager.resume(scheduler, worker)
             return
         self.cycled += 1
-        logger.info("shmstore: the process of worker %s was replaced in %.2f s", address, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        self.seconds = [*self.seconds[-_REMEMBERED:], seconds]
+        logger.info("shmstore: the process of worker %s was replaced in %.2f s", address, seconds)
         self.urgent = True
 
     async def _empty(self, worker: Any) -> str:
@@ -111,20 +115,26 @@ class Cycle(Policy):
             gone = await scheduler.retire_workers([address], close_workers=False, remove=False)
             if address not in gone:
                 return "no other worker takes its values"
-            asked = worker.last_seen
-            # What runs is known by heartbeats: two of them, as the first may be of before.
-            seen = 0
-            while seen < 2 or worker.executing:
+            while not await self._is_idle(worker):
                 if scheduler.workers.get(address) is not worker:
                     return "it is gone"
                 if time.monotonic() > until:
                     return f"its tasks still run after {self.patience:.0f} s: " + ", ".join(str(task.key) for task in list(worker.executing)[:3])
                 await asyncio.sleep(_LOOK)
-                if worker.last_seen != asked:
-                    asked, seen = worker.last_seen, seen + 1
             running = scheduler.running
             if all(any(holder in running for holder in dask_manager.holders(task)) for task in worker.has_what):
                 return ""
+
+    async def _is_idle(self, worker: Any) -> bool:
+        """It is asked. One that cannot be, as shmstore is not installed there, is known by its heartbeats: two of them, the first may be of before."""
+        idle = await dask_manager.runs_nothing(self.scheduler, worker.address)
+        if idle is None:
+            for _ in range(2):
+                seen, until = worker.last_seen, time.monotonic() + self.patience
+                while worker.last_seen == seen and time.monotonic() < until:
+                    await asyncio.sleep(_LOOK)
+            idle = not worker.executing
+        return idle
 
     def __repr__(self) -> str:
         return f"Cycle(age={self.age}, growth={self.growth})"

@@ -9,16 +9,17 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Collection, Iterator
 from time import time
 from typing import Any
 
 from distributed.active_memory_manager import ActiveMemoryManagerPolicy, RetireWorker, Suggestion
 from distributed.client import Client
-from distributed.core import Status
+from distributed.core import Status, rpc
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from .leaving import UNSUSPECTED
+from . import leaving
 
 __all__ = [
     "ActiveMemoryManagerPolicy",
@@ -32,6 +33,7 @@ __all__ = [
     "restart",
     "resume",
     "retiring",
+    "runs_nothing",
     "waiters",
 ]
 
@@ -106,9 +108,20 @@ async def restart(scheduler: Any, worker: Any, timeout: float) -> str:
     """Has a worker's nanny start a new process for it; what it had not begun runs elsewhere. Returns '', or why it failed. OSError."""
     restarting = asyncio.ensure_future(scheduler.rpc(worker.nanny).restart(timeout=timeout))
     await asyncio.sleep(0)  # it is under way: a worker that the scheduler does not know any more ends by itself
-    await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **UNSUSPECTED)
+    await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **leaving.UNSUSPECTED)
     answer = await restarting
     return "" if answer == "OK" else f"its nanny says {answer!r}"
+
+
+async def runs_nothing(scheduler: Any, address: str) -> bool | None:
+    """Whether a worker that is to go runs nothing, and begins nothing more. None: it cannot be asked, as it knows nothing of us. OSError."""
+    try:
+        # Not by the scheduler's own connections: what it is sent by them it passes on, and reads none of it.
+        async with rpc(address, connection_args=scheduler.connection_args) as worker:
+            answer = await worker.run(function=pickle.dumps(leaving.runs_nothing))
+    except ImportError:
+        return None
+    return bool(answer["result"]) if isinstance(answer, dict) and answer.get("status") == "OK" else None
 
 
 def resume(scheduler: Any, worker: Any) -> None:
