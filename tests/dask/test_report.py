@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 import tasks
+from ammclusters import amm
 from conftest import PREFIX, cluster, wait_until, workers
 
 import shmstore.dask
@@ -14,7 +19,7 @@ MIB = 1 << 20
 
 
 def test_shared_memory_is_told_from_spill_files(place):
-    with cluster(place, 2, settings={f"{PREFIX}.share": "eager"}) as client:
+    with cluster(place, 2, settings={**amm("HostReduceReplicas", start=True), f"{PREFIX}.share": "eager"}) as client:
         futures = client.map(tasks.make, range(4))
         client.gather(client.map(tasks.total, futures))
         wait_until(lambda: sum(w.partition for w in shmstore.dask.report(client)) >= 4 * tasks.make(0).nbytes, "it is told of")
@@ -25,6 +30,20 @@ def test_shared_memory_is_told_from_spill_files(place):
         text, html = str(found), found._repr_html_()
         for part in (*workers(client), "shared memory", "spill files", "all"):
             assert part in text and part in html
+        shown = command(client.scheduler.address)
+        assert shown.returncode == 0 and all(part in shown.stdout for part in (*workers(client), "shared memory", "policy HostReduceReplicas()"))
+        read = json.loads(command(client.scheduler.address, "--json").stdout)
+        assert [worker["worker"] for worker in read["workers"]] == workers(client) and sum(worker["partition"] for worker in read["workers"]) > 0
+        assert [policy["policy"] for policy in read["policies"]] == ["HostReduceReplicas()"] and read["figures"]["drops"] == 0
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, "-m", "shmstore.dask", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_command_says_that_a_scheduler_does_not_answer():
+    shown = command("tcp://127.0.0.1:1", "--timeout", "0.5")
+    assert shown.returncode == 1 and shown.stderr.startswith("shmstore.dask: tcp://127.0.0.1:1 does not answer: ")
 
 
 def test_a_performance_report_has_it(tmp_path):

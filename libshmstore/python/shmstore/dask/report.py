@@ -38,6 +38,14 @@ class Report(tuple[WorkerReport, ...]):
     policies: tuple[Any, ...] = ()  #: a PolicyState of each policy of shmstore.dask.amm
     figures: Mapping[str, Any] = {}  #: what they did; client.shmstore.figures()
 
+    def as_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "workers": [worker._asdict() for worker in self],
+            "policies": [policy._asdict() for policy in self.policies],
+            "figures": dict(self.figures),
+        }
+
     def _rows(self) -> list[tuple[str, ...]]:
         rows = [
             (w.worker, size(w.private), size(w.partition) if w.shares else "shares nothing", size(w.tier), size(w.spill)) for w in self
