@@ -8,6 +8,8 @@ that nobody wants any more leaves it, too, and does not count. A loss belongs to
 import os
 import random
 import signal
+import time
+from collections import Counter
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
@@ -62,6 +64,27 @@ class Kills(SchedulerPlugin):
                 self._lost[key] = key in self._had
         elif finish == "processing" and key in self._lost:
             (self.again if self._lost.pop(key) else self.again_uninsured).append((len(self.insured_at), key))
+
+    def open(self):
+        """What the scheduler waits for, and what workers it has: for people, where a job does not end."""
+        return self._client.sync(self._open)
+
+    async def _open(self):
+        scheduler = self._scheduler
+        now = time.time()
+        workers = {
+            worker.address: {"status": worker.status.name, "seen": round(now - worker.last_seen, 1), "memory": worker.metrics.get("memory"),
+                             "processing": [task.key for task in worker.processing][:8], "executing": [task.key for task in worker.executing][:8]}
+            for worker in scheduler.workers.values()
+        }
+        tasks = [task for task in scheduler.tasks.values() if task.state not in ("memory", "released", "forgotten")]
+        return {
+            "workers": workers,
+            "nannies": {str(name): [nanny.status.name, nanny.worker_address, nanny.pid] for name, nanny in self._client.cluster.workers.items()},
+            "states": dict(Counter(task.state for task in scheduler.tasks.values())),
+            "tasks": {str(task.key): [task.state, getattr(task.processing_on, "address", None), [str(dep.key) for dep in task.waiting_on or ()][:4]]
+                      for task in tasks[:20]},
+        }
 
     def report(self):
         """For people."""

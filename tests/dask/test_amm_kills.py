@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench")
 from dask_kills import Kills
 
 INSURED = amm({"class": "Insurance", "size": "1 MiB"}, "HostReduceReplicas", "Retire", start=True, interval="500ms")
+INSURED["distributed.deploy.lost-worker-timeout"] = "1h"  # LocalCluster ends for good whom it misses so long after a loss: on a busy machine most of them
 N = 8
 
 
