@@ -75,6 +75,23 @@ const char *configkey_help(enum configkey_kind kind)
 	}
 }
 
+/* The place of a word in the list of that kind, from 0. 0, -EINVAL. */
+static int parse_word(enum configkey_kind kind, const char *text, uint64_t *ret)
+{
+	static const struct {
+		const char *const *words;
+		int n_words;
+	} lists[] = {
+		[KEY_LEVEL] = {LEVELS, 8},       [KEY_DETAIL] = {DETAILS, 3}, [KEY_POLICY] = {POLICIES, 6},
+		[KEY_CAST] = {CASTS, 2},         [KEY_QUEUE] = {QUEUES, 3},   [KEY_STAGE_MODE] = {MODES, 2},
+		[KEY_CONFLICT] = {CONFLICTS, 3},
+	};
+	int word = 0, r = configvalue_word(text, lists[kind].words, lists[kind].n_words, &word);
+
+	*ret = (uint64_t)(unsigned)word;
+	return r;
+}
+
 /* The number that a value of that kind stands for; texts have none. 0, -EINVAL. */
 static int parse_number(const struct configkey *k, const char *text, uint64_t *ret)
 {
@@ -82,7 +99,7 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 	struct ckpt_num num;
 	struct ratio ratio;
 	bool on = false;
-	int word = 0, r;
+	int r;
 
 	switch (k->kind) {
 	case KEY_OCTAL:
@@ -119,14 +136,12 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		return r;
 	case KEY_LEVEL:
 	case KEY_DETAIL:
-		r = k->kind == KEY_LEVEL ? configvalue_word(text, LEVELS, 8, &word)
-					 : configvalue_word(text, DETAILS, 3, &word);
-		*ret = (uint64_t)(unsigned)word;
-		return r;
 	case KEY_POLICY:
-		r = configvalue_word(text, POLICIES, 6, &word);
-		*ret = (uint64_t)(unsigned)word;
-		return r;
+	case KEY_CAST:
+	case KEY_QUEUE:
+	case KEY_STAGE_MODE:
+	case KEY_CONFLICT:
+		return parse_word(k->kind, text, ret);
 	case KEY_COPIES:
 		*ret = 0;
 		return ckpt_num_read(text, &num) ? 0 : -EINVAL;
@@ -135,20 +150,6 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		return !strcmp(text, "resource") || !strcmp(text, "random") || (!strncmp(text, "fixed:", 6) && text[6])
 			       ? 0
 			       : -EINVAL;
-	case KEY_CAST:
-		r = configvalue_word(text, CASTS, 2, &word);
-		*ret = (uint64_t)(unsigned)word;
-		return r;
-	case KEY_QUEUE:
-		r = configvalue_word(text, QUEUES, 3, &word);
-		*ret = (uint64_t)(unsigned)word;
-		return r;
-	case KEY_STAGE_MODE:
-	case KEY_CONFLICT:
-		r = k->kind == KEY_STAGE_MODE ? configvalue_word(text, MODES, 2, &word)
-					      : configvalue_word(text, CONFLICTS, 3, &word);
-		*ret = (uint64_t)(unsigned)word;
-		return r;
 	case KEY_RATIO:
 		*ret = 0;
 		return ratio_parse(text, &ratio) && ratio_compare(ratio, RATIO(k->most, 1)) <= 0 ? 0 : -EINVAL;
