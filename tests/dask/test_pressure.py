@@ -15,7 +15,7 @@ import dask
 import pytest
 from conftest import PREFIX, Place, cluster, wait_until
 from distributed import wait
-from presstasks import MIB, hold, hold_until, pid_and_time, value
+from presstasks import MIB, Counter, hold, hold_until, pid_and_time, value
 
 from shmstore.dask.pressure import level_of
 
@@ -157,6 +157,28 @@ def test_a_wrong_level_fails_its_key_only(make_host):
         with pytest.raises(ValueError, match="sometimes"):
             wrong.result()
         assert client.submit(value, 2).result() == 2
+
+
+def test_a_worker_that_has_actors_is_not_ended(make_host, tmp_path):
+    host = make_host()
+    with cluster(host.place, 1, settings=SETTINGS) as client:
+        counter = client.submit(Counter, actor=True).result()
+        with dask.annotate(shmstore_preempt="always"):
+            key = client.submit(hold_until, 1, str(tmp_path / "go"), pure=False)
+        wait_until(lambda: host.gate()["running"] == 1, "it runs")
+        assert [t["level"] for t in host.gate()["tasks"]] == ["NEVER"]
+        (tmp_path / "go").touch()
+        wait(key)
+        assert counter.add(2).result() == 2
+        del counter
+        wait_until(lambda: client.run(lambda dask_worker: len(dask_worker.state.actors)) == {w: 0 for w in client.scheduler_info()["workers"]}, "it has gone")
+        (tmp_path / "go").unlink()
+        with dask.annotate(shmstore_preempt="always"):
+            key = client.submit(hold_until, 1, str(tmp_path / "go"), pure=False)
+        wait_until(lambda: host.gate()["running"] == 1, "it runs")
+        assert [t["level"] for t in host.gate()["tasks"]] == ["ALWAYS"]
+        (tmp_path / "go").touch()
+        wait(key)
 
 
 def test_a_preempted_key_runs_elsewhere_and_later(make_host, tmp_path):

@@ -2,7 +2,8 @@
 """Keys under the host's memory pressure: each is a task of the daemon's gate before it runs, and gives way where memory is short.
 
     admission    a key waits at the gate until what is expected of its kind, by the profile, fits. In the order of the daemon's line
-    level        annotation ``shmstore_preempt``: never to always, or auto. Without one: auto where retries are allowed, else never
+    level        annotation ``shmstore_preempt``: never to always, or auto. Without one: auto where retries are allowed, else never. Never on a
+                 worker that has actors of Dask's
     profile      what each key took is told to the daemon, by kind: the key's prefix
     preemption   the worker has a notice; its keys cannot be stopped within a thread, so they run on. Where the daemon then ends the process (SIGTERM), the
                  worker tells the others which keys it had, and leaves in order: the scheduler runs them elsewhere, and does not hold it against them.
@@ -44,6 +45,7 @@ _ANNOTATION = "shmstore_preempt"
 _OP = "shmstore_preempted"  # what workers are told by each other, through the scheduler
 _PATIENCE = 0.4  # seconds for each of the two messages of one that leaves
 _HELD_BACK_MAX = 10_000  # keys that are remembered as preempted
+_NEVER = ("never", 0)
 _AT_ONCE = 256  # keys of a worker that wait at the gate
 
 
@@ -139,6 +141,9 @@ class Pressure:
         task = self._worker.state.tasks[key]
         kind = key_split(key)
         level, retriable = level_of(task.annotations)
+        if self._worker.state.actors and level not in _NEVER:
+            self._count("actors")
+            level = "never"  # Dask's actors are lost with the process
         await self._wait_out(key)
         try:
             running: Running = await run_in(self._executor, self._ask, key, kind, level, retriable)
