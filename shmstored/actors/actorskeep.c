@@ -179,7 +179,7 @@ void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct p
 	struct actors *a = of_service(s);
 	struct actors_say_state m;
 	struct actors_guest *g;
-	struct actors_one *k;
+	struct actors_one *k = NULL;
 	int r;
 
 	memcpy(&m, b->meta, sizeof(m));
