@@ -78,6 +78,7 @@ def test_a_worker_process_that_preloads_us_goes_on_without(place, tmp_path):
 PUBLIC = {
     "dask": {"config"},
     "dask.base": {"tokenize"},
+    "dask.dataframe.dispatch": {"to_pyarrow_table_dispatch"},
     "dask.config": {"collect_yaml", "get", "set", "update_defaults"},
     "dask.sizeof": {"sizeof"},
     "dask.utils": {"parse_bytes", "parse_timedelta", "typename"},

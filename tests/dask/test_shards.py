@@ -16,13 +16,14 @@ from tasks import MIB
 from together import together
 
 from shmstore.dask.compat import p2p
-from shmstore.dask.shards import Kept
+from shmstore.dask.shards import Kept, Packs
 
 pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks), reason=f"P2P is stock's on this Dask: {p2p.missing_hooks[:1]}")
 
 SIDE = 2048  # of a square of floats: 32 MiB
 N = 8
-P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p"}
+P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p", "array.chunk-size": SIDE * SIDE * 8 // N}
+LARGE = 40_000  # rows of a part of a frame of which each worker's share is an object of its own
 
 
 def expected():
@@ -46,39 +47,48 @@ def part(i, rows=20_000):
     return pd.DataFrame({"key": rng.integers(0, 100, rows), "x": rng.random(rows), "text": pd.array(text, dtype="string[pyarrow]")})
 
 
-def shuffled():
+def shuffled(rows=20_000):
     dd = pytest.importorskip("dask.dataframe")
     if not hasattr(dd, "from_map"):
         pytest.skip("no from_map")
     with dask.config.set(P2P):
-        return dd.from_map(part, range(N), meta=part(0, 1)).shuffle("key", npartitions=N)
+        return dd.from_map(part, range(N), rows=rows, meta=part(0, 1)).shuffle("key", npartitions=N)
 
 
-def same_frames(got):
+def same_frames(got, rows=20_000):
     import pandas as pd
 
     order = ["key", "x"]
-    want = pd.concat([part(i) for i in range(N)]).sort_values(order, ignore_index=True)
+    want = pd.concat([part(i, rows) for i in range(N)]).sort_values(order, ignore_index=True)
     got = got.sort_values(order, ignore_index=True)
     assert (got["key"] == want["key"]).all() and (got["x"] == want["x"]).all() and list(got["text"]) == list(want["text"])
 
 
 def count(worker):
     """From here on: messages that came as a handle, shards that wait, writes to a disk."""
-    taken = worker._exchange.adopt
-    worker.counted = {"handles": 0, "kept": 0, "on disk": 0}
+    taken, pack, add = worker._exchange.adopt, Packs._put, Kept.add
+    worker.counted = {"handles": 0, "packed": 0, "mapped": 0, "kept": 0, "on disk": 0}
 
     def adopt(key, handle):
         worker.counted["handles"] += str(key).startswith("p2p-")
         return taken(key, handle)
 
-    worker._exchange.adopt = adopt
+    def packed(self, data, partition_id):
+        parts = pack(self, data, partition_id)
+        worker.counted["packed"] += parts is not None
+        return parts
+
+    def added(self, shards):
+        worker.counted["mapped"] += len(shards)
+        add(self, shards)
+
+    worker._exchange.adopt, Packs._put, Kept.add = adopt, packed, added
     take = worker._shards.take
 
     def watched(run):
         take(run)
         kept = run._disk_buffer._process
-        stock = type(run._disk_buffer)._write_frames
+        stock = getattr(type(run._disk_buffer), "_write_frames", None)  # there is none where stock keeps shards in memory
 
         async def keep(id, shards):
             worker.counted["kept"] += len(shards)
@@ -106,10 +116,15 @@ def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(plac
         with dask.config.set({"optimization.fuse.active": False}):
             assert np.array_equal(rechunked().compute(), expected())
         arrays = on_workers(client, counted).values()
-        assert sum(c["handles"] for c in arrays) > 0 and all(c["kept"] > 0 and c["on disk"] == 0 for c in arrays), arrays
+        assert sum(c["packed"] for c in arrays) == N and all(c["mapped"] > 0 and c["on disk"] == 0 for c in arrays), arrays
+        assert sum(c["handles"] for c in arrays) == 2 * N, "each input goes to the other two workers"
         same_frames(shuffled().compute())
         frames = on_workers(client, counted).values()
+        assert sum(c["packed"] for c in frames) == N, "small ones are gathered instead"
         assert sum(c["handles"] for c in frames) > sum(c["handles"] for c in arrays) and not any(c["on disk"] for c in frames), frames
+        same_frames(shuffled(LARGE).compute(), LARGE)
+        large = on_workers(client, counted).values()
+        assert sum(c["packed"] for c in large) == 2 * N and not any(c["on disk"] for c in large), large
         wait_until(lambda: place.partition.usage(full=True).ghosts == 0 and place.partition.usage().n_objects == 0, "shards go")
     assert place.stores() == []
 
@@ -121,18 +136,48 @@ def test_what_has_no_room_waits_on_disk_and_goes_as_on_stock(place):
         on_workers(client, count)
         assert np.array_equal(rechunked().compute(), expected())
         assert sum(c["on disk"] for c in on_workers(client, counted).values()) > 0
-        same_frames(shuffled().compute())
+        same_frames(shuffled(LARGE).compute(), LARGE)
+
+
+@pytest.mark.parametrize("disk", [True, False], ids=["disk", "memory"])
+def test_packed_shards_become_stocks_where_they_cannot_stay(place, disk):
+    """They were made and sent, and then there is no room to keep them mapped; or stock keeps shards in memory."""
+    with dask.config.set({"distributed.p2p.storage.disk": disk}), cluster(place, 2) as client:
+        on_workers(client, count)
+        if disk:
+            client.run(_short_of_room_for_mapped)
+        assert np.array_equal(rechunked().compute(), expected())
+        counts = on_workers(client, counted).values()
+        assert sum(c["packed"] for c in counts) == N and not any(c["mapped"] for c in counts), counts
+        assert any(c["on disk"] for c in counts) is disk
+        same_frames(shuffled(LARGE).compute(), LARGE)
+        counts = on_workers(client, counted).values()
+        assert sum(c["packed"] for c in counts) == 2 * N, counts
+        assert not disk or not any(c["mapped"] for c in counts), "Dask's frames wait on disk in any case"
+
+
+def _short_of_room_for_mapped(dask_worker):
+    dask_worker._shards.has_room = lambda nbytes: nbytes > 0
+
+
+def test_packed_shards_that_a_peer_does_not_take_are_sent_as_on_stock(place):
+    with cluster(place, 2) as client:
+        on_workers(client, _lose_the_first)
+        same_frames(shuffled(LARGE).compute(), LARGE)
+        assert any(client.run(lambda dask_worker: dask_worker.lost).values())
 
 
 def test_a_worker_that_is_killed_amid_a_shuffle_loses_nothing(place):
-    with cluster(place, 3) as client:
+    with cluster(place, 3, settings={f"{PREFIX}.lease": "2s"}) as client:
         on_workers(client, count)
         future = client.compute(rechunked())
-        wait_until(lambda: any(c["kept"] for c in on_workers(client, counted).values()), "shards wait")
+        wait_until(lambda: any(c["mapped"] for c in on_workers(client, counted).values()), "shards wait")
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGKILL)
         assert np.array_equal(future.result(timeout=120), expected())
-    assert place.stores() == [] and place.partition.usage(full=True).ghosts == 0
+    # What the killed one had promised, and nobody came for, stays until its lease has ended.
+    wait_until(lambda: place.partition.gc() is not None and place.stores() == [], "its store goes")
+    assert place.partition.usage(full=True).ghosts == 0
 
 
 def _lose_the_first(worker):
@@ -172,7 +217,7 @@ def test_a_peer_that_does_not_know_of_it_gets_them_as_on_stock(place):
         await wait(x)
         result = await client.compute(rechunked(x))
         assert np.array_equal(result, expected())
-        assert first._shards._others == {second.address}
+        assert first._shards.others == {second.address}
 
     together(place, job, n=2)
 

@@ -17,13 +17,8 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from .. import Error, Partition, Store
 from .compat import tasks
-from .exchange import Exchange
+from .exchange import Exchange, pays
 from .memory import private_memory
-
-
-def pays(partition: Partition) -> bool:
-    """Whether new files are made of huge pages: page by page they take longer to make than a copy."""
-    return partition.info().huge in ("within_size", "always")
 
 
 class Born:

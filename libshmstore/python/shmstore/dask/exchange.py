@@ -12,11 +12,14 @@ import enum
 import errno
 import hashlib
 import itertools
+import mmap
 import os
+import pickle
 import random
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
@@ -43,6 +46,7 @@ _NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
 _SIZEOF_ANY = sizeof.dispatch(object)
 _ATTRIBUTES_MAX = 64  # of an instance that are looked at
 _WHY_NOT = "{} of {} bytes are in its pickle, as Python objects (strings) and types that pickle without buffers are"
+MADE = "shmstore:made"  # the kind of what `Exchange.make` made
 _counter = itertools.count()
 
 
@@ -97,6 +101,11 @@ def _kind_of(value: Any) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
+def pays(partition: Partition) -> bool:
+    """Whether new files are made of huge pages: page by page they take longer to make than a copy."""
+    return partition.info().huge in ("within_size", "always")
+
+
 def shareable(header: Any, size: int, settings: Settings) -> bool:
     """Whether min-size bytes, and half of a value, are buffers (size bytes) outside of its pickle (header)."""
     return size >= settings.min_size and size >= len(header)
@@ -133,6 +142,7 @@ class Exchange:
             daemon=settings.daemon,
         )
         self.turns = Turns(self.partition.path)
+        self._huge = pays(self.partition)
         self._lock = threading.RLock()  # reentrant: a handle may be collected while we hold it
         self._names: set[str] = set()
         self.identity = _identity(self.partition.path)
@@ -236,6 +246,31 @@ class Exchange:
             return Kept.FOR_NOW
         self.fallbacks.stored(type(value))
         return Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), len(header), handed=False)
+
+    def make(self, key: Any, value: Any, nbytes: int, write: Callable[[memoryview], None]) -> Entry | None:
+        """An object that reads back as (value, so many bytes as a memoryview), which write(memory) fills where they are to lie. None: no room."""
+        header = pickle.dumps((value, pickle.PickleBuffer(bytearray(1))), protocol=5, buffer_callback=lambda _: None)
+        name = self._claim(key)
+        try:
+            if self._huge:
+                with self.store.create(name, len(header), [nbytes]) as writer:
+                    with writer.header as room:
+                        room[:] = header
+                    with writer.buffers[0] as memory:
+                        write(memory)
+            else:
+                with mmap.mmap(-1, nbytes) as private:
+                    with memoryview(private) as memory:
+                        write(memory)
+                    self.store.put_buffers(name, header, [private])
+        except (OSError, ValueError, BufferError) as e:
+            self._release(name)
+            self._note_put(e, key)
+            return None
+        except BaseException:
+            self._release(name)
+            raise
+        return Entry(name, nbytes, MADE, len(header), handed=False)
 
     def link(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | None:
         """An entry of a value that is nothing but parts of what is mapped already: a second name of the object; None where it is not.

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..pickling import in_view
 from .compat import p2p
-from .exchange import Entry, Exchange
+from .exchange import MADE, Entry, Exchange
 from .handle import Handle
 from .offloading import offload
 
@@ -24,6 +24,7 @@ _SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle:
 _GATHERED = 1 << 20  # bytes of private shards of one output partition that become an object, ...
 _GATHERED_ALL = 16 << 20  # ... or of all of them
 _FREE_SHARE = 10  # one part in so many of the partition that shards leave free where there is no disk tier
+_PACKED_MIN = 256 << 10  # bytes of a worker's part of an input, on average, from which it is an object of its own
 _LOST = {"status": "shmstore: the shards could not be adopted"}
 
 
@@ -33,35 +34,65 @@ class Shards:
     def __init__(self, worker: Any, exchange: Exchange, tier: Any) -> None:
         self.is_peer: Callable[[str], bool] = worker._is_peer
         self.exchange, self.tier, self.guard = exchange, tier, exchange.guard
-        self._others: set[str] = set()  # peers that do not understand this
+        self.others: set[str] = set()  # peers that do not understand this
         p2p.each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
 
     def take(self, run: Any) -> None:
         """From here on that run's shards go and wait as this module says."""
-        key, sending, waiting = f"p2p-{run.id}-{run.run_id}", p2p.Sending(run), p2p.Waiting(run)
-        receive = run.receive
+        key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", p2p.Sending(run), p2p.Waiting(run), p2p.Splitting.of(run)
+        kept = Kept(self, key, waiting) if waiting.on_disk else None
+        stock_receive = run.receive
+        packs = None if splitting is None else Packs(self, key, run.local_address, splitting, kept, stock_receive)
 
-        async def send(address: str, shards: Any) -> Any:
+        async def send_plain(address: str, shards: list[Any]) -> Any:
             if address == run.local_address:  # has them already
                 run.raise_if_closed()
-                return await receive(shards)
-            if address not in self._others and self.is_peer(address):
+                return await stock_receive(shards)
+            if self.takes(address):
                 answer = await self._hand_over(key, sending, address, shards)
                 if answer is not None:
                     return answer
             return await sending.stock(address, shards)
 
+        async def send(address: str, shards: list[Any]) -> Any:
+            packed = [] if packs is None else [shard for shard in shards if isinstance(shard[1], Handle)]
+            if packs is None or not packed:
+                return await send_plain(address, shards)
+            plain = [shard for shard in shards if not isinstance(shard[1], Handle)]
+            if address == run.local_address:
+                answer = await packs.take([handle.take() for _, handle in packed])
+            else:
+                answer = {"status": "OK"}
+                for shard in packed:  # each by itself: a stock receiver must fail at once, before it takes any of it for received
+                    ticket = self.exchange.handoff(key, shard[1].entry) if self.takes(address) else None
+                    answer = None if ticket is None else await self._once(key, sending, address, ticket)
+                    if answer is None:
+                        plain += await offload(packs.as_stock, [shard])
+                    elif answer.get("status") != "OK":
+                        return answer
+            if plain and (answer is None or answer.get("status") == "OK"):
+                answer = await send_plain(address, plain)
+            return answer
+
         async def received(data: Any) -> Any:
+            if isinstance(data, Handle) and data.kind == MADE:
+                if packs is None or not self.exchange.adopt(key, data):
+                    return _LOST
+                return await packs.take([data.take()])
             if isinstance(data, Handle):
                 data = self.guard.call("p2p", self._adopt, key, data)
                 if data is None:
                     return _LOST
-            return await receive(data)
+            return await stock_receive(data)
 
         sending.through(send, _MESSAGE)
         run.receive = received
-        if waiting.on_disk:
-            Kept(self, key, waiting)
+        if packs is not None and splitting is not None:
+            splitting.through(packs.split)
+
+    def takes(self, worker: str) -> bool:
+        """Whether shards may go to another worker by link."""
+        return worker not in self.others and self.is_peer(worker)
 
     def has_room(self, nbytes: int) -> bool:
         """Whether the partition takes so many bytes and stays at ease."""
@@ -73,14 +104,16 @@ class Shards:
     async def _hand_over(self, key: str, sending: p2p.Sending, address: str, shards: Any) -> Any:
         """The answer of a peer that took the shards; None: they go as on stock."""
         handle = await self.guard.wait("p2p", self._export(key, shards), key=key)
-        if handle is None:
-            return None
+        return None if handle is None else await self._once(key, sending, address, handle)
+
+    async def _once(self, key: str, sending: p2p.Sending, address: str, handle: Handle) -> Any:
+        """The answer of a peer that took what a handle is of; None: it did not, and the handle is worth nothing any more."""
         try:
             answer = await sending.once(address, handle)
         except Exception as e:  # it is sent again as on stock, which says what is wrong
             handle.revoke()
             if not isinstance(e, OSError):
-                self._others.add(address)
+                self.others.add(address)
                 self.guard.failed("p2p", e, key)
             return None
         except BaseException:
@@ -119,6 +152,60 @@ class Shards:
             self.exchange.drop(entry)
 
 
+class Packs:
+    """One run's inputs, split into an object for each worker that has a part in them, where that is worth it."""
+
+    def __init__(
+        self, shards: Shards, key: str, address: str, splitting: p2p.Splitting, kept: Kept | None, receive: Callable[[Any], Any]
+    ) -> None:
+        self._shards, self._key, self._address = shards, key, address
+        self._splitting, self._kept, self._receive = splitting, kept, receive
+
+    def split(self, data: Any, partition_id: Any) -> Any:
+        """In place of stock's: {worker: (partition_id, handle)}."""
+        parts = self._shards.guard.call("p2p", self._put, data, partition_id, key=self._key)
+        return self._splitting.stock(data, partition_id) if parts is None else parts
+
+    def _put(self, data: Any, partition_id: Any) -> dict[str, tuple[Any, Handle]] | None:
+        shards, exchange = self._shards, self._shards.exchange
+        splitting = self._splitting
+        if not all(worker == self._address or shards.takes(worker) for worker in splitting.workers):
+            return None
+        packed = splitting.pack(data, partition_id, _PACKED_MIN * len(splitting.workers))
+        if not packed or not shards.has_room(sum(part.nbytes for part in packed.values())):
+            return None
+        handles = {}
+        for worker, part in packed.items():
+            entry = exchange.make(self._key, (partition_id, part.index), part.nbytes, part.write)
+            if entry is None:
+                return None
+            handles[worker] = partition_id, Handle.of(exchange, entry)
+        splitting.count(packed)
+        return handles
+
+    def as_stock(self, packed: list[tuple[Any, Handle]]) -> list[Any]:
+        """As stock would send them."""
+        return [self._splitting.as_stock(*self._mapped(handle.take())) for _, handle in packed]
+
+    def _mapped(self, entry: Entry) -> tuple[Any, Any, memoryview]:
+        (id, index), memory = self._shards.map(entry)
+        return id, index, memory
+
+    async def take(self, packed: list[Entry]) -> Any:
+        """They are here: they wait for their output partitions. The answer to who sent them."""
+        for entry in packed:
+            part = self._mapped(entry)
+            if self._kept is None or not self._shards.has_room(0):  # what is mapped cannot be moved out
+                answer = await self._receive([await offload(self._splitting.as_stock, *part)])
+                if answer["status"] != "OK":
+                    return answer
+            else:
+                kept = self._splitting.kept(*part)
+                if self._splitting.came(part[0], entry.nbytes):
+                    self._kept.add(kept)
+        return {"status": "OK"}
+
+
 class Kept:
     """The shards of one run that wait for their output partitions. Private ones are gathered into objects of the partition."""
 
@@ -152,6 +239,12 @@ class Kept:
                 full = max(self._sizes, key=self._sizes.__getitem__)
         if full is not None:
             await self._gather(full)
+
+    def add(self, shards: dict[str, list[Any]]) -> None:
+        """Shards that are mapped, by output partition."""
+        with self._lock:
+            for id, mapped in shards.items():
+                self._mapped[id] += mapped
 
     async def _gather(self, id: str) -> None:
         """Turns the private shards of an output partition into one object."""

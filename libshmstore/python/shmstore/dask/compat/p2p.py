@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..packing import Packed, Range, array_shards, pack_array, pack_frame, streams
 from .probe import P2P, missing_of
 
 #: What this Dask lacks of it.
@@ -50,6 +51,110 @@ class Sending:
         return await self._run._send(address, data)
 
 
+class Splitting:
+    """How a run splits its inputs. `pack` does so without the copies of stock's own way, `stock`."""
+
+    @classmethod
+    def of(cls, run: Any) -> Splitting | None:
+        """None: it is of a kind that is not known here."""
+        from distributed.shuffle._rechunk import ArrayRechunkRun
+        from distributed.shuffle._shuffle import DataFrameShuffleRun
+
+        if type(run) is ArrayRechunkRun:
+            return _Arrays(run)
+        return _Frames(run) if type(run) is DataFrameShuffleRun else None
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self.stock: Callable[..., Any] = run._shard_partition
+        self.worker_for: dict[Any, str] = dict(run.worker_for.items())
+        self.workers = set(self.worker_for.values())
+
+    def through(self, split: Callable[..., Any]) -> None:
+        """split(data, partition_id), in the thread of a task, returns {worker: (partition_id, what goes to it)}."""
+        self._run._shard_partition = split
+
+    def pack(self, data: Any, partition_id: Any, at_least: int) -> dict[str, Packed] | None:
+        """By worker; None where only stock can, or data are fewer bytes than at_least."""
+        raise NotImplementedError
+
+    def kept(self, partition_id: Any, index: list[Range], memory: memoryview) -> dict[str, list[Any]]:
+        """By the name of the output partition, its shards, as Waiting.deserialize returns them, or a `Rows`."""
+        raise NotImplementedError
+
+    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> Any:
+        """What `stock` has for that worker."""
+        raise NotImplementedError
+
+    def came(self, partition_id: Any, nbytes: int) -> bool:
+        """What of that input goes to this worker is here. False: it was here already."""
+        self._run.raise_if_closed()
+        if partition_id in self._run.received:
+            return False
+        self._run.received.add(partition_id)
+        self._run.total_recvd += nbytes
+        return True
+
+    @staticmethod
+    def count(packed: dict[str, Packed]) -> None:
+        """Into stock's metrics."""
+        from distributed.metrics import context_meter
+
+        context_meter.digest_metric("p2p-shards", sum(part.nbytes for part in packed.values()), "bytes")
+        context_meter.digest_metric("p2p-shards", sum(len(part.index) for part in packed.values()), "count")
+
+
+class _Arrays(Splitting):
+    def pack(self, data: Any, partition_id: Any, at_least: int) -> dict[str, Packed] | None:
+        splits = [axis[i] for axis, i in zip(self._run.split_axes, partition_id)]
+        return pack_array(data, splits, self.worker_for, at_least)
+
+    def kept(self, partition_id: Any, index: list[Range], memory: memoryview) -> dict[str, list[Any]]:
+        shards: dict[str, list[Any]] = {}
+        for id, shard in array_shards(index, memory):
+            shards.setdefault(name_of(id), []).append(shard)
+        return {name: [each] for name, each in shards.items()}
+
+    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> Any:
+        return partition_id, list(array_shards(index, memory))
+
+
+class Rows(NamedTuple):
+    """A shard of a frame: what of an input goes to an output partition, as a stream of Arrow's."""
+
+    input: int
+    stream: memoryview
+
+
+class _Frames(Splitting):
+    def pack(self, data: Any, partition_id: Any, at_least: int) -> dict[str, Packed] | None:
+        return pack_frame(data, self._run.column, self._run.drop_column, self.worker_for, at_least)
+
+    def kept(self, partition_id: Any, index: list[Range], memory: memoryview) -> dict[str, list[Any]]:
+        return {name_of(id): [Rows(partition_id, stream)] for id, stream in streams(index, memory)}
+
+    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> Any:
+        """One table, which says of each row where it goes."""
+        import numpy as np
+        import pyarrow as pa
+        from distributed.shuffle._arrow import serialize_table
+
+        column, meta = self._run.column, self._run.meta
+        tables = []
+        for id, stream in streams(index, memory):
+            table = self._run.deserialize(stream)
+            if self._run.drop_column:
+                ids = pa.array(np.full(table.num_rows, id, meta[column].dtype))
+                table = table.add_column(list(meta.columns).index(column), column, ids)
+            tables.append(table)
+        return partition_id, serialize_table(pa.concat_tables(tables, promote_options="permissive"))
+
+
+def name_of(partition_id: Any) -> str:
+    """Of an output partition, as stock names its file."""
+    return "_".join(str(i) for i in (partition_id if isinstance(partition_id, tuple) else (partition_id,)))
+
+
 class Waiting:
     """Where a run's shards wait until they are read: on disk, unless `through` says else. None of it where stock keeps them in memory."""
 
@@ -61,14 +166,24 @@ class Waiting:
         if self.on_disk:
             self.stock_keep, self.stock_read = self._buffer._process, self._buffer.read
             self.stock_get, self.stock_close = run._get_output_partition, self._buffer.close
-            self.deserialize: Callable[[Any], Any] = run.deserialize
+
+    def deserialize(self, shard: Any) -> Any:
+        """As stock's own `read` returns it."""
+        if not isinstance(shard, Rows):
+            return self._run.deserialize(shard)
+        import numpy as np
+        import pyarrow as pa
+        from distributed.shuffle._arrow import _INPUT_PARTITION_ID_COLUMN
+
+        table = self._run.deserialize(shard.stream)
+        return table.append_column(_INPUT_PARTITION_ID_COLUMN, pa.array(np.full(table.num_rows, shard.input, np.uint32)))
 
     def through(self, keep: Any, read: Any, got: Callable[[str], None], closed: Callable[[], None]) -> None:
         """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: that partition was made; closed: the run has ended."""
 
         def get(partition_id: Any, *args: Any, **kwargs: Any) -> Any:
             result = self.stock_get(partition_id, *args, **kwargs)
-            got("_".join(str(i) for i in (partition_id if isinstance(partition_id, tuple) else (partition_id,))))
+            got(name_of(partition_id))
             return result
 
         async def close() -> None:
