@@ -43,7 +43,7 @@ class Spec:
     """One run: what, how large, on what."""
 
     job: str = "pairs"
-    side: str = "stock"  # "stock", "shmstore" or "numpy" (no cluster: the floor of pairs)
+    side: str = "stock"  # "stock", "shmstore" or "numpy" (no cluster: the floor)
     size: int = 1 << 30
     chunk: int = 16 << 20
     workers: int = 4
@@ -122,8 +122,9 @@ def make_frame(i, rows, n_keys):
 
 def warm(scratch_size=1 << 16):
     """What every worker has done before the baseline is taken: the libraries are loaded, BLAS has its buffers."""
+    import dask.array
+    import dask.dataframe  # noqa: F401
     import numpy
-    import pandas  # noqa: F401
 
     a = numpy.ones(scratch_size)
     return float(numpy.dot(a, a))
@@ -188,18 +189,27 @@ def p2p_rechunk(client, spec):
     import dask
     import dask.array
 
-    side = math.isqrt(spec.size // 8)
-    with dask.config.set({"array.rechunk.method": "p2p"}):
-        a = dask.array.random.RandomState(1).random_sample((side, side), chunks=(max(1, spec.chunk // (8 * side)), side))
-        return float(client.compute((a.rechunk((side, a.chunksize[0])) * 2.0).sum()).result())
+    side, width = rechunk_sides(spec)
+    with dask.config.set({"array.rechunk.method": "p2p", "array.chunk-size": spec.chunk}):  # else Dask makes larger chunks of two first
+        a = dask.array.random.RandomState(1).random_sample((side, side), chunks=(width, side))
+        return float(client.compute((a.rechunk((side, width)) * 2.0).sum()).result())
+
+
+def rechunk_sides(spec):
+    """Of the square, and of a chunk: so many chunks, all alike."""
+    width = math.isqrt(spec.size // 8) // spec.n_chunks
+    return width * spec.n_chunks, width
 
 
 def make_text_frame(i, rows):
     import numpy
     import pandas
+    import pyarrow
+    import pyarrow.compute
 
     rng = numpy.random.default_rng(i)
-    text = numpy.char.add("a text of some length, number ", rng.integers(0, 1 << 20, rows).astype(str))
+    numbers = pyarrow.array(rng.integers(0, 1 << 20, rows)).cast(pyarrow.string())  # NumPy's text took nine tenths of the job's time
+    text = pyarrow.compute.binary_join_element_wise("a text of some length, number", numbers, " ")
     return pandas.DataFrame({"key": rng.integers(0, rows, rows), "a": rng.random(rows), "text": pandas.array(text, dtype="string[pyarrow]")})
 
 
@@ -251,7 +261,63 @@ def numpy_pairs(spec):
         return total(pool.map(lambda ij: dot(chunks[ij[0]], chunks[ij[1]]), which))
 
 
-numpy_jobs = {"pairs": numpy_pairs, "four times": numpy_fourfold}
+def numpy_matmul(spec):
+    """The floor of matmul: a block of rows for each chunk, one thread per worker."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy
+
+    side = math.isqrt(spec.size // 8)
+    bounds = [side * i // spec.n_chunks for i in range(spec.n_chunks + 1)]
+    with ThreadPoolExecutor(spec.workers) as pool:
+        a = numpy.empty((side, side))
+        list(pool.map(lambda i: fill(a[bounds[i] : bounds[i + 1]], i), range(spec.n_chunks)))
+        return total(pool.map(lambda i: float(numpy.dot(a[bounds[i] : bounds[i + 1]], a.T).sum()), range(spec.n_chunks)))
+
+
+def fill(rows, seed):
+    import numpy
+
+    rows[...] = numpy.random.RandomState(seed).random_sample(rows.shape)
+
+
+def numpy_rechunk(spec):
+    """The floor of the rechunk: each new chunk is one concatenation."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy
+
+    side, width = rechunk_sides(spec)
+    with ThreadPoolExecutor(spec.workers) as pool:
+        chunks = list(pool.map(lambda i: numpy.random.RandomState(i).random_sample((width, side)), range(spec.n_chunks)))
+        starts = range(0, side, width)
+        return total(pool.map(lambda j: float((numpy.concatenate([c[:, j : j + width] for c in chunks]) * 2.0).sum()), starts))
+
+
+def numpy_shuffle(spec):
+    """The floor of the shuffle: each frame is sorted by where its rows go and cut, each new one is one concatenation."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy
+    import pandas
+
+    def cut(i):
+        frame = make_text_frame(i, spec.chunk // 64)
+        to = (pandas.util.hash_pandas_object(frame[["key"]], index=False).to_numpy() % spec.n_chunks).astype(numpy.int16)
+        ends = numpy.cumsum(numpy.bincount(to, minlength=spec.n_chunks))
+        frame = frame.take(numpy.argsort(to, kind="stable"))
+        return [frame.iloc[begin:end] for begin, end in zip([0, *ends], ends)]
+
+    def join(parts):
+        frame = pandas.concat(parts)
+        return float(frame.a.sum() + frame.text.str.len().sum())
+
+    with ThreadPoolExecutor(spec.workers) as pool:
+        return total(pool.map(join, zip(*pool.map(cut, range(spec.n_chunks)))))
+
+
+#: Those jobs in one plain process with as many threads: the floor.
+numpy_jobs = {"pairs": numpy_pairs, "four times": numpy_fourfold, "matmul": numpy_matmul, "p2p rechunk": numpy_rechunk, "p2p shuffle": numpy_shuffle}
 
 
 # ---- the measured process -------------------------------------------------------------------------------------------

@@ -49,7 +49,8 @@ class Shmstore:
     def __init__(self, directory):
         import shmstore
 
-        self.store = shmstore.Partition(directory, create=True).open(f"bench-{os.getpid()}")
+        # As a program that hands over values of these sizes opens it: up to so many bytes they go into segments, larger ones are files.
+        self.store = shmstore.Partition(directory, create=True).open(f"bench-{os.getpid()}", pack_max=2 << 20)
 
     def put(self, array):
         self.store.put("key", array)
