@@ -156,7 +156,8 @@ static void job_done(struct scanner_job *job)
 	p->writing = false;
 	free(p->text);
 	p->text = NULL;
-	say_written(p, u, p->error);
+	if (p->error != -ECANCELED)
+		say_written(p, u, p->error);
 	if (p->error < 0)
 		change(p, u);
 	else if (!scanner_stopping(p->host->scanner))
@@ -182,6 +183,7 @@ static void write_next(struct profiles *p)
 	p->written = u;
 	p->job = (struct scanner_job){.worker = SCANNER_TIER, .run = run_job, .done = job_done};
 	p->writing = true;
+	p->error = -ECANCELED; /* if it never runs, because the daemon ends */
 	scanner_submit(p->host->scanner, &p->job);
 }
 
