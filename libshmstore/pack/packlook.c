@@ -94,7 +94,7 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 {
 	for (int tries = 0; tries < TRIES; tries++) {
 		uint64_t state = shms_segword_load(slot->state), now;
-		int r;
+		int r, again;
 
 		if (!shms_segstate_published(state) || !is_named(slot, l->place))
 			return 0;
@@ -111,13 +111,15 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 		if (r == 0 && o->object.key_size <= SHMS_SEGPACKED_KEY && !(o->object.flags & SHMS_SEGPACKED_TABLE) &&
 		    !l->key)
 			return 1;
-		if (shms_seglook_again(l->file, o->slot) < 0)
-			return 0;
+		again = shms_seglook_again(l->file, o->slot);
+		if (again < 0)
+			return again == -EBADMSG ? 0 : shms_error(again);
 		now = shms_segword_load(slot->state);
 		if (!shms_segstate_published(now) || shms_segstate_generation(now) != o->generation ||
 		    !is_named(slot, l->place))
 			continue;
-		return r == 0;
+		/* Damage is what verify speaks of; that it could not be read now is to be known. */
+		return r < 0 && r != -EBADMSG ? shms_error(r) : r == 0;
 	}
 	return 0;
 }
@@ -147,7 +149,7 @@ int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t k
 	_dir_ DIR *dir = NULL;
 	struct shms_seglook file;
 	struct dirent *e;
-	int error = 0, r = shms_list_dir(dir_fd, ".", &dir);
+	int error = 0, r = shms_error(shms_list_dir(dir_fd, ".", &dir));
 
 	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] == '.')
@@ -159,9 +161,11 @@ int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t k
 		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
 			r = 0; /* gone, or what verify speaks of */
 		} else if (r == -EPERM || r == -EACCES) {
-			r = fn(&(struct shms_packlook){.error = r, .file = e->d_name}, arg);
+			r = fn(&(struct shms_packlook){.error = -EPERM, .file = e->d_name}, arg);
+		} else {
+			r = shms_error(r);
 		}
 	}
 	free(l.room);
-	return r != 0 ? r : error;
+	return r != 0 ? r : shms_error(error);
 }

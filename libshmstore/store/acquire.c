@@ -109,25 +109,24 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	struct shms_teardown t = {.tier = shms_teardown_own_tier(s->p, s->dir_fd)};
 	struct shms_page old = {.flags = 0};
 	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
-	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0;
-	int names, r = 0;
+	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0, fresh = (o->flags & SHMSTORE_OPEN_FRESH) != 0;
+	int names, r;
 
-	/* Whatever becomes of its objects: places in segments that its last owner left are this store's to give back. */
-	if (shms_page_read(s->dir_fd, &old) == 0 && shms_page_has_uuid(&old))
+	/*
+	 * Whether its objects are to be kept, and which places in segments are its own, only its page can say: one that cannot be read now is
+	 * no reason to drop them.
+	 */
+	r = shms_page_read(s->dir_fd, &old);
+	if (r == 0 && shms_page_has_uuid(&old))
 		memcpy(page->uuid, old.uuid, sizeof(page->uuid));
-	old.flags = 0;
-	/* Whether its objects are to be kept only its page can say: one that cannot be read now is no reason to drop them. */
-	if (!(o->flags & SHMSTORE_OPEN_FRESH)) {
-		r = shms_page_read(s->dir_fd, &old);
-		if (adopt && (r == -EBADMSG || r == -ENOTSUP)) {
-			/* Its objects are asked for, whatever its page says. */
-			old.flags = 0;
-			r = 0;
-		}
-		adopt = adopt || (r == 0 && (old.flags & SHMS_PAGE_KEEP));
+	/* Its objects are asked for, or not wanted, whatever its page says. */
+	if ((adopt || fresh) && (r == -EBADMSG || r == -ENOTSUP)) {
+		old.flags = 0;
+		r = 0;
 	}
 	if (r < 0)
 		return shms_error(r);
+	adopt = adopt || (!fresh && (old.flags & SHMS_PAGE_KEEP));
 	/* Killed from here on: a dead store still, with fewer objects of those that were to go. */
 	if (!adopt)
 		shms_teardown_objects(s->dir_fd, &t);

@@ -193,6 +193,7 @@ int run_open(struct world *w)
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.flags = w->sc->op_flags;
 	options.keep = w->sc->flags & KEEP;
+	options.pack_max = w->sc->flags & PACKED ? PACK_MAX : 0;
 	options.label = "scenario";
 	return shmstore_open(w->p, VICTIM, &options, &w->s);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scenario.c: the machinery of scenario.h. The scenarios themselves are in scenarios.c and tier_scenarios.c. */
+/* scenario.c: the machinery of scenario.h. The scenarios themselves are in scenarios.c, packed_scenarios.c and tier_scenarios.c. */
 #include "scenario.h"
 
 #include <errno.h>
@@ -46,7 +46,11 @@ const struct scenario *scenario_at(size_t i)
 {
 	if (i < n_scenarios)
 		return &scenarios[i];
-	return i < n_scenarios + n_tier_scenarios ? &tier_scenarios[i - n_scenarios] : NULL;
+	i -= n_scenarios;
+	if (i < n_packed_scenarios)
+		return &packed_scenarios[i];
+	i -= n_packed_scenarios;
+	return i < n_tier_scenarios ? &tier_scenarios[i] : NULL;
 }
 
 int scenario_put(struct shmstore *s, const struct object *o)
@@ -70,6 +74,7 @@ static void die_in_a_store(struct world *w)
 	struct shmstore *s = NULL;
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.keep = sc->flags & DEAD_KEEP;
+	options.pack_max = sc->flags & PACKED ? PACK_MAX : 0;
 	if (shmstore_partition_open(w->path, 0, &p) < 0 ||
 	    shmstore_open(p, sc->flags & DEAD_IS_VICTIM ? VICTIM : DEAD, &options, &s) < 0)
 		_exit(1);
@@ -159,6 +164,7 @@ int scenario_prepare(struct world *w)
 	if (!(sc->flags & NO_STORE)) {
 		struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 		options.keep = sc->flags & KEEP;
+		options.pack_max = sc->flags & PACKED ? PACK_MAX : 0;
 		if (sc->flags & NO_RECYCLE)
 			options.recycle_max = 0;
 		rc = shmstore_open(w->p, VICTIM, &options, &w->s);

@@ -84,7 +84,10 @@ enum {
 	TICKET_TIER = 1 << 19,  /* with TICKET_IN: demoted, and handed over as it is. FRESH unless TICKET_LAST */
 	TICKET_TAKEN = 1 << 20, /* with TICKET_IN: the victim's preparations adopt it */
 	FRESH = 1 << 21,        /* may change where the survivor's objects are: the stage is struck after each run */
+	PACKED = 1 << 22,       /* the victim's store and DEAD pack objects of up to PACK_MAX bytes */
 };
+
+#define PACK_MAX (1u << 20)
 
 struct scenario {
 	const char *name;
@@ -121,6 +124,8 @@ extern const struct scenario scenarios[];
 extern const size_t n_scenarios;
 extern const struct scenario tier_scenarios[]; /* all TIER */
 extern const size_t n_tier_scenarios;
+extern const struct scenario packed_scenarios[]; /* all PACKED */
+extern const size_t n_packed_scenarios;
 
 /* All of them, from 0; NULL after the last. */
 const struct scenario *scenario_at(size_t i);
