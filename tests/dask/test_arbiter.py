@@ -272,7 +272,8 @@ def test_what_never_fits_runs_alone_or_is_handed_back_and_fails_alone(host):
 def test_keys_that_do_not_fit_wait_and_others_run_meanwhile(host):
     client, one, two = host.client, host.one, host.two
     host.fill(32 * MIB)
-    chunks = make_chunks(host, one, range(8)) + make_chunks(host, two, range(8, 32))
+    others = make_chunks(host, two, range(8, 32))
+    chunks = make_chunks(host, one, range(8)) + others  # made last, so that they are in memory: what is mapped on disk takes no room there
     first = client.submit(weigh_behind, host.gate("waited"), *chunks[:8], key="first", workers=one)
     wait_until(lambda: host.of(one, has_mapped, [future.key for future in chunks[:8]]), "the first one has its inputs")
     # Neither fits beside what is mapped; who has it runs.
@@ -309,7 +310,8 @@ def test_a_split_is_fewer_inputs_then_pieces_then_none(host):
 def test_keys_that_wait_run_when_the_daemon_dies_and_it_is_found_again(host):
     client, one, two = host.client, host.one, host.two
     host.fill(32 * MIB)
-    chunks = make_chunks(host, one, range(8)) + make_chunks(host, two, range(8, 32))
+    others = make_chunks(host, two, range(8, 32))
+    chunks = make_chunks(host, one, range(8)) + others  # in memory, as above
     lost = host.of(two, fallback_counts).get("arbiter-lost", 0)
     first = client.submit(weigh_behind, host.gate("died"), *chunks[:8], key="first", workers=one)
     wait_until(lambda: host.of(one, has_mapped, [future.key for future in chunks[:8]]), "the first one has its inputs")
