@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from dask.array.rechunk import old_to_new
 
 pytest.importorskip("distributed.shuffle._rechunk", reason="this Dask has no P2P of this kind")
 
+from dask.array.rechunk import old_to_new  # noqa: E402
 from distributed.shuffle import _rechunk  # noqa: E402
 
 from shmstore.dask.packing import array_shards, pack_array, pack_frame, streams  # noqa: E402

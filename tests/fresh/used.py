@@ -19,7 +19,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What is run by name, by us or by what the tests run.
 COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-symbolizer c++ chromium chromedriver systemd-analyze "
-            "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr strace man mmdebstrap ccache python3").split()
+            "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr ip strace man mmdebstrap ccache python3").split()
 # Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
 PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
 # Of the package index: used where they are installed, and tested there (docs/dask-types.md), or fetched by bench/bench_python.
