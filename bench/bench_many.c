@@ -9,7 +9,6 @@
  */
 #include <err.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,16 +51,6 @@ struct many {
 	unsigned *random; /* the numbers below n, mixed */
 	const void *data;
 };
-
-int peer_refuse(struct peer_run *run, int error, const char *format, ...)
-{
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(run->reason, sizeof(run->reason), format, ap);
-	va_end(ap);
-	return error;
-}
 
 static int do_one(struct entrant *e, const struct many *m, enum step step, unsigned i)
 {

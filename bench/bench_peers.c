@@ -8,7 +8,6 @@
  */
 #include <err.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,16 +32,6 @@ struct entrant {
 	uint64_t all_ns, put_ns;
 	bool ready;
 };
-
-int peer_refuse(struct peer_run *run, int error, const char *format, ...)
-{
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(run->reason, sizeof(run->reason), format, ap);
-	va_end(ap);
-	return error;
-}
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 

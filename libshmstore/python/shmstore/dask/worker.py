@@ -274,10 +274,8 @@ class Worker(distributed.Worker):
         return event
 
     async def _execute(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
-        if grant is not None and grant.in_pieces:
-            event = await self._execute_in_pieces(key, *args, **kwargs)
-        else:
-            event = await self._execute_held(grant, key, *args, **kwargs)
+        execute = self._execute_in_pieces if grant is not None and grant.in_pieces else partial(self._execute_held, grant)
+        event = await execute(key, *args, **kwargs)
         if isinstance(event, ExecuteSuccessEvent):
             await self._guard.wait("result", self._take(grant, key, event), key=key)
         return event
@@ -508,11 +506,9 @@ class Worker(distributed.Worker):
             else:
                 event = await self._crossings.gather(self, ask, to_gather, *args, **kwargs)
         data = getattr(event, "data", None)
-        if not isinstance(data, dict):
-            return event
-        if not self._at_ease():
+        if isinstance(data, dict) and not self._at_ease():
             await self._guard.wait("adopt", offload(self._exchange.adopt_all, data))
-        if not self._adopt(data):
+        if not isinstance(data, dict) or not self._adopt(data):
             return event
         try:
             await self._fetch(data, worker)
@@ -580,13 +576,11 @@ class Worker(distributed.Worker):
         token = _unadopted.set(set())
         try:
             result = await super().gather(who_has, *args, **kwargs)
-            failed = _unadopted.get()
-            if failed:
+            if failed := _unadopted.get():
                 asked = {key: list(who_has[key]) for key in failed}
                 data = await transfers.ask_all(self.rpc, asked, None)
                 super().update_data(data, **transfers.quiet(super().update_data))
-                missing = [key for key in failed if key not in data]
-                if missing:
+                if missing := [key for key in failed if key not in data]:
                     return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}
             return result
         finally:
