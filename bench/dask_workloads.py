@@ -197,8 +197,14 @@ def strings(client, spec):
         return digest(client.compute(counts).result().sort_index(), client.compute(index.text.str.len().sum()).result())
 
 
+def load_sklearn():
+    """Before there are models: CPython takes a task that imports the package while a model of it is unpickled for a deadlock."""
+    import sklearn.linear_model  # noqa: F401
+
+
 def scikit(client, spec):
     _need("sklearn")
+    client.run(load_sklearn)
     x = client.persist(rows(spec))
     blocks = list(x.to_delayed().ravel())
     models = [_delayed(learn, block) for block in blocks]
