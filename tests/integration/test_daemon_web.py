@@ -276,6 +276,19 @@ return Object.fromEntries(['kill', 'gate', 'low'].map((name) => [name, {
   bytes: Number(document.querySelector(`#host-legend .m-${name} ~ .value`).dataset.bytes)}]));"""
 
 
+def look_at_part(browser, page, part):
+    """In both widths and schemes: it can be read, nothing is cut off, and there is a picture of it."""
+    for width, height in ((1280, 900), (360, 740)):
+        browser.resize(width, height)
+        assert page.run("document.documentElement.scrollWidth") == width, "the page scrolls sideways"
+        for scheme in ("light", "dark"):
+            browser.scheme(scheme)
+            page.wait(f"getComputedStyle(document.body).backgroundColor === '{LIGHT if scheme == 'light' else DARK}'", scheme)
+            assert browser.run(CONTRASTS) == [], (width, scheme)
+            browser.run(f"document.getElementById('{part}-part').scrollIntoView()")
+            page.screenshot(f"dashboard-{part}-{width}-{scheme}")
+
+
 def test_the_hosts_memory_its_gate_and_who_gave_way(shared_browser, pressed):
     daemon, never, high = pressed
     page = Page(shared_browser, daemon)
@@ -302,15 +315,7 @@ def test_the_hosts_memory_its_gate_and_who_gave_way(shared_browser, pressed):
     assert page.run("Number(document.querySelector('#preempted [data-label=Frees] [data-bytes]').dataset.bytes)") == recent["bytes"] > 25 * MIB
     page.wait("document.getElementById('host-of').textContent.includes('1 time above what preempts')", "how often it was above")
     assert {"preempt", "admission", "memory"} <= set(page.figures()["events"])
-    for width, height in ((1280, 900), (360, 740)):
-        shared_browser.resize(width, height)
-        assert page.run("document.documentElement.scrollWidth") == width, "the page scrolls sideways"
-        for scheme in ("light", "dark"):
-            shared_browser.scheme(scheme)
-            page.wait(f"getComputedStyle(document.body).backgroundColor === '{LIGHT if scheme == 'light' else DARK}'", scheme)
-            assert shared_browser.run(CONTRASTS) == [], (width, scheme)
-            shared_browser.run("document.getElementById('host-part').scrollIntoView()")
-            page.screenshot(f"dashboard-host-{width}-{scheme}")
+    look_at_part(shared_browser, page, "host")
     assert page.run("[...document.querySelectorAll('#preempted td')].every((td) => td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
     page.end()
     shared_browser.get("about:blank")
@@ -341,15 +346,7 @@ def test_actors_and_what_tasks_use(shared_browser, plain_cluster, tmp_path, monk
         assert (row["Tasks"], row["Peak"], row["Next"], row["Average"]) == ("8", "800\u00a0MiB", "800\u00a0MiB", "275\u00a0MiB")
         steps = page.run(BARS % "Distribution")
         assert [n for n in steps if n] == [6, 2, 6, 2] and len(steps) == 2 * 13  # from 96 to 768 MiB: three powers of two, in four steps each
-        for width, height in ((1280, 900), (360, 740)):
-            shared_browser.resize(width, height)
-            assert page.run("document.documentElement.scrollWidth") == width, "the page scrolls sideways"
-            for scheme in ("light", "dark"):
-                shared_browser.scheme(scheme)
-                page.wait(f"getComputedStyle(document.body).backgroundColor === '{LIGHT if scheme == 'light' else DARK}'", scheme)
-                assert shared_browser.run(CONTRASTS) == [], (width, scheme)
-                shared_browser.run("document.getElementById('actors-part').scrollIntoView()")
-                page.screenshot(f"dashboard-actors-{width}-{scheme}")
+        look_at_part(shared_browser, page, "actors")
         process.kill()
         page.wait("document.getElementById('actors').tBodies[0].rows.length === 0", "its end")
         page.end()
