@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "ownbooks.h"
 
 #define HAS       (4 * ARBSTAGE_MIB)  /* the neighbour */
@@ -35,14 +36,6 @@ bool arbstage_fail(struct arbstage *st, const char *format, ...)
 		va_end(args);
 	}
 	return false;
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 static void take_a_moment(void)
@@ -148,13 +141,13 @@ void arbstage_end_neighbour(struct arbstage *st)
 bool arbstage_ask(struct arbstage *st, struct shmstore *s)
 {
 	struct shmstore_arb_pool_info info = {0};
-	uint64_t end_ms = now_ms() + ANSWER_MS;
+	uint64_t end_ms = clock_ms() + ANSWER_MS;
 	int e = 0;
 
 	st->shared->asked = true;
 	if (write(st->ask_fd, "w", 1) != 1)
 		return arbstage_fail(st, "the neighbour is gone");
-	while (now_ms() < end_ms) {
+	while (clock_ms() < end_ms) {
 		e = shmstore_arb_pool_info(s, SHMSTORE_ARB_PARTITION, &info);
 		if (e != 0 || info.n_waiting)
 			break;
@@ -237,7 +230,7 @@ bool arbstage_stop(struct arbstage *st)
 
 bool arbstage_settled(struct arbstage *st, bool bare)
 {
-	uint64_t end_ms = now_ms() + SETTLE_MS;
+	uint64_t end_ms = clock_ms() + SETTLE_MS;
 	struct sandbox_used used = {0};
 	struct own_books books;
 
@@ -251,7 +244,7 @@ bool arbstage_settled(struct arbstage *st, bool bare)
 		    (used.bytes == st->bare.bytes && used.inodes == st->bare.inodes && books.kernel == used.bytes))
 			return true;
 		take_a_moment();
-	} while (now_ms() < end_ms);
+	} while (clock_ms() < end_ms);
 	return arbstage_fail(st, "statfs: %lld bytes and %lld inodes too many",
 			     (long long)(used.bytes - st->bare.bytes), (long long)(used.inodes - st->bare.inodes));
 }

@@ -17,9 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "chosen.h"
+#include "clock.h"
 #include "sandbox.h"
 #include "stage.h"
 #include "tracer.h"
@@ -31,8 +32,7 @@
 struct options {
 	const char *disk;
 	bool all, list, verbose;
-	char **names;
-	size_t n_names;
+	struct chosen chosen;
 };
 
 struct play {
@@ -188,14 +188,6 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 	fflush(stdout);
 }
 
-static bool wanted(const struct options *o, const char *name)
-{
-	for (size_t i = 0; i < o->n_names; i++)
-		if (strcmp(o->names[i], name) == 0)
-			return true;
-	return o->n_names == 0;
-}
-
 static int body(const char *mount, void *arg)
 {
 	int rc = tracer_supported();
@@ -207,14 +199,12 @@ static int body(const char *mount, void *arg)
 	p.options = arg;
 	if (stage_init(&p.stage, mount, p.options->disk) < 0)
 		return 2;
-	struct timespec t0, t1;
-	clock_gettime(CLOCK_MONOTONIC, &t0);
+	double begin = clock_s();
 	const struct scenario *sc;
 	for (size_t i = 0; (sc = scenario_at(i)); i++)
-		if (wanted(p.options, sc->name) && (p.options->disk || !(sc->flags & TIER)))
+		if (chosen_has(&p.options->chosen, sc->name) && (p.options->disk || !(sc->flags & TIER)))
 			play_scenario(&p, sc);
-	clock_gettime(CLOCK_MONOTONIC, &t1);
-	double s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) / 1e9;
+	double s = clock_s() - begin;
 	printf("crash: %u kills in %.1f s, %.1f ms each\n", p.n_kills, s, p.n_kills ? s * 1000 / p.n_kills : 0.0);
 	printf("crash: %u passed, %u failed\n", p.n_passed, p.n_failed);
 	return p.n_failed ? 1 : 0;
@@ -235,8 +225,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 		o->verbose = true;
 		return 0;
 	case ARGP_KEY_ARGS:
-		o->names = state->argv + state->next;
-		o->n_names = (size_t)(state->argc - state->next);
+		chosen_take(&o->chosen, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

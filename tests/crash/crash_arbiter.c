@@ -17,11 +17,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "allocfail.h"
 #include "arbvictim.h"
+#include "chosen.h"
+#include "clock.h"
 #include "held.h"
 #include "plausible.h"
 #include "tracer.h"
@@ -32,8 +33,7 @@
 struct options {
 	const char *daemon;
 	bool kills, calls, allocations, all, verbose;
-	char **names;
-	size_t n_names;
+	struct chosen chosen;
 };
 
 enum kind {
@@ -222,18 +222,10 @@ static void say_calls(const struct play *p)
 		       (long long)p->calls[i].result);
 }
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static void play_scene(struct play *p, const struct arbscene *scene)
 {
 	const struct step nothing = {.kind = NOTHING};
-	double t0 = now_s();
+	double t0 = clock_s();
 
 	p->scene = scene;
 	p->n_bad = 0;
@@ -262,7 +254,7 @@ static void play_scene(struct play *p, const struct arbscene *scene)
 		p->n_passed++;
 	printf("%s %-16s %3u calls, %4u kills, %4u calls and %3u allocations that fail, %.1f s\n",
 	       p->n_bad ? "not ok" : "ok    ", scene->name, p->n_calls, p->n_done[KILL], p->n_done[FAIL_CALL],
-	       p->n_done[FAIL_ALLOCATION], now_s() - t0);
+	       p->n_done[FAIL_ALLOCATION], clock_s() - t0);
 	fflush(stdout);
 }
 
@@ -284,14 +276,6 @@ static bool warm_up(struct play *p)
 	return p->st.shared->message[0] == '\0';
 }
 
-static bool wanted(const struct options *o, const char *name)
-{
-	for (size_t i = 0; i < o->n_names; i++)
-		if (strcmp(o->names[i], name) == 0)
-			return true;
-	return o->n_names == 0;
-}
-
 static int body(const char *mount, void *arg)
 {
 	static struct play p;
@@ -311,7 +295,7 @@ static int body(const char *mount, void *arg)
 		p.n_failed++;
 	}
 	for (size_t i = 0; i < n_arbscenes && !p.n_failed; i++)
-		if (wanted(p.options, arbscenes[i].name))
+		if (chosen_has(&p.options->chosen, arbscenes[i].name))
 			play_scene(&p, &arbscenes[i]);
 	if (!arbstage_stop(&p.st)) {
 		printf("FAIL in the end: %s\n", p.st.shared->message);
@@ -342,8 +326,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 		o->verbose = true;
 		return 0;
 	case ARGP_KEY_ARGS:
-		o->names = state->argv + state->next;
-		o->n_names = (size_t)(state->argc - state->next);
+		chosen_take(&o->chosen, state);
 		return 0;
 	case ARGP_KEY_END:
 		if (!o->daemon)

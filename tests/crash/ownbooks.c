@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "clock.h"
 #include "sandbox.h"
 
 #define POLL_NS 2000000L
@@ -68,14 +69,6 @@ static const char *survey(struct shmstore_client *client, const char *path)
 	return e < 0 ? say_failed(client, e) : NULL;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static bool settled(const struct own_books *b, bool alive)
 {
 	return b->left == 0 && b->used - b->leased == b->kernel && (alive || b->leased == 0);
@@ -84,14 +77,14 @@ static bool settled(const struct own_books *b, bool alive)
 const char *own_books_settle(struct shmstore_client *client, const char *path, bool alive, unsigned within_ms,
 			     struct own_books *ret)
 {
-	uint64_t end_ms = now_ms() + within_ms;
+	uint64_t end_ms = clock_ms() + within_ms;
 
 	for (;;) {
 		const char *bad = own_books_read(client, path, ret);
 
 		if (bad || settled(ret, alive))
 			return bad;
-		if (now_ms() >= end_ms)
+		if (clock_ms() >= end_ms)
 			break;
 		/* What is done without a word to the daemon (by who dies before it is registered) it sees when it looks. */
 		bad = survey(client, path);

@@ -15,10 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "allocfail.h"
+#include "chosen.h"
+#include "clock.h"
 #include "held.h"
 #include "plausible.h"
 #include "sandbox.h"
@@ -32,8 +33,7 @@
 struct options {
 	const char *disk;
 	bool calls, allocations, all;
-	char **names;
-	size_t n_names;
+	struct chosen chosen;
 };
 
 struct fault {
@@ -299,14 +299,6 @@ static void warm_up(const char *mount)
 	sandbox_wipe(mount);
 }
 
-static bool wanted(const struct options *o, const char *name)
-{
-	for (size_t i = 0; i < o->n_names; i++)
-		if (strcmp(o->names[i], name) == 0)
-			return true;
-	return o->n_names == 0;
-}
-
 static int body(const char *mount, void *arg)
 {
 	if (!allocfail_works()) {
@@ -323,14 +315,12 @@ static int body(const char *mount, void *arg)
 	if (stage_init(&p.stage, mount, p.options->disk) < 0)
 		return 2;
 	warm_up(mount);
-	struct timespec t0, t1;
-	clock_gettime(CLOCK_MONOTONIC, &t0);
+	double begin = clock_s();
 	const struct scenario *sc;
 	for (size_t i = 0; (sc = scenario_at(i)); i++)
-		if (wanted(p.options, sc->name) && (p.options->disk || !(sc->flags & TIER)))
+		if (chosen_has(&p.options->chosen, sc->name) && (p.options->disk || !(sc->flags & TIER)))
 			play_scenario(&p, sc);
-	clock_gettime(CLOCK_MONOTONIC, &t1);
-	double s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) / 1e9;
+	double s = clock_s() - begin;
 	printf("fault: %u faults in %.1f s, %.1f ms each\n", p.n_faults, s, p.n_faults ? s * 1000 / p.n_faults : 0.0);
 	printf("fault: %u passed, %u failed\n", p.n_passed, p.n_failed);
 	return p.n_failed ? 1 : 0;
@@ -350,8 +340,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 			argp_error(state, "-k takes calls or allocations");
 		return 0;
 	case ARGP_KEY_ARGS:
-		o->names = state->argv + state->next;
-		o->n_names = (size_t)(state->argc - state->next);
+		chosen_take(&o->chosen, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "ownbooks.h"
 #include "owndaemon.h"
 #include "sandbox.h"
@@ -85,14 +86,6 @@ static unsigned pick(uint64_t *x, unsigned n)
 	*x ^= *x >> 7;
 	*x ^= *x << 17;
 	return (unsigned)(*x % n);
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 static __attribute__((format(printf, 2, 3))) bool fail(struct run *r, const char *format, ...)
@@ -245,7 +238,7 @@ static void begin_operation(struct worker *w, unsigned op)
 	struct itimerval soon = {0};
 
 	atomic_store(&seat->op, op);
-	atomic_store(&seat->since_ms, now_ms());
+	atomic_store(&seat->since_ms, clock_ms());
 	if (pick(&w->random, ONE_IN))
 		return;
 	atomic_store(&seat->doomed, true);
@@ -403,7 +396,7 @@ static bool bury(struct run *r, unsigned i, int status)
 static bool hangs(struct run *r)
 {
 	for (unsigned i = 0; i < WORKERS; i++) {
-		uint64_t since_ms = atomic_load(&r->shared->seats[i].since_ms), now = now_ms();
+		uint64_t since_ms = atomic_load(&r->shared->seats[i].since_ms), now = clock_ms();
 
 		if (r->pids[i] && since_ms && now > since_ms + HANG_MS)
 			return !fail(r, "worker %u: operation %u has lasted %llu ms", i,
@@ -420,7 +413,7 @@ static void blow(struct run *r, uint64_t end_ms)
 	for (unsigned i = 0; i < WORKERS; i++)
 		start(r, i);
 	while (n_live && !r->failed) {
-		bool over = now_ms() > end_ms;
+		bool over = clock_ms() > end_ms;
 
 		atomic_store(&r->shared->stop, over);
 		for (unsigned i = 0; i < WORKERS; i++) {
@@ -524,7 +517,7 @@ static int body(const char *mount, void *arg)
 	snprintf(r.socket, sizeof(r.socket), "%s/socket", directory);
 	snprintf(r.config, sizeof(r.config), "%s/conf", directory);
 	if (start_daemon(&r)) {
-		blow(&r, now_ms() + r.options->seconds * 1000);
+		blow(&r, clock_ms() + r.options->seconds * 1000);
 		if (!r.failed)
 			check_books(&r);
 		stop_daemon(&r);

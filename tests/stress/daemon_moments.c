@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "content.h"
 #include "owndaemon.h"
 #include "sandbox.h"
@@ -77,14 +78,6 @@ static unsigned pick(uint64_t *x, unsigned n)
 	*x ^= *x >> 7;
 	*x ^= *x << 17;
 	return (unsigned)(*x % n);
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 /* ---- a worker ------------------------------------------------------------------------------------------------------ */
@@ -210,7 +203,7 @@ static int worker(struct run *r, unsigned id)
 	static void (*const ops[])(struct worker *) = {do_put,  do_put,      do_view,   do_writer,
 						       do_mail, do_nameless, do_foreign};
 	struct worker w = {.run = r, .id = id, .random = r->random * (2 * id + 3) + 1};
-	uint64_t until_ms = now_ms() + 10000;
+	uint64_t until_ms = clock_ms() + 10000;
 	char name[16];
 	int e;
 
@@ -219,7 +212,7 @@ static int worker(struct run *r, unsigned id)
 	snprintf(name, sizeof(name), "w%u", id);
 	/* Its predecessor's lock, or who takes that one's store apart, may take a moment. */
 	while ((e = shmstore_open(r->p, name, NULL, &w.s)) == -EBUSY || e == -ENOSPC) {
-		if (now_ms() > until_ms)
+		if (clock_ms() > until_ms)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
@@ -371,11 +364,11 @@ static bool moment(struct run *r)
 
 static void blow(struct run *r)
 {
-	uint64_t end_ms = now_ms() + r->options->seconds * 1000ull;
+	uint64_t end_ms = clock_ms() + r->options->seconds * 1000ull;
 
 	for (unsigned i = 0; i < WORKERS; i++)
 		start(r, i);
-	while (!r->failed && now_ms() < end_ms && r->n_moments < r->options->moments) {
+	while (!r->failed && clock_ms() < end_ms && r->n_moments < r->options->moments) {
 		/* Load, not a wait: the moment is any. */
 		nanosleep(&(struct timespec){.tv_nsec = (long)pick(&r->random, 200) * 1000000}, NULL);
 		if (pick(&r->random, KILL_EVERY) == 0) {
@@ -393,7 +386,7 @@ static void blow(struct run *r)
 /* Everybody is dead: the daemon alone brings the partition back to what is not ours. */
 static bool settle(struct run *r)
 {
-	uint64_t end_ms = now_ms() + SETTLE_MS;
+	uint64_t end_ms = clock_ms() + SETTLE_MS;
 	struct shmstore_usage u;
 
 	for (;;) {
@@ -403,7 +396,7 @@ static bool settle(struct run *r)
 			return fail(r, "usage failed");
 		if (u.n_stores == 0 && u.ghosts == 0 && u.inflight == 0 && u.pool == 0 && u.residual == 0)
 			return true;
-		if (now_ms() > end_ms) {
+		if (clock_ms() > end_ms) {
 			say("in the end", &u);
 			return fail(r, "%llu stores are left", (unsigned long long)u.n_stores);
 		}

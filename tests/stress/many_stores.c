@@ -19,9 +19,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "content.h"
 #include "sandbox.h"
 
@@ -143,25 +143,17 @@ static int add_books(const struct shmstore_store_books *b, void *arg)
 	return 0;
 }
 
-static double seconds_since(const struct timespec *t0)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)(t.tv_sec - t0->tv_sec) + (double)(t.tv_nsec - t0->tv_nsec) / 1e9;
-}
-
 static void check_books(struct shmstore_partition *p, unsigned n_stores)
 {
-	struct timespec t0;
 	struct du du = {0};
 	struct shmstore_books_total total;
 	struct shmstore_usage u;
-	clock_gettime(CLOCK_MONOTONIC, &t0);
+	double begin = clock_s();
 	must("du", 0, shmstore_partition_books(p, add_books, &du, &total));
-	double du_s = seconds_since(&t0);
-	clock_gettime(CLOCK_MONOTONIC, &t0);
+	double du_s = clock_s() - begin;
+	begin = clock_s();
 	must("reconcile", 0, shmstore_partition_reconcile(p, NULL, NULL, &u));
-	double reconcile_s = seconds_since(&t0);
+	double reconcile_s = clock_s() - begin;
 	if (sh->failed)
 		return;
 	printf("     %u stores, %u objects: du %.3f s, reconcile %.3f s, used %llu, linked %llu\n", du.n_stores,
@@ -180,10 +172,9 @@ static void check_books(struct shmstore_partition *p, unsigned n_stores)
 
 static void run(pid_t pids[N_PROCESSES])
 {
-	struct timespec t0;
-	clock_gettime(CLOCK_MONOTONIC, &t0);
+	double begin = clock_s();
 	while ((sh->n_put < N_PROCESSES || sh->n_adopted < N_PROCESSES) && !sh->failed) {
-		if (seconds_since(&t0) > READY_S)
+		if (clock_s() - begin > READY_S)
 			complain("of %u processes %u have put and %u adopted within %d s", N_PROCESSES, sh->n_put,
 				 sh->n_adopted, READY_S);
 		usleep(2000);
@@ -230,8 +221,7 @@ static int body(const char *mount, void *arg)
 	}
 	waitpid(pid, NULL, 0);
 	char *bare = sandbox_tree(mount);
-	struct timespec t0;
-	clock_gettime(CLOCK_MONOTONIC, &t0);
+	double begin = clock_s();
 	pid_t pids[N_PROCESSES];
 	fflush(stdout);
 	for (unsigned i = 0; i < N_PROCESSES; i++) {
@@ -251,7 +241,7 @@ static int body(const char *mount, void *arg)
 	char *left = sandbox_tree(mount);
 	if (!bare || !left || strcmp(bare, left) != 0)
 		complain("names are left:\n%.300s", left ? left : "");
-	printf("many stores: %u stores, %.1f s\n", N_STORES, seconds_since(&t0));
+	printf("many stores: %u stores, %.1f s\n", N_STORES, clock_s() - begin);
 	if (sh->failed)
 		printf("FAIL many stores: %s\n", sh->message);
 	printf("many stores: %u passed, %u failed\n", !sh->failed, sh->failed ? 1u : 0u);
