@@ -544,6 +544,36 @@ static void take_all(int root)
 	close(fd);
 }
 
+/* Extents are taken far ahead, so that small objects meet a full partition where the next slot would be cut. */
+Test(segfile, full_partition_ends_slots_before_extents)
+{
+	const char *path = scratch_second_mount("small");
+	struct iovec iov = {(char[]){"little"}, 6};
+	struct shms_segobject what = {"key", 3, NULL, 0, &iov, 1, 0, NULL};
+	struct shms_segment_shape shape;
+	uint32_t slot, generation, n = 0;
+	struct shms_segown o;
+	bool full = false;
+	int root, r;
+
+	if (!path)
+		cr_skip_test("a mount of its own is needed");
+	root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	cr_assert_geq(root, 0);
+	cr_assert_eq(shms_segment_shape(1 << 20, 32, 64 << 20, &shape), 0);
+	cr_assert_eq(shms_segown_create(root, &shape, owners, false, false, &o), 0);
+	cr_assert_eq(shms_segown_put(&o, &what, NOW, &slot, &generation, &full), 0);
+	take_all(root);
+	while ((r = shms_segown_put(&o, &what, NOW, &slot, &generation, &full)) == 0)
+		n++;
+	cr_assert(r == -ENOSPC && !full, "%s after %u", strerror(-r), n);
+	cr_assert_gt(n, 100);
+	cr_assert_gt(shape.slots_off + (o.alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape.n_words), o.slots_end);
+	unlinkat(root, "all", 0);
+	cr_assert_eq(shms_segown_put(&o, &what, NOW, &slot, &generation, &full), 0);
+	end(&o, root);
+}
+
 Test(segfile, full_partition_is_an_error_and_no_signal)
 {
 	static const size_t sizes[] = {100, 3000, 60000, 70000, 300000};
