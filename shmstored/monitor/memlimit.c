@@ -44,6 +44,18 @@ struct memlimit_use memlimit_clamp(struct memlimit_use use)
 	return (struct memlimit_use){.used = amount_clamp(use.used, use.total), .total = use.total};
 }
 
+bool memlimit_fills(struct memlimit_use use, struct amount grown, uint64_t grown_ns, uint64_t ahead_ns)
+{
+	struct amount room = amount_subtract(use.total, use.used);
+
+	if (!room.known)
+		return false;
+	if (room.bytes <= 0)
+		return true;
+	return grown.known && grown.bytes > 0 && grown_ns > 0 &&
+	       (unsigned __int128)grown.bytes * ahead_ns >= (unsigned __int128)room.bytes * grown_ns;
+}
+
 struct amount memlimit_buffer(struct amount total, struct ratio fraction, int64_t most)
 {
 	return total.known ? amount_least(amount_of(ratio_floor(fraction, total.bytes)), amount_of(most)) : total;

@@ -7,6 +7,8 @@
 #ifndef MEMLIMIT_H
 #define MEMLIMIT_H
 
+#include <stdint.h>
+
 #include "amount.h"
 #include "ratio.h"
 
@@ -32,6 +34,11 @@ bool memlimit_above(struct memlimit_use use, struct amount threshold);
 /* The smaller of two memories, with its own use: the cgroup's if it is not larger than the host. */
 struct memlimit_use memlimit_combine(struct memlimit_use host, struct memlimit_use cgroup);
 struct memlimit_use memlimit_clamp(struct memlimit_use use);
+/*
+ * Is it full, or will it be within ahead_ns if it goes on as it grew within the last grown_ns (0: that is not known)? False where its use is
+ * unknown.
+ */
+bool memlimit_fills(struct memlimit_use use, struct amount grown, uint64_t grown_ns, uint64_t ahead_ns);
 
 /* To be freed below the threshold when something is killed: fraction of total, most at most. */
 struct amount memlimit_buffer(struct amount total, struct ratio fraction, int64_t most);

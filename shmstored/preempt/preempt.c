@@ -174,6 +174,15 @@ static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool abov
 		send_signal(p, v, SIGTERM, PREEMPT_TERMED);
 }
 
+/*
+ * Until the next look another interval passes, and a process takes a while to die: if the kernel has no memory left by then, it
+ * kills whom it likes.
+ */
+static bool is_urgent(const struct preempt *p)
+{
+	return pressure_fills(p->host->pressure, 2 * config_of(p)->interval_ns);
+}
+
 static void step(struct preempt *p, struct preempt_victim *v)
 {
 	const struct pressure *host = p->host->pressure;
@@ -188,12 +197,16 @@ static void step(struct preempt *p, struct preempt_victim *v)
 		}
 		if (above)
 			v->record.notice_only = false; /* it has become worse: the time that it had counts */
+		if (above && is_urgent(p)) {
+			send_signal(p, v, SIGKILL, PREEMPT_KILLED);
+			break;
+		}
 		/* An unknown use ends no process. */
 		if (waited >= config_of(p)->grace_ns && host->used.known)
 			grace_is_over(p, v, above);
 		break;
 	case PREEMPT_TERMED:
-		if (waited >= config_of(p)->term_ns)
+		if (waited >= config_of(p)->term_ns || (above && is_urgent(p)))
 			send_signal(p, v, SIGKILL, PREEMPT_KILLED);
 		break;
 	case PREEMPT_KILLED:
@@ -202,6 +215,14 @@ static void step(struct preempt *p, struct preempt_victim *v)
 	case PREEMPT_SPARED:
 	default:
 		break;
+	}
+}
+
+static void step_all(struct preempt *p)
+{
+	for (struct preempt_victim *v = p->wave, *next; v; v = next) {
+		next = v->next;
+		step(p, v);
 	}
 }
 
@@ -299,6 +320,7 @@ static void choose(struct preempt *p)
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
 		actors_evacuate(p->host->actors, v->record.pid);
 	(void)actors_flush(p->host->actors, NULL);
+	step_all(p); /* one may have no time at all */
 }
 
 /* Does the process run a task that was let in, or wait for one? */
@@ -339,10 +361,7 @@ static void on_sample(struct pressure_watch *w)
 {
 	struct preempt *p = (struct preempt *)(void *)((char *)w - offsetof(struct preempt, watch));
 
-	for (struct preempt_victim *v = p->wave, *next; v; v = next) {
-		next = v->next;
-		step(p, v);
-	}
+	step_all(p);
 	if (config_of(p)->preempt && !p->host->draining)
 		end_orphans(p);
 	if (!p->wave && config_of(p)->preempt && !p->host->draining)

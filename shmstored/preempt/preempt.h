@@ -7,7 +7,8 @@
  *   notice    TASK_PREEMPT, and an event ("preempt"), name the process, its tasks, and the time
  *             that they have. Actors there that may be moved are moved (actors.h)
  *   SIGTERM   after that time, if memory is still above the kill threshold
- *   SIGKILL   after a further time for ending
+ *   SIGKILL   after a further time for ending; at once, also instead of what comes before it, if
+ *             the kernel has no memory left within two intervals as it fills now
  *
  * Between gate and kill threshold there is only the notice. A process that ends its tasks in time
  * lives; so does one if the need passes by. Signals go by a descriptor of the process (peerpid.h),

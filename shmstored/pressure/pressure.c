@@ -209,6 +209,10 @@ static void note_growth(struct pressure *p, struct amount before, uint64_t befor
 	uint64_t ns = p->mono_ns - before_ns;
 	int64_t rate;
 
+	if (before_ns && ns >= config_of(p)->interval_ns / 2) {
+		p->grown = grown;
+		p->grown_ns = ns;
+	}
 	if (!grown.known || grown.bytes <= 0 || !before_ns || !ns)
 		return;
 	rate = (int64_t)((double)grown.bytes * 1e9 / (double)ns);
@@ -219,6 +223,13 @@ static void note_growth(struct pressure *p, struct amount before, uint64_t befor
 		log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
 			"memory was filled at %" PRId64 " bytes a second, which is more than pressure.growth-rate",
 			rate);
+}
+
+bool pressure_fills(const struct pressure *p, uint64_t ahead_ns)
+{
+	const struct memlimit_use use = {.used = p->used, .total = p->total};
+
+	return !config_of(p)->host_total && memlimit_fills(use, p->grown, p->grown_ns, ahead_ns);
 }
 
 /*

@@ -52,6 +52,9 @@ struct pressure {
 	uint64_t n_samples, n_unknown, cost_ns, last_cost_ns;
 	uint64_t n_above, above_ns; /* how often it was above, and for how long, without the time that runs */
 	int64_t growth_most;        /* bytes a second, between two samples */
+	/* From the sample before to this one; only of samples that are half an interval apart or more. */
+	struct amount grown;
+	uint64_t grown_ns;
 };
 
 /*
@@ -71,6 +74,12 @@ void pressure_unwatch(struct pressure *p, struct pressure_watch *w);
 
 /* For how long memory was above the kill threshold, ever, by the looks at it; CLOCK_MONOTONIC. */
 uint64_t pressure_above_ns(const struct pressure *p);
+
+/*
+ * Will the kernel have no memory left within ahead_ns, if its use goes on to grow as it did? False if the total is configured: that
+ * one is not the kernel's.
+ */
+bool pressure_fills(const struct pressure *p, uint64_t ahead_ns);
 
 /* The path that the total was read from; "host-total" if it is configured. */
 const char *pressure_source(const struct pressure *p);

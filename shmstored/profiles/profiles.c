@@ -396,16 +396,6 @@ size_t profiles_values(const struct profiles *p, uint32_t uid, const struct prof
 	return profile_values(key_of(p, uid, name), PROFILE_PRIVATE, ret);
 }
 
-uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms,
-			    uint64_t had)
-{
-	const struct profile_key *k = key_of(p, uid, name);
-	uint64_t by_phases = profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
-	uint64_t by_growth = profile_at_most(k, age_ms, had);
-
-	return by_phases < by_growth ? by_phases : by_growth;
-}
-
 /*
  * Were there too few tasks to know the kind? The first of them to end are those that live shortest,
  * and say least of what the others have.
@@ -413,6 +403,18 @@ uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct
 static bool is_new(const struct profile_key *k, enum profile_resource r)
 {
 	return k && profile_stat(k, r).n < PROFILE_WARM && !profile_is_prior(k, r);
+}
+
+uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms,
+			    uint64_t had)
+{
+	const struct profile_key *k = key_of(p, uid, name);
+	uint64_t by_phases = profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
+	uint64_t by_growth = profile_at_most(k, age_ms, had);
+
+	if (is_new(k, PROFILE_PRIVATE))
+		return UINT64_MAX;
+	return by_phases < by_growth ? by_phases : by_growth;
 }
 
 struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,

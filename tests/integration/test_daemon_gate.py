@@ -2,6 +2,7 @@
 """Tasks ask a real daemon whether they may begin: each answer and reason, the order of those who wait, deadlines, deaths of clients and of the daemon, other
 users, estimates by profile, and a load under which the gate does not flap. The host is made up: 128 MiB, of which the test says what is used."""
 import heapq
+import itertools
 import json
 import os
 import select
@@ -18,6 +19,7 @@ from gatehost import (
     PAGE, PROGRESS, REFUSED, RETRIABLE, STATM, TIMEDOUT, TOOBIG, UNTIL, WAIT, Answer, ask, done, hear, looked, python, send,
 )
 from test_daemon_pressure import gate
+from test_profiles import BEGIN, DONE, END, HAS_PRIVATE, SAMPLE, profile
 from test_profiles import run as run_profiled
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
@@ -255,6 +257,25 @@ def test_estimates_by_profile(gated, strategy, fit):
     wait_for("nothing runs", lambda: gate(daemon)["running"] == 0)
     # Below 115.2: 48 + 12 + 48 at their peaks; 26.4 and 8.4 on average, three times.
     assert count_fitting(daemon, kinds) == fit
+
+
+def test_the_first_to_end_says_nothing_of_those_that_run(gated):
+    """The one that lives shortest had 1 MiB. Those of its kind that still run go on to reserve what was expected of them."""
+    daemon = gated(PROFILE.format("conservative").replace("7MiB", "40MiB"))
+    kind = ("c", "new", "")
+    with daemon.wire() as wire:
+        assert [ask(wire, name=kind).outcome for _ in range(3)] == [IN, IN, REFUSED]
+        # As many samples as a lifetime has phases, and it lives for some ms.
+        begun = time.monotonic()
+        assert profile(wire, BEGIN, 1, kind).name == "PROFILED"
+        for n in itertools.count(1):
+            assert profile(wire, SAMPLE, 1, flags=HAS_PRIVATE, private=MIB).name == "PROFILED"
+            if n >= 20 and time.monotonic() - begun > 0.02:
+                break
+        assert profile(wire, END, 1, how=DONE, flags=HAS_PRIVATE, private=MIB).name == "PROFILED"
+        looked(daemon)
+        assert gate(daemon)["reserved"] == 80 * MIB
+        assert ask(wire, name=kind).why == (REFUSED, FULL)
 
 
 # ---- deaths, users -------------------------------------------------------------------------------------------------------------

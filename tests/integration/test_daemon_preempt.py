@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from daemon import SHMSTORED, wait_for
 from fixture import NOBODY
-from gatehost import python
+from gatehost import looked, python
 from test_daemon_pressure import gate, memory, text
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
@@ -237,3 +237,38 @@ def test_a_daemon_of_root_preempts_another_users_process(scene):
     assert [p["uid"] for p in preemption(daemon)["plan"]] == [NOBODY]
     never.tell("grow 60")
     assert other.process.wait(30) == -signal.SIGTERM
+
+
+@pytest.fixture
+def steep(make_daemon, place, small):
+    """A worker with LOW on a host whose kernel has the last word; it would be given 20 s for its end."""
+    keys = {**small.keys, "preempt": "shm", "preempt_grace": "20s", "preempt_term": "20s"}
+    small.available(100)
+    daemon = make_daemon(config=f'{text(**keys)}\npartition "{place.path}" {{ create = yes }}\n', http=False)
+    w = Worker(daemon, "LOW")
+    looked(daemon)
+    yield daemon, w, small
+    w.close()
+
+
+def test_who_has_no_time_is_killed_at_once(steep):
+    """From 28 to 124 MiB within an interval, of 128: the kernel would kill before the next look, and it does not know of levels."""
+    daemon, w, host = steep
+    host.available(4)
+    assert w.process.wait(15) == -signal.SIGKILL
+    wait_for("it is seen to be gone", lambda: preemption(daemon)["gone"] == 1)
+    assert [e["step"] for e in events(daemon)] == ["notice", "kill", "gone"]
+
+
+def test_time_runs_out_amid_the_grace(steep):
+    """It is not short of time at 123 MiB, where use has come to rest; then the rest fills."""
+    daemon, w, host = steep
+    for available in (20, 10, 7, 6.5, 6.2):
+        host.available(available)
+        looked(daemon)
+    host.available(5)
+    wait_for("notice", lambda: preemption(daemon)["alive"] == 1)
+    looked(daemon)
+    assert w.alive and [e["step"] for e in events(daemon)] == ["notice"]
+    host.available(0)
+    assert w.process.wait(15) == -signal.SIGKILL

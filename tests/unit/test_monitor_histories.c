@@ -115,6 +115,39 @@ Test(monitor_histories, use_lies_within_its_memory)
 	}
 }
 
+Test(monitor_histories, a_memory_fills_as_it_grew)
+{
+	struct memlimit_use use = {amount_of(60), amount_of(100)};
+
+	/* 40 are left; 10 within 5 are 40 within 20. */
+	cr_assert_not(memlimit_fills(use, amount_of(10), 5, 19));
+	cr_assert(memlimit_fills(use, amount_of(10), 5, 20));
+	/* What shrinks, stays, or was seen once does not fill. */
+	cr_assert_not(memlimit_fills(use, amount_of(-10), 5, UINT64_MAX));
+	cr_assert_not(memlimit_fills(use, amount_of(0), 5, UINT64_MAX));
+	cr_assert_not(memlimit_fills(use, AMOUNT_UNKNOWN, 5, UINT64_MAX));
+	cr_assert_not(memlimit_fills(use, amount_of(10), 0, UINT64_MAX));
+	/* What is full is full, however it came to be; of what is not known nothing is said. */
+	use.used = use.total;
+	cr_assert(memlimit_fills(use, AMOUNT_UNKNOWN, 0, 0));
+	use.used = AMOUNT_UNKNOWN;
+	cr_assert_not(memlimit_fills(use, amount_of(10), 5, 20));
+	begin(8);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct amount grown = draw_amount();
+		uint64_t ns = draw(1000000000) + 1, ahead = draw(1000000000);
+
+		use = (struct memlimit_use){draw_amount(), draw_amount()};
+		/* Further ahead it is full as well; and with less in use later. */
+		if (memlimit_fills(use, grown, ns, ahead))
+			cr_assert(memlimit_fills(use, grown, ns, ahead + draw(1000)));
+		else if (use.used.known && use.used.bytes > 0 && use.total.known) {
+			use.used.bytes -= 1;
+			cr_assert_not(memlimit_fills(use, grown, ns, ahead));
+		}
+	}
+}
+
 /* ppm / 10^6 of total, by long division in decimal digits: no products that could overflow. */
 static int64_t share(int64_t total, uint64_t ppm)
 {
