@@ -7,6 +7,7 @@ import asyncio
 import errno
 import threading
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +20,9 @@ from together import together
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.guard import Guard
 from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs
+from shmstore.dask.needs import Needs
 from shmstore.dask.offloading import offload
+from shmstore.dask.tier import Tier
 
 
 class Host:
@@ -32,6 +35,7 @@ class Host:
         exchange = SimpleNamespace(guard=Guard(Fallbacks(60)), fallbacks=Fallbacks(60), map=self.map, map_aside=self.map_aside)
         tier = SimpleNamespace(pressed=lambda: short, at_ease=lambda: not short, has=lambda entry: entry.name in disk, run=self.run, grew=lambda: None)
         tier.packed = packed
+        tier.used_where_it_lies = partial(Tier.used_where_it_lies, tier)
         residence = SimpleNamespace(
             entry=self.entries.get, hold=lambda keys: None, release=lambda keys: None, keep=self.keep, maps_any=lambda: False
         )
@@ -107,6 +111,27 @@ def test_what_is_mapped_on_disk_stays_mapped_while_memory_is_short(place):
         residence.unmap_idle()
         assert not residence.maps_any()
         a._tier.pressed = pressed
+
+    together(place, job)
+
+
+def test_what_is_used_on_disk_asks_for_no_room(place):
+    async def job(client, a, b):
+        future = client.submit(np.arange, 1 << 20, key="x", workers=[a.address])
+        await future
+        await a._export(["x"])
+        entry = a._residence.entry("x")
+        await offload(a._exchange.store.demote, entry.name)
+        needs = Needs(a._exchange, a._residence, a._habits, a._tier, a._inputs)
+
+        def of_x(short, packed=False):
+            a._tier.pressed, a._tier.packed = lambda: short, packed
+            need, aside = needs.of_keys(["x"], 0, None)
+            return need.promote, need.unspill, aside
+
+        assert of_x(short=False) == (entry.nbytes, 0, frozenset()), "it will come back"
+        assert of_x(short=True) == (0, 0, {"x"})
+        assert of_x(short=True, packed=True) == (entry.nbytes, 0, frozenset())
 
     together(place, job)
 

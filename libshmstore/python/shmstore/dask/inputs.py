@@ -190,7 +190,7 @@ class Inputs:
         await asyncio.shield(entry.coming)  # several may wait for it
 
     async def _map(self, key: Any, entry: Entry, aside: bool) -> None:
-        aside = aside or (not self.tier.packed and self.tier.pressed() and self.tier.has(entry))
+        aside = aside or (self.tier.used_where_it_lies() and self.tier.has(entry))
         patience = time.monotonic() + (0 if aside else _PATIENCE)
         try:
             while True:

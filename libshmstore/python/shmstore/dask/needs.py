@@ -27,7 +27,8 @@ class Needs:
         self.inputs = inputs
 
     def of(self, task: Any, result: int, promote_most: int | None) -> tuple[Need, frozenset[Any]]:
-        """Of a key, with the inputs that are to be read where they lie: those beyond promote_most (None: no such bound)."""
+        """Of a key, with the inputs that are to be read where they lie: those beyond promote_most (None: no such bound); all of them where
+        memory is short (inputs.py)."""
         need, aside = self.of_keys((dep.key for dep in task.dependencies), result, promote_most)
         share = self.exchange.settings.share
         stores = self.tier is not None and promote_most != 0 and result >= self.exchange.settings.min_size
@@ -49,6 +50,8 @@ class Needs:
                 pinned += entry.nbytes
         promote = sum(nbytes for nbytes, _ in away)
         aside = _NONE
+        if away and self.tier is not None and self.tier.used_where_it_lies():
+            promote_most = 0
         if promote_most is not None and promote > promote_most:
             promote, aside = self._part(away, promote_most)
             if self.tier is not None and self.tier.packed:  # what is compressed cannot be read where it lies

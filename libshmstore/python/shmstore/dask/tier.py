@@ -145,6 +145,10 @@ class Tier:
         """Whether memory has not been short for a while: what lies in memory now is there in a moment, too, and nobody is moving anything."""
         return not self.pressed() and time.monotonic() - self._pressed_at >= _EASE
 
+    def used_where_it_lies(self) -> bool:
+        """Whether values on the disk are mapped there: memory is short, and they are not compressed. That takes no room of the partition."""
+        return not self.packed and self.pressed()
+
     def used(self) -> int:
         """Bytes of the partition that are in use. One system call."""
         try:
