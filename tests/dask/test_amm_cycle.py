@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import time
 
+import distributed
 import pytest
 import tasks
 from ammclusters import MIB, amm, conductor
 from conftest import PREFIX, cluster, on_workers, wait_until, workers
 from distributed import wait
+from together import together
 
 
 def cycle(client):
@@ -19,8 +21,6 @@ def cycle(client):
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "stock"])
 def test_all_processes_are_replaced_and_nothing_is_computed_again(place, shared):
-    import distributed
-
     settings = {
         **amm({"class": "Cycle", "age": "3s", "growth": None, "period": "100ms"}, "Retire", start=True, interval="200ms"),
         f"{PREFIX}.share": "eager",
@@ -112,3 +112,19 @@ async def go(scheduler, address):
 
 def status(dask_worker):
     return dask_worker.status.name
+
+
+def test_a_worker_whose_process_is_being_replaced_does_not_end_its_nanny(place):
+    """It would, where a heartbeat of it comes after the scheduler has removed it and before the nanny ends it."""
+    from shmstore.dask.compat.manager import unmissed
+
+    async def job(client, worker):
+        scheduler = next(each for each in distributed.Scheduler._instances if each.address == worker.scheduler.address)
+        with unmissed(scheduler, worker.address):
+            await scheduler.remove_worker(worker.address, stimulus_id="test", close=False)
+            await worker.heartbeat()
+            assert worker.status.name == "running"
+        await worker.heartbeat()
+        assert worker.status.name == "closed", "as ever"
+
+    together(place, job, n=1)

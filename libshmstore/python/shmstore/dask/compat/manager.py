@@ -3,6 +3,7 @@
 
     who_has, waiters    of a task: sets; from 2023 on None where there is nothing
     policies            a set of the manager, run in whatever order: `in_order` has ours go first, by rank
+    heartbeat_worker    among the scheduler's handlers: its answer to a worker that it does not know is the status "missing"
     pending             of the manager: a new dict in each of its runs, by which one run is told from the next
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from time import time
 from typing import Any
 
@@ -34,11 +36,13 @@ __all__ = [
     "resume",
     "retiring",
     "runs_nothing",
+    "unmissed",
     "waiters",
 ]
 
 _WATCH = "shmstore-amm"
 _NOTHING: frozenset[Any] = frozenset()
+_HEARTBEAT = 1.0  # seconds until the next one of a worker that is about to end
 
 
 def holders(task: Any) -> Collection[Any]:
@@ -104,12 +108,31 @@ class Watch(SchedulerPlugin):
         self._workers_changed()
 
 
+@contextmanager
+def unmissed(scheduler: Any, address: str) -> Iterator[None]:
+    """Within, the worker of that address is not told that the scheduler does not know it any more: it would end, and its nanny with it."""
+    heard = scheduler.handlers["heartbeat_worker"]
+
+    def hear(*args: Any, **kwargs: Any) -> Any:
+        answer = heard(*args, **kwargs)
+        if answer["status"] == "missing" and scheduler.coerce_address(kwargs["address"]) == address:
+            return {"status": "OK", "time": time(), "heartbeat-interval": _HEARTBEAT}
+        return answer
+
+    scheduler.handlers["heartbeat_worker"] = hear
+    try:
+        yield
+    finally:
+        scheduler.handlers["heartbeat_worker"] = heard
+
+
 async def restart(scheduler: Any, worker: Any, timeout: float) -> str:
     """Has a worker's nanny start a new process for it; what it had not begun runs elsewhere. Returns '', or why it failed. OSError."""
-    restarting = asyncio.ensure_future(scheduler.rpc(worker.nanny).restart(timeout=timeout))
-    await asyncio.sleep(0)  # it is under way: a worker that the scheduler does not know any more ends by itself
-    await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **leaving.UNSUSPECTED)
-    answer = await restarting
+    with unmissed(scheduler, worker.address):
+        restarting = asyncio.ensure_future(scheduler.rpc(worker.nanny).restart(timeout=timeout))
+        await asyncio.sleep(0)  # it is under way
+        await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **leaving.UNSUSPECTED)
+        answer = await restarting
     return "" if answer == "OK" else f"its nanny says {answer!r}"
 
 
