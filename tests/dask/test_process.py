@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's full collections of garbage do not go through the libraries that it has imported."""
+"""What a worker changes in its process: garbage is not looked for in libraries, threads give way sooner, descriptors have room."""
 
 from __future__ import annotations
 
 import gc
+import re
+import sys
 
 from conftest import cluster, on_workers, wait_until
 from together import together
@@ -21,7 +23,12 @@ def inc(x):
     return x + 1
 
 
-def test_libraries_are_left_out_once_the_first_task_begins(place):
+def descriptor_table():
+    """For how many there is room now."""
+    return int(re.search(r"FDSize:\s+(\d+)", open("/proc/self/status").read())[1])
+
+
+def test_libraries_are_left_out_once_the_first_task_comes(place):
     with cluster(place, n=1) as client:
         ((before, objects),) = client.run(frozen).values()
         value = client.scatter([1], hash=False)[0]
@@ -37,9 +44,39 @@ def test_libraries_are_left_out_once_the_first_task_begins(place):
 
 
 def test_a_process_with_others_in_it_is_left_alone(place):
+    interval = sys.getswitchinterval()
+
     async def job(client, a, b):
         before = gc.get_freeze_count()
         assert await client.submit(inc, 1) == 2
-        assert gc.get_freeze_count() <= before
+        assert gc.get_freeze_count() <= before and sys.getswitchinterval() == interval
 
     together(place, job)
+
+
+def test_a_worker_of_a_nanny_waits_for_the_interpreter_for_a_millisecond_at_most(place):
+    with cluster(place, n=1) as client:
+        assert set(client.run(sys.getswitchinterval).values()) == {0.001}
+
+
+def faults_of_packing(n):
+    """Page faults of so many messages: at least one for each block of memory that is mapped for one."""
+    import resource
+
+    import msgpack
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(n):
+        msgpack.packb({"op": "task-finished"})
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_messages_are_packed_in_memory_that_is_there(place):
+    with cluster(place, n=1) as client:
+        assert max(client.run(faults_of_packing, 2000).values()) < 1000
+
+
+def test_there_is_room_for_descriptors_from_the_beginning(place):
+    """The table is a process's that has never had many of them."""
+    with cluster(place, n=1) as client:
+        assert min(client.run(descriptor_table).values()) >= 4096

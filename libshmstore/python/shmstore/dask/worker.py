@@ -31,10 +31,9 @@ from .admission import Grant
 from .arbitration import Arbitration
 from .born import Born
 from .buffer import SharedBuffer
-from .collector import leave_libraries_out
 from .compat import events, tasks, transfers
 from .compat.callbacks import PeriodicCallback
-from .compat.events import ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
+from .compat.events import ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
 from .compat.spill import SpillBuffer
 from .config import PREFIX, Settings, TierSettings, logger
 from .crossing import Crossings
@@ -49,6 +48,7 @@ from .memory import private_memory
 from .offloading import offload
 from .overlay import DictResidence, own_small_arrays
 from .pressure import Pressure
+from .process import leave_libraries_out, settle
 from .settling import Settling
 from .shards import Shards
 from .stages import Stages
@@ -101,6 +101,7 @@ class Worker(distributed.Worker):
             Fallbacks(0).note("no-store", e, settings.partition or default_path(), "worker shares nothing")
             return
         self._guard = self._exchange.guard
+        self._guard.call("settle", settle, bool(self.nanny))
         try:
             self._set_up(settings, stock)
         except Exception as e:
@@ -143,8 +144,7 @@ class Worker(distributed.Worker):
 
     def _watch_memory(self) -> None:
         """Puts our part before stock's look at the process's memory: what is private behind idle maps goes before the worker is paused."""
-        stock = self.periodic_callbacks.get("memory_monitor")
-        if stock is None:  # no thresholds
+        if (stock := self.periodic_callbacks.get("memory_monitor")) is None:  # no thresholds
             return
         manager, reference = self.memory_manager, weakref.ref(self)
 
@@ -253,7 +253,6 @@ class Worker(distributed.Worker):
     async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
-        leave_libraries_out(bool(self.nanny and not self.state.data))
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
         run = run if self._stages is None else partial(self._stages.run, key, run)
         with self._born.within() if self._born is not None else nullcontext():
@@ -468,8 +467,7 @@ class Worker(distributed.Worker):
         return unshareable
 
     async def _export_one(self, key: Any, spill: bool) -> Entry | Kept | Pickled | None:
-        found = self._residence.private(key)
-        if found is None:
+        if (found := self._residence.private(key)) is None:
             return None
         value, nbytes = found
         del found
@@ -549,6 +547,8 @@ class Worker(distributed.Worker):
         for stim in stims if self._crossings is not None else ():
             if isinstance(stim, GatherDepSuccessEvent) and (kept := self._crossings.kept(self.state.tasks, stim)):
                 super().handle_stimulus(*kept)
+            elif isinstance(stim, ComputeTaskEvent):
+                leave_libraries_out(self)
         result = super().handle_stimulus(*stims)
         for stim in stims:
             if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent)):

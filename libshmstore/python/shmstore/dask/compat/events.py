@@ -12,6 +12,7 @@ from typing import Any
 
 from distributed.worker_state_machine import (
     AcquireReplicasEvent,
+    ComputeTaskEvent,
     ExecuteFailureEvent,
     ExecuteSuccessEvent,
     GatherDepFailureEvent,
@@ -22,6 +23,7 @@ from distributed.worker_state_machine import (
 )
 
 __all__ = [
+    "ComputeTaskEvent",
     "ExecuteSuccessEvent",
     "GatherDepSuccessEvent",
     "UpdateDataEvent",

@@ -56,6 +56,7 @@ HOOKS = (
     Hook("distributed.utils_comm", "unpack_remotedata", ("byte_keys",)),
     Hook("distributed.utils", "offload"),
     Hook("distributed.threadpoolexecutor", "ThreadPoolExecutor.submit", ("fn",)),
+    Hook(_MACHINE, "ComputeTaskEvent"),
     Hook(_MACHINE, "ExecuteSuccessEvent", ("key", "value", "nbytes")),
     Hook(_MACHINE, "ExecuteFailureEvent.from_exception", ("key", "stimulus_id")),
     Hook(_MACHINE, "GatherDepSuccessEvent", ("data", "total_nbytes", "stimulus_id")),
