@@ -20,7 +20,8 @@ from conftest import cluster as any_cluster
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import shmstore
-from shmstore.dask.born import Born, pays
+from shmstore.dask.born import Born, lend_context, pays
+from shmstore.dask.habits import Habits
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from arraymaps import file_of  # noqa: E402
@@ -131,24 +132,43 @@ def test_a_killed_worker_leaves_nothing(place, born):
     assert usage.inflight == 0 and usage.ghosts == 0 and usage.residual == 0
 
 
-def test_executors(place):
+def test_threads_of_an_executor_have_the_context_of_who_submits(place):
     assert pays(place.partition) is place.mounted
     with place.partition.open("mine") as store:
-        first, second = (Born(place.partition, store) for _ in range(2))
+        born = Born(place.partition, store, Habits())
         ours, plain = ThreadPoolExecutor(1), Plain(1)
         try:
-            assert first.around(ours) and not second.around(ours) and not first.around(plain)
-            made = ours.submit(np.full, SIZE, 5, dtype=np.uint8).result()
-            assert file_of(made)[1] and not file_of(plain.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1]
-            assert first.unpublished() >= SIZE
+            for executor in (ours, ours, plain):
+                lend_context(executor)
+            with born.within("make-1"):
+                made = ours.submit(np.full, SIZE, 5, dtype=np.uint8).result()
+                assert file_of(made)[1] and not file_of(plain.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1]
+            assert not file_of(ours.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1], "the thread is as it was before"
+            assert born.unpublished() >= SIZE
             store["k"] = made
-            assert first.unpublished() == 0
+            wait_until(lambda: born.unpublished() == 0, "a look at the books")
             with pytest.raises(ZeroDivisionError):
                 ours.submit(lambda: 1 // 0).result()
         finally:
             ours.shutdown()
             plain.shutdown()
-    assert first.run(np.full, 10, 1).sum() == 10, "the store is closed"
+    with born.within("make-1"):
+        assert np.full(10, 1).sum() == 10, "the store is closed"
+
+
+def test_tasks_whose_kind_returns_no_arrays_make_theirs_in_private_memory(place, born):
+    def where():
+        return file_of(np.full(SIZE, 3, np.uint8))[1]
+
+    def make():
+        made = np.full(SIZE, 3, np.uint8)
+        made[0] = file_of(made)[1]
+        return made
+
+    with cluster(place, 1) as client:
+        assert [client.submit(where, key=f"where-{i}").result() for i in range(3)] == [born, False, False], "its kind is new at first"
+        results = [client.submit(make, key=f"make-{i}") for i in range(3)]
+        assert client.gather(client.map(lambda made: bool(made[0]), results)) == [born] * 3
 
 
 async def _nothing():

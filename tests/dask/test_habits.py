@@ -37,6 +37,15 @@ def test_a_kind_leaves_once_half_of_it_left():
     assert len(habits._kinds) <= 1000
 
 
+def test_a_kind_returns_what_its_last_result_was():
+    habits = Habits()
+    assert habits.returns_arrays("make-1"), "not known yet"
+    habits.returned("make-1", False)
+    assert not habits.returns_arrays("make-2") and habits.returns_arrays("other-1")
+    habits.returned("make-2", True)
+    assert habits.returns_arrays("make-3")
+
+
 def test_results_of_a_kind_that_was_asked_for_are_shared_when_made(place, memory_limit):
     with cluster(place, 2, memory_limit=memory_limit) as client:
         a, b = workers(client)

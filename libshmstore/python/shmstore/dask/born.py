@@ -2,15 +2,17 @@
 """Results that are born shared: while a task runs, NumPy makes large arrays in the partition (`Store.born_shared`). A result that is such an
 array is there already when a peer asks for it, or memory runs short: its put is a link.
 
-What a task makes and frees again is made in the same memory the next time (the store keeps some of it). Where the partition has no
-room, arrays are made as ever. The memory is the partition's, not the process's: what no object is made of yet is counted for the worker here.
+What a task makes and frees again is made in the same memory the next time (the store keeps some of it). Kinds of tasks whose last result was no
+large array make theirs in private memory: nothing of them would be published. Where the partition has no room, arrays are made as
+ever. The memory is the partition's, not the process's: what no object is made of yet is counted for the worker here.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import time
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from typing import Any
 
 from distributed.threadpoolexecutor import ThreadPoolExecutor
@@ -18,52 +20,48 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from .. import Error, Partition, Store
 from .compat import tasks
 from .exchange import Exchange, pays
+from .habits import Habits
 from .memory import private_memory
+
+
+_LARGE = 2 << 20  # bytes from which on arrays are made in the partition: below, the faults of a new file cost more than a copy
+_LOOK_SHARE = 20  # a look at the books, which read a page of each store, takes one part in so many of the time at most
 
 
 class Born:
     """Of one worker."""
 
-    def __init__(self, partition: Partition, store: Store) -> None:
+    def __init__(self, partition: Partition, store: Store, habits: Habits) -> None:
         self._partition = partition
         self._store = store
+        self._habits = habits
+        self._unpublished = 0
+        self._next_look = 0.0
 
     @classmethod
-    def of(cls, worker: Any, exchange: Exchange) -> Born | None:
+    def of(cls, worker: Any, exchange: Exchange, habits: Habits) -> Born | None:
         """A worker's, in force from here on; None where it is not wanted."""
         wanted = exchange.settings.born
         if wanted is False or (wanted is None and not pays(exchange.partition)):
             return None
-        born = cls(exchange.partition, exchange.store)
+        born = cls(exchange.partition, exchange.store, habits)
         if not tasks.NODES:
-            born.around(worker.executors["default"])
+            lend_context(worker.executors["default"])
         worker.monitor.get_process_memory = born.memory
         return born
 
-    def within(self) -> ExitStack:
-        """To 2023.7 of a thread, later of the coroutine that runs a task: its thread has the coroutine's context."""
+    def within(self, key: Any) -> ExitStack:
+        """Of the coroutine that runs the task of that key: its thread has the coroutine's context."""
         scope = ExitStack()
-        if "numpy" in sys.modules:  # else there are no arrays, or those of its first task, which imports it
+        if "numpy" in sys.modules and self._habits.returns_arrays(key):  # without NumPy there are no arrays, or those of the task that imports it
             with suppress(Error, ImportError, RuntimeError):  # the store is closed, or NumPy is too old
-                scope.enter_context(self._store.born_shared())
+                scope.enter_context(self._store.born_shared(_LARGE))
         return scope
 
-    def around(self, executor: Any) -> bool:
-        """What is submitted to an executor runs within, from here on. False: it is not one of Dask's own, or another worker's already."""
-        if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
-            return False
-        submit = executor.submit
-
-        def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            return submit(self.run, function, *args, **kwargs)
-
-        executor.submit = run
-        return True
-
-    def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """function(*args, **kwargs), whose large arrays are made in the partition."""
-        with self.within():
-            return function(*args, **kwargs)
+    def made(self, key: Any, value: Any) -> None:
+        """The result of a task."""
+        numpy = sys.modules.get("numpy")
+        self._habits.returned(key, numpy is not None and isinstance(value, numpy.ndarray) and value.nbytes >= _LARGE)
 
     def memory(self) -> int:
         """Bytes of the process's private memory, and of arrays that are in the partition but no object's yet."""
@@ -71,4 +69,20 @@ class Born:
 
     def unpublished(self) -> int:
         """Bytes of those arrays, and of what is kept for the next ones: all that the store has reserved."""
-        return sum(each.counters.reserved_bytes for each in self._partition.stores() if each.name == self._store.name)
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._unpublished = sum(each.counters.reserved_bytes for each in self._partition.stores() if each.name == self._store.name)
+            self._next_look = time.monotonic() + _LOOK_SHARE * (time.monotonic() - now)
+        return self._unpublished
+
+
+def lend_context(executor: Any) -> None:
+    """What is submitted to an executor of Dask's runs in the context of who submits it, from here on; to 2023.7 it did not."""
+    if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
+        return
+    submit = executor.submit
+
+    def submit_in_context(*args: Any, **kwargs: Any) -> Any:
+        return submit(copy_context().run, *args, **kwargs)
+
+    executor.submit = submit_in_context

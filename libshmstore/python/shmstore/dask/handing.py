@@ -78,3 +78,8 @@ class Handing:
 
 #: In place of the data of its worker, for who runs in this context.
 handing_now: ContextVar[Handing | NoInputs | None] = ContextVar("shmstore_handing", default=None)
+
+
+def can_carry(serializers: Any) -> bool:
+    """Whether handles can go out in an answer that is made by these; None: by whatever there is."""
+    return serializers is None or "dask" in serializers or "pickle" in serializers

@@ -42,7 +42,7 @@ from .exchange import Entry, Exchange, Kept, Pickled, sweep_of
 from .fallback import Fallbacks
 from .habits import Habits
 from .handle import Handle
-from .handing import Handing, handing_now
+from .handing import Handing, can_carry, handing_now
 from .inputs import Inputs
 from .memory import private_memory
 from .offloading import offload
@@ -125,7 +125,7 @@ class Worker(distributed.Worker):
         if isinstance(self._residence, SharedBuffer) and settings.tier.enabled:
             self._use_tier(settings.tier)
         self.monitor.get_process_memory = private_memory
-        self._born = Born.of(self, self._exchange)
+        self._born = Born.of(self, self._exchange, self._habits)
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
             self.state.transfer_message_bytes_limit = settings.message_bytes
         if settings.daemon != "off":
@@ -255,7 +255,7 @@ class Worker(distributed.Worker):
             return await super().execute(key, *args, **kwargs)
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
         run = run if self._stages is None else partial(self._stages.run, key, run)
-        with self._born.within() if self._born is not None else nullcontext():
+        with self._born.within(key) if self._born is not None else nullcontext():
             return await (run() if self._pressure is None else self._pressure.run(key, run))
 
     async def _execute_arbitrated(self, key: Any, *args: Any, **kwargs: Any) -> Any:
@@ -312,6 +312,8 @@ class Worker(distributed.Worker):
         """A result, before the data mapping has it."""
         if self._stages is not None:
             self._stages.made(key, event.value)
+        if self._born is not None:
+            self._born.made(key, event.value)
         min_size = self._exchange.settings.min_size
         if self._exchange.weigh(event.value, event.nbytes) < min_size:
             event.value = own_small_arrays(event.value, min_size)
@@ -414,7 +416,7 @@ class Worker(distributed.Worker):
 
     async def get_data(self, comm: Any, keys: Any = None, who: Any = None, serializers: Any = None, **kwargs: Any) -> Any:
         ask = super().get_data
-        if not keys or not _can_carry(serializers) or not self._is_peer(who):
+        if not keys or not can_carry(serializers) or not self._is_peer(who):
             async with self._mapped(keys or ()):
                 return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         pickled = await self._export(keys)
@@ -594,7 +596,3 @@ class Worker(distributed.Worker):
             unadopted.update(key for key, value in data.items() if isinstance(value, Handle))
             data = {key: value for key, value in data.items() if key not in unadopted}
         return super().update_data(data, *args, **kwargs)
-
-
-def _can_carry(serializers: Any) -> bool:
-    return serializers is None or "dask" in serializers or "pickle" in serializers
