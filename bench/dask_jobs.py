@@ -91,6 +91,10 @@ def dot(a, b):
     return float(numpy.dot(a, b))  # not a @ b: that keeps the GIL, and the floor runs in threads
 
 
+def nothing(*inputs):
+    return 0.0
+
+
 def scale(a):
     return a * 2.0 + 1.0
 
@@ -133,13 +137,18 @@ def warm(scratch_size=1 << 16):
 # ---- the jobs -------------------------------------------------------------------------------------------------------
 
 
-def pairs(client, spec):
+def pairs(client, spec, make=make, dot=dot):
     """dot(a_i, a_j) for all i <= j: every worker needs all data."""
     from dask import delayed
 
     chunks = [delayed(make, pure=False)(i, spec.chunk // 8) for i in range(spec.n_chunks)]
     dots = [delayed(dot, pure=False)(chunks[i], chunks[j]) for i in range(len(chunks)) for j in range(i, len(chunks))]
     return client.compute(delayed(total, pure=False)(dots)).result()
+
+
+def empty_pairs(client, spec):
+    """The graph of pairs, whose tasks make and do nothing: what Dask itself takes."""
+    return pairs(client, spec, make=nothing, dot=nothing)
 
 
 def matmul(client, spec):
@@ -241,8 +250,8 @@ def fourfold(client, spec):
     return client.compute(delayed(total, pure=False)([delayed(reduce_one, pure=False)(one) for one in sums])).result(timeout=spec.patience)
 
 
-jobs = {"pairs": pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold, "p2p rechunk": p2p_rechunk, "p2p shuffle": p2p_shuffle,
-        **dask_workloads.workloads}
+jobs = {"pairs": pairs, "empty pairs": empty_pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold,
+        "p2p rechunk": p2p_rechunk, "p2p shuffle": p2p_shuffle, **dask_workloads.workloads}
 
 
 def numpy_fourfold(spec):
@@ -347,13 +356,15 @@ def enter_netns():
 
 
 class Progress:
-    """Counts tasks in a scheduler that lives in this process, and says so at most five times a second."""
+    """Counts tasks and bytes of their results in a scheduler that lives in this process, and says how many are done at most five times a second."""
 
-    def __init__(self, say):
+    def __init__(self, say, scheduler):
         from distributed.diagnostics.plugin import SchedulerPlugin
 
-        progress = self
+        progress, tasks = self, scheduler.tasks
         self.total = self.done = self.lost = 0
+        self.sizes = {}  # bytes of each key that is in memory anywhere
+        self.live = self.live_most = 0  # of all of them together
         self.over = False
 
         class Plugin(SchedulerPlugin):
@@ -364,6 +375,11 @@ class Progress:
 
             def transition(self, key, start, finish, *args, **kwargs):
                 progress.done += finish == "memory"
+                progress.live -= progress.sizes.pop(key, 0)
+                if finish == "memory":
+                    progress.sizes[key] = tasks[key].get_nbytes()
+                    progress.live += progress.sizes[key]
+                    progress.live_most = max(progress.live_most, progress.live)
 
             def remove_worker(self, scheduler, worker, **kwargs):
                 progress.lost += not progress.over
@@ -450,7 +466,7 @@ def run_on_cluster(spec, say, wait):
         import dask.array
         import dask.dataframe  # noqa: F401
 
-        progress = Progress(say)
+        progress = Progress(say, cluster.scheduler)
         cluster.scheduler.add_plugin(progress.plugin)
         progress.thread.start()
         say(event="idle", dask=dask.__version__, distributed=distributed.__version__)
@@ -464,7 +480,7 @@ def run_on_cluster(spec, say, wait):
         steps = [steps for steps in client.run(steps_taken).values()] if arbitrated and not progress.lost else []
         loops = list(client.run(dask_loop.report).values()) if watched and not progress.lost else []
         held = list(client.run(dask_loop.stacks).values()) if loops and spec.stacks else []
-        say(event="done", wall=wall, value=value, loops=loops, held=held, lost=progress.lost, error=error, steps=add_counts(steps))
+        say(event="done", wall=wall, value=value, live=progress.live_most, loops=loops, held=held, lost=progress.lost, error=error, steps=add_counts(steps))
         wait("close")
 
 

@@ -89,8 +89,8 @@ def touch_once(size):
 
 def expected_peak(spec):
     """Bytes of memory that a run may take: how much to touch, and what a machine should have."""
-    copies = {"pairs": spec.workers + 0.5 if spec.side == "stock" else 2, "matmul": 6, "embarrassing": 1.5, "frames": 4, "four times": 1}.get(spec.job, 4)
-    peak = copies * spec.size
+    copies = {"pairs": spec.workers + 0.5 if spec.side == "stock" else 2, "empty pairs": 0, "matmul": 6, "embarrassing": 1.5, "frames": 6, "four times": 1}
+    peak = copies.get(spec.job, 4) * spec.size
     if spec.memory_limit:
         peak = min(peak, spec.workers * spec.memory_limit)
     return int(peak) + (256 << 20)
@@ -343,7 +343,7 @@ class Lab:
                   "memory_limit": spec.memory_limit, "wall": message["wall"], "value": message["value"],
                   "peak": peak - baseline, "baseline": baseline, "method": meter.method,
                   "distributed": idle.get("distributed"), "loops": message["loops"], "held": message.get("held", []), "lost": message.get("lost", 0),
-                  "died": message.get("error", ""), "steps": message.get("steps", {})}
+                  "died": message.get("error", ""), "steps": message.get("steps", {}), "live": message.get("live", 0)}
         result.update({key: after[key] - before[key] for key in before})
         self.tell("close")
         while self.hear()["event"] != "closed":
