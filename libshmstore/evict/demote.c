@@ -143,7 +143,7 @@ static int open_object(struct shms_demote *d)
 	return 0;
 }
 
-static int new_copy(struct shms_demote *d, const struct shms_header *h)
+int shms_demote_copy(struct shms_demote *d, const struct shms_header *h)
 {
 	const struct shms_layout *l = &h->object.layout;
 	struct shms_tier_object o = {
@@ -203,7 +203,7 @@ static int begin(struct shms_demote *d)
 	else if (!d->mapped && !shms_unused(d->fd))
 		r = shms_detail(-EAGAIN, NULL, "somebody maps it, or has it open");
 	else if (!d->clean)
-		r = new_copy(d, &h);
+		r = shms_demote_copy(d, &h);
 	/* Last: who is refused, or finds the disk full, leaves no page behind. */
 	for (size_t i = 0; i < d->n_names && r == 0; i++)
 		r = keep_key(&d->names[i], &h);
@@ -218,10 +218,8 @@ static int begin(struct shms_demote *d)
 	return r;
 }
 
-int shms_demote_begin(struct shms_demote *d)
+void shms_demote_init(struct shms_demote *d)
 {
-	int r;
-
 	d->fd = d->tier_fd = -1;
 	d->first = -1;
 	d->error = 0;
@@ -229,6 +227,13 @@ int shms_demote_begin(struct shms_demote *d)
 	d->freed = d->clean = d->resident = false;
 	d->tmp_name[0] = '\0';
 	d->header = (struct shms_tier_header){0};
+}
+
+int shms_demote_begin(struct shms_demote *d)
+{
+	int r;
+
+	shms_demote_init(d);
 	r = begin(d);
 	d->error = r < 0 ? r : 0;
 	return r;
@@ -363,6 +368,13 @@ static int name_copy(struct shms_demote *d, const struct shms_demote_name *n)
 	return r;
 }
 
+int shms_demote_name_copy(struct shms_demote *d, const struct shms_demote_name *n)
+{
+	int r = put_stub(d, n, NULL);
+
+	return r == 0 ? name_copy(d, n) : r;
+}
+
 /* Its clean copy may have been dropped for want of disk since we looked. While its stub has this name the tier file stays. */
 static bool still_clean(const struct shms_demote *d, const struct shms_demote_name *n)
 {
@@ -384,9 +396,7 @@ static int swap_first(struct shms_demote *d, const struct shms_demote_name *n)
 		return shms_detail(-EAGAIN, NULL, "it was replaced or deleted meanwhile");
 	if (d->clean && !still_clean(d, n))
 		return shms_detail(-EAGAIN, NULL, "its copy in the tier was given up meanwhile");
-	r = d->clean ? 0 : put_stub(d, n, NULL);
-	if (r == 0 && !d->clean)
-		r = name_copy(d, n);
+	r = d->clean ? 0 : shms_demote_name_copy(d, n);
 	if (r == 0 && more_names(d, d->n_names)) {
 		d->written = d->clean ? 0 : d->header.sb->file_size;
 		return handed_over();

@@ -56,4 +56,14 @@ void shms_demote_end(struct shms_demote *d);
 /* All of it, in the calling thread. */
 int shms_demote_one(struct shms_demote *d);
 
+/*
+ * Of these steps, for what is no file in objects/ (packdemote.h). _init: nothing is held; _end() is owed. _copy: d->job is ready to copy
+ * d->fd, whose header is h, to a new tier file; 0, -ENOSPC, -errno. _name_copy: after the copy, with the names locked, the stub gets its
+ * name in clean/, and the tier file its own; 0, -errno.
+ */
+struct shms_header;
+void shms_demote_init(struct shms_demote *d);
+int shms_demote_copy(struct shms_demote *d, const struct shms_header *h);
+int shms_demote_name_copy(struct shms_demote *d, const struct shms_demote_name *n);
+
 #endif

@@ -21,6 +21,7 @@
 #include "evictuser.h"
 #include "handle.h"
 #include "nameslock.h"
+#include "packdemote.h"
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
@@ -196,6 +197,18 @@ static bool evict_own(struct shmstore *s, struct shms_evict_users *users, uint64
 	return report.freed > 0;
 }
 
+/* Before there was a tier it packed objects: they are older than all that it put since. */
+static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes, const struct room *room)
+{
+	struct shms_packdemoted done = {0};
+
+	if (!s->readonly)
+		done = shms_packdemote(s, t, bytes + shms_victim_batch(room->size));
+	shms_count(&s->ledger->evicted_n, done.n);
+	shms_count(&s->ledger->evicted_bytes, done.bytes);
+	return done.n > 0;
+}
+
 bool shms_evict_for(struct shmstore *s, uint64_t bytes)
 {
 	struct shms_evict_users users;
@@ -212,7 +225,7 @@ bool shms_evict_for(struct shmstore *s, uint64_t bytes)
 		return false;
 	if (shms_evict_users_open(s->p, s->uid, &users) < 0)
 		return false;
-	made = evict_own(s, &users, bytes, &room);
+	made = evict_packed(s, users.v[0].t, bytes, &room) || evict_own(s, &users, bytes, &room);
 	shms_evict_users_close(&users);
 	return made;
 }

@@ -327,7 +327,7 @@ bool shms_pack_find(struct shms_pack *p, const void *key, size_t key_size, struc
 	return shms_packindex_find(&p->index, key, key_size, is_key, p, ret);
 }
 
-static int describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
+int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
@@ -347,7 +347,7 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 
 	shms_lightlock_take(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place))
-		r = describe(p, place, ret);
+		r = shms_pack_describe(p, place, ret);
 	if (r == 0)
 		shms_packseg_view(&p->segments[place.segment], place.slot);
 	shms_lightlock_release(&p->lock);
@@ -394,6 +394,11 @@ bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const s
 	return is;
 }
 
+const void *shms_pack_view_key(const struct shms_pack_view *v)
+{
+	return shms_segpacked_key(v->segment, &v->object);
+}
+
 uint64_t shms_pack_view_generation(const struct shms_pack_view *v)
 {
 	uint64_t segment;
@@ -429,7 +434,7 @@ int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view
 
 	shms_lightlock_take(&p->lock);
 	while (r == 0 && shms_packindex_next(&p->index, &at, &place)) {
-		if (describe(p, place, &v) == 0)
+		if (shms_pack_describe(p, place, &v) == 0)
 			r = fn(&v, arg);
 	}
 	shms_lightlock_release(&p->lock);

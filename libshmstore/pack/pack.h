@@ -112,6 +112,17 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms);
 void shms_pack_tight(struct shms_pack *p, bool tight);
 /* How many bytes went back to the kernel since this was asked last. */
 uint64_t shms_pack_gave(struct shms_pack *p);
+/* How far a search for victims has come; all 0: it begins. */
+struct shms_packcursor {
+	uint32_t segment, slot;
+};
+/*
+ * The next object that is this store's alone, of its own segments, without leases and views: its memory is free once it is deleted.
+ * The view goes to shms_pack_unget(). -ENOENT: there is none left.
+ */
+int shms_pack_victim(struct shms_pack *p, struct shms_packcursor *io, struct shms_pack_view *ret);
+/* The view's key, as long as the view. */
+const void *shms_pack_view_key(const struct shms_pack_view *v);
 /* Does the key still mean the object that the view shows? */
 bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v);
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);

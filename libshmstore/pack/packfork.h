@@ -16,12 +16,14 @@
 void shms_pack_fork_prepare(struct shms_pack *p);
 void shms_pack_fork_parent(struct shms_pack *p);
 
-/* Of pack.c, for packshare.c. The pack's lock is held. */
+/* Of pack.c, for packshare.c and packvictim.c. The pack's lock is held. */
 bool shms_pack_find(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret);
 /* The store has got the name of that object, or gives it up. */
 void shms_pack_name(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place);
 /* Returns the object's bytes. */
 uint64_t shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
 			  uint64_t now_ms);
+/* 0, -EBADMSG. */
+int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret);
 
 #endif

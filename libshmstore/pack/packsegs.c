@@ -239,6 +239,5 @@ void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t n
 
 const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o)
 {
-	return o->key_size <= SHMS_SEGPACKED_KEY ? (const void *)o->key
-						 : g->file->segment.bytes + o->extent_off + o->key_off;
+	return shms_segpacked_key(&g->file->segment, o);
 }

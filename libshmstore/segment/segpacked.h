@@ -94,6 +94,11 @@ static inline int shms_segpacked_is(const struct shms_segslot *slot, const void 
 		return -1;
 	return memcmp((const void *)&slot->packed[2], key, size) == 0;
 }
+/* The key of the object o, which was read out of its slot. */
+static inline const void *shms_segpacked_key(const struct shms_segment *g, const struct shms_segpacked *o)
+{
+	return o->key_size <= SHMS_SEGPACKED_KEY ? (const void *)o->key : g->bytes + o->extent_off + o->key_off;
+}
 /*
  * Copies the sizes of the o->n_buffers buffers, and checks them against the whole, under the same
  * condition. 0, -EBADMSG.
