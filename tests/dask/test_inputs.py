@@ -7,6 +7,7 @@ import asyncio
 import errno
 import threading
 import weakref
+from collections import Counter
 from functools import partial
 from types import SimpleNamespace
 
@@ -262,3 +263,14 @@ def test_the_last_reference_to_a_map_goes_in_the_thread(place):
         assert found == [True]
 
     together(place, job)
+
+
+def test_threads_are_started_with_the_worker(place):
+    """Whoever starts one waits until it runs: later that would be the event loop."""
+    before = set(threading.enumerate())
+
+    async def job(client, a):
+        there = Counter(thread.name.rpartition("_")[0] for thread in set(threading.enumerate()) - before)
+        assert [there[f"shmstore-{what}"] for what in ("read", "write", "give")] == [2, 1, 1]
+
+    together(place, job, n=1)

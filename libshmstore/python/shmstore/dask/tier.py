@@ -49,7 +49,8 @@ class Tier:
         self._pressed_at = -_EASE
         self.packed = False  #: tier files are compressed
         # Puts may wait until maps are let go, so they have a thread of their own.
-        self._readers = ThreadPoolExecutor(max(2, min(8, 2 * n_threads)), thread_name_prefix="shmstore-read")
+        self._n_readers = max(2, min(8, 2 * n_threads))
+        self._readers = ThreadPoolExecutor(self._n_readers, thread_name_prefix="shmstore-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="shmstore-write")
         self._giver = ThreadPoolExecutor(1, thread_name_prefix="shmstore-give")
         self._later: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
@@ -68,6 +69,8 @@ class Tier:
             self.exchange.fallbacks.note("no-tier", e, self._own, "a full partition sends values to disk as on stock")
             return False
         self.active = True
+        for pool, n in ((self._readers, self._n_readers), (self._writer, 1), (self._giver, 1)):
+            _start_threads(pool, n)
         for work in (self._evict, self._clear):
             thread = threading.Thread(target=work, name=f"shmstore{work.__name__}", daemon=True)
             self._threads.append(thread)
@@ -230,3 +233,14 @@ class Tier:
             except Exception as e:
                 self.exchange.fallbacks.note("tier-failed", e)
             del item, function, args
+
+
+def _start_threads(pool: ThreadPoolExecutor, n: int) -> None:
+    """All of a pool's now. Whoever has one started waits until it runs, which takes tens of milliseconds where processors are short: later that
+    would be the event loop."""
+    all_there = threading.Barrier(n)
+    try:
+        for _ in range(n):
+            pool.submit(all_there.wait)
+    except RuntimeError:  # no more threads: as many as there are do it all
+        all_there.abort()
