@@ -99,6 +99,8 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 		if (!shms_segstate_published(state) || !is_named(slot, l->place))
 			return 0;
 		r = shms_segpacked_read(o->segment, slot, &o->object);
+		if (r == -EBADMSG && l->file->error)
+			return shms_error(l->file->error);
 		if (r == 0 && (!l->key || o->object.key_size == l->key_size))
 			r = copy(l, o);
 		else if (r == 0)

@@ -36,7 +36,15 @@ int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uin
 /* For segment.fetch. */
 static int fetch(const struct shms_segment *g, uint64_t off, void *ret, uint64_t size)
 {
-	return shms_seglook_read((const struct shms_seglook *)(const void *)g, off, ret, size);
+	struct shms_seglook *l;
+	int r;
+
+	/* A look changes by being read through, though its segment does not. */
+	memcpy(&l, &g, sizeof(l));
+	r = shms_seglook_read(l, off, ret, size);
+	if (r < 0 && r != -EBADMSG)
+		l->error = r;
+	return r;
 }
 _Static_assert(offsetof(struct shms_seglook, segment) == 0, "fetch() finds the look by its segment");
 

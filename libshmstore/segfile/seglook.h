@@ -20,6 +20,7 @@ struct shms_seglook {
 	uint64_t n_blocks;           /* bytes of memory it takes */
 	uint64_t inode;
 	int fd;
+	int error; /* not 0: a part of some object could not be read, which therefore looks damaged */
 };
 
 /*

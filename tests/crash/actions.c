@@ -258,6 +258,35 @@ int run_list(struct world *w)
 	return rc;
 }
 
+struct listed {
+	unsigned n;
+	bool hidden; /* the list said that there is something that it cannot read */
+};
+
+static int list_one(const struct shmstore_object_info *info, void *arg)
+{
+	struct listed *l = arg;
+	l->n++;
+	l->hidden |= info->error == -EPERM;
+	return 0;
+}
+
+int run_list_dead(struct world *w)
+{
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	options.flags = SHMSTORE_OPEN_READONLY;
+	struct shmstore *s = NULL;
+	struct listed l = {0};
+	int rc = shmstore_open(w->p, DEAD, &options, &s);
+	if (rc < 0)
+		return rc;
+	rc = shmstore_foreach(s, list_one, &l);
+	if (rc == 0 && l.n != 3 && !l.hidden)
+		world_fail(w, "foreach: %u objects of 3", l.n);
+	int closed = shmstore_close(s);
+	return rc < 0 ? rc : closed;
+}
+
 static void partition_path(const struct world *w, char *ret, size_t size)
 {
 	snprintf(ret, size, "%s/second", w->mount);

@@ -70,6 +70,7 @@ int run_peer_find(struct world *w);
 int run_gc(struct world *w);
 int run_usage(struct world *w);
 int run_list(struct world *w);
+int run_list_dead(struct world *w); /* the three objects of DEAD, by a handle that can only read */
 int run_partition(struct world *w);
 
 #endif

@@ -90,5 +90,10 @@ const struct scenario packed_scenarios[] = {
 	 .flags = PACKED | NO_STORE | DEAD_STORE,
 	 .dead = {{"d", MID(5)}, {LONG1, TINY(6)}, {"e", LARGE(7)}},
 	 .keys = {{DEAD, "d", 5, 0}, {DEAD, LONG1, 6, 0}, {DEAD, "e", 7, 0}}},
+	{.name = "packed-list",
+	 .run = run_list_dead,
+	 .flags = PACKED | NO_STORE | DEAD_STORE | DEAD_KEEP,
+	 .dead = {{"d", MID(5)}, {LONG1, TINY(6)}, {"e", MID(7)}},
+	 .keys = {{DEAD, "d", 5, 5}, {DEAD, LONG1, 6, 6}, {DEAD, "e", 7, 7}}},
 };
 const size_t n_packed_scenarios = sizeof(packed_scenarios) / sizeof(packed_scenarios[0]);
