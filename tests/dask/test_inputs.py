@@ -240,7 +240,8 @@ class Refusing:
         return getattr(self.store, name)
 
 
-def test_the_last_reference_to_a_map_goes_in_the_thread(place):
+@pytest.mark.parametrize("let_go", [lambda data, entry: data._unmap("x", entry), lambda data, entry: data.pop("x", None)], ids=["unmapped", "dropped"])
+def test_the_last_reference_to_a_map_goes_in_the_thread(place, let_go):
     """Unmapping takes its time: nobody on the event loop may hold the value when the thread lets go of it."""
 
     async def job(client, a, b):
@@ -259,7 +260,7 @@ def test_the_last_reference_to_a_map_goes_in_the_thread(place):
             found.append(gone() is None)
 
         b._tier.dispose = dispose
-        b.data._unmap("x", entry)
+        let_go(b.data, entry)
         assert found == [True]
 
     together(place, job)
