@@ -5,8 +5,10 @@
  * Objects of 1 KiB are put round-robin into 1, 16 or 256 stores of one process until there are 1,000,000; nothing is deleted.
  * The cost of a put is the median of each window of 1,000; at 1,000, 10,000, ... objects the last 1,000 are got, all are got in
  * the order of their puts, and 7,000 at random. At the end: the books of all stores (du) and the df equation with all holders
- * (reconcile). Beside it the bare system calls at the same counts, in as many directories: what the kernel itself does.
+ * (reconcile). Objects are files, and then packed. Beside it the bare system calls at the same counts, in as many directories:
+ * what the kernel itself does.
  */
+#include <argp.h>
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,11 +29,30 @@
 #define WINDOW     1000u
 #define STORES_MAX 256u
 #define SIZE       1024u
-#define MEMORY     7168ull /* bytes that an object takes: a page, and what the kernel keeps of its inode and name */
+
+enum kind {
+	FILES,
+	PACKED,
+	BARE
+};
+
+static const struct {
+	const char *name;
+	uint64_t pack_max;
+	uint64_t
+		memory; /* bytes that an object takes: a page, and what the kernel keeps of its inode and name; or its part of a segment */
+	bool random; /* is a cost promised at random, too? */
+	double reconcile_s;
+} kinds[] = {
+	[FILES] = {"shmstore", 0, 7168, false, 5},
+	[PACKED] = {"packed", 1u << 20, 2560, true, 1},
+	[BARE] = {"bare calls", 0, 7168, false, 0},
+};
 
 struct scale {
 	struct place place;
 	struct place_reserve reserve;
+	enum kind kind;
 	struct shmstore_partition *partition; /* NULL: bare */
 	struct shmstore *stores[STORES_MAX];
 	struct bare dirs[STORES_MAX];
@@ -83,7 +104,7 @@ static void put_more(struct scale *s, unsigned n, struct measure_series *series)
 		int r;
 
 		if (s->n % 1024 == 0)
-			place_reserve_give(&s->reserve, 1024ull * MEMORY);
+			place_reserve_give(&s->reserve, 1024 * kinds[s->kind].memory);
 		t0 = measure_now_ns();
 		r = put_one(s, s->n);
 		ns = measure_now_ns() - t0;
@@ -123,14 +144,16 @@ static void get_some(struct scale *s, unsigned first, unsigned n, bool random, s
 
 static void open_stores(struct scale *s)
 {
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	char path[128], name[32];
 	int r = place_path(&s->place, "partition", path, sizeof(path));
 
+	options.pack_max = kinds[s->kind].pack_max;
 	if (r == 0)
 		r = shmstore_partition_open(path, SHMSTORE_CREATE, &s->partition);
 	for (unsigned i = 0; r == 0 && i < s->n_stores; i++) {
 		snprintf(name, sizeof(name), "store-%03u", i);
-		r = shmstore_open(s->partition, name, NULL, &s->stores[i]);
+		r = shmstore_open(s->partition, name, &options, &s->stores[i]);
 	}
 	if (r < 0)
 		errx(1, "%s: %s", path, shmstore_strerror(r));
@@ -162,7 +185,8 @@ static void close_all(struct report *r, struct scale *s, const char *where)
 			bare_close(&s->dirs[i]);
 	}
 	if (s->partition)
-		report_seconds(r, where, "close, all removed", "shmstore", s->n, (double)(measure_now_ns() - t0) / 1e9);
+		report_seconds(r, where, "close, all removed", kinds[s->kind].name, s->n,
+			       (double)(measure_now_ns() - t0) / 1e9);
 	place_reserve_deinit(&s->reserve);
 	shmstore_partition_unref(s->partition);
 	place_close(&s->place);
@@ -207,14 +231,14 @@ static void bench_books(struct report *r, struct scale *s, const char *where)
 		if (e < 0 || usage.residual != 0)
 			errx(1, "reconcile: %s; residual %lld", shmstore_strerror(e), (long long)usage.residual);
 	}
-	report_seconds(r, where, "du", "shmstore", s->n, measure_median(du, 5));
-	report_seconds(r, where, "reconcile", "shmstore", s->n, measure_median(reconcile, 5));
-	snprintf(what, sizeof(what), "du of %u objects, %s", s->n, where);
+	report_seconds(r, where, "du", kinds[s->kind].name, s->n, measure_median(du, 5));
+	report_seconds(r, where, "reconcile", kinds[s->kind].name, s->n, measure_median(reconcile, 5));
+	snprintf(what, sizeof(what), "%s: du of %u objects, %s", kinds[s->kind].name, s->n, where);
 	report_target(r,
 		      &(struct report_target){"8b", what, "s", REPORT_AT_MOST, 5, measure_median(du, 5), du[0], du[4]});
-	snprintf(what, sizeof(what), "reconcile of %u objects, %s", s->n, where);
-	report_target(r, &(struct report_target){"8c", what, "s", REPORT_AT_MOST, 5, measure_median(reconcile, 5),
-						 reconcile[0], reconcile[4]});
+	snprintf(what, sizeof(what), "%s: reconcile of %u objects, %s", kinds[s->kind].name, s->n, where);
+	report_target(r, &(struct report_target){"8c", what, "s", REPORT_AT_MOST, kinds[s->kind].reconcile_s,
+						 measure_median(reconcile, 5), reconcile[0], reconcile[4]});
 }
 
 static void target(struct report *r, const struct scale *s, const char *where, const char *what, bool promised,
@@ -222,22 +246,24 @@ static void target(struct report *r, const struct scale *s, const char *where, c
 {
 	char text[128];
 
-	snprintf(text, sizeof(text), "%s at %u to that at 1,000, %s", what, s->n, where);
-	if (s->partition && promised)
+	snprintf(text, sizeof(text), "%s: %s at %u to that at 1,000, %s", kinds[s->kind].name, what, s->n, where);
+	if (promised)
 		report_target(r, &(struct report_target){"8a", text, "x", REPORT_AT_MOST, 1.3, ratio, 0, 0});
 	else
-		report_note(r, "%s: %s: %.2f", s->partition ? "shmstore" : "bare calls", text, ratio);
+		report_note(r, "%s: %.2f", text, ratio);
 }
 
 /*
- * Medians; the means, which the machine's other work moves, stand in the rows. At random no promise is checked: the thousand are
+ * Medians; the means, which the machine's other work moves, stand in the rows. At random no promise is checked of files: the thousand are
  * in the CPU's caches, the million are not, and the bare calls show as much of that.
  */
 static void targets(struct report *r, const struct scale *s, const char *where)
 {
-	target(r, s, where, "put of any object", true, measure_stat(&s->puts).median / s->put_first_ns);
-	target(r, s, where, "get of all in order", true, measure_stat(&s->gets).median / s->get_first_ns);
-	target(r, s, where, "get at random", false, s->random_ns / s->random_first_ns);
+	bool ours = s->kind != BARE;
+
+	target(r, s, where, "put of any object", ours, measure_stat(&s->puts).median / s->put_first_ns);
+	target(r, s, where, "get of all in order", ours, measure_stat(&s->gets).median / s->get_first_ns);
+	target(r, s, where, "get at random", kinds[s->kind].random, s->random_ns / s->random_first_ns);
 }
 
 static void report_one(struct report *r, const char *where, const char *operation, const struct scale *s,
@@ -245,7 +271,7 @@ static void report_one(struct report *r, const char *where, const char *operatio
 {
 	char variant[48];
 
-	snprintf(variant, sizeof(variant), "%s at %u", s->partition ? "shmstore" : "bare calls", s->n);
+	snprintf(variant, sizeof(variant), "%s at %u", kinds[s->kind].name, s->n);
 	report_row(r, where, operation, variant, SIZE, series);
 }
 
@@ -276,23 +302,23 @@ static void grow_to(struct report *r, struct scale *s, unsigned goal, const char
 	measure_deinit(&random);
 }
 
-static void bench_stores(struct report *r, const struct report_options *options, unsigned n_stores, bool bare)
+static void bench_stores(struct report *r, const struct report_options *options, unsigned n_stores, enum kind kind)
 {
 	static struct scale s;
 	unsigned limit = options->limit ? (unsigned)options->limit : options->quick ? 100000 : 1000000;
 	char where[48];
 	int e;
 
-	s = (struct scale){.n_stores = n_stores, .random = 1};
+	s = (struct scale){.kind = kind, .n_stores = n_stores, .random = 1};
 	memset(s.data, 0x5a, sizeof(s.data));
 	snprintf(where, sizeof(where), "%u %s", n_stores, n_stores == 1 ? "store" : "stores");
-	e = place_open_mount(&s.place, (uint64_t)limit * MEMORY + (512u << 20), (uint64_t)limit + 100000);
+	e = place_open_mount(&s.place, limit * kinds[kind].memory + (512u << 20), (uint64_t)limit + 100000);
 	if (e < 0)
 		errx(1, "a tmpfs for %u objects: %s", limit, e == -EPERM ? "needs root" : strerror(-e));
-	e = place_reserve_init(&s.reserve, &s.place, (uint64_t)limit * MEMORY);
+	e = place_reserve_init(&s.reserve, &s.place, limit * kinds[kind].memory);
 	if (e < 0)
 		errx(1, "taking the memory: %s", strerror(-e));
-	if (bare)
+	if (kind == BARE)
 		open_bare(&s);
 	else
 		open_stores(&s);
@@ -301,19 +327,66 @@ static void bench_stores(struct report *r, const struct report_options *options,
 	measure_end_round(&s.puts);
 	report_one(r, where, "put, all", &s, &s.puts);
 	targets(r, &s, where);
-	if (!bare)
+	if (kind != BARE)
 		bench_books(r, &s, where);
 	close_all(r, &s, where);
 	measure_deinit(&s.puts);
 	measure_deinit(&s.gets);
 }
 
+/* ---- the program -------------------------------------------------------------------------------------------------- */
+
+struct asked {
+	unsigned n_stores; /* 0: each of the three numbers */
+	const char *kind;  /* NULL: all kinds */
+};
+
+enum option_key {
+	OPTION_STORES = 0x100,
+	OPTION_KIND
+};
+
+static const struct argp_option own_options[] = {
+	{"stores", OPTION_STORES, "N", 0, "into so many stores only", 0},
+	{"kind", OPTION_KIND, "NAME", 0, "only shmstore (files), packed or \"bare calls\"", 0},
+	{0},
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	struct asked *a = state->input;
+
+	if (key == OPTION_STORES) {
+		a->n_stores = (unsigned)strtoul(arg, NULL, 10);
+		if (!a->n_stores || a->n_stores > STORES_MAX)
+			argp_error(state, "--stores: 1 to %u", STORES_MAX);
+		return 0;
+	}
+	if (key == OPTION_KIND) {
+		a->kind = arg;
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static void bench_kinds(struct report *r, const struct report_options *options, const struct asked *a,
+			unsigned n_stores)
+{
+	for (enum kind kind = FILES; kind <= BARE; kind++) {
+		if (!a->kind || strcmp(a->kind, kinds[kind].name) == 0)
+			bench_stores(r, options, n_stores, kind);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const unsigned counts[] = {1, 16, 256};
+	static const struct argp own = {own_options, parse_option, NULL, NULL, NULL, NULL, NULL};
+	struct asked a = {0};
+	const struct report_program program = {"bench_scale", "the millionth object beside the first thousand", &own,
+					       &a};
 	struct report_options options;
-	struct report *r =
-		report_new(argc, argv, "bench_scale", "the millionth object beside the first thousand", &options);
+	struct report *r = report_new_own(argc, argv, &program, &options);
 	struct rlimit files;
 	int e;
 
@@ -330,10 +403,10 @@ int main(int argc, char **argv)
 		setrlimit(RLIMIT_NOFILE, &files);
 		report_note(r, "open files: at most %llu", (unsigned long long)files.rlim_cur);
 	}
-	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-		bench_stores(r, &options, counts[i], false);
-		bench_stores(r, &options, counts[i], true);
-	}
+	if (a.n_stores)
+		bench_kinds(r, &options, &a, a.n_stores);
+	for (size_t i = 0; !a.n_stores && i < sizeof(counts) / sizeof(counts[0]); i++)
+		bench_kinds(r, &options, &a, counts[i]);
 	e = report_print(r);
 	report_free(r);
 	return e;

@@ -158,6 +158,56 @@ class Torch:
         return pickle.loads(reference).numpy(), None
 
 
+class Iceoryx:
+    """A publisher's sample is loaned, filled and sent; the subscriber takes it, and has it until it lets go. A pool of the publisher's is both sides' memory."""
+
+    def __init__(self, directory):
+        import ctypes
+
+        import iceoryx2 as iox
+
+        iox.set_log_level(iox.LogLevel.Error)
+        self.ctypes, self.publisher = ctypes, None
+        self.node = iox.NodeBuilder.new().create(iox.ServiceType.Ipc)
+        builder = self.node.service_builder(iox.ServiceName.new(directory))
+        self.service = builder.publish_subscribe(iox.Slice[ctypes.c_uint8]).open_or_create()
+        self.subscriber = self.service.subscriber_builder().create()
+        self.growing = iox.AllocationStrategy.PowerOfTwo
+
+    def become_producer(self):
+        """A sample reaches only who subscribed before: the consumer has when its subscriber is the one that is left."""
+        self.subscriber.delete()
+        deadline = time.monotonic() + 10
+        while self.service.dynamic_config.number_of_subscribers != 1:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the consumer did not subscribe")
+            time.sleep(0.01)
+        self.publisher = self.service.publisher_builder().initial_max_slice_len(PAGE).allocation_strategy(self.growing).create()
+
+    def put(self, array):
+        if not self.publisher:
+            self.become_producer()
+        sample = self.publisher.loan_slice_uninit(array.nbytes)
+        self.ctypes.memmove(sample.payload().as_ptr(), array.ctypes.data, array.nbytes)
+        return sample.assume_init()
+
+    def refer(self, sample):
+        sample.send()
+        return "sent"
+
+    def free(self, sample):
+        pass
+
+    def get(self, reference):
+        sample = self.subscriber.receive()
+        payload = sample.payload()
+        pointer = self.ctypes.cast(payload.as_ptr(), self.ctypes.POINTER(self.ctypes.c_uint8))
+        return np.ctypeslib.as_array(pointer, (payload.len(),)), sample
+
+    def release(self, sample):
+        sample.delete()
+
+
 class Vineyard:
     def __init__(self, directory):
         import vineyard
@@ -204,7 +254,7 @@ class VineyardServer:
         self.process.wait()
 
 
-PEERS = {"floor": Floor, "shmstore": Shmstore, "shmstore-huge": Shmstore, "shared_memory": SharedMemory, "joblib": Joblib, "pyarrow": Arrow, "torch": Torch, "vineyard": Vineyard}
+PEERS = {"floor": Floor, "shmstore": Shmstore, "shmstore-huge": Shmstore, "shared_memory": SharedMemory, "joblib": Joblib, "pyarrow": Arrow, "iceoryx2": Iceoryx, "torch": Torch, "vineyard": Vineyard}
 SERVERS = {"vineyard": VineyardServer}
 
 
