@@ -172,7 +172,7 @@ class Meter:
         return sorted(self.samples)[len(self.samples) // 2]
 
     def totals(self):
-        """CPU seconds, disk bytes read and written, loopback bytes."""
+        """CPU seconds, disk bytes read and written, loopback bytes; seconds of processors that a virtual machine's host gave to others."""
         ticks = disk_read = disk_written = 0
         for pid in session_pids(self.pid):
             try:
@@ -187,4 +187,5 @@ class Meter:
             name, _, counters = line.partition(":")
             if name.strip() == "lo":
                 sockets = int(counters.split()[0])
-        return {"cpu": ticks / TICK, "disk_read": disk_read, "disk_written": disk_written, "sockets": sockets}
+        stolen = int(read("/proc/stat").split(maxsplit=9)[8])
+        return {"cpu": ticks / TICK, "disk_read": disk_read, "disk_written": disk_written, "sockets": sockets, "stolen": stolen / TICK}
