@@ -87,24 +87,10 @@ static struct config config = {.max_clients = 16,
 			       .n_partitions = 1};
 static struct host h;
 static unsigned long n_answered, n_faults;
-static uint8_t uuid[16];
 
 static void report(void)
 {
 	fprintf(stderr, "accepted: %lu messages answered, %lu faults\n", n_answered, n_faults);
-}
-
-static void parse_uuid(const char *text)
-{
-	for (size_t i = 0; i < sizeof(uuid); text++) {
-		unsigned byte;
-
-		if (*text == '-')
-			continue;
-		ENSURE(sscanf(text, "%2x", &byte) == 1);
-		uuid[i++] = (uint8_t)byte;
-		text++;
-	}
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -122,7 +108,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	h.profiletasks = profiletasks_new(&h, h.profiles);
 	ENSURE(h.profiles && h.profiletasks);
 	ENSURE(pressure_new(&h, &h.pressure) == 0 && admit_new(&h, &h.admit) == 0 && h.admit);
-	parse_uuid(h.accounts->uuid);
 	atexit(report);
 	return 0;
 }
@@ -179,16 +164,11 @@ static const uint8_t *send_next(int fd, const uint8_t *data, const uint8_t *end,
 
 static void greet(int fd, uint8_t mode)
 {
-	const struct wire_hello hello = {WIRE_VERSION, WIRE_VERSION, 0};
-	struct wire_register reg = {.reserved = 0};
-
 	if (mode & NO_HELLO)
 		return;
-	ENSURE(fakehost_tell(fd, WIRE_HELLO, 1, &hello, NULL, 0));
-	if (!(mode & REGISTERED))
-		return;
-	memcpy(reg.uuid, uuid, sizeof(uuid));
-	ENSURE(fakehost_tell(fd, WIRE_REGISTER, 2, &reg, "stores/a", strlen("stores/a")));
+	fakehost_hello(fd);
+	if (mode & REGISTERED)
+		fakehost_register(fd, h.accounts->uuid, "stores/a");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

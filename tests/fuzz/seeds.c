@@ -12,8 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actorspeers.h"
 #include "engine.h"
 #include "forge.h"
+#include "peerlink.h"
 #include "profile.h"
 #include "scratch.h"
 #include "segments.h"
@@ -179,6 +181,82 @@ static void write_arb_seeds(const char *dir)
 			write_seed(dir, "fuzz_wire", name, head, n, NULL);
 		}
 	}
+}
+
+/* One message of a peer, or of the other one (fuzz_peers.c). Returns what of the input is filled. */
+static size_t add_peers(uint8_t *to, size_t n, uint8_t type, const void *body, size_t size, const void *more,
+			size_t more_size)
+{
+	to[n++] = type;
+	to[n++] = (uint8_t)(size + more_size);
+	to[n++] = (uint8_t)((size + more_size) >> 8);
+	memcpy(to + n, body, size);
+	if (more_size)
+		memcpy(to + n + size, more, more_size);
+	return n + size + more_size;
+}
+
+/* A file on its way: what it is, its bytes in two pieces. */
+static size_t add_bulk(uint8_t *to, size_t n, uint32_t type, const void *meta, size_t n_meta, const void *file,
+		       size_t size)
+{
+	const struct peerlink_bulk b = {.id = 1, .size = size, .type = type};
+	const struct peerlink_chunk c = {.id = 1};
+
+	n = add_peers(to, n, PEERS_BULK, &b, sizeof(b), meta, n_meta);
+	n = add_peers(to, n, PEERS_CHUNK, &c, sizeof(c), file, size / 2);
+	return add_peers(to, n, PEERS_CHUNK, &c, sizeof(c), (const char *)file + size / 2, size - size / 2);
+}
+
+#define OTHER_PEER 0x40u
+
+/* Each message of daemons to each other, of one peer and of both; a copy that comes, and is to be begun; a profile. */
+static void write_peers_seeds(const char *dir)
+{
+	static const uint8_t says[] = {ACTORS_LIVE, ACTORS_DEAD, ACTORS_COPY, ACTORS_GONE, ACTORS_RECOVER};
+	static const char profile[] = "shmstore-profile 1\ncrc32c 257facc1\n";
+	const struct actors_say_free room = {.free = 1 << 20};
+	const struct actors_say far = {.version = 7, .bytes = 100, .name = "f", .home = "b"};
+	const struct actors_say_call asks = {.id = 3, .name = "a"};
+	const struct actors_say_answer answers = {.id = 1, .how = WIRE_ACTOR_OK};
+	const struct peerlink_answer taken = {.id = 1};
+	const struct actors_say_state state = {.version = 7,
+					       .header_size = 64,
+					       .buffer_size = 36,
+					       .said = {.step_ms = 1000, .at_once = 1, .level = 4, .flags = 3},
+					       .name = "f"};
+	const struct actors_say_state child = {
+		.version = 1, .header_size = 64, .buffer_size = 36, .name = "c", .parent = "a"};
+	const uint64_t user = 0;
+	const char bytes[100] = {0};
+	uint8_t head[4000];
+	char name[32];
+	size_t n;
+
+	for (uint8_t mode = 0; mode < 8; mode += 4) {
+		for (size_t i = 0; i < sizeof(says); i++) {
+			head[0] = mode;
+			n = add_peers(head, 1, ACTORS_FREE, &room, sizeof(room), NULL, 0);
+			n = add_peers(head, n, says[i], &far, sizeof(far), NULL, 0);
+			n = add_peers(head, n, says[i] | OTHER_PEER, &far, sizeof(far), NULL, 0);
+			n = add_peers(head, n, 0, "f", 1, NULL, 0);
+			n = add_peers(head, n, ACTORS_ANSWER, &answers, sizeof(answers), "x", 1);
+			n = add_peers(head, n, PEERS_ANSWER, &taken, sizeof(taken), NULL, 0);
+			snprintf(name, sizeof(name), "say-%u-%u", says[i], mode);
+			write_seed(dir, "fuzz_peers", name, head, n, NULL);
+		}
+		n = add_bulk(head, 1, ACTORS_STATE, &state, sizeof(state), bytes, sizeof(bytes));
+		n = add_peers(head, n, ACTORS_COPY | OTHER_PEER, &far, sizeof(far), NULL, 0);
+		n = add_peers(head, n, ACTORS_RECOVER | OTHER_PEER, &far, sizeof(far), NULL, 0);
+		n = add_peers(head, n, ACTORS_CALL | OTHER_PEER, &asks, sizeof(asks), "x", 1);
+		snprintf(name, sizeof(name), "copy-%u", mode);
+		write_seed(dir, "fuzz_peers", name, head, n, NULL);
+	}
+	n = add_peers(head, 1, ACTORS_CALL, &asks, sizeof(asks), "x", 1);
+	n = add_bulk(head, n, ACTORS_STATE, &child, sizeof(child), bytes, sizeof(bytes));
+	write_seed(dir, "fuzz_peers", "call", head, n, NULL);
+	n = add_bulk(head, 1, PEERS_PROFILES, &user, sizeof(user), profile, sizeof(profile) - 1);
+	write_seed(dir, "fuzz_peers", "profile", head, n, NULL);
 }
 
 static void stored(struct shms_job *job)
@@ -367,6 +445,7 @@ int main(int argc, char **argv)
 	mkdir(argv[1], 0755);
 	write_wire_seeds(argv[1]);
 	write_arb_seeds(argv[1]);
+	write_peers_seeds(argv[1]);
 	write_tier_seeds(argv[1]);
 	write_profile_seeds(argv[1]);
 	write_memtext_seeds(argv[1]);

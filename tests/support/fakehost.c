@@ -10,6 +10,7 @@
 #include "dispatch.h"
 #include "events.h"
 #include "loop.h"
+#include "peers.h"
 #include "scratch.h"
 #include "start.h"
 
@@ -18,6 +19,7 @@ void fakehost_begin(struct host *h, struct config *config, uint64_t epoch)
 	*h = (struct host){.config = config, .epoch = epoch, .dispatch = dispatch, .parts = start_parts};
 	ENSURE(loop_new(16, &h->loop) == 0);
 	ENSURE(events_new(&h->events) == 0);
+	ENSURE(peers_new(h, &h->peers) == 0);
 	h->actors = actors_new(h);
 	ENSURE(h->actors);
 }
@@ -26,6 +28,7 @@ void fakehost_end(struct host *h)
 {
 	h->draining = true;
 	conn_drop_all(h, "the test ends");
+	h->peers = peers_free(h->peers);
 	h->actors = actors_free(h->actors);
 	h->loop = loop_free(h->loop);
 	ENSURE(!h->n_conns && !h->conns);
@@ -96,4 +99,27 @@ bool fakehost_tell(int fd, uint16_t type, uint64_t serial, const void *body, con
 
 	ENSURE(n);
 	return send(fd, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+void fakehost_hello(int fd)
+{
+	const struct wire_hello hello = {WIRE_VERSION, WIRE_VERSION, 0};
+
+	ENSURE(fakehost_tell(fd, WIRE_HELLO, 1, &hello, NULL, 0));
+}
+
+void fakehost_register(int fd, const char *uuid, const char *store)
+{
+	struct wire_register reg = {.reserved = 0};
+
+	for (size_t i = 0; i < sizeof(reg.uuid); uuid++) {
+		unsigned byte;
+
+		if (*uuid == '-')
+			continue;
+		ENSURE(sscanf(uuid, "%2x", &byte) == 1);
+		reg.uuid[i++] = (uint8_t)byte;
+		uuid++;
+	}
+	ENSURE(fakehost_tell(fd, WIRE_REGISTER, 2, &reg, store, strlen(store)));
 }

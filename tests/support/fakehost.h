@@ -14,7 +14,7 @@
 #include "host.h"
 #include "wire.h"
 
-/* A host with a loop and events; what else a test needs it makes itself. */
+/* A host with a loop, events, actors, and peers if they are configured; what else a test needs it makes itself. */
 void fakehost_begin(struct host *h, struct config *config, uint64_t epoch);
 /* Drops every client and frees the above. */
 void fakehost_end(struct host *h);
@@ -34,5 +34,8 @@ struct fakehost_packet {
 int fakehost_hear(int fd, struct fakehost_packet *ret);
 /* Sends a message in a client's name. False: the daemon takes no more, or has ended the connection. */
 bool fakehost_tell(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size);
+/* A client says what begins every conversation; and which store it has open. uuid: its partition's, as text. */
+void fakehost_hello(int fd);
+void fakehost_register(int fd, const char *uuid, const char *store);
 
 #endif
