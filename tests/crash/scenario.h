@@ -84,7 +84,7 @@ enum {
 	TICKET_TIER = 1 << 19,  /* with TICKET_IN: demoted, and handed over as it is. FRESH unless TICKET_LAST */
 	TICKET_TAKEN = 1 << 20, /* with TICKET_IN: the victim's preparations adopt it */
 	FRESH = 1 << 21,        /* may change where the survivor's objects are: the stage is struck after each run */
-	PACKED = 1 << 22,       /* the victim's store and DEAD pack objects of up to PACK_MAX bytes */
+	PACKED = 1 << 22,       /* the victim's store and DEAD pack up to PACK_MAX bytes; see survivor_packs() */
 };
 
 #define PACK_MAX (1u << 20)
@@ -129,6 +129,12 @@ extern const size_t n_packed_scenarios;
 
 /* All of them, from 0; NULL after the last. */
 const struct scenario *scenario_at(size_t i);
+
+/* Are the survivor's objects packed? Then it has a pool: what its segments take besides them. */
+static inline bool survivor_packs(const struct scenario *sc)
+{
+	return (sc->flags & PACKED) && (sc->flags & TICKET_IN);
+}
 
 /* The store that the scenario is about. */
 const char *scenario_subject(const struct scenario *sc);

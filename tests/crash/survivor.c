@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,12 +40,25 @@ static int say(struct self *me, const char *what, int rc)
 	return rc < 0 ? world_fail(me->w, "survivor: %s: %d (%s)", what, rc, shmstore_strerror(rc)) : 0;
 }
 
+static int make_segments(struct self *me)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/stores/" SURVIVOR "/segments", me->w->path);
+	return mkdir(path, 0700) == 0 ? 0 : world_fail(me->w, "survivor: %s: %m", path);
+}
+
 static int do_open(struct self *me)
 {
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.recycle_max = 0; /* what it deletes is gone: the tree is as before */
+	if (survivor_packs(me->w->sc))
+		options.pack_max = PACK_MAX;
 	if (say(me, "partition", shmstore_partition_open(me->w->path, 0, &me->p)) < 0 ||
 	    say(me, "open", shmstore_open(me->p, SURVIVOR, &options, &me->s)) < 0)
+		return -1;
+	/* The first packed object that it adopts makes this directory, which stays. */
+	if ((me->w->sc->flags & PACKED) && make_segments(me) < 0)
 		return -1;
 	for (size_t i = 0; i < N_HELD; i++) {
 		const char *key = held[i].key;

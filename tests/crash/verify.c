@@ -263,8 +263,8 @@ static bool ghosts_may_be(const struct world *w)
 static int check_books(struct world *w, const struct shmstore_usage *u)
 {
 	uint64_t n = N_SURVIVING + (w->sc->flags & TICKET_SHARED ? 1 : 0);
-	bool ghosts = u->ghosts && !ghosts_may_be(w);
-	if (u->residual || ghosts || u->inflight || u->pool || u->foreign || u->n_leases || u->n_stores != 1 ||
+	bool ghosts = u->ghosts && !ghosts_may_be(w), pool = u->pool && !survivor_packs(w->sc);
+	if (u->residual || ghosts || u->inflight || pool || u->foreign || u->n_leases || u->n_stores != 1 ||
 	    u->n_objects != n)
 		return world_fail(
 			w,
