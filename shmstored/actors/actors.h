@@ -27,8 +27,9 @@
 
 #define ACTORS_SETTLE_MS 2000u
 #define ACTORS_PER_PLACE 1024u
-#define ACTORS_CALLS     1024u /* of one connection, not answered */
-#define ACTORS_ORDERS    8192u /* that one place has not asked for: it is hung up on */
+#define ACTORS_HEARD     65536u /* so many are known, and what peers say of others is ignored */
+#define ACTORS_CALLS     1024u  /* of one connection, not answered */
+#define ACTORS_ORDERS    8192u  /* that one place has not asked for: it is hung up on */
 
 struct actors;
 struct conn;

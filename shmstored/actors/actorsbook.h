@@ -159,7 +159,10 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 /* ---- actorsone.c: one actor ------------------------------------------------------------------------------------------ */
 
 struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
+/* NULL: no memory. */
 struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
+/* The one that a peer speaks of, which may be new. NULL: no memory, or ACTORS_HEARD are known. */
+struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
 /* The actor is at this place, and active. 0, -ENOMEM. */
 int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
 /* Takes all steps that can be taken at once. To be called after each call of the core. */

@@ -107,7 +107,7 @@ static int make_kept(struct actors *a, const struct actors_say_state *m, struct 
 
 	if (k && (k->core || k->claims || (k->kept && (k->kept->coming.is || k->kept->loading))))
 		return -EEXIST;
-	k = k ? k : actors_one_new(a, m->uid, m->name);
+	k = k ? k : actors_one_heard(a, m->uid, m->name);
 	if (k && !k->kept)
 		k->kept = calloc(1, sizeof(*k->kept));
 	*ret = k;

@@ -64,6 +64,13 @@ struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *na
 	return k;
 }
 
+struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_one *k = actors_one_find(a, uid, name);
+
+	return k || HASH_COUNT(a->all) >= ACTORS_HEARD ? k : actors_one_new(a, uid, name);
+}
+
 static void drop_claims(struct actors_one *k)
 {
 	struct actors_claim *claim;

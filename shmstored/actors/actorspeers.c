@@ -237,9 +237,8 @@ static bool take_say(struct actors *a, struct peer *p, uint16_t type, const char
 		return false;
 	if (!peer_speaks_for(p, m.uid))
 		return true;
-	k = actors_one_find(a, m.uid, m.name);
-	if (!k && (type == ACTORS_LIVE || type == ACTORS_COPY))
-		k = actors_one_new(a, m.uid, m.name);
+	k = type == ACTORS_LIVE || type == ACTORS_COPY ? actors_one_heard(a, m.uid, m.name)
+						       : actors_one_find(a, m.uid, m.name);
 	if (!k) {
 		if (type == ACTORS_RECOVER)
 			peer_send(p, ACTORS_GONE, &(struct iovec){&m, sizeof(m)}, 1);

@@ -260,6 +260,26 @@ def test_what_is_no_peer_is_hung_up_on(make_hosts, tmp_path):
     connected(a, b)
 
 
+def test_what_a_peer_says_is_remembered_of_so_many_actors_only(make_hosts, tmp_path):
+    (a,) = make_hosts("a", keys="timeout = 60s\n")
+    hello = struct.pack("<IHHIIII64s", 8 + 80, 1, 0, 0x53504452, 1, 0, 0, b"c" + bytes(63))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.settimeout(60)
+        s.connect(str(tmp_path / "a"))
+        s.sendall(hello)
+        for first in range(0, 70_000, 1000):
+            s.sendall(b"".join(struct.pack("<IHHQQII64s64s", 8 + 152, 17, 0, 1, 0, os.getuid(), 0, b"n%d" % n, b"") for n in range(first, first + 1000)))
+
+        def known():
+            document = a.document()
+            return len(document["actors"]) + document["left_out"]
+
+        wait_for("all that it remembers", lambda: known() == 65536)
+        a.process("first", log())  # it takes nobody's place here
+        wait_for("an actor of one's own", lambda: known() == 65537)
+    wait_for("with its connection it is forgotten", lambda: known() == 1)
+
+
 # ---- between hosts -----------------------------------------------------------------------------------------------------------------
 
 
