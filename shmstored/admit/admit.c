@@ -231,6 +231,8 @@ static int begin(struct admit *a, struct admit_task *k)
 
 	if (r < 0)
 		gateline_end(a->line, k->id);
+	else if (a->host->profiles && k->name.lang)
+		profiles_admitted(a->host->profiles);
 	return r;
 }
 
@@ -484,6 +486,8 @@ static void on_sample(struct pressure_watch *w)
 	gateline_set_cap(a->line, p->limits.gate);
 	gateline_interval(a->line, &p->gate);
 	admittask_look(&a->tasks, procs_of(a), remaining, a);
+	if (a->host->profiles)
+		profiles_noted(a->host->profiles, admission_used(a->tasks.sums), admission_reserved(a->tasks.sums));
 	set_cap(a);
 	admit_settle(a, NULL);
 }

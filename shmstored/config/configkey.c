@@ -48,7 +48,7 @@ const char *configkey_help(enum configkey_kind kind)
 	case KEY_PERCENT:
 		return "a part of the size, as 85%";
 	case KEY_STRATEGY:
-		return "one of none, conservative, conservative=p95, aggressive, histogram, histogram:0.05";
+		return "one of none, conservative, conservative=p95, aggressive, histogram, histogram:0.05, adaptive";
 	case KEY_RATIO:
 		return "a fraction, as 0.5 or 2";
 	case KEY_NUMBER:

@@ -48,13 +48,15 @@ bool profile_choice_read(const char *text, struct profile_choice *ret)
 	static const struct {
 		const char *word;
 		enum profile_strategy strategy;
+		bool adaptive;
 	} words[] = {
-		{"none", PROFILE_NONE},
-		{"conservative", PROFILE_PEAK},
-		{"conservative=peak", PROFILE_PEAK},
-		{"conservative=p95", PROFILE_P95},
-		{"aggressive", PROFILE_AVERAGE},
-		{"histogram", PROFILE_HISTOGRAM},
+		{"none", PROFILE_NONE, false},
+		{"conservative", PROFILE_PEAK, false},
+		{"conservative=peak", PROFILE_PEAK, false},
+		{"conservative=p95", PROFILE_P95, false},
+		{"aggressive", PROFILE_AVERAGE, false},
+		{"histogram", PROFILE_HISTOGRAM, false},
+		{"adaptive", PROFILE_PEAK, true},
 	};
 	struct profile_choice choice = {.strategy = PROFILE_HISTOGRAM, .eps_ppm = PROFILE_EPS_PPM};
 
@@ -67,6 +69,7 @@ bool profile_choice_read(const char *text, struct profile_choice *ret)
 	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (!strcmp(text, words[i].word)) {
 			choice.strategy = words[i].strategy;
+			choice.adaptive = words[i].adaptive;
 			*ret = choice;
 			return true;
 		}

@@ -13,9 +13,13 @@
 struct profile_choice {
 	enum profile_strategy strategy;
 	uint32_t eps_ppm; /* HISTOGRAM */
+	bool adaptive;    /* strategy is where it begins: adaptation.h */
 };
 
-/* "none", "conservative", "conservative=peak", "conservative=p95", "aggressive", "histogram", "histogram:EPS" (0.05). false: none of these. */
+/*
+ * "none", "conservative", "conservative=peak", "conservative=p95", "aggressive", "histogram", "histogram:EPS" (0.05), "adaptive". false: none
+ * of these.
+ */
 bool profile_choice_read(const char *text, struct profile_choice *ret);
 /* "none", "peak", "p95", "hist", "avg" */
 const char *profile_strategy_name(enum profile_strategy s);

@@ -106,7 +106,8 @@ struct json_object *profilereport_make(const struct host *h, bool all, uint32_t 
 
 	jsonmake_begin();
 	o = jsonmake_new();
-	jsonmake_text(o, "strategy", profile_strategy_name(h->config->profile.strategy.strategy));
+	jsonmake_text(o, "strategy", profile_strategy_name(profiles_strategy(h->profiles)));
+	jsonmake_flag(o, "adaptive", h->config->profile.strategy.adaptive);
 	jsonmake_u64(o, "default_estimate", h->config->profile.fallback);
 	users = jsonmake_child(o, "users", jsonmake_new_list());
 	if (!all)

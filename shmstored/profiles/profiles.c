@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "adaptation.h"
 #include "config.h"
 #include "host.h"
 #include "idtable.h"
@@ -32,7 +33,8 @@ struct profiles {
 	struct host *host;
 	struct user *users;
 	struct profilepeers *peers; /* NULL: there are none */
-	int dir_fd;                 /* -1: nothing is kept */
+	struct adaptation adaptation;
+	int dir_fd; /* -1: nothing is kept */
 	char *path;
 	struct loop_op timer; /* runs while something is to be written */
 	bool closing;
@@ -273,6 +275,7 @@ int profiles_new(struct host *h, struct profiles **ret)
 	p->host = h;
 	p->dir_fd = -1;
 	p->timer.fn = on_timer;
+	adaptation_init(&p->adaptation, PROFILE_PEAK, false);
 	if (profilepeers_new(h, p, &p->peers) < 0) {
 		free(p);
 		return -ENOMEM;
@@ -417,12 +420,33 @@ uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct
 	return by_phases < by_growth ? by_phases : by_growth;
 }
 
+void profiles_noted(struct profiles *p, uint64_t used, uint64_t reserved)
+{
+	adaptation_note(&p->adaptation, used, reserved);
+}
+
+void profiles_admitted(struct profiles *p)
+{
+	if (p->host->config->profile.strategy.adaptive && adaptation_admitted(&p->adaptation))
+		log_say(LOG_NOTICE, LOG_FIELDS(.error = 0),
+			"profiles: %u tasks never used %u%% of what was reserved for them: estimates are by %s from "
+			"now on",
+			ADAPTATION_WINDOW, ADAPTATION_USED, profile_strategy_name(p->adaptation.now));
+}
+
+enum profile_strategy profiles_strategy(const struct profiles *p)
+{
+	const struct profile_choice *choice = &p->host->config->profile.strategy;
+
+	return choice->adaptive ? p->adaptation.now : choice->strategy;
+}
+
 struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 					   const uint64_t declared[PROFILE_RESOURCES])
 {
 	const struct config_profile *config = &p->host->config->profile;
 	const struct profile_key *k = key_of(p, uid, name);
-	struct profiles_estimate e = {.strategy = config->strategy.strategy};
+	struct profiles_estimate e = {.strategy = profiles_strategy(p)};
 
 	if (k && profile_was_preempted(k))
 		e.strategy = PROFILE_PEAK;

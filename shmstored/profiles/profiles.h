@@ -78,6 +78,15 @@ struct profiles_estimate {
 struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 					   const uint64_t declared[PROFILE_RESOURCES]);
 
+/*
+ * For adaptation.h: a look at all tasks that run, what they have and what is reserved for them; one
+ * more was let in. Nothing changes where the configuration has pinned a strategy.
+ */
+void profiles_noted(struct profiles *p, uint64_t used, uint64_t reserved);
+void profiles_admitted(struct profiles *p);
+/* By which estimates are reckoned now, if their kind was not preempted. */
+enum profile_strategy profiles_strategy(const struct profiles *p);
+
 /* The last values of this kind's private memory, or of its class's: as profile_values(). */
 size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 		       uint64_t ret[PROFILE_RING]);

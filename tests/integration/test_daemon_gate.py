@@ -278,6 +278,29 @@ def test_the_first_to_end_says_nothing_of_those_that_run(gated):
         assert ask(wire, name=kind).why == (REFUSED, FULL)
 
 
+def test_adaptive_becomes_bolder_where_little_is_used(gated):
+    """64 tasks that never use what is reserved for them take it a step on; as many while it is used leave it there."""
+    daemon = gated(PROFILE.format("adaptive"))
+
+    def let_in(wire, n):
+        for _ in range(n):
+            done(wire, ask(wire, name=("c", "some", "")).task)
+
+    def strategy():
+        document = daemon.admin("profile", "show")
+        assert document["adaptive"]
+        return document["strategy"]
+
+    with daemon.wire() as wire:
+        assert ask(wire, declared=40 * MIB).outcome == IN
+        looked(daemon)
+        let_in(wire, 63)
+        assert strategy() == "peak"
+        let_in(wire, 1)
+        assert strategy() == "p95"
+    assert "estimates are by p95 from now on" in daemon.log()
+
+
 # ---- deaths, users -------------------------------------------------------------------------------------------------------------
 
 WAITER = """
