@@ -239,11 +239,15 @@ void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *re
 {
 	const struct actors_one *k, *next;
 
-	*ret = (struct actors_leaving){0};
+	*ret = (struct actors_leaving){.level = ACTOR_ALWAYS};
 	HASH_ITER(hh, a->all, k, next)
 	{
-		ret->n += is_of(k, pid);
-		ret->n_movable += is_of(k, pid) && actors_one_may_leave(k);
+		if (!is_of(k, pid))
+			continue;
+		ret->n++;
+		ret->n_movable += actors_one_may_leave(k);
+		if (actors_one_level(k) < ret->level)
+			ret->level = actors_one_level(k);
 	}
 }
 

@@ -86,6 +86,7 @@ int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *n
  */
 struct actors_leaving {
 	size_t n, n_movable;
+	int level; /* of the least willing one, ACTOR_NEVER to ACTOR_ALWAYS; without any: ACTOR_ALWAYS */
 };
 void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *ret);
 /* Begins to move those actors. They are suspended now, and actors_flush() sends the orders. */

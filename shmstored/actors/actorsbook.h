@@ -174,6 +174,8 @@ void actors_one_settle(struct actors_one *k);
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
 /* Tells the place to drop its state of the actor. */
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
+/* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
+int actors_one_level(const struct actors_one *k);
 /* May the actor be moved now, and has another process room for it? */
 bool actors_one_may_leave(const struct actors_one *k);
 /* The connection has ended. */

@@ -428,12 +428,16 @@ void actors_one_settle(struct actors_one *k)
 	a->due_ms = least(due, a->due_ms);
 }
 
+int actors_one_level(const struct actors_one *k)
+{
+	return actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
+			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false);
+}
+
 bool actors_one_may_leave(const struct actors_one *k)
 {
 	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
-	       actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
-			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false) > ACTOR_NEVER &&
-	       find_destination(k) != NULL;
+	       actors_one_level(k) > ACTOR_NEVER && find_destination(k) != NULL;
 }
 
 /* ---- where it is --------------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "actors.h"
 #include "admit.h"
 #include "host.h"
 #include "member.h"
@@ -81,13 +82,16 @@ static struct amount sole_of(const struct host *h, pid_t pid)
 	return amount_of(sum);
 }
 
-/* What every worker has. */
+/* What every worker has. As long as it has actors it is no more willing than they are, and not idle. */
 static struct policy_worker worker_of(const struct host *h, pid_t pid)
 {
 	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);
+	struct actors_leaving leaving;
 
+	actors_leaving(h->actors, pid, &leaving);
 	return (struct policy_worker){.retries = -1,
-				      .level = POLICYLEVEL_ALWAYS,
+				      .work = leaving.n ? POLICY_ACTOR : POLICY_IDLE,
+				      .level = (enum policylevel)leaving.level,
 				      .private = seen ? seen->private : AMOUNT_UNKNOWN,
 				      .sole = sole_of(h, pid)};
 }
@@ -97,7 +101,7 @@ static struct policy_worker busy_worker(const struct host *h, const struct admit
 	struct policy_worker w = worker_of(h, p->pid);
 
 	w.work = POLICY_TASK;
-	w.level = level_of(p);
+	w.level = level_of(p) < w.level ? level_of(p) : w.level;
 	for (const struct admit_task *k = p->tasks; k; k = k->proc_next) {
 		if (!k->retriable)
 			w.retries = 0;
@@ -111,21 +115,17 @@ static struct policy_worker busy_worker(const struct host *h, const struct admit
 
 static void add(struct preemptpick *p, struct policy_worker w, struct preemptpick_who who)
 {
+	if (w.level == POLICYLEVEL_NEVER) {
+		p->n_never++;
+		return;
+	}
+	if (!may_signal(who.conn)) {
+		p->n_foreign++;
+		return;
+	}
 	w.id = p->n;
 	p->workers[p->n] = w;
 	p->who[p->n++] = who;
-}
-
-static void add_busy(struct preemptpick *p, const struct host *h, const struct admit_proc *proc)
-{
-	struct conn *c = proc->tasks->guest->conn;
-
-	if (level_of(proc) == POLICYLEVEL_NEVER)
-		p->n_never++;
-	else if (!may_signal(c))
-		p->n_foreign++;
-	else
-		add(p, busy_worker(h, proc), (struct preemptpick_who){c, proc});
 }
 
 /*
@@ -149,11 +149,9 @@ static void add_idle(struct preemptpick *p, const struct host *h, const struct a
 {
 	struct policy_worker w = worker_of(h, conn_peer(g->conn)->pid);
 
-	w.work = g->used ? POLICY_IDLE : POLICY_COLD;
-	if (may_signal(g->conn))
-		add(p, w, (struct preemptpick_who){g->conn, NULL});
-	else
-		p->n_foreign++;
+	if (w.work == POLICY_IDLE && !g->used)
+		w.work = POLICY_COLD;
+	add(p, w, (struct preemptpick_who){g->conn, NULL});
 }
 
 int preemptpick_init(struct preemptpick *p, const struct host *h)
@@ -172,7 +170,7 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 		return -ENOMEM;
 	}
 	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next)
-		add_busy(p, h, proc);
+		add(p, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->guest->conn, proc});
 	for (const struct admit_guest *g = t->guests; g; g = g->hh.next)
 		if (g->worker && !is_known(p, t, g))
 			add_idle(p, h, g);

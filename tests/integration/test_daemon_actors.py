@@ -517,8 +517,10 @@ class Block:
 store = shmstore.Partition(sys.argv[1]).open("w%d" % os.getpid())
 place = store.place(sys.argv[2])
 if sys.argv[3:]:
-    task = store.admitted("work", level="always", retriable=True).__enter__()
-    place.begin("block", Block(), level="high")
+    task = store.admitted("work", level="always", retriable=True, worker=True).__enter__()
+    place.begin("block", Block(), level=sys.argv[4])
+    if sys.argv[3] == "idle":
+        task.done()
 print("ready", flush=True)
 place.serve()
 """
@@ -531,20 +533,39 @@ def ask_block(wire, method, *args):
     return pickle.loads(answer.tail)
 
 
-def test_who_is_preempted_has_its_actors_moved(make_daemon, place):
+@pytest.mark.parametrize("work", ("runs", "idle"))
+def test_an_actor_that_is_never_moved_keeps_its_process(make_daemon, place, work):
+    """Also where the process's task is ALWAYS, or where it is a worker without a task: it is no more willing than what lives there."""
+    keys = text(host_total="512MiB", preempt="shm", preempt_grace="50ms", preempt_term="50ms")
+    daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n', http=False)
+    worker = python(PREEMPTED, place.path, "first", work, "never", env={**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)})
+    assert worker.stdout.readline() == "ready\n"
+    wait_for("it is known", lambda: gate(daemon)["preemption"]["never"] == 1)
+    with daemon.wire() as wire:
+        ask_block(wire, "grow", 500)
+        samples = wire.query("memory")["memory"]["samples"]
+        wait_for("looks at a full host", lambda: (m := wire.query("memory")["memory"])["samples"] > samples + 20 and m["used"] > m["kill"])
+        assert ask_block(wire, "count") == (worker.pid, 1)
+    assert (gate(daemon)["preemption"]["plan"], gate(daemon)["preemption"]["waves"]) == ([], 0)
+    worker.kill()
+    worker.wait()
+
+
+@pytest.mark.parametrize("work", ("runs", "idle"))
+def test_who_is_preempted_has_its_actors_moved(make_daemon, place, work):
     """At the notice, before the process is ended; the plan says so before that. Without another process that has room it does not."""
     keys = text(host_total="512MiB", preempt="shm", preempt_grace="5s", preempt_term="300ms").replace("interval = 20ms", "interval = 50ms")
     daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n', http=False)
     env = {**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)}
     with daemon.wire() as wire:
-        first = python(PREEMPTED, place.path, "first", "begins", env=env)
+        first = python(PREEMPTED, place.path, "first", work, "high", env=env)
         assert first.stdout.readline() == "ready\n"
         assert ask_block(wire, "count") == (first.pid, 1)
-        plan = lambda: [(p["pid"], p["actors"], p["actors_moved"]) for p in gate(daemon)["preemption"]["plan"]]  # noqa: E731
-        wait_for("the plan", lambda: plan() == [(first.pid, 1, 0)])
+        plan = lambda: [(p["pid"], p["level"], p["actors"], p["actors_moved"]) for p in gate(daemon)["preemption"]["plan"]]  # noqa: E731
+        wait_for("the plan", lambda: plan() == [(first.pid, "HIGH", 1, 0)])
         second = python(PREEMPTED, place.path, "second", env=env)
         assert second.stdout.readline() == "ready\n"
-        wait_for("the plan", lambda: plan() == [(first.pid, 1, 1)])
+        wait_for("the plan", lambda: plan() == [(first.pid, "HIGH", 1, 1)])
         ask_block(wire, "grow", 500)
         first.wait(60)
         assert ask_block(wire, "count") == (second.pid, 2)
