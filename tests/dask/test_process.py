@@ -59,23 +59,6 @@ def test_a_worker_of_a_nanny_waits_for_the_interpreter_for_a_millisecond_at_most
         assert set(client.run(sys.getswitchinterval).values()) == {0.001}
 
 
-def faults_of_packing(n):
-    """Page faults of so many messages: at least one for each block of memory that is mapped for one."""
-    import resource
-
-    import msgpack
-
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(n):
-        msgpack.packb({"op": "task-finished"})
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-def test_messages_are_packed_in_memory_that_is_there(place):
-    with cluster(place, n=1) as client:
-        assert max(client.run(faults_of_packing, 2000).values()) < 1000
-
-
 def test_there_is_room_for_descriptors_from_the_beginning(place):
     """The table is a process's that has never had many of them."""
     with cluster(place, n=1) as client:

@@ -23,7 +23,7 @@ COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-sy
 # Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
 PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
 # Of the package index: used where they are installed, and tested there (docs/dask-types.md), or fetched by bench/bench_python.
-OF_THE_INDEX = {"joblib", "polars", "pyarrow", "ray", "torch", "vineyard"}
+OF_THE_INDEX = {"iceoryx2", "joblib", "polars", "pyarrow", "ray", "torch", "vineyard"}
 FILES = ["/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "/usr/lib/python3.11/ensurepip/__init__.py"]
 ASKED = (["clang", "-print-file-name=libclang_rt.fuzzer-x86_64.a"], ["clang", "-print-file-name=libclang_rt.asan-x86_64.a"])
 # The package of the list that brings a package which owns something used.

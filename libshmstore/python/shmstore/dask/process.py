@@ -8,16 +8,12 @@
   that it waits for the kernel while a task does no more than that. Here it is 1 ms.
 - A table of descriptors that is full is doubled, and the kernel waits until no thread of the process looks at the old one: 14 to 40 ms were seen,
   for all threads that opened a file meanwhile. It is made large before there is anything to do.
-- msgpack allocates 1 MiB for each message that it packs. Under the MALLOC_TRIM_THRESHOLD_ that Dask's nannies set, each of these is mapped and
-  unmapped again, and to map it waits for whoever unmaps something large meanwhile: 5 to 20 ms. Here malloc has blocks of that size from what it
-  keeps, up to 2 MiB of it.
 
 All but the third only in a process of the worker's own, under a nanny: elsewhere there are objects and threads of others.
 """
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import gc
 import os
@@ -29,10 +25,6 @@ from typing import Any
 _SWITCH = 0.001  # seconds after which the interpreter is given up for who waits for it
 _DESCRIPTORS = 4096  # for which there is room from the beginning
 
-_PACKED = (1 << 20) + (64 << 10)  # bytes, up to which malloc maps no block of its own
-_KEPT = 2 << 20  # bytes of free memory at the end of its heap that malloc does not give back
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
-
 _left_out = False  # the libraries, of this process
 
 
@@ -40,7 +32,6 @@ def settle(own: bool) -> None:
     """When a worker starts. own: the process is the worker's own."""
     if own:
         sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
-        _keep_blocks_of_messages()
     with suppress(OSError):
         _make_room_for_descriptors()
 
@@ -51,16 +42,6 @@ def leave_libraries_out(worker: Any) -> None:
     if not _left_out and worker.nanny and not worker.state.data:
         _left_out = True
         gc.freeze()
-
-
-def _keep_blocks_of_messages() -> None:
-    """Unless who started the process has said otherwise, or malloc is not the GNU one."""
-    if "MALLOC_MMAP_THRESHOLD_" in os.environ:
-        return
-    with suppress(AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, _PACKED)
-        mallopt(_TRIM_THRESHOLD, max(_KEPT, int(os.environ.get("MALLOC_TRIM_THRESHOLD_", 0))))
 
 
 def _make_room_for_descriptors() -> None:
