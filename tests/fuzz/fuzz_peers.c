@@ -18,10 +18,6 @@
 #include "fakehost.h"
 #include "log.h"
 #include "peerlink.h"
-#include "profiles.h"
-#include "profiletasks.h"
-#include "rules.h"
-#include "scanner.h"
 #include "scratch.h"
 
 enum {
@@ -104,17 +100,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc;
 	(void)argv;
-	ENSURE(scratch_store("a"));
 	log_init(-1);
-	partition.path = strdup(scratch_partition_path());
 	ENSURE(asprintf(&config.peers.listen, "%s/peers", scratch_dir(NULL)) > 0);
-	fakehost_begin(&h, &config, 1);
-	ENSURE(rules_new(&config.rules) == 0);
-	ENSURE(scanner_new(h.loop, &h.scanner) == 0);
-	ENSURE(account_open(&h, &partition, &h.accounts) == 0);
-	ENSURE(profiles_new(&h, &h.profiles) == 0);
-	h.profiletasks = profiletasks_new(&h, h.profiles);
-	ENSURE(h.profiles && h.profiletasks);
+	fakehost_begin_whole(&h, &config, "a");
 	atexit(report);
 	return 0;
 }

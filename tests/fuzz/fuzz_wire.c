@@ -16,9 +16,6 @@
 #include "fakehost.h"
 #include "log.h"
 #include "pressure.h"
-#include "profiletasks.h"
-#include "rules.h"
-#include "scanner.h"
 #include "scratch.h"
 
 enum {
@@ -97,16 +94,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc;
 	(void)argv;
-	ENSURE(scratch_store("a"));
 	log_init(-1);
-	partition.path = strdup(scratch_partition_path());
-	fakehost_begin(&h, &config, 1);
-	ENSURE(rules_new(&config.rules) == 0);
-	ENSURE(scanner_new(h.loop, &h.scanner) == 0);
-	ENSURE(account_open(&h, &partition, &h.accounts) == 0);
-	ENSURE(profiles_new(&h, &h.profiles) == 0);
-	h.profiletasks = profiletasks_new(&h, h.profiles);
-	ENSURE(h.profiles && h.profiletasks);
+	fakehost_begin_whole(&h, &config, "a");
 	ENSURE(pressure_new(&h, &h.pressure) == 0 && admit_new(&h, &h.admit) == 0 && h.admit);
 	atexit(report);
 	return 0;

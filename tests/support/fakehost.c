@@ -6,11 +6,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "account.h"
 #include "actors.h"
 #include "dispatch.h"
 #include "events.h"
 #include "loop.h"
 #include "peers.h"
+#include "profiletasks.h"
+#include "rules.h"
+#include "scanner.h"
 #include "scratch.h"
 #include "start.h"
 
@@ -22,6 +26,19 @@ void fakehost_begin(struct host *h, struct config *config, uint64_t epoch)
 	ENSURE(peers_new(h, &h->peers) == 0);
 	h->actors = actors_new(h);
 	ENSURE(h->actors);
+}
+
+void fakehost_begin_whole(struct host *h, struct config *config, const char *store)
+{
+	ENSURE(scratch_store(store));
+	config->partitions[0].path = strdup(scratch_partition_path());
+	fakehost_begin(h, config, 1);
+	ENSURE(rules_new(&config->rules) == 0);
+	ENSURE(scanner_new(h->loop, &h->scanner) == 0);
+	ENSURE(account_open(h, &config->partitions[0], &h->accounts) == 0);
+	ENSURE(profiles_new(h, &h->profiles) == 0);
+	h->profiletasks = profiletasks_new(h, h->profiles);
+	ENSURE(h->profiles && h->profiletasks);
 }
 
 void fakehost_end(struct host *h)

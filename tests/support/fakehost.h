@@ -16,7 +16,12 @@
 
 /* A host with a loop, events, actors, and peers if they are configured; what else a test needs it makes itself. */
 void fakehost_begin(struct host *h, struct config *config, uint64_t epoch);
-/* Drops every client and frees the above. */
+/*
+ * As above, and it serves the one partition of config, which is made in the scratch directory and has this store: with its account, the
+ * rules, the scanner, and profiles, for programs that go on until they end.
+ */
+void fakehost_begin_whole(struct host *h, struct config *config, const char *store);
+/* Drops every client and frees what fakehost_begin() made. */
 void fakehost_end(struct host *h);
 /* Lets the loop run n times, each for at least wait_ns: what is there to be done is done. */
 void fakehost_turn(struct host *h, unsigned n, uint64_t wait_ns);
