@@ -37,10 +37,9 @@ struct moving {
 
 static int write_part(int fd, const void *bytes, uint64_t size, uint64_t off)
 {
-	const struct iovec part = {.iov_len = size};
-	struct iovec iov = part;
+	struct iovec iov = {.iov_len = size};
 
-	memcpy(&iov.iov_base, &bytes, sizeof(bytes));
+	memcpy(&iov.iov_base, &bytes, sizeof(bytes)); /* only read */
 	return size ? shms_pwritev_all(fd, &iov, 1, off) : 0;
 }
 

@@ -412,11 +412,12 @@ uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct
 			    uint64_t had)
 {
 	const struct profile_key *k = key_of(p, uid, name);
-	uint64_t by_phases = profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
-	uint64_t by_growth = profile_at_most(k, age_ms, had);
+	uint64_t by_phases, by_growth;
 
 	if (is_new(k, PROFILE_PRIVATE))
 		return UINT64_MAX;
+	by_phases = profile_has_phases(k) ? profile_remaining(k, age_ms) : UINT64_MAX;
+	by_growth = profile_at_most(k, age_ms, had);
 	return by_phases < by_growth ? by_phases : by_growth;
 }
 

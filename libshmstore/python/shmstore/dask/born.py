@@ -72,7 +72,8 @@ class Born:
         now = time.monotonic()
         if now >= self._next_look:
             self._unpublished = sum(each.counters.reserved_bytes for each in self._partition.stores() if each.name == self._store.name)
-            self._next_look = time.monotonic() + _LOOK_SHARE * (time.monotonic() - now)
+            ended = time.monotonic()
+            self._next_look = ended + _LOOK_SHARE * (ended - now)
         return self._unpublished
 
 

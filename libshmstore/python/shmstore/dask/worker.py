@@ -546,11 +546,13 @@ class Worker(distributed.Worker):
             bandwidth.count(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: Any) -> Any:
-        for stim in stims if self._crossings is not None else ():
-            if isinstance(stim, GatherDepSuccessEvent) and (kept := self._crossings.kept(self.state.tasks, stim)):
-                super().handle_stimulus(*kept)
-            elif isinstance(stim, ComputeTaskEvent):
-                leave_libraries_out(self)
+        for stim in stims:
+            if isinstance(stim, ComputeTaskEvent):
+                if self._exchange is not None:
+                    leave_libraries_out(self)
+            elif self._crossings is not None and isinstance(stim, GatherDepSuccessEvent):
+                if kept := self._crossings.kept(self.state.tasks, stim):
+                    super().handle_stimulus(*kept)
         result = super().handle_stimulus(*stims)
         for stim in stims:
             if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent)):
