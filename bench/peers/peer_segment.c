@@ -105,7 +105,7 @@ static int take(struct peer_run *run, const void *message, size_t message_size, 
 		return -EINVAL;
 	r = shms_packticket_parse(message, &ticket);
 	if (r == 0)
-		r = shms_pack_adopt(s->pack, &ticket, NULL, KEY, 1, false, shms_now_boot_ms());
+		r = shms_pack_adopt(s->pack, &ticket, NULL, KEY, 1, false, shms_now_boot_ms(), 0);
 	if (r == 0)
 		r = shms_pack_get(s->pack, KEY, 1, &v);
 	if (r < 0)

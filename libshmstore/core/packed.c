@@ -189,6 +189,25 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 	return r == -EEXIST ? r : 0;
 }
 
+int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
+		      uint64_t may)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	int r;
+
+	if (!pack)
+		return 0;
+	r = shms_names_lock(s);
+	if (r < 0)
+		return r;
+	if (!shms_packed_is_file(s, k))
+		r = shms_pack_alias(pack, what, replace, shms_lately_boot_ms(), may);
+	else
+		r = replace ? -ENOENT : -EEXIST;
+	shms_names_unlock(s);
+	return r == 0 ? 1 : r == -EEXIST ? r : 0;
+}
+
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
@@ -244,7 +263,7 @@ static uint64_t time_of_adoption(const struct shms_packticket *ticket)
 }
 
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
-		      const struct shms_pack_sizes *expect, bool replace)
+		      const struct shms_pack_sizes *expect, bool replace, uint64_t may)
 {
 	uint64_t now_ms = time_of_adoption(ticket);
 	struct shms_pack *pack;
@@ -256,7 +275,7 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const st
 		r = replace ? -ENOTSUP : -EEXIST;
 	} else {
 		pack = make(s);
-		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, now_ms) : -ENOTSUP;
+		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, now_ms, may) : -ENOTSUP;
 		if (pack)
 			shms_packedmem_tend(s, pack, now_ms);
 	}

@@ -65,6 +65,9 @@ bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
  */
 int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
 		    struct shms_seggrow *io);
+/* As shms_pack_alias(). 1: done; 0: the bytes are to be copied; -EEXIST; -ETIMEDOUT. */
+int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
+		      uint64_t may);
 /* As shms_pack_get(); the view goes to shms_packed_unget(). */
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret);
 void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v);
@@ -78,11 +81,11 @@ int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_
 int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, char *ret_path,
 			size_t size, struct shms_segpacked *ret_object);
 /*
- * Takes the object of a packed object's ticket, under its own key. 0; -ENOTSUP: it has to be copied (packcopy.h): it has another key or other sizes, ours
- * is a file's, or there is no place in its segment; or as shms_pack_adopt(); -ETIMEDOUT.
+ * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has to be copied (packcopy.h): it has other sizes, our key
+ * is a file's, or there is no place in its segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
  */
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
-		      const struct shms_pack_sizes *expect, bool replace);
+		      const struct shms_pack_sizes *expect, bool replace, uint64_t may);
 /* Is the ticket one of the object that the key means? */
 bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket);
 /*

@@ -62,4 +62,10 @@ void shms_room_settle(struct shms_room *m, bool taken);
 /* taken: the bytes that the file system counts now, of those that were booked. */
 void shms_room_settle_part(struct shms_room *m, uint64_t taken);
 
+/* How many bytes may be taken without being booked: all where nobody limits or grants the store's memory, else none. */
+static inline uint64_t shms_room_unbooked(const struct shmstore *s)
+{
+	return shms_hooked(s) || shms_credit_counted(&s->credit) ? 0 : UINT64_MAX;
+}
+
 #endif

@@ -12,6 +12,7 @@
 
 #include "cleanup.h"
 #include "format.h"
+#include "packalias.h"
 #include "packfork.h"
 #include "packsegs.h"
 #include "segrescue.h"
@@ -21,20 +22,28 @@
 
 /* ---- sums ---------------------------------------------------------------------------------------------------------- */
 
-/* The store has got that object by name, or is about to lose it. Returns its bytes. */
-static uint64_t count(struct shms_pack *p, struct shms_packplace place, bool more)
+/* One key more, or less. */
+static void count_key(struct shms_pack *p, bool more)
+{
+	uint64_t n = more ? 1 : UINT64_MAX;
+
+	p->sum.n += n;
+	if (p->told_n)
+		atomic_fetch_add_explicit(p->told_n, n, memory_order_relaxed);
+}
+
+/* The store has got that slot by name, or is about to lose it. Returns its bytes. */
+static uint64_t count_bytes(struct shms_pack *p, struct shms_packplace place, bool more)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
 	struct shms_segpacked o;
 	uint64_t bytes = shms_segpacked_read(&g->file->segment, &slot, &o) == 0 ? shms_segsurvey_bytes(&o) : 0;
-	uint64_t add_n = more ? 1 : UINT64_MAX, add = more ? bytes : -bytes, now;
+	uint64_t add = more ? bytes : -bytes, now;
 
-	p->sum.n += add_n;
 	p->sum.bytes += add;
-	if (!p->told_n)
+	if (!p->told_bytes)
 		return bytes;
-	atomic_fetch_add_explicit(p->told_n, add_n, memory_order_relaxed);
 	now = atomic_fetch_add_explicit(p->told_bytes, add, memory_order_relaxed) + add;
 	if (more && now > atomic_load_explicit(p->told_bytes_max, memory_order_relaxed))
 		atomic_store_explicit(p->told_bytes_max, now, memory_order_relaxed);
@@ -62,56 +71,111 @@ struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
 
 /* ---- names --------------------------------------------------------------------------------------------------------- */
 
-void shms_pack_name(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place)
+void shms_pack_gain(struct shms_pack *p, struct shms_packplace place)
 {
 	shms_packseg_came(&p->segments[place.segment], place.slot);
-	count(p, place, true);
+	count_bytes(p, place, true);
+}
+
+uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
+{
+	uint64_t bytes = count_bytes(p, place, false);
+
+	shms_packseg_drop(&p->segments[place.segment], place.slot, now_ms);
+	return bytes;
+}
+
+void shms_pack_name(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place)
+{
+	count_key(p, true);
 	shms_packindex_add(&p->index, key, key_size, place);
 }
 
 uint64_t shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
 			  uint64_t now_ms)
 {
-	struct shms_packseg *g = &p->segments[place.segment];
-	uint64_t bytes;
-
 	shms_packindex_drop(&p->index, key, key_size, place);
-	bytes = count(p, place, false);
-	shms_packseg_drop(g, place.slot, now_ms);
-	return bytes;
+	count_key(p, false);
+	return shms_packalias_unname(p, place, now_ms);
+}
+
+void shms_pack_rename(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packplace *old,
+		      struct shms_packplace place, uint64_t now_ms)
+{
+	struct shms_packplace object = old ? shms_packalias_object(p, *old) : place;
+
+	if (old)
+		shms_pack_unname(p, key, key_size, *old, now_ms);
+	shms_pack_name(p, key, key_size, place);
+	if (old)
+		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
 
-/* Puts all names of a kept store's place into the index. */
-static int read_names(struct shms_pack *p, uint32_t number)
+/* Puts the key of an own name, which was counted already, into the index. */
+static int read_name(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o, bool is_key)
 {
-	struct shms_packseg *g = &p->segments[number];
-	uint32_t n = shms_segment_born(&g->file->segment);
+	struct shms_packseg *g = &p->segments[place.segment];
+	const void *key = shms_packseg_key(g, o);
+	struct shms_packplace held;
+	int r;
 
-	for (uint32_t i = 0; i < n; i++) {
-		struct shms_segslot slot = shms_packseg_slot(g, i);
-		struct shms_packplace held;
-		struct shms_segpacked o;
-		int r;
-
-		if (!shms_packseg_named(g, i) || !shms_segstate_published(shms_segword_load(slot.state)) ||
-		    shms_segpacked_read(&g->file->segment, &slot, &o) < 0)
-			continue;
-		r = shms_packindex_reserve(&p->index);
-		if (r < 0)
-			return r;
-		g->large = g->large || o.extent_size > SHMS_PACK_SMALL;
-		/* A process was killed while it replaced the object: the key has two objects,
-		 * and either may stay. */
-		if (shms_pack_find(p, shms_packseg_key(g, &o), o.key_size, &held)) {
-			shms_packseg_came(g, i);
-			shms_packseg_drop(g, i, 0);
-			continue;
-		}
-		shms_pack_name(p, shms_packseg_key(g, &o), o.key_size, (struct shms_packplace){number, i});
-	}
+	shms_pack_gain(p, place);
+	if (!is_key)
+		return 0;
+	r = shms_packindex_reserve(&p->index);
+	if (r < 0)
+		return r;
+	/* A process was killed while it replaced the object: the key has two objects, and either may stay. */
+	if (shms_pack_find(p, key, o->key_size, &held))
+		shms_packalias_unname(p, place, 0);
+	else
+		shms_pack_name(p, key, o->key_size, place);
 	return 0;
+}
+
+/* Calls fn for each slot that the store has by name, where the description is no damage. */
+static int each_name(struct shms_pack *p, bool own_only,
+		     int (*fn)(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o))
+{
+	int r = 0;
+
+	for (uint32_t number = 0; r == 0 && number < p->n_segments; number++) {
+		struct shms_packseg *g = &p->segments[number];
+		uint32_t n = own_only && !g->own ? 0 : shms_segment_born(&g->file->segment);
+
+		for (uint32_t i = 0; r == 0 && i < n; i++) {
+			struct shms_segslot slot = shms_packseg_slot(g, i);
+			struct shms_segpacked o;
+
+			if (shms_packseg_named(g, i) && shms_segstate_published(shms_segword_load(slot.state)) &&
+			    shms_segpacked_read(&g->file->segment, &slot, &o) == 0)
+				r = fn(p, (struct shms_packplace){number, i}, &o);
+		}
+	}
+	return r;
+}
+
+static int find_alias(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o)
+{
+	return o->flags & SHMS_SEGPACKED_ALIAS ? shms_packalias_reopen(p, place, o) : 0;
+}
+
+static int find_name(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+
+	g->large = g->large || o->extent_size > SHMS_PACK_SMALL;
+	return read_name(p, place, o, o->flags & SHMS_SEGPACKED_ALIAS || shms_packalias_is_native(p, place));
+}
+
+/* Puts all names of a kept store into the index. */
+static int read_names(struct shms_pack *p)
+{
+	int r = each_name(p, true, find_alias);
+
+	return r < 0 ? r : each_name(p, false, find_name);
 }
 
 static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t *ret_number)
@@ -153,10 +217,8 @@ static int reopen(struct shms_pack *p, const char *name)
 		return 0;
 	if (r < 0)
 		return r;
-	if (file.holder == SHMS_SEG_OWNER) {
-		r = reopen_owner(p, &file, &number);
-		return r < 0 ? r : read_names(p, number);
-	}
+	if (file.holder == SHMS_SEG_OWNER)
+		return reopen_owner(p, &file, &number);
 	heap = malloc(sizeof(*heap));
 	r = -ENOMEM;
 	if (heap) {
@@ -166,9 +228,8 @@ static int reopen(struct shms_pack *p, const char *name)
 	if (r < 0) {
 		shms_segfile_close(&file);
 		free(heap);
-		return r;
 	}
-	return read_names(p, number);
+	return r;
 }
 
 static int reopen_all(struct shms_pack *p)
@@ -181,7 +242,9 @@ static int reopen_all(struct shms_pack *p)
 		if (e->d_name[0] != '.')
 			r = reopen(p, e->d_name);
 	}
-	return r < 0 ? r : error;
+	if (r == 0)
+		r = error;
+	return r < 0 ? r : read_names(p);
 }
 
 /*
@@ -234,7 +297,7 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 {
 	shms_lightlock_take(&p->lock);
-	p->told_n = NULL;
+	p->told_n = p->told_bytes = NULL;
 	p->grow.tight = false;
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].file)
@@ -300,6 +363,7 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 			shms_packsegs_free(g);
 		}
 	}
+	shms_packalias_deinit(p);
 	shms_packindex_deinit(&p->index);
 	shms_lightlock_deinit(&p->lock);
 	free(p->path);
@@ -327,6 +391,15 @@ bool shms_pack_find(struct shms_pack *p, const void *key, size_t key_size, struc
 	return shms_packindex_find(&p->index, key, key_size, is_key, p, ret);
 }
 
+bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret)
+{
+	bool found = shms_pack_find(p, key, key_size, ret);
+
+	if (found)
+		*ret = shms_packalias_object(p, *ret);
+	return found;
+}
+
 int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
@@ -346,7 +419,7 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 	int r = -ENOENT;
 
 	shms_lightlock_take(&p->lock);
-	if (shms_pack_find(p, key, key_size, &place))
+	if (shms_pack_find_object(p, key, key_size, &place))
 		r = shms_pack_describe(p, place, ret);
 	if (r == 0)
 		shms_packseg_view(&p->segments[place.segment], place.slot);
@@ -389,7 +462,7 @@ bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const s
 	bool is;
 
 	shms_lightlock_take(&p->lock);
-	is = shms_pack_find(p, key, key_size, &place) && place.segment == v->number && place.slot == v->slot;
+	is = shms_pack_find_object(p, key, key_size, &place) && place.segment == v->number && place.slot == v->slot;
 	shms_lightlock_release(&p->lock);
 	return is;
 }
@@ -425,34 +498,19 @@ uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 	return shms_layout_init(&l, o->key_size, o->metadata_size, sizes, o->n_buffers, 0) ? l.header_size : 0;
 }
 
-int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view *v, void *arg), void *arg)
-{
-	struct shms_packplace place;
-	struct shms_pack_view v;
-	uint32_t at = 0;
-	int r = 0;
-
-	shms_lightlock_take(&p->lock);
-	while (r == 0 && shms_packindex_next(&p->index, &at, &place)) {
-		if (shms_pack_describe(p, place, &v) == 0)
-			r = fn(&v, arg);
-	}
-	shms_lightlock_release(&p->lock);
-	return r;
-}
-
 /* ---- delete ------------------------------------------------------------------------------------------------ */
 
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t *ret_bytes)
 {
-	struct shms_packplace place;
+	struct shms_packplace place, object;
 	uint64_t bytes;
 	int r = -ENOENT;
 
 	shms_lightlock_take(&p->lock);
 	if (shms_pack_find(p, key, key_size, &place)) {
+		object = shms_packalias_object(p, place);
 		bytes = shms_pack_unname(p, key, key_size, place, now_ms);
-		shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
+		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
 		if (ret_bytes)
 			*ret_bytes = bytes;
 		r = 0;

@@ -64,6 +64,13 @@ void shms_pack_fork_child(struct shms_pack *p);
  */
 int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
 		  struct shms_seggrow *io);
+/*
+ * Gives one more key to the object whose bytes these are: what->buffers point into a segment, where the store has an object by name
+ * of just that header, these buffers, and a checksum if what->flags ask for one. may: bytes that the alias may take. 0, also where the key means that object already and replace is true;
+ * -ENOENT: there is none; -EEXIST; -ENOSPC, -ENOMEM, …
+ */
+int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
+		    uint64_t may);
 /* 0, -ENOENT, -EBADMSG. */
 int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret);
 /* now_ms: 0: the clock is asked where that matters, which it does for few views. */
@@ -83,14 +90,14 @@ struct shms_pack_sizes {
 	uint64_t header, buffer; /* as shms_pack_header_size(), and of all buffers */
 };
 /*
- * Takes the object of a ticket under its own key. expect: NULL: whatever its sizes are. 0, also
- * where the store has it already; -ESTALE: the ticket was used, has ended, or its object is gone;
- * -EEXIST: the key has another object, and replace is false; -ENOTSUP: the object has another key,
- * or other sizes; -EAGAIN: its segment has no free place, or the store no free number for it;
+ * Takes the object of a ticket, under any key. expect: NULL: whatever its sizes are. may: bytes that an alias may take, if the key is not
+ * the object's own. 0, also where the store has it already; -ESTALE: the ticket was used, has ended, or its object is gone;
+ * -EEXIST: the key has another object, and replace is false; -ENOTSUP: the object has
+ * other sizes, or there is no room for an alias; -EAGAIN: its segment has no free place, or the store no free number for it;
  * -EBADMSG; -EPERM. A call that fails changes nothing.
  */
 int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
-		    const void *key, size_t key_size, bool replace, uint64_t now_ms);
+		    const void *key, size_t key_size, bool replace, uint64_t now_ms, uint64_t may);
 /* The objects that the store has by name, and the memory of their extents. */
 struct shms_pack_sum {
 	uint64_t n, bytes;
@@ -130,10 +137,5 @@ bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);
 uint64_t shms_pack_view_generation(const struct shms_pack_view *v);
 /* What is before the buffers of an object of that shape, if it is a file. */
 uint64_t shms_pack_header_size(const struct shms_segpacked *o);
-/*
- * Calls fn for each object, until fn returns another value than 0, which is returned. fn must not
- * call into the pack.
- */
-int shms_pack_foreach(struct shms_pack *p, int (*fn)(const struct shms_pack_view *v, void *arg), void *arg);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "bootclock.h"
 #include "cleanup.h"
+#include "packkeys.h"
 #include "segsurvey.h"
 #include "sys.h"
 
@@ -28,6 +29,10 @@ struct looking {
 	const struct shms_seglook *file;
 	uint8_t *room; /* for a key, or an extent */
 	size_t size;
+	struct shms_packkeys keys;          /* all aliases of the store */
+	const struct shms_packkey *aliases; /* of the object that is looked at */
+	size_t n_aliases;
+	bool own_key; /* it is asked for by its own key */
 };
 
 static bool is_named(const struct shms_segslot *slot, unsigned place)
@@ -57,7 +62,28 @@ static int copy_part(struct looking *l, const struct shms_packlook *o, size_t of
 	return r < 0 ? r : shms_seglook_read(l->file, o->object.extent_off + off, l->room + off, size);
 }
 
-/* Copies the key, and all of the extent where that is asked for. 0; 1: it has another key. */
+static bool is_key(const struct looking *l, const void *key, size_t key_size)
+{
+	return !l->key || (key_size == l->key_size && memcmp(key, l->key, key_size) == 0);
+}
+
+/* Which keys the store has of the object, and whether one of them is asked for. */
+static bool find_keys(struct looking *l, const struct shms_packlook *o, bool own_key)
+{
+	struct shms_packalias_bytes object = {.slot = o->slot, .generation = o->generation};
+	bool found = false;
+
+	memcpy(object.segment, o->segment->uuid, sizeof(object.segment));
+	l->aliases = shms_packkeys_of(&l->keys, &object, &l->n_aliases);
+	l->own_key = own_key;
+	for (size_t i = 0; i < l->n_aliases; i++) {
+		l->own_key = l->own_key && !l->aliases[i].instead;
+		found = found || is_key(l, l->aliases[i].key, l->aliases[i].key_size);
+	}
+	return l->own_key || found;
+}
+
+/* Copies the key, and all of the extent where that is asked for. 0; 1: the store has it by other keys than the one that is asked for. */
 static int copy(struct looking *l, struct shms_packlook *o)
 {
 	bool inside = o->object.key_size <= SHMS_SEGPACKED_KEY;
@@ -67,10 +93,10 @@ static int copy(struct looking *l, struct shms_packlook *o)
 		return r;
 	o->key = inside ? (const uint8_t *)o->object.key : l->room + o->object.key_off;
 	o->key_size = o->object.key_size;
+	if (!find_keys(l, o, is_key(l, o->key, o->key_size)))
+		return 1;
 	if (!l->key)
 		return 0;
-	if (memcmp(o->key, l->key, l->key_size) != 0)
-		return 1;
 	r = copy_part(l, o, 0, o->object.used);
 	o->copy = l->room;
 	o->key = inside ? o->key : l->room + o->object.key_off;
@@ -101,13 +127,15 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 		r = shms_segpacked_read(o->segment, slot, &o->object);
 		if (r == -EBADMSG && l->file->error)
 			return shms_error(l->file->error);
-		if (r == 0 && (!l->key || o->object.key_size == l->key_size))
-			r = copy(l, o);
-		else if (r == 0)
+		o->generation = shms_segstate_generation(state);
+		if (r == 0 && (o->object.flags & SHMS_SEGPACKED_ALIAS))
+			return 0; /* what it speaks of has the key */
+		if (r == 0 && l->key && o->object.key_size != l->key_size && !find_keys(l, o, false))
 			r = 1;
+		else if (r == 0)
+			r = copy(l, o);
 		if (r == -ENOMEM)
 			return r;
-		o->generation = shms_segstate_generation(state);
 		o->n_links = links_of(slot, state);
 		/* Where only the slot was used, its copy is of one moment. */
 		if (r == 0 && o->object.key_size <= SHMS_SEGPACKED_KEY && !(o->object.flags & SHMS_SEGPACKED_TABLE) &&
@@ -126,6 +154,23 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 	return 0;
 }
 
+/* Tells of the object once for each of its keys that is asked for. */
+static int tell(struct looking *l, struct shms_packlook *o)
+{
+	int r = l->own_key ? l->fn(o, l->arg) : 0;
+
+	for (size_t i = 0; r == 0 && i < l->n_aliases; i++) {
+		const struct shms_packkey *alias = &l->aliases[i];
+
+		if (!is_key(l, alias->key, alias->key_size))
+			continue;
+		o->key = alias->key;
+		o->key_size = alias->key_size;
+		r = l->fn(o, l->arg);
+	}
+	return r;
+}
+
 static int look(struct looking *l, const struct shms_seglook *file)
 {
 	uint32_t n = shms_segment_born(&file->segment);
@@ -139,15 +184,21 @@ static int look(struct looking *l, const struct shms_seglook *file)
 
 		r = read_slot(l, &slot, &o);
 		if (r == 1)
-			r = l->fn(&o, l->arg);
+			r = tell(l, &o);
 	}
 	return r;
 }
 
-int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
-		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
+/* In a store's own segments are its aliases. */
+static int look_for_aliases(struct looking *l, const struct shms_seglook *file)
 {
-	struct looking l = {.store = store, .key = key, .key_size = key_size, .fn = fn, .arg = arg};
+	return shms_segment_place(&file->segment, l->store) == SHMS_SEG_OWNER ? shms_packkeys_read(&l->keys, file) : 0;
+}
+
+/* Calls one for each segment that can be read, and fn, where that is not NULL, for each that may not. */
+static int each(int dir_fd, struct looking *l, int (*one)(struct looking *l, const struct shms_seglook *file),
+		int (*fn)(const struct shms_packlook *object, void *arg))
+{
 	_dir_ DIR *dir = NULL;
 	struct shms_seglook file;
 	struct dirent *e;
@@ -158,16 +209,30 @@ int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t k
 			continue;
 		r = shms_seglook_open(dirfd(dir), e->d_name, false, &file);
 		if (r == 0) {
-			r = look(&l, &file);
+			r = one(l, &file);
 			shms_seglook_close(&file);
 		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
 			r = 0; /* gone, or what verify speaks of */
 		} else if (r == -EPERM || r == -EACCES) {
-			r = fn(&(struct shms_packlook){.error = -EPERM, .file = e->d_name}, arg);
+			r = fn ? fn(&(struct shms_packlook){.error = -EPERM, .file = e->d_name}, l->arg) : 0;
 		} else {
 			r = shms_error(r);
 		}
 	}
-	free(l.room);
 	return r != 0 ? r : shms_error(error);
+}
+
+int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
+		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
+{
+	struct looking l = {.store = store, .key = key, .key_size = key_size, .fn = fn, .arg = arg};
+	int r = each(dir_fd, &l, look_for_aliases, NULL);
+
+	if (r == 0) {
+		shms_packkeys_sort(&l.keys);
+		r = each(dir_fd, &l, look, fn);
+	}
+	shms_packkeys_deinit(&l.keys);
+	free(l.room);
+	return r;
 }

@@ -152,28 +152,7 @@ static uint64_t size_of(const struct shms_segobject *what)
 	return size;
 }
 
-static int put_locked(struct shms_pack *p, struct put *u, bool replace)
-{
-	const struct shms_segobject *what = u->what;
-	struct shms_packplace old;
-	bool held = shms_pack_find(p, what->key, what->key_size, &old);
-	int r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
-
-	if (r == 0)
-		r = put_somewhere(p, u);
-	if (r < 0)
-		return r;
-	/* A kill before the old name goes leaves the key with two objects, of which either may stay. */
-	if (held)
-		shms_pack_unname(p, what->key, what->key_size, old, u->now_ms);
-	shms_pack_name(p, what->key, what->key_size, u->place);
-	if (held)
-		shms_packseg_tidy(p, &p->segments[old.segment], u->now_ms);
-	return 0;
-}
-
-int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
-		  struct shms_seggrow *io)
+int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms, struct shms_packplace *ret)
 {
 	struct put u = {.what = what, .now_ms = now_ms, .size = size_of(what)};
 	int r;
@@ -181,11 +160,36 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 	if (!what->key_size || u.size > SHMS_SEGCLASS_MAX)
 		return -EFBIG;
 	u.large = u.size > SHMS_PACK_SMALL;
+	r = put_somewhere(p, &u);
+	*ret = u.place;
+	return r;
+}
+
+static int put_locked(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms)
+{
+	struct shms_packplace old, place;
+	bool held = shms_pack_find(p, what->key, what->key_size, &old);
+	int r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
+
+	if (r == 0)
+		r = shms_pack_place(p, what, now_ms, &place);
+	if (r < 0)
+		return r;
+	shms_pack_gain(p, place);
+	shms_pack_rename(p, what->key, what->key_size, held ? &old : NULL, place, now_ms);
+	return 0;
+}
+
+int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
+		  struct shms_seggrow *io)
+{
+	int r;
+
 	shms_lightlock_take(&p->lock);
 	shms_packsegs_tidy_next(p, now_ms);
 	p->grow.may = io ? io->may : UINT64_MAX;
 	p->grow.taken = p->grow.wanted = 0;
-	r = put_locked(p, &u, replace);
+	r = put_locked(p, what, replace, now_ms);
 	if (io) {
 		io->taken = p->grow.taken;
 		io->wanted = r == -ENOSPC ? p->grow.wanted : 0;

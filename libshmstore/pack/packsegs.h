@@ -32,11 +32,18 @@ struct shms_packseg {
 #define SHMS_PACK_COUNT     (SHMS_PACK_INHERITED - 1)
 #define SHMS_PACK_SMALL     8192u
 
+/* The aliases of the store, found by their own places and by those of the objects (packalias.h). */
+struct shms_packaliases {
+	struct shms_packalias *aliases;
+	struct shms_packaliased *objects;
+};
+
 struct shms_pack {
 	struct shms_lightlock lock;
 	struct shms_pack_options options;
 	char *path;
 	struct shms_packindex index;
+	struct shms_packaliases aliases;
 	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
 	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
 	uint32_t next;       /* the number that is tidied next */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "packalias.h"
 #include "packfork.h"
 #include "packsegs.h"
 #include "packticket.h"
@@ -51,7 +52,7 @@ bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_siz
 	bool is;
 
 	shms_lightlock_take(&p->lock);
-	is = shms_pack_find(p, key, key_size, &place) && place.slot == t->what.slot &&
+	is = shms_pack_find_object(p, key, key_size, &place) && place.slot == t->what.slot &&
 	     memcmp(p->segments[place.segment].file->segment.uuid, t->uuid, sizeof(t->uuid)) == 0;
 	shms_lightlock_release(&p->lock);
 	return is;
@@ -70,7 +71,7 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 	if (length + 1 + DIGITS + 1 + SHMS_SEGTICKET_TEXT > size)
 		return -EINVAL;
 	shms_lightlock_take(&p->lock);
-	if (shms_pack_find(p, key, key_size, &place)) {
+	if (shms_pack_find_object(p, key, key_size, &place)) {
 		g = &p->segments[place.segment];
 		slot = shms_packseg_slot(g, place.slot);
 		t.slot = place.slot;
@@ -90,6 +91,15 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 	shms_lightlock_release(&p->lock);
 	return r;
 }
+
+/* What shms_pack_adopt() was asked for. */
+struct adoption {
+	const struct shms_pack_sizes *expect;
+	const void *key;
+	size_t key_size;
+	bool replace;
+	uint64_t now_ms;
+};
 
 /* ret_joined: the store had no place in the segment before. */
 static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number,
@@ -118,12 +128,12 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 }
 
 /*
- * Does the ticket's object have that key, and those sizes? They are read before the object is ours: if the slot
+ * Does the ticket's object have those sizes? 1: and that key; 0: another one. They are read before the object is ours: if the slot
  * changes meanwhile, the ticket is stale, and what was read is not used.
  */
-static int check_object(const struct shms_packseg *g, const struct shms_packticket *t,
-			const struct shms_pack_sizes *expect, const void *key, size_t key_size)
+static int check_object(const struct shms_packseg *g, const struct shms_packticket *t, const struct adoption *a)
 {
+	const struct shms_pack_sizes *expect = a->expect;
 	struct shms_segslot slot;
 	struct shms_segpacked o;
 
@@ -134,42 +144,68 @@ static int check_object(const struct shms_packseg *g, const struct shms_packtick
 		return -ESTALE;
 	if (expect && (o.buffer_size != expect->buffer || shms_pack_header_size(&o) != expect->header))
 		return -ENOTSUP;
-	return o.key_size == key_size && memcmp(shms_packseg_key(g, &o), key, key_size) == 0 ? 0 : -ENOTSUP;
+	return o.key_size == a->key_size && memcmp(shms_packseg_key(g, &o), a->key, a->key_size) == 0;
+}
+
+/* The object becomes ours, without an entry in the index: native: by its own key, else by an alias. *ret: the key's place; preset: the object's. */
+static int take(struct shms_pack *p, struct shms_packplace place, const struct shms_packticket *t,
+		const struct adoption *a, bool native, struct shms_packplace *ret)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	bool named = shms_packseg_named(g, place.slot);
+	struct shms_segpacked o;
+	int r = shms_packindex_reserve(&p->index);
+
+	/* Its own key, once given up, comes back as one more alias. */
+	native = native && !shms_packalias_is_aliased(p, place);
+	if (r == 0 && !native) {
+		r = shms_packalias_make(p, a->key, a->key_size, place, t->what.generation,
+					named && shms_packalias_is_native(p, place), a->now_ms, ret);
+		if (r < 0)
+			return -ENOTSUP; /* a copy may find room */
+	}
+	if (r == 0)
+		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, &o);
+	if (r < 0) {
+		if (!native)
+			shms_packalias_unmake(p, *ret, a->now_ms);
+		return r;
+	}
+	if (!named)
+		shms_pack_gain(p, place);
+	return 0;
 }
 
 /* Adopts, with the lock held and the segment there. */
-static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packticket *t,
-		 const struct shms_pack_sizes *expect, const void *key, size_t key_size, bool replace, uint64_t now_ms)
+static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packticket *t, const struct adoption *a)
 {
 	struct shms_packseg *g = &p->segments[number];
-	struct shms_packplace old, place = {number, t->what.slot};
+	struct shms_packplace old, old_object, place = {number, t->what.slot}, named = place;
 	struct shms_segpacked o;
 	bool held, same;
-	int r = check_object(g, t, expect, key, key_size);
+	int r = check_object(g, t, a);
 
 	if (r < 0)
 		return r;
-	held = shms_pack_find(p, key, key_size, &old);
+	held = shms_pack_find(p, a->key, a->key_size, &old);
+	old_object = held ? shms_packalias_object(p, old) : place;
 	/* Our name there keeps the slot's object as it is. */
-	same = held && old.segment == number && old.slot == t->what.slot;
-	if (held && !same && !replace)
+	same = held && old_object.segment == number && old_object.slot == t->what.slot;
+	if (same)
+		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, &o);
+	if (held && !a->replace)
 		return -EEXIST;
-	r = shms_packindex_reserve(&p->index);
-	if (r == 0)
-		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, &o);
-	if (r < 0 || same)
+	r = take(p, place, t, a, r == 1, &named);
+	if (r < 0)
 		return r;
-	if (held)
-		shms_pack_unname(p, key, key_size, old, now_ms);
-	shms_pack_name(p, key, key_size, place);
-	if (held)
-		shms_packseg_tidy(p, &p->segments[old.segment], now_ms);
+	shms_pack_rename(p, a->key, a->key_size, held ? &old : NULL, named, a->now_ms);
 	return 0;
 }
 
 int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const struct shms_pack_sizes *expect,
-		    const void *key, size_t key_size, bool replace, uint64_t now_ms)
+		    const void *key, size_t key_size, bool replace, uint64_t now_ms, uint64_t may)
 {
+	const struct adoption a = {expect, key, key_size, replace, now_ms};
 	uint32_t number;
 	bool joined;
 	int r;
@@ -177,10 +213,11 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 	if (t->what.end_ms <= now_ms)
 		return -ESTALE;
 	shms_lightlock_take(&p->lock);
+	p->grow.may = may;
 	shms_packsegs_tidy_next(p, now_ms);
 	r = segment_of(p, t, now_ms, &number, &joined);
 	if (r == 0)
-		r = adopt(p, number, t, expect, key, key_size, replace, now_ms);
+		r = adopt(p, number, t, &a);
 	if (r < 0 && joined) {
 		p->grow.gave += shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
 		shms_packsegs_free(&p->segments[number]);

@@ -6,16 +6,20 @@
  */
 #include <errno.h>
 
+#include "packalias.h"
 #include "packfork.h"
 #include "segslot.h"
 
-/* What goes must free memory that this process can give back: the segment is the store's own, and nobody else has the object. */
-static bool may_go(const struct shms_packseg *g, uint32_t slot)
+/* What goes must free memory that this process can give back: the segment is the store's own, and nobody else has the object, nor has it a key
+ * that would have to go with it. */
+static bool may_go(const struct shms_pack *p, struct shms_packplace place)
 {
-	struct shms_segslot s = shms_packseg_slot(g, slot);
+	const struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot s = shms_packseg_slot(g, place.slot);
 	uint64_t state = shms_segword_load(s.state);
 
-	if (g->views[slot] || !shms_segstate_published(state) || shms_segstate_leases(state))
+	if (g->views[place.slot] || !shms_segstate_published(state) || shms_segstate_leases(state) ||
+	    (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_ALIAS) || shms_packalias_is_aliased(p, place))
 		return false;
 	for (uint32_t w = 0; w < s.n_words; w++) {
 		if (shms_segword_load(&s.holders[w]) != (w ? 0 : shms_segholder_name(SHMS_SEG_OWNER)))
@@ -33,7 +37,7 @@ static bool find(struct shms_pack *p, struct shms_packcursor *io, struct shms_pa
 	while (io->slot < n) {
 		struct shms_packplace place = {io->segment, io->slot++};
 
-		if (!may_go(g, place.slot) || shms_pack_describe(p, place, ret) < 0)
+		if (!may_go(p, place) || shms_pack_describe(p, place, ret) < 0)
 			continue;
 		shms_packseg_view(g, place.slot);
 		return true;

@@ -17,6 +17,7 @@ struct seen {
 	uint32_t n_names;
 	int error;
 	uint64_t bytes;
+	bool instead; /* an alias that takes the place of its object's own key: the two are one key */
 };
 
 static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
@@ -40,6 +41,7 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 		seen.error = shms_segpacked_read(g, &slot, &o);
 		if (seen.error == 0)
 			seen.bytes = shms_segsurvey_bytes(&o);
+		seen.instead = seen.error == 0 && (o.flags & SHMS_SEGPACKED_INSTEAD);
 		if (seen.error == 0 && !(o.flags & SHMS_SEGPACKED_TABLE))
 			break;
 		if (shms_seglook_again(l, i) < 0)
@@ -84,7 +86,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 			s.n_linked++;
 			s.linked_bytes += seen.bytes;
 			if (seen.ours) {
-				s.n_named++;
+				s.n_named += !seen.instead;
 				s.named_bytes += seen.bytes;
 				s.shared_bytes += seen.bytes / seen.n_names;
 				s.own_bytes += seen.n_names == 1 && !promised ? seen.bytes : 0;

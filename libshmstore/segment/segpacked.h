@@ -25,9 +25,10 @@ enum shms_segpacked_flags {
 	SHMS_SEGPACKED_TABLE = 1 << 0,    /* not exactly one buffer */
 	SHMS_SEGPACKED_CHECKSUM = 1 << 1, /* XXH3-128 of the buffers' bytes is there */
 	SHMS_SEGPACKED_PINNED = 1 << 2,
-	SHMS_SEGPACKED_ALIAS = 1 << 3 /* it names an object of another segment */
+	SHMS_SEGPACKED_ALIAS = 1 << 3,  /* one more key of another slot's object (packalias.h) */
+	SHMS_SEGPACKED_INSTEAD = 1 << 4 /* and the store has that object by its own key no more */
 };
-#define SHMS_SEGPACKED_FLAGS 15u
+#define SHMS_SEGPACKED_FLAGS 31u
 
 /* The description as it lies in the slot. */
 struct shms_segpacked_words {
@@ -104,6 +105,17 @@ static inline const void *shms_segpacked_key(const struct shms_segment *g, const
  * condition. 0, -EBADMSG.
  */
 int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes);
+/* Sets or clears flags of the object in an own slot: one access, so that others read what was or what is. */
+static inline void shms_segpacked_flag(const struct shms_segslot *slot, uint8_t flags, bool on)
+{
+	uint64_t word = shms_segword_plain_load(&slot->packed[1]), bits = (uint64_t)flags << 56;
+
+	shms_segword_plain_store(&slot->packed[1], on ? word | bits : word & ~bits);
+}
+static inline uint8_t shms_segpacked_flags_of(const struct shms_segslot *slot)
+{
+	return (uint8_t)(shms_segword_plain_load(&slot->packed[1]) >> 56);
+}
 /* Could the segment have an extent of that class there: in its data, and aligned as it must be? */
 bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_t class);
 

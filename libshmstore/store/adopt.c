@@ -37,6 +37,7 @@
 #include "packcopy.h"
 #include "packticket.h"
 #include "publish.h"
+#include "room.h"
 #include "stub.h"
 #include "sys.h"
 #include "tier.h"
@@ -364,7 +365,7 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const 
 	/* Held already, it takes no more than it did. */
 	if (r < 0 && !shms_packed_is_ticket_of(s, k, &from->packed))
 		return r;
-	r = shms_packed_adopt(s, k, &from->packed, &expect, replace);
+	r = shms_packed_adopt(s, k, &from->packed, &expect, replace, shms_room_unbooked(s));
 	shms_credit_end(s, &charge, r == 0);
 	if (r == -ENOTSUP)
 		r = adopt_copy(s, k, from->path, &expect, replace);

@@ -350,8 +350,7 @@ static int book_growth(struct shmstore *s, const struct shms_seggrow *grow, stru
 static int put_into_segment(struct put *p, const struct shms_segobject *what)
 {
 	struct shmstore *s = p->s;
-	bool counted = shms_hooked(s) || shms_credit_counted(&s->credit);
-	struct shms_seggrow grow = {.may = counted ? 0 : UINT64_MAX};
+	struct shms_seggrow grow = {.may = shms_room_unbooked(s)};
 	struct shms_room room;
 	int r = shms_packed_put(s, &p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
 
