@@ -244,62 +244,73 @@ Test(packalias, kept_store_was_killed_between)
 
 #define KEYS 12
 
-/* What a key should mean, and whether each store says so; at the end nothing is left. */
-static void history(struct dice *d, uint64_t seed)
+/* Two kept stores, and what each key of theirs should mean: the seed of its object; 0: nothing. */
+struct twins {
+	struct shms_pack *p[2];
+	uint64_t content[2][KEYS];
+};
+
+/* One step at store w, with two of the keys. i: the seed of what is put. */
+static void step(struct twins *t, struct dice *d, uint64_t i)
 {
-	struct shms_pack *p[2] = {open_pack("a", true), open_pack("b", true)};
-	uint64_t content[2][KEYS] = {{0}};
+	static const char *const names[] = {"a", "b"};
+	size_t w = dice_draw(d, 2), from = dice_draw(d, KEYS), to = dice_draw(d, KEYS);
+	bool replace = dice_draw(d, 2), fits = replace || !t->content[w][to];
 	char key[2][16], path[SHMS_PACK_TICKET];
+	uint64_t *now = t->content[w];
 
-	for (uint64_t i = 1; i <= 400; i++) {
-		size_t w = dice_draw(d, 2), from = dice_draw(d, KEYS), to = dice_draw(d, KEYS);
-		bool replace = dice_draw(d, 2), fits;
+	snprintf(key[0], sizeof(key[0]), "%zu", from);
+	snprintf(key[1], sizeof(key[1]), "%zu", to);
+	switch (dice_draw(d, 6)) {
+	case 0:
+		cr_assert_eq(put(t->p[w], key[1], 100, i, replace), fits ? 0 : -EEXIST);
+		now[to] = fits ? i : now[to];
+		break;
+	case 1:
+		cr_assert_eq(alias(t->p[w], key[0], key[1], replace), !now[from] ? -ENOENT : fits ? 0 : -EEXIST);
+		now[to] = now[from] && fits ? now[from] : now[to];
+		break;
+	case 2:
+		if (!t->content[1 - w][from] || !fits)
+			break;
+		cr_assert_eq(hand_off(t->p[1 - w], key[0], path), 0);
+		cr_assert_eq(adopt(t->p[w], path, key[1], replace), 0);
+		now[to] = t->content[1 - w][from];
+		break;
+	case 3:
+		close_pack(t->p[w]);
+		t->p[w] = open_pack(names[w], true);
+		break;
+	default:
+		cr_assert_eq(drop(t->p[w], key[1]), now[to] ? 0 : -ENOENT);
+		now[to] = 0;
+		break;
+	}
+}
 
-		snprintf(key[0], sizeof(key[0]), "%zu", from);
-		snprintf(key[1], sizeof(key[1]), "%zu", to);
-		fits = replace || !content[w][to];
-		switch (dice_draw(d, 6)) {
-		case 0:
-			cr_assert_eq(put(p[w], key[1], 100, i, replace), fits ? 0 : -EEXIST);
-			content[w][to] = fits ? i : content[w][to];
-			break;
-		case 1:
-			cr_assert_eq(alias(p[w], key[0], key[1], replace), !content[w][from] ? -ENOENT
-									   : fits            ? 0
-											     : -EEXIST);
-			content[w][to] = content[w][from] && fits ? content[w][from] : content[w][to];
-			break;
-		case 2:
-			if (!content[1 - w][from] || !fits)
-				break;
-			cr_assert_eq(hand_off(p[1 - w], key[0], path), 0);
-			cr_assert_eq(adopt(p[w], path, key[1], replace), 0);
-			content[w][to] = content[1 - w][from];
-			break;
-		case 3:
-			close_pack(p[w]);
-			p[w] = open_pack(w ? "b" : "a", true);
-			break;
-		default:
-			cr_assert_eq(drop(p[w], key[1]), content[w][to] ? 0 : -ENOENT);
-			content[w][to] = 0;
-			break;
-		}
-		for (size_t k = 0; k < KEYS; k++) {
-			snprintf(key[0], sizeof(key[0]), "%zu", k);
-			cr_assert_eq(has(p[w], key[0], 100, content[w][k]), content[w][k] != 0, "seed %lu, %lu: %s",
-				     seed, i, key[0]);
-		}
+static void check(const struct twins *t, uint64_t seed, uint64_t i)
+{
+	char key[16];
+
+	for (size_t k = 0; k < 2 * (size_t)KEYS; k++) {
+		uint64_t content = t->content[k % 2][k / 2];
+
+		snprintf(key, sizeof(key), "%zu", k / 2);
+		cr_assert_eq(has(t->p[k % 2], key, 100, content), content != 0, "seed %lu, %lu: %s", seed, i, key);
+	}
+}
+
+static void end(struct twins *t, uint64_t seed)
+{
+	char key[16];
+
+	for (size_t k = 0; k < 2 * (size_t)KEYS; k++) {
+		snprintf(key, sizeof(key), "%zu", k / 2);
+		cr_assert_eq(drop(t->p[k % 2], key), t->content[k % 2][k / 2] ? 0 : -ENOENT);
 	}
 	for (size_t w = 0; w < 2; w++) {
-		for (size_t k = 0; k < KEYS; k++) {
-			snprintf(key[0], sizeof(key[0]), "%zu", k);
-			cr_assert_eq(drop(p[w], key[0]), content[w][k] ? 0 : -ENOENT);
-		}
-	}
-	for (size_t w = 0; w < 2; w++) {
-		cr_assert(is_unused(p[w]), "seed %lu", seed);
-		close_pack(p[w]);
+		cr_assert(is_unused(t->p[w]), "seed %lu", seed);
+		close_pack(t->p[w]);
 	}
 }
 
@@ -307,6 +318,14 @@ Test(packalias, random_histories)
 {
 	uint64_t first, n = dice_seeds(n_rounds(30), &first);
 
-	for (uint64_t seed = first; seed < first + n; seed++)
-		history(&(struct dice){.state = seed}, seed);
+	for (uint64_t seed = first; seed < first + n; seed++) {
+		struct twins t = {.p = {open_pack("a", true), open_pack("b", true)}};
+		struct dice d = {.state = seed};
+
+		for (uint64_t i = 1; i <= 400; i++) {
+			step(&t, &d, i);
+			check(&t, seed, i);
+		}
+		end(&t, seed);
+	}
 }

@@ -246,7 +246,7 @@ Test(packed, ticket_meets_a_key_that_is_held)
 	cr_assert(has(b, "k", 10, 2) && has(b, "f", 200000, 3));
 	cr_assert_eq(adopt(b, "k", &t, SHMSTORE_REPLACE), 0);
 	cr_assert(has(b, "k", 5000, 1));
-	/* Under another key, and over a file: a copy. */
+	/* Under another key: one more name. Over a file: a copy. */
 	t = handoff(a, "k");
 	cr_assert_eq(adopt(b, "other", &t, 0), 0);
 	cr_assert_eq(adopt(b, "another", &t, 0), -ESTALE);

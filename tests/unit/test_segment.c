@@ -163,7 +163,7 @@ Test(segment, a_description_that_points_out_of_its_extent_or_segment_is_refused)
 	REFUSED(w.metadata_size = UINT32_MAX, w.buffer_size = UINT32_MAX);
 	REFUSED(w.key_size = 17);
 	REFUSED(w.key_size = 0);
-	REFUSED(w.flags = 16);
+	REFUSED(w.flags = 32);
 	REFUSED(w.flags = SHMS_SEGPACKED_CHECKSUM);
 	REFUSED(w.flags = SHMS_SEGPACKED_TABLE);               /* no room for it */
 	REFUSED(w.class = (uint8_t)big, w.extent = first + 1); /* not at a page */
