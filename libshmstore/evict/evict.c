@@ -174,21 +174,41 @@ static int wait_for_other(struct shmstore *s, struct shms_evict_users *users, ui
 	}
 }
 
-static bool evict_own(struct shmstore *s, struct shms_evict_users *users, uint64_t bytes, const struct room *before)
+/* What a put is short of. */
+struct lack {
+	uint64_t bytes; /* of the put */
+	bool limit;     /* it is a limit that is used up: how much is missing below it is not known here */
+	uint64_t need;  /* bytes that must go for the put; 0: not known */
+	uint64_t goal;  /* that are to go, so that the next puts need not wait */
+};
+
+static struct lack lack_of(const struct room *room, uint64_t bytes)
+{
+	uint64_t free_bytes = room->size - room->used;
+	struct lack k = {.bytes = bytes, .limit = free_bytes >= bytes};
+
+	k.need = k.limit ? 0 : bytes - free_bytes;
+	k.goal = (k.limit ? bytes : k.need) + shms_victim_batch(room->size);
+	return k;
+}
+
+static void went(struct lack *k, uint64_t bytes)
+{
+	k->need -= bytes < k->need ? bytes : k->need;
+	k->goal -= bytes < k->goal ? bytes : k->goal;
+}
+
+static bool evict_files(struct shmstore *s, struct shms_evict_users *users, const struct lack *k)
 {
 	static const struct shmstore_evict what = SHMSTORE_EVICT_INIT;
 	struct shmstore_evict_report report = {.size = sizeof(report)};
-	uint64_t free_bytes = before->size - before->used;
-	bool limit = free_bytes >= bytes;
-	struct shms_evict_run run = {.p = s->p, .users = users, .s = s, .what = &what, .report = &report};
-	int r = wait_for_other(s, users, bytes, limit);
+	struct shms_evict_run run = {
+		.p = s->p, .users = users, .s = s, .what = &what, .report = &report, .need = k->need, .goal = k->goal};
+	int r = wait_for_other(s, users, k->bytes, k->limit);
 
 	if (r != 0 && r != -ETIMEDOUT)
 		return r > 0;
 	run.one_name = r == -ETIMEDOUT;
-	/* How much is missing below a limit is not known here. */
-	run.need = limit ? 0 : bytes - free_bytes;
-	run.goal = (limit ? bytes : run.need) + shms_victim_batch(before->size);
 	r = shms_evict_users_look(users);
 	if (r == 0)
 		r = shms_evict_run(&run);
@@ -197,16 +217,42 @@ static bool evict_own(struct shmstore *s, struct shms_evict_users *users, uint64
 	return report.freed > 0;
 }
 
-/* Before there was a tier it packed objects: they are older than all that it put since. */
-static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes, const struct room *room)
+/* True: some went. */
+static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes, struct lack *io)
 {
 	struct shms_packdemoted done = {0};
 
-	if (!s->readonly)
-		done = shms_packdemote(s, t, bytes + shms_victim_batch(room->size));
+	if (bytes && !s->readonly)
+		done = shms_packdemote(s, t, bytes);
 	shms_count(&s->ledger->evicted_n, done.n);
 	shms_count(&s->ledger->evicted_bytes, done.bytes);
+	went(io, done.bytes);
 	return done.n > 0;
+}
+
+/* Of what is to go, the part that the store's packed objects have of all that is there. */
+static uint64_t packed_part(struct shmstore *s, const struct room *room, const struct lack *k)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	uint64_t bytes = pack ? shms_pack_sum(pack).bytes : 0;
+
+	return room->used ? (uint64_t)((__uint128_t)k->goal * (bytes < room->used ? bytes : room->used) / room->used)
+			  : 0;
+}
+
+/*
+ * Files and packed objects give way side by side, each kind by its own order, since they have no time of last use in common: each by its share
+ * of the memory, so that neither stays for ever. What the one kind has not, the other gives.
+ */
+static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const struct room *room, uint64_t bytes)
+{
+	struct shms_tier *t = users->v[0].t;
+	struct lack k = lack_of(room, bytes);
+	bool made = evict_packed(s, t, packed_part(s, room, &k), &k);
+
+	if (k.goal)
+		made |= evict_files(s, users, &k);
+	return made || evict_packed(s, t, k.goal, &k);
 }
 
 bool shms_evict_for(struct shmstore *s, uint64_t bytes)
@@ -225,7 +271,7 @@ bool shms_evict_for(struct shmstore *s, uint64_t bytes)
 		return false;
 	if (shms_evict_users_open(s->p, s->uid, &users) < 0)
 		return false;
-	made = evict_packed(s, users.v[0].t, bytes, &room) || evict_own(s, &users, bytes, &room);
+	made = evict_both(s, &users, &room, bytes);
 	shms_evict_users_close(&users);
 	return made;
 }

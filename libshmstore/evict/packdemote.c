@@ -6,6 +6,9 @@
  * (memfd), and copied from there to the tier file, as any object is (demote.h). Then, with the names locked, the stub gets the key, and the
  * packed object goes: a kill before that leaves a clean copy of an object that is no file, which is dropped as such; a kill in between
  * leaves both, and the next open keeps the stub. A view of ours keeps the bytes meanwhile.
+ *
+ * What is wrong may be one object's, the disk's, or the partition's, which has no page left for a long key's sidecar (demote.c). Nobody tries
+ * to tell: a batch of which no object goes is the last one, and the next search begins behind it.
  */
 #include "packdemote.h"
 
@@ -27,10 +30,21 @@
 
 struct moving {
 	struct shmstore *s;
-	const struct shms_pack_view *v;
-	struct shms_keyname key;
+	struct shms_pack_view v;
+	struct shms_keyname key; /* of the view's bytes */
 	struct shms_demote d;
 	struct shms_header header;
+	bool laid_out;
+	int error;
+};
+
+struct run {
+	struct shmstore *s;
+	struct shms_tier *t;
+	struct shms_pack *pack;
+	struct shms_packsearch search;
+	uint64_t bytes; /* that are wanted */
+	struct shms_packdemoted done;
 };
 
 /* ---- the object as a file -------------------------------------------------------------------------------------------- */
@@ -90,7 +104,7 @@ static int lay_out(struct moving *m)
 	d->fd = memfd_create("shmstore-demoted", MFD_CLOEXEC);
 	if (d->fd < 0)
 		return -errno;
-	r = write_object(d->fd, m->v);
+	r = write_object(d->fd, &m->v);
 	if (r == 0 && fstat(d->fd, &d->st) < 0)
 		r = -errno;
 	return r == 0 ? shms_header_read(&m->header, d->fd, &d->st, NULL) : r;
@@ -102,18 +116,23 @@ static void nothing(struct shms_job *job)
 	(void)job;
 }
 
-static int copy(struct moving *m, struct shms_engine *e)
+/* Begins the copy. What goes wrong here is in m->error, what goes wrong in the copy in the job's. */
+static void begin(struct moving *m, struct shms_engine *e)
 {
 	struct shms_demote *d = &m->d;
-	int r;
 
+	shms_demote_init(d);
+	m->error = shms_keyname_init(&m->key, shms_pack_view_key(&m->v), m->v.object.key_size);
+	m->key.instead = &m->v;
+	if (m->error == 0)
+		m->error = lay_out(m);
+	if (m->error)
+		return;
+	m->laid_out = true;
 	d->job.done = nothing;
-	r = shms_demote_copy(d, &m->header);
-	if (r < 0)
-		return r;
-	shms_engine_store(e, &d->job);
-	shms_engine_drain(e);
-	return d->job.error;
+	m->error = shms_demote_copy(d, &m->header);
+	if (m->error == 0)
+		shms_engine_store(e, &d->job);
 }
 
 /* The copy has its names; the object has its key still. */
@@ -160,57 +179,61 @@ static int exchange(struct moving *m)
 	return r;
 }
 
-static int move(struct shmstore *s, struct shms_tier *t, struct shms_engine *e, const struct shms_pack_view *v)
+static void end(struct moving *m)
 {
-	struct moving m = {.s = s, .v = v, .d.t = t};
-	int r = shms_keyname_init(&m.key, shms_pack_view_key(v), v->object.key_size);
-
-	shms_demote_init(&m.d);
-	m.key.instead = v;
-	if (r == 0)
-		r = lay_out(&m);
-	if (r == 0) {
-		r = copy(&m, e);
-		if (r == 0)
-			r = exchange(&m);
-		shms_header_deinit(&m.header);
-	}
-	shms_demote_end(&m.d);
-	return r;
+	if (m->error == 0)
+		m->error = m->d.job.error;
+	if (m->error == 0)
+		m->error = exchange(m);
+	if (m->laid_out)
+		shms_header_deinit(&m->header);
+	shms_demote_end(&m->d);
+	shms_packed_unget(m->s, &m->v);
 }
 
 /* ---- as many as are needed ------------------------------------------------------------------------------------------- */
 
-/* What is wrong with one object only, which then stays. */
-static bool goes_on(int error)
+#define BATCH       16u                 /* under way at once */
+#define BATCH_BYTES (UINT64_C(8) << 20) /* that are copied for it, unless one object has more */
+
+/* Copies some objects side by side, and then names the copies. False: none of them went, and more would not, either. */
+static bool batch(struct run *k, struct shms_engine *e)
 {
-	return error == -EAGAIN || error == -EEXIST || error == -ENOENT || error == -EBADMSG ||
-	       /* It is the partition that lacks a page, for a long key's sidecar (demote.c). */
-	       (error == -ENOSPC && !shmstore_error_path()[0]);
+	struct moving m[BATCH];
+	uint64_t before = k->done.n, bytes = 0;
+	unsigned n = 0;
+
+	while (n < BATCH && bytes < BATCH_BYTES && k->done.bytes + bytes < k->bytes) {
+		m[n] = (struct moving){.s = k->s, .d.t = k->t};
+		if (shms_pack_victim(k->pack, &k->search, &m[n].v) < 0)
+			break;
+		bytes += m[n].v.object.extent_size;
+		begin(&m[n++], e);
+	}
+	shms_engine_drain(e);
+	for (unsigned i = 0; i < n; i++) {
+		end(&m[i]);
+		k->done.n += m[i].error == 0;
+		k->done.bytes += m[i].error == 0 ? m[i].v.object.extent_size : 0;
+	}
+	return k->done.n > before;
 }
 
 struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	struct shms_packdemoted done = {0};
-	struct shms_packcursor at = {0};
+	struct run k = {.s = s, .t = t, .pack = pack, .bytes = bytes};
 	struct shms_engine *e = pack ? shms_tier_engine(t) : NULL;
-	struct shms_pack_view v;
-	int r = 0;
 
-	while (e && (r == 0 || goes_on(r)) && done.bytes < bytes && shms_pack_victim(pack, &at, &v) == 0) {
-		r = move(s, t, e, &v);
-		shms_packed_unget(s, &v);
-		if (r == 0) {
-			done.n++;
-			done.bytes += v.object.extent_size;
-		}
-	}
-	if (e)
-		shms_tier_engine_back(t, e);
-	if (done.n)
+	if (!e)
+		return k.done;
+	k.search = shms_pack_search(pack);
+	while (k.done.bytes < bytes && batch(&k, e))
+		continue;
+	shms_tier_engine_back(t, e);
+	if (k.done.n)
 		shms_packedmem_trim(s);
-	shms_count(&s->ledger->demoted_n, done.n);
-	shms_count(&s->ledger->demoted_bytes, done.bytes);
-	return done;
+	shms_count(&s->ledger->demoted_n, k.done.n);
+	shms_count(&s->ledger->demoted_bytes, k.done.bytes);
+	return k.done;
 }

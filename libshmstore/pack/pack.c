@@ -421,8 +421,10 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 	shms_lightlock_take(&p->lock);
 	if (shms_pack_find_object(p, key, key_size, &place))
 		r = shms_pack_describe(p, place, ret);
-	if (r == 0)
+	if (r == 0) {
 		shms_packseg_view(&p->segments[place.segment], place.slot);
+		p->segments[place.segment].views[place.slot] |= SHMS_PACK_USED;
+	}
 	shms_lightlock_release(&p->lock);
 	return r;
 }

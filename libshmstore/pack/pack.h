@@ -119,15 +119,17 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms);
 void shms_pack_tight(struct shms_pack *p, bool tight);
 /* How many bytes went back to the kernel since this was asked last. */
 uint64_t shms_pack_gave(struct shms_pack *p);
-/* How far a search for victims has come; all 0: it begins. */
-struct shms_packcursor {
-	uint32_t segment, slot;
+/* How many slots a search for victims may look at still. */
+struct shms_packsearch {
+	uint64_t left;
 };
+/* The search goes twice around at most: an object that was used is passed once. */
+struct shms_packsearch shms_pack_search(struct shms_pack *p);
 /*
- * The next object that is this store's alone, of its own segments, without leases and views: its memory is free once it is deleted.
- * The view goes to shms_pack_unget(). -ENOENT: there is none left.
+ * The next object that is this store's alone, of its own segments, without leases and views, and that nobody has got since the search came
+ * by: its memory is free once it is deleted. The view goes to shms_pack_unget(). -ENOENT: there is none left.
  */
-int shms_pack_victim(struct shms_pack *p, struct shms_packcursor *io, struct shms_pack_view *ret);
+int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shms_pack_view *ret);
 /* The view's key, as long as the view. */
 const void *shms_pack_view_key(const struct shms_pack_view *v);
 /* Does the key still mean the object that the view shows? */

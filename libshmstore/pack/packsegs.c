@@ -174,6 +174,7 @@ void shms_packseg_came(struct shms_packseg *g, uint32_t slot)
 {
 	if (!is_live(g->views[slot]))
 		g->n_held++;
+	g->views[slot] &= ~SHMS_PACK_USED;
 }
 
 void shms_packseg_drop(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)

@@ -29,7 +29,8 @@ struct shms_packseg {
 
 #define SHMS_PACK_MARKED    (1u << 31) /* the view bit stands */
 #define SHMS_PACK_INHERITED (1u << 30) /* children may have views that they inherited */
-#define SHMS_PACK_COUNT     (SHMS_PACK_INHERITED - 1)
+#define SHMS_PACK_USED      (1u << 29) /* a get since the search for victims came by (packvictim.c) */
+#define SHMS_PACK_COUNT     (SHMS_PACK_USED - 1)
 #define SHMS_PACK_SMALL     8192u
 
 /* The aliases of the store, found by their own places and by those of the objects (packalias.h). */
@@ -45,11 +46,12 @@ struct shms_pack {
 	struct shms_packindex index;
 	struct shms_packaliases aliases;
 	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
-	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
-	uint32_t next;       /* the number that is tidied next */
-	unsigned turn;       /* which lease is tried first */
-	bool child;          /* of a fork */
-	atomic_bool retired; /* only views are left, and no bits are cleared any more */
+	uint32_t n_segments;        /* numbers that were ever in use: the ones behind need not be looked at */
+	uint32_t next;              /* the number that is tidied next */
+	struct shms_packplace hand; /* where the search for victims goes on */
+	unsigned turn;              /* which lease is tried first */
+	bool child;                 /* of a fork */
+	atomic_bool retired;        /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
 	_Atomic uint64_t *told_n, *told_bytes, *told_bytes_max; /* where the sum is told; NULL: nowhere */
 	struct shms_seggrow grow;                               /* of all own segments */

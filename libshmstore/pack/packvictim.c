@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packvictim.c: which packed objects may leave memory. Slots are taken in their order, since that of a segment is by and large the order in
- * which its objects were put, and neighbours free whole pages together. Nothing says when an object was used last: to write that down would
- * cost each get more than the get itself.
+ * packvictim.c: which packed objects may leave memory.
+ *
+ * A hand goes around over the slots, segment by segment, and stays where the last search ended (the clock algorithm). An object that was got
+ * since the hand came by loses the flag that says so, and stays; the next one that has none goes. The flag is in the word in which a get
+ * counts its view, so that it costs no get anything. A new object has none: the hand has just passed the slots that were free, so that
+ * its turn comes last. Neighbours free whole pages together.
  */
 #include <errno.h>
 
@@ -18,8 +21,9 @@ static bool may_go(const struct shms_pack *p, struct shms_packplace place)
 	struct shms_segslot s = shms_packseg_slot(g, place.slot);
 	uint64_t state = shms_segword_load(s.state);
 
-	if (g->views[place.slot] || !shms_segstate_published(state) || shms_segstate_leases(state) ||
-	    (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_ALIAS) || shms_packalias_is_aliased(p, place))
+	if ((g->views[place.slot] & ~SHMS_PACK_USED) || !shms_segstate_published(state) ||
+	    shms_segstate_leases(state) || (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_ALIAS) ||
+	    shms_packalias_is_aliased(p, place))
 		return false;
 	for (uint32_t w = 0; w < s.n_words; w++) {
 		if (shms_segword_load(&s.holders[w]) != (w ? 0 : shms_segholder_name(SHMS_SEG_OWNER)))
@@ -28,16 +32,32 @@ static bool may_go(const struct shms_pack *p, struct shms_packplace place)
 	return true;
 }
 
-/* Looks at the rest of one segment, from io->slot on. */
-static bool find(struct shms_pack *p, struct shms_packcursor *io, struct shms_pack_view *ret)
+/* True: it was used since the hand came by. */
+static bool second_chance(struct shms_packseg *g, uint32_t slot)
 {
-	struct shms_packseg *g = &p->segments[io->segment];
-	uint32_t n = g->own ? shms_segment_born(&g->file->segment) : 0;
+	bool used = (g->views[slot] & SHMS_PACK_USED) != 0;
 
-	while (io->slot < n) {
-		struct shms_packplace place = {io->segment, io->slot++};
+	g->views[slot] &= ~SHMS_PACK_USED;
+	return used;
+}
 
-		if (!may_go(p, place) || shms_pack_describe(p, place, ret) < 0)
+static uint32_t n_slots(const struct shms_packseg *g)
+{
+	return g->own ? shms_segment_born(&g->file->segment) : 0;
+}
+
+/* Looks at the rest of the segment at the hand. */
+static bool find(struct shms_pack *p, struct shms_packsearch *io, struct shms_pack_view *ret)
+{
+	struct shms_packseg *g = &p->segments[p->hand.segment];
+	uint32_t n = n_slots(g);
+
+	while (p->hand.slot < n && io->left) {
+		struct shms_packplace place = p->hand;
+
+		p->hand.slot++;
+		io->left--;
+		if (!may_go(p, place) || second_chance(g, place.slot) || shms_pack_describe(p, place, ret) < 0)
 			continue;
 		shms_packseg_view(g, place.slot);
 		return true;
@@ -45,23 +65,35 @@ static bool find(struct shms_pack *p, struct shms_packcursor *io, struct shms_pa
 	return false;
 }
 
-int shms_pack_victim(struct shms_pack *p, struct shms_packcursor *io, struct shms_pack_view *ret)
+static void next_segment(struct shms_pack *p)
 {
-	int r = -ENOENT;
+	p->hand.slot = 0;
+	p->hand.segment = p->hand.segment + 1 < p->n_segments ? p->hand.segment + 1 : 0;
+}
+
+struct shms_packsearch shms_pack_search(struct shms_pack *p)
+{
+	struct shms_packsearch s = {0};
+
+	shms_lightlock_take(&p->lock);
+	for (uint32_t i = 0; i < p->n_segments; i++)
+		s.left += 2 * (uint64_t)n_slots(&p->segments[i]);
+	shms_lightlock_release(&p->lock);
+	return s;
+}
+
+int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shms_pack_view *ret)
+{
+	bool found = false, over = false;
 
 	/* Segment by segment, so that other threads need not wait for all of them. */
-	while (r == -ENOENT) {
+	while (!found && !over) {
 		shms_lightlock_take(&p->lock);
-		if (p->child || atomic_load_explicit(&p->retired, memory_order_relaxed) ||
-		    io->segment >= p->n_segments) {
-			shms_lightlock_release(&p->lock);
-			return -ENOENT;
-		}
-		if (find(p, io, ret))
-			r = 0;
-		else
-			*io = (struct shms_packcursor){.segment = io->segment + 1};
+		over = p->child || atomic_load_explicit(&p->retired, memory_order_relaxed) || !io->left;
+		found = !over && find(p, io, ret);
+		if (!found && !over)
+			next_segment(p);
 		shms_lightlock_release(&p->lock);
 	}
-	return r;
+	return found ? 0 : -ENOENT;
 }

@@ -367,7 +367,7 @@ static int put_into_segment(struct put *p, const struct shms_segobject *what)
 	return r;
 }
 
-/* As shms_packed_put(). What nobody moves to a disk is in segments. */
+/* As shms_packed_put(). */
 static int put_packed(struct put *p)
 {
 	const struct shms_segobject what = {.key = p->key.key,
@@ -379,9 +379,23 @@ static int put_packed(struct put *p)
 	struct shmstore *s = p->s;
 
 	if (p->header_size + p->layout.buffer_size > s->packed.max || !s->packed.max ||
-	    (p->flags & (SHMSTORE_CHECKSUM | SHMSTORE_PIN)) || atomic_load_explicit(&s->tier_on, memory_order_relaxed))
+	    (p->flags & (SHMSTORE_CHECKSUM | SHMSTORE_PIN)))
 		return 0;
 	return put_into_segment(p, &what);
+}
+
+/* One try: packed, else as a file. After others have left memory it may be packed again. */
+static int put_anywhere(void *arg)
+{
+	struct put *p = arg;
+	int r = put_packed(p);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	if (p->outcome)
+		return p->outcome;
+	shms_keyname_name(&p->key);
+	return put_once(p);
 }
 
 #define AS_FILE_TRIES 8
@@ -444,12 +458,8 @@ static int put(struct put *p)
 	if (!lay_out(p))
 		return shms_detail_shape(p->n_buffers, p->header_size);
 	r = put_draft(p);
-	if (r == 0)
-		r = put_packed(p);
-	if (p->outcome)
-		return p->outcome;
 	if (r == 0) {
-		shms_keyname_name(&p->key);
+		p->room.take = put_anywhere;
 		r = shms_room_take(&p->room);
 	} else if (r > 0) {
 		r = 0;

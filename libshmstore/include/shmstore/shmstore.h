@@ -100,7 +100,7 @@ struct shmstore_options {
 	uint64_t wait_ms;     /* how long a call with SHMSTORE_WAIT waits for room; 0 = SHMSTORE_WAIT_DEFAULT */
 	/*
 	 * Objects of up to so many bytes (header and buffers) are put into segments, many to a file, which takes no system call; 0 = each
-	 * object is a file. A file it is all the same with SHMSTORE_CHECKSUM or SHMSTORE_PIN, where the partition has a disk tier or is on
+	 * object is a file. A file it is all the same with SHMSTORE_CHECKSUM or SHMSTORE_PIN, where the partition is on
 	 * a disk, and where a segment finds no room. Since 0.1.
 	 */
 	uint64_t pack_max;
