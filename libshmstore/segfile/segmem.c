@@ -104,6 +104,11 @@ static uint64_t left(const struct shms_seggrow *grow)
 	return grow->taken < grow->may ? grow->may - grow->taken : 0;
 }
 
+bool shms_seggrow_has(const struct shms_seggrow *grow, uint64_t bytes)
+{
+	return bytes <= left(grow);
+}
+
 static int allocate(int fd, uint64_t from, uint64_t to)
 {
 	for (;;) {

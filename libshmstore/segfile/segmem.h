@@ -43,6 +43,8 @@ bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to);
 uint64_t shms_segmem_missing(const struct shms_segmem *m, uint64_t from, uint64_t to);
 /* May wanted bytes be taken, or at least least? False: it is noted in grow what would be needed. grow NULL: nobody counts. */
 bool shms_seggrow_may(struct shms_seggrow *grow, uint64_t wanted, uint64_t least);
+/* May so many bytes be taken still? */
+bool shms_seggrow_has(const struct shms_seggrow *grow, uint64_t bytes);
 /*
  * Takes memory for [from, to), and up to ahead if that may be and can be had. *ret_to: how far. 0; -ENOSPC, also where it may not be; -errno.
  */

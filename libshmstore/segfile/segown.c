@@ -126,8 +126,8 @@ static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
 	madvise(o->file.segment.books + from, to - from, MADV_POPULATE_WRITE);
 }
 
-/* Takes memory for the next slot to be cut. */
-static int back_slots(struct shms_segown *o)
+/* Takes memory for the next slot to be cut; for more of them only where extent bytes are left then for the object itself. */
+static int back_slots(struct shms_segown *o, uint64_t extent)
 {
 	const struct shms_segment_shape *shape = &o->file.segment.shape;
 	uint64_t need = shape->slots_off + (o->alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape->n_words);
@@ -136,6 +136,8 @@ static int back_slots(struct shms_segown *o)
 
 	if (need <= o->slots_end || o->alloc.n_born == shape->n_slots)
 		return 0;
+	if (!shms_seggrow_has(o->grow, shms_segmem_missing(&o->mem, o->slots_end, to) + extent + 2 * o->mem.unit))
+		to = need;
 	r = shms_segmem_take(&o->mem, o->grow, o->fd, o->slots_end, need, to, &end);
 	if (r == 0) {
 		populate(o, o->slots_end, end);
@@ -271,7 +273,7 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	r = shms_segpacked_plan(sizes, what->n_buffers, what->metadata_size, what->key, what->key_size, what->flags,
 				&p);
 	if (r == 0)
-		r = back_slots(o);
+		r = back_slots(o, p.extent_size);
 	if (r < 0)
 		return r;
 	r = shms_segalloc_take(&o->alloc, p.class, shms_segnow_of_ms(now_ms), &index, &fresh);
