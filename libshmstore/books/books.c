@@ -22,6 +22,7 @@
 #include "holders.h"
 #include "inodes.h"
 #include "move.h"
+#include "packedholds.h"
 #include "page.h"
 #include "partition.h"
 #include "segsurvey.h"
@@ -230,11 +231,12 @@ static const uint8_t *store_uuid(struct taking *t, const struct shms_walk_store 
 	return t->owner;
 }
 
-/* The segment's memory by what it is used for; the first link that is met counts for the totals. */
-static int add_segment_total(struct taking *t, const struct stat *st, const struct shms_segsurvey *s)
+/* The segment's memory by what it is used for; the first link that is met counts for the totals. l: NULL: it cannot be looked into. */
+static int add_segment_total(struct taking *t, const struct stat *st, const struct shms_segsurvey *s,
+			     const struct shms_seglook *l)
 {
 	struct shms_inode *i;
-	int r;
+	int r = 0;
 
 	if (st->st_nlink > 1) {
 		i = shms_inodes_get(t->segments, st->st_ino);
@@ -246,7 +248,17 @@ static int add_segment_total(struct taking *t, const struct stat *st, const stru
 	t->sum.n_leases += s->n_leases;
 	t->sum.ghosts += s->ghosts_bytes;
 	t->sum.inflight += s->inflight_bytes;
-	r = add_total(t, SHMS_INODE_LINKED, s->linked_bytes, st->st_uid);
+	if (t->ask->users && t->ask->holders) {
+		struct shmstore_user_books *user = shms_users_get(t->ask->users, st->st_uid);
+		if (!user)
+			return -ENOMEM;
+		user->ghosts += s->ghosts_bytes;
+		user->inflight += s->inflight_bytes;
+	}
+	if (t->ask->holders && s->n_ghosts)
+		r = shms_packedholds_segment(t->ask->holders, l, shms_now_boot_ms());
+	if (r == 0)
+		r = add_total(t, SHMS_INODE_LINKED, s->linked_bytes, st->st_uid);
 	return r < 0 ? r : add_total(t, SHMS_INODE_POOL, s->pool_bytes, st->st_uid);
 }
 
@@ -266,7 +278,6 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 		s.pool_bytes = shms_blocks(&st);
 	} else {
 		shms_segsurvey(&l, store_uuid(t, e->store), shms_now_boot_ms(), &s);
-		shms_seglook_close(&l);
 	}
 	t->sum.n_objects += s.n_named;
 	t->books.n_objects += s.n_named;
@@ -274,7 +285,11 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 	t->books.uss += s.own_bytes;
 	t->books.pool += s.is_owner ? s.pool_bytes : 0;
 	t->pss += s.shared_bytes << PSS_SHIFT;
-	return add_segment_total(t, &st, &s);
+	if (r < 0)
+		return add_segment_total(t, &st, &s, NULL);
+	r = add_segment_total(t, &st, &s, &l);
+	shms_seglook_close(&l);
+	return r;
 }
 
 static int on_entry(const struct shms_walk_entry *e, void *arg)

@@ -35,8 +35,9 @@ struct shms_books_ask {
 	int (*progress)(uint64_t n_names, void *arg);
 	void *arg;
 	struct shms_holders *holders; /* is told of every inode that has a name */
-	struct shms_users *users;     /* to be added to: linked, pool, n_stores, n_demoted */
-	struct shms_inodes *clean;    /* to be added to: the stubs in clean/ */
+	struct shms_users *
+		users; /* to be added to: linked, pool, n_stores, n_demoted; with holders, ghosts and inflight of segments */
+	struct shms_inodes *clean; /* to be added to: the stubs in clean/ */
 };
 
 /* Walks the partition. 0, what store returned, -ECANCELED, -ENOMEM, -EMFILE. */

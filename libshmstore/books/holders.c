@@ -32,6 +32,7 @@
 #include "mapping.h"
 #include "name.h"
 #include "object.h"
+#include "packedholds.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
@@ -209,7 +210,16 @@ static void may_be_pooled(struct shms_holders *h, struct shms_ghost *g)
 
 /* ---- maps ---------------------------------------------------------------------------------------------------------- */
 
-static int on_mapping(struct process *p, const struct shms_mapping *m)
+/* Notes who maps a segment: the walk finds out whether it has views of what nobody has by name. */
+static int on_segment(struct process *p, const struct shms_mapping *m)
+{
+	struct shms_mapper mapper = {.ino = m->ino, .pid = p->pid, .uid = p->uid};
+
+	memcpy(mapper.command, p->command, sizeof(mapper.command));
+	return shms_packedholds_mapper(p->h, &mapper, m->path, m->path_length);
+}
+
+static int on_unnamed(struct process *p, const struct shms_mapping *m)
 {
 	struct shms_ghost *g = ghost_get(p->h, m->ino);
 	char name[64];
@@ -244,6 +254,13 @@ static int on_mapping(struct process *p, const struct shms_mapping *m)
 	g->read |= !m->writer;
 	identify(p, g, name, m->path, m->path_length);
 	return 0;
+}
+
+static int on_mapping(struct process *p, const struct shms_mapping *m)
+{
+	int r = m->segment ? on_segment(p, m) : 0;
+
+	return r < 0 || (m->segment && !m->deleted) ? r : on_unnamed(p, m);
 }
 
 /* Takes the whole lines out of the first *io_have bytes of the buffer; leaves the rest at its start. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "packedholds.h"
 #include "sys.h"
 #include "users.h"
 
@@ -22,6 +23,7 @@ struct shms_holders *shms_holders_free(struct shms_holders *h)
 	for (size_t i = 0; i < h->n_holds; i++)
 		free(h->holds[i].path);
 	free(h->holds);
+	shms_packedholds_free(h);
 	HASH_ITER(hh, h->ghosts, g, next)
 	{
 		HASH_DEL(h->ghosts, g);
@@ -136,5 +138,5 @@ int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_ho
 		g->reported = true;
 		r = fn(&out, arg);
 	}
-	return r;
+	return r == 0 ? shms_packedholds_each(h, fn, arg) : r;
 }

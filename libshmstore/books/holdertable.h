@@ -43,12 +43,35 @@ struct shms_hold {
 	char command[SHMS_HOLD_COMMAND];
 };
 
+/* A process that maps a segment. */
+struct shms_mapper {
+	uint64_t ino;
+	pid_t pid;
+	uid_t uid;
+	char *path; /* of the segment, as the kernel tells it */
+	char command[SHMS_HOLD_COMMAND];
+};
+
+/* One process's view of a packed object that nobody has by name. */
+struct shms_packedhold {
+	size_t mapper; /* the process */
+	uint64_t bytes, mapped;
+	uint64_t generation;
+	void *key; /* NULL: unknown */
+	size_t key_size;
+	bool first;
+};
+
 struct shms_holders {
 	dev_t device;
 	bool keys;
 	struct shms_ghost *ghosts;
 	struct shms_hold *holds;
 	size_t n_holds, holds_size;
+	struct shms_mapper *mappers; /* of segments */
+	size_t n_mappers, mappers_size;
+	struct shms_packedhold *packed;
+	size_t n_packed, packed_size;
 	uint64_t n_unsure; /* ghosts that are neither exact nor named */
 	uint64_t n_unreadable;
 };

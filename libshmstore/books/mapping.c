@@ -10,15 +10,37 @@
 
 #include "page.h"
 
+#define UUID_DIGITS 32
+
 static const char DELETED[] = " (deleted)";
+
+/* Is the last directory of the path of that name, which begins with a slash? */
+static bool in_dir(const char *path, size_t length, const char *parent, const char **ret_name)
+{
+	const char *slash = memrchr(path, '/', length);
+	size_t n = strlen(parent);
+
+	*ret_name = slash ? slash + 1 : path;
+	return slash && (size_t)(slash - path) >= n && memcmp(slash - n, parent, n) == 0;
+}
 
 bool shms_mapping_recycled(const char *path, size_t length)
 {
-	static const char parent[] = "/" SHMS_DIR_RECYCLE;
-	const char *slash = memrchr(path, '/', length);
+	const char *name;
 
-	return slash && (size_t)(slash - path) >= sizeof(parent) - 1 &&
-	       memcmp(slash - (sizeof(parent) - 1), parent, sizeof(parent) - 1) == 0;
+	return in_dir(path, length, "/" SHMS_DIR_RECYCLE, &name);
+}
+
+/* Its name is a uuid: its owner also maps it by the name that the kernel gave it before. */
+static bool is_segment(const char *path, size_t length)
+{
+	const char *name, *end = path + length;
+
+	if (!in_dir(path, length, "/" SHMS_DIR_SEGMENTS, &name) || end - name != UUID_DIGITS)
+		return false;
+	while (name < end && strchr("0123456789abcdef", *name))
+		name++;
+	return name == end;
 }
 
 bool shms_mapping_deleted(const char *path, size_t *io_length)
@@ -58,11 +80,11 @@ bool shms_mapping_parse(const char *line, size_t length, const char *device, str
 	if (!m.path)
 		return false;
 	m.path_length = (size_t)(end - m.path);
-	if (!shms_mapping_deleted(m.path, &m.path_length)) {
-		m.recycled = shms_mapping_recycled(m.path, m.path_length);
-		if (!m.recycled)
-			return false;
-	}
+	m.deleted = shms_mapping_deleted(m.path, &m.path_length);
+	m.recycled = !m.deleted && shms_mapping_recycled(m.path, m.path_length);
+	m.segment = is_segment(m.path, m.path_length);
+	if (!m.deleted && !m.recycled && !m.segment)
+		return false;
 	perms = field(line, end, 1);
 	offset = field(line, end, 2);
 	if (offset - perms != 5)

@@ -7,17 +7,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A mapping of a file that was deleted, or that stands in a store's recycle/. */
+/* A mapping of a file that was deleted, or that stands in a store's recycle/, or of a segment. */
 struct shms_mapping {
 	unsigned long start, end;
 	uint64_t offset, ino;
 	const char *path;   /* into the line */
 	size_t path_length; /* without " (deleted)" */
-	bool recycled;      /* not deleted: the path is in recycle/ */
-	bool writer; /* shared and writable: of a file in the pool it is the owner's own, kept for the next put */
+	bool deleted;
+	bool recycled; /* not deleted: the path is in recycle/ */
+	bool segment;  /* the path is a segment's, which has objects of many */
+	bool writer;   /* shared and writable: of a file in the pool it is the owner's own, kept for the next put */
 };
 
-/* Reads one line. device: as maps spell it, "major:minor " in hex. false: of another device, or neither deleted nor recycled. */
+/* Reads one line. device: as maps spell it, "major:minor " in hex. false: of another device, or none of those. */
 bool shms_mapping_parse(const char *line, size_t length, const char *device, struct shms_mapping *ret);
 /* Is path that of a file in a store's recycle/? */
 bool shms_mapping_recycled(const char *path, size_t length);

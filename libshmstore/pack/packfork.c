@@ -2,8 +2,8 @@
 /*
  * packfork.c: what forked children inherit.
  *
- * Before a fork, the file of each segment with live views is opened anew, the byte CHILDREN +
- * holder is locked for reading, a page of that description is mapped, and the descriptor is closed.
+ * Before a fork, the file of each segment with live views is opened anew, the byte
+ * SHMS_SEGLOCK_CHILDREN + holder is locked for reading, a page of that description is mapped, and the descriptor is closed.
  * After the fork the parent unmaps the page, so that the children alone have the lock. A process
  * that can lock the byte for writing knows that no child is left. If the lock cannot be had, the
  * parent counts the views as inherited for ever: that loses memory, and never a view.
@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-
-#define CHILDREN 1024 /* bytes behind those of holders */
+#include "seglock.h"
 
 static int lock_children(int fd, unsigned holder, short type)
 {
-	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(CHILDREN + holder), .l_len = 1};
+	struct flock lock = {
+		.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(SHMS_SEGLOCK_CHILDREN + holder), .l_len = 1};
 
 	return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
 }

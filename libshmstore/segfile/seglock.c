@@ -46,6 +46,13 @@ int shms_seglock_wait(int fd, unsigned holder)
 	return r;
 }
 
+bool shms_seglock_taken(int fd, unsigned byte)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 void shms_seglock_end(int fd, unsigned holder)
 {
 	(void)change(fd, holder, F_UNLCK);

@@ -18,13 +18,13 @@ struct seen {
 	int error;
 	uint64_t bytes;
 	bool instead; /* an alias that takes the place of its object's own key: the two are one key */
+	struct shms_segpacked object;
 };
 
 static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 {
 	const struct shms_segment *g = &l->segment;
 	struct shms_segslot slot = shms_segslot_at(g, i);
-	struct shms_segpacked o;
 	struct seen seen = {0};
 
 	for (int tries = 0; tries < TRIES; tries++) {
@@ -38,11 +38,11 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 		}
 		seen.ours = ours < shms_segment_holders(g) &&
 			    shms_segword_part(shms_segslot_word(&slot, ours), shms_segholder_name(ours)) != 0;
-		seen.error = shms_segpacked_read(g, &slot, &o);
+		seen.error = shms_segpacked_read(g, &slot, &seen.object);
 		if (seen.error == 0)
-			seen.bytes = shms_segsurvey_bytes(&o);
-		seen.instead = seen.error == 0 && (o.flags & SHMS_SEGPACKED_INSTEAD);
-		if (seen.error == 0 && !(o.flags & SHMS_SEGPACKED_TABLE))
+			seen.bytes = shms_segsurvey_bytes(&seen.object);
+		seen.instead = seen.error == 0 && (seen.object.flags & SHMS_SEGPACKED_INSTEAD);
+		if (seen.error == 0 && !(seen.object.flags & SHMS_SEGPACKED_TABLE))
 			break;
 		if (shms_seglook_again(l, i) < 0)
 			break;
@@ -50,6 +50,11 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 			break;
 	}
 	return seen;
+}
+
+static bool is_ghost(const struct seen *seen, bool promised)
+{
+	return shms_segstate_published(seen->state) && seen->error == 0 && seen->view && !seen->name && !promised;
 }
 
 unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16])
@@ -91,7 +96,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 				s.shared_bytes += seen.bytes / seen.n_names;
 				s.own_bytes += seen.n_names == 1 && !promised ? seen.bytes : 0;
 			}
-		} else if (shms_segstate_published(seen.state) && seen.view) {
+		} else if (is_ghost(&seen, promised)) {
 			s.n_ghosts++;
 			s.ghosts_bytes += seen.bytes;
 		}
@@ -106,4 +111,20 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 	used = s.linked_bytes + s.ghosts_bytes + s.inflight_bytes;
 	s.pool_bytes = l->n_blocks > used ? l->n_blocks - used : 0;
 	*ret = s;
+}
+
+int shms_segsurvey_ghosts(const struct shms_seglook *l, uint64_t now_ms,
+			  int (*fn)(const struct shms_segghost *ghost, void *arg), void *arg)
+{
+	uint32_t n = shms_segment_born(&l->segment), now = shms_segnow_of_ms(now_ms);
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
+		struct seen seen = look(l, i, SHMS_SEGMENT_NO_PLACE);
+		const struct shms_segghost ghost = {i, shms_segstate_generation(seen.state), seen.bytes, &seen.object};
+
+		if (is_ghost(&seen, shms_segstate_promised(seen.state, now)))
+			r = fn(&ghost, arg);
+	}
+	return r;
 }

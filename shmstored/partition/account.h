@@ -66,6 +66,7 @@ struct survey_holder {
 	uid_t uid;
 	char command[32];
 	uint64_t inode, bytes, mapped, n_fds;
+	uint64_t id;      /* of the inode, or of one packed object of a segment */
 	char *path, *key; /* key: printable, NULL = none */
 	bool first;
 	uint64_t since_ns; /* CLOCK_MONOTONIC of the survey that met this hold first */

@@ -147,8 +147,8 @@ static int by_size(const void *a, const void *b)
 
 	if (x->bytes != y->bytes)
 		return x->bytes < y->bytes ? 1 : -1;
-	if (x->inode != y->inode)
-		return x->inode < y->inode ? -1 : 1;
+	if (x->id != y->id)
+		return x->id < y->id ? -1 : 1;
 	if (x->first != y->first)
 		return x->first ? -1 : 1;
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
@@ -181,6 +181,7 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 		.pid = h->pid,
 		.uid = h->uid,
 		.inode = h->inode,
+		.id = h->inode ^ h->generation,
 		.bytes = h->bytes,
 		.mapped = h->mapped,
 		.n_fds = h->n_fds,

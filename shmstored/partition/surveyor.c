@@ -91,11 +91,11 @@ static void age_holders(struct account *a, struct survey *s)
 		struct survey_holder *h = &s->holders[i];
 		char key[64];
 
-		h->since_ns = ghostage_see(a->ages, h->inode, h->pid, now_ns);
+		h->since_ns = ghostage_see(a->ages, h->id, h->pid, now_ns);
 		if (h->kind != SHMSTORE_HOLD_GHOST ||
-		    !ghostage_is_old(a->ages, h->inode, h->pid, now_ns, a->config->ghost_age_ns))
+		    !ghostage_is_old(a->ages, h->id, h->pid, now_ns, a->config->ghost_age_ns))
 			continue;
-		snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)h->inode, h->pid);
+		snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)h->id, h->pid);
 		events_emit(a->host->events, EVENT_GHOST_OLD, key, describe_ghost(a, h, now_ns));
 	}
 	ghostage_end(a->ages);

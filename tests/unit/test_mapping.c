@@ -39,6 +39,22 @@ Test(mapping, recycled_file_is_told_by_its_directory)
 	cr_assert_not(parse("1000-2000 rw-p 00000000 00:1f 5 /p/xrecycle/3", &m));
 }
 
+Test(mapping, segment_is_told_by_its_name_and_directory)
+{
+	struct shms_mapping m;
+
+	cr_assert(parse("1000-2000 r--s 00000000 00:1f 5 /p/stores/a/segments/0123456789abcdef0123456789abcdef", &m));
+	cr_assert(m.segment && !m.deleted && !m.recycled);
+	cr_assert(parse(
+		"1000-2000 r--s 00000000 00:1f 5 /p/stores/a/segments/0123456789abcdef0123456789abcdef (deleted)", &m));
+	cr_assert(m.segment && m.deleted);
+	cr_assert(parse("1000-2000 rw-s 00000000 00:1f 5 /p/stores/a/segments/#4711 (deleted)", &m));
+	cr_assert(!m.segment && m.deleted);
+	cr_assert_not(parse("1000-2000 r--s 00000000 00:1f 5 /p/segments/0123456789abcdef0123456789abcdeg", &m));
+	cr_assert_not(parse("1000-2000 r--s 00000000 00:1f 5 /p/objects/0123456789abcdef0123456789abcdef", &m));
+	cr_assert_not(parse("1000-2000 r--s 00000000 00:1f 5 /p/segments/0123456789abcdef", &m));
+}
+
 Test(mapping, what_is_not_ours_is_left_alone)
 {
 	struct shms_mapping m;

@@ -25,7 +25,7 @@ struct holder {
 	enum shmstore_hold kind;
 	pid_t pid;
 	uid_t uid;
-	uint64_t inode, bytes, mapped, n_fds;
+	uint64_t inode, generation, bytes, mapped, n_fds;
 	char *command, *path;
 	char *key; /* as text; NULL = not known */
 };
@@ -59,6 +59,7 @@ static int add(const struct shmstore_holder *h, void *arg)
 		.pid = h->pid,
 		.uid = h->uid,
 		.inode = h->inode,
+		.generation = h->generation,
 		.bytes = h->bytes,
 		.mapped = h->mapped,
 		.n_fds = h->n_fds,
@@ -101,7 +102,14 @@ static int by_inode(const void *a, const void *b)
 		return x->bytes > y->bytes ? -1 : 1; /* the largest first */
 	if (x->inode != y->inode)
 		return x->inode < y->inode ? -1 : 1;
+	if (x->generation != y->generation)
+		return x->generation < y->generation ? -1 : 1;
 	return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static bool same_object(const struct holder *a, const struct holder *b)
+{
+	return a->inode == b->inode && a->generation == b->generation;
 }
 
 /* One process's holdings: holders[i..ret) of a list sorted by pid. */
@@ -154,7 +162,7 @@ static void print_json(struct holders *l, const struct shmstore_usage *u, const 
 		jsonmake_prose(g, "key", h->key);
 		jsonmake_prose(g, "path", h->path);
 		struct json_object *who = jsonmake_child(g, "holders", jsonmake_new_list());
-		for (; i < l->n_holders && l->holders[i].inode == h->inode; i++) {
+		for (; i < l->n_holders && same_object(&l->holders[i], h); i++) {
 			struct json_object *w = jsonmake_new();
 			jsonmake_i64(w, "pid", l->holders[i].pid);
 			jsonmake_prose(w, "command", l->holders[i].command);
@@ -259,7 +267,7 @@ static void print_inodes(const struct admin *a, const struct holders *l)
 	for (size_t i = 0; i < l->n_holders; i++) {
 		const struct holder *h = &l->holders[i];
 		table_row(&t);
-		if (!i || h[-1].inode != h->inode) { /* the others only add their process */
+		if (!i || !same_object(&h[-1], h)) { /* the others only add their process */
 			table_text(&t, 0, kind_name(h->kind));
 			table_size(&t, 1, h->bytes);
 			table_count(&t, 2, h->inode);

@@ -134,21 +134,22 @@ enum shmstore_hold {
 	SHMSTORE_HOLD_INFLIGHT = 2, /* never named: a writer */
 };
 
-/* One process that holds one inode that has no name. */
+/* One process that holds one inode that has no name, or one packed object that no store has any more. */
 struct shmstore_holder {
 	size_t size;
 	enum shmstore_hold kind;
 	pid_t pid;
 	uid_t uid;
 	const char *command; /* the process's short name */
-	uint64_t inode;
-	uint64_t bytes;   /* blocks of the inode */
-	uint64_t mapped;  /* bytes of it that this process maps */
-	uint64_t n_fds;   /* descriptors of it that this process has open */
-	const char *path; /* its last name, as the kernel tells it */
-	const void *key;  /* the object's key, NULL where it is no object of ours or may not be read */
+	uint64_t inode;      /* of a packed object its segment's, which has a name */
+	uint64_t bytes;      /* blocks of the inode; a packed object's own */
+	uint64_t mapped;     /* bytes of it that this process maps */
+	uint64_t n_fds;      /* descriptors of it that this process has open */
+	const char *path;    /* its last name, as the kernel tells it */
+	const void *key;     /* the object's key, NULL where it is no object of ours or may not be read */
 	size_t key_size;
-	bool first; /* true on the first holder reported for this inode: sum bytes over these */
+	bool first; /* true on the first holder reported for this inode or packed object: sum bytes over these */
+	uint64_t generation; /* of a packed object: tells it from others of its segment; 0: of a file. Since 0.2 */
 };
 
 /*

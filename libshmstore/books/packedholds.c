@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packedholds.c: which processes have views of packed objects that no store has by name.
+ *
+ * The slot says which place has views: a bit of it. A place is of a store, not of a process: its record has the pid of the process that
+ * opened the store. If that process maps the segment, it is the one. If it does not, it is dead, or of another pid namespace, and the place
+ * is kept by children that it had; these are among the processes that map the segment and are in no record. The same processes may have
+ * views beside a living parent, if children's lock of the place is taken. A place whose byte nobody has locked is a dead process's, whose
+ * bits somebody will clear: nobody holds anything by it.
+ */
+#include "packedholds.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "holdertable.h"
+#include "pack.h"
+#include "seglock.h"
+#include "segsurvey.h"
+
+/* One process that maps the segment at hand. */
+struct user {
+	size_t mapper;
+	bool recorded; /* some place is its own */
+};
+
+struct place {
+	pid_t pid;     /* of its record; 0: nobody has the place */
+	bool locked;   /* by that process, or by its children */
+	bool children; /* beside it children have views */
+	bool maps;     /* that process maps the segment */
+};
+
+struct looking {
+	struct shms_holders *h;
+	const struct shms_seglook *l;
+	struct user *users;
+	size_t n_users;
+	bool all_recorded;
+	struct place places[SHMS_SEGMENT_WORDS_MAX * SHMS_SEG_HOLDERS_A_WORD];
+};
+
+/* ---- the scan of /proc --------------------------------------------------------------------------------------------- */
+
+int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path, size_t path_length)
+{
+	struct shms_mapper *to;
+
+	/* Those of one process come together. */
+	for (size_t i = h->n_mappers; i > 0 && h->mappers[i - 1].pid == m->pid; i--) {
+		if (h->mappers[i - 1].ino == m->ino)
+			return 0;
+	}
+	if (h->n_mappers == h->mappers_size) {
+		size_t size = h->mappers_size ? 2 * h->mappers_size : 64;
+
+		to = reallocarray(h->mappers, size, sizeof(*to));
+		if (!to)
+			return -ENOMEM;
+		h->mappers = to;
+		h->mappers_size = size;
+	}
+	to = &h->mappers[h->n_mappers];
+	*to = *m;
+	to->path = strndup(path, path_length);
+	if (!to->path)
+		return -ENOMEM;
+	h->n_mappers++;
+	return 0;
+}
+
+/* ---- places -------------------------------------------------------------------------------------------------------- */
+
+static void read_places(struct looking *k)
+{
+	const struct shms_segment *g = &k->l->segment;
+
+	for (unsigned i = 0; i < shms_segment_holders(g); i++) {
+		struct shms_segrecord *record = shms_segment_record(g, i);
+		uint64_t state = shms_segword_load(&record->state);
+		struct place *p = &k->places[i];
+
+		if (state != SHMS_SEGRECORD_ACTIVE && state != SHMS_SEGRECORD_KEPT)
+			continue;
+		p->pid = (pid_t)record->pid;
+		p->locked = shms_seglock_taken(k->l->fd, i);
+		p->children = shms_seglock_taken(k->l->fd, SHMS_SEGLOCK_CHILDREN + i);
+	}
+}
+
+/* Notes that this process maps the segment. Is it in a record? */
+static bool is_recorded(struct looking *k, pid_t pid)
+{
+	bool is = false;
+
+	for (unsigned i = 0; i < shms_segment_holders(&k->l->segment); i++) {
+		k->places[i].maps = k->places[i].maps || k->places[i].pid == pid;
+		is = is || k->places[i].pid == pid;
+	}
+	return is;
+}
+
+static int find_users(struct looking *k)
+{
+	const struct shms_holders *h = k->h;
+
+	k->users = calloc(h->n_mappers + 1, sizeof(*k->users));
+	if (!k->users)
+		return -ENOMEM;
+	read_places(k);
+	k->all_recorded = true;
+	for (size_t i = 0; i < h->n_mappers; i++) {
+		struct user *u = &k->users[k->n_users];
+
+		if (h->mappers[i].ino != k->l->inode)
+			continue;
+		*u = (struct user){.mapper = i, .recorded = is_recorded(k, h->mappers[i].pid)};
+		k->all_recorded = k->all_recorded && u->recorded;
+		k->n_users++;
+	}
+	return 0;
+}
+
+/* Has that process what the place has? */
+static bool is_of(const struct looking *k, const struct place *p, const struct user *u)
+{
+	if (!p->locked)
+		return false;
+	if (k->h->mappers[u->mapper].pid == p->pid)
+		return true;
+	if (p->maps)
+		return p->children && !u->recorded;
+	return !u->recorded || k->all_recorded;
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------------------- */
+
+static int copy_key(const struct shms_seglook *l, const struct shms_segpacked *o, struct shms_packedhold *hold)
+{
+	int r = 0;
+
+	hold->key = malloc(o->key_size + 1ul);
+	if (!hold->key)
+		return -ENOMEM;
+	if (o->key_size <= SHMS_SEGPACKED_KEY)
+		memcpy(hold->key, o->key, o->key_size);
+	else
+		r = shms_seglook_read(l, o->extent_off + o->key_off, hold->key, o->key_size);
+	hold->key_size = o->key_size;
+	if (r < 0) { /* cut meanwhile: it has no key any more */
+		free(hold->key);
+		hold->key = NULL;
+	}
+	return 0;
+}
+
+static int add_hold(struct looking *k, const struct shms_segghost *ghost, size_t mapper, bool first)
+{
+	const struct shms_pack_view v = {
+		.segment = &k->l->segment, .slot = ghost->slot, .generation = ghost->generation};
+	struct shms_holders *h = k->h;
+	struct shms_packedhold *hold;
+	int r;
+
+	if (h->n_packed == h->packed_size) {
+		size_t size = h->packed_size ? 2 * h->packed_size : 64;
+
+		hold = reallocarray(h->packed, size, sizeof(*hold));
+		if (!hold)
+			return -ENOMEM;
+		h->packed = hold;
+		h->packed_size = size;
+	}
+	hold = &h->packed[h->n_packed];
+	*hold = (struct shms_packedhold){.mapper = mapper,
+					 .bytes = ghost->bytes,
+					 .mapped = ghost->object->buffer_size,
+					 .generation = shms_pack_view_generation(&v),
+					 .first = first};
+	r = h->keys ? copy_key(k->l, ghost->object, hold) : 0;
+	h->n_packed += r == 0;
+	return r;
+}
+
+static int on_ghost(const struct shms_segghost *ghost, void *arg)
+{
+	struct looking *k = arg;
+	struct shms_segslot slot = shms_segslot_at(&k->l->segment, ghost->slot);
+	bool first = true;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < k->n_users; i++) {
+		const struct user *u = &k->users[i];
+		bool has = false;
+
+		for (unsigned place = 0; !has && place < shms_segment_holders(&k->l->segment); place++)
+			has = shms_segword_part(shms_segslot_word(&slot, place), shms_segholder_view(place)) &&
+			      is_of(k, &k->places[place], u);
+		if (has) {
+			r = add_hold(k, ghost, u->mapper, first);
+			first = false;
+		}
+	}
+	return r;
+}
+
+int shms_packedholds_segment(struct shms_holders *h, const struct shms_seglook *l, uint64_t now_ms)
+{
+	struct looking k = {.h = h, .l = l};
+	int r = find_users(&k);
+
+	if (r == 0 && k.n_users)
+		r = shms_segsurvey_ghosts(l, now_ms, on_ghost, &k);
+	free(k.users);
+	return r;
+}
+
+/* ---- the answers --------------------------------------------------------------------------------------------------- */
+
+int shms_packedholds_each(const struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg),
+			  void *arg)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < h->n_packed; i++) {
+		const struct shms_packedhold *hold = &h->packed[i];
+		const struct shms_mapper *m = &h->mappers[hold->mapper];
+		const struct shmstore_holder out = {
+			.size = sizeof(out),
+			.kind = SHMSTORE_HOLD_GHOST,
+			.pid = m->pid,
+			.uid = m->uid,
+			.command = m->command,
+			.inode = m->ino,
+			.bytes = hold->bytes,
+			.mapped = hold->mapped,
+			.path = m->path,
+			.key = hold->key,
+			.key_size = hold->key ? hold->key_size : 0,
+			.first = hold->first,
+			.generation = hold->generation,
+		};
+
+		r = fn(&out, arg);
+	}
+	return r;
+}
+
+void shms_packedholds_free(struct shms_holders *h)
+{
+	for (size_t i = 0; i < h->n_packed; i++)
+		free(h->packed[i].key);
+	for (size_t i = 0; i < h->n_mappers; i++)
+		free(h->mappers[i].path);
+	free(h->packed);
+	free(h->mappers);
+}
