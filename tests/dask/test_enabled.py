@@ -79,7 +79,7 @@ def test_a_worker_says_at_its_start_what_it_shares_by(place, tmp_path, caplog):
         with dask.config.set(settings):
             async with distributed.Scheduler(dashboard_address=None, port=0) as s:
                 async with shmstore.dask.Worker(s.address, nthreads=1, memory_limit="1 GiB") as worker:
-                    await worker._saying
+                    await asyncio.gather(*worker._starting)
                     return worker._exchange.store.name
 
     with caplog.at_level(logging.INFO, logger="distributed.worker.shared"):

@@ -129,7 +129,8 @@ def _used(tree):
 
 def test_the_list_of_hooks_is_complete():
     """Whatever the package takes of Dask is looked for before, or is public."""
-    hooks = {(hook.module, hook.path) for hook in (*probe.HOOKS, *(hook for way in probe.EITHER for hook in way), *probe.MANAGER, *probe.P2P, *probe.STAGES)}
+    of_parts = (*probe.MANAGER, *probe.P2P, *probe.ASKING, *probe.QUEUE, *probe.STAGES)
+    hooks = {(hook.module, hook.path) for hook in (*probe.HOOKS, *(hook for way in probe.EITHER for hook in way), *of_parts)}
     hooks |= {(module, path.partition(".")[0]) for module, path in hooks}
     package = pathlib.Path(shmstore.dask.__file__).parent
     unknown, n = set(), 0

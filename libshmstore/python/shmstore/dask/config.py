@@ -69,6 +69,7 @@ class Settings:
     arbitrate_size: int  # bytes
     pressure: bool  # keys are tasks of the daemon's gate
     stages: bool  # stages of a job ask for their share of the worker's memory
+    queue: bool  # tasks with large results wait at the scheduler where all workers share one partition
     p2p: bool  # shards of P2P shuffles and rechunks go through the partition
     cow: bool
     min_size: int  # bytes
@@ -94,6 +95,7 @@ class Settings:
             arbitrate_size=_bytes("arbitrate-size"),
             pressure=_switch("pressure"),
             stages=_switch("stages"),
+            queue=_switch("queue"),
             p2p=_switch("p2p"),
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),

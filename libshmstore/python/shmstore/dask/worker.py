@@ -26,7 +26,7 @@ import distributed
 from distributed.core import Status
 
 from .. import default_path
-from . import bandwidth
+from . import bandwidth, queueing
 from .admission import Grant
 from .arbitration import Arbitration
 from .born import Born
@@ -68,7 +68,7 @@ class Worker(distributed.Worker):
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
     _listening: Any = None
-    _saying: Any = None  # the line of its start
+    _starting: Any = ()  # what goes on beside its start
     _tier: Any = None  # None: values that leave private memory and do not fit into the partition spill as on stock
     _inputs: Any = None
     _settling: Any = None
@@ -139,8 +139,7 @@ class Worker(distributed.Worker):
         if settings.daemon != "off" and settings.stages:
             self._stages = Stages.of(self, self._exchange, self._arbitration and self._arbitration.budget)
         if settings.sweep_interval:
-            sweep = PeriodicCallback(sweep_of(self._exchange), settings.sweep_interval * 1000)
-            self.periodic_callbacks["shmstore-sweep"] = sweep
+            self.periodic_callbacks["shmstore-sweep"] = PeriodicCallback(sweep_of(self._exchange), settings.sweep_interval * 1000)
 
     def _watch_memory(self) -> None:
         """Puts our part before stock's look at the process's memory: what is private behind idle maps goes before the worker is paused."""
@@ -186,7 +185,7 @@ class Worker(distributed.Worker):
         self._publish()
         if self._exchange is not None:
             # Not awaited: a daemon that hangs answers late whether it has an arbiter.
-            self._saying = asyncio.ensure_future(self._guard.wait("start", self._say_means(self.address)))
+            self._starting = [*self._starting, asyncio.ensure_future(self._guard.wait("start", self._say_means(self.address)))]
         return result
 
     async def _say_means(self, address: str) -> None:
@@ -196,8 +195,7 @@ class Worker(distributed.Worker):
     def _means(self, arbiter: bool) -> dict[str, Any]:
         """What this worker shares by, for people."""
         exchange, store = self._exchange, self._exchange.store
-        alone = "off" if exchange.settings.daemon == "off" else "none"
-        off = "off" if self._arbitration is None else "none"
+        alone, off = ("off" if without else "none" for without in (exchange.settings.daemon == "off", self._arbitration is None))
         return {
             "partition": exchange.partition.path,
             "store": store.name,
@@ -211,6 +209,8 @@ class Worker(distributed.Worker):
         if self._exchange is not None and not self.address.startswith("inproc"):
             self._exchange.set_address(self.address)
             self._crossings = Crossings(f"{self._exchange.identity} {self.scheduler.address}", self.address)
+            if self._exchange.settings.queue:
+                self._starting = [asyncio.ensure_future(self._guard.wait("queue", queueing.bring(self)))]
         if self._pressure is not None:
             self._guard.call("pressure", self._pressure.start)
         if self._tier is not None:
@@ -230,8 +230,8 @@ class Worker(distributed.Worker):
                 await self._end_sharing()
 
     async def _end_sharing(self) -> None:
-        if self._saying is not None:
-            self._saying.cancel()
+        for task in self._starting:
+            task.cancel()
         for part in (self._listening, self._pressure, self._stages):
             if part is not None:
                 self._guard.call("close", part.close)

@@ -3,11 +3,13 @@
 
     probe      is every hook there? asked before anything else of this package is imported
     stock      what the package is where one is missing: Dask as it is, which says so
+    asking     a worker asks its scheduler
     callbacks  what a worker does at intervals
     events     what a worker's state machine is told
     leaving    the scheduler is told that a worker leaves
     manager    the scheduler's Active Memory Manager
     p2p        a run of a shuffle or a rechunk on one worker
+    queue      where tasks wait for a worker, in the scheduler
     ready      the tasks that may run, and which is next
     sizes      how large values are of libraries that Dask does not know
     spill      stock's data mapping, in which ours lives

@@ -159,10 +159,25 @@ P2P = (
     Hook("distributed.shuffle._disk", "DiskShardsBuffer.raise_on_exception"),
 )
 
-#: Of stages (stages.py). Where one is absent, a worker's memory is divided as ever.
-STAGES = (
+#: Of what workers ask their scheduler (asking.py).
+ASKING = (
     Hook("distributed.protocol.pickle", "dumps"),
     Hook("distributed.scheduler", "Scheduler.run_function", ("function", "args", "kwargs", "wait")),
+)
+
+#: Of the scheduler's queue (queue.py). Where one is absent, tasks go to workers as on stock.
+QUEUE = (
+    Hook("distributed.scheduler", "Scheduler.is_rootish", ("ts",)),
+    Hook("distributed.scheduler", "Scheduler.check_idle_saturated", ("ws",)),
+    Hook("distributed.scheduler", "Scheduler.decide_worker_rootish_queuing_enabled"),
+    Hook("distributed.scheduler", "Scheduler.stimulus_queue_slots_maybe_opened", ("stimulus_id",)),
+    Hook("distributed.scheduler", "Scheduler.transitions", ("recommendations", "stimulus_id")),
+    Hook("distributed.scheduler", "TaskGroup.nbytes_total"),
+    Hook("distributed.collections", "HeapSet.peek"),
+)
+
+#: Of stages (stages.py). Where one is absent, a worker's memory is divided as ever.
+STAGES = (
     Hook("distributed.scheduler", "TaskGroup.dependencies"),
     Hook("distributed.utils", "key_split_group"),
 )

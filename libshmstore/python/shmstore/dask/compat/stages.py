@@ -14,12 +14,12 @@ from typing import Any
 
 from dask.utils import key_split
 
+from . import asking
 from .probe import STAGES, missing_of
 
 #: What this Dask lacks of it.
-missing_hooks = missing_of(STAGES)
+missing_hooks = [*missing_of(STAGES), *asking.missing_hooks]
 if not missing_hooks:
-    from distributed.protocol.pickle import dumps
     from distributed.utils import key_split_group
 
 _PIECES = ("group-", "split-"), ("-transfer", "-barrier", "-split")
@@ -46,10 +46,7 @@ def kind_of(group: str) -> str:
 
 async def upstream_of(worker: Any, group: str) -> list[tuple[int, int]]:
     """(mappers, reducers) of each shuffle that a group reads, as the scheduler has it: a round trip. Raises what it answers with."""
-    answer = await worker.scheduler.run_function(function=dumps(_upstream), args=dumps((group,)), kwargs=dumps({}), wait=True)
-    if answer["status"] == "error":
-        raise RuntimeError(f"the scheduler says nothing of the stage {group!r}: {answer.get('exception') or answer.get('text')!r}")
-    return [(int(mappers), int(reducers)) for mappers, reducers in answer["result"]]
+    return [(int(mappers), int(reducers)) for mappers, reducers in await asking.ask_scheduler(worker, _upstream, group)]
 
 
 def _upstream(group: str, dask_scheduler: Any) -> list[tuple[int, int]]:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where all workers share one partition: tasks with large results run in the order of their priorities.
+
+Dask orders a graph so that few results are there at once. But it gives each task to a worker as soon as it may run, to one that has most of its
+inputs, and each worker keeps to the order within what it was given: one is far ahead of the others then, and what it makes waits for theirs. Where
+inputs are links, any worker will do. So these tasks wait at the scheduler, in one queue, and whoever has a free thread gets the first of them.
+
+What makes memory free (sums, say: a small result of large inputs) goes to a worker at once, as ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from .amm.hosts import Host, Hosts
+from .compat import queue
+from .compat.asking import ask_scheduler
+from .config import logger
+from .fallback import Fallbacks
+from .guard import Guard
+
+_LARGE = 1 << 20  # bytes of a result for which a task waits
+_AHEAD = 0.1  # seconds of work for each thread that a worker has beforehand, as it takes a round trip to get the next
+_FRESH = 1.0  # seconds for which a view of the cluster is good
+_NAME = "_shmstore_queueing"
+
+
+class Queueing:
+    """The rules of one scheduler's queue."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._guard = Guard(Fallbacks(60.0, "scheduler"))
+        self._hosts = Hosts()
+        self._host: Host | None = None  # of all workers
+        self._stale = 0.0  # when it is looked at anew
+
+    def waits(self, task: Any) -> bool:
+        """Whether a task's result takes memory, and each worker can have its inputs for nothing."""
+        return bool(self._guard.call("queue", self._waits, task, otherwise=False))
+
+    def has_enough(self, worker: Any) -> bool:
+        """Whether a worker has something for all of its threads, and for some time."""
+        return bool(self._guard.call("queue", self._has_enough, worker, otherwise=False))
+
+    def choose(self, task: Any, workers: Iterable[Any]) -> Any:
+        """Of the workers with a free thread the one that has most of the inputs."""
+        return self._guard.call("queue", self._choose, task, workers)
+
+    # -- private
+
+    def _waits(self, task: Any) -> bool:
+        host, size = self._shared_by_all(), queue.average_size(task)
+        if host is None or (size is not None and size < _LARGE):
+            return False
+        if any(dep.nbytes >= host.min_size and not host.links(dep) for dep in task.dependencies):
+            return False
+        return size is not None or sum(dep.nbytes for dep in task.dependencies) >= _LARGE
+
+    def _has_enough(self, worker: Any) -> bool:
+        if queue.n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads:
+            return False
+        return self._shared_by_all() is not None
+
+    def _choose(self, task: Any, workers: Iterable[Any]) -> Any:
+        if self._shared_by_all() is None:
+            return None
+        here: Counter[Any] = Counter()
+        for dep in task.dependencies:
+            here.update(dict.fromkeys(dep.who_has or (), dep.nbytes))
+
+        def price(worker: Any) -> tuple[bool, int, float]:
+            running = queue.n_running(worker)
+            return running >= worker.nthreads, -here[worker], running / worker.nthreads
+
+        return min(workers, key=price)
+
+    def _shared_by_all(self) -> Host | None:
+        """The host of all workers, while its partition has room: where it has none, tasks go where their inputs are mapped."""
+        now = time.monotonic()
+        if now >= self._stale:
+            self._stale = now + _FRESH
+            self._hosts.update(self._scheduler.workers.values())
+            host = next(iter(self._hosts), None) if len(self._hosts) == 1 else None
+            self._host = host if host is not None and host.shared and len(host.workers) > 1 and not host.pressed else None
+        return self._host
+
+
+def begin(scheduler: Any) -> str:
+    """Has a scheduler queue so from here on; once. Returns why it does not: '' where it does."""
+    if hasattr(scheduler, _NAME):
+        return ""
+    if queue.missing_hooks:
+        return f"this Dask lacks {', '.join(queue.missing_hooks)}"
+    if not queue.has_queue(scheduler):
+        return "distributed.scheduler.worker-saturation is infinite: there is no queue"
+    setattr(scheduler, _NAME, queue.Queue(scheduler, Queueing(scheduler)))
+    return ""
+
+
+async def bring(worker: Any) -> None:
+    """Has a worker's scheduler do so, or says why it does not. Raises what it answers with."""
+
+    def begin_there(dask_scheduler: Any) -> str:
+        """It goes there by value, as a scheduler may know nothing of us."""
+        try:
+            from shmstore.dask import queueing
+        except ImportError:
+            return "shmstore is not installed where the scheduler runs"
+        return queueing.begin(dask_scheduler)
+
+    if why := await ask_scheduler(worker, begin_there):
+        logger.info("shmstore: worker=%s its scheduler gives tasks to workers as on stock: %s", worker.address, why)
