@@ -61,9 +61,9 @@ unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16
 {
 	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
 		struct shms_segrecord *record = shms_segment_record(g, h);
-		uint64_t state = shms_segword_load(&record->state);
 
-		if ((state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT) &&
+		/* In one that is ACTIVE there are objects of a store that was taken apart, as long as a child keeps it locked. */
+		if (shms_segword_is(&record->state, UINT64_MAX, SHMS_SEGRECORD_KEPT) &&
 		    memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0)
 			return h;
 	}

@@ -24,7 +24,7 @@ static inline uint64_t shms_segsurvey_bytes(const struct shms_segpacked *o)
 }
 
 #define SHMS_SEGMENT_NO_PLACE UINT32_MAX
-/* The place of the store of that uuid, alive or not. */
+/* The place of the store of that uuid, alive or not, unless the store was taken apart. */
 unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16]);
 
 /* Bytes of extents; linked + ghosts + inflight + pool = the segment's memory. */

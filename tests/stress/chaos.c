@@ -5,7 +5,7 @@
  *   chaos [-d SHMSTORED] [-t seconds] [-r seconds] [-s seed] [-n]
  *
  * Which kind comes next (a tier or none, a daemon or none, one user or three, a roomy or a narrow partition, limits) follows from the seed;
- * each kind comes before any comes twice. Workers are killed, stopped, have children, write with two threads and read with a third. What
+ * each kind comes before any comes twice, and in two turns each with and without stores that pack. Workers are killed, stopped, have children, write with two threads and read with a third. What
  * holds in a storm must hold in each (storm.c). With -s N -r 20 -t 20 that one round is repeated. The last lines are a summary: wrong:
  * rounds that found a byte, a key or an error that should not be; drift: of a ledger at rest, in bytes.
  */
@@ -66,12 +66,15 @@ static void add(struct sum *s, const struct storm_result *r)
 static int one_round(const struct chaos *c, const char *disk, uint64_t seed, unsigned seconds, struct sum *s)
 {
 	const struct kind *k = &kinds[seed % N_KINDS];
+	/* Each kind both ways in two turns of all kinds, and every other round of a turn. */
+	bool packs = (seed + seed / N_KINDS) % 2;
 	struct storm_options o = {.seconds = seconds,
 				  .seed = seed,
 				  .megabytes = k->megabytes,
 				  .disk = k->disk ? disk : NULL,
 				  .daemon = k->daemon ? c->daemon : NULL,
 				  .n_users = k->n_users,
+				  .pack_max = packs ? STORM_PACK_MAX : 0,
 				  .stops = true,
 				  .forks = true,
 				  .writers = true,
@@ -94,12 +97,12 @@ static int one_round(const struct chaos *c, const char *disk, uint64_t seed, uns
 	}
 	if (status == 77)
 		return 77;
-	printf("%s seed %" PRIu64 ": %s, %s, %u user%s, %u MiB%s: %" PRIu64 " operations, %" PRIu64 " kills, %" PRIu64
+	printf("%s seed %" PRIu64 ": %s, %s, %u user%s, %u MiB%s%s: %" PRIu64 " operations, %" PRIu64 " kills, %" PRIu64
 	       " stops, %" PRIu64 " forks, %" PRIu64 " + %" PRIu64 " stands, %" PRIu64 " full, %" PRIu64
 	       " over a limit, %" PRIu64 " timed out\n",
 	       status ? "FAIL" : "ok  ", seed, o.disk ? "tier" : "no tier", o.daemon ? "daemon" : "no daemon",
-	       o.n_users, o.n_users > 1 ? "s" : "", o.megabytes, o.limit ? ", limits" : "", r.n_ops, r.n_kills,
-	       r.n_stops, r.n_forks, r.n_stands, r.n_rests, r.n_enospc, r.n_edquot, r.n_timedout);
+	       o.n_users, o.n_users > 1 ? "s" : "", o.megabytes, o.limit ? ", limits" : "", packs ? ", packed" : "",
+	       r.n_ops, r.n_kills, r.n_stops, r.n_forks, r.n_stands, r.n_rests, r.n_enospc, r.n_edquot, r.n_timedout);
 	fflush(stdout);
 	r.failed = status != 0;
 	add(s, &r);

@@ -2,7 +2,7 @@
 /*
  * daemon_moments.c: the daemon's books at random moments of a busy partition.
  *
- *   daemon_moments -d SHMSTORED [-t seconds] [-n moments] [-s seed]
+ *   daemon_moments -d SHMSTORED [-p] [-t seconds] [-n moments] [-s seed]
  *
  * Sixteen workers put, replace, delete, hand off and adopt, keep views of what is deleted, keep half-made objects, files without a
  * name and files that are not ours, and are killed. At random moments all are stopped where they are; the daemon is asked to
@@ -42,6 +42,7 @@
 #define SAME_TRIES   20u /* the daemon may be at work on a store that died a moment ago */
 #define SETTLE_MS    20000u
 #define SIZE_MAX_PUT 400000u
+#define PACK_MAX     (UINT64_C(1) << 20) /* of stores that pack */
 
 struct mail {
 	_Atomic bool full;
@@ -55,6 +56,7 @@ struct shared {
 
 struct options {
 	const char *daemon;
+	uint64_t pack_max; /* of the workers' stores */
 	unsigned seconds, moments;
 	uint64_t seed;
 };
@@ -203,6 +205,7 @@ static int worker(struct run *r, unsigned id)
 	static void (*const ops[])(struct worker *) = {do_put,  do_put,      do_view,   do_writer,
 						       do_mail, do_nameless, do_foreign};
 	struct worker w = {.run = r, .id = id, .random = r->random * (2 * id + 3) + 1};
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	uint64_t until_ms = clock_ms() + 10000;
 	char name[16];
 	int e;
@@ -210,8 +213,9 @@ static int worker(struct run *r, unsigned id)
 	for (unsigned i = 0; i < HELD; i++)
 		w.fds[i] = -1;
 	snprintf(name, sizeof(name), "w%u", id);
+	options.pack_max = r->options->pack_max;
 	/* Its predecessor's lock, or who takes that one's store apart, may take a moment. */
-	while ((e = shmstore_open(r->p, name, NULL, &w.s)) == -EBUSY || e == -ENOSPC) {
+	while ((e = shmstore_open(r->p, name, &options, &w.s)) == -EBUSY || e == -ENOSPC) {
 		if (clock_ms() > until_ms)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -480,6 +484,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	case 'd':
 		o->daemon = arg;
 		return 0;
+	case 'p':
+		o->pack_max = PACK_MAX;
+		return 0;
 	case 't':
 		o->seconds = (unsigned)strtoul(arg, NULL, 10);
 		return 0;
@@ -502,6 +509,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
 		{"daemon", 'd', "PATH", 0, "The shmstored to test", 0},
+		{"packed", 'p', NULL, 0, "Stores that pack", 0},
 		{"time", 't', "SECONDS", 0, "How long at most (30)", 0},
 		{"moments", 'n', "N", 0, "How many moments at most (1000)", 0},
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},

@@ -22,6 +22,7 @@
 #define STORM_THREADS  3
 #define STORM_VIEWS    8
 #define STORM_LEASE_MS 2000u
+#define STORM_PACK_MAX (UINT64_C(1) << 20) /* of stores that pack */
 
 /* Seeds; 0 = the key is not held. */
 struct storm_key {
@@ -81,6 +82,7 @@ struct storm_options {
 	const char *daemon; /* shmstored's path; NULL: there is none */
 	unsigned n_users;   /* 1: all workers are root's */
 	unsigned limit;     /* MiB that each user may have, with the daemon; 0 = no limit */
+	uint64_t pack_max;  /* of the workers' stores */
 	bool stops, forks;  /* workers are stopped for a while; have children */
 	bool writers;       /* two threads of each worker write */
 	bool ledgers;       /* are compared with a walk */

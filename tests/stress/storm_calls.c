@@ -150,8 +150,8 @@ int worker_do_adopt(struct worker *w, unsigned key)
 		w->st->shared->n_stale++;
 		return 0;
 	}
-	/* A long key needs a page for itself. */
-	if ((rc != -ENOSPC || key % 3 == 0) && worker_excused(w, rc))
+	/* A long key needs a page for itself; a packed object under another key is a copy. */
+	if ((rc != -ENOSPC || key % 3 == 0 || w->st->options->pack_max) && worker_excused(w, rc))
 		return 0;
 	if (rc < 0)
 		return worker_bad(w, "adopt of a good ticket under", key, rc, mail.ticket.path);

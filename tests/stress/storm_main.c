@@ -2,7 +2,7 @@
 /*
  * storm_main.c: one storm, of root's processes without a daemon.
  *
- *   storm [-d] [-t seconds] [-s seed] [-m megabytes]
+ *   storm [-dp] [-t seconds] [-s seed] [-m megabytes]
  */
 #include <argp.h>
 #include <errno.h>
@@ -20,6 +20,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'd':
 		o->disk = "";
+		return 0;
+	case 'p':
+		o->pack_max = STORM_PACK_MAX;
 		return 0;
 	case 't':
 		o->seconds = (unsigned)strtoul(arg, NULL, 10);
@@ -39,6 +42,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
 		{"disk", 'd', NULL, 0, "With a disk tier", 0},
+		{"packed", 'p', NULL, 0, "By stores that pack objects of up to 1 MiB", 0},
 		{"time", 't', "SECONDS", 0, "How long (20)", 0},
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
 		{"megabytes", 'm', "N", 0, "Of the partition (256; with 60 it is full most of the time)", 0},

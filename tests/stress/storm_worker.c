@@ -188,6 +188,7 @@ static int open_store(struct worker *w)
 	storm_name(w->id, name);
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.keep = storm_keeps(w->id);
+	options.pack_max = w->st->options->pack_max;
 	if (!options.keep && worker_pick(w, 2))
 		options.flags = SHMSTORE_OPEN_ADOPT;
 	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
@@ -197,7 +198,7 @@ static int open_store(struct worker *w)
 	       storm_now_ms() < until)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	if (rc < 0)
-		return storm_fail(w->st, "worker %u: open: %d (%s)", w->id, rc, shmstore_strerror(rc));
+		return storm_fail(w->st, "worker %u: open: %d (%s)", w->id, rc, shmstore_error_detail());
 	if (check_inheritance(w) < 0)
 		return -1;
 	w->threads_stop = false;
@@ -206,6 +207,18 @@ static int open_store(struct worker *w)
 	    (w->second && pthread_create(&w->writer, NULL, writer_main, w) != 0))
 		return storm_fail(w->st, "worker %u: no thread", w->id);
 	return 0;
+}
+
+static int let_go(struct worker *w)
+{
+	for (size_t i = 0; i < STORM_VIEWS; i++) {
+		struct content c = {0, 0};
+		const char *why = w->held[i].view ? content_check(w->held[i].view, &c) : NULL;
+		if (why || (w->held[i].view && c.seed != w->held[i].seed))
+			storm_fail(w->st, "worker %u: a view at the end: %s", w->id, why ? why : "another seed");
+		w->held[i].view = shmstore_view_unref(w->held[i].view);
+	}
+	return w->st->shared->failed ? -1 : 0;
 }
 
 static int add_recycled(const struct shmstore_store_info *info, void *arg)
@@ -225,6 +238,9 @@ static int close_store(struct worker *w)
 	if (w->second)
 		pthread_join(w->writer, NULL);
 	shmstore_partition_stores(w->p, add_recycled, w);
+	/* A kept store that packs is not opened again while this process has views of what it packed. */
+	if (storm_keeps(w->id) && w->st->options->pack_max && let_go(w) < 0)
+		return -1;
 	if (!storm_keeps(w->id))
 		for (unsigned key = 0; key < STORM_KEYS + STORM_MORE; key++)
 			worker_will_be(w, key, 0);
@@ -349,18 +365,6 @@ static int do_op(struct worker *w, enum storm_op op, unsigned key)
 		break;
 	}
 	return 0;
-}
-
-static int let_go(struct worker *w)
-{
-	for (size_t i = 0; i < STORM_VIEWS; i++) {
-		struct content c = {0, 0};
-		const char *why = w->held[i].view ? content_check(w->held[i].view, &c) : NULL;
-		if (why || (w->held[i].view && c.seed != w->held[i].seed))
-			storm_fail(w->st, "worker %u: a view at the end: %s", w->id, why ? why : "another seed");
-		w->held[i].view = shmstore_view_unref(w->held[i].view);
-	}
-	return w->st->shared->failed ? -1 : 0;
 }
 
 /* The second that writes: what changes keys, and not the whole store. Its views end with it. */
