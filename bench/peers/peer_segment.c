@@ -103,7 +103,7 @@ static int take(struct peer_run *run, const void *message, size_t message_size, 
 	(void)fd;
 	if (!message_size || ((const char *)message)[message_size - 1])
 		return -EINVAL;
-	r = shms_packticket_parse(message, &ticket);
+	r = shms_packticket_parse(message, message_size - 1, &ticket);
 	if (r == 0)
 		r = shms_pack_adopt(s->pack, &ticket, NULL, KEY, 1, false, shms_now_boot_ms(), 0);
 	if (r == 0)

@@ -27,13 +27,12 @@ int shms_store_usable(const struct shmstore *s, bool write)
 
 void shms_store_ref(struct shmstore *s)
 {
-	atomic_fetch_add_explicit(&s->n_ref, 1, memory_order_relaxed);
+	shms_light_add(&s->n_ref, 1);
 }
 
 void shms_store_unref(struct shmstore *s)
 {
-	/* Pairs with itself: the last one sees all that the others did. */
-	if (atomic_fetch_sub_explicit(&s->n_ref, 1, memory_order_acq_rel) != 1)
+	if (shms_light_unref(&s->n_ref))
 		return;
 	shms_packed_deinit(&s->packed);
 	shmstore_partition_unref(s->p);

@@ -21,6 +21,7 @@
 #include "credit.h"
 #include "draft.h"
 #include "fairlock.h"
+#include "lightcount.h"
 #include "links.h"
 #include "name.h"
 #include "packed.h"
@@ -76,9 +77,10 @@ int shms_store_usable(const struct shmstore *s, bool write);
 void shms_store_ref(struct shmstore *s);
 void shms_store_unref(struct shmstore *s);
 
+/* Words that this process alone changes: the ledger's, the handle's. */
 static inline void shms_count(_Atomic uint64_t *n, uint64_t add)
 {
-	atomic_fetch_add_explicit(n, add, memory_order_relaxed);
+	shms_light_add(n, add);
 }
 
 /* A gauge with its high-water mark. */

@@ -266,8 +266,8 @@ static void view_free(struct shmstore_view *v)
 		shms_packed_unget(s, &v->packed);
 	else if (v->map)
 		munmap(v->map, v->map_size);
-	atomic_fetch_sub_explicit(&s->n_views, 1, memory_order_relaxed);
-	atomic_fetch_sub_explicit(&s->mapped, v->map_size, memory_order_relaxed);
+	shms_count(&s->n_views, UINT64_MAX);
+	shms_count(&s->mapped, -v->map_size);
 	v->magic = 0;
 	free(v->head);
 	free(v);
@@ -281,8 +281,7 @@ struct shmstore_view *shmstore_view_unref(struct shmstore_view *v)
 	if (!v)
 		return NULL;
 	if (!v->registered) {
-		/* Pairs with itself: the last one sees all that the others did. */
-		if (atomic_fetch_sub_explicit(&v->n_ref, 1, memory_order_acq_rel) == 1)
+		if (!shms_light_unref(&v->n_ref))
 			view_free(v);
 		return NULL;
 	}

@@ -28,7 +28,7 @@ bool shms_layout_init(struct shms_layout *ret, size_t key_size, size_t metadata_
 		      size_t n_buffers, uint64_t page_capacity)
 {
 	struct shms_layout l = {0};
-	uint64_t end = 0, align;
+	uint64_t end = 0;
 
 	if (key_size > SHMSTORE_KEY_MAX || metadata_size > SHMSTORE_HEADER_MAX || n_buffers > SHMSTORE_BUFFERS_MAX)
 		return false;
@@ -40,8 +40,7 @@ bool shms_layout_init(struct shms_layout *ret, size_t key_size, size_t metadata_
 		end = align_up(end, SHMS_FORMAT_ALIGN) + sizes[i];
 	}
 	l.buffer_size = end;
-	align = end >= SHMS_FORMAT_BIG ? SHMS_FORMAT_PAGE : SHMS_FORMAT_ALIGN;
-	l.header_size = align_up(l.metadata_off + metadata_size, align);
+	l.header_size = shms_layout_header(key_size, metadata_size, n_buffers, end);
 	if (l.buffer_size > (uint64_t)INT64_MAX - l.header_size)
 		return false; /* a file's size is an off_t */
 	if (page_capacity) {
@@ -49,7 +48,7 @@ bool shms_layout_init(struct shms_layout *ret, size_t key_size, size_t metadata_
 
 		if (l.header_size + l.buffer_size > page_capacity)
 			return false;
-		most = (page_capacity - l.buffer_size) & ~(align - 1);
+		most = (page_capacity - l.buffer_size) & ~(shms_layout_align(end) - 1);
 		if (align_up(l.header_size + l.buffer_size, SHMS_FORMAT_PAGE) < page_capacity)
 			l.header_size = most;
 	}

@@ -79,6 +79,22 @@ static inline uint64_t shms_layout_next(uint64_t offset, uint64_t size)
 	return (offset + size + (SHMS_FORMAT_ALIGN - 1)) & ~(uint64_t)(SHMS_FORMAT_ALIGN - 1);
 }
 
+/* What the first buffer's place in the file is a multiple of. */
+static inline uint64_t shms_layout_align(uint64_t buffer_size)
+{
+	return buffer_size >= SHMS_FORMAT_BIG ? SHMS_FORMAT_PAGE : SHMS_FORMAT_ALIGN;
+}
+
+/* What is before the first buffer, all sizes being within the limits. buffer_size: from the first buffer's begin to the last one's end. */
+static inline uint64_t shms_layout_header(uint64_t key_size, uint64_t metadata_size, uint64_t n_buffers,
+					  uint64_t buffer_size)
+{
+	uint64_t align = shms_layout_align(buffer_size);
+	uint64_t table_off = (sizeof(struct shms_superblock) + key_size + 7) & ~(uint64_t)7;
+
+	return (table_off + n_buffers * sizeof(struct shms_entry) + metadata_size + align - 1) & ~(align - 1);
+}
+
 /* size in whole pages, in bytes. */
 static inline uint64_t shms_whole_pages(uint64_t size)
 {

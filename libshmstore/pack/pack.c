@@ -12,6 +12,7 @@
 
 #include "cleanup.h"
 #include "format.h"
+#include "lightcount.h"
 #include "packalias.h"
 #include "packfork.h"
 #include "packsegs.h"
@@ -29,22 +30,30 @@ static void count_key(struct shms_pack *p, bool more)
 
 	p->sum.n += n;
 	if (p->told_n)
-		atomic_fetch_add_explicit(p->told_n, n, memory_order_relaxed);
+		shms_light_add(p->told_n, n);
+}
+
+/* What the slot takes, which has the store's name. */
+static uint64_t bytes_of(const struct shms_packseg *g, uint32_t index)
+{
+	struct shms_segslot slot = shms_packseg_slot(g, index);
+	uint64_t size = shms_segpacked_extent_size(&slot);
+	struct shms_segpacked o;
+
+	if (size < SHMS_SEGCLASS_BIG)
+		return size;
+	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 ? shms_segsurvey_bytes(&o) : 0;
 }
 
 /* The store has got that slot by name, or is about to lose it. Returns its bytes. */
 static uint64_t count_bytes(struct shms_pack *p, struct shms_packplace place, bool more)
 {
-	struct shms_packseg *g = &p->segments[place.segment];
-	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
-	struct shms_segpacked o;
-	uint64_t bytes = shms_segpacked_read(&g->file->segment, &slot, &o) == 0 ? shms_segsurvey_bytes(&o) : 0;
-	uint64_t add = more ? bytes : -bytes, now;
+	uint64_t bytes = bytes_of(&p->segments[place.segment], place.slot), add = more ? bytes : -bytes, now;
 
 	p->sum.bytes += add;
 	if (!p->told_bytes)
 		return bytes;
-	now = atomic_fetch_add_explicit(p->told_bytes, add, memory_order_relaxed) + add;
+	now = shms_light_add(p->told_bytes, add);
 	if (more && now > atomic_load_explicit(p->told_bytes_max, memory_order_relaxed))
 		atomic_store_explicit(p->told_bytes_max, now, memory_order_relaxed);
 	return bytes;
@@ -73,7 +82,7 @@ struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
 
 void shms_pack_gain(struct shms_pack *p, struct shms_packplace place)
 {
-	shms_packseg_came(&p->segments[place.segment], place.slot);
+	shms_packseg_came(p, place);
 	count_bytes(p, place, true);
 }
 
@@ -81,34 +90,68 @@ uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64
 {
 	uint64_t bytes = count_bytes(p, place, false);
 
-	shms_packseg_drop(&p->segments[place.segment], place.slot, now_ms);
+	shms_packseg_drop(p, place, now_ms);
 	return bytes;
 }
 
-void shms_pack_name(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place)
+void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place)
 {
 	count_key(p, true);
-	shms_packindex_add(&p->index, key, key_size, place);
+	shms_packindex_add(&p->index, key->hash, place);
 }
 
-uint64_t shms_pack_unname(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace place,
+uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place,
 			  uint64_t now_ms)
 {
-	shms_packindex_drop(&p->index, key, key_size, place);
+	shms_packindex_drop(&p->index, key->hash, place);
 	count_key(p, false);
 	return shms_packalias_unname(p, place, now_ms);
 }
 
-void shms_pack_rename(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packplace *old,
+void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key, const struct shms_packplace *old,
 		      struct shms_packplace place, uint64_t now_ms)
 {
 	struct shms_packplace object = old ? shms_packalias_object(p, *old) : place;
 
 	if (old)
-		shms_pack_unname(p, key, key_size, *old, now_ms);
-	shms_pack_name(p, key, key_size, place);
+		shms_pack_unname(p, key, *old, now_ms);
+	shms_pack_name(p, key, place);
 	if (old)
 		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
+}
+
+/* Of a slot that the index has. It has our name, so that it does not change. */
+static uint64_t hash_of(const struct shms_packseg *g, const struct shms_segslot *slot)
+{
+	struct shms_segpacked o;
+	uint64_t words[2];
+	size_t size = shms_segpacked_key_words(slot, words);
+
+	if (size <= sizeof(words))
+		return shms_packhash_words(words, size);
+	/* What is damaged is found by no key. */
+	return shms_segpacked_read(&g->file->segment, slot, &o) == 0
+		       ? shms_packhash(shms_packseg_key(g, &o), o.key_size).hash
+		       : 0;
+}
+
+static void hashes_of(const struct shms_packplace *places, uint32_t n, uint64_t *ret, void *arg)
+{
+	const struct shms_pack *p = arg;
+
+	for (uint32_t i = 0; i < n; i++)
+		__builtin_prefetch(shms_packseg_slot(&p->segments[places[i].segment], places[i].slot).packed);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct shms_packseg *g = &p->segments[places[i].segment];
+		struct shms_segslot slot = shms_packseg_slot(g, places[i].slot);
+
+		ret[i] = hash_of(g, &slot);
+	}
+}
+
+int shms_pack_reserve(struct shms_pack *p)
+{
+	return shms_packindex_reserve(&p->index, hashes_of, p);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
@@ -117,21 +160,21 @@ void shms_pack_rename(struct shms_pack *p, const void *key, size_t key_size, con
 static int read_name(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o, bool is_key)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
-	const void *key = shms_packseg_key(g, o);
+	const struct shms_packhashed key = shms_packhash(shms_packseg_key(g, o), o->key_size);
 	struct shms_packplace held;
 	int r;
 
 	shms_pack_gain(p, place);
 	if (!is_key)
 		return 0;
-	r = shms_packindex_reserve(&p->index);
+	r = shms_pack_reserve(p);
 	if (r < 0)
 		return r;
 	/* A process was killed while it replaced the object: the key has two objects, and either may stay. */
-	if (shms_pack_find(p, key, o->key_size, &held))
+	if (shms_pack_find(p, &key, &held))
 		shms_packalias_unname(p, place, 0);
 	else
-		shms_pack_name(p, key, o->key_size, place);
+		shms_pack_name(p, &key, place);
 	return 0;
 }
 
@@ -251,13 +294,13 @@ static int reopen_all(struct shms_pack *p)
  * Gives up all names in a segment where there are views, of this process or of children. The view
  * bits stay, and so does the place, which the last of these processes keeps locked.
  */
-static void drop_names(struct shms_packseg *g, uint64_t now_ms)
+static void drop_names(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
-	uint32_t n = shms_segment_born(&g->file->segment);
+	uint32_t n = shms_segment_born(&g->file->segment), number = (uint32_t)(g - p->segments);
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (shms_packseg_named(g, i))
-			shms_packseg_drop(g, i, now_ms);
+			shms_packseg_drop(p, (struct shms_packplace){number, i}, now_ms);
 	}
 }
 
@@ -267,7 +310,7 @@ static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 	struct stat st;
 
 	if (g->own && fstat(g->own->fd, &st) == 0 && st.st_nlink > 1) {
-		drop_names(g, now_ms);
+		drop_names(p, g, now_ms);
 		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
 	}
 	p->grow.gave += shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
@@ -286,7 +329,7 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 		return;
 	}
 	if (!keep)
-		drop_names(g, now_ms);
+		drop_names(p, g, now_ms);
 	if (!keep && g->own)
 		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
 	p->grow.gave += shms_segfile_retire(g->file, p->options.dir_fd, keep, now_ms);
@@ -323,7 +366,7 @@ static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t 
 	if (p->options.kept)
 		shms_segfile_close(g->file);
 	else if (g->inherited) {
-		drop_names(g, now_ms);
+		drop_names(p, g, now_ms);
 		shms_segfile_close(g->file);
 	} else
 		leave(p, g, now_ms);
@@ -365,6 +408,7 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 	}
 	shms_packalias_deinit(p);
 	shms_packindex_deinit(&p->index);
+	shms_packviews_deinit(&p->views);
 	shms_lightlock_deinit(&p->lock);
 	free(p->path);
 	free(p);
@@ -373,43 +417,52 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 /* ---- looking up ---------------------------------------------------------------------------------------------------- */
 
 /* The slot has our name, so that its object does not change. */
-static bool is_key(const struct shms_packplace *place, const void *key, size_t key_size, void *arg)
+static bool is_key(const struct shms_packplace *place, const struct shms_packhashed *key, void *arg)
 {
 	const struct shms_packseg *g = &((struct shms_pack *)arg)->segments[place->segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place->slot);
 	struct shms_segpacked o;
-	int is = shms_segpacked_is(&slot, key, key_size);
+	uint64_t words[2];
+	size_t size = shms_segpacked_key_words(&slot, words);
 
-	if (is >= 0)
-		return is;
-	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 && o.key_size == key_size &&
-	       memcmp(shms_packseg_key(g, &o), key, key_size) == 0;
+	if (size != key->size)
+		return false;
+	if (size <= sizeof(words))
+		return words[0] == key->words[0] && words[1] == key->words[1];
+	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 && o.key_size == size &&
+	       memcmp(shms_packseg_key(g, &o), key->key, size) == 0;
 }
 
-bool shms_pack_find(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret)
+bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace *ret)
 {
-	return shms_packindex_find(&p->index, key, key_size, is_key, p, ret);
+	return shms_packindex_find(&p->index, key, is_key, p, ret);
 }
 
 bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret)
 {
-	bool found = shms_pack_find(p, key, key_size, ret);
+	const struct shms_packhashed k = shms_packhash(key, key_size);
+	bool found = shms_pack_find(p, &k, ret);
 
 	if (found)
 		*ret = shms_packalias_object(p, *ret);
 	return found;
 }
 
-int shms_pack_describe(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
+int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms_pack_view *ret)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
-	struct shms_pack_view v = {.segment = &g->file->segment, .slot = place.slot, .number = place.segment};
-	int r = shms_segpacked_read(&g->file->segment, &slot, &v.object);
+	int r = shms_packviews_reserve(&p->views);
 
-	v.generation = shms_segstate_generation(shms_segword_load(slot.state));
+	if (r < 0)
+		return r;
+	ret->segment = &g->file->segment;
+	ret->slot = place.slot;
+	ret->number = place.segment;
+	ret->generation = shms_segstate_generation(shms_segword_load(slot.state));
+	r = shms_segpacked_read(&g->file->segment, &slot, &ret->object);
 	if (r == 0)
-		*ret = v;
+		shms_packseg_view(p, place);
 	return r;
 }
 
@@ -420,19 +473,17 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 
 	shms_lightlock_take(&p->lock);
 	if (shms_pack_find_object(p, key, key_size, &place))
-		r = shms_pack_describe(p, place, ret);
-	if (r == 0) {
-		shms_packseg_view(&p->segments[place.segment], place.slot);
-		p->segments[place.segment].views[place.slot] |= SHMS_PACK_USED;
-	}
+		r = shms_pack_view(p, place, ret);
+	if (r == 0)
+		shms_packseg_use(&p->segments[place.segment], place.slot);
 	shms_lightlock_release(&p->lock);
 	return r;
 }
 
-static void end_view(struct shms_pack *p, struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+static void end_view(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
 {
-	shms_packseg_unview(g, slot, now_ms);
-	shms_packseg_tidy(p, g, now_ms);
+	shms_packseg_unview(p, place, now_ms);
+	shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
 }
 
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms)
@@ -442,17 +493,18 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 		return;
 	shms_lightlock_take(&p->lock);
 	if (!atomic_load_explicit(&p->retired, memory_order_relaxed))
-		end_view(p, &p->segments[v->number], v->slot, now_ms);
+		end_view(p, (struct shms_packplace){v->number, v->slot}, now_ms);
 	shms_lightlock_release(&p->lock);
 }
 
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 {
+	const struct shms_packhashed k = shms_packhash(key, key_size);
 	struct shms_packplace place;
 	bool has;
 
 	shms_lightlock_take(&p->lock);
-	has = shms_pack_find(p, key, key_size, &place);
+	has = shms_pack_find(p, &k, &place);
 	shms_lightlock_release(&p->lock);
 	return has;
 }
@@ -482,36 +534,24 @@ uint64_t shms_pack_view_generation(const struct shms_pack_view *v)
 	return segment ^ ((uint64_t)v->slot << 24 | v->generation);
 }
 
-/* It depends on the number of buffers, and on the size of all together. */
 uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 {
-	uint64_t several[SHMS_SEGOWN_BUFFERS], *sizes = several;
-	uint64_t one = o->buffer_size;
-	struct shms_layout l;
-
-	if (o->n_buffers > SHMS_SEGOWN_BUFFERS)
-		return 0;
-	if (o->n_buffers == 1) {
-		sizes = &one;
-	} else if (o->n_buffers) {
-		memset(several, 0, o->n_buffers * sizeof(*several));
-		several[o->n_buffers - 1] = o->buffer_size;
-	}
-	return shms_layout_init(&l, o->key_size, o->metadata_size, sizes, o->n_buffers, 0) ? l.header_size : 0;
+	return shms_layout_header(o->key_size, o->metadata_size, o->n_buffers, o->buffer_size);
 }
 
 /* ---- delete ------------------------------------------------------------------------------------------------ */
 
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t *ret_bytes)
 {
+	const struct shms_packhashed k = shms_packhash(key, key_size);
 	struct shms_packplace place, object;
 	uint64_t bytes;
 	int r = -ENOENT;
 
 	shms_lightlock_take(&p->lock);
-	if (shms_pack_find(p, key, key_size, &place)) {
+	if (shms_pack_find(p, &k, &place)) {
 		object = shms_packalias_object(p, place);
-		bytes = shms_pack_unname(p, key, key_size, place, now_ms);
+		bytes = shms_pack_unname(p, &k, place, now_ms);
 		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
 		if (ret_bytes)
 			*ret_bytes = bytes;

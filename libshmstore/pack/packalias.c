@@ -218,8 +218,8 @@ int shms_packalias_reopen(struct shms_pack *p, struct shms_packplace place, cons
 	int r;
 
 	if (!read_object(p, g, o, &object)) {
-		shms_packseg_came(g, place.slot);
-		shms_packseg_drop(g, place.slot, 0);
+		shms_packseg_came(p, place);
+		shms_packseg_drop(p, place, 0);
 		return 0;
 	}
 	r = add(p, place, object, true);
@@ -318,8 +318,9 @@ static int alias(struct shms_pack *p, const struct shms_segobject *what, struct 
 {
 	struct shms_segslot slot = shms_packseg_slot(&p->segments[object.segment], object.slot);
 	uint32_t generation = shms_segstate_generation(shms_segword_load(slot.state));
+	const struct shms_packhashed key = shms_packhash(what->key, what->key_size);
 	struct shms_packplace old, old_object, place;
-	bool held = shms_pack_find(p, what->key, what->key_size, &old);
+	bool held = shms_pack_find(p, &key, &old);
 	int r;
 
 	if (held) {
@@ -329,13 +330,13 @@ static int alias(struct shms_pack *p, const struct shms_segobject *what, struct 
 		if (old_object.segment == object.segment && old_object.slot == object.slot)
 			return 0;
 	}
-	r = shms_packindex_reserve(&p->index);
+	r = shms_pack_reserve(p);
 	if (r == 0)
 		r = shms_packalias_make(p, what->key, what->key_size, object, generation,
 					shms_packalias_is_native(p, object), now_ms, &place);
 	if (r < 0)
 		return r;
-	shms_pack_rename(p, what->key, what->key_size, held ? &old : NULL, place, now_ms);
+	shms_pack_rename(p, &key, held ? &old : NULL, place, now_ms);
 	return 0;
 }
 

@@ -22,13 +22,12 @@ _Static_assert(sizeof(((struct shms_packcopy *)0)->sizes) == SHMS_SEGOWN_BUFFERS
 /* Opens the donor's link. */
 static int open_link(int root_fd, const struct shms_packticket *t, bool write, struct shms_seglook *ret)
 {
-	const char *name = strrchr(t->link, '/') + 1;
-	char directory[SHMS_PACK_TICKET];
+	char link[SHMS_PACK_TICKET];
+	const char *name = shms_packticket_link(t, link);
 	int r;
 
-	memcpy(directory, t->link, (size_t)(name - t->link) - 1);
-	directory[name - t->link - 1] = '\0';
-	_fd_ int fd = shms_open_beneath(root_fd, directory, O_RDONLY | O_DIRECTORY);
+	link[name - link - 1] = '\0';
+	_fd_ int fd = shms_open_beneath(root_fd, link, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
 	r = write ? shms_seglook_open(fd, name, true, ret) : shms_seglook_open_slot(fd, name, t->what.slot, ret);
@@ -72,20 +71,15 @@ static int read_slot(const struct shms_seglook *l, const struct shms_segticket *
 	return shms_segpacked_sizes(&(struct shms_segment){.bytes = ret->extent}, &ret->object, ret->sizes);
 }
 
-int shms_packcopy_read(int root_fd, const char *path, uint64_t now_ms, struct shms_packcopy *ret)
+int shms_packcopy_read(int root_fd, const struct shms_packticket *t, uint64_t now_ms, struct shms_packcopy *ret)
 {
 	struct shms_packcopy copy = {.extent = NULL};
-	struct shms_packticket t;
 	struct shms_seglook l;
-	int r = shms_packticket_parse(path, &t);
+	int r = t->what.end_ms <= now_ms ? -ESTALE : open_link(root_fd, t, false, &l);
 
-	if (r == 0 && t.what.end_ms <= now_ms)
-		r = -ESTALE;
-	if (r == 0)
-		r = open_link(root_fd, &t, false, &l);
 	if (r < 0)
 		return r;
-	r = read_slot(&l, &t.what, &copy);
+	r = read_slot(&l, &t->what, &copy);
 	shms_seglook_close(&l);
 	if (r < 0)
 		free(copy.extent);
@@ -94,30 +88,27 @@ int shms_packcopy_read(int root_fd, const char *path, uint64_t now_ms, struct sh
 	return r;
 }
 
-int shms_packcopy_end(int root_fd, const char *path)
+int shms_packcopy_end(int root_fd, const struct shms_packticket *t)
 {
-	struct shms_packticket t;
 	struct shms_segslot slot;
 	struct shms_seglook l;
-	int r = shms_packticket_parse(path, &t);
+	int r = open_link(root_fd, t, true, &l);
 
-	if (r == 0)
-		r = open_link(root_fd, &t, true, &l);
 	if (r < 0)
 		return r;
-	slot = shms_segslot_at(&l.segment, t.what.slot);
+	slot = shms_segslot_at(&l.segment, t->what.slot);
 	r = -EBADMSG;
 	for (int i = 0; i < TURNS && r == -EBADMSG; i++) {
 		uint64_t state = shms_segword_load(slot.state);
 
-		if (!stands(state, &t.what))
+		if (!stands(state, &t->what))
 			r = -ESTALE;
-		else if (shms_segword_cas(slot.state, state, shms_segstate_unleased(state, t.what.lease)))
+		else if (shms_segword_cas(slot.state, state, shms_segstate_unleased(state, t->what.lease)))
 			r = 0;
 	}
 	/* Nobody else tells the owner. */
 	if (r == 0)
-		shms_segment_hint(&l.segment, t.what.slot);
+		shms_segment_hint(&l.segment, t->what.slot);
 	shms_seglook_close(&l);
 	return r;
 }

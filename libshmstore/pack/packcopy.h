@@ -11,6 +11,8 @@
 
 #include "segpacked.h"
 
+struct shms_packticket;
+
 struct shms_packcopy {
 	uint8_t *extent; /* a copy; malloc() */
 	struct shms_segpacked object;
@@ -21,8 +23,8 @@ struct shms_packcopy {
  * 0; -ESTALE: the ticket was used, has ended, or its object is gone; -EBADMSG; -EPERM; -ENOMEM. On
  * success extent is the caller's to free.
  */
-int shms_packcopy_read(int root_fd, const char *path, uint64_t now_ms, struct shms_packcopy *ret);
+int shms_packcopy_read(int root_fd, const struct shms_packticket *ticket, uint64_t now_ms, struct shms_packcopy *ret);
 /* Takes the lease, so that the ticket is used. -ESTALE: another process was quicker. */
-int shms_packcopy_end(int root_fd, const char *path);
+int shms_packcopy_end(int root_fd, const struct shms_packticket *ticket);
 
 #endif

@@ -49,10 +49,11 @@ static void *hold(const struct shms_pack *p, const struct shms_packseg *g)
 
 void shms_pack_fork_prepare(struct shms_pack *p)
 {
+	struct shms_packplace place;
+
 	shms_lightlock_take(&p->lock);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
-		uint32_t n;
 
 		if (!g->file || !g->n_viewed)
 			continue;
@@ -60,9 +61,11 @@ void shms_pack_fork_prepare(struct shms_pack *p)
 		if (!g->children)
 			g->unsure = true;
 		g->inherited = true;
-		n = shms_segment_born(&g->file->segment);
-		for (uint32_t k = 0; k < n; k++)
-			g->views[k] |= g->views[k] & SHMS_PACK_COUNT ? SHMS_PACK_INHERITED : 0;
+	}
+	for (uint32_t at = 0; shms_packviews_next(&p->views, &at, &place);) {
+		uint32_t *views = shms_packviews_find(&p->views, place);
+
+		*views |= *views & SHMS_PACK_COUNT ? SHMS_PACK_INHERITED : 0;
 	}
 }
 

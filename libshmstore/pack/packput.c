@@ -167,16 +167,17 @@ int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint
 
 static int put_locked(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms)
 {
+	const struct shms_packhashed key = shms_packhash(what->key, what->key_size);
 	struct shms_packplace old, place;
-	bool held = shms_pack_find(p, what->key, what->key_size, &old);
-	int r = held && !replace ? -EEXIST : shms_packindex_reserve(&p->index);
+	bool held = shms_pack_find(p, &key, &old);
+	int r = held && !replace ? -EEXIST : shms_pack_reserve(p);
 
 	if (r == 0)
 		r = shms_pack_place(p, what, now_ms, &place);
 	if (r < 0)
 		return r;
 	shms_pack_gain(p, place);
-	shms_pack_rename(p, what->key, what->key_size, held ? &old : NULL, place, now_ms);
+	shms_pack_rename(p, &key, held ? &old : NULL, place, now_ms);
 	return 0;
 }
 

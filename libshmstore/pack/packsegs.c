@@ -73,7 +73,7 @@ void shms_packsegs_free(struct shms_packseg *g)
 	else
 		free(g->file);
 	free(g->own);
-	free(g->views);
+	free(g->used);
 	*g = (struct shms_packseg){0};
 }
 
@@ -131,12 +131,14 @@ int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_
 	leave_idle(p, now_ms);
 	while (number < SHMS_PACKINDEX_SEGMENTS && p->segments[number].file)
 		number++;
-	if (number == SHMS_PACKINDEX_SEGMENTS)
+	if (number == SHMS_PACKINDEX_SEGMENTS || file->segment.shape.n_slots > SHMS_PACKINDEX_SLOTS)
 		return -EAGAIN;
 	g = &p->segments[number];
-	g->views = calloc(file->segment.shape.n_slots, sizeof(*g->views));
-	if (!g->views)
-		return -ENOMEM;
+	if (own) {
+		g->used = calloc(file->segment.shape.n_slots / 8 + 1, 1);
+		if (!g->used)
+			return -ENOMEM;
+	}
 	g->own = own;
 	g->file = file;
 	if (number == p->n_segments)
@@ -156,11 +158,6 @@ bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *r
 	return false;
 }
 
-static bool is_live(uint32_t views)
-{
-	return (views & (SHMS_PACK_COUNT | SHMS_PACK_INHERITED)) != 0;
-}
-
 /* The store's word of the slot has no bit left. now_ms: 0: not known yet. */
 static void left(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
 {
@@ -170,71 +167,74 @@ static void left(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
 		shms_segment_hint(&g->file->segment, slot);
 }
 
-void shms_packseg_came(struct shms_packseg *g, uint32_t slot)
+void shms_packseg_came(struct shms_pack *p, struct shms_packplace place)
 {
-	if (!is_live(g->views[slot]))
-		g->n_held++;
-	g->views[slot] &= ~SHMS_PACK_USED;
+	if (!shms_packviews_find(&p->views, place))
+		p->segments[place.segment].n_held++;
+	shms_packseg_unuse(&p->segments[place.segment], place.slot);
 }
 
-void shms_packseg_drop(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+void shms_packseg_drop(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
 {
-	struct shms_segslot s = shms_packseg_slot(g, slot);
-	uint32_t views = g->views[slot];
-	enum shms_segviews which = !is_live(views)              ? SHMS_SEGVIEWS_NONE
-				   : (views & SHMS_PACK_MARKED) ? SHMS_SEGVIEWS_MARKED
-								: SHMS_SEGVIEWS_LIVE;
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot s = shms_packseg_slot(g, place.slot);
+	uint32_t *views = shms_packviews_find(&p->views, place);
+	enum shms_segviews which = !views                        ? SHMS_SEGVIEWS_NONE
+				   : (*views & SHMS_PACK_MARKED) ? SHMS_SEGVIEWS_MARKED
+								 : SHMS_SEGVIEWS_LIVE;
 
 	if (shms_segslot_drop(&s, g->file->holder, which))
-		left(g, slot, now_ms);
-	if (which == SHMS_SEGVIEWS_NONE)
-		g->n_held--;
+		left(g, place.slot, now_ms);
+	if (views)
+		*views |= SHMS_PACK_MARKED;
 	else
-		g->views[slot] |= SHMS_PACK_MARKED;
-}
-
-void shms_packseg_view(struct shms_packseg *g, uint32_t slot)
-{
-	g->n_viewed += !is_live(g->views[slot]);
-	g->views[slot]++;
-}
-
-/* The last view of the slot has ended. */
-static void end_views(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
-{
-	struct shms_segslot s = shms_packseg_slot(g, slot);
-
-	g->n_viewed--;
-	if (!shms_packseg_named(g, slot))
 		g->n_held--;
-	if (!(g->views[slot] & SHMS_PACK_MARKED))
-		return;
-	g->views[slot] = 0;
-	if (shms_segslot_unview(&s, g->file->holder))
-		left(g, slot, now_ms);
 }
 
-void shms_packseg_unview(struct shms_packseg *g, uint32_t slot, uint64_t now_ms)
+void shms_packseg_view(struct shms_pack *p, struct shms_packplace place)
 {
-	g->views[slot]--;
-	if (!is_live(g->views[slot]))
-		end_views(g, slot, now_ms);
+	uint32_t *views = shms_packviews_at(&p->views, place);
+
+	p->segments[place.segment].n_viewed += *views == 0;
+	++*views;
+}
+
+/* The slot's views are so many now. Returns whether that is none. */
+static bool set_views(struct shms_pack *p, struct shms_packplace place, uint32_t views, uint64_t now_ms)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot s = shms_packseg_slot(g, place.slot);
+
+	if (views & (SHMS_PACK_COUNT | SHMS_PACK_INHERITED)) {
+		*shms_packviews_find(&p->views, place) = views;
+		return false;
+	}
+	shms_packviews_drop(&p->views, place);
+	g->n_viewed--;
+	if (!shms_packseg_named(g, place.slot))
+		g->n_held--;
+	if ((views & SHMS_PACK_MARKED) && shms_segslot_unview(&s, g->file->holder))
+		left(g, place.slot, now_ms);
+	return true;
+}
+
+void shms_packseg_unview(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
+{
+	set_views(p, place, *shms_packviews_find(&p->views, place) - 1, now_ms);
 }
 
 void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
-	uint32_t n;
+	struct shms_packplace place;
 
 	if (!g->inherited || g->unsure || !shms_packseg_childless(p, g))
 		return;
 	g->inherited = false;
-	n = shms_segment_born(&g->file->segment);
-	for (uint32_t i = 0; i < n; i++) {
-		if (!(g->views[i] & SHMS_PACK_INHERITED))
-			continue;
-		g->views[i] &= ~SHMS_PACK_INHERITED;
-		if (!is_live(g->views[i]))
-			end_views(g, i, now_ms);
+	for (uint32_t at = 0; shms_packviews_next(&p->views, &at, &place);) {
+		uint32_t views = *shms_packviews_find(&p->views, place);
+
+		if (&p->segments[place.segment] == g && (views & SHMS_PACK_INHERITED))
+			at -= set_views(p, place, views & ~SHMS_PACK_INHERITED, now_ms);
 	}
 }
 

@@ -12,25 +12,26 @@
 #include "lightlock.h"
 #include "pack.h"
 #include "packindex.h"
+#include "packviews.h"
 
 struct shms_packseg {
 	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */
 	struct shms_segfile *file; /* NULL: this number is free */
 	bool large;                /* for objects over SHMS_PACK_SMALL */
-	uint32_t *views;           /* of each slot: how many, and the flags below */
-	uint32_t n_held;           /* slots with a name or views of ours */
-	uint32_t n_viewed;         /* slots with views of ours, or of our children */
-	bool inherited;            /* there are slots with SHMS_PACK_INHERITED */
-	bool unsure;               /* some child's lock was not to be had: they count for ever */
-	uint64_t asked_ms;         /* when it was asked last whether the owner lives */
-	uint64_t again_ms;         /* leases were out when it was to be left: not to be looked at again before */
-	void *children;            /* during a fork: a page that children keep (packfork.c) */
+	uint8_t *
+		used; /* a bit for each slot of an own one: a get since the search for victims came by (packvictim.c) */
+	uint32_t n_held;   /* slots with a name or views of ours */
+	uint32_t n_viewed; /* slots with views of ours, or of our children */
+	bool inherited;    /* there are slots with SHMS_PACK_INHERITED */
+	bool unsure;       /* some child's lock was not to be had: they count for ever */
+	uint64_t asked_ms; /* when it was asked last whether the owner lives */
+	uint64_t again_ms; /* leases were out when it was to be left: not to be looked at again before */
+	void *children;    /* during a fork: a page that children keep (packfork.c) */
 };
 
 #define SHMS_PACK_MARKED    (1u << 31) /* the view bit stands */
 #define SHMS_PACK_INHERITED (1u << 30) /* children may have views that they inherited */
-#define SHMS_PACK_USED      (1u << 29) /* a get since the search for victims came by (packvictim.c) */
-#define SHMS_PACK_COUNT     (SHMS_PACK_USED - 1)
+#define SHMS_PACK_COUNT     (SHMS_PACK_INHERITED - 1)
 #define SHMS_PACK_SMALL     8192u
 
 /* The aliases of the store, found by their own places and by those of the objects (packalias.h). */
@@ -44,6 +45,7 @@ struct shms_pack {
 	struct shms_pack_options options;
 	char *path;
 	struct shms_packindex index;
+	struct shms_packviews views; /* of each slot that has any: how many, and the flags above */
 	struct shms_packaliases aliases;
 	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
 	uint32_t n_segments;        /* numbers that were ever in use: the ones behind need not be looked at */
@@ -67,7 +69,8 @@ static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
 /*
- * Gives that segment, as its owner or by its file, a free number. -EAGAIN: none is free; -ENOMEM.
+ * Gives that segment, as its owner or by its file, a free number. 0; -EAGAIN: none is free, or the
+ * segment has more slots than the index can tell; -ENOMEM.
  */
 int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number,
 		      uint64_t now_ms);
@@ -83,11 +86,25 @@ void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms);
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number);
 /* Frees the memory of a number. The caller has seen to the file. */
 void shms_packsegs_free(struct shms_packseg *g);
-/* came, drop: the store's name comes to the slot, or goes. view, unview: a view more, or less. */
-void shms_packseg_came(struct shms_packseg *g, uint32_t slot);
-void shms_packseg_drop(struct shms_packseg *g, uint32_t slot, uint64_t now_ms);
-void shms_packseg_view(struct shms_packseg *g, uint32_t slot);
-void shms_packseg_unview(struct shms_packseg *g, uint32_t slot, uint64_t now_ms);
+/*
+ * came, drop: the store's name comes to the slot, or goes. view, unview: a view more, for which
+ * shms_packviews_reserve() made room, or one less.
+ */
+void shms_packseg_came(struct shms_pack *p, struct shms_packplace place);
+void shms_packseg_drop(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
+void shms_packseg_view(struct shms_pack *p, struct shms_packplace place);
+void shms_packseg_unview(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
+/* Only of own ones it is noted. */
+static inline void shms_packseg_use(struct shms_packseg *g, uint32_t slot)
+{
+	if (g->used)
+		g->used[slot / 8] |= (uint8_t)(1u << slot % 8);
+}
+static inline void shms_packseg_unuse(struct shms_packseg *g, uint32_t slot)
+{
+	if (g->used)
+		g->used[slot / 8] &= (uint8_t) ~(1u << slot % 8);
+}
 /*
  * If no child has views any more, gives up what was kept for them. Does nothing where no child may
  * have any.

@@ -16,34 +16,47 @@
 
 #define DIGITS 32u
 
+static const char PART[] = "/segments/";
+#define TAIL (sizeof(PART) - 1 + DIGITS)
+
 /* Each adoption parses a uuid, and sscanf() would take microseconds for it. */
 static bool parse_uuid(const char *text, uint8_t ret[16])
 {
-	uint64_t half;
+	uint32_t part;
 
-	for (size_t i = 0; i < 16; i += 8) {
-		if (!shms_segticket_digits(text + 2 * i, 16, &half))
+	for (size_t i = 0; i < 16; i += sizeof(part)) {
+		if (!shms_segticket_number(text + 2 * i, &part))
 			return false;
-		half = __builtin_bswap64(half);
-		memcpy(ret + i, &half, sizeof(half));
+		part = __builtin_bswap32(part);
+		memcpy(ret + i, &part, sizeof(part));
 	}
 	return true;
 }
 
 /* [directory]/segments/[uuid]/[digits]. */
-int shms_packticket_parse(const char *path, struct shms_packticket *ret)
+int shms_packticket_parse(const char *path, size_t length, struct shms_packticket *ret)
 {
-	static const char part[] = "/segments/";
-	size_t n = strlen(path), tail = sizeof(part) - 1 + DIGITS + 1 + DIGITS, link;
+	size_t link = length - DIGITS - 1;
 
-	if (n <= tail || n >= SHMS_PACK_TICKET || path[0] == '/' || path[n - DIGITS - 1] != '/')
+	if (length <= TAIL + 1 + DIGITS || length >= SHMS_PACK_TICKET || path[0] == '/' || path[link] != '/')
 		return -EBADMSG;
-	link = n - DIGITS - 1;
-	if (memcmp(path + n - tail, part, sizeof(part) - 1) != 0 || !parse_uuid(path + link - DIGITS, ret->uuid))
+	if (memcmp(path + link - TAIL, PART, sizeof(PART) - 1) != 0 || !parse_uuid(path + link - DIGITS, ret->uuid))
 		return -EBADMSG;
-	memcpy(ret->link, path, link);
-	ret->link[link] = '\0';
+	ret->path = path;
+	ret->link_length = link;
 	return shms_segticket_parse(path + link + 1, DIGITS, &ret->what);
+}
+
+const char *shms_packticket_link(const struct shms_packticket *t, char ret_link[SHMS_PACK_TICKET])
+{
+	memcpy(ret_link, t->path, t->link_length);
+	ret_link[t->link_length] = '\0';
+	return ret_link + t->link_length - DIGITS;
+}
+
+size_t shms_packticket_store(const struct shms_packticket *t)
+{
+	return t->link_length - TAIL;
 }
 
 bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t)
@@ -95,8 +108,7 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 /* What shms_pack_adopt() was asked for. */
 struct adoption {
 	const struct shms_pack_sizes *expect;
-	const void *key;
-	size_t key_size;
+	struct shms_packhashed key;
 	bool replace;
 	uint64_t now_ms;
 };
@@ -105,6 +117,7 @@ struct adoption {
 static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number,
 		      bool *ret_joined)
 {
+	char link[SHMS_PACK_TICKET];
 	struct shms_segfile *file;
 	int r;
 
@@ -114,7 +127,8 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 	file = malloc(sizeof(*file));
 	if (!file)
 		return -ENOMEM;
-	r = shms_segfile_join(p->options.root_fd, t->link, t->uuid, p->options.dir_fd, p->options.uuid, p->options.kept,
+	shms_packticket_link(t, link);
+	r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd, p->options.uuid, p->options.kept,
 			      file);
 	if (r == 0) {
 		r = shms_packsegs_add(p, NULL, file, ret_number, now_ms);
@@ -144,7 +158,7 @@ static int check_object(const struct shms_packseg *g, const struct shms_packtick
 		return -ESTALE;
 	if (expect && (o.buffer_size != expect->buffer || shms_pack_header_size(&o) != expect->header))
 		return -ENOTSUP;
-	return o.key_size == a->key_size && memcmp(shms_packseg_key(g, &o), a->key, a->key_size) == 0;
+	return o.key_size == a->key.size && memcmp(shms_packseg_key(g, &o), a->key.key, a->key.size) == 0;
 }
 
 /* The object becomes ours, without an entry in the index: native: by its own key, else by an alias. *ret: the key's place; preset: the object's. */
@@ -154,12 +168,12 @@ static int take(struct shms_pack *p, struct shms_packplace place, const struct s
 	struct shms_packseg *g = &p->segments[place.segment];
 	bool named = shms_packseg_named(g, place.slot);
 	struct shms_segpacked o;
-	int r = shms_packindex_reserve(&p->index);
+	int r = shms_pack_reserve(p);
 
 	/* Its own key, once given up, comes back as one more alias. */
 	native = native && !shms_packalias_is_aliased(p, place);
 	if (r == 0 && !native) {
-		r = shms_packalias_make(p, a->key, a->key_size, place, t->what.generation,
+		r = shms_packalias_make(p, a->key.key, a->key.size, place, t->what.generation,
 					named && shms_packalias_is_native(p, place), a->now_ms, ret);
 		if (r < 0)
 			return -ENOTSUP; /* a copy may find room */
@@ -187,7 +201,7 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 
 	if (r < 0)
 		return r;
-	held = shms_pack_find(p, a->key, a->key_size, &old);
+	held = shms_pack_find(p, &a->key, &old);
 	old_object = held ? shms_packalias_object(p, old) : place;
 	/* Our name there keeps the slot's object as it is. */
 	same = held && old_object.segment == number && old_object.slot == t->what.slot;
@@ -198,14 +212,14 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 	r = take(p, place, t, a, r == 1, &named);
 	if (r < 0)
 		return r;
-	shms_pack_rename(p, a->key, a->key_size, held ? &old : NULL, named, a->now_ms);
+	shms_pack_rename(p, &a->key, held ? &old : NULL, named, a->now_ms);
 	return 0;
 }
 
 int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const struct shms_pack_sizes *expect,
 		    const void *key, size_t key_size, bool replace, uint64_t now_ms, uint64_t may)
 {
-	const struct adoption a = {expect, key, key_size, replace, now_ms};
+	const struct adoption a = {expect, shms_packhash(key, key_size), replace, now_ms};
 	uint32_t number;
 	bool joined;
 	int r;

@@ -3,8 +3,8 @@
  * packvictim.c: which packed objects may leave memory.
  *
  * A hand goes around over the slots, segment by segment, and stays where the last search ended (the clock algorithm). An object that was got
- * since the hand came by loses the flag that says so, and stays; the next one that has none goes. The flag is in the word in which a get
- * counts its view, so that it costs no get anything. A new object has none: the hand has just passed the slots that were free, so that
+ * since the hand came by loses the flag that says so, and stays; the next one that has none goes. The flags are bits, 512 slots of them in a cache line, so that
+ * they cost a get next to nothing. A new object has none: the hand has just passed the slots that were free, so that
  * its turn comes last. Neighbours free whole pages together.
  */
 #include <errno.h>
@@ -21,9 +21,8 @@ static bool may_go(const struct shms_pack *p, struct shms_packplace place)
 	struct shms_segslot s = shms_packseg_slot(g, place.slot);
 	uint64_t state = shms_segword_load(s.state);
 
-	if ((g->views[place.slot] & ~SHMS_PACK_USED) || !shms_segstate_published(state) ||
-	    shms_segstate_leases(state) || (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_ALIAS) ||
-	    shms_packalias_is_aliased(p, place))
+	if (shms_packviews_find(&p->views, place) || !shms_segstate_published(state) || shms_segstate_leases(state) ||
+	    (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_ALIAS) || shms_packalias_is_aliased(p, place))
 		return false;
 	for (uint32_t w = 0; w < s.n_words; w++) {
 		if (shms_segword_load(&s.holders[w]) != (w ? 0 : shms_segholder_name(SHMS_SEG_OWNER)))
@@ -35,9 +34,9 @@ static bool may_go(const struct shms_pack *p, struct shms_packplace place)
 /* True: it was used since the hand came by. */
 static bool second_chance(struct shms_packseg *g, uint32_t slot)
 {
-	bool used = (g->views[slot] & SHMS_PACK_USED) != 0;
+	bool used = g->used[slot / 8] >> slot % 8 & 1;
 
-	g->views[slot] &= ~SHMS_PACK_USED;
+	shms_packseg_unuse(g, slot);
 	return used;
 }
 
@@ -57,10 +56,8 @@ static bool find(struct shms_pack *p, struct shms_packsearch *io, struct shms_pa
 
 		p->hand.slot++;
 		io->left--;
-		if (!may_go(p, place) || second_chance(g, place.slot) || shms_pack_describe(p, place, ret) < 0)
-			continue;
-		shms_packseg_view(g, place.slot);
-		return true;
+		if (may_go(p, place) && !second_chance(g, place.slot) && shms_pack_view(p, place, ret) == 0)
+			return true;
 	}
 	return false;
 }

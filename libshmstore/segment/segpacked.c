@@ -136,33 +136,29 @@ int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot 
 	uint64_t sizes = shms_segword_plain_load(&slot->packed[0]), rest = shms_segword_plain_load(&slot->packed[1]);
 	uint64_t key[2] = {shms_segword_plain_load(&slot->packed[2]), shms_segword_plain_load(&slot->packed[3])}, n;
 	uint32_t extent = (uint32_t)sizes;
-	struct shms_segpacked o;
 
-	o.buffer_size = sizes >> 32;
-	o.metadata_size = (uint32_t)rest;
-	o.key_size = (uint16_t)(rest >> 32);
-	o.class = (uint8_t)(rest >> 48);
-	o.flags = (uint8_t)(rest >> 56);
-	o.n_buffers = 1;
-	if ((o.flags & ~SHMS_SEGPACKED_FLAGS) || !o.key_size || !shms_segpacked_extent(g, extent, o.class))
+	ret->buffer_size = sizes >> 32;
+	ret->metadata_size = (uint32_t)rest;
+	ret->key_size = (uint16_t)(rest >> 32);
+	ret->class = (uint8_t)(rest >> 48);
+	ret->flags = (uint8_t)(rest >> 56);
+	ret->n_buffers = 1;
+	memcpy(ret->key, key, sizeof(ret->key));
+	if ((ret->flags & ~SHMS_SEGPACKED_FLAGS) || !ret->key_size || !shms_segpacked_extent(g, extent, ret->class))
 		return -EBADMSG;
-	o.extent_off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN;
-	o.extent_size = shms_segclass_size(o.class);
-	if (o.flags & SHMS_SEGPACKED_TABLE) {
-		if (align8(o.buffer_size) + 8 > o.extent_size)
+	ret->extent_off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN;
+	ret->extent_size = shms_segclass_size(ret->class);
+	if (ret->flags & SHMS_SEGPACKED_TABLE) {
+		if (align8(ret->buffer_size) + 8 > ret->extent_size)
 			return -EBADMSG;
-		o.table_off = align8(o.buffer_size);
-		n = table_number(g, &o, 0);
-		if (n == 1 || n > o.extent_size / 8)
+		ret->table_off = align8(ret->buffer_size);
+		n = table_number(g, ret, 0);
+		if (n == 1 || n > ret->extent_size / 8)
 			return -EBADMSG;
-		o.n_buffers = (uint32_t)n;
+		ret->n_buffers = (uint32_t)n;
 	}
-	place(&o);
-	if (o.used > o.extent_size)
-		return -EBADMSG;
-	memcpy(o.key, key, sizeof(o.key));
-	*ret = o;
-	return 0;
+	place(ret);
+	return ret->used > ret->extent_size ? -EBADMSG : 0;
 }
 
 int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes)

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "segclass.h"
 #include "segment.h"
 
 #define SHMS_SEGPACKED_KEY 16u /* a key of so many bytes fits into the slot */
@@ -79,21 +80,23 @@ void shms_segpacked_write(const struct shms_segslot *slot, const struct shms_seg
 /*
  * Copies the description out of the slot, each word once, and checks that all that it describes
  * lies in one extent, and that extent in the segment. The words belong together only if the slot
- * was SEALED with one generation all the while; the caller finds that out. 0, -EBADMSG.
+ * was SEALED with one generation all the while; the caller finds that out. 0; -EBADMSG: ret has
+ * numbers that are not to be used.
  */
 int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret);
 /*
- * Is it the key of the slot's object, which the caller holds by name? 1, 0; -1: it may be, and the extent has it (shms_segpacked_read()).
+ * Returns the size of the key of the slot's object, which the caller holds by name, and its bytes, if it has SHMS_SEGPACKED_KEY at most.
  */
-static inline int shms_segpacked_is(const struct shms_segslot *slot, const void *key, size_t key_size)
+static inline size_t shms_segpacked_key_words(const struct shms_segslot *slot, uint64_t ret[2])
 {
-	size_t size = (uint16_t)(shms_segword_plain_load(&slot->packed[1]) >> 32);
-
-	if (size != key_size)
-		return 0;
-	if (size > SHMS_SEGPACKED_KEY)
-		return -1;
-	return memcmp((const void *)&slot->packed[2], key, size) == 0;
+	ret[0] = shms_segword_plain_load(&slot->packed[2]);
+	ret[1] = shms_segword_plain_load(&slot->packed[3]);
+	return (uint16_t)(shms_segword_plain_load(&slot->packed[1]) >> 32);
+}
+/* Bytes of the slot's extent, as its description says, which the caller holds by name. */
+static inline uint64_t shms_segpacked_extent_size(const struct shms_segslot *slot)
+{
+	return shms_segclass_size((uint8_t)(shms_segword_plain_load(&slot->packed[1]) >> 48));
 }
 /* The key of the object o, which was read out of its slot. */
 static inline const void *shms_segpacked_key(const struct shms_segment *g, const struct shms_segpacked *o)

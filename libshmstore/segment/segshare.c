@@ -11,6 +11,7 @@
 #include "segshare.h"
 
 #include <errno.h>
+#include <string.h>
 
 int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
 			 uint64_t end_ms, uint32_t *ret_lease)
@@ -61,8 +62,7 @@ static uint64_t promise_part(const struct shms_segticket *t)
 static int take(const struct shms_segment *g, const struct shms_segslot *slot, const struct shms_segticket *t,
 		struct shms_segpacked *ret)
 {
-	struct shms_segpacked packed;
-	int r = shms_segpacked_read(g, slot, &packed);
+	int r = shms_segpacked_read(g, slot, ret);
 
 	for (unsigned turn = 0; shms_segword_turn(&turn);) {
 		uint64_t word = shms_segword_load(slot->state);
@@ -71,10 +71,8 @@ static int take(const struct shms_segment *g, const struct shms_segslot *slot, c
 			return -ESTALE;
 		if (r < 0)
 			return r; /* the ticket's object it is, and no good */
-		if (shms_segword_cas(slot->state, word, shms_segstate_unleased(word, t->lease))) {
-			*ret = packed;
+		if (shms_segword_cas(slot->state, word, shms_segstate_unleased(word, t->lease)))
 			return 0;
-		}
 	}
 	return -EBADMSG;
 }
@@ -136,34 +134,36 @@ void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SE
 	*at = '\0';
 }
 
-/* The value of each lower-case hexadecimal digit + 1; 0: it is none. */
-static const uint8_t DIGITS[256] = {
-	['0'] = 1, ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
-	['8'] = 9, ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16};
-
-bool shms_segticket_digits(const char *text, size_t n, uint64_t *ret)
+/*
+ * Eight digits at once, a byte each. A letter has bit 6, and its value is 9 more than its low half. A digit is one if its high half is what that bit
+ * says, and its value on the right side of 10.
+ */
+bool shms_segticket_number(const char text[8], uint32_t *ret)
 {
-	uint64_t number = 0;
-	unsigned wrong = 0;
+	const uint64_t ones = UINT64_C(0x0101010101010101);
+	uint64_t x, letter, value;
+	bool right;
 
-	for (size_t i = 0; i < n; i++) {
-		unsigned d = DIGITS[(unsigned char)text[i]] - 1u;
-
-		wrong |= d;
-		number = number << 4 | (d & 15);
-	}
-	*ret = number;
-	return wrong <= 15;
+	memcpy(&x, text, sizeof(x));
+	letter = x >> 6 & ones;
+	value = (x & ones * 15) + letter * 9;
+	right = (x & ones * 0xf0) == ones * 0x30 + letter * 0x30 && ((value + ones * 6) >> 4 & ones) == letter &&
+		!(value & ones * 0x10);
+	value = __builtin_bswap64(value & ones * 15);
+	value = (value | value >> 4) & UINT64_C(0x00ff00ff00ff00ff);
+	value = (value | value >> 8) & UINT64_C(0x0000ffff0000ffff);
+	*ret = (uint32_t)(value | value >> 16);
+	return right;
 }
 
 int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)
 {
-	uint64_t slot, generation, lease, end_ms;
+	uint32_t slot, what, end_high, end_low;
 
-	if (n != SHMS_SEGTICKET_TEXT - 1 || !shms_segticket_digits(text, 8, &slot) ||
-	    !shms_segticket_digits(text + 8, 6, &generation) || !shms_segticket_digits(text + 14, 2, &lease) ||
-	    !shms_segticket_digits(text + 16, 16, &end_ms) || lease >= SHMS_SEG_LEASES)
+	if (n != SHMS_SEGTICKET_TEXT - 1 || !shms_segticket_number(text, &slot) ||
+	    !shms_segticket_number(text + 8, &what) || !shms_segticket_number(text + 16, &end_high) ||
+	    !shms_segticket_number(text + 24, &end_low) || (what & 0xff) >= SHMS_SEG_LEASES)
 		return -EBADMSG;
-	*ret = (struct shms_segticket){(uint32_t)slot, (uint32_t)generation, (uint32_t)lease, end_ms};
+	*ret = (struct shms_segticket){slot, what >> 8, what & 0xff, (uint64_t)end_high << 32 | end_low};
 	return 0;
 }

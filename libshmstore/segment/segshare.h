@@ -56,7 +56,7 @@ void shms_segticket_format(const struct shms_segticket *ticket, char ret_text[SH
  * write that.
  */
 int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret);
-/* Reads a number of n lower-case hexadecimal digits, 16 at most. False: there is another byte. */
-bool shms_segticket_digits(const char *text, size_t n, uint64_t *ret);
+/* Reads a number of 8 lower-case hexadecimal digits. False: there is another byte. */
+bool shms_segticket_number(const char text[8], uint32_t *ret);
 
 #endif

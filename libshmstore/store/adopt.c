@@ -72,16 +72,18 @@ static bool in_dir(const char *path, const char *last, const char *dir)
 	       last[-2 - (ssize_t)n] == '/';
 }
 
-/* Every component is a plain name. */
-static bool plain_path(const char *path)
+/* Is every component a plain name? */
+static bool plain_path(const char *path, size_t length)
 {
-	while (*path) {
-		size_t n = (size_t)(strchrnul(path, '/') - path);
+	const char *end = path + length, *slash;
 
+	for (; path <= end; path = slash + 1) {
+		size_t n;
+
+		slash = memchr(path, '/', (size_t)(end - path));
+		slash = slash ? slash : end;
+		n = (size_t)(slash - path);
 		if (n == 0 || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
-			return false;
-		path += n;
-		if (*path == '/' && *++path == '\0')
 			return false;
 	}
 	return true;
@@ -99,28 +101,32 @@ static bool in_inbox(const struct shmstore *s, const char *path, const char *las
 /* The ticket's path relative to the partition, and what it is. */
 static int check_path(const struct shmstore *s, const struct shmstore_ticket *t, struct source *ret)
 {
-	size_t n = strlen(s->p->path);
+	size_t n = strlen(s->p->path), length = strnlen(t->path, sizeof(t->path));
 	const char *path, *last;
+	bool packed;
 	uint64_t expiry;
 
-	if (!memchr(t->path, '\0', sizeof(t->path)))
+	if (length == sizeof(t->path))
 		return shms_detail(-EINVAL, NULL, "the ticket's path does not end");
 	if (strncmp(t->path, s->p->path, n) != 0 || t->path[n] != '/')
 		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is not in the partition %s", t->path,
 				   s->p->path);
 	path = t->path + n + 1;
-	if (!plain_path(path))
+	length -= n + 1;
+	packed = shms_packticket_parse(path, length, &ret->packed) == 0;
+	/* What is behind the store's directory is plain in a packed object's. */
+	if (length && !plain_path(path, packed ? shms_packticket_store(&ret->packed) : length))
 		return shms_detail(-EPERM, NULL, "the ticket's path %.256s goes by . or ..", t->path);
-	last = strrchr(path, '/');
+	last = memrchr(path, '/', length);
 	if (!last)
 		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
 	last++;
-	if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
+	if (packed) {
+		ret->kind = KIND_PACKED;
+	} else if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
 		if (expiry <= shms_now_boot_ms())
 			return shms_detail(-ESTALE, NULL, "the lease %.256s has expired", t->path);
 		ret->kind = in_inbox(s, path, last) ? KIND_INBOX : KIND_LEASE;
-	} else if (shms_packticket_parse(path, &ret->packed) == 0) {
-		ret->kind = KIND_PACKED;
 	} else if (in_dir(path, last, SHMS_DIR_OBJECTS)) {
 		ret->kind = KIND_OBJECT;
 	} else {
@@ -329,19 +335,19 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
  * The object becomes one of ours by a copy, and then the lease goes: killed in between, both are there. Where two bring one ticket at the
  * same time, both may have it.
  */
-static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const char *path,
+static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
 		      const struct shms_pack_sizes *expect, bool replace)
 {
 	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
 	struct shms_packcopy copy;
 	uint64_t off = 0;
-	int r = shms_packcopy_read(s->p->fd, path, shms_now_boot_ms(), &copy);
+	int r = shms_packcopy_read(s->p->fd, ticket, shms_now_boot_ms(), &copy);
 
 	if (r < 0)
 		return r;
 	if (copy.object.buffer_size != expect->buffer || shms_pack_header_size(&copy.object) != expect->header) {
 		free(copy.extent);
-		return shms_detail(-EBADMSG, NULL, "%.256s is of another size than the ticket says", path);
+		return shms_detail(-EBADMSG, NULL, "%.256s is of another size than the ticket says", ticket->path);
 	}
 	for (size_t i = 0; i < copy.object.n_buffers; i++) {
 		buffers[i] = (struct iovec){copy.extent + off, copy.sizes[i]};
@@ -351,7 +357,7 @@ static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const ch
 			 buffers, copy.object.n_buffers, replace ? SHMSTORE_REPLACE : 0);
 	free(copy.extent);
 	if (r == 0)
-		(void)shms_packcopy_end(s->p->fd, path);
+		(void)shms_packcopy_end(s->p->fd, ticket);
 	return r > 0 ? -ENOSPC : r; /* the arbiter would have it wait, which an adoption does not */
 }
 
@@ -368,7 +374,7 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const 
 	r = shms_packed_adopt(s, k, &from->packed, &expect, replace, shms_room_unbooked(s));
 	shms_credit_end(s, &charge, r == 0);
 	if (r == -ENOTSUP)
-		r = adopt_copy(s, k, from->path, &expect, replace);
+		r = adopt_copy(s, k, &from->packed, &expect, replace);
 	if (r == -EPERM)
 		return shms_detail(-EPERM, NULL,
 				   "%.256s is another user's: only shmstore_handoff_to() hands it to others", t->path);

@@ -93,7 +93,7 @@ static inline int hand_off(struct shms_pack *p, const char *key, char ret_path[S
 static inline int adopt_at(struct shms_pack *p, const char *path, const char *key, bool replace, uint64_t now_ms)
 {
 	struct shms_packticket t;
-	int r = shms_packticket_parse(path, &t);
+	int r = shms_packticket_parse(path, strlen(path), &t);
 
 	return r < 0 ? r : shms_pack_adopt(p, &t, NULL, key, strlen(key), replace, now_ms, UINT64_MAX);
 }

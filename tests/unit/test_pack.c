@@ -192,7 +192,8 @@ Test(pack, kept_store_finds_all_it_had)
 	cr_assert_eq(put(a, "twice", 100, 1, false), 0);
 	cr_assert_eq(shms_pack_get(a, "twice", 5, &v), 0);
 	shms_pack_unget(a, &v, NOW);
-	cr_assert(shms_packindex_drop(&a->index, "twice", 5, (struct shms_packplace){v.number, v.slot}));
+	cr_assert(shms_packindex_drop(&a->index, shms_packhash("twice", 5).hash,
+				      (struct shms_packplace){v.number, v.slot}));
 	cr_assert_eq(put(a, "twice", 100, 2, false), 0);
 	close_pack(a);
 	close_pack(b);

@@ -207,27 +207,34 @@ static struct shms_packalias_bytes *alias_bytes(struct shms_pack *p, struct shms
 	return (struct shms_packalias_bytes *)(void *)(g->books + o.extent_off);
 }
 
+/* The place of the key, which may be an alias's. */
+static struct shms_packplace place_of(struct shms_pack *p, const char *key)
+{
+	const struct shms_packhashed k = shms_packhash(key, strlen(key));
+	struct shms_packplace place = {0};
+
+	ENSURE(shms_pack_find(p, &k, &place));
+	return place;
+}
+
 /* Each of the states that a kill leaves between two steps (packalias.c). */
 Test(packalias, kept_store_was_killed_between)
 {
 	struct shms_pack *a = open_pack("a", true);
-	struct shms_packplace place, second;
 
 	cr_assert_eq(put(a, "k", 100, 1, false), 0);
 	/* The alias was made, and the object did not become the store's: as if the bit had not been set. */
 	cr_assert_eq(alias(a, "k", "lost", false), 0);
-	cr_assert(shms_pack_find(a, "lost", 4, &place));
-	alias_bytes(a, place)->generation++;
+	alias_bytes(a, place_of(a, "lost"))->generation++;
 	/* The key was given to the others twice. */
 	cr_assert_eq(put(a, "l", 100, 2, false), 0);
 	cr_assert_eq(alias(a, "l", "one", false), 0);
 	cr_assert_eq(alias(a, "l", "two", false), 0);
 	cr_assert_eq(drop(a, "l"), 0);
 	for (int i = 0; i < 2; i++) {
-		struct shms_segslot slot;
+		struct shms_packplace second = place_of(a, i ? "one" : "two");
+		struct shms_segslot slot = shms_packseg_slot(&a->segments[second.segment], second.slot);
 
-		cr_assert(shms_pack_find(a, i ? "one" : "two", 3, &second));
-		slot = shms_packseg_slot(&a->segments[second.segment], second.slot);
 		shms_segpacked_flag(&slot, SHMS_SEGPACKED_INSTEAD, true);
 	}
 	close_pack(a);
