@@ -2,11 +2,15 @@
 /*
  * old_views.c: a recycled file never shows new bytes to an old view.
  *
- *   old_views [-t seconds] [-s seed]
+ *   old_views [-p] [-t seconds] [-s seed]
  *
  * The churner deletes and puts under few keys, in sizes that vary by 20 %, so that nearly every put would like a recycled file.
  * Meanwhile views and files are held in all the ways of old_views.h, and every byte of them is compared again and again with what
  * it was. Recycling must have happened, and every kind of holder must have held something, else the test says nothing and fails.
+ *
+ * With -p the stores pack, on a partition so small that freed pages go back to it at once, and with donors and holders that are stopped and
+ * killed (old_views_mortal.c). Then what must have happened is that memory was used again: objects were packed, and far more bytes put than
+ * there is room for. tests/mutants/segfile leaves out the guards.
  *
  * Built as old_views_no_lease and old_views_no_links the program's own fcntl() and fstat() tell the library that the file is
  * nobody else's: then the test must find changed views. tests/crash/run runs all three.
@@ -70,12 +74,21 @@ int fstat(int fd, struct stat *st)
 #endif
 
 const char *const ov_kind_name[OV_N_KINDS] = {
-	"views, same process",      "copy-on-write views",      "views of other threads", "views of forked children",
-	"views, read-only handle",  "views of adopted objects", "adopted, only linked",   "open(2)",
+	"views, same process",      "copy-on-write views",
+	"views of other threads",   "views of forked children",
+	"views, read-only handle",  "views of adopted objects",
+	"adopted, only linked",     "views, stopped process",
+	"views of a killed parent", "open(2)",
 	"O_PATH, reopened, mapped", "open(2) and mmap(2)",
 };
 
+#define PACK_MAX    (UINT64_C(1) << 20)
+#define SIZE        (UINT64_C(256) << 20) /* of the partition */
+#define SIZE_PACKED (UINT64_C(28) << 20)
+#define TIMES_SIZE  10u /* so many times the partition's size is put, at least */
+
 struct options {
+	bool packed;
 	unsigned seconds;
 	uint64_t seed;
 };
@@ -263,12 +276,7 @@ static void send_ticket(struct churner *c, unsigned key)
 {
 	char name[16];
 	ov_key(key, name);
-	struct ov_mail mail = {.seed = c->seeds[key]};
-	int rc = shmstore_handoff(c->s, name, strlen(name), 5000, &mail.ticket);
-	if (rc < 0)
-		ov_fail(c->o, "handoff: %d (%s)", rc, shmstore_strerror(rc));
-	else if (send(c->o->tickets[0], &mail, sizeof(mail), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		unlink(mail.ticket.path); /* its mailbox is full */
+	ov_send_ticket(c->o, c->s, name, c->seeds[key]);
 }
 
 /* ---- the churn ---------------------------------------------------------------------------------------------------- */
@@ -276,7 +284,8 @@ static void send_ticket(struct churner *c, unsigned key)
 static void put_one(struct churner *c, unsigned key)
 {
 	static const uint64_t middle[] = {70000, 70000, 200000, 200000, 1000000};
-	uint64_t m = middle[key % 5];
+	static const uint64_t packed[] = {300, 5000, 9000, 70000, 250000};
+	uint64_t m = c->o->pack_max ? packed[ov_random(&c->random, 5)] : middle[key % 5];
 	struct content fresh = {++c->next_seed, m * 4 / 5 + ov_random(&c->random, (unsigned)(m * 2 / 5))};
 	char name[16];
 	ov_key(key, name);
@@ -296,12 +305,37 @@ static void put_one(struct churner *c, unsigned key)
 			rc = content_put(c->s, name, strlen(name), fresh, 0);
 		break;
 	}
+	if (rc == -ENOSPC && c->o->pack_max) {
+		/* What was there is, unless it was to be deleted first. */
+		c->seeds[key] = shmstore_contains(c->s, name, strlen(name)) == 1 ? c->seeds[key] : 0;
+		return;
+	}
 	if (rc < 0) {
 		ov_fail(c->o, "delete and put: %d (%s)", rc, shmstore_strerror(rc));
 		return;
 	}
 	c->seeds[key] = fresh.seed;
 	c->o->shared->n_puts++;
+	c->o->shared->n_put_bytes += fresh.size;
+}
+
+static int count_packed(const struct shmstore_object_info *info, void *arg)
+{
+	*(uint64_t *)arg += info->packed;
+	return 0;
+}
+
+/* What is done now and then to all that is there. */
+static void tend(struct churner *c)
+{
+	uint64_t n = 0;
+	int rc = shmstore_foreach(c->s, count_packed, &n);
+
+	c->o->shared->n_packed += n;
+	if (rc == 0)
+		rc = shmstore_partition_gc(c->p, 0, NULL);
+	if (rc < 0)
+		ov_fail(c->o, "foreach or gc: %d (%s)", rc, shmstore_strerror(rc));
 }
 
 static void churn(struct churner *c)
@@ -312,11 +346,13 @@ static void churn(struct churner *c)
 	while (t.tv_sec <= end && !c->o->shared->failed) {
 		unsigned key = ov_random(&c->random, OV_KEYS);
 		put_one(c, key);
-		if (ov_random(&c->random, 4) == 0)
+		if (c->o->pack_max && ov_random(&c->random, 200) == 0)
+			tend(c);
+		if (c->seeds[key] && ov_random(&c->random, 4) == 0)
 			hold(c, key);
-		if (ov_random(&c->random, 100) == 0)
+		if (c->seeds[key] && ov_random(&c->random, 100) == 0)
 			fork_with_view(c, key);
-		if (ov_random(&c->random, 10) == 0)
+		if (c->seeds[key] && ov_random(&c->random, 10) == 0)
 			send_ticket(c, key);
 		for (unsigned i = 0; i < OV_RING; i++)
 			if (c->ring[i].v && ov_random(&c->random, 3) == 0) {
@@ -376,9 +412,11 @@ static int count_recycled(const struct shmstore_store_info *info, void *arg)
 static void churner_main(struct ov *o, const struct options *options, int ready)
 {
 	struct churner c = {.o = o, .options = options, .random = options->seed * 0x9e3779b97f4a7c15ull | 1};
+	struct shmstore_options open = SHMSTORE_OPTIONS_INIT;
+	open.pack_max = o->pack_max;
 	int rc = shmstore_partition_open(o->partition, SHMSTORE_CREATE, &c.p);
 	if (rc == 0)
-		rc = shmstore_open(c.p, "churn", NULL, &c.s);
+		rc = shmstore_open(c.p, "churn", &open, &c.s);
 	if (rc < 0)
 		ov_fail(o, "opening the store: %d (%s)", rc, shmstore_strerror(rc));
 	if (write(ready, "r", 1) != 1 || rc < 0)
@@ -411,21 +449,43 @@ static pid_t start(struct ov *o, void (*holder)(struct ov *o, uint64_t seed), ui
 	return pid;
 }
 
-static void judge(struct ov *o)
+static bool takes_part(const struct ov *o, unsigned kind)
+{
+	return o->pack_max ? kind < OV_OPEN : kind != OV_STOPPED && kind != OV_ORPHANED;
+}
+
+/* Memory was used again, and not only taken. */
+static void judge_churn(struct ov *o)
 {
 	struct ov_shared *sh = o->shared;
-	for (unsigned k = 0; k < OV_N_KINDS; k++) {
-		printf("     %-26s held %8llu, looked at %9llu, changed %llu, torn %llu\n", ov_kind_name[k],
-		       (unsigned long long)sh->n_held[k], (unsigned long long)sh->n_looked[k],
-		       (unsigned long long)sh->n_changed[k], (unsigned long long)sh->n_torn[k]);
-		if (sh->n_held[k] == 0 || sh->n_looked[k] == 0)
-			ov_fail(o, "%s: nothing was held: the test says nothing about them", ov_kind_name[k]);
+	if (o->pack_max) {
+		printf("old views, packed: %llu puts of %llu MiB, %llu objects were found packed\n",
+		       (unsigned long long)sh->n_puts, (unsigned long long)sh->n_put_bytes >> 20,
+		       (unsigned long long)sh->n_packed);
+		if (sh->n_packed == 0 || sh->n_put_bytes < TIMES_SIZE * SIZE_PACKED)
+			ov_fail(o, "no object was packed, or too little was put: the test says nothing");
+		return;
 	}
 	printf("old views: %llu puts, %llu recycled\n", (unsigned long long)sh->n_puts,
 	       (unsigned long long)sh->n_recycled);
 	if (sh->n_recycled < sh->n_puts / 20 || sh->n_recycled < 100)
 		ov_fail(o, "only %llu of %llu puts were recycled: the test says nothing",
 			(unsigned long long)sh->n_recycled, (unsigned long long)sh->n_puts);
+}
+
+static void judge(struct ov *o)
+{
+	struct ov_shared *sh = o->shared;
+	for (unsigned k = 0; k < OV_N_KINDS; k++) {
+		if (!takes_part(o, k))
+			continue;
+		printf("     %-26s held %8llu, looked at %9llu, changed %llu, torn %llu\n", ov_kind_name[k],
+		       (unsigned long long)sh->n_held[k], (unsigned long long)sh->n_looked[k],
+		       (unsigned long long)sh->n_changed[k], (unsigned long long)sh->n_torn[k]);
+		if (sh->n_held[k] == 0 || sh->n_looked[k] == 0)
+			ov_fail(o, "%s: nothing was held: the test says nothing about them", ov_kind_name[k]);
+	}
+	judge_churn(o);
 }
 
 static int body(const char *mount, void *arg)
@@ -435,6 +495,7 @@ static int body(const char *mount, void *arg)
 	static char path[256];
 	snprintf(path, sizeof(path), "%s/partition", mount);
 	o.partition = path;
+	o.pack_max = options->packed ? PACK_MAX : 0;
 	o.shared = mmap(NULL, sizeof(*o.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int ready[2];
 	if (o.shared == MAP_FAILED || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, o.tickets) < 0 ||
@@ -451,8 +512,8 @@ static int body(const char *mount, void *arg)
 		return 2;
 	pids[1] = start(&o, ov_hold_readonly, options->seed + 1);
 	pids[2] = start(&o, ov_hold_adopted, options->seed + 2);
-	pids[3] = start(&o, ov_hold_by_hand, options->seed + 3);
-	pids[4] = start(&o, ov_hold_by_hand, options->seed + 4);
+	pids[3] = start(&o, options->packed ? ov_hold_mortal : ov_hold_by_hand, options->seed + 3);
+	pids[4] = start(&o, options->packed ? ov_hold_mortal : ov_hold_by_hand, options->seed + 4);
 	for (unsigned i = 0; i < 5; i++) {
 		int status = 0;
 		while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
@@ -471,6 +532,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 	switch (key) {
+	case 'p':
+		o->packed = true;
+		return 0;
 	case 't':
 		o->seconds = (unsigned)strtoul(arg, NULL, 10);
 		return 0;
@@ -485,12 +549,16 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
+		{"packed", 'p', NULL, 0, "Stores that pack", 0},
 		{"time", 't', "SECONDS", 0, "How long (10)", 0},
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
 		{0},
 	};
 	static const struct argp argp = {known, on_option, NULL, "Recycled files and old views.", NULL, NULL, NULL};
 	struct options options = {.seconds = 10, .seed = (uint64_t)time(NULL)};
+	char mount_options[64];
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
-	return sandbox_run("size=256m,huge=within_size", body, &options);
+	snprintf(mount_options, sizeof(mount_options), "size=%llu,huge=%s",
+		 (unsigned long long)(options.packed ? SIZE_PACKED : SIZE), options.packed ? "never" : "within_size");
+	return sandbox_run(mount_options, body, &options);
 }

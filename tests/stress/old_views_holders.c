@@ -13,12 +13,13 @@
 
 #include "old_views.h"
 
-static struct shmstore *open_store(struct ov *o, const char *name, unsigned flags)
+struct shmstore *ov_open(struct ov *o, const char *name, unsigned flags)
 {
 	struct shmstore_partition *p = NULL;
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	struct shmstore *s = NULL;
 	options.flags = flags;
+	options.pack_max = o->pack_max;
 	int rc = shmstore_partition_open(o->partition, 0, &p);
 	if (rc == 0)
 		rc = shmstore_open(p, name, &options, &s);
@@ -28,8 +29,7 @@ static struct shmstore *open_store(struct ov *o, const char *name, unsigned flag
 	return s;
 }
 
-/* A breath, so that the churner gets through: a load, not a wait. */
-static void breathe(uint64_t *random)
+void ov_breathe(uint64_t *random)
 {
 	struct timespec t = {.tv_nsec = (long)ov_random(random, 300000)};
 	nanosleep(&t, NULL);
@@ -37,33 +37,27 @@ static void breathe(uint64_t *random)
 
 /* ---- views -------------------------------------------------------------------------------------------------------- */
 
-struct view {
-	struct shmstore_view *v;
-	uint64_t seed;
-};
-
-static void look_at_view(struct ov *o, enum ov_kind kind, const struct view *h)
+void ov_look(struct ov *o, enum ov_kind kind, const struct ov_view *h)
 {
 	struct content c = {0, 0};
 	const char *why = content_check(h->v, &c);
 	ov_looked(o, kind, false, why, c.seed, h->seed);
 }
 
-/* Takes the place of the view in a slot of the ring. */
-static void hold_view(struct ov *o, enum ov_kind kind, struct view *slot, struct shmstore_view *v)
+void ov_hold(struct ov *o, enum ov_kind kind, struct ov_view *slot, struct shmstore_view *v)
 {
 	struct content c = {0, 0};
 	const char *why = content_check(v, &c);
 	ov_looked(o, kind, true, why, c.seed, c.seed);
 	shmstore_view_unref(slot->v);
-	*slot = (struct view){v, c.seed};
+	*slot = (struct ov_view){v, c.seed};
 }
 
-static void look_around(struct ov *o, enum ov_kind kind, struct view ring[OV_RING], uint64_t *random)
+static void look_around(struct ov *o, enum ov_kind kind, struct ov_view ring[OV_RING], uint64_t *random)
 {
 	for (unsigned i = 0; i < OV_RING; i++)
 		if (ring[i].v) {
-			look_at_view(o, kind, &ring[i]);
+			ov_look(o, kind, &ring[i]);
 			if (ov_random(random, 3) == 0)
 				ring[i].v = shmstore_view_unref(ring[i].v);
 		}
@@ -71,19 +65,19 @@ static void look_around(struct ov *o, enum ov_kind kind, struct view ring[OV_RIN
 
 void ov_hold_readonly(struct ov *o, uint64_t random)
 {
-	struct shmstore *s = open_store(o, "churn", SHMSTORE_OPEN_READONLY);
-	struct view ring[OV_RING] = {{NULL, 0}};
+	struct shmstore *s = ov_open(o, "churn", SHMSTORE_OPEN_READONLY);
+	struct ov_view ring[OV_RING] = {{NULL, 0}};
 	while (s && !o->shared->stop && !o->shared->failed) {
 		char key[16];
 		ov_key(ov_random(&random, OV_KEYS), key);
 		struct shmstore_view *v = NULL;
 		int rc = shmstore_get(s, key, strlen(key), 0, &v);
 		if (rc == 0)
-			hold_view(o, OV_READONLY, &ring[ov_random(&random, OV_RING)], v);
+			ov_hold(o, OV_READONLY, &ring[ov_random(&random, OV_RING)], v);
 		else if (rc != -ENOENT)
 			ov_fail(o, "read-only get: %d (%s)", rc, shmstore_strerror(rc));
 		look_around(o, OV_READONLY, ring, &random);
-		breathe(&random);
+		ov_breathe(&random);
 	}
 	for (unsigned i = 0; i < OV_RING; i++)
 		shmstore_view_unref(ring[i].v);
@@ -109,50 +103,82 @@ static void look_at_linked(struct ov *o, struct shmstore *s, struct linked *l)
 	l->key[0] = '\0';
 }
 
-static void take_ticket(struct ov *o, struct shmstore *s, const struct ov_mail *mail, struct view ring[OV_RING],
-			struct linked links[OV_RING], uint64_t *random)
+void ov_send_ticket(struct ov *o, struct shmstore *s, const char *key, uint64_t seed)
+{
+	struct pollfd room = {.fd = o->tickets[0], .events = POLLOUT};
+	struct ov_mail mail = {.seed = seed};
+	int rc;
+
+	if (poll(&room, 1, 0) != 1)
+		return;
+	memcpy(mail.key, key, strlen(key) + 1);
+	rc = shmstore_handoff(s, key, strlen(key), 5000, &mail.ticket);
+	if (rc < 0)
+		ov_fail(o, "handoff: %d (%s)", rc, shmstore_strerror(rc));
+	else if (send(o->tickets[0], &mail, sizeof(mail), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		unlink(mail.ticket.path); /* somebody else took the room */
+}
+
+bool ov_receive(struct ov *o, struct ov_mail *ret)
+{
+	struct pollfd pfd = {.fd = o->tickets[1], .events = POLLIN};
+
+	return poll(&pfd, 1, 1) == 1 && recv(o->tickets[1], ret, sizeof(*ret), MSG_DONTWAIT) == (ssize_t)sizeof(*ret);
+}
+
+bool ov_adopt(struct ov *o, struct shmstore *s, const char *key, const struct ov_mail *mail)
+{
+	int rc = shmstore_adopt(s, key, strlen(key), &mail->ticket, SHMSTORE_REPLACE);
+
+	/* It took us longer than the lease; or where a packed object is copied the partition is full. */
+	if (rc < 0 && rc != -ESTALE && !(rc == -ENOSPC && o->pack_max))
+		ov_fail(o, "adopt: %d (%s)", rc, shmstore_strerror(rc));
+	return rc == 0;
+}
+
+static void take_ticket(struct ov *o, struct shmstore *s, struct ov_view ring[OV_RING], struct linked links[OV_RING],
+			uint64_t *random)
 {
 	static unsigned n;
+	struct ov_mail mail;
 	char key[24];
-	snprintf(key, sizeof(key), "adopted-%u", n++ % 1000);
-	int rc = shmstore_adopt(s, key, strlen(key), &mail->ticket, SHMSTORE_REPLACE);
-	if (rc == -ESTALE)
-		return; /* took us longer than the lease */
-	if (rc < 0) {
-		ov_fail(o, "adopt: %d (%s)", rc, shmstore_strerror(rc));
+
+	if (!ov_receive(o, &mail))
 		return;
-	}
+	/* A packed object is sure to be taken as it is under its own key alone. */
+	snprintf(key, sizeof(key), o->pack_max ? "%s" : "adopted-%s-%u", mail.key, n++ % 200);
+	for (unsigned i = 0; i < OV_RING; i++)
+		if (strcmp(links[i].key, key) == 0)
+			look_at_linked(o, s, &links[i]);
+	if (!ov_adopt(o, s, key, &mail))
+		return;
 	struct linked *l = &links[ov_random(random, OV_RING)];
 	if (l->key[0] == '\0' && ov_random(random, 2)) {
-		*l = (struct linked){.seed = mail->seed, .rounds = 1 + ov_random(random, 20)};
+		*l = (struct linked){.seed = mail.seed, .rounds = 1 + ov_random(random, 20)};
 		memcpy(l->key, key, sizeof(key));
 		o->shared->n_held[OV_LINKED]++;
 		return;
 	}
 	struct shmstore_view *v = NULL;
-	rc = shmstore_get(s, key, strlen(key), 0, &v);
+	int rc = shmstore_get(s, key, strlen(key), 0, &v);
 	if (rc < 0) {
 		ov_fail(o, "get of an adopted object: %d (%s)", rc, shmstore_strerror(rc));
 		return;
 	}
 	shmstore_delete(s, key, strlen(key));
-	struct view *slot = &ring[ov_random(random, OV_RING)];
-	hold_view(o, OV_ADOPTED, slot, v);
-	if (slot->seed != mail->seed)
+	struct ov_view *slot = &ring[ov_random(random, OV_RING)];
+	ov_hold(o, OV_ADOPTED, slot, v);
+	if (slot->seed != mail.seed)
 		ov_fail(o, "an adopted object is another one than was handed off");
 }
 
 void ov_hold_adopted(struct ov *o, uint64_t random)
 {
-	struct shmstore *s = open_store(o, "adopter", 0);
-	struct view ring[OV_RING] = {{NULL, 0}};
+	struct shmstore *s = ov_open(o, "adopter", 0);
+	struct ov_view ring[OV_RING] = {{NULL, 0}};
 	struct linked links[OV_RING] = {{.rounds = 0}};
 	while (s && !o->shared->stop && !o->shared->failed) {
-		struct pollfd pfd = {.fd = o->tickets[1], .events = POLLIN};
-		struct ov_mail mail;
-		if (poll(&pfd, 1, 1) == 1 &&
-		    recv(o->tickets[1], &mail, sizeof(mail), MSG_DONTWAIT) == (ssize_t)sizeof(mail))
-			take_ticket(o, s, &mail, ring, links, &random);
+		take_ticket(o, s, ring, links, &random);
 		for (unsigned i = 0; i < OV_RING; i++)
 			if (links[i].key[0] && --links[i].rounds == 0)
 				look_at_linked(o, s, &links[i]);
@@ -258,7 +284,7 @@ void ov_hold_by_hand(struct ov *o, uint64_t random)
 				if (ov_random(&random, 3) == 0)
 					let_go(&ring[i]);
 			}
-		breathe(&random);
+		ov_breathe(&random);
 	}
 	for (unsigned i = 0; i < OV_RING; i++)
 		let_go(&ring[i]);
