@@ -25,6 +25,7 @@ void shms_packed_init(struct shms_packed *x)
 {
 	atomic_init(&x->pack, NULL);
 	x->dir_fd = -1;
+	atomic_flag_clear(&x->giving);
 	pthread_mutex_init(&x->lock, NULL);
 }
 
@@ -73,7 +74,8 @@ static int open_pack(struct shmstore *s)
 		x->dir_fd = shms_close_fd(x->dir_fd);
 		return r;
 	}
-	shms_pack_tell(pack, &s->ledger->linked_n, &s->ledger->linked_bytes, &s->ledger->linked_bytes_max);
+	shms_pack_tell(pack, &(struct shms_packtold){&s->ledger->linked_n, &s->ledger->linked_bytes,
+						     &s->ledger->linked_bytes_max, &s->page->packed.bytes});
 	/* release: pairs with shms_packed_pack(). */
 	atomic_store_explicit(&x->pack, pack, memory_order_release);
 	return 0;

@@ -21,6 +21,7 @@
 #include "evictuser.h"
 #include "handle.h"
 #include "nameslock.h"
+#include "packask.h"
 #include "packdemote.h"
 #include "partition.h"
 #include "sys.h"
@@ -87,31 +88,65 @@ static int tick(void *arg)
 	return a->what->progress ? a->what->progress(&a->report, a->what->arg) : 0;
 }
 
-static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict_users *users)
+/*
+ * Files are demoted here; live stores are asked for as much of their packed objects as these have of the memory in use, and demote them
+ * meanwhile. What they do not give files have to give, and the other way round. *ret_given: bytes of theirs.
+ */
+static int demote_all(struct shms_evict_run *run, uid_t uid, uint64_t *ret_given)
+{
+	uint64_t packed = shms_packask_bytes(run->p, uid, 0), goal = run->goal, part;
+	struct shmstore_evict_report *report = run->report;
+	struct shms_packask ask;
+	struct room room = {0};
+	int r = look_at_room(run->p, &room);
+
+	if (r < 0)
+		return r;
+	part = shms_victim_part(goal, packed, room.used);
+	shms_packask_begin(run->p, uid, 0, part, &ask);
+	run->goal = goal - part;
+	r = shms_evict_run(run);
+	*ret_given = shms_packask_end(&ask, part);
+	if (r < 0 || !packed || report->freed + *ret_given >= goal)
+		return r;
+	run->goal = goal > *ret_given ? goal - *ret_given : 0;
+	r = shms_evict_run(run);
+	if (r < 0 || report->freed >= run->goal)
+		return r;
+	part = run->goal - report->freed;
+	shms_packask_begin(run->p, uid, 0, part, &ask);
+	*ret_given += shms_packask_end(&ask, part);
+	return r;
+}
+
+static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict_users *users, uid_t uid)
 {
 	struct shms_evict_run run = {.p = p, .users = users, .what = a->what, .mapped = true, .report = &a->report};
 	int r = shms_evict_users_lock(users, a->what->wait, tick, a);
+	uint64_t wanted, given = 0;
 
 	/* Somebody else may have done it meanwhile. */
 	if (r == 0)
 		r = goal(p, a->what, &run.goal);
-	if (r < 0 || !users->n || !run.goal)
+	wanted = run.goal;
+	if (r < 0 || !users->n || !wanted)
 		return r;
 	r = shms_evict_users_look(users);
 	if (r == 0)
-		r = shms_evict_run(&run);
+		r = demote_all(&run, uid, &given);
 	if (r < 0)
 		return r;
-	if (a->report.freed >= run.goal)
+	if (a->report.freed + given >= wanted)
 		return 1;
 	/* The disk had its say. */
 	if (a->report.disk_full || a->report.error == -EIO)
 		return -ENOSPC;
-	return shms_detail(
-		-ENOSPC, p->path,
-		"%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
-		" when their last view is gone; what is left is pinned, leased, in use, or of stores that take no part",
-		p->path, a->report.freed, run.goal, a->report.held);
+	return shms_detail(-ENOSPC, p->path,
+			   "%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
+			   " when their last view is gone; what is left is pinned, leased, in use, packed by processes "
+			   "that make no "
+			   "calls, or of stores that take no part",
+			   p->path, a->report.freed + given, wanted, a->report.held);
 }
 
 static int evict(struct shmstore_partition *p, struct asking *a)
@@ -126,7 +161,7 @@ static int evict(struct shmstore_partition *p, struct asking *a)
 	r = shms_evict_users_open(p, uid, &users);
 	if (r < 0)
 		return r;
-	r = run(p, a, &users);
+	r = run(p, a, &users, uid);
 	shms_evict_users_close(&users);
 	return r;
 }
@@ -223,7 +258,7 @@ static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes
 	struct shms_packdemoted done = {0};
 
 	if (bytes && !s->readonly)
-		done = shms_packdemote(s, t, bytes);
+		done = shms_packdemote(s, t, bytes, UINT64_MAX);
 	shms_count(&s->ledger->evicted_n, done.n);
 	shms_count(&s->ledger->evicted_bytes, done.bytes);
 	went(io, done.bytes);
@@ -236,8 +271,7 @@ static uint64_t packed_part(struct shmstore *s, const struct room *room, const s
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	uint64_t bytes = pack ? shms_pack_sum(pack).bytes : 0;
 
-	return room->used ? (uint64_t)((__uint128_t)k->goal * (bytes < room->used ? bytes : room->used) / room->used)
-			  : 0;
+	return shms_victim_part(k->goal, bytes, room->used);
 }
 
 /*

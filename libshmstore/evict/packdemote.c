@@ -43,7 +43,7 @@ struct run {
 	struct shms_tier *t;
 	struct shms_pack *pack;
 	struct shms_packsearch search;
-	uint64_t bytes; /* that are wanted */
+	uint64_t bytes, most; /* that are wanted, of so many objects at most */
 	struct shms_packdemoted done;
 };
 
@@ -203,7 +203,7 @@ static bool batch(struct run *k, struct shms_engine *e)
 	uint64_t before = k->done.n, bytes = 0;
 	unsigned n = 0;
 
-	while (n < BATCH && bytes < BATCH_BYTES && k->done.bytes + bytes < k->bytes) {
+	while (n < BATCH && bytes < BATCH_BYTES && k->done.bytes + bytes < k->bytes && k->done.n + n < k->most) {
 		m[n] = (struct moving){.s = k->s, .d.t = k->t};
 		if (shms_pack_victim(k->pack, &k->search, &m[n].v) < 0)
 			break;
@@ -219,16 +219,16 @@ static bool batch(struct run *k, struct shms_engine *e)
 	return k->done.n > before;
 }
 
-struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes)
+struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes, uint64_t most)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	struct run k = {.s = s, .t = t, .pack = pack, .bytes = bytes};
+	struct run k = {.s = s, .t = t, .pack = pack, .bytes = bytes, .most = most};
 	struct shms_engine *e = pack ? shms_tier_engine(t) : NULL;
 
 	if (!e)
 		return k.done;
 	k.search = shms_pack_search(pack);
-	while (k.done.bytes < bytes && batch(&k, e))
+	while (k.done.bytes < bytes && k.done.n < most && batch(&k, e))
 		continue;
 	shms_tier_engine_back(t, e);
 	if (k.done.n)

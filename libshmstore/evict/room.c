@@ -12,6 +12,7 @@
 #include "evict.h"
 #include "gc.h"
 #include "handle.h"
+#include "packask.h"
 #include "pool.h"
 #include "sys.h"
 
@@ -47,7 +48,8 @@ static bool make(const struct shms_room *m, int tries)
 	}
 	if (tries <= 1 && sweep(s->p))
 		return true;
-	return !(m->flags & SHMSTORE_NO_EVICT) && tries < TRIES_MAX && shms_evict_for(s, m->bytes);
+	return !(m->flags & SHMSTORE_NO_EVICT) && tries < TRIES_MAX &&
+	       (shms_evict_for(s, m->bytes) || shms_packask_for(s, m->bytes));
 }
 
 int shms_room_take(struct shms_room *m)

@@ -8,7 +8,8 @@
  *   settle    says whether the memory is there now
  *
  * Refused for want of room, they are taken again, each time after the next of these: the store gives back its pooled files; those of its
- * user's other stores go; what dead stores left goes; what is used least goes to the disk tier; the arbiter is asked once more; and with
+ * user's other stores go; what dead stores left goes; what is used least goes to the disk tier; live stores of its user are asked for memory of
+ * their segments; the arbiter is asked once more; and with
  * SHMSTORE_WAIT the store waits for credit.
  */
 #ifndef SHMS_ROOM_H

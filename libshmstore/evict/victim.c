@@ -138,3 +138,10 @@ uint64_t shms_victim_batch(uint64_t size)
 		return BATCH_MIN;
 	return batch > BATCH_MAX ? BATCH_MAX : batch;
 }
+
+uint64_t shms_victim_part(uint64_t goal, uint64_t bytes, uint64_t used)
+{
+	if (bytes >= used)
+		return used ? goal : 0;
+	return (uint64_t)((__uint128_t)goal * bytes / used);
+}

@@ -29,8 +29,8 @@ static void count_key(struct shms_pack *p, bool more)
 	uint64_t n = more ? 1 : UINT64_MAX;
 
 	p->sum.n += n;
-	if (p->told_n)
-		shms_light_add(p->told_n, n);
+	if (p->told.n)
+		shms_light_add(p->told.n, n);
 }
 
 /* What the slot takes, which has the store's name. */
@@ -51,20 +51,20 @@ static uint64_t count_bytes(struct shms_pack *p, struct shms_packplace place, bo
 	uint64_t bytes = bytes_of(&p->segments[place.segment], place.slot), add = more ? bytes : -bytes, now;
 
 	p->sum.bytes += add;
-	if (!p->told_bytes)
+	if (!p->told.bytes)
 		return bytes;
-	now = shms_light_add(p->told_bytes, add);
-	if (more && now > atomic_load_explicit(p->told_bytes_max, memory_order_relaxed))
-		atomic_store_explicit(p->told_bytes_max, now, memory_order_relaxed);
+	now = shms_light_add(p->told.bytes, add);
+	if (more && now > atomic_load_explicit(p->told.bytes_max, memory_order_relaxed))
+		atomic_store_explicit(p->told.bytes_max, now, memory_order_relaxed);
+	atomic_store_explicit(p->told.packed, p->sum.bytes, memory_order_relaxed);
 	return bytes;
 }
 
-void shms_pack_tell(struct shms_pack *p, _Atomic uint64_t *n, _Atomic uint64_t *bytes, _Atomic uint64_t *bytes_max)
+void shms_pack_tell(struct shms_pack *p, const struct shms_packtold *told)
 {
 	shms_lightlock_take(&p->lock);
-	p->told_n = n;
-	p->told_bytes = bytes;
-	p->told_bytes_max = bytes_max;
+	p->told = *told;
+	atomic_store_explicit(told->packed, p->sum.bytes, memory_order_relaxed);
 	shms_lightlock_release(&p->lock);
 }
 
@@ -340,7 +340,7 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 {
 	shms_lightlock_take(&p->lock);
-	p->told_n = p->told_bytes = NULL;
+	p->told = (struct shms_packtold){0};
 	p->grow.tight = false;
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].file)

@@ -103,8 +103,13 @@ struct shms_pack_sum {
 	uint64_t n, bytes;
 };
 struct shms_pack_sum shms_pack_sum(struct shms_pack *p);
-/* From now on each change of the sum is added to these words, under the pack's lock, until shms_pack_retire(). */
-void shms_pack_tell(struct shms_pack *p, _Atomic uint64_t *n, _Atomic uint64_t *bytes, _Atomic uint64_t *bytes_max);
+/* Words to which each change of the sum is added, and one that has the sum's bytes. All NULL: nobody is told. */
+struct shms_packtold {
+	_Atomic uint64_t *n, *bytes, *bytes_max;
+	_Atomic uint64_t *packed;
+};
+/* From now on, under the pack's lock, until shms_pack_retire(). */
+void shms_pack_tell(struct shms_pack *p, const struct shms_packtold *told);
 /*
  * Returns the pool: what the store's own segments take besides objects that somebody has. Nothing changes until shms_pack_release(), and
  * the words of shms_pack_tell() agree with it.

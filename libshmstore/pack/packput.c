@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 
 #include "format.h"
 #include "packfork.h"
@@ -26,6 +27,14 @@
 #define SEGMENT_MAX (UINT64_C(64) << 20)
 #define SMALL_SLOT  1072u /* a segment has a slot for so many bytes */
 #define LARGE_SLOT  8192u
+
+/* Has the partition so much? Where it has not, a segment would be made only to be taken apart. */
+static bool has_room(const struct shms_pack *p, uint64_t bytes)
+{
+	struct statvfs fs;
+
+	return fstatvfs(p->options.dir_fd, &fs) < 0 || !fs.f_blocks || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes;
+}
 
 /* Makes one more segment of that kind, with room for an object of size bytes at least. */
 static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms, uint32_t *ret_number)
@@ -50,7 +59,8 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 		return r;
 	/* All that the put needs, since a segment without room for it would take what a file could have. */
 	if (!shms_seggrow_may(&p->grow, shms_segown_cost(&shape, size, p->options.huge, true),
-			      shms_segown_cost(&shape, size, p->options.huge, false)))
+			      shms_segown_cost(&shape, size, p->options.huge, false)) ||
+	    !has_room(p, shms_segown_cost(&shape, size, p->options.huge, false)))
 		return -ENOSPC;
 	own = malloc(sizeof(*own));
 	if (!own)

@@ -55,9 +55,9 @@ struct shms_pack {
 	bool child;                 /* of a fork */
 	atomic_bool retired;        /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
-	_Atomic uint64_t *told_n, *told_bytes, *told_bytes_max; /* where the sum is told; NULL: nowhere */
-	struct shms_seggrow grow;                               /* of all own segments */
-	uint64_t trimmed, trimmed_ms;                           /* what a trim left of the pool, and when */
+	struct shms_packtold told;    /* where the sum is told */
+	struct shms_seggrow grow;     /* of all own segments */
+	uint64_t trimmed, trimmed_ms; /* what a trim left of the pool, and when */
 };
 
 static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g, uint32_t slot)

@@ -79,8 +79,8 @@ struct shms_page {
 	struct shms_ledger ledger;    /* at 2048 */
 	struct wire_credit credit;    /* at 2560; some of it is the daemon's to write */
 	struct shms_page_moved moved; /* at 3072 */
-	uint8_t uuid[16]; /* of the store, for as long as its page is there: whose a place in a segment is */
-	uint8_t reserved1[48];
+	uint8_t uuid[16];          /* of the store, for as long as its page is there: whose a place in a segment is */
+	struct wire_packed packed; /* at 3152 */
 	struct wire_lease leases[WIRE_LEASES]; /* at 3200; half of each is the daemon's to write */
 	uint8_t reserved2[384];
 };
@@ -91,6 +91,7 @@ _Static_assert(offsetof(struct shms_page, name) == 64, "name");
 _Static_assert(offsetof(struct shms_page, ledger) == WIRE_LEDGER_OFF, "ledger");
 _Static_assert(offsetof(struct shms_page, credit) == WIRE_CREDIT_OFF, "credit");
 _Static_assert(offsetof(struct shms_page, moved) == WIRE_MOVED_OFF, "moved");
+_Static_assert(offsetof(struct shms_page, packed) == WIRE_PACKED_OFF, "packed");
 _Static_assert(offsetof(struct shms_page, leases) == WIRE_LEASE_OFF, "leases");
 _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 

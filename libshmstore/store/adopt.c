@@ -35,6 +35,7 @@
 #include "nameslock.h"
 #include "object.h"
 #include "packcopy.h"
+#include "packgive.h"
 #include "packticket.h"
 #include "publish.h"
 #include "room.h"
@@ -444,6 +445,7 @@ int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const s
 	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
+	shms_packgive(s);
 	r = adopt(s, &k, ticket, flags);
 	if (r < 0)
 		return shms_error(r);

@@ -17,6 +17,9 @@
 #include "credit.h"
 #include "detail.h"
 #include "handle.h"
+#include "packgive.h"
+
+#define GIVE_NS 100000000ull /* for which an event loop demotes what others ask for */
 
 static unsigned mode_of(unsigned mode)
 {
@@ -60,5 +63,9 @@ int shmstore_daemon_dispatch(struct shmstore *s)
 {
 	int r = shms_store_usable(s, true);
 
-	return r < 0 ? r : shms_attach_again(&s->attach);
+	if (r < 0)
+		return r;
+	r = shms_attach_again(&s->attach);
+	shms_packgive_for(s, GIVE_NS);
+	return r;
 }

@@ -13,6 +13,7 @@
 #include "handle.h"
 #include "keyslot.h"
 #include "nameslock.h"
+#include "packgive.h"
 #include "publish.h"
 #include "sidecar.h"
 #include "stubs.h"
@@ -82,6 +83,7 @@ int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 		return r;
 	shms_credit_tend(s);
 	shms_tier_notice(s);
+	shms_packgive(s);
 	r = shms_names_lock(s);
 	if (r < 0)
 		return r;

@@ -20,6 +20,7 @@
 #include "keyslot.h"
 #include "nameslock.h"
 #include "object.h"
+#include "packgive.h"
 #include "peek.h"
 #include "publish.h"
 #include "stubs.h"
@@ -221,6 +222,7 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
+	shms_packgive(s);
 	/* In this order: what becomes a file is one before it is a packed object no more, and never the other way. */
 	r = get_packed(s, &k, flags, ret);
 	if (r == -ENOENT) {

@@ -22,6 +22,7 @@
 #include "keyslot.h"
 #include "lease.h"
 #include "object.h"
+#include "packgive.h"
 #include "promote.h"
 #include "publish.h"
 #include "put.h"
@@ -182,6 +183,7 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
+	shms_packgive(s);
 	r = handoff_packed(s, &k, lease_ms, ret);
 	if (r == 0) {
 		shms_keyname_name(&k);

@@ -27,6 +27,7 @@
 #include "handle.h"
 #include "keyslot.h"
 #include "nameslock.h"
+#include "packgive.h"
 #include "publish.h"
 #include "room.h"
 #include "sys.h"
@@ -49,6 +50,7 @@ struct put {
 	unsigned flags;
 	struct shms_layout layout; /* of a fresh file */
 	int outcome;               /* the arbiter's, for a segment */
+	int n_packed_tries;
 	struct shms_room room;
 };
 
@@ -384,11 +386,14 @@ static int put_packed(struct put *p)
 	return put_into_segment(p, &what);
 }
 
+#define PACKED_TRIES \
+	8 /* what a try takes of a full partition, and gives back, would be a reason for the next one without end */
+
 /* One try: packed, else as a file. After others have left memory it may be packed again. */
 static int put_anywhere(void *arg)
 {
 	struct put *p = arg;
-	int r = put_packed(p);
+	int r = p->n_packed_tries++ < PACKED_TRIES ? put_packed(p) : 0;
 
 	if (r != 0)
 		return r < 0 ? r : 0;
@@ -512,6 +517,7 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 	p.sizes = sizes;
 	shms_credit_tend(s);
 	shms_tier_notice(s);
+	shms_packgive(s);
 	r = put(&p);
 	return r > 0 ? r : shms_error(r);
 }

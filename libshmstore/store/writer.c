@@ -21,6 +21,7 @@
 #include "handle.h"
 #include "keyslot.h"
 #include "nameslock.h"
+#include "packgive.h"
 #include "publish.h"
 #include "room.h"
 #include "sys.h"
@@ -192,6 +193,7 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	w->map_size = l.header_size + l.buffer_size;
 	shms_credit_tend(s);
 	shms_tier_notice(s);
+	shms_packgive(s);
 	reserve(s, w->map_size, true);
 	w->room = (struct shms_room){.s = s,
 				     .bytes = w->map_size,

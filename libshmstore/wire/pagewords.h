@@ -77,17 +77,34 @@ struct wire_lease {
 };
 #define WIRE_LEASES 4u
 
+/*
+ * Memory of the store's segments, at WIRE_PACKED_OFF. Only the owner's process can give it back, so whoever needs room asks: writes asked_ns, then
+ * wanted, where that is 0. At its next call the owner gives what it can, up to a bound, raises given, writes asked_ns anew, and takes wanted down
+ * by that, to 0 where it had nothing to give. So the owner of one that has stood for long makes no calls. Lost by a kill: the next one in need asks again.
+ */
+struct wire_packed {
+	/* The owner's. */
+	_Atomic uint64_t bytes; /* of its packed objects: more than it could give, as some are somebody else's too */
+	_Atomic uint64_t given; /* in total, because it was asked */
+	/* Anybody's who may write to the page. */
+	_Atomic uint64_t wanted;   /* bytes; 0: none */
+	_Atomic uint64_t asked_ns; /* CLOCK_MONOTONIC */
+	_Atomic uint64_t reserved[2];
+};
+
 #define WIRE_PAGE_FILE  ".store"
 #define WIRE_PAGE_SIZE  4096u
 #define WIRE_LEDGER_OFF 2048u /* 34 counters and more: as struct shmstore_counters of inspect.h */
 #define WIRE_CREDIT_OFF 2560u
 #define WIRE_MOVED_OFF  3072u /* n, bytes: others than its owner moved objects so often; demoted, less promoted */
 #define WIRE_MOVED_POOL 3u    /* n, bytes: that many words into it; what others took of the store's pool, ever */
+#define WIRE_PACKED_OFF 3152u
 #define WIRE_LEASE_OFF  3200u
 #define WIRE_UNLIMITED  UINT64_MAX
 
 _Static_assert(sizeof(struct wire_credit) == 512, "credit");
 _Static_assert(offsetof(struct wire_credit, charged) == 256, "credit");
+_Static_assert(sizeof(struct wire_packed) == WIRE_LEASE_OFF - WIRE_PACKED_OFF, "packed");
 _Static_assert(sizeof(struct wire_lease) == 128 && WIRE_LEASE_OFF + WIRE_LEASES * 128 <= WIRE_PAGE_SIZE, "leases");
 
 /* Blocks of a store's named objects: what its owner booked, less what others moved to the disk tier. Moved may be below zero, as a sum that

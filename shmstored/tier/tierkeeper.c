@@ -35,6 +35,7 @@
 #include "part.h"
 #include "quota.h"
 #include "scanner.h"
+#include "tierask.h"
 #include "tierfigures.h"
 #include "tiersay.h"
 #include "tierscrub.h"
@@ -346,6 +347,8 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 
 	if (!marks_of(a, &m))
 		return;
+	if (m.high && now->used > m.high)
+		tierask(a, now->used - m.low, now->used);
 	if (k->running) {
 		/* Once: the next one is not at idle priority. */
 		if (k->work.kind == TIERWORK_EVICT && k->work.background && now->used >= m.urgent && !k->hurried) {
@@ -394,6 +397,8 @@ static void begin_room(struct tierkeeper *k)
 	k->books = accountquota_books(a);
 	k->work.steps = tierusers_steps(a, k->work.low, used > k->work.low ? used - k->work.low : 0, &k->work.n_steps);
 	k->for_room = true;
+	if (used)
+		tierask(a, used - k->work.low, used);
 	submit(k, TIERWORK_EVICT);
 }
 

@@ -24,6 +24,7 @@
  *   churn MS SEED [tier | until FILE]         for so long puts, gets, hands to itself, deletes (demotes, promotes) at random:
  *                                "0 n_ok n_refused n_other n_wrong"
  *   asked                        "0 REGISTERED BYTES"         dispatch         "0 REGISTERED"
+ *   heed MS                      waits so long for the daemon to say something, and dispatches: "0 SAID REGISTERED"
  *   tier PATH [max=BYTES] [min_free=BYTES] [level=N] [fsync]  gives the partition its disk tier
  *   tier_info                    "0 used demoted clean orphans n_demoted disk_free"
  *   demote KEY                   promote KEY [noevict]           pin KEY         unpin KEY
@@ -37,6 +38,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <poll.h>
 #include <search.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
@@ -442,6 +444,16 @@ static void do_asked(char **w)
 		printf("0 %d %ju\n", r, (uintmax_t)bytes);
 }
 
+/* Waits for the daemon's next message, as an event loop does, and dispatches it. */
+static void do_heed(char **w)
+{
+	struct pollfd said = {.fd = shmstore_daemon_fd(store), .events = POLLIN};
+	int r = poll(&said, 1, (int)number(w[1]));
+
+	ENSURE(said.fd >= 0 && r >= 0);
+	printf("0 %d %d\n", r, shmstore_daemon_dispatch(store));
+}
+
 static void do_fork(char **w)
 {
 	pid_t pid = fork();
@@ -491,25 +503,26 @@ static const struct {
 	size_t n_words;
 	void (*fn)(char **words);
 } commands[] = {
-	{"open", 2, do_open},           {"put", 4, do_put},
-	{"create", 4, do_create},       {"get", 4, do_get},
-	{"hold", 3, do_hold},           {"check", 4, do_view},
-	{"write", 2, do_view},          {"alias", 3, do_view},
-	{"drop", 2, do_view},           {"handoff", 3, do_handoff},
-	{"adopt", 3, do_adopt},         {"list", 1, do_list},
-	{"peer", 2, do_peer},           {"usage", 1, do_usage},
-	{"books", 1, do_books},         {"gc", 1, do_gc},
-	{"flood", 3, do_flood},         {"fork", 1, do_fork},
-	{"close", 1, do_simple},        {"delete", 2, do_simple},
-	{"contains", 2, do_simple},     {"address", 2, do_simple},
-	{"seal", 1, do_simple},         {"abort", 1, do_simple},
-	{"exit", 1, do_simple},         {"handoff_to", 4, do_handoff},
-	{"churn", 3, do_churn},         {"asked", 1, do_asked},
-	{"dispatch", 1, do_asked},      {"tier", 2, do_tier},
-	{"tier_info", 1, do_tier_info}, {"demote", 2, do_move},
-	{"promote", 2, do_move},        {"pin", 2, do_move},
-	{"unpin", 2, do_move},          {"locate", 2, do_locate},
-	{"prefetch", 3, do_prefetch},   {"evict", 2, do_evict},
+	{"open", 2, do_open},       {"put", 4, do_put},
+	{"create", 4, do_create},   {"get", 4, do_get},
+	{"hold", 3, do_hold},       {"check", 4, do_view},
+	{"write", 2, do_view},      {"alias", 3, do_view},
+	{"drop", 2, do_view},       {"handoff", 3, do_handoff},
+	{"adopt", 3, do_adopt},     {"list", 1, do_list},
+	{"peer", 2, do_peer},       {"usage", 1, do_usage},
+	{"books", 1, do_books},     {"gc", 1, do_gc},
+	{"flood", 3, do_flood},     {"fork", 1, do_fork},
+	{"close", 1, do_simple},    {"delete", 2, do_simple},
+	{"contains", 2, do_simple}, {"address", 2, do_simple},
+	{"seal", 1, do_simple},     {"abort", 1, do_simple},
+	{"exit", 1, do_simple},     {"handoff_to", 4, do_handoff},
+	{"churn", 3, do_churn},     {"asked", 1, do_asked},
+	{"dispatch", 1, do_asked},  {"tier", 2, do_tier},
+	{"heed", 2, do_heed},       {"tier_info", 1, do_tier_info},
+	{"demote", 2, do_move},     {"promote", 2, do_move},
+	{"pin", 2, do_move},        {"unpin", 2, do_move},
+	{"locate", 2, do_locate},   {"prefetch", 3, do_prefetch},
+	{"evict", 2, do_evict},
 };
 
 static bool execute(char *line)

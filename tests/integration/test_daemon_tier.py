@@ -516,3 +516,20 @@ def test_ends_in_good_order_amid_a_scrub(make_host, disk):
     host.daemon.stop()
     host.daemon.restart()
     assert all_there(tool, 8) and host.ready()["scrub"]["time"] is None
+
+
+def test_packed_objects_of_idle_stores_are_asked_for(make_host, disk):
+    """Only their own process can demote them: the daemon's message wakes its event loop."""
+    host = make_host("", size="64m")
+    store = host.tool("a", "pack=1048576")
+    fill(store, 700, size=64 << 10)
+    store("heed", 0)
+    host.configure(keys(disk, high="50%", low="40%"))
+    assert "make no calls" in host.state("stuck")["why"]
+    assert not tier_files(disk)
+    while host.place.used() > 32 * MIB:
+        assert store("heed", 60000) == ["1", "1"]
+    host.state("ready")
+    assert len(tier_files(disk)) > 150
+    for i in range(0, 700, 7):
+        store("get", f"k{i}", 64 << 10, i)

@@ -465,7 +465,8 @@ SHMSTORE_API int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes);
 
 /*
  * For event loops: a descriptor that becomes readable when the daemon asks for something, and what to call then. It is the
- * library's; it may change whenever shmstore_daemon_dispatch() returns 0.
+ * library's; it may change whenever shmstore_daemon_dispatch() returns 0. If others ask for memory, dispatch trims segments, and demotes packed
+ * objects for about 100 ms; the daemon says it again if that was too little.
  * Return: fd or -ENOENT (alone); dispatch: 1 registered, 0 alone (call again to look for the daemon: once a second at most it
  * tries), -EPERM. Since 0.1.
  */

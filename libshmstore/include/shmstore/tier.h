@@ -157,6 +157,8 @@ struct shmstore_evict {
 /*
  * Demotes what is used least (docs/tier.md says how that is chosen): nothing pinned or leased, what is mapped only at the end. Any process may
  * call it at any time; one at a time works for each user. Starts what->n_threads threads, and ends them before it returns.
+ * Live stores are asked for their packed objects, which only their own processes can demote: they count towards what is asked for, and not in
+ * the report. Who makes no call within a tenth of a second gives nothing.
  *   ret   may be NULL; written also on error.
  * Return: 1: done; 0: nothing to do, or (without wait) another eviction of that user is running; -ENOSPC (all was tried, and it did not
  * suffice, or the disk is full: report.disk_full), -ENOENT (no tier), -ECANCELED (progress), -EIO (the disk), -EINVAL (p or

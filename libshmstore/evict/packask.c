@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packask.c: see packask.h.
+ *
+ * The words of a page are read and written by calls, not by a map: its owner may cut the file. What an owner says there is believed as far as
+ * who asked it, and for how much: what comes of it is what the kernel counts.
+ *
+ * A wanted that stands was asked for by somebody, and its owner has made no call since. If that was just now, the answer may come and is waited
+ * for; else the store is silent, and is not asked again, nor waited for.
+ */
+#include "packask.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stddef.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "gcaction.h"
+#include "handle.h"
+#include "page.h"
+#include "partition.h"
+#include "sys.h"
+#include "victim.h"
+
+#define WAIT_NS 100000000ull
+#define POLL_NS 500000
+
+/* struct wire_packed as it was read. */
+struct words {
+	uint64_t bytes, given, wanted, asked_ns;
+};
+_Static_assert(offsetof(struct words, wanted) == offsetof(struct wire_packed, wanted), "words");
+_Static_assert(offsetof(struct words, asked_ns) == offsetof(struct wire_packed, asked_ns), "words");
+
+static bool read_words(int page_fd, struct words *ret)
+{
+	return shms_pread_all(page_fd, ret, sizeof(*ret), WIRE_PACKED_OFF) == (ssize_t)sizeof(*ret);
+}
+
+static void write_word(int page_fd, size_t member, uint64_t value)
+{
+	struct iovec iov = {&value, sizeof(value)};
+
+	(void)shms_pwritev_all(page_fd, &iov, 1, WIRE_PACKED_OFF + member);
+}
+
+/* The page of a live store, to be written. -1: it is none, or may not be. */
+static int open_page(int storefd, const struct stat *store)
+{
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	struct stat st;
+
+	/* Root writes to nothing but what is the store's. */
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != store->st_uid || st.st_nlink != 1 ||
+	    st.st_size != SHMS_PAGE_SIZE)
+		return -1;
+	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+		flock(fd, LOCK_UN);
+		return -1;
+	}
+	return shms_take_fd(&fd);
+}
+
+/* Calls fn for each live store that has packed objects. fn returns whether it wants more, and takes *page_fd by setting it to -1. */
+static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
+		 bool (*fn)(int *page_fd, const struct words *w, void *arg), void *arg)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	struct words w;
+	struct stat st;
+	bool more = true;
+
+	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
+		return;
+	while (more && (e = readdir(dir)) != NULL) {
+		_fd_ int fd = shms_gc_dot(e->d_name)
+				      ? -1
+				      : shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
+		_fd_ int page_fd = -1;
+
+		if (fd < 0 || fstat(fd, &st) < 0 || (uid != SHMSTORE_EVICT_ALL && st.st_uid != uid) || st.st_ino == own)
+			continue;
+		page_fd = open_page(fd, &st);
+		if (page_fd >= 0 && read_words(page_fd, &w) && w.bytes)
+			more = fn(&page_fd, &w, arg);
+	}
+}
+
+static bool add(int *page_fd, const struct words *w, void *arg)
+{
+	uint64_t *sum = arg;
+
+	(void)page_fd;
+	*sum += w->bytes < UINT64_MAX - *sum ? w->bytes : 0;
+	return true;
+}
+
+uint64_t shms_packask_bytes(struct shmstore_partition *p, uid_t uid, uint64_t own)
+{
+	uint64_t sum = 0;
+
+	each(p, uid, own, add, &sum);
+	return sum;
+}
+
+struct asking {
+	struct shms_packask *k;
+	uint64_t left, now_ns;
+};
+
+static bool ask(int *page_fd, const struct words *w, void *arg)
+{
+	struct asking *a = arg;
+	uint64_t part = w->bytes < a->left ? w->bytes : a->left;
+
+	if (w->wanted && a->now_ns - w->asked_ns >= WAIT_NS)
+		return true;
+	if (!w->wanted) {
+		write_word(*page_fd, offsetof(struct wire_packed, asked_ns), a->now_ns);
+		write_word(*page_fd, offsetof(struct wire_packed, wanted), part);
+	}
+	a->left -= part;
+	a->k->v[a->k->n++] = (struct shms_packasked){.page_fd = shms_take_fd(page_fd), .given = w->given};
+	return a->left && a->k->n < SHMS_PACKASK_STORES;
+}
+
+void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, uint64_t bytes, struct shms_packask *ret)
+{
+	struct asking a = {.k = ret, .left = bytes, .now_ns = shms_now_mono_ns()};
+
+	ret->n = 0;
+	if (bytes)
+		each(p, uid, own, ask, &a);
+}
+
+/* What was given so far. *ret_open: some have not answered. */
+static uint64_t look(const struct shms_packask *k, bool *ret_open)
+{
+	uint64_t sum = 0;
+	struct words w;
+
+	*ret_open = false;
+	for (size_t i = 0; i < k->n; i++) {
+		if (!read_words(k->v[i].page_fd, &w))
+			continue;
+		sum += w.given - k->v[i].given;
+		*ret_open = *ret_open || w.wanted;
+	}
+	return sum;
+}
+
+uint64_t shms_packask_end(struct shms_packask *k, uint64_t bytes)
+{
+	uint64_t end = shms_now_mono_ns() + WAIT_NS, given = 0;
+	bool open = k->n != 0;
+
+	while (open) {
+		given = look(k, &open);
+		if (!open || given >= bytes || shms_now_mono_ns() >= end)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+	}
+	for (size_t i = 0; i < k->n; i++)
+		shms_close_fd(k->v[i].page_fd);
+	k->n = 0;
+	return given;
+}
+
+bool shms_packask_for(struct shmstore *s, uint64_t bytes)
+{
+	struct shms_packask k;
+	struct statvfs fs;
+	struct stat st;
+
+	if (fstatvfs(s->p->fd, &fs) < 0 || fstat(s->dir_fd, &st) < 0)
+		return false;
+	shms_packask_begin(s->p, s->uid, st.st_ino, bytes + shms_victim_batch((uint64_t)fs.f_blocks * fs.f_frsize), &k);
+	return shms_packask_end(&k, bytes) > 0;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packgive.c: see packgive.h.
+ *
+ * First the pool goes, then objects to the disk tier, where there is one. The call that finds itself asked did not want to wait for a
+ * disk, so it moves a few objects, and leaves the rest to the next one. An event loop, which was woken for it, goes on for a while.
+ */
+#include "packgive.h"
+
+#include <unistd.h>
+
+#include "arbhook.h"
+#include "detail.h"
+#include "nameslock.h"
+#include "packdemote.h"
+#include "sys.h"
+#include "tier.h"
+
+#define BYTES_MOST (UINT64_C(4) << 20)
+#define N_MOST     64u /* a few milliseconds on a common disk */
+
+static uint64_t demote(struct shmstore *s, uint64_t bytes)
+{
+	struct shms_tier *t;
+
+	if (s->uid != geteuid() || !shms_tier_there(s->p) || shms_tier_join(s) < 0 || shms_tier_own(s->p, &t) < 0)
+		return 0;
+	return shms_packdemote(s, t, bytes < BYTES_MOST ? bytes : BYTES_MOST, N_MOST).bytes;
+}
+
+/* One thread's at a time. The request stands until it is dealt with, so that who waits knows that there is something to wait for. */
+static void give(struct shmstore *s)
+{
+	struct wire_packed *w = &s->page->packed;
+	/* Acquire: pairs with the asker's write. */
+	uint64_t wanted = atomic_load_explicit(&w->wanted, memory_order_acquire), gave;
+
+	if (!wanted)
+		return;
+	gave = shms_packedmem_trim(s);
+	if (gave < wanted)
+		gave += demote(s, wanted - gave);
+	/* The rest is asked for as of now. */
+	atomic_store_explicit(&w->asked_ns, shms_now_mono_ns(), memory_order_relaxed);
+	atomic_fetch_add_explicit(&w->given, gave, memory_order_relaxed);
+	/* Release: who sees it finds the memory free, and given raised. */
+	atomic_store_explicit(&w->wanted, gave && gave < wanted ? wanted - gave : 0, memory_order_release);
+	if (gave)
+		shms_hold_freed(s);
+}
+
+void shms_packgive_asked(struct shmstore *s)
+{
+	/* Acquire: pairs with the clear below, in another thread. */
+	if (atomic_flag_test_and_set_explicit(&s->packed.giving, memory_order_acquire))
+		return;
+	give(s);
+	shms_detail_clear(); /* that is no business of the call */
+	atomic_flag_clear_explicit(&s->packed.giving, memory_order_release);
+}
+
+void shms_packgive_for(struct shmstore *s, uint64_t ns)
+{
+	uint64_t end = shms_now_mono_ns() + ns;
+
+	while (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed) && shms_now_mono_ns() < end)
+		shms_packgive_asked(s);
+}
