@@ -35,7 +35,7 @@ class Looks:
 
 
 def worker(address, partition="p", used=0, processing=0, occupancy=0.0):
-    ours = {"partition": partition, "size": 100, "used": used, "min-size": 64 << 10, "private-types": ["mine.Type"]} if partition else None
+    ours = {"partition": partition, "size": 100, "used": used, "min-size": 64 << 10, "private-types": ["pandas.core.frame.DataFrame"]} if partition else None
     return Looks(address=address, metrics={"shmstore": ours}, processing=range(processing), long_running=(), occupancy=occupancy, nthreads=1)
 
 
@@ -49,7 +49,7 @@ def rules(*cluster):
     return Queueing(Looks(workers={each.address: each for each in cluster}))
 
 
-LARGE, SMALL, PRIVATE = task(nbytes=4 * MIB), task(nbytes=100), task(nbytes=4 * MIB, kind="mine.Type")
+LARGE, SMALL, PRIVATE = task(nbytes=4 * MIB), task(nbytes=100), task(nbytes=4 * MIB, kind="pandas.core.frame.DataFrame")
 GROWS = task(LARGE, made=[2 * MIB, 3 * MIB])
 
 
@@ -63,7 +63,8 @@ def test_large_results_wait():
 
 def test_what_has_to_be_sent_stays_where_it_is():
     ours = rules(worker("a"), worker("b"))
-    assert not ours.waits(task(PRIVATE, made=[2 * MIB])) and not ours.waits(task(LARGE, PRIVATE))
+    text = task(nbytes=4 * MIB, kind="bytes")
+    assert not ours.waits(task(PRIVATE, made=[2 * MIB])) and not ours.waits(task(LARGE, PRIVATE)) and not ours.waits(task(text, made=[2 * MIB]))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ from .guard import Guard
 _LARGE = 1 << 20  # bytes of a result for which a task waits
 _AHEAD = 0.1  # seconds of work for each thread that a worker has beforehand, as it takes a round trip to get the next
 _FRESH = 1.0  # seconds for which a view of the cluster is good
+_BUFFERS = {  # types whose values are links, unless a worker found otherwise
+    "numpy.ndarray",
+    "pandas.core.frame.DataFrame",
+    "pandas.core.series.Series",
+    "pyarrow.lib.Table",
+}
 _NAME = "_shmstore_queueing"
 
 
@@ -56,7 +62,7 @@ class Queueing:
         host, size = self._shared_by_all(), queue.average_size(task)
         if host is None or (size is not None and size < _LARGE):
             return False
-        if any(dep.nbytes >= host.min_size and not host.links(dep) for dep in task.dependencies):
+        if any(dep.nbytes >= host.min_size and not (dep.type in _BUFFERS and host.links(dep)) for dep in task.dependencies):
             return False
         return size is not None or sum(dep.nbytes for dep in task.dependencies) >= _LARGE
 

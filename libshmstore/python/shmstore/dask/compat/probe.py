@@ -168,7 +168,6 @@ ASKING = (
 #: Of the scheduler's queue (queue.py). Where one is absent, tasks go to workers as on stock.
 QUEUE = (
     Hook("distributed.scheduler", "Scheduler.is_rootish", ("ts",)),
-    Hook("distributed.scheduler", "Scheduler.check_idle_saturated", ("ws",)),
     Hook("distributed.scheduler", "Scheduler.decide_worker_rootish_queuing_enabled"),
     Hook("distributed.scheduler", "Scheduler.stimulus_queue_slots_maybe_opened", ("stimulus_id",)),
     Hook("distributed.scheduler", "Scheduler.transitions", ("recommendations", "stimulus_id")),

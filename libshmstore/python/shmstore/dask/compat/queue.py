@@ -2,7 +2,7 @@
 """The scheduler's queue, where Dask has root tasks wait until a worker has a thread for them. It is in order of priority. To 2026.8:
 
     is_rootish                             whether a task that may run goes through the queue, or to a worker at once
-    check_idle_saturated                   brings up to date idle_task_count, the workers that get something out of the queue
+    idle_task_count                        the workers that get something out of the queue
     decide_worker_rootish_queuing_enabled  which of them gets the next task
     stimulus_queue_slots_maybe_opened      gives them what waits
     WORKER_SATURATION                      infinite: there is no queue
@@ -35,47 +35,48 @@ class Rules(Protocol):
 
 
 class Queue:
-    """A scheduler's, by rules, from here on. On its event loop."""
+    """A scheduler's, by rules, from here on. What Dask takes for root tasks is given out as ever. On the scheduler's event loop."""
 
     def __init__(self, scheduler: Any, rules: Rules) -> None:
         self._scheduler = scheduler
         self._rules = rules
-        self._next: Any = None  # the task for which a worker is asked for
+        self._next: Any = None  # the task that waits by our rules, for which a worker is asked for
         self._is_rootish = scheduler.is_rootish
-        self._check = scheduler.check_idle_saturated
         self._decide = scheduler.decide_worker_rootish_queuing_enabled
         scheduler.is_rootish = self.is_rootish
-        scheduler.check_idle_saturated = self.check_idle_saturated
         scheduler.decide_worker_rootish_queuing_enabled = self.decide
         scheduler.stimulus_queue_slots_maybe_opened = self.give
 
     def is_rootish(self, task: Any) -> bool:
         """In place of the scheduler's: Dask asks for the task's worker right after this."""
-        waits = bool(self._is_rootish(task)) or (may_wait(task) and self._rules.waits(task))
-        self._next = task if waits else None
-        return waits
-
-    def check_idle_saturated(self, worker: Any, *args: Any, **kwargs: Any) -> None:
-        """In place of the scheduler's."""
-        self._check(worker, *args, **kwargs)
-        if worker in self._scheduler.idle_task_count and self._rules.has_enough(worker):
-            self._scheduler.idle_task_count.discard(worker)
+        root = bool(self._is_rootish(task))
+        self._next = task if not root and may_wait(task) and self._rules.waits(task) else None
+        return root or self._next is not None
 
     def decide(self) -> Any:
         """In place of the scheduler's."""
         task, self._next = self._next, None
-        workers = self._scheduler.idle_task_count
-        chosen = self._rules.choose(task, workers) if task is not None and workers else None
-        return self._decide() if chosen is None else chosen
+        if task is None:
+            return self._decide()
+        takers = self._takers()
+        if not takers and not self._scheduler.validate:  # else it is an error to Dask that a task waits where a worker could have more
+            return None
+        return (self._rules.choose(task, takers) if takers else None) or self._decide()
 
     def give(self, *, stimulus_id: str) -> None:
         """In place of the scheduler's, which counts for how many tasks there is room before it gives the first."""
         scheduler = self._scheduler
         while scheduler.queued and scheduler.idle_task_count:
-            self._next = task = scheduler.queued.peek()
+            task = scheduler.queued.peek()
+            self._next = None if self._is_rootish(task) else task
+            if self._next is not None and not self._takers():
+                return
             scheduler.transitions({task.key: "processing"}, stimulus_id)
             if task.state == "queued":
                 return
+
+    def _takers(self) -> list[Any]:
+        return [worker for worker in self._scheduler.idle_task_count if not self._rules.has_enough(worker)]
 
 
 def has_queue(scheduler: Any) -> bool:
