@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #include "object.h"
 #include "page.h"
 #include "partition.h"
+#include "segcheck.h"
 #include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
@@ -230,7 +232,39 @@ static int marker(struct verify *v, const struct shms_walk_entry *e)
 	return tell(v, e->dir, e->name, r, reason);
 }
 
-/* A segment: each slot with an object must describe one. Its objects carry no checksums. */
+struct packed {
+	struct verify *v;
+	const struct shms_walk_entry *e;
+};
+
+/* Told by the name that its file would have, below its segment. */
+static int damaged(const void *key, size_t key_size, void *arg)
+{
+	struct packed *x = arg;
+	char name[SHMS_NAME_SIZE], dir[PATH_MAX];
+
+	if (key_size > SHMSTORE_KEY_MAX)
+		return 0; /* the slot says what cannot be */
+	shms_name_encode(key, key_size, name);
+	snprintf(dir, sizeof(dir), "%s/%s", x->e->dir, x->e->name);
+	return tell(x->v, dir, name, -EBADMSG, "the buffers do not match their checksum");
+}
+
+static int check_packed(struct verify *v, const struct shms_walk_entry *e, const struct shms_seglook *l)
+{
+	struct packed x = {v, e};
+	struct shms_segcheck c = {.chunk = v->chunk, .chunk_size = CHUNK, .damaged = damaged, .arg = &x};
+	int r = seen(v, e->st);
+
+	if (r == 0)
+		r = shms_segcheck(l, &c);
+	else if (r > 0)
+		r = 0;
+	v->bytes += c.bytes;
+	return r;
+}
+
+/* A segment: each slot with an object must describe one, and of those with a checksum the bytes must be right. */
 static int segment(struct verify *v, const struct shms_walk_entry *e)
 {
 	const char *reason = "not a segment, or a damaged one";
@@ -245,7 +279,10 @@ static int segment(struct verify *v, const struct shms_walk_entry *e)
 	if (r == 0) {
 		shms_segsurvey(&l, (const uint8_t[16]){0}, shms_now_boot_ms(), &s);
 		v->bytes += l.segment.shape.data_off;
+		r = check_packed(v, e, &l);
 		shms_seglook_close(&l);
+		if (r != 0)
+			return r;
 		r = s.n_bad ? -EBADMSG : 0;
 		reason = "slots of the segment say what cannot be";
 	} else if (r == -EPERM) {

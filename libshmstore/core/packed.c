@@ -229,6 +229,13 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
 	return pack && shms_pack_has(pack, k->key, k->key_size);
 }
 
+int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+
+	return pack ? shms_pack_pin(pack, k->key, k->key_size, pin) : -ENOENT;
+}
+
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);

@@ -73,6 +73,8 @@ int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k, const st
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret);
 void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v);
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
+/* As shms_pack_pin(). */
+int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin);
 /* store.names is held exclusively. ret_bytes: what it took; NULL is fine. -ENOENT: the key is no packed object's. */
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes);
 /*

@@ -67,6 +67,8 @@ static int write_head(int fd, const struct shms_layout *l, const struct shms_pac
 	if (!head)
 		return -ENOMEM;
 	shms_format_head(l, shms_pack_view_key(v), sizes, shms_nonce(), head);
+	if (shms_segpacked_checksum(&v->object, v->segment->bytes + v->object.extent_off, sb->buffer_hash))
+		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
 	sb->header_hash = shms_format_hash(head, l->metadata_off, metadata, l->metadata_size);
 	r = write_part(fd, head, l->metadata_off, 0);
 	return r == 0 ? write_part(fd, metadata, l->metadata_size, l->metadata_off) : r;

@@ -534,6 +534,13 @@ uint64_t shms_pack_view_generation(const struct shms_pack_view *v)
 	return segment ^ ((uint64_t)v->slot << 24 | v->generation);
 }
 
+bool shms_pack_verify(const struct shms_segpacked *o, const uint8_t *extent)
+{
+	struct shms_object file = {.layout.buffer_size = o->buffer_size};
+
+	return !shms_segpacked_checksum(o, extent, file.buffer_hash) || shms_format_verify_buffers(&file, extent);
+}
+
 uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 {
 	return shms_layout_header(o->key_size, o->metadata_size, o->n_buffers, o->buffer_size);

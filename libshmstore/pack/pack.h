@@ -88,6 +88,7 @@ bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_siz
 /* What a ticket says beside its path. */
 struct shms_pack_sizes {
 	uint64_t header, buffer; /* as shms_pack_header_size(), and of all buffers */
+	bool verify;             /* what it does not say: the buffers must match their checksum, if there is one */
 };
 /*
  * Takes the object of a ticket, under any key. expect: NULL: whatever its sizes are. may: bytes that an alias may take, if the key is not
@@ -135,6 +136,11 @@ struct shms_packsearch shms_pack_search(struct shms_pack *p);
  * by: its memory is free once it is deleted. The view goes to shms_pack_unget(). -ENOENT: there is none left.
  */
 int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shms_pack_view *ret);
+/*
+ * Says whether the object may leave memory. 0, also where it was said before; -ENOENT; -EXDEV: it is another store's object, whose slot that
+ * store alone changes.
+ */
+int shms_pack_pin(struct shms_pack *p, const void *key, size_t key_size, bool pin);
 /* The view's key, as long as the view. */
 const void *shms_pack_view_key(const struct shms_pack_view *v);
 /* Does the key still mean the object that the view shows? */
@@ -142,6 +148,8 @@ bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const s
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);
 /* A number that other objects, packed or not, do not have but by chance. */
 uint64_t shms_pack_view_generation(const struct shms_pack_view *v);
+/* Do the buffers in that extent match their checksum? True also where there is none. */
+bool shms_pack_verify(const struct shms_segpacked *o, const uint8_t *extent);
 /* What is before the buffers of an object of that shape, if it is a file. */
 uint64_t shms_pack_header_size(const struct shms_segpacked *o);
 

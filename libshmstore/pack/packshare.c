@@ -142,7 +142,7 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 }
 
 /*
- * Does the ticket's object have those sizes? 1: and that key; 0: another one. They are read before the object is ours: if the slot
+ * Is the ticket's object what is expected? 1: and of that key; 0: of another one. They are read before the object is ours: if the slot
  * changes meanwhile, the ticket is stale, and what was read is not used.
  */
 static int check_object(const struct shms_packseg *g, const struct shms_packticket *t, const struct adoption *a)
@@ -158,6 +158,9 @@ static int check_object(const struct shms_packseg *g, const struct shms_packtick
 		return -ESTALE;
 	if (expect && (o.buffer_size != expect->buffer || shms_pack_header_size(&o) != expect->header))
 		return -ENOTSUP;
+	/* While the lease is out the bytes stay; if it is not any more, others' may have been read. */
+	if (expect && expect->verify && !shms_pack_verify(&o, g->file->segment.bytes + o.extent_off))
+		return shms_segment_stands(&g->file->segment, &t->what) ? -EBADMSG : -ESTALE;
 	return o.key_size == a->key.size && memcmp(shms_packseg_key(g, &o), a->key.key, a->key.size) == 0;
 }
 

@@ -14,7 +14,7 @@
 #include "segslot.h"
 
 /* What goes must free memory that this process can give back: the segment is the store's own, and nobody else has the object, nor has it a key
- * that would have to go with it. */
+ * that would have to go with it; and it is not pinned. */
 static bool may_go(const struct shms_pack *p, struct shms_packplace place)
 {
 	const struct shms_packseg *g = &p->segments[place.segment];
@@ -22,7 +22,8 @@ static bool may_go(const struct shms_pack *p, struct shms_packplace place)
 	uint64_t state = shms_segword_load(s.state);
 
 	if (shms_packviews_find(&p->views, place) || !shms_segstate_published(state) || shms_segstate_leases(state) ||
-	    (shms_segpacked_flags_of(&s) & SHMS_SEGPACKED_ALIAS) || shms_packalias_is_aliased(p, place))
+	    (shms_segpacked_flags_of(&s) & (SHMS_SEGPACKED_ALIAS | SHMS_SEGPACKED_PINNED)) ||
+	    shms_packalias_is_aliased(p, place))
 		return false;
 	for (uint32_t w = 0; w < s.n_words; w++) {
 		if (shms_segword_load(&s.holders[w]) != (w ? 0 : shms_segholder_name(SHMS_SEG_OWNER)))
@@ -93,4 +94,23 @@ int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shm
 		shms_lightlock_release(&p->lock);
 	}
 	return found ? 0 : -ENOENT;
+}
+
+int shms_pack_pin(struct shms_pack *p, const void *key, size_t key_size, bool pin)
+{
+	struct shms_packplace place;
+	struct shms_segslot slot;
+	int r = -ENOENT;
+	bool is;
+
+	shms_lightlock_take(&p->lock);
+	if (shms_pack_find_object(p, key, key_size, &place)) {
+		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
+		is = (shms_segpacked_flags_of(&slot) & SHMS_SEGPACKED_PINNED) != 0;
+		r = is == pin || p->segments[place.segment].own ? 0 : -EXDEV;
+		if (r == 0 && is != pin)
+			shms_segpacked_flag(&slot, SHMS_SEGPACKED_PINNED, pin);
+	}
+	shms_lightlock_release(&p->lock);
+	return r;
 }

@@ -194,7 +194,11 @@ static void by_map(struct shms_segown *o, const struct shms_segobject *what, con
 	uint64_t at = 0;
 
 	for (uint32_t i = 0; i < what->n_buffers; i++) {
-		at = shms_layout_next(at, 0);
+		uint64_t gap = shms_layout_next(at, 0) - at;
+
+		/* Zero, as in files: a checksum is of all from the first buffer's begin to the last one's end. */
+		memset(extent + at, 0, gap);
+		at += gap;
 		if (sizes[i])
 			memcpy(extent + at, what->buffers[i].iov_base, sizes[i]);
 		at += sizes[i];

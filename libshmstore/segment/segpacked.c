@@ -180,3 +180,11 @@ int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpack
 	}
 	return end == o->buffer_size ? 0 : -EBADMSG;
 }
+
+bool shms_segpacked_checksum(const struct shms_segpacked *o, const uint8_t *extent, uint64_t ret_hash[2])
+{
+	if (!(o->flags & SHMS_SEGPACKED_CHECKSUM))
+		return false;
+	memcpy(ret_hash, extent + o->checksum_off, 2 * sizeof(*ret_hash));
+	return true;
+}

@@ -108,6 +108,8 @@ static inline const void *shms_segpacked_key(const struct shms_segment *g, const
  * condition. 0, -EBADMSG.
  */
 int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes);
+/* The checksum of the buffers in that extent. False: the object has none. */
+bool shms_segpacked_checksum(const struct shms_segpacked *o, const uint8_t *extent, uint64_t ret_hash[2]);
 /* Sets or clears flags of the object in an own slot: one access, so that others read what was or what is. */
 static inline void shms_segpacked_flag(const struct shms_segslot *slot, uint8_t flags, bool on)
 {

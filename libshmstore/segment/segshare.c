@@ -55,6 +55,13 @@ static uint64_t promise_part(const struct shms_segticket *t)
 	return SHMS_SEGSTATE_WHAT | shms_segstate_lease(t->lease);
 }
 
+bool shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *t)
+{
+	struct shms_segslot slot = shms_segslot_at(g, t->slot);
+
+	return t->lease < SHMS_SEG_LEASES && shms_segword_is(slot.state, promise_part(t), promise(t));
+}
+
 /*
  * Takes the lease, after our bit was set. If the lease was still there, so was the object, since
  * before the bit.

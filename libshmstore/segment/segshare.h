@@ -30,6 +30,8 @@ struct shms_segticket {
  */
 int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
 			 uint64_t end_ms, uint32_t *ret_lease);
+/* Is the ticket's lease out? Then its object has been as it is since the handoff. The slot is one of the segment's. */
+bool shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *ticket);
 /*
  * Sets holder's name on the ticket's object, and takes the lease. holder: the caller's own. kept:
  * it is a kept store's. ret: the slot's description, checked. 0; -ESTALE: the ticket was used, or

@@ -334,10 +334,10 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 
 /*
  * The object becomes one of ours by a copy, and then the lease goes: killed in between, both are there. Where two bring one ticket at the
- * same time, both may have it.
+ * same time, both may have it. flags: of the put.
  */
 static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
-		      const struct shms_pack_sizes *expect, bool replace)
+		      const struct shms_pack_sizes *expect, unsigned flags)
 {
 	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
 	struct shms_packcopy copy;
@@ -354,8 +354,15 @@ static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const st
 		buffers[i] = (struct iovec){copy.extent + off, copy.sizes[i]};
 		off = shms_layout_next(off, copy.sizes[i]);
 	}
-	r = shmstore_put(s, k->key, k->key_size, copy.extent + copy.object.metadata_off, copy.object.metadata_size,
-			 buffers, copy.object.n_buffers, replace ? SHMSTORE_REPLACE : 0);
+	if (copy.object.flags & SHMS_SEGPACKED_CHECKSUM)
+		flags |= SHMSTORE_CHECKSUM;
+	if (copy.object.flags & SHMS_SEGPACKED_PINNED)
+		flags |= SHMSTORE_PIN;
+	/* The copy gets a checksum of its own: damage must not become what is right. */
+	r = shms_pack_verify(&copy.object, copy.extent)
+		    ? shmstore_put(s, k->key, k->key_size, copy.extent + copy.object.metadata_off,
+				   copy.object.metadata_size, buffers, copy.object.n_buffers, flags)
+		    : -EBADMSG;
 	free(copy.extent);
 	if (r == 0)
 		(void)shms_packcopy_end(s->p->fd, ticket);
@@ -363,19 +370,19 @@ static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const st
 }
 
 static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
-			const struct source *from, bool replace)
+			const struct source *from, unsigned flags)
 {
-	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size};
+	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size, (flags & SHMSTORE_VERIFY) != 0};
 	struct shms_charge charge;
 	int r = shms_credit_take_linked(s, t->header_size + t->buffer_size, &charge);
 
 	/* Held already, it takes no more than it did. */
 	if (r < 0 && !shms_packed_is_ticket_of(s, k, &from->packed))
 		return r;
-	r = shms_packed_adopt(s, k, &from->packed, &expect, replace, shms_room_unbooked(s));
+	r = shms_packed_adopt(s, k, &from->packed, &expect, (flags & SHMSTORE_REPLACE) != 0, shms_room_unbooked(s));
 	shms_credit_end(s, &charge, r == 0);
 	if (r == -ENOTSUP)
-		r = adopt_copy(s, k, &from->packed, &expect, replace);
+		r = adopt_copy(s, k, &from->packed, &expect, flags & SHMSTORE_REPLACE);
 	if (r == -EPERM)
 		return shms_detail(-EPERM, NULL,
 				   "%.256s is another user's: only shmstore_handoff_to() hands it to others", t->path);
@@ -392,7 +399,7 @@ static int adopt_once(struct shmstore *s, struct shms_keyname *k, const struct s
 	if (r < 0)
 		return r;
 	if (from.kind == KIND_PACKED)
-		return adopt_packed(s, k, t, &from, (flags & SHMSTORE_REPLACE) != 0);
+		return adopt_packed(s, k, t, &from, flags);
 	shms_keyname_name(k);
 	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, &from) : -1;
 	if (dir_fd >= 0) {

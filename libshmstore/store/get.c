@@ -171,7 +171,11 @@ static int get_packed(struct shmstore *s, const struct shms_keyname *k, unsigned
 	r = shms_packed_get(s, k, &packed);
 	if (r < 0)
 		return r;
-	r = shms_view_packed(s, &packed, of, k->key, k->key_size, ret);
+	if ((flags & SHMSTORE_VERIFY) &&
+	    !shms_pack_verify(&packed.object, packed.segment->bytes + packed.object.extent_off))
+		r = -EBADMSG;
+	if (r == 0)
+		r = shms_view_packed(s, &packed, of, k->key, k->key_size, ret);
 	if (r < 0 || of != SHMS_VIEW_SLOT)
 		shms_packed_unget(s, &packed);
 	return r;

@@ -57,6 +57,8 @@ static int found(const struct shms_packlook *o, void *arg)
 	copy.shape = o->segment->shape;
 	memcpy(copy.uuid, o->segment->uuid, sizeof(copy.uuid));
 	packed.object.extent_off = 0;
+	if ((p->flags & SHMSTORE_VERIFY) && !shms_pack_verify(&packed.object, o->copy))
+		return -EBADMSG;
 	r = shms_view_packed(p->s, &packed, p->flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_COPY, p->k->key,
 			     p->k->key_size, p->ret);
 	return r < 0 ? r : 1;
@@ -120,6 +122,7 @@ static int tell_object(const struct each *e, const struct shms_packlook *o)
 		.n_buffers = o->object.n_buffers,
 		.generation = shms_pack_view_generation(&v),
 		.checksum = (o->object.flags & SHMS_SEGPACKED_CHECKSUM) != 0,
+		.pinned = (o->object.flags & SHMS_SEGPACKED_PINNED) != 0,
 		.packed = true,
 	};
 

@@ -48,6 +48,7 @@ struct put {
 	size_t n_buffers;
 	const uint64_t *sizes;
 	unsigned flags;
+	const uint64_t *hash;      /* of the buffers, if that is known */
 	struct shms_layout layout; /* of a fresh file */
 	int outcome;               /* the arbiter's, for a segment */
 	int n_packed_tries;
@@ -59,9 +60,14 @@ static const char ZEROS[SHMS_FORMAT_PAGE];
 /* XXH3-128 of the buffers as they will lie in the file, gaps being zero. */
 static int hash_buffers(const struct put *p, uint64_t ret_hash[2])
 {
-	XXH3_state_t *state = XXH3_createState();
+	XXH3_state_t *state;
 	XXH128_hash_t h;
 
+	if (p->hash) {
+		memcpy(ret_hash, p->hash, 2 * sizeof(*ret_hash));
+		return 0;
+	}
+	state = XXH3_createState();
 	if (!state)
 		return -ENOMEM;
 	XXH3_128bits_reset(state);
@@ -372,17 +378,27 @@ static int put_into_segment(struct put *p, const struct shms_segobject *what)
 /* As shms_packed_put(). */
 static int put_packed(struct put *p)
 {
-	const struct shms_segobject what = {.key = p->key.key,
-					    .key_size = p->key.key_size,
-					    .metadata = p->header,
-					    .metadata_size = (uint32_t)p->header_size,
-					    .buffers = p->buffers,
-					    .n_buffers = (uint32_t)p->n_buffers};
+	uint64_t hash[2];
+	struct shms_segobject what = {.key = p->key.key,
+				      .key_size = p->key.key_size,
+				      .metadata = p->header,
+				      .metadata_size = (uint32_t)p->header_size,
+				      .buffers = p->buffers,
+				      .n_buffers = (uint32_t)p->n_buffers};
 	struct shmstore *s = p->s;
+	int r;
 
-	if (p->header_size + p->layout.buffer_size > s->packed.max || !s->packed.max ||
-	    (p->flags & (SHMSTORE_CHECKSUM | SHMSTORE_PIN)))
+	if (p->header_size + p->layout.buffer_size > s->packed.max || !s->packed.max)
 		return 0;
+	if (p->flags & SHMSTORE_PIN)
+		what.flags |= SHMS_SEGPACKED_PINNED;
+	if (p->flags & SHMSTORE_CHECKSUM) {
+		what.flags |= SHMS_SEGPACKED_CHECKSUM;
+		what.checksum = (const uint8_t *)hash;
+		r = hash_buffers(p, hash);
+		if (r < 0)
+			return r;
+	}
 	return put_into_segment(p, &what);
 }
 
@@ -403,6 +419,15 @@ static int put_anywhere(void *arg)
 	return put_once(p);
 }
 
+/* The file of a pinned object must not come back as another one's, pinned still. */
+static void forget_pinned(const struct put *p)
+{
+	struct shms_keyname k = p->key;
+
+	if ((p->flags & SHMSTORE_PIN) && k.name[0] && shms_key_find(p->s->objects_fd, &k) == 1)
+		shms_recycle_forget(p->s, k.name);
+}
+
 #define AS_FILE_TRIES 8
 
 static int as_file(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_view *v)
@@ -417,8 +442,17 @@ static int as_file(struct shmstore *s, const struct shms_keyname *k, const struc
 			.n_buffers = v->n_buffers,
 			.sizes = sizes,
 			.flags = SHMSTORE_REPLACE};
+	const struct shms_segpacked *o = &v->packed.object;
+	uint64_t hash[2];
 	int r;
 
+	/* What is damaged stays so: it is given no new checksum. */
+	if (shms_segpacked_checksum(o, v->packed.segment->bytes + o->extent_off, hash)) {
+		p.flags |= SHMSTORE_CHECKSUM;
+		p.hash = hash;
+	}
+	if (o->flags & SHMS_SEGPACKED_PINNED)
+		p.flags |= SHMSTORE_PIN;
 	for (size_t i = 0; i < v->n_buffers; i++) {
 		buffers[i].iov_base = shmstore_view_buffer(v, i, &sizes[i]);
 		buffers[i].iov_len = sizes[i];
@@ -427,6 +461,8 @@ static int as_file(struct shmstore *s, const struct shms_keyname *k, const struc
 	if (!lay_out(&p))
 		return -EBADMSG;
 	r = shms_room_take(&p.room);
+	if (r == 0)
+		forget_pinned(&p);
 	return r < 0 ? shms_room_refused(&p.room, r) : r;
 }
 
@@ -473,8 +509,7 @@ static int put(struct put *p)
 		return shms_room_refused(&p->room, r);
 	if (r > 0)
 		return r;
-	if ((p->flags & SHMSTORE_PIN) && shms_key_find(p->s->objects_fd, &p->key) == 1)
-		shms_recycle_forget(p->s, p->key.name);
+	forget_pinned(p);
 	shms_count(&p->s->ledger->put_n, 1);
 	shms_count(&p->s->ledger->put_bytes, p->room.bytes);
 	return 0;

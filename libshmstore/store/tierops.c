@@ -48,7 +48,7 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 	return S_ISLNK(st.st_mode) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY;
 }
 
-/* What a disk tier can have, and what is pinned, is a file. */
+/* What a disk tier can have is a file, and so is another store's object that is to be pinned. */
 static int begin_file(struct shmstore *s, const void *key, size_t key_size, struct shms_keyname *k)
 {
 	int r = begin(s, key, key_size, k);
@@ -236,6 +236,10 @@ int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
 	struct shms_keyname k;
 	int r = shms_store_usable(s, true);
 
+	if (r == 0)
+		r = shms_keyname_key(&k, key, key_size);
+	if (r == 0 && shms_packed_pin(s, &k, pin) == 0)
+		return 0;
 	if (r == 0)
 		r = begin_file(s, key, key_size, &k);
 	if (r < 0)

@@ -87,6 +87,26 @@ static void check(struct shmstore *s, unsigned n, unsigned step)
 	cr_assert_eq(count_objects(s), (int)n);
 }
 
+Test(evict_packed, pinned_ones_stay)
+{
+	struct shmstore *s = open_full(false);
+	unsigned n_gone = 0;
+
+	for (unsigned i = 0; i < 10; i++)
+		cr_assert_eq(shmstore_pin(s, key_of(i), strlen(key_of(i)), true), 0);
+	for (unsigned i = PACKED; i < 2 * PACKED; i++)
+		put(s, i);
+	for (unsigned i = 0; i < PACKED; i++) {
+		bool gone = shmstore_locate(s, key_of(i), strlen(key_of(i))) == SHMSTORE_IN_TIER;
+
+		cr_assert(!gone || i >= 10, "%u", i);
+		n_gone += gone;
+	}
+	cr_assert_gt(n_gone, PACKED / 2);
+	check(s, 2 * PACKED, 7);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
 Test(evict_packed, three_times_what_fits)
 {
 	struct shmstore_view *held;

@@ -93,7 +93,7 @@ static bool is_unused(const struct shms_pack *p)
 
 Test(packalias, one_object_by_several_keys)
 {
-	struct shms_pack *p = open_pack("a", false);
+	struct shms_pack *p = open_pack("a", true);
 	struct shms_pack_view v;
 	size_t found = 0;
 

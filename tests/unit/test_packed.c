@@ -90,9 +90,9 @@ Test(packed, small_objects_are_packed_and_large_ones_files)
 	cr_assert_eq(put_pattern(s, "sum", 1000, 4, SHMSTORE_CHECKSUM), 0);
 	cr_assert_eq(put_pattern(s, "pin", 1000, 5, SHMSTORE_PIN), 0);
 	cr_assert_eq(put_pattern(s, "", 1000, 6, 0), 0);
-	cr_assert_eq(count_in_store("a", "objects"), 4);
+	cr_assert_eq(count_in_store("a", "objects"), 2);
 	cr_assert_eq(listed(s).n, 6);
-	cr_assert_eq(n_packed(s), 2);
+	cr_assert_eq(n_packed(s), 4);
 	cr_assert(has(s, "small", 1000, 1) && has(s, "edge", MAX - PATTERN_HEADER, 2) &&
 		  has(s, "large", MAX - PATTERN_HEADER + 1, 3));
 	cr_assert(has(s, "sum", 1000, 4) && has(s, "pin", 1000, 5) && has(s, "", 1000, 6));
@@ -171,7 +171,7 @@ Test(packed, what_only_files_can_do_is_done_by_a_file)
 	cr_assert_eq(put_pattern(s, "p", 5000, 2, 0), 0);
 	cr_assert_eq(shmstore_get(s, "p", 1, 0, &v), 0);
 	cr_assert_eq(shmstore_locate(s, "p", 1), SHMSTORE_IN_MEMORY);
-	cr_assert_eq(shmstore_pin(s, "p", 1, true), 0);
+	cr_assert_eq(shmstore_demote(s, "p", 1, 0), -ENOENT, "there is no tier");
 	cr_assert_eq(n_packed(s), 0);
 	cr_assert_eq(listed(s).n, 1);
 	cr_assert(has(s, "p", 5000, 2) && shows(v, 5000, 2));
@@ -522,7 +522,8 @@ static int work_until_killed(void *arg)
 		if (!told->begun[key])
 			r = shmstore_delete(s, name, strlen(name));
 		else if (random % 4096 < 1200)
-			r = shmstore_pin(s, name, strlen(name), false), told->begun[key] = told->done[key];
+			/* There is no tier; it is a file now. */
+			r = shmstore_demote(s, name, strlen(name), 0), told->begun[key] = told->done[key];
 		else
 			r = put_pattern(s, name, size_of_version(version), version, SHMSTORE_REPLACE);
 		if (r < 0 && r != -ENOENT)

@@ -100,7 +100,7 @@ struct shmstore_options {
 	uint64_t wait_ms;     /* how long a call with SHMSTORE_WAIT waits for room; 0 = SHMSTORE_WAIT_DEFAULT */
 	/*
 	 * Objects of up to so many bytes (header and buffers) are put into segments, many to a file, which takes no system call; 0 = each
-	 * object is a file. A file it is all the same with SHMSTORE_CHECKSUM or SHMSTORE_PIN, where the partition is on
+	 * object is a file. A file it is all the same with an empty key, with more than 64 buffers, where the partition is on
 	 * a disk, and where a segment finds no room. Since 0.1.
 	 */
 	uint64_t pack_max;
@@ -183,7 +183,8 @@ struct shmstore_object_info {
 	uint64_t buffer_size; /* bytes; 0 with error set */
 	uint64_t blocks;      /* bytes of memory it takes */
 	uint64_t inode;
-	uint64_t links;     /* of the inode, over all stores, leases included */
+	uint64_t
+		links; /* of the inode, over all stores, leases included; of a packed object: stores and leases that have it */
 	uint64_t n_buffers; /* buffers */
 	uint64_t generation;
 	int64_t mtime_ns; /* CLOCK_REALTIME of the last write */
