@@ -29,7 +29,8 @@
 #include "sys.h"
 #include "victim.h"
 
-#define WAIT_NS 100000000ull
+#define WAIT_NS 100000000ull  /* for a sign of life */
+#define WORK_NS 2000000000ull /* after it */
 #define POLL_NS 500000
 
 /* struct wire_packed as it was read. */
@@ -128,7 +129,8 @@ static bool ask(int *page_fd, const struct words *w, void *arg)
 		write_word(*page_fd, offsetof(struct wire_packed, wanted), part);
 	}
 	a->left -= part;
-	a->k->v[a->k->n++] = (struct shms_packasked){.page_fd = shms_take_fd(page_fd), .given = w->given};
+	a->k->v[a->k->n++] = (struct shms_packasked){
+		.page_fd = shms_take_fd(page_fd), .given = w->given, .asked_ns = w->wanted ? w->asked_ns : a->now_ns};
 	return a->left && a->k->n < SHMS_PACKASK_STORES;
 }
 
@@ -141,30 +143,31 @@ void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, u
 		each(p, uid, own, ask, &a);
 }
 
-/* What was given so far. *ret_open: some have not answered. */
-static uint64_t look(const struct shms_packask *k, bool *ret_open)
+/* What has been given so far. *ret_open: some have not answered; *ret_work: one of them is at it. */
+static uint64_t look(const struct shms_packask *k, bool *ret_open, bool *ret_work)
 {
 	uint64_t sum = 0;
 	struct words w;
 
-	*ret_open = false;
+	*ret_open = *ret_work = false;
 	for (size_t i = 0; i < k->n; i++) {
 		if (!read_words(k->v[i].page_fd, &w))
 			continue;
 		sum += w.given - k->v[i].given;
 		*ret_open = *ret_open || w.wanted;
+		*ret_work = *ret_work || (w.wanted && w.asked_ns != k->v[i].asked_ns);
 	}
 	return sum;
 }
 
 uint64_t shms_packask_end(struct shms_packask *k, uint64_t bytes)
 {
-	uint64_t end = shms_now_mono_ns() + WAIT_NS, given = 0;
-	bool open = k->n != 0;
+	uint64_t begin = shms_now_mono_ns(), given = 0;
+	bool open = k->n != 0, work;
 
 	while (open) {
-		given = look(k, &open);
-		if (!open || given >= bytes || shms_now_mono_ns() >= end)
+		given = look(k, &open, &work);
+		if (!open || given >= bytes || shms_now_mono_ns() - begin >= (work ? WORK_NS : WAIT_NS))
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 	}

@@ -2,7 +2,7 @@
 /*
  * packask.h: asks live stores for memory of their segments, which only their own processes can give back (struct wire_packed).
  *
- * A store whose process makes no call gives nothing. It is waited for once, for a tenth of a second.
+ * A store whose process makes no call gives nothing. It is waited for once, for a tenth of a second; one that has begun to give, for two.
  */
 #ifndef SHMS_PACKASK_H
 #define SHMS_PACKASK_H
@@ -20,7 +20,7 @@ struct shmstore_partition;
 /* One that was asked. */
 struct shms_packasked {
 	int page_fd;
-	uint64_t given; /* in total, before */
+	uint64_t given, asked_ns; /* of its page, before */
 };
 
 struct shms_packask {

@@ -19,13 +19,23 @@
 #define BYTES_MOST (UINT64_C(4) << 20)
 #define N_MOST     64u /* a few milliseconds on a common disk */
 
-static uint64_t demote(struct shmstore *s, uint64_t bytes)
+static void demote(struct shmstore *s, uint64_t bytes)
 {
 	struct shms_tier *t;
 
-	if (s->uid != geteuid() || !shms_tier_there(s->p) || shms_tier_join(s) < 0 || shms_tier_own(s->p, &t) < 0)
-		return 0;
-	return shms_packdemote(s, t, bytes < BYTES_MOST ? bytes : BYTES_MOST, N_MOST).bytes;
+	if (s->uid == geteuid() && shms_tier_there(s->p) && shms_tier_join(s) == 0 && shms_tier_own(s->p, &t) == 0)
+		shms_packdemote(s, t, bytes < BYTES_MOST ? bytes : BYTES_MOST, N_MOST);
+}
+
+/* What the store's segments take. */
+static uint64_t memory_of(struct shmstore *s)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	uint64_t memory = 0, trimmed;
+
+	if (pack)
+		(void)shms_pack_pool(pack, &memory, &trimmed);
+	return memory;
 }
 
 /* One thread's at a time. The request stands until it is dealt with, so that who waits knows that there is something to wait for. */
@@ -33,13 +43,19 @@ static void give(struct shmstore *s)
 {
 	struct wire_packed *w = &s->page->packed;
 	/* Acquire: pairs with the asker's write. */
-	uint64_t wanted = atomic_load_explicit(&w->wanted, memory_order_acquire), gave;
+	uint64_t wanted = atomic_load_explicit(&w->wanted, memory_order_acquire);
+	uint64_t before = memory_of(s), freed, after, gave;
 
 	if (!wanted)
 		return;
-	gave = shms_packedmem_trim(s);
-	if (gave < wanted)
-		gave += demote(s, wanted - gave);
+	/* A sign of life, for who waits. */
+	atomic_store_explicit(&w->asked_ns, shms_now_mono_ns(), memory_order_relaxed);
+	freed = shms_packedmem_trim(s);
+	if (freed < wanted)
+		demote(s, wanted - freed);
+	/* In whole pages: a part of what objects had may stay. */
+	after = memory_of(s);
+	gave = before > after ? before - after : 0;
 	/* The rest is asked for as of now. */
 	atomic_store_explicit(&w->asked_ns, shms_now_mono_ns(), memory_order_relaxed);
 	atomic_fetch_add_explicit(&w->given, gave, memory_order_relaxed);

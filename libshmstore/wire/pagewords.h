@@ -79,7 +79,7 @@ struct wire_lease {
 
 /*
  * Memory of the store's segments, at WIRE_PACKED_OFF. Only the owner's process can give it back, so whoever needs room asks: writes asked_ns, then
- * wanted, where that is 0. At its next call the owner gives what it can, up to a bound, raises given, writes asked_ns anew, and takes wanted down
+ * wanted, where that is 0. At its next call the owner writes asked_ns anew, gives what it can, up to a bound, raises given, and takes wanted down
  * by that, to 0 where it had nothing to give. So the owner of one that has stood for long makes no calls. Lost by a kill: the next one in need asks again.
  */
 struct wire_packed {

@@ -136,10 +136,14 @@ static void end(const struct owner *o, struct shmstore *s)
 	ensure_nothing_left();
 }
 
+#define TRIES 100 /* on a busy host its process may have to wait for a processor */
+
 static void put(struct shmstore *s, unsigned i)
 {
-	int r = put_pattern(s, key_of(i), SIZE, 1000 + i, 0);
+	int r = -ENOSPC;
 
+	for (unsigned k = 0; k < TRIES && r == -ENOSPC; k++)
+		r = put_pattern(s, key_of(i), SIZE, 1000 + i, 0);
 	cr_assert_eq(r, 0, "%u: %s %s", i, shmstore_strerror(r), shmstore_error_detail());
 }
 
@@ -169,16 +173,20 @@ Test(evict_asked, one_that_makes_calls_gives_to_an_eviction)
 	uint64_t before;
 	struct shmstore *s;
 	struct owner o = begin(true, &s);
+	int r = -ENOSPC;
 
 	p = scratch_partition();
 	before = crowded_used();
 	tell(&o, 'b');
 	what.bytes = 2 * MIB;
-	cr_assert_eq(shmstore_partition_evict(p, &what, NULL), 1, "%s", shmstore_error_detail());
+	for (unsigned k = 0; k < TRIES && r == -ENOSPC; k++)
+		r = shmstore_partition_evict(p, &what, NULL);
+	cr_assert_eq(r, 1, "%s", shmstore_error_detail());
 	tell(&o, 'g');
 	cr_assert_eq(answer(&o), 0);
 	cr_assert_eq(answer(&o), 0);
-	cr_assert_leq(crowded_used() + what.bytes, before);
+	/* The one that is got may have gone, and come back as a file. */
+	cr_assert_leq(crowded_used() + what.bytes, before + 2 * SIZE);
 	shmstore_partition_unref(p);
 	end(&o, s);
 	ensure_tier_empty();
