@@ -33,6 +33,12 @@ struct shms_packed {
 	pthread_mutex_t lock; /* while the pack is made, and over a fork */
 };
 
+/* May an object of so many bytes, header and buffers, be packed? */
+static inline bool shms_packed_fits(const struct shms_packed *x, uint64_t bytes)
+{
+	return x->max && bytes <= x->max;
+}
+
 void shms_packed_init(struct shms_packed *x);
 /*
  * Of a store that is being opened, whose objects are its ledger's already. read: it may have packed objects, which are looked for. 0;

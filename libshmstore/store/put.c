@@ -388,7 +388,7 @@ static int put_packed(struct put *p)
 	struct shmstore *s = p->s;
 	int r;
 
-	if (p->header_size + p->layout.buffer_size > s->packed.max || !s->packed.max)
+	if (!shms_packed_fits(&s->packed, p->header_size + p->layout.buffer_size))
 		return 0;
 	if (p->flags & SHMSTORE_PIN)
 		what.flags |= SHMS_SEGPACKED_PINNED;

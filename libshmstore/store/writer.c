@@ -5,6 +5,10 @@
  * The file is unnamed until it is sealed: abort, or death at any point, leaves nothing. Its memory is taken by fallocate before
  * the mapping is handed out, so that a full partition is an error code here and never SIGBUS there. Sealing unmaps: the library
  * keeps no writable mapping, and the file was 0400 from birth. A writer belongs to one thread at a time.
+ *
+ * A small object that may be packed is written to private memory, of which sealing puts a copy: that takes less than the file, and a slot
+ * that is being written would be its owner's alone for as long as the producer likes. Where the arbiter grants the memory it is a file, since
+ * a seal neither waits nor splits.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +32,8 @@
 #include "transient.h"
 #include "xxh3.h"
 
+#define PRIVATE_MAX (64u << 10)
+
 struct shmstore_writer {
 	struct shmstore *s; /* a reference to its memory only */
 	pid_t pid;          /* a child did not inherit the mapping */
@@ -37,6 +43,7 @@ struct shmstore_writer {
 	uint64_t map_size;
 	struct shms_room room;
 	struct shms_hold hold; /* till it is sealed */
+	bool is_private;       /* map is no file's, and takes nothing of the partition */
 	bool abandoned;        /* its memory went back to the kernel */
 	uint64_t fresh;        /* bytes that go back to the kernel if it is not sealed */
 	struct shms_layout layout;
@@ -81,7 +88,7 @@ static void writer_free(struct shmstore_writer *w)
 		unmap(w);
 		shms_close_fd(w->fd);
 	}
-	if (handle_open(w)) {
+	if (!w->is_private && handle_open(w)) {
 		shms_credit_gave(w->s, w->fresh);
 		reserve(w->s, w->map_size, false);
 		shms_hold_end(w->s, &w->hold, !w->abandoned);
@@ -167,6 +174,43 @@ static int new_writer(struct shmstore *s, const struct shms_keyname *k, const st
 	return 0;
 }
 
+/* Takes the writer's memory. */
+static int take(struct shmstore_writer *w)
+{
+	int r;
+
+	reserve(w->s, w->map_size, true);
+	w->room = (struct shms_room){.s = w->s,
+				     .bytes = w->map_size,
+				     .flags = w->flags,
+				     .credit = SHMS_CREDIT_RESERVED,
+				     .take = map_booked,
+				     .arg = w};
+	r = shms_room_take(&w->room);
+	if (r != 0)
+		(void)shms_room_refused(&w->room, r);
+	return r;
+}
+
+static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l)
+{
+	uint64_t bytes = l->metadata_size + l->buffer_size;
+
+	return bytes <= PRIVATE_MAX && shms_packed_fits(&s->packed, bytes) && k->key_size &&
+	       l->n_buffers <= SHMS_SEGOWN_BUFFERS && !shms_hooked(s);
+}
+
+static int take_private(struct shmstore_writer *w)
+{
+	void *map = shms_map_ours(w->map_size, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+
+	w->is_private = true;
+	if (map == MAP_FAILED)
+		return -ENOMEM;
+	w->map = map;
+	return 0;
+}
+
 int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t header_size,
 		    const uint64_t *buffer_sizes, size_t n_buffers, unsigned flags, struct shmstore_writer **ret)
 {
@@ -194,17 +238,9 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	shms_credit_tend(s);
 	shms_tier_notice(s);
 	shms_packgive(s);
-	reserve(s, w->map_size, true);
-	w->room = (struct shms_room){.s = s,
-				     .bytes = w->map_size,
-				     .flags = flags,
-				     .credit = SHMS_CREDIT_RESERVED,
-				     .take = map_booked,
-				     .arg = w};
-	r = shms_room_take(&w->room);
+	r = may_be_packed(s, &k, &l) ? take_private(w) : take(w);
 	if (r != 0) {
 		w->abandoned = true;
-		(void)shms_room_refused(&w->room, r);
 		writer_free(w);
 		return r > 0 ? r : shms_error(r);
 	}
@@ -260,6 +296,18 @@ static int seal(struct shmstore_writer *w)
 	return r;
 }
 
+static int seal_private(struct shmstore_writer *w)
+{
+	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
+	int r;
+
+	for (size_t i = 0; i < w->layout.n_buffers; i++)
+		buffers[i] = (struct iovec){w->map + w->offsets[i], w->sizes[i]};
+	r = shmstore_put(w->s, w->key, w->key_size, w->map + w->layout.metadata_off, w->layout.metadata_size, buffers,
+			 w->layout.n_buffers, w->flags);
+	return r > 0 ? -ENOSPC : r; /* the thread came to be the arbiter's after the writer was made */
+}
+
 int shmstore_seal(struct shmstore_writer *w)
 {
 	int r;
@@ -267,7 +315,7 @@ int shmstore_seal(struct shmstore_writer *w)
 	if (!w)
 		return shms_detail_null("w");
 	r = handle_open(w)
-		    ? seal(w)
+		    ? w->is_private ? seal_private(w) : seal(w)
 		    : shms_detail(-EPERM, NULL,
 				  "the writer's store was closed, or is the process's that this one was forked from");
 	if (r == -EEXIST)

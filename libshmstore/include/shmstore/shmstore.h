@@ -328,8 +328,9 @@ SHMSTORE_API int shmstore_put(struct shmstore *s, const void *key, size_t key_si
  *   header_size     bytes of room for the caller's header.
  *   buffer_sizes    n_buffers sizes in bytes.
  *   flags           as shmstore_put()'s.
- * The space is taken here: a full partition is -ENOSPC now, never SIGBUS later. New memory reads as zero. A forked child
- * does not inherit the writer's memory.
+ * The space is taken here: a full partition is -ENOSPC now, never SIGBUS later. An object that is to be packed (options.pack_max), of
+ * 64 KiB at most, has memory of the process alone until shmstore_seal() puts it, which finds out then that there is no room. New memory reads
+ * as zero. A forked child does not inherit the writer's memory.
  * Ownership: *ret is consumed by shmstore_seal() or shmstore_abort(). One thread at a time per writer.
  * Return: as shmstore_put(); -EEXIST is found out by shmstore_seal(). Since 0.1.
  */
