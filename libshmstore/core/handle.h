@@ -65,7 +65,8 @@ struct shmstore {
 	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with their stubs; clean_fd is clean/. */
 	atomic_bool tier_on;
 	int clean_fd;
-	_Atomic uint64_t tier_looked_ns;
+	_Atomic uint64_t tier_looked_ms;
+	_Atomic uint64_t called_ms;       /* when the last call that puts or deletes began: shms_lately_boot_ms() */
 	_Atomic uint64_t n_views, mapped; /* copied to the ledger by the handle's own calls: views outlive it */
 	struct shmstore *next, **prev;    /* all stores of this process, for fork */
 };

@@ -19,17 +19,14 @@
 #include "tier.h"
 #include "transient.h"
 
-#define LOOK_EVERY_NS 1000000000ull
-
-int shms_names_lock(struct shmstore *s)
+int shms_names_lock_tier(struct shmstore *s)
 {
 	struct timespec pause = {.tv_nsec = 50000};
 	uint64_t end = 0, now;
 	int r;
 
 	/* Waited for without our own lock: threads that get go on meanwhile, and those that put wait together, not one after the other. */
-	for (;;) {
-		shms_fairlock_take(&s->names);
+	for (;; shms_fairlock_take(&s->names)) {
 		if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 			return 0;
 		r = shms_tier_flock(s->objects_fd, 0);
@@ -51,11 +48,9 @@ int shms_names_lock(struct shmstore *s)
 	}
 }
 
-void shms_names_unlock(struct shmstore *s)
+void shms_names_unlock_tier(struct shmstore *s)
 {
-	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
-		shms_tier_unlock_names(s->objects_fd);
-	shms_fairlock_release(&s->names);
+	shms_tier_unlock_names(s->objects_fd);
 }
 
 int shms_names_open(struct shmstore *s, const char *name)
@@ -101,13 +96,11 @@ int shms_tier_join(struct shmstore *s)
 
 void shms_tier_look(struct shmstore *s)
 {
-	uint64_t last = atomic_load_explicit(&s->tier_looked_ns, memory_order_relaxed), now;
-	struct timespec ts;
+	uint64_t last = atomic_load_explicit(&s->tier_looked_ms, memory_order_relaxed);
+	uint64_t now = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
 
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	now = (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-	if (now - last < LOOK_EVERY_NS ||
-	    !atomic_compare_exchange_strong_explicit(&s->tier_looked_ns, &last, now, memory_order_relaxed,
+	/* One of the threads that come looks. */
+	if (!atomic_compare_exchange_strong_explicit(&s->tier_looked_ms, &last, now, memory_order_relaxed,
 						     memory_order_relaxed))
 		return;
 	/* A partition without room for one more directory has it a second later. */

@@ -169,12 +169,19 @@ void shms_packed_fork_child(struct shms_packed *x)
 	pthread_mutex_unlock(&x->lock);
 }
 
+/* After a call that put, took or dropped a packed object. Most have nothing else to do. */
+static void tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
+{
+	if (!shms_packedmem_quiet(&s->packed.mem) || shms_credit_counted(&s->credit) || shms_memory_wanted(s))
+		shms_packedmem_tend(s, pack, now_ms);
+}
+
 /* ---- objects ------------------------------------------------------------------------------------------------------- */
 
 int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
 		    struct shms_seggrow *io)
 {
-	uint64_t now_ms = shms_lately_boot_ms();
+	uint64_t now_ms = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
 	struct shms_pack *pack;
 	int r = shms_names_lock(s);
 
@@ -183,7 +190,7 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 	pack = shms_packed_is_file(s, k) ? NULL : make(s);
 	if (pack) {
 		r = shms_pack_put(pack, what, replace, now_ms, io);
-		shms_packedmem_tend(s, pack, now_ms);
+		tend(s, pack, now_ms);
 	}
 	shms_names_unlock(s);
 	if (pack && r == 0)
@@ -244,9 +251,9 @@ int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_
 
 	if (!pack)
 		return -ENOENT;
-	now_ms = shms_lately_boot_ms();
+	now_ms = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
 	r = shms_pack_delete(pack, k->key, k->key_size, now_ms, ret_bytes);
-	shms_packedmem_tend(s, pack, now_ms);
+	tend(s, pack, now_ms);
 	return r;
 }
 
@@ -286,7 +293,7 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const st
 		pack = make(s);
 		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, now_ms, may) : -ENOTSUP;
 		if (pack)
-			shms_packedmem_tend(s, pack, now_ms);
+			tend(s, pack, now_ms);
 	}
 	shms_names_unlock(s);
 	/* No place in the segment, or one that a process of this store's name still has. */

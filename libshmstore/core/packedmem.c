@@ -15,7 +15,6 @@
 #include "bootclock.h"
 #include "handle.h"
 
-#define CALLS   64u
 #define LOOK_MS 5u
 #define AGE_MS  10000u
 #define LEAST   (UINT64_C(1) << 20) /* a pool that is smaller is not worth a trim, unless somebody asks for it */
@@ -98,7 +97,7 @@ void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t no
 	struct shms_packedmem *m = &s->packed.mem;
 	bool tight = shms_credit_pressed(s) || shms_memory_wanted(s) || m->scarce;
 
-	if (++m->n_calls >= CALLS) {
+	if (m->n_calls >= SHMS_PACKEDMEM_CALLS) {
 		tight = scarce(s, now_ms) || tight;
 		look(s, pack, now_ms);
 	}

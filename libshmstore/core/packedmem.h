@@ -29,7 +29,14 @@ struct shms_packedmem {
 };
 
 void shms_packedmem_init(struct shmstore *s);
-/* After a call that put, took or dropped a packed object. */
+#define SHMS_PACKEDMEM_CALLS 64u /* of that many one looks at the pool */
+
+/* Counts a call that put, took or dropped a packed object. True: unless somebody wants memory, nothing has to be done after it. */
+static inline bool shms_packedmem_quiet(struct shms_packedmem *m)
+{
+	return ++m->n_calls < SHMS_PACKEDMEM_CALLS && !m->tight && !m->scarce;
+}
+/* Does it. */
 void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms);
 /* Tells the daemon's words what went back to the kernel. */
 void shms_packedmem_gave(struct shmstore *s, struct shms_pack *pack);

@@ -61,11 +61,6 @@ static bool is_ownerless(const struct shms_pack *p, struct shms_packseg *g, uint
 	return free;
 }
 
-static bool is_idle(const struct shms_packseg *g)
-{
-	return g->file && !g->own && !g->n_held && !g->inherited;
-}
-
 void shms_packsegs_free(struct shms_packseg *g)
 {
 	if (g->own)
@@ -90,24 +85,11 @@ static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 	shms_packsegs_free(g);
 }
 
-void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
-	if (!is_idle(g))
-		return;
 	now_ms = now_ms ? now_ms : shms_now_boot_ms();
 	if (is_orphan(g) || (now_ms - g->asked_ms >= OWNER_AGAIN_MS && is_ownerless(p, g, now_ms)))
 		leave(p, g, now_ms);
-}
-
-void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)
-{
-	struct shms_packseg *g;
-
-	if (++p->next >= p->n_segments)
-		p->next = 0;
-	g = &p->segments[p->next];
-	if (g->file)
-		shms_packseg_tidy(p, g, now_ms);
 }
 
 /* Leaves segments of dead owners in which this store has nothing. */

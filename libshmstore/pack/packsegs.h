@@ -79,9 +79,19 @@ int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_
  * closed, and no lease is out, for which the link has to stay. An owner that lives may send more, and the place is kept for that.
  * g may have no file, and has none after it was left.
  */
-void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
+void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
+static inline void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	if (g->file && !g->own && !g->n_held && !g->inherited)
+		shms_packseg_tidy_idle(p, g, now_ms);
+}
 /* The same for owners that died after our last object went: one number in each call, by turn. */
-void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms);
+static inline void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)
+{
+	if (++p->next >= p->n_segments)
+		p->next = 0;
+	shms_packseg_tidy(p, &p->segments[p->next], now_ms);
+}
 /* Finds the store's segment of that uuid. False: it has none. */
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number);
 /* Frees the memory of a number. The caller has seen to the file. */

@@ -11,7 +11,6 @@
 #include "segshare.h"
 
 #include <errno.h>
-#include <string.h>
 
 int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
 			 uint64_t end_ms, uint32_t *ret_lease)
@@ -139,28 +138,6 @@ void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SE
 	at = put_digits(at, 2, t->lease & 0xff);
 	at = put_digits(at, 16, t->end_ms);
 	*at = '\0';
-}
-
-/*
- * Eight digits at once, a byte each. A letter has bit 6, and its value is 9 more than its low half. A digit is one if its high half is what that bit
- * says, and its value on the right side of 10.
- */
-bool shms_segticket_number(const char text[8], uint32_t *ret)
-{
-	const uint64_t ones = UINT64_C(0x0101010101010101);
-	uint64_t x, letter, value;
-	bool right;
-
-	memcpy(&x, text, sizeof(x));
-	letter = x >> 6 & ones;
-	value = (x & ones * 15) + letter * 9;
-	right = (x & ones * 0xf0) == ones * 0x30 + letter * 0x30 && ((value + ones * 6) >> 4 & ones) == letter &&
-		!(value & ones * 0x10);
-	value = __builtin_bswap64(value & ones * 15);
-	value = (value | value >> 4) & UINT64_C(0x00ff00ff00ff00ff);
-	value = (value | value >> 8) & UINT64_C(0x0000ffff0000ffff);
-	*ret = (uint32_t)(value | value >> 16);
-	return right;
 }
 
 int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)
