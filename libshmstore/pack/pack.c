@@ -281,13 +281,17 @@ static int reopen_all(struct shms_pack *p)
 	struct dirent *e;
 	int error = 0, r = shms_list_dir(p->options.dir_fd, ".", &dir);
 
+	p->opening = true;
 	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] != '.')
 			r = reopen(p, e->d_name);
 	}
 	if (r == 0)
 		r = error;
-	return r < 0 ? r : read_names(p);
+	if (r == 0)
+		r = read_names(p);
+	p->opening = false;
+	return r;
 }
 
 /*

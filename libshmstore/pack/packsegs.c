@@ -110,7 +110,8 @@ int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_
 	struct shms_packseg *g;
 	uint32_t number = 0;
 
-	leave_idle(p, now_ms);
+	if (!p->opening)
+		leave_idle(p, now_ms);
 	while (number < SHMS_PACKINDEX_SEGMENTS && p->segments[number].file)
 		number++;
 	if (number == SHMS_PACKINDEX_SEGMENTS || file->segment.shape.n_slots > SHMS_PACKINDEX_SLOTS)

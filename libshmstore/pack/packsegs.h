@@ -52,6 +52,7 @@ struct shms_pack {
 	uint32_t next;              /* the number that is tidied next */
 	struct shms_packplace hand; /* where the search for victims goes on */
 	unsigned turn;              /* which lease is tried first */
+	bool opening;               /* names are not read yet: segments where there seem to be none may have some */
 	bool child;                 /* of a fork */
 	atomic_bool retired;        /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
