@@ -18,13 +18,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "killing.h"
 #include "scratch.h"
 #include "segworld.h"
 #include "sys.h"
@@ -37,9 +36,8 @@ enum kind {
 };
 
 #define LATEST_NS 1500000u /* after its begin a victim is killed */
-#define STEPS     3000u
-#define WARM      60u  /* at most so many operations come before its steps are counted */
-#define TICK_MS   200u /* the board's clock goes on by so much at each kill */
+#define WARM      60u      /* at most so many operations come before its steps are counted */
+#define TICK_MS   200u     /* the board's clock goes on by so much at each kill */
 
 static struct segboard *board;
 static int root_fd;
@@ -94,17 +92,6 @@ static void check_end(pid_t pid, bool killed)
 
 /* ---- processes ----------------------------------------------------------------------------------------------------- */
 
-/* The calling process is killed after that time, wherever it is then: the kernel's timer sends the signal, so that no instruction is spared. */
-static void die_after(uint64_t ns)
-{
-	struct itimerspec in = {.it_value = {.tv_nsec = (long)(ns ? ns : 1)}};
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
-	timer_t timer;
-
-	ENSURE(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
-	ENSURE(timer_settime(timer, 0, &in, NULL) == 0);
-}
-
 static _Noreturn void survive(uint64_t seed)
 {
 	struct segstore s;
@@ -121,14 +108,13 @@ static _Noreturn void be_victim(uint32_t number, uint64_t seed, bool steps)
 	struct segstore s;
 
 	if (!steps)
-		die_after(seed % LATEST_NS);
+		ENSURE(killing_after(seed % LATEST_NS));
 	segstore_open(&s, board, root_fd, number, is_kept(number), seed);
 	s.small = steps;
 	if (steps) {
 		for (uint64_t i = seed / LATEST_NS % WARM; i > 0; i--)
 			segstore_step(&s, board->mail[1], board->mail[0]);
-		ENSURE(ptrace(PTRACE_TRACEME, 0, 0, 0) == 0);
-		raise(SIGSTOP);
+		ENSURE(killing_wait());
 	}
 	for (;;)
 		segstore_step(&s, board->mail[1], board->mail[0]);
@@ -166,19 +152,10 @@ static void kill_by_steps(pid_t pid, uint64_t n)
 {
 	int status;
 
-	ENSURE(waitpid(pid, &status, 0) == pid);
-	for (uint64_t i = 0; i < n && WIFSTOPPED(status); i++) {
-		if (ptrace(PTRACE_SINGLESTEP, pid, 0, 0) < 0 || waitpid(pid, &status, 0) != pid)
-			break;
-		if (WIFSTOPPED(status) && WSTOPSIG(status) != SIGTRAP)
-			break;
-	}
-	if (!WIFSTOPPED(status) || WSTOPSIG(status) == SIGSEGV || WSTOPSIG(status) == SIGBUS) {
-		kill(pid, SIGKILL);
+	if (!killing_by_steps(pid, n, &status)) {
 		printf("status %x\n", (unsigned)status);
 		report_and_exit();
 	}
-	kill(pid, SIGKILL);
 	check_end(pid, true);
 }
 
@@ -202,7 +179,7 @@ static void recover(uint32_t number, bool gone)
 		pid_t pid = fork_here();
 
 		if (pid == 0) {
-			die_after(dice_draw(&dice, LATEST_NS / 8));
+			ENSURE(killing_after(dice_draw(&dice, LATEST_NS / 8)));
 			segworld_gc(board, root_fd, number, gone);
 			_exit(0);
 		}
@@ -251,7 +228,7 @@ static void kill_many(enum kind kind, uint64_t n)
 		if (pid == 0)
 			be_victim(number, seed, steps);
 		if (steps)
-			kill_by_steps(pid, dice_draw(&dice, STEPS));
+			kill_by_steps(pid, dice_draw(&dice, KILLING_STEPS));
 		else
 			check_end(pid, true);
 		look_after(number, late);

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "content.h"
+#include "killing.h"
 #include "owndaemon.h"
 #include "sandbox.h"
 #include "storm_run.h"
@@ -90,7 +91,7 @@ void storm_rest(struct storm *st, const _Atomic bool *stop)
 	st->shared->n_resting--;
 }
 
-static unsigned pick(struct run *r, unsigned n)
+unsigned storm_pick(struct run *r, unsigned n)
 {
 	r->random ^= r->random << 13;
 	r->random ^= r->random >> 7;
@@ -167,12 +168,13 @@ static int make_partition(struct run *r)
 	return rc < 0 ? storm_fail(&r->st, "making the partition: %d (%s)", rc, shmstore_strerror(rc)) : 0;
 }
 
-static void start(struct run *r, unsigned i)
+void storm_start(struct run *r, unsigned i, uint64_t killed_after_ns)
 {
 	unsigned life = r->lives[i]++;
 	pid_t pid = fork();
 	if (pid == 0) {
-		_exit(storm_become(r->options, i) < 0 ? 1 : storm_worker(&r->st, i, life));
+		bool ready = storm_become(r->options, i) == 0 && (!killed_after_ns || killing_after(killed_after_ns));
+		_exit(ready ? storm_worker(&r->st, i, life) : 1);
 	}
 	r->pids[i] = pid;
 	r->stopped_until_ms[i] = 0;
@@ -246,7 +248,7 @@ static void stop_all(struct run *r)
 		}
 }
 
-static void stand_still_and_reconcile(struct run *r)
+void storm_stand_still(struct run *r)
 {
 	stop_all(r);
 	in_child(r, storm_reconcile_step);
@@ -342,11 +344,11 @@ static int make_config(struct run *r)
 /* One is stopped for a while; those whose while is over go on. */
 static void stop_some(struct run *r)
 {
-	unsigned i = pick(r, STORM_WORKERS);
+	unsigned i = storm_pick(r, STORM_WORKERS);
 
 	if (!r->stopped_until_ms[i]) {
 		kill(r->pids[i], SIGSTOP);
-		r->stopped_until_ms[i] = storm_now_ms() + 1 + pick(r, STOP_MS);
+		r->stopped_until_ms[i] = storm_now_ms() + 1 + storm_pick(r, STOP_MS);
 		r->n_stops++;
 	}
 	for (i = 0; i < STORM_WORKERS; i++)
@@ -358,38 +360,47 @@ static void stop_some(struct run *r)
 
 static void kill_some(struct run *r)
 {
-	unsigned i = pick(r, STORM_WORKERS);
+	unsigned i = storm_pick(r, STORM_WORKERS);
 
 	kill(r->pids[i], SIGKILL);
 	reap(r, i, true);
 	r->n_kills++;
-	start(r, i);
-	if (r->options->daemon && pick(r, 200) == 0) {
-		end_daemon(r, pick(r, 2));
+	storm_start(r, i, 0);
+	if (r->options->daemon && storm_pick(r, 200) == 0) {
+		end_daemon(r, storm_pick(r, 2));
 		start_daemon(r);
 	}
 }
 
-static void blow(struct run *r)
+static void blow_for_a_time(struct run *r)
 {
 	uint64_t end = storm_now_ms() + r->options->seconds * 1000ull,
 		 reconcile_at = storm_now_ms() + RECONCILE_EVERY_MS;
 	for (unsigned i = 0; i < STORM_WORKERS; i++)
-		start(r, i);
+		storm_start(r, i, 0);
 	while (!r->st.shared->failed && storm_now_ms() < end) {
-		struct timespec t = {.tv_nsec = (long)(1 + pick(r, KILL_EVERY_MS * 2)) * 1000000}; /* at any moment */
+		struct timespec t = {.tv_nsec = (long)(1 + storm_pick(r, KILL_EVERY_MS * 2)) *
+						1000000}; /* at any moment */
 		nanosleep(&t, NULL);
 		kill_some(r);
 		if (r->options->stops)
 			stop_some(r);
 		if (storm_now_ms() >= reconcile_at && !r->st.shared->failed) {
-			stand_still_and_reconcile(r);
+			storm_stand_still(r);
 			if (r->options->ledgers && r->n_reconciled % REST_EVERY == 0 && !r->st.shared->failed)
 				rest_and_compare(r);
 			reconcile_at = storm_now_ms() + RECONCILE_EVERY_MS;
 		}
 	}
 	signal_all(SIGCONT);
+}
+
+static void blow(struct run *r)
+{
+	if (r->options->n_kills)
+		storm_kill_many(r);
+	else
+		blow_for_a_time(r);
 	/* Half of them end by their own will. */
 	for (unsigned i = 0; i < STORM_WORKERS / 2; i++) {
 		kill(r->pids[i], SIGKILL);

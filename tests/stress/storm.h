@@ -83,6 +83,8 @@ struct storm_options {
 	unsigned n_users;   /* 1: all workers are root's */
 	unsigned limit;     /* MiB that each user may have, with the daemon; 0 = no limit */
 	uint64_t pack_max;  /* of the workers' stores */
+	uint64_t n_kills;   /* not 0: instead of the time, so many at random instructions (storm_kills.c) */
+	bool steps;         /* these come after a number of instructions, else after a time */
 	bool stops, forks;  /* workers are stopped for a while; have children */
 	bool writers;       /* two threads of each worker write */
 	bool ledgers;       /* are compared with a walk */
@@ -100,6 +102,8 @@ struct storm {
 	const char *path; /* of the partition */
 	const struct storm_options *options;
 	struct storm_shared *shared;
+	unsigned
+		wait_after; /* of this process: operations after which it waits to be killed by steps; 0 = it does not */
 	int mailbox[STORM_WORKERS][2]; /* datagram socket pairs: [1] is written by all, [0] read by the worker */
 };
 

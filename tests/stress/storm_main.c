@@ -2,7 +2,7 @@
 /*
  * storm_main.c: one storm, of root's processes without a daemon.
  *
- *   storm [-dp] [-t seconds] [-s seed] [-m megabytes]
+ *   storm [-dp] [-t seconds] [-s seed] [-m megabytes] [-n kills [-k time|steps]]
  */
 #include <argp.h>
 #include <errno.h>
@@ -30,6 +30,12 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	case 's':
 		o->seed = strtoull(arg, NULL, 10);
 		return 0;
+	case 'n':
+		o->n_kills = strtoull(arg, NULL, 10);
+		return 0;
+	case 'k':
+		o->steps = *arg == 's';
+		return 0;
 	case 'm':
 		o->megabytes = (unsigned)strtoul(arg, NULL, 10);
 		return 0;
@@ -46,6 +52,8 @@ int main(int argc, char **argv)
 		{"time", 't', "SECONDS", 0, "How long (20)", 0},
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
 		{"megabytes", 'm', "N", 0, "Of the partition (256; with 60 it is full most of the time)", 0},
+		{"kills", 'n', "N", 0, "So many at random instructions, however long it takes; with children", 0},
+		{"kind", 'k', "KIND", 0, "These come after a random time (time) or number of instructions (steps)", 0},
 		{0},
 	};
 	static const struct argp argp = {known, on_option, NULL, "Random load and random kills.", NULL, NULL, NULL};
@@ -54,6 +62,7 @@ int main(int argc, char **argv)
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	options.forks = options.n_kills != 0;
 	if (options.disk) {
 		options.disk = sandbox_disk();
 		if (!options.disk) {

@@ -32,6 +32,13 @@ struct outcome {
 extern struct outcome *storm_outcome;
 extern unsigned storm_as; /* the worker that a step in a child does its work as */
 
+/* Starts worker i. Its process is killed after that time; 0: it is not. */
+void storm_start(struct run *r, unsigned i, uint64_t killed_after_ns);
+unsigned storm_pick(struct run *r, unsigned n);
+void storm_stand_still(struct run *r);
+/* Instead of a storm of some time: all workers but two, one that keeps its store and one that does not, are killed over and over. */
+void storm_kill_many(struct run *r);
+
 /* Steps: each in a child. 0; else the storm has failed. All stand still: the books must close over live views, writers and pools. */
 int storm_reconcile_step(struct run *r);
 /* All rest between two calls. */

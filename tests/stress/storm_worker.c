@@ -16,11 +16,14 @@
 #include <unistd.h>
 
 #include "content.h"
+#include "killing.h"
 #include "storm.h"
 
 #define OPEN_DEADLINE_MS 60000u
 #define CHILDREN         2u
 #define CHILD_MS         300u
+#define CHILD_SHORT_MS   4u /* where lives are short */
+#define N_SMALL          5u /* of the sizes of objects */
 
 uint64_t worker_next_random(uint64_t *x)
 {
@@ -39,7 +42,8 @@ unsigned worker_pick(struct worker *w, unsigned n)
 uint64_t worker_random_size(struct worker *w)
 {
 	static const uint64_t middle[] = {0, 100, 4000, 16000, 60000, 70000, 300000, 300000, 1000000, 2500000};
-	uint64_t m = middle[worker_pick(w, sizeof(middle) / sizeof(middle[0]))];
+	/* Short lives have small objects. */
+	uint64_t m = middle[worker_pick(w, w->st->options->n_kills ? N_SMALL : sizeof(middle) / sizeof(middle[0]))];
 	return m ? m * 4 / 5 + worker_next_random(&w->random) % (m * 2 / 5) : 0;
 }
 
@@ -189,7 +193,8 @@ static int open_store(struct worker *w)
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.keep = storm_keeps(w->id);
 	options.pack_max = w->st->options->pack_max;
-	if (!options.keep && worker_pick(w, 2))
+	/* Packed: of what was taken apart in part, keys that were deleted may be there again (docs/segments.md, "What is missing"). */
+	if (!options.keep && !options.pack_max && worker_pick(w, 2))
 		options.flags = SHMSTORE_OPEN_ADOPT;
 	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
 	int rc;
@@ -203,6 +208,9 @@ static int open_store(struct worker *w)
 		return -1;
 	w->threads_stop = false;
 	w->reader_random = w->random ^ 0x5deece66dull;
+	/* Instructions are counted of one thread. */
+	if (w->st->options->steps)
+		return 0;
 	if (pthread_create(&w->reader, NULL, reader_main, w) != 0 ||
 	    (w->second && pthread_create(&w->writer, NULL, writer_main, w) != 0))
 		return storm_fail(w->st, "worker %u: no thread", w->id);
@@ -234,7 +242,8 @@ static int add_recycled(const struct shmstore_store_info *info, void *arg)
 static int close_store(struct worker *w)
 {
 	w->threads_stop = true;
-	pthread_join(w->reader, NULL);
+	if (!w->st->options->steps)
+		pthread_join(w->reader, NULL);
 	if (w->second)
 		pthread_join(w->writer, NULL);
 	shmstore_partition_stores(w->p, add_recycled, w);
@@ -267,6 +276,7 @@ static int do_gc(struct worker *w)
 static int child(struct worker *w)
 {
 	struct content c = {1, 100};
+	unsigned most_ms = w->st->options->n_kills ? CHILD_SHORT_MS : CHILD_MS;
 	int rc = content_put(w->s, "child", 5, c, 0);
 
 	if (rc != -EPERM)
@@ -281,7 +291,7 @@ static int child(struct worker *w)
 				return storm_fail(w->st, "worker %u: a child's view: %s", w->id,
 						  why ? why : "another seed");
 		}
-		nanosleep(&(struct timespec){.tv_nsec = (long)worker_pick(w, CHILD_MS) * 1000000 / 2}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)worker_pick(w, most_ms) * 1000000 / 2}, NULL);
 	}
 	return 0;
 }
@@ -401,8 +411,10 @@ int storm_worker(struct storm *st, unsigned id, unsigned life)
 	second.p = w.p;
 	if (open_store(&w) < 0)
 		return 1;
-	while (!st->shared->stop && !st->shared->failed) {
+	for (unsigned n = 1; !st->shared->stop && !st->shared->failed; n++) {
 		enum storm_op op = pick_op(&w);
+		if (n == st->wait_after && !killing_wait())
+			storm_fail(st, "worker %u: ptrace: %s", id, strerror(errno));
 		storm_rest(st, &st->shared->stop);
 		if (do_op(&w, op, worker_pick(&w, STORM_KEYS)) < 0)
 			break;
