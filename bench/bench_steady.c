@@ -5,7 +5,8 @@
  * A producer puts an object of a size that varies by 20 % up and down, hands it off and sends the ticket over a socket; a
  * consumer adopts it, gets it, reads a byte of each page, drops the view, deletes its link and answers; the producer deletes
  * its own. Both are pinned to ONE CPU, so that no wake-up of a sleeping CPU (25 us each way) hides the work. Beside it in the
- * same rounds: memcpy of the same sizes, the bare socket exchange, and the same cycle out of bare system calls.
+ * same rounds: memcpy of the same sizes, the bare socket exchange, and the same cycle out of bare system calls. Files and packed
+ * objects; of both also with 10,000 objects that stand: a cycle puts one more, and deletes the oldest.
  */
 #include <err.h>
 #include <errno.h>
@@ -21,13 +22,19 @@
 
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
-#define KEY "k"
+#define KEY "k" /* of the bare calls */
+
+#define STANDING     10000u
+#define STANDING_MAX (64 * KIB) /* bytes of one of them */
+#define PACK_MAX     (16 * MIB)
+#define NAME_SIZE    16u /* an object's key and a NUL */
 
 /* One way of going through the cycle: a pair of processes. */
 struct pair {
 	const struct place *place;
-	const char *name;     /* of the producer's store */
-	uint64_t recycle_max; /* of both stores */
+	const char *name;               /* of the producer's store */
+	uint64_t recycle_max, pack_max; /* of both stores */
+	uint32_t n_standing;            /* objects that stand while one more goes through the cycle */
 	struct exchange exchange;
 	struct shmstore_partition *partition;
 	struct shmstore *store;
@@ -36,8 +43,23 @@ struct pair {
 	size_t size; /* about */
 	uint64_t put_ns;
 	struct bare bare;
-	uint32_t n; /* cycles so far: chooses the next size */
+	uint32_t n; /* objects so far: chooses the next size */
 };
+
+/* What the consumer is told. */
+struct message {
+	uint32_t number;               /* of the object */
+	struct shmstore_ticket ticket; /* its path's end is left out */
+};
+
+/* Writes the key of an object. Returns its size. */
+static size_t key_of(uint32_t number, char ret[NAME_SIZE])
+{
+	memcpy(ret, "object-", 7);
+	for (size_t i = NAME_SIZE - 1; i-- > 7; number /= 10)
+		ret[i] = (char)('0' + number % 10);
+	return NAME_SIZE - 1;
+}
 
 /* size times 0.8 to 1.2, in an order that repeats itself never and is the same for all. */
 static size_t next_size(struct pair *p)
@@ -56,6 +78,7 @@ static int open_store(struct pair *p, const char *suffix)
 	int r = place_path(p->place, "partition", path, sizeof(path));
 
 	options.recycle_max = p->recycle_max;
+	options.pack_max = p->pack_max;
 	snprintf(name, sizeof(name), "%s-%s", p->name, suffix);
 	if (r == 0)
 		r = shmstore_partition_open(path, SHMSTORE_CREATE, &p->partition);
@@ -70,25 +93,28 @@ static int begin_store(void *arg)
 static int take_ticket(void *arg, const void *message, size_t size, int fd)
 {
 	struct pair *p = arg;
-	struct shmstore_ticket ticket;
+	struct message m;
 	struct shmstore_view *v;
+	char key[NAME_SIZE];
 	const void *bytes;
+	size_t key_size;
 	uint64_t n;
 	int r;
 
 	(void)fd;
-	if (size > sizeof(ticket))
+	if (size > sizeof(m))
 		return -EINVAL;
-	memcpy(&ticket, message, size);
-	r = shmstore_adopt(p->store, KEY, 1, &ticket, 0);
+	memcpy(&m, message, size);
+	key_size = key_of(m.number, key);
+	r = shmstore_adopt(p->store, key, key_size, &m.ticket, 0);
 	if (r == 0)
-		r = shmstore_get(p->store, KEY, 1, 0, &v);
+		r = shmstore_get(p->store, key, key_size, 0, &v);
 	if (r < 0)
 		return r;
 	bytes = shmstore_view_buffer(v, 0, &n);
 	measure_touch(bytes, n);
 	shmstore_view_unref(v);
-	return shmstore_delete(p->store, KEY, 1);
+	return shmstore_delete(p->store, key, key_size);
 }
 
 static int take_nothing(void *arg, const void *message, size_t size, int fd)
@@ -147,21 +173,62 @@ static int run_bare(void *arg)
 	return r < 0 ? r : bare_delete(p->bare.objects, KEY);
 }
 
+static int put_next(struct pair *p, uint32_t *ret_number, char ret_key[NAME_SIZE])
+{
+	struct iovec buffer = {(void *)(uintptr_t)p->data, 0};
+	size_t key_size;
+
+	*ret_number = p->n;
+	key_size = key_of(p->n, ret_key);
+	buffer.iov_len = next_size(p);
+	return shmstore_put(p->store, ret_key, key_size, NULL, 0, &buffer, 1, 0);
+}
+
+static int drop(struct pair *p, uint32_t number)
+{
+	char key[NAME_SIZE];
+	size_t key_size = key_of(number, key);
+
+	return shmstore_delete(p->store, key, key_size);
+}
+
 static int run_store(void *arg)
 {
 	struct pair *p = arg;
-	struct iovec buffer = {(void *)(uintptr_t)p->data, next_size(p)};
-	struct shmstore_ticket ticket;
+	struct message m;
+	char key[NAME_SIZE];
 	uint64_t t0 = measure_now_ns();
-	int r = shmstore_put(p->store, KEY, 1, NULL, 0, &buffer, 1, 0);
+	int r = put_next(p, &m.number, key);
 
 	p->put_ns = measure_now_ns() - t0;
 	if (r == 0)
-		r = shmstore_handoff(p->store, KEY, 1, 60000, &ticket);
+		r = shmstore_handoff(p->store, key, NAME_SIZE - 1, 60000, &m.ticket);
 	if (r == 0)
-		r = exchange_call(&p->exchange, &ticket,
-				  offsetof(struct shmstore_ticket, path) + strlen(ticket.path) + 1, -1);
-	return r < 0 ? r : shmstore_delete(p->store, KEY, 1);
+		r = exchange_call(&p->exchange, &m, offsetof(struct message, ticket.path) + strlen(m.ticket.path) + 1,
+				  -1);
+	return r < 0 ? r : drop(p, m.number - p->n_standing);
+}
+
+/* Puts the objects that stand, and takes them away. */
+static int set_up(struct pair *p)
+{
+	char key[NAME_SIZE];
+	uint32_t number;
+	int r = 0;
+
+	p->n = 0;
+	for (uint32_t i = 0; r == 0 && i < p->n_standing; i++)
+		r = put_next(p, &number, key);
+	return r;
+}
+
+static int take_down(struct pair *p)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < p->n_standing; i++)
+		r = drop(p, p->n - 1 - i);
+	return r;
 }
 
 /* ---- a place ------------------------------------------------------------------------------------------------------ */
@@ -172,20 +239,35 @@ enum {
 	BARE,
 	DEFAULT,
 	NO_RECYCLING,
+	PACKED,
+	DEFAULT_STANDING, /* these two last: large objects go without them */
+	PACKED_STANDING,
 	N_PAIRS
 };
+
+#define STORE(variant_, name_, recycle, pack, n)                                                                 \
+	{                                                                                                        \
+		.variant = variant_, .begin = begin_store, .take = take_ticket, .run = run_store, .name = name_, \
+		.recycle_max = recycle, .pack_max = pack, .n_standing = n                                        \
+	}
 
 static const struct {
 	const char *variant;
 	int (*begin)(void *);
 	int (*take)(void *, const void *, size_t, int);
 	int (*run)(void *);
+	const char *name; /* of its stores */
+	uint64_t recycle_max, pack_max;
+	uint32_t n_standing;
 } shapes[N_PAIRS] = {
-	[COPY] = {"memcpy", NULL, NULL, run_copy},
-	[EXCHANGE] = {"socket exchange", NULL, take_nothing, run_exchange},
-	[BARE] = {"bare calls", NULL, take_bare, run_bare},
-	[DEFAULT] = {"shmstore", begin_store, take_ticket, run_store},
-	[NO_RECYCLING] = {"shmstore, no recycling", begin_store, take_ticket, run_store},
+	[COPY] = {"memcpy", .run = run_copy},
+	[EXCHANGE] = {"socket exchange", .take = take_nothing, .run = run_exchange},
+	[BARE] = {"bare calls", .take = take_bare, .run = run_bare},
+	[DEFAULT] = STORE("shmstore", "recycling", SHMSTORE_RECYCLE_DEFAULT, 0, 0),
+	[NO_RECYCLING] = STORE("shmstore, no recycling", "plain", 0, 0, 0),
+	[PACKED] = STORE("packed", "packed", SHMSTORE_RECYCLE_DEFAULT, PACK_MAX, 0),
+	[DEFAULT_STANDING] = STORE("shmstore, 10,000 in turn", "standing", SHMSTORE_RECYCLE_DEFAULT, 0, STANDING),
+	[PACKED_STANDING] = STORE("packed, 10,000 in turn", "packs", SHMSTORE_RECYCLE_DEFAULT, PACK_MAX, STANDING),
 };
 
 static void start_pairs(struct pair pairs[N_PAIRS])
@@ -257,30 +339,36 @@ static void bench_size(struct report *r, const struct report_options *options, s
 	const struct contender *failed = NULL;
 	const struct place *place = pairs[0].place;
 	size_t n_ops = size <= 64 * KIB ? 300 : size <= MIB ? 100 : 8;
-	int e;
+	size_t n = size <= STANDING_MAX ? N_PAIRS : DEFAULT_STANDING;
+	int e = place_warm(place, 4 * size);
 
-	for (size_t i = 0; i < N_PAIRS; i++) {
+	for (size_t i = 0; i < n; i++) {
 		pairs[i].size = size;
-		pairs[i].n = 0;
+		if (e == 0)
+			e = set_up(&pairs[i]);
 		c[i] = (struct contender){.operation = i == COPY ? "copy" : "cycle",
 					  .variant = shapes[i].variant,
 					  .run = shapes[i].run,
 					  .arg = &pairs[i],
 					  .inner_ns = i >= BARE ? &pairs[i].put_ns : NULL};
 	}
-	e = place_warm(place, 4 * size);
 	if (e == 0)
-		e = measure_contenders(c, N_PAIRS, options->rounds, options->quick && n_ops > 50 ? 50 : n_ops,
+		e = measure_contenders(c, n, options->rounds, options->quick && n_ops > 50 ? 50 : n_ops,
 				       n_ops > 20 ? 20 : 2, &failed);
 	if (e < 0)
 		errx(1, "%s, %zu bytes, %s: %s", place->label, size, failed ? failed->variant : "warming",
 		     shmstore_strerror(e));
-	for (size_t i = 0; i < N_PAIRS; i++)
+	for (size_t i = 0; i < n; i++) {
+		e = take_down(&pairs[i]);
+		if (e < 0)
+			errx(1, "%s: %s", shapes[i].variant, shmstore_strerror(e));
+	}
+	for (size_t i = 0; i < n; i++)
 		report_row(r, place->label, c[i].operation, c[i].variant, size, &c[i].series);
-	for (size_t i = 0; i < N_PAIRS; i++)
+	for (size_t i = 0; i < n; i++)
 		report_row(r, place->label, "put in cycle", c[i].variant, size, &c[i].inner);
 	targets(r, place, size, c);
-	for (size_t i = 0; i < N_PAIRS; i++) {
+	for (size_t i = 0; i < n; i++) {
 		measure_deinit(&c[i].series);
 		measure_deinit(&c[i].inner);
 	}
@@ -294,8 +382,10 @@ static void bench_place(struct report *r, const struct report_options *options, 
 
 	for (size_t i = 0; i < N_PAIRS; i++)
 		pairs[i] = (struct pair){.place = place,
-					 .name = i == NO_RECYCLING ? "plain" : "recycling",
-					 .recycle_max = i == NO_RECYCLING ? 0 : SHMSTORE_RECYCLE_DEFAULT,
+					 .name = shapes[i].name,
+					 .recycle_max = shapes[i].recycle_max,
+					 .pack_max = shapes[i].pack_max,
+					 .n_standing = shapes[i].n_standing,
 					 .exchange = {-1, 0},
 					 .bare = {.objects = -1, .handoff = -1, .other = -1},
 					 .data = data,
