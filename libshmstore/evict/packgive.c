@@ -44,18 +44,21 @@ static void give(struct shmstore *s)
 	struct wire_packed *w = &s->page->packed;
 	/* Acquire: pairs with the asker's write. */
 	uint64_t wanted = atomic_load_explicit(&w->wanted, memory_order_acquire);
-	uint64_t before = memory_of(s), freed, after, gave;
+	uint64_t gave, before, after;
 
 	if (!wanted)
 		return;
 	/* A sign of life, for who waits. */
 	atomic_store_explicit(&w->asked_ns, shms_now_mono_ns(), memory_order_relaxed);
-	freed = shms_packedmem_trim(s);
-	if (freed < wanted)
-		demote(s, wanted - freed);
-	/* In whole pages: a part of what objects had may stay. */
-	after = memory_of(s);
-	gave = before > after ? before - after : 0;
+	/* Also what dead owners' segments have for nobody. */
+	gave = shms_packedmem_trim(s);
+	if (gave < wanted) {
+		before = memory_of(s);
+		demote(s, wanted - gave);
+		/* In whole pages: a part of what objects had may stay. */
+		after = memory_of(s);
+		gave += before > after ? before - after : 0;
+	}
 	/* The rest is asked for as of now. */
 	atomic_store_explicit(&w->asked_ns, shms_now_mono_ns(), memory_order_relaxed);
 	atomic_fetch_add_explicit(&w->given, gave, memory_order_relaxed);

@@ -34,17 +34,17 @@ void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool g
 }
 
 /*
- * Takes back what nobody has in a segment whose owner is gone for good, and gives its memory back.
- * Byte 0 is locked.
+ * Takes back what nobody has in a segment whose owner is dead, and gives its memory back. kept: the owner's names stay, since its store may
+ * come back, which waits for the lock of byte 0, and allocates anew what it finds punched. Byte 0 is locked.
  */
-static int trim_orphan(struct shms_seglook *l, uint64_t now_ms, uint64_t *io_freed)
+static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, uint64_t *io_freed)
 {
 	struct shms_segalloc a;
 	uint32_t n_bad = 0;
 	int r;
 
 	/* A process that did this before may have been killed amid a look at a slot. */
-	shms_segment_recover(&l->segment, SHMS_SEG_OWNER, false);
+	shms_segment_recover(&l->segment, SHMS_SEG_OWNER, kept);
 	r = shms_segalloc_init(&a, &l->segment);
 	if (r == 0) {
 		r = shms_segalloc_rebuild(&a, &n_bad);
@@ -98,8 +98,12 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 		r = r < 0 ? r : error;
 	}
 	done.orphan = shms_segword_load(&owner->state) == SHMS_SEGRECORD_ORPHAN;
-	if (done.orphan && shms_seglock_try(l->fd, SHMS_SEG_OWNER) == 0) {
-		error = trim_orphan(l, now_ms, &done.freed);
+	/* A free record is of a segment that is just being made. */
+	if (shms_segword_load(&owner->state) != SHMS_SEGRECORD_FREE && shms_seglock_try(l->fd, SHMS_SEG_OWNER) == 0) {
+		/* Under the lock: nobody takes the place now. */
+		uint64_t state = shms_segword_load(&owner->state);
+
+		error = trim_ownerless(l, state == SHMS_SEGRECORD_KEPT, now_ms, &done.freed);
 		r = r < 0 ? r : error;
 		shms_seglock_end(l->fd, SHMS_SEG_OWNER);
 	}

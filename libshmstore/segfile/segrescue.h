@@ -28,7 +28,7 @@ struct shms_segrescued {
 
 /*
  * Recovers every dead holder of the segment l, which was opened for writing. gone: a kept store
- * whose directory is being removed, or NULL. An orphan's free memory goes back to the kernel. 0;
+ * whose directory is being removed, or NULL. Where the owner is dead, free memory goes back to the kernel. 0;
  * -EBUSY: gone's place is still locked by a child that inherited views; -ENOMEM.
  */
 int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms, struct shms_segrescued *ret);
