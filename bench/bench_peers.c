@@ -3,8 +3,9 @@
  * bench_peers.c: how do others do it, on this machine, in this run?
  *
  * The same cycle for all: the producer puts bytes from private memory and sends a message, the consumer gets them, reads a byte
- * of each page, lets go and answers, the producer drops the object. Also put and drop alone, without a consumer. All processes
- * (a server's too) share ONE CPU, so that wake-ups of a sleeping one do not hide the work. The peers take turns in each round.
+ * of each page, lets go and answers, the producer drops the object. Also put and drop alone, without a consumer; and, of peers that
+ * know objects by key, while 10,000 stand: one more is put, and the oldest goes. All processes (a server's too) share ONE CPU, so
+ * that wake-ups of a sleeping one do not hide the work. The peers take turns in each round.
  */
 #include <err.h>
 #include <errno.h>
@@ -20,6 +21,9 @@
 #define MIB         (1024 * KIB)
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
+#define STANDING     10000u
+#define STANDING_MAX (4 * KIB) /* bytes of one of them */
+
 struct entrant {
 	const struct peer *peer; /* NULL: Python */
 	const char *name;
@@ -30,6 +34,7 @@ struct entrant {
 	const void *data;
 	size_t size;
 	uint64_t all_ns, put_ns;
+	unsigned n_put; /* objects by key so far */
 	bool ready;
 };
 
@@ -79,6 +84,74 @@ static int run_put(void *arg)
 	return r;
 }
 
+static int put_one_more(struct entrant *e)
+{
+	return e->peer->put_at(&e->run, e->n_put++, e->data, e->size);
+}
+
+static int run_turn(void *arg)
+{
+	struct entrant *e = arg;
+	uint64_t t0 = measure_now_ns();
+	int r = put_one_more(e);
+
+	e->put_ns = measure_now_ns() - t0;
+	if (r == 0)
+		r = e->peer->delete_at(&e->run, e->n_put - 1 - STANDING);
+	e->all_ns = measure_now_ns() - t0;
+	return r;
+}
+
+static void report_series(struct report *report, struct contender *c, size_t n, size_t size, bool inner)
+{
+	for (size_t i = 0; i < n; i++)
+		report_row(report, "one CPU", c[i].operation, c[i].variant, size, &c[i].series);
+	for (size_t i = 0; i < n && inner; i++)
+		report_row(report, "one CPU", "put", c[i].variant, size, &c[i].inner);
+	for (size_t i = 0; i < n; i++) {
+		measure_deinit(&c[i].series);
+		measure_deinit(&c[i].inner);
+	}
+}
+
+static void bench_standing(struct report *report, const struct report_options *options, struct entrant *entrants,
+			   size_t n, size_t size)
+{
+	struct contender c[16] = {0};
+	const struct contender *failed = NULL;
+	size_t n_c = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; i++) {
+		struct entrant *e = &entrants[i];
+
+		if (!e->ready || !e->peer || !e->peer->put_at)
+			continue;
+		e->size = size;
+		e->n_put = 0;
+		while (r == 0 && e->n_put < STANDING)
+			r = put_one_more(e);
+		c[n_c++] = (struct contender){.operation = "put+drop, 10,000 stand",
+					      .variant = e->name,
+					      .run = run_turn,
+					      .own_ns = &e->all_ns,
+					      .inner_ns = &e->put_ns,
+					      .arg = e};
+	}
+	if (r == 0)
+		r = measure_contenders(c, n_c, options->rounds, 100, 10, &failed);
+	for (size_t i = 0; i < n_c && r == 0; i++) {
+		struct entrant *e = c[i].arg;
+
+		for (unsigned k = 1; k <= STANDING && r == 0; k++)
+			r = e->peer->delete_at(&e->run, e->n_put - k);
+	}
+	if (r < 0)
+		errx(1, "%s, %zu bytes, %u stand: %s", failed ? failed->variant : "filling", size, STANDING,
+		     strerror(-r));
+	report_series(report, c, n_c, size, false);
+}
+
 static void bench_size(struct report *report, const struct report_options *options, struct entrant *entrants, size_t n,
 		       size_t size, bool cycle)
 {
@@ -105,14 +178,7 @@ static void bench_size(struct report *report, const struct report_options *optio
 	r = measure_contenders(c, n_c, rounds, n_ops, n_ops > 20 ? 10 : 1, &failed);
 	if (r < 0)
 		errx(1, "%s, %zu bytes: %s", failed->variant, size, strerror(-r));
-	for (size_t i = 0; i < n_c; i++)
-		report_row(report, "one CPU", c[i].operation, c[i].variant, size, &c[i].series);
-	for (size_t i = 0; i < n_c && !cycle; i++)
-		report_row(report, "one CPU", "put", c[i].variant, size, &c[i].inner);
-	for (size_t i = 0; i < n_c; i++) {
-		measure_deinit(&c[i].series);
-		measure_deinit(&c[i].inner);
-	}
+	report_series(report, c, n_c, size, !cycle);
 }
 
 /* ---- starting ----------------------------------------------------------------------------------------------------- */
@@ -255,6 +321,8 @@ int main(int argc, char **argv)
 			err(1, "warming the memory");
 		bench_size(report, &options, entrants, N_OF(entrants), sizes[i], true);
 		bench_size(report, &options, entrants, N_OF(entrants), sizes[i], false);
+		if (sizes[i] <= STANDING_MAX)
+			bench_standing(report, &options, entrants, N_OF(entrants), sizes[i]);
 	}
 	stop_all(entrants, N_OF(entrants));
 	place_close(&own);
