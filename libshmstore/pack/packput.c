@@ -112,6 +112,41 @@ static void rescue(struct shms_pack *p, const struct shms_packseg *g, uint64_t n
 	shms_seglook_close(&l);
 }
 
+static bool is_for(const struct shms_packseg *g, const struct put *u)
+{
+	return g->own && g->large == u->large;
+}
+
+/*
+ * Into a slot that was used before, in whichever segment. Without this, objects that come and go in turn would take fresh memory of the last
+ * segment until that is full. 1: there is none.
+ */
+static int put_into_free(struct shms_pack *p, struct put *u)
+{
+	uint32_t n = 0;
+	int class;
+
+	for (uint32_t i = 0; i < p->n_segments; i++)
+		n += is_for(&p->segments[i], u);
+	/* One by itself does so anyway. */
+	if (n < 2)
+		return 1;
+	class = shms_segown_class(u->what);
+	for (uint32_t i = p->n_segments; class >= 0 && i-- > 0;) {
+		struct shms_packseg *g = &p->segments[i];
+		int r;
+
+		if (!is_for(g, u) || !shms_segalloc_has(&g->own->alloc, (uint8_t) class, shms_segnow_of_ms(u->now_ms)))
+			continue;
+		r = put_into(p, i, u);
+		/* Its memory went back, and may not be taken again. */
+		if (r != 1 && !(r == -ENOSPC && p->grow.wanted))
+			return r;
+		p->grow.wanted = 0;
+	}
+	return 1;
+}
+
 static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 {
 	bool refused = false;
@@ -121,7 +156,7 @@ static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 		struct shms_packseg *g = &p->segments[i];
 		int r;
 
-		if (!g->own || g->large != u->large)
+		if (!is_for(g, u))
 			continue;
 		if (scan) {
 			shms_packseg_settle(p, g, u->now_ms);
@@ -141,8 +176,10 @@ static int put_into_any(struct shms_pack *p, struct put *u, bool scan)
 static int put_somewhere(struct shms_pack *p, struct put *u)
 {
 	uint32_t number;
-	int r = put_into_any(p, u, false);
+	int r = put_into_free(p, u);
 
+	if (r == 1)
+		r = put_into_any(p, u, false);
 	if (r == 1)
 		r = put_into_any(p, u, true);
 	if (r != 1)

@@ -259,6 +259,26 @@ static int fill(struct shms_segown *o, const struct shms_segobject *what, const 
 	return r;
 }
 
+/* Lays the object out. ret_sizes: of its buffers. */
+static int plan(const struct shms_segobject *what, uint64_t ret_sizes[SHMS_SEGOWN_BUFFERS], struct shms_segpacked *ret)
+{
+	if (what->n_buffers > SHMS_SEGOWN_BUFFERS)
+		return -EFBIG;
+	for (uint32_t i = 0; i < what->n_buffers; i++)
+		ret_sizes[i] = what->buffers[i].iov_len;
+	return shms_segpacked_plan(ret_sizes, what->n_buffers, what->metadata_size, what->key, what->key_size,
+				   what->flags, ret);
+}
+
+int shms_segown_class(const struct shms_segobject *what)
+{
+	uint64_t sizes[SHMS_SEGOWN_BUFFERS];
+	struct shms_segpacked p;
+	int r = plan(what, sizes, &p);
+
+	return r < 0 ? r : p.class;
+}
+
 int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
 		    uint32_t *ret_generation, bool *ret_full)
 {
@@ -270,12 +290,7 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	int r;
 
 	*ret_full = false;
-	if (what->n_buffers > SHMS_SEGOWN_BUFFERS)
-		return -EFBIG;
-	for (uint32_t i = 0; i < what->n_buffers; i++)
-		sizes[i] = what->buffers[i].iov_len;
-	r = shms_segpacked_plan(sizes, what->n_buffers, what->metadata_size, what->key, what->key_size, what->flags,
-				&p);
+	r = plan(what, sizes, &p);
 	if (r == 0)
 		r = back_slots(o, p.extent_size);
 	if (r < 0)

@@ -71,6 +71,8 @@ void shms_segown_deinit(struct shms_segown *o);
  */
 int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
 		    uint32_t *ret_generation, bool *ret_full);
+/* The class of the extent that the object would get. -EFBIG, -EINVAL: it is no packed object. */
+int shms_segown_class(const struct shms_segobject *what);
 /* Takes a slot back, if nobody has it, that the owner just left or was told of by a hint. */
 bool shms_segown_take_back(struct shms_segown *o, uint32_t slot, uint64_t now_ms);
 /* Gives memory of free extents back to the kernel, in units of granule bytes. Returns bytes. */

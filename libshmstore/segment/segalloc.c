@@ -132,6 +132,11 @@ uint32_t shms_segalloc_hints(struct shms_segalloc *a, uint32_t now)
 	return n;
 }
 
+bool shms_segalloc_has(struct shms_segalloc *a, uint8_t class, uint32_t now)
+{
+	return a->stacks[class] != NONE || (shms_segalloc_hints(a, now) && a->stacks[class] != NONE);
+}
+
 uint32_t shms_segalloc_scan(struct shms_segalloc *a, uint32_t now)
 {
 	uint32_t n = 0;

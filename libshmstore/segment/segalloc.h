@@ -57,6 +57,8 @@ void shms_segalloc_deinit(struct shms_segalloc *a);
  * how far the file must have memory. 0; -ENOSPC: there is none, unless a scan finds one.
  */
 int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot, bool *ret_fresh);
+/* Is there a slot of that class that was used before, after a look at the hints if need be? */
+bool shms_segalloc_has(struct shms_segalloc *a, uint8_t class, uint32_t now);
 static inline uint32_t shms_segalloc_extent(const struct shms_segalloc *a, uint32_t slot)
 {
 	return a->slots[slot].extent;

@@ -132,6 +132,42 @@ Test(pack, twelve_leases_then_again)
 }
 
 /* A process that was killed between its bit and its hint: the owner finds the slots all the same, before it makes a segment more. */
+static uint32_t n_born(const struct shms_pack *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->n_segments; i++)
+		n += p->segments[i].own ? shms_segment_born(&p->segments[i].file->segment) : 0;
+	return n;
+}
+
+/* Those that stand lie in several segments, of which the last has room for more. */
+Test(pack, objects_that_come_and_go_in_turn_take_no_more_slots)
+{
+	const uint64_t standing = 2000;
+	struct shms_pack *a = open_pack("a", false), *b = open_pack("b", false);
+	char path[SHMS_PACK_TICKET], key[32];
+
+	for (uint64_t i = 0; i < 3 * standing; i++) {
+		snprintf(key, sizeof(key), "%lu", i);
+		cr_assert_eq(put(a, key, 900, i, false), 0);
+		/* Every third is another store's in the end, which leaves it by a hint. */
+		if (i % 3 == 0) {
+			cr_assert_eq(hand_off(a, key, path), 0);
+			cr_assert_eq(adopt(b, path, key, false), 0);
+			cr_assert_eq(drop(a, key), 0);
+		}
+		if (i < standing)
+			continue;
+		snprintf(key, sizeof(key), "%lu", i - standing);
+		cr_assert_eq(drop((i - standing) % 3 ? a : b, key), 0);
+	}
+	cr_assert(a->n_segments > 1);
+	cr_assert_leq(n_born(a), standing + 8);
+	close_pack(b);
+	close_pack(a);
+}
+
 Test(pack, slots_left_without_a_hint_are_found)
 {
 	struct shms_pack *a = open_pack("a", false), *b = open_pack("b", false);
