@@ -31,8 +31,6 @@
 #include "users.h"
 #include "walk.h"
 
-/* A store's share is summed in 1/65536 bytes: the stores' shares add up to the whole but for n_stores bytes. */
-#define PSS_SHIFT      16
 #define PROGRESS_NAMES 4096u /* a power of 2 */
 
 struct taking {
@@ -166,7 +164,7 @@ static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shm
 		return r;
 	if (kind == SHMS_INODE_LINKED) {
 		uint64_t links = e->st->st_nlink - (i ? i->n_residents : 0);
-		t->pss += (bytes << PSS_SHIFT) / (links ? links : 1);
+		t->pss += (bytes << SHMS_SHARE_SHIFT) / (links ? links : 1);
 	}
 	if (!i) {
 		*io_bytes += bytes;
@@ -217,18 +215,28 @@ static int add_tier(struct taking *t, const struct shms_walk_entry *e)
 	return r;
 }
 
-/* The uuid of the store at hand: whose a place in a segment is. */
-static const uint8_t *store_uuid(struct taking *t, const struct shms_walk_store *s)
+/* Does the error say that there is nothing of ours, and not that it could not be read now? That must not pass for none: a store is opened by its books. */
+static bool is_none(int error)
+{
+	return error == -EBADMSG || error == -ENOTSUP || error == -EPERM || error == -EACCES;
+}
+
+/* Finds out the uuid of the store at hand: whose a place in a segment is. 0; -errno. */
+static int find_uuid(struct taking *t, const struct shms_walk_store *s)
 {
 	struct shms_page page;
+	int r;
 
-	if (t->segments_of != s->number) {
-		t->segments_of = s->number;
-		memset(t->owner, 0, sizeof(t->owner));
-		if (shms_page_read(s->fd, &page) == 0)
-			memcpy(t->owner, page.uuid, sizeof(t->owner));
-	}
-	return t->owner;
+	if (t->segments_of == s->number)
+		return 0;
+	memset(t->owner, 0, sizeof(t->owner));
+	r = shms_page_read(s->fd, &page);
+	if (r == 0)
+		memcpy(t->owner, page.uuid, sizeof(t->owner));
+	else if (r != -ENOENT && !is_none(r))
+		return r;
+	t->segments_of = s->number;
+	return 0;
 }
 
 /* The segment's memory by what it is used for; the first link that is met counts for the totals. l: NULL: it cannot be looked into. */
@@ -268,23 +276,25 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 	struct shms_segsurvey s = {.is_owner = true};
 	struct stat st = *e->st;
 	struct shms_seglook l;
-	int r = shms_seglook_open(e->dirfd, e->name, false, &l);
+	int r = find_uuid(t, e->store);
 
+	if (r < 0)
+		return r;
+	r = shms_seglook_open(e->dirfd, e->name, false, &l);
 	if (r == -ENOENT)
 		return 0;
-	if (r == -ENOMEM || r == -EMFILE)
-		return r;
-	if (r < 0) {
+	if (r < 0 && !is_none(r))
+		return shms_error(r);
+	if (r < 0)
 		s.pool_bytes = shms_blocks(&st);
-	} else {
-		shms_segsurvey(&l, store_uuid(t, e->store), shms_now_boot_ms(), &s);
-	}
+	else
+		shms_segsurvey(&l, t->owner, shms_now_boot_ms(), &s);
 	t->sum.n_objects += s.n_named;
 	t->books.n_objects += s.n_named;
 	t->books.linked += s.named_bytes;
 	t->books.uss += s.own_bytes;
 	t->books.pool += s.is_owner ? s.pool_bytes : 0;
-	t->pss += s.shared_bytes << PSS_SHIFT;
+	t->pss += s.shared;
 	if (r < 0)
 		return add_segment_total(t, &st, &s, NULL);
 	r = add_segment_total(t, &st, &s, &l);
@@ -345,7 +355,7 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 static int report(struct taking *t)
 {
 	t->books.store = &t->info;
-	t->books.pss = t->pss >> PSS_SHIFT;
+	t->books.pss = t->pss >> SHMS_SHARE_SHIFT;
 	return t->ask->store ? t->ask->store(&t->books, t->ask->arg) : 0;
 }
 
@@ -415,7 +425,7 @@ int shms_books_store(int storefd, struct shmstore_store_books *ret)
 	r = shms_walk_one(&w, storefd);
 	if (r < 0)
 		return r;
-	t.books.pss = t.pss >> PSS_SHIFT;
+	t.books.pss = t.pss >> SHMS_SHARE_SHIFT;
 	*ret = t.books;
 	return 0;
 }

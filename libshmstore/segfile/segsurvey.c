@@ -93,7 +93,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 			if (seen.ours) {
 				s.n_named += !seen.instead;
 				s.named_bytes += seen.bytes;
-				s.shared_bytes += seen.bytes / seen.n_names;
+				s.shared += (seen.bytes << SHMS_SHARE_SHIFT) / seen.n_names;
 				s.own_bytes += seen.n_names == 1 && !promised ? seen.bytes : 0;
 			}
 		} else if (is_ghost(&seen, promised)) {

@@ -23,6 +23,9 @@ static inline uint64_t shms_segsurvey_bytes(const struct shms_segpacked *o)
 	return (o->used + SHMS_SEGMENT_PAGE - 1) / SHMS_SEGMENT_PAGE * SHMS_SEGMENT_PAGE;
 }
 
+/* A store's share of memory is summed in so small parts that those of all stores add up to the whole but for a byte each. */
+#define SHMS_SHARE_SHIFT 16
+
 #define SHMS_SEGMENT_NO_PLACE UINT32_MAX
 /* The place of the store of that uuid, alive or not, unless the store was taken apart. */
 unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16]);
@@ -37,7 +40,7 @@ struct shms_segsurvey {
 	uint32_t n_places;                   /* holders */
 	/* Of the store that was asked for. */
 	uint64_t n_named, named_bytes; /* objects that it has by name */
-	uint64_t shared_bytes;         /* their bytes / names, summed */
+	uint64_t shared;               /* their bytes / names, summed, in 1 / 2^SHMS_SHARE_SHIFT bytes */
 	uint64_t own_bytes;            /* of those that have no other name and no lease */
 	bool is_owner;
 	uint32_t n_bad; /* slots that say what cannot be */

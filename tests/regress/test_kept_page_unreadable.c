@@ -25,22 +25,23 @@ static int leave_a_kept_store(void *arg)
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 	struct shmstore *s;
 
-	(void)arg;
 	o.keep = true;
+	o.pack_max = *(uint64_t *)arg;
 	ENSURE(shmstore_open(p, "s", &o, &s) == 0);
 	ENSURE(put_pattern(s, "a", 5000, 1, 0) == 0);
 	_exit(0);
 }
 
-Test(kept_page_unreadable, loses_nothing)
+static void check(uint64_t pack_max)
 {
 	struct shmstore_partition *p = scratch_partition();
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 	int n_failed = 0;
 
 	o.keep = true;
-	cr_assert_eq(in_child(leave_a_kept_store, NULL), 0);
-	for (int n = 1; n <= 4; n++) {
+	o.pack_max = pack_max;
+	cr_assert_eq(in_child(leave_a_kept_store, &pack_max), 0);
+	for (int n = 1; n <= 8; n++) {
 		struct shmstore *s = NULL;
 
 		interpose_countdown = n;
@@ -54,4 +55,15 @@ Test(kept_page_unreadable, loses_nothing)
 	}
 	cr_assert_gt(n_failed, 0);
 	shmstore_partition_unref(p);
+}
+
+Test(kept_page_unreadable, loses_nothing)
+{
+	check(0);
+}
+
+/* The count of the objects at the opening took a segment that could not be read for none. */
+Test(kept_page_unreadable, loses_no_packed_object)
+{
+	check(1u << 20);
 }

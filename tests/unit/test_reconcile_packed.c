@@ -231,3 +231,39 @@ Test(reconcile_packed, child_is_named_and_a_dead_parent_is_not)
 	cr_assert_eq(shmstore_close(bystander), 0);
 	ensure_nothing_left();
 }
+
+static int add_share(const struct shmstore_store_books *b, void *arg)
+{
+	*(uint64_t *)arg += b->pss;
+	return 0;
+}
+
+Test(reconcile_packed, shares_that_do_not_divide_add_up)
+{
+	struct shmstore *s[7];
+	uint64_t sum = 0, linked;
+
+	for (size_t i = 0; i < 7; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "s%zu", i);
+		s[i] = open_store(name);
+		for (unsigned k = 0; k < 20; k++) {
+			struct shmstore_ticket t;
+			char key[8];
+
+			snprintf(key, sizeof(key), "%u", k);
+			if (i == 0) {
+				cr_assert_eq(put_pattern(s[0], key, 1, 1, 0), 0);
+				continue;
+			}
+			cr_assert_eq(shmstore_handoff(s[0], KEY(key), 60000, &t), 0);
+			cr_assert_eq(shmstore_adopt(s[i], KEY(key), &t, 0), 0);
+		}
+	}
+	linked = 20 * 64;
+	cr_assert_eq(shmstore_partition_books(scratch_partition(), add_share, &sum, NULL), 0);
+	cr_assert(sum <= linked && sum + 7 > linked, "%llu", (unsigned long long)sum);
+	for (size_t i = 0; i < 7; i++)
+		cr_assert_eq(shmstore_close(s[i]), 0);
+}
