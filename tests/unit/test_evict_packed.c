@@ -164,6 +164,29 @@ Test(evict_packed, what_is_used_stays)
 	ensure_tier_empty();
 }
 
+/* The first three objects are the first that a search finds. */
+Test(evict_packed, what_somebody_has_stays)
+{
+	struct shmstore *s = open_full(false), *other = scratch_store("other");
+	struct shmstore_view *v = get_view(s, key_of(0), 0);
+	struct shmstore_ticket leased, adopted;
+
+	cr_assert_eq(shmstore_handoff(s, KEY(key_of(1)), 60000, &leased), 0);
+	cr_assert_eq(shmstore_handoff(s, KEY(key_of(2)), 60000, &adopted), 0);
+	cr_assert_eq(shmstore_adopt(other, KEY(key_of(2)), &adopted, 0), 0);
+	for (unsigned i = PACKED; i < ALL; i++)
+		put(s, i);
+	for (unsigned i = 0; i < 3; i++)
+		cr_expect_neq(shmstore_locate(s, KEY(key_of(i))), SHMSTORE_IN_TIER, "%u", i);
+	cr_expect_eq(shmstore_locate(s, KEY(key_of(3))), SHMSTORE_IN_TIER);
+	cr_assert_eq(shmstore_adopt(other, KEY(key_of(1)), &leased, 0), 0);
+	shmstore_view_unref(v);
+	cr_assert_eq(shmstore_close(other), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+	ensure_tier_empty();
+}
+
 static int counters_of(const struct shmstore_store_info *info, void *arg)
 {
 	*(struct shmstore_counters *)arg = info->counters;
