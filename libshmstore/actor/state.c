@@ -14,6 +14,8 @@
 
 #include "acting.h"
 #include "detail.h"
+#include "publish.h"
+#include "put.h"
 
 int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char *ret_text, size_t size,
 		    uint64_t *ret_bytes)
@@ -21,8 +23,14 @@ int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char
 	size_t n = strlen(s->p->path);
 	struct shmstore_ticket ticket;
 	char text[SHMSTORE_TICKET_TEXT];
-	int r = shmstore_handoff(s, key, strlen(key), lease_ms, &ticket);
+	struct shms_keyname k;
+	int r = shms_keyname_init(&k, key, strlen(key));
 
+	/* The daemon, which copies it to others, reads files alone. */
+	if (r == 0)
+		r = shms_put_as_file(s, &k);
+	if (r == 0)
+		r = shmstore_handoff(s, key, strlen(key), lease_ms, &ticket);
 	if (r == 0)
 		r = shmstore_ticket_format(&ticket, text, sizeof(text));
 	if (r < 0)

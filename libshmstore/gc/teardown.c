@@ -16,6 +16,7 @@
 #include "lease.h"
 #include "page.h"
 #include "segrescue.h"
+#include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
 
@@ -87,19 +88,33 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 	note(io, -error);
 }
 
+/* How many keys the store has in the segment. One that tells nothing counts as a file. */
+static uint64_t count_keys(int dirfd, const char *name, const struct shms_page *page)
+{
+	struct shms_segsurvey s;
+	struct shms_seglook l;
+
+	if (shms_seglook_open(dirfd, name, false, &l) < 0)
+		return 1;
+	shms_segsurvey(&l, page->uuid, shms_now_boot_ms(), &s);
+	shms_seglook_close(&l);
+	return s.n_named;
+}
+
 /* One link of a segment: what the store had there goes, then the link. A segment that tells nothing goes as any file. */
 static void drop_segment(int dirfd, const char *name, const struct shms_page *page, struct shms_teardown *io)
 {
+	uint64_t n_keys = count_keys(dirfd, name, page);
 	struct shms_segrescued done = {0};
 	int r = io->remover.count ? -ENOTSUP
 				  : shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(), &done);
 
 	if (r == 0 || r == 1) {
-		io->n_objects += r == 0;
+		io->n_objects += n_keys;
 		io->n_left += r == 1;
 		io->freed += done.freed;
 	} else if (r == -ENOTSUP || r == -EBADMSG || r == -EPERM) {
-		io->n_objects += drop(dirfd, name, io);
+		io->n_objects += drop(dirfd, name, io) ? n_keys : 0;
 	} else {
 		note(io, -r);
 	}

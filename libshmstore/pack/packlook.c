@@ -33,6 +33,7 @@ struct looking {
 	const struct shms_packkey *aliases; /* of the object that is looked at */
 	size_t n_aliases;
 	bool own_key; /* it is asked for by its own key */
+	bool instead; /* the store has it by others alone */
 };
 
 static bool is_named(const struct shms_segslot *slot, unsigned place)
@@ -75,11 +76,12 @@ static bool find_keys(struct looking *l, const struct shms_packlook *o, bool own
 
 	memcpy(object.segment, o->segment->uuid, sizeof(object.segment));
 	l->aliases = shms_packkeys_of(&l->keys, &object, &l->n_aliases);
-	l->own_key = own_key;
+	l->instead = false;
 	for (size_t i = 0; i < l->n_aliases; i++) {
-		l->own_key = l->own_key && !l->aliases[i].instead;
+		l->instead = l->instead || l->aliases[i].instead;
 		found = found || is_key(l, l->aliases[i].key, l->aliases[i].key_size);
 	}
+	l->own_key = own_key && !l->instead;
 	return l->own_key || found;
 }
 
@@ -154,11 +156,13 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 	return 0;
 }
 
-/* Tells of the object once for each of its keys that is asked for. */
+/* Tells of the object once for each of its keys that is asked for. All of the store's keys share one bit, of which one is counted. */
 static int tell(struct looking *l, struct shms_packlook *o)
 {
-	int r = l->own_key ? l->fn(o, l->arg) : 0;
+	int r;
 
+	o->n_links += l->n_aliases - (l->instead ? 1 : 0);
+	r = l->own_key ? l->fn(o, l->arg) : 0;
 	for (size_t i = 0; r == 0 && i < l->n_aliases; i++) {
 		const struct shms_packkey *alias = &l->aliases[i];
 

@@ -33,6 +33,8 @@
 #include "teardown.h"
 #include "tier.h"
 
+#define PACK_DEFAULT (UINT64_C(1) << 20) /* up to here packed objects beat files whatever the mount (bench_peers) */
+
 static bool name_ok(const char *name)
 {
 	size_t n = name ? strlen(name) : 0;
@@ -158,6 +160,18 @@ static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_op
 	return bound;
 }
 
+static uint64_t pack_bound(const struct shmstore_options *o)
+{
+	const char *text = o->pack_max == SHMSTORE_PACK_DEFAULT ? getenv("SHMSTORE_PACK_MAX") : NULL;
+	char *end = NULL;
+	uint64_t bytes;
+
+	if (o->pack_max != SHMSTORE_PACK_DEFAULT)
+		return o->pack_max;
+	bytes = text ? strtoull(text, &end, 10) : 0;
+	return end && end != text && !*end ? bytes : PACK_DEFAULT;
+}
+
 /* The last step of an open that succeeds. A new store that nobody could use is not to stay, and what an open found kept it must leave
  * kept where it fails, or is killed: else the next sweep takes the objects. */
 static void set_keep(struct shmstore *s)
@@ -197,7 +211,7 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
 	if (r < 0)
 		return shms_error(r);
-	r = shms_packed_open(s, o->pack_max, atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != 0);
+	r = shms_packed_open(s, pack_bound(o), atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != 0);
 	if (r < 0)
 		return r;
 	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;

@@ -13,6 +13,7 @@
 #include "keyslot.h"
 #include "nameslock.h"
 #include "namesof.h"
+#include "peek.h"
 #include "promote.h"
 #include "publish.h"
 #include "put.h"
@@ -41,7 +42,7 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 
 	if (r < 0)
 		return r;
-	if (shms_packed_has(s, &k))
+	if (s->readonly ? shms_peek_has(s, &k) : shms_packed_has(s, &k))
 		return SHMSTORE_IN_MEMORY;
 	if (fstatat(s->objects_fd, k.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : shms_error(errno);
@@ -55,6 +56,12 @@ static int begin_file(struct shmstore *s, const void *key, size_t key_size, stru
 
 	if (r == 0 && !s->readonly)
 		r = shms_put_as_file(s, k);
+	else if (r == 0 && shms_peek_has(s, k))
+		r = shms_detail(-EPERM, NULL,
+				"an object of %s is packed with others, and its store's own process alone can move it: "
+				"shmstore-admin evict "
+				"asks it to; of a store without a process, open it and demote the object",
+				s->path);
 	if (r == 0)
 		r = shms_key_find(s->objects_fd, k);
 	return r < 0 ? r : 0;

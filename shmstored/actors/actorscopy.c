@@ -142,8 +142,8 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 		fd = take_file(m, lease, k->key.uid, &c->size);
 	if (fd < 0) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name, .error = fd),
-			"an actor of user %u was saved, and is not copied: its state is no file of its store (objects "
-			"in segments are not copied), or it is gone",
+			"an actor of user %u was saved, and is not copied: its state is no file of its store, or "
+			"it is gone",
 			k->key.uid);
 		return false;
 	}

@@ -27,7 +27,7 @@ needs_root = pytest.mark.skipif(not ROOT, reason="mounting needs root")
 
 def environment(**more):
     """The environment of every run: nothing of the user's that changes what is printed, and no daemon of the host's."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SHMSTORE_", "NO_COLOR"))}
+    env = {k: v for k, v in os.environ.items() if k == "SHMSTORE_PACK_MAX" or not k.startswith(("SHMSTORE_", "NO_COLOR"))}
     env.update(LC_ALL="C.UTF-8", TERM="xterm", SHMSTORE_SOCKET="/nonexistent/shmstored")
     env.update(more)
     return env

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests with several processes; see fixture.py."""
+import os
+
 import pytest
 from daemon import SHMSTORED, Daemon
 from fixture import STORETOOL, Cluster, Place, clusters
 from gatehost import gated, library, small
+
+os.environ.pop("SHMSTORE_PACK_MAX", None)  # only files() sets it
 
 __all__ = ["gated", "library", "small"]
 
@@ -20,6 +24,12 @@ def make_cluster():
 def cluster(request, make_cluster):
     """A partition on small pages and one on huge pages: the same must hold."""
     return make_cluster(huge=request.param)
+
+
+@pytest.fixture
+def files(monkeypatch):
+    """Each object is a file, where a test looks at an object's own file or at its lease."""
+    monkeypatch.setenv("SHMSTORE_PACK_MAX", "0")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 from admin_support import actors, admin, bare, pattern  # noqa: F401
 
 
@@ -62,6 +63,7 @@ def damage(path, offset):
     path.chmod(mode)
 
 
+@pytest.mark.usefixtures("files")
 def test_verify(admin):
     admin("put", "s", "fine", stdin=b"x" * 100000)
     admin("put", "--checksum", "s", "sum", stdin=b"y" * 100000)

@@ -192,6 +192,7 @@ def test_keys_that_are_not_there(tiered, actors):
     assert where(tiered) == {"k": "memory"}
 
 
+@pytest.mark.usefixtures("files")
 def test_keys_of_any_bytes(tiered):
     keys = ["with space", "äöü", r"\x00\xff", "", "k" * 4096]
     for key in keys:
@@ -205,6 +206,7 @@ def test_keys_of_any_bytes(tiered):
         assert tiered("cat", "s", "--", key).raw == key.encode() * 3
 
 
+@pytest.mark.usefixtures("files")
 def test_a_kept_store_without_an_owner(admin, disk):
     """It was there before the tier, and nobody notices for it."""
     admin("put", "s", "k", stdin=pattern(300000))
@@ -218,6 +220,14 @@ def test_a_kept_store_without_an_owner(admin, disk):
     admin("put", "s", "l", stdin=b"x")  # with an owner again
     assert admin.json("promote", "s", "k")["promoted"] == 1
     assert admin("cat", "s", "k").raw == pattern(300000)
+
+
+def test_a_packed_object_is_moved_by_its_own_process(admin, disk):
+    admin("put", "s", "k", stdin=pattern(30000))
+    admin("tier", "--set", disk)
+    refused = admin("--json", "demote", "s", "k", code=1)
+    assert "packed" in refused.json["objects"][0]["error"] and "evict" in refused.json["objects"][0]["error"]
+    assert admin("cat", "s", "k").raw == pattern(30000)
 
 
 def test_an_object_of_several_stores(tiered, actors):

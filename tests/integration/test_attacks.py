@@ -52,6 +52,7 @@ def leftovers(path):
     return sum(byte != 0 for byte in blank)
 
 
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("former, size", [(3000, 2500), (17000, 14000), (70000, 66000), (SIZE, SIZE - 5000), (SIZE, SIZE * 3 // 4),
                                           (12 * SIZE, 10 * SIZE)])
 def test_deleted_bytes_reach_nobody(scene, former, size):

@@ -139,6 +139,7 @@ def test_a_killed_worker_is_reaped_and_its_memory_is_back(scene, kind):
     s.cluster.nothing_left()
 
 
+@pytest.mark.usefixtures("files")
 def test_leases_of_the_dead_stay_until_they_end(scene):
     s = scene()
     donor, taker = s.registered("donor"), s.registered("taker")

@@ -72,6 +72,12 @@ def place():
 
 
 @pytest.fixture
+def files(monkeypatch):
+    """Each object is a file, where a test looks at an object's own file, inode or links."""
+    monkeypatch.setenv("SHMSTORE_PACK_MAX", "0")
+
+
+@pytest.fixture
 def partition(place):
     return shmstore.Partition(place.path, create=True)
 

@@ -37,6 +37,7 @@ def store(tmp_path):
         shutil.rmtree(root)
 
 
+@pytest.mark.usefixtures("files")
 def test_pickle_of_another_user_is_not_run(store, tmp_path):
     path = str(tmp_path / "ran")
     store["x"] = Payload(path)
@@ -65,6 +66,7 @@ def test_pickle_of_another_user_is_not_run(store, tmp_path):
     assert os.path.isdir(path)
 
 
+@pytest.mark.usefixtures("files")
 def test_store_of_another_user_is_not_opened(store):
     root = store.partition.path
     os.mkdir(f"{root}/theirs")

@@ -173,6 +173,7 @@ def test_a_large_header_is_copied(store):
     assert inode_of(store, "k") != inode and view.header == b"h" * 8192 and (np.asarray(view.buffers[0]) == 7).all()
 
 
+@pytest.mark.usefixtures("files")
 def test_a_key_that_is_held_leaves_it_to_be_published(store):
     store["k"] = 1
     made = born(store)

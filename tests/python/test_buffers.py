@@ -173,6 +173,7 @@ def test_memory_outlives_view_key_store_and_partition(place):
     assert not maps_of(place.path)
 
 
+@pytest.mark.usefixtures("files")
 def test_no_descriptor_stays_open_per_object(store):
     def put(n):
         for i in range(n):
@@ -207,6 +208,7 @@ def test_view_cannot_be_pickled_and_has_a_repr(store):
         pickle.dumps(view)
 
 
+@pytest.mark.usefixtures("files")
 def test_identical_put_from_a_view_is_a_second_link(store):
     store.put_buffers("a", b"header", [b"x" * 100000, b"y" * 5])
     view = store.view("a")

@@ -33,6 +33,7 @@ def test_message_says_what_where_why_and_what_to_do(partition, store):
     assert len(str(caught.value)) < 800
 
 
+@pytest.mark.usefixtures("files")
 def test_damaged_object_is_an_error_not_a_crash(store):
     for damage in (b"", b"garbage" * 100, b"\0" * 5000):
         store["x"] = b"x" * 10000

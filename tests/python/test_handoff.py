@@ -14,6 +14,7 @@ import shmstore
 from conftest import run_child
 
 
+@pytest.mark.usefixtures("files")
 def test_ticket_is_the_triplet(store):
     store["k"] = np.arange(100000)
     ticket = store.handoff("k")
@@ -73,6 +74,7 @@ def test_bad_tickets(store, place):
     store.adopt("l", good, verify=True)
 
 
+@pytest.mark.usefixtures("files")
 def test_adopt_copies_nothing(store, other):
     value = np.arange(100000)
     store["x"] = value

@@ -73,17 +73,19 @@ def test_handoff_and_adopt(partition, store):
     assert partition.usage(full=True).n_objects == 0
 
 
-def test_what_a_file_must_be_is_one(store):
+def test_checksums_pins_and_what_is_created(store):
     store.put_buffers("sum", b"", [fill(1)], checksum=True)
     store.put_buffers("pin", b"", [fill(2)], pin=True)
     with store.create("made", 0, [1024]) as writer:
         writer.buffers[0][:] = fill(3)
     store.put_buffers("k", b"", [fill(4)])
-    assert packed(store) == {"k"}
     store.pin("k")
-    assert packed(store) == set()
+    listed = {o.key: o for o in store.objects()}
+    assert all(o.packed for o in listed.values())
+    assert {o.key for o in listed.values() if o.checksum} == {"sum"}
+    assert {o.key for o in listed.values() if o.pinned} == {"pin", "k"}
     for key, i in (("sum", 1), ("pin", 2), ("made", 3), ("k", 4)):
-        assert bytes(store.view(key).buffers[0]) == fill(i)
+        assert bytes(store.view(key, verify=True).buffers[0]) == fill(i)
 
 
 def test_kept_store_finds_its_objects(partition):
@@ -95,8 +97,17 @@ def test_kept_store_finds_its_objects(partition):
         assert packed(store) == {"k"} and store["k"] == b"x" * 1024
 
 
-def test_nothing_is_packed_unasked(partition):
-    for pack_max in (None, 0):
-        with partition.open("s", pack_max=pack_max) as store:
+def test_what_is_packed_unasked(partition, monkeypatch):
+    with partition.open("s", pack_max=0) as store:
+        store["k"] = b"x" * 100
+        assert packed(store) == set()
+    with partition.open("s") as store:
+        store["small"] = b"x" * 1_000_000
+        store["large"] = b"x" * 1_100_000
+        assert packed(store) == {"small"}
+    for text, keys in (("1000", {"k"}), ("0", set()), ("nonsense", {"k", "l"})):
+        monkeypatch.setenv("SHMSTORE_PACK_MAX", text)
+        with partition.open("s") as store:
             store["k"] = b"x" * 100
-            assert packed(store) == set()
+            store["l"] = b"x" * 10_000
+            assert packed(store) == keys

@@ -121,6 +121,7 @@ def test_reconcile_names_the_holders(partition):
     store.close()
 
 
+@pytest.mark.usefixtures("files")
 def test_verify(partition, store):
     store.put("good", b"x" * 100000, checksum=True)
     store.put("bad", b"x" * 100000, checksum=True)
@@ -137,6 +138,7 @@ def test_verify(partition, store):
     assert caught.value.errno == errno.EBADMSG
 
 
+@pytest.mark.usefixtures("files")
 def test_gc_takes_expired_leases(partition, store):
     store["k"] = 1
     store.handoff("k", lease=0.001)

@@ -248,6 +248,7 @@ def test_usage(store, other):
     assert store.usage().n_views == 0
 
 
+@pytest.mark.usefixtures("files")
 def test_objects(store):
     store.put_buffers("k", b"h" * 10, [b"x" * 100, b"y" * 200])
     (info,) = store.objects()

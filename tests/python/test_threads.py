@@ -44,6 +44,7 @@ class Ticker:
 BIG = 128 << 20
 
 
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("call", ["put", "checksum", "verify", "adopt", "close", "usage", "gc", "partition", "list"])
 def test_gil_is_released(partition, store, call):
     data = np.ones(BIG, "u1")

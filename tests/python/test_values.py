@@ -234,6 +234,7 @@ def links(store):
 arrow_labels = pytest.mark.xfail(int(pd.__version__.split(".")[0]) >= 3, reason="pandas 3 copies a frame's labels", strict=True)
 
 
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("cow", [False, True])
 @pytest.mark.parametrize(
     "value",
@@ -262,6 +263,7 @@ def test_value_read_and_put_again_is_a_second_link(store, value, cow):
     assert usage.linked <= 2 * next(store.objects()).blocks  # one inode, and the store's page
 
 
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("name", [pytest.param("mixed", marks=arrow_labels), "series"])
 def test_frame_with_labels_is_a_second_link_from_the_second_copy_on(store, name):
     """Unpickling interns the names of attributes, so equal strings that were two become one, once."""

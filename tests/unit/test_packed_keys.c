@@ -61,10 +61,12 @@ Test(packed_keys, what_a_view_shows_gets_one_more_key)
 	cr_assert_eq(put_view(s, v, "second", 0), 0);
 	cr_assert_eq(put_view(s, v, "second", 0), -EEXIST);
 	cr_assert_eq(info_of(s, "second").generation, info_of(s, "k").generation);
+	cr_assert(info_of(s, "k").links == 2 && info_of(s, "second").links == 2);
 	cr_assert_eq(put_view(s, v, "sum", SHMSTORE_CHECKSUM), 0); /* a copy: the object has none */
 	cr_assert_neq(info_of(s, "sum").generation, info_of(s, "k").generation);
 	shmstore_view_unref(v);
 	cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
+	cr_assert_eq(info_of(s, "second").links, 1);
 	ensure_books_close();
 	look = open_store(SHMSTORE_OPEN_READONLY);
 	cr_assert(get_pattern(look, "second", 100000, 1) == 0 && get_pattern(s, "second", 100000, 1) == 0);

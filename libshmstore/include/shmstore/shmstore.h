@@ -100,7 +100,7 @@ struct shmstore_options {
 	uint64_t wait_ms;     /* how long a call with SHMSTORE_WAIT waits for room; 0 = SHMSTORE_WAIT_DEFAULT */
 	/*
 	 * Objects of up to so many bytes (header and buffers) are put into segments, many to a file, which takes no system call; 0 = each
-	 * object is a file. A file it is all the same with an empty key, with more than 64 buffers, where the partition is on
+	 * object is a file; SHMSTORE_PACK_DEFAULT. A file it is all the same with an empty key, with more than 64 buffers, where the partition is on
 	 * a disk, and where a segment finds no room. Since 0.1.
 	 */
 	uint64_t pack_max;
@@ -114,11 +114,12 @@ struct shmstore_options {
 	0u /* register with shmstored where it runs; go on alone where it does not, or no longer does */
 #define SHMSTORE_DAEMON_REQUIRED 1u /* -ETIMEDOUT from shmstore_open() where it cannot be reached; later as AUTO */
 #define SHMSTORE_DAEMON_OFF      2u /* never look for it: its quotas do not hold here, the file system's size does */
+#define SHMSTORE_PACK_DEFAULT    UINT64_MAX /* $SHMSTORE_PACK_MAX bytes where that is a number, else 1 MiB */
 #define SHMSTORE_RECYCLE_DEFAULT UINT64_MAX /* 1/16 of the partition, at most 256 MiB */
 #define SHMSTORE_OPTIONS_INIT                                                                                          \
 	{                                                                                                              \
 		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0, SHMSTORE_DAEMON_AUTO, \
-			0, 0                                                                                           \
+			0, SHMSTORE_PACK_DEFAULT                                                                       \
 	}
 
 /* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */

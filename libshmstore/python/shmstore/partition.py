@@ -75,8 +75,8 @@ class Partition(_shmstore.Partition):
         arbitrate    what threads bound to a task of the arbiter put, create and promote is reserved first: that may wait, or raise an
                      `arbiter.Outcome`. Without a daemon it changes nothing.
         pack_max     objects of up to so many bytes go into segments, many to a file: a put, a get, a handoff and a delete of them take no
-                     system call. None or 0: each object is a file. What only files can be or do (an empty key, more than 64 buffers,
-                     a handoff to another user) is done by files all the same.
+                     system call. 0: each object is a file; None: $SHMSTORE_PACK_MAX, else 1 MiB. What only files can be or do (an empty key,
+                     more than 64 buffers, a handoff to another user) is done by files all the same.
 
         Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
         """

@@ -140,6 +140,7 @@ class Exchange:
             directory=directory,
             recycle_max=settings.recycle if recycle else 0,
             daemon=settings.daemon,
+            pack_max=0,  # of a packed object a copy-on-write map is a copy, which a file's is not
         )
         self.turns = Turns(self.partition.path)
         self._huge = pays(self.partition)
