@@ -138,6 +138,13 @@ const struct scenario packed_scenarios[] = {
 	 .pre = {{"a", MID(1)}},
 	 .key = "s1",
 	 .keys = {A_STAYS, {VICTIM, "s1", 0, 101}}},
+	/* Nobody else has it: it is the lease's, then the victim's. */
+	{.name = "packed-adopt-last",
+	 .run = run_adopt,
+	 .flags = PACKED | TICKET_IN | TICKET_LAST | KEEP,
+	 .pre = {{"a", MID(1)}},
+	 .key = "s4",
+	 .keys = {A_STAYS, {VICTIM, "s4", 0, 104}}},
 	{.name = "packed-list",
 	 .run = run_list_dead,
 	 .flags = PACKED | NO_STORE | DEAD_STORE | DEAD_KEEP,

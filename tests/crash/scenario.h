@@ -36,6 +36,7 @@ struct shared {
 	uint64_t out_expiry_ms;      /* CLOCK_BOOTTIME: until when out is good */
 	unsigned long n_allocations; /* of the victim in the scenario, where they are counted */
 	uint64_t seen[8];            /* by the verifier: seed under scenario.keys[i] after the scenario, 0 = none */
+	uint64_t pool;               /* by the verifier: bytes that segments take for no object */
 	char message[1024];          /* what a failed check says */
 };
 

@@ -7,6 +7,7 @@
 #ifndef STAGE_H
 #define STAGE_H
 
+#include "sandbox.h"
 #include "scenario.h"
 #include "survivor.h"
 
@@ -14,9 +15,9 @@ struct stage {
 	struct world world;
 	struct survivor survivor;
 	bool built;
-	char *tree; /* with the survivor alone */
-	uint64_t bytes, inodes;
-	char *bare; /* with nobody */
+	char *tree;               /* with the survivor alone */
+	struct sandbox_used used; /* then, without a pool of segments */
+	char *bare;               /* with nobody */
 };
 
 /* mount: of the tmpfs; disk: for TIER, a directory that is not in memory. 0 or -1. */

@@ -339,3 +339,22 @@ int verify_settled(struct world *w)
 {
 	return in_child(w, settled, 0, NULL);
 }
+
+static int note_pool(struct world *w, int path, const int *unused)
+{
+	(void)path, (void)unused;
+	struct shmstore_usage u;
+	int rc = shmstore_partition_open(w->path, 0, &w->p);
+	if (rc == 0)
+		rc = shmstore_partition_usage(w->p, 0, &u);
+	if (rc < 0)
+		return world_fail(w, "the pool: %s", shmstore_strerror(rc));
+	w->shared->pool = u.pool;
+	shmstore_partition_unref(w->p);
+	return 0;
+}
+
+int verify_pool(struct world *w)
+{
+	return in_child(w, note_pool, 0, NULL);
+}

@@ -20,5 +20,7 @@ int verify_look(struct world *w, enum verify_path path, const int *rc);
 int verify_ticket(struct world *w, const int *rc);
 /* gc until no lease is left; then: a second gc finds nothing, the books close with all terms 0 but what the survivor links. */
 int verify_settled(struct world *w);
+/* shared.pool is what the books say now. */
+int verify_pool(struct world *w);
 
 #endif
