@@ -183,7 +183,7 @@ static int look(struct looking *l, const struct shms_seglook *file)
 	l->file = file;
 	l->place = shms_segment_place(&file->segment, l->store);
 	for (uint32_t i = 0; r == 0 && i < n && l->place != SHMS_SEGMENT_NO_PLACE; i++) {
-		struct shms_packlook o = {.segment = &file->segment, .inode = file->inode, .slot = i};
+		struct shms_packlook o = {.segment = &file->segment, .inode = file->inode, .uid = file->uid, .slot = i};
 		struct shms_segslot slot = shms_segslot_at(&file->segment, i);
 
 		r = read_slot(l, &slot, &o);

@@ -19,6 +19,7 @@ struct shms_packlook {
 	struct shms_segpacked object;
 	const struct shms_segment *segment;
 	uint64_t inode;      /* the segment's */
+	uid_t uid;           /* whose the segment is */
 	uint64_t n_links;    /* names in stores, and leases */
 	const uint8_t *copy; /* of the extent, where it was asked for; else NULL */
 	uint32_t slot, generation;

@@ -157,6 +157,7 @@ static int open_file(int dirfd, const char *name, bool write, struct shms_segloo
 		return -EBADMSG;
 	l.n_blocks = shms_blocks(&st);
 	l.inode = st.st_ino;
+	l.uid = st.st_uid;
 	l.fd = shms_take_fd(&fd);
 	*ret = l;
 	return 0;

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "segment.h"
 
@@ -19,6 +20,7 @@ struct shms_seglook {
 	uint64_t mapped;             /* for writing; 0: segment.books is a copy */
 	uint64_t n_blocks;           /* bytes of memory it takes */
 	uint64_t inode;
+	uid_t uid; /* whose file it is */
 	int fd;
 	int error; /* not 0: a part of some object could not be read, which therefore looks damaged */
 };

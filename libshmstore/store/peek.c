@@ -61,6 +61,9 @@ static int found(const struct shms_packlook *o, void *arg)
 		return -EBADMSG;
 	r = shms_view_packed(p->s, &packed, p->flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_COPY, p->k->key,
 			     p->k->key_size, p->ret);
+	/* Its bytes are their owner's, whoever looks: what it says is not to be run. */
+	if (r == 0)
+		(*p->ret)->uid = o->uid;
 	return r < 0 ? r : 1;
 }
 

@@ -66,11 +66,11 @@ def test_pickle_of_another_user_is_not_run(store, tmp_path):
     assert os.path.isdir(path)
 
 
-@pytest.mark.usefixtures("files")
-def test_store_of_another_user_is_not_opened(store):
+@pytest.mark.parametrize("pack_max", [0, 1 << 20])
+def test_store_of_another_user_is_not_opened(store, pack_max):
     root = store.partition.path
     os.mkdir(f"{root}/theirs")
-    with store.partition.open("theirs", directory="theirs", keep=True) as theirs:
+    with store.partition.open("theirs", directory="theirs", keep=True, pack_max=pack_max) as theirs:
         theirs["x"] = 1
     for directory, _, files in os.walk(f"{root}/theirs"):
         os.chown(directory, EVE, EVE)

@@ -81,11 +81,16 @@ Test(draft, the_second_put_is_a_copy)
 	ensure_nothing_left();
 }
 
-Test(draft, a_held_key_is_an_error_and_changes_nothing)
+/* pack_max: of the store that has the key. */
+static void put_on_held(uint64_t pack_max)
 {
-	struct shmstore *s = scratch_store("a");
-	unsigned char *p = draft(s, SIZE);
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *s = NULL;
+	unsigned char *p;
 
+	o.pack_max = pack_max;
+	cr_assert_eq(shmstore_open(scratch_partition(), "a", &o, &s), 0);
+	p = draft(s, SIZE);
 	cr_assert_eq(put_pattern(s, "k", 100, 9, 0), 0);
 	pattern_fill(p, SIZE, 1);
 	cr_assert_eq(put_whole(s, "k", p, SIZE, 0), -EEXIST);
@@ -97,6 +102,16 @@ Test(draft, a_held_key_is_an_error_and_changes_nothing)
 	cr_assert_eq(shmstore_free(p), SIZE);
 	cr_assert_eq(shmstore_close(s), 0);
 	ensure_nothing_left();
+}
+
+Test(draft, a_held_key_is_an_error_and_changes_nothing)
+{
+	put_on_held(0);
+}
+
+Test(draft, a_packed_key_is_held_as_well)
+{
+	put_on_held(1u << 20);
 }
 
 Test(draft, what_was_freed_comes_again_without_its_old_end)
