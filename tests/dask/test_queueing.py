@@ -17,10 +17,12 @@ import distributed
 import pytest
 import tasks
 from conftest import PREFIX, cluster, on_workers, wait_until, workers
+from dask.utils import typename
 from distributed import wait
 
 import shmstore.dask
 from shmstore.dask import queueing
+from shmstore.dask.handle import Handle
 from shmstore.dask.queueing import Queueing
 
 MIB = 1 << 20
@@ -63,7 +65,8 @@ def test_large_results_wait():
 
 def test_what_has_to_be_sent_stays_where_it_is():
     ours = rules(worker("a"), worker("b"))
-    text = task(nbytes=4 * MIB, kind="bytes")
+    text, shared = task(nbytes=4 * MIB, kind="bytes"), task(nbytes=4 * MIB, kind=typename(Handle))
+    assert ours.waits(task(shared, LARGE)), "as Dask knows a result that its worker shared at once"
     assert not ours.waits(task(PRIVATE, made=[2 * MIB])) and not ours.waits(task(LARGE, PRIVATE)) and not ours.waits(task(text, made=[2 * MIB]))
 
 

@@ -15,12 +15,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from dask.utils import typename
+
 from .amm.hosts import Host, Hosts
 from .compat import queue
 from .compat.asking import ask_scheduler
 from .config import logger
 from .fallback import Fallbacks
 from .guard import Guard
+from .handle import Handle
 
 _LARGE = 1 << 20  # bytes of a result for which a task waits
 _AHEAD = 0.1  # seconds of work for each thread that a worker has beforehand, as it takes a round trip to get the next
@@ -30,6 +33,7 @@ _BUFFERS = {  # types whose values are links, unless a worker found otherwise
     "pandas.core.frame.DataFrame",
     "pandas.core.series.Series",
     "pyarrow.lib.Table",
+    typename(Handle),  # of results that were shared at once
 }
 _NAME = "_shmstore_queueing"
 

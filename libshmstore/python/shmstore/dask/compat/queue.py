@@ -25,7 +25,7 @@ class Rules(Protocol):
     """What `Queue` asks. Each is called for each task: quick. None of them raises."""
 
     def waits(self, task: Any) -> bool:
-        """Whether a task that Dask would give to a worker at once goes through the queue."""
+        """Whether a task goes through the queue by these rules, whatever Dask takes it for."""
 
     def has_enough(self, worker: Any) -> bool:
         """Whether a worker that may have more gets nothing out of the queue now."""
@@ -35,7 +35,7 @@ class Rules(Protocol):
 
 
 class Queue:
-    """A scheduler's, by rules, from here on. What Dask takes for root tasks is given out as ever. On the scheduler's event loop."""
+    """A scheduler's, by rules, from here on. Root tasks that they say nothing of are given out as ever. On the scheduler's event loop."""
 
     def __init__(self, scheduler: Any, rules: Rules) -> None:
         self._scheduler = scheduler
@@ -49,9 +49,8 @@ class Queue:
 
     def is_rootish(self, task: Any) -> bool:
         """In place of the scheduler's: Dask asks for the task's worker right after this."""
-        root = bool(self._is_rootish(task))
-        self._next = task if not root and may_wait(task) and self._rules.waits(task) else None
-        return root or self._next is not None
+        self._next = self._ours(task)
+        return self._next is not None or bool(self._is_rootish(task))
 
     def decide(self) -> Any:
         """In place of the scheduler's."""
@@ -67,13 +66,20 @@ class Queue:
         """In place of the scheduler's, which counts for how many tasks there is room before it gives the first."""
         scheduler = self._scheduler
         while scheduler.queued and scheduler.idle_task_count:
-            task = scheduler.queued.peek()
-            self._next = None if self._is_rootish(task) else task
-            if self._next is not None and not self._takers():
+            task, goes_on = scheduler.queued.peek(), "processing"
+            if not all(dep.who_has for dep in task.dependencies):  # 2022.12 does not see to it where a worker dies
+                goes_on = "waiting"
+            elif (ours := self._ours(task)) is not None and not self._takers():
                 return
-            scheduler.transitions({task.key: "processing"}, stimulus_id)
+            else:
+                self._next = ours
+            scheduler.transitions({task.key: goes_on}, stimulus_id)
             if task.state == "queued":
                 return
+
+    def _ours(self, task: Any) -> Any:
+        """The task, if it waits by our rules."""
+        return task if may_wait(task) and self._rules.waits(task) else None
 
     def _takers(self) -> list[Any]:
         return [worker for worker in self._scheduler.idle_task_count if not self._rules.has_enough(worker)]
