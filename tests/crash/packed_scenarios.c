@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "actions.h"
+#include "tier_actions.h"
 
 const struct scenario packed_scenarios[] = {
 	{.name = "packed-put-first",
@@ -69,6 +70,14 @@ const struct scenario packed_scenarios[] = {
 	 .content = MID(2),
 	 .want_where = SHMSTORE_IN_MEMORY,
 	 .keys = {A_STAYS, {VICTIM, LONG1, 0, 2}}},
+	{.name = "packed-get-asked",
+	 .run = run_get,
+	 .flags = PACKED | TIER | FRESH,
+	 .pre = {{"a", MID(1)}, {"b", TINY(2)}, {LONG1, TINY(3)}},
+	 .setup = setup_asked,
+	 .key = "b",
+	 .want_where = SHMSTORE_IN_MEMORY,
+	 .keys = {A_STAYS, {VICTIM, "b", 2, 2}, {VICTIM, LONG1, 3, 3}}},
 	{.name = "packed-delete",
 	 .run = run_delete,
 	 .flags = PACKED | KEEP,
@@ -106,6 +115,11 @@ const struct scenario packed_scenarios[] = {
 	 .flags = PACKED | NO_STORE | DEAD_STORE,
 	 .dead = {{"d", MID(5)}, {LONG1, TINY(6)}, {"e", LARGE(7)}},
 	 .keys = {{DEAD, "d", 5, 0}, {DEAD, LONG1, 6, 0}, {DEAD, "e", 7, 0}}},
+	{.name = "packed-gc-kept",
+	 .run = run_gc,
+	 .flags = PACKED | NO_STORE | DEAD_STORE | DEAD_KEEP,
+	 .dead = {{"d", MID(5)}, {LONG1, TINY(6)}},
+	 .keys = {{DEAD, "d", 5, 5}, {DEAD, LONG1, 6, 6}}},
 	{.name = "packed-handoff",
 	 .run = run_handoff,
 	 .flags = PACKED | TICKET_OUT,

@@ -10,6 +10,8 @@
 
 #include "actions.h"
 
+#define PAGE_WANTED 3168 /* docs/format.md, "packed" */
+
 /* ---- setups ------------------------------------------------------------------------------------------------------- */
 
 void setup_adopt(struct world *w)
@@ -71,6 +73,18 @@ static void forge_nameless(struct world *w, int tier, int files, uint64_t id)
 	done(w, name, symlinkat(text, tier, name));
 	snprintf(name, sizeof(name), "%016" PRIx64, id);
 	forge_file(w, files, name);
+}
+
+void setup_asked(struct world *w)
+{
+	const uint64_t wanted = 64 << 20;
+	char path[512];
+	snprintf(path, sizeof(path), "%s/stores/" VICTIM "/.store", w->path);
+	int page = open(path, O_WRONLY | O_CLOEXEC);
+	done(w, path, page);
+	ssize_t n = pwrite(page, &wanted, sizeof(wanted), PAGE_WANTED);
+	done(w, "asked", n == sizeof(wanted) ? 0 : -1);
+	close(page);
 }
 
 /*

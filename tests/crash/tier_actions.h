@@ -13,6 +13,8 @@ void setup_long_alias_demoted(struct world *w);
 void setup_resident(struct world *w);
 /* A lease on the demoted "a". */
 void setup_handoff_as_is(struct world *w);
+/* Somebody wants more memory of the store's segments than they have, and has written that to its page. */
+void setup_asked(struct world *w);
 /* What killed processes leave, all of it at once. */
 void setup_torn(struct world *w);
 
