@@ -52,8 +52,7 @@ static int do_open(struct self *me)
 {
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.recycle_max = 0; /* what it deletes is gone: the tree is as before */
-	if (survivor_packs(me->w->sc))
-		options.pack_max = PACK_MAX;
+	options.pack_max = survivor_packs(me->w->sc) ? PACK_MAX : 0;
 	if (say(me, "partition", shmstore_partition_open(me->w->path, 0, &me->p)) < 0 ||
 	    say(me, "open", shmstore_open(me->p, SURVIVOR, &options, &me->s)) < 0)
 		return -1;
@@ -108,17 +107,19 @@ static int do_handoff(struct self *me)
 static int do_adopt(struct self *me)
 {
 	struct shared *sh = me->w->shared;
-	int rc = shmstore_adopt(me->s, "from", 4, &sh->out, SHMSTORE_VERIFY);
+	/* Under another key a packed object takes a segment of the survivor's, which stays. */
+	const char *key = me->w->sc->flags & PACKED ? "a" : "from";
+	int rc = shmstore_adopt(me->s, key, strlen(key), &sh->out, SHMSTORE_VERIFY);
 	if (rc == -ESTALE && world_now_boot_ms() + 1 >= sh->out_expiry_ms)
 		return 0;
 	if (say(me, "adopt after the donor's end", rc) < 0)
 		return -1;
 	struct content c;
 	const char *why = NULL;
-	rc = content_get(me->s, "from", 4, &c, &why);
+	rc = content_get(me->s, key, strlen(key), &c, &why);
 	if (rc < 0 || c.seed != 1)
 		return world_fail(me->w, "survivor: adopted object: %d %s", rc, why ? why : "");
-	return say(me, "delete", shmstore_delete(me->s, "from", 4));
+	return say(me, "delete", shmstore_delete(me->s, key, strlen(key)));
 }
 
 static int do_stop(struct self *me)
