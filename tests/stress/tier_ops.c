@@ -262,6 +262,7 @@ int run_open(struct run *r, unsigned s, unsigned flags)
 	char name[8];
 	snprintf(name, sizeof(name), "s%u", s);
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	options.pack_max = 0; /* what is shared, resident or mapped in the tier is a file */
 	options.keep = !flags;
 	options.flags = flags;
 	int rc = shmstore_open(r->p, name, &options, &r->stores[s]);
