@@ -68,10 +68,13 @@ static void check(bool ok, const char *what)
 
 static struct shmstore *open_store(struct shmstore_partition **p, const char *name)
 {
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	struct shmstore *s = NULL;
+	/* Files: a segment has free slots on a full partition. */
+	options.pack_max = 0;
 	int rc = shmstore_partition_open(partition_path, 0, p);
 	if (rc == 0)
-		rc = shmstore_open(*p, name, NULL, &s);
+		rc = shmstore_open(*p, name, &options, &s);
 	if (rc < 0)
 		complain("opening %s: %d (%s)", name, rc, shmstore_strerror(rc));
 	return s;

@@ -73,13 +73,15 @@ static void wait_for(_Atomic unsigned *n)
 static void process(unsigned id)
 {
 	static struct shmstore *stores[N_EACH];
+	struct shmstore_options files = SHMSTORE_OPTIONS_INIT;
 	struct shmstore_partition *p = NULL;
+	files.pack_max = 0; /* the partition has room for no segment of each */
 	must("partition", id, shmstore_partition_open(partition_path, 0, &p));
 	for (unsigned i = 0; i < N_EACH && !sh->failed; i++) {
 		unsigned store = id * N_EACH + i;
 		char name[32];
 		snprintf(name, sizeof(name), "store-%u", store);
-		must("open", store, shmstore_open(p, name, NULL, &stores[i]));
+		must("open", store, shmstore_open(p, name, &files, &stores[i]));
 		for (unsigned k = 0; k < n_objects && !sh->failed; k++) {
 			char key[32];
 			snprintf(key, sizeof(key), "object-%u", k);

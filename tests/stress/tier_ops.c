@@ -264,6 +264,7 @@ int run_open(struct run *r, unsigned s, unsigned flags)
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.pack_max = 0; /* what is shared, resident or mapped in the tier is a file */
 	options.keep = !flags;
+	options.pack_max = 0; /* each object has a tier file of its own soon */
 	options.flags = flags;
 	int rc = shmstore_open(r->p, name, &options, &r->stores[s]);
 	return rc < 0 ? run_fail(r, "open s%u: %d", s, rc) : 0;
