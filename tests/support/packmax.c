@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packedopen.c: every store of a program linked with --wrap=shmstore_open packs what it can, whatever its test asks for. */
+/* packmax.c: every store of a program linked with --wrap=shmstore_open has PACK_MAX as its pack_max, whatever its test asks for. */
 #include <shmstore/shmstore.h>
 
 int __real_shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
@@ -17,6 +17,6 @@ int __wrap_shmstore_open(struct shmstore_partition *p, const char *name, const s
 		return __real_shmstore_open(p, name, options, ret);
 	if (options)
 		o = *options;
-	o.pack_max = 1u << 20;
+	o.pack_max = PACK_MAX;
 	return __real_shmstore_open(p, name, &o, ret);
 }
