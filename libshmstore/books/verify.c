@@ -250,7 +250,8 @@ static int damaged(const void *key, size_t key_size, void *arg)
 	return tell(x->v, dir, name, -EBADMSG, "the buffers do not match their checksum");
 }
 
-static int check_packed(struct verify *v, const struct shms_walk_entry *e, const struct shms_seglook *l)
+static int check_packed(struct verify *v, const struct shms_walk_entry *e, const struct shms_seglook *l,
+			bool *ret_overlaps)
 {
 	struct packed x = {v, e};
 	struct shms_segcheck c = {.chunk = v->chunk, .chunk_size = CHUNK, .damaged = damaged, .arg = &x};
@@ -261,6 +262,7 @@ static int check_packed(struct verify *v, const struct shms_walk_entry *e, const
 	else if (r > 0)
 		r = 0;
 	v->bytes += c.bytes;
+	*ret_overlaps = c.overlaps;
 	return r;
 }
 
@@ -270,6 +272,7 @@ static int segment(struct verify *v, const struct shms_walk_entry *e)
 	const char *reason = "not a segment, or a damaged one";
 	struct shms_segsurvey s = {0};
 	struct shms_seglook l;
+	bool overlaps;
 	int r = shms_seglook_open(e->dirfd, e->name, false, &l);
 
 	if (r == -ENOENT)
@@ -279,11 +282,11 @@ static int segment(struct verify *v, const struct shms_walk_entry *e)
 	if (r == 0) {
 		shms_segsurvey(&l, (const uint8_t[16]){0}, shms_now_boot_ms(), &s);
 		v->bytes += l.segment.shape.data_off;
-		r = check_packed(v, e, &l);
+		r = check_packed(v, e, &l, &overlaps);
 		shms_seglook_close(&l);
 		if (r != 0)
 			return r;
-		r = s.n_bad ? -EBADMSG : 0;
+		r = s.n_bad || overlaps ? -EBADMSG : 0;
 		reason = "slots of the segment say what cannot be";
 	} else if (r == -EPERM) {
 		reason = "the segment is another user's";

@@ -3,6 +3,7 @@
 #ifndef SHMS_SEGCHECK_H
 #define SHMS_SEGCHECK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@ struct shms_segcheck {
 	void *chunk; /* room to read into */
 	size_t chunk_size;
 	uint64_t bytes; /* that were read */
+	bool overlaps;  /* the objects would be more than the segment: extents overlap, and the rest was not read */
 	/* An object that does not match, or cannot be read, by its key. Other than 0 ends the check, and is returned. */
 	int (*damaged)(const void *key, size_t key_size, void *arg);
 	void *arg;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "segment.h"
 
 #define SIZE 3000u
 
@@ -278,4 +279,56 @@ Test(packed_sums, pin_is_the_objects_wherever_it_is)
 	cr_assert(flags_of(a, "k").pinned && !flags_of(a, "k").packed);
 	cr_assert_eq(shmstore_close(a), 0);
 	cr_assert_eq(shmstore_close(b), 0);
+}
+
+static int count_bad(const struct shmstore_verify_finding *f, void *arg)
+{
+	cr_assert(f->error == 0 || strstr(f->reason, "slots of the segment"), "%s", f->reason);
+	*(unsigned *)arg += f->error != 0;
+	return 0;
+}
+
+/* All slots of the store's only segment get the first one's description. */
+static void describe_all_as_the_first(const char *store, unsigned n)
+{
+	struct shms_segment_header h;
+	char path[SCRATCH_PATH];
+	struct dirent *e;
+	uint64_t words[4], size;
+	DIR *dir = opendir(scratch_store_path(store, "segments"));
+	int fd = -1;
+
+	cr_assert_not_null(dir);
+	while ((e = readdir(dir)) != NULL && e->d_name[0] == '.')
+		;
+	cr_assert_not_null(e);
+	snprintf(path, sizeof(path), "%s/%s", scratch_store_path(store, "segments"), e->d_name);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	cr_assert_eq(pread(fd, &h, sizeof(h), 0), (ssize_t)sizeof(h));
+	size = shms_segslot_size(h.n_holders / 32);
+	for (unsigned i = 0; i < n; i++) {
+		off_t at = (off_t)(h.slots_off + (i + 1) * size - sizeof(words));
+
+		cr_assert_eq(i ? pwrite(fd, words, sizeof(words), at) : pread(fd, words, sizeof(words), at),
+			     (ssize_t)sizeof(words));
+	}
+	close(fd);
+	closedir(dir);
+}
+
+/* Many slots say one extent, whose checksum is right: it is not read as often as that. */
+Test(packed_sums, verify_reads_no_more_than_the_segment)
+{
+	struct shmstore *s = open_store("a");
+	unsigned n_bad = 0;
+	char key[16];
+
+	for (unsigned i = 0; i < 700; i++) {
+		snprintf(key, sizeof(key), "%u", i);
+		cr_assert_eq(put_pattern(s, key, i ? 100 : 4000, 1, SHMSTORE_CHECKSUM), 0);
+	}
+	describe_all_as_the_first("a", 700);
+	cr_assert_eq(shmstore_partition_verify(scratch_partition(), count_bad, &n_bad), 0);
+	cr_assert_eq(n_bad, 1);
+	cr_assert_eq(shmstore_close(s), 0);
 }
