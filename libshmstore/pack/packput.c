@@ -22,8 +22,8 @@
 #include "segslot.h"
 
 #define HOLDERS     32u
-#define SMALL_FROM  (UINT64_C(1) << 20)
-#define LARGE_FROM  (UINT64_C(8) << 20)
+#define SMALL_FROM  (UINT64_C(128) << 10)
+#define LARGE_FROM  (UINT64_C(128) << 10)
 #define SEGMENT_MAX (UINT64_C(64) << 20)
 #define SMALL_SLOT  1072u /* a segment has a slot for so many bytes */
 #define LARGE_SLOT  8192u

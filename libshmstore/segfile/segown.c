@@ -25,6 +25,7 @@
 #define SLOTS_AHEAD   (UINT64_C(64) << 10)
 #define CHUNK         (UINT64_C(256) << 10)
 #define CHUNK_HUGE    (UINT64_C(2) << 20)
+#define AHEAD_LEAST   (UINT64_C(16) << 10)
 #define AGAIN         (UINT64_C(64) << 10) /* what was trimmed comes back by so many */
 #define USES_BY_WRITE 2u
 
@@ -126,16 +127,27 @@ static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
 	madvise(o->file.segment.books + from, to - from, MADV_POPULATE_WRITE);
 }
 
+/* What is taken ahead: as much as the segment has, up to a chunk, so that one with few objects takes little. */
+static uint64_t ahead_of(const struct shms_segown *o)
+{
+	uint64_t step = AHEAD_LEAST;
+
+	while (step < o->chunk && step < o->mem.bytes)
+		step *= 2;
+	return step;
+}
+
 /* Takes memory for the next slot to be cut; for more of them only where extent bytes are left then for the object itself. */
 static int back_slots(struct shms_segown *o, uint64_t extent)
 {
 	const struct shms_segment_shape *shape = &o->file.segment.shape;
 	uint64_t need = shape->slots_off + (o->alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape->n_words);
-	uint64_t to = need + SLOTS_AHEAD < shape->data_off ? need + SLOTS_AHEAD : shape->data_off, end;
+	uint64_t step = ahead_of(o), to = need + (step < SLOTS_AHEAD ? step : SLOTS_AHEAD), end;
 	int r;
 
 	if (need <= o->slots_end || o->alloc.n_born == shape->n_slots)
 		return 0;
+	to = to < shape->data_off ? to : shape->data_off;
 	if (!shms_seggrow_has(o->grow, shms_segmem_missing(&o->mem, o->slots_end, to) + extent + 2 * o->mem.unit))
 		to = need;
 	r = shms_segmem_take(&o->mem, o->grow, o->fd, o->slots_end, need, to, &end);
@@ -155,7 +167,7 @@ static int back_extent(struct shms_segown *o, uint32_t slot)
 	uint64_t from = (uint64_t)shms_segalloc_extent(&o->alloc, slot) * SHMS_SEGCLASS_ALIGN;
 	uint64_t to = from + shms_segclass_size((uint8_t)o->alloc.slots[slot].class);
 	bool last = to == o->alloc.end_off;
-	uint64_t step = last ? o->chunk : to - from < SHMS_SEGCLASS_BIG ? AGAIN : SHMS_SEGMENT_PAGE;
+	uint64_t step = last ? ahead_of(o) : to - from < SHMS_SEGCLASS_BIG ? AGAIN : SHMS_SEGMENT_PAGE;
 	uint64_t most = last ? o->file.segment.shape.size : o->alloc.end_off;
 	uint64_t ahead = (to + step - 1) / step * step, end;
 	int r = 0;

@@ -58,6 +58,8 @@ static void must(const char *what, unsigned store, int rc)
 		complain("store %u: %s: %d (%s)", store, what, rc, shmstore_strerror(rc));
 }
 
+static bool as_files; /* none is packed */
+
 static struct content content_of(unsigned store, unsigned object)
 {
 	return (struct content){store * 1000u + object + 1, 100 + (store * 31 + object * 977) % 9000};
@@ -73,15 +75,15 @@ static void wait_for(_Atomic unsigned *n)
 static void process(unsigned id)
 {
 	static struct shmstore *stores[N_EACH];
-	struct shmstore_options files = SHMSTORE_OPTIONS_INIT;
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 	struct shmstore_partition *p = NULL;
-	files.pack_max = 0; /* the partition has room for no segment of each */
+	o.pack_max = as_files ? 0 : o.pack_max;
 	must("partition", id, shmstore_partition_open(partition_path, 0, &p));
 	for (unsigned i = 0; i < N_EACH && !sh->failed; i++) {
 		unsigned store = id * N_EACH + i;
 		char name[32];
 		snprintf(name, sizeof(name), "store-%u", store);
-		must("open", store, shmstore_open(p, name, &files, &stores[i]));
+		must("open", store, shmstore_open(p, name, &o, &stores[i]));
 		for (unsigned k = 0; k < n_objects && !sh->failed; k++) {
 			char key[32];
 			snprintf(key, sizeof(key), "object-%u", k);
@@ -160,7 +162,7 @@ static void check_books(struct shmstore_partition *p, unsigned n_stores)
 		return;
 	printf("     %u stores, %u objects: du %.3f s, reconcile %.3f s, used %llu, linked %llu\n", du.n_stores,
 	       du.n_objects, du_s, reconcile_s, (unsigned long long)u.used, (unsigned long long)u.linked);
-	if (u.residual || u.ghosts || u.inflight || u.foreign || u.pool)
+	if (u.residual || u.ghosts || u.inflight || u.foreign || (as_files && u.pool))
 		complain("books: residual %lld ghosts %llu inflight %llu foreign %llu pool %llu", (long long)u.residual,
 			 (unsigned long long)u.ghosts, (unsigned long long)u.inflight, (unsigned long long)u.foreign,
 			 (unsigned long long)u.pool);
@@ -253,9 +255,12 @@ static int body(const char *mount, void *arg)
 static error_t on_option(int key, char *arg, struct argp_state *state)
 {
 	(void)state;
-	if (key != 'n')
+	if (key == 'n')
+		n_objects = (unsigned)strtoul(arg, NULL, 10);
+	else if (key == 'f')
+		as_files = true;
+	else
 		return ARGP_ERR_UNKNOWN;
-	n_objects = (unsigned)strtoul(arg, NULL, 10);
 	return 0;
 }
 
@@ -263,6 +268,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
 		{"objects", 'n', "N", 0, "Of each store (40)", 0},
+		{"files", 'f', NULL, 0, "A file for each object: none is packed", 0},
 		{0},
 	};
 	static const struct argp argp = {known, on_option, NULL, "256 stores at once.", NULL, NULL, NULL};

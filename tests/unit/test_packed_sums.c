@@ -323,11 +323,11 @@ Test(packed_sums, verify_reads_no_more_than_the_segment)
 	unsigned n_bad = 0;
 	char key[16];
 
-	for (unsigned i = 0; i < 700; i++) {
+	for (unsigned i = 0; i < 100; i++) {
 		snprintf(key, sizeof(key), "%u", i);
 		cr_assert_eq(put_pattern(s, key, i ? 100 : 4000, 1, SHMSTORE_CHECKSUM), 0);
 	}
-	describe_all_as_the_first("a", 700);
+	describe_all_as_the_first("a", 100);
 	cr_assert_eq(shmstore_partition_verify(scratch_partition(), count_bad, &n_bad), 0);
 	cr_assert_eq(n_bad, 1);
 	cr_assert_eq(shmstore_close(s), 0);
