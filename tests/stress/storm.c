@@ -137,6 +137,7 @@ static int in_child_as(struct run *r, unsigned worker, int (*step)(struct run *r
 static int use_tier(struct run *r)
 {
 	struct shmstore_evict all = SHMSTORE_EVICT_INIT;
+	struct shmstore_options files = SHMSTORE_OPTIONS_INIT; /* what is packed only its own store's next call moves */
 	struct shmstore_partition *p = NULL;
 	struct shmstore *s = NULL;
 	char name[16];
@@ -144,8 +145,9 @@ static int use_tier(struct run *r)
 
 	storm_name(storm_as, name);
 	all.bytes = 1;
+	files.pack_max = 0;
 	if (rc == 0)
-		rc = shmstore_open(p, name, NULL, &s);
+		rc = shmstore_open(p, name, &files, &s);
 	if (rc == 0)
 		rc = content_put(s, "first", 5, (struct content){1, 100000}, 0);
 	if (rc == 0)
