@@ -6,8 +6,10 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +17,8 @@
 
 #define SIZE 5000
 
-static int pair[2]; /* the test's end, the children's */
+static int pair[2];    /* the test's end, the children's */
+static int child = -1; /* a pidfd: its locks are gone when it has ended, and not yet when its sockets are closed */
 
 static struct shmstore *open_store(unsigned flags)
 {
@@ -31,10 +34,11 @@ static struct shmstore *open_store(unsigned flags)
 /* A child of the owner, with its view. It ends when the test closes its end. */
 static void stay(struct shmstore_view *v)
 {
+	pid_t own = getpid();
 	char byte;
 
 	close(pair[0]);
-	ENSURE(write(pair[1], "s", 1) == 1);
+	ENSURE(write(pair[1], &own, sizeof(own)) == sizeof(own));
 	ENSURE(read(pair[1], &byte, 1) == 0);
 	_exit(view_pattern(v, SIZE, 1) == 0 ? 0 : 1);
 }
@@ -55,22 +59,24 @@ static int own_and_die(void *arg)
 
 static void leave_a_child(void)
 {
-	char byte;
+	pid_t pid;
 
 	scratch_partition_path(); /* made here, and not in a child */
 	cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	cr_assert_eq(in_child(own_and_die, NULL), 1000 + SIGKILL);
-	cr_assert_eq(read(pair[0], &byte, 1), 1);
+	cr_assert_eq(read(pair[0], &pid, sizeof(pid)), (ssize_t)sizeof(pid));
+	child = (int)syscall(SYS_pidfd_open, pid, 0);
+	cr_assert_geq(child, 0);
 }
 
 static void end_the_child(void)
 {
-	char byte;
+	struct pollfd ended = {.fd = child, .events = POLLIN};
 
 	close(pair[1]);
-	shutdown(pair[0], SHUT_WR);
-	cr_assert_eq(read(pair[0], &byte, 1), 0);
 	close(pair[0]);
+	cr_assert_eq(poll(&ended, 1, -1), 1);
+	close(child);
 }
 
 static int count_one(const struct shmstore_object_info *info, void *arg)
