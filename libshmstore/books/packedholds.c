@@ -138,17 +138,11 @@ static bool is_of(const struct looking *k, const struct place *p, const struct u
 
 static int copy_key(const struct shms_seglook *l, const struct shms_segpacked *o, struct shms_packedhold *hold)
 {
-	int r = 0;
-
 	hold->key = malloc(o->key_size + 1ul);
 	if (!hold->key)
 		return -ENOMEM;
-	if (o->key_size <= SHMS_SEGPACKED_KEY)
-		memcpy(hold->key, o->key, o->key_size);
-	else
-		r = shms_seglook_read(l, o->extent_off + o->key_off, hold->key, o->key_size);
 	hold->key_size = o->key_size;
-	if (r < 0) { /* cut meanwhile: it has no key any more */
+	if (shms_seglook_key(l, o, hold->key) < 0) { /* cut meanwhile: it has no key any more */
 		free(hold->key);
 		hold->key = NULL;
 	}

@@ -53,11 +53,8 @@ static int copy(const struct shms_seglook *file, uint32_t number, struct shms_pa
 	_free_ uint8_t *bytes = malloc(o.key_size);
 	if (!bytes)
 		return -ENOMEM;
-	if (o.key_size <= SHMS_SEGPACKED_KEY)
-		memcpy(bytes, o.key, o.key_size);
-	else if (shms_seglook_read(file, o.extent_off + o.key_off, bytes, o.key_size) < 0)
-		return 0;
-	if (shms_seglook_read(file, o.extent_off, &key.object, sizeof(key.object)) < 0 ||
+	if (shms_seglook_key(file, &o, bytes) < 0 ||
+	    shms_seglook_read(file, o.extent_off, &key.object, sizeof(key.object)) < 0 ||
 	    shms_seglook_again(file, number) < 0)
 		return 0;
 	now = shms_segword_load(slot.state);

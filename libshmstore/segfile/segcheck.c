@@ -45,9 +45,7 @@ static int tell(const struct shms_seglook *l, const struct shms_segpacked *o, co
 
 	if (!key)
 		return -ENOMEM;
-	if (o->key_size <= SHMS_SEGPACKED_KEY)
-		memcpy(key, o->key, o->key_size);
-	else if (shms_seglook_read(l, o->extent_off + o->key_off, key, o->key_size) < 0)
+	if (shms_seglook_key(l, o, key) < 0)
 		return 0; /* the next look finds that the file was cut */
 	return c->damaged(key, o->key_size, c->arg);
 }

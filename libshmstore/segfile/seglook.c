@@ -228,3 +228,11 @@ void shms_seglook_close(struct shms_seglook *l)
 	l->mapped = 0;
 	l->fd = shms_close_fd(l->fd);
 }
+
+int shms_seglook_key(const struct shms_seglook *l, const struct shms_segpacked *o, void *ret)
+{
+	if (o->key_size > SHMS_SEGPACKED_KEY)
+		return shms_seglook_read(l, o->extent_off + o->key_off, ret, o->key_size);
+	memcpy(ret, o->key, o->key_size);
+	return 0;
+}

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "segment.h"
+#include "segpacked.h"
 
 struct shms_seglook {
 	struct shms_segment segment; /* bytes is NULL */
@@ -38,5 +39,7 @@ void shms_seglook_close(struct shms_seglook *l);
 int shms_seglook_again(const struct shms_seglook *l, uint32_t slot);
 /* Of a look for reading: reads size bytes of the file from off on. 0, -EBADMSG, -errno. */
 int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uint64_t size);
+/* Copies the key of the object o, which was read out of its slot: o->key_size bytes. 0, -EBADMSG, -errno. */
+int shms_seglook_key(const struct shms_seglook *l, const struct shms_segpacked *o, void *ret);
 
 #endif
