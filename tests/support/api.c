@@ -118,6 +118,19 @@ int count_objects(struct shmstore *s)
 	return r < 0 ? r : n;
 }
 
+static int count_one_packed(const struct shmstore_object_info *info, void *arg)
+{
+	*(int *)arg += info->packed;
+	return 0;
+}
+
+int count_packed_objects(struct shmstore *s)
+{
+	int n = 0, r = shmstore_foreach(s, count_one_packed, &n);
+
+	return r < 0 ? r : n;
+}
+
 static struct stat stat_of(const char *store, const char *key)
 {
 	char name[300];
@@ -395,4 +408,16 @@ void ensure_nothing_left(void)
 	snprintf(path, sizeof(path), "%s/peers", scratch_partition_path());
 	ENSURE(count_dir(path) == 0);
 	shmstore_partition_unref(p);
+}
+
+struct shmstore *packing_store(const char *store, uint64_t pack_max, bool keep)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *s = NULL;
+
+	o.keep = keep;
+	o.pack_max = pack_max;
+	o.recycle_max = 0;
+	ENSURE(shmstore_open(scratch_partition(), store, &o, &s) == 0);
+	return s;
 }

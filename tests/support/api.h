@@ -27,9 +27,13 @@ int telling_put(struct shmstore *s, const char *key, uint64_t size, uint64_t see
 void telling_check(const struct shmstore_view *v);
 /* Objects that foreach finds. */
 int count_objects(struct shmstore *s);
+int count_packed_objects(struct shmstore *s);
 /* The file of a key that is its own name. */
 uint64_t inode_of(const char *store, const char *key);
 uint64_t links_of(const char *store, const char *key);
+
+/* A store that packs objects up to so many bytes, and keeps no deleted file. */
+struct shmstore *packing_store(const char *store, uint64_t pack_max, bool keep);
 
 /* An open store in another process, which does what it is told and can be killed. */
 struct other {

@@ -59,20 +59,6 @@ static uint64_t used(void)
 	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 }
 
-static int count_packed(const struct shmstore_object_info *info, void *arg)
-{
-	*(uint64_t *)arg += info->packed;
-	return 0;
-}
-
-static uint64_t n_packed(struct shmstore *s)
-{
-	uint64_t n = 0;
-
-	cr_assert_eq(shmstore_foreach(s, count_packed, &n), 0);
-	return n;
-}
-
 static int64_t grown(struct wire_credit *c)
 {
 	return (int64_t)(atomic_load(&c->fresh) - atomic_load(&c->last));
@@ -136,7 +122,7 @@ static void history_is_what_the_file_system_says(const char *options)
 	atomic_store(&l.c->flags, WIRE_CREDIT_LAST);
 	atomic_store(&theirs->flags, WIRE_CREDIT_LAST);
 	random_history(&l, other, theirs, 1);
-	cr_assert_gt(n_packed(l.s), 20);
+	cr_assert_gt(count_packed_objects(l.s), 20);
 	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &u), 0);
 	cr_assert_eq(u.residual, 0);
 	cr_assert_eq(shmstore_close(other), 0);
@@ -178,7 +164,7 @@ Test(credit_packed, granted_bytes_are_never_passed)
 		unsigned n = fill(&l, size, -ENOSPC, before, 3 * MIB);
 
 		cr_assert_gt(n * size, MIB, "%u of %zu", n, size);
-		cr_assert_gt(n_packed(l.s), n / 2);
+		cr_assert_gt(count_packed_objects(l.s), n / 2);
 		/* What is deleted makes room for as much, without another grant. */
 		for (unsigned i = 0; i < n; i++) {
 			char key[16];
@@ -278,7 +264,7 @@ Test(credit_packed, close_gives_all_back)
 		snprintf(key, sizeof(key), "k%u", i);
 		cr_assert_eq(put_pattern(l.s, key, 3000, i, 0), 0);
 	}
-	cr_assert_eq(n_packed(l.s), 1000);
+	cr_assert_eq(count_packed_objects(l.s), 1000);
 	page = 4096;
 	cr_assert_eq(shmstore_close(l.s), 0);
 	/* The store's own page went too, which nobody charged. */
