@@ -164,7 +164,7 @@ Test(credit_packed, granted_bytes_are_never_passed)
 		unsigned n = fill(&l, size, -ENOSPC, before, 3 * MIB);
 
 		cr_assert_gt(n * size, MIB, "%u of %zu", n, size);
-		cr_assert_gt(count_packed_objects(l.s), n / 2);
+		cr_assert_gt(count_packed_objects(l.s), (int)n / 2);
 		/* What is deleted makes room for as much, without another grant. */
 		for (unsigned i = 0; i < n; i++) {
 			char key[16];
