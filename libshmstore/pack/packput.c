@@ -21,12 +21,11 @@
 #include "segrescue.h"
 #include "segslot.h"
 
-#define HOLDERS     32u
-#define SMALL_FROM  (UINT64_C(128) << 10)
-#define LARGE_FROM  (UINT64_C(128) << 10)
-#define SEGMENT_MAX (UINT64_C(64) << 20)
-#define SMALL_SLOT  1072u /* a segment has a slot for so many bytes */
-#define LARGE_SLOT  8192u
+#define HOLDERS       32u
+#define FIRST_SEGMENT (UINT64_C(128) << 10)
+#define SEGMENT_MAX   (UINT64_C(64) << 20)
+#define SMALL_SLOT    1072u /* a segment has a slot for so many bytes */
+#define LARGE_SLOT    8192u
 
 /* Has the partition so much? Where it has not, a segment would be made only to be taken apart. */
 static bool has_room(const struct shms_pack *p, uint64_t bytes)
@@ -39,7 +38,7 @@ static bool has_room(const struct shms_pack *p, uint64_t bytes)
 /* Makes one more segment of that kind, with room for an object of size bytes at least. */
 static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms, uint32_t *ret_number)
 {
-	uint64_t total = large ? LARGE_FROM : SMALL_FROM;
+	uint64_t total = FIRST_SEGMENT;
 	struct shms_segment_shape shape;
 	struct shms_segown *own;
 	int r;
