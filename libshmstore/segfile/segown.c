@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 
 #include "cleanup.h"
+#include "copy.h"
 #include "format.h"
 #include "segslot.h"
 #include "segtrim.h"
@@ -212,7 +213,7 @@ static void by_map(struct shms_segown *o, const struct shms_segobject *what, con
 		memset(extent + at, 0, gap);
 		at += gap;
 		if (sizes[i])
-			memcpy(extent + at, what->buffers[i].iov_base, sizes[i]);
+			shms_copy(extent + at, what->buffers[i].iov_base, sizes[i]);
 		at += sizes[i];
 	}
 	write_rest(what, p, sizes, extent);

@@ -21,6 +21,7 @@
 
 #include "alias.h"
 #include "cleanup.h"
+#include "copy.h"
 #include "detail.h"
 #include "draft.h"
 #include "format.h"
@@ -184,7 +185,7 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 	for (size_t i = 0; i < p->n_buffers; i++) {
 		end = off + p->sizes[i];
 		if (p->sizes[i])
-			memcpy(map + off, p->buffers[i].iov_base, p->sizes[i]);
+			shms_copy(map + off, p->buffers[i].iov_base, p->sizes[i]);
 		off = shms_layout_next(off, p->sizes[i]);
 		if (i + 1 < p->n_buffers)
 			memset(map + end, 0, off - end);
