@@ -22,6 +22,11 @@
 #define MADV_COLLAPSE 25
 #endif
 
+/* Where maps are moved to: a part of the address space that is empty as a rule, and a kernel that has none there takes another. */
+#define MOVED_FROM   (UINT64_C(1) << 45)
+#define MOVED_STEP   (UINT64_C(16) << 20)
+#define MOVED_PLACES (UINT64_C(1) << 21)
+
 static _Atomic uintptr_t hint;
 
 static void *fitting(uintptr_t at, uint64_t offset)
@@ -71,6 +76,24 @@ void *shms_map_aligned(uint64_t size, int prot, int flags, int fd, uint64_t offs
 	if (map != MAP_FAILED)
 		atomic_store_explicit(&hint, (uintptr_t)map, memory_order_relaxed);
 	return map;
+}
+
+void *shms_map_move(void *map, uint64_t size, uint64_t random)
+{
+	uintptr_t at = MOVED_FROM + random % MOVED_PLACES * MOVED_STEP;
+	/* The place is taken before: else another thread's map could be overwritten there. The kernel takes another where it is not free. */
+	void *to = mmap(fitting(at, 0), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *moved;
+	int error;
+
+	if (to == MAP_FAILED)
+		return MAP_FAILED;
+	moved = mremap(map, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+	if (moved == MAP_FAILED) {
+		error = errno;
+		munmap(to, size);
+		errno = error;
+	}
+	return moved;
 }
 
 int shms_gather(void *map, uint64_t from, uint64_t size)

@@ -13,6 +13,11 @@
 /* mmap(2), of 4 MiB and more at an address that is as far into 2 MiB as offset is. MAP_FAILED and errno. */
 void *shms_map_aligned(uint64_t size, int prot, int flags, int fd, uint64_t offset);
 /*
+ * Moves a map of that size, of whole pages, to another such address, as far as there is one; nothing is at its old one. random: any number, which
+ * says where to. MAP_FAILED and errno: it is where it was.
+ */
+void *shms_map_move(void *map, uint64_t size, uint64_t random);
+/*
  * Gathers the pages of [from, from + size), whole 2 MiB of a map that shms_map_aligned() made. All of them are there, so that the
  * file takes as much as before. It costs a copy of them, 0.3 ms a MiB. 0; -EAGAIN: not now; -errno: this kernel does not do that.
  */

@@ -170,9 +170,7 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 	if (r == 0) {
 		booked(s, k, l, slot->bytes, true);
 		shms_recycle_published(s, slot, k->name, l);
-	} else if (r == -ENOENT) {
-		shms_recycle_discard(s, slot); /* its name is gone by somebody else's hand, and cannot come back */
-	} else {
+	} else if (r != -ENOENT) {
 		shms_recycle_untake(s, slot);
 	}
 	shms_names_unlock(s);

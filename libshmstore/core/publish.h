@@ -37,7 +37,10 @@ void shms_keyname_name(struct shms_keyname *k);
 /* The unnamed file fd. Takes *fd (sets it to -1) where the file is worth keeping for recycling. */
 int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, const struct shms_layout *l,
 		    bool replace);
-/* A taken slot's file. Consumes the slot, also on error. */
+/*
+ * A taken slot's file. Consumes the slot, also on error, but for -ENOENT: the file's name is gone by somebody else's hand, and cannot come back;
+ * the caller discards the slot.
+ */
 int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct shms_keyname *k,
 		      const struct shms_layout *l, bool replace);
 /*

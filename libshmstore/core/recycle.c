@@ -27,7 +27,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -35,18 +34,12 @@
 #include "cleanup.h"
 #include "format.h"
 #include "handle.h"
-#include "hugemap.h"
+#include "slotmap.h"
 #include "slots.h"
 #include "sys.h"
 #include "transient.h"
 
-#define GATHER_FROM 1u                   /* uses of a file before it is worth huge pages */
-#define GATHER_MIN  (2 * SHMS_HUGE_PAGE) /* smaller ones are not mapped so that it helps (hugemap.h) */
-#define TRIES       4 /* files that one put asks for: a file that others still have costs a look each time */
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
+#define TRIES 4 /* files that one put asks for: a file that others still have costs a look each time */
 
 void shms_recycle_init(struct shms_recycle *r, uint64_t max)
 {
@@ -62,7 +55,8 @@ void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd)
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
-		if (slot->state == SHMS_SLOT_POOLED && recycle_fd >= 0)
+		/* A writer may be left that took one: it can only be aborted. */
+		if ((slot->state == SHMS_SLOT_POOLED || slot->state == SHMS_SLOT_TAKEN) && recycle_fd >= 0)
 			unlinkat(recycle_fd, slot->pool_name, 0);
 		shms_slot_free(r, slot);
 	}
@@ -154,45 +148,6 @@ static bool exclusive(struct shms_slot *slot)
 	return shms_blocks(&st) >= slot->capacity;
 }
 
-/*
- * A large file that comes back again and again is given huge pages where the mount gives none, a quarter of it each time: who maps it, touches it and lets go pays a
- * tenth of that from then on, and all are paid for the copy after three or four objects. Not its last page: there the file's end moves.
- */
-static void gather(const struct shmstore *s, struct shms_slot *slot)
-{
-	uint64_t end = (slot->capacity - 1) & ~(SHMS_HUGEMAP_PAGE - 1), step;
-	int r;
-
-	if (slot->uses++ < GATHER_FROM || slot->capacity < GATHER_MIN || shms_huge(s, slot->capacity) ||
-	    slot->gathered >= end)
-		return;
-	step = (end / 4 + SHMS_HUGEMAP_PAGE - 1) & ~(SHMS_HUGEMAP_PAGE - 1);
-	if (step > end - slot->gathered)
-		step = end - slot->gathered;
-	r = shms_gather(slot->map, slot->gathered, step);
-	if (r == 0)
-		slot->gathered += step;
-	else if (r != -EAGAIN)
-		slot->gathered = UINT64_MAX;
-}
-
-/* Maps a file that is ours alone: nobody waits for a lock meanwhile. */
-static bool map_slot(struct shms_slot *slot)
-{
-	void *map;
-
-	if (slot->map)
-		return true;
-	/* The mapping covers whole pages; the file may end within the last one, whose rest is ours to write too. */
-	map = shms_map_ours(slot->capacity, MAP_SHARED, slot->fd);
-	if (map == MAP_FAILED)
-		return false;
-	/* All pages at once, not a fault each; an older kernel faults. */
-	madvise(map, slot->capacity, MADV_POPULATE_WRITE);
-	slot->map = map;
-	return true;
-}
-
 /* Is a the better file to try? */
 static bool better(const struct shms_slot *a, const struct shms_slot *b)
 {
@@ -273,12 +228,11 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 			shms_slot_unpool(s, slot, SHMS_SLOT_TAKEN);
 	}
 	pthread_mutex_unlock(&r->lock);
-	if (slot && !map_slot(slot)) {
+	/* It is ours alone: nobody waits for a lock meanwhile. */
+	if (slot && !shms_slotmap_ready(s, slot)) {
 		shms_recycle_untake(s, slot);
 		slot = NULL;
 	}
-	if (slot)
-		gather(s, slot);
 	return slot;
 }
 
@@ -301,7 +255,8 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
-void shms_recycle_cut(struct shmstore *s, struct shms_slot *slot)
+/* The taken slot's file was cut: what it takes is looked at again. */
+static void look_again(struct shmstore *s, struct shms_slot *slot)
 {
 	struct stat st;
 
@@ -311,6 +266,25 @@ void shms_recycle_cut(struct shmstore *s, struct shms_slot *slot)
 	s->recycle.taken += shms_blocks(&st) - slot->bytes;
 	slot->bytes = shms_blocks(&st);
 	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size)
+{
+	int r;
+
+	if (slot->size == size)
+		return 0;
+	/* Within the last page the file owns: takes and gives no memory. */
+	if (ftruncate(slot->fd, (off_t)size) < 0) {
+		r = -errno;
+		shms_recycle_untake(s, slot);
+		return r;
+	}
+	slot->size = size;
+	/* But for a huge page, which the kernel splits there. */
+	if (shms_huge(s, slot->capacity))
+		look_again(s, slot);
+	return 0;
 }
 
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)

@@ -98,9 +98,12 @@ void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
  * by one of the three that follow.
  */
 struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need);
+/*
+ * Makes the taken slot's file size bytes long, which is within its last page. Before anything is written: what is behind the end of a file the
+ * kernel clears when that end moves. -errno: the slot is given back.
+ */
+int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size);
 void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name, const struct shms_layout *l);
-/* The taken slot's file was cut: what it takes is looked at again. */
-void shms_recycle_cut(struct shmstore *s, struct shms_slot *slot);
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot);
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot);
 /* Offers the file of size bytes, which takes so many, of an object just published under name. Takes *fd (sets it to -1) if it wants it. */

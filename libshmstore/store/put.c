@@ -161,21 +161,10 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 	uint64_t size = l->header_size + l->buffer_size, off = l->header_size, end;
 	uint64_t used = l->metadata_off + l->metadata_size, page = shms_whole_pages(used);
 	char *map = slot->map;
-	int r;
+	int r = shms_recycle_fit(p->s, slot, size);
 
-	/* Within the last page the file owns: takes and gives no memory. Before anything is written: what is behind the end of a file the
-	 * kernel clears when that end moves. */
-	if (slot->size != size) {
-		if (ftruncate(slot->fd, (off_t)size) < 0) {
-			r = -errno;
-			shms_recycle_untake(p->s, slot);
-			return r;
-		}
-		slot->size = size;
-		/* But for a huge page, which the kernel splits there. */
-		if (shms_huge(p->s, slot->capacity))
-			shms_recycle_cut(p->s, slot);
-	}
+	if (r < 0)
+		return r;
 	memcpy(map, head, l->metadata_off);
 	if (p->header_size)
 		memcpy(map + l->metadata_off, p->header, p->header_size);
@@ -191,6 +180,8 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 			memset(map + end, 0, off - end);
 	}
 	r = shms_publish_slot(p->s, slot, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+	if (r == -ENOENT)
+		shms_recycle_discard(p->s, slot);
 	if (r == 0) {
 		shms_count(&p->s->ledger->recycled_n, 1);
 		shms_count(&p->s->ledger->recycled_bytes, size);

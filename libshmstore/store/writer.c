@@ -6,6 +6,10 @@
  * the mapping is handed out, so that a full partition is an error code here and never SIGBUS there. Sealing unmaps: the library
  * keeps no writable mapping, and the file was 0400 from birth. A writer belongs to one thread at a time.
  *
+ * A file of the pool (recycle.h), where one fits, has its memory already, and is mapped; sealing moves that mapping away from the producer
+ * (slotmap.h). Killed before that: the file stands in recycle/, as after a kill within a put. It counts as pool, not as in flight. If somebody removed
+ * it from there it can have no name again, and sealing puts a copy.
+ *
  * A small object that may be packed is written to private memory, of which sealing puts a copy: that takes less than the file, and a slot
  * that is being written would be its owner's alone for as long as the producer likes. Where the arbiter grants the memory it is a file, since
  * a seal neither waits nor splits.
@@ -28,11 +32,13 @@
 #include "packgive.h"
 #include "publish.h"
 #include "room.h"
+#include "slotmap.h"
 #include "sys.h"
 #include "transient.h"
 #include "xxh3.h"
 
-#define PRIVATE_MAX (64u << 10)
+#define PRIVATE_MAX  (64u << 10)
+#define CREATE_FLAGS (SHMS_PUT_FLAGS | SHMSTORE_UNCLEARED)
 
 struct shmstore_writer {
 	struct shmstore *s; /* a reference to its memory only */
@@ -42,10 +48,12 @@ struct shmstore_writer {
 	char *map;
 	uint64_t map_size;
 	struct shms_room room;
-	struct shms_hold hold; /* till it is sealed */
-	bool is_private;       /* map is no file's, and takes nothing of the partition */
-	bool abandoned;        /* its memory went back to the kernel */
-	uint64_t fresh;        /* bytes that go back to the kernel if it is not sealed */
+	struct shms_hold hold;  /* till it is sealed */
+	struct shms_slot *slot; /* taken; NULL: the file is new, or none */
+	bool is_private;        /* map is no file's, and takes nothing of the partition */
+	bool booked;            /* in the ledger, as reserved */
+	bool abandoned;         /* its memory went back to the kernel */
+	uint64_t fresh;         /* bytes that go back to the kernel if it is not sealed */
 	struct shms_layout layout;
 	size_t key_size;
 	uint64_t *offsets; /* n_buffers */
@@ -88,7 +96,9 @@ static void writer_free(struct shmstore_writer *w)
 		unmap(w);
 		shms_close_fd(w->fd);
 	}
-	if (!w->is_private && handle_open(w)) {
+	if (w->slot && handle_open(w))
+		shms_recycle_untake(w->s, w->slot);
+	if (w->booked && handle_open(w)) {
 		shms_credit_gave(w->s, w->fresh);
 		reserve(w->s, w->map_size, false);
 		shms_hold_end(w->s, &w->hold, !w->abandoned);
@@ -141,11 +151,22 @@ static int map_booked(void *arg)
 	return r;
 }
 
+static void lay_out(struct shmstore_writer *w, const struct shms_layout *l)
+{
+	uint64_t off = l->header_size;
+
+	w->layout = *l;
+	w->map_size = l->header_size + l->buffer_size;
+	for (size_t i = 0; i < l->n_buffers; i++) {
+		w->offsets[i] = off;
+		off = shms_layout_next(off, w->sizes[i]);
+	}
+}
+
 static int new_writer(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l,
 		      const uint64_t *sizes, struct shmstore_writer **ret)
 {
 	struct shmstore_writer *w = calloc(1, sizeof(*w) + k->key_size + 1);
-	uint64_t off = l->header_size;
 
 	if (!w)
 		return -ENOMEM;
@@ -157,14 +178,11 @@ static int new_writer(struct shmstore *s, const struct shms_keyname *k, const st
 		free(w);
 		return -ENOMEM;
 	}
-	for (size_t i = 0; i < l->n_buffers; i++) {
-		w->offsets[i] = off;
-		w->sizes[i] = sizes[i];
-		off = shms_layout_next(off, sizes[i]);
-	}
+	if (l->n_buffers)
+		memcpy(w->sizes, sizes, l->n_buffers * sizeof(*sizes));
+	lay_out(w, l);
 	w->fd = -1;
 	w->pid = getpid();
-	w->layout = *l;
 	w->key_size = k->key_size;
 	if (k->key_size)
 		memcpy(w->key, k->key, k->key_size);
@@ -174,12 +192,60 @@ static int new_writer(struct shmstore *s, const struct shms_keyname *k, const st
 	return 0;
 }
 
+/* What the last object left in a taken file goes, but for whole pages of slack (recycle.h), and what the producer is going to write over. */
+static void clear(struct shmstore_writer *w)
+{
+	const struct shms_layout *l = &w->layout;
+	uint64_t used = shms_whole_pages(l->metadata_off + l->metadata_size), end;
+
+	memset(w->map, 0, used < l->header_size ? used : l->header_size);
+	if (!(w->flags & SHMSTORE_UNCLEARED)) {
+		memset(w->map + l->header_size, 0, l->buffer_size);
+		return;
+	}
+	for (size_t i = 0; i + 1 < l->n_buffers; i++) {
+		end = w->offsets[i] + w->sizes[i];
+		memset(w->map + end, 0, w->offsets[i + 1] - end);
+	}
+}
+
+/* Takes a file of the pool. 1: done; 0: there is none that fits; -errno. */
+static int take_recycled(struct shmstore_writer *w)
+{
+	struct shms_layout l = w->layout;
+	struct shms_slot *slot;
+	int r;
+
+	/* A pinned object gets a file of its own, and the pool does not get it back. */
+	if (w->flags & SHMSTORE_PIN)
+		return 0;
+	slot = shms_recycle_take(w->s, w->map_size);
+	if (!slot)
+		return 0;
+	if (!shms_layout_init(&l, w->key_size, l.metadata_size, w->sizes, l.n_buffers, slot->capacity)) {
+		shms_recycle_untake(w->s, slot);
+		return 0;
+	}
+	r = shms_recycle_fit(w->s, slot, l.header_size + l.buffer_size);
+	if (r < 0)
+		return r;
+	lay_out(w, &l);
+	w->slot = slot;
+	w->map = shms_slotmap_lend(slot);
+	w->map_size = slot->capacity;
+	clear(w);
+	return 1;
+}
+
 /* Takes the writer's memory. */
 static int take(struct shmstore_writer *w)
 {
-	int r;
+	int r = take_recycled(w);
 
+	if (r != 0)
+		return r < 0 ? r : 0;
 	reserve(w->s, w->map_size, true);
+	w->booked = true;
 	w->room = (struct shms_room){.s = w->s,
 				     .bytes = w->map_size,
 				     .flags = w->flags,
@@ -221,10 +287,10 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 
 	if (r < 0)
 		return r;
-	if (!ret || (flags & ~SHMS_PUT_FLAGS) || (!buffer_sizes && n_buffers))
-		return !ret                      ? shms_detail_null("ret")
-		       : flags & ~SHMS_PUT_FLAGS ? shms_detail_flags(flags, SHMS_PUT_FLAGS)
-						 : shms_detail_null("buffer_sizes");
+	if (!ret || (flags & ~CREATE_FLAGS) || (!buffer_sizes && n_buffers))
+		return !ret                    ? shms_detail_null("ret")
+		       : flags & ~CREATE_FLAGS ? shms_detail_flags(flags, CREATE_FLAGS)
+					       : shms_detail_null("buffer_sizes");
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
@@ -234,7 +300,6 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	if (r < 0)
 		return r;
 	w->flags = flags;
-	w->map_size = l.header_size + l.buffer_size;
 	shms_credit_tend(s);
 	shms_tier_notice(s);
 	shms_packgive(s);
@@ -264,15 +329,12 @@ void *shmstore_writer_buffer(struct shmstore_writer *w, size_t i, uint64_t *ret_
 	return w->map + w->offsets[i];
 }
 
-static int seal(struct shmstore_writer *w)
+/* The header, in front of what the producer wrote. */
+static void write_head(struct shmstore_writer *w)
 {
 	struct shms_superblock *sb = (struct shms_superblock *)(void *)w->map;
 	const struct shms_layout *l = &w->layout;
-	struct shms_keyname k;
-	int r = shms_keyname_init(&k, w->key, w->key_size);
 
-	if (r < 0)
-		return r;
 	shms_format_head(l, w->key, w->sizes, shms_nonce(), w->map);
 	if (w->flags & SHMSTORE_CHECKSUM) {
 		XXH128_hash_t h = XXH3_128bits(w->map + l->header_size, l->buffer_size);
@@ -282,30 +344,79 @@ static int seal(struct shmstore_writer *w)
 		sb->buffer_hash[1] = h.high64;
 	}
 	sb->header_hash = shms_format_hash(w->map, l->metadata_off, w->map + l->metadata_off, l->metadata_size);
+}
+
+static void count_put(const struct shmstore_writer *w)
+{
+	shms_count(&w->s->ledger->put_n, 1);
+	shms_count(&w->s->ledger->put_bytes, w->layout.header_size + w->layout.buffer_size);
+}
+
+static int seal_fresh(struct shmstore_writer *w, struct shms_keyname *k)
+{
+	int r;
+
 	unmap(w);
 	if ((w->flags & SHMSTORE_PIN) && fchmod(w->fd, 0400 | S_ISVTX) < 0)
 		return -errno;
-	r = shms_publish_fd(w->s, &w->fd, &k, l, (w->flags & SHMSTORE_REPLACE) != 0);
-	if (r == 0) {
-		w->fresh = 0;
-		if ((w->flags & SHMSTORE_PIN) && shms_key_find(w->s->objects_fd, &k) == 1)
-			shms_recycle_forget(w->s, k.name);
-		shms_count(&w->s->ledger->put_n, 1);
-		shms_count(&w->s->ledger->put_bytes, w->map_size);
-	}
-	return r;
+	r = shms_publish_fd(w->s, &w->fd, k, &w->layout, (w->flags & SHMSTORE_REPLACE) != 0);
+	if (r < 0)
+		return r;
+	w->fresh = 0;
+	if ((w->flags & SHMSTORE_PIN) && shms_key_find(w->s->objects_fd, k) == 1)
+		shms_recycle_forget(w->s, k->name);
+	count_put(w);
+	return 0;
 }
 
-static int seal_private(struct shmstore_writer *w)
+/* Puts what was written, at map, by a copy. */
+static int put_copy(const struct shmstore_writer *w, char *map)
 {
-	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
+	_free_ struct iovec *buffers = calloc((size_t)w->layout.n_buffers + 1, sizeof(*buffers));
 	int r;
 
+	if (!buffers)
+		return -ENOMEM;
 	for (size_t i = 0; i < w->layout.n_buffers; i++)
-		buffers[i] = (struct iovec){w->map + w->offsets[i], w->sizes[i]};
-	r = shmstore_put(w->s, w->key, w->key_size, w->map + w->layout.metadata_off, w->layout.metadata_size, buffers,
-			 w->layout.n_buffers, w->flags);
+		buffers[i] = (struct iovec){map + w->offsets[i], w->sizes[i]};
+	r = shmstore_put(w->s, w->key, w->key_size, map + w->layout.metadata_off, w->layout.metadata_size, buffers,
+			 w->layout.n_buffers, w->flags & SHMS_PUT_FLAGS);
 	return r > 0 ? -ENOSPC : r; /* the thread came to be the arbiter's after the writer was made */
+}
+
+static int seal_recycled(struct shmstore_writer *w, const struct shms_keyname *k)
+{
+	struct shms_ledger *ledger = w->s->ledger;
+	struct shms_slot *slot = w->slot;
+	int r = shms_slotmap_return(slot, w->map);
+
+	if (r < 0)
+		return r;
+	w->map = NULL;
+	w->slot = NULL;
+	r = shms_publish_slot(w->s, slot, k, &w->layout, (w->flags & SHMSTORE_REPLACE) != 0);
+	if (r == -ENOENT) {
+		r = put_copy(w, slot->map);
+		shms_recycle_discard(w->s, slot);
+		return r;
+	}
+	if (r < 0)
+		return r;
+	shms_count(&ledger->recycled_n, 1);
+	shms_count(&ledger->recycled_bytes, w->layout.header_size + w->layout.buffer_size);
+	count_put(w);
+	return 0;
+}
+
+static int seal(struct shmstore_writer *w)
+{
+	struct shms_keyname k;
+	int r = shms_keyname_init(&k, w->key, w->key_size);
+
+	if (r < 0)
+		return r;
+	write_head(w);
+	return w->slot ? seal_recycled(w, &k) : seal_fresh(w, &k);
 }
 
 int shmstore_seal(struct shmstore_writer *w)
@@ -315,7 +426,7 @@ int shmstore_seal(struct shmstore_writer *w)
 	if (!w)
 		return shms_detail_null("w");
 	r = handle_open(w)
-		    ? w->is_private ? seal_private(w) : seal(w)
+		    ? w->is_private ? put_copy(w, w->map) : seal(w)
 		    : shms_detail(-EPERM, NULL,
 				  "the writer's store was closed, or is the process's that this one was forked from");
 	if (r == -EEXIST)
