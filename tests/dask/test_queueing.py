@@ -36,8 +36,9 @@ class Looks:
         self.__dict__.update(attributes)
 
 
-def worker(address, partition="p", used=0, processing=0, occupancy=0.0):
-    ours = {"partition": partition, "size": 100, "used": used, "min-size": 64 << 10, "private-types": ["pandas.core.frame.DataFrame"]} if partition else None
+def worker(address, partition="p", used=0, processing=0, occupancy=0.0, **metrics):
+    common = {"size": 100, "min-size": 64 << 10, "private-types": ["pandas.core.frame.DataFrame"]}
+    ours = {"partition": partition, "used": used, **common, **metrics} if partition else None
     return Looks(address=address, metrics={"shmstore": ours}, processing=range(processing), long_running=(), occupancy=occupancy, nthreads=1)
 
 
@@ -76,17 +77,37 @@ def test_what_has_to_be_sent_stays_where_it_is():
 def test_nothing_waits_where_workers_do_not_share_one_partition_with_room(others):
     ours = rules(worker("a"), *others)
     busy = worker("a", processing=1, occupancy=10)
-    assert not ours.waits(GROWS) and not ours.has_enough(busy) and ours.choose(GROWS, [busy]) is None
+    assert not ours.waits(GROWS) and ours.takers([busy]) == [busy] and ours.choose(GROWS, [busy]) is None
 
 
 def test_a_worker_has_one_task_for_each_thread_or_short_ones():
     ours = rules(worker("a"), worker("b"))
-    assert not ours.has_enough(worker("a", processing=0, occupancy=10))
-    assert not ours.has_enough(worker("a", processing=1, occupancy=0.01)), "it takes a round trip to get the next"
-    assert ours.has_enough(worker("a", processing=1, occupancy=10))
-    waiting = worker("a", processing=2, occupancy=10)
+    free, busy, nearly_free = worker("c", occupancy=10), worker("d", processing=1, occupancy=10), worker("e", processing=1, occupancy=0.01)
+    waiting = worker("f", processing=2, occupancy=10)
     waiting.long_running = range(2)
-    assert not ours.has_enough(waiting), "those have left their thread"
+    assert ours.takers([free, busy, nearly_free, waiting]) == [free, nearly_free, waiting], (
+        "it takes a round trip to get the next; and those that run for long have left their thread"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ran", "waited", "gets"),
+    [(0.5, 0.5, False), (0.5, 0.0, True), (0.5, 0.1, True), (0.75, 0.5, True), (0.1, 0.5, False)],
+    ids=["crowded", "a-processor-each", "hardly-crowded", "more-processors", "others-have-them"],
+)
+def test_a_free_thread_gets_nothing_while_enough_wait_for_processors(ran, waited, gets):
+    """Of four workers on two processors three run a task, for which they have 4 times `ran` processors."""
+    metrics = {"processors": 2, "ran": ran, "waited": waited}
+    free, *busy = [worker(name, processing=n, occupancy=10 * n, **metrics) for name, n in zip("abcd", (0, 1, 1, 1))]
+    assert (rules(free, *busy).takers([free, *busy]) == [free]) is gets
+    short = worker("e", processing=1, occupancy=0.01, **metrics)
+    assert short in rules(free, *busy, short).takers([free, short]), "its thread is free before another's task is here"
+
+
+def test_as_many_tasks_as_there_are_processors_may_always_run():
+    """However few of them others leave: who asks for less gets less."""
+    crowd = [worker(name, processing=name == "a", occupancy=10, processors=2, ran=0.1, waited=5.0) for name in "abc"]
+    assert rules(*crowd).takers(crowd) == crowd[1:]
 
 
 def test_a_free_thread_goes_before_inputs_that_are_there():
@@ -101,7 +122,7 @@ def test_a_free_thread_goes_before_inputs_that_are_there():
 def test_an_error_of_ours_leaves_it_to_dask():
     ours = rules(worker("a"), worker("b"))
     broken = Looks(group=None)
-    assert not ours.waits(broken) and not ours.has_enough(broken) and ours.choose(broken, [worker("a")]) is None
+    assert not ours.waits(broken) and ours.takers([broken]) == [broken] and ours.choose(broken, [worker("a")]) is None
 
 
 # -- in clusters
@@ -175,6 +196,41 @@ def test_as_on_stock(place, tmp_path, settings):
             slow = go_on(client, sources, gate, 8)
             wait_until(lambda: states(client).get("processing", 0) == 8, "each is a worker's")
             assert not ours_queue(client)
+        check(slow)
+
+
+class Crowded:
+    """In place of a worker's account of its processors."""
+
+    def look(self):
+        return {"processors": 1, "ran": 0.3, "waited": 0.7}
+
+
+def crowd(worker):
+    worker._processors = Crowded()
+
+
+def sees_them_crowded(dask_scheduler):
+    """Its rules look at the workers no more than once a second."""
+    rules = getattr(dask_scheduler, queueing._NAME)._rules
+    rules.takers(())
+    return rules._host.waited == pytest.approx(4 * 0.7)
+
+
+def busy_workers(dask_scheduler):
+    return sum(len(worker.processing) > 0 for worker in dask_scheduler.workers.values())
+
+
+def test_no_more_run_at_once_than_there_are_processors_for(place, tmp_path):
+    with cluster(place, 4) as client:
+        wait_until(lambda: ours_queue(client), "the scheduler was asked")
+        sources = begin(client)
+        on_workers(client, crowd)
+        wait_until(lambda: client.run_on_scheduler(sees_them_crowded), "all of them have said so")
+        with closed(tmp_path / "gate") as gate:
+            slow = go_on(client, sources, gate, 8)
+            wait_until(lambda: sum(states(client).get(each, 0) for each in ("processing", "queued")) == 8, "all are there")
+            assert client.run_on_scheduler(busy_workers) == 2, "one, and one that runs while its next task is on its way"
         check(slow)
 
 

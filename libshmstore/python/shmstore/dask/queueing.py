@@ -10,6 +10,7 @@ What makes memory free (sums, say: a small result of large inputs) goes to a wor
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -27,6 +28,9 @@ from .handle import Handle
 
 _LARGE = 1 << 20  # bytes of a result for which a task waits
 _AHEAD = 0.1  # seconds of work for each thread that a worker has beforehand, as it takes a round trip to get the next
+_WAITS = 0.5  # threads that wait for a processor, ...
+_WAITING = 0.125  # ... and those for each that has one, from which on one more task would make nothing faster, ...
+_ENOUGH = 1.25  # ... if there are so many for each processor: while a worker gets its next task, another one's runs
 _FRESH = 1.0  # seconds for which a view of the cluster is good
 _BUFFERS = {  # types whose values are links, unless a worker found otherwise
     "numpy.ndarray",
@@ -52,9 +56,11 @@ class Queueing:
         """Whether a task's result takes memory, and each worker can have its inputs for nothing."""
         return bool(self._guard.call("queue", self._waits, task, otherwise=False))
 
-    def has_enough(self, worker: Any) -> bool:
-        """Whether a worker has something for all of its threads, and for some time."""
-        return bool(self._guard.call("queue", self._has_enough, worker, otherwise=False))
+    def takers(self, workers: Iterable[Any]) -> list[Any]:
+        """Of those workers the ones that have nothing for one of their threads, or soon will; none of the first kind while threads wait for a
+        processor as it is: what one more ran would only take memory."""
+        workers = list(workers)
+        return list(self._guard.call("queue", self._takers, workers, otherwise=workers))
 
     def choose(self, task: Any, workers: Iterable[Any]) -> Any:
         """Of the workers with a free thread the one that has most of the inputs."""
@@ -70,10 +76,15 @@ class Queueing:
             return False
         return size is not None or sum(dep.nbytes for dep in task.dependencies) >= _LARGE
 
-    def _has_enough(self, worker: Any) -> bool:
-        if queue.n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads:
-            return False
-        return self._shared_by_all() is not None
+    def _takers(self, workers: list[Any]) -> list[Any]:
+        if (host := self._shared_by_all()) is None:
+            return workers
+        crowded = _crowded(host)
+
+        def takes(worker: Any) -> bool:
+            return not crowded if queue.n_running(worker) < worker.nthreads else worker.occupancy < _AHEAD * worker.nthreads
+
+        return [worker for worker in workers if takes(worker)]
 
     def _choose(self, task: Any, workers: Iterable[Any]) -> Any:
         if self._shared_by_all() is None:
@@ -97,6 +108,14 @@ class Queueing:
             host = next(iter(self._hosts), None) if len(self._hosts) == 1 else None
             self._host = host if host is not None and host.shared and len(host.workers) > 1 and not host.pressed else None
         return self._host
+
+
+def _crowded(host: Host) -> bool:
+    """Whether a host's processors are all in use, and enough tasks there are to keep them so."""
+    if host.waited < max(_WAITS, host.ran * _WAITING):
+        return False
+    running = sum(min(queue.n_running(worker), worker.nthreads) for worker in host.workers)
+    return running >= math.ceil(max(host.ran, host.processors) * _ENOUGH)
 
 
 def begin(scheduler: Any) -> str:

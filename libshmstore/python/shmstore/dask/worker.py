@@ -48,6 +48,7 @@ from .memory import private_memory
 from .offloading import offload
 from .overlay import DictResidence, own_small_arrays
 from .pressure import Pressure
+from .processors import Processors
 from .process import leave_libraries_out, settle
 from .settling import Settling
 from .shards import Shards
@@ -121,6 +122,7 @@ class Worker(distributed.Worker):
             manager.data = self.state.data = self._residence
             self._watch_memory()
         self._habits = Habits()
+        self._processors = Processors()
         self._pending: dict[Any, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer) and settings.tier.enabled:
             self._use_tier(settings.tier)
@@ -402,7 +404,7 @@ class Worker(distributed.Worker):
         return metrics
 
     def _add_metrics(self, metrics: dict[str, Any]) -> None:
-        metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host()}
+        metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host(), **self._processors.look()}
         if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
             memory, disk = self._residence.shared_total()
             metrics["spilled_bytes"] = {"memory": memory, "disk": disk}

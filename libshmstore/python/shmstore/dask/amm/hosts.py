@@ -14,7 +14,7 @@ from typing import Any
 class Host:
     """Workers among which a replica is a hard link; or one worker that shares nothing."""
 
-    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types", "pressed")
+    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types", "pressed", "processors", "ran", "waited")
 
     def __init__(self, name: str, shared: bool) -> None:
         self.name = name
@@ -26,6 +26,9 @@ class Host:
         self.min_size = 0  #: bytes from which on its workers share values
         self.types: frozenset[str] = frozenset()  #: of large values that its workers found not to be shareable
         self.pressed = False  #: the partition is nearly full
+        self.processors = 0  #: that its workers may use
+        self.ran = 0.0  #: those that they had
+        self.waited = 0.0  #: threads of theirs that waited for one
 
     @property
     def memory(self) -> int:
@@ -73,6 +76,9 @@ class Hosts:
                 if not host.size or used * host.size > host.used * size:  # heartbeats are of different moments: the fuller one
                     host.used, host.size = used, size
                 host.min_size = max(host.min_size, ours.get("min-size") or 0)
+                host.processors = max(host.processors, ours.get("processors") or 0)
+                host.ran += ours.get("ran") or 0.0
+                host.waited += ours.get("waited") or 0.0
                 types = ours.get("private-types")
                 if types:
                     host.types = host.types.union(types)

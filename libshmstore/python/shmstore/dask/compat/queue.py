@@ -27,8 +27,8 @@ class Rules(Protocol):
     def waits(self, task: Any) -> bool:
         """Whether a task goes through the queue by these rules, whatever Dask takes it for."""
 
-    def has_enough(self, worker: Any) -> bool:
-        """Whether a worker that may have more gets nothing out of the queue now."""
+    def takers(self, workers: Iterable[Any]) -> list[Any]:
+        """Of the workers that may have more, those that get something out of the queue now."""
 
     def choose(self, task: Any, workers: Iterable[Any]) -> Any:
         """Which of those workers, at least one, gets a task; None: the one that Dask takes."""
@@ -82,7 +82,7 @@ class Queue:
         return task if may_wait(task) and self._rules.waits(task) else None
 
     def _takers(self) -> list[Any]:
-        return [worker for worker in self._scheduler.idle_task_count if not self._rules.has_enough(worker)]
+        return self._rules.takers(self._scheduler.idle_task_count)
 
 
 def has_queue(scheduler: Any) -> bool:
