@@ -259,6 +259,9 @@ static void skip_missing(struct report *report)
 #ifndef BENCH_HAVE_REDIS
 	report_skip(report, "Redis", "built without it: libhiredis-dev was missing");
 #endif
+#ifndef BENCH_HAVE_ICEORYX2
+	report_skip(report, "iceoryx2", "built without it: configure with -DSHMSTORE_BENCH_ICEORYX2=ON");
+#endif
 	(void)report;
 }
 
@@ -282,6 +285,9 @@ int main(int argc, char **argv)
 #endif
 #ifdef BENCH_HAVE_LMDB
 		{.peer = &peer_lmdb, .name = "LMDB, writemap, nosync", .run.place = &own},
+#endif
+#ifdef BENCH_HAVE_ICEORYX2
+		{.peer = &peer_iceoryx2, .name = "iceoryx2 on /dev/shm", .run.place = &own},
 #endif
 		{.peer = &peer_memfd, .name = "memfd + SCM_RIGHTS, sealed"},
 		{.peer = &peer_shm_open, .name = "shm_open + mmap + memcpy", .run.place = &devshm},

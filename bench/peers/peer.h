@@ -75,6 +75,7 @@ extern const struct peer peer_notify, peer_shm_open, peer_memfd;                
 extern const struct peer peer_shmstore, peer_shmstore_fresh, peer_shmstore_packed; /* peer_shmstore.c */
 extern const struct peer peer_segment;                                             /* peer_segment.c */
 extern const struct peer peer_lmdb, peer_boost, peer_redis; /* peer_lmdb.c, peer_boost.cc, peer_redis.c */
+extern const struct peer peer_iceoryx2;                     /* peer_iceoryx2.c */
 
 /* Writes the reason and returns error. */
 int peer_refuse(struct peer_run *run, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
