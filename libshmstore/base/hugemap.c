@@ -6,7 +6,8 @@
  * 3.1 ms. In gathered pages it takes 0.2 ms, at an address that does not fit 4.1 ms. Rejected: MAP_POPULATE and MADV_POPULATE_READ (5.5 ms); pread()
  * into warm memory (4.2 ms, and a copy for each reader); a receiver that keeps its map for the next object of the same file (0.1 ms): the kernel counts
  * it as a reader, so that the file's owner could not tell it from one who still looks, and would have to ask (recycle.c). Packed objects do keep
- * maps: there the readers' bits say who looks.
+ * maps: there the readers' bits say who looks. In pages of 2 MiB a map that is kept would save little: of a cycle of 64 MiB from one process to
+ * another, 2,850 us, its faults take 110, the map and its end 55; MADV_POPULATE_READ in place of the faults is no faster.
  *
  * On a tmpfs without huge pages the kernel maps a file wherever there is room. The last address that fitted is asked for first: as a
  * rule it is free again, and then no call more is needed. Else a place is reserved that is larger, and the file mapped within.
