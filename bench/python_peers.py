@@ -351,7 +351,7 @@ class Player:
         self.name = name
         self.directory = tempfile.mkdtemp(prefix=f"shmstore-bench-{name}-", dir="/tmp" if name == "ray" else "/dev/shm")
         if name == "shmstore-huge":
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1g,huge=within_size", "shmstore-bench", self.directory], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4g,huge=within_size", "shmstore-bench", self.directory], check=True)
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([python, os.path.abspath(__file__), name, self.directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=env)
