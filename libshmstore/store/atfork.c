@@ -7,6 +7,7 @@
 #include "arbitrate.h"
 #include "cleanup.h"
 #include "handle.h"
+#include "smallmap.h"
 #include "tier.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -64,6 +65,7 @@ static void fork_child(void)
 		shms_attach_fork_child(&s->attach);
 		shms_arb_fork_child(s->arb);
 		shms_recycle_forked(&s->recycle);
+		shms_smallmap_forked(s);
 		pthread_mutex_unlock(&s->links.lock);
 		pthread_mutex_unlock(&s->recycle.lock);
 		shms_tier_forked(s->p);

@@ -29,6 +29,7 @@
 #include "handle.h"
 #include "nameslock.h"
 #include "peer.h"
+#include "smallmap.h"
 #include "sys.h"
 #include "teardown.h"
 #include "tier.h"
@@ -341,6 +342,7 @@ static void release(struct shmstore *s)
 	shms_atfork_del(s);
 	shms_recycle_deinit(&s->recycle, s->recycle_fd);
 	s->recycle.max = 0;
+	shms_smallmap_deinit(s);
 	shms_recent_deinit(&s->recent);
 	shms_links_deinit(&s->links);
 	shms_credit_off(&s->credit);

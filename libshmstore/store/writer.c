@@ -33,6 +33,7 @@
 #include "publish.h"
 #include "room.h"
 #include "slotmap.h"
+#include "smallmap.h"
 #include "sys.h"
 #include "transient.h"
 #include "xxh3.h"
@@ -84,7 +85,9 @@ static bool handle_open(const struct shmstore_writer *w)
 /* In the process that made the writer. */
 static void unmap(struct shmstore_writer *w)
 {
-	if (w->map)
+	if (w->map && w->is_private && handle_open(w))
+		shms_smallmap_give(w->s, w->map);
+	else if (w->map)
 		munmap(w->map, w->map_size);
 	w->map = NULL;
 }
@@ -192,7 +195,7 @@ static int new_writer(struct shmstore *s, const struct shms_keyname *k, const st
 	return 0;
 }
 
-/* What the last object left in a taken file goes, but for whole pages of slack (recycle.h), and what the producer is going to write over. */
+/* What the last object left in the memory goes, but for whole pages of slack (recycle.h), and what the producer is going to write over. */
 static void clear(struct shmstore_writer *w)
 {
 	const struct shms_layout *l = &w->layout;
@@ -262,18 +265,19 @@ static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k
 {
 	uint64_t bytes = l->metadata_size + l->buffer_size;
 
-	return bytes <= PRIVATE_MAX && shms_packed_fits(&s->packed, bytes) && k->key_size &&
-	       l->n_buffers <= SHMS_SEGOWN_BUFFERS && !shms_hooked(s);
+	return bytes <= PRIVATE_MAX && l->header_size + l->buffer_size <= SHMS_SMALLMAP_SIZE &&
+	       shms_packed_fits(&s->packed, bytes) && k->key_size && l->n_buffers <= SHMS_SEGOWN_BUFFERS &&
+	       !shms_hooked(s);
 }
 
 static int take_private(struct shmstore_writer *w)
 {
-	void *map = shms_map_ours(w->map_size, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-
 	w->is_private = true;
-	if (map == MAP_FAILED)
+	w->map = shms_smallmap_take(w->s);
+	if (!w->map)
 		return -ENOMEM;
-	w->map = map;
+	w->map_size = SHMS_SMALLMAP_SIZE;
+	clear(w);
 	return 0;
 }
 

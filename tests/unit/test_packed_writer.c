@@ -2,6 +2,7 @@
 /* create and seal of objects that are packed: what is written is put at the seal, and takes nothing of the partition before. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -125,6 +126,60 @@ Test(packed_writer, child_of_a_fork_seals_nothing)
 	cr_assert_eq(shmstore_seal(w), 0);
 	cr_assert_eq(get_pattern(s, "k", 1000, 1), 0);
 	cr_assert_eq(shmstore_close(s), 0);
+}
+
+static int write_there(void *arg)
+{
+	signal(SIGSEGV, SIG_DFL); /* a sanitizer's handler would report what is meant to happen */
+	*(volatile char *)arg = 1;
+	return 0;
+}
+
+static bool all_zero(const char *bytes, size_t size)
+{
+	return bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0;
+}
+
+/* May this process write there? Asked of the kernel, which would have to. */
+static bool writable(char *address)
+{
+	int pipes[2];
+	bool can;
+
+	ENSURE(pipe(pipes) == 0 && write(pipes[1], "x", 1) == 1);
+	can = read(pipes[0], address, 1) == 1;
+	close(pipes[0]);
+	close(pipes[1]);
+	return can;
+}
+
+Test(packed_writer, memory_is_used_again_but_nothing_of_it_is_left_to_its_last_user)
+{
+	struct shmstore *s = open_store();
+	struct shmstore_writer *w = begin(s, "a", 50000, 0), *x;
+	uint64_t size = 60000;
+	char *first = shmstore_writer_buffer(w, 0, NULL), *second;
+
+	cr_assert_eq(in_child(write_there, first), 1000 + SIGSEGV, "no child has it");
+	cr_assert(writable(first + 10));
+	pattern_fill(first, 50000, 1);
+	cr_assert_eq(shmstore_seal(w), 0);
+	cr_assert(!writable(first + 10), "its object is sealed");
+	cr_assert_eq(shmstore_create(s, KEY("b"), 10, &size, 1, 0, &w), 0);
+	second = shmstore_writer_buffer(w, 0, NULL);
+	cr_assert_eq((uintptr_t)second / 4096, (uintptr_t)first / 4096, "the same memory");
+	cr_assert(all_zero(second, size));
+	cr_assert(all_zero(shmstore_writer_header(w, NULL), 10));
+	x = begin(s, "c", 3000, 0);
+	memset(second, 0xee, size);
+	cr_assert_eq(shmstore_seal(x), 0);
+	cr_assert_eq(get_pattern(s, "c", 3000, 1), 0, "two at once have memory of their own");
+	cr_assert_eq(get_pattern(s, "a", 50000, 1), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	memset(second, 0xdd, size); /* the writer's still */
+	shmstore_abort(w);
+	cr_assert(!writable(second));
+	ensure_nothing_left();
 }
 
 Test(packed_writer, seal_finds_out_that_the_partition_is_full)
