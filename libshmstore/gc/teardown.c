@@ -88,52 +88,78 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 	note(io, -error);
 }
 
-/* How many keys the store has in the segment. One that tells nothing counts as a file. */
-static uint64_t count_keys(int dirfd, const char *name, const struct shms_page *page)
+/* The keys that the store has in the segment go. One that tells nothing counts as a file. */
+static void count_keys(int dirfd, const char *name, const struct shms_page *page, uint64_t *io_n_aliases,
+		       struct shms_teardown *io)
 {
-	struct shms_segsurvey s;
+	struct shms_segsurvey s = {.n_named = 1};
 	struct shms_seglook l;
 
-	if (shms_seglook_open(dirfd, name, false, &l) < 0)
-		return 1;
-	shms_segsurvey(&l, page->uuid, shms_now_boot_ms(), &s);
-	shms_seglook_close(&l);
-	return s.n_named;
+	if (shms_seglook_open(dirfd, name, false, &l) == 0) {
+		shms_segsurvey(&l, page->uuid, shms_now_boot_ms(), &s);
+		shms_seglook_close(&l);
+	}
+	io->n_objects += s.n_named;
+	*io_n_aliases += s.n_aliases;
 }
 
 /* One link of a segment: what the store had there goes, then the link. A segment that tells nothing goes as any file. */
 static void drop_segment(int dirfd, const char *name, const struct shms_page *page, struct shms_teardown *io)
 {
-	uint64_t n_keys = count_keys(dirfd, name, page);
 	struct shms_segrescued done = {0};
 	int r = io->remover.count ? -ENOTSUP
 				  : shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(), &done);
 
 	if (r == 0 || r == 1) {
-		io->n_objects += n_keys;
 		io->n_left += r == 1;
 		io->freed += done.freed;
 	} else if (r == -ENOTSUP || r == -EBADMSG || r == -EPERM) {
-		io->n_objects += drop(dirfd, name, io) ? n_keys : 0;
+		drop(dirfd, name, io);
 	} else {
 		note(io, -r);
 	}
 }
 
-static void empty_segments(int storefd, struct shms_teardown *io)
+enum step {
+	COUNT_KEYS,
+	FORGET_OBJECTS,
+	DROP_SEGMENTS
+};
+
+/* One step in all segments. io_n_aliases: raised by those that were met. */
+static void each_segment(int storefd, enum step step, const struct shms_page *page, uint64_t *io_n_aliases,
+			 struct shms_teardown *io)
 {
 	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_SEGMENTS, io);
-	struct shms_page page = {0};
 	struct dirent *e;
 	int error = 0;
 
-	if (!dir || shms_page_read(storefd, &page) == -ENOENT)
-		return;
-	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (!dot(e->d_name))
-			drop_segment(dirfd(dir), e->d_name, &page, io);
+	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
+		if (dot(e->d_name))
+			continue;
+		if (step == COUNT_KEYS)
+			count_keys(dirfd(dir), e->d_name, page, io_n_aliases, io);
+		else if (step == FORGET_OBJECTS)
+			(void)shms_segrescue_forget(dirfd(dir), e->d_name,
+						    page->uuid); /* the next step says what is wrong */
+		else
+			drop_segment(dirfd(dir), e->d_name, page, io);
 	}
 	note(io, -error);
+}
+
+/* Objects that have aliases go before these: killed in between, none is left with a key that was deleted. */
+static void empty_segments(int storefd, struct shms_teardown *io)
+{
+	struct shms_page page = {0};
+	uint64_t n_aliases = 0;
+
+	if (shms_page_read(storefd, &page) == -ENOENT)
+		return;
+	each_segment(storefd, COUNT_KEYS, &page, &n_aliases, io);
+	if (n_aliases && !io->remover.count)
+		each_segment(storefd, FORGET_OBJECTS, &page, &n_aliases, io);
+	each_segment(storefd, DROP_SEGMENTS, &page, &n_aliases, io);
 }
 
 /* Locks the names of a store that takes part in the tier, others from demoting what goes. -1: no need, or, with io->error, it cannot be. */

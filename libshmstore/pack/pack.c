@@ -346,6 +346,8 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 	shms_lightlock_take(&p->lock);
 	p->told = (struct shms_packtold){0};
 	p->grow.tight = false;
+	if (!keep)
+		shms_packalias_forget_objects(p, now_ms);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].file)
 			retire_segment(p, &p->segments[i], keep, now_ms);
@@ -402,6 +404,8 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 {
 	if (!p)
 		return;
+	if (!p->options.kept && !p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
+		shms_packalias_forget_objects(p, now_ms);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];
 

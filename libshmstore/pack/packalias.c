@@ -254,6 +254,18 @@ uint64_t shms_packalias_unname(struct shms_pack *p, struct shms_packplace place,
 	return bytes + shms_pack_lose(p, place, now_ms);
 }
 
+/* NOLINTNEXTLINE(readability-function-size) */
+void shms_packalias_forget_objects(struct shms_pack *p, uint64_t now_ms)
+{
+	struct shms_packaliased *o, *next;
+
+	HASH_ITER(hh, p->aliases.objects, o, next)
+	{
+		if (shms_packseg_named(&p->segments[o->place.segment], o->place.slot))
+			shms_packseg_drop(p, o->place, now_ms);
+	}
+}
+
 /* ---- one more key -------------------------------------------------------------------------------------------------- */
 
 /* The segment that the address is in. */

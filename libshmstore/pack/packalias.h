@@ -38,5 +38,7 @@ int shms_packalias_reopen(struct shms_pack *p, struct shms_packplace place, cons
  * its object is one that nobody misses. Returns the bytes that are the store's no more.
  */
 uint64_t shms_packalias_unname(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
+/* The first step of giving all up: objects that have aliases lose the store's name, in all segments, before any alias goes. */
+void shms_packalias_forget_objects(struct shms_pack *p, uint64_t now_ms);
 
 #endif

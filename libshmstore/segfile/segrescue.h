@@ -33,7 +33,14 @@ struct shms_segrescued {
  */
 int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms, struct shms_segrescued *ret);
 /*
- * Does the same for segment name of a dead store, whose segments/ is dirfd; then removes the link.
+ * The first step of taking the store of that uuid apart, in segment name of its segments/, which is dirfd: its objects lose the store's name,
+ * and its aliases keep theirs. In all of its segments, before any is left by shms_segrescue_unlink(): so no kill in between leaves an object
+ * whose alias went first. A place that is still locked by a child, or is in another user's segment, is told to be given up, if it has no
+ * alias. 0; -ENOENT, -EBADMSG, -ENOTSUP as below; -errno.
+ */
+int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16]);
+/*
+ * Does what shms_segrescue() does for segment name of a dead store, whose segments/ is dirfd; then removes the link.
  * Of another user's segment (we are root) the places are only told to be given up: a process of the user recovers them. 0; 1: the link stays, because a lease is out in the segment, or a child of the dead store lives;
  * -ENOENT; -EBADMSG: it is no segment; -ENOTSUP: it is of a later version.
  */

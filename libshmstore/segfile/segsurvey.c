@@ -92,6 +92,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 			s.linked_bytes += seen.bytes;
 			if (seen.ours) {
 				s.n_named += !seen.instead;
+				s.n_aliases += (seen.object.flags & SHMS_SEGPACKED_ALIAS) != 0;
 				s.named_bytes += seen.bytes;
 				s.shared += (seen.bytes << SHMS_SHARE_SHIFT) / seen.n_names;
 				s.own_bytes += seen.n_names == 1 && !promised ? seen.bytes : 0;

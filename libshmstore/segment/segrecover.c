@@ -10,6 +10,8 @@
  */
 #include "segrecover.h"
 
+#include "segpacked.h"
+
 static void settle_intent(const struct shms_segment *g, unsigned holder, uint64_t intent)
 {
 	uint32_t generation = shms_segintent_generation(intent), index = (uint32_t)intent;
@@ -65,4 +67,39 @@ void shms_segment_recover(const struct shms_segment *g, unsigned holder, bool ke
 		if (shms_segword_clear(shms_segslot_word(&slot, holder), none ? both : given) && !none)
 			shms_segment_hint(g, i);
 	}
+}
+
+/* Is that slot, which the holder has by name, an alias? */
+static bool is_alias(const struct shms_segslot *slot, unsigned holder)
+{
+	return holder == SHMS_SEG_OWNER && (shms_segpacked_flags_of(slot) & SHMS_SEGPACKED_ALIAS);
+}
+
+void shms_segment_forget_objects(const struct shms_segment *g, unsigned holder)
+{
+	uint64_t name = shms_segholder_name(holder);
+	uint32_t n_slots = shms_segment_born(g);
+
+	for (uint32_t i = 0; i < n_slots; i++) {
+		struct shms_segslot slot = shms_segslot_at(g, i);
+
+		if (!shms_segword_part(shms_segslot_word(&slot, holder), name) || is_alias(&slot, holder))
+			continue;
+		if (shms_segword_clear(shms_segslot_word(&slot, holder), name))
+			shms_segment_hint(g, i);
+	}
+}
+
+bool shms_segment_has_alias(const struct shms_segment *g, unsigned holder)
+{
+	uint64_t name = shms_segholder_name(holder);
+	uint32_t n_slots = holder == SHMS_SEG_OWNER ? shms_segment_born(g) : 0;
+
+	for (uint32_t i = 0; i < n_slots; i++) {
+		struct shms_segslot slot = shms_segslot_at(g, i);
+
+		if (shms_segword_part(shms_segslot_word(&slot, holder), name) && is_alias(&slot, holder))
+			return true;
+	}
+	return false;
 }

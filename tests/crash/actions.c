@@ -85,16 +85,14 @@ void setup_long_alias(struct world *w)
 	setup_view_a(w);
 	if (!w->view)
 		return;
-	struct iovec iov[2];
-	size_t n = shmstore_view_n_buffers(w->view), header_size;
-	for (size_t i = 0; i < n && i < 2; i++) {
-		uint64_t size;
-		iov[i].iov_base = shmstore_view_buffer(w->view, i, &size);
-		iov[i].iov_len = size;
-	}
-	const void *header = shmstore_view_header(w->view, &header_size);
-	must(w, "alias", shmstore_put(w->s, KEY(LONG1), header, header_size, iov, n, 0));
+	must(w, "alias", content_put_view(w->s, w->view, KEY(LONG1), 0));
 	w->view = shmstore_view_unref(w->view);
+}
+
+/* The object has another key than its own, which is deleted. */
+void setup_renamed(struct world *w)
+{
+	must(w, "rename", content_rename(w->s, "a", w->sc->key));
 }
 
 void setup_everything(struct world *w)
@@ -114,15 +112,7 @@ int run_put(struct world *w)
 
 int run_put_view(struct world *w)
 {
-	struct iovec iov[2];
-	size_t n = shmstore_view_n_buffers(w->view), header_size;
-	for (size_t i = 0; i < n && i < 2; i++) {
-		uint64_t size;
-		iov[i].iov_base = shmstore_view_buffer(w->view, i, &size);
-		iov[i].iov_len = size;
-	}
-	const void *header = shmstore_view_header(w->view, &header_size);
-	return shmstore_put(w->s, KEY(w->sc->key), header, header_size, iov, n, w->sc->op_flags);
+	return content_put_view(w->s, w->view, KEY(w->sc->key), w->sc->op_flags);
 }
 
 int run_create_seal(struct world *w)

@@ -52,6 +52,7 @@ void setup_writer(struct world *w);
 void setup_handoff(struct world *w);
 void setup_address(struct world *w);
 void setup_long_alias(struct world *w);
+void setup_renamed(struct world *w);
 void setup_everything(struct world *w);
 int run_put(struct world *w);
 int run_put_view(struct world *w);

@@ -175,6 +175,31 @@ const char *content_check(const struct shmstore_view *v, struct content *ret)
 	return NULL;
 }
 
+int content_put_view(struct shmstore *s, const struct shmstore_view *v, const void *key, size_t key_size,
+		     unsigned flags)
+{
+	struct iovec iov[2];
+	size_t n = shmstore_view_n_buffers(v), header_size;
+	for (size_t i = 0; i < n && i < 2; i++) {
+		uint64_t size;
+		iov[i].iov_base = shmstore_view_buffer(v, i, &size);
+		iov[i].iov_len = size;
+	}
+	const void *header = shmstore_view_header(v, &header_size);
+	return shmstore_put(s, key, key_size, header, header_size, iov, n, flags);
+}
+
+int content_rename(struct shmstore *s, const char *from, const char *to)
+{
+	struct shmstore_view *v = NULL;
+	int rc = shmstore_get(s, from, strlen(from), 0, &v);
+	if (rc < 0)
+		return rc;
+	rc = content_put_view(s, v, to, strlen(to), 0);
+	shmstore_view_unref(v);
+	return rc < 0 ? rc : shmstore_delete(s, from, strlen(from));
+}
+
 /* Knows of the format only what docs/format.md says: the header's size at 16, buffers 64-byte aligned in order, metadata after
  * the table. The content's header is looked for by its magic. */
 const char *content_check_file(const void *file, size_t size, struct content *ret)

@@ -25,6 +25,11 @@ bool content_matches(const void *buf, uint64_t size, uint64_t seed, uint64_t off
 int content_reserve(uint64_t size);
 /* Return: shmstore_put()'s. */
 int content_put(struct shmstore *s, const void *key, size_t key_size, struct content c, unsigned flags);
+/* Puts what the view shows, once more. Return: shmstore_put()'s. */
+int content_put_view(struct shmstore *s, const struct shmstore_view *v, const void *key, size_t key_size,
+		     unsigned flags);
+/* Gives the object of key from the key to, a further one, and then takes its own. Return: the failing call's. */
+int content_rename(struct shmstore *s, const char *from, const char *to);
 /* create, fill, seal. Return: the failing call's. */
 int content_create(struct shmstore *s, const void *key, size_t key_size, struct content c, unsigned flags);
 void content_fill_writer(struct shmstore_writer *w, struct content c);

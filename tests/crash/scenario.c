@@ -89,6 +89,8 @@ static void die_in_a_store(struct world *w)
 		for (uint64_t until = world_now_boot_ms() + 2; world_now_boot_ms() <= until;)
 			usleep(500);
 	}
+	if ((sc->flags & DEAD_RENAMED) && content_rename(s, sc->dead[1].key, sc->key) < 0)
+		_exit(5);
 	/* One object in the pool, one view: both go with us. */
 	struct shmstore_view *v = NULL;
 	const char *viewed = sc->dead[sc->dead[0].where == DEMOTED ? 1 : 0].key; /* where it is */

@@ -85,6 +85,7 @@ enum {
 	TICKET_TIER = 1 << 19,  /* with TICKET_IN: demoted, and handed over as it is. FRESH unless TICKET_LAST */
 	TICKET_TAKEN = 1 << 20, /* with TICKET_IN: the victim's preparations adopt it */
 	FRESH = 1 << 21,        /* may change where the survivor's objects are: the stage is struck after each run */
+	DEAD_RENAMED = 1 << 23, /* ... and gives dead[1] the scenario's key, and then takes its own */
 	PACKED = 1 << 22,       /* the victim's store and DEAD pack up to PACK_MAX bytes; see survivor_packs() */
 };
 

@@ -6,6 +6,7 @@
 #include "packalias.h"
 #include "packlook.h"
 #include "packs.h"
+#include "segrescue.h"
 
 /* Puts what the view shows under one more key. */
 static int put_again(struct shms_pack *p, const struct shms_pack_view *v, const char *key, bool replace)
@@ -247,6 +248,43 @@ Test(packalias, kept_store_was_killed_between)
 	cr_assert(drop(a, "one") == 0 && drop(a, "k") == 0);
 	cr_assert(is_unused(a));
 	close_pack(a);
+}
+
+/* Of each step that takes a store apart, and is killed after any segment: no key that was deleted is there again. */
+Test(packalias, taken_apart_in_part)
+{
+	for (int first = 0; first < 2; first++) {
+		struct shms_pack *p = open_pack("a", true);
+		char names[2][SHMS_SEGFILE_NAME];
+		uint8_t uuid[16] = "a";
+		struct shms_segrescued done;
+		int dir;
+
+		cr_assert_eq(put(p, "small", 100, 1, false), 0);
+		cr_assert_eq(put(p, "k", 70000, 2, false), 0);
+		cr_assert_eq(alias(p, "k", "second", false), 0);
+		cr_assert_eq(alias(p, "small", "third", false), 0);
+		cr_assert(drop(p, "k") == 0 && drop(p, "small") == 0);
+		cr_assert_eq(p->n_segments, 2);
+		for (int i = 0; i < 2; i++)
+			memcpy(names[i], p->segments[i].file->name, sizeof(names[i]));
+		dir = dup(p->options.dir_fd);
+		close_pack(p);
+		for (int i = 0; i < 2; i++) {
+			cr_assert_eq(shms_segrescue_forget(dir, names[i ^ first], uuid), 0);
+			p = open_pack("a", true);
+			cr_assert(!shms_pack_has(p, "k", 1) && !shms_pack_has(p, "small", 5));
+			cr_assert_eq(has(p, "second", 70000, 2), i == 0 && first == 0);
+			cr_assert_eq(has(p, "third", 100, 1), i == 0 && first == 1);
+			close_pack(p);
+		}
+		cr_assert_eq(shms_segrescue_unlink(dir, names[first], uuid, NOW, &done), 0);
+		p = open_pack("a", true);
+		cr_assert(p->index.n == 0 && !p->aliases.objects);
+		close_pack(p);
+		cr_assert_eq(shms_segrescue_unlink(dir, names[1 - first], uuid, NOW, &done), 0);
+		close(dir);
+	}
 }
 
 #define KEYS 12
