@@ -54,11 +54,24 @@ void shms_links_deinit(struct shms_links *l)
 	free(l->by_name);
 	free(l->by_inode);
 	l->by_name = l->by_inode = NULL;
-	l->size = l->n = 0;
+	l->size = 0;
+	atomic_store_explicit(&l->n, 0, memory_order_relaxed);
 	pthread_mutex_destroy(&l->lock);
 }
 
+/* Without the lock, too: threads that hold store.names shared drop names each of its own (handoff.c). */
+static bool none(const struct shms_links *l)
+{
+	return !atomic_load_explicit(&l->n, memory_order_relaxed);
+}
+
 /* ---- the table; the lock is held ------------------------------------------------------------------------------------ */
+
+/* add: 1, or SIZE_MAX for one less. */
+static void count(struct shms_links *l, size_t add)
+{
+	atomic_store_explicit(&l->n, atomic_load_explicit(&l->n, memory_order_relaxed) + add, memory_order_relaxed);
+}
 
 static uint64_t hash_of(const struct shms_links *l, const char *name)
 {
@@ -70,7 +83,7 @@ static struct shms_link *find(const struct shms_links *l, const char *name)
 	struct shms_link *link;
 	uint64_t hash;
 
-	if (!l->n)
+	if (none(l))
 		return NULL;
 	hash = hash_of(l, name);
 	link = l->by_name[hash & (l->size - 1)];
@@ -99,7 +112,7 @@ static int grow(struct shms_links *l)
 {
 	struct shms_links old = *l;
 
-	if (l->n < l->size)
+	if (atomic_load_explicit(&l->n, memory_order_relaxed) < l->size)
 		return 0;
 	l->size = l->size ? 2 * l->size : SIZE_MIN;
 	l->by_name = calloc(l->size, sizeof(struct shms_link *));
@@ -129,7 +142,7 @@ static void insert(struct shms_links *l, struct shms_link *link)
 {
 	link->hash = hash_of(l, link->name);
 	put(l, link);
-	l->n++;
+	count(l, 1);
 }
 
 static void leave_inode(struct shms_links *l, const struct shms_link *link)
@@ -162,7 +175,7 @@ static void drop(struct shms_links *l, struct shms_link *link)
 		at = &(*at)->next;
 	*at = link->next;
 	leave_inode(l, link);
-	l->n--;
+	count(l, SIZE_MAX);
 	link->ring->back = link->back;
 	link->back->ring = link->ring;
 	free(link);
@@ -284,9 +297,9 @@ static struct shms_link *find_inode(struct shmstore *s, uint64_t inode, const ch
 	struct shms_link *link;
 	char name[SHMS_NAME_SIZE];
 
-	if (s->links.n && moved(s))
+	if (!none(&s->links) && moved(s))
 		look_again(s);
-	for (int i = 0; s->links.n && i < 2; i++) {
+	for (int i = 0; !none(&s->links) && i < 2; i++) {
 		for (link = *inode_bucket(&s->links, inode); link; link = link->next_inode) {
 			if (link->inode == inode && strcmp(link->name, but) != 0)
 				return link;
@@ -376,7 +389,7 @@ enum shms_links_of shms_links_of(struct shmstore *s, const char *name)
 	uint64_t inode;
 	bool others;
 
-	if (!s->links.n)
+	if (none(&s->links))
 		return SHMS_LINKS_PRIVATE;
 	pthread_mutex_lock(&s->links.lock);
 	link = find(&s->links, name);
@@ -395,7 +408,7 @@ void shms_links_drop(struct shmstore *s, const char *name)
 {
 	struct shms_link *link;
 
-	if (!s->links.n)
+	if (none(&s->links))
 		return;
 	pthread_mutex_lock(&s->links.lock);
 	link = find(&s->links, name);

@@ -15,6 +15,7 @@
 #define SHMS_LINKS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +26,8 @@ struct shms_link;
 struct shms_links {
 	pthread_mutex_t lock; /* all below: handoffs come with names shared */
 	struct shms_link **by_name, **by_inode;
-	size_t size, n;         /* of both tables: a power of 2, or 0; entries */
+	size_t size;            /* of both tables: a power of 2, or 0 */
+	_Atomic size_t n;       /* entries: changed under the lock, looked at without it as well */
 	uint64_t seed, moved_n; /* moved_n: the page's, when inodes were looked at last */
 };
 
