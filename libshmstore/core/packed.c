@@ -270,6 +270,13 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
 	return shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret_path, size, ret_object) == 0;
 }
 
+bool shms_packed_promised(const struct shmstore *s, const struct shms_keyname *k)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+
+	return pack && shms_pack_promised(pack, k->key, k->key_size, shms_now_boot_ms());
+}
+
 /* Exact where the ticket's end is near. */
 static uint64_t time_of_adoption(const struct shms_packticket *ticket)
 {

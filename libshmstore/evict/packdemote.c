@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "demote.h"
 #include "detail.h"
@@ -229,7 +230,7 @@ struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t,
 
 	if (!e)
 		return k.done;
-	k.search = shms_pack_search(pack);
+	k.search = shms_pack_search(pack, shms_now_boot_ms());
 	while (k.done.bytes < bytes && k.done.n < most && batch(&k, e))
 		continue;
 	shms_tier_engine_back(t, e);

@@ -83,6 +83,8 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
  */
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
 		      char *ret_path, size_t size, struct shms_segpacked *ret_object);
+/* Is a lease of the object out, that has not ended? */
+bool shms_pack_promised(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms);
 /* Is the ticket one of the object that the key means? */
 bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t);
 /* What a ticket says beside its path. */
@@ -128,9 +130,10 @@ uint64_t shms_pack_gave(struct shms_pack *p);
 /* How many slots a search for victims may look at still. */
 struct shms_packsearch {
 	uint64_t left;
+	uint32_t now; /* leases that ended before are none */
 };
 /* The search goes twice around at most: an object that was used is passed once. */
-struct shms_packsearch shms_pack_search(struct shms_pack *p);
+struct shms_packsearch shms_pack_search(struct shms_pack *p, uint64_t now_ms);
 /*
  * The next object that is this store's alone, of its own segments, without leases and views, and that nobody has got since the search came
  * by: its memory is free once it is deleted. The view goes to shms_pack_unget(). -ENOENT: there is none left.

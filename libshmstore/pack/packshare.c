@@ -59,6 +59,21 @@ size_t shms_packticket_store(const struct shms_packticket *t)
 	return t->link_length - TAIL;
 }
 
+bool shms_pack_promised(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms)
+{
+	struct shms_packplace place;
+	struct shms_segslot slot;
+	bool promised = false;
+
+	shms_lightlock_take(&p->lock);
+	if (shms_pack_find_object(p, key, key_size, &place)) {
+		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
+		promised = shms_segstate_promised(shms_segword_load(slot.state), shms_segnow_of_ms(now_ms));
+	}
+	shms_lightlock_release(&p->lock);
+	return promised;
+}
+
 bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t)
 {
 	struct shms_packplace place;

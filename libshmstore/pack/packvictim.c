@@ -15,13 +15,14 @@
 
 /* What goes must free memory that this process can give back: the segment is the store's own, and nobody else has the object, nor has it a key
  * that would have to go with it; and it is not pinned. */
-static bool may_go(const struct shms_pack *p, struct shms_packplace place)
+static bool may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now)
 {
 	const struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot s = shms_packseg_slot(g, place.slot);
 	uint64_t state = shms_segword_load(s.state);
 
-	if (shms_packviews_find(&p->views, place) || !shms_segstate_published(state) || shms_segstate_leases(state) ||
+	if (shms_packviews_find(&p->views, place) || !shms_segstate_published(state) ||
+	    shms_segstate_promised(state, now) ||
 	    (shms_segpacked_flags_of(&s) & (SHMS_SEGPACKED_ALIAS | SHMS_SEGPACKED_PINNED)) ||
 	    shms_packalias_is_aliased(p, place))
 		return false;
@@ -57,7 +58,7 @@ static bool find(struct shms_pack *p, struct shms_packsearch *io, struct shms_pa
 
 		p->hand.slot++;
 		io->left--;
-		if (may_go(p, place) && !second_chance(g, place.slot) && shms_pack_view(p, place, ret) == 0)
+		if (may_go(p, place, io->now) && !second_chance(g, place.slot) && shms_pack_view(p, place, ret) == 0)
 			return true;
 	}
 	return false;
@@ -69,9 +70,9 @@ static void next_segment(struct shms_pack *p)
 	p->hand.segment = p->hand.segment + 1 < p->n_segments ? p->hand.segment + 1 : 0;
 }
 
-struct shms_packsearch shms_pack_search(struct shms_pack *p)
+struct shms_packsearch shms_pack_search(struct shms_pack *p, uint64_t now_ms)
 {
-	struct shms_packsearch s = {0};
+	struct shms_packsearch s = {.now = shms_segnow_of_ms(now_ms)};
 
 	shms_lightlock_take(&p->lock);
 	for (uint32_t i = 0; i < p->n_segments; i++)

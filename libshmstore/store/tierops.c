@@ -49,12 +49,14 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 	return S_ISLNK(st.st_mode) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY;
 }
 
-/* What a disk tier can have is a file, and so is another store's object that is to be pinned. */
-static int begin_file(struct shmstore *s, const void *key, size_t key_size, struct shms_keyname *k)
+/* What a disk tier can have is a file, and so is another store's object that is to be pinned. leased: also one that is promised to somebody. */
+static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool leased, struct shms_keyname *k)
 {
 	int r = begin(s, key, key_size, k);
 
-	if (r == 0 && !s->readonly)
+	if (r == 0 && !leased && shms_packed_promised(s, k))
+		r = shms_detail(-EPERM, NULL, "the object is leased, and stays in memory until that is taken or ends");
+	else if (r == 0 && !s->readonly)
 		r = shms_put_as_file(s, k);
 	else if (r == 0 && shms_peek_has(s, k))
 		r = shms_detail(-EPERM, NULL,
@@ -141,7 +143,7 @@ static int demote(struct shmstore *s, const char *name)
 int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsigned flags)
 {
 	struct shms_keyname k;
-	int r = begin_file(s, key, key_size, &k);
+	int r = begin_file(s, key, key_size, false, &k);
 
 	if (r < 0)
 		return r;
@@ -248,7 +250,7 @@ int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
 	if (r == 0 && shms_packed_pin(s, &k, pin) == 0)
 		return 0;
 	if (r == 0)
-		r = begin_file(s, key, key_size, &k);
+		r = begin_file(s, key, key_size, true, &k);
 	if (r < 0)
 		return r;
 	for (int i = 0; i < 100; i++) {

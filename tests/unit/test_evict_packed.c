@@ -187,6 +187,31 @@ Test(evict_packed, what_somebody_has_stays)
 	ensure_tier_empty();
 }
 
+/* As a file with one, it stays where it is. */
+Test(evict_packed, a_leased_one_is_not_demoted)
+{
+	struct shmstore_ticket t;
+	struct shmstore *s, *other;
+
+	TIERED_OR_SKIP();
+	s = open_store("a", false);
+	other = open_store("other", false);
+	put(s, 1);
+	cr_assert_eq(shmstore_handoff(s, KEY(key_of(1)), 60000, &t), 0);
+	cr_assert_eq(shmstore_demote(s, KEY(key_of(1)), 0), -EPERM);
+	cr_assert_eq(n_packed(s), 1);
+	cr_assert_eq(tiered_count_files(), 0);
+	cr_assert_eq(shmstore_adopt(other, KEY(key_of(1)), &t, 0), 0);
+	cr_assert_eq(shmstore_demote(s, KEY(key_of(1)), 0), 0);
+	cr_assert_eq(shmstore_locate(s, KEY(key_of(1))), SHMSTORE_IN_TIER);
+	cr_assert_eq(get_pattern(other, key_of(1), SIZE, 1), 0);
+	cr_assert_eq(get_pattern(s, key_of(1), SIZE, 1), 0);
+	cr_assert_eq(shmstore_close(other), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+	ensure_tier_empty();
+}
+
 static int counters_of(const struct shmstore_store_info *info, void *arg)
 {
 	*(struct shmstore_counters *)arg = info->counters;

@@ -142,6 +142,27 @@ static uint32_t n_born(const struct shms_pack *p)
 }
 
 /* Those that stand lie in several segments, of which the last has room for more. */
+/* A lease keeps an object from leaving memory for as long as it stands, and no longer. */
+Test(pack, victims_have_no_leases)
+{
+	struct shms_pack *p = open_pack("a", false);
+	struct shms_packsearch search;
+	char path[SHMS_PACK_TICKET];
+	struct shms_pack_view v;
+
+	cr_assert_eq(put(p, "k", 100, 1, false), 0);
+	cr_assert_eq(hand_off(p, "k", path), 0);
+	cr_assert(shms_pack_promised(p, "k", 1, NOW) && shms_pack_promised(p, "k", 1, NOW + 60000));
+	search = shms_pack_search(p, NOW + 60000);
+	cr_assert_eq(shms_pack_victim(p, &search, &v), -ENOENT);
+	search = shms_pack_search(p, NOW + 64000); /* ends are in units of 2 s */
+	cr_assert_eq(shms_pack_victim(p, &search, &v), 0);
+	cr_assert(is(&v, 100, 1));
+	shms_pack_unget(p, &v, NOW);
+	cr_assert_not(shms_pack_promised(p, "k", 1, NOW + 64000));
+	close_pack(p);
+}
+
 Test(pack, objects_that_come_and_go_in_turn_take_no_more_slots)
 {
 	const uint64_t standing = 2000;
