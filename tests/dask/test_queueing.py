@@ -160,9 +160,9 @@ def begin(client, **options):
     return sources
 
 
-def go_on(client, sources, gate, n):
+def go_on(client, sources, gate, n, name="grow"):
     """So many tasks with large results, behind a gate."""
-    return [client.submit(grow, sources[i % len(sources)], i, gate, key=f"grow-{i}") for i in range(1, 1 + n)]
+    return [client.submit(grow, sources[i % len(sources)], i, gate, key=f"{name}-{i}") for i in range(1, 1 + n)]
 
 
 def check(slow):
@@ -199,15 +199,18 @@ def test_as_on_stock(place, tmp_path, settings):
         check(slow)
 
 
-class Crowded:
+class Account:
     """In place of a worker's account of its processors."""
 
+    def __init__(self, waited):
+        self.waited = waited
+
     def look(self):
-        return {"processors": 1, "ran": 0.3, "waited": 0.7}
+        return {"processors": 1, "ran": 0.3, "waited": self.waited}
 
 
-def crowd(worker):
-    worker._processors = Crowded()
+def wait_for_processors(worker, waited):
+    worker._processors = Account(waited)
 
 
 def sees_them_crowded(dask_scheduler):
@@ -217,20 +220,18 @@ def sees_them_crowded(dask_scheduler):
     return rules._host.waited == pytest.approx(4 * 0.7)
 
 
-def busy_workers(dask_scheduler):
-    return sum(len(worker.processing) > 0 for worker in dask_scheduler.workers.values())
-
-
 def test_no_more_run_at_once_than_there_are_processors_for(place, tmp_path):
     with cluster(place, 4) as client:
         wait_until(lambda: ours_queue(client), "the scheduler was asked")
         sources = begin(client)
-        on_workers(client, crowd)
+        on_workers(client, wait_for_processors, 0.7)
         wait_until(lambda: client.run_on_scheduler(sees_them_crowded), "all of them have said so")
         with closed(tmp_path / "gate") as gate:
-            slow = go_on(client, sources, gate, 8)
+            slow = go_on(client, sources, gate, 8, "long")  # as Dask has it of what it knows nothing of
             wait_until(lambda: sum(states(client).get(each, 0) for each in ("processing", "queued")) == 8, "all are there")
-            assert client.run_on_scheduler(busy_workers) == 2, "one, and one that runs while its next task is on its way"
+            assert states(client)["processing"] == 2, "one, and one that runs while its next task is on its way"
+            on_workers(client, wait_for_processors, 0.0)
+            wait_until(lambda: states(client)["processing"] == 4, "they wait for a gate: no task has to end before others are given out")
         check(slow)
 
 

@@ -10,12 +10,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 from . import asking
 from .probe import QUEUE, missing_of
+
+_AGAIN = 1.0  # seconds after which who gets something is asked once more: what the rules look at may change while no task ends
 
 #: What this Dask lacks of it.
 missing_hooks = [*missing_of(QUEUE), *asking.missing_hooks]
@@ -41,6 +44,7 @@ class Queue:
         self._scheduler = scheduler
         self._rules = rules
         self._next: Any = None  # the task that waits by our rules, for which a worker is asked for
+        self._asks_again = False
         self._is_rootish = scheduler.is_rootish
         self._decide = scheduler.decide_worker_rootish_queuing_enabled
         scheduler.is_rootish = self.is_rootish
@@ -82,7 +86,16 @@ class Queue:
         return task if may_wait(task) and self._rules.waits(task) else None
 
     def _takers(self) -> list[Any]:
-        return self._rules.takers(self._scheduler.idle_task_count)
+        idle = self._scheduler.idle_task_count
+        takers = self._rules.takers(idle)
+        if idle and not takers and not self._asks_again:
+            self._asks_again = True
+            asyncio.get_running_loop().call_later(_AGAIN, self._ask_again)
+        return takers
+
+    def _ask_again(self) -> None:
+        self._asks_again = False
+        self.give(stimulus_id="shmstore-queue")
 
 
 def has_queue(scheduler: Any) -> bool:
