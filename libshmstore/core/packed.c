@@ -25,7 +25,8 @@ void shms_packed_init(struct shms_packed *x)
 {
 	atomic_init(&x->pack, NULL);
 	x->dir_fd = -1;
-	atomic_flag_clear(&x->giving);
+	/* Until the store is open. */
+	(void)atomic_flag_test_and_set(&x->giving);
 	pthread_mutex_init(&x->lock, NULL);
 }
 

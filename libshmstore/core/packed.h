@@ -29,7 +29,7 @@ struct shms_packed {
 	uint64_t max;                   /* bytes of header and buffers; 0: files alone */
 	int dir_fd;                     /* segments/ */
 	struct shms_packedmem mem;
-	atomic_flag giving;   /* a thread gives what others asked for (packgive.h) */
+	atomic_flag giving;   /* a thread gives what others asked for, or nobody may yet, or any more (packgive.h) */
 	pthread_mutex_t lock; /* while the pack is made, and over a fork */
 };
 

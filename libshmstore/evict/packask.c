@@ -7,6 +7,8 @@
  *
  * A wanted that stands was asked for by somebody, and its owner has made no call since. If that was just now, the answer may come and is waited
  * for; else the store is silent, and is not asked again, nor waited for.
+ *
+ * A store of our own process may have no other thread that makes a call: it gives here, at once.
  */
 #include "packask.h"
 
@@ -24,6 +26,7 @@
 #include "cleanup.h"
 #include "gcaction.h"
 #include "handle.h"
+#include "packgive.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
@@ -121,13 +124,16 @@ static bool ask(int *page_fd, const struct words *w, void *arg)
 {
 	struct asking *a = arg;
 	uint64_t part = w->bytes < a->left ? w->bytes : a->left;
+	struct shmstore *ours = shms_packgive_ours(*page_fd);
 
-	if (w->wanted && a->now_ns - w->asked_ns >= WAIT_NS)
+	if (!ours && w->wanted && a->now_ns - w->asked_ns >= WAIT_NS)
 		return true;
 	if (!w->wanted) {
 		write_word(*page_fd, offsetof(struct wire_packed, asked_ns), a->now_ns);
 		write_word(*page_fd, offsetof(struct wire_packed, wanted), part);
 	}
+	if (ours)
+		shms_packgive_done(ours);
 	a->left -= part;
 	a->k->v[a->k->n++] = (struct shms_packasked){
 		.page_fd = shms_take_fd(page_fd), .given = w->given, .asked_ns = w->wanted ? w->asked_ns : a->now_ns};

@@ -2,7 +2,7 @@
 /*
  * packask.h: asks live stores for memory of their segments, which only their own processes can give back (struct wire_packed).
  *
- * A store whose process makes no call gives nothing. It is waited for once, for a tenth of a second; one that has begun to give, for two.
+ * A store of our own process gives at once. Another one whose process makes no call gives nothing. It is waited for once, for a tenth of a second; one that has begun to give, for two.
  */
 #ifndef SHMS_PACKASK_H
 #define SHMS_PACKASK_H

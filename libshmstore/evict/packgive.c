@@ -7,17 +7,21 @@
  */
 #include "packgive.h"
 
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "arbhook.h"
 #include "detail.h"
 #include "nameslock.h"
+#include "ours.h"
 #include "packdemote.h"
 #include "sys.h"
 #include "tier.h"
 
 #define BYTES_MOST (UINT64_C(4) << 20)
-#define N_MOST     64u /* a few milliseconds on a common disk */
+#define POLL_NS    500000 /* of a close, for the thread that gives */
+#define N_MOST     64u    /* a few milliseconds on a common disk */
 
 static void demote(struct shmstore *s, uint64_t bytes)
 {
@@ -68,14 +72,70 @@ static void give(struct shmstore *s)
 		shms_hold_freed(s);
 }
 
+/* False: another thread gives, or the store is being opened or closed. */
+static bool begin(struct shmstore *s)
+{
+	/* Acquire: pairs with end(), in another thread. */
+	return !atomic_flag_test_and_set_explicit(&s->packed.giving, memory_order_acquire);
+}
+
+static void end(struct shmstore *s)
+{
+	atomic_flag_clear_explicit(&s->packed.giving, memory_order_release);
+}
+
+void shms_packgive_begin(struct shmstore *s)
+{
+	end(s);
+}
+
+void shms_packgive_end(struct shmstore *s)
+{
+	while (!begin(s))
+		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+}
+
 void shms_packgive_asked(struct shmstore *s)
 {
-	/* Acquire: pairs with the clear below, in another thread. */
-	if (atomic_flag_test_and_set_explicit(&s->packed.giving, memory_order_acquire))
+	if (!begin(s))
 		return;
 	give(s);
 	shms_detail_clear(); /* that is no business of the call */
-	atomic_flag_clear_explicit(&s->packed.giving, memory_order_release);
+	end(s);
+}
+
+/* Its page is that file. Who has begun to give keeps the store from being closed. */
+static bool is_page(const struct shmstore *s, const struct stat *page)
+{
+	struct stat st;
+
+	return fstat(s->lock_fd, &st) == 0 && st.st_ino == page->st_ino && st.st_dev == page->st_dev;
+}
+
+struct shmstore *shms_packgive_ours(int page_fd)
+{
+	struct shmstore *s;
+	struct stat page;
+
+	if (fstat(page_fd, &page) < 0)
+		return NULL;
+	shms_ours_lock();
+	for (s = shms_ours_first(); s; s = s->next) {
+		if (!begin(s))
+			continue;
+		if (is_page(s, &page))
+			break;
+		end(s);
+	}
+	shms_ours_unlock();
+	return s;
+}
+
+void shms_packgive_done(struct shmstore *s)
+{
+	while (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed))
+		give(s);
+	end(s);
 }
 
 void shms_packgive_for(struct shmstore *s, uint64_t ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* atfork.c: every open store of this process, and what becomes of it in a child: see atfork.h. */
+/* atfork.c: what becomes of every open store of this process in a child: see atfork.h. */
 #include "atfork.h"
 
 #include <pthread.h>
@@ -7,16 +7,14 @@
 #include "arbitrate.h"
 #include "cleanup.h"
 #include "handle.h"
+#include "ours.h"
 #include "smallmap.h"
 #include "tier.h"
 
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shmstore *all; /* every open store of this process */
-
 static void fork_prepare(void)
 {
-	pthread_mutex_lock(&all_lock);
-	for (struct shmstore *s = all; s; s = s->next) {
+	shms_ours_lock();
+	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
 		pthread_mutex_lock(&s->recycle.lock);
 		pthread_mutex_lock(&s->links.lock);
 		shms_arb_fork_prepare(s->arb);
@@ -28,7 +26,7 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
-	for (struct shmstore *s = all; s; s = s->next) {
+	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
 		shms_packed_fork_parent(&s->packed);
 		pthread_mutex_unlock(&s->running.lock);
 		shms_attach_fork_parent(&s->attach);
@@ -36,7 +34,7 @@ static void fork_parent(void)
 		pthread_mutex_unlock(&s->links.lock);
 		pthread_mutex_unlock(&s->recycle.lock);
 	}
-	pthread_mutex_unlock(&all_lock);
+	shms_ours_unlock();
 }
 
 void shms_atfork_close_fds(struct shmstore *s)
@@ -53,7 +51,7 @@ void shms_atfork_close_fds(struct shmstore *s)
 /* In the child: give up the lock, and every descriptor that would keep the parent's memory alive. */
 static void fork_child(void)
 {
-	for (struct shmstore *s = all; s; s = s->next) {
+	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
 		atomic_store_explicit(&s->forked, true, memory_order_relaxed);
 		s->page = NULL; /* not inherited */
 		shms_credit_off(&s->credit);
@@ -70,8 +68,8 @@ static void fork_child(void)
 		pthread_mutex_unlock(&s->recycle.lock);
 		shms_tier_forked(s->p);
 	}
-	all = NULL;
-	pthread_mutex_unlock(&all_lock);
+	shms_ours_forget();
+	shms_ours_unlock();
 }
 
 static void register_fork(void)
@@ -84,23 +82,5 @@ void shms_atfork_add(struct shmstore *s)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, register_fork);
-	pthread_mutex_lock(&all_lock);
-	s->next = all;
-	s->prev = &all;
-	if (all)
-		all->prev = &s->next;
-	all = s;
-	pthread_mutex_unlock(&all_lock);
-}
-
-void shms_atfork_del(struct shmstore *s)
-{
-	pthread_mutex_lock(&all_lock);
-	if (s->prev) {
-		*s->prev = s->next;
-		if (s->next)
-			s->next->prev = s->prev;
-		s->prev = NULL;
-	}
-	pthread_mutex_unlock(&all_lock);
+	shms_ours_add(s);
 }

@@ -8,10 +8,8 @@
 
 struct shmstore;
 
-/* From here on a fork in any thread finds the store; before anything of it is locked. */
+/* From here on a fork in any thread finds the store, until shms_ours_del(); before anything of it is locked. */
 void shms_atfork_add(struct shmstore *s);
-/* May be called for one that is not there. */
-void shms_atfork_del(struct shmstore *s);
 /* The descriptors that the handle owns. */
 void shms_atfork_close_fds(struct shmstore *s);
 

@@ -28,6 +28,8 @@
 #include "gc.h"
 #include "handle.h"
 #include "nameslock.h"
+#include "ours.h"
+#include "packgive.h"
 #include "peer.h"
 #include "smallmap.h"
 #include "sys.h"
@@ -339,7 +341,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 /* What the handle owns goes; the memory stays for views and writers. */
 static void release(struct shmstore *s)
 {
-	shms_atfork_del(s);
+	shms_ours_del(s);
 	shms_recycle_deinit(&s->recycle, s->recycle_fd);
 	s->recycle.max = 0;
 	shms_smallmap_deinit(s);
@@ -406,6 +408,8 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 		release(s);
 		return r;
 	}
+	if (!s->readonly)
+		shms_packgive_begin(s);
 	*ret = s;
 	return 0;
 }
@@ -425,6 +429,7 @@ int shmstore_close(struct shmstore *s)
 		return r;
 	}
 	if (!s->readonly) {
+		shms_packgive_end(s);
 		shms_peer_withdraw(s);
 		shms_recycle_trim(s, true);
 		shms_draft_close(s);

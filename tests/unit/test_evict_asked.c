@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed objects of a live store give way to others' puts, since its process is asked for them and makes a call. */
+/* Packed objects of a live store give way to others' puts, since its process is asked for them and makes a call, or is the one that asks. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <shmstore/inspect.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,4 +226,100 @@ Test(evict_asked, without_a_tier_the_pool_is_given)
 	close(o.to);
 	cr_assert_eq(waitpid(o.pid, NULL, 0), o.pid);
 	ensure_nothing_left();
+}
+
+/* A store of this process that has nearly all of the partition. Returns how many objects. */
+static unsigned fill(struct shmstore *s)
+{
+	unsigned n = 0;
+
+	while (put_pattern(s, key_of(n), SIZE, n, SHMSTORE_NO_EVICT) == 0)
+		n++;
+	cr_assert_gt(n, MOST / 2);
+	return n;
+}
+
+static struct shmstore *begin_alone(void)
+{
+	scratch_dir("size=64m");
+	if (!scratch_is_mount() || !tiered_begin(NULL))
+		cr_skip_test("needs a tmpfs of its own (root) and a directory on disk\n");
+	return open_store("full");
+}
+
+/* Nobody else makes a call: it moves what the eviction wants by itself. */
+Test(evict_asked, own_process_gives_to_its_eviction)
+{
+	struct shmstore_evict what = SHMSTORE_EVICT_INIT;
+	struct shmstore *s = begin_alone();
+	struct shmstore_partition *p = scratch_partition();
+	unsigned n = fill(s);
+	uint64_t before = crowded_used();
+
+	what.bytes = 16 * MIB;
+	cr_assert_eq(shmstore_partition_evict(p, &what, NULL), 1, "%s", shmstore_error_detail());
+	cr_assert_leq(crowded_used() + what.bytes, before);
+	cr_assert_geq(tiered_count_files(), (int)(what.bytes / 2 / SIZE), "its pool was not that much");
+	for (unsigned i = 0; i < n; i += 17)
+		cr_assert_eq(get_pattern(s, key_of(i), SIZE, i), 0, "%u", i);
+	ensure_books_close();
+	shmstore_partition_unref(p);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+	ensure_tier_empty();
+}
+
+Test(evict_asked, own_process_gives_to_another_store)
+{
+	struct shmstore *s = begin_alone(), *other = open_store("other");
+	unsigned n = fill(s);
+
+	for (unsigned i = 0; i < 100; i++)
+		cr_assert_eq(put_pattern(other, key_of(i), SIZE, 1000 + i, 0), 0, "%u: %s", i, shmstore_error_detail());
+	for (unsigned i = 0; i < 100; i++)
+		cr_assert_eq(get_pattern(other, key_of(i), SIZE, 1000 + i), 0);
+	for (unsigned i = 0; i < n; i += 17)
+		cr_assert_eq(get_pattern(s, key_of(i), SIZE, i), 0, "%u", i);
+	cr_assert_eq(shmstore_close(other), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+	ensure_tier_empty();
+}
+
+#define ROUNDS 30
+
+static void *evict_again_and_again(void *arg)
+{
+	struct shmstore_evict what = SHMSTORE_EVICT_INIT;
+	struct shmstore_partition *p = scratch_partition();
+	_Atomic bool *over = arg;
+
+	what.bytes = MIB;
+	while (!atomic_load(over))
+		(void)shmstore_partition_evict(p, &what, NULL);
+	shmstore_partition_unref(p);
+	return NULL;
+}
+
+/* A store may be closed while another thread has it give. */
+Test(evict_asked, closed_while_it_gives)
+{
+	struct shmstore *s = begin_alone();
+	_Atomic bool over = false;
+	pthread_t thread;
+
+	cr_assert_eq(pthread_create(&thread, NULL, evict_again_and_again, &over), 0);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < 100; i++)
+			cr_assert_eq(put_pattern(s, key_of(i), SIZE, i, 0), 0);
+		for (unsigned i = 0; i < 100; i += 7)
+			cr_assert_eq(get_pattern(s, key_of(i), SIZE, i), 0);
+		cr_assert_eq(shmstore_close(s), 0);
+		s = open_store("full");
+	}
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+	ensure_tier_empty();
 }

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ours.c: see ours.h. */
+#include "ours.h"
+
+#include <pthread.h>
+
+#include "handle.h"
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shmstore *all;
+
+void shms_ours_add(struct shmstore *s)
+{
+	pthread_mutex_lock(&all_lock);
+	s->next = all;
+	s->prev = &all;
+	if (all)
+		all->prev = &s->next;
+	all = s;
+	pthread_mutex_unlock(&all_lock);
+}
+
+void shms_ours_del(struct shmstore *s)
+{
+	pthread_mutex_lock(&all_lock);
+	if (s->prev) {
+		*s->prev = s->next;
+		if (s->next)
+			s->next->prev = s->prev;
+		s->prev = NULL;
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+void shms_ours_lock(void)
+{
+	pthread_mutex_lock(&all_lock);
+}
+
+void shms_ours_unlock(void)
+{
+	pthread_mutex_unlock(&all_lock);
+}
+
+struct shmstore *shms_ours_first(void)
+{
+	return all;
+}
+
+void shms_ours_forget(void)
+{
+	all = NULL;
+}
