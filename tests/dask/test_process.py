@@ -91,7 +91,7 @@ def test_processors_are_counted():
             return any(look["ran"] > 0.2 for look in looks) and any(look["waited"] > 0.2 for look in looks)
 
         wait_until(both, "its thread had the processor, and waited for it")
-        assert all(0 <= look["ran"] and 0 <= look["waited"] and look["processors"] >= 1 for look in looks)
+        assert all(0 <= look["ran"] and 0 <= look["waited"] and 0 <= look["idle"] <= 1 and look["processors"] >= 1 for look in looks)
     finally:
         stop.set()
         thread.join()
@@ -104,6 +104,6 @@ def test_workers_say_what_they_have_of_the_processors(place):
 
         def said():
             (info,) = client.scheduler_info()["workers"].values()
-            return info["metrics"].get("shmstore", {}).keys() >= {"processors", "ran", "waited"}
+            return info["metrics"].get("shmstore", {}).keys() >= {"processors", "ran", "waited", "idle"}
 
         wait_until(said, "with a heartbeat")

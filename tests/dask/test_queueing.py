@@ -22,6 +22,7 @@ from distributed import wait
 
 import shmstore.dask
 from shmstore.dask import queueing
+from shmstore.dask.crowding import Crowding
 from shmstore.dask.handle import Handle
 from shmstore.dask.queueing import Queueing
 
@@ -91,13 +92,13 @@ def test_a_worker_has_one_task_for_each_thread_or_short_ones():
 
 
 @pytest.mark.parametrize(
-    ("ran", "waited", "gets"),
-    [(0.5, 0.5, False), (0.5, 0.0, True), (0.5, 0.1, True), (0.75, 0.5, True), (0.1, 0.5, False)],
-    ids=["crowded", "a-processor-each", "hardly-crowded", "more-processors", "others-have-them"],
+    ("ran", "waited", "idle", "gets"),
+    [(0.5, 0.5, 0.01, False), (0.5, 0.5, 0.1, True), (0.5, 0.0, 0.0, True), (0.5, 0.1, 0.0, True), (0.75, 0.5, 0.0, True), (0.1, 0.5, 0.0, False)],
+    ids=["crowded", "idle-processors", "a-processor-each", "hardly-crowded", "more-processors", "others-have-them"],
 )
-def test_a_free_thread_gets_nothing_while_enough_wait_for_processors(ran, waited, gets):
+def test_a_free_thread_gets_nothing_while_enough_wait_for_processors(ran, waited, idle, gets):
     """Of four workers on two processors three run a task, for which they have 4 times `ran` processors."""
-    metrics = {"processors": 2, "ran": ran, "waited": waited}
+    metrics = {"processors": 2, "ran": ran, "waited": waited, "idle": idle}
     free, *busy = [worker(name, processing=n, occupancy=10 * n, **metrics) for name, n in zip("abcd", (0, 1, 1, 1))]
     assert (rules(free, *busy).takers([free, *busy]) == [free]) is gets
     short = worker("e", processing=1, occupancy=0.01, **metrics)
@@ -106,8 +107,35 @@ def test_a_free_thread_gets_nothing_while_enough_wait_for_processors(ran, waited
 
 def test_as_many_tasks_as_there_are_processors_may_always_run():
     """However few of them others leave: who asks for less gets less."""
-    crowd = [worker(name, processing=name == "a", occupancy=10, processors=2, ran=0.1, waited=5.0) for name in "abc"]
+    crowd = [worker(name, processing=name == "a", occupancy=10, processors=2, ran=0.1, waited=5.0, idle=0.0) for name in "abc"]
     assert rules(*crowd).takers(crowd) == crowd[1:]
+
+
+def test_nothing_is_held_back_for_some_time_where_that_left_processors_idle():
+    crowd = Looks(processors=2, ran=2.0, waited=2.0, idle=0.0)
+    idle = Looks(processors=2, ran=1.5, waited=2.0, idle=0.25)
+    crowding, now, waits = Crowding(), 100.0, []
+    crowding.look(crowd, now)
+    assert crowding.holds(3) and not crowding.holds(2)
+    for _ in range(6):
+        crowding.look(idle, now)
+        began = now
+        while not crowding.holds(3):
+            now += 1.0
+            crowding.look(crowd, now)
+        waits.append(now - began)
+    assert waits == [4, 8, 16, 32, 64, 64]
+    for _ in range(60):
+        crowding.look(crowd, now)
+        assert crowding.holds(3), "as long as that leaves none idle"
+    crowding.look(idle, now)
+    crowding.look(crowd, now + 4)
+    assert crowding.holds(3), "then the next pause is short again"
+
+
+def test_a_worker_that_says_nothing_of_processors_holds_nothing_back():
+    crowd = [worker(name, processing=1, occupancy=10, processors=1, ran=0.5, waited=5.0) for name in "ab"]
+    assert rules(*crowd, worker("c")).takers([worker("c")]), "none of them says how many are idle"
 
 
 def test_a_free_thread_goes_before_inputs_that_are_there():
@@ -206,7 +234,7 @@ class Account:
         self.waited = waited
 
     def look(self):
-        return {"processors": 1, "ran": 0.3, "waited": self.waited}
+        return {"processors": 1, "ran": 0.3, "waited": self.waited, "idle": 0.0}
 
 
 def wait_for_processors(worker, waited):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a host's processors a process has, and how much more it would have if there were more: as the kernel counts it for each thread."""
+"""How much of a host's processors a process has, how much more it would have if there were more, and how much nobody uses: as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import suppress
 from dask.system import CPU_COUNT
 
 _THREADS = "/proc/self/task"
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Processors:
@@ -18,18 +19,21 @@ class Processors:
     def __init__(self) -> None:
         self._at = time.monotonic()
         self._before = _counted()
+        self._idle_before = _idle()
 
     def look(self) -> dict[str, float]:
         """`processors`: how many it may use; `ran`: how many its threads had on average since the last look; `waited`: how many threads waited for
-        one. Empty where the kernel does not count it."""
-        now, counted = time.monotonic(), _counted()
+        one; `idle`: which share of the machine's had nothing to do. Empty where the kernel does not count it."""
+        now, counted, idle = time.monotonic(), _counted(), _idle()
         before, passed = self._before, now - self._at
         self._at, self._before = now, counted
+        idle_before, self._idle_before = self._idle_before, idle
         if not counted or passed <= 0:
             return {}
         ran = sum(ran - before.get(thread, (0, 0))[0] for thread, (ran, _) in counted.items())
         waited = sum(waited - before.get(thread, (0, 0))[1] for thread, (_, waited) in counted.items())
-        return {"processors": CPU_COUNT, "ran": ran / 1e9 / passed, "waited": waited / 1e9 / passed}
+        idled = (idle - idle_before) / passed / (os.cpu_count() or 1)
+        return {"processors": CPU_COUNT, "ran": ran / 1e9 / passed, "waited": waited / 1e9 / passed, "idle": min(max(0.0, idled), 1.0)}
 
 
 def _counted() -> dict[str, tuple[int, int]]:
@@ -40,3 +44,10 @@ def _counted() -> dict[str, tuple[int, int]]:
             ran, waited, _ = file.read(128).split()
             counted[thread] = int(ran), int(waited)
     return counted
+
+
+def _idle() -> float:
+    """Seconds for which the machine's processors had nothing to do so far, together."""
+    with open("/proc/stat", "rb", buffering=0) as file:
+        _, _user, _nice, _system, idle, waiting, *_ = file.read(256).split()
+    return (int(idle) + int(waiting)) / _TICKS

@@ -10,7 +10,6 @@ What makes memory free (sums, say: a small result of large inputs) goes to a wor
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -22,15 +21,13 @@ from .amm.hosts import Host, Hosts
 from .compat import queue
 from .compat.asking import ask_scheduler
 from .config import logger
+from .crowding import Crowding
 from .fallback import Fallbacks
 from .guard import Guard
 from .handle import Handle
 
 _LARGE = 1 << 20  # bytes of a result for which a task waits
 _AHEAD = 0.1  # seconds of work for each thread that a worker has beforehand, as it takes a round trip to get the next
-_WAITS = 0.5  # threads that wait for a processor, ...
-_WAITING = 0.125  # ... and those for each that has one, from which on one more task would make nothing faster, ...
-_ENOUGH = 1.25  # ... if there are so many for each processor: while a worker gets its next task, another one's runs
 _FRESH = 1.0  # seconds for which a view of the cluster is good
 _BUFFERS = {  # types whose values are links, unless a worker found otherwise
     "numpy.ndarray",
@@ -50,6 +47,7 @@ class Queueing:
         self._guard = Guard(Fallbacks(60.0, "scheduler"))
         self._hosts = Hosts()
         self._host: Host | None = None  # of all workers
+        self._crowding = Crowding()
         self._stale = 0.0  # when it is looked at anew
 
     def waits(self, task: Any) -> bool:
@@ -79,7 +77,7 @@ class Queueing:
     def _takers(self, workers: list[Any]) -> list[Any]:
         if (host := self._shared_by_all()) is None:
             return workers
-        crowded = _crowded(host)
+        crowded = self._crowding.holds(sum(min(queue.n_running(worker), worker.nthreads) for worker in host.workers))
 
         def takes(worker: Any) -> bool:
             return not crowded if queue.n_running(worker) < worker.nthreads else worker.occupancy < _AHEAD * worker.nthreads
@@ -107,15 +105,9 @@ class Queueing:
             self._hosts.update(self._scheduler.workers.values())
             host = next(iter(self._hosts), None) if len(self._hosts) == 1 else None
             self._host = host if host is not None and host.shared and len(host.workers) > 1 and not host.pressed else None
+            if self._host is not None:
+                self._crowding.look(self._host, now)
         return self._host
-
-
-def _crowded(host: Host) -> bool:
-    """Whether a host's processors are all in use, and enough tasks there are to keep them so."""
-    if host.waited < max(_WAITS, host.ran * _WAITING):
-        return False
-    running = sum(min(queue.n_running(worker), worker.nthreads) for worker in host.workers)
-    return running >= math.ceil(max(host.ran, host.processors) * _ENOUGH)
 
 
 def begin(scheduler: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 class Host:
     """Workers among which a replica is a hard link; or one worker that shares nothing."""
 
-    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types", "pressed", "processors", "ran", "waited")
+    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types", "pressed", "processors", "idle", "ran", "waited")
 
     def __init__(self, name: str, shared: bool) -> None:
         self.name = name
@@ -27,7 +27,8 @@ class Host:
         self.types: frozenset[str] = frozenset()  #: of large values that its workers found not to be shareable
         self.pressed = False  #: the partition is nearly full
         self.processors = 0  #: that its workers may use
-        self.ran = 0.0  #: those that they had
+        self.idle = 0.0  #: the share of the machine's processors that had nothing to do, from 0 to 1
+        self.ran = 0.0  #: processors that they had
         self.waited = 0.0  #: threads of theirs that waited for one
 
     @property
@@ -77,6 +78,7 @@ class Hosts:
                     host.used, host.size = used, size
                 host.min_size = max(host.min_size, ours.get("min-size") or 0)
                 host.processors = max(host.processors, ours.get("processors") or 0)
+                host.idle += ours.get("idle", 1.0)
                 host.ran += ours.get("ran") or 0.0
                 host.waited += ours.get("waited") or 0.0
                 types = ours.get("private-types")
@@ -84,6 +86,7 @@ class Hosts:
                     host.types = host.types.union(types)
             of[worker] = host
         for host in hosts.values():
+            host.idle /= len(host.workers)
             host.pressed = host.fill >= (self.low if host.name in before else self.high)
         self.by_name = hosts
 
