@@ -263,7 +263,7 @@ static int add_segment_total(struct taking *t, const struct stat *st, const stru
 		user->ghosts += s->ghosts_bytes;
 		user->inflight += s->inflight_bytes;
 	}
-	if (t->ask->holders && s->n_ghosts)
+	if (t->ask->holders && (s->n_ghosts || s->inflight_bytes))
 		r = shms_packedholds_segment(t->ask->holders, l, shms_now_boot_ms());
 	if (r == 0)
 		r = add_total(t, SHMS_INODE_LINKED, s->linked_bytes, st->st_uid);

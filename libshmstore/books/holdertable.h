@@ -52,14 +52,14 @@ struct shms_mapper {
 	char command[SHMS_HOLD_COMMAND];
 };
 
-/* One process's view of a packed object that nobody has by name. */
+/* One process's view of a packed object that nobody has by name; or its put of one. */
 struct shms_packedhold {
 	size_t mapper; /* the process */
 	uint64_t bytes, mapped;
 	uint64_t generation;
 	void *key; /* NULL: unknown */
 	size_t key_size;
-	bool first;
+	bool first, inflight;
 };
 
 struct shms_holders {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packedholds.c: which processes have views of packed objects that no store has by name.
+ * packedholds.c: which processes have views of packed objects that no store has by name, or are putting one.
  *
  * The slot says which place has views: a bit of it. A place is of a store, not of a process: its record has the pid of the process that
  * opened the store. If that process maps the segment, it is the one. If it does not, it is dead, or of another pid namespace, and the place
  * is kept by children that it had; these are among the processes that map the segment and are in no record. The same processes may have
  * views beside a living parent, if children's lock of the place is taken. A place whose byte nobody has locked is a dead process's, whose
- * bits somebody will clear: nobody holds anything by it.
+ * bits somebody will clear: nobody holds anything by it. Who puts an object is the process in the owner's record, and no child of it.
  */
 #include "packedholds.h"
 
@@ -41,6 +41,19 @@ struct looking {
 	struct place places[SHMS_SEGMENT_WORDS_MAX * SHMS_SEG_HOLDERS_A_WORD];
 };
 
+/* Room for one more than n of these. NULL: out of memory, and the array is as it was. */
+static void *grow(void *array, size_t n, size_t *io_size, size_t each)
+{
+	size_t size = *io_size ? 2 * *io_size : 64;
+
+	if (n < *io_size)
+		return array;
+	array = reallocarray(array, size, each);
+	if (array)
+		*io_size = size;
+	return array;
+}
+
 /* ---- the scan of /proc --------------------------------------------------------------------------------------------- */
 
 int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path, size_t path_length)
@@ -52,16 +65,11 @@ int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m,
 		if (h->mappers[i - 1].ino == m->ino)
 			return 0;
 	}
-	if (h->n_mappers == h->mappers_size) {
-		size_t size = h->mappers_size ? 2 * h->mappers_size : 64;
-
-		to = reallocarray(h->mappers, size, sizeof(*to));
-		if (!to)
-			return -ENOMEM;
-		h->mappers = to;
-		h->mappers_size = size;
-	}
-	to = &h->mappers[h->n_mappers];
+	to = grow(h->mappers, h->n_mappers, &h->mappers_size, sizeof(*to));
+	if (!to)
+		return -ENOMEM;
+	h->mappers = to;
+	to += h->n_mappers;
 	*to = *m;
 	to->path = strndup(path, path_length);
 	if (!to->path)
@@ -149,52 +157,60 @@ static int copy_key(const struct shms_seglook *l, const struct shms_segpacked *o
 	return 0;
 }
 
-static int add_hold(struct looking *k, const struct shms_segghost *ghost, size_t mapper, bool first)
+static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t mapper, bool first)
 {
-	const struct shms_pack_view v = {
-		.segment = &k->l->segment, .slot = ghost->slot, .generation = ghost->generation};
+	const struct shms_pack_view v = {.segment = &k->l->segment, .slot = o->slot, .generation = o->generation};
 	struct shms_holders *h = k->h;
-	struct shms_packedhold *hold;
-	int r;
+	struct shms_packedhold *hold = grow(h->packed, h->n_packed, &h->packed_size, sizeof(*hold));
+	int r = 0;
 
-	if (h->n_packed == h->packed_size) {
-		size_t size = h->packed_size ? 2 * h->packed_size : 64;
-
-		hold = reallocarray(h->packed, size, sizeof(*hold));
-		if (!hold)
-			return -ENOMEM;
-		h->packed = hold;
-		h->packed_size = size;
-	}
-	hold = &h->packed[h->n_packed];
+	if (!hold)
+		return -ENOMEM;
+	h->packed = hold;
+	hold += h->n_packed;
 	*hold = (struct shms_packedhold){.mapper = mapper,
-					 .bytes = ghost->bytes,
-					 .mapped = ghost->object->buffer_size,
+					 .bytes = o->bytes,
+					 .mapped = o->inflight ? o->bytes : o->object->buffer_size,
 					 .generation = shms_pack_view_generation(&v),
-					 .first = first};
-	r = h->keys ? copy_key(k->l, ghost->object, hold) : 0;
+					 .first = first,
+					 .inflight = o->inflight};
+	if (h->keys && !o->inflight)
+		r = copy_key(k->l, o->object, hold);
 	h->n_packed += r == 0;
 	return r;
 }
 
-static int on_ghost(const struct shms_segghost *ghost, void *arg)
+static bool has_view(const struct looking *k, const struct shms_segunnamed *o, const struct user *u)
+{
+	struct shms_segslot slot = shms_segslot_at(&k->l->segment, o->slot);
+	bool has = false;
+
+	for (unsigned place = 0; !has && place < shms_segment_holders(&k->l->segment); place++)
+		has = shms_segword_part(shms_segslot_word(&slot, place), shms_segholder_view(place)) &&
+		      is_of(k, &k->places[place], u);
+	return has;
+}
+
+static bool is_putting(const struct looking *k, const struct user *u)
+{
+	const struct place *owner = &k->places[SHMS_SEG_OWNER];
+
+	return owner->locked && k->h->mappers[u->mapper].pid == owner->pid;
+}
+
+static int on_unnamed(const struct shms_segunnamed *o, void *arg)
 {
 	struct looking *k = arg;
-	struct shms_segslot slot = shms_segslot_at(&k->l->segment, ghost->slot);
 	bool first = true;
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < k->n_users; i++) {
 		const struct user *u = &k->users[i];
-		bool has = false;
 
-		for (unsigned place = 0; !has && place < shms_segment_holders(&k->l->segment); place++)
-			has = shms_segword_part(shms_segslot_word(&slot, place), shms_segholder_view(place)) &&
-			      is_of(k, &k->places[place], u);
-		if (has) {
-			r = add_hold(k, ghost, u->mapper, first);
-			first = false;
-		}
+		if (o->inflight ? !is_putting(k, u) : !has_view(k, o, u))
+			continue;
+		r = add_hold(k, o, u->mapper, first);
+		first = false;
 	}
 	return r;
 }
@@ -205,7 +221,7 @@ int shms_packedholds_segment(struct shms_holders *h, const struct shms_seglook *
 	int r = find_users(&k);
 
 	if (r == 0 && k.n_users)
-		r = shms_segsurvey_ghosts(l, now_ms, on_ghost, &k);
+		r = shms_segsurvey_unnamed(l, now_ms, on_unnamed, &k);
 	free(k.users);
 	return r;
 }
@@ -222,7 +238,7 @@ int shms_packedholds_each(const struct shms_holders *h, int (*fn)(const struct s
 		const struct shms_mapper *m = &h->mappers[hold->mapper];
 		const struct shmstore_holder out = {
 			.size = sizeof(out),
-			.kind = SHMSTORE_HOLD_GHOST,
+			.kind = hold->inflight ? SHMSTORE_HOLD_INFLIGHT : SHMSTORE_HOLD_GHOST,
 			.pid = m->pid,
 			.uid = m->uid,
 			.command = m->command,

@@ -57,6 +57,12 @@ static bool is_ghost(const struct seen *seen, bool promised)
 	return shms_segstate_published(seen->state) && seen->error == 0 && seen->view && !seen->name && !promised;
 }
 
+/* Its bytes are known, too. */
+static bool is_inflight(const struct seen *seen)
+{
+	return shms_segstate_of(seen->state) == SHMS_SEG_WRITING && seen->error == 0;
+}
+
 unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16])
 {
 	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
@@ -101,7 +107,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 			s.n_ghosts++;
 			s.ghosts_bytes += seen.bytes;
 		}
-		if (shms_segstate_of(seen.state) == SHMS_SEG_WRITING && seen.error == 0)
+		if (is_inflight(&seen))
 			s.inflight_bytes += seen.bytes;
 	}
 	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
@@ -114,18 +120,22 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 	*ret = s;
 }
 
-int shms_segsurvey_ghosts(const struct shms_seglook *l, uint64_t now_ms,
-			  int (*fn)(const struct shms_segghost *ghost, void *arg), void *arg)
+int shms_segsurvey_unnamed(const struct shms_seglook *l, uint64_t now_ms,
+			   int (*fn)(const struct shms_segunnamed *o, void *arg), void *arg)
 {
 	uint32_t n = shms_segment_born(&l->segment), now = shms_segnow_of_ms(now_ms);
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < n; i++) {
 		struct seen seen = look(l, i, SHMS_SEGMENT_NO_PLACE);
-		const struct shms_segghost ghost = {i, shms_segstate_generation(seen.state), seen.bytes, &seen.object};
+		const struct shms_segunnamed o = {.slot = i,
+						  .generation = shms_segstate_generation(seen.state),
+						  .inflight = is_inflight(&seen),
+						  .bytes = seen.bytes,
+						  .object = &seen.object};
 
-		if (is_ghost(&seen, shms_segstate_promised(seen.state, now)))
-			r = fn(&ghost, arg);
+		if (o.inflight || is_ghost(&seen, shms_segstate_promised(seen.state, now)))
+			r = fn(&o, arg);
 	}
 	return r;
 }

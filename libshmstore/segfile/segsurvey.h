@@ -53,14 +53,18 @@ struct shms_segsurvey {
  */
 void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint64_t now_ms, struct shms_segsurvey *ret);
 
-/* An object that nobody has by name, or was promised, and that somebody has views of: the slot's holder words say who. */
-struct shms_segghost {
+/*
+ * An object that nobody has by name, or was promised: somebody has views of it, and the slot's holder words say who; or the owner is putting
+ * it. Then the description may be of what the slot had before, of which its bytes are right.
+ */
+struct shms_segunnamed {
 	uint32_t slot, generation;
+	bool inflight;
 	uint64_t bytes;
 	const struct shms_segpacked *object;
 };
 /* Calls fn for each, until fn returns another value than 0, which is returned. */
-int shms_segsurvey_ghosts(const struct shms_seglook *l, uint64_t now_ms,
-			  int (*fn)(const struct shms_segghost *ghost, void *arg), void *arg);
+int shms_segsurvey_unnamed(const struct shms_seglook *l, uint64_t now_ms,
+			   int (*fn)(const struct shms_segunnamed *o, void *arg), void *arg);
 
 #endif

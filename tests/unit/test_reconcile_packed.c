@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has views of packed objects that no store has any more. */
+/* Who has views of packed objects that no store has any more, and who puts one. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "seglook.h"
 
 #define SIZE 3000u
 
@@ -120,6 +122,84 @@ Test(reconcile_packed, holder_is_named_with_key_and_bytes)
 	shmstore_view_unref(v[1]);
 	shmstore_view_unref(v[2]);
 	cr_assert_eq(reconcile().n, 0);
+}
+
+/* The first slot of the store's one segment becomes what a put that has just begun makes of it, or is free again. */
+static void write_slot(const char *store, bool writing)
+{
+	static struct shms_seglook l;
+	struct shms_segslot slot;
+	struct dirent *e;
+	DIR *dir;
+
+	if (writing) {
+		dir = opendir(scratch_store_path(store, "segments"));
+		cr_assert_not_null(dir);
+		while ((e = readdir(dir)) != NULL && e->d_name[0] == '.')
+			continue;
+		cr_assert_not_null(e);
+		cr_assert_eq(shms_seglook_open(dirfd(dir), e->d_name, true, &l), 0);
+		closedir(dir);
+	}
+	slot = shms_segslot_at(&l.segment, 0);
+	shms_segword_store(slot.state, shms_segstate_make(writing ? SHMS_SEG_WRITING : SHMS_SEG_FREE, 2));
+	if (!writing)
+		shms_seglook_close(&l);
+}
+
+struct writers {
+	unsigned n;
+	pid_t pid;
+	uint64_t bytes;
+};
+
+static int count_writers(const struct shmstore_holder *h, void *arg)
+{
+	struct writers *w = arg;
+
+	cr_assert_eq(h->kind, SHMSTORE_HOLD_INFLIGHT);
+	cr_assert(h->first && !h->key && h->generation && h->mapped == h->bytes);
+	w->n++;
+	w->pid = h->pid;
+	w->bytes += h->bytes;
+	return 0;
+}
+
+static struct writers writers_now(void)
+{
+	struct writers w = {.n = 0};
+	struct shmstore_usage u;
+
+	cr_assert_eq(shmstore_partition_reconcile(scratch_partition(), count_writers, &w, &u), 0);
+	cr_assert_eq(u.inflight, w.bytes, "%llu, %llu of %u", (unsigned long long)u.inflight,
+		     (unsigned long long)w.bytes, w.n);
+	if (scratch_is_mount())
+		cr_assert_eq(u.residual, 0);
+	return w;
+}
+
+/* The store's process is named, also where another one maps the segment. */
+Test(reconcile_packed, who_puts_an_object_is_named)
+{
+	struct shmstore *s = open_store("a");
+	struct other b = other_start("b");
+	struct shmstore_ticket t;
+	struct writers w;
+
+	cr_assert_eq(put_pattern(s, "k", SIZE, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "stays", SIZE, 1, 0), 0);
+	cr_assert_eq(shmstore_handoff(s, KEY("stays"), 60000, &t), 0);
+	cr_assert_eq(other_adopt(&b, "stays", &t), 0);
+	cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
+	cr_assert_eq(writers_now().n, 0);
+	write_slot("a", true);
+	w = writers_now();
+	cr_assert(w.n == 1 && w.pid == getpid() && w.bytes >= SIZE);
+	write_slot("a", false);
+	cr_assert_eq(writers_now().n, 0);
+	cr_assert_eq(other_close(&b), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
 }
 
 Test(reconcile_packed, bytes_of_two_holders_count_once)

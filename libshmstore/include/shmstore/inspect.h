@@ -134,7 +134,7 @@ enum shmstore_hold {
 	SHMSTORE_HOLD_INFLIGHT = 2, /* never named: a writer */
 };
 
-/* One process that holds one inode that has no name, or one packed object that no store has any more. */
+/* One process that holds one inode that has no name, or one packed object that no store has any more, or has yet. */
 struct shmstore_holder {
 	size_t size;
 	enum shmstore_hold kind;
