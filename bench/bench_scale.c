@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +61,8 @@ struct scale {
 	unsigned n; /* objects */
 	uint64_t random;
 	struct measure_series puts, gets; /* all puts so far; a get of each object. One round */
+	/* Two dependent reads at random, in as much memory as the indexes have and as the slots have, where there were 1,000 objects and in the end. */
+	double floor_first_ns, floor_ns;
 	/* Medians of 1,000: the first ones put, got, got at random; got at random at the end. */
 	double put_first_ns, get_first_ns, random_first_ns, random_ns;
 	char data[SIZE];
@@ -138,6 +141,53 @@ static void get_some(struct scale *s, unsigned first, unsigned n, bool random, s
 			errx(1, "get of object %u: %s", which, shmstore_strerror(r));
 	}
 	measure_end_round(series);
+}
+
+static uint64_t read_line(const char *memory, size_t size, uint64_t random)
+{
+	const volatile char *at = memory + (random >> 32) * 64 % (size / 64 * 64);
+
+	return (uint64_t)*at;
+}
+
+/*
+ * What the memory itself takes: a line at random in as many bytes as all indexes have, and then one that depends on it, in as many as all slots
+ * have, of the same kinds of memory. A get reads these two, one after the other.
+ */
+static double floor_ns(struct scale *s)
+{
+	const size_t index_size = s->n * 6ul + 4096, slots_size = s->n * 48ul + 4096;
+	struct measure_series series = {0};
+	char path[128], *index, *slots;
+	double ns;
+	int fd;
+
+	if (place_path(&s->place, "floor", path, sizeof(path)) < 0)
+		errx(1, "%s: path too long", s->place.path);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || unlink(path) < 0 || ftruncate(fd, (off_t)slots_size) < 0)
+		err(1, "%s", path);
+	index = mmap(NULL, index_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	slots = mmap(NULL, slots_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (index == MAP_FAILED || slots == MAP_FAILED)
+		err(1, "memory for the floor");
+	memset(index, 1, index_size);
+	memset(slots, 1, slots_size);
+	for (unsigned i = 0; i < 7 * WINDOW; i++) {
+		uint64_t t0 = measure_now_ns();
+
+		s->random = s->random * 6364136223846793005u + 1442695040888963407u;
+		s->random += read_line(index, index_size, s->random);
+		s->random += read_line(slots, slots_size, s->random);
+		measure_add(&series, measure_now_ns() - t0);
+	}
+	measure_end_round(&series);
+	ns = measure_stat(&series).median;
+	measure_deinit(&series);
+	munmap(index, index_size);
+	munmap(slots, slots_size);
+	return ns;
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------- */
@@ -264,6 +314,12 @@ static void targets(struct report *r, const struct scale *s, const char *where)
 	target(r, s, where, "put of any object", ours, measure_stat(&s->puts).median / s->put_first_ns);
 	target(r, s, where, "get of all in order", ours, measure_stat(&s->gets).median / s->get_first_ns);
 	target(r, s, where, "get at random", kinds[s->kind].random, s->random_ns / s->random_first_ns);
+	if (s->kind == PACKED)
+		report_note(r,
+			    "%s: two dependent reads at random take %.0f ns in the memory of %u objects' indexes and "
+			    "slots, %.0f in that of 1,000; a get "
+			    "takes %.0f and %.0f",
+			    where, s->floor_ns, s->n, s->floor_first_ns, s->random_ns, s->random_first_ns);
 }
 
 static void report_one(struct report *r, const char *where, const char *operation, const struct scale *s,
@@ -292,7 +348,10 @@ static void grow_to(struct report *r, struct scale *s, unsigned goal, const char
 		get_some(s, 0, WINDOW, true, &random);
 	report_one(r, where, "get, 7,000 at random", s, &random);
 	s->random_ns = measure_stat(&random).median;
+	if (s->kind == PACKED)
+		s->floor_ns = floor_ns(s);
 	if (goal == WINDOW) {
+		s->floor_first_ns = s->floor_ns;
 		s->put_first_ns = measure_stat(&puts).median;
 		s->get_first_ns = measure_stat(&last).median;
 		s->random_first_ns = s->random_ns;

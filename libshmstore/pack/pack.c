@@ -94,16 +94,25 @@ uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64
 	return bytes;
 }
 
+static void remember(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place)
+{
+	p->last = (struct shms_packlast){{key->words[0], key->words[1]}, key->hash, key->size, place};
+	if (key->size > SHMS_SEGPACKED_KEY)
+		p->last.size = 0;
+}
+
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place)
 {
 	count_key(p, true);
 	shms_packindex_add(&p->index, key->hash, place);
+	remember(p, key, place);
 }
 
 uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place,
 			  uint64_t now_ms)
 {
 	shms_packindex_drop(&p->index, key->hash, place);
+	p->last.size = 0;
 	count_key(p, false);
 	return shms_packalias_unname(p, place, now_ms);
 }
@@ -424,12 +433,20 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 
 /* ---- looking up ---------------------------------------------------------------------------------------------------- */
 
+static __attribute__((noinline)) bool is_long_key(const struct shms_packseg *g, const struct shms_segslot *slot,
+						  const struct shms_packhashed *key)
+{
+	struct shms_segpacked o;
+
+	return shms_segpacked_read(&g->file->segment, slot, &o) == 0 && o.key_size == key->size &&
+	       memcmp(shms_packseg_key(g, &o), key->key, key->size) == 0;
+}
+
 /* The slot has our name, so that its object does not change. */
 static bool is_key(const struct shms_packplace *place, const struct shms_packhashed *key, void *arg)
 {
 	const struct shms_packseg *g = &((struct shms_pack *)arg)->segments[place->segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place->slot);
-	struct shms_segpacked o;
 	uint64_t words[2];
 	size_t size = shms_segpacked_key_words(&slot, words);
 
@@ -437,19 +454,38 @@ static bool is_key(const struct shms_packplace *place, const struct shms_packhas
 		return false;
 	if (size <= sizeof(words))
 		return words[0] == key->words[0] && words[1] == key->words[1];
-	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 && o.key_size == size &&
-	       memcmp(shms_packseg_key(g, &o), key->key, size) == 0;
+	return is_long_key(g, &slot, key);
 }
 
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace *ret)
 {
-	return shms_packindex_find(&p->index, key, is_key, p, ret);
+	if (!shms_packindex_find(&p->index, key, is_key, p, ret))
+		return false;
+	remember(p, key, *ret);
+	return true;
+}
+
+bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size, struct shms_packhashed *ret_key,
+		    struct shms_packplace *ret)
+{
+	const struct shms_packlast *last = &p->last;
+
+	if (key_size && key_size == last->size) {
+		*ret_key = (struct shms_packhashed){.key = key, .size = key_size, .hash = last->hash};
+		shms_packhash_pad(key, key_size, ret_key->words);
+		if (ret_key->words[0] == last->words[0] && ret_key->words[1] == last->words[1]) {
+			*ret = last->place;
+			return true;
+		}
+	}
+	*ret_key = shms_packhash(key, key_size);
+	return shms_pack_find(p, ret_key, ret);
 }
 
 bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret)
 {
-	const struct shms_packhashed k = shms_packhash(key, key_size);
-	bool found = shms_pack_find(p, &k, ret);
+	struct shms_packhashed k;
+	bool found = shms_pack_seek(p, key, key_size, &k, ret);
 
 	if (found)
 		*ret = shms_packalias_object(p, *ret);
@@ -507,12 +543,12 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 {
-	const struct shms_packhashed k = shms_packhash(key, key_size);
+	struct shms_packhashed k;
 	struct shms_packplace place;
 	bool has;
 
 	shms_lightlock_take(&p->lock);
-	has = shms_pack_find(p, &k, &place);
+	has = shms_pack_seek(p, key, key_size, &k, &place);
 	shms_lightlock_release(&p->lock);
 	return has;
 }
@@ -558,13 +594,13 @@ uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t *ret_bytes)
 {
-	const struct shms_packhashed k = shms_packhash(key, key_size);
 	struct shms_packplace place, object;
+	struct shms_packhashed k;
 	uint64_t bytes;
 	int r = -ENOENT;
 
 	shms_lightlock_take(&p->lock);
-	if (shms_pack_find(p, &k, &place)) {
+	if (shms_pack_seek(p, key, key_size, &k, &place)) {
 		object = shms_packalias_object(p, place);
 		bytes = shms_pack_unname(p, &k, place, now_ms);
 		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);

@@ -18,6 +18,9 @@ void shms_pack_fork_parent(struct shms_pack *p);
 
 /* Of pack.c, for packput.c, packshare.c, packalias.c and packvictim.c. The pack's lock is held. */
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace *ret);
+/* Hashes the key and finds it; neither, if it is the last one (packsegs.h). */
+bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size, struct shms_packhashed *ret_key,
+		    struct shms_packplace *ret);
 /* The same, and the place of the object that the key means, where the key's own place is an alias. */
 bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret);
 /* The store has got that slot by name, or gives it up. _lose() returns its bytes. */

@@ -40,9 +40,10 @@ struct shms_packline {
 };
 _Static_assert(sizeof(struct shms_packline) == 64, "a cache line");
 
-/* A key of up to 16 bytes in two words. Parts that overlap say the same. */
-static void pad(const unsigned char *key, size_t size, uint64_t ret[2])
+/* Parts that overlap say the same. */
+void shms_packhash_pad(const void *bytes, size_t size, uint64_t ret[2])
 {
+	const unsigned char *key = bytes;
 	uint32_t first, last;
 
 	ret[0] = ret[1] = 0;
@@ -72,7 +73,7 @@ struct shms_packhashed shms_packhash(const void *key, size_t size)
 	if (size > sizeof(k.words)) {
 		k.hash = XXH3_64bits(key, size);
 	} else {
-		pad(key, size, k.words);
+		shms_packhash_pad(key, size, k.words);
 		k.hash = shms_packhash_words(k.words, size);
 	}
 	return k;

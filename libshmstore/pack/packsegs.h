@@ -40,8 +40,19 @@ struct shms_packaliases {
 	struct shms_packaliased *objects;
 };
 
+/*
+ * The key that was found or named last, and its place. What was just put is handed off, what was just adopted is got, and what was got is deleted:
+ * such a call asks neither for the hash nor for the index, whose lines other work took out of the caches meanwhile.
+ */
+struct shms_packlast {
+	uint64_t words[2], hash;
+	size_t size; /* 0: there is none. Longer keys than fit into a slot are not kept */
+	struct shms_packplace place;
+};
+
 struct shms_pack {
 	struct shms_lightlock lock;
+	struct shms_packlast last;
 	struct shms_pack_options options;
 	char *path;
 	struct shms_packindex index;

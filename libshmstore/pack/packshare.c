@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hexdigits.h"
 #include "packalias.h"
 #include "packfork.h"
 #include "packsegs.h"
@@ -22,13 +23,13 @@ static const char PART[] = "/segments/";
 /* Each adoption parses a uuid, and sscanf() would take microseconds for it. */
 static bool parse_uuid(const char *text, uint8_t ret[16])
 {
-	uint32_t part;
+	for (size_t i = 0; i < 2; i++) {
+		uint64_t half;
 
-	for (size_t i = 0; i < 16; i += sizeof(part)) {
-		if (!shms_segticket_number(text + 2 * i, &part))
+		if (!shms_hexdigits_read(text + 16 * i, &half))
 			return false;
-		part = __builtin_bswap32(part);
-		memcpy(ret + i, &part, sizeof(part));
+		half = __builtin_bswap64(half);
+		memcpy(ret + 8 * i, &half, sizeof(half));
 	}
 	return true;
 }
@@ -128,18 +129,14 @@ struct adoption {
 	uint64_t now_ms;
 };
 
-/* ret_joined: the store had no place in the segment before. */
-static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number,
-		      bool *ret_joined)
+/* Not inline: the path takes a page of stack, which an adoption from a known segment does not touch. */
+static __attribute__((noinline)) int join(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms,
+					  uint32_t *ret_number)
 {
 	char link[SHMS_PACK_TICKET];
-	struct shms_segfile *file;
+	struct shms_segfile *file = malloc(sizeof(*file));
 	int r;
 
-	*ret_joined = false;
-	if (shms_packsegs_find(p, t->uuid, ret_number))
-		return 0;
-	file = malloc(sizeof(*file));
 	if (!file)
 		return -ENOMEM;
 	shms_packticket_link(t, link);
@@ -152,6 +149,19 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 	}
 	if (r < 0)
 		free(file);
+	return r;
+}
+
+/* ret_joined: the store had no place in the segment before. */
+static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number,
+		      bool *ret_joined)
+{
+	int r;
+
+	*ret_joined = false;
+	if (shms_packsegs_find(p, t->uuid, ret_number))
+		return 0;
+	r = join(p, t, now_ms, ret_number);
 	*ret_joined = r == 0;
 	return r;
 }
@@ -185,7 +195,6 @@ static int take(struct shms_pack *p, struct shms_packplace place, const struct s
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	bool named = shms_packseg_named(g, place.slot);
-	struct shms_segpacked o;
 	int r = shms_pack_reserve(p);
 
 	/* Its own key, once given up, comes back as one more alias. */
@@ -197,7 +206,7 @@ static int take(struct shms_pack *p, struct shms_packplace place, const struct s
 			return -ENOTSUP; /* a copy may find room */
 	}
 	if (r == 0)
-		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, &o);
+		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, NULL);
 	if (r < 0) {
 		if (!native)
 			shms_packalias_unmake(p, *ret, a->now_ms);
@@ -213,7 +222,6 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 {
 	struct shms_packseg *g = &p->segments[number];
 	struct shms_packplace old, old_object, place = {number, t->what.slot}, named = place;
-	struct shms_segpacked o;
 	bool held, same;
 	int r = check_object(g, t, a);
 
@@ -224,7 +232,7 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 	/* Our name there keeps the slot's object as it is. */
 	same = held && old_object.segment == number && old_object.slot == t->what.slot;
 	if (same)
-		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, &o);
+		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, NULL);
 	if (held && !a->replace)
 		return -EEXIST;
 	r = take(p, place, t, a, r == 1, &named);

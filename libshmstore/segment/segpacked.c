@@ -51,7 +51,6 @@ static void place(struct shms_segpacked *o)
 int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size, const void *key,
 			size_t key_size, uint8_t flags, struct shms_segpacked *ret)
 {
-	struct shms_segpacked o = {.metadata_size = metadata_size, .n_buffers = n_buffers, .flags = flags};
 	uint64_t end = 0;
 	int class;
 
@@ -62,20 +61,22 @@ int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t meta
 			return -EFBIG;
 		end = shms_layout_next(end, 0) + sizes[i];
 	}
-	o.buffer_size = end;
-	o.key_size = (uint16_t)key_size;
+	ret->buffer_size = end;
+	ret->metadata_size = metadata_size;
+	ret->n_buffers = n_buffers;
+	ret->key_size = (uint16_t)key_size;
+	ret->flags = n_buffers == 1 ? flags : flags | SHMS_SEGPACKED_TABLE;
+	memset(ret->key, 0, sizeof(ret->key));
 	if (key_size <= SHMS_SEGPACKED_KEY)
-		memcpy(o.key, key, key_size);
-	if (n_buffers != 1)
-		o.flags |= SHMS_SEGPACKED_TABLE;
-	place(&o);
+		memcpy(ret->key, key, key_size);
+	place(ret);
 	/* An object without bytes has an extent, too: a slot is never without one. */
-	class = shms_segclass_for(o.used ? o.used : 1);
+	class = shms_segclass_for(ret->used ? ret->used : 1);
 	if (class < 0)
 		return -EFBIG;
-	o.class = (uint8_t) class;
-	o.extent_size = shms_segclass_size(o.class);
-	*ret = o;
+	ret->class = (uint8_t) class;
+	ret->extent_off = 0;
+	ret->extent_size = shms_segclass_size(ret->class);
 	return 0;
 }
 

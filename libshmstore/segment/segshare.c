@@ -12,6 +12,8 @@
 
 #include <errno.h>
 
+#include "hexdigits.h"
+
 int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
 			 uint64_t end_ms, uint32_t *ret_lease)
 {
@@ -68,7 +70,7 @@ bool shms_segment_stands(const struct shms_segment *g, const struct shms_segtick
 static int take(const struct shms_segment *g, const struct shms_segslot *slot, const struct shms_segticket *t,
 		struct shms_segpacked *ret)
 {
-	int r = shms_segpacked_read(g, slot, ret);
+	int r = ret ? shms_segpacked_read(g, slot, ret) : 0;
 
 	for (unsigned turn = 0; shms_segword_turn(&turn);) {
 		uint64_t word = shms_segword_load(slot->state);
@@ -121,33 +123,23 @@ int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned 
 	return -ENOENT;
 }
 
-/* Writes the last n hexadecimal digits of number, and returns the end. */
-static char *put_digits(char *at, size_t n, uint64_t number)
-{
-	for (size_t i = n; i-- > 0; number >>= 4)
-		at[i] = "0123456789abcdef"[number & 15];
-	return at + n;
-}
-
 void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SEGTICKET_TEXT])
 {
-	char *at = ret_text;
+	uint64_t lease =
+		(uint64_t)t->slot << 32 | (uint64_t)(t->generation & SHMS_SEG_GENERATION) << 8 | (t->lease & 0xff);
 
-	at = put_digits(at, 8, t->slot);
-	at = put_digits(at, 6, t->generation & SHMS_SEG_GENERATION);
-	at = put_digits(at, 2, t->lease & 0xff);
-	at = put_digits(at, 16, t->end_ms);
-	*at = '\0';
+	shms_hexdigits_write(lease, ret_text);
+	shms_hexdigits_write(t->end_ms, ret_text + 16);
+	ret_text[32] = '\0';
 }
 
 int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)
 {
-	uint32_t slot, what, end_high, end_low;
+	uint64_t lease, end_ms;
 
-	if (n != SHMS_SEGTICKET_TEXT - 1 || !shms_segticket_number(text, &slot) ||
-	    !shms_segticket_number(text + 8, &what) || !shms_segticket_number(text + 16, &end_high) ||
-	    !shms_segticket_number(text + 24, &end_low) || (what & 0xff) >= SHMS_SEG_LEASES)
+	if (n != SHMS_SEGTICKET_TEXT - 1 || !shms_hexdigits_read(text, &lease) ||
+	    !shms_hexdigits_read(text + 16, &end_ms) || (lease & 0xff) >= SHMS_SEG_LEASES)
 		return -EBADMSG;
-	*ret = (struct shms_segticket){slot, what >> 8, what & 0xff, (uint64_t)end_high << 32 | end_low};
+	*ret = (struct shms_segticket){(uint32_t)(lease >> 32), (uint32_t)lease >> 8, lease & 0xff, end_ms};
 	return 0;
 }

@@ -35,7 +35,7 @@ int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, u
 bool shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *ticket);
 /*
  * Sets holder's name on the ticket's object, and takes the lease. holder: the caller's own. kept:
- * it is a kept store's. ret: the slot's description, checked. 0; -ESTALE: the ticket was used, or
+ * it is a kept store's. ret: the slot's description, checked; NULL: the caller has read it since it had the ticket. 0; -ESTALE: the ticket was used, or
  * its lease or object is gone; -EBADMSG: there is no such slot, or its description is no object's.
  * A call that fails changes nothing. The caller has checked the ticket's end.
  */
@@ -59,27 +59,5 @@ void shms_segticket_format(const struct shms_segticket *ticket, char ret_text[SH
  * write that.
  */
 int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret);
-/*
- * Reads a number of 8 lower-case hexadecimal digits, all at once, a byte each. False: there is another byte.
- * A letter has bit 6, and its value is 9 more than its low half. A digit is one if its high half is what that bit
- * says, and its value on the right side of 10.
- */
-static inline bool shms_segticket_number(const char text[8], uint32_t *ret)
-{
-	const uint64_t ones = UINT64_C(0x0101010101010101);
-	uint64_t x, letter, value;
-	bool right;
-
-	memcpy(&x, text, sizeof(x));
-	letter = x >> 6 & ones;
-	value = (x & ones * 15) + letter * 9;
-	right = (x & ones * 0xf0) == ones * 0x30 + letter * 0x30 && ((value + ones * 6) >> 4 & ones) == letter &&
-		!(value & ones * 0x10);
-	value = __builtin_bswap64(value & ones * 15);
-	value = (value | value >> 4) & UINT64_C(0x00ff00ff00ff00ff);
-	value = (value | value >> 8) & UINT64_C(0x0000ffff0000ffff);
-	*ret = (uint32_t)(value | value >> 16);
-	return right;
-}
 
 #endif

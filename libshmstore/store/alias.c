@@ -105,17 +105,27 @@ static int link_again(struct shmstore *s, const struct shms_publish_from *from, 
 }
 
 /* The same of a packed object: one more key. A small one is copied sooner than found. */
-static int alias_packed(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what,
-			unsigned flags)
+static int alias_packed(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
+			const struct iovec *buffers, size_t n_buffers, unsigned flags)
 {
+	struct shms_segobject what;
 	uint64_t bytes = 0;
 	int r;
 
-	for (uint32_t i = 0; i < what->n_buffers; i++)
-		bytes += what->buffers[i].iov_len;
+	for (size_t i = 0; i < n_buffers; i++)
+		bytes += buffers[i].iov_len;
 	if (bytes < SHMS_FORMAT_BIG)
 		return 0;
-	r = shms_packed_alias(s, k, what, (flags & SHMSTORE_REPLACE) != 0, shms_room_unbooked(s));
+	what = (struct shms_segobject){
+		.key = k->key,
+		.key_size = k->key_size,
+		.metadata = header,
+		.metadata_size = (uint32_t)header_size,
+		.buffers = buffers,
+		.n_buffers = (uint32_t)n_buffers,
+		.flags = flags & SHMSTORE_CHECKSUM ? SHMS_SEGPACKED_CHECKSUM : 0,
+	};
+	r = shms_packed_alias(s, k, &what, (flags & SHMSTORE_REPLACE) != 0, shms_room_unbooked(s));
 	if (r == 1) {
 		shms_count(&s->ledger->alias_n, 1);
 		shms_count(&s->ledger->alias_bytes, bytes);
@@ -127,15 +137,6 @@ int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *heade
 		   const struct iovec *buffers, size_t n_buffers, unsigned flags)
 {
 	struct shms_publish_from from = {.dir_fd = s->objects_fd, .other_key = true, .shared = true, .alias = true};
-	const struct shms_segobject packed = {
-		.key = k->key,
-		.key_size = k->key_size,
-		.metadata = header,
-		.metadata_size = (uint32_t)header_size,
-		.buffers = buffers,
-		.n_buffers = (uint32_t)n_buffers,
-		.flags = flags & SHMSTORE_CHECKSUM ? SHMS_SEGPACKED_CHECKSUM : 0,
-	};
 	struct shmstore_view *v = NULL;
 	struct shms_keyname source;
 	struct shms_layout l = {0};
@@ -148,7 +149,8 @@ int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *heade
 		return 0;
 	v = shms_view_find(buffers[first].iov_base);
 	if (!v)
-		return shms_packed_pack(&s->packed) ? alias_packed(s, k, &packed, flags) : 0;
+		return shms_packed_pack(&s->packed) ? alias_packed(s, k, header, header_size, buffers, n_buffers, flags)
+						    : 0;
 	shms_keyname_name(k);
 	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
 	if (same(s, v, header, header_size, buffers, n_buffers) &&

@@ -42,7 +42,8 @@
 
 struct put {
 	struct shmstore *s;
-	struct shms_keyname key;
+	struct shms_keyname
+		*key; /* beside it: to clear 256 bytes of name for nothing takes longer than all that is here */
 	const void *header;
 	size_t header_size;
 	const struct iovec *buffers;
@@ -92,7 +93,7 @@ static int make_head(const struct put *p, const struct shms_layout *l, void *hea
 	struct shms_superblock *sb = head;
 	int r;
 
-	shms_format_head(l, p->key.key, p->sizes, shms_nonce(), head);
+	shms_format_head(l, p->key->key, p->sizes, shms_nonce(), head);
 	if (p->flags & SHMSTORE_CHECKSUM) {
 		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
 		r = hash_buffers(p, sb->buffer_hash);
@@ -153,7 +154,7 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 	/* What ends in room, not in bytes, was not written to its end. */
 	if ((!l->buffer_size && l->metadata_off + l->metadata_size < size) && ftruncate(fd, (off_t)size) < 0)
 		return -errno;
-	return shms_publish_fd(p->s, &fd, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+	return shms_publish_fd(p->s, &fd, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 }
 
 static int write_recycled(const struct put *p, struct shms_slot *slot, const struct shms_layout *l, const void *head)
@@ -179,7 +180,7 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 		if (i + 1 < p->n_buffers)
 			memset(map + end, 0, off - end);
 	}
-	r = shms_publish_slot(p->s, slot, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+	r = shms_publish_slot(p->s, slot, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 	if (r == -ENOENT)
 		shms_recycle_discard(p->s, slot);
 	if (r == 0) {
@@ -203,7 +204,7 @@ static int write_booked(struct put *p, void *head)
 /* A look before the copy: a key that is held, and may not be replaced, costs none. */
 static bool held(const struct put *p)
 {
-	struct shms_keyname k = p->key;
+	struct shms_keyname k = *p->key;
 
 	if (p->flags & SHMSTORE_REPLACE)
 		return false;
@@ -248,7 +249,7 @@ static int name_draft(const struct put *p, struct shms_draft_claim *c)
 	r = shms_pwritev_all(c->fd, &iov, 1, 0);
 	if (r == 0 && (p->flags & SHMSTORE_PIN) && fchmod(c->fd, 0400 | S_ISVTX) < 0)
 		r = -errno;
-	return r < 0 ? r : shms_publish_fd(p->s, &c->fd, &p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+	return r < 0 ? r : shms_publish_fd(p->s, &c->fd, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 }
 
 /* The one buffer is a draft, whole: it becomes the object. 1: it did; 0: it is none, or a copy will do; -EEXIST. */
@@ -261,7 +262,7 @@ static int put_draft(struct put *p)
 	if (p->n_buffers != 1 || l->header_size != SHMS_DRAFT_HEAD ||
 	    !shms_draft_is(p->s, p->buffers->iov_base, p->buffers->iov_len))
 		return 0;
-	shms_keyname_name(&p->key);
+	shms_keyname_name(p->key);
 	if (held(p))
 		return -EEXIST;
 	if (!shms_draft_claim(p->s, p->buffers->iov_base, p->buffers->iov_len, &c))
@@ -290,7 +291,7 @@ static int put_once(void *arg)
 		return -EEXIST;
 	/* A pinned object gets a file of its own, and the pool does not get it back. */
 	slot = p->flags & SHMSTORE_PIN ? NULL : shms_recycle_take(p->s, l.header_size + l.buffer_size);
-	if (slot && !shms_layout_init(&l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, slot->capacity)) {
+	if (slot && !shms_layout_init(&l, p->key->key_size, p->header_size, p->sizes, p->n_buffers, slot->capacity)) {
 		shms_recycle_untake(p->s, slot);
 		slot = NULL;
 	}
@@ -314,7 +315,7 @@ static bool lay_out(struct put *p)
 {
 	struct shms_layout *l = &p->layout;
 
-	if (!shms_layout_init(l, p->key.key_size, p->header_size, p->sizes, p->n_buffers, 0))
+	if (!shms_layout_init(l, p->key->key_size, p->header_size, p->sizes, p->n_buffers, 0))
 		return false;
 	p->room = (struct shms_room){
 		.s = p->s, .bytes = l->header_size + l->buffer_size, .flags = p->flags, .take = put_once, .arg = p};
@@ -354,7 +355,7 @@ static int put_into_segment(struct put *p, const struct shms_segobject *what)
 	struct shmstore *s = p->s;
 	struct shms_seggrow grow = {.may = shms_room_unbooked(s)};
 	struct shms_room room;
-	int r = shms_packed_put(s, &p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
+	int r = shms_packed_put(s, p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
 
 	for (int i = 0; r == 0 && grow.wanted && i < GROWTHS; i++) {
 		r = book_growth(s, &grow, &room);
@@ -363,7 +364,7 @@ static int put_into_segment(struct put *p, const struct shms_segobject *what)
 			return 0;
 		}
 		grow.may = room.bytes;
-		r = shms_packed_put(s, &p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
+		r = shms_packed_put(s, p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
 		shms_room_settle_part(&room, grow.taken);
 	}
 	return r;
@@ -373,8 +374,8 @@ static int put_into_segment(struct put *p, const struct shms_segobject *what)
 static int put_packed(struct put *p)
 {
 	uint64_t hash[2];
-	struct shms_segobject what = {.key = p->key.key,
-				      .key_size = p->key.key_size,
+	struct shms_segobject what = {.key = p->key->key,
+				      .key_size = p->key->key_size,
 				      .metadata = p->header,
 				      .metadata_size = (uint32_t)p->header_size,
 				      .buffers = p->buffers,
@@ -409,14 +410,14 @@ static int put_anywhere(void *arg)
 		return r < 0 ? r : 0;
 	if (p->outcome)
 		return p->outcome;
-	shms_keyname_name(&p->key);
+	shms_keyname_name(p->key);
 	return put_once(p);
 }
 
 /* The file of a pinned object must not come back as another one's, pinned still. */
 static void forget_pinned(const struct put *p)
 {
-	struct shms_keyname k = p->key;
+	struct shms_keyname k = *p->key;
 
 	if ((p->flags & SHMSTORE_PIN) && k.name[0] && shms_key_find(p->s->objects_fd, &k) == 1)
 		shms_recycle_forget(p->s, k.name);
@@ -428,8 +429,9 @@ static int as_file(struct shmstore *s, const struct shms_keyname *k, const struc
 {
 	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
 	uint64_t sizes[SHMS_SEGOWN_BUFFERS];
+	struct shms_keyname key = *k;
 	struct put p = {.s = s,
-			.key = *k,
+			.key = &key,
 			.header = v->metadata,
 			.header_size = v->metadata_size,
 			.buffers = buffers,
@@ -451,7 +453,7 @@ static int as_file(struct shmstore *s, const struct shms_keyname *k, const struc
 		buffers[i].iov_base = shmstore_view_buffer(v, i, &sizes[i]);
 		buffers[i].iov_len = sizes[i];
 	}
-	p.key.instead = &v->packed;
+	key.instead = &v->packed;
 	if (!lay_out(&p))
 		return -EBADMSG;
 	r = shms_room_take(&p.room);
@@ -486,7 +488,7 @@ static int put(struct put *p)
 	int r;
 
 	if (p->n_buffers && !(p->flags & SHMSTORE_PIN)) {
-		r = shms_alias_try(p->s, &p->key, p->header, p->header_size, p->buffers, p->n_buffers, p->flags);
+		r = shms_alias_try(p->s, p->key, p->header, p->header_size, p->buffers, p->n_buffers, p->flags);
 		if (r != 0)
 			return r < 0 ? r : 0;
 	}
@@ -512,7 +514,9 @@ static int put(struct put *p)
 int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header, size_t header_size,
 		 const struct iovec *buffers, size_t n_buffers, unsigned flags)
 {
+	struct shms_keyname k;
 	struct put p = {.s = s,
+			.key = &k,
 			.header = header,
 			.header_size = header_size,
 			.buffers = buffers,
@@ -530,7 +534,7 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 		       : !header && header_size ? shms_detail_null("header")
 		       : !buffers && n_buffers  ? shms_detail_null("buffers")
 						: shms_detail_shape(n_buffers, header_size);
-	r = shms_keyname_key(&p.key, key, key_size);
+	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
 	if (n_buffers > SMALL_BUFFERS) {

@@ -43,6 +43,40 @@ Test(pack, objects_come_and_go_by_key)
 	close_pack(p);
 }
 
+Test(pack, the_last_key_is_not_taken_for_another)
+{
+	/* Of all but the first the words in a slot are the same, or begin so. */
+	static const char keys[][18] = {
+		"other", "k", "k\0", "k\0\0", "k\0\0\0\0\0\0\0\0", "k\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"};
+	static const size_t sizes[] = {5, 1, 2, 3, 9, 17};
+	struct shms_pack *p = open_pack("a", false);
+	struct shms_segobject what = {.n_buffers = 1};
+	struct shms_pack_view v;
+
+	for (size_t i = 0; i < 6; i++) {
+		char bytes[100];
+
+		memset(bytes, (int)i, sizeof(bytes));
+		what.key = keys[i];
+		what.key_size = sizes[i];
+		what.buffers = &(struct iovec){bytes, sizeof(bytes)};
+		cr_assert_eq(shms_pack_get(p, keys[i], sizes[i], &v), -ENOENT);
+		cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), 0);
+		for (size_t k = 0; k <= i; k++) {
+			cr_assert_eq(shms_pack_get(p, keys[k], sizes[k], &v), 0);
+			cr_assert_eq(v.segment->bytes[v.object.extent_off], k);
+			shms_pack_unget(p, &v, NOW);
+		}
+	}
+	for (size_t i = 0; i < 6; i++) {
+		cr_assert(shms_pack_has(p, keys[i], sizes[i]));
+		cr_assert_eq(shms_pack_delete(p, keys[i], sizes[i], NOW, NULL), 0);
+		cr_assert_not(shms_pack_has(p, keys[i], sizes[i]));
+		cr_assert_eq(shms_pack_has(p, keys[(i + 1) % 6], sizes[(i + 1) % 6]), i < 5);
+	}
+	close_pack(p);
+}
+
 Test(pack, no_bytes_change_under_a_view)
 {
 	struct shms_pack *p = open_pack("a", false);
