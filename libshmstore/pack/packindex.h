@@ -40,7 +40,7 @@ struct shms_packindex {
 
 struct shms_packhashed shms_packhash(const void *key, size_t size);
 /* Its words alone: a key that fits into a slot, in two words, with zeros behind it. */
-void shms_packhash_pad(const void *key, size_t size, uint64_t ret[2]);
+void shms_packhash_pad(const void *bytes, size_t size, uint64_t ret[2]);
 /* The hash of a key of so many bytes that fits into a slot. */
 uint64_t shms_packhash_words(const uint64_t words[2], size_t size);
 
