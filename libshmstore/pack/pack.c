@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "cleanup.h"
 #include "format.h"
 #include "lightcount.h"
@@ -433,8 +434,8 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 
 /* ---- looking up ---------------------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) bool is_long_key(const struct shms_packseg *g, const struct shms_segslot *slot,
-						  const struct shms_packhashed *key)
+static SHMS_ASIDE bool is_long_key(const struct shms_packseg *g, const struct shms_segslot *slot,
+				   const struct shms_packhashed *key)
 {
 	struct shms_segpacked o;
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aside.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "seglock.h"
@@ -45,7 +46,7 @@ static bool is_orphan(const struct shms_packseg *g)
  * Has nobody the owner's byte? A pid that is there is taken for the owner, since asking for the byte costs an open: if it is
  * another process, gc makes the segment an orphan. A pid that is not there may be one of another namespace.
  */
-static __attribute__((noinline)) bool is_ownerless(const struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+static SHMS_ASIDE bool is_ownerless(const struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	struct shms_segrecord *owner = shms_segment_record(&g->file->segment, SHMS_SEG_OWNER);
 	pid_t pid = (pid_t)owner->pid;

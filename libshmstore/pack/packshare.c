@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aside.h"
 #include "hexdigits.h"
 #include "packalias.h"
 #include "packfork.h"
@@ -129,9 +130,7 @@ struct adoption {
 	uint64_t now_ms;
 };
 
-/* Not inline: the path takes a page of stack, which an adoption from a known segment does not touch. */
-static __attribute__((noinline)) int join(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms,
-					  uint32_t *ret_number)
+static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number)
 {
 	char link[SHMS_PACK_TICKET];
 	struct shms_segfile *file = malloc(sizeof(*file));

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "aside.h"
 #include "cleanup.h"
 #include "copy.h"
 #include "format.h"
@@ -219,8 +220,8 @@ static void by_map(struct shms_segown *o, const struct shms_segobject *what, con
 	write_rest(what, p, sizes, extent);
 }
 
-static int by_write(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
-		    const uint64_t *sizes)
+static SHMS_ASIDE int by_write(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
+			       const uint64_t *sizes)
 {
 	static const uint8_t zeros[SHMS_SEGCLASS_ALIGN];
 	struct iovec iov[2 * SHMS_SEGOWN_BUFFERS + 1];

@@ -26,6 +26,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "aside.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
@@ -91,7 +92,7 @@ static bool plain_path(const char *path, size_t length)
 }
 
 /* Is the path that of a lease in our own inbox, inbox/<uid>/handoff/<lease>? */
-static bool in_inbox(const struct shmstore *s, const char *path, const char *last)
+static SHMS_ASIDE bool in_inbox(const struct shmstore *s, const char *path, const char *last)
 {
 	char own[64];
 	int n = snprintf(own, sizeof(own), SHMS_DIR_INBOX "/%u/" SHMS_DIR_HANDOFF "/", (unsigned)s->uid);
@@ -118,13 +119,17 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 	/* What is behind the store's directory is plain in a packed object's. */
 	if (length && !plain_path(path, packed ? shms_packticket_store(&ret->packed) : length))
 		return shms_detail(-EPERM, NULL, "the ticket's path %.256s goes by . or ..", t->path);
+	if (packed) {
+		ret->kind = KIND_PACKED;
+		ret->path = path;
+		ret->name = path + ret->packed.link_length + 1;
+		return 0;
+	}
 	last = memrchr(path, '/', length);
 	if (!last)
 		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
 	last++;
-	if (packed) {
-		ret->kind = KIND_PACKED;
-	} else if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
+	if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
 		if (expiry <= shms_now_boot_ms())
 			return shms_detail(-ESTALE, NULL, "the lease %.256s has expired", t->path);
 		ret->kind = in_inbox(s, path, last) ? KIND_INBOX : KIND_LEASE;
@@ -336,8 +341,8 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
  * The object becomes one of ours by a copy, and then the lease goes: killed in between, both are there. Where two bring one ticket at the
  * same time, both may have it. flags: of the put.
  */
-static int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
-		      const struct shms_pack_sizes *expect, unsigned flags)
+static SHMS_ASIDE int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
+				 const struct shms_pack_sizes *expect, unsigned flags)
 {
 	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
 	struct shms_packcopy copy;
@@ -389,43 +394,49 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const 
 	return r < 0 ? open_error(r) : r;
 }
 
+static SHMS_ASIDE int adopt_file(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t,
+				 struct source *from, unsigned flags)
+{
+	struct shms_header h;
+	int r;
+
+	shms_keyname_name(k);
+	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, from) : -1;
+	if (dir_fd >= 0) {
+		from->dir_fd = dir_fd;
+	} else if (s->p->open_to_others) {
+		return open_error(dir_fd);
+	} else {
+		from->dir_fd = s->p->fd;
+		from->name = from->path;
+	}
+	_fd_ int fd = shms_openat_beneath(from->dir_fd, from->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	if (fd == -ELOOP) {
+		from->name = strrchr(from->path, '/') + 1;
+		return adopt_stub(s, k, t, from, (flags & SHMSTORE_REPLACE) != 0);
+	}
+	if (fd < 0)
+		return open_error(fd);
+	r = check_file(s, fd, t, from, &h);
+	if (r < 0)
+		return r;
+	if (flags & SHMSTORE_VERIFY)
+		r = verify(fd, &h.object, from->st.st_uid != s->uid);
+	if (r == 0)
+		r = take(s, k, from, &h, (flags & SHMSTORE_REPLACE) != 0);
+	shms_header_deinit(&h);
+	return r;
+}
+
 /* As shmstore_adopt(), and -EAGAIN: the object's name means another file than it did before. */
 static int adopt_once(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
 {
-	struct shms_header h;
 	struct source from;
 	int r = check_path(s, t, &from);
 
 	if (r < 0)
 		return r;
-	if (from.kind == KIND_PACKED)
-		return adopt_packed(s, k, t, &from, flags);
-	shms_keyname_name(k);
-	_fd_ int dir_fd = s->p->open_to_others ? open_directory(s, &from) : -1;
-	if (dir_fd >= 0) {
-		from.dir_fd = dir_fd;
-	} else if (s->p->open_to_others) {
-		return open_error(dir_fd);
-	} else {
-		from.dir_fd = s->p->fd;
-		from.name = from.path;
-	}
-	_fd_ int fd = shms_openat_beneath(from.dir_fd, from.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-	if (fd == -ELOOP) {
-		from.name = strrchr(from.path, '/') + 1;
-		return adopt_stub(s, k, t, &from, (flags & SHMSTORE_REPLACE) != 0);
-	}
-	if (fd < 0)
-		return open_error(fd);
-	r = check_file(s, fd, t, &from, &h);
-	if (r < 0)
-		return r;
-	if (flags & SHMSTORE_VERIFY)
-		r = verify(fd, &h.object, from.st.st_uid != s->uid);
-	if (r == 0)
-		r = take(s, k, &from, &h, (flags & SHMSTORE_REPLACE) != 0);
-	shms_header_deinit(&h);
-	return r;
+	return from.kind == KIND_PACKED ? adopt_packed(s, k, t, &from, flags) : adopt_file(s, k, t, &from, flags);
 }
 
 /* An object that its owner names may be demoted, brought back or replaced while it is looked at. */

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "cleanup.h"
 #include "handle.h"
 #include "keyslot.h"
@@ -29,7 +30,7 @@
 #define PAGEMAP_PRESENT (1ull << 63)
 
 /* Did nobody write to this copy-on-write mapping? */
-static bool unwritten(const struct shmstore_view *v)
+static SHMS_ASIDE bool unwritten(const struct shmstore_view *v)
 {
 	uint64_t entries[512], page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t at = (uint64_t)(uintptr_t)v->map / page,
@@ -71,8 +72,8 @@ static bool same(const struct shmstore *s, const struct shmstore_view *v, const 
 }
 
 /* The file that the view's own key means now: is it still the view's, and what the put asks for? */
-static bool find_source(struct shmstore *s, const struct shmstore_view *v, const char *name, unsigned flags,
-			struct shms_publish_from *from, struct shms_layout *ret_layout)
+static SHMS_ASIDE bool find_source(struct shmstore *s, const struct shmstore_view *v, const char *name, unsigned flags,
+				   struct shms_publish_from *from, struct shms_layout *ret_layout)
 {
 	struct shms_header h;
 	struct stat st;
@@ -91,8 +92,8 @@ static bool find_source(struct shmstore *s, const struct shmstore_view *v, const
 }
 
 /* The second link. It takes no memory, and the store's sums count each inode once: no limit is asked. */
-static int link_again(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
-		      const struct shms_layout *l, bool replace)
+static SHMS_ASIDE int link_again(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
+				 const struct shms_layout *l, bool replace)
 {
 	struct shms_keyname own = *k;
 

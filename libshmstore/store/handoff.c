@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
@@ -166,10 +167,21 @@ static int handoff_packed(struct shmstore *s, const struct shms_keyname *k, uint
 	return 1;
 }
 
+/* Not ours to link: another user's, that was handed to us. */
+static SHMS_ASIDE int handoff_received(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
+				       struct shmstore_ticket *ret)
+{
+	struct shmstore_ticket received;
+	int r = shms_handoff_received(s, k, lease_ms, &received);
+
+	if (r == 0)
+		*ret = received;
+	return r;
+}
+
 int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms, unsigned flags,
 			   struct shmstore_ticket *ret)
 {
-	struct shmstore_ticket received;
 	struct shms_keyname k;
 	int r = shms_store_usable(s, true);
 
@@ -189,12 +201,8 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 		shms_keyname_name(&k);
 		r = shms_handoff_lease(s, &k, lease_ms, (flags & SHMSTORE_AS_IS) != 0, ret);
 	}
-	if (r == -EPERM) {
-		/* Not ours to link: another user's, that was handed to us. */
-		r = shms_handoff_received(s, &k, lease_ms, &received);
-		if (r == 0)
-			*ret = received;
-	}
+	if (r == -EPERM)
+		r = handoff_received(s, &k, lease_ms, ret);
 	if (r < 0)
 		return shms_error(r);
 	shms_count(&s->ledger->handoff_n, 1);

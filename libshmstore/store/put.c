@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "alias.h"
+#include "aside.h"
 #include "cleanup.h"
 #include "copy.h"
 #include "detail.h"
@@ -233,7 +234,7 @@ static int draft_head(const struct put *p, const struct shms_draft_claim *c, voi
 	return r;
 }
 
-static int name_draft(const struct put *p, struct shms_draft_claim *c)
+static SHMS_ASIDE int name_draft(const struct put *p, struct shms_draft_claim *c)
 {
 	const struct shms_layout *l = &p->layout;
 	_Alignas(8) unsigned char head[SHMS_DRAFT_HEAD] = {0};
