@@ -213,20 +213,34 @@ static int strange_names(struct shms_gc *g, struct shms_gc_target *t)
 	return r == 0 && g->fn ? say_strange(g, t, SHMS_DIR_HANDOFF, true) : r;
 }
 
-/* Dead stores' places in a segment that this store has a link of are given back; nothing of the store's own goes. */
+static int tell_leases(struct shms_gc *g, struct shms_gc_target *t, const char *name, uint32_t n)
+{
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_LEASE, .n_objects = n};
+	_free_ char *below = NULL;
+
+	g->report.n_leases += n;
+	if (asprintf(&below, "%s/" SHMS_DIR_SEGMENTS "/%s", t->c->below, name) < 0) {
+		below = NULL;
+		return -ENOMEM;
+	}
+	return shms_gc_tell(g, &a, below, "leases of packed objects have ended, and nobody took them: %u", n);
+}
+
+/* In a segment that this store has a link of, dead stores' places are given back, and leases that have ended; nothing of the store's own goes. */
 static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
 {
 	struct shms_segrescued done;
 	struct shms_seglook l;
+	uint32_t n_leases;
 
-	(void)t;
 	(void)arg;
 	if (g->gone || shms_seglook_open(dirfd, name, true, &l) < 0)
 		return 0; /* what is damaged verify tells of */
+	n_leases = shms_segrescue_leases(&l, g->now_ms);
 	if (shms_segrescue(&l, NULL, g->now_ms, &done) == 0)
 		g->report.freed += done.freed;
 	shms_seglook_close(&l);
-	return 0;
+	return n_leases ? tell_leases(g, t, name, n_leases) : 0;
 }
 
 int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)

@@ -112,6 +112,7 @@ static void drop_segment(int dirfd, const char *name, const struct shms_page *pa
 
 	if (r == 0 || r == 1) {
 		io->n_left += r == 1;
+		io->n_leases += done.n_leases;
 		io->freed += done.freed;
 	} else if (r == -ENOTSUP || r == -EBADMSG || r == -EPERM) {
 		drop(dirfd, name, io);

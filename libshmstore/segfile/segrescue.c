@@ -20,6 +20,7 @@
 #include "segfile.h"
 #include "seglock.h"
 #include "segrecover.h"
+#include "segslot.h"
 #include "segsurvey.h"
 #include "segtrim.h"
 #include "sys.h"
@@ -110,6 +111,18 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 	}
 	*ret = done;
 	return r;
+}
+
+uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms)
+{
+	uint32_t n_slots = shms_segment_born(&l->segment), n = 0;
+
+	for (uint32_t i = 0; i < n_slots; i++) {
+		struct shms_segslot slot = shms_segslot_at(&l->segment, i);
+
+		n += shms_segslot_expire(&slot, shms_segnow_of_ms(now_ms));
+	}
+	return n;
 }
 
 /* As rescue(), of a record in another user's segment. fd: of the file, to write to. 0, -EBUSY, -errno. */
@@ -205,12 +218,17 @@ int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], u
 	struct stat st;
 	int r = shms_seglook_open(dirfd, name, true, &l);
 	bool others = r == -EPERM;
+	uint32_t leases = 0;
 
 	if (others)
 		r = shms_seglook_open(dirfd, name, false, &l);
 	if (r < 0)
 		return r;
+	/* Before free slots are taken back, with what ended leases are on them. */
+	if (!others)
+		leases = shms_segrescue_leases(&l, now_ms);
 	r = others ? tell_all_gone(&l, dirfd, name, gone) : shms_segrescue(&l, gone, now_ms, &done);
+	done.n_leases = others ? 0 : leases;
 	if (r == -EBUSY || (r == 0 && shms_segment_promised(&l.segment, now_ms)))
 		r = 1;
 	if (r == 0 && fstat(l.fd, &st) == 0 && unlinkat(dirfd, name, 0) == 0) {

@@ -22,8 +22,9 @@ void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool g
 struct shms_segrescued {
 	uint32_t n_dead; /* places that were given back */
 	uint32_t n_alive;
-	bool orphan;    /* there is no owner any more */
-	uint64_t freed; /* bytes of memory that went back to the kernel */
+	uint32_t n_leases; /* that had ended, and went: of shms_segrescue_unlink() */
+	bool orphan;       /* there is no owner any more */
+	uint64_t freed;    /* bytes of memory that went back to the kernel */
 };
 
 /*
@@ -32,6 +33,8 @@ struct shms_segrescued {
  * -EBUSY: gone's place is still locked by a child that inherited views; -ENOMEM.
  */
 int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms, struct shms_segrescued *ret);
+/* Takes ended leases of all objects in the segment l, which was opened for writing. Returns how many. */
+uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms);
 /*
  * The first step of taking the store of that uuid apart, in segment name of its segments/, which is dirfd: its objects lose the store's name,
  * and its aliases keep theirs. In all of its segments, before any is left by shms_segrescue_unlink(): so no kill in between leaves an object

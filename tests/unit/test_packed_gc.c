@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What gc gives back of stores that pack. */
 #include <criterion/criterion.h>
+#include <shmstore/inspect.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,4 +62,43 @@ Test(packed_gc, pool_of_a_dead_kept_store_goes)
 	cr_assert_eq(shmstore_close(s), 0);
 	shmstore_partition_unref(p);
 	ensure_books_close();
+}
+
+static bool lease_is_past(void *arg)
+{
+	return shmstore_lease_clock_ms() > *(uint64_t *)arg + 4000; /* ends are in units of 2 s */
+}
+
+static int count_leases(const struct shmstore_gc_action *a, void *arg)
+{
+	if (a->what == SHMSTORE_GC_LEASE)
+		*(uint64_t *)arg += a->n_objects;
+	return 0;
+}
+
+/* Of a live store, as leases of files are; the object stays. */
+Test(packed_gc, ended_leases_are_counted_and_go)
+{
+	struct shmstore *s = packing_store("a", MAX, false);
+	struct shmstore_partition *p = scratch_partition();
+	uint64_t now = shmstore_lease_clock_ms(), n = 0;
+	struct shmstore_gc_report report;
+	struct shmstore_ticket t;
+
+	cr_assert_eq(put_pattern(s, "k", 1000, 1, 0), 0);
+	cr_assert_eq(put_pattern(s, "l", 1000, 2, 0), 0);
+	for (unsigned i = 0; i < 3; i++)
+		cr_assert_eq(shmstore_handoff(s, KEY("k"), 1, &t), 0);
+	cr_assert_eq(shmstore_handoff(s, KEY("l"), 60000, &t), 0);
+	cr_assert(wait_until(lease_is_past, &now, 60000));
+	cr_assert_eq(shmstore_partition_gc_plan(p, 0, count_leases, &n, &report), 0);
+	cr_assert_eq(report.n_leases, 3);
+	cr_assert_eq(n, 3);
+	cr_assert_eq(shmstore_partition_gc(p, 0, &report), 0);
+	cr_assert_eq(report.n_leases, 0);
+	cr_assert_eq(get_pattern(s, "k", 1000, 1), 0);
+	cr_assert_eq(shmstore_adopt(s, KEY("l"), &t, 0), 0, "it has not ended");
+	cr_assert_eq(shmstore_close(s), 0);
+	shmstore_partition_unref(p);
+	ensure_nothing_left();
 }

@@ -92,6 +92,29 @@ Test(segslot, a_lease_keeps_the_object_until_its_end_and_no_longer)
 	end(&s);
 }
 
+/* gc takes them, all at once and no sooner, and leaves the object. */
+Test(segslot, leases_that_have_ended_go)
+{
+	struct scene s = scene(32);
+	struct shms_segpacked o;
+	struct shms_segticket t;
+
+	begin(&s);
+	cr_assert_eq(shms_segslot_expire(&s.slot, 0), 0);
+	handoff(&s, 4000);
+	t = handoff(&s, 10000);
+	cr_assert_eq(shms_segslot_expire(&s.slot, shms_segnow_of_ms(9000)), 0);
+	cr_assert_eq(shms_segslot_expire(&s.slot, shms_segnow_of_ms(14000)), 2);
+	cr_assert_eq(state_of(&s), shms_segstate_make(SHMS_SEG_SEALED, s.generation));
+	cr_assert_eq(shms_segslot_expire(&s.slot, shms_segnow_of_ms(14000)), 0);
+	cr_assert_eq(shms_segment_adopt(&s.g, 7, false, &t, &o), -ESTALE);
+	cr_assert(shms_segslot_held(&s.slot));
+	shms_segslot_drop(&s.slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE);
+	cr_assert(shms_segslot_free(&s.slot, 0));
+	cr_assert_eq(shms_segslot_expire(&s.slot, 0), 0);
+	end(&s);
+}
+
 Test(segslot, twelve_leases_are_out_at_once_and_the_latest_end_counts)
 {
 	struct scene s = scene(32);
