@@ -6,12 +6,9 @@
 
 Test(packed_few_objects, take_little)
 {
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore *s = NULL;
+	struct shmstore *s = packing_store("a", UINT64_C(1) << 20, false);
 	uint64_t before;
 
-	o.pack_max = UINT64_C(1) << 20;
-	cr_assert_eq(shmstore_open(scratch_partition(), "a", &o, &s), 0);
 	before = ensure_books_close().used;
 	cr_assert_eq(put_pattern(s, "small", 1000, 1, 0), 0);
 	cr_assert_leq(ensure_books_close().used, before + (32u << 10));

@@ -17,13 +17,7 @@ static unsigned donor;
 
 static struct shmstore *open_store(const char *name)
 {
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore *s;
-
-	o.pack_max = 64u << 10;
-	o.keep = strcmp(name, "receiver") == 0;
-	ENSURE(shmstore_open(scratch_partition(), name, &o, &s) == 0);
-	return s;
+	return packing_store(name, 64u << 10, strcmp(name, "receiver") == 0);
 }
 
 static const char *key_of(unsigned i)

@@ -20,13 +20,7 @@ static struct shmstore_ticket *ticket; /* of the donor, a child */
 
 static struct shmstore *open_store(const char *name)
 {
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore *s;
-
-	o.pack_max = 64u << 10;
-	o.recycle_max = 0;
-	ENSURE(shmstore_open(scratch_partition(), name, &o, &s) == 0);
-	return s;
+	return packing_store(name, 64u << 10, false);
 }
 
 /* A receiver that has all memory of its own that it will need. */

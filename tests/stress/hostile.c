@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <shmstore/inspect.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +27,7 @@
 
 #include "content.h"
 #include "dice.h"
+#include "failure.h"
 #include "sandbox.h"
 
 #define PACK_MAX (UINT64_C(1) << 20)
@@ -49,10 +49,10 @@ struct mail {
 };
 
 struct shared {
-	_Atomic bool stop, failed;
+	_Atomic bool stop;
+	struct failure failure;
 	_Atomic uint64_t next_seed, n_writes, n_ops[STORES], n_errors[STORES], n_bad;
 	struct mail mail[STORES]; /* to each */
-	char message[512];
 };
 
 struct options {
@@ -62,17 +62,6 @@ struct options {
 
 static struct shared *sh;
 static char partition[256];
-
-__attribute__((format(printf, 1, 2))) static void complain(const char *format, ...)
-{
-	va_list args;
-
-	if (atomic_exchange(&sh->failed, true))
-		return;
-	va_start(args, format);
-	vsnprintf(sh->message, sizeof(sh->message), format, args);
-	va_end(args);
-}
 
 /* ---- stores -------------------------------------------------------------------------------------------------------- */
 
@@ -102,7 +91,7 @@ static void check(struct worker *w, const char *what, int rc, int allowed)
 	sh->n_errors[w->id] += rc < 0;
 	sh->n_bad += rc == -EBADMSG;
 	if (!in_list(rc) || (w->id >= HARMED && rc < 0 && rc != allowed))
-		complain("store %u: %s: %d (%s)", w->id, what, rc, shmstore_error_detail());
+		failure_say(&sh->failure, "store %u: %s: %d (%s)", w->id, what, rc, shmstore_error_detail());
 }
 
 /* All that the view shows is read, whatever it is. */
@@ -121,7 +110,7 @@ static void look(struct worker *w, unsigned k, struct shmstore_view *v, uint64_t
 		(void)sum;
 	}
 	if (w->id >= HARMED && (why || c.seed != seed))
-		complain("store %u: key %u: %s", w->id, k, why ? why : "another object");
+		failure_say(&sh->failure, "store %u: key %u: %s", w->id, k, why ? why : "another object");
 }
 
 static void put(struct worker *w, unsigned k, const char *key)
@@ -231,7 +220,7 @@ static void work(unsigned id, uint64_t seed)
 		_exit(1);
 	if (open_store(&w) < 0)
 		_exit(0);
-	while (!sh->stop && !sh->failed) {
+	while (!sh->stop && !sh->failure.is) {
 		unsigned k = (unsigned)dice_draw(&w.dice, KEYS);
 		char key[16] = "";
 
@@ -350,7 +339,7 @@ static void be_hostile(uint64_t seed)
 {
 	struct dice d = {.state = seed};
 
-	while (!sh->stop && !sh->failed) {
+	while (!sh->stop && !sh->failure.is) {
 		harm((unsigned)dice_draw(&d, HARMED), &d);
 		/* They are to do some work between. */
 		nanosleep(&(struct timespec){.tv_nsec = (long)dice_draw(&d, 20000000)}, NULL);
@@ -382,7 +371,7 @@ static bool reap(const char *what, unsigned id, pid_t pid, bool killed)
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		continue;
 	if (status != 0 && !(killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
-		complain("%s %u ended with status 0x%x", what, id, (unsigned)status);
+		failure_say(&sh->failure, "%s %u ended with status 0x%x", what, id, (unsigned)status);
 	return status != 0;
 }
 
@@ -402,7 +391,7 @@ static void play(const struct options *o)
 
 	for (unsigned i = 0; i < STORES; i++)
 		pids[i] = start((int)i, dice_bits(&d));
-	while (now() < end && !sh->failed) {
+	while (now() < end && !sh->failure.is) {
 		unsigned i = (unsigned)dice_draw(&d, HARMED);
 
 		nanosleep(&(struct timespec){.tv_nsec = (long)dice_draw(&d, 100000000)}, NULL); /* at any moment */
@@ -465,12 +454,12 @@ static int body(const char *mount, void *arg)
 	       (unsigned long long)sh->n_ops[0], (unsigned long long)sh->n_ops[1], (unsigned long long)sh->n_errors[0],
 	       (unsigned long long)sh->n_errors[1], (unsigned long long)sh->n_ops[2], (unsigned long long)sh->n_ops[3],
 	       (unsigned long long)sh->n_errors[2], (unsigned long long)sh->n_errors[3], (unsigned long long)sh->n_bad);
-	if (!sh->failed && (!sh->n_writes || !sh->n_bad || !sh->n_ops[2] || !sh->n_ops[3]))
-		complain("nothing was harmed, or nobody worked: the test says nothing");
-	if (sh->failed)
-		printf("FAIL hostile: %s\n", sh->message);
-	printf("hostile: %u passed, %u failed\n", !sh->failed, sh->failed);
-	return sh->failed ? 1 : 0;
+	if (!sh->failure.is && (!sh->n_writes || !sh->n_bad || !sh->n_ops[2] || !sh->n_ops[3]))
+		failure_say(&sh->failure, "nothing was harmed, or nobody worked: the test says nothing");
+	if (sh->failure.is)
+		printf("FAIL hostile: %s\n", sh->failure.message);
+	printf("hostile: %u passed, %u failed\n", !sh->failure.is, sh->failure.is);
+	return sh->failure.is ? 1 : 0;
 }
 
 int main(int argc, char **argv)

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <shmstore/inspect.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 
 #include "clock.h"
 #include "content.h"
+#include "failure.h"
 #include "sandbox.h"
 
 #define N_PROCESSES 8u
@@ -33,8 +33,7 @@
 static unsigned n_objects = 40; /* of each store */
 
 static struct shared {
-	_Atomic bool failed;
-	char message[512];
+	struct failure failure;
 	_Atomic unsigned n_put, n_adopted; /* processes that are that far */
 	_Atomic bool end;
 	struct shmstore_ticket tickets[N_STORES]; /* from each store to the next */
@@ -42,20 +41,10 @@ static struct shared {
 
 static char partition_path[256];
 
-__attribute__((format(printf, 1, 2))) static void complain(const char *format, ...)
-{
-	va_list args;
-	if (atomic_exchange(&sh->failed, true))
-		return;
-	va_start(args, format);
-	vsnprintf(sh->message, sizeof(sh->message), format, args);
-	va_end(args);
-}
-
 static void must(const char *what, unsigned store, int rc)
 {
 	if (rc < 0)
-		complain("store %u: %s: %d (%s)", store, what, rc, shmstore_strerror(rc));
+		failure_say(&sh->failure, "store %u: %s: %d (%s)", store, what, rc, shmstore_strerror(rc));
 }
 
 static bool as_files; /* none is packed */
@@ -68,7 +57,7 @@ static struct content content_of(unsigned store, unsigned object)
 static void wait_for(_Atomic unsigned *n)
 {
 	++*n;
-	while (*n < N_PROCESSES && !sh->failed)
+	while (*n < N_PROCESSES && !sh->failure.is)
 		usleep(1000);
 }
 
@@ -79,27 +68,27 @@ static void process(unsigned id)
 	struct shmstore_partition *p = NULL;
 	o.pack_max = as_files ? 0 : o.pack_max;
 	must("partition", id, shmstore_partition_open(partition_path, 0, &p));
-	for (unsigned i = 0; i < N_EACH && !sh->failed; i++) {
+	for (unsigned i = 0; i < N_EACH && !sh->failure.is; i++) {
 		unsigned store = id * N_EACH + i;
 		char name[32];
 		snprintf(name, sizeof(name), "store-%u", store);
 		must("open", store, shmstore_open(p, name, &o, &stores[i]));
-		for (unsigned k = 0; k < n_objects && !sh->failed; k++) {
+		for (unsigned k = 0; k < n_objects && !sh->failure.is; k++) {
 			char key[32];
 			snprintf(key, sizeof(key), "object-%u", k);
 			must("put", store, content_put(stores[i], key, strlen(key), content_of(store, k), 0));
 		}
-		if (!sh->failed)
+		if (!sh->failure.is)
 			must("handoff", store, shmstore_handoff(stores[i], "object-0", 8, 600000, &sh->tickets[store]));
 	}
 	wait_for(&sh->n_put);
-	for (unsigned i = 0; i < N_EACH && !sh->failed; i++) {
+	for (unsigned i = 0; i < N_EACH && !sh->failure.is; i++) {
 		unsigned store = id * N_EACH + i;
 		must("adopt", store,
 		     shmstore_adopt(stores[i], "adopted", 7, &sh->tickets[(store + N_STORES - 1) % N_STORES], 0));
 	}
 	wait_for(&sh->n_adopted);
-	while (!sh->end && !sh->failed)
+	while (!sh->end && !sh->failure.is)
 		usleep(2000);
 	for (unsigned i = 0; i < N_EACH; i++)
 		must("close", id * N_EACH + i, shmstore_close(stores[i]));
@@ -109,14 +98,14 @@ static void process(unsigned id)
 
 static void read_all(struct shmstore_partition *p, unsigned first)
 {
-	for (unsigned store = first; store < N_STORES && !sh->failed; store++) {
+	for (unsigned store = first; store < N_STORES && !sh->failure.is; store++) {
 		char name[32];
 		snprintf(name, sizeof(name), "store-%u", store);
 		struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 		options.flags = SHMSTORE_OPEN_READONLY;
 		struct shmstore *s = NULL;
 		must("opening read-only", store, shmstore_open(p, name, &options, &s));
-		for (unsigned k = 0; s && k <= n_objects && !sh->failed; k++) {
+		for (unsigned k = 0; s && k <= n_objects && !sh->failure.is; k++) {
 			char key[32];
 			snprintf(key, sizeof(key), k < n_objects ? "object-%u" : "adopted", k);
 			struct content want =
@@ -125,7 +114,7 @@ static void read_all(struct shmstore_partition *p, unsigned first)
 			const char *why = NULL;
 			int rc = content_get(s, key, strlen(key), &got, &why);
 			if (rc < 0 || got.seed != want.seed)
-				complain("store %u, %s: %d %s", store, key, rc, why ? why : "");
+				failure_say(&sh->failure, "store %u, %s: %d %s", store, key, rc, why ? why : "");
 		}
 		shmstore_close(s);
 	}
@@ -158,41 +147,41 @@ static void check_books(struct shmstore_partition *p, unsigned n_stores)
 	begin = clock_s();
 	must("reconcile", 0, shmstore_partition_reconcile(p, NULL, NULL, &u));
 	double reconcile_s = clock_s() - begin;
-	if (sh->failed)
+	if (sh->failure.is)
 		return;
 	printf("     %u stores, %u objects: du %.3f s, reconcile %.3f s, used %llu, linked %llu\n", du.n_stores,
 	       du.n_objects, du_s, reconcile_s, (unsigned long long)u.used, (unsigned long long)u.linked);
 	if (u.residual || u.ghosts || u.inflight || u.foreign || (as_files && u.pool))
-		complain("books: residual %lld ghosts %llu inflight %llu foreign %llu pool %llu", (long long)u.residual,
-			 (unsigned long long)u.ghosts, (unsigned long long)u.inflight, (unsigned long long)u.foreign,
-			 (unsigned long long)u.pool);
+		failure_say(&sh->failure, "books: residual %lld ghosts %llu inflight %llu foreign %llu pool %llu",
+			    (long long)u.residual, (unsigned long long)u.ghosts, (unsigned long long)u.inflight,
+			    (unsigned long long)u.foreign, (unsigned long long)u.pool);
 	if (du.n_stores != n_stores || u.n_stores != n_stores || du.n_objects != n_stores * (n_objects + 1) ||
 	    u.n_objects != du.n_objects)
-		complain("books: %u and %llu stores, %u and %llu objects", du.n_stores, (unsigned long long)u.n_stores,
-			 du.n_objects, (unsigned long long)u.n_objects);
+		failure_say(&sh->failure, "books: %u and %llu stores, %u and %llu objects", du.n_stores,
+			    (unsigned long long)u.n_stores, du.n_objects, (unsigned long long)u.n_objects);
 	if (du_s > 5 || reconcile_s > 5)
-		complain("du and reconcile take too long");
+		failure_say(&sh->failure, "du and reconcile take too long");
 }
 
 static void run(pid_t pids[N_PROCESSES])
 {
 	double begin = clock_s();
-	while ((sh->n_put < N_PROCESSES || sh->n_adopted < N_PROCESSES) && !sh->failed) {
+	while ((sh->n_put < N_PROCESSES || sh->n_adopted < N_PROCESSES) && !sh->failure.is) {
 		if (clock_s() - begin > READY_S)
-			complain("of %u processes %u have put and %u adopted within %d s", N_PROCESSES, sh->n_put,
-				 sh->n_adopted, READY_S);
+			failure_say(&sh->failure, "of %u processes %u have put and %u adopted within %d s", N_PROCESSES,
+				    sh->n_put, sh->n_adopted, READY_S);
 		usleep(2000);
 	}
 	struct shmstore_partition *p = NULL;
 	struct shmstore_gc_report report = {0};
 	must("partition", 0, shmstore_partition_open(partition_path, 0, &p));
-	if (sh->failed)
+	if (sh->failure.is)
 		return;
 	read_all(p, 0);
 	check_books(p, N_STORES);
 	must("gc", 0, shmstore_partition_gc(p, 0, &report));
 	if (report.n_stores || report.n_objects || report.n_leases)
-		complain("gc took something of the living");
+		failure_say(&sh->failure, "gc took something of the living");
 	for (unsigned i = 0; i < N_PROCESSES / 2; i++) {
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
@@ -200,7 +189,8 @@ static void run(pid_t pids[N_PROCESSES])
 	}
 	must("gc", 0, shmstore_partition_gc(p, 0, &report));
 	if (report.n_stores != N_STORES / 2)
-		complain("gc removed %llu stores of %u", (unsigned long long)report.n_stores, N_STORES / 2);
+		failure_say(&sh->failure, "gc removed %llu stores of %u", (unsigned long long)report.n_stores,
+			    N_STORES / 2);
 	read_all(p, N_STORES / 2);
 	check_books(p, N_STORES / 2);
 	shmstore_partition_unref(p);
@@ -240,16 +230,16 @@ static int body(const char *mount, void *arg)
 	for (unsigned i = 0; i < N_PROCESSES; i++) {
 		int status = 0;
 		if (pids[i] > 0 && waitpid(pids[i], &status, 0) == pids[i] && status != 0)
-			complain("process %u ended with status 0x%x", i, status);
+			failure_say(&sh->failure, "process %u ended with status 0x%x", i, status);
 	}
 	char *left = sandbox_tree(mount);
 	if (!bare || !left || strcmp(bare, left) != 0)
-		complain("names are left:\n%.300s", left ? left : "");
+		failure_say(&sh->failure, "names are left:\n%.300s", left ? left : "");
 	printf("many stores: %u stores, %.1f s\n", N_STORES, clock_s() - begin);
-	if (sh->failed)
-		printf("FAIL many stores: %s\n", sh->message);
-	printf("many stores: %u passed, %u failed\n", !sh->failed, sh->failed ? 1u : 0u);
-	return sh->failed ? 1 : 0;
+	if (sh->failure.is)
+		printf("FAIL many stores: %s\n", sh->failure.message);
+	printf("many stores: %u passed, %u failed\n", !sh->failure.is, sh->failure.is ? 1u : 0u);
+	return sh->failure.is ? 1 : 0;
 }
 
 static error_t on_option(int key, char *arg, struct argp_state *state)

@@ -29,12 +29,7 @@ static const char *key_of(unsigned i)
 
 static struct shmstore *open_store(const char *name)
 {
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore *s;
-
-	o.pack_max = 256u << 10;
-	cr_assert_eq(shmstore_open(scratch_partition(), name, &o, &s), 0);
-	return s;
+	return packing_store(name, 256u << 10, false);
 }
 
 /* Another process, whose store fills the partition with packed objects. It makes one call for each byte that comes. */

@@ -13,13 +13,7 @@
 
 static struct shmstore *open_store(void)
 {
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore *s = NULL;
-
-	o.pack_max = 1u << 20;
-	o.recycle_max = 0;
-	cr_assert_eq(shmstore_open(scratch_partition(), "a", &o, &s), 0);
-	return s;
+	return packing_store("a", 1u << 20, false);
 }
 
 static struct shmstore_writer *begin(struct shmstore *s, const char *key, uint64_t size, unsigned flags)

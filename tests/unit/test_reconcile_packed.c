@@ -15,12 +15,7 @@
 
 static struct shmstore *open_store(const char *name)
 {
-	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore *s = NULL;
-
-	o.pack_max = 64u << 10;
-	cr_assert_eq(shmstore_open(scratch_partition(), name, &o, &s), 0);
-	return s;
+	return packing_store(name, 64u << 10, false);
 }
 
 struct named {
