@@ -209,8 +209,8 @@ static int begin(struct shms_demote *d)
 		r = keep_key(&d->names[i], &h);
 	if (r == 0 && d->clean)
 		r = 1;
-	/* A name that is being deleted loses its object first, and what says its key after that. */
-	for (size_t i = 0; i < d->n_names && r == -EBADMSG; i++) {
+	/* A name that is being deleted loses its object first, and what says its key after that; then a store that is closed loses its directory. */
+	for (size_t i = 0; i < d->n_names && (r == -EBADMSG || r == -ENOENT); i++) {
 		if (!still_it(d, &d->names[i]))
 			r = shms_detail(-EAGAIN, NULL, "it was replaced or deleted meanwhile");
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What its owner deleted while a reader was looking at it was called damaged: a demoted object whose tier file went after its stub had
- * been read, an object whose long key's sidecar went after the object had been opened.
+ * been read, an object whose long key's sidecar went after the object had been opened. And a demotion said that there was no such key when
+ * it was a second store that had gone, which had had the object under a long key.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -16,7 +17,7 @@
 #define SIZE 200000u
 
 static struct other *owner; /* NULL: it has deleted what it deletes */
-static const char *key;
+static const char *key;     /* NULL: it closes its store */
 static bool (*is_moment)(const char *name);
 
 static void before_open(const char *name)
@@ -25,7 +26,7 @@ static void before_open(const char *name)
 
 	if (o && is_moment(name)) {
 		owner = NULL;
-		cr_assert_eq(other_delete(o, key), 0);
+		cr_assert_eq(key ? other_delete(o, key) : other_close(o), 0);
 	}
 }
 
@@ -93,15 +94,22 @@ Test(tier_gone_meanwhile, a_tier_file_that_goes_is_not_missing)
 	ensure_tier_empty();
 }
 
+/* A key of three bytes each in a file name, too long for one. */
+static const char *long_key(void)
+{
+	static char hashed[101];
+
+	memset(hashed, '/', sizeof(hashed) - 1);
+	return hashed;
+}
+
 Test(tier_gone_meanwhile, a_sidecar_that_goes_is_no_wrong_key)
 {
-	char hashed[101]; /* three bytes each in a file name */
+	const char *hashed = long_key();
 	struct shmstore_ticket t;
 	struct shmstore *s = scratch_store("s");
 	struct other o = other_start("o");
 
-	memset(hashed, '/', sizeof(hashed));
-	hashed[sizeof(hashed) - 1] = '\0';
 	cr_assert_eq(put_pattern(s, "k", SIZE, 1, 0), 0);
 	cr_assert_eq(shmstore_handoff(s, KEY("k"), 60000, &t), 0);
 	cr_assert_eq(other_adopt(&o, hashed, &t), 0);
@@ -109,4 +117,29 @@ Test(tier_gone_meanwhile, a_sidecar_that_goes_is_no_wrong_key)
 	cr_assert_eq(other_close(&o), 0);
 	cr_assert_eq(shmstore_close(s), 0);
 	ensure_nothing_left();
+}
+
+Test(tier_gone_meanwhile, a_store_that_goes_takes_no_other_store_s_key_along)
+{
+	struct shmstore_ticket t;
+
+	scratch_dir("size=64m");
+	TIERED_OR_SKIP();
+	struct shmstore *s = scratch_store("s");
+	struct other o = other_start("o");
+
+	cr_assert_eq(other_put(&o, long_key(), SIZE, 1), 0);
+	cr_assert_eq(other_handoff(&o, long_key(), 60000, &t), 0);
+	cr_assert_eq(shmstore_adopt(s, KEY("k"), &t, 0), 0);
+	is_moment = is_sidecar;
+	key = NULL;
+	owner = &o;
+	int r = shmstore_demote(s, KEY("k"), 0);
+	cr_assert_null(owner, "the moment did not come");
+	cr_assert_eq(r, 0, "%d, %s", r, shmstore_error_detail());
+	cr_assert_eq(shmstore_locate(s, KEY("k")), SHMSTORE_IN_TIER);
+	cr_assert_eq(get_pattern(s, "k", SIZE, 1), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+	ensure_tier_empty();
 }
