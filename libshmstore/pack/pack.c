@@ -460,10 +460,7 @@ static bool is_key(const struct shms_packplace *place, const struct shms_packhas
 
 bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace *ret)
 {
-	if (!shms_packindex_find(&p->index, key, is_key, p, ret))
-		return false;
-	remember(p, key, *ret);
-	return true;
+	return shms_packindex_find(&p->index, key, is_key, p, ret);
 }
 
 bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size, struct shms_packhashed *ret_key,

@@ -41,8 +41,9 @@ struct shms_packaliases {
 };
 
 /*
- * The key that was found or named last, and its place. What was just put is handed off, what was just adopted is got, and what was got is deleted:
- * such a call asks neither for the hash nor for the index, whose lines other work took out of the caches meanwhile.
+ * The key that was named last, and its place. What was just put is handed off, and what was just adopted is got, and often deleted: such a call asks
+ * neither for the hash nor for the index, whose lines other work took out of the caches meanwhile. A key that is found is not noted: of gets at random that
+ * is a line more to write, and each store's is in no cache.
  */
 struct shms_packlast {
 	uint64_t words[2], hash;
@@ -50,26 +51,27 @@ struct shms_packlast {
 	struct shms_packplace place;
 };
 
+/* What every get, put and delete needs stands first, together. */
 struct shms_pack {
 	struct shms_lightlock lock;
-	struct shms_packlast last;
-	struct shms_pack_options options;
-	char *path;
 	struct shms_packindex index;
+	struct shms_packlast last;
 	struct shms_packviews views; /* of each slot that has any: how many, and the flags above */
 	struct shms_packaliases aliases;
-	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
-	uint32_t n_segments;        /* numbers that were ever in use: the ones behind need not be looked at */
-	uint32_t next;              /* the number that is tidied next */
-	struct shms_packplace hand; /* where the search for victims goes on */
-	unsigned turn;              /* which lease is tried first */
-	bool opening;               /* names are not read yet: segments where there seem to be none may have some */
-	bool child;                 /* of a fork */
-	atomic_bool retired;        /* only views are left, and no bits are cleared any more */
+	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
+	uint32_t next;       /* the number that is tidied next */
+	unsigned turn;       /* which lease is tried first */
+	bool opening;        /* names are not read yet: segments where there seem to be none may have some */
+	bool child;          /* of a fork */
+	atomic_bool retired; /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
-	struct shms_packtold told;    /* where the sum is told */
-	struct shms_seggrow grow;     /* of all own segments */
+	struct shms_packtold told; /* where the sum is told */
+	struct shms_seggrow grow;  /* of all own segments */
+	char *path;
+	struct shms_pack_options options;
+	struct shms_packplace hand;   /* where the search for victims goes on */
 	uint64_t trimmed, trimmed_ms; /* what a trim left of the pool, and when */
+	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
 };
 
 static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g, uint32_t slot)
