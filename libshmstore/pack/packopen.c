@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packopen.c: opens and closes a store's packed objects. A kept store that comes back finds them in its segments, and what it adopted in
+ * others'.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "pack.h"
+#include "packalias.h"
+#include "packfork.h"
+#include "packsegs.h"
+#include "segslot.h"
+#include "sys.h"
+
+/* Puts the key of an own name, which was counted already, into the index. */
+static int read_name(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o, bool is_key)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	const struct shms_packhashed key = shms_packhash(shms_packseg_key(g, o), o->key_size);
+	struct shms_packplace held;
+	int r;
+
+	shms_pack_gain(p, place);
+	if (!is_key)
+		return 0;
+	r = shms_pack_reserve(p);
+	if (r < 0)
+		return r;
+	/* A process was killed while it replaced the object: the key has two objects, and either may stay. */
+	if (shms_pack_find(p, &key, &held))
+		shms_packalias_unname(p, place, 0);
+	else
+		shms_pack_name(p, &key, place);
+	return 0;
+}
+
+/* Calls fn for each slot that the store has by name, where the description is no damage. */
+static int each_name(struct shms_pack *p, bool own_only,
+		     int (*fn)(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o))
+{
+	int r = 0;
+
+	for (uint32_t number = 0; r == 0 && number < p->n_segments; number++) {
+		struct shms_packseg *g = &p->segments[number];
+		uint32_t n = own_only && !g->own ? 0 : shms_segment_born(&g->file->segment);
+
+		for (uint32_t i = 0; r == 0 && i < n; i++) {
+			struct shms_segslot slot = shms_packseg_slot(g, i);
+			struct shms_segpacked o;
+
+			if (shms_packseg_named(g, i) && shms_segstate_published(shms_segword_load(slot.state)) &&
+			    shms_segpacked_read(&g->file->segment, &slot, &o) == 0)
+				r = fn(p, (struct shms_packplace){number, i}, &o);
+		}
+	}
+	return r;
+}
+
+static int find_alias(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o)
+{
+	return o->flags & SHMS_SEGPACKED_ALIAS ? shms_packalias_reopen(p, place, o) : 0;
+}
+
+static int find_name(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+
+	g->large = g->large || o->extent_size > SHMS_PACK_SMALL;
+	return read_name(p, place, o, o->flags & SHMS_SEGPACKED_ALIAS || shms_packalias_is_native(p, place));
+}
+
+/* Puts all names of a kept store into the index. */
+static int read_names(struct shms_pack *p)
+{
+	int r = each_name(p, true, find_alias);
+
+	return r < 0 ? r : each_name(p, false, find_name);
+}
+
+static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t *ret_number)
+{
+	struct shms_segown *own = malloc(sizeof(*own));
+	int r = own ? shms_segown_reopen(file, p->options.dir_fd, p->options.huge, own) : -ENOMEM;
+
+	if (r == 0) {
+		own->grow = &p->grow;
+		r = shms_packsegs_add(p, own, &own->file, ret_number, 0);
+		if (r < 0) {
+			shms_segfile_close(&own->file);
+			shms_segown_deinit(own);
+		}
+	} else if (!own) {
+		shms_segfile_close(file);
+	}
+	if (r < 0)
+		free(own);
+	return r;
+}
+
+/* No store has a place in another user's file: somebody else put it there. */
+static bool is_others(const struct shms_pack *p, const char *name)
+{
+	struct stat st;
+
+	return fstatat(p->options.dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid != geteuid();
+}
+
+static int reopen(struct shms_pack *p, const char *name)
+{
+	struct shms_segfile file, *heap;
+	uint32_t number;
+	int r = shms_segfile_reopen(p->options.dir_fd, name, p->options.uuid, &file);
+
+	/* A link that was left over, or a file that is no segment: gc and verify see to it. */
+	if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP || ((r == -EPERM || r == -EACCES) && is_others(p, name)))
+		return 0;
+	if (r < 0)
+		return r;
+	if (file.holder == SHMS_SEG_OWNER)
+		return reopen_owner(p, &file, &number);
+	heap = malloc(sizeof(*heap));
+	r = -ENOMEM;
+	if (heap) {
+		*heap = file;
+		r = shms_packsegs_add(p, NULL, heap, &number, 0);
+	}
+	if (r < 0) {
+		shms_segfile_close(&file);
+		free(heap);
+	}
+	return r;
+}
+
+static int reopen_all(struct shms_pack *p)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int error = 0, r = shms_list_dir(p->options.dir_fd, ".", &dir);
+
+	p->opening = true;
+	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
+		if (e->d_name[0] != '.')
+			r = reopen(p, e->d_name);
+	}
+	if (r == 0)
+		r = error;
+	if (r == 0)
+		r = read_names(p);
+	p->opening = false;
+	return r;
+}
+
+/*
+ * Gives up all names in a segment where there are views, of this process or of children. The view
+ * bits stay, and so does the place, which the last of these processes keeps locked.
+ */
+static void drop_names(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	uint32_t n = shms_segment_born(&g->file->segment), number = (uint32_t)(g - p->segments);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (shms_packseg_named(g, i))
+			shms_packseg_drop(p, (struct shms_packplace){number, i}, now_ms);
+	}
+}
+
+/* Others may have objects in a segment of ours: what nobody has there goes now, since nobody looks after it from here on. */
+static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	struct stat st;
+
+	if (g->own && fstat(g->own->fd, &st) == 0 && st.st_nlink > 1) {
+		drop_names(p, g, now_ms);
+		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
+	}
+	p->grow.gave += shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
+}
+
+/* Views count no more from here on, and what they show stays as long as the process. */
+static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool keep, uint64_t now_ms)
+{
+	shms_packseg_settle(p, g, now_ms);
+	if (!g->n_viewed) {
+		if (keep)
+			shms_segfile_close(g->file);
+		else
+			leave(p, g, now_ms);
+		shms_packsegs_free(g);
+		return;
+	}
+	if (!keep)
+		drop_names(p, g, now_ms);
+	if (!keep && g->own)
+		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
+	p->grow.gave += shms_segfile_retire(g->file, p->options.dir_fd, keep, now_ms);
+	if (g->own)
+		g->own->fd = shms_close_fd(g->own->fd);
+}
+
+void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
+{
+	shms_lightlock_take(&p->lock);
+	p->told = (struct shms_packtold){0};
+	p->grow.tight = false;
+	if (!keep)
+		shms_packalias_forget_objects(p, now_ms);
+	for (uint32_t i = 0; i < p->n_segments; i++) {
+		if (p->segments[i].file)
+			retire_segment(p, &p->segments[i], keep, now_ms);
+	}
+	atomic_store_explicit(&p->retired, true, memory_order_relaxed);
+	shms_lightlock_release(&p->lock);
+}
+
+static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+{
+	if (atomic_load_explicit(&p->retired, memory_order_relaxed)) {
+		shms_segfile_close(g->file);
+		return;
+	}
+	if (p->child) {
+		/* Views point into the maps, which therefore stay as long as the process. */
+		if (!g->n_viewed)
+			shms_segfile_close(g->file);
+		return;
+	}
+	shms_packseg_settle(p, g, now_ms);
+	if (p->options.kept)
+		shms_segfile_close(g->file);
+	else if (g->inherited) {
+		drop_names(p, g, now_ms);
+		shms_segfile_close(g->file);
+	} else
+		leave(p, g, now_ms);
+}
+
+int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **ret)
+{
+	struct shms_pack *p = calloc(1, sizeof(*p));
+	int r = 0;
+
+	if (!p)
+		return -ENOMEM;
+	shms_lightlock_init(&p->lock);
+	p->options = *options;
+	p->path = strdup(options->path);
+	p->options.path = p->path;
+	if (!p->path)
+		r = -ENOMEM;
+	else if (options->kept)
+		r = reopen_all(p);
+	if (r < 0)
+		shms_pack_close(p, 0);
+	else
+		*ret = p;
+	return r;
+}
+
+void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
+{
+	if (!p)
+		return;
+	if (!p->options.kept && !p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
+		shms_packalias_forget_objects(p, now_ms);
+	for (uint32_t i = 0; i < p->n_segments; i++) {
+		struct shms_packseg *g = &p->segments[i];
+
+		if (g->file) {
+			close_segment(p, g, now_ms);
+			shms_packsegs_free(g);
+		}
+	}
+	shms_packalias_deinit(p);
+	shms_packindex_deinit(&p->index);
+	shms_packviews_deinit(&p->views);
+	shms_lightlock_deinit(&p->lock);
+	free(p->path);
+	free(p);
+}
