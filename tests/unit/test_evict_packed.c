@@ -101,6 +101,35 @@ Test(evict_packed, pinned_ones_stay)
 	cr_assert_eq(shmstore_close(s), 0);
 }
 
+static int count_sums(const struct shmstore_object_info *info, void *arg)
+{
+	*(unsigned *)arg += info->checksum && !info->packed;
+	return 0;
+}
+
+Test(evict_packed, checksums_go_along)
+{
+	struct shmstore *s = open_full(false);
+	unsigned n_gone = 0, n_sums = 0;
+
+	for (unsigned i = 1; i < 16; i++) {
+		cr_assert_eq(shmstore_delete(s, KEY(key_of(i))), 0);
+		cr_assert_eq(put_pattern(s, key_of(i), SIZE, i, SHMSTORE_CHECKSUM), 0);
+	}
+	for (unsigned i = PACKED; i < 2 * PACKED; i++)
+		put(s, i);
+	for (unsigned i = 1; i < 16; i++) {
+		if (shmstore_locate(s, KEY(key_of(i))) != SHMSTORE_IN_TIER)
+			continue;
+		n_gone++;
+		cr_assert_eq(shmstore_promote(s, KEY(key_of(i)), 0), 0);
+	}
+	cr_assert_gt(n_gone, 0);
+	cr_assert_eq(shmstore_foreach(s, count_sums, &n_sums), 0);
+	cr_assert_eq(n_sums, n_gone);
+	cr_assert_eq(shmstore_close(s), 0);
+}
+
 Test(evict_packed, three_times_what_fits)
 {
 	struct shmstore_view *held;

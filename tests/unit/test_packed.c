@@ -253,7 +253,13 @@ Test(packed, ticket_meets_a_key_that_is_held)
 	u = handoff(a, "k");
 	cr_assert_eq(adopt(b, "f", &u, SHMSTORE_REPLACE), 0);
 	cr_assert(has(b, "other", 5000, 1) && has(b, "f", 5000, 1));
+	cr_assert_eq(adopt(b, "another", &u, 0), -ESTALE);
 	cr_assert_eq(listed(b).n, 3);
+	cr_assert_eq(shmstore_handoff(a, "k", 1, 1, &u), 0);
+	cr_assert_eq(put_pattern(b, "f", 200000, 3, SHMSTORE_REPLACE), 0);
+	for (uint64_t end = shmstore_lease_clock_ms() + 2; shmstore_lease_clock_ms() < end;)
+		continue;
+	cr_assert_eq(adopt(b, "f", &u, SHMSTORE_REPLACE), -ESTALE);
 	/* A ticket that lies. */
 	t = handoff(a, "k");
 	t.buffer_size--;
