@@ -236,6 +236,20 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 	return slot;
 }
 
+struct shms_slot *shms_recycle_take_for(struct shmstore *s, unsigned flags, const uint64_t *sizes,
+					struct shms_layout *io_layout)
+{
+	struct shms_layout *l = io_layout;
+	struct shms_slot *slot;
+
+	slot = flags & SHMSTORE_PIN ? NULL : shms_recycle_take(s, l->header_size + l->buffer_size);
+	if (slot && !shms_layout_init(l, l->key_size, l->metadata_size, sizes, l->n_buffers, slot->capacity)) {
+		shms_recycle_untake(s, slot);
+		slot = NULL;
+	}
+	return slot;
+}
+
 void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name, const struct shms_layout *l)
 {
 	uint64_t begin = shms_whole_pages(l->metadata_off + l->metadata_size);

@@ -99,6 +99,12 @@ void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
  */
 struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need);
 /*
+ * The same for an object that is laid out so, and put with those flags; *io_layout is laid out anew for the file's room. NULL: there is no such file, or
+ * the object is to be pinned, and so gets one of its own, which the pool does not get back; *io_layout is what it was.
+ */
+struct shms_slot *shms_recycle_take_for(struct shmstore *s, unsigned flags, const uint64_t *sizes,
+					struct shms_layout *io_layout);
+/*
  * Makes the taken slot's file size bytes long, which is within its last page. Before anything is written: what is behind the end of a file the
  * kernel clears when that end moves. -errno: the slot is given back.
  */

@@ -290,12 +290,7 @@ static int put_once(void *arg)
 	}
 	if (l.buffer_size >= LOOK_FIRST && held(p))
 		return -EEXIST;
-	/* A pinned object gets a file of its own, and the pool does not get it back. */
-	slot = p->flags & SHMSTORE_PIN ? NULL : shms_recycle_take(p->s, l.header_size + l.buffer_size);
-	if (slot && !shms_layout_init(&l, p->key->key_size, p->header_size, p->sizes, p->n_buffers, slot->capacity)) {
-		shms_recycle_untake(p->s, slot);
-		slot = NULL;
-	}
+	slot = shms_recycle_take_for(p->s, p->flags, p->sizes, &l);
 	r = make_head(p, &l, head);
 	if (slot && r < 0) {
 		shms_recycle_untake(p->s, slot);

@@ -216,19 +216,11 @@ static void clear(struct shmstore_writer *w)
 static int take_recycled(struct shmstore_writer *w)
 {
 	struct shms_layout l = w->layout;
-	struct shms_slot *slot;
+	struct shms_slot *slot = shms_recycle_take_for(w->s, w->flags, w->sizes, &l);
 	int r;
 
-	/* A pinned object gets a file of its own, and the pool does not get it back. */
-	if (w->flags & SHMSTORE_PIN)
-		return 0;
-	slot = shms_recycle_take(w->s, w->map_size);
 	if (!slot)
 		return 0;
-	if (!shms_layout_init(&l, w->key_size, l.metadata_size, w->sizes, l.n_buffers, slot->capacity)) {
-		shms_recycle_untake(w->s, slot);
-		return 0;
-	}
 	r = shms_recycle_fit(w->s, slot, l.header_size + l.buffer_size);
 	if (r < 0)
 		return r;
