@@ -115,12 +115,12 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 
 uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms)
 {
-	uint32_t n_slots = shms_segment_born(&l->segment), n = 0;
+	uint32_t n_slots = shms_segment_born(&l->segment), now = shms_segnow_of_ms(now_ms), n = 0;
 
 	for (uint32_t i = 0; i < n_slots; i++) {
 		struct shms_segslot slot = shms_segslot_at(&l->segment, i);
 
-		n += shms_segslot_expire(&slot, shms_segnow_of_ms(now_ms));
+		n += shms_segslot_expire(&slot, now);
 	}
 	return n;
 }
@@ -228,7 +228,7 @@ int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], u
 	if (!others)
 		leases = shms_segrescue_leases(&l, now_ms);
 	r = others ? tell_all_gone(&l, dirfd, name, gone) : shms_segrescue(&l, gone, now_ms, &done);
-	done.n_leases = others ? 0 : leases;
+	done.n_leases = leases;
 	if (r == -EBUSY || (r == 0 && shms_segment_promised(&l.segment, now_ms)))
 		r = 1;
 	if (r == 0 && fstat(l.fd, &st) == 0 && unlinkat(dirfd, name, 0) == 0) {
