@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 
+import pytest
 from conftest import cluster, on_workers, wait_until
 from together import together
 
-from shmstore.dask.processors import Processors
+from shmstore.dask import processors
 
 
 def frozen():
@@ -84,7 +85,7 @@ def test_processors_are_counted():
     thread = threading.Thread(target=run_on, args=(processor, stop))
     thread.start()
     try:
-        account, looks = Processors(), []
+        account, looks = processors.Processors(), []
 
         def both():
             looks.append(account.look())
@@ -97,6 +98,14 @@ def test_processors_are_counted():
         thread.join()
         rival.kill()
         rival.wait()
+
+
+@pytest.mark.parametrize("path", ["_THREADS", "_MACHINE"])
+def test_what_the_kernel_does_not_tell_of_processors_is_left_out(monkeypatch, tmp_path, path):
+    """A container may hide it; the worker shares its values all the same."""
+    monkeypatch.setattr(processors, path, str(tmp_path) if path == "_THREADS" else str(tmp_path / "none"))
+    account = processors.Processors()
+    assert account.look() == {} and account.look() == {}
 
 
 def test_workers_say_what_they_have_of_the_processors(place):

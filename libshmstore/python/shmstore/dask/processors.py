@@ -10,6 +10,7 @@ from contextlib import suppress
 from dask.system import CPU_COUNT
 
 _THREADS = "/proc/self/task"
+_MACHINE = "/proc/stat"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -28,7 +29,7 @@ class Processors:
         before, passed = self._before, now - self._at
         self._at, self._before = now, counted
         idle_before, self._idle_before = self._idle_before, idle
-        if not counted or passed <= 0:
+        if not counted or idle is None or idle_before is None or passed <= 0:
             return {}
         ran = sum(ran - before.get(thread, (0, 0))[0] for thread, (ran, _) in counted.items())
         waited = sum(waited - before.get(thread, (0, 0))[1] for thread, (_, waited) in counted.items())
@@ -46,8 +47,11 @@ def _counted() -> dict[str, tuple[int, int]]:
     return counted
 
 
-def _idle() -> float:
-    """Seconds for which the machine's processors had nothing to do so far, together."""
-    with open("/proc/stat", "rb", buffering=0) as file:
-        _, _user, _nice, _system, idle, waiting, *_ = file.read(256).split()
+def _idle() -> float | None:
+    """Seconds for which the machine's processors had nothing to do so far, together; None where that may not be read."""
+    try:
+        with open(_MACHINE, "rb", buffering=0) as file:
+            _, _user, _nice, _system, idle, waiting, *_ = file.read(256).split()
+    except OSError:
+        return None
     return (int(idle) + int(waiting)) / _TICKS

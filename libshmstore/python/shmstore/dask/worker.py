@@ -48,8 +48,8 @@ from .memory import private_memory
 from .offloading import offload
 from .overlay import DictResidence, own_small_arrays
 from .pressure import Pressure
-from .processors import Processors
 from .process import leave_libraries_out, settle
+from .processors import Processors
 from .settling import Settling
 from .shards import Shards
 from .stages import Stages
