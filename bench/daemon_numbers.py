@@ -23,6 +23,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from processor import processor
+
 TOP = Path(__file__).resolve().parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -212,7 +214,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit("daemon_numbers.py: needs root, for a file system of its own")
     for name in options.measure or measures:
-        print(json.dumps({"measure": name, **measures[name](options)}), flush=True)
+        print(json.dumps({"measure": name, "cpu": processor(), **measures[name](options)}), flush=True)
 
 
 if __name__ == "__main__":

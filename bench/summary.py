@@ -15,7 +15,7 @@ def main() -> int:
     missed = 0
     for path in sorted(Path(sys.argv[1]).glob("bench_*.json")):
         report = json.loads(path.read_text())
-        print(f"\n{report['bench']}: kernel {report['kernel']}, {report['cpus']} CPUs, {report['rounds']} rounds"
+        print(f"\n{report['bench']}: {report['cpu']}, kernel {report['kernel']}, {report['rounds']} rounds"
               + (", quick" if report["quick"] else ""))
         for note in report["notes"]:
             print(f"  {note}")

@@ -11,6 +11,10 @@ include(CheckSymbolExists)
 set(CMAKE_REQUIRED_INCLUDES ${XXHASH_INCLUDE_DIRS})
 set(CMAKE_REQUIRED_LIBRARIES ${XXHASH_LINK_LIBRARIES})
 check_symbol_exists(XXH3_128bits_update_dispatch xxh_x86dispatch.h SHMSTORE_XXH3_DISPATCH)
+# The daemon's loop wants liburing 2.3; the library does with 0.7.
+set(CMAKE_REQUIRED_INCLUDES ${LIBURING_INCLUDE_DIRS})
+set(CMAKE_REQUIRED_LIBRARIES ${LIBURING_LINK_LIBRARIES})
+check_symbol_exists(io_uring_prep_recvmsg_multishot liburing.h SHMSTORE_LOOP_URING)
 unset(CMAKE_REQUIRED_INCLUDES)
 unset(CMAKE_REQUIRED_LIBRARIES)
 
@@ -46,7 +50,12 @@ if(SHMSTORE_SANITIZE)
   target_link_options(shmstore_flags INTERFACE -fsanitize=${SHMSTORE_SANITIZE})
 else()
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-    target_compile_options(shmstore_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+    # Level 3 is gcc 12's.
+    set(level 3)
+    if(CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_C_COMPILER_VERSION VERSION_LESS 12)
+      set(level 2)
+    endif()
+    target_compile_options(shmstore_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=${level})
   endif()
   # All symbols are bound at the start, so calls need no stub to bind them: a cycle of small objects between two processes, in which each call
   # meets cold caches, takes 2 % less.

@@ -111,16 +111,7 @@ static int read_config(const struct arguments *a, struct config **ret)
 {
 	char *error = NULL;
 	struct config *c;
-	int r = 0;
-
-	/* Without a file the defaults hold. One that was named, or is to be checked, must be there. */
-	if (a->check && access(a->config ? a->config : CONFIG_FILE, R_OK) < 0) {
-		r = -errno;
-		log_say(LOG_ERR, LOG_FIELDS(.error = r), "%s cannot be read: there is nothing to check",
-			a->config ? a->config : CONFIG_FILE);
-		return r;
-	}
-	r = config_read(a->config, &c, &error);
+	int r = config_read(a->config, &c, &error);
 
 	if (r == 0 && a->n_partitions)
 		r = config_set_partitions(c, a->partitions, a->n_partitions);
@@ -129,6 +120,8 @@ static int read_config(const struct arguments *a, struct config **ret)
 		c->socket = strdup(a->socket);
 		r = c->socket ? 0 : -ENOMEM;
 	}
+	if (r == 0)
+		r = config_default_socket(c);
 	if (r == 0 && a->host_total &&
 	    (config_parse_size(a->host_total, 0, &c->pressure.host_total) < 0 || !c->pressure.host_total)) {
 		r = -EINVAL;
@@ -211,8 +204,13 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 
 	if (r == 0)
 		r = notify_new(d->host.loop, &d->notify);
-	if (r == 0)
+	if (r == 0) {
 		r = watch_signals(d, set);
+		if (r < 0)
+			log_say(LOG_ERR, LOG_FIELDS(.error = r),
+				"signals cannot be watched, so that nobody could end "
+				"the daemon in good order: it ends now");
+	}
 	if (r == 0) {
 		notify_ready("%zu partitions", d->host.config->n_partitions);
 		r = loop_run(d->host.loop);
@@ -245,7 +243,10 @@ int main(int argc, char **argv)
 	if (read_config(&d.args, &c) < 0)
 		return EXIT_USAGE;
 	if (d.args.check) {
-		printf("%s: ok\n", d.args.config ? d.args.config : CONFIG_FILE);
+		if (d.args.config || access(CONFIG_FILE, F_OK) == 0)
+			printf("%s: ok\n", d.args.config ? d.args.config : CONFIG_FILE);
+		else
+			printf("%s: ok: it is not there, and the defaults hold\n", CONFIG_FILE);
 		config_free(c);
 		return fclose(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 	}
@@ -257,6 +258,7 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* ulimit -f: the write fails, and what was to be written is not */
 	raise_limits();
 	return run(&d, c, &set);
 }

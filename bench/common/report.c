@@ -112,6 +112,42 @@ static void put_double(struct json_object *o, const char *key, double value)
 	put(o, key, json_object_new_double_s(value, text));
 }
 
+/* The value of that name's first line in /proc/cpuinfo; "?" where it has none. */
+static const char *cpu_field(const char *text, const char *name, char *ret, size_t size)
+{
+	const char *at = strstr(text, name);
+	int n = 0;
+
+	at = at ? strchr(at, ':') : NULL;
+	if (at)
+		n = (int)strcspn(at + 1, "\n");
+	snprintf(ret, size, "%.*s", n > 1 ? n - 1 : 1, n > 1 ? at + 2 : "?");
+	return ret;
+}
+
+/* A figure means nothing without the processor that it was measured on. */
+static void put_processor(struct json_object *o)
+{
+	static char text[16384];
+	char name[128], family[16], model[16], what[256];
+	FILE *file = fopen("/proc/cpuinfo", "re");
+	size_t n = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+
+	text[n] = '\0';
+	if (file)
+		fclose(file);
+	if (strstr(text, "CPU part"))
+		snprintf(what, sizeof(what), "%d x Arm, implementer %s, part %s", get_nprocs(),
+			 cpu_field(text, "CPU implementer", family, sizeof(family)),
+			 cpu_field(text, "CPU part", model, sizeof(model)));
+	else
+		snprintf(what, sizeof(what), "%d x %s, family %s, model %s", get_nprocs(),
+			 cpu_field(text, "model name", name, sizeof(name)),
+			 cpu_field(text, "cpu family", family, sizeof(family)),
+			 cpu_field(text, "model\t", model, sizeof(model)));
+	put_text(o, "cpu", what);
+}
+
 struct report *report_new(int argc, char **argv, const char *name, const char *what, struct report_options *ret)
 {
 	return report_new_own(argc, argv, &(struct report_program){.name = name, .what = what}, ret);
@@ -139,7 +175,7 @@ struct report *report_new_own(int argc, char **argv, const struct report_program
 	put(r->root, "quick", json_object_new_boolean(r->options.quick));
 	if (uname(&host) == 0)
 		put_text(r->root, "kernel", host.release);
-	put(r->root, "cpus", json_object_new_int(get_nprocs()));
+	put_processor(r->root);
 	r->notes = put(r->root, "notes", json_object_new_array());
 	r->rows = put(r->root, "rows", json_object_new_array());
 	r->skipped = put(r->root, "skipped", json_object_new_array());
@@ -344,6 +380,8 @@ static void print_tables(struct report *r)
 
 	printf("%s: %s\n", json_object_get_string(json_object_object_get(r->root, "bench")),
 	       json_object_get_string(json_object_object_get(r->root, "what")));
+	printf("  %s, kernel %s\n", json_object_get_string(json_object_object_get(r->root, "cpu")),
+	       json_object_get_string(json_object_object_get(r->root, "kernel")));
 	for (size_t i = 0; i < json_object_array_length(r->notes); i++)
 		printf("  %s\n", json_object_get_string(json_object_array_get_idx(r->notes, i)));
 	putchar('\n');

@@ -76,6 +76,21 @@ int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struc
 	return 0;
 }
 
+/* What the calling thread works for; 0: no task, or several. */
+static uint32_t own_task(struct shmstore *s)
+{
+	struct shmstore_arb_context *c;
+	uint32_t task = 0;
+
+	if (shms_context(s, NULL, &c) < 0)
+		return 0;
+	pthread_mutex_lock(&s->arb->lock);
+	if (c->n_tasks == 1)
+		task = c->tasks[0];
+	pthread_mutex_unlock(&s->arb->lock);
+	return task;
+}
+
 int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool reset, struct shmstore_arb_stats *ret)
 {
 	struct wire_arb m = {.op = WIRE_ARB_STATS, .task = task, .pool = pool, .flags = reset ? WIRE_ARB_RESET : 0};
@@ -84,8 +99,12 @@ int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool re
 
 	if (r < 0)
 		return r;
-	if (!task || !ret)
-		return !ret ? shms_detail_null("ret") : shms_detail(-EINVAL, NULL, "0 is no task");
+	if (!ret)
+		return shms_detail_null("ret");
+	if (!task)
+		m.task = own_task(s);
+	if (!m.task)
+		return shms_detail(-EINVAL, NULL, "the calling thread works for no task, or for several: name one");
 	r = shms_arb_call(s, &m, NULL, 0, &reply);
 	if (r == 0)
 		*ret = (struct shmstore_arb_stats){

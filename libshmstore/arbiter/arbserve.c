@@ -112,12 +112,12 @@ static int await_served(int fd, uint64_t serial)
 }
 
 /* The channel of the store that the daemon knows by that id. The descriptor, or -errno. */
-static int open_channel(uint64_t id)
+static int open_channel(const char *partition, uint64_t id)
 {
 	struct wire_hello hello = {.version_min = WIRE_VERSION, .version_max = WIRE_VERSION};
 	struct wire_arb serve = {.op = WIRE_ARB_SERVE, .reservation = (uint32_t)id};
 	char path[SHMS_SOCKET_PATH];
-	int r = shms_socket_path(NULL, path);
+	int r = shms_socket_path(NULL, partition, path);
 	_fd_ int fd = r < 0 ? -1 : shms_socket_connect(path, CONNECT_MS);
 
 	if (r == 0 && fd < 0)
@@ -164,7 +164,7 @@ int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcal
 		pthread_mutex_lock(&s->attach.lock);
 		id = s->attach.id;
 		pthread_mutex_unlock(&s->attach.lock);
-		fd = open_channel(id);
+		fd = open_channel(s->p->path, id);
 		if (fd < 0)
 			return fd;
 	}

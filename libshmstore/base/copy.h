@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* memcpy(3), which a large copy to an address that is a multiple of 64 is faster than. */
+/* memcpy(3); a large copy to an address that is a multiple of 64 goes the fastest way that this processor has. Any number of threads. */
 void shms_copy(void *to, const void *from, size_t size);
 
 #endif

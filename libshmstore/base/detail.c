@@ -6,6 +6,9 @@
 #include <shmstore/shmstore.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "refused.h"
 
 _Thread_local int shms_detail_told;
 static _Thread_local char sentence[512];
@@ -37,6 +40,26 @@ int shms_detail(int error, const char *path, const char *format, ...)
 	snprintf(about, sizeof(about), "%s", path ? path : "");
 	shms_detail_told = error;
 	return error;
+}
+
+void shms_detail_refused(int error)
+{
+	char names[SHMS_REFUSED_TEXT];
+	size_t n = strlen(sentence);
+
+	switch (error) {
+	case -EPERM:
+	case -ENOTSUP:
+	case -EIO:
+	case -EINVAL:
+	case -EBADMSG:
+	case -ENOMEM:
+		if (shms_refused_names(names))
+			snprintf(sentence + n, sizeof(sentence) - n, "; refused to this process: %s", names);
+		break;
+	default:
+		break;
+	}
 }
 
 int shms_detail_null(const char *argument)

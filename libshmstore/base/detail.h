@@ -19,6 +19,9 @@ int shms_detail_flags(unsigned flags, unsigned taken);
 /* -EINVAL, of an object that is over the limits. */
 int shms_detail_shape(size_t n_buffers, size_t header_size);
 
+/* The sentence goes on with the system calls that are refused to us, where error may stem from that. */
+void shms_detail_refused(int error);
+
 /* What was said last is the sentence of this error from here on. Returns it. */
 int shms_detail_becomes(int error);
 

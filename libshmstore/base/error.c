@@ -36,7 +36,7 @@ const char *shmstore_strerror(int error)
 	case ENOMEM:
 		return "out of memory or of mappings (see vm.max_map_count)";
 	case ENOTSUP:
-		return "not supported: another format version, not a tmpfs, or a kernel too old";
+		return "not supported here: by the kernel, a filter before it, the file system, or this version";
 	case EIO:
 		return "the kernel reported an input/output error";
 	case EFBIG:

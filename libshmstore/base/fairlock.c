@@ -56,8 +56,8 @@ static void queue(struct shms_fairlock *l)
 {
 	uint32_t mine = atomic_fetch_add_explicit(&l->last, 1, memory_order_seq_cst), now;
 
-	/* Acquire: of who gave the turn on. */
-	while ((now = atomic_load_explicit(&l->now, memory_order_acquire)) != mine)
+	/* Sequentially, as next() has it; and acquires what they did who gave the turn on. */
+	while ((now = atomic_load_explicit(&l->now, memory_order_seq_cst)) != mine)
 		futex(&l->now, FUTEX_WAIT_BITSET, now, bit_of(mine));
 }
 

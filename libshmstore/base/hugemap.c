@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "hostpage.h"
+
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -40,7 +42,7 @@ static void *fitting(uintptr_t at, uint64_t offset)
 /* Maps within a reservation, of which nothing else is left. */
 static void *map_within(uint64_t size, int prot, int flags, int fd, uint64_t offset)
 {
-	uint64_t room = ((size + 4095) & ~UINT64_C(4095)) + SHMS_HUGEMAP_PAGE;
+	uint64_t room = shms_whole_pages(size) + SHMS_HUGEMAP_PAGE;
 	char *begin = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at, *end;
 	void *map;
 	int error;

@@ -10,12 +10,17 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "mountline.h"
 #include "sys.h"
+
+#ifndef OPEN_TREE_CLONE
+#define OPEN_TREE_CLONE 1
+#endif
 
 static void cleanup_file(FILE **f)
 {
@@ -96,7 +101,8 @@ static int open_point(const char *point, dev_t device)
 	if (st.st_dev != device)
 		return -ENOENT;
 
-	int clone = open_tree(fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	/* The C library has open_tree() from glibc 2.36 on. */
+	int clone = (int)syscall(SYS_open_tree, fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | O_CLOEXEC);
 	if (clone <
 	    0) /* not privileged, or a kernel or sandbox without the call: what other mounts hide stays hidden */
 		return shms_take_fd(&fd);

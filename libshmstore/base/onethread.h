@@ -6,10 +6,15 @@
 #ifndef SHMS_ONETHREAD_H
 #define SHMS_ONETHREAD_H
 
-#if __has_include(<sys/single_threaded.h>)
+#include <features.h>
+
+#ifdef __GLIBC_PREREQ
+#if __GLIBC_PREREQ(2, 32)
 #include <sys/single_threaded.h>
 #define SHMS_ONE_THREAD (__libc_single_threaded != 0)
-#else
+#endif
+#endif
+#ifndef SHMS_ONE_THREAD
 #define SHMS_ONE_THREAD 0
 #endif
 

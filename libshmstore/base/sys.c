@@ -7,28 +7,36 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
+#include "openbeneath.h"
+#include "refused.h"
 #include "transient.h"
+#include "unnamed.h"
 
 #define ALLOCATE_LEAST 4096u
 #define AT_ONCE        5u
+#define ZERO_PAGES     256u
 #define LEASE_NS       1000000000ull
 
 int shms_error(int error)
 {
 	if (error < 0)
 		error = -error;
+	if (error == ENOSYS || error == EPERM)
+		shms_refused_suspect();
 	switch (error) {
 	case 0:
 	case EINVAL:
@@ -76,16 +84,13 @@ int shms_error(int error)
 
 int shms_open_beneath(int dirfd, const char *path, int flags)
 {
-	struct open_how how = {
-		.flags = (uint64_t)(unsigned)flags | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
-	};
-	long r;
+	int fd;
 
 	for (struct shms_tries t = {0};;) {
-		r = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
-		if (r >= 0)
-			return (int)r;
+		fd = shms_beneath_open(dirfd, path, flags);
+		if (fd >= 0)
+			return fd;
+		errno = -fd;
 		if (!shms_open_again(&t))
 			return -errno;
 	}
@@ -150,7 +155,10 @@ int shms_link_fd(int fd, int dirfd, const char *name)
 	 * refusal, so that a process that gains nothing does not try twice each time. */
 	static atomic_bool refused;
 	char path[32];
+	int r = shms_unnamed_move(fd, dirfd, name);
 
+	if (r != 0)
+		return r < 0 ? r : 0;
 	if (!atomic_load_explicit(&refused, memory_order_relaxed)) {
 		if (linkat(fd, "", dirfd, name, AT_EMPTY_PATH) == 0)
 			return 0;
@@ -158,22 +166,100 @@ int shms_link_fd(int fd, int dirfd, const char *name)
 			return -errno;
 	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0)
-		return -errno;
+	if (linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0) {
+		r = -errno;
+		/* Whoever could make the file there may link it there, but for a filter or AppArmor. */
+		if (r == -EACCES || r == -EPERM || r == -ENOSYS) {
+			shms_unnamed_not_linked();
+			shms_detail(shms_error(r), NULL,
+				    "linkat: %s: a new file cannot be linked; the next one is renamed", strerror(-r));
+		}
+		return r;
+	}
 	atomic_store_explicit(&refused, true, memory_order_relaxed);
 	return 0;
 }
 
+#ifndef RENAME_NOREPLACE /* musl has neither; as glibc's where the call is not to be had */
+#define RENAME_NOREPLACE (1u << 0)
+#define RENAME_EXCHANGE  (1u << 1)
+static int renameat2(int olddirfd, const char *oldname, int newdirfd, const char *newname, unsigned how)
+{
+	int r = (int)syscall(SYS_renameat2, olddirfd, oldname, newdirfd, newname, how);
+
+	if (r < 0 && errno == ENOSYS)
+		errno = EINVAL;
+	return r;
+}
+#endif
+
 int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname)
 {
-	if (renameat2(olddirfd, oldname, newdirfd, newname, RENAME_NOREPLACE) < 0)
+	int r;
+
+	if (renameat2(olddirfd, oldname, newdirfd, newname, RENAME_NOREPLACE) == 0)
+		return 0;
+	/* libc says EINVAL where the kernel, or a filter, says ENOSYS; so do file systems that cannot do it. */
+	if (errno != EINVAL && (errno != EPERM || !shms_refused(SYS_renameat2)))
 		return -errno;
-	return 0;
+	if (linkat(olddirfd, oldname, newdirfd, newname, 0) < 0)
+		return -errno;
+	if (unlinkat(olddirfd, oldname, 0) == 0)
+		return 0;
+	/* Of several who move it the one that removed the old name has it. */
+	r = -errno;
+	unlinkat(newdirfd, newname, 0);
+	return r;
+}
+
+int shms_exchange(int dirfd, const char *name, int other_dirfd, const char *other_name)
+{
+	if (renameat2(dirfd, name, other_dirfd, other_name, RENAME_EXCHANGE) == 0)
+		return 0;
+	if ((errno == EINVAL || errno == EPERM) && shms_refused(SYS_renameat2)) {
+		shms_refused_suspect();
+		return -ENOSYS;
+	}
+	return -errno;
+}
+
+uint64_t shms_file_size_most(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+}
+
+int shms_file_size_allowed(uint64_t end)
+{
+	uint64_t most = shms_file_size_most();
+
+	if (end <= most)
+		return 0;
+	return shms_detail(-EFBIG, NULL,
+			   "a file of %" PRIu64 " bytes is larger than this process may make files: raise ulimit -f "
+			   "(RLIMIT_FSIZE), which is %" PRIu64 " bytes",
+			   end, most);
+}
+
+int shms_truncate(int fd, uint64_t size)
+{
+	int r = shms_file_size_allowed(size);
+
+	return r < 0 ? r : ftruncate(fd, (off_t)size) < 0 ? -errno : 0;
 }
 
 int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset)
 {
+	uint64_t end = offset;
 	size_t i = 0;
+	int r;
+
+	for (size_t k = 0; k < n_iov; k++)
+		end += iov[k].iov_len;
+	r = shms_file_size_allowed(end);
+	if (r < 0)
+		return r;
 
 	while (i < n_iov) {
 		int n = n_iov - i > IOV_MAX ? IOV_MAX : (int)(n_iov - i);
@@ -199,10 +285,33 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset)
 	return 0;
 }
 
+/* Takes a new file's memory where fallocate() is refused: by zeros, which is more work. */
+static int write_zeros(int fd, uint64_t size)
+{
+	static const char page[4096];
+	uint64_t done = 0, begin;
+	char *zeros;
+	int r = 0;
+
+	memcpy(&zeros, &(const char *){page}, sizeof(zeros)); /* pwritev only reads it */
+	while (r == 0 && done < size) {
+		struct iovec iov[ZERO_PAGES];
+		size_t n = 0;
+
+		for (begin = done; n < ZERO_PAGES && done < size; done += iov[n++].iov_len)
+			iov[n] = (struct iovec){zeros, size - done < sizeof(page) ? size - done : sizeof(page)};
+		r = shms_pwritev_all(fd, iov, n, begin);
+	}
+	return r;
+}
+
 int shms_allocate(int fd, uint64_t size)
 {
 	uint64_t done = 0, piece = size;
+	int r = shms_file_size_allowed(size);
 
+	if (r < 0)
+		return r;
 	/* Before Linux 6.11 a signal ends the call, and what it had taken is given back: under a timer's signals a large file would be begun for
 	 * ever. Whatever was interrupted is tried again in halves; a page is always had. */
 	while (done < size) {
@@ -210,6 +319,8 @@ int shms_allocate(int fd, uint64_t size)
 			piece = size - done;
 		if (fallocate(fd, 0, (off_t)done, (off_t)piece) == 0)
 			done += piece;
+		else if (errno == ENOSYS || errno == EOPNOTSUPP || (errno == EPERM && shms_refused(SYS_fallocate)))
+			return write_zeros(fd, size);
 		else if (errno != EINTR)
 			return -errno;
 		else if (piece > ALLOCATE_LEAST)
@@ -267,6 +378,18 @@ bool shms_unused(int fd)
 	return unused;
 }
 
+/* Where getrandom() is refused. */
+static void random_from_file(char *buf, size_t size)
+{
+	_fd_ int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0 && shms_pread_all(fd, buf, size, 0) == (ssize_t)size)
+		return;
+	/* Names and numbers that others can guess would be worse than none. */
+	fputs("shmstore: neither getrandom() nor /dev/urandom is to be had\n", stderr);
+	abort();
+}
+
 void shms_random(void *buf, size_t size)
 {
 	size_t have = 0;
@@ -277,8 +400,10 @@ void shms_random(void *buf, size_t size)
 		if (n > 0)
 			have += (size_t)n;
 		else if (errno != EINTR)
-			abort(); /* no kernel that we run on lacks it */
+			break;
 	}
+	if (have < size)
+		random_from_file((char *)buf + have, size - have);
 }
 
 uint64_t shms_nonce(void)

@@ -14,7 +14,7 @@
 /* Maps what the kernel says to the closed list of shmstore.h. Takes errno or -errno, returns -errno. */
 int shms_error(int error);
 
-/* openat2 below dirfd: no symlink, no "..", no other mount. Adds O_CLOEXEC. */
+/* As shms_beneath_open(), tried as below. */
 int shms_open_beneath(int dirfd, const char *path, int flags);
 /* How often an open was tried, and until when; {0} before the first. */
 struct shms_tries {
@@ -32,12 +32,23 @@ int shms_open_object(int dirfd, const char *name);
 int shms_open_dir(int dirfd, const char *name);
 /* The same for its names, by a descriptor of its own. *ret is NULL where it fails. 0, -errno. */
 int shms_list_dir(int dirfd, const char *name, DIR **ret);
-/* Gives the unnamed file fd a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */
+/* Gives the unnamed file fd (unnamed.h) a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);
+/* A file's, or a symlink's: by a link and an unlink where renameat2 is refused. Of several who move the same one succeeds. */
 int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname);
-/* Writes all of iov at offset; changes iov while doing so. Handles IOV_MAX, short writes, EINTR. */
+/* Both names change places in one step. -ENOSYS: renameat2 is refused. */
+int shms_exchange(int dirfd, const char *name, int other_dirfd, const char *other_name);
+/*
+ * RLIMIT_FSIZE. To whoever makes a file longer than that the kernel sends SIGXFSZ, which ends most programs: so it is asked for before each
+ * call that may. shms_file_size_allowed() is 0 for a file of so many bytes, or -EFBIG, with a sentence.
+ */
+uint64_t shms_file_size_most(void);
+int shms_file_size_allowed(uint64_t end);
+/* ftruncate(). -EFBIG: over the limit, also where the file is longer already. */
+int shms_truncate(int fd, uint64_t size);
+/* Writes all of iov at offset; changes iov while doing so. Handles IOV_MAX, short writes, EINTR. -EFBIG: nothing was written. */
 int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
-/* Has the kernel take the memory for the first size bytes of the file now, signals or not. */
+/* Has the kernel take the memory for the first size bytes of a new file now, signals or not. -EFBIG as above. */
 int shms_allocate(int fd, uint64_t size);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);

@@ -30,6 +30,7 @@
 #include "hugemap.h"
 #include "onethread.h"
 #include "sys.h"
+#include "unnamed.h"
 
 #define NUMBERS  (1u << 20) /* descriptors of higher numbers are not noted; the kernel's default limit is this one */
 #define COUNTERS 64u
@@ -137,6 +138,8 @@ void shms_transient_close(int fd)
 {
 	struct me *m;
 
+	if (atomic_load_explicit(&shms_unnamed_n, memory_order_relaxed))
+		shms_unnamed_closed(fd);
 	if (fd >= (int)NUMBERS || !atomic_load_explicit(&owners[fd], memory_order_relaxed)) {
 		close(fd);
 		return;
@@ -175,7 +178,8 @@ void *shms_map_ours(size_t size, int flags, int fd)
 
 static void await(_Atomic uint32_t *n, uint32_t own)
 {
-	for (unsigned i = 0; atomic_load_explicit(n, memory_order_acquire) > own; i++) {
+	/* In one order with the gate, which was shut before; and acquires what a thread noted that leaves. */
+	for (unsigned i = 0; atomic_load_explicit(n, memory_order_seq_cst) > own; i++) {
 		if (i < SPINS)
 			sched_yield();
 		else
@@ -192,6 +196,7 @@ static void fork_prepare(void)
 	atomic_store_explicit(&shut, true, memory_order_seq_cst);
 	for (uint32_t i = 0; i < COUNTERS; i++)
 		await(&inside[i].n, i == m->id % COUNTERS ? counted(m) : 0);
+	shms_unnamed_fork_prepare();
 }
 
 static void open_gate(struct me *m)
@@ -203,6 +208,7 @@ static void open_gate(struct me *m)
 
 static void fork_parent(void)
 {
+	shms_unnamed_fork_parent();
 	open_gate(myself());
 }
 
@@ -211,6 +217,7 @@ static void fork_child(void)
 	struct me *m = myself();
 	int most = atomic_load_explicit(&highest, memory_order_relaxed), nothing = -1;
 
+	shms_unnamed_fork_child();
 	/* Others may have just looked in. */
 	for (uint32_t i = 0; i < COUNTERS; i++)
 		atomic_store_explicit(&inside[i].n, i == m->id % COUNTERS ? counted(m) : 0, memory_order_relaxed);

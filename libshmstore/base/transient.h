@@ -6,6 +6,7 @@
  * from the moment it is open until it is closed, and the child's side of fork() closes what is noted. fork() waits for threads that are
  * just between the kernel's call and the note, a microsecond, and they for it.
  *
+ * shms_openat() is for files that there are, or that have a name; unnamed.h for those that get one later.
  * Whatever shms_openat() opened is closed by shms_close_fd() (or _fd_, _locked_), never by close() or closedir().
  */
 #ifndef SHMS_TRANSIENT_H
@@ -16,7 +17,7 @@
 
 /* openat(2), noted. mode counts with O_CREAT and O_TMPFILE only. */
 int shms_openat(int dir_fd, const char *path, int flags, mode_t mode);
-/* openat2(2) below dir_fd as shms_open_beneath(), noted. */
+/* shms_open_beneath(), noted. */
 int shms_openat_beneath(int dir_fd, const char *path, int flags);
 /* close(2), and the note's end; also of what was never noted. */
 void shms_transient_close(int fd);

@@ -28,6 +28,7 @@
 #include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
+#include "unnamed.h"
 #include "users.h"
 #include "walk.h"
 
@@ -302,6 +303,19 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 	return r;
 }
 
+/* One that is being made, and has a name for want of O_TMPFILE; or that was, by who was killed. */
+static int add_half_made(struct taking *t, const struct stat *st)
+{
+	struct shmstore_user_books *user = t->ask->users ? shms_users_get(t->ask->users, st->st_uid) : NULL;
+
+	if (t->ask->users && !user)
+		return -ENOMEM;
+	t->sum.inflight += shms_blocks(st);
+	if (user)
+		user->inflight += shms_blocks(st);
+	return 0;
+}
+
 static int on_entry(const struct shms_walk_entry *e, void *arg)
 {
 	struct taking *t = arg;
@@ -323,12 +337,16 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		t->books.n_leases++;
 		return add_entry(t, e, SHMS_INODE_LINKED, &t->books.leased);
 	case SHMS_PLACE_POOL:
+		if (e->st->st_nlink == 1 && shms_unnamed_is(e->name))
+			return add_half_made(t, e->st);
 		if (holders && e->st->st_nlink == 1 && shms_holders_pooled(holders, e->st))
 			return 0;
 		t->books.n_pool++;
 		return add_entry(t, e, SHMS_INODE_POOL, &t->books.pool);
 	case SHMS_PLACE_SEGMENT:
 		return add_segment(t, e);
+	case SHMS_PLACE_INDEX:
+		return add_entry(t, e, SHMS_INODE_POOL, &t->books.pool);
 	case SHMS_PLACE_PAGE:
 	case SHMS_PLACE_SIDECAR:
 		t->books.metadata += shms_blocks(e->st);

@@ -7,11 +7,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "hostpage.h"
 #include "packedholds.h"
 #include "sys.h"
 #include "users.h"
-
-#define PAGE_BYTES 4096u
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct shms_holders *shms_holders_free(struct shms_holders *h)
@@ -69,7 +68,7 @@ bool shms_holders_pooled(struct shms_holders *h, const struct stat *st)
 
 static uint64_t bytes_of(const struct shms_ghost *g)
 {
-	return (g->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	return shms_whole_pages(g->bytes);
 }
 
 void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,

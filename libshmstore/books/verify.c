@@ -336,6 +336,7 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		return no_file(v, e);
 	case SHMS_PLACE_PEER:
 	case SHMS_PLACE_POOL:
+	case SHMS_PLACE_INDEX: /* a cache: who searches by it believes the slots */
 	case SHMS_PLACE_DIRECTORY:
 	case SHMS_PLACE_CLEAN: /* nothing is lost with one: gc puts it right */
 	case SHMS_PLACE_MOVING:
@@ -348,13 +349,13 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 /* A store of another user, or a part of one. */
 static int on_store(const struct shms_walk_store *s, void *arg)
 {
-	return s->fd < 0 ? tell(arg, s->path, SHMS_PAGE_FILE, -EPERM, "the store may not be looked into") : 0;
+	return s->fd < 0 ? tell(arg, s->path, SHMS_PAGE_FILE, -EPERM, "the store cannot be looked into") : 0;
 }
 
 static int on_unreadable(const char *path, const struct stat *st, int error, void *arg)
 {
 	(void)st;
-	return tell(arg, path, ".", shms_error(error), "the directory may not be looked into");
+	return tell(arg, path, ".", shms_error(error), "the directory cannot be looked into");
 }
 
 int shmstore_partition_verify(struct shmstore_partition *p,

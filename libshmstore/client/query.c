@@ -10,6 +10,7 @@
 #include "query.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <shmstore/daemon.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -259,6 +261,19 @@ static bool is_stale(const struct shmstore_client *c)
 	return poll(&p, 1, 0) != 0;
 }
 
+/* The socket that is meant now: who starts a daemon between two calls means it. */
+static int find_socket(struct shmstore_client *c)
+{
+	char partition[PATH_MAX];
+	struct stat st;
+
+	if (c->given && stat(c->given, &st) == 0 && S_ISDIR(st.st_mode))
+		return shms_socket_path(NULL, c->given, c->path);
+	return shms_socket_path(
+		c->given, !c->given && shmstore_default_path(partition, sizeof(partition)) == 0 ? partition : NULL,
+		c->path);
+}
+
 static int connected(struct shmstore_client *c, uint64_t deadline_ns)
 {
 	int r;
@@ -269,7 +284,7 @@ static int connected(struct shmstore_client *c, uint64_t deadline_ns)
 	if (c->fd >= 0 && !is_stale(c))
 		return 0;
 	hang_up(c);
-	r = shms_socket_path(c->given, c->path);
+	r = find_socket(c);
 	if (r < 0)
 		return failed(c, r, "$SHMSTORE_SOCKET is too long for a socket's path");
 	r = shms_socket_connect(c->path, c->timeout_ms);
@@ -398,7 +413,7 @@ int shmstore_client_new(const char *socket, uint32_t timeout_ms, struct shmstore
 		shmstore_client_free(c);
 		return -ENOMEM;
 	}
-	if (shms_socket_path(c->given, c->path) < 0) {
+	if (find_socket(c) < 0) {
 		shmstore_client_free(c);
 		return shms_detail(-EINVAL, NULL, "the path of a socket has %u bytes at most",
 				   (unsigned)SHMS_SOCKET_PATH - 1);

@@ -27,17 +27,24 @@ typedef unsigned char bytes16 __attribute__((vector_size(16)));
 typedef uint64_t words2 __attribute__((vector_size(16)));
 typedef uint32_t words4 __attribute__((vector_size(16)));
 
+/* Of the elements of a, and then of b, those with these numbers. gcc has the first from 12 on. */
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
+#endif
+
 #define SQUARE 16u /* words that go through registers at a time */
 
 /* The first halves of both, byte by byte in turn. */
 static inline bytes16 mix_low(bytes16 a, bytes16 b)
 {
-	return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+	return SHUFFLE(bytes16, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
 static inline bytes16 mix_high(bytes16 a, bytes16 b)
 {
-	return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+	return SHUFFLE(bytes16, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
 /*
@@ -61,7 +68,7 @@ static inline __attribute__((always_inline)) void turn(bytes16 *v, unsigned n, u
 /* Words to differences; before: the two, or four, that precede them, and then the last of these. */
 static inline bytes16 differ8(bytes16 bytes, words2 *before, uint64_t keep)
 {
-	words2 w = (words2)bytes, earlier = __builtin_shufflevector(*before, w, 1, 2);
+	words2 w = (words2)bytes, earlier = SHUFFLE(words2, *before, w, 1, 2);
 
 	*before = w;
 	return (bytes16)(w - (earlier & keep));
@@ -69,7 +76,7 @@ static inline bytes16 differ8(bytes16 bytes, words2 *before, uint64_t keep)
 
 static inline bytes16 differ4(bytes16 bytes, words4 *before, uint32_t keep)
 {
-	words4 w = (words4)bytes, earlier = __builtin_shufflevector(*before, w, 3, 4, 5, 6);
+	words4 w = (words4)bytes, earlier = SHUFFLE(words4, *before, w, 3, 4, 5, 6);
 
 	*before = w;
 	return (bytes16)(w - (earlier & keep));
@@ -80,9 +87,9 @@ static inline bytes16 sum8(bytes16 bytes, words2 *last, uint64_t keep)
 {
 	words2 w = (words2)bytes, none = {0};
 
-	w += __builtin_shufflevector(none, w, 0, 2) & keep;
+	w += SHUFFLE(words2, none, w, 0, 2) & keep;
 	w += *last & keep;
-	*last = __builtin_shufflevector(w, w, 1, 1);
+	*last = SHUFFLE(words2, w, w, 1, 1);
 	return (bytes16)w;
 }
 
@@ -90,10 +97,10 @@ static inline bytes16 sum4(bytes16 bytes, words4 *last, uint32_t keep)
 {
 	words4 w = (words4)bytes, none = {0};
 
-	w += __builtin_shufflevector(none, w, 0, 4, 5, 6) & keep;
-	w += __builtin_shufflevector(none, w, 0, 1, 4, 5) & keep;
+	w += SHUFFLE(words4, none, w, 0, 4, 5, 6) & keep;
+	w += SHUFFLE(words4, none, w, 0, 1, 4, 5) & keep;
 	w += *last & keep;
-	*last = __builtin_shufflevector(w, w, 3, 3, 3, 3);
+	*last = SHUFFLE(words4, w, w, 3, 3, 3, 3);
 	return (bytes16)w;
 }
 

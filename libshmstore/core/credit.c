@@ -27,6 +27,8 @@
 #include "alone.h"
 #include "detail.h"
 #include "handle.h"
+#include "hostpage.h"
+#include "onwait.h"
 #include "sys.h"
 
 #define MS         1000000ull
@@ -54,7 +56,7 @@ void shms_credit_on(struct shmstore *s)
 
 uint64_t shms_credit_cost(const struct shmstore *s, uint64_t size)
 {
-	uint64_t unit = strcmp(s->p->huge, "always") == 0 ? SHMS_HUGE_PAGE : SHMS_PAGE_SIZE;
+	uint64_t unit = strcmp(s->p->huge, "always") == 0 ? SHMS_HUGE_PAGE : shms_host_page();
 
 	return (size + unit - 1) & ~(unit - 1);
 }
@@ -151,7 +153,7 @@ static int take_once(struct shmstore *s, uint64_t n, unsigned flags, uint64_t wa
 
 static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct shms_charge *io)
 {
-	uint64_t now = shms_now_mono_ns(), end;
+	uint64_t now = shms_now_mono_ns(), end, asked = now;
 	uint64_t wait_ms = s->credit.wait_ms;
 	char why[400];
 	int r;
@@ -169,6 +171,13 @@ static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct s
 		now = shms_now_mono_ns();
 		if (now >= end)
 			break;
+		if (now - asked < SHMS_INTERRUPT_NS)
+			continue;
+		if (shms_interrupted()) {
+			r = -ECANCELED;
+			break;
+		}
+		asked = now;
 	}
 	atomic_fetch_sub_explicit(&s->credit.n_waiting, 1, memory_order_relaxed);
 	if (r != -ENOSPC && r != -EDQUOT)

@@ -43,8 +43,10 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "sys.h"
 #include "transient.h"
+#include "unnamed.h"
 
 #define KEEP_MAX     (128ull << 20)
 #define SIZE_MAX_LOG 46 /* 64 TiB: sums with pages and headers fit */
@@ -298,11 +300,11 @@ static int map_file(struct shms_draft *d)
 	struct shmstore *s = d->s;
 	void *map;
 	int r;
-	_fd_ int fd = shms_openat(s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	_fd_ int fd = shms_unnamed_part(s->objects_fd, O_RDWR, 0400);
 
 	if (fd < 0)
 		return -errno;
-	r = shms_allocate(fd, d->map_size);
+	r = shms_ramroom_take(&s->p->ram, d->map_size) ? shms_allocate(fd, d->map_size) : -ENOSPC;
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&lock);
@@ -537,11 +539,13 @@ int shms_draft_cut(const struct shms_draft_claim *c, uint64_t size)
 {
 	struct shms_draft *d = c->d;
 	uint64_t bytes;
+	int r;
 
 	if (size == d->map_size)
 		return 0;
-	if (ftruncate(c->fd, (off_t)size) < 0)
-		return -errno;
+	r = shms_truncate(c->fd, size);
+	if (r < 0)
+		return r;
 	bytes = shms_file_bytes(d->s, c->fd, size);
 	if (bytes < d->fresh) {
 		shms_credit_gave(d->s, d->fresh - bytes);

@@ -3,13 +3,18 @@
 #include "handle.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <shmstore/shmstore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "detail.h"
 #include "format.h"
+#include "hostpage.h"
 #include "sys.h"
 
 int shms_store_usable(const struct shmstore *s, bool write)
@@ -77,4 +82,11 @@ const char *shmstore_name(const struct shmstore *s)
 const char *shmstore_path(const struct shmstore *s)
 {
 	return s->path;
+}
+
+void shms_wake_all(struct shms_page *page)
+{
+	atomic_exchange_explicit(&page->waiting, 0, memory_order_acq_rel);
+	atomic_fetch_add_explicit(&page->woken, 1, memory_order_acq_rel);
+	syscall(SYS_futex, &page->woken, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

@@ -40,6 +40,9 @@ struct shmstore {
 	_Atomic uint64_t n_ref;
 	atomic_bool forked; /* we are in a child of the owner */
 	bool readonly;
+	bool any_user;    /* readonly: it may be another user's */
+	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.h) */
+	bool unowned;     /* readonly: no owner lived then: keys may be a file's and a packed object's */
 	bool keep;
 	uid_t uid;
 	struct shmstore_partition *p;
@@ -67,6 +70,7 @@ struct shmstore {
 	atomic_bool tier_on;
 	int clean_fd;
 	_Atomic uint64_t tier_looked_ms;
+	_Atomic uint64_t there_ms, touched_ms; /* when there.h looked, and when files got new times */
 	_Atomic uint64_t called_ms;       /* when the last call that puts or deletes began: shms_lately_boot_ms() */
 	_Atomic uint64_t n_views, mapped; /* copied to the ledger by the handle's own calls: views outlive it */
 	struct shmstore *next, **prev;    /* all stores of this process, for fork */
@@ -123,6 +127,18 @@ static inline void shms_credit_tend(struct shmstore *s)
 {
 	if (shms_credit_counted(&s->credit))
 		shms_credit_tend_counted(s);
+}
+
+void shms_wake_all(struct shms_page *page);
+/*
+ * After a key came: wakes who waits for one. Those set the word and then have the kernel put a barrier into this process (wait.c): either they see
+ * the key, or we see the word.
+ */
+static inline void shms_wake(struct shmstore *s)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&s->page->waiting, memory_order_relaxed))
+		shms_wake_all(s->page);
 }
 
 /* Does anybody wait for memory of the partition? One load. */

@@ -49,5 +49,16 @@ struct shmstore *shms_ours_first(void)
 
 void shms_ours_forget(void)
 {
-	all = NULL;
+	struct shmstore **to = &all;
+
+	for (struct shmstore *s = all; s; s = s->next) {
+		if (!s->readonly) {
+			s->prev = NULL;
+			continue;
+		}
+		*to = s;
+		s->prev = to;
+		to = &s->next;
+	}
+	*to = NULL;
 }

@@ -17,6 +17,7 @@
 #include "nameslock.h"
 #include "packfork.h"
 #include "packlook.h"
+#include "packread.h"
 #include "packticket.h"
 #include "publish.h"
 #include "sys.h"
@@ -69,6 +70,7 @@ static int open_pack(struct shmstore *s)
 	}
 	o.path = path;
 	o.dir_fd = x->dir_fd;
+	o.store_fd = s->dir_fd;
 	memcpy(o.uuid, s->page->uuid, sizeof(o.uuid));
 	r = shms_pack_open(&o, &pack);
 	if (r < 0) {
@@ -76,7 +78,10 @@ static int open_pack(struct shmstore *s)
 		return r;
 	}
 	shms_pack_tell(pack, &(struct shms_packtold){&s->ledger->linked_n, &s->ledger->linked_bytes,
-						     &s->ledger->linked_bytes_max, &s->page->packed.bytes});
+						     &s->ledger->linked_bytes_max, &s->page->packed.bytes,
+						     &s->page->changes});
+	/* Who looked at slots since before there was the index is to look again. */
+	atomic_fetch_add_explicit(&s->page->changes, 2, memory_order_release);
 	/* release: pairs with shms_packed_pack(). */
 	atomic_store_explicit(&x->pack, pack, memory_order_release);
 	return 0;
@@ -114,6 +119,49 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 			"store, or a child of its last owner",
 			s->path);
 	return r == -ENOENT ? 0 : shms_error(r);
+}
+
+/* Is it of the store as it is now, and of this process? */
+static bool is_current(const struct shms_pack *pack)
+{
+	return pack && !shms_packread_ended(pack);
+}
+
+static int make_reader(struct shmstore *s)
+{
+	struct shms_packed *x = &s->packed;
+	struct shms_pack_options o = {.store_fd = s->dir_fd};
+	struct shms_pack *pack = shms_packed_pack(x), *made;
+	_fd_ int fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
+	int r;
+
+	if (fd < 0)
+		return shms_error(fd);
+	o.dir_fd = fd;
+	memcpy(o.uuid, s->page->uuid, sizeof(o.uuid));
+	r = shms_packread_open(&o, &made);
+	if (r < 0)
+		return r;
+	shms_packread_follow(made, pack);
+	/* release: pairs with shms_packed_pack(). */
+	atomic_store_explicit(&x->pack, made, memory_order_release);
+	return 0;
+}
+
+int shms_packed_reader(struct shmstore *s, struct shms_pack **ret)
+{
+	struct shms_packed *x = &s->packed;
+	int r = 0;
+
+	*ret = shms_packed_pack(x);
+	if (is_current(*ret))
+		return 0;
+	pthread_mutex_lock(&x->lock);
+	if (!is_current(shms_packed_pack(x)))
+		r = make_reader(s);
+	*ret = shms_packed_pack(x);
+	pthread_mutex_unlock(&x->lock);
+	return r;
 }
 
 /* The pack, made where there is none. store.names is held exclusively. NULL: there is none to be had. */
@@ -194,8 +242,10 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 		tend(s, pack, now_ms);
 	}
 	shms_names_unlock(s);
-	if (pack && r == 0)
+	if (pack && r == 0) {
+		shms_wake(s);
 		return 1;
+	}
 	return r == -EEXIST ? r : 0;
 }
 
@@ -215,6 +265,8 @@ int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k, const st
 	else
 		r = replace ? -ENOENT : -EEXIST;
 	shms_names_unlock(s);
+	if (r == 0)
+		shms_wake(s);
 	return r == 0 ? 1 : r == -EEXIST ? r : 0;
 }
 
@@ -223,11 +275,6 @@ int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shm
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 
 	return pack ? shms_pack_get(pack, k->key, k->key_size, ret) : -ENOENT;
-}
-
-void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v)
-{
-	shms_pack_unget(shms_packed_pack(&s->packed), v, 0);
 }
 
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
@@ -240,21 +287,30 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
 int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	int r = pack ? shms_names_lock(s) : -ENOENT;
 
-	return pack ? shms_pack_pin(pack, k->key, k->key_size, pin) : -ENOENT;
+	if (r < 0)
+		return r;
+	/* What is to take the object's key, a stub or a file, comes before this, or sees the pin (shms_pack_is()). */
+	r = shms_pack_pin(pack, k->key, k->key_size, pin);
+	shms_names_unlock(s);
+	return r;
 }
 
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	uint64_t now_ms;
+	uint64_t now_ms, bytes = 0;
 	int r;
 
 	if (!pack)
 		return -ENOENT;
 	now_ms = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
-	r = shms_pack_delete(pack, k->key, k->key_size, now_ms, ret_bytes);
+	r = shms_pack_delete(pack, k->key, k->key_size, now_ms, &bytes);
+	s->packed.mem.freed += bytes;
 	tend(s, pack, now_ms);
+	if (ret_bytes && r == 0)
+		*ret_bytes = bytes;
 	return r;
 }
 
@@ -304,6 +360,8 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const st
 			tend(s, pack, now_ms);
 	}
 	shms_names_unlock(s);
+	if (r == 0)
+		shms_wake(s);
 	/* No place in the segment, or one that a process of this store's name still has. */
 	return r == -EAGAIN || r == -EBUSY ? -ENOTSUP : r;
 }

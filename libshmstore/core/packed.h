@@ -75,9 +75,13 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 /* As shms_pack_alias(). 1: done; 0: the bytes are to be copied; -EEXIST; -ETIMEDOUT. */
 int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
 		      uint64_t may);
-/* As shms_pack_get(); the view goes to shms_packed_unget(). */
+/*
+ * The reader of a store that was opened to be read, made where there is none of this process. 0; -ENOENT: the store has no packed objects;
+ * -errno.
+ */
+int shms_packed_reader(struct shmstore *s, struct shms_pack **ret);
+/* As shms_pack_get(); the view goes to shms_pack_unget(). */
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret);
-void shms_packed_unget(struct shmstore *s, const struct shms_pack_view *v);
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
 /* As shms_pack_pin(). */
 int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin);

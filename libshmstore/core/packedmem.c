@@ -10,6 +10,7 @@
  */
 #include "packedmem.h"
 
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "bootclock.h"
@@ -21,27 +22,32 @@
 
 void shms_packedmem_init(struct shmstore *s)
 {
-	struct statvfs fs;
-	uint64_t size = 0;
-
-	if (fstatvfs(s->p->fd, &fs) == 0)
-		size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	s->packed.mem.max = size && size / 16 < SHMS_RECYCLE_MAX ? size / 16 : SHMS_RECYCLE_MAX;
-	if (s->packed.mem.max < LEAST)
-		s->packed.mem.max = LEAST;
+	s->packed.mem.max = LEAST;
 	s->packed.mem.least = UINT64_MAX;
 }
 
-/* Is less than an eighth of the partition's bytes free? */
+/* A store's part of a quarter of the partition; a sixteenth at most, however few they are. */
+static uint64_t bound(const struct shmstore *s, uint64_t size)
+{
+	struct stat st;
+	/* The kernel counts a directory's directories. */
+	uint64_t n = fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 6 ? st.st_nlink - 2 : 4;
+	uint64_t part = size ? size / 4 / n : SHMS_RECYCLE_MAX;
+
+	return part > SHMS_RECYCLE_MAX ? SHMS_RECYCLE_MAX : part > LEAST ? part : LEAST;
+}
+
+/* Is less than an eighth of the partition's bytes free? Sets the pool's bound as well. */
 static bool scarce(struct shmstore *s, uint64_t now_ms)
 {
 	struct shms_packedmem *m = &s->packed.mem;
 	struct statvfs fs;
 
-	if (now_ms - m->looked_ms < LOOK_MS)
+	if (now_ms - m->looked_ms < LOOK_MS || fstatvfs(s->p->fd, &fs) < 0)
 		return m->scarce;
 	m->looked_ms = now_ms;
-	m->scarce = fstatvfs(s->p->fd, &fs) == 0 && fs.f_blocks && fs.f_bavail < fs.f_blocks / 8;
+	m->scarce = fs.f_blocks && fs.f_bavail < fs.f_blocks / 8;
+	m->max = bound(s, (uint64_t)fs.f_blocks * fs.f_frsize);
 	return m->scarce;
 }
 
@@ -79,6 +85,7 @@ static void look(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
 	bool old;
 
 	m->n_calls = 0;
+	m->freed = 0;
 	tell(s, pool);
 	m->least = pool < m->least ? pool : m->least;
 	old = now_ms - m->began_ms >= AGE_MS;
@@ -97,7 +104,7 @@ void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t no
 	struct shms_packedmem *m = &s->packed.mem;
 	bool tight = shms_credit_pressed(s) || shms_memory_wanted(s) || m->scarce;
 
-	if (m->n_calls >= SHMS_PACKEDMEM_CALLS) {
+	if (m->n_calls >= SHMS_PACKEDMEM_CALLS || m->freed > m->max) {
 		tight = scarce(s, now_ms) || tight;
 		look(s, pack, now_ms);
 	}

@@ -18,9 +18,10 @@ struct shmstore;
 
 /* store.names is held exclusively, but for pool. */
 struct shms_packedmem {
-	uint64_t max;          /* bound of the pool, bytes */
+	uint64_t max;          /* bound of the pool, bytes: a part of the partition */
 	_Atomic uint64_t pool; /* what of it the ledger has */
-	uint32_t n_calls;      /* since the pool was looked at */
+	uint32_t n_calls;      /* since the pool was looked at, */
+	uint64_t freed;        /* and bytes of objects that were deleted */
 	bool tight;            /* what the pack was told last */
 	uint64_t looked_ms;    /* when the partition was asked for room, */
 	bool scarce;           /* and what it said */
@@ -34,7 +35,7 @@ void shms_packedmem_init(struct shmstore *s);
 /* Counts a call that put, took or dropped a packed object. True: unless somebody wants memory, nothing has to be done after it. */
 static inline bool shms_packedmem_quiet(struct shms_packedmem *m)
 {
-	return ++m->n_calls < SHMS_PACKEDMEM_CALLS && !m->tight && !m->scarce;
+	return ++m->n_calls < SHMS_PACKEDMEM_CALLS && m->freed <= m->max && !m->tight && !m->scarce;
 }
 /* Does it. */
 void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms);

@@ -19,6 +19,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "keyslot.h"
 #include "nameslock.h"
 #include "sidecar.h"
@@ -85,6 +86,7 @@ static void booked(struct shmstore *s, const struct shms_keyname *k, const struc
 	shms_linked_add(s, first ? bytes : 0);
 	/* After the file has the key: killed in between, the key means both, and either may stay. */
 	shms_packed_delete(s, k, NULL);
+	shms_wake(s);
 }
 
 /* Swaps staged in recycle/ with the object of that name and lets the old one go. names is held. */
@@ -93,10 +95,12 @@ static int swap_in(struct shmstore *s, const char *staged, const char *name)
 	enum shms_links_of links = shms_links_of(s, name);
 	uint64_t bytes = 0;
 
-	if (renameat2(s->recycle_fd, staged, s->objects_fd, name, RENAME_EXCHANGE) < 0) {
-		/* Gone meanwhile by somebody else's hand, or a file system that cannot exchange: rename alone is atomic too. */
-		if (errno != ENOENT && errno != EINVAL)
-			return -errno;
+	int r = shms_exchange(s->recycle_fd, staged, s->objects_fd, name);
+
+	if (r < 0) {
+		/* Gone meanwhile by somebody else's hand, or refused, or a file system that cannot exchange: rename alone is atomic too. */
+		if (r != -ENOENT && r != -EINVAL && r != -ENOSYS)
+			return r;
 		shms_recycle_forget(s, name);
 		shms_links_drop(s, name);
 		return shms_rename_over(s, s->recycle_fd, staged, name);

@@ -34,6 +34,7 @@
 #include "cleanup.h"
 #include "format.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "slotmap.h"
 #include "slots.h"
 #include "sys.h"
@@ -171,7 +172,7 @@ static struct shms_slot *best_fit(struct shmstore *s, uint64_t need, const bool 
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t over = slack_max(s, need);
-	uint64_t most = need + (over > SHMS_FORMAT_PAGE ? over : SHMS_FORMAT_PAGE);
+	uint64_t most = need + (over > shms_host_page() ? over : shms_host_page());
 	struct shms_slot *best = NULL;
 
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
@@ -253,7 +254,7 @@ struct shms_slot *shms_recycle_take_for(struct shmstore *s, unsigned flags, cons
 void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name, const struct shms_layout *l)
 {
 	uint64_t begin = shms_whole_pages(l->metadata_off + l->metadata_size);
-	uint64_t end = l->header_size & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
+	uint64_t end = l->header_size & ~(shms_host_page() - 1);
 
 	pthread_mutex_lock(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
@@ -289,8 +290,8 @@ int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size)
 	if (slot->size == size)
 		return 0;
 	/* Within the last page the file owns: takes and gives no memory. */
-	if (ftruncate(slot->fd, (off_t)size) < 0) {
-		r = -errno;
+	r = shms_truncate(slot->fd, size);
+	if (r < 0) {
 		shms_recycle_untake(s, slot);
 		return r;
 	}

@@ -17,6 +17,7 @@
 #include "filemode.h"
 #include "format.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "object.h"
 #include "sys.h"
 
@@ -218,7 +219,7 @@ struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state 
 
 uint64_t shms_slack_unit(const struct shmstore *s, uint64_t capacity)
 {
-	return shms_huge(s, capacity) || capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : SHMS_FORMAT_PAGE;
+	return shms_huge(s, capacity) || capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : shms_host_page();
 }
 
 /*

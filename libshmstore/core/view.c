@@ -20,6 +20,7 @@
 
 #include "cancel.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "hugemap.h"
 #include "sys.h"
 
@@ -125,6 +126,7 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 {
 	const struct shms_layout *l = &h->object.layout;
 	struct shmstore_view *v = alloc_view(h, key, key_size);
+	uint64_t into;
 
 	if (!v)
 		return -ENOMEM;
@@ -144,11 +146,14 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 		int flags = f->cow ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
 
 		v->map_size = l->header_size + l->buffer_size;
-		v->map = shms_map_aligned(v->map_size, prot, flags, f->fd, f->offset);
+		/* A tier file's frames begin at 4 KiB, which may be within a page. */
+		into = f->offset % shms_host_page();
+		v->map = shms_map_aligned(v->map_size + into, prot, flags, f->fd, f->offset - into);
 		if (v->map == MAP_FAILED) {
 			free(v);
 			return -errno;
 		}
+		v->map = (char *)v->map + into;
 	}
 	v->head = h->head;
 	h->head = NULL;
@@ -261,11 +266,14 @@ static void view_free(struct shmstore_view *v)
 {
 	SHMS_NO_CANCEL;
 	struct shmstore *s = v->s;
+	uint64_t into;
 
-	if (v->is_packed)
-		shms_packed_unget(s, &v->packed);
-	else if (v->map)
-		munmap(v->map, v->map_size);
+	if (v->is_packed) {
+		shms_pack_unget(v->packed.pack, &v->packed, 0);
+	} else if (v->map) {
+		into = (uintptr_t)v->map % shms_host_page();
+		munmap((char *)v->map - into, v->map_size + into);
+	}
 	shms_count(&s->n_views, UINT64_MAX);
 	shms_count(&s->mapped, -v->map_size);
 	v->magic = 0;
@@ -314,6 +322,11 @@ const void *shmstore_view_header(const struct shmstore_view *v, size_t *ret_size
 uid_t shmstore_view_uid(const struct shmstore_view *v)
 {
 	return v->uid;
+}
+
+uint64_t shmstore_view_generation(const struct shmstore_view *v)
+{
+	return v->generation;
 }
 
 size_t shmstore_view_n_buffers(const struct shmstore_view *v)

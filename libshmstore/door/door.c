@@ -199,6 +199,8 @@ static void move_path(struct shmstore_tier_info *callers, size_t size, const str
 			shms_detail_told = KEPT_##subject;         \
 		else if (error < 0 && !shms_detail_is(error))      \
 			(void)FAILED_##subject("shmstore_" #name); \
+		if (error < 0)                                     \
+			shms_detail_refused(error);                \
 		return error;                                      \
 	}
 

@@ -119,6 +119,19 @@ static bool still_it(const struct shms_demote *d, const struct shms_demote_name 
 	return fstatat(n->objects_fd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == d->st.st_ino;
 }
 
+static int refuse_pinned(void)
+{
+	return shms_detail(-EPERM, NULL, "it is pinned in memory; unpin it first");
+}
+
+/* Whoever pins it after this finds that the name means it no longer (tierops.c). */
+static bool is_pinned(const struct shms_demote *d)
+{
+	struct stat st;
+
+	return fstat(d->fd, &st) == 0 && (st.st_mode & S_ISVTX);
+}
+
 static int open_object(struct shms_demote *d)
 {
 	const struct shms_demote_name *n = &d->names[0];
@@ -138,9 +151,7 @@ static int open_object(struct shms_demote *d)
 	if (!all_stores_its_users(d))
 		return shms_detail(-EPERM, NULL,
 				   "another user holds it too, who could not bring it back from its owner's tier");
-	if (d->st.st_mode & S_ISVTX)
-		return shms_detail(-EPERM, NULL, "it is pinned in memory; unpin it first");
-	return 0;
+	return d->st.st_mode & S_ISVTX ? refuse_pinned() : 0;
 }
 
 int shms_demote_copy(struct shms_demote *d, const struct shms_header *h)
@@ -291,7 +302,7 @@ static int handed_over(void)
 
 static int exchange(const struct shms_demote_name *n)
 {
-	return renameat2(n->objects_fd, n->name, n->clean_fd, n->name, RENAME_EXCHANGE) < 0 ? -errno : 0;
+	return shms_exchange(n->objects_fd, n->name, n->clean_fd, n->name);
 }
 
 /* Two names in one store: its lock is held already. */
@@ -416,17 +427,20 @@ static int swap_first(struct shms_demote *d, const struct shms_demote_name *n)
 	return r;
 }
 
-/* All names are done that we know. Has the object others by now, it gets its first one back, where the next demotion finds the copy. */
+/*
+ * All names are done that we know. Has the object others by now, or was it pinned, it gets its first one back, where the next demotion finds the
+ * copy.
+ */
 static int end_first(struct shms_demote *d, const struct shms_demote_name *n)
 {
-	if (more_names(d, 1)) {
-		/* For who was given the stub meanwhile. */
-		if (!d->resident)
-			make_resident(d, n->clean_fd, n->name);
-		if (exchange(n) == 0) {
-			end_move(n, true);
-			return handed_over();
-		}
+	bool more = more_names(d, 1), pinned = is_pinned(d);
+
+	/* For who was given the stub meanwhile. */
+	if (more && !d->resident)
+		make_resident(d, n->clean_fd, n->name);
+	if ((more || pinned) && exchange(n) == 0) {
+		end_move(n, true);
+		return pinned ? refuse_pinned() : handed_over();
 	}
 	finish_name(d, n, n);
 	return 0;

@@ -28,8 +28,8 @@
 #include "tier.h"
 #include "victim.h"
 
-#define WAIT_NS 100000000ull /* that a put waits for somebody else's eviction */
-#define POLL_NS 500000
+#define WAIT_MS 100u /* that a put waits for somebody else's eviction */
+#define TICK_NS 50000000ull
 
 /* Of the partition. */
 struct room {
@@ -54,6 +54,7 @@ static int look_at_room(const struct shmstore_partition *p, struct room *ret)
 struct asking {
 	const struct shmstore_evict *what;
 	struct shmstore_evict_report report;
+	uint64_t told_ns; /* progress, while it waits */
 };
 
 static int goal(struct shmstore_partition *p, const struct shmstore_evict *what, uint64_t *ret)
@@ -84,8 +85,12 @@ static int goal(struct shmstore_partition *p, const struct shmstore_evict *what,
 static int tick(void *arg)
 {
 	struct asking *a = arg;
+	uint64_t now = shms_now_mono_ns();
 
-	return a->what->progress ? a->what->progress(&a->report, a->what->arg) : 0;
+	if (!a->what->progress || now - a->told_ns < TICK_NS)
+		return 0;
+	a->told_ns = now;
+	return a->what->progress(&a->report, a->what->arg);
 }
 
 /*
@@ -188,39 +193,40 @@ int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore
 
 /* ---- for a put ---------------------------------------------------------------------------------------------------------- */
 
-/* While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours; -ETIMEDOUT: neither. */
-static int wait_for_other(struct shmstore *s, struct shms_evict_users *users, uint64_t bytes, bool limit)
-{
-	uint64_t end = shms_now_mono_ns() + WAIT_NS;
-	struct room room = {0};
-	int r;
-
-	for (;;) {
-		users->v[0].lock_fd = shms_tier_lock(users->v[0].t, 0);
-		r = users->v[0].lock_fd;
-		if (r != -EBUSY)
-			return r < 0 ? r : 0;
-		/* A limit's room is not the partition's: only its own put can tell. */
-		if (!limit && look_at_room(s->p, &room) == 0 && room.size - room.used >= bytes)
-			return 1;
-		if (shms_now_mono_ns() >= end)
-			return -ETIMEDOUT;
-		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-	}
-}
-
 /* What a put is short of. */
 struct lack {
+	const struct shmstore_partition *p;
 	uint64_t bytes; /* of the put */
 	bool limit;     /* it is a limit that is used up: how much is missing below it is not known here */
 	uint64_t need;  /* bytes that must go for the put; 0: not known */
 	uint64_t goal;  /* that are to go, so that the next puts need not wait */
 };
 
-static struct lack lack_of(const struct room *room, uint64_t bytes)
+static int is_there(void *arg)
+{
+	const struct lack *k = arg;
+	struct room room = {0};
+
+	return look_at_room(k->p, &room) == 0 && room.size - room.used >= k->bytes;
+}
+
+/*
+ * While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours; -EBUSY: neither. Who waited in vain before
+ * waited for the next ones, too.
+ */
+static int wait_for_other(struct shms_evict_user *u, struct lack *k)
+{
+	bool stuck = atomic_load_explicit(&u->t->stuck, memory_order_relaxed);
+	/* A limit's room is not the partition's: only its own put can tell. */
+	int r = shms_tier_lock(u->t, stuck ? 0 : WAIT_MS, k->limit ? NULL : is_there, k, &u->lock_fd);
+
+	return r == -ECANCELED ? 1 : r;
+}
+
+static struct lack lack_of(const struct shmstore_partition *p, const struct room *room, uint64_t bytes)
 {
 	uint64_t free_bytes = room->size - room->used;
-	struct lack k = {.bytes = bytes, .limit = free_bytes >= bytes};
+	struct lack k = {.p = p, .bytes = bytes, .limit = free_bytes >= bytes};
 
 	k.need = k.limit ? 0 : bytes - free_bytes;
 	k.goal = (k.limit ? bytes : k.need) + shms_victim_batch(room->size);
@@ -233,17 +239,17 @@ static void went(struct lack *k, uint64_t bytes)
 	k->goal -= bytes < k->goal ? bytes : k->goal;
 }
 
-static bool evict_files(struct shmstore *s, struct shms_evict_users *users, const struct lack *k)
+static bool evict_files(struct shmstore *s, struct shms_evict_users *users, struct lack *k)
 {
 	static const struct shmstore_evict what = SHMSTORE_EVICT_INIT;
 	struct shmstore_evict_report report = {.size = sizeof(report)};
 	struct shms_evict_run run = {
 		.p = s->p, .users = users, .s = s, .what = &what, .report = &report, .need = k->need, .goal = k->goal};
-	int r = wait_for_other(s, users, k->bytes, k->limit);
+	int r = wait_for_other(&users->v[0], k);
 
-	if (r != 0 && r != -ETIMEDOUT)
+	if (r != 0 && r != -EBUSY)
 		return r > 0;
-	run.one_name = r == -ETIMEDOUT;
+	run.one_name = r == -EBUSY;
 	r = shms_evict_users_look(users);
 	if (r == 0)
 		r = shms_evict_run(&run);
@@ -281,7 +287,7 @@ static uint64_t packed_part(struct shmstore *s, const struct room *room, const s
 static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const struct room *room, uint64_t bytes)
 {
 	struct shms_tier *t = users->v[0].t;
-	struct lack k = lack_of(room, bytes);
+	struct lack k = lack_of(s->p, room, bytes);
 	bool made = evict_packed(s, t, packed_part(s, room, &k), &k);
 
 	if (k.goal)

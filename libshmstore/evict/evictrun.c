@@ -29,6 +29,7 @@
 #include "weigh.h"
 
 #define PROGRESS_NS 50000000ull
+#define FEW         (4u << 20) /* bytes that may be taken unasked: sixteen times as many are there */
 #define TIER_HEADER (1u << 16) /* bytes of a tier file's header, generously */
 
 enum state {
@@ -57,6 +58,7 @@ struct running {
 	uint64_t held;                               /* bytes of residents in use */
 	uint64_t told_ns;                            /* the last progress */
 	bool mapped;                                 /* the pass at hand is that of the mapped ones */
+	bool one;                                    /* at a time: there is no memory for more buffers */
 	struct giving_up *giving_up;                 /* the pass at hand is that of one user's full disk */
 	int error;                                   /* ends the run */
 	char words[512], path[SHMSTORE_TICKET_PATH]; /* what was said of the disk */
@@ -235,6 +237,13 @@ static bool disk_allows(struct running *k, const struct shms_victim *v)
 	       (user == k->giving_up->user && make_disk_room(k, shms_tierroom_need(v->bytes + TIER_HEADER)));
 }
 
+static void put(struct running *k, uint32_t candidate)
+{
+	if (k->one)
+		shms_pipeline_drain(&k->pl);
+	shms_pipeline_put(&k->pl, candidate, k->mapped);
+}
+
 static void pass(struct running *k, enum state state)
 {
 	struct shms_victims queue;
@@ -256,7 +265,7 @@ static void pass(struct running *k, enum state state)
 		else if (!disk_allows(k, v))
 			k->state[v->id] = NO_DISK;
 		else
-			shms_pipeline_put(&k->pl, (uint32_t)v->id, k->mapped);
+			put(k, (uint32_t)v->id);
 	}
 	shms_pipeline_drain(&k->pl);
 }
@@ -374,6 +383,7 @@ int shms_evict_run(const struct shms_evict_run *run)
 
 	if (r < 0)
 		return r;
+	k.one = shms_ramroom_free(&run->p->ram) < FEW;
 	drop_residents(&k);
 	tell(&k);
 	r = k.error;

@@ -6,13 +6,12 @@
 #include "evictuser.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "cleanup.h"
 #include "sys.h"
 #include "walk.h"
-
-#define WAIT_MS 100u
 
 struct uids {
 	uid_t *v;
@@ -92,7 +91,7 @@ int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_e
 static void close_one(struct shms_evict_user *one)
 {
 	shms_residents_deinit(&one->residents);
-	one->lock_fd = shms_unlock_fd(one->lock_fd);
+	one->lock_fd = shms_tier_unlock(one->t, one->lock_fd);
 	if (!one->own)
 		shms_tier_close(one->t);
 }
@@ -112,21 +111,13 @@ int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(voi
 
 	for (size_t i = 0; i < u->n; i++) {
 		struct shms_evict_user one = u->v[i];
+		int error = r < 0 ? r : shms_tier_lock(one.t, wait ? UINT_MAX : 0, tick, arg, &one.lock_fd);
 
-		while (r == 0) {
-			one.lock_fd = shms_tier_lock(one.t, wait ? WAIT_MS : 0);
-			if (one.lock_fd != -EBUSY || !wait)
-				break;
-			r = tick && tick(arg) ? -ECANCELED : 0;
-		}
-		if (one.lock_fd < 0 && one.lock_fd != -EBUSY && r == 0)
-			r = one.lock_fd;
-		if (one.lock_fd < 0) {
-			one.lock_fd = -1;
+		if (error < 0)
 			close_one(&one);
-		} else {
+		else
 			u->v[n++] = one;
-		}
+		r = r < 0 || error == -EBUSY ? r : error;
 	}
 	u->n = n;
 	return r;

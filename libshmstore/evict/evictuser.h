@@ -30,8 +30,8 @@ struct shms_evict_users {
 int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret);
 void shms_evict_users_close(struct shms_evict_users *u);
 /*
- * Locks each; who is locked by another eviction is left out of it, unless it is waited for. tick is called ten times a second while waiting (may
- * be NULL); other than 0 ends it: -ECANCELED. 0, -errno.
+ * Locks each; who is locked by another eviction is left out of it, unless it is waited for. tick: as of
+ * shms_tier_lock(). 0, -errno.
  */
 int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(void *arg), void *arg);
 /* After the lock: what residents there are. 0, -errno. */

@@ -86,8 +86,8 @@ static int write_object(int fd, const struct shms_pack_view *v)
 
 	if (r == 0 && !shms_layout_init(&l, o->key_size, o->metadata_size, sizes, o->n_buffers, 0))
 		r = -EBADMSG;
-	if (r == 0 && ftruncate(fd, (off_t)(l.header_size + l.buffer_size)) < 0)
-		r = -errno;
+	if (r == 0)
+		r = shms_truncate(fd, l.header_size + l.buffer_size);
 	if (r == 0)
 		r = write_head(fd, &l, v, sizes, extent + o->metadata_off);
 	for (uint32_t i = 0; r == 0 && i < o->n_buffers; i++) {
@@ -191,7 +191,7 @@ static void end(struct moving *m)
 	if (m->laid_out)
 		shms_header_deinit(&m->header);
 	shms_demote_end(&m->d);
-	shms_packed_unget(m->s, &m->v);
+	shms_pack_unget(m->v.pack, &m->v, 0);
 }
 
 /* ---- as many as are needed ------------------------------------------------------------------------------------------- */
@@ -203,10 +203,12 @@ static void end(struct moving *m)
 static bool batch(struct run *k, struct shms_engine *e)
 {
 	struct moving m[BATCH];
+	/* The copies are memory, too: one at a time, where a cgroup has none to spare. */
+	uint64_t most = shms_ramroom_free(&k->s->p->ram) < BATCH_BYTES ? 1 : BATCH_BYTES;
 	uint64_t before = k->done.n, bytes = 0;
 	unsigned n = 0;
 
-	while (n < BATCH && bytes < BATCH_BYTES && k->done.bytes + bytes < k->bytes && k->done.n + n < k->most) {
+	while (n < BATCH && bytes < most && k->done.bytes + bytes < k->bytes && k->done.n + n < k->most) {
 		m[n] = (struct moving){.s = k->s, .d.t = k->t};
 		if (shms_pack_victim(k->pack, &k->search, &m[n].v) < 0)
 			break;

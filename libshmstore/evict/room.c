@@ -5,16 +5,27 @@
  */
 #include "room.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "bootclock.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "evict.h"
 #include "gc.h"
 #include "handle.h"
+#include "leased.h"
 #include "packask.h"
 #include "pool.h"
 #include "sys.h"
+#include "tier.h"
 
 #define SWEEP_EVERY_NS 250000000ull
 #define TRIES_MAX      32
@@ -48,16 +59,61 @@ static bool make(const struct shms_room *m, int tries)
 	}
 	if (tries <= 1 && sweep(s->p))
 		return true;
-	return !(m->flags & SHMSTORE_NO_EVICT) && tries < TRIES_MAX &&
-	       (shms_evict_for(s, m->bytes) || shms_packask_for(s, m->bytes));
+	if (!(m->flags & SHMSTORE_NO_EVICT) && tries < TRIES_MAX &&
+	    (shms_evict_for(s, m->bytes) || shms_packask_for(s, m->bytes)))
+		return true;
+	/* Last, since somebody may still come with the ticket. */
+	freed = shms_leased_end_former(s);
+	shms_credit_gave(s, freed);
+	return freed > 0;
+}
+
+/* May it have a turn? The arbiter may have it wait for another thread, which must not wait for it. */
+static bool has_turns(const struct shms_room *m)
+{
+	return !(m->flags & SHMSTORE_NO_EVICT) && !m->now && !shms_hooked(m->s);
+}
+
+bool shms_room_others(const struct shms_room *m)
+{
+	struct shmstore_partition *p = m->s->p;
+
+	return !m->turn && shms_turns_taken(&p->making) && has_turns(m) &&
+	       atomic_load_explicit(&p->short_of, memory_order_relaxed);
+}
+
+/* With the turn: until it has its memory, or nothing helps. r: the last try's. */
+static int make_and_take(struct shms_room *m, int r)
+{
+	for (int tries = 0; shms_room_wanted(r) && make(m, tries); tries++)
+		r = m->take(m->arg);
+	return r;
+}
+
+/* What it makes room for others are not to take meanwhile: they come after it, if they need memory. */
+static int take_in_turn(struct shms_room *m)
+{
+	struct shmstore_partition *p = m->s->p;
+	int r;
+
+	m->turn = shms_turns_take(&p->making, UINT64_MAX, NULL, NULL);
+	r = m->take(m->arg);
+	if (r == -ENOSPC)
+		atomic_store_explicit(&p->short_of, true, memory_order_relaxed);
+	r = make_and_take(m, r);
+	if (!shms_turns_waited(&p->making))
+		atomic_store_explicit(&p->short_of, false, memory_order_relaxed);
+	m->turn = false;
+	shms_turns_end(&p->making);
+	return r;
 }
 
 int shms_room_take(struct shms_room *m)
 {
 	int r = m->take(m->arg);
 
-	for (int tries = 0; shms_room_wanted(r) && make(m, tries); tries++)
-		r = m->take(m->arg);
+	if (shms_room_wanted(r))
+		r = has_turns(m) && shms_tier_there(m->s->p) ? take_in_turn(m) : make_and_take(m, r);
 	while (shms_room_wanted(r) && !m->unbooked && !m->now && shms_hold_again(m->s, m->n_again)) {
 		m->n_again++;
 		r = m->take(m->arg);
@@ -73,6 +129,8 @@ int shms_room_reserve(struct shms_room *m)
 {
 	m->hold.bytes = 0;
 	m->charge = (struct shms_charge){0};
+	if (shms_room_others(m) || !shms_ramroom_take(&m->s->p->ram, m->bytes))
+		return -ENOSPC;
 	return m->unbooked ? 0 : shms_hold_take(m->s, m->bytes, m->now ? SHMS_HOLD_NOW : m->n_again, &m->hold);
 }
 
@@ -112,11 +170,66 @@ void shms_room_settle_part(struct shms_room *m, uint64_t taken)
 	shms_hold_end(m->s, &m->hold, taken != 0);
 }
 
+/* What only an operator can end sooner; "" where there is none. */
+static const char *leased_text(struct shmstore_partition *p, char *ret, size_t size)
+{
+	struct shms_leased l;
+	struct tm at;
+	time_t end;
+	char clock[16];
+
+	shms_leased_by_dead(p, &l);
+	*ret = '\0';
+	if (!l.bytes)
+		return ret;
+	end = (time_t)((shms_now_real_ns() / 1000000 + (int64_t)(l.expiry_ms - shms_now_boot_ms())) / 1000);
+	if (!localtime_r(&end, &at) || !strftime(clock, sizeof(clock), "%H:%M", &at))
+		return ret;
+	snprintf(ret, size,
+		 "; %" PRIu64 " MiB are leased by dead stores until %s: shmstore-admin gc --leases ends that",
+		 l.bytes >> 20, clock);
+	return ret;
+}
+
+#define OTHERS 3
+
+/*
+ * Whose partitions lie beside this one on the same mount; "" where there are none. What is in them we may not see, but a job that ended may
+ * have left it.
+ */
+static const char *others_text(const struct shmstore_partition *p, char *ret, size_t size)
+{
+	static const char prefix[] = "shmstore-"; /* as shmstore_default_path() names them */
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	size_t used = 0;
+	struct stat st;
+	int n = 0, error;
+
+	*ret = '\0';
+	if (strcmp(p->mount, p->path) == 0 || shms_list_dir(AT_FDCWD, p->mount, &dir) < 0)
+		return ret;
+	while (n < OTHERS && (e = shms_readdir(dir, &error))) {
+		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0 ||
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
+		    st.st_uid == geteuid())
+			continue;
+		used += (size_t)snprintf(ret + used, size - used, "%s user %u's %.40s",
+					 n++ ? "," : "; its mount also holds", (unsigned)st.st_uid, e->d_name);
+	}
+	if (n)
+		snprintf(ret + used, size - used,
+			 ": as root, shmstore-admin gc --all removes what dead processes left there");
+	return ret;
+}
+
 int shms_room_refused(struct shms_room *m, int error)
 {
 	const char *path = m->s->p->path;
 	uint64_t size, available;
+	struct shms_ramroom_look ram;
 	struct statvfs fs;
+	char leased[160], others[400];
 
 	if (shms_room_wanted(error))
 		shms_count(&m->s->ledger->enospc_n, 1);
@@ -132,8 +245,15 @@ int shms_room_refused(struct shms_room *m, int error)
 				   "the partition is full: %s has %" PRIu64 " bytes in all, and %" PRIu64
 				   " were asked for",
 				   path, size, m->bytes);
+	if (available >= m->bytes && shms_ramroom_look(NULL, NULL, &ram) && ram.room < m->bytes)
+		return shms_detail(error, ram.path,
+				   "memory is short: by %s %" PRIu64 " bytes may be taken still (of %" PRIu64
+				   ") before the kernel kills a process, and %" PRIu64 " were asked for; %" PRIu64
+				   " of %s are free",
+				   ram.path, ram.room, ram.limit, m->bytes, available, path);
 	return shms_detail(error, NULL,
 			   "the partition is full: %" PRIu64 " bytes of %s are free (of %" PRIu64 "), and %" PRIu64
-			   " were asked for",
-			   available, path, size, m->bytes);
+			   " were asked for%s%s",
+			   available, path, size, m->bytes, leased_text(m->s->p, leased, sizeof(leased)),
+			   others_text(m->s->p, others, sizeof(others)));
 }

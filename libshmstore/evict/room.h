@@ -35,6 +35,7 @@ struct shms_room {
 	int (*take)(void *arg);
 	void *arg;
 	/* From here on the ladder's own. */
+	bool turn;   /* it is ours to make room by the disk tier */
 	bool wait;   /* for credit: nothing else helped */
 	int n_again; /* times that the kernel refused what the arbiter had granted */
 	struct shms_hold hold;
@@ -52,6 +53,11 @@ int shms_room_take(struct shms_room *m);
 /* r is the end of a put: counts a want of room, and says which limit refused it, and how far it is, unless that was said. Returns r. */
 int shms_room_refused(struct shms_room *m, int r);
 
+/*
+ * Does another thread make room, which is to be its own? Then what would take memory is refused, and has its turn after those who came
+ * before. Who may not evict, or waits for the arbiter, has none.
+ */
+bool shms_room_others(const struct shms_room *m);
 /* For take(): 0, an outcome, -errno; only after 0 shms_room_settle() is owed. */
 int shms_room_reserve(struct shms_room *m);
 /* What was reserved stays so where it fails. */

@@ -95,12 +95,6 @@ static inline uint64_t shms_layout_header(uint64_t key_size, uint64_t metadata_s
 	return (table_off + n_buffers * sizeof(struct shms_entry) + metadata_size + align - 1) & ~(align - 1);
 }
 
-/* size in whole pages, in bytes. */
-static inline uint64_t shms_whole_pages(uint64_t size)
-{
-	return (size + SHMS_FORMAT_PAGE - 1) & ~(uint64_t)(SHMS_FORMAT_PAGE - 1);
-}
-
 /* Writes superblock, key and table (layout.metadata_off bytes) to head; hashes stay 0. */
 void shms_format_head(const struct shms_layout *l, const void *key, const uint64_t *sizes, uint64_t generation,
 		      void *head);

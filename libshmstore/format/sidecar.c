@@ -11,6 +11,7 @@
 #include "cleanup.h"
 #include "name.h"
 #include "sys.h"
+#include "unnamed.h"
 
 int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t key_size)
 {
@@ -18,7 +19,7 @@ int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t
 	struct iovec iov = {.iov_len = key_size};
 	struct stat dir;
 	int r;
-	_fd_ int fd = openat(objects_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0400);
+	_fd_ int fd = shms_unnamed_part(objects_fd, O_WRONLY, 0400);
 
 	if (fd < 0)
 		return -errno;

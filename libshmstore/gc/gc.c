@@ -38,6 +38,7 @@
 #include "partition.h"
 #include "sys.h"
 #include "teardown.h"
+#include "unnamed.h"
 #include "walk.h"
 
 /* ---- one directory ------------------------------------------------------------------------------------------------- */
@@ -100,8 +101,7 @@ static int with_page(struct shms_gc *g, struct shms_gc_target *t)
 	if (lock == -EBUSY)
 		return shms_gc_live_store(g, t);
 	if (lock < 0)
-		return shms_gc_kept(g, t->c->below, "it belongs to user %u: we may not try its lock",
-				    (unsigned)t->c->uid);
+		return shms_gc_unsure(g, t->c->below, t->c->uid, lock, "try its lock");
 	return shms_gc_locked_store(g, t);
 }
 
@@ -115,7 +115,7 @@ static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)
 	else if (r == -ENOENT)
 		r = 0;
 	else if (r != -EMFILE && r != -ENOMEM)
-		r = shms_gc_kept(g, c->below, "it belongs to user %u: we may not look into it", (unsigned)c->uid);
+		r = shms_gc_unsure(g, c->below, c->uid, r, "look into it");
 	shms_gc_target_close(&t);
 	return r;
 }
@@ -156,10 +156,30 @@ static int note_unreadable(const char *path, const struct stat *st, int error, v
 
 	if (strlen(path) <= n)
 		return 0;
-	return shms_gc_kept(g, path + n + 1,
-			    error == -EXDEV ? "something is mounted there"
-					    : "it belongs to user %u: we may not look into it",
-			    (unsigned)st->st_uid);
+	if (error == -EXDEV)
+		return shms_gc_kept(g, path + n + 1, "something is mounted there");
+	return shms_gc_unsure(g, path + n + 1, st->st_uid, error, "look into it");
+}
+
+/* Files that their makers put into the partition's own directory for want of O_TMPFILE, and never moved to their places. */
+static int half_made(struct shms_gc *g)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int r = shms_gc_names(g->p->fd, ".", &dir);
+
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
+		struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};
+		struct shms_tierdrop freed;
+
+		if (!shms_unnamed_is(e->d_name) || !shms_gc_half_made(dirfd(dir), e->d_name))
+			continue;
+		a.error = shms_gc_take(g, dirfd(dir), e->d_name, &freed);
+		a.bytes = freed.memory;
+		if (a.error != -ENOENT)
+			r = shms_gc_tell(g, &a, e->d_name, "%s", SHMS_GC_HALF_MADE);
+	}
+	return r;
 }
 
 /* Descending, so that what is below a directory comes before it. */
@@ -175,6 +195,8 @@ static int run(struct shms_gc *g)
 
 	if (r == 0)
 		r = shms_gc_peers(g);
+	if (r == 0)
+		r = half_made(g);
 	if (r == 0)
 		r = shms_walk_run(&w, g->p);
 	if (g->n_list)
@@ -193,30 +215,47 @@ static int run(struct shms_gc *g)
 	return r;
 }
 
+static int plan(struct shms_gc *g, unsigned flags)
+{
+	int r;
+
+	if (!g->p || (flags & ~(SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES)))
+		return !g->p ? shms_detail_null("p")
+			     : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES);
+	g->end_leases = (flags & SHMSTORE_GC_LEASES) != 0;
+	if (flags & SHMSTORE_GC_DRY_RUN) {
+		g->gone = shms_inodes_new();
+		if (!g->gone)
+			return -ENOMEM;
+	}
+	r = run(g);
+	shms_inodes_free(g->gone);
+	return r;
+}
+
 int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
 			       int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
 			       struct shmstore_gc_report *ret)
 {
 	struct shms_gc g = SHMS_GC_INIT(p, fn, arg);
-	int r;
+	int r = plan(&g, flags);
 
-	if (!p || (flags & ~SHMSTORE_GC_DRY_RUN))
-		return !p ? shms_detail_null("p") : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN);
-	if (flags & SHMSTORE_GC_DRY_RUN) {
-		g.gone = shms_inodes_new();
-		if (!g.gone)
-			return -ENOMEM;
-	}
-	r = run(&g);
-	shms_inodes_free(g.gone);
 	if (r == 0 && ret)
 		*ret = g.report;
 	return r;
 }
 
+/* Nobody is told of its steps: that one failed must not pass for nothing to do. */
 int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct shmstore_gc_report *ret)
 {
-	return shmstore_partition_gc_plan(p, flags, NULL, NULL, ret);
+	struct shms_gc g = SHMS_GC_INIT(p, NULL, NULL);
+	int r = plan(&g, flags);
+
+	if (r == 0)
+		r = g.error;
+	if (r == 0 && ret)
+		*ret = g.report;
+	return r;
 }
 
 /* ---- on the way ---------------------------------------------------------------------------------------------------- */

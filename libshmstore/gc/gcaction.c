@@ -14,10 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "inodes.h"
 #include "partition.h"
+#include "refused.h"
 #include "remover.h"
 #include "sys.h"
 
@@ -42,7 +45,7 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 		g->report.freed += a->bytes;
 		g->report.tier_freed += a->tier_bytes;
 	}
-	if (!g->fn)
+	if (!g->fn && (!a->error || g->error))
 		return 0;
 	va_start(args, format);
 	vsnprintf(evidence, sizeof(evidence), format, args);
@@ -51,10 +54,29 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 		path = NULL;
 		return -ENOMEM;
 	}
+	if (a->error && !g->error)
+		g->error = shms_detail(a->error, path, "%s: %s", path,
+				       a->what == SHMSTORE_GC_KEPT ? evidence : shmstore_strerror(a->error));
+	if (!g->fn)
+		return 0;
 	a->size = sizeof(*a);
 	a->path = path;
 	a->evidence = evidence;
 	return g->fn(a, g->arg);
+}
+
+int shms_gc_unsure(struct shms_gc *g, const char *below, uid_t uid, int error, const char *cannot)
+{
+	struct shmstore_gc_action a = {.what = SHMSTORE_GC_KEPT};
+	char names[SHMS_REFUSED_TEXT];
+	const char *refused;
+
+	if ((error == -EPERM || error == -EACCES) && geteuid() != 0 && geteuid() != uid)
+		return shms_gc_tell(g, &a, below, "it belongs to user %u: we may not %s", (unsigned)uid, cannot);
+	a.error = shms_error(error);
+	refused = shms_refused_names(names);
+	return shms_gc_tell(g, &a, below, "we cannot %s: %s%s", cannot, refused ? "refused to this process: " : "",
+			    refused ? refused : strerror(-error));
 }
 
 /* A dry run's take of a name whose file's state is st. */
@@ -121,13 +143,22 @@ int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct s
 	return shms_tierdrop_forget(t, id, g->gone ? &(struct shms_tierdrop_dry){note, g} : NULL, io);
 }
 
+bool shms_gc_half_made(int dirfd, const char *name)
+{
+	_fd_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+	return fd >= 0 && shms_unused(fd);
+}
+
 int shms_gc_names(int fd, const char *name, DIR **ret)
 {
 	int r = 0, dir = shms_open_beneath(fd, name, O_RDONLY | O_DIRECTORY);
 
 	*ret = NULL;
 	if (dir < 0)
-		return dir == -EMFILE || dir == -ENFILE || dir == -ENOMEM ? shms_error(dir) : 0;
+		return dir == -ENOENT || dir == -ENOTDIR || dir == -ELOOP || dir == -EACCES || dir == -EXDEV
+			       ? 0
+			       : shms_error(dir);
 	*ret = fdopendir(dir);
 	if (!*ret) {
 		r = shms_error(errno);

@@ -29,8 +29,10 @@ struct shms_gc {
 	struct shms_inodes *gone; /* dry run: names that would be gone; NULL: remove them */
 	int (*fn)(const struct shmstore_gc_action *action, void *arg);
 	void *arg;
+	int error; /* of the first step that failed; the detail says it */
 	struct shmstore_gc_report report;
 	uint64_t now_ms;
+	bool end_leases; /* of dead stores */
 	struct shms_gc_candidate *list;
 	size_t n_list, list_size;
 	struct shms_tierfind find; /* the disk tier */
@@ -47,7 +49,7 @@ struct shms_gc_target {
 	int parentfd, fd;
 	const char *name;
 	struct shms_page page;
-	uint64_t now_ms; /* UINT64_MAX: all its leases are of another boot */
+	uint64_t now_ms; /* UINT64_MAX: all its leases are of another boot, or are to end */
 };
 #define SHMS_GC_TARGET_NULL              \
 	{                                \
@@ -61,6 +63,12 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 #define shms_gc_kept(g, below, ...) \
 	shms_gc_tell((g), &(struct shmstore_gc_action){.what = SHMSTORE_GC_KEPT}, (below), __VA_ARGS__)
 
+/*
+ * Tells that below, which is uid's, stays because it could not be dealt with (cannot: "look into it"). That it is another user's is no failure,
+ * and said only where that can be the reason.
+ */
+int shms_gc_unsure(struct shms_gc *g, const char *below, uid_t uid, int error, const char *cannot);
+
 /* The one place where a name goes, or in a dry run would, with the tier file that nobody names then. ret: what that frees. 0, -ENOENT (gone
  * already), -errno. */
 int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret);
@@ -68,6 +76,10 @@ int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tie
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret);
 /* The tier file, resident and anchor of an id that nobody names. 0, -errno. */
 int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io);
+
+/* Has the one that made the file of that name, which is of unnamed.h's form, died before it had its own? Nobody has it open then. */
+bool shms_gc_half_made(int dirfd, const char *name);
+#define SHMS_GC_HALF_MADE "half-made: nobody has it open, so whoever made it is gone"
 
 /* Opens the directory name of fd for reading its names. *ret is NULL where there is none, or none that we may read. */
 int shms_gc_names(int fd, const char *name, DIR **ret);

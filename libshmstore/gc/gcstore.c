@@ -25,6 +25,7 @@
 #include "segrescue.h"
 #include "sys.h"
 #include "teardown.h"
+#include "unnamed.h"
 
 int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
 		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg),
@@ -127,8 +128,9 @@ static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 	if (!shms_lease_parse(name, &expiry) || expiry > t->now_ms)
 		return 0;
 	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
-				t->now_ms == UINT64_MAX ? "the lease is of another boot"
-							: "the lease has ended, and nobody took it");
+				g->end_leases             ? "the lease is to end before its time"
+				: t->now_ms == UINT64_MAX ? "the lease is of another boot"
+							  : "the lease has ended, and nobody took it");
 }
 
 static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
@@ -177,13 +179,13 @@ static int count_strange(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 	return 0;
 }
 
-static int count_files(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+/* A file for the owner's next puts; or one that was to get a name elsewhere, whose maker, not always the owner, may be gone. */
+static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
 {
-	(void)g;
-	(void)t;
-	(void)dirfd;
-	(void)name;
-	++*(unsigned long long *)arg;
+	if (!shms_unnamed_is(name))
+		++*(unsigned long long *)arg;
+	else if (shms_gc_half_made(dirfd, name))
+		return shms_gc_take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_TORN, SHMS_GC_HALF_MADE);
 	return 0;
 }
 
@@ -258,7 +260,7 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 	if (r == 0 && !g->gone)
 		g->report.freed += shms_pool_take_one(t->fd, SHMS_RECYCLE_AGE_NS);
 	if (r == 0)
-		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, count_files, &n_pool);
+		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, recycled_file, &n_pool);
 	if (r < 0 || r > 0 || n_pool == 0)
 		return r;
 	if (asprintf(&below, "%s/%s", t->c->below, SHMS_DIR_RECYCLE) < 0) {
@@ -338,7 +340,7 @@ int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t)
 			"its owner is dead, but its page cannot be read (%s): it may have been meant to be kept",
 			r == -ENOTSUP ? "another version" : "damaged");
 	/* Another boot's leases: its clock is gone. */
-	if (shms_page_other_boot(&t->page, g->p->tmpfs))
+	if (g->end_leases || shms_page_other_boot(&t->page, g->p->tmpfs))
 		t->now_ms = UINT64_MAX;
 	return t->page.flags & SHMS_PAGE_KEEP ? kept_store(g, t) : dead_store(g, t);
 }

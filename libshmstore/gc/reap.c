@@ -92,12 +92,13 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 	uint64_t expiry_ms = UINT64_MAX;
 	int r;
 
-	if (!p || !path || (flags & ~SHMSTORE_GC_DRY_RUN))
+	if (!p || !path || (flags & ~(SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES)))
 		return !p || !path ? shms_detail_null(!p ? "p" : "path")
-				   : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN);
+				   : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES);
 	if (!below(p, path))
 		return shms_detail(-EPERM, NULL, "%.256s is not in the partition %s", path, p->path);
 	c.below = strdup(below(p, path));
+	g.end_leases = (flags & SHMSTORE_GC_LEASES) != 0;
 	if (flags & SHMSTORE_GC_DRY_RUN)
 		g.gone = shms_inodes_new();
 	if (!c.below || (flags & SHMSTORE_GC_DRY_RUN && !g.gone))

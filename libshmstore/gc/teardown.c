@@ -14,6 +14,7 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "lease.h"
+#include "packlines.h"
 #include "page.h"
 #include "segrescue.h"
 #include "segsurvey.h"
@@ -107,8 +108,9 @@ static void count_keys(int dirfd, const char *name, const struct shms_page *page
 static void drop_segment(int dirfd, const char *name, const struct shms_page *page, struct shms_teardown *io)
 {
 	struct shms_segrescued done = {0};
-	int r = io->remover.count ? -ENOTSUP
-				  : shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(), &done);
+	int r = io->remover.count
+			? -ENOTSUP
+			: shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(), io->end_leases, &done);
 
 	if (r == 0 || r == 1) {
 		io->n_left += r == 1;
@@ -185,6 +187,9 @@ static void empty_objects(int storefd, struct shms_teardown *io)
 	uint64_t n_clean = 0; /* second names of objects that are counted */
 
 	shms_teardown_recycle(storefd, io);
+	if (!io->remover.count)
+		shms_packlines_supersede(storefd);
+	drop(storefd, SHMS_INDEX_FILE, io);
 	empty(storefd, SHMS_DIR_OBJECTS, &io->n_objects, io);
 	empty(storefd, SHMS_DIR_CLEAN, &n_clean, io);
 	empty_segments(storefd, io);
@@ -257,6 +262,7 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 
 void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
 {
+	io->end_leases = now_ms == UINT64_MAX;
 	/* Who demotes for the first time in a store makes clean/, and a name in it, before it has the lock: there is one to be had the next time. */
 	for (int tries = 0; !take_apart(parentfd, name, storefd, now_ms, io) && tries < TRIES; tries++)
 		io->error = 0;

@@ -21,6 +21,7 @@ struct shmstore_partition;
 
 struct shms_teardown {
 	struct shms_tier *tier;          /* in: of the store's user; NULL: none that can be opened */
+	bool end_leases;                 /* in: of packed objects, too, before their time */
 	struct shms_remover remover;     /* in: one that counts: nothing is removed, nor locked */
 	uint64_t n_objects;              /* names of objects, demoted ones too, recycled and sidecar files that went */
 	uint64_t n_leases;               /* expired leases that went */

@@ -13,8 +13,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "sys.h"
 #include "tierformat.h"
 
 void shms_ring_init(struct shms_ring *r)
@@ -31,6 +33,13 @@ void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size
 	ret_why[0] = '\0';
 	if (e < 0) {
 		snprintf(ret_why, size, "io_uring is refused: %s", strerror(-e));
+		return;
+	}
+	/* A filter may let us make a ring and not use it. */
+	if (syscall(SYS_io_uring_enter, r->uring.ring_fd, 0, 0, 0, NULL, 0) < 0) {
+		e = errno;
+		io_uring_queue_exit(&r->uring);
+		snprintf(ret_why, size, "io_uring_enter is refused: %s", strerror(e));
 		return;
 	}
 	/* A child must not have the rings: it would share our queues. */
@@ -166,14 +175,14 @@ static void append(struct shms_ring *r, struct shms_ring_op *op)
 
 void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op)
 {
-	op->result = 0;
+	op->result = op->kind == SHMS_RING_WRITE ? shms_file_size_allowed(op->offset + op->head_size + op->size) : 0;
 	op->done = 0;
 	r->n_under_way++;
-	if (r->on) {
+	if (op->result == 0 && r->on) {
 		ring_step(r, op);
 		return;
 	}
-	while (!stepped(op, plain_step(op)))
+	while (op->result == 0 && !stepped(op, plain_step(op)))
 		;
 	append(r, op);
 }

@@ -178,7 +178,7 @@ static int greet(struct shms_attach *a)
 	struct wire_register reg = {0};
 	const char *below = a->place.store + strlen(a->place.partition) + 1;
 	char path[SHMS_SOCKET_PATH];
-	int fd, r = shms_socket_path(NULL, path);
+	int fd, r = shms_socket_path(NULL, a->place.partition, path);
 
 	if (r < 0)
 		return r;
@@ -336,7 +336,6 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	case WIRE_ARBED:
 	case WIRE_PROFILED:
 	case WIRE_STAGED:
-	case WIRE_DEMOTED:
 	case WIRE_TASK_ADMITTED:
 	case WIRE_ACTOR_ORDER:
 	case WIRE_ACTOR_ANSWER:
@@ -448,7 +447,8 @@ void shms_attach_connect(struct shms_attach *a, uint64_t greeting_ns)
 	if (a->off || a->fd >= 0 || now < a->next_try_ns)
 		return;
 	a->next_try_ns = now + TRY_NS;
-	if (greet(a) < 0)
+	a->error = greet(a);
+	if (a->error < 0)
 		return;
 	while (a->state == SHMS_ATTACH_GREETING && shms_now_mono_ns() < now + greeting_ns)
 		shms_attach_wait(a, POLLIN, now + greeting_ns);

@@ -51,6 +51,7 @@ struct shms_attach {
 	int epoll_fd;  /* what event loops watch, whatever the connection is; -1 = not asked for */
 	bool off;      /* never to connect */
 	bool there;    /* the last try found a socket, whether somebody served it or not */
+	int error;     /* of the last try; 0: it was connected */
 	bool starting; /* nobody did, so one may be starting again; until one spoke */
 	bool reading;  /* a thread waits in recv() or poll() for all of them: only it may close fd */
 	bool polls;    /* in poll(), which has the exact time: a recv() has ended without anything */

@@ -16,6 +16,7 @@
 #include <poll.h>
 
 #include "attachcore.h"
+#include "onwait.h"
 #include "sys.h"
 
 #define MS       SHMS_MS
@@ -68,19 +69,29 @@ static int send_request(struct shms_attach *a, const struct shms_call *call, str
 /* q was sent: waits for its reply. */
 static int await(struct shms_attach *a, struct shms_request *q, uint64_t timeout_ms)
 {
-	uint64_t until = shms_now_mono_ns() + REPLY_NS;
+	uint64_t until = shms_now_mono_ns() + REPLY_NS, now;
+	bool interrupted = false;
 	struct wire_cancel cancel = {.serial = q->serial};
 
 	until += timeout_ms < UINT64_MAX / MS / 2 ? timeout_ms * MS : UINT64_MAX / 2;
-	while (!q->done && shms_now_mono_ns() < until)
-		shms_attach_wait(a, POLLIN, until);
+	while (!q->done && !interrupted && (now = shms_now_mono_ns()) < until) {
+		/* Only what may wait for long is asked: a reply comes in a shorter way (attach.c). */
+		bool ask = timeout_ms && now + SHMS_INTERRUPT_NS < until;
+
+		shms_attach_wait(a, POLLIN, ask ? now + SHMS_INTERRUPT_NS : until);
+		if (ask && !q->done) {
+			pthread_mutex_unlock(&a->lock);
+			interrupted = shms_interrupted();
+			pthread_mutex_lock(&a->lock);
+		}
+	}
 	if (q->done)
 		return q->error;
 	withdraw(a, q);
-	a->silent = true;
+	a->silent = !interrupted;
 	if (timeout_ms && !a->ended)
 		shms_attach_send(a, WIRE_CANCEL, ++a->last_serial, &cancel, NULL, 0);
-	return -ENOTCONN;
+	return interrupted ? -ECANCELED : -ENOTCONN;
 }
 
 /* May call go out now? */

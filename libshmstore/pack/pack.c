@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aside.h"
 #include "format.h"
@@ -11,6 +12,7 @@
 #include "packalias.h"
 #include "packfork.h"
 #include "packsegs.h"
+#include "page.h"
 #include "segslot.h"
 #include "segsurvey.h"
 
@@ -113,13 +115,17 @@ uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key, const struct shms_packplace *old,
 		      struct shms_packplace place, uint64_t now_ms)
 {
-	struct shms_packplace object = old ? shms_packalias_object(p, *old) : place;
+	struct shms_packplace object;
 
-	if (old)
-		shms_pack_unname(p, key, *old, now_ms);
-	shms_pack_name(p, key, place);
-	if (old)
-		shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
+	if (!old) {
+		shms_pack_name(p, key, place);
+		return;
+	}
+	object = shms_packalias_object(p, *old);
+	shms_packindex_replace(&p->index, key->hash, *old, place);
+	remember(p, key, place);
+	shms_packalias_unname(p, *old, now_ms);
+	shms_packseg_tidy(p, &p->segments[object.segment], now_ms);
 }
 
 /* Of a slot that the index has. It has our name, so that it does not change. */
@@ -151,9 +157,69 @@ static void hashes_of(const struct shms_packplace *places, uint32_t n, uint64_t 
 	}
 }
 
+void shms_pack_changing(struct shms_pack *p)
+{
+	if (!p->told.changes)
+		return;
+	atomic_store_explicit(p->told.changes, atomic_load_explicit(p->told.changes, memory_order_relaxed) | 1,
+			      memory_order_relaxed);
+	/* Who sees a slot that changed after this sees the word as well. */
+	shms_segword_fence();
+}
+
+void shms_pack_changed(struct shms_pack *p)
+{
+	if (p->told.changes)
+		atomic_store_explicit(p->told.changes,
+				      (atomic_load_explicit(p->told.changes, memory_order_relaxed) | 1) + 1,
+				      memory_order_release);
+}
+
+/* Lines that others find as soon as they are published; private ones where there is no room, or none may be taken. */
+static int new_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret)
+{
+	uint64_t cost = shms_packlines_cost(n);
+
+	if (p->options.store_fd < 0 || !shms_seggrow_has(&p->grow, cost) ||
+	    shms_packlines_file(p->options.store_fd, p->options.uuid, n, ret) < 0)
+		return shms_packlines_private(n, ret);
+	p->grow.taken += ret->bytes;
+	for (uint32_t i = 0; i < p->n_segments; i++)
+		if (p->segments[i].file)
+			shms_packlines_segment(ret, i, p->segments[i].file->segment.uuid);
+	return 0;
+}
+
+void shms_pack_publish(struct shms_pack *p)
+{
+	if (p->opening || p->options.store_fd < 0)
+		return;
+	/* Without a name it serves its owner; and who else looks sees that there is none. */
+	if (!p->lines.head || shms_packlines_publish(&p->lines, p->options.store_fd) < 0)
+		(void)unlinkat(p->options.store_fd, SHMS_INDEX_FILE, 0);
+}
+
+static SHMS_ASIDE int grow_index(struct shms_pack *p, uint32_t n_lines)
+{
+	struct shms_packlines old = p->lines;
+	int r = new_lines(p, n_lines, &p->lines);
+
+	if (r < 0) {
+		p->lines = old;
+		return r;
+	}
+	shms_packindex_move(&p->index, p->lines.lines, n_lines, hashes_of, p);
+	p->grow.gave += old.bytes;
+	shms_packlines_end(&old);
+	shms_pack_publish(p);
+	return 0;
+}
+
 int shms_pack_reserve(struct shms_pack *p)
 {
-	return shms_packindex_reserve(&p->index, hashes_of, p);
+	uint32_t n_lines = shms_packindex_wants(&p->index);
+
+	return n_lines ? grow_index(p, n_lines) : 0;
 }
 
 /* ---- looking up ---------------------------------------------------------------------------------------------------- */
@@ -222,6 +288,7 @@ int shms_pack_view(struct shms_pack *p, struct shms_packplace place, struct shms
 
 	if (r < 0)
 		return r;
+	ret->pack = p;
 	ret->segment = &g->file->segment;
 	ret->slot = place.slot;
 	ret->number = place.segment;
@@ -279,10 +346,15 @@ bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v)
 {
 	struct shms_packplace place;
+	struct shms_segslot slot;
 	bool is;
 
 	shms_lightlock_take(&p->lock);
 	is = shms_pack_find_object(p, key, key_size, &place) && place.segment == v->number && place.slot == v->slot;
+	if (is) {
+		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
+		is = !((shms_segpacked_flags_of(&slot) ^ v->object.flags) & SHMS_SEGPACKED_PINNED);
+	}
 	shms_lightlock_release(&p->lock);
 	return is;
 }

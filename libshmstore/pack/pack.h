@@ -21,7 +21,8 @@ struct shms_packticket;
 struct shms_pack_options {
 	int root_fd;      /* the partition */
 	const char *path; /* of the store's segments/ beneath it: what tickets say */
-	int dir_fd;       /* that directory. Both descriptors are borrowed, and stay open as long as the pack */
+	int dir_fd;       /* that directory */
+	int store_fd; /* the store's, where its index is. All three are borrowed, and stay open as long as the pack */
 	uint8_t uuid[16]; /* the store's, the same whenever a kept store is opened */
 	bool kept;        /* names outlive the process */
 	bool huge;        /* the partition gives pages of up to 2 MiB */
@@ -31,6 +32,7 @@ struct shms_pack_options {
  * An object that the caller has a reference to. Its bytes stay as they are until shms_pack_unget().
  */
 struct shms_pack_view {
+	struct shms_pack *pack;
 	const struct shms_segment *segment;
 	struct shms_segpacked object;
 	uint32_t slot, generation;
@@ -110,6 +112,7 @@ struct shms_pack_sum shms_pack_sum(struct shms_pack *p);
 struct shms_packtold {
 	_Atomic uint64_t *n, *bytes, *bytes_max;
 	_Atomic uint64_t *packed;
+	_Atomic uint64_t *changes; /* odd while a key may get another slot */
 };
 /* From now on, under the pack's lock, until shms_pack_retire(). */
 void shms_pack_tell(struct shms_pack *p, const struct shms_packtold *told);
@@ -125,6 +128,10 @@ uint64_t shms_pack_pool(struct shms_pack *p, uint64_t *ret_memory, uint64_t *ret
 uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms);
 /* tight: what is free goes back at once, page by page. */
 void shms_pack_tight(struct shms_pack *p, bool tight);
+/* Has the file of an own segment its name still? One of them at a call, by turn. */
+bool shms_pack_is_there(struct shms_pack *p);
+/* Gives own segments' files the present time. */
+void shms_pack_touch(struct shms_pack *p);
 /* How many bytes went back to the kernel since this was asked last. */
 uint64_t shms_pack_gave(struct shms_pack *p);
 /* How many slots a search for victims may look at still. */
@@ -146,7 +153,7 @@ int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shm
 int shms_pack_pin(struct shms_pack *p, const void *key, size_t key_size, bool pin);
 /* The view's key, as long as the view. */
 const void *shms_pack_view_key(const struct shms_pack_view *v);
-/* Does the key still mean the object that the view shows? */
+/* Does the key still mean the object that the view shows, pinned or not as it was then? */
 bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v);
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);
 /* A number that other objects, packed or not, do not have but by chance. */

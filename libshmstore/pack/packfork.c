@@ -5,14 +5,19 @@
  * Before a fork, the file of each segment with live views is opened anew, the byte
  * SHMS_SEGLOCK_CHILDREN + holder is locked for reading, a page of that description is mapped, and the descriptor is closed.
  * After the fork the parent unmaps the page, so that the children alone have the lock. A process
- * that can lock the byte for writing knows that no child is left. If the lock cannot be had, the
- * parent counts the views as inherited for ever: that loses memory, and never a view.
+ * that can lock the byte for writing knows that no child is left.
+ *
+ * Where no descriptor is to be had for that, a segment of System V's shared memory is attached, which children inherit: the kernel counts
+ * the processes that have it, and takes it away after the last one. It costs no memory, as nobody writes to it. If that is refused too,
+ * the parent counts the views as inherited for ever: that loses memory, and never a view.
+ * Rejected: such a count in place of the lock, always. It ends with the parent's, whom others outlive.
  */
 #include "packfork.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -26,13 +31,51 @@ static int lock_children(int fd, unsigned holder, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
 }
 
-bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g)
+/* Children that are forked from here on are counted. Killed before IPC_RMID we leave an entry in the kernel's table, without memory. */
+static bool count_children(struct shms_pack *p)
 {
+	int id;
+	void *at;
+
+	if (p->counter)
+		return true;
+	id = shmget(IPC_PRIVATE, 1, 0600);
+	if (id < 0)
+		return false;
+	at = shmat(id, NULL, SHM_RDONLY);
+	shmctl(id, IPC_RMID, NULL); /* takes effect with the last process */
+	if ((intptr_t)at == -1)
+		return false;
+	p->counter = at;
+	p->counter_id = id;
+	return true;
+}
+
+static bool nobody_counted(const struct shms_pack *p)
+{
+	struct shmid_ds count;
+
+	return shmctl(p->counter_id, IPC_STAT, &count) == 0 && count.shm_nattch == 1;
+}
+
+void shms_pack_count_end(struct shms_pack *p)
+{
+	if (p->counter && !p->child)
+		shmdt(p->counter);
+	p->counter = NULL;
+}
+
+bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g)
+{
+	if (g->counted && !nobody_counted(p))
+		return false;
 	_fd_ int fd = shms_packseg_open(p, g);
 	bool none = fd >= 0 && lock_children(fd, g->file->holder, F_WRLCK) == 0;
 
-	if (none)
+	if (none) {
 		lock_children(fd, g->file->holder, F_UNLCK);
+		g->counted = false;
+	}
 	return none;
 }
 
@@ -52,17 +95,22 @@ void shms_pack_fork_prepare(struct shms_pack *p)
 	struct shms_packplace place;
 
 	shms_lightlock_take(&p->lock);
-	for (uint32_t i = 0; i < p->n_segments; i++) {
+	if (p->former)
+		shms_pack_fork_prepare(p->former);
+	/* What children's children inherit is kept by the page that the child has. */
+	for (uint32_t i = 0; i < p->n_segments && !p->child; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
 		if (!g->file || !g->n_viewed)
 			continue;
 		g->children = hold(p, g);
-		if (!g->children)
+		if (!g->children && count_children(p))
+			g->counted = true;
+		else if (!g->children)
 			g->unsure = true;
 		g->inherited = true;
 	}
-	for (uint32_t at = 0; shms_packviews_next(&p->views, &at, &place);) {
+	for (uint32_t at = 0; !p->child && shms_packviews_next(&p->views, &at, &place);) {
 		uint32_t *views = shms_packviews_find(&p->views, place);
 
 		*views |= *views & SHMS_PACK_COUNT ? SHMS_PACK_INHERITED : 0;
@@ -71,7 +119,9 @@ void shms_pack_fork_prepare(struct shms_pack *p)
 
 void shms_pack_fork_parent(struct shms_pack *p)
 {
-	for (uint32_t i = 0; i < p->n_segments; i++) {
+	if (p->former)
+		shms_pack_fork_parent(p->former);
+	for (uint32_t i = 0; i < p->n_segments && !p->child; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
 		if (g->children)
@@ -83,8 +133,14 @@ void shms_pack_fork_parent(struct shms_pack *p)
 
 void shms_pack_fork_child(struct shms_pack *p)
 {
+	bool grandchild = p->child;
+
+	if (p->former)
+		shms_pack_fork_child(p->former);
 	p->child = true;
-	for (uint32_t i = 0; i < p->n_segments; i++) {
+	shms_packlines_fork_child(&p->lines);
+	p->index = (struct shms_packindex){0};
+	for (uint32_t i = 0; i < p->n_segments && !grandchild; i++) {
 		struct shms_packseg *g = &p->segments[i];
 
 		if (!g->file)

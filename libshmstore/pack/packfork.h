@@ -26,8 +26,10 @@ bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size
 /* The store has got that slot by name, or gives it up. _lose() returns its bytes. */
 void shms_pack_gain(struct shms_pack *p, struct shms_packplace place);
 uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
-/* Before _name() and _rename(), which cannot fail. 0, -ENOMEM. */
+/* Before _name(), which cannot fail. 0, -ENOMEM. */
 int shms_pack_reserve(struct shms_pack *p);
+/* Others find the index, if it is a file; or that there is none. Does nothing while names are read. */
+void shms_pack_publish(struct shms_pack *p);
 /* The key means that slot, or no more; then what nobody else of the store needs goes. Returns its bytes. */
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place);
 uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place,
@@ -35,6 +37,12 @@ uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key
 /* The key, which meant old where that is not NULL, means that slot. Killed before the old one goes, the key has two, of which either may stay. */
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key, const struct shms_packplace *old,
 		      struct shms_packplace place, uint64_t now_ms);
+/*
+ * Around a call in which a key may get another slot: whoever looks at all slots, without the index, may miss it in both, and looks again. The
+ * lock is held.
+ */
+void shms_pack_changing(struct shms_pack *p);
+void shms_pack_changed(struct shms_pack *p);
 /* Of packput.c. Puts the object into any segment of the store's. p->grow says what it may take. 0; -ENOSPC, … */
 int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms,
 		    struct shms_packplace *ret);

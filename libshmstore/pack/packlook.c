@@ -105,7 +105,7 @@ static int copy(struct looking *l, struct shms_packlook *o)
 	return r;
 }
 
-static uint64_t links_of(const struct shms_segslot *slot, uint64_t state)
+uint64_t shms_packlook_links(const struct shms_segslot *slot, uint64_t state)
 {
 	uint64_t n = shms_segstate_promised(state, shms_segnow_of_ms(shms_now_boot_ms()))
 			     ? (uint64_t)__builtin_popcount(shms_segstate_leases(state))
@@ -138,7 +138,7 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 			r = copy(l, o);
 		if (r == -ENOMEM)
 			return r;
-		o->n_links = links_of(slot, state);
+		o->n_links = shms_packlook_links(slot, state);
 		/* Where only the slot was used, its copy is of one moment. */
 		if (r == 0 && o->object.key_size <= SHMS_SEGPACKED_KEY && !(o->object.flags & SHMS_SEGPACKED_TABLE) &&
 		    !l->key)
@@ -239,4 +239,18 @@ int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t k
 	shms_packkeys_deinit(&l.keys);
 	free(l.room);
 	return r;
+}
+
+static int pass(struct looking *l, const struct shms_seglook *file)
+{
+	(void)l;
+	(void)file;
+	return 0;
+}
+
+int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
+{
+	struct looking l = {.arg = arg};
+
+	return each(dir_fd, &l, pass, fn);
 }

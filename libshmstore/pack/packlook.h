@@ -13,6 +13,9 @@
 #include "seglook.h"
 #include "segpacked.h"
 
+/* How many stores have the slot's object by name, and leases of it that have not ended. */
+uint64_t shms_packlook_links(const struct shms_segslot *slot, uint64_t state);
+
 struct shms_packlook {
 	const void *key; /* a copy */
 	size_t key_size;
@@ -35,5 +38,7 @@ struct shms_packlook {
  */
 int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
 		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg);
+/* Tells fn only of the segments of dir_fd that may not be read, as shms_packlook() does. */
+int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg), void *arg);
 
 #endif

@@ -16,6 +16,7 @@
 #include "packalias.h"
 #include "packfork.h"
 #include "packsegs.h"
+#include "page.h"
 #include "segslot.h"
 #include "sys.h"
 
@@ -91,7 +92,7 @@ static int reopen_owner(struct shms_pack *p, struct shms_segfile *file, uint32_t
 
 	if (r == 0) {
 		own->grow = &p->grow;
-		r = shms_packsegs_add(p, own, &own->file, ret_number, 0);
+		r = shms_packsegs_add(p, own, &own->file, ret_number);
 		if (r < 0) {
 			shms_segfile_close(&own->file);
 			shms_segown_deinit(own);
@@ -129,7 +130,7 @@ static int reopen(struct shms_pack *p, const char *name)
 	r = -ENOMEM;
 	if (heap) {
 		*heap = file;
-		r = shms_packsegs_add(p, NULL, heap, &number, 0);
+		r = shms_packsegs_add(p, NULL, heap, &number);
 	}
 	if (r < 0) {
 		shms_segfile_close(&file);
@@ -142,9 +143,15 @@ static int reopen_all(struct shms_pack *p)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int error = 0, r = shms_list_dir(p->options.dir_fd, ".", &dir);
+	int error = 0, r = shms_packlines_supersede(p->options.store_fd);
 
+	if (r == 0)
+		r = shms_list_dir(p->options.dir_fd, ".", &dir);
+	if (r < 0)
+		return r;
 	p->opening = true;
+	p->grow.may = UINT64_MAX;
+	(void)unlinkat(p->options.store_fd, SHMS_INDEX_FILE, 0);
 	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] != '.')
 			r = reopen(p, e->d_name);
@@ -154,6 +161,8 @@ static int reopen_all(struct shms_pack *p)
 	if (r == 0)
 		r = read_names(p);
 	p->opening = false;
+	if (r == 0)
+		shms_pack_publish(p);
 	return r;
 }
 
@@ -176,9 +185,13 @@ static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	struct stat st;
 
+	if (p->reader) {
+		shms_segfile_leave(g->file, -1, now_ms);
+		return;
+	}
 	if (g->own && fstat(g->own->fd, &st) == 0 && st.st_nlink > 1) {
 		drop_names(p, g, now_ms);
-		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
+		p->grow.gave += shms_segown_trim(g->own, now_ms);
 	}
 	p->grow.gave += shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
 }
@@ -198,7 +211,7 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 	if (!keep)
 		drop_names(p, g, now_ms);
 	if (!keep && g->own)
-		p->grow.gave += shms_segown_trim(g->own, SHMS_SEGMENT_PAGE, now_ms);
+		p->grow.gave += shms_segown_trim(g->own, now_ms);
 	p->grow.gave += shms_segfile_retire(g->file, p->options.dir_fd, keep, now_ms);
 	if (g->own)
 		g->own->fd = shms_close_fd(g->own->fd);
@@ -215,6 +228,9 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 		if (p->segments[i].file)
 			retire_segment(p, &p->segments[i], keep, now_ms);
 	}
+	/* Of a kept store others find keys by it still. */
+	shms_packlines_close(&p->lines);
+	p->index = (struct shms_packindex){0};
 	atomic_store_explicit(&p->retired, true, memory_order_relaxed);
 	shms_lightlock_release(&p->lock);
 }
@@ -249,6 +265,7 @@ int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **r
 	if (!p)
 		return -ENOMEM;
 	shms_lightlock_init(&p->lock);
+	p->lines = (struct shms_packlines)SHMS_PACKLINES_NULL;
 	p->options = *options;
 	p->path = strdup(options->path);
 	p->options.path = p->path;
@@ -278,9 +295,15 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 		}
 	}
 	shms_packalias_deinit(p);
-	shms_packindex_deinit(&p->index);
+	shms_packlines_close(&p->lines);
+	if (p->reader) {
+		shms_close_fd(p->options.dir_fd);
+		shms_close_fd(p->options.store_fd);
+	}
+	shms_pack_count_end(p);
 	shms_packviews_deinit(&p->views);
 	shms_lightlock_deinit(&p->lock);
+	shms_pack_close(p->former, now_ms);
 	free(p->path);
 	free(p);
 }

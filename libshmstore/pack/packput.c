@@ -20,10 +20,12 @@
 #include "seglook.h"
 #include "segrescue.h"
 #include "segslot.h"
+#include "sys.h"
 
 #define HOLDERS       32u
 #define FIRST_SEGMENT (UINT64_C(128) << 10)
 #define SEGMENT_MAX   (UINT64_C(64) << 20)
+#define SEGMENT_LEAST (UINT64_C(64) << 10)
 #define SMALL_SLOT    1072u /* a segment has a slot for so many bytes */
 #define LARGE_SLOT    8192u
 
@@ -53,6 +55,9 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 		total *= 2;
 	if (total > SEGMENT_MAX)
 		total = SEGMENT_MAX;
+	/* Where a process may make no file so large, it gets more of smaller ones; one in which the object has no room is refused by the kernel. */
+	while (total > shms_file_size_most() && total / 2 >= 2 * size && total > SEGMENT_LEAST)
+		total /= 2;
 	r = shms_segment_shape((uint32_t)(total / (large ? LARGE_SLOT : SMALL_SLOT)), HOLDERS, total, &shape);
 	if (r < 0)
 		return r;
@@ -61,6 +66,8 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 			      shms_segown_cost(&shape, size, p->options.huge, false)) ||
 	    !has_room(p, shms_segown_cost(&shape, size, p->options.huge, false)))
 		return -ENOSPC;
+	if (!shms_packsegs_may_add(p, now_ms))
+		return -EAGAIN;
 	own = malloc(sizeof(*own));
 	if (!own)
 		return -ENOMEM;
@@ -68,7 +75,7 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 	if (r == 0) {
 		own->grow = &p->grow;
 		p->grow.taken += own->mem.bytes;
-		r = shms_packsegs_add(p, own, &own->file, ret_number, now_ms);
+		r = shms_packsegs_add(p, own, &own->file, ret_number);
 		if (r < 0) {
 			p->grow.gave += shms_segfile_leave(&own->file, p->options.dir_fd, now_ms);
 			shms_segown_deinit(own);
@@ -179,11 +186,17 @@ static int put_somewhere(struct shms_pack *p, struct put *u)
 
 	if (r == 1)
 		r = put_into_any(p, u, false);
+	/* Both take a thousand times as long as a put. */
+	if (r == 1 && u->now_ms < p->refused_ms)
+		return -ENOSPC;
 	if (r == 1)
 		r = put_into_any(p, u, true);
 	if (r != 1)
 		return r;
 	r = grow(p, u->large, u->size, u->now_ms, &number);
+	/* For want of a mapping, a descriptor or a number; of room there may be some at any moment. */
+	if (r < 0 && r != -ENOSPC)
+		p->refused_ms = u->now_ms + SHMS_PACK_AGAIN_MS;
 	if (r == 0)
 		r = put_into(p, number, u);
 	return r == 1 || r == -EAGAIN ? -ENOSPC : r;
@@ -218,13 +231,18 @@ static int put_locked(struct shms_pack *p, const struct shms_segobject *what, bo
 	bool held = shms_pack_find(p, &key, &old);
 	int r = held && !replace ? -EEXIST : shms_pack_reserve(p);
 
+	/* A key that comes is in one slot alone. */
+	if (held)
+		shms_pack_changing(p);
 	if (r == 0)
 		r = shms_pack_place(p, what, now_ms, &place);
-	if (r < 0)
-		return r;
-	shms_pack_gain(p, place);
-	shms_pack_rename(p, &key, held ? &old : NULL, place, now_ms);
-	return 0;
+	if (r == 0) {
+		shms_pack_gain(p, place);
+		shms_pack_rename(p, &key, held ? &old : NULL, place, now_ms);
+	}
+	if (held)
+		shms_pack_changed(p);
+	return r;
 }
 
 int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,

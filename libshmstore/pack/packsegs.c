@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "aside.h"
 #include "bootclock.h"
@@ -86,8 +87,21 @@ static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 	shms_packsegs_free(g);
 }
 
+/* A reader may come back to it as long as it reads. */
+static void leave_as_reader(const struct shms_pack *p, struct shms_packseg *g)
+{
+	if (!atomic_load_explicit(&p->ended, memory_order_relaxed))
+		return;
+	shms_segfile_leave(g->file, -1, 0);
+	shms_packsegs_free(g);
+}
+
 void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
+	if (p->reader) {
+		leave_as_reader(p, g);
+		return;
+	}
 	now_ms = now_ms ? now_ms : shms_now_boot_ms();
 	if (is_orphan(g) || (now_ms - g->asked_ms >= OWNER_AGAIN_MS && is_ownerless(p, g, now_ms)))
 		leave(p, g, now_ms);
@@ -105,16 +119,27 @@ static void leave_idle(struct shms_pack *p, uint64_t now_ms)
 	}
 }
 
-int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number,
-		      uint64_t now_ms)
+static uint32_t free_number(const struct shms_pack *p)
 {
-	struct shms_packseg *g;
 	uint32_t number = 0;
 
-	if (!p->opening)
-		leave_idle(p, now_ms);
 	while (number < SHMS_PACKINDEX_SEGMENTS && p->segments[number].file)
 		number++;
+	return number;
+}
+
+bool shms_packsegs_may_add(struct shms_pack *p, uint64_t now_ms)
+{
+	if (!p->opening)
+		leave_idle(p, now_ms);
+	return free_number(p) < SHMS_PACKINDEX_SEGMENTS;
+}
+
+int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number)
+{
+	struct shms_packseg *g;
+	uint32_t number = free_number(p);
+
 	if (number == SHMS_PACKINDEX_SEGMENTS || file->segment.shape.n_slots > SHMS_PACKINDEX_SLOTS)
 		return -EAGAIN;
 	g = &p->segments[number];
@@ -127,6 +152,8 @@ int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_
 	g->file = file;
 	if (number == p->n_segments)
 		p->n_segments++;
+	if (!p->reader)
+		shms_packlines_segment(&p->lines, number, file->segment.uuid);
 	*ret_number = number;
 	return 0;
 }
@@ -207,6 +234,27 @@ void shms_packseg_unview(struct shms_pack *p, struct shms_packplace place, uint6
 	set_views(p, place, *shms_packviews_find(&p->views, place) - 1, now_ms);
 }
 
+/* Where views live, a bit of ours stands; and a ticket that stands is of what they show. */
+int shms_packseg_hold(struct shms_pack *p, struct shms_packplace place, const struct shms_segticket *t)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	int r = shms_packviews_find(&p->views, place) ? shms_segment_stands(&g->file->segment, t)
+						      : shms_segment_hold(&g->file->segment, g->file->holder, t);
+
+	g->n_held += r == 0;
+	return r;
+}
+
+void shms_packseg_unhold(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot s = shms_packseg_slot(g, place.slot);
+
+	g->n_held--;
+	if (!shms_packviews_find(&p->views, place) && shms_segslot_unview(&s, g->file->holder))
+		left(g, place.slot, now_ms);
+}
+
 void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	struct shms_packplace place;
@@ -225,4 +273,31 @@ void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t n
 const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o)
 {
 	return shms_segpacked_key(&g->file->segment, o);
+}
+
+bool shms_pack_is_there(struct shms_pack *p)
+{
+	const struct shms_packseg *g;
+	struct stat st;
+	bool is;
+
+	shms_lightlock_take(&p->lock);
+	p->looked = p->looked + 1 < p->n_segments ? p->looked + 1 : 0;
+	g = &p->segments[p->looked];
+	is = !g->own || fstat(g->own->fd, &st) < 0 || st.st_nlink > 0;
+	/* It stays the one that is looked at. */
+	if (!is)
+		p->looked--;
+	shms_lightlock_release(&p->lock);
+	return is;
+}
+
+void shms_pack_touch(struct shms_pack *p)
+{
+	shms_lightlock_take(&p->lock);
+	for (uint32_t i = 0; i < p->n_segments; i++) {
+		if (p->segments[i].own)
+			(void)futimens(p->segments[i].own->fd, NULL);
+	}
+	shms_lightlock_release(&p->lock);
 }

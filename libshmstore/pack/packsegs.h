@@ -12,7 +12,9 @@
 #include "lightlock.h"
 #include "pack.h"
 #include "packindex.h"
+#include "packlines.h"
 #include "packviews.h"
+#include "segshare.h"
 
 struct shms_packseg {
 	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */
@@ -23,16 +25,20 @@ struct shms_packseg {
 	uint32_t n_held;   /* slots with a name or views of ours */
 	uint32_t n_viewed; /* slots with views of ours, or of our children */
 	bool inherited;    /* there are slots with SHMS_PACK_INHERITED */
-	bool unsure;       /* some child's lock was not to be had: they count for ever */
-	uint64_t asked_ms; /* when it was asked last whether the owner lives */
+	bool counted;      /* some child's lock was not to be had: the pack's counter has it */
+	bool unsure;       /* nor was a count: they count for ever */
+	unsigned from;     /* a reader's: the place of the store that it reads */
+	uint64_t asked_ms; /* when it was asked last whether the owner lives, or a child */
 	uint64_t again_ms; /* leases were out when it was to be left: not to be looked at again before */
 	void *children;    /* during a fork: a page that children keep (packfork.c) */
 };
 
-#define SHMS_PACK_MARKED    (1u << 31) /* the view bit stands */
-#define SHMS_PACK_INHERITED (1u << 30) /* children may have views that they inherited */
-#define SHMS_PACK_COUNT     (SHMS_PACK_INHERITED - 1)
-#define SHMS_PACK_SMALL     8192u
+#define SHMS_PACK_MARKED      (1u << 31) /* the view bit stands */
+#define SHMS_PACK_INHERITED   (1u << 30) /* children may have views that they inherited */
+#define SHMS_PACK_COUNT       (SHMS_PACK_INHERITED - 1)
+#define SHMS_PACK_SMALL       8192u
+#define SHMS_PACK_CHILDREN_MS 100u
+#define SHMS_PACK_AGAIN_MS    1000u /* what was refused for want of a number or a map is tried again after so long */
 
 /* The aliases of the store, found by their own places and by those of the objects (packalias.h). */
 struct shms_packaliases {
@@ -55,22 +61,35 @@ struct shms_packlast {
 struct shms_pack {
 	struct shms_lightlock lock;
 	struct shms_packindex index;
+	struct shms_packlines lines; /* the index's memory */
 	struct shms_packlast last;
 	struct shms_packviews views; /* of each slot that has any: how many, and the flags above */
 	struct shms_packaliases aliases;
 	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
 	uint32_t next;       /* the number that is tidied next */
+	uint32_t looked;     /* the number that shms_pack_is_there() looks at next */
 	unsigned turn;       /* which lease is tried first */
 	bool opening;        /* names are not read yet: segments where there seem to be none may have some */
 	bool child;          /* of a fork */
+	bool reader;         /* packread.h: it has no names, and no link of any segment */
+	atomic_bool ended;   /* a reader's: nothing more is found */
 	atomic_bool retired; /* only views are left, and no bits are cleared any more */
 	struct shms_pack_sum sum;
 	struct shms_packtold told; /* where the sum is told */
 	struct shms_seggrow grow;  /* of all own segments */
+	uint64_t refused_ms;  /* until then no further own segment is tried to be had: the last time it could not */
+	uint64_t unjoined_ms; /* the same of others' segments */
 	char *path;
+	const void *counter; /* NULL: no children were counted yet (packfork.c) */
+	int counter_id;
 	struct shms_pack_options options;
 	struct shms_packplace hand;   /* where the search for victims goes on */
 	uint64_t trimmed, trimmed_ms; /* what a trim left of the pool, and when */
+	uint64_t unmoved, unmoved_ms; /* what was stranded still when objects were moved together last, and when */
+	/* A reader's: the store that it reads, and its own number of the store's segment of each number, if the uuid is that. */
+	uint8_t store_uuid[16];
+	uint8_t numbers[SHMS_PACKINDEX_SEGMENTS];
+	struct shms_pack *former; /* the reader before this one: its views are there still */
 	struct shms_packseg segments[SHMS_PACKINDEX_SEGMENTS];
 };
 
@@ -83,11 +102,15 @@ static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
 /*
+ * Is a number free for one more segment, after those that nobody needs were left? It is asked before a file is made, or joined. now_ms: 0:
+ * not known yet.
+ */
+bool shms_packsegs_may_add(struct shms_pack *p, uint64_t now_ms);
+/*
  * Gives that segment, as its owner or by its file, a free number. 0; -EAGAIN: none is free, or the
  * segment has more slots than the index can tell; -ENOMEM.
  */
-int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number,
-		      uint64_t now_ms);
+int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number);
 /*
  * After something of ours went there: leaves another store's segment where we have nothing any more, if its owner is dead or
  * closed, and no lease is out, for which the link has to stay. An owner that lives may send more, and the place is kept for that.
@@ -99,12 +122,24 @@ static inline void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g
 	if (g->file && !g->own && !g->n_held && !g->inherited)
 		shms_packseg_tidy_idle(p, g, now_ms);
 }
-/* The same for owners that died after our last object went: one number in each call, by turn. */
+/*
+ * If no child has views any more, gives up what was kept for them. Does nothing where no child may
+ * have any.
+ */
+void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
+/* The same for owners that died after our last object went, and children that ended: one number in each call, by turn. */
 static inline void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)
 {
+	struct shms_packseg *g;
+
 	if (++p->next >= p->n_segments)
 		p->next = 0;
-	shms_packseg_tidy(p, &p->segments[p->next], now_ms);
+	g = &p->segments[p->next];
+	if (g->inherited && now_ms - g->asked_ms >= SHMS_PACK_CHILDREN_MS) {
+		g->asked_ms = now_ms;
+		shms_packseg_settle(p, g, now_ms);
+	}
+	shms_packseg_tidy(p, g, now_ms);
 }
 /* Finds the store's segment of that uuid. False: it has none. */
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number);
@@ -118,6 +153,12 @@ void shms_packseg_came(struct shms_pack *p, struct shms_packplace place);
 void shms_packseg_drop(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
 void shms_packseg_view(struct shms_pack *p, struct shms_packplace place);
 void shms_packseg_unview(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
+/*
+ * Until _unhold() the ticket's object stays as it is, and the segment is not left. The store may get the object by name meanwhile. Returns as
+ * shms_segment_stands().
+ */
+int shms_packseg_hold(struct shms_pack *p, struct shms_packplace place, const struct shms_segticket *ticket);
+void shms_packseg_unhold(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
 /* Only of own ones it is noted. */
 static inline void shms_packseg_use(struct shms_packseg *g, uint32_t slot)
 {
@@ -129,15 +170,12 @@ static inline void shms_packseg_unuse(struct shms_packseg *g, uint32_t slot)
 	if (g->used)
 		g->used[slot / 8] &= (uint8_t) ~(1u << slot % 8);
 }
-/*
- * If no child has views any more, gives up what was kept for them. Does nothing where no child may
- * have any.
- */
-void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
 /* The key of the object o, which was read out of its slot. */
 const void *shms_packseg_key(const struct shms_packseg *g, const struct shms_segpacked *o);
 
 /* Of packfork.c. Have all children that inherited views of that segment ended? */
-bool shms_packseg_childless(struct shms_pack *p, const struct shms_packseg *g);
+bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g);
+/* The pack is about to be freed. */
+void shms_pack_count_end(struct shms_pack *p);
 
 #endif

@@ -133,22 +133,31 @@ struct adoption {
 static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number)
 {
 	char link[SHMS_PACK_TICKET];
-	struct shms_segfile *file = malloc(sizeof(*file));
+	struct shms_segfile *file;
 	int r;
 
+	if (!shms_packsegs_may_add(p, now_ms)) {
+		p->unjoined_ms = now_ms + SHMS_PACK_AGAIN_MS;
+		return -EAGAIN;
+	}
+	file = malloc(sizeof(*file));
 	if (!file)
 		return -ENOMEM;
 	shms_packticket_link(t, link);
 	r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd, p->options.uuid, p->options.kept,
 			      file);
 	if (r == 0) {
-		r = shms_packsegs_add(p, NULL, file, ret_number, now_ms);
+		r = shms_packsegs_add(p, NULL, file, ret_number);
 		if (r < 0)
 			p->grow.gave += shms_segfile_unjoin(file, p->options.dir_fd, now_ms);
 	}
 	if (r < 0)
 		free(file);
-	return r;
+	if (r != -ENOMEM)
+		return r;
+	/* There is no map to be had, which a copy does without. */
+	p->unjoined_ms = now_ms + SHMS_PACK_AGAIN_MS;
+	return -EAGAIN;
 }
 
 /* ret_joined: the store had no place in the segment before. */
@@ -160,31 +169,28 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 	*ret_joined = false;
 	if (shms_packsegs_find(p, t->uuid, ret_number))
 		return 0;
+	/* A try maps and unmaps the segment, and links it: a copy takes less. */
+	if (now_ms < p->unjoined_ms)
+		return -EAGAIN;
 	r = join(p, t, now_ms, ret_number);
 	*ret_joined = r == 0;
 	return r;
 }
 
-/*
- * Is the ticket's object what is expected? 1: and of that key; 0: of another one. They are read before the object is ours: if the slot
- * changes meanwhile, the ticket is stale, and what was read is not used.
- */
-static int check_object(const struct shms_packseg *g, const struct shms_packticket *t, const struct adoption *a)
+/* Is the ticket's object, which is held, what is expected? 1: and of that key; 0: of another one. */
+static int check_object(const struct shms_packseg *g, uint32_t index, const struct adoption *a)
 {
 	const struct shms_pack_sizes *expect = a->expect;
-	struct shms_segslot slot;
+	struct shms_segslot slot = shms_packseg_slot(g, index);
 	struct shms_segpacked o;
+	int r = shms_segpacked_read(&g->file->segment, &slot, &o);
 
-	if (t->what.slot >= shms_segment_born(&g->file->segment))
-		return -EBADMSG;
-	slot = shms_packseg_slot(g, t->what.slot);
-	if (shms_segpacked_read(&g->file->segment, &slot, &o) < 0)
-		return -ESTALE;
+	if (r < 0)
+		return r;
 	if (expect && (o.buffer_size != expect->buffer || shms_pack_header_size(&o) != expect->header))
 		return -ENOTSUP;
-	/* While the lease is out the bytes stay; if it is not any more, others' may have been read. */
 	if (expect && expect->verify && !shms_pack_verify(&o, g->file->segment.bytes + o.extent_off))
-		return shms_segment_stands(&g->file->segment, &t->what) ? -EBADMSG : -ESTALE;
+		return -EBADMSG;
 	return o.key_size == a->key.size && memcmp(shms_packseg_key(g, &o), a->key.key, a->key.size) == 0;
 }
 
@@ -216,21 +222,21 @@ static int take(struct shms_pack *p, struct shms_packplace place, const struct s
 	return 0;
 }
 
-/* Adopts, with the lock held and the segment there. */
-static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packticket *t, const struct adoption *a)
+/* Adopts the object of that place, which is held. */
+static int adopt_held(struct shms_pack *p, struct shms_packplace place, const struct shms_packticket *t,
+		      const struct adoption *a)
 {
-	struct shms_packseg *g = &p->segments[number];
-	struct shms_packplace old, old_object, place = {number, t->what.slot}, named = place;
-	bool held, same;
-	int r = check_object(g, t, a);
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_packplace old, old_object, named = place;
+	int r = check_object(g, place.slot, a);
+	bool held;
 
 	if (r < 0)
 		return r;
 	held = shms_pack_find(p, &a->key, &old);
 	old_object = held ? shms_packalias_object(p, old) : place;
 	/* Our name there keeps the slot's object as it is. */
-	same = held && old_object.segment == number && old_object.slot == t->what.slot;
-	if (same)
+	if (held && old_object.segment == place.segment && old_object.slot == place.slot)
 		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, NULL);
 	if (held && !a->replace)
 		return -EEXIST;
@@ -239,6 +245,19 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 		return r;
 	shms_pack_rename(p, &a->key, held ? &old : NULL, named, a->now_ms);
 	return 0;
+}
+
+/* Adopts, with the lock held and the segment there. */
+static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packticket *t, const struct adoption *a)
+{
+	struct shms_packplace place = {number, t->what.slot};
+	int r = shms_packseg_hold(p, place, &t->what);
+
+	if (r < 0)
+		return r;
+	r = adopt_held(p, place, t, a);
+	shms_packseg_unhold(p, place, a->now_ms);
+	return r;
 }
 
 int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const struct shms_pack_sizes *expect,
@@ -254,6 +273,7 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 	shms_lightlock_take(&p->lock);
 	p->grow.may = may;
 	shms_packsegs_tidy_next(p, now_ms);
+	shms_pack_changing(p);
 	r = segment_of(p, t, now_ms, &number, &joined);
 	if (r == 0)
 		r = adopt(p, number, t, &a);
@@ -261,6 +281,7 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 		p->grow.gave += shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
 		shms_packsegs_free(&p->segments[number]);
 	}
+	shms_pack_changed(p);
 	shms_lightlock_release(&p->lock);
 	return r;
 }

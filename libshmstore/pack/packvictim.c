@@ -7,15 +7,16 @@
  * they cost a get next to nothing. A new object has none: the hand has just passed the slots that were free, so that
  * its turn comes last. Neighbours free whole pages together.
  */
+#include "packvictim.h"
+
 #include <errno.h>
 
 #include "packalias.h"
 #include "packfork.h"
 #include "segslot.h"
 
-/* What goes must free memory that this process can give back: the segment is the store's own, and nobody else has the object, nor has it a key
- * that would have to go with it; and it is not pinned. */
-static bool may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now)
+/* An object that goes frees memory that this process can give back only if the segment is the store's own. */
+bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now)
 {
 	const struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot s = shms_packseg_slot(g, place.slot);
@@ -58,7 +59,8 @@ static bool find(struct shms_pack *p, struct shms_packsearch *io, struct shms_pa
 
 		p->hand.slot++;
 		io->left--;
-		if (may_go(p, place, io->now) && !second_chance(g, place.slot) && shms_pack_view(p, place, ret) == 0)
+		if (shms_packvictim_may_go(p, place, io->now) && !second_chance(g, place.slot) &&
+		    shms_pack_view(p, place, ret) == 0)
 			return true;
 	}
 	return false;

@@ -31,6 +31,7 @@
 #define SHMS_DIR_RECYCLE  "recycle"
 #define SHMS_DIR_HANDOFF  "handoff"
 #define SHMS_DIR_SEGMENTS "segments"
+#define SHMS_INDEX_FILE   "index" /* of packed objects (packlines.h) */
 
 /* The ledger: 64-bit counters, relaxed atomics (each stands alone, no reader infers one from another). */
 struct shms_ledger {
@@ -82,7 +83,11 @@ struct shms_page {
 	uint8_t uuid[16];          /* of the store, for as long as its page is there: whose a place in a segment is */
 	struct wire_packed packed; /* at 3152 */
 	struct wire_lease leases[WIRE_LEASES]; /* at 3200; half of each is the daemon's to write */
-	uint8_t reserved2[384];
+	/* Odd while a packed key may get another slot: for who looks at slots without the index. */
+	_Atomic uint64_t changes;
+	_Atomic uint32_t waiting; /* not 0: a process waits for a key (wait.c) */
+	_Atomic uint32_t woken;   /* a futex: how often those that wait were woken */
+	uint8_t reserved2[368];
 };
 
 _Static_assert(sizeof(struct shms_ledger) == 512, "ledger");

@@ -27,6 +27,7 @@
 #include "mount.h"
 #include "page.h"
 #include "sys.h"
+#include "unnamed.h"
 
 #define SHARED_MARKER 0444 /* mode of a shared partition's marker */
 
@@ -53,7 +54,8 @@ static int parse_marker(const char *text, struct marker *ret)
 	if (sscanf(text, "shmstore partition %u\n", &m.version) != 1)
 		return -EBADMSG;
 	if (m.version != SHMS_MARKER_VERSION)
-		return -ENOTSUP;
+		return shms_detail(-ENOTSUP, NULL, "the marker is of format version %u; this library knows version %u",
+				   m.version, SHMS_MARKER_VERSION);
 	if (sscanf(text, "shmstore partition %*u\nuuid %36[0-9a-f-]\nboot %32[0-9a-f]\non %7[a-z]\n%n", m.uuid, m.boot,
 		   disk, &end) != 3 ||
 	    end == 0 || text[end] != '\0' || text[end - 1] != '\n' || strlen(m.uuid) != 36 || strlen(m.boot) != 32)
@@ -88,9 +90,9 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 	char hex[33], boot_hex[33], text[256];
 	int n, r;
 
-	_fd_ int fd = openat(dirfd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+	_fd_ int fd = shms_unnamed_open(&(struct shms_unnamed){dirfd, dirfd, "."}, O_WRONLY, mode);
 	if (fd < 0)
-		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
+		return shms_error(errno);
 	if (fchmod(fd, mode) < 0) /* whatever the umask says: others must read a shared one */
 		return shms_error(errno);
 	shms_random(id, sizeof(id));
@@ -121,7 +123,8 @@ static int check_empty(int dirfd)
 	while ((e = readdir(dir)) != NULL) {
 		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
 		    strcmp(e->d_name, SHMS_MARKER_FILE) != 0 && strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 && strcmp(e->d_name, SHMS_DIR_INBOX) != 0)
+		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 && strcmp(e->d_name, SHMS_DIR_INBOX) != 0 &&
+		    !shms_unnamed_is(e->d_name))
 			return -EEXIST;
 	}
 	return 0;
@@ -193,6 +196,8 @@ static int create(int dirfd, bool tmpfs, unsigned flags)
 
 static int cannot_open(const char *path, int error)
 {
+	struct stat st;
+
 	switch (error) {
 	case ENOENT:
 		return shms_detail(-ENOENT, NULL, "there is no directory %s; " MAKE_IT, path, path);
@@ -200,6 +205,12 @@ static int cannot_open(const char *path, int error)
 		return shms_detail(-ENOENT, NULL, "%s, or what is above it, is no directory", path);
 	case EACCES:
 	case EPERM:
+		/* fs.protected_symlinks: in a directory that all may write to. */
+		if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+			return shms_detail(-EPERM, NULL,
+					   "%s is a symlink of user %u, and user %u may not follow it, or not open "
+					   "where it leads; name the directory itself",
+					   path, (unsigned)st.st_uid, (unsigned)geteuid());
 		return shms_detail(-EPERM, NULL, "user %u may not open %s", (unsigned)geteuid(), path);
 	default:
 		return shms_detail(shms_error(error), NULL, "%s cannot be opened: %s", path, strerror(error));
@@ -244,7 +255,7 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 			r = read_marker(p->fd, &m);
 		if (r == -EEXIST)
 			shms_detail(r, NULL, "%s holds files that are no partition's; choose an empty directory", path);
-		else if (r == -ENOTSUP)
+		else if (r == -ENOTSUP && !p->tmpfs && !(flags & SHMSTORE_ALLOW_DISK))
 			not_on_disk(path);
 	} else if (r == -ENOENT && !p->tmpfs) {
 		r = not_on_disk(path);
@@ -308,6 +319,7 @@ static void deinit(struct shmstore_partition *p)
 {
 	if (p->tier)
 		p->tier_close(p->tier);
+	shms_turns_deinit(&p->making);
 	pthread_mutex_destroy(&p->tier_lock);
 	shms_close_fd(p->fd);
 	shms_close_fd(p->stores_fd);
@@ -360,6 +372,7 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	if (!p)
 		return -ENOMEM;
 	p->fd = p->stores_fd = p->peers_fd = -1;
+	shms_turns_init(&p->making);
 	pthread_mutex_init(&p->tier_lock, NULL);
 	atomic_init(&p->n_ref, 1);
 	r = open_dirs(p, path, flags);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.h: an open partition, for the library's own modules. All fields but the last three are constant after shmstore_partition_open(). */
+/* partition.h: an open partition, for the library's own modules. All fields but the last seven are constant after shmstore_partition_open(). */
 #ifndef SHMS_PARTITION_H
 #define SHMS_PARTITION_H
 
@@ -9,6 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "ramroom.h"
+#include "turns.h"
 
 #define SHMS_MARKER_FILE    ".shmstore"
 #define SHMS_MARKER_VERSION 1u
@@ -28,6 +31,9 @@ struct shmstore_partition {
 	char uuid[37];
 	char huge[16];             /* "" = unknown */
 	_Atomic uint64_t swept_ns; /* CLOCK_MONOTONIC of the last sweep for want of space; 0 = never */
+	struct shms_turns making;  /* room, by the disk tier (room.h) */
+	struct shms_ramroom ram;
+	_Atomic bool short_of; /* who has the turn makes room in the partition, not below a limit */
 	pthread_mutex_t tier_lock;
 	struct shms_tier *tier; /* our own user's part of the disk tier, once it was asked for */
 	struct shms_tier *(*tier_close)(struct shms_tier *t); /* what ends it */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "detail.h"
 #include "lease.h"
 #include "mount.h"
 #include "name.h"
@@ -27,6 +28,7 @@
 #include "partition.h"
 #include "sys.h"
 #include "tiername.h"
+#include "unnamed.h"
 
 #define DEPTH_MAX 192u /* levels below the start: each holds a descriptor */
 
@@ -137,7 +139,10 @@ static enum shms_place place_of_file(enum where where, const char *name)
 
 	switch (where) {
 	case IN_ROOT:
-		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER : SHMS_PLACE_FOREIGN;
+		/* Before they have their names a page, the tier's account and the marker are here, where O_TMPFILE is refused. */
+		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER
+		       : shms_unnamed_is(name)             ? SHMS_PLACE_TIER
+							   : SHMS_PLACE_FOREIGN;
 	case IN_OBJECTS:
 		return place_of_key(name, SHMS_PLACE_OBJECT);
 	case IN_CLEAN:
@@ -266,7 +271,8 @@ static bool passed(enum where where, bool of_store, bool directory, const char *
 {
 	if (where == IN_ROOT && directory && strcmp(name, SHMS_DIR_TIER) == 0)
 		return true;
-	return of_store && (directory ? is_part(name) : strcmp(name, SHMS_PAGE_FILE) == 0);
+	return of_store &&
+	       (directory ? is_part(name) : strcmp(name, SHMS_PAGE_FILE) == 0 || strcmp(name, SHMS_INDEX_FILE) == 0);
 }
 
 /* Reads the names of the directory fd, which it consumes. of_store: it is a store's own directory, whose parts and page were
@@ -336,12 +342,20 @@ static int part(struct walker *k, const struct shms_walk_store *store, const cha
 
 static int store_entries(struct walker *k, const struct shms_walk_store *store, const struct stat *page)
 {
+	struct stat st;
 	int r = emit(k, (struct shms_walk_entry){.place = SHMS_PLACE_PAGE,
 						 .dirfd = store->fd,
 						 .name = SHMS_PAGE_FILE,
 						 .st = page,
 						 .store = store});
 
+	if (r == 0 && fstatat(store->fd, SHMS_INDEX_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		r = emit(k,
+			 (struct shms_walk_entry){.place = S_ISREG(st.st_mode) ? SHMS_PLACE_INDEX : SHMS_PLACE_FOREIGN,
+						  .dirfd = store->fd,
+						  .name = SHMS_INDEX_FILE,
+						  .st = &st,
+						  .store = store});
 	if (r == 0 && store->st.st_blocks)
 		r = emit_directory(k, store->parentfd, store->name, &store->st, store);
 	if (r == 0)
@@ -398,6 +412,10 @@ static int closed(struct walker *k, int parentfd, const char *name, enum where w
 	if (error == -ENOENT || error == -ENOTDIR || error == -ELOOP ||
 	    fstatat(parentfd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
 		return 0; /* gone, or become something else */
+	/* Whoever opened the partition may look there, or has lost the right since: an answer without it would be one about nothing. */
+	if (where == IN_STORES && error != -EACCES && strcmp(name, SHMS_DIR_STORES) == 0)
+		return shms_detail(shms_error(error), k->path, "%s cannot be looked into: %s", k->path,
+				   strerror(-error));
 	if (where == IN_ANY && parent == IN_STORES) {
 		k->w->n_unreadable++;
 		return candidate(k, parentfd, name, -1, &st, NULL);

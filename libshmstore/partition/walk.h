@@ -33,6 +33,7 @@ enum shms_place {
 	SHMS_PLACE_TIER,      /* in tier/: the configuration, or a lock */
 	SHMS_PLACE_ANCHOR,    /* in tier/<uid>/: the link that stands for the tier file */
 	SHMS_PLACE_SEGMENT,   /* in segments/: of packed objects */
+	SHMS_PLACE_INDEX,     /* of these */
 	SHMS_PLACE_RESIDENT,  /* in tier/<uid>/: a promoted object that stores which hold its stub find there */
 };
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* staging.c: the stages of a store, as the daemon divides memory for them. Nothing of them is kept here. */
 #include <errno.h>
-#include <inttypes.h>
 #include <shmstore/stage.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "attach.h"
@@ -15,8 +13,7 @@
 
 _Static_assert(SHMSTORE_STAGE_NAME == WIRE_STAGE_NAME && (int)SHMSTORE_STAGE_FINAL == (int)WIRE_STAGE_FINAL &&
 		       (int)SHMSTORE_STAGE_FALLBACK_WHOLE == (int)WIRE_STAGE_FALLBACK_WHOLE &&
-		       SHMSTORE_STAGE_WHOLE == WIRE_STAGE_WHOLE && SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL &&
-		       SHMSTORE_STAGE_SHUFFLE == WIRE_STAGE_SHUFFLE && SHMSTORE_STAGE_MEASURED == WIRE_STAGE_MEASURED,
+		       SHMSTORE_STAGE_WHOLE == WIRE_STAGE_WHOLE && SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL,
 	       "the public numbers are the protocol's");
 
 static int no_daemon(const struct shmstore *s)
@@ -79,32 +76,12 @@ static int check_name(const char *name)
 	return 0;
 }
 
-/* "NAME\nMxN,MxN". Its length, or -EINVAL. */
-static int write_tail(const struct shmstore_stage_ask *ask, char ret[WIRE_TEXT_MAX + 1])
-{
-	size_t n = (size_t)snprintf(ret, WIRE_TEXT_MAX + 1, "%s\n", ask->name);
-
-	if (ask->n_upstream > SHMSTORE_STAGE_UPSTREAM)
-		return shms_detail(-EINVAL, NULL, "a stage reads at most %u shuffles, not %zu", SHMSTORE_STAGE_UPSTREAM,
-				   ask->n_upstream);
-	for (size_t i = 0; i < ask->n_upstream && n <= WIRE_TEXT_MAX; i++)
-		n += (size_t)snprintf(ret + n, WIRE_TEXT_MAX + 1 - n, "%s%" PRIu64 "x%" PRIu64, i ? "," : "",
-				      ask->upstream[i].m, ask->upstream[i].n);
-	if (n > WIRE_TEXT_MAX)
-		return shms_detail(-EINVAL, NULL,
-				   "the shuffles that the stage reads take more than %u bytes as text: put those "
-				   "together that are alike",
-				   WIRE_TEXT_MAX);
-	return (int)n;
-}
-
 int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *from, struct shmstore_stage_profile *ret)
 {
 	struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
 	struct shms_call what = {.type = WIRE_STAGE_QUERY};
 	struct wire_stage_query m;
-	char tail[WIRE_TEXT_MAX + 1];
-	int r = shms_store_usable(s, true), n;
+	int r = shms_store_usable(s, true);
 
 	if (r < 0)
 		return r;
@@ -116,14 +93,9 @@ int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *fr
 	r = check_name(ask.name);
 	if (r < 0)
 		return r;
-	if (ask.root > SHMSTORE_STAGE_FINAL || ask.fallback > SHMSTORE_STAGE_FALLBACK_WHOLE ||
-	    (ask.n_upstream && !ask.upstream))
-		return shms_detail(-EINVAL, NULL,
-				   "there is no root %u or no fallback %u of a stage, or upstream is NULL", ask.root,
+	if (ask.root > SHMSTORE_STAGE_FINAL || ask.fallback > SHMSTORE_STAGE_FALLBACK_WHOLE)
+		return shms_detail(-EINVAL, NULL, "there is no root %u or no fallback %u of a stage", ask.root,
 				   ask.fallback);
-	n = write_tail(&ask, tail);
-	if (n < 0)
-		return n;
 	m = (struct wire_stage_query){
 		.base = ask.base_profile,
 		.flags = ask.nonshare_ppm == SHMSTORE_STAGE_UNKNOWN ? 0 : WIRE_STAGE_HAS_NONSHARE,
@@ -133,12 +105,11 @@ int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *fr
 		.n_native = ask.n_native,
 		.n_convert = ask.n_convert,
 		.n_other = ask.n_other,
-		.bytes_in = ask.bytes_in,
 		.want_slots = ask.want_slots,
 	};
 	what.body = &m;
-	what.tail = tail;
-	what.tail_size = (size_t)n;
+	what.tail = ask.name;
+	what.tail_size = strlen(ask.name);
 	return call_staged(s, &what, ret);
 }
 
@@ -160,56 +131,13 @@ int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile,
 	return call_staged(s, &what, ret);
 }
 
-int shmstore_stage_end(struct shmstore *s, const struct shmstore_stage_end *from, struct shmstore_stage_profile *ret)
+int shmstore_stage_end(struct shmstore *s, struct shmstore_stage_profile *ret)
 {
-	struct shmstore_stage_end end = SHMSTORE_STAGE_END_INIT;
-	struct wire_stage_end m = {0};
-	struct shms_call what = {.type = WIRE_STAGE_END, .body = &m};
+	static const struct wire_stage_end own = {0};
+	struct shms_call what = {.type = WIRE_STAGE_END, .body = &own};
 	int r = shms_store_usable(s, true);
 
 	if (r < 0)
 		return r;
-	if (!ret)
-		return shms_detail_null("ret");
-	if (from && from->size < offsetof(struct shmstore_stage_end, private_bytes) + sizeof(from->private_bytes))
-		return shms_detail(-EINVAL, NULL, "end.size is wrong: begin with SHMSTORE_STAGE_END_INIT");
-	if (from)
-		memcpy(&end, from, from->size < sizeof(end) ? from->size : sizeof(end));
-	m.flags = end.failed ? 0 : WIRE_STAGE_LEARN;
-	if (end.private_bytes != UINT64_MAX) {
-		m.flags |= WIRE_STAGE_HAS_PRIVATE;
-		m.private_bytes = end.private_bytes;
-	}
-	return call_staged(s, &what, ret);
-}
-
-int shmstore_stage_demote(struct shmstore *s, const struct shmstore_stage_costs *costs, int64_t *ret_net)
-{
-	struct shms_call what = {.type = WIRE_STAGE_DEMOTE, .answer = WIRE_DEMOTED};
-	struct wire_stage_demote m;
-	struct wire_demoted answer;
-	struct shms_reply reply;
-	int r = shms_store_usable(s, true);
-
-	if (r < 0)
-		return r;
-	if (!costs)
-		return shms_detail_null("costs");
-	m = (struct wire_stage_demote){
-		.flags = costs->threshold < 0 ? 0 : WIRE_STAGE_HAS_THRESHOLD,
-		.to_private = costs->to_private,
-		.to_shared = costs->to_shared,
-		.other_leaves = costs->other_leaves,
-		.added = costs->added,
-		.plain = costs->plain,
-		.threshold = costs->threshold,
-	};
-	what.body = &m;
-	r = call(s, &what, &reply);
-	if (r < 0)
-		return r;
-	memcpy(&answer, reply.body.bytes, sizeof(answer));
-	if (ret_net)
-		*ret_net = answer.net;
-	return answer.demote != 0;
+	return ret ? call_staged(s, &what, ret) : shms_detail_null("ret");
 }

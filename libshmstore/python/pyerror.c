@@ -64,7 +64,8 @@ void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, P
 	int code = error < 0 ? -error : error;
 	const char *todo;
 
-	if (!path)
+	/* What a handler of a signal raised while the call waited goes before the call's own end. */
+	if (!path || (code == ECANCELED && PyErr_Occurred()))
 		goto out;
 	/* A sentence with a semicolon says itself what to do. */
 	todo = PyUnicode_FindChar(detail, ';', 0, PyUnicode_GET_LENGTH(detail), 1) >= 0

@@ -26,6 +26,20 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret)
 	return PyModule_AddType(module, *ret);
 }
 
+/* Called by a put that waits. Python handles signals in its main thread alone. */
+static int run_signal_handlers(void)
+{
+	PyGILState_STATE gil;
+	int r;
+
+	if (!Py_IsInitialized())
+		return 0;
+	gil = PyGILState_Ensure();
+	r = PyErr_CheckSignals();
+	PyGILState_Release(gil);
+	return r < 0;
+}
+
 static int module_exec(PyObject *module)
 {
 	struct pyshm_state *state = PyModule_GetState(module);
@@ -40,6 +54,7 @@ static int module_exec(PyObject *module)
 	    add_type(module, &pyarb_context_spec, &state->context_type) < 0 ||
 	    add_type(module, &pyarb_reservation_spec, &state->reservation_type) < 0)
 		return -1;
+	shmstore_on_wait(run_signal_handlers);
 	return 0;
 }
 

@@ -179,6 +179,57 @@ PyObject *pyshm_store_contains(PyObject *op, PyObject *key)
 	return PyBool_FromLong(r);
 }
 
+#define SLICE_MS 100u /* so long a signal waits for its handler at most */
+
+/* _wait(key, generation, ms): whether the key, or another value of it, came. Handlers of signals run meanwhile. */
+PyObject *pyshm_store_wait(PyObject *op, PyObject *args)
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	unsigned long long generation, ms, slice;
+	const void *key_data;
+	PyObject *key;
+	size_t key_size;
+	int r = -ETIMEDOUT;
+
+	if (!PyArg_ParseTuple(args, "OKK:_wait", &key, &generation, &ms) ||
+	    pyshm_key_bytes(key, &key_data, &key_size) < 0)
+		return NULL;
+	do {
+		slice = ms < SLICE_MS ? ms : SLICE_MS;
+		if (!pyshm_store_enter(self))
+			return NULL;
+		Py_BEGIN_ALLOW_THREADS
+		r = shmstore_wait(self->s, key_data, key_size, generation, slice);
+		pyshm_store_leave(self);
+		Py_END_ALLOW_THREADS
+		if (PyErr_CheckSignals() < 0)
+			return NULL;
+		ms -= slice;
+	} while (r == -ETIMEDOUT && ms);
+	if (r < 0 && r != -ETIMEDOUT)
+		return pyshm_store_raise(self, r, "wait for", key);
+	return PyBool_FromLong(r == 0);
+}
+
+PyObject *pyshm_store_owner(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct pyshm_store *self = (struct pyshm_store *)op;
+	int pid = 0, alive = 0, r;
+
+	if (!pyshm_store_enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	r = shmstore_owner(self->s, &pid, &alive);
+	pyshm_store_leave(self);
+	Py_END_ALLOW_THREADS
+	if (r < 0)
+		return pyshm_store_raise(self, r, "ask for the owner of", NULL);
+	return Py_BuildValue("iO", pid,
+			     alive == SHMSTORE_ALIVE  ? Py_True
+			     : alive == SHMSTORE_DEAD ? Py_False
+						      : Py_None);
+}
+
 PyObject *pyshm_store_delete(PyObject *op, PyObject *key)
 {
 	int r;

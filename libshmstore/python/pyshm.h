@@ -155,11 +155,12 @@ struct pyshm_store {
 	bool closing;         /* no new calls */
 	bool closed;
 	bool wait; /* puts wait for room; set when it is opened */
+	bool readonly;
 };
 extern PyType_Spec pyshm_store_spec;
 /*
  * Around every use of self->s: close() waits for pyshm_store_leave(), which needs no GIL.
- * Return: true; false with ClosedError, or Error (EPERM) in a forked child.
+ * Return: true; false with ClosedError, or Error (EPERM) in a forked child, unless the store was opened to be read.
  */
 bool pyshm_store_enter(struct pyshm_store *self);
 /* The same, and raises nothing. */
@@ -196,6 +197,8 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject *pyshm_store_contains(PyObject *op, PyObject *key);
+PyObject *pyshm_store_wait(PyObject *op, PyObject *args);
+PyObject *pyshm_store_owner(PyObject *op, PyObject *ignored);
 PyObject *pyshm_store_delete(PyObject *op, PyObject *key);
 PyObject *pyshm_store_handoff(PyObject *op, PyObject *args);
 PyObject *pyshm_store_adopt(PyObject *op, PyObject *args);

@@ -18,11 +18,23 @@
 #include "pyprofile.h"
 #include "pystage.h"
 
+/* In a forked child, with the GIL: a store that is only read is the child's as well. Threads that were in a call are not here. */
+static bool goes_on(struct pyshm_store *self)
+{
+	if (!self->readonly || (self->closing && !self->closed))
+		return false;
+	pthread_mutex_init(&self->lock, NULL);
+	pthread_cond_init(&self->idle, NULL);
+	self->n_calls = 0;
+	self->pid = getpid();
+	return true;
+}
+
 bool pyshm_store_enter_quietly(struct pyshm_store *self)
 {
 	bool closing;
 
-	if (self->pid != getpid())
+	if (self->pid != getpid() && !goes_on(self))
 		return false;
 	pthread_mutex_lock(&self->lock);
 	closing = self->closing;
@@ -81,9 +93,21 @@ void *pyshm_store_raise_object(struct pyshm_store *self, int error, const char *
 	return NULL;
 }
 
+/* Is it the store of a reader that is not there, and not the key? The library's sentence says so then. */
+static bool is_gone(struct pyshm_store *self)
+{
+	int pid, alive, r = 0;
+
+	if (self->readonly && pyshm_store_enter_quietly(self)) {
+		r = shmstore_owner(self->s, &pid, &alive);
+		pyshm_store_leave(self);
+	}
+	return r == -ENOENT;
+}
+
 void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key)
 {
-	if (error != -ENOENT)
+	if (error != -ENOENT || is_gone(self))
 		return pyshm_store_raise_object(self, error, operation, key);
 	PyErr_SetObject(PyExc_KeyError, key);
 	return NULL;
@@ -162,6 +186,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self->pid = getpid();
 	self->closing = self->closed = true; /* until it is open */
 	self->wait = opening.wait;
+	self->readonly = (opening.options.flags & SHMSTORE_OPEN_READONLY) != 0;
 	self->partition = Py_NewRef(partition);
 	self->name = pyshm_text(opening.name);
 	if (!self->name)
@@ -244,7 +269,8 @@ static void store_finalize(PyObject *op)
 	if (self->closing || !self->s)
 		return;
 	saved = pyshm_exception_take();
-	if (self->pid == getpid() && PyErr_ResourceWarning(op, 1, "store %R was not closed", self->name) < 0)
+	if (self->pid == getpid() && !self->readonly &&
+	    PyErr_ResourceWarning(op, 1, "store %R was not closed", self->name) < 0)
 		PyErr_WriteUnraisable(op);
 	close_store(self);
 	pyshm_exception_put_back(saved);
@@ -382,6 +408,8 @@ static PyMethodDef store_methods[] = {
 	{"view", PYSHM_METHOD(pyshm_store_view), METH_VARARGS | METH_KEYWORDS, view_doc},
 	{"create", PYSHM_METHOD(pyshm_store_create), METH_VARARGS | METH_KEYWORDS, create_doc},
 	{"contains", pyshm_store_contains, METH_O, contains_doc},
+	{"_wait", pyshm_store_wait, METH_VARARGS, NULL},
+	{"_owner", pyshm_store_owner, METH_NOARGS, NULL},
 	{"delete", pyshm_store_delete, METH_O, delete_doc},
 	{"set_address", PYSHM_METHOD(store_set_address), METH_VARARGS | METH_KEYWORDS, set_address_doc},
 	{"demote", pyshm_store_demote, METH_O, demote_doc},
@@ -419,8 +447,7 @@ static PyMethodDef store_methods[] = {
 	{"_profile_estimate", pyshm_store_profile_estimate, METH_VARARGS, NULL},
 	{"_stage_query", pyshm_store_stage_query, METH_VARARGS, NULL},
 	{"_stage_begin", pyshm_store_stage_begin, METH_VARARGS, NULL},
-	{"_stage_end", pyshm_store_stage_end, METH_VARARGS, NULL},
-	{"_stage_demote", pyshm_store_stage_demote, METH_VARARGS, NULL},
+	{"_stage_end", pyshm_store_stage_end, METH_NOARGS, NULL},
 	{"_task_admit", pyshm_store_task_admit, METH_VARARGS, NULL},
 	{"_task_done", pyshm_store_task_done, METH_O, NULL},
 	{"_place_open", pyshm_store_place_open, METH_VARARGS, NULL},
@@ -437,11 +464,17 @@ static PyMethodDef store_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
+static PyObject *store_readonly(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(((struct pyshm_store *)op)->readonly);
+}
+
 static PyGetSetDef store_getset[] = {
 	{"name", store_name, NULL, "The store's name.", NULL},
 	{"path", store_path, NULL, "The store's absolute directory.", NULL},
 	{"partition", store_partition, NULL, "The partition it was opened in.", NULL},
 	{"closed", store_closed, NULL, "Whether close() was called.", NULL},
+	{"readonly", store_readonly, NULL, "Whether it was opened to be read.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -118,6 +118,11 @@ static PyObject *view_cow(PyObject *op, void *Py_UNUSED(closure))
 	return PyBool_FromLong(((struct view *)op)->cow);
 }
 
+static PyObject *view_generation(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(shmstore_view_generation(((struct view *)op)->v));
+}
+
 static PyObject *view_uid(PyObject *op, void *Py_UNUSED(closure))
 {
 	return PyLong_FromUnsignedLong(shmstore_view_uid(((struct view *)op)->v));
@@ -164,6 +169,7 @@ static PyGetSetDef view_getset[] = {
 	 NULL},
 	{"nbytes", view_nbytes, NULL, "The sum of the buffers' sizes.", NULL},
 	{"cow", view_cow, NULL, "Whether the buffers are writable, private to this view.", NULL},
+	{"generation", view_generation, NULL, "A number that other values do not have but by chance.", NULL},
 	{"uid", view_uid, NULL, "The user id of whoever put the object.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };

@@ -24,13 +24,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "refused.h"
 #include "seglock.h"
 #include "segrecover.h"
 #include "segrescue.h"
 #include "sys.h"
+#include "unnamed.h"
 
 #define OPEN_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
 
@@ -115,7 +118,7 @@ static int map_books(int fd, uint64_t size, struct shms_segment *g)
 	void *map = shms_map_ours(size, MAP_SHARED, fd);
 
 	if (map == MAP_FAILED)
-		return -errno;
+		return shms_error(errno);
 	g->books = map;
 	return 0;
 }
@@ -148,7 +151,7 @@ static int map_rest(struct shms_segfile *f, int fd, int dirfd)
 		if (r < 0)
 			return r;
 	}
-	map = mmap(NULL, SHMS_SEGMENT_PAGE, PROT_READ, MAP_SHARED, fd, SHMS_SEGMENT_CONTROL_OFF);
+	map = mmap(NULL, SHMS_SEGMENT_PAGE, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return -errno;
 	f->life = map;
@@ -163,6 +166,7 @@ static int map_rest(struct shms_segfile *f, int fd, int dirfd)
 	if (map == MAP_FAILED)
 		return -errno;
 	f->segment.bytes = map;
+	f->inode = here.st_ino;
 	return 0;
 }
 
@@ -196,8 +200,9 @@ static int fill(int fd, const struct shms_segment_shape *shape, const uint8_t st
 	shms_random(uuid, sizeof(uuid));
 	shms_segfile_name(uuid, f->name);
 	shms_segment_header(shape, uuid, store, &header);
-	if (ftruncate(fd, (off_t)shape->size) < 0)
-		return -errno;
+	r = shms_truncate(fd, shape->size);
+	if (r < 0)
+		return r;
 	/* Records and hints, all of them. Memory for slots is taken when they are cut
 	 * (segown.c). */
 	r = shms_allocate(fd, shape->slots_off);
@@ -221,7 +226,7 @@ int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const
 			struct shms_segfile *ret)
 {
 	struct shms_segfile f = {.holder = SHMS_SEG_OWNER, .kept = kept};
-	_fd_ int fd = shms_openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	_fd_ int fd = shms_unnamed_part(dirfd, O_RDWR, 0600);
 	int r;
 
 	if (fd < 0)
@@ -318,6 +323,8 @@ static int link_here(int fd, int dirfd, const char *name, bool *ret_linked)
 
 	if (r == -ENOENT)
 		return -ESTALE; /* its last link went meanwhile */
+	if ((r == -EPERM || r == -ENOSYS) && shms_refused(SYS_linkat))
+		return -ENOTSUP; /* whoever wants an object of it copies that */
 	*ret_linked = r == 0;
 	if (r != -EEXIST)
 		return r;
@@ -363,7 +370,7 @@ int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int 
 	int r;
 
 	if (fd < 0)
-		return errno == ENOENT ? -ESTALE : errno == ELOOP ? -EBADMSG : -errno;
+		return fd == -ENOENT ? -ESTALE : fd == -ELOOP ? -EBADMSG : fd;
 	r = check(fd, &f.segment, &st);
 	if (r < 0)
 		return r;
@@ -371,6 +378,50 @@ int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int 
 		return -EBADMSG;
 	shms_segfile_name(uuid, f.name);
 	r = join(&f, fd, dirfd, store);
+	if (r < 0) {
+		unmap(&f);
+		return r;
+	}
+	*ret = f;
+	return 0;
+}
+
+static int visit(struct shms_segfile *f, int fd, int dirfd, const uint8_t visitor[16])
+{
+	int r = map_books(fd, f->books_size, &f->segment);
+
+	if (r == 0)
+		r = check_memory(fd, &f->segment);
+	if (r == 0)
+		r = take_place(fd, &f->segment, &f->holder);
+	if (r < 0)
+		return r;
+	fill_record(shms_segment_record(&f->segment, f->holder), visitor, false);
+	r = map_rest(f, fd, dirfd);
+	if (r < 0) {
+		shms_segrescue_locked(&f->segment, f->holder, true);
+		shms_seglock_end(fd, f->holder);
+	}
+	return r;
+}
+
+int shms_segfile_visit(int dirfd, const uint8_t uuid[16], const uint8_t visitor[16], struct shms_segfile *ret)
+{
+	struct shms_segfile f = {0};
+	struct stat st;
+	int r;
+
+	shms_segfile_name(uuid, f.name);
+	_fd_ int fd = shms_openat(dirfd, f.name, O_RDWR | OPEN_FLAGS, 0);
+	if (fd < 0)
+		return errno == ELOOP ? -EBADMSG : -errno;
+	r = check(fd, &f.segment, &st);
+	if (r == 0 && memcmp(f.segment.uuid, uuid, sizeof(f.segment.uuid)) != 0)
+		r = -EBADMSG;
+	if (r < 0)
+		return r;
+	f.books_size = f.segment.shape.data_off;
+	r = visit(&f, fd, dirfd, visitor);
 	if (r < 0) {
 		unmap(&f);
 		return r;
@@ -442,7 +493,7 @@ static uint64_t leave(struct shms_segfile *f, int dirfd, bool unlink)
 
 uint64_t shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms)
 {
-	return leave(f, dirfd, !shms_segment_promised(&f->segment, now_ms));
+	return leave(f, dirfd, dirfd >= 0 && !shms_segment_promised(&f->segment, now_ms));
 }
 
 uint64_t shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms)

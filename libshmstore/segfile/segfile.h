@@ -28,6 +28,7 @@ struct shms_segfile {
 	struct shms_segment segment;
 	unsigned holder;
 	bool kept;
+	uint64_t inode;
 	bool linked;         /* the place came with its link: no ticket names that yet */
 	uint64_t books_size; /* of the writable map: the owner's has the extents, too */
 	void *life;          /* a page of the description that has the lock */
@@ -49,6 +50,11 @@ int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const
 int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd, const uint8_t store[16],
 		      bool kept, struct shms_segfile *ret);
 /*
+ * The same of segment uuid of another store's segments/, which is dirfd, for a reader, which has no link of its own. visitor: the uuid of its
+ * place. -ENOENT: there is none.
+ */
+int shms_segfile_visit(int dirfd, const uint8_t uuid[16], const uint8_t visitor[16], struct shms_segfile *ret);
+/*
  * Takes a kept store's place in segment name of dirfd again, and gives back the views of its last
  * process, and what that was just about. 0; -ENOENT: the store has no place there; -EBUSY: its last
  * process, a child of that, or a process that recovers it has the lock; -EBADMSG.
@@ -57,7 +63,7 @@ int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], st
 /*
  * Gives the place up, and all that the store has in the segment. No view may live. The link goes as
  * well, unless a lease is out in the segment, because tickets may name this link; gc removes it
- * later. Returns the bytes that go with it if it was the last link.
+ * later. Returns the bytes that go with it if it was the last link. dirfd -1: a reader's, which has none.
  */
 uint64_t shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms);
 /* The same of a place just joined that was not used after all: its link goes in any case, if it came with the place. */

@@ -28,7 +28,10 @@
 
 int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uint64_t size)
 {
-	ssize_t n = shms_pread_all(l->fd, ret, size, off);
+	ssize_t n;
+
+	shms_segword_look_again(); /* the kernel copies in any order, and a slot is read before and after its bytes */
+	n = shms_pread_all(l->fd, ret, size, off);
 
 	return n < 0 ? (int)n : (uint64_t)n < size ? -EBADMSG : 0;
 }
@@ -169,7 +172,7 @@ static int map_books(struct shms_seglook *l)
 	int r;
 
 	if (map == MAP_FAILED)
-		return -errno;
+		return shms_error(errno);
 	l->mapped = l->segment.shape.data_off;
 	l->segment.books = map;
 	r = shms_segfile_check_memory(l->fd, &l->segment, 0);

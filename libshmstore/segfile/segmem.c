@@ -2,7 +2,7 @@
 /*
  * segmem.c: a bit for each page of a segment's file.
  *
- * With pages of 4 KiB the bits say exactly what the file takes, and no system call is needed to know it. Where the kernel may give 2
+ * Where memory comes by single pages the bits say exactly what the file takes, and no system call is needed to know it. Where the kernel may give 2
  * MiB at a time, it is asked after each step; the bits of what it gave beside are set only if it gave all that it could. Of a file
  * whose owner comes back nothing is known but its sum: SEEK_HOLE does not tell pages that were allocated and never written.
  */
@@ -14,10 +14,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "hostpage.h"
 #include "segment.h"
 #include "sys.h"
-
-#define PAGE ((uint64_t)SHMS_SEGMENT_PAGE)
 
 static bool bit(const struct shms_segmem *m, uint64_t page)
 {
@@ -26,7 +25,7 @@ static bool bit(const struct shms_segmem *m, uint64_t page)
 
 static void set(struct shms_segmem *m, uint64_t from, uint64_t to, bool has)
 {
-	for (uint64_t page = from / PAGE; page < (to + PAGE - 1) / PAGE; page++) {
+	for (uint64_t page = from / m->page; page < (to + m->page - 1) / m->page; page++) {
 		uint64_t one = UINT64_C(1) << page % 64;
 
 		m->has[page / 64] = has ? m->has[page / 64] | one : m->has[page / 64] & ~one;
@@ -46,8 +45,8 @@ static uint64_t ask(struct shms_segmem *m, int fd)
 
 int shms_segmem_init(struct shms_segmem *m, int fd, uint64_t size, uint64_t unit, uint64_t used, bool fresh)
 {
-	*m = (struct shms_segmem){.size = size, .unit = unit, .unsure = !fresh};
-	m->has = calloc(size / PAGE / 64 + 1, sizeof(*m->has));
+	*m = (struct shms_segmem){.size = size, .page = shms_host_page(), .unit = unit, .unsure = !fresh};
+	m->has = calloc(size / m->page / 64 + 1, sizeof(*m->has));
 	if (!m->has)
 		return -ENOMEM;
 	ask(m, fd);
@@ -64,7 +63,7 @@ void shms_segmem_deinit(struct shms_segmem *m)
 
 bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to)
 {
-	for (uint64_t page = from / PAGE; page < (to + PAGE - 1) / PAGE; page++) {
+	for (uint64_t page = from / m->page; page < (to + m->page - 1) / m->page; page++) {
 		if (!bit(m, page))
 			return false;
 	}
@@ -81,10 +80,10 @@ uint64_t shms_segmem_missing(const struct shms_segmem *m, uint64_t from, uint64_
 
 	if (from == to || shms_segmem_has(m, from, to))
 		return 0;
-	end = m->unit > PAGE || end < m->size ? end : (m->size + PAGE - 1) / PAGE * PAGE;
-	for (uint64_t page = first / PAGE; page < end / PAGE; page++)
-		n += page * PAGE >= m->size || !bit(m, page);
-	return n * PAGE;
+	end = m->unit > m->page || end < m->size ? end : (m->size + m->page - 1) / m->page * m->page;
+	for (uint64_t page = first / m->page; page < end / m->page; page++)
+		n += page * m->page >= m->size || !bit(m, page);
+	return n * m->page;
 }
 
 bool shms_seggrow_may(struct shms_seggrow *grow, uint64_t wanted, uint64_t least)
@@ -126,7 +125,7 @@ void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int f
 	if (!most && ok)
 		return;
 	m->unsure = m->unsure || !ok;
-	if (m->unit > PAGE || m->unsure)
+	if (m->unit > m->page || m->unsure)
 		taken = ask(m, fd);
 	else
 		m->bytes += taken;
@@ -166,11 +165,11 @@ uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint6
 {
 	uint64_t before = m->bytes;
 
-	if (m->unit > PAGE || m->unsure) {
+	if (m->unit > m->page || m->unsure) {
 		ask(m, fd);
 	} else {
-		for (uint64_t page = from / PAGE; page < to / PAGE; page++)
-			m->bytes -= bit(m, page) ? PAGE : 0;
+		for (uint64_t page = from / m->page; page < to / m->page; page++)
+			m->bytes -= bit(m, page) ? m->page : 0;
 	}
 	set(m, from, to, false);
 	return before > m->bytes ? before - m->bytes : 0;

@@ -28,6 +28,7 @@ struct shms_seggrow {
 struct shms_segmem {
 	uint64_t *has;  /* a bit for each page: it has memory */
 	uint64_t size;  /* of the file */
+	uint64_t page;  /* of the host */
 	uint64_t unit;  /* the kernel gives so many bytes at a time, at most */
 	uint64_t bytes; /* that the file takes */
 	bool unsure;    /* pages may have memory whose bit is not set */

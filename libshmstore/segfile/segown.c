@@ -20,6 +20,7 @@
 #include "cleanup.h"
 #include "copy.h"
 #include "format.h"
+#include "hostpage.h"
 #include "segslot.h"
 #include "segtrim.h"
 #include "sys.h"
@@ -61,14 +62,14 @@ static int init(struct shms_segown *o, int dirfd, bool huge, bool fresh)
 	if (o->fd < 0)
 		return -errno;
 	shms_transient_hold(o->fd);
-	return shms_segmem_init(&o->mem, o->fd, shape->size, huge ? CHUNK_HUGE : SHMS_SEGMENT_PAGE, shape->slots_off,
+	return shms_segmem_init(&o->mem, o->fd, shape->size, huge ? CHUNK_HUGE : shms_host_page(), shape->slots_off,
 				fresh);
 }
 
 uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size, bool huge, bool ahead)
 {
-	uint64_t unit = huge ? CHUNK_HUGE : SHMS_SEGMENT_PAGE;
-	uint64_t slots = ahead ? SLOTS_AHEAD : SHMS_SEGMENT_PAGE, extents = ahead ? CHUNK + size : size;
+	uint64_t unit = huge ? CHUNK_HUGE : shms_host_page();
+	uint64_t slots = ahead ? SLOTS_AHEAD : unit, extents = ahead ? CHUNK + size : size;
 
 	if (huge)
 		return (shape->data_off + extents + unit - 1) / unit * unit;
@@ -125,7 +126,7 @@ void shms_segown_deinit(struct shms_segown *o)
 /* Maps what [from, to) has memory for, all at once instead of by a fault for each page. Where the kernel cannot, pages fault. */
 static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
 {
-	from &= ~(uint64_t)(SHMS_SEGMENT_PAGE - 1);
+	from &= ~(shms_host_page() - 1);
 	madvise(o->file.segment.books + from, to - from, MADV_POPULATE_WRITE);
 }
 
@@ -155,7 +156,7 @@ static int back_slots(struct shms_segown *o, uint64_t extent)
 	r = shms_segmem_take(&o->mem, o->grow, o->fd, o->slots_end, need, to, &end);
 	if (r == 0) {
 		populate(o, o->slots_end, end);
-		o->slots_end = (end + SHMS_SEGMENT_PAGE - 1) / SHMS_SEGMENT_PAGE * SHMS_SEGMENT_PAGE;
+		o->slots_end = shms_whole_pages(end);
 	}
 	return r;
 }
@@ -166,10 +167,9 @@ static int back_slots(struct shms_segown *o, uint64_t extent)
  */
 static int back_extent(struct shms_segown *o, uint32_t slot)
 {
-	uint64_t from = (uint64_t)shms_segalloc_extent(&o->alloc, slot) * SHMS_SEGCLASS_ALIGN;
-	uint64_t to = from + shms_segclass_size((uint8_t)o->alloc.slots[slot].class);
+	uint64_t from = shms_segalloc_begin(&o->alloc, slot), to = shms_segalloc_end(&o->alloc, slot);
 	bool last = to == o->alloc.end_off;
-	uint64_t step = last ? ahead_of(o) : to - from < SHMS_SEGCLASS_BIG ? AGAIN : SHMS_SEGMENT_PAGE;
+	uint64_t step = last ? ahead_of(o) : to - from < SHMS_SEGCLASS_BIG ? AGAIN : shms_host_page();
 	uint64_t most = last ? o->file.segment.shape.size : o->alloc.end_off;
 	uint64_t ahead = (to + step - 1) / step * step, end;
 	int r = 0;
@@ -318,7 +318,7 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	r = shms_segslot_begin(&slot, &generation);
 	if (r < 0)
 		return r; /* nobody gets it again */
-	p.extent_off = (uint64_t)shms_segalloc_extent(&o->alloc, index) * SHMS_SEGCLASS_ALIGN;
+	p.extent_off = shms_segalloc_begin(&o->alloc, index);
 	shms_segalloc_fill(&o->alloc, index, p.used);
 	r = fill(o, what, &p, sizes, index, generation);
 	if (r < 0) {
@@ -333,10 +333,33 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	return 0;
 }
 
+/* A trim clears the bits of free slots in pages that it has to leave, too. */
+bool shms_segown_backed(const struct shms_segown *o, uint32_t slot)
+{
+	return has_memory(o, slot) ||
+	       shms_segmem_has(&o->mem, shms_segalloc_begin(&o->alloc, slot), shms_segalloc_end(&o->alloc, slot));
+}
+
+int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent, uint32_t to)
+{
+	struct shms_segslot slot = shms_segslot_at(&own->file.segment, to);
+	struct shms_segpacked copy = *o;
+	uint32_t generation;
+	int r = shms_segslot_begin(&slot, &generation);
+
+	if (r < 0)
+		return r;
+	copy.extent_off = shms_segalloc_begin(&own->alloc, to);
+	memcpy(own->file.segment.books + copy.extent_off, extent, o->used);
+	set_memory(own, to);
+	shms_segpacked_write(&slot, &copy);
+	shms_segslot_publish(&slot, generation);
+	return 0;
+}
+
 uint64_t shms_segown_trim_around(struct shms_segown *o, uint32_t slot)
 {
-	struct shms_segtrim t = {
-		.alloc = &o->alloc, .fd = o->fd, .granule = SHMS_SEGMENT_PAGE, .backed = o->backed, .mem = &o->mem};
+	struct shms_segtrim t = {.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
 
 	return shms_segtrim_around(&t, slot);
 }
@@ -353,10 +376,9 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 	return true;
 }
 
-uint64_t shms_segown_trim(struct shms_segown *o, uint64_t granule, uint64_t now_ms)
+uint64_t shms_segown_trim(struct shms_segown *o, uint64_t now_ms)
 {
-	struct shms_segtrim t = {
-		.alloc = &o->alloc, .fd = o->fd, .granule = granule, .backed = o->backed, .mem = &o->mem};
+	struct shms_segtrim t = {.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
 
 	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
 	return shms_segtrim(&t);

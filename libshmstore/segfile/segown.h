@@ -71,12 +71,19 @@ void shms_segown_deinit(struct shms_segown *o);
  */
 int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
 		    uint32_t *ret_generation, bool *ret_full);
+/*
+ * Copies the object o, whose extent that is, into the slot to, which the allocator gave out and whose extent, of the
+ * same class, has memory; the copy has the owner's name. 0; -EBADMSG: the slot holds damage, and is not used any more.
+ */
+int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent, uint32_t to);
+/* Has all of that slot's extent memory? */
+bool shms_segown_backed(const struct shms_segown *o, uint32_t slot);
 /* The class of the extent that the object would get. -EFBIG, -EINVAL: it is no packed object. */
 int shms_segown_class(const struct shms_segobject *what);
 /* Takes a slot back, if nobody has it, that the owner just left or was told of by a hint. */
 bool shms_segown_take_back(struct shms_segown *o, uint32_t slot, uint64_t now_ms);
-/* Gives memory of free extents back to the kernel, in units of granule bytes. Returns bytes. */
-uint64_t shms_segown_trim(struct shms_segown *o, uint64_t granule, uint64_t now_ms);
+/* Gives memory of free extents back to the kernel, by whole pages. Returns bytes. */
+uint64_t shms_segown_trim(struct shms_segown *o, uint64_t now_ms);
 /* The same of the pages that the free slot lies in. */
 uint64_t shms_segown_trim_around(struct shms_segown *o, uint32_t slot);
 /* Is no slot in use? Looks at all of them. */

@@ -52,8 +52,7 @@ static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, ui
 		r = shms_segalloc_rebuild(&a, &n_bad);
 		if (r == 0) {
 			shms_segalloc_scan(&a, shms_segnow_of_ms(now_ms));
-			*io_freed += shms_segtrim(
-				&(struct shms_segtrim){.alloc = &a, .fd = l->fd, .granule = SHMS_SEGMENT_PAGE});
+			*io_freed += shms_segtrim(&(struct shms_segtrim){.alloc = &a, .fd = l->fd});
 		}
 		shms_segalloc_deinit(&a);
 	}
@@ -210,7 +209,7 @@ int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16])
 	return r == -EBUSY ? 0 : r;
 }
 
-int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,
+int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms, bool end_leases,
 			  struct shms_segrescued *ret)
 {
 	struct shms_segrescued done = {0};
@@ -229,7 +228,7 @@ int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], u
 		leases = shms_segrescue_leases(&l, now_ms);
 	r = others ? tell_all_gone(&l, dirfd, name, gone) : shms_segrescue(&l, gone, now_ms, &done);
 	done.n_leases = leases;
-	if (r == -EBUSY || (r == 0 && shms_segment_promised(&l.segment, now_ms)))
+	if (r == -EBUSY || (r == 0 && !end_leases && shms_segment_promised(&l.segment, now_ms)))
 		r = 1;
 	if (r == 0 && fstat(l.fd, &st) == 0 && unlinkat(dirfd, name, 0) == 0) {
 		/* What was punched is gone, and is not counted again when the file goes. */

@@ -45,9 +45,9 @@ int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16]);
 /*
  * Does what shms_segrescue() does for segment name of a dead store, whose segments/ is dirfd; then removes the link.
  * Of another user's segment (we are root) the places are only told to be given up: a process of the user recovers them. 0; 1: the link stays, because a lease is out in the segment, or a child of the dead store lives;
- * -ENOENT; -EBADMSG: it is no segment; -ENOTSUP: it is of a later version.
+ * -ENOENT; -EBADMSG: it is no segment; -ENOTSUP: it is of a later version. end_leases: the link goes all the same, and tickets that name it are stale.
  */
-int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,
+int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms, bool end_leases,
 			  struct shms_segrescued *ret);
 
 #endif

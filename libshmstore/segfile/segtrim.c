@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "hostpage.h"
 #include "sys.h"
 
 static uint64_t blocks_of(int fd)
@@ -18,25 +19,10 @@ static uint64_t blocks_of(int fd)
 	return fstat(fd, &st) == 0 ? shms_blocks(&st) : 0;
 }
 
-static uint64_t begin_of(const struct shms_segalloc *a, uint32_t i)
-{
-	return (uint64_t)a->slots[i].extent * SHMS_SEGCLASS_ALIGN;
-}
-
-static uint64_t end_of(const struct shms_segalloc *a, uint32_t i)
-{
-	return begin_of(a, i) + shms_segclass_size((uint8_t)a->slots[i].class);
-}
-
-static bool is_free(const struct shms_segalloc *a, uint32_t i)
-{
-	return a->free[i / 8] >> i % 8 & 1;
-}
-
 static uint64_t punch(const struct shms_segtrim *t, uint64_t from, uint64_t to)
 {
-	from = (from + t->granule - 1) / t->granule * t->granule;
-	to = to / t->granule * t->granule;
+	from = shms_whole_pages(from);
+	to &= ~(shms_host_page() - 1);
 	if (from >= to)
 		return 0;
 	if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) < 0)
@@ -51,19 +37,19 @@ static uint64_t punch_run(const struct shms_segtrim *t, uint32_t first, uint32_t
 	 * reverse. */
 	for (uint32_t i = first; t->backed && i < end; i++)
 		t->backed[i / 8] &= (uint8_t) ~(1u << i % 8);
-	return punch(t, begin_of(t->alloc, first), end_of(t->alloc, end - 1));
+	return punch(t, shms_segalloc_begin(t->alloc, first), shms_segalloc_end(t->alloc, end - 1));
 }
 
 /* Is slot i free, with an extent of its own? */
 static bool goes(const struct shms_segalloc *a, uint32_t i)
 {
-	return i < a->n_born && is_free(a, i) && a->slots[i].extent;
+	return i < a->n_born && shms_segalloc_is_free(a, i) && a->slots[i].extent;
 }
 
 /* Does its extent follow the one before, but for alignment? */
 static bool follows(const struct shms_segalloc *a, uint32_t i)
 {
-	uint64_t begin = begin_of(a, i), end = end_of(a, i - 1);
+	uint64_t begin = shms_segalloc_begin(a, i), end = shms_segalloc_end(a, i - 1);
 
 	return begin >= end && begin - end < SHMS_SEGMENT_PAGE;
 }
@@ -90,13 +76,13 @@ uint64_t shms_segtrim(const struct shms_segtrim *t)
 uint64_t shms_segtrim_around(const struct shms_segtrim *t, uint32_t slot)
 {
 	const struct shms_segalloc *a = t->alloc;
-	uint64_t from = begin_of(a, slot) / t->granule * t->granule;
-	uint64_t to = (end_of(a, slot) + t->granule - 1) / t->granule * t->granule;
+	uint64_t from = shms_segalloc_begin(a, slot) & ~(shms_host_page() - 1),
+		 to = shms_whole_pages(shms_segalloc_end(a, slot));
 	uint32_t first = slot, end = slot + 1;
 
-	while (first && begin_of(a, first) > from && goes(a, first - 1) && follows(a, first))
+	while (first && shms_segalloc_begin(a, first) > from && goes(a, first - 1) && follows(a, first))
 		first--;
-	while (end_of(a, end - 1) < to && goes(a, end) && follows(a, end))
+	while (shms_segalloc_end(a, end - 1) < to && goes(a, end) && follows(a, end))
 		end++;
 	return punch_run(t, first, end);
 }

@@ -14,7 +14,6 @@
 struct shms_segtrim {
 	const struct shms_segalloc *alloc;
 	int fd;
-	uint64_t granule; /* memory goes in such units: a multiple of the page */
 	uint8_t *backed; /* the owner's bit for each slot, cleared where the extent lost memory; NULL: there are none */
 	struct shms_segmem *mem; /* with backed */
 };

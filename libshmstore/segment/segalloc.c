@@ -78,7 +78,7 @@ void shms_segalloc_give(struct shms_segalloc *a, uint32_t slot)
 {
 	struct shms_segextent *e = &a->slots[slot];
 
-	if (bit(a->free, slot))
+	if (shms_segalloc_is_free(a, slot))
 		return;
 	flip(a->free, slot);
 	e->below = a->stacks[e->class] & BOTTOM;
@@ -87,17 +87,48 @@ void shms_segalloc_give(struct shms_segalloc *a, uint32_t slot)
 	a->used -= bytes_of(a, slot);
 }
 
+static uint32_t below(const struct shms_segalloc *a, uint32_t slot)
+{
+	return a->slots[slot].below == BOTTOM ? NONE : a->slots[slot].below;
+}
+
+/* Slot, which is free, is off its stack. */
+static void taken(struct shms_segalloc *a, uint32_t slot)
+{
+	flip(a->free, slot);
+	a->n_free--;
+	a->used += bytes_of(a, slot);
+}
+
 static uint32_t pop(struct shms_segalloc *a, uint8_t class)
 {
 	uint32_t slot = a->stacks[class];
 
 	if (slot == NONE)
 		return NONE;
-	a->stacks[class] = a->slots[slot].below == BOTTOM ? NONE : a->slots[slot].below;
-	flip(a->free, slot);
-	a->n_free--;
-	a->used += bytes_of(a, slot);
+	a->stacks[class] = below(a, slot);
+	taken(a, slot);
 	return slot;
+}
+
+void shms_segalloc_pick(struct shms_segalloc *a, uint8_t class, const uint8_t *picked)
+{
+	uint32_t slot = a->stacks[class], next, kept = NONE;
+
+	a->stacks[class] = NONE;
+	for (; slot != NONE; slot = next) {
+		next = below(a, slot);
+		if (bit(picked, slot)) {
+			taken(a, slot);
+			continue;
+		}
+		if (kept == NONE)
+			a->stacks[class] = slot;
+		else
+			a->slots[kept].below = slot & BOTTOM;
+		a->slots[slot].below = BOTTOM;
+		kept = slot;
+	}
 }
 
 /* Takes a slot back that may have been left. True: it is ours again. */
@@ -105,7 +136,7 @@ static bool reclaim(struct shms_segalloc *a, uint32_t index, uint32_t now)
 {
 	struct shms_segslot slot;
 
-	if (index >= a->n_born || bit(a->free, index) || !a->slots[index].extent)
+	if (index >= a->n_born || shms_segalloc_is_free(a, index) || !a->slots[index].extent)
 		return false;
 	slot = shms_segslot_at(a->segment, index);
 	/* Most slots that a scan meets are held. A look is cheaper than two changes, and

@@ -59,13 +59,24 @@ void shms_segalloc_deinit(struct shms_segalloc *a);
 int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot, bool *ret_fresh);
 /* Is there a slot of that class that was used before, after a look at the hints if need be? */
 bool shms_segalloc_has(struct shms_segalloc *a, uint8_t class, uint32_t now);
-static inline uint32_t shms_segalloc_extent(const struct shms_segalloc *a, uint32_t slot)
+/* Where in the file the slot's extent begins and ends. Begins are 0 for slots that rebuild() gave up. */
+static inline uint64_t shms_segalloc_begin(const struct shms_segalloc *a, uint32_t slot)
 {
-	return a->slots[slot].extent;
+	return (uint64_t)a->slots[slot].extent * SHMS_SEGCLASS_ALIGN;
+}
+static inline uint64_t shms_segalloc_end(const struct shms_segalloc *a, uint32_t slot)
+{
+	return shms_segalloc_begin(a, slot) + shms_segclass_size((uint8_t)a->slots[slot].class);
+}
+static inline bool shms_segalloc_is_free(const struct shms_segalloc *a, uint32_t slot)
+{
+	return a->free[slot / 8] >> slot % 8 & 1;
 }
 
 /* The slot that was just taken gets an object of so many bytes, table, metadata and all. */
 void shms_segalloc_fill(struct shms_segalloc *a, uint32_t slot, uint64_t used);
+/* Takes each free slot of that class whose bit is set, wherever on the stack it lies. */
+void shms_segalloc_pick(struct shms_segalloc *a, uint8_t class, const uint8_t *picked);
 /* Puts a slot on its stack, which shms_segslot_free() or _abandon() made FREE. */
 void shms_segalloc_give(struct shms_segalloc *a, uint32_t slot);
 /*

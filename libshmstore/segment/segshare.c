@@ -56,29 +56,52 @@ static uint64_t promise_part(const struct shms_segticket *t)
 	return SHMS_SEGSTATE_WHAT | shms_segstate_lease(t->lease);
 }
 
-bool shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *t)
+int shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *t)
 {
-	struct shms_segslot slot = shms_segslot_at(g, t->slot);
+	struct shms_segslot slot;
 
-	return t->lease < SHMS_SEG_LEASES && shms_segword_is(slot.state, promise_part(t), promise(t));
+	if (t->slot >= shms_segment_born(g) || t->lease >= SHMS_SEG_LEASES)
+		return -EBADMSG;
+	slot = shms_segslot_at(g, t->slot);
+	return shms_segword_is(slot.state, promise_part(t), promise(t)) ? 0 : -ESTALE;
+}
+
+int shms_segment_hold(const struct shms_segment *g, unsigned holder, const struct shms_segticket *t)
+{
+	int r = shms_segment_stands(g, t);
+	struct shms_segword *word;
+	struct shms_segslot slot;
+
+	if (r < 0)
+		return r;
+	slot = shms_segslot_at(g, t->slot);
+	word = shms_segslot_word(&slot, holder);
+	shms_segword_or(word, shms_segholder_view(holder));
+	/* A state with leases is not CLOSING: the owner has yet to read our word before it frees the slot. */
+	r = shms_segment_stands(g, t);
+	if (r < 0 && shms_segword_clear(word, shms_segholder_view(holder)))
+		shms_segment_hint(g, t->slot);
+	return r;
 }
 
 /*
  * Takes the lease, after our bit was set. If the lease was still there, so was the object, since
- * before the bit.
+ * before the bit. Else the slot's extent may have no memory, and is not touched.
  */
 static int take(const struct shms_segment *g, const struct shms_segslot *slot, const struct shms_segticket *t,
 		struct shms_segpacked *ret)
 {
-	int r = ret ? shms_segpacked_read(g, slot, ret) : 0;
+	int r = ret ? shms_segment_stands(g, t) : 0;
 
+	if (r == 0 && ret)
+		r = shms_segpacked_read(g, slot, ret);
+	if (r < 0)
+		return r;
 	for (unsigned turn = 0; shms_segword_turn(&turn);) {
 		uint64_t word = shms_segword_load(slot->state);
 
 		if ((word & promise_part(t)) != promise(t))
 			return -ESTALE;
-		if (r < 0)
-			return r; /* the ticket's object it is, and no good */
 		if (shms_segword_cas(slot->state, word, shms_segstate_unleased(word, t->lease)))
 			return 0;
 	}
@@ -91,13 +114,11 @@ int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept,
 	struct shms_segword *intent = &shms_segment_record(g, holder)->intent;
 	struct shms_segslot slot;
 	bool had;
-	int r;
+	int r = shms_segment_stands(g, t);
 
-	if (t->slot >= shms_segment_born(g) || t->lease >= SHMS_SEG_LEASES)
-		return -EBADMSG;
+	if (r < 0)
+		return r;
 	slot = shms_segslot_at(g, t->slot);
-	if (!shms_segword_is(slot.state, promise_part(t), promise(t)))
-		return -ESTALE;
 	if (kept)
 		shms_segword_store(intent, shms_segintent_make(t->slot, t->generation));
 	had = shms_segword_or(shms_segslot_word(&slot, holder), shms_segholder_name(holder));

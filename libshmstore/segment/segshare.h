@@ -31,11 +31,19 @@ struct shms_segticket {
  */
 int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
 			 uint64_t end_ms, uint32_t *ret_lease);
-/* Is the ticket's lease out? Then its object has been as it is since the handoff. The slot is one of the segment's. */
-bool shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *ticket);
+/*
+ * Is the ticket's lease out? Then its object has been as it is since the handoff. 0; -ESTALE: the ticket was used, or its lease or object is
+ * gone; -EBADMSG: there is no such slot.
+ */
+int shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *ticket);
+/*
+ * Gives holder, which has no views there, its view bit on the ticket's object, so that this stays as it is, whoever takes the lease, until
+ * shms_segslot_unview(). Returns as shms_segment_stands().
+ */
+int shms_segment_hold(const struct shms_segment *g, unsigned holder, const struct shms_segticket *ticket);
 /*
  * Sets holder's name on the ticket's object, and takes the lease. holder: the caller's own. kept:
- * it is a kept store's. ret: the slot's description, checked; NULL: the caller has read it since it had the ticket. 0; -ESTALE: the ticket was used, or
+ * it is a kept store's. ret: the slot's description, checked; NULL: the caller holds the object, and has read it. 0; -ESTALE: the ticket was used, or
  * its lease or object is gone; -EBADMSG: there is no such slot, or its description is no object's.
  * A call that fails changes nothing. The caller has checked the ticket's end.
  */

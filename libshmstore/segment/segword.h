@@ -13,6 +13,8 @@
  *                    acquires it sees the bytes.
  *   and, flip        acquire-release: a holder's reads of the bytes stay before its bit goes,
  *                    which the owner's load of the bits sees.
+ *   look_again       a process without a bit reads bytes and then the state once more; the owner
+ *                    (fence) changes the state before it changes a byte.
  */
 #ifndef SHMS_SEGWORD_H
 #define SHMS_SEGWORD_H
@@ -108,6 +110,14 @@ static inline void shms_segword_fence(void)
 {
 #ifndef __SANITIZE_THREAD__ /* which knows no fences; who reads the bytes is ordered by SEALED in any case */
 	atomic_thread_fence(memory_order_release);
+#endif
+}
+
+/* Loads from here on come after the loads before: for a second look at the state, after which what was read is believed. */
+static inline void shms_segword_look_again(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_acquire);
 #endif
 }
 #endif

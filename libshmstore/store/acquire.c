@@ -26,13 +26,15 @@
 #include "teardown.h"
 #include "tier.h"
 #include "transient.h"
+#include "unnamed.h"
 
 int shms_acquire_dirs(struct shmstore *s, bool create)
 {
 	static const char *const names[] = {SHMS_DIR_OBJECTS, SHMS_DIR_RECYCLE, SHMS_DIR_HANDOFF};
 	int *const fds[] = {&s->objects_fd, &s->recycle_fd, &s->handoff_fd};
 
-	for (size_t i = 0; i < 3; i++) {
+	/* Who reads needs none of the others. */
+	for (size_t i = 0; i < (s->readonly ? 1 : 3); i++) {
 		if (create && mkdirat(s->dir_fd, names[i], 0700) < 0 && errno != EEXIST)
 			return shms_error(errno);
 		shms_close_fd(*fds[i]);
@@ -48,10 +50,11 @@ static int new_page(struct shmstore *s, const struct shms_page *page)
 {
 	struct iovec iov = {.iov_len = sizeof(*page)};
 	int r;
-	_fd_ int fd = shms_openat(s->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	/* A directory with anything in it but a page is none of ours. */
+	_fd_ int fd = shms_unnamed_open(&(struct shms_unnamed){s->dir_fd, s->p->fd, "."}, O_RDWR, 0600);
 
 	if (fd < 0)
-		return errno == EOPNOTSUPP ? -ENOTSUP : shms_error(errno);
+		return shms_error(errno);
 	memcpy(&iov.iov_base, &page, sizeof(page)); /* pwritev only reads it */
 	r = shms_pwritev_all(fd, &iov, 1, 0);
 	if (r < 0)
@@ -126,6 +129,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	}
 	if (r < 0)
 		return shms_error(r);
+	atomic_init(&page->changes, (atomic_load_explicit(&old.changes, memory_order_relaxed) | 1) + 1);
 	adopt = adopt || (!fresh && (old.flags & SHMS_PAGE_KEEP));
 	/* Killed from here on: a dead store still, with fewer objects of those that were to go. */
 	if (!adopt)
@@ -149,7 +153,10 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	return r;
 }
 
-#define TAKEN_APART_NS 1000000000ull /* how long it takes to remove what a dead store left, on a busy host too */
+#define TRIES          20000          /* of 2 ms each where it waits */
+#define TAKEN_APART_NS 1000000000ull  /* how long it takes to remove what a dead store left, on a busy host too */
+#define LIVES_NS       200000000ull   /* an owner that is just ending is as one that lives, until its lock goes */
+#define DYING_NS       30000000000ull /* the kernel takes its memory apart before its files: gigabytes take seconds */
 
 /* Is the process that a locked page names gone? Then the lock is held by somebody who is taking the store apart. */
 static bool owner_gone(int dir_fd)
@@ -159,6 +166,18 @@ static bool owner_gone(int dir_fd)
 	if (shms_page_read(dir_fd, &page) < 0)
 		return true;
 	return shms_start_time((pid_t)page.pid) != page.start_time || (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
+}
+
+/* How long the lock is asked for again. */
+static uint64_t patience_ns(int dir_fd)
+{
+	struct shms_page page;
+
+	if (owner_gone(dir_fd) || shms_page_read(dir_fd, &page) < 0)
+		return TAKEN_APART_NS;
+	if ((pid_t)page.pid == getpid())
+		return 0;
+	return shms_dying((pid_t)page.pid) ? DYING_NS : LIVES_NS;
 }
 
 static int held(const struct shmstore *s)
@@ -184,12 +203,12 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 {
 	struct shms_page page = {0};
 	struct stat st;
-	uint64_t end = 0, now;
+	uint64_t begin = 0, now;
 	int r;
 
 	s->lock_fd = shms_close_fd(s->lock_fd);
 	shms_page_fill(&page, s->name, o->label, false);
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < TRIES; i++) {
 		shms_close_fd(s->dir_fd);
 		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
 		if (s->dir_fd == -ENOENT) {
@@ -218,8 +237,8 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		} else if (r == -EBUSY) {
 			/* Whether its owner lives cannot be told from another PID namespace: the lock is what counts. */
 			now = shms_now_mono_ns();
-			end = end ? end : now + TAKEN_APART_NS;
-			if (now >= end || !owner_gone(s->dir_fd))
+			begin = begin ? begin : now;
+			if (now - begin >= patience_ns(s->dir_fd))
 				return held(s);
 			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 		} else {

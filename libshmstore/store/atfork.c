@@ -48,15 +48,22 @@ void shms_atfork_close_fds(struct shmstore *s)
 	s->parent_fd = shms_close_fd(s->parent_fd);
 }
 
-/* In the child: give up the lock, and every descriptor that would keep the parent's memory alive. */
+/*
+ * In the child: give up the lock, and every descriptor that would keep the parent's memory alive. A handle that only reads owns nothing, and goes
+ * on.
+ */
 static void fork_child(void)
 {
 	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
-		atomic_store_explicit(&s->forked, true, memory_order_relaxed);
-		s->page = NULL; /* not inherited */
-		shms_credit_off(&s->credit);
-		s->ledger = NULL;
-		shms_atfork_close_fds(s);
+		if (s->readonly) {
+			shms_fairlock_init(&s->names); /* whoever had it is not here */
+		} else {
+			atomic_store_explicit(&s->forked, true, memory_order_relaxed);
+			s->page = NULL; /* not inherited */
+			shms_credit_off(&s->credit);
+			s->ledger = NULL;
+			shms_atfork_close_fds(s);
+		}
 		shms_packed_fork_child(&s->packed);
 		pthread_mutex_unlock(&s->running.lock);
 		shms_running_fork_child(&s->running);

@@ -18,6 +18,7 @@
 #include "detail.h"
 #include "handle.h"
 #include "packgive.h"
+#include "socketpath.h"
 
 #define GIVE_NS 100000000ull /* for which an event loop demotes what others ask for */
 
@@ -28,6 +29,27 @@ static unsigned mode_of(unsigned mode)
 	if (word && strcmp(word, "off") == 0)
 		return SHMSTORE_DAEMON_OFF;
 	return word && strcmp(word, "required") == 0 ? SHMSTORE_DAEMON_REQUIRED : mode;
+}
+
+/* The store requires a daemon, and there is none: where it was looked for, and why it was not had. */
+static int no_daemon(const struct shmstore *s)
+{
+	int error = s->attach.error;
+	const char *why = error == -ENOENT         ? "there is no such socket"
+			  : error == -ECONNREFUSED ? "nobody listens there"
+			  : error                  ? strerror(-error)
+						   : "whoever listens there did not register the store";
+	char path[SHMS_SOCKET_PATH];
+
+	if (shms_socket_path(NULL, s->p->path, path) < 0)
+		return shms_detail(-ETIMEDOUT, NULL,
+				   "%s requires a daemon, and $SHMSTORE_SOCKET is too long; a socket's path has %d "
+				   "bytes at most",
+				   s->path, SHMS_SOCKET_PATH - 1);
+	return shms_detail(-ETIMEDOUT, path,
+			   "%s requires a daemon, and none is to be had at %s: %s; start shmstored, or set "
+			   "SHMSTORE_SOCKET to its socket, of %d bytes at most",
+			   s->path, path, why, SHMS_SOCKET_PATH - 1);
 }
 
 int shms_daemon_open(struct shmstore *s, unsigned mode)
@@ -44,7 +66,7 @@ int shms_daemon_open(struct shmstore *s, unsigned mode)
 	/* The socket of a daemon that is dead, or dying: its limits are in force still. */
 	if (r == -ETIMEDOUT)
 		shms_alone_inherit(s);
-	return r == 0 || mode == SHMSTORE_DAEMON_AUTO ? 0 : -ETIMEDOUT;
+	return r == 0 || mode == SHMSTORE_DAEMON_AUTO ? 0 : no_daemon(s);
 }
 
 int shmstore_daemon_fd(struct shmstore *s)

@@ -11,6 +11,7 @@
 
 #include "arbhook.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "keyslot.h"
 #include "nameslock.h"
 #include "packgive.h"

@@ -16,6 +16,7 @@
 #include "name.h"
 #include "object.h"
 #include "peek.h"
+#include "renew.h"
 #include "stub.h"
 #include "sys.h"
 
@@ -113,6 +114,13 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 		return r;
 	if (!fn)
 		return shms_detail_null("fn");
+	if (s->readonly) {
+		bool renewed;
+
+		r = shms_renew(s, &renewed);
+		if (r < 0)
+			return r;
+	}
 	r = shms_list_dir(s->objects_fd, ".", &dir);
 	if (r < 0)
 		return shms_error(r);

@@ -23,20 +23,21 @@
 #include "packgive.h"
 #include "peek.h"
 #include "publish.h"
+#include "renew.h"
 #include "stubs.h"
 #include "sys.h"
 #include "tierstore.h"
 #include "view.h"
 
 #define DEMOTED_AGAIN 100
-#define KEY_TRIES     5
+#define TURNS         1000
 
 /* Opens the object for somebody who shares no lock with its owner. */
 static int open_foreign(struct shmstore *s, const char *name)
 {
 	struct stat mine, named;
 
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < TURNS; i++) {
 		_fd_ int fd = shms_names_open(s, name);
 
 		if (fd < 0)
@@ -46,7 +47,7 @@ static int open_foreign(struct shmstore *s, const char *name)
 		if (mine.st_ino == named.st_ino)
 			return shms_take_fd(&fd);
 	}
-	return -ENOENT;
+	return -ETIMEDOUT; /* another file each time */
 }
 
 /* A hashed name says only that the keys' hashes are equal, and the object's own key may be another than the one that it is held under. */
@@ -177,7 +178,7 @@ static int get_packed(struct shmstore *s, const struct shms_keyname *k, unsigned
 	if (r == 0)
 		r = shms_view_packed(s, &packed, of, k->key, k->key_size, ret);
 	if (r < 0 || of != SHMS_VIEW_SLOT)
-		shms_packed_unget(s, &packed);
+		shms_pack_unget(packed.pack, &packed, 0);
 	return r;
 }
 
@@ -192,13 +193,13 @@ static int get(struct shmstore *s, struct shms_keyname *k, unsigned flags, struc
 
 	if (k->kind != SHMS_NAME_HASHED)
 		return r;
-	for (int i = 0; i < KEY_TRIES && (r == -ENOENT || (r == -EBADMSG && key)); i++) {
+	for (int i = 0; i < TURNS && (r == -ENOENT || (r == -EBADMSG && key)); i++) {
 		found = shms_key_find(s->objects_fd, k);
 		if (found != 1)
 			return found == 0 ? -ENOENT : found;
 		r = get_once(s, k, flags, ret, &key);
 	}
-	return r;
+	return r == -ENOENT ? -ETIMEDOUT : r; /* it was there each time that it was looked for */
 }
 
 /* The gauges that views change when the handle may be gone. */
@@ -214,9 +215,21 @@ static void refresh_gauges(struct shmstore *s)
 		atomic_store_explicit(&l->mapped_bytes_max, mapped, memory_order_relaxed);
 }
 
+/* In this order: what becomes a file is one before it is a packed object no more, and never the other way. */
+static int get_any(struct shmstore *s, struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+{
+	int r = get_packed(s, k, flags, ret);
+
+	if (r != -ENOENT)
+		return r;
+	shms_keyname_name(k);
+	return get(s, k, flags, ret);
+}
+
 int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags, struct shmstore_view **ret)
 {
 	struct shms_keyname k;
+	bool again = false;
 	int r = shms_store_usable(s, false);
 
 	if (r < 0)
@@ -227,11 +240,10 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 	if (r < 0)
 		return r;
 	shms_packgive(s);
-	/* In this order: what becomes a file is one before it is a packed object no more, and never the other way. */
-	r = get_packed(s, &k, flags, ret);
-	if (r == -ENOENT) {
-		shms_keyname_name(&k);
-		r = get(s, &k, flags, ret);
+	r = get_any(s, &k, flags, ret);
+	if (r == -ENOENT && s->readonly) {
+		r = shms_renew(s, &again);
+		r = r < 0 ? r : again ? get_any(s, &k, flags, ret) : -ENOENT;
 	}
 	if (r != 0)
 		return r > 0 ? r : shms_error(r);
@@ -241,22 +253,35 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 	return 0;
 }
 
+static int contains(struct shmstore *s, struct shms_keyname *k)
+{
+	int r = s->readonly ? shms_peek_has(s, k) : shms_packed_has(s, k);
+
+	if (r != 0)
+		return r < 0 ? shms_error(r) : 1;
+	shms_keyname_name(k);
+	if (k->kind == SHMS_NAME_HASHED)
+		return shms_key_find(s->objects_fd, k);
+	if (faccessat(s->objects_fd, k->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 1;
+	return errno == ENOENT ? 0 : shms_error(errno);
+}
+
 int shmstore_contains(struct shmstore *s, const void *key, size_t key_size)
 {
 	struct shms_keyname k;
+	bool again = false;
 	int r = shms_store_usable(s, false);
 
 	if (r == 0)
 		r = shms_keyname_key(&k, key, key_size);
-	if (r == 0 && (s->readonly ? shms_peek_has(s, &k) : shms_packed_has(s, &k)))
-		return 1;
-	if (r == 0)
-		shms_keyname_name(&k);
-	if (r == 0 && k.kind == SHMS_NAME_HASHED)
-		return shms_key_find(s->objects_fd, &k);
 	if (r < 0)
 		return r;
-	if (faccessat(s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-		return 1;
-	return errno == ENOENT ? 0 : shms_error(errno);
+	r = contains(s, &k);
+	if (r == 0 && s->readonly) {
+		r = shms_renew(s, &again);
+		if (r == 0 && again)
+			r = contains(s, &k);
+	}
+	return r;
 }

@@ -132,7 +132,8 @@ static int find_received(struct shmstore *s, const struct shms_keyname *k, struc
 	if (fstat(fd, ret_st) < 0)
 		return -errno;
 	if (ret_st->st_uid == s->uid)
-		return shms_detail(-EPERM, NULL, "%s in %s may not be linked", k->name, s->path);
+		return shms_detail(-EPERM, NULL, "%s in %s cannot be linked: linkat: %s", k->name, s->path,
+				   strerror(EPERM));
 	r = shms_header_read(&h, fd, ret_st, NULL);
 	if (r < 0)
 		return r;
@@ -148,14 +149,14 @@ int shms_handoff_received(struct shmstore *s, const struct shms_keyname *k, uint
 	struct stat mine, leased;
 	int n, r;
 
+	r = find_received(s, k, &mine, ret);
+	if (r < 0)
+		return r;
 	if (lease_ms > WIRE_BROKER_LEASE)
 		return shms_detail(-EINVAL, NULL, "a lease of another user's object is for %u ms at most",
 				   WIRE_BROKER_LEASE);
 	if (!shms_attach_again(&s->attach))
 		return no_daemon();
-	r = find_received(s, k, &mine, ret);
-	if (r < 0)
-		return r;
 	n = snprintf(ret->path, sizeof(ret->path), "%s/" SHMS_DIR_OBJECTS "/%s", s->path, k->name);
 	if (n >= (int)sizeof(ret->path))
 		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket");

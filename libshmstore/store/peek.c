@@ -4,16 +4,22 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "hash.h"
+#include "packindex.h"
 #include "packlook.h"
+#include "packread.h"
 #include "publish.h"
 #include "segsurvey.h"
 #include "sys.h"
 #include "view.h"
+
+#define TRIES 1000
 
 /* Looks through the store's segments. key NULL: at all objects. 0: none, or fn's value. */
 static int look(struct shmstore *s, const void *key, size_t key_size,
@@ -25,6 +31,8 @@ static int look(struct shmstore *s, const void *key, size_t key_size,
 		return fd == -ENOENT ? 0 : shms_error(fd);
 	return shms_packlook(fd, s->page->uuid, key, key_size, fn, arg);
 }
+
+/* ---- without an index ---------------------------------------------------------------------------------------------- */
 
 struct peek {
 	struct shmstore *s;
@@ -67,27 +75,102 @@ static int found(const struct shms_packlook *o, void *arg)
 	return r < 0 ? r : 1;
 }
 
-/* A packed object's key is not empty. In this order: what becomes a file is one before it is a packed object no more. */
+/* How often the store's keys moved. *ret_moving: one of them moves just now, by an owner that lives. */
+static int read_changes(struct shmstore *s, uint64_t *ret, bool *ret_moving)
+{
+	struct shms_page page;
+	int r = shms_page_read(s->dir_fd, &page);
+
+	if (r < 0)
+		return r;
+	*ret = atomic_load_explicit(&page.changes, memory_order_relaxed);
+	*ret_moving = *ret % 2 && shms_page_alive(s->dir_fd) != SHMSTORE_DEAD;
+	return 0;
+}
+
+/* 1: found; 0: the store had it nowhere at some moment; -EAGAIN: keys moved meanwhile; -errno. */
 static int find(struct peek *p)
 {
-	if (!p->k->key_size || shms_packed_is_file(p->s, p->k))
-		return 0;
-	return look(p->s, p->k->key, p->k->key_size, found, p);
+	uint64_t before, after;
+	bool moving, still;
+	int r, is = read_changes(p->s, &before, &moving);
+
+	if (is < 0)
+		return is == -ENOENT ? 0 : is;
+	p->hidden = 0;
+	r = look(p->s, p->k->key, p->k->key_size, found, p);
+	if (r != 0)
+		return r;
+	is = read_changes(p->s, &after, &still);
+	if (is < 0)
+		return is == -ENOENT ? 0 : is;
+	return moving || after != before ? -EAGAIN : p->hidden;
+}
+
+/* ---- by the index -------------------------------------------------------------------------------------------------- */
+
+/*
+ * A packed object's key is not empty. Where the last owner was killed before it took a packed object away whose key had become a file's, the file
+ * is what the key means.
+ */
+static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k)
+{
+	return k->key_size && !(s->unowned && shms_packed_is_file(s, k));
+}
+
+/* One look by the index: as shms_packread_get(), or as shms_packread_has() where ret is NULL. */
+static int look_indexed(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret)
+{
+	struct shms_pack *pack;
+	int r;
+
+	do {
+		r = shms_packed_reader(s, &pack);
+		if (r == 0)
+			r = ret ? shms_packread_get(pack, k->key, k->key_size, ret)
+				: shms_packread_has(pack, k->key, k->key_size);
+	} while (r == -ESTALE);
+	return r;
+}
+
+/* The same; where there is no index just now, as find(). An owner that puts all the time may disturb that, but has the next index soon. */
+static int look_for(struct peek *p, struct shms_pack_view *ret)
+{
+	int r = may_be_packed(p->s, p->k) ? -EAGAIN : -ENOENT;
+
+	for (int i = 0; r == -EAGAIN && i < TRIES; i++) {
+		r = look_indexed(p->s, p->k, ret);
+		if (r == -ENOTSUP)
+			r = find(p);
+	}
+	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
 int shms_peek_get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
 {
+	enum shms_view_of of = flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_SLOT;
 	struct peek p = {.s = s, .k = k, .flags = flags, .ret = ret};
-	int r = find(&p);
+	struct shms_pack_view packed = {.pack = NULL};
+	int r = look_for(&p, &packed);
 
+	if (!packed.pack)
+		return r == 0 ? -ENOENT : r < 0 ? r : 0;
+	if ((flags & SHMSTORE_VERIFY) &&
+	    !shms_pack_verify(&packed.object, packed.segment->bytes + packed.object.extent_off))
+		r = -EBADMSG;
 	if (r == 0)
-		return p.hidden ? p.hidden : -ENOENT;
-	return r < 0 ? r : 0;
+		r = shms_view_packed(s, &packed, of, k->key, k->key_size, ret);
+	if (r < 0 || of != SHMS_VIEW_SLOT)
+		shms_pack_unget(packed.pack, &packed, 0);
+	return r;
 }
 
-bool shms_peek_has(struct shmstore *s, const struct shms_keyname *k)
+int shms_peek_has(struct shmstore *s, const struct shms_keyname *k)
 {
-	return find(&(struct peek){.s = s, .k = k}) == 1;
+	struct peek p = {.s = s, .k = k};
+	int r = look_for(&p, NULL);
+
+	return r == -ENOENT ? 0 : r;
 }
 
 /* ---- lists --------------------------------------------------------------------------------------------------------- */
@@ -109,33 +192,42 @@ static int tell_unreadable(const struct each *e, const struct shms_packlook *o)
 	return e->fn(&info, e->arg);
 }
 
-/* What the object would have as a file, and what it takes as it is. */
-static int tell_object(const struct each *e, const struct shms_packlook *o)
+/* Tells sizes as the object would have them as a file, and the bytes that it takes as it is. */
+static int tell_view(const struct each *e, const struct shms_pack_view *v, const void *key, size_t key_size,
+		     uint64_t inode, uint64_t n_links)
 {
+	const struct shms_segpacked *o = &v->object;
 	struct shms_keyname k;
-	const struct shms_pack_view v = {.segment = o->segment, .slot = o->slot, .generation = o->generation};
 	struct shmstore_object_info info = {
 		.size = sizeof(info),
-		.key = o->key,
-		.key_size = o->key_size,
-		.buffer_size = o->object.buffer_size,
-		.blocks = shms_segsurvey_bytes(&o->object),
-		.inode = o->inode,
-		.links = o->n_links,
-		.n_buffers = o->object.n_buffers,
-		.generation = shms_pack_view_generation(&v),
-		.checksum = (o->object.flags & SHMS_SEGPACKED_CHECKSUM) != 0,
-		.pinned = (o->object.flags & SHMS_SEGPACKED_PINNED) != 0,
+		.key = key,
+		.key_size = key_size,
+		.buffer_size = o->buffer_size,
+		.blocks = shms_segsurvey_bytes(o),
+		.inode = inode,
+		.links = n_links,
+		.n_buffers = o->n_buffers,
+		.generation = shms_pack_view_generation(v),
+		.checksum = (o->flags & SHMS_SEGPACKED_CHECKSUM) != 0,
+		.pinned = (o->flags & SHMS_SEGPACKED_PINNED) != 0,
 		.packed = true,
 	};
 
-	if (shms_keyname_init(&k, o->key, o->key_size) < 0)
+	if (shms_keyname_init(&k, key, key_size) < 0)
 		return 0; /* damage, which verify tells of */
 	if (shms_packed_is_file(e->s, &k))
 		return 0; /* the list has it as a file */
-	info.header_size = shms_pack_header_size(&o->object);
+	info.header_size = shms_pack_header_size(o);
 	info.name = k.name;
 	return e->fn(&info, e->arg);
+}
+
+static int tell_object(const struct each *e, const struct shms_packlook *o)
+{
+	const struct shms_pack_view v = {
+		.segment = o->segment, .object = o->object, .slot = o->slot, .generation = o->generation};
+
+	return tell_view(e, &v, o->key, o->key_size, o->inode, o->n_links);
 }
 
 static int tell(const struct shms_packlook *o, void *arg)
@@ -143,7 +235,194 @@ static int tell(const struct shms_packlook *o, void *arg)
 	return o->error ? tell_unreadable(arg, o) : tell_object(arg, o);
 }
 
+/* ---- lists by the index -------------------------------------------------------------------------------------------- */
+
+/* Of an object that has further keys: how many, and whether its own is none of them. */
+struct keys {
+	uint64_t inode;
+	uint32_t slot;
+	uint32_t n;
+	bool instead;
+};
+
+struct indexed {
+	struct each each;
+	struct keys *keys; /* sorted */
+	size_t n, size;
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct keys *x = a, *y = b;
+
+	if (x->inode != y->inode)
+		return x->inode < y->inode ? -1 : 1;
+	return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+static int note_alias(const struct shms_packread_key *key, void *arg)
+{
+	struct indexed *x = arg;
+	struct keys *grown = x->keys;
+
+	if (!key->alias)
+		return 0;
+	if (x->n == x->size) {
+		x->size = x->size ? 2 * x->size : 64;
+		grown = reallocarray(x->keys, x->size, sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		x->keys = grown;
+	}
+	x->keys[x->n++] = (struct keys){key->inode, key->view->slot, 1, key->instead};
+	return 0;
+}
+
+/* All notes of one object become one. */
+static void join_notes(struct indexed *x)
+{
+	size_t n = 0;
+
+	if (x->n)
+		qsort(x->keys, x->n, sizeof(*x->keys), compare);
+	for (size_t i = 0; i < x->n; i++) {
+		if (n && compare(&x->keys[n - 1], &x->keys[i]) == 0) {
+			x->keys[n - 1].n++;
+			x->keys[n - 1].instead = x->keys[n - 1].instead || x->keys[i].instead;
+		} else {
+			x->keys[n++] = x->keys[i];
+		}
+	}
+	x->n = n;
+}
+
+static int tell_indexed(const struct shms_packread_key *key, void *arg)
+{
+	const struct indexed *x = arg;
+	const struct keys probe = {.inode = key->inode, .slot = key->view->slot};
+	const struct keys *more = x->n ? bsearch(&probe, x->keys, x->n, sizeof(probe), compare) : NULL;
+
+	/* All keys share the store's one name of the slot. */
+	return tell_view(&x->each, key->view, key->key, key->key_size, key->inode,
+			 key->n_links + (more ? more->n - more->instead : 0));
+}
+
+/* *io_from: as shms_packread_each(). */
+static int each_indexed(struct shmstore *s, uint64_t *io_from,
+			int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
+{
+	struct indexed x = {.each = {s, fn, arg}};
+	struct shms_pack *pack;
+	uint64_t noted = 0;
+	int r = shms_packed_reader(s, &pack);
+
+	if (r == 0)
+		r = shms_packread_each(pack, &noted, note_alias, &x);
+	if (r == 0) {
+		join_notes(&x);
+		r = shms_packread_each(pack, io_from, tell_indexed, &x);
+	}
+	free(x.keys);
+	return r;
+}
+
+/* ---- lists that begin anew ----------------------------------------------------------------------------------------- */
+
+struct told {
+	UT_hash_handle hh;
+	unsigned char key[];
+};
+
+/* Tells each key once, however often the store is listed. */
+struct once {
+	int (*fn)(const struct shmstore_object_info *info, void *arg);
+	void *arg;
+	struct told *told;
+	uint64_t from; /* all keys with a lower hash were told before, by the index */
+};
+
+/* NOLINTNEXTLINE(readability-function-size) */
+static int tell_once(const struct shmstore_object_info *info, void *arg)
+{
+	struct once *o = arg;
+	struct told *t = NULL;
+
+	if (!info->error && (uint32_t)shms_packhash(info->key, info->key_size).hash < o->from)
+		return 0;
+	if (!info->error)
+		HASH_FIND(hh, o->told, info->key, info->key_size, t);
+	if (t)
+		return 0;
+	t = info->error ? NULL : malloc(sizeof(*t) + info->key_size);
+	if (!t && !info->error)
+		return -ENOMEM;
+	if (t) {
+		memcpy(t->key, info->key, info->key_size);
+		HASH_ADD(hh, o->told, key, info->key_size, t);
+		if (!t->hh.tbl) {
+			free(t);
+			return -ENOMEM;
+		}
+	}
+	return o->fn(info, o->arg);
+}
+
+/* NOLINTNEXTLINE(readability-function-size) */
+static void forget(struct once *o)
+{
+	struct told *t, *next;
+
+	HASH_ITER(hh, o->told, t, next)
+	{
+		HASH_DEL(o->told, t);
+		free(t);
+	}
+}
+
+/* By a look at all slots. 0; -EAGAIN: keys that were there may have been missed; fn's value; -errno. */
+static int each_slot(struct once *o, struct shmstore *s)
+{
+	uint64_t before, after;
+	bool moving, still;
+	int r = read_changes(s, &before, &moving), is;
+
+	if (r == 0)
+		r = look(s, NULL, 0, tell, &(struct each){s, tell_once, o});
+	if (r != 0)
+		return r;
+	is = read_changes(s, &after, &still);
+	return is == 0 && (moving || after != before) ? -EAGAIN : is;
+}
+
+/* The index speaks of no file that this process may not read. */
+static int each_refused(const struct shmstore *s, struct each *e)
+{
+	_fd_ int fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : shms_error(fd);
+	return shms_packlook_refused(fd, tell, e);
+}
+
 int shms_peek_each(struct shmstore *s, int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
-	return look(s, NULL, 0, tell, &(struct each){s, fn, arg});
+	struct once o = {.fn = fn, .arg = arg};
+	int r;
+
+	if (!s->readonly)
+		return look(s, NULL, 0, tell, &(struct each){s, fn, arg});
+	r = each_indexed(s, &o.from, fn, arg);
+	if (r == 0)
+		return each_refused(s, &(struct each){s, fn, arg});
+	/* The index may end in the middle, with its owner. */
+	if (r != -ENOTSUP)
+		return r == -ENOENT ? 0 : r;
+	r = each_slot(&o, s);
+	for (int i = 0; r == -EAGAIN && i < TRIES; i++) {
+		r = each_indexed(s, &o.from, tell_once, &o);
+		if (r == -ENOTSUP)
+			r = each_slot(&o, s);
+	}
+	forget(&o);
+	return r == -ENOENT ? 0 : r == -EAGAIN ? -ETIMEDOUT : r;
 }

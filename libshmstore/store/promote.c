@@ -33,6 +33,7 @@
 #include "room.h"
 #include "sys.h"
 #include "transient.h"
+#include "unnamed.h"
 
 #define TRIES   8
 #define WAIT_MS 3000u /* for another reader of the same tier file */
@@ -97,8 +98,8 @@ static int exchange(const struct back *b, int fd)
 	if (r == 0 && !owner(b->p))
 		shms_move_begin(b->objects_fd, st.st_ino,
 				shms_links_listed(b->objects_fd, st.st_ino, name) ? 0 : shms_blocks(&st), false);
-	if (r == 0 && renameat2(b->objects_fd, name, b->clean_fd, name, RENAME_EXCHANGE) < 0)
-		r = -errno;
+	if (r == 0)
+		r = shms_exchange(b->objects_fd, name, b->clean_fd, name);
 	if (r < 0)
 		unlinkat(b->clean_fd, name, 0);
 	if (!owner(b->p))
@@ -200,7 +201,7 @@ static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
 
 	if (r < 0)
 		return r;
-	fd = shms_openat(b->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	fd = shms_unnamed_part(b->objects_fd, O_RDWR, 0400);
 	r = fd < 0 ? -errno : load(b, tier_fd, h, fd);
 	if (r == 0 && b->p->t->uid != geteuid() && fchown(fd, b->p->t->uid, (gid_t)-1) < 0)
 		r = -errno;

@@ -27,13 +27,16 @@
 #include "draft.h"
 #include "format.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "keyslot.h"
 #include "nameslock.h"
 #include "packgive.h"
 #include "publish.h"
 #include "room.h"
 #include "sys.h"
+#include "there.h"
 #include "transient.h"
+#include "unnamed.h"
 #include "view.h"
 #include "xxh3.h"
 
@@ -144,7 +147,7 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 		if (!iov)
 			return -ENOMEM;
 	}
-	_fd_ int fd = shms_openat(p->s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	_fd_ int fd = shms_unnamed_part(p->s->objects_fd, O_RDWR, 0400);
 	if (fd < 0)
 		return -errno;
 	r = shms_pwritev_all(fd, iov, fill_iov(p, l, head, iov), 0);
@@ -153,8 +156,10 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 	if ((p->flags & SHMSTORE_PIN) && fchmod(fd, 0400 | S_ISVTX) < 0)
 		return -errno;
 	/* What ends in room, not in bytes, was not written to its end. */
-	if ((!l->buffer_size && l->metadata_off + l->metadata_size < size) && ftruncate(fd, (off_t)size) < 0)
-		return -errno;
+	if (!l->buffer_size && l->metadata_off + l->metadata_size < size)
+		r = shms_truncate(fd, size);
+	if (r < 0)
+		return r;
 	return shms_publish_fd(p->s, &fd, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 }
 
@@ -349,11 +354,14 @@ static int book_growth(struct shmstore *s, const struct shms_seggrow *grow, stru
 static int put_into_segment(struct put *p, const struct shms_segobject *what)
 {
 	struct shmstore *s = p->s;
-	struct shms_seggrow grow = {.may = shms_room_unbooked(s)};
+	uint64_t unbooked = shms_room_others(&p->room) ? 0 : shms_room_unbooked(s);
+	struct shms_seggrow grow = {.may = unbooked ? shms_ramroom_free(&s->p->ram) : 0};
 	struct shms_room room;
 	int r = shms_packed_put(s, p->key, what, (p->flags & SHMSTORE_REPLACE) != 0, &grow);
 
-	for (int i = 0; r == 0 && grow.wanted && i < GROWTHS; i++) {
+	if (unbooked)
+		shms_ramroom_took(&s->p->ram, grow.taken);
+	for (int i = 0; r == 0 && grow.wanted && i < GROWTHS && !shms_room_others(&p->room); i++) {
 		r = book_growth(s, &grow, &room);
 		if (r != 0) {
 			p->outcome = r > 0 ? r : 0;
@@ -470,7 +478,7 @@ int shms_put_as_file(struct shmstore *s, const struct shms_keyname *k)
 			return r == -ENOENT ? 0 : r;
 		r = shms_view_packed(s, &packed, SHMS_VIEW_SLOT, k->key, k->key_size, &v);
 		if (r < 0) {
-			shms_packed_unget(s, &packed);
+			shms_pack_unget(packed.pack, &packed, 0);
 			return r;
 		}
 		r = as_file(s, k, v);
@@ -546,6 +554,9 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 	p.sizes = sizes;
 	shms_credit_tend(s);
 	shms_tier_notice(s);
+	r = shms_there(s);
+	if (r < 0)
+		return r;
 	shms_packgive(s);
 	r = put(&p);
 	return r > 0 ? r : shms_error(r);

@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/membarrier.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "acquire.h"
@@ -30,10 +32,12 @@
 #include "nameslock.h"
 #include "ours.h"
 #include "packgive.h"
+#include "packread.h"
 #include "peer.h"
 #include "smallmap.h"
 #include "sys.h"
 #include "teardown.h"
+#include "there.h"
 #include "tier.h"
 
 #define PACK_DEFAULT (UINT64_C(1) << 20) /* up to here packed objects beat files whatever the mount (bench_peers) */
@@ -192,6 +196,7 @@ static uint64_t huge_from(const char *huge)
 
 static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 {
+	struct stat st;
 	void *map;
 	int r;
 
@@ -209,6 +214,9 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		return shms_error(errno);
 	s->page = map;
 	s->ledger = &s->page->ledger;
+	if (fstat(s->lock_fd, &st) < 0)
+		return shms_error(errno);
+	s->page_inode = st.st_ino;
 	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
 	s->huge_from = huge_from(s->p->huge);
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
@@ -224,6 +232,8 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		if (r < 0)
 			return r;
 	}
+	/* For those that wait for a key (wait.c). */
+	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
 	r = shms_daemon_open(s, o->daemon);
 	if (r == 0)
 		set_keep(s);
@@ -268,6 +278,18 @@ static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
 	return shms_page_read(s->dir_fd, ret);
 }
 
+/* Read again: what is at the name by now is renewed at the first look that finds nothing. */
+static int read_page_inode(struct shmstore *s)
+{
+	struct stat st;
+
+	if (fstatat(s->dir_fd, SHMS_PAGE_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return shms_error(errno);
+	s->page_inode = st.st_ino;
+	s->unowned = shms_page_alive(s->dir_fd) != SHMSTORE_ALIVE;
+	return 0;
+}
+
 static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 {
 	bool any_user = (o->flags & SHMSTORE_OPEN_ANY_USER) != 0;
@@ -300,14 +322,16 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	if (r < 0)
 		return r;
 	/* A ledger of our own: counting needs no exception for those who only look. */
-	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (map == MAP_FAILED)
 		return shms_error(errno);
 	s->page = map;
 	*s->page = page;
 	s->ledger = &s->page->ledger;
 	s->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
-	return 0;
+	s->any_user = any_user;
+	s->parent_fd = shms_close_fd(s->parent_fd);
+	return read_page_inode(s);
 }
 
 static struct shmstore *new_store(struct shmstore_partition *p, const char *name)
@@ -414,6 +438,22 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 	return 0;
 }
 
+/* No descriptor is closed, since others have their numbers; nor what is reached by them. The memory stays with the process. */
+static int abandon(struct shmstore *s)
+{
+	shms_ours_del(s);
+	shms_credit_off(&s->credit);
+	munmap(s->page, SHMS_PAGE_SIZE); /* the lock's last reference, if it is an owner's */
+	s->page = NULL;
+	s->ledger = NULL;
+	s->magic = 0;
+	return shms_detail(
+		-EPERM, NULL,
+		"this program closed the descriptors of the store %s, and may have given their numbers to files of its "
+		"own; nothing was closed or removed, and gc removes the store",
+		s->path);
+}
+
 int shmstore_close(struct shmstore *s)
 {
 	struct shms_teardown t = {0};
@@ -428,13 +468,18 @@ int shmstore_close(struct shmstore *s)
 		release(s);
 		return r;
 	}
+	if (!shms_there_are_descriptors(s))
+		return abandon(s);
 	if (!s->readonly) {
 		shms_packgive_end(s);
 		shms_peer_withdraw(s);
 		shms_recycle_trim(s, true);
 		shms_draft_close(s);
 		shms_packed_retire(s, s->keep);
-		if (!s->keep) {
+		/* Without its page the store is gone, and the name may be another process's. */
+		if (!shms_there_is_page(s)) {
+			r = 0;
+		} else if (!s->keep) {
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 			r = t.error;
@@ -442,6 +487,8 @@ int shmstore_close(struct shmstore *s)
 			s->page->pid = 0; /* nobody's: whoever had it last, a tool perhaps, is not whose it is */
 		shms_credit_gave(s, t.freed);
 		shms_attach_bye(&s->attach);
+	} else if (shms_packed_pack(&s->packed)) {
+		shms_packread_end(shms_packed_pack(&s->packed));
 	}
 	release(s);
 	return r;

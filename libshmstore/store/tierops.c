@@ -100,17 +100,23 @@ static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 {
 	struct shms_demote d = {.t = t, .mapped = true};
 	struct shms_namesof found;
-	_locked_ int lock_fd = shms_tier_lock(t, LOCK_MS);
-	int r;
+	int lock_fd, r = shms_tier_lock(t, LOCK_MS, NULL, NULL, &lock_fd);
 
-	if (lock_fd < 0)
-		return lock_fd == -EBUSY ? -ETIMEDOUT : lock_fd;
+	if (r == -EBUSY)
+		return shms_detail(
+			-ETIMEDOUT, s->p->path,
+			"the disk tier of %s is busy: other evictions of this user's objects went on for %u s, or "
+			"one was stopped",
+			s->p->path, LOCK_MS / 1000);
+	if (r < 0)
+		return r;
 	r = shms_namesof_find(s->p, inode, &found);
 	d.names = found.names;
 	d.n_names = found.n;
 	if (r == 0)
 		r = found.n ? shms_demote_one(&d) : -EAGAIN;
 	shms_namesof_deinit(&found);
+	shms_tier_unlock(t, lock_fd);
 	return r;
 }
 
@@ -203,6 +209,15 @@ static int put_pin(const struct shmstore *s, int fd, bool pin)
 	return fchmod(fd, (st.st_mode & 0777) | (pin ? S_ISVTX : 0)) < 0 ? -errno : 0;
 }
 
+/* Whoever demotes it exchanges the name first, and then looks whether it is pinned. */
+static bool still_means(const struct shmstore *s, const char *name, int fd)
+{
+	struct stat st, named;
+
+	return fstat(fd, &st) == 0 && fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       named.st_ino == st.st_ino;
+}
+
 static int set_pin(struct shmstore *s, const char *name, bool pin)
 {
 	int r;
@@ -216,7 +231,7 @@ static int set_pin(struct shmstore *s, const char *name, bool pin)
 	/* Its file must not come back as another object's, pinned still. */
 	if (pin)
 		shms_recycle_forget(s, name);
-	return 0;
+	return !pin || still_means(s, name, fd) ? 0 : -EAGAIN;
 }
 
 /* The name is a stub: in memory, and pinned, the object may be all the same, brought back by another of its names. */

@@ -27,6 +27,7 @@
 #include "detail.h"
 #include "format.h"
 #include "handle.h"
+#include "hostpage.h"
 #include "keyslot.h"
 #include "nameslock.h"
 #include "packgive.h"
@@ -35,7 +36,9 @@
 #include "slotmap.h"
 #include "smallmap.h"
 #include "sys.h"
+#include "there.h"
 #include "transient.h"
+#include "unnamed.h"
 #include "xxh3.h"
 
 #define PRIVATE_MAX  (64u << 10)
@@ -118,7 +121,7 @@ static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_m
 {
 	void *map;
 	int r;
-	_fd_ int fd = shms_openat(s->objects_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+	_fd_ int fd = shms_unnamed_part(s->objects_fd, O_RDWR, 0400);
 
 	if (fd < 0)
 		return -errno;
@@ -298,8 +301,10 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	w->flags = flags;
 	shms_credit_tend(s);
 	shms_tier_notice(s);
+	r = shms_there(s);
 	shms_packgive(s);
-	r = may_be_packed(s, &k, &l) ? take_private(w) : take(w);
+	if (r == 0)
+		r = may_be_packed(s, &k, &l) ? take_private(w) : take(w);
 	if (r != 0) {
 		w->abandoned = true;
 		writer_free(w);

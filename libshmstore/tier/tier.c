@@ -62,7 +62,8 @@ static void probe(struct shms_tier *t)
 {
 	int fd = openat(t->files_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
 
-	t->unnamed = fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT);
+	t->unnamed = fd >= 0 ||
+		     (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EPERM && errno != ENOSYS);
 	t->direct = true;
 	if (fd < 0)
 		return;
@@ -125,6 +126,7 @@ int shms_tier_open(struct shmstore_partition *p, uid_t uid, struct shms_tier **r
 	t->pid = getpid();
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_mutex_init(&t->room.lock, NULL);
+	shms_turns_init(&t->turns);
 	r = shms_tier_config_read(p, &t->config);
 	if (r == 0)
 		r = open_part(t);
@@ -149,6 +151,7 @@ struct shms_tier *shms_tier_close(struct shms_tier *t)
 	shms_close_fd(t->dir_fd);
 	shms_close_fd(t->files_fd);
 	free(t->files_path);
+	shms_turns_deinit(&t->turns);
 	pthread_mutex_destroy(&t->room.lock);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
@@ -189,8 +192,10 @@ void shms_tier_forked(struct shmstore_partition *p)
 {
 	/* What they guard is whole at every moment: a pointer each, set or not. */
 	pthread_mutex_init(&p->tier_lock, NULL);
+	shms_turns_init(&p->making);
 	for (struct shms_tier *t = p->tier; t; t = t->older) {
 		pthread_mutex_init(&t->lock, NULL);
+		shms_turns_init(&t->turns);
 		shms_tierroom_forked(t);
 	}
 }

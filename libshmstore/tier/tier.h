@@ -37,6 +37,7 @@
 #include "tierconfig.h"
 #include "tiername.h"
 #include "tierroom.h"
+#include "turns.h"
 
 struct shms_engine;
 struct shms_tier_header;
@@ -58,6 +59,8 @@ struct shms_tier {
 	struct shms_engine *engines[SHMS_TIER_ENGINES]; /* at rest */
 	pid_t pid;                                      /* whose engines they are */
 	struct shms_tierroom room;
+	struct shms_turns turns; /* for its lock */
+	_Atomic bool stuck;      /* who waited for it last did so in vain */
 };
 
 /*
@@ -98,9 +101,15 @@ int shms_tier_release(struct shms_tier *t, int dirfd, const char *name);
 /* The same with the name gone already: stub_fd is the link itself (shms_stub_read()). Who says what that frees uses tierdrop.h. */
 void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub);
 
-/* The lock of the one eviction, and of who demotes an object of several names, which holds the names of more than one store. Returns its
- * descriptor, -EBUSY (another one has it), -errno. wait_ms: how long to try. */
-int shms_tier_lock(struct shms_tier *t, unsigned wait_ms);
+/*
+ * The lock of the one eviction, and of who demotes an object of several names, which holds the names of more than one store. First come, first
+ * served among the threads that have t, and by turns with other processes. wait_ms: how long to try; meanwhile tick is called about once in a
+ * millisecond (NULL: it is not); other than 0 ends it. *ret_fd goes to shms_tier_unlock(). 0; -EBUSY: others have it; -ECANCELED: tick
+ * said so; -errno.
+ */
+int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg), void *arg, int *ret_fd);
+/* fd < 0: it was not locked. Returns -1. */
+int shms_tier_unlock(struct shms_tier *t, int fd);
 
 /* How long somebody else may hold a store's names: for a few renames, unless it was stopped. */
 #define SHMS_TIER_NAMES_MS 1000u

@@ -55,18 +55,75 @@ int shms_tier_flock(int fd, unsigned wait_ms)
 	return 0;
 }
 
-int shms_tier_lock(struct shms_tier *t, unsigned wait_ms)
+/* One step: first the right to be the next one, by a lock on a byte, then the file's lock. 0, -EBUSY, -errno. */
+static int step(int fd, bool *io_next)
 {
-	_fd_ int fd = shms_openat(t->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct flock next = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+	if (!*io_next && fcntl(fd, F_OFD_SETLK, &next) < 0)
+		return errno == EAGAIN || errno == EACCES ? -EBUSY : shms_error(errno);
+	*io_next = true;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK || errno == EINTR ? -EBUSY : shms_error(errno);
+	next.l_type = F_UNLCK;
+	(void)fcntl(fd, F_OFD_SETLK, &next);
+	return 0;
+}
+
+static int lock(int fd, uint64_t end, int (*tick)(void *arg), void *arg)
+{
+	struct timespec pause = {.tv_nsec = 50000};
+	bool next = false;
 	int r;
 
-	if (fd < 0)
-		return shms_error(errno);
+	while ((r = step(fd, &next)) == -EBUSY) {
+		if (shms_now_mono_ns() >= end)
+			return r;
+		if (tick && tick(arg))
+			return -ECANCELED;
+		nanosleep(&pause, NULL);
+		if (pause.tv_nsec < 1000000)
+			pause.tv_nsec *= 2;
+	}
+	return r;
+}
+
+static int open_lock(const struct shms_tier *t)
+{
+	_fd_ int fd = shms_openat(t->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
 	/* Root's hand, the user's file: they share the lock. */
-	if (t->uid != geteuid() && fchown(fd, t->uid, (gid_t)-1) < 0)
+	if (fd < 0 || (t->uid != geteuid() && fchown(fd, t->uid, (gid_t)-1) < 0))
 		return shms_error(errno);
-	r = shms_tier_flock(fd, wait_ms);
-	return r < 0 ? r : shms_take_fd(&fd);
+	return shms_take_fd(&fd);
+}
+
+int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg), void *arg, int *ret_fd)
+{
+	uint64_t ns = wait_ms * 1000000ull, end = shms_now_mono_ns() + ns;
+	int fd, r;
+
+	if (!shms_turns_take(&t->turns, ns, tick, arg))
+		return shms_now_mono_ns() < end ? -ECANCELED : -EBUSY;
+	fd = open_lock(t);
+	r = fd < 0 ? fd : lock(fd, end, tick, arg);
+	atomic_store_explicit(&t->stuck, r == -EBUSY, memory_order_relaxed);
+	if (r < 0) {
+		shms_close_fd(fd);
+		shms_turns_end(&t->turns);
+		return r;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int shms_tier_unlock(struct shms_tier *t, int fd)
+{
+	if (fd < 0)
+		return -1;
+	shms_unlock_fd(fd);
+	shms_turns_end(&t->turns);
+	return -1;
 }
 
 int shms_tier_lock_names(int objects_fd)

@@ -33,6 +33,7 @@
 #include "sys.h"
 #include "tier.h"
 #include "tierscan.h"
+#include "unnamed.h"
 
 #define LOCK_MS    1000u                /* for who claims */
 #define DEDUCT_MS  5u                   /* for who removes, and may hold a store's names */
@@ -199,7 +200,8 @@ static int make_account(const struct shms_tier *t)
 	char name[32];
 	int r;
 	_fd_ int tier_fd = shms_open_dir(t->p->fd, SHMS_DIR_TIER);
-	_fd_ int fd = tier_fd < 0 ? -1 : openat(tier_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	_fd_ int fd =
+		tier_fd < 0 ? -1 : shms_unnamed_open(&(struct shms_unnamed){tier_fd, t->p->fd, "."}, O_RDWR, 0600);
 
 	if (fd < 0)
 		return tier_fd < 0 ? tier_fd : -errno;

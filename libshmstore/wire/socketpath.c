@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * socketpath.c: which socket, and connecting to it. The environment is read at each call: who sets it between two attempts means it.
- * A daemon of one's own goes before the host's; its socket file is looked for, not whether somebody listens
- * there: between the death and the restart of one's own daemon nobody should end up at the other.
+ * A daemon of one's own goes before the host's; its socket file is looked for, not whether somebody listens there: between the death and
+ * the restart of one's own daemon nobody should end up at the other.
  */
 #include "socketpath.h"
 
@@ -23,34 +23,22 @@
 
 _Static_assert(SHMS_SOCKET_PATH == sizeof(((struct sockaddr_un *)NULL)->sun_path), "a socket's address");
 
-/* The socket of a daemon of our own, where there is one. */
-static bool find_own(char ret_path[SHMS_SOCKET_PATH])
+/* The socket of a daemon of our own, where there is one. In a shared partition anybody may have made something of that name. */
+static bool find_own(const char *partition, char ret_path[SHMS_SOCKET_PATH])
 {
-	const char *runtime = getenv("XDG_RUNTIME_DIR");
-	unsigned uid = (unsigned)geteuid();
-	char dir[40];
+	int n = snprintf(ret_path, SHMS_SOCKET_PATH, "%s/" WIRE_OWN_SOCKET, partition);
 	struct stat st;
 
-	snprintf(dir, sizeof(dir), WIRE_SESSION, uid);
-	if (!runtime || !*runtime)
-		runtime = dir;
-	if ((size_t)snprintf(ret_path, SHMS_SOCKET_PATH, "%s/" WIRE_OWN_SOCKET, runtime) < SHMS_SOCKET_PATH &&
-	    access(ret_path, F_OK) == 0)
-		return true;
-	/* Anybody may make a directory of that name in /dev/shm. */
-	snprintf(dir, sizeof(dir), WIRE_SESSIONLESS, uid);
-	if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != uid)
-		return false;
-	snprintf(ret_path, SHMS_SOCKET_PATH, "%s/socket", dir);
-	return access(ret_path, F_OK) == 0;
+	return n > 0 && n < SHMS_SOCKET_PATH && lstat(ret_path, &st) == 0 && st.st_uid == geteuid() &&
+	       (S_ISSOCK(st.st_mode) || S_ISLNK(st.st_mode));
 }
 
-int shms_socket_path(const char *given, char ret_path[SHMS_SOCKET_PATH])
+int shms_socket_path(const char *given, const char *partition, char ret_path[SHMS_SOCKET_PATH])
 {
 	const char *path = given && *given ? given : getenv("SHMSTORE_SOCKET");
 
 	if (!path || !*path) {
-		if (find_own(ret_path))
+		if (partition && find_own(partition, ret_path))
 			return 0;
 		path = WIRE_SOCKET;
 	}

@@ -33,14 +33,12 @@
 #define WIRE_VERSION 1u
 #define WIRE_MAGIC   0x52444853u /* "SHDR" */
 #define WIRE_SOCKET  "/run/shmstored/socket"
-/* Of a daemon that serves one user: in the directory of the user's session ($XDG_RUNTIME_DIR), which is WIRE_SESSION where the
- * environment does not say so (cron, su); without a session at all, WIRE_SESSIONLESS, made by the daemon and the user's alone. */
-#define WIRE_OWN_SOCKET  "shmstored/socket"
-#define WIRE_SESSION     "/run/user/%u"
-#define WIRE_SESSIONLESS "/dev/shm/shmstored-%u"
-#define WIRE_PATH_MAX    4095u
-#define WIRE_TEXT_MAX    4095u
-#define WIRE_DATA_MAX    16384u
+/* Of a daemon that serves one user: in the partition, so that whoever sees this partition finds its daemon, and nobody another's: two jobs
+ * may each have a /dev/shm of their own. Its further partitions have a symlink there that leads to the first. */
+#define WIRE_OWN_SOCKET ".socket"
+#define WIRE_PATH_MAX   4095u
+#define WIRE_TEXT_MAX   4095u
+#define WIRE_DATA_MAX   16384u
 
 struct wire_header {
 	uint32_t magic;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wirestage.h: messages of stages (wire.h): STAGE_QUERY, _BEGIN, _END, _DEMOTE; STAGED, DEMOTED.
+ * wirestage.h: messages of stages (wire.h): STAGE_QUERY, _BEGIN, _END; STAGED.
  */
 #ifndef SHMS_WIRESTAGE_H
 #define SHMS_WIRESTAGE_H
@@ -11,11 +11,10 @@
  * What a worker gets for a stage of a job (shmstored/stage/stageprofile.h). QUERY and BEGIN come from a connection that has registered a store: that is the worker.
  * A stage's name has 1 to WIRE_STAGE_NAME bytes and no line break.
  *
- *   STAGE_QUERY    tail: the stage's name, a line break, and the shuffles that it reads as "MxN,MxN". Answered by STAGED
+ *   STAGE_QUERY    tail: the stage's name. Answered by STAGED
  *   STAGE_BEGIN    tail: the stage's name. Answered by STAGED: late, where others hold what it shall have, but not later than timeout_ms and what is configured
  *   STAGE_END      session: 0, or a worker's id (REGISTERED.id): of the same user, or for root and the daemon's user. Answered by STAGED: what the worker has now;
  *                  with a session by DONE
- *   STAGE_DEMOTE   should a stage keep its data private? By the conversions that this saves. Answered by DEMOTED
  */
 #define WIRE_STAGE_NAME 240u
 
@@ -40,7 +39,6 @@ struct wire_stage_query {
 	uint32_t nonshare_ppm; /* of the bytes, what cannot be shared */
 	uint64_t n_native, n_convert,
 		n_other;     /* operators on shared memory, copies between it and private memory, all others */
-	uint64_t bytes_in;   /* that the stage reads; 0: not known */
 	uint32_t want_slots; /* 0: those of the base */
 	uint32_t reserved;
 };
@@ -50,21 +48,8 @@ struct wire_stage_begin {
 	uint64_t timeout_ms;     /* UINT64_MAX: as configured */
 };
 
-#define WIRE_STAGE_LEARN       (1u << 0) /* it went well: the next run is known by it */
-#define WIRE_STAGE_HAS_PRIVATE (1u << 1)
-
 struct wire_stage_end {
 	uint64_t session;
-	uint32_t flags; /* WIRE_STAGE_LEARN, WIRE_STAGE_HAS_PRIVATE */
-	uint32_t reserved;
-	uint64_t private_bytes; /* the most that it had; what the daemon saw counts where that is more */
-};
-
-#define WIRE_STAGE_HAS_THRESHOLD (1u << 0)
-struct wire_stage_demote {
-	uint32_t flags; /* WIRE_STAGE_HAS_THRESHOLD: instead of the configured one */
-	uint32_t reserved;
-	int64_t to_private, to_shared, other_leaves, added, plain, threshold;
 };
 
 /* ---- daemon to client ---------------------------------------------------------------------------------------------- */
@@ -75,8 +60,6 @@ struct wire_stage_demote {
 enum wire_stage_rule {
 	WIRE_STAGE_WHOLE = 1,
 	WIRE_STAGE_PARTIAL = 2,
-	WIRE_STAGE_SHUFFLE = 4,
-	WIRE_STAGE_MEASURED = 8,
 };
 
 struct wire_staged {
@@ -86,12 +69,6 @@ struct wire_staged {
 	uint32_t slots;
 	uint64_t private_bytes, shared_bytes, private_per_slot, shared_per_slot;
 	uint64_t expires_ms; /* after that a query may say something else */
-};
-
-struct wire_demoted {
-	int64_t net;     /* conversions that it saves */
-	uint32_t demote; /* 1: it should */
-	uint32_t reserved;
 };
 
 #endif

@@ -252,6 +252,35 @@ void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *re
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+bool actors_moving(const struct actors *a, pid_t pid)
+{
+	const struct actors_one *k, *next;
+
+	HASH_ITER(hh, a->all, k, next)
+	{
+		if (is_of(k, pid) && k->core && actor_state(k->core) > ACTOR_ACTIVE &&
+		    actor_state(k->core) < ACTOR_KILLED && !actor_stays(k->core))
+			return true;
+	}
+	return false;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+struct conn *actors_place_next(const struct actors *a, const struct conn *after)
+{
+	const struct actors_guest *g, *next;
+	bool passed = !after;
+
+	HASH_ITER(hh, a->guests, g, next)
+	{
+		if (passed && g->n_actors)
+			return g->conn;
+		passed |= g->conn == after;
+	}
+	return NULL;
+}
+
+/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_evacuate(struct actors *a, pid_t pid)
 {
 	struct actors_one *k, *next;
@@ -299,7 +328,7 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 	{
 		actors_one_tick(k, now);
 	}
-	(void)actors_flush(a, NULL);
+	actors_flush(a);
 }
 
 /* ---- its life ------------------------------------------------------------------------------------------------------ */

@@ -89,6 +89,10 @@ struct actors_leaving {
 	int level; /* of the least willing one, ACTOR_NEVER to ACTOR_ALWAYS; without any: ACTOR_ALWAYS */
 };
 void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *ret);
+/* Is one of them on its way to another process? Its steps have their own time, after which it is not. */
+bool actors_moving(const struct actors *a, pid_t pid);
+/* Connections of places that have actors, one after the other: as actors_stuck(). */
+struct conn *actors_place_next(const struct actors *a, const struct conn *after);
 /* Begins to move those actors. They are suspended now, and actors_flush() sends the orders. */
 void actors_evacuate(struct actors *a, pid_t pid);
 /*
@@ -101,16 +105,13 @@ struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn
  * same. False: no such request waits.
  */
 bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial);
-/*
- * Sends all that waits to be sent. handling: the connection whose request is being handled; its own
- * failure is returned. CONN_OK, CONN_E_SLOW.
- */
-int actors_flush(struct actors *a, struct conn *handling);
+/* Sends all that waits to be sent. */
+void actors_flush(struct actors *a);
 
 /* Figures for reports: what there is now; what was since the daemon's start. */
 struct actors_books {
 	uint64_t n_places, n_actors, n_calls;
-	uint64_t n_answered, n_lost, n_moves, n_failed;
+	uint64_t n_answered, n_lost, n_moves, n_failed, n_died; /* n_lost: calls; n_died: actors */
 };
 void actors_books(const struct actors *a, struct actors_books *ret);
 

@@ -43,7 +43,6 @@ struct actors_guest {
 	uint32_t n_orders, n_calls, n_actors;
 	uint64_t orphans_ms; /* since when it has not dropped such children; 0: there are none */
 	bool leaves;         /* it said so: its actors end, and did not die */
-	bool broken;         /* memory was out for what it was to be told: its connection will end */
 	struct actors_call *calls;
 };
 
@@ -130,8 +129,7 @@ struct actors {
 	struct actors_mail *mail;
 	struct loop_op timer;
 	uint64_t due_ms, armed_ms, last_call;
-	bool flushing, slow, closing, sweep;
-	struct conn *handling;
+	bool closing, sweep;
 	struct actors_books books;
 	struct peers_service service;
 	struct actors_free *frees;

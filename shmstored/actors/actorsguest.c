@@ -32,7 +32,7 @@ static void on_end(struct conn_end *e, struct conn *c)
 
 	(void)c;
 	actors_guest_free(g);
-	(void)actors_flush(a, NULL);
+	actors_flush(a);
 }
 
 /* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
@@ -128,13 +128,18 @@ uint64_t actors_guest_room(const struct actors_guest *g)
 
 /* ---- what is sent -------------------------------------------------------------------------------------------------- */
 
+static void hang_up(struct actors_guest *g)
+{
+	conn_drop(g->conn, CONN_E_SLOW, "it does not take what it is told of actors, or memory is out");
+}
+
 void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body, size_t body_size,
 		       const char *tail, size_t n)
 {
 	struct actors_mail *m = malloc(sizeof(*m) + n);
 
 	if (!m) {
-		g->broken = true;
+		hang_up(g);
 		return;
 	}
 	*m = (struct actors_mail){.to = g, .serial = serial, .type = type, .n = n};
@@ -188,7 +193,7 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 
 	if (!order || g->n_orders == ACTORS_ORDERS) {
 		free(order);
-		g->broken = true;
+		hang_up(g);
 		return;
 	}
 	*order = (struct actors_order){.body = *o, .call = o->request, .n_text = n};
@@ -251,28 +256,6 @@ int actors_next(struct actors *a, struct conn *c, uint64_t serial)
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
-static struct actors_guest *find_broken(const struct actors *a)
-{
-	struct actors_guest *g, *next;
-
-	HASH_ITER(hh, a->guests, g, next)
-	{
-		if (g->broken)
-			return g;
-	}
-	return NULL;
-}
-
-static void hang_up(struct actors *a, struct actors_guest *g)
-{
-	g->broken = false;
-	if (g->conn == a->handling)
-		a->slow = true;
-	else
-		conn_drop(g->conn, CONN_E_SLOW, "it does not take what it is told of actors, or memory is out");
-}
-
 static void send_mail(struct actors *a, struct actors_mail *m)
 {
 	struct actors_guest *g = m->to;
@@ -282,29 +265,17 @@ static void send_mail(struct actors *a, struct actors_mail *m)
 	r = conn_send(g->conn, m->type, m->serial, m->body, m->n ? m->tail : NULL, m->n);
 	free(m);
 	if (r != CONN_OK)
-		hang_up(a, g);
+		hang_up(g);
 }
 
-int actors_flush(struct actors *a, struct conn *handling)
+void actors_flush(struct actors *a)
 {
-	struct actors_guest *broken;
-
-	if (a->flushing || a->host->draining)
-		return CONN_OK;
-	a->flushing = true;
-	a->handling = handling;
-	a->slow = false;
-	for (;;) {
+	if (a->host->draining)
+		return;
+	do {
 		actors_sweep(a);
 		if (a->mail)
 			send_mail(a, a->mail);
-		else if ((broken = find_broken(a)) != NULL)
-			hang_up(a, broken);
-		else
-			break;
-	}
-	a->flushing = false;
-	a->handling = NULL;
+	} while (a->mail || a->sweep);
 	actors_arm(a);
-	return a->slow ? conn_fault(handling, CONN_E_SLOW, "it does not take what it is told of actors") : CONN_OK;
 }

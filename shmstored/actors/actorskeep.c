@@ -80,6 +80,19 @@ static int open_handoff(const struct member *m)
 	return beneath_open(m->account->fd, path, O_RDONLY | O_DIRECTORY);
 }
 
+/* Where O_TMPFILE is refused, a lease that nobody was told of and that ends soon: gc takes it away like any other. */
+static int make_unnamed(int dir)
+{
+	char lease[SHMS_LEASE_NAME_SIZE];
+	int r, fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
+
+	if (fd >= 0 || (errno != EISDIR && errno != EOPNOTSUPP && errno != EPERM && errno != ENOSYS))
+		return fd < 0 ? -errno : fd;
+	r = leasename_make(leasename_now_ms() + 2 * FETCH_MS, lease);
+	fd = r < 0 ? r : openat(dir, lease, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0400);
+	return r == 0 && fd < 0 ? -errno : fd;
+}
+
 /* A file without a name in the place's store, its user's. -errno. */
 static int make_file(const struct actors_guest *g)
 {
@@ -89,10 +102,7 @@ static int make_file(const struct actors_guest *g)
 
 	if (dir < 0)
 		return dir;
-	fd = fstat(dir, &st) < 0 || st.st_uid != who->uid ? -EPERM
-							  : openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
-	if (fd == -1)
-		fd = -errno;
+	fd = fstat(dir, &st) < 0 || st.st_uid != who->uid ? -EPERM : make_unnamed(dir);
 	close(dir);
 	if (fd >= 0 && who->uid != geteuid() && fchown(fd, who->uid, who->gid) < 0) {
 		close(fd);
@@ -201,7 +211,7 @@ void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct p
 	close(fd);
 	if (k)
 		actors_one_settle(k);
-	(void)actors_flush(a, NULL);
+	actors_flush(a);
 }
 
 static void answer_sender(struct actors_one *k, int result)
@@ -248,7 +258,8 @@ bool actors_keep_recover(struct actors_one *k, uint64_t version)
 
 	if (k->core || k->claims)
 		return true; /* it is here; LIVE was said */
-	if (!kept || kept->version != version)
+	/* None has version 0, whatever a peer says. */
+	if (!kept || !kept->version || kept->version != version)
 		return false;
 	if (kept->loading)
 		return true;

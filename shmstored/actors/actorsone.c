@@ -18,7 +18,9 @@
 #include <string.h>
 
 #include "actorspeers.h"
+#include "events.h"
 #include "host.h"
+#include "jsonmake.h"
 #include "log.h"
 
 uint64_t actors_now_ms(void)
@@ -143,6 +145,20 @@ static void answer_mover(struct actors_one *k)
 	k->mover = NULL;
 }
 
+static void tell(const struct actors_one *k, enum event what, const struct actors_guest *from,
+		 const struct actors_guest *to)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "actor", k->key.name);
+	jsonmake_u64(o, "uid", k->key.uid);
+	jsonmake_text(o, "from", from ? from->place : k->home);
+	jsonmake_i64(o, "pid", from ? conn_peer(from->conn)->pid : 0);
+	jsonmake_text(o, "to", to ? to->place : NULL);
+	jsonmake_u64(o, "bytes", k->bytes);
+	events_emit(k->of->host->events, what, NULL, o);
+}
+
 /* The actor runs again, at its old place or at the new one. */
 static void resume(struct actors_one *k)
 {
@@ -164,6 +180,7 @@ static void resume(struct actors_one *k)
 		order(k, k->at, WIRE_ACTOR_KEEP, (struct wire_actor_order){.version = k->version});
 	} else {
 		a->books.n_moves++;
+		tell(k, EVENT_ACTOR_MOVED, k->at, k->to);
 		order(k, k->at, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->version});
 		if (k->at)
 			k->at->n_actors--;
@@ -319,6 +336,10 @@ static void core_over(struct actors_one *k)
 {
 	struct actors_say m = {.ended = !k->died};
 
+	if (k->died && !k->recovering && !k->of->closing) {
+		k->of->books.n_died++;
+		tell(k, EVENT_ACTOR_LOST, k->at, NULL);
+	}
 	if (k->mover)
 		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, "the actor has ended");
 	k->mover = NULL;

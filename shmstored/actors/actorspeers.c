@@ -270,7 +270,7 @@ static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, c
 		right = type < ACTORS_STATE && take_say(a, p, type, body, n);
 		break;
 	}
-	(void)actors_flush(a, NULL);
+	actors_flush(a);
 	return right;
 }
 
@@ -310,7 +310,7 @@ static void on_down(struct peers_service *s, struct peer *p)
 		actors_far_down(k, p);
 		actors_one_settle(k);
 	}
-	(void)actors_flush(a, NULL);
+	actors_flush(a);
 }
 
 void actors_peers_begin(struct actors *a)

@@ -39,9 +39,7 @@ struct admit {
 	struct pressure_watch watch;
 	struct loop_op timer; /* the next deadline */
 	int64_t due_ms;
-	bool closing, settling;
-	struct conn *handling; /* its request is at work: not to be dropped under its hands */
-	bool slow;             /* and it does not read */
+	bool closing;
 	uint64_t n_full, n_shut, n_big;
 };
 
@@ -367,7 +365,7 @@ int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struc
 
 /* ---- answering ----------------------------------------------------------------------------------------------------- */
 
-/* Answers a task that waited. That may end its connection, and with it other waiting tasks. */
+/* Answers a task that waited. */
 static void answer(struct admit *a, struct admit_task *k, const struct gateline_answer *told)
 {
 	struct conn *c = k->guest->conn;
@@ -388,31 +386,23 @@ static void answer(struct admit *a, struct admit_task *k, const struct gateline_
 		admittask_free(&a->tasks, k, procs_of(a));
 	r = r < 0 ? conn_refuse(c, serial, r, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory")
 		  : admit_send(c, serial, &body);
-	if (r != CONN_OK && c == a->handling)
-		a->slow = true;
-	else if (r != CONN_OK)
+	if (r != CONN_OK)
 		conn_drop(c, CONN_E_SLOW, "it does not read what it asked for");
 }
 
-int admit_settle(struct admit *a, struct conn *handling)
+void admit_settle(struct admit *a)
 {
 	struct gateline_answer told;
 
-	if (a->settling || a->host->draining)
-		return CONN_OK;
-	a->settling = true;
-	a->handling = handling;
-	a->slow = false;
+	if (a->host->draining)
+		return;
 	while (gateline_next(a->line, now_ms(), &told)) {
 		struct admit_task *k = admittask_find(&a->tasks, told.id);
 
 		if (k)
 			answer(a, k, &told);
 	}
-	a->settling = false;
-	a->handling = NULL;
 	arm(a);
-	return a->slow ? conn_fault(handling, CONN_E_SLOW, "it does not read what it asked for") : CONN_OK;
 }
 
 static void end_task(struct admit *a, struct admit_task *k)
@@ -454,7 +444,7 @@ static void on_end(struct conn_end *e, struct conn *c)
 	for (const struct admit_task *k = g->tasks; k; k = k->next)
 		gateline_end(a->line, k->id);
 	admittask_guest_free(&a->tasks, g, procs_of(a));
-	admit_settle(a, NULL);
+	admit_settle(a);
 }
 
 static void on_timer(struct loop_op *op, int result, unsigned flags)
@@ -466,7 +456,7 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 	if (a->closing)
 		free(a);
 	else
-		admit_settle(a, NULL);
+		admit_settle(a);
 }
 
 static void before_sample(struct pressure_watch *w)
@@ -489,7 +479,7 @@ static void on_sample(struct pressure_watch *w)
 	if (a->host->profiles)
 		profiles_noted(a->host->profiles, admission_used(a->tasks.sums), admission_reserved(a->tasks.sums));
 	set_cap(a);
-	admit_settle(a, NULL);
+	admit_settle(a);
 }
 
 /* ---- its life ------------------------------------------------------------------------------------------------------ */
@@ -506,7 +496,7 @@ int admit_new(struct host *h, struct admit **ret)
 		return -ENOMEM;
 	a->host = h;
 	a->timer.fn = on_timer;
-	a->line = gateline_new(INT64_MAX, 0);
+	a->line = gateline_new(INT64_MAX);
 	a->tasks.sums = admission_new(0);
 	if (!a->line || !a->tasks.sums) {
 		gateline_free(a->line);

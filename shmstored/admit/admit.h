@@ -70,12 +70,8 @@ int admit_done(struct admit *a, struct conn *c, uint64_t task);
  * Withdraws the waiting request with this serial; it gets no answer. False: no such request waits.
  */
 bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial);
-/*
- * Sends all answers that are known now; to be called after admit_done() and admit_cancel().
- * handling: the connection whose request is being handled; its own failure is returned. CONN_OK,
- * CONN_E_SLOW.
- */
-int admit_settle(struct admit *a, struct conn *handling);
+/* Sends all answers that are known now; to be called after admit_done() and admit_cancel(). */
+void admit_settle(struct admit *a);
 
 /* Figures for reports. */
 struct admit_books {

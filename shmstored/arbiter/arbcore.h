@@ -22,7 +22,6 @@
  *   arbwhy.c       who held what, as a sentence
  *   arblog.c       the last transitions
  *   arbseen.c      inspection
- *   arbcheck.c     every invariant from the bottom
  *   arbiter.c      arb_step(): one message
  *
  * A step: what a message changes is booked at once and notes what must be looked at (a pool's dirty, look, progress); arbpump_settle()

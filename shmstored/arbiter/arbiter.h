@@ -334,7 +334,4 @@ void arb_log(const struct arb *a, uint64_t since, bool (*fn)(void *arg, const st
 /* One line without the newline: time,op,by,context,task,from,to,outcome,pool,bytes,note. The same with t = NULL: the heading. Returns its length as snprintf(). */
 int arb_log_csv(char *buf, size_t n, const struct arb_transition *t);
 
-/* Everything that must be true between two steps (arbcheck.c), looked at anew from the bottom: slow, for tests. NULL: it is; else a static sentence. */
-const char *arb_check(const struct arb *a);
-
 #endif

@@ -1,28 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beneath.c: openat2(2), which libc does not wrap. */
+/* beneath.c: the library's way to open what lies below a directory, tried again where a rename raced with it; the daemon does not wait. */
 #include "beneath.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/openat2.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+
+#include "openbeneath.h"
 
 #define TRIES 100
 
 int beneath_open(int dir_fd, const char *path, int flags)
 {
-	struct open_how how = {
-		.flags = (unsigned)flags | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
-	};
-	long fd = -1;
+	int fd = -EAGAIN;
 
-	/* EAGAIN: the kernel saw a rename on the way and is not sure. */
-	for (int i = 0; i < TRIES; i++) {
-		fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
-		if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
-			break;
-	}
-	return fd < 0 ? -errno : (int)fd;
+	for (int i = 0; i < TRIES && (fd == -EAGAIN || fd == -EINTR); i++)
+		fd = shms_beneath_open(dir_fd, path, flags);
+	return fd;
 }

@@ -57,6 +57,8 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_STAGE] = "stage",
 	[EVENT_ADMISSION] = "admission",
 	[EVENT_PREEMPT] = "preempt",
+	[EVENT_ACTOR_MOVED] = "actor-moved",
+	[EVENT_ACTOR_LOST] = "actor-lost",
 };
 
 struct kept {

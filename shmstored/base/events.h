@@ -42,7 +42,9 @@ enum event {
 	EVENT_STAGE,       /* a worker waits for a stage, began or ended one */
 	EVENT_ADMISSION,   /* the first task waits at it, or one was refused */
 	EVENT_PREEMPT,     /* a process is to stop, is signalled, has died, or goes on */
-	EVENTS_N,          /* not an event: how many there are */
+	EVENT_ACTOR_MOVED,
+	EVENT_ACTOR_LOST, /* its process died, and no copy begins */
+	EVENTS_N,         /* not an event: how many there are */
 };
 
 /* "store-came", and back (-1: no such event). */

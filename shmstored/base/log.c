@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "loglimit.h"
+#include "refused.h"
 
 #define TEXT_MAX   1536u
 #define FIELD_MAX  4200u
@@ -143,6 +144,20 @@ static bool write_journal(const struct line *l)
 	return sd_journal_sendv(fs.iov, fs.n) == 0;
 }
 
+/* An error may be a filter's, not the kernel's: then which calls it refuses is said. Returns the text's length. */
+static int add_refused(struct line *l, int n)
+{
+	char names[SHMS_REFUSED_TEXT];
+	int error = abs(l->fields->error);
+
+	if (n < 0 || (size_t)n >= sizeof(l->text) || (error != ENOSYS && error != EPERM && error != ENOTSUP))
+		return n;
+	shms_refused_suspect();
+	return !shms_refused_names(names)
+		       ? n
+		       : n + snprintf(l->text + n, sizeof(l->text) - (size_t)n, "; refused to this process: %s", names);
+}
+
 void log_write(int level, const char *file, int line, const struct log_fields *fields, const char *format, ...)
 {
 	static const struct log_fields none;
@@ -166,6 +181,7 @@ void log_write(int level, const char *file, int line, const struct log_fields *f
 	va_start(ap, format);
 	n = vsnprintf(l.text, sizeof(l.text), format, ap);
 	va_end(ap);
+	n = add_refused(&l, n);
 	if (n_left_out && n >= 0 && (size_t)n < sizeof(l.text))
 		snprintf(l.text + n, sizeof(l.text) - (size_t)n, " (%u more of these were left out)", n_left_out);
 	if (!to_journal || !write_journal(&l))

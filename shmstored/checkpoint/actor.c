@@ -373,11 +373,6 @@ enum actor_state actor_state(const struct actor *a)
 	return a->state;
 }
 
-const char *actor_where(const struct actor *a)
-{
-	return a->where;
-}
-
 uint32_t actor_n_queued(const struct actor *a)
 {
 	return a->n_requests - a->n_running;

@@ -115,7 +115,6 @@ void actor_tick(struct actor *a, uint64_t now_ms);
 uint64_t actor_next_ms(const struct actor *a);
 
 enum actor_state actor_state(const struct actor *a);
-const char *actor_where(const struct actor *a); /* "": home */
 uint32_t actor_n_queued(const struct actor *a);
 uint32_t actor_n_running(const struct actor *a);
 

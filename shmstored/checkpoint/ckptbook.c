@@ -30,14 +30,6 @@ bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64
 	return true;
 }
 
-void ckptbook_remove(struct ckptbook *b, const char *peer)
-{
-	struct ckpt_copy *c = find(b, peer);
-
-	if (c)
-		*c = b->copies[--b->n];
-}
-
 static const struct ckpt_peer *peer_of(const struct ckpt_copy *c, const struct ckpt_peer *peers, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -74,34 +66,6 @@ enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_
 		return panic ? CKPT_MISSING : CKPT_FROM_NOTHING;
 	*ret_copy = best;
 	return CKPT_FROM_COPY;
-}
-
-static bool goes_before(const struct ckpt_copy *a, const struct ckpt_copy *b)
-{
-	if (a->version != b->version)
-		return a->version < b->version;
-	return a->bytes != b->bytes ? a->bytes > b->bytes : strcmp(a->peer, b->peer) < 0;
-}
-
-const struct ckpt_copy *ckptbook_evict(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n)
-{
-	const struct ckpt_copy *keep = NULL, *first = NULL;
-
-	/* The one that a recovery would take; where no peer is up, all are kept, as nobody knows which one comes back. */
-	if (ckptbook_recover(b, peers, n, false, &keep) != CKPT_FROM_COPY)
-		return NULL;
-	for (size_t i = 0; i < b->n; i++) {
-		const struct ckpt_copy *c = &b->copies[i];
-
-		/* A peer that is down frees nothing, and may have a newer one. */
-		if (c != keep && c->version <= keep->version && (!first || goes_before(c, first))) {
-			const struct ckpt_peer *p = peer_of(c, peers, n);
-
-			if (p && !p->down)
-				first = c;
-		}
-	}
-	return first;
 }
 
 static bool read_ms(const char *text, uint64_t *ret)

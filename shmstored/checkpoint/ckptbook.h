@@ -21,8 +21,6 @@ struct ckptbook {
 
 /* A copy has arrived; one that is older than what the peer has is no news. false: no room for another peer. */
 bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64_t bytes);
-/* It is not there any more. */
-void ckptbook_remove(struct ckptbook *b, const char *peer);
 
 enum ckpt_recovery {
 	CKPT_FROM_COPY,
@@ -36,8 +34,6 @@ enum ckpt_recovery {
  */
 enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n, bool panic,
 				    const struct ckpt_copy **ret_copy);
-/* The copy that goes first when memory is short: the oldest version, then the largest, then by name. NULL: what remains is the newest. */
-const struct ckpt_copy *ckptbook_evict(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n);
 
 enum ckpt_stale_policy {
 	CKPT_NEVER,

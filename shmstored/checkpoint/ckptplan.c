@@ -212,11 +212,6 @@ void ckpt_cast_init(struct ckpt_cast *c, const struct ckpt_config *config)
 	*c = (struct ckpt_cast){.config = *config};
 }
 
-bool ckpt_cast_due(const struct ckpt_cast *c, uint64_t now_ms)
-{
-	return c->at == c->end && now_ms >= c->next_ms;
-}
-
 int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n, uint64_t version, uint64_t bytes,
 		    uint64_t now_ms)
 {

@@ -91,8 +91,6 @@ struct ckpt_cast {
 };
 
 void ckpt_cast_init(struct ckpt_cast *c, const struct ckpt_config *config);
-/* Is a period due? Nothing is under way. */
-bool ckpt_cast_due(const struct ckpt_cast *c, uint64_t now_ms);
 /*
  * A period begins. Versions begin at 1. Return: 1: ckpt_cast_next() says whom to send to; 0: the version was sent already, it is
  * skipped; -1: too few peers, and that is an error.

@@ -62,7 +62,7 @@ static const struct config DEFAULTS = {
 		     .ramp_max = 64,
 		     .grace_ns = SECOND,
 		     .term_ns = SECOND},
-	.stage = {.slots = 1}, /* and stage_defaults, stage_costs_defaults */
+	.stage = {.slots = 1}, /* and stage_defaults */
 	.profile = {.fallback = 128 * MIB, .interval_ns = SECOND / 10, .save_ns = 60 * SECOND, .max_kinds = 1000},
 	.peers = {.timeout_ns = 5 * SECOND,
 		  .sync_ns = 10 * SECOND,
@@ -162,25 +162,6 @@ int config_set_partitions(struct config *c, const char *const *paths, size_t n)
 	return 0;
 }
 
-/* Where stores look for us (wire.h), so that a daemon of one user alone needs no configuration either. */
-static char *default_socket(void)
-{
-	const char *named = getenv("SHMSTORE_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-	unsigned uid = (unsigned)geteuid();
-	char *path = NULL, session[40];
-
-	if (named && *named)
-		return strdup(named);
-	if (uid == 0)
-		return strdup(WIRE_SOCKET);
-	snprintf(session, sizeof(session), WIRE_SESSION, uid);
-	if (!runtime || !*runtime)
-		runtime = access(session, W_OK) == 0 ? session : NULL;
-	if (runtime)
-		return asprintf(&path, "%s/" WIRE_OWN_SOCKET, runtime) < 0 ? NULL : path;
-	return asprintf(&path, WIRE_SESSIONLESS "/socket", uid) < 0 ? NULL : path;
-}
-
 static int new_config(struct config **ret)
 {
 	struct config *c = malloc(sizeof(*c));
@@ -189,10 +170,8 @@ static int new_config(struct config **ret)
 		return -ENOMEM;
 	*c = DEFAULTS;
 	c->stage.rules = stage_defaults;
-	c->stage.demote = stage_costs_defaults;
-	c->socket = default_socket();
 	c->http_address = strdup("127.0.0.1");
-	if (!c->socket || !c->http_address || rules_new(&c->rules) < 0) {
+	if (!c->http_address || rules_new(&c->rules) < 0) {
 		config_free(c);
 		return -ENOMEM;
 	}
@@ -215,8 +194,14 @@ static int read_dropins(struct config *c, const char *file, char **ret_error)
 
 	snprintf(dir, sizeof(dir), "%s.d", file);
 	n = scandir(dir, &list, is_conf, alphasort);
-	if (n < 0)
+	if (n < 0 && errno == ENOENT)
 		return 0; /* most have none */
+	if (n < 0) {
+		r = -errno;
+		if (asprintf(ret_error, "%s: %s; check the path and its permissions", dir, strerror(-r)) < 0)
+			*ret_error = NULL;
+		return r;
+	}
 	for (int i = 0; i < n; i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, list[i]->d_name);
 		if (r == 0)
@@ -267,6 +252,21 @@ static int check(const struct config *c, const char *file, char **ret_error)
 	return 0;
 }
 
+int config_default_socket(struct config *c)
+{
+	const char *named = getenv("SHMSTORE_SOCKET");
+
+	if (c->socket)
+		return 0;
+	if (named && *named)
+		c->socket = strdup(named);
+	else if (geteuid() == 0)
+		c->socket = strdup(WIRE_SOCKET);
+	else if (asprintf(&c->socket, "%s/" WIRE_OWN_SOCKET, c->partitions[0].path) < 0)
+		c->socket = NULL;
+	return c->socket ? 0 : -ENOMEM;
+}
+
 static int add_default_partition(struct config *c)
 {
 	char path[PATH_MAX];
@@ -291,7 +291,7 @@ int config_read(const char *file, struct config **ret, char **ret_error)
 
 	if (r < 0)
 		return r;
-	if (file || access(name, F_OK) == 0)
+	if (file || access(name, F_OK) == 0 || errno != ENOENT)
 		r = configread_file(c, name, &error);
 	if (r == 0)
 		r = read_dropins(c, name, &error);

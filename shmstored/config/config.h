@@ -100,8 +100,7 @@ struct config_profile {
 struct config_stage {
 	struct stage_config rules; /* cap_mib: by cap */
 	enum stage_conflict conflict;
-	struct stage_costs demote;                 /* threshold, ignore_to_shared, prefer_shared */
-	uint64_t cap;                              /* bytes; 0: what the base has together */
+	uint64_t cap;                              /* bytes; 0: none */
 	uint64_t base_private, base_shared, total; /* bytes; 0: by the host, the partition and workers */
 	uint32_t slots;
 	uint32_t workers; /* that share the host; 0: as many as it has processors */
@@ -168,6 +167,11 @@ struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind,
 struct config_partition *config_partition_add(struct config *c, const char *path);
 /* Puts these partitions, with the defaults of each key, in the place of all others. 0, -ENOMEM. */
 int config_set_partitions(struct config *c, const char *const *paths, size_t n);
+/*
+ * Where nothing names the socket: $SHMSTORE_SOCKET, else where stores look for us (wire.h), so that a daemon of one user alone needs no
+ * configuration either. 0, -ENOMEM.
+ */
+int config_default_socket(struct config *c);
 struct config *config_free(struct config *c);
 /* Bytes from "64MiB", "1.5G", "50%" (of total; 0: not allowed). -EINVAL. */
 int config_parse_size(const char *text, uint64_t total, uint64_t *ret);

@@ -53,9 +53,7 @@ struct section_key {
 static const struct section_key KEYS[] = {
 #define KEY(section, name, kind, field, least, most) \
 	{section, {name, OFFSET_##section(field), least, most, KEY_##kind}},
-#define ALIAS KEY
 #include "config.def"
-#undef ALIAS
 #undef KEY
 };
 #define N_KEYS (sizeof(KEYS) / sizeof(KEYS[0]))
@@ -387,6 +385,21 @@ static cfg_t *make_parser(void)
 	return cfg;
 }
 
+/* To libConfuse an '=' ends a value without quotes: conservative=p95 becomes conservative:p95, which says the same. */
+static void quote_choice(char *text)
+{
+	static const char word[] = "conservative=";
+	char *at, *before;
+
+	for (at = text; (at = strstr(at, word)) != NULL;) {
+		for (before = at; before > text && (before[-1] == ' ' || before[-1] == '\t');)
+			before--;
+		at += sizeof(word) - 2;
+		if (before > text && before[-1] == '=')
+			*at = ':';
+	}
+}
+
 /* The file's text with END after it. 0, -errno; -EFBIG. */
 static int read_text(const char *file, char **ret, size_t *ret_n)
 {
@@ -415,6 +428,7 @@ static int read_text(const char *file, char **ret, size_t *ret_n)
 	if (n && text[n - 1] == '\n')
 		n--; /* END_TEXT has one: the line after the last is the one that is said */
 	memcpy(text + n, END_TEXT, sizeof(END_TEXT));
+	quote_choice(text);
 	*ret = text;
 	*ret_n = n + sizeof(END_TEXT) - 1;
 	return 0;

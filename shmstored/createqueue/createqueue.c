@@ -388,16 +388,6 @@ bool createqueue_empty(const struct createqueue *q)
 	return !q->known;
 }
 
-uint64_t createqueue_next_ms(const struct createqueue *q, uint64_t now_ms)
-{
-	uint64_t next = q->waiting ? after(now_ms, q->config.retry_ms) : NEVER;
-
-	for (const struct request *r = q->waiting; r; r = r->next)
-		if (r->deadline_ms < next)
-			next = r->deadline_ms;
-	return next < now_ms ? now_ms : next;
-}
-
 uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms)
 {
 	return q->waiting ? now_ms - q->waiting->added_ms : 0;

@@ -108,8 +108,6 @@ void createqueue_disconnect(struct createqueue *q, uint64_t client);
 
 /* Nobody waits and nothing waits to be fetched. */
 bool createqueue_empty(const struct createqueue *q);
-/* When is the next pass due? UINT64_MAX: when something happens. */
-uint64_t createqueue_next_ms(const struct createqueue *q, uint64_t now_ms);
 /* How long has the oldest one waited? 0: nobody waits. */
 uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms);
 struct createqueue_counts createqueue_counts(const struct createqueue *q);

@@ -43,7 +43,7 @@ struct line {
 };
 
 struct gateline {
-	int64_t cap, reserve;
+	int64_t cap;
 	struct line lines[GATELINE_LEVELS];
 	struct entry *all;
 	bool open;
@@ -57,14 +57,12 @@ struct gateline {
 	struct gateline_books books;
 };
 
-struct gateline *gateline_new(int64_t cap, int64_t reserve)
+struct gateline *gateline_new(int64_t cap)
 {
 	struct gateline *a = calloc(1, sizeof(*a));
 
-	if (a) {
+	if (a)
 		a->cap = cap;
-		a->reserve = reserve;
-	}
 	return a;
 }
 
@@ -378,21 +376,6 @@ int gateline_end(struct gateline *a, uint64_t id)
 		leave_line(a, e);
 	forget(a, e);
 	return 0;
-}
-
-bool gateline_restore(struct gateline *a, int64_t bytes)
-{
-	int64_t sum = amount_sum(a->books.restoring, bytes);
-
-	if (bytes < 0 || (a->books.restoring && sum > a->reserve))
-		return false;
-	a->books.restoring = sum;
-	return true;
-}
-
-void gateline_restored(struct gateline *a, int64_t bytes)
-{
-	a->books.restoring -= bytes < a->books.restoring ? bytes : a->books.restoring;
 }
 
 void gateline_books(const struct gateline *a, struct gateline_books *ret)

@@ -13,9 +13,6 @@
  *
  * Progress: if nothing runs, the first task is let in, even if the gate is closed, because nothing
  * else could ever open it. Only a task that declares more than there is, is refused instead.
- *
- * A restore for which a running task waits does not queue, since it would wait for a task that
- * waits for it. It goes through at once, up to a reserve.
  */
 #ifndef GATELINE_H
 #define GATELINE_H
@@ -60,14 +57,10 @@ struct gateline_answer {
 
 struct gateline_books {
 	uint64_t n_running, n_waiting, n_admitted, n_progress, n_refused, n_timed_out;
-	int64_t restoring; /* bytes under the reserve */
 };
 
-/*
- * cap: bytes of all that may run; reserve: bytes of restores that go past the gate. NULL: out of
- * memory.
- */
-struct gateline *gateline_new(int64_t cap, int64_t reserve);
+/* cap: bytes of all that may run. NULL: out of memory. */
+struct gateline *gateline_new(int64_t cap);
 struct gateline *gateline_free(struct gateline *a);
 
 void gateline_set_cap(struct gateline *a, int64_t cap);
@@ -107,13 +100,6 @@ int64_t gateline_deadline(const struct gateline *a);
  * neither runs nor waits.
  */
 int gateline_end(struct gateline *a, uint64_t id);
-
-/*
- * May so many bytes be restored at once? They count until gateline_restored(). A restore that is
- * larger than the reserve goes alone.
- */
-bool gateline_restore(struct gateline *a, int64_t bytes);
-void gateline_restored(struct gateline *a, int64_t bytes);
 
 void gateline_books(const struct gateline *a, struct gateline_books *ret);
 int64_t gateline_oldest_ms(const struct gateline *a,

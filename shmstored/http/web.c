@@ -4,6 +4,7 @@
  *
  * libmicrohttpd runs without threads of its own: it does what is ready when it is called and returns. A client that sends or reads slowly
  * keeps a connection and at most CONNECTION_MEMORY bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting.
+ * Who is late with a request's headers goes earlier, at once if all places are taken (visitors.h).
  * A response is made at once, from what the loop's thread owns; a large one takes milliseconds. So one is made in a turn of the loop, and
  * after it there is a pause of PAUSE_FACTOR times what it took: whoever asks however fast has a tenth of the loop, and requests on the
  * socket wait for one response at most. Requests that come meanwhile are suspended and queue, in their order.
@@ -34,9 +35,9 @@
 #include "log.h"
 #include "loop.h"
 #include "peeruid.h"
+#include "visitors.h"
 #include "web_answer.h"
 
-#define CONNECTIONS_MAX    64u
 #define CONNECTION_SECONDS 10u
 #define CONNECTION_MEMORY  (32u * 1024)
 #define BACKLOG            64
@@ -55,11 +56,13 @@ struct web {
 	struct MHD_Daemon *daemon;
 	struct web_context context;
 	struct lateness lateness;
+	struct visitors visitors;
 	struct loop_op poll_op; /* of libmicrohttpd's epoll descriptor */
 	struct loop_op wake_op; /* when libmicrohttpd wants to be called */
 	struct loop_op tick_op;
 	struct loop_op pause_op;
 	bool answered;        /* in this turn of the loop */
+	bool place_free;      /* the last place has become free */
 	struct request *turn; /* whose it is; NULL: that of the first to come */
 	struct request *queue, **queue_end;
 	uint64_t wake_ns; /* that wake_op is set to */
@@ -118,8 +121,10 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	struct web *w = WEB_OF(op, tick_op);
 
 	(void)flags;
-	if (!gone(w) && result == 0)
-		lateness_note(&w->lateness, loop_clock());
+	if (gone(w) || result != 0)
+		return;
+	lateness_note(&w->lateness, loop_clock());
+	visitors_tick(&w->visitors, loop_clock());
 }
 
 /* Sets the timer to when libmicrohttpd wants to be called without anything being ready. */
@@ -184,8 +189,11 @@ static void run(struct web *w)
 	w->turn = NULL;
 	if (!w->pause_op.busy && w->queue)
 		resume(w);
-	if (MHD_run(w->daemon) != MHD_YES)
-		log_say(LOG_WARNING, LOG_FIELDS(.error = 0), "HTTP: libmicrohttpd failed; tried again");
+	do { /* it watches its socket again only when it is called after a place has become free */
+		w->place_free = false;
+		if (MHD_run(w->daemon) != MHD_YES)
+			log_say(LOG_WARNING, LOG_FIELDS(.error = 0), "HTTP: libmicrohttpd failed; tried again");
+	} while (w->place_free);
 	if ((w->answered || w->queue) && !w->pause_op.busy)
 		pause_after(w, loop_clock() - begin_ns);
 	set_wake(w);
@@ -201,6 +209,30 @@ static void suspend(struct web *w, struct request *r)
 	MHD_suspend_connection(r->connection);
 }
 
+/* NULL: it came when there was no place. */
+static struct visitor *visitor_of(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info ? info->socket_context : NULL;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	struct web *w = arg;
+
+	if (code == MHD_CONNECTION_NOTIFY_STARTED)
+		*state = visitors_come(
+			&w->visitors,
+			MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
+			MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr,
+			loop_clock());
+	else if (*state)
+		visitors_go(&w->visitors, *state);
+	w->place_free |= code == MHD_CONNECTION_NOTIFY_CLOSED && w->visitors.n == VISITORS_MOST - 1;
+}
+
 /*
  * libmicrohttpd calls once with the headers, again when a body was read, and again after it was suspended. An answer to the first call
  * ends the connection: right for what has a body, whose bytes nobody wants; the others keep theirs for the next request.
@@ -208,11 +240,14 @@ static void suspend(struct web *w, struct request *r)
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
 				  const char *version, const char *data, size_t *size, void **state)
 {
+	struct visitor *visitor = visitor_of(connection);
 	struct web *w = arg;
 	struct request *r = *state;
 
 	(void)data;
 	(void)size;
+	if (visitor)
+		visitors_ask(visitor);
 	if (web_has_body(connection, method))
 		return web_answer(&w->context, connection, url, method, version);
 	if (!r) {
@@ -234,10 +269,12 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
 			 enum MHD_RequestTerminationCode code)
 {
+	struct visitor *visitor = visitor_of(connection);
 	struct web *w = arg;
 
-	(void)connection;
 	(void)code;
+	if (visitor)
+		visitors_answered(visitor, loop_clock());
 	if (w->turn == *state)
 		w->turn = NULL;
 	free(*state); /* it is not in the queue: what is suspended does not end */
@@ -327,12 +364,12 @@ static int start(struct web *w, int fd)
 	uint64_t first_ns = loop_clock() + SECOND_NS;
 	int r;
 
-	w->daemon =
-		MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-				 on_request, w, MHD_OPTION_EXTERNAL_LOGGER, on_message, w, MHD_OPTION_NOTIFY_COMPLETED,
-				 on_completed, w, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-				 CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_SECONDS,
-				 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+	w->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+				     on_request, w, MHD_OPTION_EXTERNAL_LOGGER, on_message, w,
+				     MHD_OPTION_NOTIFY_COMPLETED, on_completed, w, MHD_OPTION_NOTIFY_CONNECTION,
+				     on_connection, w, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+				     VISITORS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_SECONDS,
+				     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
 	if (!w->daemon) {
 		close(fd);
 		return -EIO;

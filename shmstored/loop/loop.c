@@ -42,7 +42,12 @@ int loop_new(unsigned n_clients, struct loop **ret)
 		return -ENOMEM;
 	l->now_ns = loop_clock();
 	if (!wish || strcmp(wish, "epoll") != 0) {
+#ifdef SHMSTORE_LOOP_URING
 		r = loop_uring_new(l, n_clients, wish && strcmp(wish, "single") == 0);
+#else
+		(void)n_clients;
+		r = -ENOTSUP; /* the liburing that this was built with is too old */
+#endif
 		why = r;
 	}
 	if (r < 0)
@@ -129,6 +134,18 @@ void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags)
 	if (!(flags & LOOP_MORE))
 		forget(l, op);
 	op->fn(op, result, flags);
+	while (l->after) {
+		void (*after)(void *arg) = l->after;
+
+		l->after = NULL;
+		after(l->after_arg);
+	}
+}
+
+void loop_after(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+	l->after = fn;
+	l->after_arg = arg;
 }
 
 int loop_accept(struct loop *l, struct loop_op *op, int fd)

@@ -38,6 +38,8 @@ struct loop *loop_free(struct loop *l);
 /* Runs until loop_stop(). 0, -errno (fatal). */
 int loop_run(struct loop *l);
 void loop_stop(struct loop *l);
+/* Calls fn once, after the fn that runs now has returned. */
+void loop_after(struct loop *l, void (*fn)(void *arg), void *arg);
 /* CLOCK_MONOTONIC in ns, read once per batch; loop_clock() reads it now. */
 uint64_t loop_now(const struct loop *l);
 uint64_t loop_clock(void);

@@ -415,13 +415,15 @@ int loop_uring_new(struct loop *l, unsigned n_clients, bool single)
 	}
 	l->backend = &backend;
 	l->state = u;
-	if (!single && has_multishot(u))
-		r = make_buffers(u);
+	/* A filter may let us make a ring and not use it. */
+	r = io_uring_enter((unsigned)u->ring.ring_fd, 0, 0, 0, NULL);
+	if (r >= 0)
+		r = !single && has_multishot(u) ? make_buffers(u) : 0;
 	if (r < 0) {
 		uring_free(l);
 		return r;
 	}
 	snprintf(l->name, sizeof(l->name), "io_uring (%s, %s)",
-		 u->buffers ? "multishot" : "single shots: the kernel is older than 6.0", how);
+		 u->buffers ? "multishot" : "single shots: multishot is not to be had", how);
 	return 0;
 }

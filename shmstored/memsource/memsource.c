@@ -191,7 +191,7 @@ static int read_groups(const struct memsource_config *c, const char *proc, const
 	snprintf(path, sizeof(path), "%s/self/cgroup", proc);
 	read_text(AT_FDCWD, path, t);
 	for (version = 1; version <= 2; version++)
-		if (memgroup_path(t->bytes, t->size, version, path, sizeof(path)) &&
+		if (shms_memgroup_path(t->bytes, t->size, version, path, sizeof(path)) &&
 		    tree_of(cgroup, version, tree, sizeof(tree)))
 			break;
 	if (version > 2)
@@ -199,7 +199,7 @@ static int read_groups(const struct memsource_config *c, const char *proc, const
 	do {
 		snprintf(group, sizeof(group), "%s%s", tree, path[1] ? path : "");
 		err = read_group(c, version, group, t, r);
-	} while (err == 0 && memgroup_parent(path));
+	} while (err == 0 && shms_memgroup_parent(path));
 	return err;
 }
 

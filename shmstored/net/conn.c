@@ -4,6 +4,7 @@
  *
  *   open     received packets go to dispatch(); replies wait in the output, of which one packet is in flight, or none. While more than
  *            PAUSE_BYTES wait nothing is received: who reads no answers gets no further with its questions, and costs nothing
+ *   dropped  nothing is sent to it any more; it ends when the handler that runs has returned
  *   ending   what hangs on it was told (conn_end); nothing is dispatched any more; an ERROR may still be on its way out
  *   closed   the socket is shut down and both operations are canceled; freed when neither is in flight
  *
@@ -44,9 +45,10 @@
 
 struct conn {
 	struct host *host;
-	struct conn *next, **prev;
+	struct conn *next, **prev, *next_dropped;
 	int fd;
-	bool greeted, ending, closed, paused;
+	bool greeted, dropped, ending, closed, paused;
+	enum conn_outcome why; /* dropped */
 	struct loop_op receive_op, send_op;
 	struct output output;
 	struct conn_peer peer;
@@ -94,7 +96,7 @@ void conn_set_member(struct conn *c, struct member *m)
 
 int conn_pidfd(const struct conn *c)
 {
-	return c->ending ? -ESRCH : peerpid_open(c->fd, c->peer.pid, c->since_ns);
+	return c->dropped || c->ending ? -ESRCH : peerpid_open(c->fd, c->peer.pid, c->since_ns);
 }
 
 bool conn_greeted(const struct conn *c)
@@ -113,7 +115,7 @@ int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, 
 {
 	int r;
 
-	if (c->ending)
+	if (c->dropped || c->ending)
 		return CONN_E_GONE;
 	if (type == WIRE_ASK && !output_empty(&c->output))
 		return CONN_OK;
@@ -168,7 +170,7 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 {
 	int r;
 
-	if (c->ending)
+	if (c->dropped || c->ending)
 		return CONN_E_GONE;
 	if (n > OUTPUT_DOCUMENTS_MAX)
 		return conn_refuse(c, serial, -EMFILE, WIRE_LIMIT_NONE, 0, 0,
@@ -340,16 +342,32 @@ int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ..
 	return (int)outcome;
 }
 
+void conn_end_dropped(void *host)
+{
+	struct host *h = host;
+	struct conn *c;
+
+	while ((c = h->dropped)) {
+		h->dropped = c->next_dropped;
+		finish(c, c->why);
+		free_if_idle(c);
+	}
+}
+
 void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
 {
 	va_list args;
 
-	if (c->ending)
+	if (c->dropped || c->ending)
 		return;
 	va_start(args, format);
 	set_reason(c, format, args);
 	va_end(args);
-	finish(c, why);
+	c->dropped = true;
+	c->why = why;
+	c->next_dropped = c->host->dropped;
+	c->host->dropped = c;
+	loop_after(c->host->loop, conn_end_dropped, c->host);
 }
 
 void conn_on_end(struct conn *c, struct conn_end *e)
@@ -374,9 +392,9 @@ void conn_off_end(struct conn *c, struct conn_end *e)
 
 void conn_drop_all(struct host *h, const char *why)
 {
-	/* Those that end leave the list when the loop calls, not before. */
 	for (struct conn *c = h->conns; c; c = c->next)
 		conn_drop(c, CONN_E_LIMIT, "%s", why);
+	conn_end_dropped(h);
 }
 
 void conn_tick(struct host *h)
@@ -453,12 +471,12 @@ static void on_received(struct loop_op *op, int result, unsigned flags)
 	int r;
 
 	if (flags & LOOP_MORE) {
-		r = c->ending ? CONN_OK : take(c, (size_t)result);
+		r = c->dropped || c->ending ? CONN_OK : take(c, (size_t)result);
 		if (r < 0) {
 			log_say(LOG_CRIT, LOG_FIELDS(.conn = c->name, .error = r), "the daemon cannot go on");
 			c->host->failed = r;
 			loop_stop(c->host->loop);
-		} else if (r > 0) {
+		} else if (r > 0 && !c->dropped) {
 			finish(c, (enum conn_outcome)r);
 		} else if (!c->paused && output_waits(&c->output) > PAUSE_BYTES) {
 			c->paused = true;

@@ -66,8 +66,13 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 /* Says why the client ends: returns CONN_E_PROTOCOL (or the outcome), to be returned. */
 int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Ends the client from outside a handler. The object goes when nothing of it is in flight. */
+/*
+ * Marks the client: nothing is sent to it any more, and it ends after the handler that runs (loop_after()), which goes on with its state as it is.
+ * The object goes when nothing of it is in flight.
+ */
 void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Ends those that are marked; the loop calls it. */
+void conn_end_dropped(void *host);
 
 /* What is told when a connection ends, in this order of registration: watchers, waiting grants, the member. */
 struct conn_end {

@@ -94,6 +94,7 @@ static void welcome(struct listener *l, int fd)
 	enum crowd_verdict verdict;
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0) {
+		log_say(LOG_ERR, LOG_FIELDS(.error = -errno), "a client was sent away: who it is cannot be told");
 		close(fd);
 		return;
 	}
@@ -181,6 +182,15 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 
 /* ---- making -------------------------------------------------------------------------------------------------------- */
 
+/* The daemon asks it of each client. Here of ourselves, who listen. */
+static bool may_know_peers(int fd)
+{
+	struct ucred cred;
+	socklen_t size = sizeof(cred);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) == 0;
+}
+
 int listener_new(struct host *h, struct listener **ret)
 {
 	struct listener *l = calloc(1, sizeof(*l));
@@ -196,6 +206,11 @@ int listener_new(struct host *h, struct listener **ret)
 	r = crowd_new(loop_now(h->loop), &l->crowd);
 	if (r == 0)
 		r = socket_open(&l->socket, h->config->socket, h->config->socket_mode, h->config->socket_group);
+	if (r == 0 && !may_know_peers(l->socket.fd)) {
+		r = -EPERM;
+		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->socket, .error = r),
+			"nobody can be served: who a client is cannot be told");
+	}
 	if (r == 0)
 		r = loop_timer(h->loop, &l->tick_op, loop_clock() + TICK_NS, TICK_NS);
 	if (r == 0)

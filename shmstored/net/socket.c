@@ -87,6 +87,9 @@ static int look_for_another(const struct sockaddr_un *a, int type)
 
 	if (lstat(a->sun_path, &st) < 0)
 		return errno == ENOENT ? 0 : -errno;
+	/* Of an earlier daemon of ours that watched this partition beside others (link_partitions()): we have the partition now. */
+	if (S_ISLNK(st.st_mode) && st.st_uid == geteuid())
+		return 0;
 	if (!S_ISSOCK(st.st_mode))
 		return -EEXIST;
 	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -149,8 +152,11 @@ static int open_own(struct socket *s, const char *path, uint32_t mode, const cha
 	r = make_directory(path);
 	if (r < 0)
 		return r;
-	*ret_what = "its lock cannot be had; another daemon may run there";
 	r = take_lock(s);
+	*ret_what = r == -EADDRINUSE
+			    ? "another daemon has its lock"
+			    : "its lock, a file beside it that ends in .lock, cannot be opened; remove that, or "
+			      "name another place with --socket";
 	if (r < 0)
 		return r;
 	*ret_what = "something is there that is no stale socket of ours";

@@ -83,8 +83,7 @@ static void member_share(void *arg, struct quota_store *s, struct quota_share *r
 
 void accountquota_sent(struct member *m, int r)
 {
-	/* In a handler of its own it learns by the next message. */
-	if (r != CONN_OK && m->conn != m->account->accountquota->handling)
+	if (r != CONN_OK)
 		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it asked for");
 }
 
@@ -106,15 +105,15 @@ static void answer(void *arg, struct quota_store *s, uint64_t serial, int error,
 
 static void ask(void *arg, struct quota_store *s, uint64_t bytes)
 {
-	struct accountquota *k = arg;
 	struct member *m = quota_user(s);
 	struct wire_ask body = {.bytes = bytes};
 
+	(void)arg;
 	m->asked_bytes = bytes;
 	atomic_store_explicit(&m->credit->asked_bytes, bytes, memory_order_relaxed);
 	/* Release: who sees the number (acquire, shms_credit_tend()) sees the bytes. */
 	atomic_fetch_add_explicit(&m->credit->asked_n, 1, memory_order_release);
-	if (m->conn && conn_send(m->conn, WIRE_ASK, 0, &body, NULL, 0) != CONN_OK && m->conn != k->handling)
+	if (m->conn && conn_send(m->conn, WIRE_ASK, 0, &body, NULL, 0) != CONN_OK)
 		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it is asked");
 }
 
@@ -466,7 +465,6 @@ int accountquota_request(struct member *m, const struct quota_want *want, struct
 	struct quota_want look = *want;
 	int r;
 
-	k->handling = m->conn;
 	r = k->puts ? putqueue_request(k->puts, m, want, ret) : quota_request(a->quota, m->quota, want, now(k), ret);
 	if ((r == -ENOSPC || r == -EDQUOT) && (quota_unsure(a->quota) || reaper_busy(a) || anybody_ended(a))) {
 		look.look = true;
@@ -476,7 +474,6 @@ int accountquota_request(struct member *m, const struct quota_want *want, struct
 		if (r == 1 && !k->surveying)
 			survey_now(k);
 	}
-	k->handling = NULL;
 	arm(k);
 	return r;
 }
@@ -486,10 +483,8 @@ int accountquota_cancel(struct member *m, uint64_t serial)
 	struct accountquota *k = m->account->accountquota;
 	int r;
 
-	k->handling = m->conn;
 	r = quota_cancel(m->account->quota, m->quota, serial);
 	if (r == -ENOENT && k->puts)
 		r = putqueue_cancel(k->puts, m, serial);
-	k->handling = NULL;
 	return r;
 }

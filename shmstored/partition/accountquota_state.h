@@ -29,7 +29,6 @@ struct accountquota {
 	bool look_again; /* requests came meanwhile that wait for one which begins after them */
 	uint64_t survey_next_ns;
 	struct putqueue *puts; /* NULL: puts wait under their limits */
-	struct conn *handling; /* whose request is handled now: it must not be dropped meanwhile */
 };
 
 /* bytes: 0 = none, QUOTA_DEFAULT = as configured, else as the default of its kind. 0, -EINVAL (soft over hard), -ENOMEM. */

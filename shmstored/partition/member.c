@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -22,12 +21,12 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "account.h"
 #include "accountquota.h"
+#include "beneath.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -57,10 +56,6 @@ static bool is_plain(const char *below)
 /* Opens the page of the store at path, without symlinks and never outside the partition. -errno. */
 static int open_page(const struct account *a, const char *path, int flags)
 {
-	struct open_how how = {
-		.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW),
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
-	};
 	size_t n = strlen(a->path);
 	char below[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
 	int fd, length;
@@ -70,19 +65,16 @@ static int open_page(const struct account *a, const char *path, int flags)
 	length = snprintf(below, sizeof(below), "%s/%s", path + n + 1, WIRE_PAGE_FILE);
 	if (length < 0 || (size_t)length >= sizeof(below))
 		return -EPERM;
-	fd = (int)syscall(SYS_openat2, a->fd, below, &how, sizeof(how));
-	if (fd >= 0)
-		return fd;
-	switch (errno) {
-	case ENOENT:
-	case ENOTDIR:
+	fd = beneath_open(a->fd, below, flags | O_NONBLOCK | O_NOFOLLOW);
+	switch (fd) {
+	case -ENOTDIR:
 		return -ENOENT;
-	case EXDEV:
-	case ELOOP:
-	case EACCES:
+	case -EXDEV:
+	case -ELOOP:
+	case -EACCES:
 		return -EPERM;
 	default:
-		return -errno;
+		return fd;
 	}
 }
 

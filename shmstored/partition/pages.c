@@ -22,6 +22,7 @@
 
 static struct {
 	char *base;
+	size_t step;          /* from a slot to the next: a page of the host, which may be larger than a store's */
 	uint32_t *given_back; /* slots, a stack */
 	uint32_t n_given_back;
 	uint32_t n_taken;      /* ever: above them nothing was used yet */
@@ -35,10 +36,10 @@ static void on_sigbus(int signal, siginfo_t *info, void *context)
 	size_t slot;
 
 	(void)context;
-	if (at >= pages.base && at < pages.base + (size_t)SLOTS * WIRE_PAGE_SIZE) {
-		slot = (size_t)(at - pages.base) / WIRE_PAGE_SIZE;
+	if (at >= pages.base && at < pages.base + SLOTS * pages.step) {
+		slot = (size_t)(at - pages.base) / pages.step;
 		atomic_store_explicit(&pages.lost[slot], 1, memory_order_relaxed);
-		if (mmap(pages.base + slot * WIRE_PAGE_SIZE, WIRE_PAGE_SIZE, PROT_READ | PROT_WRITE,
+		if (mmap(pages.base + slot * pages.step, pages.step, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
 			return;
 	}
@@ -51,10 +52,10 @@ int pages_init(void)
 
 	if (pages.base)
 		return 0;
+	pages.step = (size_t)sysconf(_SC_PAGESIZE);
 	pages.given_back = calloc(SLOTS, sizeof(*pages.given_back));
 	pages.lost = calloc(SLOTS, sizeof(*pages.lost));
-	pages.base = mmap(NULL, (size_t)SLOTS * WIRE_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			  -1, 0);
+	pages.base = mmap(NULL, SLOTS * pages.step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (pages.base == MAP_FAILED)
 		pages.base = NULL;
 	if (!pages.given_back || !pages.lost || !pages.base) {
@@ -71,7 +72,7 @@ void pages_deinit(void)
 {
 	if (pages.base) {
 		sigaction(SIGBUS, &pages.before, NULL);
-		munmap(pages.base, (size_t)SLOTS * WIRE_PAGE_SIZE);
+		munmap(pages.base, SLOTS * pages.step);
 	}
 	free(pages.given_back);
 	free(pages.lost);
@@ -82,8 +83,8 @@ static size_t slot_of(const void *page)
 {
 	const char *at = page;
 
-	assert(at >= pages.base && at < pages.base + (size_t)SLOTS * WIRE_PAGE_SIZE);
-	return (size_t)(at - pages.base) / WIRE_PAGE_SIZE;
+	assert(at >= pages.base && at < pages.base + SLOTS * pages.step);
+	return (size_t)(at - pages.base) / pages.step;
 }
 
 int pages_map(int fd, bool write, void **ret)
@@ -95,8 +96,8 @@ int pages_map(int fd, bool write, void **ret)
 	if (!pages.n_given_back && pages.n_taken == SLOTS)
 		return -EMFILE;
 	slot = pages.n_given_back ? pages.given_back[pages.n_given_back - 1] : pages.n_taken;
-	at = pages.base + slot * WIRE_PAGE_SIZE;
-	if (mmap(at, WIRE_PAGE_SIZE, PROT_READ | (write ? PROT_WRITE : 0), MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+	at = pages.base + slot * pages.step;
+	if (mmap(at, pages.step, PROT_READ | (write ? PROT_WRITE : 0), MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
 		return -errno;
 	if (pages.n_given_back)
 		pages.n_given_back--;
@@ -112,7 +113,7 @@ void pages_unmap(void *page)
 	if (!page)
 		return;
 	/* Reserved again, not unmapped: nothing else may come to lie in between. */
-	if (mmap(page, WIRE_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+	if (mmap(page, pages.step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
 	    MAP_FAILED)
 		return; /* no memory for a mapping: the slot is not used again */
 	pages.given_back[pages.n_given_back++] = (uint32_t)slot_of(page);

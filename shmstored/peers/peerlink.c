@@ -306,6 +306,13 @@ static const char *go_on(struct peer *l, short *ret_events)
 	return take(l);
 }
 
+bool peerlink_has_spoken(const struct peer *l)
+{
+	char byte;
+
+	return l->spoke || recv(l->stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 static void on_in(struct loop_op *op, int result, unsigned flags)
 {
 	struct peer *l = of_in(op);
@@ -315,6 +322,7 @@ static void on_in(struct loop_op *op, int result, unsigned flags)
 	(void)flags;
 	if (!l->closing) {
 		l->handling++;
+		l->spoke = l->up || peerlink_has_spoken(l);
 		why = result < 0 && !l->broken ? "" : go_on(l, &events);
 		if (!why && !l->closing && loop_poll(peers_loop(l->of), &l->in_op, l->stream.fd, events, true) < 0)
 			why = "";

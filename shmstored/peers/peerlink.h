@@ -6,6 +6,7 @@
 #include "loop.h"
 #include "peers.h"
 #include "peerstream.h"
+#include "source.h"
 
 #define PEERLINK_MAGIC   0x53504452u /* "SPDR" where both hosts have one byte order */
 #define PEERLINK_VERSION 1u
@@ -57,10 +58,11 @@ struct peer {
 	struct peerstream stream;
 	const struct peersecret *secret; /* NULL: a Unix socket */
 	struct loop_op in_op, out_op;
-	bool connecting, shaken, up, closing, broken;
+	bool connecting, shaken, spoke, up, closing, broken; /* spoke: a byte has come */
 	unsigned handling;
 	char name[PEERS_NAME + 1];
 	uint32_t uid;
+	struct source from; /* of one that connected to us */
 	uint64_t began_ms, heard_ms, said_ms;
 	char *in;
 	size_t in_used;
@@ -97,6 +99,8 @@ bool peers_greeted(struct peer *l, const struct peerlink_hello *h);
 /* The connection is over: services are told, and the list forgets it. */
 void peers_left(struct peer *l);
 
+/* Has a byte come from it, read or not? */
+bool peerlink_has_spoken(const struct peer *l);
 /* Takes fd. NULL: no memory; fd is closed. connecting: connect() is under way. */
 struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secret, uint32_t uid, bool connecting,
 			  struct peers_address *to);

@@ -30,7 +30,7 @@
 #define MS        UINT64_C(1000000)
 #define TICK_MS   200u
 #define AGAIN_MS  1000u /* until an address is tried again that led to no peer */
-#define STRANGERS 16u   /* connections that have not said HELLO */
+#define STRANGERS 64u   /* connections that have not said HELLO */
 
 struct peers {
 	struct host *host;
@@ -190,6 +190,11 @@ static void add_link(struct peers *p, struct peer *l)
 	p->n_links++;
 }
 
+static bool is_stranger(const struct peer *l)
+{
+	return !l->up && !l->to;
+}
+
 static unsigned n_strangers(const struct peers *p)
 {
 	const struct peer *l;
@@ -197,9 +202,46 @@ static unsigned n_strangers(const struct peers *p)
 
 	DL_FOREACH(p->links, l)
 	{
-		n += !l->up && !l->to;
+		n += is_stranger(l);
 	}
 	return n;
+}
+
+static unsigned n_known(const struct peers *p)
+{
+	return p->n_links - n_strangers(p);
+}
+
+/* The more it is to go: it has the most companions from its source, and has said nothing. The list has the oldest first. */
+static unsigned weight_of(const struct peers *p, const struct peer *l)
+{
+	const struct peer *other;
+	unsigned n = 0;
+
+	DL_FOREACH(p->links, other)
+	{
+		n += is_stranger(other) && source_same(other->from, l->from);
+	}
+	return 2 * n + !peerlink_has_spoken(l);
+}
+
+/* One stranger goes, so that the next can come: they may come as fast as they like, and a peer's HELLO takes a moment. */
+static void drop_a_stranger(struct peers *p)
+{
+	struct peer *l, *worst = NULL;
+	unsigned most = 0;
+
+	DL_FOREACH(p->links, l)
+	{
+		unsigned weight = is_stranger(l) ? weight_of(p, l) : 0;
+
+		if (weight > most) {
+			worst = l;
+			most = weight;
+		}
+	}
+	if (worst)
+		peerlink_drop(worst, NULL);
 }
 
 /* Whose process is at the other end of a Unix socket? -1: that is not known, or it is not welcome. */
@@ -217,20 +259,26 @@ static void welcome(struct peers *p, int fd)
 {
 	const struct peersecret *secret = p->tcp_fd >= 0 ? &p->secret : NULL;
 	int64_t uid = secret ? (int64_t)PEERLINK_ANYBODY : user_of(fd);
+	struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+	socklen_t size = sizeof(from);
 	struct peer *l;
 	int one = 1;
 
 	/* The loop accepts sockets that block, where that is how it reads them itself. */
-	if (uid < 0 || fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0 || p->n_links >= PEERS_LINKS ||
-	    n_strangers(p) >= STRANGERS) {
+	if (uid < 0 || fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0 || n_known(p) >= PEERS_LINKS ||
+	    getpeername(fd, (struct sockaddr *)&from, &size) < 0) {
 		close(fd);
 		return;
 	}
+	if (n_strangers(p) >= STRANGERS)
+		drop_a_stranger(p);
 	if (secret)
 		(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	l = peerlink_new(p, fd, secret, (uint32_t)uid, false, NULL);
-	if (l)
-		add_link(p, l);
+	if (!l)
+		return;
+	l->from = source_of((const struct sockaddr *)&from);
+	add_link(p, l);
 }
 
 /* ---- addresses ----------------------------------------------------------------------------------------------------- */
@@ -309,7 +357,7 @@ static void try_to_connect(struct peers *p, struct peers_address *to)
 	int r;
 
 	if (to->link || peers_now_ms() < to->not_before_ms || (*to->name && peers_find(p, to->name)) ||
-	    p->n_links >= PEERS_LINKS)
+	    n_known(p) >= PEERS_LINKS)
 		return;
 	r = begin_connect(p, to);
 	if (r < 0 && !to->said)

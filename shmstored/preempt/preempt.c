@@ -2,7 +2,8 @@
 /*
  * preempt.c: chooses victims in waves, and takes a victim's next step after each look at the host.
  *
- * A victim's memory counts as used until its descriptor says that it has died. Its tasks may go
+ * A victim's memory counts as used until its descriptor says that it has died; one that does not
+ * die of SIGKILL stays in the list, but holds nobody up. Its tasks may go
  * before that, with its connection; so what their owners are to be told is copied when the victim
  * is chosen. If the daemon is killed in between, it leaves a process that got a notice, and goes
  * on, or a process that got a signal, and ends. The next daemon knows of neither, and chooses anew.
@@ -34,6 +35,8 @@
 #define QUIET_NS      (UINT64_C(10000) * MS) /* between two notices to one process that nothing follows */
 #define DELAY_MS      1000
 #define DELAY_MOST_MS 60000
+#define STUCK_NS      (UINT64_C(5000) * MS) /* killed, and no memory came free */
+#define STUCK_SHARE   100                   /* of the host's memory is what counts as coming free */
 
 struct preempt {
 	struct host *host;
@@ -52,8 +55,9 @@ static const struct config_pressure *config_of(const struct preempt *p)
 const char *preempt_step_name(enum preempt_step s)
 {
 	static const char *const names[] = {
-		[PREEMPT_NOTICED] = "notice", [PREEMPT_TERMED] = "term",     [PREEMPT_KILLED] = "kill",
-		[PREEMPT_GONE] = "gone",      [PREEMPT_YIELDED] = "yielded", [PREEMPT_SPARED] = "spared",
+		[PREEMPT_NOTICED] = "notice", [PREEMPT_TERMED] = "term", [PREEMPT_KILLED] = "kill",
+		[PREEMPT_STUCK] = "stuck",    [PREEMPT_GONE] = "gone",   [PREEMPT_YIELDED] = "yielded",
+		[PREEMPT_SPARED] = "spared",
 	};
 
 	return names[s];
@@ -80,8 +84,9 @@ static void count(struct preempt *p, const struct preempt_record *r)
 {
 	struct preempt_counts *c = &p->counts;
 	uint64_t *const of[] = {
-		[PREEMPT_NOTICED] = &c->n_notices, [PREEMPT_TERMED] = &c->n_terms,    [PREEMPT_KILLED] = &c->n_kills,
-		[PREEMPT_GONE] = &c->n_gone,       [PREEMPT_YIELDED] = &c->n_yielded, [PREEMPT_SPARED] = &c->n_spared,
+		[PREEMPT_NOTICED] = &c->n_notices, [PREEMPT_TERMED] = &c->n_terms, [PREEMPT_KILLED] = &c->n_kills,
+		[PREEMPT_STUCK] = &c->n_stuck,     [PREEMPT_GONE] = &c->n_gone,    [PREEMPT_YIELDED] = &c->n_yielded,
+		[PREEMPT_SPARED] = &c->n_spared,
 	};
 
 	++*of[r->step];
@@ -149,7 +154,31 @@ static void send_signal(struct preempt *p, struct preempt_victim *v, int number,
 		"memory is short: process %d of user %u was sent %s: %s; %lld bytes are expected of its end",
 		(int)v->record.pid, (unsigned)v->record.uid, number == SIGTERM ? "SIGTERM" : "SIGKILL",
 		policy_why(v->record.why), (long long)v->record.bytes);
+	v->killed_used = p->host->pressure->used.bytes;
+	v->killed_mono_ns = p->host->pressure->mono_ns;
 	set_step(p, v, step);
+}
+
+/*
+ * A large process takes long to die, and its memory comes free meanwhile. One that is traced, or waits in the kernel for a disk that
+ * is gone, may never die.
+ */
+static void look_at_killed(struct preempt *p, struct preempt_victim *v)
+{
+	const struct pressure *host = p->host->pressure;
+	int64_t least = host->total.known ? host->total.bytes / STUCK_SHARE : 0;
+
+	if (host->used.known && host->used.bytes < v->killed_used - least) {
+		v->killed_used = host->used.bytes;
+		v->killed_mono_ns = host->mono_ns;
+	} else if (host->mono_ns - v->killed_mono_ns >= STUCK_NS) {
+		log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
+			"process %d of user %u was sent SIGKILL and does not die: it is traced, or waits in the "
+			"kernel (see "
+			"/proc/%d/status and wchan); others are preempted without waiting for it",
+			(int)v->record.pid, (unsigned)v->record.uid, (int)v->record.pid);
+		set_step(p, v, PREEMPT_STUCK);
+	}
 }
 
 /* Is it still what it was chosen for: a process that runs tasks, or an idle worker? */
@@ -159,7 +188,7 @@ static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v
 	const struct admit_guest *g = preemptvictim_guest(v, t);
 
 	if (!v->record.n_tasks)
-		return g && admittask_is_idle(t, g);
+		return v->has_actors || (g && admittask_is_idle(t, g));
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
 		if (admittask_find(t, v->tasks[i].id))
 			return true;
@@ -195,14 +224,17 @@ static void step(struct preempt *p, struct preempt_victim *v)
 			let_go(p, v, v->record.n_tasks ? PREEMPT_YIELDED : PREEMPT_SPARED);
 			break;
 		}
-		if (above)
+		if (above && v->record.notice_only) {
 			v->record.notice_only = false; /* it has become worse: the time that it had counts */
+			actors_evacuate(p->host->actors, v->record.pid);
+		}
 		if (above && is_urgent(p)) {
 			send_signal(p, v, SIGKILL, PREEMPT_KILLED);
 			break;
 		}
-		/* An unknown use ends no process. */
-		if (waited >= config_of(p)->grace_ns && host->used.known)
+		/* An unknown use ends no process, and the move of an actor is waited for: it takes as long as its steps may. */
+		if (waited >= config_of(p)->grace_ns && host->used.known &&
+		    !actors_moving(p->host->actors, v->record.pid))
 			grace_is_over(p, v, above);
 		break;
 	case PREEMPT_TERMED:
@@ -210,6 +242,9 @@ static void step(struct preempt *p, struct preempt_victim *v)
 			send_signal(p, v, SIGKILL, PREEMPT_KILLED);
 		break;
 	case PREEMPT_KILLED:
+		look_at_killed(p, v);
+		break;
+	case PREEMPT_STUCK:
 	case PREEMPT_GONE:
 	case PREEMPT_YIELDED:
 	case PREEMPT_SPARED:
@@ -227,6 +262,33 @@ static void step_all(struct preempt *p)
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------------------ */
+
+/* Is the last wave under way? */
+static bool is_under_way(const struct preempt *p)
+{
+	const struct preempt_victim *v = p->wave;
+
+	while (v && v->record.step == PREEMPT_STUCK)
+		v = v->next;
+	return v != NULL;
+}
+
+static bool is_stuck(const struct preempt *p, pid_t pid)
+{
+	const struct preempt_victim *v = p->wave;
+
+	while (v && (v->record.pid != pid || v->record.step != PREEMPT_STUCK))
+		v = v->next;
+	return v != NULL;
+}
+
+/* What is stuck gives no memory: it is as good as gone, and no candidate. */
+static void leave_out_stuck(const struct preempt *p, struct preemptpick *pick)
+{
+	for (size_t i = 0; i < pick->n; i++)
+		if (is_stuck(p, conn_peer(pick->who[i].conn)->pid))
+			pick->workers[i].life = POLICY_DEAD;
+}
 
 /* Was it asked lately, with no further step? */
 static bool was_asked(const struct preempt *p, pid_t pid)
@@ -263,6 +325,7 @@ static bool add_victim(struct preempt *p, const struct preemptpick_who *who, con
 {
 	const struct pressure *host = p->host->pressure;
 	struct preempt_victim *v = NULL;
+	struct actors_leaving leaving;
 
 	if (preemptvictim_new(who, chosen, &v) < 0 || !v)
 		return false;
@@ -277,6 +340,8 @@ static bool add_victim(struct preempt *p, const struct preemptpick_who *who, con
 	v->record.used = host->used.bytes;
 	v->record.notice_only = notice_only;
 	v->record.delay_ms = delay_of(p, v->record.uid);
+	actors_leaving(p->host->actors, v->record.pid, &leaving);
+	v->has_actors = leaving.n > 0;
 	v->next = p->wave;
 	p->wave = v;
 	note_step(p, v, PREEMPT_NOTICED);
@@ -305,6 +370,7 @@ static void choose(struct preempt *p)
 		return;
 	if (preemptpick_init(&pick, p->host) < 0)
 		return;
+	leave_out_stuck(p, &pick);
 	for (size_t i = 0; i < pick.n && !above; i++)
 		if (was_asked(p, conn_peer(pick.who[i].conn)->pid))
 			pick.workers[i].life = POLICY_DEAD;
@@ -316,10 +382,13 @@ static void choose(struct preempt *p)
 	/* Only now: a connection that gets this message may be dropped because it does not read,
 	 * and the choice would go with it. */
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
-		preempttell(p->host, v);
+		if (v->record.step == PREEMPT_NOTICED)
+			preempttell(p->host, v);
+	/* To another process of this host: that frees memory only where this one is ended. */
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
-		actors_evacuate(p->host->actors, v->record.pid);
-	(void)actors_flush(p->host->actors, NULL);
+		if (v->record.step == PREEMPT_NOTICED && !v->record.notice_only)
+			actors_evacuate(p->host->actors, v->record.pid);
+	actors_flush(p->host->actors);
 	step_all(p); /* one may have no time at all */
 }
 
@@ -362,9 +431,10 @@ static void on_sample(struct pressure_watch *w)
 	struct preempt *p = (struct preempt *)(void *)((char *)w - offsetof(struct preempt, watch));
 
 	step_all(p);
+	actors_flush(p->host->actors);
 	if (config_of(p)->preempt && !p->host->draining)
 		end_orphans(p);
-	if (!p->wave && config_of(p)->preempt && !p->host->draining)
+	if (config_of(p)->preempt && !p->host->draining && !is_under_way(p))
 		choose(p);
 }
 
@@ -484,6 +554,7 @@ int preempt_plan(const struct preempt *p, struct preempt_plans *ret)
 		preemptpick_deinit(&pick);
 		return -ENOMEM;
 	}
+	leave_out_stuck(p, &pick);
 	if (ret->need > 0)
 		n = policy_select(&how, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)

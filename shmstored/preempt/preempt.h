@@ -2,13 +2,15 @@
 /*
  * preempt.h: if memory is short, asks processes that run tasks to stop, and makes them (policy.h
  * chooses which). There is one wave at a time: no process is chosen while one of the last wave
- * lives. Off unless the configuration switches it on. Loop's thread only.
+ * lives, unless that is stuck. Off unless the configuration switches it on. Loop's thread only.
  *
  *   notice    TASK_PREEMPT, and an event ("preempt"), name the process, its tasks, and the time
  *             that they have. Actors there that may be moved are moved (actors.h)
  *   SIGTERM   after that time, if memory is still above the kill threshold
  *   SIGKILL   after a further time for ending; at once, also instead of what comes before it, if
  *             the kernel has no memory left within two intervals as it fills now
+ *   stuck     it lives on after SIGKILL, though no memory has come free for five seconds: it is
+ *             traced, or waits for a disk that is gone. The next wave does not wait for it
  *
  * Between gate and kill threshold there is only the notice. A process that ends its tasks in time
  * lives; so does one if the need passes by. Signals go by a descriptor of the process (peerpid.h),
@@ -34,6 +36,7 @@ enum preempt_step {
 	PREEMPT_NOTICED,
 	PREEMPT_TERMED,
 	PREEMPT_KILLED,
+	PREEMPT_STUCK,   /* it was killed, and does not die */
 	PREEMPT_GONE,    /* it died */
 	PREEMPT_YIELDED, /* it ended its tasks, and lives */
 	PREEMPT_SPARED,  /* it did not, and the need passed by */
@@ -57,7 +60,7 @@ struct preempt_record {
 };
 
 struct preempt_counts {
-	uint64_t n_waves, n_notices, n_terms, n_kills, n_gone, n_yielded, n_spared;
+	uint64_t n_waves, n_notices, n_terms, n_kills, n_stuck, n_gone, n_yielded, n_spared;
 	uint64_t n_level[POLICYLEVEL_ALWAYS + 1]; /* notices, by level */
 	size_t n_alive;                           /* of this wave */
 };

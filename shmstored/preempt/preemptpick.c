@@ -4,8 +4,8 @@
  * its tasks, can be tried again if all of them can, and began with the last of them. If one of its
  * tasks is NEVER, it is no candidate of any policy.
  *
- * A process that runs no task is a candidate only if it said that it is a worker: then it is idle.
- * A process that just has a store, or waits at the gate, is no candidate.
+ * A process that runs no task is a candidate only if it said that it is a worker, which then is
+ * idle, or if it has actors. A process that just has a store, or waits at the gate, is no candidate.
  */
 #include "preemptpick.h"
 
@@ -132,17 +132,27 @@ static void add(struct preemptpick *p, struct policy_worker w, struct preemptpic
  * Is the process listed already: another connection of it runs a task or waits for one, or was
  * taken?
  */
-static bool is_known(const struct preemptpick *p, const struct admit_tasks *t, const struct admit_guest *g)
+static bool is_known(const struct preemptpick *p, const struct admit_tasks *t, pid_t pid)
 {
-	pid_t pid = conn_peer(g->conn)->pid;
-
 	for (const struct admit_guest *other = t->guests; other; other = other->hh.next)
 		if (other->n && conn_peer(other->conn)->pid == pid)
 			return true;
 	for (size_t i = 0; i < p->n; i++)
 		if (conn_peer(p->who[i].conn)->pid == pid)
 			return true;
-	return !admittask_is_idle(t, g);
+	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next)
+		if (proc->pid == pid)
+			return true;
+	return false;
+}
+
+static bool is_worker(const struct admit_tasks *t, pid_t pid)
+{
+	const struct admit_guest *g = t->guests;
+
+	while (g && !(g->worker && conn_peer(g->conn)->pid == pid))
+		g = g->hh.next;
+	return g != NULL;
 }
 
 static void add_idle(struct preemptpick *p, const struct host *h, const struct admit_guest *g)
@@ -154,10 +164,28 @@ static void add_idle(struct preemptpick *p, const struct host *h, const struct a
 	add(p, w, (struct preemptpick_who){g->conn, NULL});
 }
 
+/*
+ * A process that runs no task, and has actors. It would be ended for these alone, which a level below ALWAYS does not allow: such
+ * actors are to be moved.
+ */
+static void add_place(struct preemptpick *p, const struct host *h, struct conn *c)
+{
+	struct actors_leaving leaving;
+
+	actors_leaving(h->actors, conn_peer(c)->pid, &leaving);
+	if (leaving.n_movable < leaving.n && leaving.level < (int)POLICYLEVEL_ALWAYS)
+		p->n_never++;
+	else
+		add(p, worker_of(h, conn_peer(c)->pid), (struct preemptpick_who){c, NULL});
+}
+
 int preemptpick_init(struct preemptpick *p, const struct host *h)
 {
 	const struct admit_tasks *t = admit_tasks(h->admit);
 	size_t most = HASH_COUNT(t->procs) + HASH_COUNT(t->guests);
+
+	for (struct conn *c = actors_place_next(h->actors, NULL); c; c = actors_place_next(h->actors, c))
+		most++;
 
 	*p = (struct preemptpick){0};
 	if (!most)
@@ -172,8 +200,11 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next)
 		add(p, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->guest->conn, proc});
 	for (const struct admit_guest *g = t->guests; g; g = g->hh.next)
-		if (g->worker && !is_known(p, t, g))
+		if (g->worker && !is_known(p, t, conn_peer(g->conn)->pid))
 			add_idle(p, h, g);
+	for (struct conn *c = actors_place_next(h->actors, NULL); c; c = actors_place_next(h->actors, c))
+		if (!is_worker(t, conn_peer(c)->pid) && !is_known(p, t, conn_peer(c)->pid))
+			add_place(p, h, c);
 	return 0;
 }
 

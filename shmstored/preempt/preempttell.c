@@ -40,6 +40,7 @@ static uint32_t what_of(enum preempt_step step)
 		return WIRE_PREEMPT_SPARED;
 	case PREEMPT_TERMED:
 	case PREEMPT_KILLED:
+	case PREEMPT_STUCK:
 	default:
 		return 0;
 	}

@@ -31,7 +31,10 @@ struct preempt_victim {
 	int pidfd;
 	const struct conn *conn; /* one of its connections; it may have ended: preemptvictim_guest() */
 	struct preempt_record record;
-	struct preempt_lost *tasks; /* record.n_tasks; an idle worker has none */
+	int64_t killed_used;        /* of the host, when memory came free last since the SIGKILL */
+	uint64_t killed_mono_ns;    /* the look at that */
+	struct preempt_lost *tasks; /* record.n_tasks; an idle worker has none, */
+	bool has_actors;            /*   nor has who was chosen for its actors */
 };
 
 /* 0; -ESRCH and the like: it cannot be signalled for certain; -ENOMEM. */

@@ -2,9 +2,9 @@
 /* adaptation.c: a window is ADAPTATION_WINDOW admissions; what is preempted is remembered by the profile itself (profile_preempted()). */
 #include "adaptation.h"
 
-void adaptation_init(struct adaptation *a, enum profile_strategy strategy, bool pinned)
+void adaptation_init(struct adaptation *a)
 {
-	*a = (struct adaptation){.now = strategy, .pinned = pinned || strategy == PROFILE_NONE};
+	*a = (struct adaptation){.now = PROFILE_PEAK};
 }
 
 void adaptation_note(struct adaptation *a, uint64_t used, uint64_t reserved)
@@ -20,7 +20,7 @@ bool adaptation_admitted(struct adaptation *a)
 {
 	bool idle;
 
-	if (a->pinned || ++a->n_admitted < ADAPTATION_WINDOW)
+	if (++a->n_admitted < ADAPTATION_WINDOW)
 		return false;
 	idle = a->looked && !a->busy;
 	a->n_admitted = 0;
@@ -29,9 +29,4 @@ bool adaptation_admitted(struct adaptation *a)
 		return false;
 	a->now = a->now + 1;
 	return true;
-}
-
-enum profile_strategy adaptation_for(const struct adaptation *a, const struct profile_key *k)
-{
-	return a->pinned || !profile_was_preempted(k) ? a->now : PROFILE_PEAK;
 }

@@ -16,18 +16,15 @@
 
 struct adaptation {
 	enum profile_strategy now;
-	bool pinned;
 	bool looked, busy; /* in this window: there was a sample; one at which enough was used */
 	uint32_t n_admitted;
 };
 
-/* It begins with this; pinned: and stays. */
-void adaptation_init(struct adaptation *a, enum profile_strategy strategy, bool pinned);
+/* It begins with the peak. */
+void adaptation_init(struct adaptation *a);
 /* A sample of all running tasks together. Nothing reserved: it says nothing. */
 void adaptation_note(struct adaptation *a, uint64_t used, uint64_t reserved);
 /* One more was admitted. true: from now on it is the next strategy: peak, p95, histogram, average. */
 bool adaptation_admitted(struct adaptation *a);
-/* For this kind of task: the peak if one of it was preempted lately. k may be NULL. */
-enum profile_strategy adaptation_for(const struct adaptation *a, const struct profile_key *k);
 
 #endif

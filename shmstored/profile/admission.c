@@ -205,11 +205,6 @@ uint64_t admission_used(const struct admission *a)
 	return a->used;
 }
 
-uint32_t admission_n_running(const struct admission *a)
-{
-	return HASH_COUNT(a->tasks);
-}
-
 const char *admission_reason_name(enum admission_reason r)
 {
 	static const char *const names[] = {

@@ -70,7 +70,6 @@ int admission_end(struct admission *a, uint64_t task);
 
 uint64_t admission_reserved(const struct admission *a);
 uint64_t admission_used(const struct admission *a); /* what they have now */
-uint32_t admission_n_running(const struct admission *a);
 const char *admission_reason_name(enum admission_reason r);
 
 #endif

@@ -54,6 +54,8 @@ bool profile_choice_read(const char *text, struct profile_choice *ret)
 		{"conservative", PROFILE_PEAK, false},
 		{"conservative=peak", PROFILE_PEAK, false},
 		{"conservative=p95", PROFILE_P95, false},
+		{"conservative:peak", PROFILE_PEAK, false},
+		{"conservative:p95", PROFILE_P95, false},
 		{"aggressive", PROFILE_AVERAGE, false},
 		{"histogram", PROFILE_HISTOGRAM, false},
 		{"adaptive", PROFILE_PEAK, true},

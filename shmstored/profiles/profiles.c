@@ -275,7 +275,7 @@ int profiles_new(struct host *h, struct profiles **ret)
 	p->host = h;
 	p->dir_fd = -1;
 	p->timer.fn = on_timer;
-	adaptation_init(&p->adaptation, PROFILE_PEAK, false);
+	adaptation_init(&p->adaptation);
 	if (profilepeers_new(h, p, &p->peers) < 0) {
 		free(p);
 		return -ENOMEM;

@@ -16,9 +16,10 @@
 
 #include "config.h"
 #include "conn.h"
+#include "hash.h"
 #include "host.h"
-#include "idtable.h"
 #include "loop.h"
+#include "member.h"
 #include "profiletrack.h"
 
 struct task {
@@ -39,7 +40,8 @@ struct guest {
 	struct profiletasks *of;
 	struct conn *conn;
 	struct conn_end end;
-	int statm_fd; /* -1: we may not */
+	int statm_fd;   /* -1: we may not */
+	uint64_t floor; /* the least that the process had when one of its tasks began */
 	struct task *tasks;
 	UT_hash_handle hh;
 };
@@ -55,9 +57,20 @@ struct profiletasks {
 
 /* ---- looking at a process ---- */
 
+/* What the process has in its store that is no object yet: arrays that were born there, and what is being written. */
+static uint64_t unpublished(const struct guest *g)
+{
+	struct member *m = conn_member(g->conn);
+
+	if (!m)
+		return 0;
+	member_refresh(m);
+	return m->last.reserved_bytes;
+}
+
 /*
- * The process's anonymous pages: its resident ones, less those of files and of shared memory.
- * False: they are not known.
+ * The process's anonymous pages (its resident ones, less those of files and of shared memory), and
+ * what is unpublished. False: they are not known.
  */
 static bool look(const struct profiletasks *t, const struct guest *g, uint64_t *ret)
 {
@@ -73,7 +86,7 @@ static bool look(const struct profiletasks *t, const struct guest *g, uint64_t *
 	text[n] = '\0';
 	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &size, &resident, &shared) != 3 || !size)
 		return false;
-	*ret = resident > shared ? (resident - shared) * t->page : 0;
+	*ret = (resident > shared ? (resident - shared) * t->page : 0) + unpublished(g);
 	return true;
 }
 
@@ -237,6 +250,8 @@ int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, co
 	}
 	k->began_ns = loop_clock();
 	k->seen = look(t, g, &k->base);
+	if (k->seen && (!g->floor || k->base < g->floor))
+		g->floor = k->base;
 	note(k, k->seen, k->base);
 	if (!t->timer.busy)
 		loop_timer(t->host->loop, &t->timer, loop_clock() + t->host->config->profile.interval_ns, 0);
@@ -259,6 +274,21 @@ int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t t
 	return 0;
 }
 
+/*
+ * A process that keeps memory that earlier tasks freed, as malloc does, does not grow when the next task uses it. As far as kept memory
+ * explains it, such a task had as much as its kind has on average; and none had nothing.
+ */
+static uint64_t with_kept(const struct profiletasks *t, const struct guest *g, const struct task *k)
+{
+	const struct profile *p = profiles_find(t->profiles, conn_peer(g->conn)->uid);
+	const struct profile_key *kind = p ? profile_find(p, &k->name) : NULL;
+	uint64_t usual = kind ? profile_stat(kind, PROFILE_PRIVATE).average : 0,
+		 most = k->track.peak + (k->seen ? k->base - g->floor : 0), used = usual < most ? usual : most;
+
+	used = used > k->track.peak ? used : k->track.peak;
+	return used > t->page ? used : t->page;
+}
+
 int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_task *told,
 		     enum profiles_end how)
 {
@@ -275,6 +305,8 @@ int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task, cons
 	note(k, seen, now);
 	if (!told->has[PROFILE_PRIVATE] || k->track.peak > told->used[PROFILE_PRIVATE])
 		ended.used[PROFILE_PRIVATE] = k->track.peak;
+	if (!told->has[PROFILE_PRIVATE] && k->track.n_samples)
+		ended.used[PROFILE_PRIVATE] = with_kept(t, g, k);
 	ended.has[PROFILE_PRIVATE] = told->has[PROFILE_PRIVATE] || k->track.n_samples;
 	profiletrack_end(&k->track, age_ms(k), &ended);
 	r = profiles_ended(t->profiles, conn_peer(c)->uid, &k->name, &ended, how);

@@ -5,8 +5,9 @@
  * Loop's thread only.
  *
  * A task's private memory is how much its process has grown since it began (anonymous pages, by
- * /proc/PID/statm), or what its client says, if that is more. Several tasks that run in one process
- * at once are therefore each charged with what all of them take: too much, never too little.
+ * /proc/PID/statm, and memory of its store that is no object yet, as arrays that are born there), or
+ * what its client says, if that is more. Several tasks that run in one process at once are therefore
+ * each charged with what all of them take: too much, never too little.
  */
 #ifndef PROFILETASKS_H
 #define PROFILETASKS_H

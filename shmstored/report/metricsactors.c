@@ -16,6 +16,8 @@ static const struct metric of_actors[] = {
 	 offsetof(struct actors_books, n_answered)},
 	{"shmstore_actor_calls_lost", "", "Calls whose actor was lost before it answered.", true, FORM_U64,
 	 offsetof(struct actors_books, n_lost)},
+	{"shmstore_actor_lost", "", "Actors whose process died, and of which no copy begins.", true, FORM_U64,
+	 offsetof(struct actors_books, n_died)},
 	{"shmstore_actor_moves", "", "Times that an actor went to another process.", true, FORM_U64,
 	 offsetof(struct actors_books, n_moves)},
 	{"shmstore_actor_moves_failed", "", "Times that it was to go and stayed.", true, FORM_U64,

@@ -130,6 +130,7 @@ static void write_preempt(const struct metric_out *o, const struct preempt *p)
 	static const struct metric notices = COUNTER("preempt_notices", "", "Processes that were asked to stop."),
 				   terms = COUNTER("preempt_terms", "", "Of them, those sent SIGTERM."),
 				   kills = COUNTER("preempt_kills", "", "Of them, those sent SIGKILL."),
+				   stuck = COUNTER("preempt_stuck", "", "Of them, those that did not die of it."),
 				   gone = COUNTER("preempt_gone", "", "Of them, those that died."),
 				   yielded = COUNTER("preempt_yielded", "", "Those that ended their tasks, and live."),
 				   spared = COUNTER("preempt_spared", "", "Those that the need passed by.");
@@ -141,6 +142,7 @@ static void write_preempt(const struct metric_out *o, const struct preempt *p)
 	write_count(o, &notices, &c.n_notices);
 	write_count(o, &terms, &c.n_terms);
 	write_count(o, &kills, &c.n_kills);
+	write_count(o, &stuck, &c.n_stuck);
 	write_count(o, &gone, &c.n_gone);
 	write_count(o, &yielded, &c.n_yielded);
 	write_count(o, &spared, &c.n_spared);

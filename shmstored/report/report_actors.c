@@ -82,6 +82,7 @@ void report_actors(const struct report_view *v, struct host *h, struct json_obje
 	jsonmake_u64(o, "calls", b.n_calls);
 	jsonmake_u64(o, "answered", b.n_answered);
 	jsonmake_u64(o, "lost", b.n_lost);
+	jsonmake_u64(o, "died", b.n_died);
 	jsonmake_u64(o, "moves", b.n_moves);
 	jsonmake_u64(o, "failed", b.n_failed);
 	jsonmake_u64(o, "total", b.n_actors);

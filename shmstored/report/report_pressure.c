@@ -197,6 +197,7 @@ static void preempt_part(const struct report_view *v, const struct host *h, stru
 	jsonmake_u64(o, "notices", c.n_notices);
 	jsonmake_u64(o, "terms", c.n_terms);
 	jsonmake_u64(o, "kills", c.n_kills);
+	jsonmake_u64(o, "stuck", c.n_stuck);
 	jsonmake_u64(o, "gone", c.n_gone);
 	jsonmake_u64(o, "yielded", c.n_yielded);
 	jsonmake_u64(o, "spared", c.n_spared);

@@ -36,15 +36,12 @@ static void config_part(const struct config_stage *c, struct json_object *o)
 	ratio_part(o, "private_ratio_ppm", c->rules.private_ratio);
 	ratio_part(o, "shared_ratio_ppm", c->rules.shared_ratio);
 	ratio_part(o, "fallen_threshold_ppm", c->rules.fallen_threshold);
-	jsonmake_u64(o, "mn_threshold", c->rules.mn_threshold);
-	jsonmake_u64(o, "desc_bytes", c->rules.desc_bytes);
 	jsonmake_i64(o, "whole_shared_div", c->rules.whole_shared_div);
 	jsonmake_i64(o, "wait_ms", c->rules.wait_ms);
 	if (c->cap)
 		jsonmake_u64(o, "cap", c->cap);
 	else
 		jsonmake_null(o, "cap");
-	jsonmake_i64(o, "demote_threshold", c->demote.threshold);
 }
 
 struct profile_list {
@@ -134,7 +131,6 @@ void report_stages(const struct report_view *v, struct account *a, struct json_o
 	jsonmake_u64(o, "waiting", sums.n_waiting);
 	jsonmake_u64(o, "degraded", sums.n_degraded);
 	jsonmake_u64(o, "queries", t->n_queries);
-	jsonmake_u64(o, "measured", t->n_measured);
 	jsonmake_u64(o, "begun", t->n_begun);
 	jsonmake_u64(o, "begun_after_wait", t->n_waited);
 	jsonmake_u64(o, "begun_degraded", t->n_degraded);

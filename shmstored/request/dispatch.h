@@ -37,7 +37,6 @@ DISPATCH_HANDLER(profile_admin);
 DISPATCH_HANDLER(stage_query);
 DISPATCH_HANDLER(stage_begin);
 DISPATCH_HANDLER(stage_end);
-DISPATCH_HANDLER(stage_demote);
 DISPATCH_HANDLER(task_admit);
 DISPATCH_HANDLER(task_done);
 DISPATCH_HANDLER(task_runs);

@@ -72,7 +72,8 @@ static int answer(struct conn *c, uint64_t serial, int error, bool late)
 		r = conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why_not(error));
 	else if (!late)
 		r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
-	return r == CONN_OK ? actors_flush(conn_host(c)->actors, c) : r;
+	actors_flush(conn_host(c)->actors);
+	return r;
 }
 
 static int wrong_name(struct conn *c, uint64_t serial)

@@ -133,15 +133,10 @@ DISPATCH_HANDLER(arb)
 	q.client = arbguest_get(h, m);
 	if (!q.client)
 		return refuse(c, serial, -ENOMEM);
-	h->handling = c;
 	outcome = handle(&q);
 	r = answer(&q, c, outcome);
 	free(q.text);
 	arbhost_settle(h);
-	h->handling = NULL;
-	/* m->arb: it may have ended with something that settling did. */
-	if (r == CONN_OK && m->arb && m->arb->drop)
-		r = conn_fault(c, CONN_E_SLOW, "it does not read what it asked for");
 	return r;
 }
 
@@ -225,10 +220,8 @@ DISPATCH_HANDLER(arb_admin)
 	if (body->op == WIRE_ARB_ADMIN_KNOB && !knob_allowed(body))
 		return refuse_knob(c, serial, body);
 	m = admin_message(body, a->arb->core);
-	a->arb->handling = c;
 	r = arbhost_step(a->arb, &m);
 	arbhost_settle(a->arb);
-	a->arb->handling = NULL;
 	if (r < 0)
 		return refuse(c, serial, r);
 	if (r != ARB_OK)

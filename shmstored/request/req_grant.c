@@ -70,7 +70,8 @@ DISPATCH_HANDLER(cancel)
 		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");
 		if (r == CONN_OK)
 			r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
-		return r == CONN_OK ? admit_settle(a, c) : r;
+		admit_settle(a);
+		return r;
 	}
 	if (actors_cancel(conn_host(c)->actors, c, body->serial)) {
 		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");

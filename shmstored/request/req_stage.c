@@ -4,12 +4,9 @@
  * ended by the same user, and by administrators. What is not possible (a name, a count) is refused; what breaks the protocol ends the client.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "account.h"
-#include "config.h"
 #include "dispatch.h"
 #include "host.h"
 #include "member.h"
@@ -55,65 +52,25 @@ static int failed(struct conn *c, uint64_t serial, int r)
 	}
 }
 
-/* The name of the stage at the begin of text, up to a line break or the end. */
-static bool take_name(const char *text, char ret[STAGES_NAME + 1], const char **ret_rest)
+static bool name_fits(const char *text)
 {
-	size_t n = strcspn(text, "\n");
-
-	if (!n || n > STAGES_NAME)
-		return false;
-	memcpy(ret, text, n);
-	ret[n] = '\0';
-	*ret_rest = text[n] ? text + n + 1 : text + n;
-	return true;
-}
-
-static bool take_number(const char **io_text, uint64_t *ret)
-{
-	char *end;
-
-	if (**io_text < '0' || **io_text > '9')
-		return false;
-	errno = 0;
-	*ret = strtoull(*io_text, &end, 10);
-	*io_text = end;
-	return errno == 0;
-}
-
-/* "MxN,MxN". -1: it is not of that form, or there are more than STAGES_UPSTREAM. */
-static int take_shuffles(const char *text, struct stage_shuffle ret[STAGES_UPSTREAM])
-{
-	int n = 0;
-
-	while (*text) {
-		if (n == STAGES_UPSTREAM || !take_number(&text, &ret[n].m) || *text++ != 'x' ||
-		    !take_number(&text, &ret[n].n) || (*text && (*text++ != ',' || !*text)))
-			return -1;
-		n++;
-	}
-	return n;
+	return *text && strlen(text) <= STAGES_NAME && !strchr(text, '\n');
 }
 
 DISPATCH_HANDLER(stage_query)
 {
-	struct stage_shuffle upstream[STAGES_UPSTREAM];
 	struct member *m = conn_member(c);
-	char name[STAGES_NAME + 1];
 	struct stages_answer a;
 	struct stage_ask ask;
-	const char *rest;
-	int n, r;
+	int r;
 
 	(void)tail_size;
 	if (body->root >= WIRE_STAGE_ROOT_END || body->fallback >= WIRE_STAGE_FALLBACK_END)
 		return conn_fault(c, CONN_E_PROTOCOL, "STAGE_QUERY: no such root or fallback");
 	if (!m)
 		return refuse_store(c, serial);
-	n = take_name(tail, name, &rest) ? take_shuffles(rest, upstream) : -1;
-	if (n < 0)
-		return refuse(c, serial, -EINVAL,
-			      "a stage has a name of 1 to 240 bytes without line breaks, and reads at most 256 "
-			      "shuffles, each as MxN");
+	if (!name_fits(tail))
+		return refuse(c, serial, -EINVAL, "a stage has a name of 1 to 240 bytes without line breaks");
 	if (body->base)
 		return refuse(c, serial, -EINVAL, "every query starts from the base, which is profile 0");
 	ask = (struct stage_ask){
@@ -124,32 +81,28 @@ DISPATCH_HANDLER(stage_query)
 		.nonshare = RATIO(body->nonshare_ppm, PPM),
 		.root = body->root == WIRE_STAGE_FINAL ? STAGE_FINAL : STAGE_EXCHANGE,
 		.fallback = (enum stage_fallback)body->fallback,
-		.upstream = upstream,
-		.n_upstream = (size_t)n,
 		.want_slots = body->want_slots,
 	};
 	if (!stage_ask_fits(&ask) || body->nonshare_ppm > PPM)
 		return refuse(c, serial, -EINVAL,
 			      "a stage has 0 to 2^40 operators of each kind, and no more of its bytes than all can be "
 			      "unshareable");
-	r = stages_query(m, name, &ask, &a);
+	r = stages_query(m, &ask, &a);
 	return r < 0 ? failed(c, serial, r) : staged(c, serial, &a);
 }
 
 DISPATCH_HANDLER(stage_begin)
 {
 	struct member *m = conn_member(c);
-	char name[STAGES_NAME + 1];
 	struct stages_answer a;
-	const char *rest;
 	int r;
 
 	(void)tail_size;
 	if (!m)
 		return refuse_store(c, serial);
-	if (!take_name(tail, name, &rest) || *rest)
+	if (!name_fits(tail))
 		return refuse(c, serial, -EINVAL, "a stage has a name of 1 to 240 bytes without line breaks");
-	r = stages_begin(m, serial, name, body->profile, body->other, body->timeout_ms, &a);
+	r = stages_begin(m, serial, tail, body->profile, body->other, body->timeout_ms, &a);
 	if (r < 0)
 		return failed(c, serial, r);
 	return r == 1 ? CONN_OK : staged(c, serial, &a);
@@ -167,9 +120,6 @@ static struct member *member_of(const struct host *h, uint64_t id)
 DISPATCH_HANDLER(stage_end)
 {
 	struct member *m = body->session ? member_of(conn_host(c), body->session) : conn_member(c);
-	const struct stages_told told = {.learn = (body->flags & WIRE_STAGE_LEARN) != 0,
-					 .has_private = (body->flags & WIRE_STAGE_HAS_PRIVATE) != 0,
-					 .private_bytes = body->private_bytes};
 	static const struct wire_done done = {0};
 	struct stages_answer a;
 
@@ -181,29 +131,8 @@ DISPATCH_HANDLER(stage_end)
 		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
 				   "others' stages are for root and the daemon's own user to end; you are user %u",
 				   (unsigned)conn_peer(c)->uid);
-	if (!m || stages_end(m, &told, &a) < 0)
+	if (!m || stages_end(m, &a) < 0)
 		return refuse(c, serial, -ENOENT,
 			      "no stage runs there: the daemon may have been started anew since its begin");
 	return body->session ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : staged(c, serial, &a);
-}
-
-DISPATCH_HANDLER(stage_demote)
-{
-	const struct stage_costs *config = &conn_host(c)->config->stage.demote;
-	const struct stage_costs costs = {
-		.to_private = body->to_private,
-		.to_shared = body->to_shared,
-		.other_leaves = body->other_leaves,
-		.added = body->added,
-		.plain = body->plain,
-		.threshold = body->flags & WIRE_STAGE_HAS_THRESHOLD ? body->threshold : config->threshold,
-		.ignore_to_shared = config->ignore_to_shared,
-		.prefer_shared = config->prefer_shared,
-	};
-	struct wire_demoted answer = {0};
-
-	(void)tail;
-	(void)tail_size;
-	answer.demote = stage_demote(&costs, &answer.net);
-	return conn_send(c, WIRE_DEMOTED, serial, &answer, NULL, 0);
 }

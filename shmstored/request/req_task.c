@@ -144,5 +144,6 @@ DISPATCH_HANDLER(task_done)
 			      r == -EPERM ? "the task was admitted on another connection: only that one may end it"
 					  : "no such task runs");
 	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
-	return r == CONN_OK ? admit_settle(a, c) : r;
+	admit_settle(a);
+	return r;
 }

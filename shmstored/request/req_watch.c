@@ -63,7 +63,7 @@ static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, c
 		return;
 	r = tell(w, sequence, json, n);
 	if (r > 0)
-		conn_drop(w->conn, (enum conn_outcome)r, "it watches, but does not read"); /* frees w */
+		conn_drop(w->conn, (enum conn_outcome)r, "it watches, but does not read");
 }
 
 #define NO_ROOM (-1) /* tell_kept(): later */

@@ -149,12 +149,9 @@ static void say_level(struct arbhost *h)
 	arbcall_pressure(h, level);
 }
 
-/* What is left to do for c. c may be gone after it. */
+/* What is left to do for c. */
 static void settle_client(struct arbguest *c)
 {
-	struct arbhost *h = c->host;
-	struct conn *conn = c->member->conn;
-
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
 		if (c->recalls & (1u << slot)) {
 			c->recalls &= ~(1u << slot);
@@ -162,8 +159,6 @@ static void settle_client(struct arbguest *c)
 		}
 	}
 	arbcall_next(c);
-	if (c->drop && conn && conn != h->handling)
-		conn_drop(conn, CONN_E_SLOW, "it does not read what it asked for");
 }
 
 static void arm(struct arbhost *h)

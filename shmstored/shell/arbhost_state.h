@@ -90,7 +90,6 @@ struct arbguest {
 	struct arbguest *todo_prev, *todo_next;
 	bool todo;
 	bool leaving;     /* its connection has ended: nothing that it took is its own */
-	bool drop;        /* it does not read what it is told */
 	unsigned recalls; /* leases that the core wants back: bits */
 	/* Up-calls: arbcall.c. */
 	struct conn *serve;
@@ -136,7 +135,6 @@ struct arbhost {
 	struct arbguest *clients; /* hash */
 	struct arbguest *todo;    /* a list: something is left to do for them */
 	uint32_t last_number, last_call;
-	struct conn *handling; /* whose request is handled now: it must not be dropped meanwhile */
 	struct arbkernel kernel;
 	struct arbevict evict;
 	uint32_t n_calls; /* that are out */

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stageprofile.c: the rules. Amounts are at most STAGE_MIB_MAX; what a ratio or an index would make of them beyond that counts as so much, before
- * the cap is looked at, so that no sum overflows.
+ * stageprofile.c: the rules. Amounts are at most STAGE_MIB_MAX; what a ratio would make of them beyond that counts as so much, before the cap is
+ * looked at, so that no sum overflows.
  */
 #include "stageprofile.h"
 
-#include <string.h>
-
-#define MIB (UINT64_C(1) << 20)
 /* The share of the shared memory that a stage keeps whatever its private memory wants. */
 #define FLOOR_DIV 10
 
@@ -18,13 +15,9 @@ const struct stage_config stage_defaults = {
 	.private_ratio = {2, 1},
 	.shared_ratio = {1, 2},
 	.fallen_threshold = {1, 2},
-	.mn_threshold = 1000000,
-	.desc_bytes = 32,
 	.whole_shared_div = 10,
 	.wait_ms = 2000,
 };
-
-const struct stage_costs stage_costs_defaults = {.threshold = -1, .ignore_to_shared = true, .prefer_shared = true};
 
 bool stage_config_fits(const struct stage_config *c)
 {
@@ -42,7 +35,7 @@ bool stage_ask_fits(const struct stage_ask *ask)
 {
 	return ask->n_native >= 0 && ask->n_native <= STAGE_NODES_MAX && ask->n_convert >= 0 &&
 	       ask->n_convert <= STAGE_NODES_MAX && ask->n_other >= 0 && ask->n_other <= STAGE_NODES_MAX &&
-	       ask->want_slots >= 0 && ask->measured_mib >= 0 && (!ask->has_nonshare || ask->nonshare.den);
+	       ask->want_slots >= 0 && (!ask->has_nonshare || ask->nonshare.den);
 }
 
 bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amounts *b)
@@ -98,28 +91,6 @@ static unsigned fallen(const struct stage_config *c, const struct stage_ask *ask
 	return 0;
 }
 
-/* The blocks of all shuffles; UINT64_MAX if there are more. */
-static uint64_t blocks(const struct stage_ask *ask)
-{
-	uint64_t sum = 0, product;
-
-	for (size_t i = 0; i < ask->n_upstream; i++)
-		if (__builtin_mul_overflow(ask->upstream[i].m, ask->upstream[i].n, &product) ||
-		    __builtin_add_overflow(sum, product, &sum))
-			return UINT64_MAX;
-	return sum;
-}
-
-static int64_t index_mib(uint64_t n_blocks, uint64_t desc_bytes)
-{
-	uint64_t bytes, mib;
-
-	if (__builtin_mul_overflow(n_blocks, desc_bytes, &bytes))
-		return STAGE_MIB_MAX;
-	mib = bytes / MIB + (bytes % MIB != 0);
-	return mib > (uint64_t)STAGE_MIB_MAX ? STAGE_MIB_MAX : (int64_t)mib;
-}
-
 /* private + shared within the cap: shared gives first, down to its floor, then private, and slots with it. */
 static bool clamp(struct stage_amounts *a, int64_t floor, int64_t cap)
 {
@@ -154,7 +125,6 @@ struct stage_reply stage_evaluate(const struct stage_config *config, const struc
 {
 	struct stage_reply r = {.amounts = *base};
 	int64_t cap = config->cap_mib ? config->cap_mib : base->private_mib + base->shared_mib;
-	uint64_t n_blocks;
 
 	if (!config->enabled || !config->shared_enabled)
 		return r;
@@ -166,33 +136,14 @@ struct stage_reply stage_evaluate(const struct stage_config *config, const struc
 		return r;
 	if (ask->want_slots > 0)
 		r.amounts.slots = smaller(base->slots, ask->want_slots);
-	n_blocks = blocks(ask);
-	if (ask->n_upstream && n_blocks >= config->mn_threshold) {
-		int64_t wanted = smaller(base->private_mib + index_mib(n_blocks, config->desc_bytes), STAGE_MIB_MAX);
-
-		r.rules |= STAGE_RULE_SHUFFLE;
-		r.amounts.private_mib = larger(r.amounts.private_mib, wanted);
-		r.amounts.shared_mib = smaller(r.amounts.shared_mib, base->shared_mib);
-	}
-	if (ask->measured_mib > 0) {
-		r.rules |= STAGE_RULE_MEASURED;
-		r.amounts.private_mib = smaller(ask->measured_mib, STAGE_MIB_MAX);
-	}
 	if (r.rules)
 		r.clamped = clamp(&r.amounts, base->shared_mib / FLOOR_DIV, cap);
 	return r;
 }
 
-const char *stage_rules_text(unsigned rules, char room[32])
+const char *stage_rules_text(unsigned rules)
 {
-	static const char *const names[] = {"whole", "partial", "shuffle", "measured"};
-	char *at = room;
-
-	*stpcpy(room, rules ? "" : "none") = '\0';
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (rules & 1u << i)
-			at = stpcpy(stpcpy(at, at == room ? "" : "+"), names[i]);
-	return room;
+	return rules & STAGE_RULE_WHOLE ? "whole" : rules & STAGE_RULE_PARTIAL ? "partial" : "none";
 }
 
 bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b, enum stage_conflict conflict,
@@ -214,23 +165,4 @@ bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b, e
 	}
 	*ret = most;
 	return true;
-}
-
-/* Counts of nodes of a plan: far from 2^63; but nobody's word is taken for it. */
-static int64_t sum(int64_t a, int64_t b)
-{
-	int64_t s;
-
-	if (!__builtin_add_overflow(a, b, &s))
-		return s;
-	return a < 0 ? INT64_MIN : INT64_MAX;
-}
-
-bool stage_demote(const struct stage_costs *c, int64_t *ret_net)
-{
-	int64_t cost = sum(sum(c->to_private, c->ignore_to_shared ? 0 : c->to_shared), c->other_leaves);
-	int64_t net = sum(cost, c->added == INT64_MIN ? INT64_MAX : -c->added);
-
-	*ret_net = net;
-	return c->threshold >= 0 && net >= c->threshold && !(c->prefer_shared && net <= c->plain);
 }

@@ -6,9 +6,7 @@
  * Every evaluation begins with the base, never with the last result. Rules:
  *   whole     nothing of the stage can be shared: private * private_ratio, shared / whole_shared_div
  *   partial   a large part cannot: private * private_ratio, shared * shared_ratio
- *   shuffle   it reads shuffles with many blocks (the sum of M*N): private + the index of their blocks
- * Mode HOST: all that match merge (the larger private, the smaller shared), and private + shared stay within the cap.
- * What earlier runs of the stage used privately takes the place of what the rules make of it.
+ * Mode HOST: private + shared stay within the cap, and the share of the bytes that cannot be shared counts beside the operators.
  * Mode FIRST: as Gluten does it: whole or else partial, for stages whose root is an exchange, and nothing bounds the sum.
  *
  * Amounts are MiB, and say so in their names: a number without its unit is what went wrong elsewhere.
@@ -44,16 +42,13 @@ enum stage_fallback {
 
 enum stage_rule {
 	STAGE_RULE_WHOLE = 1,
-	STAGE_RULE_PARTIAL = 2,
-	STAGE_RULE_SHUFFLE = 4,
-	STAGE_RULE_MEASURED = 8
+	STAGE_RULE_PARTIAL = 2
 };
 
 struct stage_config {
 	enum stage_mode mode;
 	bool enabled, shared_enabled;
 	struct ratio private_ratio, shared_ratio, fallen_threshold;
-	uint64_t mn_threshold, desc_bytes; /* of the sum of M*N; one block's entry in the index */
 	int64_t whole_shared_div;
 	int64_t cap_mib; /* 0: what the base has together */
 	int64_t wait_ms; /* for memory that others hold, at a stage's begin */
@@ -65,10 +60,6 @@ struct stage_amounts {
 	int64_t private_mib, shared_mib, slots; /* slots: at least 1 */
 };
 
-struct stage_shuffle {
-	uint64_t m, n; /* mappers, reducers */
-};
-
 struct stage_ask {
 	int64_t n_native, n_convert,
 		n_other; /* operators: on shared memory, copies between it and private memory, all others */
@@ -76,10 +67,7 @@ struct stage_ask {
 	struct ratio nonshare; /* of the bytes, what cannot be shared: instead of the counts, or beside them */
 	enum stage_root root;
 	enum stage_fallback fallback;
-	const struct stage_shuffle *upstream; /* every shuffle that it reads */
-	size_t n_upstream;
-	int64_t want_slots;   /* 0: those of the base */
-	int64_t measured_mib; /* what earlier runs of the stage used privately; 0: not known. Mode HOST */
+	int64_t want_slots; /* 0: those of the base */
 };
 
 struct stage_reply {
@@ -97,8 +85,8 @@ bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amoun
 /* All three fit. */
 struct stage_reply stage_evaluate(const struct stage_config *config, const struct stage_amounts *base,
 				  const struct stage_ask *ask);
-/* "none", "whole+shuffle+measured". Returns room. */
-const char *stage_rules_text(unsigned rules, char room[32]);
+/* "none", "whole", "partial". */
+const char *stage_rules_text(unsigned rules);
 
 enum stage_conflict {
 	STAGE_CONFLICT_ERROR,
@@ -112,19 +100,5 @@ enum stage_conflict {
  */
 bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b, enum stage_conflict conflict,
 		 int64_t cap_mib, struct stage_amounts *ret);
-
-/* Should a stage keep its data private? By the conversions that this saves, as Gluten's fallback policy counts them. */
-struct stage_costs {
-	int64_t to_private, to_shared; /* copies in the plan as it is: columnar to row, row to columnar */
-	int64_t other_leaves;          /* leaves that are not native */
-	int64_t added;                 /* copies that would come in if it fell back */
-	int64_t plain;                 /* copies in the plan if it fell back */
-	int64_t threshold;             /* < 0: never */
-	bool ignore_to_shared, prefer_shared;
-};
-
-extern const struct stage_costs stage_costs_defaults;
-
-bool stage_demote(const struct stage_costs *c, int64_t *ret_net);
 
 #endif

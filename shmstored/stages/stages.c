@@ -3,8 +3,7 @@
  * stages.c: sessions, their waits, and the answers that were withheld.
  *
  * The book decides, and calls back while it does. The callback only marks a session that may begin,
- * and settle() answers it afterwards: an answer that cannot be sent ends a connection and with it a
- * session, which changes the book. The timer runs while a session waits, until the first wait is
+ * and settle() answers it afterwards. The timer runs while a session waits, until the first wait is
  * over.
  */
 #include "stages.h"
@@ -37,7 +36,7 @@ static struct stage_config rules_of(const struct stages *t)
 {
 	struct stage_config c = config_of(t)->rules;
 
-	c.cap_mib = (int64_t)(config_of(t)->cap / (uint64_t)MIB);
+	c.cap_mib = config_of(t)->cap ? (int64_t)(config_of(t)->cap / (uint64_t)MIB) : 2 * STAGE_MIB_MAX;
 	return c;
 }
 
@@ -159,9 +158,6 @@ static void settle(struct stages *t)
 {
 	struct stages_session *s;
 
-	if (t->settling)
-		return;
-	t->settling = true;
 	while ((s = next_granted(t)) != NULL) {
 		struct conn *c = s->member->conn;
 		struct stages_answer a;
@@ -174,7 +170,6 @@ static void settle(struct stages *t)
 		if (r > 0)
 			conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
 	}
-	t->settling = false;
 	if (arm(t) < 0 && !t->closed) {
 		/* Without a timer no session may wait; after this none does. */
 		stagebook_tick(t->book, UINT64_MAX);
@@ -225,6 +220,14 @@ static uint64_t size_of(const struct account *a)
 	return fstatvfs(a->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
 }
 
+/* What a rule gives a worker privately, where that is more than it has outside of stages. */
+static int64_t most_private(const struct stage_config *rules, const struct stage_amounts *base)
+{
+	int64_t most = ratio_floor(rules->private_ratio, base->private_mib);
+
+	return most > base->private_mib ? most : base->private_mib;
+}
+
 /*
  * Sets what a worker has outside of stages: what is configured; else its share of the partition,
  * and of the rest of the host's memory.
@@ -246,8 +249,9 @@ static void set_base(struct stages *t)
 	t->base = (struct stage_amounts){.private_mib = (int64_t)(private / (uint64_t)MIB),
 					 .shared_mib = (int64_t)(shared / (uint64_t)MIB),
 					 .slots = c->slots};
+	/* All that the rules can make of the workers' bases: nobody waits, and nobody's store starves, unless a total is configured. */
 	t->total_mib = c->total ? (int64_t)(c->total / (uint64_t)MIB)
-				: (t->base.private_mib + t->base.shared_mib) * (int64_t)workers;
+				: (most_private(&c->rules, &t->base) + t->base.shared_mib) * (int64_t)workers;
 }
 
 static int open_stages(struct account *a)
@@ -277,7 +281,7 @@ static void leave(struct member *m)
 		return;
 	t = s->of;
 	if (s->name[0] && !s->waits) {
-		stagetrack_end(s, &(const struct stages_told){0});
+		stagetrack_end(s);
 		tell(s, "left");
 	}
 	session_free(s);
@@ -305,22 +309,19 @@ const struct part stages_part = {.name = "stages", .open = open_stages, .close =
 
 /* ---- requests ------------------------------------------------------------------------------------------------------ */
 
-int stages_query(struct member *m, const char *name, const struct stage_ask *ask, struct stages_answer *ret)
+int stages_query(struct member *m, const struct stage_ask *ask, struct stages_answer *ret)
 {
 	struct stages *t = m->account->stages;
 	struct stage_config rules = rules_of(t);
-	struct stage_ask full = *ask;
 	struct stage_reply reply;
 	uint32_t id = 0;
 	int r;
 
 	t->n_queries++;
-	full.measured_mib = rules.enabled ? stagetrack_measured(m, name) : 0;
-	reply = stage_evaluate(&rules, &t->base, &full);
+	reply = stage_evaluate(&rules, &t->base, ask);
 	r = stagebook_id(t->book, &reply.amounts, &id);
 	if (r < 0)
 		return r;
-	t->n_measured += (reply.rules & STAGE_RULE_MEASURED) != 0;
 	*ret = (struct stages_answer){
 		.profile = id, .amounts = reply.amounts, .rules = reply.rules, .clamped = reply.clamped};
 	return 0;
@@ -387,7 +388,7 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 	return 1;
 }
 
-int stages_end(struct member *m, const struct stages_told *told, struct stages_answer *ret)
+int stages_end(struct member *m, struct stages_answer *ret)
 {
 	struct stages *t = m->account->stages;
 	struct stages_session *s = m->stage;
@@ -403,7 +404,7 @@ int stages_end(struct member *m, const struct stages_told *told, struct stages_a
 		(void)conn_refuse(c, s->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0,
 				  "the stage was ended while it waited");
 	if (!s->waits)
-		stagetrack_end(s, told);
+		stagetrack_end(s);
 	s->waits = s->granted = false;
 	(void)stagebook_end(t->book, m->id);
 	tell(s, "ended");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stages.h: stage profiles as a service, for each partition: what a worker gets for a stage of a
- * job, by the rules of stageprofile.h, by what earlier runs of the stage used, and by what the
- * other workers hold (stagebook.h). A worker is a registered store. Loop's thread only.
+ * job, by the rules of stageprofile.h and by what the other workers hold (stagebook.h). A worker is
+ * a registered store. Loop's thread only.
  *
  * During a stage the worker's store may hold no more than its shared bytes, if the configured
  * limits allow as much. Its private bytes are not enforced: the worker is told of them, and
@@ -21,7 +21,6 @@
 #include "stageprofile.h"
 
 #define STAGES_NAME       240u   /* bytes of a stage's name */
-#define STAGES_UPSTREAM   256u   /* shuffles that one stage reads */
 #define STAGES_SHOWN      256u   /* profiles that a document lists */
 #define STAGES_EXPIRES_MS 60000u /* after that a query may say something else; the id is good for the daemon's life */
 
@@ -38,8 +37,6 @@ struct stages_session {
 	uint64_t serial;             /* of the BEGIN that waits */
 	uint64_t asked_ns, began_ns; /* CLOCK_MONOTONIC */
 	uint64_t waited_ns;          /* for this stage */
-	bool profiled;               /* its process is looked at */
-	uint64_t put_bytes;          /* that its store had put when the stage began */
 	bool limited;                /* its store's limit is the stage's: */
 	struct quota_limits was, is;
 };
@@ -53,8 +50,8 @@ struct stages {
 	struct stages_session *sessions;
 	struct loop_op timer;
 	uint64_t due_ns;
-	bool closed, settling;
-	uint64_t n_queries, n_begun, n_waited, n_degraded, n_measured, wait_ns;
+	bool closed;
+	uint64_t n_queries, n_begun, n_waited, n_degraded, wait_ns;
 };
 
 extern const struct part stages_part;
@@ -67,8 +64,8 @@ struct stages_answer {
 	bool clamped, degraded;
 };
 
-/* Fills in measured_mib of ask. 0; -ENOSPC: there are too many profiles; -ENOMEM. */
-int stages_query(struct member *m, const char *name, const struct stage_ask *ask, struct stages_answer *ret);
+/* 0; -ENOSPC: there are too many profiles; -ENOMEM. */
+int stages_query(struct member *m, const struct stage_ask *ask, struct stages_answer *ret);
 /*
  * Begins a stage with a profile. other: a second one that was asked for explicitly, or profile
  * again. 0: *ret says what the worker has; 1: it waits, and is answered later. -ENOENT: no such
@@ -77,13 +74,8 @@ int stages_query(struct member *m, const char *name, const struct stage_ask *ask
  */
 int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile, uint32_t other,
 		 uint64_t wait_ms, struct stages_answer *ret);
-/* What the client says that it used. learn false: the stage failed, or nothing shall be learned. */
-struct stages_told {
-	bool learn, has_private;
-	uint64_t private_bytes;
-};
 /* 0: *ret is the base, or what is left of it; -ENOENT: the worker is in no stage. */
-int stages_end(struct member *m, const struct stages_told *told, struct stages_answer *ret);
+int stages_end(struct member *m, struct stages_answer *ret);
 /*
  * The private bytes that the worker may use now, for admission; UINT64_MAX: stage profiles are off.
  */

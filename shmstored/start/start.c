@@ -9,9 +9,13 @@
 #include "start.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "account.h"
 #include "accountquota.h"
@@ -33,10 +37,12 @@
 #include "pressure.h"
 #include "profiletasks.h"
 #include "psi.h"
+#include "refused.h"
 #include "scanner.h"
 #include "stages.h"
 #include "tierkeeper.h"
 #include "web.h"
+#include "wire.h"
 
 const struct part *const start_parts[] = {&tierkeeper_part, &arbhost_part, &stages_part, NULL};
 
@@ -72,6 +78,48 @@ static int open_profiles(struct host *h)
 	return h->profiletasks ? 0 : -ENOMEM;
 }
 
+/* What works in another way, or not at all, under this filter or on this kernel. */
+static void say_refused(void)
+{
+	struct shms_refusal refused[SHMS_REFUSED_MAX];
+	size_t n = shms_refused_list(refused);
+
+	for (size_t i = 0; i < n; i++)
+		log_say(refused[i].spared ? LOG_NOTICE : LOG_WARNING, LOG_FIELDS(.error = 0),
+			"the system call %s is refused (%s): %s", refused[i].call, strerror(refused[i].error),
+			refused[i].without);
+}
+
+/* The name in the partition by which its stores find a daemon of their user's own. False: it is too long for them to connect to. */
+static bool own_socket(const char *partition, char ret_path[PATH_MAX])
+{
+	int n = snprintf(ret_path, PATH_MAX, "%s/" WIRE_OWN_SOCKET, partition);
+
+	return n > 0 && (size_t)n < sizeof(((struct sockaddr_un *)0)->sun_path);
+}
+
+/* Of several partitions the first one has our socket (config_default_socket()): makes, or removes, the links to it in the others. */
+static void link_partitions(const struct host *h, bool make)
+{
+	const struct config *c = h->config;
+	char path[PATH_MAX];
+
+	if (!own_socket(c->partitions[0].path, path) || strcmp(path, c->socket) != 0)
+		return;
+	for (size_t i = 1; i < c->n_partitions; i++) {
+		if (!own_socket(c->partitions[i].path, path))
+			continue;
+		/* We have the partition's lock: what is ours there is an earlier daemon's. */
+		unlink(path);
+		if (make && symlink(c->socket, path) < 0)
+			log_say(LOG_WARNING, LOG_FIELDS(.object = path, .error = -errno),
+				"the stores of this partition do not find the daemon by themselves, for want of this "
+				"symlink; "
+				"set SHMSTORE_SOCKET=%s for them",
+				c->socket);
+	}
+}
+
 int host_start(struct host *h, struct config *config)
 {
 	int r;
@@ -92,6 +140,7 @@ int host_start(struct host *h, struct config *config)
 		log_say(LOG_ERR, LOG_FIELDS(.error = r), "the daemon's loop and its worker threads cannot be made");
 		return r;
 	}
+	say_refused();
 	r = open_accounts(h);
 	if (r == 0)
 		r = peers_new(h, &h->peers);
@@ -122,6 +171,7 @@ int host_start(struct host *h, struct config *config)
 	r = listener_new(h, &h->listener);
 	if (r < 0)
 		return r;
+	link_partitions(h, true);
 	events_emit(h->events, EVENT_DAEMON_STARTED, "", NULL);
 	log_say(LOG_INFO, LOG_FIELDS(.object = config->socket), "shmstored %s serves %zu partitions on %s",
 		shmstore_version(), config->n_partitions, loop_backend(h->loop));
@@ -133,6 +183,8 @@ void host_stop(struct host *h)
 	struct account *a;
 
 	h->draining = true;
+	if (h->listener)
+		link_partitions(h, false);
 	h->listener = listener_free(h->listener);
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "survivor.h"
+
 /* ---- setups ------------------------------------------------------------------------------------------------------- */
 
 void must(struct world *w, const char *what, int rc)
@@ -101,6 +103,11 @@ void setup_everything(struct world *w)
 	setup_address(w);
 	setup_view_a(w);
 	setup_handoff(w);
+}
+
+void setup_reader(struct world *w)
+{
+	survivor_reads_on(w->survivor, w);
 }
 
 /* ---- runs --------------------------------------------------------------------------------------------------------- */
@@ -273,6 +280,33 @@ int run_list_dead(struct world *w)
 	rc = shmstore_foreach(s, list_one, &l);
 	if (rc == 0 && l.n != 3 && !l.hidden)
 		world_fail(w, "foreach: %u objects of 3", l.n);
+	int closed = shmstore_close(s);
+	return rc < 0 ? rc : closed;
+}
+
+int run_read(struct world *w)
+{
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	options.flags = SHMSTORE_OPEN_READONLY;
+	struct shmstore *s = NULL;
+	struct shmstore_view *v = NULL;
+	struct listed l = {0};
+	struct content c;
+	int rc = shmstore_open(w->p, SURVIVOR, &options, &s);
+	if (rc < 0)
+		return rc;
+	rc = shmstore_get(s, KEY("s1"), 0, &v);
+	if (rc == 0)
+		rc = content_get(s, KEY("s2"), &c, NULL);
+	if (rc == 0)
+		rc = shmstore_contains(s, KEY("none"));
+	if (rc == 0)
+		rc = shmstore_foreach(s, list_one, &l);
+	if (rc == 0 && l.n != 3 && !l.hidden)
+		world_fail(w, "foreach: %u objects of 3", l.n);
+	if (v && (content_check(v, &c) || c.seed != 101))
+		world_fail(w, "a view of s1 has other bytes");
+	shmstore_view_unref(v);
 	int closed = shmstore_close(s);
 	return rc < 0 ? rc : closed;
 }

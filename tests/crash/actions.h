@@ -54,6 +54,7 @@ void setup_address(struct world *w);
 void setup_long_alias(struct world *w);
 void setup_renamed(struct world *w);
 void setup_everything(struct world *w);
+void setup_reader(struct world *w); /* IS_READ: the survivor's handle knows the index of now */
 int run_put(struct world *w);
 int run_put_view(struct world *w);
 int run_create_seal(struct world *w);
@@ -72,6 +73,7 @@ int run_gc(struct world *w);
 int run_usage(struct world *w);
 int run_list(struct world *w);
 int run_list_dead(struct world *w); /* the three objects of DEAD, by a handle that can only read */
+int run_read(struct world *w);      /* two objects of the survivor, and its list, by a handle that can only read */
 int run_partition(struct world *w);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crash.c: kills the victim of every scenario at every system call, before the call and after it, and looks at what is
- * left, in three ways in turn (gc first; the name opened again first; the name opened again and its objects taken over), or
- * with -a in all.
+ * crash.c: kills the victim of every scenario at its system calls, before the call and after it, and looks at what is
+ * left, in three ways (gc first; the name opened again first; the name opened again and its objects taken over). By
+ * default every fifth kill is played, in one of the ways: which changes with the turn, by default the day's. With -a
+ * every kill is, in all ways.
  *
- *   crash [-a] [-l] [-v] [scenario...]
+ *   crash [-a] [-t TURN] [-l] [-v] [scenario...]
  *
  * After each kill: no published object is lost, the object of the killed call is there whole or not at all (or, where it
  * replaces, is the old or the new one), the survivor's objects and views have their bytes, good tickets are good, the
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "chosen.h"
@@ -27,11 +29,13 @@
 #include "verify.h"
 
 #define VICTIM_TIMEOUT_MS 20000u
+#define PART              5u /* by default one kill of so many is played */
 #define FAILURES_MAX      5u /* shown (and stages rebuilt) of one scenario */
 
 struct options {
 	const char *disk;
 	bool all, list, verbose;
+	unsigned turn;
 	struct chosen chosen;
 };
 
@@ -63,6 +67,8 @@ static int live_and_die(struct play *p, const struct tracer_plan *plan)
 		return -1;
 	if ((w->sc->flags & TICKET_IN) && survivor_handoff(&p->stage.survivor, w) < 0)
 		return -1;
+	if ((w->sc->flags & IS_READ) && survivor_begins_to_read(&p->stage.survivor, w) < 0)
+		return -1;
 	pid_t pid = fork();
 	if (pid < 0)
 		return world_fail(w, "fork: %m");
@@ -87,7 +93,10 @@ static int live_and_die(struct play *p, const struct tracer_plan *plan)
 static int iterate(struct play *p, const struct tracer_plan *plan, enum verify_path path)
 {
 	struct world *w = &p->stage.world;
-	if (live_and_die(p, plan) < 0 || survivor_verify(&p->stage.survivor, w) < 0 ||
+	if (live_and_die(p, plan) < 0 ||
+	    ((w->sc->flags & IS_READ) &&
+	     (survivor_reads_on(&p->stage.survivor, w) < 0 || survivor_ends_reading(&p->stage.survivor, w) < 0)) ||
+	    survivor_verify(&p->stage.survivor, w) < 0 ||
 	    verify_look(w, path, p->result.reached ? NULL : &w->shared->rc) < 0)
 		return -1;
 	if (w->shared->have_out && survivor_adopt(&p->stage.survivor, w) < 0)
@@ -134,16 +143,17 @@ static void say_calls(const struct play *p)
 }
 
 /*
- * What is left after call n is mostly what is left before call n + 1: that is looked at in another way, or, of the disk tier's calls, which
- * are long ones, at every fourth call only: in each way in turn.
+ * Whether the kill at call n is played, and looked at on this path. By default every PARTth kill is, on one path in turn, and of
+ * a loop's turns between the second and the last every second one of these: which of them changes from day to day.
  */
-static bool looked_at(const struct play *p, unsigned n, enum tracer_mode mode, enum verify_path path)
+static bool looked_at(const struct play *p, unsigned n_calls, unsigned n, enum tracer_mode mode, enum verify_path path)
 {
+	unsigned kill = 2 * n + (mode == TRACER_KILL_AFTER) + p->options->turn;
+
 	if (p->options->all)
 		return true;
-	if ((p->stage.world.sc->flags & TIER) && mode == TRACER_KILL_BEFORE && n % 4 != 1)
-		return false;
-	return n % VERIFY_N_PATHS == (unsigned)path;
+	return kill % (tracer_is_one_more_turn(p->calls, n_calls, n) ? 2 * PART : PART) == 0 &&
+	       kill / PART % VERIFY_N_PATHS == (unsigned)path;
 }
 
 static void play_scenario(struct play *p, const struct scenario *sc)
@@ -159,21 +169,20 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 			say_calls(p);
 		}
 	}
-	bool more = n_bad == 0;
-	for (unsigned n = 1; more && n_bad < FAILURES_MAX; n++) {
-		bool reached = false;
+	unsigned last = n_bad == 0 ? n_calls : 0; /* that was reached: a run may make more than the undisturbed one */
+	for (unsigned n = 1; last && n <= last + 3 && n_bad < FAILURES_MAX; n++) {
 		for (enum verify_path path = VERIFY_GC; path < VERIFY_N_PATHS; path++)
 			for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER; mode++) {
-				if (!looked_at(p, n, mode, path))
+				if (!looked_at(p, n_calls, n, mode, path))
 					continue;
 				struct tracer_plan plan = {.mode = mode, .n = n};
 				tracer_aim(&plan, p->calls, n_calls);
 				try_one(p, &plan, path, &n_bad);
 				if (tracer_missed(&plan, &p->result))
 					try_one(p, &plan, path, &n_bad);
-				reached |= p->result.reached;
+				if (p->result.reached && n > last)
+					last = n;
 			}
-		more = reached || n < n_calls;
 	}
 	if (p->stage.built && stage_strike(&p->stage) < 0) {
 		printf("FAIL %s: in the end: %s\n", sc->name, p->stage.world.shared->message);
@@ -205,7 +214,8 @@ static int body(const char *mount, void *arg)
 		if (chosen_has(&p.options->chosen, sc->name) && (p.options->disk || !(sc->flags & TIER)))
 			play_scenario(&p, sc);
 	double s = clock_s() - begin;
-	printf("crash: %u kills in %.1f s, %.1f ms each\n", p.n_kills, s, p.n_kills ? s * 1000 / p.n_kills : 0.0);
+	printf("crash: %u kills in %.1f s, %.1f ms each; ", p.n_kills, s, p.n_kills ? s * 1000 / p.n_kills : 0.0);
+	printf(p.options->all ? "all of them\n" : "the fifth of turn %u\n", p.options->turn);
 	printf("crash: %u passed, %u failed\n", p.n_passed, p.n_failed);
 	return p.n_failed ? 1 : 0;
 }
@@ -213,10 +223,12 @@ static int body(const char *mount, void *arg)
 static error_t on_option(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
-	(void)arg;
 	switch (key) {
 	case 'a':
 		o->all = true;
+		return 0;
+	case 't':
+		o->turn = (unsigned)strtoul(arg, NULL, 10);
 		return 0;
 	case 'l':
 		o->list = true;
@@ -235,7 +247,8 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
-		{"all", 'a', NULL, 0, "Look at each kill in all three ways, not in one of them in turn", 0},
+		{"all", 'a', NULL, 0, "Play every kill, and look at it in all three ways", 0},
+		{"turn", 't', "TURN", 0, "Which fifth of the kills is played; the day's by default", 0},
 		{"list", 'l', NULL, 0, "List the scenarios and end", 0},
 		{"verbose", 'v', NULL, 0, "Show each scenario's system calls", 0},
 		{0},
@@ -243,7 +256,7 @@ int main(int argc, char **argv)
 	static const struct argp argp = {
 		known, on_option, "[SCENARIO...]", "Kills a process at every system call of the library.", NULL,
 		NULL,  NULL};
-	struct options options = {0};
+	struct options options = {.turn = (unsigned)(time(NULL) / 86400)};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	if (options.list) {
 		for (size_t i = 0; scenario_at(i); i++)

@@ -9,6 +9,8 @@
 #include "actions.h"
 #include "tier_actions.h"
 
+#define LEAST_INDEX 832u /* keys that a store's first index has room for */
+
 const struct scenario packed_scenarios[] = {
 	{.name = "packed-put-first",
 	 .run = run_put,
@@ -187,5 +189,25 @@ const struct scenario packed_scenarios[] = {
 	 .flags = PACKED | NO_STORE | DEAD_STORE | DEAD_KEEP,
 	 .dead = {{"d", MID(5)}, {LONG1, TINY(6)}, {"e", MID(7)}},
 	 .keys = {{DEAD, "d", 5, 5}, {DEAD, LONG1, 6, 6}, {DEAD, "e", 7, 7}}},
+	/* Readers: one that dies, and one that reads on while the owner dies. */
+	{.name = "packed-read",
+	 .run = run_read,
+	 .flags = PACKED | NO_STORE | READS,
+	 .keys = {{SURVIVOR, "s1", 101, 101}}},
+	{.name = "packed-index-grows",
+	 .run = run_put,
+	 .flags = PACKED | DEAD_STORE | DEAD_IS_VICTIM | DEAD_KEEP | KEEP | IS_READ,
+	 .dead = {{"a", MID(1)}},
+	 .n_more = LEAST_INDEX - 1,
+	 .setup = setup_reader,
+	 .key = "b",
+	 .content = TINY(2),
+	 .keys = {A_STAYS, {VICTIM, "b", 0, 2}}},
+	{.name = "packed-open-read",
+	 .run = run_open,
+	 .flags = PACKED | NO_STORE | DEAD_STORE | DEAD_IS_VICTIM | DEAD_KEEP | KEEP | IS_READ,
+	 .dead = {{"a", MID(1)}},
+	 .n_more = LEAST_INDEX,
+	 .keys = {A_STAYS}},
 };
 const size_t n_packed_scenarios = sizeof(packed_scenarios) / sizeof(packed_scenarios[0]);

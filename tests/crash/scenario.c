@@ -81,6 +81,12 @@ static void die_in_a_store(struct world *w)
 	for (size_t i = 0; i < 3 && sc->dead[i].key; i++)
 		if (scenario_put(s, &sc->dead[i]) < 0)
 			_exit(2);
+	for (unsigned i = 0; (sc->flags & IS_READ) && i < sc->n_more; i++) {
+		char key[16];
+		snprintf(key, sizeof(key), "more-%u", i);
+		if (content_put(s, key, strlen(key), (struct content){i, 10}, 0) < 0)
+			_exit(6);
+	}
 	if (sc->flags & DEAD_LEASE) {
 		struct shmstore_ticket t;
 		if (shmstore_handoff_flags(s, sc->dead[0].key, strlen(sc->dead[0].key), 1,

@@ -24,6 +24,7 @@
 #define DEAD     "old" /* a store whose owner died before the scenario */
 
 struct world;
+struct survivor;
 
 /* Memory that all processes of a run share. */
 struct shared {
@@ -87,6 +88,10 @@ enum {
 	FRESH = 1 << 21,        /* may change where the survivor's objects are: the stage is struck after each run */
 	DEAD_RENAMED = 1 << 23, /* ... and gives dead[1] the scenario's key, and then takes its own */
 	PACKED = 1 << 22,       /* the victim's store and DEAD pack up to PACK_MAX bytes; see survivor_packs() */
+	READS = 1 << 24,        /* PACKED, and the victim reads the survivor's store */
+	IS_READ =
+		1
+		<< 25, /* with DEAD_IS_VICTIM: the survivor reads VICTIM before the victim's life and after it, by one handle */
 };
 
 #define PACK_MAX (1u << 20)
@@ -102,9 +107,10 @@ struct scenario {
 	const char *key;                /* parameters of the shared run functions */
 	struct content content;
 	unsigned op_flags;
-	int want_rc;     /* undisturbed */
-	int want_where;  /* undisturbed: SHMSTORE_IN_… of key after it; 0 = any */
-	unsigned n_more; /* objects that scenario_subject()'s store holds besides keys[] */
+	int want_rc;    /* undisturbed */
+	int want_where; /* undisturbed: SHMSTORE_IN_… of key after it; 0 = any */
+	unsigned
+		n_more; /* objects that scenario_subject()'s store holds besides keys[]; IS_READ: the dead store puts them */
 	struct expect keys[6];
 };
 
@@ -114,6 +120,7 @@ struct world {
 	const char *disk;  /* a directory that is not in memory; NULL: none */
 	char path[256];    /* of the partition */
 	struct shared *shared;
+	struct survivor *survivor;
 	struct shmstore_partition *p;
 	struct shmstore *s;
 	struct shmstore_view *view;
@@ -135,7 +142,7 @@ const struct scenario *scenario_at(size_t i);
 /* Are the survivor's objects packed? Then it has a pool: what its segments take besides them. */
 static inline bool survivor_packs(const struct scenario *sc)
 {
-	return (sc->flags & PACKED) && (sc->flags & TICKET_IN);
+	return (sc->flags & PACKED) && (sc->flags & (TICKET_IN | TICKET_OUT | READS));
 }
 
 /* The store that the scenario is about. */

@@ -25,6 +25,7 @@ int stage_init(struct stage *st, const char *mount, const char *disk)
 	if (shared == MAP_FAILED)
 		return -1;
 	st->world.shared = shared;
+	st->world.survivor = &st->survivor;
 	st->survivor.fd = -1;
 	return 0;
 }

@@ -33,6 +33,8 @@ struct self {
 	struct shmstore *s;
 	struct shmstore_view *views[N_HELD];
 	bool keeps_s4; /* handed to the victim, and kept */
+	struct shmstore *reader;
+	struct shmstore_view *read;
 };
 
 static int say(struct self *me, const char *what, int rc)
@@ -122,6 +124,85 @@ static int do_adopt(struct self *me)
 	return say(me, "delete", shmstore_delete(me->s, key, strlen(key)));
 }
 
+static int count_one(const struct shmstore_object_info *info, void *arg)
+{
+	if (info->error == 0)
+		++*(unsigned *)arg;
+	return 0;
+}
+
+/* Lists as many objects as it finds by their keys, and n_more. */
+static int check_list(struct self *me, unsigned n_found)
+{
+	unsigned n = 0, expected = n_found + me->w->sc->n_more;
+	int rc = say(me, "list", shmstore_foreach(me->reader, count_one, &n));
+	return rc < 0 || n == expected ? rc : world_fail(me->w, "survivor: lists %u objects of %u", n, expected);
+}
+
+static int do_begin_to_read(struct self *me)
+{
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	unsigned n = 0;
+	options.flags = SHMSTORE_OPEN_READONLY;
+	if (say(me, "open to read", shmstore_open(me->p, VICTIM, &options, &me->reader)) < 0 ||
+	    say(me, "get", shmstore_get(me->reader, "a", 1, 0, &me->read)) < 0)
+		return -1;
+	for (size_t i = 0; i < 6 && me->w->sc->keys[i].key; i++)
+		n += me->w->sc->keys[i].before != 0;
+	return check_list(me, n);
+}
+
+static int do_read_on(struct self *me)
+{
+	struct content c;
+	const char *why = content_check(me->read, &c);
+	unsigned n = 0;
+	if (why || c.seed != 1)
+		return world_fail(me->w, "survivor: its view of " VICTIM "/a: %s", why ? why : "wrong seed");
+	for (size_t i = 0; i < 6 && me->w->sc->keys[i].key; i++) {
+		const struct expect *e = &me->w->sc->keys[i];
+		int rc = content_get(me->reader, e->key, strlen(e->key), &c, &why);
+		uint64_t seen = rc == 0 ? c.seed : 0;
+		if ((rc < 0 && rc != -ENOENT) || (seen != e->before && seen != e->after))
+			return world_fail(me->w, "survivor: reads %.12s: %d %s, seed %llu", e->key, rc,
+					  shmstore_error_detail(), (unsigned long long)seen);
+		n += seen != 0;
+	}
+	return check_list(me, n);
+}
+
+static int read_next_owners(struct self *me, struct shmstore *s)
+{
+	struct content c = {0, 0};
+	for (uint64_t seed = 7; seed < 9; seed++) {
+		if (say(me, "put as the next owner",
+			content_put(s, "new", 3, (struct content){seed, 10}, SHMSTORE_REPLACE)) < 0)
+			return -1;
+		int rc = content_get(me->reader, "new", 3, &c, NULL);
+		if (rc < 0 || c.seed != seed)
+			return world_fail(me->w, "survivor: reads what the next owner put: %d %s, seed %llu", rc,
+					  shmstore_error_detail(), (unsigned long long)c.seed);
+	}
+	return say(me, "delete as the next owner", shmstore_delete(s, "new", 3));
+}
+
+static int do_end_reading(struct self *me)
+{
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *s = NULL;
+	options.keep = true;
+	options.pack_max = PACK_MAX;
+	int rc = say(me, "open as the next owner", shmstore_open(me->p, VICTIM, &options, &s));
+	if (rc == 0)
+		rc = read_next_owners(me, s);
+	me->read = shmstore_view_unref(me->read);
+	if (say(me, "close what was read", shmstore_close(me->reader)) < 0 ||
+	    (s && say(me, "close", shmstore_close(s)) < 0))
+		rc = -1;
+	me->reader = NULL;
+	return rc;
+}
+
 static int do_stop(struct self *me)
 {
 	for (size_t i = 0; i < N_HELD; i++)
@@ -150,6 +231,15 @@ static void serve(struct world *w, int fd)
 			break;
 		case 'a':
 			rc = do_adopt(&me);
+			break;
+		case 'b':
+			rc = do_begin_to_read(&me);
+			break;
+		case 'r':
+			rc = do_read_on(&me);
+			break;
+		case 'e':
+			rc = do_end_reading(&me);
 			break;
 		case 'q':
 			rc = do_stop(&me);
@@ -213,6 +303,21 @@ int survivor_handoff(struct survivor *v, struct world *w)
 int survivor_adopt(struct survivor *v, struct world *w)
 {
 	return ask_for(v, w, 'a', "adopt");
+}
+
+int survivor_begins_to_read(struct survivor *v, struct world *w)
+{
+	return ask_for(v, w, 'b', "begin to read");
+}
+
+int survivor_reads_on(struct survivor *v, struct world *w)
+{
+	return ask_for(v, w, 'r', "read on");
+}
+
+int survivor_ends_reading(struct survivor *v, struct world *w)
+{
+	return ask_for(v, w, 'e', "end of reading");
 }
 
 int survivor_stop(struct survivor *v, struct world *w)

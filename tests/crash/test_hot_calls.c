@@ -168,16 +168,21 @@ static int count_one(const char *path, const struct operation *o)
 {
 	static struct tracer_result result;
 	const struct tracer_plan plan = {.mode = TRACER_COUNT};
-	pid_t pid = fork();
-	int r;
+	unsigned tries = 0;
 
-	if (pid == 0)
-		_exit(tracer_child(NULL) < 0 ? 1 : play(path, o));
-	r = pid < 0 ? -errno : tracer_run(pid, &plan, 20000, &result);
-	if (r < 0 || !result.ended || result.status != 0) {
-		printf("FAIL %s: %d, status 0x%x\n", o->name, r, (unsigned)result.status);
-		return 1;
-	}
+	/* A put may also look whether the store is there still, once in 20 ms (there.h), which a busy host brings about. */
+	do {
+		pid_t pid = fork();
+		int r;
+
+		if (pid == 0)
+			_exit(tracer_child(NULL) < 0 ? 1 : play(path, o));
+		r = pid < 0 ? -errno : tracer_run(pid, &plan, 20000, &result);
+		if (r < 0 || !result.ended || result.status != 0) {
+			printf("FAIL %s: %d, status 0x%x\n", o->name, r, (unsigned)result.status);
+			return 1;
+		}
+	} while (result.n_calls > o->most && ++tries < 5);
 	if (result.n_calls > o->most) {
 		printf("FAIL %s makes %u system calls instead of %u:", o->name, result.n_calls, o->most);
 		for (unsigned i = 0; i < result.n_calls; i++)

@@ -114,6 +114,20 @@ void tracer_aim(struct tracer_plan *plan, const struct tracer_call *calls, unsig
 			plan->turn = 0;
 }
 
+bool tracer_is_one_more_turn(const struct tracer_call *calls, unsigned n_calls, unsigned n)
+{
+	const struct tracer_call *call;
+	unsigned n_before = 0, n_after = 0;
+
+	if (n < 1 || n > n_calls)
+		return false;
+	call = &calls[n - 1];
+	for (unsigned i = 1; i <= n_calls; i++)
+		if (i != n && calls[i - 1].nr == call->nr && calls[i - 1].place == call->place)
+			*(i < n ? &n_before : &n_after) += 1;
+	return call->place && n_before >= 2 && n_after > 0;
+}
+
 bool tracer_missed(struct tracer_plan *plan, const struct tracer_result *result)
 {
 	bool missed = plan->turn && !result->reached;

@@ -66,6 +66,11 @@ void tracer_aim(struct tracer_plan *plan, const struct tracer_call *calls, unsig
 bool tracer_missed(struct tracer_plan *plan, const struct tracer_result *result);
 /* How many of the calls are in result->calls. */
 unsigned tracer_recorded(const struct tracer_result *result);
+/*
+ * Whether call n of an undisturbed run is one more turn of a loop: neither the first, nor the second, nor the last of
+ * the calls from its place. The first two turns and the last bear the same as those between.
+ */
+bool tracer_is_one_more_turn(const struct tracer_call *calls, unsigned n_calls, unsigned n);
 /* By another process than the child: begins, or with plan.outside, where it has begun, ends. */
 void tracer_mark(pid_t pid);
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -22,6 +24,9 @@ except ImportError as error:  # pragma: no cover
 import dask
 from distributed import Client, LocalCluster
 
+logging.getLogger("distributed").propagate = True  # else caplog sees nothing of it where no other handler was there first
+# Frames of Dask 2024.12 and later hold strings in Arrow's memory, and shuffle by it. Debian has no pyarrow.
+needs_arrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None and int(dask.__version__.split(".")[0]) >= 2024, reason="pyarrow is not installed")
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREFIX = "distributed.worker.memory.shared"
 

@@ -6,18 +6,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import time
 from argparse import Namespace
 from importlib.machinery import SourceFileLoader
 
 import pytest
 from conftest import HERE
-from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas, RetireWorker
+from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas, RetireWorker, Suggestion
 
 from shmstore.dask import amm
 from shmstore.dask.amm.conductor import Conductor
 
-bench = SourceFileLoader("bench_amm", os.path.join(HERE, "..", "..", "bench", "bench_amm")).load_module()
+BENCH = os.path.join(HERE, "..", "..", "bench")
+sys.path.insert(0, BENCH)
+bench = SourceFileLoader("bench_amm", os.path.join(BENCH, "bench_amm")).load_module()
 
 
 class Noted(amm.Policy):
@@ -86,6 +89,42 @@ def test_the_rest_of_a_pass_is_asked_for_at_once():
 
     asyncio.run(go())
     assert len(log) == 10
+
+
+def test_candidates_of_any_kind_and_a_suggestion_that_makes_no_sense():
+    """Dask's manager would trip over them, and no policy would run."""
+    log = []
+
+    class Users(amm.Policy):
+        def __init__(self, *suggestions):
+            super().__init__(0)
+            self.suggestions, self.answers = suggestions, []
+
+        def suggest(self):
+            for suggestion in self.suggestions:
+                self.answers.append((yield suggestion(self.scheduler)))
+
+    def first(scheduler):
+        return next(iter(scheduler.tasks.values()))
+
+    def others(scheduler):
+        return [worker for worker in scheduler.workers.values() if worker not in first(scheduler).who_has]
+
+    listed = Users(
+        lambda scheduler: Suggestion("replicate", first(scheduler), others(scheduler)),
+        lambda scheduler: ("replicate", first(scheduler), iter(others(scheduler)[:1])),
+        lambda scheduler: ("drop", first(scheduler), list(scheduler.workers.values())),
+    )
+    wrong = [
+        Users(lambda scheduler: ("replicate", first(scheduler), 5)),
+        Users(lambda scheduler: ("move", first(scheduler), None)),
+        Users(lambda scheduler: ("drop", "a key", None)),
+        Users(lambda scheduler: 7),
+    ]
+    manager = manager_of(listed, *wrong, Noted(log, "last", 900))
+    rest(manager)
+    assert log == [("last", 0)] and listed.failures == 0 and [policy.failures for policy in wrong] == [1] * 4
+    assert listed.answers[0] is not None
 
 
 def test_periods_and_failures():

@@ -7,6 +7,10 @@ import inspect
 import os
 import re
 
+import dask
+import yaml
+from distributed import Client
+
 from shmstore.dask import amm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,5 +35,17 @@ def test_every_policy_and_argument_is_in_the_table():
 
 
 def test_ranks_are_as_it_says():
-    said = {name: int(rank) for name, rank in re.findall(r"`(\w+)` \((\d+)\)", PAGE.partition("## Who wins")[2])}
+    said = {name: int(rank) for name, rank in re.findall(r"`(\w+)` \((\d+)\)", PAGE.partition("## When policies disagree")[2])}
     assert said == {name: policy.rank for name, policy in POLICIES.items()}
+
+
+def test_the_recommended_set_and_a_policy_that_is_added_at_run_time():
+    recommended = yaml.safe_load(re.search(r"```yaml\n(distributed: \{.*?)```", PAGE, re.S)[1])
+    names = {}
+    part = "distributed.scheduler.active-memory-manager"
+    whole = dask.config.merge({part: dask.config.get(part)}, {part: dask.config.get(part, config=recommended)})
+    with dask.config.set(whole), Client(n_workers=1, processes=False, dashboard_address=None) as client:
+        names["client"] = client
+        exec(re.search(r"```python\n(def add\(.*?)```", PAGE, re.S)[1], names)
+        found = [policy.policy.partition("(")[0] for policy in client.shmstore.policies()]
+    assert sorted(found) == ["HostReduceReplicas", "InDemand", "Insurance", "Retire"]

@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 from concurrent.futures import ThreadPoolExecutor as Plain
+from types import SimpleNamespace
 
 import dask
 import dask.array
@@ -22,6 +23,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 import shmstore
 from shmstore.dask.born import Born, lend_context, pays
 from shmstore.dask.habits import Habits
+from shmstore.dask.room import Bound
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from arraymaps import file_of  # noqa: E402
@@ -132,10 +134,28 @@ def test_a_killed_worker_leaves_nothing(place, born):
     assert usage.inflight == 0 and usage.ghosts == 0 and usage.residual == 0
 
 
+def exchange_of(place, store, born=True, share="auto"):
+    return SimpleNamespace(partition=place.partition, store=store, space=lambda: Bound(2, 0), settings=SimpleNamespace(born=born, share=share))
+
+
+@pytest.mark.parametrize(("wanted", "share", "all_kinds"), [(None, "auto", False), (True, "auto", True), (None, "eager", True)])
+def test_by_itself_only_kinds_that_others_ask_for(place, wanted, share, all_kinds):
+    """What stays with its worker would take more memory than on stock, as what was freed is kept for the next arrays."""
+    with place.partition.open("mine") as store:
+        habits = Habits()
+        born = Born(exchange_of(place, store, wanted, share), habits)
+        for left in (False, True):
+            with born.within("make-1"):
+                made = np.ones(SIZE, dtype=np.uint8)
+            assert file_of(made)[1] is (all_kinds or left)
+            habits.made("make-1")
+            habits.left("make-1")
+
+
 def test_threads_of_an_executor_have_the_context_of_who_submits(place):
     assert pays(place.partition) is place.mounted
     with place.partition.open("mine") as store:
-        born = Born(place.partition, store, Habits())
+        born = Born(exchange_of(place, store), Habits())
         ours, plain = ThreadPoolExecutor(1), Plain(1)
         try:
             for executor in (ours, ours, plain):

@@ -19,11 +19,16 @@ from distributed import Client, Future
 
 import shmstore.dask
 from shmstore.dask import gather, scatter
+from shmstore.dask.compat import transfers
 
 
-@pytest.mark.parametrize("action", ["scatter", "scatter-direct", "broadcast", "gather", "replicate"])
-def test_no_large_value_goes_through_a_socket(place, action):
-    ours = transfer(place, "ours", action)
+@pytest.mark.parametrize(
+    ("side", "action"),
+    [("ours", "scatter"), ("ours", "scatter-direct"), ("ours", "broadcast"), ("ours", "gather"), ("ours", "replicate")]
+    + [("plain", "scatter"), ("plain", "broadcast"), ("plain", "gather"), ("plain", "result")],
+)
+def test_no_large_value_goes_through_a_socket(place, side, action):
+    ours = transfer(place, side, action)
     assert ours["right"]
     assert ours["copies"] == [3 if action in ("broadcast", "replicate") else 1] * 4
     assert ours["bytes"] < 1 << 20, ours
@@ -131,6 +136,35 @@ def test_cluster_that_shares_nothing(place):
         assert (gather(client, x) == tasks.make(1)).all()
 
 
+def test_small_values_and_processes_with_workers_go_as_on_stock(place, monkeypatch):
+    monkeypatch.setattr(shmstore.dask.client, "Exchange", None)  # no store is opened
+    with cluster(place, 1) as client:
+        assert client.submit(tasks.identity, 5).result() == 5 and client.scatter([1, "x"])[1].result() == "x"
+        names = client.scatter({("a", 1): 2})
+        assert [*names] == [("a", 1)]
+        small = client.submit(np.ones, 100)
+        assert (client.gather([small])[0] == 1).all()
+        with dask.config.set({f"{PREFIX}.enabled": False}):
+            assert (client.scatter(tasks.make(1)).result() == tasks.make(1)).all()
+    with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+        assert (client.scatter(tasks.make(1)).result() == tasks.make(1)).all()
+
+
+def test_an_error_is_raised_at_once_and_late_results_are_waited_for(place):
+    with cluster(place, 2) as client:
+        event, bad = distributed.Event("go"), client.submit(lambda: 1 / 0)
+        late = client.submit(_wait_and_make, "go")
+        with pytest.raises(ZeroDivisionError):
+            client.gather([late, bad])
+        event.set()
+        assert (late.result(30) == tasks.make(1)).all() and len(client.gather([late, bad], errors="skip")) == 1
+
+
+def _wait_and_make(name):
+    distributed.Event(name).wait()
+    return tasks.make(1)
+
+
 def test_asynchronous_client(place):
     async def go():
         async with distributed.Scheduler(dashboard_address=None, port=0, host="127.0.0.1") as s:
@@ -153,3 +187,16 @@ def test_nothing_is_left_behind(place):
     usage = place.partition.usage(full=True)
     assert (usage.n_stores, usage.n_objects, usage.n_leases) == (0, 0, 0)
     assert not place.mounted or (usage.residual, usage.ghosts) == (0, 0)
+
+
+def test_a_worker_that_closed_is_none_of_its_process():
+    """It may be referred to for long: clients of its process go by link again all the same."""
+
+    async def go():
+        async with distributed.Scheduler(dashboard_address=None, port=0, host="127.0.0.1") as s:
+            async with distributed.Worker(s.address, nthreads=1) as worker:
+                assert transfers.has_workers()
+        return worker
+
+    worker = asyncio.run(go())
+    assert worker.status.name == "closed" and not transfers.has_workers()

@@ -52,6 +52,41 @@ if __name__ == "__main__":
         assert expected in run.stdout, (value, run.stdout, run.stderr)
 
 
+@pytest.mark.parametrize("settings", [{f"{PREFIX}.enabled": True}, {PREFIX: True}, {PREFIX: "true"}], ids=str)
+@pytest.mark.parametrize("processes", [True, False])
+def test_true_after_the_import_turns_it_on(place, settings, processes, monkeypatch):
+    monkeypatch.setenv("SHMSTORE_PARTITION", place.path)
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": processes, "dashboard_address": None}
+    for config, expected in ((settings, True), ({}, False)):
+        with dask.config.set(config), distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+            assert list(shares(client).values()) == [expected]
+
+
+@pytest.mark.parametrize("word", ["true", "True", "false"])
+def test_the_tree_itself_may_be_the_switch(place, word):
+    """`distributed.worker.memory.shared: true`, in the environment as in a file that is read before the import."""
+    script = f"""
+import dask
+dask.config.set({{"{PREFIX}": {word!r}}})
+import shmstore.dask
+from shmstore.dask.config import Settings, enabled
+print(enabled(), Settings.read().enabled, Settings.read().min_size)
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True)
+    on = word.lower() == "true"
+    assert run.stdout.split() == [str(on), str(on), "65536"], run.stderr
+
+
+def test_no_private_memory_is_eager():
+    """A target of 0 bytes of private memory shares all results; none at all does not."""
+    for target, share in ((0, "eager"), (0.0, "eager"), (False, "auto"), (0.6, "auto")):
+        with dask.config.set({"distributed.worker.memory.target": target}):
+            assert Settings.read().share == share
+    with dask.config.set({"distributed.worker.memory.target": 0, f"{PREFIX}.share": "lazy"}):
+        assert Settings.read().share == "lazy"
+
+
 def test_misspelt_keys_are_said_once_with_the_right_one(caplog):
     with caplog.at_level(logging.WARNING, logger="distributed.worker.shared"):
         with dask.config.set({f"{PREFIX}.min_sizes": 5, f"{PREFIX}.tier.hihg": 0.9, f"{PREFIX}.max-maps": 8192}):

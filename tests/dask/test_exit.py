@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 import tasks
-from conftest import HERE
+from conftest import HERE, wait_until
 from together import together
 
 SCRIPT = """
-import atexit, sys
+import atexit, sys, time
 import tasks
 from distributed import Client, LocalCluster
 import shmstore.dask
@@ -25,6 +26,7 @@ def main(kind):
         options = dict(processes=False, protocol="tcp://", worker_class=shmstore.dask.Worker)
     else:
         options = dict(processes=True, worker_class=shmstore.dask.Nanny)
+    global client, chunks
     client = Client(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit="1 GiB", **options))
     chunks = client.map(tasks.make, range(4))
     print(client.submit(tasks.total, *[client.submit(tasks.total, *chunks, pure=False) for _ in range(4)]).result())
@@ -47,6 +49,24 @@ def test_a_script_that_simply_ends(place, tmp_path, kind):
     assert "atexit handlers ran" in ended.stdout
     assert "Traceback" not in ended.stderr, ended.stderr
     assert place.partition.stores() == [] and place.partition.usage().n_objects == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=str)
+def test_a_program_that_is_ended_leaves_nothing(place, tmp_path, number):
+    """Its workers lose their nanny, and end at once; their stores go before. Nobody else comes by."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + """
+    print("made", flush=True)
+    time.sleep(60)
+""")
+    env = {**os.environ, "SHMSTORE_PARTITION": place.path, "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
+    with subprocess.Popen([sys.executable, "-W", "ignore", script, "left"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as program:
+        while "made" not in program.stdout.readline():
+            assert program.poll() is None
+        assert place.partition.usage().n_objects > 0
+        program.send_signal(number)
+        program.wait(60)
+    wait_until(lambda: place.partition.stores() == [] and place.partition.usage().n_objects == 0, "the stores are gone")
 
 
 def test_a_closed_worker_keeps_no_descriptor(place):

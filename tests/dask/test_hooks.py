@@ -82,7 +82,7 @@ PUBLIC = {
     "dask.config": {"collect_yaml", "get", "set", "update_defaults"},
     "dask.sizeof": {"sizeof"},
     "dask.utils": {"parse_bytes", "parse_timedelta", "typename"},
-    "distributed": {"Client", "Nanny", "Reschedule", "Worker", "__version__", "get_client", "performance_report"},
+    "distributed": {"Actor", "Client", "Future", "Nanny", "Reschedule", "Worker", "__version__", "get_client", "get_worker", "performance_report"},
     "distributed.client": {"Future"},
     "distributed.core": {"Status"},
     "distributed.diagnostics.plugin": {"SchedulerPlugin"},
@@ -129,7 +129,7 @@ def _used(tree):
 
 def test_the_list_of_hooks_is_complete():
     """Whatever the package takes of Dask is looked for before, or is public."""
-    of_parts = (*probe.MANAGER, *probe.P2P, *probe.ASKING, *probe.QUEUE, *probe.STAGES)
+    of_parts = (*probe.MANAGER, *probe.P2P, *probe.ASKING, *probe.QUEUE, *probe.ORPHAN)
     hooks = {(hook.module, hook.path) for hook in (*probe.HOOKS, *(hook for way in probe.EITHER for hook in way), *of_parts)}
     hooks |= {(module, path.partition(".")[0]) for module, path in hooks}
     package = pathlib.Path(shmstore.dask.__file__).parent

@@ -14,6 +14,7 @@ import sys
 
 import dask
 import distributed
+import numpy as np
 import pytest
 import tasks
 from conftest import PREFIX, cluster, on_workers, wait_until, workers
@@ -43,10 +44,10 @@ def worker(address, partition="p", used=0, processing=0, occupancy=0.0, **metric
     return Looks(address=address, metrics={"shmstore": ours}, processing=range(processing), long_running=(), occupancy=occupancy, nthreads=1)
 
 
-def task(*inputs, nbytes=-1, kind="numpy.ndarray", on=(), made=()):
-    """made: sizes of the results that there were of its group."""
+def task(*inputs, nbytes=-1, kind="numpy.ndarray", on=(), made=(), waiters=2, wanted=()):
+    """made: sizes of the results that there were of its group. waiters: how many tasks still need it."""
     group = Looks(nbytes_total=sum(made), states=collections.Counter(memory=len(made)))
-    return Looks(dependencies=inputs, nbytes=nbytes, type=kind, who_has=set(on), group=group)
+    return Looks(dependencies=inputs, nbytes=nbytes, type=kind, who_has=set(on), group=group, waiters=range(waiters), who_wants=wanted)
 
 
 def rules(*cluster):
@@ -54,22 +55,24 @@ def rules(*cluster):
 
 
 LARGE, SMALL, PRIVATE = task(nbytes=4 * MIB), task(nbytes=100), task(nbytes=4 * MIB, kind="pandas.core.frame.DataFrame")
-GROWS = task(LARGE, made=[2 * MIB, 3 * MIB])
+GROWS = task(LARGE, LARGE, made=[2 * MIB, 3 * MIB])
 
 
-def test_large_results_wait():
-    ours = rules(worker("a"), worker("b"))
-    assert ours.waits(GROWS) and ours.waits(task(SMALL, made=[MIB])) and ours.waits(task(made=[MIB]))
-    assert not ours.waits(task(LARGE, made=[100, 100])), "it makes memory free"
-    assert ours.waits(task(LARGE, SMALL)), "nothing is known of its kind: it may be as large as its inputs"
-    assert not ours.waits(task(SMALL)) and not ours.waits(task())
+def test_large_results_of_inputs_that_stay_wait():
+    ours, last = rules(worker("a"), worker("b")), task(nbytes=4 * MIB, waiters=1)
+    assert ours.waits(GROWS) and ours.waits(task(LARGE, LARGE)), "nothing is known of its kind: it may be as large as its inputs"
+    assert ours.waits(task(LARGE, task(nbytes=4 * MIB, waiters=1, wanted=("client",)), made=[4 * MIB])), "a client still has that input"
+    assert not ours.waits(task(LARGE, LARGE, made=[100, 100])) and not ours.waits(task(LARGE, LARGE, made=[2 * MIB])), "it takes little"
+    assert not ours.waits(task(LARGE, made=[1.5 * MIB])) and not ours.waits(task(LARGE, SMALL)), "a cut"
+    assert not ours.waits(task(last, last, LARGE, made=[8 * MIB])), "a join, which makes its inputs free"
+    assert not ours.waits(task(SMALL)) and not ours.waits(task(made=[MIB])), "a root, which Dask's own queue is for"
 
 
 def test_what_has_to_be_sent_stays_where_it_is():
     ours = rules(worker("a"), worker("b"))
     text, shared = task(nbytes=4 * MIB, kind="bytes"), task(nbytes=4 * MIB, kind=typename(Handle))
     assert ours.waits(task(shared, LARGE)), "as Dask knows a result that its worker shared at once"
-    assert not ours.waits(task(PRIVATE, made=[2 * MIB])) and not ours.waits(task(LARGE, PRIVATE)) and not ours.waits(task(text, made=[2 * MIB]))
+    assert not ours.waits(task(PRIVATE, LARGE, LARGE, made=[2 * MIB])) and not ours.waits(task(text, LARGE, LARGE, made=[2 * MIB]))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +96,8 @@ def test_a_worker_has_one_task_for_each_thread_or_short_ones():
 
 @pytest.mark.parametrize(
     ("ran", "waited", "idle", "gets"),
-    [(0.5, 0.5, 0.01, False), (0.5, 0.5, 0.1, True), (0.5, 0.0, 0.0, True), (0.5, 0.1, 0.0, True), (0.75, 0.5, 0.0, True), (0.1, 0.5, 0.0, False)],
-    ids=["crowded", "idle-processors", "a-processor-each", "hardly-crowded", "more-processors", "others-have-them"],
+    [(0.5, 0.5, 0.01, False), (0.5, 0.5, 0.1, True), (0.5, 0.0, 0.0, True), (0.5, 0.1, 0.0, True), (0.75, 0.5, 0.0, True), (0.1, 0.5, 0.0, True), (0.4, 0.5, 0.0, True)],
+    ids=["crowded", "idle-processors", "a-processor-each", "hardly-crowded", "more-processors", "others-have-them", "others-have-some"],
 )
 def test_a_free_thread_gets_nothing_while_enough_wait_for_processors(ran, waited, idle, gets):
     """Of four workers on two processors three run a task, for which they have 4 times `ran` processors."""
@@ -106,8 +109,7 @@ def test_a_free_thread_gets_nothing_while_enough_wait_for_processors(ran, waited
 
 
 def test_as_many_tasks_as_there_are_processors_may_always_run():
-    """However few of them others leave: who asks for less gets less."""
-    crowd = [worker(name, processing=name == "a", occupancy=10, processors=2, ran=0.1, waited=5.0, idle=0.0) for name in "abc"]
+    crowd = [worker(name, processing=name == "a", occupancy=10, processors=2, ran=0.6, waited=5.0, idle=0.0) for name in "abc"]
     assert rules(*crowd).takers(crowd) == crowd[1:]
 
 
@@ -147,6 +149,13 @@ def test_a_free_thread_goes_before_inputs_that_are_there():
     assert ours.choose(wanted, [busy]) is busy
 
 
+def test_inputs_that_are_links_do_not_count_for_a_memory_limit():
+    crowd = [worker("a"), worker("b")]
+    ours = rules(*crowd)
+    assert ours.linked(task(LARGE, PRIVATE, SMALL)) == LARGE.nbytes
+    assert rules(worker("a")).linked(task(LARGE)) == 0
+
+
 def test_an_error_of_ours_leaves_it_to_dask():
     ours = rules(worker("a"), worker("b"))
     broken = Looks(group=None)
@@ -156,7 +165,7 @@ def test_an_error_of_ours_leaves_it_to_dask():
 # -- in clusters
 
 
-def grow(a, i, gate=None):
+def grow(a, i, gate=None, b=None):
     """A result as large as its input; when the gate is open."""
     if gate is not None:
         with open(gate) as file:
@@ -190,7 +199,7 @@ def begin(client, **options):
 
 def go_on(client, sources, gate, n, name="grow"):
     """So many tasks with large results, behind a gate."""
-    return [client.submit(grow, sources[i % len(sources)], i, gate, key=f"{name}-{i}") for i in range(1, 1 + n)]
+    return [client.submit(grow, sources[i % len(sources)], i, gate, sources[(i + 1) % len(sources)], key=f"{name}-{i}") for i in range(1, 1 + n)]
 
 
 def check(slow):
@@ -275,6 +284,19 @@ def test_a_worker_that_dies_takes_nothing_along(place, tmp_path):
             os.kill(on_workers(client, process)[a], signal.SIGKILL)
             wait_until(lambda: a not in workers(client), "it is gone")
         check(slow)
+
+
+def test_a_result_that_is_larger_than_a_workers_memory_limit(place):
+    """As where a collection is computed: its inputs are maps, and it is made in the partition. Stock refuses the task, or its worker is killed for it."""
+    if not place.mounted:
+        pytest.skip("needs a tmpfs of its own, with huge pages")
+    with cluster(place, 2, memory_limit="256 MiB", settings={"distributed.scheduler.allowed-failures": 0}) as client:
+        wait_until(lambda: ours_queue(client), "the scheduler was asked")
+        client.run(tasks.make, 0)
+        parts = client.map(tasks.make, range(10), [32 * MIB] * 10)
+        whole = client.submit(np.concatenate, parts)
+        assert whole.result(60).nbytes == 320 * MIB
+        assert (whole.result()[:: 4 * MIB] == [tasks.make(i, 32 * MIB)[0] for i in range(10)]).all()
 
 
 def process(worker):

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tasks
 from ammclusters import amm
@@ -35,6 +36,18 @@ def test_shared_memory_is_told_from_spill_files(place):
         read = json.loads(command(client.scheduler.address, "--json").stdout)
         assert [worker["worker"] for worker in read["workers"]] == workers(client) and sum(worker["partition"] for worker in read["workers"]) > 0
         assert [policy["policy"] for policy in read["policies"]] == ["HostReduceReplicas()"] and read["figures"]["drops"] == 0
+
+
+def test_it_says_why_values_were_not_shared(place):
+    with cluster(place, 2) as client:
+        assert len(client.submit(lambda: ["some text"] * 1_000_000, key="text").result()) == 1_000_000
+        client.submit(lambda: np.array([object] * 100_000), key="objects").result()
+        wait_until(lambda: len(shmstore.dask.report(client).not_shared) >= 2, "it is told of")
+        found = shmstore.dask.report(client)
+        shown = str(found)
+        reasons = {why.partition(":")[0]: counts for why, counts in found.not_shared.items()}
+        assert reasons["numpy.ndarray"] == (1, 800_000) and reasons["list"][0] >= 1 and reasons["list"][1] > MIB
+        assert "its elements are Python objects" in shown and "in its pickle" in shown and "not shared: 1 values, " in shown
 
 
 def command(*arguments):

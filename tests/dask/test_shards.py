@@ -10,13 +10,15 @@ import dask
 import dask.array
 import numpy as np
 import pytest
-from conftest import PREFIX, cluster, on_workers, wait_until
+from conftest import PREFIX, cluster, needs_arrow, on_workers, wait_until
 from distributed import wait
 from tasks import MIB
 from together import together
 
-from shmstore.dask.compat import p2p
-from shmstore.dask.shards import Kept, Packs
+ShuffleClosedError = pytest.importorskip("distributed.shuffle._exceptions", reason="no P2P").ShuffleClosedError
+
+from shmstore.dask.compat import p2p  # noqa: E402
+from shmstore.dask.shards import Kept, Packs  # noqa: E402
 
 pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks), reason=f"P2P is stock's on this Dask: {p2p.missing_hooks[:1]}")
 
@@ -107,6 +109,7 @@ def counted(worker):
     return worker.counted
 
 
+@needs_arrow
 @pytest.mark.parametrize("map_mode", ["cow", "ro"])
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
 def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(place, map_mode, tier):
@@ -129,6 +132,7 @@ def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(plac
     assert place.stores() == []
 
 
+@needs_arrow
 def test_what_has_no_room_waits_on_disk_and_goes_as_on_stock(place):
     place.resize(str(8 * MIB))
     settings = {f"{PREFIX}.tier.enabled": False}
@@ -139,6 +143,7 @@ def test_what_has_no_room_waits_on_disk_and_goes_as_on_stock(place):
         same_frames(shuffled(LARGE).compute(), LARGE)
 
 
+@needs_arrow
 @pytest.mark.parametrize("disk", [True, False], ids=["disk", "memory"])
 def test_packed_shards_become_stocks_where_they_cannot_stay(place, disk):
     """They were made and sent, and then there is no room to keep them mapped; or stock keeps shards in memory."""
@@ -160,6 +165,7 @@ def _short_of_room_for_mapped(dask_worker):
     dask_worker._shards.has_room = lambda nbytes: nbytes > 0
 
 
+@needs_arrow
 def test_packed_shards_that_a_peer_does_not_take_are_sent_as_on_stock(place):
     with cluster(place, 2) as client:
         on_workers(client, _lose_the_first)
@@ -222,13 +228,49 @@ def test_a_peer_that_does_not_know_of_it_gets_them_as_on_stock(place):
     together(place, job, n=2)
 
 
+def fail_once(block, directory):
+    name = os.path.join(directory, str(block.ravel()[0]))
+    if not os.path.exists(name):
+        with open(name, "w"):
+            raise OSError("a file system that is away once for each block")
+    return block
+
+
+def test_a_task_that_fails_behind_its_output_is_run_again(place, tmp_path):
+    """Dask makes one task of an output and what is done with it; the shards wait until it has its result."""
+    with cluster(place, 2) as client:
+        on_workers(client, count)
+        once = rechunked().map_blocks(fail_once, directory=str(tmp_path), dtype=float, meta=np.empty((0, 0)))
+        assert np.array_equal(client.compute(once, retries=2).result(60), expected())
+        assert len(os.listdir(tmp_path)) == N and not any(counts["on disk"] for counts in on_workers(client, counted).values())
+
+
+def test_an_output_that_is_needed_again_begins_its_shuffle_again(place):
+    with cluster(place, 2) as client:
+        x = rechunked()
+        graph = dict(x.__dask_graph__())
+        barrier, *others = (key for key in graph if str(key).startswith("shuffle-barrier-"))
+        assert not others
+        key = (x.name, 0, 3)
+        held, output = client.get(graph, [barrier, key], sync=False)  # the shuffle lives as long as its barrier
+        wait(output)
+        del output
+        wait_until(lambda: not client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks), "released")
+        assert np.array_equal(client.get(graph, [key], sync=False)[0].result(60), expected()[:, 3 * SIDE // N : 4 * SIDE // N])
+        assert held.key == barrier
+
+
 class Waiting:
     """What a run of stock's is to Kept, on a disk that is a dictionary."""
 
     on_disk = True
 
     def __init__(self):
-        self.disk = {}
+        self.disk, self.again = {}, 0
+
+    def begin_again(self):
+        self.again += 1
+        raise ShuffleClosedError
 
     def through(self, keep, read, got, closed):
         self.keep, self.read, self.got, self.closed = keep, read, got, closed
@@ -248,11 +290,11 @@ class Waiting:
 
 
 def test_where_shards_wait(place):
-    """Small ones private, many as an object, on disk where there is no room; an output that is made again is an error and no wrong result."""
+    """Small ones private, many as an object, on disk where there is no room; those of an output whose task has its result go."""
 
     async def job(client, worker):
         waiting, shards = Waiting(), worker._shards
-        Kept(shards, "p2p-test", waiting)
+        kept = Kept(shards, "p2p-test", waiting)
         small, large = [os.urandom(1000) for _ in range(3)], [os.urandom(MIB // 2) for _ in range(5)]
         await waiting.keep("0", small)
         for shard in large:
@@ -265,9 +307,13 @@ def test_where_shards_wait(place):
         shards.has_room = room
         await waiting.keep("0", small[1:])
         assert list(waiting.disk) == ["0"] and sorted(waiting.read("0")) == sorted(2 * small)
-        waiting.got("1")
-        with pytest.raises(RuntimeError, match="to be made again"):
+        waiting.got("1", "task")
+        kept.made("another task")
+        assert sorted(waiting.read("1")) == sorted(large)  # its task may be run again
+        kept.made("task")
+        with pytest.raises(ShuffleClosedError):
             waiting.read("1")
+        assert waiting.again == 1
         with pytest.raises(KeyError):  # there never was one: stock says so
             waiting.read("2")
         waiting.closed()

@@ -240,6 +240,46 @@ def test_without_a_disk_workers_go_on_without_a_tier(place):
         assert place.partition.tier() is None
 
 
+def test_where_temporary_files_are_in_memory_it_is_below_var_tmp(small):
+    """As /tmp is from Debian 13 on. Nobody asked for a tier: one that cannot be is no warning."""
+    own = f"/var/tmp/shmstore-tier-{os.geteuid()}"
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, tiered(small, temporary, n=2) as client:
+        assert small.partition.tier().directory == own
+        all_dots(client, make_all(client))
+        assert not any(fallbacks(client).values())
+        assert not any("shmstore-tier" in directories for _, directories, _ in os.walk(temporary))
+    assert small.partition.tier() is None and small.partition.info().uuid not in (os.listdir(own) if os.path.isdir(own) else [])
+
+
+def test_a_tier_that_nobody_asked_for_and_cannot_be_is_no_warning(small, caplog):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, caplog.at_level("INFO", "distributed.worker.shared"):
+        assert not _tier_without_worker(small, temporary, os.path.join(temporary, "var-tmp")).start()
+        assert small.partition.tier() is None
+        (said,) = caplog.records
+        assert said.levelname == "INFO" and "is in memory itself" in said.getMessage()
+
+
+def test_a_directory_of_another_user_below_var_tmp_is_not_taken(small, caplog):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, tempfile.TemporaryDirectory(dir="/var/tmp") as other:
+        os.chown(other, 12345, -1)
+        with caplog.at_level("INFO", "distributed.worker.shared"):
+            assert not _tier_without_worker(small, temporary, other).start()
+        assert small.partition.tier() is None and "made by another user" in caplog.text
+
+
+def _tier_without_worker(place, temporary, var_tmp):
+    from types import SimpleNamespace
+
+    from shmstore.dask.config import Settings
+    from shmstore.dask.fallback import Fallbacks
+    from shmstore.dask.tier import Tier
+
+    exchange = SimpleNamespace(partition=place.partition, fallbacks=Fallbacks(0), siblings=lambda: [1])
+    tier = Tier(exchange, Settings.read().tier, os.path.join(temporary, "worker"), None, 1)
+    tier._own[-1] = var_tmp
+    return tier
+
+
 def test_configuration_that_makes_no_sense_is_refused():
     import dask
 

@@ -32,8 +32,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("limit", ["1 GiB", "0"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "limit"), [*((way, "1 GiB") for way in WAYS), ("worker-class-no-nanny", "0"), ("preload-option", "0")])
 def test_command_line(place, way, limit):
     arguments, config = WAYS[way]
     config = {**config, f"{PREFIX}.partition": place.path}

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One transfer in a network namespace of its own, for test_client.py: transfers.py PARTITION stock|ours ACTION.
+"""One transfer in a network namespace of its own, for test_client.py: transfers.py PARTITION stock|ours|plain ACTION; plain: Client's own methods on
+workers that share.
 
 Prints {"bytes": what the loopback carried meanwhile, "right": whether the values are those that were sent}.
 """
@@ -46,13 +47,13 @@ def main(path, side, action):
     import shmstore.dask
 
     dask.config.set({"distributed.worker.memory.shared.partition": path, "distributed.scheduler.active-memory-manager.start": False})
-    options = {"worker_class": shmstore.dask.Nanny} if side == "ours" else {}
+    options = {"worker_class": shmstore.dask.Nanny} if side != "stock" else {}
     data = [np.random.default_rng(i).random(2 * MIB) for i in range(4)]  # 64 MiB
     with LocalCluster(n_workers=3, threads_per_worker=1, processes=True, memory_limit="2 GiB", dashboard_address=None,
                       **options) as cluster, Client(cluster) as client:  # fmt: skip
         client.wait_for_workers(3, timeout=60)
-        send = client.scatter if side == "stock" else lambda *a, **k: shmstore.dask.scatter(client, *a, **k)
-        receive = client.gather if side == "stock" else lambda *a, **k: shmstore.dask.gather(client, *a, **k)
+        send = client.scatter if side != "ours" else lambda *a, **k: shmstore.dask.scatter(client, *a, **k)
+        receive = client.gather if side != "ours" else lambda *a, **k: shmstore.dask.gather(client, *a, **k)
         if action in ("scatter", "broadcast", "scatter-direct"):
             before = carried()
             futures = send(data, broadcast=action == "broadcast", direct=True if action == "scatter-direct" else None)
@@ -65,6 +66,8 @@ def main(path, side, action):
                 client.replicate(futures)
             elif action == "gather":
                 assert all((a == b).all() for a, b in zip(receive(futures), data))
+            elif action == "result":
+                assert all((future.result() == b).all() for future, b in zip(futures, data))
         moved = carried() - before
         copies = sorted(len(addresses) for addresses in client.who_has(futures).values())
         right = all((a == b).all() for a, b in zip(client.gather(futures), data))

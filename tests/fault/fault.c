@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fault.c: in every scenario, lets each system call fail with each errno that the kernel may give there (once; and for those
- * that last, from there to the end), and each allocation (once; and from there to the end).
+ * that last, from there to the end), and each allocation (once; and from there to the end). By default every other of
+ * these is played: which changes with the turn, by default the day's. With -a all are.
  *
- *   fault [-a] [-k calls|allocations] [scenario...]
+ *   fault [-a] [-t TURN] [-k calls|allocations] [scenario...]
  *
  * After each: the call returned a code of the closed list, or worked by another way; what it did or did not do agrees with that
  * code; the store works; after close and unref no descriptor, no mapping and no block of the heap is left in the process, and
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "allocfail.h"
@@ -33,6 +35,7 @@
 struct options {
 	const char *disk;
 	bool calls, allocations, all;
+	unsigned turn;
 	struct chosen chosen;
 };
 
@@ -122,6 +125,8 @@ static int live(struct play *p, const struct fault *f)
 		return -1;
 	if ((w->sc->flags & TICKET_IN) && survivor_handoff(&p->stage.survivor, w) < 0)
 		return -1;
+	if ((w->sc->flags & IS_READ) && survivor_begins_to_read(&p->stage.survivor, w) < 0)
+		return -1;
 	pid_t pid = fork();
 	if (pid < 0)
 		return world_fail(w, "fork: %m");
@@ -148,7 +153,10 @@ static int live(struct play *p, const struct fault *f)
 static int iterate(struct play *p, const struct fault *f)
 {
 	struct world *w = &p->stage.world;
-	if (live(p, f) < 0 || survivor_verify(&p->stage.survivor, w) < 0)
+	if (live(p, f) < 0 ||
+	    ((w->sc->flags & IS_READ) &&
+	     (survivor_reads_on(&p->stage.survivor, w) < 0 || survivor_ends_reading(&p->stage.survivor, w) < 0)) ||
+	    survivor_verify(&p->stage.survivor, w) < 0)
 		return -1;
 	int rc = w->shared->rc;
 	if ((w->sc->flags & OWN_PARTITION) && verify_look(w, VERIFY_GC, &rc) < 0)
@@ -200,9 +208,11 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 	for (size_t i = 0; i < PLAUSIBLE_ERRORS && how->errors[i] && *n_bad < FAILURES_MAX; i++) {
 		struct fault f = {.kind = FAULT_CALL, .plan = {how->mode, n, how->errors[i], true, call->nr}};
 
-		/* The tier's calls are long ones: every third error in turn, of those that last every other; or with -a all. */
-		if ((p->stage.world.sc->flags & TIER) && !p->options->all &&
-		    (n + i) % (how->mode == TRACER_FAIL ? 3 : 2) != 0)
+		/* Every other error in turn; of the tier's calls, which are long ones, every third of those that do not last. */
+		if (!p->options->all &&
+		    (n + i + p->options->turn) %
+				    (p->stage.world.sc->flags & TIER && how->mode == TRACER_FAIL ? 3 : 2) !=
+			    0)
 			continue;
 		/* Who finds the name taken does not first find the directory full. */
 		if (how->errors[i] == ENOSPC && call->result == -EEXIST)
@@ -214,28 +224,13 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 	}
 }
 
-/*
- * Whether call n is one more turn of a loop: neither the first, nor the second, nor the last of those from its place. What the first two turns and the last
- * bear, those between do: -a fails these, too.
- */
-static bool is_one_more_turn(const struct play *p, unsigned n)
-{
-	const struct tracer_call *call = &p->calls[n - 1];
-	unsigned n_before = 0, n_after = 0;
-
-	for (unsigned i = 1; i <= p->n_calls; i++)
-		if (i != n && p->calls[i - 1].nr == call->nr && p->calls[i - 1].place == call->place)
-			*(i < n ? &n_before : &n_after) += 1;
-	return call->place && n_before >= 2 && n_after > 0;
-}
-
 static void fail_calls(struct play *p, unsigned *n_bad)
 {
 	const struct plausible *how;
 
 	for (unsigned n = 1; n <= p->n_calls; n++)
-		for (size_t i = 0;
-		     (p->options->all || !is_one_more_turn(p, n)) && (how = plausible_failure(&p->calls[n - 1], i));
+		for (size_t i = 0; (p->options->all || !tracer_is_one_more_turn(p->calls, p->n_calls, n)) &&
+				   (how = plausible_failure(&p->calls[n - 1], i));
 		     i++)
 			fail_call(p, n, how, n_bad);
 }
@@ -245,7 +240,9 @@ static void fail_allocations(struct play *p, unsigned long n_allocations, unsign
 	for (unsigned long n = 1; n <= n_allocations && *n_bad < FAILURES_MAX; n++)
 		for (int all = 0; all < 2; all++) {
 			const struct fault f = {.kind = FAULT_ALLOCATION, .plan = {.n = (unsigned)n}, .all = all};
-			try_one(p, &f, n_bad);
+
+			if (p->options->all || (n + (unsigned)all + p->options->turn) % 2 == 0)
+				try_one(p, &f, n_bad);
 		}
 }
 
@@ -321,7 +318,8 @@ static int body(const char *mount, void *arg)
 		if (chosen_has(&p.options->chosen, sc->name) && (p.options->disk || !(sc->flags & TIER)))
 			play_scenario(&p, sc);
 	double s = clock_s() - begin;
-	printf("fault: %u faults in %.1f s, %.1f ms each\n", p.n_faults, s, p.n_faults ? s * 1000 / p.n_faults : 0.0);
+	printf("fault: %u faults in %.1f s, %.1f ms each; ", p.n_faults, s, p.n_faults ? s * 1000 / p.n_faults : 0.0);
+	printf(p.options->all ? "all of them\n" : "the half of turn %u\n", p.options->turn);
 	printf("fault: %u passed, %u failed\n", p.n_passed, p.n_failed);
 	return p.n_failed ? 1 : 0;
 }
@@ -332,6 +330,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'a':
 		o->all = true;
+		return 0;
+	case 't':
+		o->turn = (unsigned)strtoul(arg, NULL, 10);
 		return 0;
 	case 'k':
 		o->calls = strcmp(arg, "calls") == 0;
@@ -350,8 +351,8 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
-		{"all", 'a', NULL, 0,
-		 "Each error of each call, in each turn of a loop and of the disk tier's scenarios too", 0},
+		{"all", 'a', NULL, 0, "Every error of each call, in each turn of a loop too, and every allocation", 0},
+		{"turn", 't', "TURN", 0, "Which half of the failures is played; the day's by default", 0},
 		{"kind", 'k', "KIND", 0, "Only calls or only allocations", 0},
 		{0},
 	};
@@ -362,7 +363,7 @@ int main(int argc, char **argv)
 					 NULL,
 					 NULL,
 					 NULL};
-	struct options options = {.calls = true, .allocations = true};
+	struct options options = {.calls = true, .allocations = true, .turn = (unsigned)(time(NULL) / 86400)};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	options.disk = sandbox_disk();
 	if (!options.disk)

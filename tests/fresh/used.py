@@ -24,10 +24,12 @@ COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-sy
 PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
 # Of the package index: used where they are installed, and tested there (docs/dask-types.md), or fetched by bench/bench_python.
 OF_THE_INDEX = {"iceoryx2", "joblib", "polars", "pyarrow", "ray", "torch", "vineyard"}
-FILES = ["/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "/usr/lib/python3.11/ensurepip/__init__.py"]
-ASKED = (["clang", "-print-file-name=libclang_rt.fuzzer-x86_64.a"], ["clang", "-print-file-name=libclang_rt.asan-x86_64.a"])
+MULTIARCH = sys.implementation._multiarch  # the folder of this machine's libraries and headers
+PYTHON = f"python3.{sys.version_info.minor}"
+FILES = [f"/usr/lib/{MULTIARCH}/openblas-pthread/libblas.so.3", f"/usr/lib/{PYTHON}/ensurepip/__init__.py"]
+ASKED = [["clang", f"-print-file-name=libclang_rt.{what}-{os.uname().machine}.a"] for what in ("fuzzer", "asan")]
 # The package of the list that brings a package which owns something used.
-BROUGHT_BY = {r"gcc-\d+|libgcc-.*": "gcc", r"g\+\+-\d+|libstdc.*": "g++", r"clang-\d+": "clang", r"clang-format-\d+": "clang-format",
+BROUGHT_BY = {r"gcc-\d+(-.*)?|libgcc-.*": "gcc", r"g\+\+-\d+(-.*)?|libstdc.*": "g++", r"clang-\d+": "clang", r"libclang-rt-\d+-dev": "libclang-rt-dev", r"clang-format-\d+": "clang-format",
               r"clang-tidy-\d+|clang-tools-\d+": "clang-tidy", r"llvm-\d+.*": "llvm", r"libboost1.*": "libboost-dev",
               r"python3\.\d+(-minimal)?|python3-minimal|libpython3\.\d+(-stdlib|-minimal)": "python3",
               r"python3\.\d+-dev|libpython3.*-dev": "python3-dev", r"python3\.\d+-venv": "python3-venv", r"linux-libc-dev": "libc6-dev"}
@@ -54,7 +56,7 @@ def headers():
     for path in sources(".c", ".h", ".cc"):
         for name in re.findall(r"^\s*#\s*include\s*<([^>]+)>", path.read_text(errors="replace"), re.M):
             wanted.setdefault(name, path)
-    places = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/python3.11",
+    places = ["/usr/include", f"/usr/include/{MULTIARCH}", f"/usr/include/{PYTHON}",
               *subprocess.run("echo | g++ -E -x c++ - -v 2>&1 | sed -n 's/^ \\(\\/usr\\/.*\\)/\\1/p'", shell=True, capture_output=True,
                               text=True, check=False).stdout.split()]
     found, missing = {}, {}

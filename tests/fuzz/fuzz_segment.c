@@ -97,7 +97,7 @@ static void put_one(const struct shms_segment *g, struct shms_segalloc *a, uint8
 	slot = shms_segslot_at(g, index);
 	if (shms_segslot_begin(&slot, &generation) < 0)
 		return;
-	o.extent_off = (uint64_t)shms_segalloc_extent(a, index) * SHMS_SEGCLASS_ALIGN;
+	o.extent_off = shms_segalloc_begin(a, index);
 	ENSURE(o.extent_off >= g->shape.data_off && o.extent_size <= g->shape.size - o.extent_off);
 	memset(g->books + o.extent_off, 'x', o.buffer_size);
 	shms_segpacked_write(&slot, &o);

@@ -28,17 +28,17 @@ MAGIC = 0x52444853
 HEADER = struct.Struct("<IHHIIQ")
 FROM_CLIENT = {"HELLO": 1, "PING": 2, "REGISTER": 3, "GRANT": 4, "CANCEL": 5, "BROKER": 6, "BYE": 7, "QUERY": 8, "WATCH": 9, "SET": 10,
                "REAP": 11, "ARB": 12, "ARB_ADMIN": 13, "PROFILE": 32, "PROFILE_ADMIN": 33, "TASK_ADMIT": 34, "TASK_DONE": 35, "TASK_RUNS": 36,
-               "STAGE_QUERY": 48, "STAGE_BEGIN": 49, "STAGE_END": 50, "STAGE_DEMOTE": 51,
+               "STAGE_QUERY": 48, "STAGE_BEGIN": 49, "STAGE_END": 50,
                "ACTOR_PLACE": 56, "ACTOR_BORN": 57, "ACTOR_NEXT": 58, "ACTOR_DONE": 59, "ACTOR_CALL": 60, "ACTOR_MOVE": 61}
 FROM_DAEMON = {64: "WELCOME", 65: "PONG", 66: "REGISTERED", 67: "GRANTED", 68: "REFUSED", 69: "DATA", 70: "EVENT", 71: "ASK", 72: "ERROR",
                73: "BROKERED", 74: "DONE", 75: "ARBED", 76: "ARB_CALL", 96: "PROFILED", 97: "TASK_ADMITTED", 98: "TASK_PREEMPT", 112: "STAGED",
-               113: "DEMOTED", 120: "ACTOR_ORDER", 121: "ACTOR_ANSWER"}
+               120: "ACTOR_ORDER", 121: "ACTOR_ANSWER"}
 BODIES = {"HELLO": "<IIQ", "PING": "<Q", "REGISTER": "<16sQ", "GRANT": "<QQQII", "CANCEL": "<Q", "BROKER": "<II", "BYE": "<Q", "QUERY": "<II",
           "WATCH": "<Q", "SET": "<Q", "REAP": "<Q", "WELCOME": "<IIQQQ", "PONG": "<Q", "REGISTERED": "<QQ", "GRANTED": "<QQ", "REFUSED": "<iIQQ",
           "DATA": "<II", "EVENT": "<Q", "ASK": "<Q", "ERROR": "<iI", "BROKERED": "<Q", "DONE": "<Q", "ARB": "<HHIIIIIIIQqQ", "ARB_ADMIN": "<HHIQqQQ",
           "ARBED": "<iIIIQ", "ARB_CALL": "<IIIIQQII", "PROFILE": "<HHIIIQQQ", "PROFILE_ADMIN": "<IIQQ", "PROFILED": "<QQQQ", "TASK_ADMIT": "<HHIIIQQQ", "TASK_DONE": "<Q",
           "TASK_ADMITTED": "<QQQII", "TASK_RUNS": "<QQQIIII", "TASK_PREEMPT": "<QQQQQII",
-          "STAGE_QUERY": "<IIHHIQQQQII", "STAGE_BEGIN": "<IIQ", "STAGE_END": "<QIIQ", "STAGE_DEMOTE": "<IIqqqqqq", "STAGED": "<IIIIQQQQQ", "DEMOTED": "<qII",
+          "STAGE_QUERY": "<IIHHIQQQII", "STAGE_BEGIN": "<IIQ", "STAGE_END": "<Q", "STAGED": "<IIIIQQQQQ",
           "ACTOR_PLACE": "<QII", "ACTOR_BORN": "<QQQIHH", "ACTOR_NEXT": "<Q", "ACTOR_DONE": "<QQQII", "ACTOR_CALL": "<II", "ACTOR_MOVE": "<Q",
           "ACTOR_ORDER": "<QQQQQIHHII", "ACTOR_ANSWER": "<II"}
 QUERIES = {"status": 1, "workers": 2, "quota": 3, "holders": 4, "events": 5, "history": 6, "reconcile": 7, "arbiter": 8, "arb_log": 9, "memory": 16,

@@ -96,14 +96,16 @@ def test_packed_objects(admin, actors):
     s = admin.json("stat", "s", "k7")
     assert s["packed"] and {(n["store"], n["key"]) for n in s["names"]} == {("s", "k7"), ("t", "k7")} and s["leases"] == 0
     assert "in memory, in a segment" in admin("stat", "s", "k7").out and "written" not in admin("stat", "s", "k7").out
-    # Each object in both stores' books; the memory once; what the segment has besides is its owner's pool.
+    # Each object in both stores' books; the memory once; what the segment has besides, and the index, are its owner's pool.
+    index = {store: (Path(admin.path) / "stores" / store / "index").stat().st_blocks * 512 for store in "st"}
     du = admin.json("du")
     stores = {store["name"]: store for store in du["stores"]}
     packed = sum(o["blocks"] for o in objects.values() if o["packed"])
     assert stores["s"]["objects"] == 21 and stores["t"]["objects"] == 1
     assert stores["s"]["linked"] == packed + objects["large"]["blocks"] and stores["t"]["linked"] == o["blocks"]
     assert stores["t"]["uss"] == 0 and stores["t"]["pss"] == o["blocks"] // 2
-    assert stores["s"]["pool"] == segment.stat().st_blocks * 512 - packed and stores["t"]["pool"] == 0
+    assert stores["s"]["pool"] == segment.stat().st_blocks * 512 + index["s"] - packed
+    assert stores["t"]["pool"] == index["t"]
     assert admin.json("reconcile")["residual"] == 0
     assert admin("cat", "t", "k7").raw == pattern(1024)
 

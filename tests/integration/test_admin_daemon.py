@@ -489,6 +489,7 @@ def test_without_a_daemon(bare, tmp_path, command):
             assert r.out == ""
             assert r.err == (f"shmstore-admin: no daemon answers at {tmp_path}/none: there is no such socket\n"
                              "  start it with: shmstored & (for yourself), or systemctl enable --now shmstored (for all users)\n"
+                             '  if it was started: "journalctl -u shmstored" says why it does not run\n'
                              "  shmstore-admin df, du, reconcile, gc and top work without\n")
     (tmp_path / "file").touch()
     assert admin("--socket", tmp_path / "file", *command, code=1).out == ""

@@ -13,7 +13,7 @@ from admin_support import (ADMIN, NOBODY, ROOT, Admin, admin, bare, environment,
                            terminal, unmount)
 
 CHECKS = {"partition", "tmpfs", "size", "huge", "inodes", "links", "exdev", "swap", "cgroup", "open-files", "map-count",
-          "protected-hardlinks", "remove-ipc", "proc", "o-tmpfile", "openat2", "leases", "renameat2", "huge-pages",
+          "protected-hardlinks", "remove-ipc", "proc", "o-tmpfile", "openat2", "refused", "leases", "renameat2", "huge-pages",
           "daemon", "io-uring", "access-lists", "tmpfs-quota", "tier"}
 GIB = 1 << 30
 

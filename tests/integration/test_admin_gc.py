@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from admin_support import actors, admin, bare, pattern  # noqa: F401
+from admin_support import Admin, actors, admin, bare, needs_root, pattern  # noqa: F401
 
 
 def test_gc_plans_and_removes(admin, actors):
@@ -33,6 +33,37 @@ def test_gc_plans_and_removes(admin, actors):
     again = admin.json("gc")
     assert again["freed"] == 0 and not [x for x in again["actions"] if x["what"] != "kept"]
     assert "no garbage" in admin("gc").out
+
+
+@needs_root
+def test_gc_of_all_partitions_on_tmpfs(bare, actors, tmp_path):
+    """The host as this test has it: one mount, with a partition of each of two users and what is none."""
+    mine, other = Admin(bare / "shmstore-1"), Admin(bare / "shmstore-65534")
+    bare.chmod(0o1777)
+    (bare / "other").mkdir()
+    (bare / "link").symlink_to(bare / "shmstore-1")
+    mine("init")
+    other.as_nobody()("init")
+    dead = actors(mine, "dead", "-"), actors(other, "dead", "-", prefix=other.as_nobody().prefix)
+    for actor in dead:
+        actor("put", "k", 1 << 20, "-")
+        actor.kill()
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(
+        f"1 0 0:1 / / rw - ext4 disk rw\n2 1 0:2 / {bare} rw - tmpfs tmpfs rw\n3 1 0:3 / /nonexistent/x rw - tmpfs tmpfs rw\n"
+    )
+    env = {"SHMSTORE_ADMIN_ROOT": str(tmp_path)}
+    plan = mine.json("gc", "--all", "--dry-run", env=env, partition=False)["partitions"]
+    assert sorted(p["partition"] for p in plan) == [mine.path, other.path]
+    assert all(p["dry_run"] and p["stores"] == 1 and p["freed"] >= 1 << 20 for p in plan)
+    said = mine("gc", "--all", env=env, partition=False).out
+    assert f"{mine.path}:" in said and f"{other.path}:" in said
+    assert mine.json("du")["stores"] == [] and other.json("du")["stores"] == []
+    assert "no garbage" in mine("gc", "--all", env=env, partition=False).out
+    # Who finds no room is told whose partitions lie on the same mount.
+    mine("put", "full", "a", stdin=bytes(40 << 20))
+    full = mine("put", "full", "b", stdin=bytes(40 << 20), code=1).err
+    assert "user 65534's shmstore-65534: as root, shmstore-admin gc --all" in full and "shmstore-1" not in full.replace(mine.path, "")
 
 
 def test_gc_leaves_a_lease_until_it_ends(admin, actors):

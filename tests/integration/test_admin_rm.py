@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """shmstore-admin rm, config, and what ls and du say: sorted, with totals, leases and ages."""
+import os
 import subprocess
 
+import pytest
 from admin_support import BUILD, Admin, actors, admin, bare, environment, terminal  # noqa: F401
 
 
@@ -64,3 +66,10 @@ def test_check_config_of_a_missing_file_is_no_ok():
     daemon = BUILD / "shmstored" / "shmstored"
     run = subprocess.run([daemon, "--check-config", "--config", "/nonexistent/shmstored.conf"], capture_output=True, text=True, timeout=20)
     assert run.returncode != 0 and "/nonexistent/shmstored.conf" in run.stderr and "ok" not in run.stdout
+
+
+@pytest.mark.skipif(os.path.exists("/etc/shmstore"), reason="this host has a configuration")
+def test_check_config_where_there_is_no_default_file_says_that_the_defaults_hold():
+    daemon = BUILD / "shmstored" / "shmstored"
+    run = subprocess.run([daemon, "--check-config"], capture_output=True, text=True, timeout=20)
+    assert run.returncode == 0 and run.stdout == "/etc/shmstore/shmstored.conf: ok: it is not there, and the defaults hold\n", run

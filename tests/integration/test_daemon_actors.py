@@ -499,7 +499,7 @@ def test_a_place_that_lies(processes, store, daemon):
 # ---- memory is short -------------------------------------------------------------------------------------------------------------
 
 PREEMPTED = """
-import os, sys
+import os, sys, time
 import shmstore
 ballast = []
 
@@ -514,10 +514,15 @@ class Block:
         self.n += 1
         return os.getpid(), self.n
 
+    def __getstate__(self):
+        time.sleep(float(os.environ.get("SLOW", "0")))
+        return self.__dict__
+
 store = shmstore.Partition(sys.argv[1]).open("w%d" % os.getpid())
 place = store.place(sys.argv[2])
 if sys.argv[3:]:
-    task = store.admitted("work", level="always", retriable=True, worker=True).__enter__()
+    if sys.argv[3] != "alone":
+        task = store.admitted("work", level="always", retriable=True, worker=True).__enter__()
     place.begin("block", Block(), level=sys.argv[4])
     if sys.argv[3] == "idle":
         task.done()
@@ -551,7 +556,7 @@ def test_an_actor_that_is_never_moved_keeps_its_process(make_daemon, place, work
     worker.wait()
 
 
-@pytest.mark.parametrize("work", ("runs", "idle"))
+@pytest.mark.parametrize("work", ("runs", "idle", "alone"))
 def test_who_is_preempted_has_its_actors_moved(make_daemon, place, work):
     """At the notice, before the process is ended; the plan says so before that. Without another process that has room it does not."""
     keys = text(host_total="512MiB", preempt="shm", preempt_grace="5s", preempt_term="300ms").replace("interval = 20ms", "interval = 50ms")
@@ -562,7 +567,7 @@ def test_who_is_preempted_has_its_actors_moved(make_daemon, place, work):
         assert first.stdout.readline() == "ready\n"
         assert ask_block(wire, "count") == (first.pid, 1)
         plan = lambda: [(p["pid"], p["level"], p["actors"], p["actors_moved"]) for p in gate(daemon)["preemption"]["plan"]]  # noqa: E731
-        wait_for("the plan", lambda: plan() == [(first.pid, "HIGH", 1, 0)])
+        wait_for("the plan", lambda: plan() == ([(first.pid, "HIGH", 1, 0)] if work != "alone" else []))
         second = python(PREEMPTED, place.path, "second", env=env)
         assert second.stdout.readline() == "ready\n"
         wait_for("the plan", lambda: plan() == [(first.pid, "HIGH", 1, 1)])
@@ -572,3 +577,23 @@ def test_who_is_preempted_has_its_actors_moved(make_daemon, place, work):
         assert gate(daemon)["preemption"]["gone"] == 1
     second.kill()
     second.wait()
+
+
+def test_a_move_holds_the_signal_and_is_told_as_is_the_loss_of_an_actor(make_daemon, place):
+    keys = text(host_total="512MiB", preempt="shm", preempt_grace="50ms", preempt_term="50ms")
+    daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n', http=True)
+    env = {**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)}
+    with daemon.wire() as wire:
+        first = python(PREEMPTED, place.path, "first", "alone", "high", env={**env, "SLOW": "1.5"})
+        second = python(PREEMPTED, place.path, "second", env=env)
+        assert first.stdout.readline() == second.stdout.readline() == "ready\n"
+        assert ask_block(wire, "count") == (first.pid, 1)
+        ask_block(wire, "grow", 500)
+        first.wait(60)
+        assert ask_block(wire, "count") == (second.pid, 2), "SIGTERM came 50 ms after the notice, in the middle of the move"
+        second.kill()
+        second.wait()
+        wait_for("it is told", lambda: daemon.api("actors")["actors"]["died"] == 1)
+        told = [(e["event"], e["actor"], e["from"], e["to"]) for e in wire.query("events")["events"] if e["event"].startswith("actor-")]
+        assert told == [("actor-moved", "block", "first", "second"), ("actor-lost", "block", "second", None)]
+    assert "shmstore_actor_lost_total 1" in daemon.get("/metrics")

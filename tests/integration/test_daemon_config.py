@@ -234,7 +234,7 @@ def test_second_instance_is_refused_and_says_why(make_daemon, place):
         config.write_text(f'http {{ enabled = no }}\npartition "{other.path}" {{ create = yes }}\n')
         result = subprocess.run([str(SHMSTORED), "--config", str(config), "--socket", daemon.socket], capture_output=True, text=True, timeout=60,
                                 check=False)
-        assert result.returncode == 1 and "another daemon may run there" in result.stderr, result.stderr
+        assert result.returncode == 1 and "another daemon has its lock" in result.stderr, result.stderr
     finally:
         other.remove()
     with daemon.wire() as wire:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP of the daemon: the API and the metrics say to the byte what the kernel and shmstore-admin say; each user sees what is theirs;
 strangers, wrong requests and slow clients get nowhere."""
+import contextlib
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -290,6 +292,53 @@ def test_a_connection_is_kept(daemon):
         connection.getresponse().read()
         assert connection.sock and connection.sock.getsockname() == first
     connection.close()
+
+
+def test_half_requests_keep_nobody_out(daemon):
+    """
+    More than there are places, and than the kernel keeps in its queue, and a byte comes from each now and then: the oldest that owe headers go, and
+    who asks is answered.
+    """
+    half, stop = [], threading.Event()
+
+    def trickle():
+        while not stop.wait(1):
+            for s in list(half)[:-1]:
+                with contextlib.suppress(OSError):
+                    s.send(b"x")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        for _ in range(300):
+            half.append(socket.create_connection(("127.0.0.1", daemon.port), timeout=60))
+            half[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-a: ")
+        assert ask(daemon, "GET", "/healthz")[0].status == 200
+        with contextlib.suppress(ConnectionResetError):
+            assert half[0].recv(1) == b""
+    finally:
+        stop.set()
+        thread.join()
+        for s in half:
+            s.close()
+
+
+def test_headers_that_come_byte_by_byte_end(daemon):
+    """A byte now and then is no reason to stay."""
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as s:
+        s.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-a: ")
+        s.settimeout(0.2)
+
+        def ended():
+            try:
+                s.sendall(b"x")
+                return s.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_for("it is ended", ended)
 
 
 @pytest.mark.parametrize("junk", [b"\0" * 1000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"A" * 100000, b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n",

@@ -372,6 +372,24 @@ def test_a_secret_is_needed(two_places, make_daemon, tmp_path):
     wait_for("the peer", lambda: a.api("actors")["actors"]["peers"] == [{"name": "b"}] and b.api("actors")["actors"]["peers"] == [{"name": "a"}])
 
 
+def test_strangers_keep_no_peer_out(two_places, make_daemon, tmp_path):
+    """More connections that say nothing than there are places: the oldest of them go, and a peer comes."""
+    ports = [free_port() for _ in range(2)]
+    secret = secret_at(tmp_path / "secret")
+    a = make_daemon(config=tcp("a", f"127.0.0.1:{ports[0]}", "", secret, "timeout = 600s") + partition(two_places[0]))
+    silent = []
+    try:
+        for _ in range(100):
+            silent.append(socket.create_connection(("127.0.0.1", ports[0]), timeout=60))
+        make_daemon(config=tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", secret) + partition(two_places[1]))
+        wait_for("the peer", lambda: a.api("actors")["actors"]["peers"] == [{"name": "b"}])
+        silent[0].settimeout(60)
+        assert silent[0].recv(1) == b""
+    finally:
+        for s in silent:
+            s.close()
+
+
 @pytest.mark.parametrize("wrong", ["mode", "short", "none", "link", "away"])
 def test_a_secret_that_is_none_is_refused(place, tmp_path, wrong):
     secret = secret_at(tmp_path / "secret", "short" if wrong == "short" else "x" * 32)

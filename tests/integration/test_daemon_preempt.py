@@ -40,6 +40,14 @@ for line in sys.stdin:
     print("ok", flush=True)
 """
 
+# Stops a process where it would end.
+TRACER = """
+import ctypes, sys
+seize, trace_exit = 0x4206, 0x40
+print(ctypes.CDLL(None).ptrace(seize, int(sys.argv[1]), 0, ctypes.c_void_p(trace_exit)), flush=True)
+sys.stdin.read()
+"""
+
 
 class Worker:
     def __init__(self, daemon, level, **options):
@@ -171,6 +179,24 @@ def test_sigkill_follows(scene):
     never.tell("grow 50")
     assert stubborn.process.wait(30) == -signal.SIGKILL and never.alive
     assert [e["step"] for e in events(daemon)] == ["notice", "term", "kill", "gone"]
+
+
+def test_who_does_not_die_holds_nobody_up(scene):
+    """Its tracer stops it where it would end: SIGKILL does not end it, and the next is chosen without it."""
+    daemon, worker = scene()
+    undying, good, never = worker("ALWAYS", 40), worker("HIGH", 30), worker("NEVER", 30)
+    tracer = python(TRACER, str(undying.pid))
+    try:
+        assert tracer.stdout.readline() == "0\n"
+        never.tell("grow 30")
+        wait_for("it is stuck", lambda: preemption(daemon)["stuck"] == 1)
+        assert good.process.wait(60) == -signal.SIGTERM
+        assert never.alive and not any(p["pid"] == undying.pid for p in preemption(daemon)["plan"])
+    finally:
+        tracer.kill()
+        tracer.wait()
+    undying.process.wait(60)
+    wait_for("it is seen", lambda: {(e["pid"], e["step"]) for e in events(daemon)} >= {(undying.pid, "stuck"), (undying.pid, "gone"), (good.pid, "gone")})
 
 
 def test_who_ends_its_task_lives(scene):

@@ -37,20 +37,21 @@ class Client:
         assert answer.name == "REGISTERED", answer
         self.answers = {}
 
+    def close(self):
+        self.wire.close()
+        self.page.close()
+
     def send(self, rnd):
         small, wide = rnd.choice([0, 1, 2, 3, 100, 2**32 - 1]), rnd.choice([0, 1, 5, 1000, 2**40, 2**41, 2**63, MOST])
-        kind = rnd.randrange(11)
+        kind = rnd.randrange(10)
         if kind < 4:
-            shuffle = b"s\n%dx7" % rnd.randrange(10**7)
             self.wire.send("STAGE_QUERY", int(rnd.random() < 0.1), rnd.randrange(2), rnd.randrange(2), rnd.randrange(4),
-                           rnd.choice([0, 500000, 1000000, 1000001]), rnd.choice([0, 1, wide]), rnd.randrange(3), rnd.randrange(3), wide, small, 0,
-                           tail=rnd.choice([*TAILS, shuffle, shuffle, shuffle]))
+                           rnd.choice([0, 500000, 1000000, 1000001]), rnd.choice([0, 1, wide]), rnd.randrange(3), rnd.randrange(3), small, 0,
+                           tail=rnd.choice([*TAILS, b"s", b"s", b"s"]))
         elif kind < 8:
             self.wire.send("STAGE_BEGIN", small, rnd.choice([small, 1, 2]), rnd.choice([0, 10, MOST]), tail=rnd.choice([b"s", b"t", b"", b"a\nb", b"x" * 240]))
-        elif kind < 10:
-            self.wire.send("STAGE_END", rnd.choice([0, 0, 0, 1, 2, 3, 4]), rnd.randrange(4), 0, wide)
         else:
-            self.wire.send("STAGE_DEMOTE", rnd.randrange(2), 0, *[rnd.choice([-2**63, -1, 0, 1, 2**63 - 1]) for _ in range(6)])
+            self.wire.send("STAGE_END", rnd.choice([0, 0, 0, 1, 2, 3, 4]))
 
     def read(self):
         """What has come so far."""
@@ -87,20 +88,20 @@ def test_random_messages(make_daemon):
                 clients[rnd.randrange(5)].read()
             look(daemon)
             gone = clients.pop(rnd.randrange(5))
-            gone.wire.close()
+            gone.close()
             answers = {name: answers.get(name, 0) + gone.answers.get(name, 0) for name in {*answers, *gone.answers}}
             clients.append(Client(daemon, place, uuid, f"c{n_came}"))
             n_came += 1
         wait_for("nobody waits", lambda: look(daemon)["waiting"] == 0)
-        assert answers.get("STAGED", 0) > 20 and answers.get("REFUSED", 0) > 20 and answers.get("DEMOTED", 0) > 5, answers
+        assert answers.get("STAGED", 0) > 20 and answers.get("REFUSED", 0) > 20, answers
         assert look(daemon)["begun"] and look(daemon)["begun_degraded"]
         for client in clients:
-            client.wire.close()
+            client.close()
         wait_for("nothing is left", lambda: not look(daemon)["sessions"])
         assert look(daemon)["held"] == 0
         # What breaks the protocol ends the client.
         last = Client(daemon, place, uuid, "last")
         with pytest.raises(Closed):
-            last.wire.call("STAGE_QUERY", 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, tail=b"s\n")
+            last.wire.call("STAGE_QUERY", 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, tail=b"s")
     finally:
         place.remove()

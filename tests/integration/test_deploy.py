@@ -70,6 +70,12 @@ def test_service_is_tight(units):
     assert float(score[1]) < 2.0, result.stdout
 
 
+def test_no_unit_has_a_setting_that_refuses_openat2(units):
+    """systemd answers ENOSYS to it in such a unit. tests/boot asks a real one; DynamicUser= implies it."""
+    for path in units.iterdir():
+        assert not {"RestrictSUIDSGID", "DynamicUser"} & settings(path).keys(), path
+
+
 @needs("systemd-sysusers")
 def test_users_and_temporary_files_are_accepted(tmp_path):
     result = run("systemd-sysusers", "--dry-run", DEPLOY / "sysusers.d" / "shmstore.conf")

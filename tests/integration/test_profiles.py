@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemon import ADMIN, SHMSTORED, Closed, Wire, wait_for
-from fixture import BUILD, NOBODY, SANITIZED
+from fixture import BUILD, NOBODY, SANITIZED, Place
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
@@ -436,3 +436,52 @@ def test_python(profiled, place, on):
     if SANITIZED:
         pytest.skip("a sanitizer is not preloaded here")
     subprocess.run(["/usr/bin/python3", "-c", PYTHON, place.path, on], env=env, check=True, timeout=60)
+
+
+LEARNED = """
+import sys, time
+import numpy as np
+import shmstore
+MIB = 1 << 20
+store = shmstore.Partition(sys.argv[1]).open("worker")
+with store.born_shared():
+    np.ones(MIB, "u1")
+    with store.profiled("born"):
+        arrays = [np.ones(8 * MIB, "u1") for _ in range(6)]
+        time.sleep(0.05)
+        del arrays
+born = store.estimate("born").private
+assert 48 * MIB <= born < 80 * MIB, born
+for _ in range(6):  # malloc keeps what it gets back: no run but the first has the process grow
+    with store.admitted("reuse") as task:
+        task.created(1000)
+        assert len(bytearray(b"x") * (40 * MIB)) == 40 * MIB
+found = store.estimate("reuse")
+assert found.n == 6 and 38 * MIB <= found.private < 60 * MIB and found.shared == 1000, found
+for _ in range(6):
+    with store.admitted("nothing"):
+        pass
+found = store.estimate("nothing")
+assert found.n == 6 and 0 < found.private < 8 * MIB, found
+try:
+    with store.admitted("fails"):
+        raise ValueError
+except ValueError:
+    pass
+assert store.estimate("fails").n == 0
+"""
+
+
+def test_what_was_born_shared_or_kept_by_malloc_is_learned_and_admitted_tasks_are_profiled(profiled):
+    python = BUILD / "python"
+    if not list(python.glob("shmstore/_shmstore*.so")) or SANITIZED:
+        pytest.skip("the Python package is not built, or a sanitizer is not preloaded here")
+    pytest.importorskip("numpy")
+    large = Place(size="160m")
+    try:
+        daemon = profiled(private="aggressive", path=large.path)
+        env = {**daemon.env(), "PYTHONPATH": str(python), "LD_LIBRARY_PATH": str(BUILD / "libshmstore"), "PYTHONDONTWRITEBYTECODE": "1",
+               "PYTHONMALLOC": "malloc", "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+        subprocess.run(["/usr/bin/python3", "-c", LEARNED, large.path], env=env, check=True, timeout=60)
+    finally:
+        large.remove()

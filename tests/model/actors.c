@@ -19,6 +19,15 @@ static const char *const OPS[] = {"-", "put", "handoff", "adopt", "pin", "delete
 
 /* ---- operations: of these arguments alone, and of what they see ---- */
 
+/*
+ * What an adoption has in views. Who has views there needs no bit more; nor has a process with the library of before one, whose name's bit may
+ * stand on a slot that is about to be freed: the others' guards are against that.
+ */
+enum {
+	ADOPT_PLAIN,
+	ADOPT_HOLDS
+};
+
 struct call {
 	const struct process *p;
 	unsigned who;
@@ -45,9 +54,17 @@ static int put(void)
 static int adopt(const struct call *c)
 {
 	struct shms_segticket t = {0, c->p->generation, c->p->lease, MACHINE_END_MS};
-	struct shms_segpacked packed;
+	struct shms_segslot slot = the_slot();
+	unsigned holder = machine_holder[c->who];
+	bool holds = c->p->views == ADOPT_HOLDS;
+	int r = holds ? shms_segment_hold(&machine_segment, holder, &t) : shms_segment_stands(&machine_segment, &t);
 
-	return shms_segment_adopt(&machine_segment, machine_holder[c->who], model.kept[c->who], &t, &packed);
+	if (r < 0)
+		return r;
+	r = shms_segment_adopt(&machine_segment, holder, model.kept[c->who], &t, NULL);
+	if (holds)
+		shms_segslot_unview(&slot, holder);
+	return r;
 }
 
 static bool free_slot(bool expired)
@@ -284,7 +301,7 @@ static void drop(struct list *l, unsigned who)
 }
 
 /* Any ticket that was ever issued, also a used one. */
-static void adopts(struct list *l, unsigned who)
+static void adopts(struct list *l, unsigned who, unsigned how)
 {
 	for (unsigned t = 0; t < 2 * model.generations; t++) {
 		struct state *s;
@@ -295,6 +312,7 @@ static void adopts(struct list *l, unsigned who)
 		p = begin(l, who, OP_ADOPT, &s);
 		p->generation = (t / 2 + 1) & 3;
 		p->lease = t & 1;
+		p->views = how & 3;
 		step(s, who);
 		/* One that is refused at the first look has changed nothing. */
 		if (s->p[who].op == OP_NONE)
@@ -333,7 +351,9 @@ static void idle(struct list *l, unsigned who)
 		}
 	}
 	if (!p->name)
-		adopts(l, who);
+		adopts(l, who, ADOPT_PLAIN);
+	if (!p->name && !p->dropped && !p->pinned)
+		adopts(l, who, ADOPT_HOLDS);
 	if (who == READER && !p->name && !p->view && !p->dropped && !p->pinned && (l->from->memory.holders & 5)) {
 		q = begin(l, who, OP_PIN, &s);
 		q->generation = word_generation(l->from) & 3;

@@ -10,7 +10,7 @@
 
 #include "segment.h"
 
-#define MACHINE_LOG 9 /* accesses of one operation, at most, since its begin or its loop's last turn */
+#define MACHINE_LOG 11 /* accesses of one operation, at most, since its begin or its loop's last turn */
 
 enum machine_size {
 	MACHINE_HOLDERS = 3

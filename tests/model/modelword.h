@@ -25,6 +25,10 @@ static inline void shms_segword_fence(void)
 {
 }
 
+static inline void shms_segword_look_again(void)
+{
+}
+
 /* Of the description, which here says the same of each object. */
 static inline uint64_t shms_segword_plain_load(struct shms_segword *w)
 {

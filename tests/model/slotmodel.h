@@ -78,7 +78,7 @@ struct model {
 extern struct model model;
 
 enum {
-	ACTIONS_MAX = 64
+	ACTIONS_MAX = 96
 };
 struct successor {
 	struct state state;

@@ -86,7 +86,8 @@ def test_a_reservation_is_of_a_task_and_ends(arbiter: Arbiter, pool: Pool) -> No
     with arbiter.task(priority=3, label="job") as task:
         with arbiter.reserve(10 * MIB, pool) as r:
             assert r.bytes == 10 * MIB and r.pool == pool.id and r.held
-            assert task.stats(pool).current == 10 * MIB and task.stats().n_grants == 1
+            assert task.stats(pool).current == 10 * MIB and task.stats().n_grants == 1 == arbiter.stats().n_grants
+            assert arbiter.stats(pool=pool).current == 10 * MIB
             assert pool.state().used == 10 * MIB and arbiter.state().state == "RUNNING"
         assert r.bytes == 0 and not r.held and pool.state().used == 0
         r.release()
@@ -95,6 +96,8 @@ def test_a_reservation_is_of_a_task_and_ends(arbiter: Arbiter, pool: Pool) -> No
         wait_for("what nobody refers to", lambda: pool.state().used == 0)
     assert task.stats(pool).max == 10 * MIB
     assert arbiter.state().state == "UNKNOWN"
+    with pytest.raises(shmstore.Error, match="Errno 22"):
+        arbiter.stats()
     pool.remove()
     with pytest.raises(shmstore.Error):
         pool.state()

@@ -43,6 +43,9 @@ def test_required(partition: shmstore.Partition, nowhere: None) -> None:
         partition.open("a", daemon="required")
     assert error.value.errno == 110
     assert "shmstored" in str(error.value)
+    # Where it was looked for, and why it was not had: nothing that deleting objects mends.
+    assert "/nonexistent" in str(error.value) and "there is no such socket" in str(error.value)
+    assert "delete objects" not in str(error.value)
 
 
 def test_words(partition: shmstore.Partition) -> None:

@@ -369,6 +369,48 @@ def test_by_value_leaves_main_behind(monkeypatch):
     assert b"cloudpickle" not in by_reference and b"cloudpickle" in by_value
 
 
+def test_put_by_value_is_read_by_another_program(store, monkeypatch):
+    pytest.importorskip("cloudpickle")
+    monkeypatch.setattr(FromMain, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "FromMain", FromMain, raising=False)
+    store.put("k", FromMain(), by_value=True)
+    monkeypatch.delattr(sys.modules["__main__"], "FromMain")
+    assert type(store["k"]).__name__ == "FromMain"
+
+
+def test_a_class_of_another_program_says_how_to_put_it(store, monkeypatch):
+    monkeypatch.setattr(FromMain, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "FromMain", FromMain, raising=False)
+    store["k"] = FromMain()
+    monkeypatch.delattr(sys.modules["__main__"], "FromMain")
+    with pytest.raises(AttributeError, match=r"object 'k': .*FromMain.*main program.*by_value=True"):
+        store["k"]
+
+
+def test_a_part_of_an_arrow_value_takes_what_the_part_takes(store):
+    pa = pytest.importorskip("pyarrow")
+    n = 200_000
+    table = pa.table({"v": np.arange(n), "s": [f"customer-{i:012d}" for i in range(n)], "l": [[i, i + 1] for i in range(n)]})
+    table = table.replace_schema_metadata({"a": "b"})
+    batch, column = table.to_batches()[0], table["s"]
+    parts = [table.slice(5, 10), batch.slice(7, 3), column.slice(9, 4), column.chunk(0).slice(3, 5), table["l"].slice(2, 2)]
+    parts += [table.slice(4, 0), batch.slice(0, 0), column.slice(1, 0), column.chunk(0).slice(5, 0)]
+    for part in parts:
+        header, buffers = shmstore.dumps(part)
+        assert len(header) + sum(b.raw().nbytes for b in buffers) < 10_000, type(part)
+        store.put("k", part, replace=True)
+        back = store["k"]
+        assert type(back) is type(part) and back.equals(part)
+    store.put("k", table.slice(4, 5), replace=True)
+    assert store["k"].schema.equals(table.schema, check_metadata=True)
+    # All of it, and most of it, are the memory as it is.
+    for part in (table, table.slice(0, n * 6 // 10)):
+        _, buffers = shmstore.dumps(part)
+        assert max(b.raw().nbytes for b in buffers) >= 20 * n
+        store.put("k", part, replace=True)
+        assert store["k"].equals(part)
+
+
 def test_more_arrays_than_an_object_has_buffers(store, monkeypatch):
     monkeypatch.setattr("shmstore.pickling._BUFFERS_MAX", 3)
     value = [np.arange(i) for i in range(10)]

@@ -49,7 +49,9 @@ def test_a_key_of_another_process_is_waited_for(partition, producer):
 
 def test_waiting_is_not_busy(store):
     before = time.process_time()
-    assert store.get("never", timeout=0.5) is None
+    assert store.get("never", None, timeout=0.5) is None
+    with pytest.raises(TimeoutError):  # without a default
+        store.get("never", timeout=0.1)
     assert time.process_time() - before < 0.2
     assert store.get("never", 7, timeout=0) == 7 and store.get("never", 7) == 7
 

@@ -138,7 +138,7 @@ static bool put(struct shms_segalloc *a, uint64_t *random)
 		return false;
 	slot = shms_segslot_at(&g, index);
 	ENSURE(shms_segslot_begin(&slot, &generation) == 0);
-	o.extent_off = (uint64_t)shms_segalloc_extent(a, index) * SHMS_SEGCLASS_ALIGN;
+	o.extent_off = shms_segalloc_begin(a, index);
 	words = (uint64_t *)(void *)(g.books + o.extent_off);
 	for (uint64_t i = 0; i < size / 8; i++)
 		words[i] = content(index, generation);

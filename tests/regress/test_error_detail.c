@@ -133,6 +133,8 @@ static void cases_of_stores(struct shmstore_partition *p, struct shmstore *s)
 	CASE(alloc, s, 0, 0, NULL);
 	CASE(get, s, KEY("missing"), 0, &v);
 	CASE(contains, s, NULL, 5);
+	CASE(wait, s, KEY("missing"), 0, 1);
+	CASE(owner, s, NULL, NULL);
 	CASE(delete, s, KEY("missing"));
 	CASE(foreach, s, NULL, NULL);
 	CASE(handoff, s, KEY("held"), 0, &t);
@@ -257,7 +259,6 @@ static void cases_of_profiles(struct shmstore *s)
 
 static void cases_of_stages(struct shmstore *s)
 {
-	struct shmstore_stage_costs costs = {0};
 	struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
 	struct shmstore_stage_profile p;
 	struct shmstore_client *c;
@@ -265,8 +266,7 @@ static void cases_of_stages(struct shmstore *s)
 	ask.name = "s";
 	CASE(stage_query, s, &ask, &p);
 	CASE(stage_begin, s, "s", 0, 0, SHMSTORE_STAGE_WAIT, &p);
-	CASE(stage_end, s, NULL, &p);
-	CASE(stage_demote, s, &costs, NULL);
+	CASE(stage_end, s, &p);
 	cr_assert_eq(shmstore_client_new("/nonexistent/shmstored", 1000, &c), 0);
 	CASE(client_stage_end, c, 0);
 	shmstore_client_free(c);

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arbcheck.h"
+
 #define START_NS   UINT64_C(1000000000)
 #define SPILLS_MAX 100000 /* that follow one message: more never end */
 

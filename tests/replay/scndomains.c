@@ -4,7 +4,7 @@
 
 #include "scn.h"
 
-#define DOMAINS(X) X(gate) X(kill) X(mm) X(spill) X(queue) X(pull) X(prof) X(stage) X(ckpt)
+#define DOMAINS(X) X(gate) X(kill) X(mm) X(queue) X(prof) X(stage) X(ckpt)
 
 #define DECLARE(name) extern const struct scn_domain scn_##name##_domain;
 DOMAINS(DECLARE)

@@ -6,11 +6,7 @@
 
 #include "memcgroup.h"
 #include "memhost.h"
-#include "memproc.h"
-#include "mempsi.h"
 #include "scn.h"
-
-#define PROCESSES_MAX 256u
 
 enum key {
 	ABOVE,
@@ -19,21 +15,13 @@ enum key {
 	RESERVED,
 	THRESHOLD,
 	TOTAL,
-	TOP,
-	TRIGGER,
 	USED,
-	USS,
 	VALID,
 	N_KEYS
 };
 
-static const char *const key_names[N_KEYS] = {"above", "buf",     "delay", "reserved", "threshold", "total",
-					      "top",   "trigger", "used",  "uss",      "valid"};
-
-struct process {
-	char name[32];
-	struct amount used;
-};
+static const char *const key_names[N_KEYS] = {"above",     "buf",   "delay", "reserved",
+					      "threshold", "total", "used",  "valid"};
 
 struct state {
 	bool set[N_KEYS], error; /* error: of the threshold */
@@ -42,9 +30,6 @@ struct state {
 	struct ratio fraction;
 	struct amount min_free, isolated;
 	struct memlimit_use use;
-	struct mempsi_trigger trigger;
-	struct process processes[PROCESSES_MAX];
-	size_t n_processes, n_top, top[PROCESSES_MAX];
 };
 
 static void begin(void *state)
@@ -199,73 +184,6 @@ static void do_poll(struct state *s, struct scn *c)
 	set(s, ABOVE, amount_of(!s->error && memlimit_above(memlimit_clamp(s->use), s->values[THRESHOLD])));
 }
 
-static void do_psi(struct state *s, struct scn *c)
-{
-	const char *mode = scn_text(c, "mode", "some");
-	bool valid =
-		!is_negative(c, "prop") && !is_negative(c, "dur") &&
-		!mempsi_trigger(mode, scn_ratio(c, "prop", RATIO(0, 1)), scn_ratio(c, "dur", RATIO(2, 1)), &s->trigger);
-
-	scn_option(c, "dur");
-	set(s, VALID, amount_of(valid));
-	set(s, TRIGGER, valid ? amount_of(1) : AMOUNT_UNKNOWN);
-}
-
-/* As smaps_rollup has it, in kB, unless it has a unit. */
-static struct amount pages(struct scn *c, const char *keys, struct amount otherwise)
-{
-	const char *text = scn_text(c, keys, "");
-	struct amount a = scn_amount(c, keys, otherwise);
-
-	if (*text && strspn(text, "0123456789") == strlen(text))
-		a.bytes = amount_product(a.bytes, 1024);
-	return a;
-}
-
-static void do_uss(struct state *s, struct scn *c)
-{
-	struct memproc_pages p = {
-		.clean = pages(c, "clean|private_clean|pc", amount_of(0)),
-		.dirty = pages(c, "dirty|private_dirty|pd", amount_of(0)),
-		.hugetlb = pages(c, "hugetlb|huge|private_hugetlb|ph", AMOUNT_UNKNOWN),
-	};
-
-	set(s, USS, memproc_unique(&p));
-}
-
-static int compare_names(const void *a, const void *b)
-{
-	const struct process *x = a, *y = b;
-
-	return scn_compare_names(x->name, y->name);
-}
-
-static void do_top(struct state *s, struct scn *c)
-{
-	struct memproc_entry entries[PROCESSES_MAX];
-	int64_t n = scn_number(c, "n", 10);
-	char text[64];
-
-	s->n_processes = 0;
-	for (const char *at = scn_text(c, "procs", "none"); *at && strcmp(at, "none") != 0 && !scn_is_wrong(c);) {
-		struct process *p = &s->processes[s->n_processes];
-		const char *part = text;
-
-		if (s->n_processes == PROCESSES_MAX || !scn_element(&at, ',', text, sizeof(text)) ||
-		    !scn_element(&part, ':', p->name, sizeof(p->name)) || !scn_read_amount(part, &p->used))
-			scn_wrong(c, "procs: not a list of up to %u ID:SIZE", PROCESSES_MAX);
-		else
-			s->n_processes++;
-	}
-	qsort(s->processes, s->n_processes, sizeof(s->processes[0]), compare_names);
-	for (size_t i = 0; i < s->n_processes; i++)
-		entries[i] = (struct memproc_entry){.id = i, .used = s->processes[i].used};
-	s->n_top = memproc_top(entries, s->n_processes, n > 0 ? (size_t)n : 0);
-	for (size_t i = 0; i < s->n_top; i++)
-		s->top[i] = entries[i].id;
-	set(s, TOP, amount_of(1));
-}
-
 static void do_killbuf(struct state *s, struct scn *c)
 {
 	set(s, BUF,
@@ -291,9 +209,9 @@ static bool verb(void *state, struct scn *c, const char *verb)
 		const char *name;
 		void (*fn)(struct state *s, struct scn *c);
 	} verbs[] = {
-		{"threshold", do_threshold}, {"above", do_above},       {"cgstat", do_cgstat},   {"clamp", do_clamp},
-		{"combine", do_combine},     {"meminfo", do_meminfo},   {"cgswap", do_cgswap},   {"slice", do_slice},
-		{"poll", do_poll},           {"psi", do_psi},           {"uss", do_uss},         {"top", do_top},
+		{"threshold", do_threshold}, {"above", do_above},       {"cgstat", do_cgstat},
+		{"clamp", do_clamp},         {"combine", do_combine},   {"meminfo", do_meminfo},
+		{"cgswap", do_cgswap},       {"slice", do_slice},       {"poll", do_poll},
 		{"killbuf", do_killbuf},     {"reserved", do_reserved}, {"backoff", do_backoff},
 	};
 
@@ -303,16 +221,6 @@ static bool verb(void *state, struct scn *c, const char *verb)
 			return true;
 		}
 	return false;
-}
-
-static void found_top(const struct state *s, struct scn *c)
-{
-	for (size_t i = 0; i < s->n_top; i++) {
-		const struct process *p = &s->processes[s->top[i]];
-
-		scn_found_element(c, "%s:%lld", p->name, (long long)p->used.bytes);
-	}
-	scn_found_end(c);
 }
 
 static bool found(void *state, struct scn *c, const char *key, const char *expected)
@@ -327,11 +235,6 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 		return false;
 	if (k == THRESHOLD && s->error)
 		scn_found(c, "error");
-	else if (k == TOP)
-		found_top(s, c);
-	else if (k == TRIGGER && s->values[k].known)
-		scn_found(c, "%s:%lld:%lld", s->trigger.mode, (long long)s->trigger.stall_us,
-			  (long long)s->trigger.window_us);
 	else
 		scn_found_amount(c, s->values[k]);
 	return true;

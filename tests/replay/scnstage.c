@@ -7,18 +7,15 @@
 #include "stagebook.h"
 #include "stageprofile.h"
 
-#define SHUFFLES 64u
-
 struct state {
 	struct stage_config config;
 	bool adaptive; /* Spark's prerequisite: without it nothing is done */
 	struct stage_amounts base;
 	struct stagebook *book;
-	bool evaluated, merges, merged_fits, demoted;
+	bool evaluated, merges, merged_fits;
 	struct stage_reply reply;
 	uint32_t id;
 	struct stage_amounts merged;
-	int64_t net;
 };
 
 static void begin(void *state)
@@ -69,8 +66,6 @@ static void do_conf(struct state *s, struct scn *c)
 	config.private_ratio = scn_ratio(c, "heap_ratio|private_ratio", config.private_ratio);
 	config.shared_ratio = scn_ratio(c, "offheap_ratio|shared_ratio", config.shared_ratio);
 	config.fallen_threshold = scn_ratio(c, "fallen_thr|fallen_threshold", config.fallen_threshold);
-	config.mn_threshold = (uint64_t)scn_number(c, "mn_thr|mn_threshold", (int64_t)config.mn_threshold);
-	config.desc_bytes = (uint64_t)scn_number(c, "desc|desc_bytes", (int64_t)config.desc_bytes);
 	config.whole_shared_div = scn_number(c, "whole_div|whole_shared_div", config.whole_shared_div);
 	config.cap_mib = mib(c, "cap|total", config.cap_mib);
 	config.wait_ms = scn_number(c, "wait|wait_ms", config.wait_ms);
@@ -114,33 +109,6 @@ static void read_nodes(struct scn *c, struct stage_ask *ask)
 		scn_wrong(c, "nodes: three numbers were expected");
 }
 
-/* "1000x999,2x3" */
-static size_t read_upstream(struct scn *c, struct stage_shuffle shuffles[SHUFFLES])
-{
-	const char *at = scn_text(c, "up|upstream", "");
-	char text[64];
-	size_t n = 0;
-
-	if (!strcmp(at, "none"))
-		return 0;
-	for (; *at && !scn_is_wrong(c); n++) {
-		struct amount m, r;
-		char *x;
-
-		if (n == SHUFFLES || !scn_element(&at, ',', text, sizeof(text)) || !(x = strchr(text, 'x'))) {
-			scn_wrong(c, "up: a list of MxN was expected");
-			break;
-		}
-		*x = 0;
-		if (!scn_read_amount(text, &m) || !scn_read_amount(x + 1, &r) || !m.known || !r.known || m.bytes < 0 ||
-		    r.bytes < 0)
-			scn_wrong(c, "up: a list of MxN was expected");
-		else
-			shuffles[n] = (struct stage_shuffle){(uint64_t)m.bytes, (uint64_t)r.bytes};
-	}
-	return n;
-}
-
 static size_t one_of(struct scn *c, const char *key, const char *const words[], size_t n)
 {
 	const char *word = scn_text(c, key, words[0]);
@@ -156,8 +124,7 @@ static void do_eval(struct state *s, struct scn *c)
 {
 	static const char *const roots[] = {[STAGE_EXCHANGE] = "exchange", [STAGE_FINAL] = "final"};
 	static const char *const fallbacks[] = {"found", "none", "partial", "whole"};
-	struct stage_shuffle shuffles[SHUFFLES];
-	struct stage_ask ask = {.upstream = shuffles, .n_upstream = read_upstream(c, shuffles)};
+	struct stage_ask ask = {0};
 	struct stage_config config = s->config;
 
 	read_nodes(c, &ask);
@@ -166,7 +133,6 @@ static void do_eval(struct state *s, struct scn *c)
 	ask.root = (enum stage_root)one_of(c, "root", roots, 2);
 	ask.fallback = (enum stage_fallback)one_of(c, "fallback", fallbacks, 4);
 	ask.want_slots = scn_number(c, "want_slots|slots", 0);
-	(void)mib(c, "bytes_in", 0);
 	(void)scn_text(c, "stage|stage_id", "");
 	config.enabled &= s->adaptive;
 	if (!stage_ask_fits(&ask))
@@ -204,21 +170,6 @@ static void do_merge(struct state *s, struct scn *c)
 	s->merged_fits = stage_merge(&a, &b, conflict, mib(c, "total|cap", 0), &s->merged);
 }
 
-static void do_demote(struct state *s, struct scn *c)
-{
-	struct stage_costs costs = stage_costs_defaults;
-
-	costs.to_private = scn_number(c, "c2r", 0);
-	costs.to_shared = scn_number(c, "r2c", 0);
-	costs.other_leaves = scn_number(c, "leaf", 0);
-	costs.added = scn_number(c, "stagecost", 0);
-	costs.plain = scn_number(c, "plainc2r", 0);
-	costs.threshold = scn_number(c, "thr", costs.threshold);
-	costs.ignore_to_shared = scn_flag(c, "ignore_r2c", costs.ignore_to_shared);
-	costs.prefer_shared = scn_flag(c, "prefer", costs.prefer_shared);
-	s->demoted = stage_demote(&costs, &s->net);
-}
-
 static bool verb(void *state, struct scn *c, const char *verb)
 {
 	struct state *s = state;
@@ -233,8 +184,6 @@ static bool verb(void *state, struct scn *c, const char *verb)
 		do_eval(s, c);
 	else if (!strcmp(verb, "merge"))
 		do_merge(s, c);
-	else if (!strcmp(verb, "demote"))
-		do_demote(s, c);
 	else
 		return false;
 	return true;
@@ -257,10 +206,9 @@ static bool found_reply(const struct state *s, struct scn *c, const char *key, c
 		{"clamped", s->reply.clamped, false},
 		{"id", s->id, false},
 	};
-	char room[32];
 
 	if (!strcmp(key, "rule")) {
-		scn_found(c, "%s", stage_rules_text(s->reply.rules, room));
+		scn_found(c, "%s", stage_rules_text(s->reply.rules));
 		return true;
 	}
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
@@ -285,10 +233,6 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 				  (long long)s->merged.shared_mib, (long long)s->merged.slots);
 		else
 			scn_found(c, "error");
-	} else if (!strcmp(key, "demote")) {
-		scn_found(c, "%d", s->demoted);
-	} else if (!strcmp(key, "net")) {
-		scn_found_amount(c, amount_of(s->net));
 	} else {
 		return false;
 	}

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arbcheck.h"
+
 #define TICK_NS        UINT64_C(100000000)
 #define SPILL_NS_PER_K 500u /* 2 GB/s */
 #define BROKEN_MAX     20u  /* that are said */

@@ -80,7 +80,7 @@ static int gc_one(int dirfd, const char *name, const uint8_t uuid[16], enum what
 	int r;
 
 	if (what == UNLINK)
-		return shms_segrescue_unlink(dirfd, name, uuid, now_ms, &done);
+		return shms_segrescue_unlink(dirfd, name, uuid, now_ms, false, &done);
 	r = shms_seglook_open(dirfd, name, true, &l);
 	if (r < 0)
 		return r;

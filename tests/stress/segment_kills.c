@@ -137,7 +137,7 @@ static _Noreturn void be_called_victim(uint32_t number, uint64_t seed)
 	segstore_look(&s);
 	segstore_drop(&s);
 	segstore_drop(&s);
-	shms_segown_trim(&s.own, SHMS_SEGMENT_PAGE, atomic_load(&board->clock_ms));
+	shms_segown_trim(&s.own, atomic_load(&board->clock_ms));
 	segstore_put(&s, 1000);
 	segstore_leave_orphans(&s);
 	tracer_end();

@@ -346,7 +346,7 @@ void segstore_step(struct segstore *s, struct segmail *mine, struct segmail *you
 		if (dice_draw(&s->dice, 16) == 0)
 			segstore_leave_orphans(s);
 		if (s->has_own && dice_draw(&s->dice, 64) == 0)
-			shms_segown_trim(&s->own, SHMS_SEGMENT_PAGE, now(s));
+			shms_segown_trim(&s->own, now(s));
 		break;
 	}
 	atomic_fetch_add(&s->board->n_ops, 1);

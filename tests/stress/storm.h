@@ -63,6 +63,7 @@ struct storm_shared {
 	_Atomic bool rest;
 	_Atomic unsigned n_resting;
 	_Atomic bool failed;
+	_Atomic uint64_t n_opened[STORM_WORKERS]; /* how often a process of the worker's began to open its store */
 	char message[1024];
 	struct storm_key keys[STORM_WORKERS][STORM_KEYS + STORM_MORE];
 };
@@ -71,6 +72,8 @@ struct storm_mail {
 	struct shmstore_ticket ticket;
 	uint64_t seed;
 	uint64_t expiry_ms; /* CLOCK_BOOTTIME */
+	unsigned donor;     /* a worker, */
+	uint64_t opened;    /* its n_opened */
 };
 
 /* What a storm is made of. */

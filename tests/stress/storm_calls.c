@@ -116,7 +116,10 @@ int worker_do_handoff(struct worker *w, unsigned key)
 		return 0;
 	char name[400];
 	size_t size = worker_key_of(key, name);
-	struct storm_mail mail = {.seed = worker_book(w, key)->now, .expiry_ms = storm_now_ms() + STORM_LEASE_MS};
+	struct storm_mail mail = {.seed = worker_book(w, key)->now,
+				  .expiry_ms = storm_now_ms() + STORM_LEASE_MS,
+				  .donor = w->id,
+				  .opened = w->st->shared->n_opened[w->id]};
 	unsigned flags = o->disk && worker_pick(w, 2) ? SHMSTORE_AS_IS : 0;
 	rc = other ? shmstore_handoff_to(w->s, name, size, uid, STORM_LEASE_MS, &mail.ticket)
 		   : shmstore_handoff_flags(w->s, name, size, STORM_LEASE_MS, flags, &mail.ticket);
@@ -146,7 +149,9 @@ int worker_do_adopt(struct worker *w, unsigned key)
 	worker_will_be(w, key, mail.seed);
 	int rc = shmstore_adopt(w->s, name, size, &mail.ticket, SHMSTORE_REPLACE);
 	worker_is_now(w, key, rc == 0);
-	if (rc == -ESTALE && storm_now_ms() + 1 >= mail.expiry_ms) {
+	/* Who opens a dead donor's store again may end its leases, where there is no room otherwise. */
+	if (rc == -ESTALE &&
+	    (storm_now_ms() + 1 >= mail.expiry_ms || w->st->shared->n_opened[mail.donor] != mail.opened)) {
 		w->st->shared->n_stale++;
 		return 0;
 	}

@@ -199,6 +199,7 @@ static int open_store(struct worker *w)
 	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
 	int rc;
 	/* A gc may hold the lock for a moment, and on a full partition the page of a new store waits for room like all others. */
+	w->st->shared->n_opened[w->id]++;
 	while (((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY || worker_excused(w, rc)) &&
 	       storm_now_ms() < until)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);

@@ -180,7 +180,8 @@ struct reply {
 	struct shmstore_ticket ticket;
 };
 
-static void transfer(int fd, void *data, size_t size, bool out)
+/* False: the other one has ended. */
+static bool transfer(int fd, void *data, size_t size, bool out)
 {
 	char *at = data;
 
@@ -188,13 +189,14 @@ static void transfer(int fd, void *data, size_t size, bool out)
 		ssize_t n = out ? write(fd, at, size) : read(fd, at, size);
 
 		if (n == 0 && !out)
-			_exit(0); /* the test has ended */
+			return false;
 		ENSURE(n > 0 || errno == EINTR);
 		if (n > 0) {
 			at += n;
 			size -= (size_t)n;
 		}
 	}
+	return true;
 }
 
 static int serve_one(struct shmstore *s, struct shmstore_view **view, const struct request *q, struct reply *a)
@@ -239,7 +241,8 @@ static void serve(const char *store, int in, int out)
 	a.r = 0;
 	transfer(out, &a, sizeof(a), true);
 	do {
-		transfer(in, &q, sizeof(q), false);
+		if (!transfer(in, &q, sizeof(q), false))
+			_exit(0); /* the test has ended */
 		a.r = serve_one(s, &view, &q, &a);
 		transfer(out, &a, sizeof(a), true);
 	} while (q.op != OP_CLOSE);
@@ -266,7 +269,7 @@ struct other other_start(const char *store)
 	close(out[1]);
 	o.to = in[1];
 	o.from = out[0];
-	transfer(o.from, &a, sizeof(a), false);
+	ENSURE(transfer(o.from, &a, sizeof(a), false));
 	return o;
 }
 
@@ -279,7 +282,7 @@ static struct reply ask(struct other *o, struct request *q, const char *key)
 		strcpy(q->key, key);
 	}
 	transfer(o->to, q, sizeof(*q), true);
-	transfer(o->from, &a, sizeof(a), false);
+	ENSURE(transfer(o->from, &a, sizeof(a), false));
 	return a;
 }
 
@@ -402,7 +405,8 @@ void ensure_nothing_left(void)
 		shmstore_partition_stores(p, print_store, NULL);
 	ENSURE(u.n_stores == 0 && u.n_objects == 0 && u.n_leases == 0);
 	ENSURE(u.pool == 0);
-	ENSURE(!scratch_is_mount() || (u.ghosts == 0 && u.inflight == 0 && u.used <= 16384));
+	ENSURE(!scratch_is_mount() ||
+	       (u.ghosts == 0 && u.inflight == 0 && u.used <= 4 * (uint64_t)sysconf(_SC_PAGESIZE)));
 	snprintf(path, sizeof(path), "%s/stores", scratch_partition_path());
 	ENSURE(count_dir(path) == 0);
 	snprintf(path, sizeof(path), "%s/peers", scratch_partition_path());

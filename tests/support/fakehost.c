@@ -32,6 +32,7 @@ void fakehost_begin_whole(struct host *h, struct config *config, const char *sto
 {
 	ENSURE(scratch_store(store));
 	config->partitions[0].path = strdup(scratch_partition_path());
+	config->stage.rules = stage_defaults;
 	fakehost_begin(h, config, 1);
 	ENSURE(rules_new(&config->rules) == 0);
 	ENSURE(scanner_new(h->loop, &h->scanner) == 0);

@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 
 /* The address of the function, not a call: ISO C has no cast from data to function pointers. */
@@ -20,6 +21,20 @@
 		}                                                \
 		next_;                                           \
 	})
+
+/*
+ * libc's syscall(), with as many arguments as a call can have: of those that it was not given some bytes of the stack are passed on, which the
+ * kernel ignores.
+ */
+__attribute__((no_sanitize("address"))) static inline long interpose_syscall(long number, va_list ap)
+{
+	typedef long fn(long, ...);
+	long a[6];
+
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	return NEXT(fn *, "syscall")(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
 
 /* Armed with n, the n-th call from now on (from 1) is the one. */
 static int interpose_countdown;

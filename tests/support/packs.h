@@ -28,21 +28,23 @@ static inline struct shms_pack *open_pack(const char *name, bool kept)
 	snprintf((char *)options.uuid, sizeof(options.uuid), "%s", name);
 	snprintf(path, sizeof(path), "%s", name);
 	mkdirat(root_fd, path, 0700);
+	options.store_fd = openat(root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	snprintf(path, sizeof(path), "%s/segments", name);
 	mkdirat(root_fd, path, 0700);
 	options.root_fd = root_fd;
 	options.dir_fd = openat(root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ENSURE(options.dir_fd >= 0);
+	ENSURE(options.dir_fd >= 0 && options.store_fd >= 0);
 	cr_assert_eq(shms_pack_open(&options, &p), 0);
 	return p;
 }
 
 static inline void close_pack(struct shms_pack *p)
 {
-	int fd = p->options.dir_fd;
+	int fd = p->options.dir_fd, store_fd = p->options.store_fd;
 
 	shms_pack_close(p, NOW + 1000000);
 	close(fd);
+	close(store_fd);
 }
 
 static inline int put(struct shms_pack *p, const char *key, size_t size, uint64_t seed, bool replace)

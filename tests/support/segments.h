@@ -44,7 +44,7 @@ static inline uint32_t segment_put(struct shms_segalloc *a, uint64_t size, int c
 	ENSURE(shms_segalloc_take(a, o.class, 0, &index, &fresh) == 0);
 	slot = shms_segslot_at(a->segment, index);
 	ENSURE(shms_segslot_begin(&slot, ret_generation) == 0);
-	o.extent_off = (uint64_t)shms_segalloc_extent(a, index) * SHMS_SEGCLASS_ALIGN;
+	o.extent_off = shms_segalloc_begin(a, index);
 	memset(a->segment->books + o.extent_off, content, size);
 	shms_segpacked_write(&slot, &o);
 	shms_segslot_publish(&slot, *ret_generation);

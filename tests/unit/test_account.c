@@ -33,6 +33,7 @@ static void begin(void)
 {
 	shmstore_partition_unref(scratch_partition());
 	partition.path = strdup(scratch_partition_path());
+	config.stage.rules = stage_defaults;
 	host = (struct host){.epoch = 4711, .config = &config, .parts = start_parts};
 	cr_assert_eq(events_new(&host.events), 0);
 	cr_assert_eq(loop_new(16, &host.loop), 0);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arbcheck.h"
 #include "arbiter.h"
 
 #define MIB  (UINT64_C(1) << 20)

@@ -94,6 +94,24 @@ Test(config, durations)
 		cr_assert_eq(configvalue_duration(bad[i], &ns), -EINVAL, "%s", bad[i]);
 }
 
+Test(config, a_profile_s_choice_needs_no_quotes)
+{
+	static const char *const texts[] = {
+		"profile { private = conservative=p95 }",
+		"profile { private =\tconservative=p95\n}",
+		"profile {\nprivate=conservative=p95\n}",
+		"profile { private = \"conservative=p95\" }",
+	};
+
+	for (unsigned i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		struct config *c = right(texts[i]);
+
+		cr_assert_eq(c->profile.strategy.strategy, PROFILE_P95, "%s", texts[i]);
+		config_free(c);
+	}
+	wrong("profile { private = conservative=p96 }", 1, "private", "p96");
+}
+
 Test(config, empty_file_is_the_defaults)
 {
 	struct config *c;
@@ -110,9 +128,9 @@ Test(config, empty_file_is_the_defaults)
 	cr_assert_null(config_free(NULL));
 }
 
-Test(config, disk_keys_by_either_spelling)
+Test(config, disk_keys)
 {
-	struct config *c = right("partition \"/a\" { disk.path = /var/lib/x\n disk.max = 4G\n disk.min_free = 2M\n"
+	struct config *c = right("partition \"/a\" { disk.path = /var/lib/x\n disk.max = 4G\n disk.min-free = 2M\n"
 				 "disk.level = 3\n disk.fsync = yes\n disk.high = 60%\n disk.low = 0% }\n"
 				 "partition \"/b\" { disk.path = none\n disk.min-free = 3M\n disk.max = none }\n"
 				 "partition \"/c\" { }\n");
@@ -137,7 +155,7 @@ Test(config, disk_values_that_cannot_be)
 	static const char *const bad[] = {"disk.path = x",   "disk.path = \"\"", "disk.max = 5",     "disk.max = 10%",
 					  "disk.level = 20", "disk.fsync = 2",   "disk.high = 101%", "disk.high = 85",
 					  "disk.high = -1%", "disk.high = %",    "disk.low = 100%",  "disk.low = 1000%",
-					  "disk.low = 7.5%", "disk.min_free = x"};
+					  "disk.low = 7.5%", "disk.min-free = x"};
 	char text[128], *error;
 	struct config *c;
 
@@ -215,5 +233,11 @@ Test(config, files_that_cannot_be_read_are_named)
 	error = NULL;
 	cr_assert_eq(config_read(path, &c, &error), -EISDIR);
 	cr_assert(error && strstr(error, path));
+	free(error);
+	/* Drop-ins that cannot be listed are not none. */
+	file_at("z.conf.d", "");
+	error = NULL;
+	cr_assert_eq(config_read(file_at("z.conf", ""), &c, &error), -ENOTDIR);
+	cr_assert(error && strstr(error, "z.conf.d: "));
 	free(error);
 }

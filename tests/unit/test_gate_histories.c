@@ -359,7 +359,7 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 		begin(history);
 		config = draw_config();
 		cr_assert_eq(gate_init(&c.gate, &config), 0);
-		c.a = gateline_new(1000, 50);
+		c.a = gateline_new(1000);
 		cr_assert(c.a);
 		look(&c);
 		for (int i = 0; i < MESSAGES; i++) {
@@ -412,7 +412,7 @@ static enum gateline_outcome ask_for(struct gateline *a, uint64_t id, int64_t by
 Test(gate_histories, who_ends_soon_leaves_place_and_room)
 {
 	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 2, .rampmax = 2};
-	struct gateline *a = gateline_new(1000, 0);
+	struct gateline *a = gateline_new(1000);
 	struct gate g;
 
 	cr_assert_eq(gate_init(&g, &config), 0);
@@ -440,7 +440,7 @@ Test(gate_histories, who_ends_soon_leaves_place_and_room)
 Test(gate_histories, what_runs_already_is_counted_and_takes_nothing_of_the_interval)
 {
 	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 1, .rampmax = 1};
-	struct gateline *a = gateline_new(1000, 0);
+	struct gateline *a = gateline_new(1000);
 	struct gateline_books books;
 	struct gate g;
 
@@ -464,7 +464,7 @@ Test(gate_histories, what_runs_already_is_counted_and_takes_nothing_of_the_inter
 Test(gate_histories, another_may_say_what_fits)
 {
 	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 9, .rampmax = 9};
-	struct gateline *a = gateline_new(1000, 0);
+	struct gateline *a = gateline_new(1000);
 	uint64_t n = 0;
 	struct gate g;
 
@@ -484,23 +484,5 @@ Test(gate_histories, another_may_say_what_fits)
 	struct gateline_books books;
 	gateline_books(a, &books);
 	cr_assert_eq(books.n_refused, 2, "more than the new cap");
-	gateline_free(a);
-}
-
-Test(gate_histories, restores_stay_within_their_reserve)
-{
-	struct gateline *a = gateline_new(1000, 50);
-
-	cr_assert(a);
-	cr_assert(gateline_restore(a, 70), "alone it may be larger: what waits for it would wait for ever");
-	cr_assert_not(gateline_restore(a, 1));
-	gateline_restored(a, 70);
-	cr_assert(gateline_restore(a, 30));
-	cr_assert(gateline_restore(a, 20));
-	cr_assert_not(gateline_restore(a, 1));
-	cr_assert_not(gateline_restore(a, -1));
-	cr_assert_not(gateline_restore(a, INT64_MAX));
-	gateline_restored(a, 20);
-	cr_assert(gateline_restore(a, 1));
 	gateline_free(a);
 }

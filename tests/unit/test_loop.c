@@ -389,6 +389,10 @@ Test(loop, io_uring_forbidden_runs_on_epoll_and_says_why)
 	struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
 
 	unsetenv("SHMSTORE_LOOP");
+	cr_assert_eq(loop_new(16, &l), 0);
+	if (strncmp(loop_backend(l), "epoll", 5) == 0)
+		cr_skip_test("it is not to be had here in any case");
+	loop_free(l);
 	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
 	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
 	cr_assert_eq(loop_new(16, &l), 0);

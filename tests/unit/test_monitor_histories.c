@@ -22,7 +22,6 @@
 #include "memcgroup.h"
 #include "memhost.h"
 #include "memproc.h"
-#include "mempsi.h"
 #include "memtext.h"
 
 #define ROUNDS 20000
@@ -247,7 +246,6 @@ Test(monitor_histories, damaged_files_are_read_within_their_bounds)
 		size_t n = write_file(text, sizeof(text), numbers);
 		struct memhost_fields f;
 		struct memcgroup_files g = {0};
-		struct memproc_pages p;
 		char *copy;
 
 		for (uint64_t k = draw(40); k; k--)
@@ -258,7 +256,6 @@ Test(monitor_histories, damaged_files_are_read_within_their_bounds)
 		memcpy(copy, text, n);
 		memhost_read(&f, copy, n);
 		memcgroup_read_stat(&g, 1 + (int)draw(2), copy, n);
-		memproc_read_rollup(&p, copy, n);
 		cr_assert(f.total.known || f.total.bytes == 0);
 		cr_assert_geq(f.total.bytes, 0);
 		cr_assert_geq(memtext_number(copy, n).bytes, 0);
@@ -316,28 +313,6 @@ Test(monitor_histories, files_of_this_host_make_sense)
 	cr_assert_gt(memproc_private(text, n).bytes, 0);
 }
 
-Test(monitor_histories, top_is_sorted_and_the_rest_is_smaller)
-{
-	begin(6);
-	for (int i = 0; i < 2000; i++) {
-		struct memproc_entry e[20];
-		size_t n = draw(21), n_top = draw(21), n_known = 0, found;
-
-		for (size_t k = 0; k < n; k++) {
-			e[k] = (struct memproc_entry){.id = n - k,
-						      .used = draw(4) ? amount_of((int64_t)draw(5)) : AMOUNT_UNKNOWN};
-			n_known += e[k].used.known;
-		}
-		found = memproc_top(e, n, n_top);
-		cr_assert_eq(found, n_known < n_top ? n_known : n_top);
-		for (size_t k = 1; k < n_known; k++) {
-			cr_assert_geq(e[k - 1].used.bytes, e[k].used.bytes);
-			if (e[k - 1].used.bytes == e[k].used.bytes)
-				cr_assert_lt(e[k - 1].id, e[k].id);
-		}
-	}
-}
-
 Test(monitor_histories, delays_double_and_stop_growing)
 {
 	begin(7);
@@ -354,26 +329,4 @@ Test(monitor_histories, delays_double_and_stop_growing)
 		}
 		cr_assert_eq(memlimit_delay_ms(INT64_MAX, base, most), base ? most : 0);
 	}
-}
-
-Test(monitor_histories, triggers_are_what_the_kernel_takes)
-{
-	struct mempsi_trigger t;
-	char text[64];
-
-	for (uint64_t tenths = 0; tenths <= 120; tenths++)
-		for (uint64_t percent = 0; percent <= 110; percent++) {
-			bool good = tenths >= 20 && tenths <= 100 && tenths % 20 == 0 && percent >= 1 && percent <= 100;
-
-			cr_assert_eq(mempsi_trigger("some", RATIO(percent, 100), RATIO(tenths, 10), &t),
-				     good ? 0 : -EINVAL);
-			if (!good)
-				continue;
-			cr_assert_eq(t.window_us, (int64_t)tenths * 100000);
-			cr_assert_eq(t.stall_us, (int64_t)(tenths * percent) * 1000);
-		}
-	cr_assert_eq(mempsi_trigger("none", RATIO(1, 2), RATIO(2, 1), &t), -EINVAL);
-	cr_assert_eq(mempsi_trigger("full", RATIO(75, 1000), RATIO(2, 1), &t), 0);
-	cr_assert_eq(mempsi_write(&t, text), (int)strlen(text));
-	cr_assert_str_eq(text, "full 150000 2000000");
 }

@@ -221,20 +221,21 @@ Test(monitor_source, paths_of_cgroups_stay_in_their_tree)
 	char path[32], copy[64];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		bool found = memgroup_path(cases[i].text, strlen(cases[i].text), cases[i].version, path, sizeof(path));
+		bool found =
+			shms_memgroup_path(cases[i].text, strlen(cases[i].text), cases[i].version, path, sizeof(path));
 
 		cr_assert_eq(found, cases[i].path != NULL, "%s", cases[i].text);
 		if (found)
 			cr_assert_str_eq(path, cases[i].path);
 	}
 	snprintf(copy, sizeof(copy), "0::/%040d\n", 1);
-	cr_assert_not(memgroup_path(copy, strlen(copy), 2, path, sizeof(path)), "it does not fit");
+	cr_assert_not(shms_memgroup_path(copy, strlen(copy), 2, path, sizeof(path)), "it does not fit");
 	strcpy(path, "/a/b");
-	cr_assert(memgroup_parent(path));
+	cr_assert(shms_memgroup_parent(path));
 	cr_assert_str_eq(path, "/a");
-	cr_assert(memgroup_parent(path));
+	cr_assert(shms_memgroup_parent(path));
 	cr_assert_str_eq(path, "/");
-	cr_assert_not(memgroup_parent(path));
+	cr_assert_not(shms_memgroup_parent(path));
 }
 
 Test(monitor_source, this_host_is_read)

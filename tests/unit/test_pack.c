@@ -386,7 +386,7 @@ Test(pack, closed_store_leaves_to_its_children_what_they_view)
 	memcpy(name, p->segments[0].file->name, sizeof(name));
 	dir = dup(p->options.dir_fd);
 	close_pack(p);
-	cr_assert_eq(shms_segrescue_unlink(dir, name, uuid, NOW, &done), 1);
+	cr_assert_eq(shms_segrescue_unlink(dir, name, uuid, NOW, false, &done), 1);
 	cr_assert(done.n_alive == 1 && !done.orphan);
 	close(go[1]);
 	{
@@ -395,7 +395,7 @@ Test(pack, closed_store_leaves_to_its_children_what_they_view)
 		waitpid(pid, &status, 0);
 		cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	}
-	cr_assert_eq(shms_segrescue_unlink(dir, name, uuid, NOW, &done), 0);
+	cr_assert_eq(shms_segrescue_unlink(dir, name, uuid, NOW, false, &done), 0);
 	close(dir);
 }
 

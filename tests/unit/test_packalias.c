@@ -278,11 +278,11 @@ Test(packalias, taken_apart_in_part)
 			cr_assert_eq(has(p, "third", 100, 1), i == 0 && first == 1);
 			close_pack(p);
 		}
-		cr_assert_eq(shms_segrescue_unlink(dir, names[first], uuid, NOW, &done), 0);
+		cr_assert_eq(shms_segrescue_unlink(dir, names[first], uuid, NOW, false, &done), 0);
 		p = open_pack("a", true);
 		cr_assert(p->index.n == 0 && !p->aliases.objects);
 		close_pack(p);
-		cr_assert_eq(shms_segrescue_unlink(dir, names[1 - first], uuid, NOW, &done), 0);
+		cr_assert_eq(shms_segrescue_unlink(dir, names[1 - first], uuid, NOW, false, &done), 0);
 		close(dir);
 	}
 }

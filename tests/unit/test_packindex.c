@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index of packed objects, and the counts of their views, beside plain arrays of the same. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <string.h>
 
+#include "api.h"
 #include "dice.h"
 #include "packviews.h"
 
@@ -53,6 +55,21 @@ static void bad_hashes_at(const struct shms_packplace *places, uint32_t n, uint6
 		ret[i] = bad_hash(numbers[places[i].segment * SHMS_PACKINDEX_SLOTS + places[i].slot]);
 }
 
+/* Makes room for one more cell. */
+static void reserve(struct shms_packindex *x, shms_packindex_hashes *hashes, void *arg)
+{
+	uint32_t n = shms_packindex_wants(x);
+	struct shms_packline *old = x->lines, *lines;
+
+	if (!n)
+		return;
+	lines = aligned_alloc(64, n * sizeof(*lines));
+	ENSURE(lines);
+	memset(lines, 0, n * sizeof(*lines));
+	shms_packindex_move(x, lines, n, hashes, arg);
+	free(old);
+}
+
 Test(packindex, finds_what_is_there_and_nothing_else)
 {
 	uint32_t *numbers = calloc((size_t)SHMS_PACKINDEX_SEGMENTS * SHMS_PACKINDEX_SLOTS, sizeof(*numbers));
@@ -71,7 +88,7 @@ Test(packindex, finds_what_is_there_and_nothing_else)
 		bool add = dice_draw(&d, STEPS) > step;
 
 		if (add && !held[i]) {
-			cr_assert_eq(shms_packindex_reserve(&x, bad_hashes_at, numbers), 0);
+			reserve(&x, bad_hashes_at, numbers);
 			shms_packindex_add(&x, bad_hash(i), place_of(i));
 			held[i] = true;
 			n++;
@@ -92,8 +109,44 @@ Test(packindex, finds_what_is_there_and_nothing_else)
 		held[i] = false;
 	}
 	cr_assert_eq(n, 0);
-	shms_packindex_deinit(&x);
+	free(x.lines);
 	free(numbers);
+}
+
+struct changing {
+	struct shms_packindex *x;
+	uint32_t number;
+	bool replaces;
+};
+
+/* It is another object's by now, which the owner says by a cell that went or changed. */
+static int change(struct shms_packplace place, const struct shms_packhashed *key, void *arg)
+{
+	struct changing *c = arg;
+
+	if (c->replaces)
+		shms_packindex_replace(c->x, key->hash, place, place_of(++c->number));
+	else
+		shms_packindex_drop(c->x, key->hash, place);
+	return 0;
+}
+
+Test(packindex, a_search_of_a_line_that_changed_says_so)
+{
+	struct shms_packindex x = {0};
+	struct changing c = {.x = &x, .number = 7};
+	struct shms_packhashed key = {.hash = hash_of_number(7)};
+
+	reserve(&x, hashes_at, NULL);
+	cr_assert_eq(shms_packindex_look(&x, &key, change, &c), 0);
+	shms_packindex_add(&x, key.hash, place_of(7));
+	c.replaces = true;
+	for (unsigned i = 0; i < 3; i++)
+		cr_assert_eq(shms_packindex_look(&x, &key, change, &c), -EAGAIN);
+	c.replaces = false;
+	cr_assert_eq(shms_packindex_look(&x, &key, change, &c), -EAGAIN);
+	cr_assert_eq(shms_packindex_look(&x, &key, change, &c), 0);
+	free(x.lines);
 }
 
 Test(packindex, keys_that_fit_into_a_slot_are_told_apart)
@@ -124,12 +177,12 @@ Test(packindex, an_object_takes_little_more_than_six_bytes_at_most)
 		struct shms_packplace place = {i / 50000, i % 50000};
 
 		numbers[place.segment * SHMS_PACKINDEX_SLOTS + place.slot] = i;
-		cr_assert_eq(shms_packindex_reserve(&x, hashes_at, numbers), 0);
+		reserve(&x, hashes_at, numbers);
 		shms_packindex_add(&x, hash_of_number(i), place);
 		/* 13 of 15 cells in use, or four fifths of that. Small ones grow by doubling. */
 		cr_assert(x.n_lines <= 256 || x.n_lines * UINT64_C(64) < (i + 1) * UINT64_C(62) / 10, "%u", i);
 	}
-	shms_packindex_deinit(&x);
+	free(x.lines);
 	free(numbers);
 }
 

@@ -23,6 +23,8 @@ static void begin(void)
 	config = (struct config){.psi = true, .psi_stall_us = 150000, .psi_window_us = 1000000};
 	host = (struct host){.config = &config};
 	cr_assert_eq(loop_new(4, &host.loop), 0);
+	if (strncmp(loop_backend(host.loop), "epoll", 5) == 0)
+		cr_skip_test("epoll takes no files that stand for the kernel's");
 	cr_assert_eq(events_new(&host.events), 0);
 }
 

@@ -518,28 +518,49 @@ Test(query, a_quiet_watch_is_no_event_and_a_false_one_no_daemon)
 
 /* ---- where the socket is ---- */
 
+static void of(struct shmstore_client *c, const char *path)
+{
+	shmstore_client_connect(c);
+	cr_assert_str_eq(shmstore_client_path(c), path);
+}
+
 Test(socketpath, the_nearest_to_the_asker_wins)
 {
-	char path[SHMS_SOCKET_PATH], dir[] = "/tmp/shmstore-query-XXXXXX", own[128], sub[64];
+	char path[SHMS_SOCKET_PATH], dir[] = "/tmp/shmstore-query-XXXXXX", own[128];
+	struct shmstore_client *named, *by_default;
 
 	cr_assert(mkdtemp(dir));
-	snprintf(sub, sizeof(sub), "%s/shmstored", dir);
-	snprintf(own, sizeof(own), "%s/socket", sub);
+	snprintf(own, sizeof(own), "%s/.socket", dir);
 	unsetenv("SHMSTORE_SOCKET");
-	setenv("XDG_RUNTIME_DIR", dir, 1);
-	cr_assert_eq(shms_socket_path(NULL, path), 0);
+	setenv("SHMSTORE_PARTITION", dir, 1);
+	cr_assert_eq(shmstore_client_new(dir, LONG_MS, &named), 0);
+	cr_assert_eq(shmstore_client_new(NULL, LONG_MS, &by_default), 0);
+	cr_assert_eq(shms_socket_path(NULL, dir, path), 0);
 	cr_assert_str_eq(path, WIRE_SOCKET, "there is none of one's own");
-	cr_assert_eq(mkdir(sub, 0700), 0);
+	of(named, WIRE_SOCKET);
+	cr_assert_eq(mknod(own, S_IFREG | 0600, 0), 0);
+	cr_assert_eq(shms_socket_path(NULL, dir, path), 0);
+	cr_assert_str_eq(path, WIRE_SOCKET, "no daemon made that");
+	unlink(own);
 	cr_assert_eq(mknod(own, S_IFSOCK | 0600, 0), 0);
-	cr_assert_eq(shms_socket_path(NULL, path), 0);
+	cr_assert_eq(shms_socket_path(NULL, dir, path), 0);
 	cr_assert_str_eq(path, own);
 	cr_assert_eq(shms_socket_connect(path, 0), -ECONNREFUSED);
+	of(named, own);
+	of(by_default, own);
+	if (geteuid() == 0) {
+		cr_assert_eq(lchown(own, 1, 1), 0);
+		cr_assert_eq(shms_socket_path(NULL, dir, path), 0);
+		cr_assert_str_eq(path, WIRE_SOCKET, "another user's is none of ours");
+	}
 	setenv("SHMSTORE_SOCKET", "/x", 1);
-	cr_assert_eq(shms_socket_path("", path), 0);
+	cr_assert_eq(shms_socket_path("", dir, path), 0);
 	cr_assert_str_eq(path, "/x");
-	cr_assert_eq(shms_socket_path("/y", path), 0);
+	of(named, "/x");
+	cr_assert_eq(shms_socket_path("/y", dir, path), 0);
 	cr_assert_str_eq(path, "/y");
+	shmstore_client_free(named);
+	shmstore_client_free(by_default);
 	unlink(own);
-	rmdir(sub);
 	rmdir(dir);
 }

@@ -282,7 +282,7 @@ Test(segfile, dead_holder_is_recovered_and_a_living_or_stopped_one_is_not)
 	cr_assert(done.n_dead == 1 && done.n_alive == 1 && !done.orphan);
 	cr_assert_eq(bits(&o.file.segment, slot), 1);
 	/* Its link, which nobody needs. */
-	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, &done), 0);
+	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 0);
 	close(there);
 	end(&o, dir);
 }
@@ -314,12 +314,12 @@ Test(segfile, child_that_inherited_views_keeps_its_dead_parents_place)
 	cr_assert(done.n_dead == 0 && done.n_alive == 2);
 	cr_assert_eq(bits(&o.file.segment, slot), 5);
 	/* Nor does its store's removal take the place. */
-	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, &done), 1);
+	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 1);
 	kill(child, SIGKILL);
 	for (int i = 0; i < 5000 && rescue(dir, o.file.name, NULL).n_alive == 2; i++)
 		usleep(1000); /* it is nobody's child: nobody here is told of its end */
 	cr_assert_eq(bits(&o.file.segment, slot), 1);
-	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, &done), 0);
+	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 0);
 	close(there);
 	end(&o, dir);
 }
@@ -364,7 +364,7 @@ Test(segfile, kept_store_finds_what_it_had)
 	shms_segslot_drop(&s, 0, SHMS_SEGVIEWS_NONE);
 	/* Both stores go: the object with the last of them. */
 	shms_segfile_close(&f);
-	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, &done), 0);
+	cr_assert_eq(shms_segrescue_unlink(there, o.file.name, others, NOW, false, &done), 0);
 	cr_assert_eq(done.n_dead, 1);
 	cr_assert(shms_segown_take_back(&o, slot, NOW));
 	close(there);
@@ -386,13 +386,13 @@ Test(segfile, link_stays_while_a_lease_stands)
 	t = hand_off(&o, slot, generation);
 	shms_segfile_leave(&o.file, dir, NOW);
 	shms_segown_deinit(&o);
-	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, &done), 1);
+	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, false, &done), 1);
 	cr_assert(done.orphan);
 	/* Whoever has the ticket gets it. */
 	cr_assert_eq(join(dir, &o, there, others, false, &f), 0);
 	cr_assert_eq(shms_segment_adopt(&f.segment, f.holder, false, &t, &p), 0);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));
-	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, &done), 0);
+	cr_assert_eq(shms_segrescue_unlink(dir, o.file.name, owners, NOW, false, &done), 0);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));
 	cr_assert_eq(join(dir, &o, there, others, false, &f), -ESTALE);
 	shms_segfile_leave(&f, there, NOW);
@@ -518,7 +518,7 @@ Test(segfile, memory_comes_before_it_is_written_and_goes_when_asked)
 	shms_seglook_close(&l);
 	cr_assert_eq(books.n_linked, 250);
 	cr_assert_eq(books.linked_bytes + books.ghosts_bytes + books.inflight_bytes + books.pool_bytes, l.n_blocks);
-	freed = shms_segown_trim(&o, SHMS_SEGMENT_PAGE, NOW);
+	freed = shms_segown_trim(&o, NOW);
 	cr_assert_gt(freed, 250 * 4800 / 2 + 25 * 200000);
 	for (n = 50; n < 500; n += n % 100 == 99 ? 51 : 1)
 		cr_assert(is_there(&o.file.segment, slots[n], n % 10 ? 5000 : 200000, n), "%u", n);

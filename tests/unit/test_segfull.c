@@ -102,7 +102,7 @@ Test(segfull, full_partition_is_an_error_and_no_signal)
 
 			shms_segslot_drop(&s, 0, SHMS_SEGVIEWS_NONE);
 		}
-		cr_assert_gt(shms_segown_trim(&o, SHMS_SEGMENT_PAGE, NOW), 0);
+		cr_assert_gt(shms_segown_trim(&o, NOW), 0);
 		take_all(root);
 		cr_assert_eq(shms_segown_put(&o, &what, NOW, &slot, &generation, &full), -ENOSPC);
 		unlinkat(root, "all", 0);

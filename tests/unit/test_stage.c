@@ -28,8 +28,6 @@ static struct stage_config some_config(struct dice *d)
 	c.private_ratio = RATIO(dice_draw(d, 50), 10);
 	c.shared_ratio = RATIO(dice_draw(d, 20), 10);
 	c.fallen_threshold = RATIO(dice_draw(d, 11), 10);
-	c.mn_threshold = dice_draw(d, 100);
-	c.desc_bytes = dice_draw(d, 2) ? 1 << 20 : dice_bits(d);
 	c.cap_mib = dice_draw(d, 2) ? 0 : (int64_t)(1 + dice_draw(d, 3000));
 	c.whole_shared_div = (int64_t)(1 + dice_draw(d, 20));
 	return c;
@@ -44,13 +42,10 @@ static struct stage_amounts some_amounts(struct dice *d)
 
 static struct stage_reply evaluate(struct dice *d, const struct stage_config *c, const struct stage_amounts *base)
 {
-	struct stage_shuffle shuffles[3];
-	struct stage_ask ask = {.upstream = shuffles, .n_upstream = dice_draw(d, 4)};
+	struct stage_ask ask = {0};
 	struct stage_reply r, other, again;
 	int64_t cap = c->cap_mib ? c->cap_mib : base->private_mib + base->shared_mib;
 
-	for (unsigned i = 0; i < 3; i++)
-		shuffles[i] = (struct stage_shuffle){dice_bits(d) >> dice_draw(d, 64), dice_draw(d, 20)};
 	ask.n_native = (int64_t)dice_draw(d, 4);
 	ask.n_convert = (int64_t)dice_draw(d, 3);
 	ask.n_other = (int64_t)dice_draw(d, 4);
@@ -268,42 +263,6 @@ Test(stage, what_is_known_of_the_bytes_is_enough)
 	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, 0);
 	ask = (struct stage_ask){.n_native = 0};
 	cr_assert_eq(stage_evaluate(&c, &base, &ask).rules, 0, "nothing is known");
-}
-
-Test(stage, measured_runs_take_the_place_of_what_the_rules_say)
-{
-	struct stage_config c = stage_defaults;
-	const struct stage_amounts base = {32, 64, 4};
-	struct stage_ask ask = {.n_other = 3, .measured_mib = 20};
-	struct stage_reply r;
-
-	r = stage_evaluate(&c, &base, &ask);
-	cr_assert(!r.rules && stage_amounts_equal(&r.amounts, &base), "switched off");
-	c.enabled = true;
-	r = stage_evaluate(&c, &base, &ask);
-	cr_assert_eq(r.rules, STAGE_RULE_WHOLE | STAGE_RULE_MEASURED);
-	cr_assert(r.amounts.private_mib == 20 && r.amounts.shared_mib == 6 && r.amounts.slots == 4 && !r.clamped);
-	/* More than the cap: it is clamped as what rules say is. */
-	ask.measured_mib = 180;
-	r = stage_evaluate(&c, &base, &ask);
-	cr_assert(r.clamped && r.amounts.private_mib == 90 && r.amounts.shared_mib == 6 && r.amounts.slots == 2);
-	/* Also where no rule says anything: shared gives way. */
-	ask = (struct stage_ask){.n_native = 3, .measured_mib = 50};
-	r = stage_evaluate(&c, &base, &ask);
-	cr_assert(r.rules == STAGE_RULE_MEASURED && r.amounts.private_mib == 50 && r.amounts.shared_mib == 46);
-	c.mode = STAGE_FIRST;
-	r = stage_evaluate(&c, &base, &ask);
-	cr_assert(!r.rules && stage_amounts_equal(&r.amounts, &base), "Gluten measures nothing");
-}
-
-Test(stage, rules_as_text)
-{
-	char room[32];
-
-	cr_assert_str_eq(stage_rules_text(0, room), "none");
-	cr_assert_str_eq(stage_rules_text(STAGE_RULE_SHUFFLE, room), "shuffle");
-	cr_assert_str_eq(stage_rules_text(STAGE_RULE_PARTIAL | STAGE_RULE_SHUFFLE | STAGE_RULE_MEASURED, room),
-			 "partial+shuffle+measured");
 }
 
 Test(stage, what_of_the_base_others_held_comes_back_when_they_give_it_back)

@@ -6,8 +6,11 @@
 #include "asking.h"
 
 #include <errno.h>
+#include <shmstore/inspect.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "jsonin.h"
 #include "jsonout.h"
@@ -28,6 +31,7 @@ static int explain_none(const struct shmstore_client *c, int error)
 		return message_fail(path, "the daemon cannot be asked: %s", why);
 	message_say("no daemon answers at %s: %s", path, why);
 	message_hint("start it with: " ASKING_START_DAEMON);
+	message_hint("if it was started: \"journalctl -u shmstored\" says why it does not run");
 	message_hint(ADMIN_NAME " df, du, reconcile, gc and top work without");
 	return ADMIN_FAILED;
 }
@@ -41,10 +45,57 @@ int asking_explain(const struct shmstore_client *c, const char *what, int error)
 	return message_fail(what ? what : shmstore_client_path(c), "%s", *why ? why : shmstore_strerror(error));
 }
 
+int asking_client(const struct admin *a, uint32_t timeout_ms, struct shmstore_client **ret)
+{
+	char text[ASKING_PARTITION];
+	const char *partition = asking_partition(a, text);
+	struct stat st;
+
+	if (partition && (stat(partition, &st) < 0 || !S_ISDIR(st.st_mode)))
+		partition = NULL;
+	return shmstore_client_new(a->socket ? a->socket : partition, timeout_ms, ret);
+}
+
+/* Is what lies at path here another partition than the daemon's of that path? */
+static bool differs(const char *path, const char *uuid)
+{
+	struct shmstore_partition_info info;
+	struct shmstore_partition *p;
+	bool other;
+
+	if (shmstore_partition_open(path, 0, &p) < 0)
+		return false;
+	other = shmstore_partition_info(p, &info) == 0 && strcmp(info.uuid, uuid) != 0;
+	shmstore_partition_unref(p);
+	return other;
+}
+
+bool asking_elsewhere(struct shmstore_client *c, const char *partition, char ret_path[ASKING_PARTITION])
+{
+	struct json_object *document = NULL;
+	bool elsewhere = false;
+	char *json;
+	size_t n;
+
+	if (shmstore_client_query(c, SHMSTORE_QUERY_STATUS, partition, &json, &n) == 0) {
+		document = jsonin_parse(json, n);
+		free(json);
+	}
+	for (size_t i = 0; !elsewhere && i < jsonin_count(document, "partitions"); i++) {
+		const struct json_object *p = jsonin_at(document, "partitions", i);
+
+		snprintf(ret_path, ASKING_PARTITION, "%s", jsonin_text(p, "partition"));
+		elsewhere = differs(ret_path, jsonin_text(p, "uuid"));
+	}
+	jsonin_free(document);
+	return elsewhere;
+}
+
 int asking_open(const struct admin *a, struct shmstore_client **ret)
 {
+	char text[ASKING_PARTITION], path[ASKING_PARTITION];
 	struct shmstore_client *c;
-	int r = shmstore_client_new(a->socket, ASKING_TIMEOUT_MS, &c);
+	int r = asking_client(a, ASKING_TIMEOUT_MS, &c);
 
 	if (r == -ENOMEM)
 		message_no_memory();
@@ -55,6 +106,13 @@ int asking_open(const struct admin *a, struct shmstore_client **ret)
 		int status = explain_none(c, r);
 		shmstore_client_free(c);
 		return status;
+	}
+	if (asking_elsewhere(c, asking_partition(a, text), path)) {
+		message_fail(path, "the daemon at %s watches another partition of that path", shmstore_client_path(c));
+		message_hint("it is one of another container or job, where other file systems are mounted");
+		message_hint("start one here: " ASKING_START_DAEMON);
+		shmstore_client_free(c);
+		return ADMIN_FAILED;
 	}
 	*ret = c;
 	return 0;

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <shmstore/daemon.h>
+#include <stdbool.h>
 
 #include "admin.h"
 
@@ -15,7 +16,14 @@ struct json_object;
 #define ASKING_PARTITION    (PATH_MAX + 1)
 #define ASKING_START_DAEMON "shmstored & (for yourself), or systemctl enable --now shmstored (for all users)"
 
-/* A connected client, to be freed. 0, or the command's exit status once everything is said. */
+/* A client of the daemon that --socket names, or else the one of the partition that is meant; not connected yet. As shmstore_client_new(). */
+int asking_client(const struct admin *a, uint32_t timeout_ms, struct shmstore_client **ret);
+/*
+ * Whether what the daemon watches is another partition than what lies here at the same path (told apart by their uuids), as in another
+ * container: its path. partition: the one that is meant; NULL: each that it watches.
+ */
+bool asking_elsewhere(struct shmstore_client *c, const char *partition, char ret_path[ASKING_PARTITION]);
+/* A connected client, to be freed, whose partitions are those that are here. 0, or the command's exit status once everything is said. */
 int asking_open(const struct admin *a, struct shmstore_client **ret);
 /* The partition that -p or else $SHMSTORE_PARTITION names, as the daemon knows it (absolute); NULL: none was named, all are meant. */
 const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION]);

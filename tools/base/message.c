@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "progress.h"
+#include "refused.h"
 
 static void put_line(const char *prefix, const char *what, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
@@ -65,9 +66,22 @@ int message_fail(const char *what, const char *why, ...)
 	return ADMIN_FAILED;
 }
 
+const char *message_refused(int error)
+{
+	static char text[SHMS_REFUSED_TEXT + 32];
+	char names[SHMS_REFUSED_TEXT];
+
+	text[0] = '\0';
+	if (error == -ENOTSUP || error == -EPERM)
+		shms_refused_suspect();
+	if (shms_refused_names(names))
+		snprintf(text, sizeof(text), "; refused to this process: %s", names);
+	return text;
+}
+
 int message_error(const char *what, int error)
 {
-	return message_fail(what, "%s", shmstore_strerror(error));
+	return message_fail(what, "%s%s", shmstore_strerror(error), message_refused(error));
 }
 
 int message_because(const char *what, const char *why)

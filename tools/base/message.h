@@ -11,6 +11,8 @@ void message_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int message_fail(const char *what, const char *why, ...) __attribute__((format(printf, 2, 3)));
 /* The same with the library's words for error (a -errno). */
 int message_error(const char *what, int error);
+/* "; refused to this process: …", where system calls are that we cannot do without and error may stem from it; else "". Static. */
+const char *message_refused(int error);
 /* The same with what the library's last call has to say about it (shmstore_error_detail()), where it has something. */
 int message_detail(const char *what, int error);
 /* "shmstore-admin: <what>: <why>", where why may begin with what itself. Returns ADMIN_FAILED. */

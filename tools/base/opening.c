@@ -80,15 +80,16 @@ static void explain_unsupported(const struct admin *a, const char *path)
 	struct mountinfo_table mounts;
 	unsigned version = opening_marker_version(path);
 
-	if (version) {
+	if (version && version != OPENING_MARKER_VERSION) {
 		message_fail(path, "is a partition of format version %u, which this program (%s) does not know",
 			     version, shmstore_version());
 		message_hint("use the shmstore that made it, or empty the directory and run: " ADMIN_NAME " -p %s init",
 			     shellword(path));
 		return;
 	}
-	if (statfs(path, &fs) == 0 && fs.f_type == TMPFS_MAGIC) {
-		message_error(path, -ENOTSUP);
+	bool looked = statfs(path, &fs) == 0;
+	if (version || (looked ? fs.f_type == TMPFS_MAGIC : errno != ENOENT)) {
+		message_detail(path, -ENOTSUP);
 		message_hint("to see what is missing: " ADMIN_NAME " -p %s doctor", shellword(path));
 		return;
 	}
@@ -115,11 +116,13 @@ static void explain_forbidden(const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st) == 0)
-		message_fail(path, "not allowed: it belongs to user %u, mode %04o, and you are user %u", st.st_uid,
-			     st.st_mode & 07777, geteuid());
-	else
-		message_fail(path, "%s", strerror(errno));
+	/* The kernel forbids nothing to its owner, nor to root: the library says what it was. */
+	if (stat(path, &st) < 0 || geteuid() == 0 || geteuid() == st.st_uid) {
+		message_detail(path, -EPERM);
+		return;
+	}
+	message_fail(path, "not allowed: it belongs to user %u, mode %04o, and you are user %u", st.st_uid,
+		     st.st_mode & 07777, geteuid());
 	message_hint("run this as its owner or as root, or make a partition for several users: init --shared");
 }
 
@@ -172,6 +175,10 @@ int opening_explain_store(struct shmstore_partition *p, const char *name, int er
 		message_hint("to see the stores: " ADMIN_NAME " -p %s du", shellword(shmstore_partition_path(p)));
 		break;
 	case EPERM:
+		if (geteuid() == 0) {
+			message_detail(name, error);
+			break;
+		}
 		message_fail(name, "the store belongs to another user");
 		message_hint("run this as its owner or as root");
 		break;

@@ -18,6 +18,7 @@ unsigned opening_flags(const struct admin *a);
 int opening_partition(const struct admin *a, struct shmstore_partition **ret);
 /* Says why the partition at path cannot be opened or made. Returns ADMIN_FAILED. */
 int opening_explain(const struct admin *a, const char *path, int error);
+#define OPENING_MARKER_VERSION 1u /* the one that the library knows: partition.h */
 /* The format version that the marker at path states; 0 = none. The marker is text (docs/format.md). */
 unsigned opening_marker_version(const char *path);
 /* The store called name, or at that absolute path, for reading. 0, or the command's exit status once everything is said. */

@@ -28,8 +28,8 @@ enum {
 
 static const struct argp_option common_options[] = {
 	{"partition", 'p', "DIRECTORY", 0, "the partition (default: $SHMSTORE_PARTITION, else the one built in)", 0},
-	{"socket", OPTION_SOCKET, "FILE", 0, "the daemon's socket (default: $SHMSTORE_SOCKET, else the usual places)",
-	 0},
+	{"socket", OPTION_SOCKET, "FILE", 0,
+	 "the daemon's socket (default: $SHMSTORE_SOCKET, else that of the partition's daemon)", 0},
 	{"json", 'j', NULL, 0, "answer in JSON, sizes in bytes", 0},
 	{"bytes", 'b', NULL, 0, "sizes in bytes, not in KiB, MiB, GiB", 0},
 	{"no-color", OPTION_NO_COLOR, NULL, 0, "no colours, as with NO_COLOR set", 0},

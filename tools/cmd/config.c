@@ -53,9 +53,12 @@ static struct json_object *ask(const struct admin *a, const char *partition)
 	char *json;
 	size_t n;
 
-	if (shmstore_client_new(a->socket, ASKING_TIMEOUT_MS, &c) < 0)
+	char path[ASKING_PARTITION];
+
+	if (asking_client(a, ASKING_TIMEOUT_MS, &c) < 0)
 		return NULL;
-	if (shmstore_client_query(c, SHMSTORE_QUERY_QUOTA, partition, &json, &n) == 0) {
+	if (!asking_elsewhere(c, partition, path) &&
+	    shmstore_client_query(c, SHMSTORE_QUERY_QUOTA, partition, &json, &n) == 0) {
 		document = jsonin_parse(json, n);
 		free(json);
 	}
@@ -70,7 +73,7 @@ static bool find_daemon(const struct admin *a, char path[PATH_MAX])
 	bool there;
 
 	path[0] = '\0';
-	if (shmstore_client_new(a->socket, ASKING_TIMEOUT_MS, &c) < 0)
+	if (asking_client(a, ASKING_TIMEOUT_MS, &c) < 0)
 		return false;
 	there = shmstore_client_connect(c) == 0;
 	snprintf(path, PATH_MAX, "%s", shmstore_client_path(c));

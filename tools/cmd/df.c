@@ -2,6 +2,7 @@
 /*
  * cmd_df.c: "shmstore-admin df": how full the partition is, and its disk tier. Space is what statfs says; stores and objects are counted.
  */
+#include <inttypes.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 
@@ -141,6 +142,9 @@ int cmd_df(struct admin *a, int argc, char **argv)
 		print_table(a, &info, &usage);
 		if (has_tier > 0)
 			print_tier(a, &tier);
+		if (usage.n_unreadable)
+			message_say("%" PRIu64 " directories could not be looked into: what is in them is not counted",
+				    usage.n_unreadable);
 	}
 	if (has_tier < 0)
 		status = tierstate_explain(p, has_tier);

@@ -3,6 +3,7 @@
  * cmd_du.c: "shmstore-admin du": what each store holds, from the file system. linked counts an object that several stores
  * hold in each of them, pss divides it by its links, uss counts only what nobody else links: what would be freed.
  */
+#include <errno.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +54,7 @@ struct du {
 	struct json_object *stores; /* with --json */
 	struct table table;         /* without */
 	int sort;                   /* column */
-	uint64_t pss, uss, leased, pool, demoted, n_demoted, n_clean, n_seen, n_unreadable;
+	uint64_t pss, uss, leased, pool, demoted, n_demoted, n_clean, n_seen, n_unreadable, n_unknown;
 };
 
 static void add_json(struct du *du, const struct shmstore_store_books *b)
@@ -135,6 +136,7 @@ static int add(const struct shmstore_store_books *b, void *arg)
 	else
 		add_row(du, b);
 	du->n_unreadable += !b->store->readable;
+	du->n_unknown += b->store->readable && b->store->alive == SHMSTORE_ALIVE_UNKNOWN;
 	du->pss += b->pss;
 	du->uss += b->uss;
 	du->leased += b->leased;
@@ -243,11 +245,15 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	} else {
 		finish(&du, &total);
 		if (du.n_unreadable) {
-			status =
-				message_fail(shmstore_partition_path(p), "%llu stores of other users could not be read",
-					     (unsigned long long)du.n_unreadable);
+			status = message_fail(shmstore_partition_path(p), "%llu stores could not be read",
+					      (unsigned long long)du.n_unreadable);
 			message_hint("run this as root to see them");
 		}
+		if (du.n_unknown)
+			status = message_fail(shmstore_partition_path(p),
+					      "of %llu stores it cannot be told whether their owners live: their locks "
+					      "cannot be tried%s",
+					      (unsigned long long)du.n_unknown, message_refused(-EPERM));
 	}
 	shmstore_partition_unref(p);
 	return status;

@@ -1,22 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_gc.c: "shmstore-admin gc [--dry-run]": removes what nobody owns, each step with the evidence for it. What is unsure the
+ * gc.c: "shmstore-admin gc [--dry-run]": removes what nobody owns, each step with the evidence for it. What is unsure the
  * library keeps, and says so; that is no failure. A step that did not succeed is.
+ * --all: the same in each partition that lies at the root of a tmpfs of this host, or one directory below.
  */
+#include <dirent.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "gctable.h"
 #include "jsonout.h"
 #include "message.h"
+#include "mountinfo.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
 #include "tierstate.h"
 
+enum {
+	OPTION_LEASES = 1000,
+	OPTION_ALL
+};
+
 struct gc {
 	const struct admin *admin;
-	bool dry_run;
+	unsigned flags; /* SHMSTORE_GC_* */
+	bool all;
+	struct json_object *partitions; /* of --all with --json */
 	struct json_object *actions;
 	struct table table;
 	uint64_t n_actions, n_kept, n_failed, bytes;
@@ -46,7 +58,10 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 		gctable_add(&gc->table, &row);
 	}
 	if (action->error) {
-		message_error(action->path, action->error);
+		if (action->what == SHMSTORE_GC_KEPT)
+			message_fail(action->path, "%s", action->evidence);
+		else
+			message_error(action->path, action->error);
 		gc->n_failed++;
 	}
 	if (action->what == SHMSTORE_GC_KEPT)
@@ -58,11 +73,13 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 	return 0;
 }
 
-static void finish(struct gc *gc, const struct shmstore_gc_report *report)
+static void finish(struct gc *gc, const char *path, const struct shmstore_gc_report *report)
 {
 	if (gc->admin->json) {
 		struct json_object *o = jsonmake_new();
-		jsonmake_flag(o, "dry_run", gc->dry_run);
+		if (gc->all)
+			jsonmake_prose(o, "partition", path);
+		jsonmake_flag(o, "dry_run", gc->flags & SHMSTORE_GC_DRY_RUN);
 		jsonmake_child(o, "actions", gc->actions);
 		jsonmake_u64(o, "freed", report->freed);
 		jsonmake_u64(o, "stores", report->n_stores);
@@ -71,15 +88,20 @@ static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 		jsonmake_u64(o, "tier_freed", report->tier_freed);
 		jsonmake_u64(o, "tier_files", report->n_tier);
 		jsonmake_u64(o, "failed", gc->n_failed);
-		json_print(o);
+		if (gc->all)
+			jsonmake_append(gc->partitions, o);
+		else
+			json_print(o);
 		return;
 	}
 	table_finish(&gc->table);
 	if (!gc->n_actions) {
-		puts(gc->n_kept ? "nothing else: no garbage" : "no garbage");
+		puts(gc->n_failed ? "no other garbage was found, and not everything could be looked at"
+		     : gc->n_kept ? "nothing else: no garbage"
+				  : "no garbage");
 		return;
 	}
-	gctable_total(gc->admin, gc->dry_run ? "would free" : "freed",
+	gctable_total(gc->admin, gc->flags & SHMSTORE_GC_DRY_RUN ? "would free" : "freed",
 		      &(struct gctable_sum){.freed = report->freed,
 					    .n_stores = report->n_stores,
 					    .n_leases = report->n_leases,
@@ -88,14 +110,100 @@ static void finish(struct gc *gc, const struct shmstore_gc_report *report)
 					    .n_tier = report->n_tier});
 }
 
+/* Removes what nobody owns there. Returns the exit status. */
+static int collect(struct gc *gc, struct shmstore_partition *p)
+{
+	struct shmstore_gc_report report;
+	char tier[PATH_MAX];
+
+	gc->n_actions = gc->n_kept = gc->n_failed = gc->bytes = 0;
+	if (gc->admin->json)
+		gc->actions = jsonmake_new_list();
+	else
+		gctable_init(&gc->table, gc->admin, tierstate_directory(p, tier));
+	progress_begin("gc");
+	int r = shmstore_partition_gc_plan(p, gc->flags, add, gc, &report);
+	progress_end();
+	if (r < 0)
+		return message_detail(shmstore_partition_path(p), r);
+	finish(gc, shmstore_partition_path(p), &report);
+	return gc->n_failed ? ADMIN_FAILED : ADMIN_OK;
+}
+
+/* The partition at path, if there is one. A link is none: whoever may make it need not be whose partition it leads to. */
+static int collect_at(struct gc *gc, const char *path)
+{
+	char marker[2 * PATH_MAX + 16];
+	struct shmstore_partition *p;
+	struct stat st;
+
+	snprintf(marker, sizeof(marker), "%s/.shmstore", path);
+	if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || lstat(marker, &st) < 0 || !S_ISREG(st.st_mode))
+		return ADMIN_OK;
+	int r = shmstore_partition_open(path, 0, &p);
+	if (r < 0)
+		return opening_explain(gc->admin, path, r);
+	if (!gc->admin->json)
+		printf("%s:\n", path);
+	int status = collect(gc, p);
+	shmstore_partition_unref(p);
+	return status;
+}
+
+static int collect_below(struct gc *gc, const char *point)
+{
+	int status = collect_at(gc, point);
+	DIR *dir = opendir(point); /* what cannot be read by us has nothing that we may remove */
+	const struct dirent *e;
+
+	while (dir && (e = readdir(dir))) {
+		char path[2 * PATH_MAX];
+
+		snprintf(path, sizeof(path), "%s/%s", point, e->d_name);
+		if (e->d_name[0] != '.' && collect_at(gc, path) != ADMIN_OK)
+			status = ADMIN_FAILED;
+	}
+	if (dir)
+		closedir(dir);
+	return status;
+}
+
+static int collect_all(struct gc *gc)
+{
+	struct mountinfo_table mounts;
+	int status = ADMIN_OK;
+
+	mountinfo_read(gc->admin, &mounts);
+	if (gc->admin->json)
+		gc->partitions = jsonmake_new_list();
+	for (size_t i = 0; i < mounts.n_mounts; i++) {
+		const struct shms_mountline *m = &mounts.mounts[i];
+
+		/* The visible one of several at a place. */
+		if (strcmp(m->type, "tmpfs") == 0 && mountinfo_find(&mounts, m->point) == m &&
+		    collect_below(gc, m->point) != ADMIN_OK)
+			status = ADMIN_FAILED;
+	}
+	mountinfo_deinit(&mounts);
+	if (gc->admin->json) {
+		struct json_object *o = jsonmake_new();
+		jsonmake_child(o, "partitions", gc->partitions);
+		json_print(o);
+	}
+	return status;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
 	struct gc *gc = line->own;
 
-	if (key != 'n')
+	if (key == OPTION_ALL)
+		gc->all = true;
+	else if (key == 'n' || key == OPTION_LEASES)
+		gc->flags |= key == 'n' ? SHMSTORE_GC_DRY_RUN : SHMSTORE_GC_LEASES;
+	else
 		return options_common(key, arg, state);
-	gc->dry_run = true;
 	return 0;
 }
 
@@ -103,6 +211,9 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"dry-run", 'n', NULL, 0, "only say what would go, and why", 0},
+		{"leases", OPTION_LEASES, NULL, 0,
+		 "leases of dead stores too, before they end: their tickets are stale then", 0},
+		{"all", OPTION_ALL, NULL, 0, "all partitions on this host's tmpfs mounts, in place of one", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
@@ -112,27 +223,15 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 		"processes are not disturbed; what is unsure stays.");
 	struct gc gc = {.admin = a};
 	struct command_line line = {.admin = a, .own = &gc};
-	struct shmstore_gc_report report;
 	struct shmstore_partition *p;
-	char tier[PATH_MAX];
 
 	options_parse(&argp, &line, argc, argv);
+	if (gc.all)
+		return collect_all(&gc);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
-	if (a->json)
-		gc.actions = jsonmake_new_list();
-	else
-		gctable_init(&gc.table, a, tierstate_directory(p, tier));
-	progress_begin("gc");
-	int r = shmstore_partition_gc_plan(p, gc.dry_run ? SHMSTORE_GC_DRY_RUN : 0, add, &gc, &report);
-	progress_end();
-	if (r < 0)
-		status = message_detail(shmstore_partition_path(p), r);
-	else
-		finish(&gc, &report);
-	if (gc.n_failed)
-		status = ADMIN_FAILED;
+	status = collect(&gc, p);
 	shmstore_partition_unref(p);
 	return status;
 }

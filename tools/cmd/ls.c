@@ -238,8 +238,8 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	else
 		finish(&ls);
 	if (ls.n_unreadable) {
-		status = message_fail(shmstore_partition_path(p),
-				      "%" PRIu64 " files cannot be read: they belong to other users", ls.n_unreadable);
+		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " files cannot be read by user %u",
+				      ls.n_unreadable, (unsigned)geteuid());
 		message_hint("as their user, this shows what is in them");
 	}
 	if (ls.n_damaged) {

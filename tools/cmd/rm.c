@@ -4,6 +4,7 @@
  * change: its books and its caches say what it holds. The lock of the store, taken here as its owner would, is what keeps the two apart.
  */
 #include <errno.h>
+#include <shmstore/inspect.h>
 #include <stdio.h>
 
 #include "jsonout.h"
@@ -116,6 +117,11 @@ static int run(struct rm *rm, struct shmstore_partition *p, const struct command
 		for (size_t i = 0; i < line->n_many; i++)
 			remove_key(rm, s, line->many_args[i]);
 		r = shmstore_close(s);
+		/* Leases that have not ended keep the directory, and what they keep in memory. */
+		if (r == 0 && whole)
+			r = shmstore_partition_reap(p, e->path, SHMSTORE_GC_LEASES, NULL, NULL, NULL, NULL);
+		if (r == -ENOENT)
+			r = 0;
 		if (r < 0)
 			status = message_detail(rm->store, r);
 		else
@@ -132,7 +138,7 @@ int cmd_rm(struct admin *a, int argc, char **argv)
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "rm STORE [KEY...]",
 		"Removes objects of STORE (a name, or the store's path), or with no KEY the store with all that is "
-		"in it.\v"
+		"in it, objects that only tickets keep too.\v"
 		"Only of stores that no live process has open: kept ones and dead ones. What other stores link stays "
 		"theirs. Exit status 1 if there is no such store or key, or its owner lives.");
 	static const char *const names[] = {"STORE", "KEY", NULL};

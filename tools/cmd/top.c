@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "asking.h"
 #include "frames.h"
 #include "human.h"
 #include "jsonout.h"
@@ -306,14 +307,15 @@ static void print_text(struct top *top, struct sample *s)
 /* The partition's real path where the daemon watches it, with a connection to it; else we scan. */
 static void find_daemon(struct top *top)
 {
-	struct sample probe;
-	char path[PATH_MAX];
+	struct sample probe = {.stores = NULL};
+	char path[ASKING_PARTITION];
 
 	/* Its ledgers are of whole seconds: faster frames need our own look. */
 	if (top->frames.interval < 1 || !opening_path(top->admin, path) || !realpath(path, top->path) ||
-	    shmstore_client_new(top->admin->socket, DAEMON_MS, &top->client) < 0)
+	    asking_client(top->admin, DAEMON_MS, &top->client) < 0)
 		return;
-	if (sample_ask(top->client, top->path, &probe, &(struct sample){.stores = NULL}) < 0)
+	if (asking_elsewhere(top->client, top->path, path) ||
+	    sample_ask(top->client, top->path, &probe, &(struct sample){.stores = NULL}) < 0)
 		top->client = shmstore_client_free(top->client);
 	sample_deinit(&probe);
 }

@@ -4,10 +4,12 @@
  * checksums where there are some. Reads nothing but what has a checksum: a partition of objects without checksums is fast. With --tier
  * the tier files instead, each bit of which is under a checksum: at a bounded rate, so that a scrub may run beside the work.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "human.h"
 #include "jsonout.h"
@@ -30,7 +32,7 @@ struct verify {
 	struct timespec start;
 	struct json_object *bad;
 	struct table table;
-	uint64_t n_checked, n_bad, bytes;
+	uint64_t n_checked, n_bad, n_unreadable, bytes; /* n_bad: without those that could not be looked at */
 };
 
 static int add(const struct shmstore_verify_finding *finding, void *arg)
@@ -42,7 +44,10 @@ static int add(const struct shmstore_verify_finding *finding, void *arg)
 	progress_set(v->n_checked, v->bytes);
 	if (!finding->error)
 		return 0;
-	v->n_bad++;
+	if (finding->error == -EPERM)
+		v->n_unreadable++;
+	else
+		v->n_bad++;
 	const char *reason = finding->reason && *finding->reason ? finding->reason : shmstore_strerror(finding->error);
 	if (v->admin->json) {
 		struct json_object *o = jsonmake_new();
@@ -79,7 +84,10 @@ static void finish(struct verify *v)
 	printf("%" PRIu64 " files checked, %s read", v->n_checked, human_bytes(v->bytes, v->admin->bytes, size));
 	if (v->tier && seconds > 0)
 		printf(" at %s/s", human_bytes((uint64_t)((double)v->bytes / seconds), v->admin->bytes, size));
-	printf(", %" PRIu64 " bad\n", v->n_bad);
+	printf(", %" PRIu64 " bad", v->n_bad);
+	if (v->n_unreadable)
+		printf(", %" PRIu64 " not looked at", v->n_unreadable);
+	putchar('\n');
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -145,7 +153,7 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		options, parse, "verify",
 		"Checks the marker, every store's page, and every object: header, table, and checksum where it has "
 		"one; or all of the disk tier.\v"
-		"Exit status 1 if anything is bad. Nothing is changed.");
+		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.");
 	static const struct table_column columns[] = {{"BAD", 0}, {"BECAUSE", TABLE_WRAP}};
 	struct verify v = {.admin = a};
 	struct command_line line = {.admin = a, .own = &v};
@@ -168,6 +176,10 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		finish(&v);
 	if (v.n_bad)
 		status = explain(&v, shmstore_partition_path(p));
+	if (v.n_unreadable)
+		status = message_fail(shmstore_partition_path(p),
+				      "user %u cannot look at %" PRIu64 " files and directories%s", (unsigned)geteuid(),
+				      v.n_unreadable, message_refused(-EPERM));
 	shmstore_partition_unref(p);
 	return status;
 }

@@ -87,7 +87,7 @@ static void check_daemon(struct doctor *d)
 	const struct json_object *daemon;
 	const char *version;
 
-	if (shmstore_client_new(d->admin->socket, ASK_MS, &c) < 0) {
+	if (asking_client(d->admin, ASK_MS, &c) < 0) {
 		doctor_add(d, "daemon", DOCTOR_FAIL, "its socket's path is too long");
 		return;
 	}
@@ -133,16 +133,23 @@ static void check_io_uring(struct doctor *d)
 	doctor_add(d, "io-uring", DOCTOR_OK, "io_uring works");
 }
 
-/* An access list on an unnamed file of the partition's: what a handoff to another user needs. 0 or -errno. */
+/* An access list on a new file of the partition's, which is gone at once: what a handoff to another user needs. 0 or -errno. */
 static int try_acl(const char *dir)
 {
 	/* Version 2, then (tag, permissions, id) of owner, user 0, group, mask and others; as the kernel's posix_acl_xattr. */
 	static const uint16_t entries[][2] = {{0x01, 4}, {0x02, 4}, {0x04, 0}, {0x10, 4}, {0x20, 0}};
 	unsigned char acl[4 + 5 * 8] = {2, 0, 0, 0};
 	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0400), r = 0;
+	char name[PATH_MAX + 32];
 
+	if (fd < 0) {
+		snprintf(name, sizeof(name), "%s/.doctor-%d", dir, getpid());
+		fd = open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0400);
+		r = fd < 0 ? -errno : 0;
+		unlink(name);
+	}
 	if (fd < 0)
-		return -errno;
+		return r;
 	for (size_t i = 0; i < 5; i++) {
 		uint32_t id = entries[i][0] == 0x02 ? 0 : UINT32_MAX;
 

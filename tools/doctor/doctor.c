@@ -115,6 +115,7 @@ void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 	sysroot_meminfo(a, "MemTotal", &d->ram);
 	sysroot_meminfo(a, "SwapTotal", &d->swap);
 	d->error = shmstore_partition_open(path, opening_flags(a), &d->p);
+	snprintf(d->reason, sizeof(d->reason), "%s", shmstore_error_detail());
 	if (d->error == 0)
 		d->error = shmstore_partition_info(d->p, &d->info);
 	else

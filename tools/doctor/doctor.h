@@ -36,6 +36,7 @@ struct doctor {
 	bool writable;                /* by us */
 	struct shmstore_partition *p; /* NULL: cannot be opened, and error says why */
 	int error;
+	char reason[512];                    /* in words */
 	struct shmstore_partition_info info; /* where p is not NULL */
 	struct mountinfo_table mounts;
 	const struct shms_mountline *mount; /* that holds dir; NULL = unknown */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "doctor.h"
+#include "refused.h"
 #include "sysroot.h"
 
 /* Gives the unnamed file a name and takes it away. 0 or -errno. */
@@ -58,8 +59,11 @@ static void check_openat2(struct doctor *d, int dirfd)
 	long fd = syscall(SYS_openat2, dirfd, ".", &how, sizeof(how));
 
 	if (fd < 0) {
-		doctor_add(d, "openat2", DOCTOR_FAIL,
-			   "openat2: %s; it needs Linux 5.6 and a seccomp filter that allows it", strerror(errno));
+		doctor_add(
+			d, "openat2", shms_refused(SYS_openat2) ? DOCTOR_WARN : DOCTOR_FAIL,
+			"openat2: %s; it needs Linux 5.6 and a seccomp filter that allows it, which systemd's "
+			"RestrictSUIDSGID= and DynamicUser= do not; directories are opened step by step, by more calls",
+			strerror(errno));
 		return;
 	}
 	close((int)fd);
@@ -91,7 +95,11 @@ static void check_rename(struct doctor *d, int dirfd)
 	unlinkat(dirfd, one, 0);
 	unlinkat(dirfd, two, 0);
 	if (r)
-		doctor_add(d, "renameat2", DOCTOR_FAIL, "renameat2 with RENAME_NOREPLACE: %s", strerror(r));
+		doctor_add(d, "renameat2", DOCTOR_WARN,
+			   "renameat2 with RENAME_NOREPLACE: %s; files are moved by a link and an unlink, and what is "
+			   "replaced is "
+			   "not recycled",
+			   strerror(r));
 	else
 		doctor_add(d, "renameat2", DOCTOR_OK, "renameat2 with RENAME_NOREPLACE works");
 }
@@ -118,6 +126,23 @@ static void check_huge_pages(struct doctor *d)
 	free(text);
 }
 
+/* The other calls that a filter refuses. */
+static void check_refused(struct doctor *d)
+{
+	struct shms_refusal refused[SHMS_REFUSED_MAX];
+	size_t n = shms_refused_list(refused), n_said = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(refused[i].call, "openat2") == 0)
+			continue;
+		doctor_add(d, "refused", refused[i].spared ? DOCTOR_WARN : DOCTOR_FAIL, "%s: %s: %s", refused[i].call,
+			   strerror(refused[i].error), refused[i].without);
+		n_said++;
+	}
+	if (!n_said)
+		doctor_add(d, "refused", DOCTOR_OK, "no other system call that is needed is refused");
+}
+
 void doctor_check_kernel(struct doctor *d)
 {
 	const char *dir = d->exists && d->writable ? d->dir : "/dev/shm";
@@ -129,7 +154,11 @@ void doctor_check_kernel(struct doctor *d)
 	} else if (fd < 0 && errno == ENOSPC) {
 		doctor_add(d, "o-tmpfile", DOCTOR_WARN, "not tried: %s is full", dir);
 	} else if (fd < 0) {
-		doctor_add(d, "o-tmpfile", DOCTOR_FAIL, "O_TMPFILE in %s: %s", dir, strerror(errno));
+		doctor_add(d, "o-tmpfile", DOCTOR_WARN,
+			   "O_TMPFILE in %s: %s; files have a name in recycle/ until they are whole: a call more each, "
+			   "and gc "
+			   "removes what killed processes leave there",
+			   dir, strerror(errno));
 	} else {
 		check_publish(d, fd, dirfd);
 		check_lease(d, fd);
@@ -141,5 +170,6 @@ void doctor_check_kernel(struct doctor *d)
 	}
 	if (fd >= 0)
 		close(fd);
+	check_refused(d);
 	check_huge_pages(d);
 }

@@ -49,10 +49,10 @@ static void check_partition(struct doctor *d)
 			"name",
 			d->path, d->owner, geteuid());
 		doctor_fix_root(f, "rm -r %s  # if nothing in it is needed", shellword(d->path));
-	} else if (d->error == -EPERM) {
+	} else if (d->error == -EPERM && d->owner != geteuid() && geteuid() != 0) {
 		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u", d->owner, geteuid());
 		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner, shellword(d->path));
-	} else if (d->error == -ENOTSUP) {
+	} else if (d->error == -ENOTSUP && opening_marker_version(d->path) != OPENING_MARKER_VERSION) {
 		f = doctor_add(d, "partition", DOCTOR_FAIL,
 			       "is of format version %u, which this program (%s) does not know",
 			       opening_marker_version(d->path), shmstore_version());
@@ -60,8 +60,10 @@ static void check_partition(struct doctor *d)
 			   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
 			   " -p %s init  # if nothing in it is needed",
 			   shellword(d->path), shellword(d->path), shellword(d->path), shellword(d->path));
+	} else if (d->error != -EBADMSG) {
+		doctor_add(d, "partition", DOCTOR_FAIL, "%s", d->reason);
 	} else {
-		f = doctor_add(d, "partition", DOCTOR_FAIL, "%s", shmstore_strerror(d->error));
+		f = doctor_add(d, "partition", DOCTOR_FAIL, "%s", d->reason);
 		doctor_fix(f,
 			   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
 			   " -p %s init  # if nothing in it is needed",

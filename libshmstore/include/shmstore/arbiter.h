@@ -425,9 +425,10 @@ struct shmstore_arb_stats {
 };
 /*
  * What a task did and holds in a pool. One round trip.
+ *   task    0: the one that the calling thread works for
  *   pool    0: in all pools together
  *   reset   the counts begin anew
- * Return: as above; -EINVAL also: no such task or pool, ret NULL.
+ * Return: as above; -EINVAL also: no such task or pool, ret NULL; task 0 where the thread works for none, or several.
  */
 SHMSTORE_API int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool reset,
 				    struct shmstore_arb_stats *ret);

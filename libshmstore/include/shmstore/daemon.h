@@ -46,8 +46,8 @@ enum shmstore_query {
 /*
  * Makes a client. Nothing is connected yet: each call below connects where there is no connection, so that a client outlives a
  * restart of the daemon.
- *   socket       the daemon's socket; NULL: $SHMSTORE_SOCKET, else $XDG_RUNTIME_DIR/shmstored/socket (/run/user/UID without
- *                that variable) or /dev/shm/shmstored-UID/socket, where one is there, else /run/shmstored/socket
+ *   socket       the daemon's socket, or the directory of a partition; NULL: the default partition. Of a partition it is
+ *                $SHMSTORE_SOCKET, else .socket in it, where that is there and our user's, else /run/shmstored/socket
  *   timeout_ms   the most that one call takes, 1 to 86,400,000
  * Ownership: to be freed. Return: 0; -EINVAL (timeout, or a path too long for a socket), -ENOMEM.
  */

@@ -190,7 +190,7 @@ struct shmstore_gc_action {
 
 /*
  * shmstore_partition_gc() with a report of each step.
- *   flags     SHMSTORE_GC_DRY_RUN or 0
+ *   flags     of SHMSTORE_GC_*
  *   fn, ret   either may be NULL. fn is called after the step; one that ends the walk leaves the rest for the next gc
  * Return: as above. A step that fails is told in its action, and the others go on.
  */
@@ -201,7 +201,7 @@ SHMSTORE_API int shmstore_partition_gc_plan(struct shmstore_partition *p, unsign
 /*
  * gc of one store only, as fast as it can be: for a program that knows that the owner died.
  *   path            the store's, absolute, in this partition
- *   flags           SHMSTORE_GC_DRY_RUN or 0
+ *   flags           of SHMSTORE_GC_*
  *   fn, ret         either may be NULL
  *   ret_expiry_ms   where leases stay: when the first one ends, in ms of the caller's CLOCK_BOOTTIME; else UINT64_MAX.
  *                   May be NULL

@@ -18,14 +18,14 @@
  *               -EDQUOT     a quota is used up: the store's, its user's, its label's
  *               -EBADMSG    an object, a ticket or a marker fails validation
  *               -EPERM      outside the partition, owned by somebody else, not allowed, or a store used after fork()
- *               -ESTALE     the lease expired or was taken
+ *               -ESTALE     the lease expired or was taken; the owner of a store whose key is waited for is dead
  *               -EXDEV      not the same mount
  *               -EMFILE     out of file descriptors
  *               -ENOMEM     out of memory or of mappings (vm.max_map_count)
  *               -ENOTSUP    another format version; not a tmpfs; a kernel without what is needed
  *               -EIO        the kernel reported a damaged file system; or the disk tier's directory is away: not mounted
- *               -EFBIG      an object larger than this process may make files (RLIMIT_FSIZE). The kernel also sends SIGXFSZ, which
- *                           ends a program that does not ignore it
+ *               -EFBIG      an object larger than this process may make files (RLIMIT_FSIZE). The kernel is not asked for more, so
+ *                           that it sends no SIGXFSZ
  *               -ETIMEDOUT, -ECANCELED   a wait ended without its object (SHMSTORE_WAIT, SHMSTORE_DAEMON_REQUIRED); or another
  *                           process was stopped just while it held what the call needs, and did not go on within a second: a
  *                           file that it was about to test for users (all calls that open an object), or the names of a store in
@@ -36,10 +36,13 @@
  *             are told how many (shmstore_prefetch(), shmstore_partition_evict()), and ends them before the call returns;
  *             they block all signals.
  *   Threads   every function may be called by many threads on the same object at once, except where it says that it
- *             consumes its argument: that must be the last call on it. pthread_cancel() takes effect when a call has
- *             returned, also out of one that waits, and out of the callbacks of one that has any.
+ *             consumes its argument: that must be the last call on it. pthread_cancel() takes effect at the
+ *             next cancellation point after a call has returned, also after one that waits, or calls back. No call of the
+ *             library is one: a thread that makes no others calls pthread_testcancel().
  *   Fork      views stay valid in a child; a partition may be used in both. A store belongs to the process that opened
  *             it: in the child every call on it gives -EPERM, and closing it there frees memory and touches nothing else.
+ *             Of fork() that is, which calls what pthread_atfork() was told. Neither _Fork() nor clone() does: a child of theirs
+ *             must not call the library, and what its views show may change as soon as its parent has no view of that any more.
  *   Signals   no function is safe in a signal handler.
  */
 #ifndef SHMSTORE_H
@@ -107,8 +110,8 @@ struct shmstore_options {
 };
 #define SHMSTORE_WAIT_DEFAULT 30000u
 
-/* options.daemon. The socket is $SHMSTORE_SOCKET, else $XDG_RUNTIME_DIR/shmstored/socket (/run/user/UID without that variable) or
- * /dev/shm/shmstored-UID/socket, where one is there, else /run/shmstored/socket. */
+/* options.daemon. The socket is $SHMSTORE_SOCKET, else .socket in the partition, where that is there and our user's, else
+ * /run/shmstored/socket. */
 /* AUTO is what $SHMSTORE_DAEMON says (auto, required, off) where that is set. */
 #define SHMSTORE_DAEMON_AUTO \
 	0u /* register with shmstored where it runs; go on alone where it does not, or no longer does */
@@ -245,18 +248,30 @@ SHMSTORE_API int shmstore_default_path(char *ret_path, size_t size);
 SHMSTORE_API int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struct shmstore_usage *ret);
 
 #define SHMSTORE_GC_DRY_RUN (1u << 0) /* count what would go; delete nothing */
+#define SHMSTORE_GC_LEASES \
+	(1u << 1) /* leases of dead stores go before they end: their tickets are stale then. Since 0.2 */
 
 /*
  * Removes what nobody owns: stores of dead owners (unless kept; their unexpired leases stay), expired leases, torn
  * leftovers of killed processes. What is unsure is kept. Any process may run it at any time, several at once.
  *   ret     may be NULL.
- * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM. Since 0.1.
+ * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM; when all else was done, the error of the first step that failed. Since 0.1.
  */
 SHMSTORE_API int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct shmstore_gc_report *ret);
+
+/*
+ * fn is called each 100 ms at least by a put that waits for room (SHMSTORE_WAIT), in its thread and without a lock of the library's; where it
+ * returns another value than 0 the call ends with -ECANCELED, and nothing is put. For interpreters, which run handlers of signals then. Of
+ * the whole process; NULL: none. Threads: any; of a library that is unloaded it must be taken back. Since 0.2.
+ */
+SHMSTORE_API void shmstore_on_wait(int (*fn)(void));
 
 /* ---- store -------------------------------------------------------------------------------------------------------- */
 
 /*
+ * A handle with SHMSTORE_OPEN_READONLY owns nothing and means the name: it goes on after a fork, in parent and child, and with another store that
+ * got the name since (views of the former one stay valid; -ENOENT where nobody has it). It reads objects in place, as the owner does.
+ *
  * Opens (makes) the store called name and holds its lock until shmstore_close() or death. Dead stores of the partition
  * that nobody keeps are swept on the way.
  *   options   NULL = SHMSTORE_OPTIONS_INIT.
@@ -391,12 +406,31 @@ SHMSTORE_API const void *shmstore_view_header(const struct shmstore_view *v, siz
  * SHMSTORE_OPEN_ANY_USER. For who would run what it says, a pickle, say. Since 0.1.
  */
 SHMSTORE_API uid_t shmstore_view_uid(const struct shmstore_view *v);
+/* A number that other values, of this key or another one, do not have but by chance. Since 0.2. */
+SHMSTORE_API uint64_t shmstore_view_generation(const struct shmstore_view *v);
 SHMSTORE_API size_t shmstore_view_n_buffers(const struct shmstore_view *v);
 /* Buffer i, NULL where i is out of range. Writable only with SHMSTORE_COW, else writing faults. */
 SHMSTORE_API void *shmstore_view_buffer(const struct shmstore_view *v, size_t i, uint64_t *ret_size);
 
-/* Return: 1, 0, or -EINVAL, -EPERM. A name in the directory counts; the file is not validated. */
+/*
+ * Return: 1; 0: at some moment of the call the store had no such key; -EINVAL, -EPERM, -ENOENT (SHMSTORE_OPEN_READONLY: the store is gone),
+ * -ETIMEDOUT (it changed each time that it was looked at). A name in the directory counts; the file is not validated.
+ */
 SHMSTORE_API int shmstore_contains(struct shmstore *s, const void *key, size_t key_size);
+/*
+ * Waits until the store has the key, or, where generation is not 0, another value of it than the one whose views say that number. Woken by the put, within some ten microseconds; another user's store is looked at
+ * each 10 ms. timeout_ms: UINT64_MAX: for ever. Signals are handled meanwhile, and do not end it. Threads: any.
+ * Return: 0: it had it; -ETIMEDOUT; -ESTALE: the store's owner is dead, -ENOENT: the store is gone, so that nobody puts the key; -EINVAL, -EPERM,
+ * -EMFILE. Since 0.2.
+ */
+SHMSTORE_API int shmstore_wait(struct shmstore *s, const void *key, size_t key_size, uint64_t generation,
+			       uint64_t timeout_ms);
+/*
+ * Which process owns the store of a handle that reads it, and whether that lives: SHMSTORE_ALIVE, SHMSTORE_DEAD, or SHMSTORE_ALIVE_UNKNOWN
+ * (inspect.h). *ret_pid 0: it was closed, and is kept. Return: 0; -ENOENT: the store is gone, and nobody has its name; -EPERM, -EMFILE.
+ * Since 0.2.
+ */
+SHMSTORE_API int shmstore_owner(struct shmstore *s, int *ret_pid, int *ret_alive);
 
 /*
  * Removes the key. The memory is the kernel's again with the last link and the last view, unless the file is kept for the

@@ -11,7 +11,7 @@
  *   ask.n_other = 4;                                       // nothing of it can be shared
  *   if (shmstore_stage_query(s, &ask, &p) == 0 && shmstore_stage_begin(s, "shuffle-3", p.profile, p.profile, SHMSTORE_STAGE_WAIT, &p) == 0) {
  *           run(p.private_bytes, p.slots);                 // p.degraded: with less than asked for, as others hold the rest
- *           shmstore_stage_end(s, NULL, &p);               // p: what the worker has outside of stages
+ *           shmstore_stage_end(s, &p);                     // p: what the worker has outside of stages
  *   }
  *
  * The worker is the store. In a stage it can hold no more than its shared bytes, beside what an operator allows it; the private bytes are the program's to keep, and
@@ -38,15 +38,9 @@
 extern "C" {
 #endif
 
-#define SHMSTORE_STAGE_NAME     240u /* bytes of a stage's name */
-#define SHMSTORE_STAGE_UPSTREAM 256u /* shuffles that one stage reads */
+#define SHMSTORE_STAGE_NAME 240u /* bytes of a stage's name */
 
 /* ---- stages -------------------------------------------------------------------------------------------------------- */
-
-/* Each shuffle that a stage reads: m mappers wrote for n reducers. */
-struct shmstore_stage_shuffle {
-	uint64_t m, n;
-};
 
 enum shmstore_stage_root {
 	SHMSTORE_STAGE_EXCHANGE = 0,
@@ -62,7 +56,7 @@ enum shmstore_stage_fallback {
 
 struct shmstore_stage_ask {
 	size_t size;           /* sizeof: by SHMSTORE_STAGE_ASK_INIT */
-	const char *name;      /* the same in each run: what runs used is remembered by it */
+	const char *name;      /* for people: what the daemon shows */
 	uint32_t base_profile; /* 0: every query starts from the base */
 	uint32_t
 		nonshare_ppm; /* of the stage's bytes, what cannot be shared (objects, pickles), in millionths: instead of the counts, or beside them */
@@ -71,22 +65,16 @@ struct shmstore_stage_ask {
 	uint64_t n_other;     /* all other operators */
 	unsigned root;        /* enum shmstore_stage_root */
 	unsigned fallback;    /* enum shmstore_stage_fallback */
-	const struct shmstore_stage_shuffle *upstream;
-	size_t n_upstream; /* at most SHMSTORE_STAGE_UPSTREAM */
-	uint64_t
-		bytes_in; /* that the stage reads; 0: not known. Nothing follows from it so far: no rule has it, and nobody is shown it */
-	uint32_t want_slots; /* at most so many tasks at once; 0: as the base has them */
+	uint32_t want_slots;  /* at most so many tasks at once; 0: as the base has them */
 };
-#define SHMSTORE_STAGE_ASK_INIT                                                                                  \
-	{                                                                                                        \
-		sizeof(struct shmstore_stage_ask), NULL, 0, SHMSTORE_STAGE_UNKNOWN, 0, 0, 0, 0, 0, NULL, 0, 0, 0 \
+#define SHMSTORE_STAGE_ASK_INIT                                                                      \
+	{                                                                                            \
+		sizeof(struct shmstore_stage_ask), NULL, 0, SHMSTORE_STAGE_UNKNOWN, 0, 0, 0, 0, 0, 0 \
 	}
 
 /* Bits of shmstore_stage_profile.rules. */
-#define SHMSTORE_STAGE_WHOLE    (1u << 0) /* nothing of the stage can be shared */
-#define SHMSTORE_STAGE_PARTIAL  (1u << 1) /* a large part cannot */
-#define SHMSTORE_STAGE_SHUFFLE  (1u << 2) /* it reads shuffles with many blocks, whose index it holds */
-#define SHMSTORE_STAGE_MEASURED (1u << 3) /* earlier runs of the stage say what it needs privately */
+#define SHMSTORE_STAGE_WHOLE   (1u << 0) /* nothing of the stage can be shared */
+#define SHMSTORE_STAGE_PARTIAL (1u << 1) /* a large part cannot */
 
 struct shmstore_stage_profile {
 	uint32_t profile; /* its number, which never means something else while the daemon lives; 0: the base */
@@ -101,7 +89,7 @@ struct shmstore_stage_profile {
 
 /*
  * What the stage should have. Changes nothing.
- * Return: as above; -EINVAL also: ask->size, a count, base_profile is not 0, an upstream beyond the bound; -ENOSPC: all 4096 profiles that the daemon remembers are in use
+ * Return: as above; -EINVAL also: ask->size, a count, base_profile is not 0; -ENOSPC: all 4096 profiles that the daemon remembers are in use
  */
 SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *ask,
 				      struct shmstore_stage_profile *ret);
@@ -118,39 +106,12 @@ SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_
 SHMSTORE_API int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
 				      uint64_t wait_ms, struct shmstore_stage_profile *ret);
 
-struct shmstore_stage_end {
-	size_t size; /* sizeof: by SHMSTORE_STAGE_END_INIT */
-	bool failed; /* what it used says nothing of the next run */
-	uint64_t
-		private_bytes; /* the most that it had; UINT64_MAX: not known. What the daemon saw counts where that is more */
-};
-#define SHMSTORE_STAGE_END_INIT                                      \
-	{                                                            \
-		sizeof(struct shmstore_stage_end), false, UINT64_MAX \
-	}
 /*
- * The store's stage ends, and what it used is remembered where the daemon keeps profiles (profile.h): kind "stage:NAME" of the language "shmstore".
- *   end   NULL: SHMSTORE_STAGE_END_INIT
+ * The store's stage ends.
  *   ret   what the store has from now on: the base
- * Return: as above; -EINVAL also: end->size; -ENOENT: it is in no stage, as the daemon was started anew, or somebody ended it
+ * Return: as above; -ENOENT: it is in no stage, as the daemon was started anew, or somebody ended it
  */
-SHMSTORE_API int shmstore_stage_end(struct shmstore *s, const struct shmstore_stage_end *end,
-				    struct shmstore_stage_profile *ret);
-
-/* The conversions of a plan. */
-struct shmstore_stage_costs {
-	int64_t to_private, to_shared; /* copies in the plan as it is */
-	int64_t other_leaves;          /* leaves that are not on shared memory */
-	int64_t added;                 /* copies that would come in if all data were private */
-	int64_t plain;                 /* copies in the plan then */
-	int64_t threshold;             /* < 0: as stage.demote-threshold says */
-};
-/*
- * Should a stage keep its data private altogether, by the conversions that this saves?
- *   ret_net   conversions saved, less those that are added; may be NULL
- * Return: 1, 0; as above
- */
-SHMSTORE_API int shmstore_stage_demote(struct shmstore *s, const struct shmstore_stage_costs *costs, int64_t *ret_net);
+SHMSTORE_API int shmstore_stage_end(struct shmstore *s, struct shmstore_stage_profile *ret);
 
 /* ---- for tools ----------------------------------------------------------------------------------------------------- */
 
@@ -168,8 +129,7 @@ SHMSTORE_API int shmstore_stage_query_sized(struct shmstore *s, const struct shm
 					    struct shmstore_stage_profile *ret, size_t ret_size);
 SHMSTORE_API int shmstore_stage_begin_sized(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
 					    uint64_t wait_ms, struct shmstore_stage_profile *ret, size_t ret_size);
-SHMSTORE_API int shmstore_stage_end_sized(struct shmstore *s, const struct shmstore_stage_end *end,
-					  struct shmstore_stage_profile *ret, size_t ret_size);
+SHMSTORE_API int shmstore_stage_end_sized(struct shmstore *s, struct shmstore_stage_profile *ret, size_t ret_size);
 #ifndef SHMSTORE_PLAIN
 #define shmstore_stage_query(...) shmstore_stage_query_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))
 #define shmstore_stage_begin(...) shmstore_stage_begin_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))

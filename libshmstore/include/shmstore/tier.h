@@ -91,7 +91,7 @@ SHMSTORE_API int shmstore_locate(struct shmstore *s, const void *key, size_t key
  * Return: 0, also where it is there already; -ENOENT (no such key; no tier), -ENOSPC (disk full: shmstore_error_detail() says which
  * and how far; without shmstore_error_path(): the partition lacks the page that a long key of one of its names needs), -EPERM (pinned;
  * links in stores that are not ours, or a lease; packed, and the handle is read-only), -EBADMSG (no valid object), -EIO, -ETIMEDOUT (its
- * store's names are held by a stopped process), -EINVAL, -EMFILE, -ENOMEM. Nothing is lost by an error. Since 0.1.
+ * store's names are held by a stopped process; or the user's part of the tier is busy for 10 s), -EINVAL, -EMFILE, -ENOMEM. Nothing is lost by an error. Since 0.1.
  */
 SHMSTORE_API int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsigned flags);
 

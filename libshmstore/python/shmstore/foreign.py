@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of other libraries whose own pickles copy them, as values whose pickles do not: polars' frames and series, torch's tensors.
+And parts of Arrow's tables and arrays, whose own pickles hand out all of the memory that they are parts of.
 
 What NumPy, pandas, pyarrow, scipy, xarray and scikit-learn pickle is made of NumPy's arrays and Arrow's buffers, which leave the pickle by
 themselves. Each function here takes a value and returns what `__reduce__` does, NotImplemented where the library's own pickle has to do: it is
@@ -35,6 +36,16 @@ def of_polars() -> dict[type, Callable[[Any, Any], Any]]:
     return {polars.DataFrame: _reduce_frame, polars.Series: _reduce_series}
 
 
+def of_pyarrow() -> dict[type, Callable[[Any, Any], Any]]:
+    """Reducers of its types, of which each array's type is one; those of a program's own extension types are left to pyarrow."""
+    pyarrow = sys.modules["pyarrow"]
+    kinds, found = [pyarrow.Array], {pyarrow.Table, pyarrow.RecordBatch, pyarrow.ChunkedArray}
+    while kinds:
+        kinds += (more := [k for k in kinds.pop().__subclasses__() if k.__module__ == "pyarrow.lib"])
+        found.update(more)
+    return dict.fromkeys(found, _reduce_arrow)
+
+
 def of_torch() -> dict[type, Callable[[Any, Any], Any]]:
     """Reducers of its types."""
     return {sys.modules["torch"].Tensor: _reduce_tensor}
@@ -58,6 +69,44 @@ def _reduce_series(series: Any, origin: Any) -> Any:
     if _reduce_frame(frame, origin) is NotImplemented:
         return NotImplemented
     return type(frame).to_series, (frame,)
+
+
+def _reduce_arrow(part: Any, origin: Any) -> Any:
+    """A part of something larger is written as Arrow does it for a stream, which keeps the part only: one copy of that."""
+    pyarrow = sys.modules["pyarrow"]
+    try:
+        whole, own = part.get_total_buffer_size(), part.nbytes
+        if whole <= 2 * own or whole - own < _MIN:
+            return NotImplemented
+        tabular = isinstance(part, (pyarrow.Table, pyarrow.RecordBatch))
+        value = part if tabular else pyarrow.table([part], ["values"])
+        if not len(part):  # offsets would be written whole
+            value = value.schema.empty_table()
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, value.schema) as stream:
+            stream.write(value)
+        buffer = sink.getvalue()
+        if buffer.size >= whole:  # a few rows that share large dictionaries
+            return NotImplemented
+    except Exception:  # a version or a type that does not do this
+        return NotImplemented
+    kind = next(k for k in (pyarrow.Table, pyarrow.RecordBatch, pyarrow.ChunkedArray, pyarrow.Array) if isinstance(part, k))
+    return arrow_of, (origin.unlocked(buffer), kind)
+
+
+def arrow_of(buffer: Any, kind: type) -> Any:
+    """The value of that kind, over a stream's memory."""
+    import pyarrow
+
+    table = pyarrow.ipc.open_stream(pyarrow.py_buffer(buffer)).read_all()
+    if kind is pyarrow.Table:
+        return table
+    if kind is pyarrow.RecordBatch:
+        return table.to_batches()[0] if table.num_rows else pyarrow.RecordBatch.from_pylist([], schema=table.schema)
+    values = table.column(0)
+    if kind is pyarrow.ChunkedArray:
+        return values
+    return values.chunk(0) if values.num_chunks else pyarrow.array([], values.type)
 
 
 def _reduce_tensor(tensor: Any, origin: Any) -> Any:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 from . import _shmstore
+from ._shmstore import Error
 from .records import (
     Counters,
     EvictReport,
@@ -26,6 +29,7 @@ from .richtext import size, table
 from .store import Store
 
 _unnamed = itertools.count(1)
+_LOOK = 0.01  # seconds between two looks for a store that is waited for
 
 
 class Partition(_shmstore.Partition):
@@ -57,6 +61,7 @@ class Partition(_shmstore.Partition):
         arbitrate: bool = False,
         any_user: bool = False,
         pack_max: int | None = None,
+        timeout: float | None = None,
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
@@ -77,6 +82,7 @@ class Partition(_shmstore.Partition):
         pack_max     objects of up to so many bytes go into segments, many to a file: a put, a get, a handoff and a delete of them take no
                      system call. 0: each object is a file; None: $SHMSTORE_PACK_MAX, else 1 MiB. What only files can be or do (an empty key,
                      more than 64 buffers, a handoff to another user) is done by files all the same.
+        timeout      with readonly: seconds that a store of that name is waited for, then TimeoutError; None: not at all.
 
         Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
         """
@@ -84,8 +90,22 @@ class Partition(_shmstore.Partition):
             if readonly or adopt or keep:
                 raise ValueError("a store that is there, or is to stay, needs a name: Partition.stores() lists those that there are")
             name = f"python-{os.getpid()}-{next(_unnamed)}"
-        return Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user,
-                     pack_max)
+        if timeout is not None and not readonly:
+            raise ValueError("timeout: how long a store is waited for that another process makes: it goes with readonly")
+        end = time.monotonic() + (timeout or 0)
+        while True:
+            try:
+                store = Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user,
+                              pack_max)
+            except Error as error:
+                if timeout is None or error.errno != errno.ENOENT:
+                    raise
+                if time.monotonic() >= end:
+                    raise TimeoutError(f"no store {name!r} in {self.path!r} within {timeout:g} s") from error
+                time.sleep(_LOOK)
+            else:
+                store._any_user = any_user
+                return store
 
     def _repr_html_(self) -> str:
         """For notebooks: the partition and its stores."""

@@ -9,7 +9,7 @@ Pickle protocol 5 hands the memory of large values out instead of copying it. Wh
   reader's choice (`cow`), and the pickle of a value read from a view is, byte for byte, the one it was read from, by
   which the library sees that nothing needs to be copied;
 - subclasses of NumPy's array (memmap, recarray, matrix, masked arrays) would be copied into the pickle, too;
-- frames of polars and tensors of torch would be (foreign.py);
+- frames of polars and tensors of torch would be; of a part of an Arrow table all of it would be handed out (foreign.py);
 - memoryview has no pickle at all, array.array, and bytes and bytearray as a whole value, have one with a copy inside.
 
 The pickle is an ordinary one: `pickle.loads(header, buffers=buffers)` reads it, with or without this package's help.
@@ -37,28 +37,33 @@ _PACKAGE = __name__.partition(".")[0]  # the memory of views is of a type of it
 _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
-def dumps(obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def dumps(
+    obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None
+) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
 
     What plain pickle refuses (lambdas, local classes) is left to cloudpickle, if that is installed. by_value also hands
     it what was defined in `__main__`, so that a process with another main program can read it. as_is: arrays that are read-only stay so
     for every reader, unless they are that only because they lie in a view; those that show the same memory more than once (broadcast
     ones, sliding windows) do so when they are read back, where else they are written out. strided: arrays in views are not made contiguous,
-    the memory is handed out over which they stretch.
+    the memory is handed out over which they stretch. seen: gets the types of all objects whose pickle is their own affair: not pickle's, nor ours.
 
     Do not change obj's arrays between dumps and put_buffers: the buffers show what is there then.
     """
     try:
-        header, buffers = _dump(_Pickler, obj, as_is, strided)
+        origin = _Origin(as_is, strided, seen)
+        header, buffers = _dump(_Pickler, obj, origin)
     except (pickle.PicklingError, AttributeError, TypeError):
         cloud = _cloud_pickler()
         if cloud is None:
             raise
-        return _dump(cloud, obj, as_is, strided)
+        if seen is not None:
+            seen.add(cloud)  # type: ignore[arg-type]
+        return _dump(cloud, obj, _Origin(as_is, strided, seen))
     if by_value and b"__main__" in header:
         cloud = _cloud_pickler()
         if cloud is not None:
-            return _dump(cloud, obj, as_is, strided)
+            return _dump(cloud, obj, _Origin(as_is, strided, seen))
     return header, buffers
 
 
@@ -77,7 +82,15 @@ def loads(view: View, any_user: bool = False) -> Any:
     header = view.header_view
     if not header.nbytes:
         raise pickle.UnpicklingError(f"object {view.key!r} is no pickle: its header is empty; read it with Store.view()")
-    return pickle.loads(header, buffers=view.buffers)
+    try:
+        return pickle.loads(header, buffers=view.buffers)
+    except AttributeError as e:
+        if "__main__" not in str(e):
+            raise
+        raise AttributeError(
+            f"object {view.key!r}: {e}: its class or function was defined in the notebook or main program that put it. Put it with "
+            "store.put(key, value, by_value=True), or move the definition into a module that both import"
+        ) from None
 
 
 class _Whole:
@@ -92,9 +105,19 @@ class _Whole:
 class _Origin(dict):  # type: ignore[type-arg]
     """id of a PickleBuffer that looks writable -> the honest one of the same memory."""
 
-    def __init__(self, as_is: bool, strided: bool) -> None:
+    def __init__(self, as_is: bool, strided: bool, seen: set[type] | None) -> None:
         super().__init__()
-        self.as_is, self.strided = as_is, strided
+        self.as_is, self.strided, self.seen = as_is, strided, seen
+
+    def reduce(self, obj: Any) -> Any:
+        """As reducer_override."""
+        reduce = _reducers.get(type(obj))
+        if reduce is None and self.as_is and on_device(obj):
+            raise OnDevice(f"a {type(obj).__name__} lies in a device's memory")
+        reduced = NotImplemented if reduce is None else reduce(obj, self)
+        if reduced is NotImplemented and self.seen is not None:
+            self.seen.add(type(obj))
+        return reduced
 
     def unlocked(self, obj: Any) -> pickle.PickleBuffer:
         honest = obj if isinstance(obj, pickle.PickleBuffer) else pickle.PickleBuffer(obj)
@@ -104,11 +127,9 @@ class _Origin(dict):  # type: ignore[type-arg]
 
 
 def _dump(
-    pickler: Callable[..., pickle.Pickler], obj: Any, as_is: bool, strided: bool
+    pickler: Callable[..., pickle.Pickler], obj: Any, origin: _Origin
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
     buffers: list[pickle.PickleBuffer] = []
-    origin = _Origin(as_is, strided)
-
     def collect(buffer: pickle.PickleBuffer) -> bool:
         if len(buffers) >= _BUFFERS_MAX:
             return True
@@ -119,7 +140,7 @@ def _dump(
         obj = _Whole(obj)
     if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
         _enter_numpy()
-    if "polars" in sys.modules or "torch" in sys.modules:
+    if not _awaited.keys().isdisjoint(sys.modules):
         _enter_foreign()
     file = io.BytesIO()
     pickler(file, origin, collect).dump(obj)
@@ -132,12 +153,7 @@ class _Pickler(pickle.Pickler):
         self._origin = origin
 
     def reducer_override(self, obj: Any) -> Any:
-        reduce = _reducers.get(type(obj))
-        if reduce is None:
-            if self._origin.as_is and on_device(obj):
-                raise OnDevice(f"a {type(obj).__name__} lies in a device's memory")
-            return NotImplemented
-        return reduce(obj, self._origin)
+        return self._origin.reduce(obj)
 
 
 def _cloud_pickler() -> Callable[..., pickle.Pickler] | None:
@@ -155,8 +171,7 @@ def _cloud_pickler() -> Callable[..., pickle.Pickler] | None:
                 self._origin = origin
 
             def reducer_override(self, obj: Any) -> Any:
-                reduce = _reducers.get(type(obj))
-                reduced = NotImplemented if reduce is None else reduce(obj, self._origin)
+                reduced = self._origin.reduce(obj)
                 return super().reducer_override(obj) if reduced is NotImplemented else reduced
 
         _cloud = CloudPickler
@@ -189,7 +204,7 @@ def _enter_foreign() -> None:
         _awaited.pop(name, None)
 
 
-_awaited = {"polars": foreign.of_polars, "torch": foreign.of_torch}
+_awaited = {"polars": foreign.of_polars, "pyarrow": foreign.of_pyarrow, "torch": foreign.of_torch}
 _numpy = False
 _ndarray: Any = ()
 _byte_bounds: Any = None  # numpy's function that tells the addresses between which an array lies

@@ -5,7 +5,7 @@
 ...     table = join(parts)
 ...     task.created(table.nbytes)
 >>> store.estimate("join", group="Tables").private           # bytes
->>> with store.admitted("join", group="Tables"), store.profiled("join", group="Tables"):      # waits while memory is short
+>>> with store.admitted("join", group="Tables"):              # waits while memory is short, and is profiled
 ...     table = join(parts)
 
 Where no daemon is, or it keeps no profiles, tasks run as they would without, and an estimate is None. Where none watches the host's memory all tasks are
@@ -42,6 +42,10 @@ class Estimate(NamedTuple):
 def _without(error: Exception) -> bool:
     """Is this the news that nobody keeps profiles, or does not know the task any more?"""
     return isinstance(error, ClosedError) or (isinstance(error, Error) and error.errno in (errno.ENOTSUP, errno.ENOENT))
+
+
+def _how(kind: type[BaseException] | None) -> str:
+    return "done" if kind is None else "killed" if issubclass(kind, MemoryError) else "preempted" if issubclass(kind, Preempted) else "dropped"
 
 
 class Profiled:
@@ -95,7 +99,7 @@ class Profiled:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.end("done" if kind is None else "killed" if issubclass(kind, MemoryError) else "dropped")
+        self.end(_how(kind))
 
 
 def estimate(store: Store, lang: str, func: str, group: str, declared: int) -> Estimate | None:
@@ -125,7 +129,7 @@ class NotAdmitted(Exception):
 
 
 class Admitted:
-    """A task that was let in. As a context manager it ends with its block, whatever happens there."""
+    """A task that was let in, and, where its kind was named, is profiled. As a context manager it ends with its block, as `Profiled` does."""
 
     def __init__(self, store: Store, kind: tuple[str, str, str], declared: int, wait: float | None, level: str | int, retriable: bool,
                  parent: int, worker: bool) -> None:
@@ -139,7 +143,14 @@ class Admitted:
         if outcome:
             raise NotAdmitted(_OUTCOMES[outcome], self.reason, self.reserve, self.waited)
         self._notice: Preemption | None = None
+        self._profiled: Profiled | None = None
         store._told.watch(self)
+        try:
+            if kind[1]:
+                self._profiled = Profiled(store, *kind)
+        except BaseException:
+            self.done()
+            raise
 
     def _told(self, told: Preemption) -> None:
         self._notice = told if told.what == "notice" else None
@@ -157,8 +168,15 @@ class Admitted:
         if notice is not None:
             raise Preempted(notice)
 
-    def done(self) -> None:
-        """It has ended. More often than once is no error; nor is it if the daemon was started anew meanwhile."""
+    def created(self, shared: int) -> None:
+        """So many more bytes of the store are its work."""
+        if self._profiled is not None:
+            self._profiled.created(shared)
+
+    def done(self, how: str = "done") -> None:
+        """It has ended, as `Profiled.end` says. More often than once is no error; nor is it if the daemon was started anew meanwhile."""
+        if self._profiled is not None:
+            self._profiled.end(how)
         task, self.task = self.task, 0
         try:
             self._store._task_done(task)
@@ -169,5 +187,5 @@ class Admitted:
     def __enter__(self) -> Admitted:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.done()
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        self.done(_how(kind))

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ._shmstore import ClosedError, Error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from .arbiter import Pool
     from .store import Store
 
@@ -26,7 +24,7 @@ __all__ = ["Stage", "StageProfile"]
 
 _ROOTS = {"exchange": 0, "final": 1}
 _FALLBACKS = {None: 0, "none": 1, "partial": 2, "whole": 3}
-_RULES = ("whole", "partial", "shuffle", "measured")
+_RULES = ("whole", "partial")
 _UNKNOWN = 2**32 - 1
 _AS_CONFIGURED = 2**64 - 1
 
@@ -35,7 +33,7 @@ class StageProfile(NamedTuple):
     """What a worker has for a stage. Sizes are bytes."""
 
     profile: int  #: its number, while the daemon lives; 0: the base
-    rules: tuple[str, ...]  #: of a query: those that apply, of whole, partial, shuffle, measured
+    rules: tuple[str, ...]  #: of a query: those that apply, of whole, partial
     clamped: bool  #: the rules say more private memory than the cap allows
     degraded: bool  #: of a stage: less than the profile, as others hold the rest
     slots: int  #: tasks at once
@@ -66,30 +64,16 @@ def query(
     nonshare: float | None,
     root: str,
     fallback: str | None,
-    upstream: Iterable[tuple[int, int]],
-    bytes_in: int,
     slots: int,
 ) -> StageProfile | None:
     """As `Store.stage_profile`."""
     ppm = _UNKNOWN if nonshare is None else round(nonshare * 1_000_000)
-    shuffles = tuple((int(m), int(n)) for m, n in upstream)
     try:
-        return _profile(store._stage_query(name, native, convert, other, ppm, _ROOTS[root], _FALLBACKS[fallback], bytes_in, slots, shuffles))
+        return _profile(store._stage_query(name, native, convert, other, ppm, _ROOTS[root], _FALLBACKS[fallback], slots))
     except Error as error:
         if error.errno == errno.ENOTSUP:
             return None
         raise
-
-
-def demote(store: Store, to_private: int, to_shared: int, other_leaves: int, added: int, plain: int, threshold: int | None) -> tuple[bool, int] | None:
-    """As `Store.stage_demote`."""
-    try:
-        should, net = store._stage_demote(to_private, to_shared, other_leaves, added, plain, -1 if threshold is None else threshold)
-    except Error as error:
-        if error.errno == errno.ENOTSUP:
-            return None
-        raise
-    return should, net
 
 
 class Stage:
@@ -120,16 +104,13 @@ class Stage:
         self._resize()
         return self.profile
 
-    def end(self, failed: bool = False, private: int | None = None) -> None:
-        """It has ended; failed: what it used says nothing of the next run. Once; more often is no error.
-
-        private: the most bytes that it had, where that is more than what the kernel tells of this process.
-        """
+    def end(self) -> None:
+        """It has ended. Once; more often is no error."""
         if not self._in:
             return
         self._in = False
         try:
-            self.profile = _profile(self._store._stage_end(failed, private))
+            self.profile = _profile(self._store._stage_end())
         except (Error, ClosedError) as error:
             # The daemon was started anew, or the store was closed: either has ended it.
             if isinstance(error, Error) and error.errno not in (errno.ENOTSUP, errno.ENOENT):
@@ -145,5 +126,5 @@ class Stage:
         self.begin()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.end(failed=kind is not None)
+    def __exit__(self, *_: object) -> None:
+        self.end()

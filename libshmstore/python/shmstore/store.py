@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import pwd
 import time
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, NoReturn, Union
+from typing import Any, NamedTuple, Union
 
 from . import _shmstore, staging
 from ._shmstore import Error, strerror
@@ -26,7 +27,9 @@ from .ticket import Ticket
 
 Key = Union[str, bytes]
 
-_POLL_FIRST, _POLL_LAST = 0.001, 0.05  # seconds between two looks for a key that is waited for
+_NONE: Any = object()  # no default is given
+_SLICE_MS = 1000
+_FOREVER_MS = 2**63
 _SHOWN = 20  # objects in a notebook's table
 
 
@@ -56,9 +59,14 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     A missing key is a KeyError; a store that was closed raises `ClosedError`; other failures are `Error` with an errno.
     May be used by many threads at once; `close` waits for calls in other threads. In a forked child every call raises
     `Error` (EPERM); views go on working there and after `close`.
+
+    **Readers.** A store that is open `readonly` owns nothing, and means a name: it works in a forked child, is pickled as its
+    partition and name, and goes on with the store that has the name next, when its owner is restarted. What it gets lies in shared
+    memory, small or large: nothing is copied, but a small value by `cow`, and another user's. `owner` tells who puts.
     """
 
     _arbiter: weakref.ref[Arbiter] | None = None
+    _any_user = False  # it may be another user's
 
     # -- mapping
 
@@ -85,35 +93,86 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         return True
 
     def get(
-        self, key: Key, default: Any = None, cow: bool = False, any_user: bool = False, timeout: float | None = None
+        self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None
     ) -> Any:
-        """The value of key, or default. With cow its arrays are writable, copy-on-write: nobody else sees the writes.
+        """The value of key, or default (None). With cow its arrays are writable, copy-on-write: nobody else sees the writes.
 
         Values are pickles, which run what they say: another user's raises Error EPERM without any_user, as `store[key]` always does.
-        timeout: seconds that a missing key is waited for, default is returned after them; None: not at all. For values of another process,
-        in a store that is open `readonly`. It is looked for again after 1 ms, then less and less often, after 50 ms at most: one
-        system call each time. Nothing wakes the sleeper sooner.
+        timeout: seconds that a missing key is waited for; the put wakes who waits. Then default is returned, or TimeoutError
+        raised where none is given. Raises Error ESTALE as soon as the owner of a store that is open `readonly` is dead.
         """
         try:
             view = self.view(key, cow=cow)
         except KeyError:
             if timeout is None:
-                return default
-        else:
-            return loads(view, any_user)
+                return _or_none(default)
+            view = self._await(key, default, cow, timeout)
+        return default if view is None else loads(view, any_user)
+
+    def _await(self, key: Key, default: Any, cow: bool, timeout: float) -> Any:
+        """A view of the key within so many seconds. None: there is none, and a default is given."""
         end = time.monotonic() + timeout
-        pause = _POLL_FIRST
-        while (left := end - time.monotonic()) > 0:
-            if not self.contains(key):
-                time.sleep(min(pause, left))
-                pause = min(2 * pause, _POLL_LAST)
-                continue
+        while self._wait(key, 0, _left_ms(end)):
             try:
-                view = self.view(key, cow=cow)
+                return self.view(key, cow=cow)
             except KeyError:  # deleted meanwhile
                 continue
-            return loads(view, any_user)
+        self._late(key, default, timeout)
+        return None
+
+    def _late(self, key: Key, default: Any, timeout: float | None) -> Any:
+        """The key did not come in time: default, or TimeoutError where none is given."""
+        if default is _NONE:
+            raise TimeoutError(f"no key {key!r} in store {self.name!r} within {timeout:g} s")
         return default
+
+    async def aget(
+        self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None
+    ) -> Any:
+        """As `get`, beside an event loop: a thread of the loop's executor waits. timeout None: for ever."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        import asyncio  # half of what importing all of this package takes
+
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return loads(self.view(key, cow=cow), any_user)
+            except KeyError:
+                pass
+            # A task that is cancelled leaves the thread behind for so long.
+            if not await loop.run_in_executor(None, self._wait, key, 0, min(_left_ms(end), _SLICE_MS)) and _left_ms(end) == 0:
+                break
+        return self._late(key, default, timeout)
+
+    def watch(self, key: Key, cow: bool = False, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
+        """Each new value of the key that this process sees, as (sequence, view), beginning with the present one; the last one for certain.
+
+        sequence counts the values that were seen: 1, 2, ... A value that was replaced before it was seen is left out. For one writer and
+        any number of readers: frames, model weights, prices. timeout: TimeoutError where no new value comes for so many seconds.
+        Raises Error ESTALE as soon as the owner is dead.
+        """
+        generation = 0
+        for sequence in itertools.count(1):
+            end = math.inf if timeout is None else time.monotonic() + timeout
+            while True:
+                if not self._wait(key, generation, _left_ms(end)):
+                    raise TimeoutError(f"no new value of key {key!r} in store {self.name!r} within {timeout:g} s")
+                try:
+                    view = self.view(key, cow=cow)
+                except KeyError:  # deleted meanwhile
+                    continue
+                if view.generation != generation:
+                    break
+            generation = view.generation
+            yield sequence, view
+
+    @property
+    def owner(self) -> Owner:
+        """The process that owns the store, and whether it lives: None where that cannot be told. pid 0: nobody has the kept store open.
+
+        Raises Error ENOENT where the store is gone, and nobody has its name.
+        """
+        return Owner(*self._owner())
 
     def put(
         self,
@@ -123,14 +182,16 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         checksum: bool = False,
         pin: bool = False,
         evict: bool = True,
+        by_value: bool = False,
     ) -> None:
         """As `store[key] = value`, but raises Error (EEXIST) where the key is held, unless replace.
 
         checksum keeps a hash of the buffers, which `view(key, verify=True)`, `adopt(..., verify=True)` and
         `Partition.verify` check. pin keeps the object out of the disk tier. Without evict a full partition is Error ENOSPC at once;
-        else others are moved to its disk tier first, if it has one.
+        else others are moved to its disk tier first, if it has one. by_value: what the value needs of this program's `__main__`,
+        a notebook's classes and functions, is in the object, so that another program can read it; see `dumps`.
         """
-        header, buffers = dumps(value)
+        header, buffers = dumps(value, by_value=by_value)
         self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin, evict=evict)
 
     @contextmanager
@@ -238,15 +299,14 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
     def stage_profile(
         self, name: str, native: int = 0, convert: int = 0, other: int = 0, nonshare: float | None = None, root: str = "exchange",
-        fallback: str | None = None, upstream: Iterable[tuple[int, int]] = (), bytes_in: int = 0, slots: int = 0,
+        fallback: str | None = None, slots: int = 0,
     ) -> StageProfile | None:
         """What this store should have for a stage (see `shmstore.staging`); None: there is no daemon.
 
         native, convert, other: its operators on the store, its copies between that and private memory, and all others. nonshare: of its bytes, the
-        share that cannot be shared. fallback: "none", "partial" or "whole" instead of what these say. upstream: (mappers, reducers) of each shuffle
-        that it reads. slots: at most so many tasks at once.
+        share that cannot be shared. fallback: "none", "partial" or "whole" instead of what these say. slots: at most so many tasks at once.
         """
-        return staging.query(self, name, native, convert, other, nonshare, root, fallback, upstream, bytes_in, slots)
+        return staging.query(self, name, native, convert, other, nonshare, root, fallback, slots)
 
     def stage(
         self, name: str, profile: StageProfile | int | None = None, other: StageProfile | int | None = None, wait: float | None = None,
@@ -257,12 +317,6 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         other: a second profile that was asked for in this stage. wait: at most so many seconds. pool: one of the arbiter, which follows the private bytes.
         """
         return Stage(self, name, profile, other, wait, pool)
-
-    def stage_demote(
-        self, to_private: int, other_leaves: int = 0, added: int = 0, plain: int = 0, to_shared: int = 0, threshold: int | None = None,
-    ) -> tuple[bool, int] | None:
-        """Should a stage keep its data private, by the conversions that this saves? With that number; None: there is no daemon."""
-        return staging.demote(self, to_private, to_shared, other_leaves, added, plain, threshold)
 
     # -- admission
 
@@ -350,8 +404,30 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
             rows,
         )
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a store belongs to its process; send a ticket (Store.handoff) or the partition instead")
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.readonly:
+            raise TypeError("a store belongs to its process; send a ticket (Store.handoff), the partition, or a handle that is open readonly")
+        return _reopen, (self.partition, self.name, self._any_user)
+
+
+class Owner(NamedTuple):
+    """Whose a store is: see `Store.owner`."""
+
+    pid: int
+    alive: bool | None
+
+
+def _reopen(partition: Any, name: str, any_user: bool) -> Store:
+    return Store(partition, name, readonly=True, any_user=any_user)
+
+
+def _or_none(default: Any) -> Any:
+    return None if default is _NONE else default
+
+
+def _left_ms(end: float) -> int:
+    """Until that time, of `time.monotonic`."""
+    return _FOREVER_MS if end == math.inf else max(0, math.ceil((end - time.monotonic()) * 1000))
 
 
 def _text(key: Key) -> str:

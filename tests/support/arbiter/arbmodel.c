@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "arbcheck.h"
+
 #define U(x) ((unsigned long long)(x))
 
 void arbmodel_fail(struct arbmodel *m, const char *form, ...)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "arbcheck.h"
 #include "fakearb_private.h"
 #include "scratch.h"
 

@@ -21,6 +21,7 @@ missing_hooks = _probe.missing()
 
 if TYPE_CHECKING or not missing_hooks:
     from . import amm as _amm  # clients' attribute `shmstore`
+    from .client import attach as _attach
     from .client import gather, scatter
     from .compat import sizes as _sizes
     from .nanny import Nanny
@@ -30,6 +31,7 @@ if TYPE_CHECKING or not missing_hooks:
     from .worker import Worker
 
     _config.preload()
+    _attach()
     _sizes.register()
 else:
     from .compat import stock as _stock

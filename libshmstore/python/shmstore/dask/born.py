@@ -3,7 +3,7 @@
 array is there already when a peer asks for it, or memory runs short: its put is a link.
 
 What a task makes and frees again is made in the same memory the next time (the store keeps some of it). Kinds of tasks whose last result was no
-large array make theirs in private memory: nothing of them would be published. Where the partition has no room, arrays are made as
+large array, or whose results are not asked for by others, make theirs in private memory: nothing of them would be published. Where the partition has no room, arrays are made as
 ever. The memory is the partition's, not the process's: what no object is made of yet is counted for the worker here.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
-from .. import Error, Partition, Store
+from .. import Error
 from .compat import tasks
 from .exchange import Exchange, pays
 from .habits import Habits
@@ -31,10 +31,14 @@ _LOOK_SHARE = 20  # a look at the books, which read a page of each store, takes 
 class Born:
     """Of one worker."""
 
-    def __init__(self, partition: Partition, store: Store, habits: Habits) -> None:
-        self._partition = partition
-        self._store = store
+    def __init__(self, exchange: Exchange, habits: Habits) -> None:
+        self._exchange = exchange
+        self._partition = exchange.partition
+        self._store = exchange.store
         self._habits = habits
+        self._all_kinds = exchange.settings.born is True or exchange.settings.share == "eager"
+        self._tasks: Any = {}
+        self._much = 0  # bytes of inputs from which on a result may be more than the worker may keep privately; 0: it may keep all
         self._unpublished = 0
         self._next_look = 0.0
 
@@ -44,7 +48,8 @@ class Born:
         wanted = exchange.settings.born
         if wanted is False or (wanted is None and not pays(exchange.partition)):
             return None
-        born = cls(exchange.partition, exchange.store, habits)
+        born = cls(exchange, habits)
+        born._tasks, born._much = worker.state.tasks, worker._target_bytes() // 2
         if not tasks.NODES:
             lend_context(worker.executors["default"])
         worker.monitor.get_process_memory = born.memory
@@ -53,10 +58,27 @@ class Born:
     def within(self, key: Any) -> ExitStack:
         """Of the coroutine that runs the task of that key: its thread has the coroutine's context."""
         scope = ExitStack()
-        if "numpy" in sys.modules and self._habits.returns_arrays(key):  # without NumPy there are no arrays, or those of the task that imports it
+        if "numpy" in sys.modules and self._pays(key) and self._has_room():  # without NumPy there are no arrays, or those of the task that imports it
             with suppress(Error, ImportError, RuntimeError):  # the store is closed, or NumPy is too old
                 scope.enter_context(self._store.born_shared(_LARGE))
         return scope
+
+    def _pays(self, key: Any) -> bool:
+        """Whether a result is likely a large array that is put: what stays with its worker would take the partition's memory, and what is kept of that, for
+        nothing."""
+        return self._habits.returns_arrays(key) and (self._all_kinds or self._habits.leaves(key) or self._takes_much(key))
+
+    def _takes_much(self, key: Any) -> bool:
+        """Whether a result, if it is as large as the task's inputs, is more than half of what the worker may keep privately."""
+        task = self._tasks.get(key)
+        return bool(self._much) and task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) > self._much
+
+    def _has_room(self) -> bool:
+        """Nobody asks how much such arrays will need: half of what the partition may have is left for them."""
+        with suppress(OSError):
+            size, used = self._exchange.space()
+            return used < size // 2
+        return False
 
     def made(self, key: Any, value: Any) -> None:
         """The result of a task."""

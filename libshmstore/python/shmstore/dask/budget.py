@@ -26,17 +26,13 @@ class Budget:
         self, limit: int, target: float, terminate: float, values: Callable[[], float], measure: Callable[[], int]
     ) -> None:
         self.limit = limit
-        self.whole = self._base = int(limit * target)
+        self.whole = int(limit * target)
         self.last = int(limit * (terminate or 1.0))
         self.unmanaged = 0
         self.claims: dict[str, int] = {}  #: by key
         self.unasked = 0  #: bytes of them that the arbiter knows nothing of
         self._values = values
         self._measure = measure
-
-    def divide(self, private: int | None) -> None:
-        """In a stage: so many bytes for all that is private, as far as the process may have them. None: as outside of one."""
-        self.whole = self._base if private is None else min(private, self.last)
 
     def look(self) -> None:
         """Brings unmanaged memory up to date."""

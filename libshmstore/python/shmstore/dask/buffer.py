@@ -160,7 +160,7 @@ class SharedBuffer(SpillBuffer):
     def fast_to_slow(self, key: Any, value: Any) -> None:
         """Called where a value leaves fast: into the partition if it can, else to disk."""
         guard = self.exchange.guard
-        if self._to_disk or self.exchange.asked() or not guard.call("evict", self._share_new, key, value, otherwise=False, key=key):
+        if self._to_disk or self.exchange.asked() or not guard.call("evict", self._share_new, key, value, None, True, otherwise=False, key=key):
             super().fast_to_slow(key, value)
             if self._files is not None:
                 self._files.wrote(key)
@@ -291,18 +291,18 @@ class SharedBuffer(SpillBuffer):
         """That was found of the value that the key is about to get."""
         self._found_private = key, value
 
-    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled) -> None:
-        """The value of `private` was put into the store, or could not be; forgotten if the key went or changed meanwhile."""
+    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
+        """The value of `private` was put into the store, or could not be; forgotten if the key went or changed meanwhile. rid: its private memory is
+        wanted."""
         same = self._is_private(key, value)
         if not isinstance(entry, Entry):
             if same and entry is not Kept.FOR_NOW:
                 self._private.add(key)
         elif same:
             super().__delitem__(key)
-            self._enter(key, entry)
-            if key in self._users:  # who is about to use it gets the value that it would have got
-                entry.unpickled, entry.copied = entry.nbytes, True
-                self._keep(key, entry, value)
+            self._enter(key, entry, rid)
+            if key in self._users and entry.value is None:  # who is about to use it gets the value that it would have got
+                self._keep_private(key, entry, value)
         else:
             self.exchange.drop(entry)
 
@@ -331,7 +331,7 @@ class SharedBuffer(SpillBuffer):
             if self._users[key] <= 0:
                 del self._users[key]
                 entry = self._mapped.get(key)
-                if entry is not None and entry.copied:  # the next user maps the object
+                if entry is not None and entry.copied and entry.original is None:  # the next user maps the object
                     self._unmap(key, entry)
 
     @asynccontextmanager
@@ -405,9 +405,13 @@ class SharedBuffer(SpillBuffer):
         self._drop_private(key)
         self._enter(key, entry)
 
-    def _enter(self, key: Any, entry: Entry) -> None:
+    def _enter(self, key: Any, entry: Entry, rid: bool = False) -> None:
         self.shared[key] = entry
         self._nbytes += entry.nbytes
+        if rid:
+            entry.original = None  # it is read back, as on stock from a spill file
+        elif entry.original is not None:
+            self._keep_private(key, entry, entry.original)
 
     def _forget(self, key: Any) -> None:
         self._private.discard(key)
@@ -442,6 +446,10 @@ class SharedBuffer(SpillBuffer):
         while len(self._mapped) > self.exchange.settings.max_maps:
             self._unmap(*self._mapped.popitem(last=False))
 
+    def _keep_private(self, key: Any, entry: Entry, value: Any) -> None:
+        entry.unpickled, entry.copied = entry.nbytes, True
+        self._keep(key, entry, value)
+
     def _unmap(self, key: Any, entry: Entry) -> None:
         self._mapped.pop(key, None)
         if entry.value is None:
@@ -450,7 +458,7 @@ class SharedBuffer(SpillBuffer):
         self._unpickled -= entry.unpickled
         entry.unpickled, entry.copied, entry.aside = 0, False, False
         value = [entry.value]
-        entry.value = None
+        entry.value = entry.original = None
         if self.tier is not None:
             self.tier.dispose(value)
 
@@ -467,7 +475,7 @@ class SharedBuffer(SpillBuffer):
             return True
         return self._share_new(key, value, entry.nbytes)
 
-    def _share_new(self, key: Any, value: Any, nbytes: int | None = None) -> bool:
+    def _share_new(self, key: Any, value: Any, nbytes: int | None = None, rid: bool = False) -> bool:
         if key in self._private or not self.exchange.candidate(value):
             return False
         entry = self.exchange.put(key, value, nbytes, wait=False)
@@ -477,5 +485,5 @@ class SharedBuffer(SpillBuffer):
             if isinstance(entry, Pickled) and self._files is not None:
                 self._files.expect(value, entry)
             return False
-        self._enter(key, entry)
+        self._enter(key, entry, rid)
         return True

@@ -1,33 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client scatter and gather through the partition: `scatter(client, data, …)` and `gather(client, futures, …)`.
+"""Client scatter and gather through the partition: `Client.scatter`, `Client.gather` and `Future.result` go this way where this package is imported, as do
+`scatter(client, data, …)` and `gather(client, futures, …)`.
 
-They take and return what `Client.scatter` and `Client.gather` do. What cannot go through the partition goes as those send
-it: small or non-shareable values, workers of other hosts or without shmstore, a partition that is full or missing.
+They take and return what stock's do. What cannot go through the partition goes as those send it: small or non-shareable values, workers of other
+hosts or without shmstore, a partition that is full or missing, and all of a process that has workers itself.
 
-A client has a store only while it scatters or gathers: afterwards the workers hold the objects, or the mapped values do.
+A client has a store only while it scatters or gathers large values: afterwards the workers hold the objects, or the mapped values do.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import itertools
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask.base import tokenize
-from distributed import Client
-from distributed.client import Future
+from distributed import Actor, Client, Future
+from distributed.sizeof import safe_sizeof
 from distributed.utils_comm import unpack_remotedata
 
-from .compat.transfers import ask_all
-from .config import Settings
-from .exchange import Entry, Exchange
+from .compat.transfers import ask_all, has_workers
+from .config import Settings, enabled
+from .exchange import NEVER_SHAREABLE, Entry, Exchange
 from .fallback import Fallbacks
+from .guard import Guard
 from .handle import Handle
 from .offloading import offload
 
 _counter = itertools.count()
+_guard = Guard(Fallbacks(60.0, "client"))
+_stock_gather, _stock_scatter = Client._gather, Client._scatter
+
+
+def attach() -> None:
+    """From here on stock's ways of this process's clients are these, unless `enabled` is false."""
+
+    @functools.wraps(_stock_gather)
+    async def gather(client: Client, futures: Any, errors: str = "raise", direct: bool | None = None, local_worker: Any = None) -> Any:
+        if local_worker is not None or has_workers() or enabled() is False:
+            return await _stock_gather(client, futures, errors=errors, direct=direct, local_worker=local_worker)
+        return await _gather(client, futures, errors, direct, {})
+
+    @functools.wraps(_stock_scatter)
+    async def scatter(
+        client: Client, data: Any, workers: Any = None, broadcast: Any = False, direct: bool | None = None, local_worker: Any = None, **kwargs: Any
+    ) -> Any:
+        if local_worker is not None or has_workers() or enabled() is False:
+            return await _stock_scatter(client, data, workers=workers, broadcast=broadcast, direct=direct, local_worker=local_worker, **kwargs)
+        return await _scatter(client, data, workers, broadcast, direct, kwargs.pop("hash", True), kwargs)
+
+    Client._gather, Client._scatter = gather, scatter
 
 
 def scatter(
@@ -55,19 +81,22 @@ async def _scatter(
 ) -> Any:
     if isinstance(data, (range, Iterator)):
         data = list(data)
+    stock = functools.partial(_stock_scatter, client, direct=direct, **kwargs)
+    if not _has_large(data):
+        return await stock(data, workers=workers, broadcast=broadcast, hash=hash)
     with _exchange(client) as exchange:
         peers = [] if exchange is None else await _peers(client, exchange, workers)
         named, rebuild = _named(data, hash) if peers else ({}, None)
         shared = await offload(_shared, exchange, named) if exchange is not None else {}
         if exchange is None or rebuild is None or not shared:
-            return await client._scatter(data, workers=workers, broadcast=broadcast, direct=direct, hash=hash, **kwargs)
+            return await stock(data, workers=workers, broadcast=broadcast, hash=hash)
         try:
-            placed = await client._scatter({**named, **shared}, workers=peers, direct=direct, **kwargs)
+            placed = await stock({**named, **shared}, workers=peers)
         except Exception as e:  # what a worker raised comes through the scheduler as a plain Exception
             exchange.fallbacks.note("scatter-failed", e, next(iter(shared)), "sent as on stock")
             for handle in shared.values():
                 handle.revoke()
-            placed = await client._scatter(named, workers=workers, direct=direct, **kwargs)
+            placed = await stock(named, workers=workers)
     for key in shared:
         client.futures[key].type = type(named[key])
     if broadcast:
@@ -90,14 +119,23 @@ def _shared(exchange: Exchange, named: dict[str, Any]) -> dict[str, Handle]:
     return shared
 
 
+def _has_large(data: Any) -> bool:
+    """Whether any of them may be worth it. What Client.scatter does with other kinds of containers is its own affair."""
+    if isinstance(data, (dict, list, tuple, set, frozenset)):
+        if type(data) not in (dict, list, tuple) or (type(data) is dict and not all(isinstance(key, str) for key in data)):
+            return False
+        values = list(data.values()) if isinstance(data, dict) else list(data)
+    else:
+        values = [data]
+    min_size = Settings.read().min_size
+    return any(not isinstance(value, NEVER_SHAREABLE) and safe_sizeof(value) >= min_size for value in values)
+
+
 def _named(data: Any, hash: bool) -> tuple[dict[str, Any], Any]:
     """The data as Client.scatter names it, and how to make its result of the futures by name."""
     if isinstance(data, dict):
-        names = {key if isinstance(key, str) else str(key): key for key in data}
-        return {name: data[key] for name, key in names.items()}, lambda placed: {
-            key: placed[name] for name, key in names.items()
-        }
-    kind = type(data) if isinstance(data, (list, tuple, set, frozenset)) else None
+        return data, lambda placed: {name: placed[name] for name in data}
+    kind = type(data) if isinstance(data, (list, tuple)) else None
     values = [data] if kind is None else list(data)
     keys = [f"{type(value).__name__}-{tokenize(value) if hash else uuid.uuid4().hex}" for value in values]
 
@@ -123,24 +161,45 @@ async def _peers(client: Client, exchange: Exchange, workers: Any) -> list[str]:
 
 async def _gather(client: Client, futures: Any, errors: str, direct: bool | None, kwargs: dict[str, Any]) -> Any:
     _, found = unpack_remotedata(futures, byte_keys=True)
-    ours = [future for future in found if future.client is client]
-    await _settled(client, ours)
-    keys = [future.key for future in ours if future.status == "finished"]
-    data: dict[Any, Any] = {}
-    if keys:
-        with _exchange(client) as exchange:
-            if exchange is not None:
-                data = await _fetch(client, exchange, keys)
-    if data:
+    states = {future.key: client.futures.get(future.key) for future in found if future.client is client}
+    if data := await _guard.wait("gather", _large(client, states, errors)):
         kwargs["local_worker"] = _Fetched(data)
-    return await client._gather(futures, errors=errors, direct=direct, **kwargs)
+    return await _stock_gather(client, futures, errors=errors, direct=direct, **kwargs)
 
 
-async def _settled(client: Client, futures: list[Future]) -> None:
-    for future in futures:
-        state = client.futures.get(future.key)
-        if state is not None:
-            await state.wait()
+async def _large(client: Client, states: dict[Any, Any], errors: str) -> dict[Any, Any]:
+    """Those values that are large and came by link; none where stock has an error to raise."""
+    waits = [asyncio.ensure_future(_finished(state, errors == "raise")) for state in states.values() if state is not None]
+    try:
+        await asyncio.gather(*waits)
+    except LookupError:
+        return {}
+    finally:
+        for wait in waits:
+            wait.cancel()
+    keys = [key for key, state in states.items() if state is not None and state.status == "finished" and _may_be_large(state.type)]
+    if not keys:
+        return {}
+    min_size = Settings.read().min_size
+    with suppress(OSError, LookupError):  # the scheduler is away, or has forgotten one: stock says so
+        sizes = await client.scheduler.nbytes(keys=keys, summary=False)
+        keys = [key for key in keys if sizes[key] >= min_size]
+    if not keys:
+        return {}
+    with _exchange(client) as exchange:
+        return await _fetch(client, exchange, keys) if exchange is not None else {}
+
+
+async def _finished(state: Any, wanted: bool) -> None:
+    """Until a future has an end. LookupError where it is none that is wanted."""
+    if state.status == "pending":
+        await state.wait()
+    if wanted and state.status != "finished":
+        raise LookupError
+
+
+def _may_be_large(kind: Any) -> bool:
+    return not (isinstance(kind, type) and issubclass(kind, (*NEVER_SHAREABLE, Actor)))
 
 
 async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[Any, Any]:
@@ -179,7 +238,7 @@ def _exchange(client: Client) -> Iterator[Exchange | None]:
     try:
         exchange = Exchange(Settings.read(), "dask-client", recycle=False)
     except (OSError, ValueError) as e:
-        Fallbacks(0).note("no-store", e, then="sent as on stock")
+        _guard.fallbacks.note("no-store", e, then="sent as on stock")
         yield None
         return
     try:

@@ -18,6 +18,9 @@ PREFIX = "distributed.worker.memory.shared"
 
 with open(os.path.join(os.path.dirname(__file__), "shmstore.yaml"), encoding="utf-8") as _file:
     _defaults = yaml.safe_load(_file)
+# `shared: true`, as Dask's own proposal has it, is `enabled`: a tree of defaults cannot be laid under it.
+if isinstance(dask.config.get(PREFIX, default={}), (bool, str)):
+    dask.config.set({PREFIX: {"enabled": dask.config.get(PREFIX)}})
 dask.config.update_defaults(_defaults)
 
 logger = logging.getLogger("distributed.worker.shared")
@@ -68,12 +71,12 @@ class Settings:
     arbitrate: str  # auto or off
     arbitrate_size: int  # bytes
     pressure: bool  # keys are tasks of the daemon's gate
-    stages: bool  # stages of a job ask for their share of the worker's memory
     queue: bool  # tasks with large results wait at the scheduler where all workers share one partition
     p2p: bool  # shards of P2P shuffles and rechunks go through the partition
     cow: bool
     min_size: int  # bytes
     share: str  # auto, lazy or eager
+    most: int | None  # bytes of a partition; None: by the memory limits of its workers
     born: bool | None  # None: where the partition has huge pages
     lease: float  # seconds
     recycle: int  # bytes
@@ -94,12 +97,12 @@ class Settings:
             arbitrate=_choice("arbitrate", "auto", "off"),
             arbitrate_size=_bytes("arbitrate-size"),
             pressure=_switch("pressure"),
-            stages=_switch("stages"),
             queue=_switch("queue"),
             p2p=_switch("p2p"),
             cow=_choice("map", "cow", "ro") == "cow",
             min_size=_bytes("min-size"),
-            share=_choice("share", "auto", "lazy", "eager"),
+            share=_share(),
+            most=None if _get("max") is None else _bytes("max"),
             born=None if _get("born") == "auto" else _switch("born"),
             lease=_positive("lease", _seconds("lease")),
             recycle=_bytes("recycle"),
@@ -142,10 +145,8 @@ def enabled() -> bool | None:
 
 
 def preload() -> None:
-    """Where `enabled` is true: whatever workers and nannies this process starts preload us."""
-    if not enabled():
-        return
-    package = __package__
+    """Whatever workers and nannies this process starts preload the module that asks `enabled` then."""
+    package = f"{__package__}.switch"
     for key in ("distributed.worker.preload", "distributed.nanny.preload"):
         named = dask.config.get(key, default=None) or []
         named = [named] if isinstance(named, str) else list(named)
@@ -176,7 +177,16 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def _get(key: str) -> Any:
+    if isinstance(whole := dask.config.get(PREFIX), (bool, str)):  # `shared: true`, set after the import
+        return whole if key == "enabled" else dask.config.get(f"{PREFIX}.{key}", config=_defaults)
     return dask.config.get(f"{PREFIX}.{key}")
+
+
+def _share() -> str:
+    share = _choice("share", "auto", "lazy", "eager")
+    target = dask.config.get("distributed.worker.memory.target", default=None)
+    # A target of 0 bytes of private memory; `false` is that there is none.
+    return "eager" if share == "auto" and target == 0 and target is not False else share
 
 
 def _choice(key: str, *choices: str) -> str:

@@ -12,6 +12,7 @@ import math
 from .amm.hosts import Host
 
 _IDLE = 0.05  # the share of a host's processors that is idle, up to which they are all in use
+_OURS = 0.85  # the share of a host's processors that the workers themselves have, from which on their threads wait for each other, not for neighbours
 _WAITS = 0.5  # threads that wait for a processor, ...
 _WAITING = 0.125  # ... and those for each that has one, from which on there are more than enough, ...
 _ENOUGH = 1.25  # ... if so many tasks for each processor stay: while a worker gets its next task, another one's runs
@@ -38,7 +39,8 @@ class Crowding:
         elif self._held:
             self._pause = max(self._pause - _FORGIVEN, _PAUSE)
         self._held = False
-        crowded = not idle and now >= self._paused_until and host.waited >= max(_WAITS, host.ran * _WAITING)
+        ours = host.ran >= _OURS * host.processors
+        crowded = ours and not idle and now >= self._paused_until and host.waited >= max(_WAITS, host.ran * _WAITING)
         self._most = math.ceil(max(host.ran, host.processors) * _ENOUGH) if crowded else math.inf
 
     def holds(self, running: int) -> bool:

@@ -16,6 +16,7 @@ import mmap
 import os
 import pickle
 import random
+import sys
 import threading
 import time
 import weakref
@@ -34,7 +35,9 @@ from .guard import Guard
 from .handle import Handle
 from .offloading import offload
 from .over import Maps, Over
+from .room import Bound, Room
 from .turn import Turns
+from .ways import has_own_way, reads_back_equal
 from .written import address_of, unpickled_bytes
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
@@ -42,10 +45,12 @@ _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep inte
 _FULL_PAUSE = 1.0  # seconds after which a full partition is tried again
 _BOOKS = 1.0  # seconds for which the books hold at least: they open each object
 _ROOM_PATIENCE = 3.0  # seconds for which the disk tier may make room for a value
-_NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
+NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
 _SIZEOF_ANY = sizeof.dispatch(object)
 _ATTRIBUTES_MAX = 64  # of an instance that are looked at
 _WHY_NOT = "{} of {} bytes are in its pickle, as Python objects (strings) and types that pickle without buffers are"
+_FULL = "the partition had no room just then"
+_HAS_NO_MEMORY = "it is text or a number, lies on a device, or has serializers of its own"
 MADE = "shmstore:made"  # the kind of what `Exchange.make` made
 _counter = itertools.count()
 
@@ -79,7 +84,7 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped", "aside")
+    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped", "aside", "original")
 
     def __init__(self, name: str, nbytes: int, kind: str, pickled: int, handed: bool, over: Over | None = None) -> None:
         self.name = name
@@ -95,6 +100,7 @@ class Entry:
         self.over = over  #: what of the object its value is, where that is not the object's own
         self.dropped = False  #: the name is given up
         self.aside = False  #: the mapped value is mapped where it lies on disk
+        self.original: Any = None  #: its maker's own value, where one that is read back may differ
 
 
 def _kind_of(value: Any) -> str:
@@ -153,9 +159,11 @@ class Exchange:
         self._books = (0.0, Books(0, 0))  # valid until
         self._maps = Maps()
         self.tiered = False  #: objects may lie in the partition's disk tier
+        self.room: Room | None = None  #: a worker's
 
     def close(self) -> None:
         """Removes the store; mapped values stay valid, tickets on their way too."""
+        self.room = None  # which knows us
         try:
             self.store.close()
         except OSError as e:  # what could not be removed is left to gc
@@ -184,23 +192,27 @@ class Exchange:
 
     # -- values in
 
+    def left_out(self, value: Any, nbytes: int) -> None:
+        """A large result that is no candidate."""
+        self.fallbacks.kept(nbytes, type(value), _HAS_NO_MEMORY)
+
     def candidate(self, value: Any) -> bool:
         """Whether a value might have enough shareable bytes; cheap, errs on the side of yes."""
-        if isinstance(value, _NEVER_SHAREABLE) or self.store.closed:
+        if isinstance(value, NEVER_SHAREABLE) or self.store.closed:
             return False
         try:
             if getattr(getattr(value, "dtype", None), "hasobject", False):
                 if getattr(value, "nbytes", 0) >= self.settings.min_size:
                     self.fallbacks.unshared(type(value), "its elements are Python objects, which have no memory to share")
                 return False
-            return not on_device(value)
+            return not on_device(value) and not has_own_way(type(value))
         except Exception as e:  # a user's property
             self.guard.failed("candidate", e)
             return False
 
     def weigh(self, value: Any, nbytes: int) -> int:
         """sizeof a value, or of what an instance of a user's class refers to: Dask takes that for a few bytes."""
-        if nbytes >= self.settings.min_size or isinstance(value, _NEVER_SHAREABLE):
+        if nbytes >= self.settings.min_size or isinstance(value, NEVER_SHAREABLE):
             return nbytes
         try:
             if sizeof.dispatch(type(value)) is not _SIZEOF_ANY:
@@ -220,19 +232,29 @@ class Exchange:
         if (entry := self.guard.call("link", self.link, key, value, nbytes, key=key)) is not None:
             return entry  # type: ignore[no-any-return]
         try:
-            header, buffers = dumps(value, as_is=True)
+            header, buffers = dumps(value, as_is=True, seen=(seen := set()))
         except OnDevice:  # Dask has ways of its own for these
             return Kept.FOR_GOOD
         except Exception as e:  # the user's own __reduce__ may raise anything; stock meets it where it matters
             self.fallbacks.note("no-pickle", e, key, "kept private")
+            self.fallbacks.kept(nbytes or 0, type(value), "it has no pickle")
+            return Kept.FOR_GOOD
+        if any(map(has_own_way, seen)):
+            self.fallbacks.kept(nbytes or 0, type(value), "a part of it has serializers of its own")
             return Kept.FOR_GOOD
         raw = [buffer.raw() for buffer in buffers]
         size = sum(buffer.nbytes for buffer in raw)
         if not shareable(header, size, self.settings):
             if len(header) >= self.settings.min_size:
                 self.fallbacks.unshared(type(value), _WHY_NOT.format(len(header), len(header) + size))
+                self.fallbacks.kept(len(header) + size, type(value))
             return Pickled(header, raw)
         if time.monotonic() < self._full_until:
+            self.fallbacks.kept(size, why=_FULL)
+            return Kept.FOR_NOW
+        if not self.fits(size, wait):
+            if not again:
+                self._note_put(OSError(errno.ENOSPC, "more would be more than memory limits allow", self.partition.path), key, size)
             return Kept.FOR_NOW
         name = self._claim(key)
         try:
@@ -243,10 +265,12 @@ class Exchange:
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
             if not again:
-                self._note_put(e, key)
+                self._note_put(e, key, size)
             return Kept.FOR_NOW
         self.fallbacks.stored(type(value))
-        return Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), len(header), handed=False)
+        entry = Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), len(header), handed=False)
+        entry.original = None if reads_back_equal(seen) else value
+        return entry
 
     def make(self, key: Any, value: Any, nbytes: int, write: Callable[[memoryview], None]) -> Entry | None:
         """An object that reads back as (value, so many bytes as a memoryview), which write(memory) fills where they are to lie. None: no room."""
@@ -266,7 +290,7 @@ class Exchange:
                     self.store.put_buffers(name, header, [private])
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
-            self._note_put(e, key)
+            self._note_put(e, key, nbytes)
             return None
         except BaseException:
             self._release(name)
@@ -390,10 +414,28 @@ class Exchange:
             self.look()
         return self._books[1]
 
-    def space(self) -> tuple[int, int]:
-        """Bytes of the partition, and how many of these are in use. One system call."""
+    def space(self) -> Bound:
+        """What bounds the partition most now."""
+        return max(self.bounds(), key=lambda bound: bound.used / bound.size)
+
+    def bounds(self) -> list[Bound]:
+        """All that bounds the partition, its file system first. One system call, for the most part."""
         usage = os.statvfs(self.partition.path)
-        return usage.f_blocks * usage.f_frsize, (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        size = usage.f_blocks * usage.f_frsize or sys.maxsize  # a file system without a limit
+        return [Bound(size, used), *(() if self.room is None else self.room.bounds(used))]
+
+    def fits(self, nbytes: int, wait: bool) -> bool:
+        """Whether the partition may have so many bytes more; its file system says so itself. wait: others may be moved to the disk tier for them."""
+        over = max((bound.used + nbytes - bound.size for bound in self.bounds()[1:]), default=0)
+        if over <= 0:
+            return True
+        if not (wait and self.tiered):
+            return False
+        try:
+            return self.partition.evict(bytes=over, threads=1, wait=True).done
+        except (OSError, ValueError):  # all is in use, or the disk is full
+            return False
 
     def host(self) -> dict[str, Any]:
         """What tells a scheduler which workers are one host to it, and how full that is. In bytes."""
@@ -404,6 +446,7 @@ class Exchange:
             "used": used,
             "min-size": self.settings.min_size,
             "private-types": self.fallbacks.private_types(),
+            "not-shared": self.fallbacks.not_shared(),
         }
 
     def look(self) -> None:
@@ -423,11 +466,14 @@ class Exchange:
         done = time.monotonic()
         self._books = done + max(_BOOKS, 20 * (done - now)), Books(memory, tier)
 
-    def count_siblings(self) -> int:
-        """Live stores of our kind, ours among them. Reads a page of each."""
-        alive = sum(info.alive is True and info.label == self.label for info in self.partition.stores())
-        self.n_siblings = max(1, alive)
-        return self.n_siblings
+    def siblings(self) -> list[int]:
+        """The processes of the live stores of our kind, ours among them, one for each store. Reads a page of each."""
+        try:
+            pids = [info.pid for info in self.partition.stores() if info.alive is True and info.label == self.label]
+        except (OSError, ValueError):
+            pids = []
+        self.n_siblings = max(1, len(pids))
+        return pids
 
     def sweep(self) -> None:
         """Removes the stores of dead siblings, if there are any. Where there are many stores not each looks every time."""
@@ -484,8 +530,10 @@ class Exchange:
         with self._lock:
             self._names.discard(name)
 
-    def _note_put(self, e: BaseException, key: Any) -> None:
-        if getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+    def _note_put(self, e: BaseException, key: Any, nbytes: int) -> None:
+        full = getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        self.fallbacks.kept(nbytes, why=_FULL if full else "the put failed: see the worker's log")
+        if full:
             self._full_until = time.monotonic() + _FULL_PAUSE
             self.fallbacks.full(e, key)
         else:

@@ -15,6 +15,7 @@ import time
 from dask.utils import typename
 
 logger = logging.getLogger("distributed.worker.shared")
+_KEPT_MAX = 20  # reasons that are counted apart: they go out with each heartbeat
 
 
 class Fallbacks:
@@ -27,8 +28,9 @@ class Fallbacks:
         self._lock = threading.Lock()
         self._said: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
-        self._full = False
-        self._unshared: set[type] = set()
+        self._full = self._full_is_no_news = False
+        self._unshared: dict[type, str] = {}  # why
+        self._kept: dict[str, list[int]] = {}  # why -> values, bytes
         self._shared: set[type] = set()
 
     def unshared(self, kind: type, why: str) -> None:
@@ -36,7 +38,7 @@ class Fallbacks:
         with self._lock:
             if kind in self._unshared:
                 return
-            self._unshared.add(kind)
+            self._unshared[kind] = why
         logger.info("shmstore: values of type %s.%s go as on stock: %s worker=%s", kind.__module__, kind.__qualname__, why, self.who)
 
     def note(
@@ -64,6 +66,26 @@ class Fallbacks:
             exc_info=error if trace else None,
         )
 
+    def kept(self, nbytes: int, kind: type | None = None, why: str = "") -> None:
+        """A value of so many bytes was not shared: because of what `unshared` said of its type, or why."""
+        with self._lock:
+            if kind is not None:
+                why = f"{typename(kind)}: {self._unshared.get(kind, why)}"
+            if why not in self._kept and len(self._kept) >= _KEPT_MAX:
+                why = "others"
+            counts = self._kept.setdefault(why, [0, 0])
+            counts[0] += 1
+            counts[1] += nbytes
+
+    def not_shared(self) -> dict[str, list[int]]:
+        """Why values were not shared: how many, and their bytes."""
+        with self._lock:
+            return {why: list(counts) for why, counts in self._kept.items()}
+
+    def full_is_no_news(self) -> None:
+        """A full partition is counted, and not said any more."""
+        self._full = self._full_is_no_news = True
+
     def full(self, error: BaseException, key: object) -> None:
         """The partition or the quota is full: said once, until `stored`."""
         with self._lock:
@@ -76,10 +98,10 @@ class Fallbacks:
 
     def stored(self, kind: type) -> None:
         """A value of that type could be stored: a partition that fills up from here on is news."""
-        self._full = False
+        self._full = self._full_is_no_news
         self._shared.add(kind)
 
     def private_types(self) -> list[str]:
         """Names, as the scheduler has them, of the types of which large values were met and none could be shared."""
         with self._lock:
-            return sorted(typename(kind) for kind in self._unshared - self._shared)
+            return sorted(typename(kind) for kind in self._unshared.keys() - self._shared)

@@ -54,7 +54,7 @@ class DictResidence:
             self._private.add(id(value))
             weakref.finalize(value, self._private.discard, id(value)).atexit = False
 
-    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled) -> None:
+    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
         if not isinstance(entry, Entry):
             if entry is not Kept.FOR_NOW:
                 self.unshareable(key, value)
@@ -74,7 +74,7 @@ class DictResidence:
 
     def accept(self, key: Any, handle: Handle) -> Any:
         """The mapped value. What `Exchange.map` raises, goes through; the handle keeps the entry then."""
-        value = self.exchange.map(handle.entry)
+        value = handle.entry.original if handle.entry.original is not None else self.exchange.map(handle.entry)
         entry = handle.take()
         if _takes_weak_reference(value):
             self._keep(value, entry)
@@ -90,11 +90,12 @@ class DictResidence:
         return SpilledSize(self._nbytes, sum(self.exchange.books()) if self._entries else 0)
 
     def _mapped(self, entry: Entry) -> Any:
-        value = self.exchange.map(entry)
+        value = entry.original if entry.original is not None else self.exchange.map(entry)
         self._keep(value, entry)
         return value
 
     def _keep(self, value: Any, entry: Entry) -> None:
+        entry.original = None  # the value goes when nobody else has it
         weakref.finalize(value, self._gone, id(value), entry).atexit = False
         self._entries[id(value)] = entry
         self._nbytes += entry.nbytes

@@ -26,13 +26,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask.utils import key_split
 
 from .. import ClosedError, Error
 from ..preempting import Preemption
-from ..profiling import Admitted, NotAdmitted, Profiled
+from ..profiling import Admitted, NotAdmitted
 from .compat import events
 from .compat.leaving import UNSUSPECTED
 from .exchange import Exchange
@@ -62,19 +62,16 @@ def level_of(annotations: Any) -> tuple[str | int, bool]:
     return level, retriable or level not in ("never", "auto", 0)
 
 
-class Running:
+class Running(NamedTuple):
     """A key that was let in."""
 
-    def __init__(self, key: Any, admitted: Admitted, profiled: Profiled) -> None:
-        self.key = key
-        self.admitted = admitted
-        self._profiled = profiled
+    key: Any
+    admitted: Admitted
 
     def end(self, how: str, shared: int) -> None:
         """In a thread: two round trips."""
-        self._profiled.created(shared)
-        self._profiled.end(how)
-        self.admitted.done()
+        self.admitted.created(shared)
+        self.admitted.done(how)
 
 
 class Pressure:
@@ -167,12 +164,7 @@ class Pressure:
             await offload(running.end, "done" if success else "dropped", shared)
 
     def _ask(self, key: Any, kind: str, level: str | int, retriable: bool) -> Running:
-        admitted = self._store.admitted(kind, level=level, retriable=retriable)
-        try:
-            return Running(key, admitted, self._store.profiled(kind))
-        except BaseException:
-            admitted.done()
-            raise
+        return Running(key, self._store.admitted(kind, level=level, retriable=retriable))
 
     async def _wait_out(self, key: Any) -> None:
         until = self._held_back.pop(str(key), 0.0)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where all workers share one partition: tasks with large results run in the order of their priorities.
+"""Where all workers share one partition: tasks with large results that make nothing free run in the order of their priorities.
 
 Dask orders a graph so that few results are there at once. But it gives each task to a worker as soon as it may run, to one that has most of its
 inputs, and each worker keeps to the order within what it was given: one is far ahead of the others then, and what it makes waits for theirs. Where
 inputs are links, any worker will do. So these tasks wait at the scheduler, in one queue, and whoever has a free thread gets the first of them.
 
-What makes memory free (sums, say: a small result of large inputs) goes to a worker at once, as ever.
+That is so of tasks with several large inputs that stay, as others need them too: products of a matrix's blocks. What makes memory free goes to a worker at
+once, as ever: sums, say, and the cuts and joins of a rechunk or a shuffle, which took up to 1.8 times the memory when they waited.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .guard import Guard
 from .handle import Handle
 
 _LARGE = 1 << 20  # bytes of a result for which a task waits
+_PART = 4  # a result of one part in so many of its inputs, or less, takes little memory
 _AHEAD = 0.1  # seconds of work for each thread that a worker has beforehand, as it takes a round trip to get the next
 _FRESH = 1.0  # seconds for which a view of the cluster is good
 _BUFFERS = {  # types whose values are links, unless a worker found otherwise
@@ -64,7 +66,16 @@ class Queueing:
         """Of the workers with a free thread the one that has most of the inputs."""
         return self._guard.call("queue", self._choose, task, workers)
 
+    def linked(self, task: Any) -> int:
+        """Bytes of a task's inputs that any worker maps where they are, whatever its memory limit."""
+        return int(self._guard.call("queue", self._linked, task, otherwise=0))
+
     # -- private
+
+    def _linked(self, task: Any) -> int:
+        host = self._shared_by_all()
+        links = (dep.nbytes for dep in task.dependencies if host is not None and dep.type in _BUFFERS and host.links(dep))
+        return sum(links)
 
     def _waits(self, task: Any) -> bool:
         host, size = self._shared_by_all(), queue.average_size(task)
@@ -72,7 +83,8 @@ class Queueing:
             return False
         if any(dep.nbytes >= host.min_size and not (dep.type in _BUFFERS and host.links(dep)) for dep in task.dependencies):
             return False
-        return size is not None or sum(dep.nbytes for dep in task.dependencies) >= _LARGE
+        stay = [dep for dep in task.dependencies if dep.nbytes >= _LARGE and (len(dep.waiters or ()) > 1 or dep.who_wants)]
+        return len(stay) > 1 and (size is None or size * _PART > sum(dep.nbytes for dep in task.dependencies))
 
     def _takers(self, workers: list[Any]) -> list[Any]:
         if (host := self._shared_by_all()) is None:

@@ -30,6 +30,7 @@ class WorkerReport(NamedTuple):
     partition: int  #: in shared memory
     tier: int  #: in the partition's disk tier, as it is in memory
     spill: int  #: in spill files of Dask's kind
+    not_shared: Mapping[str, Any] = {}  #: why values were not shared -> how many of min-size and more, and their bytes
 
 
 class Report(tuple[WorkerReport, ...]):
@@ -37,6 +38,15 @@ class Report(tuple[WorkerReport, ...]):
 
     policies: tuple[Any, ...] = ()  #: a PolicyState of each policy of shmstore.dask.amm
     figures: Mapping[str, Any] = {}  #: what they did; client.shmstore.figures()
+
+    @property
+    def not_shared(self) -> dict[str, tuple[int, int]]:
+        """Of all workers: why values were not shared -> how many, and their bytes; most bytes first."""
+        found: dict[str, tuple[int, int]] = {}
+        for why, (n, nbytes) in (item for worker in self for item in worker.not_shared.items()):
+            before = found.get(why, (0, 0))
+            found[why] = before[0] + n, before[1] + nbytes
+        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
 
     def as_dict(self) -> dict[str, Any]:
         """For programs."""
@@ -50,22 +60,23 @@ class Report(tuple[WorkerReport, ...]):
         rows = [
             (w.worker, size(w.private), size(w.partition) if w.shares else "shares nothing", size(w.tier), size(w.spill)) for w in self
         ]
-        sums = [sum(getattr(w, field) for w in self) for field in WorkerReport._fields[2:]]
+        sums = [sum(getattr(w, field) for w in self) for field in WorkerReport._fields[2:6]]
         return [*rows, ("all", *map(size, sums))]
 
     def __str__(self) -> str:
         rows = [_HEAD, *self._rows()]
         widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
         lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))) for row in rows]
-        return "\n".join([*lines, _NOTE, *self._policy_lines()])
+        return "\n".join([*lines, _NOTE, *self._further_lines()])
 
-    def _policy_lines(self) -> list[str]:
-        lines = [f"policy {p.policy}: {p.state}, period {p.period:g} s, runs {p.runs}, accepted {p.accepted}, failures {p.failures}" for p in self.policies]
+    def _further_lines(self) -> list[str]:
+        lines = [f"not shared: {n} values, {size(nbytes)}: {why}" for why, (n, nbytes) in self.not_shared.items()]
+        lines += [f"policy {p.policy}: {p.state}, period {p.period:g} s, runs {p.runs}, accepted {p.accepted}, failures {p.failures}" for p in self.policies]
         return lines + [", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.figures.items())] * bool(self.figures)
 
     def _repr_html_(self) -> str:
         page = table("shmstore.dask. " + _NOTE, _HEAD, self._rows())
-        return page + "".join(f"<p>{html.escape(line)}</p>" for line in self._policy_lines())
+        return page + "".join(f"<p>{html.escape(line)}</p>" for line in self._further_lines())
 
 
 def report(client: Client) -> Report:
@@ -89,7 +100,7 @@ def _of(address: str, metrics: dict[str, Any]) -> WorkerReport:
     spilled = metrics.get("spilled_bytes") or {}
     disk = spilled.get("disk", 0) if isinstance(spilled, dict) else metrics.get("spilled_nbytes", {}).get("disk", 0)
     partition, tier = int(ours.get("memory", 0)), int(ours.get("tier", 0))
-    return WorkerReport(address, bool(ours), int(metrics.get("memory", 0)), partition, tier, max(0, int(disk) - partition - tier))
+    return WorkerReport(address, bool(ours), int(metrics.get("memory", 0)), partition, tier, max(0, int(disk) - partition - tier), ours.get("not-shared") or {})
 
 
 class performance_report(distributed.performance_report):

@@ -92,14 +92,13 @@ class Settling:
             return self._spill_one()
         await self._export([key])
         if key in self.residence.fast and self.residence.private(key) is not None:
-            self.residence.fast[key]  # the youngest now: what else is there is tried first the next time
-            return False
+            return self._spill_one(to_disk=True)  # there is no room for it
         self._waited_from = time.monotonic()
         return True  # it has gone, or is known not to be shareable and spills the next time round
 
-    def _spill_one(self) -> bool:
+    def _spill_one(self, to_disk: bool = False) -> bool:
         started = time.monotonic()
-        spilled = self.residence.evict() != -1
+        spilled = (self.residence.evict_to_disk() if to_disk else self.residence.evict()) != -1
         duration = time.monotonic() - started
         if spilled and duration > self.SLOW:
             self._digest("disk-write-target-duration", duration)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -35,12 +36,15 @@ class Shards:
         self.is_peer: Callable[[str], bool] = worker._is_peer
         self.exchange, self.tier, self.guard = exchange, tier, exchange.guard
         self.others: set[str] = set()  # peers that do not understand this
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()  # of each run
         p2p.each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
 
     def take(self, run: Any) -> None:
         """From here on that run's shards go and wait as this module says."""
         key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", p2p.Sending(run), p2p.Waiting(run), p2p.Splitting.of(run)
         kept = Kept(self, key, waiting) if waiting.on_disk else None
+        if kept is not None:
+            self._kept.add(kept)
         stock_receive = run.receive
         packs = None if splitting is None else Packs(self, key, run.local_address, splitting, kept, stock_receive)
 
@@ -89,6 +93,11 @@ class Shards:
         run.receive = received
         if packs is not None and splitting is not None:
             splitting.through(packs.split)
+
+    def made(self, key: Any) -> None:
+        """A task's result is there: the shards of the outputs that it made go."""
+        for kept in list(self._kept):
+            kept.made(key)
 
     def takes(self, worker: str) -> bool:
         """Whether shards may go to another worker by link."""
@@ -216,6 +225,7 @@ class Kept:
         self._private: dict[str, list[Any]] = defaultdict(list)
         self._sizes: dict[str, int] = defaultdict(int)  # of what is private
         self._on_disk: set[str] = set()
+        self._made: dict[Any, set[str]] = defaultdict(set)  # key of a task -> outputs that it has made; it may fail yet, and be run again
         self._done: set[str] = set()
         waiting.through(self.keep, self.read, self.got, self.clear)
 
@@ -267,24 +277,29 @@ class Kept:
         """All shards of an output partition."""
         self._waiting.check()
         with self._lock:
-            if id in self._done:
-                raise RuntimeError(
-                    f"shmstore: the shards of output {id} of {self._key} were given back when it was made, and it is to be made again: "
-                    "set distributed.worker.memory.shared.p2p to false to keep them on disk until the end"
-                )
+            done = id in self._done
             shards = self._mapped.get(id, []) + self._private.get(id, [])
+        if done:
+            self._waiting.begin_again()
         if id in self._on_disk or not shards:  # where there are none at all, stock says so
             return [*map(self._waiting.deserialize, shards), *self._waiting.stock_read(id)]
         return [self._waiting.deserialize(shard) for shard in shards]
 
-    def got(self, id: str) -> None:
-        """The output partition was made: its shards go."""
+    def got(self, id: str, key: Any) -> None:
+        """The task of that key has made the output partition."""
         with self._lock:
-            shards = self._mapped.pop(id, None), self._private.pop(id, None)
-            self._sizes.pop(id, None)
-            if any(shards):
-                self._done.add(id)
-        del shards
+            self._made[key].add(id)
+
+    def made(self, key: Any) -> None:
+        """That task's result is there: the shards go."""
+        given = []
+        with self._lock:
+            for id in self._made.pop(key, ()):
+                given.append((self._mapped.pop(id, None), self._private.pop(id, None)))
+                self._sizes.pop(id, None)
+                if any(given[-1]):
+                    self._done.add(id)
+        del given
 
     def clear(self) -> None:
         """The run has ended."""
@@ -292,6 +307,7 @@ class Kept:
             self._mapped.clear()
             self._private.clear()
             self._sizes.clear()
+            self._made.clear()
 
 
 def _arrays(shard: Any) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 from .. import dumps
 from .compat.spill import Slow, SpillBuffer, SpilledSize, file_of, slow_of
 from .exchange import Exchange, Pickled, shareable
+from .ways import has_own_way
 
 _MAGIC = b"shmstore spilled"
 _ALIGN = 64
@@ -73,7 +74,7 @@ class SpillFiles:
             return self._dump(known[1].serialized())
         if self.maps and self.exchange.candidate(value):
             pickled = self.exchange.guard.call("spill", _pickle, value)
-            if pickled and shareable(pickled.header, sum(buffer.nbytes for buffer in pickled.buffers), self.exchange.settings):
+            if pickled is not None and shareable(pickled.header, sum(buffer.nbytes for buffer in pickled.buffers), self.exchange.settings):
                 self._mappable = True
                 return list(_frames(*pickled))
         return self._dump(value)
@@ -85,8 +86,10 @@ class SpillFiles:
         return _value(memoryview(data if isinstance(data, bytearray) else bytearray(data)))
 
 
-def _pickle(value: Any) -> Pickled:
-    header, buffers = dumps(value, as_is=True)
+def _pickle(value: Any) -> Pickled | None:
+    header, buffers = dumps(value, as_is=True, seen=(seen := set()))
+    if any(map(has_own_way, seen)):
+        return None
     return Pickled(header, [buffer.raw() for buffer in buffers])
 
 

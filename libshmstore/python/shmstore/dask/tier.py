@@ -12,9 +12,11 @@ Of one that workers made, they set the limit: max-spill for each worker of this 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import queue
+import socket
 import sys
 import threading
 import time
@@ -23,14 +25,52 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .. import Error, Partition
-from .config import TierSettings
+from .config import PREFIX, TierSettings
 from .exchange import Entry, Exchange
+from .fallback import logger
+from .room import Bound
 
 _LOOK = 0.5  # seconds between two looks at the partition where nobody reports that it grew
 _AGAIN = 5.0  # seconds until a tier that failed, or a full disk, is tried again
 _EASE = 2.0  # seconds for which memory was not short, after which it is not expected to be
 _SOON = 0.02  # seconds until the thread looks again where more is to be freed
 _DIRECTORY = "shmstore-tier"
+_TINY = 64 << 20  # bytes of a partition, and ...
+_TINY_SHARE = 4  # ... one part in so many of what a worker may keep privately, below which what came into it would go to the disk at once
+
+
+class Tiny:
+    """A partition that nobody made large, as a container's own /dev/shm of 64 MiB: used while it has room, and without a disk tier, unless one was asked
+    for. The first worker of the host says so once."""
+
+    @classmethod
+    def of(cls, exchange: Exchange, settings: TierSettings, budget: int) -> Tiny | None:
+        """budget: bytes that the worker may keep privately. None: it is not tiny. OSError."""
+        size = exchange.bounds()[0].size
+        if settings.path is not None or size > min(_TINY, budget // _TINY_SHARE):
+            return None
+        try:
+            asked = exchange.partition.tier() is not None
+        except Error:  # its directory is gone: it is made anew
+            asked = True
+        return None if asked else cls(exchange, size)
+
+    def __init__(self, exchange: Exchange, size: int) -> None:
+        exchange.fallbacks.full_is_no_news()
+        self._first = socket.socket(socket.AF_UNIX)  # ends with the process
+        try:
+            self._first.bind(f"\0shmstore-tiny-{exchange.identity}")
+        except OSError:  # another worker has said it
+            return
+        logger.warning(
+            "shmstore: the partition %s has %d MiB: values go by link while it has room, and as on stock otherwise. Make it larger (in a container: "
+            "docker run --shm-size=…), or name a larger tmpfs by %s.partition",
+            exchange.partition.path, size >> 20, PREFIX,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Another worker may say it."""
+        self._first.close()
 
 
 class Tier:
@@ -42,10 +82,12 @@ class Tier:
         self.active = False
         self.evicted = 0  #: objects that this worker's thread moved out
         self._max_spill = int(max_spill) if max_spill else 0
-        self._own = settings.path or os.path.join(os.path.dirname(os.path.realpath(local_directory)), _DIRECTORY)
+        #: where a tier is made, the first of them that will do: nobody asked for one below /var/tmp, but a tmpfs cannot have one
+        beside = os.path.join(os.path.dirname(os.path.realpath(local_directory)), _DIRECTORY)
+        self._own = [settings.path] if settings.path else [beside, f"/var/tmp/{_DIRECTORY}-{os.geteuid()}"]
         self.directory: str | None = None  #: of the tier that is in use
         self._partition_path = exchange.partition.path
-        self.low = self._high = 0  #: bytes of the partition
+        self._watermarks = (0, 0)  #: high and low, in percent of what the partition may have
         self._pressed_at = -_EASE
         self.packed = False  #: tier files are compressed
         # Puts may wait until maps are let go, so they have a thread of their own.
@@ -66,7 +108,10 @@ class Tier:
         try:
             self._settle_config()
         except (OSError, ValueError) as e:
-            self.exchange.fallbacks.note("no-tier", e, self._own, "a full partition sends values to disk as on stock")
+            if self.settings.path:
+                self.exchange.fallbacks.note("no-tier", e, self.settings.path, "a full partition sends values to disk as on stock")
+            else:
+                logger.info("shmstore: no disk tier: %s", e)
             return False
         self.active = True
         for pool, n in ((self._readers, self._n_readers), (self._writer, 1), (self._giver, 1)):
@@ -88,17 +133,17 @@ class Tier:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def withdraw(self) -> None:
-        """After the store is closed, in a thread. A tier that workers made below temporary-directory goes with the last of them: nobody else knows
+        """After the store is closed, in a thread. A tier that workers made for themselves goes with the last of them: nobody else knows
         of it, and whoever empties that directory would leave the partition with a tier that is away."""
         if self.settings.path is not None or self.directory is None:
             return
         try:
             partition = Partition(self._partition_path)
             found = partition.tier()
-            if found is None or found.directory != os.path.realpath(self._own) or self._in_use(partition):
+            if found is None or not self._is_own(found.directory) or self._in_use(partition):
                 return
             partition.set_tier(None)
-            os.rmdir(self._own)
+            os.rmdir(found.directory)
         except (OSError, ValueError):  # objects lie there, of a kept store perhaps: it stays
             pass
 
@@ -134,7 +179,7 @@ class Tier:
 
     def grew(self) -> None:
         """Something was stored or brought back."""
-        if self.used() > self._high:
+        if self._over():
             self._wake.set()
 
     def pressed(self) -> bool:
@@ -154,10 +199,22 @@ class Tier:
 
     def used(self) -> int:
         """Bytes of the partition that are in use. One system call."""
+        return self._bounds()[0].used
+
+    @property
+    def low(self) -> int:
+        """Bytes of the partition down to which values are moved out, and up to which memory is not short."""
+        bounds = self._bounds()
+        return bounds[0].used - max(used - size * self._watermarks[1] // 100 for size, used in bounds)
+
+    def _over(self) -> bool:
+        return any(used > size * self._watermarks[0] // 100 for size, used in self._bounds())
+
+    def _bounds(self) -> list[Bound]:
         try:
-            return self.exchange.space()[1]
+            return self.exchange.bounds()
         except OSError:
-            return 0
+            return [Bound(sys.maxsize, 0)]
 
     def has(self, entry: Entry) -> bool:
         """Whether that object lies on the disk, and not in memory. A few system calls."""
@@ -181,25 +238,45 @@ class Tier:
             if e.errno != errno.ENOENT:
                 raise
             found = None
-        if found is None or found.directory == os.path.realpath(self._own):
-            os.makedirs(self._own, mode=0o700, exist_ok=True)
-            limit = self._limit()
-            if found is None or found.max != limit:
-                s = self.settings
-                partition.set_tier(self._own, limit, s.min_free, s.level, s.fsync, s.high, s.low)
-                found = partition.tier()
         if found is None:
-            raise FileNotFoundError(errno.ENOENT, "the partition has no tier", self._own)
+            self._make()
+        elif self._is_own(found.directory) and found.max != self._limit():
+            self._set(found.directory)
+        found = partition.tier()
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "the partition has no tier", self._own[0])
         self.directory = found.directory
-        size = partition.info().bytes_size or sys.maxsize  # a file system without a limit is never short
-        self._high, self.low = size * found.high // 100, size * found.low // 100
+        self._watermarks = found.high, found.low
         self.packed = found.level > 0
+
+    def _is_own(self, directory: str) -> bool:
+        return directory in map(os.path.realpath, self._own)
+
+    def _make(self) -> None:
+        """A tier in the first directory that is not in memory itself. Raises what the last one said."""
+        *others, last = self._own
+        for directory in others:
+            try:
+                return self._set(directory)
+            except OSError as e:
+                if e.errno != errno.ENOTSUP:
+                    raise
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)  # made in vain
+        return self._set(last)
+
+    def _set(self, directory: str) -> None:
+        s = self.settings
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        if os.stat(directory, follow_symlinks=False).st_uid != os.geteuid() and not s.path:
+            raise PermissionError(errno.EPERM, "made by another user", directory)  # /var/tmp is everybody's
+        self.exchange.partition.set_tier(directory, self._limit(), s.min_free, s.level, s.fsync, s.high, s.low)
 
     def _limit(self) -> int:
         """Bytes on disk: what all workers of this host may spill; 0 = no limit."""
         if self.settings.max is not None:
             return self.settings.max
-        return self._max_spill * self.exchange.count_siblings() if self._max_spill else 0
+        return self._max_spill * max(1, len(self.exchange.siblings())) if self._max_spill else 0
 
     # -- the threads
 
@@ -210,13 +287,13 @@ class Tier:
             self.exchange.look()
             if self.pressed() and self._under_pressure is not None:
                 self._under_pressure()
-            if self.used() > self._high and not self._closing.is_set():
+            if self._over() and not self._closing.is_set():
                 self._closing.wait(self._evict_once())
 
     def _evict_once(self) -> float:
         """Down to the low watermark. Seconds until it is to be tried again."""
         try:
-            report = self.exchange.partition.evict(watermarks=True, threads=1, progress=lambda _: self._closing.is_set())
+            report = self.exchange.partition.evict(to=max(0, self.low), threads=1, progress=lambda _: self._closing.is_set())
         except (OSError, ValueError) as e:
             report = getattr(e, "report", None)
             if getattr(e, "errno", None) != errno.ENOSPC or report is None or report.disk_full:

@@ -31,7 +31,7 @@ from .admission import Grant
 from .arbitration import Arbitration
 from .born import Born
 from .buffer import SharedBuffer
-from .compat import events, tasks, transfers
+from .compat import events, orphan, tasks, transfers
 from .compat.callbacks import PeriodicCallback
 from .compat.events import ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
 from .compat.spill import SpillBuffer
@@ -50,10 +50,10 @@ from .overlay import DictResidence, own_small_arrays
 from .pressure import Pressure
 from .process import leave_libraries_out, settle
 from .processors import Processors
+from .room import Room
 from .settling import Settling
 from .shards import Shards
-from .stages import Stages
-from .tier import Tier
+from .tier import Tier, Tiny
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
 _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
@@ -70,13 +70,13 @@ class Worker(distributed.Worker):
     _residence: Any = None
     _listening: Any = None
     _starting: Any = ()  # what goes on beside its start
+    _tiny: Any = None
     _tier: Any = None  # None: values that leave private memory and do not fit into the partition spill as on stock
     _inputs: Any = None
     _settling: Any = None
     _crossings: Any = None  # None: each worker fetches what it needs itself
     _arbitration: Any = None  # None: keys run whatever memory there is
     _pressure: Any = None  # None: keys ask no gate
-    _stages: Any = None  # None: a worker's memory is divided as ever
     _born: Any = None  # None: tasks make their arrays in private memory
     _shards: Any = None  # None: P2P shuffles are stock's
 
@@ -102,13 +102,14 @@ class Worker(distributed.Worker):
             Fallbacks(0).note("no-store", e, settings.partition or default_path(), "worker shares nothing")
             return
         self._guard = self._exchange.guard
+        orphan.close_when_orphaned(self._exchange)
         self._guard.call("settle", settle, bool(self.nanny))
         try:
             self._set_up(settings, stock)
         except Exception as e:
             self._guard.failed("set-up", e)
             self._exchange.close()
-            self._exchange = self._residence = self._listening = self._tier = self._arbitration = self._pressure = self._stages = None
+            self._exchange = self._residence = self._listening = self._tier = self._arbitration = self._pressure = None
             self.memory_manager.data = self.state.data = stock
 
     def _set_up(self, settings: Settings, stock: Any) -> None:
@@ -121,11 +122,14 @@ class Worker(distributed.Worker):
             self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
             self._watch_memory()
+        self._exchange.room = Room(self._target_bytes(), settings.most, self._exchange.siblings)
         self._habits = Habits()
         self._processors = Processors()
         self._pending: dict[Any, asyncio.Future[None]] = {}
-        if isinstance(self._residence, SharedBuffer) and settings.tier.enabled:
-            self._use_tier(settings.tier)
+        if isinstance(self._residence, SharedBuffer):
+            self._tiny = self._guard.call("tiny", Tiny.of, self._exchange, settings.tier, self._target_bytes())
+            if settings.tier.enabled and self._tiny is None:
+                self._use_tier(settings.tier)
         self.monitor.get_process_memory = private_memory
         self._born = Born.of(self, self._exchange, self._habits)
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
@@ -138,8 +142,6 @@ class Worker(distributed.Worker):
             self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
         if settings.daemon != "off" and settings.pressure:
             self._pressure = Pressure(self, self._exchange)
-        if settings.daemon != "off" and settings.stages:
-            self._stages = Stages.of(self, self._exchange, self._arbitration and self._arbitration.budget)
         if settings.sweep_interval:
             self.periodic_callbacks["shmstore-sweep"] = PeriodicCallback(sweep_of(self._exchange), settings.sweep_interval * 1000)
 
@@ -162,10 +164,15 @@ class Worker(distributed.Worker):
             watch.start()
 
     def _shed(self) -> None:
+        target = self._target_bytes()
+        if target and isinstance(self._residence, SharedBuffer) and self._residence.maps_any():
+            self._residence.shed(int(self.monitor.get_process_memory() - target))
+
+    def _target_bytes(self) -> int:
+        """What of its memory limit is for private values; 0 where there is none."""
         manager = self.memory_manager
         target = manager.memory_target_fraction or manager.memory_spill_fraction or manager.memory_pause_fraction
-        if target and isinstance(self._residence, SharedBuffer) and self._residence.maps_any():
-            self._residence.shed(int(self.monitor.get_process_memory() - target * manager.memory_limit))
+        return int((target or 0) * (manager.memory_limit or 0))
 
     def _use_tier(self, settings: TierSettings) -> None:
         tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill, self.state.nthreads)
@@ -234,7 +241,7 @@ class Worker(distributed.Worker):
     async def _end_sharing(self) -> None:
         for task in self._starting:
             task.cancel()
-        for part in (self._listening, self._pressure, self._stages):
+        for part in (self._tiny, self._listening, self._pressure):
             if part is not None:
                 self._guard.call("close", part.close)
         if self._arbitration is not None:
@@ -256,8 +263,7 @@ class Worker(distributed.Worker):
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
-        run = run if self._stages is None else partial(self._stages.run, key, run)
-        with self._born.within(key) if self._born is not None else nullcontext():
+        with (self._born and self._guard.call("born", self._born.within, key)) or nullcontext():
             return await (run() if self._pressure is None else self._pressure.run(key, run))
 
     async def _execute_arbitrated(self, key: Any, *args: Any, **kwargs: Any) -> Any:
@@ -278,6 +284,8 @@ class Worker(distributed.Worker):
         execute = self._execute_in_pieces if grant is not None and grant.in_pieces else partial(self._execute_held, grant)
         event = await execute(key, *args, **kwargs)
         if isinstance(event, ExecuteSuccessEvent):
+            if self._shards is not None:
+                self._guard.call("p2p", self._shards.made, key)
             await self._guard.wait("result", self._take(grant, key, event), key=key)
         return event
 
@@ -312,8 +320,6 @@ class Worker(distributed.Worker):
 
     async def _take(self, grant: Grant | None, key: Any, event: ExecuteSuccessEvent) -> None:
         """A result, before the data mapping has it."""
-        if self._stages is not None:
-            self._stages.made(key, event.value)
         if self._born is not None:
             self._born.made(key, event.value)
         min_size = self._exchange.settings.min_size
@@ -323,6 +329,8 @@ class Worker(distributed.Worker):
             await self._keep(key, event)
             if grant is not None:
                 grant.stored()
+        else:
+            self._exchange.left_out(event.value, event.nbytes)
         if self._settling is not None and not isinstance(event.value, Handle):
             await self._settling.room(event.nbytes)
 
@@ -479,7 +487,7 @@ class Worker(distributed.Worker):
         try:
             async with self._room(f"put {key}", partition=self._exchange.weigh(value, nbytes), spill=spill) as room:
                 entry = await self._put(key, value, nbytes, held=True) if room else Kept.FOR_NOW
-            self._residence.commit(key, value, entry)
+            self._residence.commit(key, value, entry, rid=spill)
             return entry
         finally:
             del value, self._pending[key]

@@ -168,8 +168,11 @@ class Conductor:
                 return
 
     def _suggest(self, policy: Policy, suggestion: Suggestion) -> Generator[Suggestion, Any, Any]:
-        """Hands a suggestion to the manager and books its answer."""
+        """Hands a suggestion to the manager and books its answer. Raises what is wrong with it: what the manager trips over ends its run, for all."""
         op, task, candidates = suggestion
+        candidates = None if candidates is None else set(candidates)
+        if op not in ("replicate", "remind", "drop") or not hasattr(task, "who_has"):
+            raise ValueError(f"{policy!r} must suggest replicate, remind or drop of a task of the scheduler, not {op!r} of {task!r}")
         now = time.monotonic()
         if op == "remind":
             return (yield Suggestion("replicate", task, candidates))
@@ -187,7 +190,7 @@ class Conductor:
                 link = host.links(task) and any(self.hosts.of(holder) is host for holder in dask_manager.holders(task))
                 self.ledger.acquire(task, worker, link, now)
         else:
-            worker = yield suggestion
+            worker = yield Suggestion(op, task, candidates)
             if worker is not None:
                 self.ledger.remove(task, worker, now)
         if worker is None:

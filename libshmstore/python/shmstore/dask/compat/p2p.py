@@ -10,7 +10,11 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from distributed import get_worker
+from distributed.utils import sync
+
 from ..packing import Packed, Range, array_shards, pack_array, pack_frame, streams
+from .asking import ask_scheduler
 from .probe import P2P, missing_of
 
 #: What this Dask lacks of it.
@@ -178,12 +182,13 @@ class Waiting:
         table = self._run.deserialize(shard.stream)
         return table.append_column(_INPUT_PARTITION_ID_COLUMN, pa.array(np.full(table.num_rows, shard.input, np.uint32)))
 
-    def through(self, keep: Any, read: Any, got: Callable[[str], None], closed: Callable[[], None]) -> None:
-        """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: that partition was made; closed: the run has ended."""
+    def through(self, keep: Any, read: Any, got: Callable[[str, Any], None], closed: Callable[[], None]) -> None:
+        """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the task of that key has made that partition; closed: the run
+        has ended."""
 
-        def get(partition_id: Any, *args: Any, **kwargs: Any) -> Any:
-            result = self.stock_get(partition_id, *args, **kwargs)
-            got(name_of(partition_id))
+        def get(partition_id: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+            result = self.stock_get(partition_id, key, *args, **kwargs)
+            got(name_of(partition_id), key)
             return result
 
         async def close() -> None:
@@ -195,8 +200,26 @@ class Waiting:
         self._buffer._process, self._buffer.read, self._buffer.close = keep, read, close
         self._run._get_output_partition = get
 
+    def begin_again(self) -> None:
+        """In a reading task's thread: the run begins anew with its inputs, as where a worker was lost. Raises what has the task wait for that."""
+        from distributed.shuffle._exceptions import ShuffleClosedError
+
+        run, worker = self._run, get_worker()
+        sync(worker.loop, ask_scheduler, worker, _begin_again, run.id, run.run_id)
+        raise ShuffleClosedError(f"shards of {run} were given back: it begins again")
+
     def check(self) -> None:
         """Raises where nothing may be read, as stock does."""
         self._buffer.raise_on_exception()
         if not self._buffer._inputs_done:
             raise RuntimeError("Tried to read from a shuffle before all its shards were there")
+
+
+def _begin_again(id: str, run_id: int, dask_scheduler: Any) -> None:
+    """Where the scheduler runs; it goes there by value."""
+    plugin, stimulus = dask_scheduler.plugins["shuffle"], f"shmstore-again-{id}-{run_id}"
+    shuffle = plugin.active_shuffles.get(id)
+    if shuffle is not None and shuffle.run_id == run_id:
+        plugin._fail_on_workers(shuffle, "shards that were given back are needed again")
+        plugin._clean_on_scheduler(id, stimulus)
+        plugin._restart_shuffle(id, dask_scheduler, stimulus_id=stimulus)

@@ -139,6 +139,7 @@ _CORE = "distributed.shuffle._core"
 P2P = (
     Hook("distributed.shuffle._worker_plugin", "ShuffleWorkerPlugin.shuffle_receive", ("shuffle_id", "run_id", "data")),
     Hook("distributed.shuffle._worker_plugin", "_ShuffleRunManager._refresh", ("shuffle_id",)),
+    Hook("distributed.utils", "sync", ("loop", "func")),
     Hook(_CORE, "ShuffleRun.send", ("address", "shards")),
     Hook(_CORE, "ShuffleRun._send", ("address", "shards")),
     Hook(_CORE, "ShuffleRun.receive", ("data",)),
@@ -146,6 +147,10 @@ P2P = (
     Hook(_CORE, "ShuffleRun._get_output_partition", ("partition_id", "key")),
     Hook(_CORE, "ShuffleRun.deserialize", ("buffer",)),
     Hook(_CORE, "ShuffleRun._shard_partition", ("data", "partition_id")),
+    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._fail_on_workers", ("shuffle", "message")),
+    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._clean_on_scheduler", ("id", "stimulus_id")),
+    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._restart_shuffle", ("id", "scheduler", "stimulus_id")),
+    Hook("distributed.shuffle._exceptions", "ShuffleClosedError"),
     Hook("distributed.shuffle._rechunk", "ArrayRechunkRun", ("worker_for", "old", "new")),
     Hook("distributed.shuffle._rechunk", "split_axes", ("old", "new")),
     Hook("distributed.shuffle._shuffle", "DataFrameShuffleRun", ("worker_for", "column", "meta", "drop_column")),
@@ -169,6 +174,7 @@ ASKING = (
 #: Of the scheduler's queue (queue.py). Where one is absent, tasks go to workers as on stock.
 QUEUE = (
     Hook("distributed.scheduler", "Scheduler.is_rootish", ("ts",)),
+    Hook("distributed.scheduler", "Scheduler._add_to_processing", ("ts", "ws")),
     Hook("distributed.scheduler", "Scheduler.decide_worker_rootish_queuing_enabled"),
     Hook("distributed.scheduler", "Scheduler.stimulus_queue_slots_maybe_opened", ("stimulus_id",)),
     Hook("distributed.scheduler", "Scheduler.transitions", ("recommendations", "stimulus_id")),
@@ -176,12 +182,8 @@ QUEUE = (
     Hook("distributed.collections", "HeapSet.peek"),
 )
 
-#: Of stages (stages.py). Where one is absent, a worker's memory is divided as ever.
-STAGES = (
-    Hook("distributed.scheduler", "TaskGroup.dependencies"),
-    Hook("distributed.utils", "key_split_group"),
-)
-
+#: Of a worker's process whose nanny ends (orphan.py). Where it is absent, what its store held waits for the next look of gc.
+ORPHAN = (Hook("distributed.process", "os._exit"),)
 
 def missing_of(hooks: tuple[Hook, ...]) -> list[str]:
     """Names of those of them that this Dask does not have."""

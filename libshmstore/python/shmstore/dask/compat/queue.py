@@ -5,6 +5,7 @@
     idle_task_count                        the workers that get something out of the queue
     decide_worker_rootish_queuing_enabled  which of them gets the next task
     stimulus_queue_slots_maybe_opened      gives them what waits
+    _add_to_processing                     gives a task to a worker; newer ones refuse one whose inputs are larger than the worker's memory limit
     WORKER_SATURATION                      infinite: there is no queue
 """
 
@@ -36,6 +37,9 @@ class Rules(Protocol):
     def choose(self, task: Any, workers: Iterable[Any]) -> Any:
         """Which of those workers, at least one, gets a task; None: the one that Dask takes."""
 
+    def linked(self, task: Any) -> int:
+        """Bytes of a task's inputs that take no private memory of its worker."""
+
 
 class Queue:
     """A scheduler's, by rules, from here on. Root tasks that they say nothing of are given out as ever. On the scheduler's event loop."""
@@ -47,6 +51,8 @@ class Queue:
         self._asks_again = False
         self._is_rootish = scheduler.is_rootish
         self._decide = scheduler.decide_worker_rootish_queuing_enabled
+        self._add = scheduler._add_to_processing
+        scheduler._add_to_processing = self.add
         scheduler.is_rootish = self.is_rootish
         scheduler.decide_worker_rootish_queuing_enabled = self.decide
         scheduler.stimulus_queue_slots_maybe_opened = self.give
@@ -80,6 +86,17 @@ class Queue:
             scheduler.transitions({task.key: goes_on}, stimulus_id)
             if task.state == "queued":
                 return
+
+    def add(self, task: Any, worker: Any, *args: Any, **kwargs: Any) -> Any:
+        """In place of the scheduler's."""
+        limit, inputs = worker.memory_limit, sum(dep.nbytes for dep in task.dependencies)
+        if not limit or inputs <= limit or inputs - self._rules.linked(task) > limit:
+            return self._add(task, worker, *args, **kwargs)
+        worker.memory_limit = 0  # for the moment in which Dask compares
+        try:
+            return self._add(task, worker, *args, **kwargs)
+        finally:
+            worker.memory_limit = limit
 
     def _ours(self, task: Any) -> Any:
         """The task, if it waits by our rules."""

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from distributed.utils_comm import gather_from_workers
-from distributed.worker import get_data_from_worker
+from distributed.worker import Worker, get_data_from_worker
 
-__all__ = ["ask", "ask_all", "quiet", "unlimited"]
+__all__ = ["ask", "ask_all", "has_workers", "quiet", "unlimited"]
 
 
 async def ask(rpc: Any, keys: list[Any], worker: str, who: str | None) -> dict[str, Any]:
@@ -27,6 +27,11 @@ async def ask_all(rpc: Any, who_has: dict[Any, list[str]], who: str | None) -> d
     """Those of the values that could be had."""
     found: dict[Any, Any] = (await gather_from_workers(who_has, rpc=rpc, who=who))[0]
     return found
+
+
+def has_workers() -> bool:
+    """Whether this process has workers that are not closed: what they have goes by reference, or is theirs to ask for."""
+    return any(worker.status.name not in ("closed", "failed") for worker in tuple(getattr(Worker, "_instances", ())))
 
 
 def unlimited(get_data: Callable[..., Any]) -> dict[str, Any]:

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hostpage.h: the size of this host's pages: 4 KiB, or 16 or 64 on some Arm machines. The kernel gives memory, takes it back and maps by
+ * whole ones. Formats have pages of 4 KiB on every host (SHMS_FORMAT_PAGE, SHMS_SEGMENT_PAGE).
+ */
+#ifndef SHMS_HOSTPAGE_H
+#define SHMS_HOSTPAGE_H
+
+#include <stdint.h>
+#include <unistd.h>
+
+static inline uint64_t shms_host_page(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE); /* the C library has it at hand */
+}
+
+/* Memory that size bytes take. */
+static inline uint64_t shms_whole_pages(uint64_t size)
+{
+	uint64_t page = shms_host_page();
+
+	return (size + page - 1) & ~(page - 1);
+}
+
+#endif

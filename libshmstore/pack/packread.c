@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * packread.c: see packread.h.
+ *
+ * A look finds a cell in the store's index, and in it the slot. Nothing of the slot's extent is read before the slot is pinned: the
+ * reader's view bit stands, and after that the slot still has the store's name in that generation (segshare.h). Then its bytes stay as they
+ * are until the bit goes. A slot that cannot be pinned has changed since its cell was read, and then the cell's line has another version,
+ * or the store is gone: the search says so, and the look begins anew.
+ *
+ * A list goes through the lines by the keys' homes, which follow each other as the keys' hashes do. So an index that grew meanwhile is
+ * gone on with at the same hash, and no key is met twice or passed over.
+ */
+#include "packread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aside.h"
+#include "packalias.h"
+#include "packfork.h"
+#include "packlook.h"
+#include "packsegs.h"
+#include "segshare.h"
+#include "segslot.h"
+#include "segsurvey.h"
+#include "sys.h"
+
+#define TURNS 1000u /* of looks at a store that changes */
+
+int shms_packread_open(const struct shms_pack_options *options, struct shms_pack **ret)
+{
+	struct shms_pack *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	shms_lightlock_init(&p->lock);
+	p->lines = (struct shms_packlines)SHMS_PACKLINES_NULL;
+	p->reader = true;
+	memcpy(p->store_uuid, options->uuid, sizeof(p->store_uuid));
+	p->options = *options;
+	p->options.kept = false;
+	/* Of its places alone: no store has it. */
+	shms_random(p->options.uuid, sizeof(p->options.uuid));
+	p->options.dir_fd = fcntl(options->dir_fd, F_DUPFD_CLOEXEC, 0);
+	p->options.store_fd = fcntl(options->store_fd, F_DUPFD_CLOEXEC, 0);
+	if (p->options.dir_fd < 0 || p->options.store_fd < 0) {
+		int r = shms_error(errno);
+
+		shms_pack_close(p, 0);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+bool shms_packread_ended(const struct shms_pack *p)
+{
+	return p->child || atomic_load_explicit(&p->ended, memory_order_relaxed);
+}
+
+void shms_packread_follow(struct shms_pack *p, struct shms_pack *former)
+{
+	p->former = former;
+}
+
+void shms_packread_end(struct shms_pack *p)
+{
+	if (p->child)
+		return;
+	shms_lightlock_take(&p->lock);
+	atomic_store_explicit(&p->ended, true, memory_order_relaxed);
+	for (uint32_t i = 0; i < p->n_segments; i++) {
+		if (p->segments[i].file)
+			shms_packseg_settle(p, &p->segments[i], 0);
+		shms_packseg_tidy(p, &p->segments[i], 0);
+	}
+	shms_packlines_close(&p->lines);
+	p->index = (struct shms_packindex){0};
+	shms_lightlock_release(&p->lock);
+}
+
+/* ---- segments ------------------------------------------------------------------------------------------------------ */
+
+/* Takes a place in the store's segment of that uuid. */
+static SHMS_ASIDE int join(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
+{
+	struct shms_segfile *file;
+	int r;
+
+	if (!shms_packsegs_may_add(p, 0))
+		return -EAGAIN;
+	file = malloc(sizeof(*file));
+	if (!file)
+		return -ENOMEM;
+	r = shms_segfile_visit(p->options.dir_fd, uuid, p->options.uuid, file);
+	if (r == 0) {
+		r = shms_packsegs_add(p, NULL, file, ret_number);
+		if (r < 0)
+			shms_segfile_leave(file, -1, 0);
+	}
+	if (r < 0)
+		free(file);
+	return r;
+}
+
+/* The reader's own number of the store's segment. 0; -ENOENT: the store has it no more; -ENOTSUP: there is no place. */
+static int segment_of(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
+{
+	int r;
+
+	if (shms_packsegs_find(p, uuid, ret_number))
+		return 0;
+	r = join(p, uuid, ret_number);
+	/* All places are taken; or it is another user's, who may cut it under our map. */
+	return r == -EAGAIN || r == -EPERM || r == -EACCES ? -ENOTSUP : shms_error(r);
+}
+
+static int segment_of_cell(struct shms_pack *p, uint32_t number, uint32_t *ret_number)
+{
+	const struct shms_packseg *g = &p->segments[p->numbers[number]];
+	uint8_t uuid[16];
+	int r;
+
+	shms_packlines_uuid(&p->lines, number, uuid);
+	if (g->file && memcmp(g->file->segment.uuid, uuid, sizeof(uuid)) == 0) {
+		*ret_number = p->numbers[number];
+		return 0;
+	}
+	r = segment_of(p, uuid, ret_number);
+	if (r == 0)
+		p->numbers[number] = (uint8_t)*ret_number;
+	return r;
+}
+
+/* Has the store that name? Its place in the segment is looked for where it is not the one that it was. */
+static bool is_named(const struct shms_pack *p, struct shms_packseg *g, const struct shms_segslot *slot)
+{
+	const struct shms_segment *s = &g->file->segment;
+
+	if (memcmp(shms_segment_record(s, g->from)->store_uuid, p->store_uuid, sizeof(p->store_uuid)) != 0) {
+		unsigned from = shms_segment_place(s, p->store_uuid);
+
+		if (from == SHMS_SEGMENT_NO_PLACE)
+			return false;
+		g->from = from;
+	}
+	return shms_segword_part(shms_segslot_word(slot, g->from), shms_segholder_name(g->from)) != 0;
+}
+
+/*
+ * Counts a view of the slot's object of that generation, which the store has by name. 1; 0: it has it no more; -ENOMEM.
+ */
+static int hold(struct shms_pack *p, struct shms_packplace place, uint32_t generation)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
+	int r = shms_packviews_reserve(&p->views);
+
+	if (r < 0)
+		return r;
+	if (!is_named(p, g, &slot))
+		return 0;
+	/* Where our bit stands already the slot is still what it was. */
+	if (shms_packviews_find(&p->views, place)) {
+		if (!shms_segword_is(slot.state, SHMS_SEGSTATE_PUBLISHED,
+				     shms_segstate_make(SHMS_SEG_SEALED, generation)))
+			return 0;
+		shms_packseg_view(p, place);
+		return 1;
+	}
+	if (shms_segslot_pin(&slot, g->file->holder, g->from, generation) < 0)
+		return 0;
+	*shms_packviews_at(&p->views, place) = SHMS_PACK_MARKED | 1;
+	g->n_viewed++;
+	g->n_held++;
+	return 1;
+}
+
+/* ---- one object ---------------------------------------------------------------------------------------------------- */
+
+struct found {
+	struct shms_pack_view view;
+	uint8_t *alias; /* the key, where it is not the object's own; else NULL */
+	size_t alias_size;
+	bool instead; /* the alias says so */
+};
+
+static void drop(struct shms_pack *p, struct found *f)
+{
+	shms_packseg_unview(p, (struct shms_packplace){f->view.number, f->view.slot}, 0);
+	free(f->alias);
+	f->alias = NULL;
+}
+
+/* Describes the object of a slot that is held. 1; 0: it is damaged, or not what it was taken for. */
+static int describe(struct shms_pack *p, struct shms_packplace place, uint32_t generation, struct shms_pack_view *ret)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
+
+	*ret = (struct shms_pack_view){.pack = p,
+				       .segment = &g->file->segment,
+				       .slot = place.slot,
+				       .generation = generation,
+				       .number = place.segment};
+	return shms_segpacked_read(&g->file->segment, &slot, &ret->object) == 0;
+}
+
+/* Holds the slot's object. 1; 0: there is none of the store's; -ENOMEM. */
+static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t *generation,
+		struct shms_pack_view *ret)
+{
+	struct shms_packseg *g = &p->segments[place.segment];
+	struct shms_segslot slot;
+	uint64_t state;
+	int r;
+
+	if (place.slot >= shms_segment_born(&g->file->segment))
+		return 0;
+	slot = shms_packseg_slot(g, place.slot);
+	state = shms_segword_load(slot.state);
+	if (!shms_segstate_published(state) || (generation && shms_segstate_generation(state) != *generation))
+		return 0;
+	r = hold(p, place, shms_segstate_generation(state));
+	if (r != 1)
+		return r;
+	r = describe(p, place, shms_segstate_generation(state), ret);
+	if (r != 1)
+		shms_packseg_unview(p, place, 0);
+	return r;
+}
+
+/* The slot that is held is an alias: its key goes to f, and the object that it speaks of takes its place. */
+static SHMS_ASIDE int take_aliased(struct shms_pack *p, struct found *f)
+{
+	struct shms_pack_view alias = f->view;
+	struct shms_packplace place = {.segment = alias.number, .slot = alias.slot};
+	struct shms_packalias_bytes bytes;
+	int r = alias.object.buffer_size == sizeof(bytes);
+
+	if (r == 1) {
+		memcpy(&bytes, alias.segment->bytes + alias.object.extent_off, sizeof(bytes));
+		f->alias_size = alias.object.key_size;
+		f->instead = (alias.object.flags & SHMS_SEGPACKED_INSTEAD) != 0;
+		f->alias = malloc(f->alias_size);
+		r = f->alias ? 1 : -ENOMEM;
+	}
+	if (r == 1) {
+		struct shms_packplace object = {.slot = bytes.slot};
+
+		memcpy(f->alias, shms_pack_view_key(&alias), f->alias_size);
+		r = segment_of(p, bytes.segment, &object.segment);
+		if (r == 0)
+			r = take(p, object, &bytes.generation, &f->view);
+		else if (r == -ENOENT || r == -ESTALE)
+			r = 0;
+	}
+	shms_packseg_unview(p, place, 0);
+	if (r != 1) {
+		free(f->alias);
+		f->alias = NULL;
+	}
+	return r;
+}
+
+/* Holds the object of a cell. 1; 0: the cell is not the store's any more; -errno. */
+static int take_cell(struct shms_pack *p, struct shms_packplace cell, struct found *ret)
+{
+	struct shms_packplace place = {.slot = cell.slot};
+	int r;
+
+	if (cell.segment >= SHMS_PACKINDEX_SEGMENTS)
+		return 0;
+	r = segment_of_cell(p, cell.segment, &place.segment);
+	if (r < 0)
+		return r == -ENOENT || r == -ESTALE ? 0 : r;
+	ret->alias = NULL;
+	ret->instead = false;
+	r = take(p, place, NULL, &ret->view);
+	if (r == 1 && (ret->view.object.flags & SHMS_SEGPACKED_ALIAS))
+		r = take_aliased(p, ret);
+	return r;
+}
+
+static const void *key_of(const struct found *f, size_t *ret_size)
+{
+	*ret_size = f->alias ? f->alias_size : f->view.object.key_size;
+	return f->alias ? f->alias : shms_pack_view_key(&f->view);
+}
+
+/* ---- looks --------------------------------------------------------------------------------------------------------- */
+
+/* The store's index of now. */
+static int current_lines(struct shms_pack *p)
+{
+	int r;
+
+	if (shms_packread_ended(p))
+		return -ESTALE;
+	if (p->lines.head && shms_packlines_current(&p->lines))
+		return 0;
+	shms_packlines_close(&p->lines);
+	p->index = (struct shms_packindex){0};
+	r = shms_packlines_open(p->options.store_fd, p->store_uuid, &p->lines);
+	if (r < 0)
+		return r == -ENOENT || r == -EPERM || r == -EBADMSG ? -ENOTSUP : r;
+	p->index.lines = p->lines.lines;
+	p->index.n_lines = p->lines.n_lines;
+	/* It may have become another one's predecessor meanwhile: the search finds that. */
+	return 0;
+}
+
+struct look {
+	struct shms_pack *p;
+	struct found found;
+};
+
+/* Does the slot that the cell means have a short key that is another one? Read without a hold: a no is looked at again by the search. */
+static bool is_other(struct look *l, struct shms_packplace cell, const struct shms_packhashed *key)
+{
+	const struct shms_packseg *g = &l->p->segments[l->p->numbers[cell.segment]];
+	struct shms_segslot slot;
+	uint64_t words[2];
+	uint8_t uuid[16];
+	size_t size;
+
+	shms_packlines_uuid(&l->p->lines, cell.segment, uuid);
+	if (!g->file || memcmp(g->file->segment.uuid, uuid, sizeof(uuid)) != 0 ||
+	    cell.slot >= shms_segment_born(&g->file->segment))
+		return false;
+	slot = shms_packseg_slot(g, cell.slot);
+	size = shms_segpacked_key_words(&slot, words);
+	return size != key->size || (size <= sizeof(words) && (words[0] != key->words[0] || words[1] != key->words[1]));
+}
+
+static int try(struct shms_packplace cell, const struct shms_packhashed *key, void *arg)
+{
+	struct look *l = arg;
+	const void *is;
+	size_t size;
+	int r;
+
+	if (cell.segment < SHMS_PACKINDEX_SEGMENTS && is_other(l, cell, key))
+		return 0;
+	r = take_cell(l->p, cell, &l->found);
+	if (r != 1)
+		return r;
+	is = key_of(&l->found, &size);
+	if (size == key->size && memcmp(is, key->key, size) == 0)
+		return 1;
+	drop(l->p, &l->found);
+	return 0;
+}
+
+/* 1: found, and held; -ENOENT; -errno. */
+static int look(struct look *l, const void *key, size_t key_size)
+{
+	const struct shms_packhashed k = shms_packhash(key, key_size);
+
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		int r = current_lines(l->p);
+
+		if (r == 0)
+			r = shms_packindex_look(&l->p->index, &k, try, l);
+		if (r == 0 && shms_packlines_current(&l->p->lines))
+			return -ENOENT;
+		if (r != 0 && r != -EAGAIN)
+			return r;
+	}
+	return -ETIMEDOUT;
+}
+
+int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret)
+{
+	struct look l = {.p = p};
+	int r;
+
+	shms_lightlock_take(&p->lock);
+	r = look(&l, key, key_size);
+	shms_lightlock_release(&p->lock);
+	if (r != 1)
+		return r;
+	*ret = l.found.view;
+	free(l.found.alias);
+	return 0;
+}
+
+int shms_packread_has(struct shms_pack *p, const void *key, size_t key_size)
+{
+	struct look l = {.p = p};
+	int r;
+
+	shms_lightlock_take(&p->lock);
+	r = look(&l, key, key_size);
+	if (r == 1)
+		drop(p, &l.found);
+	shms_lightlock_release(&p->lock);
+	return r == -ENOENT ? 0 : r;
+}
+
+/* ---- lists --------------------------------------------------------------------------------------------------------- */
+
+/* The objects of the keys whose hashes begin a search in one line. */
+struct batch {
+	struct shms_pack *p;
+	struct found *found;
+	size_t n, size;
+	uint64_t from, to; /* the hashes' lower 32 bits: from, and below to */
+};
+
+static void give_back(struct batch *b)
+{
+	while (b->n)
+		drop(b->p, &b->found[--b->n]);
+}
+
+static int add(struct batch *b, struct found *f)
+{
+	size_t size = b->size ? 2 * b->size : 32, key_size;
+	const void *key = key_of(f, &key_size);
+	uint32_t hash = (uint32_t)shms_packhash(key, key_size).hash;
+
+	if (hash < b->from || hash >= b->to) {
+		drop(b->p, f);
+		return 0;
+	}
+	if (b->n == b->size) {
+		struct found *grown = reallocarray(b->found, size, sizeof(*grown));
+
+		if (!grown) {
+			drop(b->p, f);
+			return -ENOMEM;
+		}
+		b->found = grown;
+		b->size = size;
+	}
+	b->found[b->n++] = *f;
+	return 0;
+}
+
+/* The cells of one line. 0; -EAGAIN: it changed meanwhile; -errno. */
+static int read_line(struct batch *b, const struct shms_packline *line)
+{
+	uint32_t version = shms_packindex_version(line), at = 0;
+	const struct shms_packindex one = {.lines = (struct shms_packline *)(uintptr_t)line, .n_lines = 1};
+	struct shms_packplace place;
+	int r = 0;
+
+	while (r >= 0 && shms_packindex_next(&one, &at, &place)) {
+		struct found f;
+
+		r = take_cell(b->p, place, &f);
+		if (r == 1)
+			r = add(b, &f);
+		else if (r == 0)
+			r = shms_packindex_changed(line, version) ? -EAGAIN : 0;
+	}
+	return r < 0 ? r : shms_packindex_changed(line, version) ? -EAGAIN : 0;
+}
+
+/* All keys of the first line from b->from on: sets b->to. The lock is held. 0; -EAGAIN; -errno. */
+static int read_home(struct batch *b)
+{
+	struct shms_pack *p = b->p;
+	uint32_t n = p->index.n_lines, home = (uint32_t)(b->from * n >> 32), at = home;
+	int r;
+
+	/* The least hash of the line behind. */
+	b->to = ((((uint64_t)home + 1) << 32) + n - 1) / n;
+	for (uint32_t i = 0; i < n; i++, at = at + 1 == n ? 0 : at + 1) {
+		bool end = shms_packindex_ends(&p->index.lines[at]);
+
+		r = read_line(b, &p->index.lines[at]);
+		if (r < 0)
+			return r;
+		if (end)
+			break;
+	}
+	return shms_packlines_current(&p->lines) ? 0 : -EAGAIN;
+}
+
+static int read_some(struct batch *b)
+{
+	int r = -EAGAIN;
+
+	shms_lightlock_take(&b->p->lock);
+	give_back(b);
+	for (unsigned turn = 0; turn < TURNS && r == -EAGAIN; turn++) {
+		give_back(b);
+		r = current_lines(b->p);
+		if (r == 0)
+			r = read_home(b);
+	}
+	if (r < 0)
+		give_back(b);
+	shms_lightlock_release(&b->p->lock);
+	return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+static struct shms_packread_key tell(const struct shms_pack *p, const struct found *f)
+{
+	const struct shms_packseg *g = &p->segments[f->view.number];
+	struct shms_segslot slot = shms_packseg_slot(g, f->view.slot);
+	struct shms_packread_key k = {.view = &f->view,
+				      .inode = g->file->inode,
+				      .n_links = shms_packlook_links(&slot, shms_segword_load(slot.state)),
+				      .alias = f->alias != NULL,
+				      .instead = f->instead};
+
+	k.key = key_of(f, &k.key_size);
+	return k;
+}
+
+int shms_packread_each(struct shms_pack *p, uint64_t *io_from,
+		       int (*fn)(const struct shms_packread_key *key, void *arg), void *arg)
+{
+	struct batch b = {.p = p, .from = *io_from};
+	int r = 0;
+
+	while (r == 0 && b.from < UINT64_C(1) << 32) {
+		r = read_some(&b);
+		for (size_t i = 0; r == 0 && i < b.n; i++) {
+			const struct shms_packread_key k = tell(p, &b.found[i]);
+
+			r = fn(&k, arg);
+		}
+		if (r == 0)
+			*io_from = b.from = b.to;
+	}
+	shms_lightlock_take(&p->lock);
+	give_back(&b);
+	shms_lightlock_release(&p->lock);
+	free(b.found);
+	return r;
+}
