@@ -3,20 +3,22 @@
 #include "copyrace.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FIRST_REST 128u
 #define LONGEST    4096u
-#define RUNS_FIRST 2u /* after so many runs of each way, those that are far behind leave */
 
-static uint32_t least_run(const struct shms_copyrace *r)
+/* The way whose turn has not ended, else that which has run least. */
+static uint32_t next_way(const struct shms_copyrace *r)
 {
 	uint32_t way = SHMS_COPYRACE_WAYS;
 
-	for (uint32_t i = 0; i < SHMS_COPYRACE_WAYS; i++)
-		if ((r->in & 1u << i) && (way == SHMS_COPYRACE_WAYS || r->n_runs[i] < r->n_runs[way]))
+	for (uint32_t i = 0; i < SHMS_COPYRACE_WAYS; i++) {
+		if (r->in & 1u << i && r->n_runs[i] % SHMS_COPYRACE_TURN)
+			return i;
+		if (r->in & 1u << i && (way == SHMS_COPYRACE_WAYS || r->n_runs[i] < r->n_runs[way]))
 			way = i;
+	}
 	assert(way < SHMS_COPYRACE_WAYS);
 	return way;
 }
@@ -27,7 +29,7 @@ static void begin_heat(struct shms_copyrace *r, uint32_t n_ways)
 
 	memset(r->n_runs, 0, sizeof(r->n_runs));
 	r->in = (1u << n_ways) - 1;
-	if (!r->known)
+	if (!r->rest)
 		return;
 	do
 		r->last = (r->last + 1) % n_ways;
@@ -49,20 +51,13 @@ uint32_t shms_copyrace_way(struct shms_copyrace *r, uint32_t n_ways, bool *ret_t
 		return atomic_load_explicit(&r->best, memory_order_relaxed);
 	if (!r->in)
 		begin_heat(r, n_ways);
-	return least_run(r);
-}
-
-static int by_time(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
+	return next_way(r);
 }
 
 /* The way of the lowest time at that place of its sorted times. */
 static uint32_t lowest(const struct shms_copyrace *r, uint32_t place)
 {
-	uint32_t best = least_run(r);
+	uint32_t best = next_way(r);
 
 	for (uint32_t i = 0; i < SHMS_COPYRACE_WAYS; i++)
 		if ((r->in & 1u << i) && r->times[i][place] < r->times[best][place])
@@ -73,9 +68,9 @@ static uint32_t lowest(const struct shms_copyrace *r, uint32_t place)
 /* Whether the heat has a winner: then only that way is in. */
 static bool decide(struct shms_copyrace *r)
 {
-	uint32_t runs = r->n_runs[least_run(r)], best;
+	uint32_t runs = r->n_runs[next_way(r)], best;
 
-	if (runs < RUNS_FIRST)
+	if (!runs || runs % SHMS_COPYRACE_TURN)
 		return false;
 	best = lowest(r, 0);
 	for (uint32_t i = 0; i < SHMS_COPYRACE_WAYS; i++)
@@ -88,11 +83,10 @@ static bool decide(struct shms_copyrace *r)
 
 static void end_heat(struct shms_copyrace *r)
 {
-	uint32_t winner = least_run(r);
-	bool stays = r->known && winner == atomic_load_explicit(&r->best, memory_order_relaxed);
+	uint32_t winner = next_way(r);
+	bool stays = r->rest && winner == atomic_load_explicit(&r->best, memory_order_relaxed);
 
 	r->rest = !stays ? FIRST_REST : r->rest < LONGEST ? 2 * r->rest : LONGEST;
-	r->known = true;
 	r->in = 0;
 	atomic_store_explicit(&r->best, winner, memory_order_relaxed);
 	atomic_store_explicit(&r->pause, r->rest, memory_order_relaxed);
@@ -100,9 +94,12 @@ static void end_heat(struct shms_copyrace *r)
 
 void shms_copyrace_ran(struct shms_copyrace *r, uint32_t way, uint64_t time)
 {
+	uint32_t k;
+
 	assert(way < SHMS_COPYRACE_WAYS && (r->in & 1u << way) && r->n_runs[way] < SHMS_COPYRACE_RUNS);
-	r->times[way][r->n_runs[way]++] = time;
-	qsort(r->times[way], r->n_runs[way], sizeof(r->times[way][0]), by_time);
+	for (k = r->n_runs[way]++; k && r->times[way][k - 1] > time; k--)
+		r->times[way][k] = r->times[way][k - 1];
+	r->times[way][k] = time;
 	if (decide(r))
 		end_heat(r);
 	atomic_store_explicit(&r->running, false, memory_order_release); /* for shms_copyrace_way()'s exchange */

@@ -45,8 +45,8 @@ Test(copy, every_byte_and_none_beside)
 	pattern_fill(from, ROOM, 3);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (size_t k = 0; k < sizeof(offs) / sizeof(offs[0]); k++) {
-			/* The first copies of a size go each way in turn (copyrace.h), if all goes well twice. */
-			for (size_t turn = 0; turn < 2 * SHMS_COPYRACE_WAYS; turn++)
+			/* The first copies of a size go each way in turn (copyrace.h), if all goes well. */
+			for (size_t turn = 0; turn < SHMS_COPYRACE_TURN * SHMS_COPYRACE_WAYS; turn++)
 				check(to, from, offs[k], turn * 17, sizes[i]);
 		}
 	}
