@@ -140,7 +140,7 @@ def _dump(
         obj = _Whole(obj)
     if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
         _enter_numpy()
-    if not _awaited.keys().isdisjoint(sys.modules):
+    if not sys.modules.keys().isdisjoint(_awaited):  # by the shorter one, of three names
         _enter_foreign()
     file = io.BytesIO()
     pickler(file, origin, collect).dump(obj)
