@@ -23,34 +23,33 @@ static uint32_t next_way(const struct shms_copyrace *r)
 	return way;
 }
 
-static void begin_heat(struct shms_copyrace *r, uint32_t n_ways)
+static void begin_heat(struct shms_copyrace *r)
 {
 	uint32_t best = atomic_load_explicit(&r->best, memory_order_relaxed);
 
 	memset(r->n_runs, 0, sizeof(r->n_runs));
-	r->in = (1u << n_ways) - 1;
+	r->in = (1u << SHMS_COPYRACE_WAYS) - 1;
 	if (!r->rest)
 		return;
 	do
-		r->last = (r->last + 1) % n_ways;
+		r->last = (r->last + 1) % SHMS_COPYRACE_WAYS;
 	while (r->last == best);
 	r->in = 1u << best | 1u << r->last;
 }
 
-uint32_t shms_copyrace_way(struct shms_copyrace *r, uint32_t n_ways, bool *ret_timed)
+uint32_t shms_copyrace_way(struct shms_copyrace *r, bool *ret_timed)
 {
 	uint32_t pause = atomic_load_explicit(&r->pause, memory_order_relaxed);
 
 	*ret_timed = false;
-	if (pause)
-		atomic_store_explicit(&r->pause, pause - 1,
-				      memory_order_relaxed); /* other threads' steps may be lost */
+	if (pause) /* other threads' steps may be lost */
+		atomic_store_explicit(&r->pause, pause - 1, memory_order_relaxed);
 	else
 		*ret_timed = !atomic_exchange_explicit(&r->running, true, memory_order_acquire); /* of run_ended() */
 	if (!*ret_timed)
 		return atomic_load_explicit(&r->best, memory_order_relaxed);
 	if (!r->in)
-		begin_heat(r, n_ways);
+		begin_heat(r);
 	return next_way(r);
 }
 

@@ -33,10 +33,10 @@ struct shms_copyrace {
 };
 
 /*
- * The way of the next copy, below n_ways (2 to SHMS_COPYRACE_WAYS). *ret_timed: it runs in a heat, so its time must be told by
- * shms_copyrace_ran(), by the same thread. Any number of threads.
+ * The way of the next copy. *ret_timed: it runs in a heat, so the same thread must tell its time by shms_copyrace_ran(). Any number
+ * of threads.
  */
-uint32_t shms_copyrace_way(struct shms_copyrace *r, uint32_t n_ways, bool *ret_timed);
+uint32_t shms_copyrace_way(struct shms_copyrace *r, bool *ret_timed);
 /* The copy by that way took so long, in any unit, as if all copies were of one size. */
 void shms_copyrace_ran(struct shms_copyrace *r, uint32_t way, uint64_t time);
 

@@ -26,7 +26,7 @@ static uint64_t play(const uint64_t times[WAYS], unsigned n, unsigned percent)
 
 	for (unsigned i = 0; i < n; i++) {
 		bool timed;
-		uint32_t way = shms_copyrace_way(&race, WAYS, &timed);
+		uint32_t way = shms_copyrace_way(&race, &timed);
 
 		cr_assert(way < WAYS);
 		sum += times[way];
@@ -48,7 +48,7 @@ Test(copyrace, each_way_has_a_turn_before_one_wins)
 	unsigned n[WAYS] = {0};
 
 	for (unsigned i = 0; i < SHMS_COPYRACE_TURN * WAYS; i++) {
-		uint32_t way = shms_copyrace_way(&race, WAYS, &timed);
+		uint32_t way = shms_copyrace_way(&race, &timed);
 
 		cr_assert(timed);
 		n[way]++;
@@ -56,7 +56,7 @@ Test(copyrace, each_way_has_a_turn_before_one_wins)
 	}
 	for (unsigned i = 0; i < WAYS; i++)
 		cr_assert_eq(n[i], SHMS_COPYRACE_TURN);
-	cr_assert_eq(shms_copyrace_way(&race, WAYS, &timed), 2);
+	cr_assert_eq(shms_copyrace_way(&race, &timed), 2);
 	cr_assert_not(timed);
 }
 
@@ -108,7 +108,7 @@ Test(copyrace, a_way_that_slows_the_next_copy_is_found_out)
 	cr_assert_eq(winner(), 2);
 	for (unsigned i = 0; i < 2 * 4096; i++) {
 		bool timed;
-		uint32_t way = shms_copyrace_way(&race, WAYS, &timed);
+		uint32_t way = shms_copyrace_way(&race, &timed);
 
 		if (timed)
 			shms_copyrace_ran(&race, way, noisy(in_caches ? warm[way] : cold[way], 3));
@@ -120,12 +120,12 @@ Test(copyrace, a_way_that_slows_the_next_copy_is_found_out)
 Test(copyrace, only_one_thread_is_in_a_heat)
 {
 	bool first, second, third;
-	uint32_t way = shms_copyrace_way(&race, WAYS, &first);
+	uint32_t way = shms_copyrace_way(&race, &first);
 
-	shms_copyrace_way(&race, WAYS, &second);
+	shms_copyrace_way(&race, &second);
 	cr_assert(first);
 	cr_assert_not(second);
 	shms_copyrace_ran(&race, way, 7);
-	shms_copyrace_way(&race, WAYS, &third);
+	shms_copyrace_way(&race, &third);
 	cr_assert(third);
 }
