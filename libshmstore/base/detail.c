@@ -54,11 +54,9 @@ void shms_detail_refused(int error)
 	case -EINVAL:
 	case -EBADMSG:
 	case -ENOMEM:
+	case -ENOSPC:
 		if (shms_refused_names(names))
 			snprintf(sentence + n, sizeof(sentence) - n, "; refused to this process: %s", names);
-		break;
-	default:
-		break;
 	}
 }
 

@@ -54,6 +54,7 @@ static const struct call {
 	{"fchmod", SYS_fchmod, {NO}, false, "no partition can be shared, no object pinned"},
 	{"fchown", SYS_fchown, {NO}, false, "root cannot act for users"},
 	{"pread64", SYS_pread64, {NO}, false, "nothing can be read"},
+	{"preadv", SYS_preadv, {NO}, false, "nothing can be brought back from the disk tier"},
 	{"pwrite64", SYS_pwrite64, {NO}, false, "nothing can be written"},
 	{"pwritev", SYS_pwritev, {NO}, false, "nothing can be written"},
 	{"getdents64", SYS_getdents64, {NO}, false, "no directory can be listed"},

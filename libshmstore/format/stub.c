@@ -73,33 +73,32 @@ int shms_stub_parse(const char *text, struct shms_stub *ret)
 	return 0;
 }
 
-int shms_stub_read(int dirfd, const char *name, struct shms_stub *ret, int *ret_fd)
+int shms_stub_of(int dirfd, const char *name, const struct stat *st, struct shms_stub *ret)
 {
 	char text[SHMS_STUB_SIZE];
+	ssize_t n = readlinkat(dirfd, name, text, sizeof(text));
+	int r;
+
+	if (n < 0 || (size_t)n >= sizeof(text))
+		return n < 0 ? -errno : -EBADMSG;
+	text[n] = '\0';
+	r = shms_stub_parse(text, ret);
+	ret->uid = st->st_uid;
+	ret->inode = st->st_ino;
+	ret->n_names = st->st_nlink;
+	return r;
+}
+
+int shms_stub_read(int dirfd, const char *name, struct shms_stub *ret, int *ret_fd)
+{
 	struct stat st;
-	ssize_t n;
 	int r;
 	_fd_ int fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
-	if (fd < 0)
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (!S_ISLNK(st.st_mode))
-		return -EINVAL;
-	n = readlinkat(fd, "", text, sizeof(text));
-	if (n < 0)
-		return -errno;
-	if ((size_t)n >= sizeof(text))
-		return -EBADMSG;
-	text[n] = '\0';
-	r = shms_stub_parse(text, ret);
-	if (r < 0)
-		return r;
-	ret->uid = st.st_uid;
-	ret->inode = st.st_ino;
-	ret->n_names = st.st_nlink;
-	if (ret_fd)
+	r = S_ISLNK(st.st_mode) ? shms_stub_of(fd, "", &st, ret) : -EINVAL;
+	if (r == 0 && ret_fd)
 		*ret_fd = shms_take_fd(&fd);
-	return 0;
+	return r;
 }

@@ -11,9 +11,10 @@
 #ifndef SHMS_STUB_H
 #define SHMS_STUB_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #define SHMS_STUB_SIZE 128u /* bytes of a stub's text with its NUL */
 #define SHMS_DIR_CLEAN "clean"
@@ -32,10 +33,18 @@ struct shms_stub {
 void shms_stub_format(const struct shms_stub *stub, char ret_text[SHMS_STUB_SIZE]);
 /* Fills all but uid, inode and n_names. 0, -EBADMSG. */
 int shms_stub_parse(const char *text, struct shms_stub *ret);
+/* As shms_stub_read() of a link that was just looked at: one call, where there may be many thousands of stubs. */
+int shms_stub_of(int dirfd, const char *name, const struct stat *st, struct shms_stub *ret);
 /*
  * Reads the stub called name in dirfd. ret_fd: the link itself, open (O_PATH), so that what is done to its name later can be told from
  * its nlink; may be NULL. 0, -ENOENT, -EINVAL (no symbolic link), -EBADMSG (none of ours), -errno.
  */
 int shms_stub_read(int dirfd, const char *name, struct shms_stub *ret, int *ret_fd);
+
+/* Does the error say that there is no stub of ours? With any other it could not be read. */
+static inline bool shms_stub_none(int error)
+{
+	return error == -ENOENT || error == -EINVAL || error == -EBADMSG;
+}
 
 #endif

@@ -191,23 +191,6 @@ static int emit_directory(struct walker *k, int parentfd, const char *name, cons
 			    .place = SHMS_PLACE_DIRECTORY, .dirfd = parentfd, .name = name, .st = st, .store = store});
 }
 
-/* As shms_stub_read() of a link that was just looked at: one call, where there may be many thousands of stubs. */
-static bool read_stub(int dirfd, const char *name, const struct stat *st, struct shms_stub *ret)
-{
-	char text[SHMS_STUB_SIZE];
-	ssize_t n = readlinkat(dirfd, name, text, sizeof(text));
-
-	if (n < 0 || (size_t)n >= sizeof(text))
-		return false;
-	text[n] = '\0';
-	if (shms_stub_parse(text, ret) < 0)
-		return false;
-	ret->uid = st->st_uid;
-	ret->inode = st->st_ino;
-	ret->n_names = st->st_nlink;
-	return true;
-}
-
 /* Tells a name that is no directory. */
 static int emit_name(struct walker *k, enum where where, int dirfd, const char *name, const struct stat *st,
 		     const struct shms_walk_store *store)
@@ -215,13 +198,17 @@ static int emit_name(struct walker *k, enum where where, int dirfd, const char *
 	struct shms_walk_entry e = {
 		.place = SHMS_PLACE_FOREIGN, .dirfd = dirfd, .name = name, .st = st, .store = store};
 	struct shms_stub stub;
+	int r;
 
 	if (S_ISREG(st->st_mode)) {
 		e.place = place_of_file(where, name);
 	} else if (S_ISLNK(st->st_mode) && where == IN_PEERS) {
 		e.place = SHMS_PLACE_PEER;
-	} else if (S_ISLNK(st->st_mode) && may_hold_stubs(where) && read_stub(dirfd, name, st, &stub)) {
-		e.place = place_of_stub(where, name, &stub);
+	} else if (S_ISLNK(st->st_mode) && may_hold_stubs(where)) {
+		r = shms_stub_of(dirfd, name, st, &stub);
+		if (r < 0 && !shms_stub_none(r))
+			return shms_error(r);
+		e.place = r < 0 ? SHMS_PLACE_FOREIGN : place_of_stub(where, name, &stub);
 		e.stub = e.place == SHMS_PLACE_FOREIGN ? NULL : &stub;
 	}
 	return emit(k, e);

@@ -319,7 +319,7 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 		return open_error(dir_fd);
 	r = shms_stub_read(dir_fd, source->name, &stub, NULL);
 	if (r < 0)
-		return r == -ENOENT ? -ESTALE : -EBADMSG;
+		return r == -ENOENT ? -ESTALE : shms_stub_none(r) ? -EBADMSG : shms_error(r);
 	if (stub.uid != s->uid)
 		return shms_detail(-EPERM, NULL, "%.256s is user %u's", t->path, (unsigned)stub.uid);
 	if (stub.header_size != t->header_size || stub.buffer_size != t->buffer_size)

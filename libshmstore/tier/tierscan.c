@@ -139,21 +139,24 @@ bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
 	return true;
 }
 
-/* What the file is, whose name says the id. */
-static enum shms_tierscan_what judge(const struct shms_tierscan *s, struct shms_tierscan_file *f)
+/* What the file is, whose name says the id. 0, or why its anchor could not be read. */
+static int judge(const struct shms_tierscan *s, struct shms_tierscan_file *f)
 {
 	char name[SHMS_TIER_NAME];
+	int r;
 
 	shms_tier_anchor_name(f->id, name);
-	if (shms_stub_read(f->user->anchors_fd, name, &f->stub, NULL) < 0 || f->stub.n_names <= 1 ||
-	    f->stub.id != f->id)
-		return SHMS_TIERSCAN_ORPHAN;
-	if (shms_inodes_find(s->clean, f->stub.inode))
-		return SHMS_TIERSCAN_CLEAN;
+	r = shms_stub_read(f->user->anchors_fd, name, &f->stub, NULL);
+	if (r < 0)
+		return shms_stub_none(r) ? 0 : shms_error(r);
+	if (f->stub.n_names <= 1 || f->stub.id != f->id)
+		return 0;
 	shms_tier_resident_name(f->id, name);
-	if (faccessat(f->user->anchors_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-		return SHMS_TIERSCAN_CLEAN;
-	return SHMS_TIERSCAN_DEMOTED;
+	f->what = shms_inodes_find(s->clean, f->stub.inode) ||
+				  faccessat(f->user->anchors_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0
+			  ? SHMS_TIERSCAN_CLEAN
+			  : SHMS_TIERSCAN_DEMOTED;
+	return 0;
 }
 
 static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *user, const char *name)
@@ -161,13 +164,14 @@ static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *us
 	struct shms_tierscan_file f = {.user = user, .name = name, .what = SHMS_TIERSCAN_ORPHAN};
 	struct stat st;
 	bool writing = false;
+	int r = 0;
 
 	if (shms_tier_parse_name(name, NULL, &f.id) == 0)
-		f.what = judge(s, &f);
+		r = judge(s, &f);
 	else if (!shms_tierscan_tmp(user->files_fd, name, &writing) || writing)
 		return 0;
-	if (fstatat(user->files_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-		return 0;
+	if (r < 0 || fstatat(user->files_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		return r;
 	f.st = &st;
 	return s->file(&f, s->arg);
 }

@@ -45,7 +45,7 @@ struct shms_tierscan {
 	uint64_t n_unreadable; /* result: directories that we may not look into, which are other users' */
 };
 
-/* 0, what file returned, -ENOMEM, -EMFILE; what cannot be read is counted. */
+/* 0, what file returned, -ENOMEM, -EMFILE, why an anchor could not be read; directories that cannot be are counted. */
 int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p, const struct shms_tier_config *config);
 
 /* Opens the directory of the partition's tier files on the disk. The descriptor, or -errno. */

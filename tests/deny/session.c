@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * session MODE PARTITION: a user's session, a line for each step: "<step> ok <answer>", or "<step> failed <errno> <the sentence>". Each answer is
- * the same in every run, and does not depend on how the library does it. tests/deny/run plays it under filters.
+ * session MODE PARTITION [DISK]: a user's session, a line for each step: "<step> ok <answer>", or "<step> failed <errno> <the sentence>". Each
+ * answer is the same in every run, and does not depend on how the library does it. tests/deny/run plays it under filters.
  *
  *   all    all that a user does; exit status 1 where a step failed
+ *   tier   all that a user does with a disk tier in the directory DISK; exit status likewise
  *   dead   leaves a dead store with two objects
  *   hold   a live store, and one whose only object was deleted under a view; says "up" and waits for the end of its standard input
  *   put    a store of 32 MiB: 0, 3 where there is no room, 1 otherwise
@@ -186,6 +187,121 @@ static int all(const char *path)
 	return n_failed ? 1 : 0;
 }
 
+static int count_damaged(const struct shmstore_verify_finding *f, void *arg)
+{
+	*(int *)arg += f->error != 0;
+	return 0;
+}
+
+static void tier_books(struct shmstore_partition *p)
+{
+	struct shmstore_tier_verify v = {.size = sizeof(v), .fn = count_damaged};
+	struct shmstore_tier_info info;
+	struct shmstore_usage u;
+	int n = 0, r;
+
+	v.arg = &n;
+	r = shmstore_tier_info(p, &info);
+	step("tier-info", r, "orphans %d closes %d", r ? 0 : (int)info.n_orphans,
+	     r ? 0 : info.used == info.demoted + info.clean + info.orphans);
+	r = shmstore_tier_verify(p, &v);
+	step("tier-verify", r, "%d bad", n);
+	r = shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u);
+	step("tier-usage", r, "objects %d residual %d closes %d", r ? 0 : (int)u.n_objects, r ? 0 : (int)u.residual,
+	     r ? 0 : u.tier == u.tier_demoted + u.tier_clean + u.tier_orphans);
+}
+
+/* A step that moves a key: its answer is where that is afterwards. */
+static void moved(const char *name, int r, struct shmstore *s, const char *key)
+{
+	int at = r < 0 ? 0 : shmstore_locate(s, KEY(key));
+
+	step(name, r, "%s", at == SHMSTORE_IN_MEMORY ? "memory" : at == SHMSTORE_IN_TIER ? "tier" : "NOWHERE");
+}
+
+static void moves(struct shmstore *s)
+{
+	char large[] = "large", small[] = "small";
+	const struct iovec keys[] = {{large, strlen(large)}, {small, strlen(small)}};
+	int results[2] = {0, 0}, n;
+
+	moved("demote-large", shmstore_demote(s, KEY("large"), 0), s, "large");
+	moved("demote-small", shmstore_demote(s, KEY("small"), 0), s, "small");
+	n = shmstore_prefetch(s, keys, 2, 0, 0, results);
+	/* Which has a code for each key, and no sentence. */
+	step("prefetch", n < 0 ? n : 0, "%s", n == (results[0] == 0) + (results[1] == 0) ? "right" : "WRONG NUMBER");
+	moved("demote-again", shmstore_demote(s, KEY("large"), 0), s, "large");
+	holds("get-demoted", s, "large", LARGE, 1);
+	holds("get-small", s, "small", SMALL, 2);
+	moved("demote-clean", shmstore_demote(s, KEY("large"), 0), s, "large");
+	moved("promote", shmstore_promote(s, KEY("large"), 0), s, "large");
+	holds("get-promoted", s, "large", LARGE, 1);
+	step("pin", shmstore_pin(s, KEY("large"), true), "%s", "");
+	step("unpin", shmstore_pin(s, KEY("large"), false), "%s", "");
+}
+
+/* The partition has a quarter of a GiB. */
+static void puts_more_than_there_is(struct shmstore *s)
+{
+	char key[2] = "1";
+	int r = 0;
+
+	for (; r == 0 && key[0] <= '4'; key[0]++)
+		r = put_pattern(s, key, UINT64_C(80) << 20, 6, 0);
+	step("put-full", r, "%s", "");
+	for (; key[0] >= '1'; key[0]--)
+		shmstore_delete(s, KEY(key));
+}
+
+static void given_from_tier(struct shmstore_partition *p, struct shmstore *s)
+{
+	struct shmstore_ticket t;
+	struct shmstore *other;
+
+	step("put-given", put_pattern(s, "given", LARGE, 3, 0), "%s", "");
+	moved("demote-given", shmstore_demote(s, KEY("given"), 0), s, "given");
+	if (!step("handoff-as-is", shmstore_handoff_flags(s, KEY("given"), 60000, SHMSTORE_AS_IS, &t), "%s", "") ||
+	    !step("open-other", open_store(p, "other", 0, SHMSTORE_DAEMON_OFF, &other), "%s", ""))
+		return;
+	if (step("adopt-as-is", shmstore_adopt(other, KEY("given"), &t, 0), "%s", ""))
+		holds("get-given", other, "given", LARGE, 3);
+	step("close-other", shmstore_close(other), "%s", "");
+}
+
+static int tier(const char *path, const char *disk)
+{
+	struct shmstore_tier_config config = SHMSTORE_TIER_CONFIG_INIT;
+	struct shmstore_evict evict = SHMSTORE_EVICT_INIT;
+	struct shmstore_partition *p;
+	struct shmstore *s;
+
+	config.path = disk;
+	config.fsync = true;
+	if (!step("partition", shmstore_partition_open(path, SHMSTORE_CREATE, &p), "%s", "") ||
+	    !step("tier-set", shmstore_tier_set(p, &config), "%s", "") ||
+	    !step("open", open_store(p, "a", 0, SHMSTORE_DAEMON_OFF, &s), "%s", ""))
+		return 1;
+	step("put-large", put_pattern(s, "large", LARGE, 1, 0), "%s", "");
+	step("put-small", put_pattern(s, "small", SMALL, 2, 0), "%s", "");
+	moves(s);
+	given_from_tier(p, s);
+	step("put-evicted", put_pattern(s, "evicted", LARGE, 4, 0), "%s", "");
+	evict.bytes = LARGE;
+	step("evict", shmstore_partition_evict(p, &evict, NULL), "%s", "");
+	holds("get-evicted", s, "evicted", LARGE, 4);
+	moved("demote-replaced", shmstore_demote(s, KEY("large"), 0), s, "large");
+	tier_books(p);
+	config.fsync = false;
+	step("tier-set-again", shmstore_tier_set(p, &config), "%s", "");
+	puts_more_than_there_is(s);
+	step("replace", put_pattern(s, "large", LARGE, 5, SHMSTORE_REPLACE), "%s", "");
+	holds("get-replaced", s, "large", LARGE, 5);
+	moved("demote-deleted", shmstore_demote(s, KEY("large"), 0), s, "large");
+	step("delete", shmstore_delete(s, KEY("large")), "%s", "");
+	step("close", shmstore_close(s), "%s", "");
+	return n_failed ? 1 : 0;
+}
+
 static int up_and_wait(void)
 {
 	char c;
@@ -239,10 +355,12 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && strcmp(argv[1], "all") == 0)
 		return all(argv[2]);
+	if (argc == 4 && strcmp(argv[1], "tier") == 0)
+		return tier(argv[2], argv[3]);
 	for (size_t i = 0; argc == 3 && i < sizeof(modes) / sizeof(*modes); i++) {
 		if (strcmp(argv[1], modes[i].name) == 0)
 			return shmstore_partition_open(argv[2], SHMSTORE_CREATE, &p) < 0 ? 1 : modes[i].fn(p);
 	}
-	fputs("usage: session all|dead|hold|put|serve PARTITION\n", stderr);
+	fputs("usage: session all|dead|hold|put|serve PARTITION, or tier PARTITION DISK\n", stderr);
 	return 2;
 }

@@ -6,6 +6,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -122,7 +123,6 @@ def test_status_says_what_the_kernel_says(host, actors):
 
 def test_status_fails_where_bytes_are_missing(host, actors):
     """A file that nobody names, mapped by nobody, held in a way that no scan of /proc shows: in flight in a socket."""
-    import socket
     one, two = socket.socketpair()
     with one, two:
         fd = os.open(host.path, os.O_TMPFILE | os.O_RDWR, 0o600)
@@ -495,6 +495,17 @@ def test_without_a_daemon(bare, tmp_path, command):
     assert admin("--socket", tmp_path / "file", *command, code=1).out == ""
     r = admin("--socket", "/" + "x" * 200, *command, code=1)
     assert "too long for a socket's path" in r.err
+
+
+def test_a_socket_that_nobody_reads(bare, tmp_path):
+    """The service manager's, while what it starts ends again and again."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        listening.listen()
+        r = Admin(bare)("--socket", tmp_path / "socket", "status", code=1)
+    assert re.fullmatch(rf"shmstore-admin: no daemon answers at {tmp_path}/socket: the daemon did not answer within \d+ ms\n"
+                        '  if it was started: "journalctl -u shmstored" says why it does not run\n'
+                        "  shmstore-admin df, du, reconcile, gc and top work without\n", r.err), r.err
 
 
 def test_the_option_goes_before_the_environment(host, tmp_path):

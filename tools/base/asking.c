@@ -27,10 +27,11 @@ static int explain_none(const struct shmstore_client *c, int error)
 		message_hint("run this as root, or as a user whom shmstored.conf(5)'s socket keys let in");
 		return ADMIN_FAILED;
 	}
-	if (error != -ENOENT)
+	if (error != -ENOENT && error != -ETIMEDOUT)
 		return message_fail(path, "the daemon cannot be asked: %s", why);
 	message_say("no daemon answers at %s: %s", path, why);
-	message_hint("start it with: " ASKING_START_DAEMON);
+	if (error == -ENOENT)
+		message_hint("start it with: " ASKING_START_DAEMON);
 	message_hint("if it was started: \"journalctl -u shmstored\" says why it does not run");
 	message_hint(ADMIN_NAME " df, du, reconcile, gc and top work without");
 	return ADMIN_FAILED;
