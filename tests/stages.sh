@@ -228,6 +228,7 @@ stage_fuzz() {
 stage_tsan() {
   export TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1
   cmake --preset tsan && cmake --build build/tsan -j "$jobs" --target races || return 1
+  ((long)) && export SHMSTORE_TEST_RACERS=32
   ctest_in build/tsan -L race
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c: eight threads put, replace, get, hand off, adopt, delete, list and ask for usage with overlapping keys in two stores;
+ * ops.c: threads (racing.h) put, replace, get, hand off, adopt, delete, list and ask for usage with overlapping keys in two stores;
  * then the stores are closed while views live. Contents tell their own seed, so that every view can be checked; a view is
  * also checked again after its key was replaced, deleted and its file perhaps recycled. Plain main(): runs under TSan too.
  *

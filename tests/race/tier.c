@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier.c: eight threads put, get, hand on, delete, demote, promote, prefetch, pin and evict overlapping keys of two stores, on a partition
+ * tier.c: threads (racing.h) put, get, hand on, delete, demote, promote, prefetch, pin and evict overlapping keys of two stores, on a partition
  * that is too small for what they hold. Objects say themselves what they must hold; views are checked again after their keys were demoted,
  * replaced and deleted. Plain main(): runs under TSan too.
  *

@@ -5,9 +5,11 @@
  *   chaos [-d SHMSTORED] [-t seconds] [-r seconds] [-s seed] [-n]
  *
  * Which kind comes next (a tier or none, a daemon or none, one user or three, a roomy or a narrow partition, limits) follows from the seed;
- * each kind comes before any comes twice, and in two turns each with and without stores that pack. Workers are killed, stopped, have children, write with two threads and read with a third. What
- * holds in a storm must hold in each (storm.c). With -s N -r 20 -t 20 that one round is repeated. The last lines are a summary: wrong:
- * rounds that found a byte, a key or an error that should not be; drift: of a ledger at rest, in bytes.
+ * each kind comes before any comes twice, in two turns each with and without stores that pack, and in four turns each of these with and
+ * without namespaces (half of the workers are then as in containers, each in one of its own). Workers are killed, stopped, have children,
+ * write with two threads and read with a third. What holds in a storm must hold in each (storm.c). With -s N -r 20 -t 20 that one round is
+ * repeated. The last lines are a summary: wrong: rounds that found a byte, a key or an error that should not be; drift: of a ledger at
+ * rest, in bytes; the longest call of a worker that was not stopped meanwhile, though others were, perhaps with a lock.
  */
 #include <argp.h>
 #include <errno.h>
@@ -59,6 +61,8 @@ static void add(struct sum *s, const struct storm_result *r)
 	s->all.n_enospc += r->n_enospc;
 	s->all.n_edquot += r->n_edquot;
 	s->all.n_timedout += r->n_timedout;
+	if (r->longest_ms > s->all.longest_ms)
+		s->all.longest_ms = r->longest_ms;
 	if (imaxabs(r->drift) > imaxabs(s->all.drift))
 		s->all.drift = r->drift;
 }
@@ -67,7 +71,7 @@ static int one_round(const struct chaos *c, const char *disk, uint64_t seed, uns
 {
 	const struct kind *k = &kinds[seed % N_KINDS];
 	/* Each kind both ways in two turns of all kinds, and every other round of a turn. */
-	bool packs = (seed + seed / N_KINDS) % 2;
+	bool packs = (seed + seed / N_KINDS) % 2, apart = (seed / 2 + seed / (2 * N_KINDS)) % 2;
 	struct storm_options o = {.seconds = seconds,
 				  .seed = seed,
 				  .megabytes = k->megabytes,
@@ -77,6 +81,7 @@ static int one_round(const struct chaos *c, const char *disk, uint64_t seed, uns
 				  .pack_max = packs ? STORM_PACK_MAX : 0,
 				  .stops = true,
 				  .forks = true,
+				  .apart = apart,
 				  .writers = true,
 				  .ledgers = !c->no_ledgers,
 				  .quiet = true};
@@ -97,12 +102,13 @@ static int one_round(const struct chaos *c, const char *disk, uint64_t seed, uns
 	}
 	if (status == 77)
 		return 77;
-	printf("%s seed %" PRIu64 ": %s, %s, %u user%s, %u MiB%s%s: %" PRIu64 " operations, %" PRIu64 " kills, %" PRIu64
-	       " stops, %" PRIu64 " forks, %" PRIu64 " + %" PRIu64 " stands, %" PRIu64 " full, %" PRIu64
-	       " over a limit, %" PRIu64 " timed out\n",
+	printf("%s seed %" PRIu64 ": %s, %s, %u user%s, %u MiB%s%s%s: %" PRIu64 " operations, %" PRIu64
+	       " kills, %" PRIu64 " stops, %" PRIu64 " forks, %" PRIu64 " + %" PRIu64 " stands, %" PRIu64
+	       " full, %" PRIu64 " over a limit, %" PRIu64 " timed out, longest call %" PRIu64 " ms (%s)\n",
 	       status ? "FAIL" : "ok  ", seed, o.disk ? "tier" : "no tier", o.daemon ? "daemon" : "no daemon",
 	       o.n_users, o.n_users > 1 ? "s" : "", o.megabytes, o.limit ? ", limits" : "", packs ? ", packed" : "",
-	       r.n_ops, r.n_kills, r.n_stops, r.n_forks, r.n_stands, r.n_rests, r.n_enospc, r.n_edquot, r.n_timedout);
+	       apart ? ", namespaces" : "", r.n_ops, r.n_kills, r.n_stops, r.n_forks, r.n_stands, r.n_rests, r.n_enospc,
+	       r.n_edquot, r.n_timedout, r.longest_ms, storm_op_name[r.longest_op]);
 	fflush(stdout);
 	r.failed = status != 0;
 	add(s, &r);
@@ -172,9 +178,9 @@ int main(int argc, char **argv)
 		return 77;
 	printf("chaos: seeds %" PRIu64 " to %" PRIu64 ": %u rounds, %" PRIu64 " operations, %" PRIu64 " kills, %" PRIu64
 	       " stops, %" PRIu64 " forks, %" PRIu64 " stands (%" PRIu64 " late), %" PRIu64
-	       " rests; wrong or leaked %u, drift %" PRId64 "\n",
+	       " rests; wrong or leaked %u, drift %" PRId64 ", longest call %" PRIu64 " ms\n",
 	       c.seed, c.seed + s.n_rounds - 1, s.n_rounds, s.all.n_ops, s.all.n_kills, s.all.n_stops, s.all.n_forks,
-	       s.all.n_stands, s.all.n_late, s.all.n_rests, s.n_failed, s.all.drift);
+	       s.all.n_stands, s.all.n_late, s.all.n_rests, s.n_failed, s.all.drift, s.all.longest_ms);
 	printf("chaos: %u passed, %u failed\n", s.n_rounds - s.n_failed, s.n_failed);
 	return s.n_failed ? 1 : 0;
 }

@@ -15,12 +15,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -170,11 +172,53 @@ static int make_partition(struct run *r)
 	return rc < 0 ? storm_fail(&r->st, "making the partition: %d (%s)", rc, shmstore_strerror(rc)) : 0;
 }
 
+/* The worker's, in a new pid namespace: the others, with a /proc of its own. In a user namespace only where all are root, who stays root. */
+static bool leave_namespaces(const struct storm_options *o)
+{
+	static const char *const maps[][2] = {
+		{"/proc/self/setgroups", "deny"}, {"/proc/self/uid_map", "0 0 1"}, {"/proc/self/gid_map", "0 0 1"}};
+
+	if (unshare(CLONE_NEWNS | CLONE_NEWIPC) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("proc", "/proc", "proc", 0, NULL) < 0)
+		return false;
+	if (o->n_users > 1)
+		return true;
+	if (unshare(CLONE_NEWUSER) < 0)
+		return false;
+	for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
+		size_t size = strlen(maps[i][1]);
+		int fd = open(maps[i][0], O_WRONLY | O_CLOEXEC);
+		bool written = fd >= 0 && write(fd, maps[i][1], size) == (ssize_t)size;
+
+		if (fd >= 0)
+			close(fd);
+		if (!written)
+			return false;
+	}
+	return true;
+}
+
+/* As fork(); the child is the first process of a pid namespace. */
+static pid_t fork_apart(void)
+{
+	int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+	pid_t pid = own >= 0 && unshare(CLONE_NEWPID) == 0 ? fork() : -1;
+
+	if (pid != 0 && own >= 0 && setns(own, CLONE_NEWPID) < 0)
+		abort(); /* later children would be in the namespace of this one */
+	if (own >= 0)
+		close(own);
+	return pid;
+}
+
 void storm_start(struct run *r, unsigned i, uint64_t killed_after_ns)
 {
 	unsigned life = r->lives[i]++;
-	pid_t pid = fork();
+	bool apart = r->options->apart && i % 2;
+	pid_t pid = apart ? fork_apart() : fork();
 	if (pid == 0) {
+		if (apart && !leave_namespaces(r->options))
+			storm_fail(&r->st, "namespaces of worker %u: %m", i);
 		bool ready = storm_become(r->options, i) == 0 && (!killed_after_ns || killing_after(killed_after_ns));
 		_exit(ready ? storm_worker(&r->st, i, life) : 1);
 	}
@@ -252,6 +296,8 @@ static void stop_all(struct run *r)
 
 void storm_stand_still(struct run *r)
 {
+	for (unsigned i = 0; i < STORM_WORKERS; i++)
+		r->st.shared->n_stopped[i]++;
 	stop_all(r);
 	in_child(r, storm_reconcile_step);
 	r->n_reconciled++;
@@ -349,6 +395,7 @@ static void stop_some(struct run *r)
 	unsigned i = storm_pick(r, STORM_WORKERS);
 
 	if (!r->stopped_until_ms[i]) {
+		r->st.shared->n_stopped[i]++;
 		kill(r->pids[i], SIGSTOP);
 		r->stopped_until_ms[i] = storm_now_ms() + 1 + storm_pick(r, STOP_MS);
 		r->n_stops++;
@@ -518,6 +565,8 @@ static int body(const char *mount, void *arg)
 						      .n_edquot = r.st.shared->n_edquot,
 						      .n_timedout = r.st.shared->n_timedout,
 						      .n_late = storm_outcome->n_late,
+						      .longest_ms = r.st.shared->longest_ms,
+						      .longest_op = r.st.shared->longest_op,
 						      .drift = storm_outcome->drift,
 						      .failed = r.st.shared->failed};
 	say(&r, total);

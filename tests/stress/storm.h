@@ -63,6 +63,9 @@ struct storm_shared {
 	_Atomic bool rest;
 	_Atomic unsigned n_resting;
 	_Atomic bool failed;
+	/* Of a call during which its worker was not stopped; how often it was. */
+	_Atomic uint64_t longest_ms, longest_op;
+	_Atomic unsigned n_stopped[STORM_WORKERS];
 	_Atomic uint64_t n_opened[STORM_WORKERS]; /* how often a process of the worker's began to open its store */
 	char message[1024];
 	struct storm_key keys[STORM_WORKERS][STORM_KEYS + STORM_MORE];
@@ -89,6 +92,7 @@ struct storm_options {
 	uint64_t n_kills;   /* not 0: instead of the time, so many at random instructions (storm_kills.c) */
 	bool steps;         /* these come after a number of instructions, else after a time */
 	bool stops, forks;  /* workers are stopped for a while; have children */
+	bool apart;         /* odd workers are each in pid, ipc and user namespaces of their own, as in containers */
 	bool writers;       /* two threads of each worker write */
 	bool ledgers;       /* are compared with a walk */
 	bool quiet;         /* says nothing but what failed */
@@ -96,8 +100,9 @@ struct storm_options {
 
 struct storm_result {
 	uint64_t n_ops, n_kills, n_stops, n_forks, n_stands, n_rests, n_enospc, n_edquot, n_timedout;
-	uint64_t n_late; /* of the stands: the kernel gave memory back meanwhile */
-	int64_t drift;   /* of ledgers, at rest: the largest */
+	uint64_t n_late;                 /* of the stands: the kernel gave memory back meanwhile */
+	uint64_t longest_ms, longest_op; /* of all calls but those of stopped workers */
+	int64_t drift;                   /* of ledgers, at rest: the largest */
 	bool failed;
 };
 

@@ -333,7 +333,7 @@ static enum storm_op pick_op(struct worker *w)
 	return (enum storm_op)op;
 }
 
-static int do_op(struct worker *w, enum storm_op op, unsigned key)
+static int do_this(struct worker *w, enum storm_op op, unsigned key)
 {
 	switch (op) {
 	case OP_PUT:
@@ -376,6 +376,21 @@ static int do_op(struct worker *w, enum storm_op op, unsigned key)
 		break;
 	}
 	return 0;
+}
+
+static int do_op(struct worker *w, enum storm_op op, unsigned key)
+{
+	struct storm_shared *shared = w->st->shared;
+	unsigned n_stopped = shared->n_stopped[w->id];
+	uint64_t begin_ms = storm_now_ms(), ms;
+	int r = do_this(w, op, key);
+
+	ms = storm_now_ms() - begin_ms;
+	if (op != OP_FORK && op != OP_REOPEN && n_stopped == shared->n_stopped[w->id] && ms > shared->longest_ms) {
+		shared->longest_ms = ms; /* of two at once either is as good */
+		shared->longest_op = op;
+	}
+	return r;
 }
 
 /* The second that writes: what changes keys, and not the whole store. Its views end with it. */
