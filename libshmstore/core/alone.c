@@ -40,11 +40,12 @@
 #include "handle.h"
 #include "page.h"
 #include "sys.h"
+#include "tier.h"
 #include "transient.h"
 #include "walk.h"
 
-#define INHERIT_TRIES 40
-#define LOCK_NS       500000 /* others hold it for a walk over the stores */
+#define INHERIT_MS 20u
+#define LOCK_NS    500000 /* others hold it for a walk over the stores */
 
 struct sums {
 	const struct shmstore *s;
@@ -336,13 +337,8 @@ void shms_alone_inherit(struct shmstore *s)
 	struct shms_walk w = {.store = look_at_page, .arg = &h};
 	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
-	if (fd < 0)
+	if (fd < 0 || shms_tier_flock(fd, INHERIT_MS) < 0)
 		return;
-	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
-		if (errno != EWOULDBLOCK || i == INHERIT_TRIES)
-			return;
-		nanosleep(&(struct timespec){.tv_nsec = LOCK_NS}, NULL);
-	}
 	if (shms_walk_run(&w, s->p) == 0 && value(&h.found.epoch))
 		copy_limits(&s->page->credit, &h);
 }

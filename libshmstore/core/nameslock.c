@@ -19,17 +19,30 @@
 #include "tier.h"
 #include "transient.h"
 
+/* Does another process wait (move.h), which goes first? Who has waited for so long lets nobody by: it may be stopped, or dead. */
+static bool gives_way(struct shmstore *s, uint64_t since_ns)
+{
+	_Atomic uint32_t *asked = &s->page->names_asked;
+
+	if (!atomic_load_explicit(asked, memory_order_relaxed))
+		return false;
+	if (!since_ns || shms_now_mono_ns() - since_ns < SHMS_TIER_GIVE_MS * 1000000ull)
+		return true;
+	atomic_store_explicit(asked, 0, memory_order_relaxed);
+	return false;
+}
+
 int shms_names_lock_tier(struct shmstore *s)
 {
 	struct timespec pause = {.tv_nsec = 50000};
-	uint64_t end = 0, now;
+	uint64_t since = 0, now;
 	int r;
 
 	/* Waited for without our own lock: threads that get go on meanwhile, and those that put wait together, not one after the other. */
 	for (;; shms_fairlock_take(&s->names)) {
 		if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 			return 0;
-		r = shms_tier_flock(s->objects_fd, 0);
+		r = gives_way(s, since) ? -EBUSY : shms_tier_flock(s->objects_fd, 0);
 		if (r == 0) {
 			if (shms_move_begun(s->page))
 				shms_move_settle(s->objects_fd);
@@ -39,8 +52,8 @@ int shms_names_lock_tier(struct shmstore *s)
 		if (r != -EBUSY)
 			return r;
 		now = shms_now_mono_ns();
-		end = end ? end : now + SHMS_TIER_NAMES_MS * 1000000ull;
-		if (now >= end)
+		since = since ? since : now;
+		if (now - since >= SHMS_TIER_NAMES_MS * 1000000ull)
 			return shms_tier_names_held();
 		nanosleep(&pause, NULL);
 		if (pause.tv_nsec < 2000000)

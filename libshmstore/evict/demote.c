@@ -523,20 +523,13 @@ void shms_demote_end(struct shms_demote *d)
 	d->claimed = d->taken = 0;
 }
 
-/* The drain is what waits for it. */
-static void nothing(struct shms_job *job)
-{
-	(void)job;
-}
-
 int shms_demote_one(struct shms_demote *d)
 {
 	struct shms_engine *e;
 	int r;
 
-	d->job = (struct shms_job){.done = nothing};
+	d->job = (struct shms_job){0};
 	r = shms_demote_begin(d);
-
 	if (r == 0) {
 		e = shms_tier_engine(d->t);
 		if (e) {

@@ -58,12 +58,11 @@ static void write_word(int page_fd, size_t member, uint64_t value)
 /* The page of a live store, to be written. -1: it is none, or may not be. */
 static int open_page(int storefd, const struct stat *store)
 {
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	_fd_ int fd = shms_page_open(storefd, SHMS_PAGE_FILE);
 	struct stat st;
 
 	/* Root writes to nothing but what is the store's. */
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != store->st_uid || st.st_nlink != 1 ||
-	    st.st_size != SHMS_PAGE_SIZE)
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != store->st_uid)
 		return -1;
 	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
 		flock(fd, LOCK_UN);

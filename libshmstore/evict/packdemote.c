@@ -113,12 +113,6 @@ static int lay_out(struct moving *m)
 	return r == 0 ? shms_header_read(&m->header, d->fd, &d->st, NULL) : r;
 }
 
-/* The drain is what waits for it. */
-static void nothing(struct shms_job *job)
-{
-	(void)job;
-}
-
 /* Begins the copy. What goes wrong here is in m->error, what goes wrong in the copy in the job's. */
 static void begin(struct moving *m, struct shms_engine *e)
 {
@@ -132,7 +126,6 @@ static void begin(struct moving *m, struct shms_engine *e)
 	if (m->error)
 		return;
 	m->laid_out = true;
-	d->job.done = nothing;
 	m->error = shms_demote_copy(d, &m->header);
 	if (m->error == 0)
 		shms_engine_store(e, &d->job);

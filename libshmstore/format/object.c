@@ -81,15 +81,10 @@ out:
 	return r;
 }
 
-static int shms_header_read_sized(struct shms_header *h, int fd, uint64_t file_size, const char **ret_reason)
-{
-	return shms_header_read_at(h, fd, 0, file_size, ret_reason);
-}
-
 int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason)
 {
 	if (S_ISREG(st->st_mode))
-		return shms_header_read_sized(h, fd, (uint64_t)st->st_size, ret_reason);
+		return shms_header_read_at(h, fd, 0, (uint64_t)st->st_size, ret_reason);
 	h->head = NULL;
 	if (ret_reason)
 		*ret_reason = "not a regular file";

@@ -189,7 +189,8 @@ static void settle(struct shms_engine *e)
 
 		e->over = job->state;
 		job->state = NULL;
-		job->done(job);
+		if (job->done)
+			job->done(job);
 	}
 	e->settling = false;
 }

@@ -32,9 +32,9 @@ struct shms_job {
 	/* in */
 	int object_fd; /* store: read from, at 0; load: written to, at 0; load, -1: the tier file is only checked */
 	int tier_fd;   /* store: written to, new and empty; load: read from. Both may be O_DIRECT */
-	struct shms_tier_header *header; /* store: from shms_tier_header_init(); finished when done. load: parsed */
-	bool fsync;                      /* store: fsync tier_fd before done */
-	void (*done)(struct shms_job *job);
+	struct shms_tier_header *header;    /* store: from shms_tier_header_init(); finished when done. load: parsed */
+	bool fsync;                         /* store: fsync tier_fd before done */
+	void (*done)(struct shms_job *job); /* NULL: shms_engine_drain() is enough */
 	void *arg;
 	/* out, when done */
 	int error;            /* 0, -EBADMSG (load: reason says which frame), -ENOSPC, -EIO, -ENOMEM */

@@ -29,17 +29,6 @@ _Static_assert(offsetof(struct shms_page_moved, unlinked) - offsetof(struct shms
 		       offsetof(struct intent, unlinked),
 	       "intent");
 
-static int open_page(int objects_fd)
-{
-	struct stat st;
-	_fd_ int fd = shms_openat(objects_fd, "../" SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
-
-	/* Root's hand in another user's directory: a page has one name, and this size. */
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_size != SHMS_PAGE_SIZE)
-		return -1;
-	return shms_take_fd(&fd);
-}
-
 static bool read_at(int fd, void *to, size_t size, size_t offset)
 {
 	return shms_pread_all(fd, to, size, offset) == (ssize_t)size;
@@ -52,11 +41,20 @@ static void write_at(int fd, void *from, size_t size, size_t offset)
 	shms_pwritev_all(fd, &iov, 1, offset);
 }
 
+void shms_move_ask(int objects_fd, bool wanted)
+{
+	uint32_t word = wanted;
+	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
+
+	if (fd >= 0)
+		write_at(fd, &word, sizeof(word), offsetof(struct shms_page, names_asked));
+}
+
 void shms_move_begin(int objects_fd, uint64_t inode, uint64_t bytes, bool linked)
 {
 	struct intent i = {.inode = inode};
 	struct words w;
-	_fd_ int fd = open_page(objects_fd);
+	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
 
 	if (fd < 0 || !read_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved)))
 		return;
@@ -86,7 +84,7 @@ static void end(int fd, bool linked)
 
 void shms_move_end(int objects_fd, bool linked)
 {
-	_fd_ int fd = open_page(objects_fd);
+	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
 
 	if (fd >= 0)
 		end(fd, linked);
@@ -112,7 +110,7 @@ void shms_move_settle(int objects_fd)
 {
 	uint64_t inode;
 	int linked;
-	_fd_ int fd = open_page(objects_fd);
+	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
 
 	if (fd < 0 || !read_at(fd, &inode, sizeof(inode), offsetof(struct shms_page, moved.inode)) || !inode)
 		return;

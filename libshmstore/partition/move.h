@@ -14,6 +14,9 @@
 
 #include "page.h"
 
+/* Says to the owner that somebody else waits for the names lock, or no more: its threads would have that in turn for ever. */
+void shms_move_ask(int objects_fd, bool wanted);
+
 /* objects_fd is the store's objects/; its names lock is held. Books are not worth an error: what cannot be written is off until the next owner
  * counts. */
 

@@ -93,11 +93,22 @@ uint64_t shms_page_linked(const struct shms_page *page)
 			   atomic_load_explicit(&page->moved.bytes, memory_order_relaxed));
 }
 
+int shms_page_open(int dirfd, const char *path)
+{
+	struct stat st;
+	_fd_ int fd = shms_openat(dirfd, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+
+	/* Root's hand in another user's directory: a page has one name, and this size. */
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_size != SHMS_PAGE_SIZE)
+		return -1;
+	return shms_take_fd(&fd);
+}
+
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
 {
 	uint64_t words[2];
 	struct iovec iov = {words, sizeof(words)};
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_page_open(storefd, SHMS_PAGE_FILE);
 
 	if (fd < 0 ||
 	    shms_pread_all(fd, words, sizeof(words), offsetof(struct shms_page, moved.pool_n)) != sizeof(words))
@@ -112,8 +123,7 @@ void shms_page_exposed(int partition_fd, const char *store)
 	uint64_t word = 1;
 	struct iovec iov = {&word, sizeof(word)};
 	_fd_ int dir_fd = shms_open_beneath(partition_fd, store, O_RDONLY | O_DIRECTORY);
-	_fd_ int fd =
-		dir_fd < 0 ? -1 : shms_openat(dir_fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = dir_fd < 0 ? -1 : shms_page_open(dir_fd, SHMS_PAGE_FILE);
 
 	if (fd >= 0)
 		shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.exposed));

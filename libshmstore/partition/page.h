@@ -85,9 +85,10 @@ struct shms_page {
 	struct wire_lease leases[WIRE_LEASES]; /* at 3200; half of each is the daemon's to write */
 	/* Odd while a packed key may get another slot: for who looks at slots without the index. */
 	_Atomic uint64_t changes;
-	_Atomic uint32_t waiting; /* not 0: a process waits for a key (wait.c) */
-	_Atomic uint32_t woken;   /* a futex: how often those that wait were woken */
-	uint8_t reserved2[368];
+	_Atomic uint32_t waiting;     /* not 0: a process waits for a key (wait.c) */
+	_Atomic uint32_t woken;       /* a futex: how often those that wait were woken */
+	_Atomic uint32_t names_asked; /* not 0: another process waits for the names lock (nameslock.c) */
+	uint8_t reserved2[364];
 };
 
 _Static_assert(sizeof(struct shms_ledger) == 512, "ledger");
@@ -113,6 +114,8 @@ bool shms_page_other_boot(const struct shms_page *page, bool tmpfs);
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
 /* Blocks of the named objects: what the owner booked, less what others moved. */
 uint64_t shms_page_linked(const struct shms_page *page);
+/* To be written by somebody else than the owner. -1: it is none, or may not be. */
+int shms_page_open(int dirfd, const char *path);
 /* Books recycled files of the store open as storefd as taken by somebody else than its owner. flock on its recycle/ is held. */
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes);
 /* A peer is about to link an object of the store whose directory, below the partition, is that. */

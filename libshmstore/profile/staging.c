@@ -11,9 +11,8 @@
 #include "handle.h"
 #include "sys.h"
 
-_Static_assert(SHMSTORE_STAGE_NAME == WIRE_STAGE_NAME && (int)SHMSTORE_STAGE_FINAL == (int)WIRE_STAGE_FINAL &&
-		       (int)SHMSTORE_STAGE_FALLBACK_WHOLE == (int)WIRE_STAGE_FALLBACK_WHOLE &&
-		       SHMSTORE_STAGE_WHOLE == WIRE_STAGE_WHOLE && SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL,
+_Static_assert(SHMSTORE_STAGE_NAME == WIRE_STAGE_NAME && SHMSTORE_STAGE_WHOLE == WIRE_STAGE_WHOLE &&
+		       SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL,
 	       "the public numbers are the protocol's");
 
 static int no_daemon(const struct shmstore *s)

@@ -151,15 +151,9 @@ static int from_resident(const struct back *b)
 	return r == -ENOENT ? 0 : r < 0 ? r : 1;
 }
 
-/* The drain is what waits for it. */
-static void nothing(struct shms_job *job)
-{
-	(void)job;
-}
-
 static int load(const struct back *b, int tier_fd, struct shms_tier_header *h, int fd)
 {
-	struct shms_job job = {.object_fd = fd, .tier_fd = tier_fd, .header = h, .done = nothing};
+	struct shms_job job = {.object_fd = fd, .tier_fd = tier_fd, .header = h};
 	struct shms_engine *e = b->p->engine ? b->p->engine : shms_tier_engine(b->p->t);
 	char path[SHMSTORE_TICKET_PATH], name[SHMS_TIER_NAME];
 	int r;

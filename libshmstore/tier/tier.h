@@ -113,6 +113,8 @@ int shms_tier_unlock(struct shms_tier *t, int fd);
 
 /* How long somebody else may hold a store's names: for a few renames, unless it was stopped. */
 #define SHMS_TIER_NAMES_MS 1000u
+#define SHMS_TIER_ASK_MS   10u /* a process that is not the owner says so often that it waits for them (move.h) */
+#define SHMS_TIER_GIVE_MS  5u  /* and each of the owner's threads lets it go first for so long */
 /* -ETIMEDOUT, with the sentence that says so. */
 int shms_tier_names_held(void);
 /* The store's names lock against other processes; objects_fd is an open descriptor of its objects/ (of one's own: the lock is the

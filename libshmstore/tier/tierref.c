@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierref.c: who lets go of a stub without asking what that frees (tierdrop.c does it), and the locks of the tier: files and directories that are flocked for as long as it takes to change a few names. A holder that is
- * stopped just there must not stop others for ever, so each is tried for a time.
+ * tierref.c: who lets go of a stub without asking what that frees (tierdrop.c does it), and the locks of the tier: files and
+ * directories that are flocked for as long as it takes to change a few names. A holder that is stopped just there must not stop others for
+ * ever, so each is tried for a time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,49 +35,31 @@ int shms_tier_release(struct shms_tier *t, int dirfd, const char *name)
 	return shms_tierdrop_name(t, dirfd, name, &freed);
 }
 
-int shms_tier_flock(int fd, unsigned wait_ms)
-{
-	struct timespec pause = {.tv_nsec = 50000};
-	uint64_t end = 0;
-
-	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno == EINTR)
-			continue;
-		if (errno != EWOULDBLOCK)
-			return shms_error(errno);
-		if (!end)
-			end = shms_now_mono_ns() + wait_ms * 1000000ull;
-		if (shms_now_mono_ns() >= end)
-			return -EBUSY;
-		nanosleep(&pause, NULL);
-		if (pause.tv_nsec < 2000000)
-			pause.tv_nsec *= 2;
-	}
-	return 0;
-}
-
-/* One step: first the right to be the next one, by a lock on a byte, then the file's lock. 0, -EBUSY, -errno. */
-static int step(int fd, bool *io_next)
+/* One step: in a queue first the right to be the next one, by a lock on a byte, then the file's lock. 0, -EBUSY, -errno. */
+static int step(int fd, bool queue, bool *io_next)
 {
 	struct flock next = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
 
-	if (!*io_next && fcntl(fd, F_OFD_SETLK, &next) < 0)
+	if (queue && !*io_next && fcntl(fd, F_OFD_SETLK, &next) < 0)
 		return errno == EAGAIN || errno == EACCES ? -EBUSY : shms_error(errno);
 	*io_next = true;
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK || errno == EINTR ? -EBUSY : shms_error(errno);
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EINTR)
+			return errno == EWOULDBLOCK ? -EBUSY : shms_error(errno);
+	}
 	next.l_type = F_UNLCK;
-	(void)fcntl(fd, F_OFD_SETLK, &next);
+	if (queue)
+		(void)fcntl(fd, F_OFD_SETLK, &next);
 	return 0;
 }
 
-static int lock(int fd, uint64_t end, int (*tick)(void *arg), void *arg)
+static int lock(int fd, bool queue, uint64_t end, int (*tick)(void *arg), void *arg)
 {
 	struct timespec pause = {.tv_nsec = 50000};
 	bool next = false;
 	int r;
 
-	while ((r = step(fd, &next)) == -EBUSY) {
+	while ((r = step(fd, queue, &next)) == -EBUSY) {
 		if (shms_now_mono_ns() >= end)
 			return r;
 		if (tick && tick(arg))
@@ -86,6 +69,11 @@ static int lock(int fd, uint64_t end, int (*tick)(void *arg), void *arg)
 			pause.tv_nsec *= 2;
 	}
 	return r;
+}
+
+int shms_tier_flock(int fd, unsigned wait_ms)
+{
+	return lock(fd, false, wait_ms ? shms_now_mono_ns() + wait_ms * 1000000ull : 0, NULL, NULL);
 }
 
 static int open_lock(const struct shms_tier *t)
@@ -106,7 +94,7 @@ int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg)
 	if (!shms_turns_take(&t->turns, ns, tick, arg))
 		return shms_now_mono_ns() < end ? -ECANCELED : -EBUSY;
 	fd = open_lock(t);
-	r = fd < 0 ? fd : lock(fd, end, tick, arg);
+	r = fd < 0 ? fd : lock(fd, true, end, tick, arg);
 	atomic_store_explicit(&t->stuck, r == -EBUSY, memory_order_relaxed);
 	if (r < 0) {
 		shms_close_fd(fd);
@@ -128,8 +116,16 @@ int shms_tier_unlock(struct shms_tier *t, int fd)
 
 int shms_tier_lock_names(int objects_fd)
 {
-	int r = shms_tier_flock(objects_fd, SHMS_TIER_NAMES_MS);
+	int r = shms_tier_flock(objects_fd, 0);
+	bool asked = r == -EBUSY;
 
+	/* The owner's threads leave it free for some microseconds only, between two of their calls. */
+	for (unsigned ms = 0; r == -EBUSY && ms < SHMS_TIER_NAMES_MS; ms += SHMS_TIER_ASK_MS) {
+		shms_move_ask(objects_fd, true);
+		r = shms_tier_flock(objects_fd, SHMS_TIER_ASK_MS);
+	}
+	if (asked)
+		shms_move_ask(objects_fd, false);
 	if (r == 0)
 		shms_move_settle(objects_fd);
 	return r == -EBUSY ? shms_tier_names_held() : r;
@@ -138,8 +134,8 @@ int shms_tier_lock_names(int objects_fd)
 int shms_tier_names_held(void)
 {
 	return shms_detail(-ETIMEDOUT, NULL,
-			   "another process holds the store's names, and does not go on: "
-			   "it was stopped in the middle of a demotion");
+			   "another process has held the store's names for a second: it was stopped in the middle of a "
+			   "demotion, or the host is very busy");
 }
 
 bool shms_tier_settle_names(int storefd)

@@ -18,25 +18,13 @@
  */
 #define WIRE_STAGE_NAME 240u
 
-enum wire_stage_root {
-	WIRE_STAGE_EXCHANGE = 0,
-	WIRE_STAGE_FINAL,
-	WIRE_STAGE_ROOT_END,
-};
-enum wire_stage_fallback {
-	WIRE_STAGE_FALLBACK_FOUND = 0, /* by the counts and the share */
-	WIRE_STAGE_FALLBACK_NONE,
-	WIRE_STAGE_FALLBACK_PARTIAL,
-	WIRE_STAGE_FALLBACK_WHOLE,
-	WIRE_STAGE_FALLBACK_END,
-};
 #define WIRE_STAGE_HAS_NONSHARE (1u << 0)
 
 struct wire_stage_query {
-	uint32_t base;  /* a profile: 0. A query starts from the base always */
-	uint32_t flags; /* WIRE_STAGE_HAS_NONSHARE */
-	uint16_t root, fallback;
-	uint32_t nonshare_ppm; /* of the bytes, what cannot be shared */
+	uint32_t base;           /* a profile: 0. A query starts from the base always */
+	uint32_t flags;          /* WIRE_STAGE_HAS_NONSHARE */
+	uint16_t root, fallback; /* enum shmstore_stage_root, shmstore_stage_fallback (stage.h) */
+	uint32_t nonshare_ppm;   /* of the bytes, what cannot be shared */
 	uint64_t n_native, n_convert,
 		n_other;     /* operators on shared memory, copies between it and private memory, all others */
 	uint32_t want_slots; /* 0: those of the base */

@@ -4,6 +4,7 @@
  * ended by the same user, and by administrators. What is not possible (a name, a count) is refused; what breaks the protocol ends the client.
  */
 #include <errno.h>
+#include <shmstore/stage.h>
 #include <string.h>
 
 #include "account.h"
@@ -65,7 +66,7 @@ DISPATCH_HANDLER(stage_query)
 	int r;
 
 	(void)tail_size;
-	if (body->root >= WIRE_STAGE_ROOT_END || body->fallback >= WIRE_STAGE_FALLBACK_END)
+	if (body->root > SHMSTORE_STAGE_FINAL || body->fallback > SHMSTORE_STAGE_FALLBACK_WHOLE)
 		return conn_fault(c, CONN_E_PROTOCOL, "STAGE_QUERY: no such root or fallback");
 	if (!m)
 		return refuse_store(c, serial);
@@ -79,7 +80,7 @@ DISPATCH_HANDLER(stage_query)
 		.n_other = (int64_t)body->n_other,
 		.has_nonshare = (body->flags & WIRE_STAGE_HAS_NONSHARE) != 0,
 		.nonshare = RATIO(body->nonshare_ppm, PPM),
-		.root = body->root == WIRE_STAGE_FINAL ? STAGE_FINAL : STAGE_EXCHANGE,
+		.root = body->root == SHMSTORE_STAGE_FINAL ? STAGE_FINAL : STAGE_EXCHANGE,
 		.fallback = (enum stage_fallback)body->fallback,
 		.want_slots = body->want_slots,
 	};
