@@ -17,11 +17,11 @@
 
 #include "bootclock.h"
 #include "cleanup.h"
+#include "deadleases.h"
 #include "detail.h"
 #include "evict.h"
 #include "gc.h"
 #include "handle.h"
-#include "leased.h"
 #include "packask.h"
 #include "pool.h"
 #include "sys.h"
@@ -63,7 +63,7 @@ static bool make(const struct shms_room *m, int tries)
 	    (shms_evict_for(s, m->bytes) || shms_packask_for(s, m->bytes)))
 		return true;
 	/* Last, since somebody may still come with the ticket. */
-	freed = shms_leased_end_former(s);
+	freed = shms_deadleases_end_former(s);
 	shms_credit_gave(s, freed);
 	return freed > 0;
 }
@@ -173,12 +173,12 @@ void shms_room_settle_part(struct shms_room *m, uint64_t taken)
 /* What only an operator can end sooner; "" where there is none. */
 static const char *leased_text(struct shmstore_partition *p, char *ret, size_t size)
 {
-	struct shms_leased l;
+	struct shms_deadleases l;
 	struct tm at;
 	time_t end;
 	char clock[16];
 
-	shms_leased_by_dead(p, &l);
+	shms_deadleases_look(p, &l);
 	*ret = '\0';
 	if (!l.bytes)
 		return ret;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* leased.c: see leased.h. */
-#include "leased.h"
+/* deadleases.c: see deadleases.h. */
+#include "deadleases.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -49,7 +49,7 @@ static void end_former(int dirfd, const char *name, const struct stat *st, uint6
 		f->freed += shms_blocks(st);
 }
 
-uint64_t shms_leased_end_former(struct shmstore *s)
+uint64_t shms_deadleases_end_former(struct shmstore *s)
 {
 	struct former f = {.opened_ns = s->page->created_ns};
 
@@ -59,7 +59,7 @@ uint64_t shms_leased_end_former(struct shmstore *s)
 
 static void add(int dirfd, const char *name, const struct stat *st, uint64_t expiry_ms, void *arg)
 {
-	struct shms_leased *l = arg;
+	struct shms_deadleases *l = arg;
 
 	(void)dirfd;
 	(void)name;
@@ -75,10 +75,10 @@ static int on_store(const struct shms_walk_store *store, void *arg)
 	return 0;
 }
 
-void shms_leased_by_dead(struct shmstore_partition *p, struct shms_leased *ret)
+void shms_deadleases_look(struct shmstore_partition *p, struct shms_deadleases *ret)
 {
 	struct shms_walk w = {.store = on_store, .arg = ret};
 
-	*ret = (struct shms_leased){0};
+	*ret = (struct shms_deadleases){0};
 	(void)shms_walk_run(&w, p);
 }
