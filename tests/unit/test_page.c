@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -115,6 +116,42 @@ Test(page, symlink_fifo_and_directory_are_refused_without_waiting, .timeout = 10
 	cr_assert_eq(unlinkat(dirfd, SHMS_PAGE_FILE, 0), 0);
 	cr_assert_eq(mkdirat(dirfd, SHMS_PAGE_FILE, 0700), 0);
 	cr_assert_lt(shms_page_read(dirfd, &back), 0);
+	close(dirfd);
+}
+
+static struct shms_page_moved moved_of(int dirfd, const char *name)
+{
+	struct shms_page_moved moved;
+	int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC);
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(pread(fd, &moved, sizeof(moved), offsetof(struct shms_page, moved)), (ssize_t)sizeof(moved));
+	close(fd);
+	return moved;
+}
+
+/* Who makes a page of the name of another file has root write into that one. */
+Test(page, others_write_only_into_a_page_that_has_one_name)
+{
+	struct shms_page page = {0};
+	int dirfd = store_dir();
+
+	shms_page_fill(&page, "x", "y", false);
+	write_page(dirfd, &page, sizeof(page));
+	shms_page_pool_taken(dirfd, 2, 8192);
+	shms_page_exposed(dirfd, ".");
+	cr_assert_eq(moved_of(dirfd, SHMS_PAGE_FILE).pool_n, 2);
+	cr_assert_eq(moved_of(dirfd, SHMS_PAGE_FILE).pool_bytes, 8192);
+	cr_assert_eq(moved_of(dirfd, SHMS_PAGE_FILE).exposed, 1);
+
+	write_page(dirfd, &page, sizeof(page));
+	cr_assert_eq(linkat(dirfd, SHMS_PAGE_FILE, dirfd, "victim", 0), 0);
+	shms_page_pool_taken(dirfd, 2, 8192);
+	shms_page_exposed(dirfd, ".");
+	cr_assert_eq(moved_of(dirfd, "victim").pool_n, 0);
+	cr_assert_eq(moved_of(dirfd, "victim").pool_bytes, 0);
+	cr_assert_eq(moved_of(dirfd, "victim").exposed, 0);
+	cr_assert_eq(unlinkat(dirfd, "victim", 0), 0);
 	close(dirfd);
 }
 
