@@ -2,7 +2,7 @@
 /* deadleases.c: see deadleases.h. */
 #include "deadleases.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
