@@ -253,19 +253,19 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset)
 {
 	uint64_t end = offset;
 	size_t i = 0;
-	int r;
 
 	for (size_t k = 0; k < n_iov; k++)
 		end += iov[k].iov_len;
-	r = shms_file_size_allowed(end);
-	if (r < 0)
-		return r;
-
 	while (i < n_iov) {
 		int n = n_iov - i > IOV_MAX ? IOV_MAX : (int)(n_iov - i);
-		ssize_t done = pwritev(fd, iov + i, n, (off_t)offset);
+		/* The kernel cuts a write short at the limit; one that begins there ends the process. */
+		int r = offset ? shms_file_size_allowed(end) : 0;
+		ssize_t done;
 		size_t left;
 
+		if (r < 0)
+			return r;
+		done = pwritev(fd, iov + i, n, (off_t)offset);
 		if (done < 0) {
 			if (errno == EINTR)
 				continue;
