@@ -151,8 +151,8 @@ static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict
 			   " when their last view is gone; %s",
 			   p->path, a->report.freed + given, wanted, a->report.held,
 			   a->report.error ? shmstore_strerror(a->report.error)
-					   : "what is left is pinned, leased, in use, packed by idle processes, or of "
-					     "stores that take no part");
+					   : "what is left is pinned, leased, in use, packed by processes that make "
+					     "no calls, or of stores that take no part");
 }
 
 static int evict(struct shmstore_partition *p, struct asking *a)
