@@ -8,21 +8,7 @@
 #include <utlist.h>
 
 #include "format.h"
-#include "hash.h"
 #include "packfork.h"
-
-struct shms_packalias {
-	struct shms_packplace place, object;
-	struct shms_packalias *prev, *next; /* of one object */
-	UT_hash_handle hh;
-};
-
-struct shms_packaliased {
-	struct shms_packplace place;
-	bool native; /* its own key means it, too: no alias says INSTEAD. Else one does */
-	struct shms_packalias *aliases;
-	UT_hash_handle hh;
-};
 
 /* ---- the table ----------------------------------------------------------------------------------------------------- */
 

@@ -74,12 +74,27 @@ void shms_packsegs_free(struct shms_packseg *g)
 	*g = (struct shms_packseg){0};
 }
 
-/* Nothing of ours is there. Asking for leases takes a look at all slots. */
+/* n_held follows shared words. If another process wrote into those it may be 0 too early, and what is left would be used. */
+bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g)
+{
+	uint32_t number = (uint32_t)(g - p->segments);
+	struct shms_packplace place;
+
+	for (uint32_t at = 0; shms_packindex_next(&p->index, &at, &place);)
+		if (place.segment == number)
+			return true;
+	for (const struct shms_packaliased *o = p->aliases.objects; o; o = o->hh.next)
+		if (o->place.segment == number)
+			return true;
+	return g->n_viewed;
+}
+
+/* Nothing of ours should be there. Asking takes a look at all keys, and for leases one at all slots. */
 static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	if (now_ms < g->again_ms)
 		return;
-	if (shms_segment_promised(&g->file->segment, now_ms)) {
+	if (shms_packseg_is_meant(p, g) || shms_segment_promised(&g->file->segment, now_ms)) {
 		g->again_ms = now_ms + LEASED_AGAIN_MS;
 		return;
 	}

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "hash.h"
 #include "lightlock.h"
 #include "pack.h"
 #include "packindex.h"
@@ -41,6 +42,19 @@ struct shms_packseg {
 #define SHMS_PACK_AGAIN_MS    1000u /* what was refused for want of a number or a map is tried again after so long */
 
 /* The aliases of the store, found by their own places and by those of the objects (packalias.h). */
+struct shms_packalias {
+	struct shms_packplace place, object;
+	struct shms_packalias *prev, *next; /* of one object */
+	UT_hash_handle hh;
+};
+
+struct shms_packaliased {
+	struct shms_packplace place;
+	bool native; /* its own key means it, too: no alias says INSTEAD. Else one does */
+	struct shms_packalias *aliases;
+	UT_hash_handle hh;
+};
+
 struct shms_packaliases {
 	struct shms_packalias *aliases;
 	struct shms_packaliased *objects;
@@ -101,6 +115,8 @@ static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g
 /* A description of its own of the segment's file, for locks. Returns a descriptor; -1 with errno. */
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
+/* Has the pack a key, a view or an alias of the segment? Takes a look at all of them. */
+bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g);
 /*
  * Is a number free for one more segment, after those that nobody needs were left? It is asked before a file is made, or joined. now_ms: 0:
  * not known yet.

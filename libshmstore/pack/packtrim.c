@@ -61,9 +61,9 @@ static uint64_t trim_orphan(const struct shms_pack *p, const struct shms_packseg
 }
 
 /* Nothing of anybody's is there, and nobody else has a place. */
-static bool is_empty(const struct shms_packseg *g, uint64_t now_ms)
+static bool is_empty(const struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
 {
-	if (g->n_held || g->inherited || !shms_segown_unused(g->own, now_ms))
+	if (g->n_held || g->inherited || !shms_segown_unused(g->own, now_ms) || shms_packseg_is_meant(p, g))
 		return false;
 	for (unsigned h = SHMS_SEG_OWNER + 1; h < shms_segment_holders(&g->file->segment); h++) {
 		struct shms_segrecord *record = shms_segment_record(&g->file->segment, h);
@@ -82,7 +82,7 @@ static uint64_t trim(struct shms_pack *p, struct shms_packseg *g, uint64_t now_m
 	if (!g->own)
 		return trim_orphan(p, g, now_ms);
 	freed = shms_segown_trim(g->own, now_ms);
-	if (!is_empty(g, now_ms))
+	if (!is_empty(p, g, now_ms))
 		return freed;
 	freed += shms_segfile_leave(g->file, p->options.dir_fd, now_ms);
 	shms_packsegs_free(g);

@@ -38,6 +38,17 @@ int pyarb_timeout(PyObject *seconds, uint64_t *ret_ms)
 	return 0;
 }
 
+void pyarb_dealloc(PyObject *op)
+{
+	PyTypeObject *type = Py_TYPE(op);
+
+	if (PyObject_CallFinalizerFromDealloc(op) < 0)
+		return;
+	Py_CLEAR(((struct pyarb_context *)op)->store);
+	type->tp_free(op);
+	Py_DECREF(type);
+}
+
 PyObject *pyshm_store_arb_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_store *self = (struct pyshm_store *)op;

@@ -35,6 +35,8 @@ int pyarb_bytes(PyObject *number, void *ret);
 /* Seconds, or None, as the ms of a shmstore_arb_how: 0 = the daemon's longest. Return: 0, -1 with an exception. */
 int pyarb_timeout(PyObject *seconds, uint64_t *ret_ms);
 
+/* Of an object whose first member is its store, and whose finalizer gives back the rest. */
+void pyarb_dealloc(PyObject *op);
 PyObject *pyshm_store_arb_available(PyObject *op, PyObject *ignored);
 PyObject *pyshm_store_arb_pool_create(PyObject *op, PyObject *args);
 PyObject *pyshm_store_arb_pool_resize(PyObject *op, PyObject *args);

@@ -89,18 +89,6 @@ static void context_finalize(PyObject *op)
 	free_context((struct pyarb_context *)op);
 }
 
-static void context_dealloc(PyObject *op)
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	PyTypeObject *type = Py_TYPE(op);
-
-	if (PyObject_CallFinalizerFromDealloc(op) < 0)
-		return;
-	Py_CLEAR(self->store);
-	type->tp_free(op);
-	Py_DECREF(type);
-}
-
 PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
 			"Unbinds the context and gives it up. Not while a call of it is in progress. Idempotent.");
 
@@ -413,7 +401,7 @@ static PyType_Slot context_slots[] = {
 	{Py_tp_doc, context_doc},
 	{Py_tp_new, context_new},
 	{Py_tp_finalize, context_finalize},
-	{Py_tp_dealloc, context_dealloc},
+	{Py_tp_dealloc, pyarb_dealloc},
 	{Py_tp_methods, context_methods},
 	{Py_tp_getset, context_getset},
 	{0, NULL},

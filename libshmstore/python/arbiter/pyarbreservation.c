@@ -51,18 +51,6 @@ static void reservation_finalize(PyObject *op)
 	let_go((struct pyarb_reservation *)op);
 }
 
-static void reservation_dealloc(PyObject *op)
-{
-	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
-	PyTypeObject *type = Py_TYPE(op);
-
-	if (PyObject_CallFinalizerFromDealloc(op) < 0)
-		return;
-	Py_CLEAR(self->store);
-	type->tp_free(op);
-	Py_DECREF(type);
-}
-
 PyDoc_STRVAR(release_doc, "release($self, /)\n--\n\nGives the bytes back. Idempotent; nothing to do after commit().");
 
 /* The library writes to what is being spent. */
@@ -249,7 +237,7 @@ static PyType_Slot reservation_slots[] = {
 	{Py_tp_doc, reservation_doc},
 	{Py_tp_new, reservation_new},
 	{Py_tp_finalize, reservation_finalize},
-	{Py_tp_dealloc, reservation_dealloc},
+	{Py_tp_dealloc, pyarb_dealloc},
 	{Py_tp_methods, reservation_methods},
 	{Py_tp_getset, reservation_getset},
 	{0, NULL},

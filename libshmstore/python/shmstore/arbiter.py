@@ -296,10 +296,6 @@ class Context(_shmstore.ArbContext):
         """As `ready`, but does not wait: ``await context.ready_async()``."""
         return self.arbiter._loops.begin(self, None, lambda flags: self._ready(flags, timeout))
 
-    def pin_async(self, reservation: Reservation, timeout: float | None = None) -> Awaiting[None]:
-        """As `pin`, but does not wait: ``await context.pin_async(r)``."""
-        return self.arbiter._loops.begin(self, None, lambda flags: self._pin(reservation, flags, timeout))
-
     # -- inspection and tests
 
     def state(self) -> ContextState:

@@ -80,7 +80,6 @@ class Tier:
         self.exchange = exchange
         self.settings = settings
         self.active = False
-        self.evicted = 0  #: objects that this worker's thread moved out
         self._max_spill = int(max_spill) if max_spill else 0
         #: where a tier is made, the first of them that will do: nobody asked for one below /var/tmp, but a tmpfs cannot have one
         beside = os.path.join(os.path.dirname(os.path.realpath(local_directory)), _DIRECTORY)
@@ -293,13 +292,12 @@ class Tier:
     def _evict_once(self) -> float:
         """Down to the low watermark. Seconds until it is to be tried again."""
         try:
-            report = self.exchange.partition.evict(to=max(0, self.low), threads=1, progress=lambda _: self._closing.is_set())
+            self.exchange.partition.evict(to=max(0, self.low), threads=1, progress=lambda _: self._closing.is_set())
         except (OSError, ValueError) as e:
             report = getattr(e, "report", None)
             if getattr(e, "errno", None) != errno.ENOSPC or report is None or report.disk_full:
                 self.exchange.fallbacks.note("evict-failed", e, then="values stay in memory")
                 return _AGAIN
-        self.evicted += report.n_objects
         return _SOON
 
     def _clear(self) -> None:
