@@ -129,16 +129,23 @@ void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key, co
 }
 
 /* Of a slot that the index has. It has our name, so that it does not change. */
-static uint64_t hash_of(const struct shms_packseg *g, const struct shms_segslot *slot)
+static uint64_t hash_of(const struct shms_pack *p, struct shms_packplace place)
 {
+	const struct shms_packseg *g;
+	struct shms_segslot slot;
 	struct shms_segpacked o;
 	uint64_t words[2];
-	size_t size = shms_segpacked_key_words(slot, words);
+	size_t size;
 
+	/* What is damaged is found by no key. */
+	if (!shms_packseg_has(p, place))
+		return 0;
+	g = &p->segments[place.segment];
+	slot = shms_packseg_slot(g, place.slot);
+	size = shms_segpacked_key_words(&slot, words);
 	if (size <= sizeof(words))
 		return shms_packhash_words(words, size);
-	/* What is damaged is found by no key. */
-	return shms_segpacked_read(&g->file->segment, slot, &o) == 0
+	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0
 		       ? shms_packhash(shms_packseg_key(g, &o), o.key_size).hash
 		       : 0;
 }
@@ -148,13 +155,10 @@ static void hashes_of(const struct shms_packplace *places, uint32_t n, uint64_t 
 	const struct shms_pack *p = arg;
 
 	for (uint32_t i = 0; i < n; i++)
-		__builtin_prefetch(shms_packseg_slot(&p->segments[places[i].segment], places[i].slot).packed);
-	for (uint32_t i = 0; i < n; i++) {
-		const struct shms_packseg *g = &p->segments[places[i].segment];
-		struct shms_segslot slot = shms_packseg_slot(g, places[i].slot);
-
-		ret[i] = hash_of(g, &slot);
-	}
+		if (shms_packseg_has(p, places[i]))
+			__builtin_prefetch(shms_packseg_slot(&p->segments[places[i].segment], places[i].slot).packed);
+	for (uint32_t i = 0; i < n; i++)
+		ret[i] = hash_of(p, places[i]);
 }
 
 void shms_pack_changing(struct shms_pack *p)
@@ -236,11 +240,17 @@ static SHMS_ASIDE bool is_long_key(const struct shms_packseg *g, const struct sh
 /* The slot has our name, so that its object does not change. */
 static bool is_key(const struct shms_packplace *place, const struct shms_packhashed *key, void *arg)
 {
-	const struct shms_packseg *g = &((struct shms_pack *)arg)->segments[place->segment];
-	struct shms_segslot slot = shms_packseg_slot(g, place->slot);
+	const struct shms_pack *p = arg;
+	const struct shms_packseg *g;
+	struct shms_segslot slot;
 	uint64_t words[2];
-	size_t size = shms_segpacked_key_words(&slot, words);
+	size_t size;
 
+	if (!shms_packseg_has(p, *place))
+		return false;
+	g = &p->segments[place->segment];
+	slot = shms_packseg_slot(g, place->slot);
+	size = shms_segpacked_key_words(&slot, words);
 	if (size != key->size)
 		return false;
 	if (size <= sizeof(words))

@@ -162,12 +162,13 @@ static void insert(struct shms_packline *lines, uint32_t n_lines, uint64_t hash,
 {
 	uint32_t at = home_of(hash, n_lines), empty;
 
-	while (!(empty = match(&lines[at], EMPTY))) {
+	for (uint32_t n = 0; !(empty = match(&lines[at], EMPTY)) && n < n_lines; n++) {
 		if (passed(&lines[at]) < PASSED_MOST)
 			add_last(&lines[at], 1);
 		at = after(at, n_lines);
 	}
-	cell_store(&lines[at], first(empty), cell_of(hash, place));
+	/* Another process has filled all lines: one of the cells that it wrote makes room. */
+	cell_store(&lines[at], empty ? first(empty) : 0, cell_of(hash, place));
 }
 
 /* Puts all cells of an index into other lines. */

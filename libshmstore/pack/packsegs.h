@@ -112,6 +112,13 @@ static inline struct shms_segslot shms_packseg_slot(const struct shms_packseg *g
 	return shms_segslot_at(&g->file->segment, slot);
 }
 
+/* Is it any slot's place? Other processes of the user can write into the index. */
+static inline bool shms_packseg_has(const struct shms_pack *p, struct shms_packplace place)
+{
+	return place.segment < SHMS_PACKINDEX_SEGMENTS && p->segments[place.segment].file &&
+	       place.slot < p->segments[place.segment].file->segment.shape.n_slots;
+}
+
 /* A description of its own of the segment's file, for locks. Returns a descriptor; -1 with errno. */
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another process of the user wrote into the shared words of a segment. The store's count of the slots that it has in the segment followed them, and was 0
- * while a key of it stood in the index. So the segment was left as soon as its owner was gone, and the next look for the key read what was unmapped.
+ * Another process of the user wrote into shared words. Of a segment: the store's count of the slots that it has there followed them, and was 0 while a
+ * key of it stood in the index. So the segment was left as soon as its owner was gone, and the next look for the key read what was unmapped. Of the index:
+ * the owner believed each cell, and read slots of segments that there are not; and a put never ended where no cell was empty.
  */
 #include "packs.h"
 #include "segslot.h"
@@ -45,4 +46,36 @@ Test(packed_written_words, segment_stays_while_a_key_means_it)
 	cr_assert(shms_pack_has(receiver, "another", 7));
 	(void)drop(receiver, "another");
 	close_pack(receiver);
+}
+
+/* All cells say that place, whatever the key. */
+static void fill_index(struct shms_pack *p, uint32_t segment, uint32_t slot)
+{
+	for (uint32_t line = 0; line < p->index.n_lines; line++) {
+		for (uint32_t tag = 0, i = 0; i < SHMS_PACKINDEX_CELLS; i++, tag++)
+			atomic_store(&p->index.lines[line].cells[i],
+				     ((line * SHMS_PACKINDEX_CELLS + tag) % 255 + 1) << 24 | segment << 16 | slot);
+	}
+}
+
+Test(packed_written_words, no_cell_of_the_index_is_believed)
+{
+	static const struct shms_packplace places[] = {{0, 65535}, {1, 0}, {200, 7}, {255, 65535}};
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		struct shms_pack *p = open_pack("written", false);
+
+		cr_assert_eq(put(p, "before", 2000, 1, false), 0);
+		fill_index(p, places[i].segment, places[i].slot);
+		/* Until the index has grown, and beyond. */
+		for (uint64_t k = 0; k < 3000; k++) {
+			char key[16];
+
+			snprintf(key, sizeof(key), "%lu", k);
+			cr_assert_not(shms_pack_has(p, key, strlen(key)));
+			cr_assert_eq(put(p, key, 100, k, false), 0);
+		}
+		(void)drop(p, "before");
+		close_pack(p);
+	}
 }

@@ -4,9 +4,9 @@
  *
  *   hostile [-t seconds] [-s seed]
  *
- * Two stores share segments and hand each other objects; now and then one is killed, and opened again over what is there then. The hostile
- * process maps each of their segments as a whole, and changes words of the books and of extents at random, so that any call may fail, and what
- * they read may be wrong. But no call may crash, hang, or return an error that is not of the closed list. Two other stores, which share segments
+ * Two stores share segments, hand each other objects and read each other by name; now and then one is killed, and opened again over what is there
+ * then. The hostile process maps each of their segments and their indexes as a whole, and changes words of the books and of extents at random, so that any
+ * call may fail, and what they read may be wrong. But no call may crash, hang, or return an error that is not of the closed list. Two other stores, which share segments
  * with each other only, must find every byte of theirs, and no error. In the end a store that was written into can be opened, closed and collected.
  */
 #include <dirent.h>
@@ -33,6 +33,7 @@
 #define PACK_MAX (UINT64_C(1) << 20)
 #define KEYS     12u
 #define LEASE_MS 500u
+#define READS    20u   /* by one handle */
 #define HANG_S   60u   /* more than any call takes */
 #define WRITES   2000u /* into a segment, each time that it is mapped */
 
@@ -196,6 +197,37 @@ static void survey(struct worker *w)
 	check(w, "gc", shmstore_partition_gc(w->p, 0, NULL), 0);
 }
 
+/* The other store of the pair, by its name: it may be gone just now, and its keys come and go. */
+static void read_other(struct worker *w)
+{
+	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
+	struct shmstore *other;
+	char name[16];
+	int rc;
+
+	snprintf(name, sizeof(name), "store-%u", w->id ^ 1);
+	o.flags = SHMSTORE_OPEN_READONLY;
+	rc = shmstore_open(w->p, name, &o, &other);
+	check(w, "open to read", rc, -ENOENT);
+	for (unsigned i = 0; rc == 0 && i < READS; i++) {
+		struct shmstore_view *v;
+		struct content c;
+		char key[16];
+		int got;
+
+		snprintf(key, sizeof(key), "key-%u", (unsigned)dice_draw(&w->dice, KEYS));
+		got = shmstore_get(other, key, strlen(key), 0, &v);
+		check(w, "get of the other's", got, -ENOENT);
+		if (got < 0)
+			continue;
+		if (content_check(v, &c) && w->id >= HARMED)
+			failure_say(&sh->failure, "store %u reads a damaged %s", w->id, key);
+		shmstore_view_unref(v);
+	}
+	if (rc == 0)
+		check(w, "close to read", shmstore_close(other), 0);
+}
+
 static int open_store(struct worker *w)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
@@ -247,6 +279,8 @@ static void work(unsigned id, uint64_t seed)
 		case 9:
 			if (dice_draw(&w.dice, 20) == 0)
 				survey(&w);
+			else if (dice_draw(&w.dice, 4) == 0)
+				read_other(&w);
 			break;
 		default:
 			get(&w, k, key);
@@ -333,6 +367,8 @@ static void harm(unsigned id, struct dice *d)
 	}
 	if (dir)
 		closedir(dir);
+	snprintf(path, sizeof(path), "%s/stores/store-%u/index", partition, id);
+	scribble(path, d);
 }
 
 static void be_hostile(uint64_t seed)

@@ -113,31 +113,24 @@ int cmd_arb_threads(struct admin *a, int argc, char **argv)
 
 /* ---- tasks ---- */
 
+#define COLUMNS(X)                           \
+	X(TASK, "TASK", TABLE_RIGHT)         \
+	X(STORE, "STORE", TABLE_TRUNC)       \
+	X(PID, "PID", TABLE_RIGHT)           \
+	X(LABEL, "LABEL", TABLE_TRUNC)       \
+	X(PRIORITY, "PRIO", TABLE_RIGHT)     \
+	X(AGE, "AGE", TABLE_RIGHT)           \
+	X(HELD, "HELD", TABLE_RIGHT)         \
+	X(CONTEXTS, "CONTEXTS", TABLE_RIGHT) \
+	X(STALLED, "STALLED", 0)             \
+	X(RETRIES, "RETRIES", TABLE_RIGHT)   \
+	X(SPLITS, "SPLITS", TABLE_RIGHT)     \
+	X(BLOCKED, "BLOCKED", TABLE_RIGHT)   \
+	X(LOST, "LOST", TABLE_RIGHT)
 enum {
-	TASK,
-	STORE,
-	PID,
-	LABEL,
-	PRIORITY,
-	AGE,
-	HELD,
-	CONTEXTS,
-	STALLED,
-	RETRIES,
-	SPLITS,
-	BLOCKED,
-	LOST,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[TASK] = {"TASK", TABLE_RIGHT},     [STORE] = {"STORE", TABLE_TRUNC},
-	[PID] = {"PID", TABLE_RIGHT},       [LABEL] = {"LABEL", TABLE_TRUNC},
-	[PRIORITY] = {"PRIO", TABLE_RIGHT}, [AGE] = {"AGE", TABLE_RIGHT},
-	[HELD] = {"HELD", TABLE_RIGHT},     [CONTEXTS] = {"CONTEXTS", TABLE_RIGHT},
-	[STALLED] = {"STALLED", 0},         [RETRIES] = {"RETRIES", TABLE_RIGHT},
-	[SPLITS] = {"SPLITS", TABLE_RIGHT}, [BLOCKED] = {"BLOCKED", TABLE_RIGHT},
-	[LOST] = {"LOST", TABLE_RIGHT},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 static void print_task(struct table *t, const struct json_object *o)
 {

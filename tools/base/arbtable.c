@@ -81,41 +81,26 @@ static int compare(const void *x, const void *y, void *arg)
 
 /* ---- contexts ---- */
 
+#define COLUMNS(X)                         \
+	X(CONTEXT, "CONTEXT", TABLE_RIGHT) \
+	X(STORE, "STORE", TABLE_TRUNC)     \
+	X(PID, "PID", TABLE_RIGHT)         \
+	X(KIND, "KIND", 0)                 \
+	X(STATE, "STATE", 0)               \
+	X(SINCE, "SINCE", TABLE_RIGHT)     \
+	X(PRIORITY, "PRIO", TABLE_RIGHT)   \
+	X(POOL, "POOL", TABLE_TRUNC)       \
+	X(WANTS, "WANTS", TABLE_RIGHT)     \
+	X(HELD, "HELD", TABLE_RIGHT)       \
+	X(NEED, "NEED", TABLE_RIGHT)       \
+	X(PASSED, "PASSED", TABLE_RIGHT)   \
+	X(TASK, "TASK", TABLE_RIGHT)       \
+	X(LABEL, "LABEL", TABLE_TRUNC)     \
+	X(REASON, "WHY", TABLE_WRAP)
 enum {
-	CONTEXT,
-	STORE,
-	PID,
-	KIND,
-	STATE,
-	SINCE,
-	PRIORITY,
-	POOL,
-	WANTS,
-	HELD,
-	NEED,
-	PASSED,
-	TASK,
-	LABEL,
-	REASON,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[CONTEXT] = {"CONTEXT", TABLE_RIGHT},
-	[STORE] = {"STORE", TABLE_TRUNC},
-	[PID] = {"PID", TABLE_RIGHT},
-	[KIND] = {"KIND", 0},
-	[STATE] = {"STATE", 0},
-	[SINCE] = {"SINCE", TABLE_RIGHT},
-	[PRIORITY] = {"PRIO", TABLE_RIGHT},
-	[POOL] = {"POOL", TABLE_TRUNC},
-	[WANTS] = {"WANTS", TABLE_RIGHT},
-	[HELD] = {"HELD", TABLE_RIGHT},
-	[NEED] = {"NEED", TABLE_RIGHT},
-	[PASSED] = {"PASSED", TABLE_RIGHT},
-	[TASK] = {"TASK", TABLE_RIGHT},
-	[LABEL] = {"LABEL", TABLE_TRUNC},
-	[REASON] = {"WHY", TABLE_WRAP},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 static void print_duration(struct table *t, size_t column, uint64_t ms)
 {
@@ -202,47 +187,29 @@ size_t arb_print_contexts(const struct admin *a, const struct json_object *parti
 
 /* ---- pools ---- */
 
+#define POOL_COLUMNS(X)                              \
+	X(P_NAME, "POOL", TABLE_TRUNC)               \
+	X(P_ID, "ID", TABLE_RIGHT)                   \
+	X(P_OWNER, "OF", TABLE_TRUNC)                \
+	X(P_CAPACITY, "CAPACITY", TABLE_RIGHT)       \
+	X(P_USED, "USED", TABLE_RIGHT)               \
+	X(P_FILL, "FILL", TABLE_RIGHT)               \
+	X(P_RECLAIMABLE, "RECLAIMABLE", TABLE_RIGHT) \
+	X(P_SPILLED, "SPILLED", TABLE_RIGHT)         \
+	X(P_LEASED, "LEASED", TABLE_RIGHT)           \
+	X(P_OBJECTS, "OBJECTS", TABLE_RIGHT)         \
+	X(P_GHOSTS, "GHOSTS", TABLE_RIGHT)           \
+	X(P_DRIFT, "DRIFT", TABLE_RIGHT)             \
+	X(P_WAITING, "WAITING", TABLE_RIGHT)         \
+	X(P_LEVEL, "PRESSURE", 0)                    \
+	X(P_GRANTS, "GRANTS", TABLE_RIGHT)           \
+	X(P_WAITS, "WAITS", TABLE_RIGHT)             \
+	X(P_RETRIES, "RETRIES", TABLE_RIGHT)         \
+	X(P_SPLITS, "SPLITS", TABLE_RIGHT)
 enum {
-	P_NAME,
-	P_ID,
-	P_OWNER,
-	P_CAPACITY,
-	P_USED,
-	P_FILL,
-	P_RECLAIMABLE,
-	P_SPILLED,
-	P_LEASED,
-	P_OBJECTS,
-	P_GHOSTS,
-	P_DRIFT,
-	P_WAITING,
-	P_LEVEL,
-	P_GRANTS,
-	P_WAITS,
-	P_RETRIES,
-	P_SPLITS,
-	N_POOL_COLUMNS
+	POOL_COLUMNS(TABLE_ID) N_POOL_COLUMNS
 };
-static const struct table_column pool_columns[N_POOL_COLUMNS] = {
-	[P_NAME] = {"POOL", TABLE_TRUNC},
-	[P_ID] = {"ID", TABLE_RIGHT},
-	[P_OWNER] = {"OF", TABLE_TRUNC},
-	[P_CAPACITY] = {"CAPACITY", TABLE_RIGHT},
-	[P_USED] = {"USED", TABLE_RIGHT},
-	[P_FILL] = {"FILL", TABLE_RIGHT},
-	[P_RECLAIMABLE] = {"RECLAIMABLE", TABLE_RIGHT},
-	[P_SPILLED] = {"SPILLED", TABLE_RIGHT},
-	[P_LEASED] = {"LEASED", TABLE_RIGHT},
-	[P_OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[P_GHOSTS] = {"GHOSTS", TABLE_RIGHT},
-	[P_DRIFT] = {"DRIFT", TABLE_RIGHT},
-	[P_WAITING] = {"WAITING", TABLE_RIGHT},
-	[P_LEVEL] = {"PRESSURE", 0},
-	[P_GRANTS] = {"GRANTS", TABLE_RIGHT},
-	[P_WAITS] = {"WAITS", TABLE_RIGHT},
-	[P_RETRIES] = {"RETRIES", TABLE_RIGHT},
-	[P_SPLITS] = {"SPLITS", TABLE_RIGHT},
-};
+static const struct table_column pool_columns[] = {POOL_COLUMNS(TABLE_COLUMN)};
 
 static void print_level(struct table *t, const struct json_object *p)
 {

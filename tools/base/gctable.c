@@ -7,23 +7,17 @@
 
 #include "human.h"
 
+#define COLUMNS(X)                         \
+	X(WHAT, "WHAT", 0)                 \
+	X(BYTES, "FREES", TABLE_RIGHT)     \
+	X(TIER, "ON DISK", TABLE_RIGHT)    \
+	X(OBJECTS, "OBJECTS", TABLE_RIGHT) \
+	X(PATH, "PATH", 0)                 \
+	X(EVIDENCE, "BECAUSE", TABLE_WRAP)
 enum {
-	WHAT,
-	BYTES,
-	TIER,
-	OBJECTS,
-	PATH,
-	EVIDENCE,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[WHAT] = {"WHAT", 0},
-	[BYTES] = {"FREES", TABLE_RIGHT},
-	[TIER] = {"ON DISK", TABLE_RIGHT},
-	[OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[PATH] = {"PATH", 0},
-	[EVIDENCE] = {"BECAUSE", TABLE_WRAP},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 void gctable_init(struct table *t, const struct admin *a, bool tier)
 {

@@ -23,6 +23,10 @@ struct table_column {
 	unsigned flags;
 };
 
+/* A table's columns are one list, of X(ID, name, flags): its enum { LIST(TABLE_ID) N_COLUMNS }, and its {LIST(TABLE_COLUMN)}. */
+#define TABLE_ID(id, ...)     id,
+#define TABLE_COLUMN(id, ...) [id] = {__VA_ARGS__},
+
 struct table {
 	struct libscols_table *scols;
 	struct libscols_line *line; /* being filled */

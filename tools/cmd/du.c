@@ -17,37 +17,24 @@
 #include "table.h"
 #include "tierstate.h"
 
+#define COLUMNS(X)                         \
+	X(NAME, "STORE", 0)                \
+	X(PID, "PID", TABLE_RIGHT)         \
+	X(STATE, "STATE", 0)               \
+	X(OBJECTS, "OBJECTS", TABLE_RIGHT) \
+	X(LINKED, "LINKED", TABLE_RIGHT)   \
+	X(PSS, "PSS", TABLE_RIGHT)         \
+	X(USS, "USS", TABLE_RIGHT)         \
+	X(LEASED, "LEASED", TABLE_RIGHT)   \
+	X(POOL, "POOL", TABLE_RIGHT)       \
+	X(DEMOTED, "DEMOTED", TABLE_RIGHT) \
+	X(MAPPED, "MAPPED", TABLE_RIGHT)   \
+	X(AGE, "AGE", TABLE_RIGHT)         \
+	X(LABEL, "LABEL", TABLE_TRUNC)
 enum {
-	NAME,
-	PID,
-	STATE,
-	OBJECTS,
-	LINKED,
-	PSS,
-	USS,
-	LEASED,
-	POOL,
-	DEMOTED,
-	MAPPED,
-	AGE,
-	LABEL,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[NAME] = {"STORE", 0},
-	[PID] = {"PID", TABLE_RIGHT},
-	[STATE] = {"STATE", 0},
-	[OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[LINKED] = {"LINKED", TABLE_RIGHT},
-	[PSS] = {"PSS", TABLE_RIGHT},
-	[USS] = {"USS", TABLE_RIGHT},
-	[LEASED] = {"LEASED", TABLE_RIGHT},
-	[POOL] = {"POOL", TABLE_RIGHT},
-	[DEMOTED] = {"DEMOTED", TABLE_RIGHT},
-	[MAPPED] = {"MAPPED", TABLE_RIGHT},
-	[AGE] = {"AGE", TABLE_RIGHT},
-	[LABEL] = {"LABEL", TABLE_TRUNC},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 struct du {
 	const struct admin *admin;

@@ -19,29 +19,20 @@
 #include "storelist.h"
 #include "table.h"
 
+#define COLUMNS(X)                             \
+	X(STORE, "STORE", 0)                   \
+	X(KEY, "KEY", 0)                       \
+	X(HEADER, "HEADER", TABLE_RIGHT)       \
+	X(BUFFERS_SIZE, "BUFFER", TABLE_RIGHT) \
+	X(BUFFERS, "N", TABLE_RIGHT)           \
+	X(WHERE, "WHERE", 0)                   \
+	X(LINKS, "LINKS", TABLE_RIGHT)         \
+	X(AGE, "AGE", TABLE_RIGHT)             \
+	X(INODE, "INODE", TABLE_RIGHT)
 enum {
-	STORE,
-	KEY,
-	HEADER,
-	BUFFERS_SIZE,
-	BUFFERS,
-	WHERE,
-	LINKS,
-	AGE,
-	INODE,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[STORE] = {"STORE", 0},
-	[KEY] = {"KEY", 0},
-	[HEADER] = {"HEADER", TABLE_RIGHT},
-	[BUFFERS_SIZE] = {"BUFFER", TABLE_RIGHT},
-	[BUFFERS] = {"N", TABLE_RIGHT},
-	[WHERE] = {"WHERE", 0},
-	[LINKS] = {"LINKS", TABLE_RIGHT},
-	[AGE] = {"AGE", TABLE_RIGHT},
-	[INODE] = {"INODE", TABLE_RIGHT},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 struct ls {
 	const struct admin *admin;

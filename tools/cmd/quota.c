@@ -9,31 +9,21 @@
 #include "options.h"
 #include "table.h"
 
+#define COLUMNS(X)                         \
+	X(KIND, "LIMIT OF", 0)             \
+	X(ID, "WHICH", 0)                  \
+	X(HARD, "HARD", TABLE_RIGHT)       \
+	X(SOFT, "SOFT", TABLE_RIGHT)       \
+	X(USED, "USED", TABLE_RIGHT)       \
+	X(GRANTED, "GRANTED", TABLE_RIGHT) \
+	X(FILL, "FILL", TABLE_RIGHT)       \
+	X(STORES, "STORES", TABLE_RIGHT)   \
+	X(WAITING, "WAITING", TABLE_RIGHT) \
+	X(REFUSED, "REFUSED", TABLE_RIGHT)
 enum {
-	KIND,
-	ID,
-	HARD,
-	SOFT,
-	USED,
-	GRANTED,
-	FILL,
-	STORES,
-	WAITING,
-	REFUSED,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[KIND] = {"LIMIT OF", 0},
-	[ID] = {"WHICH", 0},
-	[HARD] = {"HARD", TABLE_RIGHT},
-	[SOFT] = {"SOFT", TABLE_RIGHT},
-	[USED] = {"USED", TABLE_RIGHT},
-	[GRANTED] = {"GRANTED", TABLE_RIGHT},
-	[FILL] = {"FILL", TABLE_RIGHT},
-	[STORES] = {"STORES", TABLE_RIGHT},
-	[WAITING] = {"WAITING", TABLE_RIGHT},
-	[REFUSED] = {"REFUSED", TABLE_RIGHT},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 static void print_limit(struct table *t, size_t column, const struct json_object *o, const char *member)
 {

@@ -15,31 +15,24 @@
 #include "table.h"
 #include "tierstate.h"
 
+#define COLUMNS(X)                           \
+	X(PARTITION, "PARTITION", 0)         \
+	X(SIZE, "SIZE", TABLE_RIGHT)         \
+	X(USED, "USED", TABLE_RIGHT)         \
+	X(FILL, "FILL", TABLE_RIGHT)         \
+	X(STORES, "ALIVE", TABLE_RIGHT)      \
+	X(OBJECTS, "OBJECTS", TABLE_RIGHT)   \
+	X(LINKED, "LINKED", TABLE_RIGHT)     \
+	X(GHOSTS, "GHOSTS", TABLE_RIGHT)     \
+	X(POOL, "POOL", TABLE_RIGHT)         \
+	X(INFLIGHT, "INFLIGHT", TABLE_RIGHT) \
+	X(FOREIGN, "FOREIGN", TABLE_RIGHT)   \
+	X(RESIDUAL, "RESIDUAL", TABLE_RIGHT) \
+	X(AGE, "SURVEYED", TABLE_RIGHT)
 enum {
-	PARTITION,
-	SIZE,
-	USED,
-	FILL,
-	STORES,
-	OBJECTS,
-	LINKED,
-	GHOSTS,
-	POOL,
-	INFLIGHT,
-	FOREIGN,
-	RESIDUAL,
-	AGE,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[PARTITION] = {"PARTITION", 0},       [SIZE] = {"SIZE", TABLE_RIGHT},
-	[USED] = {"USED", TABLE_RIGHT},       [FILL] = {"FILL", TABLE_RIGHT},
-	[STORES] = {"ALIVE", TABLE_RIGHT},    [OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[LINKED] = {"LINKED", TABLE_RIGHT},   [GHOSTS] = {"GHOSTS", TABLE_RIGHT},
-	[POOL] = {"POOL", TABLE_RIGHT},       [INFLIGHT] = {"INFLIGHT", TABLE_RIGHT},
-	[FOREIGN] = {"FOREIGN", TABLE_RIGHT}, [RESIDUAL] = {"RESIDUAL", TABLE_RIGHT},
-	[AGE] = {"SURVEYED", TABLE_RIGHT},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 static void print_daemon(const struct json_object *d)
 {

@@ -212,35 +212,23 @@ static void print_head(const struct top *top, const struct sample *s)
 	print_rates(top, s);
 }
 
+#define COLUMNS(X)                           \
+	X(NAME, "STORE", TABLE_TRUNC)        \
+	X(PID, "PID", TABLE_RIGHT)           \
+	X(STATE, "STATE", 0)                 \
+	X(OBJECTS, "OBJECTS", TABLE_RIGHT)   \
+	X(LINKED, "LINKED", TABLE_RIGHT)     \
+	X(MAPPED, "MAPPED", TABLE_RIGHT)     \
+	X(POOL, "POOL", TABLE_RIGHT)         \
+	X(PUT, "PUT/s", TABLE_RIGHT)         \
+	X(PUT_BYTES, "PUT B/s", TABLE_RIGHT) \
+	X(GET, "GET/s", TABLE_RIGHT)         \
+	X(ADOPT, "ADOPT/s", TABLE_RIGHT)     \
+	X(DELETE, "DEL/s", TABLE_RIGHT)
 enum {
-	NAME,
-	PID,
-	STATE,
-	OBJECTS,
-	LINKED,
-	MAPPED,
-	POOL,
-	PUT,
-	PUT_BYTES,
-	GET,
-	ADOPT,
-	DELETE,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[NAME] = {"STORE", TABLE_TRUNC},
-	[PID] = {"PID", TABLE_RIGHT},
-	[STATE] = {"STATE", 0},
-	[OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[LINKED] = {"LINKED", TABLE_RIGHT},
-	[MAPPED] = {"MAPPED", TABLE_RIGHT},
-	[POOL] = {"POOL", TABLE_RIGHT},
-	[PUT] = {"PUT/s", TABLE_RIGHT},
-	[PUT_BYTES] = {"PUT B/s", TABLE_RIGHT},
-	[GET] = {"GET/s", TABLE_RIGHT},
-	[ADOPT] = {"ADOPT/s", TABLE_RIGHT},
-	[DELETE] = {"DEL/s", TABLE_RIGHT},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 static void print_store(struct table *t, const struct sample_store *s, bool has_rates)
 {

@@ -40,37 +40,24 @@ struct workers {
 	enum by by;
 };
 
+#define COLUMNS(X)                          \
+	X(NAME, "STORE", 0)                 \
+	X(PID, "PID", TABLE_RIGHT)          \
+	X(USER, "USER", 0)                  \
+	X(STATE, "STATE", 0)                \
+	X(OBJECTS, "OBJECTS", TABLE_RIGHT)  \
+	X(LINKED, "LINKED", TABLE_RIGHT)    \
+	X(PSS, "PSS", TABLE_RIGHT)          \
+	X(USS, "USS", TABLE_RIGHT)          \
+	X(POOL, "POOL", TABLE_RIGHT)        \
+	X(MAPPED, "MAPPED", TABLE_RIGHT)    \
+	X(CREDIT, "CREDIT", TABLE_RIGHT)    \
+	X(ASKED, "ASKED BACK", TABLE_RIGHT) \
+	X(LABEL, "LABEL", TABLE_TRUNC)
 enum {
-	NAME,
-	PID,
-	USER,
-	STATE,
-	OBJECTS,
-	LINKED,
-	PSS,
-	USS,
-	POOL,
-	MAPPED,
-	CREDIT,
-	ASKED,
-	LABEL,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[NAME] = {"STORE", 0},
-	[PID] = {"PID", TABLE_RIGHT},
-	[USER] = {"USER", 0},
-	[STATE] = {"STATE", 0},
-	[OBJECTS] = {"OBJECTS", TABLE_RIGHT},
-	[LINKED] = {"LINKED", TABLE_RIGHT},
-	[PSS] = {"PSS", TABLE_RIGHT},
-	[USS] = {"USS", TABLE_RIGHT},
-	[POOL] = {"POOL", TABLE_RIGHT},
-	[MAPPED] = {"MAPPED", TABLE_RIGHT},
-	[CREDIT] = {"CREDIT", TABLE_RIGHT},
-	[ASKED] = {"ASKED BACK", TABLE_RIGHT},
-	[LABEL] = {"LABEL", TABLE_TRUNC},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 /* ---- sorting ---- */
 

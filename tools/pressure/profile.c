@@ -57,37 +57,24 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- show ---- */
 
+#define COLUMNS(X)                           \
+	X(USER, "USER", TABLE_RIGHT)         \
+	X(LANG, "LANG", 0)                   \
+	X(FUNC, "FUNCTION", TABLE_TRUNC)     \
+	X(GROUP, "GROUP", TABLE_TRUNC)       \
+	X(TASKS, "TASKS", TABLE_RIGHT)       \
+	X(PEAK, "PEAK", TABLE_RIGHT)         \
+	X(P95, "P95", TABLE_RIGHT)           \
+	X(AVERAGE, "AVERAGE", TABLE_RIGHT)   \
+	X(ESTIMATE, "ESTIMATE", TABLE_RIGHT) \
+	X(SHARED, "SHARED", TABLE_RIGHT)     \
+	X(CPU, "CPU", TABLE_RIGHT)           \
+	X(LIFE, "LIFE", TABLE_RIGHT)         \
+	X(NOTE, "NOTE", 0)
 enum {
-	USER,
-	LANG,
-	FUNC,
-	GROUP,
-	TASKS,
-	PEAK,
-	P95,
-	AVERAGE,
-	ESTIMATE,
-	SHARED,
-	CPU,
-	LIFE,
-	NOTE,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[USER] = {"USER", TABLE_RIGHT},
-	[LANG] = {"LANG", 0},
-	[FUNC] = {"FUNCTION", TABLE_TRUNC},
-	[GROUP] = {"GROUP", TABLE_TRUNC},
-	[TASKS] = {"TASKS", TABLE_RIGHT},
-	[PEAK] = {"PEAK", TABLE_RIGHT},
-	[P95] = {"P95", TABLE_RIGHT},
-	[AVERAGE] = {"AVERAGE", TABLE_RIGHT},
-	[ESTIMATE] = {"ESTIMATE", TABLE_RIGHT},
-	[SHARED] = {"SHARED", TABLE_RIGHT},
-	[CPU] = {"CPU", TABLE_RIGHT},
-	[LIFE] = {"LIFE", TABLE_RIGHT},
-	[NOTE] = {"NOTE", 0},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 static void print_kind(struct table *t, uint64_t uid, const struct json_object *k)
 {

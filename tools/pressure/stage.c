@@ -43,33 +43,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+#define COLUMNS(X)                         \
+	X(SESSION, "SESSION", TABLE_RIGHT) \
+	X(STORE, "STORE", TABLE_TRUNC)     \
+	X(PID, "PID", TABLE_RIGHT)         \
+	X(STAGE, "STAGE", TABLE_TRUNC)     \
+	X(STATE, "STATE", 0)               \
+	X(FOR, "FOR", TABLE_RIGHT)         \
+	X(PROFILE, "PROFILE", TABLE_RIGHT) \
+	X(PRIVATE, "PRIVATE", TABLE_RIGHT) \
+	X(SHARED, "SHARED", TABLE_RIGHT)   \
+	X(SLOTS, "SLOTS", TABLE_RIGHT)     \
+	X(WAITED, "WAITED", TABLE_RIGHT)
 enum {
-	SESSION,
-	STORE,
-	PID,
-	STAGE,
-	STATE,
-	FOR,
-	PROFILE,
-	PRIVATE,
-	SHARED,
-	SLOTS,
-	WAITED,
-	N_COLUMNS
+	COLUMNS(TABLE_ID) N_COLUMNS
 };
-static const struct table_column columns[N_COLUMNS] = {
-	[SESSION] = {"SESSION", TABLE_RIGHT},
-	[STORE] = {"STORE", TABLE_TRUNC},
-	[PID] = {"PID", TABLE_RIGHT},
-	[STAGE] = {"STAGE", TABLE_TRUNC},
-	[STATE] = {"STATE", 0},
-	[FOR] = {"FOR", TABLE_RIGHT},
-	[PROFILE] = {"PROFILE", TABLE_RIGHT},
-	[PRIVATE] = {"PRIVATE", TABLE_RIGHT},
-	[SHARED] = {"SHARED", TABLE_RIGHT},
-	[SLOTS] = {"SLOTS", TABLE_RIGHT},
-	[WAITED] = {"WAITED", TABLE_RIGHT},
-};
+static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
 
 static void print_session(struct table *t, const struct json_object *o)
 {
