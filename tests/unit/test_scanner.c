@@ -2,8 +2,10 @@
 /* Jobs come back to the loop's thread, urgent ones past slow ones, and all of them at the end. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "loop.h"
 #include "scanner.h"
@@ -147,5 +149,91 @@ Test(scanner, every_job_is_done_at_the_end, .timeout = 60)
 	}
 	cr_assert_geq(n_ran, 1);
 	cr_assert_eq(countdown, 1);
+	loop_free(loop);
+}
+
+/* ---- what a job costs ---------------------------------------------------------------------------------------------- */
+
+struct burning {
+	struct job job;
+	uint64_t took_ns;
+};
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* To one processor, the first of those that the process may use. */
+static void pin(void)
+{
+	cpu_set_t all, one;
+	size_t cpu = 0;
+
+	cr_assert_eq(sched_getaffinity(getpid(), sizeof(all), &all), 0);
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+}
+
+/* Takes 10 ms of the processor, however long it waits for them. */
+static void burn(struct scanner_job *j)
+{
+	struct burning *b = (struct burning *)(void *)j;
+	uint64_t began_ns = clock_ns(CLOCK_MONOTONIC), end_ns;
+
+	pin();
+	end_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) + 10000000;
+	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end_ns)
+		continue;
+	b->took_ns = clock_ns(CLOCK_MONOTONIC) - began_ns;
+}
+
+static void *want_processor(void *arg)
+{
+	const _Atomic bool *ended = arg;
+
+	pin();
+	while (!atomic_load(ended))
+		continue;
+	return NULL;
+}
+
+/* A survey that waits for its processor takes long and costs little: the next one is not put off for that. */
+Test(scanner, a_wait_for_the_processor_is_no_cost, .timeout = 200)
+{
+	_Atomic bool ended = false;
+	struct loop *loop;
+	struct scanner *s = begin(&loop);
+	bool waited = false, counted = true;
+	pthread_t other;
+
+	if (access("/proc/thread-self/schedstat", R_OK) < 0)
+		cr_skip_test("the kernel does not count what a thread waits for");
+	cr_assert_eq(pthread_create(&other, NULL, want_processor, &ended), 0);
+	for (int i = 0; i < 100 && counted; i++) {
+		int countdown = 1;
+		struct burning b = {.job = {.job = {.worker = SCANNER_ASKED, .run = burn, .done = done},
+					    .loop = loop,
+					    .countdown = &countdown}};
+
+		scanner_submit(s, &b.job.job);
+		cr_assert_eq(loop_run(loop), 0);
+		/* Where the host lends the processor to others, that is counted as work. */
+		if (b.took_ns < 5 * UINT64_C(10000000))
+			continue;
+		waited = true;
+		counted = b.job.job.busy_ns > b.took_ns / 2;
+	}
+	atomic_store(&ended, true);
+	pthread_join(other, NULL);
+	cr_assert(waited, "the job never had to wait");
+	cr_assert_not(counted);
+	scanner_free(s);
 	loop_free(loop);
 }
