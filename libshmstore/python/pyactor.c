@@ -104,10 +104,7 @@ PyObject *pyshm_store_place_open(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "sO:_place_open", &name, &number) ||
 	    (number != Py_None && !pyarb_bytes(number, &room)) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_place_open(self->s, name, room, &p);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_place_open(self->s, name, room, &p));
 	if (r)
 		return pyshm_store_raise(self, r, "open place", PyTuple_GET_ITEM(args, 0));
 	capsule = wrap(self, p, PLACE);
@@ -131,10 +128,7 @@ PyObject *pyshm_store_actor_begin(PyObject *op, PyObject *args)
 		return NULL;
 	o.step_ms = step_ms;
 	o.suspend_ms = suspend_ms;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_begin(p, name, &o);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_begin(p, name, &o));
 	if (r)
 		return pyshm_store_raise(self, r, "begin actor", PyTuple_GET_ITEM(args, 1));
 	Py_RETURN_NONE;
@@ -149,10 +143,7 @@ PyObject *pyshm_store_actor_end(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "O&s:_actor_end", take_place, &p, &name) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_end(p, name);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_end(p, name));
 	if (r)
 		return pyshm_store_raise(self, r, "end actor", PyTuple_GET_ITEM(args, 1));
 	Py_RETURN_NONE;
@@ -169,10 +160,7 @@ PyObject *pyshm_store_actor_next(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "O&O&:_actor_next", take_place, &p, pyarb_bytes, &timeout_ms) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_next(p, timeout_ms, &o);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_next(p, timeout_ms, &o));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "ask for orders", NULL);
 	if (r == 0)
@@ -190,10 +178,7 @@ PyObject *pyshm_store_actor_fd(PyObject *op, PyObject *place)
 
 	if (!take_place(place, &p) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_fd(p);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_fd(p));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "find the descriptor of a place", NULL);
 	return PyLong_FromLong(r);
@@ -220,10 +205,7 @@ PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args)
 	o.version = version;
 	snprintf(o.name, sizeof(o.name), "%s", name);
 	snprintf(o.key, sizeof(o.key), "ckpt/%s/%llu", o.name, version);
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_done(p, &o, (enum shmstore_actor_how)how, data, (size_t)n);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_done(p, &o, (enum shmstore_actor_how)how, data, (size_t)n));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "say how an order ended, of actor", PyTuple_GET_ITEM(args, 2));
 	Py_RETURN_NONE;
@@ -248,10 +230,7 @@ PyObject *pyshm_store_actor_call(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "sy#:_actor_call", &name, &data, &n) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_call(self->s, name, data, (size_t)n, &c);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_call(self->s, name, data, (size_t)n, &c));
 	if (r)
 		return pyshm_store_raise(self, r, "call actor", PyTuple_GET_ITEM(args, 0));
 	return wrap_call(self, c);
@@ -266,10 +245,7 @@ PyObject *pyshm_store_actor_move(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "sz:_actor_move", &name, &place) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_move(self->s, name, place, &c);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_move(self->s, name, place, &c));
 	if (r)
 		return pyshm_store_raise(self, r, "move actor", PyTuple_GET_ITEM(args, 0));
 	return wrap_call(self, c);
@@ -286,10 +262,7 @@ PyObject *pyshm_store_actor_answer(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "O&O&:_actor_answer", take_call, &c, pyarb_bytes, &timeout_ms) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_actor_answer(c, timeout_ms, &answer);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_actor_answer(c, timeout_ms, &answer));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "have an actor's answer", NULL);
 	if (r == 0)

@@ -63,11 +63,7 @@ static void *alloc_shared(struct born *b, size_t size, bool locked)
 				p = NULL;
 		} else {
 			Py_INCREF(store);
-			Py_BEGIN_ALLOW_THREADS
-			if (shmstore_alloc(store->s, size, 0, &p) < 0)
-				p = NULL;
-			pyshm_store_leave(store);
-			Py_END_ALLOW_THREADS
+			PYSHM_STORE_CALL(store, if (shmstore_alloc(store->s, size, 0, &p) < 0) p = NULL);
 			Py_DECREF(store);
 			return p;
 		}

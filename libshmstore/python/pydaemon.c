@@ -63,10 +63,7 @@ PyObject *pyshm_store_daemon_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_daemon_fd(self->s);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_daemon_fd(self->s));
 	if (r == -ENOENT)
 		Py_RETURN_NONE;
 	if (r < 0)
@@ -81,10 +78,7 @@ PyObject *pyshm_store_daemon_dispatch(PyObject *op, PyObject *Py_UNUSED(ignored)
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_daemon_dispatch(self->s);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_daemon_dispatch(self->s));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "hear the daemon for", NULL);
 	return PyBool_FromLong(r);

@@ -95,10 +95,7 @@ PyObject *pyshm_partition_stores(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_stores(p, store_row, &rows);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_partition_stores(p, store_row, &rows));
 	if (r < 0)
 		return fail(op, &rows, r, "list the stores of");
 	return rows_list(&rows, store_tuple);
@@ -143,10 +140,8 @@ PyObject *pyshm_partition_gc(PyObject *op, PyObject *args)
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_gc_plan(p, dry_run ? SHMSTORE_GC_DRY_RUN : 0, action_row, &rows, &report);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(
+		p, r = shmstore_partition_gc_plan(p, dry_run ? SHMSTORE_GC_DRY_RUN : 0, action_row, &rows, &report));
 	if (r < 0)
 		return fail(op, &rows, r, "collect the garbage of");
 	return Py_BuildValue("KKKKN", (unsigned long long)report.n_stores, (unsigned long long)report.n_leases,
@@ -199,10 +194,7 @@ PyObject *pyshm_partition_reconcile(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_reconcile(p, holder_row, &rows, &usage);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_partition_reconcile(p, holder_row, &rows, &usage));
 	if (r < 0)
 		return fail(op, &rows, r, "reconcile the books of");
 	return Py_BuildValue("NN", pyshm_usage_tuple(&usage), rows_list(&rows, holder_tuple));
@@ -243,10 +235,7 @@ PyObject *pyshm_partition_verify(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_verify(p, finding_row, &rows);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_partition_verify(p, finding_row, &rows));
 	if (r < 0)
 		return fail(op, &rows, r, "verify");
 	return rows_list(&rows, finding_tuple);
@@ -264,10 +253,7 @@ PyObject *pyshm_partition_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_info(p, &info);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_partition_info(p, &info));
 	if (r < 0)
 		return fail(op, NULL, r, "ask about");
 	return Py_BuildValue("ONssINNKKKKKKKkk", self->path, PyUnicode_DecodeFSDefault(info.mount), info.uuid,

@@ -46,10 +46,7 @@ static PyObject *list_objects(PyObject *op, bool keys_only)
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_foreach(self->s, object_row, &rows);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_foreach(self->s, object_row, &rows));
 	if (r < 0) {
 		pyshm_rows_deinit(&rows);
 		return pyshm_store_raise(self, r, "list the objects of", NULL);

@@ -47,11 +47,8 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 		PyBuffer_Release(&header);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_put(self->s, key_data, key_size, header.buf, (size_t)header.len, buffers.iov, buffers.n,
-			 put_flags(self, &o));
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_put(self->s, key_data, key_size, header.buf, (size_t)header.len,
+						buffers.iov, buffers.n, put_flags(self, &o)));
 	pyshm_buffers_deinit(&buffers);
 	PyBuffer_Release(&header);
 	if (r)
@@ -73,10 +70,8 @@ PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs)
 		return NULL;
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_get(self->s, key_data, key_size, (cow ? SHMSTORE_COW : 0) | (verify ? SHMSTORE_VERIFY : 0), &v);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_get(self->s, key_data, key_size,
+						(cow ? SHMSTORE_COW : 0) | (verify ? SHMSTORE_VERIFY : 0), &v));
 	if (r)
 		return pyshm_store_raise_missing(self, r, "get", key);
 	return pyshm_view_new(pyshm_state_of(Py_TYPE(op)), v, cow);
@@ -142,11 +137,8 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 		PyMem_Free(sizes);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_create(self->s, key_data, key_size, (size_t)header_size, sizes, n_buffers, put_flags(self, &o),
-			    &w);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_create(self->s, key_data, key_size, (size_t)header_size, sizes, n_buffers,
+						   put_flags(self, &o), &w));
 	PyMem_Free(sizes);
 	if (r)
 		return pyshm_store_raise_object(self, r, "create", key);
@@ -161,10 +153,7 @@ bool pyshm_store_call(PyObject *op, PyObject *key, pyshm_key_call *call, int *re
 
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return false;
-	Py_BEGIN_ALLOW_THREADS
-	*ret_r = call(self->s, key_data, key_size);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, *ret_r = call(self->s, key_data, key_size));
 	return true;
 }
 
@@ -198,10 +187,7 @@ PyObject *pyshm_store_wait(PyObject *op, PyObject *args)
 		slice = ms < SLICE_MS ? ms : SLICE_MS;
 		if (!pyshm_store_enter(self))
 			return NULL;
-		Py_BEGIN_ALLOW_THREADS
-		r = shmstore_wait(self->s, key_data, key_size, generation, slice);
-		pyshm_store_leave(self);
-		Py_END_ALLOW_THREADS
+		PYSHM_STORE_CALL(self, r = shmstore_wait(self->s, key_data, key_size, generation, slice));
 		if (PyErr_CheckSignals() < 0)
 			return NULL;
 		ms -= slice;
@@ -218,10 +204,7 @@ PyObject *pyshm_store_owner(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_owner(self->s, &pid, &alive);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_owner(self->s, &pid, &alive));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "ask for the owner of", NULL);
 	return Py_BuildValue("iO", pid,
@@ -267,12 +250,10 @@ PyObject *pyshm_store_handoff(PyObject *op, PyObject *args)
 	}
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = user == Py_None
-		    ? shmstore_handoff_flags(self->s, key_data, key_size, lease_ms, as_is ? SHMSTORE_AS_IS : 0, &ticket)
-		    : shmstore_handoff_to(self->s, key_data, key_size, (uid_t)uid, lease_ms, &ticket);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = user == Py_None ? shmstore_handoff_flags(self->s, key_data, key_size, lease_ms,
+									    as_is ? SHMSTORE_AS_IS : 0, &ticket)
+						   : shmstore_handoff_to(self->s, key_data, key_size, (uid_t)uid,
+									 lease_ms, &ticket));
 	if (r < 0)
 		return pyshm_store_raise_missing(self, r, "hand off", key);
 	return pyshm_ticket_tuple(&ticket);
@@ -294,11 +275,8 @@ PyObject *pyshm_store_adopt(PyObject *op, PyObject *args)
 	    pyshm_ticket_init(&ticket, path, header_size, buffer_size, pyshm_state_of(Py_TYPE(op))) < 0 ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_adopt(self->s, key_data, key_size, &ticket,
-			   (replace ? SHMSTORE_REPLACE : 0) | (verify ? SHMSTORE_VERIFY : 0));
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_adopt(self->s, key_data, key_size, &ticket,
+						  (replace ? SHMSTORE_REPLACE : 0) | (verify ? SHMSTORE_VERIFY : 0)));
 	if (r)
 		return pyshm_store_raise_object(self, r, "adopt", key);
 	Py_RETURN_NONE;

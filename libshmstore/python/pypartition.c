@@ -116,10 +116,7 @@ static PyObject *partition_find_peer(PyObject *op, PyObject *args, PyObject *kwa
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_peer_find(p, address, name, sizeof(name));
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_peer_find(p, address, name, sizeof(name)));
 	if (r == -ENOENT)
 		Py_RETURN_NONE;
 	if (r < 0)
@@ -151,10 +148,7 @@ static PyObject *partition_usage(PyObject *op, PyObject *args)
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_usage(p, full ? SHMSTORE_USAGE_FULL : 0, &usage);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_partition_usage(p, full ? SHMSTORE_USAGE_FULL : 0, &usage));
 	if (r < 0)
 		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "measure the use of", NULL, self->path);
 	return pyshm_usage_tuple(&usage);

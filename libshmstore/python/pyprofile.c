@@ -14,10 +14,7 @@ PyObject *pyshm_store_profile_begin(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "sss:_profile_begin", &kind.lang, &kind.func, &kind.group) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_profile_begin(self->s, &kind, &task);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_profile_begin(self->s, &kind, &task));
 	if (r)
 		return pyshm_store_raise(self, r, "profile", PyTuple_GET_ITEM(args, 1));
 	return PyLong_FromUnsignedLong(task);
@@ -32,10 +29,7 @@ PyObject *pyshm_store_profile_sample(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "IO&:_profile_sample", &task, pyarb_bytes, &bytes) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_profile_sample(self->s, task, bytes);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_profile_sample(self->s, task, bytes));
 	if (r)
 		return pyshm_store_raise(self, r, "profile task", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
@@ -63,10 +57,7 @@ PyObject *pyshm_store_profile_end(PyObject *op, PyObject *args)
 			      &end.shared_bytes, amount, &end.cpu_ms) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_profile_end(self->s, task, &end);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_profile_end(self->s, task, &end));
 	if (r)
 		return pyshm_store_raise(self, r, "profile task", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
@@ -85,10 +76,7 @@ PyObject *pyshm_store_profile_estimate(PyObject *op, PyObject *args)
 	    !pyshm_store_enter(self))
 		return NULL;
 	declared = (struct shmstore_profile_use){private_bytes, shared_bytes, cpu_ms, 0};
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_profile_estimate(self->s, &kind, &declared, &use);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_profile_estimate(self->s, &kind, &declared, &use));
 	if (r)
 		return pyshm_store_raise(self, r, "estimate", PyTuple_GET_ITEM(args, 1));
 	return Py_BuildValue("KKKK", (unsigned long long)use.private_bytes, (unsigned long long)use.shared_bytes,

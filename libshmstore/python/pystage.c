@@ -28,10 +28,7 @@ PyObject *pyshm_store_stage_query(PyObject *op, PyObject *args)
 	ask.n_native = native;
 	ask.n_convert = convert;
 	ask.n_other = other;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_stage_query(self->s, &ask, &p);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_stage_query(self->s, &ask, &p));
 	if (r)
 		return pyshm_store_raise(self, r, "stage", PyTuple_GET_ITEM(args, 0));
 	return profile_of(&p);
@@ -49,10 +46,7 @@ PyObject *pyshm_store_stage_begin(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "sIIO&:_stage_begin", &name, &profile, &other, pyarb_bytes, &wait_ms) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_stage_begin(self->s, name, profile, other, wait_ms, &p);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_stage_begin(self->s, name, profile, other, wait_ms, &p));
 	if (r)
 		return pyshm_store_raise(self, r, "stage", PyTuple_GET_ITEM(args, 0));
 	return profile_of(&p);
@@ -67,10 +61,7 @@ PyObject *pyshm_store_stage_end(PyObject *op, PyObject *unused)
 	(void)unused;
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_stage_end(self->s, &p);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_stage_end(self->s, &p));
 	if (r)
 		return pyshm_store_raise(self, r, "stage", NULL);
 	return profile_of(&p);

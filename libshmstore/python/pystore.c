@@ -194,10 +194,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	p = pyshm_partition_enter(partition);
 	if (!p)
 		goto fail;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_open(p, opening.name, &opening.options, &self->s);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_open(p, opening.name, &opening.options, &self->s));
 	if (r < 0) {
 		pyshm_raise(state, r, "open store", self->name, partition->path);
 		goto fail;
@@ -308,10 +305,7 @@ static PyObject *store_set_address(PyObject *op, PyObject *args, PyObject *kwarg
 		return NULL;
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_set_address(self->s, address ? address : "");
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_set_address(self->s, address ? address : ""));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "set the address of", NULL);
 	Py_RETURN_NONE;
@@ -325,10 +319,7 @@ static PyObject *store_usage(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_usage(self->s, &u);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_usage(self->s, &u));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "measure the use of", NULL);
 	return Py_BuildValue("KKKKKK", (unsigned long long)u.linked, (unsigned long long)u.pss,

@@ -105,10 +105,7 @@ PyObject *pyshm_store_task_done(PyObject *op, PyObject *number)
 
 	if (!pyarb_bytes(number, &task) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_task_done(self->s, task);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_task_done(self->s, task));
 	if (r)
 		return pyshm_store_raise(self, r, "end task", number);
 	Py_RETURN_NONE;
@@ -123,10 +120,7 @@ PyObject *pyshm_store_preempt_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_preempt_fd(self->s);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_preempt_fd(self->s));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "find the descriptor of preemptions", NULL);
 	return PyLong_FromLong(r);
@@ -140,10 +134,7 @@ PyObject *pyshm_store_preempt_next(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_preempt_next(self->s, &p);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_preempt_next(self->s, &p));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "ask for preemptions", NULL);
 	if (r == 0)

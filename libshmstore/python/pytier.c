@@ -33,10 +33,7 @@ PyObject *pyshm_partition_set_tier(PyObject *op, PyObject *args)
 		Py_XDECREF(path);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_tier_set(p, path ? &config : NULL);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_tier_set(p, path ? &config : NULL));
 	Py_XDECREF(path);
 	if (r < 0)
 		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "set the tier", path_arg, self->path);
@@ -53,10 +50,7 @@ PyObject *pyshm_partition_tier(PyObject *op, PyObject *Py_UNUSED(ignored))
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_tier_info(p, &t);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_tier_info(p, &t));
 	if (r == -ENOENT && !*shmstore_error_path())
 		Py_RETURN_NONE;
 	if (r < 0)
@@ -163,10 +157,7 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 	p = pyshm_partition_enter(self);
 	if (!p)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_evict(p, &what, &report);
-	shmstore_partition_unref(p);
-	Py_END_ALLOW_THREADS
+	PYSHM_PARTITION_CALL(p, r = shmstore_partition_evict(p, &what, &report));
 	if (progress.failed) {
 		pyshm_exception_put_back(progress.raised);
 		return NULL;
@@ -214,10 +205,7 @@ PyObject *pyshm_store_promote(PyObject *op, PyObject *args, PyObject *kwargs)
 		return NULL;
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_promote(self->s, key_data, key_size, evict ? 0 : SHMSTORE_NO_EVICT);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_promote(self->s, key_data, key_size, evict ? 0 : SHMSTORE_NO_EVICT));
 	if (r)
 		return pyshm_store_raise_missing(self, r, "promote", key);
 	Py_RETURN_NONE;
@@ -266,11 +254,8 @@ PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args)
 	}
 	if (!pyshm_store_enter(self))
 		goto out;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_prefetch(self->s, iov, (size_t)PyTuple_GET_SIZE(keys), n_threads, evict ? 0 : SHMSTORE_NO_EVICT,
-			      results);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_prefetch(self->s, iov, (size_t)PyTuple_GET_SIZE(keys), n_threads,
+						     evict ? 0 : SHMSTORE_NO_EVICT, results));
 	if (r < 0) {
 		pyshm_store_raise_object(self, r, "prefetch from", NULL);
 		goto out;
@@ -291,10 +276,7 @@ static PyObject *set_pin(PyObject *op, PyObject *key, bool pin)
 
 	if (pyshm_key_bytes(key, &key_data, &key_size) < 0 || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_pin(self->s, key_data, key_size, pin);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_pin(self->s, key_data, key_size, pin));
 	if (r < 0)
 		return pyshm_store_raise_missing(self, r, pin ? "pin" : "unpin", key);
 	Py_RETURN_NONE;

@@ -171,10 +171,7 @@ static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 		return NULL;
 	self->state = WRITER_SEALED;
 	self->w = NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_seal(w);
-	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self->store, r = shmstore_seal(w));
 	if (r < 0) {
 		self->state = WRITER_ABORTED;
 		return pyshm_store_raise_object(self->store, r, "seal", self->key);

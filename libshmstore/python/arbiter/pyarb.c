@@ -56,10 +56,7 @@ PyObject *pyshm_store_arb_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_available(self->s);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_available(self->s));
 	return PyBool_FromLong(r == 0);
 }
 
@@ -77,10 +74,7 @@ PyObject *pyshm_store_arb_pool_create(PyObject *op, PyObject *args)
 			      &spill_reserve) ||
 	    !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_pool_create(self->s, name, capacity, spill_reserve, &pool);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_pool_create(self->s, name, capacity, spill_reserve, &pool));
 	if (r)
 		return pyarb_raise(self, r, "make a pool", PyTuple_GET_ITEM(args, 0));
 	return PyLong_FromUnsignedLong(pool);
@@ -95,10 +89,7 @@ PyObject *pyshm_store_arb_pool_resize(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "IO&:_arb_pool_resize", &pool, pyarb_bytes, &capacity) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_pool_resize(self->s, pool, capacity);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_pool_resize(self->s, pool, capacity));
 	if (r)
 		return pyarb_raise(self, r, "resize pool", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
@@ -112,10 +103,7 @@ PyObject *pyshm_store_arb_pool_remove(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_arb_pool_remove", &pool) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_pool_remove(self->s, pool);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_pool_remove(self->s, pool));
 	if (r)
 		return pyarb_raise(self, r, "remove pool", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
@@ -130,10 +118,7 @@ PyObject *pyshm_store_arb_pool_info(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_arb_pool_info", &pool) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_pool_info(self->s, pool, &i);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_pool_info(self->s, pool, &i));
 	if (r)
 		return pyarb_raise(self, r, "look at pool", PyTuple_GET_ITEM(args, 0));
 	return Py_BuildValue("KKKKKII", (unsigned long long)i.capacity, (unsigned long long)i.used,
@@ -161,10 +146,7 @@ PyObject *pyshm_store_arb_task_begin(PyObject *op, PyObject *args)
 	}
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_task_begin(self->s, &o, &task);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_task_begin(self->s, &o, &task));
 	if (r)
 		return pyarb_raise(self, r, "begin a task", NULL);
 	return PyLong_FromUnsignedLong(task);
@@ -178,10 +160,7 @@ PyObject *pyshm_store_arb_task_end(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_arb_task_end", &task) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_task_end(self->s, task);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_task_end(self->s, task));
 	if (r)
 		return pyarb_raise(self, r, "end task", PyTuple_GET_ITEM(args, 0));
 	Py_RETURN_NONE;
@@ -196,10 +175,7 @@ PyObject *pyshm_store_arb_stats(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "IIp:_arb_stats", &task, &pool, &reset) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_stats(self->s, task, pool, reset, &s);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_stats(self->s, task, pool, reset, &s));
 	if (r)
 		return pyarb_raise(self, r, "read the statistics of task", PyTuple_GET_ITEM(args, 0));
 	return Py_BuildValue("KKKdddKKKK", (unsigned long long)s.n_retries, (unsigned long long)s.n_splits,

@@ -52,10 +52,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 		Py_DECREF(self);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_context_new(store->s, &self->c);
-	pyshm_store_leave(store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(store, r = shmstore_arb_context_new(store->s, &self->c));
 	if (r == 0)
 		return (PyObject *)self;
 	pyarb_raise(store, r, "make a context", NULL);
@@ -74,10 +71,7 @@ static void free_context(struct pyarb_context *self)
 	self->c = NULL;
 	saved = pyshm_exception_take();
 	if (pyshm_store_enter(self->store)) {
-		Py_BEGIN_ALLOW_THREADS
-		shmstore_arb_context_free(c);
-		pyshm_store_leave(self->store);
-		Py_END_ALLOW_THREADS
+		PYSHM_STORE_CALL(self->store, shmstore_arb_context_free(c));
 	} else {
 		PyErr_Clear();
 	}
@@ -124,10 +118,7 @@ static PyObject *context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 		Py_RETURN_NONE;
 	if (!pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_cancel(self->store->s, c);
-	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self->store, r = shmstore_arb_cancel(self->store->s, c));
 	if (r)
 		return pyarb_raise(self->store, r, "cancel", NULL);
 	Py_RETURN_NONE;
@@ -336,10 +327,7 @@ static PyObject *context_state(PyObject *op, PyObject *Py_UNUSED(ignored))
 		return Py_BuildValue("sdKK", "UNKNOWN", 0.0, 0ULL, 0ULL);
 	if (!pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_state(self->store->s, c, &i);
-	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self->store, r = shmstore_arb_state(self->store->s, c, &i));
 	if (r)
 		return pyarb_raise(self->store, r, "look at a context", NULL);
 	return Py_BuildValue("sdKK", i.state, (double)i.since_ms / 1e3, (unsigned long long)i.held,

@@ -14,10 +14,7 @@ PyObject *pyshm_store_arb_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_fd(self->s);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_fd(self->s));
 	if (r < 0)
 		return pyarb_raise(self, r, "find the arbiter's descriptor", NULL);
 	return PyLong_FromLong(r);
@@ -58,10 +55,7 @@ PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "O!:_arb_next", &PyDict_Type, &pending) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_next(self->s, &done);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_next(self->s, &done));
 	if (r < 0)
 		return pyarb_raise(self, r, "hear the arbiter", NULL);
 	if (r == 0)
@@ -152,10 +146,7 @@ PyObject *pyshm_store_arb_listen(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "p:_arb_listen", &on) || !pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_set_upcalls(self->s, on ? &upcalls : NULL);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_set_upcalls(self->s, on ? &upcalls : NULL));
 	if (r)
 		return pyarb_raise(self, r, "open the channel for up-calls", NULL);
 	Py_RETURN_NONE;
@@ -171,10 +162,7 @@ PyObject *pyshm_store_arb_serve(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "iOO:_arb_serve", &ms, &s.evict, &s.pressure) || !pyshm_store_enter(self))
 		return NULL;
 	serving = &s;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_serve(self->s, ms);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_serve(self->s, ms));
 	serving = outer;
 	if (s.failed) {
 		pyshm_exception_put_back(s.raised);
@@ -192,10 +180,7 @@ PyObject *pyshm_store_arb_serve_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyshm_store_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_serve_fd(self->s);
-	pyshm_store_leave(self);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self, r = shmstore_arb_serve_fd(self->s));
 	if (r < 0)
 		return pyarb_raise(self, r, "find the descriptor of up-calls", NULL);
 	return PyLong_FromLong(r);

@@ -36,10 +36,7 @@ static void let_go(struct pyarb_reservation *self)
 	saved = pyshm_exception_take();
 	if (pyshm_store_enter(self->store)) {
 		/* What may fail is nobody's business any more: the task has ended, or the daemon. */
-		Py_BEGIN_ALLOW_THREADS
-		shmstore_arb_release(self->store->s, &r);
-		pyshm_store_leave(self->store);
-		Py_END_ALLOW_THREADS
+		PYSHM_STORE_CALL(self->store, shmstore_arb_release(self->store->s, &r));
 	} else {
 		PyErr_Clear();
 	}
@@ -99,10 +96,7 @@ static PyObject *reservation_commit(PyObject *op, PyObject *args)
 		return NULL;
 	self->held = false;
 	self->r.bytes = 0;
-	Py_BEGIN_ALLOW_THREADS
-	result = shmstore_arb_commit(self->store->s, &r, bytes);
-	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self->store, result = shmstore_arb_commit(self->store->s, &r, bytes));
 	if (result)
 		return pyarb_raise(self->store, result, "commit a reservation", NULL);
 	Py_RETURN_NONE;
@@ -125,10 +119,7 @@ static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
 	}
 	if (!check_unspent(self) || !pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	result = shmstore_arb_unpin(self->store->s, &r);
-	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self->store, result = shmstore_arb_unpin(self->store->s, &r));
 	if (result == SHMSTORE_ARB_AGAIN)
 		Py_RETURN_FALSE;
 	if (result)
@@ -149,10 +140,7 @@ static PyObject *reservation_spilled(PyObject *op, PyObject *number)
 
 	if (PyErr_Occurred() || !pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	result = shmstore_arb_spilled(self->store->s, &r, bytes);
-	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self->store, result = shmstore_arb_spilled(self->store->s, &r, bytes));
 	if (result)
 		return pyarb_raise(self->store, result, "say what was spilled of a reservation", NULL);
 	Py_RETURN_NONE;
@@ -173,10 +161,7 @@ static PyObject *reservation_spend(PyObject *op, PyObject *args)
 	}
 	if (!pyshm_store_enter(self->store))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_spend(self->store->s, on ? &self->r : NULL);
-	pyshm_store_leave(self->store);
-	Py_END_ALLOW_THREADS
+	PYSHM_STORE_CALL(self->store, r = shmstore_arb_spend(self->store->s, on ? &self->r : NULL));
 	if (r)
 		return pyarb_raise(self->store, r, "spend a reservation", NULL);
 	self->spent_from = on;
