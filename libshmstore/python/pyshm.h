@@ -134,13 +134,11 @@ extern PyType_Spec pyshm_partition_spec;
 /* The partition with a reference for the caller, who gives it back; NULL with ClosedError raised where close() was called. */
 struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self);
 /* Makes the call without the GIL, and gives the partition back. */
-#define PYSHM_PARTITION_CALL(p, ...)         \
-	do {                                 \
-		Py_BEGIN_ALLOW_THREADS       \
-		__VA_ARGS__;                 \
-		shmstore_partition_unref(p); \
-		Py_END_ALLOW_THREADS         \
-	} while (0)
+#define PYSHM_PARTITION_CALL(p, ...) \
+	Py_BEGIN_ALLOW_THREADS       \
+	__VA_ARGS__;                 \
+	shmstore_partition_unref(p); \
+	Py_END_ALLOW_THREADS
 PyObject *pyshm_usage_tuple(const struct shmstore_usage *u);
 PyObject *pyshm_partition_gc(PyObject *op, PyObject *args);
 PyObject *pyshm_partition_stores(PyObject *op, PyObject *ignored);
@@ -175,13 +173,11 @@ bool pyshm_store_enter(struct pyshm_store *self);
 bool pyshm_store_enter_quietly(struct pyshm_store *self);
 void pyshm_store_leave(struct pyshm_store *self);
 /* Makes the call, of a store that was entered, without the GIL, and leaves the store. */
-#define PYSHM_STORE_CALL(self, ...)      \
-	do {                             \
-		Py_BEGIN_ALLOW_THREADS   \
-		__VA_ARGS__;             \
-		pyshm_store_leave(self); \
-		Py_END_ALLOW_THREADS     \
-	} while (0)
+#define PYSHM_STORE_CALL(self, ...) \
+	Py_BEGIN_ALLOW_THREADS      \
+	__VA_ARGS__;                \
+	pyshm_store_leave(self);    \
+	Py_END_ALLOW_THREADS
 /* Raises Error for a failed call on the store, of which the library keeps no detail. Returns NULL. */
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key);
 /* The same for a call on an object, of which it may. error > 0: an outcome of the arbiter. */
