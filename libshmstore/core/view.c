@@ -91,33 +91,35 @@ struct shmstore_view *shms_view_find(const void *address)
 	return v;
 }
 
-static struct shmstore_view *alloc_view(const struct shms_header *h, const void *key, size_t key_size)
+/* Copies o's table, where it has one, and metadata, unless they live as long as the view. */
+static inline struct shmstore_view *alloc_view(const struct shms_object *o, bool theirs_live, const void *key,
+					       size_t key_size)
 {
-	const struct shms_layout *l = &h->object.layout;
-	/* room: table, key and, unless the header's own memory is taken over, metadata. All sizes are validated and bounded by
-	 * a file's size. */
-	uint64_t table = (uint64_t)l->n_buffers * sizeof(struct shms_entry);
-	uint64_t inline_table = h->head ? 0 : table, metadata = h->head ? 0 : l->metadata_size;
-	struct shmstore_view *v = malloc(sizeof(*v) + inline_table + key_size + metadata + 1);
-	unsigned char *room;
+	const struct shms_layout *l = &o->layout;
+	/* All sizes are validated and bounded by a file's size. */
+	uint64_t table = theirs_live ? 0 : (uint64_t)l->n_buffers * sizeof(struct shms_entry);
+	uint64_t metadata = theirs_live ? 0 : l->metadata_size;
+	struct shmstore_view *v = malloc(sizeof(*v) + table + metadata + key_size + 1);
 
 	if (!v)
 		return NULL;
 	memset(v, 0, sizeof(*v));
-	room = v->room;
-	v->table = h->object.table;
-	v->metadata = h->object.metadata;
-	if (!h->head) {
-		memcpy(room, h->object.table, table);
-		v->table = (const struct shms_entry *)(const void *)room;
-		room += table;
-		memcpy(room, h->object.metadata, metadata);
-		v->metadata = room;
-		room += metadata;
-	}
+	v->magic = VIEW_MAGIC;
+	atomic_init(&v->n_ref, 1);
+	v->generation = o->generation;
+	v->header_size = l->header_size;
+	v->buffer_size = l->buffer_size;
+	v->key_size = key_size;
+	v->metadata_size = l->metadata_size;
+	v->n_buffers = l->n_buffers;
+	v->table = theirs_live ? o->table : (const struct shms_entry *)(const void *)v->room;
+	v->metadata = theirs_live ? o->metadata : v->room + table;
+	v->key = v->room + table + metadata;
+	if (o->table)
+		memcpy(v->room, o->table, table);
+	memcpy(v->room + table, o->metadata, metadata);
 	if (key_size)
-		memcpy(room, key, key_size);
-	v->key = room;
+		memcpy(v->room + table + metadata, key, key_size);
 	return v;
 }
 
@@ -125,21 +127,13 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 		  size_t key_size, struct shmstore_view **ret)
 {
 	const struct shms_layout *l = &h->object.layout;
-	struct shmstore_view *v = alloc_view(h, key, key_size);
+	struct shmstore_view *v = alloc_view(&h->object, h->head != NULL, key, key_size);
 	uint64_t into;
 
 	if (!v)
 		return -ENOMEM;
-	v->magic = VIEW_MAGIC;
-	atomic_init(&v->n_ref, 1);
 	v->cow = f->cow;
 	v->uid = f->uid;
-	v->generation = h->object.generation;
-	v->header_size = l->header_size;
-	v->buffer_size = l->buffer_size;
-	v->key_size = key_size;
-	v->metadata_size = l->metadata_size;
-	v->n_buffers = l->n_buffers;
 	if (l->buffer_size) {
 		int prot = f->cow ? PROT_READ | PROT_WRITE : PROT_READ;
 		/* Most copy-on-write pages are never written: they shall not count as promised memory. */
@@ -198,52 +192,47 @@ static int map_copy(struct shmstore_view *v, const void *bytes, bool writable)
 	return 0;
 }
 
-static struct shmstore_view *alloc_packed(const struct shms_pack_view *packed, const void *key, size_t key_size)
+/* A view that is no copy keeps the object. */
+static int map_packed(struct shmstore_view *v, const uint8_t *bytes)
 {
-	const struct shms_segpacked *o = &packed->object;
-	uint64_t table = (uint64_t)o->n_buffers * sizeof(struct shms_entry);
-	struct shmstore_view *v = malloc(sizeof(*v) + table + o->metadata_size + key_size + 1);
+	bool packed = v->packed.pack != NULL;
 
-	if (!v)
-		return NULL;
-	memset(v, 0, sizeof(*v));
-	v->magic = VIEW_MAGIC;
-	atomic_init(&v->n_ref, 1);
-	v->packed = *packed;
-	v->generation = shms_pack_view_generation(packed);
-	v->buffer_size = o->buffer_size;
-	v->n_buffers = o->n_buffers;
-	v->metadata_size = o->metadata_size;
-	v->key_size = key_size;
-	v->table = (const struct shms_entry *)(const void *)v->room;
-	v->metadata = v->room + table;
-	v->key = v->room + table + o->metadata_size;
-	memcpy(v->room + table, packed->segment->bytes + packed->object.extent_off + o->metadata_off, o->metadata_size);
-	if (key_size)
-		memcpy(v->room + table + o->metadata_size, key, key_size);
-	return v;
+	if (packed && v->cow && v->buffer_size >= SHMS_FORMAT_BIG)
+		v->map = shms_pack_map(&v->packed);
+	v->is_packed = packed && (!v->cow || v->map);
+	if (v->buffer_size && !v->is_packed)
+		return map_copy(v, bytes, v->cow);
+	if (v->buffer_size && !v->cow)
+		v->map = (void *)(uintptr_t)bytes;
+	v->map_size = v->buffer_size ? v->buffer_size + (v->cow ? 0 : v->header_size) : 0;
+	return 0;
 }
 
-int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, enum shms_view_of of, const void *key,
+int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, unsigned flags, const void *key,
 		     size_t key_size, struct shmstore_view **ret)
 {
-	const uint8_t *bytes = packed->segment->bytes + packed->object.extent_off;
-	struct shmstore_view *v = alloc_packed(packed, key, key_size);
+	const struct shms_segpacked *p = &packed->object;
+	const uint8_t *bytes = packed->segment->bytes + p->extent_off;
+	const struct shms_object o = {.layout = {.metadata_size = p->metadata_size,
+						 .header_size = shms_pack_header_size(p),
+						 .buffer_size = p->buffer_size,
+						 .n_buffers = p->n_buffers},
+				      .generation = shms_pack_view_generation(packed),
+				      .metadata = bytes + p->metadata_off};
+	struct shmstore_view *v = alloc_view(&o, false, key, key_size);
 	int r = v ? packed_table(packed, (struct shms_entry *)(void *)v->room) : -ENOMEM;
 
+	if (r == 0 && (flags & SHMSTORE_VERIFY) && !shms_pack_verify(p, bytes))
+		r = -EBADMSG;
 	if (r == 0) {
+		v->packed = *packed;
 		v->s = s;
 		v->uid = s->uid;
-		v->cow = of == SHMS_VIEW_WRITABLE;
-		v->header_size = shms_pack_header_size(&packed->object);
-		v->is_packed = of == SHMS_VIEW_SLOT;
-		if (v->buffer_size && !v->is_packed) {
-			r = map_copy(v, bytes, v->cow);
-		} else if (v->buffer_size) {
-			v->map = (void *)(uintptr_t)bytes;
-			v->map_size = v->header_size + v->buffer_size;
-		}
+		v->cow = (flags & SHMSTORE_COW) != 0;
+		r = map_packed(v, bytes);
 	}
+	if (packed->pack && (r < 0 || !v->is_packed))
+		shms_pack_unget(packed->pack, packed, 0);
 	if (r < 0) {
 		free(v);
 		return r;
@@ -268,12 +257,12 @@ static void view_free(struct shmstore_view *v)
 	struct shmstore *s = v->s;
 	uint64_t into;
 
-	if (v->is_packed) {
-		shms_pack_unget(v->packed.pack, &v->packed, 0);
-	} else if (v->map) {
+	if (v->map && (v->cow || !v->is_packed)) {
 		into = (uintptr_t)v->map % shms_host_page();
 		munmap((char *)v->map - into, v->map_size + into);
 	}
+	if (v->is_packed)
+		shms_pack_unget(v->packed.pack, &v->packed, 0);
 	shms_count(&s->n_views, UINT64_MAX);
 	shms_count(&s->mapped, -v->map_size);
 	v->magic = 0;

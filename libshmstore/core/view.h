@@ -20,7 +20,7 @@ struct shmstore_view {
 	uint64_t map_size;
 	bool cow;
 	bool registered;
-	bool is_packed; /* map points into a segment, unless cow */
+	bool is_packed; /* packed is the view's: map is a part of its segment's, or a private one (cow) */
 	struct shms_pack_view packed;
 	uid_t uid; /* the file's owner */
 	uint64_t generation;
@@ -48,13 +48,12 @@ struct shms_view_file {
  */
 int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h, const void *key,
 		  size_t key_size, struct shmstore_view **ret);
-enum shms_view_of {
-	SHMS_VIEW_SLOT,    /* of the bytes in their slot; the view gives packed back when it ends */
-	SHMS_VIEW_COPY,    /* of a copy of them that can only be read */
-	SHMS_VIEW_WRITABLE /* of a copy */
-};
-/* The same of a packed object. What is not SHMS_VIEW_SLOT's is the caller's to give back, and so is that where this fails. 0, -ENOMEM, -EBADMSG. */
-int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, enum shms_view_of of, const void *key,
+/*
+ * The same of a packed object, which is taken over, and given back when nothing needs it any more.
+ * Without a pack it is a copy that is borrowed for the call. flags: of shmstore_get(). 0, -ENOMEM,
+ * -EBADMSG.
+ */
+int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, unsigned flags, const void *key,
 		     size_t key_size, struct shmstore_view **ret);
 /* A reference to the live view of SHMS_FORMAT_BIG bytes or more whose mapping holds that address; NULL. */
 struct shmstore_view *shms_view_find(const void *address);

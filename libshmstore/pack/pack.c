@@ -4,10 +4,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "aside.h"
+#include "cleanup.h"
 #include "format.h"
+#include "hostpage.h"
 #include "lightcount.h"
 #include "packalias.h"
 #include "packfork.h"
@@ -327,6 +331,23 @@ static void end_view(struct shms_pack *p, struct shms_packplace place, uint64_t 
 {
 	shms_packseg_unview(p, place, now_ms);
 	shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
+}
+
+/* The name is as good as its directory: what is mapped is the file that the slot is in. */
+void *shms_pack_map(const struct shms_pack_view *v)
+{
+	const struct shms_packseg *g = &v->pack->segments[v->number];
+	uint64_t into = v->object.extent_off % shms_host_page();
+	_fd_ int fd = shms_packseg_open(v->pack, g);
+	struct stat st;
+	char *map;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != g->file->inode)
+		return NULL;
+	/* Most of its pages are never written: they shall not count as promised memory. */
+	map = mmap(NULL, v->object.buffer_size + into, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
+		   (off_t)(v->object.extent_off - into));
+	return map == MAP_FAILED ? NULL : map + into;
 }
 
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms)

@@ -75,6 +75,12 @@ int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool
 		    uint64_t may);
 /* 0, -ENOENT, -EBADMSG. */
 int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret);
+/*
+ * Maps the buffers of a view that the caller has, for writes that nobody else sees. The map has its
+ * neighbours' bytes of the first and the last page. Returns where the buffers begin; NULL: there is
+ * no map to be had.
+ */
+void *shms_pack_map(const struct shms_pack_view *v);
 /* now_ms: 0: the clock is asked where that matters, which it does for few views. */
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms);
 /* ret_bytes: of its extent; NULL is fine. 0, -ENOENT. */

@@ -163,23 +163,13 @@ static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned f
 
 static int get_packed(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
 {
-	enum shms_view_of of = flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_SLOT;
 	struct shms_pack_view packed;
 	int r;
 
 	if (s->readonly)
 		return shms_peek_get(s, k, flags, ret);
 	r = shms_packed_get(s, k, &packed);
-	if (r < 0)
-		return r;
-	if ((flags & SHMSTORE_VERIFY) &&
-	    !shms_pack_verify(&packed.object, packed.segment->bytes + packed.object.extent_off))
-		r = -EBADMSG;
-	if (r == 0)
-		r = shms_view_packed(s, &packed, of, k->key, k->key_size, ret);
-	if (r < 0 || of != SHMS_VIEW_SLOT)
-		shms_pack_unget(packed.pack, &packed, 0);
-	return r;
+	return r < 0 ? r : shms_view_packed(s, &packed, flags, k->key, k->key_size, ret);
 }
 
 /*

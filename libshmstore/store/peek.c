@@ -65,10 +65,7 @@ static int found(const struct shms_packlook *o, void *arg)
 	copy.shape = o->segment->shape;
 	memcpy(copy.uuid, o->segment->uuid, sizeof(copy.uuid));
 	packed.object.extent_off = 0;
-	if ((p->flags & SHMSTORE_VERIFY) && !shms_pack_verify(&packed.object, o->copy))
-		return -EBADMSG;
-	r = shms_view_packed(p->s, &packed, p->flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_COPY, p->k->key,
-			     p->k->key_size, p->ret);
+	r = shms_view_packed(p->s, &packed, p->flags, p->k->key, p->k->key_size, p->ret);
 	/* Its bytes are their owner's, whoever looks: what it says is not to be run. */
 	if (r == 0)
 		(*p->ret)->uid = o->uid;
@@ -148,21 +145,13 @@ static int look_for(struct peek *p, struct shms_pack_view *ret)
 
 int shms_peek_get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
 {
-	enum shms_view_of of = flags & SHMSTORE_COW ? SHMS_VIEW_WRITABLE : SHMS_VIEW_SLOT;
 	struct peek p = {.s = s, .k = k, .flags = flags, .ret = ret};
 	struct shms_pack_view packed = {.pack = NULL};
 	int r = look_for(&p, &packed);
 
 	if (!packed.pack)
 		return r == 0 ? -ENOENT : r < 0 ? r : 0;
-	if ((flags & SHMSTORE_VERIFY) &&
-	    !shms_pack_verify(&packed.object, packed.segment->bytes + packed.object.extent_off))
-		r = -EBADMSG;
-	if (r == 0)
-		r = shms_view_packed(s, &packed, of, k->key, k->key_size, ret);
-	if (r < 0 || of != SHMS_VIEW_SLOT)
-		shms_pack_unget(packed.pack, &packed, 0);
-	return r;
+	return shms_view_packed(s, &packed, flags, k->key, k->key_size, ret);
 }
 
 int shms_peek_has(struct shmstore *s, const struct shms_keyname *k)

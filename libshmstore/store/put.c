@@ -476,11 +476,9 @@ int shms_put_as_file(struct shmstore *s, const struct shms_keyname *k)
 		r = shms_packed_get(s, k, &packed);
 		if (r < 0)
 			return r == -ENOENT ? 0 : r;
-		r = shms_view_packed(s, &packed, SHMS_VIEW_SLOT, k->key, k->key_size, &v);
-		if (r < 0) {
-			shms_pack_unget(packed.pack, &packed, 0);
+		r = shms_view_packed(s, &packed, 0, k->key, k->key_size, &v);
+		if (r < 0)
 			return r;
-		}
 		r = as_file(s, k, v);
 		shmstore_view_unref(v);
 	}
