@@ -74,6 +74,12 @@ extern PyType_Spec pyarb_context_spec;
 bool pyarb_context_enter(struct pyarb_context *self);
 /* Without the GIL; then, with it, pyarb_context_free(). */
 void pyarb_context_leave(struct pyarb_context *self);
+/* Makes the call, of a context that was entered, without the GIL, and leaves the context. */
+#define PYARB_CONTEXT_CALL(self, ...) \
+	Py_BEGIN_ALLOW_THREADS        \
+	__VA_ARGS__;                  \
+	pyarb_context_leave(self);    \
+	Py_END_ALLOW_THREADS
 static inline void pyarb_context_done(struct pyarb_context *self)
 {
 	self->busy = false;

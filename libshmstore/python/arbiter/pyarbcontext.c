@@ -142,10 +142,7 @@ static PyObject *context_bind(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "I:_bind", &task) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_bind(self->store->s, self->c, task);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_bind(self->store->s, self->c, task));
 	return finish(self, r, "bind a context to task", PyTuple_GET_ITEM(args, 0));
 }
 
@@ -185,10 +182,7 @@ static PyObject *context_bind_helper(PyObject *op, PyObject *args)
 	n = tasks_of(tuple, tasks);
 	if (n < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_bind_helper(self->store->s, self->c, tasks, (size_t)n, service);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_bind_helper(self->store->s, self->c, tasks, (size_t)n, service));
 	return finish(self, r, "bind a helper to tasks", tuple);
 }
 
@@ -205,10 +199,7 @@ static PyObject *context_unbind(PyObject *op, PyObject *args)
 	n = tasks_of(tuple, tasks);
 	if (n < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_unbind(self->store->s, self->c, tasks, (size_t)n);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_unbind(self->store->s, self->c, tasks, (size_t)n));
 	return finish(self, r, "unbind a context from tasks", tuple);
 }
 
@@ -219,10 +210,7 @@ static PyObject *context_retry_begin(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_retry_begin(self->store->s, self->c);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_retry_begin(self->store->s, self->c));
 	return finish(self, r, "begin an attempt", NULL);
 }
 
@@ -233,10 +221,7 @@ static PyObject *context_retry_end(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "p:_retry_end", &ok) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_retry_end(self->store->s, self->c, ok);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_retry_end(self->store->s, self->c, ok));
 	return finish(self, r, "end an attempt", NULL);
 }
 
@@ -249,10 +234,8 @@ static PyObject *context_wait_begin(PyObject *op, PyObject *args)
 	/* kind: enum shmstore_arb_wait */
 	if (!PyArg_ParseTuple(args, "iI:_wait_begin", &kind, &target) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_wait_begin(self->store->s, self->c, (enum shmstore_arb_wait)kind, target);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self,
+			   r = shmstore_arb_wait_begin(self->store->s, self->c, (enum shmstore_arb_wait)kind, target));
 	return finish(self, r, "mark a wait", NULL);
 }
 
@@ -263,10 +246,7 @@ static PyObject *context_wait_end(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_wait_end(self->store->s, self->c);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_wait_end(self->store->s, self->c));
 	return finish(self, r, "end a wait", NULL);
 }
 
@@ -277,10 +257,8 @@ static PyObject *context_spill(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "p:_spill", &on) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = on ? shmstore_arb_spill_begin(self->store->s, self->c) : shmstore_arb_spill_end(self->store->s, self->c);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = on ? shmstore_arb_spill_begin(self->store->s, self->c)
+					: shmstore_arb_spill_end(self->store->s, self->c));
 	return finish(self, r, "mark a spill", NULL);
 }
 
@@ -292,10 +270,7 @@ static PyObject *context_use(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_use(self->store->s, self->c);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_use(self->store->s, self->c));
 	return finish(self, r, "use a context", NULL);
 }
 
@@ -308,10 +283,8 @@ static PyObject *context_inject(PyObject *op, PyObject *args)
 	/* kind: enum shmstore_arb_injection. pool 0: any */
 	if (!PyArg_ParseTuple(args, "iIII:_inject", &kind, &count, &skip, &pool) || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_inject(self->store->s, self->c, (enum shmstore_arb_injection)kind, count, skip, pool);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_inject(self->store->s, self->c, (enum shmstore_arb_injection)kind,
+							 count, skip, pool));
 	return finish(self, r, "inject", NULL);
 }
 

@@ -37,10 +37,7 @@ PyObject *pyarb_context_reserve(PyObject *op, PyObject *args)
 			      pyarb_bytes, &bytes, &how.flags, &seconds) ||
 	    pyarb_timeout(seconds, &how.timeout_ms) < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_reserve(self->store->s, pool, bytes, &how, &got);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_reserve(self->store->s, pool, bytes, &how, &got));
 	if (r == SHMSTORE_ARB_OK) {
 		into->r = got;
 		into->held = true;
@@ -110,10 +107,7 @@ PyObject *pyarb_context_resize(PyObject *op, PyObject *args)
 	if (!pyarb_context_enter(self))
 		return NULL;
 	changed = of->r;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_resize(self->store->s, &changed, bytes, &how);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_resize(self->store->s, &changed, bytes, &how));
 	if (r == SHMSTORE_ARB_OK)
 		of->r = changed;
 	return finish_sized(self, r, "resize a reservation to", bytes);
@@ -131,10 +125,7 @@ PyObject *pyarb_context_pin(PyObject *op, PyObject *args)
 			      &seconds) ||
 	    pyarb_timeout(seconds, &how.timeout_ms) < 0 || !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_pin(self->store->s, &of->r, &how);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_pin(self->store->s, &of->r, &how));
 	return finish(self, r, "pin a reservation");
 }
 
@@ -148,9 +139,6 @@ PyObject *pyarb_context_ready(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "IO:_ready", &how.flags, &seconds) || pyarb_timeout(seconds, &how.timeout_ms) < 0 ||
 	    !pyarb_context_enter(self))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_arb_ready(self->store->s, &how);
-	pyarb_context_leave(self);
-	Py_END_ALLOW_THREADS
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_ready(self->store->s, &how));
 	return finish(self, r, "wait until the attempt may begin again");
 }

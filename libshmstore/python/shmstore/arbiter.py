@@ -44,7 +44,7 @@ from ._shmstore import (
 from .awaiting import Awaiting, Loops
 from .pools import PARTITION, Pool, PoolLike, Reservation, Task, TaskLike, pool_number, task_number
 from .records import ContextState, PoolState, TaskStats
-from .retrying import Target, each_result
+from .retrying import Doner, Restorer, Saver, Splitter, Target, each_result
 
 if TYPE_CHECKING:
     from .store import Store
@@ -131,12 +131,7 @@ class Context(_shmstore.ArbContext):
     # -- reservations
 
     def reserve(
-        self,
-        bytes: int,
-        pool: PoolLike = PARTITION,
-        timeout: float | None = None,
-        wait: bool = True,
-        spill: bool = False,
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False
     ) -> Reservation:
         """Waits until bytes of the pool are this context's task's.
 
@@ -202,25 +197,15 @@ class Context(_shmstore.ArbContext):
                 self._retry_end(ok)
 
     def with_retry(
-        self,
-        items: Iterable[Item],
-        attempt: Callable[[Item], Result],
-        split: Callable[[Item], Iterable[Item] | None] | None = None,
-        save: Callable[[], Any] | None = None,
-        restore: Callable[[Any], object] | None = None,
-        done: Callable[[Item, BaseException | None], object] | None = None,
+        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
+        restore: Restorer = None, done: Doner[Item] = None,
     ) -> list[Result]:
         """As `Arbiter.with_retry`, in this context."""
         return list(self.each_retry(items, attempt, split, save, restore, done))
 
     def each_retry(
-        self,
-        items: Iterable[Item],
-        attempt: Callable[[Item], Result],
-        split: Callable[[Item], Iterable[Item] | None] | None = None,
-        save: Callable[[], Any] | None = None,
-        restore: Callable[[Any], object] | None = None,
-        done: Callable[[Item, BaseException | None], object] | None = None,
+        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
+        restore: Restorer = None, done: Doner[Item] = None,
     ) -> Iterator[Result]:
         """As `Arbiter.each_retry`, in this context."""
         return each_result(self, items, attempt, split, save, restore, done)
@@ -406,12 +391,7 @@ class Arbiter:
     # -- of the calling thread
 
     def reserve(
-        self,
-        bytes: int,
-        pool: PoolLike = PARTITION,
-        timeout: float | None = None,
-        wait: bool = True,
-        spill: bool = False,
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False
     ) -> Reservation:
         """`Context.reserve` of the calling thread."""
         return self.current.reserve(bytes, pool, timeout, wait, spill)
@@ -447,13 +427,8 @@ class Arbiter:
         self.current.inject(kind, count, skip, pool)
 
     def with_retry(
-        self,
-        items: Iterable[Item],
-        attempt: Callable[[Item], Result],
-        split: Callable[[Item], Iterable[Item] | None] | None = None,
-        save: Callable[[], Any] | None = None,
-        restore: Callable[[Any], object] | None = None,
-        done: Callable[[Item, BaseException | None], object] | None = None,
+        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
+        restore: Restorer = None, done: Doner[Item] = None,
     ) -> list[Result]:
         """Calls attempt(item) for each item in turn and deals with `Retry` and `Split`. The results, in order.
 
@@ -471,13 +446,8 @@ class Arbiter:
         return self.current.with_retry(items, attempt, split, save, restore, done)
 
     def each_retry(
-        self,
-        items: Iterable[Item],
-        attempt: Callable[[Item], Result],
-        split: Callable[[Item], Iterable[Item] | None] | None = None,
-        save: Callable[[], Any] | None = None,
-        restore: Callable[[Any], object] | None = None,
-        done: Callable[[Item, BaseException | None], object] | None = None,
+        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
+        restore: Restorer = None, done: Doner[Item] = None,
     ) -> Iterator[Result]:
         """As `with_retry`, but an iterator: an item is begun when its result is asked for."""
         return self.current.each_retry(items, attempt, split, save, restore, done)

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# What `Arbiter.with_retry` may be given.
+Splitter = Optional[Callable[[Item], Optional[Iterable[Item]]]]
+Saver = Optional[Callable[[], Any]]
+Restorer = Optional[Callable[[Any], object]]
+Doner = Optional[Callable[[Item, Optional[BaseException]], object]]
 
 
 class Target(NamedTuple):
@@ -42,7 +47,7 @@ def told(error: BaseException) -> Union[Retry, Split, None]:
     return None
 
 
-def _pieces(item: Item, split: Callable[[Item], Iterable[Item] | None] | None, why: Split) -> list[Item]:
+def _pieces(item: Item, split: Splitter[Item], why: Split) -> list[Item]:
     pieces = split(item) if split else None
     pieces = list(pieces) if pieces is not None else []
     if not pieces:
@@ -53,13 +58,8 @@ def _pieces(item: Item, split: Callable[[Item], Iterable[Item] | None] | None, w
 
 
 def each_result(
-    context: Context,
-    items: Iterable[Item],
-    attempt: Callable[[Item], Result],
-    split: Callable[[Item], Iterable[Item] | None] | None,
-    save: Callable[[], Any] | None,
-    restore: Callable[[Any], object] | None,
-    done: Callable[[Item, BaseException | None], object] | None,
+    context: Context, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item], save: Saver, restore: Restorer,
+    done: Doner[Item],
 ) -> Iterator[Result]:
     """See `Arbiter.with_retry`. What is left of an item is a stack, so that the parts of a split come in their order."""
     for item in items:
@@ -80,12 +80,7 @@ def each_result(
 
 
 def _until_it_fits(
-    context: Context,
-    left: list[Item],
-    attempt: Callable[[Item], Result],
-    split: Callable[[Item], Iterable[Item] | None] | None,
-    save: Callable[[], Any] | None,
-    restore: Callable[[Any], object] | None,
+    context: Context, left: list[Item], attempt: Callable[[Item], Result], split: Splitter[Item], save: Saver, restore: Restorer
 ) -> Result:
     """The result of the item on top of left, which a split replaces by its parts."""
     rolled_back = False
