@@ -137,6 +137,27 @@ int shms_open_dir(int dirfd, const char *name)
 	return fd >= 0 ? fd : -errno;
 }
 
+mode_t shms_mode_in(int dirfd, mode_t mode)
+{
+	struct stat st;
+
+	if (fstat(dirfd, &st) < 0 || (st.st_mode & (S_ISGID | S_IRGRP | S_IRWXO)) != (S_ISGID | S_IRGRP))
+		return mode;
+	return mode | (mode >> 3 & 050) | (mode & S_IXUSR ? S_ISGID : 0);
+}
+
+int shms_make_dir(int dirfd, const char *name)
+{
+	mode_t mode = shms_mode_in(dirfd, 0700);
+
+	if (mkdirat(dirfd, name, 0700) < 0)
+		return -errno;
+	if (mode == 0700)
+		return 0;
+	_fd_ int fd = shms_open_dir(dirfd, name);
+	return fd < 0 ? fd : fchmod(fd, mode) < 0 ? -errno : 0;
+}
+
 int shms_list_dir(int dirfd, const char *name, DIR **ret)
 {
 	int fd = shms_open_dir(dirfd, name), r = fd < 0 ? fd : 0;

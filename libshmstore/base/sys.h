@@ -30,7 +30,14 @@ bool shms_open_again(struct shms_tries *t);
 int shms_open_object(int dirfd, const char *name);
 /* A directory below dirfd, not followed if it is a symlink. */
 int shms_open_dir(int dirfd, const char *name);
-/* The same for its names, by a descriptor of its own. *ret is NULL where it fails. 0, -errno. */
+/*
+ * The mode of what is made in a directory: 0400, 0600 or 0700, and reading for the group where the directory is its group's: setgid, readable
+ * for it, closed to all others.
+ */
+mode_t shms_mode_in(int dirfd, mode_t mode);
+/* Makes a directory of that mode, whatever the umask. 0, -errno. */
+int shms_make_dir(int dirfd, const char *name);
+/* As shms_open_dir(), for its names, by a descriptor of its own. *ret is NULL where it fails. 0, -errno. */
 int shms_list_dir(int dirfd, const char *name, DIR **ret);
 /* Gives the unnamed file fd (unnamed.h) a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -111,7 +112,7 @@ static void forget(struct named *n)
 	free(n);
 }
 
-int shms_unnamed_open(const struct shms_unnamed *u, int flags, mode_t mode)
+static int open_new(const struct shms_unnamed *u, int flags, mode_t mode)
 {
 	int fd, way = atomic_load_explicit(&known, memory_order_relaxed);
 
@@ -130,6 +131,13 @@ int shms_unnamed_open(const struct shms_unnamed *u, int flags, mode_t mode)
 	if (fd >= 0)
 		atomic_store_explicit(&known, ASIDE, memory_order_relaxed);
 	return fd;
+}
+
+int shms_unnamed_open(const struct shms_unnamed *u, int flags, mode_t mode)
+{
+	_fd_ int fd = open_new(u, flags, mode);
+
+	return fd >= 0 && (mode & 070) && fchmod(fd, mode) < 0 ? -1 : shms_take_fd(&fd);
 }
 
 int shms_unnamed_part(int part_fd, int flags, mode_t mode)

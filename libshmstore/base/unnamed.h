@@ -23,7 +23,8 @@ struct shms_unnamed {
 	const char *aside; /* a directory that only who may write to dir_fd can write to, or that is sticky */
 };
 
-/* openat(2), noted (transient.h), of a new file: flags besides O_CLOEXEC, and O_TMPFILE or O_CREAT. -1 and errno. */
+/* openat(2), noted (transient.h), of a new file: flags besides O_CLOEXEC, and O_TMPFILE or O_CREAT. The group's rights are given
+ * whatever the umask. -1 and errno. */
 int shms_unnamed_open(const struct shms_unnamed *u, int flags, mode_t mode);
 /* The same within a part of a store. */
 int shms_unnamed_part(int part_fd, int flags, mode_t mode);

@@ -300,7 +300,7 @@ static int map_file(struct shms_draft *d)
 	struct shmstore *s = d->s;
 	void *map;
 	int r;
-	_fd_ int fd = shms_unnamed_part(s->objects_fd, O_RDWR, 0400);
+	_fd_ int fd = shms_unnamed_part(s->objects_fd, O_RDWR, s->file_mode);
 
 	if (fd < 0)
 		return -errno;

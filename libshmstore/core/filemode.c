@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* filemode.c: see filemode.h. Killed in between: a file of mode 0600 in a directory of ours, which shmstored does not hand over. */
+/* filemode.c: see filemode.h. Killed in between: a file of mode 0600 or 0640 in a directory of ours, which shmstored does not hand over. */
 #include "filemode.h"
 
 #include <errno.h>
@@ -7,28 +7,29 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "handle.h"
 #include "tier.h"
 #include "transient.h"
 
-bool shms_file_handed(const struct stat *st, uid_t uid)
+bool shms_file_handed(const struct shmstore *s, const struct stat *st)
 {
-	return st->st_uid != uid || (st->st_mode & 077);
+	return st->st_uid != s->uid || (st->st_mode & 077 & ~s->file_mode);
 }
 
-int shms_file_hold(int fd, uid_t uid, unsigned wait_ms, struct stat *ret)
+int shms_file_hold(const struct shmstore *s, int fd, unsigned wait_ms, struct stat *ret)
 {
 	int r;
 
 	if (fstat(fd, ret) < 0)
 		return -errno;
-	if (shms_file_handed(ret, uid))
+	if (shms_file_handed(s, ret))
 		return 0;
 	r = shms_tier_flock(fd, wait_ms);
 	if (r == -EBUSY)
 		return shms_detail(-ETIMEDOUT, NULL,
 				   "another process of user %u is handing the same object to another user, and "
 				   "does not go on: it may have been stopped",
-				   (unsigned)uid);
+				   (unsigned)s->uid);
 	if (r < 0)
 		return r;
 	return fstat(fd, ret) < 0 ? -errno : 0;
@@ -38,7 +39,7 @@ int shms_file_open_writable(int dir_fd, const char *name, int fd, mode_t mode)
 {
 	int writable, r = 0;
 
-	if (fchmod(fd, 0600) < 0)
+	if (fchmod(fd, mode | S_IWUSR) < 0)
 		return -errno;
 	writable = shms_openat(dir_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	if (writable < 0)

@@ -50,6 +50,7 @@ struct shmstore {
 	char *path;       /* absolute directory */
 	const char *base; /* last component of path */
 	int parent_fd;    /* the directory that base is in */
+	mode_t file_mode; /* of its objects: 0400; 0440 in a group's partition */
 	int dir_fd, objects_fd, recycle_fd, handoff_fd;
 	int lock_fd;                /* the .store page; its lock is our life */
 	struct shms_page *page;     /* the mapped page; private memory when read-only */

@@ -169,11 +169,12 @@ static struct shms_pack *make(struct shmstore *s)
 {
 	struct shms_packed *x = &s->packed;
 	struct shms_pack *pack = shms_packed_pack(x);
+	int r;
 
 	if (pack)
 		return pack;
 	pthread_mutex_lock(&x->lock);
-	if (mkdirat(s->dir_fd, SHMS_DIR_SEGMENTS, 0700) == 0 || errno == EEXIST)
+	if ((r = shms_make_dir(s->dir_fd, SHMS_DIR_SEGMENTS)) == 0 || r == -EEXIST)
 		(void)open_pack(s);
 	pthread_mutex_unlock(&x->lock);
 	return shms_packed_pack(x);

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "filemode.h"
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
@@ -125,7 +126,7 @@ uint64_t shms_recycle_trim(struct shmstore *s, bool all)
 }
 
 /* May the file be written again? See the top. */
-static bool exclusive(struct shms_slot *slot)
+static bool exclusive(const struct shmstore *s, struct shms_slot *slot)
 {
 	struct stat st;
 	bool alone;
@@ -142,7 +143,7 @@ static bool exclusive(struct shms_slot *slot)
 	if (!shms_lease_end(slot->fd) || !alone)
 		return false;
 	/* One that was handed to another user keeps its access list; one that a name of another store pinned gets rid of that. */
-	if ((st.st_mode & 077) || ((st.st_mode & S_ISVTX) && fchmod(slot->fd, 0400) < 0))
+	if (shms_file_handed(s, &st) || ((st.st_mode & S_ISVTX) && fchmod(slot->fd, s->file_mode) < 0))
 		return false;
 	/* Ours alone. A file that somebody made a hole in would take memory while it is written, which may not be there. */
 	slot->shared = false;
@@ -220,7 +221,7 @@ struct shms_slot *shms_recycle_take(struct shmstore *s, uint64_t need)
 				break;
 			if (slot->fd < 0 && !shms_slot_warm(s, slot)) {
 				slot = NULL;
-			} else if (!exclusive(slot)) {
+			} else if (!exclusive(s, slot)) {
 				tried[slot - r->slots] = true;
 				slot = NULL;
 			}
@@ -394,11 +395,11 @@ static bool make_room(struct shmstore *s, uint64_t bytes)
 	return r->pooled + bytes <= r->max;
 }
 
-/* A regular file of our own, not pinned, which no other user was ever given (an access list shows in the mode's group bits): who may read it
+/* A regular file of our own, not pinned, which no other user was ever given: who may read it
  * keeps that right as long as the file lives, whatever is in it. */
 static bool ours(const struct shmstore *s, const struct stat *st)
 {
-	return S_ISREG(st->st_mode) && st->st_uid == s->uid && (st->st_mode & (077 | S_ISVTX)) == 0;
+	return S_ISREG(st->st_mode) && !shms_file_handed(s, st) && !(st->st_mode & S_ISVTX);
 }
 
 /* An object without a slot: its file is worth it if it is large and nobody else links it. */

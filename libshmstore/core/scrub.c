@@ -7,7 +7,7 @@
  * shmstore_handoff_to() lets another user read the file, which then is never recycled again. What is zero already is only read, so that
  * an object that was written into fresh memory costs one pread; only pages that hold something are written, which takes no memory.
  *
- * The file is 0400, for us too, and opened for writing its mode is another one for a moment (filemode.h). That must not fall together with
+ * The file can only be read, for us too, and opened for writing its mode is another one for a moment (filemode.h). That must not fall together with
  * the daemon's access list, which another process of our user that links the same file may just be asking for. So who scrubs holds the file
  * until the daemon has answered, and who waited for it finds the list.
  *
@@ -116,8 +116,11 @@ static int clear(struct room *room, int fd, uint64_t begin, uint64_t end)
 /* Of a file that is locked. */
 static int scrub(struct shmstore *s, int dir_fd, const char *name, int fd, const struct stat *st)
 {
-	struct room room = {
-		.dir_fd = dir_fd, .name = name, .held_fd = fd, .mode = 0400 | (st->st_mode & S_ISVTX), .fd = -1};
+	struct room room = {.dir_fd = dir_fd,
+			    .name = name,
+			    .held_fd = fd,
+			    .mode = s->file_mode | (st->st_mode & S_ISVTX),
+			    .fd = -1};
 	struct shms_layout l;
 	struct shms_header h;
 	int r = shms_header_read(&h, fd, st, NULL);
@@ -144,8 +147,8 @@ int shms_scrub(struct shmstore *s, int dir_fd, const char *name, int *ret_fd)
 
 	if (fd < 0)
 		return fd;
-	r = shms_file_hold(fd, s->uid, SHMS_FILE_HOLD_MS, &st);
-	if (r == 0 && !shms_file_handed(&st, s->uid))
+	r = shms_file_hold(s, fd, SHMS_FILE_HOLD_MS, &st);
+	if (r == 0 && !shms_file_handed(s, &st))
 		r = scrub(s, dir_fd, name, fd, &st);
 	if (r == 0)
 		*ret_fd = shms_take_fd(&fd);

@@ -127,10 +127,10 @@ int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 
 	if (fd < 0)
 		return fd;
-	r = shms_file_hold(fd, s->uid, 0, &st);
-	if (r == 0 && (shms_file_handed(&st, s->uid) || (st.st_mode & S_ISVTX)))
+	r = shms_file_hold(s, fd, 0, &st);
+	if (r == 0 && (shms_file_handed(s, &st) || (st.st_mode & S_ISVTX)))
 		r = -EPERM;
-	return r < 0 ? r : shms_file_open_writable(dir_fd, name, fd, 0400);
+	return r < 0 ? r : shms_file_open_writable(dir_fd, name, fd, s->file_mode);
 }
 
 /* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */

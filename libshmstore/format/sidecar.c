@@ -19,7 +19,7 @@ int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t
 	struct iovec iov = {.iov_len = key_size};
 	struct stat dir;
 	int r;
-	_fd_ int fd = shms_unnamed_part(objects_fd, O_WRONLY, 0400);
+	_fd_ int fd = shms_unnamed_part(objects_fd, O_WRONLY, shms_mode_in(objects_fd, 0400));
 
 	if (fd < 0)
 		return -errno;

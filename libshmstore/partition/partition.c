@@ -93,8 +93,6 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 	_fd_ int fd = shms_unnamed_open(&(struct shms_unnamed){dirfd, dirfd, "."}, O_WRONLY, mode);
 	if (fd < 0)
 		return shms_error(errno);
-	if (fchmod(fd, mode) < 0) /* whatever the umask says: others must read a shared one */
-		return shms_error(errno);
 	shms_random(id, sizeof(id));
 	id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
 	id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);

@@ -226,7 +226,7 @@ int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const
 			struct shms_segfile *ret)
 {
 	struct shms_segfile f = {.holder = SHMS_SEG_OWNER, .kept = kept};
-	_fd_ int fd = shms_unnamed_part(dirfd, O_RDWR, 0600);
+	_fd_ int fd = shms_unnamed_part(dirfd, O_RDWR, shms_mode_in(dirfd, 0600));
 	int r;
 
 	if (fd < 0)

@@ -33,15 +33,18 @@ int shms_acquire_dirs(struct shmstore *s, bool create)
 	static const char *const names[] = {SHMS_DIR_OBJECTS, SHMS_DIR_RECYCLE, SHMS_DIR_HANDOFF};
 	int *const fds[] = {&s->objects_fd, &s->recycle_fd, &s->handoff_fd};
 
+	int r;
+
 	/* Who reads needs none of the others. */
 	for (size_t i = 0; i < (s->readonly ? 1 : 3); i++) {
-		if (create && mkdirat(s->dir_fd, names[i], 0700) < 0 && errno != EEXIST)
-			return shms_error(errno);
+		if (create && (r = shms_make_dir(s->dir_fd, names[i])) < 0 && r != -EEXIST)
+			return shms_error(r);
 		shms_close_fd(*fds[i]);
 		*fds[i] = shms_open_dir(s->dir_fd, names[i]);
 		if (*fds[i] < 0)
 			return shms_error(*fds[i]);
 	}
+	s->file_mode = shms_mode_in(s->objects_fd, 0400);
 	return 0;
 }
 
@@ -51,7 +54,8 @@ static int new_page(struct shmstore *s, const struct shms_page *page)
 	struct iovec iov = {.iov_len = sizeof(*page)};
 	int r;
 	/* A directory with anything in it but a page is none of ours. */
-	_fd_ int fd = shms_unnamed_open(&(struct shms_unnamed){s->dir_fd, s->p->fd, "."}, O_RDWR, 0600);
+	_fd_ int fd = shms_unnamed_open(&(struct shms_unnamed){s->dir_fd, s->p->fd, "."}, O_RDWR,
+					shms_mode_in(s->dir_fd, 0600));
 
 	if (fd < 0)
 		return shms_error(errno);
@@ -212,8 +216,9 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		shms_close_fd(s->dir_fd);
 		s->dir_fd = shms_open_dir(s->parent_fd, s->base);
 		if (s->dir_fd == -ENOENT) {
-			if (mkdirat(s->parent_fd, s->base, 0700) < 0 && errno != EEXIST)
-				return shms_error(errno);
+			r = shms_make_dir(s->parent_fd, s->base);
+			if (r < 0 && r != -EEXIST)
+				return shms_error(r);
 			continue;
 		}
 		if (s->dir_fd < 0)

@@ -195,7 +195,7 @@ static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
 
 	if (r < 0)
 		return r;
-	fd = shms_unnamed_part(b->objects_fd, O_RDWR, 0400);
+	fd = shms_unnamed_part(b->objects_fd, O_RDWR, shms_mode_in(b->objects_fd, 0400));
 	r = fd < 0 ? -errno : load(b, tier_fd, h, fd);
 	if (r == 0 && b->p->t->uid != geteuid() && fchown(fd, b->p->t->uid, (gid_t)-1) < 0)
 		r = -errno;

@@ -147,13 +147,13 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 		if (!iov)
 			return -ENOMEM;
 	}
-	_fd_ int fd = shms_unnamed_part(p->s->objects_fd, O_RDWR, 0400);
+	_fd_ int fd = shms_unnamed_part(p->s->objects_fd, O_RDWR, p->s->file_mode);
 	if (fd < 0)
 		return -errno;
 	r = shms_pwritev_all(fd, iov, fill_iov(p, l, head, iov), 0);
 	if (r < 0)
 		return r;
-	if ((p->flags & SHMSTORE_PIN) && fchmod(fd, 0400 | S_ISVTX) < 0)
+	if ((p->flags & SHMSTORE_PIN) && fchmod(fd, p->s->file_mode | S_ISVTX) < 0)
 		return -errno;
 	/* What ends in room, not in bytes, was not written to its end. */
 	if (!l->buffer_size && l->metadata_off + l->metadata_size < size)
@@ -253,7 +253,7 @@ static SHMS_ASIDE int name_draft(const struct put *p, struct shms_draft_claim *c
 	if (p->header_size)
 		memcpy(head + l->metadata_off, p->header, p->header_size);
 	r = shms_pwritev_all(c->fd, &iov, 1, 0);
-	if (r == 0 && (p->flags & SHMSTORE_PIN) && fchmod(c->fd, 0400 | S_ISVTX) < 0)
+	if (r == 0 && (p->flags & SHMSTORE_PIN) && fchmod(c->fd, p->s->file_mode | S_ISVTX) < 0)
 		r = -errno;
 	return r < 0 ? r : shms_publish_fd(p->s, &c->fd, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 }

@@ -202,7 +202,7 @@ int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsig
 static int put_pin(const struct shmstore *s, int fd, bool pin)
 {
 	struct stat st;
-	int r = shms_file_hold(fd, s->uid, SHMS_FILE_HOLD_MS, &st);
+	int r = shms_file_hold(s, fd, SHMS_FILE_HOLD_MS, &st);
 
 	if (r < 0)
 		return r;

@@ -121,7 +121,7 @@ static int map_file(struct shmstore *s, uint64_t size, int *ret_fd, char **ret_m
 {
 	void *map;
 	int r;
-	_fd_ int fd = shms_unnamed_part(s->objects_fd, O_RDWR, 0400);
+	_fd_ int fd = shms_unnamed_part(s->objects_fd, O_RDWR, s->file_mode);
 
 	if (fd < 0)
 		return -errno;
@@ -358,7 +358,7 @@ static int seal_fresh(struct shmstore_writer *w, struct shms_keyname *k)
 	int r;
 
 	unmap(w);
-	if ((w->flags & SHMSTORE_PIN) && fchmod(w->fd, 0400 | S_ISVTX) < 0)
+	if ((w->flags & SHMSTORE_PIN) && fchmod(w->fd, w->s->file_mode | S_ISVTX) < 0)
 		return -errno;
 	r = shms_publish_fd(w->s, &w->fd, k, &w->layout, (w->flags & SHMSTORE_REPLACE) != 0);
 	if (r < 0)

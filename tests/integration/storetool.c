@@ -5,7 +5,7 @@
  *
  *   storetool PARTITION
  *
- *   open NAME [keep] [adopt] [fresh] [readonly] [norecycle] [dir=PATH] [label=TEXT] [daemon=off|required] [wait=MS] [pack=BYTES]
+ *   open NAME [keep] [adopt] [fresh] [readonly [anyuser]] [norecycle] [dir=PATH] [label=TEXT] [daemon=off|required] [wait=MS] [pack=BYTES]
  *                                the current store from now on
  *   close                        use NAME
  *   put KEY SIZE SEED [replace] [checksum] [wait] [pin] [noevict]     header of 24 bytes and one buffer, both patterns of SEED
@@ -113,7 +113,7 @@ static void do_open(char **w)
 	o.flags = (flag(w + 2, "adopt") ? SHMSTORE_OPEN_ADOPT : 0) | (flag(w + 2, "fresh") ? SHMSTORE_OPEN_FRESH : 0) |
 		  (flag(w + 2, "readonly") ? SHMSTORE_OPEN_READONLY : 0);
 	/* Root looks at users' stores, as an operator does. */
-	if (flag(w + 2, "readonly") && geteuid() == 0)
+	if (flag(w + 2, "readonly") && (geteuid() == 0 || flag(w + 2, "anyuser")))
 		o.flags |= SHMSTORE_OPEN_ANY_USER;
 	if (flag(w + 2, "norecycle"))
 		o.recycle_max = 0;
