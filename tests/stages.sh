@@ -207,13 +207,13 @@ stage_asan() {
 }
 
 # The page is the same script in the same browser whatever made the daemon: it is looked at by the stage python alone, and
-# so are, but for --long, the files that wait for time to pass and run there, too.
+# so are, but for --long, the files that wait for time to pass, or look at the programs as they are installed, and run there, too.
 stage_integration() {
   local name left_out=(--ignore tests/integration/test_daemon_web.py)
   sanitizer_options
   build_sanitized || return 1
   if ((!long)); then
-    for name in processes daemon_client daemon_gate daemon_preempt_told daemon_actors; do
+    for name in processes daemon_client daemon_gate daemon_preempt_told daemon_actors deploy openmetrics big_pages admin_top daemon_upcalls profiles; do
       left_out+=(--ignore "tests/integration/test_$name.py")
     done
   fi
@@ -281,7 +281,8 @@ stage_deny() {
 stage_stress() {
   local all=()
   build_release || return 1
-  export SHMSTORE_STRESS_SECONDS=${SHMSTORE_STRESS_SECONDS:-$((long ? 60 : 12))}
+  export SHMSTORE_STRESS_SECONDS=${SHMSTORE_STRESS_SECONDS:-$((long ? 60 : 9))}
+  ((long)) || export SHMSTORE_CHAOS_SECONDS=${SHMSTORE_CHAOS_SECONDS:-16}
   ((!long)) || all=(--all)
   script count_line tests/crash/run "$release" "${all[@]}" stress
 }
@@ -301,12 +302,15 @@ stage_fresh() {
   script count_line tests/fresh/run "${all[@]}"
 }
 
-# Two Debians with systemd as the first process, where they can be made.
+# This machine's Debian, with --long each of two, with systemd as the first process, where they can be made.
 stage_boot() {
-  local all=()
+  local which
   build_release || return 1
-  ((!long)) || all=(--long)
-  script count_line tests/boot/run "${all[@]}"
+  which=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+  # shellcheck disable=SC2046
+  has "$which" $(deploy/packages --releases) || which=
+  ((!long)) || which=--long
+  script count_line tests/boot/run ${which:+"$which"}
 }
 
 # As pip makes and installs it.
