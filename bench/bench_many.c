@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "measure.h"
@@ -125,40 +124,15 @@ static int holder_take(void *arg, const void *message, size_t size, int fd)
 	return h->entrant->peer->keep(&h->entrant->run, message, size);
 }
 
-/* Private memory of a process, bytes. */
-static uint64_t private_of(pid_t pid)
-{
-	char path[64], line[256];
-	unsigned long kib, sum = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "Anonymous: %lu", &kib) == 1)
-			sum += kib;
-	}
-	if (f)
-		fclose(f);
-	return (uint64_t)sum * 1024;
-}
-
-static uint64_t used_of(const struct place *place)
-{
-	struct statvfs v;
-
-	return statvfs(place->path, &v) < 0 ? 0 : (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
-}
-
 /* What the place and the private memory of all processes have more than when nothing was put. */
 static int hold_all(struct entrant *e, const struct many *m, struct holder *holders, uint64_t *ret_bytes)
 {
-	uint64_t before = used_of(e->run.place) + private_of(getpid());
+	uint64_t before = place_used(e->run.place) + measure_private(getpid());
 	struct peer_message message = {.fd = -1};
 	int r = 0;
 
 	for (unsigned k = 0; k < N_HOLDERS; k++)
-		before += private_of(holders[k].exchange.child);
+		before += measure_private(holders[k].exchange.child);
 	for (unsigned i = 0; i < m->n && r == 0; i++) {
 		r = e->peer->put_at(&e->run, i, m->data, SIZE);
 		for (unsigned k = 0; k < N_HOLDERS && r == 0; k++) {
@@ -167,9 +141,9 @@ static int hold_all(struct entrant *e, const struct many *m, struct holder *hold
 				r = exchange_call(&holders[k].exchange, message.bytes, message.size, -1);
 		}
 	}
-	*ret_bytes = used_of(e->run.place) + private_of(getpid()) - before;
+	*ret_bytes = place_used(e->run.place) + measure_private(getpid()) - before;
 	for (unsigned k = 0; k < N_HOLDERS; k++)
-		*ret_bytes += private_of(holders[k].exchange.child);
+		*ret_bytes += measure_private(holders[k].exchange.child);
 	return r;
 }
 

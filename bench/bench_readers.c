@@ -5,7 +5,8 @@
  * A store of 1,000, 100,000 and 1,000,000 objects of 100 bytes, and two handles: the owner's, and one that was opened to be read. Each gets
  * keys at random, and looks for keys that are not there, in turns. The floor is an open, fstat and close of a file, which is what a look
  * without an index begins with. Then 5,000 objects are listed and got, one after the other; and another process waits for a key: from
- * before the put to the moment when the waiting process has the view, on two CPUs.
+ * before the put to the moment when the waiting process has the view, on two CPUs. At last, what memory 100,000 objects of 1 KiB take
+ * with that of 8 processes that have read all of them by name.
  */
 #include <err.h>
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <shmstore/shmstore.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,10 @@
 #define LIST_S    0.05
 #define WAKE_US   100.0
 #define ALLOWANCE 200.0 /* ns */
+#define N_STORED  100000u
+#define STORED    ((size_t)1024)
+#define N_READERS 8u
+#define MEMORY    1.15 /* x bytes stored */
 
 struct side {
 	struct shmstore *s;
@@ -321,6 +327,93 @@ static void waits(struct report *report, const struct report_options *options, s
 	munmap(m, sizeof(*m));
 }
 
+/* ---- memory -------------------------------------------------------------------------------------------------------- */
+
+struct crowd {
+	_Atomic uint32_t began, done; /* readers */
+	_Atomic bool stored;
+};
+
+static void read_all(struct shmstore_partition *p, struct crowd *c, unsigned n)
+{
+	struct shmstore *s;
+
+	c->began++;
+	while (!c->stored)
+		usleep(1000);
+	s = open_store(p, SHMSTORE_OPEN_READONLY);
+	for (unsigned i = 0; i < n; i++) {
+		struct shmstore_view *v;
+		char key[16];
+
+		if (shmstore_get(s, key, key_of(key, i), 0, &v) < 0 || !shmstore_view_buffer(v, 0, NULL))
+			_exit(1);
+		shmstore_view_unref(v);
+	}
+	c->done++;
+	pause(); /* for the look at its memory */
+}
+
+static void wait_for_readers(const _Atomic uint32_t *n)
+{
+	while (*n < N_READERS) {
+		usleep(1000);
+		if (waitpid(-1, NULL, WNOHANG) > 0)
+			errx(1, "a process that reads ended");
+	}
+}
+
+static uint64_t memory_of(const struct place *place, const pid_t *pids)
+{
+	uint64_t bytes = place_used(place) + measure_private(getpid());
+
+	for (unsigned i = 0; i < N_READERS; i++)
+		bytes += measure_private(pids[i]);
+	return bytes;
+}
+
+static void memory(struct report *report, const struct report_options *options, struct shmstore_partition *p,
+		   const struct place *place)
+{
+	struct crowd *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned n = options->quick ? N_STORED / 5 : N_STORED;
+	char key[16], *data = measure_memory(STORED);
+	struct iovec buffer = {data, STORED};
+	pid_t pids[N_READERS];
+	struct shmstore *owner;
+	uint64_t before;
+
+	if (c == MAP_FAILED || !data)
+		err(1, "mmap");
+	for (unsigned i = 0; i < N_READERS; i++) {
+		pids[i] = fork();
+		if (pids[i] == 0)
+			read_all(p, c, n);
+	}
+	wait_for_readers(&c->began);
+	before = memory_of(place, pids);
+	owner = open_store(p, 0);
+	for (unsigned i = 0; i < n; i++) {
+		if (shmstore_put(owner, key, key_of(key, i), NULL, 0, &buffer, 1, 0) < 0)
+			errx(1, "put %u", i);
+	}
+	c->stored = true;
+	wait_for_readers(&c->done);
+	report_target(report,
+		      &(struct report_target){.id = "r4",
+					      .what = "memory, 8 processes that have read all objects, 1 KiB",
+					      .unit = "x bytes stored",
+					      .relation = REPORT_AT_MOST,
+					      .value = (double)(memory_of(place, pids) - before) / ((double)n * STORED),
+					      .target = MEMORY});
+	for (unsigned i = 0; i < N_READERS; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	shmstore_close(owner);
+	munmap(c, sizeof(*c));
+}
+
 int main(int argc, char **argv)
 {
 	static const unsigned numbers[] = {1000, 100000, 1000000};
@@ -352,6 +445,7 @@ int main(int argc, char **argv)
 	}
 	list(report, &options, p);
 	waits(report, &options, p, cpu);
+	memory(report, &options, p, &place);
 	shmstore_partition_unref(p);
 	place_close(&place);
 	r = report_print(report);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -214,4 +215,21 @@ uint64_t measure_touch(const void *memory, size_t size)
 	for (size_t i = 0; i < size; i += 4096)
 		sum += p[i];
 	return sum;
+}
+
+uint64_t measure_private(pid_t pid)
+{
+	char path[64], line[256];
+	unsigned long kib, sum = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "Anonymous: %lu", &kib) == 1)
+			sum += kib;
+	}
+	if (f)
+		fclose(f);
+	return (uint64_t)sum * 1024;
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,6 +77,8 @@ int measure_unpin(void);
 
 /* Private memory whose pages are there already, filled with bytes that do not compress away; NULL = no memory. */
 void *measure_memory(size_t size);
+/* Private memory of a process, bytes. */
+uint64_t measure_private(pid_t pid);
 
 /* Reads one byte of each page. */
 uint64_t measure_touch(const void *memory, size_t size);

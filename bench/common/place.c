@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -252,4 +253,11 @@ int place_path(const struct place *p, const char *name, char *ret_path, size_t s
 	int n = snprintf(ret_path, size, "%s/%s", p->path, name);
 
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
+
+uint64_t place_used(const struct place *p)
+{
+	struct statvfs v;
+
+	return statvfs(p->path, &v) < 0 ? 0 : (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
 }

@@ -36,6 +36,8 @@ void place_close(struct place *p);
  * taken away. 0 or -errno; -ENOSPC is no error (the place is then warm enough).
  */
 int place_warm(const struct place *p, uint64_t size);
+/* Bytes that the place's file system has in use: what df says. */
+uint64_t place_used(const struct place *p);
 
 /*
  * The same for what grows over seconds: the place holds size bytes until they are given back piece by piece, just before they
