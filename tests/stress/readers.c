@@ -2,13 +2,13 @@
 /*
  * readers.c: stores that are read by name while their owners replace what they have, as fast as they can, and are killed.
  *
- *   readers [-t SECONDS] [-s SEED] [-m MIB] [-d] [-k]
+ *   readers [-t SECONDS] [-s SEED] [-w WRITERS] [-m MIB] [-f] [-l MIB -D SHMSTORED] [-d] [-k]
  *
- * Four writers with a store each. Some keys of a store are always there: they are replaced, by values of 100 bytes to 4 MiB, packed and as
+ * Four writers (-w: 1 to 4) with a store each. Some keys of a store are always there: they are replaced, by values of 100 bytes to 4 MiB, packed and as
  * files; others come and go. Eight readers have handles of all stores, and hold views. A permanent key that is missing, twice in a list, or
  * has bytes that are not of one value is a failure, and so is a value that is older than one that the reader has seen. One writer or reader
- * after the other is killed and begins anew; writers have their kept store again. -m: the partition is so small that puts find it full; -d: it has a disk tier;
- * -k: nobody is killed.
+ * after the other is killed and begins anew; writers have their kept store again. -m: the partition is so small that puts find it full; -l: a daemon of
+ * the test's own has that limit for the partition; -f: puts must have found no room; -d: there is a disk tier; -k: nobody is killed.
  *
  * Bytes say whose they are: the first word of each value is its number, and the rest is that word over and over. Exit status 0; 1; 77: no mount.
  */
@@ -25,6 +25,7 @@
 
 #include "dice.h"
 #include "failure.h"
+#include "owndaemon.h"
 #include "scratch.h"
 #include "tiered.h"
 
@@ -34,6 +35,7 @@
 #define PASSING   200u
 #define HELD      16u
 #define MIB       (1u << 20)
+#define ASK_MS    10000u
 
 static const uint32_t sizes[] = {100, 1000, 9000, 100000, 600000, 4 * MIB};
 
@@ -46,7 +48,8 @@ struct shared {
 };
 
 static struct shared *m;
-static bool small_partition;
+static bool small_partition; /* puts may find no room */
+static unsigned n_writers = WRITERS;
 
 #define FAIL(...) failure_say(&m->failure, __VA_ARGS__)
 
@@ -62,7 +65,12 @@ static size_t permanent(char *key, unsigned i)
 
 /* ---- writers ------------------------------------------------------------------------------------------------------- */
 
-/* 0; -ENOSPC is counted. */
+static bool is_full(int r)
+{
+	return small_partition && (r == -ENOSPC || r == -EDQUOT);
+}
+
+/* 0; what found no room is counted. */
 static int put(struct shmstore *s, unsigned writer, const char *key, size_t size, uint32_t bytes)
 {
 	static uint64_t value[4 * MIB / 8];
@@ -73,7 +81,7 @@ static int put(struct shmstore *s, unsigned writer, const char *key, size_t size
 	for (uint32_t i = 0; i < bytes / 8 + 1 && i < 4 * MIB / 8; i++)
 		value[i] = number;
 	r = shmstore_put(s, key, size, &number, sizeof(number), &buffer, 1, SHMSTORE_REPLACE);
-	if (r == -ENOSPC && small_partition)
+	if (is_full(r))
 		atomic_fetch_add(&m->full, 1);
 	else if (r < 0)
 		FAIL("put of %u bytes: %s: %s", bytes, shmstore_strerror(r), shmstore_error_detail());
@@ -96,7 +104,7 @@ static struct shmstore *open_store(unsigned writer, unsigned flags)
 	r = shmstore_open(scratch_partition(), name, &o, &s);
 	if (r == -ENOENT && (flags & SHMSTORE_OPEN_READONLY))
 		return NULL;
-	if (r == -ENOSPC && small_partition)
+	if (is_full(r))
 		return NULL;
 	if (r < 0) {
 		FAIL("open of %s: %s: %s", name, shmstore_strerror(r), shmstore_error_detail());
@@ -130,7 +138,7 @@ static void write_for_ever(unsigned writer, struct dice *d)
 			int r = what < 80 ? put(s, writer, key, size, sizes[dice_draw(d, 4)])
 					  : shmstore_delete(s, key, size);
 
-			if (r < 0 && r != -ENOENT && !(r == -ENOSPC && small_partition))
+			if (r < 0 && r != -ENOENT && !is_full(r))
 				FAIL("delete: %s", shmstore_strerror(r));
 		}
 	}
@@ -231,7 +239,7 @@ static void read_for_ever(unsigned number, struct dice *d)
 
 	(void)number;
 	while (!over()) {
-		unsigned writer = (unsigned)dice_draw(&x.d, WRITERS);
+		unsigned writer = (unsigned)dice_draw(&x.d, n_writers);
 
 		if (!atomic_load(&m->ready[writer]))
 			continue;
@@ -261,10 +269,10 @@ static pid_t begin(unsigned i, uint64_t seed)
 
 	if (pid)
 		return pid;
-	if (i < WRITERS)
+	if (i < n_writers)
 		write_for_ever(i, &d);
 	else
-		read_for_ever(i - WRITERS, &d);
+		read_for_ever(i - n_writers, &d);
 	_exit(0);
 }
 
@@ -292,24 +300,77 @@ static void check_rest(void)
 		     (unsigned long long)u.ghosts, (unsigned long long)u.n_objects, (unsigned long long)u.pool);
 }
 
+/* ---- a daemon ------------------------------------------------------------------------------------------------------ */
+
+static struct own_daemon daemon_of_test;
+static char daemon_directory[] = "/tmp/shmstore-readers-XXXXXX";
+
+static void start_daemon(const char *program, unsigned limit_mib)
+{
+	char socket[64], config[64];
+	const char *wrong;
+	FILE *f;
+
+	ENSURE(mkdtemp(daemon_directory));
+	snprintf(socket, sizeof(socket), "%s/socket", daemon_directory);
+	snprintf(config, sizeof(config), "%s/conf", daemon_directory);
+	f = fopen(config, "we");
+	ENSURE(f);
+	fprintf(f, "daemon { socket = \"%s\" credit = 1MiB log-level = error }\nhttp { enabled = no }\n", socket);
+	fprintf(f, "partition \"%s\" { limit = %uMiB }\n", scratch_partition_path(), limit_mib);
+	ENSURE(fclose(f) == 0);
+	daemon_of_test.program = program;
+	wrong = own_daemon_start(&daemon_of_test, config, socket, ASK_MS);
+	if (wrong)
+		FAIL("the daemon: %s", wrong);
+}
+
+static void end_daemon(void)
+{
+	const char *wrong, *const names[] = {"conf", "socket", "socket.lock"};
+	char path[64];
+
+	if (!daemon_of_test.program)
+		return;
+	shmstore_client_free(daemon_of_test.client);
+	wrong = own_daemon_stop(&daemon_of_test);
+	if (wrong)
+		FAIL("the daemon: %s", wrong);
+	for (unsigned i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/%s", daemon_directory, names[i]);
+		unlink(path);
+	}
+	if (rmdir(daemon_directory) < 0)
+		FAIL("%s: %s", daemon_directory, strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
-	unsigned seconds = 6, mib = 0, n_kills = 0;
+	unsigned seconds = 6, mib = 0, n_kills = 0, limit_mib = 0, n;
 	uint64_t seed = 1;
-	bool kills = true, tier = false;
+	bool kills = true, tier = false, full = false;
+	const char *program = NULL;
 	pid_t pids[WRITERS + READERS];
 	char options[40];
 	struct dice d;
 	time_t end;
 	int o;
 
-	while ((o = getopt(argc, argv, "t:s:m:dk")) != -1) {
+	while ((o = getopt(argc, argv, "t:s:w:m:l:D:fdk")) != -1) {
 		if (o == 't')
 			seconds = (unsigned)atoi(optarg);
 		else if (o == 's')
 			seed = strtoull(optarg, NULL, 0);
 		else if (o == 'm')
 			mib = (unsigned)atoi(optarg);
+		else if (o == 'w' && atoi(optarg) > 0 && atoi(optarg) <= (int)WRITERS)
+			n_writers = (unsigned)atoi(optarg);
+		else if (o == 'l')
+			limit_mib = (unsigned)atoi(optarg);
+		else if (o == 'D')
+			program = optarg;
+		else if (o == 'f')
+			full = true;
 		else if (o == 'd')
 			tier = true;
 		else if (o == 'k')
@@ -317,7 +378,10 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	small_partition = mib != 0;
+	if (!program != !limit_mib)
+		return 2;
+	small_partition = mib || limit_mib;
+	n = n_writers + READERS;
 	snprintf(options, sizeof(options), "size=%um,mode=700", mib ? mib : 1024);
 	scratch_dir(options);
 	if (!scratch_is_mount())
@@ -327,12 +391,14 @@ int main(int argc, char **argv)
 	scratch_partition();
 	if (tier && !tiered_begin(NULL))
 		return 77;
+	if (program)
+		start_daemon(program, limit_mib);
 	d = (struct dice){seed};
-	for (unsigned i = 0; i < WRITERS + READERS; i++)
+	for (unsigned i = 0; i < n; i++)
 		pids[i] = begin(i, seed * 100 + i);
 	end = time(NULL) + seconds;
 	while (time(NULL) < end && !atomic_load(&m->failure.is)) {
-		unsigned i = (unsigned)dice_draw(&d, WRITERS + READERS);
+		unsigned i = (unsigned)dice_draw(&d, n);
 
 		nanosleep(&(struct timespec){.tv_nsec = (long)dice_draw(&d, 40000000)}, NULL);
 		if (!kills)
@@ -342,9 +408,12 @@ int main(int argc, char **argv)
 		pids[i] = begin(i, seed * 1000 + ++n_kills);
 	}
 	atomic_store(&m->over, true);
-	for (unsigned i = 0; i < WRITERS + READERS; i++)
+	for (unsigned i = 0; i < n; i++)
 		wait_for(pids[i]);
-	for (unsigned i = 0; i < WRITERS; i++)
+	end_daemon();
+	if (full && !atomic_load(&m->full))
+		FAIL("no put found it full");
+	for (unsigned i = 0; i < n_writers; i++)
 		shmstore_close(open_store(i, 0));
 	check_rest();
 	printf("readers: %u s, %u kills, %llu writes (%llu found it full), %llu reads, %llu lists\n", seconds, n_kills,
