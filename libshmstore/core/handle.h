@@ -41,19 +41,20 @@ struct shmstore {
 	atomic_bool forked; /* we are in a child of the owner */
 	bool readonly;
 	bool any_user;    /* readonly: it may be another user's */
+	ino_t dir_inode;  /* of dir_fd */
 	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.h) */
 	bool unowned;     /* readonly: no owner lived then: keys may be a file's and a packed object's */
 	bool keep;
 	uid_t uid;
 	struct shmstore_partition *p;
 	char name[SHMSTORE_NAME_MAX + 1];
-	char *path;       /* absolute directory */
-	const char *base; /* last component of path */
-	int parent_fd;    /* the directory that base is in */
-	mode_t file_mode; /* of its objects: 0400; 0440 in a group's partition */
-	int dir_fd, objects_fd, recycle_fd, handoff_fd;
-	int lock_fd;                /* the .store page; its lock is our life */
-	struct shms_page *page;     /* the mapped page; private memory when read-only */
+	char *path;                 /* absolute directory */
+	const char *base;           /* last component of path */
+	int parent_fd;              /* the directory that base is in, until the store is open */
+	mode_t file_mode;           /* of its objects: 0400; 0440 in a group's partition */
+	int dir_fd, objects_fd;     /* what is in recycle/, handoff/ and segments/ goes by dir_fd */
+	int lock_fd;                /* the .store page, until it is mapped */
+	struct shms_page *page;     /* the mapped page, whose lock is our life; private memory when read-only */
 	struct shms_ledger *ledger; /* page->ledger */
 	struct shms_fairlock names;
 	struct shms_recycle recycle;

@@ -95,7 +95,7 @@ static int swap_in(struct shmstore *s, const char *staged, const char *name)
 	enum shms_links_of links = shms_links_of(s, name);
 	uint64_t bytes = 0;
 
-	int r = shms_exchange(s->recycle_fd, staged, s->objects_fd, name);
+	int r = shms_exchange(s->dir_fd, staged, s->objects_fd, name);
 
 	if (r < 0) {
 		/* Gone meanwhile by somebody else's hand, or refused, or a file system that cannot exchange: rename alone is atomic too. */
@@ -103,10 +103,10 @@ static int swap_in(struct shmstore *s, const char *staged, const char *name)
 			return r;
 		shms_recycle_forget(s, name);
 		shms_links_drop(s, name);
-		return shms_rename_over(s, s->recycle_fd, staged, name);
+		return shms_rename_over(s, s->dir_fd, staged, name);
 	}
-	if (s->clean_fd >= 0 && shms_stub_is(s->recycle_fd, staged))
-		shms_stub_drop(s, s->recycle_fd, staged);
+	if (s->clean_fd >= 0 && shms_stub_is(s->dir_fd, staged))
+		shms_stub_drop(s, s->dir_fd, staged);
 	else
 		bytes = shms_recycle_replaced(s, name, staged, links);
 	/* After the pool has it: a limit misses nothing (recycle.h). */
@@ -124,12 +124,12 @@ static int link_fd(struct shmstore *s, int fd, const char *name, bool replace)
 	if (r != -EEXIST || !replace)
 		return r;
 	shms_recycle_name(&s->recycle, staged);
-	r = shms_link_fd(fd, s->recycle_fd, staged);
+	r = shms_link_fd(fd, s->dir_fd, staged);
 	if (r < 0)
 		return r;
 	r = swap_in(s, staged, name);
 	if (r < 0)
-		unlinkat(s->recycle_fd, staged, 0);
+		unlinkat(s->dir_fd, staged, 0);
 	return r;
 }
 
@@ -168,7 +168,7 @@ int shms_publish_slot(struct shmstore *s, struct shms_slot *slot, const struct s
 	}
 	r = settle(s, &k, &own, false, replace);
 	if (r == 0)
-		r = shms_rename_noreplace(s->recycle_fd, slot->pool_name, s->objects_fd, k->name);
+		r = shms_rename_noreplace(s->dir_fd, slot->pool_name, s->objects_fd, k->name);
 	if (r == -EEXIST && replace)
 		r = swap_in(s, slot->pool_name, k->name);
 	if (r == 0) {
@@ -264,12 +264,12 @@ static int place_over(struct shmstore *s, const struct shms_publish_from *from, 
 	if (from->move)
 		return move_over(s, from, name);
 	shms_recycle_name(&s->recycle, staged);
-	r = link_named(s, from, s->recycle_fd, staged);
+	r = link_named(s, from, s->dir_fd, staged);
 	if (r < 0)
 		return r;
 	r = swap_in(s, staged, name);
 	if (r < 0)
-		unlink_again(s, s->recycle_fd, staged);
+		unlink_again(s, s->dir_fd, staged);
 	return r;
 }
 

@@ -52,14 +52,14 @@ void shms_recycle_init(struct shms_recycle *r, uint64_t max)
 		r->slots[i].fd = -1;
 }
 
-void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd)
+void shms_recycle_deinit(struct shms_recycle *r, int dir_fd)
 {
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
 		/* A writer may be left that took one: it can only be aborted. */
-		if ((slot->state == SHMS_SLOT_POOLED || slot->state == SHMS_SLOT_TAKEN) && recycle_fd >= 0)
-			unlinkat(recycle_fd, slot->pool_name, 0);
+		if ((slot->state == SHMS_SLOT_POOLED || slot->state == SHMS_SLOT_TAKEN) && dir_fd >= 0)
+			unlinkat(dir_fd, slot->pool_name, 0);
 		shms_slot_free(r, slot);
 	}
 	pthread_mutex_destroy(&r->lock);
@@ -455,7 +455,7 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 	}
 	if (slot) {
 		shms_recycle_name(r, slot->pool_name);
-		result = shms_rename_noreplace(s->objects_fd, name, s->recycle_fd, slot->pool_name);
+		result = shms_rename_noreplace(s->objects_fd, name, s->dir_fd, slot->pool_name);
 		if (result == 0) {
 			shms_slot_pool(s, slot, links == SHMS_LINKS_KNOWN);
 			result = 1;
@@ -480,16 +480,16 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 	slot = find_published(r, name);
 	if (slot)
 		bytes = slot->bytes;
-	else if (fstatat(s->recycle_fd, pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	else if (fstatat(s->dir_fd, pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		bytes = shms_blocks(&st);
 	if (slot && links != SHMS_LINKS_OTHERS && make_room(s, slot->bytes)) {
 		snprintf(slot->pool_name, sizeof(slot->pool_name), "%s", pool_name);
 		shms_slot_pool(s, slot, links == SHMS_LINKS_KNOWN);
 	} else {
-		freed = shms_credit_freed_by_name(s, s->recycle_fd, pool_name);
+		freed = shms_credit_freed_by_name(s, s->dir_fd, pool_name);
 		if (slot)
 			shms_slot_free(r, slot);
-		if (unlinkat(s->recycle_fd, pool_name, 0) == 0)
+		if (unlinkat(s->dir_fd, pool_name, 0) == 0)
 			shms_credit_gave(s, freed);
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -508,7 +508,7 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 
 		if (slot->state != SHMS_SLOT_POOLED || !(slot->handed || any))
 			continue;
-		if (!slot->inode && fstatat(s->recycle_fd, slot->pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (!slot->inode && fstatat(s->dir_fd, slot->pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			slot->inode = st.st_ino;
 		if (slot->inode == inode)
 			shms_slot_drop(s, slot);

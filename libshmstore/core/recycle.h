@@ -35,8 +35,8 @@
 #define SHMS_RECYCLE_MAX    (256ull << 20) /* default bound, also 1/16 of the partition */
 #define SHMS_RECYCLE_REOPEN 65536u         /* from this size on a file without a slot is worth pooling */
 #define SHMS_RECYCLE_LOOK   5000000ull     /* ns that an answer about the partition's room is good for */
-#define SHMS_RECYCLE_NAME   24
-#define SHMS_RECYCLE_COLD   'c' /* how a cold file's name begins; others are digits */
+#define SHMS_RECYCLE_NAME   32             /* a path in the store's directory: recycle/<number> */
+#define SHMS_RECYCLE_COLD   'c'            /* how a cold file's name begins; others are digits */
 
 enum shms_slot_state {
 	SHMS_SLOT_FREE,
@@ -59,7 +59,7 @@ struct shms_slot {
 	uint64_t size;                  /* the file's size: within the last of these pages */
 	uint64_t slack_off, slack_size; /* PUBLISHED: whole pages of the file that hold nothing */
 	uint64_t stamp_ns;              /* when it came into this state */
-	char pool_name[SHMS_RECYCLE_NAME]; /* POOLED, TAKEN: in recycle/ */
+	char pool_name[SHMS_RECYCLE_NAME]; /* POOLED, TAKEN */
 	char name[SHMS_NAME_SIZE];         /* PUBLISHED: in objects/ */
 };
 
@@ -84,8 +84,8 @@ struct shmstore;
 struct shms_layout;
 
 void shms_recycle_init(struct shms_recycle *r, uint64_t max);
-/* Drops every slot and its file in recycle/ (recycle_fd -1: descriptors and mappings only). */
-void shms_recycle_deinit(struct shms_recycle *r, int recycle_fd);
+/* Drops every slot and its file in recycle/ (dir_fd, the store's, -1: descriptors and mappings only). */
+void shms_recycle_deinit(struct shms_recycle *r, int dir_fd);
 /* In a forked child: closes the descriptors; the mappings were not inherited. The parent's side of the fork held the lock. */
 void shms_recycle_forked(struct shms_recycle *r);
 

@@ -47,6 +47,8 @@ void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
 	size_t n = 0;
 
 	/* By hand: this is on the way of every delete. */
+	memcpy(ret_name, SHMS_DIR_RECYCLE "/", sizeof(SHMS_DIR_RECYCLE));
+	ret_name += sizeof(SHMS_DIR_RECYCLE);
 	do {
 		digits[n++] = (char)('0' + number % 10);
 		number /= 10;
@@ -103,14 +105,15 @@ static void cool_down(struct shmstore *s)
 
 	while (r->warm > r->warm_max && (slot = oldest_warm(r)) != NULL) {
 		shms_recycle_name(r, number);
-		snprintf(name, sizeof(name), "%c%.22s", SHMS_RECYCLE_COLD, number);
+		snprintf(name, sizeof(name), SHMS_DIR_RECYCLE "/%c%.21s", SHMS_RECYCLE_COLD,
+			 number + sizeof(SHMS_DIR_RECYCLE));
 		r->warm -= slot->bytes;
 		if (slot->map)
 			munmap(slot->map, slot->capacity);
 		slot->map = NULL;
 		slot->fd = shms_close_fd(slot->fd);
 		/* In vain it stays under a name that nobody takes, till we do. */
-		if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) == 0)
+		if (renameat(s->dir_fd, slot->pool_name, s->dir_fd, name) == 0)
 			memcpy(slot->pool_name, name, sizeof(name));
 	}
 }
@@ -165,10 +168,10 @@ static void missed(struct shmstore *s, struct shms_slot *slot)
 void shms_slot_drop(struct shmstore *s, struct shms_slot *slot)
 {
 	bool cold = slot->fd < 0;
-	uint64_t freed = cold ? shms_credit_freed_by_name(s, s->recycle_fd, slot->pool_name)
-			      : shms_credit_freed_by_fd(s, slot->fd);
+	uint64_t freed =
+		cold ? shms_credit_freed_by_name(s, s->dir_fd, slot->pool_name) : shms_credit_freed_by_fd(s, slot->fd);
 
-	if (unlinkat(s->recycle_fd, slot->pool_name, 0) < 0) {
+	if (unlinkat(s->dir_fd, slot->pool_name, 0) < 0) {
 		freed = 0;
 		if (cold && errno == ENOENT) {
 			missed(s, slot);
@@ -189,12 +192,12 @@ bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot)
 
 	/* From here on it has a name that nobody takes. */
 	shms_recycle_name(&s->recycle, name);
-	if (renameat(s->recycle_fd, slot->pool_name, s->recycle_fd, name) < 0) {
+	if (renameat(s->dir_fd, slot->pool_name, s->dir_fd, name) < 0) {
 		shms_slot_drop(s, slot);
 		return false;
 	}
 	memcpy(slot->pool_name, name, sizeof(name));
-	fd = shms_slot_open(s, s->recycle_fd, name);
+	fd = shms_slot_open(s, s->dir_fd, name);
 	if (fd < 0) {
 		shms_slot_drop(s, slot);
 		return false;

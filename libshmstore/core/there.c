@@ -27,19 +27,22 @@ bool shms_there_are_descriptors(const struct shmstore *s)
 {
 	struct stat st;
 
-	if (fstat(s->readonly ? s->dir_fd : s->lock_fd, &st) < 0)
+	if (fstat(s->dir_fd, &st) < 0)
 		return errno != EBADF; /* one that cannot be looked at is there */
-	return st.st_dev == s->p->device && (s->readonly ? S_ISDIR(st.st_mode) : st.st_ino == s->page_inode);
+	return st.st_dev == s->p->device && st.st_ino == s->dir_inode;
 }
 
 bool shms_there_is_page(const struct shmstore *s)
 {
-	return is_named(s->lock_fd);
+	struct stat st;
+
+	return fstatat(s->dir_fd, SHMS_PAGE_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0 ? errno != ENOENT
+										: st.st_ino == s->page_inode;
 }
 
 static void touch(struct shmstore *s, struct shms_pack *pack)
 {
-	(void)futimens(s->lock_fd, NULL);
+	(void)utimensat(s->dir_fd, SHMS_PAGE_FILE, NULL, AT_SYMLINK_NOFOLLOW);
 	/* Another user's, it may be. */
 	(void)utimensat(s->p->fd, SHMS_MARKER_FILE, NULL, AT_SYMLINK_NOFOLLOW);
 	if (pack)

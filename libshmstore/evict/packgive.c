@@ -107,9 +107,7 @@ void shms_packgive_asked(struct shmstore *s)
 /* Its page is that file. Who has begun to give keeps the store from being closed. */
 static bool is_page(const struct shmstore *s, const struct stat *page)
 {
-	struct stat st;
-
-	return fstat(s->lock_fd, &st) == 0 && st.st_ino == page->st_ino && st.st_dev == page->st_dev;
+	return page->st_ino == s->page_inode && page->st_dev == s->p->device;
 }
 
 struct shmstore *shms_packgive_ours(int page_fd)

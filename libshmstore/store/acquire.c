@@ -31,19 +31,21 @@
 int shms_acquire_dirs(struct shmstore *s, bool create)
 {
 	static const char *const names[] = {SHMS_DIR_OBJECTS, SHMS_DIR_RECYCLE, SHMS_DIR_HANDOFF};
-	int *const fds[] = {&s->objects_fd, &s->recycle_fd, &s->handoff_fd};
-
+	struct stat st;
 	int r;
 
-	/* Who reads needs none of the others. */
-	for (size_t i = 0; i < (s->readonly ? 1 : 3); i++) {
-		if (create && (r = shms_make_dir(s->dir_fd, names[i])) < 0 && r != -EEXIST)
+	for (size_t i = 0; create && i < sizeof(names) / sizeof(names[0]); i++) {
+		r = shms_make_dir(s->dir_fd, names[i]);
+		if (r < 0 && r != -EEXIST)
 			return shms_error(r);
-		shms_close_fd(*fds[i]);
-		*fds[i] = shms_open_dir(s->dir_fd, names[i]);
-		if (*fds[i] < 0)
-			return shms_error(*fds[i]);
 	}
+	shms_close_fd(s->objects_fd);
+	if (fstat(s->dir_fd, &st) < 0)
+		return shms_error(errno);
+	s->dir_inode = st.st_ino;
+	s->objects_fd = shms_open_dir(s->dir_fd, SHMS_DIR_OBJECTS);
+	if (s->objects_fd < 0)
+		return shms_error(s->objects_fd);
 	s->file_mode = shms_mode_in(s->objects_fd, 0400);
 	return 0;
 }

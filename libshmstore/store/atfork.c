@@ -41,8 +41,6 @@ void shms_atfork_close_fds(struct shmstore *s)
 {
 	s->lock_fd = shms_close_fd(s->lock_fd);
 	s->clean_fd = shms_close_fd(s->clean_fd);
-	s->handoff_fd = shms_close_fd(s->handoff_fd);
-	s->recycle_fd = shms_close_fd(s->recycle_fd);
 	s->objects_fd = shms_close_fd(s->objects_fd);
 	s->dir_fd = shms_close_fd(s->dir_fd);
 	s->parent_fd = shms_close_fd(s->parent_fd);

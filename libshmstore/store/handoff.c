@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,10 +45,10 @@ static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 	struct shms_stub stub;
 	struct stat st;
 	int r;
-	_fd_ int fd = shms_open_object(s->handoff_fd, lease);
+	_fd_ int fd = shms_open_object(s->dir_fd, lease);
 
 	if (fd == -ELOOP) {
-		r = shms_stub_read(s->handoff_fd, lease, &stub, NULL);
+		r = shms_stub_read(s->dir_fd, lease, &stub, NULL);
 		t->header_size = stub.header_size;
 		t->buffer_size = stub.buffer_size;
 		return r;
@@ -82,7 +83,7 @@ static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease
 	/* Before the link: from then on the file may come back under another name (links.h). */
 	if (r == 0 && (!known || !atomic_load_explicit(&known->handed, memory_order_relaxed)))
 		r = shms_links_handed(s, k->name);
-	if (r == 0 && linkat(s->objects_fd, k->name, s->handoff_fd, lease, 0) < 0) {
+	if (r == 0 && linkat(s->objects_fd, k->name, s->dir_fd, lease, 0) < 0) {
 		r = -errno;
 		if (r == -EACCES || r == -EPERM || r == -ENOSYS)
 			shms_detail(shms_error(r), NULL, "%s in %s cannot be linked: linkat: %s", k->name, s->path,
@@ -99,7 +100,7 @@ static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease
 	if (r == -ENOENT)
 		return shms_detail(-ESTALE, NULL, "the lease had ended before it was seen");
 	if (r < 0)
-		unlinkat(s->handoff_fd, lease, 0);
+		unlinkat(s->dir_fd, lease, 0);
 	return r;
 }
 
@@ -122,13 +123,13 @@ static int promote(struct shmstore *s, const struct shms_keyname *k)
 int shms_handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t lease_ms, bool as_is,
 		       struct shmstore_ticket *ret)
 {
-	static const char SUBDIR[] = "/" SHMS_DIR_HANDOFF "/";
-	char lease[SHMS_LEASE_NAME_SIZE];
-	size_t length = strlen(s->path), n = shms_lease_name(shms_now_boot_ms() + lease_ms, lease);
+	char lease[sizeof(SHMS_DIR_HANDOFF) + SHMS_LEASE_NAME_SIZE] = SHMS_DIR_HANDOFF "/";
+	size_t length = strlen(s->path);
+	size_t n = shms_lease_name(shms_now_boot_ms() + lease_ms, lease + sizeof(SHMS_DIR_HANDOFF));
 	struct sizes t;
 	int r;
 
-	if (length + sizeof(SUBDIR) + n > sizeof(ret->path))
+	if (length + 1 + sizeof(SHMS_DIR_HANDOFF) + n >= sizeof(ret->path))
 		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket: %zu bytes", length);
 	/* Its tickets name a file. */
 	r = shms_put_as_file(s, k);
@@ -142,9 +143,7 @@ int shms_handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t leas
 		return r;
 	ret->header_size = t.header_size;
 	ret->buffer_size = t.buffer_size;
-	memcpy(ret->path, s->path, length);
-	memcpy(ret->path + length, SUBDIR, sizeof(SUBDIR) - 1);
-	memcpy(ret->path + length + sizeof(SUBDIR) - 1, lease, n + 1);
+	snprintf(ret->path, sizeof(ret->path), "%s/%s", s->path, lease);
 	return 0;
 }
 

@@ -79,7 +79,7 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 {
 	struct shmstore_ticket t;
 	struct shms_keyname k;
-	char lease[SHMS_LEASE_NAME_SIZE];
+	char lease[sizeof(SHMS_DIR_HANDOFF) + SHMS_LEASE_NAME_SIZE];
 	_fd_ int scrubbed = -1;
 	int r = shms_store_usable(s, true);
 
@@ -99,18 +99,18 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 	r = shms_handoff_lease(s, &k, lease_ms, false, &t);
 	if (r < 0)
 		return shms_error(r);
-	snprintf(lease, sizeof(lease), "%s", strrchr(t.path, '/') + 1);
+	snprintf(lease, sizeof(lease), SHMS_DIR_HANDOFF "%s", strrchr(t.path, '/'));
 	/* There was no room to promote it, and it lies where the receiver may not read. */
-	if (shms_stub_is(s->handoff_fd, lease)) {
-		shms_stub_drop(s, s->handoff_fd, lease);
+	if (shms_stub_is(s->dir_fd, lease)) {
+		shms_stub_drop(s, s->dir_fd, lease);
 		return -ENOSPC;
 	}
-	r = shms_scrub(s, s->handoff_fd, lease, &scrubbed);
+	r = shms_scrub(s, s->dir_fd, lease, &scrubbed);
 	if (r == 0)
 		r = broker(s, receiver, 0, t.path);
 	if (r < 0) {
 		/* Taken meanwhile by the daemon after all: then it is not there any more. */
-		unlinkat(s->handoff_fd, lease, 0);
+		unlinkat(s->dir_fd, lease, 0);
 		return shms_error(r);
 	}
 	shms_count(&s->ledger->handoff_n, 1);

@@ -55,11 +55,11 @@ static int set_address(struct shmstore *s, const char *address)
 	target_of(s, target);
 	/* Made in our own recycle/: killed before the rename, it goes with what else is ours. */
 	shms_recycle_name(&s->recycle, temporary);
-	if (symlinkat(target, s->recycle_fd, temporary) < 0)
+	if (symlinkat(target, s->dir_fd, temporary) < 0)
 		return shms_error(errno);
-	if (renameat(s->recycle_fd, temporary, s->p->peers_fd, name) < 0) {
+	if (renameat(s->dir_fd, temporary, s->p->peers_fd, name) < 0) {
 		r = shms_error(errno);
-		unlinkat(s->recycle_fd, temporary, 0);
+		unlinkat(s->dir_fd, temporary, 0);
 	}
 	return r;
 }

@@ -35,9 +35,8 @@ static int move_fd(int *from, int to)
 /* The handle goes on with what fresh found. */
 static int take(struct shmstore *s, struct shmstore *fresh)
 {
-	int *const from[] = {&fresh->parent_fd, &fresh->objects_fd, &fresh->recycle_fd, &fresh->handoff_fd,
-			     &fresh->dir_fd};
-	const int to[] = {s->parent_fd, s->objects_fd, s->recycle_fd, s->handoff_fd, s->dir_fd};
+	int *const from[] = {&fresh->objects_fd, &fresh->dir_fd};
+	const int to[] = {s->objects_fd, s->dir_fd};
 	struct shms_pack *pack;
 	int r = 0;
 
@@ -49,6 +48,7 @@ static int take(struct shmstore *s, struct shmstore *fresh)
 		s->page->pid = fresh->page->pid;
 		s->page->start_time = fresh->page->start_time;
 		s->page_inode = fresh->page_inode;
+		s->dir_inode = fresh->dir_inode;
 		s->unowned = fresh->unowned;
 		s->tier_on = fresh->tier_on;
 	}

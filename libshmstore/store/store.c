@@ -217,6 +217,8 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	if (fstat(s->lock_fd, &st) < 0)
 		return shms_error(errno);
 	s->page_inode = st.st_ino;
+	/* The map is of the same open file, and keeps the lock. */
+	s->lock_fd = shms_close_fd(s->lock_fd);
 	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
 	s->huge_from = huge_from(s->p->huge);
 	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
@@ -330,7 +332,6 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	s->ledger = &s->page->ledger;
 	s->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
 	s->any_user = any_user;
-	s->parent_fd = shms_close_fd(s->parent_fd);
 	return read_page_inode(s);
 }
 
@@ -349,7 +350,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	atomic_init(&s->n_ref, 1);
 	s->p = shmstore_partition_ref(p);
 	s->uid = geteuid();
-	s->parent_fd = s->dir_fd = s->objects_fd = s->recycle_fd = s->handoff_fd = s->clean_fd = s->lock_fd = -1;
+	s->parent_fd = s->dir_fd = s->objects_fd = s->clean_fd = s->lock_fd = -1;
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	shms_fairlock_init(&s->names);
 	shms_recycle_init(&s->recycle, 0);
@@ -366,7 +367,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 static void release(struct shmstore *s)
 {
 	shms_ours_del(s);
-	shms_recycle_deinit(&s->recycle, s->recycle_fd);
+	shms_recycle_deinit(&s->recycle, s->dir_fd);
 	s->recycle.max = 0;
 	shms_smallmap_deinit(s);
 	shms_recent_deinit(&s->recent);
@@ -432,6 +433,7 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 		release(s);
 		return r;
 	}
+	s->parent_fd = shms_close_fd(s->parent_fd);
 	if (!s->readonly)
 		shms_packgive_begin(s);
 	*ret = s;
@@ -481,6 +483,7 @@ int shmstore_close(struct shmstore *s)
 			r = 0;
 		} else if (!s->keep) {
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
+			s->parent_fd = shms_open_dir(s->dir_fd, "..");
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 			r = t.error;
 		} else

@@ -79,7 +79,7 @@ static void hand_over(struct shmstore *s, const char *key, struct shmstore_ticke
 	int fd = -1;
 
 	cr_assert_eq(shmstore_handoff(s, KEY(key), 10000, t), 0);
-	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t->path, '/') + 1, &fd), 0);
+	cr_assert_eq(shms_scrub(s, s->dir_fd, strstr(t->path, SHMS_DIR_HANDOFF "/"), &fd), 0);
 	shms_close_fd(fd);
 }
 
@@ -137,12 +137,12 @@ Test(recycled_room, nobody_touches_what_somebody_is_handing_over)
 	other = open(t.path, O_RDONLY | O_CLOEXEC);
 	cr_assert_eq(flock(other, LOCK_EX), 0);
 	cr_assert_eq(fstat(other, &before), 0);
-	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t.path, '/') + 1, &fd), -ETIMEDOUT);
+	cr_assert_eq(shms_scrub(s, s->dir_fd, strstr(t.path, SHMS_DIR_HANDOFF "/"), &fd), -ETIMEDOUT);
 	cr_assert_eq(fstat(other, &after), 0);
 	cr_assert(before.st_ctim.tv_sec == after.st_ctim.tv_sec && before.st_ctim.tv_nsec == after.st_ctim.tv_nsec);
 	/* It is done: others may read it now. There is nothing left to do, and no lock that they could hold against us. */
 	cr_assert_eq(fchmod(other, 0440), 0);
-	cr_assert_eq(shms_scrub(s, s->handoff_fd, strrchr(t.path, '/') + 1, &fd), 0);
+	cr_assert_eq(shms_scrub(s, s->dir_fd, strstr(t.path, SHMS_DIR_HANDOFF "/"), &fd), 0);
 	cr_assert(fstat(other, &after) == 0 && (after.st_mode & 07777) == 0440);
 	shms_close_fd(fd);
 	close(other);
