@@ -26,7 +26,7 @@ const char *shmstore_strerror(int error)
 	case EBADMSG:
 		return "damaged or forged: an object, ticket or marker fails validation";
 	case EPERM:
-		return "not allowed: outside the partition, somebody else's, or a store used after fork";
+		return "not allowed, by the kernel, a filter before it, or a rule of the partition or of the store";
 	case ESTALE:
 		return "the lease expired or was taken";
 	case EXDEV:

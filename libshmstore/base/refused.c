@@ -26,23 +26,12 @@ static const struct call {
 	const char *without;
 } calls[] = {
 	{"openat2", SYS_openat2, {NO, 0, 0, 0}, true, "directories are opened step by step, by more calls"},
-	{"io_uring_setup",
-	 SYS_io_uring_setup,
-	 {0},
-	 true,
-	 "files are read and written by plain calls, the daemon waits by epoll"},
-	{"io_uring_enter",
-	 SYS_io_uring_enter,
-	 {NO},
-	 true,
-	 "files are read and written by plain calls, the daemon waits by epoll"},
-	{"fallocate",
-	 SYS_fallocate,
-	 {NO},
-	 true,
-	 "memory is taken by writing zeros, and given back by whole files only"},
+	{"io_uring_setup", SYS_io_uring_setup, {0}, true, "plain calls read and write, the daemon waits by epoll"},
+	{"io_uring_enter", SYS_io_uring_enter, {NO}, true, "plain calls read and write, the daemon waits by epoll"},
+	{"fallocate", SYS_fallocate, {NO}, true, "zeros take memory, only whole files give it back"},
 	{"madvise", SYS_madvise, {0}, false, "no store can be opened: forked children would keep its memory"},
 	{"linkat", SYS_linkat, {NO, 0, NO, 0, NO}, false, "objects that are files cannot be handed over"},
+	{"lseek", SYS_lseek, {NO}, false, "the size and the memory of a file cannot be told"},
 	{"renameat2", SYS_renameat2, {NO, 0, NO, 0, NO}, false, "nothing can be moved to the disk tier"},
 	{"flock", SYS_flock, {NO}, false, "no store can be opened: the lock is its life"},
 	{"fcntl", SYS_fcntl, {NO}, false, "deleted objects are not recycled, and directories cannot be read"},
@@ -66,6 +55,19 @@ static const struct call {
 	{"eventfd2", SYS_eventfd2, {0, NO}, false, "no event loop can be woken"},
 	{"epoll_create1", SYS_epoll_create1, {NO}, false, "no event loop can wait"},
 	{"signalfd4", SYS_signalfd4, {NO}, false, "the daemon cannot be told to end"},
+	{"accept4", SYS_accept4, {NO}, false, "the daemon's page and metrics answer nobody"},
+	{"sendmsg", SYS_sendmsg, {NO}, false, "the daemon's page and metrics answer nobody"},
+	{"utimensat", SYS_utimensat, {NO}, false, "nothing can be moved to the disk tier"},
+	{"recvfrom", SYS_recvfrom, {NO}, false, "the daemon's page and metrics answer nobody"},
+#ifdef SYS_renameat /* newer machines' kernels never had it */
+	{"renameat", SYS_renameat, {NO, 0, NO}, false, "no address can be set, no disk tier be made"},
+#endif
+#ifdef SYS_epoll_wait
+	{"epoll_wait", SYS_epoll_wait, {NO}, false, "the daemon's page and metrics answer nobody"},
+#endif
+#ifdef SYS_readlink
+	{"readlink", SYS_readlink, {0}, false, "no path can be resolved: no partition can be opened"},
+#endif
 	{"getsockopt", SYS_getsockopt, {NO}, false, "the daemon does not know who its clients are"},
 };
 

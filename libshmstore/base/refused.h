@@ -19,7 +19,7 @@ struct shms_refusal {
 	bool spared;         /* there is another way */
 	const char *without; /* what that costs, or what cannot be done */
 };
-#define SHMS_REFUSED_MAX 32
+#define SHMS_REFUSED_MAX 40
 /* All of those that we make, and that matter, which are refused. Returns how many. */
 size_t shms_refused_list(struct shms_refusal ret[SHMS_REFUSED_MAX]);
 /* Some call failed with ENOSYS or EPERM: one of those that we cannot do without may be refused. */

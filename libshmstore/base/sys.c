@@ -31,6 +31,13 @@
 #define ZERO_PAGES     256u
 #define LEASE_NS       1000000000ull
 
+off_t shms_seek(int fd, uint64_t offset, int whence)
+{
+	off_t at = lseek(fd, (off_t)offset, whence);
+
+	return at >= 0 ? at : errno == EPERM ? -ENOSYS : -errno;
+}
+
 int shms_error(int error)
 {
 	if (error < 0)
@@ -373,8 +380,10 @@ struct dirent *shms_readdir(DIR *dir, int *ret_error)
 {
 	struct dirent *e;
 
-	errno = 0;
-	e = readdir(dir);
+	do {
+		errno = 0;
+		e = readdir(dir);
+	} while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
 	*ret_error = e ? 0 : shms_error(errno);
 	return e;
 }

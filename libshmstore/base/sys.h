@@ -4,6 +4,8 @@
 #define SHMS_SYS_H
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,7 +61,7 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
 int shms_allocate(int fd, uint64_t size);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
-/* The next entry; NULL at the end of the directory, or, with *ret_error set to -errno, where it cannot be read on. A directory
+/* The next entry but "." and ".."; NULL at the end of the directory, or, with *ret_error set to -errno, where it cannot be read on. A directory
  * that could not be read is not an empty one. */
 struct dirent *shms_readdir(DIR *dir, int *ret_error);
 /*
@@ -73,6 +75,20 @@ bool shms_unused(int fd);
 void shms_random(void *buf, size_t size);
 /* A number that does not repeat in practice: unique names and generations without a system call each. */
 uint64_t shms_nonce(void);
+/* Is that name there? 0, or -1 with errno. Not faccessat(): filters refuse faccessat2, with an errno after which libc does not try another way. */
+static inline int shms_lookup(int dirfd, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+/* As lseek(). -ENOSYS: a filter refuses it, with whatever errno. */
+off_t shms_seek(int fd, uint64_t offset, int whence);
+/* Running out of means ends a walk or a scan; what may not be read, or is gone, does not. */
+static inline bool shms_fatal(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
 /* Bytes of memory that a file takes. */
 static inline uint64_t shms_blocks(const struct stat *st)
 {

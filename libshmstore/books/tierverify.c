@@ -146,7 +146,7 @@ static bool is_missing(const struct verifying *v, uint64_t id)
 
 	shms_tier_file_name(id, name);
 	for (int i = 0; v->t.files_fd >= 0 && i < MISSING_TRIES; i++) {
-		if (faccessat(v->t.files_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+		if (shms_lookup(v->t.files_fd, name) == 0 || errno != ENOENT)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = MISSING_NS}, NULL);
 	}

@@ -290,6 +290,9 @@ static int segment(struct verify *v, const struct shms_walk_entry *e)
 		reason = "slots of the segment say what cannot be";
 	} else if (r == -EPERM) {
 		reason = "the segment is another user's";
+	} else if (r == -ENOSYS) {
+		r = -EPERM;
+		reason = "it cannot be looked at: the system call lseek is refused to this process";
 	}
 	return tell(v, e->dir, e->name, r, reason);
 }

@@ -17,7 +17,7 @@ static int holds(int objects_fd, const char *name, const struct shms_keyname *k)
 	size_t size;
 	int r;
 
-	if (faccessat(objects_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (shms_lookup(objects_fd, name) < 0)
 		return errno == ENOENT ? -ENOENT : shms_error(errno);
 	r = shms_entry_key(objects_fd, name, NULL, key, &size);
 	if (r == -EBADMSG || r == -ENOTSUP)
@@ -39,7 +39,7 @@ int shms_key_find(int objects_fd, struct shms_keyname *k)
 	if (r != 0 && r != -ENOENT)
 		return r;
 	shms_name_second(k->key, k->key_size, second);
-	if (faccessat(objects_fd, second, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+	if (shms_lookup(objects_fd, second) == 0) {
 		memcpy(k->name, second, sizeof(second));
 		return 1;
 	}

@@ -46,7 +46,7 @@ bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
 	shms_keyname_name(&own);
 	/* What cannot be looked at is left to files, which say so. */
 	return shms_key_find(s->objects_fd, &own) != 0 &&
-	       (faccessat(s->objects_fd, own.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT);
+	       (shms_lookup(s->objects_fd, own.name) == 0 || errno != ENOENT);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */

@@ -394,7 +394,7 @@ static bool still_clean(const struct shms_demote *d, const struct shms_demote_na
 
 	shms_tier_file_name(d->stub.id, file);
 	return shms_stub_read(n->clean_fd, n->name, &stub, NULL) == 0 && stub.id == d->stub.id &&
-	       faccessat(d->t->files_fd, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	       shms_lookup(d->t->files_fd, file) == 0;
 }
 
 /* The first name, whose lock the caller holds: its stub is in place, the object in clean/, for now. */

@@ -80,13 +80,12 @@ static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 	struct words w;
 	struct stat st;
 	bool more = true;
+	int r;
 
 	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
 		return;
-	while (more && (e = readdir(dir)) != NULL) {
-		_fd_ int fd = shms_gc_dot(e->d_name)
-				      ? -1
-				      : shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
+	while (more && (e = shms_readdir(dir, &r)) != NULL) {
+		_fd_ int fd = shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
 		_fd_ int page_fd = -1;
 
 		if (fd < 0 || fstat(fd, &st) < 0 || (uid != SHMSTORE_EVICT_ALL && st.st_uid != uid) || st.st_ino == own)

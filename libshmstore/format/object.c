@@ -19,17 +19,17 @@
 /*
  * Does the file hold so many bytes from offset on? Its size says nothing: a sparse file of one page may be any size, and who believed its
  * header would take the memory that its maker did not. The blocks are what somebody paid for. A file system that compresses (partitions
- * on disk only) has fewer blocks than bytes; there it is enough that no hole is in the way.
+ * on disk only) has fewer blocks than bytes; there it is enough that no hole is in the way. 0, -EBADMSG, -errno.
  */
-static bool holds(int fd, uint64_t offset, uint64_t bytes)
+static int holds(int fd, uint64_t offset, uint64_t bytes)
 {
 	struct stat st;
 	off_t hole;
 
 	if (fstat(fd, &st) == 0 && shms_blocks(&st) >= bytes)
-		return true;
-	hole = lseek(fd, (off_t)offset, SEEK_HOLE);
-	return hole >= 0 && (uint64_t)hole >= offset + bytes;
+		return 0;
+	hole = shms_seek(fd, offset, SEEK_HOLE);
+	return hole == -ENOSYS ? -ENOSYS : hole >= 0 && (uint64_t)hole >= offset + bytes ? 0 : -EBADMSG;
 }
 
 /* Has the first need bytes read, of which have are in h->small. 0, -errno. */
@@ -39,8 +39,9 @@ static int read_more(struct shms_header *h, int fd, uint64_t offset, uint64_t ne
 	ssize_t n;
 
 	if (need > sizeof(h->small)) {
-		if (!holds(fd, offset, need))
-			return -EBADMSG;
+		int r = holds(fd, offset, need);
+		if (r < 0)
+			return r;
 		head = malloc(need);
 		if (!head)
 			return -ENOMEM;

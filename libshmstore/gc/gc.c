@@ -54,13 +54,10 @@ static bool is_default_place(const char *below)
 static int is_empty(int fd)
 {
 	_dir_ DIR *dir = NULL;
-	struct dirent *e;
 	int r = shms_gc_names(fd, ".", &dir);
 
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
-		if (!shms_gc_dot(e->d_name))
-			return 0;
-	}
+	if (r == 0 && dir && shms_readdir(dir, &r))
+		return 0;
 	return r < 0 ? r : dir != NULL;
 }
 
@@ -280,11 +277,10 @@ void shms_gc_sweep(struct shmstore_partition *p)
 	_dir_ DIR *dir = NULL;
 	uint64_t now_ms = shms_now_boot_ms();
 	struct dirent *e;
+	int r;
 
 	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
 		return;
-	while ((e = readdir(dir)) != NULL) {
-		if (!shms_gc_dot(e->d_name))
-			sweep_one(p, e->d_name, now_ms);
-	}
+	while ((e = shms_readdir(dir, &r)) != NULL)
+		sweep_one(p, e->d_name, now_ms);
 }

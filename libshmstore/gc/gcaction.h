@@ -83,9 +83,5 @@ bool shms_gc_half_made(int dirfd, const char *name);
 
 /* Opens the directory name of fd for reading its names. *ret is NULL where there is none, or none that we may read. */
 int shms_gc_names(int fd, const char *name, DIR **ret);
-static inline bool shms_gc_dot(const char *name)
-{
-	return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
-}
 
 #endif

@@ -76,8 +76,6 @@ static int empty_user(struct away *a, const char *name)
 		return r;
 	}
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_gc_dot(e->d_name))
-			continue;
 		if (is_file(dirfd(dir), e->d_name))
 			r = take(a, dirfd(dir), e->d_name);
 		else
@@ -96,7 +94,7 @@ static int empty_root(struct away *a)
 	uid_t uid;
 
 	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_gc_dot(e->d_name) || strcmp(e->d_name, SHMS_TIERMARK_FILE) == 0)
+		if (strcmp(e->d_name, SHMS_TIERMARK_FILE) == 0)
 			continue;
 		if (shms_tier_uid(e->d_name, &uid))
 			r = empty_user(a, e->d_name);

@@ -98,10 +98,8 @@ int shms_gc_peers(struct shms_gc *g)
 	struct dirent *e;
 	int r = shms_gc_names(g->p->peers_fd, ".", &dir);
 
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
-		if (!shms_gc_dot(e->d_name))
-			r = peer(g, e->d_name);
-	}
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL)
+		r = peer(g, e->d_name);
 	return r;
 }
 

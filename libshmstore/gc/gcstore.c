@@ -35,10 +35,8 @@ int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *p
 	struct dirent *e;
 	int r = shms_gc_names(t->fd, part, &dir);
 
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
-		if (!shms_gc_dot(e->d_name))
-			r = fn(g, t, dirfd(dir), e->d_name, arg);
-	}
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL)
+		r = fn(g, t, dirfd(dir), e->d_name, arg);
 	return r;
 }
 
@@ -150,7 +148,7 @@ static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd
 	if (shms_name_decode(name, key, &n) != SHMS_NAME_SIDECAR)
 		return 0;
 	snprintf(hashed, sizeof(hashed), "%%h%s", name + 2);
-	if (faccessat(dirfd, hashed, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+	if (shms_lookup(dirfd, hashed) == 0 || errno != ENOENT)
 		return 0;
 	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
 				"the key of an object that is gone, in a store whose owner is dead");

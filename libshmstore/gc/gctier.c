@@ -143,7 +143,7 @@ static int one_resident(struct tiering *t, const struct shms_tierscan_user *user
 	char anchor[SHMS_TIER_NAME];
 
 	shms_tier_anchor_name(id, anchor);
-	if (faccessat(user->anchors_fd, anchor, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+	if (shms_lookup(user->anchors_fd, anchor) == 0 || errno != ENOENT)
 		return 0;
 	a.error = shms_gc_take(t->g, user->anchors_fd, name, &freed);
 	if (a.error == -ENOENT)
@@ -177,7 +177,7 @@ static int one_of_files(struct tiering *t, const struct shms_tierscan_user *user
 
 	if (shms_tier_parse_name(name, NULL, &id) == 0) {
 		shms_tier_anchor_name(id, anchor);
-		if (faccessat(user->anchors_fd, anchor, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+		if (shms_lookup(user->anchors_fd, anchor) == 0 || errno != ENOENT)
 			return 0;
 	} else if (shms_tierscan_tmp(user->files_fd, name, &writing)) {
 		evidence = "half a tier file: its writer is dead";
@@ -199,10 +199,8 @@ static int each_name(struct tiering *t, const struct shms_tierscan_user *user, i
 	int r = fd < 0 ? 0 : shms_gc_names(fd, ".", &dir);
 
 	t->n_odd = 0;
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
-		if (!shms_gc_dot(e->d_name))
-			r = fn(t, user, e->d_name);
-	}
+	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL)
+		r = fn(t, user, e->d_name);
 	return r ? r : say_odd(t);
 }
 
@@ -244,7 +242,7 @@ static int torn_text(struct shms_gc *g, int dirfd, const char *name, const char 
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN, .n_objects = 1};
 	struct shms_tierdrop freed;
 
-	if (dirfd < 0 || faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (dirfd < 0 || shms_lookup(dirfd, name) < 0)
 		return 0;
 	a.error = shms_gc_take(g, dirfd, name, &freed);
 	if (a.error == -ENOENT || a.error == -ENOMEM)
@@ -266,7 +264,7 @@ static int torn_texts(struct shms_gc *g)
 	if (fd < 0 || shms_tier_flock(fd, 0) < 0)
 		return 0;
 	/* Beside the one in force it is nothing; alone and whole it was put back, or in a dry run would be. */
-	if (faccessat(fd, SHMS_TIER_CONFIG, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (shms_lookup(fd, SHMS_TIER_CONFIG) == 0)
 		r = torn_text(g, fd, SHMS_TIER_CONFIG_NEW, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG_NEW);
 	if (r == 0 && asprintf(&mark, "%s/%s/" SHMS_TIERMARK_NEW, g->find.config->path, g->p->uuid) < 0) {
 		mark = NULL;

@@ -28,9 +28,7 @@
 static bool is_old(const struct stat *st, uint64_t age_ns)
 {
 	/* Its last rename was when it became cold. */
-	int64_t since = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
-
-	return !age_ns || shms_now_real_ns() - since >= (int64_t)age_ns;
+	return !age_ns || shms_now_real_ns() - shms_stat_ns(&st->st_ctim) >= (int64_t)age_ns;
 }
 
 uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
@@ -63,13 +61,12 @@ uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, uint64_t age_ns
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	struct stat st;
+	int r;
 
 	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
 		return 0;
-	while ((e = readdir(dir)) != NULL) {
-		_fd_ int fd = shms_gc_dot(e->d_name)
-				      ? -1
-				      : shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
+	while ((e = shms_readdir(dir, &r)) != NULL) {
+		_fd_ int fd = shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
 
 		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == uid)
 			freed += shms_pool_take_one(fd, age_ns);

@@ -39,11 +39,6 @@ struct shms_tier *shms_teardown_own_tier(struct shmstore_partition *p, int store
 	return shms_tier_own(p, &t) == 0 ? t : NULL;
 }
 
-static bool dot(const char *name)
-{
-	return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
-}
-
 static DIR *open_list(int storefd, const char *name, struct shms_teardown *io)
 {
 	DIR *dir;
@@ -83,7 +78,7 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 	int error = 0;
 
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
-		if (!dot(e->d_name) && drop(dirfd(dir), e->d_name, io))
+		if (drop(dirfd(dir), e->d_name, io))
 			++*io_n;
 	}
 	note(io, -error);
@@ -138,8 +133,6 @@ static void each_segment(int storefd, enum step step, const struct shms_page *pa
 	int error = 0;
 
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
-		if (dot(e->d_name))
-			continue;
 		if (step == COUNT_KEYS)
 			count_keys(dirfd(dir), e->d_name, page, io_n_aliases, io);
 		else if (step == FORGET_OBJECTS)
@@ -170,7 +163,7 @@ static int lock_names(int storefd, struct shms_teardown *io)
 {
 	int r;
 
-	if (io->remover.count || faccessat(storefd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (io->remover.count || shms_lookup(storefd, SHMS_DIR_CLEAN) < 0)
 		return -1;
 	_fd_ int fd = shms_open_dir(storefd, SHMS_DIR_OBJECTS);
 	if (fd < 0) {
@@ -218,8 +211,6 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 	int error = 0;
 
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
-		if (dot(e->d_name))
-			continue;
 		/* What is no lease got there by no doing of ours; in a store that goes, it goes. */
 		if (shms_lease_parse(e->d_name, &expiry) && expiry > now_ms)
 			io->n_left++;

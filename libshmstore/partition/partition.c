@@ -118,14 +118,13 @@ static int check_empty(int dirfd)
 
 	if (r < 0)
 		return shms_error(r);
-	while ((e = readdir(dir)) != NULL) {
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-		    strcmp(e->d_name, SHMS_MARKER_FILE) != 0 && strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
+	while ((e = shms_readdir(dir, &r)) != NULL) {
+		if (strcmp(e->d_name, SHMS_MARKER_FILE) != 0 && strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
 		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 && strcmp(e->d_name, SHMS_DIR_INBOX) != 0 &&
 		    !shms_unnamed_is(e->d_name))
 			return -EEXIST;
 	}
-	return 0;
+	return r;
 }
 
 /* By descriptor: a name that somebody put there before us may be a symlink to what is not ours to change. */
@@ -375,7 +374,7 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	atomic_init(&p->n_ref, 1);
 	r = open_dirs(p, path, flags);
 	if (r == -ENOENT && p->fd < 0 && (flags & SHMSTORE_CREATE)) {
-		made = mkdir(path, 0700) == 0;
+		made = mkdirat(AT_FDCWD, path, 0700) == 0;
 		r = made || errno == EEXIST ? open_dirs(p, path, flags) : shms_error(errno);
 	}
 	if (r == 0)

@@ -87,12 +87,6 @@ static void path_cut(struct walker *k, size_t length)
 		k->path[length] = '\0';
 }
 
-/* Running out of means ends the walk; what may not be read, or is gone, does not. */
-static bool fatal(int error)
-{
-	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
-}
-
 static int unreadable(struct walker *k, const struct stat *st, int error)
 {
 	k->w->n_unreadable++;
@@ -281,8 +275,6 @@ static int names(struct walker *k, int consume_fd, enum where where, bool of_sto
 		const char *name = e->d_name;
 		bool directory = e->d_type == DT_DIR;
 
-		if (name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0')))
-			continue;
 		if (!directory && (entries || e->d_type == DT_UNKNOWN)) {
 			if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0) {
 				k->w->n_unreadable += errno != ENOENT;
@@ -312,7 +304,7 @@ static int part(struct walker *k, const struct shms_walk_store *store, const cha
 	r = path_push(k, name);
 	if (fd < 0) {
 		if (r == 0)
-			r = fatal(fd) ? shms_error(fd) : unreadable(k, &store->st, fd);
+			r = shms_fatal(fd) ? shms_error(fd) : unreadable(k, &store->st, fd);
 	} else if (r == 0) {
 		if (fstat(fd, &st) == 0 && st.st_blocks)
 			r = emit_directory(k, store->fd, name, &st, store);
@@ -394,7 +386,7 @@ static int closed(struct walker *k, int parentfd, const char *name, enum where w
 {
 	struct stat st;
 
-	if (fatal(error))
+	if (shms_fatal(error))
 		return shms_error(error);
 	if (error == -ENOENT || error == -ENOTDIR || error == -ELOOP ||
 	    fstatat(parentfd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
@@ -425,7 +417,7 @@ static int walk(struct walker *k, int parentfd, const char *name, int consume_fd
 		if (fstatat(fd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) == 0)
 			is_store = S_ISREG(page.st_mode);
 		else if (errno != ENOENT)
-			return fatal(-errno) ? shms_error(errno) : unreadable(k, &st, -errno);
+			return shms_fatal(-errno) ? shms_error(errno) : unreadable(k, &st, -errno);
 		r = candidate(k, parentfd, name, fd, &st, is_store ? &page : NULL);
 	}
 	if (r == 0 && !is_store && st.st_blocks && k->w->flags & SHMS_WALK_ENTRIES) {
@@ -497,7 +489,7 @@ int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p)
 		_fd_ int fd = shms_mount_open(p->device, p->mount, &whole);
 		struct stat st;
 
-		if (fd < 0 && fatal(fd))
+		if (fd < 0 && shms_fatal(fd))
 			return fd;
 		if (fd < 0 || !whole)
 			w->n_unreadable++;

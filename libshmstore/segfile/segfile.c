@@ -97,11 +97,11 @@ static int check(int fd, struct shms_segment *ret, struct stat *ret_st)
  */
 int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_born)
 {
-	off_t hole = lseek(fd, 0, SEEK_HOLE);
+	off_t hole = shms_seek(fd, 0, SEEK_HOLE);
 	uint64_t told = g->shape.slots_off + n_born * shms_segslot_size(g->shape.n_words);
 
 	if (hole < 0)
-		return -errno;
+		return (int)hole;
 	return (uint64_t)hole < told ? -EBADMSG : 0;
 }
 

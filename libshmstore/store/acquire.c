@@ -99,7 +99,7 @@ static int lock_names(const struct shmstore *s, int *ret_fd)
 	int r;
 
 	*ret_fd = -1;
-	if (faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (shms_lookup(s->dir_fd, SHMS_DIR_CLEAN) < 0)
 		return 0;
 	fd = shms_open_dir(s->dir_fd, SHMS_DIR_OBJECTS);
 	if (fd < 0)

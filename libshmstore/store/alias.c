@@ -100,7 +100,7 @@ static SHMS_ASIDE int link_again(struct shmstore *s, const struct shms_publish_f
 	if (shms_key_find(s->objects_fd, &own) < 0)
 		return -EIO; /* a copy says why */
 	/* publish is content where the name means this inode already; a put is not. */
-	if (!replace && faccessat(s->objects_fd, own.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (!replace && shms_lookup(s->objects_fd, own.name) == 0)
 		return -EEXIST;
 	return shms_publish_named(s, from, k, l, replace);
 }

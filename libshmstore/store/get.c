@@ -79,9 +79,9 @@ static int ask_file(const struct shmstore *s, int fd, uid_t *io_uid, uint64_t *r
 		return 0;
 	}
 	/* What cannot seek is no object. */
-	size = lseek(fd, 0, SEEK_END);
+	size = shms_seek(fd, 0, SEEK_END);
 	*ret_size = (uint64_t)size;
-	return size < 0 ? -EBADMSG : 0;
+	return size >= 0 ? 0 : size == -ENOSYS ? -ENOSYS : -EBADMSG;
 }
 
 /*
@@ -252,7 +252,7 @@ static int contains(struct shmstore *s, struct shms_keyname *k)
 	shms_keyname_name(k);
 	if (k->kind == SHMS_NAME_HASHED)
 		return shms_key_find(s->objects_fd, k);
-	if (faccessat(s->objects_fd, k->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (shms_lookup(s->objects_fd, k->name) == 0)
 		return 1;
 	return errno == ENOENT ? 0 : shms_error(errno);
 }

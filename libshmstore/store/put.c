@@ -214,8 +214,8 @@ static bool held(const struct put *p)
 
 	if (p->flags & SHMSTORE_REPLACE)
 		return false;
-	return shms_packed_has(p->s, &k) || (shms_key_find(p->s->objects_fd, &k) == 1 &&
-					     faccessat(p->s->objects_fd, k.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+	return shms_packed_has(p->s, &k) ||
+	       (shms_key_find(p->s->objects_fd, &k) == 1 && shms_lookup(p->s->objects_fd, k.name) == 0);
 }
 
 /* The header of a claimed draft; with a checksum, of what is in the file: the buffer may be written to by now. */

@@ -229,7 +229,7 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		return r;
 	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
 	/* A kept store took part in the tier before, a new one does from the begin where there is one. */
-	if (shms_tier_there(s->p) || faccessat(s->dir_fd, SHMS_DIR_CLEAN, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+	if (shms_tier_there(s->p) || shms_lookup(s->dir_fd, SHMS_DIR_CLEAN) == 0) {
 		r = shms_tier_join(s);
 		if (r < 0)
 			return r;
@@ -479,15 +479,16 @@ int shmstore_close(struct shmstore *s)
 		shms_draft_close(s);
 		shms_packed_retire(s, s->keep);
 		/* Without its page the store is gone, and the name may be another process's. */
-		if (!shms_there_is_page(s)) {
-			r = 0;
-		} else if (!s->keep) {
+		bool there = shms_there_is_page(s);
+		if (there && !s->keep) {
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			s->parent_fd = shms_open_dir(s->dir_fd, "..");
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
-			r = t.error;
-		} else
+		} else if (there) {
+			shms_teardown_recycle(s->dir_fd, &t); /* what could not be trimmed: it says why */
 			s->page->pid = 0; /* nobody's: whoever had it last, a tool perhaps, is not whose it is */
+		}
+		r = t.error;
 		shms_credit_gave(s, t.freed);
 		shms_attach_bye(&s->attach);
 	} else if (shms_packed_pack(&s->packed)) {

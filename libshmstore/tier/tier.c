@@ -23,7 +23,7 @@
 
 bool shms_tier_there(const struct shmstore_partition *p)
 {
-	return faccessat(p->fd, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	return shms_lookup(p->fd, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG) == 0;
 }
 
 /* Opens, and where it is missing makes, the directory called name for uid alone. */

@@ -108,7 +108,7 @@ int shms_tierfind_stub(struct shms_tierfind *f, const struct shms_stub *stub, co
 		return -EIO;
 	shms_tier_file_name(stub->id, name);
 	*ret_reason = "demoted, and its tier file is missing";
-	if (t->files_fd < 0 || faccessat(t->files_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+	if (t->files_fd < 0 || shms_lookup(t->files_fd, name) < 0)
 		return t->files_fd < 0 || errno == ENOENT ? -EBADMSG : -EPERM;
 	return 0;
 }

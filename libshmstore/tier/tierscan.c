@@ -30,12 +30,6 @@
 
 #define TMP_PREFIX "tmp-"
 
-/* Running out of means ends a scan; what may not be read, or is gone, does not. */
-static bool fatal(int error)
-{
-	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
-}
-
 int shms_tierscan_root(const struct shmstore_partition *p, const struct shms_tier_config *config)
 {
 	_fd_ int disk = open(config->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
@@ -70,7 +64,7 @@ static int open_side(struct users *u, int dirfd, const char *name, uid_t uid, in
 {
 	int fd = dirfd < 0 ? -ENOENT : shms_tierscan_open(dirfd, name, uid);
 
-	if (fatal(fd))
+	if (shms_fatal(fd))
 		return shms_error(fd);
 	*ret_closed = fd < 0 && fd != -ENOENT && fd != -ENOTDIR && fd != -ELOOP;
 	*u->io_unreadable += *ret_closed;
@@ -103,10 +97,9 @@ static int each_user(struct users *u, int dirfd, int but_fd)
 	int r = shms_list_dir(dirfd, ".", &dir);
 
 	if (r < 0)
-		return fatal(r) ? shms_error(r) : 0;
+		return shms_fatal(r) ? shms_error(r) : 0;
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tier_uid(e->d_name, &uid) &&
-		    (but_fd < 0 || faccessat(but_fd, e->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0))
+		if (shms_tier_uid(e->d_name, &uid) && (but_fd < 0 || shms_lookup(but_fd, e->d_name) < 0))
 			r = one_user(u, e->d_name, uid);
 	}
 	return r;
@@ -119,7 +112,7 @@ int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
 	struct users u = {p, root_fd, tier_fd, fn, arg, io_unreadable};
 	int r;
 
-	if (fatal(tier_fd))
+	if (shms_fatal(tier_fd))
 		return shms_error(tier_fd);
 	r = each_user(&u, tier_fd, -1);
 	return r ? r : each_user(&u, root_fd, tier_fd);
@@ -152,8 +145,7 @@ static int judge(const struct shms_tierscan *s, struct shms_tierscan_file *f)
 	if (f->stub.n_names <= 1 || f->stub.id != f->id)
 		return 0;
 	shms_tier_resident_name(f->id, name);
-	f->what = shms_inodes_find(s->clean, f->stub.inode) ||
-				  faccessat(f->user->anchors_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0
+	f->what = shms_inodes_find(s->clean, f->stub.inode) || shms_lookup(f->user->anchors_fd, name) == 0
 			  ? SHMS_TIERSCAN_CLEAN
 			  : SHMS_TIERSCAN_DEMOTED;
 	return 0;
@@ -184,7 +176,7 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	int r = shms_list_dir(user->files_fd, ".", &dir);
 
 	if (r < 0)
-		return fatal(r) ? shms_error(r) : 0;
+		return shms_fatal(r) ? shms_error(r) : 0;
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL)
 		r = one_file(s, user, e->d_name);
 	return r == -EIO ? 0 : r; /* a disk that does not answer is the disk's affair */
@@ -197,7 +189,7 @@ int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p, con
 	s->n_unreadable = 0;
 	if (root_fd < 0) {
 		s->n_unreadable += root_fd != -ENOENT;
-		return fatal(root_fd) ? shms_error(root_fd) : 0;
+		return shms_fatal(root_fd) ? shms_error(root_fd) : 0;
 	}
 	return shms_tierscan_users(p, root_fd, on_user, s, &s->n_unreadable);
 }
@@ -212,7 +204,7 @@ static int clean_store(const struct shms_walk_store *store, void *arg)
 	int r = shms_list_dir(store->fd, SHMS_DIR_CLEAN, &dir);
 
 	if (r < 0)
-		return fatal(r) ? shms_error(r) : 0;
+		return shms_fatal(r) ? shms_error(r) : 0;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (e->d_type == DT_LNK && !shms_inodes_get(clean, e->d_ino))
 			return -ENOMEM;

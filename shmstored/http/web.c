@@ -286,12 +286,12 @@ static __attribute__((format(printf, 2, 0))) void on_message(void *arg, const ch
 	char text[256];
 	size_t n;
 
-	(void)arg;
 	vsnprintf(text, sizeof(text), format, list);
 	n = strlen(text);
 	if (n && text[n - 1] == '\n')
 		text[n - 1] = '\0';
-	log_say(LOG_DEBUG, LOG_FIELDS(.error = 0), "HTTP: %s", text);
+	/* Until it runs, that is why it does not start. */
+	log_say(((struct web *)arg)->daemon ? LOG_DEBUG : LOG_ERR, LOG_FIELDS(.error = 0), "HTTP: %s", text);
 }
 
 /* ---- the socket -------------------------------------------------------------------------------------------------------- */
@@ -305,21 +305,23 @@ static bool is_loopback(const struct sockaddr *address)
 					     : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-static int listen_at(const struct addrinfo *at)
+static int listen_at(const struct addrinfo *at, const char **ret_what)
 {
 	const int on = 1;
-	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int r;
+	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
 
+	*ret_what = "socket() failed";
 	if (fd < 0)
 		return -errno;
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-	    bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
-		r = -errno;
-		close(fd);
-		return r;
-	}
-	return fd;
+	if ((*ret_what = "setsockopt() failed", setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) &&
+	    (*ret_what = "bind() failed", bind(fd, at->ai_addr, at->ai_addrlen) == 0) &&
+	    (*ret_what = "listen() failed", listen(fd, BACKLOG) == 0))
+		return fd;
+	r = -errno;
+	if (r == -EADDRINUSE || r == -EACCES)
+		*ret_what = "choose another port";
+	close(fd);
+	return r;
 }
 
 /* What the service manager listens on for us goes before address and port. */
@@ -335,7 +337,7 @@ static int take_socket(bool *ret_loopback)
 }
 
 /* A numeric address: a name would have to be looked up, and could become another one. */
-static int open_socket(const struct config *config, bool *ret_loopback)
+static int open_socket(const struct config *config, bool *ret_loopback, const char **ret_what)
 {
 	const struct addrinfo hints = {
 		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
@@ -346,12 +348,13 @@ static int open_socket(const struct config *config, bool *ret_loopback)
 	char port[8];
 	int fd = take_socket(ret_loopback);
 
+	*ret_what = "the address is not a numeric one";
 	if (fd != -ENOENT)
 		return fd;
 	snprintf(port, sizeof(port), "%u", (unsigned)config->http_port);
 	if (getaddrinfo(config->http_address, port, &hints, &found) != 0)
 		return -EINVAL;
-	fd = listen_at(found);
+	fd = listen_at(found, ret_what);
 	*ret_loopback = is_loopback(found->ai_addr);
 	freeaddrinfo(found);
 	return fd;
@@ -371,8 +374,9 @@ static int start(struct web *w, int fd)
 				     VISITORS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_SECONDS,
 				     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
 	if (!w->daemon) {
+		r = errno ? -errno : -EIO;
 		close(fd);
-		return -EIO;
+		return r;
 	}
 	w->poll_op.fn = on_poll;
 	w->tick_op.fn = on_tick;
@@ -386,6 +390,7 @@ static int start(struct web *w, int fd)
 int web_new(struct host *h, struct web **ret)
 {
 	struct web *w = calloc(1, sizeof(*w));
+	const char *what;
 	int fd, r;
 
 	if (!w)
@@ -393,12 +398,13 @@ int web_new(struct host *h, struct web **ret)
 	w->host = h;
 	w->queue_end = &w->queue;
 	w->context = (struct web_context){.host = h, .lateness = &w->lateness};
-	fd = open_socket(h->config, &w->context.loopback);
+	fd = open_socket(h->config, &w->context.loopback, &what);
 	r = fd < 0 ? fd : start(w, fd);
 	if (r < 0) {
 		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->http_address, .error = r),
-			"HTTP cannot listen on port %u; choose another port, or set \"enabled = no\" in section http",
-			(unsigned)h->config->http_port);
+			"HTTP cannot %s port %u: %s; \"enabled = no\" in section http goes without it",
+			fd < 0 ? "listen on" : "serve", (unsigned)h->config->http_port,
+			fd < 0 ? what : "libmicrohttpd does not start");
 		web_free(w);
 		return r;
 	}

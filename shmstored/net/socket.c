@@ -48,8 +48,14 @@ static int make_address(const char *path, const char *suffix, struct sockaddr_un
 	return n < 0 || (size_t)n >= sizeof(ret->sun_path) ? -EINVAL : 0;
 }
 
+static int failed(const char *what, const char **ret_what)
+{
+	*ret_what = what;
+	return -errno;
+}
+
 /* One that an ordinary user's daemon finds there has to be that user's or root's: in a world-writable place anybody may have made it. */
-static int make_directory(const char *path)
+static int make_directory(const char *path, const char **ret_what)
 {
 	char *dir = strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;
 	struct stat st;
@@ -57,36 +63,44 @@ static int make_directory(const char *path)
 
 	if (slash && slash != dir) {
 		*slash = '\0';
-		if (mkdir(dir, 0755) < 0 && errno != EEXIST)
-			r = -errno;
-		else if (geteuid() != 0 && (stat(dir, &st) < 0 || (st.st_uid != geteuid() && st.st_uid != 0)))
+		if (mkdir(dir, 0755) < 0 && errno != EEXIST) {
+			r = failed("mkdir() of its directory failed; --socket names another place", ret_what);
+		} else if (geteuid() != 0 && (stat(dir, &st) < 0 || (st.st_uid != geteuid() && st.st_uid != 0))) {
+			*ret_what = "its directory is another user's; --socket names another place";
 			r = -EPERM;
+		}
 	}
 	free(dir);
 	return r;
 }
 
-static int take_lock(struct socket *s)
+static int take_lock(struct socket *s, const char **ret_what)
 {
 	char name[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
 
 	snprintf(name, sizeof(name), "%s.lock", s->path);
 	s->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (s->lock_fd < 0)
-		return -errno;
-	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
-	return 0;
+		return failed("open() of its lock, a file beside it that ends in .lock, failed; remove that, or name "
+			      "another place with --socket",
+			      ret_what);
+	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	if (errno != EWOULDBLOCK)
+		return failed("flock() of its lock failed", ret_what);
+	*ret_what = "another daemon has its lock";
+	return -EADDRINUSE;
 }
 
-/* Is path free to be replaced? Asks with a connect: only nobody's answer is -ECONNREFUSED. */
-static int look_for_another(const struct sockaddr_un *a, int type)
+/* Is path free to be replaced? Asks with a connect: only nobody's answer is -ECONNREFUSED. -EADDRINUSE: it is not. */
+static int look_for_another(const struct sockaddr_un *a, int type, const char **ret_what)
 {
 	struct stat st;
 	int fd, r;
 
 	if (lstat(a->sun_path, &st) < 0)
-		return errno == ENOENT ? 0 : -errno;
+		return errno == ENOENT ? 0 : failed("lstat() of it failed", ret_what);
+	*ret_what = "something is there that is no stale socket of ours";
 	/* Of an earlier daemon of ours that watched this partition beside others (link_partitions()): we have the partition now. */
 	if (S_ISLNK(st.st_mode) && st.st_uid == geteuid())
 		return 0;
@@ -94,12 +108,12 @@ static int look_for_another(const struct sockaddr_un *a, int type)
 		return -EEXIST;
 	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return -errno;
-	r = connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 && (errno == ECONNREFUSED || errno == ENOENT)
-		    ? 0
-		    : -EADDRINUSE;
+		return failed("socket() failed", ret_what);
+	r = connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? -errno : -EADDRINUSE;
 	close(fd);
-	return r;
+	if (r == -EPERM || r == -ENOSYS)
+		return failed("connect(), which tells whether somebody listens there, failed", ret_what);
+	return r == -ECONNREFUSED || r == -ENOENT ? 0 : -EADDRINUSE;
 }
 
 static int find_group(const char *name, gid_t *ret)
@@ -113,23 +127,33 @@ static int find_group(const char *name, gid_t *ret)
 	return 0;
 }
 
-/* Binds and listens under a name beside path, with the rights that it shall have. */
-static int make(struct socket *s, const struct sockaddr_un *a, uint32_t mode, const char *group)
+/* Binds and listens under a name beside path, with the rights that it shall have, and gives it its name. */
+static int make(struct socket *s, const struct sockaddr_un *a, const char *path, uint32_t mode, const char *group,
+		const char **ret_what)
 {
 	struct stat st;
 	gid_t gid = (gid_t)-1;
 
+	*ret_what = "there is no such group";
 	if (group && find_group(group, &gid) < 0)
 		return -EINVAL;
 	s->fd = socket(AF_UNIX, s->type | SOCK_CLOEXEC, 0);
 	if (s->fd < 0)
-		return -errno;
+		return failed("socket() failed", ret_what);
 	unlink(a->sun_path);
 	/* On Linux the mode of the descriptor is that of the name which bind makes: nobody's, until all is right. */
-	if (fchmod(s->fd, 0) < 0 || bind(s->fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ||
-	    lchown(a->sun_path, (uid_t)-1, gid) < 0 || chmod(a->sun_path, mode) < 0 ||
-	    listen(s->fd, SOCKET_BACKLOG) < 0 || lstat(a->sun_path, &st) < 0)
-		return -errno;
+	if (fchmod(s->fd, 0) < 0)
+		return failed("fchmod() of it failed", ret_what);
+	if (bind(s->fd, (const struct sockaddr *)a, sizeof(*a)) < 0)
+		return failed("bind() failed; --socket names another place", ret_what);
+	if (lchown(a->sun_path, (uid_t)-1, gid) < 0)
+		return failed("lchown() to that group failed", ret_what);
+	if (chmod(a->sun_path, mode) < 0)
+		return failed("chmod() to that mode failed", ret_what);
+	if (listen(s->fd, SOCKET_BACKLOG) < 0)
+		return failed("listen() failed", ret_what);
+	if (lstat(a->sun_path, &st) < 0 || rename(a->sun_path, path) < 0)
+		return failed("rename() from a name that ends in .new failed", ret_what);
 	s->dev = st.st_dev;
 	s->ino = st.st_ino;
 	return 0;
@@ -148,30 +172,20 @@ static int open_own(struct socket *s, const char *path, uint32_t mode, const cha
 	s->path = strdup(path);
 	if (!s->path)
 		return -ENOMEM;
-	*ret_what = "its directory cannot be made, or is another user's; --socket names another place";
-	r = make_directory(path);
+	r = make_directory(path, ret_what);
+	if (r == 0)
+		r = take_lock(s, ret_what);
 	if (r < 0)
 		return r;
-	r = take_lock(s);
-	*ret_what = r == -EADDRINUSE
-			    ? "another daemon has its lock"
-			    : "its lock, a file beside it that ends in .lock, cannot be opened; remove that, or "
-			      "name another place with --socket";
-	if (r < 0)
-		return r;
-	*ret_what = "something is there that is no stale socket of ours";
-	r = look_for_another(&now, s->type);
+	r = look_for_another(&now, s->type, ret_what);
 	/* We have the lock, so it is no daemon of ours that lives. The ring of one that was killed keeps its socket for a moment. */
 	for (unsigned i = 0; r == -EADDRINUSE && i < DYING_TRIES; i++) {
 		nanosleep(&(struct timespec){.tv_nsec = DYING_NAP_NS}, NULL);
-		r = look_for_another(&now, s->type);
+		r = look_for_another(&now, s->type, ret_what);
 	}
 	if (r < 0)
 		return r;
-	*ret_what = "it cannot be made with that mode and group";
-	r = make(s, &then, mode, group);
-	if (r == 0 && rename(then.sun_path, now.sun_path) < 0)
-		r = -errno;
+	r = make(s, &then, path, mode, group, ret_what);
 	if (r < 0)
 		unlink(then.sun_path);
 	return r;

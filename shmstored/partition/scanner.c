@@ -29,6 +29,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "loop.h"
 
 #define NICE_ASKED      5
@@ -246,6 +247,9 @@ static int start_worker(struct scanner *s, enum scanner_worker kind)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
 	w->started = r == 0;
+	if (r)
+		log_say(LOG_ERR, LOG_FIELDS(.error = r),
+			"a thread cannot be started: pthread_create(), by clone3(), failed");
 	return -r;
 }
 

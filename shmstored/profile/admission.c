@@ -72,11 +72,6 @@ static uint64_t bounded(uint64_t bytes)
 	return bytes < PROFILE_MOST ? bytes : PROFILE_MOST;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 static void add_task(struct admissionsum *sum, const struct task *t)
 {
 	if (t->n_values)
@@ -170,7 +165,7 @@ int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t re
 	if (!t)
 		return -ENOENT;
 	now = bounded(now);
-	reserve = larger(remaining < t->estimate ? remaining : t->estimate, now);
+	reserve = profile_larger(remaining < t->estimate ? remaining : t->estimate, now);
 	a->stale |= t->n_values ? now != t->now || remaining != t->most : reserve != t->reserve;
 	a->used += now - t->now;
 	a->reserved += reserve - t->reserve;

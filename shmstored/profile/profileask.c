@@ -26,11 +26,6 @@ static uint64_t more(uint64_t bytes, uint64_t num, uint64_t den)
 	return (bytes * num + den - 1) / den;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 static uint64_t usual(const struct profilevalues *v, enum profile_strategy strategy)
 {
 	switch (strategy) {
@@ -56,8 +51,8 @@ uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, 
 	if (k->of[r].n >= PROFILE_WARM)
 		estimate = usual(&k->of[r], strategy);
 	else if (k->of[r].n)
-		estimate = larger(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
-	return r == PROFILE_PRIVATE ? larger(estimate, more(k->killed_had, 3, 2)) : estimate;
+		estimate = profile_larger(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
+	return r == PROFILE_PRIVATE ? profile_larger(estimate, more(k->killed_had, 3, 2)) : estimate;
 }
 
 unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms, uint64_t ret_peaks[PROFILE_PHASES])
@@ -66,7 +61,7 @@ unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms, uint
 		return 0;
 	*ret_life_ms = profilering_rank(&k->lives, 1, 2);
 	for (unsigned i = 0; i < k->phases.n; i++)
-		ret_peaks[i] = larger(k->phases.now[i], k->phases.before[i]);
+		ret_peaks[i] = profile_larger(k->phases.now[i], k->phases.before[i]);
 	return k->phases.n;
 }
 
@@ -84,14 +79,14 @@ uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms)
 		return 0;
 	n = profile_phases(k, &life_ms, peaks);
 	for (i = 0; i < n; i++)
-		peak = larger(peak, peaks[i]);
-	peak = larger(peak, profilevalues_peak(&k->of[PROFILE_PRIVATE]));
+		peak = profile_larger(peak, peaks[i]);
+	peak = profile_larger(peak, profilevalues_peak(&k->of[PROFILE_PRIVATE]));
 	if (!n || !life_ms || age_ms > life_ms)
 		return peak;
 	/* life_ms <= PROFILE_MOST: no overflow. The end of life belongs to the last phase. */
 	i = (unsigned)(age_ms * n / life_ms);
 	for (i = i < n ? i : n - 1; i < n; i++)
-		most = larger(most, peaks[i]);
+		most = profile_larger(most, peaks[i]);
 	return most;
 }
 
@@ -148,7 +143,7 @@ void profilekey_to_prior(struct profile_key *k)
 	}
 	profilering_keep(&k->lives, k->lives.n > 1 ? k->lives.n / 2 : k->lives.n);
 	for (unsigned i = 0; i < k->phases.n; i++)
-		k->phases.before[i] = larger(k->phases.now[i], k->phases.before[i]);
+		k->phases.before[i] = profile_larger(k->phases.now[i], k->phases.before[i]);
 	for (unsigned i = 0; i < k->phases.n; i++)
 		k->phases.now[i] = 0;
 	k->phases.n_tasks = 0;

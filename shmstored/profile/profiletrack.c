@@ -9,16 +9,11 @@ void profiletrack_init(struct profiletrack *t)
 	*t = (struct profiletrack){.part_ms = 1};
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* Each two parts become one. */
 static void fold(struct profiletrack *t)
 {
 	for (unsigned i = 0; i < PROFILETRACK_PARTS / 2; i++)
-		t->parts[i] = larger(t->parts[(size_t)i * 2], t->parts[(size_t)i * 2 + 1]);
+		t->parts[i] = profile_larger(t->parts[(size_t)i * 2], t->parts[(size_t)i * 2 + 1]);
 	memset(t->parts + PROFILETRACK_PARTS / 2, 0, sizeof(t->parts) / 2);
 	t->part_ms *= 2;
 	t->at /= 2;
@@ -33,8 +28,8 @@ void profiletrack_note(struct profiletrack *t, uint64_t age_ms, uint64_t bytes)
 	while (t->n_ages < PROFILE_AGES && PROFILE_AGE(t->n_ages) <= age_ms)
 		t->by_age[t->n_ages++] = t->peak;
 	t->now = bytes;
-	t->parts[t->at] = larger(t->parts[t->at], bytes);
-	t->peak = larger(t->peak, bytes);
+	t->parts[t->at] = profile_larger(t->parts[t->at], bytes);
+	t->peak = profile_larger(t->peak, bytes);
 	t->n_samples += t->n_samples < UINT32_MAX;
 }
 
@@ -47,7 +42,7 @@ static uint64_t peak_between(const struct profiletrack *t, uint64_t from_ms, uin
 		uint64_t begin = i * t->part_ms;
 
 		if (begin < to_ms && begin + t->part_ms > from_ms)
-			peak = larger(peak, i > t->at ? t->now : t->parts[i]);
+			peak = profile_larger(peak, i > t->at ? t->now : t->parts[i]);
 	}
 	return peak;
 }

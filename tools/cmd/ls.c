@@ -129,10 +129,9 @@ static int list(struct ls *ls, struct shmstore_partition *p, const struct storel
 		return opening_explain_store(p, entry->name[0] ? entry->name : entry->path, r);
 	ls->store = entry->name;
 	r = shmstore_foreach(s, add, ls);
+	r = r < 0 && !ferror(stdout) ? message_detail(entry->name, r) : ADMIN_OK;
 	shmstore_close(s);
-	if (r < 0 && !ferror(stdout))
-		return message_detail(entry->name, r);
-	return ADMIN_OK;
+	return r;
 }
 
 static int list_all(struct ls *ls, struct shmstore_partition *p, const char *name)

@@ -221,7 +221,7 @@ class _GcAction(NamedTuple):
 
 
 class GcAction(_Fields, _GcAction):
-    """One step of a clean-up."""
+    """One step of a clean-up; one that failed has its errno in `error`, and the others went on."""
 
     __slots__ = ()
 
