@@ -12,7 +12,7 @@ import pytest
 from admin_support import (ADMIN, NOBODY, ROOT, Admin, admin, bare, environment, mount_tmpfs, needs_root,  # noqa: F401
                            terminal, unmount)
 
-CHECKS = {"partition", "tmpfs", "size", "huge", "inodes", "links", "exdev", "swap", "cgroup", "open-files", "map-count",
+CHECKS = {"partition", "tmpfs", "size", "huge", "mpol", "inodes", "links", "exdev", "swap", "cgroup", "open-files", "map-count",
           "protected-hardlinks", "remove-ipc", "proc", "o-tmpfile", "openat2", "refused", "leases", "renameat2", "huge-pages",
           "daemon", "io-uring", "access-lists", "tmpfs-quota", "tier"}
 GIB = 1 << 30
@@ -132,6 +132,12 @@ def test_swap_and_noswap(admin, host):
     assert host.doctor(admin)["swap"]["level"] == "warn"
     host.mounts(options="rw,size=65536k,huge=within_size,noswap")
     assert host.doctor(admin)["swap"]["level"] == "ok"
+
+
+def test_numa_policy(admin, host):
+    assert "whoever writes it first" in host.doctor(admin)["mpol"]["found"]
+    host.mounts(options="rw,mpol=interleave:0-1,3,huge=within_size")
+    assert host.doctor(admin)["mpol"]["found"] == "mpol=interleave:0-1,3"
 
 
 @pytest.mark.parametrize("options,level", [("rw", "warn"), ("rw,huge=never", "warn"), ("rw,huge=advise", "warn"),

@@ -112,6 +112,23 @@ def test_init_mounts_and_resizes(mountable):
 
 
 @needs_root
+def test_init_with_a_numa_policy(mountable):
+    a = Admin(mountable)
+    a("init", "--size", "32M", "--mpol", "interleave:0")
+
+    def shown():
+        found = {f["check"]: f for f in a("--json", "doctor", code=None).json["findings"]}["mpol"]
+        return found["level"], found["found"]
+
+    assert shown() == ("ok", "mpol=interleave:0")
+    a("init", "--mpol", "bind:0", "--huge", "never")
+    assert shown() == ("ok", "mpol=bind:0")
+    a("init", "--mpol", "local")
+    assert shown() == ("ok", "mpol=local")
+    assert "the kernel refuses" in a("init", "--mpol", "nonsense", code=1).err
+
+
+@needs_root
 def test_init_refuses_a_size_below_what_is_used(mountable):
     a = Admin(mountable)
     a("init", "--size", "32M")

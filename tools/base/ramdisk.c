@@ -126,6 +126,8 @@ static int resize(const struct ramdisk *disk)
 		       ramdisk_inodes(disk->size));
 	if (disk->huge)
 		append(data, sizeof(data), "%shuge=%s", *data ? "," : "", disk->huge);
+	if (disk->mpol)
+		append(data, sizeof(data), "%smpol=%s", *data ? "," : "", disk->mpol);
 	if (mount("shmstore", disk->path, NULL, MS_REMOUNT | mount_flags(disk->path), data) < 0)
 		return explain_mount(disk, data, errno);
 	return RAMDISK_RESIZED;
@@ -147,6 +149,8 @@ static int make(const struct ramdisk *disk)
 	if (disk->size)
 		append(data, sizeof(data), ",size=%" PRIu64 ",nr_inodes=%" PRIu64, disk->size,
 		       ramdisk_inodes(disk->size));
+	if (disk->mpol)
+		append(data, sizeof(data), ",mpol=%s", disk->mpol);
 	if (mount("shmstore", disk->path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, data) < 0) {
 		int error = errno;
 		if (made)

@@ -13,6 +13,7 @@ struct ramdisk {
 	const char *path;
 	uint64_t size;    /* bytes; 0 = as it is, or half of the RAM */
 	const char *huge; /* the mount option; NULL = as it is, or within_size */
+	const char *mpol; /* its NUMA policy, as the mount option; NULL = as it is, or none */
 	uid_t uid;        /* of the root directory */
 	gid_t gid;
 	bool shared; /* mode 1777, else 0700 */

@@ -31,6 +31,7 @@ enum {
 	OPTION_ALLOW_DISK = 0x100,
 	OPTION_SHARED,
 	OPTION_HUGE,
+	OPTION_MPOL,
 	OPTION_OWNER
 };
 
@@ -77,6 +78,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPTION_HUGE:
 		parse_huge(state, arg, &init->disk);
 		return 0;
+	case OPTION_MPOL:
+		init->disk.mpol = arg;
+		return 0;
 	case OPTION_ALLOW_DISK:
 		init->flags |= SHMSTORE_ALLOW_DISK;
 		return 0;
@@ -89,8 +93,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		init->has_owner = true;
 		return 0;
 	case ARGP_KEY_END:
-		if ((init->flags & SHMSTORE_ALLOW_DISK) && (init->disk.size || init->disk.huge))
-			options_usage(state, "--allow-disk does not go with --size or --huge");
+		if ((init->flags & SHMSTORE_ALLOW_DISK) && (init->disk.size || init->disk.huge || init->disk.mpol))
+			options_usage(state, "--allow-disk does not go with --size, --huge or --mpol");
 		return options_common(key, arg, state);
 	default:
 		return options_common(key, arg, state);
@@ -101,6 +105,7 @@ static const struct argp_option options[] = {
 	{"size", 's', "SIZE", 0, "give it a tmpfs of its own, or resize it: 8G, 512M, 50% (of the RAM)", 0},
 	{"huge", OPTION_HUGE, "HOW", 0,
 	 "the mount's huge pages: within_size (default with --size), never, advise, always", 0},
+	{"mpol", OPTION_MPOL, "POLICY", 0, "the mount's NUMA policy: interleave, local, prefer:NODE, bind:NODES", 0},
 	{"allow-disk", OPTION_ALLOW_DISK, NULL, 0, "accept a file system that is not a tmpfs", 0},
 	{"shared", OPTION_SHARED, NULL, 0, "for several users: mode 1777", 0},
 	{"owner", OPTION_OWNER, "USER", 0, "as root: for that user", 0},
@@ -160,7 +165,7 @@ static int create(const struct admin *a, struct init *init, struct shmstore_part
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
 
-	if (init->disk.size || init->disk.huge) {
+	if (init->disk.size || init->disk.huge || init->disk.mpol) {
 		init->mounted = ramdisk_make(a, &init->disk);
 		if (init->mounted < 0)
 			return ADMIN_FAILED;

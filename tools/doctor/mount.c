@@ -25,6 +25,15 @@ static const char *point_of(const struct doctor *d)
 	return d->mount ? d->mount->point : d->dir;
 }
 
+static void fix_anew(const struct doctor *d, struct doctor_finding *f)
+{
+	const char *path = shellword(d->path);
+
+	doctor_fix(f,
+		   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME " -p %s init  # if nothing in it is needed",
+		   path, path, path, path);
+}
+
 static void check_partition(struct doctor *d)
 {
 	struct doctor_finding *f;
@@ -56,18 +65,11 @@ static void check_partition(struct doctor *d)
 		f = doctor_add(d, "partition", DOCTOR_FAIL,
 			       "is of format version %u, which this program (%s) does not know",
 			       opening_marker_version(d->path), shmstore_version());
-		doctor_fix(f,
-			   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
-			   " -p %s init  # if nothing in it is needed",
-			   shellword(d->path), shellword(d->path), shellword(d->path), shellword(d->path));
-	} else if (d->error != -EBADMSG) {
-		doctor_add(d, "partition", DOCTOR_FAIL, "%s", d->reason);
+		fix_anew(d, f);
 	} else {
 		f = doctor_add(d, "partition", DOCTOR_FAIL, "%s", d->reason);
-		doctor_fix(f,
-			   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
-			   " -p %s init  # if nothing in it is needed",
-			   shellword(d->path), shellword(d->path), shellword(d->path), shellword(d->path));
+		if (d->error == -EBADMSG)
+			fix_anew(d, f);
 	}
 }
 
@@ -140,6 +142,19 @@ static void check_huge(struct doctor *d)
 		f = doctor_add(d, "huge", DOCTOR_WARN,
 			       "huge=%s: a put costs several times what it costs with huge pages", huge);
 	doctor_fix_root(f, "mount -o remount,huge=within_size %s", shellword(point_of(d)));
+}
+
+/* On which nodes of a NUMA machine its memory is. A list of them has commas of its own. */
+static void check_mpol(struct doctor *d)
+{
+	const char *at = d->mount ? strstr(d->mount->super, "mpol=") : NULL;
+	int n = 0;
+
+	while (at && at[n] && (at[n] != ',' || (at[n + 1] >= '0' && at[n + 1] <= '9')))
+		n++;
+	if (d->tmpfs)
+		doctor_add(d, "mpol", DOCTOR_OK, "%.*s%s", n, at ? at : "",
+			   at ? "" : "none: memory is of the NUMA node of whoever writes it first");
 }
 
 static void check_inodes(struct doctor *d)
@@ -276,6 +291,7 @@ void doctor_check_mount(struct doctor *d)
 	check_tmpfs(d);
 	check_size(d);
 	check_huge(d);
+	check_mpol(d);
 	check_inodes(d);
 	check_links(d);
 	check_exdev(d);

@@ -38,19 +38,9 @@ from . import actors, arbiter, preempting, profiling, staging
 from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror, version
 from .partition import Partition
 from .pickling import dumps, loads
+from .pinning import pinned
 from .records import (
-    Counters,
-    EvictReport,
-    Finding,
-    GcAction,
-    GcReport,
-    Holder,
-    ObjectInfo,
-    PartitionInfo,
-    Reconciliation,
-    StoreInfo,
-    StoreUsage,
-    TierInfo,
+    Counters, EvictReport, Finding, GcAction, GcReport, Holder, ObjectInfo, PartitionInfo, Reconciliation, StoreInfo, StoreUsage, TierInfo,
     Usage,
 )
 from .store import Store
@@ -59,34 +49,7 @@ from .ticket import Ticket
 __version__ = version()
 
 __all__ = [
-    "ClosedError",
-    "Counters",
-    "Error",
-    "EvictReport",
-    "Finding",
-    "GcAction",
-    "GcReport",
-    "Holder",
-    "ObjectInfo",
-    "Partition",
-    "PartitionInfo",
-    "Reconciliation",
-    "Store",
-    "StoreInfo",
-    "StoreUsage",
-    "Ticket",
-    "TierInfo",
-    "Usage",
-    "View",
-    "Writer",
-    "actors",
-    "arbiter",
-    "default_path",
-    "dumps",
-    "loads",
-    "preempting",
-    "profiling",
-    "staging",
-    "strerror",
-    "version",
+    "ClosedError", "Counters", "Error", "EvictReport", "Finding", "GcAction", "GcReport", "Holder", "ObjectInfo", "Partition",
+    "PartitionInfo", "Reconciliation", "Store", "StoreInfo", "StoreUsage", "Ticket", "TierInfo", "Usage", "View", "Writer", "actors",
+    "arbiter", "default_path", "dumps", "loads", "pinned", "preempting", "profiling", "staging", "strerror", "version",
 ]

@@ -27,20 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _shmstore
-from ._shmstore import (
-    Again,
-    Canceled,
-    Down,
-    Error,
-    Injected,
-    NoMemory,
-    Outcome,
-    Removed,
-    Retry,
-    Split,
-    TimedOut,
-    TooBig,
-)
+from ._shmstore import Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry, Split, TimedOut, TooBig
 from .awaiting import Awaiting, Loops
 from .pools import PARTITION, Pool, PoolLike, Reservation, Task, TaskLike, pool_number, task_number
 from .records import ContextState, PoolState, TaskStats
@@ -131,7 +118,7 @@ class Context(_shmstore.ArbContext):
     # -- reservations
 
     def reserve(
-        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False,
     ) -> Reservation:
         """Waits until bytes of the pool are this context's task's.
 
@@ -145,7 +132,7 @@ class Context(_shmstore.ArbContext):
         return into
 
     def reserve_many(
-        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True
+        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True,
     ) -> tuple[Reservation, ...]:
         """Bytes of several pools, all or none: nobody holds the one while waiting for the other."""
         into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes) for pool, bytes in wanted)
@@ -255,7 +242,7 @@ class Context(_shmstore.ArbContext):
     # -- event loops
 
     def reserve_async(
-        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, spill: bool = False
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, spill: bool = False,
     ) -> Awaiting[Reservation]:
         """As `reserve`, but does not wait: ``r = await context.reserve_async(n)``. Contexts of one's own only."""
         into = Reservation(self.arbiter.store, pool_number(pool))
@@ -265,9 +252,7 @@ class Context(_shmstore.ArbContext):
 
         return self.arbiter._loops.begin(self, into, start, lambda: self._note(into))
 
-    def reserve_many_async(
-        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None
-    ) -> Awaiting[tuple[Reservation, ...]]:
+    def reserve_many_async(self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None) -> Awaiting[tuple[Reservation, ...]]:
         """As `reserve_many`, but does not wait: ``a, b = await context.reserve_many_async(...)``."""
         into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes) for pool, bytes in wanted)
 
@@ -391,13 +376,13 @@ class Arbiter:
     # -- of the calling thread
 
     def reserve(
-        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False,
     ) -> Reservation:
         """`Context.reserve` of the calling thread."""
         return self.current.reserve(bytes, pool, timeout, wait, spill)
 
     def reserve_many(
-        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True
+        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True,
     ) -> tuple[Reservation, ...]:
         """`Context.reserve_many` of the calling thread."""
         return self.current.reserve_many(wanted, timeout, wait)
@@ -470,9 +455,7 @@ class Arbiter:
     # -- up-calls
 
     def upcalls(
-        self,
-        evict: Callable[[int, int, int], int | None] | None = None,
-        pressure: Callable[[int, int], object] | None = None,
+        self, evict: Callable[[int, int, int], int | None] | None = None, pressure: Callable[[int, int], object] | None = None,
     ) -> None:
         """Who is called by `serve`. With neither: nobody, and the channel is closed.
 

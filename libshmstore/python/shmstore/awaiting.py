@@ -106,11 +106,7 @@ class Loops:
         self._watching: dict[asyncio.AbstractEventLoop, list[int]] = {}  # how many wait there, and the descriptor
 
     def begin(
-        self,
-        context: Context,
-        value: Result,
-        start: Callable[[int], bool],
-        granted: Callable[[], object] | None = None,
+        self, context: Context, value: Result, start: Callable[[int], bool], granted: Callable[[], object] | None = None,
     ) -> Awaiting[Result]:
         """Starts a call; start(flags) says whether it is still to come. granted is called when it ends well."""
         awaiting = Awaiting(self, context, value, granted)

@@ -12,19 +12,7 @@ from typing import Any
 
 from . import _shmstore
 from ._shmstore import Error
-from .records import (
-    Counters,
-    EvictReport,
-    Finding,
-    GcAction,
-    GcReport,
-    Holder,
-    PartitionInfo,
-    Reconciliation,
-    StoreInfo,
-    TierInfo,
-    Usage,
-)
+from .records import Counters, EvictReport, Finding, GcAction, GcReport, Holder, PartitionInfo, Reconciliation, StoreInfo, TierInfo, Usage
 from .richtext import size, table
 from .store import Store
 

@@ -38,7 +38,7 @@ _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
 def dumps(
-    obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None
+    obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None,
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
 
@@ -126,9 +126,7 @@ class _Origin(dict):  # type: ignore[type-arg]
         return buffer
 
 
-def _dump(
-    pickler: Callable[..., pickle.Pickler], obj: Any, origin: _Origin
-) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def _dump(pickler: Callable[..., pickle.Pickler], obj: Any, origin: _Origin) -> tuple[bytes, list[pickle.PickleBuffer]]:
     buffers: list[pickle.PickleBuffer] = []
     def collect(buffer: pickle.PickleBuffer) -> bool:
         if len(buffers) >= _BUFFERS_MAX:

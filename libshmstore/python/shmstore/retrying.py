@@ -80,7 +80,7 @@ def each_result(
 
 
 def _until_it_fits(
-    context: Context, left: list[Item], attempt: Callable[[Item], Result], split: Splitter[Item], save: Saver, restore: Restorer
+    context: Context, left: list[Item], attempt: Callable[[Item], Result], split: Splitter[Item], save: Saver, restore: Restorer,
 ) -> Result:
     """The result of the item on top of left, which a split replaces by its parts."""
     rolled_back = False

@@ -56,15 +56,7 @@ def _profile(answer: tuple) -> StageProfile:
 
 
 def query(
-    store: Store,
-    name: str,
-    native: int,
-    convert: int,
-    other: int,
-    nonshare: float | None,
-    root: str,
-    fallback: str | None,
-    slots: int,
+    store: Store, name: str, native: int, convert: int, other: int, nonshare: float | None, root: str, fallback: str | None, slots: int,
 ) -> StageProfile | None:
     """As `Store.stage_profile`."""
     ppm = _UNKNOWN if nonshare is None else round(nonshare * 1_000_000)

@@ -92,9 +92,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def __bool__(self) -> bool:
         return True
 
-    def get(
-        self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None
-    ) -> Any:
+    def get(self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None) -> Any:
         """The value of key, or default (None). With cow its arrays are writable, copy-on-write: nobody else sees the writes.
 
         Values are pickles, which run what they say: another user's raises Error EPERM without any_user, as `store[key]` always does.
