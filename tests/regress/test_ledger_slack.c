@@ -32,13 +32,13 @@ int renameat(int olddir, const char *old, int newdir, const char *new)
 }
 
 /* Another thread replaces the source now. */
-int faccessat(int dir, const char *name, int mode, int flags)
+int fstatat(int dir, const char *name, struct stat *st, int flags)
 {
-	typedef int fn(int, const char *, int, int);
+	typedef int fn(int, const char *, struct stat *, int);
 
 	if (replaced && strcmp(name, "alias") == 0 && interpose_now())
 		cr_assert_eq(put_pattern(replaced, "source", 5000, 9, SHMSTORE_REPLACE), 0);
-	return NEXT(fn *, "faccessat")(dir, name, mode, flags);
+	return NEXT(fn *, "fstatat")(dir, name, st, flags);
 }
 
 /* An object in a recycled file that is too large for it. */
