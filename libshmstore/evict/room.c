@@ -193,32 +193,39 @@ static const char *leased_text(struct shmstore_partition *p, char *ret, size_t s
 
 #define OTHERS 3
 
-/*
- * Whose partitions lie beside this one on the same mount; "" where there are none. What is in them we may not see, but a job that ended may
- * have left it.
- */
-static const char *others_text(const struct shmstore_partition *p, char *ret, size_t size)
+/* Adds who else has a directory there whose name begins with prefix. What is in it we may not see, but a job that ended may have left it. */
+static bool add_others(int at, const char *path, const char *prefix, const char *says, char *ret, size_t size)
 {
-	static const char prefix[] = "shmstore-"; /* as shmstore_default_path() names them */
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	size_t used = 0;
+	size_t used = strlen(ret);
 	struct stat st;
 	int n = 0, error;
 
-	*ret = '\0';
-	if (strcmp(p->mount, p->path) == 0 || shms_list_dir(AT_FDCWD, p->mount, &dir) < 0)
-		return ret;
+	if (shms_list_dir(at, path, &dir) < 0)
+		return false;
 	while (n < OTHERS && (e = shms_readdir(dir, &error))) {
-		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0 ||
+		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0 || e->d_name[0] == '.' ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
 		    st.st_uid == geteuid())
 			continue;
-		used += (size_t)snprintf(ret + used, size - used, "%s user %u's %.40s",
-					 n++ ? "," : "; its mount also holds", (unsigned)st.st_uid, e->d_name);
+		used += (size_t)snprintf(ret + used, size - used, "%s user %u's %.40s", n++ ? "," : says,
+					 (unsigned)st.st_uid, e->d_name);
 	}
-	if (n)
-		snprintf(ret + used, size - used,
+	return n > 0;
+}
+
+/* Whose stores are in this partition, and whose partitions lie beside it on the same mount; "" where there are none. */
+static const char *others_text(const struct shmstore_partition *p, char *ret, size_t size)
+{
+	bool any;
+
+	*ret = '\0';
+	any = add_others(p->stores_fd, ".", "", "; it also holds", ret, size);
+	if (strcmp(p->mount, p->path) != 0)
+		any |= add_others(AT_FDCWD, p->mount, "shmstore-", "; its mount also holds", ret, size);
+	if (any)
+		snprintf(ret + strlen(ret), size - strlen(ret),
 			 ": as root, shmstore-admin gc --all removes what dead processes left there");
 	return ret;
 }
@@ -229,7 +236,7 @@ int shms_room_refused(struct shms_room *m, int error)
 	uint64_t size, available;
 	struct shms_ramroom_look ram;
 	struct statvfs fs;
-	char leased[160], others[400];
+	char leased[160], others[640];
 
 	if (shms_room_wanted(error))
 		shms_count(&m->s->ledger->enospc_n, 1);

@@ -76,6 +76,22 @@ def test_full_partition(small):
     assert small.partition.usage().used <= used
 
 
+def test_full_partition_names_whose_stores_it_has(small):
+    small["first"] = np.zeros(500000)
+
+    def text():
+        with pytest.raises(shmstore.Error) as caught:
+            small.create("big", 0, [small.partition.usage().size - (64 << 10)])
+        return str(caught.value)
+
+    assert "user" not in text()
+    for i in range(5):
+        path = f"{small.partition.path}/stores/theirs{i}"
+        os.mkdir(path)
+        os.chown(path, 54321, 54321)
+    assert text().count("user 54321's theirs") == 3 and "gc --all" in text()
+
+
 def test_filling_up_to_the_last_byte(small):
     n = 0
     with pytest.raises(shmstore.Error) as caught:

@@ -124,9 +124,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
             raise TimeoutError(f"no key {key!r} in store {self.name!r} within {timeout:g} s")
         return default
 
-    async def aget(
-        self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None
-    ) -> Any:
+    async def aget(self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None) -> Any:
         """As `get`, beside an event loop: a thread of the loop's executor waits. timeout None: for ever."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         import asyncio  # half of what importing all of this package takes

@@ -22,9 +22,7 @@ _FORGET = 0.8  # of what unmanaged memory was over the present, at each look
 class Budget:
     """limit: of the process, in bytes; target and terminate: shares of it. values: bytes of private values now."""
 
-    def __init__(
-        self, limit: int, target: float, terminate: float, values: Callable[[], float], measure: Callable[[], int]
-    ) -> None:
+    def __init__(self, limit: int, target: float, terminate: float, values: Callable[[], float], measure: Callable[[], int]) -> None:
         self.limit = limit
         self.whole = int(limit * target)
         self.last = int(limit * (terminate or 1.0))

@@ -76,9 +76,7 @@ def gather(client: Client, futures: Any, errors: str = "raise", direct: bool | N
     return client.sync(_gather, client, futures, errors, direct, kwargs)
 
 
-async def _scatter(
-    client: Client, data: Any, workers: Any, broadcast: Any, direct: bool | None, hash: bool, kwargs: dict[str, Any]
-) -> Any:
+async def _scatter(client: Client, data: Any, workers: Any, broadcast: Any, direct: bool | None, hash: bool, kwargs: dict[str, Any]) -> Any:
     if isinstance(data, (range, Iterator)):
         data = list(data)
     stock = functools.partial(_stock_scatter, client, direct=direct, **kwargs)

@@ -41,9 +41,7 @@ class Fallbacks:
             self._unshared[kind] = why
         logger.info("shmstore: values of type %s.%s go as on stock: %s worker=%s", kind.__module__, kind.__qualname__, why, self.who)
 
-    def note(
-        self, reason: str, error: BaseException | None = None, key: object = None, then: str = "", trace: bool = False
-    ) -> None:
+    def note(self, reason: str, error: BaseException | None = None, key: object = None, then: str = "", trace: bool = False) -> None:
         """Logs one fallback: why (reason, errno), of which key, and what happens now. trace: with the error's traceback."""
         code = getattr(error, "errno", None)
         with self._lock:
