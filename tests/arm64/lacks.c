@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lacks: what this kernel, or an emulator that answers for it, does not do as Linux does; a word for each, one a line. Tests that need it are
+ * named in tests/arm64/run.
+ *
+ *   dontfork   madvise(MADV_DONTFORK) succeeds, and a forked child has the mapping all the same
+ *   map_files  a link of /proc/self/map_files cannot be followed: as root of a user namespace may not, and where /proc/self/maps is made up
+ *   start      a process reads another start of itself in its /proc/PID/stat than others read there
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int status_of(pid_t child)
+{
+	int status = -1;
+
+	return child < 0 || waitpid(child, &status, 0) < 0 ? -1 : status;
+}
+
+static bool lacks_dontfork(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	volatile char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child;
+
+	if (map == MAP_FAILED || madvise((void *)map, size, MADV_DONTFORK) < 0)
+		return true;
+	child = fork();
+	if (child == 0) {
+		map[0] = 1; /* a child that has not got it ends here */
+		_exit(0);
+	}
+	return status_of(child) == 0;
+}
+
+/* Field 22 of its stat; 0: it cannot be read. */
+static unsigned long long start_of(pid_t pid)
+{
+	char path[64], text[4096], *word;
+	unsigned long long start = 0;
+	size_t n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "r");
+	if (!f)
+		return 0;
+	n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[n] = '\0';
+	word = strrchr(text, ')');
+	for (int field = 2; word && field < 22; field++)
+		word = strchr(word + 1, ' ');
+	if (word)
+		start = strtoull(word, NULL, 10);
+	return start;
+}
+
+static bool lacks_start(void)
+{
+	unsigned long long own = start_of(getpid());
+	pid_t parent = getpid(), child = fork();
+
+	if (child == 0)
+		_exit(start_of(parent) == own ? 0 : 1);
+	return !own || status_of(child) != 0;
+}
+
+static bool lacks_map_files(void)
+{
+	char line[512], range[64], path[128];
+	FILE *f = fopen("/proc/self/maps", "r");
+	bool lacks = true;
+	struct stat st;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (!strchr(line, '/') || sscanf(line, "%63s", range) != 1)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/map_files/%s", range);
+		lacks = stat(path, &st) < 0;
+		break;
+	}
+	if (f)
+		fclose(f);
+	return lacks;
+}
+
+int main(void)
+{
+	if (lacks_dontfork())
+		puts("dontfork");
+	if (lacks_map_files())
+		puts("map_files");
+	fflush(stdout);
+	if (lacks_start())
+		puts("start");
+	return 0;
+}
