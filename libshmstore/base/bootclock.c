@@ -23,12 +23,12 @@
 #define UNKNOWN INT64_MIN
 #define INITIAL "time:[4026531834]" /* PROC_TIME_INIT_INO of the kernel's include/linux/proc_ns.h */
 
-static _Atomic int64_t offset_ms = UNKNOWN;
+static _Atomic int64_t offset_ns = UNKNOWN;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void forget(void)
 {
-	atomic_store_explicit(&offset_ms, UNKNOWN, memory_order_relaxed);
+	atomic_store_explicit(&offset_ns, UNKNOWN, memory_order_relaxed);
 }
 
 static void at_fork(void)
@@ -48,7 +48,7 @@ static bool in_initial(void)
 }
 
 /* What is added to the host's clock here. */
-static int64_t read_offset_ms(void)
+static int64_t read_offset_ns(void)
 {
 	char text[256];
 	const char *line;
@@ -66,27 +66,32 @@ static int64_t read_offset_ms(void)
 	line = strstr(text, "boottime");
 	if (!line || sscanf(line, "boottime %lld %ld", &seconds, &ns) != 2)
 		return 0;
-	return (int64_t)seconds * 1000 + ns / 1000000;
+	return (int64_t)seconds * 1000000000 + ns;
 }
 
 static int64_t offset(void)
 {
-	int64_t ms = atomic_load_explicit(&offset_ms, memory_order_relaxed);
+	int64_t ns = atomic_load_explicit(&offset_ns, memory_order_relaxed);
 
-	if (ms != UNKNOWN)
-		return ms;
+	if (ns != UNKNOWN)
+		return ns;
 	pthread_once(&once, at_fork);
-	ms = read_offset_ms();
-	atomic_store_explicit(&offset_ms, ms, memory_order_relaxed);
-	return ms;
+	ns = read_offset_ns();
+	atomic_store_explicit(&offset_ns, ns, memory_order_relaxed);
+	return ns;
 }
 
-uint64_t shms_now_boot_ms(void)
+uint64_t shms_now_boot_ns(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return (uint64_t)((int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000 - offset());
+	return (uint64_t)((int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec - offset());
+}
+
+uint64_t shms_now_boot_ms(void)
+{
+	return shms_now_boot_ns() / 1000000;
 }
 
 /* When the clock was asked last, by a clock that is cheap and stands still while the host sleeps, and what it said. */
@@ -110,7 +115,7 @@ uint64_t shms_lately_boot_ms(void)
 
 uint64_t shms_boot_ms_here(uint64_t host_ms)
 {
-	int64_t here = (int64_t)host_ms + offset();
+	int64_t here = (int64_t)host_ms + offset() / 1000000;
 
 	return host_ms == UINT64_MAX ? host_ms : here > 0 ? (uint64_t)here : 0;
 }

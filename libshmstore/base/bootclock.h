@@ -8,8 +8,9 @@
 
 #include <stdint.h>
 
-/* ms since the host was started. */
+/* Since the host was started. */
 uint64_t shms_now_boot_ms(void);
+uint64_t shms_now_boot_ns(void);
 /*
  * A time of that clock, at most SHMS_BOOT_LATE_MS of the host's awake time ago: for what may be seen late and not early. A fifth of the price.
  */

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "gcaction.h"
 #include "handle.h"
@@ -140,7 +141,7 @@ static bool ask(int *page_fd, const struct words *w, void *arg)
 
 void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, uint64_t bytes, struct shms_packask *ret)
 {
-	struct asking a = {.k = ret, .left = bytes, .now_ns = shms_now_mono_ns()};
+	struct asking a = {.k = ret, .left = bytes, .now_ns = shms_now_boot_ns()};
 
 	ret->n = 0;
 	if (bytes)

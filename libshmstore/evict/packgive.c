@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "arbhook.h"
+#include "bootclock.h"
 #include "detail.h"
 #include "nameslock.h"
 #include "ours.h"
@@ -53,7 +54,7 @@ static void give(struct shmstore *s)
 	if (!wanted)
 		return;
 	/* A sign of life, for who waits. */
-	atomic_store_explicit(&w->asked_ns, shms_now_mono_ns(), memory_order_relaxed);
+	atomic_store_explicit(&w->asked_ns, shms_now_boot_ns(), memory_order_relaxed);
 	/* Also what dead owners' segments have for nobody. */
 	gave = shms_packedmem_trim(s);
 	if (gave < wanted) {
@@ -64,7 +65,7 @@ static void give(struct shmstore *s)
 		gave += before > after ? before - after : 0;
 	}
 	/* The rest is asked for as of now. */
-	atomic_store_explicit(&w->asked_ns, shms_now_mono_ns(), memory_order_relaxed);
+	atomic_store_explicit(&w->asked_ns, shms_now_boot_ns(), memory_order_relaxed);
 	atomic_fetch_add_explicit(&w->given, gave, memory_order_relaxed);
 	/* Release: who sees it finds the memory free, and given raised. */
 	atomic_store_explicit(&w->wanted, gave && gave < wanted ? wanted - gave : 0, memory_order_release);

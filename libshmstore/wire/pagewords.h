@@ -88,7 +88,7 @@ struct wire_packed {
 	_Atomic uint64_t given; /* in total, because it was asked */
 	/* Anybody's who may write to the page. */
 	_Atomic uint64_t wanted;   /* bytes; 0: none */
-	_Atomic uint64_t asked_ns; /* CLOCK_MONOTONIC */
+	_Atomic uint64_t asked_ns; /* CLOCK_BOOTTIME of the host (bootclock.h) */
 	_Atomic uint64_t reserved[2];
 };
 

@@ -2,11 +2,11 @@
 /* tierask.c: see tierask.h. */
 #include "tierask.h"
 
+#include <shmstore/inspect.h>
 #include <stdatomic.h>
 
 #include "account.h"
 #include "conn.h"
-#include "loop.h"
 #include "member.h"
 #include "pagewords.h"
 
@@ -22,7 +22,7 @@ static void ask(struct member *m, struct wire_packed *w, uint64_t bytes)
 	struct wire_ask body = {.bytes = bytes};
 
 	if (!atomic_load_explicit(&w->wanted, memory_order_relaxed)) {
-		atomic_store_explicit(&w->asked_ns, loop_clock(), memory_order_relaxed);
+		atomic_store_explicit(&w->asked_ns, shmstore_lease_clock_ms() * 1000000, memory_order_relaxed);
 		/* Release: pairs with the owner's look (packgive.c). */
 		atomic_store_explicit(&w->wanted, bytes, memory_order_release);
 	}

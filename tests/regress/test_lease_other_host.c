@@ -19,7 +19,6 @@
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define SKIP    77
-#define DAY_S   86400
 
 static int donate(void *arg)
 {
@@ -70,29 +69,6 @@ static int with_boot_id(void *text)
 	return r < 0 ? SKIP : collect(NULL);
 }
 
-/* fn in a child whose clocks run a day ahead. */
-struct ahead {
-	int (*fn)(void *arg);
-	void *arg;
-};
-
-static int day_ahead(void *arg)
-{
-	struct ahead *a = arg;
-	char offsets[64];
-	int fd, n = snprintf(offsets, sizeof(offsets), "boottime %d 0\nmonotonic %d 0\n", DAY_S, DAY_S);
-
-	/* Asked before: what is known of the clock must not be inherited. */
-	shms_now_boot_ms();
-	if (unshare(CLONE_NEWTIME) < 0)
-		return SKIP;
-	fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, offsets, (size_t)n) != n)
-		return SKIP;
-	close(fd);
-	return in_child(a->fn, a->arg);
-}
-
 static void outlives(int (*fn)(void *arg), void *arg)
 {
 	int r;
@@ -122,7 +98,7 @@ Test(lease_other_host, outlives_a_gc_that_sees_no_boot_id)
 
 Test(lease_other_host, outlives_a_gc_in_another_time_namespace)
 {
-	outlives(day_ahead, &(struct ahead){.fn = collect});
+	outlives(day_ahead, &(struct day_ahead){.fn = collect});
 }
 
 static int hand(void *ticket)
@@ -167,12 +143,12 @@ Test(lease_other_host, is_as_long_in_every_time_namespace)
 	/* Made here, taken there. */
 	cr_assert_eq(in_child(hand_and_print, path), 0);
 	read_ticket(path, &t);
-	r = in_child(day_ahead, &(struct ahead){.fn = adopt_it, .arg = &t});
+	r = in_child(day_ahead, &(struct day_ahead){.fn = adopt_it, .arg = &t});
 	if (r == SKIP)
 		cr_skip_test("needs root and time namespaces");
 	cr_assert_eq(r, 0);
 	/* Made there, taken here, and good for no longer than was said. */
-	cr_assert_eq(in_child(day_ahead, &(struct ahead){.fn = hand_and_print, .arg = path}), 0);
+	cr_assert_eq(in_child(day_ahead, &(struct day_ahead){.fn = hand_and_print, .arg = path}), 0);
 	read_ticket(path, &t);
 	expiry = strtoull(strrchr(t.path, '/') + 1, NULL, 10);
 	now = shmstore_lease_clock_ms();

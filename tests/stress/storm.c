@@ -69,9 +69,7 @@ int storm_fail(struct storm *st, const char *format, ...)
 
 uint64_t storm_now_ms(void)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_BOOTTIME, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return shmstore_lease_clock_ms(); /* of the host: workers may be in time namespaces */
 }
 
 int storm_become(const struct storm_options *o, unsigned worker)
@@ -198,16 +196,38 @@ static bool leave_namespaces(const struct storm_options *o)
 	return true;
 }
 
-/* As fork(); the child is the first process of a pid namespace. */
+/* Children will be in a time namespace whose host was booted eleven days before this one, if the kernel has such. */
+static bool unshare_time(void)
+{
+	static const char offsets[] = "boottime 1000000 0\nmonotonic 1000000 0\n";
+	int fd = unshare(CLONE_NEWTIME) == 0 ? open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC) : -1;
+	bool written = fd >= 0 && write(fd, offsets, sizeof(offsets) - 1) == sizeof(offsets) - 1;
+
+	if (fd >= 0)
+		close(fd);
+	return written;
+}
+
+/* As fork(); the child is the first process of a pid namespace, and of a time namespace. */
 static pid_t fork_apart(void)
 {
-	int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-	pid_t pid = own >= 0 && unshare(CLONE_NEWPID) == 0 ? fork() : -1;
+	static const struct {
+		const char *path;
+		int kind;
+	} own[] = {{"/proc/self/ns/pid", CLONE_NEWPID}, {"/proc/self/ns/time", CLONE_NEWTIME}};
+	int fds[2];
+	pid_t pid = -1;
 
-	if (pid != 0 && own >= 0 && setns(own, CLONE_NEWPID) < 0)
-		abort(); /* later children would be in the namespace of this one */
-	if (own >= 0)
-		close(own);
+	for (int i = 0; i < 2; i++)
+		fds[i] = open(own[i].path, O_RDONLY | O_CLOEXEC);
+	if (fds[0] >= 0 && (fds[1] < 0 || unshare_time()) && unshare(CLONE_NEWPID) == 0)
+		pid = fork();
+	for (int i = 0; i < 2; i++) {
+		if (pid != 0 && fds[i] >= 0 && setns(fds[i], own[i].kind) < 0)
+			abort(); /* later children would be in the namespace of this one */
+		if (fds[i] >= 0)
+			close(fds[i]);
+	}
 	return pid;
 }
 

@@ -71,6 +71,12 @@ unsigned n_rounds(unsigned n);
 pid_t fork_bound(unsigned seconds);
 /* Runs fn(arg) in such a child: its exit status, or 1000 + the signal that ended it. */
 int in_child(int (*fn)(void *arg), void *arg);
+/* For in_child(): fn in a time namespace whose clocks run a day ahead. 77: there are none, or not for us. */
+struct day_ahead {
+	int (*fn)(void *arg);
+	void *arg;
+};
+int day_ahead(void *a);
 /* Waits until fn(arg) is true; false after deadline_ms. Polls. */
 bool wait_until(bool (*fn)(void *arg), void *arg, unsigned deadline_ms);
 

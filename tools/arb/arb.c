@@ -127,10 +127,7 @@ int cmd_arb_threads(struct admin *a, int argc, char **argv)
 	X(SPLITS, "SPLITS", TABLE_RIGHT)     \
 	X(BLOCKED, "BLOCKED", TABLE_RIGHT)   \
 	X(LOST, "LOST", TABLE_RIGHT)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 static void print_task(struct table *t, const struct json_object *o)
 {

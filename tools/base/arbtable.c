@@ -97,10 +97,7 @@ static int compare(const void *x, const void *y, void *arg)
 	X(TASK, "TASK", TABLE_RIGHT)       \
 	X(LABEL, "LABEL", TABLE_TRUNC)     \
 	X(REASON, "WHY", TABLE_WRAP)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 static void print_duration(struct table *t, size_t column, uint64_t ms)
 {
@@ -206,10 +203,7 @@ size_t arb_print_contexts(const struct admin *a, const struct json_object *parti
 	X(P_WAITS, "WAITS", TABLE_RIGHT)             \
 	X(P_RETRIES, "RETRIES", TABLE_RIGHT)         \
 	X(P_SPLITS, "SPLITS", TABLE_RIGHT)
-enum {
-	POOL_COLUMNS(TABLE_ID) N_POOL_COLUMNS
-};
-static const struct table_column pool_columns[] = {POOL_COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(pool_columns, POOL_COLUMNS, N_POOL_COLUMNS);
 
 static void print_level(struct table *t, const struct json_object *p)
 {

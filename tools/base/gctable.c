@@ -14,10 +14,7 @@
 	X(OBJECTS, "OBJECTS", TABLE_RIGHT) \
 	X(PATH, "PATH", 0)                 \
 	X(EVIDENCE, "BECAUSE", TABLE_WRAP)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 void gctable_init(struct table *t, const struct admin *a, bool tier)
 {

@@ -23,9 +23,18 @@ struct table_column {
 	unsigned flags;
 };
 
-/* A table's columns are one list, of X(ID, name, flags): its enum { LIST(TABLE_ID) N_COLUMNS }, and its {LIST(TABLE_COLUMN)}. */
-#define TABLE_ID(id, ...)     id,
-#define TABLE_COLUMN(id, ...) [id] = {__VA_ARGS__},
+/*
+ * Defines the columns of a table, the enumeration of their numbers, and how many there are: n, all from one list, of X(ID, name, flags).
+ * NOLINTBEGIN(bugprone-macro-parentheses): they are names
+ */
+#define TABLE_COLUMNS(columns, LIST, n) \
+	enum {                          \
+		LIST(TABLE_COLUMN_ID) n \
+	};                              \
+	static const struct table_column columns[] = {LIST(TABLE_COLUMN)}
+/* NOLINTEND(bugprone-macro-parentheses) */
+#define TABLE_COLUMN_ID(id, ...) id,
+#define TABLE_COLUMN(id, ...)    [id] = {__VA_ARGS__},
 
 struct table {
 	struct libscols_table *scols;

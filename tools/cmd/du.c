@@ -31,10 +31,7 @@
 	X(MAPPED, "MAPPED", TABLE_RIGHT)   \
 	X(AGE, "AGE", TABLE_RIGHT)         \
 	X(LABEL, "LABEL", TABLE_TRUNC)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 struct du {
 	const struct admin *admin;

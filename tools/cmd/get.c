@@ -190,6 +190,19 @@ static int run(struct get *get)
 	return status;
 }
 
+static int get_main(struct admin *a, int argc, char **argv, const struct argp *argp, const char *const *names)
+{
+	static struct get get;
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &get};
+
+	options_parse(argp, &line, argc, argv);
+	get.admin = a;
+	get.store = line.args[0];
+	get.key_text = line.args[1];
+	get.file = names[2] && line.args[2] && strcmp(line.args[2], "-") != 0 ? line.args[2] : NULL;
+	return run(&get);
+}
+
 int cmd_get(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
@@ -197,16 +210,8 @@ int cmd_get(struct admin *a, int argc, char **argv)
 		"Writes the bytes of one buffer of an object to FILE, or to standard output where it is missing or "
 		"\"-\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
-	static const char *const names[] = {"STORE", "KEY", "FILE", NULL};
-	static struct get get;
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &get};
 
-	options_parse(&argp, &line, argc, argv);
-	get.admin = a;
-	get.store = line.args[0];
-	get.key_text = line.args[1];
-	get.file = line.args[2] && strcmp(line.args[2], "-") != 0 ? line.args[2] : NULL;
-	return run(&get);
+	return get_main(a, argc, argv, &argp, (const char *const[]){"STORE", "KEY", "FILE", NULL});
 }
 
 int cmd_cat(struct admin *a, int argc, char **argv)
@@ -216,13 +221,6 @@ int cmd_cat(struct admin *a, int argc, char **argv)
 		"Writes the bytes of one buffer of an object to standard output; with --json, in base64 as "
 		"\"data\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
-	static const char *const names[] = {"STORE", "KEY", NULL};
-	static struct get get;
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &get};
 
-	options_parse(&argp, &line, argc, argv);
-	get.admin = a;
-	get.store = line.args[0];
-	get.key_text = line.args[1];
-	return run(&get);
+	return get_main(a, argc, argv, &argp, (const char *const[]){"STORE", "KEY", NULL});
 }

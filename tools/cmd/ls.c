@@ -29,10 +29,7 @@
 	X(LINKS, "LINKS", TABLE_RIGHT)         \
 	X(AGE, "AGE", TABLE_RIGHT)             \
 	X(INODE, "INODE", TABLE_RIGHT)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 struct ls {
 	const struct admin *admin;

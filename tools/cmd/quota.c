@@ -20,10 +20,7 @@
 	X(STORES, "STORES", TABLE_RIGHT)   \
 	X(WAITING, "WAITING", TABLE_RIGHT) \
 	X(REFUSED, "REFUSED", TABLE_RIGHT)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 static void print_limit(struct table *t, size_t column, const struct json_object *o, const char *member)
 {

@@ -29,10 +29,7 @@
 	X(FOREIGN, "FOREIGN", TABLE_RIGHT)   \
 	X(RESIDUAL, "RESIDUAL", TABLE_RIGHT) \
 	X(AGE, "SURVEYED", TABLE_RIGHT)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 static void print_daemon(const struct json_object *d)
 {

@@ -225,10 +225,7 @@ static void print_head(const struct top *top, const struct sample *s)
 	X(GET, "GET/s", TABLE_RIGHT)         \
 	X(ADOPT, "ADOPT/s", TABLE_RIGHT)     \
 	X(DELETE, "DEL/s", TABLE_RIGHT)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 static void print_store(struct table *t, const struct sample_store *s, bool has_rates)
 {

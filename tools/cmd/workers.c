@@ -54,10 +54,7 @@ struct workers {
 	X(CREDIT, "CREDIT", TABLE_RIGHT)    \
 	X(ASKED, "ASKED BACK", TABLE_RIGHT) \
 	X(LABEL, "LABEL", TABLE_TRUNC)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 /* ---- sorting ---- */
 

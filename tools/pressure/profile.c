@@ -71,10 +71,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	X(CPU, "CPU", TABLE_RIGHT)           \
 	X(LIFE, "LIFE", TABLE_RIGHT)         \
 	X(NOTE, "NOTE", 0)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 static void print_kind(struct table *t, uint64_t uid, const struct json_object *k)
 {

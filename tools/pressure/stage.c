@@ -55,10 +55,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	X(SHARED, "SHARED", TABLE_RIGHT)   \
 	X(SLOTS, "SLOTS", TABLE_RIGHT)     \
 	X(WAITED, "WAITED", TABLE_RIGHT)
-enum {
-	COLUMNS(TABLE_ID) N_COLUMNS
-};
-static const struct table_column columns[] = {COLUMNS(TABLE_COLUMN)};
+TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
 static void print_session(struct table *t, const struct json_object *o)
 {
