@@ -187,13 +187,19 @@ static int mounted_by(int procfd, const char *pid, dev_t device, struct namespac
 	return 0;
 }
 
+bool shms_sees_all_pids(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == FIRST_PID_NAMESPACE;
+}
+
 int shms_mount_anywhere(dev_t device, bool *ret_whole)
 {
 	struct namespaces *s = calloc(1, sizeof(*s));
 	_dir_ DIR *dir = opendir("/proc");
 	struct dirent *e;
-	struct stat st;
-	bool whole = stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == FIRST_PID_NAMESPACE && geteuid() == 0;
+	bool whole = shms_sees_all_pids() && geteuid() == 0;
 	int r = s ? 0 : -ENOMEM, error = 0;
 
 	*ret_whole = false;

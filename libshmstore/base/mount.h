@@ -31,5 +31,7 @@ int shms_mount_open(dev_t device, const char *mount, bool *ret_whole);
  * nothing. For root outside of containers; it costs a look at each process.
  */
 int shms_mount_anywhere(dev_t device, bool *ret_whole);
+/* Is this the first pid namespace, whose /proc shows every process of the host? Not known: no. */
+bool shms_sees_all_pids(void);
 
 #endif

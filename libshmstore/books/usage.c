@@ -21,6 +21,7 @@
 #include "handle.h"
 #include "holders.h"
 #include "inodes.h"
+#include "mount.h"
 #include "partition.h"
 #include "sys.h"
 #include "tierscan.h"
@@ -57,6 +58,8 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs, c
 	if (ret->size == 0)
 		ret->used = known + ret->foreign;
 	ret->residual = (int64_t)(ret->used - known - ret->foreign);
+	/* Processes that are not shown here may hold it. */
+	ret->n_unreadable += h && ret->residual > 0 && !shms_sees_all_pids();
 }
 
 struct tiering {
