@@ -72,7 +72,6 @@ static struct slot *slot_new(struct shms_inodes *s)
 	return &s->index[s->n_slots / SLAB_ENTRIES]->slots[s->n_slots % SLAB_ENTRIES];
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct shms_inode *find(const struct shms_inodes *s, uint64_t ino)
 {
 	struct slot *slot;
@@ -81,7 +80,6 @@ static struct shms_inode *find(const struct shms_inodes *s, uint64_t ino)
 	return slot ? &slot->inode : NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino)
 {
 	struct shms_inode *found = find(s, ino);

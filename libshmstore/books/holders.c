@@ -55,7 +55,6 @@ struct process {
 
 /* ---- ghosts and holds ---------------------------------------------------------------------------------------------- */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct shms_ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 {
 	struct shms_ghost *g;

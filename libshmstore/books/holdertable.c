@@ -12,7 +12,6 @@
 #include "sys.h"
 #include "users.h"
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct shms_holders *shms_holders_free(struct shms_holders *h)
 {
 	struct shms_ghost *g, *next;
@@ -33,7 +32,6 @@ struct shms_holders *shms_holders_free(struct shms_holders *h)
 	return NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void shms_holders_named(struct shms_holders *h, uint64_t ino)
 {
 	struct shms_ghost *g;
@@ -47,7 +45,6 @@ void shms_holders_named(struct shms_holders *h, uint64_t ino)
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 bool shms_holders_pooled(struct shms_holders *h, const struct stat *st)
 {
 	uint64_t ino = st->st_ino;

@@ -12,7 +12,6 @@
 
 /* ---- the table ----------------------------------------------------------------------------------------------------- */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct shms_packalias *find(const struct shms_pack *p, struct shms_packplace place)
 {
 	struct shms_packalias *a = NULL;
@@ -21,7 +20,6 @@ static struct shms_packalias *find(const struct shms_pack *p, struct shms_packpl
 	return a;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static struct shms_packaliased *find_object(const struct shms_pack *p, struct shms_packplace place)
 {
 	struct shms_packaliased *o = NULL;
@@ -30,14 +28,13 @@ static struct shms_packaliased *find_object(const struct shms_pack *p, struct sh
 	return o;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static void remove_object(struct shms_pack *p, struct shms_packaliased *o)
 {
 	HASH_DEL(p->aliases.objects, o);
 	free(o);
 }
 
-/* The object's entry, made where there is none. NULL: out of memory. NOLINTNEXTLINE(readability-function-size) */
+/* The object's entry, made where there is none. NULL: out of memory. */
 static struct shms_packaliased *object_for(struct shms_pack *p, struct shms_packplace place, bool native)
 {
 	struct shms_packaliased *o = find_object(p, place);
@@ -56,7 +53,6 @@ static struct shms_packaliased *object_for(struct shms_pack *p, struct shms_pack
 	return NULL;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static int add(struct shms_pack *p, struct shms_packplace place, struct shms_packplace object, bool native)
 {
 	struct shms_packaliased *o = object_for(p, object, native);
@@ -77,7 +73,6 @@ static int add(struct shms_pack *p, struct shms_packplace place, struct shms_pac
 	return -ENOMEM;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static void remove_alias(struct shms_pack *p, struct shms_packaliased *o, struct shms_packalias *a)
 {
 	DL_DELETE(o->aliases, a);
@@ -87,7 +82,6 @@ static void remove_alias(struct shms_pack *p, struct shms_packaliased *o, struct
 		remove_object(p, o);
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 void shms_packalias_deinit(struct shms_pack *p)
 {
 	struct shms_packaliased *o, *next_object;
@@ -240,7 +234,6 @@ uint64_t shms_packalias_unname(struct shms_pack *p, struct shms_packplace place,
 	return bytes + shms_pack_lose(p, place, now_ms);
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 void shms_packalias_forget_objects(struct shms_pack *p, uint64_t now_ms)
 {
 	struct shms_packaliased *o, *next;

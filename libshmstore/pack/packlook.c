@@ -117,7 +117,8 @@ uint64_t shms_packlook_links(const struct shms_segslot *slot, uint64_t state)
 	return n;
 }
 
-/* 1: *o is that slot's object, as it was at one moment; 0: it has none of the store's. */
+/* 1: *o is that slot's object, as it was at one moment; 0: it has none of the store's.
+ * NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int read_slot(struct looking *l, const struct shms_segslot *slot, struct shms_packlook *o)
 {
 	for (int tries = 0; tries < TRIES; tries++) {

@@ -222,6 +222,7 @@ static int not_on_disk(const char *path)
 			   path);
 }
 
+/* One step after the other, each with its error. NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int open_dirs(struct shmstore_partition *p, const char *path, unsigned flags)
 {
 	struct marker m;

@@ -205,6 +205,7 @@ static int held(const struct shmstore *s)
 	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
 }
 
+/* One step after the other, each with its error. NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int acquire(struct shmstore *s, const struct shmstore_options *o)
 {
 	struct shms_page page = {0};

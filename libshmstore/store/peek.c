@@ -330,7 +330,6 @@ struct once {
 	uint64_t from; /* all keys with a lower hash were told before, by the index */
 };
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static int tell_once(const struct shmstore_object_info *info, void *arg)
 {
 	struct once *o = arg;
@@ -356,7 +355,6 @@ static int tell_once(const struct shmstore_object_info *info, void *arg)
 	return o->fn(info, o->arg);
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct once *o)
 {
 	struct told *t, *next;

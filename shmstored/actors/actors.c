@@ -24,7 +24,6 @@ bool actors_is_name(const char *name)
 /* ---- places -------------------------------------------------------------------------------------------------------- */
 
 /* An actor that waits for a destination may have one now. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void settle_all(struct actors *a)
 {
 	struct actors_one *k, *next;
@@ -234,7 +233,6 @@ static bool is_of(const struct actors_one *k, pid_t pid)
 	return k->at && conn_peer(k->at->conn)->pid == pid;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *ret)
 {
 	const struct actors_one *k, *next;
@@ -251,7 +249,6 @@ void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *re
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 bool actors_moving(const struct actors *a, pid_t pid)
 {
 	const struct actors_one *k, *next;
@@ -265,7 +262,6 @@ bool actors_moving(const struct actors *a, pid_t pid)
 	return false;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct conn *actors_place_next(const struct actors *a, const struct conn *after)
 {
 	const struct actors_guest *g, *next;
@@ -280,7 +276,6 @@ struct conn *actors_place_next(const struct actors *a, const struct conn *after)
 	return NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_evacuate(struct actors *a, pid_t pid)
 {
 	struct actors_one *k, *next;
@@ -310,7 +305,6 @@ void actors_arm(struct actors *a)
 	loop_timer(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS, 0);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void on_timer(struct loop_op *op, int result, unsigned flags)
 {
 	struct actors *a = (struct actors *)(void *)((char *)op - offsetof(struct actors, timer));
@@ -346,7 +340,6 @@ struct actors *actors_new(struct host *h)
 	return a;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors *actors_free(struct actors *a)
 {
 	struct actors_guest *g, *next;
@@ -371,7 +364,6 @@ struct actors *actors_free(struct actors *a)
 	return NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_books(const struct actors *a, struct actors_books *ret)
 {
 	const struct actors_one *k, *next;

@@ -8,7 +8,6 @@
 #include "actorspeers.h"
 #include "host.h"
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_call *actors_call_find(const struct actors *a, uint64_t id)
 {
 	struct actors_call *l;
@@ -26,7 +25,6 @@ static void forget_caller(struct actors_call *l)
 	l->from = NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_call_free(struct actors_call *l)
 {
 	struct actors *a = l->of->of;
@@ -66,7 +64,6 @@ void actors_call_orphan(struct actors_guest *g)
 		forget_caller(g->calls);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_call *actors_call_new(struct actors_one *k, const char *data, size_t n)
 {
 	struct actors *a = k->of;

@@ -126,7 +126,6 @@ bool actors_far_answered(struct actors *a, struct peer *p, const char *body, siz
 	return true;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void lose_via(struct actors_one *k, const char *peer)
 {
 	struct actors_call *l, *next;

@@ -16,7 +16,6 @@
 #include "host.h"
 #include "member.h"
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_guest *actors_guest_find(const struct actors *a, const struct conn *c)
 {
 	struct actors_guest *g;
@@ -35,7 +34,6 @@ static void on_end(struct conn_end *e, struct conn *c)
 	actors_flush(a);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_guest *actors_guest_get(struct actors *a, struct conn *c)
 {
 	struct actors_guest *g = actors_guest_find(a, c);
@@ -57,7 +55,6 @@ struct actors_guest *actors_guest_get(struct actors *a, struct conn *c)
 	return g;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void all_left(struct actors *a, const struct actors_guest *g)
 {
 	struct actors_one *k, *next;
@@ -68,7 +65,6 @@ static void all_left(struct actors *a, const struct actors_guest *g)
 	}
 }
 
-/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void drop_orders(struct actors_guest *g)
 {
 	struct actors_order *o, *next;
@@ -81,7 +77,6 @@ static void drop_orders(struct actors_guest *g)
 	g->n_orders = 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_guest_free(struct actors_guest *g)
 {
 	struct actors *a = g->of;
@@ -103,7 +98,6 @@ void actors_guest_free(struct actors_guest *g)
 	free(g);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name)
 {
 	struct actors_guest *g, *next;
@@ -172,7 +166,6 @@ static void send_order(struct actors_guest *g, const struct actors_order *o)
 	g->asked = 0;
 }
 
-/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void pump(struct actors_guest *g)
 {
 	while (g->asked && g->orders) {
@@ -225,7 +218,6 @@ static bool has_orphans(const struct actors_guest *g)
 	return o != NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after)
 {
 	const struct actors_guest *g, *next;

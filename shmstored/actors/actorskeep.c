@@ -53,7 +53,6 @@ static bool is_right(const struct actors_say_state *m)
 }
 
 /* The user's place that has the most room for it. NULL: none has. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct actors_guest *find_place(const struct actors *a, uint32_t uid, uint64_t bytes)
 {
 	struct actors_guest *g, *next, *best = NULL;

@@ -38,7 +38,6 @@ static struct actors_key key_of(uint32_t uid, const char *name)
 	return key;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name)
 {
 	struct actors_key key = key_of(uid, name);
@@ -48,7 +47,6 @@ struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const c
 	return k;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name)
 {
 	struct actors_one *k = calloc(1, sizeof(*k));
@@ -294,7 +292,6 @@ static void act(void *arg, const struct actor_order *o)
 
 /* ---- going on ------------------------------------------------------------------------------------------------------ */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static const char *find_destination(const struct actors_one *k)
 {
 	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
@@ -316,7 +313,6 @@ static const char *find_destination(const struct actors_one *k)
 	return to ? to->name : NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void end_children(const struct actors_one *parent)
 {
 	struct actors_one *k, *next;
@@ -359,7 +355,6 @@ static void core_over(struct actors_one *k)
 		actors_far_release(k);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_one_free(struct actors_one *k)
 {
 	struct actors *a = k->of;
@@ -391,7 +386,6 @@ static bool is_over(const struct actors_one *k)
 	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering && !actors_keeps(k);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_sweep(struct actors *a)
 {
 	struct actors_one *k, *next;

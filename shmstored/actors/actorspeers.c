@@ -49,7 +49,6 @@ static struct actors_free *find_free(const struct actors *a, const char *peer, u
 }
 
 /* A daemon has come that may take copies: the user's actors are saved anew, also those that ran nothing since. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void save_again(struct actors *a, uint32_t uid)
 {
 	struct actors_one *k, *next;
@@ -121,7 +120,6 @@ size_t actors_peers_list(const struct actors *a, uint32_t uid, struct ckpt_peer 
 }
 
 /* The room of the user's places, said once for each user. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void say_room(const struct actors *a, struct peer *to)
 {
 	const struct actors_guest *g, *next, *other, *other_next;
@@ -274,7 +272,6 @@ static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, c
 	return right;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void on_up(struct peers_service *s, struct peer *p)
 {
 	struct actors *a = of_service(s);
@@ -295,7 +292,6 @@ static void on_up(struct peers_service *s, struct peer *p)
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void on_down(struct peers_service *s, struct peer *p)
 {
 	struct actors *a = of_service(s);
@@ -398,7 +394,6 @@ static void line_of(const struct actors_one *k, struct actors_line *l)
 		l->copies[l->n_copies++] = (struct actors_copy_line){v->peer, v->version, v->bytes};
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void actors_each(const struct actors *a, void (*fn)(const struct actors_line *line, void *arg), void *arg)
 {
 	const struct actors_one *k, *next;

@@ -514,7 +514,6 @@ int admit_new(struct host *h, struct admit **ret)
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct admit *admit_free(struct admit *a)
 {
 	struct admit_guest *g, *next;

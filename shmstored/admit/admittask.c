@@ -38,7 +38,6 @@ void admittask_number(struct admit_tasks *t)
 	t->first_id = t->last_id = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id)
 {
 	struct admit_task *k;
@@ -47,7 +46,6 @@ struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id)
 	return k;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 struct admit_task *admittask_new(struct admit_tasks *t, const struct admit_kind *kind)
 {
 	size_t n = kind->ask->n_values;
@@ -74,7 +72,6 @@ struct admit_task *admittask_new(struct admit_tasks *t, const struct admit_kind 
 	return NULL;
 }
 
-/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void admittask_join(struct admit_guest *g, struct admit_task *k)
 {
 	k->guest = g;
@@ -100,7 +97,6 @@ static void uncount_child(const struct admit_tasks *t, const struct admit_task *
 		parent->n_children--;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void admittask_count_children(struct admit_tasks *t)
 {
 	for (struct admit_task *k = t->all; k; k = k->hh.next)
@@ -110,7 +106,6 @@ void admittask_count_children(struct admit_tasks *t)
 
 /* ---- processes ----------------------------------------------------------------------------------------------------- */
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static struct admit_proc *get_proc(struct admit_tasks *t, pid_t pid)
 {
 	struct admit_proc *p;
@@ -181,7 +176,6 @@ static void keep_rest(struct admit_proc *p, struct pressprocs *procs)
 	p->grown = expected;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static void leave_proc(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs)
 {
 	struct admit_proc *p = k->proc;
@@ -210,7 +204,6 @@ int admittask_begin(struct admit_tasks *t, struct admit_task *k, struct presspro
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void admittask_free(struct admit_tasks *t, struct admit_task *k, struct pressprocs *procs)
 {
 	if (k->runs) {
@@ -263,7 +256,7 @@ void admittask_look(struct admit_tasks *t, struct pressprocs *procs,
 	}
 }
 
-/* Tasks of its process may be other connections'. uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+/* Tasks of its process may be other connections'. */
 bool admittask_is_idle(const struct admit_tasks *t, const struct admit_guest *g)
 {
 	pid_t pid = conn_peer(g->conn)->pid;
@@ -285,7 +278,6 @@ enum policylevel admittask_level(const struct admit_task *k)
 
 /* ---- connections --------------------------------------------------------------------------------------------------- */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct admit_guest *admittask_guest(const struct admit_tasks *t, const struct conn *c)
 {
 	struct admit_guest *g;
@@ -294,7 +286,6 @@ struct admit_guest *admittask_guest(const struct admit_tasks *t, const struct co
 	return g;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 struct admit_guest *admittask_get_guest(struct admit_tasks *t, struct conn *c)
 {
 	struct admit_guest *g = admittask_guest(t, c);
@@ -313,7 +304,6 @@ struct admit_guest *admittask_get_guest(struct admit_tasks *t, struct conn *c)
 	return g;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 void admittask_guest_free(struct admit_tasks *t, struct admit_guest *g, struct pressprocs *procs)
 {
 	while (g->tasks)

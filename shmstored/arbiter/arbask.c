@@ -15,7 +15,6 @@ struct request {
 	uint64_t flags;
 };
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct arb *a, struct arb_reservation *r)
 {
 	HASH_DEL(a->reservations, r);
@@ -40,7 +39,6 @@ static void take_back_pin(struct arb *a, struct arb_reservation *r, struct arb_c
 }
 
 /* Also of a request that was granted: there is nothing left to undo then. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbask_clear(struct arb *a, struct arb_context *c)
 {
 	struct arb_reservation *r;
@@ -217,7 +215,6 @@ static enum arb_outcome submit(struct arb *a, struct arb_context *c, enum arb_ca
 
 /* ---- RESERVE ------------------------------------------------------------------------------------------------------- */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static bool valid(const struct arb *a, const struct request *q)
 {
 	struct arb_reservation *r;

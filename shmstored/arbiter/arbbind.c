@@ -7,7 +7,6 @@
  */
 #include "arbcore.h"
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arb_context *arbbind_find(const struct arb *a, uint64_t id)
 {
 	struct arb_context *c;
@@ -93,7 +92,6 @@ static void detach(struct arb *a, struct arb_context *c, struct arb_task *t)
 	count_in(a, t, c, (uint32_t)-1);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbbind_free(struct arb *a, struct arb_context *c)
 {
 	if (c->wait == ARB_WAIT_TASK)
@@ -150,7 +148,6 @@ void arbbind_drop(struct arb *a, struct arb_context *c, struct arb_task *t)
 
 /* ---- messages ------------------------------------------------------------------------------------------------------ */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static int make_context(struct arb *a, uint64_t id, enum arb_kind kind, struct arb_context **ret)
 {
 	struct arb_context *c;
@@ -203,7 +200,6 @@ static int make_accounts(struct arb *a, const struct arb_context *c, struct arb_
 }
 
 /* A bind without memory: what it has made, the tasks that are younger than seq, was never there. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void forget_prepared(struct arb *a, const struct arb_message *m, struct arb_binding *list, uint64_t seq)
 {
 	struct arb_binding *b;
@@ -225,7 +221,6 @@ static void forget_prepared(struct arb *a, const struct arb_message *m, struct a
 }
 
 /* Memory for all that a bind may make, taken before anything changes. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static int prepare(struct arb *a, const struct arb_message *m, const struct arb_context *c, struct arb_binding **ret)
 {
 	struct arb_binding *list = NULL, *b;
@@ -251,7 +246,6 @@ static int prepare(struct arb *a, const struct arb_message *m, const struct arb_
 	return -ENOMEM;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbbind_bind(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
 {
 	struct arb_context *c = arbbind_find(a, m->context);

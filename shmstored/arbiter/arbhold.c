@@ -4,7 +4,6 @@
  */
 #include "arbcore.h"
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arb_reservation *arbhold_find(const struct arb *a, uint64_t id)
 {
 	struct arb_reservation *r;

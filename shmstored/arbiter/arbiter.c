@@ -52,7 +52,6 @@ static void free_pins(struct arb *a, struct arb_reservation *r)
 	arbslab_put(&a->slabs.pins, pin);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arb *arb_free(struct arb *a)
 {
 	struct arb_context *c, *c_next;

@@ -138,7 +138,6 @@ struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64
 	return r;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbledger_enter(struct arb *a, struct arb_reservation *r)
 {
 	HASH_ADD(hh, a->reservations, id, sizeof(r->id), r);
@@ -271,7 +270,6 @@ void arbledger_leave(struct arb *a, struct arb_reservation *r, uint64_t bytes)
 	arbpump_dirty(a, r->pool);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbledger_destroy(struct arb *a, struct arb_reservation *r)
 {
 	struct arb_pool *p = r->pool;

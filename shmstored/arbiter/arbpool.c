@@ -4,7 +4,6 @@
  */
 #include "arbcore.h"
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arb_pool *arbpool_find(const struct arb *a, uint64_t id)
 {
 	struct arb_pool *p;
@@ -13,7 +12,6 @@ struct arb_pool *arbpool_find(const struct arb *a, uint64_t id)
 	return p;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
 {
 	struct arb_pool *p;
@@ -86,7 +84,6 @@ enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m)
 	return ARB_OK;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m)
 {
 	struct arb_pool *p = arbpool_find(a, m->pool);

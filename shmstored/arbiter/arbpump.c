@@ -126,7 +126,6 @@ static struct arb_want *closed_out(const struct arb *a, struct arb_pool *p)
 }
 
 /* Those who were ALLOC when more was freed, and it was not enough: ALLOC_FREE. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void mark_freed(struct arb *a, struct arb_pool *p)
 {
 	struct arb_context *c;

@@ -207,7 +207,6 @@ static void begin_anew(struct arb_account *account)
 				.footprint = account->active};
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags, struct arb_stats *ret)
 {
 	struct arb_task *t = arbtask_find(a, task);

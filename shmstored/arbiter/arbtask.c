@@ -14,7 +14,6 @@
  */
 #include "arbcore.h"
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arb_task *arbtask_find(const struct arb *a, uint64_t id)
 {
 	struct arb_task *t;
@@ -23,7 +22,6 @@ struct arb_task *arbtask_find(const struct arb *a, uint64_t id)
 	return t;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name, struct arb_task **ret)
 {
 	struct arb_task *t = arbslab_get(&a->slabs.tasks);
@@ -45,7 +43,6 @@ int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name,
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbtask_begin(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
 {
 	struct arb_task *t = NULL, *from = NULL;
@@ -66,7 +63,6 @@ int arbtask_begin(struct arb *a, const struct arb_message *m, enum arb_outcome *
 	return a->down ? 0 : arbtask_make(a, m->task, priority, m->name, &t);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbtask_free(struct arb *a, struct arb_task *t)
 {
 	struct arb_account *account, *next;
@@ -80,7 +76,6 @@ void arbtask_free(struct arb *a, struct arb_task *t)
 }
 
 /* Its name and numbers are kept for a while. An older one of the same id is forgotten. */
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void remember(struct arb *a, struct arb_task *t)
 {
 	struct arb_task *old;

@@ -60,7 +60,6 @@ struct actor *actor_new(const struct actor_config *config, actor_do *act, void *
 	return a;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct actor *a, struct request *r)
 {
 	a->n_requests--;
@@ -101,7 +100,6 @@ static void run(struct actor *a)
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct request *find(const struct actor *a, uint64_t id)
 {
 	struct request *r;
@@ -110,7 +108,6 @@ static struct request *find(const struct actor *a, uint64_t id)
 	return r;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int actor_request(struct actor *a, uint64_t request)
 {
 	struct request *r;

@@ -92,7 +92,8 @@ static int parse_word(enum configkey_kind kind, const char *text, uint64_t *ret)
 	return r;
 }
 
-/* The number that a value of that kind stands for; texts have none. 0, -EINVAL. */
+/* The number that a value of that kind stands for; texts have none. 0, -EINVAL.
+ * NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int parse_number(const struct configkey *k, const char *text, uint64_t *ret)
 {
 	struct profile_choice choice;

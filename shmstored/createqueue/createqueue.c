@@ -63,7 +63,6 @@ struct createqueue *createqueue_new(const struct createqueue_config *config, con
 	return q;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct request *find(const struct createqueue *q, uint64_t id)
 {
 	struct request *r;
@@ -72,7 +71,6 @@ static struct request *find(const struct createqueue *q, uint64_t id)
 	return r;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct client *client_of(const struct createqueue *q, uint64_t id)
 {
 	struct client *c;
@@ -81,7 +79,6 @@ static struct client *client_of(const struct createqueue *q, uint64_t id)
 	return c;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct client *client_get(struct createqueue *q, uint64_t id)
 {
 	struct client *c = client_of(q, id);
@@ -100,7 +97,6 @@ static struct client *client_get(struct createqueue *q, uint64_t id)
 	return c;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void client_put(struct createqueue *q, struct client *c)
 {
 	if (c->n)
@@ -109,7 +105,6 @@ static void client_put(struct createqueue *q, struct client *c)
 	free(c);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct createqueue *q, struct request *r)
 {
 	if (r->result == CREATEQUEUE_PENDING) {
@@ -139,7 +134,6 @@ static uint64_t after(uint64_t now_ms, uint64_t ms)
 	return now_ms > NEVER - ms ? NEVER : now_ms + ms;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int createqueue_add(struct createqueue *q, uint64_t id, uint64_t client, uint64_t bytes, uint64_t deadline_ms,
 		    uint64_t now_ms)
 {

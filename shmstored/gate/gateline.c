@@ -66,7 +66,6 @@ struct gateline *gateline_new(int64_t cap)
 	return a;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct entry *find(const struct gateline *a, uint64_t id)
 {
 	struct entry *e;
@@ -75,14 +74,13 @@ static struct entry *find(const struct gateline *a, uint64_t id)
 	return e;
 }
 
-/* False: no memory. NOLINTNEXTLINE(readability-function-size) */
+/* False: no memory. */
 static bool remember(struct gateline *a, struct entry *e)
 {
 	HASH_ADD(hh, a->all, request.id, sizeof(e->request.id), e);
 	return e->hh.tbl != NULL;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct gateline *a, struct entry *e)
 {
 	HASH_DEL(a->all, e);

@@ -37,7 +37,6 @@ int ghostage_new(struct ghostage **ret)
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct hold *find(const struct ghostage *g, uint64_t inode, pid_t pid)
 {
 	struct hold_key key = {.inode = inode, .pid = (uint64_t)pid};
@@ -47,7 +46,6 @@ static struct hold *find(const struct ghostage *g, uint64_t inode, pid_t pid)
 	return h;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct hold *add(struct ghostage *g, uint64_t inode, pid_t pid, uint64_t now_ns)
 {
 	struct hold *h = calloc(1, sizeof(*h));
@@ -64,7 +62,7 @@ static struct hold *add(struct ghostage *g, uint64_t inode, pid_t pid, uint64_t 
 	return h;
 }
 
-/* Forgets those that were not seen; all: every one. uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+/* Forgets those that were not seen; all: every one. */
 static void forget(struct ghostage *g, bool all)
 {
 	struct hold *h, *next;

@@ -196,7 +196,6 @@ static struct json_object *describe(const struct member *m)
 	return o;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static int add(struct account *a, struct member *m)
 {
 	HASH_ADD_KEYPTR(hh, a->by_path, m->path, strlen(m->path), m);
@@ -211,7 +210,6 @@ static int add(struct account *a, struct member *m)
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void drop(struct account *a, struct member *m)
 {
 	HASH_DEL(a->by_path, m);
@@ -221,7 +219,6 @@ static void drop(struct account *a, struct member *m)
 	a->n_members--;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct member *member_find(struct account *a, const char *path)
 {
 	struct member *m;

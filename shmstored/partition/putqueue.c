@@ -228,7 +228,7 @@ static void tell(struct putqueue *p, struct put *w)
 	}
 }
 
-/* Of one that waits: once it has one, it is to be told. utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
+/* Of one that waits: once it has one, it is to be told. */
 static void take_result(struct putqueue *p, struct put *w)
 {
 	w->result = createqueue_fetch(p->queue, id_of(w));
@@ -249,7 +249,6 @@ static void take_results(struct putqueue *p)
 	}
 }
 
-/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void tell_first(struct putqueue *p)
 {
 	struct put *w = p->done;

@@ -28,7 +28,6 @@ int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc)
 	return p->tree ? 0 : -ENOMEM;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid)
 {
 	struct pressproc *proc;
@@ -37,7 +36,6 @@ struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid)
 	return proc;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct pressprocs *p, struct pressproc *proc)
 {
 	HASH_DEL(p->by_pid, proc);
@@ -49,7 +47,6 @@ static void forget(struct pressprocs *p, struct pressproc *proc)
 	free(proc);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct pressproc *get(struct pressprocs *p, const struct conn_peer *peer)
 {
 	struct pressproc *proc = pressprocs_find(p, peer->pid);
@@ -79,7 +76,6 @@ static struct pressproc *get(struct pressprocs *p, const struct conn_peer *peer)
 	return proc;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void unlink_it(struct presslink *l)
 {
 	struct pressprocs *p = l->procs;
@@ -96,7 +92,6 @@ static void on_end(struct conn_end *e, struct conn *c)
 	unlink_it((struct presslink *)(void *)((char *)e - offsetof(struct presslink, end)));
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c)
 {
 	const struct conn_peer *peer = conn_peer(c);
@@ -121,7 +116,6 @@ struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c)
 	return l;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void pressprocs_deinit(struct pressprocs *p)
 {
 	struct presslink *l, *next;

@@ -40,7 +40,6 @@ struct admission *admission_new(uint64_t cap)
 	return a;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct admission *admission_free(struct admission *a)
 {
 	struct task *t, *next;
@@ -118,7 +117,6 @@ struct admission_answer admission_try(struct admission *a, const struct admissio
 	return answer;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct task *find(const struct admission *a, uint64_t id)
 {
 	struct task *t;
@@ -127,7 +125,6 @@ static struct task *find(const struct admission *a, uint64_t id)
 	return t;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int admission_start(struct admission *a, uint64_t task, const struct admission_ask *ask)
 {
 	size_t n = ask->strategy == PROFILE_HISTOGRAM ? ask->n_values : 0;
@@ -175,7 +172,6 @@ int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t re
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int admission_end(struct admission *a, uint64_t task)
 {
 	struct task *t = find(a, task);

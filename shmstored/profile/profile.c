@@ -23,7 +23,6 @@ struct profile *profile_new(uint32_t max_keys)
 	return p;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void key_free(struct profile *p, struct profile_key *k)
 {
 	HASH_DEL(p->keys, k);
@@ -76,7 +75,6 @@ static void hash_of(const char *joined, size_t n, uint8_t ret[16])
 	memcpy(ret, canonical.digest, 16);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct profile_key *find_hash(const struct profile *p, const uint8_t hash[16])
 {
 	struct profile_key *k;
@@ -128,7 +126,6 @@ static void make_room(struct profile *p)
 	key_free(p, oldest);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct profile_key *profilekey_get(struct profile *p, const struct profile_name *name)
 {
 	char joined[3 * (PROFILE_NAME + 1)];

@@ -48,7 +48,6 @@ struct profiles {
 
 /* ---- users ---- */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct user *find(const struct profiles *p, uint32_t uid)
 {
 	struct user *u;
@@ -58,7 +57,6 @@ static struct user *find(const struct profiles *p, uint32_t uid)
 	return u;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static struct user *get(struct profiles *p, uint32_t uid)
 {
 	struct user *u = find(p, uid);
@@ -294,7 +292,6 @@ static void write_now(struct profiles *p, struct user *u)
 	free(text);
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 struct profiles *profiles_free(struct profiles *p)
 {
 	struct user *u, *next;

@@ -127,7 +127,6 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 
 /* ---- guests and tasks ---- */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void task_free(struct guest *g, struct task *k)
 {
 	HASH_DEL(g->tasks, k);
@@ -135,7 +134,6 @@ static void task_free(struct guest *g, struct task *k)
 	free(k);
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static void guest_free(struct guest *g)
 {
 	struct task *k, *next;
@@ -154,7 +152,6 @@ static void on_end(struct conn_end *e, struct conn *c)
 	guest_free((struct guest *)(void *)((char *)e - offsetof(struct guest, end)));
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static struct guest *guest_of(const struct profiletasks *t, const struct conn *c)
 {
 	uint64_t key = (uint64_t)(uintptr_t)c;
@@ -174,7 +171,6 @@ static int open_statm(pid_t pid)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static struct guest *guest_new(struct profiletasks *t, struct conn *c)
 {
 	struct guest *g = calloc(1, sizeof(*g));
@@ -195,7 +191,6 @@ static struct guest *guest_new(struct profiletasks *t, struct conn *c)
 	return g;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 static struct task *task_of(const struct guest *g, uint32_t id)
 {
 	uint64_t key = id;
@@ -224,7 +219,6 @@ static struct task *task_new(uint32_t id, const struct profile_name *name)
 	return k;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) */
 int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_name *name)
 {
 	struct guest *g = guest_of(t, c);

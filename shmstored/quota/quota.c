@@ -31,7 +31,6 @@ int quota_new(const struct quota_config *config, const struct quota_ops *ops, st
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct quota *quota_free(struct quota *q)
 {
 	struct quota_group *g, *next;

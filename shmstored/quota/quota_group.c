@@ -21,7 +21,6 @@ static int make_key(char key[QUOTA_ID_MAX + 2], enum wire_limit kind, const char
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct quota_group *quota_group_find(struct quota *q, enum wire_limit kind, const char *id)
 {
 	char key[QUOTA_ID_MAX + 2];
@@ -46,7 +45,6 @@ static void set_effective(struct quota *q, struct quota_group *g)
 		g->low = g->soft - g->soft / 16;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct quota_group *quota_group_get(struct quota *q, enum wire_limit kind, const char *id)
 {
 	struct quota_group *g = quota_group_find(q, kind, id);
@@ -69,7 +67,6 @@ struct quota_group *quota_group_get(struct quota *q, enum wire_limit kind, const
 	return g;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void quota_group_drop(struct quota *q, struct quota_group *g)
 {
 	if (g == q->partition || g->stores || g->base || g->level || g->level_told || q->mark ||

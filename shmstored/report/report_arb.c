@@ -57,7 +57,7 @@ static uint64_t since(const struct listing *l, uint64_t ns)
 
 /* ---- pools --------------------------------------------------------------------------------------------------------- */
 
-/* In leases of that pool: of one client, or the partition's of all. uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
+/* In leases of that pool: of one client, or the partition's of all. */
 static uint64_t leased(struct arbhost *h, const struct arbguest *of, uint32_t pool)
 {
 	struct arbguest *c, *next;

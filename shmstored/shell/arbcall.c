@@ -155,7 +155,6 @@ static void fail(struct arbguest *c)
 	arbhost_todo(c);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbcall_tick(struct arbhost *h)
 {
 	struct arbguest *c, *next;
@@ -173,7 +172,6 @@ void arbcall_tick(struct arbhost *h)
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbcall_pressure(struct arbhost *h, uint32_t level)
 {
 	struct wire_arb_call body = {.kind = WIRE_ARB_CALL_PRESSURE, .pool = WIRE_ARB_PARTITION, .level = level};

@@ -22,7 +22,6 @@
 
 /* ---- tables -------------------------------------------------------------------------------------------------------- */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id)
 {
 	struct arbcontext *x;
@@ -31,7 +30,6 @@ struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id)
 	return x;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arbtask *arbguest_task(struct arbguest *c, uint32_t id)
 {
 	struct arbtask *t;
@@ -40,7 +38,6 @@ struct arbtask *arbguest_task(struct arbguest *c, uint32_t id)
 	return t;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arbreservation *arbguest_reservation(struct arbguest *c, uint32_t id)
 {
 	struct arbreservation *r;
@@ -60,7 +57,6 @@ bool arbguest_has_pool(const struct arbguest *c, uint32_t pool)
 	return false;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbguest_add_context(struct arbguest *c, uint32_t id, struct arbcontext **ret)
 {
 	struct arbcontext *x = arbguest_context(c, id);
@@ -83,7 +79,6 @@ int arbguest_add_context(struct arbguest *c, uint32_t id, struct arbcontext **re
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret)
 {
 	struct arbtask *t = arbguest_task(c, id);
@@ -105,7 +100,6 @@ int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret)
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int arbguest_add_reservation(struct arbguest *c, uint32_t id, uint32_t pool, struct arbreservation **ret)
 {
 	struct arbreservation *r;
@@ -168,7 +162,6 @@ void arbguest_dedicate(struct arbguest *c, struct arbcontext *x, struct arbtask 
 		DL_APPEND(c->helpers, x);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbguest_look_context(struct arbguest *c, struct arbcontext *x)
 {
 	struct arb_context_info i;
@@ -205,7 +198,6 @@ static void count(struct arbguest *c, struct arbreservation *r, uint64_t bytes, 
 	r->sealed = sealed;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct arbguest *c, struct arbreservation *r)
 {
 	count(c, r, 0, false);
@@ -241,7 +233,6 @@ void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r)
 	set_owner(r, i.owner >> 32 == c->number ? arbguest_task(c, (uint32_t)i.owner) : NULL);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbguest_look_task(struct arbguest *c, struct arbtask *t)
 {
 	struct arbreservation *r, *r_next;
@@ -366,7 +357,6 @@ void arbguest_done(struct arbhost *h, const struct arb_reply *r)
 
 /* ---- its life ------------------------------------------------------------------------------------------------------ */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arbguest *arbguest_get(struct arbhost *h, struct member *m)
 {
 	struct arbguest *c = m->arb;
@@ -405,7 +395,6 @@ static void end_tasks(struct arbguest *c)
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void end_rest(struct arbguest *c)
 {
 	struct arbcontext *x, *x_next;
@@ -436,7 +425,6 @@ static void end_rest(struct arbguest *c)
 	}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbguest_end(struct arbguest *c)
 {
 	struct arbhost *h = c->host;

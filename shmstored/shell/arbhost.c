@@ -29,7 +29,6 @@
 
 /* ---- messages ------------------------------------------------------------------------------------------------------ */
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct arbguest *arbhost_client(struct arbhost *h, uint64_t number)
 {
 	uint32_t key = (uint32_t)number;
@@ -109,7 +108,6 @@ void arbhost_pressed(struct arbhost *h)
 	h->level_until_ns = arb_now(h) + LATELY_NS;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void say_wanted(struct arbhost *h)
 {
 	bool parked = arb_n_parked(h->core) != 0;
@@ -192,7 +190,6 @@ static void end_coming(struct arbhost *h)
 	arbhost_step(h, &again);
 }
 
-/* utlist's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void settle_clients(struct arbhost *h)
 {
 	struct arbguest *c;

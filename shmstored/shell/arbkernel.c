@@ -121,7 +121,6 @@ static void tell_client(struct arbhost *h, struct arbguest *c, bool raise)
 		arbhost_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void tell(struct arbhost *h, struct arbguest *only, bool raise)
 {
 	struct arbkernel *k = &h->kernel;
@@ -142,7 +141,6 @@ static void tell(struct arbhost *h, struct arbguest *only, bool raise)
 		}
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbkernel_refresh(struct arbhost *h, struct arbguest *only)
 {
 	struct arbkernel *k = &h->kernel;
@@ -266,7 +264,6 @@ static void unbook_ghosts(struct arbguest *c)
 		c->core_ghosts = 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 void arbkernel_surveyed(struct arbhost *h, const struct survey *s)
 {
 	struct arbguest *c, *next;

@@ -56,7 +56,6 @@ struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_
 	return b;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static void forget(struct stagebook *b, struct profile_entry *p)
 {
 	HASH_DEL(b->profiles, p);
@@ -65,7 +64,6 @@ static void forget(struct stagebook *b, struct profile_entry *p)
 	free(p);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 struct stagebook *stagebook_free(struct stagebook *b)
 {
 	struct profile_entry *p, *next_p;
@@ -105,7 +103,6 @@ static bool make_room(struct stagebook *b)
 	return p != NULL;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct profile_entry *entry_of(const struct stagebook *b, uint32_t id)
 {
 	struct profile_entry *p;
@@ -123,7 +120,6 @@ static void count_user(struct stagebook *b, uint32_t id, int by)
 		p->n_users += (uint32_t)by;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct profile_entry *entry_new(struct stagebook *b, const struct stage_amounts *amounts)
 {
 	struct profile_entry *p = calloc(1, sizeof(*p));
@@ -148,7 +144,6 @@ static struct profile_entry *entry_new(struct stagebook *b, const struct stage_a
 	return p;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int stagebook_id(struct stagebook *b, const struct stage_amounts *amounts, uint32_t *ret)
 {
 	struct profile_entry *p;
@@ -183,7 +178,6 @@ bool stagebook_amounts(const struct stagebook *b, uint32_t id, struct stage_amou
 	return true;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 static struct session *find(const struct stagebook *b, uint64_t id)
 {
 	struct session *s;
@@ -288,7 +282,6 @@ static void serve(struct stagebook *b, uint64_t now_ms)
 	restore(b);
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int stagebook_join(struct stagebook *b, uint64_t session)
 {
 	struct session *s;
@@ -308,7 +301,6 @@ int stagebook_join(struct stagebook *b, uint64_t session)
 	return 0;
 }
 
-/* uthash's macros nest. NOLINTNEXTLINE(readability-function-size) */
 int stagebook_leave(struct stagebook *b, uint64_t session)
 {
 	struct session *s = find(b, session);
