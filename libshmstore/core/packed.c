@@ -33,20 +33,22 @@ void shms_packed_init(struct shms_packed *x)
 
 /* ---- what files and the ledger have -------------------------------------------------------------------------------- */
 
-bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
+int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	struct shms_keyname own;
+	int r;
 
 	/* The owner has counted all names in objects/: where there is none, nobody is asked. */
 	if (!s->readonly &&
 	    atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == (pack ? shms_pack_sum(pack).n : 0))
-		return false;
+		return 0;
 	own = *k;
 	shms_keyname_name(&own);
-	/* What cannot be looked at is left to files, which say so. */
-	return shms_key_find(s->objects_fd, &own) != 0 &&
-	       (shms_lookup(s->objects_fd, own.name) == 0 || errno != ENOENT);
+	r = shms_key_find(s->objects_fd, &own);
+	if (r <= 0)
+		return r;
+	return shms_lookup(s->objects_fd, own.name) == 0 ? 1 : errno == ENOENT ? 0 : shms_error(errno);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------- */
@@ -92,11 +94,12 @@ static int drop_double(const struct shms_packlook *o, void *arg)
 {
 	struct shmstore *s = arg;
 	struct shms_keyname k;
-
 	/* No place of ours is in a segment that we may not read. */
-	if (!o->error && shms_keyname_init(&k, o->key, o->key_size) == 0 && shms_packed_is_file(s, &k))
-		shms_packed_delete(s, &k, NULL);
-	return 0;
+	int r = o->error || shms_keyname_init(&k, o->key, o->key_size) < 0 ? 0 : shms_packed_as_file(s, &k);
+
+	if (r > 0)
+		(void)shms_packed_delete(s, &k, NULL);
+	return r < 0 ? r : 0;
 }
 
 int shms_packed_open(struct shmstore *s, uint64_t max, bool read)

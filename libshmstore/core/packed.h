@@ -62,9 +62,14 @@ static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
 
 /*
  * Is the key a file's, whole or a stub? Where it is a packed object's as well, the file is what it means: its owner was killed before it
- * took the packed object away.
+ * took the packed object away. 1, 0, -errno.
  */
-bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k);
+int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k);
+/* What cannot be looked at is left to files, which say so. */
+static inline bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
+{
+	return shms_packed_as_file(s, k) != 0;
+}
 
 /*
  * Puts a packed object. io: as of shms_pack_put(). 1: done; 0: a file is to be made, which says why where that cannot be either, unless

@@ -201,11 +201,13 @@ static int tell_view(const struct each *e, const struct shms_pack_view *v, const
 		.pinned = (o->flags & SHMS_SEGPACKED_PINNED) != 0,
 		.packed = true,
 	};
+	int r;
 
 	if (shms_keyname_init(&k, key, key_size) < 0)
 		return 0; /* damage, which verify tells of */
-	if (shms_packed_is_file(e->s, &k))
-		return 0; /* the list has it as a file */
+	r = shms_packed_as_file(e->s, &k);
+	if (r != 0)
+		return r < 0 ? r : 0; /* the list has it as a file */
 	info.header_size = shms_pack_header_size(o);
 	info.name = k.name;
 	return e->fn(&info, e->arg);

@@ -256,14 +256,10 @@ static void write_lateness(struct writer *w, const struct lateness *l)
 
 static void write_host(struct writer *w, const struct lateness *l)
 {
-	static const struct metric start = {"shmstored_start_time_seconds",
-					    "seconds",
-					    "When the daemon began, since the epoch.",
-					    false,
-					    FORM_NS,
-					    0};
-	static const struct metric build = {
-		"shmstored_build_info", "", "1, with the daemon's version.", false, FORM_U64, 0};
+	static const struct metric start =
+		METRIC(FORM_NS, "shmstored_start_time_seconds", "seconds", "When the daemon began, since the epoch.");
+	static const struct metric build =
+		METRIC(FORM_U64, "shmstored_build_info", "", "1, with the daemon's version.");
 	static const struct metric clients = {"shmstored_clients", "", "Connected clients.", false, FORM_U32, 0};
 	static const struct metric events = {"shmstored_events", "", "Events, by kind.", true, FORM_U64, 0};
 	const uint64_t one = 1;
@@ -291,12 +287,8 @@ static void write_host(struct writer *w, const struct lateness *l)
 
 static void write_partitions(struct writer *w)
 {
-	static const struct metric term = {"shmstore_survey_term_bytes",
-					   "bytes",
-					   "The terms of the df equation at the last survey.",
-					   false,
-					   FORM_U64,
-					   0};
+	static const struct metric term = METRIC(FORM_U64, "shmstore_survey_term_bytes", "bytes",
+						 "The terms of the df equation at the last survey.");
 
 	for (size_t i = 0; i < N_OF(of_tick); i++) {
 		metric_family(&w->out, &of_tick[i]);

@@ -70,14 +70,11 @@ static void write_terms(const struct metric_out *o, const struct pressure *p)
 	}
 }
 
+#define GATE(name, unit, form, help) METRIC(form, "shmstore_gate_" name, unit, help)
+
 static void write_gate(const struct metric_out *o, const struct pressure *p)
 {
-	static const struct metric closed = {"shmstore_gate_closed",
-					     "",
-					     "1 while no more work may begin.",
-					     false,
-					     FORM_U64,
-					     0},
+	static const struct metric closed = GATE("closed", "", FORM_U64, "1 while no more work may begin."),
 				   flips = COUNTER("gate_flips", "", "Times that the gate closed or opened.");
 	const uint64_t is = p->gate.closed;
 
@@ -86,11 +83,6 @@ static void write_gate(const struct metric_out *o, const struct pressure *p)
 	write_count(o, &closed, &is);
 	write_count(o, &flips, &p->gate.n_flips);
 }
-
-#define GATE(name, unit, form, help)                              \
-	{                                                         \
-		"shmstore_gate_" name, unit, help, false, form, 0 \
-	}
 
 static void write_line(const struct metric_out *o, const struct admit *a)
 {

@@ -21,6 +21,12 @@ struct metric {
 	size_t off; /* in the thing's structure */
 };
 
+/* One number of its own, not a counter. */
+#define METRIC(form, name, unit, help)           \
+	{                                        \
+		name, unit, help, false, form, 0 \
+	}
+
 struct metric_out {
 	FILE *file;
 	bool open; /* OpenMetrics */
