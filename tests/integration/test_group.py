@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from daemon import ADMIN
 from fixture import Place, Tool
-from users import ALICE, BOB, EVE
+from users import ALICE, BOB, EVE, being
 from userscene import denied
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
@@ -20,19 +20,6 @@ PACKED = 5000
 LONG = "k" * 400  # a hashed name, with a sidecar
 # Whatever the umask is that the members work under.
 UMASK = ["sh", "-c", 'umask 077; exec "$0" "$@"']
-
-
-@contextlib.contextmanager
-def being(uid, groups):
-    os.setgroups(groups)
-    os.setegid(uid)
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups([])
 
 
 class Scene:

@@ -7,10 +7,10 @@ ALICE, BOB, EVE = 60001, 60002, 60003
 
 
 @contextlib.contextmanager
-def being(uid):
-    """This process as that user: its files, and the credentials that a socket shows."""
-    groups = os.getgroups()
-    os.setgroups([])
+def being(uid, groups=()):
+    """This process as that user of these further groups: its files, and the credentials that a socket shows."""
+    before = os.getgroups()
+    os.setgroups(groups)
     os.setegid(uid)
     os.seteuid(uid)
     try:
@@ -18,4 +18,4 @@ def being(uid):
     finally:
         os.seteuid(0)
         os.setegid(0)
-        os.setgroups(groups)
+        os.setgroups(before)

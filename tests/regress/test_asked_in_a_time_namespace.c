@@ -39,24 +39,10 @@ static uint64_t asked_at(void)
 	return ns;
 }
 
-/* A live store with packed objects, whose process makes no calls. Returns its process. */
-static pid_t start_owner(void)
+/* A live store with packed objects, whose process makes no calls. */
+static void own(void)
 {
-	int ready[2];
-	char byte;
-	pid_t pid;
-
-	cr_assert_eq(pipe(ready), 0);
-	pid = fork_bound(60);
-	if (pid == 0) {
-		struct shmstore *s = packing_store("owner", 1u << 20, false);
-
-		ENSURE(put_pattern(s, "x", SIZE, 1, 0) == 0);
-		ENSURE(write(ready[1], "", 1) == 1);
-		pause();
-	}
-	cr_assert_eq(read(ready[0], &byte, 1), 1);
-	return pid;
+	ENSURE(put_pattern(packing_store("owner", 1u << 20, false), "x", SIZE, 1, 0) == 0);
 }
 
 Test(asked_in_a_time_namespace, is_as_long_ago_everywhere)
@@ -67,7 +53,7 @@ Test(asked_in_a_time_namespace, is_as_long_ago_everywhere)
 	int r;
 
 	shmstore_partition_unref(scratch_partition());
-	owner = start_owner();
+	owner = child_that_stays(own);
 	r = in_child(day_ahead, &there);
 	if (r == 0)
 		asked = asked_at();

@@ -33,25 +33,14 @@ static int contained(void *arg)
 	return in_child(look, arg);
 }
 
-/* A process that maps a deleted object, of which nothing is kept for recycling. */
-static pid_t start_holder(void)
+/* Maps a deleted object, of which nothing is kept for recycling. */
+static void hold(void)
 {
-	int ready[2];
-	char byte;
-	pid_t pid;
+	struct shmstore *s = packing_store("a", 0, false);
+	struct shmstore_view *v;
 
-	cr_assert_eq(pipe(ready), 0);
-	pid = fork_bound(60);
-	if (pid == 0) {
-		struct shmstore *s = packing_store("a", 0, false);
-		struct shmstore_view *v;
-
-		ENSURE(put_pattern(s, "x", SIZE, 1, 0) == 0 && shmstore_get(s, KEY("x"), 0, &v) == 0);
-		ENSURE(shmstore_delete(s, KEY("x")) == 0 && write(ready[1], "", 1) == 1);
-		pause();
-	}
-	cr_assert_eq(read(ready[0], &byte, 1), 1);
-	return pid;
+	ENSURE(put_pattern(s, "x", SIZE, 1, 0) == 0 && shmstore_get(s, KEY("x"), 0, &v) == 0);
+	ENSURE(shmstore_delete(s, KEY("x")) == 0);
 }
 
 Test(ghost_outside_the_container, is_said_to_be_unseen)
@@ -63,7 +52,7 @@ Test(ghost_outside_the_container, is_said_to_be_unseen)
 	if (!scratch_is_mount())
 		cr_skip_test("needs a tmpfs of its own (root)");
 	shmstore_partition_unref(scratch_partition());
-	holder = start_holder();
+	holder = child_that_stays(hold);
 	r = in_child(contained, NULL);
 	kill(holder, SIGKILL);
 	waitpid(holder, NULL, 0);

@@ -182,6 +182,27 @@ int in_child(int (*fn)(void *arg), void *arg)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+pid_t child_that_stays(void (*fn)(void))
+{
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	ENSURE(pipe(ready) == 0);
+	pid = fork_bound(60);
+	ENSURE(pid >= 0);
+	if (pid == 0) {
+		fn();
+		ENSURE(write(ready[1], "", 1) == 1);
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	ENSURE(read(ready[0], &byte, 1) == 1);
+	close(ready[0]);
+	return pid;
+}
+
 int day_ahead(void *arg)
 {
 	static const char offsets[] = "boottime 86400 0\nmonotonic 86400 0\n";

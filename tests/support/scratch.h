@@ -77,6 +77,8 @@ struct day_ahead {
 	void *arg;
 };
 int day_ahead(void *a);
+/* A child that has run fn, and stays as it is until it is killed, for a minute at most. */
+pid_t child_that_stays(void (*fn)(void));
 /* Waits until fn(arg) is true; false after deadline_ms. Polls. */
 bool wait_until(bool (*fn)(void *arg), void *arg, unsigned deadline_ms);
 
