@@ -124,7 +124,7 @@ static int holder_take(void *arg, const void *message, size_t size, int fd)
 	return h->entrant->peer->keep(&h->entrant->run, message, size);
 }
 
-/* What the place and the private memory of all processes have more than when nothing was put. */
+/* Bytes that the place and the private memory of all processes have more than when nothing was put. */
 static int hold_all(struct entrant *e, const struct many *m, struct holder *holders, uint64_t *ret_bytes)
 {
 	uint64_t before = place_used(e->run.place) + measure_private(getpid());
