@@ -37,11 +37,7 @@ static int compare(const void *a, const void *b)
 	uintptr_t xs = (uintptr_t)x->map, ys = (uintptr_t)y->map;
 
 	/* Mappings do not overlap: equal means that one holds the other's start. */
-	if (xs >= ys + y->map_size)
-		return 1;
-	if (ys >= xs + x->map_size)
-		return -1;
-	return 0;
+	return xs >= ys + y->map_size ? 1 : ys >= xs + x->map_size ? -1 : 0;
 }
 
 static void tree_acquire(void)
@@ -103,7 +99,7 @@ static inline struct shmstore_view *alloc_view(const struct shms_object *o, bool
 
 	if (!v)
 		return NULL;
-	memset(v, 0, sizeof(*v));
+	memset(v, 0, offsetof(struct shmstore_view, packed));
 	v->magic = VIEW_MAGIC;
 	atomic_init(&v->n_ref, 1);
 	v->generation = o->generation;
@@ -121,6 +117,15 @@ static inline struct shmstore_view *alloc_view(const struct shms_object *o, bool
 	if (key_size)
 		memcpy(v->room + table + metadata, key, key_size);
 	return v;
+}
+
+/* The view is a store's from here on. */
+static void begin(struct shmstore *s, struct shmstore_view *v)
+{
+	v->s = s;
+	shms_store_ref(s);
+	shms_count(&s->n_views, 1);
+	shms_count(&s->mapped, v->map_size);
 }
 
 int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h, const void *key,
@@ -151,10 +156,7 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 	}
 	v->head = h->head;
 	h->head = NULL;
-	v->s = s;
-	shms_store_ref(s);
-	shms_count(&s->n_views, 1);
-	shms_count(&s->mapped, v->map_size);
+	begin(s, v);
 	if (v->map_size >= SHMS_FORMAT_BIG)
 		tree_add(v);
 	*ret = v;
@@ -168,8 +170,13 @@ static int packed_table(const struct shms_pack_view *packed, struct shms_entry *
 {
 	size_t n = packed->object.n_buffers;
 	uint64_t sizes[SHMS_SEGOWN_BUFFERS], off = 0;
-	int r = n > SHMS_SEGOWN_BUFFERS ? -EBADMSG : shms_segpacked_sizes(packed->segment, &packed->object, sizes);
+	int r;
 
+	if (n == 1) { /* as most have it: this is on the way of each get */
+		ret[0] = (struct shms_entry){.size = packed->object.buffer_size};
+		return 0;
+	}
+	r = n > SHMS_SEGOWN_BUFFERS ? -EBADMSG : shms_segpacked_sizes(packed->segment, &packed->object, sizes);
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		ret[i] = (struct shms_entry){.offset = off, .size = sizes[i]};
 		off = shms_layout_next(off, sizes[i]);
@@ -226,7 +233,6 @@ int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, un
 		r = -EBADMSG;
 	if (r == 0) {
 		v->packed = *packed;
-		v->s = s;
 		v->uid = s->uid;
 		v->cow = (flags & SHMSTORE_COW) != 0;
 		r = map_packed(v, bytes);
@@ -237,9 +243,7 @@ int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, un
 		free(v);
 		return r;
 	}
-	shms_store_ref(s);
-	shms_count(&s->n_views, 1);
-	shms_count(&s->mapped, v->map_size);
+	begin(s, v);
 	*ret = v;
 	return 0;
 }
@@ -284,9 +288,7 @@ struct shmstore_view *shmstore_view_unref(struct shmstore_view *v)
 	}
 	tree_acquire();
 	last = atomic_fetch_sub_explicit(&v->n_ref, 1, memory_order_acq_rel) == 1;
-	if (last)
-		tdelete(v, &tree, compare);
-	if (last)
+	if (last && tdelete(v, &tree, compare))
 		atomic_fetch_sub_explicit(&n_registered, 1, memory_order_relaxed);
 	tree_release();
 	if (last)
@@ -330,11 +332,7 @@ void *shmstore_view_buffer(const struct shmstore_view *v, size_t i, uint64_t *re
 	if (ret_size)
 		*ret_size = v->table[i].size;
 	/* An object of empty buffers only is not mapped; its buffers are at the end of its header. */
-	if (!v->map) {
-		void *nowhere;
-
-		memcpy(&nowhere, &v->metadata, sizeof(nowhere));
-		return nowhere;
-	}
+	if (!v->map)
+		return (void *)(uintptr_t)v->metadata;
 	return (char *)v->map + v->table[i].offset;
 }

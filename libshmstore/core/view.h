@@ -21,8 +21,7 @@ struct shmstore_view {
 	bool cow;
 	bool registered;
 	bool is_packed; /* packed is the view's: map is a part of its segment's, or a private one (cow) */
-	struct shms_pack_view packed;
-	uid_t uid; /* the file's owner */
+	uid_t uid;      /* the file's owner */
 	uint64_t generation;
 	uint64_t header_size, buffer_size;
 	const void *key;
@@ -31,7 +30,8 @@ struct shmstore_view {
 	size_t metadata_size;
 	size_t n_buffers;
 	const struct shms_entry *table;
-	unsigned char *head; /* a large header's memory, else NULL: all is in room */
+	unsigned char *head;          /* a large header's memory, else NULL: all is in room */
+	struct shms_pack_view packed; /* not set in a file's view */
 	_Alignas(8) unsigned char room[];
 };
 
