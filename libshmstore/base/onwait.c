@@ -4,7 +4,6 @@
 
 #include <shmstore/shmstore.h>
 #include <stdatomic.h>
-#include <stddef.h>
 
 static int (*_Atomic ask)(void);
 

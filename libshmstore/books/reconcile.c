@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reconcile.c: the df equation with its witnesses. */
-#include <errno.h>
 #include <shmstore/inspect.h>
 
 #include "detail.h"

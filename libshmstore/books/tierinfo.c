@@ -3,7 +3,6 @@
  * tierinfo.c: what a partition's disk tier holds and what room it has: the directories of stubs and of tier files, one statfs, and no object.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <string.h>

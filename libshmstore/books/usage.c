@@ -17,6 +17,7 @@
 #include <sys/statvfs.h>
 
 #include "books.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 #include "holders.h"
@@ -197,7 +198,8 @@ int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret)
 		return r;
 	if (!ret)
 		return shms_detail_null("ret");
-	r = shms_books_store(s->dir_fd, &b);
+	_fd_ int dir_fd = shms_open_dir(s->objects_fd, "..");
+	r = dir_fd < 0 ? shms_error(dir_fd) : shms_books_store(dir_fd, &b);
 	if (r < 0)
 		return r;
 	*ret = (struct shmstore_store_usage){

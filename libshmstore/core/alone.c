@@ -208,13 +208,9 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 /* Bytes; fewer than are lacking: there were no more. */
 static uint64_t take_back(struct shmstore *s, const struct lack *lack)
 {
-	struct taker t = {.s = s, .lack = lack};
+	struct taker t = {.s = s, .lack = lack, .own = s->dir_inode};
 	struct shms_walk w = {.store = take_unspent, .arg = &t};
-	struct stat st;
 
-	if (fstat(s->dir_fd, &st) < 0)
-		return 0;
-	t.own = st.st_ino;
 	shms_walk_run(&w, s->p);
 	return t.taken;
 }

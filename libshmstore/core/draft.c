@@ -233,7 +233,7 @@ static bool roomy(struct shmstore *s, uint64_t bytes)
 		return true;
 	max = size / 16;
 	/* A tmpfs's directory has a link of each directory in it: that is how many stores there are. */
-	if (fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 2)
+	if (fstatat(s->p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 2)
 		max /= st.st_nlink - 2;
 	pthread_mutex_lock(&lock);
 	s->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;

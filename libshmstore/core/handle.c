@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "detail.h"
-#include "format.h"
 #include "hostpage.h"
 #include "sys.h"
 
@@ -42,6 +41,7 @@ void shms_store_unref(struct shmstore *s)
 	shms_packed_deinit(&s->packed);
 	shmstore_partition_unref(s->p);
 	free(s->path);
+	free(s->segments);
 	s->magic = 0;
 	free(s);
 }

@@ -41,7 +41,7 @@ struct shmstore {
 	atomic_bool forked; /* we are in a child of the owner */
 	bool readonly;
 	bool any_user;    /* readonly: it may be another user's */
-	ino_t dir_inode;  /* of dir_fd */
+	ino_t dir_inode;  /* of the store's directory */
 	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.h) */
 	bool unowned;     /* readonly: no owner lived then: keys may be a file's and a packed object's */
 	bool keep;
@@ -50,9 +50,10 @@ struct shmstore {
 	char name[SHMSTORE_NAME_MAX + 1];
 	char *path;                 /* absolute directory */
 	const char *base;           /* last component of path */
+	char *segments;             /* a reader's: its path beneath the partition; packed.lock */
 	int parent_fd;              /* the directory that base is in, until the store is open */
 	mode_t file_mode;           /* of its objects: 0400; 0440 in a group's partition */
-	int dir_fd, objects_fd;     /* what is in recycle/, handoff/ and segments/ goes by dir_fd */
+	int dir_fd, objects_fd;     /* recycle/, handoff/, segments/ go by dir_fd; a reader's is -1 */
 	int lock_fd;                /* the .store page, until it is mapped */
 	struct shms_page *page;     /* the mapped page, whose lock is our life; private memory when read-only */
 	struct shms_ledger *ledger; /* page->ledger */

@@ -3,9 +3,7 @@
 #include "keyslot.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "object.h"
 #include "sys.h"

@@ -3,10 +3,8 @@
 #include "packed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bootclock.h"
@@ -133,14 +131,12 @@ static bool is_current(const struct shms_pack *pack)
 static int make_reader(struct shmstore *s)
 {
 	struct shms_packed *x = &s->packed;
-	struct shms_pack_options o = {.store_fd = s->dir_fd};
+	struct shms_pack_options o = {.root_fd = s->p->fd, .path = s->segments};
 	struct shms_pack *pack = shms_packed_pack(x), *made;
-	_fd_ int fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
 	int r;
 
-	if (fd < 0)
-		return shms_error(fd);
-	o.dir_fd = fd;
+	if (shms_lookup(s->objects_fd, "../" SHMS_DIR_SEGMENTS) < 0)
+		return shms_error(errno);
 	memcpy(o.uuid, s->page->uuid, sizeof(o.uuid));
 	r = shms_packread_open(&o, &made);
 	if (r < 0)

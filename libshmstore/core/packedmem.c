@@ -31,7 +31,9 @@ static uint64_t bound(const struct shmstore *s, uint64_t size)
 {
 	struct stat st;
 	/* The kernel counts a directory's directories. */
-	uint64_t n = fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 6 ? st.st_nlink - 2 : 4;
+	uint64_t n = fstatat(s->p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 6
+			     ? st.st_nlink - 2
+			     : 4;
 	uint64_t part = size ? size / 4 / n : SHMS_RECYCLE_MAX;
 
 	return part > SHMS_RECYCLE_MAX ? SHMS_RECYCLE_MAX : part > LEAST ? part : LEAST;

@@ -11,12 +11,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 #include "hostpage.h"

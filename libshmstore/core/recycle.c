@@ -24,7 +24,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,7 +38,6 @@
 #include "slotmap.h"
 #include "slots.h"
 #include "sys.h"
-#include "transient.h"
 
 #define TRIES 4 /* files that one put asks for: a file that others still have costs a look each time */
 
@@ -371,7 +369,7 @@ static bool scarce(struct shmstore *s)
 	size = shms_credit_tightest(s);
 	if (fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize < size)
 		size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	if (size < UINT64_MAX && fstat(s->p->stores_fd, &st) == 0 && st.st_nlink > 2)
+	if (size < UINT64_MAX && fstatat(s->p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 2)
 		r->warm_max = size / 16 / (st.st_nlink - 2);
 	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
 	return r->scarce;

@@ -23,13 +23,11 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "detail.h"
 #include "filemode.h"
 #include "handle.h"
 #include "object.h"
 #include "recycle.h"
 #include "sys.h"
-#include "transient.h"
 
 #define CHUNK ((size_t)16 * SHMS_FORMAT_PAGE)
 

@@ -15,10 +15,8 @@
 
 #include "cleanup.h"
 #include "filemode.h"
-#include "format.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "object.h"
 #include "sys.h"
 
 static void no_slack(struct shms_recycle *r, struct shms_slot *slot)

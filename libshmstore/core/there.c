@@ -27,8 +27,8 @@ bool shms_there_are_descriptors(const struct shmstore *s)
 {
 	struct stat st;
 
-	if (fstat(s->dir_fd, &st) < 0)
-		return errno != EBADF; /* one that cannot be looked at is there */
+	if ((s->readonly ? fstatat(s->objects_fd, "..", &st, 0) : fstat(s->dir_fd, &st)) < 0)
+		return errno != EBADF && errno != ENOTDIR; /* one that cannot be looked at is there */
 	return st.st_dev == s->p->device && st.st_ino == s->dir_inode;
 }
 

@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,7 +28,6 @@
 #include "name.h"
 #include "nameslock.h"
 #include "object.h"
-#include "page.h"
 #include "residents.h"
 #include "sidecar.h"
 #include "sys.h"

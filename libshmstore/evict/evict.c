@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "detail.h"

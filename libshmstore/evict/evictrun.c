@@ -309,8 +309,7 @@ static int look(struct running *k)
 {
 	const struct shms_evict_run *run = k->run;
 	struct statvfs fs;
-	struct stat st;
-	uint64_t own = run->s && fstat(run->s->dir_fd, &st) == 0 ? st.st_ino : 0;
+	uint64_t own = run->s && !run->s->readonly ? run->s->dir_inode : 0;
 	int r = shms_candidates_find(run->p, run->users->v, run->users->n, own, &k->c);
 
 	if (r < 0)

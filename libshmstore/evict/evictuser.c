@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "cleanup.h"
-#include "sys.h"
 #include "walk.h"
 
 struct uids {

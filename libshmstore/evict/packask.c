@@ -83,10 +83,10 @@ static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 	bool more = true;
 	int r;
 
-	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
+	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)
 		return;
 	while (more && (e = shms_readdir(dir, &r)) != NULL) {
-		_fd_ int fd = shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
+		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
 		_fd_ int page_fd = -1;
 
 		if (fd < 0 || fstat(fd, &st) < 0 || (uid != SHMSTORE_EVICT_ALL && st.st_uid != uid) || st.st_ino == own)
@@ -186,10 +186,10 @@ bool shms_packask_for(struct shmstore *s, uint64_t bytes)
 {
 	struct shms_packask k;
 	struct statvfs fs;
-	struct stat st;
 
-	if (fstatvfs(s->p->fd, &fs) < 0 || fstat(s->dir_fd, &st) < 0)
+	if (fstatvfs(s->p->fd, &fs) < 0)
 		return false;
-	shms_packask_begin(s->p, s->uid, st.st_ino, bytes + shms_victim_batch((uint64_t)fs.f_blocks * fs.f_frsize), &k);
+	shms_packask_begin(s->p, s->uid, s->readonly ? 0 : s->dir_inode,
+			   bytes + shms_victim_batch((uint64_t)fs.f_blocks * fs.f_frsize), &k);
 	return shms_packask_end(&k, bytes) > 0;
 }

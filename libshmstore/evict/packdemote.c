@@ -16,18 +16,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "bootclock.h"
 #include "cleanup.h"
 #include "demote.h"
-#include "detail.h"
 #include "handle.h"
 #include "nameslock.h"
 #include "object.h"
 #include "publish.h"
 #include "sys.h"
-#include "transient.h"
 
 struct moving {
 	struct shmstore *s;

@@ -221,7 +221,7 @@ static const char *others_text(const struct shmstore_partition *p, char *ret, si
 	bool any;
 
 	*ret = '\0';
-	any = add_others(p->stores_fd, ".", "", "; it also holds", ret, size);
+	any = add_others(p->fd, SHMS_DIR_STORES, "", "; it also holds", ret, size);
 	if (strcmp(p->mount, p->path) != 0)
 		any |= add_others(AT_FDCWD, p->mount, "shmstore-", "; its mount also holds", ret, size);
 	if (any)

@@ -257,9 +257,9 @@ int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct s
 
 /* ---- on the way ---------------------------------------------------------------------------------------------------- */
 
-static void sweep_one(struct shmstore_partition *p, const char *name, uint64_t now_ms)
+static void sweep_one(struct shmstore_partition *p, int stores_fd, const char *name, uint64_t now_ms)
 {
-	_fd_ int fd = shms_open_beneath(p->stores_fd, name, O_RDONLY | O_DIRECTORY);
+	_fd_ int fd = shms_open_beneath(stores_fd, name, O_RDONLY | O_DIRECTORY);
 	_locked_ int lock = fd < 0 ? -1 : shms_page_lock(fd);
 	struct shms_teardown t = {0};
 	struct shms_page page;
@@ -269,7 +269,7 @@ static void sweep_one(struct shmstore_partition *p, const char *name, uint64_t n
 	if (shms_page_other_boot(&page, p->tmpfs))
 		now_ms = UINT64_MAX;
 	t.tier = shms_teardown_own_tier(p, fd);
-	shms_teardown_store(p->stores_fd, name, fd, now_ms, &t);
+	shms_teardown_store(stores_fd, name, fd, now_ms, &t);
 }
 
 void shms_gc_sweep(struct shmstore_partition *p)
@@ -279,8 +279,8 @@ void shms_gc_sweep(struct shmstore_partition *p)
 	struct dirent *e;
 	int r;
 
-	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
+	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)
 		return;
 	while ((e = shms_readdir(dir, &r)) != NULL)
-		sweep_one(p, e->d_name, now_ms);
+		sweep_one(p, dirfd(dir), e->d_name, now_ms);
 }

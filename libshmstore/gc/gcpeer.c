@@ -25,10 +25,10 @@
 #define TEMPORARY_AGE (60 * 1000000000ll)
 
 /* Is the store that a peer's symlink leads to gone, or dead? 1 with a reason, 0, -errno. */
-static int peer_gone(struct shms_gc *g, const char *name, const char **ret_why)
+static int peer_gone(struct shms_gc *g, int peers_fd, const char *name, const char **ret_why)
 {
 	char target[PATH_MAX];
-	ssize_t n = readlinkat(g->p->peers_fd, name, target, sizeof(target) - 1);
+	ssize_t n = readlinkat(peers_fd, name, target, sizeof(target) - 1);
 	int alive;
 
 	if (n < 0)
@@ -55,7 +55,7 @@ static bool over_a_minute_old(const struct stat *st)
 	return shms_now_real_ns() - ((int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec) > TEMPORARY_AGE;
 }
 
-static int peer(struct shms_gc *g, const char *name)
+static int peer(struct shms_gc *g, int peers_fd, const char *name)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_PEER};
 	char below[sizeof(SHMS_DIR_PEERS) + NAME_MAX + 1];
@@ -64,12 +64,12 @@ static int peer(struct shms_gc *g, const char *name)
 	const char *why = "";
 	int r;
 
-	if (fstatat(g->p->peers_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(peers_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	snprintf(below, sizeof(below), "%s/%s", SHMS_DIR_PEERS, name);
 	if (!S_ISLNK(st.st_mode))
 		return shms_gc_kept(g, below, "not a name that we make");
-	r = peer_gone(g, name, &why);
+	r = peer_gone(g, peers_fd, name, &why);
 	if (r >= 0 && strncmp(name, TEMPORARY, sizeof(TEMPORARY) - 1) == 0) {
 		a.what = SHMSTORE_GC_TORN;
 		a.n_objects = 1;
@@ -81,9 +81,9 @@ static int peer(struct shms_gc *g, const char *name)
 	if (r <= 0)
 		return r;
 	/* A new store may have taken the address over since. */
-	if (fstatat(g->p->peers_fd, name, &again, AT_SYMLINK_NOFOLLOW) < 0 || again.st_ino != st.st_ino)
+	if (fstatat(peers_fd, name, &again, AT_SYMLINK_NOFOLLOW) < 0 || again.st_ino != st.st_ino)
 		return 0;
-	a.error = shms_gc_take(g, g->p->peers_fd, name, &freed);
+	a.error = shms_gc_take(g, peers_fd, name, &freed);
 	if (a.error == -ENOENT)
 		return 0;
 	a.bytes = freed.memory;
@@ -96,24 +96,25 @@ int shms_gc_peers(struct shms_gc *g)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = shms_gc_names(g->p->peers_fd, ".", &dir);
+	int r = shms_gc_names(g->p->fd, SHMS_DIR_PEERS, &dir);
 
 	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL)
-		r = peer(g, e->d_name);
+		r = peer(g, dirfd(dir), e->d_name);
 	return r;
 }
 
 int shms_gc_peer_of(struct shms_gc *g, const char *address, const char *below)
 {
+	_fd_ int peers_fd = shms_open_dir(g->p->fd, SHMS_DIR_PEERS);
 	char name[SHMS_PEER_NAME], target[PATH_MAX];
 	ssize_t n;
 
 	shms_peer_name(address, name);
-	n = readlinkat(g->p->peers_fd, name, target, sizeof(target) - 1);
+	n = readlinkat(peers_fd, name, target, sizeof(target) - 1);
 	if (n < 0)
 		return 0;
 	target[n] = '\0';
 	if (strncmp(target, "../", 3) != 0 || strcmp(target + 3, below) != 0)
 		return 0; /* another store has it by now */
-	return peer(g, name);
+	return peer(g, peers_fd, name);
 }

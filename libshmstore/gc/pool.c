@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -63,10 +62,10 @@ uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, uint64_t age_ns
 	struct stat st;
 	int r;
 
-	if (shms_gc_names(p->stores_fd, ".", &dir) < 0 || !dir)
+	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)
 		return 0;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
-		_fd_ int fd = shms_open_beneath(p->stores_fd, e->d_name, O_RDONLY | O_DIRECTORY);
+		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
 
 		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == uid)
 			freed += shms_pool_take_one(fd, age_ns);

@@ -20,7 +20,6 @@
 #include "partition.h"
 #include "segfile.h"
 #include "seglook.h"
-#include "sys.h"
 
 static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
 {

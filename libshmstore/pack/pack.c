@@ -17,7 +17,6 @@
 #include "packfork.h"
 #include "packsegs.h"
 #include "page.h"
-#include "segslot.h"
 #include "segsurvey.h"
 
 /* ---- sums ---------------------------------------------------------------------------------------------------------- */

@@ -22,7 +22,8 @@ struct shms_pack_options {
 	int root_fd;      /* the partition */
 	const char *path; /* of the store's segments/ beneath it: what tickets say */
 	int dir_fd;       /* that directory */
-	int store_fd; /* the store's, where its index is. All three are borrowed, and stay open as long as the pack */
+	/* The store's, where its index is. All three are borrowed, and outlive the pack; a reader has the first alone. */
+	int store_fd;
 	uint8_t uuid[16]; /* the store's, the same whenever a kept store is opened */
 	bool kept;        /* names outlive the process */
 	bool huge;        /* the partition gives pages of up to 2 MiB */

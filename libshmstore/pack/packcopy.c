@@ -10,7 +10,6 @@
 
 #include "cleanup.h"
 #include "packticket.h"
-#include "segfile.h"
 #include "seglook.h"
 #include "segown.h"
 #include "sys.h"

@@ -17,7 +17,6 @@
 #include "packfork.h"
 #include "packsegs.h"
 #include "page.h"
-#include "segslot.h"
 #include "sys.h"
 
 /* Puts the key of an own name, which was counted already, into the index. */
@@ -296,10 +295,6 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 	}
 	shms_packalias_deinit(p);
 	shms_packlines_close(&p->lines);
-	if (p->reader) {
-		shms_close_fd(p->options.dir_fd);
-		shms_close_fd(p->options.store_fd);
-	}
 	shms_pack_count_end(p);
 	shms_packviews_deinit(&p->views);
 	shms_lightlock_deinit(&p->lock);

@@ -19,7 +19,6 @@
 #include "packsegs.h"
 #include "seglook.h"
 #include "segrescue.h"
-#include "segslot.h"
 #include "sys.h"
 
 #define HOLDERS       32u

@@ -14,21 +14,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "aside.h"
+#include "cleanup.h"
 #include "packalias.h"
 #include "packfork.h"
 #include "packlook.h"
 #include "packsegs.h"
+#include "page.h"
 #include "segshare.h"
-#include "segslot.h"
 #include "segsurvey.h"
 #include "sys.h"
 
-#define TURNS 1000u /* of looks at a store that changes */
+#define TURNS    1000u /* of looks at a store that changes */
+#define SEGMENTS "/" SHMS_DIR_SEGMENTS
 
 int shms_packread_open(const struct shms_pack_options *options, struct shms_pack **ret)
 {
@@ -44,16 +46,24 @@ int shms_packread_open(const struct shms_pack_options *options, struct shms_pack
 	p->options.kept = false;
 	/* Of its places alone: no store has it. */
 	shms_random(p->options.uuid, sizeof(p->options.uuid));
-	p->options.dir_fd = fcntl(options->dir_fd, F_DUPFD_CLOEXEC, 0);
-	p->options.store_fd = fcntl(options->store_fd, F_DUPFD_CLOEXEC, 0);
-	if (p->options.dir_fd < 0 || p->options.store_fd < 0) {
-		int r = shms_error(errno);
-
+	p->options.dir_fd = p->options.store_fd = -1;
+	p->options.path = p->path = strndup(options->path, strlen(options->path) - strlen(SEGMENTS));
+	if (!p->path) {
 		shms_pack_close(p, 0);
-		return r;
+		return -ENOMEM;
 	}
 	*ret = p;
 	return 0;
+}
+
+/* As who has a ticket finds it. It may be another store's by now: index and segments say whose they are. */
+int shms_packread_dir(const struct shms_pack *p, const char *part)
+{
+	char path[SHMS_PACK_TICKET];
+
+	if ((size_t)snprintf(path, sizeof(path), "%s%s", p->path, part) >= sizeof(path))
+		return -ENAMETOOLONG;
+	return shms_openat_beneath(p->options.root_fd, path, O_RDONLY | O_DIRECTORY);
 }
 
 bool shms_packread_ended(const struct shms_pack *p)
@@ -95,7 +105,8 @@ static SHMS_ASIDE int join(struct shms_pack *p, const uint8_t uuid[16], uint32_t
 	file = malloc(sizeof(*file));
 	if (!file)
 		return -ENOMEM;
-	r = shms_segfile_visit(p->options.dir_fd, uuid, p->options.uuid, file);
+	_fd_ int dir_fd = shms_packread_dir(p, SEGMENTS);
+	r = dir_fd < 0 ? dir_fd : shms_segfile_visit(dir_fd, uuid, p->options.uuid, file);
 	if (r == 0) {
 		r = shms_packsegs_add(p, NULL, file, ret_number);
 		if (r < 0)
@@ -304,7 +315,8 @@ static int current_lines(struct shms_pack *p)
 		return 0;
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
-	r = shms_packlines_open(p->options.store_fd, p->store_uuid, &p->lines);
+	_fd_ int store_fd = shms_packread_dir(p, "");
+	r = store_fd < 0 ? shms_error(store_fd) : shms_packlines_open(store_fd, p->store_uuid, &p->lines);
 	if (r < 0)
 		return r == -ENOENT || r == -EPERM || r == -EBADMSG ? -ENOTSUP : r;
 	p->index.lines = p->lines.lines;

@@ -18,6 +18,8 @@
 #include "aside.h"
 #include "bootclock.h"
 #include "cleanup.h"
+#include "packread.h"
+#include "page.h"
 #include "seglock.h"
 #include "segslot.h"
 
@@ -26,7 +28,11 @@
 
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g)
 {
-	return shms_openat(p->options.dir_fd, g->file->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	_fd_ int dir_fd = p->reader ? shms_packread_dir(p, "/" SHMS_DIR_SEGMENTS) : -1;
+
+	return p->reader && dir_fd < 0 ? -1
+				       : shms_openat(p->reader ? dir_fd : p->options.dir_fd, g->file->name,
+						     O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 }
 
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)

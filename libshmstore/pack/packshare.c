@@ -14,7 +14,6 @@
 #include "packfork.h"
 #include "packsegs.h"
 #include "packticket.h"
-#include "segslot.h"
 
 #define DIGITS 32u
 

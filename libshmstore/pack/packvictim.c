@@ -13,7 +13,6 @@
 
 #include "packalias.h"
 #include "packfork.h"
-#include "segslot.h"
 
 /* An object that goes frees memory that this process can give back only if the segment is the store's own. */
 bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now)

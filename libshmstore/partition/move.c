@@ -12,7 +12,6 @@
 #include "cleanup.h"
 #include "stub.h"
 #include "sys.h"
-#include "transient.h"
 
 /* As in the page. */
 struct words {

@@ -3,8 +3,8 @@
  * partition.c: making and opening a partition: a directory on a tmpfs with a marker, stores/ and peers/.
  *
  * The marker is text, linked into place whole and last: a directory with a marker is a complete partition. Killed before that
- * leaves empty stores/ and peers/, with which the next creation goes on. A partition object holds three descriptors and is
- * constant after open; references are counted.
+ * leaves empty stores/ and peers/, with which the next creation goes on. A partition object holds one
+ * descriptor, by which these are found, and is constant after open; references are counted.
  */
 #include "partition.h"
 
@@ -278,13 +278,9 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 	p->same_boot = p->tmpfs || strcmp(boot_hex, m.boot) == 0;
 	p->version = m.version;
 	memcpy(p->uuid, m.uuid, sizeof(p->uuid));
-	p->stores_fd = shms_open_dir(p->fd, SHMS_DIR_STORES);
-	p->peers_fd = p->stores_fd < 0 ? -1 : shms_open_dir(p->fd, SHMS_DIR_PEERS);
-	if (p->stores_fd < 0)
-		return p->stores_fd == -ENOENT ? -EBADMSG : shms_error(p->stores_fd);
-	if (p->peers_fd < 0)
-		return p->peers_fd == -ENOENT ? -EBADMSG : shms_error(p->peers_fd);
-	return 0;
+	_fd_ int stores_fd = shms_open_dir(p->fd, SHMS_DIR_STORES);
+	_fd_ int peers_fd = stores_fd < 0 ? stores_fd : shms_open_dir(p->fd, SHMS_DIR_PEERS);
+	return peers_fd >= 0 ? 0 : peers_fd == -ENOENT ? -EBADMSG : shms_error(peers_fd);
 }
 
 int shmstore_default_path(char *ret_path, size_t size)
@@ -320,8 +316,6 @@ static void deinit(struct shmstore_partition *p)
 	shms_turns_deinit(&p->making);
 	pthread_mutex_destroy(&p->tier_lock);
 	shms_close_fd(p->fd);
-	shms_close_fd(p->stores_fd);
-	shms_close_fd(p->peers_fd);
 	free(p->path);
 	free(p->mount);
 	free(p);
@@ -369,7 +363,7 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
-	p->fd = p->stores_fd = p->peers_fd = -1;
+	p->fd = -1;
 	shms_turns_init(&p->making);
 	pthread_mutex_init(&p->tier_lock, NULL);
 	atomic_init(&p->n_ref, 1);

@@ -19,8 +19,6 @@
 struct shmstore_partition {
 	_Atomic uint64_t n_ref;
 	int fd;              /* the partition's directory */
-	int stores_fd;       /* stores/ */
-	int peers_fd;        /* peers/ */
 	dev_t device;        /* st_dev of the partition */
 	char *path;          /* canonical, absolute, no trailing slash */
 	char *mount;         /* mount point of its file system, canonical */

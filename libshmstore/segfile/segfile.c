@@ -30,7 +30,6 @@
 #include "cleanup.h"
 #include "refused.h"
 #include "seglock.h"
-#include "segrecover.h"
 #include "segrescue.h"
 #include "sys.h"
 #include "unnamed.h"

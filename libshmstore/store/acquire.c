@@ -25,7 +25,6 @@
 #include "sys.h"
 #include "teardown.h"
 #include "tier.h"
-#include "transient.h"
 #include "unnamed.h"
 
 int shms_acquire_dirs(struct shmstore *s, bool create)

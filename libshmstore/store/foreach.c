@@ -8,7 +8,6 @@
 #include <shmstore/shmstore.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cleanup.h"
 #include "detail.h"

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

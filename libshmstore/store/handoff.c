@@ -9,7 +9,6 @@
 #include "handoff.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <string.h>

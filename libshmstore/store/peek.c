@@ -21,11 +21,11 @@
 
 #define TRIES 1000
 
-/* Looks through the store's segments. key NULL: at all objects. 0: none, or fn's value. */
-static int look(struct shmstore *s, const void *key, size_t key_size,
+/* Looks through the store's segments; dir_fd is its directory. key NULL: at all objects. 0: none, or fn's value. */
+static int look(struct shmstore *s, int dir_fd, const void *key, size_t key_size,
 		int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
 {
-	_fd_ int fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
+	_fd_ int fd = dir_fd < 0 ? dir_fd : shms_open_dir(dir_fd, SHMS_DIR_SEGMENTS);
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : shms_error(fd);
@@ -73,32 +73,33 @@ static int found(const struct shms_packlook *o, void *arg)
 }
 
 /* How often the store's keys moved. *ret_moving: one of them moves just now, by an owner that lives. */
-static int read_changes(struct shmstore *s, uint64_t *ret, bool *ret_moving)
+static int read_changes(int dir_fd, uint64_t *ret, bool *ret_moving)
 {
 	struct shms_page page;
-	int r = shms_page_read(s->dir_fd, &page);
+	int r = dir_fd < 0 ? shms_error(dir_fd) : shms_page_read(dir_fd, &page);
 
 	if (r < 0)
 		return r;
 	*ret = atomic_load_explicit(&page.changes, memory_order_relaxed);
-	*ret_moving = *ret % 2 && shms_page_alive(s->dir_fd) != SHMSTORE_DEAD;
+	*ret_moving = *ret % 2 && shms_page_alive(dir_fd) != SHMSTORE_DEAD;
 	return 0;
 }
 
 /* 1: found; 0: the store had it nowhere at some moment; -EAGAIN: keys moved meanwhile; -errno. */
 static int find(struct peek *p)
 {
+	_fd_ int dir_fd = shms_open_dir(p->s->objects_fd, "..");
 	uint64_t before, after;
 	bool moving, still;
-	int r, is = read_changes(p->s, &before, &moving);
+	int r, is = read_changes(dir_fd, &before, &moving);
 
 	if (is < 0)
 		return is == -ENOENT ? 0 : is;
 	p->hidden = 0;
-	r = look(p->s, p->k->key, p->k->key_size, found, p);
+	r = look(p->s, dir_fd, p->k->key, p->k->key_size, found, p);
 	if (r != 0)
 		return r;
-	is = read_changes(p->s, &after, &still);
+	is = read_changes(dir_fd, &after, &still);
 	if (is < 0)
 		return is == -ENOENT ? 0 : is;
 	return moving || after != before ? -EAGAIN : p->hidden;
@@ -371,22 +372,23 @@ static void forget(struct once *o)
 /* By a look at all slots. 0; -EAGAIN: keys that were there may have been missed; fn's value; -errno. */
 static int each_slot(struct once *o, struct shmstore *s)
 {
+	_fd_ int dir_fd = shms_open_dir(s->objects_fd, "..");
 	uint64_t before, after;
 	bool moving, still;
-	int r = read_changes(s, &before, &moving), is;
+	int r = read_changes(dir_fd, &before, &moving), is;
 
 	if (r == 0)
-		r = look(s, NULL, 0, tell, &(struct each){s, tell_once, o});
+		r = look(s, dir_fd, NULL, 0, tell, &(struct each){s, tell_once, o});
 	if (r != 0)
 		return r;
-	is = read_changes(s, &after, &still);
+	is = read_changes(dir_fd, &after, &still);
 	return is == 0 && (moving || after != before) ? -EAGAIN : is;
 }
 
 /* The index speaks of no file that this process may not read. */
 static int each_refused(const struct shmstore *s, struct each *e)
 {
-	_fd_ int fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
+	_fd_ int fd = shms_open_dir(s->objects_fd, "../" SHMS_DIR_SEGMENTS);
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : shms_error(fd);
@@ -399,7 +401,7 @@ int shms_peek_each(struct shmstore *s, int (*fn)(const struct shmstore_object_in
 	int r;
 
 	if (!s->readonly)
-		return look(s, NULL, 0, tell, &(struct each){s, fn, arg});
+		return look(s, s->dir_fd, NULL, 0, tell, &(struct each){s, fn, arg});
 	r = each_indexed(s, &o.from, fn, arg);
 	if (r == 0)
 		return each_refused(s, &(struct each){s, fn, arg});

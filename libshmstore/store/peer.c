@@ -33,11 +33,12 @@ void shms_peer_withdraw(struct shmstore *s)
 
 	if (!s->page || !s->page->address[0])
 		return;
+	_fd_ int peers_fd = shms_open_dir(s->p->fd, SHMS_DIR_PEERS);
 	shms_peer_name(s->page->address, name);
 	target_of(s, mine);
-	n = readlinkat(s->p->peers_fd, name, found, sizeof(found));
+	n = readlinkat(peers_fd, name, found, sizeof(found));
 	if (n > 0 && (size_t)n == strlen(mine) && memcmp(found, mine, (size_t)n) == 0)
-		unlinkat(s->p->peers_fd, name, 0);
+		unlinkat(peers_fd, name, 0);
 }
 
 static int set_address(struct shmstore *s, const char *address)
@@ -51,13 +52,16 @@ static int set_address(struct shmstore *s, const char *address)
 	memcpy(s->page->address, address, strlen(address));
 	if (!address[0])
 		return 0;
+	_fd_ int peers_fd = shms_open_dir(s->p->fd, SHMS_DIR_PEERS);
+	if (peers_fd < 0)
+		return shms_error(peers_fd);
 	shms_peer_name(address, name);
 	target_of(s, target);
 	/* Made in our own recycle/: killed before the rename, it goes with what else is ours. */
 	shms_recycle_name(&s->recycle, temporary);
 	if (symlinkat(target, s->dir_fd, temporary) < 0)
 		return shms_error(errno);
-	if (renameat(s->dir_fd, temporary, s->p->peers_fd, name) < 0) {
+	if (renameat(s->dir_fd, temporary, peers_fd, name) < 0) {
 		r = shms_error(errno);
 		unlinkat(s->dir_fd, temporary, 0);
 	}
@@ -86,12 +90,27 @@ static int nobody(const struct shmstore_partition *p, const char *address)
 	return shms_detail(-ENOENT, NULL, "no live store of %s is known by the address %s", p->path, address);
 }
 
+/* Opens the directory that the address leads to. -ENOENT: none; -errno. */
+static int open_peer(const struct shmstore_partition *p, const char *address)
+{
+	_fd_ int peers_fd = shms_open_dir(p->fd, SHMS_DIR_PEERS);
+	char name[SHMS_PEER_NAME], target[PATH_MAX];
+	ssize_t n;
+	int fd;
+
+	shms_peer_name(address, name);
+	n = readlinkat(peers_fd, name, target, sizeof(target) - 1);
+	if (n < 0)
+		return peers_fd < 0 ? peers_fd : errno == EINVAL ? -ENOENT : -errno;
+	target[n] = '\0';
+	fd = strncmp(target, "../", 3) == 0 ? shms_open_beneath(p->fd, target + 3, O_RDONLY | O_DIRECTORY) : -ENOENT;
+	return fd < 0 && !shms_fatal(fd) ? -ENOENT : fd;
+}
+
 int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name, size_t name_size)
 {
-	char name[SHMS_PEER_NAME], target[PATH_MAX];
 	struct shms_page page;
 	struct stat st;
-	ssize_t n;
 	int r;
 
 	if (!p || !address || !*address || strlen(address) > SHMSTORE_ADDRESS_MAX || (!ret_name && name_size))
@@ -99,16 +118,9 @@ int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *
 				      : shms_detail(-EINVAL, NULL,
 						    "an address has 1 to %u bytes, and ret_name comes with its size",
 						    SHMSTORE_ADDRESS_MAX);
-	shms_peer_name(address, name);
-	n = readlinkat(p->peers_fd, name, target, sizeof(target) - 1);
-	if (n < 0)
-		return errno == ENOENT || errno == EINVAL ? nobody(p, address) : shms_error(errno);
-	target[n] = '\0';
-	if (strncmp(target, "../", 3) != 0)
-		return nobody(p, address);
-	_fd_ int fd = shms_open_beneath(p->fd, target + 3, O_RDONLY | O_DIRECTORY);
+	_fd_ int fd = open_peer(p, address);
 	if (fd < 0)
-		return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM ? shms_error(fd) : nobody(p, address);
+		return fd == -ENOENT ? nobody(p, address) : shms_error(fd);
 	/* The directory's owner, not what the page says: where several users share the partition anybody can make a page. */
 	if (fstat(fd, &st) < 0 || st.st_uid != geteuid())
 		return nobody(p, address);

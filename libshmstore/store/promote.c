@@ -29,10 +29,8 @@
 #include "move.h"
 #include "nameslock.h"
 #include "object.h"
-#include "page.h"
 #include "room.h"
 #include "sys.h"
-#include "transient.h"
 #include "unnamed.h"
 
 #define TRIES   8

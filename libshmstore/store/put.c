@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "alias.h"
 #include "aside.h"
@@ -35,7 +34,6 @@
 #include "room.h"
 #include "sys.h"
 #include "there.h"
-#include "transient.h"
 #include "unnamed.h"
 #include "view.h"
 #include "xxh3.h"

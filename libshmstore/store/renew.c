@@ -3,8 +3,9 @@
  * renew.c: see renew.h.
  *
  * A store is gone when its page has no name any more, or another file has it. An owner that is killed leaves the page: who opens the store again
- * takes it over, and nothing changes for who reads. The descriptors of the handle keep their numbers (dup3), so that threads that are just
- * using them see the former store or the new one, and never a number that is somebody else's.
+ * takes it over, and nothing changes for who reads. The descriptor of the handle keeps its number
+ * (dup3), so that threads that are just using it see the former store or the new one, and never a
+ * number that is somebody else's.
  */
 #include "renew.h"
 
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 #include "packread.h"
@@ -24,26 +26,22 @@ static bool is_there(const struct shmstore *s)
 {
 	struct stat st;
 
-	return fstatat(s->dir_fd, SHMS_PAGE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == s->page_inode;
-}
-
-static int move_fd(int *from, int to)
-{
-	return *from < 0 || to < 0 || dup3(*from, to, O_CLOEXEC) >= 0 ? 0 : -errno;
+	return fstatat(s->objects_fd, "../" SHMS_PAGE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_ino == s->page_inode;
 }
 
 /* The handle goes on with what fresh found. */
 static int take(struct shmstore *s, struct shmstore *fresh)
 {
-	int *const from[] = {&fresh->objects_fd, &fresh->dir_fd};
-	const int to[] = {s->objects_fd, s->dir_fd};
+	char *former = s->segments;
 	struct shms_pack *pack;
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&s->packed.lock);
-	for (size_t i = 0; r == 0 && i < sizeof(to) / sizeof(to[0]); i++)
-		r = move_fd(from[i], to[i]);
+	r = dup3(fresh->objects_fd, s->objects_fd, O_CLOEXEC) < 0 ? -errno : 0;
 	if (r == 0) {
+		s->segments = fresh->segments;
+		fresh->segments = former;
 		memcpy(s->page->uuid, fresh->page->uuid, sizeof(s->page->uuid));
 		s->page->pid = fresh->page->pid;
 		s->page->start_time = fresh->page->start_time;
@@ -89,12 +87,12 @@ int shms_owner(struct shmstore *s, int *ret_pid, int *ret_alive)
 	struct shms_page page;
 	bool renewed;
 	int r = shms_renew(s, &renewed);
+	_fd_ int dir_fd = r < 0 ? r : shms_open_dir(s->objects_fd, "..");
 
-	if (r == 0)
-		r = shms_page_read(s->dir_fd, &page);
+	r = dir_fd < 0 ? dir_fd : shms_page_read(dir_fd, &page);
 	if (r < 0)
 		return shms_error(r);
 	*ret_pid = (int)page.pid;
-	*ret_alive = shms_page_alive(s->dir_fd);
+	*ret_alive = shms_page_alive(dir_fd);
 	return *ret_alive < 0 ? shms_error(*ret_alive) : 0;
 }

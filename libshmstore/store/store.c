@@ -119,7 +119,7 @@ static int locate(struct shmstore *s, const char *directory)
 			s->path = NULL;
 			return -ENOMEM;
 		}
-		s->parent_fd = fcntl(s->p->stores_fd, F_DUPFD_CLOEXEC, 0);
+		s->parent_fd = shms_open_dir(s->p->fd, SHMS_DIR_STORES);
 	} else {
 		r = relative_directory(s->p, directory, relative);
 		if (r < 0)
@@ -144,7 +144,7 @@ static int locate(struct shmstore *s, const char *directory)
 		}
 	}
 	if (s->parent_fd < 0)
-		return shms_error(errno);
+		return shms_error(s->parent_fd);
 	base = strrchr(s->path, '/') + 1;
 	s->base = base;
 	if (strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
@@ -332,7 +332,14 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	s->ledger = &s->page->ledger;
 	s->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
 	s->any_user = any_user;
-	return read_page_inode(s);
+	if (asprintf(&s->segments, "%s/" SHMS_DIR_SEGMENTS, s->path + strlen(s->p->path) + 1) < 0) {
+		s->segments = NULL;
+		return -ENOMEM;
+	}
+	r = read_page_inode(s);
+	/* objects/ is what each get needs; from there the directory is found again (handle.h). */
+	s->dir_fd = shms_close_fd(s->dir_fd);
+	return r;
 }
 
 static struct shmstore *new_store(struct shmstore_partition *p, const char *name)

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cleanup.h"
 #include "demote.h"
@@ -75,7 +74,7 @@ static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool
 static int demote_single(struct shmstore *s, struct shms_tier *t, const char *name)
 {
 	struct shms_demote_name n = {.name = name, .s = s->readonly ? NULL : s};
-	_fd_ int clean_fd = shms_open_dir(s->dir_fd, SHMS_DIR_CLEAN);
+	_fd_ int clean_fd = shms_open_dir(s->objects_fd, "../" SHMS_DIR_CLEAN);
 	_fd_ int objects_fd = openat(s->objects_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct shms_demote d = {.t = t, .names = &n, .n_names = 1, .mapped = true};
 

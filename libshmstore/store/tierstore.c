@@ -5,11 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 #include "promote.h"

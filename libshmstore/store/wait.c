@@ -15,7 +15,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <shmstore/shmstore.h>
@@ -42,8 +41,8 @@ struct waiting {
 
 static void map_page(struct waiting *w)
 {
-	_fd_ int fd =
-		shms_openat(w->s->dir_fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	_fd_ int fd = shms_openat(w->s->objects_fd, "../" SHMS_PAGE_FILE,
+				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 	void *map = MAP_FAILED;
 	struct stat st;
 

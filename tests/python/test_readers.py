@@ -255,11 +255,30 @@ def test_a_key_that_is_replaced_is_never_missing(partition):
     producer.end(kill=True)
 
 
-def test_a_reader_takes_four_descriptors(partition, producer):
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_reader_takes_one_descriptor(partition, producer):
     partition.open("feed", readonly=True).close()
-    before = len(os.listdir("/proc/self/fd"))
-    stores = [partition.open("feed", readonly=True) for _ in range(10)]
-    assert all(s["small"] == 1 and s["large"][0] == 1 for s in stores)
-    assert len(os.listdir("/proc/self/fd")) - before <= 40  # docs/limits.md says it
+    before = descriptors()
+    other = shmstore.Partition(partition.path)
+    assert descriptors() == before + 1  # docs/limits.md says it, and the next
+    stores = [other.open("feed", readonly=True) for _ in range(10)]
+    held = [(s["small"], s["array"], s["large"], list(s)) for s in stores]
+    assert all(small == 1 and large[0] == 1 and len(keys) == 3 for small, _, large, keys in held)
+    assert descriptors() == before + 11
     for s in stores:
         s.close()
+    assert descriptors() == before + 1
+    assert all((array == 1).all() for _, array, _, _ in held)
+
+
+def test_a_handle_goes_on_with_a_store_in_another_directory(partition, producer):
+    with partition.open("feed", readonly=True) as reader:
+        assert reader["small"] == 1
+        os.mkdir(f"{partition.path}/moved")
+        producer.does("s.close(); s = p.open('feed', directory='moved/feed'); s['small'] = 2; s['array'] = numpy.full(64000, 2)")
+        assert reader["small"] == 2 and (reader["array"] == 2).all()
+        with open("/proc/self/maps") as maps:
+            assert "/moved/feed/segments/" in maps.read()  # in place, not by a copy

@@ -30,7 +30,7 @@ static int ask(void *arg)
 /* By the owner's page. */
 static uint64_t asked_at(void)
 {
-	int fd = shms_page_open(scratch_partition()->stores_fd, "owner/" SHMS_PAGE_FILE);
+	int fd = shms_page_open(scratch_partition()->fd, SHMS_DIR_STORES "/owner/" SHMS_PAGE_FILE);
 	uint64_t ns = 0;
 
 	cr_assert_eq(shms_pread_all(fd, &ns, sizeof(ns), WIRE_PACKED_OFF + offsetof(struct wire_packed, asked_ns)),
