@@ -266,7 +266,7 @@ static void sweep_one(struct shmstore_partition *p, int stores_fd, const char *n
 
 	if (lock < 0 || shms_page_read(fd, &page) < 0 || (page.flags & SHMS_PAGE_KEEP))
 		return;
-	if (shms_page_other_boot(&page, p->tmpfs))
+	if (shms_page_leases_over(&page, p->tmpfs, p->fd))
 		now_ms = UINT64_MAX;
 	t.tier = shms_teardown_own_tier(p, fd);
 	shms_teardown_store(stores_fd, name, fd, now_ms, &t);

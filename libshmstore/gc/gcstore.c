@@ -337,8 +337,7 @@ int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t)
 			g, t->c->below,
 			"its owner is dead, but its page cannot be read (%s): it may have been meant to be kept",
 			r == -ENOTSUP ? "another version" : "damaged");
-	/* Another boot's leases: its clock is gone. */
-	if (g->end_leases || shms_page_other_boot(&t->page, g->p->tmpfs))
+	if (g->end_leases || shms_page_leases_over(&t->page, g->p->tmpfs, g->p->fd))
 		t->now_ms = UINT64_MAX;
 	return t->page.flags & SHMS_PAGE_KEEP ? kept_store(g, t) : dead_store(g, t);
 }

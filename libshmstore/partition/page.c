@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -43,7 +44,8 @@ int shms_page_read(int storefd, struct shms_page *ret)
 	if (page.version != SHMS_PAGE_VERSION)
 		return -ENOTSUP;
 	if (page.size != SHMS_PAGE_SIZE || !terminated(page.name, sizeof(page.name)) ||
-	    !terminated(page.label, sizeof(page.label)) || !terminated(page.address, sizeof(page.address)))
+	    !terminated(page.label, sizeof(page.label)) || !terminated(page.address, sizeof(page.address)) ||
+	    !terminated(page.leases_with, sizeof(page.leases_with)))
 		return -EBADMSG;
 	*ret = page;
 	return 0;
@@ -64,6 +66,7 @@ void shms_page_fill(struct shms_page *page, const char *name, const char *label,
 	memset(page->name, 0, sizeof(page->name));
 	memset(page->label, 0, sizeof(page->label));
 	memset(page->address, 0, sizeof(page->address));
+	memset(page->leases_with, 0, sizeof(page->leases_with));
 	memcpy(page->name, name, strnlen(name, sizeof(page->name) - 1));
 	if (label)
 		memcpy(page->label, label, strnlen(label, sizeof(page->label) - 1));
@@ -164,6 +167,24 @@ int shms_page_alive(int storefd)
 	/* Not by closing alone: where a child has the descriptor too, that would leave the lock to it. */
 	flock(fd, LOCK_UN);
 	return SHMSTORE_DEAD;
+}
+
+bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partition_fd)
+{
+	char path[sizeof(SHMS_DIR_STORES "/") + sizeof(page->leases_with)];
+	int alive;
+
+	if (shms_page_other_boot(page, tmpfs))
+		return true; /* the clock that they end by is gone */
+	if (!page->leases_with[0])
+		return false;
+	if (strcmp(page->leases_with, page->name) == 0)
+		return true;
+	snprintf(path, sizeof(path), SHMS_DIR_STORES "/%s", page->leases_with);
+	_fd_ int fd = shms_open_beneath(partition_fd, path, O_RDONLY | O_DIRECTORY);
+
+	alive = fd < 0 ? shms_error(fd) : shms_page_alive(fd);
+	return alive == SHMSTORE_DEAD || alive == -ENOENT;
 }
 
 int shms_page_lock(int storefd)

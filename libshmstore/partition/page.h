@@ -73,10 +73,11 @@ struct shms_page {
 	uint64_t start_time; /* of pid, in clock ticks since boot */
 	int64_t created_ns;  /* CLOCK_REALTIME */
 	uint8_t boot_id[16];
-	char name[256]; /* NUL-terminated, as the next two */
+	char name[256]; /* NUL-terminated, as the next three */
 	char label[128];
-	char address[256]; /* "" = none */
-	uint8_t reserved0[1344];
+	char address[256];     /* "" = none */
+	char leases_with[256]; /* the store with whose owner its leases end; "" = none */
+	uint8_t reserved0[1088];
 	struct shms_ledger ledger;    /* at 2048 */
 	struct wire_credit credit;    /* at 2560; some of it is the daemon's to write */
 	struct shms_page_moved moved; /* at 3072 */
@@ -129,5 +130,8 @@ void shms_page_exposed(int partition_fd, const char *store);
  */
 int shms_page_alive(int storefd);
 int shms_page_lock(int storefd);
+/* Whether leases of the dead store whose page that is are over before their time: they are of another boot, or nobody has the store of
+ * leases_with open. */
+bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partition_fd);
 
 #endif

@@ -140,12 +140,13 @@ static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyT
 	int keep = 0, readonly = 0, adopt = 0, fresh = 0, arbitrate = 0, any_user = 0;
 
 	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
-	if (!PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "O!s|pzOOpppsOppO:Store",
-		    PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory", "recycle_max", "readonly",
-				   "adopt", "fresh", "daemon", "wait", "arbitrate", "any_user", "pack_max"),
-		    partition_type, &partition, &o->name, &keep, &o->options.label, &directory, &recycle_max, &readonly,
-		    &adopt, &fresh, &daemon, &wait, &arbitrate, &any_user, &pack_max) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzOOpppsOppOz:Store",
+					 PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory",
+							"recycle_max", "readonly", "adopt", "fresh", "daemon", "wait",
+							"arbitrate", "any_user", "pack_max", "leases_with"),
+					 partition_type, &partition, &o->name, &keep, &o->options.label, &directory,
+					 &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait, &arbitrate, &any_user,
+					 &pack_max, &o->options.leases_with) ||
 	    pyshm_daemon_options(&o->options, daemon, wait, &o->wait) < 0)
 		return -1;
 	if (take_bytes(recycle_max, &o->options.recycle_max) < 0 || take_bytes(pack_max, &o->options.pack_max) < 0)
@@ -469,11 +470,12 @@ static PyGetSetDef store_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char store_doc[] = PyDoc_STR(
-	"Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
-	"readonly=False, adopt=False,\n"
-	"      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, pack_max=None)\n--\n\n"
-	"One process's directory of objects.");
+static char store_doc[] =
+	PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
+		  "readonly=False, adopt=False,\n"
+		  "      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, pack_max=None,\n"
+		  "      leases_with=None)\n--\n\n"
+		  "One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
 	{Py_tp_doc, store_doc},

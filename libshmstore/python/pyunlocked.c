@@ -63,12 +63,18 @@ static void unlocked_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
+static PyMemberDef unlocked_members[] = {
+	{"obj", T_OBJECT_EX, offsetof(struct unlocked, object), READONLY, NULL},
+	{NULL, 0, 0, 0, NULL},
+};
+
 static char unlocked_doc[] =
 	PyDoc_STR("_Unlocked(obj)\n--\n\nobj's memory, shown as if it could be written, for the pickler only.");
 
 static PyType_Slot unlocked_slots[] = {
 	{Py_tp_doc, unlocked_doc},
 	{Py_tp_new, unlocked_new},
+	{Py_tp_members, unlocked_members},
 	{Py_tp_dealloc, unlocked_dealloc},
 	{Py_bf_getbuffer, unlocked_getbuffer},
 	{Py_bf_releasebuffer, unlocked_releasebuffer},

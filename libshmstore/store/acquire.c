@@ -214,6 +214,8 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 
 	s->lock_fd = shms_close_fd(s->lock_fd);
 	shms_page_fill(&page, s->name, o->label, false);
+	if (o->leases_with)
+		memcpy(page.leases_with, o->leases_with, strlen(o->leases_with));
 	for (int i = 0; i < TRIES; i++) {
 		shms_close_fd(s->dir_fd);
 		s->dir_fd = shms_open_dir(s->parent_fd, s->base);

@@ -80,6 +80,9 @@ static int read_options(const struct shmstore_options *from, struct shmstore_opt
 	if (ret->label && strlen(ret->label) > SHMSTORE_LABEL_MAX)
 		return shms_detail(-EINVAL, NULL, "a label has %u bytes at most, this one %zu", SHMSTORE_LABEL_MAX,
 				   strlen(ret->label));
+	if (ret->leases_with && !name_ok(ret->leases_with))
+		return shms_detail(-EINVAL, NULL, "options.leases_with \"%.300s\" is no store's name",
+				   ret->leases_with);
 	return 0;
 }
 
@@ -490,7 +493,9 @@ int shmstore_close(struct shmstore *s)
 		if (there && !s->keep) {
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			s->parent_fd = shms_open_dir(s->dir_fd, "..");
-			shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
+			shms_teardown_store(
+				s->parent_fd, s->base, s->dir_fd,
+				strcmp(s->page->leases_with, s->name) == 0 ? UINT64_MAX : shms_now_boot_ms(), &t);
 		} else if (there) {
 			shms_teardown_recycle(s->dir_fd, &t); /* what could not be trimmed: it says why */
 			s->page->pid = 0; /* nobody's: whoever had it last, a tool perhaps, is not whose it is */

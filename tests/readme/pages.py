@@ -23,6 +23,7 @@ FROM_C_OUTPUT = "1000 499500.0\n"
 
 NOTEBOOKS = "…share a data frame between notebooks?"
 POOL = "…share an array between the processes of a pool?"
+MODEL = "…load a model once for all web workers?"
 FROM_C = "…read in Python what a C program wrote?"
 CONTAINERS = "…use it in Docker or Kubernetes?"
 SIZE = "…choose how large the partition is?"
@@ -38,7 +39,7 @@ EXAMPLES = {
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 4},
     "docs/tier.md": {"Using it": ["sh"]},
-    "docs/how-do-i.md": {NOTEBOOKS: ["python", "python"], POOL: ["python", "python"], FROM_C: ["c", "python", "sh"],
+    "docs/how-do-i.md": {NOTEBOOKS: ["python", "python"], POOL: ["python", "python"], MODEL: ["python"], FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
 }
 PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))

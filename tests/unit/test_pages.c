@@ -16,7 +16,7 @@
 _Static_assert(offsetof(struct page_head, boot_id) == offsetof(struct shms_page, boot_id), "boot_id");
 _Static_assert(offsetof(struct page_head, start_time) == offsetof(struct shms_page, start_time), "start_time");
 _Static_assert(offsetof(struct page_head, address) == offsetof(struct shms_page, address), "address");
-_Static_assert(sizeof(struct page_head) == offsetof(struct shms_page, reserved0), "head");
+_Static_assert(sizeof(struct page_head) == offsetof(struct shms_page, leases_with), "head");
 _Static_assert(PAGE_VERSION == SHMS_PAGE_VERSION && PAGE_KEEP == SHMS_PAGE_KEEP, "page");
 _Static_assert(WIRE_PAGE_SIZE == SHMS_PAGE_SIZE, "page");
 

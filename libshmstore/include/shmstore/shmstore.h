@@ -107,6 +107,11 @@ struct shmstore_options {
 	 * a disk, and where a segment finds no room. Since 0.1.
 	 */
 	uint64_t pack_max;
+	/*
+	 * The name of a store in stores/: once nobody has that one open, leases of this one are over for gc, whatever their time. For tickets
+	 * among the processes of one job, which are nobody's after it; its own name: after itself. NULL: they last their time. Since 0.2.
+	 */
+	const char *leases_with;
 };
 #define SHMSTORE_WAIT_DEFAULT 30000u
 
@@ -122,7 +127,7 @@ struct shmstore_options {
 #define SHMSTORE_OPTIONS_INIT                                                                                          \
 	{                                                                                                              \
 		sizeof(struct shmstore_options), false, NULL, NULL, SHMSTORE_RECYCLE_DEFAULT, 0, SHMSTORE_DAEMON_AUTO, \
-			0, SHMSTORE_PACK_DEFAULT                                                                       \
+			0, SHMSTORE_PACK_DEFAULT, NULL                                                                 \
 	}
 
 /* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */

@@ -21,6 +21,10 @@ releases the GIL. Views, and arrays over them, may be used after the store is cl
 itself belongs to the process that opened it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 try:
     from . import _shmstore
 except ModuleNotFoundError as error:
@@ -46,10 +50,22 @@ from .records import (
 from .store import Store
 from .ticket import Ticket
 
+if TYPE_CHECKING:
+    from .caching import Cache, get_or_create
+
 __version__ = version()
 
 __all__ = [
-    "ClosedError", "Counters", "Error", "EvictReport", "Finding", "GcAction", "GcReport", "Holder", "ObjectInfo", "Partition",
+    "Cache", "ClosedError", "Counters", "Error", "EvictReport", "Finding", "GcAction", "GcReport", "Holder", "ObjectInfo", "Partition",
     "PartitionInfo", "Reconciliation", "Store", "StoreInfo", "StoreUsage", "Ticket", "TierInfo", "Usage", "View", "Writer", "actors",
-    "arbiter", "default_path", "dumps", "loads", "pinned", "preempting", "profiling", "staging", "strerror", "version",
+    "arbiter", "default_path", "dumps", "get_or_create", "loads", "pinned", "preempting", "profiling", "staging", "strerror", "version",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What few programs use is imported where it is asked for."""
+    if name in ("Cache", "get_or_create"):
+        from . import caching
+
+        return getattr(caching, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

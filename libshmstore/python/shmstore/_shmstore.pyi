@@ -103,6 +103,7 @@ class Store:
         arbitrate: bool = False,
         any_user: bool = False,
         pack_max: int | None = None,
+        leases_with: str | None = None,
     ) -> Self: ...
     @property
     def name(self) -> str: ...

@@ -50,6 +50,7 @@ class Partition(_shmstore.Partition):
         any_user: bool = False,
         pack_max: int | None = None,
         timeout: float | None = None,
+        leases_with: str | None = None,
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
@@ -70,6 +71,8 @@ class Partition(_shmstore.Partition):
         pack_max     objects of up to so many bytes go into segments, many to a file: a put, a get, a handoff and a delete of them take no
                      system call. 0: each object is a file; None: $SHMSTORE_PACK_MAX, else 1 MiB. What only files can be or do (an empty key,
                      more than 64 buffers, a handoff to another user) is done by files all the same.
+        leases_with  the name of a store: once nobody has that one open, tickets of this one are over for gc, whatever their lease. For a job's
+                     processes: what they sent each other is nobody's after it. Its own name: after itself.
         timeout      with readonly: seconds that a store of that name is waited for, then TimeoutError; None: not at all.
 
         Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
@@ -84,7 +87,7 @@ class Partition(_shmstore.Partition):
         while True:
             try:
                 store = Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user,
-                              pack_max)
+                              pack_max, leases_with)
             except Error as error:
                 if timeout is None or error.errno != errno.ENOENT:
                     raise

@@ -38,7 +38,7 @@ _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
 def dumps(
-    obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None,
+    obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None, least: int = 0,
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
 
@@ -47,23 +47,23 @@ def dumps(
     for every reader, unless they are that only because they lie in a view; those that show the same memory more than once (broadcast
     ones, sliding windows) do so when they are read back, where else they are written out. strided: arrays in views are not made contiguous,
     the memory is handed out over which they stretch. seen: gets the types of all objects whose pickle is their own affair: not pickle's, nor ours.
+    least: bytes of a buffer; smaller ones stay in the header.
 
     Do not change obj's arrays between dumps and put_buffers: the buffers show what is there then.
     """
     try:
-        origin = _Origin(as_is, strided, seen)
-        header, buffers = _dump(_Pickler, obj, origin)
+        header, buffers = _dump(_Pickler, obj, _Origin(as_is, strided, seen), least)
     except (pickle.PicklingError, AttributeError, TypeError):
         cloud = _cloud_pickler()
         if cloud is None:
             raise
         if seen is not None:
             seen.add(cloud)  # type: ignore[arg-type]
-        return _dump(cloud, obj, _Origin(as_is, strided, seen))
+        return _dump(cloud, obj, _Origin(as_is, strided, seen), least)
     if by_value and b"__main__" in header:
         cloud = _cloud_pickler()
         if cloud is not None:
-            return _dump(cloud, obj, _Origin(as_is, strided, seen))
+            return _dump(cloud, obj, _Origin(as_is, strided, seen), least)
     return header, buffers
 
 
@@ -102,16 +102,15 @@ class _Whole:
         self.value = value
 
 
-class _Origin(dict):  # type: ignore[type-arg]
-    """id of a PickleBuffer that looks writable -> the honest one of the same memory."""
+class _Origin:
+    """How a value is pickled: the arguments of `dumps`."""
 
-    def __init__(self, as_is: bool, strided: bool, seen: set[type] | None) -> None:
-        super().__init__()
+    def __init__(self, as_is: bool = False, strided: bool = False, seen: set[type] | None = None) -> None:
         self.as_is, self.strided, self.seen = as_is, strided, seen
 
     def reduce(self, obj: Any) -> Any:
         """As reducer_override."""
-        reduce = _reducers.get(type(obj))
+        reduce = reducers.get(type(obj))
         if reduce is None and self.as_is and on_device(obj):
             raise OnDevice(f"a {type(obj).__name__} lies in a device's memory")
         reduced = NotImplemented if reduce is None else reduce(obj, self)
@@ -120,29 +119,40 @@ class _Origin(dict):  # type: ignore[type-arg]
         return reduced
 
     def unlocked(self, obj: Any) -> pickle.PickleBuffer:
-        honest = obj if isinstance(obj, pickle.PickleBuffer) else pickle.PickleBuffer(obj)
-        buffer = pickle.PickleBuffer(_Unlocked(honest))  # type: ignore[arg-type]
-        self[id(buffer)] = buffer, honest  # the buffer too, so that its id stays its own
-        return buffer
+        return pickle.PickleBuffer(_Unlocked(obj))  # type: ignore[arg-type]
 
 
-def _dump(pickler: Callable[..., pickle.Pickler], obj: Any, origin: _Origin) -> tuple[bytes, list[pickle.PickleBuffer]]:
+def _dump(
+    pickler: Callable[..., pickle.Pickler], obj: Any, origin: _Origin, least: int,
+) -> tuple[bytes, list[pickle.PickleBuffer]]:
     buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    pickler(file, origin, collector(buffers, least)).dump(prepared(obj))
+    return file.getvalue(), buffers
+
+
+def collector(buffers: list[pickle.PickleBuffer], least: int) -> Callable[[pickle.PickleBuffer], bool]:
+    """A buffer_callback that appends to buffers; those of less than so many bytes stay in the pickle."""
+
     def collect(buffer: pickle.PickleBuffer) -> bool:
-        if len(buffers) >= _BUFFERS_MAX:
+        raw = buffer.raw()
+        if len(buffers) >= _BUFFERS_MAX or raw.nbytes < least:
             return True
-        buffers.append(origin[id(buffer)][1] if id(buffer) in origin else buffer)
+        if type(raw.obj) is _Unlocked:
+            buffer = pickle.PickleBuffer(raw.obj.obj)
+        buffers.append(buffer)
         return False
 
-    if type(obj) in (bytes, bytearray) and len(obj) >= _WHOLE_MIN:
-        obj = _Whole(obj)
+    return collect
+
+
+def prepared(obj: Any) -> Any:
+    """What is to be pickled in the value's place, once the libraries that it may be of are entered."""
     if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
         _enter_numpy()
     if not sys.modules.keys().isdisjoint(_awaited):  # by the shorter one, of three names
         _enter_foreign()
-    file = io.BytesIO()
-    pickler(file, origin, collect).dump(obj)
-    return file.getvalue(), buffers
+    return _Whole(obj) if type(obj) in (bytes, bytearray) and len(obj) >= _WHOLE_MIN else obj
 
 
 class _Pickler(pickle.Pickler):
@@ -187,10 +197,10 @@ def _enter_numpy() -> None:
     _frombuffer = numpy.empty(1).__reduce_ex__(5)[0]
     _ndarray = numpy.ndarray
     _byte_bounds = numpy.lib.array_utils.byte_bounds if hasattr(numpy.lib, "array_utils") else numpy.byte_bounds
-    _reducers[numpy.ndarray] = _reduce_ndarray
+    reducers[numpy.ndarray] = _reduce_ndarray
     for kind in (numpy.memmap, numpy.recarray, numpy.matrix):
-        _reducers[kind] = _reduce_subclass
-    _reducers[numpy.ma.MaskedArray] = _reduce_masked
+        reducers[kind] = _reduce_subclass
+    reducers[numpy.ma.MaskedArray] = _reduce_masked
     _numpy = True
 
 
@@ -198,7 +208,7 @@ def _enter_foreign() -> None:
     for name in [name for name in list(_awaited) if name in sys.modules]:
         importlib.import_module(name)  # waits where another thread is just importing it
         with suppress(KeyError, AttributeError):  # another thread did it; a module of that name without these types
-            _reducers.update(_awaited[name]())
+            reducers.update(_awaited[name]())
         _awaited.pop(name, None)
 
 
@@ -318,7 +328,7 @@ def _reduce_masked(obj: Any, origin: _Origin) -> Any:
     return type(obj), (obj.data, obj._mask, None, False, True, 0, obj._fill_value, True, obj._hardmask)
 
 
-_reducers: dict[type, Callable[[Any, _Origin], Any]] = {
+reducers: dict[type, Callable[[Any, _Origin], Any]] = {
     _Whole: _reduce_whole,
     memoryview: _reduce_memoryview,
     array.array: _reduce_array,

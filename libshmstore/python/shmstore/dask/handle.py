@@ -12,7 +12,8 @@ from dask.sizeof import sizeof
 from distributed.protocol import dask_deserialize, dask_serialize
 
 from .. import Ticket
-from .over import Over, Part
+from ..parts import Part
+from .over import Over
 
 if TYPE_CHECKING:
     from .exchange import Entry, Exchange

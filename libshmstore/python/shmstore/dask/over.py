@@ -7,14 +7,13 @@ entry and goes along in handles. A part that is small beside its object is copie
 
 from __future__ import annotations
 
-import mmap
 import pickle
 import sys
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import View, dumps
+from ..parts import Part, address, parts_of, unwritten
 from ..pickling import in_view
 
 if TYPE_CHECKING:
@@ -24,15 +23,6 @@ _HEADER_MAX = 64 << 10  # bytes: it travels with each handle
 _PART_MIN = 2  # a value shows one part in so many of its object at least
 _ITEMS_MAX = 1000  # of a container that are looked at
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
-_FILE, _SWAPPED, _PRESENT = 1 << 61, 1 << 62, 1 << 63  # of an entry of /proc/self/pagemap
-
-
-class Part(NamedTuple):
-    """Of an object's buffer."""
-
-    buffer: int
-    offset: int
-    nbytes: int
 
 
 class Over(NamedTuple):
@@ -93,7 +83,7 @@ class Maps:
 
     def add(self, entry: Entry, view: View) -> None:
         """An entry was mapped."""
-        starts = tuple(_address(buffer) for buffer in view.buffers)
+        starts = tuple(address(buffer) for buffer in view.buffers)
         identity = id(view)
         gone = weakref.ref(view, lambda _: self._maps.pop(identity, None))
         self._maps[identity] = Map(gone, [entry], starts, tuple(buffer.nbytes for buffer in view.buffers), view.cow)
@@ -106,53 +96,14 @@ class Maps:
         if len(header) > _HEADER_MAX or not buffers:
             return None
         raw = [buffer.raw() for buffer in buffers]
-        places = [(_address(buffer), buffer.nbytes) for buffer in raw]
+        places = [(address(buffer), buffer.nbytes) for buffer in raw]
         for found in list(self._maps.values()):
-            parts, view = _parts(found, places), found.view()
+            parts, view = parts_of(found.starts, found.sizes, places), found.view()
             if parts is None or view is None:
                 continue
             if header == view.header:
                 return None
-            if _PART_MIN * sum(nbytes for _, nbytes in places) < sum(found.sizes) or (found.cow and not _unwritten(places)):
+            if _PART_MIN * sum(nbytes for _, nbytes in places) < sum(found.sizes) or (found.cow and not unwritten(places)):
                 return None
             return found, Over(header, tuple(parts))
         return None
-
-
-def _parts(found: Map, places: Sequence[tuple[int, int]]) -> list[Part] | None:
-    """The places as parts of a map's buffers."""
-    parts = []
-    for address, nbytes in places:
-        for i, (start, size) in enumerate(zip(found.starts, found.sizes)):
-            if nbytes and start <= address and address + nbytes <= start + size:
-                parts.append(Part(i, address - start, nbytes))
-                break
-        else:
-            return None
-    return parts
-
-
-def _address(buffer: Any) -> int:
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not buffer.nbytes:
-        return 0
-    address: int = numpy.frombuffer(buffer, "u1").__array_interface__["data"][0]
-    return address
-
-
-def _unwritten(places: Sequence[tuple[int, int]]) -> bool:
-    """Whether nobody wrote to these bytes of copy-on-write maps: a page that was written is not the file's any more."""
-    import numpy
-
-    try:
-        with open("/proc/self/pagemap", "rb", buffering=0) as file:
-            for address, nbytes in places:
-                first, last = address // mmap.PAGESIZE, (address + nbytes - 1) // mmap.PAGESIZE
-                file.seek(first * 8)
-                entries = numpy.frombuffer(file.read((last - first + 1) * 8), "u8")
-                private = (entries & numpy.uint64(_PRESENT) != 0) & (entries & numpy.uint64(_FILE) == 0)
-                if len(entries) != last - first + 1 or (private | (entries & numpy.uint64(_SWAPPED) != 0)).any():
-                    return False
-    except OSError:
-        return False
-    return True

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between the processes of one job: the pickle of a value, and its large buffers as one object that the receiver adopts by a ticket.
+
+Each process of the job has a store for what it sends and what it was sent, opened with the first message. A message's object has no name but
+its ticket once it is sent; the receiver's view of it pins it, and it goes with the last array over that. The job ends with the process that
+began it, its root: tickets that nobody took are over then (`leases_with`), so that the next gc or open frees them whoever was killed. Until
+then a ticket of a sender that has ended, or was killed, is good, as bytes in a pipe would be.
+
+A buffer that lies in a message's view goes on as a link to its object. The same array sent several times in a short while is one object.
+Where there is no room, or no partition, the value travels in the pickle, and a warning says so once for the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import ctypes
+import functools
+import io
+import itertools
+import os
+import pickle
+import secrets
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from multiprocessing import util
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+from . import pickling
+from ._shmstore import Error, View, default_path
+from .parts import Part, address, parts_of, unwritten
+from .partition import Partition
+from .store import Store
+from .ticket import Ticket
+
+MIN_SIZE = 64 << 10  # bytes of a value from which on it travels by handoff
+
+_FEW = 12  # items of a tuple that is looked at
+_ASIDE_MIN = 4 << 10  # bytes of a buffer; smaller ones stay in the pickle
+_LEASE = 86400.0  # seconds: as long as a message may wait for its receiver; it ends with the job in any case
+_PART_MIN = 2  # of an object whose link is sent, one part in so many is shown at least
+_REFUSED = 10.0  # seconds in which a partition that could not be opened is not tried again
+_AGAIN = 1.0  # seconds in which an array that is sent again is looked for
+_AGAIN_SHARE = 16  # of a partition, one part in so many may be kept for that
+_EXIT_LAST = -100  # of multiprocessing's finalizers: after its children were joined
+
+
+class Way(NamedTuple):
+    """How values travel."""
+
+    partition: str | None = None  #: its path; None: the default one
+    min_size: int = MIN_SIZE
+    root: str | None = None  #: the store of the process that began the job; None: this one does, unless it is told of another
+    by_value: bool = False  #: what only the main program has goes along, by cloudpickle: for receivers that do not import it
+
+
+class Where(NamedTuple):
+    """In which partition a job's messages lie, and the store of the process that began it."""
+
+    partition: str
+    root: str
+
+
+class _Map(NamedTuple):
+    """A view of a message that came."""
+
+    view: weakref.ref[View]
+    key: str
+    starts: tuple[int, ...]  # of its buffers
+    sizes: tuple[int, ...]
+
+
+class _Sent(NamedTuple):
+    """An object of ours that may be sent once more."""
+
+    key: str
+    nbytes: int
+    until: float  # of time.monotonic()
+    arrays: tuple[weakref.ref[Any], ...]  # with any of them it goes
+
+
+class Mailbox:
+    """This process's store for the messages of a job. Any thread; a forked child has one of its own, of the same job.
+
+    Raises Error where its partition cannot be opened, or holds something else.
+    """
+
+    def __init__(self, partition: str, root: str | None = None) -> None:
+        name = f"job-{os.getpid()}-{secrets.token_hex(4)}"
+        self.where = Where(partition, root or name)
+        self.partition = Partition(partition, create=True)
+        self.store: Store = self.partition.open(name, label=f"{self.where.root} of {os.path.basename(sys.argv[0] or 'python')}"[:100],
+                                                leases_with=self.where.root)
+        self._pid = os.getpid()
+        self._keys = map(str, itertools.count())
+        self._lock = threading.RLock()  # a callback may come in the middle
+        self._maps: dict[int, _Map] = {}  # by id of the view
+        self._sent: dict[Any, _Sent] = {}
+        self._again_max = self.partition.info().bytes_size // _AGAIN_SHARE
+        # Not at exit: children that are joined there may still read.
+        util.Finalize(None, self.close, exitpriority=_EXIT_LAST)
+
+    def close(self) -> None:
+        """Removes the store; tickets of a process that is not the root stay good."""
+        if self._pid != os.getpid():
+            return
+        with contextlib.suppress(Error):
+            self.store.close()
+            if self.store.name == self.where.root:
+                self.partition.gc()  # tickets of those that ended before
+
+    # -- sending
+
+    def send(self, stream: bytes | None, buffers: list[memoryview]) -> tuple[list[Ticket], list[tuple[int, Part]]]:
+        """Tickets for the objects that the buffers are in, and where each buffer is: the number of its ticket, and the part. Raises Error."""
+        places = [(address(buffer), buffer.nbytes) for buffer in buffers]
+        links, views = self._links(places)
+        rest = [i for i in range(len(buffers)) if i not in links]
+        tickets: list[Ticket] = []
+        layout: dict[int, tuple[int, Part]] = {}
+        numbers: dict[str, int] = {}
+        for i, (key, part) in links.items():
+            if key not in numbers:
+                numbers[key] = len(tickets)
+                tickets.append(self.store.handoff(key, lease=_LEASE))
+            layout[i] = numbers[key], part
+        if rest:
+            ticket = self._put(stream, [buffers[i] for i in rest], [places[i] for i in rest])
+            layout.update((i, (len(tickets), Part(n, 0, buffers[i].nbytes))) for n, i in enumerate(rest))
+            tickets.append(ticket)
+        del views
+        return tickets, [layout[i] for i in range(len(buffers))]
+
+    def _links(self, places: Sequence[tuple[int, int]]) -> tuple[dict[int, tuple[str, Part]], list[View]]:
+        """Which of the places lie in messages that came, and are still what came. The views are to be kept until the links are sent."""
+        links: dict[int, tuple[str, Part]] = {}
+        views = []
+        with self._lock:
+            maps = list(self._maps.values())
+        for found in maps:
+            view = found.view()
+            if view is None:
+                continue
+            inside = {i: part[0] for i, place in enumerate(places) if (part := parts_of(found.starts, found.sizes, [place]))}
+            shown = sum(part.nbytes for part in inside.values())
+            if inside and shown * _PART_MIN >= sum(found.sizes) and (not view.cow or unwritten([places[i] for i in inside])):
+                links.update((i, (found.key, part)) for i, part in inside.items())
+                views.append(view)
+        return links, views
+
+    def _put(self, stream: bytes | None, buffers: list[memoryview], places: list[tuple[int, int]]) -> Ticket:
+        mark = (stream, tuple(places)) if stream is not None and all(begin for begin, _ in places) else None
+        with self._lock:
+            self._forget(lambda sent: sent.until < time.monotonic())
+            sent = self._sent.get(mark) if mark else None
+        if mark and sent and self._same(sent.key, places):
+            with contextlib.suppress(KeyError):
+                return self.store.handoff(sent.key, lease=_LEASE)
+        key, nbytes = next(self._keys), sum(buffer.nbytes for buffer in buffers)
+        try:
+            self.store.put_buffers(key, b"", buffers, evict=False)
+        except Error:
+            self._forget(lambda sent: True)
+            self.store.put_buffers(key, b"", buffers)
+        ticket = self.store.handoff(key, lease=_LEASE)
+        if not (mark and self._remember(mark, key, nbytes, buffers)):
+            self.store.delete(key)
+        return ticket
+
+    def _remember(self, mark: Any, key: str, nbytes: int, buffers: list[memoryview]) -> bool:
+        gone = lambda _: self._forget(lambda sent: sent.key == key)  # noqa: E731
+        try:
+            arrays = tuple(weakref.ref(_base(buffer), gone) for buffer in buffers)
+        except TypeError:  # bytes, which are seldom sent twice
+            return False
+        with self._lock:
+            if nbytes + sum(sent.nbytes for sent in self._sent.values()) > self._again_max:
+                return False
+            old = self._sent.pop(mark, None)
+            self._sent[mark] = _Sent(key, nbytes, time.monotonic() + _AGAIN, arrays)
+        if old:
+            self._delete(old.key)
+        return True
+
+    def _forget(self, over: Callable[[_Sent], bool]) -> None:
+        with self._lock:
+            going = {mark: sent for mark, sent in self._sent.items() if over(sent)}
+            for mark in going:
+                del self._sent[mark]
+        for sent in going.values():
+            self._delete(sent.key)
+
+    def _same(self, key: str, places: list[tuple[int, int]]) -> bool:
+        """Whether these bytes are still those of the object."""
+        try:
+            view = self.store.view(key)
+        except KeyError:  # its array went just now
+            return False
+        return all(_memcmp(begin, address(buffer), nbytes) == 0 for (begin, nbytes), buffer in zip(places, view.buffers))
+
+    def _delete(self, key: str) -> None:
+        if self._pid == os.getpid():
+            with contextlib.suppress(KeyError, Error):
+                self.store.delete(key)
+
+    # -- receiving
+
+    def take(self, ticket: Ticket) -> View:
+        """The object of a ticket, copy-on-write; it goes with the view. Raises Error (ESTALE: the job is over)."""
+        key = next(self._keys)
+        self.store.adopt(key, ticket)
+        view = self.store.view(key, cow=True)
+        identity = id(view)
+
+        def gone(_: object) -> None:
+            self._maps.pop(identity, None)
+            self._delete(key)
+
+        with self._lock:
+            buffers = view.buffers
+            self._maps[identity] = _Map(weakref.ref(view, gone), key, tuple(map(address, buffers)), tuple(b.nbytes for b in buffers))
+        return view
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+def _base(buffer: memoryview) -> Any:
+    """The array that the memory belongs to."""
+    owner = buffer.obj
+    while (base := getattr(owner, "base", None)) is not None:
+        owner = base
+    return owner
+
+
+# -- the process's part in a job
+
+_boxes: dict[str, Mailbox] = {}  # by partition
+_refused: dict[str, tuple[float, Exception]] = {}  # since when there is none to be had
+_roots: dict[str, str] = {}  # by partition, of the job that this process belongs to
+_boxes_lock = threading.Lock()
+_warned = False
+
+
+def mailbox(partition: str | None = None, root: str | None = None) -> Mailbox:
+    """This process's mailbox in the partition (None: the default one). root: of the job that it is part of, if it is of none. Raises Error."""
+    path = partition or default_path()
+    with _boxes_lock:
+        box = _boxes.get(path)
+        if box is not None and not box.store.closed:
+            return box
+        since, error = _refused.get(path, (-_REFUSED, None))
+        if error is not None and time.monotonic() - since < _REFUSED:
+            raise error
+        try:
+            box = _boxes[path] = Mailbox(path, _roots.setdefault(path, root) if root else _roots.get(path))
+        except (Error, OSError) as refused:
+            _refused[path] = time.monotonic(), refused
+            raise
+        _roots.setdefault(path, box.where.root)
+        return box
+
+
+def begin(partition: str | None, min_size: int) -> Way:
+    """The way of a job that begins with this process, unless it is part of one: messages of its children are good as long as it lives."""
+    try:
+        root = mailbox(partition).where.root
+    except (Error, OSError):  # the first large value says so
+        root = None
+    return Way(partition, min_size, root)
+
+
+def _begin_in_child() -> None:
+    global _boxes_lock
+    _boxes_lock = threading.Lock()
+    _boxes.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
+def warn(partition: str | None, error: Exception) -> None:
+    global _warned
+    if _warned:
+        return
+    _warned = True
+    path = partition or default_path()
+    size = ""
+    with contextlib.suppress(OSError):
+        fs = os.statvfs(path if os.path.exists(path) else os.path.dirname(path))
+        size = f" of {fs.f_blocks * fs.f_frsize >> 20} MiB"
+    warnings.warn(
+        f"messages go without shared memory, as they would without shmstore: {error}. The partition is {path}, on a file system{size}; a "
+        "container's grows by --shm-size, and SHMSTORE_PARTITION names another one",
+        RuntimeWarning, stacklevel=3)
+
+
+# -- pickles
+
+
+_PLAIN = (type(None), bool, int, float, complex)
+_ORIGIN = pickling._Origin()
+
+
+class _Table(dict):  # type: ignore[type-arg]
+    """A dispatch table of `pickling.reducers`, which grow as libraries are imported."""
+
+    def grow(self) -> None:
+        for kind in pickling.reducers.keys() - self.keys():
+            self[kind] = functools.partial(_reduce, pickling.reducers[kind])
+
+
+def _reduce(reduce: Callable[[Any, pickling._Origin], Any], value: Any) -> Any:
+    reduced = reduce(value, _ORIGIN)
+    if reduced is not NotImplemented:
+        return reduced
+    stock = ForkingPickler._extra_reducers.get(type(value)) or copyreg.dispatch_table.get(type(value))  # type: ignore[attr-defined]
+    return stock(value) if stock else value.__reduce_ex__(5)
+
+
+_table = _Table()
+
+
+def _dump(value: Any, aside_min: int, by_value: bool) -> tuple[bytes, list[memoryview]]:
+    """The pickle, as multiprocessing's, and the buffers of so many bytes and more."""
+    if by_value:
+        stream, all_aside = pickling.dumps(value, by_value=True, least=aside_min)
+        return stream, [buffer.raw() for buffer in all_aside]
+    value = pickling.prepared(value)
+    if len(_table) < len(pickling.reducers):
+        _table.grow()
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, 5, buffer_callback=pickling.collector(buffers, aside_min))
+    pickler.dispatch_table = {**copyreg.dispatch_table, **ForkingPickler._extra_reducers, **_table}  # type: ignore[attr-defined]
+    pickler.dump(value)
+    return file.getvalue(), [buffer.raw() for buffer in buffers]
+
+
+def small(value: Any, depth: int = 3) -> bool:
+    """Whether a value is below `MIN_SIZE` for certain, by a look that takes no time."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind in (str, bytes, bytearray):
+        return len(value) < _ASIDE_MIN
+    if kind in (tuple, list) and len(value) < _FEW:
+        return depth > 0 and all(small(item, depth - 1) for item in value)
+    return kind is pickling._ndarray and value.nbytes < _ASIDE_MIN and not value.dtype.hasobject
+
+
+def dumps(value: Any, way: Way) -> bytes:
+    """The pickle of a value that `pickle.loads` reads in any process of the host that can import shmstore.
+
+    Values of less than way.min_size bytes are in it whole. Raises what pickling them raises; where shared memory cannot be had it warns.
+    """
+    stream, buffers = _dump(value, _ASIDE_MIN, way.by_value)
+    nbytes = sum(buffer.nbytes for buffer in buffers) + len(stream)
+    if nbytes >= way.min_size:
+        inside = len(stream) < way.min_size
+        if not inside:
+            buffers.append(memoryview(stream))
+        try:
+            box = mailbox(way.partition, way.root)
+            tickets, layout = box.send(stream if inside else None, buffers)
+        except (Error, OSError) as error:
+            warn(way.partition, error)
+        else:
+            return pickle.dumps(_Message(stream if inside else None, box.where, tickets, layout), protocol=4)
+    return stream if not buffers else _dump(value, sys.maxsize, way.by_value)[0]
+
+
+class _Message:
+    """Is pickled as the call that reads it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        stream, where, tickets, layout = arguments
+        self._arguments = stream, tuple(where), [tuple(ticket) for ticket in tickets], [(number, *part) for number, part in layout]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load, self._arguments
+
+
+def load(stream: bytes | None, where: tuple[str, str], tickets: list[tuple[str, int, int]], layout: list[tuple[int, int, int, int]]) -> Any:
+    """The value of a message; stream None: its pickle is the last buffer."""
+    box = mailbox(*where)
+    views = [box.take(Ticket(*ticket)).buffers for ticket in tickets]
+    buffers = [views[number][i] if nbytes == views[number][i].nbytes else views[number][i][at : at + nbytes] for number, i, at, nbytes in layout]
+    return pickle.loads(buffers.pop() if stream is None else stream, buffers=buffers)
+
+
+class Parcel:
+    """Carries a value through any pickler: what unpickles it has the value itself, and its large buffers came by handoff."""
+
+    __slots__ = ("value", "way")
+
+    def __init__(self, value: Any, way: Way) -> None:
+        self.value, self.way = value, way
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (dumps(self.value, self.way),)

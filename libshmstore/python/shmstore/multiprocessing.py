@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""multiprocessing and concurrent.futures with large values in shared memory.
+
+>>> import shmstore.multiprocessing as smp
+>>> smp.install()                    # from here on: Pool, ProcessPoolExecutor, Queue, Pipe, Process, Manager
+>>> with smp.SharedExecutor(4) as pool:        # or this one executor, and nothing global
+...     results = [pool.submit(f, a) for a in arrays]
+>>> with smp.share(a) as shared:     # for many readers: shared.value is a map of the one copy, in every process
+...     pool.map(g, [(shared, i) for i in range(1000)])
+
+A value of 64 KiB and more is put into the partition once, and the receiver maps it: arrays are writable there, copy-on-write, and nobody else
+sees what is written. Smaller values, and what has no large buffers, travel as ever, and so does all where the partition has no room (see
+`shmstore.messages`). Any start method; no daemon is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing.process
+import os
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import reduction
+from multiprocessing.context import BaseContext
+from typing import Any, Generic, TypeVar
+
+from ._shmstore import Error, View
+from .messages import MIN_SIZE, Parcel, Way, Where, begin, dumps, mailbox, small, warn
+from .partition import Partition
+from .pickling import dumps as pickled
+from .store import Store
+
+T = TypeVar("T")
+
+_UNREAD = object()
+_KEPT = 8  # values of `share` that a reading process keeps mapped between their uses
+
+
+_ForkingPickler = reduction.ForkingPickler
+_stock_dumps = _ForkingPickler.__dict__["dumps"]
+_stock_dump = reduction.dump
+_installed: Way | None = None
+
+
+def install(min_size: int = MIN_SIZE, partition: str | None = None) -> None:
+    """From here on all that multiprocessing pickles goes by handoff, also in the children that this process starts, by whatever method.
+
+    min_size: bytes of a value. partition: its path; None: $SHMSTORE_PARTITION, else the default one. Made where it is missing.
+    """
+    global _installed
+    _installed = begin(partition, min_size)
+    _hook()
+
+
+def _hook() -> None:
+    _ForkingPickler.dumps = classmethod(_dumps)  # type: ignore[method-assign,assignment]
+    reduction.dump = _dump  # type: ignore[assignment]
+
+
+def uninstall() -> None:
+    """multiprocessing is as before; what was sent can still be read."""
+    global _installed
+    _installed = None
+    _ForkingPickler.dumps = _stock_dumps  # type: ignore[method-assign]
+    reduction.dump = _stock_dump
+
+
+def installed() -> Way | None:
+    """How it is installed in this process; None: it is not."""
+    return _installed
+
+
+def _dumps(cls: type, value: Any, protocol: int | None = None) -> bytes:
+    """As ForkingPickler.dumps."""
+    return dumps(value, _installed or Way())
+
+
+def _dump(value: Any, file: Any, protocol: int | None = None) -> None:
+    """As reduction.dump, by which spawn and forkserver send a child what it is to be."""
+    if isinstance(value, multiprocessing.process.BaseProcess) and _installed:
+        value = _Child(value, _installed)
+    file.write(_dumps(_ForkingPickler, value))
+
+
+class _Child:
+    """A process that begins in a child, after the child was installed as its parent is."""
+
+    def __init__(self, process: Any, way: Way) -> None:
+        self._arguments = tuple(way), process
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _begin, self._arguments
+
+
+def _begin(way: tuple[str | None, int, str | None], process: Any) -> Any:
+    global _installed
+    _installed = Way(*way)
+    _hook()
+    return process
+
+
+class SharedExecutor(ProcessPoolExecutor):
+    """A ProcessPoolExecutor whose arguments and results go by handoff. Nothing else in the process changes.
+
+    min_size, partition: as `install` has them. The other arguments are ProcessPoolExecutor's.
+    """
+
+    def __init__(
+        self, max_workers: int | None = None, mp_context: BaseContext | None = None, initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (), *, min_size: int = MIN_SIZE, partition: str | None = None, **others: Any,
+    ) -> None:
+        self._way = begin(partition, min_size)
+        if initializer is not None:
+            initargs = (initializer, Parcel(initargs, self._way))
+            initializer = _initialize
+        super().__init__(max_workers, mp_context, initializer, initargs, **others)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """As Executor.submit."""
+        call: Any = fn, args, kwargs
+        return super().submit(_call, tuple(self._way), call if not kwargs and small(args) else Parcel(call, self._way))  # type: ignore[arg-type]
+
+
+def _initialize(initializer: Callable[..., object], initargs: Any) -> None:
+    initializer(*(initargs.value if isinstance(initargs, Parcel) else initargs))  # a forked worker has it as it is
+
+
+def _call(way: tuple[str | None, int, str | None], call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> Any:
+    fn, args, kwargs = call
+    result = fn(*args, **kwargs)
+    return result if small(result) else Parcel(result, Way(*way))
+
+
+# -- broadcast
+
+
+class Shared(Generic[T]):
+    """A value that any number of processes of the host read, made by `share`. Pickles to its name. A context manager that closes it."""
+
+    def __init__(self, value: T, partition: str | None, readonly: bool) -> None:
+        self._readonly = readonly
+        self._pid = os.getpid()
+        self._where: tuple[Where, str, str] | None = None
+        self._value: T | object = value
+        header, buffers = pickled(value)
+        try:
+            box = mailbox(partition)
+            key = f"shared-{next(_numbers)}"
+            box.store.put_buffers(key, header, buffers)
+        except (Error, OSError) as error:
+            warn(partition, error)
+        else:
+            self._where = box.where, box.store.name, key
+            self._value = _UNREAD  # the shared one is the value from here on
+
+    @property
+    def value(self) -> T:
+        """Over the shared memory: writable, copy-on-write, unless it was shared readonly. Raises Error (ESTALE, ENOENT), KeyError after `close`."""
+        if self._value is _UNREAD:
+            self._value = _read(self._where, self._readonly)  # type: ignore[arg-type]
+        return self._value  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Frees it in the process that shared it: values that are in use stay. Otherwise it is freed with that process."""
+        if self._where is None or self._pid != os.getpid():
+            return
+        where, _, key = self._where
+        _kept.pop(self._where, None)
+        with contextlib.suppress(KeyError, Error):
+            mailbox(where.partition).store.delete(key)
+
+    def __enter__(self) -> Shared[T]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._where is None:
+            return _whole, (self._value,)
+        return _named, (self._where, self._readonly)
+
+
+def share(value: T, partition: str | None = None, readonly: bool = False) -> Shared[T]:
+    """Puts the value into the partition for many readers: send what this returns instead. It is there until `close`, or until this process ends.
+
+    readonly: arrays are read-only in all processes. Where there is no room the value travels as ever, and a warning says so.
+    """
+    return Shared(value, partition, readonly)
+
+
+_numbers = itertools.count()
+_readers: dict[tuple[str, str], Store] = {}  # by partition and store
+_kept: OrderedDict[tuple[Where, str, str], View] = OrderedDict()  # of those that are read-only: of a copy-on-write one each reader has its own
+_readers_lock = threading.Lock()
+
+
+def _read(where: tuple[Where, str, str], readonly: bool) -> Any:
+    (partition, root), name, key = where
+    with _readers_lock:
+        view = _kept.pop(where, None) if readonly else None
+        if view is None:
+            store = _readers.get((partition, name))
+            if store is None:
+                store = _readers[partition, name] = Partition(partition).open(name, readonly=True)
+            view = store.view(key, cow=not readonly)
+        if readonly:
+            _kept[where] = view
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    return pickle.loads(view.header_view, buffers=view.buffers)
+
+
+def _named(where: tuple[tuple[str, str], str, str], readonly: bool) -> Shared[Any]:
+    shared: Shared[Any] = Shared.__new__(Shared)
+    shared._readonly, shared._pid, shared._where, shared._value = readonly, 0, (Where(*where[0]), *where[1:]), _UNREAD
+    return shared
+
+
+def _whole(value: T) -> Shared[T]:
+    shared: Shared[T] = Shared.__new__(Shared)
+    shared._readonly, shared._pid, shared._where, shared._value = False, 0, None, value
+    return shared

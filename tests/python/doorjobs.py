@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests' processes run: functions that a process of any start method can import."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy
+
+import shmstore
+import shmstore.multiprocessing as smp
+from shmstore import messages
+from shmstore.caching import Cache
+
+
+class Box:
+    """A class of a program's own."""
+
+    def __init__(self, array):
+        self.array = array
+
+
+def same(value):
+    return value
+
+
+def tail(array):
+    return array[10:]
+
+
+def doubled(array):
+    array *= 2
+    return array
+
+
+def summed(pair):
+    shared, i = pair
+    return float(shared.value.sum()) + i
+
+
+def writes_into(shared):
+    shared.value[:] = -1.0
+    return float(shared.value.sum())
+
+
+def is_readonly(shared):
+    return not shared.value.flags.writeable
+
+
+def is_installed(_):
+    return smp.installed() is not None
+
+
+def puts(queue, n):
+    for i in range(n):
+        queue.put(numpy.full(1 << 17, float(i)))
+
+
+def lives_on(queue, ready):
+    """Sends a message, and waits to be killed; the message is in the pipe by then."""
+    queue.put(numpy.arange(1 << 17, dtype=float))
+    ready.set()
+    time.sleep(600)
+
+
+def killed(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def job_that_is_killed(path, method, sender):
+    """A pool at work, whose messages are under way when all of its processes are killed."""
+    smp.install(partition=path)
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    process = context.Process(target=lives_on, args=(queue, event := context.Event()))
+    process.start()
+    event.wait()
+    queue.put(numpy.ones(1 << 17))
+    kept = smp.share(numpy.ones(1 << 17), partition=path)
+    sender.send((process.pid, kept._where is not None))
+    time.sleep(600)
+
+
+def caches(path, key, seconds, queue):
+    cache = Cache("test", partition=path)
+    built = []
+
+    def build():
+        built.append(1)
+        time.sleep(seconds)
+        return numpy.full(1 << 17, 3.0)
+
+    queue.put((float(cache.get_or_create(key, build).sum()), len(built)))
+
+
+def builds_for_ever(path, key, event):
+    def build():
+        event.set()
+        time.sleep(600)
+
+    Cache("test", partition=path).get_or_create(key, build)
+
+
+def box_of(path):
+    return messages.mailbox(path)
+
+
+def usage_of(path):
+    return shmstore.Partition(path).usage(full=True)
