@@ -250,6 +250,8 @@ static bool evict_files(struct shmstore *s, struct shms_evict_users *users, stru
 	if (r != 0 && r != -EBUSY)
 		return r > 0;
 	run.one_name = r == -EBUSY;
+	if (r == 0)
+		shms_tier_for_put(users->v[0].lock_fd);
 	r = shms_evict_users_look(users);
 	if (r == 0)
 		r = shms_evict_run(&run);
@@ -293,6 +295,14 @@ static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const
 	if (k.goal)
 		made |= evict_files(s, users, &k);
 	return made || evict_packed(s, t, k.goal, &k);
+}
+
+void shms_evict_after(struct shmstore_partition *p)
+{
+	struct shms_tier *t;
+
+	if (shms_tier_own(p, &t) == 0)
+		shms_tier_after_put(t, WAIT_MS);
 }
 
 bool shms_evict_for(struct shmstore *s, uint64_t bytes)

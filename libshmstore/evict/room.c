@@ -97,6 +97,7 @@ static int take_in_turn(struct shms_room *m)
 	int r;
 
 	m->turn = shms_turns_take(&p->making, UINT64_MAX, NULL, NULL);
+	shms_evict_after(p);
 	r = m->take(m->arg);
 	if (r == -ENOSPC)
 		atomic_store_explicit(&p->short_of, true, memory_order_relaxed);

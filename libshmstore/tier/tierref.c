@@ -35,21 +35,36 @@ int shms_tier_release(struct shms_tier *t, int dirfd, const char *name)
 	return shms_tierdrop_name(t, dirfd, name, &freed);
 }
 
+/* Bytes of the lock's file: who is the next one; who evicts for a put. */
+enum {
+	NEXT,
+	FOR_PUT
+};
+
+/* Locks or unlocks a byte. 0, -EBUSY, -errno. */
+static int byte_lock(int fd, short type, off_t byte)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+
+	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+		return 0;
+	return errno == EAGAIN || errno == EACCES ? -EBUSY : shms_error(errno);
+}
+
 /* One step: in a queue first the right to be the next one, by a lock on a byte, then the file's lock. 0, -EBUSY, -errno. */
 static int step(int fd, bool queue, bool *io_next)
 {
-	struct flock next = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+	int r = queue && !*io_next ? byte_lock(fd, F_WRLCK, NEXT) : 0;
 
-	if (queue && !*io_next && fcntl(fd, F_OFD_SETLK, &next) < 0)
-		return errno == EAGAIN || errno == EACCES ? -EBUSY : shms_error(errno);
+	if (r < 0)
+		return r;
 	*io_next = true;
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EINTR)
 			return errno == EWOULDBLOCK ? -EBUSY : shms_error(errno);
 	}
-	next.l_type = F_UNLCK;
 	if (queue)
-		(void)fcntl(fd, F_OFD_SETLK, &next);
+		(void)byte_lock(fd, F_UNLCK, NEXT);
 	return 0;
 }
 
@@ -109,9 +124,33 @@ int shms_tier_unlock(struct shms_tier *t, int fd)
 {
 	if (fd < 0)
 		return -1;
+	(void)byte_lock(fd, F_UNLCK, FOR_PUT);
 	shms_unlock_fd(fd);
 	shms_turns_end(&t->turns);
 	return -1;
+}
+
+void shms_tier_for_put(int fd)
+{
+	(void)byte_lock(fd, F_WRLCK, FOR_PUT);
+}
+
+void shms_tier_after_put(struct shms_tier *t, unsigned wait_ms)
+{
+	_fd_ int fd = open_lock(t);
+	uint64_t end = shms_now_mono_ns() + wait_ms * 1000000ull;
+	struct timespec pause = {.tv_nsec = 50000};
+
+	while (fd >= 0 && !atomic_load_explicit(&t->stuck, memory_order_relaxed)) {
+		struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = FOR_PUT, .l_len = 1};
+
+		if (fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
+			return;
+		atomic_store_explicit(&t->stuck, shms_now_mono_ns() >= end, memory_order_relaxed);
+		nanosleep(&pause, NULL);
+		if (pause.tv_nsec < 400000)
+			pause.tv_nsec *= 2;
+	}
 }
 
 int shms_tier_lock_names(int objects_fd)

@@ -38,11 +38,6 @@ struct memlimit_use memcgroup_use(const struct memcgroup_files *f, int version, 
 	return use;
 }
 
-struct amount memcgroup_slice(struct amount user_anon, struct amount user_shmem, struct amount system_shmem)
-{
-	return amount_add(amount_add(user_anon, user_shmem), system_shmem);
-}
-
 void memcgroup_read_stat(struct memcgroup_files *f, int version, const char *text, size_t size)
 {
 	/* A name that only one version has says nothing in the other. */

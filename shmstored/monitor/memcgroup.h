@@ -27,11 +27,6 @@ struct memcgroup_files {
 struct amount memcgroup_working_set(const struct memcgroup_files *f);
 /* version: 1 or 2. Without swap: the limit, and the working set. With it: both together; where a swap has no limit, the total is without it. */
 struct memlimit_use memcgroup_use(const struct memcgroup_files *f, int version, bool count_swap);
-/*
- * Where workers have a slice of their own: its anonymous memory and the shared memory of both slices, as a page of a tmpfs is
- * charged to whoever touched it first.
- */
-struct amount memcgroup_slice(struct amount user_anon, struct amount user_shmem, struct amount system_shmem);
 /* Both lists out of a memory.stat. */
 void memcgroup_read_stat(struct memcgroup_files *f, int version, const char *text, size_t size);
 /* A limit: a file's number, where "max", 0, and what v1 says for "none" (the largest that fits, in pages) are no limit. */

@@ -6,6 +6,7 @@
 
 #include "memcgroup.h"
 #include "memhost.h"
+#include "memrules.h"
 #include "scn.h"
 
 enum key {

@@ -22,6 +22,7 @@
 #include "memcgroup.h"
 #include "memhost.h"
 #include "memproc.h"
+#include "memrules.h"
 #include "memtext.h"
 
 #define ROUNDS 20000
