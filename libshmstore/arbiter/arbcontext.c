@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arbattempt.h"
 #include "cancel.h"
 #include "detail.h"
 

@@ -16,7 +16,6 @@
 #include "arbcontext.h"
 #include "detail.h"
 #include "reservation.h"
-#include "sys.h"
 
 #define AGAIN_MAX 8
 #define AGAIN_NS  5000000u /* before the first other reservation; each time twice that: 1.3 s in all */

@@ -7,7 +7,6 @@
 #define SHMS_DRAFT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "format.h"

@@ -6,7 +6,6 @@
 #ifndef SHMS_RECENT_H
 #define SHMS_RECENT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -24,7 +24,6 @@
 #include <shmstore/shmstore.h>
 #include <shmstore/stage.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -172,7 +172,7 @@ void shms_room_settle_part(struct shms_room *m, uint64_t taken)
 }
 
 /* What only an operator can end sooner; "" where there is none. */
-static const char *leased_text(struct shmstore_partition *p, char *ret, size_t size)
+static void leased_text(struct shmstore_partition *p, char *ret, size_t size)
 {
 	struct shms_deadleases l;
 	struct tm at;
@@ -182,53 +182,119 @@ static const char *leased_text(struct shmstore_partition *p, char *ret, size_t s
 	shms_deadleases_look(p, &l);
 	*ret = '\0';
 	if (!l.bytes)
-		return ret;
+		return;
 	end = (time_t)((shms_now_real_ns() / 1000000 + (int64_t)(l.expiry_ms - shms_now_boot_ms())) / 1000);
 	if (!localtime_r(&end, &at) || !strftime(clock, sizeof(clock), "%H:%M", &at))
-		return ret;
+		return;
 	snprintf(ret, size,
 		 "; %" PRIu64 " MiB are leased by dead stores until %s: shmstore-admin gc --leases ends that",
 		 l.bytes >> 20, clock);
-	return ret;
 }
 
 #define OTHERS 3
+#define LOOKS  2048u /* at stores, for one sentence */
 
-/* Adds who else has a directory there whose name begins with prefix. What is in it we may not see, but a job that ended may have left it. */
-static bool add_others(int at, const char *path, const char *prefix, const char *says, char *ret, size_t size)
+/* Who else has memory, the largest first. Whose size we may not see has 0 bytes. */
+struct others {
+	uint64_t most; /* that any may have: the file system's used bytes */
+	unsigned n, n_looked;
+	struct other {
+		uid_t uid;
+		uint64_t bytes;
+		char name[41];
+	} v[OTHERS];
+};
+
+static void note(struct others *o, uid_t uid, const char *name, uint64_t bytes)
 {
-	_dir_ DIR *dir = NULL;
-	struct dirent *e;
-	size_t used = strlen(ret);
-	struct stat st;
-	int n = 0, error;
+	unsigned at = o->n < OTHERS ? o->n++ : OTHERS;
 
-	if (shms_list_dir(at, path, &dir) < 0)
-		return false;
-	while (n < OTHERS && (e = shms_readdir(dir, &error))) {
-		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0 || e->d_name[0] == '.' ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
-		    st.st_uid == geteuid())
-			continue;
-		used += (size_t)snprintf(ret + used, size - used, "%s user %u's %.40s", n++ ? "," : says,
-					 (unsigned)st.st_uid, e->d_name);
+	for (; at && o->v[at - 1].bytes < bytes; at--) {
+		if (at < OTHERS)
+			o->v[at] = o->v[at - 1];
 	}
-	return n > 0;
+	if (at == OTHERS)
+		return;
+	o->v[at] = (struct other){.uid = uid, .bytes = bytes};
+	snprintf(o->v[at].name, sizeof(o->v[at].name), "%.40s", name);
 }
 
-/* Whose stores are in this partition, and whose partitions lie beside it on the same mount; "" where there are none. */
-static const char *others_text(const struct shmstore_partition *p, char *ret, size_t size)
+/* By what its owner says: to count files takes too long for a put that fails. Of a partition all of its stores. */
+static uint64_t bytes_of(struct others *o, int at, const char *name, bool partition)
 {
-	bool any;
+	_fd_ int fd = o->n_looked++ < LOOKS ? shms_open_beneath(at, name, O_RDONLY | O_DIRECTORY) : -1;
+	struct shmstore_counters c = {0};
+	_dir_ DIR *dir = NULL;
+	struct shms_page page;
+	struct dirent *e;
+	int r = 0;
 
-	*ret = '\0';
-	any = add_others(p->fd, SHMS_DIR_STORES, "", "; it also holds", ret, size);
-	if (strcmp(p->mount, p->path) != 0)
-		any |= add_others(AT_FDCWD, p->mount, "shmstore-", "; its mount also holds", ret, size);
-	if (any)
-		snprintf(ret + strlen(ret), size - strlen(ret),
+	if (fd < 0)
+		return 0;
+	if (!partition && shms_page_read(fd, &page) == 0)
+		shms_page_counters(&page, &c);
+	if (partition && shms_list_dir(fd, SHMS_DIR_STORES, &dir) == 0) {
+		while ((e = shms_readdir(dir, &r)))
+			c.linked_bytes += bytes_of(o, dirfd(dir), e->d_name, false);
+	}
+	/* A false word is nobody's size. */
+	return c.linked_bytes <= o->most && c.pool_bytes <= o->most ? c.linked_bytes + c.pool_bytes : 0;
+}
+
+/* Adds the largest directories there, of stores or of partitions, that are not own. Is one of them another user's? */
+static bool add_others(int at, const char *path, ino_t own, bool partitions, uint64_t most, char *ret, size_t size)
+{
+	struct others o = {.most = most};
+	_dir_ DIR *dir = NULL;
+	bool strange = false;
+	struct dirent *e;
+	struct stat st;
+	int r = shms_list_dir(at, path, &dir);
+
+	while (r == 0 && o.n_looked < LOOKS && (e = shms_readdir(dir, &r))) {
+		if (e->d_name[0] == '.' || (partitions && strncmp(e->d_name, "shmstore-", 9) != 0) ||
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
+		    st.st_ino == own)
+			continue;
+		/* What is in another user's we may not see, but a job that ended may have left it. */
+		uint64_t bytes = bytes_of(&o, dirfd(dir), e->d_name, partitions);
+		if (bytes || st.st_uid != geteuid())
+			note(&o, st.st_uid, e->d_name, bytes);
+	}
+	for (unsigned i = 0; i < o.n; i++) {
+		const char *says = i ? "," : partitions ? "; its mount also holds" : "; it also holds";
+		size_t used = strlen(ret);
+
+		strange = strange || o.v[i].uid != geteuid();
+		used += (size_t)snprintf(ret + used, size - used, "%s user %u's %s", says, (unsigned)o.v[i].uid,
+					 o.v[i].name);
+		if (o.v[i].bytes && used < size)
+			snprintf(ret + used, size - used, " (%" PRIu64 " bytes)", o.v[i].bytes);
+	}
+	return strange;
+}
+
+/* Takes a look at all stores, so that a thread makes it anew four times a second at most. */
+static const char *holders_text(const struct shmstore *s, uint64_t used)
+{
+	static _Thread_local char text[400], of[sizeof(s->p->uuid)];
+	static _Thread_local uint64_t made_ns;
+	uint64_t now = shms_now_mono_ns();
+	struct stat st;
+	bool strange;
+
+	if (now - made_ns < SWEEP_EVERY_NS && strcmp(of, s->p->uuid) == 0)
+		return text;
+	leased_text(s->p, text, sizeof(text));
+	strange = add_others(s->p->fd, SHMS_DIR_STORES, s->dir_inode, false, used, text, sizeof(text));
+	if (strcmp(s->p->mount, s->p->path) != 0 && fstat(s->p->fd, &st) == 0)
+		strange |= add_others(AT_FDCWD, s->p->mount, st.st_ino, true, used, text, sizeof(text));
+	if (strange)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text),
 			 ": as root, shmstore-admin gc --all removes what dead processes left there");
-	return ret;
+	memcpy(of, s->p->uuid, sizeof(of));
+	made_ns = now;
+	return text;
 }
 
 int shms_room_refused(struct shms_room *m, int error)
@@ -237,7 +303,6 @@ int shms_room_refused(struct shms_room *m, int error)
 	uint64_t size, available;
 	struct shms_ramroom_look ram;
 	struct statvfs fs;
-	char leased[160], others[640];
 
 	if (shms_room_wanted(error))
 		shms_count(&m->s->ledger->enospc_n, 1);
@@ -261,7 +326,7 @@ int shms_room_refused(struct shms_room *m, int error)
 				   ram.path, ram.room, ram.limit, m->bytes, available, path);
 	return shms_detail(error, NULL,
 			   "the partition is full: %" PRIu64 " bytes of %s are free (of %" PRIu64 "), and %" PRIu64
-			   " were asked for%s%s",
-			   available, path, size, m->bytes, leased_text(m->s->p, leased, sizeof(leased)),
-			   others_text(m->s->p, others, sizeof(others)));
+			   " were asked for%s",
+			   available, path, size, m->bytes,
+			   holders_text(m->s, size - (uint64_t)fs.f_bfree * fs.f_frsize));
 }

@@ -19,7 +19,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/uio.h>
 
 #define SHMS_FORMAT_MAGIC    "\x89SHMOBJ\n"
 #define SHMS_FORMAT_VERSION  1u

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "sys.h"
 
 #define PREFIX "shmstore-tier:1:"
 

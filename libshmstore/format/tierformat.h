@@ -17,7 +17,6 @@
 #ifndef SHMS_TIERFORMAT_H
 #define SHMS_TIERFORMAT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -9,7 +9,6 @@
 #ifndef SHMS_WALK_H
 #define SHMS_WALK_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 

@@ -7,7 +7,6 @@
  */
 #include "pyactor.h"
 
-#include <errno.h>
 #include <shmstore/actor.h>
 #include <stdio.h>
 #include <string.h>

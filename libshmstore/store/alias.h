@@ -3,7 +3,6 @@
 #ifndef SHMS_ALIAS_H
 #define SHMS_ALIAS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/uio.h>
 

@@ -7,7 +7,6 @@
 #define SHMS_PEEK_H
 
 #include <shmstore/shmstore.h>
-#include <stdbool.h>
 
 struct shms_keyname;
 

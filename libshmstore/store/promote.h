@@ -4,7 +4,6 @@
 #define SHMS_PROMOTE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "tier.h"
 #include "tierstore.h"

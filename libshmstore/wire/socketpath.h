@@ -3,7 +3,6 @@
 #ifndef SHMS_SOCKETPATH_H
 #define SHMS_SOCKETPATH_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define SHMS_SOCKET_PATH 108 /* as sockaddr_un's */

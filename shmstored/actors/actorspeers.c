@@ -2,7 +2,6 @@
 /* actorspeers.c: see actorspeers.h: what comes from other daemons, who has how much room, and what is told of it. */
 #include "actorspeers.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

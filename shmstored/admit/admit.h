@@ -9,7 +9,6 @@
 #define ADMIT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "admittask.h"

@@ -2,7 +2,6 @@
 /* admittask.c: see admittask.h. */
 #include "admittask.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

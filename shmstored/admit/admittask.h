@@ -13,7 +13,6 @@
 #define ADMITTASK_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -6,8 +6,6 @@
 #ifndef LATENESS_H
 #define LATENESS_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define LATENESS_BUCKETS 8u  /* the last one is "more" */

@@ -15,7 +15,6 @@
 #define ACTOR_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "ckptplan.h"

@@ -17,8 +17,6 @@
 #ifndef GATELINE_H
 #define GATELINE_H
 
-#include <stddef.h>
-
 #include "gate.h"
 
 #define GATELINE_LEVELS 5u

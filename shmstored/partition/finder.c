@@ -21,7 +21,6 @@
 
 #include "account.h"
 #include "host.h"
-#include "log.h"
 #include "loop.h"
 #include "member.h"
 #include "reaper.h"

@@ -8,7 +8,6 @@
 #ifndef INBOX_H
 #define INBOX_H
 
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -4,7 +4,6 @@
 #define SURVEYDATA_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 struct shmstore_partition;
 struct survey;

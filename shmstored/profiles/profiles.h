@@ -10,7 +10,6 @@
 #ifndef PROFILES_H
 #define PROFILES_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -16,7 +16,6 @@
 
 #include "config.h"
 #include "conn.h"
-#include "hash.h"
 #include "host.h"
 #include "loop.h"
 #include "member.h"

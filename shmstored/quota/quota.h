@@ -16,7 +16,6 @@
 #define QUOTA_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -7,7 +7,6 @@
  * given back as well. So that the sum stays an upper bound, all that came into being since its begin counts on top (the mark knows
  * the totals of then), and only what is given back after its end is subtracted. What it says too much, the next survey corrects.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -7,7 +7,6 @@
  * then on, until it answers after all or opens a channel anew. The same is so for who has no channel: unpinned is what can be had.
  * Nothing here waits.
  */
-#include <errno.h>
 #include <string.h>
 #include <utlist.h>
 

@@ -15,7 +15,6 @@
 #define STAGEPROFILE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "ratio.h"

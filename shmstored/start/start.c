@@ -27,7 +27,6 @@
 #include "dispatch.h"
 #include "events.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "listener.h"
 #include "log.h"
 #include "loop.h"

@@ -14,7 +14,6 @@
 #include "commands.h"
 #include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 

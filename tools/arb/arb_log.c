@@ -15,7 +15,6 @@
 #include "jsonin.h"
 #include "jsonout.h"
 #include "keytext.h"
-#include "message.h"
 #include "options.h"
 
 enum {

@@ -4,7 +4,6 @@
 #define ADMIN_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #define ADMIN_NAME "shmstore-admin"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arbtable.c: the contexts and the pools of a partition's arbiter as tables. Who waits is first: that is who is looked for. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #define SYSROOT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "admin.h"

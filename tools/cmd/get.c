@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "human.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"

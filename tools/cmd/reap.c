@@ -3,7 +3,6 @@
  * cmd_reap.c: "shmstore-admin reap STORE": the daemon removes one dead store, and tells each step with its evidence. It is the daemon's
  * word whether the store is dead, by its lock; a user may have his own reaped.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -19,7 +19,6 @@
 #include "asking.h"
 #include "doctor.h"
 #include "jsonin.h"
-#include "message.h"
 #include "shellword.h"
 #include "sysroot.h"
 

@@ -5,7 +5,6 @@
  */
 #include "doctor.h"
 
-#include <errno.h>
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -14,7 +14,6 @@
 
 #include "asking.h"
 #include "commands.h"
-#include "human.h"
 #include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
