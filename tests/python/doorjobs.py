@@ -108,3 +108,11 @@ def box_of(path):
 
 def usage_of(path):
     return shmstore.Partition(path).usage(full=True)
+
+
+def item_sum(data, i):
+    return float(data[i].sum())
+
+
+def fitted(a, scale):
+    return a * scale, a.flags.writeable

@@ -24,6 +24,7 @@ FROM_C_OUTPUT = "1000 499500.0\n"
 NOTEBOOKS = "…share a data frame between notebooks?"
 POOL = "…share an array between the processes of a pool?"
 MODEL = "…load a model once for all web workers?"
+DATA = "…share a data set between workers?"
 FROM_C = "…read in Python what a C program wrote?"
 CONTAINERS = "…use it in Docker or Kubernetes?"
 SIZE = "…choose how large the partition is?"
@@ -31,7 +32,7 @@ CRASH = "…clean up after a crash?"
 HOLDERS = "…see who holds memory?"
 
 EXAMPLES = {
-    "README.md": {"Two commands": ["sh"], "Installing": ["sh", "sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
+    "README.md": {"In ten lines": ["python"], "Two commands": ["sh"], "Installing": ["sh", "sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
     "docs/c.md": {"A ticket": ["c"], "CMake": ["cmake"]},
     "docs/python.md": {"By ticket": ["python"]},
     "docs/daemon.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"]},
@@ -39,7 +40,8 @@ EXAMPLES = {
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 4},
     "docs/tier.md": {"Using it": ["sh"]},
-    "docs/how-do-i.md": {NOTEBOOKS: ["python", "python"], POOL: ["python", "python"], MODEL: ["python"], FROM_C: ["c", "python", "sh"],
+    "docs/how-do-i.md": {NOTEBOOKS: ["python", "python"], POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"],
+                         FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
 }
 PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))

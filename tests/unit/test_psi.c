@@ -23,9 +23,14 @@ static void begin(void)
 	config = (struct config){.psi = true, .psi_stall_us = 150000, .psi_window_us = 1000000};
 	host = (struct host){.config = &config};
 	cr_assert_eq(loop_new(4, &host.loop), 0);
+	cr_assert_eq(events_new(&host.events), 0);
+}
+
+static void begin_with_files(void)
+{
+	begin();
 	if (strncmp(loop_backend(host.loop), "epoll", 5) == 0)
 		cr_skip_test("epoll takes no files that stand for the kernel's");
-	cr_assert_eq(events_new(&host.events), 0);
 }
 
 static void finish(struct psi *p)
@@ -69,7 +74,7 @@ Test(psi, the_slice_above_us_is_asked)
 {
 	struct psi *p;
 
-	begin();
+	begin_with_files();
 	make("/proc/self/cgroup", "1:name=systemd:/old/style\n0::/system.slice/shmstored.service\n");
 	make("/sys/fs/cgroup/system.slice/memory.pressure", "");
 	make("/proc/pressure/memory", "");
@@ -84,7 +89,7 @@ Test(psi, without_a_slice_the_host_is_asked)
 {
 	struct psi *p;
 
-	begin();
+	begin_with_files();
 	make("/proc/self/cgroup", "0::/\n");
 	make("/proc/pressure/memory", "");
 	cr_assert_eq(psi_new(&host, scratch_dir(NULL), &p), 0);

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data sets in shared memory: a sequence of records that any number of processes index, and each record is a view.
+
+The records are pickled one by one as they come, into objects of 64 MiB, so that making one takes no memory but its own; one more object has
+the places of all. A sequence pickles to its name: `DataLoader`'s workers, ranks and jobs map the same copy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import secrets
+import struct
+import sys
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ._shmstore import default_path
+from .partition import Partition
+from .pickling import dumps
+from .store import Store
+
+_CHUNK = 64 << 20  # bytes of an object
+_ALIGN = 64
+_ASIDE_MIN = 512  # bytes of a buffer; smaller ones stay in the record's pickle
+_PLACE = struct.Struct("<IIQQ")  # of a record: the object, its parts, where its table of parts begins, 0; or as `_FLAT` says
+_FLAT = 1 << 31  # and the number of a dtype, in the place of the parts: an array of one dimension, where it begins, its items
+_PART = struct.Struct("<QQ")  # of a record's part: where it begins in the object, bytes; the pickle's is the first one
+
+
+def is_flat(record: Any) -> bool:
+    """Whether that is an array which its dtype and its bytes say all of."""
+    numpy = sys.modules.get("numpy")
+    return (numpy is not None and type(record) is numpy.ndarray and record.ndim == 1 and record.flags.c_contiguous and record.nbytes > 0
+            and not record.dtype.hasobject and record.dtype.isbuiltin == 1)
+
+
+class _Writer:
+    """Packs records into objects of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._parts: list[Any] = []
+        self._at = self._number = 0
+        self._places: list[bytes] = []
+        self._dtypes: list[Any] = []
+
+    def add(self, record: Any) -> None:
+        if is_flat(record):
+            if record.dtype not in self._dtypes:
+                self._dtypes.append(record.dtype)
+            self._room(record.nbytes)
+            begin = self._take(memoryview(record.view("u1")))
+            self._places.append(_PLACE.pack(self._number, _FLAT + self._dtypes.index(record.dtype), begin, len(record)))
+            return
+        header, aside = dumps(record, least=_ASIDE_MIN)
+        parts = [memoryview(header), *(buffer.raw() for buffer in aside)]
+        self._room(sum(-(-part.nbytes // _ALIGN) * _ALIGN for part in parts) + _ALIGN + len(parts) * _PART.size)
+        table = bytearray(len(parts) * _PART.size)
+        for i, part in enumerate(parts):
+            _PART.pack_into(table, i * _PART.size, self._take(part), part.nbytes)
+        self._places.append(_PLACE.pack(self._number, len(parts), self._take(memoryview(table)), 0))
+
+    def _room(self, nbytes: int) -> None:
+        if self._parts and self._at + nbytes > _CHUNK:
+            self.flush()
+
+    def _take(self, part: memoryview) -> int:
+        begin = self._at
+        self._parts.append((begin, bytes(part) if part.nbytes < _CHUNK // 1024 else part))
+        self._at = -(-(begin + part.nbytes) // _ALIGN) * _ALIGN
+        return begin
+
+    def flush(self) -> None:
+        """Writes the object that is begun."""
+        if not self._parts:
+            return
+        with self._store.create(str(self._number), 0, [self._at]) as writer:
+            room = writer.buffers[0]
+            for begin, part in self._parts:
+                room[begin : begin + len(part)] = part
+            room.release()
+        self._parts, self._at, self._number = [], 0, self._number + 1
+
+    def end(self, keys: list[Any] | None) -> None:
+        self.flush()
+        header, buffers = dumps((keys, self._dtypes))
+        self._store.put_buffers("places", header, [b"".join(self._places), *buffers])
+
+
+class _Records:
+    """What a list and a dict have in common."""
+
+    def __init__(self, records: Iterable[Any], keys: list[Any] | None, partition: str | None) -> None:
+        path = partition or default_path()
+        name = f"data-{os.getpid()}-{secrets.token_hex(4)}"
+        store = Partition(path, create=True).open(name, label=type(self).__name__)
+        writer = _Writer(store)
+        for record in records:
+            writer.add(record)
+        writer.end(keys)
+        self._finalize = weakref.finalize(self, _close, store, os.getpid())
+        self._attach(path, name)
+
+    def _attach(self, path: str, name: str) -> None:
+        self._where = path, name
+        self._reader = Partition(path).open(name, readonly=True)
+        view = self._reader.view("places")
+        self._places, *buffers = view.buffers
+        self._keys, self._dtypes = pickle.loads(view.header_view, buffers=buffers)
+        self._rows: dict[int, memoryview] = {}
+        self._n = len(self._places) // _PLACE.size
+
+    def close(self) -> None:
+        """Frees the records in the process that made them; those that are in use stay. It is done at the latest when that process ends."""
+        finalize = getattr(self, "_finalize", None)
+        if finalize is not None:
+            finalize()
+
+    def _record(self, i: int) -> Any:
+        number, n_parts, begin, n = _PLACE.unpack_from(self._places, i * _PLACE.size)
+        row = self._rows.get(number)
+        if row is None:
+            row = self._rows[number] = self._reader.view(str(number)).buffers[0]
+        if n_parts >= _FLAT:
+            return sys.modules["numpy"].frombuffer(row, self._dtypes[n_parts - _FLAT], n, begin)
+        places = [_PART.unpack_from(row, begin + k * _PART.size) for k in range(n_parts)]
+        header, *buffers = [row[at : at + nbytes] for at, nbytes in places]
+        return pickle.loads(header, buffers=buffers)
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of all records, which all processes have in common."""
+        return self._reader.usage().linked
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attached, (type(self), *self._where)
+
+
+def _close(store: Store, pid: int) -> None:
+    if pid == os.getpid():
+        store.close()
+
+
+def _attached(kind: type[_Records], path: str, name: str) -> _Records:
+    records = kind.__new__(kind)
+    records._attach(path, name)
+    return records
+
+
+class SharedList(_Records, Sequence[Any]):
+    """A list of records in shared memory. Arrays of a record are views, read-only; a slice is a list of records.
+
+    records: read once, one after the other; a generator does. It is there until `close`, or until the process that made it ends. Raises Error
+    (ENOSPC) where the partition is too small.
+    """
+
+    def __init__(self, records: Iterable[Any], partition: str | None = None) -> None:
+        super().__init__(records, None, partition)
+
+    def __getitem__(self, i: Any) -> Any:
+        if type(i) is int and 0 <= i < self._n:
+            return self._record(i)
+        if isinstance(i, slice):
+            return [self._record(k) for k in range(*i.indices(self._n))]
+        k = i.__index__()
+        if not -self._n <= k < self._n:
+            raise IndexError(f"record {k} of {self._n}")
+        return self._record(k % self._n)
+
+    def __repr__(self) -> str:
+        return f"<SharedList of {self._n} records>"
+
+
+class SharedDict(_Records, Mapping[Any, Any]):
+    """A mapping with its values in shared memory, as `SharedList`. Each process has the keys for itself."""
+
+    def __init__(self, mapping: Mapping[Any, Any] | Iterable[tuple[Any, Any]], partition: str | None = None) -> None:
+        keys: list[Any] = []
+        items = mapping.items() if isinstance(mapping, Mapping) else mapping
+        super().__init__((keys.append(key) or value for key, value in items), keys, partition)  # type: ignore[func-returns-value]
+
+    def _attach(self, path: str, name: str) -> None:
+        super()._attach(path, name)
+        self._index = dict(zip(self._keys or (), itertools.count()))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._record(self._index[key])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __repr__(self) -> str:
+        return f"<SharedDict of {len(self)} records>"

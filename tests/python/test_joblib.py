@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""shmstore.joblib: joblib's workers with arguments and results by handoff."""
+
+
+import gc
+
+import doorjobs
+import numpy
+import pytest
+from conftest import wait_for
+
+import shmstore
+from shmstore import messages
+
+joblib = pytest.importorskip("joblib")
+N = 1 << 17
+
+
+@pytest.fixture
+def backend(place):
+    import shmstore.joblib as door
+
+    door.register(partition=place.path)
+    yield place.path
+    box = messages._boxes.pop(place.path, None)
+    messages._roots.pop(place.path, None)
+    if box is not None:
+        box.close()
+
+
+def test_arguments_and_results(backend):
+    array = numpy.arange(N, dtype=float)
+    with joblib.parallel_backend("shmstore", n_jobs=2):
+        results = joblib.Parallel()(joblib.delayed(doorjobs.fitted)(array, i) for i in range(8))
+        assert all((scaled == array * i).all() and writeable and scaled.flags.writeable for i, (scaled, writeable) in enumerate(results))
+        local = 3
+        assert joblib.Parallel()(joblib.delayed(lambda x: x + local)(i) for i in range(5)) == [3, 4, 5, 6, 7]  # by cloudpickle
+        large = joblib.Parallel()(joblib.delayed(lambda x: x + local)(array) for _ in range(3))
+        assert all((one == array + 3).all() for one in large)
+        with pytest.raises(ZeroDivisionError):
+            joblib.Parallel()(joblib.delayed(divmod)(1, 0) for _ in range(2))
+    assert messages._boxes[backend].store.usage().n_views  # the results are maps
+    del results, large
+    wait_for("the memory", lambda: gc.collect() >= 0 and messages._boxes[backend].store.usage().n_views == 0)
+
+
+def test_scikit_learn(backend):
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    rng = numpy.random.default_rng(5)
+    x, y = rng.random((4000, 40)), rng.integers(0, 3, 4000)
+    forest = ensemble.RandomForestClassifier(8, n_jobs=2, random_state=1, max_depth=4)
+    with joblib.parallel_backend("shmstore"):
+        ours = forest.fit(x, y).predict(x)
+    assert (ours == forest.fit(x, y).predict(x)).all()
+    assert shmstore.Partition(backend).usage().residual == 0

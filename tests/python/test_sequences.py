@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SharedList and SharedDict: records in shared memory, which processes index by the sequence's name."""
+
+import gc
+import multiprocessing
+import pickle
+
+import doorjobs
+import numpy
+import pytest
+
+import shmstore
+from shmstore import sequences
+from shmstore.sequences import SharedDict, SharedList
+
+
+def records(n):
+    for i in range(n):
+        yield {"array": numpy.full(i % 700, float(i)), "text": f"record {i}", "raw": b"x" * (i % 3000)}
+
+
+@pytest.fixture
+def small_objects(monkeypatch):
+    monkeypatch.setattr(sequences, "_CHUNK", 64 << 10)
+
+
+def test_records_are_what_was_put(place, small_objects):
+    data = SharedList(records(2000), partition=place.path)
+    assert len(data) == 2000
+    for i, record in enumerate(records(2000)):
+        found = data[i]
+        assert found["text"] == record["text"] and found["raw"] == record["raw"] and (found["array"] == record["array"]).all()
+    assert data[-1]["text"] == "record 1999" and [r["text"] for r in data[3:9:2]] == ["record 3", "record 5", "record 7"]
+    for wrong in (2000, -2001):
+        with pytest.raises(IndexError):
+            data[wrong]
+    assert [record["text"] for record in data][:2] == ["record 0", "record 1"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_map_one_copy(place, method):
+    array = numpy.arange(1 << 15, dtype=float)
+    data = SharedList((array + i for i in range(64)), partition=place.path)
+    assert data.nbytes < 1.05 * 64 * array.nbytes
+    before = shmstore.Partition(place.path).usage().linked
+    with multiprocessing.get_context(method).Pool(3) as pool:
+        assert pool.starmap(doorjobs.item_sum, [(data, i) for i in range(64)]) == [float((array + i).sum()) for i in range(64)]
+        assert shmstore.Partition(place.path).usage().linked == before
+    assert not data[5].flags.writeable
+
+
+def test_it_goes_when_it_is_closed_and_when_nobody_has_it(place):
+    partition = shmstore.Partition(place.path, create=True)
+    data = SharedList(records(100), partition=place.path)
+    kept = data[99]["array"]
+    data.close()
+    assert partition.stores() == [] and kept[0] == 99
+    data = SharedDict({"a": numpy.ones(1000), "b": 2}, partition=place.path)
+    assert len(partition.stores()) == 1
+    del data
+    gc.collect()
+    assert partition.stores() == []
+
+
+def test_a_mapping(place):
+    items = {("a", i): numpy.full(300, i) for i in range(500)}
+    data = SharedDict(items, partition=place.path)
+    again = pickle.loads(pickle.dumps(data))
+    assert list(again) == list(items) and ("a", 3) in again and "b" not in again and len(again) == 500
+    assert all((again[key] == value).all() for key, value in items.items())
+    with pytest.raises(KeyError):
+        again["b"]
+    assert (SharedDict(iter(items.items()), partition=place.path)[("a", 7)] == 7).all()
+    assert len(SharedList([], partition=place.path)) == 0
+
+
+def test_a_record_larger_than_an_object(place, small_objects):
+    data = SharedList([1, numpy.arange(1 << 16), "two"], partition=place.path)
+    assert data[0] == 1 and (data[1] == numpy.arange(1 << 16)).all() and data[2] == "two"
