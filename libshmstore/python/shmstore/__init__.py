@@ -23,6 +23,7 @@ itself belongs to the process that opened it.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -42,7 +43,6 @@ from . import actors, arbiter, preempting, profiling, staging
 from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror, version
 from .partition import Partition
 from .pickling import dumps, loads
-from .pinning import pinned
 from .records import (
     Counters, EvictReport, Finding, GcAction, GcReport, Holder, ObjectInfo, PartitionInfo, Reconciliation, StoreInfo, StoreUsage, TierInfo,
     Usage,
@@ -52,6 +52,7 @@ from .ticket import Ticket
 
 if TYPE_CHECKING:
     from .caching import Cache, get_or_create
+    from .pinning import pinned
 
 __version__ = version()
 
@@ -64,8 +65,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """What few programs use is imported where it is asked for."""
-    if name in ("Cache", "get_or_create"):
-        from . import caching
-
-        return getattr(caching, name)
+    home = {"Cache": "caching", "get_or_create": "caching", "pinned": "pinning"}.get(name)
+    if home is not None:
+        return getattr(importlib.import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

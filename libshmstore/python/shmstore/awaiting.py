@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import threading
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ._shmstore import ClosedError, Error
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .arbiter import Context
     from .store import Store
 
@@ -56,6 +57,8 @@ class Awaiting(Generic[Result]):
         return self.result()
 
     async def _wait(self) -> None:
+        import asyncio  # who awaits has it; the import takes longer than this package's
+
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         with self._lock:

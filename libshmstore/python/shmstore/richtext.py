@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 
 def size(n: int) -> str:
@@ -19,6 +18,8 @@ def size(n: int) -> str:
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """HTML. Keys and names come from other processes: nothing of them is markup here."""
+    from html import escape  # for the few programs that show something
+
     cells = "".join(f"<th>{escape(h)}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
     return f"<table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
