@@ -160,6 +160,50 @@ static int view_getbuffer(PyObject *op, Py_buffer *ret, int flags)
 	return PyBuffer_FillInfo(ret, op, data ? data : &nothing, (Py_ssize_t)size, !self->cow, flags);
 }
 
+/* What needs other libraries is written in Python: arrow.py. */
+static PyObject *forward(const char *function, PyObject *op, PyObject *args, PyObject *kwargs)
+{
+	PyObject *module = PyImport_ImportModule("shmstore.arrow"), *callable, *all, *result = NULL;
+	Py_ssize_t n = PyTuple_GET_SIZE(args);
+
+	callable = module ? PyObject_GetAttrString(module, function) : NULL;
+	all = callable ? PyTuple_New(n + 1) : NULL;
+	if (all) {
+		PyTuple_SET_ITEM(all, 0, Py_NewRef(op));
+		for (Py_ssize_t i = 0; i < n; i++)
+			PyTuple_SET_ITEM(all, i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
+		result = PyObject_Call(callable, all, kwargs);
+	}
+	Py_XDECREF(all);
+	Py_XDECREF(callable);
+	Py_XDECREF(module);
+	return result;
+}
+
+#define FORWARD(function)                                                                \
+	static PyObject *view_##function(PyObject *op, PyObject *args, PyObject *kwargs) \
+	{                                                                                \
+		return forward(#function, op, args, kwargs);                             \
+	}
+#define FORWARDED(name, function, doc)                                                                \
+	{                                                                                             \
+		name, (PyCFunction)(void (*)(void))view_##function, METH_VARARGS | METH_KEYWORDS, doc \
+	}
+
+FORWARD(c_stream)
+FORWARD(c_array)
+FORWARD(dlpack)
+FORWARD(dlpack_device)
+
+static PyMethodDef view_methods[] = {
+	FORWARDED("__arrow_c_stream__", c_stream,
+		  "Of an Arrow table (Store.put_arrow): its batches, over the mapped memory."),
+	FORWARDED("__arrow_c_array__", c_array, "Of an Arrow table in one batch: that."),
+	FORWARDED("__dlpack__", dlpack, "The one buffer, as bytes."),
+	FORWARDED("__dlpack_device__", dlpack_device, "The processor's memory."),
+	{NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef view_getset[] = {
 	{"key", view_key, NULL, "The key under which the object was put: str where it is UTF-8, else bytes.", NULL},
 	{"header", view_header, NULL, "The header, copied into bytes.", NULL},
@@ -191,6 +235,7 @@ static PyType_Slot view_slots[] = {
 	{Py_tp_doc, view_doc},
 	{Py_tp_dealloc, view_dealloc},
 	{Py_tp_repr, view_repr},
+	{Py_tp_methods, view_methods},
 	{Py_tp_getset, view_getset},
 	{Py_tp_members, view_members},
 	{Py_bf_getbuffer, view_getbuffer},

@@ -251,6 +251,12 @@ class View:
     @property
     def uid(self) -> int:
         """The user id of whoever put the object: one's own, but for what another user handed over, and in stores opened with any_user."""
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Of an Arrow table (`Store.put_arrow`): its batches, over the mapped memory. Raises Error (EBADMSG) of other objects."""
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+    def __dlpack__(self, **options: Any) -> object:
+        """The one buffer, as bytes."""
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final

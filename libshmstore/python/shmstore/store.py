@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Union
 
-from . import _shmstore, staging
+from . import _shmstore, arrow, staging
 from ._shmstore import Error, strerror
 from .actors import Actor, Place
 from .arbiter import Arbiter, Pool
@@ -189,6 +189,18 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         """
         header, buffers = dumps(value, by_value=by_value)
         self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin, evict=evict)
+
+    def put_arrow(self, key: Key, data: Any, replace: bool = False) -> None:
+        """Puts an Arrow table, so that every Arrow library reads it in place: a stream of Arrow's IPC format, written once.
+
+        data: a pyarrow table or batch, or what has `__arrow_c_stream__` (frames of polars and pandas, DuckDB's relations). A view of it has
+        that, too: ``polars.DataFrame(store.view(key))``. Wants pyarrow. Raises Error as `put_buffers`, ImportError.
+        """
+        arrow.put(self, key, data, replace)
+
+    def get_arrow(self, key: Key) -> Any:
+        """The pyarrow.Table that `put_arrow` put, over the mapped memory. Raises KeyError, Error (EBADMSG: another object), ImportError."""
+        return arrow.table_of(self.view(key))
 
     @contextmanager
     def born_shared(self, at_least: int = 2 << 20) -> Iterator[bool]:
