@@ -12,6 +12,7 @@ void usagejson_add(struct json_object *o, const struct shmstore_usage *u)
 	jsonmake_u64(o, "linked", u->linked);
 	jsonmake_u64(o, "ghosts", u->ghosts);
 	jsonmake_u64(o, "pool", u->pool);
+	jsonmake_u64(o, "stranded", u->stranded);
 	jsonmake_u64(o, "inflight", u->inflight);
 	jsonmake_u64(o, "foreign", u->foreign);
 	jsonmake_i64(o, "residual", u->residual);

@@ -255,6 +255,7 @@ static int add_segment_total(struct taking *t, const struct stat *st, const stru
 			return 0;
 	}
 	t->sum.n_leases += s->n_leases;
+	t->sum.stranded += s->stranded_bytes;
 	t->sum.ghosts += s->ghosts_bytes;
 	t->sum.inflight += s->inflight_bytes;
 	if (t->ask->users && t->ask->holders) {
@@ -295,6 +296,7 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 	t->books.linked += s.named_bytes;
 	t->books.uss += s.own_bytes;
 	t->books.pool += s.is_owner ? s.pool_bytes : 0;
+	t->books.stranded += s.is_owner ? s.stranded_bytes : 0;
 	t->pss += s.shared;
 	if (r < 0)
 		return add_segment_total(t, &st, &s, NULL);

@@ -17,6 +17,7 @@ struct shms_books {
 	uint64_t linked;   /* objects, leases and metadata */
 	uint64_t metadata; /* pages, sidecars, marker, symlinks of peers, directories (on disk) */
 	uint64_t pool;
+	uint64_t stranded;         /* the part of pool that goes only when objects are moved or deleted */
 	uint64_t ghosts, inflight; /* of segments: deleted but viewed; being put */
 	uint64_t foreign;          /* in the partition; of the whole file system with SHMS_BOOKS_REST */
 	uint64_t n_stores, n_objects, n_leases;

@@ -40,6 +40,7 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs, c
 	ret->used = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
 	ret->linked = b->linked;
 	ret->pool = b->pool;
+	ret->stranded = b->stranded;
 	ret->foreign = b->foreign;
 	ret->n_stores = b->n_stores;
 	ret->n_objects = b->n_objects;

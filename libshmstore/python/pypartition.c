@@ -126,14 +126,14 @@ static PyObject *partition_find_peer(PyObject *op, PyObject *args, PyObject *kwa
 
 PyObject *pyshm_usage_tuple(const struct shmstore_usage *u)
 {
-	return Py_BuildValue("KKKKKKKLKKKKKKKKKK", (unsigned long long)u->size, (unsigned long long)u->used,
-			     (unsigned long long)u->linked, (unsigned long long)u->ghosts, (unsigned long long)u->pool,
-			     (unsigned long long)u->inflight, (unsigned long long)u->foreign, (long long)u->residual,
-			     (unsigned long long)u->n_stores, (unsigned long long)u->n_objects,
-			     (unsigned long long)u->n_leases, (unsigned long long)u->metadata,
-			     (unsigned long long)u->n_unreadable, (unsigned long long)u->tier,
-			     (unsigned long long)u->tier_demoted, (unsigned long long)u->tier_clean,
-			     (unsigned long long)u->tier_orphans, (unsigned long long)u->n_demoted);
+	return Py_BuildValue(
+		"KKKKKKKLKKKKKKKKKKK", (unsigned long long)u->size, (unsigned long long)u->used,
+		(unsigned long long)u->linked, (unsigned long long)u->ghosts, (unsigned long long)u->pool,
+		(unsigned long long)u->inflight, (unsigned long long)u->foreign, (long long)u->residual,
+		(unsigned long long)u->n_stores, (unsigned long long)u->n_objects, (unsigned long long)u->n_leases,
+		(unsigned long long)u->metadata, (unsigned long long)u->n_unreadable, (unsigned long long)u->tier,
+		(unsigned long long)u->tier_demoted, (unsigned long long)u->tier_clean,
+		(unsigned long long)u->tier_orphans, (unsigned long long)u->n_demoted, (unsigned long long)u->stranded);
 }
 
 static PyObject *partition_usage(PyObject *op, PyObject *args)

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "hostpage.h"
+
 #define TRIES 8
 
 struct seen {
@@ -63,6 +65,28 @@ static bool is_inflight(const struct seen *seen)
 	return shms_segstate_of(seen->state) == SHMS_SEG_WRITING && seen->error == 0;
 }
 
+/* Adds the pages that an object has bytes of, each once: extents come in the order of their slots. */
+static void add_pages(const struct seen *seen, uint64_t *io_end, uint64_t *io_bytes)
+{
+	uint64_t from = seen->object.extent_off & ~(shms_host_page() - 1);
+	uint64_t end = shms_whole_pages(seen->object.extent_off + seen->bytes);
+
+	from = from > *io_end ? from : *io_end;
+	if (end > from) {
+		*io_bytes += end - from;
+		*io_end = end;
+	}
+}
+
+static void add_named(const struct seen *seen, bool promised, struct shms_segsurvey *s)
+{
+	s->n_named += !seen->instead;
+	s->n_aliases += (seen->object.flags & SHMS_SEGPACKED_ALIAS) != 0;
+	s->named_bytes += seen->bytes;
+	s->shared += (seen->bytes << SHMS_SHARE_SHIFT) / seen->n_names;
+	s->own_bytes += seen->n_names == 1 && !promised ? seen->bytes : 0;
+}
+
 unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16])
 {
 	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
@@ -82,7 +106,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 	uint32_t n = shms_segment_born(g), now = shms_segnow_of_ms(now_ms);
 	unsigned ours = shms_segment_place(g, store);
 	struct shms_segsurvey s = {.is_owner = ours == SHMS_SEG_OWNER};
-	uint64_t used;
+	uint64_t used = 0, pages = 0, pages_end = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct seen seen = look(l, i, ours);
@@ -96,27 +120,27 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 		} else if (shms_segstate_published(seen.state) && (seen.name || promised)) {
 			s.n_linked++;
 			s.linked_bytes += seen.bytes;
-			if (seen.ours) {
-				s.n_named += !seen.instead;
-				s.n_aliases += (seen.object.flags & SHMS_SEGPACKED_ALIAS) != 0;
-				s.named_bytes += seen.bytes;
-				s.shared += (seen.bytes << SHMS_SHARE_SHIFT) / seen.n_names;
-				s.own_bytes += seen.n_names == 1 && !promised ? seen.bytes : 0;
-			}
+			if (seen.ours)
+				add_named(&seen, promised, &s);
 		} else if (is_ghost(&seen, promised)) {
 			s.n_ghosts++;
 			s.ghosts_bytes += seen.bytes;
 		}
 		if (is_inflight(&seen))
 			s.inflight_bytes += seen.bytes;
+		if (s.linked_bytes + s.ghosts_bytes + s.inflight_bytes > used)
+			add_pages(&seen, &pages_end, &pages);
+		used = s.linked_bytes + s.ghosts_bytes + s.inflight_bytes;
 	}
 	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
 		uint64_t state = shms_segword_load(&shms_segment_record(g, h)->state);
 
 		s.n_places += state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT;
 	}
-	used = s.linked_bytes + s.ghosts_bytes + s.inflight_bytes;
 	s.pool_bytes = l->n_blocks > used ? l->n_blocks - used : 0;
+	s.stranded_bytes = pages > used ? pages - used : 0;
+	if (s.stranded_bytes > s.pool_bytes)
+		s.stranded_bytes = s.pool_bytes;
 	*ret = s;
 }
 

@@ -36,6 +36,7 @@ struct shms_segsurvey {
 	uint64_t n_ghosts, ghosts_bytes;     /* with views only */
 	uint64_t n_inflight, inflight_bytes; /* being put */
 	uint64_t pool_bytes;                 /* the rest: books, free extents, what was allocated ahead */
+	uint64_t stranded_bytes;             /* the part of pool in pages that objects have the rest of */
 	uint32_t n_leases;                   /* that have not ended */
 	uint32_t n_places;                   /* holders */
 	/* Of the store that was asked for. */

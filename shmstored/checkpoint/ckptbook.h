@@ -35,34 +35,4 @@ enum ckpt_recovery {
 enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n, bool panic,
 				    const struct ckpt_copy **ret_copy);
 
-enum ckpt_stale_policy {
-	CKPT_NEVER,
-	CKPT_ALWAYS,
-	CKPT_TIMEOUT,
-	CKPT_MAXAGE
-};
-
-struct ckpt_stale {
-	enum ckpt_stale_policy policy;
-	uint64_t ms; /* TIMEOUT: so long a fresh one is waited for. MAXAGE: a stale one that is younger will do */
-};
-
-/* "never", "always", "timeout:MS", "maxage:MS". false: none of these. */
-bool ckpt_stale_read(const char *text, struct ckpt_stale *ret);
-
-#define CKPT_NONE UINT64_MAX
-
-enum ckpt_use {
-	CKPT_USE_FRESH,
-	CKPT_USE_STALE,
-	CKPT_USE_NOTHING
-};
-
-/*
- * What a preemption takes, and how long it waits for it. last_age_ms: of the newest copy; fresh_takes_ms: until there is a fresh one; CKPT_NONE:
- * there is none, or will be none. NOTHING: neither can be had.
- */
-enum ckpt_use ckpt_stale_use(const struct ckpt_stale *s, uint64_t last_age_ms, uint64_t fresh_takes_ms,
-			     uint64_t *ret_delay_ms);
-
 #endif

@@ -118,13 +118,13 @@ static const char *user_name(const struct survey *s, uid_t uid, char digits[stat
 
 static void books_part(const struct survey_store *s, struct json_object *o)
 {
-	static const char *const names[] = {"objects", "leases",   "linked",  "pss",       "uss",    "leased",
-					    "pool",    "metadata", "demoted", "n_demoted", "n_clean"};
+	static const char *const names[] = {"objects", "leases",   "linked",  "pss",       "uss",     "leased",
+					    "pool",    "metadata", "demoted", "n_demoted", "n_clean", "stranded"};
 	const struct shmstore_store_books *b = s ? &s->books : NULL;
 	const uint64_t values[] = {
 		b ? b->n_objects : 0, b ? b->n_leases : 0,  b ? b->linked : 0,  b ? b->pss : 0,
 		b ? b->uss : 0,       b ? b->leased : 0,    b ? b->pool : 0,    b ? b->metadata : 0,
-		b ? b->demoted : 0,   b ? b->n_demoted : 0, b ? b->n_clean : 0,
+		b ? b->demoted : 0,   b ? b->n_demoted : 0, b ? b->n_clean : 0, b ? b->stranded : 0,
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

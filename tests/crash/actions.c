@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "survivor.h"
+#include "tier_actions.h"
 
 /* ---- setups ------------------------------------------------------------------------------------------------------- */
 
@@ -103,6 +104,21 @@ void setup_everything(struct world *w)
 	setup_address(w);
 	setup_view_a(w);
 	setup_handoff(w);
+}
+
+void setup_stranded(struct world *w)
+{
+	char key[16];
+
+	for (unsigned i = 0; i < STRANDED; i++) {
+		snprintf(key, sizeof(key), "more-%u", i);
+		must(w, "put", content_put(w->s, KEY(key), (struct content){i + 1, 100}, 0));
+	}
+	for (unsigned i = 0; i < STRANDED; i++) {
+		snprintf(key, sizeof(key), "more-%u", i);
+		must(w, "delete", i % STRANDED_EVERY ? shmstore_delete(w->s, KEY(key)) : 0);
+	}
+	setup_asked(w);
 }
 
 void setup_reader(struct world *w)

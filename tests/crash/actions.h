@@ -54,6 +54,10 @@ void setup_address(struct world *w);
 void setup_long_alias(struct world *w);
 void setup_renamed(struct world *w);
 void setup_everything(struct world *w);
+/* Small objects of which one in STRANDED_EVERY stays, each in a page of its own; and somebody wants the store's memory. */
+#define STRANDED       16384u
+#define STRANDED_EVERY 32u
+void setup_stranded(struct world *w);
 void setup_reader(struct world *w); /* IS_READ: the survivor's handle knows the index of now */
 int run_put(struct world *w);
 int run_put_view(struct world *w);

@@ -241,6 +241,9 @@ bool scenario_took_its_way(struct world *w)
 			return world_fail(w, "%.12s is at %d afterwards, not at %d", w->sc->key, where,
 					  w->sc->want_where) == 0;
 	}
+	struct shmstore_usage u;
+	if ((w->sc->flags & WANT_MOVED) && (shmstore_partition_usage(w->p, 0, &u) < 0 || u.stranded >= 1u << 20))
+		return world_fail(w, "%llu bytes are stranded still", (unsigned long long)u.stranded) == 0;
 	if (!(w->sc->flags & (WANT_RECYCLED | WANT_ALIAS)))
 		return true;
 	struct way way = {.found = false};

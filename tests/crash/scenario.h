@@ -89,6 +89,7 @@ enum {
 	DEAD_RENAMED = 1 << 23, /* ... and gives dead[1] the scenario's key, and then takes its own */
 	PACKED = 1 << 22,       /* the victim's store and DEAD pack up to PACK_MAX bytes; see survivor_packs() */
 	READS = 1 << 24,        /* PACKED, and the victim reads the survivor's store */
+	WANT_MOVED = 1 << 26,   /* undisturbed, it moves small objects together, until less than 1 MiB is stranded */
 	IS_READ =
 		1
 		<< 25, /* with DEAD_IS_VICTIM: the survivor reads VICTIM before the victim's life and after it, by one handle */

@@ -108,6 +108,15 @@ def test_packed_objects(admin, actors):
     assert stores["t"]["pool"] == index["t"]
     assert admin.json("reconcile")["residual"] == 0
     assert admin("cat", "t", "k7").raw == pattern(1024)
+    # What is free beside an object in its pages is stranded, and the same everywhere: a part of the pool.
+    for i in range(20):
+        if i != 7:
+            actor("delete", f"k{i}")
+    du, books = admin.json("du"), equation(admin.json("reconcile"))
+    figures = {du["total_stranded"], {store["name"]: store for store in du["stores"]}["s"]["stranded"], books["stranded"], admin.json("df")["stranded"]}
+    assert len(figures) == 1 and (figures.pop() + o["blocks"]) % PAGE == 0
+    assert 0 < books["stranded"] < 2 * PAGE <= books["pool"] and books["residual"] == 0
+    assert "of it in pages that packed objects have the rest of" in admin("reconcile").out and "STRANDED" in admin("du").out
 
 
 @needs_root

@@ -87,7 +87,7 @@ def test_api_says_what_admin_says(scene):
             assert of_wire == still(scene.daemon.api(what)), what
     reconcile = scene.daemon.admin("-p", scene.path, "reconcile")
     survey = scene.daemon.api("status")["partitions"][0]["survey"]
-    for term in (*TERMS, "metadata", "stores", "objects", "leases"):
+    for term in (*TERMS, "stranded", "metadata", "stores", "objects", "leases"):
         assert survey[term] == reconcile[term], term
     holders = scene.daemon.api("holders")["partitions"][0]["holders"]
     assert sorted((h["pid"], h["inode"], h["bytes"]) for h in holders) == \
@@ -100,7 +100,7 @@ def test_workers_add_up(scene):
     workers = {worker["name"]: worker for worker in answer["workers"]}
     assert workers.keys() == {"worker-a", "worker-b"}
     for name, worker in workers.items():
-        for figure in ("objects", "linked", "pss", "uss", "mapped", "leases", "metadata", "pid", "uid"):
+        for figure in ("objects", "linked", "pss", "uss", "stranded", "mapped", "leases", "metadata", "pid", "uid"):
             assert worker[figure] == du[name][figure], (name, figure)
         assert worker["registered"] and worker["alive"] and worker["user"] == answer["users"][0]["user"]
     user = answer["users"][0]
@@ -130,12 +130,13 @@ def test_metrics_say_what_the_api_says(scene):
     for term in ("linked", "ghosts", "pool", "inflight", "foreign"):
         assert families["shmstore_survey_term_bytes"].value(term=term, **of) == status["survey"][term], term
     assert families["shmstore_survey_term_bytes"].sum() + families["shmstore_survey_residual_bytes"].value(**of) == status["survey"]["used"]
+    assert families["shmstore_survey_stranded_bytes"].value(**of) == status["survey"]["stranded"]
     for name in ("size", "used", "used_max"):
         assert families[f"shmstore_{name}_bytes"].value(**of) == status[name], name
     for name in ("put", "get", "delete", "handoff", "adopt"):
         assert families[f"shmstore_{name}s"].value("_total", **of) == status["ledgers"][f"{name}_n"], name
     for worker in scene.daemon.api("workers")["partitions"][0]["workers"]:
-        for figure in ("linked", "pss", "uss", "pool", "mapped"):
+        for figure in ("linked", "pss", "uss", "pool", "stranded", "mapped"):
             assert families[f"shmstore_store_{figure}_bytes"].value(store=worker["name"], path=worker["path"], label="", **of) == worker[figure]
     for limit in scene.daemon.api("quota")["partitions"][0]["limits"]:
         for figure in ("hard", "used", "outstanding"):

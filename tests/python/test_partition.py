@@ -93,7 +93,7 @@ def test_the_equation_closes(place, partition, other):
     assert usage.used == (stat.f_blocks - stat.f_bfree) * stat.f_frsize
     assert usage.residual == 0
     assert usage.used == usage.linked + usage.ghosts + usage.pool + usage.inflight + usage.foreign
-    assert usage.ghosts >= 170000 and usage.inflight >= 300000
+    assert usage.ghosts >= 170000 and usage.inflight >= 300000 and 0 <= usage.stranded <= usage.pool
     assert usage.n_stores == 2 and usage.n_objects == 20 and usage.n_leases == 1
     writer.abort()
     del ghost

@@ -85,11 +85,53 @@ Test(stranded_small, other_sizes_get_the_memory)
 	thin_out(s, n);
 	cr_assert_gt(fill_with_large(s), SIZE * 8 / 10);
 	check(s, n);
-	ensure_books_close();
+	cr_assert_leq(ensure_books_close().stranded, SIZE / 10);
 	cr_assert_eq(count_packed_objects(s), count_objects(s));
 	/* It goes on from there. */
 	for (unsigned i = 0; i < n; i += EVERY)
 		cr_assert_eq(shmstore_delete(s, KEY(key_of(i))), 0);
+	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+}
+
+static int add_stranded(const struct shmstore_store_books *b, void *arg)
+{
+	*(uint64_t *)arg += b->stranded;
+	return 0;
+}
+
+/* Of whole pages of objects each eighth object stays: what it has not of its page is stranded, in all books. */
+Test(stranded_small, is_counted_by_itself)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), each, of_stores = 0;
+	struct shmstore_partition *p;
+	struct shmstore_usage u;
+	struct shmstore *s;
+
+	scratch_dir("size=64m,huge=never");
+	if (!scratch_is_mount())
+		cr_skip_test("needs a mount of its own\n");
+	p = scratch_partition();
+	s = packing_store("a", MIB, false);
+	for (unsigned i = 0; i < 1024; i++)
+		cr_assert_eq(put_pattern(s, key_of(i), 960, i, 0), 0);
+	u = ensure_books_close();
+	each = (u.linked - u.metadata) / 1024;
+	cr_assert_eq(page % each, 0, "%llu", (unsigned long long)each);
+	cr_assert_eq(u.stranded, 0);
+	for (unsigned i = 0; i < 1024; i++)
+		if (i % 8)
+			cr_assert_eq(shmstore_delete(s, KEY(key_of(i))), 0);
+	u = ensure_books_close();
+	cr_assert_eq(u.linked - u.metadata, 128 * each);
+	cr_assert_eq(u.stranded, page / each < 8 ? 128 * (page - each) : 128 * 7 * each);
+	cr_assert_geq(u.pool, u.stranded);
+	cr_assert_eq(shmstore_partition_books(p, add_stranded, &of_stores, NULL), 0);
+	cr_assert_eq(of_stores, u.stranded);
+	for (unsigned i = 0; i < 1024; i += 8)
+		cr_assert_eq(shmstore_delete(s, KEY(key_of(i))), 0);
+	cr_assert_eq(ensure_books_close().stranded, 0);
+	shmstore_partition_unref(p);
 	cr_assert_eq(shmstore_close(s), 0);
 	ensure_nothing_left();
 }

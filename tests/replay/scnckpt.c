@@ -260,7 +260,7 @@ static uint64_t ms_of(struct scn *c, const char *key)
 static void do_stale(struct ckpt_state *s, struct scn *c)
 {
 	const char *policy = scn_text(c, "policy", "never");
-	struct ckpt_stale stale;
+	struct ckpt_stale stale = {.ms = 0};
 
 	if (!ckpt_stale_read(policy, &stale))
 		scn_wrong(c, "no such policy: %s", policy);

@@ -6,6 +6,7 @@
 #include "actor.h"
 #include "ckptbook.h"
 #include "ckptplan.h"
+#include "ckptstale.h"
 #include "scn.h"
 #include "scnnames.h"
 

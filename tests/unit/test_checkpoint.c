@@ -16,6 +16,7 @@
 
 #include "actor.h"
 #include "ckptbook.h"
+#include "ckptstale.h"
 #include "dice.h"
 
 #define HISTORIES 400u
@@ -405,7 +406,7 @@ Test(checkpoint, words_that_are_none_are_refused)
 					   "all"};
 	static const char *const stales[] = {
 		"", "timeout", "timeout:", "timeout:x", "maxage:99999999999999999999", "sometimes"};
-	struct ckpt_stale stale;
+	struct ckpt_stale stale = {.ms = 0};
 	struct ckpt_num num;
 	uint64_t delay;
 

@@ -32,6 +32,7 @@ static void print_json(const struct shmstore_partition_info *info, const struct 
 	jsonmake_u64(o, "available", info->bytes_available);
 	jsonmake_u64(o, "linked", usage->linked);
 	jsonmake_u64(o, "pool", usage->pool);
+	jsonmake_u64(o, "stranded", usage->stranded);
 	jsonmake_u64(o, "foreign", usage->foreign);
 	jsonmake_u64(o, "stores", usage->n_stores);
 	jsonmake_u64(o, "objects", usage->n_objects);

@@ -17,19 +17,20 @@
 #include "table.h"
 #include "tierstate.h"
 
-#define COLUMNS(X)                         \
-	X(NAME, "STORE", 0)                \
-	X(PID, "PID", TABLE_RIGHT)         \
-	X(STATE, "STATE", 0)               \
-	X(OBJECTS, "OBJECTS", TABLE_RIGHT) \
-	X(LINKED, "LINKED", TABLE_RIGHT)   \
-	X(PSS, "PSS", TABLE_RIGHT)         \
-	X(USS, "USS", TABLE_RIGHT)         \
-	X(LEASED, "LEASED", TABLE_RIGHT)   \
-	X(POOL, "POOL", TABLE_RIGHT)       \
-	X(DEMOTED, "DEMOTED", TABLE_RIGHT) \
-	X(MAPPED, "MAPPED", TABLE_RIGHT)   \
-	X(AGE, "AGE", TABLE_RIGHT)         \
+#define COLUMNS(X)                           \
+	X(NAME, "STORE", 0)                  \
+	X(PID, "PID", TABLE_RIGHT)           \
+	X(STATE, "STATE", 0)                 \
+	X(OBJECTS, "OBJECTS", TABLE_RIGHT)   \
+	X(LINKED, "LINKED", TABLE_RIGHT)     \
+	X(PSS, "PSS", TABLE_RIGHT)           \
+	X(USS, "USS", TABLE_RIGHT)           \
+	X(LEASED, "LEASED", TABLE_RIGHT)     \
+	X(POOL, "POOL", TABLE_RIGHT)         \
+	X(STRANDED, "STRANDED", TABLE_RIGHT) \
+	X(DEMOTED, "DEMOTED", TABLE_RIGHT)   \
+	X(MAPPED, "MAPPED", TABLE_RIGHT)     \
+	X(AGE, "AGE", TABLE_RIGHT)           \
 	X(LABEL, "LABEL", TABLE_TRUNC)
 TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
@@ -38,7 +39,7 @@ struct du {
 	struct json_object *stores; /* with --json */
 	struct table table;         /* without */
 	int sort;                   /* column */
-	uint64_t pss, uss, leased, pool, demoted, n_demoted, n_clean, n_seen, n_unreadable, n_unknown;
+	uint64_t pss, uss, leased, pool, stranded, demoted, n_demoted, n_clean, n_seen, n_unreadable, n_unknown;
 };
 
 static void add_json(struct du *du, const struct shmstore_store_books *b)
@@ -68,6 +69,7 @@ static void add_json(struct du *du, const struct shmstore_store_books *b)
 	jsonmake_u64(o, "uss", b->uss);
 	jsonmake_u64(o, "leased", b->leased);
 	jsonmake_u64(o, "pool", b->pool);
+	jsonmake_u64(o, "stranded", b->stranded);
 	jsonmake_u64(o, "metadata", b->metadata);
 	jsonmake_u64(o, "demoted", b->demoted);
 	jsonmake_u64(o, "n_demoted", b->n_demoted);
@@ -105,6 +107,7 @@ static void add_row(struct du *du, const struct shmstore_store_books *b)
 	table_size(t, USS, b->uss);
 	table_size(t, LEASED, b->leased);
 	table_size(t, POOL, b->pool);
+	table_size(t, STRANDED, b->stranded);
 	table_size(t, DEMOTED, b->demoted);
 	table_size(t, MAPPED, s->alive == SHMSTORE_ALIVE ? s->counters.mapped_bytes : 0);
 	table_age(t, AGE, s->created_ns);
@@ -125,6 +128,7 @@ static int add(const struct shmstore_store_books *b, void *arg)
 	du->uss += b->uss;
 	du->leased += b->leased;
 	du->pool += b->pool;
+	du->stranded += b->stranded;
 	du->demoted += b->demoted;
 	du->n_demoted += b->n_demoted;
 	du->n_clean += b->n_clean;
@@ -145,6 +149,7 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 		jsonmake_u64(o, "total_uss", du->uss);
 		jsonmake_u64(o, "total_leased", du->leased);
 		jsonmake_u64(o, "total_pool", du->pool);
+		jsonmake_u64(o, "total_stranded", du->stranded);
 		jsonmake_u64(o, "total_demoted", du->demoted);
 		jsonmake_u64(o, "total_n_demoted", du->n_demoted);
 		jsonmake_u64(o, "total_n_clean", du->n_clean);
@@ -169,6 +174,7 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 	table_size(&du->table, USS, du->uss);
 	table_size(&du->table, LEASED, du->leased);
 	table_size(&du->table, POOL, du->pool);
+	table_size(&du->table, STRANDED, du->stranded);
 	table_size(&du->table, DEMOTED, du->demoted);
 	for (size_t i = 0; i < N_COLUMNS; i++)
 		table_color(&du->table, i, "bold");
@@ -176,8 +182,9 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 }
 
 static const char *const sorts[N_COLUMNS] = {
-	[NAME] = "name", [OBJECTS] = "objects", [LINKED] = "linked", [PSS] = "pss", [USS] = "uss", [LEASED] = "leased",
-	[POOL] = "pool", [DEMOTED] = "demoted", [MAPPED] = "mapped", [AGE] = "age", [PID] = "pid"};
+	[NAME] = "name",       [OBJECTS] = "objects", [LINKED] = "linked", [PSS] = "pss",
+	[USS] = "uss",         [LEASED] = "leased",   [POOL] = "pool",     [STRANDED] = "stranded",
+	[DEMOTED] = "demoted", [MAPPED] = "mapped",   [AGE] = "age",       [PID] = "pid"};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -194,7 +201,7 @@ int cmd_du(struct admin *a, int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"sort", 's', "COLUMN", 0,
-		 "name (default), objects, linked, pss, uss, leased, pool, demoted, mapped, age or pid", 0},
+		 "name (default), objects, linked, pss, uss, leased, pool, stranded, demoted, mapped, age or pid", 0},
 		{NULL, 0, NULL, 0, NULL, 0},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
@@ -202,8 +209,10 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		"What each store holds.\v"
 		"LINKED is all that a store links; an object of several stores counts in each of them, but once in "
 		"the total. PSS shares it out by links and adds up. USS is what would be freed if the store went "
-		"now. LEASED are leases whose object it links no longer. POOL are recycled files, MAPPED are live "
-		"views, AGE is that of the store. On a partition with a disk tier, DEMOTED is what a store's objects "
+		"now. LEASED are leases whose object it links no longer. POOL is memory kept for the next puts, "
+		"STRANDED "
+		"the part of it in pages of which small objects have the rest. MAPPED are live views, AGE is that of "
+		"the store. On a partition with a disk tier, DEMOTED is what a store's objects "
 		"there take in memory when they come back; until then they count in OBJECTS only.");
 	struct du du = {.admin = a};
 	struct command_line line = {.admin = a, .own = &du};

@@ -203,6 +203,8 @@ static void print_equation(const struct admin *a, const struct shmstore_usage *u
 	print_term(&t, "=", "linked", u->linked, "named objects, each inode once, and the stores' own pages");
 	print_term(&t, "+", "ghosts", u->ghosts, "deleted, but a process still maps or opens them");
 	print_term(&t, "+", "pool", u->pool, "recycled files, kept for the next put");
+	if (u->stranded)
+		print_term(&t, "", "", u->stranded, "of it in pages that packed objects have the rest of");
 	print_term(&t, "+", "inflight", u->inflight, "being written, not yet published");
 	print_term(&t, "+", "foreign", u->foreign, "files on this file system that are not shmstore's");
 	table_row(&t);

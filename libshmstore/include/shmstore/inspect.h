@@ -113,6 +113,7 @@ struct shmstore_store_books {
 	uint64_t n_demoted; /* names of demoted objects; part of n_objects */
 	uint64_t demoted;   /* bytes that these take in memory when they come back, by name */
 	uint64_t n_clean;   /* objects in memory whose tier file is good still */
+	uint64_t stranded;  /* the part of pool in pages of which packed objects have the rest. Since 0.2 */
 };
 struct shmstore_books_total {
 	size_t size;

@@ -164,6 +164,8 @@ struct shmstore_usage {
 	uint64_t tier_clean;   /* of objects that are in memory as well */
 	uint64_t tier_orphans; /* of none: 0 after gc */
 	uint64_t n_demoted;    /* names of demoted objects; part of n_objects */
+	/* The part of pool that is free in pages of which packed objects have the rest. Since 0.2. */
+	uint64_t stranded;
 };
 
 struct shmstore_store_usage {

@@ -48,6 +48,7 @@ class _Usage(NamedTuple):
     tier_clean: int  #: of objects that are in memory as well
     tier_orphans: int  #: of none; `Partition.gc` removes them
     n_demoted: int  #: names of demoted objects; part of n_objects
+    stranded: int  #: the part of pool in pages of which packed objects have the rest
 
 
 class Usage(_Fields, _Usage):
