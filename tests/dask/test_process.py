@@ -14,7 +14,6 @@ import pytest
 from conftest import cluster, on_workers, wait_until
 from together import together
 
-from shmstore.dask import processors
 
 
 def frozen():
@@ -69,50 +68,3 @@ def test_there_is_room_for_descriptors_from_the_beginning(place):
     """The table is a process's that has never had many of them."""
     with cluster(place, n=1) as client:
         assert min(client.run(descriptor_table).values()) >= 4096
-
-
-def run_on(processor, stop):
-    """A thread that wants nothing but that processor."""
-    os.sched_setaffinity(0, {processor})
-    while not stop.is_set():
-        pass
-
-
-def test_processors_are_counted():
-    """One that this process shares with another, which wants all of it, too."""
-    processor, stop = min(os.sched_getaffinity(0)), threading.Event()
-    rival = subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{processor}}})\nwhile True: pass"])
-    thread = threading.Thread(target=run_on, args=(processor, stop))
-    thread.start()
-    try:
-        account, looks = processors.Processors(), []
-
-        def both():
-            looks.append(account.look())
-            return any(look["ran"] > 0.2 for look in looks) and any(look["waited"] > 0.2 for look in looks)
-
-        wait_until(both, "its thread had the processor, and waited for it")
-        assert all(0 <= look["ran"] and 0 <= look["waited"] and 0 <= look["idle"] <= 1 and look["processors"] >= 1 for look in looks)
-    finally:
-        stop.set()
-        thread.join()
-        rival.kill()
-        rival.wait()
-
-
-@pytest.mark.parametrize("path", ["_THREADS", "_MACHINE"])
-def test_what_the_kernel_does_not_tell_of_processors_is_left_out(monkeypatch, tmp_path, path):
-    """A container may hide it; the worker shares its values all the same."""
-    monkeypatch.setattr(processors, path, str(tmp_path) if path == "_THREADS" else str(tmp_path / "none"))
-    account = processors.Processors()
-    assert account.look() == {} and account.look() == {}
-
-
-def test_workers_say_what_they_have_of_the_processors(place):
-    with cluster(place, n=1) as client:
-
-        def said():
-            (info,) = client.scheduler_info()["workers"].values()
-            return info["metrics"].get("shmstore", {}).keys() >= {"processors", "ran", "waited", "idle"}
-
-        wait_until(said, "with a heartbeat")

@@ -23,7 +23,6 @@ from distributed import wait
 
 import shmstore.dask
 from shmstore.dask import queueing
-from shmstore.dask.crowding import Crowding
 from shmstore.dask.handle import Handle
 from shmstore.dask.queueing import Queueing
 
@@ -92,52 +91,6 @@ def test_a_worker_has_one_task_for_each_thread_or_short_ones():
     assert ours.takers([free, busy, nearly_free, waiting]) == [free, nearly_free, waiting], (
         "it takes a round trip to get the next; and those that run for long have left their thread"
     )
-
-
-@pytest.mark.parametrize(
-    ("ran", "waited", "idle", "gets"),
-    [(0.5, 0.5, 0.01, False), (0.5, 0.5, 0.1, True), (0.5, 0.0, 0.0, True), (0.5, 0.1, 0.0, True), (0.75, 0.5, 0.0, True), (0.1, 0.5, 0.0, True), (0.4, 0.5, 0.0, True)],
-    ids=["crowded", "idle-processors", "a-processor-each", "hardly-crowded", "more-processors", "others-have-them", "others-have-some"],
-)
-def test_a_free_thread_gets_nothing_while_enough_wait_for_processors(ran, waited, idle, gets):
-    """Of four workers on two processors three run a task, for which they have 4 times `ran` processors."""
-    metrics = {"processors": 2, "ran": ran, "waited": waited, "idle": idle}
-    free, *busy = [worker(name, processing=n, occupancy=10 * n, **metrics) for name, n in zip("abcd", (0, 1, 1, 1))]
-    assert (rules(free, *busy).takers([free, *busy]) == [free]) is gets
-    short = worker("e", processing=1, occupancy=0.01, **metrics)
-    assert short in rules(free, *busy, short).takers([free, short]), "its thread is free before another's task is here"
-
-
-def test_as_many_tasks_as_there_are_processors_may_always_run():
-    crowd = [worker(name, processing=name == "a", occupancy=10, processors=2, ran=0.6, waited=5.0, idle=0.0) for name in "abc"]
-    assert rules(*crowd).takers(crowd) == crowd[1:]
-
-
-def test_nothing_is_held_back_for_some_time_where_that_left_processors_idle():
-    crowd = Looks(processors=2, ran=2.0, waited=2.0, idle=0.0)
-    idle = Looks(processors=2, ran=1.5, waited=2.0, idle=0.25)
-    crowding, now, waits = Crowding(), 100.0, []
-    crowding.look(crowd, now)
-    assert crowding.holds(3) and not crowding.holds(2)
-    for _ in range(6):
-        crowding.look(idle, now)
-        began = now
-        while not crowding.holds(3):
-            now += 1.0
-            crowding.look(crowd, now)
-        waits.append(now - began)
-    assert waits == [4, 8, 16, 32, 64, 64]
-    for _ in range(60):
-        crowding.look(crowd, now)
-        assert crowding.holds(3), "as long as that leaves none idle"
-    crowding.look(idle, now)
-    crowding.look(crowd, now + 4)
-    assert crowding.holds(3), "then the next pause is short again"
-
-
-def test_a_worker_that_says_nothing_of_processors_holds_nothing_back():
-    crowd = [worker(name, processing=1, occupancy=10, processors=1, ran=0.5, waited=5.0) for name in "ab"]
-    assert rules(*crowd, worker("c")).takers([worker("c")]), "none of them says how many are idle"
 
 
 def test_a_free_thread_goes_before_inputs_that_are_there():
@@ -233,42 +186,6 @@ def test_as_on_stock(place, tmp_path, settings):
             slow = go_on(client, sources, gate, 8)
             wait_until(lambda: states(client).get("processing", 0) == 8, "each is a worker's")
             assert not ours_queue(client)
-        check(slow)
-
-
-class Account:
-    """In place of a worker's account of its processors."""
-
-    def __init__(self, waited):
-        self.waited = waited
-
-    def look(self):
-        return {"processors": 1, "ran": 0.3, "waited": self.waited, "idle": 0.0}
-
-
-def wait_for_processors(worker, waited):
-    worker._processors = Account(waited)
-
-
-def sees_them_crowded(dask_scheduler):
-    """Its rules look at the workers no more than once a second."""
-    rules = getattr(dask_scheduler, queueing._NAME)._rules
-    rules.takers(())
-    return rules._host.waited == pytest.approx(4 * 0.7)
-
-
-def test_no_more_run_at_once_than_there_are_processors_for(place, tmp_path):
-    with cluster(place, 4) as client:
-        wait_until(lambda: ours_queue(client), "the scheduler was asked")
-        sources = begin(client)
-        on_workers(client, wait_for_processors, 0.7)
-        wait_until(lambda: client.run_on_scheduler(sees_them_crowded), "all of them have said so")
-        with closed(tmp_path / "gate") as gate:
-            slow = go_on(client, sources, gate, 8, "long")  # as Dask has it of what it knows nothing of
-            wait_until(lambda: sum(states(client).get(each, 0) for each in ("processing", "queued")) == 8, "all are there")
-            assert states(client)["processing"] == 2, "one, and one that runs while its next task is on its way"
-            on_workers(client, wait_for_processors, 0.0)
-            wait_until(lambda: states(client)["processing"] == 4, "they wait for a gate: no task has to end before others are given out")
         check(slow)
 
 

@@ -22,7 +22,6 @@ from .amm.hosts import Host, Hosts
 from .compat import queue
 from .compat.asking import ask_scheduler
 from .config import logger
-from .crowding import Crowding
 from .fallback import Fallbacks
 from .guard import Guard
 from .handle import Handle
@@ -49,7 +48,6 @@ class Queueing:
         self._guard = Guard(Fallbacks(60.0, "scheduler"))
         self._hosts = Hosts()
         self._host: Host | None = None  # of all workers
-        self._crowding = Crowding()
         self._stale = 0.0  # when it is looked at anew
 
     def waits(self, task: Any) -> bool:
@@ -57,8 +55,7 @@ class Queueing:
         return bool(self._guard.call("queue", self._waits, task, otherwise=False))
 
     def takers(self, workers: Iterable[Any]) -> list[Any]:
-        """Of those workers the ones that have nothing for one of their threads, or soon will; none of the first kind while threads wait for a
-        processor as it is: what one more ran would only take memory."""
+        """Of those workers the ones that have nothing for one of their threads, or soon will."""
         workers = list(workers)
         return list(self._guard.call("queue", self._takers, workers, otherwise=workers))
 
@@ -87,14 +84,9 @@ class Queueing:
         return len(stay) > 1 and (size is None or size * _PART > sum(dep.nbytes for dep in task.dependencies))
 
     def _takers(self, workers: list[Any]) -> list[Any]:
-        if (host := self._shared_by_all()) is None:
+        if self._shared_by_all() is None:
             return workers
-        crowded = self._crowding.holds(sum(min(queue.n_running(worker), worker.nthreads) for worker in host.workers))
-
-        def takes(worker: Any) -> bool:
-            return not crowded if queue.n_running(worker) < worker.nthreads else worker.occupancy < _AHEAD * worker.nthreads
-
-        return [worker for worker in workers if takes(worker)]
+        return [worker for worker in workers if queue.n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads]
 
     def _choose(self, task: Any, workers: Iterable[Any]) -> Any:
         if self._shared_by_all() is None:
@@ -117,8 +109,6 @@ class Queueing:
             self._hosts.update(self._scheduler.workers.values())
             host = next(iter(self._hosts), None) if len(self._hosts) == 1 else None
             self._host = host if host is not None and host.shared and len(host.workers) > 1 and not host.pressed else None
-            if self._host is not None:
-                self._crowding.look(self._host, now)
         return self._host
 
 

@@ -49,7 +49,6 @@ from .offloading import offload
 from .overlay import DictResidence, own_small_arrays
 from .pressure import Pressure
 from .process import leave_libraries_out, settle
-from .processors import Processors
 from .room import Room
 from .settling import Settling
 from .shards import Shards
@@ -124,7 +123,6 @@ class Worker(distributed.Worker):
             self._watch_memory()
         self._exchange.room = Room(self._target_bytes(), settings.most, self._exchange.siblings)
         self._habits = Habits()
-        self._processors = Processors()
         self._pending: dict[Any, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer):
             self._tiny = self._guard.call("tiny", Tiny.of, self._exchange, settings.tier, self._target_bytes())
@@ -412,7 +410,7 @@ class Worker(distributed.Worker):
         return metrics
 
     def _add_metrics(self, metrics: dict[str, Any]) -> None:
-        metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host(), **self._processors.look()}
+        metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host()}
         if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
             memory, disk = self._residence.shared_total()
             metrics["spilled_bytes"] = {"memory": memory, "disk": disk}

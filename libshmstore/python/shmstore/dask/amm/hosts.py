@@ -14,7 +14,7 @@ from typing import Any
 class Host:
     """Workers among which a replica is a hard link; or one worker that shares nothing."""
 
-    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types", "pressed", "processors", "idle", "ran", "waited")
+    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types", "pressed")
 
     def __init__(self, name: str, shared: bool) -> None:
         self.name = name
@@ -26,10 +26,6 @@ class Host:
         self.min_size = 0  #: bytes from which on its workers share values
         self.types: frozenset[str] = frozenset()  #: of large values that its workers found not to be shareable
         self.pressed = False  #: the partition is nearly full
-        self.processors = 0  #: that its workers may use
-        self.idle = 0.0  #: the share of the machine's processors that had nothing to do, from 0 to 1
-        self.ran = 0.0  #: processors that they had
-        self.waited = 0.0  #: threads of theirs that waited for one
 
     @property
     def memory(self) -> int:
@@ -77,16 +73,11 @@ class Hosts:
                 if not host.size or used * host.size > host.used * size:  # heartbeats are of different moments: the fuller one
                     host.used, host.size = used, size
                 host.min_size = max(host.min_size, ours.get("min-size") or 0)
-                host.processors = max(host.processors, ours.get("processors") or 0)
-                host.idle += ours.get("idle", 1.0)
-                host.ran += ours.get("ran") or 0.0
-                host.waited += ours.get("waited") or 0.0
                 types = ours.get("private-types")
                 if types:
                     host.types = host.types.union(types)
             of[worker] = host
         for host in hosts.values():
-            host.idle /= len(host.workers)
             host.pressed = host.fill >= (self.low if host.name in before else self.high)
         self.by_name = hosts
 

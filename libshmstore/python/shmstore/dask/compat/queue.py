@@ -11,44 +11,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from . import asking
 from .probe import QUEUE, missing_of
-
-_AGAIN = 1.0  # seconds after which who gets something is asked once more: what the rules look at may change while no task ends
 
 #: What this Dask lacks of it.
 missing_hooks = [*missing_of(QUEUE), *asking.missing_hooks]
 
 
-class Rules(Protocol):
-    """What `Queue` asks. Each is called for each task: quick. None of them raises."""
-
-    def waits(self, task: Any) -> bool:
-        """Whether a task goes through the queue by these rules, whatever Dask takes it for."""
-
-    def takers(self, workers: Iterable[Any]) -> list[Any]:
-        """Of the workers that may have more, those that get something out of the queue now."""
-
-    def choose(self, task: Any, workers: Iterable[Any]) -> Any:
-        """Which of those workers, at least one, gets a task; None: the one that Dask takes."""
-
-    def linked(self, task: Any) -> int:
-        """Bytes of a task's inputs that take no private memory of its worker."""
-
-
 class Queue:
-    """A scheduler's, by rules, from here on. Root tasks that they say nothing of are given out as ever. On the scheduler's event loop."""
+    """A scheduler's, by rules (`queueing.Queueing`, which never raise), from here on. Root tasks that they say nothing of are given out as ever. On the scheduler's event loop."""
 
-    def __init__(self, scheduler: Any, rules: Rules) -> None:
+    def __init__(self, scheduler: Any, rules: Any) -> None:
         self._scheduler = scheduler
         self._rules = rules
         self._next: Any = None  # the task that waits by our rules, for which a worker is asked for
-        self._asks_again = False
         self._is_rootish = scheduler.is_rootish
         self._decide = scheduler.decide_worker_rootish_queuing_enabled
         self._add = scheduler._add_to_processing
@@ -103,16 +82,7 @@ class Queue:
         return task if may_wait(task) and self._rules.waits(task) else None
 
     def _takers(self) -> list[Any]:
-        idle = self._scheduler.idle_task_count
-        takers = self._rules.takers(idle)
-        if idle and not takers and not self._asks_again:
-            self._asks_again = True
-            asyncio.get_running_loop().call_later(_AGAIN, self._ask_again)
-        return takers
-
-    def _ask_again(self) -> None:
-        self._asks_again = False
-        self.give(stimulus_id="shmstore-queue")
+        return self._rules.takers(self._scheduler.idle_task_count)
 
 
 def has_queue(scheduler: Any) -> bool:
