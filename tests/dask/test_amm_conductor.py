@@ -127,6 +127,22 @@ def test_candidates_of_any_kind_and_a_suggestion_that_makes_no_sense():
     assert listed.answers[0] is not None
 
 
+def test_a_policy_says_its_arguments_and_the_managers_period():
+    class Pinned(amm.Policy):
+        def __init__(self, prefix, copies=2, period=0):
+            super().__init__(period)
+            self.prefix, self.copies = prefix, copies
+
+        def suggest(self):
+            yield None
+
+    theirs, own = Pinned("model"), Pinned("late", copies=3, period="5s")
+    manager = manager_of(theirs, own, amm.InDemand(waiters=7))
+    manager.interval = 2.5
+    assert [(p.describe().policy, p.describe().period) for p in (theirs, own)] == [("Pinned(prefix='model', copies=2)", 2.5), ("Pinned(prefix='late', copies=3)", 5.0)]
+    assert {repr(p).split(", ")[0] for p in manager.policies} > {"InDemand(waiters=7"}
+
+
 def test_periods_and_failures():
     log = []
 

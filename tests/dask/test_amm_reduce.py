@@ -135,4 +135,4 @@ def test_the_managers_configuration_is_all_there_is(place):
         wait_until(lambda: conductor(client).policies()[0].runs >= 3, "it runs")
         assert set(replicas(client, futures).values()) == {2}
         state = conductor(client).policies()[0].describe()
-        assert state.policy == "HostReduceReplicas()" and state.failures == 0 and state.state == "idle"
+        assert state.policy == "HostReduceReplicas(linger=10.0)" and state.failures == 0 and state.state == "idle"

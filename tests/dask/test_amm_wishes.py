@@ -37,7 +37,7 @@ def test_a_wish_stands_until_its_future_is_gone(place, other):
         client.shmstore.replicate([x], n=3, hosts=2)
         wait_until(lambda: replicas(client, [x, y]) == {"x": 3, "y": 1}, "as wished")
         names = [policy.policy for policy in client.shmstore.policies()]
-        assert names == ["Wishes(1)", "HostReduceReplicas()"], "in the order of ranks"
+        assert names == ["Wishes(1)", "HostReduceReplicas(linger=10.0)"], "in the order of ranks"
         time.sleep(1)
         assert replicas(client, [x]) == {"x": 3}, "HostReduceReplicas keeps the other host's, too"
         victim = next(address for address in here if address in client.who_has([x])["x"])
@@ -48,7 +48,7 @@ def test_a_wish_stands_until_its_future_is_gone(place, other):
         figures = client.shmstore.figures()
         assert figures["copies"] + figures["links"] == 3 and figures["lost"] == 0
         del x
-        wait_until(lambda: [policy.policy for policy in client.shmstore.policies()] == ["HostReduceReplicas()"], "withdrawn with it")
+        wait_until(lambda: [policy.policy for policy in client.shmstore.policies()] == ["HostReduceReplicas(linger=10.0)"], "withdrawn with it")
 
 
 def test_a_wish_for_named_workers_and_its_withdrawal(place):

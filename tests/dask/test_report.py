@@ -32,10 +32,10 @@ def test_shared_memory_is_told_from_spill_files(place):
         for part in (*workers(client), "shared memory", "spill files", "all"):
             assert part in text and part in html
         shown = command(client.scheduler.address)
-        assert shown.returncode == 0 and all(part in shown.stdout for part in (*workers(client), "shared memory", "policy HostReduceReplicas()"))
+        assert shown.returncode == 0 and all(part in shown.stdout for part in (*workers(client), "shared memory", "policy HostReduceReplicas(linger=10.0)"))
         read = json.loads(command(client.scheduler.address, "--json").stdout)
         assert [worker["worker"] for worker in read["workers"]] == workers(client) and sum(worker["partition"] for worker in read["workers"]) > 0
-        assert [policy["policy"] for policy in read["policies"]] == ["HostReduceReplicas()"] and read["figures"]["drops"] == 0
+        assert [policy["policy"] for policy in read["policies"]] == ["HostReduceReplicas(linger=10.0)"] and read["figures"]["drops"] == 0
 
 
 def test_it_says_why_values_were_not_shared(place):

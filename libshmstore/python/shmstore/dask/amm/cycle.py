@@ -135,6 +135,3 @@ class Cycle(Policy):
                     await asyncio.sleep(_LOOK)
             idle = not worker.executing
         return idle
-
-    def __repr__(self) -> str:
-        return f"Cycle(age={self.age}, growth={self.growth})"

@@ -79,6 +79,3 @@ class InDemand(Policy):
                     on_their_way = True
             on_their_way = on_their_way or any(not self.hosts.of(worker).links(task) for worker in coming)
         self.urgent = on_their_way  # to link what arrives
-
-    def __repr__(self) -> str:
-        return f"InDemand(waiters={self.waiters}, size={self.size})"

@@ -73,9 +73,6 @@ class Newcomers(Policy):
             if worker in self.scheduler.running and (yield self.replicate(task, {worker})) is not None:
                 pulled -= task.nbytes
 
-    def __repr__(self) -> str:
-        return f"Newcomers(size={self.size}, links={self.links}, pull={self.pull})"
-
 
 def _demand(task: Any) -> int:
     return -len(waiters(task))

@@ -90,6 +90,3 @@ class Offload(Policy):
         """Bytes per second between two workers, as Dask measured it; else as over the whole cluster."""
         measured = self.scheduler.bandwidth_workers
         return float(measured.get((other.address, donor.address)) or self.scheduler.bandwidth or 1.0)
-
-    def __repr__(self) -> str:
-        return f"Offload(high={self.high}, low={self.low})"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from inspect import signature
 from typing import Any, NamedTuple
 
 from dask.utils import parse_timedelta
@@ -22,7 +23,7 @@ class PolicyState(NamedTuple):
     policy: str
     rank: int  #: policies run in this order; what a lower one keeps a higher one does not drop
     state: str  #: waiting, running (its pass goes on), idle, or done: it has removed itself
-    period: float  #: seconds
+    period: float  #: seconds; the manager's where it has none of its own
     runs: int
     accepted: int  #: suggestions that the manager took, in all runs
     failures: int
@@ -161,7 +162,9 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         self.state = "done"
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        """Its arguments as far as it keeps them under their names."""
+        said = [name for name in signature(type(self)).parameters if name != "period" and name in vars(self)]
+        return f"{type(self).__name__}({', '.join(f'{name}={vars(self)[name]!r}' for name in said)})"
 
     # -- the manager's side
 
@@ -190,4 +193,5 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
 
     def describe(self) -> PolicyState:
         """What it does."""
-        return PolicyState(repr(self), self.rank, self.state, self.period, self.runs, self.accepted, self.failures, self.took)
+        period = self.period or float(self._manager.interval)
+        return PolicyState(repr(self), self.rank, self.state, period, self.runs, self.accepted, self.failures, self.took)
