@@ -207,11 +207,6 @@ const struct ckpt_peer *ckpt_destination(const struct ckpt_peer *peers, size_t n
 	return best;
 }
 
-void ckpt_cast_init(struct ckpt_cast *c, const struct ckpt_config *config)
-{
-	*c = (struct ckpt_cast){.config = *config};
-}
-
 int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n, uint64_t version, uint64_t bytes,
 		    uint64_t now_ms)
 {

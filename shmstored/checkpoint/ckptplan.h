@@ -90,7 +90,6 @@ struct ckpt_cast {
 	uint32_t n_sent, n_missed;
 };
 
-void ckpt_cast_init(struct ckpt_cast *c, const struct ckpt_config *config);
 /*
  * A period begins. Versions begin at 1. Return: 1: ckpt_cast_next() says whom to send to; 0: the version was sent already, it is
  * skipped; -1: too few peers, and that is an error.

@@ -330,11 +330,6 @@ enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_
 	return status;
 }
 
-enum createqueue_got createqueue_immediate(struct createqueue *q, uint64_t id, uint64_t bytes)
-{
-	return attempt(q, id, bytes, true);
-}
-
 enum createqueue_result createqueue_peek(const struct createqueue *q, uint64_t id)
 {
 	const struct request *r = find(q, id);
@@ -359,27 +354,6 @@ void createqueue_drop(struct createqueue *q, uint64_t id)
 		return;
 	q->counts.dropped += r->result == CREATEQUEUE_PENDING;
 	forget(q, r);
-}
-
-void createqueue_disconnect(struct createqueue *q, uint64_t client)
-{
-	struct client *c = client_of(q, client);
-	struct request *r, *next;
-	uint32_t left = c ? c->n : 0;
-
-	for (r = q->known; r && left; r = next) {
-		next = r->hh.next;
-		if (r->client == c) {
-			q->counts.dropped += r->result == CREATEQUEUE_PENDING;
-			left--;
-			forget(q, r);
-		}
-	}
-}
-
-bool createqueue_empty(const struct createqueue *q)
-{
-	return !q->known;
 }
 
 uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms)

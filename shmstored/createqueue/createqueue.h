@@ -95,19 +95,12 @@ struct createqueue *createqueue_free(struct createqueue *q);
 int createqueue_add(struct createqueue *q, uint64_t id, uint64_t client, uint64_t bytes, uint64_t deadline_ms,
 		    uint64_t now_ms);
 enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_ms);
-/* Past the queue: one attempt, on the disk if need be. Nothing is remembered of it. */
-enum createqueue_got createqueue_immediate(struct createqueue *q, uint64_t id, uint64_t bytes);
 
 enum createqueue_result createqueue_peek(const struct createqueue *q, uint64_t id);
 /* The same, and a result that is not PENDING is forgotten. */
 enum createqueue_result createqueue_fetch(struct createqueue *q, uint64_t id);
 /* It is not wanted any more: forgotten, whether it waits or was not fetched. */
 void createqueue_drop(struct createqueue *q, uint64_t id);
-/* The client left: what it waits for and what it did not fetch. */
-void createqueue_disconnect(struct createqueue *q, uint64_t client);
-
-/* Nobody waits and nothing waits to be fetched. */
-bool createqueue_empty(const struct createqueue *q);
 /* How long has the oldest one waited? 0: nobody waits. */
 uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms);
 struct createqueue_counts createqueue_counts(const struct createqueue *q);

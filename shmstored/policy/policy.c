@@ -12,16 +12,6 @@
 
 static const char *const names[] = {"lifo", "fifo", "group", "time", "shm"};
 
-bool policy_parse(const char *name, enum policy_kind *ret)
-{
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(name, names[i])) {
-			*ret = (enum policy_kind)i;
-			return true;
-		}
-	return false;
-}
-
 const char *policy_name(enum policy_kind kind)
 {
 	return names[kind];

@@ -90,7 +90,6 @@ size_t policy_select(const struct policy *p, struct amount used, struct policy_w
 int64_t policy_need(const struct policy *p, struct amount used);
 
 bool policy_is_retriable(const struct policy_worker *w);
-bool policy_parse(const char *name, enum policy_kind *ret);
 const char *policy_name(enum policy_kind kind);
 /* Why it was chosen, for people. */
 const char *policy_why(enum policy_why why);

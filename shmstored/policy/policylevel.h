@@ -24,8 +24,6 @@ struct policylevel_wish {
 	uint64_t n_children; /* tasks that it started, and that would be lost with it */
 };
 
-/* A number, a label in any case, true, false, auto, or "priority:N", which counts the other way round and whose MAX is NEVER. false: none of these. */
-bool policylevel_parse(const char *text, enum policylevel *ret);
 const char *policylevel_name(enum policylevel level);
 /* NEVER to ALWAYS. The instance's word counts before its class's. */
 enum policylevel policylevel_resolve(const struct policylevel_wish *w);

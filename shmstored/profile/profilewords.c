@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#define MIB     (UINT64_C(1) << 20)
 #define MILLION 1000000u
 
 static const char *const names[] = {
@@ -81,21 +80,4 @@ bool profile_choice_read(const char *text, struct profile_choice *ret)
 const char *profile_strategy_name(enum profile_strategy s)
 {
 	return (unsigned)s < sizeof(names) / sizeof(names[0]) ? names[s] : "?";
-}
-
-bool profile_strategy_read(const char *name, enum profile_strategy *ret)
-{
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(name, names[i])) {
-			*ret = (enum profile_strategy)i;
-			return true;
-		}
-	return false;
-}
-
-uint64_t profile_bin(uint64_t bytes)
-{
-	uint64_t step = bytes <= 2048 * MIB ? 128 * MIB : 256 * MIB;
-
-	return bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) / step * step;
 }

@@ -23,10 +23,5 @@ struct profile_choice {
 bool profile_choice_read(const char *text, struct profile_choice *ret);
 /* "none", "peak", "p95", "hist", "avg" */
 const char *profile_strategy_name(enum profile_strategy s);
-/* One by this name. false: there is none. */
-bool profile_strategy_read(const char *name, enum profile_strategy *ret);
-
-/* Rounded up to 128 MiB up to 2 GiB, to 256 MiB above, so that few different requests are there. */
-uint64_t profile_bin(uint64_t bytes);
 
 #endif

@@ -141,11 +141,6 @@ struct stage_reply stage_evaluate(const struct stage_config *config, const struc
 	return r;
 }
 
-const char *stage_rules_text(unsigned rules)
-{
-	return rules & STAGE_RULE_WHOLE ? "whole" : rules & STAGE_RULE_PARTIAL ? "partial" : "none";
-}
-
 bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b, enum stage_conflict conflict,
 		 int64_t cap_mib, struct stage_amounts *ret)
 {

@@ -84,8 +84,6 @@ bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amoun
 /* All three fit. */
 struct stage_reply stage_evaluate(const struct stage_config *config, const struct stage_amounts *base,
 				  const struct stage_ask *ask);
-/* "none", "whole", "partial". */
-const char *stage_rules_text(unsigned rules);
 
 enum stage_conflict {
 	STAGE_CONFLICT_ERROR,

@@ -6,6 +6,7 @@
 
 #include "policylevel.h"
 #include "scnckpt.h"
+#include "scnnames.h"
 
 #define ORDERS 128u
 
@@ -157,7 +158,7 @@ static int level_of(struct scn *c)
 	const char *text = scn_text(c, "level", "0");
 	enum policylevel level = POLICYLEVEL_NEVER;
 
-	if (!policylevel_parse(text, &level) || level > POLICYLEVEL_ALWAYS)
+	if (!scn_level(text, &level) || level > POLICYLEVEL_ALWAYS)
 		scn_wrong(c, "level: no such level: %s", text);
 	return (int)level;
 }

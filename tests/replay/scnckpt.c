@@ -14,7 +14,7 @@ static void begin(void *state)
 {
 	struct ckpt_state *s = state;
 
-	ckpt_cast_init(&s->cast, &ckpt_defaults);
+	s->cast = (struct ckpt_cast){.config = ckpt_defaults};
 	s->k = -2;
 }
 

@@ -6,6 +6,7 @@
 #include "memlimit.h"
 #include "policy.h"
 #include "scn.h"
+#include "scnnames.h"
 
 #define WORKERS_MAX 512u
 #define NAME_ROOM   32
@@ -26,7 +27,7 @@ struct state {
 	size_t n_workers;
 	struct choice victims[WORKERS_MAX], order[WORKERS_MAX];
 	size_t n_victims, n_order;
-	bool selected, drained, levelled, level_known;
+	bool selected, drained, levelled;
 	enum policylevel level;
 };
 
@@ -40,9 +41,12 @@ static void begin(void *state)
 static void do_policy(struct state *s, struct scn *c)
 {
 	struct amount total = scn_amount(c, "total", AMOUNT_UNKNOWN);
-	struct amount buffer = memlimit_buffer(total, RATIO(5, 100), MEMLIMIT_BUFFER_MOST);
+	struct amount buffer = memlimit_buffer(total, RATIO(5, 100), INT64_C(3) << 30);
 
-	if (!policy_parse(scn_text(c, "name", "shm"), &s->policy.kind))
+	s->policy.kind = POLICY_LIFO;
+	while (s->policy.kind < POLICY_SHM && strcmp(policy_name(s->policy.kind), scn_text(c, "name", "shm")) != 0)
+		s->policy.kind++;
+	if (strcmp(policy_name(s->policy.kind), scn_text(c, "name", "shm")) != 0)
 		scn_wrong(c, "no such policy");
 	s->policy.kill = scn_amount(c, "thr|kill", AMOUNT_UNKNOWN);
 	s->policy.gate = scn_amount(c, "gate", AMOUNT_UNKNOWN);
@@ -80,7 +84,7 @@ static enum policylevel level(struct scn *c, const char *key, enum policylevel o
 {
 	const char *text = scn_option(c, key);
 
-	if (text && strcmp(text, "none") != 0 && !policylevel_parse(text, &otherwise))
+	if (text && strcmp(text, "none") != 0 && !scn_level(text, &otherwise))
 		scn_wrong(c, "%s: no such level: %s", key, text);
 	return otherwise;
 }
@@ -195,14 +199,6 @@ static void do_end(struct state *s, struct scn *c, bool gone)
 		w->is.life = POLICY_DEAD;
 }
 
-static void do_parse(struct state *s, struct scn *c)
-{
-	const char *text = scn_n_words(c) ? scn_word(c, 0) : scn_option(c, "v|level|text");
-
-	s->levelled = true;
-	s->level_known = text && policylevel_parse(text, &s->level);
-}
-
 static void do_resolve(struct state *s, struct scn *c)
 {
 	struct policy_worker w = {.retries = scn_number(c, "retries|restarts", 0)};
@@ -216,7 +212,7 @@ static void do_resolve(struct state *s, struct scn *c)
 	if (!parse_work(scn_text(c, "kind", "task"), &w.work))
 		scn_wrong(c, "no such kind");
 	wish.retriable = policy_is_retriable(&w);
-	s->levelled = s->level_known = true;
+	s->levelled = true;
 	s->level = policylevel_resolve(&wish);
 }
 
@@ -232,8 +228,6 @@ static bool verb(void *state, struct scn *c, const char *verb)
 		do_drain(state, c);
 	else if (!strcmp(verb, "dead") || !strcmp(verb, "gone"))
 		do_end(state, c, *verb == 'g');
-	else if (!strcmp(verb, "parse"))
-		do_parse(state, c);
 	else if (!strcmp(verb, "resolve"))
 		do_resolve(state, c);
 	else
@@ -268,8 +262,6 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 		found_choices(c, s->victims, s->n_victims, expected);
 	else if (!strcmp(key, "order") && s->drained)
 		found_choices(c, s->order, s->n_order, expected);
-	else if (!strcmp(key, "level") && s->levelled && !s->level_known)
-		scn_found(c, "error");
 	else if (!strcmp(key, "level") && s->levelled && s->level == POLICYLEVEL_AUTO)
 		scn_found(c, "auto");
 	else if (!strcmp(key, "level") && s->levelled)

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 uint64_t scn_names_find(const struct scn_names *names, const char *name)
 {
@@ -41,4 +42,15 @@ void scn_names_deinit(struct scn_names *names)
 {
 	free(names->names);
 	*names = (struct scn_names){0};
+}
+
+bool scn_level(const char *text, enum policylevel *ret)
+{
+	for (enum policylevel l = POLICYLEVEL_NEVER; l <= POLICYLEVEL_AUTO; l++) {
+		if (strcasecmp(text, policylevel_name(l)) != 0 && !(text[0] == '0' + (int)l && !text[1]))
+			continue;
+		*ret = l;
+		return true;
+	}
+	return false;
 }

@@ -3,8 +3,11 @@
 #ifndef REPLAY_SCNNAMES_H
 #define REPLAY_SCNNAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "policylevel.h"
 
 #define SCN_NAME_MAX 63u
 
@@ -20,5 +23,8 @@ uint64_t scn_names_find(const struct scn_names *names, const char *name);
 /* number: one that there is. */
 const char *scn_names_name(const struct scn_names *names, uint64_t number);
 void scn_names_deinit(struct scn_names *names);
+
+/* A level by its number, or its name in any case. false: there is none. */
+bool scn_level(const char *text, enum policylevel *ret);
 
 #endif

@@ -21,7 +21,7 @@ struct state {
 	char *texts[SAVED + 1];
 	size_t lengths[SAVED + 1];
 	struct admission_answer answer;
-	uint64_t n_fit, bin, resv;
+	uint64_t n_fit, resv;
 	bool tried;
 	const char *strategy;
 	uint32_t eps_ppm;
@@ -87,7 +87,9 @@ static struct profile_choice strategy_of(struct scn *c)
 	const char *text = scn_text(c, "strategy", "peak");
 	struct profile_choice choice = {.eps_ppm = PROFILE_EPS_PPM};
 
-	if (!profile_strategy_read(text, &choice.strategy) && !profile_choice_read(text, &choice))
+	while (choice.strategy <= PROFILE_AVERAGE && strcmp(text, profile_strategy_name(choice.strategy)) != 0)
+		choice.strategy++;
+	if (choice.strategy > PROFILE_AVERAGE && !profile_choice_read(text, &choice))
 		scn_wrong(c, "no such strategy: %s", text);
 	choice.eps_ppm = (uint32_t)ratio_ppm(scn_ratio(c, "eps", RATIO_PPM(choice.eps_ppm)));
 	if (!guided(c))
@@ -259,8 +261,6 @@ static bool verb(void *state, struct scn *c, const char *verb)
 		profile_reset(s->profile);
 	else if (!strcmp(verb, "gateclosed"))
 		s->closed = word_number(c) != 0;
-	else if (!strcmp(verb, "bin"))
-		s->bin = profile_bin(bytes_of(c, "mem", 0));
 	else if (!strcmp(verb, "oomkilled"))
 		do_oomkilled(s, c);
 	else if (!strcmp(verb, "phases"))
@@ -313,8 +313,6 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 		scn_found(c, "%s", admission_reason_name(s->answer.reason));
 	else if (!strcmp(key, "fit"))
 		scn_found_amount(c, amount_of((int64_t)s->n_fit));
-	else if (!strcmp(key, "bin"))
-		scn_found_amount(c, amount_of((int64_t)s->bin));
 	else if (!strcmp(key, "resv"))
 		scn_found_amount(c, amount_of((int64_t)s->resv));
 	else if (s->strategy && !strcmp(key, "strategy"))

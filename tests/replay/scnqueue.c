@@ -18,7 +18,6 @@ struct state {
 	struct createqueue *q;
 	struct scn_names requests, clients;
 	char modes[REQUESTS][WORD + 1];
-	char now_mode[WORD + 1]; /* of an immediate request, which has no name */
 	bool disk_over, spilling;
 	uint64_t now_ms;
 	const char *status, *imm;
@@ -27,7 +26,7 @@ struct state {
 static enum createqueue_got on_allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
 {
 	const struct state *s = arg;
-	const char *mode = id ? s->modes[id] : s->now_mode;
+	const char *mode = s->modes[id];
 
 	(void)bytes;
 	if (!strcmp(mode, "ok"))
@@ -150,15 +149,6 @@ static void do_mode(struct state *s, struct scn *c)
 		scn_wrong(c, "no such request");
 }
 
-static void do_immediate(struct state *s, struct scn *c)
-{
-	enum createqueue_got got;
-
-	set_mode(c, s->now_mode, scn_text(c, "mode", "ok"));
-	got = createqueue_immediate(s->q, 0, 0);
-	s->imm = got == CREATEQUEUE_GOT ? "ok" : got == CREATEQUEUE_NO_ROOM ? "oom" : s->now_mode;
-}
-
 static bool verb(void *state, struct scn *c, const char *verb)
 {
 	struct state *s = state;
@@ -183,10 +173,6 @@ static bool verb(void *state, struct scn *c, const char *verb)
 		do_process(s);
 	else if (!strcmp(verb, "repeat"))
 		do_repeat(s, c);
-	else if (!strcmp(verb, "disconnect"))
-		createqueue_disconnect(s->q, scn_names_find(&s->clients, scn_need_word(c, 0)));
-	else if (!strcmp(verb, "immediate"))
-		do_immediate(s, c);
 	else
 		return false;
 	return true;
@@ -233,7 +219,7 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 	else if (!strcmp(key, "calls"))
 		scn_found_amount(c, amount_of((int64_t)counts.calls));
 	else if (!strcmp(key, "empty"))
-		scn_found(c, "%d", createqueue_empty(s->q));
+		scn_found(c, "%d", !createqueue_counts(s->q).waiting && !createqueue_counts(s->q).finished);
 	else
 		return false;
 	return true;

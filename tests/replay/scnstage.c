@@ -208,7 +208,10 @@ static bool found_reply(const struct state *s, struct scn *c, const char *key, c
 	};
 
 	if (!strcmp(key, "rule")) {
-		scn_found(c, "%s", stage_rules_text(s->reply.rules));
+		scn_found(c, "%s",
+			  s->reply.rules & STAGE_RULE_WHOLE     ? "whole"
+			  : s->reply.rules & STAGE_RULE_PARTIAL ? "partial"
+								: "none");
 		return true;
 	}
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)

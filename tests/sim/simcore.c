@@ -155,10 +155,9 @@ static bool say_context(void *arg, const struct arb_context_info *i)
 
 static bool say_transition(void *arg, const struct arb_transition *t)
 {
-	char line[512];
-
-	arb_log_csv(line, sizeof(line), t);
-	fprintf(arg, "  %s\n", line);
+	fprintf(arg, "  %" PRIu64 " %s by %" PRIu64 ": %" PRIu64 " of %" PRIu64 " %s -> %s %s %" PRIu64 " %s\n",
+		t->time_ns, arb_op_name(t->op), t->by, t->context, t->task, arb_state_name(t->from),
+		arb_state_name(t->to), arb_outcome_name(t->outcome), t->bytes, t->note ? t->note : "");
 	return true;
 }
 

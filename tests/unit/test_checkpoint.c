@@ -367,7 +367,7 @@ Test(checkpoint, a_broadcast_sends_to_chosen_peers_that_are_up_and_never_the_sam
 		config.selection = dice_draw(&d, 2) ? CKPT_RESOURCE : CKPT_RANDOM;
 		config.strategy = (enum ckpt_strategy)dice_draw(&d, 2);
 		config.retry = (uint32_t)dice_draw(&d, 3);
-		ckpt_cast_init(&c, &config);
+		c = (struct ckpt_cast){.config = config};
 		for (unsigned i = 0; i < 20; i++) {
 			size_t to, n_to = 0;
 			int begun;

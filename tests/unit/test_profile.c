@@ -378,6 +378,4 @@ Test(profile, words_of_the_configuration)
 	cr_assert_not(profile_choice_read("peak", &c));
 	cr_assert(profile_choice_read("adaptive", &c) && c.strategy == PROFILE_PEAK && c.adaptive);
 	cr_assert(profile_choice_read("conservative", &c) && c.strategy == PROFILE_PEAK && !c.adaptive);
-	cr_assert_eq(profile_bin(UINT64_MAX), UINT64_MAX);
-	cr_assert_eq(profile_bin(0), 0);
 }

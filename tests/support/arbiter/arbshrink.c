@@ -147,10 +147,10 @@ static void print_line(FILE *to, const struct arbplay_line *line, uint64_t befor
 
 static bool print_transition(void *arg, const struct arb_transition *t)
 {
-	char line[256];
-
-	arb_log_csv(line, sizeof(line), t);
-	fprintf((FILE *)arg, "#   %s\n", line);
+	fprintf((FILE *)arg,
+		"#   %" PRIu64 " %s by %" PRIu64 ": %" PRIu64 " of %" PRIu64 " %s -> %s %s %" PRIu64 " %s\n",
+		t->time_ns, arb_op_name(t->op), t->by, t->context, t->task, arb_state_name(t->from),
+		arb_state_name(t->to), arb_outcome_name(t->outcome), t->bytes, t->note ? t->note : "");
 	return true;
 }
 
