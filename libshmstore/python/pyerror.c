@@ -5,20 +5,30 @@
  * it. The sentence is the attribute detail too, and the file that it is about is the filename.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "pyshm.h"
 
 /*
- * What to do, in Python's words, by what most often brings the code. Not for those codes whose remedy depends on the cause: the library's sentence
- * has it then. on_disk: the error is about a file of the disk tier.
+ * What to do, in Python's words, by what most often brings the code to a call about partitions, stores and objects. Not for those codes whose
+ * remedy depends on the cause: the library's sentence has it then, as the daemon's has of actors, tasks and stages. on_disk: the error is
+ * about a file of the disk tier.
  */
-static const char *hint(int error, bool on_disk)
+static const char *hint(int error, const char *operation, bool on_disk)
 {
+	static const char *const others[] = {"actor", "place", "order", "stage", "task", "profile"};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (strstr(operation, others[i]))
+			return NULL;
 	switch (error) {
 	case EEXIST:
-		return "replace=True takes an object's place; a new partition needs an empty or a missing directory";
+		return strstr(operation, "partition") ? "a new partition needs an empty or a missing directory"
+						      : "replace=True takes an object's place";
 	case EBUSY:
-		return "choose another name, or wait until its owner closes it or ends";
+		return strstr(operation, "open store")
+			       ? "choose another name, or wait until its owner closes it or ends"
+			       : NULL;
 	case ENOSPC:
 		return on_disk ? "free room on that disk, raise the tier's limits with Partition.set_tier(), or delete "
 				 "objects"
@@ -70,7 +80,7 @@ void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, P
 	/* A sentence with a semicolon says itself what to do. */
 	todo = PyUnicode_FindChar(detail, ';', 0, PyUnicode_GET_LENGTH(detail), 1) >= 0
 		       ? NULL
-		       : hint(code, PyUnicode_GET_LENGTH(path) > 0);
+		       : hint(code, operation, PyUnicode_GET_LENGTH(path) > 0);
 	what = operation_text(operation, key, where);
 	message = what ? PyUnicode_FromFormat("%U: %U%s%s", what, detail, todo ? "; " : "", todo ? todo : "") : NULL;
 	if (!message)

@@ -312,7 +312,10 @@ void arb_totals(const struct arb *a, struct arb_totals *ret);
 void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i), void *arg);
 void arb_each_context(const struct arb *a, uint64_t now_ns, bool (*fn)(void *arg, const struct arb_context_info *i),
 		      void *arg);
-void arb_each_task(const struct arb *a, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg);
+/* ended: those among the last 1000 that did, in that order. */
+void arb_each_task(const struct arb *a, bool ended, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg);
+/* "<what> <bytes> of pool p, which has ...", and who holds most of it; valid until the next step. NULL: no such pool. */
+const char *arb_holders(struct arb *a, uint64_t pool, const char *what, uint64_t bytes);
 int64_t arb_knob(const struct arb *a, enum arb_knob k);
 
 /* ---- the log: the last transitions --------------------------------------------------------------------------------- */
@@ -331,7 +334,5 @@ struct arb_transition {
 };
 /* After number since, oldest first. */
 void arb_log(const struct arb *a, uint64_t since, bool (*fn)(void *arg, const struct arb_transition *t), void *arg);
-/* One line without the newline: time,op,by,context,task,from,to,outcome,pool,bytes,note. The same with t = NULL: the heading. Returns its length as snprintf(). */
-int arb_log_csv(char *buf, size_t n, const struct arb_transition *t);
 
 #endif

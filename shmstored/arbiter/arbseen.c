@@ -148,11 +148,11 @@ bool arb_task(const struct arb *a, uint64_t id, struct arb_task_info *ret)
 	return t != NULL;
 }
 
-void arb_each_task(const struct arb *a, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg)
+void arb_each_task(const struct arb *a, bool ended, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg)
 {
 	struct arb_task_info info;
 
-	for (const struct arb_task *t = a->tasks; t; t = t->hh.next) {
+	for (const struct arb_task *t = ended ? a->ended : a->tasks; t; t = t->hh.next) {
 		see_task(t, &info);
 		if (!fn(arg, &info))
 			return;

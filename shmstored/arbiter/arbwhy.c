@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbwhy.c: who held what, as a sentence, for whoever is told NOMEM or SPLIT.
+ * arbwhy.c: who held what, as a sentence, for whoever is told NOMEM or SPLIT, or waited too long.
  *
  * The largest three holders of the pool among the first few hundred accounts: an explanation, not a decision. It is written into the
  * arbiter, and valid until the next step.
@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "arbcore.h"
+#include "sizetext.h"
 
 #define N_HOLDERS  3u
 #define N_ACCOUNTS 512u /* looked at */
@@ -52,23 +53,33 @@ static void largest(const struct arb_pool *p, const struct arb_account **holders
 	}
 }
 
-const char *arbwhy_say(struct arb *a, const struct arb_ask *ask)
+static const char *sentence(struct arb *a, const struct arb_pool *p, const char *what, uint64_t bytes)
 {
 	const struct arb_account *holders[N_HOLDERS] = {NULL};
-	const struct arb_want *w = ask->want;
 	char *buf = a->why[a->n_why++ % 2];
 	size_t at = 0;
 
-	largest(w->pool, holders);
-	say(buf, &at, "the attempt needs %llu bytes of pool %s, which has %lld and %lld of them pinned",
-	    (unsigned long long)w->need, w->pool->name, (long long)arbpool_limit(w->pool),
-	    (long long)arbpool_pinned(w->pool));
+	largest(p, holders);
+	say(buf, &at, "%s %s of pool %s, which has %s, of which %s are pinned", what, sizetext(bytes).text, p->name,
+	    sizetext((uint64_t)arbpool_limit(p)).text, sizetext((uint64_t)arbpool_pinned(p)).text);
 	for (unsigned i = 0; i < N_HOLDERS && holders[i]; i++)
-		say(buf, &at, "%s task %llu%s%s holds %llu", i ? "," : ":", (unsigned long long)holders[i]->task->id,
+		say(buf, &at, "%s task %llu:%u%s%s holds %s", i ? "," : ":",
+		    (unsigned long long)holders[i]->task->id >> 32, (uint32_t)holders[i]->task->id,
 		    holders[i]->task->name[0] ? " " : "", holders[i]->task->name,
-		    (unsigned long long)holders[i]->pinned);
-	if (w->pool->nobody.pinned)
-		say(buf, &at, "%s %llu are nobody's", holders[0] ? "," : ":",
-		    (unsigned long long)w->pool->nobody.pinned);
+		    sizetext((uint64_t)holders[i]->pinned).text);
+	if (p->nobody.pinned)
+		say(buf, &at, "%s %s are nobody's", holders[0] ? "," : ":", sizetext((uint64_t)p->nobody.pinned).text);
 	return buf;
+}
+
+const char *arbwhy_say(struct arb *a, const struct arb_ask *ask)
+{
+	return sentence(a, ask->want->pool, "the attempt needs", ask->want->need);
+}
+
+const char *arb_holders(struct arb *a, uint64_t pool, const char *what, uint64_t bytes)
+{
+	const struct arb_pool *p = arbpool_find(a, pool);
+
+	return p ? sentence(a, p, what, bytes) : NULL;
 }

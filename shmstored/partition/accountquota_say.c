@@ -8,23 +8,7 @@
 #include "accountquota_state.h"
 #include "conn.h"
 #include "host.h"
-
-struct size {
-	char text[32];
-};
-
-static struct size say(uint64_t bytes)
-{
-	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-	double value = (double)bytes;
-	struct size s;
-	size_t i = 0;
-
-	for (; value >= 1024 && i + 1 < sizeof(units) / sizeof(units[0]); i++)
-		value /= 1024;
-	snprintf(s.text, sizeof(s.text), i ? "%.1f %s" : "%.0f %s", value, units[i]);
-	return s;
-}
+#include "sizetext.h"
 
 static void say_whose(const struct account *a, const struct quota_answer *why, char *ret, size_t size)
 {
@@ -64,5 +48,5 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 	return conn_refuse(c, serial, error, why->limit, why->hard, why->used,
 			   "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64 " bytes); delete objects, or "
 			   "ask whoever runs shmstored here for a higher limit",
-			   how, whose, say(why->used).text, say(why->hard).text, why->used, why->hard);
+			   how, whose, sizetext(why->used).text, sizetext(why->hard).text, why->used, why->hard);
 }

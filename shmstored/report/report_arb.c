@@ -130,13 +130,17 @@ static bool add_task(void *arg, const struct arb_task_info *i)
 	struct arb_stats s = {0};
 	struct json_object *o;
 
-	if (!c)
+	/* Of those that went nobody can say whose they were: administrators see them. */
+	if (!c && l->view->uid != (unsigned)-1)
 		return true;
 	arb_stats(l->host->core, i->id, 0, l->now_ns, 0, &s);
 	o = jsonmake_append(l->list, jsonmake_new());
 	jsonmake_u64(o, "id", i->id);
-	jsonmake_text(o, "store", c->member->name);
-	jsonmake_i64(o, "pid", c->member->pid);
+	jsonmake_text(o, "store", c ? c->member->name : NULL);
+	if (c)
+		jsonmake_i64(o, "pid", c->member->pid);
+	else
+		jsonmake_null(o, "pid");
 	jsonmake_u64(o, "task", (uint32_t)i->id);
 	jsonmake_text(o, "label", i->name);
 	priority(o, i->priority);
@@ -238,7 +242,7 @@ void report_arbiter(const struct report_view *v, struct account *a, struct json_
 	l.list = jsonmake_child(o, "pools", jsonmake_new_list());
 	arb_each_pool(a->arb->core, add_pool, &l);
 	l.list = jsonmake_child(o, "tasks", jsonmake_new_list());
-	arb_each_task(a->arb->core, add_task, &l);
+	arb_each_task(a->arb->core, false, add_task, &l);
 	l.list = jsonmake_child(o, "contexts", jsonmake_new_list());
 	arb_each_context(a->arb->core, l.now_ns, add_context, &l);
 }
@@ -251,7 +255,6 @@ static bool add_transition(void *arg, const struct arb_transition *t)
 	const struct arbguest *c = seen(l, t->context);
 	struct json_object *o;
 
-	/* Of those that went nobody can say whose they were: administrators see them. */
 	if (!c && l->view->uid != (unsigned)-1)
 		return true;
 	o = jsonmake_append(l->list, jsonmake_new());
@@ -284,10 +287,14 @@ void report_arb_log(const struct report_view *v, struct account *a, struct json_
 	struct listing l = {.view = v, .host = a->arb};
 
 	l.list = jsonmake_child(o, "log", jsonmake_new_list());
+	jsonmake_flag(o, "enabled", a->arb);
 	if (!a->arb)
 		return;
+	l.now_ns = arb_now(a->arb);
 	l.boottime_ns = clock_ns(CLOCK_BOOTTIME) - clock_ns(CLOCK_MONOTONIC);
 	arb_log(a->arb->core, 0, add_transition, &l);
+	l.list = jsonmake_child(o, "ended", jsonmake_new_list());
+	arb_each_task(a->arb->core, true, add_task, &l);
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------------------------- */

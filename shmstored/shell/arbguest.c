@@ -323,14 +323,15 @@ void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, 
 	events_emit(m->account->host->events, e, m->path, o);
 }
 
-/* For people, of outcomes that the core says nothing about. */
-static const char *why_of(enum arb_outcome o)
+/* Of outcomes that the core says nothing about: for events, and who timed out is told. */
+static const char *why_of(struct arbhost *h, const struct arb_reply *r)
 {
-	if (o == ARB_RETRY)
+	if (r->outcome == ARB_RETRY)
 		return "everybody who could give memory back waits, and of them this one comes last";
-	if (o == ARB_TIMEDOUT)
-		return "it waited as long as it may: its own deadline, or arbiter.wait";
-	return NULL;
+	if (r->outcome == ARB_TIMEDOUT)
+		return arb_holders(h->core, r->pool,
+				   "it waited as long as it may (its own deadline, or arbiter.wait) for", r->bytes);
+	return r->why;
 }
 
 void arbguest_done(struct arbhost *h, const struct arb_reply *r)
@@ -338,6 +339,7 @@ void arbguest_done(struct arbhost *h, const struct arb_reply *r)
 	struct arbguest *c = arbhost_client(h, r->context >> 32);
 	struct arbcontext *x = c ? arbguest_context(c, (uint32_t)r->context) : NULL;
 	struct wire_arbed body = {.outcome = (int32_t)r->outcome};
+	const char *why;
 	uint64_t serial;
 
 	if (!x || !x->serial)
@@ -350,9 +352,10 @@ void arbguest_done(struct arbhost *h, const struct arb_reply *r)
 	if (r->outcome == ARB_TOOBIG)
 		body.bytes = arbbytes_capacity(h, r->pool);
 	arbbytes_done(c, x, (int)r->outcome);
-	arbguest_tell(c, x, (int)r->outcome, r->pool, r->bytes, r->why ? r->why : why_of(r->outcome));
+	why = why_of(h, r);
+	arbguest_tell(c, x, (int)r->outcome, r->pool, r->bytes, why);
 	if (!x->quiet || r->outcome != ARB_OK)
-		arbguest_send(c, WIRE_ARBED, serial, &body, r->outcome == ARB_OK ? NULL : r->why);
+		arbguest_send(c, WIRE_ARBED, serial, &body, r->outcome == ARB_TIMEDOUT ? why : r->why);
 }
 
 /* ---- its life ------------------------------------------------------------------------------------------------------ */

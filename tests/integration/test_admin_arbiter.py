@@ -13,7 +13,7 @@ import time
 
 import pytest
 from admin_support import NOBODY, SOURCE, Admin, terminal  # noqa: F401
-from arbwire import DEDICATED, Client, Process
+from arbwire import DEDICATED, RELEASED, Client, Process
 from daemon import Daemon, wait_for
 from fixture import ROOT, Place
 
@@ -46,6 +46,9 @@ class Host:
 
     def arb(self, *args, code=0):
         return self.tool("arb", *args, code=code)
+
+    def ended(self):
+        return self.tool.json("arb", "tasks", "--ended")["partitions"][0]["ended"]
 
     def document(self, what="threads"):
         return self.tool.json("arb", what)["partitions"][0]
@@ -105,6 +108,21 @@ def test_who_waits_for_what_and_why(host):
     line = host.arb("pools").out.splitlines()[2]
     assert line.startswith(f"shm:{host.place.path} ") and " 1 waiting " in line
     assert f" {pool['used']} " in host.arb("pools", "--bytes").out
+
+
+def test_tasks_that_have_ended_are_shown_with_what_they_lost(host):
+    """Also of a store that is gone: without its name, which nobody knows then."""
+    a, b = waiting_pair(host)[:2]
+    assert host.document("tasks").get("ended") is None and "no tasks" in host.arb("tasks", "--ended").out
+    assert a.op("TASK_END", task=1, flags=RELEASED) == "OK"
+    host.clients.remove(b)
+    b.close()
+    wait_for("the end of b", lambda: len(host.ended()) == 2)
+    first, second = host.ended()
+    assert (first["store"], first["label"], first["held"], second["store"], second["pid"], second["label"]) == ("a", "task1", 0, None, None, "task1")
+    assert second["blocked_ms"] >= 0 and [t["store"] for t in host.document("tasks")["tasks"]] == []
+    lines = host.arb("tasks", "--ended").out.splitlines()
+    assert len([line for line in lines if " task1 " in line]) == 2, lines
 
 
 def test_nobody_there(host):

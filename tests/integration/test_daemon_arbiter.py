@@ -5,6 +5,7 @@ Who gets memory when is the core's (unit/test_arbiter_*.c, replay); what a progr
 (arbwire.py), so that they can do what no library would.
 """
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,7 +80,10 @@ def test_nobody_waits_longer_than_configured(make_host):
     b.task(2)
     a.reserved(1, 40 * MIB)
     asked = [b.reserve(1, 40 * MIB)[0], b.reserve(2, 40 * MIB, timeout_ms=3600000)[0]]
-    assert [b.end(serial) for serial in asked] == ["TIMEDOUT"] * 2
+    for serial in asked:
+        outcome = b.end(serial)  # it says who holds what, in sizes that people read, and by the numbers that the tool takes
+        assert outcome == "TIMEDOUT" and re.fullmatch(r"it waited as long as it may .* for 40\.0 MiB of pool shm:\S+, which has 6\d\.\d MiB, of which .*"
+                                                      r": task \d+:1 task1 holds 40\.0 MiB.*", outcome.why), outcome
     soon, _ = b.reserve(1, 40 * MIB, timeout_ms=1)
     assert b.end(soon) == "TIMEDOUT"
     assert len(host.events("arbiter-timeout")) >= 1 and host.document()["totals"]["timeouts"] == 3

@@ -370,6 +370,7 @@ def test_two_profiles_in_one_stage(scene, conflict, expected):
         with pytest.raises(Failed) as failed:
             worker.begin("x", whole.number, other=partial.number)
         assert failed.value.errno == 17 and scene.session("a") is None
+        assert "stage.conflict" in str(failed.value) and "replace=True" not in str(failed.value), failed.value
     else:
         assert worker.begin("x", whole.number, other=partial.number).mib == expected
         worker.end()

@@ -238,7 +238,7 @@ Test(arbiter_core, split_says_who_holds_what)
 	cr_assert_eq(replies->outcome, ARB_SPLIT);
 	cr_assert_not_null(replies->why);
 	cr_expect_not_null(strstr(replies->why, "shm:/x"));
-	cr_expect_not_null(strstr(replies->why, "task 1 holds 6291456"), "%s", replies->why);
+	cr_expect_not_null(strstr(replies->why, "task 0:1 holds 6.0 MiB"), "%s", replies->why);
 	cr_expect_eq(state_of(1), ARB_RUNNING);
 }
 
@@ -272,31 +272,6 @@ Test(arbiter_core, the_log_is_a_ring_of_the_last_transitions)
 	cr_expect_eq(last, 2 * ARB_LOG_SIZE);
 	arb_log(core, last - 1, first_only, &first);
 	cr_expect_eq(first.number, last);
-}
-
-Test(arbiter_core, a_transition_is_a_line_of_csv)
-{
-	struct arb_transition t = {.number = 3,
-				   .time_ns = 12000000034u,
-				   .op = ARB_OP_RESERVE,
-				   .by = 5,
-				   .context = 6,
-				   .task = 7,
-				   .from = ARB_BLOCKED,
-				   .to = ARB_BUFN_THROW,
-				   .outcome = ARB_RETRY,
-				   .pool = 8,
-				   .bytes = 9,
-				   .note = "why"};
-	char line[256], small[8];
-	int n = arb_log_csv(line, sizeof(line), &t);
-
-	cr_expect_str_eq(line, "12.000000034,RESERVE,5,6,7,BLOCKED,BUFN_THROW,RETRY,8,9,why");
-	cr_expect_eq(n, (int)strlen(line));
-	cr_expect_eq(arb_log_csv(small, sizeof(small), &t), n);
-	cr_expect_eq(strlen(small), sizeof(small) - 1);
-	(void)arb_log_csv(line, sizeof(line), NULL);
-	cr_expect_str_eq(line, "time,op,by,context,task,from,to,outcome,pool,bytes,note");
 }
 
 Test(arbiter_core, numbers_of_an_ended_task_last_for_a_thousand_more)

@@ -153,32 +153,55 @@ static void print_task(struct table *t, const struct json_object *o)
 	table_printf(t, LOST, "%.1f s", (double)jsonin_u64(o, "lost_ms") / 1e3);
 }
 
+struct telling {
+	const struct admin *admin;
+	const char *which; /* the member of the document */
+};
+
 static void print_tasks(const struct json_object *p, void *arg)
 {
+	const struct telling *which = arg;
 	struct table t;
 
 	if (!is_on(p))
 		return;
-	table_init(&t, arg, columns, N_COLUMNS);
-	for (size_t i = 0; i < jsonin_count(p, "tasks"); i++)
-		print_task(&t, jsonin_at(p, "tasks", i));
+	table_init(&t, which->admin, columns, N_COLUMNS);
+	for (size_t i = 0; i < jsonin_count(p, which->which); i++)
+		print_task(&t, jsonin_at(p, which->which, i));
 	table_finish(&t);
-	if (!jsonin_count(p, "tasks"))
+	if (!jsonin_count(p, which->which))
 		puts("no tasks");
+}
+
+static error_t parse_ended(int key, char *arg, struct argp_state *state)
+{
+	struct command_line *line = state->input;
+	struct telling *which = line->own;
+
+	if (key != 'e')
+		return options_common(key, arg, state);
+	which->which = "ended";
+	return 0;
 }
 
 int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+		{"ended", 'e', NULL, 0, "those among the last 1000 that have ended, and what they had waited and lost",
+		 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
 	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb tasks",
+		options, parse_ended, "arb tasks",
 		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
 		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in attempts that "
 		"were rolled back. PRIO \"-\": by arrival, behind all that have one.");
-	struct command_line line = {.admin = a};
-	const struct asking_view view = {.partition = print_tasks, .arg = a};
+	struct telling which = {.admin = a, .which = "tasks"};
+	struct command_line line = {.admin = a, .own = &which};
+	const struct asking_view view = {.partition = print_tasks, .arg = &which};
 
 	options_parse(&argp, &line, argc, argv);
-	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
+	return asking_show(a, which.which[0] == 'e' ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
 }
 
 /* ---- pools ---- */

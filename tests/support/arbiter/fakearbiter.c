@@ -472,7 +472,7 @@ static void dropped(struct fake *f, int fd, void *arg)
 			fakearb_step(a,
 				     &(struct arb_message){.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = t.ids[i]});
 		t.n = 0;
-		arb_each_task(k->core, own_task, &t);
+		arb_each_task(k->core, false, own_task, &t);
 		for (size_t i = 0; i < t.n; i++)
 			fakearb_step(a, &(struct arb_message){.op = ARB_OP_TASK_END,
 							      .flags = ARB_RELEASE | ARB_ALL,
