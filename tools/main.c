@@ -43,6 +43,7 @@ static const struct admin_command list[] = {
 	{"mem", "", "what the host and its memory cgroups use, term by term", cmd_mem},
 	{"gate", "", "whether more work may begin on this host, and why", cmd_gate},
 	{"preempt", "", "who had to stop for want of memory, and who would have to", cmd_preempt},
+	{"actors", "", "where actors are, what waits for them, and copies of them", cmd_actors},
 	{"watch", "", "print what happens, while it happens", cmd_watch},
 	{"config", "", "show which partition, socket and limits are in force, and why", cmd_config},
 	{"set", "KEY=VALUE", "set a limit until the daemon ends", cmd_set},

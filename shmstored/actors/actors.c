@@ -210,6 +210,7 @@ int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *n
 {
 	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
 	struct actors_guest *g = actors_guest_get(a, c), *to;
+	bool far;
 	int r;
 
 	if (!g)
@@ -217,11 +218,13 @@ int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *n
 	if (!k || !k->core)
 		return -ENOENT;
 	to = *place ? actors_guest_place(a, k->key.uid, place) : NULL;
-	if (*place && (!to || to == k->at))
-		return -ESTALE;
-	r = actor_preempt(k->core, to ? place : NULL, actors_now_ms());
+	far = *place && !to && peers_find(a->host->peers, place);
+	if (far ? actors_one_has_family(k) : *place && (!to || to == k->at))
+		return far ? -EPERM : -ESTALE;
+	r = actor_preempt(k->core, *place ? place : NULL, actors_now_ms());
 	if (r < 0)
 		return r;
+	k->goes_far = far;
 	k->mover = g;
 	k->mover_serial = serial;
 	actors_one_settle(k);
@@ -233,7 +236,7 @@ static bool is_of(const struct actors_one *k, pid_t pid)
 	return k->at && conn_peer(k->at->conn)->pid == pid;
 }
 
-void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *ret)
+void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want, struct actors_leaving *ret)
 {
 	const struct actors_one *k, *next;
 
@@ -243,7 +246,7 @@ void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *re
 		if (!is_of(k, pid))
 			continue;
 		ret->n++;
-		ret->n_movable += actors_one_may_leave(k);
+		ret->n_movable += actors_one_may_leave(k, &want);
 		if (actors_one_level(k) < ret->level)
 			ret->level = actors_one_level(k);
 	}
@@ -276,14 +279,15 @@ struct conn *actors_place_next(const struct actors *a, const struct conn *after)
 	return NULL;
 }
 
-void actors_evacuate(struct actors *a, pid_t pid)
+void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
 {
 	struct actors_one *k, *next;
 
 	HASH_ITER(hh, a->all, k, next)
 	{
-		if (!is_of(k, pid) || !actors_one_may_leave(k))
+		if (!is_of(k, pid) || !actors_one_may_leave(k, &want))
 			continue;
+		k->want = want;
 		(void)actor_preempt(k->core, NULL, actors_now_ms());
 		actors_one_settle(k);
 	}

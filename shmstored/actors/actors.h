@@ -76,25 +76,28 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
  */
 int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *data, size_t n);
 /*
- * place "": the daemon finds one. 0: answered later; -ENOENT: no such actor; -ESTALE: no such
- * place, or the actor is there; -EPERM, -EBUSY: as actor_preempt().
+ * place: a place here, or another daemon; "": this daemon finds a place here. 0: answered later;
+ * -ENOENT: no such actor; -ESTALE: no such place, or the actor is there; -EPERM, -EBUSY: as
+ * actor_preempt(); -EPERM also: it has a parent or children, and was to go to another daemon.
  */
 int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *place);
-/*
- * The actors of a process that may be ended for its memory, and how many of them may be moved to a
- * process that has room.
- */
+/* What a move must bring: docs/actors.md, "A move". */
+struct actors_want {
+	bool memory, daemons; /* daemons: to another daemon only */
+	uint64_t private;     /* bytes that the old process's end frees; UINT64_MAX: its tasks' memory is wanted */
+};
+/* The actors of a process that may be ended for its memory, and how many of them may be moved as wanted. */
 struct actors_leaving {
 	size_t n, n_movable;
 	int level; /* of the least willing one, ACTOR_NEVER to ACTOR_ALWAYS; without any: ACTOR_ALWAYS */
 };
-void actors_leaving(const struct actors *a, pid_t pid, struct actors_leaving *ret);
+void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want, struct actors_leaving *ret);
 /* Is one of them on its way to another process? Its steps have their own time, after which it is not. */
 bool actors_moving(const struct actors *a, pid_t pid);
 /* Connections of places that have actors, one after the other: as actors_stuck(). */
 struct conn *actors_place_next(const struct actors *a, const struct conn *after);
 /* Begins to move those actors. They are suspended now, and actors_flush() sends the orders. */
-void actors_evacuate(struct actors *a, pid_t pid);
+void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want);
 /*
  * Places that were told so long ago to drop children of an actor whose process has died, did not, and have no other actor: one after the
  * other. after NULL begins; NULL: there are no more.

@@ -91,6 +91,8 @@ struct actors_one {
 		bool is, ok;
 	} instant; /* it is done already */
 	bool places, failed;
+	struct actors_want want; /* of its move */
+	bool goes_far;           /* it is moved to another daemon */
 	enum actor_state failed_in;
 	uint64_t bytes; /* of what was saved, and the ticket of that */
 	char *ticket;
@@ -100,8 +102,9 @@ struct actors_one {
 	struct actors_advert *adverts; /* copies at other daemons */
 	char far[PEERS_NAME + 1];      /* the daemon where it lives; "": none that is known */
 	uint64_t far_version;
-	bool recovering;            /* its process has died, and a keeper was asked */
-	char asked[PEERS_NAME + 1]; /* this one */
+	char to_daemon[PEERS_NAME + 1]; /* goes_far: there */
+	bool recovering;                /* its process has died, and a keeper was asked */
+	char asked[PEERS_NAME + 1];     /* this one */
 	uint64_t ask_until_ms;
 	bool orphan;                          /* its parent has died */
 	bool died;                            /* it was not ended */
@@ -174,8 +177,14 @@ int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct 
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
 /* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
 int actors_one_level(const struct actors_one *k);
-/* May the actor be moved now, and has another process room for it? */
-bool actors_one_may_leave(const struct actors_one *k);
+/* Has it a parent, or children that live? */
+bool actors_one_has_family(const struct actors_one *k);
+/* May the actor be moved now, and is there a place as wanted? */
+bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want);
+/* Another daemon has begun it, which is where it is moved: from now on its calls go there. False: it is not moved there. */
+bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t version);
+/* That daemon will not begin it. */
+void actors_one_refused(struct actors_one *k, const struct peer *p);
 /* The connection has ended. */
 void actors_one_left(struct actors_one *k, const struct actors_guest *g);
 void actors_one_tick(struct actors_one *k, uint64_t now_ms);

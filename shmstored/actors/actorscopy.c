@@ -166,18 +166,37 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 struct sending {
 	struct actors *of;
 	uint32_t uid;
-	char name[WIRE_ACTOR_NAME + 1];
+	char name[WIRE_ACTOR_NAME + 1], to[PEERS_NAME + 1];
 	uint64_t version;
+	bool moves; /* it is not a copy: the actor goes there */
 };
 
 static void send_next(struct actors_one *k);
+
+/* The state has come to the daemon where the actor moves, if it still does. */
+static void arrived(const struct sending *s, struct actors_one *k, bool ok)
+{
+	bool waited = k && k->core && k->goes_far && actor_state(k->core) == ACTOR_TRANSFERRING &&
+		      k->last_version == s->version;
+
+	if (waited) {
+		forget_state(k->copy);
+		(void)actor_done(k->core, k->step, ok, actors_now_ms());
+		actors_one_settle(k);
+		actors_flush(s->of);
+	} else if (k && k->core && ok) {
+		actors_copy_recall(k, s->to);
+	}
+}
 
 static void on_sent(void *arg, int result)
 {
 	struct sending *s = arg;
 	struct actors_one *k = s->of->host->draining ? NULL : actors_one_find(s->of, s->uid, s->name);
 
-	if (k && k->copy && k->copy->fd >= 0 && k->copy->meta.version == s->version) {
+	if (s->moves) {
+		arrived(s, k, result == 0);
+	} else if (k && k->copy && k->copy->fd >= 0 && k->copy->meta.version == s->version) {
 		if (result < 0)
 			log_say(LOG_NOTICE, LOG_FIELDS(.object = s->name, .error = result),
 				"a copy of an actor of user %u was not taken by another daemon", s->uid);
@@ -197,8 +216,9 @@ static int send_to(struct actors_one *k, const char *peer)
 
 	if (!s)
 		return p ? -ENOMEM : -EPIPE;
-	*s = (struct sending){.of = k->of, .uid = k->key.uid, .version = k->copy->meta.version};
+	*s = (struct sending){.of = k->of, .uid = k->key.uid, .version = k->copy->meta.version, .moves = k->goes_far};
 	memcpy(s->name, k->key.name, sizeof(s->name));
+	strcpy(s->to, peer_name(p)); /* of one size */
 	r = peer_send_bulk(p, ACTORS_STATE, &k->copy->meta, sizeof(k->copy->meta), k->copy->fd, k->copy->size, on_sent,
 			   s);
 	if (r < 0)
@@ -254,4 +274,25 @@ void actors_copy_send(struct actors_one *k)
 		send_next(k);
 	else
 		forget_state(c);
+}
+
+bool actors_copy_depart(struct actors_one *k, const char *daemon)
+{
+	strcpy(k->to_daemon, daemon); /* a name of this size */
+	if (!k->copy || !actors_copy_saved(k, k->ticket))
+		return false;
+	k->copy->dirty = true; /* if it comes home */
+	return send_to(k, daemon) == 0;
+}
+
+void actors_copy_recall(struct actors_one *k, const char *daemon)
+{
+	struct peer *p = peers_find(k->of->host->peers, daemon);
+
+	if (k->goes_far && k->copy)
+		forget_state(k->copy);
+	if (!p)
+		return;
+	actors_say(k->of, p, ACTORS_DEAD, k, &(struct actors_say){.ended = 1});
+	actors_say(k->of, p, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
 }

@@ -149,6 +149,8 @@ static bool is_greater(const struct actors_one *k, const struct peer *p, uint64_
 
 void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version)
 {
+	if (actors_one_departed(k, p, version))
+		return;
 	if (k->core) {
 		if (!is_greater(k, p, version)) {
 			actors_say(k->of, p, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
@@ -189,6 +191,7 @@ void actors_far_down(struct actors_one *k, const struct peer *p)
 		k->far_version = 0;
 	}
 	lose_via(k, peer_name(p));
+	actors_one_refused(k, p);
 	if (k->recovering && strcmp(k->asked, peer_name(p)) == 0)
 		actors_far_ask(k);
 	if (k->held && !actors_far_may_come(k))
@@ -220,6 +223,15 @@ bool actors_far_recover(struct actors_one *k)
 	k->recovering = find_copy(k, &version) != NULL;
 	k->asked[0] = '\0';
 	return k->recovering;
+}
+
+bool actors_far_begin(struct actors_one *k)
+{
+	struct peer *p = peers_find(k->of->host->peers, k->to_daemon);
+
+	if (p)
+		actors_say(k->of, p, ACTORS_RECOVER, k, &(struct actors_say){.version = k->last_version});
+	return p != NULL;
 }
 
 void actors_far_ask(struct actors_one *k)

@@ -17,11 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "account.h"
 #include "actorspeers.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
+#include "member.h"
 
 uint64_t actors_now_ms(void)
 {
@@ -95,14 +97,16 @@ static void order(const struct actors_one *k, struct actors_guest *g, enum wire_
 		actors_guest_order(g, k, &o, what == WIRE_ACTOR_FETCH ? text : NULL);
 }
 
+static void fail_unless(struct actors_one *k, bool ok)
+{
+	k->instant.is = !ok;
+	k->instant.ok = false;
+}
+
 /* Sends an order to the destination. If that is gone, the step fails. */
 static void order_there(struct actors_one *k, enum wire_actor_what what, uint64_t version)
 {
-	if (!k->to) {
-		k->instant.is = true;
-		k->instant.ok = false;
-		return;
-	}
+	fail_unless(k, k->to != NULL);
 	order(k, k->to, what, (struct wire_actor_order){.step = k->step, .version = version});
 }
 
@@ -143,16 +147,17 @@ static void answer_mover(struct actors_one *k)
 	k->mover = NULL;
 }
 
-static void tell(const struct actors_one *k, enum event what, const struct actors_guest *from,
-		 const struct actors_guest *to)
+/* to: the place; daemon: another one, where it went. */
+static void tell(const struct actors_one *k, enum event what, const char *to, const char *daemon)
 {
 	struct json_object *o = jsonmake_new();
 
 	jsonmake_text(o, "actor", k->key.name);
 	jsonmake_u64(o, "uid", k->key.uid);
-	jsonmake_text(o, "from", from ? from->place : k->home);
-	jsonmake_i64(o, "pid", from ? conn_peer(from->conn)->pid : 0);
-	jsonmake_text(o, "to", to ? to->place : NULL);
+	jsonmake_text(o, "from", k->at ? k->at->place : k->home);
+	jsonmake_i64(o, "pid", k->at ? conn_peer(k->at->conn)->pid : 0);
+	jsonmake_text(o, "to", to);
+	jsonmake_text(o, "daemon", daemon);
 	jsonmake_u64(o, "bytes", k->bytes);
 	events_emit(k->of->host->events, what, NULL, o);
 }
@@ -178,7 +183,7 @@ static void resume(struct actors_one *k)
 		order(k, k->at, WIRE_ACTOR_KEEP, (struct wire_actor_order){.version = k->version});
 	} else {
 		a->books.n_moves++;
-		tell(k, EVENT_ACTOR_MOVED, k->at, k->to);
+		tell(k, EVENT_ACTOR_MOVED, k->to->place, NULL);
 		order(k, k->at, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->version});
 		if (k->at)
 			k->at->n_actors--;
@@ -188,7 +193,8 @@ static void resume(struct actors_one *k)
 		memcpy(k->home, k->at->place, sizeof(k->home));
 	}
 	answer_mover(k);
-	k->failed = k->places = false;
+	k->failed = k->places = k->goes_far = false;
+	k->want = (struct actors_want){0};
 	k->to = NULL;
 	free(k->ticket);
 	k->ticket = NULL;
@@ -254,16 +260,25 @@ static void act(void *arg, const struct actor_order *o)
 		break;
 	case ACTOR_TRANSFER:
 		k->places = false;
+		if (k->goes_far) {
+			fail_unless(k, actors_copy_depart(k, o->peer));
+			break;
+		}
 		k->to = actors_guest_place(k->of, k->key.uid, o->peer);
 		order_there(k, WIRE_ACTOR_FETCH, k->last_version);
 		break;
 	case ACTOR_DESERIALIZE:
-		order_there(k, WIRE_ACTOR_LOAD, k->last_version);
+		if (k->goes_far)
+			fail_unless(k, actors_far_begin(k));
+		else
+			order_there(k, WIRE_ACTOR_LOAD, k->last_version);
 		break;
 	case ACTOR_LOCATE:
 		order_there(k, WIRE_ACTOR_KEEP, k->last_version);
 		break;
 	case ACTOR_DISCARD:
+		if (k->goes_far)
+			actors_copy_recall(k, o->peer);
 		order(k, k->to, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->last_version});
 		break;
 	case ACTOR_FAILED:
@@ -292,24 +307,59 @@ static void act(void *arg, const struct actor_order *o)
 
 /* ---- going on ------------------------------------------------------------------------------------------------------ */
 
-static const char *find_destination(const struct actors_one *k)
+static const struct account *account_of(const struct actors_guest *g)
 {
-	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
+	const struct member *m = g ? conn_member(g->conn) : NULL;
+
+	return m ? m->account : NULL;
+}
+
+/* The user's places in other processes here; other: of other partitions only. */
+static size_t list_places(const struct actors_one *k, bool other, struct ckpt_peer peers[CKPT_PEERS])
+{
 	const struct actors_guest *g, *next;
-	const struct ckpt_peer *to;
 	size_t n = 0;
 
 	HASH_ITER(hh, k->of->guests, g, next)
 	{
 		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
-		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid))
+		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
+		    (other && account_of(g) == account_of(k->at)))
 			continue;
 		memcpy(peers[n].name, g->place, sizeof(g->place));
 		peers[n].free = actors_guest_room(g);
 		peers[n].down = false;
 		n++;
 	}
-	to = ckpt_destination(peers, n, k->bytes);
+	return n;
+}
+
+bool actors_one_has_family(const struct actors_one *k)
+{
+	const struct actors_one *child, *next;
+
+	HASH_ITER(hh, k->of->all, child, next)
+	{
+		if (child->core && child->key.uid == k->key.uid && strcmp(child->parent, k->key.name) == 0)
+			return true;
+	}
+	return *k->parent != '\0';
+}
+
+/* NULL: there is none as wanted. *ret_far: it is another daemon. */
+static const char *find_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far)
+{
+	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
+	const struct ckpt_peer *to = NULL;
+	uint64_t bytes = k->bytes ? k->bytes : 1; /* as far as it was saved before */
+
+	if (want->memory && k->copy && !actors_one_has_family(k))
+		to = ckpt_destination(peers, actors_peers_list(k->of, k->key.uid, peers), bytes);
+	*ret_far = to != NULL;
+	if (!to && want->memory && !want->daemons)
+		to = ckpt_destination(peers, list_places(k, true, peers), bytes);
+	if (!to && !want->daemons && (!want->memory || want->private / 2 >= bytes))
+		to = ckpt_destination(peers, list_places(k, false, peers), bytes);
 	return to ? to->name : NULL;
 }
 
@@ -330,11 +380,11 @@ static void end_children(const struct actors_one *parent)
 /* It lives here no longer. */
 static void core_over(struct actors_one *k)
 {
-	struct actors_say m = {.ended = !k->died};
+	struct actors_say m = {.ended = !k->died && !*k->far};
 
 	if (k->died && !k->recovering && !k->of->closing) {
 		k->of->books.n_died++;
-		tell(k, EVENT_ACTOR_LOST, k->at, NULL);
+		tell(k, EVENT_ACTOR_LOST, NULL, NULL);
 	}
 	if (k->mover)
 		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, "the actor has ended");
@@ -344,7 +394,8 @@ static void core_over(struct actors_one *k)
 		k->at->n_actors--;
 	k->at = k->to = NULL;
 	k->core = actor_free(k->core);
-	k->failed = k->places = k->instant.is = false;
+	k->failed = k->places = k->goes_far = k->instant.is = false;
+	k->want = (struct actors_want){0};
 	free(k->ticket);
 	k->ticket = NULL;
 	actors_copy_end(k);
@@ -412,9 +463,38 @@ static bool go_on(struct actors_one *k)
 		(void)actor_done(k->core, k->step, k->instant.ok, actors_now_ms());
 		return true;
 	}
-	if (!k->places || (to = find_destination(k)) == NULL)
+	if (!k->places)
 		return false;
+	to = find_destination(k, &k->want, &k->goes_far);
+	if (!to && !k->want.memory)
+		return false; /* one may come; where memory is short nobody waits */
 	return actor_placed(k->core, to, actors_now_ms()) == 0;
+}
+
+/* Another daemon was told to begin it, and says whether it did: no time of ours ends that. */
+static bool is_committed(const struct actors_one *k)
+{
+	return k->goes_far && actor_state(k->core) == ACTOR_DESERIALIZING;
+}
+
+bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t version)
+{
+	if (!k->core || !is_committed(k) || strcmp(k->to_daemon, peer_name(p)) != 0)
+		return false;
+	k->of->books.n_moves++;
+	tell(k, EVENT_ACTOR_MOVED, NULL, k->to_daemon);
+	strcpy(k->far, k->to_daemon); /* of one size */
+	k->far_version = version;
+	k->failed = k->died = false;
+	answer_mover(k);
+	actor_kill(k->core); /* what waits is held, and goes there in its order */
+	return true;
+}
+
+void actors_one_refused(struct actors_one *k, const struct peer *p)
+{
+	if (k->core && is_committed(k) && strcmp(k->to_daemon, peer_name(p)) == 0)
+		(void)actor_done(k->core, k->step, false, actors_now_ms());
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -433,9 +513,13 @@ void actors_one_settle(struct actors_one *k)
 		due = actors_copy_tick(k, now);
 		while (go_on(k))
 			;
-		if (actor_state(k->core) == ACTOR_ACTIVE && !k->at)
-			actor_kill(k->core); /* it came back to a place that is gone */
-		due = least(due, actor_next_ms(k->core));
+		if (actor_state(k->core) == ACTOR_ACTIVE && !k->at) { /* it came back to a place that is gone */
+			k->died = true;
+			(void)actors_far_recover(k);
+			actor_kill(k->core);
+		}
+		if (!is_committed(k))
+			due = least(due, actor_next_ms(k->core));
 	} else {
 		due = least(due, least(actors_keep_tick(k, now), actors_far_tick(k, now)));
 	}
@@ -449,10 +533,12 @@ int actors_one_level(const struct actors_one *k)
 			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false);
 }
 
-bool actors_one_may_leave(const struct actors_one *k)
+bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want)
 {
+	bool far;
+
 	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
-	       actors_one_level(k) > ACTOR_NEVER && find_destination(k) != NULL;
+	       actors_one_level(k) > ACTOR_NEVER && find_destination(k, want, &far) != NULL;
 }
 
 /* ---- where it is --------------------------------------------------------------------------------------------------- */
@@ -539,9 +625,9 @@ static void decide(struct actors_one *k)
 
 void actors_one_tick(struct actors_one *k, uint64_t now_ms)
 {
-	if (k->core)
+	if (k->core && !is_committed(k))
 		actor_tick(k->core, now_ms);
-	else if (now_ms >= k->settle_ms)
+	else if (!k->core && now_ms >= k->settle_ms)
 		decide(k);
 	actors_one_settle(k);
 }

@@ -210,6 +210,7 @@ static void handle(struct actors_one *k, struct peer *p, uint16_t type, const st
 		break;
 	case ACTORS_GONE:
 		actors_advert_remove(k, peer_name(p));
+		actors_one_refused(k, p);
 		if (k->recovering && strcmp(k->asked, peer_name(p)) == 0)
 			actors_far_ask(k);
 		break;

@@ -147,6 +147,10 @@ uint64_t actors_copy_tick(struct actors_one *k, uint64_t now_ms);
 bool actors_copy_saved(struct actors_one *k, const char *text);
 /* And goes on: the copies are sent. */
 void actors_copy_send(struct actors_one *k);
+/* It was saved, and moves to that daemon: its state is sent there. False: it cannot be. */
+bool actors_copy_depart(struct actors_one *k, const char *daemon);
+/* It does not move there after all. */
+void actors_copy_recall(struct actors_one *k, const char *daemon);
 
 /* ---- actorskeep.c: copies of actors that live elsewhere ----------------------------------------------------------------- */
 
@@ -183,6 +187,8 @@ bool actors_far_may_come(const struct actors_one *k);
 void actors_far_release(struct actors_one *k);
 /* Its process has died: is there a copy to begin it from? Then it is being recovered. */
 bool actors_far_recover(struct actors_one *k);
+/* The state is at the daemon where it moves: that daemon is asked to begin it. False: it is gone. */
+bool actors_far_begin(struct actors_one *k);
 /* The best copy is asked to begin. */
 void actors_far_ask(struct actors_one *k);
 uint64_t actors_far_tick(struct actors_one *k, uint64_t now_ms);

@@ -285,9 +285,12 @@ static void transfer(struct actor *a, uint64_t now_ms)
 
 int actor_placed(struct actor *a, const char *peer, uint64_t now_ms)
 {
-	if (a->state != ACTOR_PLACING || !*peer || !set_destination(a, peer))
+	if (a->state != ACTOR_PLACING || (peer && (!*peer || !set_destination(a, peer))))
 		return -ESTALE;
-	transfer(a, now_ms);
+	if (peer)
+		transfer(a, now_ms);
+	else
+		give_up(a);
 	return 0;
 }
 

@@ -102,7 +102,7 @@ int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms);
 int actor_save(struct actor *a, uint64_t now_ms);
 /* Is its state being saved, to go on where it is? Also still at its RESUME. */
 bool actor_stays(const struct actor *a);
-/* A destination. Return: 0; -ESTALE: nobody waits for one. */
+/* A destination; NULL: there will be none, and it goes on where it is. Return: 0; -ESTALE: nobody waits for one. */
 int actor_placed(struct actor *a, const char *peer, uint64_t now_ms);
 /* A step ended. Return: 0; -ESTALE: not this one, or not any more; nothing changed. */
 int actor_done(struct actor *a, uint64_t step, bool ok, uint64_t now_ms);

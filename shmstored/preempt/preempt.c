@@ -194,9 +194,19 @@ static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v
 	return false;
 }
 
+/* Was it chosen for actors that were to be moved, and one of them could not be? They are not lost for the memory that they have. */
+static bool keeps_actors(const struct preempt *p, const struct preempt_victim *v)
+{
+	struct actors_leaving left;
+
+	actors_leaving(p->host->actors, v->record.pid, (struct actors_want){0}, &left);
+	return !v->record.n_tasks && left.n && left.level < (int)POLICYLEVEL_ALWAYS;
+}
+
 static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool above)
 {
-	if (v->record.notice_only || !above)
+	v->record.keeps_actors = keeps_actors(p, v);
+	if (v->record.notice_only || v->record.keeps_actors || !above)
 		let_go(p, v, PREEMPT_SPARED);
 	else
 		send_signal(p, v, SIGTERM, PREEMPT_TERMED);
@@ -209,6 +219,15 @@ static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool abov
 static bool is_urgent(const struct preempt *p)
 {
 	return pressure_fills(p->host->pressure, 2 * config_of(p)->interval_ns);
+}
+
+/* A move within the host frees memory only where the old process is ended. */
+static void evacuate(const struct preempt *p, const struct preempt_victim *v)
+{
+	struct actors_want want = preemptpick_want(p->host, v->record.pid, v->record.n_tasks);
+
+	want.daemons = v->record.notice_only;
+	actors_evacuate(p->host->actors, v->record.pid, want);
 }
 
 static void step(struct preempt *p, struct preempt_victim *v)
@@ -225,7 +244,7 @@ static void step(struct preempt *p, struct preempt_victim *v)
 		}
 		if (above && v->record.notice_only) {
 			v->record.notice_only = false; /* it has become worse: the time that it had counts */
-			actors_evacuate(p->host->actors, v->record.pid);
+			evacuate(p, v);
 		}
 		if (above && is_urgent(p)) {
 			send_signal(p, v, SIGKILL, PREEMPT_KILLED);
@@ -289,15 +308,15 @@ static void leave_out_stuck(const struct preempt *p, struct preemptpick *pick)
 			pick->workers[i].life = POLICY_DEAD;
 }
 
-/* Was it asked lately, with no further step? */
-static bool was_asked(const struct preempt *p, pid_t pid)
+/* Was it asked lately, with no further step? above: and has actors that could not be moved. */
+static bool was_asked(const struct preempt *p, pid_t pid, bool above)
 {
 	uint64_t n = p->n_recent < PREEMPT_RECENT ? p->n_recent : PREEMPT_RECENT;
 
 	for (uint64_t i = 0; i < n; i++) {
 		const struct preempt_record *r = &p->recent[i];
 
-		if (r->pid == pid && r->notice_only && r->step == PREEMPT_SPARED &&
+		if (r->pid == pid && (above ? r->keeps_actors : r->notice_only) && r->step == PREEMPT_SPARED &&
 		    loop_clock() - r->mono_ns < QUIET_NS)
 			return true;
 	}
@@ -339,7 +358,7 @@ static bool add_victim(struct preempt *p, const struct preemptpick_who *who, con
 	v->record.used = host->used.bytes;
 	v->record.notice_only = notice_only;
 	v->record.delay_ms = delay_of(p, v->record.uid);
-	actors_leaving(p->host->actors, v->record.pid, &leaving);
+	actors_leaving(p->host->actors, v->record.pid, (struct actors_want){0}, &leaving);
 	v->has_actors = leaving.n > 0;
 	v->next = p->wave;
 	p->wave = v;
@@ -370,8 +389,8 @@ static void choose(struct preempt *p)
 	if (preemptpick_init(&pick, p->host) < 0)
 		return;
 	leave_out_stuck(p, &pick);
-	for (size_t i = 0; i < pick.n && !above; i++)
-		if (was_asked(p, conn_peer(pick.who[i].conn)->pid))
+	for (size_t i = 0; i < pick.n; i++)
+		if (was_asked(p, conn_peer(pick.who[i].conn)->pid, above))
 			pick.workers[i].life = POLICY_DEAD;
 	n = policy_select(&policy, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)
@@ -383,10 +402,9 @@ static void choose(struct preempt *p)
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
 		if (v->record.step == PREEMPT_NOTICED)
 			preempttell(p->host, v);
-	/* To another process of this host: that frees memory only where this one is ended. */
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
-		if (v->record.step == PREEMPT_NOTICED && !v->record.notice_only)
-			actors_evacuate(p->host->actors, v->record.pid);
+		if (v->record.step == PREEMPT_NOTICED)
+			evacuate(p, v);
 	actors_flush(p->host->actors);
 	step_all(p); /* one may have no time at all */
 }
@@ -502,7 +520,8 @@ static void add_plan(const struct preempt *p, const struct preemptpick *pick, co
 	const struct preemptpick_who *who = &pick->who[v->worker->id];
 	struct actors_leaving leaving;
 
-	actors_leaving(p->host->actors, conn_peer(who->conn)->pid, &leaving);
+	actors_leaving(p->host->actors, conn_peer(who->conn)->pid,
+		       preemptpick_want(p->host, conn_peer(who->conn)->pid, preemptpick_n_tasks(who)), &leaving);
 	to->plans[to->n++] = (struct preempt_plan){.pid = conn_peer(who->conn)->pid,
 						   .uid = conn_peer(who->conn)->uid,
 						   .n_tasks = preemptpick_n_tasks(who),
@@ -548,6 +567,7 @@ int preempt_plan(const struct preempt *p, struct preempt_plans *ret)
 				      .need = above || how.kind == POLICY_SHM ? policy_need(&how, host->used) : 0,
 				      .n_never = pick.n_never,
 				      .n_foreign = pick.n_foreign,
+				      .n_kept = pick.n_kept,
 				      .plans = calloc(pick.n + 1, sizeof(*ret->plans))};
 	if (!ret->plans) {
 		preemptpick_deinit(&pick);

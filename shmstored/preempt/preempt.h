@@ -54,6 +54,7 @@ struct preempt_record {
 	enum policy_why why;
 	enum preempt_step step;
 	bool notice_only, retry;
+	bool keeps_actors; /* it had to be moved, and could not be: so it goes on */
 	int64_t bytes;     /* that its end was to free */
 	int64_t used;      /* of the host, when it was chosen */
 	uint64_t delay_ms; /* before its tasks should be tried again */
@@ -83,7 +84,7 @@ struct preempt_plan {
 	pid_t pid;
 	uid_t uid;
 	unsigned n_tasks;
-	size_t n_actors, n_movable; /* of these actors: to another process that has room, at the notice */
+	size_t n_actors, n_movable; /* of these actors: to where there is memory, at the notice */
 	enum policylevel level;
 	enum policy_why why;
 	bool retry, now; /* now: in the wave that memory as it is calls for */
@@ -95,7 +96,8 @@ struct preempt_plans {
 	size_t n;
 	struct preempt_plan *plans; /* to be freed */
 	size_t n_never,
-		n_foreign; /* processes that are no candidates: a task is NEVER; the daemon may not signal them */
+		n_foreign, /* processes that are no candidates: a task is NEVER; the daemon may not signal them; */
+		n_kept;    /* they run no task, and no place has memory for an actor of theirs */
 };
 /* Plans by the configured policy, or by shm if that is off. -ENOMEM. */
 int preempt_plan(const struct preempt *p, struct preempt_plans *ret);

@@ -82,13 +82,21 @@ static struct amount sole_of(const struct host *h, pid_t pid)
 	return amount_of(sum);
 }
 
+struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks)
+{
+	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);
+	bool known = seen && seen->private.known && !n_tasks;
+
+	return (struct actors_want){.memory = true, .private = known ? (uint64_t)seen->private.bytes : UINT64_MAX};
+}
+
 /* What every worker has. As long as it has actors it is no more willing than they are, and not idle. */
 static struct policy_worker worker_of(const struct host *h, pid_t pid)
 {
 	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);
 	struct actors_leaving leaving;
 
-	actors_leaving(h->actors, pid, &leaving);
+	actors_leaving(h->actors, pid, (struct actors_want){0}, &leaving);
 	return (struct policy_worker){.retries = -1,
 				      .work = leaving.n ? POLICY_ACTOR : POLICY_IDLE,
 				      .level = (enum policylevel)leaving.level,
@@ -155,28 +163,20 @@ static bool is_worker(const struct admit_tasks *t, pid_t pid)
 	return g != NULL;
 }
 
-static void add_idle(struct preemptpick *p, const struct host *h, const struct admit_guest *g)
+/* A process that runs no task. It is not ended for actors that are not ALWAYS and for which no place has memory. */
+static void add_idle(struct preemptpick *p, const struct host *h, struct conn *c, bool cold)
 {
-	struct policy_worker w = worker_of(h, conn_peer(g->conn)->pid);
-
-	if (w.work == POLICY_IDLE && !g->used)
-		w.work = POLICY_COLD;
-	add(p, w, (struct preemptpick_who){g->conn, NULL});
-}
-
-/*
- * A process that runs no task, and has actors. It would be ended for these alone, which a level below ALWAYS does not allow: such
- * actors are to be moved.
- */
-static void add_place(struct preemptpick *p, const struct host *h, struct conn *c)
-{
+	pid_t pid = conn_peer(c)->pid;
+	struct policy_worker w = worker_of(h, pid);
 	struct actors_leaving leaving;
 
-	actors_leaving(h->actors, conn_peer(c)->pid, &leaving);
-	if (leaving.n_movable < leaving.n && leaving.level < (int)POLICYLEVEL_ALWAYS)
-		p->n_never++;
+	actors_leaving(h->actors, pid, preemptpick_want(h, pid, 0), &leaving);
+	if (w.work == POLICY_IDLE && cold)
+		w.work = POLICY_COLD;
+	if (leaving.n_movable < leaving.n && w.level > POLICYLEVEL_NEVER && w.level < POLICYLEVEL_ALWAYS)
+		p->n_kept++;
 	else
-		add(p, worker_of(h, conn_peer(c)->pid), (struct preemptpick_who){c, NULL});
+		add(p, w, (struct preemptpick_who){c, NULL});
 }
 
 int preemptpick_init(struct preemptpick *p, const struct host *h)
@@ -201,10 +201,10 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 		add(p, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->guest->conn, proc});
 	for (const struct admit_guest *g = t->guests; g; g = g->hh.next)
 		if (g->worker && !is_known(p, t, conn_peer(g->conn)->pid))
-			add_idle(p, h, g);
+			add_idle(p, h, g->conn, !g->used);
 	for (struct conn *c = actors_place_next(h->actors, NULL); c; c = actors_place_next(h->actors, c))
 		if (!is_worker(t, conn_peer(c)->pid) && !is_known(p, t, conn_peer(c)->pid))
-			add_place(p, h, c);
+			add_idle(p, h, c, false);
 	return 0;
 }
 

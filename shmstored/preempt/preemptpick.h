@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "actors.h"
 #include "admittask.h"
 #include "policy.h"
 
@@ -21,6 +22,7 @@ struct preemptpick_who {
 
 struct preemptpick {
 	size_t n, n_never, n_foreign;
+	size_t n_kept;                 /* that have actors for which no place has memory */
 	struct policy_worker *workers; /* candidates; id: the index of */
 	struct preemptpick_who *who;
 	struct policy_victim *victims; /* room for n */
@@ -31,6 +33,8 @@ int preemptpick_init(struct preemptpick *p, const struct host *h);
 void preemptpick_deinit(struct preemptpick *p);
 
 struct policy preemptpick_policy(const struct host *h, enum policy_kind kind);
+/* What moves of a process's actors must bring, where its end frees the memory of so many tasks too. */
+struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks);
 unsigned preemptpick_n_tasks(const struct preemptpick_who *who);
 
 #endif

@@ -162,6 +162,7 @@ static void plan_part(const struct report_view *v, const struct host *h, struct 
 	jsonmake_i64(o, "need", plans.need > 0 ? plans.need : 0);
 	jsonmake_u64(o, "never", plans.n_never);
 	jsonmake_u64(o, "foreign", plans.n_foreign);
+	jsonmake_u64(o, "kept", plans.n_kept);
 	for (size_t i = 0; i < plans.n; i++) {
 		const struct preempt_plan *p = &plans.plans[i];
 		struct json_object *item;

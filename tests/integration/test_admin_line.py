@@ -55,7 +55,7 @@ def test_help_explains_every_command():
     text = a("help", partition=False).out
     commands = re.findall(r"^  ([a-z]+) ", text, re.M)
     assert commands == ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "rm", "reconcile", "gc", "verify", "tier",
-                        "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "gate", "preempt", "watch", "config", "set", "arb", "profile", "stage", "reap",
+                        "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "gate", "preempt", "actors", "watch", "config", "set", "arb", "profile", "stage", "reap",
                         "version", "help"]
     for c in commands:
         shown = a("help", c, partition=False)

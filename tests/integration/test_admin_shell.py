@@ -42,7 +42,7 @@ def test_commands():
 
 
 @pytest.mark.parametrize("command", ["init", "doctor", "df", "du", "ls", "stat", "cat", "get", "put", "reconcile", "gc",
-                                     "verify", "tier", "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "watch",
+                                     "verify", "tier", "demote", "promote", "evict", "top", "status", "workers", "quota", "mem", "actors", "watch",
                                      "set", "reap", "arb top", "arb threads", "arb tasks", "arb pools", "arb log", "arb inject",
                                      "arb cancel", "arb set", "profile show", "profile save", "profile load", "profile reset", "stage"])
 def test_every_option_of_a_command(command):

@@ -121,7 +121,10 @@ def test_names(processes, store):
     assert e.value.errno == 2
     with pytest.raises(shmstore.Error) as e:
         store.place("first")
-    assert e.value.errno == 17
+    assert e.value.errno == 17 and "replace=True" not in str(e.value)  # which is what to do about an object
+    with pytest.raises(shmstore.Error) as e:
+        store.actor("log").move("nowhere")
+    assert e.value.errno == 116 and "ticket" not in str(e.value)
     with store.place("second") as second:
         with pytest.raises(shmstore.Error) as e:
             second.begin("log", object())
@@ -510,6 +513,10 @@ class Block:
     def grow(self, mib):
         ballast.append(os.urandom(1 << 20) * mib)
 
+    def keep(self, mib):
+        import numpy as np
+        self.data = np.ones(mib << 20, dtype=np.uint8)  # saved without a copy in the process
+
     def count(self):
         self.n += 1
         return os.getpid(), self.n
@@ -523,7 +530,7 @@ place = store.place(sys.argv[2])
 if sys.argv[3:]:
     if sys.argv[3] != "alone":
         task = store.admitted("work", level="always", retriable=True, worker=True).__enter__()
-    place.begin("block", Block(), level=sys.argv[4])
+    place.begin(os.environ.get("ACTOR", "block"), Block(), level=sys.argv[4])
     if sys.argv[3] == "idle":
         task.done()
 print("ready", flush=True)
@@ -567,7 +574,8 @@ def test_who_is_preempted_has_its_actors_moved(make_daemon, place, work):
         assert first.stdout.readline() == "ready\n"
         assert ask_block(wire, "count") == (first.pid, 1)
         plan = lambda: [(p["pid"], p["level"], p["actors"], p["actors_moved"]) for p in gate(daemon)["preemption"]["plan"]]  # noqa: E731
-        wait_for("the plan", lambda: plan() == ([(first.pid, "HIGH", 1, 0)] if work != "alone" else []))
+        wait_for("the plan", lambda: plan() == ([(first.pid, "HIGH", 1, 0)] if work == "runs" else []))
+        assert gate(daemon)["preemption"]["kept"] == (work != "runs")
         second = python(PREEMPTED, place.path, "second", env=env)
         assert second.stdout.readline() == "ready\n"
         wait_for("the plan", lambda: plan() == [(first.pid, "HIGH", 1, 1)])
@@ -597,3 +605,34 @@ def test_a_move_holds_the_signal_and_is_told_as_is_the_loss_of_an_actor(make_dae
         told = [(e["event"], e["actor"], e["from"], e["to"]) for e in wire.query("events")["events"] if e["event"].startswith("actor-")]
         assert told == [("actor-moved", "block", "first", "second"), ("actor-lost", "block", "second", None)]
     assert "shmstore_actor_lost_total 1" in daemon.get("/metrics")
+
+
+def test_a_move_for_memory_goes_to_another_partition_and_not_where_it_frees_nothing(make_daemon, place, other):
+    """An actor that is all of its process's memory: in the same partition it would take as much as before. It is not moved there, nor ended; the plan says so."""
+    keys = text(host_total="256MiB", preempt="shm", preempt_grace="200ms", preempt_term="200ms")
+    daemon = make_daemon(config=f'{keys}\n' + "".join(f'partition "{p.path}" {{ create = yes }}\n' for p in (place, other)), http=True)
+    env = {**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)}
+    with daemon.wire() as wire:
+        first = python(PREEMPTED, place.path, "first", "alone", "high", env=env)
+        second = python(PREEMPTED, place.path, "second", env=env)
+        assert first.stdout.readline() == second.stdout.readline() == "ready\n"
+        ask_block(wire, "keep", 60)
+        ask_block(wire, "grow", 5)
+        never = python(PREEMPTED, place.path, "third", "runs", "never", env={**env, "ACTOR": "ballast"})
+        assert never.stdout.readline() == "ready\n"
+        serial = wire.send("ACTOR_CALL", 7, 0, tail=b"ballast" + pickle.dumps(("grow", (150,), {})))
+        assert wire.reply(serial).values[0] == 1
+        wait_for("it was not moved", lambda: gate(daemon)["preemption"]["spared"] == 1)
+        assert ask_block(wire, "count") == (first.pid, 1)
+        plan = gate(daemon)["preemption"]
+        assert (plan["plan"], plan["kept"], plan["terms"]) == ([], 1, 0)
+        assert daemon.api("actors")["actors"]["failed"] == 1
+        fourth = python(PREEMPTED, other.path, "fourth", env=env)
+        assert fourth.stdout.readline() == "ready\n"
+        first.wait(60)
+        assert ask_block(wire, "count") == (fourth.pid, 2)
+        told = [(e["event"], e["actor"], e["from"], e["to"]) for e in wire.query("events")["events"] if e["event"].startswith("actor-")]
+        assert told == [("actor-moved", "block", "first", "fourth")]
+    for process in (second, never, fourth):
+        process.kill()
+        process.wait()

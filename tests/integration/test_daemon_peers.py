@@ -14,7 +14,8 @@ import test_profiles as profiles
 from actorscene import log
 from daemon import SHMSTORED, Daemon, free_port, wait_for
 from fixture import NOBODY, Place
-from test_daemon_actors import again
+from test_daemon_actors import again, saved
+from test_daemon_pressure import gate, text
 from peerscene import KEYS, Host, as_client_of, connected, died, outlasting, settled
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
@@ -163,6 +164,102 @@ def test_actors_are_called_from_other_hosts(make_hosts):
     with pytest.raises(shmstore.Error) as e:  # there is no copy
         far.actor("log").call("everything")
     assert e.value.errno == 2
+
+
+def test_an_actor_is_moved_to_another_daemon_and_each_call_is_answered_once(make_hosts):
+    """Also with no copies configured; the state is nowhere but there, and it comes back the same way."""
+    a, b = make_hosts("a", "b", keys="")
+    home, there = a.process("first", log(size=MIB)), b.process("second")
+    wait_for("news of room", lambda: b.actor())
+    caller = a.store().actor("log")
+    assert caller.call("add", 0) == (home.pid, 1)
+    calls = [caller.send("add", i) for i in range(1, N)]
+    caller.move("b")
+    calls += [caller.send("add", i) for i in range(N, 2 * N)]
+    answers = [c.result() for c in calls]
+    assert [n for _, n in answers] == list(range(2, 2 * N + 1)) and {pid for pid, _ in answers[N - 1:]} == {there.pid}
+    assert caller.call("everything") == (there.pid, list(range(2 * N)), 2 * N, 1)
+    wait_for("nothing is left", lambda: not saved(a.place.path) and not saved(b.place.path))
+    assert a.document()["moves"] == 1 and a.actor()["state"] == "elsewhere"
+    with b.daemon.wire() as wire:
+        assert not [e for e in wire.query("events")["events"] if e["event"] == "actor-lost"]
+    b.store().actor("log").move("a")
+    assert caller.call("add", 2 * N) == (home.pid, 2 * N + 1)
+    home.kill()
+    with pytest.raises(shmstore.Error):  # it is lost, and nothing of it is elsewhere
+        outlasting(caller, "everything")
+
+
+@pytest.mark.parametrize("fate", ("load=raise", "load=self"))
+def test_a_move_to_another_daemon_that_fails_there_leaves_the_actor_at_home(make_hosts, fate):
+    a, b = make_hosts("a", "b", keys="")
+    home = a.process("first", log(size=MIB))
+    b.process("second", fate=fate)
+    caller = a.store().actor("log")
+    assert caller.call("add", 0) == (home.pid, 1)
+    wait_for("news of it", lambda: b.actor())
+    calls = [caller.send("add", i) for i in range(1, N)]
+    with pytest.raises(shmstore.Error, match="goes on where it was"):
+        caller.move("b")
+    assert [c.result() for c in calls] == [(home.pid, i) for i in range(2, N + 1)]
+    wait_for("nothing is left", lambda: not saved(a.place.path) and not saved(b.place.path))
+    assert a.document()["failed"] == 1 and b.actor()["state"] == "elsewhere"
+
+
+@pytest.mark.parametrize("whose", ("there", "home"))
+def test_a_kill_amid_a_move_to_another_daemon(make_hosts, whose):
+    """The other daemon and its processes: it goes on at home. The old process, once its state is saved: it goes on there."""
+    a, b = make_hosts("a", "b", keys="")
+    home = a.process("first", log(size=MIB))
+    there = b.process("second", fate="load=hang" if whose == "there" else f"load={home.pid}")
+    caller = a.store().actor("log")
+    assert caller.call("add", 0) == (home.pid, 1)
+    wait_for("news of it", lambda: b.actor())
+    move = shmstore.actors.Call(caller._store, "log", caller._store._actor_move("log", "b"))
+    calls = [caller.send("add", i) for i in range(1, N)]
+    if whose == "there":
+        wait_for("the move", lambda: a.actor()["state"] == "loading")
+        b.kill()
+        with pytest.raises(shmstore.Error, match="goes on where it was"):
+            move.result(60)
+    else:
+        move.result(60)
+    assert [c.result() for c in calls] == [((home if whose == "there" else there).pid, i) for i in range(2, N + 1)]
+
+
+def test_under_pressure_an_actor_goes_to_another_daemon_and_frees_its_memory(make_hosts):
+    """Its process need not end for that, and nothing is lost. Neither is moved there: one with a child, which lives here."""
+    keys = text(host_total="256MiB", preempt="shm", preempt_grace="60s")
+    a, b = make_hosts("a", "b", keys="", more=f"{keys} # %s\n", size="256m")
+    family = a.process("first", log("family", size=8192, level="high"), log("child", size=8192, parent="family"))
+    there = b.process("second")
+
+    def plan():
+        return [(p["pid"], p["actors_moved"]) for p in gate(a.daemon)["preemption"]["plan"]]
+
+    def private(process):
+        return sum(p["private"] for p in a.daemon.admin("mem", "--daemon")["memory"]["processes"] if p["pid"] == process.pid)
+
+    wait_for("it is known", lambda: gate(a.daemon)["preemption"]["kept"] == 1)
+    assert plan() == []
+    family.kill()
+    home = a.process("third", log("large", size=8192, level="high"))
+    wait_for("room there", lambda: (home.pid, 1) in plan())
+    caller = a.store().actor("large")
+    assert caller.call("add", 0) == (home.pid, 1)
+    caller.call("fill", 60 * MIB)
+    memory = a.daemon.admin("mem", "--daemon")["memory"]
+    assert private(home) > 60 * MIB
+    calls = [caller.send("add", i) for i in range(1, N)]
+    a.store("ballast").put("ballast", bytes(memory["kill"] - memory["used"] + 10 * MIB))
+    assert [c.result()[1] for c in calls] == list(range(2, N + 1))
+    wait_for("the move", lambda: a.document()["moves"] >= 1)
+    assert caller.call("everything")[:2] == (there.pid, list(range(N)))
+    with a.daemon.wire() as wire:
+        told = [(e["event"], e["actor"], e["daemon"]) for e in wire.query("events")["events"] if e["event"].startswith("actor-")]
+    assert ("actor-moved", "large", "b") in told and ("actor-lost", "large", None) not in told
+    wait_for("memory", lambda: private(home) < 45 * MIB)
+    assert home.popen.poll() is None
 
 
 def test_an_actor_that_ends_leaves_no_copies(make_hosts):

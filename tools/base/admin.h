@@ -56,6 +56,7 @@ int cmd_workers(struct admin *a, int argc, char **argv);
 int cmd_mem(struct admin *a, int argc, char **argv);
 int cmd_gate(struct admin *a, int argc, char **argv);
 int cmd_preempt(struct admin *a, int argc, char **argv);
+int cmd_actors(struct admin *a, int argc, char **argv);
 int cmd_quota(struct admin *a, int argc, char **argv);
 int cmd_watch(struct admin *a, int argc, char **argv);
 int cmd_set(struct admin *a, int argc, char **argv);

@@ -57,9 +57,11 @@ static void print_plan(const struct json_object *p, const struct admin *a)
 	struct table t;
 
 	printf("policy %s%s; %s are to be freed now; %" PRIu64 " processes run a task that is NEVER, %" PRIu64
-	       " are of users whom the daemon may not signal\n",
+	       " are of users whom the daemon may not signal, %" PRIu64
+	       " have actors for which no place has memory (another partition, another daemon)\n",
 	       jsonin_text(p, "policy"), jsonin_flag(p, "enabled") ? "" : " (switched off)",
-	       human_size(jsonin_u64(p, "need"), need), jsonin_u64(p, "never"), jsonin_u64(p, "foreign"));
+	       human_size(jsonin_u64(p, "need"), need), jsonin_u64(p, "never"), jsonin_u64(p, "foreign"),
+	       jsonin_u64(p, "kept"));
 	if (!n)
 		return;
 	table_init(&t, a, plan_columns, sizeof(plan_columns) / sizeof(plan_columns[0]));
