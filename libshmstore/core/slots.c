@@ -41,19 +41,16 @@ void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot)
 void shms_recycle_name(struct shms_recycle *r, char ret_name[SHMS_RECYCLE_NAME])
 {
 	uint64_t number = atomic_fetch_add_explicit(&r->next_number, 1, memory_order_relaxed);
-	char digits[SHMS_RECYCLE_NAME];
-	size_t n = 0;
+	char digits[] = "00000000000000000000"; /* as many as 64 bits have */
+	size_t n = sizeof(digits) - 1;
 
 	/* By hand: this is on the way of every delete. */
 	memcpy(ret_name, SHMS_DIR_RECYCLE "/", sizeof(SHMS_DIR_RECYCLE));
-	ret_name += sizeof(SHMS_DIR_RECYCLE);
 	do {
-		digits[n++] = (char)('0' + number % 10);
+		digits[--n] = (char)('0' + number % 10);
 		number /= 10;
-	} while (number);
-	while (n)
-		*ret_name++ = digits[--n];
-	*ret_name = '\0';
+	} while (number && n);
+	memcpy(ret_name + sizeof(SHMS_DIR_RECYCLE), digits + n, sizeof(digits) - n);
 }
 
 void shms_slot_state(struct shms_slot *slot, enum shms_slot_state state)
