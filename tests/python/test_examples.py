@@ -11,6 +11,7 @@ import shmstore
 
 EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "libshmstore/python/examples").glob("*.py"))
 SAYS = {
+    "killed_group": ["5 groups killed", "left over: 0 bytes, 0 stores"],
     "share_array": ["worker-3: data 10000000, doubled 20000000", "80 MB for 5 processes", "left over: 0 objects"],
     "write_in_place": ["8000000 bytes, image[3, 7] = 21", "still reads 998001"],
 }
