@@ -123,8 +123,9 @@ def test_mapping(cache, path):
         cache.get_or_create((1, [2]), lambda: 1)
     assert pickle.loads(pickle.dumps(cache))[b"a"] == 1
     assert Cache("other", partition=path).get_or_create("a", lambda: "mine") == "mine" and b"a" in cache
+    assert Cache("test-b", partition=path).get_or_create("a", lambda: 1) == 1
     cache.clear()
-    assert len(cache) == 0 and cache.nbytes == 0
+    assert len(cache) == 0 and cache.nbytes == 0 and list(Cache("test-b", partition=path)) == ["a"]
 
 
 def test_keys_that_differ_are_encoded_so():

@@ -14,6 +14,7 @@ import hashlib
 import os
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ from .store import Store
 
 T = TypeVar("T")
 
+_DIGEST = 16  # bytes of a key's hash, which ends an entry's name
 _HANDLES = 64  # entries that a process has open at once
 _TOUCH = 1.0  # seconds between two notes of an entry's use
 _LOST = (errno.ENOENT, errno.ESTALE)
@@ -59,6 +61,7 @@ class Cache:
         self._partition = Partition(self._path, create=True)
         self._prefix = f"cache-{name}-"
         self._lock = threading.Lock()
+        _caches.add(self)
         self._handles: OrderedDict[str, Store] = OrderedDict()  # the one used last at the end
         self._touched: dict[str, float] = {}
         self._builds = threading.local()
@@ -147,7 +150,7 @@ class Cache:
     # -- entries
 
     def _name(self, key: Any) -> str:
-        return self._prefix + hashlib.blake2b(_encoded(key), digest_size=16).hexdigest()
+        return self._prefix + hashlib.blake2b(_encoded(key), digest_size=_DIGEST).hexdigest()
 
     def _find(self, name: str) -> _Entry | None:
         """The entry, if it has not expired."""
@@ -191,7 +194,7 @@ class Cache:
         """(time of the last use, bytes, name) of each, the one that was not used for longest first."""
         found = []
         for store in self._partition.stores():
-            if store.name.startswith(self._prefix):
+            if store.name.startswith(self._prefix) and len(store.name) == len(self._prefix) + 2 * _DIGEST:
                 with suppress(OSError):
                     used = os.stat(os.path.join(self._path, "stores", store.name, ".store")).st_mtime
                     found.append((used, store.counters.linked_bytes, store.name))
@@ -256,6 +259,17 @@ class Cache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.name, self.max_bytes, self.ttl, self._path)
+
+
+_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for cache in _caches:  # another thread of the parent may have had it
+        cache._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _encoded(key: Any) -> bytes:

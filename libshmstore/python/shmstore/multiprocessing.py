@@ -199,6 +199,14 @@ _kept: OrderedDict[tuple[Where, str, str], View] = OrderedDict()  # of those tha
 _readers_lock = threading.Lock()
 
 
+def _begin_in_child() -> None:
+    global _readers_lock
+    _readers_lock = threading.Lock()  # another thread of the parent may have had it
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
 def _read(where: tuple[Where, str, str], readonly: bool) -> Any:
     (partition, root), name, key = where
     with _readers_lock:
