@@ -183,6 +183,34 @@ def test_task_that_declares_more_than_its_stage_is_not_admitted(scene):
         worker(ask.format(40))
 
 
+JOB = """
+with store.admitted('task', declared=int(1.5 * {private})):
+    store.put('out', bytes(int({share} * {shared})), replace=True)
+result = 'done'
+"""
+
+
+@pytest.mark.parametrize(("rule", "share", "other"), [("whole", 0.02, None), ("partial", 0.4, "whole")])
+def test_at_the_defaults_each_rule_has_a_job_that_fails_without_it(scene, rule, share, other):
+    """docs/stages.md: outside of stages its task is too big; by the other rule what it puts is."""
+    scene = scene("")
+    worker = scene.worker("a")
+    base = scene.document()["base"]
+    job = JOB.format(**base, share=share)
+    with pytest.raises(Failed, match="too-big.*GiB are expected"):
+        worker(job)
+    if other:
+        worker.begin("job", worker.query("job", fallback=other).number)
+        with pytest.raises(Failed) as failed:
+            worker(job)
+        assert failed.value.errno == 122
+        worker.end()
+    profile = worker.query("job", nonshare=1.0) if rule == "whole" else worker.query("job", native=2, other=3)
+    assert profile.rules == [rule]
+    worker.begin("job", profile.number)
+    assert worker(job) == "done"
+
+
 # ---- the base is back ----------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ TICKET_OUTPUT = "consumer: 499999500000\n"
 DASK_OUTPUT = "sum: 64000000000.0\n"
 ARBITER_OUTPUT = "in 2 parts: 24999995000000.0\n"
 ARBITER_C_OUTPUT = "rows 0 to 9\nrows 10 to 29\nrows 30 to 49\n50 rows, 1 splits\n"
+STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: done\n" for name in ("load", "join"))
 FRAME_OUTPUT = "1000000 4999995000.0\n"
 POOL_OUTPUT = "1000000.0\n"
 RESULTS_OUTPUT = "28.0\n"
@@ -39,6 +40,7 @@ EXAMPLES = {
     "docs/arbiter.md": {"A complete example": ["python"], "C programs: an attempt, a checkpoint, a split": ["c"],
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 4},
+    "docs/stages.md": {"A job that fails without": ["python"]},
     "docs/tier.md": {"Using it": ["sh"]},
     "docs/how-do-i.md": {NOTEBOOKS: ["python", "python"], POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"],
                          FROM_C: ["c", "python", "sh"],

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ._shmstore import ClosedError, Error
 from .preempting import Preempted, Preemption
+from .richtext import size
 
 if TYPE_CHECKING:
     from .store import Store
@@ -125,7 +126,7 @@ class NotAdmitted(Exception):
         self.reason = reason  #: ``gate``: memory is short; ``full``: what runs leaves no room; ``toobig``
         self.reserve = reserve  #: bytes that were expected of it
         self.waited = waited  #: seconds
-        super().__init__(f"the task was not let in ({outcome}, {reason}): {reserve} bytes are expected of it, and it waited {waited:.3f} s")
+        super().__init__(f"the task was not let in ({outcome}, {reason}): {size(reserve)} are expected of it, and it waited {waited:.3f} s")
 
 
 class Admitted:
