@@ -35,6 +35,8 @@ enum section {
 	PEERS,
 	PARTITION
 };
+static const char *const SECTIONS[] = {"daemon",  "http",  "arbiter", "pressure",
+				       "profile", "stage", "peers",   "partition"};
 
 struct section_key {
 	enum section section;
@@ -84,21 +86,58 @@ static const char *suggest(cfg_t *cfg, const char *word)
 	return nearest(word, names, n);
 }
 
+/* Ours for a key of Ray's or of Gluten's, by the end of its name. NULL: it is none. */
+static const char *translate(const char *word)
+{
+	static const char *const keys[][2] = {
+		{"memory_usage_threshold", "pressure { kill"},
+		{"min_memory_free_bytes", "pressure { kill"},
+		{"memory_monitor_refresh_ms", "pressure { interval"},
+		{"worker_killing_policy", "pressure { preempt"},
+		{"count_swap_in_memory_monitor", "pressure { swap"},
+		{"oom_grace_period_s", "partition { queue-grace"},
+		{"num_nodes", "peers { num"},
+		{"node_selection", "peers { selection"},
+		{"broadcast_strategy", "peers { strategy"},
+		{"adjustStageResource.enabled", "stage { enabled"},
+		{"offheap.ratio", "stage { shared-ratio"},
+		{"heap.ratio", "stage { private-ratio"},
+		{"fallenNode.ratio.threshold", "stage { fallen-threshold"},
+		{"profileMergeConflicts", "stage { conflict"},
+	};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		size_t n = strlen(word), end = strlen(keys[i][0]);
+
+		if (n >= end && strcmp(word + n - end, keys[i][0]) == 0)
+			return keys[i][1];
+	}
+	return NULL;
+}
+
 static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const char *format, va_list args)
 {
 	char *what = NULL, word[128];
-	const char *near = NULL;
+	const char *near = NULL, *ours = NULL;
 
 	if (message || vasprintf(&what, format, args) < 0)
 		return;
 	if (sscanf(what, "no such option '%127[^']'", word) == 1) {
 		if (strcmp(word, END) == 0)
 			snprintf(what, strlen(what) + 1, "a \"}\" is missing");
-		else
+		else if (!(ours = translate(word)))
 			near = suggest(cfg, word);
 	}
-	if (asprintf(&message, "%s:%d: %s%s%s%s", reading, cfg->line, what, near ? "; did you mean \"" : "",
-		     near ? near : "", near ? "\"?" : "") < 0)
+	if (asprintf(&message, "%s:%d: %s%s%s%s", reading, cfg->line, what,
+		     ours   ? "; here that is \""
+		     : near ? "; did you mean \""
+			    : "",
+		     ours   ? ours
+		     : near ? near
+			    : "",
+		     ours   ? " = ... }\""
+		     : near ? "\"?"
+			    : "") < 0)
 		message = NULL;
 	free(what);
 }
@@ -108,10 +147,7 @@ static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const cha
 static const struct configkey *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		static const char *const sections[] = {"daemon",  "http",  "arbiter", "pressure",
-						       "profile", "stage", "peers",   "partition"};
-
-		if (strcmp(KEYS[i].key.name, name) == 0 && strcmp(sections[KEYS[i].section], cfg->name) == 0)
+		if (strcmp(KEYS[i].key.name, name) == 0 && strcmp(SECTIONS[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i].key;
 	}
 	return NULL;
@@ -305,20 +341,10 @@ static int take_rule(cfg_t *cfg, struct config *c)
 
 static int take_all(cfg_t *root, struct config *c)
 {
-	int r = take_keys(cfg_getsec(root, "daemon"), DAEMON, c);
+	int r = 0;
 
-	if (r == 0)
-		r = take_keys(cfg_getsec(root, "http"), HTTP, c);
-	if (r == 0)
-		r = take_keys(cfg_getsec(root, "arbiter"), ARBITER, c);
-	if (r == 0)
-		r = take_keys(cfg_getsec(root, "pressure"), PRESSURE, c);
-	if (r == 0)
-		r = take_keys(cfg_getsec(root, "profile"), PROFILE, c);
-	if (r == 0)
-		r = take_keys(cfg_getsec(root, "stage"), STAGE, c);
-	if (r == 0)
-		r = take_keys(cfg_getsec(root, "peers"), PEERS, c);
+	for (unsigned i = 0; r == 0 && i < PARTITION; i++)
+		r = take_keys(cfg_getsec(root, SECTIONS[i]), (enum section)i, c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "partition"); i++)
 		r = take_partition(cfg_getnsec(root, "partition", i), c);
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
@@ -343,41 +369,27 @@ static size_t section_opts(enum section section, cfg_opt_t *opts)
 static cfg_t *make_parser(void)
 {
 	static const cfg_opt_t end = CFG_END();
-	cfg_opt_t daemon_opts[N_KEYS + 1], http_opts[N_KEYS + 1], arbiter_opts[N_KEYS + 1], partition_opts[N_KEYS + 6];
-	cfg_opt_t pressure_opts[N_KEYS + 1], profile_opts[N_KEYS + 1], stage_opts[N_KEYS + 1], peers_opts[N_KEYS + 1];
+	cfg_opt_t opts[PARTITION][N_KEYS + 1], partition_opts[N_KEYS + 6], root[PARTITION + 4];
 	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
 				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
 	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
 	size_t n = section_opts(PARTITION, partition_opts);
 	cfg_t *cfg;
 
-	daemon_opts[section_opts(DAEMON, daemon_opts)] = end;
-	http_opts[section_opts(HTTP, http_opts)] = end;
-	arbiter_opts[section_opts(ARBITER, arbiter_opts)] = end;
-	pressure_opts[section_opts(PRESSURE, pressure_opts)] = end;
-	profile_opts[section_opts(PROFILE, profile_opts)] = end;
-	stage_opts[section_opts(STAGE, stage_opts)] = end;
-	peers_opts[section_opts(PEERS, peers_opts)] = end;
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("label", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
 	partition_opts[n++] = (cfg_opt_t)CFG_SEC("store", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
 	partition_opts[n] = end;
-	cfg_opt_t root[] = {
-		CFG_SEC("daemon", daemon_opts, CFGF_NONE),
-		CFG_SEC("http", http_opts, CFGF_NONE),
-		CFG_SEC("arbiter", arbiter_opts, CFGF_NONE),
-		CFG_SEC("pressure", pressure_opts, CFGF_NONE),
-		CFG_SEC("profile", profile_opts, CFGF_NONE),
-		CFG_SEC("stage", stage_opts, CFGF_NONE),
-		CFG_SEC("peers", peers_opts, CFGF_NONE),
-		CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
-		CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES),
-		CFG_STR(END, 0, CFGF_NONE),
-		CFG_END(),
-	};
-
+	for (n = 0; n < PARTITION; n++) {
+		opts[n][section_opts((enum section)n, opts[n])] = end;
+		root[n] = (cfg_opt_t)CFG_SEC(SECTIONS[n], opts[n], CFGF_NONE);
+	}
+	root[n++] = (cfg_opt_t)CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	root[n++] = (cfg_opt_t)CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	root[n++] = (cfg_opt_t)CFG_STR(END, 0, CFGF_NONE);
+	root[n] = end;
 	/* It copies the options, all the way down. */
 	cfg = cfg_init(root, CFGF_NONE);
 	if (cfg)

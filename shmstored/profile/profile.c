@@ -290,24 +290,6 @@ int profile_preempted(struct profile *p, const struct profile_name *name)
 	return 0;
 }
 
-int profile_set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms, const uint64_t *peaks,
-		       unsigned n)
-{
-	struct profile_key *k;
-
-	if (!profilekey_name_fits(name) || !n || n > PROFILE_PHASES || !life_ms)
-		return -EINVAL;
-	k = profilekey_get(p, name);
-	if (!k)
-		return -ENOMEM;
-	k->lives = (struct profilering){0};
-	profilering_add(&k->lives, life_ms < PROFILE_MOST ? life_ms : PROFILE_MOST);
-	k->phases = (struct profilephases){.n = n, .n_tasks = 1};
-	for (unsigned i = 0; i < n; i++)
-		k->phases.now[i] = peaks[i] < PROFILE_MOST ? peaks[i] : PROFILE_MOST;
-	return 0;
-}
-
 static void merge_values(struct profilevalues *a, const struct profilevalues *b)
 {
 	uint64_t n = b->n, sum = b->sum, peak = profilevalues_peak(b);

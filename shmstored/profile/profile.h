@@ -91,9 +91,6 @@ int profile_killed(struct profile *p, const struct profile_name *name, uint64_t 
 /* One was preempted: until PROFILE_RING others have ended well profile_was_preempted() says so. Return: as above. */
 int profile_preempted(struct profile *p, const struct profile_name *name);
 bool profile_was_preempted(const struct profile_key *k);
-/* How a kind's private memory goes over a lifetime: n parts, at most PROFILE_PHASES. Return: as above; -EINVAL also for n. */
-int profile_set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms, const uint64_t *peaks,
-		       unsigned n);
 
 /* k may be NULL here and below: nothing is known. */
 struct profile_stat profile_stat(const struct profile_key *k, enum profile_resource r);

@@ -49,6 +49,10 @@ def hard(daemon, kind="partition", name=""):
 
 @pytest.mark.parametrize("text, line, words", [
     ("daemon {\n credti = 1M\n}\n", 2, ["credti", 'did you mean "credit"?']),
+    ("pressure {\n memory_usage_threshold = 0.9\n}\n", 2, ["memory_usage_threshold", 'here that is "pressure { kill = ... }"']),
+    ("RAY_memory_monitor_refresh_ms = 100\n", 1, ['here that is "pressure { interval = ... }"']),
+    ("spark.gluten.auto.adjustStageResources.offheap.ratio = 0.5\n", 1, ['here that is "stage { shared-ratio = ... }"']),
+    ("spark.gluten.auto.adjustStageResources.heap.ratio = 3.0\n", 1, ['here that is "stage { private-ratio = ... }"']),
     ("http {\n enabld = no\n}\n", 2, ['did you mean "enabled"?']),
     ('partition "/x" {\n suvey-interval = 5s\n}\n', 2, ['did you mean "survey-interval"?']),
     ('partition "/x" {\n usr "0" { limit = 1M }\n}\n', 2, ['did you mean "user"?']),

@@ -5,6 +5,7 @@
 
 #include "admission.h"
 #include "profile.h"
+#include "profilekey.h"
 #include "profilewords.h"
 #include "scn.h"
 #include "scnnames.h"
@@ -173,6 +174,21 @@ static void do_load(struct state *s, struct scn *c)
 		scn_wrong(c, "it cannot be loaded: %s", why);
 }
 
+/* As if one task of that kind had ended, but for how many there were. */
+static int set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms, const uint64_t *peaks,
+		      unsigned n)
+{
+	struct profile_key *k = profilekey_name_fits(name) && n && life_ms ? profilekey_get(p, name) : NULL;
+
+	if (!k)
+		return -1;
+	k->lives = (struct profilering){0};
+	profilering_add(&k->lives, life_ms);
+	k->phases = (struct profilephases){.n = n, .n_tasks = 1};
+	memcpy(k->phases.now, peaks, n * sizeof(*peaks));
+	return 0;
+}
+
 static void do_phases(struct state *s, struct scn *c)
 {
 	struct profile_name name = named(c);
@@ -190,7 +206,7 @@ static void do_phases(struct state *s, struct scn *c)
 		}
 		peaks[n] = (uint64_t)a.bytes;
 	}
-	if (!scn_is_wrong(c) && profile_set_phases(s->profile, &name, life, peaks, n))
+	if (!scn_is_wrong(c) && set_phases(s->profile, &name, life, peaks, n))
 		scn_wrong(c, "these are no phases");
 }
 
