@@ -69,3 +69,10 @@ def __getattr__(name: str) -> Any:
     if home is not None:
         return getattr(importlib.import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """%load_ext shmstore: %share and %shared, variables between notebooks."""
+    from . import notebook
+
+    notebook.load(shell)
