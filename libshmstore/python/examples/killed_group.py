@@ -22,13 +22,18 @@ ROUNDS = 5
 
 
 def work(shared):
-    return float(shared.value.sum())
+    while shared.value.sum() > 0:
+        print("at work", flush=True)
 
 
 def group(path):
-    with smp.share(np.ones(8_000_000), path) as weights, smp.SharedExecutor(2, multiprocessing.get_context("spawn"), partition=path) as pool:
-        while list(pool.map(work, [weights] * 2)):
-            print("at work", flush=True)
+    weights = smp.share(np.ones(8_000_000), path)
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=work, args=(weights,)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
 
 
 def main():
