@@ -274,16 +274,18 @@ static bool add_others(int at, const char *path, ino_t own, bool partitions, uin
 	return strange;
 }
 
-/* Takes a look at all stores, so that a thread makes it anew four times a second at most. */
+/* Takes a look at all stores, so that a thread makes it anew four times a second at most, or if stores came or went. */
 static const char *holders_text(const struct shmstore *s, uint64_t used)
 {
 	static _Thread_local char text[400], of[sizeof(s->p->uuid)];
-	static _Thread_local uint64_t made_ns;
-	uint64_t now = shms_now_mono_ns();
-	struct stat st;
+	static _Thread_local uint64_t made_ns, of_ns;
+	uint64_t now = shms_now_mono_ns(), came_ns;
+	struct stat st = {0};
 	bool strange;
 
-	if (now - made_ns < SWEEP_EVERY_NS && strcmp(of, s->p->uuid) == 0)
+	(void)fstatat(s->p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW);
+	came_ns = (uint64_t)shms_stat_ns(&st.st_mtim);
+	if (now - made_ns < SWEEP_EVERY_NS && strcmp(of, s->p->uuid) == 0 && of_ns == came_ns)
 		return text;
 	leased_text(s->p, text, sizeof(text));
 	strange = add_others(s->p->fd, SHMS_DIR_STORES, s->dir_inode, false, used, text, sizeof(text));
@@ -294,6 +296,7 @@ static const char *holders_text(const struct shmstore *s, uint64_t used)
 			 ": as root, shmstore-admin gc --all removes what dead processes left there");
 	memcpy(of, s->p->uuid, sizeof(of));
 	made_ns = now;
+	of_ns = came_ns;
 	return text;
 }
 
