@@ -99,7 +99,7 @@ static int with_page(struct shms_gc *g, struct shms_gc_target *t)
 		return shms_gc_live_store(g, t);
 	if (lock < 0)
 		return shms_gc_unsure(g, t->c->below, t->c->uid, lock, "try its lock");
-	return shms_gc_locked_store(g, t);
+	return shms_gc_locked_store(g, t, &lock);
 }
 
 static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)

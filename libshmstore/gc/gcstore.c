@@ -268,16 +268,18 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 	return shms_gc_kept(g, below, "%llu files for the next puts of an owner that lives: it holds the lock", n_pool);
 }
 
-static int kept_store(struct shms_gc *g, struct shms_gc_target *t)
+/* What may be done beside a new owner comes last, without the lock: it takes time, and who is stopped in it keeps nobody out. */
+static int kept_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 {
 	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
 
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, pool_file, NULL);
 	if (r == 0)
-		r = shms_gc_clean(g, t);
-	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
+	*io_lock = shms_unlock_fd(*io_lock);
+	if (r == 0)
+		r = shms_gc_clean(g, t);
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
 	if (r == 0)
@@ -326,7 +328,7 @@ void shms_gc_target_close(struct shms_gc_target *t)
 	t->parentfd = shms_close_fd(t->parentfd);
 }
 
-int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t)
+int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 {
 	int r = shms_page_read(t->fd, &t->page);
 
@@ -339,5 +341,5 @@ int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t)
 			r == -ENOTSUP ? "another version" : "damaged");
 	if (g->end_leases || shms_page_leases_over(&t->page, g->p->tmpfs, g->p->fd))
 		t->now_ms = UINT64_MAX;
-	return t->page.flags & SHMS_PAGE_KEEP ? kept_store(g, t) : dead_store(g, t);
+	return t->page.flags & SHMS_PAGE_KEEP ? kept_store(g, t, io_lock) : dead_store(g, t);
 }

@@ -24,7 +24,7 @@ int shms_gc_take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, con
 /* Both: 0, fn's value, -ENOMEM, -EMFILE. */
 /* The owner lives. */
 int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t);
-/* The owner is dead, and we hold the lock: what its page says decides, which is in t->page then. */
-int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t);
+/* The owner is dead, and we hold the lock: what its page says decides, which is in t->page then. A kept store's lock ends. */
+int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock);
 
 #endif

@@ -56,7 +56,7 @@ static int reap(struct shms_gc *g, struct shms_gc_target *t, uint64_t *ret_expir
 
 	if (lock < 0)
 		return lock;
-	r = shms_gc_locked_store(g, t);
+	r = shms_gc_locked_store(g, t, &lock);
 	/* Kept or not, nobody answers at its address. */
 	if (r == 0 && t->page.address[0])
 		r = shms_gc_peer_of(g, t->page.address, t->c->below);

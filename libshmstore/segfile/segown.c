@@ -21,6 +21,7 @@
 #include "copy.h"
 #include "format.h"
 #include "hostpage.h"
+#include "seglock.h"
 #include "segslot.h"
 #include "segtrim.h"
 #include "sys.h"
@@ -104,6 +105,8 @@ int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct s
 	r = init(ret, dirfd, huge, false);
 	if (r == 0)
 		r = shms_segalloc_rebuild(&ret->alloc, &n_bad);
+	/* Who begins later finds the owner's byte locked. */
+	ret->shut = r == 0 && shms_seglock_taken(ret->fd, SHMS_SEGLOCK_TRIM);
 	if (r < 0) {
 		shms_segfile_close(&ret->file);
 		shms_segown_deinit(ret);
@@ -303,8 +306,9 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	bool fresh;
 	int r;
 
-	*ret_full = false;
-	r = plan(what, sizes, &p);
+	o->shut = o->shut && shms_seglock_taken(o->fd, SHMS_SEGLOCK_TRIM);
+	*ret_full = o->shut;
+	r = o->shut ? -ENOSPC : plan(what, sizes, &p);
 	if (r == 0)
 		r = back_slots(o, p.extent_size);
 	if (r < 0)

@@ -22,6 +22,7 @@
 struct shms_segown {
 	struct shms_segfile file;
 	struct shms_segalloc alloc;
+	bool shut;          /* nothing is put: when it was reopened somebody punched what is free */
 	int fd;             /* to write and to allocate; not the description with the lock */
 	uint64_t chunk;     /* memory is taken ahead by so many bytes */
 	uint64_t slots_end; /* slots have memory up to there, in the file */

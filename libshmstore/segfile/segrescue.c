@@ -37,7 +37,8 @@ void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool g
 
 /*
  * Takes back what nobody has in a segment whose owner is dead, and gives its memory back. kept: the owner's names stay, since its store may
- * come back, which waits for the lock of byte 0, and allocates anew what it finds punched. Byte 0 is locked.
+ * come back. Byte 0 is locked, for which that waits, and is free again before anything is punched: that may take long, or be stopped. Until
+ * the lock for it ends too, a store that came back puts nothing here (segown.c); then it allocates anew what it finds punched.
  */
 static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, uint64_t *io_freed)
 {
@@ -52,6 +53,8 @@ static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, ui
 		r = shms_segalloc_rebuild(&a, &n_bad);
 		if (r == 0) {
 			shms_segalloc_scan(&a, shms_segnow_of_ms(now_ms));
+			if (kept)
+				shms_seglock_end(l->fd, SHMS_SEG_OWNER);
 			*io_freed += shms_segtrim(&(struct shms_segtrim){.alloc = &a, .fd = l->fd});
 		}
 		shms_segalloc_deinit(&a);
@@ -100,7 +103,11 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 	}
 	done.orphan = shms_segword_load(&owner->state) == SHMS_SEGRECORD_ORPHAN;
 	/* A free record is of a segment that is just being made. */
-	if (shms_segword_load(&owner->state) != SHMS_SEGRECORD_FREE && shms_seglock_try(l->fd, SHMS_SEG_OWNER) == 0) {
+	if (shms_segword_load(&owner->state) == SHMS_SEGRECORD_FREE || shms_seglock_try(l->fd, SHMS_SEGLOCK_TRIM) < 0) {
+		*ret = done;
+		return r;
+	}
+	if (shms_seglock_try(l->fd, SHMS_SEG_OWNER) == 0) {
 		/* Under the lock: nobody takes the place now. */
 		uint64_t state = shms_segword_load(&owner->state);
 
@@ -108,6 +115,7 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 		r = r < 0 ? r : error;
 		shms_seglock_end(l->fd, SHMS_SEG_OWNER);
 	}
+	shms_seglock_end(l->fd, SHMS_SEGLOCK_TRIM);
 	*ret = done;
 	return r;
 }
