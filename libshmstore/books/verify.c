@@ -193,7 +193,7 @@ static int page(struct verify *v, const struct shms_walk_entry *e)
 {
 	struct shms_page copy;
 	const char *reason = "the page is damaged";
-	int r = shms_page_read(e->store->fd, &copy);
+	int r = shms_page_read_true(e->store->fd, &copy);
 
 	if (r == -ENOENT)
 		return 0;

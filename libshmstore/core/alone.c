@@ -19,6 +19,9 @@
  * who would be refused takes it from the stores of his own user as the daemon does, by lowering granted under the same lock. They
  * come here themselves when they run short.
  *
+ * Totals that cannot be true, and more under way than a limit lets anybody have, are a liar's, and count for nobody.
+ * A lie that may be true does, as long as that process lives.
+ *
  * What cannot be read (another user's page) is not in the sums of outstanding: what the kernel counts is. A lock that stays taken
  * means a daemon that lives but does not answer (stopped, or not for us): it may grant at any moment, so nobody else can.
  * Then a store lives off its credit, and gets the limit's error when that is used up.
@@ -35,6 +38,7 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
@@ -45,12 +49,13 @@
 #include "walk.h"
 
 #define INHERIT_MS 20u
-#define LOCK_NS    500000 /* others hold it for a walk over the stores */
+#define SKEW_NS    (UINT64_C(86400000000000) * 400) /* between two time namespaces */
+#define LOCK_NS    500000                           /* others hold it for a walk over the stores */
 
 struct sums {
 	const struct shmstore *s;
 	uint64_t outstanding, user_outstanding, label_outstanding;
-	int64_t user_fresh, label_fresh;
+	uint64_t user_fresh, label_fresh; /* below zero as sums that wrapped */
 	char label[sizeof(((struct shms_page *)NULL)->label)];
 };
 
@@ -65,50 +70,51 @@ static uint64_t add(uint64_t a, uint64_t b)
 	return a + b < a ? UINT64_MAX : a + b;
 }
 
+/* Adds what a store may still take, of which none has more than the limit. */
+static void add_under(_Atomic uint64_t *hard, uint64_t outstanding, uint64_t *io)
+{
+	if (outstanding <= value(hard))
+		*io = add(*io, outstanding);
+}
+
 static int add_store(const struct shms_walk_store *store, void *arg)
 {
 	struct sums *k = arg;
 	struct shms_page page;
-	struct wire_credit *c = &page.credit;
-	uint64_t most, settled, outstanding;
-	int64_t fresh;
+	struct wire_credit *c = &page.credit, *ours = k->s->credit.c;
+	uint64_t most, settled, outstanding, fresh;
 	bool dead;
 
 	/* Asked before the page is read: a dead one's totals are its last. */
 	dead = store->fd >= 0 && shms_page_alive(store->fd) == SHMSTORE_DEAD;
-	if (store->fd < 0 || shms_page_read(store->fd, &page) < 0 || !value(&c->epoch))
+	if (store->fd < 0 || shms_page_read_true(store->fd, &page) < 0 || !value(&c->epoch))
 		return 0;
 	if (dead && (value(&c->flags) & WIRE_CREDIT_GONE))
 		return 0;
 	most = value(&c->granted) > value(&c->charged) ? value(&c->granted) : value(&c->charged);
 	settled = value(&c->settled);
 	outstanding = most > settled ? most - settled : 0;
-	fresh = (int64_t)(value(&c->fresh) - value(&c->last));
+	fresh = value(&c->fresh) - value(&c->last);
 	if (dead) {
 		/* It takes no more; what it had in flight may have got a name. */
-		fresh += (int64_t)(value(&c->charged) - settled);
+		fresh += value(&c->charged) - settled;
 		outstanding = 0;
 	}
-	k->outstanding = add(k->outstanding, outstanding);
+	add_under(&ours->partition_hard, outstanding, &k->outstanding);
 	if (store->st.st_uid == k->s->uid) {
-		k->user_outstanding = add(k->user_outstanding, outstanding);
+		add_under(&ours->user_hard, outstanding, &k->user_outstanding);
 		k->user_fresh += fresh;
 	}
 	if (k->label[0] && strcmp(page.label, k->label) == 0) {
-		k->label_outstanding = add(k->label_outstanding, outstanding);
+		add_under(&ours->label_hard, outstanding, &k->label_outstanding);
 		k->label_fresh += fresh;
 	}
 	return 0;
 }
 
-static bool fits(uint64_t hard, uint64_t used, uint64_t outstanding, uint64_t more)
+static uint64_t group_used(_Atomic int64_t *base, uint64_t fresh, uint64_t most)
 {
-	return !hard || add(add(used, outstanding), more) <= hard;
-}
-
-static uint64_t group_used(_Atomic int64_t *base, int64_t fresh, uint64_t most)
-{
-	int64_t used = atomic_load_explicit(base, memory_order_relaxed) + fresh;
+	int64_t used = (int64_t)((uint64_t)atomic_load_explicit(base, memory_order_relaxed) + fresh);
 
 	if (used <= 0)
 		return 0;
@@ -149,7 +155,7 @@ static int room(struct wire_credit *c, const struct sums *k, const struct statvf
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
 		uint64_t sum = add(limits[i].used, limits[i].outstanding);
 
-		if (fits(limits[i].hard, limits[i].used, limits[i].outstanding, more))
+		if (!limits[i].hard || add(sum, more) <= limits[i].hard)
 			continue;
 		*ret = (struct lack){add(sum, more) - limits[i].hard, i == 2};
 		return over(limits[i].error, limits[i].whose, sum, limits[i].hard, more);
@@ -294,10 +300,11 @@ static int look_at_page(const struct shms_walk_store *store, void *arg)
 	struct shms_page page;
 	uint64_t epoch;
 
-	if (store->fd < 0 || store->st.st_uid != s->uid || shms_page_read(store->fd, &page) < 0)
+	if (store->fd < 0 || store->st.st_uid != s->uid || shms_page_read_true(store->fd, &page) < 0)
 		return 0;
 	epoch = value(&page.credit.epoch);
-	if (epoch < value(&h->found.epoch) || !epoch)
+	/* The later daemon's; none began in the time to come, whatever its clock. */
+	if (epoch < value(&h->found.epoch) || !epoch || epoch > shms_now_boot_ns() + SKEW_NS)
 		return 0;
 	if (epoch == value(&h->found.epoch) && h->same_label)
 		return 0;

@@ -80,11 +80,6 @@ static struct shms_draft *all;
 static void *tree; /* those in use, by the address of the buffer */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-static char *buffer_of(const struct shms_draft *d)
-{
-	return d->map + SHMS_DRAFT_HEAD;
-}
-
 static int compare(const void *a, const void *b)
 {
 	const struct shms_draft *x = a, *y = b;
@@ -384,7 +379,7 @@ int shmstore_alloc(struct shmstore *s, uint64_t size, unsigned flags, void **ret
 		if (r < 0)
 			return shms_error(r);
 	}
-	*ret = buffer_of(d);
+	*ret = d->map + SHMS_DRAFT_HEAD;
 	return 0;
 }
 

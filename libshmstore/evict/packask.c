@@ -72,12 +72,27 @@ static int open_page(int storefd, const struct stat *store)
 	return shms_take_fd(&fd);
 }
 
+/* Of the store's segments. What its page says beyond that it has not. */
+static uint64_t most_of(int storefd)
+{
+	_dir_ DIR *dir = NULL;
+	uint64_t sum = 0;
+	struct dirent *e;
+	struct stat st;
+	int r = shms_list_dir(storefd, SHMS_DIR_SEGMENTS, &dir);
+
+	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL)
+		sum += fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
+	return sum;
+}
+
 /* Calls fn for each live store that has packed objects. fn returns whether it wants more, and takes *page_fd by setting it to -1. */
 static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 		 bool (*fn)(int *page_fd, const struct words *w, void *arg), void *arg)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
+	uint64_t most;
 	struct words w;
 	struct stat st;
 	bool more = true;
@@ -92,7 +107,11 @@ static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 		if (fd < 0 || fstat(fd, &st) < 0 || (uid != SHMSTORE_EVICT_ALL && st.st_uid != uid) || st.st_ino == own)
 			continue;
 		page_fd = open_page(fd, &st);
-		if (page_fd >= 0 && read_words(page_fd, &w) && w.bytes)
+		if (page_fd < 0 || !read_words(page_fd, &w) || !w.bytes)
+			continue;
+		most = most_of(fd);
+		w.bytes = w.bytes < most ? w.bytes : most;
+		if (w.bytes)
 			more = fn(&page_fd, &w, arg);
 	}
 }

@@ -105,12 +105,7 @@ void shms_packgive_asked(struct shmstore *s)
 	end(s);
 }
 
-/* Its page is that file. Who has begun to give keeps the store from being closed. */
-static bool is_page(const struct shmstore *s, const struct stat *page)
-{
-	return page->st_ino == s->page_inode && page->st_dev == s->p->device;
-}
-
+/* Who has begun to give keeps the store from being closed. */
 struct shmstore *shms_packgive_ours(int page_fd)
 {
 	struct shmstore *s;
@@ -122,7 +117,7 @@ struct shmstore *shms_packgive_ours(int page_fd)
 	for (s = shms_ours_first(); s; s = s->next) {
 		if (!begin(s))
 			continue;
-		if (is_page(s, &page))
+		if (page.st_ino == s->page_inode && page.st_dev == s->p->device)
 			break;
 		end(s);
 	}

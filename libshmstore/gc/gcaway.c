@@ -31,11 +31,6 @@ struct away {
 	int error;
 };
 
-static bool is_uuid(const char *name)
-{
-	return strlen(name) == 36 && strspn(name, "0123456789abcdef-") == 36;
-}
-
 static bool is_file(int fd, const char *name)
 {
 	bool writing;
@@ -179,7 +174,9 @@ int shms_gc_away(struct shms_gc *g)
 		shms_close_fd(fd);
 	}
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
-		if (is_uuid(e->d_name) && strcmp(e->d_name, g->p->uuid) != 0)
+		/* By a uuid's name. */
+		if (strlen(e->d_name) == 36 && strspn(e->d_name, "0123456789abcdef-") == 36 &&
+		    strcmp(e->d_name, g->p->uuid) != 0)
 			r = one_partition(g, dirfd(dir), e->d_name);
 	}
 	return r == -EIO ? 0 : r;

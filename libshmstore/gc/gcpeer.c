@@ -50,11 +50,6 @@ static int peer_gone(struct shms_gc *g, int peers_fd, const char *name, const ch
 	return alive == SHMSTORE_DEAD || alive == -ENOENT;
 }
 
-static bool over_a_minute_old(const struct stat *st)
-{
-	return shms_now_real_ns() - ((int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec) > TEMPORARY_AGE;
-}
-
 static int peer(struct shms_gc *g, int peers_fd, const char *name)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_PEER};
@@ -73,7 +68,7 @@ static int peer(struct shms_gc *g, int peers_fd, const char *name)
 	if (r >= 0 && strncmp(name, TEMPORARY, sizeof(TEMPORARY) - 1) == 0) {
 		a.what = SHMSTORE_GC_TORN;
 		a.n_objects = 1;
-		if (r == 0 && !over_a_minute_old(&st))
+		if (r == 0 && shms_now_real_ns() - shms_stat_ns(&st.st_mtim) <= TEMPORARY_AGE)
 			return shms_gc_kept(g, below, "an address in the making, not a minute old: its maker may live");
 		why = r ? "half an address, whose maker is dead" : "half an address, over a minute old";
 		r = 1;

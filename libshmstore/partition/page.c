@@ -23,6 +23,8 @@
 #include "sys.h"
 #include "transient.h"
 
+#define TRIES 3 /* at words that change meanwhile */
+
 static bool terminated(const char *s, size_t size)
 {
 	return memchr(s, '\0', size) != NULL;
@@ -49,6 +51,15 @@ int shms_page_read(int storefd, struct shms_page *ret)
 		return -EBADMSG;
 	*ret = page;
 	return 0;
+}
+
+int shms_page_read_true(int storefd, struct shms_page *ret)
+{
+	int r = shms_page_read(storefd, ret);
+
+	for (int i = 0; r == 0 && i < TRIES && !wire_credit_adds_up(&ret->credit); i++)
+		r = i + 1 < TRIES ? shms_page_read(storefd, ret) : -EBADMSG;
+	return r;
 }
 
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep)

@@ -105,6 +105,8 @@ _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 /* Copies the page of the store directory storefd and checks it: magic, version, sizes, NULs. 0, -ENOENT, -EBADMSG, -ENOTSUP,
  * -EPERM (may not be read). */
 int shms_page_read(int storefd, struct shms_page *ret);
+/* The same; -EBADMSG also where the totals of its credit cannot be true. */
+int shms_page_read_true(int storefd, struct shms_page *ret);
 /* Fills everything but the ledger for the calling process; the uuid is a new one. */
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
 /* False: the page was made by a release that had no segments. */

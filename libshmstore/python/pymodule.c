@@ -9,6 +9,21 @@
 #define PyType_GetModuleByDef _PyType_GetModuleByDef
 #endif
 
+PyObject *pyshm_get_object(PyObject *op, void *closure)
+{
+	return Py_NewRef(*(PyObject **)(void *)((char *)op + (size_t)closure));
+}
+
+PyObject *pyshm_get_bool(PyObject *op, void *closure)
+{
+	return PyBool_FromLong(*((bool *)op + (size_t)closure));
+}
+
+PyObject *pyshm_get_u64(PyObject *op, void *closure)
+{
+	return PyLong_FromUnsignedLongLong(*(uint64_t *)(void *)((char *)op + (size_t)closure));
+}
+
 static struct PyModuleDef module_def;
 
 struct pyshm_state *pyshm_state_of(PyTypeObject *type)

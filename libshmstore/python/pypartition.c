@@ -56,11 +56,6 @@ static void partition_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-static PyObject *partition_path(PyObject *op, void *Py_UNUSED(closure))
-{
-	return Py_NewRef(((struct pyshm_partition *)op)->path);
-}
-
 struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
 {
 	PyObject *message, *exception;
@@ -170,7 +165,8 @@ static PyMethodDef partition_methods[] = {
 };
 
 static PyGetSetDef partition_getset[] = {
-	{"path", partition_path, NULL, "The partition's canonical absolute path.", NULL},
+	{"path", pyshm_get_object, NULL, "The partition's canonical absolute path.",
+	 PYSHM_MEMBER(pyshm_partition, path)},
 	{"closed", partition_closed, NULL, "Whether close() was called.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };

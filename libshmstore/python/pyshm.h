@@ -124,6 +124,12 @@ void pyshm_buffers_deinit(struct pyshm_buffers *b);
 
 /* ---- pypartition.c, pyinspect.c ---- */
 
+/* Of a PyGetSetDef whose closure is that member's place in its object. */
+#define PYSHM_MEMBER(type, member) ((void *)offsetof(struct type, member))
+PyObject *pyshm_get_object(PyObject *op, void *closure);
+PyObject *pyshm_get_bool(PyObject *op, void *closure);
+PyObject *pyshm_get_u64(PyObject *op, void *closure);
+
 struct pyshm_partition {
 	PyObject ob_base;
 	struct shmstore_partition *p;

@@ -328,26 +328,6 @@ static PyObject *store_usage(PyObject *op, PyObject *Py_UNUSED(ignored))
 			     (unsigned long long)u.n_views);
 }
 
-static PyObject *store_name(PyObject *op, void *Py_UNUSED(closure))
-{
-	return Py_NewRef(((struct pyshm_store *)op)->name);
-}
-
-static PyObject *store_path(PyObject *op, void *Py_UNUSED(closure))
-{
-	return Py_NewRef(((struct pyshm_store *)op)->path);
-}
-
-static PyObject *store_partition(PyObject *op, void *Py_UNUSED(closure))
-{
-	return Py_NewRef(((struct pyshm_store *)op)->partition);
-}
-
-static PyObject *store_closed(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyBool_FromLong(((struct pyshm_store *)op)->closing);
-}
-
 PyDoc_STRVAR(
 	put_buffers_doc,
 	"put_buffers($self, /, key, header, buffers, replace=False, checksum=False, pin=False, evict=True)\n--\n\n"
@@ -456,17 +436,12 @@ static PyMethodDef store_methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
-static PyObject *store_readonly(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyBool_FromLong(((struct pyshm_store *)op)->readonly);
-}
-
 static PyGetSetDef store_getset[] = {
-	{"name", store_name, NULL, "The store's name.", NULL},
-	{"path", store_path, NULL, "The store's absolute directory.", NULL},
-	{"partition", store_partition, NULL, "The partition it was opened in.", NULL},
-	{"closed", store_closed, NULL, "Whether close() was called.", NULL},
-	{"readonly", store_readonly, NULL, "Whether it was opened to be read.", NULL},
+	{"name", pyshm_get_object, NULL, "The store's name.", PYSHM_MEMBER(pyshm_store, name)},
+	{"path", pyshm_get_object, NULL, "The store's absolute directory.", PYSHM_MEMBER(pyshm_store, path)},
+	{"partition", pyshm_get_object, NULL, "The partition it was opened in.", PYSHM_MEMBER(pyshm_store, partition)},
+	{"closed", pyshm_get_bool, NULL, "Whether close() was called.", PYSHM_MEMBER(pyshm_store, closing)},
+	{"readonly", pyshm_get_bool, NULL, "Whether it was opened to be read.", PYSHM_MEMBER(pyshm_store, readonly)},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

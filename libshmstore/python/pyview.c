@@ -108,16 +108,6 @@ static PyObject *view_buffers(PyObject *op, void *Py_UNUSED(closure))
 	return tuple;
 }
 
-static PyObject *view_nbytes(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((struct view *)op)->nbytes);
-}
-
-static PyObject *view_cow(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyBool_FromLong(((struct view *)op)->cow);
-}
-
 static PyObject *view_generation(PyObject *op, void *Py_UNUSED(closure))
 {
 	return PyLong_FromUnsignedLongLong(shmstore_view_generation(((struct view *)op)->v));
@@ -211,8 +201,9 @@ static PyGetSetDef view_getset[] = {
 	{"buffers", view_buffers, NULL,
 	 "The buffers in the mapped memory: a tuple of memoryviews, writable only with cow. Made anew at each access.",
 	 NULL},
-	{"nbytes", view_nbytes, NULL, "The sum of the buffers' sizes.", NULL},
-	{"cow", view_cow, NULL, "Whether the buffers are writable, private to this view.", NULL},
+	{"nbytes", pyshm_get_u64, NULL, "The sum of the buffers' sizes.", PYSHM_MEMBER(view, nbytes)},
+	{"cow", pyshm_get_bool, NULL, "Whether the buffers are writable, private to this view.",
+	 PYSHM_MEMBER(view, cow)},
 	{"generation", view_generation, NULL, "A number that other values do not have but by chance.", NULL},
 	{"uid", view_uid, NULL, "The user id of whoever put the object.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},

@@ -212,16 +212,6 @@ static PyObject *writer_exit(PyObject *op, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *writer_key(PyObject *op, void *Py_UNUSED(closure))
-{
-	return Py_NewRef(((struct writer *)op)->key);
-}
-
-static PyObject *writer_nbytes(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((struct writer *)op)->nbytes);
-}
-
 static PyObject *writer_closed(PyObject *op, void *Py_UNUSED(closure))
 {
 	return PyBool_FromLong(((struct writer *)op)->state != WRITER_OPEN);
@@ -246,12 +236,12 @@ static PyMethodDef writer_methods[] = {
 };
 
 static PyGetSetDef writer_getset[] = {
-	{"key", writer_key, NULL, "The key under which it will be published.", NULL},
+	{"key", pyshm_get_object, NULL, "The key under which it will be published.", PYSHM_MEMBER(writer, key)},
 	{"header", writer_header, NULL, "Memory for the header: a writable memoryview, made anew at each access.",
 	 NULL},
 	{"buffers", writer_buffers, NULL,
 	 "Memory for the buffers: a tuple of writable memoryviews, made anew at each access.", NULL},
-	{"nbytes", writer_nbytes, NULL, "The sum of the buffers' sizes.", NULL},
+	{"nbytes", pyshm_get_u64, NULL, "The sum of the buffers' sizes.", PYSHM_MEMBER(writer, nbytes)},
 	{"closed", writer_closed, NULL, "Whether it was sealed or aborted.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };

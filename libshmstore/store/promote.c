@@ -79,13 +79,6 @@ static int check(const struct shms_stub *stub, int fd)
 	return r;
 }
 
-/* Whatever is left in clean/ under this name. */
-static void clear_clean(const struct back *b)
-{
-	if (shms_tier_release(b->p->t, b->clean_fd, b->p->name) < 0)
-		unlinkat(b->clean_fd, b->p->name, 0);
-}
-
 /* The file stands in clean/: the exchange, and the books. Another name of it that came back before this one has booked it already. */
 static int exchange(const struct back *b, int fd)
 {
@@ -119,7 +112,9 @@ static int place(const struct back *b, int fd, const char *resident)
 	r = shms_stub_read(b->objects_fd, name, &now, NULL);
 	r = r < 0 || now.inode != b->stub.inode ? -EAGAIN : 0;
 	if (r == 0) {
-		clear_clean(b);
+		/* Whatever is left in clean/ under this name goes. */
+		if (shms_tier_release(b->p->t, b->clean_fd, b->p->name) < 0)
+			unlinkat(b->clean_fd, b->p->name, 0);
 		if (resident)
 			r = linkat(b->p->t->dir_fd, resident, b->clean_fd, name, 0) < 0 ? -errno : 0;
 		else

@@ -141,6 +141,16 @@ static inline void wire_credit_uncharge(struct wire_credit *c, uint64_t n)
 	atomic_fetch_sub_explicit(&c->charged, n, memory_order_seq_cst);
 }
 
+/* Can the owner's totals be true? A copy may be of two moments, and say no for once. */
+static inline bool wire_credit_adds_up(struct wire_credit *c)
+{
+	uint64_t charged = atomic_load_explicit(&c->charged, memory_order_relaxed);
+
+	return charged >> 63 == 0 && atomic_load_explicit(&c->settled, memory_order_relaxed) <= charged &&
+	       atomic_load_explicit(&c->fresh, memory_order_relaxed) <= charged &&
+	       atomic_load_explicit(&c->last, memory_order_relaxed) >> 63 == 0;
+}
+
 /* The daemon sets granted to g and returns what it has to book: g, or charged where that is more. */
 static inline uint64_t wire_credit_revoke(struct wire_credit *c, uint64_t g)
 {

@@ -54,11 +54,6 @@ static uint64_t now_ns(const struct putqueue *p)
 	return loop_now(p->account->host->loop);
 }
 
-static struct put *put_of(uint64_t id)
-{
-	return (struct put *)(uintptr_t)id;
-}
-
 static uint64_t id_of(const struct put *w)
 {
 	return (uint64_t)(uintptr_t)w;
@@ -75,7 +70,7 @@ static bool is_beyond(const struct quota_want *want, const struct quota_answer *
 static enum createqueue_got allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
 {
 	struct putqueue *p = arg;
-	struct put *w = put_of(id);
+	struct put *w = (struct put *)(uintptr_t)id;
 	struct quota_want want = w->want;
 
 	if (!w->member || !w->member->quota)

@@ -61,11 +61,6 @@ const char *peers_own_name(const struct peers *p)
 	return p ? p->name : "";
 }
 
-static uint64_t timeout_ms(const struct peers *p)
-{
-	return p->host->config->peers.timeout_ns / MS;
-}
-
 /* ---- services ------------------------------------------------------------------------------------------------------ */
 
 struct peers_service *peers_service_of(const struct peers *p, uint16_t type)
@@ -416,7 +411,7 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	}
 	DL_FOREACH_SAFE(p->links, l, next)
 	{
-		peerlink_tick(l, now, timeout_ms(p));
+		peerlink_tick(l, now, p->host->config->peers.timeout_ns / MS);
 	}
 	for (struct peers_address *to = p->addresses; to; to = to->next)
 		try_to_connect(p, to);

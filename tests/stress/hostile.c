@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostile.c: a process of the same user writes anything into the segments of stores that are at work.
+ * hostile.c: a process of the same user writes anything into the segments and the pages of stores that are at work.
  *
  *   hostile [-t seconds] [-s seed]
  *
  * Two stores share segments, hand each other objects and read each other by name; now and then one is killed, and opened again over what is there
  * then. The hostile process maps each of their segments and their indexes as a whole, and changes words of the books and of extents at random, so that any
  * call may fail, and what they read may be wrong. But no call may crash, hang, or return an error that is not of the closed list. Two other stores, which share segments
- * with each other only, must find every byte of theirs, and no error. In the end a store that was written into can be opened, closed and collected.
+ * with each other only, must find every byte of theirs, and no error, though they are under limits that a daemon left which is dead. In the end a store that was written into can be opened, closed and collected.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,6 +28,7 @@
 #include "content.h"
 #include "dice.h"
 #include "failure.h"
+#include "pagewords.h"
 #include "sandbox.h"
 
 #define PACK_MAX (UINT64_C(1) << 20)
@@ -120,7 +121,7 @@ static void put(struct worker *w, unsigned k, const char *key)
 	struct content c = {++sh->next_seed, sizes[dice_draw(&w->dice, 5)]};
 	int rc = content_put(w->s, key, strlen(key), c, SHMSTORE_REPLACE);
 
-	check(w, "put", rc, -ENOSPC);
+	check(w, "put", rc, 0);
 	w->seeds[k] = rc == 0 ? c.seed : w->seeds[k];
 }
 
@@ -228,6 +229,23 @@ static void read_other(struct worker *w)
 		check(w, "close to read", shmstore_close(other), 0);
 }
 
+/* As a daemon leaves a page that was killed: the limits are far off, and a put of fresh memory asks how far. */
+static void limit(const char *name)
+{
+	const uint64_t far = UINT64_C(400) << 20,
+		       daemon[] = {1000000000, 0, WIRE_CREDIT_LAST, 0, 0, 0, 65536, far, far};
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/stores/%s/" WIRE_PAGE_FILE, partition, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	/* Its epoch last: who sees it sees the rest. */
+	if (fd < 0 || pwrite(fd, daemon + 1, sizeof(daemon) - 8, WIRE_CREDIT_OFF + 8) < 0 ||
+	    pwrite(fd, daemon, 8, WIRE_CREDIT_OFF) != 8)
+		failure_say(&sh->failure, "%s: no limits", path);
+	close(fd);
+}
+
 static int open_store(struct worker *w)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
@@ -240,6 +258,8 @@ static int open_store(struct worker *w)
 	while ((rc = shmstore_open(w->p, name, &o, &w->s)) == -EBUSY && !sh->stop)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	check(w, "open", rc, 0);
+	if (rc == 0 && w->id >= HARMED)
+		limit(name);
 	return rc;
 }
 
@@ -306,6 +326,25 @@ static uint64_t word(struct dice *d)
 	}
 }
 
+static void write_word(_Atomic uint64_t *at, struct dice *d)
+{
+	if (dice_draw(d, 2))
+		*at = word(d);
+	else
+		*at ^= UINT64_C(1) << dice_draw(d, 64);
+	sh->n_writes++;
+}
+
+/*
+ * A page's identity is left alone most times: who cannot read it believes nothing else of it. No single bits: a false number that could be true
+ * of bytes under way is believed (docs/security.md).
+ */
+static void scribble_page(_Atomic uint64_t *words, struct dice *d)
+{
+	for (unsigned i = 0; i < WRITES / 20; i++, sh->n_writes++)
+		words[dice_draw(d, 64) ? 256 + dice_draw(d, 256) : dice_draw(d, 256)] = word(d);
+}
+
 /* The books are at the begin: most of what is written goes there. */
 static void scribble(const char *path, struct dice *d)
 {
@@ -316,7 +355,7 @@ static void scribble(const char *path, struct dice *d)
 
 	if (fd < 0)
 		return; /* it is gone */
-	if (fstat(fd, &st) < 0 || st.st_size < 8192) {
+	if (fstat(fd, &st) < 0 || st.st_size < 4096) {
 		close(fd);
 		return;
 	}
@@ -325,7 +364,9 @@ static void scribble(const char *path, struct dice *d)
 	if (map == MAP_FAILED)
 		return;
 	words = map;
-	for (unsigned i = 0; i < WRITES && !sh->stop; i++) {
+	if (st.st_size == 4096)
+		scribble_page(words, d);
+	for (unsigned i = 0; i < WRITES && !sh->stop && st.st_size > 4096; i++) {
 		uint64_t n = (uint64_t)st.st_size / 8, books = n / 16, at = 0;
 
 		switch (dice_draw(d, 64)) {
@@ -343,11 +384,7 @@ static void scribble(const char *path, struct dice *d)
 		default:
 			at = 512 + dice_draw(d, books);
 		}
-		if (dice_draw(d, 2))
-			words[at] = word(d);
-		else
-			words[at] ^= UINT64_C(1) << dice_draw(d, 64);
-		sh->n_writes++;
+		write_word(&words[at], d);
 	}
 	munmap(map, (size_t)st.st_size);
 }
@@ -368,6 +405,8 @@ static void harm(unsigned id, struct dice *d)
 	if (dir)
 		closedir(dir);
 	snprintf(path, sizeof(path), "%s/stores/store-%u/index", partition, id);
+	scribble(path, d);
+	snprintf(path, sizeof(path), "%s/stores/store-%u/" WIRE_PAGE_FILE, partition, id);
 	scribble(path, d);
 }
 

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -365,4 +367,94 @@ Test(alone, new_store_has_no_limits_where_no_daemon_was)
 	cr_assert_eq(atomic_load(&b->page->credit.epoch), 0);
 	shmstore_close(a);
 	shmstore_close(b);
+}
+
+/* ---- pages that lie ---- */
+
+struct lie {
+	uint64_t granted, charged, settled, fresh, last;
+	bool seen; /* whatever the limits */
+};
+
+static const struct lie lies[] = {
+	{UINT64_MAX, 0, 0, 0, 0, false}, {0, UINT64_MAX - 1, 0, 0, 0, true},   {1ull << 46, 1ull << 46, 0, 0, 0, false},
+	{10, 10, 1000, 0, 0, true},      {100, 100, 100, 1ull << 62, 0, true}, {100, 100, 100, 101, 0, true},
+	{0, 0, 0, INT64_MAX, 0, true},   {0, 0, 0, 0, UINT64_MAX, true},
+};
+
+static void say(struct wire_credit *c, const struct lie *l)
+{
+	atomic_store(&c->granted, l->granted);
+	atomic_store(&c->charged, l->charged);
+	atomic_store(&c->settled, l->settled);
+	atomic_store(&c->fresh, l->fresh);
+	atomic_store(&c->last, l->last);
+	atomic_store(&c->epoch, 1);
+}
+
+static int see_damage(const struct shmstore_verify_finding *f, void *arg)
+{
+	bool page = strstr(f->path, "/liar/" WIRE_PAGE_FILE) != NULL;
+
+	cr_assert(f->error == 0 || (page && f->error == -EBADMSG), "%s: %s", f->path, f->reason);
+	*(unsigned *)arg += f->error != 0;
+	return 0;
+}
+
+static void put_beside(struct shmstore *s, struct wire_credit *c, enum limit limit, const struct lie *l)
+{
+	static unsigned n;
+	char key[16];
+
+	atomic_store(&c->partition_hard, limit == PARTITION ? used() + 4 * HARD : 0);
+	atomic_store(&c->user_hard, limit == USER ? 4 * HARD : 0);
+	atomic_store(&c->label_hard, limit == LABEL ? 4 * HARD : 0);
+	atomic_store(&c->flags, limit == PARTITION ? 0 : WIRE_CREDIT_LAST);
+	atomic_store(&c->epoch, 1);
+	snprintf(key, sizeof(key), "k%u", n++);
+	/* More than was granted ahead. */
+	cr_assert_eq(put_pattern(s, key, 200000, 1, 0), 0, "limit %d, lie %ld: %s", limit, l - lies,
+		     shmstore_error_detail());
+}
+
+Test(alone, no_lie_refuses_others, .timeout = 120)
+{
+	struct wire_credit *c, *of_liar;
+	struct shmstore *s = limited("honest", "x", &c), *liar = limited("liar", "x", &of_liar);
+
+	if (!scratch_is_mount())
+		cr_skip_test("no file system of its own");
+	for (const struct lie *l = lies; l < lies + sizeof(lies) / sizeof(lies[0]); l++) {
+		unsigned n = 0;
+
+		for (enum limit limit = PARTITION; limit <= LABEL; limit++) {
+			say(of_liar, l);
+			put_beside(s, c, limit, l);
+		}
+		say(of_liar, l);
+		cr_assert_eq(shmstore_partition_verify(scratch_partition(), see_damage, &n), 0);
+		cr_assert_eq(n, l->seen, "lie %ld", l - lies);
+	}
+	shmstore_close(s);
+	shmstore_close(liar);
+}
+
+Test(alone, new_store_takes_no_limits_of_the_time_to_come)
+{
+	struct wire_credit *c, *of_liar;
+	struct shmstore *a = limited("a", "x", &c), *liar = limited("liar", "x", &of_liar), *b;
+
+	atomic_store(&c->user_hard, 1ull << 40);
+	atomic_store(&c->flags, WIRE_CREDIT_LAST);
+	atomic_store(&c->epoch, 5);
+	atomic_store(&of_liar->user_hard, 1);
+	atomic_store(&of_liar->flags, WIRE_CREDIT_LAST);
+	atomic_store(&of_liar->epoch, UINT64_MAX - 2);
+	stale_socket();
+	b = open_labelled("b", "x");
+	cr_assert_eq(atomic_load(&b->page->credit.epoch), 5);
+	cr_assert_eq(put_pattern(b, "k", 700000, 1, 0), 0, "%s", shmstore_error_detail());
+	shmstore_close(a);
+	shmstore_close(b);
+	shmstore_close(liar);
 }

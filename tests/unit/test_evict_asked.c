@@ -2,15 +2,20 @@
 /* Packed objects of a live store give way to others' puts, since its process is asked for them and makes a call, or is the one that asks. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <shmstore/inspect.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "api.h"
 #include "crowded.h"
+#include "handle.h"
+#include "packask.h"
 #include "scratch.h"
 #include "tiered.h"
 
@@ -317,4 +322,71 @@ Test(evict_asked, closed_while_it_gives)
 	cr_assert_eq(shmstore_close(s), 0);
 	ensure_nothing_left();
 	ensure_tier_empty();
+}
+
+/* A store that says to have more than all others, and never answers: its page is written all the time. */
+static pid_t liar_start(const char *name)
+{
+	int pipes[2], ready;
+	pid_t pid;
+	char byte;
+
+	cr_assert_eq(pipe(pipes), 0);
+	ready = pipes[1];
+	pid = fork_bound(100);
+	if (pid == 0) {
+		struct shmstore *s = open_store(name);
+		struct wire_packed *packed = &s->page->packed;
+
+		if (write(ready, "", 1) != 1)
+			_exit(1);
+		for (;;) {
+			atomic_store(&packed->bytes, UINT64_MAX / 2);
+			atomic_store(&packed->wanted, 0);
+			usleep(1000);
+		}
+	}
+	close(ready);
+	cr_assert_eq(read(pipes[0], &byte, 1), 1);
+	close(pipes[0]);
+	return pid;
+}
+
+static uint64_t wanted_of_owner(void)
+{
+	int dir = open(scratch_store_path("owner", ""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct shms_page page;
+
+	cr_assert_eq(shms_page_read(dir, &page), 0);
+	close(dir);
+	return atomic_load(&page.packed.wanted);
+}
+
+Test(evict_asked, one_that_lies_keeps_nobody_from_being_asked)
+{
+	struct shms_packask k;
+	struct shmstore *s;
+	struct owner o;
+	pid_t liars[2];
+
+	scratch_dir("size=64m");
+	if (!scratch_is_mount())
+		cr_skip_test("needs a tmpfs of its own (root)\n");
+	/* The directory is read from one end or the other. */
+	liars[0] = liar_start("liar");
+	cr_assert_eq(mkdir(scratch_store_path("owner", ""), 0700), 0);
+	s = open_store("other");
+	liars[1] = liar_start("one more");
+	o = owner_start();
+	for (int i = 0; i < 2; i++) {
+		shms_packask_begin(scratch_partition(), geteuid(), s->dir_inode, MIB, &k);
+		cr_assert_gt(wanted_of_owner(), MIB / 2);
+		(void)shms_packask_end(&k, MIB);
+		tell(&o, 'g');
+		cr_assert_eq(answer(&o), 0);
+		kill(liars[i], SIGKILL);
+		cr_assert_eq(waitpid(liars[i], NULL, 0), liars[i]);
+	}
+	cr_assert_eq(shmstore_close(s), 0);
+	owner_end(&o);
 }

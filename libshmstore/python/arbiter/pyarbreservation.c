@@ -192,11 +192,6 @@ static PyObject *reservation_pool(PyObject *op, void *Py_UNUSED(closure))
 	return PyLong_FromUnsignedLong(((struct pyarb_reservation *)op)->r.pool);
 }
 
-static PyObject *reservation_held(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyBool_FromLong(((struct pyarb_reservation *)op)->held);
-}
-
 static PyMethodDef reservation_methods[] = {
 	{"release", reservation_release, METH_NOARGS, release_doc},
 	{"commit", reservation_commit, METH_VARARGS, commit_doc},
@@ -211,7 +206,8 @@ static PyGetSetDef reservation_getset[] = {
 	{"id", reservation_id, NULL, "Its number, as operators see it; 0: there is none.", NULL},
 	{"leased", reservation_leased, NULL, "Bytes of it that come from a lease: the daemon was not asked.", NULL},
 	{"pool", reservation_pool, NULL, "The pool's number; 1 is the partition.", NULL},
-	{"held", reservation_held, NULL, "Whether it was granted and neither released nor committed.", NULL},
+	{"held", pyshm_get_bool, NULL, "Whether it was granted and neither released nor committed.",
+	 PYSHM_MEMBER(pyarb_reservation, held)},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
