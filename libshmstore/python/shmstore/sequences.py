@@ -26,7 +26,8 @@ _CHUNK = 64 << 20  # bytes of an object
 _ALIGN = 64
 _ASIDE_MIN = 512  # bytes of a buffer; smaller ones stay in the record's pickle
 _PLACE = struct.Struct("<IIQQ")  # of a record: the object, its parts, where its table of parts begins, 0; or as `_FLAT` says
-_FLAT = 1 << 31  # and the number of a dtype, in the place of the parts: an array of one dimension, where it begins, its items
+_unpack = _PLACE.unpack_from
+_FLAT = 1 << 31  # and the number of a dtype, in the place of the parts: an array of one dimension, at which item of the object it begins, its items
 _PART = struct.Struct("<QQ")  # of a record's part: where it begins in the object, bytes; the pickle's is the first one
 
 
@@ -34,7 +35,7 @@ def is_flat(record: Any) -> bool:
     """Whether that is an array which its dtype and its bytes say all of."""
     numpy = sys.modules.get("numpy")
     return (numpy is not None and type(record) is numpy.ndarray and record.ndim == 1 and record.flags.c_contiguous and record.nbytes > 0
-            and not record.dtype.hasobject and record.dtype.isbuiltin == 1)
+            and not record.dtype.hasobject and record.dtype.isbuiltin == 1 and _ALIGN % record.itemsize == 0)
 
 
 class _Writer:
@@ -53,7 +54,7 @@ class _Writer:
                 self._dtypes.append(record.dtype)
             self._room(record.nbytes)
             begin = self._take(memoryview(record.view("u1")))
-            self._places.append(_PLACE.pack(self._number, _FLAT + self._dtypes.index(record.dtype), begin, len(record)))
+            self._places.append(_PLACE.pack(self._number, _FLAT + self._dtypes.index(record.dtype), begin // record.itemsize, len(record)))
             return
         header, aside = dumps(record, least=_ASIDE_MIN)
         parts = [memoryview(header), *(buffer.raw() for buffer in aside)]
@@ -110,6 +111,7 @@ class _Records:
         view = self._reader.view("places")
         self._places, *buffers = view.buffers
         self._keys, self._dtypes = pickle.loads(view.header_view, buffers=buffers)
+        self._flat: dict[tuple[int, int], Any] = {}  # each object as one array of a dtype
         self._rows: dict[int, memoryview] = {}
         self._n = len(self._places) // _PLACE.size
 
@@ -120,15 +122,28 @@ class _Records:
             finalize()
 
     def _record(self, i: int) -> Any:
-        number, n_parts, begin, n = _PLACE.unpack_from(self._places, i * _PLACE.size)
-        row = self._rows.get(number)
-        if row is None:
-            row = self._rows[number] = self._reader.view(str(number)).buffers[0]
+        number, n_parts, begin, n = _unpack(self._places, i * _PLACE.size)
         if n_parts >= _FLAT:
-            return sys.modules["numpy"].frombuffer(row, self._dtypes[n_parts - _FLAT], n, begin)
+            try:
+                return self._flat[number, n_parts][begin : begin + n]
+            except KeyError:
+                return self._flat_of(number, n_parts)[begin : begin + n]
+        row = self._row(number)
         places = [_PART.unpack_from(row, begin + k * _PART.size) for k in range(n_parts)]
         header, *buffers = [row[at : at + nbytes] for at, nbytes in places]
         return pickle.loads(header, buffers=buffers)
+
+    def _row(self, number: int) -> memoryview:
+        row = self._rows.get(number)
+        if row is None:
+            row = self._rows[number] = self._reader.view(str(number)).buffers[0]
+        return row
+
+    def _flat_of(self, number: int, n_parts: int) -> Any:
+        dtype, row = self._dtypes[n_parts - _FLAT], self._row(number)
+        flat = sys.modules["numpy"].frombuffer(row, dtype, row.nbytes // dtype.itemsize)  # the dtype imported it
+        self._flat[number, n_parts] = flat
+        return flat
 
     def __len__(self) -> int:
         return self._n
@@ -164,11 +179,11 @@ class SharedList(_Records, Sequence[Any]):
         super().__init__(records, None, partition)
 
     def __getitem__(self, i: Any) -> Any:
-        if type(i) is int and 0 <= i < self._n:
-            return self._record(i)
         if isinstance(i, slice):
             return [self._record(k) for k in range(*i.indices(self._n))]
-        k = i.__index__()
+        k = i if type(i) is int else i.__index__()
+        if 0 <= k < self._n:
+            return self._record(k)
         if not -self._n <= k < self._n:
             raise IndexError(f"record {k} of {self._n}")
         return self._record(k % self._n)
