@@ -4,6 +4,7 @@
  * named in tests/arm64/run.
  *
  *   dontfork   madvise(MADV_DONTFORK) succeeds, and a forked child has the mapping all the same
+ *   limits     setrlimit(RLIMIT_AS) succeeds, and memory is mapped all the same
  *   map_files  a link of /proc/self/map_files cannot be followed: as root of a user namespace may not, and where /proc/self/maps is made up
  *   start      a process reads another start of itself in its /proc/PID/stat than others read there
  */
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +39,18 @@ static bool lacks_dontfork(void)
 		_exit(0);
 	}
 	return status_of(child) == 0;
+}
+
+static bool lacks_limits(void)
+{
+	struct rlimit limit = {0, RLIM_INFINITY};
+	pid_t child = fork();
+
+	if (child == 0) {
+		setrlimit(RLIMIT_AS, &limit);
+		_exit(mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? 0 : 1);
+	}
+	return status_of(child) != 0;
 }
 
 /* Field 22 of its stat; 0: it cannot be read. */
@@ -97,6 +111,9 @@ int main(void)
 		puts("dontfork");
 	if (lacks_map_files())
 		puts("map_files");
+	fflush(stdout); /* a child has what is not written */
+	if (lacks_limits())
+		puts("limits");
 	fflush(stdout);
 	if (lacks_start())
 		puts("start");
