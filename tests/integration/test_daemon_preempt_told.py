@@ -365,7 +365,7 @@ def test_killed_amid_a_preemption_the_next_daemon_begins_anew(scene, library):
     task = int(victim(RUN.format("level='high', retriable=True")))
     victim(GROW.format(40, 40))
     never(RUN.format(""))
-    wait_for("they are seen", lambda: memory(daemon)["private"] > 55 * MIB)
+    wait_for("they are seen", lambda: memory(daemon)["private"] > 46 * MIB)
     more = (KILL - memory(daemon)["used"]) // MIB + 4
     never(GROW.format(more, more))
     wait_for("notice", lambda: preemption(daemon)["alive"] == 1)
