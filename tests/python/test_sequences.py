@@ -74,6 +74,19 @@ def test_a_mapping(place):
     assert len(SharedList([], partition=place.path)) == 0
 
 
+def test_a_record_may_be_made_in_the_memory_of_the_one_before(place):
+    memory, small = numpy.zeros(1 << 16), numpy.zeros(10)
+
+    def made():
+        for i in range(20):
+            memory[:], small[:] = i, i
+            yield memory if i % 2 else {"large": memory, "small": small}
+
+    for i, record in enumerate(SharedList(made(), partition=place.path)):
+        found = [record] if i % 2 else [record["large"], record["small"]]
+        assert all((array == i).all() for array in found)
+
+
 def test_a_record_larger_than_an_object(place, small_objects):
     data = SharedList([1, numpy.arange(1 << 16), "two"], partition=place.path)
     assert data[0] == 1 and (data[1] == numpy.arange(1 << 16)).all() and data[2] == "two"

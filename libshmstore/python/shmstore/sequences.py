@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets in shared memory: a sequence of records that any number of processes index, and each record is a view.
 
-The records are pickled one by one as they come, into objects of 64 MiB, so that making one takes no memory but its own; one more object has
+The records are pickled one by one as they come, into objects of 64 MiB, so that making one takes no more memory than one object besides; one more object has
 the places of all. A sequence pickles to its name: `DataLoader`'s workers, ranks and jobs map the same copy.
 """
 
@@ -43,7 +43,7 @@ class _Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._parts: list[Any] = []
+        self._parts: list[tuple[int, bytes]] = []
         self._at = self._number = 0
         self._places: list[bytes] = []
         self._dtypes: list[Any] = []
@@ -70,7 +70,7 @@ class _Writer:
 
     def _take(self, part: memoryview) -> int:
         begin = self._at
-        self._parts.append((begin, bytes(part) if part.nbytes < _CHUNK // 1024 else part))
+        self._parts.append((begin, bytes(part)))  # now: the next record may be made in the same memory
         self._at = -(-(begin + part.nbytes) // _ALIGN) * _ALIGN
         return begin
 
