@@ -218,8 +218,7 @@ static void register_fork(void)
 static bool roomy(struct shmstore *s, uint64_t bytes)
 {
 	struct statvfs fs;
-	struct stat st;
-	uint64_t size, max;
+	uint64_t size, max, n;
 
 	if (shms_credit_pressed(s) || shms_memory_wanted(s) || fstatvfs(s->p->fd, &fs) < 0)
 		return false;
@@ -227,9 +226,9 @@ static bool roomy(struct shmstore *s, uint64_t bytes)
 	if (!size)
 		return true;
 	max = size / 16;
-	/* A tmpfs's directory has a link of each directory in it: that is how many stores there are. */
-	if (fstatat(s->p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 2)
-		max /= st.st_nlink - 2;
+	n = shms_partition_n_stores(s->p);
+	if (n)
+		max /= n;
 	pthread_mutex_lock(&lock);
 	s->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;
 	pthread_mutex_unlock(&lock);

@@ -29,12 +29,8 @@ void shms_packedmem_init(struct shmstore *s)
 /* A store's part of a quarter of the partition; a sixteenth at most, however few they are. */
 static uint64_t bound(const struct shmstore *s, uint64_t size)
 {
-	struct stat st;
-	/* The kernel counts a directory's directories. */
-	uint64_t n = fstatat(s->p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 6
-			     ? st.st_nlink - 2
-			     : 4;
-	uint64_t part = size ? size / 4 / n : SHMS_RECYCLE_MAX;
+	uint64_t n = shms_partition_n_stores(s->p);
+	uint64_t part = size ? size / 4 / (n > 4 ? n : 4) : SHMS_RECYCLE_MAX;
 
 	return part > SHMS_RECYCLE_MAX ? SHMS_RECYCLE_MAX : part > LEAST ? part : LEAST;
 }

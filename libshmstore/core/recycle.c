@@ -352,9 +352,8 @@ static struct shms_slot *find_published(struct shms_recycle *r, const char *name
 static bool scarce(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
-	uint64_t now = shms_now_mono_ns(), size;
+	uint64_t now = shms_now_mono_ns(), size, n;
 	struct statvfs fs;
-	struct stat st;
 
 	/* Our own threads that wait, or a daemon that asks. */
 	if (shms_credit_pressed(s) || shms_memory_wanted(s))
@@ -364,13 +363,13 @@ static bool scarce(struct shmstore *s)
 	r->looked_ns = now;
 	if (fstatvfs(s->p->fd, &fs) < 0)
 		return r->scarce;
-	/* A tmpfs's directory has a link of each directory in it: that is how many stores there are. */
 	r->warm_max = r->max;
 	size = shms_credit_tightest(s);
 	if (fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize < size)
 		size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	if (size < UINT64_MAX && fstatat(s->p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 2)
-		r->warm_max = size / 16 / (st.st_nlink - 2);
+	n = size < UINT64_MAX ? shms_partition_n_stores(s->p) : 0;
+	if (n)
+		r->warm_max = size / 16 / n;
 	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
 	return r->scarce;
 }

@@ -384,6 +384,14 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	return 0;
 }
 
+uint64_t shms_partition_n_stores(const struct shmstore_partition *p)
+{
+	struct stat st;
+
+	/* A directory of a tmpfs has a link of each directory in it, and two of its own. */
+	return fstatat(p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 2 ? st.st_nlink - 2 : 0;
+}
+
 struct shmstore_partition *shmstore_partition_ref(struct shmstore_partition *p)
 {
 	if (p)

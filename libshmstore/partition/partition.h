@@ -37,4 +37,7 @@ struct shmstore_partition {
 	struct shms_tier *(*tier_close)(struct shms_tier *t); /* what ends it */
 };
 
+/* How many stores stores/ has, live or dead; 0 also where the kernel does not count directories. One call, no walk. */
+uint64_t shms_partition_n_stores(const struct shmstore_partition *p);
+
 #endif

@@ -166,6 +166,11 @@ static enum shms_place place_of_file(enum where where, const char *name)
 	}
 }
 
+static bool may_hold_stubs(enum where where)
+{
+	return where == IN_OBJECTS || where == IN_CLEAN || where == IN_HANDOFF || where == IN_TIER_USER;
+}
+
 static int emit(struct walker *k, struct shms_walk_entry e)
 {
 	e.dir = k->path ? k->path : "";
@@ -193,8 +198,7 @@ static int emit_name(struct walker *k, enum where where, int dirfd, const char *
 		e.place = place_of_file(where, name);
 	} else if (S_ISLNK(st->st_mode) && where == IN_PEERS) {
 		e.place = SHMS_PLACE_PEER;
-	} else if (S_ISLNK(st->st_mode) &&
-		   (where == IN_OBJECTS || where == IN_CLEAN || where == IN_HANDOFF || where == IN_TIER_USER)) {
+	} else if (S_ISLNK(st->st_mode) && may_hold_stubs(where)) {
 		r = shms_stub_of(dirfd, name, st, &stub);
 		if (r < 0 && !shms_stub_none(r))
 			return shms_error(r);

@@ -179,6 +179,8 @@ void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t vers
 int actors_one_level(const struct actors_one *k);
 /* Has it a parent, or children that live? */
 bool actors_one_has_family(const struct actors_one *k);
+/* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
+const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far);
 /* May the actor be moved now, and is there a place as wanted? */
 bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want);
 /* Another daemon has begun it, which is where it is moved: from now on its calls go there. False: it is not moved there. */

@@ -17,13 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "account.h"
 #include "actorspeers.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
-#include "member.h"
 
 uint64_t actors_now_ms(void)
 {
@@ -307,62 +305,6 @@ static void act(void *arg, const struct actor_order *o)
 
 /* ---- going on ------------------------------------------------------------------------------------------------------ */
 
-static const struct account *account_of(const struct actors_guest *g)
-{
-	const struct member *m = g ? conn_member(g->conn) : NULL;
-
-	return m ? m->account : NULL;
-}
-
-/* The user's places in other processes here; other: of other partitions only. */
-static size_t list_places(const struct actors_one *k, bool other, struct ckpt_peer peers[CKPT_PEERS])
-{
-	const struct actors_guest *g, *next;
-	size_t n = 0;
-
-	HASH_ITER(hh, k->of->guests, g, next)
-	{
-		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
-		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
-		    (other && account_of(g) == account_of(k->at)))
-			continue;
-		memcpy(peers[n].name, g->place, sizeof(g->place));
-		peers[n].free = actors_guest_room(g);
-		peers[n].down = false;
-		n++;
-	}
-	return n;
-}
-
-bool actors_one_has_family(const struct actors_one *k)
-{
-	const struct actors_one *child, *next;
-
-	HASH_ITER(hh, k->of->all, child, next)
-	{
-		if (child->core && child->key.uid == k->key.uid && strcmp(child->parent, k->key.name) == 0)
-			return true;
-	}
-	return *k->parent != '\0';
-}
-
-/* NULL: there is none as wanted. *ret_far: it is another daemon. */
-static const char *find_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far)
-{
-	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
-	const struct ckpt_peer *to = NULL;
-	uint64_t bytes = k->bytes ? k->bytes : 1; /* as far as it was saved before */
-
-	if (want->memory && k->copy && !actors_one_has_family(k))
-		to = ckpt_destination(peers, actors_peers_list(k->of, k->key.uid, peers), bytes);
-	*ret_far = to != NULL;
-	if (!to && want->memory && !want->daemons)
-		to = ckpt_destination(peers, list_places(k, true, peers), bytes);
-	if (!to && !want->daemons && (!want->memory || want->private / 2 >= bytes))
-		to = ckpt_destination(peers, list_places(k, false, peers), bytes);
-	return to ? to->name : NULL;
-}
-
 static void end_children(const struct actors_one *parent)
 {
 	struct actors_one *k, *next;
@@ -465,7 +407,7 @@ static bool go_on(struct actors_one *k)
 	}
 	if (!k->places)
 		return false;
-	to = find_destination(k, &k->want, &k->goes_far);
+	to = actors_destination(k, &k->want, &k->goes_far);
 	if (!to && !k->want.memory)
 		return false; /* one may come; where memory is short nobody waits */
 	return actor_placed(k->core, to, actors_now_ms()) == 0;
@@ -531,14 +473,6 @@ int actors_one_level(const struct actors_one *k)
 {
 	return actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
 			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false);
-}
-
-bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want)
-{
-	bool far;
-
-	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
-	       actors_one_level(k) > ACTOR_NEVER && find_destination(k, want, &far) != NULL;
 }
 
 /* ---- where it is --------------------------------------------------------------------------------------------------- */

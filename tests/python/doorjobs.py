@@ -106,6 +106,14 @@ def box_of(path):
     return messages.mailbox(path)
 
 
+def leave(path):
+    """Ends this process's part in the job whose messages lie there, as its end would."""
+    box = messages._boxes.pop(path, None)
+    messages._roots.pop(path, None)
+    if box is not None:
+        box.close()
+
+
 def usage_of(path):
     return shmstore.Partition(path).usage(full=True)
 

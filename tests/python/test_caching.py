@@ -29,6 +29,12 @@ def cache(path):
     return Cache("test", partition=path)
 
 
+def used(cache, key, seconds_ago):
+    """As if the value had been used for the last time then."""
+    at = time.time() - seconds_ago
+    os.utime(os.path.join(cache._path, "stores", cache._name(key), ".store"), (at, at))
+
+
 def filled(value, calls):
     def build():
         calls.append(value)
@@ -134,11 +140,12 @@ def test_keys_that_differ_are_encoded_so():
     assert _encoded(1) == _encoded(True) == _encoded(1.0) == _encoded(1 + 0j)
 
 
-def test_what_expired_is_built_again(path):
-    calls = []
-    cache = Cache("short", ttl=0.2, partition=path)
+def test_what_expired_is_built_again(path, monkeypatch):
+    calls, real = [], time.time
+    cache = Cache("short", ttl=60, partition=path)
     cache.get_or_create("x", filled(1, calls))
-    time.sleep(0.3)
+    assert "x" in cache
+    monkeypatch.setattr(time, "time", lambda: real() + 61)
     assert "x" not in cache
     assert (cache.get_or_create("x", filled(2, calls)) == 2).all() and calls == [1, 2]
 
@@ -147,7 +154,7 @@ def test_what_was_used_longest_ago_goes_first(path):
     cache = Cache("small", max_bytes=3 * (8 * N + 8192), partition=path)
     for i in range(3):
         cache.get_or_create(i, filled(i, []))
-        time.sleep(0.02)
+        used(cache, i, 30 - i)
     cache._touched.clear()
     first = cache[0]  # used now
     cache.get_or_create(3, filled(3, []))
@@ -161,7 +168,7 @@ def test_a_full_partition_evicts_and_then_does_without():
         cache = Cache("full", partition=small.path)
         for i in range(8):
             assert (cache.get_or_create(i, filled(i, [])) == i).all()
-            time.sleep(0.02)
+            used(cache, i, 30 - i)
         assert 1 <= len(cache) < 8 and 7 in cache
         messages._warned = False
         with pytest.warns(RuntimeWarning, match="without shared memory"):

@@ -22,10 +22,7 @@ def backend(place):
 
     door.register(partition=place.path)
     yield place.path
-    box = messages._boxes.pop(place.path, None)
-    messages._roots.pop(place.path, None)
-    if box is not None:
-        box.close()
+    doorjobs.leave(place.path)
 
 
 def test_arguments_and_results(backend):

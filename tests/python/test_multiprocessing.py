@@ -35,10 +35,7 @@ def context(request):
 def path(place):
     yield place.path
     smp.uninstall()
-    box = messages._boxes.pop(place.path, None)
-    messages._roots.pop(place.path, None)
-    if box is not None:
-        box.close()
+    doorjobs.leave(place.path)
 
 
 @pytest.fixture
@@ -291,7 +288,7 @@ def test_a_small_partition_is_a_warning_once(context):
         assert len(said) == 1 and "2 MiB" in said[0] and "--shm-size" in said[0] and "SHMSTORE_PARTITION" in said[0]
     finally:
         messages._warned = False
-        messages._boxes.pop(small.path, None)
+        doorjobs.leave(small.path)
         small.remove()
 
 

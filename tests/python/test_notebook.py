@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""%share and %shared, in two IPythons. Skipped where IPython is not installed."""
+"""%share and %shared, in two IPythons. Skipped where IPython or cloudpickle is not installed."""
 
 import os
 import subprocess
@@ -8,6 +8,7 @@ import sys
 import pytest
 
 pytest.importorskip("IPython")
+pytest.importorskip("cloudpickle")  # a class of the first one goes along
 
 FIRST = """
 %load_ext shmstore

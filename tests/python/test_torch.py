@@ -3,11 +3,11 @@
 
 import multiprocessing
 
+import doorjobs
 import numpy
 import pytest
 
 import shmstore
-from shmstore import messages
 
 torch = pytest.importorskip("torch")
 import shmstore.torch as st  # noqa: E402
@@ -26,10 +26,7 @@ def path(place, monkeypatch):
     monkeypatch.setenv("SHMSTORE_PARTITION", place.path)
     yield place.path
     st.uninstall()
-    box = messages._boxes.pop(place.path, None)
-    messages._roots.pop(place.path, None)
-    if box is not None:
-        box.close()
+    doorjobs.leave(place.path)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

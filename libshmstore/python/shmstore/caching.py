@@ -120,15 +120,12 @@ class Cache:
                 except Error as error:
                     if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._evict_one(name):
                         if _VALUE not in store:
-                            self._drop_empty(store)
+                            store.close()
+                            self._remove(name)
                         raise
         while self.max_bytes is not None and sum(nbytes for _, nbytes, _ in self._entries()) > self.max_bytes:
             if not self._evict_one(name):
                 break
-
-    def _drop_empty(self, store: Store) -> None:
-        store.close()
-        self._remove(store.name)
 
     def _wait(self, key: Any, name: str, end: float | None) -> None:
         """Until the process that builds is done, or dead."""

@@ -55,9 +55,6 @@ class _Reading(io.RawIOBase):
         self._at = max(0, offset + (0, self._at, self.size)[whence])
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
 
 class _Writing(io.BytesIO):
     """What is written becomes an object when the file is closed well."""

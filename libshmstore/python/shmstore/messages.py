@@ -116,30 +116,22 @@ class Mailbox:
 
     # -- sending
 
-    def send(self, stream: bytes | None, buffers: list[memoryview]) -> tuple[list[Ticket], list[tuple[int, Part]]]:
-        """Tickets for the objects that the buffers are in, and where each buffer is: the number of its ticket, and the part. Raises Error."""
+    def send(self, stream: bytes | None, buffers: list[memoryview]) -> tuple[list[tuple[str, int, int]], list[tuple[int, int, int, int]]]:
+        """Tickets for the objects that the buffers are in, and where each is: the number of its ticket, and the `Part`. Raises Error."""
         places = [(address(buffer), buffer.nbytes) for buffer in buffers]
-        links, views = self._links(places)
+        links = self._links(places)
+        keys = list(dict.fromkeys(key for key, _, _ in links.values()))
+        tickets: list[tuple[str, int, int]] = [tuple(self.store.handoff(key, lease=_LEASE)) for key in keys]  # type: ignore[misc]
+        layout = {i: (keys.index(key), *part) for i, (key, part, _) in links.items()}
         rest = [i for i in range(len(buffers)) if i not in links]
-        tickets: list[Ticket] = []
-        layout: dict[int, tuple[int, Part]] = {}
-        numbers: dict[str, int] = {}
-        for i, (key, part) in links.items():
-            if key not in numbers:
-                numbers[key] = len(tickets)
-                tickets.append(self.store.handoff(key, lease=_LEASE))
-            layout[i] = numbers[key], part
         if rest:
-            ticket = self._put(stream, [buffers[i] for i in rest], [places[i] for i in rest])
-            layout.update((i, (len(tickets), Part(n, 0, buffers[i].nbytes))) for n, i in enumerate(rest))
-            tickets.append(ticket)
-        del views
+            layout.update((i, (len(tickets), n, 0, buffers[i].nbytes)) for n, i in enumerate(rest))
+            tickets.append(tuple(self._put(stream, [buffers[i] for i in rest], [places[i] for i in rest])))  # type: ignore[arg-type]
         return tickets, [layout[i] for i in range(len(buffers))]
 
-    def _links(self, places: Sequence[tuple[int, int]]) -> tuple[dict[int, tuple[str, Part]], list[View]]:
+    def _links(self, places: Sequence[tuple[int, int]]) -> dict[int, tuple[str, Part, View]]:
         """Which of the places lie in messages that came, and are still what came. The views are to be kept until the links are sent."""
-        links: dict[int, tuple[str, Part]] = {}
-        views = []
+        links: dict[int, tuple[str, Part, View]] = {}
         with self._lock:
             maps = list(self._maps.values())
         for found in maps:
@@ -149,9 +141,8 @@ class Mailbox:
             inside = {i: part[0] for i, place in enumerate(places) if (part := parts_of(found.starts, found.sizes, [place]))}
             shown = sum(part.nbytes for part in inside.values())
             if inside and shown * _PART_MIN >= sum(found.sizes) and (not view.cow or unwritten([places[i] for i in inside])):
-                links.update((i, (found.key, part)) for i, part in inside.items())
-                views.append(view)
-        return links, views
+                links.update((i, (found.key, part, view)) for i, part in inside.items())
+        return links
 
     def _put(self, stream: bytes | None, buffers: list[memoryview], places: list[tuple[int, int]]) -> Ticket:
         mark = (stream, tuple(places)) if stream is not None and all(begin for begin, _ in places) else None
@@ -368,11 +359,11 @@ def dumps(value: Any, way: Way) -> bytes:
             buffers.append(memoryview(stream))
         try:
             box = mailbox(way.partition, way.root)
-            tickets, layout = box.send(stream if inside else None, buffers)
+            objects = box.send(stream if inside else None, buffers)
         except (Error, OSError) as error:
             warn(way.partition, error)
         else:
-            return pickle.dumps(_Message(stream if inside else None, box.where, tickets, layout), protocol=4)
+            return pickle.dumps(_Message(stream if inside else None, tuple(box.where), *objects), protocol=4)
     return stream if not buffers else _dump(value, sys.maxsize, way.by_value)[0]
 
 
@@ -380,8 +371,7 @@ class _Message:
     """Is pickled as the call that reads it."""
 
     def __init__(self, *arguments: Any) -> None:
-        stream, where, tickets, layout = arguments
-        self._arguments = stream, tuple(where), [tuple(ticket) for ticket in tickets], [(number, *part) for number, part in layout]
+        self._arguments = arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
         return load, self._arguments

@@ -26,10 +26,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import reduction
 from multiprocessing.context import BaseContext
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ._shmstore import Error, View
-from .messages import MIN_SIZE, Parcel, Way, Where, begin, dumps, mailbox, small, warn
+from .messages import MIN_SIZE, Parcel, Way, begin, dumps, mailbox, small, warn
 from .partition import Partition
 from .pickling import dumps as pickled
 from .store import Store
@@ -138,40 +138,35 @@ def _call(way: tuple[str | None, int, str | None], call: tuple[Callable[..., Any
 # -- broadcast
 
 
+class Where(NamedTuple):
+    """A shared value: the partition's path, the store of the process that shared it, the key."""
+
+    partition: str
+    store: str
+    key: str
+
+
 class Shared(Generic[T]):
     """A value that any number of processes of the host read, made by `share`. Pickles to its name. A context manager that closes it."""
 
-    def __init__(self, value: T, partition: str | None, readonly: bool) -> None:
-        self._readonly = readonly
-        self._pid = os.getpid()
-        self._where: tuple[Where, str, str] | None = None
-        self._value: T | object = value
-        header, buffers = pickled(value)
-        try:
-            box = mailbox(partition)
-            key = f"shared-{next(_numbers)}"
-            box.store.put_buffers(key, header, buffers)
-        except (Error, OSError) as error:
-            warn(partition, error)
-        else:
-            self._where = box.where, box.store.name, key
-            self._value = _UNREAD  # the shared one is the value from here on
+    def __init__(self, where: Where | None, readonly: bool, value: Any = _UNREAD) -> None:
+        self._where, self._readonly, self._value = where, readonly, value
+        self._owner = 0  # the process that shared it
 
     @property
     def value(self) -> T:
         """Over the shared memory: writable, copy-on-write, unless it was shared readonly. Raises Error (ESTALE, ENOENT), KeyError after `close`."""
-        if self._value is _UNREAD:
-            self._value = _read(self._where, self._readonly)  # type: ignore[arg-type]
-        return self._value  # type: ignore[return-value]
+        if self._where is not None and self._value is _UNREAD:
+            self._value = _read(self._where, self._readonly)
+        return self._value  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Frees it in the process that shared it: values that are in use stay. Otherwise it is freed with that process."""
-        if self._where is None or self._pid != os.getpid():
+        if self._where is None or self._owner != os.getpid():
             return
-        where, _, key = self._where
         _kept.pop(self._where, None)
         with contextlib.suppress(KeyError, Error):
-            mailbox(where.partition).store.delete(key)
+            mailbox(self._where.partition).store.delete(self._where.key)
 
     def __enter__(self) -> Shared[T]:
         return self
@@ -180,9 +175,7 @@ class Shared(Generic[T]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._where is None:
-            return _whole, (self._value,)
-        return _named, (self._where, self._readonly)
+        return Shared, (self._where, self._readonly) if self._where is not None else (None, self._readonly, self._value)
 
 
 def share(value: T, partition: str | None = None, readonly: bool = False) -> Shared[T]:
@@ -190,12 +183,22 @@ def share(value: T, partition: str | None = None, readonly: bool = False) -> Sha
 
     readonly: arrays are read-only in all processes. Where there is no room the value travels as ever, and a warning says so.
     """
-    return Shared(value, partition, readonly)
+    header, buffers = pickled(value)
+    try:
+        box = mailbox(partition)
+        where = Where(box.where.partition, box.store.name, f"shared-{next(_numbers)}")
+        box.store.put_buffers(where.key, header, buffers)
+    except (Error, OSError) as error:
+        warn(partition, error)
+        return Shared(None, readonly, value)
+    shared: Shared[T] = Shared(where, readonly)
+    shared._owner = os.getpid()
+    return shared
 
 
 _numbers = itertools.count()
 _readers: dict[tuple[str, str], Store] = {}  # by partition and store
-_kept: OrderedDict[tuple[Where, str, str], View] = OrderedDict()  # of those that are read-only: of a copy-on-write one each reader has its own
+_kept: OrderedDict[Where, View] = OrderedDict()  # of those that are read-only: of a copy-on-write one each reader has its own
 _readers_lock = threading.Lock()
 
 
@@ -207,8 +210,8 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-def _read(where: tuple[Where, str, str], readonly: bool) -> Any:
-    (partition, root), name, key = where
+def _read(where: Where, readonly: bool) -> Any:
+    partition, name, key = where
     with _readers_lock:
         view = _kept.pop(where, None) if readonly else None
         if view is None:
@@ -221,15 +224,3 @@ def _read(where: tuple[Where, str, str], readonly: bool) -> Any:
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     return pickle.loads(view.header_view, buffers=view.buffers)
-
-
-def _named(where: tuple[tuple[str, str], str, str], readonly: bool) -> Shared[Any]:
-    shared: Shared[Any] = Shared.__new__(Shared)
-    shared._readonly, shared._pid, shared._where, shared._value = readonly, 0, (Where(*where[0]), *where[1:]), _UNREAD
-    return shared
-
-
-def _whole(value: T) -> Shared[T]:
-    shared: Shared[T] = Shared.__new__(Shared)
-    shared._readonly, shared._pid, shared._where, shared._value = False, 0, None, value
-    return shared
