@@ -187,10 +187,12 @@ FORWARD(dlpack_device)
 
 static PyMethodDef view_methods[] = {
 	FORWARDED("__arrow_c_stream__", c_stream,
+		  "__arrow_c_stream__($self, /, requested_schema=None)\n--\n\n"
 		  "Of an Arrow table (Store.put_arrow): its batches, over the mapped memory."),
-	FORWARDED("__arrow_c_array__", c_array, "Of an Arrow table in one batch: that."),
-	FORWARDED("__dlpack__", dlpack, "The one buffer, as bytes."),
-	FORWARDED("__dlpack_device__", dlpack_device, "The processor's memory."),
+	FORWARDED("__arrow_c_array__", c_array,
+		  "__arrow_c_array__($self, /, requested_schema=None)\n--\n\nOf an Arrow table in one batch: that."),
+	FORWARDED("__dlpack__", dlpack, "__dlpack__($self, /, **options)\n--\n\nThe one buffer, as bytes."),
+	FORWARDED("__dlpack_device__", dlpack_device, "__dlpack_device__($self, /)\n--\n\nThe processor's memory."),
 	{NULL, NULL, 0, NULL},
 };
 

@@ -14,7 +14,8 @@ STUB = ast.parse(pathlib.Path(shmstore.__file__).with_name("_shmstore.pyi").read
 
 
 def parameters(function):
-    names = [a.arg for a in function.args.posonlyargs + function.args.args + function.args.kwonlyargs]
+    arguments = function.args
+    names = [a.arg for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs + [arguments.kwarg] * bool(arguments.kwarg)]
     return [name for name in names if name not in ("self", "cls")]
 
 

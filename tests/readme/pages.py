@@ -18,8 +18,10 @@ ARBITER_OUTPUT = "in 2 parts: 24999995000000.0\n"
 ARBITER_C_OUTPUT = "rows 0 to 9\nrows 10 to 29\nrows 30 to 49\n50 rows, 1 splits\n"
 STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: done\n" for name in ("load", "join"))
 FRAME_OUTPUT = "1000000 4999995000.0\n"
-POOL_OUTPUT = "1000000.0\n"
-RESULTS_OUTPUT = "28.0\n"
+TEN_OUTPUT = "140000.0\n"
+POOL_OUTPUTS = ("28.0\n", "1000000.0\n")
+MODEL_OUTPUTS = ("loading\n1000000.0\n", "1000000.0\n")
+DATA_OUTPUT = "12250000.0\n"
 FROM_C_OUTPUT = "1000 499500.0\n"
 
 NOTEBOOKS = "…share a data frame between notebooks?"
