@@ -4,15 +4,21 @@
  * named in tests/arm64/run.
  *
  *   dontfork   madvise(MADV_DONTFORK) succeeds, and a forked child has the mapping all the same
+ *   leader     the first thread of a process ends, and its /proc/PID/stat says that it runs
  *   limits     setrlimit(RLIMIT_AS) succeeds, and memory is mapped all the same
  *   map_files  a link of /proc/self/map_files cannot be followed: as root of a user namespace may not, and where /proc/self/maps is made up
+ *   seccomp    a process may not give itself a filter of system calls
  *   start      a process reads another start of itself in its /proc/PID/stat than others read there
  */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -39,6 +45,48 @@ static bool lacks_dontfork(void)
 		_exit(0);
 	}
 	return status_of(child) == 0;
+}
+
+static void *see_the_leader_end(void *arg)
+{
+	char path[64], state = 0;
+	FILE *f;
+
+	(void)arg;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)getpid());
+	for (int i = 0; i < 200 && state != 'Z'; i++) {
+		usleep(10000);
+		f = fopen(path, "r");
+		if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+			state = 0;
+		if (f)
+			fclose(f);
+	}
+	_exit(state == 'Z' ? 0 : 1);
+}
+
+static bool lacks_leader(void)
+{
+	pid_t child = fork();
+	pthread_t thread;
+
+	if (child == 0) {
+		if (pthread_create(&thread, NULL, see_the_leader_end, NULL) != 0)
+			_exit(1);
+		pthread_exit(NULL);
+	}
+	return status_of(child) != 0;
+}
+
+static bool lacks_seccomp(void)
+{
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog filter = {1, &allow};
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+	return status_of(child) != 0;
 }
 
 static bool lacks_limits(void)
@@ -107,15 +155,18 @@ static bool lacks_map_files(void)
 
 int main(void)
 {
-	if (lacks_dontfork())
-		puts("dontfork");
-	if (lacks_map_files())
-		puts("map_files");
-	fflush(stdout); /* a child has what is not written */
-	if (lacks_limits())
-		puts("limits");
-	fflush(stdout);
-	if (lacks_start())
-		puts("start");
+	static const struct {
+		const char *word;
+		bool (*lacks)(void);
+	} asked[] = {
+		{"dontfork", lacks_dontfork},   {"leader", lacks_leader},   {"limits", lacks_limits},
+		{"map_files", lacks_map_files}, {"seccomp", lacks_seccomp}, {"start", lacks_start},
+	};
+
+	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+		if (asked[i].lacks())
+			puts(asked[i].word);
+		fflush(stdout); /* a child has what is not written */
+	}
 	return 0;
 }

@@ -357,7 +357,7 @@ static void *outlive(void *arg)
 	return arg;
 }
 
-Test(holders, a_process_whose_first_thread_has_ended_is_asked_through_another)
+Test(holders, a_process_whose_first_thread_has_ended_is_asked_through_another, .timeout = 60)
 {
 	struct shmstore *s = scratch_plain_store("a");
 	pthread_t thread;
