@@ -14,7 +14,7 @@ from conftest import PREFIX, Place, cluster, on_workers, wait_until
 from tasks import MIB
 from together import together
 
-from shmstore.dask.room import Bound, Room
+from shmstore.dask.room import Bound, Room, Siblings
 
 GIB = 1 << 30
 
@@ -28,7 +28,7 @@ def tree(root, files):
 
 def bounds_in(root, groups, files, used=100, budget=0):
     tree(root, {**files, "groups": groups})
-    return Room(budget, None, list if not budget else lambda: [os.getpid()], str(root), str(root / "groups")).bounds(used)
+    return Room(0, budget, None, lambda: Siblings([os.getpid()] if budget else [], 0), str(root), str(root / "groups")).bounds(used)
 
 
 V1 = "total_cache {cache}\ntotal_rss 0\ntotal_shmem {shmem}\n"
@@ -76,9 +76,28 @@ def test_without_cgroups_the_machine_bounds(tmp_path):
 
 
 def test_what_a_partition_grows_meanwhile_is_seen_at_once(tmp_path):
-    room = Room(0, 10 * MIB, list, str(tmp_path), str(tmp_path / "none"))
+    room = Room(0, 0, 10 * MIB, lambda: Siblings([], 0), str(tmp_path), str(tmp_path / "none"))
     assert Bound(10 * MIB, MIB) in room.bounds(MIB)
     assert Bound(10 * MIB, 3 * MIB) in room.bounds(3 * MIB)
+
+
+def test_the_workers_limits_bound_what_they_share_and_hold_and_nothing_of_others(tmp_path):
+    def bound(most, used, others, *pids):
+        return Room(GIB, 0, most, lambda: Siblings(list(pids), others), str(tmp_path), str(tmp_path / "none")).bounds(used)[-1]
+
+    size, used = bound(None, 20 * GIB, 20 * GIB - 200 * MIB, os.getpid(), os.getpid())
+    assert size == 2 * GIB and 200 * MIB < used < GIB  # this process is counted once
+    assert bound(300 * MIB, 20 * GIB, 20 * GIB - 100 * MIB) == Bound(300 * MIB, 100 * MIB)
+
+
+def test_stores_of_other_programs_are_not_the_workers(place):
+    async def job(client, a, b):
+        with place.partition.open("a-cache") as other:
+            other["x"] = np.ones(MIB)
+            pids, others = a._exchange.siblings()
+            return pids == 2 * [os.getpid()] and 8 * MIB <= others < 9 * MIB
+
+    assert together(place, job)
 
 
 @pytest.mark.parametrize("tier", [True, False])

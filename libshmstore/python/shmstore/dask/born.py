@@ -58,7 +58,7 @@ class Born:
     def within(self, key: Any) -> ExitStack:
         """Of the coroutine that runs the task of that key: its thread has the coroutine's context."""
         scope = ExitStack()
-        if "numpy" in sys.modules and self._pays(key) and self._has_room():  # without NumPy there are no arrays, or those of the task that imports it
+        if "numpy" in sys.modules and self._pays(key) and self._has_room(key):  # without NumPy there are no arrays, or those of the task that imports it
             with suppress(Error, ImportError, RuntimeError):  # the store is closed, or NumPy is too old
                 scope.enter_context(self._store.born_shared(_LARGE))
         return scope
@@ -70,14 +70,18 @@ class Born:
 
     def _takes_much(self, key: Any) -> bool:
         """Whether a result, if it is as large as the task's inputs, is more than half of what the worker may keep privately."""
-        task = self._tasks.get(key)
-        return bool(self._much) and task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) > self._much
+        return bool(self._much) and self._inputs(key) > self._much
 
-    def _has_room(self) -> bool:
-        """Nobody asks how much such arrays will need: half of what the partition may have is left for them."""
+    def _inputs(self, key: Any) -> int:
+        task = self._tasks.get(key)
+        return sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
+
+    def _has_room(self, key: Any) -> bool:
+        """Nobody asks how much such arrays will need: half of what the partition may have is left for them; for one that would be too large a
+        private value as much as its inputs take."""
         with suppress(OSError):
             size, used = self._exchange.space()
-            return used < size // 2
+            return used < size // 2 or (self._takes_much(key) and used + self._inputs(key) < size)
         return False
 
     def made(self, key: Any, value: Any) -> None:

@@ -35,7 +35,7 @@ from .guard import Guard
 from .handle import Handle
 from .offloading import offload
 from .over import Maps, Over
-from .room import Bound, Room
+from .room import Bound, Room, Siblings
 from .turn import Turns
 from .ways import has_own_way, reads_back_equal
 from .written import address_of, unpickled_bytes
@@ -466,14 +466,19 @@ class Exchange:
         done = time.monotonic()
         self._books = done + max(_BOOKS, 20 * (done - now)), Books(memory, tier)
 
-    def siblings(self) -> list[int]:
-        """The processes of the live stores of our kind, ours among them, one for each store. Reads a page of each."""
+    def siblings(self) -> Siblings:
+        """The processes of the live stores of our kind, ours among them, and what all other stores have. Reads a page of each."""
+        pids, others = [], 0
         try:
-            pids = [info.pid for info in self.partition.stores() if info.alive is True and info.label == self.label]
+            for info in self.partition.stores():
+                if info.label != self.label:
+                    others += info.counters.linked_bytes + info.counters.pool_bytes
+                elif info.alive is True:
+                    pids.append(info.pid)
         except (OSError, ValueError):
-            pids = []
+            pass
         self.n_siblings = max(1, len(pids))
-        return pids
+        return Siblings(pids, others)
 
     def sweep(self) -> None:
         """Removes the stores of dead siblings, if there are any. Where there are many stores not each looks every time."""

@@ -5,7 +5,9 @@ for the machine; a worker that is killed for them frees none. So there are sever
     each memory cgroup   its limit               all that is charged to it, but for files that the kernel takes back, and what the workers may yet
                                                  hold privately: who is killed there would not be by its own limit
     the machine          what it has available   nothing, and in both what the partition takes
-    `max`, where it is set   what the partition takes
+    the workers          `max`, where it is set                 what the partition takes, but for the stores of other programs
+                         else what all of them may take
+                         before they are paused                 that, and what they hold privately
 """
 
 from __future__ import annotations
@@ -34,13 +36,21 @@ class Bound(NamedTuple):
     used: int
 
 
+class Siblings(NamedTuple):
+    """pids: of this host's workers, one for each. others: bytes in memory of all other stores."""
+
+    pids: list[int]
+    others: int
+
+
 class Room:
-    """Of one worker. budget: what of its memory limit is for private values; most: `max`, where it is set. workers: the processes of this host's workers, one each."""
+    """Of one worker. limit: bytes of private memory at which it is paused, which others of its host are taken to have, too; 0: none. budget: the
+    part of its memory limit that is for private values. most: `max`, where it is set."""
 
     def __init__(
-        self, budget: int, most: int | None, workers: Callable[[], list[int]], root: str = _ROOT, groups: str = "/proc/self/cgroup"
+        self, limit: int, budget: int, most: int | None, siblings: Callable[[], Siblings], root: str = _ROOT, groups: str = "/proc/self/cgroup"
     ) -> None:
-        self._budget, self._most, self._workers = budget, most, workers
+        self._limit, self._budget, self._most, self._siblings = limit, budget, most, siblings
         self._levels = list(_levels(root, groups))
         self._next_look = 0.0
         self._bounds: list[Bound] = []  # as they would be without the partition
@@ -59,8 +69,9 @@ class Room:
         return [Bound(size, others + used) for size, others in self._bounds]
 
     def _look(self, used: int) -> Iterator[Bound]:
-        workers = self._workers()
+        workers, others = self._siblings()
         private = _private(set(workers))
+        shared = max(0, used - others)
         for level in self._levels:
             with suppress(OSError, ValueError, KeyError):  # a controller that is not there, or a file of another kernel's
                 if (found := level()) is not None:
@@ -68,7 +79,9 @@ class Room:
         with suppress(OSError, ValueError, KeyError):
             yield Bound(used + machine_available(), used)
         if self._most is not None:
-            yield Bound(self._most, used)
+            yield Bound(self._most, shared)
+        elif self._limit:
+            yield Bound(self._limit * len(workers), shared + private)
 
 
 def _spared(size: int) -> int:

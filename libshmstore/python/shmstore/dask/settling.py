@@ -90,6 +90,8 @@ class Settling:
         key = self.residence.oldest()
         if key is None:
             return self._spill_one()
+        if self.residence.tier is not None:
+            await self.residence.tier.below_low()  # so that memory never has both, what leaves and what makes room for it
         await self._export([key])
         if key in self.residence.fast and self.residence.private(key) is not None:
             return self._spill_one(to_disk=True)  # there is no room for it

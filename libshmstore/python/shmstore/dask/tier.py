@@ -168,6 +168,11 @@ class Tier:
         """function(*args), which makes room in the partition and may wait for who just does so too; what is stored does not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self._giver, function, *args)
 
+    async def below_low(self) -> None:
+        """Until the partition is at its low watermark, or nothing more can be moved out."""
+        if self.pressed():
+            await self.give(self._evict_once)
+
     def later(self, function: Callable[..., Any], *args: Any) -> None:
         """function(*args) in a thread, in order: deleting a large object takes its time."""
         self._later.put((function, *args))
@@ -275,7 +280,7 @@ class Tier:
         """Bytes on disk: what all workers of this host may spill; 0 = no limit."""
         if self.settings.max is not None:
             return self.settings.max
-        return self._max_spill * max(1, len(self.exchange.siblings())) if self._max_spill else 0
+        return self._max_spill * max(1, len(self.exchange.siblings().pids)) if self._max_spill else 0
 
     # -- the threads
 
@@ -292,7 +297,7 @@ class Tier:
     def _evict_once(self) -> float:
         """Down to the low watermark. Seconds until it is to be tried again."""
         try:
-            self.exchange.partition.evict(to=max(0, self.low), threads=1, progress=lambda _: self._closing.is_set())
+            self.exchange.partition.evict(to=max(0, self.low), threads=1, wait=True, progress=lambda _: self._closing.is_set())
         except (OSError, ValueError) as e:
             report = getattr(e, "report", None)
             if getattr(e, "errno", None) != errno.ENOSPC or report is None or report.disk_full:

@@ -121,7 +121,7 @@ class Worker(distributed.Worker):
             self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
             self._watch_memory()
-        self._exchange.room = Room(self._target_bytes(), settings.most, self._exchange.siblings)
+        self._exchange.room = Room(self._pause_bytes(), self._target_bytes(), settings.most, self._exchange.siblings)
         self._habits = Habits()
         self._pending: dict[Any, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer):
@@ -171,6 +171,10 @@ class Worker(distributed.Worker):
         manager = self.memory_manager
         target = manager.memory_target_fraction or manager.memory_spill_fraction or manager.memory_pause_fraction
         return int((target or 0) * (manager.memory_limit or 0))
+
+    def _pause_bytes(self) -> int:
+        """Of private memory, at which it is paused; 0: it never is."""
+        return int((self.memory_manager.memory_pause_fraction or 0) * (self.memory_manager.memory_limit or 0))
 
     def _use_tier(self, settings: TierSettings) -> None:
         tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill, self.state.nthreads)
