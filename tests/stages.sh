@@ -161,7 +161,7 @@ clang_tool() { # clang-format or clang-tidy; its command
 stage_format() {
   local command
   command=$(clang_tool clang-format) || return 0
-  find common libshmstore shmstored tools tests bench -name '*.[ch]' | sort | xargs "$command" --dry-run -Werror
+  find common libshmstore shmstored tools tests bench examples -name '*.[ch]' | sort | xargs "$command" --dry-run -Werror
 }
 
 # The analyzer takes ten times as long as all else.
