@@ -64,6 +64,13 @@ def lives_on(queue, ready):
     time.sleep(600)
 
 
+def failure_of(queue, answers):
+    try:
+        queue.get(timeout=60)
+    except Exception as error:
+        answers.put(f"{type(error).__name__}: {error}")
+
+
 def killed(_):
     os.kill(os.getpid(), signal.SIGKILL)
 

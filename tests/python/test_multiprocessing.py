@@ -4,6 +4,7 @@
 import concurrent.futures
 import gc
 import multiprocessing
+import multiprocessing.spawn
 import os
 import pickle
 import signal
@@ -290,6 +291,51 @@ def test_a_small_partition_is_a_warning_once(context):
         messages._warned = False
         doorjobs.leave(small.path)
         small.remove()
+
+
+@pytest.fixture
+def elsewhere(own_mount, path, tmp_path):
+    """A context whose processes have another, empty file system in the place of the partition."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec unshare -m sh -c \'mount -t tmpfs tmpfs {path} && exec {sys.executable} "$@"\' sh "$@"\n')
+    python.chmod(0o755)
+    was = multiprocessing.spawn.get_executable()
+    multiprocessing.set_executable(str(python))
+    messages._warned = False
+    yield multiprocessing.get_context("spawn")
+    multiprocessing.set_executable(was)
+    messages._warned = False
+
+
+def test_workers_that_cannot_open_the_partition_are_sent_values_as_ever(path, elsewhere):
+    with pytest.warns(RuntimeWarning, match="a worker says: .*" + path) as said, smp.SharedExecutor(2, elsewhere, partition=path) as pool:
+        assert [float(a.sum()) for a in pool.map(doorjobs.doubled, [numpy.ones(N)] * 5)] == [2.0 * N] * 5
+    assert len(said) == 1
+
+
+def test_who_cannot_open_the_partition_says_which(path, elsewhere):
+    smp.install(partition=path)
+    queue, answers = elsewhere.Queue(), elsewhere.Queue()
+    process = elsewhere.Process(target=doorjobs.failure_of, args=(queue, answers))
+    process.start()
+    queue.put(numpy.ones(N))
+    text = answers.get(timeout=60)
+    process.join()
+    assert "Error: " in text and f"cannot take a message out of the partition {path}" in text and "the same directory" in text
+
+
+def test_a_message_leaves_room_for_its_reader(own_mount, path):
+    """A worker that begins when the partition is full opens a store."""
+    way, sent = messages.begin(path, messages.MIN_SIZE), []
+    messages._warned = False
+    with pytest.warns(RuntimeWarning, match="has no room"):
+        for n in (1 << 23, 1 << 20, 1 << 17, 1 << 14, 1 << 13):
+            while b"messages" in (text := messages.dumps(numpy.full(n, 1.0), way)):
+                sent.append(text)
+    messages._warned = False
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).sum())"
+    out = subprocess.run([sys.executable, "-c", code], input=sent[-1], stdout=subprocess.PIPE, check=True)
+    assert float(out.stdout) >= 1 << 13
 
 
 def test_no_partition_at_all(tmp_path):

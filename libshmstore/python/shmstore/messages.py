@@ -7,7 +7,8 @@ began it, its root: tickets that nobody took are over then (`leases_with`), so t
 then a ticket of a sender that has ended, or was killed, is good, as bytes in a pipe would be.
 
 A buffer that lies in a message's view goes on as a link to its object. The same array sent several times in a short while is one object.
-Where there is no room, or no partition, the value travels in the pickle, and a warning says so once for the process.
+Where there is no room, or no partition, the value travels in the pickle, and a warning says so once for the process. A message leaves room for
+the stores of those that are to read it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import ctypes
+import errno
 import functools
 import io
 import itertools
@@ -45,6 +47,7 @@ _ASIDE_MIN = 4 << 10  # bytes of a buffer; smaller ones stay in the pickle
 _LEASE = 86400.0  # seconds: as long as a message may wait for its receiver; it ends with the job in any case
 _PART_MIN = 2  # of an object whose link is sent, one part in so many is shown at least
 _REFUSED = 10.0  # seconds in which a partition that could not be opened is not tried again
+_SPARE = 1 << 20  # bytes of the partition that a message leaves, where no disk tier makes room
 _AGAIN = 1.0  # seconds in which an array that is sent again is looked for
 _AGAIN_SHARE = 16  # of a partition, one part in so many may be kept for that
 _EXIT_LAST = -100  # of multiprocessing's finalizers: after its children were joined
@@ -93,7 +96,9 @@ class Mailbox:
     def __init__(self, partition: str, root: str | None = None) -> None:
         name = f"job-{os.getpid()}-{secrets.token_hex(4)}"
         self.where = Where(partition, root or name)
-        self.partition = Partition(partition, create=True)
+        self.partition = Partition(partition, create=root is None)
+        if root is not None and not os.path.exists(os.path.join(partition, "stores", root)):
+            raise Error(errno.ESTALE, f"{partition} has no store {root}: the process that began the job has ended, or sees another directory there")
         self.store: Store = self.partition.open(name, label=f"{self.where.root} of {os.path.basename(sys.argv[0] or 'python')}"[:100],
                                                 leases_with=self.where.root)
         self._pid = os.getpid()
@@ -101,6 +106,7 @@ class Mailbox:
         self._lock = threading.RLock()  # a callback may come in the middle
         self._maps: dict[int, _Map] = {}  # by id of the view
         self._sent: dict[Any, _Sent] = {}
+        self._has_tier = os.path.exists(os.path.join(partition, "tier", "config"))
         self._again_max = self.partition.info().bytes_size // _AGAIN_SHARE
         # Not at exit: children that are joined there may still read.
         util.Finalize(None, self.close, exitpriority=_EXIT_LAST)
@@ -153,6 +159,10 @@ class Mailbox:
             with contextlib.suppress(KeyError):
                 return self.store.handoff(sent.key, lease=_LEASE)
         key, nbytes = next(self._keys), sum(buffer.nbytes for buffer in buffers)
+        if not self._leaves_room(nbytes):
+            self._forget(lambda sent: True)
+            if not self._leaves_room(nbytes):
+                raise Error(errno.ENOSPC, f"the partition {self.where.partition} has no room for {nbytes} bytes, and for who reads them")
         try:
             self.store.put_buffers(key, b"", buffers, evict=False)
         except Error:
@@ -162,6 +172,10 @@ class Mailbox:
         if not (mark and self._remember(mark, key, nbytes, buffers)):
             self.store.delete(key)
         return ticket
+
+    def _leaves_room(self, nbytes: int) -> bool:
+        fs = os.statvfs(self.where.partition)
+        return self._has_tier or fs.f_bavail * fs.f_frsize >= nbytes + _SPARE
 
     def _remember(self, mark: Any, key: str, nbytes: int, buffers: list[memoryview]) -> bool:
         gone = lambda _: self._forget(lambda sent: sent.key == key)  # noqa: E731
@@ -367,6 +381,13 @@ def dumps(value: Any, way: Way) -> bytes:
     return stream if not buffers else _dump(value, sys.maxsize, way.by_value)[0]
 
 
+def unreadable(path: str, error: Exception) -> Error:
+    """What is raised where a value that another process sent lies in a partition out of which this one cannot take it."""
+    return Error(getattr(error, "errno", None) or errno.EIO,
+                 f"process {os.getpid()} cannot take a message out of the partition {path}: {error}. All processes of a job need the same directory "
+                 "there, as the same user; where they cannot have it, send without shmstore.multiprocessing")
+
+
 class _Message:
     """Is pickled as the call that reads it."""
 
@@ -379,8 +400,11 @@ class _Message:
 
 def load(stream: bytes | None, where: tuple[str, str], tickets: list[tuple[str, int, int]], layout: list[tuple[int, int, int, int]]) -> Any:
     """The value of a message; stream None: its pickle is the last buffer."""
-    box = mailbox(*where)
-    views = [box.take(Ticket(*ticket)).buffers for ticket in tickets]
+    try:
+        box = mailbox(*where)
+        views = [box.take(Ticket(*ticket)).buffers for ticket in tickets]
+    except (Error, OSError) as error:
+        raise unreadable(where[0], error) from error
     buffers = [views[number][i] if nbytes == views[number][i].nbytes else views[number][i][at : at + nbytes] for number, i, at, nbytes in layout]
     return pickle.loads(buffers.pop() if stream is None else stream, buffers=buffers)
 

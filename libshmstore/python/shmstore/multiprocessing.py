@@ -10,7 +10,8 @@
 
 A value of 64 KiB and more is put into the partition once, and the receiver maps it: arrays are writable there, copy-on-write, and nobody else
 sees what is written. Smaller values, and what has no large buffers, travel as ever, and so does all where the partition has no room (see
-`shmstore.messages`). Any start method; no daemon is needed.
+`shmstore.messages`). Any start method; no daemon is needed. Workers of a SharedExecutor that cannot open the partition are sent values as ever;
+what reads a queue or a pipe and cannot raises Error, which names the partition.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import itertools
 import multiprocessing.process
 import os
 import pickle
+import sys
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -29,7 +32,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ._shmstore import Error, View
-from .messages import MIN_SIZE, Parcel, Way, begin, dumps, mailbox, small, warn
+from .messages import MIN_SIZE, Parcel, Way, begin, dumps, mailbox, small, unreadable, warn
 from .partition import Partition
 from .pickling import dumps as pickled
 from .store import Store
@@ -114,23 +117,70 @@ class SharedExecutor(ProcessPoolExecutor):
         initargs: tuple[Any, ...] = (), *, min_size: int = MIN_SIZE, partition: str | None = None, **others: Any,
     ) -> None:
         self._way = begin(partition, min_size)
-        if initializer is not None:
-            initargs = (initializer, Parcel(initargs, self._way))
-            initializer = _initialize
-        super().__init__(max_workers, mp_context, initializer, initargs, **others)
+        self._workers = _Workers(self, mp_context or multiprocessing.get_context())
+        initargs = (tuple(self._way), self._workers.says, initializer, Parcel(initargs, self._way))
+        super().__init__(max_workers, mp_context, _enter, initargs, **others)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """As Executor.submit."""
         call: Any = fn, args, kwargs
-        return super().submit(_call, tuple(self._way), call if not kwargs and small(args) else Parcel(call, self._way))  # type: ignore[arg-type]
+        return super().submit(_call, tuple(self._way), call if not kwargs and small(args) else _Call(call, self._way, self._workers))  # type: ignore[arg-type]
 
 
-def _initialize(initializer: Callable[..., object], initargs: Any) -> None:
-    initializer(*(initargs.value if isinstance(initargs, Parcel) else initargs))  # a forked worker has it as it is
+class _Workers:
+    """What an executor's workers say as they begin: whether they can open the partition. Asked by the one thread that sends."""
+
+    def __init__(self, executor: SharedExecutor, context: BaseContext) -> None:
+        self._hears, self.says = context.Pipe(duplex=False)
+        os.set_blocking(self._hears.fileno(), False)
+        self._executor = weakref.ref(executor)
+        self._begun = self._refused = False
+
+    def can_open(self, partition: str | None) -> bool:
+        """Whether all can that have begun. Waits for the first one, before which nobody would read a message."""
+        while not self._refused:
+            with contextlib.suppress(BlockingIOError):
+                said = os.read(self._hears.fileno(), 4096)
+                self._begun = True
+                _, refused, why = said.partition(b"-")
+                if refused:
+                    self._refused = True
+                    warn(partition, OSError("a worker says: " + why.decode(errors="replace")))
+                    break
+            executor = self._executor()
+            if self._begun or executor is None or executor._broken:
+                break
+            del executor
+            self._hears.poll(0.1)
+        return not self._refused
 
 
-def _call(way: tuple[str | None, int, str | None], call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> Any:
-    fn, args, kwargs = call
+class _Call:
+    """A call on its way to a worker, which gets it as bytes."""
+
+    def __init__(self, call: Any, way: Way, workers: _Workers) -> None:
+        self._arguments = call, way, workers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        call, way, workers = self._arguments
+        return bytes, (dumps(call, way if workers.can_open(way.partition) else way._replace(min_size=sys.maxsize)),)
+
+
+def _enter(way: tuple[str | None, int, str | None], says: Any, initializer: Callable[..., object] | None, initargs: Any) -> None:
+    """Begins a worker."""
+    said = b"+"
+    if way[2] is not None:
+        try:
+            mailbox(way[0], way[2])
+        except (Error, OSError) as error:
+            said = b"-" + str(error).encode()[:2000]
+    os.write(says.fileno(), said)
+    if initializer is not None:
+        initializer(*(initargs.value if isinstance(initargs, Parcel) else initargs))  # a forked worker has it as it is
+
+
+def _call(way: tuple[str | None, int, str | None], call: Any) -> Any:
+    fn, args, kwargs = pickle.loads(call) if type(call) is bytes else call
     result = fn(*args, **kwargs)
     return result if small(result) else Parcel(result, Way(*way))
 
@@ -217,7 +267,10 @@ def _read(where: Where, readonly: bool) -> Any:
         if view is None:
             store = _readers.get((partition, name))
             if store is None:
-                store = _readers[partition, name] = Partition(partition).open(name, readonly=True)
+                try:
+                    store = _readers[partition, name] = Partition(partition).open(name, readonly=True)
+                except (Error, OSError) as error:
+                    raise unreadable(partition, error) from error
             view = store.view(key, cow=not readonly)
         if readonly:
             _kept[where] = view
