@@ -37,6 +37,22 @@ def test_records_are_what_was_put(place, small_objects):
     assert [record["text"] for record in data][:2] == ["record 0", "record 1"]
 
 
+def test_arrays_by_any_index(place, small_objects):
+    """Of several dtypes and objects, among records that are none."""
+    made = [numpy.arange(i % 300 + 1).astype(("u1", "f8", "i4")[i % 3]) if i % 7 else [i] for i in range(1000)]
+    data = SharedList(iter(made), partition=place.path)
+    assert all(numpy.array_equal(a, b) and getattr(a, "dtype", None) == getattr(b, "dtype", None) for a, b in zip(data, made))
+    for i in (numpy.uint8(200), numpy.int64(-1), numpy.int32(999), True, -1000):
+        assert numpy.array_equal(data[i], made[i])
+    assert data[5:5] == [] and [len(a) for a in data[-3:]] == [len(a) for a in made[-3:]]
+    for wrong in (numpy.int64(1000), -1001, 1 << 70):
+        with pytest.raises(IndexError):
+            data[wrong]
+    for wrong in (1.0, "1", None):
+        with pytest.raises(TypeError):
+            data[wrong]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_map_one_copy(place, method):
     array = numpy.arange(1 << 15, dtype=float)

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets in shared memory: a sequence of records that any number of processes index, and each record is a view.
 
-The records are pickled one by one as they come, into objects of 64 MiB, so that making one takes no more memory than one object besides; one more object has
-the places of all. A sequence pickles to its name: `DataLoader`'s workers, ranks and jobs map the same copy.
+The records are pickled one by one as they come, into objects of 64 MiB, so that making one takes no more memory than one object besides. A sequence
+pickles to its name: `DataLoader`'s workers, ranks and jobs map the same copy.
+
+One more object has the places of all records, as three arrays of numbers: the kind, where it begins, where it ends. A plain array of one dimension is
+a slice of another, larger array: its kind is a number above 0 that stands for an object and a dtype, and the places count items. All others have
+kind 0, the number of the object, and where the table of the record's parts begins there.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ import secrets
 import struct
 import sys
 import weakref
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import index
 from typing import Any
 
 from ._shmstore import default_path
@@ -25,9 +31,6 @@ from .store import Store
 _CHUNK = 64 << 20  # bytes of an object
 _ALIGN = 64
 _ASIDE_MIN = 512  # bytes of a buffer; smaller ones stay in the record's pickle
-_PLACE = struct.Struct("<IIQQ")  # of a record: the object, its parts, where its table of parts begins, 0; or as `_FLAT` says
-_unpack = _PLACE.unpack_from
-_FLAT = 1 << 31  # and the number of a dtype, in the place of the parts: an array of one dimension, at which item of the object it begins, its items
 _PART = struct.Struct("<QQ")  # of a record's part: where it begins in the object, bytes; the pickle's is the first one
 
 
@@ -45,24 +48,27 @@ class _Writer:
         self._store = store
         self._parts: list[tuple[int, bytes]] = []
         self._at = self._number = 0
-        self._places: list[bytes] = []
-        self._dtypes: list[Any] = []
+        self._places = array("I"), array("Q"), array("Q")
+        self._kinds: dict[tuple[int, Any], int] = {}  # of an object and a dtype
+
+    def _place(self, *place: int) -> None:
+        for column, number in zip(self._places, place):
+            column.append(number)
 
     def add(self, record: Any) -> None:
         if is_flat(record):
-            if record.dtype not in self._dtypes:
-                self._dtypes.append(record.dtype)
             self._room(record.nbytes)
-            begin = self._take(memoryview(record.view("u1")))
-            self._places.append(_PLACE.pack(self._number, _FLAT + self._dtypes.index(record.dtype), begin // record.itemsize, len(record)))
+            begin = self._take(memoryview(record.view("u1"))) // record.itemsize
+            self._place(self._kinds.setdefault((self._number, record.dtype), len(self._kinds) + 1), begin, begin + len(record))
             return
         header, aside = dumps(record, least=_ASIDE_MIN)
         parts = [memoryview(header), *(buffer.raw() for buffer in aside)]
-        self._room(sum(-(-part.nbytes // _ALIGN) * _ALIGN for part in parts) + _ALIGN + len(parts) * _PART.size)
-        table = bytearray(len(parts) * _PART.size)
+        self._room(sum(-(-part.nbytes // _ALIGN) * _ALIGN for part in parts) + _ALIGN + (len(parts) + 1) * _PART.size)
+        table = bytearray((len(parts) + 1) * _PART.size)
+        _PART.pack_into(table, 0, len(parts), 0)
         for i, part in enumerate(parts):
-            _PART.pack_into(table, i * _PART.size, self._take(part), part.nbytes)
-        self._places.append(_PLACE.pack(self._number, len(parts), self._take(memoryview(table)), 0))
+            _PART.pack_into(table, (i + 1) * _PART.size, self._take(part), part.nbytes)
+        self._place(0, self._number, self._take(memoryview(table)))
 
     def _room(self, nbytes: int) -> None:
         if self._parts and self._at + nbytes > _CHUNK:
@@ -87,8 +93,8 @@ class _Writer:
 
     def end(self, keys: list[Any] | None) -> None:
         self.flush()
-        header, buffers = dumps((keys, self._dtypes))
-        self._store.put_buffers("places", header, [b"".join(self._places), *buffers])
+        header, buffers = dumps((keys, list(self._kinds)))
+        self._store.put_buffers("places", header, [*self._places, *buffers])
 
 
 class _Records:
@@ -109,11 +115,12 @@ class _Records:
         self._where = path, name
         self._reader = Partition(path).open(name, readonly=True)
         view = self._reader.view("places")
-        self._places, *buffers = view.buffers
-        self._keys, self._dtypes = pickle.loads(view.header_view, buffers=buffers)
-        self._flat: dict[tuple[int, int], Any] = {}  # each object as one array of a dtype
+        columns, buffers = view.buffers[:3], view.buffers[3:]
+        self._kind, self._begins, self._ends = [c.cast(code) if c.nbytes else c for c, code in zip(columns, "IQQ")]
+        self._keys, self._kinds = pickle.loads(view.header_view, buffers=buffers)
+        self._flats: list[Any] = [None] * (len(self._kinds) + 1)  # by kind: that object as one array, when it is asked for
         self._rows: dict[int, memoryview] = {}
-        self._n = len(self._places) // _PLACE.size
+        self._n = len(self._kind)
 
     def close(self) -> None:
         """Frees the records in the process that made them; those that are in use stay. It is done at the latest when that process ends."""
@@ -121,15 +128,31 @@ class _Records:
         if finalize is not None:
             finalize()
 
-    def _record(self, i: int) -> Any:
-        number, n_parts, begin, n = _unpack(self._places, i * _PLACE.size)
-        if n_parts >= _FLAT:
-            try:
-                return self._flat[number, n_parts][begin : begin + n]
-            except KeyError:
-                return self._flat_of(number, n_parts)[begin : begin + n]
-        row = self._row(number)
-        places = [_PART.unpack_from(row, begin + k * _PART.size) for k in range(n_parts)]
+    def _item(self, i: Any) -> Any:
+        try:
+            kind = self._kind[i]
+            if kind:
+                return self._flats[kind][self._begins[i] : self._ends[i]]
+        except (IndexError, TypeError):  # a slice, a wrong number, the first record of its kind
+            pass
+        return self._look(i)
+
+    def _look(self, i: Any) -> Any:
+        """As `_item`, for all that is not an array of a kind that was asked for before."""
+        if isinstance(i, slice):
+            return [self._item(k) for k in range(*i.indices(self._n))]
+        k = index(i)
+        if not -self._n <= k < self._n:
+            raise IndexError(f"record {k} of {self._n}")
+        kind, begin, end = self._kind[k], self._begins[k], self._ends[k]
+        if kind:
+            number, dtype = self._kinds[kind - 1]
+            row = self._row(number)
+            self._flats[kind] = flat = sys.modules["numpy"].frombuffer(row, dtype, row.nbytes // dtype.itemsize)  # the dtype imported it
+            return flat[begin:end]
+        row = self._row(begin)
+        n_parts, _ = _PART.unpack_from(row, end)
+        places = [_PART.unpack_from(row, end + part * _PART.size) for part in range(1, n_parts + 1)]
         header, *buffers = [row[at : at + nbytes] for at, nbytes in places]
         return pickle.loads(header, buffers=buffers)
 
@@ -138,12 +161,6 @@ class _Records:
         if row is None:
             row = self._rows[number] = self._reader.view(str(number)).buffers[0]
         return row
-
-    def _flat_of(self, number: int, n_parts: int) -> Any:
-        dtype, row = self._dtypes[n_parts - _FLAT], self._row(number)
-        flat = sys.modules["numpy"].frombuffer(row, dtype, row.nbytes // dtype.itemsize)  # the dtype imported it
-        self._flat[number, n_parts] = flat
-        return flat
 
     def __len__(self) -> int:
         return self._n
@@ -169,7 +186,8 @@ def _attached(kind: type[_Records], path: str, name: str) -> _Records:
 
 
 class SharedList(_Records, Sequence[Any]):
-    """A list of records in shared memory. Arrays of a record are views, read-only; a slice is a list of records.
+    """A list of records in shared memory. Arrays of a record are views, read-only; a slice is a list of records. A tensor is a copy, which the
+    reader may write to: torch has no read-only memory, and writes to a map would be there when the record is asked for again.
 
     records: read once, one after the other; a generator does. It is there until `close`, or until the process that made it ends. Raises Error
     (ENOSPC) where the partition is too small.
@@ -178,15 +196,7 @@ class SharedList(_Records, Sequence[Any]):
     def __init__(self, records: Iterable[Any], partition: str | None = None) -> None:
         super().__init__(records, None, partition)
 
-    def __getitem__(self, i: Any) -> Any:
-        if isinstance(i, slice):
-            return [self._record(k) for k in range(*i.indices(self._n))]
-        k = i if type(i) is int else i.__index__()
-        if 0 <= k < self._n:
-            return self._record(k)
-        if not -self._n <= k < self._n:
-            raise IndexError(f"record {k} of {self._n}")
-        return self._record(k % self._n)
+    __getitem__ = _Records._item
 
     def __repr__(self) -> str:
         return f"<SharedList of {self._n} records>"
@@ -205,7 +215,7 @@ class SharedDict(_Records, Mapping[Any, Any]):
         self._index = dict(zip(self._keys or (), itertools.count()))
 
     def __getitem__(self, key: Any) -> Any:
-        return self._record(self._index[key])
+        return self._item(self._index[key])
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._index)
