@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """shm:// for fsspec, and zarr's chunks in a cache. Skipped where these are not installed."""
 
+import asyncio
+import multiprocessing
+
 import numpy
 import pytest
 
@@ -80,3 +83,40 @@ def test_chunks_of_zarr(place):
     assert (zarr.open_array(CachedStore(source, cache), mode="r")[0] == -1).all()
     source = zarr.storage.MemoryStore(source._store_dict)
     assert (zarr.open_array(CachedStore(source, cache, version=2), mode="r")[1] == array[1]).all()
+
+
+def chunk_sum(place, source, queue, name="chunks"):
+    """What one process of several has of an array that all want at once: its sum, and how often the source was asked for a chunk."""
+    import zarr
+    from shmstore.zarr import CachedStore
+
+    asked = []
+
+    class Slow(zarr.storage.LocalStore):
+        async def get(self, key, *args, **options):
+            if "/c/" in f"/{key}" and not args[1:] and not options.get("byte_range"):
+                asked.append(key)
+                await asyncio.sleep(0.2)
+            return await super().get(key, *args, **options)
+
+    array = zarr.open_array(CachedStore(Slow(source), shmstore.Cache(name, partition=place), version=3), mode="r")
+    queue.put((float(array[:].sum()), len(asked)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_chunk_is_fetched_once(place, tmp_path, method):
+    zarr = pytest.importorskip("zarr", "3")
+    zarr.create_array(str(tmp_path / "a"), shape=(40, 1000), chunks=(2, 1000), dtype="f8")[:] = 1.5
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    chunk_sum(place.path, str(tmp_path / "a"), queue, "before")  # its threads are none of a forked child
+    assert queue.get(timeout=60) == (60_000.0, 20)
+    processes = [context.Process(target=chunk_sum, args=(place.path, str(tmp_path / "a"), queue)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    found = [queue.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert [total for total, _ in found] == [60_000.0] * 3 and sum(n for _, n in found) == 20, found
+    cache = shmstore.Cache("chunks", partition=place.path)
+    assert all(cache.get(key, version=3) is not None and cache.get(key, 5) == 5 and isinstance(cache[key], memoryview) for key in cache)

@@ -219,6 +219,11 @@ class Cache:
             raise KeyError(key)
         return entry.value
 
+    def get(self, key: Any, default: Any = None, *, version: Any = None) -> Any:
+        """The value of key, if there is one of that version. Nobody is waited for."""
+        entry = self._find(self._name(key))
+        return default if entry is None or entry.version != version else entry.value
+
     def __contains__(self, key: Any) -> bool:
         return self._find(self._name(key)) is not None
 

@@ -4,13 +4,15 @@
 >>> chunks = CachedStore(zarr.storage.FsspecStore.from_url("s3://…"), shmstore.Cache("chunks", max_bytes=8 << 30))
 >>> array = zarr.open_array(chunks, mode="r")
 
-All processes that open the same address share the chunks, as they are encoded. Whole values are kept; a range that is asked for alone passes
-by. The source must not change, or has to be given another `version`.
+All processes that open the same address share the chunks, as they are encoded: one of them fetches a chunk, and all others wait for it. Whole
+values are kept; a range that is asked for alone passes by. The source must not change, or has to be given another `version`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 try:
@@ -19,6 +21,20 @@ except ImportError as error:
     raise ImportError("shmstore.zarr is a store of zarr 3: pip install zarr") from error
 
 from .caching import Cache
+
+
+
+def _begin() -> None:
+    global _threads
+    _threads = ThreadPoolExecutor(16, "shmstore.zarr")  # asyncio's own ones are for sources, for which these wait
+
+
+_begin()
+os.register_at_fork(after_in_child=_begin)
+
+
+class _Missing(Exception):
+    """The source has no such key."""
 
 
 class CachedStore(WrapperStore):  # type: ignore[type-arg,misc]
@@ -36,19 +52,21 @@ class CachedStore(WrapperStore):  # type: ignore[type-arg,misc]
         if byte_range is not None:
             return await self._store.get(key, prototype, byte_range)
         name = str(self._store), key
-        try:
-            version, raw = self._cache[name]
-        except KeyError:
-            version = raw = None
-        if raw is None or version != self._version:
-            found = await self._store.get(key, prototype)
-            if found is None:
-                return None
-            raw = await asyncio.to_thread(self._keep, name, found.to_bytes())
-        return prototype.buffer.from_bytes(raw)
+        raw = self._cache.get(name, version=self._version)
+        if raw is None:
+            loop = asyncio.get_running_loop()
 
-    def _keep(self, name: tuple[str, str], raw: bytes) -> Any:
-        return self._cache.get_or_create(name, lambda: (self._version, memoryview(raw)), version=self._version)[1]
+            def fetch() -> memoryview:
+                found = asyncio.run_coroutine_threadsafe(self._store.get(key, prototype), loop).result()
+                if found is None:
+                    raise _Missing
+                return memoryview(found.to_bytes())
+
+            try:
+                raw = await loop.run_in_executor(_threads, lambda: self._cache.get_or_create(name, fetch, version=self._version))
+            except _Missing:
+                return None
+        return prototype.buffer.from_bytes(raw)
 
     async def set(self, key: str, value: Any, *args: Any) -> None:
         """As zarr's."""
