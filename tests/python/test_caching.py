@@ -203,3 +203,9 @@ def test_forked_children_read_and_build(cache):
     job.join()
     assert job.exitcode == 0
     wait_for("the child's value", lambda: "y" in cache)
+
+
+def test_get_builds_nothing(cache):
+    assert cache.get("x") is None and cache.get("x", 7) == 7
+    cache.get_or_create("x", lambda: "value", version=2)
+    assert cache.get("x") is None and cache.get("x", version=2) == cache["x"] == "value"
