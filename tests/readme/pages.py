@@ -22,12 +22,12 @@ TEN_OUTPUT = "140000.0\n"
 POOL_OUTPUTS = ("28.0\n", "1000000.0\n")
 MODEL_OUTPUTS = ("loading\n1000000.0\n", "1000000.0\n")
 DATA_OUTPUT = "12250000.0\n"
+ARROW_OUTPUT = "3 [1.5, 2.5, 4.0]\n['price', 'venue']\n"
+FILES_OUTPUT = "['notes/first'] b'in shared memory'\n"
 FROM_C_OUTPUT = "1000 499500.0\n"
 
-NOTEBOOKS = "…share a data frame between notebooks?"
-POOL = "…share an array between the processes of a pool?"
-MODEL = "…load a model once for all web workers?"
-DATA = "…share a data set between workers?"
+POOL, MODEL, DATA, NOTEBOOKS, ARROW = "A pool", "A model for web workers", "A data set", "Notebooks", "Arrow"
+FILES = "Files by URL, chunks of zarr, steps of Dagster"
 FROM_C = "…read in Python what a C program wrote?"
 CONTAINERS = "…use it in Docker or Kubernetes?"
 SIZE = "…choose how large the partition is?"
@@ -37,15 +37,15 @@ HOLDERS = "…see who holds memory?"
 EXAMPLES = {
     "README.md": {"In ten lines": ["python"], "Two commands": ["sh"], "Installing": ["sh", "sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
     "docs/c.md": {"A ticket": ["c"], "CMake": ["cmake"]},
-    "docs/python.md": {"By ticket": ["python"]},
+    "docs/python.md": {POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"], NOTEBOOKS: ["python", "python"], ARROW: ["python"],
+                       FILES: ["python"], "By ticket": ["python"]},
     "docs/daemon.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"]},
     "docs/arbiter.md": {"A complete example": ["python"], "C programs: an attempt, a checkpoint, a split": ["c"],
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 4},
     "docs/stages.md": {"A job that fails without": ["python"]},
     "docs/tier.md": {"Using it": ["sh"]},
-    "docs/how-do-i.md": {NOTEBOOKS: ["python", "python"], POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"],
-                         FROM_C: ["c", "python", "sh"],
+    "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
 }
 PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
@@ -70,6 +70,16 @@ def blocks_of(page):
 
 def example(page, section, number=0):
     return blocks_of(page)[section][number][1]
+
+
+# The examples of docs/python.md that run in a process by themselves: a name, section, number, output, and the module that it wants installed.
+PYTHON_GUIDE = [
+    *((f"the pool's {number + 1}.", POOL, number, output, None) for number, output in enumerate(POOL_OUTPUTS)),
+    *((f"the model's, time {number + 1},", MODEL, 0, output, None) for number, output in enumerate(MODEL_OUTPUTS)),
+    ("the data set's", DATA, 0, DATA_OUTPUT, None), ("Arrow's", ARROW, 0, ARROW_OUTPUT, "pyarrow"), ("fsspec's", FILES, 0, FILES_OUTPUT, "fsspec"),
+    ("the Python ticket's", "By ticket", 0, TICKET_OUTPUT, None),
+]
+CLEAR_CACHE = 'import shmstore; shmstore.Cache("shared").clear()\n'  # what the model's leaves
 
 
 def unlisted():
