@@ -17,15 +17,26 @@ import shmstore
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
+    "cache": ["stock: 4 loads", "shmstore: 1 loads", "sum 131073"],
+    "chunks": ["sum 4194304", "by URL: 131072 of 1048704 bytes"],
+    "data_set": ["a list:", "SharedList:", "SharedList's memory, once: 8 MiB, for 8 MiB of records"],
+    "fit": ["loky:", "shmstore:", "the results are the same"],
+    "pool": ["stock: 1 MiB there and back", "shmstore: 1 MiB there and back", "the sums are the same"],
+    "table": ["stock:", "shmstore:", "the sum 49999500"],
     "killed_group": ["5 groups killed", "left over: 0 bytes, 0 stores"],
     "share_array": ["worker-3: data 10000000, doubled 20000000", "80 MB for 5 processes", "left over: 0 objects"],
     "write_in_place": ["8000000 bytes, image[3, 7] = 21", "still reads 998001"],
 }
+SIZES = {"cache": 1, "chunks": 4, "data_set": 1000, "fit": 4, "pool": 1, "table": 100_000}  # the second argument
+WANTS = {"chunks": ("fsspec", "zarr"), "fit": ("joblib",), "table": ("pyarrow",)}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_example(place, path):
-    done = subprocess.run([sys.executable, path, place.path], capture_output=True, text=True, timeout=60, check=False)
+    for module in WANTS.get(path.stem, ()):
+        pytest.importorskip(module, "3" if module == "zarr" else None)
+    size = [str(SIZES[path.stem])] if path.stem in SIZES else []
+    done = subprocess.run([sys.executable, path, place.path, *size], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for part in SAYS[path.stem]:
