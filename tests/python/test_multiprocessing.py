@@ -346,6 +346,41 @@ def test_no_partition_at_all(tmp_path):
     messages._warned = False
 
 
+PROGRAM = """
+import multiprocessing, sys
+import numpy, shmstore
+import shmstore.multiprocessing as smp
+smp.install()
+context = multiprocessing.get_context(sys.argv[1])
+
+def send(queue, depth):
+    queue.put(numpy.full(1 << 17, float(depth)))
+    if depth:
+        process = context.Process(target=send, args=(queue, depth - 1))
+        process.start()
+        process.join()
+
+if __name__ == "__main__":
+    queue = context.Queue()
+    send(queue, 3)
+    shmstore.Partition().gc()
+    print(sorted(queue.get()[-1] for _ in range(4)), end=" ")
+"""
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_child_that_installs_as_it_is_imported_belongs_to_its_parents_job(place, tmp_path, method, early):
+    """What it sent is there when it has ended. early: each interpreter installs as it begins, that of the fork server, too."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "sitecustomize.py").write_text("import shmstore.multiprocessing; shmstore.multiprocessing.install()" if early else "")
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run([sys.executable, tmp_path / "program.py", method], env={**os.environ, "SHMSTORE_PARTITION": place.path, "PYTHONPATH": path},
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("[0.0, 1.0, 2.0, 3.0] ", "")
+    assert shmstore.Partition(place.path).stores() == []
+
+
 def test_small_values_are_as_on_stock(installed):
     dumps = multiprocessing.reduction.ForkingPickler.dumps
     for value in (1, "text", [1, 2, {"a": (3, None)}], numpy.ones(100), doorjobs.same):

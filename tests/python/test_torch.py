@@ -50,6 +50,20 @@ def test_tensors_in_queues(path):
     found["t"][0] = 5
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_shared_tensors_stay_shared(path, method):
+    """What Hogwild's training does, and all that writes to `share_memory_()`."""
+    st.install(partition=path)
+    torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
+    context = torch.multiprocessing.get_context(method)
+    tensor, model, queue = torch.zeros(100_000).share_memory_(), torch.nn.BatchNorm1d(50_000).share_memory(), context.Queue()
+    process = context.Process(target=doorjobs.adds_to, args=(tensor, model, queue))
+    process.start()
+    queue.put(tensor)
+    process.join()
+    assert process.exitcode == 0 and tensor[-1] == 2 and model.running_mean[-1] == 1 and model.weight.data[-1] == 2
+
+
 def test_safetensors(path, tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     tensors = {"a": torch.arange(100_000.0).reshape(100, 1000), "b": torch.ones(3, dtype=torch.bfloat16), "none": torch.zeros(0, 4),

@@ -29,7 +29,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from multiprocessing import util
+from multiprocessing import process, util
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -274,11 +274,24 @@ def mailbox(partition: str | None = None, root: str | None = None) -> Mailbox:
 
 def begin(partition: str | None, min_size: int) -> Way:
     """The way of a job that begins with this process, unless it is part of one: messages of its children are good as long as it lives."""
+    if getattr(process.current_process(), "_inheriting", False):  # a child imports the main module, before it hears of its job
+        return Way(partition, min_size, _roots.get(partition or default_path()))
     try:
         root = mailbox(partition).where.root
     except (Error, OSError):  # the first large value says so
         root = None
     return Way(partition, min_size, root)
+
+
+def join(way: Way) -> Way:
+    """This process is part of that job from here on, also where what it imported began one."""
+    path = way.partition or default_path()
+    if way.root:
+        with _boxes_lock:
+            _roots[path] = way.root
+            if path in _boxes and _boxes[path].where.root != way.root:
+                del _boxes[path]
+    return way
 
 
 def _begin_in_child() -> None:
@@ -322,7 +335,8 @@ class _Table(dict):  # type: ignore[type-arg]
 
 
 def _reduce(reduce: Callable[[Any, pickling._Origin], Any], value: Any) -> Any:
-    reduced = reduce(value, _ORIGIN)
+    is_shared = getattr(value, "is_shared", None)  # a tensor in torch's shared memory, where its processes mean to write to it together
+    reduced = NotImplemented if is_shared is not None and is_shared() else reduce(value, _ORIGIN)
     if reduced is not NotImplemented:
         return reduced
     stock = ForkingPickler._extra_reducers.get(type(value)) or copyreg.dispatch_table.get(type(value))  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ._shmstore import Error, View
-from .messages import MIN_SIZE, Parcel, Way, begin, dumps, mailbox, small, unreadable, warn
+from .messages import MIN_SIZE, Parcel, Way, begin, dumps, join, mailbox, small, unreadable, warn
 from .partition import Partition
 from .pickling import dumps as pickled
 from .store import Store
@@ -101,7 +101,7 @@ class _Child:
 
 def _begin(way: tuple[str | None, int, str | None], process: Any) -> Any:
     global _installed
-    _installed = Way(*way)
+    _installed = join(Way(*way))
     _hook()
     return process
 
@@ -171,7 +171,8 @@ def _enter(way: tuple[str | None, int, str | None], says: Any, initializer: Call
     said = b"+"
     if way[2] is not None:
         try:
-            mailbox(way[0], way[2])
+            join(Way(*way))
+            mailbox(way[0])
         except (Error, OSError) as error:
             said = b"-" + str(error).encode()[:2000]
     os.write(says.fileno(), said)

@@ -6,6 +6,9 @@
 >>> loader = DataLoader(data, num_workers=8)   # whatever its start method
 >>> st.install()                               # tensors in torch.multiprocessing's queues, without a descriptor for each
 >>> weights = st.load_safetensors("model.safetensors")   # once for all processes of the host
+
+After `install()` a tensor of 64 KiB and more that a queue hands over is writable, copy-on-write: torch itself moves it to memory that sender and
+receiver write to together. Tensors that are in such memory already (`share_memory_()`, a model's `share_memory()`) stay there.
 """
 
 from __future__ import annotations
