@@ -23,7 +23,7 @@ COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-sy
 # Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
 PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
 # Of the package index: used where they are installed, and tested there (docs/dask-types.md), or fetched by bench/bench_python.
-OF_THE_INDEX = {"IPython", "dagster", "duckdb", "iceoryx2", "joblib", "polars", "pyarrow", "ray", "torch", "vineyard", "zarr"}
+OF_THE_INDEX = {"IPython", "dagster", "duckdb", "iceoryx2", "joblib", "polars", "pyarrow", "ray", "torch", "upath", "vineyard", "zarr"}
 MULTIARCH = sys.implementation._multiarch  # the folder of this machine's libraries and headers
 PYTHON = f"python3.{sys.version_info.minor}"
 FILES = [f"/usr/lib/{MULTIARCH}/openblas-pthread/libblas.so.3", f"/usr/lib/{PYTHON}/ensurepip/__init__.py"]
