@@ -29,6 +29,8 @@
 
 #define SWEEP_EVERY_NS 250000000ull
 #define TRIES_MAX      32
+#define AGAIN_MAX      8
+#define AGAIN_NS       2000000
 
 /* True: dead stores were looked for just now. */
 static bool sweep(struct shmstore_partition *p)
@@ -49,14 +51,14 @@ static bool make(const struct shms_room *m, int tries)
 {
 	struct shmstore *s = m->s;
 	uint64_t freed;
+	bool again;
 
 	if (shms_recycle_trim(s, true))
 		return true;
-	freed = shms_pool_take(s->p, s->uid, 0);
-	if (freed) {
-		shms_credit_gave(s, freed);
+	freed = shms_pool_take(s->p, s->uid, s->readonly ? 0 : s->dir_inode, &again);
+	shms_credit_gave(s, freed);
+	if (freed || (again && tries < AGAIN_MAX && nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL) == 0))
 		return true;
-	}
 	if (tries <= 1 && sweep(s->p))
 		return true;
 	if (!(m->flags & SHMSTORE_NO_EVICT) && tries < TRIES_MAX &&

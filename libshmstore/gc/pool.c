@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.c: takes recycled files from stores whose owners may make no call for hours.
+ * pool.c: takes memory from stores whose owners may make no call for hours.
  *
  * A cold file is a name in a store's recycle/, and nobody's open file: unlinking it frees its memory, unless somebody still has a link, a view
  * or a descriptor of what it was, for whom the kernel keeps it. Nothing is written to it and nothing is cut, so nobody can see a wrong byte. Its
@@ -13,15 +13,19 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "gcaction.h"
 #include "page.h"
 #include "partition.h"
 #include "recycle.h"
+#include "seglook.h"
+#include "seguse.h"
 #include "sys.h"
 
 static bool is_old(const struct stat *st, uint64_t age_ns)
@@ -54,21 +58,50 @@ uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 	return freed;
 }
 
-uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, uint64_t age_ns)
+/* What the store's own segments have for no object. */
+static uint64_t take_packed(int storefd, uint64_t now_ms, bool *io_again)
 {
+	struct shms_seglook l;
+	struct shms_page page;
+	_dir_ DIR *dir = NULL;
 	uint64_t freed = 0;
+	struct dirent *e;
+	int r;
+
+	if (shms_page_read(storefd, &page) < 0 || !atomic_load_explicit(&page.packed.looks, memory_order_relaxed) ||
+	    shms_gc_names(storefd, SHMS_DIR_SEGMENTS, &dir) < 0)
+		return 0;
+	while (dir && (e = shms_readdir(dir, &r)) != NULL) {
+		if (shms_seglook_open(dirfd(dir), e->d_name, true, &l) < 0)
+			continue;
+		if (memcmp(l.segment.owner_uuid, page.uuid, sizeof(page.uuid)) == 0)
+			freed += shms_seguse_take(&l, now_ms, io_again);
+		shms_seglook_close(&l);
+	}
+	return freed;
+}
+
+uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool *ret_again)
+{
+	uint64_t freed = 0, packed = 0, now_ms = shms_now_boot_ms();
+	bool vain = now_ms - atomic_load_explicit(&p->vain_ms, memory_order_relaxed) < SHMS_SEGUSE_AGAIN_MS;
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	struct stat st;
 	int r;
 
+	*ret_again = false;
 	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)
 		return 0;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
 
-		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == uid)
-			freed += shms_pool_take_one(fd, age_ns);
+		if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != uid)
+			continue;
+		freed += shms_pool_take_one(fd, 0);
+		packed += st.st_ino != own && !vain ? take_packed(fd, now_ms, ret_again) : 0;
 	}
-	return freed;
+	if (!vain && !packed && !*ret_again)
+		atomic_store_explicit(&p->vain_ms, now_ms, memory_order_relaxed);
+	return freed + packed;
 }

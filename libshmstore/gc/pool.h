@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.h: recycled files of stores that are not ours, taken for who needs their memory now. */
+/* pool.h: what stores that are not ours keep for their next puts, taken for who needs its memory now. */
 #ifndef SHMS_POOL_H
 #define SHMS_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 struct shmstore_partition;
 
-/* Takes the cold files (recycle.h) of every store in stores/ of that user which nobody has used for age_ns. Returns the bytes that are free now. */
-uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, uint64_t age_ns);
-/* The same of the one store that is open as storefd. */
+/*
+ * Takes the cold files (recycle.h) of every store in stores/ of that user, and what its segments have for no object, but of the one whose directory has
+ * the inode own. Returns the bytes that are free now. *ret_again: as of shms_seguse_take().
+ */
+uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool *ret_again);
+/* Takes the cold files of the store that is open as storefd which nobody has used for age_ns. */
 uint64_t shms_pool_take_one(int storefd, uint64_t age_ns);
 
 #endif

@@ -171,7 +171,7 @@ uint32_t shms_packcompact(struct shms_pack *p, uint32_t from, uint32_t to, uint6
 	uint32_t n_moved = 0;
 	bool began = begin(p, from, &c.from);
 
-	began = begin(p, to, &c.to) && began;
+	began = begin(p, to, &c.to) && began && shms_segown_enter(c.to.own, now_ms);
 	c.picked = calloc(c.to.own->alloc.n_born / 8 + 1, 1);
 	/* A larger object has a page of its own. */
 	for (unsigned class = 0; began && c.picked && class < SHMS_SEGCLASSES && n_moved < most; class ++) {
@@ -179,6 +179,7 @@ uint32_t shms_packcompact(struct shms_pack *p, uint32_t from, uint32_t to, uint6
 		    c.to.own->alloc.stacks[class] < c.to.own->alloc.n_born)
 			n_moved += compact_class(&c, (uint8_t) class, most - n_moved);
 	}
+	shms_segown_leave(c.to.own);
 	end(&c.from);
 	end(&c.to);
 	free(c.picked);

@@ -28,6 +28,7 @@ struct shmstore_partition {
 	uint32_t version;
 	char uuid[37];
 	char huge[16];             /* "" = unknown */
+	_Atomic uint64_t vain_ms;  /* when other stores' segments had nothing to take (pool.h) */
 	_Atomic uint64_t swept_ns; /* CLOCK_MONOTONIC of the last sweep for want of space; 0 = never */
 	struct shms_turns making;  /* room, by the disk tier (room.h) */
 	struct shms_ramroom ram;

@@ -63,6 +63,7 @@ static int init(struct shms_segown *o, int dirfd, bool huge, bool fresh)
 	if (o->fd < 0)
 		return -errno;
 	shms_transient_hold(o->fd);
+	o->use = shms_seguse_begin(shms_segment_use(&o->file.segment), o->fd);
 	return shms_segmem_init(&o->mem, o->fd, shape->size, huge ? CHUNK_HUGE : shms_host_page(), shape->slots_off,
 				fresh);
 }
@@ -105,8 +106,6 @@ int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct s
 	r = init(ret, dirfd, huge, false);
 	if (r == 0)
 		r = shms_segalloc_rebuild(&ret->alloc, &n_bad);
-	/* Who begins later finds the owner's byte locked. */
-	ret->shut = r == 0 && shms_seglock_taken(ret->fd, SHMS_SEGLOCK_TRIM);
 	if (r < 0) {
 		shms_segfile_close(&ret->file);
 		shms_segown_deinit(ret);
@@ -296,6 +295,17 @@ int shms_segown_class(const struct shms_segobject *what)
 	return r < 0 ? r : p.class;
 }
 
+/* A trim punches all that may have been taken, and so the bits are right again. */
+bool shms_segown_look(struct shms_segown *o, uint64_t now_ms)
+{
+	enum shms_segusable usable = shms_seguse_look(shms_segment_use(&o->file.segment), &o->use, o->fd);
+	uint64_t freed = usable == SHMS_SEGUSABLE_ANEW ? shms_segown_trim(o, now_ms) : 0;
+
+	if (o->grow)
+		o->grow->gave += freed;
+	return usable != SHMS_SEGUSABLE_NOT;
+}
+
 int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
 		    uint32_t *ret_generation, bool *ret_full)
 {
@@ -306,35 +316,36 @@ int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, ui
 	bool fresh;
 	int r;
 
-	o->shut = o->shut && shms_seglock_taken(o->fd, SHMS_SEGLOCK_TRIM);
-	*ret_full = o->shut;
-	r = o->shut ? -ENOSPC : plan(what, sizes, &p);
+	*ret_full = !shms_segown_enter(o, now_ms);
+	r = *ret_full ? -ENOSPC : plan(what, sizes, &p);
 	if (r == 0)
 		r = back_slots(o, p.extent_size);
 	if (r < 0)
-		return r;
+		goto out;
 	r = shms_segalloc_take(&o->alloc, p.class, shms_segnow_of_ms(now_ms), &index, &fresh);
 	if (r < 0) {
 		*ret_full = true;
-		return r;
+		goto out;
 	}
 	slot = shms_segslot_at(&o->file.segment, index);
 	r = shms_segslot_begin(&slot, &generation);
 	if (r < 0)
-		return r; /* nobody gets it again */
+		goto out; /* nobody gets it again */
 	p.extent_off = shms_segalloc_begin(&o->alloc, index);
 	shms_segalloc_fill(&o->alloc, index, p.used);
 	r = fill(o, what, &p, sizes, index, generation);
 	if (r < 0) {
 		shms_segslot_abandon(&slot, generation);
 		shms_segalloc_give(&o->alloc, index);
-		return r;
+		goto out;
 	}
 	shms_segpacked_write(&slot, &p);
 	shms_segslot_publish(&slot, generation);
 	*ret_slot = index;
 	*ret_generation = generation;
-	return 0;
+out:
+	shms_segown_leave(o);
+	return r;
 }
 
 /* A trim clears the bits of free slots in pages that it has to leave, too. */
@@ -375,7 +386,8 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 	if (shms_segslot_held(&slot) || !shms_segslot_free(&slot, shms_segnow_of_ms(now_ms)))
 		return false;
 	shms_segalloc_give(&o->alloc, index);
-	if (o->grow && o->grow->tight)
+	/* What was taken is not given once more. */
+	if (o->grow && o->grow->tight && shms_seguse_usable(shms_segment_use(&o->file.segment), &o->use))
 		o->grow->gave += shms_segown_trim_around(o, index);
 	return true;
 }

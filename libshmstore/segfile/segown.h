@@ -18,11 +18,12 @@
 #include "segfile.h"
 #include "segmem.h"
 #include "segpacked.h"
+#include "seguse.h"
 
 struct shms_segown {
 	struct shms_segfile file;
 	struct shms_segalloc alloc;
-	bool shut;          /* nothing is put: when it was reopened somebody punched what is free */
+	struct shms_seguse use;
 	int fd;             /* to write and to allocate; not the description with the lock */
 	uint64_t chunk;     /* memory is taken ahead by so many bytes */
 	uint64_t slots_end; /* slots have memory up to there, in the file */
@@ -65,6 +66,20 @@ int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct s
 void shms_segown_deinit(struct shms_segown *o);
 
 /*
+ * May free slots be used until shms_segown_leave(), which is owed whatever it says? Where somebody took their memory, it is learned anew what has any;
+ * while somebody takes, none may. A put asks by itself.
+ */
+__attribute__((cold)) bool shms_segown_look(struct shms_segown *o, uint64_t now_ms);
+static inline bool shms_segown_enter(struct shms_segown *o, uint64_t now_ms)
+{
+	return shms_seguse_enter(shms_segment_use(&o->file.segment), &o->use) || shms_segown_look(o, now_ms);
+}
+static inline void shms_segown_leave(struct shms_segown *o)
+{
+	shms_seguse_leave(shms_segment_use(&o->file.segment));
+}
+
+/*
  * Puts a copy of the object, whose name is the owner's. ret: where it is. 0; -ENOSPC: no room in
  * the segment (then *ret_full is set), or in the partition, or it may take no more (then grow says
  * so); -EFBIG: it is no packed object;
@@ -73,7 +88,7 @@ void shms_segown_deinit(struct shms_segown *o);
 int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
 		    uint32_t *ret_generation, bool *ret_full);
 /*
- * Copies the object o, whose extent that is, into the slot to, which the allocator gave out and whose extent, of the
+ * Copies the object o, whose extent that is, into the slot to, which the allocator gave out after shms_segown_enter(), and whose extent, of the
  * same class, has memory; the copy has the owner's name. 0; -EBADMSG: the slot holds damage, and is not used any more.
  */
 int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent, uint32_t to);

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "segalloc.h"
 #include "segfile.h"
 #include "seglock.h"
 #include "segrecover.h"
@@ -42,24 +41,19 @@ void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool g
  */
 static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, uint64_t *io_freed)
 {
-	struct shms_segalloc a;
-	uint32_t n_bad = 0;
-	int r;
+	uint32_t n_born = shms_segment_born(&l->segment), now = shms_segnow_of_ms(now_ms);
 
 	/* A process that did this before may have been killed amid a look at a slot. */
 	shms_segment_recover(&l->segment, SHMS_SEG_OWNER, kept);
-	r = shms_segalloc_init(&a, &l->segment);
-	if (r == 0) {
-		r = shms_segalloc_rebuild(&a, &n_bad);
-		if (r == 0) {
-			shms_segalloc_scan(&a, shms_segnow_of_ms(now_ms));
-			if (kept)
-				shms_seglock_end(l->fd, SHMS_SEG_OWNER);
-			*io_freed += shms_segtrim(&(struct shms_segtrim){.alloc = &a, .fd = l->fd});
-		}
-		shms_segalloc_deinit(&a);
+	for (uint32_t i = 0; i < n_born; i++) {
+		struct shms_segslot slot = shms_segslot_at(&l->segment, i);
+
+		if (!shms_segslot_held(&slot))
+			(void)shms_segslot_free(&slot, now);
 	}
-	return r;
+	if (kept)
+		shms_seglock_end(l->fd, SHMS_SEG_OWNER);
+	return shms_segtrim_free(&l->segment, l->fd, io_freed);
 }
 
 /* As shms_segrescue(), for one holder. 0, -EBUSY. */

@@ -73,6 +73,20 @@ uint64_t shms_segtrim(const struct shms_segtrim *t)
 	return before > after ? before - after : 0;
 }
 
+int shms_segtrim_free(const struct shms_segment *g, int fd, uint64_t *io_freed)
+{
+	struct shms_segalloc a;
+	uint32_t n_bad;
+	int r = shms_segalloc_init(&a, g);
+
+	if (r == 0)
+		r = shms_segalloc_rebuild(&a, &n_bad);
+	if (r == 0)
+		*io_freed += shms_segtrim(&(struct shms_segtrim){.alloc = &a, .fd = fd});
+	shms_segalloc_deinit(&a);
+	return r;
+}
+
 uint64_t shms_segtrim_around(const struct shms_segtrim *t, uint32_t slot)
 {
 	const struct shms_segalloc *a = t->alloc;

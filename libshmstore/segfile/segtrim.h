@@ -23,6 +23,8 @@ struct shms_segtrim {
  * given back, as the kernel counts them.
  */
 uint64_t shms_segtrim(const struct shms_segtrim *t);
+/* The same of a segment whose allocator we have not. 0, -ENOMEM. */
+int shms_segtrim_free(const struct shms_segment *g, int fd, uint64_t *io_freed);
 /* The same of the pages in which that free slot lies. Only with mem. */
 uint64_t shms_segtrim_around(const struct shms_segtrim *t, uint32_t slot);
 

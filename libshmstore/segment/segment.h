@@ -4,6 +4,7 @@
  * parts, and a mapped segment with bounds that others cannot change. Pure: memory in, memory out.
  *
  *   0           header, written once: checked once and copied
+ *   2048        who uses free slots, and who takes their memory
  *   4096        control, then a record for each holder
  *   hints_off   a bit for each slot
  *   slots_off   the slots
@@ -25,6 +26,7 @@
 
 #define SHMS_SEGMENT_MAGIC       "\x89SHMSEG\n"
 #define SHMS_SEGMENT_VERSION     1u
+#define SHMS_SEGMENT_USE_OFF     2048u
 #define SHMS_SEGMENT_CONTROL_OFF 4096u
 #define SHMS_SEGMENT_PAGE        4096u
 #define SHMS_SEGMENT_SLOTS_MAX   ((UINT32_C(1) << 24) - 1)
@@ -58,6 +60,15 @@ struct shms_segment_control {
 	uint8_t reserved[52];       /* 0 */
 };
 _Static_assert(sizeof(struct shms_segment_control) == 64, "control");
+
+/* What the owner and who takes memory from it say to each other (seguse.h). */
+struct shms_segment_use {
+	_Atomic uint32_t owner;   /* not 0: it uses free slots. It alone writes this */
+	_Atomic uint32_t taken;   /* goes up before memory is taken. Who has the lock for it writes this and the next */
+	_Atomic uint64_t vain_ms; /* when there was none (bootclock.h) */
+	uint8_t reserved[48];     /* 0 */
+};
+_Static_assert(sizeof(struct shms_segment_use) == 64, "use");
 
 enum shms_segrecord_state {
 	SHMS_SEGRECORD_FREE = 0,
@@ -149,6 +160,11 @@ static inline struct shms_segword *shms_segslot_word(const struct shms_segslot *
 static inline struct shms_segment_control *shms_segment_control(const struct shms_segment *g)
 {
 	return (struct shms_segment_control *)(void *)(g->books + SHMS_SEGMENT_CONTROL_OFF);
+}
+
+static inline struct shms_segment_use *shms_segment_use(const struct shms_segment *g)
+{
+	return (struct shms_segment_use *)(void *)(g->books + SHMS_SEGMENT_USE_OFF);
 }
 
 /* holder < shms_segment_holders(g): our own, or checked. */

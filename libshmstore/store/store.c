@@ -237,8 +237,10 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 		if (r < 0)
 			return r;
 	}
-	/* For those that wait for a key (wait.c). */
-	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+	/* For those that wait for a key (wait.c), and those that take memory of its segments. */
+	atomic_store_explicit(&s->page->packed.looks,
+			      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
+			      memory_order_relaxed);
 	r = shms_daemon_open(s, o->daemon);
 	if (r == 0)
 		set_keep(s);

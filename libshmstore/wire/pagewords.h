@@ -78,7 +78,7 @@ struct wire_lease {
 #define WIRE_LEASES 4u
 
 /*
- * Memory of the store's segments, at WIRE_PACKED_OFF. Only the owner's process can give it back, so whoever needs room asks: writes asked_ns, then
+ * Memory of the store's segments, at WIRE_PACKED_OFF. What is free there a process of the same user takes (seguse.h). The rest only the owner's process can give back, so whoever needs room asks: writes asked_ns, then
  * wanted, where that is 0. At its next call the owner writes asked_ns anew, gives what it can, up to a bound, raises given, and takes wanted down
  * by that, to 0 where it had nothing to give. So the owner of one that has stood for long makes no calls. Lost by a kill: the next one in need asks again.
  */
@@ -89,7 +89,9 @@ struct wire_packed {
 	/* Anybody's who may write to the page. */
 	_Atomic uint64_t wanted;   /* bytes; 0: none */
 	_Atomic uint64_t asked_ns; /* CLOCK_BOOTTIME of the host (bootclock.h) */
-	_Atomic uint64_t reserved[2];
+	/* The owner's, not 0: before it uses free slots it looks whether somebody takes their memory, and the kernel puts barriers into it. 0.1.0 did not. */
+	_Atomic uint64_t looks;
+	_Atomic uint64_t reserved;
 };
 
 #define WIRE_PAGE_FILE  ".store"

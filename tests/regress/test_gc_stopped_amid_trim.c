@@ -74,7 +74,7 @@ static unsigned n_shut(const struct shmstore *s)
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < p->n_segments; i++)
-		n += p->segments[i].own && p->segments[i].own->shut;
+		n += p->segments[i].own && p->segments[i].own->use.shut;
 	return n;
 }
 
