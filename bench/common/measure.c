@@ -141,12 +141,33 @@ static int run_round(struct contender *c, size_t n_ops, size_t n_warm)
 	return 0;
 }
 
+/* Whoever comes after a large copy of something else finds other things in the caches: nobody always comes after the same one. */
+static void shuffle(size_t *order, size_t n, uint32_t *seed)
+{
+	for (size_t i = n; i > 1; i--) {
+		size_t k, last = order[i - 1];
+
+		*seed = *seed * 1664525u + 1013904223u; /* Numerical Recipes' generator */
+		k = (*seed >> 8) % i;
+		order[i - 1] = order[k];
+		order[k] = last;
+	}
+}
+
 int measure_contenders(struct contender *contenders, size_t n, size_t rounds, size_t n_ops, size_t n_warm,
 		       const struct contender **ret_failed)
 {
+	size_t order[MEASURE_CONTENDERS];
+	uint32_t seed = 1;
+
+	if (n > MEASURE_CONTENDERS)
+		return -E2BIG;
+	for (size_t k = 0; k < n; k++)
+		order[k] = k;
 	for (size_t round = 0; round < rounds; round++) {
+		shuffle(order, n, &seed);
 		for (size_t k = 0; k < n; k++) {
-			struct contender *c = &contenders[(k + round) % n];
+			struct contender *c = &contenders[order[k]];
 			int r = run_round(c, n_ops, n_warm);
 
 			if (r < 0 && ret_failed)

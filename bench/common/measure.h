@@ -66,8 +66,12 @@ struct contender {
 	struct measure_series series, inner;
 };
 
-/* Runs n contenders, rounds times n_ops operations each, after n_warm untimed ones. 0 or -errno, then *ret_failed (may be NULL)
- * is the one that failed. */
+#define MEASURE_CONTENDERS 64u
+
+/*
+ * Runs n contenders, MEASURE_CONTENDERS at most, rounds times n_ops operations each, after n_warm untimed ones, each
+ * round in another order. 0 or -errno, then *ret_failed (may be NULL) is the one that failed.
+ */
 int measure_contenders(struct contender *contenders, size_t n, size_t rounds, size_t n_ops, size_t n_warm,
 		       const struct contender **ret_failed);
 
