@@ -3,14 +3,16 @@
 
 import gc
 import multiprocessing
+import os
 import pickle
 
 import doorjobs
 import numpy
 import pytest
+from conftest import Place
 
 import shmstore
-from shmstore import sequences
+from shmstore import messages, sequences
 from shmstore.sequences import SharedDict, SharedList
 
 
@@ -106,3 +108,26 @@ def test_a_record_may_be_made_in_the_memory_of_the_one_before(place):
 def test_a_record_larger_than_an_object(place, small_objects):
     data = SharedList([1, numpy.arange(1 << 16), "two"], partition=place.path)
     assert data[0] == 1 and (data[1] == numpy.arange(1 << 16)).all() and data[2] == "two"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small file system wants root")
+@pytest.mark.parametrize("kind", [list, dict])
+def test_without_room_it_is_pickled_whole(kind, small_objects):
+    small = Place(1 << 20)
+    made = [numpy.full(900, float(i)) if i % 3 else {"a": numpy.full(900, i), "text": str(i)} for i in range(500)]
+    try:
+        messages._warned = False
+        with pytest.warns(RuntimeWarning, match="1 MiB") as said:
+            data = SharedList(iter(made), small.path) if kind is list else SharedDict(enumerate(made), small.path)
+        assert len(said) == 1 and data.nbytes > 3 << 20 and shmstore.Partition(small.path).stores() == []
+        for copy in (data, pickle.loads(pickle.dumps(data))):
+            assert len(copy) == 500
+            for i, record in enumerate(made):
+                found = copy[i]
+                assert (found == record).all() if i % 3 else (found["text"] == record["text"] and (found["a"] == record["a"]).all())
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.apply(doorjobs.item_sum, (data, 1)) == 900
+        data.close()
+    finally:
+        messages._warned = False
+        small.remove()

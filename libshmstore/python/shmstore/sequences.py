@@ -7,10 +7,13 @@ pickles to its name: `DataLoader`'s workers, ranks and jobs map the same copy.
 One more object has the places of all records, as three arrays of numbers: the kind, where it begins, where it ends. A plain array of one dimension is
 a slice of another, larger array: its kind is a number above 0 that stands for an object and a dtype, and the places count items. All others have
 kind 0, the number of the object, and where the table of the record's parts begins there.
+
+Where the partition has no room, the objects are private memory, which goes along where the sequence is pickled, as a list would.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import pickle
@@ -23,7 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import Any
 
-from ._shmstore import default_path
+from ._shmstore import Error, default_path
+from .messages import warn
 from .partition import Partition
 from .pickling import dumps
 from .store import Store
@@ -46,6 +50,7 @@ class _Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.rows: dict[int, bytes] | None = None  # the objects, where the partition has no room for them
         self._parts: list[tuple[int, bytes]] = []
         self._at = self._number = 0
         self._places = array("I"), array("Q"), array("Q")
@@ -84,17 +89,39 @@ class _Writer:
         """Writes the object that is begun."""
         if not self._parts:
             return
-        with self._store.create(str(self._number), 0, [self._at]) as writer:
-            room = writer.buffers[0]
-            for begin, part in self._parts:
-                room[begin : begin + len(part)] = part
-            room.release()
+        try:
+            if self.rows is None:
+                with self._store.create(str(self._number), 0, [self._at]) as writer, writer.buffers[0] as room:
+                    self._fill(room)
+        except Error as error:
+            self._leave(error)
+        if self.rows is not None:
+            self._fill(memoryview(row := bytearray(self._at)))
+            self.rows[self._number] = bytes(row)
         self._parts, self._at, self._number = [], 0, self._number + 1
 
-    def end(self, keys: list[Any] | None) -> None:
+    def _fill(self, room: memoryview) -> None:
+        for begin, part in self._parts:
+            room[begin : begin + len(part)] = part
+
+    def _leave(self, error: Error) -> None:
+        """Goes on in private memory."""
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise error
+        warn(self._store.partition.path, error)
+        self.rows = {number: bytes(self._store.view(str(number)).buffers[0]) for number in range(self._number)}
+
+    def end(self, keys: list[Any] | None) -> tuple[bytes, list[Any]]:
+        """The header and the buffers of the last object, which has the places."""
         self.flush()
         header, buffers = dumps((keys, list(self._kinds)))
-        self._store.put_buffers("places", header, [*self._places, *buffers])
+        buffers = [*self._places, *buffers]
+        try:
+            if self.rows is None:
+                self._store.put_buffers("places", header, buffers)
+        except Error as error:
+            self._leave(error)
+        return header, buffers
 
 
 class _Records:
@@ -107,17 +134,29 @@ class _Records:
         writer = _Writer(store)
         for record in records:
             writer.add(record)
-        writer.end(keys)
-        self._finalize = weakref.finalize(self, _close, store, os.getpid())
-        self._attach(path, name)
+        header, buffers = writer.end(keys)
+        if writer.rows is None:
+            self._finalize = weakref.finalize(self, _close, store, os.getpid())
+            self._attach(path, name)
+        else:
+            store.close()
+            self._keep(header, [bytes(buffer) for buffer in buffers], writer.rows)
 
     def _attach(self, path: str, name: str) -> None:
-        self._where = path, name
+        self._where: tuple[str, str] | None = (path, name)
         self._reader = Partition(path).open(name, readonly=True)
         view = self._reader.view("places")
-        columns, buffers = view.buffers[:3], view.buffers[3:]
+        self._open(view.header_view, view.buffers)
+
+    def _keep(self, header: bytes, buffers: list[bytes], rows: dict[int, bytes]) -> None:
+        self._where, self._private = None, (header, buffers, rows)
+        self._open(header, [memoryview(buffer) for buffer in buffers])
+        self._rows.update((number, memoryview(row)) for number, row in rows.items())
+
+    def _open(self, header: Any, buffers: Sequence[memoryview]) -> None:
+        columns, aside = buffers[:3], buffers[3:]
         self._kind, self._begins, self._ends = [c.cast(code) if c.nbytes else c for c, code in zip(columns, "IQQ")]
-        self._keys, self._kinds = pickle.loads(view.header_view, buffers=buffers)
+        self._keys, self._kinds = pickle.loads(header, buffers=aside)
         self._flats: list[Any] = [None] * (len(self._kinds) + 1)  # by kind: that object as one array, when it is asked for
         self._rows: dict[int, memoryview] = {}
         self._n = len(self._kind)
@@ -168,10 +207,10 @@ class _Records:
     @property
     def nbytes(self) -> int:
         """The memory of all records, which all processes have in common."""
-        return self._reader.usage().linked
+        return sum(map(len, self._private[2].values())) if self._where is None else self._reader.usage().linked
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _attached, (type(self), *self._where)
+        return (_kept, (type(self), *self._private)) if self._where is None else (_attached, (type(self), *self._where))
 
 
 def _close(store: Store, pid: int) -> None:
@@ -185,12 +224,18 @@ def _attached(kind: type[_Records], path: str, name: str) -> _Records:
     return records
 
 
+def _kept(kind: type[_Records], *private: Any) -> _Records:
+    records = kind.__new__(kind)
+    records._keep(*private)
+    return records
+
+
 class SharedList(_Records, Sequence[Any]):
     """A list of records in shared memory. Arrays of a record are views, read-only; a slice is a list of records. A tensor is a copy, which the
     reader may write to: torch has no read-only memory, and writes to a map would be there when the record is asked for again.
 
-    records: read once, one after the other; a generator does. It is there until `close`, or until the process that made it ends. Raises Error
-    (ENOSPC) where the partition is too small.
+    records: read once, one after the other; a generator does. It is there until `close`, or until the process that made it ends. Where the
+    partition is too small a warning says so, and it is as any list: pickled whole.
     """
 
     def __init__(self, records: Iterable[Any], partition: str | None = None) -> None:
@@ -210,8 +255,8 @@ class SharedDict(_Records, Mapping[Any, Any]):
         items = mapping.items() if isinstance(mapping, Mapping) else mapping
         super().__init__((keys.append(key) or value for key, value in items), keys, partition)  # type: ignore[func-returns-value]
 
-    def _attach(self, path: str, name: str) -> None:
-        super()._attach(path, name)
+    def _open(self, header: Any, buffers: Sequence[memoryview]) -> None:
+        super()._open(header, buffers)
         self._index = dict(zip(self._keys or (), itertools.count()))
 
     def __getitem__(self, key: Any) -> Any:

@@ -44,7 +44,7 @@ class SharedDataset(torch.utils.data.Dataset):  # type: ignore[type-arg,misc]
 
 
 def share_dataset(dataset: Any, partition: str | None = None) -> SharedDataset:
-    """Asks the data set for each of its items once, and has them in shared memory. Raises Error (ENOSPC) where the partition is too small."""
+    """Asks the data set for each of its items once, and has them in shared memory, as `SharedList` has."""
 
     def items() -> Iterator[Any]:
         for i in range(len(dataset)):
