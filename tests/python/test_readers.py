@@ -256,7 +256,7 @@ def test_a_key_that_is_replaced_is_never_missing(partition):
 
 
 COUNTS_DESCRIPTORS = """
-import os, shmstore, sys
+import numpy, os, shmstore, sys  # numpy: its import may leave a descriptor open
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
 partition = shmstore.Partition(sys.argv[1])

@@ -26,19 +26,18 @@ from .messages import MIN_SIZE, Parcel, Way, begin
 
 def register(min_size: int = MIN_SIZE, partition: str | None = None, make_default: bool = False) -> None:
     """Makes the backend known to joblib as "shmstore". min_size, partition: as `shmstore.multiprocessing.install` has them."""
-
-    def backend(**options: Any) -> Backend:
-        made = Backend(**options)
-        made.way = begin(partition, min_size)._replace(by_value=True)
-        return made
-
-    register_parallel_backend("shmstore", backend, make_default=make_default)
+    Backend.min_size, Backend.partition = min_size, partition
+    register_parallel_backend("shmstore", Backend, make_default=make_default)
 
 
 class Backend(LokyBackend):  # type: ignore[misc]
     """Is made by joblib."""
 
-    way = Way(by_value=True)
+    min_size, partition = MIN_SIZE, None  # type: int, str | None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.way = begin(self.partition, self.min_size)._replace(by_value=True)
 
     def configure(self, *args: Any, **options: Any) -> Any:
         """As loky's, without its own files of arrays."""

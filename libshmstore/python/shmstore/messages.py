@@ -274,6 +274,7 @@ def mailbox(partition: str | None = None, root: str | None = None) -> Mailbox:
 
 def begin(partition: str | None, min_size: int) -> Way:
     """The way of a job that begins with this process, unless it is part of one: messages of its children are good as long as it lives."""
+    pickling.prepared(None)  # in this thread, not in a queue's
     if getattr(process.current_process(), "_inheriting", False):  # a child imports the main module, before it hears of its job
         return Way(partition, min_size, _roots.get(partition or default_path()))
     try:

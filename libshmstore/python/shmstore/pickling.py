@@ -150,7 +150,7 @@ def prepared(obj: Any) -> Any:
     """What is to be pickled in the value's place, once the libraries that it may be of are entered."""
     if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
         _enter_numpy()
-    if not sys.modules.keys().isdisjoint(_awaited):  # by the shorter one, of three names
+    if not sys.modules.keys().isdisjoint(_awaited):  # by the shorter one, of four names
         _enter_foreign()
     return _Whole(obj) if type(obj) in (bytes, bytearray) and len(obj) >= _WHOLE_MIN else obj
 
@@ -200,7 +200,6 @@ def _enter_numpy() -> None:
     reducers[numpy.ndarray] = _reduce_ndarray
     for kind in (numpy.memmap, numpy.recarray, numpy.matrix):
         reducers[kind] = _reduce_subclass
-    reducers[numpy.ma.MaskedArray] = _reduce_masked
     _numpy = True
 
 
@@ -212,7 +211,12 @@ def _enter_foreign() -> None:
         _awaited.pop(name, None)
 
 
-_awaited = {"polars": foreign.of_polars, "pyarrow": foreign.of_pyarrow, "torch": foreign.of_torch}
+def _of_masked() -> dict[type, Callable[[Any, Any], Any]]:
+    return {sys.modules["numpy.ma"].MaskedArray: _reduce_masked}
+
+
+# What nobody imported is not imported here: a thread of a queue pickles, and a child that is forked meanwhile would have a lock that nobody frees.
+_awaited = {"numpy.ma": _of_masked, "polars": foreign.of_polars, "pyarrow": foreign.of_pyarrow, "torch": foreign.of_torch}
 _numpy = False
 _ndarray: Any = ()
 _byte_bounds: Any = None  # numpy's function that tells the addresses between which an array lies
