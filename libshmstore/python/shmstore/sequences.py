@@ -114,8 +114,8 @@ class _Writer:
     def end(self, keys: list[Any] | None) -> tuple[bytes, list[Any]]:
         """The header and the buffers of the last object, which has the places."""
         self.flush()
-        header, buffers = dumps((keys, list(self._kinds)))
-        buffers = [*self._places, *buffers]
+        header, aside = dumps((keys, list(self._kinds)))
+        buffers = [*self._places, *aside]
         try:
             if self.rows is None:
                 self._store.put_buffers("places", header, buffers)
@@ -155,7 +155,7 @@ class _Records:
 
     def _open(self, header: Any, buffers: Sequence[memoryview]) -> None:
         columns, aside = buffers[:3], buffers[3:]
-        self._kind, self._begins, self._ends = [c.cast(code) if c.nbytes else c for c, code in zip(columns, "IQQ")]
+        self._kind, self._begins, self._ends = [c.cast(code) if c.nbytes else c for c, code in zip(columns, "IQQ")]  # type: ignore[call-overload]
         self._keys, self._kinds = pickle.loads(header, buffers=aside)
         self._flats: list[Any] = [None] * (len(self._kinds) + 1)  # by kind: that object as one array, when it is asked for
         self._rows: dict[int, memoryview] = {}

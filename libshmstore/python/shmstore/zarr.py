@@ -23,14 +23,16 @@ except ImportError as error:
 from .caching import Cache
 
 
+_N_THREADS = 16
+_threads = ThreadPoolExecutor(_N_THREADS, __name__)  # asyncio's own ones are for sources, for which these wait
 
-def _begin() -> None:
+
+def _begin_in_child() -> None:
     global _threads
-    _threads = ThreadPoolExecutor(16, "shmstore.zarr")  # asyncio's own ones are for sources, for which these wait
+    _threads = ThreadPoolExecutor(_N_THREADS, __name__)
 
 
-_begin()
-os.register_at_fork(after_in_child=_begin)
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class _Missing(Exception):
