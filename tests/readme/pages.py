@@ -17,6 +17,7 @@ DASK_OUTPUT = "sum: 64000000000.0\n"
 ARBITER_OUTPUT = "in 2 parts: 24999995000000.0\n"
 ARBITER_C_OUTPUT = "rows 0 to 9\nrows 10 to 29\nrows 30 to 49\n50 rows, 1 splits\n"
 STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: done\n" for name in ("load", "join"))
+TIER_OUTPUTS = ("ENOSPC after 3 parts\n", "96 MiB\n")
 FRAME_OUTPUT = "1000000 4999995000.0\n"
 TEN_OUTPUT = "140000.0\n"
 POOL_OUTPUTS = ("28.0\n", "1000000.0\n")
@@ -26,6 +27,7 @@ ARROW_OUTPUT = "3 [1.5, 2.5, 4.0]\n['price', 'venue']\n"
 FILES_OUTPUT = "['notes/first'] b'in shared memory'\n"
 FROM_C_OUTPUT = "1000 499500.0\n"
 
+FAILS = "A job that fails without"
 POOL, MODEL, DATA, NOTEBOOKS, ARROW = "A pool", "A model for web workers", "A data set", "Notebooks", "Arrow"
 FILES = "Files by URL, chunks of zarr, steps of Dagster"
 FROM_C = "…read in Python what a C program wrote?"
@@ -43,13 +45,15 @@ EXAMPLES = {
     "docs/arbiter.md": {"A complete example": ["python"], "C programs: an attempt, a checkpoint, a split": ["c"],
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 4},
-    "docs/stages.md": {"A job that fails without": ["python"]},
-    "docs/tier.md": {"Using it": ["sh"]},
+    "docs/stages.md": {FAILS: ["python"]},
+    "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
     "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
 }
 PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
                                                          if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
+# Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
+JOBS = {"docs/stages.md": STAGES_OUTPUT}
 
 
 def text_of(page):
@@ -80,6 +84,11 @@ PYTHON_GUIDE = [
     ("the Python ticket's", "By ticket", 0, TICKET_OUTPUT, None),
 ]
 CLEAR_CACHE = 'import shmstore; shmstore.Cache("shared").clear()\n'  # what the model's leaves
+
+
+def conf_of(page):
+    """What it says that the daemon's configuration is to have."""
+    return "".join(re.findall(r"^```conf\n(.*?)^```$", text_of(page), re.S | re.M))
 
 
 def unlisted():
