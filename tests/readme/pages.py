@@ -18,6 +18,7 @@ ARBITER_OUTPUT = "in 2 parts: 24999995000000.0\n"
 ARBITER_C_OUTPUT = "rows 0 to 9\nrows 10 to 29\nrows 30 to 49\n50 rows, 1 splits\n"
 STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: done\n" for name in ("load", "join"))
 RESERVED_OUTPUT = "without: ENOSPC\nreserved: both end\n"
+PRESSURE_OUTPUT = "without: above kill\nadmitted: within the host\n"
 TIER_OUTPUTS = ("ENOSPC after 3 parts\n", "96 MiB\n")
 FRAME_OUTPUT = "1000000 4999995000.0\n"
 TEN_OUTPUT = "140000.0\n"
@@ -47,6 +48,8 @@ EXAMPLES = {
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 2},
     "docs/stages.md": {FAILS: ["python"]},
+    # Below its first section, and on the next pages, are lines out of programs; tests/integration has programs with them.
+    "docs/pressure.md": {FAILS: ["conf", "python"], "The gate": ["python"], "Whom to preempt": ["python"]},
     "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
     "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
@@ -54,7 +57,7 @@ EXAMPLES = {
 PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
                                                          if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
 # Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
-JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT}
+JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT, "docs/pressure.md": PRESSURE_OUTPUT}
 
 
 def text_of(page):
@@ -85,6 +88,10 @@ PYTHON_GUIDE = [
     ("the Python ticket's", "By ticket", 0, TICKET_OUTPUT, None),
 ]
 CLEAR_CACHE = 'import shmstore; shmstore.Cache("shared").clear()\n'  # what the model's leaves
+
+
+def job_of(page):
+    return next(text for language, text in blocks_of(page)[FAILS] if language == "python")
 
 
 def conf_of(page):
