@@ -19,6 +19,7 @@ ARBITER_C_OUTPUT = "rows 0 to 9\nrows 10 to 29\nrows 30 to 49\n50 rows, 1 splits
 STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: done\n" for name in ("load", "join"))
 RESERVED_OUTPUT = "without: ENOSPC\nreserved: both end\n"
 PRESSURE_OUTPUT = "without: above kill\nadmitted: within the host\n"
+PROFILES_OUTPUT = "unknown: above kill\nlearned: within the host\n"
 TIER_OUTPUTS = ("ENOSPC after 3 parts\n", "96 MiB\n")
 FRAME_OUTPUT = "1000000 4999995000.0\n"
 TEN_OUTPUT = "140000.0\n"
@@ -50,6 +51,7 @@ EXAMPLES = {
     "docs/stages.md": {FAILS: ["python"]},
     # Below its first section, and on the next pages, are lines out of programs; tests/integration has programs with them.
     "docs/pressure.md": {FAILS: ["conf", "python"], "The gate": ["python"], "Whom to preempt": ["python"]},
+    "docs/profiles.md": {FAILS: ["conf", "python"], "By hand": ["python"]},
     "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
     "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
@@ -57,7 +59,8 @@ EXAMPLES = {
 PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
                                                          if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
 # Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
-JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT, "docs/pressure.md": PRESSURE_OUTPUT}
+JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT, "docs/pressure.md": PRESSURE_OUTPUT,
+        "docs/profiles.md": PROFILES_OUTPUT}
 
 
 def text_of(page):
