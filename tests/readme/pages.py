@@ -20,6 +20,7 @@ STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: d
 RESERVED_OUTPUT = "without: ENOSPC\nreserved: both end\n"
 PRESSURE_OUTPUT = "without: above kill\nadmitted: within the host\n"
 PROFILES_OUTPUT = "unknown: above kill\nlearned: within the host\n"
+ACTORS_OUTPUT = "without: ActorLost\nmoved: [1, 2, 3]\n"
 TIER_OUTPUTS = ("ENOSPC after 3 parts\n", "96 MiB\n")
 FRAME_OUTPUT = "1000000 4999995000.0\n"
 TEN_OUTPUT = "140000.0\n"
@@ -52,6 +53,7 @@ EXAMPLES = {
     # Below its first section, and on the next pages, are lines out of programs; tests/integration has programs with them.
     "docs/pressure.md": {FAILS: ["conf", "python"], "The gate": ["python"], "Whom to preempt": ["python"]},
     "docs/profiles.md": {FAILS: ["conf", "python"], "By hand": ["python"]},
+    "docs/actors.md": {FAILS: ["python"]},
     "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
     "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
@@ -60,7 +62,7 @@ PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name
                                                          if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
 # Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
 JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT, "docs/pressure.md": PRESSURE_OUTPUT,
-        "docs/profiles.md": PROFILES_OUTPUT}
+        "docs/profiles.md": PROFILES_OUTPUT, "docs/actors.md": ACTORS_OUTPUT}
 
 
 def text_of(page):
