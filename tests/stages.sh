@@ -333,6 +333,7 @@ stage_dask_new() {
       --timeout=1800 -ra --durations=15 -n $((jobs + 1)) --dist loadfile tests/dask >"$part" 2>&1 || status=1
     cat "$part"
     add_counts "$(count_pytest "$part")"
+    script count_ok tests/readme/run "$release" "$python" || status=1
   done
   return $status
 }

@@ -21,6 +21,7 @@ RESERVED_OUTPUT = "without: ENOSPC\nreserved: both end\n"
 PRESSURE_OUTPUT = "without: above kill\nadmitted: within the host\n"
 PROFILES_OUTPUT = "unknown: above kill\nlearned: within the host\n"
 ACTORS_OUTPUT = "without: ActorLost\nmoved: [1, 2, 3]\n"
+COPIES_OUTPUT = "without: 3 x 32 MiB\nwith shmstore: 1 x 32 MiB\n"
 TIER_OUTPUTS = ("ENOSPC after 3 parts\n", "96 MiB\n")
 FRAME_OUTPUT = "1000000 4999995000.0\n"
 TEN_OUTPUT = "140000.0\n"
@@ -50,10 +51,12 @@ EXAMPLES = {
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 2},
     "docs/stages.md": {FAILS: ["python"]},
-    # Below its first section, and on the next pages, are lines out of programs; tests/integration has programs with them.
+    # Of the next pages the first section is run. Below it are lines out of programs: tests/integration and tests/dask have whole ones.
     "docs/pressure.md": {FAILS: ["conf", "python"], "The gate": ["python"], "Whom to preempt": ["python"]},
     "docs/profiles.md": {FAILS: ["conf", "python"], "By hand": ["python"]},
     "docs/actors.md": {FAILS: ["python"]},
+    "docs/dask.md": {FAILS: ["python"], "Three ways to turn it on": ["sh", "python", "yaml"], "Memory pressure": ["yaml"],
+                     "The memory arbiter": ["python"], "Measuring": ["sh"]},
     "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
     "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
@@ -63,6 +66,7 @@ PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name
 # Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
 JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT, "docs/pressure.md": PRESSURE_OUTPUT,
         "docs/profiles.md": PROFILES_OUTPUT, "docs/actors.md": ACTORS_OUTPUT}
+DASK_JOBS = {"docs/dask.md": COPIES_OUTPUT}  # on Debian's Dask, and on others: tests/run --dask VERSION
 
 
 def text_of(page):
