@@ -22,6 +22,7 @@ PRESSURE_OUTPUT = "without: above kill\nadmitted: within the host\n"
 PROFILES_OUTPUT = "unknown: above kill\nlearned: within the host\n"
 ACTORS_OUTPUT = "without: ActorLost\nmoved: [1, 2, 3]\n"
 COPIES_OUTPUT = "without: 3 x 32 MiB\nwith shmstore: 1 x 32 MiB\n"
+LINKS_OUTPUT = "ReduceReplicas: computed again\nHostReduceReplicas: the same array\n"
 TIER_OUTPUTS = ("ENOSPC after 3 parts\n", "96 MiB\n")
 FRAME_OUTPUT = "1000000 4999995000.0\n"
 TEN_OUTPUT = "140000.0\n"
@@ -57,6 +58,7 @@ EXAMPLES = {
     "docs/actors.md": {FAILS: ["python"]},
     "docs/dask.md": {FAILS: ["python"], "Three ways to turn it on": ["sh", "python", "yaml"], "Memory pressure": ["yaml"],
                      "The memory arbiter": ["python"], "Measuring": ["sh"]},
+    "docs/amm.md": {FAILS: ["python", "yaml", "python"], "Replicas that users ask for": ["python"], "Policies of your own": ["python"]},
     "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
     "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
                          CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
@@ -66,7 +68,7 @@ PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name
 # Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
 JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT, "docs/pressure.md": PRESSURE_OUTPUT,
         "docs/profiles.md": PROFILES_OUTPUT, "docs/actors.md": ACTORS_OUTPUT}
-DASK_JOBS = {"docs/dask.md": COPIES_OUTPUT}  # on Debian's Dask, and on others: tests/run --dask VERSION
+DASK_JOBS = {"docs/dask.md": COPIES_OUTPUT, "docs/amm.md": LINKS_OUTPUT}  # on Debian's Dask, and on others: tests/run --dask VERSION
 
 
 def text_of(page):
