@@ -207,13 +207,13 @@ def test_a_result_that_is_larger_than_a_workers_memory_limit(place):
     """As where a collection is computed: its inputs are maps, and it is made in the partition. Stock refuses the task, or its worker is killed for it."""
     if not place.mounted:
         pytest.skip("needs a tmpfs of its own, with huge pages")
-    with cluster(place, 4, memory_limit="384 MiB", settings={"distributed.scheduler.allowed-failures": 0}) as client:
+    with cluster(place, 2, memory_limit="256 MiB", settings={"distributed.scheduler.allowed-failures": 0}) as client:
         wait_until(lambda: ours_queue(client), "the scheduler was asked")
         client.run(tasks.make, 0)
-        parts = client.map(tasks.make, range(13), [32 * MIB] * 13)
+        parts = client.map(tasks.make, range(10), [32 * MIB] * 10)
         whole = client.submit(np.concatenate, parts)
-        assert whole.result(60).nbytes == 416 * MIB
-        assert (whole.result()[:: 4 * MIB] == [tasks.make(i, 32 * MIB)[0] for i in range(13)]).all()
+        assert whole.result(60).nbytes == 320 * MIB
+        assert (whole.result()[:: 4 * MIB] == [tasks.make(i, 32 * MIB)[0] for i in range(10)]).all()
 
 
 def process(worker):

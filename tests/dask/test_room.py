@@ -28,7 +28,7 @@ def tree(root, files):
 
 def bounds_in(root, groups, files, used=100, budget=0):
     tree(root, {**files, "groups": groups})
-    return Room(0, budget, None, lambda: Siblings([os.getpid()] if budget else [], 0), str(root), str(root / "groups")).bounds(used)
+    return Room(budget, None, lambda: Siblings([os.getpid()] if budget else [], 0), str(root), str(root / "groups")).bounds(used)
 
 
 V1 = "total_cache {cache}\ntotal_rss 0\ntotal_shmem {shmem}\n"
@@ -76,14 +76,17 @@ def test_without_cgroups_the_machine_bounds(tmp_path):
 
 
 def test_what_a_partition_grows_meanwhile_is_seen_at_once(tmp_path):
-    room = Room(0, 0, 10 * MIB, lambda: Siblings([], 0), str(tmp_path), str(tmp_path / "none"))
+    room = Room(0, 10 * MIB, lambda: Siblings([], 0), str(tmp_path), str(tmp_path / "none"))
     assert Bound(10 * MIB, MIB) in room.bounds(MIB)
     assert Bound(10 * MIB, 3 * MIB) in room.bounds(3 * MIB)
 
 
 def test_the_workers_limits_bound_what_they_share_and_hold_and_nothing_of_others(tmp_path):
     def bound(most, used, others, *pids):
-        return Room(GIB, 0, most, lambda: Siblings(list(pids), others), str(tmp_path), str(tmp_path / "none")).bounds(used)[-1]
+        room = Room(0, most, lambda: Siblings(list(pids), others), str(tmp_path), str(tmp_path / "none"))
+        room.limit = GIB
+        assert len(room.bounds(used, limits=False)) == (1 if most is None else 2)
+        return room.bounds(used)[-1]
 
     size, used = bound(None, 20 * GIB, 20 * GIB - 200 * MIB, os.getpid(), os.getpid())
     assert size == 2 * GIB and 200 * MIB < used < GIB  # this process is counted once

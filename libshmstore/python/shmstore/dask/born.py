@@ -78,10 +78,11 @@ class Born:
 
     def _has_room(self, key: Any) -> bool:
         """Nobody asks how much such arrays will need: half of what the partition may have is left for them; for one that would be too large a
-        private value as much as its inputs take."""
+        private value as much as its inputs take, of all memory that there is."""
         with suppress(OSError):
             size, used = self._exchange.space()
-            return used < size // 2 or (self._takes_much(key) and used + self._inputs(key) < size)
+            much = self._inputs(key) if self._takes_much(key) else None
+            return used < size // 2 or (much is not None and all(used + much < size for size, used in self._exchange.bounds(limits=False)))
         return False
 
     def made(self, key: Any, value: Any) -> None:

@@ -44,20 +44,22 @@ class Siblings(NamedTuple):
 
 
 class Room:
-    """Of one worker. limit: bytes of private memory at which it is paused, which others of its host are taken to have, too; 0: none. budget: the
-    part of its memory limit that is for private values. most: `max`, where it is set."""
+    """Of one worker. budget: the part of its memory limit that is for private values. most: `max`, where it is set."""
 
     def __init__(
-        self, limit: int, budget: int, most: int | None, siblings: Callable[[], Siblings], root: str = _ROOT, groups: str = "/proc/self/cgroup"
+        self, budget: int, most: int | None, siblings: Callable[[], Siblings], root: str = _ROOT, groups: str = "/proc/self/cgroup"
     ) -> None:
-        self._limit, self._budget, self._most, self._siblings = limit, budget, most, siblings
+        #: Bytes of private memory at which it is paused, as others of its host; 0: not known, or no disk tier takes what is more.
+        self.limit = 0
+        self._budget, self._most, self._siblings = budget, most, siblings
         self._levels = list(_levels(root, groups))
         self._next_look = 0.0
         self._bounds: list[Bound] = []  # as they would be without the partition
         self._lock = threading.Lock()
 
-    def bounds(self, used: int) -> list[Bound]:
-        """Of a partition that has so many bytes. Now and then a look at some files of the kernel's."""
+    def bounds(self, used: int, limits: bool = True) -> list[Bound]:
+        """Of a partition that has so many bytes. limits: also what the workers' memory limits say, though there may be more memory. Now and then a
+        look at some files of the kernel's."""
         now = time.monotonic()
         if now >= self._next_look and self._lock.acquire(blocking=False):
             try:
@@ -66,7 +68,11 @@ class Room:
                 done = time.monotonic()
                 self._next_look = done + max(_LOOK, _LOOK_SHARE * (done - now))
                 self._lock.release()
-        return [Bound(size, others + used) for size, others in self._bounds]
+        bounds = self._bounds if limits or not self._by_limits() else self._bounds[:-1]
+        return [Bound(size, others + used) for size, others in bounds]
+
+    def _by_limits(self) -> bool:
+        return self._most is None and self.limit > 0
 
     def _look(self, used: int) -> Iterator[Bound]:
         workers, others = self._siblings()
@@ -80,8 +86,8 @@ class Room:
             yield Bound(used + machine_available(), used)
         if self._most is not None:
             yield Bound(self._most, shared)
-        elif self._limit:
-            yield Bound(self._limit * len(workers), shared + private)
+        elif self._by_limits():
+            yield Bound(self.limit * len(workers), shared + private)
 
 
 def _spared(size: int) -> int:

@@ -121,7 +121,7 @@ class Worker(distributed.Worker):
             self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
             self._watch_memory()
-        self._exchange.room = Room(self._pause_bytes(), self._target_bytes(), settings.most, self._exchange.siblings)
+        self._exchange.room = Room(self._target_bytes(), settings.most, self._exchange.siblings)
         self._habits = Habits()
         self._pending: dict[Any, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer):
@@ -172,15 +172,12 @@ class Worker(distributed.Worker):
         target = manager.memory_target_fraction or manager.memory_spill_fraction or manager.memory_pause_fraction
         return int((target or 0) * (manager.memory_limit or 0))
 
-    def _pause_bytes(self) -> int:
-        """Of private memory, at which it is paused; 0: it never is."""
-        return int((self.memory_manager.memory_pause_fraction or 0) * (self.memory_manager.memory_limit or 0))
-
     def _use_tier(self, settings: TierSettings) -> None:
         tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill, self.state.nthreads)
         if not tier.start():
             return
         self._tier, self._exchange.tiered = tier, True
+        self._exchange.room.limit = int((self.memory_manager.memory_pause_fraction or 0) * (self.memory_manager.memory_limit or 0))
         self._inputs = Inputs(self._exchange, self._residence, tier, self.state)
         self._settling = Settling(self._residence, partial(self._export, spill=True), lambda: self.status == Status.paused, self.digest_metric)
         self._residence.use(tier, self._settling.start, self._settling.urge, self._pending)
