@@ -81,7 +81,7 @@ int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *n
  * actor_preempt(); -EPERM also: it has a parent or children, and was to go to another daemon.
  */
 int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *place);
-/* What a move must bring: docs/actors.md, "A move". */
+/* The purpose that a move must serve: docs/actors.md, "A move". */
 struct actors_want {
 	bool memory, daemons; /* daemons: to another daemon only */
 	uint64_t private;     /* bytes that the old process's end frees; UINT64_MAX: its tasks' memory is wanted */

@@ -162,7 +162,7 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 
 /* ---- sending ----------------------------------------------------------------------------------------------------------- */
 
-/* Whose copy a bulk is: the actor may be gone when it ends. */
+/* The actor that a bulk transfer copies, by name: it may be gone when the transfer ends. */
 struct sending {
 	struct actors *of;
 	uint32_t uid;

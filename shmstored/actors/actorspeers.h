@@ -10,9 +10,9 @@
  * goes up by one. So what an earlier life saves, or where an earlier life comes back, is older.
  *
  * Each daemon tells each other one: how much room its users' places have (FREE), which actors live
- * there (LIVE, DEAD), and which copies are there (COPY, GONE). What a peer said is forgotten when
- * its connection ends, and said again when it comes back. So nothing needs to be numbered, and
- * nothing is said twice as news.
+ * there (LIVE, DEAD), and which copies are there (COPY, GONE). A peer's statements are forgotten
+ * when its connection ends; it repeats them when it comes back. So nothing needs to be numbered,
+ * and nothing is said twice as news.
  *
  * Recovery. If an actor's process dies and the home lives, the home asks the best keeper (RECOVER).
  * If the home is gone, or knows nothing of it, each keeper finds by the same rule which of them has
@@ -78,7 +78,7 @@ struct actors_say_state {
 	char name[WIRE_ACTOR_NAME + 1], parent[WIRE_ACTOR_NAME + 1];
 };
 
-/* What a peer said of its room. */
+/* A peer's statement of its free room. */
 struct actors_free {
 	struct actors_free *next;
 	char peer[PEERS_NAME + 1];

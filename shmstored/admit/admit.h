@@ -56,7 +56,7 @@ struct admit *admit_free(struct admit *a);
  */
 int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret);
 /*
- * Counts a running task that an earlier daemon let in. What it has is not known, so all that is
+ * Counts a running task that an earlier daemon let in. Its present use is unknown, so all that is
  * expected of it may still come. 0: it counts, or did already; -EINVAL: no earlier daemon gave that
  * number; -EEXIST: another connection has it; -EPERM, -EMFILE, -ENOMEM as above.
  */

@@ -116,7 +116,7 @@ static bool too_big(const struct arb_ask *ask)
 	return false;
 }
 
-/* Who needs more than the pool has closes it for nobody. */
+/* A request larger than the pool never blocks others. */
 static void look_at_need(struct arb_want *w)
 {
 	w->may_close = (int64_t)w->need <= arbpool_limit(w->pool);

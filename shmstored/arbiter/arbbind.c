@@ -190,7 +190,7 @@ static bool bind_valid(const struct arb_message *m, const struct arb_context *c)
 	return !c || (c->kind == (enum arb_kind)m->kind && !arbcontext_parked(c));
 }
 
-/* What c rolled back may be booked to t one day. */
+/* t needs an account in each pool of c's rolled-back attempt. */
 static int make_accounts(struct arb *a, const struct arb_context *c, struct arb_task *t)
 {
 	for (uint32_t i = 0; c && i < c->attempt->n; i++)

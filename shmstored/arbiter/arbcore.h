@@ -69,7 +69,7 @@ struct arb_pool;
 struct arb_reservation;
 struct arb_task;
 
-/* Who comes first: lower compares first. */
+/* The order of service: the lower rank is served first. */
 struct arb_rank {
 	int64_t priority; /* larger is better */
 	uint64_t task_seq, context_seq;
@@ -99,7 +99,7 @@ struct arb_pin { /* of a task that is not the owner */
 	struct arb_pin *tprev, *tnext; /* of the task */
 };
 
-/* What most messages look at comes first in these, a line of memory after the other. */
+/* These structs begin with the fields that most messages read, cache line by cache line. */
 struct arb_reservation {
 	UT_hash_handle hh;
 	uint64_t id;
@@ -176,7 +176,7 @@ struct arb_injection {
 	uint64_t count, skip, pool;
 };
 
-/* What a withheld PIN is for; nothing any more once that was unpinned. */
+/* The pin that a withheld PIN call waits for; empty once that was unpinned. */
 struct arb_call_pin {
 	struct arb_pin *pin; /* a task's */
 	bool owner;          /* or the owner's */
@@ -319,13 +319,13 @@ static inline int64_t arb_max(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* What all but the spill path may ever book. */
+/* The most that everything but the spill path may ever book. */
 static inline int64_t arbpool_limit(const struct arb_pool *p)
 {
 	return p->capacity - arb_max(p->spill_reserve, p->spill_used);
 }
 
-/* What a request may ask for at most. Of nothing there is always enough. */
+/* The largest request that is not TOOBIG. A request for 0 bytes always fits. */
 static inline int64_t arbpool_most(const struct arb_pool *p)
 {
 	return arb_max(p->capacity - p->spill_reserve, 0);
@@ -399,7 +399,7 @@ struct arb_want *arbline_worst_blocked(const struct arbtree *line);
 struct arb_want *arbline_worst_alloc(const struct arbtree *line,
 				     const struct arb_context *but); /* of others than but */
 struct arb_want *arbline_best(const struct arbtree *line);
-/* What those of a better rank ask for, together. */
+/* The sum of the requests of a better rank. */
 int64_t arbline_above(const struct arbtree *line, const struct arb_rank *rank);
 int64_t arbline_most(const struct arbtree *line); /* largest weight; INT64_MIN: nobody is there */
 struct arb_want *arbline_next(const struct arb_want *w);

@@ -202,7 +202,7 @@ static bool one_of(enum arb_op op, uint64_t set)
 
 /* About a context, or of others: not sent by it. */
 #define ABOUT (OP(CANCEL) | OP(INJECT) | OP(OSBLOCK))
-/* What the daemon says by itself: no sign of life of a client. The second set, if no context is named. */
+/* Messages of the daemon: no sign of life of a client. The second set: if they name no context. */
 #define DAEMONS   (OP(TICK) | OP(KNOB) | OP(OSBLOCK) | OP(POOL_RESIZE))
 #define DAEMONS_2 (OP(RESIZE) | OP(SPILLED))
 /* Not while a call of the context is withheld. */

@@ -112,23 +112,23 @@ const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
 	 << 5) /* RESERVE, RESIZE without a context: this is how it is, booked at once, past the capacity too. For what the kernel says */
 
 /*
- * Messages. Ids are the caller's, not 0, unique among the living of their sort. What a message does not name must be 0.
+ * Messages. Ids are the caller's, not 0, unique among the living of their sort. Fields that a message does not name must be 0.
  *
  *   POOL_CREATE   pool, kind (arb_pool_kind), bytes = capacity, extra = spill reserve, name. INVALID: exists
- *   POOL_RESIZE   pool, bytes = capacity now. What is booked stays; nothing new until it fits again. Waiting requests that are now
+ *   POOL_RESIZE   pool, bytes = capacity now. Bookings stay; new ones wait until all fit again. Waiting requests that are now
  *                 larger than the pool: TOOBIG
  *   POOL_REMOVE   pool; INVALID while anything is booked in it or waits for it
  *   KNOB          kind, value
  *   TASK_BEGIN    task, value = priority or ARB_PRIORITY_DEFAULT, name; a task also begins when it is first named by a BIND
  *                 other = task whose priority it inherits (0 = none)
- *   TASK_END      task, flags RELEASE, ALL. Unbinds its contexts (parked: REMOVED), progress event. What it keeps is owned by nobody until freed
+ *   TASK_END      task, flags RELEASE, ALL. Unbinds its contexts (parked: REMOVED), progress event. Nobody owns what it keeps until that is freed
  *   BIND          context, kind (arb_kind), list = tasks. Idempotent. Dedicated: one task; bound to another it moves. A context is either
  *                 dedicated or not: INVALID otherwise. DOWN after SHUTDOWN
  *   UNBIND        context, list = tasks that it no longer serves, or ALL. With none left it is UNKNOWN; parked: REMOVED. Progress event.
- *                 One that is not bound (to it): OK, nothing happens
+ *                 A context or task that is not bound: OK, nothing happens
  *   RESERVE       context, pool, bytes, reservation = its new id, flags, deadline. bytes 0: OK at once, booked. Or list = pools, amounts = bytes of each: all
  *                 or nothing, reservation = the id of the first, the others follow by 1
- *   RELEASE       reservation. Whoever sends it, the owner's books change
+ *   RELEASE       reservation. The owner's books change, whoever sends it
  *   RESIZE        reservation, bytes: less, at once; more: as RESERVE of the difference, context waits (flags, deadline)
  *   SEAL          reservation: it is an object now, with bytes as it is (0 = as reserved). Still pinned by its owner
  *   PIN, UNPIN    reservation, task (0 = its owner). A task pins it or does not: no count. Unpinned by all: reclaimable (sealed or not:
@@ -137,7 +137,7 @@ const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
  *                 waits; OK: none of it is away. It pins while it waits, and no longer where it does not end with OK
  *   OWN           reservation, task: its owner from now on (a lease that serves another, a ghost)
  *   SPILLED       reservation, bytes that really left the pool: answers ARB_REPLY_SPILL; or comes unasked. 0: it could not be. More than
- *                 one may come; flags ALL: the job has ended whatever is left of it. What could not be spilled does not count as
+ *                 one may come; flags ALL: the job has ended whatever is left of it. Bytes that could not be spilled do not count as
  *                 reclaimable any more, until the reservation changes (UNPIN said again will do)
  *   READY         context, deadline: after RETRY or SPLIT. RUNNING: OK, nothing happens
  *   RETRY_BEGIN, RETRY_END   context; RETRY_END value 1 = the attempt succeeded, 0 = it did not
@@ -150,7 +150,7 @@ const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
  *   SHUTDOWN      all that is withheld: REMOVED; nobody is bound; binds answer DOWN
  *
  * Any message of a context other than NONBLOCK and SPILL reserves clears its wait mark (CANCEL, INJECT and OSBLOCK are about one, not
- * of it), whatever its answer: who calls does not wait. Of a context with a withheld reply RESERVE (but NONBLOCK, SPILL), RESIZE, PIN, READY, RETRY_*, WAIT_*, SPILL_* and BIND are INVALID.
+ * of it), whatever its answer: a caller does not wait. Of a context with a withheld reply RESERVE (but NONBLOCK, SPILL), RESIZE, PIN, READY, RETRY_*, WAIT_*, SPILL_* and BIND are INVALID.
  * Reserves without a context, or of one that is not bound, are owned by nobody, rank above all and never wait.
  */
 enum arb_op {

@@ -50,7 +50,7 @@ uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p)
 	return pinned;
 }
 
-/* What c's tasks hold in p, or were promised: no obstacle to letting c out. */
+/* The bytes that c's tasks pin in p, or were promised: they never keep c from being let out. */
 int64_t arbledger_own_pinned(const struct arb_context *c, const struct arb_pool *p)
 {
 	const struct arb_account *account;
@@ -229,7 +229,7 @@ void arbledger_refuse(struct arb *a, struct arb_reservation *r)
 	change_holder(a, r, r->owner);
 }
 
-/* What could not be spilled may be tried again. */
+/* A reservation that could not be spilled may be tried again. */
 static void forgive(struct arb *a, struct arb_reservation *r)
 {
 	if (!r->refused)

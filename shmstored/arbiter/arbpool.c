@@ -48,7 +48,7 @@ static bool asks_over(const struct arb_context *c, const struct arb_pool *p, int
 	return false;
 }
 
-/* Who waits for more than there will ever be is told so; also who is rolled back and has asked for more. */
+/* Answers waiting and rolled-back requests that are larger than the pool will ever be. */
 static void turn_away(struct arb *a, struct arb_pool *p)
 {
 	const int64_t most = arbpool_most(p);

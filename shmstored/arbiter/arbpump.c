@@ -2,12 +2,12 @@
 /*
  * arbpump.c: who gets bytes now.
  *
- * The pump of a pool runs after every event that can help somebody in it: best first, everything that fits. What is free is granted;
- * ALLOC contexts that can not be helped by spills any more are BLOCKED; BLOCKED ones that can be are ALLOC. Each finds its man by the
- * sums of the line, so that who cannot be helped is not looked at.
+ * The pump of a pool runs after every event that can help somebody in it: best first, everything that fits. It
+ * grants free bytes; ALLOC contexts that can not be helped by spills any more are BLOCKED; BLOCKED ones that
+ * can be are ALLOC. Each finds its man by the sums of the line, so that requests beyond help are not looked at.
  *
- * Progress lets out who was rolled back, if all that its attempt needs fits: one pass, best first, over these and those who wait. Frees
- * alone do not: a task that frees and takes again all the time would drive others from one roll back into the next.
+ * Progress lets out rolled-back contexts, if all that their attempt needs fits: one pass, best first, over these and those who
+ * wait. Frees alone do not: a task that frees and takes again all the time would drive others from one roll back into the next.
  *
  * A waiter that was passed max_bypass times closes its pool for everybody below it. Not where all are stalled: then nothing comes that it could
  * wait for, and whoever fits is served before anybody is rolled back.
@@ -68,7 +68,7 @@ void arbpump_dirty(struct arb *a, struct arb_pool *p)
 	a->dirty = p;
 }
 
-/* Who comes to be BLOCKED helps nobody, and was looked at; but with it some may be hopeless. */
+/* A newly BLOCKED request was looked at and helps nobody, but may make others hopeless. */
 void arbpump_newcomer(struct arb *a, const struct arb_want *w)
 {
 	if (w->alloc || a->knobs[ARB_KNOB_MAX_BYPASS] == 0) /* it closes the pool */
@@ -202,7 +202,7 @@ bool arbpump_past(struct arb *a)
 
 /* ---- progress ------------------------------------------------------------------------------------------------------ */
 
-/* What others have pinned there, and what was promised to others, leaves room for all that the attempt needs. */
+/* The bytes of p for an attempt: those that nobody has pinned and nobody was promised. */
 static int64_t room_for_need(const struct arb_pool *p)
 {
 	return arbpool_limit(p) - arbpool_pinned(p) - p->promised;

@@ -2,9 +2,9 @@
 /*
  * arbroll.c: attempts: rolled back, let out again, split, ended.
  *
- * Who is told RETRY keeps in mind what its attempt needs: what it held and the request that failed. It waits in the lines "rolled" of
- * these pools, and is let out with a promise: what it still lacks of its need is not given to others who are let out. The promise
- * ends when it is kept, when the attempt ends, or when it is rolled back again.
+ * A context that is told RETRY remembers the need of its attempt: what it held and the request that failed. It waits in
+ * the lines "rolled" of these pools, and is let out with a promise: what it still lacks of its need is not given to
+ * others who are let out. The promise ends when it is kept, when the attempt ends, or when it is rolled back again.
  *
  * A context's outcomes are counted until anybody makes progress: who is rolled back by busy neighbours goes on, who turns in circles
  * ends with NOMEM.

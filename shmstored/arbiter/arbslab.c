@@ -6,8 +6,8 @@
  * its heap, and each costs a walk of page tables besides its lines of memory. Here they lie together, four times as many in each piece as in
  * the one before, and the large pieces are huge pages if the kernel has some. Measured with 10,000 contexts (bench_arbiter).
  *
- * What is put back is used again, last first; pieces go with the slab. Under a sanitizer every object is a block of its own, so that it sees
- * what is used after it was put back.
+ * Freed objects are used again, last first; pieces go with the slab. Under a sanitizer every object
+ * is a block of its own, so that it sees a use after free.
  */
 #include "arbslab.h"
 

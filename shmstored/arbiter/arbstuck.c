@@ -73,7 +73,7 @@ void arbstuck_drop(struct arb_want *w)
 	w->gain = 0;
 }
 
-/* Which of the task's requests revives it, in each pool. */
+/* Chooses for each pool the task's request that would revive it. */
 static void choose_leads(struct arb_task *t)
 {
 	struct arb_account *account;

@@ -10,7 +10,7 @@
  *             when it matters.)
  *   maybe     all its helpers and any dedicated one are, or are asleep by the word of the kernel: counts after silence only
  *
- * A task without contexts is not counted: nothing will come of it. What ended is remembered while it is among the last thousand.
+ * A task without contexts is not counted: nothing will come of it. The last thousand tasks that ended are remembered.
  */
 #include "arbcore.h"
 
@@ -100,7 +100,7 @@ static void remember(struct arb *a, struct arb_task *t)
 	a->n_ended--;
 }
 
-/* What it owns goes or becomes nobody's. */
+/* Frees the account's reservations, or leaves them to nobody. */
 static void give_up(struct arb *a, struct arb_account *account, unsigned flags)
 {
 	struct arb_reservation *r, *next;

@@ -94,7 +94,7 @@ static inline void arbtree_insert(struct arbtree *t, struct arbtree_node *n, uin
 	arbtree_touch(n, ops);
 }
 
-/* What was noted on the way from the root to n reaches n. */
+/* Pushes the pending changes on the path from the root down to n. */
 static inline void arbtree_settle(struct arbtree_node *n, const struct arbtree_ops *ops)
 {
 	struct arbtree_node *path[128]; /* a treap of 2^32 is deeper than this with less than 2^-60 */

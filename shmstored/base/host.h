@@ -59,7 +59,7 @@ struct host {
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */
 	struct host_counters counters;
-	/* What stands above connections and accounts, which call it through here. */
+	/* Connections and accounts call the modules above them through these. */
 	int (*dispatch)(struct conn *c, const void *packet, size_t n); /* dispatch.h */
 	const struct part *const *parts; /* part.h: in the order of their opening, up to a NULL; NULL = none */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lateness.h: how late the loop is: a timer of one second, and by how much each call of it came too late. Whatever keeps the loop
- * from its work shows here.
+ * lateness.h: how late the loop is: a timer of one second, and by how much each call of it came too
+ * late. Anything that keeps the loop from its work shows here.
  */
 #ifndef LATENESS_H
 #define LATENESS_H

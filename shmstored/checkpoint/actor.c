@@ -189,7 +189,7 @@ static void stop_runs(struct actor *a)
 			order(a, (struct actor_order){.action = ACTOR_STOP, .request = r->id, .peer = a->where});
 }
 
-/* Whatever runs is told to stop; when nothing does any more it goes on. */
+/* Tells all running requests to stop; the next step follows when none runs any more. */
 static void stop(struct actor *a, uint64_t now_ms)
 {
 	a->state = ACTOR_STOPPING;
@@ -343,7 +343,7 @@ int actor_done(struct actor *a, uint64_t step, bool ok, uint64_t now_ms)
 {
 	if (step != a->step || a->state == ACTOR_ACTIVE || a->state == ACTOR_PLACING || a->state == ACTOR_KILLED)
 		return -ESTALE;
-	/* What runs says itself that it stopped; that it cannot be told to is a failure. */
+	/* Each running request reports its own stop; not being able to tell one is a failure. */
 	if (ok && a->state == ACTOR_STOPPING)
 		return -ESTALE;
 	if (ok)

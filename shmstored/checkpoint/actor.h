@@ -6,10 +6,10 @@
  *   ACTIVE -> suspend -> stop what runs -> serialize -> [place] -> transfer -> deserialize -> forward the queue -> location -> ACTIVE
  *
  * From the suspension on requests only gather in the queue; nothing runs anywhere. The location is the point of no return: until it is
- * changed, every failure and every step that takes too long brings the actor back to ACTIVE at home, with its queue as it was. What the
- * destination was given is discarded; it has run nothing of it. So each request is answered once, and they begin in the order
- * of their coming. Where no destination is found, the actor stays suspended for suspend_max_ms; then it goes on at home, or is
- * killed if its level is ALWAYS: its requests are answered with that.
+ * changed, every failure and every step that takes too long brings the actor back to ACTIVE at home, with its queue
+ * as it was. The destination discards its copy, of which it has run nothing. So each request is answered once, and
+ * they begin in the order of their coming. Where no destination is found, the actor stays suspended for
+ * suspend_max_ms; then it goes on at home, or is killed if its level is ALWAYS: its requests are answered with that.
  */
 #ifndef ACTOR_H
 #define ACTOR_H
@@ -44,7 +44,7 @@ enum actor_state {
 	ACTOR_KILLED,
 };
 
-/* What the world is asked to do. Those marked * are answered by actor_done() with their step. */
+/* Actions for the caller to carry out. Those marked * are answered by actor_done() with their step. */
 enum actor_action {
 	ACTOR_SUSPEND,     /* * home takes no more requests */
 	ACTOR_STOP,        /* request: this one shall end soon; answered by actor_answered() or actor_stopped() */
@@ -79,14 +79,14 @@ struct actor;
 int actor_level(int level, bool can_save, bool can_load, bool strict);
 /* NULL: no memory. */
 struct actor *actor_new(const struct actor_config *config, actor_do *act, void *arg);
-/* Returns NULL. What waits is forgotten. */
+/* Returns NULL. Waiting requests are forgotten. */
 struct actor *actor_free(struct actor *a);
 
 /* A request comes. Return: 0; -EEXIST: it is here already; -EAGAIN: ACTOR_REQUESTS are; -EPIPE: the actor was killed; -ENOMEM. */
 int actor_request(struct actor *a, uint64_t request);
-/* One that ran was answered. Return: 0: pass the answer on; -ENOENT: it did not run, do not. */
+/* A running request was answered. Return: 0: pass the answer on; -ENOENT: it did not run. */
 int actor_answered(struct actor *a, uint64_t request, uint64_t now_ms);
-/* One that was told to stop did, without an effect: it will run again, before those that came after it. Return: 0; -ENOENT. */
+/* A request stopped as told, with no effect; it reruns before later ones. Return: 0; -ENOENT. */
 int actor_stopped(struct actor *a, uint64_t request, uint64_t now_ms);
 
 /*

@@ -242,7 +242,7 @@ bool ckpt_cast_result(struct ckpt_cast *c, bool ok)
 	c->n_tried++;
 	if (!ok && c->n_tried <= c->config.retry)
 		return false;
-	/* What nobody has is sent again in the next period. */
+	/* A version that no peer took is sent again in the next period. */
 	if (ok)
 		c->sent_version = c->version;
 	c->n_sent += ok;

@@ -37,7 +37,7 @@ struct ckpt_num {
 bool ckpt_num_read(const char *text, struct ckpt_num *ret);
 /* Of so many peers. -1: there are too few of them, and that is an error. Never more than n_peers otherwise. */
 int64_t ckpt_num_of(const struct ckpt_num *num, size_t n_peers);
-/* What was asked for, whether or not there are so many. */
+/* The number that was asked for, even if there are fewer peers. */
 uint64_t ckpt_num_wanted(const struct ckpt_num *num, size_t n_peers);
 
 enum ckpt_selection {

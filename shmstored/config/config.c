@@ -218,7 +218,7 @@ static bool is_above(uint64_t low, uint64_t high)
 	return low && high && (low > 1000000) == (high > 1000000) && low >= high;
 }
 
-/* What only the whole can say. */
+/* Checks the rules that relate several keys. */
 static int check(const struct config *c, const char *file, char **ret_error)
 {
 	for (size_t i = 0; i < c->n_partitions; i++) {

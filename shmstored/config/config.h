@@ -86,7 +86,7 @@ struct config_pressure {
 	uint64_t grace_ns, term_ns;            /* from the notice to SIGTERM, from that to SIGKILL */
 };
 
-/* What tasks used so far, of every user: docs/profiles.md. */
+/* Profiles of the memory that every user's tasks used: docs/profiles.md. */
 struct config_profile {
 	struct profile_choice strategy; /* NONE: nothing is collected, and nothing is used */
 	char *directory;                /* of the files, one for each user; "none": nothing is kept */

@@ -45,7 +45,7 @@ struct configkey {
 	enum configkey_kind kind;
 };
 
-/* What values of the kind look like, for an error's text. */
+/* Describes the kind's values, for an error's text. */
 const char *configkey_help(enum configkey_kind kind);
 /* 0: the key takes the text; -EINVAL. */
 int configkey_check(const struct configkey *k, const char *text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* configvalue.c: text to values. Whatever is left over, negative, out of range or not a number is an error, never a guess. */
+/* configvalue.c: text to values. Extra text, or no number in range, is an error, never a guess. */
 #include "configvalue.h"
 
 #include <errno.h>

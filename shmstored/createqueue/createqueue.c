@@ -205,7 +205,7 @@ static bool try_it(struct createqueue *q, struct request *r, bool fallback)
 	return true;
 }
 
-/* Who did not get its turn in this pass and has no time left. */
+/* Ends the requests that this pass left waiting and whose deadline has passed. */
 static void expire(struct createqueue *q, uint64_t now_ms)
 {
 	struct request *r, *next;
@@ -217,7 +217,7 @@ static void expire(struct createqueue *q, uint64_t now_ms)
 	}
 }
 
-/* What becomes of the first request, which did not fit. OK: it is finished, the pass goes on. */
+/* Decides on the first request, which did not fit. OK: it is finished, the pass goes on. */
 static enum createqueue_status first_failed(struct createqueue *q, struct request *r, uint64_t now_ms)
 {
 	bool spilling;

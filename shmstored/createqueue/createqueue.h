@@ -2,7 +2,7 @@
 /*
  * createqueue.h: objects that shall be created and for which there is no room yet. They wait here; each pass tries some of them again,
  * until there is room, or they may lie on the disk, or they have waited long enough. Pure: messages and time in, decisions out; no
- * clock, no I/O. What a pass needs of the world it gets by the calls of struct createqueue_ops.
+ * clock, no I/O. A pass acts on the world only through struct createqueue_ops.
  *
  * A request ends in one way only: created, refused by the world, no room on the disk either, its time is over, or its client left. Its
  * result waits until it is fetched, once.
@@ -37,7 +37,7 @@ struct createqueue_config {
 
 extern const struct createqueue_config createqueue_defaults;
 
-/* What an attempt came to. */
+/* The result of an attempt. */
 enum createqueue_got {
 	CREATEQUEUE_GOT,
 	CREATEQUEUE_NO_ROOM,
@@ -50,7 +50,7 @@ struct createqueue_ops {
 	enum createqueue_got (*allocate)(void *arg, uint64_t id, uint64_t bytes, bool fallback);
 	/* The disk that the fallback would use has no room. */
 	bool (*disk_full)(void *arg);
-	/* Whatever could be freed without loss shall be. */
+	/* Frees all that can be freed without loss. */
 	void (*collect)(void *arg);
 	/* Asks for room by spilling. true: it is under way. */
 	bool (*spill)(void *arg);

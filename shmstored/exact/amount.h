@@ -22,7 +22,7 @@ struct amount amount_add(struct amount a, struct amount b);
 struct amount amount_subtract(struct amount a, struct amount b);
 /* The smaller of those that are known. */
 struct amount amount_least(struct amount a, struct amount b);
-/* What used says of a memory of total bytes: within [0, total] if both are known, not below 0 if total is not. */
+/* Clamps used to [0, total] if both are known, to 0 and more if total is not. */
 struct amount amount_clamp(struct amount used, struct amount total);
 bool amount_equal(struct amount a, struct amount b);
 

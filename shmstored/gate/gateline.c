@@ -211,7 +211,7 @@ static bool fits(const struct gateline *a, const struct gateline_request *r)
 	return a->fits ? a->fits(r, a->fits_arg) : expected_of(r) <= a->room;
 }
 
-/* What happens to the task at the head of its queue. */
+/* Decides on the task at the head of its queue. */
 static enum gateline_outcome judge(const struct gateline *a, const struct gateline_request *r)
 {
 	if (r->declared > a->cap)

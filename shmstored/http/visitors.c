@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* visitors.c: see visitors.h. Who is sent away is shut down only: libmicrohttpd sees the end, and closes. */
+/* visitors.c: see visitors.h. A connection is only shut down here: libmicrohttpd closes it. */
 #include "visitors.h"
 
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * visitors.h: the connections of HTTP: where each is from, and since when it owes a request's headers. Pure, but for shutdown().
  *
  * There are VISITORS_MOST of them. When the last place is taken, one that owes headers has to go, so that the next finds a place: of
- * the source that has the most connections, the one that owes them for the longest. Who owes the first headers has little time for
- * them; between two requests a connection has more.
+ * the source that has the most connections, the one that owes them for the longest. A connection
+ * has little time for its first headers, and more between two requests.
  */
 #ifndef VISITORS_H
 #define VISITORS_H

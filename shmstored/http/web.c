@@ -4,7 +4,7 @@
  *
  * libmicrohttpd runs without threads of its own: it does what is ready when it is called and returns. A client that sends or reads slowly
  * keeps a connection and at most CONNECTION_MEMORY bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting.
- * Who is late with a request's headers goes earlier, at once if all places are taken (visitors.h).
+ * A client that is late with a request's headers goes earlier, at once if all places are taken (visitors.h).
  * A response is made at once, from what the loop's thread owns; a large one takes milliseconds. So one is made in a turn of the loop, and
  * after it there is a pause of PAUSE_FACTOR times what it took: whoever asks however fast has a tenth of the loop, and requests on the
  * socket wait for one response at most. Requests that come meanwhile are suspended and queue, in their order.
@@ -324,7 +324,7 @@ static int listen_at(const struct addrinfo *at, const char **ret_what)
 	return r;
 }
 
-/* What the service manager listens on for us goes before address and port. */
+/* The service manager's listening socket takes precedence over address and port. */
 static int take_socket(bool *ret_loopback)
 {
 	struct sockaddr_storage address = {.ss_family = AF_UNSPEC};

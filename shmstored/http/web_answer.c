@@ -2,11 +2,11 @@
 /*
  * web_answer.c: the paths, and the headers that keep other people's pages away.
  *
- * Who listens on a loopback address has two kinds of strangers: other users of the host, who see what peeruid.h and http.detail let
- * them, and web pages in a browser of this host's. A page of another origin may send a request but not read the answer: no CORS header
- * is ever sent. One that made its own name point to 127.0.0.1 (DNS rebinding) is of our origin for its browser: so the Host header must
- * be a loopback name where we listen on loopback only. Any port will do: "ssh -L 8000:localhost:9477" changes it.
- * Nothing can be changed by HTTP: GET and HEAD only, so there is nothing to forge.
+ * A loopback address is open to two kinds of strangers: other users of the host, who see what peeruid.h and http.detail let them,
+ * and web pages in a browser of this host's. A page of another origin may send a request but not read the answer: no CORS header
+ * is ever sent. A page whose own name points to 127.0.0.1 (DNS rebinding) is of our origin for its browser: so the
+ * Host header must be a loopback name where we listen on loopback only. Any port will do: "ssh -L
+ * 8000:localhost:9477" changes it. Nothing can be changed by HTTP: GET and HEAD only, so there is nothing to forge.
  */
 #include "web_answer.h"
 

@@ -43,7 +43,7 @@ void loop_after(struct loop *l, void (*fn)(void *arg), void *arg);
 /* CLOCK_MONOTONIC in ns, read once per batch; loop_clock() reads it now. */
 uint64_t loop_now(const struct loop *l);
 uint64_t loop_clock(void);
-/* What it runs on, for status and logs: "io_uring", with what of it had to be done without. */
+/* The backend, for status and logs: "io_uring", with the features that it lacks. */
 const char *loop_backend(const struct loop *l);
 
 /* Each start: 0; -EBUSY (op is in flight), -ECANCELED (the loop ends), -ENOMEM, … Nothing is in flight then. */

@@ -18,7 +18,7 @@ enum loop_kind {
 	LOOP_SEND,
 };
 
-/* What loop_op.priv is. */
+/* The layout of loop_op.priv. */
 struct loop_priv {
 	struct loop_op *prev, *next; /* in loop.busy */
 	uint8_t kind;                /* enum loop_kind */

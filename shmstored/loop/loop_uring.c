@@ -2,13 +2,13 @@
 /*
  * loop_uring.c: the loop on io_uring. Each turn is one system call, which submits all that the last turn's callbacks started and waits.
  *
- * An SQE's user_data is its loop_op; 0 is what nobody waits for (cancels). What the kernel holds of an operation ends with the CQE that
- * has no F_MORE; where that was not the operation's own end (a multishot that the kernel gave up, a timer's interval, a single shot of an old
- * kernel), it is armed again here and its owner notices nothing.
+ * An SQE's user_data is its loop_op; 0 marks those that nobody waits for (cancels). The kernel is done with an
+ * operation at the CQE that has no F_MORE; where that was not the operation's own end (a multishot that the kernel
+ * gave up, a timer's interval, a single shot of an old kernel), it is armed again here and its owner notices nothing.
  *
  * Packets arrive in buffers that the kernel takes from a ring of ours (N_BUFFERS for all connections) and that go back as soon as fn has
  * returned, so a turn handles at most N_BUFFERS packets. A connection that sends more than BURST of them in one turn is slowed: its
- * multishot ends, and until its socket is found empty it is read BURST packets each SLOW_NS, so that who asks without end takes a small and
+ * multishot ends, and until its socket is found empty it is read BURST packets each SLOW_NS, so that a client that never stops takes a small and
  * constant part of our time. With no room given for control messages, descriptors never reach our table: the flags say that there were some.
  *
  * Not used: IORING_OP_SENDMSG_ZC and registered files (packets are small and connections come and go), SQPOLL (burns a CPU).

@@ -236,7 +236,7 @@ int memsource_read(const struct memsource_config *config, struct memsource_readi
 	return 0;
 }
 
-/* Reads one level anew. One that is gone, or that there is no memory for, is unknown from here on. */
+/* Reads one level anew. On failure, also for want of memory, the level is unknown from here on. */
 static void read_again(const struct memsource_config *c, const char *proc, struct memsource_level *l, struct text *t)
 {
 	struct memsource_reading one = MEMSOURCE_NULL;

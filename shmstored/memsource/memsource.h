@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memsource.h: reads what the host and this process's memory cgroups say, each term with its source. What may be read is decided by the monitor's
- * modules; here files are opened and nothing else. A file that is missing, or unreadable, or cut, is an unknown term.
+ * memsource.h: reads what the host and this process's memory cgroups say, each term with its source. The monitor's modules decide
+ * what may be read; here files are opened and nothing else. A file that is missing, or unreadable, or cut, is an unknown term.
  */
 #ifndef MEMSOURCE_H
 #define MEMSOURCE_H

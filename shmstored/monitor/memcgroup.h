@@ -13,7 +13,7 @@
 
 #include "memlimit.h"
 
-/* What the files of one cgroup say, as far as they are there. */
+/* The values in one cgroup's files; a missing file's are unknown. */
 struct memcgroup_files {
 	/* v2: memory.max, memory.current; v1: memory.limit_in_bytes, memory.usage_in_bytes. No limit and 0 are unknown. */
 	struct amount limit, current;

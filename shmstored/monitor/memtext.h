@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memtext.h: numbers out of the kernel's text files, from buffers of any content: not ended by a zero, cut anywhere, of any length. What is not
- * there, or is no number, or does not fit, is unknown. Pure.
+ * memtext.h: numbers out of the kernel's text files, from buffers of any content: not ended by a zero,
+ * cut anywhere, of any length. A value that is missing, no number, or too large is unknown. Pure.
  */
 #ifndef MEMTEXT_H
 #define MEMTEXT_H

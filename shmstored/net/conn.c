@@ -261,8 +261,8 @@ static void close_now(struct conn *c)
 }
 
 /*
- * What it sent is thrown away, and it can send no more: the kernel would answer what is unread with a reset, before our ERROR. Who has
- * filled its socket with junk gets the reset as well: emptying it would be work that it makes for us.
+ * Discards the client's unread input and lets it send no more: else the kernel would send a reset before our
+ * ERROR. A client that filled its socket gets the reset: emptying it would be work that it makes for us.
  */
 static void drain(struct conn *c)
 {

@@ -19,7 +19,7 @@ struct host;
 struct member;
 struct conn;
 
-/* What a handler may return: 0, or a named outcome which ends this client; <0 is fatal for the daemon. */
+/* A handler's return: 0, or a named outcome that ends this client; <0 is fatal for the daemon. */
 enum conn_outcome {
 	CONN_OK = 0,
 	CONN_E_PROTOCOL, /* the client broke the protocol; conn_reason() was set */
@@ -74,7 +74,7 @@ void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...) _
 /* Ends those that are marked; the loop calls it. */
 void conn_end_dropped(void *host);
 
-/* What is told when a connection ends, in this order of registration: watchers, waiting grants, the member. */
+/* Called at a connection's end, in the order of registration: watchers, waiting grants, member. */
 struct conn_end {
 	struct conn_end *next;
 	void (*fn)(struct conn_end *e, struct conn *c);

@@ -49,7 +49,7 @@ static void send_refusal(int fd, const char *why)
 	size_t n = wire_pack(packet, sizeof(packet), WIRE_ERROR, 0, &body, why, strlen(why));
 
 	send(fd, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-	/* What it said already is taken, lest the kernel answer it with a reset in place of our message. */
+	/* Its input is read first, lest the kernel send a reset in place of our message. */
 	shutdown(fd, SHUT_RDWR);
 	for (unsigned i = 0; i < 8 && recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0; i++)
 		;

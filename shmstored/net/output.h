@@ -39,7 +39,7 @@ int output_add(struct output *o, size_t limit, uint16_t type, uint64_t serial, c
 	       size_t tail_size);
 /* Copies a document. 0, -ENOBUFS, -ENOMEM. */
 int output_add_document(struct output *o, uint64_t serial, const char *text, size_t n);
-/* What was not cut of them so far is not sent. */
+/* Drops the parts of documents that are not cut into packets yet. */
 void output_forget_documents(struct output *o);
 /* The next packets, at most max; how many. They stay where they are until output_sent(). */
 unsigned output_next(struct output *o, struct iovec *ret, unsigned max);

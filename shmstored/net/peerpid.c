@@ -2,8 +2,8 @@
 /*
  * peerpid.c: the kernel's own word (SO_PEERPIDFD, from 6.5 on), else a descriptor by number, of a process that is older than its connection.
  *
- * Of the descriptor by number: the process that it means is looked at after it was opened, and lives still when it was looked at. One that began before the
- * connection was accepted, and has the number now, had it then; so it is the one that connected.
+ * Of the descriptor by number: the process is looked at after the opening, and still lives after the look. A process
+ * that began before the connection was accepted and has the number now had it then; so it is the one that connected.
  */
 #include "peerpid.h"
 

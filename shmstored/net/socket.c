@@ -54,7 +54,7 @@ static int failed(const char *what, const char **ret_what)
 	return -errno;
 }
 
-/* One that an ordinary user's daemon finds there has to be that user's or root's: in a world-writable place anybody may have made it. */
+/* An existing directory must be our user's or root's: others can make one in a public place. */
 static int make_directory(const char *path, const char **ret_what)
 {
 	char *dir = strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;

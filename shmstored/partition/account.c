@@ -40,7 +40,7 @@
 
 /* ---- the fast tick ------------------------------------------------------------------------------------------------- */
 
-/* What only grows, of a store that lives or of those that went. */
+/* Adds the counters that only grow, of a live store or of those that went. */
 static void add_totals(struct account_tick *t, const struct shmstore_counters *c)
 {
 	t->put_n += c->put_n;

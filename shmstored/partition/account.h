@@ -131,9 +131,9 @@ struct account {
 /* Blocks for one look at the directories of the stores; at the daemon's start. The caller puts it into h's list. 0; -EBUSY (another daemon
  * has it), -errno (said in the log). */
 int account_open(struct host *h, const struct config_partition *config, struct account **ret);
-/* What is in flight ends on its own, by the loop's end. NULL is fine. Returns NULL. */
+/* Operations in flight end on their own, by the loop's end. NULL is fine. Returns NULL. */
 struct account *account_close(struct account *a);
-/* For what is in flight: keeps the memory (and no more than that, once it is closing). */
+/* For operations in flight: keeps the memory (and no more than that, once it is closing). */
 void account_ref(struct account *a);
 void account_unref(struct account *a);
 /* By its path (canonical or as given), or by uuid. NULL = not ours. */

@@ -3,11 +3,11 @@
  * accountquota.c: carries out what the quota decides, and tells it what happened.
  *
  * While somebody waits, the kernel is asked every POLL_NS whether there is room: a delete in another process tells nobody.
- * What users and labels take is an upper bound between surveys; where one would free room (quota_stale()), it is asked for, but
- * never so often that surveys take more than a tenth of the time.
+ * Between surveys the use of users and labels is an upper bound; a survey that would free room
+ * (quota_stale()) is asked for, but never so often that surveys take more than a tenth of the time.
  *
- * Who restarts a job at once must not be refused for what the killed one had: where somebody died since the last survey, a request that
- * a limit refuses waits for one that is made right then, for less than its client waits for an answer.
+ * A restarted job must not be refused for its killed predecessor's bytes: where somebody died since the last survey,
+ * a request that a limit refuses waits for one that is made right then, for less than its client waits for an answer.
  */
 #include "accountquota.h"
 

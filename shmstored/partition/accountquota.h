@@ -43,8 +43,8 @@ void accountquota_tick(struct account *a);
 void accountquota_room(struct account *a);
 
 /*
- * Asks stores for their recycled files, of the largest pool first, until these are bytes; 0: not any more. What the limits ask of a store
- * comes in its place.
+ * Asks stores for their recycled files, of the largest pool first, until these are bytes; 0: not
+ * any more. A store's request from the limits replaces it.
  */
 void accountquota_ask_recycled(struct account *a, uint64_t bytes);
 

@@ -117,7 +117,7 @@ static bool is_configured(const struct config_partition *config, const struct ac
 	return false;
 }
 
-/* What the earlier configuration had, and this one has not: back to the default, unless somebody changed it since. */
+/* Limits that left the configuration return to the default, unless somebody changed them. */
 static int drop_old(struct accountquota *k)
 {
 	static const struct quota_limits none = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0};

@@ -3,8 +3,8 @@
  * finder.c: inotify on stores/. A directory that comes is no store yet: its page is linked into it a moment later. So a name that came is
  * looked at some times, ever more seldom, until it is a store, or is gone. A name that went may have been a member.
  *
- * What is missed (too many names at once, a store outside stores/) is found by the next survey. Rejected: a watch on each store's directory
- * (a limited number per user, for one event each).
+ * The next survey finds missed stores (too many names at once, a store outside stores/). Rejected:
+ * a watch on each store's directory (a limited number per user, for one event each).
  */
 #include "finder.h"
 

@@ -15,7 +15,7 @@ struct ghostage;
 int ghostage_new(struct ghostage **ret);
 struct ghostage *ghostage_free(struct ghostage *g);
 
-/* One survey: begin, see for each hold, end. What was not seen by the end is forgotten. */
+/* One survey: begin, see for each hold, end. Holds not seen by the end are forgotten. */
 void ghostage_begin(struct ghostage *g);
 /* Returns the time of the survey that saw this hold first: now_ns where it is this one, or where memory is out. */
 uint64_t ghostage_see(struct ghostage *g, uint64_t inode, pid_t pid, uint64_t now_ns);

@@ -4,8 +4,8 @@
  *
  * An inbox is made by the public API as root's own store beside its place, given to its user from the inside out, and renamed to its
  * name last: killed anywhere, the next call goes on with what is there. Nobody but root can get in between, since inbox/ is root's
- * and what is being made is 0700. What stands in the place of inbox/ and is not root's is exchanged against one that is, in one
- * step, so that whoever made it cannot win by making it again.
+ * and what is being made is 0700. An inbox/ that is not root's is exchanged against one that is, in
+ * one step, so that its maker cannot win by making it again.
  *
  * From then on the inbox is its user's, who may do with it as they please, and gets no more where they broke it: every part is
  * opened without following symlinks and checked by its descriptor, each time.
@@ -87,7 +87,7 @@ static int open_root(int partition_fd)
 	if (fd < 0)
 		return fd;
 	if (check_owner(fd, geteuid()) == 0) {
-		/* Whatever our umask made of it: all must be able to pass. */
+		/* All must be able to pass, whatever our umask is. */
 		r = r == 0 && fchmod(fd, 0755) < 0 ? -errno : 0;
 		if (r == 0)
 			return fd;

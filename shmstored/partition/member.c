@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * member.c: the stores under watch. A member is made for a page whose lock is held, and goes when the lock is free or the page is no longer
- * there; pid and connection are only hints to look. What a page says is copied once and checked; what the kernel says of its file (owner,
- * size, inode) counts more.
+ * there; pid and connection are only hints to look. A page's words are copied once and checked; the
+ * kernel's view of its file (owner, size, inode) counts more.
  *
  * The page is opened by its path below the partition at each look: no descriptor is kept but the pidfd. Nothing here blocks: the
  * partition is a tmpfs.
@@ -298,7 +298,7 @@ int member_get(struct account *a, const char *path, uid_t uid_wanted, struct mem
 	bool write = true;
 	int r, fd;
 
-	/* What is known by that path may be another store by now. */
+	/* Another store may have that path by now. */
 	if (m && member_state(m) != MEMBER_LIVES) {
 		m->ending = true;
 		reaper_look(a, path);
@@ -442,7 +442,7 @@ void member_refresh(struct member *m)
 	copy_address(m);
 }
 
-/* What the gone have done stays done: adds m's totals to the account's. */
+/* Totals outlive their store: adds m's to the account's. */
 static void keep_totals(struct member *m)
 {
 	struct shmstore_counters *g = &m->account->gone;

@@ -67,7 +67,7 @@ struct member *member_find(struct account *a, const char *path);
 void member_connect(struct member *m, struct conn *c, pid_t pid);
 /* Copies the ledger's counters to m->last, and the address. Costs no system call. */
 void member_refresh(struct member *m);
-/* What its path leads to now, by the kernel. */
+/* The kernel's view of what is at its path now. */
 enum member_state {
 	MEMBER_LIVES, /* its lock is held */
 	MEMBER_DEAD,  /* its lock is free: what it left is to be reaped */

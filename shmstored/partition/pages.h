@@ -13,7 +13,7 @@
 
 #include "pagewords.h"
 
-/* What a page says of its owner, before the ledger (docs/format.md). */
+/* A page's words about its owner, before the ledger (docs/format.md). */
 struct page_head {
 	char magic[8];
 	uint32_t version;

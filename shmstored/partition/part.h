@@ -27,7 +27,7 @@ struct part {
 	/* A store's page was mapped; its connection ended, or it is gone. */
 	void (*came)(struct member *m);
 	void (*left)(struct member *m);
-	/* What a dead store left behind is gone, or stays. */
+	/* The reap of a dead store has ended: its remains are gone, or stay. */
 	void (*reaped)(struct account *a);
 	/* An eviction that was asked for has ended, well or not. */
 	void (*evicted)(struct account *a);

@@ -2,8 +2,8 @@
 /*
  * putqueue.c: between the pure queue, and the quota, the disk tier and the connections of a partition.
  *
- * An attempt of the queue is a request to the quota that does not wait there. Who has its answer is told after the pass: telling may end a connection, and with it
- * other puts of the list. While a pass runs those are only marked (member NULL), as the queue must not be called from within.
+ * An attempt of the queue is a request to the quota that does not wait there. A put is answered after the pass: telling may end a connection,
+ * and with it other puts of the list. While a pass runs those are only marked (member NULL), as the queue must not be called from within.
  */
 #include "putqueue.h"
 
@@ -24,7 +24,7 @@
 
 #define MS 1000000u
 #define FAILED_MOST \
-	32u /* attempts of one pass that fail: each looks at all stores. Who comes behind them waits for the next pass */
+	32u /* attempts of one pass that fail: each looks at all stores. Later puts wait for the next pass */
 
 struct put {
 	struct put *prev, *next;
@@ -176,7 +176,7 @@ struct putqueue *putqueue_free(struct putqueue *p)
 
 /* ---- results ------------------------------------------------------------------------------------------------------- */
 
-/* One that was held back by others was never tried: the partition is what holds them. */
+/* A put that others held back was never tried: the partition is its limit. */
 static void fill(const struct putqueue *p, struct put *w)
 {
 	if (w->tried && w->error)

@@ -22,12 +22,12 @@ struct quota_want;
 
 /* As a->config says. *ret NULL: puts wait under their limits. 0, -ENOMEM. */
 int putqueue_new(struct account *a, struct putqueue **ret);
-/* Who waits gets no answer. Returns NULL. */
+/* Waiting puts get no answer. Returns NULL. */
 struct putqueue *putqueue_free(struct putqueue *p);
 
 /*
  * As quota_request(): 0: granted; 1: it waits, and is answered later; -ENOSPC, -EDQUOT with ret; -EMFILE: too many of this store wait;
- * -EINVAL: serial waits already; -EPERM; -ENOMEM. One that does not wait overtakes only where one that waits might.
+ * -EINVAL: serial waits already; -EPERM; -ENOMEM. A put that may not wait overtakes only where a waiting one might.
  */
 int putqueue_request(struct putqueue *p, struct member *m, const struct quota_want *want, struct quota_answer *ret);
 /* -ENOENT: it does not wait. Else it was answered with -ECANCELED. */

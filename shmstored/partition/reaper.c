@@ -52,13 +52,13 @@ struct reap {
 	bool over;      /* out of the list: freed when nothing of it is in flight */
 	unsigned delay_ms, waited_ms;
 	uint64_t coming; /* bytes that it had, and has still */
-	/* Whose it was: from the member, or from its page, by the worker. */
+	/* The owner: from the member, or from the page, by the worker. */
 	bool known;
 	uid_t uid;
 	pid_t pid;
 	char label[sizeof(((struct page_head *)0)->label)];
 	char name[sizeof(((struct page_head *)0)->name)];
-	/* What the worker found. */
+	/* The worker's result. */
 	int result;
 	struct shmstore_gc_report report;
 	uint64_t expiry_ms;
@@ -338,7 +338,7 @@ static void call(struct reap *r)
 		sleep_until(r, loop_clock());
 }
 
-/* What a store has that ended; nothing of one that is kept, or lives. */
+/* The bytes of a store that ended; 0 for one that is kept, or lives. */
 static uint64_t left_behind(struct account *a, const char *path)
 {
 	struct member *m = member_find(a, path);

@@ -2,11 +2,11 @@
 /*
  * scanner.c: worker threads with a queue each, and one queue of finished jobs that an eventfd tells the loop of.
  *
- * Five threads, by who waits for the answer. Reaps: memory is to come free at once, and a survey may take seconds. What somebody asked
- * for: a little behind the loop, so that a request does not feel it. What nobody asked for: SCHED_IDLE, which the loop preempts whatever
- * it does, and which may starve on a busy host; nothing but the next such job waits for it, and it must hold no lock that others want.
- * The disk tier's: as long as a disk takes, or hangs. It holds locks that stores want for moments, so it is preempted like any program;
- * the bulk of its work is done by threads that the library starts, at the rank that it is asked for.
+ * Five threads, by who waits for the answer. Reaps: memory is to come free at once, and a survey may take seconds. Jobs that somebody
+ * asked for: a little behind the loop, so that a request does not feel it. Jobs that nobody asked for: SCHED_IDLE, which the loop
+ * preempts whatever it does, and which may starve on a busy host; nothing but the next such job waits for it, and it must hold no
+ * lock that others want. The disk tier's: as long as a disk takes, or hangs. It holds locks that stores want for moments, so it is
+ * preempted like any program; the bulk of its work is done by threads that the library starts, at the rank that it is asked for.
  *
  * The lock is held for the moving of list entries only. A kill -9 leaves nothing: jobs live in memory.
  *

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * surveyor.c: one survey at a time whose result counts: one that somebody asked for (several askers share it), or the one that is due
- * at the configured interval, but never more than a twentieth of the time. What a survey waits for a processor does not count: on a
- * busy host the next ones would come later and later. Who asks while one runs gets the next one: what they ask for
- * is the state after their question. One that is only due gives way to one that is asked for: it is told to stop, and its result forgotten.
- * It runs when the processors have nothing else to do; where that does not happen for a whole interval, the next one does not wait for it.
+ * at the configured interval, but never more than a twentieth of the time. A survey's wait for a processor does not count: on a busy
+ * host the next ones would come later and later. Requests while a survey runs get the next one: they ask for the state after their
+ * question. A survey that is only due gives way to a requested one: it is told to stop, and its result forgotten. It runs when the
+ * processors have nothing else to do; where that does not happen for a whole interval, the next one does not wait for it.
  *
  * A published survey is the cure for all that was missed: stores that came without being seen, members that are gone, dead stores that
  * nobody told us of.
