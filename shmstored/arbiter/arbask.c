@@ -21,7 +21,7 @@ static void forget(struct arb *a, struct arb_reservation *r)
 	arbslab_put(&a->slabs.reservations, r);
 }
 
-/* A PIN of r has failed: what it pinned for the time being it pins no more. Another's, for the same, keeps it. */
+/* A PIN of r has failed: drops its provisional pins. Another's, for the same, keeps it. */
 static void take_back_pin(struct arb *a, struct arb_reservation *r, struct arb_call_pin what)
 {
 	struct arb_context *c;

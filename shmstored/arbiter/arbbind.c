@@ -199,7 +199,7 @@ static int make_accounts(struct arb *a, const struct arb_context *c, struct arb_
 	return 0;
 }
 
-/* A bind without memory: what it has made, the tasks that are younger than seq, was never there. */
+/* A bind ran out of memory: removes the tasks that it made, younger than seq. */
 static void forget_prepared(struct arb *a, const struct arb_message *m, struct arb_binding *list, uint64_t seq)
 {
 	struct arb_binding *b;

@@ -3,7 +3,7 @@
  * arbiter.h: who gets memory, who waits, who rolls back, who splits. The pure core: state, message and time in, state and replies out.
  *
  * No locks, no clock, no I/O, one thread at a time. Blocking is a reply that is not sent yet (ARB_PENDING). Bytes are booked to
- * their owner, and a grant and its wake-up are one thing: who is woken has its bytes. Work per message grows with what changes, not
+ * their owner, and a grant and its wake-up are one thing: a context that is woken has its bytes. Work per message grows with what changes, not
  * with what exists. Memory is taken when pools, tasks, contexts and reservations are made, never to make a decision.
  *
  *   pool         bytes that can be reserved: a partition's, or a client's own
@@ -132,7 +132,7 @@ const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
  *   RESIZE        reservation, bytes: less, at once; more: as RESERVE of the difference, context waits (flags, deadline)
  *   SEAL          reservation: it is an object now, with bytes as it is (0 = as reserved). Still pinned by its owner
  *   PIN, UNPIN    reservation, task (0 = its owner). A task pins it or does not: no count. Unpinned by all: reclaimable (sealed or not:
- *                 whoever unpins says that it may go).
+ *                 an UNPIN says that it may go).
  *                 PIN of a spilled one: context waits as in RESERVE for its bytes (flags, deadline), also for those that leave while it
  *                 waits; OK: none of it is away. It pins while it waits, and no longer where it does not end with OK
  *   OWN           reservation, task: its owner from now on (a lease that serves another, a ghost)

@@ -64,7 +64,7 @@ int64_t arbledger_own_pinned(const struct arb_context *c, const struct arb_pool 
 	return (int64_t)own;
 }
 
-/* The account's pinned bytes or promise have changed: who waits or rolled back because of it is weighed anew. */
+/* Pinned bytes or the promise changed: weighs waiting and rolled-back requests anew. */
 static void follow(struct arb *a, struct arb_account *account)
 {
 	struct arb_context *c;

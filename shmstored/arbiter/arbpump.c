@@ -6,11 +6,11 @@
  * grants free bytes; ALLOC contexts that can not be helped by spills any more are BLOCKED; BLOCKED ones that
  * can be are ALLOC. Each finds its man by the sums of the line, so that requests beyond help are not looked at.
  *
- * Progress lets out rolled-back contexts, if all that their attempt needs fits: one pass, best first, over these and those who
- * wait. Frees alone do not: a task that frees and takes again all the time would drive others from one roll back into the next.
+ * Progress lets out rolled-back contexts, if all that their attempt needs fits: one pass, best first, over these and the waiting
+ * ones. Frees alone do not: a task that frees and takes again all the time would drive others from one roll back into the next.
  *
  * A waiter that was passed max_bypass times closes its pool for everybody below it. Not where all are stalled: then nothing comes that it could
- * wait for, and whoever fits is served before anybody is rolled back.
+ * wait for, and any request that fits is served before one is rolled back.
  */
 #include "arbcore.h"
 
@@ -77,7 +77,7 @@ void arbpump_newcomer(struct arb *a, const struct arb_want *w)
 		w->pool->look = w->pool->n_waiting > 1;
 }
 
-/* Somebody left, ended, or is idle: who was rolled back may be let out, and one solo run more is worth a try. */
+/* Somebody left, ended, or is idle: rolled-back contexts may go on, or be tried solo once more. */
 void arbpump_progress(struct arb *a)
 {
 	a->progress = true;
@@ -162,13 +162,13 @@ static void pump(struct arb *a, struct arb_pool *p)
 		arbpark_set_alloc(a, w->context, false);
 	if (freed)
 		mark_freed(a, p);
-	/* With nothing to be spilled here, who could be ALLOC is granted: unless it waits for spills elsewhere. */
+	/* With nothing to spill here, a request can be ALLOC only for spills elsewhere. */
 	while ((p->reclaimable || p->n_several) && (w = next_waiter(a, p, false)) != NULL)
 		arbpark_set_alloc(a, w->context, true);
 	arbspill_balance(a, p);
 }
 
-/* The best that is BLOCKED and fits, whoever closed its pool. */
+/* The best BLOCKED request that fits, even in a closed pool. */
 static struct arb_want *best_closed_out(const struct arb *a)
 {
 	struct arb_want *best = NULL, *w;

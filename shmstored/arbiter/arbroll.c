@@ -6,8 +6,8 @@
  * the lines "rolled" of these pools, and is let out with a promise: what it still lacks of its need is not given to
  * others who are let out. The promise ends when it is kept, when the attempt ends, or when it is rolled back again.
  *
- * A context's outcomes are counted until anybody makes progress: who is rolled back by busy neighbours goes on, who turns in circles
- * ends with NOMEM.
+ * A context's outcomes are counted until anybody makes progress: one that busy neighbours roll back
+ * goes on, one that turns in circles ends with NOMEM.
  */
 #include "arbcore.h"
 

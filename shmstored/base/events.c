@@ -151,7 +151,7 @@ static bool rate_allows(struct events *ev, enum event e, const char *key, uint64
 			}
 			*ret_left_out = l->n_left_out;
 			l->n_left_out = 0;
-			/* A user that stays at its limit is logged ever less; after a pause at once. */
+			/* Events of a user that stays at its limit get rarer; a pause resets it. */
 			l->interval_ns = now_ns - l->at_ns < 2 * l->interval_ns ? 2 * l->interval_ns : SECOND_NS;
 			if (l->interval_ns > LONGEST_NS)
 				l->interval_ns = LONGEST_NS;

@@ -44,7 +44,7 @@ enum actor_state {
 	ACTOR_KILLED,
 };
 
-/* Actions for the caller to carry out. Those marked * are answered by actor_done() with their step. */
+/* Actions for the caller. Those marked * are answered by actor_done() with their step. */
 enum actor_action {
 	ACTOR_SUSPEND,     /* * home takes no more requests */
 	ACTOR_STOP,        /* request: this one shall end soon; answered by actor_answered() or actor_stopped() */

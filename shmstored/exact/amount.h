@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * amount.h: bytes that may be unknown. A file that could not be read is no empty one: an unknown amount stays unknown in every sum, and who
- * decides says what it does with it. Negative amounts occur where two files were read at two moments. Pure; all functions saturate.
+ * amount.h: bytes that may be unknown. A file that could not be read is no empty one: an unknown amount stays unknown in every sum, and
+ * each decision says what it does with it. Negative amounts occur where two files were read at two moments. Pure; all functions saturate.
  */
 #ifndef AMOUNT_H
 #define AMOUNT_H

@@ -6,8 +6,8 @@
  * keeps a connection and at most CONNECTION_MEMORY bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting.
  * A client that is late with a request's headers goes earlier, at once if all places are taken (visitors.h).
  * A response is made at once, from what the loop's thread owns; a large one takes milliseconds. So one is made in a turn of the loop, and
- * after it there is a pause of PAUSE_FACTOR times what it took: whoever asks however fast has a tenth of the loop, and requests on the
- * socket wait for one response at most. Requests that come meanwhile are suspended and queue, in their order.
+ * after it there is a pause of PAUSE_FACTOR times what it took: clients get at most a tenth of the loop, however fast they ask,
+ * and requests on the socket wait for one response at most. Requests that come meanwhile are suspended and queue, in their order.
  * The timer of one second is also the measure of the loop's lateness (lateness.h).
  *
  * Ownership: web_free() ends libmicrohttpd at once, but the memory only when the loop has given back its operations.

@@ -199,7 +199,7 @@ static bool since_of(const struct request *r, enum wire_question what, uint64_t 
 		seconds = strtod(text, &end);
 		if (*end || !isdigit((unsigned char)*text) || !(seconds < 1e10))
 			return false;
-		/* To the millisecond: what a double adds or loses beyond is not to make another one of it. */
+		/* To the millisecond: rounding of the double must not change it. */
 		*ret = (uint64_t)(seconds * 1000 + 0.5) * 1000000;
 		return true;
 	}

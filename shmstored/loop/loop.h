@@ -51,8 +51,8 @@ const char *loop_backend(const struct loop *l);
 /* Multishot: fn(fd of a new connection); -errno ends it. Sets or clears fd's O_NONBLOCK as the backend needs it. */
 int loop_accept(struct loop *l, struct loop_op *op, int fd);
 /*
- * Multishot: fn(poll's revents) at the start where it is so already, then each time that it becomes so: who leaves something unread is not
- * called for it again. once: a single shot; started anew it looks at the state as it is.
+ * Multishot: fn(poll's revents) at the start where it is so already, then each time that it becomes so:
+ * unread data causes no second call. once: a single shot; started anew it looks at the state as it is.
  */
 int loop_poll(struct loop *l, struct loop_op *op, int fd, short events, bool once);
 /* fn(0) at first_ns (CLOCK_MONOTONIC), then every interval_ns (0: once). A late loop skips the calls that it missed. */

@@ -2,7 +2,7 @@
 /*
  * memlimit.h: how much of a host's memory counts, and from where on it is too much. Pure: numbers in, numbers out.
  *
- * Unknown values stay unknown: a host that cannot be read is not above its threshold, and nobody is killed for it.
+ * Unknown values stay unknown: a host that cannot be read does not count as above its threshold, and nobody is killed for it.
  */
 #ifndef MEMLIMIT_H
 #define MEMLIMIT_H

@@ -291,7 +291,7 @@ static void tell(const struct conn *c)
 	jsonmake_u64(fields, "pid", (uint64_t)c->peer.pid);
 	jsonmake_u64(fields, "uid", c->peer.uid);
 	jsonmake_text(fields, "why", c->reason);
-	/* Limited per user: who comes back under another pid again and again is still one. */
+	/* Limited per user: one that comes back under ever new pids is still one. */
 	snprintf(key, sizeof(key), "uid %u", c->peer.uid);
 	events_emit(c->host->events, EVENT_CLIENT_DROPPED, key, fields);
 	log_say(LOG_WARNING, LOG_FIELDS(.conn = c->name), "client dropped: %s", c->reason);

@@ -2,8 +2,8 @@
 /*
  * listener.c: accepts, refuses, and makes a pause where too many come (crowd.h).
  *
- * While it pauses, connections wait in the kernel's backlog, which is short on purpose: with a long one, who floods it would keep
- * others waiting behind many of its own. It is freed when its operations have ended: listener_free() only asks for that.
+ * While it pauses, connections wait in the kernel's backlog, which is short on purpose: with a long one, a flood would
+ * keep others waiting behind it. It is freed when its operations have ended: listener_free() only asks for that.
  */
 #include "listener.h"
 

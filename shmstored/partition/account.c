@@ -345,7 +345,7 @@ struct account *account_find(struct host *h, const char *path)
 		if (strcmp(a->path, path) == 0 || strcmp(a->config->path, path) == 0)
 			return a;
 	}
-	/* Spelled otherwise; what a partition's path leads to is a tmpfs: nothing blocks. */
+	/* Another spelling of the path; a partition is a tmpfs, so nothing blocks. */
 	if (path[0] != '/' || !realpath(path, real))
 		return NULL;
 	for (a = h->accounts; a; a = a->next) {

@@ -40,7 +40,7 @@ void pages_deinit(void);
 /* Maps the page open as fd, shared; writable where write. -EMFILE: too many. *ret is WIRE_PAGE_SIZE bytes. */
 int pages_map(int fd, bool write, void **ret);
 void pages_unmap(void *page);
-/* Its file was cut: what is there now is an empty page of ours. */
+/* Its file was cut: an empty page of ours is mapped there now. */
 bool pages_lost(const void *page);
 
 /* Copies the head of the page open as fd and checks it: magic, version, size, ends of texts. 0, -EBADMSG, -ENOTSUP, -errno. */

@@ -116,7 +116,7 @@ static void collect(void *arg)
 	(void)arg;
 }
 
-/* One at a time: what is under way may be enough. After one that failed the tier rests by itself. */
+/* One at a time: the one under way may suffice. After a failure the tier rests by itself. */
 static bool spill(void *arg)
 {
 	const struct putqueue *p = arg;

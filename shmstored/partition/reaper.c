@@ -117,7 +117,7 @@ static void sleep_until(struct reap *r, uint64_t due_ns)
 	}
 }
 
-/* The same, from the loop: what was awaited of it has come, or never will. */
+/* The same, from the loop: the awaited event has come, or never will. */
 static void over(struct reap *r)
 {
 	struct account *a = r->account;

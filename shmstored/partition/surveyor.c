@@ -115,7 +115,7 @@ static void judge_residual(struct account *a, const struct survey *s)
 	events_emit(a->host->events, EVENT_RESIDUAL, a->path, fields);
 }
 
-/* Members and dead stores as the survey found them. began_ns: who came since may be missing in it. */
+/* Members and dead stores as the survey found them. began_ns: later ones may be missing in it. */
 static void compare(struct account *a, const struct survey *s)
 {
 	struct member *m, *next;

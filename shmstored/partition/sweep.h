@@ -5,7 +5,7 @@
 
 struct account;
 
-/* In a worker, behind whatever somebody waits for. What it removed is told as events. */
+/* Runs in a worker, after jobs that somebody waits for. Removals are told as events. */
 void sweep_start(struct account *a);
 
 #endif

@@ -45,7 +45,7 @@ static int64_t bytes_of(struct amount a)
 	return a.known && a.bytes > 0 ? a.bytes : 0;
 }
 
-/* What the store keeps is freed by the worker's end where nobody else refers to it; Ray's policies know nothing of that. */
+/* A worker's end also frees its sole objects in the store; Ray's policies ignore them. */
 static int64_t freed_by(const struct policy *p, const struct policy_worker *w)
 {
 	return amount_sum(bytes_of(w->private), p->kind == POLICY_SHM ? bytes_of(w->sole) : 0);

@@ -16,7 +16,7 @@ enum policylevel {
 	POLICYLEVEL_UNSAID /* nobody said anything */
 };
 
-/* What is known of a task when its level is decided. Methods of an actor have their actor's. */
+/* A task's properties that decide its level. Methods of an actor have their actor's. */
 struct policylevel_wish {
 	enum policylevel class, instance; /* UNSAID, AUTO, or a level */
 	bool automatic;                   /* where neither says anything: as if AUTO was said */

@@ -159,8 +159,8 @@ static void send_signal(struct preempt *p, struct preempt_victim *v, int number,
 }
 
 /*
- * A large process takes long to die, and its memory comes free meanwhile. One that is traced, or waits in the kernel for a disk that
- * is gone, may never die.
+ * A large process takes long to die, and its memory comes free meanwhile. A process that is traced,
+ * or waits in the kernel for a disk that is gone, may never die.
  */
 static void look_at_killed(struct preempt *p, struct preempt_victim *v)
 {
@@ -300,7 +300,7 @@ static bool is_stuck(const struct preempt *p, pid_t pid)
 	return v != NULL;
 }
 
-/* What is stuck gives no memory: it is as good as gone, and no candidate. */
+/* A stuck process gives no memory: it counts as dead, and is no candidate. */
 static void leave_out_stuck(const struct preempt *p, struct preemptpick *pick)
 {
 	for (size_t i = 0; i < pick->n; i++)

@@ -90,7 +90,7 @@ struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_
 	return (struct actors_want){.memory = true, .private = known ? (uint64_t)seen->private.bytes : UINT64_MAX};
 }
 
-/* What every worker has. As long as it has actors it is no more willing than they are, and not idle. */
+/* Describes any worker. With actors it is no more willing than they are, and not idle. */
 static struct policy_worker worker_of(const struct host *h, pid_t pid)
 {
 	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);

@@ -33,7 +33,7 @@ int preemptpick_init(struct preemptpick *p, const struct host *h);
 void preemptpick_deinit(struct preemptpick *p);
 
 struct policy preemptpick_policy(const struct host *h, enum policy_kind kind);
-/* What moves of a process's actors must bring, where its end frees the memory of so many tasks too. */
+/* The demands on moves of pid's actors, where its end also frees n_tasks tasks' memory. */
 struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks);
 unsigned preemptpick_n_tasks(const struct preemptpick_who *who);
 

@@ -61,8 +61,8 @@ struct admission_answer admission_try(struct admission *a, const struct admissio
 /* It begins, admitted or not. Return: 0; -EEXIST; -EAGAIN: ADMISSION_TASKS run; -ENOMEM. */
 int admission_start(struct admission *a, uint64_t task, const struct admission_ask *ask);
 /*
- * What it has now, and what it will have at most: the lesser of profile_remaining(), where profile_has_phases(), and profile_at_most();
- * UINT64_MAX: that is not known. Return: 0; -ENOENT.
+ * The bytes that the task has now, and the most it will have: the lesser of profile_remaining(), where
+ * profile_has_phases(), and profile_at_most(); UINT64_MAX: that is not known. Return: 0; -ENOENT.
  */
 int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t remaining);
 /* Return: 0; -ENOENT. */

@@ -8,7 +8,7 @@
  * peak in each of PROFILE_PHASES equal parts of a lifetime, and by how much a task of some age may still grow. A kind whose tasks were
  * killed for want of memory is estimated higher until PROFILE_RING others have ended well.
  *
- * What is kept is bounded: beyond max_keys the key that was fed longest ago goes.
+ * The number of keys is bounded: beyond max_keys the one that was fed longest ago goes.
  */
 #ifndef PROFILE_H
 #define PROFILE_H
@@ -39,7 +39,7 @@ enum profile_resource {
 	PROFILE_RESOURCES
 };
 
-/* What of the past an estimate takes. */
+/* The part of the past that an estimate uses. */
 /* Each bolder than the one before. */
 enum profile_strategy {
 	PROFILE_NONE,
@@ -95,7 +95,7 @@ bool profile_was_preempted(const struct profile_key *k);
 /* k may be NULL here and below: nothing is known. */
 struct profile_stat profile_stat(const struct profile_key *k, enum profile_resource r);
 /*
- * What the next task will use: declared, else fallback, where nothing is known; max(declared, 5/4 peak) of fewer than PROFILE_WARM tasks;
+ * Estimates the next task's use: declared, else fallback, where nothing is known; max(declared, 5/4 peak) of fewer than PROFILE_WARM tasks;
  * then what strategy says (HISTOGRAM: p95 is what is shown). Never less than 3/2 of what a killed one had. NONE: the past says nothing.
  */
 uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, enum profile_strategy strategy,

@@ -24,7 +24,7 @@
 #define TEXT_MAX (16u << 20)
 #define ORIGINS  256u /* profiles of other daemons that are kept */
 
-/* What another daemon has measured of one user's tasks. */
+/* Another daemon's measurements of one user's tasks. */
 struct origin {
 	struct origin *next;
 	char peer[PEERS_NAME + 1];
@@ -160,7 +160,7 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 			free(pp);
 		return;
 	}
-	/* What is under way to a slow daemon comes first. */
+	/* Transfers under way to slow daemons end first. */
 	while (result >= 0 && !pp->n_sending && (u = pp->unsent) != NULL) {
 		pp->unsent = u->next;
 		send_profile(pp, u->uid, NULL);

@@ -39,7 +39,7 @@ struct profile *profiles_of(struct profiles *p, uint32_t uid);
 /* NULL: the user has none. */
 const struct profile *profiles_find(const struct profiles *p, uint32_t uid);
 /*
- * What estimates are made of: the user's profile, with what other daemons know. NULL: nothing is
+ * The base of estimates: the user's profile, merged with those of other daemons. NULL: nothing is
  * known of the user.
  */
 const struct profile *profiles_known(const struct profiles *p, uint32_t uid);
@@ -71,7 +71,7 @@ struct profiles_estimate {
 	enum profile_strategy strategy; /* by which it was reckoned */
 };
 /*
- * What the next task of this kind will use. declared: what the task itself says; 0: nothing. If the
+ * Estimates the next such task's use. declared: the task's own figure; 0: none. If the
  * instance is not known, its class is asked. After a preemption the estimate is the peak.
  */
 struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
@@ -90,7 +90,7 @@ enum profile_strategy profiles_strategy(const struct profiles *p);
 size_t profiles_values(const struct profiles *p, uint32_t uid, const struct profile_name *name,
 		       uint64_t ret[PROFILE_RING]);
 /*
- * What a task of this kind and age will still use, by its phases and by what it has had so far: the
+ * The bytes that a task of this kind and age will still use, by its phases and its peak so far: the
  * lesser of profile_remaining() and profile_at_most(). had: 0 if that is not known. UINT64_MAX: it
  * is not known.
  */

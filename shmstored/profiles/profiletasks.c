@@ -56,7 +56,7 @@ struct profiletasks {
 
 /* ---- looking at a process ---- */
 
-/* What the process has in its store that is no object yet: arrays that were born there, and what is being written. */
+/* Bytes in the store that are no object yet: arrays born there, and objects being written. */
 static uint64_t unpublished(const struct guest *g)
 {
 	struct member *m = conn_member(g->conn);

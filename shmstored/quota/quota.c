@@ -257,7 +257,7 @@ void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns)
 {
 	quota_credit_read(q, s);
 	quota_base_leave(q, s);
-	/* After base: who is alone and looks in between counts it twice, not never. */
+	/* After base: a look in between counts the bytes twice, not never. */
 	if (s->credit)
 		atomic_fetch_or_explicit(&s->credit->flags, WIRE_CREDIT_GONE, memory_order_release);
 	drop(q, s);
@@ -295,7 +295,7 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 	if (!s->credit || s->liar)
 		return -EPERM;
 	quota_credit_active(s, true, now_ns);
-	/* Who waits may have room by now. */
+	/* Waiting requests may have room by now. */
 	if (quota_queue_held(s))
 		quota_queue_walk(q, now_ns);
 	unspent = quota_credit_unspent(s);

@@ -10,7 +10,7 @@
  * A store's own limit needs no credit: its owner alone fills it and checks it.
  *
  * Requests that wait are served in the order of their arrival; one that a limit holds back holds back the later ones under the same
- * limit, and no others. What is unspent elsewhere is taken back when a request needs it: idle stores first.
+ * limit, and no others. Unspent credit is taken back from other stores when a request needs it: idle stores first.
  */
 #ifndef QUOTA_H
 #define QUOTA_H
@@ -45,12 +45,12 @@ struct quota_line {
 	int level; /* 0: below soft, 1: above soft, 2: requests were refused or wait at hard */
 };
 
-/* What a store has that it could give back. */
+/* Bytes that a store could give back. */
 struct quota_share {
 	uint64_t linked, pool, reserved;
 };
 
-/* What quota needs of the world; the model in the tests has its own. used, credit and share must not call back into quota; the others may. */
+/* Calls to the caller, or a test's model. used, credit and share must not call back. */
 struct quota_ops {
 	/* The partition's used bytes, now. */
 	uint64_t (*used)(void *arg);
@@ -94,7 +94,7 @@ struct quota_limits {
 };
 int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const struct quota_limits *limits,
 		uint64_t now_ns);
-/* What is set; -ENOENT: nothing is. */
+/* Returns the limits that are set; -ENOENT: there are none. */
 int quota_limit_get(struct quota *q, enum wire_limit kind, const char *id, struct quota_limits *ret);
 
 /*
@@ -116,13 +116,13 @@ void quota_remove(struct quota *q, struct quota_store *s, uint64_t now_ns);
 uint64_t quota_books(const struct quota *q);
 void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns);
 /*
- * At the start: a store of a dead owner was found. bytes: what it has; page: a copy of its credit section, NULL = none. What that says
- * counts where it is more, as what the store made may be linked by others.
+ * At the start: a store of a dead owner was found. bytes: what it has; page: a copy of its credit section,
+ * NULL = none. The page's sum counts where it is more, as others may have linked the store's objects.
  */
 void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes, const struct wire_credit *page);
 /*
  * The kernel's word: what each user and label takes, by a survey that began at the mark. quota_rebase() for each of them, then
- * quota_rebased(), which takes the mark: who was not named takes nothing.
+ * quota_rebased(), which takes the mark: groups not named take nothing.
  */
 struct quota_mark;
 struct quota_mark *quota_mark(struct quota *q); /* NULL: no memory, or one is out */
@@ -146,7 +146,7 @@ struct quota_want {
 	bool wait;
 	uint64_t deadline_ns; /* of wait and look */
 	bool look; /* without wait: it waits for the survey that the caller has made (quota_looked()), and is refused then, or at the deadline */
-	bool probe; /* without wait: who asks waits elsewhere, and asks again: a refusal is not counted */
+	bool probe; /* without wait: the asker waits elsewhere, and asks again: a refusal is not counted */
 };
 int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
 		  struct quota_answer *ret);

@@ -5,7 +5,7 @@
  *
  * A survey takes time, and the stores do not wait for it. Of what came into being meanwhile it saw some, and some not; of what was
  * given back as well. So that the sum stays an upper bound, all that came into being since its begin counts on top (the mark knows
- * the totals of then), and only what is given back after its end is subtracted. What it says too much, the next survey corrects.
+ * the totals of then), and only what is given back after its end is subtracted. The next survey corrects any excess.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ uint64_t quota_books(const struct quota *q)
 
 void quota_base_leave(struct quota *q, struct quota_store *s)
 {
-	/* What it had in flight got a name before it died, or not: nobody counted it as fresh. */
+	/* Bytes in flight may have got a name before it died: nobody counted them as fresh. */
 	uint64_t flight = s->charged - s->settled;
 
 	if (flight > s->out)

@@ -142,13 +142,13 @@ void quota_group_drop(struct quota *q, struct quota_group *g);
 void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns);
 void quota_group_enter(struct quota_group *g, struct quota_store *s);
 void quota_group_leave(struct quota_group *g, struct quota_store *s);
-/* What is used of it: the kernel is asked, after what was read of the pages. */
+/* Bytes used under the limit: the kernel is asked after the pages were read. */
 uint64_t quota_group_used(struct quota *q, const struct quota_group *g);
 /* The same, where a user's or a label's may be too much: nobody is asked. */
 uint64_t quota_group_sum(struct quota *q, const struct quota_group *g);
 /* Bytes that n more would be over hard; 0: they fit. */
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
-/* Modulo 2^64: what stores say of their totals is in it. */
+/* Modulo 2^64: it contains stores' own totals. */
 void quota_group_base(struct quota_group *g, uint64_t change);
 void quota_group_level(struct quota *q, struct quota_group *g, int level);
 void quota_group_line(struct quota *q, const struct quota_group *g, struct quota_line *ret);
@@ -158,9 +158,9 @@ void quota_group_line(struct quota *q, const struct quota_group *g, struct quota
 /* Reads the page anew: settled first, so that the sums are upper bounds whatever happens meanwhile. */
 void quota_credit_read(struct quota *q, struct quota_store *s);
 void quota_credit_read_all(struct quota *q, struct quota_group *g);
-/* What of its credit it has not charged. */
+/* The part of its credit that it has not charged. */
 uint64_t quota_credit_unspent(const struct quota_store *s);
-/* The part of that which may be taken for others. */
+/* The part of that credit that may go to others. */
 uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s);
 /* n more; need of what it then has is pledged. */
 void quota_credit_grant(struct quota *q, struct quota_store *s, uint64_t n, uint64_t need);
@@ -176,9 +176,9 @@ void quota_credit_active(struct quota_store *s, bool active, uint64_t now_ns);
 
 /* ---- quota_base.c ---- */
 
-/* What is used besides live stores, as an earlier life wrote it to a page: the most that any says, until the first survey. */
+/* Takes base from a page of an earlier daemon; the largest counts until the first survey. */
 void quota_base_inherit(struct quota_group *g, int64_t base);
-/* A live store goes: what it has becomes base. */
+/* A live store goes: its bytes become base. */
 void quota_base_leave(struct quota *q, struct quota_store *s);
 
 /* ---- quota_queue.c ---- */

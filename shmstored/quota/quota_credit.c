@@ -5,7 +5,7 @@
  * booked is the most that the store can have charged. It is granted, as we wrote it; and where less than that could be taken back
  * because it had been charged already, what was charged. A charge that fails shows for a moment as too high a charged; so charged
  * is cut to booked, which nothing but a grant raises: no store can book more than it was given. Nor is it a liar for that: its owner may
- * have been stopped right there. One that settles more than it was granted is.
+ * have been stopped right there. A store that settles more than it was granted is one.
  *
  * The sums of the groups are kept as of each store's last reading. Settling moves bytes from outstanding to what the kernel counts, so an
  * old reading of settled is an upper bound as long as used is read later, and an old pair of settled and fresh is one where
@@ -22,10 +22,10 @@
 
 static void lie(struct quota *q, struct quota_store *s, const char *what)
 {
-	/* What it had is held as it was believed last: until it goes it may have charged all that is booked. */
+	/* The last believed values stay: the store may have charged all that is booked. */
 	s->liar = true;
 	s->lie = what;
-	/* What was believed of it is its user's to bear: nobody is refused for that before a survey. */
+	/* Its user bears the believed bytes: nobody is refused for them before a survey. */
 	q->stale = q->unsure = true;
 	q->tell_stores = true;
 	s->granted = 0;
@@ -70,9 +70,9 @@ static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint6
 }
 
 /*
- * What it has in flight comes of its page, not of grants of ours: an earlier life of the daemon granted it, or nobody had to. More than
- * the least of its limits, and what it had before that was set, it cannot be, whatever the page says: no user may fill the others'
- * partition by a lie. The rest is doubtful, and is not counted; what is no longer in flight comes off the doubt first.
+ * The bytes in flight come of its page, not of our grants: an earlier daemon granted them, or nobody had to. More than the
+ * least of its limits, and what it had before that was set, it cannot be, whatever the page says: no user may fill the others'
+ * partition by a lie. The rest is doubtful, and is not counted; bytes that leave flight come off the doubt first.
  */
 static void believe(const struct quota *q, struct quota_store *s, uint64_t flight)
 {
@@ -213,7 +213,7 @@ void quota_credit_update(struct quota *q, struct quota_store *s)
 	if (s->liar)
 		return;
 	if (limited && !s->limited) {
-		/* To settled, not to charged: what is in flight is booked all the same, and nothing is left over if it fails. */
+		/* To settled, not to charged: bytes in flight stay booked until they settle. */
 		s->granted = s->settled;
 		s->booked = wire_credit_revoke(s->credit, s->granted);
 		s->charged = s->booked;
@@ -254,12 +254,12 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 	}
 	quota_credit_read(q, s);
 	believe(q, s, s->limited ? s->charged - s->settled : 0);
-	/* What it had before it was ours to grant is its own word. */
+	/* For bytes from before our first grant there is only its own word. */
 	if (s->fresh != s->last)
 		q->stale = q->unsure = true;
 	quota_credit_update(q, s);
 	atomic_store_explicit(&c->credit, q->config.credit, memory_order_relaxed);
-	/* Release: who sees our epoch sees the rest. */
+	/* Release: a reader of our epoch sees the rest. */
 	atomic_store_explicit(&c->epoch, q->config.epoch, memory_order_release);
 }
 

@@ -187,7 +187,7 @@ void quota_group_level(struct quota *q, struct quota_group *g, int level)
 	q->tell_levels = true;
 }
 
-/* What the kernel counts and no store has settled yet is used and outstanding at once: for people it is outstanding. */
+/* Bytes in flight that the kernel counts already are shown once, as outstanding. */
 static uint64_t used_settled(struct quota *q, const struct quota_group *g)
 {
 	uint64_t used = quota_group_used(q, g), flight = 0, over;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota_queue.c: who gets room, and who waits for it.
+ * quota_queue.c: the order in which requests get room or wait for it.
  *
  * One queue, in the order of arrival. A walk goes through it from its head; a request that a limit holds back closes that limit for
- * all behind it, so nobody overtakes under the same limit, and who waits for another limit holds back nobody here. One that does
- * not fit under its user's or its label's limit does not close the partition. Users and labels cross: a request that is held by one
- * and then by the other, again and again, would starve; after TURNS changes it closes both.
+ * all behind it, so nobody overtakes under the same limit, and a wait for another limit holds back nobody here. A
+ * request over its user's or its label's limit does not close the partition. Users and labels cross: a request
+ * that is held by one and then by the other, again and again, would starve; after TURNS changes it closes both.
  *
  * Room is made out of credit that other stores have not charged: of idle ones all, of those at work what is missing, each in its
- * turn; and only where it suffices. What one was just given for its need is left to it for a moment: else a large request would
- * lose to small ones behind it, over and over.
+ * turn; and only where it suffices. A store keeps a fresh grant for a moment: else a large request
+ * would lose to small ones behind it, over and over.
  */
 #include <errno.h>
 #include <utlist.h>
@@ -36,13 +36,13 @@ static uint32_t over(struct quota *q, const struct quota_store *s, uint64_t lack
 	return held;
 }
 
-/* What may be taken of a store: also what it is about to use where all is to be taken. */
+/* Bytes that may be taken of a store; all: also those that it is about to use. */
 static uint64_t spare(const struct quota *q, const struct quota_store *s, bool all)
 {
 	return all ? quota_credit_unspent(s) : quota_credit_spare(q, s);
 }
 
-/* What is still missing after. */
+/* Returns the bytes that are still missing. */
 static uint64_t take(struct quota_store *s, uint64_t n, uint64_t missing)
 {
 	uint64_t taken = quota_credit_take(s, n < missing || !s->active ? n : missing);
@@ -259,7 +259,7 @@ uint32_t quota_queue_never(const struct quota_store *s, uint64_t need)
 	return held;
 }
 
-/* What closes a limit for those behind w. */
+/* Returns the limits that w closes for requests behind it. */
 static uint32_t closes(struct quota_wait *w, uint32_t held)
 {
 	const uint32_t crossing = bit(WIRE_LIMIT_USER) | bit(WIRE_LIMIT_LABEL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * health.c: a daemon is well while its loop is in time, its books are fresh and its tiers' disks take what they should. Whoever watches it (a load balancer, systemd, the page)
- * gets the reasons in words.
+ * health.c: a daemon is well while its loop is in time, its books are fresh and its tiers' disks take
+ * what they should. Its watchers (a load balancer, systemd, the page) get the reasons in words.
  */
 #include "health.h"
 

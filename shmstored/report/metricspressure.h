@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metricspressure.h: the host's memory and its gate as metrics. What is unknown has no sample: it is not 0. */
+/* metricspressure.h: metrics of the host's memory and its gate. Unknown values have no sample. */
 #ifndef METRICSPRESSURE_H
 #define METRICSPRESSURE_H
 

@@ -3,7 +3,7 @@
  * report.c: chooses the partitions, and puts the daemon's part and the partitions' parts together. Reads what the loop's thread owns,
  * changes nothing, blocks on nothing: no name is looked up here, users' names are those of the last survey.
  *
- * A daemon has one answer to each question: who may see less gets the same document with what is others' left out.
+ * A daemon has one answer to each question: a viewer that may see less gets the same document without others' data.
  */
 #include "report.h"
 
@@ -49,7 +49,7 @@ static void daemon_part(const struct report_view *v, struct host *h, struct json
 	jsonmake_text(o, "backend", loop_backend(h->loop));
 	jsonmake_u64(o, "clients", h->n_conns);
 	jsonmake_flag(o, "draining", h->draining);
-	/* Whose stores the other documents show by name. */
+	/* The users whose stores the other documents show by name. */
 	jsonmake_text(o, "view", v->uid == REPORT_ALL ? "all" : v->uid == REPORT_NOBODY ? "totals" : "own");
 	counters = jsonmake_child(o, "counters", jsonmake_new());
 	jsonmake_u64(counters, "requests", c->n_requests);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report_arb.c: the memory arbiter of a partition: its pools, tasks and contexts; its last transitions; its sums. Who may not see a store by name sees its
- * pools, tasks and contexts not at all, but for the partition's pool and the sums.
+ * report_arb.c: the memory arbiter of a partition: its pools, tasks and contexts; its last transitions; its sums. A viewer
+ * that may not see a store by name sees none of its pools, tasks and contexts, only the partition's pool and the sums.
  */
 #include <json-c/json.h>
 #include <time.h>

@@ -16,7 +16,7 @@ struct shmstore_tier_info;
 struct quota_line;
 struct survey;
 
-/* Who asks, and when. */
+/* The asking user, and the time. */
 struct report_view {
 	unsigned uid;     /* as report_make() */
 	uint64_t since;   /* as report_make_since() */

@@ -150,7 +150,7 @@ static void record_part(const struct preempt_record *r, struct json_object *item
 	jsonmake_u64(item, "delay_ms", r->delay_ms);
 }
 
-/* Whom it would take, in the order in which they would go. */
+/* The processes that preemption would end, in order. */
 static void plan_part(const struct report_view *v, const struct host *h, struct json_object *o)
 {
 	struct json_object *list = jsonmake_child(o, "plan", jsonmake_new_list());

@@ -302,7 +302,7 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 	for (size_t i = 0; i < x.n; i++) {
 		const struct survey_store *f = x.stores[i];
 
-		/* One that lived then and is no member now has gone since: what the survey says of it is past. */
+		/* A store that lived then and is no member now has gone since the survey. */
 		if (x.seen[i] || f->alive == SHMSTORE_ALIVE || !report_may_see(v, f->uid) || n++ >= REPORT_WORKERS_MAX)
 			continue;
 		found_part(s, f, jsonmake_append(list, jsonmake_new()));

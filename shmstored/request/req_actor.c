@@ -62,7 +62,7 @@ static const char *why_not(int error)
 	}
 }
 
-/* What was asked for: DONE, or why not. late: the answer comes by itself. */
+/* Answers DONE, or the error. late: the answer comes by itself. */
 static int answer(struct conn *c, uint64_t serial, int error, bool late)
 {
 	static const struct wire_done done = {0};

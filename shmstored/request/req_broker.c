@@ -3,8 +3,8 @@
  * req_broker.c: BROKER: a handoff to another user.
  *
  * Here, on the loop's thread, is decided whether it may be: a registered store, the two users as the kernel and the operator's rules
- * know them, and no more requests under way than a bound. What the file system is asked is in broker.c, on the
- * thread that waits for no survey. The client may be gone when that is done; what it handed on then is still handed on.
+ * know them, and no more requests under way than a bound. The work in the file system is in broker.c, on the thread
+ * that waits for no survey. The client may be gone when that is done; what it handed on then is still handed on.
  */
 #include <errno.h>
 #include <fcntl.h>

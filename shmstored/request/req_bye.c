@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* req_bye.c: BYE: the store closes in good order. What it leaves (kept, or not yet removed) is its own business. */
+/* req_bye.c: BYE: the store closes in good order. Its kept or not yet removed objects stay. */
 #include "dispatch.h"
 #include "member.h"
 

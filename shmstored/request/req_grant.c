@@ -77,7 +77,7 @@ DISPATCH_HANDLER(cancel)
 		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");
 		return r == CONN_OK ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : r;
 	}
-	/* One that does not wait was answered before this came: that answer stands. */
+	/* A request that does not wait any more was answered before: that answer stands. */
 	if (m && m->quota)
 		accountquota_cancel(m, body->serial);
 	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * req_reap.c: REAP: a user asks for a dead store to go now, and is told each step. The daemon reaps the dead on its own
- * (reaper.c); this is for a store that it was not told of, or whose owner's process hangs without the lock, and for who wants to see.
+ * (reaper.c); this is for a store that it was not told of, or whose owner's process hangs without the lock, and for users who want to see.
  *
  * The work is a worker's, in the reaps' thread. Until it is done the struct reaping belongs to that; it forgets its connection
- * where that ends. One at a time for each connection, so that nobody fills the queue. What the lock says holds: a store whose
- * owner lives is -EBUSY, whoever asks.
+ * where that ends. One at a time for each connection, so that nobody fills the queue. The lock
+ * decides: a store whose owner lives is -EBUSY, whoever asks.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -103,7 +103,7 @@ static int add_action(const struct shmstore_gc_action *action, void *arg)
 	return 0;
 }
 
-/* Whose it is: the directory's owner's; name and label for the books are the page's. 0, -ENOENT, -EPERM. */
+/* Finds owner (the directory's), name and label (the page's). 0, -ENOENT, -EPERM. */
 static int identify(struct reaping *r)
 {
 	const char *below = r->path + strlen(r->account->path) + 1;
@@ -208,7 +208,7 @@ static int reply(struct reaping *r)
 	return e;
 }
 
-/* What it changed, in the books and for those who watch. */
+/* Tells the books and the watchers what the reap changed. */
 static void tell(const struct reaping *r)
 {
 	struct host *h = r->account->host;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_register.c: REGISTER: a process says which store is its own. What it says is checked: the store lives in a partition of ours, its page
- * belongs to the user at the socket's end (or that is root), and names the process there, in its own pid namespace.
+ * req_register.c: REGISTER: a process says which store is its own. The claim is checked: the store lives in a partition of ours,
+ * its page belongs to the user at the socket's end (or that is root), and names the process there, in its own pid namespace.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* req_set.c: SET: a limit at run time, by an administrator. What may be set, and how, is accountquota_set()'s. */
+/* req_set.c: SET: a limit at run time, by an administrator. accountquota_set() knows the keys. */
 #include <errno.h>
 
 #include "accountquota.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * req_stage.c: what a worker gets for a stage of a job, its begin and its end. The worker is the store that the connection has registered; another's stage can be
- * ended by the same user, and by administrators. What is not possible (a name, a count) is refused; what breaks the protocol ends the client.
+ * ended by the same user, and by administrators. An impossible request (a name, a count) is refused; a breach of the protocol ends the client.
  */
 #include <errno.h>
 #include <shmstore/stage.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_watch.c: WATCH: a connection is told of events, from those that are kept on. One watch a connection; it ends with it. Who is
- * not an administrator is told of its own user's events, and of those that are nobody's.
+ * req_watch.c: WATCH: a connection is told of events, from those that are kept on. One watch a connection; it ends
+ * with it. A client that is not an administrator is told of its own user's events, and of those that are nobody's.
  *
- *   catching up   the kept ones go out as far as the client reads; a timer looks again. What happens meanwhile is kept too, and waits
- *   live          each goes out as it happens; who reads too slowly for that is dropped by conn.c's bound, like anybody
+ *   catching up   the kept ones go out as far as the client reads; a timer looks again. Later events are kept too, and wait
+ *   live          each goes out as it happens; a client that reads too slowly is dropped by conn.c's bound, like anybody
  *
- * Who falls so far behind in catching up that the ring has gone round misses the oldest, and sees that by the numbers.
+ * A client so far behind that the ring has gone round misses the oldest, and sees that by the numbers.
  * Numbers begin anew with each life of the daemon: one from before, greater than the last, means from now on.
  * A watch is freed when its connection ended and its timer is not in flight.
  */

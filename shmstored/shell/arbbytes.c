@@ -89,7 +89,7 @@ int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n)
 	bool free = x && !x->serial;
 	int r;
 
-	/* Before the step: its end may be among the replies. One that waits already keeps what it waits for. */
+	/* Before the step: its end may be among the replies. A waiting context keeps its call. */
 	if (free) {
 		x->serial = q->serial;
 		x->op = q->w->op;
@@ -98,7 +98,7 @@ int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n)
 		x->n_reservations = n;
 	}
 	r = arbhost_step(q->client->host, m);
-	/* The core withholds nothing of who is not bound, so x is there where it is PENDING. */
+	/* The core withholds no call of unbound contexts, so a PENDING one has its x. */
 	if (r == ARB_PENDING)
 		return r;
 	if (free)
@@ -183,8 +183,8 @@ static bool any_taken(struct arbguest *c, uint32_t id, uint32_t n)
 }
 
 /*
- * Before more is given of the partition. Who asks again after the kernel refused what was granted must not be granted the same again; and nobody
- * waits for what others wrote, settled or gave back without a word.
+ * Looks at the kernel before a grant. A client whose granted bytes the kernel refused must not be
+ * granted them again; and nobody waits for bytes that others settled or gave back untold.
  */
 static void look_first(struct arbguest *c, uint64_t bytes)
 {

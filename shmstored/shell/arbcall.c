@@ -2,10 +2,10 @@
 /*
  * arbcall.c: up-calls: a client is asked to make room in what it unpinned, and told of pressure, on a second connection of its process.
  *
- * A client has one EVICT out at a time; what else the core wants of it waits in its list. It answers by messages of its own (RELEASE, SPILLED)
- * and then EVICTED, within arbiter.call. Who does not is marked: what it unpinned is pinned again for the core, which passes it over from
- * then on, until it answers after all or opens a channel anew. The same is so for who has no channel: unpinned is what can be had.
- * Nothing here waits.
+ * A client has one EVICT out at a time; the core's other wishes wait in its list. It answers by messages
+ * of its own (RELEASE, SPILLED) and then EVICTED, within arbiter.call. A client that does not is marked:
+ * its unpinned reservations count as pinned for the core, which passes it over until it answers after all
+ * or opens a channel anew. The same holds for a client without a channel. Nothing here waits.
  */
 #include <string.h>
 #include <utlist.h>
@@ -34,7 +34,7 @@ int arbcall_offer(struct arbguest *c, struct arbreservation *r)
 	return outcome;
 }
 
-/* What is asked for may be answered, and forgotten, within any of the steps: the cursor is moved on then. */
+/* Any step may answer and forget a reservation: the cursor is moved on then. */
 static void offer_all(struct arbguest *c)
 {
 	for (struct arbreservation *r = c->reservations; r; r = c->cursor) {
@@ -53,7 +53,7 @@ static void take_back_all(struct arbguest *c)
 		if (!r->offered)
 			continue;
 		r->offered = false;
-		/* What was spilled already stays so until its owner pins it. */
+		/* A spilled reservation (0 bytes) stays so until its owner pins it. */
 		if (r->bytes)
 			arbhost_step(c->host, &m);
 	}
@@ -90,7 +90,7 @@ void arbcall_forget(struct arbguest *c, struct arbreservation *r)
 
 /* ---- calls --------------------------------------------------------------------------------------------------------- */
 
-/* The core's job on r has ended; what went was said by messages of the client's. */
+/* The core's job on r has ended; the client's messages told the bytes that went. */
 static void answer_core(struct arbguest *c, const struct arbreservation *r)
 {
 	struct arb_message m = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = arb_id(c, r->id)};
@@ -178,7 +178,7 @@ void arbcall_pressure(struct arbhost *h, uint32_t level)
 
 	HASH_ITER(hh, h->clients, c, next)
 	{
-		/* Who does not read the last one learns no less from it than from this one. */
+		/* A client that has not read the last one learns enough from that. */
 		if (c->serve && conn_waiting(c->serve) < sizeof(struct wire_header) + sizeof(body))
 			(void)conn_send(c->serve, WIRE_ARB_CALL, 0, &body, NULL, 0);
 	}
@@ -207,7 +207,7 @@ static void on_serve_end(struct conn_end *e, struct conn *conn)
 
 void arbcall_end(struct arbguest *c)
 {
-	/* What it wanted goes with it. */
+	/* The wishes of the core end with the channel. */
 	while (c->wanted)
 		unwant(c, c->wanted);
 	if (c->serve)

@@ -3,8 +3,8 @@
  * arbevict.c: room out of what is evictable: the disk tier demotes, and stores are asked for their recycled files, both at once.
  *
  * One at a time: more that is wanted meanwhile is begun when it is over. It has succeeded when the kernel counts so many bytes less, however
- * that came about. One that gave nothing is not repeated for REST_NS: what cannot be had now is not evictable, and those who wait for it
- * are dealt with as those who cannot be helped.
+ * that came about. An eviction that gave nothing is not repeated for REST_NS: until then nothing
+ * counts as evictable, and its waiters are beyond help.
  */
 #include "accountquota.h"
 #include "arbhost_state.h"
@@ -20,7 +20,7 @@ void arbevict_want(struct arbhost *h, uint64_t bytes)
 		h->evict.wanted = bytes;
 }
 
-/* The core's job is over, whatever came of it: what the kernel counts was booked before. */
+/* The core's job is over, well or not: the kernel's count was booked before. */
 static void end(struct arbhost *h)
 {
 	struct arb_message ended = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_EVICTABLE};
@@ -52,7 +52,7 @@ static void begin(struct arbhost *h)
 		accountquota_ask_recycled(h->account, bytes);
 		h->evict.asked_until_ns = arb_now(h) + ASKED_NS;
 	}
-	/* What recycled files give comes on top: they may take a moment, or never come. */
+	/* Recycled files come on top: they may take a moment, or never come. */
 	h->evict.demoting = k->demotable && tierkeeper_make_room(h->account, bytes);
 }
 

@@ -3,9 +3,9 @@
  * arbguest.c: one open store with a connection, as the arbiter has it: which contexts, tasks, pools and reservations it named, and which of its
  * calls are withheld.
  *
- * The core's ids are wide and trusted; a client's are its own word. The tables here are where the one becomes the other: what is not in them is no id
- * of this client's, whatever it says, and they bound what it can make the core remember. What the core knows better (bytes, owners, whether a
- * context is bound still) is copied after each step that may have changed it, never reckoned.
+ * The core's ids are wide and trusted; a client's are its own word. The tables here are where the one becomes the other: an
+ * id that is not in them is not this client's, whatever it says, and they bound what it can make the core remember. State
+ * that the core knows better (bytes, owners, bindings) is copied after each step that may have changed it, never reckoned.
  *
  * It ends with its connection, or its store: tasks end with all that they hold, contexts are unbound, what nobody owned is released, pools go.
  */
@@ -323,7 +323,7 @@ void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, 
 	events_emit(m->account->host->events, e, m->path, o);
 }
 
-/* Of outcomes that the core says nothing about: for events, and who timed out is told. */
+/* Outcomes that the core does not report: for events, and to answer timeouts. */
 static const char *why_of(struct arbhost *h, const struct arb_reply *r)
 {
 	if (r->outcome == ARB_RETRY)

@@ -122,7 +122,7 @@ static void say_wanted(struct arbhost *h)
 	}
 }
 
-/* In the partition. Who waits in a private pool is no matter of others. */
+/* Does anybody wait in the partition? Waits in private pools do not matter to others. */
 static bool is_pressed(const struct arbhost *h)
 {
 	struct arb_pool_info i;
@@ -147,7 +147,7 @@ static void say_level(struct arbhost *h)
 	arbcall_pressure(h, level);
 }
 
-/* What is left to do for c. */
+/* Does c's pending work. */
 static void settle_client(struct arbguest *c)
 {
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
@@ -177,7 +177,7 @@ static void arm(struct arbhost *h)
 	loop_timer(h->account->host->loop, &h->timer, due, 0);
 }
 
-/* Nothing is on its way back any more: who waits for that is told. */
+/* Nothing is on its way back any more: tells the waiting clients. */
 static void end_coming(struct arbhost *h)
 {
 	struct arb_message ended = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_COMING};
@@ -295,7 +295,7 @@ static int make_pool(struct arbhost *h)
 	struct arb_message coming = objects, evictable = objects;
 	struct arb_message comes = {.op = ARB_OP_UNPIN, .reservation = ARB_COMING};
 	struct arb_message unpin = {.op = ARB_OP_UNPIN, .reservation = ARB_EVICTABLE};
-	/* In this order: what comes by itself is waited for before anything is evicted. */
+	/* In this order: bytes that come by themselves are awaited before anything is evicted. */
 	const struct arb_message *all[] = {&pool, &objects, &coming, &comes, &evictable, &unpin};
 
 	snprintf(name, sizeof(name), "shm:%s", h->account->path);
@@ -370,7 +370,7 @@ static void part_left(struct member *m)
 
 	if (!m->arb)
 		return;
-	/* What it took and did not seal is the kernel's from here on: booked before its reservations are free. */
+	/* Bytes taken but not sealed are booked as the kernel's before their reservations end. */
 	m->arb->leaving = true;
 	if (a->arb)
 		arbkernel_refresh(a->arb, NULL);

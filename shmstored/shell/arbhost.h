@@ -9,9 +9,9 @@
 struct part;
 
 /*
- * What a partition knows of it (part.h). Opening makes a->arb where the arbiter is on, after a->quota, a->tier and a->tick are set.
- * When a store comes, what an earlier life of the daemon leased in its page may not be spent any more. When it leaves, its page is still
- * mapped: what it reserved is free, and who waits is answered no more.
+ * The arbiter's part of a partition (part.h). Opening makes a->arb where the arbiter is on, after a->quota, a->tier
+ * and a->tick are set. When a store comes, leases of an earlier daemon in its page may not be spent any more.
+ * When it leaves, its page is still mapped: its reservations are free, and its waiting calls get no answer.
  */
 extern const struct part arbhost_part;
 

@@ -103,7 +103,7 @@ struct arbguest {
 	} call;
 };
 
-/* What was read, and what of it the core was told. Bytes. */
+/* The bytes that were read, and (core_) those that the core was told. */
 struct arbkernel {
 	uint64_t capacity, core_capacity;
 	uint64_t used, drift, materialized, ghosts;
@@ -221,7 +221,7 @@ void arbguest_look_context(struct arbguest *c, struct arbcontext *x);
 void arbguest_look_task(struct arbguest *c, struct arbtask *t);
 /* Takes over what the core says of it; forgets it where that knows it no more. r may be gone after it. */
 void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r);
-/* What t holds (all: sealed ones too) is about to be released: it is left out of the client's sums. */
+/* t's reservations (all: sealed ones too) are about to go: leaves them out of the sums. */
 void arbguest_discount_task(struct arbguest *c, struct arbtask *t, bool all);
 /* A withheld call has its outcome. Within a step. */
 void arbguest_done(struct arbhost *h, const struct arb_reply *r);
@@ -235,7 +235,7 @@ int arbscope_begin(struct arbrequest *q);
 int arbscope_end(struct arbrequest *q);
 int arbscope_bind(struct arbrequest *q);
 int arbscope_unbind(struct arbrequest *q);
-/* What only names a context, or a task: READY, RETRY_BEGIN, …, CANCEL, INJECT. */
+/* Calls that only name a context or a task: READY, RETRY_BEGIN, …, CANCEL, INJECT. */
 int arbscope_plain(struct arbrequest *q);
 int arbbytes_pool(struct arbrequest *q);
 int arbbytes_reserve(struct arbrequest *q);
@@ -266,7 +266,7 @@ void arbkernel_surveyed(struct arbhost *h, const struct survey *s);
 
 /* ---- arbpage.c ---- */
 
-/* The client is new: what its page says of an earlier life is booked. */
+/* The client is new: books its page's leases of an earlier daemon. */
 void arbpage_begin(struct arbguest *c);
 void arbpage_end(struct arbguest *c, unsigned slot);
 void arbpage_read(struct arbguest *c, unsigned slot);
@@ -276,9 +276,9 @@ void arbpage_tell(struct arbguest *c, unsigned slot, bool raise);
 void arbpage_recall(struct arbguest *c, unsigned slot);
 /* LEASE, LEASE_CALLED. */
 int arbpage_request(struct arbrequest *q);
-/* What an earlier life of the daemon leased may not be spent any more. */
+/* Leases of an earlier daemon may not be spent any more. */
 void arbpage_cut(struct member *m);
-/* Pages say whether somebody waits; what is unspent while one does is free again. Steps. */
+/* Tells the pages whether somebody waits; unspent bytes are free meanwhile. Steps. */
 void arbpage_wanted(struct arbguest *c, bool wanted);
 
 /* ---- arbevict.c ---- */

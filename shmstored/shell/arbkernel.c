@@ -8,19 +8,19 @@
  *   evictable   what the disk tier, or recycled files, can give back    the same, reclaimable
  *   ghosts      deleted and still mapped, by the last survey            one for each client
  *
- * Materialized is what both a client's reservations and the kernel count: the store's ledger says what its writers have taken, and more than
- * what it reserved can it not be. A ledger that lies about it spends its own reservation twice, and meets the kernel's ENOSPC: the
- * next look sees what is used.
+ * Materialized bytes are counted by a client's reservations and by the kernel: the store's ledger
+ * says what its writers have taken, at most its reservations. A ledger that lies about it spends
+ * its own reservation twice, and meets the kernel's ENOSPC: the next look sees what is used.
  *
- * A look for one client's request reads that client's page alone, and all of them where the request would not fit: what others wrote and what became of
- * it they say to nobody but their ledgers. Foreign files are known from surveys only; while somebody waits, and foreign files may be why, one is
- * asked for, but never so often that surveys take more than a tenth of the time.
+ * A look for one client's request reads that client's page alone, and all of them where the request would not fit: only the
+ * others' ledgers tell what they wrote and what became of it. Foreign files are known from surveys only; while somebody
+ * waits, and foreign files may be why, one is asked for, but never so often that surveys take more than a tenth of the time.
  *
- * The kernel is asked at each tick, and for each request that is about memory which was written. Who reserves a small part of what is free, or releases
- * what it reserved, is served by a look that is FRESH_NS old: fstatfs() would be a tenth of the round trip.
+ * The kernel is asked at each tick, and for each request that is about memory which was written. A RELEASE, or a RESERVE of
+ * a small part of the free bytes, is served by a look that is FRESH_NS old: fstatfs() would be a tenth of the round trip.
  *
- * All of it is computed anew at each look; nothing is carried on but what the core was told. What rises is told before what falls, so that in
- * between no byte is free which is not.
+ * All of it is computed anew at each look; nothing is carried on but what the core was told. Rises
+ * are told before falls, so that in between no used byte counts as free.
  */
 #include <sys/statvfs.h>
 
@@ -68,7 +68,7 @@ static void read_client(struct arbhost *h, struct arbguest *c)
 	h->kernel.materialized += c->materialized;
 }
 
-/* What could be had back, by the ledgers: objects that nobody maps, as far as the tier can take them, and recycled files. */
+/* Sums the stores' ledgers: recycled files, and objects that the tier may take. */
 static void read_ledgers(struct arbhost *h)
 {
 	struct arbkernel *k = &h->kernel;
@@ -99,7 +99,7 @@ static uint64_t capacity(const struct arbhost *h, const struct statvfs *fs)
 	return less(less(whole, headroom), h->kernel.drift);
 }
 
-/* What is used, shared out; the parts that are known otherwise first. */
+/* Divides the used bytes among their causes, the ones known otherwise first. */
 static void share_out(struct arbhost *h)
 {
 	struct arbkernel *k = &h->kernel;
@@ -148,7 +148,7 @@ void arbkernel_refresh(struct arbhost *h, struct arbguest *only)
 	struct arbguest *c, *next;
 	struct statvfs fs;
 
-	/* The ledgers before the kernel: what is written in between counts twice, not never. */
+	/* The ledgers before the kernel: bytes written in between count twice, not never. */
 	if (only) {
 		read_client(h, only);
 	} else {
@@ -219,7 +219,7 @@ void arbkernel_survey_if_old(struct arbhost *h)
 	h->surveying = account_survey(a, &h->survey) == 0;
 }
 
-/* A deleted file counts once, for who was found first to have it. */
+/* A deleted file counts once, for the client that was first found to have it. */
 static uint64_t ghosts_of(const struct survey *s, pid_t pid)
 {
 	uint64_t sum = 0;

@@ -54,7 +54,7 @@ void arbpage_cut(struct member *m)
 
 /* ---- reading ------------------------------------------------------------------------------------------------------- */
 
-/* What it has was believed last; more it is not given. */
+/* The last believed values stay; the lease gets no more. */
 static void lie(struct arbguest *c, unsigned slot, const char *what)
 {
 	const struct member *m = c->member;
@@ -102,7 +102,7 @@ void arbpage_read(struct arbguest *c, unsigned slot)
 		lie(c, slot, wrong);
 		return;
 	}
-	/* One that fails shows for a moment as too high a charged. */
+	/* A charge that fails shows for a moment as too high a charged. */
 	if (charged > l->booked)
 		charged = l->booked;
 	l->booked = charged > l->granted ? charged : l->granted;
@@ -123,7 +123,7 @@ void arbpage_tell(struct arbguest *c, unsigned slot, bool raise)
 		arbhost_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent);
 }
 
-/* Nothing can be charged any more; what was is booked until it is settled or uncharged. */
+/* Nothing can be charged any more; charged bytes stay booked until settled or uncharged. */
 static void take_back(struct arbguest *c, unsigned slot)
 {
 	struct arblease *l = &c->leases[slot];
@@ -176,8 +176,8 @@ static bool open_lease(struct arbguest *c, unsigned slot)
 }
 
 /*
- * What was charged and is not settled is in flight: it is booked, as far as one lease can have been. More than that no honest page says, and it would keep
- * others from bytes that nobody has.
+ * Bytes charged and not settled are in flight: they are booked, up to the largest lease. No honest
+ * page says more, which would keep others from bytes that nobody has.
  */
 static void inherit(struct arbguest *c, unsigned slot)
 {
@@ -193,7 +193,7 @@ static void inherit(struct arbguest *c, unsigned slot)
 	l->settled = l->granted = settled;
 	l->booked = MIN(charged, settled + 2 * arb_config(c->host)->lease);
 	atomic_store_explicit(&p->max, slot ? 0 : arb_config(c->host)->lease_small, memory_order_relaxed);
-	/* Release: who sees our epoch sees the rest. */
+	/* Release: a reader of our epoch sees the rest. */
 	atomic_store_explicit(&p->epoch, c->host->account->host->epoch, memory_order_release);
 	arbpage_read(c, slot);
 }

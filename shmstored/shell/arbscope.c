@@ -74,7 +74,7 @@ int arbscope_end(struct arbrequest *q)
 
 	if (!t)
 		return ARB_INVALID;
-	/* What it took is the kernel's word first: else its reservations would be free for a moment, and what became of them too. */
+	/* The kernel's figures come first: else its taken bytes would be free for a moment. */
 	if (m.flags & ARB_RELEASE)
 		arbguest_discount_task(c, t, m.flags & ARB_ALL);
 	arbkernel_refresh(c->host, c);
@@ -83,7 +83,7 @@ int arbscope_end(struct arbrequest *q)
 	return r;
 }
 
-/* The tasks of a BIND, in the client's table. 0, -errno; what was made new and is of no use the caller looks at again. */
+/* A BIND's tasks in the client's table. 0, -errno; the caller looks at unused new ones. */
 static int add_tasks(struct arbguest *c, const uint32_t *ids, uint32_t n, struct arbtask **tasks)
 {
 	int r = 0;

@@ -2,9 +2,9 @@
 /*
  * stagebook.c: the profiles by their amounts and ids, the sessions, and those that wait in the order of their asking.
  *
- * held is the sum of what sessions have, and never more than total. Who waits keeps what it has until it is granted; then it is measured against
- * what is free with its own counted in. One that waits does not hold back the later ones that ask for less than is free: its time ends
- * anyway.
+ * held is the sum of what sessions have, and never more than total. A waiting session keeps its
+ * amounts until it is granted; then it is measured against the free amounts and its own. It does
+ * not hold back later ones that ask for less than is free: its time ends anyway.
  */
 #include "stagebook.h"
 
@@ -260,7 +260,7 @@ static void say_granted(const struct stagebook *b, const struct session *s)
 		b->granted(b->arg, &g);
 }
 
-/* Who is outside of a stage and has less than the base gets what is free; who waits comes before. */
+/* Sessions outside of a stage and below the base get free amounts, after those that wait. */
 static void restore(struct stagebook *b)
 {
 	for (struct session *s = b->sessions; s && !b->waiting; s = s->hh.next)

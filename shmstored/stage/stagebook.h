@@ -3,10 +3,10 @@
  * stagebook.h: the ids of stage profiles, and which session runs a stage with which. Pure: messages and time in, grants out.
  *
  * Equal amounts have one id, 0 is the base, and no other id ever means something else in the book's life. Of too many profiles the one that was asked for longest ago is
- * forgotten, unless a session has it or waits for it: who asks for it again gets a new id. A session that begins a stage
- * gets its amounts if together with what the others hold they are within the total; else it waits, at most wait_ms, and then runs
- * with what is there: degraded, never for ever. Its end gives it the base back: what of that others hold then, as soon as they give it back and nobody waits.
- * Sessions are served in the order of their asking.
+ * forgotten, unless a session has it or waits for it: the next request for it gets a new id. A session that begins a
+ * stage gets its amounts if together with what the others hold they are within the total; else it waits, at most
+ * wait_ms, and then runs with what is there: degraded, never for ever. Its end gives it the base back: what of that
+ * others hold then, as soon as they give it back and nobody waits. Sessions are served in the order of their asking.
  */
 #ifndef STAGEBOOK_H
 #define STAGEBOOK_H
@@ -20,7 +20,7 @@
 
 struct stagebook;
 
-/* What a session has now. */
+/* A session's present amounts. */
 struct stagebook_grant {
 	uint64_t session;
 	uint32_t profile;
@@ -28,7 +28,7 @@ struct stagebook_grant {
 	bool degraded; /* less than the profile */
 };
 
-/* Who waited may begin, also degraded. It must not call back. */
+/* A session that waited may begin, also degraded. It must not call back. */
 typedef void stagebook_granted(void *arg, const struct stagebook_grant *g);
 
 /* total_mib: of all sessions' private and shared memory. NULL: no memory. base fits. */
@@ -49,7 +49,7 @@ void stagebook_each(const struct stagebook *b, bool (*fn)(uint32_t id, const str
 
 /* A session comes and has the base, or what is left of the total. Return: 0; -EEXIST; -ENOMEM. */
 int stagebook_join(struct stagebook *b, uint64_t session);
-/* It left: what it had is free, and who waits is served. Return: 0; -ENOENT. */
+/* It left: its amounts are free, and waiting sessions are served. Return: 0; -ENOENT. */
 int stagebook_leave(struct stagebook *b, uint64_t session);
 /*
  * It begins a stage with this profile, in the place of the one that it is in; until it is granted it keeps what it has.
@@ -58,7 +58,7 @@ int stagebook_leave(struct stagebook *b, uint64_t session);
 int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int64_t wait_ms, uint64_t now_ms);
 /* It ends the stage, or gives up waiting. Return: 0: it has the base again, or what is left; -ENOENT. */
 int stagebook_end(struct stagebook *b, uint64_t session);
-/* Time has passed: who waited long enough begins with what is there. */
+/* Time has passed: sessions that waited long enough begin with the free amounts. */
 void stagebook_tick(struct stagebook *b, uint64_t now_ms);
 
 /* false: no such session. */

@@ -64,7 +64,7 @@ static bool reaches(int64_t part, int64_t all, struct ratio threshold)
 	return all > 0 && ratio_compare(RATIO((uint64_t)part, (uint64_t)all), threshold) >= 0;
 }
 
-/* Which of whole and partial. */
+/* Returns the rule of the fallback, whole or partial; 0: none. */
 static unsigned fallen(const struct stage_config *c, const struct stage_ask *ask)
 {
 	int64_t all = ask->n_native + ask->n_convert + ask->n_other;

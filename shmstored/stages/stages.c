@@ -220,7 +220,7 @@ static uint64_t size_of(const struct account *a)
 	return fstatvfs(a->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
 }
 
-/* What a rule gives a worker privately, where that is more than it has outside of stages. */
+/* The most private memory that a worker can have, by a rule or outside of stages. */
 static int64_t most_private(const struct stage_config *rules, const struct stage_amounts *base)
 {
 	int64_t most = ratio_floor(rules->private_ratio, base->private_mib);

@@ -56,7 +56,7 @@ struct stages {
 
 extern const struct part stages_part;
 
-/* What a profile gives, for an answer. */
+/* The amounts of a profile, for an answer. */
 struct stages_answer {
 	uint32_t profile;
 	struct stage_amounts amounts;

@@ -2,9 +2,9 @@
 /*
  * start.c: the parts of the daemon, started in the order of what they need and stopped the other way round.
  *
- * The socket is opened last: who can connect finds stores and limits already known. At the end it is closed first; then the clients are told,
- * jobs that run are given up, the accounts let go of their locks (from then on stores are alone, and know it), and the loop goes last, since
- * operations of all the others are in flight there until then.
+ * The socket is opened last: clients find stores and limits already known. At the end it is closed first; then
+ * the clients are told, jobs that run are given up, the accounts let go of their locks (from then on stores are
+ * alone, and know it), and the loop goes last, since operations of all the others are in flight there until then.
  */
 #include "start.h"
 
@@ -77,7 +77,7 @@ static int open_profiles(struct host *h)
 	return h->profiletasks ? 0 : -ENOMEM;
 }
 
-/* What works in another way, or not at all, under this filter or on this kernel. */
+/* Logs the features that this filter or kernel restricts or forbids. */
 static void say_refused(void)
 {
 	struct shms_refusal refused[SHMS_REFUSED_MAX];
@@ -108,7 +108,7 @@ static void link_partitions(const struct host *h, bool make)
 	for (size_t i = 1; i < c->n_partitions; i++) {
 		if (!own_socket(c->partitions[i].path, path))
 			continue;
-		/* We have the partition's lock: what is ours there is an earlier daemon's. */
+		/* We have the partition's lock: any file of ours there is an earlier daemon's. */
 		unlink(path);
 		if (make && symlink(c->socket, path) < 0)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = path, .error = -errno),
@@ -223,7 +223,7 @@ static bool same_text(const char *a, const char *b)
 	return (!a && !b) || (a && b && strcmp(a, b) == 0);
 }
 
-/* What only a restart can change: said by name, and left as it is. */
+/* Compares keys that only a restart can change: a reload that changes them is refused. */
 static bool same_base(const struct config_stage *o, const struct config_stage *n)
 {
 	return o->base_private == n->base_private && o->base_shared == n->base_shared && o->total == n->total &&

@@ -37,7 +37,7 @@ void tierask(struct account *a, uint64_t need, uint64_t used)
 
 		if (!bytes || need > used)
 			continue;
-		/* What the page says may be anything. */
+		/* The page's number may be anything. */
 		bytes = (uint64_t)((__uint128_t)need * (bytes < used ? bytes : used) / used);
 		if (bytes)
 			ask(m, w, bytes);

@@ -9,8 +9,8 @@
  * The partition's own tier/config counts, whoever wrote it: without disk.path in our configuration we keep what shmstore-admin set.
  *
  * An eviction gives way to all else on the host, until the partition is urgently full: then it is ended and begun again at the rank
- * of any program, since on a busy host the other one may get nowhere. What a run could not do is tried again, later each time
- * (tierplan.h); what was demoted stays so, whenever we are killed.
+ * of any program, since on a busy host the other one may get nowhere. A failed run is tried again,
+ * later each time (tierplan.h); demoted objects stay so, whenever we are killed.
  *
  * Rejected: demoting at the store's quota too (the library does, for its own put); a thread for each partition (they share a disk mostly).
  */
@@ -62,7 +62,7 @@ struct tierkeeper {
 	struct tierplan set_plan, look_plan, plan;
 	struct tierplan_now before; /* a second ago */
 	uint64_t books;             /* accountquota_books() when the eviction began */
-	/* What is known. */
+	/* The tier's known state. */
 	struct stat config; /* of CONFIG; st_ino 0: there is none */
 	bool known;
 	struct shmstore_tier_info info;
@@ -171,7 +171,7 @@ static void set_done(struct tierkeeper *k)
 	}
 }
 
-/* What went wrong below, though the eviction may have come to its end. */
+/* Returns the error of the disk or the files, which an eviction may have survived. */
 static int damage(const struct tierwork *w)
 {
 	int error = w->report.error ? w->report.error : w->result;
@@ -278,7 +278,7 @@ static void done(struct scanner_job *job)
 		begin_room(k);
 }
 
-/* What w needs besides its kind is filled in already. */
+/* The caller has filled in w's other input. */
 static void submit(struct tierkeeper *k, enum tierwork_kind kind)
 {
 	struct tierwork *w = &k->work;

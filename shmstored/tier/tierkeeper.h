@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tierkeeper.h: keeps a partition under its watermarks by its disk tier: writes the configured tier into it, demotes what is used least in the
- * background, waits where the disk is full, and tells. Loop's thread only, which is never held up by a disk: what touches one is a
- * job of the scanner's SCANNER_TIER.
+ * background, waits where the disk is full, and tells. Loop's thread only, which is never held up
+ * by a disk: work on a disk is a job of the scanner's SCANNER_TIER.
  */
 #ifndef TIERKEEPER_H
 #define TIERKEEPER_H
@@ -23,7 +23,7 @@ enum tierkeeper_state {
 	TIERKEEPER_UNAVAILABLE, /* its disk is gone, or cannot be used (why); tried again at retry_ns */
 };
 
-/* Since the daemon began, by the daemon: what other processes demote is not in it. Bytes unless n_. */
+/* Since the daemon began, by the daemon: without other processes' demotions. Bytes unless n_. */
 struct tierkeeper_counters {
 	uint64_t n_evictions, n_objects, n_clean, n_skipped, n_disk_full, n_damaged;
 	uint64_t freed, held, original, written;
@@ -40,7 +40,7 @@ struct tierkeeper_view {
 	uint64_t n_objects, freed, written;    /* by the eviction that runs */
 };
 
-/* What a partition knows of it (part.h). Opens as the configuration says. */
+/* The keeper's part of a partition (part.h). Opens as the configuration says. */
 extern const struct part tierkeeper_part;
 /* For the arbiter: bytes that demotion could free now, as far as the disk has room; 0: there is no tier, or it rests after a failure. */
 uint64_t tierkeeper_room(const struct account *a);

@@ -3,8 +3,8 @@
  * tierplan.c: the decisions of the tier's keeper.
  *
  * A second is long for memory: a partition may fill by a gigabyte in it. So where used has risen so fast that it would pass the high mark
- * before the next second's look, it is looked at LOOKS times as often. What comes faster than that finds the library, which demotes
- * before it says that a partition is full.
+ * before the next second's look, it is looked at LOOKS times as often. A faster rise meets the
+ * library, which demotes before it says that a partition is full.
  *
  * Recycled files go first, by the stores themselves, which are asked for them at the same mark: where these alone would do, we wait
  * POOL_NS for them. An idle store gives nothing back before its next call, so it is not waited for longer.
@@ -106,7 +106,7 @@ static int by_bytes(const void *left, const void *right)
 	return compare(a->idle, b->idle, a->bytes, b->bytes);
 }
 
-/* Takes from each in its order what of() says, as long as there is need. What is taken is gone from the user's bytes. */
+/* Takes of(u) bytes from each user in order while there is need, and subtracts them from u's. */
 static size_t take(struct tierplan_user *users, size_t n, uint64_t (*of)(const struct tierplan_user *u),
 		   uint64_t *io_need, struct tierplan_step *ret_steps)
 {

@@ -29,7 +29,7 @@ struct tierplan {
 	unsigned n_failed; /* in a row */
 };
 
-/* What is there now. pool: bytes of recycled files, which the stores have been asked for and give back within a moment. */
+/* The present state. pool: bytes of recycled files that the stores will give back soon. */
 struct tierplan_now {
 	uint64_t used, pool, ns;
 };
@@ -43,7 +43,7 @@ uint64_t tierplan_next_look(const struct tierplan_marks *m, const struct tierpla
 void tierplan_succeeded(struct tierplan *p);
 /* It could not: the next one waits, twice as long each time. Returns how long (ns). */
 uint64_t tierplan_failed(struct tierplan *p, uint64_t now_ns);
-/* Something has changed (the configuration): what failed may work now. */
+/* The configuration has changed: a job that failed may work now. */
 void tierplan_forget(struct tierplan *p);
 
 struct tierplan_user {

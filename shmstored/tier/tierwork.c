@@ -3,8 +3,8 @@
  * tierwork.c: an eviction is one call of the library for each user in the plan's order, each for so many bytes, until the partition is
  * below its low mark; then one for everybody, since the plan was made of the last survey, which may be old by now.
  *
- * What the library says of a failure is the thread's, and gone with its next call: it is copied at once. Of several the last one is told, but
- * for what the disk said, which goes before all others.
+ * The library's text of a failure belongs to the thread, until its next call: it is copied at once.
+ * Of several failures the last is told, but one of the disk goes before all others.
  */
 #include "tierwork.h"
 
@@ -82,7 +82,7 @@ static uint64_t used(const struct tierwork *w)
 	return fstatvfs(w->fd, &fs) < 0 ? 0 : (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 }
 
-/* What one user's objects cannot free, another's may. */
+/* An error that ends the eviction; after others the next user's objects may do. */
 static bool is_over(const struct tierwork *w, int r)
 {
 	return r == -ECANCELED || r == -ENOENT || w->report.disk_full;
