@@ -89,7 +89,7 @@ int cmd_help(struct admin *a, int argc, char **argv)
 	return commands_read(&commands, a, 2, help_argv);
 }
 
-/* What a full disk or a closed pipe took from the answer must not look like success. */
+/* An answer cut by a full disk or a closed pipe must not look like success. */
 static int finish_output(int status)
 {
 	bool broken = ferror(stdout) != 0;

@@ -34,7 +34,7 @@ static int64_t clock_ms(clockid_t clock)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* A cell, quoted where it must be. What could upset a terminal is escaped. */
+/* A cell, quoted where it must be. Characters that could upset a terminal are escaped. */
 static void print_cell(const char *text)
 {
 	char *shown = keytext_new(text, strlen(text));

@@ -49,7 +49,7 @@ static int only_partition(const struct admin *a, char ret_path[ASKING_PARTITION]
 	return ADMIN_FAILED;
 }
 
-/* What is said, to which partition. */
+/* An order, and the partition that it goes to. */
 struct order {
 	struct shmstore_client_arb what;
 	struct shmstore_client *client;

@@ -70,7 +70,7 @@ static void print_states(const struct json_object *p)
 	putchar('\n');
 }
 
-/* What the daemon counted since the last frame, by the second; in all, where there is none. */
+/* Prints the daemon's totals, each with its rate since the last frame if there was one. */
 static void print_totals(const struct top *top, const struct json_object *p)
 {
 	static const struct {

@@ -14,7 +14,7 @@ enum admin_status {
 	ADMIN_USAGE = 2,  /* asked in a wrong way */
 };
 
-/* What the options of every command say. Strings are those of argv or of the environment. */
+/* The options common to all commands. Strings are those of argv or of the environment. */
 struct admin {
 	const char *partition; /* as given; NULL = the default */
 	const char *socket;    /* the daemon's, as given; NULL = the default */

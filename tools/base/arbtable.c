@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbtable.c: the contexts and the pools of a partition's arbiter as tables. Who waits is first: that is who is looked for. */
+/* arbtable.c: tables of an arbiter's contexts and pools, waiting contexts first. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonin.h: reads members of a document that another program made. What is missing or of another type reads as nothing. */
+/* jsonin.h: reads members of a document; missing ones and other types read as nothing. */
 #ifndef JSONIN_H
 #define JSONIN_H
 

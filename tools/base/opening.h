@@ -12,7 +12,7 @@
 
 /* The partition's path as the user means it. False: no default can be told; said. */
 bool opening_path(const struct admin *a, char ret_path[PATH_MAX]);
-/* What shmstore_partition_open() gets with that path: the default one, which nobody named, must be our user's or root's. */
+/* Flags for shmstore_partition_open(): the default path must be our user's or root's. */
 unsigned opening_flags(const struct admin *a);
 /* 0, or the command's exit status once everything is said. */
 int opening_partition(const struct admin *a, struct shmstore_partition **ret);

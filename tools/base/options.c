@@ -17,7 +17,7 @@
 
 #include "message.h"
 
-/* What is being read: a command's usage, which begins with its name; NULL = the options before it. */
+/* The command being parsed, as its usage, which begins with its name; NULL = none yet. */
 static const char *command;
 
 enum {

@@ -13,7 +13,7 @@
 
 #define OPTIONS_ARGS_MAX 4
 
-/* What a command was given: the input of its argp. */
+/* A command's arguments: the input of its argp. */
 struct command_line {
 	struct admin *admin;
 	const char *const *names; /* of its arguments, NULL-terminated; NULL = it takes none */

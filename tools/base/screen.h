@@ -15,7 +15,7 @@ struct screen {
 	unsigned columns, rows;
 };
 
-/* What ended the waiting; any other value is a key. */
+/* The event that ended the wait; any other value is a key. */
 enum screen_event {
 	SCREEN_TICK = 0x100, /* the time is up */
 	SCREEN_AGAIN,        /* the size changed, or we were stopped: draw now */

@@ -32,7 +32,7 @@ const struct storelist_entry *storelist_find(const struct storelist *l, const ch
 int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry, struct shmstore **ret);
 /*
  * Kept stores that nobody owns have nobody to notice that the partition has a disk tier now: those of ours are opened and closed once, so that
- * their objects can be moved there. What cannot be opened stays as it is.
+ * their objects can be moved there. A store that cannot be opened stays as it is.
  */
 void storelist_join_tier(struct shmstore_partition *p);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sysroot.c: small files of the kernel and of /etc. What they hold is input: sizes are bounded, numbers are checked. */
+/* sysroot.c: small files of the kernel and of /etc: sizes are bounded, numbers are checked. */
 #include "sysroot.h"
 
 #include <errno.h>

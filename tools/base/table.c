@@ -116,7 +116,7 @@ void table_printf(struct table *t, size_t column, const char *format, ...)
 		message_no_memory();
 }
 
-/* What a cell sorts by: its text may say MiB. */
+/* Sets the number that a cell sorts by, as its text may say MiB. */
 static void set_number(struct table *t, size_t column, uint64_t n)
 {
 	scols_cell_set_userdata(scols_line_get_cell(t->line, column), (void *)(uintptr_t)n);

@@ -50,11 +50,11 @@ void table_init(struct table *t, const struct admin *a, const struct table_colum
 struct json_object *table_or_list(struct table *t, const struct admin *a, const struct table_column *columns,
 				  size_t n_columns);
 void table_no_headings(struct table *t);
-/* What the next table is about, where there may be several. */
+/* Prints the heading of the next of several tables. */
 void table_heading(const char *text, bool first);
 /* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory is bounded. */
 void table_row(struct table *t);
-/* Text of whoever: what could upset a terminal is escaped as keytext.h says. */
+/* Text of any origin, escaped for a terminal as keytext.h says. */
 void table_text(struct table *t, size_t column, const char *text);
 /* A key, escaped. */
 void table_key(struct table *t, size_t column, const void *key, size_t key_size);
@@ -68,7 +68,7 @@ void table_count(struct table *t, size_t column, uint64_t n);
 void table_age(struct table *t, size_t column, int64_t since_ns);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);
-/* From here on nothing is printed before the end: for who sorts. */
+/* From here on nothing is printed before the end, so that the table can be sorted. */
 void table_hold(struct table *t);
 /* Sorts what is not yet printed by a column of sizes, counts or ages, the largest first. */
 void table_sort_down(struct table *t, size_t column);

@@ -20,7 +20,7 @@ bool tierstate_file(struct shmstore_partition *p, const char *link, char ret_pat
 int tierstate_explain(struct shmstore_partition *p, int error);
 /* As an object of JSON; NULL: null. */
 struct json_object *tierstate_json(const struct shmstore_tier_info *info);
-/* What the daemon says of a tier, in one line: what it does, what lies there, and what hinders it. */
+/* Prints the daemon's view of a tier in one line: its work, its contents, its failures. */
 void tierstate_print_asked(const struct admin *a, const struct json_object *tier);
 
 #endif

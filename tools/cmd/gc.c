@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gc.c: "shmstore-admin gc [--dry-run]": removes what nobody owns, each step with the evidence for it. What is unsure the
- * library keeps, and says so; that is no failure. A step that did not succeed is.
+ * gc.c: "shmstore-admin gc [--dry-run]": removes what nobody owns, each step with the evidence for it.
+ * The library keeps doubtful things, and says so; that is no failure. A step that did not succeed is.
  * --all: the same in each partition that lies at the root of a tmpfs of this host, or one directory below.
  */
 #include <dirent.h>
@@ -130,7 +130,7 @@ static int collect(struct gc *gc, struct shmstore_partition *p)
 	return gc->n_failed ? ADMIN_FAILED : ADMIN_OK;
 }
 
-/* The partition at path, if there is one. A link is none: whoever may make it need not be whose partition it leads to. */
+/* The partition at path, if any. A link does not count: anybody may have made it. */
 static int collect_at(struct gc *gc, const char *path)
 {
 	char marker[2 * PATH_MAX + 16];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_set.c: "shmstore-admin set KEY=VALUE": a limit at run time, until the daemon ends. What there is to set is the daemon's to say. */
+/* cmd_set.c: "shmstore-admin set KEY=VALUE": a limit of the daemon, which has the keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -319,7 +319,7 @@ static int sample(struct top *top, struct sample *ret, const struct sample *befo
 	*ret = none;
 	if (!top->p && opening_partition(top->admin, &top->p))
 		return 1;
-	/* What the daemon told cannot be compared with what we see: its clock is another. */
+	/* The daemon's sample cannot be compared with ours: its clock is another. */
 	return sample_take(top->p, ret, before->asked ? &none : before);
 }
 

@@ -130,7 +130,7 @@ static int verify_tier(struct verify *v, struct shmstore_partition *p)
 	return shmstore_tier_verify(p, &what);
 }
 
-/* What is wrong with the files that were found bad, in one sentence, and what to do. Returns ADMIN_FAILED. */
+/* Says in a sentence that files are bad, and what to do. Returns ADMIN_FAILED. */
 static int explain(const struct verify *v, const char *path)
 {
 	message_fail(path, "%" PRIu64 " of %" PRIu64 " files are bad", v->n_bad, v->n_checked);

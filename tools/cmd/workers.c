@@ -19,7 +19,7 @@ enum {
 	OPTION_BY
 };
 
-/* What is sorted by: a member of a store's, user's or label's object. */
+/* The keys to sort by: members of a store's, user's or label's object. */
 static const char *const sorts[] = {"linked", "pss", "uss", "pool", "mapped", "pid", "name"};
 #define N_SORTS (sizeof(sorts) / sizeof(sorts[0]))
 

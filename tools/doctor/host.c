@@ -273,7 +273,7 @@ static void add_dropins(const struct admin *a, const char *dir, struct dropin **
 		closedir(d);
 }
 
-/* What logind does: logind.conf, then the drop-ins of all directories in the order of their names (logind.conf(5)). */
+/* Reads logind.conf, then the drop-ins of all directories in order of name (logind.conf(5)). */
 static bool removes_ipc(const struct admin *a)
 {
 	static const char *const dirs[] = {"/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d",

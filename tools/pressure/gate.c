@@ -41,7 +41,7 @@ static const struct table_column task_columns[] = {
 	{"LEVEL", 0},          {"FUNCTION", 0}, {"EXPECTED", TABLE_RIGHT}, {"HAS", TABLE_RIGHT},
 };
 
-/* Who asked. */
+/* Prints the gate's counts of tasks as one line. */
 static void print_line(const struct json_object *g, struct admin *a)
 {
 	uint64_t waiting = jsonin_u64(g, "waiting");

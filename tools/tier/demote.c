@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_demote.c: "shmstore-admin demote STORE KEY...": moves objects to the disk tier, each for every store that links it. What an eviction
- * would choose does not matter here: whoever names an object wants that one gone from memory.
+ * cmd_demote.c: "shmstore-admin demote STORE KEY...": moves objects to the disk tier, each for every store that links
+ * it. The choice of an eviction does not matter here: a user that names an object wants that one gone from memory.
  */
 #include <errno.h>
 

@@ -20,7 +20,7 @@ struct moving_way {
 	/* Begins many at once, so that the moves after it find their work done. May be NULL. */
 	void (*ahead)(struct shmstore *s, const struct iovec *keys, size_t n_keys, unsigned n_threads);
 	int (*move)(struct shmstore *s, const void *key, size_t key_size);
-	/* What to do about an error of move(), told below it. partition: quoted for the shell. */
+	/* Prints a hint below an error of move(). partition: quoted for the shell. */
 	void (*hint)(const char *partition, int error);
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_tier.c: "shmstore-admin tier": the partition's disk tier: what lies where and what it takes; with --set and the limits, gives the
- * partition one or changes it; with --unset, takes it away. What is not named stays as it is.
+ * partition one or changes it; with --unset, takes it away. Other settings stay as they are.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -36,7 +36,7 @@ enum {
 	OPTION_LOW,
 };
 
-/* What was asked for: NULL and -1 are "leave it as it is". */
+/* The command's options: NULL and -1 are "leave it as it is". */
 struct tier {
 	const struct admin *admin;
 	const char *path, *max, *min_free;
