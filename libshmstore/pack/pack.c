@@ -31,7 +31,7 @@ static void count_key(struct shms_pack *p, bool more)
 		shms_light_add(p->told.n, n);
 }
 
-/* What the slot takes, which has the store's name. */
+/* Bytes that a slot of this store takes. */
 static uint64_t bytes_of(const struct shms_packseg *g, uint32_t index)
 {
 	struct shms_segslot slot = shms_packseg_slot(g, index);
@@ -140,7 +140,7 @@ static uint64_t hash_of(const struct shms_pack *p, struct shms_packplace place)
 	uint64_t words[2];
 	size_t size;
 
-	/* What is damaged is found by no key. */
+	/* No key finds a damaged object. */
 	if (!shms_packseg_has(p, place))
 		return 0;
 	g = &p->segments[place.segment];
@@ -170,7 +170,7 @@ void shms_pack_changing(struct shms_pack *p)
 		return;
 	atomic_store_explicit(p->told.changes, atomic_load_explicit(p->told.changes, memory_order_relaxed) | 1,
 			      memory_order_relaxed);
-	/* Who sees a slot that changed after this sees the word as well. */
+	/* A reader that sees a later change of a slot also sees this word. */
 	shms_segword_fence();
 }
 

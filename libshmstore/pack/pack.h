@@ -29,9 +29,7 @@ struct shms_pack_options {
 	bool huge;        /* the partition gives pages of up to 2 MiB */
 };
 
-/*
- * An object that the caller has a reference to. Its bytes stay as they are until shms_pack_unget().
- */
+/* A referenced object. Its bytes stay as they are until shms_pack_unget(). */
 struct shms_pack_view {
 	struct shms_pack *pack;
 	const struct shms_segment *segment;
@@ -96,10 +94,10 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 bool shms_pack_promised(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms);
 /* Is the ticket one of the object that the key means? */
 bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t);
-/* What a ticket says beside its path. */
+/* Sizes that a ticket states beside its path. */
 struct shms_pack_sizes {
 	uint64_t header, buffer; /* as shms_pack_header_size(), and of all buffers */
-	bool verify;             /* what it does not say: the buffers must match their checksum, if there is one */
+	bool verify;             /* not the ticket's: buffers must match their checksum, if any */
 };
 /*
  * Takes the object of a ticket, under any key. expect: NULL: whatever its sizes are. may: bytes that an alias may take, if the key is not
@@ -167,7 +165,7 @@ bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);
 uint64_t shms_pack_view_generation(const struct shms_pack_view *v);
 /* Do the buffers in that extent match their checksum? True also where there is none. */
 bool shms_pack_verify(const struct shms_segpacked *o, const uint8_t *extent);
-/* What is before the buffers of an object of that shape, if it is a file. */
+/* Size of the header that a file has before the buffers of an object of that shape. */
 uint64_t shms_pack_header_size(const struct shms_segpacked *o);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "packsegs.h"
 
-/* What an alias has as its one buffer. */
+/* The one buffer of an alias. */
 struct shms_packalias_bytes {
 	uint8_t segment[16]; /* uuid */
 	uint32_t slot, generation;

@@ -97,7 +97,7 @@ void shms_pack_fork_prepare(struct shms_pack *p)
 	shms_lightlock_take(&p->lock);
 	if (p->former)
 		shms_pack_fork_prepare(p->former);
-	/* What children's children inherit is kept by the page that the child has. */
+	/* A child locks nothing: its own page also keeps what its children inherit. */
 	for (uint32_t i = 0; i < p->n_segments && !p->child; i++) {
 		struct shms_packseg *g = &p->segments[i];
 

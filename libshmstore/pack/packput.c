@@ -7,8 +7,8 @@
  * MiB at most. When all are full, they are scanned once for slots that others left without a hint,
  * or had when they died; only if that finds none, a new segment is made.
  *
- * What a put may take is said by who calls (segmem.h). If one segment would need more, the others
- * are asked first: they may have a free slot whose memory is there.
+ * The caller says how much memory a put may take (segmem.h). If one segment would need more, the
+ * others are asked first: they may have a free slot whose memory is there.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 	return r == -ENOSPC && full ? 1 : r;
 }
 
-/* Takes back what dead stores had in the segment. What cannot be done now others do, or the next call. */
+/* Takes back slots of dead stores in the segment. Others, or the next call, do the rest. */
 static void rescue(struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
 {
 	struct shms_segrescued done;

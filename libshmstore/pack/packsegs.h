@@ -61,9 +61,10 @@ struct shms_packaliases {
 };
 
 /*
- * The key that was named last, and its place. What was just put is handed off, and what was just adopted is got, and often deleted: such a call asks
- * neither for the hash nor for the index, whose lines other work took out of the caches meanwhile. A key that is found is not noted: of gets at random that
- * is a line more to write, and each store's is in no cache.
+ * The key that was named last, and its place. A handoff follows a put, a get and a delete follow an
+ * adoption: such a call needs neither hash nor index, whose lines other work took out of the
+ * caches. Lookups do not note their key: random gets would write one line more, which no cache
+ * holds.
  */
 struct shms_packlast {
 	uint64_t words[2], hash;
@@ -71,7 +72,7 @@ struct shms_packlast {
 	struct shms_packplace place;
 };
 
-/* What every get, put and delete needs stands first, together. */
+/* The fields that every get, put and delete needs stand first, together. */
 struct shms_pack {
 	struct shms_lightlock lock;
 	struct shms_packindex index;
@@ -145,10 +146,7 @@ static inline void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g
 	if (g->file && !g->own && !g->n_held && !g->inherited)
 		shms_packseg_tidy_idle(p, g, now_ms);
 }
-/*
- * If no child has views any more, gives up what was kept for them. Does nothing where no child may
- * have any.
- */
+/* Gives up the memory kept for children's views, once no child has views any more. */
 void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
 /* The same for owners that died after our last object went, and children that ended: one number in each call, by turn. */
 static inline void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)

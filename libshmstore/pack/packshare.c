@@ -121,7 +121,7 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 	return r;
 }
 
-/* What shms_pack_adopt() was asked for. */
+/* The arguments of shms_pack_adopt(). */
 struct adoption {
 	const struct shms_pack_sizes *expect;
 	struct shms_packhashed key;

@@ -47,7 +47,7 @@ void shms_pack_release(struct shms_pack *p)
 	shms_lightlock_release(&p->lock);
 }
 
-/* What a dead owner's segment has for nobody. */
+/* Frees the memory of a dead owner's segment that nobody holds. */
 static uint64_t trim_orphan(const struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
 {
 	struct shms_segrescued done = {0};
@@ -89,7 +89,7 @@ static uint64_t trim(struct shms_pack *p, struct shms_packseg *g, uint64_t now_m
 	return freed;
 }
 
-/* What a trim had to leave in free slots. The slots' table is no part of it. */
+/* Bytes that a trim had to leave in free slots, without the slots' table. */
 static uint64_t stranded_of(const struct shms_packseg *g)
 {
 	uint64_t bytes = pool_of(g), table = g->own ? g->own->slots_end : 0;
@@ -139,7 +139,7 @@ static uint64_t compact(struct shms_pack *p, uint64_t now_ms, bool *ret_more)
 	*ret_more = false;
 	if (lost < STRANDED_LEAST || lost < memory / 10)
 		return 0;
-	/* What could not be moved a moment ago would not be now. */
+	/* Objects that could not move a moment ago cannot move now. */
 	if (lost <= p->unmoved + p->unmoved / 4 && now_ms - p->unmoved_ms < MOVE_AGAIN_MS)
 		return 0;
 	while (n_moves < MOVES && n_steps++ < STEPS && next_of(p, passed, false, &from) &&
@@ -150,7 +150,7 @@ static uint64_t compact(struct shms_pack *p, uint64_t now_ms, bool *ret_more)
 		n_moves += moved;
 		if (moved)
 			freed += trim(p, g, now_ms);
-		/* What is left in the one may not move, or the other has no room for it. */
+		/* The rest of the one segment may not move, or does not fit into the other. */
 		if (!moved || from == to)
 			passed[from] = true;
 		else if (g->own)

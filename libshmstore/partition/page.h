@@ -2,9 +2,9 @@
 /*
  * page.h: the .store file: one page with the identity of a store's owner and its ledger (docs/format.md).
  *
- * The file is made unnamed, filled, locked (flock LOCK_EX) and only then linked as ".store": whoever sees the name sees a
- * locked, complete page until the owner dies. The owner alone writes (but for the daemon's half of the credit section, wire.h); all others read, and believe nothing that the kernel
- * can be asked. Everybody copies the page first (shms_page_read) and checks the copy.
+ * The file is made unnamed, filled, locked (flock LOCK_EX) and only then linked as ".store": its
+ * readers see a locked, complete page until the owner dies. The owner alone writes (but for the
+ * daemon's half of the credit, wire.h). Readers copy the page (shms_page_read) and check the copy.
  */
 #ifndef SHMS_PAGE_H
 #define SHMS_PAGE_H
@@ -53,7 +53,7 @@ struct shms_ledger {
 	_Atomic uint64_t reserved[34];
 };
 
-/* What others moved between memory and the disk tier: written by whoever holds the names lock (nameslock.h), not by the owner. */
+/* Others' moves between memory and disk tier, written under the names lock (nameslock.h). */
 struct shms_page_moved {
 	_Atomic uint64_t n;     /* how often, either way */
 	_Atomic uint64_t bytes; /* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */

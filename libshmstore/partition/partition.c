@@ -160,7 +160,7 @@ static int create_shared(int dirfd, bool tmpfs)
 	return r;
 }
 
-/* Whoever made it shared may have been killed just before the end. */
+/* Ends the sharing of a partition that a kill cut short before its last step. */
 static int finish_shared(int dirfd, const struct stat *st)
 {
 	struct stat marker;

@@ -8,7 +8,7 @@
  * relative to their directory. Directories are opened by openat2 without symlinks and without crossing mounts; a bind mount of
  * the same file system would otherwise be walked twice, or for ever.
  *
- * What comes or goes during the walk may be missed. What vanishes between readdir and stat is skipped.
+ * The walk may miss names that come or go while it runs, and skips those that it cannot stat.
  */
 #include "walk.h"
 
@@ -391,7 +391,7 @@ static int closed(struct walker *k, int parentfd, const char *name, enum where w
 	if (error == -ENOENT || error == -ENOTDIR || error == -ELOOP ||
 	    fstatat(parentfd, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
 		return 0; /* gone, or become something else */
-	/* Whoever opened the partition may look there, or has lost the right since: an answer without it would be one about nothing. */
+	/* Without stores/ there is no answer to give; -EACCES: a right lost since the open. */
 	if (where == IN_STORES && error != -EACCES && strcmp(name, SHMS_DIR_STORES) == 0)
 		return shms_detail(shms_error(error), k->path, "%s cannot be looked into: %s", k->path,
 				   strerror(-error));

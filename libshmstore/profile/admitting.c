@@ -3,8 +3,8 @@
  * admitting.c: a store's tasks ask the daemon's gate. The daemon counts what it let in until it is told of the end, or the connection ends; what runs is kept
  * for the next daemon (running.h).
  *
- * An answer may be withheld as long as the daemon likes. A daemon that dies meanwhile has let in nobody whom it did not answer: the next one is asked anew. One that hangs
- * up on this very question twice does not know it, and holds nobody back.
+ * The daemon may withhold an answer as long as it likes. If it dies first, it admitted nothing: the
+ * next daemon is asked anew. A daemon that hangs up twice on this question does not know it.
  */
 #include <errno.h>
 #include <stdatomic.h>

@@ -2,9 +2,9 @@
 /*
  * seglook.h: a segment as seen by a process without a place.
  *
- * Who reads has a private copy of the books, and reads extents by system calls: the file may be cut
- * at any time, by a hostile process of its user, and a map of it would be a SIGBUS then. Who writes
- * (segrescue.h) needs a map, and so gets none of another user's segment.
+ * A reader has a private copy of the books, and reads extents by system calls: a hostile process of
+ * the segment's user may cut the file at any time, and a map would then raise SIGBUS. A writer
+ * (segrescue.h) needs a map, so it never gets another user's segment.
  */
 #ifndef SHMS_SEGLOOK_H
 #define SHMS_SEGLOOK_H

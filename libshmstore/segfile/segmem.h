@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a store's segments take of memory, and give back. */
+/* Memory that a store's segments take and give back. */
 struct shms_seggrow {
 	uint64_t may;          /* bytes for one put; UINT64_MAX: nobody counts them */
 	uint64_t taken;        /* so far, as the kernel counts */

@@ -132,7 +132,7 @@ static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
 	madvise(o->file.segment.books + from, to - from, MADV_POPULATE_WRITE);
 }
 
-/* What is taken ahead: as much as the segment has, up to a chunk, so that one with few objects takes little. */
+/* Bytes taken ahead: as many as the segment has, up to a chunk, so a small segment takes few. */
 static uint64_t ahead_of(const struct shms_segown *o)
 {
 	uint64_t step = AHEAD_LEAST;
@@ -386,7 +386,7 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 	if (shms_segslot_held(&slot) || !shms_segslot_free(&slot, shms_segnow_of_ms(now_ms)))
 		return false;
 	shms_segalloc_give(&o->alloc, index);
-	/* What was taken is not given once more. */
+	/* Memory that another process took is not freed again. */
 	if (o->grow && o->grow->tight && shms_seguse_usable(shms_segment_use(&o->file.segment), &o->use))
 		o->grow->gave += shms_segown_trim_around(o, index);
 	return true;

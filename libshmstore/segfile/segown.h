@@ -59,10 +59,7 @@ uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size,
  * it fails. 0, -ENOMEM, -EMFILE.
  */
 int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct shms_segown *ret);
-/*
- * Frees the owner's memory. Before it, shms_segfile_leave() or _close() says what becomes of the
- * file.
- */
+/* Frees the owner's memory. shms_segfile_leave() or _close() comes first. */
 void shms_segown_deinit(struct shms_segown *o);
 
 /*

@@ -233,7 +233,7 @@ int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], u
 	if (r == -EBUSY || (r == 0 && !end_leases && shms_segment_promised(&l.segment, now_ms)))
 		r = 1;
 	if (r == 0 && fstat(l.fd, &st) == 0 && unlinkat(dirfd, name, 0) == 0) {
-		/* What was punched is gone, and is not counted again when the file goes. */
+		/* Punched blocks are no longer in st_blocks, so nothing counts twice. */
 		if (st.st_nlink == 1)
 			done.freed += shms_blocks(&st);
 	}

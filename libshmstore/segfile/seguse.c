@@ -26,7 +26,7 @@ struct shms_seguse shms_seguse_begin(struct shms_segment_use *w, int fd)
 	/* The last owner may have been killed in a put. */
 	atomic_store_explicit(&w->owner, 0, memory_order_relaxed);
 	u.taken = atomic_load_explicit(&w->taken, memory_order_acquire);
-	/* Who begins later is seen by the word. */
+	/* A taker that begins later raises the word. */
 	u.shut = shms_seglock_taken(fd, SHMS_SEGLOCK_TRIM);
 	return u;
 }

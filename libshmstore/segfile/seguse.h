@@ -43,7 +43,7 @@ static inline bool shms_seguse_usable(struct shms_segment_use *w, const struct s
 static inline bool shms_seguse_enter(struct shms_segment_use *w, const struct shms_seguse *u)
 {
 	atomic_store_explicit(&w->owner, 1, memory_order_relaxed);
-	/* Who takes has the kernel put the barrier between the two. */
+	/* The taker makes the kernel put the barrier between the two. */
 	atomic_signal_fence(memory_order_seq_cst);
 	return shms_seguse_usable(w, u);
 }

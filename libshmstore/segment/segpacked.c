@@ -116,10 +116,7 @@ bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_
 	       (size < SHMS_SEGCLASS_BIG || off % SHMS_SEGMENT_PAGE == 0);
 }
 
-/*
- * Reads a number of the table. The owner wrote it as memory, and another process may change it now.
- * It is aligned.
- */
+/* Reads an aligned number of the table, which another process may change now. */
 static uint64_t table_number(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t i)
 {
 	uint64_t off = o->extent_off + o->table_off + 8 * i, number;

@@ -39,7 +39,7 @@ bool shms_segslot_free(const struct shms_segslot *slot, uint32_t now);
  */
 unsigned shms_segslot_expire(const struct shms_segslot *slot, uint32_t now);
 
-/* What a holder's store still has in the slot when its name goes. */
+/* Views that a holder's store still has in the slot when its name goes. */
 enum shms_segviews {
 	SHMS_SEGVIEWS_NONE,
 	SHMS_SEGVIEWS_LIVE,  /* views, which the name's bit covered; forked children's count */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * acquire.c: a store comes to be, or a dead owner's is taken over, in this order: directory, the .store page, which is linked in filled and
- * locked, then the three subdirectories, which only exist under a page: what gc finds without one is an empty directory, that rmdir()
- * removes if and only if nobody is just linking a page there. Two who open the same name: the link decides.
+ * acquire.c: makes a store, or takes over a dead owner's: directory; the .store page, linked in
+ * filled and locked, which decides between two opens; three subdirectories. Without a page gc finds
+ * an empty directory, which rmdir() removes unless a page is just being linked.
  */
 #include "acquire.h"
 
@@ -88,9 +88,10 @@ static int count_objects(const struct shmstore *s, struct shms_ledger *l)
 }
 
 /*
- * Others may move a dead store's objects, too: not between the count and the page that says it. One that was stopped in the middle of it
- * books in that page what it moved when it goes on, and would be counted twice: as all that wants the names, the open ends then. What a killed
- * one left in clean/ would be counted, and go later. *ret_fd: -1 where nothing was ever moved.
+ * Locks the names: nobody may move a dead store's objects between the count and its page. A mover
+ * that was stopped in the middle books its move in that page when it goes on, so it would count
+ * twice: the open fails then. The leftovers of a killed mover in clean/ go before the count.
+ * *ret_fd: -1 where nothing was ever moved.
  */
 static int lock_names(const struct shmstore *s, int *ret_fd)
 {
@@ -120,10 +121,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0, fresh = (o->flags & SHMSTORE_OPEN_FRESH) != 0;
 	int names, r;
 
-	/*
-	 * Whether its objects are to be kept, and which places in segments are its own, only its page can say: one that cannot be read now is
-	 * no reason to drop them.
-	 */
+	/* Only its page says whether to keep its objects: an unreadable one drops none. */
 	r = shms_page_read(s->dir_fd, &old);
 	if (r == 0 && shms_page_has_uuid(&old))
 		memcpy(page->uuid, old.uuid, sizeof(page->uuid));
@@ -143,7 +141,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	shms_teardown_leases(s->dir_fd, shms_now_boot_ms(), &t);
 	if (t.error)
 		return t.error;
-	/* What its last owner kept stays kept until this open has succeeded: see store.c, set_keep(). */
+	/* Objects that the last owner kept stay kept until this open succeeds (set_keep()). */
 	if (adopt && (old.flags & SHMS_PAGE_KEEP))
 		page->flags |= SHMS_PAGE_KEEP;
 	r = lock_names(s, &names);

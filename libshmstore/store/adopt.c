@@ -10,9 +10,10 @@
  * A path to an object in a store's objects/ is taken too (a peer of the same user may name it), by a link; never one in
  * recycle/, whose bytes are about to change.
  *
- * A file of another user comes by one way only: as a lease in our own inbox, where shmstored put it because the operator's rules
- * allow it. It stays its owner's, whom we trust not to change it; we can read it and do no more: not link it again
- * (fs.protected_hardlinks), not recycle it. What reads it before it is adopted uses read(), which a truncation does not kill.
+ * A file of another user comes by one way only: as a lease in our own inbox, where shmstored put it
+ * because the operator's rules allow it. Its owner is trusted not to change it; we can only read
+ * it: not link it again (fs.protected_hardlinks), not recycle it. Before the adoption its bytes are
+ * read by read(), which survives a truncation.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +56,7 @@ enum kind {
 	KIND_PACKED /* a lease on a packed object */
 };
 
-/* What a ticket names: a file in an open directory of ours. */
+/* The file that a ticket names, in an open directory of ours. */
 struct source {
 	enum kind kind;
 	const char *path;              /* below the partition */
@@ -116,7 +117,7 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 	path = t->path + n + 1;
 	length -= n + 1;
 	packed = shms_packticket_parse(path, length, &ret->packed) == 0;
-	/* What is behind the store's directory is plain in a packed object's. */
+	/* Of a packed object's path, only the store's directory can be other than plain. */
 	if (length && !plain_path(path, packed ? shms_packticket_store(&ret->packed) : length))
 		return shms_detail(-EPERM, NULL, "the ticket's path %.256s goes by . or ..", t->path);
 	if (packed) {
@@ -236,7 +237,7 @@ static int verify(int fd, const struct shms_object *o, bool foreign)
 	return good ? 0 : -EBADMSG;
 }
 
-/* What a failed open of the ticket's path means. */
+/* Error of the adoption for a failed open of the ticket's path. */
 static int open_error(int r)
 {
 	switch (-r) {
@@ -304,7 +305,7 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 	return r == -ENOENT ? -ESTALE : r;
 }
 
-/* The ticket names a stub: the object is in the disk tier, where it stays until somebody wants it. What the tier file holds is checked then. */
+/* The ticket names a stub: the object stays in the disk tier. The first get checks its tier file */
 static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
 		      struct source *source, bool replace)
 {
@@ -338,8 +339,8 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 }
 
 /*
- * The object becomes one of ours by a copy, and then the lease goes: killed in between, both are there. Where two bring one ticket at the
- * same time, both may have it. flags: of the put.
+ * Copies the object, then removes the lease: a kill in between leaves both. Two adoptions of one
+ * ticket at once may both succeed. flags: of the put.
  */
 static SHMS_ASIDE int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
 				 const struct shms_pack_sizes *expect, unsigned flags)

@@ -77,7 +77,7 @@ static int ask_file(const struct shmstore *s, int fd, uid_t *io_uid, uint64_t *r
 		*ret_size = (uint64_t)st.st_size;
 		return 0;
 	}
-	/* What cannot seek is no object. */
+	/* A file that cannot seek is no object. */
 	size = shms_seek(fd, 0, SEEK_END);
 	*ret_size = (uint64_t)size;
 	return size >= 0 ? 0 : size == -ENOSYS ? -ENOSYS : -EBADMSG;

@@ -2,12 +2,13 @@
 /*
  * handoff_to.c: handoffs that take the daemon's hands: to another user, and of a file that is another user's.
  *
- * To another user: an ordinary lease in our own handoff/, which the daemon moves into the receiver's inbox after it asked the
- * operator's rules, and makes readable for that user; what its file holds besides the object is cleared before (scrub.c). What is refused leaves no lease behind; a reply that did not come in time
- * leaves the lease with the receiver or nowhere.
- * Of a file that we were given ourselves: the kernel lets only its owner link it (fs.protected_hardlinks), so a second store of
- * our user gets it by a lease that the daemon makes in our own inbox. Which file the daemon found under the key is compared by its
- * inode: another thread may have replaced the object meanwhile. To a third user it does not go: that is its owner's to decide.
+ * To another user: the daemon moves a lease from our handoff/ into the receiver's inbox if the
+ * operator's rules allow it, and makes it readable there; the file's other bytes are cleared before
+ * (scrub.c). A refusal leaves no lease behind; a reply that is late leaves the lease with the
+ * receiver or nowhere. Of another user's file: the kernel lets only its owner link it
+ * (fs.protected_hardlinks), so the daemon makes a lease in our inbox for a second store of ours.
+ * Inodes tell whether the daemon found the same file: another thread may replace the object. Only
+ * its owner hands it on.
  */
 #include <errno.h>
 #include <fcntl.h>

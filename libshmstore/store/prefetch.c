@@ -125,7 +125,7 @@ static int look_at_all(struct prefetch *p)
 
 /* ---- doing it --------------------------------------------------------------------------------------------------------- */
 
-/* What this thread's failure was about is for the thread that called. */
+/* Keeps the detail of this thread's failure for the thread that called. */
 static void note_failure(struct prefetch *p, int error)
 {
 	if (!*shmstore_error_detail())
@@ -221,7 +221,7 @@ static uint64_t half_of(const struct shmstore_partition *p)
 	return fstatvfs(p->fd, &fs) < 0 || !fs.f_blocks ? UINT64_MAX : (uint64_t)fs.f_blocks * fs.f_frsize / 2;
 }
 
-/* What went again, for others or for what came after it, is not there. */
+/* Objects that were moved out again meanwhile are not in memory. */
 static void look_again(struct prefetch *p)
 {
 	for (size_t n = 0; n < p->n_wanted; n++) {

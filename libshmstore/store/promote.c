@@ -112,7 +112,7 @@ static int place(const struct back *b, int fd, const char *resident)
 	r = shms_stub_read(b->objects_fd, name, &now, NULL);
 	r = r < 0 || now.inode != b->stub.inode ? -EAGAIN : 0;
 	if (r == 0) {
-		/* Whatever is left in clean/ under this name goes. */
+		/* A leftover of this name in clean/ goes. */
 		if (shms_tier_release(b->p->t, b->clean_fd, b->p->name) < 0)
 			unlinkat(b->clean_fd, b->p->name, 0);
 		if (resident)

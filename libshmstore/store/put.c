@@ -153,7 +153,7 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 		return r;
 	if ((p->flags & SHMSTORE_PIN) && fchmod(fd, p->s->file_mode | S_ISVTX) < 0)
 		return -errno;
-	/* What ends in room, not in bytes, was not written to its end. */
+	/* Without buffers, no write reached the file's end. */
 	if (!l->buffer_size && l->metadata_off + l->metadata_size < size)
 		r = shms_truncate(fd, size);
 	if (r < 0)
@@ -173,8 +173,7 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 	memcpy(map, head, l->metadata_off);
 	if (p->header_size)
 		memcpy(map + l->metadata_off, p->header, p->header_size);
-	/* Of the former object whole pages may be left in the room; they are slack (recycle.h), and go before anybody else may look
-	 * (scrub.c). */
+	/* The former object's whole pages may stay as slack until scrub.c clears them. */
 	memset(map + used, 0, (page < l->header_size ? page : l->header_size) - used);
 	for (size_t i = 0; i < p->n_buffers; i++) {
 		end = off + p->sizes[i];
@@ -329,7 +328,7 @@ static int book_bytes(struct shmstore *s, uint64_t bytes, struct shms_room *ret)
 	/* The arbiter has nobody wait for a segment: a file takes less. */
 	*ret = (struct shms_room){.s = s, .bytes = bytes, .now = true};
 	r = shms_room_book(ret);
-	/* What the thread spends is too little: a file adds to it. */
+	/* The thread's reservation is too small: a file may add to it. */
 	if (r == 0 && ret->hold.spent && ret->hold.bytes < bytes) {
 		shms_room_settle_part(ret, 0);
 		r = -ENOSPC;
@@ -444,7 +443,7 @@ static int as_file(struct shmstore *s, const struct shms_keyname *k, const struc
 	uint64_t hash[2];
 	int r;
 
-	/* What is damaged stays so: it is given no new checksum. */
+	/* A damaged object stays damaged: it gets no new checksum. */
 	if (shms_segpacked_checksum(o, v->packed.segment->bytes + o->extent_off, hash)) {
 		p.flags |= SHMSTORE_CHECKSUM;
 		p.hash = hash;

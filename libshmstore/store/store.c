@@ -375,7 +375,7 @@ static struct shmstore *new_store(struct shmstore_partition *p, const char *name
 	return s;
 }
 
-/* What the handle owns goes; the memory stays for views and writers. */
+/* Frees the handle's things; the memory stays for views and writers. */
 static void release(struct shmstore *s)
 {
 	shms_ours_del(s);

@@ -5,8 +5,8 @@
 
 struct shmstore_partition;
 
-/* Releases every stub in every store's clean/: their objects are in memory. What may not be touched, or is just being moved, stays. 0, -ENOMEM,
- * -EMFILE, -ETIMEDOUT (a store's names are held by a stopped process). */
+/* Releases the stubs in all stores' clean/: their objects are in memory. Others' stubs, and those
+ * of moving objects, stay. 0, -ENOMEM, -EMFILE, -ETIMEDOUT (names are held). */
 int shms_tierclean_drop(struct shmstore_partition *p);
 
 #endif

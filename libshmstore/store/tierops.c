@@ -48,7 +48,7 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 	return S_ISLNK(st.st_mode) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY;
 }
 
-/* What a disk tier can have is a file, and so is another store's object that is to be pinned. leased: also one that is promised to somebody. */
+/* Makes the object a file, as a disk tier and a foreign pin need. leased: a promised one, too. */
 static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool leased, struct shms_keyname *k)
 {
 	int r = begin(s, key, key_size, k);
@@ -161,7 +161,7 @@ int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsign
 	/* It may be what the daemon asked for. */
 	if (!s->readonly)
 		shms_credit_tend(s);
-	/* What somebody else did meanwhile may have been just that. */
+	/* Somebody else may have demoted it meanwhile. */
 	if (r == -EAGAIN && shms_stub_is(s->objects_fd, k.name))
 		return 0;
 	return r == -EAGAIN ? -EPERM : shms_error(r);
@@ -208,7 +208,7 @@ static int put_pin(const struct shmstore *s, int fd, bool pin)
 	return fchmod(fd, (st.st_mode & 0777) | (pin ? S_ISVTX : 0)) < 0 ? -errno : 0;
 }
 
-/* Whoever demotes it exchanges the name first, and then looks whether it is pinned. */
+/* A demotion exchanges the name first, and looks at the pin afterwards. */
 static bool still_means(const struct shmstore *s, const char *name, int fd)
 {
 	struct stat st, named;

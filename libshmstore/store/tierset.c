@@ -2,13 +2,14 @@
 /*
  * tierset.c: gives a partition its disk tier, changes its limits, takes it away.
  *
- * The configuration is the last thing that comes and the first that goes: who finds it finds the directories too. It is written whole under
- * another name and renamed; who reads it meanwhile reads the old one. While a tier is taken away it has the other name again: who is killed
- * there leaves it whole, and gc, or the next who sets the tier, puts it in force. One at a time works at it (flock on tier/).
+ * The configuration comes last and goes first: a process that finds it finds the directories too.
+ * It is written under another name and renamed. While a tier is taken away it has that name again:
+ * a kill leaves it whole, and gc, or the next call, puts it in force. A flock on tier/ is held.
  *
- * Taking a tier away, or moving it to another path, must not take an object with it that is being demoted at this moment by somebody who read
- * the configuration a second ago. What stops him is that his anchor has nowhere to go: the users' directories of anchors are removed by rmdir, which
- * the kernel refuses where there is one. Where it does, the configuration is put back.
+ * Taking a tier away, or moving it to another path, must not remove an object that a process with
+ * the old configuration is just demoting. Such a process finds no place for its anchor: rmdir
+ * removes the users' directories of anchors first. If the kernel refuses (an anchor is there), the
+ * configuration is put back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -273,7 +274,7 @@ static int open_tier(struct setting *s, bool make)
 	if (s->tier_fd < 0)
 		return shms_error(s->tier_fd);
 	r = shms_tier_flock(s->tier_fd, LOCK_MS);
-	/* Left whole by who was killed: it was in force, or was to be. */
+	/* A killed process left it whole: it was in force, or was to be. */
 	if (r == 0 && shms_tier_config_read_left(s->p, &s->config) == 0)
 		shms_rename_noreplace(s->tier_fd, SHMS_TIER_CONFIG_NEW, s->tier_fd, SHMS_TIER_CONFIG);
 	return r == -EBUSY
@@ -324,7 +325,7 @@ static int set(struct setting *s, const struct shms_tier_config *config)
 	r = shms_tier_config_read(s->p, &s->config);
 	if (r == 0 && strcmp(s->config.path, config->path) != 0)
 		r = take_away(s);
-	/* One that is damaged, or that somebody else put there, is replaced: but not by another path than that of objects that are there. */
+	/* A damaged or foreign configuration is replaced; objects that are there keep the path. */
 	if (r == -EBADMSG || r == -EPERM)
 		r = check_lost(s, config);
 	if (r < 0 && r != -ENOENT)

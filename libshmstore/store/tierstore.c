@@ -43,7 +43,7 @@ static int fetch(struct shmstore *s, struct shms_tier *t, const char *name, stru
 	struct shms_promote p = {.t = t, .s = s, .name = name, .no_evict = true, .no_wait = true};
 	int r, full;
 
-	/* Who only looks leaves the store as it is. */
+	/* A read-only handle leaves the store as it is. */
 	if (s->readonly)
 		return shms_promote_aside(t, s->objects_fd, name, true, ret);
 	r = full = shms_promote(&p);

@@ -148,7 +148,7 @@ static int map_booked(void *arg)
 	r = map_file(w->s, w->map_size, &w->fd, &w->map);
 	if (r == 0)
 		w->fresh = m->charge.bytes;
-	/* What an attempt needs is counted whole: it stays reserved till the object is sealed. */
+	/* An attempt's need counts whole: it stays reserved until the object is sealed. */
 	if (r == 0 && !m->hold.spent) {
 		w->hold = m->hold;
 		m->hold.bytes = 0;
@@ -198,7 +198,7 @@ static int new_writer(struct shmstore *s, const struct shms_keyname *k, const st
 	return 0;
 }
 
-/* What the last object left in the memory goes, but for whole pages of slack (recycle.h), and what the producer is going to write over. */
+/* Clears the last object's bytes, but no whole pages of slack (recycle.h) or uncleared buffers. */
 static void clear(struct shmstore_writer *w)
 {
 	const struct shms_layout *l = &w->layout;

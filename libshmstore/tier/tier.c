@@ -46,10 +46,7 @@ static int own_directory(int parent, const char *name, uid_t uid)
 	return r < 0 ? r : shms_take_fd(&fd);
 }
 
-/*
- * The directory of this partition's tier files, all users'. shmstore_tier_set() made it: where it is missing, the disk is not mounted, and
- * objects must not go to whatever lies below.
- */
+/* The directory of all users' tier files. If it is missing, the disk is not mounted. */
 static int partition_directory(const struct shms_tier *t)
 {
 	_fd_ int disk = open(t->config.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -57,7 +54,7 @@ static int partition_directory(const struct shms_tier *t)
 	return disk < 0 ? -errno : shms_open_dir(disk, t->p->uuid);
 }
 
-/* What the file system can do, by trying. One that is read-only is not asked: it will be read only. */
+/* Tries what the file system can do. A read-only one counts as able: nothing is written there. */
 static void probe(struct shms_tier *t)
 {
 	int fd = openat(t->files_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
@@ -190,7 +187,7 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 
 void shms_tier_forked(struct shmstore_partition *p)
 {
-	/* What they guard is whole at every moment: a pointer each, set or not. */
+	/* Each lock guards a pointer, which is whole at every moment. */
 	pthread_mutex_init(&p->tier_lock, NULL);
 	shms_turns_init(&p->making);
 	for (struct shms_tier *t = p->tier; t; t = t->older) {

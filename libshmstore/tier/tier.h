@@ -64,8 +64,8 @@ struct shms_tier {
 };
 
 /*
- * Opens the part of uid (root: anybody's; others: their own), making its directories. 0; -ENOENT (the partition has no tier), -EPERM, -errno
- * with shms_detail() (its directory is gone, say).
+ * Opens the part of uid (root: anybody's), making its directories. 0; -ENOENT (the partition has no
+ * tier), -EPERM, -errno with shms_detail() (its directory is gone, say).
  */
 int shms_tier_open(struct shmstore_partition *p, uid_t uid, struct shms_tier **ret);
 struct shms_tier *shms_tier_close(struct shms_tier *t); /* NULL is fine. Returns NULL */
@@ -80,7 +80,7 @@ bool shms_tier_there(const struct shmstore_partition *p);
 struct shms_engine *shms_tier_engine(struct shms_tier *t);
 void shms_tier_engine_back(struct shms_tier *t, struct shms_engine *e);
 
-/* The object that has been brought back, for reading. -ENOENT: it has not; -ETIMEDOUT: somebody was stopped who looked whether it is in use. */
+/* The promoted object, for reading. -ENOENT: there is none; -ETIMEDOUT: a stopped one has it. */
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id);
 
 /* Opens a new, empty tier file. ret_name: "" where it is unnamed. 0, -errno with detail. */
@@ -98,7 +98,7 @@ bool shms_tier_file_good(struct shms_tier *t, const struct shms_stub *stub);
  * locked by the caller, where it is a store's. 0, -ENOENT, -errno.
  */
 int shms_tier_release(struct shms_tier *t, int dirfd, const char *name);
-/* The same with the name gone already: stub_fd is the link itself (shms_stub_read()). Who says what that frees uses tierdrop.h. */
+/* As above, the name gone already: stub_fd is the link itself. tierdrop.h tells the bytes freed. */
 void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub);
 
 /*
@@ -125,7 +125,7 @@ int shms_tier_names_held(void);
  * description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
 int shms_tier_lock_names(int objects_fd);
 void shms_tier_unlock_names(int objects_fd);
-/* For who reads the books of a store in which a move was begun (move.h): ends it, unless the mover is at it. */
+/* Before a store's books are read: ends a move that was begun (move.h), unless its mover does. */
 bool shms_tier_settle_names(int storefd);
 /* flock(fd, LOCK_EX), tried for wait_ms. 0, -EBUSY, -errno. */
 int shms_tier_flock(int fd, unsigned wait_ms);

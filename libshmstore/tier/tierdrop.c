@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierdrop.c: who still names a tier file, and what goes when nobody does. The kernel counts: a stub's st_nlink, of which one is the anchor. A
- * name is removed first and looked at after, through the descriptor: of two that remove the last two names at once at least one sees
- * that only the anchor is left. What that one is killed before, gc does.
+ * tierdrop.c: removes a tier file when its last name goes. The kernel counts the names: a stub's
+ * st_nlink, of which one is the anchor. A name is removed first and its count read after, by the
+ * descriptor: of two processes that remove the last two names, one sees that only the anchor is
+ * left. If it is killed, gc removes the file.
  *
  * Of the tier file, the resident and the anchor the anchor goes last: a tier file without one would be garbage, an anchor without its file is
  * just that. Where the file cannot be removed (a disk that is read-only, say) the anchor stays, and gc comes back for both.
@@ -82,7 +83,7 @@ int shms_tierdrop_name(struct shms_tier *t, int dirfd, const char *name, struct 
 		return r;
 	if (unlinkat(dirfd, name, 0) < 0)
 		return shms_error(errno);
-	/* What no stub is of ours has no tier file, and what is another user's is his. */
+	/* A name that is no stub has no tier file; another user's tier file is his. */
 	if (r < 0 || !t || stub.uid != t->uid || fstat(fd, &st) < 0 || st.st_nlink > 1)
 		return 0;
 	/* The name has gone, whatever the disk says: a delete is done. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tierdrop.h: shms_tier_release() for those who say what it freed. */
+/* tierdrop.h: shms_tier_release() for callers that report the bytes freed. */
 #ifndef SHMS_TIERDROP_H
 #define SHMS_TIERDROP_H
 

@@ -29,12 +29,12 @@ int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *r
 /* Pure: values to text and back. 0, -EINVAL (a path that no line can hold); 0, -EBADMSG, -ENOTSUP. */
 int shms_tiermark_format(const struct shms_tiermark *m, char ret_text[SHMS_TIERMARK_TEXT]);
 int shms_tiermark_parse(char *text, struct shms_tiermark *ret);
-/* 0, -ENOENT, -EBADMSG, -ENOTSUP, -EPERM (not written by who owns the directory), -EIO. */
+/* 0, -ENOENT, -EBADMSG, -ENOTSUP, -EPERM (its writer does not own the directory), -EIO. */
 int shms_tiermark_read(int dirfd, struct shms_tiermark *ret);
 /* Puts it in place whole. uid: who is to own it. 0, -errno. */
 int shms_tiermark_write(int dirfd, const struct shms_tiermark *m, uid_t uid);
 
-/* What is known of this host when another partition's directory is judged. */
+/* Facts about this host by which another partition's directory is judged. */
 struct shms_tiermark_facts {
 	struct shms_tiermark here; /* host and boot; device and fsid of the partition at hand */
 	bool whole;                /* every process of the host can be asked what it has mounted */

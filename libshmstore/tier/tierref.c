@@ -35,7 +35,7 @@ int shms_tier_release(struct shms_tier *t, int dirfd, const char *name)
 	return shms_tierdrop_name(t, dirfd, name, &freed);
 }
 
-/* Bytes of the lock's file: who is the next one; who evicts for a put. */
+/* Bytes of the lock's file: the next in turn; the one that evicts for a put. */
 enum {
 	NEXT,
 	FOR_PUT

@@ -111,7 +111,7 @@ static void drop_descriptor(struct shms_tierroom *room)
 
 /* ---- counting ------------------------------------------------------------------------------------------------------ */
 
-/* What the user's files take. One that is on its way under a name of its own is its writer's claim. */
+/* Bytes of the user's files. A file that is still being written is in its writer's claim. */
 static int count_files(const struct shms_tier *t, uint64_t *ret_bytes)
 {
 	_dir_ DIR *dir = NULL;
@@ -152,7 +152,7 @@ static int count_locked(int fd, off_t from, off_t to, uint64_t *io_bytes)
 	return r;
 }
 
-/* What the living claim, by a description of its own: a lock does not show to who holds it. */
+/* Claims of the living, by a new description: a holder does not see its own lock. */
 static int count_claims(const struct shms_tier *t, const struct stat *account, uint64_t *ret_bytes)
 {
 	_fd_ int fd = open_account(t);
@@ -328,7 +328,7 @@ static int add_others(const struct shms_tier *t, struct account *io)
 		if (!shms_tier_account_name(e->d_name, &uid) || uid == t->uid ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		/* What another made in his name says nothing of him. */
+		/* A file that another user made under this name says nothing about him. */
 		if (!S_ISREG(st.st_mode) || st.st_uid != uid)
 			continue;
 		a = read_account(&st);
@@ -356,7 +356,7 @@ static int judge(const struct shms_tier *t, const struct account *own, uint64_t 
 		return shms_detail(-ENOSPC, t->files_path, "disk full: %s: the file system is read-only",
 				   t->files_path);
 	free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-	/* What is claimed may be on the disk in part already: nearly full is full a little early, never late. */
+	/* Claimed bytes may be on the disk in part already: the disk is full early, never late. */
 	if (all.claimed > free_bytes || more > free_bytes - all.claimed ||
 	    free_bytes - all.claimed - more < t->config.min_free)
 		return shms_detail(-ENOSPC, t->files_path,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierroom.h: the room on the disk tier, of which no more is taken than the limits allow: not by several processes at once, not by several
- * users, and not after a kill. Who is about to write a tier file claims what it may take at most; when the file has its name the claim
- * becomes what it did take; when that is removed the room is given back.
+ * tierroom.h: keeps the disk tier within its limits, with several processes and users at once and
+ * after a kill. A writer first claims the most that its tier file may take; when the file has its
+ * name, the claim becomes its real size; when the file is removed, the room is given back.
  *
  * Each user has an account, an empty file beside the partition's configuration, whose times are numbers:
  *
@@ -14,8 +14,8 @@
  * Times, because they take no memory where it is full, change together in one call, may be looked at by those who may not open the file, and
  * are no length, which RLIMIT_FSIZE would end a process for. It is changed under its flock.
  *
- * Who was killed leaves the account too high, and it is counted anew where it stands in the way, or by gc: the user's files, and what
- * the living claim. For that each open tier holds an OFD lock on as many bytes of the file as it claims, which the kernel ends with it.
+ * A kill leaves the account too high. gc, or a refusal, counts it anew: the user's files, and
+ * claims of the living, who hold an OFD lock on as many bytes of the file as they claim.
  */
 #ifndef SHMS_TIERROOM_H
 #define SHMS_TIERROOM_H
@@ -28,7 +28,7 @@
 
 struct shms_tier;
 
-/* What an open tier knows of its user's account. All zero: not opened yet. */
+/* The user's account as an open tier has it. All zero: not opened yet. */
 struct shms_tierroom {
 	pthread_mutex_t lock; /* of what follows */
 	bool open;
@@ -37,7 +37,7 @@ struct shms_tierroom {
 	uint64_t base, claimed; /* the range that is locked for our claims */
 };
 
-/* What a tier file takes from the limits: what it is long, or what the disk gave it for that. */
+/* Bytes that a tier file takes from the limits: its length, or its blocks if those are more. */
 static inline uint64_t shms_tierroom_of(const struct stat *st)
 {
 	uint64_t blocks = (uint64_t)st->st_blocks * 512, size = ((uint64_t)st->st_size + 511) & ~UINT64_C(511);
@@ -45,7 +45,7 @@ static inline uint64_t shms_tierroom_of(const struct stat *st)
 	return blocks > size ? blocks : size;
 }
 
-/* What is to be claimed for a file of that size: a file system counts its own lists of a file's blocks with them. */
+/* Claim for a file of that size: a file system's lists of its blocks count with it. */
 static inline uint64_t shms_tierroom_need(uint64_t size)
 {
 	return size + size / 1024 + 8192;
@@ -61,7 +61,7 @@ void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken);
 int shms_tierroom_unlink(struct shms_tier *t, const char *name, struct stat *ret);
 /* Counts the user's account anew, if there is one. */
 void shms_tierroom_recount(struct shms_tier *t);
-/* Takes the accounts away, for who takes the tier away. tier_fd: <partition>/tier. */
+/* Removes the accounts when the tier is taken away. tier_fd: <partition>/tier. */
 void shms_tierroom_remove(int tier_fd);
 
 void shms_tierroom_close(struct shms_tier *t);

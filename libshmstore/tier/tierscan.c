@@ -2,9 +2,9 @@
 /*
  * tierscan.c: the tier files of a partition, by their directories.
  *
- * A tier file lives as long as its anchor has another name (tier.h). Which of the living ones belong to objects that are in memory too is
- * said by where those names are: a stub in a clean/ is one, and so is a resident beside the anchor. So no header of a tier file is read, and no
- * object is looked for.
+ * A tier file lives as long as its anchor has another name (tier.h). The object is in memory too if
+ * one of the names is a stub in a clean/, or a resident beside the anchor. So no header of a tier
+ * file is read, and no object is looked for.
  *
  * Where the directory of anchors may not be read, nothing is said of that user's files: without it all would look like orphans.
  *
@@ -132,7 +132,7 @@ bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
 	return true;
 }
 
-/* What the file is, whose name says the id. 0, or why its anchor could not be read. */
+/* Sets f->what by the file's id. 0, or why its anchor could not be read. */
 static int judge(const struct shms_tierscan *s, struct shms_tierscan_file *f)
 {
 	char name[SHMS_TIER_NAME];

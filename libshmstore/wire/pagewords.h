@@ -78,9 +78,11 @@ struct wire_lease {
 #define WIRE_LEASES 4u
 
 /*
- * Memory of the store's segments, at WIRE_PACKED_OFF. What is free there a process of the same user takes (seguse.h). The rest only the owner's process can give back, so whoever needs room asks: writes asked_ns, then
- * wanted, where that is 0. At its next call the owner writes asked_ns anew, gives what it can, up to a bound, raises given, and takes wanted down
- * by that, to 0 where it had nothing to give. So the owner of one that has stood for long makes no calls. Lost by a kill: the next one in need asks again.
+ * Memory of the store's segments, at WIRE_PACKED_OFF. Processes of the same user take free memory
+ * themselves (seguse.h); only the owner can give back more. To ask, a process writes asked_ns, then
+ * wanted, where that is 0. At its next call the owner writes asked_ns anew, gives up to a bound,
+ * raises given, and lowers wanted by that, to 0 where it had nothing. An old wish means that the
+ * owner makes no calls. A kill loses the wish.
  */
 struct wire_packed {
 	/* The owner's. */
@@ -128,7 +130,7 @@ static inline bool wire_credit_charge(struct wire_credit *c, uint64_t n)
 	return false;
 }
 
-/* What was charged is the kernel's to count now. fresh: the memory that came of it. Before the memory is visible as taken: never. */
+/* The kernel counts the charge now: its memory is visible. fresh: memory that came of it. */
 static inline void wire_credit_settle(struct wire_credit *c, uint64_t n, uint64_t fresh)
 {
 	if (fresh)

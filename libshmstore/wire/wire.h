@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wire.h: the protocol between the processes of a host and shmstored: messages on a SOCK_SEQPACKET Unix
- * socket. Here are the packet, the messages of stores and of tools, and the check of a packet; messages of
- * the arbiter, of profiles, stages, tasks and actors have a header each (wirearb.h and so on), which this one
- * includes. What the two sides say to each other without a message is in pagewords.h.
+ * wire.h: the protocol between the processes of a host and shmstored: messages on a SOCK_SEQPACKET
+ * Unix socket. Here are the packet, the messages of stores and of tools, and the check of a packet;
+ * messages of the arbiter, of profiles, stages, tasks and actors have a header each (wirearb.h and
+ * so on), which this one includes. pagewords.h has the words that need no message.
  *
  * A packet is one message: a header, the fixed body of its type (wire.def), and a tail. The tail is text
  * without a NUL; in messages of actors (ACTOR_CALL, _DONE, _ORDER, _ANSWER) any bytes may follow the actor's
@@ -214,7 +214,7 @@ struct wire_done {
 	uint64_t reserved;
 };
 
-/* What a type is: body size, most tail bytes, who sends it. NULL: unknown. */
+/* A message type: body size, most tail bytes, sender. NULL: unknown. */
 struct wire_kind {
 	const char *name;
 	uint16_t type;
@@ -225,9 +225,9 @@ struct wire_kind {
 const struct wire_kind *wire_kind(uint16_t type);
 
 /*
- * Is the packet of n bytes a well-formed message from a client (or from the daemon)? 0, or -EBADMSG with *ret_reason set to a
- * static sentence. Checks magic, type, direction, sizes, flags, serial, reserved fields of the body, and that the tail has no NUL.
- * What else is in bodies is the handlers'.
+ * Is the packet of n bytes a well-formed message from a client (or from the daemon)? 0, or -EBADMSG
+ * with *ret_reason set to a static sentence. Checks magic, type, direction, sizes, flags, serial,
+ * reserved fields of the body, and that the tail has no NUL. The handlers check the rest of a body.
  */
 int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason);
 /* Writes header, body and tail to packet (room bytes); returns the packet's size, 0 where it does not fit. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wireactor.h: messages of actors (wire.h): ACTOR_PLACE, _BORN, _NEXT, _DONE, _CALL, _MOVE; ACTOR_ORDER,
- * _ANSWER.
+ * wireactor.h: messages of actors: ACTOR_PLACE, _BORN, _NEXT, _DONE, _CALL, _MOVE, _ORDER, _ANSWER.
  */
 #ifndef SHMS_WIREACTOR_H
 #define SHMS_WIREACTOR_H
@@ -9,9 +8,10 @@
 #include <stdint.h>
 
 /*
- * Actors (docs/actors.md): processes with a state of their own that answer calls, and that may be moved. A connection is a place for actors by ACTOR_PLACE; an actor
- * begins at a place by ACTOR_BORN. What a place shall do it asks for by ACTOR_NEXT, whose answer (ACTOR_ORDER) is withheld until there is something; how that
- * ended it says by ACTOR_DONE. All of it is one user's: others' actors have other names.
+ * Actors (docs/actors.md): processes with a state of their own that answer calls, and that may be
+ * moved. A connection is a place for actors by ACTOR_PLACE; an actor begins at a place by
+ * ACTOR_BORN. A place asks by ACTOR_NEXT for an order; ACTOR_ORDER answers once there is one;
+ * ACTOR_DONE says how that ended. Each user has actors of their own.
  */
 #define WIRE_ACTOR_NAME   63u        /* bytes of the name of an actor, or of a place: printable, no blank */
 #define WIRE_ACTOR_LEAVES (1u << 0)  /* of ACTOR_PLACE, flags: a place no more; its actors end */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * wirearb.h: messages of the arbiter (wire.h): ARB, ARB_ADMIN, ARBED, ARB_CALL.
- */
+/* wirearb.h: messages of the arbiter (wire.h): ARB, ARB_ADMIN, ARBED, ARB_CALL. */
 #ifndef SHMS_WIREARB_H
 #define SHMS_WIREARB_H
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * wireprofile.h: messages of profiles (wire.h): PROFILE, PROFILE_ADMIN, PROFILED.
- */
+/* wireprofile.h: messages of profiles (wire.h): PROFILE, PROFILE_ADMIN, PROFILED. */
 #ifndef SHMS_WIREPROFILE_H
 #define SHMS_WIREPROFILE_H
 
 #include <stdint.h>
 
 /*
- * What tasks of a user used so far (shmstored/profile/profile.h). Tasks are numbered by the client, from 1, and mean something on this connection
- * only. A kind's name is the tail "LANG\nFUNC\nGROUP". Answered by PROFILED, by REFUSED, and not at all with WIRE_PROFILE_QUIET.
+ * Usage of a user's tasks so far (shmstored/profile/profile.h). The client numbers the tasks of a
+ * connection from 1. A kind's name is the tail "LANG\nFUNC\nGROUP". Answered by PROFILED, by
+ * REFUSED, and not at all with WIRE_PROFILE_QUIET.
  *
  *   BEGIN      tail: the kind's name. From here on the daemon looks at the process's private memory
  *   SAMPLE     private_bytes: what the task itself has now, beside what the daemon sees

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * wirestage.h: messages of stages (wire.h): STAGE_QUERY, _BEGIN, _END; STAGED.
- */
+/* wirestage.h: messages of stages (wire.h): STAGE_QUERY, _BEGIN, _END; STAGED. */
 #ifndef SHMS_WIRESTAGE_H
 #define SHMS_WIRESTAGE_H
 
 #include <stdint.h>
 
 /*
- * What a worker gets for a stage of a job (shmstored/stage/stageprofile.h). QUERY and BEGIN come from a connection that has registered a store: that is the worker.
- * A stage's name has 1 to WIRE_STAGE_NAME bytes and no line break.
+ * Memory of a worker for a stage of a job (shmstored/stage/stageprofile.h). QUERY and BEGIN come
+ * from the worker: a connection that has registered a store. A stage's name has 1 to
+ * WIRE_STAGE_NAME bytes and no line break.
  *
  *   STAGE_QUERY    tail: the stage's name. Answered by STAGED
  *   STAGE_BEGIN    tail: the stage's name. Answered by STAGED: late, where others hold what it shall have, but not later than timeout_ms and what is configured

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wiretask.h: messages of the gate and of preemption (wire.h): TASK_ADMIT, _DONE, _RUNS; TASK_ADMITTED,
- * TASK_PREEMPT.
+ * wiretask.h: messages of the gate and of preemption: TASK_ADMIT, _DONE, _RUNS, _ADMITTED,
+ * _PREEMPT.
  */
 #ifndef SHMS_WIRETASK_H
 #define SHMS_WIRETASK_H
@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 /*
- * May a task begin? (docs/pressure.md "The gate".) Answered by TASK_ADMITTED with the request's serial: at once, or late where it waits; a CANCEL of that serial
- * ends the wait (REFUSED with -ECANCELED). What was admitted counts until TASK_DONE, or the end of the connection. tail: the kind's name, as of PROFILE; empty:
- * nothing is known of it.
+ * May a task begin? (docs/pressure.md "The gate".) Answered by TASK_ADMITTED with the request's
+ * serial: at once, or late where it waits; a CANCEL of that serial ends the wait (REFUSED with
+ * -ECANCELED). An admitted task counts until TASK_DONE, or the end of the connection. tail: the
+ * kind's name, as of PROFILE; empty: nothing is known of it.
  */
 enum wire_task_form {
 	WIRE_TASK_TRY = 1, /* now or not at all */
@@ -43,8 +44,9 @@ struct wire_task_done {
 };
 
 /*
- * It was let in by an earlier daemon, and runs still: counted from here on as if it had been let in here, under the number that it has. Not answered: what cannot
- * be, or is not the sender's to say, is not counted, and its TASK_DONE will be refused. tail: as of TASK_ADMIT.
+ * An earlier daemon admitted the task, and it still runs: counts from here on under the number that
+ * it has. No answer: an invalid one is not counted, and its TASK_DONE is refused. tail: as of
+ * TASK_ADMIT.
  */
 struct wire_task_runs {
 	uint64_t task;
@@ -81,9 +83,9 @@ struct wire_task_admitted {
 };
 
 /*
- * Memory is short, and a process that runs tasks was chosen to give way (docs/pressure.md "Preemption"): told of each task to the connection that it was let in on,
- * and to that of the task which started it (parent), where these said WIRE_TASK_TOLD; of an idle worker (task 0) to the worker. Serial 0. Left out for one
- * that reads so slowly that much waits for it.
+ * Memory is short, and a process that runs tasks shall give way (docs/pressure.md "Preemption").
+ * Goes to the connection that admitted each task, and to that of its parent task, where these said
+ * WIRE_TASK_TOLD; for an idle worker (task 0) to the worker. Serial 0. A slow reader may miss it.
  */
 enum wire_task_preempt_what {
 	WIRE_PREEMPT_NOTICE = 1, /* end the task within grace_ms, or its process is ended */
