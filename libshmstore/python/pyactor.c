@@ -74,7 +74,7 @@ static PyObject *wrap(struct pyshm_store *self, void *what, const char *kind)
 	return capsule;
 }
 
-/* What a capsule of this store holds. Return: 1; 0 with an exception. */
+/* The place in a capsule of this store. Return: 1; 0 with an exception. */
 static int take_place(PyObject *capsule, void *ret)
 {
 	struct shmstore_place **p = ret;

@@ -10,9 +10,9 @@
 #include "pyshm.h"
 
 /*
- * What to do, in Python's words, by what most often brings the code to a call about partitions, stores and objects. Not for those codes whose
- * remedy depends on the cause: the library's sentence has it then, as the daemon's has of actors, tasks and stages. on_disk: the error is
- * about a file of the disk tier.
+ * The remedy in Python's words, by the most frequent cause of the code in a call about partitions,
+ * stores and objects. NULL where it depends on the cause: the library's sentence has it then, and
+ * the daemon's for actors, tasks and stages. on_disk: the error is about a file of the disk tier.
  */
 static const char *hint(int error, const char *operation, bool on_disk)
 {
@@ -74,7 +74,7 @@ void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, P
 	int code = error < 0 ? -error : error;
 	const char *todo;
 
-	/* What a handler of a signal raised while the call waited goes before the call's own end. */
+	/* An exception of a signal's handler goes before the end of the call that waited. */
 	if (!path || (code == ECANCELED && PyErr_Occurred()))
 		goto out;
 	/* A sentence with a semicolon says itself what to do. */

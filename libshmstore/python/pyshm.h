@@ -6,7 +6,7 @@
  * module's state (types and exceptions), none is global. Every call into the library that may copy, wait or touch the file
  * system runs without the GIL; no Python code runs while such a call is in progress on the same thread.
  *
- * Who keeps whom: memoryview -> Memory -> View or Writer; Writer -> Store -> Partition. A View keeps only the library's view.
+ * References: memoryview -> Memory -> View or Writer; Writer -> Store -> Partition.
  */
 #ifndef PYSHM_H
 #define PYSHM_H
@@ -52,7 +52,7 @@ static inline void *pyshm_no_const(const void *p)
 	return u.out;
 }
 
-/* What PyArg_ParseTupleAndKeywords() and PyMethodDef have no const, or no fitting function type, for. */
+/* Casts, as PyArg_ParseTupleAndKeywords() and PyMethodDef lack const and fitting types. */
 #define PYSHM_KEYWORDS(...) ((char **)pyshm_no_const((const char *const[]){__VA_ARGS__, NULL}))
 #define PYSHM_METHOD(fn)    ((PyCFunction)(void (*)(void))(fn))
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pystore.c: the type Store: opening, closing, and what keeps a close apart from calls in other threads. What is done with
- * objects is in pyobjects.c and pylist.c.
+ * pystore.c: the type Store: opening, closing, and the count that keeps a close apart from calls in
+ * other threads. Calls about objects are in pyobjects.c and pylist.c.
  *
  * shmstore_close() must be the last call on a store. So each call counts itself in and out (pyshm_store_enter, _leave), and
  * close() lets nobody in any more, waits until all are out - they are bounded: none waits for another store - and then
@@ -113,7 +113,7 @@ void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char 
 	return NULL;
 }
 
-/* What a store is opened with, and what keeps the text of it alive. */
+/* The arguments of an open, and the objects that keep their text alive. */
 struct opening {
 	const char *name;
 	PyObject *directory; /* bytes, NULL = none */

@@ -74,7 +74,7 @@ static PyObject *report_tuple(const struct shmstore_evict_report *e, bool done)
 			     e->error < 0 ? -e->error : e->error, (unsigned long long)e->duration_ns);
 }
 
-/* What an eviction's callback needs; what it raised is put aside until the call is back. */
+/* State of an eviction's callback; its exception is put aside until the call is back. */
 struct progress {
 	PyObject *callback;
 	struct pyshm_exception raised;

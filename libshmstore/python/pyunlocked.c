@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyunlocked.c: another object's memory, shown as if it could be written. Pickle marks read-only buffers in its output, which
- * would make the pickle of a value depend on how it was mapped. Whoever pickles hands it this instead and never writes; the
- * pickle is made of the object's shape, its bytes are not looked at. Only shmstore.pickling uses it.
+ * pyunlocked.c: another object's memory, shown as if it could be written. Pickle marks read-only
+ * buffers in its output, which would make the pickle of a value depend on how it was mapped. pickle
+ * gets this instead, never writes, and reads its shape only. Only shmstore.pickling uses it.
  */
 #include "pyshm.h"
 

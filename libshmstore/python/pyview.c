@@ -150,7 +150,7 @@ static int view_getbuffer(PyObject *op, Py_buffer *ret, int flags)
 	return PyBuffer_FillInfo(ret, op, data ? data : &nothing, (Py_ssize_t)size, !self->cow, flags);
 }
 
-/* What needs other libraries is written in Python: arrow.py. */
+/* Calls that need other libraries are in Python: arrow.py. */
 static PyObject *forward(const char *function, PyObject *op, PyObject *args, PyObject *kwargs)
 {
 	PyObject *module = PyImport_ImportModule("shmstore.arrow"), *callable, *all, *result = NULL;

@@ -3,8 +3,8 @@
  * pyarb.h: the memory arbiter in the extension module, for the files pyarb*.c. shmstore.arbiter puts tasks, contexts as context
  * managers, retries and event loops on top.
  *
- * Who keeps whom: ArbContext -> Store, ArbReservation -> Store. A context that waits in a call is busy: the library allows one call of a
- * context at a time, and a Python program must not be able to break that; a second one raises.
+ * References: ArbContext -> Store, ArbReservation -> Store. A context that waits in a call is busy:
+ * the library allows one call of a context at a time, so a second one raises.
  */
 #ifndef PYARB_H
 #define PYARB_H

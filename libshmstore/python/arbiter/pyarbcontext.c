@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyarbcontext.c: the type ArbContext: what waits. One of its own, or the calling thread's: then each thread that uses it means itself.
- * What may take long is in pyarbwait.c.
+ * pyarbcontext.c: the type ArbContext, which waits: a context of its own, or the calling thread's,
+ * so that each thread that uses it means itself. Calls that may take long are in pyarbwait.c.
  *
  * The library frees contexts with their store. So one is freed here only while the store is open; after that, or in a forked child, the
  * pointer is forgotten. A call counts itself into the store (pyshm_store_enter), which therefore does not close under it.

@@ -20,7 +20,7 @@ PyObject *pyshm_store_arb_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
 	return PyLong_FromLong(r);
 }
 
-/* What was granted: one reservation, or several, whose ids follow the first's. */
+/* Fills in the grant: one reservation, or several, whose ids follow the first's. */
 static void fill(PyObject *awaited, const struct shmstore_arb_reservation *granted, PyTypeObject *type)
 {
 	if (PyObject_TypeCheck(awaited, type)) {

@@ -35,7 +35,7 @@ static void let_go(struct pyarb_reservation *self)
 	self->r.bytes = 0;
 	saved = pyshm_exception_take();
 	if (pyshm_store_enter(self->store)) {
-		/* What may fail is nobody's business any more: the task has ended, or the daemon. */
+		/* Nobody needs to hear of a failure: the task has ended, or the daemon. */
 		PYSHM_STORE_CALL(self->store, shmstore_arb_release(self->store->s, &r));
 	} else {
 		PyErr_Clear();

@@ -64,7 +64,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What few programs use is imported where it is asked for."""
+    """Imports rarely used names when they are asked for."""
     home = {"Cache": "caching", "get_or_create": "caching", "pinned": "pinning"}.get(name)
     if home is not None:
         return getattr(importlib.import_module(f".{home}", __name__), name)

@@ -98,7 +98,7 @@ class Context(_shmstore.ArbContext):
 
     @property
     def _attempts(self) -> list[list[Reservation]]:
-        """What each attempt that is in progress has reserved, the innermost last."""
+        """Reservations of each attempt in progress, the innermost last."""
         return self._made if self._own else self.arbiter._attempts()
 
     # -- whom it works for

@@ -99,7 +99,7 @@ class Awaiting(Generic[Result]):
 
 
 class Loops:
-    """What is awaited of one store, and the event loops that look for it."""
+    """Awaited calls of one store, and the event loops that poll for them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that one process builds and all others map: `get_or_create`, and `Cache`.
 
-Each entry is a kept store of its own with one object, written once: so no process owns the cache, and none has to stay. Who builds holds a
-store whose name stands for the key (`building-…`), not kept: its lock ends with the process, and nothing is left of it. Those who wait are
-woken by a put into that store, or by its owner's end, and then look again: the next one of them builds. A kill between the two leaves an
-entry without a value, which the next builder takes over.
+Each entry is a kept store of its own with one object, written once: no process owns the cache, or
+has to stay. The builder holds a store named after the key (`building-…`), not kept: its lock ends
+with the process. A put into that store, or its owner's end, wakes the waiters: the next one builds.
+A kill in between leaves an entry without a value, which the next builder takes over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VALUE, _DONE = "value", "done"
 
 
 class _Entry(NamedTuple):
-    """What an entry's object holds."""
+    """The content of an entry's object."""
 
     key: Any
     version: Any

@@ -2,9 +2,9 @@
 """Values of other libraries whose own pickles copy them, as values whose pickles do not: polars' frames and series, torch's tensors.
 And parts of Arrow's tables and arrays, whose own pickles hand out all of the memory that they are parts of.
 
-What NumPy, pandas, pyarrow, scipy, xarray and scikit-learn pickle is made of NumPy's arrays and Arrow's buffers, which leave the pickle by
-themselves. Each function here takes a value and returns what `__reduce__` does, NotImplemented where the library's own pickle has to do: it is
-right for all values, and one below `_MIN` bytes is copied faster than it is taken apart.
+NumPy, pandas, pyarrow, scipy, xarray and scikit-learn need nothing here: their buffers leave
+pickles. Each function takes a value and returns as `__reduce__`, or NotImplemented for the
+library's own pickle: a value below `_MIN` bytes is copied faster than it is taken apart.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class _Reading(io.RawIOBase):
 
 
 class _Writing(io.BytesIO):
-    """What is written becomes an object when the file is closed well."""
+    """A file whose bytes become an object when it is closed without an error."""
 
     def __init__(self, store: Store, key: str) -> None:
         super().__init__()

@@ -136,7 +136,7 @@ class Mailbox:
         return tickets, [layout[i] for i in range(len(buffers))]
 
     def _links(self, places: Sequence[tuple[int, int]]) -> dict[int, tuple[str, Part, View]]:
-        """Which of the places lie in messages that came, and are still what came. The views are to be kept until the links are sent."""
+        """Places that lie unchanged in received messages. Keep the views until links are sent."""
         links: dict[int, tuple[str, Part, View]] = {}
         with self._lock:
             maps = list(self._maps.values())
@@ -397,7 +397,7 @@ def dumps(value: Any, way: Way) -> bytes:
 
 
 def unreadable(path: str, error: Exception) -> Error:
-    """What is raised where a value that another process sent lies in a partition out of which this one cannot take it."""
+    """The error for a received value in a partition that this process cannot use."""
     return Error(getattr(error, "errno", None) or errno.EIO,
                  f"process {os.getpid()} cannot take a message out of the partition {path}: {error}. All processes of a job need the same directory "
                  "there, as the same user; where they cannot have it, send without shmstore.multiprocessing")

@@ -128,7 +128,7 @@ class SharedExecutor(ProcessPoolExecutor):
 
 
 class _Workers:
-    """What an executor's workers say as they begin: whether they can open the partition. Asked by the one thread that sends."""
+    """Hears from starting workers if they can open the partition. Used by the sending thread."""
 
     def __init__(self, executor: SharedExecutor, context: BaseContext) -> None:
         self._hears, self.says = context.Pipe(duplex=False)

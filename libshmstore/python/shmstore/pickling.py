@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as a pickle and its buffers, and back.
 
-Pickle protocol 5 hands the memory of large values out instead of copying it. What it does not do by itself is done here:
+Pickle protocol 5 hands out the memory of large values. This module adds the cases that it misses:
 
 - arrays that are neither C- nor F-contiguous would be copied into the pickle: they are made contiguous first, wherever
   in the value they are;
@@ -147,7 +147,7 @@ def collector(buffers: list[pickle.PickleBuffer], least: int) -> Callable[[pickl
 
 
 def prepared(obj: Any) -> Any:
-    """What is to be pickled in the value's place, once the libraries that it may be of are entered."""
+    """The value to pickle in obj's place, after entering the libraries that it may be of."""
     if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
         _enter_numpy()
     if not sys.modules.keys().isdisjoint(_awaited):  # by the shorter one, of four names
@@ -193,7 +193,7 @@ def _enter_numpy() -> None:
     global _numpy, _frombuffer, _byte_bounds, _ndarray
     import numpy  # waits where another thread is just importing it
 
-    # What NumPy itself would name in the pickle: with it alone the pickle can be read.
+    # NumPy's own name in the pickle: NumPy alone can read the pickle then.
     _frombuffer = numpy.empty(1).__reduce_ex__(5)[0]
     _ndarray = numpy.ndarray
     _byte_bounds = numpy.lib.array_utils.byte_bounds if hasattr(numpy.lib, "array_utils") else numpy.byte_bounds
@@ -215,7 +215,7 @@ def _of_masked() -> dict[type, Callable[[Any, Any], Any]]:
     return {sys.modules["numpy.ma"].MaskedArray: _reduce_masked}
 
 
-# What nobody imported is not imported here: a thread of a queue pickles, and a child that is forked meanwhile would have a lock that nobody frees.
+# Nothing is imported here: a queue's thread pickles, and a fork meanwhile would leave a held lock.
 _awaited = {"numpy.ma": _of_masked, "polars": foreign.of_polars, "pyarrow": foreign.of_pyarrow, "torch": foreign.of_torch}
 _numpy = False
 _ndarray: Any = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the arbiter's books hold: pools, tasks and reservations. `shmstore.arbiter` makes them, and has their names."""
+"""The arbiter's pools, tasks and reservations. `shmstore.arbiter` makes and exports them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Preempted(Exception):
 
 
 class Told:
-    """What a store was told: of tasks that run here, to them; all of it, to whoever asks the store. It does not keep the store."""
+    """Messages to a store: to tasks that run here, and all to its callers. Keeps no store alive."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

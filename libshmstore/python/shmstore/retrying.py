@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# What `Arbiter.with_retry` may be given.
+# Callbacks of `Arbiter.with_retry`.
 Splitter = Optional[Callable[[Item], Optional[Iterable[Item]]]]
 Saver = Optional[Callable[[], Any]]
 Restorer = Optional[Callable[[Any], object]]
@@ -61,7 +61,7 @@ def each_result(
     context: Context, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item], save: Saver, restore: Restorer,
     done: Doner[Item],
 ) -> Iterator[Result]:
-    """See `Arbiter.with_retry`. What is left of an item is a stack, so that the parts of a split come in their order."""
+    """See `Arbiter.with_retry`. A stack of an item's rest keeps a split's parts in order."""
     for item in items:
         left = [item]
         try:

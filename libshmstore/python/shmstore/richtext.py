@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What notebooks show of a store or a partition: one table, escaped."""
+"""A store or a partition as notebooks show it: one table, escaped."""
 
 from __future__ import annotations
 

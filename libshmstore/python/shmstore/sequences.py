@@ -125,7 +125,7 @@ class _Writer:
 
 
 class _Records:
-    """What a list and a dict have in common."""
+    """The common part of a list and a dict."""
 
     def __init__(self, records: Iterable[Any], keys: list[Any] | None, partition: str | None) -> None:
         path = partition or default_path()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from . import config as _config  # the defaults, before anything reads them
 from .compat import probe as _probe
 
-#: What this Dask lacks of what this package needs of it: where there is anything, all below is stock Dask's.
+#: Hooks that this Dask lacks: if there are any, all below is stock Dask's.
 missing_hooks = _probe.missing()
 
 if TYPE_CHECKING or not missing_hooks:

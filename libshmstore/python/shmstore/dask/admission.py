@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory before work: a key runs when there is room for what it will take, and waits where there is none, beside the event loop.
 
-What a key needs:
+Needs of a key:
 
     private     inputs that lie in spill files, and its result, as large as those of its kind were lately
     partition   inputs that lie in the disk tier, and its result where that goes into the partition at once
 
-Where both are at hand nothing is asked. Else the arbiter is: keys wait there for what they need, all at once, and hold nothing meanwhile;
-other keys run. RETRY: what is mapped without use is let go, and the key waits until all of it fits. What cannot be had as a whole (SPLIT, or more than
-the pool has) is had by steps, the first of them only where the same is still so a moment later: what other workers have mapped without
-use counts as taken until they heard that somebody waits.
+Where both are at hand nothing is asked. Else the arbiter is: keys wait there for what they need,
+all at once, and hold nothing meanwhile; other keys run. RETRY: unused maps go, and the key waits
+until all of it fits. A need that cannot be met as a whole (SPLIT, or more than the pool has) is met
+by steps, a moment later: others' unused maps count as taken until they hear of it.
 
     1   half of the inputs are brought back, the others are read where they lie
     2   by the splitter that was registered for it, in pieces
@@ -89,7 +89,7 @@ class Steps:
 
 
 class Grant:
-    """What a key was given, until `done`."""
+    """The memory that a key was given, until `done`."""
 
     def __init__(self, admission: Admission, key: str, claim: Claim | None, private: int, store: int, aside: frozenset[Any]) -> None:
         self.aside = aside  #: inputs to be read where they lie

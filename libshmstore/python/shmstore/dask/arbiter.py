@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One worker's dealings with the memory arbiter of the host daemon.
 
-What is sent goes through a thread, in order, so that the event loop waits for nobody; what is withheld comes by a descriptor that the
-loop watches. A second thread hears up-calls. While the arbiter is away (`active` is False) nothing here is called.
+A thread sends requests in order, so that the event loop never waits; late answers come by a
+descriptor. A second thread hears up-calls. While not `active`, nothing is called.
 
-The ledger of the private pool at the daemon is what keys hold that asked there, and one reservation for all private values, which can be evicted.
-What keys hold that found room without asking (most, where memory is not short) makes the pool smaller.
+The daemon's ledger of the private pool has the reservations of keys, and one for all private
+values, which can be evicted. Keys that found room without asking make the pool smaller.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Claim:
         self._held: list[tuple[int, Any, int]] = []  # (pool, reservation, bytes)
 
     async def reserve(self, private: int, partition: int, timeout: float | None = None, spill: bool = False) -> Outcome:
-        """All or nothing. What is refused changes nothing. spill: to be rid of something; does not wait."""
+        """All or nothing: a refusal changes nothing. spill: to be rid of something; never waits."""
         wants = [(pool, nbytes) for pool, nbytes in ((self._arbiter.pool, private), (PARTITION, partition)) if nbytes]
         if not wants:
             return Outcome.OK
@@ -166,7 +166,7 @@ class Arbiter:
         self.post(self.port.end, scope)
 
     async def call(self, scope: Any, function: Callable[..., Answer], *args: Any) -> Answer:
-        """A call that may be pending. One that is given up is ended by the end of its scope."""
+        """A call that may be pending. The end of its scope ends a call that is given up."""
         assert self._loop is not None
         future = self._waits[scope] = self._loop.create_future()  # before the call: the answer may overtake it
         try:
@@ -266,7 +266,7 @@ class Arbiter:
                 self._booked = values
         elif values > self._booked + _STEP // 4:
             self._book(values)
-        # What is there though the pool had no room for it, is not to be given away.
+        # Values beyond the pool's room are not to be given away.
         capacity = max(0, capacity - max(0, values - self._booked))
         if capacity != self._capacity:
             self.port.resize_pool(self.pool, capacity)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker under the memory arbiter: what arbiter.py, admission.py and pieces.py need of a worker, and what a worker needs of them.
 
-Transfers have a service's standing: a value that is put into the partition for a peer, or comes from somebody who is none, is
-reserved before all keys. What is refused to them goes the ordinary way.
+Transfers have a service's standing: a value that is put into the partition for a peer, or comes
+from somebody who is none, is reserved before all keys. A refused transfer goes the ordinary way.
 """
 
 from __future__ import annotations

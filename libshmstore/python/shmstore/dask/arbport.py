@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker needs of the host daemon's memory arbiter, and how a store gives it.
+"""A worker's port to the host daemon's memory arbiter, by a store.
 
 A **scope** is one task of the arbiter with the one context that waits for it; it ends with all that it holds. `Port` is all that the rest of
 this package knows of the arbiter; tests put one of their own in its place.
@@ -64,7 +64,7 @@ class Port(Protocol):
         """A scope of nobody's work, that never waits: whoever looks for a deadlock does not see it."""
 
     def end(self, scope: Any) -> None:
-        """Gives back what it holds. What it waits for ends with REMOVED."""
+        """Gives back what it holds. Its waiting call ends with REMOVED."""
 
     def reserve(self, scope: Any, wants: Sequence[tuple[int, int]], timeout: float | None, wait: bool, spill: bool) -> Answer:
         """(pool, bytes) each, all or nothing. PENDING: `next` will say. Without wait: OK or AGAIN. spill: of one pool, never waits."""
@@ -81,7 +81,7 @@ class Port(Protocol):
     def release(self, held: Any) -> None: ...
 
     def commit(self, held: Any, nbytes: int) -> None:
-        """What was reserved in the partition is memory there: the kernel's to count."""
+        """The reservation has become memory of the partition: the kernel counts it."""
 
     def fd(self) -> int:
         """Readable when `next` has something."""

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def kept(worker: Any) -> Iterator[float]:
-    """What is counted within is forgotten afterwards. The bandwidth, in bytes per second."""
+    """Forgets measurements within. Yields the bandwidth, in bytes per second."""
     bandwidth, by_worker, by_type = worker.bandwidth, dict(worker.bandwidth_workers), dict(worker.bandwidth_types)
     yield bandwidth
     worker.bandwidth = bandwidth

@@ -2,9 +2,9 @@
 """Results that are born shared: while a task runs, NumPy makes large arrays in the partition (`Store.born_shared`). A result that is such an
 array is there already when a peer asks for it, or memory runs short: its put is a link.
 
-What a task makes and frees again is made in the same memory the next time (the store keeps some of it). Kinds of tasks whose last result was no
-large array, or whose results are not asked for by others, make theirs in private memory: nothing of them would be published. Where the partition has no room, arrays are made as
-ever. The memory is the partition's, not the process's: what no object is made of yet is counted for the worker here.
+Arrays that a task frees again leave their memory for the next ones (the store keeps some). Kinds of
+tasks whose last result was no large array, or is not asked for by others, make theirs in private
+memory, and so do all if the partition is full. Arrays that are no object yet count for the worker.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Born:
 
 
 def lend_context(executor: Any) -> None:
-    """What is submitted to an executor of Dask's runs in the context of who submits it, from here on; to 2023.7 it did not."""
+    """Makes Dask's executor run calls in the submitter's context: to 2023.7 it did not."""
     if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
         return
     submit = executor.submit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker may hold privately: its memory limit times the target, less what its process takes for other things than values.
+"""A worker's private budget: its memory limit times the target, less memory that is not values.
 
     limit x target = unmanaged + values + claims + free
 
@@ -56,7 +56,7 @@ class Budget:
 
     @property
     def ceiling(self) -> int:
-        """What one key that runs alone may take before the process is ended for it."""
+        """Bytes that one key alone may take before the process is ended for it."""
         return max(self.last - self.unmanaged, self.whole // _FLOOR)
 
     def fits(self, nbytes: int) -> bool:
@@ -79,7 +79,7 @@ class Budget:
             self.claims.pop(key, None)
 
     def holders(self, most: int = 5) -> str:
-        """Who holds what, for people."""
+        """The holders of memory, for people."""
         parts = [f"{_mib(self.unmanaged)} other than values, {_mib(self.values)} private values"]
         largest = sorted(self.claims.items(), key=lambda item: -item[1])
         parts += [f"{_mib(nbytes)} running {key}" for key, nbytes in largest[:most]]

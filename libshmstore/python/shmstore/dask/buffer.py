@@ -5,14 +5,14 @@
     shared   values whose buffers lie in the partition, mapped when needed   (here)
     slow     private values on disk                                          (stock)
 
-A value enters the shared tier when a peer of this host takes it over or hands it to us, when memory runs short (instead of
-being written to disk), when it is one of ours under another key, or when its task is done (`share` in shmstore.yaml). It stays there until its
-key goes: mapped memory belongs to the host and counts for no worker. What cannot be shared spills to disk as on stock.
+A value enters the shared tier when a peer of this host takes it over or hands it to us, when memory
+runs short, when it is one of ours under another key, or when its task is done (`share`). It stays
+until its key goes: mapped memory counts for no worker. Other values spill as on stock.
 
-Where the partition has a disk tier (`use`), shared values may lie on disk without this mapping taking note: a map brings them back. Then
-nothing that takes its time is done here: values are mapped beforehand (inputs.py) and leave private memory for the partition beside the
-event loop (settling.py), deletes happen in a thread. While memory is short, values are kept mapped only as long as somebody uses them. What
-finds no room at all goes into spill files, and is used where it lies there (spillfile.py).
+Where the partition has a disk tier (`use`), shared values may lie on disk without this mapping
+taking note: a map brings them back. Slow work is done elsewhere then: values are mapped beforehand
+(inputs.py) and settle beside the event loop (settling.py), threads delete. While memory is short,
+values stay mapped only during use. Values without room are used in spill files (spillfile.py).
 
 The mapped value is kept, so that tasks of one worker see each other's writes into it as they do on stock; and because a
 new map costs page faults. It is used by the worker's event loop only, except where stated.
@@ -189,8 +189,8 @@ class SharedBuffer(SpillBuffer):
         return float(self.fast.total_weight + self._unpickled)
 
     def shed(self, nbytes: int) -> int:
-        """Lets go of mapped values that nobody needs now and that hold private memory, least recently used first, until nbytes are given
-        back. Bytes that were. What tasks wrote into those values is gone with them."""
+        """Lets go of idle mapped values that hold private memory, least recently used first, until
+        nbytes are given back. Returns the bytes. Tasks' writes are lost."""
         if nbytes <= 0 or (time.monotonic() < self._next_look and nbytes < self._look_from):
             return 0
         idle = [item for item in self._mapped.items() if item[0] not in self._users and (item[1].unpickled or item[1].address)]
@@ -307,7 +307,7 @@ class SharedBuffer(SpillBuffer):
             self.exchange.drop(entry)
 
     def accept(self, key: Any, handle: Handle) -> Any:
-        """What the worker is to store under the key for an adopted handle."""
+        """The value that the worker stores under the key for an adopted handle."""
         return handle
 
     def knows(self, value: Any) -> bool:

@@ -2,8 +2,8 @@
 """Client scatter and gather through the partition: `Client.scatter`, `Client.gather` and `Future.result` go this way where this package is imported, as do
 `scatter(client, data, …)` and `gather(client, futures, …)`.
 
-They take and return what stock's do. What cannot go through the partition goes as those send it: small or non-shareable values, workers of other
-hosts or without shmstore, a partition that is full or missing, and all of a process that has workers itself.
+They take and return what stock's do. Stock sends small or non-shareable values, those of workers of
+other hosts or without shmstore, and all with a full partition, or none, or workers in this process.
 
 A client has a store only while it scatters or gathers large values: afterwards the workers hold the objects, or the mapped values do.
 """
@@ -118,7 +118,7 @@ def _shared(exchange: Exchange, named: dict[str, Any]) -> dict[str, Handle]:
 
 
 def _has_large(data: Any) -> bool:
-    """Whether any of them may be worth it. What Client.scatter does with other kinds of containers is its own affair."""
+    """Whether any of them may be worth it. Client.scatter handles other containers."""
     if isinstance(data, (dict, list, tuple, set, frozenset)):
         if type(data) not in (dict, list, tuple) or (type(data) is dict and not all(isinstance(key, str) for key in data)):
             return False
@@ -224,7 +224,7 @@ async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[An
 
 
 class _Fetched:
-    """What Client._gather takes for the data of a local worker: it asks the others for the rest."""
+    """Data of a local worker to Client._gather, which asks the others for the rest."""
 
     def __init__(self, data: dict[Any, Any]) -> None:
         self.data = data

@@ -63,7 +63,7 @@ class TierSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """What one worker or client goes by; read once, so that a later change of the configuration splits no worker in two."""
+    """Settings of one worker or client; read once, so that no change splits a worker in two."""
 
     enabled: bool  # False: the worker stays stock's, though it was made one of ours
     partition: str | None
@@ -116,7 +116,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class ManagerSettings:
-    """What the policies of a scheduler's memory manager go by, all of them."""
+    """Settings of all policies of a scheduler's memory manager."""
 
     high: float  # of a partition, from 0.01 to 1
     low: float
@@ -145,7 +145,7 @@ def enabled() -> bool | None:
 
 
 def preload() -> None:
-    """Whatever workers and nannies this process starts preload the module that asks `enabled` then."""
+    """Workers and nannies that this process starts preload the module that asks `enabled`."""
     package = f"{__package__}.switch"
     for key in ("distributed.worker.preload", "distributed.nanny.preload"):
         named = dask.config.get(key, default=None) or []

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Crossings: a large value of another host crosses the network once for all workers of this one. The others wait for it, and link it.
 
-Who fetches a key holds a lock on a file of its name, in which its address stands; the lock ends with the process however that ends. The file
-stays where the value has arrived, as Dask tells a worker of no holder that is nearer than those it knew when the task was placed. Files are in a
-directory of this user's below the temporary directory: workers that see different ones fetch as on stock, each for itself. Each worker holds a
-lock on the directory, too: one that nobody holds and that is old was left by workers that were killed, and whoever starts next removes it.
+The fetcher of a key locks a file of its name, which has its address; the lock ends with the
+process. The file stays where the value has arrived, as Dask never tells a worker of nearer holders.
+Files are in a directory of this user's below the temporary directory: workers that see different
+ones fetch as on stock. Each worker locks it, too: the next one removes an old one without a lock.
 
-A value may cross for a task that is stolen meanwhile, by a sibling as likely as not. Dask throws away what came then; here it stays as a
-replica, of which the scheduler hears, and the sibling links it. What nobody wants any more goes as any other replica does.
+A value may cross for a task that is stolen meanwhile, by a sibling as likely as not. Dask drops the
+value then; here it stays as a replica, of which the scheduler hears, and the sibling links it.
 
 A worker that holds keys waits for others only that come later in the order of names. So no two workers wait for each other.
 """
@@ -65,7 +65,7 @@ class Crossings:
         except BaseException:
             self.release(mine)
             raise
-        # What came is released when the worker has it.
+        # Keys that came are released when the worker has them.
         self.release([key for key in mine if key not in found] if isinstance(event, GatherDepSuccessEvent) else mine)
         return event
 
@@ -203,7 +203,7 @@ class Crossings:
             os.close(fd)
 
     def kept(self, tasks: Mapping[Any, Any], event: GatherDepSuccessEvent) -> list[Any]:
-        """What the worker is to be told before it is told that this came: of what we fetched, that for which no task waits any more stays."""
+        """Events before this one: fetched values that no task waits for stay as replicas."""
         mine = [task for key in event.data if key in self._held and (task := tasks.get(key)) is not None]
         return [events.keep_replica(task, event.worker) for task in mine if events.abandoned(task)]
 
@@ -223,7 +223,7 @@ class Crossings:
             pause = min(1.5 * pause, _LOOK_MAX)
 
     def _fetcher(self, key: Any) -> tuple[str, bool]:
-        """Who fetches it or has it, '' where that is nobody or does not stand there yet; whether it is still under way."""
+        """The address that fetches it or has it, '' if unknown; whether it is under way."""
         try:
             fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:

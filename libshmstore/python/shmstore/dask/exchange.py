@@ -336,7 +336,7 @@ class Exchange:
         return True
 
     def adopt_all(self, data: dict[Any, Any]) -> None:
-        """Takes over the handles among values that came in, in a thread. What fails is tried once more, and said, by who needs it."""
+        """Takes over handles among values that came in, in a thread. Users retry failed ones."""
         for key, value in list(data.items()):
             if isinstance(value, Handle):
                 self.adopt(key, value, again=True)
@@ -415,7 +415,7 @@ class Exchange:
         return self._books[1]
 
     def space(self) -> Bound:
-        """What bounds the partition most now."""
+        """The tightest bound of the partition now."""
         return max(self.bounds(), key=lambda bound: bound.used / bound.size)
 
     def bounds(self, limits: bool = True) -> list[Bound]:
@@ -438,7 +438,7 @@ class Exchange:
             return False
 
     def host(self) -> dict[str, Any]:
-        """What tells a scheduler which workers are one host to it, and how full that is. In bytes."""
+        """Tells a scheduler which workers are one host, and how full that is. In bytes."""
         size, used = self.space()
         return {
             "partition": self.identity,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard: all that only optimises runs behind it. What raises there is logged once and then happens as on stock.
+"""The guard: optimisations run behind it. An exception is logged once, and stock's way taken.
 
 Dask closes a worker whose own code raises, and a key whose `execute` raises stays "executing" for ever. Neither may come from this package,
 which looks into values of users' classes that stock Dask only passes on: their attributes and reductions may raise anything.
@@ -32,7 +32,7 @@ class Guard:
             return otherwise
 
     async def wait(self, what: str, step: Awaitable[Any], otherwise: Any = None, key: object = None) -> Any:
-        """What is awaited; otherwise where that raises."""
+        """The result of step; otherwise if that raises."""
         try:
             return await step
         except Exception as e:
@@ -43,7 +43,7 @@ class Guard:
     async def within(
         self, what: str, make: Callable[..., AbstractAsyncContextManager[Any]], *args: Any, otherwise: Any = None
     ) -> AsyncIterator[Any]:
-        """Runs the body within make(*args), and without it where that cannot be entered. What the body raises goes through."""
+        """Runs the body within make(*args), or without if that fails. Its own errors go through."""
         try:
             manager = make(*args)
             value = await manager.__aenter__()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of kinds of results: which leave the worker that made them, and which are arrays.
+"""Habits of kinds of results: which leave the worker that made them, and which are arrays.
 
-A result that no other worker asks for should cost nothing. One that will be asked for is best put into the partition when
-it is made: then no task holds the private value any more, and there is no time at which the host has it twice. The worker is
-not told which is which, but tasks of one kind (of one key prefix) mostly share their fate.
+A result that no other worker asks for should cost nothing. Others are best put into the partition
+when they are made: no task holds the private value any more, and the host never has it twice.
+Nobody tells the worker which is which, but tasks of a kind (a key prefix) mostly share their fate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Kind:
 
 
 class Habits:
-    """What became of the results of one worker. Used by its event loop only."""
+    """The fate of one worker's results, by kind. Used by its event loop only."""
 
     def __init__(self) -> None:
         self._kinds: OrderedDict[str, _Kind] = OrderedDict()  # oldest first

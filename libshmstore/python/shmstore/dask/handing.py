@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stock's code sees as a worker's data while it answers a peer, or runs a key that fetches its own inputs."""
+"""A worker's data for stock's code that answers a peer or runs a key that fetches its inputs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Handing:
         return getattr(self._data, name)
 
     def done(self) -> None:
-        """The answer is over. What was made for it and is not in it is taken back."""
+        """The answer is over. Takes back handles that are not in it."""
         for _, handle in self._ready.values():
             handle.revoke()
 

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values of the partition that tasks and peers are about to need, mapped before they ask the data mapping for them.
 
-A map may have to bring the value back from disk. It happens in a thread, while the event loop goes on and, for the task that comes
-next, while the present one runs. What lies in memory where that has not been short is mapped at once: the way to a thread and back takes longer. What
-is held stays mapped; what nobody holds any more is unmapped where memory is short, so that it can be moved out. Used by the worker's event loop
-only.
+A map may have to bring the value back from disk. It happens in a thread, while the event loop goes
+on and, for the task that comes next, while the present one runs. Values in memory that is not short
+are mapped at once: a thread would take longer. Held values stay mapped; others are unmapped where
+memory is short, so that they can be moved out. Used by the worker's event loop only.
 
 While memory is short, the order of tasks decides how often a value is read: with cyclic access to more than fits, the least recently used goes
 first, which is what is needed next. So a task runs first whose inputs are in memory, whoever brought them there; where there is none, the one that
 reads the fewest bytes for each task that they let run: what it brings back is used for all of them before it goes. A task that was passed over
 often enough runs whatever it needs.
 
-And what is on disk is used where it lies then, mapped from there: to bring it back something else would have to go that is needed as well. The
-kernel's page cache holds as much of it as the host has memory to spare, for all workers, and gives way to everything else. What is compressed
-cannot be mapped, and comes back.
+And what is on disk is used where it lies then, mapped from there: to bring it back another value
+would have to go that is needed as well. The kernel's page cache holds as much of it as the host has
+memory to spare, for all workers, and gives way to all else. Compressed values come back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _AT_ONCE = 16  # values that are mapped there before others have their turn
 
 
 class Inputs:
-    """What a worker holds mapped, and what it maps ahead. state: its state machine, of which it chooses the next task."""
+    """Values that a worker maps, also ahead. state: its state machine, to choose the next task."""
 
     def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier, state: Any) -> None:
         self.exchange = exchange
@@ -56,7 +56,7 @@ class Inputs:
 
     @asynccontextmanager
     async def held(self, keys: Iterable[Any], aside: Container[Any] = ()) -> AsyncIterator[None]:
-        """Within, the values of those keys that lie in the partition are mapped. What could not be is left to who asks for it.
+        """Maps the keys' values in the partition within. A failed map is left to the value's user.
 
         aside: keys that are not brought back from the disk tier, but read where they lie.
         """
@@ -90,7 +90,7 @@ class Inputs:
         self._ahead = asyncio.ensure_future(self._hold(keys))
 
     def next_of(self, tasks: Iterable[Any]) -> Any:
-        """Which of those tasks, that may run, is to run next; None: the first one."""
+        """The task to run next of those that may run; None: the first one."""
         tasks = iter(tasks)
         first = next(tasks)
         # Whether memory is short is a system call, and no question of tasks that read nothing.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process's private memory: what its memory limit is about.
 
-The resident set counts every mapped page of the partition in every worker that maps it, and every page of a tier file that is read where
-it lies, which the kernel takes back as it likes. What a worker would give back if it were ended is its anonymous memory; pages that it
-wrote to in a copy-on-write map are of that kind.
+The resident set counts every mapped page of the partition in every worker that maps it, and every
+page of a tier file that is read where it lies, which the kernel takes back as it likes. The end of
+a worker gives back its anonymous memory, with pages that it wrote to in a copy-on-write map.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a key will take of memory, as far as it is known before it runs, and what can be let go for it."""
+"""A key's need of memory, as far as it is known before it runs, and the maps that can go for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Needs:
         return self.tier is None or self.tier.used() + nbytes <= self.tier.low
 
     def let_go(self) -> None:
-        """What is mapped and not in use."""
+        """Unmaps values that are not in use."""
         if self.inputs is not None:
             self.inputs.close()
             self.residence.unmap_idle()

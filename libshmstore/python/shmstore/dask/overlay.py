@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharing beside a plain dict: what a worker's data is where its user has turned spilling off.
+"""Sharing beside a plain dict: a worker's data where its user has turned spilling off.
 
-There is no mapping of ours to see keys come and go. So a value stays in the dict as the mapped value that it is, and its
-entry is known by the identity of that value and goes with it, by a weak reference. What takes no weak reference (a list of
-arrays) is not shared.
+There is no mapping of ours to see keys come and go. So a value stays in the dict as the mapped
+value that it is, and its entry is known by the identity of that value and goes with it, by a weak
+reference. A value without weak references (a list of arrays) is not shared.
 
 `SharedBuffer` and `DictResidence` both are a **residence**: where a worker's values live, as a hand-off needs it
 (`entry`, `private`, `commit`, `accept`, `knows`, `shared_total`).
@@ -73,7 +73,7 @@ class DictResidence:
         yield
 
     def accept(self, key: Any, handle: Handle) -> Any:
-        """The mapped value. What `Exchange.map` raises, goes through; the handle keeps the entry then."""
+        """The mapped value. If `Exchange.map` raises, the handle keeps the entry."""
         value = handle.entry.original if handle.entry.original is not None else self.exchange.map(handle.entry)
         entry = handle.take()
         if _takes_weak_reference(value):

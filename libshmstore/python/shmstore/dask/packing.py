@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one input partition of a P2P rechunk or shuffle has for one worker, as one range of bytes and an index of it.
+"""A P2P input partition's shards for one worker, as one range of bytes and an index of it.
 
 Stock copies each shard out of its input, and then again: into a message, a file, a table. Here a shard is copied once, from the input into
 memory that its receiver maps. Pure: nothing here knows of stores or workers.

@@ -7,7 +7,7 @@
     profile      what each key took is told to the daemon, by kind: the key's prefix
     preemption   the worker has a notice; its keys cannot be stopped within a thread, so they run on. Where the daemon then ends the process (SIGTERM), the
                  worker tells the others which keys it had, and leaves in order: the scheduler runs them elsewhere, and does not hold it against them.
-                 Whoever gets one waits out its delay before it asks the gate
+                 A worker that gets one waits out its delay before they ask the gate
 
 One key of the configuration switches it on (``pressure``); with no daemon, or one that does not watch memory, everybody is let in at once. Each decision is logged
 with its reason: those that made a key wait, or ended one, as INFO, the others as DEBUG.
@@ -58,7 +58,7 @@ def level_of(annotations: Any) -> tuple[str | int, bool]:
         return ("auto" if retriable else "never"), retriable
     if isinstance(level, bool):
         level = "always" if level else "never"
-    # Who may be preempted may be tried again: the scheduler does that whatever was said of failures.
+    # A key that may be preempted may be tried again: the scheduler does so whatever its retries.
     return level, retriable or level not in ("never", "auto", 0)
 
 

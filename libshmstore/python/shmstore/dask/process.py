@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker changes in its process, so that less holds its event loop.
+"""Changes of a worker in its process, so that less holds its event loop.
 
 - A full collection of cyclic garbage goes through all objects there are: 40 ms where Dask and pandas are imported. These objects stay as long as
   the process. So what is there when a worker's first task comes is left out from then on; not while the worker has values, which may become

@@ -5,8 +5,8 @@ Dask orders a graph so that few results are there at once. But it gives each tas
 inputs, and each worker keeps to the order within what it was given: one is far ahead of the others then, and what it makes waits for theirs. Where
 inputs are links, any worker will do. So these tasks wait at the scheduler, in one queue, and whoever has a free thread gets the first of them.
 
-That is so of tasks with several large inputs that stay, as others need them too: products of a matrix's blocks. What makes memory free goes to a worker at
-once, as ever: sums, say, and the cuts and joins of a rechunk or a shuffle, which took up to 1.8 times the memory when they waited.
+Such tasks have several large inputs that others need too: products of a matrix's blocks. Tasks that
+free memory go at once: sums, and parts of a rechunk (1.8 times the memory if they wait).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Settling:
         async with self._lock:
             before = self.residence.fast.total_weight
             while (freed := before - self.residence.fast.total_weight) < nbytes:
-                # What finds no room in the partition goes to disk at once: somebody waits for private memory.
+                # Without room in the partition values go to disk at once: private memory is wanted
                 if not await self._move_one() and (not self.residence.fast or self.residence.evict_to_disk() == -1):
                     break
         return int(freed)

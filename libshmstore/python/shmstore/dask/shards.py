@@ -2,7 +2,7 @@
 """P2P shuffles and rechunks: between workers of one host the shards of a message go as one object of the partition, by hard link, and
 wait where they are, mapped, until their output partition is made; stock sends them over a socket and writes them to a disk.
 
-What is no peer's is sent as on stock; what the partition has no room for waits on the disk, as on stock.
+Shards for other hosts are sent, and shards without room wait on the disk, as on stock.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class Kept:
 
 
 def _arrays(shard: Any) -> Any:
-    """What of a shard has memory: bytes, or arrays in tuples and lists beside numbers."""
+    """The parts of a shard with memory: bytes, or arrays in tuples and lists beside numbers."""
     if isinstance(shard, (tuple, list)):
         for part in shard:
             yield from _arrays(part)

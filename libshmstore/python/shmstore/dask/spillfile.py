@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spill files whose values are used where they lie.
 
-Stock Dask reads a spilled value into private memory, the file and the value made of it both, wherever it is wanted: on a worker whose
-memory is short, which is why the value was spilled. A value whose buffers are most of it is written here so that it can be mapped instead:
-its buffers are aligned, and as they are in memory. What a task writes into a mapped value stays in the worker, as with `map: cow`.
+Stock Dask reads a spilled value into private memory, as a file and as a value, although the memory
+is short. A value of mostly buffers is written here so that it can be mapped instead: its buffers
+are aligned, and as they are in memory. A task's writes stay in the worker, as with `map: cow`.
 
     "shmstore spilled" | number of buffers | bytes of the pickle | bytes of each buffer | the pickle | the buffers, at multiples of 64
 """
@@ -80,7 +80,7 @@ class SpillFiles:
         return self._dump(value)
 
     def load(self, data: bytes | bytearray) -> Any:
-        """What was read, as stock reads it: a copy."""
+        """The value of bytes that stock read: a copy."""
         if not data.startswith(_MAGIC):
             return self._load(data)
         return _value(memoryview(data if isinstance(data, bytearray) else bytearray(data)))

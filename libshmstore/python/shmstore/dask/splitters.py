@@ -47,7 +47,7 @@ class Input:
         raise TypeError("a split sees no values: slice an Input, its length is not known here")
 
     def of(self, value: Any) -> Any:
-        """What it stands for."""
+        """The part of value that it stands for."""
         for index in self.part:
             value = value[index]
         return value
@@ -123,7 +123,7 @@ def with_values(thing: Any, values: dict[Any, Any]) -> Any:
 
 
 def check_pieces(pieces: Any, splitter: Splitter) -> list[Piece] | None:
-    """What a split returned. TypeError where it is not what it should be."""
+    """The pieces that a split returned. TypeError where they are not pieces."""
     if pieces is None:
         return None
     pieces = list(pieces)

@@ -316,8 +316,8 @@ class Tier:
 
 
 def _start_threads(pool: ThreadPoolExecutor, n: int) -> None:
-    """All of a pool's now. Whoever has one started waits until it runs, which takes tens of milliseconds where processors are short: later that
-    would be the event loop."""
+    """Starts all threads of a pool now: each start waits until the thread runs, tens of
+    milliseconds on a busy host, and would hold up the event loop later."""
     all_there = threading.Barrier(n)
     try:
         for _ in range(n):

@@ -3,8 +3,8 @@
 
     donor     get_data: is the one who asks a peer? Then what it asks for is put into the partition (once) and a handle goes
               out in place of the value. Everything else about the request is stock's.
-    receiver  gather_dep, update_data: a handle is adopted as soon as it is here. What cannot be adopted is asked for once
-              more, the ordinary way.
+    receiver  gather_dep, update_data: a handle is adopted as soon as it is here. If that fails, the
+              value is asked for once more, the ordinary way.
     task      execute: with a disk tier its inputs are mapped, and room for its result is made, before stock's part of it.
 
 The preload turns a worker that exists already into one of these, by changing its class.
@@ -167,7 +167,7 @@ class Worker(distributed.Worker):
             self._residence.shed(int(self.monitor.get_process_memory() - target))
 
     def _target_bytes(self) -> int:
-        """What of its memory limit is for private values; 0 where there is none."""
+        """The part of its memory limit for private values; 0 where there is none."""
         manager = self.memory_manager
         target = manager.memory_target_fraction or manager.memory_spill_fraction or manager.memory_pause_fraction
         return int((target or 0) * (manager.memory_limit or 0))
@@ -201,7 +201,7 @@ class Worker(distributed.Worker):
         logger.info("shmstore: worker=%s %s", address, " ".join(f"{k}={v}" for k, v in self._means(arbiter).items()))
 
     def _means(self, arbiter: bool) -> dict[str, Any]:
-        """What this worker shares by, for people."""
+        """The means by which this worker shares, for people."""
         exchange, store = self._exchange, self._exchange.store
         alone, off = ("off" if without else "none" for without in (exchange.settings.daemon == "off", self._arbitration is None))
         return {
@@ -462,8 +462,8 @@ class Worker(distributed.Worker):
             yield
 
     async def _export(self, keys: Iterable[Any], spill: bool = False) -> dict[Any, Pickled]:
-        """Puts what is private and worth it into the partition; large values in a thread, each by one caller only. What was found not to
-        be worth it is returned.
+        """Puts private values that are worth it into the partition; large ones in a thread, each by
+        one caller only. Returns those that were found not to be worth it.
 
         spill: to be rid of them, as private memory is short; who waits for room in the partition comes first.
         """
@@ -573,8 +573,8 @@ class Worker(distributed.Worker):
         return result
 
     async def _fetch(self, data: dict[Any, Any], donor: str) -> None:
-        """Asks once more for what could not be adopted, as somebody who is nobody's peer. What fails again is left out:
-        Dask then looks for it elsewhere."""
+        """Asks once more for values that could not be adopted, as nobody's peer. Leaves out those
+        that fail again: Dask then looks for them elsewhere."""
         missing = [key for key, value in data.items() if isinstance(value, Handle)]
         for key in missing:
             del data[key]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .. import config as _config  # noqa: F401: the defaults
 from ..compat import probe as _probe
 
-#: What this Dask's manager lacks of what the policies need of it: where there is anything, they do nothing.
+#: Hooks that this Dask's manager lacks: if there are any, the policies do nothing.
 missing_hooks = _probe.missing_of(_probe.MANAGER)
 
 if TYPE_CHECKING or not missing_hooks:

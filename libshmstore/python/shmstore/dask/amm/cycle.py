@@ -126,7 +126,7 @@ class Cycle(Policy):
                 return ""
 
     async def _is_idle(self, worker: Any) -> bool:
-        """It is asked. One that cannot be, as shmstore is not installed there, is known by its heartbeats: two of them, the first may be of before."""
+        """Asks the worker; without shmstore there, waits for two heartbeats: one may be old."""
         idle = await dask_manager.runs_nothing(self.scheduler, worker.address)
         if idle is None:
             for _ in range(2):

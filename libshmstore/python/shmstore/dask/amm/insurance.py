@@ -70,7 +70,7 @@ class Insurance(Policy):
         return True
 
     def workers_changed(self) -> bool:
-        """What the worker had has one store less, or there is a place more."""
+        """The worker's values have one store less, or there is a place more."""
         self._look_at_all = 0.0
         return True
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policies asked of workers and have not seen done yet, so that nothing is asked for twice, and what was refused is counted.
+"""Open requests of the policies to workers: none is made twice, and refusals are counted.
 
-A worker answers neither a request to acquire nor one to remove a replica. What became of it is read off `who_has`: an acquisition has
-arrived when the worker is among the holders; a removal was refused when the worker is among them again.
+A worker answers neither a request to acquire nor one to remove a replica. `who_has` tells: an
+acquisition arrived when the worker is a holder; a removal was refused when it is again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policies did, as metrics: made of what `serving.describe` found, and nothing else."""
+"""The policies' work as metrics: made of the result of `serving.describe` alone."""
 
 from __future__ import annotations
 

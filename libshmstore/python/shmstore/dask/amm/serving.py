@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients ask of the scheduler. Each function runs there, called by `client.run_on_scheduler`."""
+"""Requests of clients. Each function runs on the scheduler, by `client.run_on_scheduler`."""
 
 from __future__ import annotations
 

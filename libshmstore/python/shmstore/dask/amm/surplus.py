@@ -37,7 +37,7 @@ def surplus(
     replicas = sum(worker in running for workers in units.values() for worker in workers)
     groups: list[list[Any]] = []
     dropped = set()
-    # What goes first: units that are about to go, then those short of memory, then the largest.
+    # Units that are about to go come first, then those short of memory, then the largest.
     order = sorted(units, key=lambda unit: (unit in sure, not _pressed(unit), -_memory(unit)))
     for unit in order if len(units) > max(1, hosts) else ():
         workers = units[unit]

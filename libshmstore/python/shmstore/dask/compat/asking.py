@@ -8,7 +8,7 @@ from typing import Any
 
 from .probe import ASKING, missing_of
 
-#: What this Dask lacks of it.
+#: Hooks that this Dask lacks.
 missing_hooks = missing_of(ASKING)
 if not missing_hooks:
     from distributed.protocol.pickle import dumps

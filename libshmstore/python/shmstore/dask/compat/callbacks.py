@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker does at intervals. Tornado's own: distributed.compatibility, which had one for old tornados, gives it up (2026.6)."""
+"""A worker's periodic calls: tornado's, as distributed.compatibility drops its own (2026.6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker's state machine is told: its events, as they are made in all supported versions.
+"""Events of a worker's state machine, made as in all supported versions.
 
     run_id     2023.10 and later: of the attempt, in what a key's execution ends with
 """
@@ -59,7 +59,7 @@ def abandoned(task: Any) -> bool:
 
 
 def keep_replica(task: Any, donor: str) -> Any:
-    """What is on its way here from donor stays, as one more replica, of which the scheduler hears."""
+    """Keeps a value from donor as one more replica, and tells the scheduler."""
     return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.nbytes}, stimulus_id=f"shmstore-crossed-{time()}")
 
 
@@ -76,5 +76,5 @@ def reschedule(key: Any, why: str) -> Any:
 
 
 def unpause(why: str) -> Any:
-    """Whatever may start, starts."""
+    """All tasks that may start do so."""
     return UnpauseEvent(stimulus_id=f"{why}-{time()}")

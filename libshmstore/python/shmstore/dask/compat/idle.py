@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shmstore.dask.amm is on a Dask whose manager lacks a hook: the same names, of policies that do nothing."""
+"""shmstore.dask.amm on a Dask whose manager lacks a hook: the same policies, which do nothing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ..packing import Packed, Range, array_shards, pack_array, pack_frame, strea
 from .asking import ask_scheduler
 from .probe import P2P, missing_of
 
-#: What this Dask lacks of it.
+#: Hooks that this Dask lacks.
 missing_hooks = missing_of(P2P)
 
 
@@ -87,11 +87,11 @@ class Splitting:
         raise NotImplementedError
 
     def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> Any:
-        """What `stock` has for that worker."""
+        """The value of `stock` for that worker."""
         raise NotImplementedError
 
     def came(self, partition_id: Any, nbytes: int) -> bool:
-        """What of that input goes to this worker is here. False: it was here already."""
+        """This worker's part of that input is here. False: it was here already."""
         self._run.raise_if_closed()
         if partition_id in self._run.received:
             return False

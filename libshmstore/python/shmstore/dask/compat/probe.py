@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is every hook there? Asked before the modules that use them are imported: a Dask that lacks one works as stock, and is told which.
 
-What a hook is on an object that only a running worker has, is seen there: a worker whose set-up fails on it stays as it is (worker.py).
+Only a running worker shows hooks on its objects: if its set-up fails, it stays stock (worker.py).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 from . import asking
 from .probe import QUEUE, missing_of
 
-#: What this Dask lacks of it.
+#: Hooks that this Dask lacks.
 missing_hooks = [*missing_of(QUEUE), *asking.missing_hooks]
 
 

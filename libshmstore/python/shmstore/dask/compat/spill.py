@@ -29,8 +29,8 @@ _ABSENT = object()
 
 
 def keep_all(data: SpillBuffer, at_once: Callable[[Any], bool]) -> None:
-    """No value leaves private memory by itself from here on, whatever the target `n`, which stays as it is; but from zict 3 on as stock
-    does, when it is stored, one that alone is more than the target and whose key at_once tells so. One that cannot be pickled fails then.
+    """From here on no value leaves private memory by itself; the target `n` stays. From zict 3 on a
+    value above the target goes at once if at_once(key), and fails there if it cannot be pickled.
     """
     fast: Any = data.fast
     if hasattr(fast, "heap"):
@@ -53,7 +53,7 @@ def oldest(data: SpillBuffer) -> Any:
 
 
 def metrics(data: SpillBuffer) -> dict[str, float]:
-    """What is where, as stock counted it once."""
+    """Bytes in memory and on disk, as stock counted them once."""
     get = getattr(SpillBuffer, "get_metrics", None)
     if get is not None:
         return dict(get(data))
@@ -73,7 +73,7 @@ def pop(data: SpillBuffer, key: Any, *default: Any) -> Any:
 
 
 def slow_of(data: SpillBuffer) -> Slow | None:
-    """What writes and reads spill files; None where that is not as we know it."""
+    """The mapping that writes and reads spill files; None where that is not as we know it."""
     cache: Any = data.slow
     slow = getattr(cache, "data", None)
     if not isinstance(slow, Slow) or not hasattr(cache, "cache") or not hasattr(slow.d, "directory"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the package is on a Dask that lacks a hook: the same names, which do as stock Dask does."""
+"""The package on a Dask that lacks a hook: the same names, which do as stock Dask does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a key is to run, and running a part of it.
+"""A key's call, and running a part of it.
 
     to 2023.7      run_spec is a pickled (function, args, kwargs), keys of inputs stand in it as they are; the worker reads it by
                    _maybe_deserialize_task and puts values in place of keys by _prepare_args_for_execution
@@ -42,7 +42,7 @@ class Call(NamedTuple):
 
 
 async def call_of(worker: Any, task: Any, inputs: dict[Any, Any]) -> Call:
-    """What a worker's task calls, with what inputs says in place of each key. Raises whatever reading it raises; TypeError where it is no call."""
+    """A task's call with inputs in place of keys. Raises errors of reading, or TypeError."""
     if NODES:
         return node_call(task.run_spec, inputs)
     return packed(plain_call(*await worker._maybe_deserialize_task(task)), inputs)
