@@ -332,7 +332,7 @@ static void end_view(struct shms_pack *p, struct shms_packplace place, uint64_t 
 	shms_packseg_tidy(p, &p->segments[place.segment], now_ms);
 }
 
-/* The name is as good as its directory: what is mapped is the file that the slot is in. */
+/* The name is as good as its directory: the mapped file is the one with the slot. */
 void *shms_pack_map(const struct shms_pack_view *v)
 {
 	const struct shms_packseg *g = &v->pack->segments[v->number];

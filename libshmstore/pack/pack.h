@@ -122,8 +122,8 @@ struct shms_packtold {
 /* From now on, under the pack's lock, until shms_pack_retire(). */
 void shms_pack_tell(struct shms_pack *p, const struct shms_packtold *told);
 /*
- * Returns the pool: what the store's own segments take besides objects that somebody has. Nothing changes until shms_pack_release(), and
- * the words of shms_pack_tell() agree with it.
+ * Returns the pool: memory of the store's own segments besides held objects. Nothing changes until
+ * shms_pack_release(), and the words of shms_pack_tell() agree with it.
  */
 uint64_t shms_pack_hold(struct shms_pack *p);
 void shms_pack_release(struct shms_pack *p);
@@ -131,7 +131,7 @@ void shms_pack_release(struct shms_pack *p);
 uint64_t shms_pack_pool(struct shms_pack *p, uint64_t *ret_memory, uint64_t *ret_trimmed);
 /* Gives the pool back to the kernel as far as pages are free. Returns bytes. */
 uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms);
-/* tight: what is free goes back at once, page by page. */
+/* tight: free memory goes back at once, page by page. */
 void shms_pack_tight(struct shms_pack *p, bool tight);
 /* Has the file of an own segment its name still? One of them at a call, by turn. */
 bool shms_pack_is_there(struct shms_pack *p);

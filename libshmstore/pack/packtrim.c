@@ -180,7 +180,7 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms)
 	if (!p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
 		freed += compact(p, now_ms, &more);
 	p->grow.gave += freed;
-	/* Where more can be moved, the next call goes on at once. */
+	/* If more can be moved, the next call goes on at once. */
 	p->trimmed = more ? 0 : pool(p);
 	p->trimmed_ms = now_ms;
 	shms_lightlock_release(&p->lock);

@@ -115,7 +115,7 @@ bool shms_page_has_uuid(const struct shms_page *page);
  * own, or none: only a partition on a disk is asked. */
 bool shms_page_other_boot(const struct shms_page *page, bool tmpfs);
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
-/* Blocks of the named objects: what the owner booked, less what others moved. */
+/* Blocks of the named objects: as the owner booked, less those that others moved. */
 uint64_t shms_page_linked(const struct shms_page *page);
 /* To be written by somebody else than the owner. -1: it is none, or may not be. */
 int shms_page_open(int dirfd, const char *path);

@@ -208,7 +208,7 @@ static int emit_name(struct walker *k, enum where where, int dirfd, const char *
 	return emit(k, e);
 }
 
-/* Where a subdirectory of a directory is. */
+/* The kind of a subdirectory. */
 static enum where below(enum where where, const char *name)
 {
 	uid_t uid;
@@ -426,7 +426,7 @@ static int walk(struct walker *k, int parentfd, const char *name, int consume_fd
 		r = ours ? emit_directory(k, parentfd, name, &st, NULL)
 			 : emit(k, (struct shms_walk_entry){.dirfd = parentfd, .name = name, .st = &st});
 	}
-	/* Before the stores: who adds up what they link knows then which of it the tier links too. */
+	/* Before the stores: a sum of their links knows the tier's links then. */
 	if (r == 0 && where == IN_ROOT && k->w->flags & SHMS_WALK_ENTRIES)
 		r = enter(k, fd, SHMS_DIR_TIER, IN_TIER, where);
 	return r ? r : names(k, shms_take_fd(&fd), where, is_store, NULL);

@@ -82,7 +82,7 @@ static int let_in(struct shmstore_task_grant *ret, uint64_t declared)
 
 /* ---- asking -------------------------------------------------------------------------------------------------------- */
 
-/* The wait is over, and not by the daemon: what it may have granted meanwhile goes back. */
+/* The wait ended without the daemon: gives back a grant that came meanwhile. */
 static void take_back(const struct asking *a, struct shms_request *q, uint64_t generation)
 {
 	const struct wire_cancel cancel = {.serial = q->serial};

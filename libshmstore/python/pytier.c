@@ -162,7 +162,7 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 		pyshm_exception_put_back(progress.raised);
 		return NULL;
 	}
-	/* Ended by the callback: what it asked for. */
+	/* The callback asked for this end. */
 	if (r == -ECANCELED)
 		return report_tuple(&report, false);
 	return r < 0 ? raise_evict(self, r, &report) : report_tuple(&report, r == 1);

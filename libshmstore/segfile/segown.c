@@ -30,7 +30,7 @@
 #define CHUNK         (UINT64_C(256) << 10)
 #define CHUNK_HUGE    (UINT64_C(2) << 20)
 #define AHEAD_LEAST   (UINT64_C(16) << 10)
-#define AGAIN         (UINT64_C(64) << 10) /* what was trimmed comes back by so many */
+#define AGAIN         (UINT64_C(64) << 10) /* trimmed memory comes back by so many */
 #define USES_BY_WRITE 2u
 
 #ifndef MADV_POPULATE_WRITE
@@ -125,7 +125,7 @@ void shms_segown_deinit(struct shms_segown *o)
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
 
-/* Maps what [from, to) has memory for, all at once instead of by a fault for each page. Where the kernel cannot, pages fault. */
+/* Maps the memory of [from, to) at once, not by a fault per page, if the kernel can. */
 static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
 {
 	from &= ~(shms_host_page() - 1);

@@ -68,7 +68,7 @@ static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16
 	if (shms_seglock_try(l->fd, holder) < 0) {
 		ret->n_alive++;
 		ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
-		/* Nobody comes back for it: whoever finds it unlocked recovers it. */
+		/* No owner comes back: the first to find it unlocked recovers it. */
 		if (ours)
 			shms_segword_cas(&record->state, SHMS_SEGRECORD_KEPT, SHMS_SEGRECORD_ACTIVE);
 		return ours ? -EBUSY : 0;

@@ -33,7 +33,7 @@ struct shms_seguse shms_seguse_begin(struct shms_segment_use *w, int fd);
 /* After shms_seguse_enter() said false. */
 enum shms_segusable shms_seguse_look(struct shms_segment_use *w, struct shms_seguse *u, int fd);
 
-/* False: what has memory may have to be learned anew. */
+/* False: the map of backed slots may have to be learned anew. */
 static inline bool shms_seguse_usable(struct shms_segment_use *w, const struct shms_seguse *u)
 {
 	return atomic_load_explicit(&w->taken, memory_order_acquire) == u->taken && !u->shut;
@@ -50,7 +50,7 @@ static inline bool shms_seguse_enter(struct shms_segment_use *w, const struct sh
 
 static inline void shms_seguse_leave(struct shms_segment_use *w)
 {
-	/* release: who takes sees the slots as they are now. */
+	/* Release: a taker sees the slots as they are now. */
 	atomic_store_explicit(&w->owner, 0, memory_order_release);
 }
 

@@ -122,7 +122,7 @@ static uint64_t table_number(const struct shms_segment *g, const struct shms_seg
 	uint64_t off = o->extent_off + o->table_off + 8 * i, number;
 	const uint8_t *at;
 
-	if (!g->bytes) /* what cannot be read is no number of buffers, nor a size */
+	if (!g->bytes) /* an unreadable table has no buffers and no size */
 		return g->fetch && g->fetch(g, off, &number, sizeof(number)) == 0 ? number : UINT64_MAX;
 	at = g->bytes + off;
 	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
@@ -130,7 +130,7 @@ static uint64_t table_number(const struct shms_segment *g, const struct shms_seg
 
 int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret)
 {
-	/* The fields are taken out of the words, not out of a copy in memory: what was just stored as a word is slow to load as a part of it. */
+	/* Takes the fields out of words: a part of a word that was just stored is slow to load. */
 	uint64_t sizes = shms_segword_plain_load(&slot->packed[0]), rest = shms_segword_plain_load(&slot->packed[1]);
 	uint64_t key[2] = {shms_segword_plain_load(&slot->packed[2]), shms_segword_plain_load(&slot->packed[3])}, n;
 	uint32_t extent = (uint32_t)sizes;

@@ -62,7 +62,7 @@ static int check_key(struct shmstore *s, const struct shms_keyname *k, const str
 	return size == k->key_size && memcmp(key, k->key, size) == 0 ? 0 : -ENOENT;
 }
 
-/* Its size, and whose it is. Where nobody else can enter the size is all there is to ask, and cheaper had so. */
+/* The file's size and owner. Where nobody else can enter, only the size is asked: cheaper. */
 static int ask_file(const struct shmstore *s, int fd, uid_t *io_uid, uint64_t *ret_size)
 {
 	struct stat st;
@@ -204,7 +204,7 @@ static void refresh_gauges(struct shmstore *s)
 		atomic_store_explicit(&l->mapped_bytes_max, mapped, memory_order_relaxed);
 }
 
-/* In this order: what becomes a file is one before it is a packed object no more, and never the other way. */
+/* In this order: a packed object that becomes a file is both for a moment, and never neither. */
 static int get_any(struct shmstore *s, struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
 {
 	int r = get_packed(s, k, flags, ret);

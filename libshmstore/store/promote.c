@@ -225,7 +225,7 @@ static int bring(struct back *b)
 	return r < 0 ? r : 0;
 }
 
-/* Reserved before the tier file is locked: who waits for room must not keep others from what is there. 0, an outcome, -errno. */
+/* Reserves before the tier file is locked, so that waiters block no reader. 0, outcome, -errno. */
 static int bring_reserved(struct back *b)
 {
 	int r = from_resident(b);
@@ -292,7 +292,7 @@ int shms_promote(const struct shms_promote *p)
 
 /* ---- without bringing it back ------------------------------------------------------------------------------------------ */
 
-/* Checks every byte of a raw tier file, by read(): what the disk cannot give is an error here, not a signal later. */
+/* Checks all bytes of a raw tier file by read(): a bad disk is an error here, no signal later. */
 static int verify_raw(const struct shms_tier *t, int fd, const struct shms_tier_header *h)
 {
 	_free_ unsigned char *frame = malloc(SHMS_TIER_FRAME);

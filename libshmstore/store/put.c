@@ -398,8 +398,7 @@ static int put_packed(struct put *p)
 	return put_into_segment(p, &what);
 }
 
-#define PACKED_TRIES \
-	8 /* what a try takes of a full partition, and gives back, would be a reason for the next one without end */
+#define PACKED_TRIES 8 /* each failed try frees memory again, so the loop needs a bound */
 
 /* One try: packed, else as a file. After others have left memory it may be packed again. */
 static int put_anywhere(void *arg)

@@ -189,7 +189,7 @@ static void set_keep(struct shmstore *s)
 	s->page->flags = s->keep ? s->page->flags | SHMS_PAGE_KEEP : s->page->flags & ~SHMS_PAGE_KEEP;
 }
 
-/* Of within_size the kernel gives a file no page, of whatever size, that reaches behind its end: one that is smaller than a huge page has none. */
+/* With within_size no page reaches behind a file's end: a small file has no huge page. */
 static uint64_t huge_from(const char *huge)
 {
 	if (!huge[0] || strcmp(huge, "never") == 0 || strcmp(huge, "advise") == 0)
@@ -247,7 +247,7 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	return r;
 }
 
-/* Where the store called name is: our user's, or with any_user anybody's. */
+/* Finds the directory of the store called name: our user's, or with any_user anybody's. */
 struct find {
 	const char *name;
 	uid_t uid;
@@ -285,7 +285,7 @@ static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
 	return shms_page_read(s->dir_fd, ret);
 }
 
-/* Read again: what is at the name by now is renewed at the first look that finds nothing. */
+/* Reads the page's inode again: a look that finds nothing renews the page. */
 static int read_page_inode(struct shmstore *s)
 {
 	struct stat st;
@@ -306,7 +306,7 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	void *map;
 
 	r = taken = look_into(s, any_user, &page);
-	/* Where it usually is there is none, or somebody else's: ours may be elsewhere. */
+	/* The usual place has no store, or another user's: ours may be elsewhere. */
 	if ((r == -ENOENT || r == -EPERM) && !o->directory) {
 		r = shmstore_partition_stores(s->p, find_named, &f);
 		if (r < 0)

@@ -201,7 +201,7 @@ static int remove_files_user(const struct shms_tierscan_user *user, void *arg)
 	return 0;
 }
 
-/* The directories on the disk; what is left there is not the tier's. */
+/* Removes the directories on the disk; files left there are not the tier's. */
 static void remove_files_directory(const struct setting *s)
 {
 	uint64_t n_unreadable = 0;

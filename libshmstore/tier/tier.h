@@ -108,7 +108,7 @@ void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub
  * said so; -errno.
  */
 int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg), void *arg, int *ret_fd);
-/* With that lock, until it goes: what is evicted is for a put, and no other process's put is to take it. */
+/* With that lock, until it goes: the eviction is for a put, whose room no other put may take. */
 void shms_tier_for_put(int fd);
 /* A put, before it takes memory of a partition that has none to spare: waits until no other process evicts for one. */
 void shms_tier_after_put(struct shms_tier *t, unsigned wait_ms);

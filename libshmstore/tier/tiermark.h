@@ -31,7 +31,7 @@ int shms_tiermark_format(const struct shms_tiermark *m, char ret_text[SHMS_TIERM
 int shms_tiermark_parse(char *text, struct shms_tiermark *ret);
 /* 0, -ENOENT, -EBADMSG, -ENOTSUP, -EPERM (its writer does not own the directory), -EIO. */
 int shms_tiermark_read(int dirfd, struct shms_tiermark *ret);
-/* Puts it in place whole. uid: who is to own it. 0, -errno. */
+/* Puts the mark in place whole. uid: its owner. 0, -errno. */
 int shms_tiermark_write(int dirfd, const struct shms_tiermark *m, uid_t uid);
 
 /* Facts about this host by which another partition's directory is judged. */

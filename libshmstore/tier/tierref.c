@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierref.c: who lets go of a stub without asking what that frees (tierdrop.c does it), and the locks of the tier: files and
- * directories that are flocked for as long as it takes to change a few names. A holder that is stopped just there must not stop others for
- * ever, so each is tried for a time.
+ * tierref.c: lets go of a stub without a report of bytes freed (see tierdrop.c), and has the tier's
+ * locks: files and directories are flocked while a few names change. A stopped holder must not stop
+ * others for ever, so each lock is tried for a time.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierroom.c: who claims says so first and adds up after that: his user's account under its lock, so that of one user's processes one
- * comes after the other; then all accounts. Of two users who claim the same room at once at least the later one sees both, and
- * withdraws. So the accounts together never pass the limit, and no tier file is there that is in none.
+ * tierroom.c: a claim is entered first and added up after: the user's account under its lock, so
+ * one user's processes take turns; then all accounts. Of two users who claim the same room at once,
+ * at least the later sees both, and withdraws. So the accounts never pass the limit, and have all
+ * files.
  *
  * An account may be too high, never too low:
  *   a claim is entered before its file is begun, and settled after it has its name
  *   a file is removed first and deducted after; not, where the account was counted anew in between, which may have missed it
  *   counting holds the lock, so that nobody claims, settles or deducts meanwhile. It takes the living claims before the files: a file
  *   that gets its name just now is counted twice, or once, and once more of it is settled away
- * What stays too high that way (a writer was killed, a lock was not to be had in time) is counted anew by the first who would be refused for it,
- * once a second at most: a full tier must not be walked by everybody who finds it full.
+ * An account that stays too high (a writer was killed, a lock was late) is counted anew by the
+ * first claim that it refuses, once a second at most: not every claim on a full tier may walk it.
  *
  * Rejected: the sum of all tier files at every claim (too many, and other users' cannot be seen); what the disk's free bytes
  * changed by since the last sum (others write there, too, and delete); a file for each claim (names to clean up, and two for every demotion).

@@ -6,7 +6,8 @@
  * one of the names is a stub in a clean/, or a resident beside the anchor. So no header of a tier
  * file is read, and no object is looked for.
  *
- * Where the directory of anchors may not be read, nothing is said of that user's files: without it all would look like orphans.
+ * Without read access to a user's anchors the scan skips the user: all files would look like
+ * orphans.
  *
  * A file is seen before its anchor is asked for. An anchor comes before its file and goes after it, so that one which is missing then was
  * missing all along, or its file is gone as well.

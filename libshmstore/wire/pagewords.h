@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pagewords.h: what a store and the daemon say to each other without a message: words of the store's page (docs/format.md), through
- * which the bytes that may be written are granted without a round trip.
+ * pagewords.h: words of the store's page (docs/format.md) that a store and the daemon share: they
+ * grant bytes to write without a message.
  */
 #ifndef SHMS_PAGEWORDS_H
 #define SHMS_PAGEWORDS_H
@@ -111,8 +111,8 @@ _Static_assert(offsetof(struct wire_credit, charged) == 256, "credit");
 _Static_assert(sizeof(struct wire_packed) == WIRE_LEASE_OFF - WIRE_PACKED_OFF, "packed");
 _Static_assert(sizeof(struct wire_lease) == 128 && WIRE_LEASE_OFF + WIRE_LEASES * 128 <= WIRE_PAGE_SIZE, "leases");
 
-/* Blocks of a store's named objects: what its owner booked, less what others moved to the disk tier. Moved may be below zero, as a sum that
- * wrapped: then more came back by others' hands than went. */
+/* Blocks of a store's named objects: as booked by its owner, less those that others moved to the
+ * disk tier. Moved wraps below zero where others brought back more than they moved. */
 static inline uint64_t wire_linked(uint64_t booked, uint64_t moved)
 {
 	return (int64_t)moved < 0 || moved <= booked ? booked - moved : 0;
@@ -135,7 +135,7 @@ static inline void wire_credit_settle(struct wire_credit *c, uint64_t n, uint64_
 {
 	if (fresh)
 		atomic_fetch_add_explicit(&c->fresh, fresh, memory_order_relaxed);
-	/* Release: who reads this settled (acquire, before it reads fresh or asks statfs) sees the memory. */
+	/* Release: its reader (acquire, before fresh or statfs) sees the memory. */
 	atomic_fetch_add_explicit(&c->settled, n, memory_order_release);
 }
 

@@ -28,7 +28,7 @@ PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *operatio
 /* Raises it. Returns NULL. */
 void *pyarb_raise(struct pyshm_store *store, int r, const char *operation, PyObject *what);
 
-/* ---- pyarb.c: what concerns the whole store ---- */
+/* ---- pyarb.c: calls about the whole store ---- */
 
 /* Converter for PyArg_Parse*(): a size, OverflowError where it is none of 64 bits. ret: unsigned long long. */
 int pyarb_bytes(PyObject *number, void *ret);

@@ -146,7 +146,7 @@ static PyObject *reservation_spilled(PyObject *op, PyObject *number)
 	Py_RETURN_NONE;
 }
 
-/* _spend(on): what the calling thread's puts and creates take comes out of this reservation; False: no longer. */
+/* _spend(on): the calling thread's puts and creates spend this reservation; False: no longer. */
 static PyObject *reservation_spend(PyObject *op, PyObject *args)
 {
 	struct pyarb_reservation *self = (struct pyarb_reservation *)op;

@@ -4,7 +4,7 @@
 The fetcher of a key locks a file of its name, which has its address; the lock ends with the
 process. The file stays where the value has arrived, as Dask never tells a worker of nearer holders.
 Files are in a directory of this user's below the temporary directory: workers that see different
-ones fetch as on stock. Each worker locks it, too: the next one removes an old one without a lock.
+ones fetch as on stock. Workers lock their directory: starting workers remove old unlocked ones.
 
 A value may cross for a task that is stolen meanwhile, by a sibling as likely as not. Dask drops the
 value then; here it stays as a replica, of which the scheduler hears, and the sibling links it.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is every hook there? Asked before the modules that use them are imported: a Dask that lacks one works as stock, and is told which.
 
-Only a running worker shows hooks on its objects: if its set-up fails, it stays stock (worker.py).
+Hooks on a running worker's objects are seen there: if its set-up fails, it stays stock (worker.py).
 """
 
 from __future__ import annotations
