@@ -170,7 +170,7 @@ class Loops:
             waiter.set_result(None)
 
     def close(self) -> None:
-        """The store closes: what is awaited will not come."""
+        """The store closes: pending calls will not complete."""
         with self._lock:
             left = list(self._awaiting.values())
             self._awaiting.clear()

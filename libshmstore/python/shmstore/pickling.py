@@ -32,7 +32,7 @@ from . import foreign
 from ._shmstore import Error, View, _Unlocked
 from .foreign import OnDevice, on_device
 
-_BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: what is over it goes into the pickle
+_BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: further buffers go into the pickle
 _PACKAGE = __name__.partition(".")[0]  # the memory of views is of a type of it
 _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
@@ -234,7 +234,7 @@ def _reduce_memoryview(obj: memoryview, origin: _Origin) -> Any:
 
 def _restore_memoryview(buffer: Any, format: str, shape: tuple[int, ...]) -> memoryview:
     flat = memoryview(buffer)
-    if 0 in shape:  # memoryview casts to no such shape: what can be kept is that it is empty
+    if 0 in shape:  # memoryview casts to no such shape, and only emptiness can be kept
         return flat.cast("B") if len(shape) != 1 else flat.cast("B").cast(format)
     if format == "B" and len(shape) == 1:
         return flat

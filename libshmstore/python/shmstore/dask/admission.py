@@ -102,7 +102,7 @@ class Grant:
         admission.budget.claim(key, private, asked=claim is not None)
 
     def mapped(self) -> None:
-        """Its inputs are at hand: what they take of the partition is to be seen there."""
+        """Its inputs are at hand: their memory shows in the partition."""
         if self.claim is not None:
             self.claim.keep_partition(self._store)
 
@@ -278,7 +278,7 @@ class Admission:
         elif outcome is Outcome.TOOBIG and need.private <= self.budget.capacity and await self._make_room(task, need):
             pass  # values had more of the pool than there is since the process grew
         elif self._others(steps) and (need.private <= self.budget.capacity or steps.alone):
-            await self._wait(task, self._one_ended(steps))  # who holds what is missing, will end
+            await self._wait(task, self._one_ended(steps))  # the holders of the missing memory end
         elif steps.may_split:
             self._count("pieces")
             steps.in_pieces = True

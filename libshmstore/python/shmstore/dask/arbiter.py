@@ -159,7 +159,7 @@ class Arbiter:
             return None
 
     def forget(self, scope: Any) -> None:
-        """Ends a scope; whoever waits for it is told."""
+        """Ends a scope, and tells its waiter."""
         future = self._waits.pop(scope, None)
         if future is not None and not future.done():
             future.set_result(Answer(Outcome.REMOVED))

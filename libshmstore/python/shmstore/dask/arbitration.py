@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker under the memory arbiter: what arbiter.py, admission.py and pieces.py need of a worker, and what a worker needs of them.
+"""A worker under the memory arbiter: joins it with arbiter.py, admission.py and pieces.py.
 
 Transfers have a service's standing: a value that is put into the partition for a peer, or comes
 from somebody who is none, is reserved before all keys. A refused transfer goes the ordinary way.

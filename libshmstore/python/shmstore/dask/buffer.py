@@ -301,7 +301,7 @@ class SharedBuffer(SpillBuffer):
         elif same:
             super().__delitem__(key)
             self._enter(key, entry, rid)
-            if key in self._users and entry.value is None:  # who is about to use it gets the value that it would have got
+            if key in self._users and entry.value is None:  # its users get this value
                 self._keep_private(key, entry, value)
         else:
             self.exchange.drop(entry)

@@ -42,13 +42,13 @@ class Crossings:
     """Of one worker, on its event loop."""
 
     def __init__(self, host: str, address: str) -> None:
-        """host: what all workers that can link each other's values have in common."""
+        """host: the name shared by all workers that can link each other's values."""
         self.address = address
         name = hashlib.blake2b(host.encode(), digest_size=12).hexdigest()
         self.directory = os.path.join(tempfile.gettempdir(), _NAME + name)
         self.linked = 0  #: keys that came from a sibling, though Dask had another host asked for them
         self._held: dict[Any, int] = {}  # key -> the lock's descriptor
-        self._stopped: set[str] = set()  # who was waited for in vain, and still holds something
+        self._stopped: set[str] = set()  # waited for in vain, and still hold a key
         self._anyway: dict[Any, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
         self._fd = self._make()  # of the directory, locked; None: it cannot be used
 

@@ -63,7 +63,7 @@ class Kept(enum.Enum):
 
 
 class Pickled(NamedTuple):
-    """A value that stays private for good, as too little of it can be shared: what was found out about it, for who needs that now."""
+    """Findings about a value that stays private for good, as too little of it can be shared."""
 
     header: bytes
     buffers: list[memoryview]
@@ -166,7 +166,7 @@ class Exchange:
         self.room = None  # which knows us
         try:
             self.store.close()
-        except OSError as e:  # what could not be removed is left to gc
+        except OSError as e:  # gc removes the rest
             if e.errno not in (errno.ENOENT, errno.EBADF):
                 self.fallbacks.note("close-failed", e)
         self.partition.close()
@@ -409,7 +409,7 @@ class Exchange:
     # -- books
 
     def books(self) -> Books:
-        """Our share of what our objects take. Where they may lie on disk it is what `look` saw last: that one need not wait here."""
+        """Our share of our objects' memory. With a disk tier: as `look` saw it last."""
         if not self.tiered:
             self.look()
         return self._books[1]
@@ -507,7 +507,7 @@ class Exchange:
         return loads(view)
 
     def _store(self, name: str, header: Any, buffers: Any, wait: bool) -> None:
-        """put_buffers. Where the disk tier may make room it is given a moment: what others have mapped now, they will let go."""
+        """put_buffers. Gives the disk tier a moment to make room: others let go of maps."""
         patience = time.monotonic() + (_ROOM_PATIENCE if wait and self.tiered else 0)
         pause = 0.01
         while True:

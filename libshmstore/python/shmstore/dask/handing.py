@@ -21,7 +21,7 @@ class Handing:
 
     def __init__(self, worker: Worker, pickled: dict[Any, Pickled]) -> None:
         self.worker = worker
-        self._pickled = pickled  # what was found not to be shareable on the way: that need not be pickled again
+        self._pickled = pickled  # values found not to be shareable: they need not be pickled again
         self._data = worker.state.data
         self._ready: dict[Any, tuple[Entry, Handle]] = {}  # made beforehand
         self._handles: list[Handle] = []

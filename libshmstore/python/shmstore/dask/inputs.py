@@ -32,7 +32,7 @@ from .compat.ready import choose_next
 from .exchange import Entry, Exchange
 from .tier import Tier
 
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE)  # what others hold now, they will let go
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE)  # others let go of maps soon
 _PATIENCE = 2.0  # seconds for which room for a value is waited for; then it is read beside the partition
 _SHORTAGE_PAUSE = 0.05  # seconds between two tries
 _TASKS_MAX = 256  # of those that may run, that are looked at for the next one, ...
@@ -105,24 +105,24 @@ class Inputs:
             all_away.append((task, away))
             if len(near) >= _INPUTS_MAX:
                 break
-        lets_run = Counter(away[0] for _, away in all_away if len(away) == 1)  # what lacks that key alone
+        lets_run = Counter(away[0] for _, away in all_away if len(away) == 1)  # without that key
         return min(all_away, key=lambda item: _price(item[1], near, lets_run))[0]
 
     def close(self) -> None:
-        """Lets go of what is mapped ahead."""
+        """Lets go of values that are mapped ahead."""
         if self._ahead is not None:
             self._ahead.cancel()
             self._ahead = None
 
     def relieve(self) -> None:
-        """Lets go of what nobody needs, where memory is short. Not of what is mapped on disk: that keeps nothing in memory."""
+        """Lets go of idle maps where memory is short, but not of maps of files on disk."""
         if self.residence.maps_any() and self.tier.pressed():
             self.residence.unmap_idle(aside=False)
 
     # -- private
 
     def _away(self, task: Any, near: dict[Any, int]) -> list[Any]:
-        """The inputs of a task that are to be read from the disk tier. near: what is known of keys, and is added to."""
+        """Inputs of a task to read from the disk tier. near: facts about keys, and new ones."""
         away = []
         for dep in task.dependencies:
             if dep.key not in near:
@@ -176,7 +176,7 @@ class Inputs:
         if entry.value is None:
             try:
                 value = self.exchange.map(entry)
-            except Exception:  # who maps it in a thread will say it
+            except Exception:  # the thread that maps it will say it
                 return False
             self.residence.keep(key, entry, value)
         return True

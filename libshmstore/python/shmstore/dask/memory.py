@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process's private memory: what its memory limit is about.
+"""A process's private memory, which its memory limit bounds.
 
 The resident set counts every mapped page of the partition in every worker that maps it, and every
 page of a tier file that is read where it lies, which the kernel takes back as it likes. The end of

@@ -54,7 +54,7 @@ class Needs:
             promote_most = 0
         if promote_most is not None and promote > promote_most:
             promote, aside = self._part(away, promote_most)
-            if self.tier is not None and self.tier.packed:  # what is compressed cannot be read where it lies
+            if self.tier is not None and self.tier.packed:  # compressed values cannot be mapped
                 unspill += sum(nbytes for nbytes, key in away if key in aside)
         return Need(unspill, result, promote, 0, pinned), aside
 

@@ -19,7 +19,7 @@ _ALIGN = 64
 
 
 class Range(NamedTuple):
-    """Where a shard lies: of output partition `id`, `what` being what its reader has to know."""
+    """Place of a shard of output partition `id`; `what` is its reader's information."""
 
     id: Any
     offset: int
@@ -109,7 +109,7 @@ def pack_frame(frame: Any, column: str, drop: bool, worker_for: Mapping[Any, str
     low, high = int(min(codes.min(), ids.min())), int(max(codes.max(), ids.max()))
     if high - low > 1 << 20:  # no partitions of Dask's
         return None
-    rank = np.full(high - low + 1, len(ids), np.int32)  # what is nobody's comes last
+    rank = np.full(high - low + 1, len(ids), np.int32)  # rows of no partition come last
     rank[ids[order] - low] = np.arange(len(ids))
     ranks = rank[codes - low]
     if len(ids) < 1 << 15:

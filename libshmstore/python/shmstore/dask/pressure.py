@@ -42,7 +42,7 @@ from .offloading import offload, run_in
 logger = logging.getLogger("distributed.worker.shared")
 
 _ANNOTATION = "shmstore_preempt"
-_OP = "shmstore_preempted"  # what workers are told by each other, through the scheduler
+_OP = "shmstore_preempted"  # message among workers, through the scheduler
 _PATIENCE = 0.4  # seconds for each of the two messages of one that leaves
 _HELD_BACK_MAX = 10_000  # keys that are remembered as preempted
 _NEVER = ("never", 0)
@@ -102,7 +102,7 @@ class Pressure:
             self._loop.add_signal_handler(signal.SIGTERM, self._told_to_end)
 
     def close(self) -> None:
-        """Before the store is: what waits at the gate ends with that."""
+        """Before the store is: ends the waits at the gate."""
         if self._loop is not None:
             self._loop.remove_reader(self._fd)
         self._executor.shutdown(wait=False)

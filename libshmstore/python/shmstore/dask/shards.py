@@ -204,7 +204,7 @@ class Packs:
         """They are here: they wait for their output partitions. The answer to who sent them."""
         for entry in packed:
             part = self._mapped(entry)
-            if self._kept is None or not self._shards.has_room(0):  # what is mapped cannot be moved out
+            if self._kept is None or not self._shards.has_room(0):  # maps cannot be moved out
                 answer = await self._receive([await offload(self._splitting.as_stock, *part)])
                 if answer["status"] != "OK":
                     return answer
@@ -235,7 +235,7 @@ class Kept:
         for shard in shards:
             (mapped if _is_mapped(shard) else private).append(shard)
         size = sum(map(_nbytes, private))
-        if not self._shards.has_room(size):  # what is mapped cannot be moved out
+        if not self._shards.has_room(size):  # maps cannot be moved out
             self._on_disk.add(id)
             await self._waiting.stock_keep(id, shards)
             return

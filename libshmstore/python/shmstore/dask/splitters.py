@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a task is done in pieces where it is too large to be done at once: what programs register, and what a split works on.
+"""Splitters, which programs register for tasks too large to run at once, and a split's inputs.
 
     import shmstore.dask
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The partition's disk tier as one worker uses it: what replaces spill files for values that lie in the partition.
+"""The partition's disk tier as one worker uses it, in place of spill files, for shared values.
 
 A thread moves values out when the partition passes its high watermark. It runs beside the host daemon and the other workers' threads: who
 comes first does it (the library lets one at a time work for each user). All that may wait for the disk - maps of values that may lie there,
@@ -165,7 +165,7 @@ class Tier:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *args)
 
     async def give(self, function: Callable[..., Any], *args: Any) -> Any:
-        """function(*args), which makes room in the partition and may wait for who just does so too; what is stored does not wait for it."""
+        """function(*args), which makes room, in a thread; puts do not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self._giver, function, *args)
 
     async def below_low(self) -> None:
@@ -187,14 +187,14 @@ class Tier:
             self._wake.set()
 
     def pressed(self) -> bool:
-        """Whether memory is short: what is not in use is better not kept mapped, as that could not be moved out."""
+        """Whether memory is short: idle maps should go, as mapped values cannot be moved out."""
         pressed = self.used() > self.low
         if pressed:
             self._pressed_at = time.monotonic()
         return pressed
 
     def at_ease(self) -> bool:
-        """Whether memory has not been short for a while: what lies in memory now is there in a moment, too, and nobody is moving anything."""
+        """Whether memory has not been short for a while: nobody is moving values out."""
         return not self.pressed() and time.monotonic() - self._pressed_at >= _EASE
 
     def used_where_it_lies(self) -> bool:
@@ -277,7 +277,7 @@ class Tier:
         self.exchange.partition.set_tier(directory, self._limit(), s.min_free, s.level, s.fsync, s.high, s.low)
 
     def _limit(self) -> int:
-        """Bytes on disk: what all workers of this host may spill; 0 = no limit."""
+        """Bytes on disk that all workers of this host may spill; 0 = no limit."""
         if self.settings.max is not None:
             return self.settings.max
         return self._max_spill * max(1, len(self.exchange.siblings().pids)) if self._max_spill else 0

@@ -68,7 +68,7 @@ class Worker(distributed.Worker):
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
     _listening: Any = None
-    _starting: Any = ()  # what goes on beside its start
+    _starting: Any = ()  # steps that run beside its start
     _tiny: Any = None
     _tier: Any = None  # None: values that leave private memory and do not fit into the partition spill as on stock
     _inputs: Any = None
@@ -144,7 +144,7 @@ class Worker(distributed.Worker):
             self.periodic_callbacks["shmstore-sweep"] = PeriodicCallback(sweep_of(self._exchange), settings.sweep_interval * 1000)
 
     def _watch_memory(self) -> None:
-        """Puts our part before stock's look at the process's memory: what is private behind idle maps goes before the worker is paused."""
+        """Runs before stock's look at the memory: private bytes of idle maps go before a pause."""
         if (stock := self.periodic_callbacks.get("memory_monitor")) is None:  # no thresholds
             return
         manager, reference = self.memory_manager, weakref.ref(self)
@@ -507,7 +507,7 @@ class Worker(distributed.Worker):
         if self._exchange is None:
             return await super().gather_dep(worker, to_gather, *args, **kwargs)
         private = 0 if self._is_peer(worker) else kwargs.get("total_nbytes") or 0
-        # Where there is no room, as on stock.
+        # Without room, as on stock.
         async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
             ask = partial(super().gather_dep, worker)
             if not private or self._crossings is None:
@@ -521,7 +521,7 @@ class Worker(distributed.Worker):
             return event
         try:
             await self._fetch(data, worker)
-        except Exception as e:  # as stock: what cannot be deserialised is an error of the tasks that need it
+        except Exception as e:  # as stock: an error of the tasks that need the value
             return events.gather_failed(event, e, worker)
         return event
 
@@ -541,7 +541,7 @@ class Worker(distributed.Worker):
         return failed
 
     def _update_metrics_received_data(self, start: float, stop: float, data: Any, *args: Any, **kwargs: Any) -> None:
-        """A handle crosses no network: what it stands for must not make the bandwidth seem larger, by which the scheduler places tasks."""
+        """Keeps handles, which cross no network, out of the bandwidth that places tasks."""
         handles = [key for key, value in data.items() if isinstance(value, Handle)]
         if not handles:
             super()._update_metrics_received_data(start, stop, data, *args, **kwargs)

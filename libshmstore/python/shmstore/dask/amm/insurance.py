@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Insurance: what is costly to make again outlives its worker."""
+"""Insurance: values that are costly to make again outlive their worker."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def gather_succeeded(event: Any, data: dict[Any, Any], worker: str, asked: dict[
 
 
 def abandoned(task: Any) -> bool:
-    """Whether a key is still on its way here though no task of this worker waits for it any more: what comes would be thrown away."""
+    """Whether a key is on its way though no task here waits for it: Dask would drop its value."""
     return bool(task.state == "cancelled" and task.previous == "flight")
 
 
@@ -64,7 +64,7 @@ def keep_replica(task: Any, donor: str) -> Any:
 
 
 def gather_failed(event: Any, error: BaseException, worker: str) -> Any:
-    """In place of a GatherDepSuccessEvent: what came in is of no use."""
+    """In place of a GatherDepSuccessEvent: the values that came are of no use."""
     return GatherDepFailureEvent.from_exception(
         error, worker=worker, total_nbytes=event.total_nbytes, stimulus_id=event.stimulus_id
     )

@@ -124,7 +124,7 @@ class _Arrays(Splitting):
 
 
 class Rows(NamedTuple):
-    """A shard of a frame: what of an input goes to an output partition, as a stream of Arrow's."""
+    """A shard of a frame: rows of an input for one output partition, as a stream of Arrow's."""
 
     input: int
     stream: memoryview

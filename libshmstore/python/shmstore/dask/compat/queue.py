@@ -91,7 +91,7 @@ def has_queue(scheduler: Any) -> bool:
 
 
 def may_wait(task: Any) -> bool:
-    """Whether any worker will do for a task: what is in the queue has no say in it."""
+    """Whether any worker will do for a task, whatever is queued."""
     restricted = task.worker_restrictions or task.host_restrictions or task.resource_restrictions
     return not restricted and not task.actor and getattr(task, "_queueable", True)
 
