@@ -31,7 +31,7 @@ static void count_key(struct shms_pack *p, bool more)
 		shms_light_add(p->told.n, n);
 }
 
-/* Bytes that a slot of this store takes. */
+/* Bytes of a slot that carries the store's name. */
 static uint64_t bytes_of(const struct shms_packseg *g, uint32_t index)
 {
 	struct shms_segslot slot = shms_packseg_slot(g, index);

@@ -54,7 +54,7 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 		total *= 2;
 	if (total > SEGMENT_MAX)
 		total = SEGMENT_MAX;
-	/* RLIMIT_FSIZE makes segments smaller; the kernel refuses one too small for the object. */
+	/* RLIMIT_FSIZE makes segments smaller; the kernel refuses one that must be larger. */
 	while (total > shms_file_size_most() && total / 2 >= 2 * size && total > SEGMENT_LEAST)
 		total /= 2;
 	r = shms_segment_shape((uint32_t)(total / (large ? LARGE_SLOT : SMALL_SLOT)), HOLDERS, total, &shape);
