@@ -78,13 +78,13 @@ static inline uint64_t shms_layout_next(uint64_t offset, uint64_t size)
 	return (offset + size + (SHMS_FORMAT_ALIGN - 1)) & ~(uint64_t)(SHMS_FORMAT_ALIGN - 1);
 }
 
-/* What the first buffer's place in the file is a multiple of. */
+/* The first buffer's alignment in the file. */
 static inline uint64_t shms_layout_align(uint64_t buffer_size)
 {
 	return buffer_size >= SHMS_FORMAT_BIG ? SHMS_FORMAT_PAGE : SHMS_FORMAT_ALIGN;
 }
 
-/* What is before the first buffer, all sizes being within the limits. buffer_size: from the first buffer's begin to the last one's end. */
+/* Bytes before the first buffer; sizes are within limits. buffer_size: first begin to last end. */
 static inline uint64_t shms_layout_header(uint64_t key_size, uint64_t metadata_size, uint64_t n_buffers,
 					  uint64_t buffer_size)
 {
@@ -123,8 +123,8 @@ int shms_format_need(const void *file, size_t size, uint64_t file_size, uint64_t
 int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
 		      const char **ret_reason);
 /*
- * What the first size bytes tell, which must hold the key and need not be all of the header: whether this looks like an object that was
- * finished, and its key. A header that ends within them is checked against its hash. 0, -EBADMSG, -ENOTSUP.
+ * Tells by the first size bytes, which must hold the key and need not be all of the header, whether this looks like
+ * a finished object, and its key. A header that ends within them is checked against its hash. 0, -EBADMSG, -ENOTSUP.
  */
 int shms_format_glance(const void *file, size_t size, uint64_t file_size, const void **ret_key, size_t *ret_key_size);
 /* XXH3-128 of the buffers against the object's. */

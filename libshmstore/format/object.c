@@ -157,7 +157,7 @@ int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
 	default:
 		return -EBADMSG;
 	}
-	/* Who demotes an object writes its sidecar first: after one that was not there and an object that is no more, it is. */
+	/* A demotion writes the sidecar first: if that and then the object are gone, try again. */
 	for (int i = 0; i < 2; i++) {
 		r = sidecar_key(objectsfd, name, ret_key, ret_size);
 		if (r != -ENOENT)

@@ -26,7 +26,7 @@ int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const
 int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size, const char **ret_reason);
 void shms_header_deinit(struct shms_header *h);
 
-/* What the begin of an object tells. */
+/* The begin of an object, and its key. */
 struct shms_glance {
 	const void *key; /* in begin */
 	size_t key_size;

@@ -86,7 +86,7 @@ struct shms_tier_header {
 	struct shms_tier_frame *frames; /* sb->n_frames */
 };
 
-/* What a new tier file is to hold. */
+/* Describes a new tier file. */
 struct shms_tier_object {
 	uint64_t id, generation;
 	uint64_t header_size, buffer_size; /* the object's */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcstore.c: what becomes of a store: a live one loses its expired leases only; a dead one that is to be kept also what only its
- * owner could use; any other dead one goes whole, but for leases that have not ended. What has no name of ours is said and left
- * where the store stays.
+ * gcstore.c: what becomes of a store: a live one loses its expired leases only; a dead one that is
+ * to be kept also what only its owner could use; any other dead one goes whole, but for leases that
+ * have not ended. A store that stays keeps foreign files; they are reported.
  */
 #include "gcstore.h"
 
@@ -268,7 +268,7 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 	return shms_gc_kept(g, below, "%llu files for the next puts of an owner that lives: it holds the lock", n_pool);
 }
 
-/* What may be done beside a new owner comes last, without the lock: it takes time, and who is stopped in it keeps nobody out. */
+/* Steps that may run beside a new owner come last, unlocked: slow, they must keep nobody out. */
 static int kept_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 {
 	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);

@@ -2,8 +2,8 @@
 /*
  * gctier.c: tier files that no object has any more.
  *
- * An anchor whose stub has no other name is garbage for ever: nobody links from an anchor. With it go the tier file and the resident, in the
- * order of tier.h, the anchor last. What has no anchor is garbage too: an anchor comes before all that it stands for.
+ * An anchor whose stub has no other name is garbage for ever: nobody links from an anchor. With it go the tier file and the
+ * resident, in the order of tier.h, the anchor last. Files without an anchor are garbage too: the anchor is made first.
  *
  * A user's files without a directory of anchors, which is made before them and removed by nobody but who finds it empty, are not judged: somebody
  * meddled. Neither is anything where the disk's side may not be read. Where the disk is away the anchors go all the same; the files
@@ -228,7 +228,7 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	t.side = files;
 	if (r == 0)
 		r = each_name(&t, user, user->files_fd, one_of_files);
-	/* Who was killed left it too high. */
+	/* A killed process left the user's count too high. */
 	if (r == 0 && !g->gone && (tier = shms_tierfind_user(&g->find, user->uid)) != NULL)
 		shms_tierroom_recount(tier);
 	return r;

@@ -6,8 +6,8 @@
  * or a descriptor of what it was, for whom the kernel keeps it. Nothing is written to it and nothing is cut, so nobody can see a wrong byte. Its
  * owner renames it before it uses it again: one of the two calls fails, and the owner takes a fresh file then.
  *
- * What was taken is booked in the store's page, under a flock on recycle/ that only takers take: one after the other. Killed between the unlink
- * and the booking: the store's ledger shows a pool that is too large by that file, till the owner is gone.
+ * Takers book their bytes in the store's page, one after the other, under a flock on recycle/. Killed between the
+ * unlink and the booking: the store's ledger shows a pool that is too large by that file, till the owner is gone.
  */
 #include "pool.h"
 
@@ -49,7 +49,7 @@ uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 			continue;
 		n++;
 		bytes += shms_blocks(&st);
-		/* Whose last link it was, nobody gets back; what is mapped goes later. */
+		/* Only the last link frees memory, and while a view maps the file, later. */
 		freed += st.st_nlink == 1 ? shms_blocks(&st) : 0;
 	}
 	if (n)
@@ -58,7 +58,7 @@ uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 	return freed;
 }
 
-/* What the store's own segments have for no object. */
+/* Frees memory that the store's own segments hold for no object. */
 static uint64_t take_packed(int storefd, uint64_t now_ms, bool *io_again)
 {
 	struct shms_seglook l;

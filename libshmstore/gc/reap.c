@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reap.c: gc of one store, for who knows already that its owner died and where it was: no walk, no look at any other store. What is
- * done, in which order and under which lock is gc's (gc.c, gcstore.c).
+ * reap.c: gc of one store, for a caller that knows that its owner died and where it was: no walk,
+ * no look at any other store. Steps, order and locks are those of gc (gc.c, gcstore.c).
  */
 #include <errno.h>
 #include <shmstore/inspect.h>

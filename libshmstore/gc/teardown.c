@@ -84,7 +84,7 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 	note(io, -error);
 }
 
-/* The keys that the store has in the segment go. One that tells nothing counts as a file. */
+/* Counts the store's keys in a segment that goes. An unreadable segment counts as a file. */
 static void count_keys(int dirfd, const char *name, const struct shms_page *page, uint64_t *io_n_aliases,
 		       struct shms_teardown *io)
 {
@@ -211,7 +211,7 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 	int error = 0;
 
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
-		/* What is no lease got there by no doing of ours; in a store that goes, it goes. */
+		/* Files that are no leases are not ours; they go with the store. */
 		if (shms_lease_parse(e->d_name, &expiry) && expiry > now_ms)
 			io->n_left++;
 		else if (drop(dirfd(dir), e->d_name, io))
@@ -254,7 +254,7 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
 {
 	io->end_leases = now_ms == UINT64_MAX;
-	/* Who demotes for the first time in a store makes clean/, and a name in it, before it has the lock: there is one to be had the next time. */
+	/* A first demotion makes clean/ and a name in it before it has the lock: try again. */
 	for (int tries = 0; !take_apart(parentfd, name, storefd, now_ms, io) && tries < TRIES; tries++)
 		io->error = 0;
 }

@@ -19,7 +19,7 @@ int shms_crew_new(unsigned n_threads, bool background, struct shms_crew **ret);
 /* Waits for its threads, which finish what they are at. NULL is fine. inherited: in a child of fork(), which has no threads. */
 void shms_crew_free(struct shms_crew *c, bool inherited);
 void shms_crew_give(struct shms_crew *c, struct shms_crew_task *task);
-/* One that is done, or NULL. */
+/* Returns a task that is done, or NULL. */
 struct shms_crew_task *shms_crew_take(struct shms_crew *c);
 /* To poll() for POLLIN: then there may be one to take. */
 int shms_crew_fd(const struct shms_crew *c);

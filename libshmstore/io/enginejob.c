@@ -49,7 +49,7 @@ static void submit(struct shms_engine *e, struct shms_run *run, struct shms_slot
 	shms_ring_submit(&e->ring, &io->op);
 }
 
-/* Whatever of the file follows its frames. Is there nothing left to do? */
+/* Writes the header after the frames, then syncs. True: nothing is left to do. */
 static bool finish_file(struct shms_engine *e, struct shms_run *run)
 {
 	struct shms_job *job = run->job;
@@ -112,7 +112,7 @@ static void release(struct shms_engine *e, struct shms_slot *s)
 	look_after(e, run);
 }
 
-/* What is not to be written is free for the next frame. */
+/* The unwritten buffer goes back to the arena, for the next frame. */
 static void keep_only_packed(struct shms_engine *e, struct shms_slot *s)
 {
 	size_t padded = (size_t)shms_tier_pad(s->work.frame->stored);

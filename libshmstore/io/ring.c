@@ -77,7 +77,7 @@ int shms_ring_fd(const struct shms_ring *r)
 
 /* ---- one step of an operation --------------------------------------------------------------------------------------- */
 
-/* What the kernel answered to a step, as a count or -errno. Is the operation over? */
+/* Books the kernel's answer to a step, a count or -errno. True: the operation is over. */
 static bool stepped(struct shms_ring_op *op, ssize_t answer)
 {
 	if (answer == -EINTR || answer == -EAGAIN)
@@ -99,7 +99,7 @@ static bool stepped(struct shms_ring_op *op, ssize_t answer)
 	return op->result != 0;
 }
 
-/* What is left of it; returns how many pieces. */
+/* Sets op->iov to the bytes still to move; returns the number of pieces. */
 static unsigned left_of(struct shms_ring_op *op)
 {
 	size_t past_head = op->done > op->head_size ? op->done - op->head_size : 0;

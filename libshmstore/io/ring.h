@@ -51,7 +51,7 @@ void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size
 void shms_ring_deinit(struct shms_ring *r, bool inherited);
 /* Takes the operation. At most SHMS_RING_DEPTH. */
 void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op);
-/* One that is over, or NULL. */
+/* Returns an operation that is over, or NULL. */
 struct shms_ring_op *shms_ring_reap(struct shms_ring *r);
 /* To poll() for POLLIN: then there may be one to reap. -1: nothing is ever waited for. */
 int shms_ring_fd(const struct shms_ring *r);

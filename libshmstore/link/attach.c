@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.c: the connection to shmstored. What is asked and answered on it is request.c.
+ * attach.c: the connection to shmstored. Requests and replies are in request.c.
  *
  * States: ALONE, GREETING (HELLO and REGISTER sent at once, one round trip), REGISTERED; back to ALONE by any error, the
  * daemon's death, or a message that is none. A greeting that is not answered in time goes on in the background: later calls
  * look whether it was, and wait no more. So does a registered connection whose reply is overdue ("silent"): a daemon that hangs
  * costs one timeout, whoever runs into it, and is heard again when it speaks.
  *
- * Threads: requests are sent under the lock, in one system call that never blocks. Of the threads that wait for replies one
- * reads for all, without the lock, and hands out what came by its serial; when its own has come, the next one reads. It waits in recv()
- * first, as most replies are there at once: with the send that is two system calls, where poll() and a read that finds no more would make
- * it four. What that leaves is read by whoever waits, or looks, next.
- * Who finds the connection dead while another thread reads shuts it down, and the reader closes it: no descriptor
- * number is closed under a thread that uses it. Event loops get an epoll descriptor that stays the same for the same reason.
+ * Threads: requests are sent under the lock, in one system call that never blocks. Of the threads that wait for replies
+ * one reads for all, without the lock, and hands out what came by its serial; when its own has come, the next one
+ * reads. It waits in recv() first, as most replies are there at once: with the send that is two system calls, where
+ * poll() and a read that finds no more would make it four. The next thread that waits or looks reads the rest. A thread
+ * that finds the connection dead while another one reads shuts it down, and the reader closes it: no descriptor number
+ * is closed under a thread that uses it. Event loops get an epoll descriptor that stays the same for the same reason.
  *
  * Rejected: a thread of our own (a library starts none), a connection per request (a registration is a connection), blocking
  * sends (a daemon that reads nothing is as good as none).
@@ -100,7 +100,7 @@ static void forget_connection(struct shms_attach *a)
 	a->ended = false;
 }
 
-/* One that served us is gone, so the next may be starting. */
+/* The daemon that served us is gone, so the next may be starting. */
 static void expect_start(struct shms_attach *a)
 {
 	a->starting = true;
@@ -163,8 +163,8 @@ static void parse_uuid(const char *text, uint8_t ret[16])
 	}
 }
 
-/* What connecting came to: a killed daemon leaves a socket that refuses, one that ends in order leaves none. Where there never was one, as in
- * a container that was not given it, none will come. One that starts may take the connection long before it speaks. */
+/* Tells by connect()'s result whether a daemon may be starting: a killed one leaves a socket that refuses,
+ * one that ends in order leaves none. Where no socket ever was (a container without it), none will come. */
 static void look_for_start(struct shms_attach *a, int r)
 {
 	if (!a->starting && (r == -ECONNREFUSED || (r == -ENOENT && a->n_registered)))
@@ -347,7 +347,7 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	}
 }
 
-/* What a recv() gave. False: nothing came. */
+/* Handles the result of a recv(). False: nothing came. */
 static bool take_received(struct shms_attach *a, const unsigned char *packet, ssize_t n, int error)
 {
 	int r = 0;
@@ -434,7 +434,7 @@ void shms_attach_wait(struct shms_attach *a, short events, uint64_t until_ns)
 		wait_in_recv(a);
 	else
 		wait_in_poll(a, events, left);
-	/* Whoever still waits: one of them reads on. */
+	/* One of the threads that still wait reads on. */
 	pthread_cond_broadcast(&a->changed);
 }
 
@@ -561,7 +561,7 @@ void shms_attach_give_up(struct shms_attach *a)
 
 /* ---- event loops ---- */
 
-/* What event loops watch, and with it the connection, where there is one. The lock is held. The descriptor, or -errno. */
+/* Makes event loops' descriptor, with the connection if any. Locked. Returns it, or -errno. */
 static int make_epoll(struct shms_attach *a)
 {
 	_fd_ int fd = a->epoll_fd < 0 ? epoll_create1(EPOLL_CLOEXEC) : -1;

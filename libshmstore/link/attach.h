@@ -2,9 +2,9 @@
 /*
  * attach.h: a store's connection to shmstored: registration, requests and their replies, and going on without.
  *
- * Every call that may talk to the daemon is bounded: 200 ms for a greeting (2 s where the
- * daemon is required), 1 s for a reply that is due at once. What passed its
- * time once is not waited for again until the daemon was heard of. No lock of the store may be held over shms_attach_call().
+ * Every call that may talk to the daemon is bounded: 200 ms for a greeting (2 s where the daemon is
+ * required), 1 s for a reply that is due at once. After one timeout nobody waits again until the
+ * daemon is heard. No lock of the store may be held over shms_attach_call().
  */
 #ifndef SHMS_ATTACH_H
 #define SHMS_ATTACH_H
@@ -34,7 +34,7 @@ struct shms_attach_place {
 
 struct shms_attach;
 
-/* What comes unasked, told to whoever has the store: with the connection's lock held, so nothing of this module may be called but shms_attach_tell(). */
+/* Call-backs for unasked messages, under the lock: they may only call shms_attach_tell() here. */
 struct shms_attach_hooks {
 	void (*registered)(struct shms_attach *a, void *arg); /* anew, perhaps with another daemon */
 	void (*preempted)(const struct wire_task_preempt *m, void *arg);
@@ -85,7 +85,7 @@ void shms_attach_fork_child(struct shms_attach *a);
  * 0: registered. -ENOENT: no socket is there. -ETIMEDOUT: a socket is there, and no daemon registered us.
  */
 int shms_attach_open(struct shms_attach *a, bool required);
-/* What an event loop watches while we are connected. The descriptor, which stays ours, or -ENOENT, or another -errno. */
+/* For event loops while we are connected: a descriptor, which stays ours; -ENOENT; -errno. */
 int shms_attach_fd(struct shms_attach *a);
 /* In hooks.registered: one message that is not answered. 0, -ENOTCONN: it is not to be had, and the connection will end. */
 int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, const void *tail, size_t tail_size);

@@ -2,9 +2,9 @@
 /*
  * request.c: requests and their replies on the connection of attach.c.
  *
- * Two sorts. What is due at once is waited for a second, and a daemon that misses that is "silent": not waited for again until it speaks. What may be
- * withheld (the arbiter's) is waited for as long as the daemon lives. Its life is its socket; that it can still speak is asked by a PING after
- * seconds without a word, so that a daemon that hangs ends the wait too, some time later.
+ * Two sorts. A reply that is due at once is awaited for a second; a daemon that misses it is "silent" until
+ * it speaks. A reply that may be withheld (the arbiter's) is awaited as long as the daemon's socket lives.
+ * After seconds without a word a PING asks whether it can speak: so a daemon that hangs ends the wait too.
  *
  * A reply that is due to nobody's thread is told by a call-back, by whoever reads it: that is how event loops get theirs.
  *

@@ -47,7 +47,7 @@ extern "C" {
 
 #define SHMSTORE_ACTOR_NAME 63u /* bytes of a name */
 #define SHMSTORE_ACTOR_DATA \
-	4032u /* bytes of a call, and of an answer. What is larger is put into a store, and a ticket sent */
+	4032u /* bytes of a call, and of an answer. Larger data is put into a store, and its ticket is sent */
 
 /* ---- places -------------------------------------------------------------------------------------------------------- */
 

@@ -25,9 +25,9 @@
  *                         arbitration: -ENOSPC when the partition is full
  *              -EBUSY     the context has a call with SHMSTORE_ARB_ASYNC under way: shmstore_arb_next() ends it
  *              -ENOMEM    out of memory
- *              SHMSTORE_ARB_DOWN   the daemon went away. With it went all tasks, bindings and private pools: what is
- *                         called for those returns DOWN until they are begun, bound and made anew. All waits end so.
- *                         What was reserved may be released as ever
+ *              SHMSTORE_ARB_DOWN   the daemon went away. All tasks, bindings and private pools went
+ *                         with it: calls for those return DOWN until they are begun, bound and made
+ *                         anew. All waits end so. Reservations may still be released
  *   Threads  many threads may call at once, but for one context: its calls never overlap (shmstore_arb_cancel() and
  *            shmstore_arb_state() excepted). A NULL context is the calling thread's own one, which ends with the thread
  *   Fork     a child has no contexts: -EPERM. Freeing its copies of contexts touches nothing of the parent's
@@ -105,14 +105,14 @@ struct shmstore_arb_pool_info {
 SHMSTORE_API int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capacity,
 					  uint64_t spill_reserve, uint32_t *ret_pool);
 /*
- * Gives a private pool another capacity. What is reserved stays reserved; requests that are larger than the new
+ * Gives a private pool another capacity. Reservations are kept; requests larger than the new
  * capacity end with TOOBIG. Return: as above; -EINVAL also: not a private pool.
  */
 SHMSTORE_API int shmstore_arb_pool_resize(struct shmstore *s, uint32_t pool, uint64_t capacity);
 /* Takes a private pool away. Return: as above; -EINVAL also: not a private pool, or something is reserved in it. */
 SHMSTORE_API int shmstore_arb_pool_remove(struct shmstore *s, uint32_t pool);
 /*
- * What the daemon knows of a pool. One round trip.
+ * Describes a pool, as the daemon sees it. One round trip.
  *   pool   SHMSTORE_ARB_PARTITION, or a private one of this store
  * Return: as above; -EINVAL also: no such pool, ret NULL.
  */
@@ -168,9 +168,9 @@ SHMSTORE_API uint32_t shmstore_arb_context_id(const struct shmstore_arb_context 
 SHMSTORE_API int shmstore_arb_use(struct shmstore *s, struct shmstore_arb_context *c);
 
 /*
- * Dedicates a context to one task: what the context waits for, the task waits for. One that is bound to another task
- * moves. Return: as above; -EINVAL also: task is 0, or the context is a helper; DOWN also: the task was begun with an
- * earlier daemon.
+ * Dedicates a context to one task: the task waits while the context waits. A context bound to
+ * another task moves. Return: as above; -EINVAL also: task is 0, or the context is a helper; DOWN
+ * also: the task was begun with an earlier daemon.
  */
 SHMSTORE_API int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_context *c, uint32_t task);
 /*
@@ -183,7 +183,7 @@ SHMSTORE_API int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_conte
 SHMSTORE_API int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks,
 					  size_t n, bool service);
 /*
- * Unbinds a context from n tasks, at most 64; n 0: from all, tasks may be NULL then. What is not bound is left so.
+ * Unbinds a context from n tasks, at most 64; n 0: from all, tasks may be NULL then. Skips unbound ones.
  * Return: 0, also where the daemon is gone; -EINVAL (tasks, n), -EPERM, -ENOMEM.
  */
 SHMSTORE_API int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks,
@@ -247,15 +247,15 @@ SHMSTORE_API int shmstore_arb_release(struct shmstore *s, struct shmstore_arb_re
  */
 SHMSTORE_API int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes);
 /*
- * Makes the calling thread's puts and creates in this store, opened with ARBITRATE or not, take their memory out of r:
- * r->bytes falls by what was written. What is more than r has left is reserved as ever, where that is done at all.
+ * Makes the calling thread's puts and creates in this store, opened with ARBITRATE or not, take their
+ * memory out of r: r->bytes falls by what was written. Bytes beyond r's are reserved as if there were no r.
  *   r   of the partition's pool; NULL ends it. Ownership: the caller's; it must live, in its place, until then
  * Return: 0; -EINVAL (of a private pool), -EPERM, -ENOMEM. Asks no daemon.
  */
 SHMSTORE_API int shmstore_arb_spend(struct shmstore *s, struct shmstore_arb_reservation *r);
 /*
- * Allows that what the reservation stands for is taken when others need room: by the pool's evict call-back
- * (shmstore_arb_set_upcalls()). What was served from a lease becomes the daemon's to know first.
+ * Lets the pool's evict call-back (shmstore_arb_set_upcalls()) take the reserved memory when others
+ * need room. A reservation that was served from a lease is declared to the daemon first.
  * Return: as above; AGAIN: that cannot be done now, and it stays pinned; -EINVAL also: r is empty.
  */
 SHMSTORE_API int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r);
@@ -283,9 +283,9 @@ SHMSTORE_API int shmstore_arb_ready(struct shmstore *s, const struct shmstore_ar
  *             header or of a store's, or -errno (behind which a RETRY or SPLIT that a call of this context returned is
  *             found all the same). Where it does not return 0, what it reserved with its context and neither committed
  *             nor released is released before shmstore_arb_ready() is called
- *   split     puts up to max smaller items in place of one, in their order, and returns how many (1: the same with less
- *             at a time), 0 where it cannot be split, or -errno. It takes the item over where it returns more than 0:
- *             done is not called for it. What it reserves is not retried. NULL: nothing can be split
+ *   split     puts up to max smaller items in place of one, in their order, and returns how many (1: the same with
+ *             less at a time), 0 where it cannot be split, or -errno. It takes the item over where it returns more
+ *             than 0: done is not called for it. Its reserves are not retried. NULL: nothing can be split
  *   done      an item has ended, with 0 or what ended it. Called for the items that were begun, and for all that came
  *             of a split. NULL: nobody wants to know
  *   save, restore   save(item) before its first attempt; restore(item) after one that was told RETRY or SPLIT, before
@@ -371,12 +371,12 @@ SHMSTORE_API int shmstore_arb_cancel(struct shmstore *s, struct shmstore_arb_con
 /* ---- up-calls ------------------------------------------------------------------------------------------------------ */
 
 /*
- * What the arbiter asks a program for. Both are called by the thread that serves (shmstore_arb_serve()), with no lock
- * held; either may be NULL.
- *   evict      makes room of at least bytes in that private pool: by releasing, or by moving elsewhere what was
- *              unpinned, and shmstore_arb_spilled(). Returns the bytes that really left the pool. It is called again
- *              while it gives something and more is wanted, and twice in vain at most. reservation: the id of the one
- *              that was chosen first (0 = any). What was unpinned counts as reclaimable only while there is a channel
+ * The arbiter's requests to a program. The thread that serves (shmstore_arb_serve()) calls both,
+ * with no lock held; either may be NULL.
+ *   evict      makes room of at least bytes in that private pool: by releasing, or by moving unpinned memory
+ *              elsewhere, and shmstore_arb_spilled(). Returns the bytes that really left the pool. It is called
+ *              again while it gives something and more is wanted, and twice in vain at most. reservation: the id of
+ *              the one that was chosen first (0 = any). Unpinned memory is reclaimable only while there is a channel
  *   pressure   the level of the partition has changed (struct shmstore_arb_pool_info); pool is SHMSTORE_ARB_PARTITION.
  *              Waits in a private pool do not raise it
  */
@@ -424,7 +424,7 @@ struct shmstore_arb_stats {
 	uint64_t current, max, footprint, need;
 };
 /*
- * What a task did and holds in a pool. One round trip.
+ * Tells a task's statistics and its bytes in a pool. One round trip.
  *   task    0: the one that the calling thread works for
  *   pool    0: in all pools together
  *   reset   the counts begin anew

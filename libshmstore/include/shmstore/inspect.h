@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shmstore/inspect.h: what operators' tools need beyond shmstore.h: look into a partition and all of its stores, name the
- * processes that hold memory, plan a clean-up, verify. Conventions are those of shmstore.h. What holds for every function
- * here, beside what it says itself:
+ * shmstore/inspect.h: what operators' tools need beyond shmstore.h: look into a partition and all
+ * of its stores, name the processes that hold memory, plan a clean-up, verify. Conventions are
+ * those of shmstore.h. For every function here:
  *
  *   Structures   begin with their size as the library knows it, and later versions grow them at their end. Pointers in a
  *                callback's argument are valid during that call
@@ -10,8 +10,8 @@
  *                into the library
  *   Return       0, or a callback's; and from every function that walks a partition:
  *                  -EINVAL   an argument is NULL that must not be, an unknown flag
- *                  -EPERM    the partition's own directories may not be read. Stores of others that may not be looked
- *                            into are no error: what is told of them says so
+ *                  -EPERM    the partition's own directories may not be read. Stores of others that
+ *                            may not be looked into are no error: their reports say so
  *                  -EMFILE   out of file descriptors     -ENOMEM   out of memory
  *                  -EIO      the kernel reported a damaged file system
  *   Threads, Fork   any thread, also at the same time on one partition; a child may go on using the partition
@@ -45,8 +45,8 @@ struct shmstore_partition_info {
 };
 
 /*
- * What the marker and the file system say of a partition. Two system calls.
- * Ownership: what ret points to is the partition's, valid as long as that. Return: 0; -EINVAL (p or ret NULL), -EIO.
+ * Describes a partition from its marker and its file system. Two system calls.
+ * Ownership: strings in ret are the partition's, valid as long as it is. Return: 0; -EINVAL (p or ret NULL), -EIO.
  */
 SHMSTORE_API int shmstore_partition_info(struct shmstore_partition *p, struct shmstore_partition_info *ret);
 
@@ -220,7 +220,7 @@ SHMSTORE_API int shmstore_partition_reap(struct shmstore_partition *p, const cha
  */
 SHMSTORE_API uint64_t shmstore_lease_clock_ms(void);
 
-/* What one user's files take, whichever stores link them: each inode once, by its owner. */
+/* The bytes of one user's files, whichever stores link them: each inode once, by its owner. */
 struct shmstore_user_books {
 	size_t size;
 	uid_t uid;
@@ -267,7 +267,7 @@ struct shmstore_verify_finding {
  * Checks the marker, every store's page, and every object's header, table and (where present) buffers' checksum; each inode
  * once. Reads every object that has a checksum.
  *   fn   must not be NULL; called for every file, also for those that are right
- * Return: as above. What is damaged is a finding, not an error of the call.
+ * Return: as above. Damage is a finding, not an error of the call.
  */
 SHMSTORE_API int shmstore_partition_verify(struct shmstore_partition *p,
 					   int (*fn)(const struct shmstore_verify_finding *finding, void *arg),

@@ -52,8 +52,8 @@ struct shmstore_profile_kind {
 SHMSTORE_API int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kind *kind,
 					uint32_t *ret_task);
 /*
- * What it has now, where the program knows that better than the kernel tells: the larger of both counts. It holds until the next one. Nothing is waited for.
- * Return: as above. That the task is unknown, as the daemon was started anew, is not told.
+ * Reports a task's private bytes; the larger of this and the kernel's figure counts, until the next sample. Does not wait.
+ * Return: as above. A task that a restarted daemon does not know is no error.
  */
 SHMSTORE_API int shmstore_profile_sample(struct shmstore *s, uint32_t task, uint64_t private_bytes);
 
@@ -83,7 +83,7 @@ struct shmstore_profile_end {
  */
 SHMSTORE_API int shmstore_profile_end(struct shmstore *s, uint32_t task, const struct shmstore_profile_end *end);
 
-/* What a task will use. */
+/* The expected use of a task. */
 struct shmstore_profile_use {
 	uint64_t private_bytes, shared_bytes, cpu_ms;
 	uint64_t n; /* of so many tasks it is known; 0: it is what was declared, or the daemon's default */
@@ -99,9 +99,9 @@ SHMSTORE_API int shmstore_profile_estimate(struct shmstore *s, const struct shms
 /* ---- admission ----------------------------------------------------------------------------------------------------- */
 
 /*
- * May a task begin? Where the daemon watches the host's memory (pressure { enabled = yes } in its configuration; docs/pressure.md) it holds tasks back that would not
- * fit: a task asks, is let in at once or later, runs, and says that it is done. What is expected of it counts until then, or until the store is closed or
- * its process dies: what it declared, or by its kind's profile. Where nobody watches, all are let in at once.
+ * May a task begin? Where the daemon watches the host's memory (pressure { enabled = yes } in its configuration; docs/pressure.md) it holds
+ * tasks back that would not fit: a task asks, is let in at once or later, runs, and says that it is done. Its expected use, declared or by
+ * its kind's profile, counts until then, or until the store is closed or its process dies. Where nobody watches, all are let in at once.
  *
  *   struct shmstore_task_ask ask = SHMSTORE_TASK_ASK_INIT;
  *   struct shmstore_task_grant grant;
@@ -170,12 +170,12 @@ struct shmstore_task_grant {
 	uint32_t reserved;
 };
 
-/* What shmstore_task_admit() returns above 0: it was not let in, and reason says why. */
+/* Results of shmstore_task_admit() above 0: the task was not let in; reason says why. */
 #define SHMSTORE_TASK_REFUSED  1 /* with SHMSTORE_TASK_TRY: it would have to wait */
 #define SHMSTORE_TASK_TIMEDOUT 2 /* wait_ms are over */
 #define SHMSTORE_TASK_TOOBIG   3 /* never */
 /*
- * Asks, and waits. Where the daemon dies meanwhile the next one is asked again, with what is left of wait_ms; if none comes within 10 s the task is let in.
+ * Asks, and waits. If the daemon dies, the next one is asked for the rest of wait_ms; if none comes within 10 s the task is let in.
  *   ask   NULL: SHMSTORE_TASK_ASK_INIT
  *   ret   filled where 0 or more is returned
  * Return: 0: it may begin; above 0 as above; -EINVAL also: ask->size, level, flags; -EPERM also: user, or parent is another user's; -EMFILE: more than 1024
@@ -234,12 +234,12 @@ SHMSTORE_API int shmstore_preempt_fd(struct shmstore *s);
 
 /* ---- for tools ----------------------------------------------------------------------------------------------------- */
 
-/* Whose profile: a user's number, or one of these. Another user's than one's own is for root and the daemon's user: -EPERM. */
+/* The user argument: a uid, or one of these. -EPERM: only root and the daemon's user may ask for others. */
 #define SHMSTORE_PROFILE_MINE UINT32_MAX
 #define SHMSTORE_PROFILE_ALL  (UINT32_MAX - 1)
 
 /*
- * What every call below returns beside what daemon.h says of all that take a client:
+ * Every call below returns, beside the codes of all calls with a client (daemon.h):
  *   -ENOTSUP   also: the daemon keeps no profiles
  *
  * The profile as a JSON document, with the tasks that run (docs/profiles.md lists its fields). ret_json, ret_size: as shmstore_client_query().

@@ -130,7 +130,7 @@ struct shmstore_options {
 			0, SHMSTORE_PACK_DEFAULT, NULL                                                                 \
 	}
 
-/* options.flags. What a dead owner left: a kept store's objects are taken over; any other store's are garbage and go. */
+/* options.flags. A dead owner's kept store is taken over; any other one is garbage and goes. */
 #define SHMSTORE_OPEN_READONLY \
 	(1u << 0)                     /* look at a store of one's user, live or dead: get, contains, foreach, usage */
 #define SHMSTORE_OPEN_ADOPT (1u << 1) /* take over the objects of a dead owner's store even if it was not kept */
@@ -139,7 +139,7 @@ struct shmstore_options {
 	(1u                     \
 	 << 3) /* bound contexts reserve before they take memory: put and others may return outcomes of arbiter.h, > 0 */
 
-/* With READONLY: whoever's store it is. What is in it may have been put there to be read by us: names are first come, first served. */
+/* With READONLY: any user's store. Do not trust it: store names are first come, first served. */
 #define SHMSTORE_OPEN_ANY_USER (1u << 4)
 
 /* Bytes unless n_; multiples of the page. used = linked + ghosts + pool + inflight + foreign + residual. */
@@ -259,8 +259,8 @@ SHMSTORE_API int shmstore_partition_usage(struct shmstore_partition *p, unsigned
 	(1u << 1) /* leases of dead stores go before they end: their tickets are stale then. Since 0.2 */
 
 /*
- * Removes what nobody owns: stores of dead owners (unless kept; their unexpired leases stay), expired leases, torn
- * leftovers of killed processes. What is unsure is kept. Any process may run it at any time, several at once.
+ * Removes what nobody owns: stores of dead owners (unless kept; their unexpired leases stay), expired leases,
+ * torn leftovers of killed processes. Doubtful files stay. Any process may run it at any time, several at once.
  *   ret     may be NULL.
  * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM; when all else was done, the error of the first step that failed. Since 0.1.
  */
@@ -315,7 +315,7 @@ SHMSTORE_API int shmstore_set_address(struct shmstore *s, const char *address);
 SHMSTORE_API int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name,
 				    size_t name_size);
 
-/* What this store holds; stats every name in it. Return: 0; -EPERM, -ENOMEM, -EMFILE. Since 0.1. */
+/* Sums up this store; stats every name in it. Return: 0; -EPERM, -ENOMEM, -EMFILE. Since 0.1. */
 SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret);
 
 /* ---- objects ------------------------------------------------------------------------------------------------------ */
@@ -405,12 +405,12 @@ SHMSTORE_API int shmstore_get(struct shmstore *s, const void *key, size_t key_si
 SHMSTORE_API struct shmstore_view *shmstore_view_ref(struct shmstore_view *v);
 /* Drops a reference; the last one unmaps. NULL is fine. Returns NULL. */
 SHMSTORE_API struct shmstore_view *shmstore_view_unref(struct shmstore_view *v);
-/* What a view holds; owned by the view, valid as long as it is. ret_size (bytes) may be NULL. */
+/* The object's parts, owned by the view and valid as long as it is. ret_size may be NULL. */
 SHMSTORE_API const void *shmstore_view_key(const struct shmstore_view *v, size_t *ret_size);
 SHMSTORE_API const void *shmstore_view_header(const struct shmstore_view *v, size_t *ret_size);
 /*
- * Whose the object's file is: our user's, but for what another one handed us (shmstore_handoff_to()), and in stores opened with
- * SHMSTORE_OPEN_ANY_USER. For who would run what it says, a pickle, say. Since 0.1.
+ * The owner of the object's file: our user, but for objects that another one handed us (shmstore_handoff_to())
+ * and stores opened with SHMSTORE_OPEN_ANY_USER. Ask before you load a pickle, say. Since 0.1.
  */
 SHMSTORE_API uid_t shmstore_view_uid(const struct shmstore_view *v);
 /* A number that other values, of this key or another one, do not have but by chance. Since 0.2. */
@@ -503,8 +503,8 @@ SHMSTORE_API int shmstore_handoff_to(struct shmstore *s, const void *key, size_t
 				     uint64_t lease_ms, struct shmstore_ticket *ret);
 
 /*
- * What the daemon asks this store to give back, for programs that can: pooled files are given back by the library itself, at the
- * next call that puts or deletes; objects are the program's to evict.
+ * Tells how many bytes the daemon asks this store to give back. The library gives back pooled files
+ * by itself, at the next call that puts or deletes; the program may evict objects.
  *   ret_bytes   asked for and not given back since, by deletes or the pool; 0: nothing.
  * Return: 1 registered with a daemon, 0 alone, -EPERM. Costs no system call. Since 0.1.
  */
@@ -540,7 +540,7 @@ SHMSTORE_API int shmstore_usage_sized(struct shmstore *s, struct shmstore_store_
 #define shmstore_usage(...)           shmstore_usage_sized(__VA_ARGS__, sizeof(struct shmstore_store_usage))
 #endif
 
-/* What a code (negative or positive) means in this library. Static text, never NULL. */
+/* Describes an error code (negative or positive). Static text, never NULL. */
 SHMSTORE_API const char *shmstore_strerror(int error);
 /* "major.minor.patch". */
 SHMSTORE_API const char *shmstore_version(void);

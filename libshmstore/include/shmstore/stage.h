@@ -17,7 +17,7 @@
  * The worker is the store. In a stage it can hold no more than its shared bytes, beside what an operator allows it; the private bytes are the program's to keep, and
  * what admission looks at. The end of the stage, of the store, of the process and of the daemon each bring back what was before.
  *
- * What holds for every function that takes a store, beside what it says itself:
+ * For every function that takes a store:
  *
  *   Return   0, or -errno:
  *              -EINVAL    s is NULL or closed; a stage's name is empty, has a line break, or more than SHMSTORE_STAGE_NAME bytes
@@ -88,7 +88,7 @@ struct shmstore_stage_profile {
 };
 
 /*
- * What the stage should have. Changes nothing.
+ * Asks for the profile that a stage should have. Changes nothing.
  * Return: as above; -EINVAL also: ask->size, a count, base_profile is not 0; -ENOSPC: all 4096 profiles that the daemon remembers are in use
  */
 SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *ask,

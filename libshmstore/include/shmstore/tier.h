@@ -2,11 +2,11 @@
 /*
  * shmstore/tier.h: the disk tier. Included by shmstore.h; conventions are those stated there: Return, Never, Threads, Fork.
  *
- * A partition may have a tier: a directory on a real file system. A demoted object lies there, in a tier file, and its name stays in
- * the store: contains, foreach, handoff and delete work on it as on any object, and get promotes it, that is, brings it back. An object stays one
- * object with several names: it is demoted for all stores that link it or for none, and promoted once for all. A promoted object's
- * tier file is kept while its names live, so that demoting it again writes nothing. What comes back is checked: a damaged tier file
- * is -EBADMSG, and shmstore_error_path() names it.
+ * A partition may have a tier: a directory on a real file system. A demoted object lies there, in a tier file, and its
+ * name stays in the store: contains, foreach, handoff and delete work on it as on any object, and get promotes it, that
+ * is, brings it back. An object stays one object with several names: it is demoted for all stores that link it or for
+ * none, and promoted once for all. A promoted object's tier file is kept while its names live, so that demoting it again
+ * writes nothing. A promotion checks the tier file: a damaged one is -EBADMSG, and shmstore_error_path() names it.
  *
  * Every call with a key also returns -EINVAL (s is NULL or closed, a key of more than SHMSTORE_KEY_MAX bytes, an unknown
  * flag) and -EPERM (a store that the parent opened before a fork).
@@ -48,7 +48,7 @@ struct shmstore_tier_config {
  */
 SHMSTORE_API int shmstore_tier_set(struct shmstore_partition *p, const struct shmstore_tier_config *config);
 
-/* Bytes unless n_. What we may not read (other users') is not in the sums. */
+/* Bytes unless n_. The sums lack other users' files that we may not read. */
 struct shmstore_tier_info {
 	size_t size;                        /* of the library that fills it */
 	struct shmstore_tier_config config; /* path: valid as long as this structure */
@@ -66,7 +66,7 @@ struct shmstore_tier_info {
 };
 
 /*
- * What is in the tier, from a walk of its directories; no tier file is opened.
+ * Sums up the tier in a walk of its directories; opens no tier file.
  *   ret   Ownership: the caller's; config.path points into it
  * Return: 0; -ENOENT (the partition has no tier, or its directory is gone), -EPERM (the partition's tier may not be read),
  * -EBADMSG (its configuration is damaged, or written by somebody who may not), -EINVAL (NULL), -ENOMEM, -EMFILE. Since 0.1.
@@ -96,7 +96,7 @@ SHMSTORE_API int shmstore_locate(struct shmstore *s, const void *key, size_t key
 SHMSTORE_API int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsigned flags);
 
 /*
- * Brings one object back to memory. What a get does too.
+ * Brings one object back to memory, as a get does.
  *   flags   SHMSTORE_NO_EVICT.
  * Return: 0, also where it is there already; -ENOENT, -ENOSPC, -EDQUOT (as shmstore_put()), -EBADMSG (tier file missing or damaged:
  * shmstore_error_path()), -EIO (of the disk, or its directory is away: not mounted), -ETIMEDOUT, -EINVAL, -EPERM, -EMFILE, -ENOMEM. Since 0.1.
@@ -120,7 +120,7 @@ SHMSTORE_API int shmstore_prefetch(struct shmstore *s, const struct iovec *keys,
  */
 SHMSTORE_API int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin);
 
-/* What an eviction did so far. Bytes unless n_. */
+/* An eviction's results so far. Bytes unless n_. */
 struct shmstore_evict_report {
 	size_t size;
 	uint64_t n_objects; /* demoted */
@@ -155,10 +155,10 @@ struct shmstore_evict {
 	}
 
 /*
- * Demotes what is used least (docs/tier.md says how that is chosen): nothing pinned or leased, what is mapped only at the end. Any process may
- * call it at any time; one at a time works for each user. Starts what->n_threads threads, and ends them before it returns.
- * Live stores are asked for their packed objects, which only their own processes can demote: they count towards what is asked for, and not in
- * the report. Who makes no call within a tenth of a second gives nothing.
+ * Demotes what is used least (docs/tier.md says how that is chosen): nothing pinned or leased, what is mapped only at the
+ * end. Any process may call it at any time; one at a time works for each user. Starts what->n_threads threads, and ends
+ * them before it returns. Live stores are asked for their packed objects, which only their own processes can demote: they
+ * count towards what is asked for, and not in the report. A store without a call for a tenth of a second gives nothing.
  *   ret   may be NULL; written also on error.
  * Return: 1: done; 0: nothing to do, or (without wait) another eviction of that user is running; -ENOSPC (all was tried, and it did not
  * suffice, or the disk is full: report.disk_full), -ENOENT (no tier), -ECANCELED (progress), -EIO (the disk), -EINVAL (p or
