@@ -2,7 +2,7 @@
 /*
  * arbcontext.h: what waits: contexts, and which of them is a thread's.
  *
- * A context is used by one thread at a time. What others change of it (a task's end unbinds it) is under shms_arb.lock, or atomic.
+ * One thread at a time uses a context. Fields changed by others are under shms_arb.lock, or atomic.
  */
 #ifndef SHMS_ARBCONTEXT_H
 #define SHMS_ARBCONTEXT_H
@@ -64,7 +64,7 @@ int shms_context(struct shmstore *s, struct shmstore_arb_context *given, struct 
  */
 int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given, struct shmstore_arb_context **ret,
 		       uint64_t *ret_generation);
-/* What the daemon told it. Returns outcome. */
+/* Books the daemon's outcome for the context, and returns it. */
 int shms_context_told(struct shmstore_arb_context *c, int outcome);
 /* A task ended: nobody is bound to it any more. */
 void shms_contexts_task_ended(struct shms_arb *a, uint32_t task);

@@ -23,7 +23,7 @@ void shms_arb_events_init(struct shms_arb_events *e)
 
 void shms_arb_events_deinit(struct shms_arb_events *e)
 {
-	/* What was in the queue went with its context. */
+	/* The contexts' end has emptied the queue. */
 	shms_bell_deinit(&e->bell);
 	pthread_mutex_destroy(&e->lock);
 }

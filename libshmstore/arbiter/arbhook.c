@@ -20,7 +20,7 @@
 #define AGAIN_MAX 8
 #define AGAIN_NS  5000000u /* before the first other reservation; each time twice that: 1.3 s in all */
 
-/* What r, that the thread spends, is short of. */
+/* Reserves what the spent reservation lacks for n bytes. */
 static int top_up(struct shmstore *s, struct shms_arb_thread *t, uint64_t n)
 {
 	struct shmstore_arb_context *c = t->used ? t->used : t->mine;
@@ -43,7 +43,7 @@ static int take_new(struct shmstore *s, struct shmstore_arb_context *c, uint64_t
 				   .how = {.context = c},
 				   .no_lease = tries > 0, /* the kernel had not what was leased */
 				   .no_attempt = true};
-	/* One that was rolled back asks once: what does not wait would pass for an answer. */
+	/* After a rollback ask once: a request that does not wait would pass for an answer. */
 	bool first = tries == SHMS_HOLD_NOW || (!c->slow && shms_recycle_any(s));
 	int r;
 

@@ -17,7 +17,7 @@
 
 #define SHMS_HOLD_NOW (-1) /* instead of tries: nothing is waited for, -ENOSPC */
 
-/* What was reserved for one piece of memory. */
+/* The reservation for one piece of memory. */
 struct shms_hold {
 	struct shmstore_arb_reservation own;
 	struct shmstore_arb_reservation *spent; /* or what it comes out of */

@@ -2,7 +2,7 @@
 /*
  * arbinfo.c: what the daemon knows of a context, a task, a pool; and outcomes injected for tests.
  *
- * Its answers are flat objects of numbers, and one word: looked through for the names that are wanted, no more. What is missing is 0.
+ * Its answers are flat objects of numbers, and one word: they are only searched for the wanted names. Missing numbers are 0.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "arbcontext.h"
 #include "detail.h"
 
-/* What stands behind "name": in a flat JSON object; NULL: nothing. */
+/* Finds the value of "name" in a flat JSON object; NULL: none. */
 static const char *value_of(const char *json, const char *name)
 {
 	char quoted[64];
@@ -76,7 +76,7 @@ int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struc
 	return 0;
 }
 
-/* What the calling thread works for; 0: no task, or several. */
+/* The task of the calling thread; 0: none, or several. */
 static uint32_t own_task(struct shmstore *s)
 {
 	struct shmstore_arb_context *c;

@@ -65,7 +65,7 @@ bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t
 /* The registration's number; looks for a daemon where there is none. 0: none. */
 uint64_t shms_arb_generation(struct shmstore *s);
 
-/* What is known by the reply, or by its absence (r: 0, or -errno of the request): an outcome, or -errno. lost: what -ENOTCONN means. */
+/* A reply's outcome, or -errno. r: 0, or -errno of the request. lost: returned for -ENOTCONN. */
 int shms_arb_judge(int r, const struct shms_reply *reply, int lost);
 /*
  * One message and its outcome, which is due at once: >= 0, or -errno. generation 0: any registration; there -ENOTSUP says that there is no daemon. Elsewhere that

@@ -2,11 +2,11 @@
 /*
  * arbserve.c: see arbserve.h.
  *
- * A connection of its own, so that the thread that serves waits for nothing else, and a reply never waits behind a call. Who serves works without the lock; who
- * closes the channel meanwhile wakes it, and it closes the descriptor that it is using.
+ * A connection of its own, so that the thread that serves waits for nothing else, and a reply never waits behind a call. The
+ * serving thread works without the lock; a thread that closes the channel wakes it, and it closes its descriptor itself.
  *
- * What a call-back released is said on the store's connection, and only after the daemon has read that is it told that the call is done: a round trip there comes
- * first, as the two are not in order with each other.
+ * A call-back's releases go over the store's connection, which is not in order with this one: a
+ * round trip there precedes the message that the call is done.
  */
 #include "arbserve.h"
 
@@ -170,7 +170,7 @@ int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcal
 	}
 	pthread_mutex_lock(&c->lock);
 	close_channel(c);
-	/* Who serves the old one is not back yet: it takes its descriptor with it. */
+	/* The thread that serves the old channel is not back yet: it closes the descriptor. */
 	if (c->closed && u) {
 		r = -EBUSY;
 	} else if (u) {

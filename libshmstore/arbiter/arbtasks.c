@@ -49,7 +49,7 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 		return -ENOTSUP;
 	m.task = shms_arb_new_id(s->arb, &s->arb->tasks, generation);
 	m.value = o.priority;
-	/* One that has ended with an earlier daemon had a priority that this one does not know. */
+	/* The priority of a task of an earlier daemon is unknown to this one. */
 	if (o.inherit && shms_arb_knows(s->arb, &s->arb->tasks, o.inherit, generation))
 		m.other = o.inherit;
 	r = shms_arb_call(s, &m, o.label, generation, &reply);

@@ -60,7 +60,7 @@ void shms_lease_settle(struct shmstore *s, uint32_t pool, uint64_t bytes)
 	struct wire_arb m = {.op = WIRE_ARB_LEASE_CALLED, .flags = WIRE_ARB_QUIET, .pool = pool};
 
 	wire_lease_settle(l, bytes);
-	/* What was charged and is memory now is the daemon's to count anew, if anybody waits for the difference. */
+	/* If anybody waits for the difference, the daemon counts anew what has become memory. */
 	if (atomic_load_explicit(&l->wanted, memory_order_relaxed))
 		shms_arb_post(s, &m, 0);
 }

@@ -2,8 +2,8 @@
 /*
  * reservation.c: reservations: from a lease where they are small, else asked for, and given back in parts or whole.
  *
- * A reservation may be both: what it had from a lease, and what the daemon knows by its id. Leased bytes go first, they cost nothing. What gives back is
- * sent and not waited for: the daemon reads in order, so what is asked for next is judged after it.
+ * A reservation may be both: what it had from a lease, and what the daemon knows by its id. Leased bytes go first, they
+ * cost nothing. Releases are sent without a wait: the daemon reads in order, so it judges the next request after them.
  *
  * Killed anywhere: what the daemon knows goes with the connection, what is leased with the page.
  */
@@ -24,7 +24,7 @@
 
 static const struct shmstore_arb_how DEFAULT;
 
-/* What the daemon is to be told of how. */
+/* Fills a message in from how. */
 static void fill(struct wire_arb *m, const struct shmstore_arb_how *how)
 {
 	m->context = how->context->id;
@@ -294,7 +294,7 @@ int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	if (r->pool != SHMSTORE_ARB_PARTITION)
 		return shms_detail(-EINVAL, NULL, "the reservation is of pool %u, not of the partition's", r->pool);
 	if (r->id && bytes > r->leased) {
-		/* What it became may be less, or more, than was reserved: the daemon is told which. */
+		/* Tell the daemon the memory's size: it may be less, or more, than was reserved. */
 		shms_attempt_forget(s, r, 0, true);
 		post(s, WIRE_ARB_SEAL, r, bytes - r->leased);
 		r->bytes = r->leased;
@@ -366,7 +366,7 @@ int shmstore_arb_resize(struct shmstore *s, struct shmstore_arb_reservation *r, 
 
 /* ---- spillable ----------------------------------------------------------------------------------------------------- */
 
-/* What was leased becomes the daemon's to know. */
+/* Declares the leased bytes to the daemon. */
 static int unlease(struct shmstore *s, struct shmstore_arb_reservation *r)
 {
 	struct shmstore_arb_how how = {.flags = SHMSTORE_ARB_NONBLOCK};

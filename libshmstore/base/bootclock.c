@@ -47,7 +47,7 @@ static bool in_initial(void)
 	return strcmp(text, INITIAL) == 0;
 }
 
-/* What is added to the host's clock here. */
+/* The offset of our clock from the host's. */
 static int64_t read_offset_ns(void)
 {
 	char text[256];

@@ -2,10 +2,10 @@
 /*
  * cancel.h: pthread_cancel() waits until a call has returned.
  *
- * Most calls of the kernel that we make are points where a thread may be cancelled. One that ended there would take store.names, the flock of the
- * tier, or a descriptor with it, and every other thread would wait for that for ever. So whatever holds something holds
- * cancellation off, at the door of the public call: two stores to the thread's own memory, no system call. Where there is but one thread, nobody
- * waits for it, and it is left alone.
+ * Most calls of the kernel that we make are points where a thread may be cancelled. A thread that ended there
+ * would take store.names, the flock of the tier, or a descriptor with it, and every other thread would wait for
+ * that for ever. So calls that hold something hold cancellation off, at their door: two stores to the thread's
+ * own memory, no system call. Where there is but one thread, nobody waits for it, and it is left alone.
  */
 #ifndef SHMS_CANCEL_H
 #define SHMS_CANCEL_H

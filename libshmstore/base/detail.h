@@ -22,7 +22,7 @@ int shms_detail_shape(size_t n_buffers, size_t header_size);
 /* The sentence goes on with the system calls that are refused to us, where error may stem from that. */
 void shms_detail_refused(int error);
 
-/* What was said last is the sentence of this error from here on. Returns it. */
+/* Makes the last sentence that of this error. Returns the error. */
 int shms_detail_becomes(int error);
 
 /* The error that the thread's sentence is about; 0 = none was said. */

@@ -6,8 +6,8 @@
  * others pass, which is cheaper than to put all of them to sleep each time; then those who come queue up, first come first served, until
  * nobody waits any more. So a wait ends after a bounded number of others' turns, whoever they are and however many.
  *
- * Not recursive: who holds it must not ask for it again, shared neither. No cancellation point. Who holds it starts no thread: the only thread of
- * a process holds it without taking it.
+ * Not recursive: its holder must not ask for it again, shared neither. No cancellation point. A
+ * holder starts no thread: the only thread of a process holds it without taking it.
  */
 #ifndef SHMS_FAIRLOCK_H
 #define SHMS_FAIRLOCK_H

@@ -21,7 +21,7 @@ struct shms_ramroom {
 	_Atomic bool narrow;       /* so little was there when it was asked last that each byte is to be counted */
 };
 
-/* What was found. */
+/* The tightest limit. */
 struct shms_ramroom_look {
 	uint64_t room, limit; /* bytes: that may be taken, less what is spared; of so many */
 	char path[512];       /* of the cgroup's directory, or of the file that says it of the host */

@@ -196,7 +196,7 @@ int shms_link_fd(int fd, int dirfd, const char *name)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0) {
 		r = -errno;
-		/* Whoever could make the file there may link it there, but for a filter or AppArmor. */
+		/* If it could be made there, it may be linked, but for a filter or AppArmor. */
 		if (r == -EACCES || r == -EPERM || r == -ENOSYS) {
 			shms_unnamed_not_linked();
 			shms_detail(shms_error(r), NULL,
@@ -340,8 +340,8 @@ int shms_allocate(int fd, uint64_t size)
 
 	if (r < 0)
 		return r;
-	/* Before Linux 6.11 a signal ends the call, and what it had taken is given back: under a timer's signals a large file would be begun for
-	 * ever. Whatever was interrupted is tried again in halves; a page is always had. */
+	/* Before Linux 6.11 a signal ends the call and undoes it: under a timer a large file would
+	 * never be done. An interrupted call is tried again in halves; a page always succeeds. */
 	while (done < size) {
 		if (piece > size - done)
 			piece = size - done;

@@ -2,10 +2,10 @@
 /*
  * transient.c: which descriptors a forked child closes.
  *
- * The notes are an array by number: a store to mark, a store to clear, no lock. Who opens or closes stands in one of a few counters
- * meanwhile (of several, so that threads do not meet on one); fork() shuts the gate and waits until all are at zero. An entrant that finds
- * it shut steps back and waits for the gate's lock, which the forking thread holds until the fork is over. The gate is shut after the stores'
- * own locks were taken (atfork.c): who stands in a counter waits for none of them.
+ * The notes are an array by number: a store to mark, a store to clear, no lock. A thread that opens or closes stands in one of
+ * a few counters meanwhile (of several, so that threads do not meet on one); fork() shuts the gate and waits until all are at
+ * zero. An entrant that finds it shut steps back and waits for the gate's lock, which the forking thread holds until the fork
+ * is over. The gate is shut after the stores' own locks were taken (atfork.c): a thread in a counter waits for none of them.
  *
  * In the child the descriptors of threads that are not there are closed. Those of the thread that forked, out of a callback of ours, still have
  * somebody who will close them when the callback returns: their numbers get a descriptor that means nothing.

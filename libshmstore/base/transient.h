@@ -7,7 +7,7 @@
  * just between the kernel's call and the note, a microsecond, and they for it.
  *
  * shms_openat() is for files that there are, or that have a name; unnamed.h for those that get one later.
- * Whatever shms_openat() opened is closed by shms_close_fd() (or _fd_, _locked_), never by close() or closedir().
+ * Close its descriptors with shms_close_fd() (or _fd_, _locked_), never close() or closedir().
  */
 #ifndef SHMS_TRANSIENT_H
 #define SHMS_TRANSIENT_H

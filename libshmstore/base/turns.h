@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * turns.h: first come, first served, within a process, for what takes milliseconds. Who waits may give up.
+ * turns.h: first come, first served, in a process, for work of milliseconds. A waiter may give up.
  *
  * Threads: any. Not recursive. In a forked child it is made anew. No cancellation point.
  */

@@ -272,7 +272,7 @@ static int add_segment_total(struct taking *t, const struct stat *st, const stru
 	return r < 0 ? r : add_total(t, SHMS_INODE_POOL, s->pool_bytes, st->st_uid);
 }
 
-/* A link of a segment. What cannot be read as one, a damaged file or another user's, is a file in the store's pool. */
+/* A link of a segment. An unreadable one, damaged or foreign, counts as a file in the pool. */
 static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 {
 	struct shms_segsurvey s = {.is_owner = true};
@@ -305,7 +305,7 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 	return r;
 }
 
-/* One that is being made, and has a name for want of O_TMPFILE; or that was, by who was killed. */
+/* A file that is being made, named for want of O_TMPFILE; or a leftover of a killed process. */
 static int add_half_made(struct taking *t, const struct stat *st)
 {
 	struct shmstore_user_books *user = t->ask->users ? shms_users_get(t->ask->users, st->st_uid) : NULL;

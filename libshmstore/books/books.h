@@ -27,7 +27,7 @@ struct shms_books {
 
 #define SHMS_BOOKS_REST (1u << 0)
 
-/* What a walk should tell besides its sums. Each may be NULL. */
+/* Call-backs and lists of a walk, besides its sums. Each may be NULL. */
 struct shms_books_ask {
 	unsigned flags; /* SHMS_BOOKS_* */
 	/* For each store, when its names are counted. Other than 0 ends the walk and is returned. */

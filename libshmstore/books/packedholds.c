@@ -3,10 +3,10 @@
  * packedholds.c: which processes have views of packed objects that no store has by name, or are putting one.
  *
  * The slot says which place has views: a bit of it. A place is of a store, not of a process: its record has the pid of the process that
- * opened the store. If that process maps the segment, it is the one. If it does not, it is dead, or of another pid namespace, and the place
- * is kept by children that it had; these are among the processes that map the segment and are in no record. The same processes may have
- * views beside a living parent, if children's lock of the place is taken. A place whose byte nobody has locked is a dead process's, whose
- * bits somebody will clear: nobody holds anything by it. Who puts an object is the process in the owner's record, and no child of it.
+ * opened the store. If that process maps the segment, it is the one. If it does not, it is dead, or of another pid namespace, and the
+ * place is kept by children that it had; these are among the processes that map the segment and are in no record. The same processes may
+ * have views beside a living parent, if children's lock of the place is taken. A place whose byte nobody has locked is a dead process's,
+ * whose bits somebody will clear: nobody holds anything by it. Only the process in the owner's record puts objects, no child of it.
  */
 #include "packedholds.h"
 

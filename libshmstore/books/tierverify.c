@@ -2,11 +2,11 @@
 /*
  * tierverify.c: reads tier files as a promote would, and throws the bytes away.
  *
- * What is to be found is what the disk did to them, so they are read past the page cache where the file system lets us, and dropped from it
- * elsewhere. The rate is kept from the begin of the call: what a slow moment of the disk left over may be caught up.
+ * The check is for damage by the disk, so they are read past the page cache where the file system lets us, and dropped from
+ * it elsewhere. The rate is kept from the begin of the call: what a slow moment of the disk left over may be caught up.
  *
- * Objects come and go meanwhile. Whatever looks wrong is told only if the anchor still has another name after that: else nobody will ever ask
- * for this file again.
+ * Objects come and go meanwhile. Damage is reported only if the anchor still has another name after
+ * that: else nobody will ever ask for this file again.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 struct shms_holders;
 struct shms_users;
 
-/* What to find out besides the sums. */
+/* Options and call-backs of a usage walk. */
 struct shms_usage_ask {
 	bool holders; /* ask for them; else ghosts and writers are left in the residual */
 	bool keys;    /* of what they hold too */

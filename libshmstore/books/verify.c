@@ -7,8 +7,8 @@
  * it (its lease test fails), so that what we read is one object and not two halves. Files in recycle/ hold no object and are not
  * looked at.
  *
- * A stub is checked as far as memory goes: that its anchor is the tier's, without which gc would take its tier file away, and that there is such
- * a file. What is in that is tierverify.c's to read.
+ * A stub is checked as far as memory goes: that its anchor is the tier's, without which gc would
+ * take its tier file away, and that there is such a file. tierverify.c reads its content.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
 /*
  * query.c: the client of shmstore/daemon.h: one connection, one request at a time.
  *
- * Who answers is not believed: each packet is checked as a whole (wire_check), its serial must be the request's, an answer has a
- * bound in bytes and each call a deadline. A connection over which something went wrong is closed, so that no late answer can be
- * taken for the next request's; a refusal leaves it open. The descriptor does not block; poll() waits.
+ * The answering process is not trusted: each packet is checked as a whole (wire_check), its serial must be the request's, an
+ * answer has a bound in bytes and each call a deadline. A connection over which something went wrong is closed, so that no
+ * late answer can be taken for the next request's; a refusal leaves it open. The descriptor does not block; poll() waits.
  * Rejected: sharing attach.c's connection. A store's threads share that one and wait on conditions; here one thread asks.
  */
 #include "query.h"

@@ -2,15 +2,15 @@
 /*
  * codec.c: zstd over one frame, as it is or as planes (planes.h), and the rule what is worth it.
  *
- * Planes are made of pieces of 256 KiB, each plane as a zstd frame of its own: read, hashed, split and compressed, a piece stays in the cache, where
- * whole frames would go through memory nine times. What zstd finds in planes is noise, and values that repeat; its fast levels (negative ones) pass
- * both several times as fast as level 1 does, for a few per cent more bytes. As it is, a frame is one zstd frame of the level asked for.
+ * Planes are made of pieces of 256 KiB, each plane as a zstd frame of its own: a piece stays in the cache, where whole
+ * frames would go through memory nine times. In planes zstd finds noise and repeated values; its fast (negative) levels
+ * are several times as fast as level 1, for a few per cent more bytes. Without planes a frame has the level asked for.
  *
- * The rule: four samples of the frame, 64 KiB in all, are compressed as they are, and half of them in each kind of planes. Less than a tenth
- * saved as they are: not worth it; random floating-point numbers shrink by 6 % that way (their exponents are alike), at a quarter of
- * what a disk writes. Planes have to save a quarter (of such numbers they save 16 %), and come before zstd as it is where they save about
- * as much, because they are several times as fast; where they leave less than a third, nothing else is tried. What has been compressed then has to
- * have shrunk by 5 %, and by a block of the disk.
+ * The rule: four samples of the frame, 64 KiB in all, are compressed as they are, and half of them in each kind of planes.
+ * Less than a tenth saved as they are: not worth it; random floating-point numbers shrink by 6 % that way (their exponents
+ * are alike), at a quarter of what a disk writes. Planes have to save a quarter (of such numbers they save 16 %), and come
+ * before zstd as it is where they save about as much, because they are several times as fast; where they leave less than a
+ * third, nothing else is tried. The compressed frame must be smaller by 5 %, and by a block of the disk.
  *
  * Rejected: deciding once for an object (its buffers are arrays of several types, or a pickle and an array); the level asked for on planes (what
  * is left is noise: it finds nothing more); dictionaries (a frame is large).
@@ -66,7 +66,7 @@ static bool can_compress(struct shms_codec_context *c)
 	return c->c;
 }
 
-/* What may be kept of size bytes at most: 5 % less, and a block of the disk less. 0: none. */
+/* The largest useful compressed size: 5 % less, and a block of the disk less. 0: none. */
 static size_t most_of(size_t size)
 {
 	size_t most = size - size / 20 - 1, blocks = (size_t)shms_tier_pad(size) - SHMS_TIER_ALIGN;

@@ -16,7 +16,7 @@ struct shms_planes {
 
 /* Bytes of each plane of size bytes. */
 size_t shms_planes_size(struct shms_planes p, size_t size);
-/* size bytes in, as many out; they do not overlap. What is left over of the last eight words is copied as it is. */
+/* size bytes in, as many out; they do not overlap. Words beyond a multiple of eight are copied. */
 void shms_planes_split(struct shms_planes p, const void *words, size_t size, void *planes);
 void shms_planes_join(struct shms_planes p, const void *planes, size_t size, void *words);
 /*

@@ -152,7 +152,7 @@ static int copy_as_it_is(struct shms_tier_work *w, struct shms_tier_tools *t)
 	return r;
 }
 
-/* Reads, hashes and packs. What is stored is at w->at. */
+/* Reads, hashes and packs. The bytes to store are at w->at. */
 static int copy_in(struct shms_tier_work *w, struct shms_tier_tools *t)
 {
 	enum shms_codec codec;
@@ -160,7 +160,7 @@ static int copy_in(struct shms_tier_work *w, struct shms_tier_tools *t)
 
 	if (r == 0 && codec != SHMS_CODEC_RAW)
 		r = copy_packed(w, t, codec);
-	/* What does not shrink after all is read once more. */
+	/* A frame that did not shrink after all is read once more. */
 	if (r == 0)
 		r = copy_as_it_is(w, t);
 	if (r < 0)

@@ -7,7 +7,7 @@
 
 #include "tierformat.h"
 
-/* What a thread needs for it. NULL: out of memory. */
+/* A thread's contexts and buffers. NULL: out of memory. */
 struct shms_tier_tools;
 struct shms_tier_tools *shms_tier_tools_new(void);
 void shms_tier_tools_free(struct shms_tier_tools *t);

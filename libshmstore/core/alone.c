@@ -11,20 +11,20 @@
  * Order: settled of each page is read before the file system's used. Memory that becomes used in between was outstanding
  * when it was read, so it may count twice, never not at all. Nobody's granted grows meanwhile.
  *
- * What a user or a label takes is a sum that may count what is gone; the kernel's count of the whole is never less than it, so that bounds it.
+ * A user's or a label's sum may count memory that is gone; the kernel's count of all bounds it.
  *
  * A store that is opened while the daemon is dead takes the limits from another one's page: shms_alone_inherit().
  *
- * Credit that other stores were given ahead, and have not spent, is no reason to refuse: a living daemon would take it back for who needs it. So
- * who would be refused takes it from the stores of his own user as the daemon does, by lowering granted under the same lock. They
- * come here themselves when they run short.
+ * Credit that other stores were given ahead, and have not spent, is no reason to refuse: a living daemon would
+ * take it back for a store in need. So a store that would be refused takes it from other stores of its user as
+ * the daemon does, by lowering granted under the same lock. They come here themselves when they run short.
  *
  * Totals that cannot be true, and more under way than a limit lets anybody have, are a liar's, and count for nobody.
  * A lie that may be true does, as long as that process lives.
  *
- * What cannot be read (another user's page) is not in the sums of outstanding: what the kernel counts is. A lock that stays taken
- * means a daemon that lives but does not answer (stopped, or not for us): it may grant at any moment, so nobody else can.
- * Then a store lives off its credit, and gets the limit's error when that is used up.
+ * The sums of outstanding lack pages that cannot be read (other users'); the kernel's count has their memory. A
+ * lock that stays taken means a daemon that lives but does not answer (stopped, or not for us): it may grant at any
+ * moment, so nobody else can. Then a store lives off its credit, and gets the limit's error when that is used up.
  */
 #include "alone.h"
 
@@ -121,7 +121,7 @@ static uint64_t group_used(_Atomic int64_t *base, uint64_t fresh, uint64_t most)
 	return (uint64_t)used < most ? (uint64_t)used : most;
 }
 
-/* What stands in the way. */
+/* The bytes that are missing. */
 struct lack {
 	uint64_t bytes;
 	bool of_label; /* what stores of other labels have does not matter */
@@ -264,7 +264,7 @@ static int make_room(struct shmstore *s, uint64_t *io)
 		if (sum_up(s, &k, &fs) < 0)
 			return r;
 	}
-	/* What was taken beyond that is to serve the next puts. */
+	/* Credit taken beyond n serves the next puts. */
 	if (r == 0 && taken && room(c, &k, &fs, add(n, taken), &lack) == 0)
 		*io = add(n, taken);
 	return r;

@@ -6,10 +6,10 @@
  * (alone.h); refused, it hands the refusal up, so that the caller makes room of its own (room.h) and comes again, at last with
  * SHMS_CREDIT_WAIT. No lock is held meanwhile.
  *
- * The store's own limit needs no daemon: linked + pool + reserved of the ledger (the pool of files and of segments), files out of the pool that are being written, and what
- * puts under way will add. What goes from one sum to another is in both for a moment: at the very limit a put beside it may be refused,
- * never admitted wrongly. That takes an order: what moves is added before it is taken off, the sums are read in the order in which things
- * move, and as files go from linked to the pool and back the pool is held meanwhile (recycle.h), which also makes bookings follow each other.
+ * The store's own limit needs no daemon: linked + pool + reserved of the ledger (the pool of files and of segments),
+ * files out of the pool that are being written, and what puts under way will add. Moving bytes are in two sums for a
+ * moment, so at the very limit a put beside them may be refused, but none is admitted wrongly: bytes are added before
+ * they are taken off, sums are read in the order of the moves, and recycle.h holds the pool, which also orders bookings.
  *
  * Killed between charge and settle: outstanding ends with the store's life. Killed between the memory and settle: the kernel
  * counts it, and so does outstanding, for as long as the dead store is not noticed: never too little.
@@ -35,7 +35,7 @@
 #define POLL_NS    (5 * MS) /* between looks at what no message tells: our own limit, and those of stores that are alone */
 #define GRANTS_MAX 64       /* grants in a row that other threads, or a liar, leave nothing of */
 
-/* Whose epoch is always 0. */
+/* Its epoch is always 0. */
 static struct wire_credit nobodys;
 
 void shms_credit_init(struct shms_credit *k)
@@ -67,9 +67,9 @@ static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct sh
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	uint64_t sum = shms_recycle_hold(s) + add;
 
-	/* What goes between the pool of segments and linked does so under the pack's lock. */
+	/* Bytes go between the pool of segments and linked under the pack's lock. */
 	sum += pack ? shms_pack_hold(pack) : 0;
-	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). What is off these sums is seen as linked. */
+	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). Bytes that left are linked by then. */
 	sum += atomic_load_explicit(&s->credit.writing, memory_order_acquire);
 	sum += atomic_load_explicit(&s->ledger->reserved_bytes, memory_order_acquire);
 	sum += shms_page_linked(s->page);

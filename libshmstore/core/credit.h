@@ -27,7 +27,7 @@ struct shms_credit {
 	_Atomic uint64_t ask_base;
 };
 
-/* What a put has charged; all 0 = nothing. */
+/* The bytes that a put has charged; all 0 = nothing. */
 struct shms_charge {
 	uint64_t bytes;
 	uint64_t writing;
@@ -51,7 +51,7 @@ bool shms_credit_has(const struct shmstore *s, uint64_t size);
 void shms_credit_gave(struct shmstore *s, uint64_t bytes);
 /* Must somebody look what a name's removal frees? */
 bool shms_credit_counts_last(const struct shmstore *s);
-/* What removing a file's name gives back, where that is counted (0 elsewhere): call before, and shms_credit_gave() after. */
+/* Call before a removal: the bytes that it frees, if counted, else 0; then shms_credit_gave(). */
 uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd);
 uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name);
 /* The least of the limits that the store shares with others: the partition's, its user's, its label's. UINT64_MAX: there is none. */

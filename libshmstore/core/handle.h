@@ -2,10 +2,10 @@
 /*
  * handle.h: an open store, for the library's own modules.
  *
- * n_ref counts the handle, live views and live writers: the memory goes with the last, the descriptors with the handle. What
- * the handle opens is closed by shmstore_close() or by the child's side of a fork; every entry point asks shms_store_usable()
- * first. names is held exclusively by whoever changes which file a name in objects/ means, and shared over each look-up that
- * must not be overtaken by that (recycling: a file must not change under somebody who is just opening it).
+ * n_ref counts the handle, live views and live writers: the memory goes with the last, the descriptors with the handle. Its
+ * descriptors are closed by shmstore_close() or by the child's side of a fork; every entry point asks shms_store_usable()
+ * first. names is held exclusively by whoever changes which file a name in objects/ means, and shared over each look-up
+ * that must not be overtaken by that (recycling: a file must not change under somebody who is just opening it).
  */
 #ifndef SHMS_HANDLE_H
 #define SHMS_HANDLE_H
@@ -100,7 +100,7 @@ static inline bool shms_huge(const struct shmstore *s, uint64_t size)
 {
 	return size >= s->huge_from;
 }
-/* What a file of size bytes, just written, takes. */
+/* The memory of a file of size bytes, just written. */
 uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size);
 /* A name that is held already takes memory again. */
 void shms_linked_back(struct shmstore *s, uint64_t bytes);

@@ -279,7 +279,7 @@ static void look_again(struct shmstore *s)
 	l->moved_n = atomic_load_explicit(&s->page->moved.n, memory_order_relaxed);
 }
 
-/* Those that are not known. What is gone by somebody else's hand stays unknown, and is of no harm. */
+/* Looks up unknown inodes. Names that somebody else removed stay unknown, which is harmless. */
 static void look_at_unknown(struct shmstore *s)
 {
 	struct shms_link *link = *inode_bucket(&s->links, 0), *next;

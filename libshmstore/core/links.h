@@ -49,7 +49,7 @@ enum shms_links_of {
 	SHMS_LINKS_OTHERS   /* others of this store's names mean its inode, too */
 };
 
-/* What is known of a name. Its own lock suffices where the store has no tier. */
+/* Tells what is known of a name. Its own lock suffices where the store has no tier. */
 enum shms_links_of shms_links_of(struct shmstore *s, const char *name);
 /* The name means this inode now, back from the tier. True: no other name of this store does. */
 bool shms_links_back(struct shmstore *s, const char *name, uint64_t inode);

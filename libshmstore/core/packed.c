@@ -80,7 +80,7 @@ static int open_pack(struct shmstore *s)
 	shms_pack_tell(pack, &(struct shms_packtold){&s->ledger->linked_n, &s->ledger->linked_bytes,
 						     &s->ledger->linked_bytes_max, &s->page->packed.bytes,
 						     &s->page->changes});
-	/* Who looked at slots since before there was the index is to look again. */
+	/* Threads that began to look at slots before there was the index must look again. */
 	atomic_fetch_add_explicit(&s->page->changes, 2, memory_order_release);
 	/* release: pairs with shms_packed_pack(). */
 	atomic_store_explicit(&x->pack, pack, memory_order_release);
@@ -291,7 +291,7 @@ int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin)
 
 	if (r < 0)
 		return r;
-	/* What is to take the object's key, a stub or a file, comes before this, or sees the pin (shms_pack_is()). */
+	/* A stub or file that takes the key comes before, or sees the pin (shms_pack_is()). */
 	r = shms_pack_pin(pack, k->key, k->key_size, pin);
 	shms_names_unlock(s);
 	return r;

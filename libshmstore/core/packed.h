@@ -7,7 +7,7 @@
  * the packed object away that had the key. All else follows: what only files can do, a packed object does after it has become a file
  * (put.h).
  *
- * The pack is made at the first put that goes there, or when a store is opened that has segments. Who has none pays a load.
+ * The pack is made at the first put that goes there, or when a store is opened with segments. Other stores pay a load.
  */
 #ifndef SHMS_PACKED_H
 #define SHMS_PACKED_H
@@ -65,7 +65,7 @@ static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
  * took the packed object away. 1, 0, -errno.
  */
 int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k);
-/* What cannot be looked at is left to files, which say so. */
+/* An error counts as a file: the code for files reports it. */
 static inline bool shms_packed_is_file(const struct shmstore *s, const struct shms_keyname *k)
 {
 	return shms_packed_as_file(s, k) != 0;

@@ -87,7 +87,7 @@ static void look(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
 	tell(s, pool);
 	m->least = pool < m->least ? pool : m->least;
 	old = now_ms - m->began_ms >= AGE_MS;
-	/* What a trim had to leave it would leave again. */
+	/* A trim would leave again what the last one left. */
 	if ((pool > m->max && pool > trimmed + trimmed / 4 + LEAST) ||
 	    (old && m->least != UINT64_MAX && m->least > trimmed + LEAST && m->least > memory / 4))
 		trim(s, pack);

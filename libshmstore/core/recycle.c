@@ -12,8 +12,8 @@
  *      and remove that name.
  * The lease is returned at once. Its signal is set to SIGURG, which is ignored by default: an opener that comes
  * within that microsecond must not kill us with SIGIO.
- * What this cannot see: page references without an open file (vmsplice or sendfile in flight, O_DIRECT, RDMA from a view). Who
- * hands pages of a view to such must hold the view until they are done.
+ * The rule cannot see page references without an open file (vmsplice or sendfile in flight, O_DIRECT,
+ * RDMA from a view). A program that uses such on a view's pages must hold the view until they are done.
  *
  * Killed anywhere: the file stands in recycle/ of a dead store, or has its name in objects/ and is complete. Rejected: keeping
  * the lease while writing (an opener would hang, and we get signals), truncating to the new size (frees the pages that the
@@ -140,7 +140,7 @@ static bool exclusive(const struct shmstore *s, struct shms_slot *slot)
 	alone = fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
 	if (!shms_lease_end(slot->fd) || !alone)
 		return false;
-	/* One that was handed to another user keeps its access list; one that a name of another store pinned gets rid of that. */
+	/* A file handed to another user keeps its access list; another store's pin is undone. */
 	if (shms_file_handed(s, &st) || ((st.st_mode & S_ISVTX) && fchmod(slot->fd, s->file_mode) < 0))
 		return false;
 	/* Ours alone. A file that somebody made a hole in would take memory while it is written, which may not be there. */
@@ -184,7 +184,7 @@ static struct shms_slot *best_fit(struct shmstore *s, uint64_t need, const bool 
 	return best;
 }
 
-/* What waited too long goes; so does the slack of an object that has lived that long. */
+/* Frees pooled files that waited too long, and the slack of objects that lived that long. */
 static void expire(struct shmstore *s)
 {
 	uint64_t now = shms_now_mono_ns();

@@ -10,14 +10,14 @@
  * the pool is of the pool before it is off the ledger's linked bytes, one that comes back is TAKEN until it is in them: at no moment is it
  * in no sum.
  *
- * An open file's memory is its owner's alone to give back, and the owner may make no call for hours. So few are: of what is POOLED the oldest
- * become cold, which is a name in recycle/ and nothing else ("c" and a number). Whoever needs room, a process of the same user or gc, takes
- * a cold file by unlinking it: the kernel frees it with the last link and mapping that somebody may still have. The owner that wants it back
- * renames it first, and of the two calls one fails.
+ * An open file's memory is its owner's alone to give back, and the owner may make no call for hours. So few are: of
+ * what is POOLED the oldest become cold, which is a name in recycle/ and nothing else ("c" and a number). A process of
+ * the same user in need of room, or gc, takes a cold file by unlinking it: the kernel frees it with the last link and
+ * mapping that somebody may still have. The owner that wants it back renames it first, and of the two calls one fails.
  *
- * A file may be taken for an object that needs up to a third less than it owns. What is over, its slack, lies in the header's
- * unused room; it is given back by a hole when the slot leaves the object (or memory runs out), and is bounded by recycle.max / 4
- * over all slots: else a file is taken only where no more than a fifth is over.
+ * A file may be taken for an object that needs up to a third less than it owns. The excess, its slack, lies in
+ * the header's unused room; it is given back by a hole when the slot leaves the object (or memory runs out), and
+ * is bounded by recycle.max / 4 over all slots: else a file is taken only where no more than a fifth is over.
  */
 #ifndef SHMS_RECYCLE_H
 #define SHMS_RECYCLE_H

@@ -2,8 +2,8 @@
 /*
  * running.h: a store's tasks that a daemon let in and that run, and what was said of them since: that they are to give way.
  *
- * They are kept for the next daemon: whenever one registers the store it is told which tasks run, in the same order of messages as everything that follows. What a
- * daemon says of them unasked is put into a queue, by whichever thread reads the connection.
+ * They are kept for the next daemon: whenever one registers the store it is told which tasks run, in the same order of
+ * messages as everything that follows. The thread that reads the connection queues the daemon's unasked messages about them.
  */
 #ifndef SHMS_RUNNING_H
 #define SHMS_RUNNING_H

@@ -2,14 +2,14 @@
 /*
  * scrub.c: nothing of a former object goes to another user.
  *
- * A recycled file has whole pages of slack in the header's unused room, with what the last object left there. Among processes of one user
- * that is nothing; to clear it with each put would cost up to a third of the copy. So it is cleared where it matters, once: before
- * shmstore_handoff_to() lets another user read the file, which then is never recycled again. What is zero already is only read, so that
- * an object that was written into fresh memory costs one pread; only pages that hold something are written, which takes no memory.
+ * A recycled file has whole pages of slack in the header's unused room, with what the last object left there. Among processes of one
+ * user that is nothing; to clear it with each put would cost up to a third of the copy. So it is cleared where it matters, once:
+ * before shmstore_handoff_to() lets another user read the file, which then is never recycled again. Zeros are only read, so that an
+ * object that was written into fresh memory costs one pread; only pages that hold something are written, which takes no memory.
  *
- * The file can only be read, for us too, and opened for writing its mode is another one for a moment (filemode.h). That must not fall together with
- * the daemon's access list, which another process of our user that links the same file may just be asking for. So who scrubs holds the file
- * until the daemon has answered, and who waited for it finds the list.
+ * The file can only be read, for us too, and opened for writing its mode is another one for a moment (filemode.h). That must
+ * not fall together with the daemon's access list, which another process of our user that links the same file may just be
+ * asking for. So the scrubbing process holds the file until the daemon has answered, and one that waited for it finds the list.
  *
  * Killed while the mode is another one: the next call sets it right.
  */

@@ -16,7 +16,7 @@
  * (somebody is just handing it over), -errno.
  */
 int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name);
-/* What slack is given back in, of a file of that capacity. */
+/* The unit in which a file of that capacity gives back slack. */
 uint64_t shms_slack_unit(const struct shmstore *s, uint64_t capacity);
 /* Closes and unmaps what the slot has: it is FREE. Its file stays. */
 void shms_slot_free(struct shms_recycle *r, struct shms_slot *slot);

@@ -8,9 +8,9 @@
  * The way through it costs a store to the thread's own memory before and after the call. Calls from inside the library, and those of its own threads, go past it:
  * they cannot take away the sentence of the call that made them. The caller's own functions, called back, do go through it.
  *
- * A function that fills a structure of its caller's comes with the caller's size of that, as shmstore_<name>_sized(); the headers make every call one
- * of that. What was compiled before the structure grew gets the members that it knows, and what is newer than this library gets zeros for those that
- * we do not know. shmstore_<name>() itself is for who has no header, or that of 0.1: it fills what 0.1 had.
+ * A function that fills a structure comes with the size of its caller's one, as shmstore_<name>_sized(); the headers make every call
+ * one of that. Older programs get the members that they know, newer ones get zeros for those that we do not know.
+ * shmstore_<name>() itself serves programs without the header, or with that of 0.1: it fills what 0.1 had.
  * Rejected: a size as the structure's first member, that callers set (not those that there are: they pass what was on their stack); versions
  * of symbols (not for a static library, nor for dlsym(), and a program does not start with an older library); a new name for each size.
  */
@@ -33,7 +33,7 @@
 #include "name.h"
 #include "partition.h"
 
-/* What a failed call was about. */
+/* The subject of a failed call. */
 struct subject {
 	const char *call;
 	const char *path; /* of the partition or the store; "" = not known */
@@ -120,7 +120,7 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 			   shmstore_client_reason(c));
 }
 
-/* What a success leaves of a sentence: none, but where single results of a call that is successful itself may be failures. */
+/* A success leaves no sentence, except where single results of the call may be failures. */
 #define KEPT_CALL      0
 #define KEPT_PATH      0
 #define KEPT_PARTITION 0
@@ -142,8 +142,8 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define FAILED_CLIENT(name)    failed_client(error, name, c)
 
 /*
- * No thread ends within a call; but one that waits for the daemon's next event, with nothing in its hands that others need, may. What a lease
- * serves enters no kernel and takes some ns, half as many again with this: what it calls to ask the daemon sees to it (arbitrate.c).
+ * No thread ends within a call, but one may while it waits for the daemon's next event and holds nothing. A call on
+ * a lease takes some ns, half as many again with this: the function that asks the daemon does it (arbitrate.c).
  */
 #define CANCEL_CALL      SHMS_NO_CANCEL
 #define CANCEL_PATH      SHMS_NO_CANCEL
@@ -155,7 +155,7 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define CANCEL_CLIENT    (void)0
 #define CANCEL_LEASED    (void)0
 
-/* Ours in the place of the caller's, which has another size. What the call does not write stays as it was. */
+/* Puts our structure in place of the caller's, of another size. Unwritten members keep theirs. */
 static void stand_in(void *own, size_t own_size, const void *callers, size_t size)
 {
 	memset(own, 0, own_size);

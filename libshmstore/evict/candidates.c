@@ -2,12 +2,12 @@
 /*
  * candidates.c: what could be demoted, by one walk.
  *
- * Model: flat arrays that grow by doubling: objects, names (a list per object, by index), stores, and the names' text. Two tables of hashes
- * find an object by its inode (only those with several links are looked for again) and a name in the store at hand (its clean copies come
- * after its objects). What cannot be a candidate is not entered: then names are missing from its inode's count, and it is none.
+ * Model: flat arrays that grow by doubling: objects, names (a list per object, by index), stores, and the names' text. Two tables of
+ * hashes find an object by its inode (only those with several links are looked for again) and a name in the store at hand (its clean
+ * copies come after its objects). Names of other objects are not entered: an inode that lacks names in the count is no candidate.
  *
  * Memory is bounded: at SHMS_CANDIDATES_MAX objects the half used most recently is thrown out, and from then on nothing as recent is taken.
- * What is found may change at any moment; the demotion looks again (demote.h).
+ * Objects may change at any moment; the demotion looks again (demote.h).
  */
 #include "candidates.h"
 

@@ -7,8 +7,8 @@
  * with clean/<name>. Killed before the exchange: the object with a clean copy, or with a stub to nothing, which the next look at it removes;
  * after it: the object's file in clean/, which whoever takes the names lock next may remove.
  *
- * Several names: the first store stays locked until the last name is done, so that the stub cannot lose its last name meanwhile. Who is to find
- * the object while some names are stubs and others not (or while somebody still maps it) finds the resident, <id>.object.
+ * Several names: the first store stays locked until the last name is done, so that the stub cannot lose its last name meanwhile.
+ * The resident, <id>.object, is what others find while some names are stubs and others not (or while somebody still maps it).
  *
  * An object may be handed over at any moment, without a lock: it has a name then that we did not know of. Demoted without that one it would be
  * two objects from then on. So its links are counted before the first exchange, and after the last one: where there are more it stays
@@ -98,7 +98,7 @@ static bool all_names(const struct shms_demote *d)
 	return d->st.st_nlink == d->n_names || d->st.st_nlink == d->n_names + count_residents(d);
 }
 
-/* Who was handed the object by another user could not read that one's tier. */
+/* A user to whom another one handed the object could not read that one's tier. */
 static bool all_stores_its_users(const struct shms_demote *d)
 {
 	struct stat st;
@@ -122,7 +122,7 @@ static int refuse_pinned(void)
 	return shms_detail(-EPERM, NULL, "it is pinned in memory; unpin it first");
 }
 
-/* Whoever pins it after this finds that the name means it no longer (tierops.c). */
+/* A later pin finds that the name means it no longer (tierops.c). */
 static bool is_pinned(const struct shms_demote *d)
 {
 	struct stat st;

@@ -93,8 +93,8 @@ static int tick(void *arg)
 }
 
 /*
- * Files are demoted here; live stores are asked for as much of their packed objects as these have of the memory in use, and demote them
- * meanwhile. What they do not give files have to give, and the other way round. *ret_given: bytes of theirs.
+ * Files are demoted here; live stores are asked for as much of their packed objects as these have of the memory in use, and
+ * demote them meanwhile. Files make up for what they do not give, and the other way round. *ret_given: bytes of theirs.
  */
 static int demote_all(struct shms_evict_run *run, uid_t uid, uint64_t *ret_given)
 {
@@ -193,7 +193,7 @@ int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore
 
 /* ---- for a put ---------------------------------------------------------------------------------------------------------- */
 
-/* What a put is short of. */
+/* The room that a put lacks. */
 struct lack {
 	const struct shmstore_partition *p;
 	uint64_t bytes; /* of the put */
@@ -211,8 +211,8 @@ static int is_there(void *arg)
 }
 
 /*
- * While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours; -EBUSY: neither. Who waited in vain before
- * waited for the next ones, too.
+ * While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours;
+ * -EBUSY: neither. After one wait in vain, the next calls do not wait.
  */
 static int wait_for_other(struct shms_evict_user *u, struct lack *k)
 {
@@ -283,8 +283,8 @@ static uint64_t packed_part(struct shmstore *s, const struct room *room, const s
 }
 
 /*
- * Files and packed objects give way side by side, each kind by its own order, since they have no time of last use in common: each by its share
- * of the memory, so that neither stays for ever. What the one kind has not, the other gives.
+ * Files and packed objects give way side by side, each kind by its own order, since they have no time of last use
+ * in common: each by its share of the memory, so that neither stays for ever. Each kind makes up for the other.
  */
 static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const struct room *room, uint64_t bytes)
 {

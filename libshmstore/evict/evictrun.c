@@ -80,7 +80,7 @@ static void tell(struct running *k)
 	}
 }
 
-/* What was said of the disk is what the eviction's caller is told in the end. */
+/* Keeps the sentence about the disk for the eviction's caller. */
 static void keep_words(struct running *k)
 {
 	snprintf(k->words, sizeof(k->words), "%s", shmstore_error_detail());
@@ -206,7 +206,7 @@ static bool make_disk_room(struct running *k, uint64_t bytes)
 	while (shms_tier_room(u->t, bytes) < 0) {
 		uint32_t i;
 
-		/* What is under way claims the room that it would need uncompressed. */
+		/* Demotions under way claim the room that they would need uncompressed. */
 		if (k->pl.n) {
 			shms_pipeline_drain(&k->pl);
 			continue;
@@ -216,7 +216,7 @@ static bool make_disk_room(struct running *k, uint64_t bytes)
 			return false;
 		}
 		i = g->copies[g->next++];
-		/* One that was demoted just now is no copy any more. */
+		/* The tier file of an object demoted just now is no copy any more. */
 		if (k->state[i] != OVER || k->c.v[i].pinned)
 			shms_cleancopy_drop(&clean, i);
 	}
@@ -397,7 +397,7 @@ int shms_evict_run(const struct shms_evict_run *run)
 		shms_engine_free(k.engine);
 	for (size_t i = 0; i < run->users->n && run->report->freed < run->goal; i++)
 		run->report->disk_full = run->report->disk_full || run->users->v[i].full;
-	/* What ended it, or kept it from more: the caller's sentence where that is too little. */
+	/* The cause of its end becomes the caller's sentence where it freed too little. */
 	if (*k.words)
 		shms_detail(r < 0 ? r : -ENOSPC, k.path, "%s", k.words);
 	return r;

@@ -2,8 +2,8 @@
 /*
  * packask.c: see packask.h.
  *
- * The words of a page are read and written by calls, not by a map: its owner may cut the file. What an owner says there is believed as far as
- * who asked it, and for how much: what comes of it is what the kernel counts.
+ * The words of a page are read and written by calls, not by a map: its owner may cut the file. An
+ * owner's page is believed about who asked it, and for how much: the result is the kernel's count.
  *
  * A wanted that stands was asked for by somebody, and its owner has made no call since. If that was just now, the answer may come and is waited
  * for; else the store is silent, and is not asked again, nor waited for.
@@ -72,7 +72,7 @@ static int open_page(int storefd, const struct stat *store)
 	return shms_take_fd(&fd);
 }
 
-/* Of the store's segments. What its page says beyond that it has not. */
+/* The memory of the store's segments: a bound for the claims in its page. */
 static uint64_t most_of(int storefd)
 {
 	_dir_ DIR *dir = NULL;
@@ -167,7 +167,7 @@ void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, u
 		each(p, uid, own, ask, &a);
 }
 
-/* What has been given so far. *ret_open: some have not answered; *ret_work: one of them is at it. */
+/* The bytes given so far. *ret_open: some have not answered; *ret_work: one of them is at it. */
 static uint64_t look(const struct shms_packask *k, bool *ret_open, bool *ret_work)
 {
 	uint64_t sum = 0;

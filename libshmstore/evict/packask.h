@@ -17,7 +17,7 @@ struct shmstore_partition;
 
 #define SHMS_PACKASK_STORES 16u /* at a time */
 
-/* One that was asked. */
+/* A store that was asked. */
 struct shms_packasked {
 	int page_fd;
 	uint64_t given, asked_ns; /* of its page, before */

@@ -7,8 +7,8 @@
  * packed object goes: a kill before that leaves a clean copy of an object that is no file, which is dropped as such; a kill in between
  * leaves both, and the next open keeps the stub. A view of ours keeps the bytes meanwhile.
  *
- * What is wrong may be one object's, the disk's, or the partition's, which has no page left for a long key's sidecar (demote.c). Nobody tries
- * to tell: a batch of which no object goes is the last one, and the next search begins behind it.
+ * A failure may be one object's, the disk's, or the partition's, which has no page left for a long key's sidecar
+ * (demote.c). Nobody tries to tell: a batch of which no object goes is the last one, and the next search begins behind it.
  */
 #include "packdemote.h"
 
@@ -110,7 +110,7 @@ static int lay_out(struct moving *m)
 	return r == 0 ? shms_header_read(&m->header, d->fd, &d->st, NULL) : r;
 }
 
-/* Begins the copy. What goes wrong here is in m->error, what goes wrong in the copy in the job's. */
+/* Begins the copy. Errors here are in m->error, errors of the copy in the job's. */
 static void begin(struct moving *m, struct shms_engine *e)
 {
 	struct shms_demote *d = &m->d;

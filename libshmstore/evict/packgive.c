@@ -32,7 +32,7 @@ static void demote(struct shmstore *s, uint64_t bytes)
 		shms_packdemote(s, t, bytes < BYTES_MOST ? bytes : BYTES_MOST, N_MOST);
 }
 
-/* What the store's segments take. */
+/* The memory of the store's segments. */
 static uint64_t memory_of(struct shmstore *s)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
@@ -105,7 +105,7 @@ void shms_packgive_asked(struct shmstore *s)
 	end(s);
 }
 
-/* Who has begun to give keeps the store from being closed. */
+/* A store that has begun to give is not closed meanwhile. */
 struct shmstore *shms_packgive_ours(int page_fd)
 {
 	struct shmstore *s;

@@ -92,7 +92,7 @@ static int make_and_take(struct shms_room *m, int r)
 	return r;
 }
 
-/* What it makes room for others are not to take meanwhile: they come after it, if they need memory. */
+/* Makes room in turn: others that need memory come after, and cannot take it meanwhile. */
 static int take_in_turn(struct shms_room *m)
 {
 	struct shmstore_partition *p = m->s->p;
@@ -173,7 +173,7 @@ void shms_room_settle_part(struct shms_room *m, uint64_t taken)
 	shms_hold_end(m->s, &m->hold, taken != 0);
 }
 
-/* What only an operator can end sooner; "" where there is none. */
+/* Names leases that only an operator can end sooner; "": there are none. */
 static void leased_text(struct shmstore_partition *p, char *ret, size_t size)
 {
 	struct shms_deadleases l;
@@ -196,7 +196,7 @@ static void leased_text(struct shmstore_partition *p, char *ret, size_t size)
 #define OTHERS 3
 #define LOOKS  2048u /* at stores, for one sentence */
 
-/* Who else has memory, the largest first. Whose size we may not see has 0 bytes. */
+/* Other holders of memory, the largest first. Those whose size we may not see have 0 bytes. */
 struct others {
 	uint64_t most; /* that any may have: the file system's used bytes */
 	unsigned n, n_looked;
@@ -258,7 +258,7 @@ static bool add_others(int at, const char *path, ino_t own, bool partitions, uin
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
 		    st.st_ino == own)
 			continue;
-		/* What is in another user's we may not see, but a job that ended may have left it. */
+		/* We cannot look into other users', but ended jobs may have left them. */
 		uint64_t bytes = bytes_of(&o, dirfd(dir), e->d_name, partitions);
 		if (bytes || st.st_uid != geteuid())
 			note(&o, st.st_uid, e->d_name, bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room.h: memory of the partition for one file. Whatever takes some (a put, a create, a promotion) takes it here, by the same steps:
+ * room.h: memory of the partition for one file. A put, a create and a promotion take it here, by the same steps:
  *
  *   reserve   with the arbiter, where the store has one; may wait, so no lock may be held
  *   charge    against the store's credit and its limit
@@ -54,15 +54,15 @@ int shms_room_take(struct shms_room *m);
 int shms_room_refused(struct shms_room *m, int r);
 
 /*
- * Does another thread make room, which is to be its own? Then what would take memory is refused, and has its turn after those who came
- * before. Who may not evict, or waits for the arbiter, has none.
+ * Does another thread make room, which is to be its own? Then a call that needs memory is refused,
+ * and has its turn after earlier ones. Calls that may not evict, or wait for the arbiter, have none.
  */
 bool shms_room_others(const struct shms_room *m);
 /* For take(): 0, an outcome, -errno; only after 0 shms_room_settle() is owed. */
 int shms_room_reserve(struct shms_room *m);
-/* What was reserved stays so where it fails. */
+/* A failure keeps the reservation. */
 int shms_room_charge(struct shms_room *m);
-/* Both; what was reserved is released where the other fails. */
+/* Reserves and charges; releases the reservation where the charge fails. */
 int shms_room_book(struct shms_room *m);
 /* taken: the memory is there now; else it was not taken, or has gone back. */
 void shms_room_settle(struct shms_room *m, bool taken);

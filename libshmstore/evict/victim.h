@@ -53,7 +53,7 @@ struct shms_victim *shms_victims_next(struct shms_victims *q);
 
 /* Bytes to free now: 0 up to the high watermark; above it, down to the low one. Watermarks in percent of size. */
 uint64_t shms_victim_goal(uint64_t size, uint64_t used, unsigned high, unsigned low);
-/* What is freed beyond the need of one that waits, so that the next ones need not wait and each look is worth its walk. */
+/* The bytes to free beyond a waiter's need: the next ones need not wait, and the walk pays. */
 uint64_t shms_victim_batch(uint64_t size);
 /* Of goal, the part of those who have bytes of what is used. */
 uint64_t shms_victim_part(uint64_t goal, uint64_t bytes, uint64_t used);

@@ -28,7 +28,7 @@ static bool complete(const struct shms_candidate *o)
 	return o->n_names && o->n_names + o->n_residents == o->n_links;
 }
 
-/* What several names in one store hold was not counted as that store's own by the walk. */
+/* The walk did not count objects with several names in one store as that store's own. */
 static void count_uss(struct shms_candidates *c)
 {
 	for (size_t i = 0; i < c->n; i++) {
