@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bootclock.h: the clock that all processes of the host share, in whatever container: CLOCK_BOOTTIME
- * of the host. Times that others read (leases, the stamps of the disk tier's accounts) are in it.
- */
+/* bootclock.h: the clock that all processes of the host share, in whatever container:
+ * CLOCK_BOOTTIME of the host. Times that others read (leases, the stamps of the disk tier's
+ * accounts) are in it. */
 #ifndef SHMS_BOOTCLOCK_H
 #define SHMS_BOOTCLOCK_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * door.h: the compiler puts this in front of every file of the library but door.c. A public function that can fail is shms_in_<name>()
- * inside; shmstore_<name>() is its door (door.c), which only callers from outside go through. A function missing here is defined
- * twice, one missing in door.def not at all: the linker tells. tests/regress/test_error_detail.c finds those missing in both.
- */
+/* door.h: the compiler puts this in front of every file of the library but door.c. A public
+ * function that can fail is shms_in_<name>() inside; shmstore_<name>() is its door (door.c), which
+ * only callers from outside go through. A function missing here is defined twice, one missing in
+ * door.def not at all: the linker tells. tests/regress/test_error_detail.c finds those missing in
+ * both. */
 #ifndef SHMS_DOOR_H
 #define SHMS_DOOR_H
 

@@ -2,10 +2,11 @@
 /*
  * fairlock.c: see fairlock.h.
  *
- * n_waiting is up before its waiter queues, so that at most one more of each other thread gets by unseen. The thread whose
- * turn it is asks the pthread lock, and gives the turn on as soon as it has that: readers one after the other, and all at
- * once within. A waiter notes at how many passes it came; while it has the turn, the others may pass until there are PASSES
- * more. The one behind it in the queue has come later and waited meanwhile, so that all of them together wait no longer.
+ * n_waiting is up before its waiter queues, so that at most one more of each other thread gets by
+ * unseen. The thread whose turn it is asks the pthread lock, and gives the turn on as soon as it
+ * has that: readers one after the other, and all at once within. A waiter notes at how many passes
+ * it came; while it has the turn, the others may pass until there are PASSES more. The one behind
+ * it in the queue has come later and waited meanwhile, so that all of them together wait no longer.
  *
  * Rejected: PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP, with which threads that put starve those that get, and each put stops all threads
  * that hand off; first come first served from the beginning, where each change of hands is a change of threads.

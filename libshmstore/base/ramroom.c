@@ -2,9 +2,11 @@
 /*
  * ramroom.c: see ramroom.h.
  *
- * The page cache of files is given back before anybody is killed; a tmpfs's pages are not in its lists. Swap counts as far as it is
- * free, on the host and by the cgroup's own limit. An unreadable file limits nothing. Each level counts, up to the root of the tree
- * that is mounted: a container without a cgroup namespace sees its own cgroup there, under a path of the host that leads nowhere.
+ * The page cache of files is given back before anybody is killed; a tmpfs's pages are not in its
+ * lists. Swap counts as far as it is free, on the host and by the cgroup's own limit. An unreadable
+ * file limits nothing. Each level counts, up to the root of the tree that is mounted: a container
+ * without a cgroup namespace sees its own cgroup there, under a path of the host that leads
+ * nowhere.
  */
 #include "ramroom.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * turns.c: see turns.h. The end of a turn gives it to the longest waiter, so that no newcomer is
- * faster. Each sleeps on a word of its own, and is woken alone.
- */
+/* turns.c: see turns.h. The end of a turn gives it to the longest waiter, so that no newcomer is
+ * faster. Each sleeps on a word of its own, and is woken alone. */
 #include "turns.h"
 
 #include <linux/futex.h>

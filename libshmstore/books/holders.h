@@ -3,8 +3,9 @@
  * holders.h: who keeps memory of the partition's file system without a name: ghosts (deleted, still mapped or open) and writers
  * in flight (never named), as /proc tells.
  *
- * Not to be seen: files that are only in a socket's queue, in an io_uring or under a loop device, and processes
- * of other pid namespaces. Other users' processes are not to be seen without privilege: n_unreadable counts them.
+ * Not to be seen: files that are only in a socket's queue, in an io_uring or under a loop device,
+ * and processes of other pid namespaces. Other users' processes are not to be seen without
+ * privilege: n_unreadable counts them.
  */
 #ifndef SHMS_HOLDERS_H
 #define SHMS_HOLDERS_H

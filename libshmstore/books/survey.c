@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * survey.c: everything about a partition, of one moment: one walk and one scan of /proc (usage.c's, with its tries)
- * fill stores, users, holders and the equation. Reports on stores are copied first: only the last try counts, and
- * the asker is called when it is over, so that it hears of each store once and nothing of a try that was given up.
- */
+/* survey.c: everything about a partition, of one moment: one walk and one scan of /proc (usage.c's,
+ * with its tries) fill stores, users, holders and the equation. Reports on stores are copied first:
+ * only the last try counts, and the asker is called when it is over, so that it hears of each store
+ * once and nothing of a try that was given up. */
 #include <errno.h>
 #include <shmstore/inspect.h>
 #include <stdlib.h>

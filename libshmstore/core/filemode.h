@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * filemode.h: the mode of an object's file, which is its owner's to set, and another user's right to read at the
- * same time: a mode that is set while the daemon gives the file an access list takes the list's readers their
- * right away for good. A process holds the file while it asks the daemon for a list (scrub.c) or sets a mode.
- */
+/* filemode.h: the mode of an object's file, which is its owner's to set, and another user's right
+ * to read at the same time: a mode that is set while the daemon gives the file an access list takes
+ * the list's readers their right away for good. A process holds the file while it asks the daemon
+ * for a list (scrub.c) or sets a mode. */
 #ifndef SHMS_FILEMODE_H
 #define SHMS_FILEMODE_H
 

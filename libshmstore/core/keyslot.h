@@ -8,11 +8,10 @@
 
 #include "publish.h"
 
-/*
- * Sets k->name to the name that the key is under; where it is under none, to the one that it is to get. Names that are no
- * hashes stay, unasked: of those the answer is 1. The answer holds as long as the names lock is held; without it, until it is
- * used, at best. 1: it is there; 0: it is not; -errno. A name whose key is damaged beyond recognition counts as this key's.
- */
+/* Sets k->name to the name that the key is under; where it is under none, to the one that it is to
+ * get. Names that are no hashes stay, unasked: of those the answer is 1. The answer holds as long
+ * as the names lock is held; without it, until it is used, at best. 1: it is there; 0: it is not;
+ * -errno. A name whose key is damaged beyond recognition counts as this key's. */
 int shms_key_find(int objects_fd, struct shms_keyname *k);
 
 #endif

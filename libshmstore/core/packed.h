@@ -7,7 +7,8 @@
  * the packed object away that had the key. All else follows: what only files can do, a packed object does after it has become a file
  * (put.h).
  *
- * The pack is made at the first put that goes there, or when a store is opened with segments. Other stores pay a load.
+ * The pack is made at the first put that goes there, or when a store is opened with segments. Other
+ * stores pay a load.
  */
 #ifndef SHMS_PACKED_H
 #define SHMS_PACKED_H

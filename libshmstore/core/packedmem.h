@@ -3,8 +3,9 @@
  * packedmem.h: the memory of a store's segments, under the same limits as that of its files.
  *
  * Memory is granted before a segment grows (room.h), never for an object: a put into memory that is
- * there charges nothing, as one into a recycled file. Segment memory without an object is the store's
- * pool (docs/segments.md "Memory"): it has a bound and an age, and goes when memory is wanted.
+ * there charges nothing, as one into a recycled file. Segment memory without an object is the
+ * store's pool (docs/segments.md "Memory"): it has a bound and an age, and goes when memory is
+ * wanted.
  */
 #ifndef SHMS_PACKEDMEM_H
 #define SHMS_PACKEDMEM_H

@@ -189,8 +189,9 @@ static void unlink_again(struct shmstore *s, int dir_fd, const char *name)
 /*
  * One more name for the file that the source's name means: for that very one, or none. -EAGAIN: it means another file by now.
  *
- * A stub's anchor keeps it linkable when its last name has gone, and its tier file goes with that name. A removal looks at
- * the stub's link count afterwards, and a link at the source's name afterwards: so at least one of them sees the other.
+ * A stub's anchor keeps it linkable when its last name has gone, and its tier file goes with that
+ * name. A removal looks at the stub's link count afterwards, and a link at the source's name
+ * afterwards: so at least one of them sees the other.
  */
 static int link_named(struct shmstore *s, const struct shms_publish_from *from, int dir_fd, const char *name)
 {

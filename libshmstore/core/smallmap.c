@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * smallmap.c: see smallmap.h. Memory that is mapped anew costs a fault for each page, and that of 64 KiB so 30
- * us: as much as the file that packing saves. The program that was given the address must not write there after
- * the seal, so kept maps are closed meanwhile: 3 us and back. Any thread takes and gives: by one exchange each.
- */
+/* smallmap.c: see smallmap.h. Memory that is mapped anew costs a fault for each page, and that of
+ * 64 KiB so 30 us: as much as the file that packing saves. The program that was given the address
+ * must not write there after the seal, so kept maps are closed meanwhile: 3 us and back. Any thread
+ * takes and gives: by one exchange each. */
 #include "smallmap.h"
 
 #include <stdatomic.h>

@@ -7,8 +7,9 @@
  * with clean/<name>. Killed before the exchange: the object with a clean copy, or with a stub to nothing, which the next look at it removes;
  * after it: the object's file in clean/, which whoever takes the names lock next may remove.
  *
- * Several names: the first store stays locked until the last name is done, so that the stub cannot lose its last name meanwhile.
- * The resident, <id>.object, is what others find while some names are stubs and others not (or while somebody still maps it).
+ * Several names: the first store stays locked until the last name is done, so that the stub cannot
+ * lose its last name meanwhile. The resident, <id>.object, is what others find while some names are
+ * stubs and others not (or while somebody still maps it).
  *
  * An object may be handed over at any moment, without a lock: it has a name then that we did not know of. Demoted without that one it would be
  * two objects from then on. So its links are counted before the first exchange, and after the last one: where there are more it stays

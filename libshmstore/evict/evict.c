@@ -92,10 +92,9 @@ static int tick(void *arg)
 	return a->what->progress(&a->report, a->what->arg);
 }
 
-/*
- * Files are demoted here; live stores are asked for as much of their packed objects as these have of the memory in use, and
- * demote them meanwhile. Files make up for what they do not give, and the other way round. *ret_given: bytes of theirs.
- */
+/* Files are demoted here; live stores are asked for as much of their packed objects as these have
+ * of the memory in use, and demote them meanwhile. Files make up for what they do not give, and the
+ * other way round. *ret_given: bytes of theirs. */
 static int demote_all(struct shms_evict_run *run, uid_t uid, uint64_t *ret_given)
 {
 	uint64_t packed = shms_packask_bytes(run->p, uid, 0), goal = run->goal, part;
@@ -210,10 +209,8 @@ static int is_there(void *arg)
 	return look_at_room(k->p, &room) == 0 && room.size - room.used >= k->bytes;
 }
 
-/*
- * While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours;
- * -EBUSY: neither. After one wait in vain, the next calls do not wait.
- */
+/* While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours;
+ * -EBUSY: neither. After one wait in vain, the next calls do not wait. */
 static int wait_for_other(struct shms_evict_user *u, struct lack *k)
 {
 	bool stuck = atomic_load_explicit(&u->t->stuck, memory_order_relaxed);
@@ -282,10 +279,9 @@ static uint64_t packed_part(struct shmstore *s, const struct room *room, const s
 	return shms_victim_part(k->goal, bytes, room->used);
 }
 
-/*
- * Files and packed objects give way side by side, each kind by its own order, since they have no time of last use
- * in common: each by its share of the memory, so that neither stays for ever. Each kind makes up for the other.
- */
+/* Files and packed objects give way side by side, each kind by its own order, since they have no
+ * time of last use in common: each by its share of the memory, so that neither stays for ever. Each
+ * kind makes up for the other. */
 static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const struct room *room, uint64_t bytes)
 {
 	struct shms_tier *t = users->v[0].t;

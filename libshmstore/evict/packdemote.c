@@ -7,8 +7,9 @@
  * packed object goes: a kill before that leaves a clean copy of an object that is no file, which is dropped as such; a kill in between
  * leaves both, and the next open keeps the stub. A view of ours keeps the bytes meanwhile.
  *
- * A failure may be one object's, the disk's, or the partition's, which has no page left for a long key's sidecar
- * (demote.c). Nobody tries to tell: a batch of which no object goes is the last one, and the next search begins behind it.
+ * A failure may be one object's, the disk's, or the partition's, which has no page left for a long
+ * key's sidecar (demote.c). Nobody tries to tell: a batch of which no object goes is the last one,
+ * and the next search begins behind it.
  */
 #include "packdemote.h"
 

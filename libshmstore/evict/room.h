@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room.h: memory of the partition for one file. A put, a create and a promotion take it here, by the same steps:
+ * room.h: memory of the partition for one file. A put, a create and a promotion take it here, by
+ * the same steps:
  *
  *   reserve   with the arbiter, where the store has one; may wait, so no lock may be held
  *   charge    against the store's credit and its limit
@@ -53,10 +54,9 @@ int shms_room_take(struct shms_room *m);
 /* r is the end of a put: counts a want of room, and says which limit refused it, and how far it is, unless that was said. Returns r. */
 int shms_room_refused(struct shms_room *m, int r);
 
-/*
- * Does another thread make room, which is to be its own? Then a call that needs memory is refused,
- * and has its turn after earlier ones. Calls that may not evict, or wait for the arbiter, have none.
- */
+/* Does another thread make room, which is to be its own? Then a call that needs memory is refused,
+ * and has its turn after earlier ones. Calls that may not evict, or wait for the arbiter, have
+ * none. */
 bool shms_room_others(const struct shms_room *m);
 /* For take(): 0, an outcome, -errno; only after 0 shms_room_settle() is owed. */
 int shms_room_reserve(struct shms_room *m);

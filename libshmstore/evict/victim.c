@@ -2,11 +2,13 @@
 /*
  * victim.c: what to demote first.
  *
- * Model: costs are in bytes moved to or from the disk. An object that is not clean is written once and perhaps read once; a write
- * counts four reads, for somebody waits for it, it wears the disk, and it happens for certain. Compressed objects move fewer bytes
- * but take the processor's time. Each object and each of its names cost a little however small it is, so that of two equally old
- * ones the larger goes, and a page goes after everything else. Age enters as a factor: of what is equally dear the least recently
- * used goes, and what was used a moment ago goes last, clean or not: a copy that is free to drop is not free to read again.
+ * Model: costs are in bytes moved to or from the disk. An object that is not clean is written once
+ * and perhaps read once; a write counts four reads, for somebody waits for it, it wears the disk,
+ * and it happens for certain. Compressed objects move fewer bytes but take the processor's time.
+ * Each object and each of its names cost a little however small it is, so that of two equally old
+ * ones the larger goes, and a page goes after everything else. Age enters as a factor: of what is
+ * equally dear the least recently used goes, and what was used a moment ago goes last, clean or
+ * not: a copy that is free to drop is not free to read again.
  *
  * A heap, not a sort: most runs take a small part of what there is, and libc's sort allocates.
  *

@@ -122,10 +122,9 @@ int shms_format_need(const void *file, size_t size, uint64_t file_size, uint64_t
  */
 int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
 		      const char **ret_reason);
-/*
- * Tells by the first size bytes, which must hold the key and need not be all of the header, whether this looks like
- * a finished object, and its key. A header that ends within them is checked against its hash. 0, -EBADMSG, -ENOTSUP.
- */
+/* Tells by the first size bytes, which must hold the key and need not be all of the header, whether
+ * this looks like a finished object, and its key. A header that ends within them is checked against
+ * its hash. 0, -EBADMSG, -ENOTSUP. */
 int shms_format_glance(const void *file, size_t size, uint64_t file_size, const void **ret_key, size_t *ret_key_size);
 /* XXH3-128 of the buffers against the object's. */
 bool shms_format_verify_buffers(const struct shms_object *o, const void *buffers);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ticket.c: the triplet as one line of text and back: "shmstore1:<header size>:<buffer size>:<path>", the path
- * percent-encoded where a byte is not printable ASCII, is a space or is '%'. Pure. Any deviation is -EBADMSG.
+ * ticket.c: the triplet as one line of text and back: "shmstore1:<header size>:<buffer
+ * size>:<path>", the path percent-encoded where a byte is not printable ASCII, is a space or is
+ * '%'. Pure. Any deviation is -EBADMSG.
  */
 #include <errno.h>
 #include <shmstore/shmstore.h>

@@ -7,11 +7,12 @@
  * removes a name: there it notes in a set of inodes what would be gone, so that the bytes it tells are those of a real run
  * also where several dead stores link the same inode.
  *
- * Safety: an owner is dead only if the exclusive lock of its store's page can be had, and the lock is held while
- * the store is dealt with; so of several gc at once, and of gc and a new owner, one acts. Pids are evidence,
- * never a reason. A directory without a page is removed by rmdir alone, which the kernel refuses as soon as
- * there is anything in it; a process that makes a store there finds its directory gone and makes it again (a
- * store's page comes before its parts). Files that we cannot read or do not know stay, and are reported.
+ * Safety: an owner is dead only if the exclusive lock of its store's page can be had, and the lock
+ * is held while the store is dealt with; so of several gc at once, and of gc and a new owner, one
+ * acts. Pids are evidence, never a reason. A directory without a page is removed by rmdir alone,
+ * which the kernel refuses as soon as there is anything in it; a process that makes a store there
+ * finds its directory gone and makes it again (a store's page comes before its parts). Files that
+ * we cannot read or do not know stay, and are reported.
  *
  * The disk tier needs no look into stores: a tier file lives as long as the kernel counts a name of its stub besides the anchor (gctier.c).
  *
@@ -61,11 +62,10 @@ static int is_empty(int fd)
 	return r < 0 ? r : dir != NULL;
 }
 
-/*
- * A directory that may be a store and has no page. The page of a store comes first and goes last, so a store half made
- * or half removed is an empty directory. Only rmdir may touch it: a store that is being made there at this moment makes
- * it refuse. A directory with content is not ours, nor is an empty one outside stores/, where others make them too.
- */
+/* A directory that may be a store and has no page. The page of a store comes first and goes last,
+ * so a store half made or half removed is an empty directory. Only rmdir may touch it: a store that
+ * is being made there at this moment makes it refuse. A directory with content is not ours, nor is
+ * an empty one outside stores/, where others make them too. */
 static int torn(struct shms_gc *g, struct shms_gc_target *t)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcaway.c: several partitions may have their tiers below one directory. A partition lives in memory: when the host
- * went down, or its file system was unmounted, its tier files stay behind, and no gc of its own will ever run. So
- * gc looks at its neighbours as well. tiermark.c proves that one is gone; without proof it stays, and is reported.
+ * gcaway.c: several partitions may have their tiers below one directory. A partition lives in
+ * memory: when the host went down, or its file system was unmounted, its tier files stay behind,
+ * and no gc of its own will ever run. So gc looks at its neighbours as well. tiermark.c proves that
+ * one is gone; without proof it stays, and is reported.
  *
- * Of a directory whose partition is gone only what we make goes: users' directories with tier files, and the
- * mark, which goes last, so that the next gc finishes a killed one. Other files stay, and the directory too.
+ * Of a directory whose partition is gone only what we make goes: users' directories with tier
+ * files, and the mark, which goes last, so that the next gc finishes a killed one. Other files
+ * stay, and the directory too.
  */
 #include "gcaway.h"
 

@@ -2,8 +2,9 @@
 /*
  * gctier.c: tier files that no object has any more.
  *
- * An anchor whose stub has no other name is garbage for ever: nobody links from an anchor. With it go the tier file and the
- * resident, in the order of tier.h, the anchor last. Files without an anchor are garbage too: the anchor is made first.
+ * An anchor whose stub has no other name is garbage for ever: nobody links from an anchor. With it
+ * go the tier file and the resident, in the order of tier.h, the anchor last. Files without an
+ * anchor are garbage too: the anchor is made first.
  *
  * A user's files without a directory of anchors, which is made before them and removed by nobody but who finds it empty, are not judged: somebody
  * meddled. Neither is anything where the disk's side may not be read. Where the disk is away the anchors go all the same; the files

@@ -6,8 +6,9 @@
  * or a descriptor of what it was, for whom the kernel keeps it. Nothing is written to it and nothing is cut, so nobody can see a wrong byte. Its
  * owner renames it before it uses it again: one of the two calls fails, and the owner takes a fresh file then.
  *
- * Takers book their bytes in the store's page, one after the other, under a flock on recycle/. Killed between the
- * unlink and the booking: the store's ledger shows a pool that is too large by that file, till the owner is gone.
+ * Takers book their bytes in the store's page, one after the other, under a flock on recycle/.
+ * Killed between the unlink and the booking: the store's ledger shows a pool that is too large by
+ * that file, till the owner is gone.
  */
 #include "pool.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * reap.c: gc of one store, for a caller that knows that its owner died and where it was: no walk,
- * no look at any other store. Steps, order and locks are those of gc (gc.c, gcstore.c).
- */
+/* reap.c: gc of one store, for a caller that knows that its owner died and where it was: no walk,
+ * no look at any other store. Steps, order and locks are those of gc (gc.c, gcstore.c). */
 #include <errno.h>
 #include <shmstore/inspect.h>
 #include <stdlib.h>
