@@ -2,8 +2,8 @@
 /*
  * arbevents.h: calls that complete later, for event loops: what is under way for a context, and the queue of what has ended.
  *
- * A call's memory (struct shms_later) is made with it, goes through the queue, and is freed when it was told. The
- * thread that reads the connection queues it; a descriptor tells the loop of a queued call or of bytes to read.
+ * A call's memory (struct shms_later) is made with it, queued, and freed when told. The
+ * connection's reader queues it; a descriptor tells the loop of a queued call or of bytes to read.
  */
 #ifndef SHMS_ARBEVENTS_H
 #define SHMS_ARBEVENTS_H

@@ -2,7 +2,7 @@
 /*
  * arbinfo.c: what the daemon knows of a context, a task, a pool; and outcomes injected for tests.
  *
- * Its answers are flat objects of numbers, and one word: they are only searched for the wanted names. Missing numbers are 0.
+ * Its answers are flat objects of numbers and one word, searched for the names. Missing ones are 0.
  */
 #include <errno.h>
 #include <inttypes.h>

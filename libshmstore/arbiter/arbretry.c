@@ -5,8 +5,8 @@
  * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An attempt runs between retry_begin and retry_end; what it
  * reserved and left is released before ready() is called, outside of that bracket: whoever waits there holds nothing of it.
  *
- * An attempt's own error may hide that it was told RETRY or SPLIT: by a layer between that knows errno only.
- * The context's own unanswered RETRY or SPLIT (shmstore_arb_context.owed) counts, whatever the attempt returns.
+ * An error may hide a RETRY or SPLIT, by a layer between that knows errno only. The context's own
+ * unanswered one (shmstore_arb_context.owed) counts, whatever the attempt returns.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 /*
  * arbserve.c: see arbserve.h.
  *
- * A connection of its own, so that the thread that serves waits for nothing else, and a reply never waits behind a call. The
- * serving thread works without the lock; a thread that closes the channel wakes it, and it closes its descriptor itself.
+ * A connection of its own, so that no reply waits behind a call. The serving thread holds no lock;
+ * a thread that closes the channel wakes it, and it closes its descriptor itself.
  *
  * A call-back's releases go over the store's connection, which is not in order with this one: a
  * round trip there precedes the message that the call is done.

@@ -2,8 +2,8 @@
 /*
  * reservation.c: reservations: from a lease where they are small, else asked for, and given back in parts or whole.
  *
- * A reservation may be both: what it had from a lease, and what the daemon knows by its id. Leased bytes go first, they
- * cost nothing. Releases are sent without a wait: the daemon reads in order, so it judges the next request after them.
+ * A reservation may have leased bytes, which go first, and bytes that the daemon knows by its id.
+ * Releases do not wait: the daemon judges the next request after them, as it reads in order.
  *
  * Killed anywhere: what the daemon knows goes with the connection, what is leased with the page.
  */

@@ -161,8 +161,8 @@ static void look_inside(struct process *p, struct shms_ghost *g, const char *pro
 	}
 }
 
-/* Identifies the file by its name, and, where that leaves questions open, by its content. The key of
- * the name comes first: an object adopted or aliased under another key has its first one inside. */
+/* Identifies the file by its name, and, where that leaves questions, by its content. The key of the
+ * name comes first: an object adopted or aliased under another key has its first one inside. */
 static void identify(struct process *p, struct shms_ghost *g, const char *proc_path, const char *path, size_t length)
 {
 	if (!tmpfile_name(path, length))

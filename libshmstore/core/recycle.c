@@ -12,8 +12,8 @@
  *      and remove that name.
  * The lease is returned at once. Its signal is set to SIGURG, which is ignored by default: an opener that comes
  * within that microsecond must not kill us with SIGIO.
- * The rule cannot see page references without an open file (vmsplice or sendfile in flight, O_DIRECT,
- * RDMA from a view). A program that uses such on a view's pages must hold the view until they are done.
+ * The rule cannot see page references without an open file (vmsplice or sendfile in flight,
+ * O_DIRECT, RDMA from a view). A program that uses them on a view must hold it until they are done.
  *
  * Killed anywhere: the file stands in recycle/ of a dead store, or has its name in objects/ and is complete. Rejected: keeping
  * the lease while writing (an opener would hang, and we get signals), truncating to the new size (frees the pages that the

@@ -8,9 +8,9 @@
  * The way through it costs a store to the thread's own memory before and after the call. Calls from inside the library, and those of its own threads, go past it:
  * they cannot take away the sentence of the call that made them. The caller's own functions, called back, do go through it.
  *
- * A function that fills a structure comes with the size of its caller's one, as shmstore_<name>_sized(); the headers make every call
- * one of that. Older programs get the members that they know, newer ones get zeros for those that we do not know.
- * shmstore_<name>() itself serves programs without the header, or with that of 0.1: it fills what 0.1 had.
+ * A function that fills a structure comes with the caller's size of it, as shmstore_<name>_sized(),
+ * which the headers' macros call. Older programs get their members, newer ones zeros for those that
+ * we lack. shmstore_<name>() itself, for programs without these headers, fills what 0.1 had.
  * Rejected: a size as the structure's first member, that callers set (not those that there are: they pass what was on their stack); versions
  * of symbols (not for a static library, nor for dlsym(), and a program does not start with an older library); a new name for each size.
  */

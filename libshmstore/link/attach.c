@@ -163,8 +163,8 @@ static void parse_uuid(const char *text, uint8_t ret[16])
 	}
 }
 
-/* Tells by connect()'s result whether a daemon may be starting: a killed one leaves a socket that refuses,
- * one that ends in order leaves none. Where no socket ever was (a container without it), none will come. */
+/* Tells by connect()'s result whether a daemon may be starting: a killed one leaves a socket that
+ * refuses, one that ends in order none. Where no socket ever was, none will come. */
 static void look_for_start(struct shms_attach *a, int r)
 {
 	if (!a->starting && (r == -ECONNREFUSED || (r == -ENOENT && a->n_registered)))

@@ -183,7 +183,7 @@ SHMSTORE_API int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_conte
 SHMSTORE_API int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks,
 					  size_t n, bool service);
 /*
- * Unbinds a context from n tasks, at most 64; n 0: from all, tasks may be NULL then. Skips unbound ones.
+ * Unbinds a context from n tasks, at most 64; skips unbound ones. n 0: from all, tasks may be NULL.
  * Return: 0, also where the daemon is gone; -EINVAL (tasks, n), -EPERM, -ENOMEM.
  */
 SHMSTORE_API int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks,
@@ -247,8 +247,8 @@ SHMSTORE_API int shmstore_arb_release(struct shmstore *s, struct shmstore_arb_re
  */
 SHMSTORE_API int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes);
 /*
- * Makes the calling thread's puts and creates in this store, opened with ARBITRATE or not, take their
- * memory out of r: r->bytes falls by what was written. Bytes beyond r's are reserved as if there were no r.
+ * Makes the thread's puts and creates in this store, opened with ARBITRATE or not, take memory of
+ * r: r->bytes falls by the bytes written. Bytes beyond r's are reserved as if there were no r.
  *   r   of the partition's pool; NULL ends it. Ownership: the caller's; it must live, in its place, until then
  * Return: 0; -EINVAL (of a private pool), -EPERM, -ENOMEM. Asks no daemon.
  */
@@ -283,9 +283,9 @@ SHMSTORE_API int shmstore_arb_ready(struct shmstore *s, const struct shmstore_ar
  *             header or of a store's, or -errno (behind which a RETRY or SPLIT that a call of this context returned is
  *             found all the same). Where it does not return 0, what it reserved with its context and neither committed
  *             nor released is released before shmstore_arb_ready() is called
- *   split     puts up to max smaller items in place of one, in their order, and returns how many (1: the same with
- *             less at a time), 0 where it cannot be split, or -errno. It takes the item over where it returns more
- *             than 0: done is not called for it. Its reserves are not retried. NULL: nothing can be split
+ *   split     puts up to max smaller items in place of one, in order, and returns their number (1:
+ *             the same with less at a time), 0 (cannot be split) or -errno. Above 0 it owns the
+ *             item: no done for it. Its reserves are not retried. NULL: no item can be split
  *   done      an item has ended, with 0 or what ended it. Called for the items that were begun, and for all that came
  *             of a split. NULL: nobody wants to know
  *   save, restore   save(item) before its first attempt; restore(item) after one that was told RETRY or SPLIT, before
@@ -373,10 +373,10 @@ SHMSTORE_API int shmstore_arb_cancel(struct shmstore *s, struct shmstore_arb_con
 /*
  * The arbiter's requests to a program. The thread that serves (shmstore_arb_serve()) calls both,
  * with no lock held; either may be NULL.
- *   evict      makes room of at least bytes in that private pool: by releasing, or by moving unpinned memory
- *              elsewhere, and shmstore_arb_spilled(). Returns the bytes that really left the pool. It is called
- *              again while it gives something and more is wanted, and twice in vain at most. reservation: the id of
- *              the one that was chosen first (0 = any). Unpinned memory is reclaimable only while there is a channel
+ *   evict      frees at least bytes of that private pool: by releasing, or by moving unpinned
+ *              memory elsewhere, and shmstore_arb_spilled(). Returns the bytes that left the pool.
+ *              Called again while it gives and more is wanted; at most twice in vain. reservation:
+ *              the id chosen first (0 = any). Only a channel makes unpinned memory reclaimable
  *   pressure   the level of the partition has changed (struct shmstore_arb_pool_info); pool is SHMSTORE_ARB_PARTITION.
  *              Waits in a private pool do not raise it
  */

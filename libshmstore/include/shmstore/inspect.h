@@ -46,7 +46,7 @@ struct shmstore_partition_info {
 
 /*
  * Describes a partition from its marker and its file system. Two system calls.
- * Ownership: strings in ret are the partition's, valid as long as it is. Return: 0; -EINVAL (p or ret NULL), -EIO.
+ * Ownership: strings in ret are the partition's and live as long. Return: 0; -EINVAL (NULL), -EIO.
  */
 SHMSTORE_API int shmstore_partition_info(struct shmstore_partition *p, struct shmstore_partition_info *ret);
 

@@ -52,8 +52,8 @@ struct shmstore_profile_kind {
 SHMSTORE_API int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kind *kind,
 					uint32_t *ret_task);
 /*
- * Reports a task's private bytes; the larger of this and the kernel's figure counts, until the next sample. Does not wait.
- * Return: as above. A task that a restarted daemon does not know is no error.
+ * Reports a task's private bytes, until the next report; a larger count of the kernel's wins.
+ * Does not wait. Return: as above. A task that a restarted daemon does not know is no error.
  */
 SHMSTORE_API int shmstore_profile_sample(struct shmstore *s, uint32_t task, uint64_t private_bytes);
 
@@ -99,9 +99,9 @@ SHMSTORE_API int shmstore_profile_estimate(struct shmstore *s, const struct shms
 /* ---- admission ----------------------------------------------------------------------------------------------------- */
 
 /*
- * May a task begin? Where the daemon watches the host's memory (pressure { enabled = yes } in its configuration; docs/pressure.md) it holds
- * tasks back that would not fit: a task asks, is let in at once or later, runs, and says that it is done. Its expected use, declared or by
- * its kind's profile, counts until then, or until the store is closed or its process dies. Where nobody watches, all are let in at once.
+ * Asks whether a task may begin. A daemon that watches the host's memory (docs/pressure.md) holds
+ * back tasks that would not fit: a task asks, is let in, runs and ends. Its declared or usual use
+ * counts until then, or until its store or process ends. Unwatched, all are let in at once.
  *
  *   struct shmstore_task_ask ask = SHMSTORE_TASK_ASK_INIT;
  *   struct shmstore_task_grant grant;
@@ -175,8 +175,8 @@ struct shmstore_task_grant {
 #define SHMSTORE_TASK_TIMEDOUT 2 /* wait_ms are over */
 #define SHMSTORE_TASK_TOOBIG   3 /* never */
 /*
- * Asks, and waits. If the daemon dies, the next one is asked for the rest of wait_ms; if none comes within 10 s the task is let in.
- *   ask   NULL: SHMSTORE_TASK_ASK_INIT
+ * Asks, and waits. After the daemon's end the next one is asked, or after 10 s the task is let in.
+ *   ask   NULL: SHMSTORE_TASK_ASK_INIT; a new daemon is given the rest of wait_ms
  *   ret   filled where 0 or more is returned
  * Return: 0: it may begin; above 0 as above; -EINVAL also: ask->size, level, flags; -EPERM also: user, or parent is another user's; -EMFILE: more than 1024
  * tasks of this store; -ECANCELED: idle said so.
@@ -234,7 +234,7 @@ SHMSTORE_API int shmstore_preempt_fd(struct shmstore *s);
 
 /* ---- for tools ----------------------------------------------------------------------------------------------------- */
 
-/* The user argument: a uid, or one of these. -EPERM: only root and the daemon's user may ask for others. */
+/* user: a uid, or one of these. -EPERM: only root and the daemon's user may name another's. */
 #define SHMSTORE_PROFILE_MINE UINT32_MAX
 #define SHMSTORE_PROFILE_ALL  (UINT32_MAX - 1)
 

@@ -259,8 +259,8 @@ SHMSTORE_API int shmstore_partition_usage(struct shmstore_partition *p, unsigned
 	(1u << 1) /* leases of dead stores go before they end: their tickets are stale then. Since 0.2 */
 
 /*
- * Removes what nobody owns: stores of dead owners (unless kept; their unexpired leases stay), expired leases,
- * torn leftovers of killed processes. Doubtful files stay. Any process may run it at any time, several at once.
+ * Removes stores of dead owners (unless kept; their unexpired leases stay), expired leases and torn
+ * files. Doubtful files stay. Any process may run it at any time, several at once.
  *   ret     may be NULL.
  * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM; when all else was done, the error of the first step that failed. Since 0.1.
  */
@@ -409,7 +409,7 @@ SHMSTORE_API struct shmstore_view *shmstore_view_unref(struct shmstore_view *v);
 SHMSTORE_API const void *shmstore_view_key(const struct shmstore_view *v, size_t *ret_size);
 SHMSTORE_API const void *shmstore_view_header(const struct shmstore_view *v, size_t *ret_size);
 /*
- * The owner of the object's file: our user, but for objects that another one handed us (shmstore_handoff_to())
+ * The owner of the object's file: our user, but for objects handed to us (shmstore_handoff_to())
  * and stores opened with SHMSTORE_OPEN_ANY_USER. Ask before you load a pickle, say. Since 0.1.
  */
 SHMSTORE_API uid_t shmstore_view_uid(const struct shmstore_view *v);

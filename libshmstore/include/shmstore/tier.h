@@ -2,11 +2,11 @@
 /*
  * shmstore/tier.h: the disk tier. Included by shmstore.h; conventions are those stated there: Return, Never, Threads, Fork.
  *
- * A partition may have a tier: a directory on a real file system. A demoted object lies there, in a tier file, and its
- * name stays in the store: contains, foreach, handoff and delete work on it as on any object, and get promotes it, that
- * is, brings it back. An object stays one object with several names: it is demoted for all stores that link it or for
- * none, and promoted once for all. A promoted object's tier file is kept while its names live, so that demoting it again
- * writes nothing. A promotion checks the tier file: a damaged one is -EBADMSG, and shmstore_error_path() names it.
+ * A partition may have a tier: a directory on a real file system. A demoted object lies in a tier
+ * file there; its name stays: contains, foreach, handoff and delete work as on any object, and get
+ * promotes it, that is, brings it back. An object is demoted for all stores that link it or for
+ * none, and promoted once for all. Its tier file is kept while its names live, so demoting it again
+ * writes nothing. A damaged tier file is -EBADMSG; shmstore_error_path() names it.
  *
  * Every call with a key also returns -EINVAL (s is NULL or closed, a key of more than SHMSTORE_KEY_MAX bytes, an unknown
  * flag) and -EPERM (a store that the parent opened before a fork).
@@ -155,10 +155,10 @@ struct shmstore_evict {
 	}
 
 /*
- * Demotes what is used least (docs/tier.md says how that is chosen): nothing pinned or leased, what is mapped only at the
- * end. Any process may call it at any time; one at a time works for each user. Starts what->n_threads threads, and ends
- * them before it returns. Live stores are asked for their packed objects, which only their own processes can demote: they
- * count towards what is asked for, and not in the report. A store without a call for a tenth of a second gives nothing.
+ * Demotes the least used objects (docs/tier.md), none pinned or leased, mapped ones last. Any
+ * process may call it; one at a time works for each user. Starts and ends what->n_threads threads.
+ * Live stores are asked for packed objects, which only their processes can demote: those count
+ * towards the goal, not in the report. A store without a call for 0.1 s gives nothing.
  *   ret   may be NULL; written also on error.
  * Return: 1: done; 0: nothing to do, or (without wait) another eviction of that user is running; -ENOSPC (all was tried, and it did not
  * suffice, or the disk is full: report.disk_full), -ENOENT (no tier), -ECANCELED (progress), -EIO (the disk), -EINVAL (p or
