@@ -156,7 +156,7 @@ struct shmstore_holder {
 /*
  * The df equation with its witnesses: shmstore_partition_usage() with SHMSTORE_USAGE_FULL, and fn for each process that
  * holds memory without a name. Scans /proc; processes that may not be looked into count in ret->n_unreadable.
- * So does, once, whatever is outside of the caller's pid namespace, if that leaves a residual.
+ * All processes outside of the caller's pid namespace count as one, if they leave a residual.
  *   fn, ret   either may be NULL
  * Return: as above.
  */

@@ -226,8 +226,8 @@ struct shmstore_preempt {
  */
 SHMSTORE_API int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret);
 /*
- * A descriptor for poll(): readable when shmstore_preempt_next() may have something. It stays the store's, and the same whatever daemon comes; one that comes is found by
- * calls only, so call shmstore_preempt_next() once a second in any case where tasks run for long.
+ * A descriptor for poll(), the store's own: readable when shmstore_preempt_next() may have
+ * something. Only calls find a new daemon: where tasks run long, call that once a second.
  * Return: the descriptor, or as above.
  */
 SHMSTORE_API int shmstore_preempt_fd(struct shmstore *s);

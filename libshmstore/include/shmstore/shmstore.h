@@ -352,11 +352,11 @@ SHMSTORE_API int shmstore_put(struct shmstore *s, const void *key, size_t key_si
  *   header_size     bytes of room for the caller's header.
  *   buffer_sizes    n_buffers sizes in bytes.
  *   flags           as shmstore_put()'s, and SHMSTORE_UNCLEARED.
- * The space is taken here: a full partition is -ENOSPC now, never SIGBUS later. An object that is to be packed (options.pack_max), of
- * 64 KiB at most, has memory of the process alone until shmstore_seal() puts it, which finds out then that there is no room. Where a deleted
- * object's file fits it is used again, which takes no new memory. The memory reads as zero; with SHMSTORE_UNCLEARED buffers may hold what
- * deleted objects of this store held: for who writes all of them. It saves a quarter of the time, and what is not written readers see. A forked
- * child does not inherit the writer's memory.
+ * The space is taken here: a full partition is -ENOSPC now, never SIGBUS later. An object to be
+ * packed (options.pack_max), of 64 KiB at most, has process memory until shmstore_seal() puts it,
+ * which may find no room. A deleted object's file that fits is used again. The memory reads as
+ * zero; SHMSTORE_UNCLEARED saves a quarter of the time, but buffers may hold bytes of this store's
+ * deleted objects: write all of them. A forked child does not inherit the writer's memory.
  * Ownership: *ret is consumed by shmstore_seal() or shmstore_abort(). One thread at a time per writer.
  * Return: as shmstore_put(); -EEXIST is found out by shmstore_seal(). Since 0.1.
  */
