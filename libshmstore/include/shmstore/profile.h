@@ -226,8 +226,8 @@ struct shmstore_preempt {
  */
 SHMSTORE_API int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret);
 /*
- * A descriptor for poll(), the store's own: readable when shmstore_preempt_next() may have
- * something. Only calls find a new daemon: where tasks run long, call that once a second.
+ * A descriptor for poll(), the store's and always the same: readable when shmstore_preempt_next()
+ * may have something. Only calls find a new daemon: call it once a second where tasks run long.
  * Return: the descriptor, or as above.
  */
 SHMSTORE_API int shmstore_preempt_fd(struct shmstore *s);
