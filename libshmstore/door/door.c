@@ -142,8 +142,8 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define FAILED_CLIENT(name)    failed_client(error, name, c)
 
 /*
- * No thread ends within a call, but one may while it waits for the daemon's next event and holds nothing. A call on
- * a lease takes some ns, half as many again with this: the function that asks the daemon does it (arbitrate.c).
+ * No thread ends within a call, but one that awaits the daemon's next event, holding nothing, may.
+ * Calls on a lease take ns: only arbitrate.c, where it asks the daemon, holds cancellation off.
  */
 #define CANCEL_CALL      SHMS_NO_CANCEL
 #define CANCEL_PATH      SHMS_NO_CANCEL
