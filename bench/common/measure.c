@@ -141,7 +141,7 @@ static int run_round(struct contender *c, size_t n_ops, size_t n_warm)
 	return 0;
 }
 
-/* Whoever comes after a large copy of something else finds other things in the caches: nobody always comes after the same one. */
+/* A contender finds in the caches what the one before it left: it is not always the same one. */
 static void shuffle(size_t *order, size_t n, uint32_t *seed)
 {
 	for (size_t i = n; i > 1; i--) {

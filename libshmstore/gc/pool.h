@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.h: what stores that are not ours keep for their next puts, taken for who needs its memory now. */
+/* pool.h: takes memory that other stores keep for their next puts, for a put that needs it now. */
 #ifndef SHMS_POOL_H
 #define SHMS_POOL_H
 

@@ -16,7 +16,7 @@
 #include "api.h"
 #include "handle.h"
 #include "interpose.h"
-#include "packsegs.h"
+#include "shut.h"
 
 #define N    600u
 #define SIZE 3000u
@@ -66,16 +66,6 @@ static pid_t gc_that_stops(void)
 	cr_assert_eq(waitpid(pid, &status, WUNTRACED), pid);
 	cr_assert(WIFSTOPPED(status), "it punched nothing: 0x%x", status);
 	return pid;
-}
-
-static unsigned n_shut(const struct shmstore *s)
-{
-	const struct shms_pack *p = shms_packed_pack(&s->packed);
-	unsigned n = 0;
-
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		n += p->segments[i].own && p->segments[i].own->use.shut;
-	return n;
 }
 
 Test(gc_stopped_amid_trim, kept_store_opens_and_stays_right, .timeout = 120)

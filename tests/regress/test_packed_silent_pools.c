@@ -20,8 +20,8 @@
 #include "bootclock.h"
 #include "handle.h"
 #include "interpose.h"
-#include "packsegs.h"
 #include "pool.h"
+#include "shut.h"
 
 #define STORES 15
 #define MIB    (UINT64_C(1) << 20)
@@ -131,16 +131,6 @@ static int taker(int sig, pid_t *ret)
 	}
 	cr_assert_eq(waitpid(*ret, &status, WUNTRACED), *ret);
 	return status;
-}
-
-static unsigned n_shut(const struct shmstore *s)
-{
-	const struct shms_pack *p = shms_packed_pack(&s->packed);
-	unsigned n = 0;
-
-	for (uint32_t i = 0; i < p->n_segments; i++)
-		n += p->segments[i].own && p->segments[i].own->use.shut;
-	return n;
 }
 
 Test(packed_silent_pools, give_a_large_put_its_room, .timeout = 120)

@@ -77,12 +77,12 @@ class Born:
         return sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
 
     def _has_room(self, key: Any) -> bool:
-        """Nobody asks how much such arrays will need: half of what the partition may have is left for them; for one that would be too large a
-        private value as much as its inputs take, of all memory that there is."""
+        """Half of the partition's bound is for such arrays; one too large to be private may take as much as its inputs do of all memory there is."""
         with suppress(OSError):
             size, used = self._exchange.space()
-            much = self._inputs(key) if self._takes_much(key) else None
-            return used < size // 2 or (much is not None and all(used + much < size for size, used in self._exchange.bounds(limits=False)))
+            if used < size // 2 or not self._takes_much(key):
+                return used < size // 2
+            return all(used + self._inputs(key) < size for size, used in self._exchange.bounds(limits=False))
         return False
 
     def made(self, key: Any, value: Any) -> None:
