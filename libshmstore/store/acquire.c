@@ -197,8 +197,9 @@ static int held(const struct shmstore *s)
 	if (owner_gone(s->dir_fd))
 		return shms_detail(-EBUSY, NULL,
 				   "process %d, which held the store %s, is gone or in another PID namespace; if it is "
-				   "gone, what it left is being removed: try again",
-				   (int)page.pid, s->path);
+				   "gone, another process removes its leftovers, or was stopped while it did: try again, "
+				   "or look for it by fuser %s/" SHMS_PAGE_FILE,
+				   (int)page.pid, s->path, s->path);
 	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
 }
 

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c: threads (racing.h) put, replace, get, hand off, adopt, delete, list and ask for usage with overlapping keys in two stores;
+ * ops.c: beside a process that takes their memory, threads (racing.h) put, replace, get, hand off, adopt, delete, list and ask for usage with overlapping keys in two stores;
  * then the stores are closed while views live. Contents tell their own seed, so that every view can be checked; a view is
  * also checked again after its key was replaced, deleted and its file perhaps recycled. Plain main(): runs under TSan too.
  *
  *   ops [rounds]
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "api.h"
+#include "partition.h"
+#include "pool.h"
 #include "racing.h"
 
 enum {
@@ -134,15 +139,33 @@ static void one_round(uint64_t random, struct shmstore_view **held)
 	}
 }
 
+/* Another process takes what the two stores have for no object, again and again, while they use it. */
+static pid_t taker(void)
+{
+	pid_t pid = fork_bound(0);
+	bool again;
+
+	while (pid == 0) {
+		atomic_store(&scratch_partition()->vain_ms, 0);
+		(void)shms_pool_take(scratch_partition(), geteuid(), 0, &again);
+		usleep(200);
+	}
+	return pid;
+}
+
 int main(int argc, char **argv)
 {
 	struct shmstore_view *held[RACERS];
+	pid_t pid;
 
 	if (argc > 1)
 		rounds = (unsigned)strtoul(argv[1], NULL, 10);
+	scratch_partition();
+	pid = taker();
 	stores[0] = scratch_store("a");
 	stores[1] = scratch_store("b");
 	racing_run(one_round, rounds, held);
+	ENSURE(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
 	ensure_books_close();
 	ENSURE(shmstore_close(stores[0]) == 0 && shmstore_close(stores[1]) == 0);
 	racing_end(held);

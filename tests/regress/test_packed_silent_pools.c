@@ -28,6 +28,7 @@
 #define SIZE   900000u
 #define SMALL  3000u
 #define TAKERS 3
+#define LARGE  3
 #define KEYS   400
 #define MS     2000u
 
@@ -171,6 +172,73 @@ Test(packed_silent_pools, give_a_large_put_its_room, .timeout = 120)
 	for (int i = 0; i < STORES; i++)
 		cr_assert_eq(other_close(&o[i]), 0);
 	cr_assert_eq(shmstore_close(s), 0);
+	ensure_nothing_left();
+}
+
+/* Puts one object as soon as the write end of gate is closed, and sends what the put returned. */
+static pid_t large_put(unsigned store, uint64_t size, const int gate[2], int result)
+{
+	struct shmstore *s;
+	char name[16];
+	pid_t pid = fork_bound(60);
+	int r;
+
+	if (pid != 0)
+		return pid;
+	close(gate[1]);
+	snprintf(name, sizeof(name), "large%u", store);
+	s = scratch_plain_store(name);
+	r = (int)read(gate[0], name, 1);
+	if (r == 0)
+		r = put_pattern(s, "big", size, 1, 0);
+	if (r == 0)
+		r = get_pattern(s, "big", size, 1);
+	for (r = write(result, &r, sizeof(r)) == sizeof(r);; pause())
+		;
+}
+
+static void large_puts_at_once(void)
+{
+	pid_t pids[LARGE];
+	int gate[2], results[2], r[LARGE];
+
+	cr_assert(pipe(gate) == 0 && pipe(results) == 0);
+	for (unsigned i = 0; i < LARGE; i++)
+		pids[i] = large_put(i, 75 * MIB, gate, results[1]);
+	usleep(50000);
+	close(gate[0]);
+	close(gate[1]);
+	for (unsigned i = 0; i < LARGE; i++)
+		cr_assert_eq(read(results[0], &r[i], sizeof(r[i])), sizeof(r[i]));
+	close(results[0]);
+	close(results[1]);
+	ensure_books_close();
+	for (unsigned i = 0; i < LARGE; i++) {
+		cr_expect_eq(r[i], 0, "%d", r[i]);
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
+}
+
+Test(packed_silent_pools, give_large_puts_at_once_their_room, .timeout = 120)
+{
+	struct other o[STORES];
+	char name[16];
+
+	begin();
+	for (int i = 0; i < STORES; i++) {
+		snprintf(name, sizeof(name), "s%d", i);
+		o[i] = other_start(name);
+	}
+	for (int i = 0; i < STORES; i++)
+		fill_and_idle(&o[i]);
+	cr_assert_lt(room(), 225 * MIB);
+	large_puts_at_once();
+	for (int i = 0; i < STORES; i++)
+		cr_assert_eq(other_get(&o[i], key_of(0), SIZE, 0), 0);
+	for (int i = 0; i < STORES; i++)
+		cr_assert_eq(other_close(&o[i]), 0);
 	ensure_nothing_left();
 }
 
