@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P2P rechunks and shuffles: the results are stock's, shards go by link and wait where they are; what has no room waits on disk."""
+"""P2P rechunks and shuffles: the results are stock's, shards go by link and wait where they are, as far as they may; the others wait on disk."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks), reason=f"P2P is stock's
 SIDE = 2048  # of a square of floats: 32 MiB
 N = 8
 P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p", "array.chunk-size": SIDE * SIDE * 8 // N}
+LIMIT = 64 * 128 * MIB  # of a worker's memory, where all its shards may wait in memory
 LARGE = 40_000  # rows of a part of a frame of which each worker's share is an object of its own
 
 
@@ -80,9 +81,9 @@ def count(worker):
         worker.counted["packed"] += parts is not None
         return parts
 
-    def added(self, shards):
+    async def added(self, shards):
         worker.counted["mapped"] += len(shards)
-        add(self, shards)
+        await add(self, shards)
 
     worker._exchange.adopt, Packs._put, Kept.add = adopt, packed, added
     take = worker._shards.take
@@ -114,7 +115,7 @@ def counted(worker):
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
 def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(place, map_mode, tier):
     settings = {f"{PREFIX}.map": map_mode, f"{PREFIX}.tier.enabled": tier}
-    with cluster(place, 3, settings=settings) as client:
+    with cluster(place, 3, memory_limit=LIMIT, settings=settings) as client:
         on_workers(client, count)
         with dask.config.set({"optimization.fuse.active": False}):
             assert np.array_equal(rechunked().compute(), expected())
@@ -123,13 +124,26 @@ def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(plac
         assert sum(c["handles"] for c in arrays) == 2 * N, "each input goes to the other two workers"
         same_frames(shuffled().compute())
         frames = on_workers(client, counted).values()
-        assert sum(c["packed"] for c in frames) == N, "small ones are gathered instead"
+        assert sum(c["packed"] for c in frames) == N, "small ones go together instead"
         assert sum(c["handles"] for c in frames) > sum(c["handles"] for c in arrays) and not any(c["on disk"] for c in frames), frames
         same_frames(shuffled(LARGE).compute(), LARGE)
         large = on_workers(client, counted).values()
         assert sum(c["packed"] for c in large) == 2 * N and not any(c["on disk"] for c in large), large
         wait_until(lambda: place.partition.usage(full=True).ghosts == 0 and place.partition.usage().n_objects == 0, "shards go")
     assert place.stores() == []
+
+
+@needs_arrow
+def test_shards_beyond_a_part_of_the_memory_limit_wait_on_disk(place):
+    with cluster(place, 2, memory_limit=3 * 128 * MIB) as client:
+        on_workers(client, count)
+        assert set(client.run(lambda dask_worker: dask_worker._shards.waiting_max).values()) == {3 * MIB}
+        assert np.array_equal(rechunked().compute(), expected())
+        arrays = on_workers(client, counted)
+        assert all(c["mapped"] > 0 and c["on disk"] > 0 for c in arrays.values()), arrays
+        same_frames(shuffled(2 * LARGE).compute(), 2 * LARGE)
+        frames = on_workers(client, counted)
+        assert all(c["on disk"] > arrays[worker]["on disk"] for worker, c in frames.items()), frames
 
 
 @needs_arrow
@@ -153,12 +167,11 @@ def test_packed_shards_become_stocks_where_they_cannot_stay(place, disk):
             client.run(_short_of_room_for_mapped)
         assert np.array_equal(rechunked().compute(), expected())
         counts = on_workers(client, counted).values()
-        assert sum(c["packed"] for c in counts) == N and not any(c["mapped"] for c in counts), counts
+        assert sum(c["packed"] for c in counts) == N and any(c["mapped"] for c in counts) is disk, counts
         assert any(c["on disk"] for c in counts) is disk
         same_frames(shuffled(LARGE).compute(), LARGE)
         counts = on_workers(client, counted).values()
         assert sum(c["packed"] for c in counts) == 2 * N, counts
-        assert not disk or not any(c["mapped"] for c in counts), "Dask's frames wait on disk in any case"
 
 
 def _short_of_room_for_mapped(dask_worker):
@@ -238,7 +251,7 @@ def fail_once(block, directory):
 
 def test_a_task_that_fails_behind_its_output_is_run_again(place, tmp_path):
     """Dask makes one task of an output and what is done with it; the shards wait until it has its result."""
-    with cluster(place, 2) as client:
+    with cluster(place, 2, memory_limit=LIMIT) as client:
         on_workers(client, count)
         once = rechunked().map_blocks(fail_once, directory=str(tmp_path), dtype=float, meta=np.empty((0, 0)))
         assert np.array_equal(client.compute(once, retries=2).result(60), expected())
@@ -278,6 +291,14 @@ class Waiting:
     def check(self):
         pass
 
+    @staticmethod
+    def as_stock(shards):
+        return {id: shard for id, (shard,) in shards.items()}
+
+    async def write(self, shards):
+        for id, shard in shards.items():
+            await self.keep(id, [shard])
+
     async def stock_keep(self, id, shards):
         self.disk.setdefault(id, []).extend(shards)
 
@@ -290,33 +311,38 @@ class Waiting:
 
 
 def test_where_shards_wait(place):
-    """Small ones private, many as an object, on disk where there is no room; those of an output whose task has its result go."""
+    """In memory as far as they may, then on disk; those of an output whose task has its result go."""
 
     async def job(client, worker):
         waiting, shards = Waiting(), worker._shards
-        kept = Kept(shards, "p2p-test", waiting)
-        small, large = [os.urandom(1000) for _ in range(3)], [os.urandom(MIB // 2) for _ in range(5)]
+        shards.waiting_max = 3 * MIB
+        kept = Kept(shards, waiting)
+        small, large = [os.urandom(1000) for _ in range(3)], [os.urandom(MIB // 2) for _ in range(8)]
         await waiting.keep("0", small)
-        for shard in large:
+        for shard in large[:4]:
             await waiting.keep("1", [shard])
-        used = place.partition.usage(full=True)
-        assert used.ghosts >= 2 * MIB and used.n_objects == 0 and not waiting.disk  # nobody but this process has them
-        assert waiting.read("0") == small and sorted(waiting.read("1")) == sorted(large)
+        await kept.add({"1": [large[4]], "2": [small[0]]})
+        assert not waiting.disk and waiting.read("0") == small and waiting.read("1") == large[:5]
+        await kept.add({"1": [large[5]], "3": [large[6]]})
+        assert waiting.disk == {"1": [large[5]], "3": [large[6]]} and waiting.read("3") == [large[6]]
+        assert waiting.read("1") == large[:6]
         room, shards.has_room = shards.has_room, lambda nbytes: False
         await waiting.keep("0", small[:1])
         shards.has_room = room
         await waiting.keep("0", small[1:])
-        assert list(waiting.disk) == ["0"] and sorted(waiting.read("0")) == sorted(2 * small)
+        assert waiting.disk["0"] == small[:1] and sorted(waiting.read("0")) == sorted(2 * small)
         waiting.got("1", "task")
         kept.made("another task")
-        assert sorted(waiting.read("1")) == sorted(large)  # its task may be run again
+        assert waiting.read("1") == large[:6]  # its task may be run again
         kept.made("task")
         with pytest.raises(ShuffleClosedError):
             waiting.read("1")
         assert waiting.again == 1
+        await waiting.keep("2", large[:5])
+        assert "2" not in waiting.disk, "what went made room"
         with pytest.raises(KeyError):  # there never was one: stock says so
-            waiting.read("2")
+            waiting.read("4")
         waiting.closed()
-        wait_until(lambda: place.partition.usage(full=True).ghosts == 0, "nothing is left")
+        assert shards.waiting == 0
 
     together(place, job, n=1)

@@ -2,7 +2,8 @@
 """P2P shuffles and rechunks: between workers of one host the shards of a message go as one object of the partition, by hard link, and
 wait where they are, mapped, until their output partition is made; stock sends them over a socket and writes them to a disk.
 
-Shards for other hosts are sent, and shards without room wait on the disk, as on stock.
+Shards for other hosts are sent, as on stock. Shards wait in memory as far as they are a small part of the worker's memory limit, so that a shuffle
+takes no more memory than on stock; the others wait on the disk.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from ..pickling import in_view
+from dask.system import CPU_COUNT
+from distributed.system import MEMORY_LIMIT
+
 from .compat import p2p
 from .exchange import MADE, Entry, Exchange
 from .handle import Handle
@@ -22,8 +25,7 @@ from .offloading import offload
 
 _MESSAGE = 16 << 20  # bytes of a message, about: an object of the partition costs the same whatever its size
 _SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle: a buffer for each would cost more than the copy
-_GATHERED = 1 << 20  # bytes of private shards of one output partition that become an object, ...
-_GATHERED_ALL = 16 << 20  # ... or of all of them
+_WAITING_SHARE = 128  # one part in so many of the worker's memory limit that shards may wait in
 _FREE_SHARE = 10  # one part in so many of the partition that shards leave free where there is no disk tier
 _PACKED_MIN = 256 << 10  # bytes of a worker's part of an input, on average, from which it is an object of its own
 _LOST = {"status": "shmstore: the shards could not be adopted"}
@@ -35,6 +37,10 @@ class Shards:
     def __init__(self, worker: Any, exchange: Exchange, tier: Any) -> None:
         self.is_peer: Callable[[str], bool] = worker._is_peer
         self.exchange, self.tier, self.guard = exchange, tier, exchange.guard
+        limit = worker.memory_manager.memory_limit or MEMORY_LIMIT * min(1, worker.state.nthreads / CPU_COUNT)
+        self.waiting_max = int(limit) // _WAITING_SHARE
+        self.waiting = 0  # bytes of shards of all runs that wait in memory
+        self.lock = threading.Lock()  # of what waits: it is read in threads
         self.others: set[str] = set()  # peers that do not understand this
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()  # of each run
         p2p.each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
@@ -42,7 +48,7 @@ class Shards:
     def take(self, run: Any) -> None:
         """From here on that run's shards go and wait as this module says."""
         key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", p2p.Sending(run), p2p.Waiting(run), p2p.Splitting.of(run)
-        kept = Kept(self, key, waiting) if waiting.on_disk else None
+        kept = Kept(self, waiting) if waiting.on_disk else None
         if kept is not None:
             self._kept.add(kept)
         stock_receive = run.receive
@@ -204,81 +210,55 @@ class Packs:
         """They are here: they wait for their output partitions. The answer to who sent them."""
         for entry in packed:
             part = self._mapped(entry)
-            if self._kept is None or not self._shards.has_room(0):  # maps cannot be moved out
+            if self._kept is None:
                 answer = await self._receive([await offload(self._splitting.as_stock, *part)])
                 if answer["status"] != "OK":
                     return answer
             else:
                 kept = self._splitting.kept(*part)
                 if self._splitting.came(part[0], entry.nbytes):
-                    self._kept.add(kept)
+                    await self._kept.add(kept)
         return {"status": "OK"}
 
 
 class Kept:
-    """The shards of one run that wait for their output partitions. Private ones are gathered into objects of the partition."""
+    """The shards of one run that wait in memory for their output partitions."""
 
-    def __init__(self, shards: Shards, key: str, waiting: p2p.Waiting) -> None:
-        self._shards, self._key, self._waiting = shards, key, waiting
-        self._lock = threading.Lock()  # it is read in threads
-        self._mapped: dict[str, list[Any]] = defaultdict(list)
-        self._private: dict[str, list[Any]] = defaultdict(list)
-        self._sizes: dict[str, int] = defaultdict(int)  # of what is private
+    def __init__(self, shards: Shards, waiting: p2p.Waiting) -> None:
+        self._shards, self._waiting = shards, waiting
+        self._lock = shards.lock
+        self._held: dict[str, list[Any]] = defaultdict(list)  # by output partition
         self._on_disk: set[str] = set()
         self._made: dict[Any, set[str]] = defaultdict(set)  # key of a task -> outputs that it has made; it may fail yet, and be run again
         self._done: set[str] = set()
         waiting.through(self.keep, self.read, self.got, self.clear)
 
+    def _hold(self, shards: dict[str, list[Any]]) -> bool:
+        size = sum(_nbytes(each) for each in shards.values())
+        with self._lock:
+            if self._shards.waiting + size > self._shards.waiting_max or not self._shards.has_room(0):  # maps cannot be moved out
+                return False
+            self._shards.waiting += size
+            for id, each in shards.items():
+                self._held[id] += each
+        return True
+
     async def keep(self, id: str, shards: list[Any]) -> None:
-        mapped: list[Any] = []
-        private: list[Any] = []
-        for shard in shards:
-            (mapped if _is_mapped(shard) else private).append(shard)
-        size = sum(map(_nbytes, private))
-        if not self._shards.has_room(size):  # maps cannot be moved out
+        """In place of stock's write of its file of an output partition."""
+        if not self._hold({id: shards}):
             self._on_disk.add(id)
             await self._waiting.stock_keep(id, shards)
-            return
-        with self._lock:
-            self._mapped[id] += mapped
-            if private:
-                self._private[id] += private
-                self._sizes[id] += size
-            full = id if self._sizes[id] >= _GATHERED else None
-            if full is None and sum(self._sizes.values()) >= _GATHERED_ALL:
-                full = max(self._sizes, key=self._sizes.__getitem__)
-        if full is not None:
-            await self._gather(full)
 
-    def add(self, shards: dict[str, list[Any]]) -> None:
+    async def add(self, shards: dict[str, list[Any]]) -> None:
         """Shards that are mapped, by output partition."""
-        with self._lock:
-            for id, mapped in shards.items():
-                self._mapped[id] += mapped
-
-    async def _gather(self, id: str) -> None:
-        """Turns the private shards of an output partition into one object."""
-        with self._lock:
-            private, size = self._private.pop(id), self._sizes.pop(id)
-        mapped = await self._shards.guard.wait("p2p", self._put(private, size), key=self._key)
-        if mapped is None:
-            self._on_disk.add(id)
-            await self._waiting.stock_keep(id, private)
-            return
-        with self._lock:
-            self._mapped[id] += mapped
-
-    async def _put(self, private: list[Any], size: int) -> list[Any] | None:
-        value = [memoryview(shard) if isinstance(shard, bytes) else shard for shard in private]
-        entry = await self._shards.put(self._key, value, size)
-        return None if entry is None else self._shards.map(entry)
+        if not self._hold(shards):
+            await self._waiting.write(await offload(self._waiting.as_stock, shards))
 
     def read(self, id: str) -> Any:
         """All shards of an output partition."""
         self._waiting.check()
         with self._lock:
-            done = id in self._done
-            shards = self._mapped.get(id, []) + self._private.get(id, [])
+            done, shards = id in self._done, self._held.get(id, [])
         if done:
             self._waiting.begin_again()
         if id in self._on_disk or not shards:  # where there are none at all, stock says so
@@ -295,18 +275,17 @@ class Kept:
         given = []
         with self._lock:
             for id in self._made.pop(key, ()):
-                given.append((self._mapped.pop(id, None), self._private.pop(id, None)))
-                self._sizes.pop(id, None)
-                if any(given[-1]):
+                given.append(self._held.pop(id, []))
+                self._shards.waiting -= _nbytes(given[-1])
+                if given[-1]:
                     self._done.add(id)
         del given
 
     def clear(self) -> None:
         """The run has ended."""
         with self._lock:
-            self._mapped.clear()
-            self._private.clear()
-            self._sizes.clear()
+            self._shards.waiting -= sum(map(_nbytes, self._held.values()))
+            self._held.clear()
             self._made.clear()
 
 
@@ -321,12 +300,6 @@ def _arrays(shard: Any) -> Any:
 
 def _nbytes(shard: Any) -> int:
     return sum(len(part) if isinstance(part, bytes) else part.nbytes for part in _arrays(shard))
-
-
-def _is_mapped(shard: Any) -> bool:
-    if isinstance(shard, (bytes, memoryview)):
-        return isinstance(shard, memoryview)
-    return all(in_view(part) for part in _arrays(shard))
 
 
 def _shared_form(shards: list[Any]) -> tuple[Any, int]:

@@ -182,6 +182,16 @@ class Waiting:
         table = self._run.deserialize(shard.stream)
         return table.append_column(_INPUT_PARTITION_ID_COLUMN, pa.array(np.full(table.num_rows, shard.input, np.uint32)))
 
+    def as_stock(self, shards: dict[str, list[Any]]) -> dict[str, Any]:
+        """`Splitting.kept`'s shards as `write` takes them."""
+        from distributed.shuffle._arrow import serialize_table
+
+        return {id: serialize_table(self.deserialize(shard)) if isinstance(shard, Rows) else shard for id, (shard,) in shards.items()}
+
+    async def write(self, shards: dict[str, Any]) -> None:
+        """Has stock keep them: it calls `keep` in the end."""
+        await self._buffer.write(shards)
+
     def through(self, keep: Any, read: Any, got: Callable[[str, Any], None], closed: Callable[[], None]) -> None:
         """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the task of that key has made that partition; closed: the run
         has ended."""
