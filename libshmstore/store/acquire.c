@@ -195,11 +195,11 @@ static int held(const struct shmstore *s)
 				   "one first, or use it",
 				   (int)getpid(), s->path);
 	if (owner_gone(s->dir_fd))
-		return shms_detail(-EBUSY, NULL,
-				   "process %d, which held the store %s, is gone or in another PID namespace; if it is "
-				   "gone, another process removes its leftovers, or was stopped while it did: try again, "
-				   "or look for it by fuser %s/" SHMS_PAGE_FILE,
-				   (int)page.pid, s->path, s->path);
+		return shms_detail(
+			-EBUSY, NULL,
+			"process %d, which held the store, is gone or in another PID namespace; if it is gone, "
+			"another removes what it left, or stopped amid it: try again, or ask fuser %s/.store",
+			(int)page.pid, s->path);
 	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
 }
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks), reason=f"P2P is stock's
 SIDE = 2048  # of a square of floats: 32 MiB
 N = 8
 P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p", "array.chunk-size": SIDE * SIDE * 8 // N}
-LIMIT = 64 * 128 * MIB  # of a worker's memory, where all its shards may wait in memory
+LIMIT = 64 * 256 * MIB  # of a worker's memory, where all its shards may wait in memory
 LARGE = 40_000  # rows of a part of a frame of which each worker's share is an object of its own
 
 
@@ -135,9 +135,9 @@ def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(plac
 
 @needs_arrow
 def test_shards_beyond_a_part_of_the_memory_limit_wait_on_disk(place):
-    with cluster(place, 2, memory_limit=3 * 128 * MIB) as client:
+    with cluster(place, 2, memory_limit=2 * 256 * MIB) as client:
         on_workers(client, count)
-        assert set(client.run(lambda dask_worker: dask_worker._shards.waiting_max).values()) == {3 * MIB}
+        assert set(client.run(lambda dask_worker: dask_worker._shards.waiting_max).values()) == {2 * MIB}
         assert np.array_equal(rechunked().compute(), expected())
         arrays = on_workers(client, counted)
         assert all(c["mapped"] > 0 and c["on disk"] > 0 for c in arrays.values()), arrays

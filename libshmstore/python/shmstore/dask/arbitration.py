@@ -15,13 +15,13 @@ from typing import Any
 
 import dask.config
 from distributed import Reschedule
+from tornado.ioloop import PeriodicCallback
 
 from .admission import Admission, Grant, NoRoom, Unwanted
 from .arbiter import Arbiter, Claim
 from .arbport import Outcome
 from .budget import Budget
 from .compat import events, tasks
-from .compat.callbacks import PeriodicCallback
 from .handle import Handle
 from .needs import Needs
 from .pieces import Pieces

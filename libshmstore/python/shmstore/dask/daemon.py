@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .compat.callbacks import PeriodicCallback
+from tornado.ioloop import PeriodicCallback
+
 from .exchange import Exchange
 from .offloading import offload
 from .tier import Tier

@@ -8,9 +8,9 @@ from typing import Any
 
 import distributed
 from distributed.core import Status
+from tornado.ioloop import PeriodicCallback
 
 from .. import Partition
-from .compat.callbacks import PeriodicCallback
 from .config import Settings, enabled
 from .fallback import Fallbacks
 from .memory import private_memory

@@ -25,7 +25,7 @@ from .offloading import offload
 
 _MESSAGE = 16 << 20  # bytes of a message, about: an object of the partition costs the same whatever its size
 _SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle: a buffer for each would cost more than the copy
-_WAITING_SHARE = 128  # one part in so many of the worker's memory limit that shards may wait in
+_WAITING_SHARE = 256  # one part in so many of the worker's memory limit that shards may wait in
 _FREE_SHARE = 10  # one part in so many of the partition that shards leave free where there is no disk tier
 _PACKED_MIN = 256 << 10  # bytes of a worker's part of an input, on average, from which it is an object of its own
 _LOST = {"status": "shmstore: the shards could not be adopted"}

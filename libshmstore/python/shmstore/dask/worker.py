@@ -24,6 +24,7 @@ from typing import Any
 
 import distributed
 from distributed.core import Status
+from tornado.ioloop import PeriodicCallback
 
 from .. import default_path
 from . import bandwidth, queueing
@@ -32,7 +33,6 @@ from .arbitration import Arbitration
 from .born import Born
 from .buffer import SharedBuffer
 from .compat import events, orphan, tasks, transfers
-from .compat.callbacks import PeriodicCallback
 from .compat.events import ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
 from .compat.spill import SpillBuffer
 from .config import PREFIX, Settings, TierSettings, logger

@@ -4,7 +4,6 @@
     probe      is every hook there? asked before anything else of this package is imported
     stock      what the package is where one is missing: Dask as it is, which says so
     asking     a worker asks its scheduler
-    callbacks  what a worker does at intervals
     events     what a worker's state machine is told
     leaving    the scheduler is told that a worker leaves
     manager    the scheduler's Active Memory Manager

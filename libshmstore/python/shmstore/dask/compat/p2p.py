@@ -166,7 +166,7 @@ class Waiting:
         from distributed.shuffle._disk import DiskShardsBuffer
 
         self._run, self._buffer = run, run._disk_buffer
-        self.on_disk = type(self._buffer) is DiskShardsBuffer
+        self.on_disk, self.write = type(self._buffer) is DiskShardsBuffer, self._buffer.write
         if self.on_disk:
             self.stock_keep, self.stock_read = self._buffer._process, self._buffer.read
             self.stock_get, self.stock_close = run._get_output_partition, self._buffer.close
@@ -183,14 +183,10 @@ class Waiting:
         return table.append_column(_INPUT_PARTITION_ID_COLUMN, pa.array(np.full(table.num_rows, shard.input, np.uint32)))
 
     def as_stock(self, shards: dict[str, list[Any]]) -> dict[str, Any]:
-        """`Splitting.kept`'s shards as `write` takes them."""
+        """`Splitting.kept`'s shards as `write` takes them, which gives them to `keep` in the end."""
         from distributed.shuffle._arrow import serialize_table
 
         return {id: serialize_table(self.deserialize(shard)) if isinstance(shard, Rows) else shard for id, (shard,) in shards.items()}
-
-    async def write(self, shards: dict[str, Any]) -> None:
-        """Has stock keep them: it calls `keep` in the end."""
-        await self._buffer.write(shards)
 
     def through(self, keep: Any, read: Any, got: Callable[[str, Any], None], closed: Callable[[], None]) -> None:
         """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the task of that key has made that partition; closed: the run
