@@ -74,6 +74,13 @@ def test_what_has_to_be_sent_stays_where_it_is():
     assert not ours.waits(task(PRIVATE, LARGE, LARGE, made=[2 * MIB])) and not ours.waits(task(text, LARGE, LARGE, made=[2 * MIB]))
 
 
+def test_inputs_are_links_also_where_the_partition_is_full():
+    """A task that is larger than a worker's limit runs all the same: its inputs take no memory of the worker's."""
+    ours = rules(worker("a"), worker("b", used=90))
+    assert not ours.waits(GROWS) and ours.linked(task(LARGE, LARGE, PRIVATE)) == 8 * MIB
+    assert rules(worker("a"), worker("b", "another")).linked(task(LARGE, LARGE)) == 0
+
+
 @pytest.mark.parametrize(
     "others", [(), (worker("b", "another"),), (worker("b", None),), (worker("b", used=80),)], ids=["alone", "two-hosts", "shares-nothing", "full"]
 )

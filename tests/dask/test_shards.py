@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks), reason=f"P2P is stock's
 SIDE = 2048  # of a square of floats: 32 MiB
 N = 8
 P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p", "array.chunk-size": SIDE * SIDE * 8 // N}
-LIMIT = 64 * 256 * MIB  # of a worker's memory, where all its shards may wait in memory
+LIMIT = 24 * 256 * MIB  # of a worker's memory, where all its shards may wait in memory
 LARGE = 40_000  # rows of a part of a frame of which each worker's share is an object of its own
 
 

@@ -70,7 +70,7 @@ class Queueing:
     # -- private
 
     def _linked(self, task: Any) -> int:
-        host = self._shared_by_all()
+        host = self._one_host()
         links = (dep.nbytes for dep in task.dependencies if host is not None and dep.type in _BUFFERS and host.links(dep))
         return sum(links)
 
@@ -101,15 +101,20 @@ class Queueing:
 
         return min(workers, key=price)
 
-    def _shared_by_all(self) -> Host | None:
-        """The host of all workers, while its partition has room: where it has none, tasks go where their inputs are mapped."""
+    def _one_host(self) -> Host | None:
+        """The host of all workers, where they share a partition."""
         now = time.monotonic()
         if now >= self._stale:
             self._stale = now + _FRESH
             self._hosts.update(self._scheduler.workers.values())
             host = next(iter(self._hosts), None) if len(self._hosts) == 1 else None
-            self._host = host if host is not None and host.shared and len(host.workers) > 1 and not host.pressed else None
+            self._host = host if host is not None and host.shared and len(host.workers) > 1 else None
         return self._host
+
+    def _shared_by_all(self) -> Host | None:
+        """That host, while its partition has room: where it has none, tasks go where their inputs are mapped."""
+        host = self._one_host()
+        return None if host is None or host.pressed else host
 
 
 def begin(scheduler: Any) -> str:

@@ -15,9 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from dask.system import CPU_COUNT
-from distributed.system import MEMORY_LIMIT
-
 from .compat import p2p
 from .exchange import MADE, Entry, Exchange
 from .handle import Handle
@@ -25,7 +22,7 @@ from .offloading import offload
 
 _MESSAGE = 16 << 20  # bytes of a message, about: an object of the partition costs the same whatever its size
 _SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle: a buffer for each would cost more than the copy
-_WAITING_SHARE = 256  # one part in so many of the worker's memory limit that shards may wait in
+_WAITING_SHARE = 256  # one part in so many of the worker's memory limit, or else of the partition, that shards may wait in
 _FREE_SHARE = 10  # one part in so many of the partition that shards leave free where there is no disk tier
 _PACKED_MIN = 256 << 10  # bytes of a worker's part of an input, on average, from which it is an object of its own
 _LOST = {"status": "shmstore: the shards could not be adopted"}
@@ -37,8 +34,7 @@ class Shards:
     def __init__(self, worker: Any, exchange: Exchange, tier: Any) -> None:
         self.is_peer: Callable[[str], bool] = worker._is_peer
         self.exchange, self.tier, self.guard = exchange, tier, exchange.guard
-        limit = worker.memory_manager.memory_limit or MEMORY_LIMIT * min(1, worker.state.nthreads / CPU_COUNT)
-        self.waiting_max = int(limit) // _WAITING_SHARE
+        self.waiting_max = int(worker.memory_manager.memory_limit or exchange.space()[0]) // _WAITING_SHARE
         self.waiting = 0  # bytes of shards of all runs that wait in memory
         self.lock = threading.Lock()  # of what waits: it is read in threads
         self.others: set[str] = set()  # peers that do not understand this
