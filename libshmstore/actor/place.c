@@ -33,11 +33,6 @@ _Static_assert((int)SHMSTORE_ACTOR_RUN == (int)WIRE_ACTOR_RUN && (int)SHMSTORE_A
 
 /* ---- what the daemon is told ----------------------------------------------------------------------------------------- */
 
-static int tail_of(const struct shms_placed *e, char tail[WIRE_TEXT_MAX])
-{
-	return snprintf(tail, WIRE_TEXT_MAX, *e->parent ? "%s\n%s" : "%s", e->name, e->parent);
-}
-
 /*
  * Says how a step or a call ended. The answer is not waited for: the daemon may have given the step
  * up meanwhile, which is no failure of this place.
@@ -73,7 +68,7 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 	for (e = p->entries; e && r == 0; e = e->next) {
 		if (e->stage == SHMS_PLACED_FETCHED)
 			continue;
-		n = tail_of(e, tail);
+		n = shms_placed_tail(p, e, tail);
 		r = shms_request_post(&p->s->attach,
 				      &(struct shms_call){.type = WIRE_ACTOR_BORN,
 							  .answer = WIRE_DONE,
@@ -173,6 +168,8 @@ static int note(struct shmstore_place *p, const struct wire_actor_order *o, cons
 		e->said.flags |= WIRE_ACTOR_SURE;
 	else if (o->what == WIRE_ACTOR_SAVE)
 		e->said.flags &= (uint16_t)~WIRE_ACTOR_SURE;
+	else if (o->what == WIRE_ACTOR_LOAD)
+		snprintf(e->more, sizeof(e->more), "%.*s", (int)WIRE_ACTOR_OPTIONS, p->data);
 	else if (o->what == WIRE_ACTOR_DROP)
 		shms_placed_del(p, e);
 	pthread_mutex_unlock(&p->lock);

@@ -20,14 +20,17 @@ static int take_options(const struct shmstore_actor_options *from, struct shmsto
 	static const struct shmstore_actor_options init = SHMSTORE_ACTOR_OPTIONS_INIT;
 
 	*ret = init;
-	if (from && from->size < sizeof(init))
+	if (from && from->size < offsetof(struct shmstore_actor_options, copies))
 		return shms_detail(-EINVAL, NULL, "options.size is wrong: begin with SHMSTORE_ACTOR_OPTIONS_INIT");
 	if (from)
-		memcpy(ret, from, sizeof(*ret));
+		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
 	if (ret->level > LEVEL_MAX)
 		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (never) to 4 (always)", ret->level);
 	if (ret->flags & ~FLAGS)
 		return shms_detail_flags(ret->flags, FLAGS);
+	if (ret->copies && (strlen(ret->copies) > SHMSTORE_ACTOR_COPIES || strchr(ret->copies, '\n')))
+		return shms_detail(-EINVAL, NULL, "options.copies is one line of at most %u bytes",
+				   SHMSTORE_ACTOR_COPIES);
 	return 0;
 }
 
@@ -36,7 +39,7 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struc
 	SHMS_NO_CANCEL;
 	struct shmstore_actor_options o;
 	struct wire_actor_born m;
-	char tail[WIRE_TEXT_MAX];
+	char tail[WIRE_TEXT_MAX], more[WIRE_ACTOR_OPTIONS + 1] = "";
 	struct shms_placed *e;
 	int r, n;
 
@@ -49,7 +52,13 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struc
 		return r;
 	if (!shms_acting_is_name(name) || (o.parent && !shms_acting_is_name(o.parent)))
 		return shms_acting_wrong_name();
-	n = snprintf(tail, sizeof(tail), o.parent ? "%s\n%s" : "%s", name, o.parent);
+	if (o.max_restarts || (o.copies && *o.copies))
+		snprintf(more, sizeof(more), "%u %s", o.max_restarts, o.copies ? o.copies : "");
+	if (*more && shms_acting_attached(p->s) && !shms_placed_has_options(p))
+		return shms_detail(-ENOTSUP, NULL,
+				   "shmstored is older than max_restarts and copies of an actor: upgrade it, or begin "
+				   "actor %s without them",
+				   name);
 	m = (struct wire_actor_born){.step_ms = o.step_ms,
 				     .suspend_ms = o.suspend_ms,
 				     .at_once = o.at_once,
@@ -59,12 +68,14 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struc
 	pthread_mutex_lock(&p->lock);
 	e = shms_placed_find(p, name) ? NULL : shms_placed_add(p, name, o.parent ? o.parent : "");
 	if (e) {
+		memcpy(e->more, more, sizeof(e->more));
 		e->said = m;
 		e->said.version = 1;
 		e->said.flags =
 			(uint16_t)((o.flags & (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD)) | WIRE_ACTOR_SURE);
 		e->stage = SHMS_PLACED_LIVE;
 	}
+	n = e ? shms_placed_tail(p, e, tail) : 0;
 	pthread_mutex_unlock(&p->lock);
 	if (!e)
 		return shms_detail(-EEXIST, NULL, "actor %s is at place %s already, or memory is out", name, p->name);

@@ -245,6 +245,7 @@ static int take_welcome(struct shms_attach *a, const struct wire_header *h, cons
 	if (h->serial != a->hello_serial || a->welcome_epoch || w.version != WIRE_VERSION || !w.epoch)
 		return -EBADMSG;
 	a->welcome_epoch = w.epoch;
+	atomic_store_explicit(&a->features, w.features, memory_order_relaxed);
 	return 0;
 }
 

@@ -59,11 +59,12 @@ struct shms_attach {
 	bool silent;   /* a reply that was due did not come: not waited for until something does */
 	bool given_up; /* so is one who holds the partition's lock and does not speak */
 	uint64_t last_serial, hello_serial, register_serial;
-	uint64_t next_try_ns;   /* CLOCK_MONOTONIC */
-	uint64_t welcome_epoch; /* of the daemon at the other end */
-	uint64_t id;            /* that it gave us */
-	int told;               /* how the last shms_attach_tell() of this registration went */
-	uint64_t n_registered;  /* times that one took us in */
+	uint64_t next_try_ns;      /* CLOCK_MONOTONIC */
+	uint64_t welcome_epoch;    /* of the daemon at the other end */
+	_Atomic uint64_t features; /* of it: WIRE_FEATURE_* */
+	uint64_t id;               /* that it gave us */
+	int told;                  /* how the last shms_attach_tell() of this registration went */
+	uint64_t n_registered;     /* times that one took us in */
 	uint64_t heard_ns,
 		pinged_ns;    /* CLOCK_MONOTONIC: when it last spoke, and was asked whether it lives (0: was not) */
 	uint64_t ping_serial; /* whose PONG is to come; 0 = none */

@@ -121,8 +121,9 @@ PyObject *pyshm_store_actor_begin(PyObject *op, PyObject *args)
 	const char *name;
 	int r;
 
-	if (!PyArg_ParseTuple(args, "O&szIIIO&O&:_actor_begin", take_place, &p, &name, &o.parent, &o.level, &o.flags,
-			      &o.at_once, pyarb_bytes, &step_ms, pyarb_bytes, &suspend_ms) ||
+	if (!PyArg_ParseTuple(args, "O&szIIIO&O&Iz:_actor_begin", take_place, &p, &name, &o.parent, &o.level, &o.flags,
+			      &o.at_once, pyarb_bytes, &step_ms, pyarb_bytes, &suspend_ms, &o.max_restarts,
+			      &o.copies) ||
 	    !pyshm_store_enter(self))
 		return NULL;
 	o.step_ms = step_ms;

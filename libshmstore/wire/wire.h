@@ -145,12 +145,14 @@ struct wire_reap {
 
 /* ---- daemon to client ---------------------------------------------------------------------------------------------- */
 
+#define WIRE_FEATURE_ACTOR_OPTIONS (UINT64_C(1) << 0) /* ACTOR_BORN may have them */
+
 struct wire_welcome {
 	uint32_t version;
 	uint32_t pid;
-	uint64_t epoch; /* of this daemon's life: CLOCK_BOOTTIME in ns at its start, never 0 */
-	uint64_t features;
-	uint64_t credit; /* bytes that it grants ahead */
+	uint64_t epoch;    /* of this daemon's life: CLOCK_BOOTTIME in ns at its start, never 0 */
+	uint64_t features; /* WIRE_FEATURE_*: what a client may use */
+	uint64_t credit;   /* bytes that it grants ahead */
 };
 
 struct wire_pong {

@@ -13,9 +13,10 @@
  * ACTOR_BORN. A place asks by ACTOR_NEXT for an order; ACTOR_ORDER answers once there is one;
  * ACTOR_DONE says how that ended. Each user has actors of their own.
  */
-#define WIRE_ACTOR_NAME   63u        /* bytes of the name of an actor, or of a place: printable, no blank */
-#define WIRE_ACTOR_LEAVES (1u << 0)  /* of ACTOR_PLACE, flags: a place no more; its actors end */
-#define WIRE_ACTOR_ROOMY  UINT64_MAX /* free: as its store's partition has */
+#define WIRE_ACTOR_NAME    63u        /* bytes of the name of an actor, or of a place: printable, no blank */
+#define WIRE_ACTOR_OPTIONS 512u       /* bytes of its options */
+#define WIRE_ACTOR_LEAVES  (1u << 0)  /* of ACTOR_PLACE, flags: a place no more; its actors end */
+#define WIRE_ACTOR_ROOMY   UINT64_MAX /* free: as its store's partition has */
 
 /* tail: its name, no other's of this user. Again, with the same name: what is free has changed. Answered by DONE. */
 struct wire_actor_place {
@@ -30,7 +31,12 @@ struct wire_actor_place {
 #define WIRE_ACTOR_SURE \
 	(1u << 4) /* it has run something, and no move has begun since: there is no other of its state */
 
-/* tail: its name, or its name, a line break, and the name of the actor whose child it is. Answered by DONE. */
+/*
+ * tail: its name, or its name, a line break, and the name of the actor whose child it is. Where the
+ * daemon has WIRE_FEATURE_ACTOR_OPTIONS a second line break may follow, also after no parent, and
+ * the actor's options: "3", how often it is begun again (UINT32_MAX: always), or "3 num=explicit:2
+ * retry=0", with words of the section peers of shmstored.conf(5). Answered by DONE.
+ */
 struct wire_actor_born {
 	uint64_t version; /* as the last order said; of a new one 0 */
 	uint64_t step_ms, suspend_ms;
@@ -71,7 +77,7 @@ struct wire_actor_move {
 
 /* ---- daemon to client ---------------------------------------------------------------------------------------------- */
 
-/* Answers ACTOR_NEXT. tail: the actor's name, and after it what it is told (RUN), or a ticket (FETCH). */
+/* Answers ACTOR_NEXT. tail: the actor's name, and after it what it is told (RUN), a ticket (FETCH), or its options (LOAD). */
 enum wire_actor_what {
 	WIRE_ACTOR_RUN = 1, /* request */
 	WIRE_ACTOR_STOP,    /* request, which shall end soon, one way or the other */

@@ -3,6 +3,7 @@
 #include "actors.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,39 +78,48 @@ static unsigned depth_of(const struct actors *a, uint32_t uid, const char *paren
 	return n;
 }
 
-static int begin_new(struct actors *a, struct actors_guest *g, const struct wire_actor_born *w, const char *name,
-		     const char *parent)
+static int begin_new(struct actors *a, struct actors_guest *g, const struct actors_birth *b, char why[CONFIG_WHY])
 {
 	uint32_t uid = conn_peer(g->conn)->uid;
-	const struct actors_one *above = *parent ? actors_one_find(a, uid, parent) : NULL;
+	const struct actors_one *above = *b->parent ? actors_one_find(a, uid, b->parent) : NULL;
+	bool can_save = (b->said->flags & WIRE_ACTOR_CAN_SAVE) != 0,
+	     can_load = (b->said->flags & WIRE_ACTOR_CAN_LOAD) != 0;
 	struct actors_one *k;
 	int r;
 
-	if (actor_level(w->level, (w->flags & WIRE_ACTOR_CAN_SAVE) != 0, (w->flags & WIRE_ACTOR_CAN_LOAD) != 0,
-			(w->flags & WIRE_ACTOR_STRICT) != 0) < 0)
+	if (actor_level(b->said->level, can_save, can_load, (b->said->flags & WIRE_ACTOR_STRICT) != 0) < 0)
 		return -EINVAL;
-	if (actors_one_find(a, uid, name))
+	if (actors_one_find(a, uid, b->name))
 		return -EEXIST;
-	if (*parent && (!above || !above->core))
+	if (*b->parent && (!above || !above->core))
 		return -ENOENT;
-	if (depth_of(a, uid, parent) > DEPTH)
+	if (depth_of(a, uid, b->parent) > DEPTH)
 		return -EMFILE;
-	k = actors_one_new(a, uid, name);
+	k = actors_one_new(a, uid, b->name);
 	if (!k)
 		return -ENOMEM;
-	strcpy(k->parent, parent); /* as above */
-	r = actors_one_begin(k, g, w);
+	strcpy(k->parent, b->parent); /* as above */
+	r = actors_options_read(k, b->options, why);
+	if (r == 0 && k->restarts && !(can_save && can_load)) {
+		snprintf(why, CONFIG_WHY, "an actor that cannot both save and load its state is not begun again");
+		r = -EINVAL;
+	}
+	if (r == 0)
+		r = actors_one_begin(k, g, b->said);
 	if (r < 0)
 		a->sweep = true;
+	else
+		actors_one_settle(k);
 	return r;
 }
 
 /* The place had the actor under an earlier daemon, or on an earlier connection. */
-static int begin_again(struct actors *a, struct actors_guest *g, const struct wire_actor_born *w, const char *name,
-		       const char *parent)
+static int begin_again(struct actors *a, struct actors_guest *g, const struct actors_birth *b)
 {
-	struct actors_one *k = actors_one_find(a, conn_peer(g->conn)->uid, name);
-	int r = 0;
+	struct actors_one *k = actors_one_find(a, conn_peer(g->conn)->uid, b->name);
+	const struct wire_actor_born *w = b->said;
+	char why[CONFIG_WHY];
+	int r;
 
 	if (k && k->core && !k->at && strcmp(k->home, g->place) == 0 && w->version == k->version) {
 		k->at = g; /* its move goes on; if that fails it has a home again */
@@ -125,16 +135,17 @@ static int begin_again(struct actors *a, struct actors_guest *g, const struct wi
 			actors_one_drop(k, g, w->version);
 		return 0;
 	}
-	k = k ? k : actors_one_new(a, conn_peer(g->conn)->uid, name);
+	k = k ? k : actors_one_new(a, conn_peer(g->conn)->uid, b->name);
 	if (!k)
 		return -ENOMEM;
-	strcpy(k->parent, parent); /* as above */
+	strcpy(k->parent, b->parent);                  /* as above */
+	(void)actors_options_read(k, b->options, why); /* of a later version: without them it goes on, too */
 	r = actors_one_claim(k, g, w);
 	actors_one_settle(k);
 	return r;
 }
 
-int actors_born(struct actors *a, struct conn *c, const struct wire_actor_born *w, const char *name, const char *parent)
+int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b, char why[CONFIG_WHY])
 {
 	struct actors_guest *g = actors_guest_find(a, c);
 
@@ -142,7 +153,7 @@ int actors_born(struct actors *a, struct conn *c, const struct wire_actor_born *
 		return -ENOENT;
 	if (g->n_actors >= ACTORS_PER_PLACE)
 		return -EMFILE;
-	return w->flags & WIRE_ACTOR_NEW ? begin_new(a, g, w, name, parent) : begin_again(a, g, w, name, parent);
+	return b->said->flags & WIRE_ACTOR_NEW ? begin_new(a, g, b, why) : begin_again(a, g, b);
 }
 
 /* ---- what they did ------------------------------------------------------------------------------------------------- */
@@ -188,7 +199,7 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 	const struct actors_guest *whose;
 	int r = 0;
 
-	if (g && k && !k->core && k->kept && k->kept->place == g) {
+	if (g && k && actors_keep_waits(k, g, w->step)) {
 		r = actors_keep_done(k, w);
 		actors_one_settle(k);
 		return r;
@@ -285,11 +296,8 @@ void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
 
 	HASH_ITER(hh, a->all, k, next)
 	{
-		if (!is_of(k, pid) || !actors_one_may_leave(k, &want))
-			continue;
-		k->want = want;
-		(void)actor_preempt(k->core, NULL, actors_now_ms());
-		actors_one_settle(k);
+		if (is_of(k, pid) && actors_one_may_leave(k, &want))
+			actors_one_leave(k, want);
 	}
 }
 

@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "config.h"
 #include "wire.h"
 
 #define ACTORS_SETTLE_MS 2000u
@@ -54,11 +55,15 @@ int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t ro
 /* 0; -ENOENT: it is no place. */
 int actors_leave(struct actors *a, struct conn *c);
 /*
- * 0; -ENOENT: the connection is no place; parent is not known; -EEXIST; -EINVAL: the actor cannot
- * both save and load, and said STRICT; -EMFILE; -ENOMEM.
+ * parent "": none; options: as ACTOR_BORN has them; "": none. 0; -ENOENT: the connection is no place;
+ * parent is not known; -EEXIST; -EINVAL: the actor cannot both save and load, and said STRICT; or,
+ * with why, options; -EMFILE; -ENOMEM.
  */
-int actors_born(struct actors *a, struct conn *c, const struct wire_actor_born *w, const char *name,
-		const char *parent);
+struct actors_birth {
+	const struct wire_actor_born *said;
+	const char *name, *parent, *options;
+};
+int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b, char why[CONFIG_WHY]);
 /*
  * 0: answered when there is an order; -ENOENT: the connection is no place; -EBUSY: it has asked
  * already.
@@ -114,7 +119,7 @@ void actors_flush(struct actors *a);
 /* Figures for reports: what there is now; what was since the daemon's start. */
 struct actors_books {
 	uint64_t n_places, n_actors, n_calls;
-	uint64_t n_answered, n_lost, n_moves, n_failed, n_died; /* n_lost: calls; n_died: actors */
+	uint64_t n_answered, n_lost, n_moves, n_failed, n_died, n_restarts; /* n_lost: calls; n_died: actors */
 };
 void actors_books(const struct actors *a, struct actors_books *ret);
 
@@ -129,6 +134,8 @@ struct actors_line {
 	int64_t pid;             /* of the place; 0: none here */
 	uint64_t version, bytes; /* bytes: of the copy that is kept here */
 	uint64_t n_queued, n_running;
+	uint32_t restarts; /* that are left; UINT32_MAX: all */
+	const struct config_copies *options;
 	uint64_t saved;                /* the version of which copies were made last; 0: none so far */
 	bool movable, copied, unsaved; /* unsaved: it ran something since, or copies are on their way */
 	struct actors_copy_line {

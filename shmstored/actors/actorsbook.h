@@ -5,6 +5,7 @@
 
 #include "actor.h"
 #include "actors.h"
+#include "config.h"
 #include "conn.h"
 #include "hash.h"
 #include "loop.h"
@@ -80,6 +81,9 @@ struct actors_one {
 	struct actors_key key;
 	char parent[WIRE_ACTOR_NAME + 1]; /* "": none */
 	struct wire_actor_born said;      /* what it can, and how it wants it */
+	struct config_copies *own;        /* NULL: copies are made of it as configured */
+	char *words;                      /* as its program said that */
+	uint32_t restarts;                /* that are left; UINT32_MAX: all */
 	struct actor *core;               /* NULL: it is not settled where it is */
 	struct actors_claim *claims;
 	uint64_t settle_ms;           /* UINT64_MAX: it is, or nobody claims it */
@@ -93,6 +97,8 @@ struct actors_one {
 	bool places, failed;
 	struct actors_want want; /* of its move */
 	bool goes_far;           /* it is moved to another daemon */
+	uint64_t copy_version;   /*   in the state of this copy, which is there; 0: in that of now */
+	uint64_t stale_ms; /* its move has so long to save it; then a copy goes on; UINT64_MAX: as long as it takes */
 	enum actor_state failed_in;
 	uint64_t bytes; /* of what was saved, and the ticket of that */
 	char *ticket;
@@ -105,6 +111,7 @@ struct actors_one {
 	char to_daemon[PEERS_NAME + 1]; /* goes_far: there */
 	bool recovering;                /* its process has died, and a keeper was asked */
 	char asked[PEERS_NAME + 1];     /* this one */
+	bool asks_here;                 /* one of our places is the keeper */
 	uint64_t ask_until_ms;
 	bool orphan;                          /* its parent has died */
 	bool died;                            /* it was not ended */
@@ -166,6 +173,10 @@ struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *na
 struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
 /* The actor is at this place, and active. 0, -ENOMEM. */
 int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
+/* It is not begun any more. */
+void actors_one_lost(const struct actors_one *k);
+/* It is begun again, at this place. */
+void actors_one_again(const struct actors_one *k, const struct actors_guest *g);
 /* Takes all steps that can be taken at once. To be called after each call of the core. */
 void actors_one_settle(struct actors_one *k);
 /*
@@ -179,10 +190,14 @@ void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t vers
 int actors_one_level(const struct actors_one *k);
 /* Has it a parent, or children that live? */
 bool actors_one_has_family(const struct actors_one *k);
+/* The user's places in other processes here; other: of other partitions only. Returns their number. */
+size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS]);
 /* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
 const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far);
-/* May the actor be moved now, and is there a place as wanted? */
+/* May the actor be moved now, and is there a place as wanted, or a copy that will do? */
 bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want);
+/* Moves it for its memory. */
+void actors_one_leave(struct actors_one *k, struct actors_want want);
 /* Another daemon has begun it, which is where it is moved: from now on its calls go there. False: it is not moved there. */
 bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t version);
 /* That daemon will not begin it. */
@@ -197,6 +212,16 @@ void actors_sweep(struct actors *a);
 uint64_t actors_now_ms(void);
 /* Sets the timer to the first time that is due. */
 void actors_arm(struct actors *a);
+
+/* ---- actorsoptions.c: options ---------------------------------------------------------------------------------------- */
+
+/* As its program said, else as configured. */
+const struct config_copies *actors_options(const struct actors_one *k);
+/* "3 num=explicit:2"; "": none. 0; -EINVAL, with why; -ENOMEM. */
+int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_WHY]);
+/* As that takes it; restarts are those that are left. Returns its length. */
+int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1]);
+void actors_options_free(struct actors_one *k);
 
 /* ---- actorscall.c: calls --------------------------------------------------------------------------------------------- */
 

@@ -27,7 +27,7 @@
 #include "log.h"
 #include "member.h"
 
-static struct ckpt_config configured(const struct config_peers *c)
+static struct ckpt_config configured(const struct config_copies *c)
 {
 	struct ckpt_config k = ckpt_defaults;
 
@@ -75,19 +75,32 @@ void actors_copy_end(struct actors_one *k)
 	k->copy = NULL;
 }
 
+bool actors_copied(const struct actors_one *k)
+{
+	return k->of->host->peers && actors_options(k)->on;
+}
+
+/* Where it is begun again a place here keeps its first state, and, where copies are made, each later one. */
+static bool wants_here(const struct actors_one *k)
+{
+	return k->restarts && (!k->kept || (k->copy->dirty && actors_options(k)->on && !k->kept->coming.is));
+}
+
 uint64_t actors_copy_tick(struct actors_one *k, uint64_t now_ms)
 {
 	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
 	struct actors_copy *c = k->copy;
-	uint64_t period = k->of->host->config->peers.frequency_ns / ACTORS_MS;
+	uint64_t period = actors_options(k)->frequency_ns / ACTORS_MS;
+	bool away = c && c->dirty && actors_copied(k), here = c && wants_here(k);
 
-	if (!c || !actors_copies_on(k->of) || !c->dirty || c->fd >= 0 || actor_state(k->core) != ACTOR_ACTIVE || !k->at)
+	if ((!away && !here) || c->fd >= 0 || actor_state(k->core) != ACTOR_ACTIVE || !k->at)
 		return UINT64_MAX;
 	if (now_ms < c->next_ms)
 		return c->next_ms;
+	if ((!away || !actors_peers_list(k->of, k->key.uid, peers)) && (!here || !actors_keep_place(k)))
+		return now_ms + period;
 	c->next_ms = now_ms + period;
-	if (actors_peers_list(k->of, k->key.uid, peers) > 0)
-		(void)actor_save(k->core, now_ms);
+	(void)actor_save(k->core, now_ms);
 	return c->next_ms;
 }
 
@@ -105,8 +118,8 @@ static const char *lease_of(const struct member *m, const char *path)
 	return !strchr(path, '/') && shms_lease_parse(path, &expiry) ? path : NULL;
 }
 
-/* Opens the file, and takes its lease away. -errno. */
-static int take_file(const struct member *m, const char *lease, uint32_t uid, uint64_t *ret_size)
+/* Opens the file, and takes its lease away, unless that stays for a place here. -errno. */
+static int take_file(const struct member *m, const char *lease, bool stays, uint32_t uid, uint64_t *ret_size)
 {
 	char path[PATH_MAX];
 	struct stat st;
@@ -122,25 +135,33 @@ static int take_file(const struct member *m, const char *lease, uint32_t uid, ui
 		fd = -EPERM;
 	}
 	if (fd >= 0) {
-		(void)unlinkat(dir, lease, 0);
+		if (!stays)
+			(void)unlinkat(dir, lease, 0);
 		*ret_size = (uint64_t)st.st_size;
 	}
 	close(dir);
 	return fd;
 }
 
-bool actors_copy_saved(struct actors_one *k, const char *text)
+static int open_state(const struct actors_one *k, const struct shmstore_ticket *ticket, bool stays, uint64_t *ret_size)
 {
 	const struct member *m = k->at ? conn_member(k->at->conn) : NULL;
+	const char *lease = m ? lease_of(m, ticket->path) : NULL;
+
+	return lease ? take_file(m, lease, stays, k->key.uid, ret_size) : -EBADMSG;
+}
+
+bool actors_copy_saved(struct actors_one *k, const char *text)
+{
 	struct actors_copy *c = k->copy;
-	const char *ticket_text = strchr(text, '\n'), *lease;
+	const char *ticket_text = strchr(text, '\n');
+	bool here = c && actor_stays(k->core) && wants_here(k), away = c && (!here || actors_copied(k));
 	struct shmstore_ticket ticket;
 	int fd = -EBADMSG;
 
-	if (m && c && ticket_text && shmstore_ticket_parse(ticket_text + 1, &ticket) == 0 &&
-	    (lease = lease_of(m, ticket.path)) != NULL)
-		fd = take_file(m, lease, k->key.uid, &c->size);
-	if (fd < 0) {
+	if (c && ticket_text && shmstore_ticket_parse(ticket_text + 1, &ticket) == 0)
+		fd = away ? open_state(k, &ticket, here, &c->size) : -1;
+	if (!c || fd < -1 || (away && fd < 0)) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name, .error = fd),
 			"an actor of user %u was saved, and is not copied: its state is no file of its store, or "
 			"it is gone",
@@ -150,6 +171,7 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 	forget_state(c);
 	c->fd = fd;
 	c->dirty = false;
+	c->saved_ms = actors_now_ms();
 	c->meta = (struct actors_say_state){.version = k->last_version,
 					    .header_size = ticket.header_size,
 					    .buffer_size = ticket.buffer_size,
@@ -157,6 +179,8 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 					    .uid = k->key.uid};
 	memcpy(c->meta.name, k->key.name, sizeof(c->meta.name));
 	memcpy(c->meta.parent, k->parent, sizeof(c->meta.parent));
+	if (here)
+		actors_keep_here(k, &c->meta, text);
 	return true;
 }
 
@@ -212,15 +236,17 @@ static int send_to(struct actors_one *k, const char *peer)
 {
 	struct peer *p = peers_find(k->of->host->peers, peer);
 	struct sending *s = p ? malloc(sizeof(*s)) : NULL;
-	int r;
+	char meta[sizeof(k->copy->meta) + WIRE_ACTOR_OPTIONS + 1];
+	int r, n;
 
 	if (!s)
 		return p ? -ENOMEM : -EPIPE;
 	*s = (struct sending){.of = k->of, .uid = k->key.uid, .version = k->copy->meta.version, .moves = k->goes_far};
 	memcpy(s->name, k->key.name, sizeof(s->name));
 	strcpy(s->to, peer_name(p)); /* of one size */
-	r = peer_send_bulk(p, ACTORS_STATE, &k->copy->meta, sizeof(k->copy->meta), k->copy->fd, k->copy->size, on_sent,
-			   s);
+	memcpy(meta, &k->copy->meta, sizeof(k->copy->meta));
+	n = (int)sizeof(k->copy->meta) + actors_options_write(k, meta + sizeof(k->copy->meta));
+	r = peer_send_bulk(p, ACTORS_STATE, meta, (size_t)n, k->copy->fd, k->copy->size, on_sent, s);
 	if (r < 0)
 		free(s);
 	return r;
@@ -260,7 +286,7 @@ void actors_copy_send(struct actors_one *k)
 		return;
 	}
 	memcpy(c->peers, peers, c->n_peers * sizeof(*peers));
-	c->cast.config = configured(&k->of->host->config->peers);
+	c->cast.config = configured(actors_options(k));
 	c->cast.config.seed = c->meta.version;
 	r = ckpt_cast_begin(&c->cast, c->peers, c->n_peers, c->meta.version, c->size, actors_now_ms());
 	c->next_ms = c->cast.next_ms;

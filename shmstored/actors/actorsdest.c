@@ -17,8 +17,7 @@ static const struct account *account_of(const struct actors_guest *g)
 	return m ? m->account : NULL;
 }
 
-/* The user's places in other processes here; other: of other partitions only. */
-static size_t list_places(const struct actors_one *k, bool other, struct ckpt_peer peers[CKPT_PEERS])
+size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS])
 {
 	const struct actors_guest *g, *next;
 	size_t n = 0;
@@ -29,9 +28,9 @@ static size_t list_places(const struct actors_one *k, bool other, struct ckpt_pe
 		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
 		    (other && account_of(g) == account_of(k->at)))
 			continue;
-		memcpy(peers[n].name, g->place, sizeof(g->place));
-		peers[n].free = actors_guest_room(g);
-		peers[n].down = false;
+		memcpy(ret[n].name, g->place, sizeof(g->place));
+		ret[n].free = actors_guest_room(g);
+		ret[n].down = false;
 		n++;
 	}
 	return n;
@@ -59,9 +58,9 @@ const char *actors_destination(const struct actors_one *k, const struct actors_w
 		to = ckpt_destination(peers, actors_peers_list(k->of, k->key.uid, peers), bytes);
 	*ret_far = to != NULL;
 	if (!to && want->memory && !want->daemons)
-		to = ckpt_destination(peers, list_places(k, true, peers), bytes);
+		to = ckpt_destination(peers, actors_places(k, true, peers), bytes);
 	if (!to && !want->daemons && (!want->memory || want->private / 2 >= bytes))
-		to = ckpt_destination(peers, list_places(k, false, peers), bytes);
+		to = ckpt_destination(peers, actors_places(k, false, peers), bytes);
 	return to ? to->name : NULL;
 }
 
@@ -70,5 +69,6 @@ bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *
 	bool far;
 
 	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
-	       actors_one_level(k) > ACTOR_NEVER && actors_destination(k, want, &far) != NULL;
+	       actors_one_level(k) > ACTOR_NEVER &&
+	       (actors_destination(k, want, &far) || actors_far_stale(k, CKPT_NONE));
 }

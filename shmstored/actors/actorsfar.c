@@ -200,67 +200,96 @@ void actors_far_down(struct actors_one *k, const struct peer *p)
 
 /* ---- recovery, by the daemon where its process died ---------------------------------------------------------------------- */
 
-static const char *find_copy(const struct actors_one *k, uint64_t *ret_version)
+const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 {
-	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
+	static struct ckpt_peer peers[CKPT_PEERS + 1]; /* the loop's thread only */
 	static struct ckptbook book;
 	const struct ckpt_copy *best;
+	const char *name = peers_own_name(k->of->host->peers);
 	size_t n = actors_peers_list(k->of, k->key.uid, peers);
 
 	book.n = 0;
+	if (own && k->kept && k->kept->version) {
+		peers[n] = (struct ckpt_peer){.free = actors_guest_room(k->kept->place)};
+		strcpy(peers[n++].name, name); /* of one size */
+		(void)ckptbook_add(&book, name, k->kept->version, k->kept->bytes);
+	}
 	for (const struct actors_advert *v = k->adverts; v; v = v->next)
 		(void)ckptbook_add(&book, v->peer, v->version, v->bytes);
-	if (ckptbook_recover(&book, peers, n, false, &best) != CKPT_FROM_COPY)
+	return ckptbook_recover(&book, peers, n, false, &best) == CKPT_FROM_COPY ? best : NULL;
+}
+
+const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms)
+{
+	const struct ckpt_copy *best = k->adverts && !actors_one_has_family(k) ? actors_far_best(k, false) : NULL;
+	const struct actors_advert *v = k->adverts;
+	uint64_t age, delay;
+
+	if (!best)
 		return NULL;
-	*ret_version = best->version;
-	return best->peer;
+	while (strcmp(v->peer, best->peer) != 0)
+		v = v->next;
+	age = v->saved_ms ? actors_now_ms() - v->saved_ms : CKPT_NONE - 1;
+	return ckpt_stale_use(&actors_options(k)->stale, age, fresh_ms, &delay) == CKPT_USE_STALE ? v : NULL;
 }
 
 bool actors_far_recover(struct actors_one *k)
 {
-	uint64_t version;
-
-	k->recovering = find_copy(k, &version) != NULL;
+	k->recovering = actors_far_best(k, k->restarts > 0) != NULL;
 	k->asked[0] = '\0';
+	k->asks_here = false;
 	return k->recovering;
 }
 
 bool actors_far_begin(struct actors_one *k)
 {
 	struct peer *p = peers_find(k->of->host->peers, k->to_daemon);
+	uint64_t version = k->copy_version ? k->copy_version : k->last_version;
 
 	if (p)
-		actors_say(k->of, p, ACTORS_RECOVER, k, &(struct actors_say){.version = k->last_version});
+		actors_say(k->of, p, ACTORS_RECOVER, k, &(struct actors_say){.version = version});
 	return p != NULL;
+}
+
+/* The best copy is one of ours. */
+static bool begin_here(struct actors_one *k, uint64_t version)
+{
+	uint32_t left = k->restarts;
+
+	k->restarts -= left != UINT32_MAX;
+	k->asks_here = actors_keep_recover(k, version);
+	if (!k->asks_here)
+		k->restarts = left;
+	return k->asks_here;
 }
 
 void actors_far_ask(struct actors_one *k)
 {
-	struct actors_say m = {0};
-	const char *to;
-	struct peer *p;
+	const struct ckpt_copy *best;
+	struct peer *p = NULL;
 
 	if (*k->asked)
 		actors_advert_remove(k, k->asked); /* it did not come to anything */
-	to = find_copy(k, &m.version);
-	p = to ? peers_find(k->of->host->peers, to) : NULL;
-	if (!p) {
+	k->asked[0] = '\0';
+	k->asks_here = false;
+	best = actors_far_best(k, k->restarts > 0);
+	p = best ? peers_find(k->of->host->peers, best->peer) : NULL;
+	if (p) {
+		strcpy(k->asked, best->peer); /* of one size */
+		k->ask_until_ms = actors_now_ms() + ASK_MS;
+		actors_say(k->of, p, ACTORS_RECOVER, k, &(struct actors_say){.version = best->version});
+	} else if (!best || !begin_here(k, best->version)) {
 		k->recovering = false;
-		k->asked[0] = '\0';
-		log_say(k->of->host->config->peers.panic_on_missing ? LOG_ERR : LOG_NOTICE,
-			LOG_FIELDS(.object = k->key.name),
+		log_say(actors_options(k)->panic_on_missing ? LOG_ERR : LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
 			"an actor of user %u has died, and no copy of it can be begun: it is lost", k->key.uid);
+		actors_one_lost(k);
 		actors_far_release(k);
-		return;
 	}
-	strcpy(k->asked, to); /* of one size */
-	k->ask_until_ms = actors_now_ms() + ASK_MS;
-	actors_say(k->of, p, ACTORS_RECOVER, k, &m);
 }
 
 uint64_t actors_far_tick(struct actors_one *k, uint64_t now_ms)
 {
-	if (!k->recovering || k->core)
+	if (!k->recovering || k->core || k->asks_here) /* its keeper has a time of its own */
 		return UINT64_MAX;
 	if (!*k->asked || now_ms >= k->ask_until_ms)
 		actors_far_ask(k);

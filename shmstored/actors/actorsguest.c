@@ -181,7 +181,8 @@ static void pump(struct actors_guest *g)
 void actors_guest_order(struct actors_guest *g, const struct actors_one *k, const struct wire_actor_order *o,
 			const char *text)
 {
-	size_t n = text ? strlen(text) : 0;
+	char options[WIRE_ACTOR_OPTIONS + 1];
+	size_t n = o->what == WIRE_ACTOR_LOAD ? (size_t)actors_options_write(k, options) : text ? strlen(text) : 0;
 	struct actors_order *order = malloc(sizeof(*order) + n);
 
 	if (!order || g->n_orders == ACTORS_ORDERS) {
@@ -202,7 +203,7 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 	order->body.flags = k->said.flags & (WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD);
 	if (n)
 		/* n_text says where it ends. NOLINTNEXTLINE(bugprone-not-null-terminated-result) */
-		memcpy(order->text, text, n);
+		memcpy(order->text, text ? text : options, n);
 	DL_APPEND(g->orders, order);
 	g->n_orders++;
 	pump(g);

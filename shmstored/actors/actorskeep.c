@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actorskeep.c: copies of actors that live under other daemons, kept by places of their users here.
+ * actorskeep.c: copies of actors, kept by places of their users here: of those that live under other
+ * daemons, and of those that live here and are begun again when their process dies.
  *
- * A copy arrives as the file of an object. It is made without a name in the place's own store, as
+ * Of an actor that lives here the place takes the state as in a move (FETCH). From another daemon a
+ * copy arrives as the file of an object. It is made without a name in the place's own store, as
  * that user's, gets a lease there when it is whole, and the place takes it as it takes a state in a
  * move (FETCH). So the copy is an ordinary object: it counts as its user's, the place checks it as
  * it checks all of them, and it goes with the place. Nothing is left by a kill of ours: a file
@@ -38,6 +40,29 @@ static struct actors *of_service(struct peers_service *s)
 bool actors_keeps(const struct actors_one *k)
 {
 	return k->kept && (k->kept->version || k->kept->coming.is);
+}
+
+static void answer_sender(struct actors_one *k, int result)
+{
+	struct peer *p = peers_find(k->of->host->peers, k->kept->coming.peer);
+
+	k->kept->coming.is = false;
+	if (p)
+		peer_answer(p, k->kept->coming.id, result);
+}
+
+static void forget(struct actors_one *k)
+{
+	bool was = k->kept->version || k->kept->wanted;
+
+	if (k->kept->coming.is)
+		answer_sender(k, -ESTALE);
+	free(k->kept);
+	k->kept = NULL;
+	if (was)
+		actors_say(k->of, NULL, ACTORS_GONE, k, NULL);
+	if (k->recovering && !k->core && k->asks_here)
+		actors_far_ask(k);
 }
 
 /* ---- arriving ---------------------------------------------------------------------------------------------------------- */
@@ -131,7 +156,8 @@ int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peer
 	struct actors_one *k;
 	int r;
 
-	if (b->type != ACTORS_STATE || b->n_meta != sizeof(m) || a->host->draining)
+	if (b->type != ACTORS_STATE || b->n_meta < sizeof(m) || b->n_meta > sizeof(m) + WIRE_ACTOR_OPTIONS ||
+	    a->host->draining)
 		return -EPROTO;
 	memcpy(&m, b->meta, sizeof(m));
 	if (!is_right(&m) || !peer_speaks_for(p, m.uid))
@@ -147,6 +173,58 @@ int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peer
 	*ret_fd = make_file(g);
 	actors_one_settle(k); /* where nothing came of it, it goes with the next sweep */
 	return *ret_fd < 0 ? *ret_fd : 0;
+}
+
+/* The place is to take the state. */
+static void fetch(struct actors_one *k, struct actors_guest *g, const struct actors_say_state *m, const char *text)
+{
+	k->kept->step = k->kept->step < FIRST_STEP ? FIRST_STEP : k->kept->step + 1;
+	k->kept->place = g;
+	k->kept->deadline_ms = actors_now_ms() + FETCH_MS;
+	k->kept->coming.is = true;
+	k->kept->coming.meta = *m;
+	k->kept->coming.bytes = m->header_size + m->buffer_size;
+	k->said = m->said;
+	actors_guest_order(
+		g, k,
+		&(struct wire_actor_order){.what = WIRE_ACTOR_FETCH, .step = k->kept->step, .version = m->version},
+		text);
+}
+
+struct actors_guest *actors_keep_place(const struct actors_one *k)
+{
+	static struct ckpt_peer places[CKPT_PEERS]; /* the loop's thread only */
+	const struct ckpt_peer *to;
+
+	if (k->kept)
+		return k->kept->place;
+	to = ckpt_destination(places, actors_places(k, false, places), k->bytes ? k->bytes : 1);
+	return to ? actors_guest_place(k->of, k->key.uid, to->name) : NULL;
+}
+
+void actors_keep_here(struct actors_one *k, const struct actors_say_state *m, const char *text)
+{
+	struct actors_guest *g = actors_keep_place(k);
+	char all[WIRE_TEXT_MAX];
+
+	if (!k->kept && g)
+		k->kept = calloc(1, sizeof(*k->kept));
+	if (!k->kept)
+		return;
+	snprintf(all, sizeof(all), "%s\n%s", m->parent, text);
+	k->kept->coming.peer[0] = '\0';
+	fetch(k, g, m, all);
+}
+
+void actors_keep_yield(struct actors_one *k, const struct actors_guest *g)
+{
+	if (k->kept && g && k->kept->place == g)
+		forget(k);
+}
+
+bool actors_keep_waits(const struct actors_one *k, const struct actors_guest *g, uint64_t step)
+{
+	return k->kept && k->kept->place == g && (!k->core || step >= FIRST_STEP);
 }
 
 /* Gives the file a name, and the place an order to take it. 0, -errno. */
@@ -174,12 +252,7 @@ static int offer(struct actors_one *k, struct actors_guest *g, const struct acto
 	n = snprintf(text, sizeof(text), "%s\n%s\n%s", m->parent, member->account->path, ticket_text);
 	if (n >= (int)(sizeof(text) - 2 * sizeof(m->name)))
 		return -ENAMETOOLONG;
-	k->kept->step = k->kept->step < FIRST_STEP ? FIRST_STEP : k->kept->step + 1;
-	k->said = m->said;
-	actors_guest_order(
-		g, k,
-		&(struct wire_actor_order){.what = WIRE_ACTOR_FETCH, .step = k->kept->step, .version = m->version},
-		text);
+	fetch(k, g, m, text);
 	return 0;
 }
 
@@ -187,20 +260,20 @@ void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct p
 {
 	struct actors *a = of_service(s);
 	struct actors_say_state m;
+	char options[WIRE_ACTOR_OPTIONS + 1] = "", why[CONFIG_WHY];
 	struct actors_guest *g;
 	struct actors_one *k = NULL;
 	int r;
 
 	memcpy(&m, b->meta, sizeof(m));
+	memcpy(options, b->meta + sizeof(m), b->n_meta - sizeof(m));
 	r = make_kept(a, &m, &k); /* anything may have happened meanwhile */
+	if (r == 0)
+		(void)actors_options_read(k, options, why); /* those of a later version are not ours */
 	g = r < 0 ? NULL : k->kept->place ? k->kept->place : find_place(a, m.uid, 1);
 	if (r == 0)
 		r = g ? offer(k, g, &m, fd) : -ENOSPC;
 	if (r == 0) {
-		k->kept->place = g;
-		k->kept->deadline_ms = actors_now_ms() + FETCH_MS;
-		k->kept->coming.is = true;
-		k->kept->coming.meta = m;
 		k->kept->coming.id = b->id;
 		k->kept->coming.bytes = b->size;
 		strcpy(k->kept->coming.peer, peer_name(p)); /* a daemon's name fits */
@@ -213,28 +286,7 @@ void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct p
 	actors_flush(a);
 }
 
-static void answer_sender(struct actors_one *k, int result)
-{
-	struct peer *p = peers_find(k->of->host->peers, k->kept->coming.peer);
-
-	k->kept->coming.is = false;
-	if (p)
-		peer_answer(p, k->kept->coming.id, result);
-}
-
 /* ---- kept -------------------------------------------------------------------------------------------------------------- */
-
-static void forget(struct actors_one *k)
-{
-	bool was = k->kept->version || k->kept->wanted;
-
-	if (k->kept->coming.is)
-		answer_sender(k, -ESTALE);
-	free(k->kept);
-	k->kept = NULL;
-	if (was)
-		actors_say(k->of, NULL, ACTORS_GONE, k, NULL);
-}
 
 void actors_keep_drop(struct actors_one *k)
 {
@@ -309,10 +361,14 @@ static void loaded(struct actors_one *k)
 	uint64_t had = k->kept->version;
 
 	said.version = ((had >> ACTORS_LIFE) + 1) << ACTORS_LIFE;
+	if (!*k->far) /* else it was moved here */
+		actors_one_again(k, g);
 	if (actors_one_begin(k, g, &said) < 0) {
 		actors_keep_drop(k);
 		return;
 	}
+	k->recovering = false;
+	k->asked[0] = '\0';
 	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
 		"an actor of user %u was recovered from a copy of version %llu, at place %s", k->key.uid,
 		(unsigned long long)had, g->place);
@@ -342,20 +398,9 @@ int actors_keep_done(struct actors_one *k, const struct wire_actor_done *w)
 /* Is ours the best copy of those whose daemons are up? */
 static bool is_best(const struct actors_one *k)
 {
-	static struct ckpt_peer peers[CKPT_PEERS + 1]; /* the loop's thread only */
-	static struct ckptbook book;
-	const struct ckpt_copy *best;
-	const char *own = peers_own_name(k->of->host->peers);
-	size_t n = actors_peers_list(k->of, k->key.uid, peers);
+	const struct ckpt_copy *best = actors_far_best(k, true);
 
-	n = n == CKPT_PEERS ? n - 1 : n;
-	book.n = 0;
-	peers[n] = (struct ckpt_peer){.free = actors_guest_room(k->kept->place)};
-	strcpy(peers[n].name, own); /* of one size */
-	(void)ckptbook_add(&book, own, k->kept->version, k->kept->bytes);
-	for (const struct actors_advert *v = k->adverts; v; v = v->next)
-		(void)ckptbook_add(&book, v->peer, v->version, v->bytes);
-	return ckptbook_recover(&book, peers, n + 1, false, &best) == CKPT_FROM_COPY && strcmp(best->peer, own) == 0;
+	return best && strcmp(best->peer, peers_own_name(k->of->host->peers)) == 0;
 }
 
 /* It is nowhere: for how long? */
@@ -390,7 +435,7 @@ uint64_t actors_keep_tick(struct actors_one *k, uint64_t now_ms)
 	}
 	if (kept->coming.is || kept->loading)
 		return kept->deadline_ms;
-	if (*k->far || k->claims || k->recovering || !kept->version) {
+	if (k->core || *k->far || k->claims || k->recovering || !kept->version) {
 		kept->alone_ms = 0;
 		return UINT64_MAX;
 	}

@@ -55,7 +55,7 @@ struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *na
 		return NULL;
 	k->of = a;
 	k->key = key_of(uid, name);
-	k->settle_ms = UINT64_MAX;
+	k->settle_ms = k->stale_ms = UINT64_MAX;
 	HASH_ADD(hh, a->all, key, sizeof(k->key), k);
 	if (!k->hh.tbl) {
 		free(k);
@@ -160,6 +160,30 @@ static void tell(const struct actors_one *k, enum event what, const char *to, co
 	events_emit(k->of->host->events, what, NULL, o);
 }
 
+void actors_one_lost(const struct actors_one *k)
+{
+	k->of->books.n_died++;
+	tell(k, EVENT_ACTOR_LOST, NULL, NULL);
+}
+
+void actors_one_again(const struct actors_one *k, const struct actors_guest *g)
+{
+	k->of->books.n_restarts++;
+	tell(k, EVENT_ACTOR_RESTARTED, g->place, NULL);
+}
+
+/* Its move is over. */
+static void forget_move(struct actors_one *k)
+{
+	k->failed = k->places = k->goes_far = false;
+	k->want = (struct actors_want){0};
+	k->copy_version = 0;
+	k->stale_ms = UINT64_MAX;
+	k->to = NULL;
+	free(k->ticket);
+	k->ticket = NULL;
+}
+
 /* The actor runs again, at its old place or at the new one. */
 static void resume(struct actors_one *k)
 {
@@ -191,11 +215,7 @@ static void resume(struct actors_one *k)
 		memcpy(k->home, k->at->place, sizeof(k->home));
 	}
 	answer_mover(k);
-	k->failed = k->places = k->goes_far = false;
-	k->want = (struct actors_want){0};
-	k->to = NULL;
-	free(k->ticket);
-	k->ticket = NULL;
+	forget_move(k);
 }
 
 static void say_failure(struct actors_one *k, enum actor_state what)
@@ -263,6 +283,7 @@ static void act(void *arg, const struct actor_order *o)
 			break;
 		}
 		k->to = actors_guest_place(k->of, k->key.uid, o->peer);
+		actors_keep_yield(k, k->to);
 		order_there(k, WIRE_ACTOR_FETCH, k->last_version);
 		break;
 	case ACTOR_DESERIALIZE:
@@ -324,23 +345,21 @@ static void core_over(struct actors_one *k)
 {
 	struct actors_say m = {.ended = !k->died && !*k->far};
 
-	if (k->died && !k->recovering && !k->of->closing) {
-		k->of->books.n_died++;
-		tell(k, EVENT_ACTOR_LOST, NULL, NULL);
-	}
+	if (k->died && !k->recovering && !k->of->closing)
+		actors_one_lost(k);
 	if (k->mover)
 		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, "the actor has ended");
 	k->mover = NULL;
 	end_children(k);
 	if (k->at)
 		k->at->n_actors--;
-	k->at = k->to = NULL;
+	k->at = NULL;
 	k->core = actor_free(k->core);
-	k->failed = k->places = k->goes_far = k->instant.is = false;
-	k->want = (struct actors_want){0};
-	free(k->ticket);
-	k->ticket = NULL;
+	k->instant.is = false;
+	forget_move(k);
 	actors_copy_end(k);
+	if (!k->recovering && !*k->far)
+		actors_keep_drop(k);
 	actors_say(k->of, NULL, ACTORS_DEAD, k, &m);
 	if (k->recovering)
 		actors_far_ask(k);
@@ -363,6 +382,7 @@ void actors_one_free(struct actors_one *k)
 	k->far[0] = '\0';
 	free(k->kept);
 	k->kept = NULL;
+	actors_options_free(k);
 	actors_far_release(k); /* they are lost */
 	HASH_DEL(a->all, k);
 	drop_claims(k);
@@ -433,6 +453,42 @@ bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t ve
 	return true;
 }
 
+/* The copy goes on in its place, at the daemon that keeps it. */
+static void use_copy(struct actors_one *k, const struct actors_advert *copy)
+{
+	k->stale_ms = UINT64_MAX;
+	k->goes_far = true;
+	k->copy_version = copy->version;
+	strcpy(k->to_daemon, copy->peer); /* of one size */
+	if (actor_use_copy(k->core, copy->peer, actors_now_ms()) < 0)
+		k->copy_version = k->goes_far = false;
+}
+
+void actors_one_leave(struct actors_one *k, struct actors_want want)
+{
+	const struct ckpt_stale *s = &actors_options(k)->stale;
+	bool far, fresh = actors_destination(k, &want, &far) != NULL;
+	const struct actors_advert *copy = actors_far_stale(k, fresh ? 0 : CKPT_NONE);
+
+	k->want = want;
+	if (copy) {
+		use_copy(k, copy);
+	} else if (actor_preempt(k->core, NULL, actors_now_ms()) == 0 && s->policy == CKPT_TIMEOUT) {
+		k->stale_ms = s->ms < UINT64_MAX / 2 ? actors_now_ms() + s->ms : UINT64_MAX;
+	}
+	actors_one_settle(k);
+}
+
+/* The time for a fresh state is over: is there a copy, and is it not saved yet? */
+static void want_copy(struct actors_one *k)
+{
+	const struct actors_advert *copy = actors_far_stale(k, CKPT_NONE);
+
+	k->stale_ms = UINT64_MAX;
+	if (copy && actor_state(k->core) <= ACTOR_SERIALIZING)
+		use_copy(k, copy);
+}
+
 void actors_one_refused(struct actors_one *k, const struct peer *p)
 {
 	if (k->core && is_committed(k) && strcmp(k->to_daemon, peer_name(p)) == 0)
@@ -460,6 +516,7 @@ void actors_one_settle(struct actors_one *k)
 			(void)actors_far_recover(k);
 			actor_kill(k->core);
 		}
+		due = least(due, least(k->stale_ms, actors_keep_tick(k, now)));
 		if (!is_committed(k))
 			due = least(due, actor_next_ms(k->core));
 	} else {
@@ -499,7 +556,7 @@ int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct 
 	k->last_version = k->version;
 	k->settle_ms = UINT64_MAX;
 	k->died = false;
-	if (k->of->host->peers && config.can_save && config.can_load && actors_copy_begin(k) < 0)
+	if ((k->of->host->peers || k->restarts) && config.can_save && config.can_load && actors_copy_begin(k) < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
 			"no copies of an actor are made: out of memory");
 	actors_say(k->of, NULL, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
@@ -559,6 +616,8 @@ static void decide(struct actors_one *k)
 
 void actors_one_tick(struct actors_one *k, uint64_t now_ms)
 {
+	if (k->core && now_ms >= k->stale_ms)
+		want_copy(k);
 	if (k->core && !is_committed(k))
 		actor_tick(k->core, now_ms);
 	else if (!k->core && now_ms >= k->settle_ms)

@@ -13,11 +13,6 @@ static struct actors *of_service(struct peers_service *s)
 	return (struct actors *)(void *)((char *)s - offsetof(struct actors, service));
 }
 
-bool actors_copies_on(const struct actors *a)
-{
-	return a->host->peers && a->host->config->peers.copies;
-}
-
 void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type, const struct actors_one *k,
 		const struct actors_say *more)
 {
@@ -190,6 +185,8 @@ static void take_copy(struct actors_one *k, const struct peer *p, const struct a
 		v->next = k->adverts;
 		k->adverts = v;
 	}
+	if (v->version != m->version)
+		v->saved_ms = k->copy && k->copy->meta.version == m->version ? k->copy->saved_ms : 0;
 	v->version = m->version;
 	v->bytes = m->bytes;
 }
@@ -286,7 +283,7 @@ static void on_up(struct peers_service *s, struct peer *p)
 			continue;
 		if (k->core)
 			actors_say(a, p, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
-		else if (k->kept && k->kept->version)
+		if (k->kept && k->kept->version)
 			actors_say(a, p, ACTORS_COPY, k,
 				   &(struct actors_say){.version = k->kept->version, .bytes = k->kept->bytes});
 	}
@@ -387,7 +384,9 @@ static void line_of(const struct actors_one *k, struct actors_line *l)
 			   (k->said.flags & WIRE_ACTOR_CAN_LOAD),
 		.saved = k->copy ? k->copy->meta.version : 0,
 		.unsaved = k->copy && (k->copy->dirty || k->copy->fd >= 0),
-		.copied = k->copy && actors_copies_on(k->of),
+		.copied = k->copy && actors_copied(k),
+		.restarts = k->restarts,
+		.options = actors_options(k),
 	};
 	for (const struct actors_advert *v = k->adverts; v && l->n_copies < sizeof(l->copies) / sizeof(l->copies[0]);
 	     v = v->next)

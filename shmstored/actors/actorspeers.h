@@ -70,7 +70,7 @@ struct actors_say_answer {
 	uint32_t how, reserved;
 };
 
-/* STATE's meta. */
+/* STATE's meta; the actor's options follow, where it has some (actors_options_write()). */
 struct actors_say_state {
 	uint64_t version, header_size, buffer_size;
 	struct wire_actor_born said;
@@ -91,6 +91,7 @@ struct actors_advert {
 	struct actors_advert *next;
 	char peer[PEERS_NAME + 1];
 	uint64_t version, bytes;
+	uint64_t saved_ms; /* 0: not known */
 };
 
 /* Of an actor that lives here: its state on its way to the others. */
@@ -98,14 +99,15 @@ struct actors_copy {
 	struct ckpt_cast cast;
 	bool dirty;       /* it ran something since it was saved */
 	uint64_t next_ms; /* not before that */
-	int fd;           /* -1: nothing is on its way */
+	uint64_t saved_ms;
+	int fd; /* -1: nothing is on its way */
 	struct actors_say_state meta;
 	uint64_t size;
 	struct ckpt_peer *peers; /* as they were when it was saved */
 	size_t n_peers;
 };
 
-/* A copy that is kept here, and one that comes. */
+/* A copy that is kept here, of an actor that lives elsewhere, or here and is begun again; and one that comes. */
 struct actors_kept {
 	struct actors_guest *place; /* NULL: there is neither */
 	uint64_t version, bytes;    /* 0: none is kept */
@@ -116,7 +118,7 @@ struct actors_kept {
 		bool is;
 		struct actors_say_state meta;
 		uint64_t id, bytes;
-		char peer[PEERS_NAME + 1];
+		char peer[PEERS_NAME + 1]; /* "": from a place here */
 	} coming;
 	char home[PEERS_NAME + 1];
 	uint64_t alone_ms; /* since when it is nowhere; 0: it is somewhere */
@@ -126,7 +128,6 @@ struct actors_kept {
 
 void actors_peers_begin(struct actors *a);
 void actors_peers_end(struct actors *a);
-bool actors_copies_on(const struct actors *a);
 /* Says it to one peer; NULL: to all. */
 void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type, const struct actors_one *k,
 		const struct actors_say *more);
@@ -141,6 +142,8 @@ void actors_advert_remove(struct actors_one *k, const char *peer);
 /* 0, -ENOMEM. */
 int actors_copy_begin(struct actors_one *k);
 void actors_copy_end(struct actors_one *k);
+/* Are copies made of it at other daemons? */
+bool actors_copied(const struct actors_one *k);
 /* Saves it, if that is due. Returns when to come again. */
 uint64_t actors_copy_tick(struct actors_one *k, uint64_t now_ms);
 /* It was saved: text is where. The file is taken over from its lease. False: it cannot be had. */
@@ -152,7 +155,16 @@ bool actors_copy_depart(struct actors_one *k, const char *daemon);
 /* It does not move there after all. */
 void actors_copy_recall(struct actors_one *k, const char *daemon);
 
-/* ---- actorskeep.c: copies of actors that live elsewhere ----------------------------------------------------------------- */
+/* ---- actorskeep.c: copies of actors, at places here ---------------------------------------------------------------------- */
+
+/* The place that keeps a copy of an actor that lives here, or shall. NULL: there is none. */
+struct actors_guest *actors_keep_place(const struct actors_one *k);
+/* It was saved: that place takes a copy. text: where the state is. */
+void actors_keep_here(struct actors_one *k, const struct actors_say_state *m, const char *text);
+/* The actor moves to that place: the copy there is none any more. */
+void actors_keep_yield(struct actors_one *k, const struct actors_guest *g);
+/* Is the place's answer to this step awaited for a copy? */
+bool actors_keep_waits(const struct actors_one *k, const struct actors_guest *g, uint64_t step);
 
 int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int *ret_fd);
 void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int fd);
@@ -185,6 +197,10 @@ bool actors_far_answered(struct actors *a, struct peer *p, const char *body, siz
 bool actors_far_may_come(const struct actors_one *k);
 /* Calls that waited: it lives here now; there; or nowhere. */
 void actors_far_release(struct actors_one *k);
+/* The best copy whose daemon is up; own: of ours, too. NULL: there is none. Valid until the next call. */
+const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own);
+/* The newest copy elsewhere, if it will do where memory is wanted. fresh_ms: ckpt_stale_use(). */
+const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms);
 /* Its process has died: is there a copy to begin it from? Then it is being recovered. */
 bool actors_far_recover(struct actors_one *k);
 /* The state is at the daemon where it moves: that daemon is asked to begin it. False: it is gone. */

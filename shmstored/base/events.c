@@ -58,6 +58,7 @@ static const char *const names[EVENTS_N] = {
 	[EVENT_PREEMPT] = "preempt",
 	[EVENT_ACTOR_MOVED] = "actor-moved",
 	[EVENT_ACTOR_LOST] = "actor-lost",
+	[EVENT_ACTOR_RESTARTED] = "actor-restarted",
 };
 
 struct kept {

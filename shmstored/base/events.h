@@ -44,7 +44,8 @@ enum event {
 	EVENT_PREEMPT,     /* a process is to stop, is signalled, has died, or goes on */
 	EVENT_ACTOR_MOVED,
 	EVENT_ACTOR_LOST, /* its process died, and no copy begins */
-	EVENTS_N,         /* not an event: how many there are */
+	EVENT_ACTOR_RESTARTED,
+	EVENTS_N, /* not an event: how many there are */
 };
 
 /* "store-came", and back (-1: no such event). */

@@ -260,6 +260,20 @@ int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms)
 	return 0;
 }
 
+int actor_use_copy(struct actor *a, const char *peer, uint64_t now_ms)
+{
+	if (a->config.level == ACTOR_NEVER)
+		return -EPERM;
+	if (a->state > ACTOR_SERIALIZING)
+		return -EBUSY;
+	if (!set_destination(a, peer))
+		return -EINVAL;
+	a->stays = false;
+	a->given = true;
+	enter(a, ACTOR_DESERIALIZING, ACTOR_DESERIALIZE, a->config.step_ms, now_ms);
+	return 0;
+}
+
 int actor_save(struct actor *a, uint64_t now_ms)
 {
 	if (!a->config.can_save || !a->config.can_load)

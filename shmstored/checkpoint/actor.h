@@ -100,6 +100,13 @@ int actor_preempt(struct actor *a, const char *peer, uint64_t now_ms);
  * its way, or killed. A move that is asked for meanwhile goes on from there.
  */
 int actor_save(struct actor *a, uint64_t now_ms);
+/*
+ * Its memory is wanted, and a copy at peer shall go on in its place, which is older than it is:
+ * nothing is stopped, saved and transferred, and DESERIALIZE follows. Requests that run go on until
+ * the caller, when the copy is there, kills it; if that step fails it goes on at home. Return: 0;
+ * -EPERM: it may not be preempted; -EBUSY: it is saved already, or killed; -EINVAL: too long a name.
+ */
+int actor_use_copy(struct actor *a, const char *peer, uint64_t now_ms);
 /* Is its state being saved, to go on where it is? Also still at its RESUME. */
 bool actor_stays(const struct actor *a);
 /* A destination; NULL: there will be none, and it goes on where it is. Return: 0; -ESTALE: nobody waits for one. */

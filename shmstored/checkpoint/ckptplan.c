@@ -6,7 +6,7 @@
 #include <string.h>
 
 const struct ckpt_config ckpt_defaults = {
-	.num = {.k = 1},
+	.num = {.k = 1, .text = "explicit:1"},
 	.selection = CKPT_RESOURCE,
 	.strategy = CKPT_ROUND_ROBIN,
 	.frequency_ms = 5000,
@@ -66,8 +66,9 @@ bool ckpt_num_read(const char *text, struct ckpt_num *ret)
 	struct ckpt_num num = {.share = !strncmp(text, "frac:", 5), .of = RATIO(0, 1)};
 	size_t n;
 
-	if (!num.share && strncmp(text, "explicit:", 9) != 0)
+	if ((!num.share && strncmp(text, "explicit:", 9) != 0) || strlen(text) > CKPT_NUM)
 		return false;
+	memcpy(num.text, text, strlen(text));
 	text += num.share ? 5 : 9;
 	n = strcspn(text, ",");
 	if (!read_amount(text, n, &num))

@@ -18,6 +18,7 @@
 
 #define CKPT_NAME  63u
 #define CKPT_PEERS 256u
+#define CKPT_NUM   47u /* bytes of a number of copies as text */
 
 struct ckpt_peer {
 	char name[CKPT_NAME + 1];
@@ -30,7 +31,8 @@ struct ckpt_num {
 	bool share, all;
 	uint32_t k, min;
 	struct ratio of;
-	bool panic; /* fewer peers than that is an error, else all that there are will do */
+	bool panic;              /* fewer peers than that is an error, else all that there are will do */
+	char text[CKPT_NUM + 1]; /* as it was read */
 };
 
 /* "explicit:3", "explicit:max", "frac:0.5,min=2,short=panic", "frac:max". false: it is none of these. */

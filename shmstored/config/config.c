@@ -66,9 +66,7 @@ static const struct config DEFAULTS = {
 	.profile = {.fallback = 128 * MIB, .interval_ns = SECOND / 10, .save_ns = 60 * SECOND, .max_kinds = 1000},
 	.peers = {.timeout_ns = 5 * SECOND,
 		  .sync_ns = 10 * SECOND,
-		  .num = {.k = 1},
-		  .frequency_ns = 5 * SECOND,
-		  .retry = 3,
+		  .copies = {.num = {.k = 1, .text = "explicit:1"}, .frequency_ns = 5 * SECOND, .retry = 3},
 		  .recover_ns = 10 * SECOND},
 };
 
@@ -147,7 +145,7 @@ struct config *config_free(struct config *c)
 	free(c->peers.listen);
 	free(c->peers.connect);
 	free(c->peers.secret_file);
-	free(c->peers.selection);
+	config_copies_clear(&c->peers.copies);
 	free(c);
 	return NULL;
 }

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "ckptplan.h"
+#include "ckptstale.h"
 #include "profilewords.h"
 #include "stageprofile.h"
 
@@ -106,22 +107,28 @@ struct config_stage {
 	uint32_t workers; /* that share the host; 0: as many as it has processors */
 };
 
-/* Other daemons, and what they and this one do for each other: docs/peers.md. */
-struct config_peers {
-	char *name;            /* NULL: the host's */
-	char *listen;          /* an absolute path, or ADDRESS:PORT; NULL: no other daemon connects to this one */
-	char *connect;         /* such addresses with commas between them; NULL: to none */
-	char *secret_file;     /* NULL: none, and so no connection between hosts */
-	uint64_t timeout_ns;   /* one that is silent for so long is down */
-	uint64_t sync_ns;      /* between two times that profiles are sent */
-	bool copies;           /* of actors' states */
-	struct ckpt_num num;   /* and how: struct ckpt_config */
+/* How copies of an actor's state are made: of one, or as configured for all. */
+struct config_copies {
+	bool on;
+	struct ckpt_num num;   /* this and the following: struct ckpt_config */
 	char *selection;       /* NULL: "resource" */
 	int strategy;          /* enum ckpt_strategy */
 	uint64_t frequency_ns; /* of copies of one actor */
 	uint32_t retry;
 	uint64_t reserve;
 	bool panic_on_missing;
+	struct ckpt_stale stale; /* may one be used when its actor is preempted? */
+};
+
+/* Other daemons, and what they and this one do for each other: docs/peers.md. */
+struct config_peers {
+	char *name;          /* NULL: the host's */
+	char *listen;        /* an absolute path, or ADDRESS:PORT; NULL: no other daemon connects to this one */
+	char *connect;       /* such addresses with commas between them; NULL: to none */
+	char *secret_file;   /* NULL: none, and so no connection between hosts */
+	uint64_t timeout_ns; /* one that is silent for so long is down */
+	uint64_t sync_ns;    /* between two times that profiles are sent */
+	struct config_copies copies;
 	uint64_t recover_ns; /* an actor that is nowhere for so long is recovered */
 };
 
@@ -175,5 +182,14 @@ int config_default_socket(struct config *c);
 struct config *config_free(struct config *c);
 /* Bytes from "64MiB", "1.5G", "50%" (of total; 0: not allowed). -EINVAL. */
 int config_parse_size(const char *text, uint64_t total, uint64_t *ret);
+
+#define CONFIG_WHY 256u /* bytes of what is wrong with such words */
+/*
+ * Words "key=value", with blanks between them, of those keys of the section peers that are about
+ * copies: of one actor. What they do not say is as in from. 0; -EINVAL, with why; -ENOMEM.
+ */
+int config_copies_read(const char *words, const struct config_copies *from, struct config_copies *ret,
+		       char why[CONFIG_WHY]);
+void config_copies_clear(struct config_copies *c);
 
 #endif

@@ -69,6 +69,8 @@ const char *configkey_help(enum configkey_kind kind)
 		return "resource, random, or fixed:NAME,NAME";
 	case KEY_CAST:
 		return "one of round_robin, all";
+	case KEY_STALE:
+		return "never, always, timeout:MS or maxage:MS";
 	case KEY_TEXT:
 	default:
 		return "a text";
@@ -97,6 +99,7 @@ static int parse_word(enum configkey_kind kind, const char *text, uint64_t *ret)
 static int parse_number(const struct configkey *k, const char *text, uint64_t *ret)
 {
 	struct profile_choice choice;
+	struct ckpt_stale stale;
 	struct ckpt_num num;
 	struct ratio ratio;
 	bool on = false;
@@ -146,6 +149,9 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 	case KEY_COPIES:
 		*ret = 0;
 		return ckpt_num_read(text, &num) ? 0 : -EINVAL;
+	case KEY_STALE:
+		*ret = 0;
+		return ckpt_stale_read(text, &stale) ? 0 : -EINVAL;
 	case KEY_SELECTION:
 		*ret = 0;
 		return !strcmp(text, "resource") || !strcmp(text, "random") || (!strncmp(text, "fixed:", 6) && text[6])
@@ -217,6 +223,9 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 		return 0;
 	case KEY_COPIES:
 		ckpt_num_read(text, (struct ckpt_num *)(void *)at);
+		return 0;
+	case KEY_STALE:
+		ckpt_stale_read(text, (struct ckpt_stale *)(void *)at);
 		return 0;
 	case KEY_RATIO:
 		ratio_parse(text, (struct ratio *)(void *)at);

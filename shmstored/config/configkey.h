@@ -36,6 +36,7 @@ enum configkey_kind {
 	KEY_COPIES,    /* ckpt_num_read() */
 	KEY_SELECTION, /* a text */
 	KEY_CAST,
+	KEY_STALE, /* ckpt_stale_read() */
 };
 
 struct configkey {

@@ -97,6 +97,7 @@ static const char *translate(const char *word)
 		{"count_swap_in_memory_monitor", "pressure { swap"},
 		{"oom_grace_period_s", "partition { queue-grace"},
 		{"num_nodes", "peers { num"},
+		{"preempt_from_stale_checkpoint", "peers { preempt-from-stale"},
 		{"node_selection", "peers { selection"},
 		{"broadcast_strategy", "peers { strategy"},
 		{"adjustStageResource.enabled", "stage { enabled"},
@@ -350,6 +351,64 @@ static int take_all(cfg_t *root, struct config *c)
 	for (unsigned i = 0; r == 0 && i < cfg_size(root, "handoff"); i++)
 		r = take_rule(cfg_getnsec(root, "handoff", i), c);
 	return r;
+}
+
+/* ---- copies of one actor ------------------------------------------------------------------------------------------- */
+
+static int take_word(const char *word, size_t n, struct config_copies *to, char why[CONFIG_WHY])
+{
+	const size_t first = offsetof(struct config, peers.copies);
+	size_t n_key = strcspn(word, "=");
+	char text[CONFIG_WHY] = "";
+
+	for (size_t i = 0; n_key < n && n < sizeof(text) && i < N_KEYS; i++) {
+		struct configkey k = KEYS[i].key;
+
+		if (KEYS[i].section != PEERS || k.offset < first || k.offset >= first + sizeof(*to) ||
+		    strlen(k.name) != n_key || memcmp(word, k.name, n_key) != 0)
+			continue;
+		k.offset -= first;
+		memcpy(text, word + n_key + 1, n - n_key - 1);
+		if (configkey_check(&k, text) == 0)
+			return configkey_store(&k, text, to);
+		snprintf(why, CONFIG_WHY, "\"%.*s\" is not right for copies of an actor: %s takes %s", (int)n, word,
+			 k.name, configkey_help(k.kind));
+		return -EINVAL;
+	}
+	snprintf(why, CONFIG_WHY,
+		 "\"%.*s\" says nothing of copies of an actor: it takes KEY=VALUE with the keys of the section peers, "
+		 "as num=explicit:2",
+		 (int)(n < 64 ? n : 64), word);
+	return -EINVAL;
+}
+
+int config_copies_read(const char *words, const struct config_copies *from, struct config_copies *ret,
+		       char why[CONFIG_WHY])
+{
+	struct config_copies c = *from;
+	int r = 0;
+
+	if (from->selection) {
+		c.selection = strdup(from->selection);
+		r = c.selection ? 0 : -ENOMEM;
+	}
+	for (words += strspn(words, " "); r == 0 && *words; words += strspn(words, " ")) {
+		size_t n = strcspn(words, " ");
+
+		r = take_word(words, n, &c, why);
+		words += n;
+	}
+	if (r < 0)
+		config_copies_clear(&c);
+	else
+		*ret = c;
+	return r;
+}
+
+void config_copies_clear(struct config_copies *c)
+{
+	free(c->selection);
+	c->selection = NULL;
 }
 
 /* ---- the grammar --------------------------------------------------------------------------------------------------- */

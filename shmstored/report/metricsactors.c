@@ -18,6 +18,8 @@ static const struct metric of_actors[] = {
 	 offsetof(struct actors_books, n_lost)},
 	{"shmstore_actor_lost", "", "Actors whose process died, and of which no copy begins.", true, FORM_U64,
 	 offsetof(struct actors_books, n_died)},
+	{"shmstore_actor_restarts", "", "Times that an actor was begun from a copy here, because its process died.",
+	 true, FORM_U64, offsetof(struct actors_books, n_restarts)},
 	{"shmstore_actor_moves", "", "Times that an actor went to another process.", true, FORM_U64,
 	 offsetof(struct actors_books, n_moves)},
 	{"shmstore_actor_moves_failed", "", "Times that it was to go and stayed.", true, FORM_U64,

@@ -28,6 +28,22 @@ static void optional(struct json_object *o, const char *name, const char *text)
 		jsonmake_null(o, name);
 }
 
+/* As keys of the section peers, whoever said them. */
+static void add_options(const struct config_copies *c, struct json_object *o)
+{
+	char stale[CKPT_STALE_MAX];
+
+	ckpt_stale_write(&c->stale, stale);
+	jsonmake_flag(o, "copies", c->on);
+	jsonmake_text(o, "num", c->num.text);
+	jsonmake_text(o, "selection", c->selection ? c->selection : "resource");
+	jsonmake_text(o, "strategy", c->strategy == CKPT_ALL ? "all" : "round_robin");
+	jsonmake_seconds(o, "frequency", (int64_t)c->frequency_ns);
+	jsonmake_u64(o, "retry", c->retry);
+	jsonmake_flag(o, "panic_on_missing", c->panic_on_missing);
+	jsonmake_text(o, "preempt_from_stale", stale);
+}
+
 static void add_line(const struct actors_line *l, void *arg)
 {
 	struct list *all = arg;
@@ -56,6 +72,11 @@ static void add_line(const struct actors_line *l, void *arg)
 	jsonmake_flag(o, "copied", l->copied);
 	jsonmake_u64(o, "saved", l->saved);
 	jsonmake_flag(o, "unsaved", l->unsaved);
+	if (l->restarts == UINT32_MAX)
+		jsonmake_null(o, "restarts_left");
+	else
+		jsonmake_u64(o, "restarts_left", l->restarts);
+	add_options(l->options, jsonmake_child(o, "options", jsonmake_new()));
 	copies = jsonmake_child(o, "copies", jsonmake_new_list());
 	for (size_t i = 0; i < l->n_copies; i++) {
 		struct json_object *c = jsonmake_append(copies, jsonmake_new());
@@ -73,7 +94,7 @@ void report_actors(const struct report_view *v, struct host *h, struct json_obje
 	struct json_object *peers;
 
 	actors_books(h->actors, &b);
-	jsonmake_flag(o, "copies", h->peers && h->config->peers.copies);
+	jsonmake_flag(o, "copies", h->peers && h->config->peers.copies.on);
 	optional(o, "daemon", peers_own_name(h->peers));
 	peers = jsonmake_child(o, "peers", jsonmake_new_list());
 	for (const struct peer *p = peers_next(h->peers, NULL); p; p = peers_next(h->peers, p))
@@ -83,6 +104,7 @@ void report_actors(const struct report_view *v, struct host *h, struct json_obje
 	jsonmake_u64(o, "answered", b.n_answered);
 	jsonmake_u64(o, "lost", b.n_lost);
 	jsonmake_u64(o, "died", b.n_died);
+	jsonmake_u64(o, "restarts", b.n_restarts);
 	jsonmake_u64(o, "moves", b.n_moves);
 	jsonmake_u64(o, "failed", b.n_failed);
 	jsonmake_u64(o, "total", b.n_actors);

@@ -10,20 +10,23 @@
 
 struct names {
 	char first[WIRE_ACTOR_NAME + 1], second[WIRE_ACTOR_NAME + 1]; /* second: "" where there is none */
+	const char *more;                                             /* a third line; NULL: there is none */
 };
 
-/* "first" or "first\nsecond". */
+/* "first", "first\nsecond"; with a third line the second one may be empty. */
 static bool cut_names(const char *text, struct names *ret)
 {
-	const char *end = strchrnul(text, '\n');
-	size_t n = (size_t)(end - text), m = *end ? strlen(end + 1) : 0;
+	const char *end = strchrnul(text, '\n'), *second = *end ? end + 1 : end, *last = strchrnul(second, '\n');
+	size_t n = (size_t)(end - text), m = (size_t)(last - second);
 
 	if (n > WIRE_ACTOR_NAME || m > WIRE_ACTOR_NAME)
 		return false;
 	memcpy(ret->first, text, n);
 	ret->first[n] = '\0';
-	memcpy(ret->second, *end ? end + 1 : "", m + 1);
-	return actors_is_name(ret->first) && (!*end || actors_is_name(ret->second));
+	memcpy(ret->second, second, m);
+	ret->second[m] = '\0';
+	ret->more = *last ? last + 1 : NULL;
+	return actors_is_name(ret->first) && (!*end || (ret->more && !m) || actors_is_name(ret->second));
 }
 
 /* The first n bytes of a tail are a name. */
@@ -63,17 +66,22 @@ static const char *why_not(int error)
 }
 
 /* Answers DONE, or the error. late: the answer comes by itself. */
-static int answer(struct conn *c, uint64_t serial, int error, bool late)
+static int answer_why(struct conn *c, uint64_t serial, int error, bool late, const char *why)
 {
 	static const struct wire_done done = {0};
 	int r = CONN_OK;
 
 	if (error < 0)
-		r = conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why_not(error));
+		r = conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
 	else if (!late)
 		r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 	actors_flush(conn_host(c)->actors);
 	return r;
+}
+
+static int answer(struct conn *c, uint64_t serial, int error, bool late)
+{
+	return answer_why(c, serial, error, late, why_not(error));
 }
 
 static int wrong_name(struct conn *c, uint64_t serial)
@@ -101,14 +109,18 @@ DISPATCH_HANDLER(actor_born)
 {
 	const unsigned known =
 		WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT | WIRE_ACTOR_NEW | WIRE_ACTOR_SURE;
+	char why[CONFIG_WHY] = "";
 	struct names names;
+	int r;
 
 	(void)tail_size;
 	if (body->flags & ~known || body->level > POLICYLEVEL_ALWAYS)
 		return conn_fault(c, CONN_E_PROTOCOL, "ACTOR_BORN: no such level, or unknown flags");
 	if (!cut_names(tail, &names))
 		return wrong_name(c, serial);
-	return answer(c, serial, actors_born(conn_host(c)->actors, c, body, names.first, names.second), false);
+	r = actors_born(conn_host(c)->actors, c,
+			&(struct actors_birth){body, names.first, names.second, names.more ? names.more : ""}, why);
+	return answer_why(c, serial, r, false, *why ? why : why_not(r));
 }
 
 DISPATCH_HANDLER(actor_next)
@@ -149,7 +161,7 @@ DISPATCH_HANDLER(actor_move)
 
 	(void)body;
 	(void)tail_size;
-	if (!cut_names(tail, &names))
+	if (!cut_names(tail, &names) || names.more)
 		return wrong_name(c, serial);
 	return answer(c, serial, actors_move(conn_host(c)->actors, c, serial, names.first, names.second), true);
 }

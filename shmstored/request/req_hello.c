@@ -13,6 +13,7 @@ int req_hello(struct conn *c, uint64_t serial, const struct wire_hello *body, co
 		.version = WIRE_VERSION,
 		.pid = (uint32_t)getpid(),
 		.epoch = h->epoch,
+		.features = WIRE_FEATURE_ACTOR_OPTIONS,
 		.credit = h->config->credit,
 	};
 

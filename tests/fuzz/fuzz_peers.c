@@ -57,28 +57,26 @@ static const struct kind {
 static struct config_partition partition = {.survey_interval_ns = UINT64_C(3600000000000),
 					    .ghost_age_ns = UINT64_C(3600000000000)};
 static char none[] = "none", own_name[] = "m";
-static struct config config = {.max_clients = 16,
-			       .max_clients_per_user = 16,
-			       .hello_timeout_ns = UINT64_C(3600000000000),
-			       .output_max = 1 << 20,
-			       .credit = 1 << 20,
-			       .credit_idle_ns = UINT64_C(3600000000000),
-			       .profile = {.strategy = {.strategy = PROFILE_PEAK},
-					   .directory = none,
-					   .interval_ns = 1000000,
-					   .save_ns = UINT64_C(3600000000000),
-					   .max_kinds = 4},
-			       .peers = {.name = own_name,
-					 .timeout_ns = UINT64_C(3600000000000),
-					 .sync_ns = 1000000,
-					 .copies = true,
-					 .num = {.all = true},
-					 .strategy = CKPT_ALL,
-					 .frequency_ns = 1000000,
-					 .retry = 1,
-					 .recover_ns = 1000000},
-			       .partitions = &partition,
-			       .n_partitions = 1};
+static struct config config = {
+	.max_clients = 16,
+	.max_clients_per_user = 16,
+	.hello_timeout_ns = UINT64_C(3600000000000),
+	.output_max = 1 << 20,
+	.credit = 1 << 20,
+	.credit_idle_ns = UINT64_C(3600000000000),
+	.profile = {.strategy = {.strategy = PROFILE_PEAK},
+		    .directory = none,
+		    .interval_ns = 1000000,
+		    .save_ns = UINT64_C(3600000000000),
+		    .max_kinds = 4},
+	.peers = {.name = own_name,
+		  .timeout_ns = UINT64_C(3600000000000),
+		  .sync_ns = 1000000,
+		  .copies =
+			  {.on = true, .num = {.all = true}, .strategy = CKPT_ALL, .frequency_ns = 1000000, .retry = 1},
+		  .recover_ns = 1000000},
+	.partitions = &partition,
+	.n_partitions = 1};
 static struct host h;
 static unsigned long n_answered, n_ended;
 

@@ -93,6 +93,11 @@ static void write_wire_seeds(const char *dir)
 		{"task-done", "", {1}, WIRE_TASK_DONE, 8},
 		{"actor-place", "p", {1 << 20}, WIRE_ACTOR_PLACE, 16},
 		{"actor-born", "a\nb", {0, 7, 7, 1 | UINT64_C(0xb0002) << 32}, WIRE_ACTOR_BORN, 32},
+		{"actor-options",
+		 "c\n\n3 copies=yes num=frac:0.5,min=1 selection=fixed:a,b preempt-from-stale=timeout:9",
+		 {0, 7, 7, 1 | UINT64_C(0xb0002) << 32},
+		 WIRE_ACTOR_BORN,
+		 32},
 		{"actor-next", "", {0}, WIRE_ACTOR_NEXT, 8},
 		{"actor-done", "axyz", {1, 0, 7, 1 | UINT64_C(1) << 32}, WIRE_ACTOR_DONE, 32},
 		{"actor-call", "axyz", {1}, WIRE_ACTOR_CALL, 8},
@@ -227,6 +232,8 @@ static void write_peers_seeds(const char *dir)
 	const struct actors_say_state child = {
 		.version = 1, .header_size = 64, .buffer_size = 36, .name = "c", .parent = "a"};
 	const uint64_t user = 0;
+	static const char options[] = "4294967295 num=explicit:2 retry=0 preempt-from-stale=maxage:9";
+	char with[sizeof(state) + sizeof(options) - 1];
 	const char bytes[100] = {0};
 	uint8_t head[4000];
 	char name[32];
@@ -251,6 +258,11 @@ static void write_peers_seeds(const char *dir)
 		snprintf(name, sizeof(name), "copy-%u", mode);
 		write_seed(dir, "fuzz_peers", name, head, n, NULL);
 	}
+	memcpy(with, &state, sizeof(state));
+	memcpy(with + sizeof(state), options, sizeof(options) - 1);
+	n = add_bulk(head, 1, ACTORS_STATE, with, sizeof(with), bytes, sizeof(bytes));
+	n = add_peers(head, n, ACTORS_RECOVER | OTHER_PEER, &far, sizeof(far), NULL, 0);
+	write_seed(dir, "fuzz_peers", "options", head, n, NULL);
 	n = add_peers(head, 1, ACTORS_CALL, &asks, sizeof(asks), "x", 1);
 	n = add_bulk(head, n, ACTORS_STATE, &child, sizeof(child), bytes, sizeof(bytes));
 	write_seed(dir, "fuzz_peers", "call", head, n, NULL);

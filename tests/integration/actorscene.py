@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that are places for actors, and die when they are told to; and one that calls."""
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 shmstore = pytest.importorskip("shmstore")
 
 PLACE = """
-import os, signal, sys, time
+import json, os, signal, sys, time
 import ctypes; ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 import numpy as np
 import shmstore
@@ -73,7 +74,7 @@ store = shmstore.Partition(sys.argv[1]).open("w%d" % os.getpid())
 place = store.place(sys.argv[2], None if sys.argv[3] == "-" else int(sys.argv[3]))
 for word in sys.argv[4:]:
     name, size, level, step, suspend, parent = word.split(",")
-    place.begin(name, Log(int(size)), level=level, step=float(step), suspend=float(suspend), parent=parent or None)
+    place.begin(name, Log(int(size)), level=level, step=float(step), suspend=float(suspend), parent=parent or None, **json.loads(os.environ["OPTIONS"]))
 print("ready", flush=True)
 while True:
     place.serve_one(0.2)
@@ -88,9 +89,9 @@ def environment(daemon, **more):
 
 
 class Process:
-    def __init__(self, daemon, partition, name, *actors, room="-", fate=""):
+    def __init__(self, daemon, partition, name, *actors, room="-", fate="", **options):
         self.popen = subprocess.Popen([sys.executable, "-c", PLACE, str(partition), name, str(room), *actors], stdout=subprocess.PIPE, text=True,
-                                      env=environment(daemon, FATE=fate))
+                                      env=environment(daemon, FATE=fate, OPTIONS=json.dumps(options)))
         self.pid = self.popen.pid
         line = self.popen.stdout.readline()
         assert line == "ready\n", line

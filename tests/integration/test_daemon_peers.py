@@ -262,6 +262,69 @@ def test_under_pressure_an_actor_goes_to_another_daemon_and_frees_its_memory(mak
     assert home.popen.poll() is None
 
 
+@pytest.mark.parametrize("stale, fresh", [("never", True), ("always", False), ("maxage:1", True), ("maxage:3600000", False), ("timeout:60000", True), ("timeout:300", False)])
+def test_under_pressure_the_newest_copy_goes_on_where_it_may(make_hosts, stale, fresh):
+    """The copy is of the first state. Calls since then are forgotten, the one that runs is lost, and those that wait go on there."""
+    keys = text(host_total="256MiB", preempt="shm", preempt_grace="60s")
+    a, b = make_hosts("a", "b", keys="", more=f"{keys} # %s\n", size="256m")
+    there = b.process("second")
+    wait_for("news of room", lambda: b.actor() or a.document()["peers"])
+    home = a.process("first", log(size=8192, level="high"), copies=1, frequency=3600, preempt_from_stale=stale)
+    settled(a, ["b"])
+    caller = a.store().actor("log")
+    assert [caller.call("add", i) for i in range(10)] == [(home.pid, i + 1) for i in range(10)]
+    calls = [caller.send("add", 10, 3)] + [caller.send("add", i) for i in range(11, 20)]
+    wait_for("the call", lambda: a.actor()["running"] == 1)
+    memory = a.daemon.admin("mem", "--daemon")["memory"]
+    a.store("ballast").put("ballast", bytes(memory["kill"] - memory["used"] + 10 * MIB))
+    if fresh:
+        assert [c.result()[1] for c in calls] == list(range(11, 21))
+    else:
+        with pytest.raises(shmstore.actors.ActorLost):
+            calls[0].result()
+        assert [c.result() for c in calls[1:]] == [(there.pid, i) for i in range(1, 10)]
+    wait_for("the move", lambda: (a.document()["moves"], a.document()["died"]) == (1, 0))
+    assert caller.call("everything")[:2] == (there.pid, list(range(0 if fresh else 11, 20)))
+    with a.daemon.wire() as wire, b.daemon.wire() as other:
+        told = [(e["event"], e["actor"], e["daemon"]) for w in (wire, other) for e in w.query("events")["events"] if e["event"].startswith("actor-")]
+    assert told == [("actor-moved", "log", "b")]
+    assert home.popen.poll() is None
+
+
+def test_a_stale_copy_that_cannot_be_begun_leaves_the_actor_at_home(make_hosts):
+    keys = text(host_total="256MiB", preempt="shm", preempt_grace="60s")
+    a, b = make_hosts("a", "b", keys="", more=f"{keys} # %s\n", size="256m")
+    b.process("second", fate="load=raise")
+    home = a.process("first", log(size=8192, level="high"), copies=1, frequency=3600, preempt_from_stale=True)
+    settled(a, ["b"])
+    caller = a.store().actor("log")
+    assert caller.call("add", 0) == (home.pid, 1)
+    memory = a.daemon.admin("mem", "--daemon")["memory"]
+    a.store("ballast").put("ballast", bytes(memory["kill"] - memory["used"] + 10 * MIB))
+    wait_for("the failure", lambda: a.document()["failed"] == 1)
+    assert caller.call("add", 1) == (home.pid, 2)
+
+
+def test_options_of_one_actor_decide_and_go_with_it(make_hosts):
+    """Copies of one where the configuration makes none, none of another where it makes them; and where the copy goes on it has the same options."""
+    a, b, c = make_hosts("a", "b", "c", keys="")
+    a.process("first", log("copied", size=8192), copies="max", strategy="all", selection=["c", "b"], max_restarts=5)
+    a.process("other", log("not", size=8192))
+    keeper, other = b.process("second"), c.process("third")
+    settled(a, ["b", "c"], "copied")
+    c.kill()
+    wait_for("its end", lambda: len(a.document()["peers"]) == 1)
+    assert (a.actor("not")["copies"], a.actor("not")["copied"]) == ([], False)
+    caller = b.store().actor("copied")
+    pid = a.actor("copied")["pid"]
+    os.kill(pid, signal.SIGKILL)
+    assert outlasting(caller, "add", 0)[0] != pid
+    home = a if a.actor("copied")["pid"] else b
+    assert home.actor("copied")["options"]["selection"] == "fixed:c,b" and home.actor("copied")["options"]["num"] == "explicit:max"
+    assert home.actor("copied")["restarts_left"] == (4 if home is a else 5)
+    assert keeper.pid != other.pid
+
+
 def test_an_actor_that_ends_leaves_no_copies(make_hosts):
     a, b = make_hosts("a", "b")
     a.process("first", log(size=MIB))

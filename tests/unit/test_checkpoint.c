@@ -297,6 +297,62 @@ Test(checkpoint, an_actor_that_is_killed_loses_all_of_its_requests_once)
 	actor_free(a);
 }
 
+struct steps {
+	enum actor_action last;
+	uint64_t step;
+	unsigned n_lost;
+	char to[CKPT_NAME + 1];
+};
+
+static void note(void *arg, const struct actor_order *o)
+{
+	struct steps *s = arg;
+
+	s->n_lost += o->action == ACTOR_LOSE;
+	if (is_step(o->action)) {
+		s->last = o->action;
+		s->step = o->step;
+		snprintf(s->to, sizeof(s->to), "%s", o->peer);
+	}
+}
+
+/* From each state up to its being saved, also while a request runs. */
+Test(checkpoint, a_copy_goes_on_in_its_place_or_it_goes_on_at_home)
+{
+	struct actor_config config = {.level = 1, .can_save = true, .can_load = true, .step_ms = STEP_MS};
+
+	for (enum actor_state from = ACTOR_ACTIVE; from <= ACTOR_PLACING; from++) {
+		struct steps s = {0};
+		struct actor *a = actor_new(&config, note, &s);
+		bool saved = from == ACTOR_PLACING;
+
+		cr_assert_eq(actor_request(a, 1), 0);
+		cr_assert_eq(actor_request(a, 2), 0);
+		if (from > ACTOR_ACTIVE)
+			cr_assert_eq(actor_preempt(a, NULL, 0), 0);
+		if (from > ACTOR_SUSPENDING)
+			cr_assert_eq(actor_done(a, s.step, true, 0), 0);
+		if (from > ACTOR_STOPPING)
+			cr_assert_eq(actor_answered(a, 1, 0), 0);
+		if (saved)
+			cr_assert_eq(actor_done(a, s.step, true, 0), 0);
+		cr_assert_eq(actor_state(a), from);
+		cr_assert_eq(actor_use_copy(a, "p1", 0), saved ? -EBUSY : 0);
+		if (!saved) {
+			cr_assert_eq(actor_state(a), ACTOR_DESERIALIZING);
+			cr_assert(s.last == ACTOR_DESERIALIZE && strcmp(s.to, "p1") == 0);
+			cr_assert_eq(actor_done(a, s.step, false, 0), 0);
+			cr_assert_eq(actor_state(a), ACTOR_ACTIVE);
+			cr_assert_eq(actor_n_running(a), 1u);
+			cr_assert_eq(actor_answered(a, from > ACTOR_STOPPING ? 2 : 1, 0), 0, "it goes on at home");
+			cr_assert_eq(actor_use_copy(a, "p2", 0), 0);
+			actor_kill(a);
+			cr_assert_eq(s.n_lost, from > ACTOR_STOPPING ? 0u : 1u);
+		}
+		actor_free(a);
+	}
+}
+
 static void ignore(void *arg, const struct actor_order *o)
 {
 	(void)arg;
@@ -403,10 +459,13 @@ Test(checkpoint, words_that_are_none_are_refused)
 					   "frac:0.5,min=",
 					   "frac:0.5,short=no",
 					   "explicit:99999999999",
-					   "all"};
+					   "all",
+					   "explicit:00000000000000000000000000000000000000001"};
 	static const char *const stales[] = {
-		"", "timeout", "timeout:", "timeout:x", "maxage:99999999999999999999", "sometimes"};
+		"", "timeout", "timeout:", "timeout:x", "maxage:99999999999999999999", "sometimes", "never:", "alway"};
+	static const char *const right[] = {"never", "always", "timeout:0", "maxage:18446744073709551615"};
 	struct ckpt_stale stale = {.ms = 0};
+	char text[CKPT_STALE_MAX];
 	struct ckpt_num num;
 	uint64_t delay;
 
@@ -414,6 +473,15 @@ Test(checkpoint, words_that_are_none_are_refused)
 		cr_assert_not(ckpt_num_read(nums[i], &num), "%s", nums[i]);
 	for (size_t i = 0; i < sizeof(stales) / sizeof(stales[0]); i++)
 		cr_assert_not(ckpt_stale_read(stales[i], &stale), "%s", stales[i]);
+	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
+		cr_assert(ckpt_stale_read(right[i], &stale));
+		ckpt_stale_write(&stale, text);
+		cr_assert_str_eq(text, right[i]);
+	}
+	cr_assert(ckpt_stale_read("timeout:300", &stale));
+	cr_assert_eq(ckpt_stale_use(&stale, 2999, 0, &delay), CKPT_USE_FRESH);
+	cr_assert_eq(ckpt_stale_use(&stale, 2999, CKPT_NONE, &delay), CKPT_USE_STALE);
+	cr_assert_eq(delay, 300u);
 	cr_assert(ckpt_stale_read("maxage:3000", &stale));
 	cr_assert_eq(ckpt_stale_use(&stale, 2999, 400, &delay), CKPT_USE_STALE);
 	cr_assert_eq(ckpt_stale_use(&stale, 3000, 400, &delay), CKPT_USE_FRESH);

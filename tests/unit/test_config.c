@@ -219,6 +219,38 @@ Test(config, errors_name_file_line_and_the_nearest_key)
 	wrong("daemon {\n socket = \"/x\n", 4, "end of file", "");
 }
 
+Test(config, words_of_one_actor_s_copies)
+{
+	static const char *const bad[] = {
+		"retry",      "=3",     "retry=",           "retry=x",         "frequency=1ms",
+		"timeout=5s", "name=a", "recover-after=1s", "retry=1 num=all", "preempt-from-stale=maxage"};
+	struct config *c = right("peers { selection = random\n retry = 7\n preempt-from-stale = \"maxage:5\" }\n");
+	struct config_copies own;
+	char why[CONFIG_WHY] = "";
+
+	cr_assert(c->peers.copies.stale.policy == CKPT_MAXAGE && c->peers.copies.stale.ms == 5);
+	cr_assert_eq(config_copies_read("", &c->peers.copies, &own, why), 0);
+	cr_assert_str_eq(own.selection, "random");
+	cr_assert(own.retry == 7 && own.num.k == 1 && own.stale.ms == 5 && !own.on);
+	config_copies_clear(&own);
+	cr_assert_eq(config_copies_read("  copies=yes num=explicit:2,min=1  selection=fixed:a,b retry=0 frequency=20ms "
+					"panic-on-missing=yes preempt-from-stale=always strategy=all retry=2",
+					&c->peers.copies, &own, why),
+		     0, "%s", why);
+	cr_assert(own.on && own.num.k == 2 && own.retry == 2 && own.frequency_ns == 20000000 && own.panic_on_missing);
+	cr_assert(own.stale.policy == CKPT_ALWAYS && own.strategy == CKPT_ALL);
+	cr_assert_str_eq(own.selection, "fixed:a,b");
+	cr_assert_str_eq(own.num.text, "explicit:2,min=1");
+	cr_assert_str_eq(c->peers.copies.selection, "random");
+	config_copies_clear(&own);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		why[0] = '\0';
+		cr_assert_eq(config_copies_read(bad[i], &c->peers.copies, &own, why), -EINVAL, "%s", bad[i]);
+		cr_assert(strlen(why) > 20, "%s: %s", bad[i], why);
+	}
+	config_free(c);
+}
+
 Test(config, files_that_cannot_be_read_are_named)
 {
 	const char *path = file_at("dir.d", "");

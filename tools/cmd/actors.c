@@ -9,15 +9,17 @@
 #include "options.h"
 #include "table.h"
 
-#define COLUMNS(X)                       \
-	X(ACTOR, "ACTOR", TABLE_TRUNC)   \
-	X(USER, "UID", TABLE_RIGHT)      \
-	X(STATE, "STATE", 0)             \
-	X(WHERE, "PLACE", TABLE_TRUNC)   \
-	X(PID, "PID", TABLE_RIGHT)       \
-	X(DAEMON, "DAEMON", TABLE_TRUNC) \
-	X(QUEUED, "QUEUED", TABLE_RIGHT) \
-	X(MOVABLE, "MOVABLE", 0)         \
+#define COLUMNS(X)                           \
+	X(ACTOR, "ACTOR", TABLE_TRUNC)       \
+	X(USER, "UID", TABLE_RIGHT)          \
+	X(STATE, "STATE", 0)                 \
+	X(WHERE, "PLACE", TABLE_TRUNC)       \
+	X(PID, "PID", TABLE_RIGHT)           \
+	X(DAEMON, "DAEMON", TABLE_TRUNC)     \
+	X(QUEUED, "QUEUED", TABLE_RIGHT)     \
+	X(MOVABLE, "MOVABLE", 0)             \
+	X(RESTARTS, "RESTARTS", TABLE_RIGHT) \
+	X(OPTIONS, "OPTIONS", TABLE_WRAP)    \
 	X(COPIES, "COPIES", TABLE_WRAP)
 TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
 
@@ -37,6 +39,18 @@ static void print_copies(struct table *t, const struct json_object *o)
 	table_text(t, COPIES, text);
 }
 
+/* "explicit:2 by resource, round_robin every 5 s, retry 3, stale never" */
+static void print_options(struct table *t, const struct json_object *o)
+{
+	if (!jsonin_flag(o, "copies"))
+		table_text(t, OPTIONS, "no copies");
+	else
+		table_printf(t, OPTIONS, "%s by %s, %s every %g s, retry %" PRIu64 ", stale %s%s",
+			     jsonin_text(o, "num"), jsonin_text(o, "selection"), jsonin_text(o, "strategy"),
+			     jsonin_real(o, "frequency"), jsonin_u64(o, "retry"), jsonin_text(o, "preempt_from_stale"),
+			     jsonin_flag(o, "panic_on_missing") ? ", panic on missing" : "");
+}
+
 static void print_actor(struct table *t, const struct json_object *o)
 {
 	table_row(t);
@@ -48,6 +62,11 @@ static void print_actor(struct table *t, const struct json_object *o)
 	table_text(t, DAEMON, jsonin_has(o, "daemon") ? jsonin_text(o, "daemon") : "-");
 	table_count(t, QUEUED, jsonin_u64(o, "queued"));
 	table_text(t, MOVABLE, jsonin_flag(o, "movable") ? "yes" : "no");
+	if (jsonin_has(o, "restarts_left"))
+		table_count(t, RESTARTS, jsonin_u64(o, "restarts_left"));
+	else
+		table_text(t, RESTARTS, "always");
+	print_options(t, jsonin_object(o, "options"));
 	print_copies(t, o);
 }
 
@@ -57,10 +76,11 @@ static void print_actors(const struct json_object *document, void *arg)
 	struct table t;
 
 	printf("%" PRIu64 " places, %zu other daemons, copies %s; so far %" PRIu64 " calls answered, %" PRIu64
-	       " lost; %" PRIu64 " actors moved, %" PRIu64 " moves failed, %" PRIu64 " actors lost\n",
+	       " lost; %" PRIu64 " actors moved, %" PRIu64 " moves failed, %" PRIu64 " actors begun again, %" PRIu64
+	       " lost\n",
 	       jsonin_u64(o, "places"), jsonin_count(o, "peers"), jsonin_flag(o, "copies") ? "on" : "off",
 	       jsonin_u64(o, "answered"), jsonin_u64(o, "lost"), jsonin_u64(o, "moves"), jsonin_u64(o, "failed"),
-	       jsonin_u64(o, "died"));
+	       jsonin_u64(o, "restarts"), jsonin_u64(o, "died"));
 	if (!jsonin_count(o, "actors"))
 		return;
 	table_init(&t, arg, columns, N_COLUMNS);
@@ -75,7 +95,8 @@ int cmd_actors(struct admin *a, int argc, char **argv)
 		NULL, options_common, "actors",
 		"Shows each actor: what it does, the place and the process where it is, or the other daemon where it "
 		"lives, and what waits for it.\v"
-		"MOVABLE: it may be moved where memory is short. COPIES are at other daemons, each with the version "
+		"MOVABLE: it may be moved where memory is short. RESTARTS: how often it is still begun again when its "
+		"process dies. OPTIONS: how copies of it are made. COPIES are at other daemons, each with the version "
 		"of the state that it has. Of other users root and the daemon's user see the actors.");
 	struct command_line line = {.admin = a};
 	const struct asking_view view = {.document = print_actors, .arg = a};

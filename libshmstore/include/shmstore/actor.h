@@ -77,19 +77,29 @@ struct shmstore_actor_options {
 	unsigned level;   /* how willing it is to be moved: 0 never, to 4 always (enum shmstore_task_level, but AUTO) */
 	unsigned flags;   /* SHMSTORE_ACTOR_* */
 	uint32_t at_once; /* calls that run side by side; 0 is 1 */
-	uint32_t reserved;
-	uint64_t step_ms;    /* of each step of a move, which fails then; 0: as long as it takes */
-	uint64_t suspend_ms; /* how long it is held, saved, where no other place has room */
+	uint32_t max_restarts; /* how often it is begun again when its process died; UINT32_MAX: always */
+	uint64_t step_ms;      /* of each step of a move, which fails then; 0: as long as it takes */
+	uint64_t suspend_ms;   /* how long it is held, saved, where no other place has room */
+	/*
+	 * How copies of it are made where it shall not be as the daemon's section peers says: words
+	 * "key=value" of that section (shmstored.conf(5)) with blanks between them, as
+	 * "num=explicit:2 frequency=1s preempt-from-stale=timeout:500". NULL: as it says. At most
+	 * SHMSTORE_ACTOR_COPIES bytes.
+	 */
+	const char *copies;
 };
-#define SHMSTORE_ACTOR_OPTIONS_INIT                                                                       \
-	{                                                                                                 \
-		sizeof(struct shmstore_actor_options), NULL, 0, 0, 1, 0, UINT64_C(10000), UINT64_C(10000) \
+#define SHMSTORE_ACTOR_COPIES 500u
+#define SHMSTORE_ACTOR_OPTIONS_INIT                                                                             \
+	{                                                                                                       \
+		sizeof(struct shmstore_actor_options), NULL, 0, 0, 1, 0, UINT64_C(10000), UINT64_C(10000), NULL \
 	}
 /*
  * An actor begins here.
  *   options   NULL: SHMSTORE_ACTOR_OPTIONS_INIT
  * Return: as above; -EEXIST: the user has an actor of that name; -ENOENT: there is no such parent;
- * -EINVAL also: options; -EMFILE: 1024 actors are here, or it would be too deep.
+ * -EINVAL also: options, or max_restarts of an actor that cannot both save and load; -EMFILE: 1024
+ * actors are here, or it would be too deep; -ENOTSUP also: the daemon is older than max_restarts and
+ * copies.
  */
 SHMSTORE_API int shmstore_actor_begin(struct shmstore_place *p, const char *name,
 				      const struct shmstore_actor_options *options);

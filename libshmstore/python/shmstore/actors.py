@@ -43,6 +43,21 @@ def _ms(seconds: float) -> int:
     return max(0, round(seconds * 1000))
 
 
+def _copies(copies: float | str | None, **options: Any) -> str:
+    """The words of the section `peers` that these options are; None: as it says."""
+    if copies is not None and copies is not True:
+        number = copies if isinstance(copies, str) else f"frac:{copies}" if isinstance(copies, float) else f"explicit:{copies}"
+        options["num"] = f"explicit:{copies}" if copies == "max" else number if copies else None
+    words = {"copies": None if copies is None else "yes" if copies else "no", **options}
+    return " ".join(f"{key.replace('_', '-')}={_word(value)}" for key, value in words.items() if value is not None)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if isinstance(value, (int, str)) else "fixed:" + ",".join(value)
+
+
 class Call:
     """A call under way. Its answer is not waited for by anybody once this object has gone; it is run all the same."""
 
@@ -109,16 +124,27 @@ class Place:
 
     def begin(
         self, name: str, actor: Any, *, level: str | int = "low", movable: bool = True, parent: str | None = None, step: float = 10.0, suspend: float = 10.0,
+        max_restarts: int = 0, copies: float | str | None = None, selection: str | list[str] | None = None, strategy: str | None = None,
+        frequency: float | None = None, retry: int | None = None, panic_on_missing: bool | None = None, preempt_from_stale: bool | str | None = None,
     ) -> None:
         """An actor begins here; `serve` runs its calls.
 
         level: how willing it is to be moved where memory is short, ``never`` to ``always``. movable: it can be pickled, and is of use as its pickle.
         parent: the actor with which it ends. step: seconds for each step of a move. suspend: seconds that it is held where no other place has room.
+        max_restarts: how often it is begun again when its process died; -1: always.
+
+        The others say how copies of it are made at other daemons; None: as the daemon's section ``peers`` says. copies: how many, 0 none, 0.5 of the
+        daemons, ``max``. selection: ``resource``, ``random`` or names of daemons. strategy: ``round_robin``, ``all``. frequency: seconds.
+        preempt_from_stale: whether the newest copy goes on where memory is short: True, False, ``timeout:MS``, ``maxage:MS``.
         """
+        stale = {True: "always", False: "never"}.get(preempt_from_stale, preempt_from_stale)  # type: ignore[arg-type, call-overload]
+        words = _copies(copies, selection=selection, strategy=strategy, frequency=None if frequency is None else f"{_ms(frequency)}ms", retry=retry,
+                        panic_on_missing=panic_on_missing, preempt_from_stale=stale)
         number = _LEVELS.index(level.lower()) if isinstance(level, str) else level
         self._actors[name] = actor
         try:
-            self._store._actor_begin(self._place, name, parent, number, _CAN_SAVE | _CAN_LOAD if movable else 0, 1, _ms(step), _ms(suspend))
+            self._store._actor_begin(self._place, name, parent, number, _CAN_SAVE | _CAN_LOAD if movable else 0, 1, _ms(step), _ms(suspend),
+                                      max_restarts & 0xFFFFFFFF, words)
         except BaseException:
             del self._actors[name]
             raise
