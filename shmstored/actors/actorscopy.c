@@ -121,12 +121,9 @@ static const char *lease_of(const struct member *m, const char *path)
 /* Opens the file, and takes its lease away, unless that stays for a place here. -errno. */
 static int take_file(const struct member *m, const char *lease, bool stays, uint32_t uid, uint64_t *ret_size)
 {
-	char path[PATH_MAX];
+	int dir = actors_handoff(m), fd;
 	struct stat st;
-	int dir, fd;
 
-	snprintf(path, sizeof(path), "%s/handoff", m->path + strlen(m->account->path) + 1);
-	dir = beneath_open(m->account->fd, path, O_RDONLY | O_DIRECTORY);
 	if (dir < 0)
 		return dir;
 	fd = beneath_open(dir, lease, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
@@ -143,25 +140,38 @@ static int take_file(const struct member *m, const char *lease, bool stays, uint
 	return fd;
 }
 
-static int open_state(const struct actors_one *k, const struct shmstore_ticket *ticket, bool stays, uint64_t *ret_size)
+/* text: the state's partition, and the ticket of its lease. */
+static int open_state(const struct actors_one *k, const char *text, bool stays, struct shmstore_ticket *ret,
+		      uint64_t *ret_size)
 {
 	const struct member *m = k->at ? conn_member(k->at->conn) : NULL;
-	const char *lease = m ? lease_of(m, ticket->path) : NULL;
+	const char *ticket = strchr(text, '\n'), *lease;
 
+	if (!m || !ticket || shmstore_ticket_parse(ticket + 1, ret) < 0)
+		return -EBADMSG;
+	lease = lease_of(m, ret->path);
 	return lease ? take_file(m, lease, stays, k->key.uid, ret_size) : -EBADMSG;
+}
+
+void actors_copy_revoke(const struct actors_one *k)
+{
+	struct shmstore_ticket ticket;
+	uint64_t size;
+	int fd = k->ticket ? open_state(k, k->ticket, false, &ticket, &size) : -1;
+
+	if (fd >= 0)
+		close(fd);
 }
 
 bool actors_copy_saved(struct actors_one *k, const char *text)
 {
 	struct actors_copy *c = k->copy;
-	const char *ticket_text = strchr(text, '\n');
-	bool here = c && actor_stays(k->core) && wants_here(k), away = c && (!here || actors_copied(k));
+	bool here = c && actor_stays(k->core) && wants_here(k), away = !here || actors_copied(k);
 	struct shmstore_ticket ticket;
-	int fd = -EBADMSG;
+	uint64_t size;
+	int fd = c ? open_state(k, text, here, &ticket, &size) : -EBADMSG;
 
-	if (c && ticket_text && shmstore_ticket_parse(ticket_text + 1, &ticket) == 0)
-		fd = away ? open_state(k, &ticket, here, &c->size) : -1;
-	if (!c || fd < -1 || (away && fd < 0)) {
+	if (fd < 0) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name, .error = fd),
 			"an actor of user %u was saved, and is not copied: its state is no file of its store, or "
 			"it is gone",
@@ -170,6 +180,7 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 	}
 	forget_state(c);
 	c->fd = fd;
+	c->size = size;
 	c->dirty = false;
 	c->saved_ms = actors_now_ms();
 	c->meta = (struct actors_say_state){.version = k->last_version,
@@ -181,6 +192,8 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 	memcpy(c->meta.parent, k->parent, sizeof(c->meta.parent));
 	if (here)
 		actors_keep_here(k, &c->meta, text);
+	if (!away)
+		forget_state(c);
 	return true;
 }
 

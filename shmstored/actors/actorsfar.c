@@ -221,7 +221,8 @@ const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 
 const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms)
 {
-	const struct ckpt_copy *best = k->adverts && !actors_one_has_family(k) ? actors_far_best(k, false) : NULL;
+	const struct ckpt_copy *best =
+		k->copy && k->adverts && !actors_one_has_family(k) ? actors_far_best(k, false) : NULL;
 	const struct actors_advert *v = k->adverts;
 	uint64_t age, delay;
 
@@ -229,6 +230,8 @@ const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_
 		return NULL;
 	while (strcmp(v->peer, best->peer) != 0)
 		v = v->next;
+	if (!k->copy->dirty && v->version == k->copy->meta.version)
+		return v; /* it is no older than the actor */
 	age = v->saved_ms ? actors_now_ms() - v->saved_ms : CKPT_NONE - 1;
 	return ckpt_stale_use(&actors_options(k)->stale, age, fresh_ms, &delay) == CKPT_USE_STALE ? v : NULL;
 }

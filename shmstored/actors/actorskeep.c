@@ -96,7 +96,7 @@ static struct actors_guest *find_place(const struct actors *a, uint32_t uid, uin
 	return best;
 }
 
-static int open_handoff(const struct member *m)
+int actors_handoff(const struct member *m)
 {
 	char path[PATH_MAX];
 
@@ -122,7 +122,7 @@ static int make_file(const struct actors_guest *g)
 {
 	const struct conn_peer *who = conn_peer(g->conn);
 	struct stat st;
-	int dir = open_handoff(conn_member(g->conn)), fd;
+	int dir = actors_handoff(conn_member(g->conn)), fd;
 
 	if (dir < 0)
 		return dir;
@@ -233,7 +233,7 @@ static int offer(struct actors_one *k, struct actors_guest *g, const struct acto
 	const struct member *member = conn_member(g->conn);
 	char lease[SHMS_LEASE_NAME_SIZE], proc[40], text[WIRE_TEXT_MAX], ticket_text[SHMSTORE_TICKET_TEXT];
 	struct shmstore_ticket ticket = {.header_size = m->header_size, .buffer_size = m->buffer_size};
-	int dir = open_handoff(member), n, r = dir < 0 ? dir : 0;
+	int dir = actors_handoff(member), n, r = dir < 0 ? dir : 0;
 
 	if (r == 0)
 		r = leasename_make(leasename_now_ms() + 2 * FETCH_MS, lease);
@@ -342,6 +342,8 @@ static void came(struct actors_one *k, bool ok)
 			   &(struct actors_say){.version = kept->version, .bytes = kept->bytes});
 	}
 	answer_sender(k, ok ? 0 : -EIO);
+	if (!ok && k->core)
+		actors_copy_revoke(k);
 	if (!kept->version) {
 		kept->place = NULL;
 		actors_keep_drop(k);

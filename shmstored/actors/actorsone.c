@@ -180,6 +180,7 @@ static void forget_move(struct actors_one *k)
 	k->copy_version = 0;
 	k->stale_ms = UINT64_MAX;
 	k->to = NULL;
+	actors_copy_revoke(k);
 	free(k->ticket);
 	k->ticket = NULL;
 }
@@ -353,10 +354,10 @@ static void core_over(struct actors_one *k)
 	end_children(k);
 	if (k->at)
 		k->at->n_actors--;
-	k->at = NULL;
 	k->core = actor_free(k->core);
 	k->instant.is = false;
 	forget_move(k);
+	k->at = NULL;
 	actors_copy_end(k);
 	if (!k->recovering && !*k->far)
 		actors_keep_drop(k);

@@ -148,6 +148,8 @@ bool actors_copied(const struct actors_one *k);
 uint64_t actors_copy_tick(struct actors_one *k, uint64_t now_ms);
 /* It was saved: text is where. The file is taken over from its lease. False: it cannot be had. */
 bool actors_copy_saved(struct actors_one *k, const char *text);
+/* Nobody takes the state that was saved last: its lease goes, and its memory with it. */
+void actors_copy_revoke(const struct actors_one *k);
 /* And goes on: the copies are sent. */
 void actors_copy_send(struct actors_one *k);
 /* It was saved, and moves to that daemon: its state is sent there. False: it cannot be. */
@@ -157,6 +159,8 @@ void actors_copy_recall(struct actors_one *k, const char *daemon);
 
 /* ---- actorskeep.c: copies of actors, at places here ---------------------------------------------------------------------- */
 
+/* The directory of a store's leases, or -errno. */
+int actors_handoff(const struct member *m);
 /* The place that keeps a copy of an actor that lives here, or shall. NULL: there is none. */
 struct actors_guest *actors_keep_place(const struct actors_one *k);
 /* It was saved: that place takes a copy. text: where the state is. */

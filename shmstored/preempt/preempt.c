@@ -194,18 +194,18 @@ static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v
 	return false;
 }
 
-/* Was it chosen for actors that were to be moved, and one of them could not be? They are not lost for the memory that they have. */
-static bool keeps_actors(const struct preempt *p, const struct preempt_victim *v)
+/* Are there actors that were to be moved, and are not yet, or could not be? They are not lost for memory. */
+static bool has_actors(const struct preempt *p, pid_t pid)
 {
 	struct actors_leaving left;
 
-	actors_leaving(p->host->actors, v->record.pid, (struct actors_want){0}, &left);
-	return !v->record.n_tasks && left.n && left.level < (int)POLICYLEVEL_ALWAYS;
+	actors_leaving(p->host->actors, pid, (struct actors_want){0}, &left);
+	return left.n > 0;
 }
 
 static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool above)
 {
-	v->record.keeps_actors = keeps_actors(p, v);
+	v->record.keeps_actors = has_actors(p, v->record.pid);
 	if (v->record.notice_only || v->record.keeps_actors || !above)
 		let_go(p, v, PREEMPT_SPARED);
 	else
@@ -246,7 +246,7 @@ static void step(struct preempt *p, struct preempt_victim *v)
 			v->record.notice_only = false; /* it has become worse: the time that it had counts */
 			evacuate(p, v);
 		}
-		if (above && is_urgent(p)) {
+		if (above && is_urgent(p) && !has_actors(p, v->record.pid)) {
 			send_signal(p, v, SIGKILL, PREEMPT_KILLED);
 			break;
 		}
@@ -281,23 +281,31 @@ static void step_all(struct preempt *p)
 
 /* ---- choosing ------------------------------------------------------------------------------------------------------ */
 
-/* Is the last wave under way? */
+/* Is the last wave under way? Who is stuck, or moves an actor when there is no time for that, holds nobody up. */
 static bool is_under_way(const struct preempt *p)
 {
 	const struct preempt_victim *v = p->wave;
 
-	while (v && v->record.step == PREEMPT_STUCK)
+	while (v && (v->record.step == PREEMPT_STUCK ||
+		     (v->record.step == PREEMPT_NOTICED && is_urgent(p) && has_actors(p, v->record.pid))))
 		v = v->next;
 	return v != NULL;
 }
 
-static bool is_stuck(const struct preempt *p, pid_t pid)
+static const struct preempt_victim *find_victim(const struct preempt *p, pid_t pid)
 {
 	const struct preempt_victim *v = p->wave;
 
-	while (v && (v->record.pid != pid || v->record.step != PREEMPT_STUCK))
+	while (v && v->record.pid != pid)
 		v = v->next;
-	return v != NULL;
+	return v;
+}
+
+static bool is_stuck(const struct preempt *p, pid_t pid)
+{
+	const struct preempt_victim *v = find_victim(p, pid);
+
+	return v && v->record.step == PREEMPT_STUCK;
 }
 
 /* A stuck process gives no memory: it counts as dead, and is no candidate. */
@@ -343,7 +351,6 @@ static bool add_victim(struct preempt *p, const struct preemptpick_who *who, con
 {
 	const struct pressure *host = p->host->pressure;
 	struct preempt_victim *v = NULL;
-	struct actors_leaving leaving;
 
 	if (preemptvictim_new(who, chosen, &v) < 0 || !v)
 		return false;
@@ -358,8 +365,7 @@ static bool add_victim(struct preempt *p, const struct preemptpick_who *who, con
 	v->record.used = host->used.bytes;
 	v->record.notice_only = notice_only;
 	v->record.delay_ms = delay_of(p, v->record.uid);
-	actors_leaving(p->host->actors, v->record.pid, (struct actors_want){0}, &leaving);
-	v->has_actors = leaving.n > 0;
+	v->has_actors = has_actors(p, v->record.pid);
 	v->next = p->wave;
 	p->wave = v;
 	note_step(p, v, PREEMPT_NOTICED);
@@ -388,9 +394,9 @@ static void choose(struct preempt *p)
 		return;
 	if (preemptpick_init(&pick, p->host) < 0)
 		return;
-	leave_out_stuck(p, &pick);
 	for (size_t i = 0; i < pick.n; i++)
-		if (was_asked(p, conn_peer(pick.who[i].conn)->pid, above))
+		if (find_victim(p, conn_peer(pick.who[i].conn)->pid) ||
+		    was_asked(p, conn_peer(pick.who[i].conn)->pid, above))
 			pick.workers[i].life = POLICY_DEAD;
 	n = policy_select(&policy, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)

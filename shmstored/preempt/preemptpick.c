@@ -6,6 +6,8 @@
  *
  * A process that runs no task is a candidate only if it said that it is a worker, which then is
  * idle, or if it has actors. A process that just has a store, or waits at the gate, is no candidate.
+ *
+ * An actor is not lost for memory: a process is no candidate while its end would lose one.
  */
 #include "preemptpick.h"
 
@@ -121,7 +123,17 @@ static struct policy_worker busy_worker(const struct host *h, const struct admit
 	return w;
 }
 
-static void add(struct preemptpick *p, struct policy_worker w, struct preemptpick_who who)
+/* Would its end lose an actor, as neither a place with memory nor a copy goes on with it? */
+static bool loses_actors(const struct host *h, const struct preemptpick_who *who)
+{
+	pid_t pid = conn_peer(who->conn)->pid;
+	struct actors_leaving leaving;
+
+	actors_leaving(h->actors, pid, preemptpick_want(h, pid, preemptpick_n_tasks(who)), &leaving);
+	return leaving.n_movable < leaving.n;
+}
+
+static void add(struct preemptpick *p, const struct host *h, struct policy_worker w, struct preemptpick_who who)
 {
 	if (w.level == POLICYLEVEL_NEVER) {
 		p->n_never++;
@@ -129,6 +141,10 @@ static void add(struct preemptpick *p, struct policy_worker w, struct preemptpic
 	}
 	if (!may_signal(who.conn)) {
 		p->n_foreign++;
+		return;
+	}
+	if (loses_actors(h, &who)) {
+		p->n_kept++;
 		return;
 	}
 	w.id = p->n;
@@ -163,20 +179,14 @@ static bool is_worker(const struct admit_tasks *t, pid_t pid)
 	return g != NULL;
 }
 
-/* A process that runs no task. It is not ended for actors that are not ALWAYS and for which no place has memory. */
+/* A process that runs no task. */
 static void add_idle(struct preemptpick *p, const struct host *h, struct conn *c, bool cold)
 {
-	pid_t pid = conn_peer(c)->pid;
-	struct policy_worker w = worker_of(h, pid);
-	struct actors_leaving leaving;
+	struct policy_worker w = worker_of(h, conn_peer(c)->pid);
 
-	actors_leaving(h->actors, pid, preemptpick_want(h, pid, 0), &leaving);
 	if (w.work == POLICY_IDLE && cold)
 		w.work = POLICY_COLD;
-	if (leaving.n_movable < leaving.n && w.level > POLICYLEVEL_NEVER && w.level < POLICYLEVEL_ALWAYS)
-		p->n_kept++;
-	else
-		add(p, w, (struct preemptpick_who){c, NULL});
+	add(p, h, w, (struct preemptpick_who){c, NULL});
 }
 
 int preemptpick_init(struct preemptpick *p, const struct host *h)
@@ -198,7 +208,7 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 		return -ENOMEM;
 	}
 	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next)
-		add(p, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->guest->conn, proc});
+		add(p, h, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->guest->conn, proc});
 	for (const struct admit_guest *g = t->guests; g; g = g->hh.next)
 		if (g->worker && !is_known(p, t, conn_peer(g->conn)->pid))
 			add_idle(p, h, g->conn, !g->used);

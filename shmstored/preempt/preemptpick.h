@@ -22,7 +22,7 @@ struct preemptpick_who {
 
 struct preemptpick {
 	size_t n, n_never, n_foreign;
-	size_t n_kept;                 /* that have actors for which no place has memory */
+	size_t n_kept;                 /* whose end would lose an actor: no place has memory for it */
 	struct policy_worker *workers; /* candidates; id: the index of */
 	struct preemptpick_who *who;
 	struct policy_victim *victims; /* room for n */

@@ -13,6 +13,7 @@ from actorscene import Process, log
 from daemon import SHMSTORED, wait_for
 from fixture import NOBODY, Place
 from gatehost import python
+from test_daemon_preempt import Worker, looked
 from test_daemon_pressure import gate, text
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
@@ -160,7 +161,7 @@ def test_a_place_that_is_killed_loses_its_actors(processes, store):
     first = processes("first", log(size=8192))
     actor = store.actor("log")
     assert actor.call("add", 0) == (first.pid, 1)
-    calls = [actor.send("add", 1, 0.3)] + [actor.send("add", i) for i in range(2, 10)]
+    calls = [actor.send("add", 1, 30)] + [actor.send("add", i) for i in range(2, 10)]
     first.kill()
     for c in calls:
         with pytest.raises(shmstore.actors.ActorLost):
@@ -302,7 +303,7 @@ def test_the_daemon_finds_a_place(processes, store):
     assert first.pid != large.pid
 
 
-def test_none_has_room(processes, store):
+def test_none_has_room(processes, store, place):
     first = processes("first", log(size=MIB, suspend=0.5))
     processes("small", room=1000)
     actor = store.actor("log")
@@ -311,6 +312,7 @@ def test_none_has_room(processes, store):
         actor.move()
     assert e.value.errno == 125
     check_moved(calls, actor, first.pid, first.pid)
+    assert not saved(f"{place.path}/stores/w{first.pid}"), "the memory of a state that nobody takes"
 
 
 def test_one_that_waits_for_room_gets_it(processes, store):
@@ -350,7 +352,7 @@ def test_what_fails_brings_it_home(processes, store, place, home, there):
     check_moved(calls, actor, first.pid, first.pid)
     if there == "load=hang":
         second.kill()
-    wait_for("nothing left over", lambda: not [n for n in saved(f"{place.path}/stores/w{first.pid}") if "/objects/" in n])
+    wait_for("nothing left over", lambda: not saved(f"{place.path}/stores/w{first.pid}"))
 
 
 def test_home_dies_before_it_is_saved(processes, store):
@@ -574,8 +576,8 @@ def test_who_is_preempted_has_its_actors_moved(make_daemon, place, work):
         assert first.stdout.readline() == "ready\n"
         assert ask_block(wire, "count") == (first.pid, 1)
         plan = lambda: [(p["pid"], p["level"], p["actors"], p["actors_moved"]) for p in gate(daemon)["preemption"]["plan"]]  # noqa: E731
-        wait_for("the plan", lambda: plan() == ([(first.pid, "HIGH", 1, 0)] if work == "runs" else []))
-        assert gate(daemon)["preemption"]["kept"] == (work != "runs")
+        wait_for("the plan", lambda: gate(daemon)["preemption"]["kept"] == 1)
+        assert plan() == []
         second = python(PREEMPTED, place.path, "second", env=env)
         assert second.stdout.readline() == "ready\n"
         wait_for("the plan", lambda: plan() == [(first.pid, "HIGH", 1, 1)])
@@ -607,13 +609,14 @@ def test_a_move_holds_the_signal_and_is_told_as_is_the_loss_of_an_actor(make_dae
     assert "shmstore_actor_lost_total 1" in daemon.get("/metrics")
 
 
-def test_a_move_for_memory_goes_to_another_partition_and_not_where_it_frees_nothing(make_daemon, place, other):
+@pytest.mark.parametrize("level", ("high", "always"))
+def test_a_move_for_memory_goes_to_another_partition_and_not_where_it_frees_nothing(make_daemon, place, other, level):
     """An actor that is all of its process's memory: in the same partition it would take as much as before. It is not moved there, nor ended; the plan says so."""
     keys = text(host_total="256MiB", preempt="shm", preempt_grace="200ms", preempt_term="200ms")
     daemon = make_daemon(config=f'{keys}\n' + "".join(f'partition "{p.path}" {{ create = yes }}\n' for p in (place, other)), http=True)
     env = {**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)}
     with daemon.wire() as wire:
-        first = python(PREEMPTED, place.path, "first", "alone", "high", env=env)
+        first = python(PREEMPTED, place.path, "first", "alone", level, env=env)
         second = python(PREEMPTED, place.path, "second", env=env)
         assert first.stdout.readline() == second.stdout.readline() == "ready\n"
         ask_block(wire, "keep", 60)
@@ -634,5 +637,56 @@ def test_a_move_for_memory_goes_to_another_partition_and_not_where_it_frees_noth
         told = [(e["event"], e["actor"], e["from"], e["to"]) for e in wire.query("events")["events"] if e["event"].startswith("actor-")]
         assert told == [("actor-moved", "block", "first", "fourth")]
     for process in (second, never, fourth):
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("level", ("low", "always"))
+def test_whose_actor_has_no_place_to_go_is_not_ended_though_its_task_may_be(make_daemon, place, level):
+    """Neither where it runs a task, nor where saving the actor fails: it goes on, and is not asked again at once."""
+    keys = text(host_total="512MiB", preempt="shm", preempt_grace="50ms", preempt_term="50ms")
+    daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n', http=True)
+    env = {**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)}
+    with daemon.wire() as wire:
+        first = python(PREEMPTED, place.path, "first", "runs", level, env={**env, "SLOW": "x"})  # float("x") raises
+        assert first.stdout.readline() == "ready\n"
+        ask_block(wire, "grow", 500)
+        looks = lambda: wire.query("memory")["memory"]["samples"]  # noqa: E731
+        until = looks() + 20
+        wait_for("more looks", lambda: looks() >= until)
+        assert (gate(daemon)["preemption"]["waves"], gate(daemon)["preemption"]["kept"]) == (0, 1)
+        second = python(PREEMPTED, place.path, "second", env=env)
+        assert second.stdout.readline() == "ready\n"
+        wait_for("it is spared", lambda: gate(daemon)["preemption"]["spared"] == 1)
+        assert ask_block(wire, "count") == (first.pid, 1)
+        told = gate(daemon)["preemption"]
+        assert (told["terms"], told["kills"], daemon.api("actors")["actors"]["died"]) == (0, 0, 0)
+    for process in (first, second):
+        process.kill()
+        process.wait()
+
+
+def test_a_move_holds_even_the_last_signal_and_others_go_meanwhile(make_daemon, place, small):
+    """All of the host is used: whoever is in the midst of a move is not killed, the next one is."""
+    keys = text(**small.keys, preempt="shm", preempt_grace="20s", preempt_term="20s")
+    small.available(100)
+    daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n', http=False)
+    env = {**daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent)}
+    low = Worker(daemon, "LOW")
+    with daemon.wire() as wire:
+        first = python(PREEMPTED, place.path, "first", "alone", "always", env={**env, "SLOW": "1.5"})
+        second = python(PREEMPTED, place.path, "second", env=env)
+        assert first.stdout.readline() == second.stdout.readline() == "ready\n"
+        small.private(first.pid, 100 * MIB)
+        assert ask_block(wire, "count") == (first.pid, 1)
+        looked(daemon)
+        small.available(0)
+        assert low.process.wait(30) == -9
+        assert first.poll() is None
+        assert ask_block(wire, "count") == (second.pid, 2)
+        steps = [(e["pid"], e["step"]) for e in wire.query("events")["events"] if e["event"] == "preempt"]
+        assert steps.index((first.pid, "notice")) < steps.index((low.pid, "kill"))
+    low.close()
+    for process in (first, second):
         process.kill()
         process.wait()

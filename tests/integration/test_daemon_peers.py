@@ -319,7 +319,7 @@ def test_options_of_one_actor_decide_and_go_with_it(make_hosts):
     pid = a.actor("copied")["pid"]
     os.kill(pid, signal.SIGKILL)
     assert outlasting(caller, "add", 0)[0] != pid
-    home = a if a.actor("copied")["pid"] else b
+    home = a if a.actor("copied")["state"] == "active" else b
     assert home.actor("copied")["options"]["selection"] == "fixed:c,b" and home.actor("copied")["options"]["num"] == "explicit:max"
     assert home.actor("copied")["restarts_left"] == (4 if home is a else 5)
     assert keeper.pid != other.pid
