@@ -80,6 +80,26 @@ class Cgroup:
             return stat["total_rss"] + stat["total_shmem"]
         return int(read(os.path.join(self.path, "memory.current"))) - (stat["file"] - stat["shmem"])
 
+    def limit(self, nbytes):
+        """Bytes that its processes may have; swap does not count."""
+        names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes") if self.version == 1 else ("memory.max", "memory.swap.max")
+        for name, value in zip(names, (nbytes, nbytes if self.version == 1 else 0)):
+            path = os.path.join(self.path, name)
+            if os.path.exists(path):
+                with open(path, "w") as file:
+                    file.write(str(value))
+
+    def enter(self):
+        """This process goes in, and begins a session."""
+        with open(os.path.join(self.path, "cgroup.procs"), "w") as file:
+            file.write(str(os.getpid()))
+        os.setsid()
+
+    def killed(self):
+        """Processes that the kernel killed for its limit."""
+        name = "memory.oom_control" if self.version == 1 else "memory.events"
+        return next(int(line.split()[1]) for line in read(os.path.join(self.path, name)).splitlines() if line.startswith("oom_kill "))
+
     def remove(self):
         """Kills what is still in it and removes it. False: it is still there."""
         deadline = time.monotonic() + 10

@@ -166,7 +166,8 @@ void actors_copy_revoke(const struct actors_one *k)
 bool actors_copy_saved(struct actors_one *k, const char *text)
 {
 	struct actors_copy *c = k->copy;
-	bool here = c && actor_stays(k->core) && wants_here(k), away = !here || actors_copied(k);
+	bool here = c && actor_stays(k->core) && wants_here(k) && actors_keep_place(k);
+	bool away = !here || actors_copied(k);
 	struct shmstore_ticket ticket;
 	uint64_t size;
 	int fd = c ? open_state(k, text, here, &ticket, &size) : -EBADMSG;

@@ -55,8 +55,11 @@ int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_
 
 	if (n < sizeof(number))
 		memcpy(number, text, n);
-	if (*text && configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0) {
-		snprintf(why, CONFIG_WHY, "options of an actor begin with the number of its restarts");
+	if (*text &&
+	    (strlen(text) > WIRE_ACTOR_OPTIONS || configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
+		snprintf(why, CONFIG_WHY,
+			 "options of an actor begin with the number of its restarts, and have %u bytes at most",
+			 WIRE_ACTOR_OPTIONS);
 		return -EINVAL;
 	}
 	text += n + strspn(text + n, " ");

@@ -197,7 +197,8 @@ def test_an_older_client_sends_none(daemon):
         assert wire.call("ACTOR_BORN", 0, 0, 0, 1, 0, 11, tail=b"b\na").name == "DONE"
         assert wire.call("ACTOR_BORN", 0, 0, 0, 1, 0, 11, tail=b"c\na\n2").name == "DONE"
         assert wire.call("ACTOR_BORN", 0, 0, 0, 1, 0, 11, tail=b"d\n\n2 retry=1").name == "DONE"
-        for n, tail in enumerate((b"e\n", b"e\n\nx", b"e\n\n2 retry", b"e\n\n2 timeout=5s", b"e\n\n4294967296", b"e\n\n2 retry=1\nretry=2", b"e\n\n-1")):
+        for tail in (b"e\n", b"e\n\nx", b"e\n\n2 retry", b"e\n\n2 timeout=5s", b"e\n\n4294967296", b"e\n\n2 retry=1\nretry=2", b"e\n\n-1",
+                                  b"e\n\n2 " + b"retry=1 " * 64):
             answer = wire.call("ACTOR_BORN", 0, 0, 0, 1, 0, 11, tail=tail)
             assert (answer.name, answer.values[0]) == ("REFUSED", -22), tail
         assert wire.call("ACTOR_MOVE", 0, tail=b"a\np\n").values[0] == -22
