@@ -241,7 +241,7 @@ stage_python() {
   local name files=() status=0
   fetch_promtool
   build_release || return 1
-  for name in deploy daemon_users daemon_http daemon_web openmetrics big_pages admin_top admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_preempt_told daemon_stage daemon_actors profiles; do
+  for name in deploy daemon_users daemon_http daemon_web openmetrics big_pages admin_top admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_preempt_told daemon_stage daemon_actors daemon_peers daemon_restarts profiles; do
     files+=("tests/integration/test_$name.py")
   done
   pytest_on "$release" tests/python || status=1
