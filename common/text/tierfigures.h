@@ -10,8 +10,6 @@ struct shmstore_tier_info;
 
 /* Bytes that tier files may still take, by the tier's limits and the disk's free space. */
 uint64_t tierfigures_available(const struct shmstore_tier_info *info);
-/* The ratio of the demoted objects' size in memory to that on disk; 0: there are none. */
-double tierfigures_ratio(const struct shmstore_tier_info *info);
 void tierfigures_add(struct json_object *o, const struct shmstore_tier_info *info);
 
 #endif

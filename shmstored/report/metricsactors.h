@@ -8,6 +8,6 @@
 struct actors;
 
 /* NULL, where there never was one: nothing is written. */
-void metricsactors_write(const struct metric_out *o, const struct actors *a);
+void metricsactors_write(struct metric_out *o, const struct actors *a);
 
 #endif

@@ -8,6 +8,6 @@
 struct host;
 
 /* Where memory is not watched nothing is written. */
-void metricspressure_write(const struct metric_out *o, const struct host *h);
+void metricspressure_write(struct metric_out *o, const struct host *h);
 
 #endif

@@ -14,13 +14,13 @@
 
 #include "procstat.h"
 
-/* name, "" or its unit, in seconds with two decimals where it is hundredths. */
-static void write_one(const struct metric_out *o, const char *name, const char *unit, const char *help, bool counter,
-		      uint64_t value, bool hundredths)
+/* In seconds with two decimals, where it is hundredths. */
+static void write_one(const struct metric_out *o, const char *name, const char *help, bool counter, uint64_t value,
+		      bool hundredths)
 {
 	const char *total = counter ? "_total" : "";
 
-	metric_begin(o, name, counter ? "counter" : "gauge", unit, help);
+	metric_begin(o, name, counter ? "counter" : "gauge", help);
 	if (hundredths)
 		fprintf(o->file, "%s%s %" PRIu64 ".%02" PRIu64 "\n", name, total, value / 100, value % 100);
 	else
@@ -39,10 +39,10 @@ static void write_descriptors(const struct metric_out *o)
 			n += e->d_name[0] != '.';
 		closedir(dir);
 		/* Without the one that was just open. */
-		write_one(o, "process_open_fds", "", "Open file descriptors.", false, n - 1, false);
+		write_one(o, "process_open_fds", "Open file descriptors.", false, n - 1, false);
 	}
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-		write_one(o, "process_max_fds", "", "File descriptors that it may open.", false, limit.rlim_cur, false);
+		write_one(o, "process_max_fds", "File descriptors that it may open.", false, limit.rlim_cur, false);
 }
 
 /* 0: the text does not have it. */
@@ -65,15 +65,15 @@ void metricsself_write(const struct metric_out *o, int64_t started_ns)
 	text[n] = '\0';
 	if (number(text, PROCSTAT_RESIDENT_PAGES) && ticks) {
 		cpu = number(text, PROCSTAT_USER_TICKS) + number(text, PROCSTAT_SYSTEM_TICKS);
-		write_one(o, "process_cpu_seconds", "seconds", "Processor time, of user and system.", true,
-			  cpu * 100 / ticks, true);
-		write_one(o, "process_threads", "", "Threads.", false, number(text, PROCSTAT_THREADS), false);
-		write_one(o, "process_virtual_memory_bytes", "bytes", "Address space.", false,
-			  number(text, PROCSTAT_BYTES), false);
-		write_one(o, "process_resident_memory_bytes", "bytes", "Memory that is resident.", false,
+		write_one(o, "process_cpu_seconds", "Processor time, of user and system.", true, cpu * 100 / ticks,
+			  true);
+		write_one(o, "process_threads", "Threads.", false, number(text, PROCSTAT_THREADS), false);
+		write_one(o, "process_virtual_memory_bytes", "Address space.", false, number(text, PROCSTAT_BYTES),
+			  false);
+		write_one(o, "process_resident_memory_bytes", "Memory that is resident.", false,
 			  number(text, PROCSTAT_RESIDENT_PAGES) * page, false);
 	}
-	write_one(o, "process_start_time_seconds", "seconds", "When it began, since the epoch.", false,
+	write_one(o, "process_start_time_seconds", "When it began, since the epoch.", false,
 		  (uint64_t)started_ns / 10000000, true);
 	write_descriptors(o);
 }

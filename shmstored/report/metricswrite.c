@@ -3,55 +3,60 @@
 #include "metricswrite.h"
 
 #include <inttypes.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "printable.h"
 
-void metric_begin(const struct metric_out *o, const char *name, const char *type, const char *unit, const char *help)
+const char metric_uid[1] = "";
+
+/* The last word of a name that has one; no unit else. */
+static const char *unit_of(const char *name)
+{
+	const char *last = strrchr(name, '_');
+
+	return last && (strcmp(last, "_bytes") == 0 || strcmp(last, "_seconds") == 0) ? last + 1 : NULL;
+}
+
+void metric_begin(const struct metric_out *o, const char *name, const char *type, const char *help)
 {
 	/* The older format calls a family of counters by its samples' name. */
 	const char *suffix = !o->open && strcmp(type, "counter") == 0 ? "_total" : "";
 
 	fprintf(o->file, "# TYPE %s%s %s\n", name, suffix, type);
-	if (o->open && *unit)
-		fprintf(o->file, "# UNIT %s %s\n", name, unit);
+	if (o->open && unit_of(name))
+		fprintf(o->file, "# UNIT %s %s\n", name, unit_of(name));
 	fprintf(o->file, "# HELP %s%s %s\n", name, suffix, help);
 }
 
-static void value(const struct metric_out *o, const struct metric *m, const void *thing)
+static void write_value(const struct metric_out *o, const struct field *f, const void *thing)
 {
-	const void *at = (const char *)thing + m->off;
+	const void *at = (const char *)thing + f->off;
 	uint64_t ns;
 
-	switch (m->form) {
-	case FORM_U64:
-		fprintf(o->file, " %" PRIu64 "\n", *(const uint64_t *)at);
-		return;
-	case FORM_I64:
-		fprintf(o->file, " %" PRId64 "\n", *(const int64_t *)at);
-		return;
-	case FORM_U32:
+	if (f->form == FIELD_U32)
 		fprintf(o->file, " %" PRIu32 "\n", *(const uint32_t *)at);
-		return;
-	case FORM_NS:
-	default:
-		ns = *(const uint64_t *)at;
+	else if (f->form == FIELD_I64)
+		fprintf(o->file, " %" PRId64 "\n", *(const int64_t *)at);
+	else if (f->form != FIELD_NS && f->form != FIELD_MS)
+		fprintf(o->file, " %" PRIu64 "\n", *(const uint64_t *)at);
+	else {
+		ns = *(const uint64_t *)at * (f->form == FIELD_MS ? 1000000 : 1);
 		fprintf(o->file, " %" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000, ns % 1000000000);
 	}
 }
 
-void metric_sample(const struct metric_out *o, const struct metric *m, const void *thing, const char *const *labels)
+static void write_sample(const struct metric_out *o, const struct field *f, const struct metric_thing *t)
 {
-	char sign = '{';
+	char sign = '{', digits[12];
 
-	fprintf(o->file, "%s%s", m->name, m->counter ? "_total" : "");
-	for (; *labels; labels += 2) {
-		const char *text = labels[1] ? labels[1] : "";
+	snprintf(digits, sizeof(digits), "%u", t->uid);
+	fprintf(o->file, "%s%s", f->metric, f->counter ? "_total" : "");
+	for (const char *const *label = t->labels; *label; label += 2) {
+		const char *text = label[1] == metric_uid ? digits : label[1] ? label[1] : "";
 		char *escaped = printable_is(text, strlen(text)) ? NULL : printable_new(text, strlen(text));
 
-		fprintf(o->file, "%c%s=\"", sign, labels[0]);
+		fprintf(o->file, "%c%s=\"", sign, label[0]);
 		for (const char *c = escaped ? escaped : text; *c; c++) {
 			if (*c == '\\' || *c == '"')
 				putc('\\', o->file);
@@ -63,10 +68,69 @@ void metric_sample(const struct metric_out *o, const struct metric *m, const voi
 	}
 	if (sign == ',')
 		putc('}', o->file);
-	value(o, m, thing);
+	write_value(o, f, t->at);
 }
 
-void metric_family(const struct metric_out *o, const struct metric *m)
+struct metric_thing *metric_add(struct metric_out *o, const void *at, const char *const *labels)
 {
-	metric_begin(o, m->name, m->counter ? "counter" : "gauge", m->unit, m->help);
+	struct metric_thing *t;
+	size_t n = 0;
+
+	if (o->n_things == o->room) {
+		size_t room = 2 * o->room + 16;
+
+		t = realloc(o->things, room * sizeof(*t));
+		if (!t) {
+			o->failed = true;
+			return NULL;
+		}
+		o->things = t;
+		o->room = room;
+	}
+	t = &o->things[o->n_things++];
+	*t = (struct metric_thing){.at = at};
+	for (; labels[n] && n < 2 * LABELS_MAX; n += 2) {
+		t->labels[n] = labels[n];
+		t->labels[n + 1] = labels[n + 1];
+	}
+	return t;
+}
+
+void metric_family(const struct metric_out *o, const struct field *row)
+{
+	metric_begin(o, row->metric, row->counter ? "counter" : "gauge", row->help);
+}
+
+void metric_samples(struct metric_out *o, const struct field *row)
+{
+	for (size_t i = 0; i < o->n_things; i++)
+		write_sample(o, row, &o->things[i]);
+	o->n_things = 0;
+}
+
+void metric_rows(struct metric_out *o, const struct field *rows, size_t n)
+{
+	size_t n_things = o->n_things;
+
+	for (const struct field *f = rows; f < rows + n; f++) {
+		if (!f->metric)
+			continue;
+		metric_family(o, f);
+		o->n_things = n_things;
+		metric_samples(o, f);
+	}
+	o->n_things = 0;
+}
+
+void metric_number(struct metric_out *o, const char *name, bool counter, const char *help, uint64_t number)
+{
+	const struct field row = {.form = FIELD_U64, .counter = counter, .metric = name, .help = help};
+
+	metric_add(o, &number, LABELS(NULL));
+	metric_rows(o, &row, 1);
+}
+
+void metric_out_deinit(struct metric_out *o)
+{
+	free(o->things);
 }

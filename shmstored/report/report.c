@@ -16,7 +16,7 @@
 
 #include "account.h"
 #include "events.h"
-#include "host.h"
+#include "host.def"
 #include "jsonmake.h"
 #include "loop.h"
 #include "report_parts.h"
@@ -38,8 +38,7 @@ const char *report_limit_name(unsigned kind)
 
 static void daemon_part(const struct report_view *v, struct host *h, struct json_object *o)
 {
-	const struct host_counters *c = &h->counters;
-	struct json_object *counters, *events;
+	struct json_object *events;
 
 	jsonmake_text(o, "version", shmstore_version());
 	jsonmake_i64(o, "pid", getpid());
@@ -51,16 +50,7 @@ static void daemon_part(const struct report_view *v, struct host *h, struct json
 	jsonmake_flag(o, "draining", h->draining);
 	/* The users whose stores the other documents show by name. */
 	jsonmake_text(o, "view", v->uid == REPORT_ALL ? "all" : v->uid == REPORT_NOBODY ? "totals" : "own");
-	counters = jsonmake_child(o, "counters", jsonmake_new());
-	jsonmake_u64(counters, "requests", c->n_requests);
-	jsonmake_u64(counters, "connections", c->n_connections);
-	jsonmake_u64(counters, "dropped", c->n_dropped);
-	jsonmake_u64(counters, "refused_connections", c->n_refused);
-	jsonmake_u64(counters, "grants", c->n_grants);
-	jsonmake_u64(counters, "waits", c->n_waits);
-	jsonmake_u64(counters, "refusals", c->n_refusals);
-	jsonmake_u64(counters, "reaped", c->n_reaped);
-	jsonmake_u64(counters, "brokered", c->n_brokered);
+	fields_add(jsonmake_child(o, "counters", jsonmake_new()), of_host, &h->counters);
 	events = jsonmake_child(o, "events", jsonmake_new());
 	for (int e = 0; e < (int)EVENTS_N; e++)
 		jsonmake_u64(events, event_name((enum event)e), events_count(h->events, (enum event)e));

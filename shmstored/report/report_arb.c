@@ -9,6 +9,7 @@
 #include "arbhost_state.h"
 #include "jsonmake.h"
 #include "report_parts.h"
+#include "sums.def"
 
 #define MS UINT64_C(1000000)
 
@@ -26,14 +27,6 @@ static const struct arbguest *seen(const struct listing *l, uint64_t id)
 	const struct arbguest *c = id & ARB_OURS ? NULL : arbhost_client(l->host, id >> 32);
 
 	return c && report_may_see(l->view, c->member->uid) ? c : NULL;
-}
-
-static void id_or_null(struct json_object *o, const char *name, uint64_t id)
-{
-	if (id)
-		jsonmake_u64(o, name, id);
-	else
-		jsonmake_null(o, name);
 }
 
 static void priority(struct json_object *o, int64_t value)
@@ -74,49 +67,36 @@ static uint64_t leased(struct arbhost *h, const struct arbguest *of, uint32_t po
 	return sum;
 }
 
-static void pool_numbers(const struct arb_pool_info *i, struct json_object *o)
+/* What the kernel says, of the partition's pool. */
+/* Puts the store and the process of c, if any, into their places. */
+static void add_owner(struct json_object *o, const struct arbguest *c)
 {
-	jsonmake_u64(o, "capacity", i->capacity);
-	jsonmake_u64(o, "used", i->used);
-	jsonmake_u64(o, "reclaimable", i->reclaimable);
-	jsonmake_u64(o, "spilling", i->spilling);
-	jsonmake_u64(o, "spilled", i->spilled);
-	jsonmake_u64(o, "max_used", i->max_used);
-	jsonmake_u64(o, "waiting", i->n_waiting);
-	jsonmake_u64(o, "grants", i->n_grants);
-	jsonmake_u64(o, "waits", i->n_waits);
-	jsonmake_u64(o, "retries", i->n_retries);
-	jsonmake_u64(o, "splits", i->n_splits);
-	jsonmake_u64(o, "toobig", i->n_toobig);
-	id_or_null(o, "closed_by", i->closed_by);
+	if (!c)
+		return;
+	jsonmake_text(o, "store", c->member->name);
+	jsonmake_i64(o, "pid", c->member->pid);
 }
 
 static bool add_pool(void *arg, const struct arb_pool_info *i)
 {
 	struct listing *l = arg;
 	const struct arbguest *c = i->kind == ARB_PRIVATE ? seen(l, i->id) : NULL;
-	const struct arbkernel *k = &l->host->kernel;
+	static const struct arbkernel none;
 	bool partition = i->kind == ARB_PARTITION;
 	struct json_object *o;
 
 	if (!partition && !c)
 		return true;
 	o = jsonmake_append(l->list, jsonmake_new());
-	jsonmake_u64(o, "id", i->id);
-	jsonmake_text(o, "name", i->name);
+	fields_of(o, i, SAME(id), SAME(name), PLACE("kind"), PLACE("store"), PLACE("pid"), SAME(capacity), SAME(used),
+		  SAME(reclaimable), SAME(spilling), SAME(spilled), SAME(max_used), NUMBER(waiting), NUMBER(grants),
+		  NUMBER(waits), NUMBER(retries), NUMBER(splits), NUMBER(toobig),
+		  FIELD_AS(FIELD_ID, closed_by, "closed_by"));
 	jsonmake_text(o, "kind", partition ? "partition" : "private");
-	jsonmake_text(o, "store", c ? c->member->name : NULL);
-	if (c)
-		jsonmake_i64(o, "pid", c->member->pid);
-	else
-		jsonmake_null(o, "pid");
-	pool_numbers(i, o);
+	add_owner(o, c);
 	jsonmake_u64(o, "leased", leased(l->host, c, (uint32_t)i->id));
-	jsonmake_u64(o, "objects", partition ? k->core_objects : 0);
-	jsonmake_u64(o, "evictable", partition ? k->core_evictable : 0);
-	jsonmake_u64(o, "coming", partition ? k->core_coming : 0);
-	jsonmake_u64(o, "ghosts", partition ? k->ghosts : 0);
-	jsonmake_u64(o, "drift", partition ? k->drift : 0);
+	fields_of(o, partition ? &l->host->kernel : &none, FIELD(core_objects, "objects"),
+		  FIELD(core_evictable, "evictable"), FIELD(core_coming, "coming"), SAME(ghosts), SAME(drift));
 	jsonmake_u64(o, "level", arbhost_level(l->host, i));
 	return true;
 }
@@ -135,21 +115,13 @@ static bool add_task(void *arg, const struct arb_task_info *i)
 		return true;
 	arb_stats(l->host->core, i->id, 0, l->now_ns, 0, &s);
 	o = jsonmake_append(l->list, jsonmake_new());
-	jsonmake_u64(o, "id", i->id);
-	jsonmake_text(o, "store", c ? c->member->name : NULL);
-	if (c)
-		jsonmake_i64(o, "pid", c->member->pid);
-	else
-		jsonmake_null(o, "pid");
+	fields_of(o, i, SAME(id), PLACE("store"), PLACE("pid"), PLACE("task"), FIELD(name, "label"), PLACE("priority"),
+		  PLACE("begun_ms_ago"), SAME(held), SAME(stalled), NUMBER(contexts));
+	add_owner(o, c);
 	jsonmake_u64(o, "task", (uint32_t)i->id);
-	jsonmake_text(o, "label", i->name);
 	priority(o, i->priority);
 	ms(o, "begun_ms_ago", since(l, i->begun_ns));
-	jsonmake_u64(o, "held", i->held);
-	jsonmake_flag(o, "stalled", i->stalled);
-	jsonmake_u64(o, "contexts", i->n_contexts);
-	jsonmake_u64(o, "retries", s.n_retries);
-	jsonmake_u64(o, "splits", s.n_splits);
+	fields_of(o, &s, NUMBER(retries), NUMBER(splits));
 	ms(o, "blocked_ms", s.blocked_ns);
 	ms(o, "lost_ms", s.lost_ns);
 	return true;
@@ -174,28 +146,21 @@ static bool add_context(void *arg, const struct arb_context_info *i)
 	if (!c)
 		return true;
 	o = jsonmake_append(l->list, jsonmake_new());
-	jsonmake_u64(o, "id", i->id);
-	jsonmake_text(o, "store", c->member->name);
-	jsonmake_i64(o, "pid", c->member->pid);
+	fields_of(o, i, SAME(id), PLACE("store"), PLACE("pid"), PLACE("context"), PLACE("kind"), PLACE("state"),
+		  FIELD_AS(FIELD_ID, task, "task"), PLACE("label"), PLACE("priority"), PLACE("since_ms"), PLACE("pool"),
+		  SAME(bytes), SAME(held), SAME(need), NUMBER(passed), NUMBER(outcomes), PLACE("wait"), SAME(reason),
+		  PLACE("deadline_ms"));
+	add_owner(o, c);
 	jsonmake_u64(o, "context", (uint32_t)i->id);
 	jsonmake_text(o, "kind", kinds[(unsigned)i->kind <= ARB_SERVICE ? i->kind : 0]);
 	jsonmake_text(o, "state", arb_state_name(i->state));
-	id_or_null(o, "task", i->task);
 	jsonmake_text(o, "label", i->task && arb_task(l->host->core, i->task, &t) ? t.name : NULL);
 	priority(o, i->priority);
 	ms(o, "since_ms", since(l, i->since_ns));
 	pool_name(l, o, i->pool);
-	jsonmake_u64(o, "bytes", i->bytes);
-	jsonmake_u64(o, "held", i->held);
-	jsonmake_u64(o, "need", i->need);
-	jsonmake_u64(o, "passed", i->n_passed);
-	jsonmake_u64(o, "outcomes", i->n_outcomes);
 	jsonmake_text(o, "wait", waits[(unsigned)i->wait <= ARB_WAIT_EXTERNAL ? i->wait : 0]);
-	jsonmake_text(o, "reason", i->reason);
 	if (i->deadline_ns)
 		ms(o, "deadline_ms", i->deadline_ns > l->now_ns ? i->deadline_ns - l->now_ns : 0);
-	else
-		jsonmake_null(o, "deadline_ms");
 	return true;
 }
 
@@ -212,21 +177,9 @@ static void totals_part(const struct arbhost *h, struct json_object *o)
 	struct arb_totals t;
 
 	arb_totals(h->core, &t);
-	jsonmake_u64(o, "messages", t.n_messages);
-	jsonmake_u64(o, "retries", t.n_retries);
-	jsonmake_u64(o, "splits", t.n_splits);
-	jsonmake_u64(o, "nomem", t.n_nomem);
-	jsonmake_u64(o, "toobig", t.n_toobig);
-	jsonmake_u64(o, "timeouts", t.n_timeouts);
-	jsonmake_u64(o, "canceled", t.n_canceled);
-	jsonmake_u64(o, "removed", t.n_removed);
-	jsonmake_u64(o, "progress", t.n_progress);
-	jsonmake_u64(o, "detects", t.n_detects);
-	jsonmake_u64(o, "parked", t.n_parked);
-	jsonmake_u64(o, "contexts", t.n_contexts);
-	jsonmake_u64(o, "tasks", t.n_tasks);
-	jsonmake_u64(o, "pools", t.n_pools);
-	jsonmake_u64(o, "reservations", t.n_reservations);
+	fields_of(o, &t, NUMBER(messages), NUMBER(retries), NUMBER(splits), NUMBER(nomem), NUMBER(toobig),
+		  NUMBER(timeouts), NUMBER(canceled), NUMBER(removed), NUMBER(progress), NUMBER(detects),
+		  NUMBER(parked), NUMBER(contexts), NUMBER(tasks), NUMBER(pools), NUMBER(reservations));
 }
 
 void report_arbiter(const struct report_view *v, struct account *a, struct json_object *o)
@@ -258,19 +211,16 @@ static bool add_transition(void *arg, const struct arb_transition *t)
 	if (!c && l->view->uid != (unsigned)-1)
 		return true;
 	o = jsonmake_append(l->list, jsonmake_new());
-	jsonmake_u64(o, "number", t->number);
+	fields_of(o, t, SAME(number), PLACE("time_ms"), PLACE("op"), FIELD_AS(FIELD_ID, by, "by"), SAME(context),
+		  FIELD_AS(FIELD_ID, task, "task"), PLACE("store"), PLACE("from"), PLACE("to"), PLACE("outcome"),
+		  PLACE("pool"), SAME(bytes), SAME(note));
 	jsonmake_u64(o, "time_ms", (uint64_t)((int64_t)t->time_ns + l->boottime_ns) / MS);
 	jsonmake_text(o, "op", arb_op_name(t->op));
-	id_or_null(o, "by", t->by);
-	jsonmake_u64(o, "context", t->context);
-	id_or_null(o, "task", t->task);
 	jsonmake_text(o, "store", c ? c->member->name : NULL);
 	jsonmake_text(o, "from", arb_state_name(t->from));
 	jsonmake_text(o, "to", arb_state_name(t->to));
 	jsonmake_text(o, "outcome", arb_outcome_name(t->outcome));
 	pool_name(l, o, t->pool);
-	jsonmake_u64(o, "bytes", t->bytes);
-	jsonmake_text(o, "note", t->note);
 	return true;
 }
 
@@ -359,22 +309,7 @@ void report_arb_status(const struct account *a, struct json_object *o)
 		return;
 	}
 	o = jsonmake_child(o, "arbiter", jsonmake_new());
-	jsonmake_u64(o, "capacity", r.capacity);
-	jsonmake_u64(o, "used", r.used);
-	jsonmake_u64(o, "reclaimable", r.reclaimable);
-	jsonmake_u64(o, "leased", r.leased);
-	jsonmake_u64(o, "level", r.level);
-	jsonmake_u64(o, "tasks", r.n_tasks);
-	jsonmake_u64(o, "contexts", r.n_contexts);
-	jsonmake_u64(o, "parked", r.n_parked);
-	jsonmake_u64(o, "pools", r.n_pools);
-	jsonmake_u64(o, "retries", r.n_retries);
-	jsonmake_u64(o, "splits", r.n_splits);
-	jsonmake_u64(o, "nomem", r.n_nomem);
-	jsonmake_u64(o, "toobig", r.n_toobig);
-	jsonmake_u64(o, "timeouts", r.n_timeouts);
-	jsonmake_u64(o, "canceled", r.n_canceled);
-	jsonmake_u64(o, "removed", r.n_removed);
+	fields_add(o, of_arbiter, &r);
 	list = jsonmake_child(o, "states", jsonmake_new());
 	arb_each_context(a->arb->core, arb_now(a->arb), count_state, &states);
 	for (size_t i = 0; i < sizeof(at_rest) / sizeof(at_rest[0]); i++)

@@ -3,25 +3,19 @@
 #include <json-c/json.h>
 
 #include "account.h"
+#include "fields.h"
 #include "history.h"
 #include "jsonmake.h"
 #include "report_parts.h"
 
-static const struct {
-	const char *name;
-	size_t off;
-} columns[] = {
-#define COLUMN(name, member)                                  \
-	{                                                     \
-		name, offsetof(struct history_sample, member) \
-	}
-	COLUMN("size", size),           COLUMN("used", used),           COLUMN("linked", linked),
-	COLUMN("pool", pool),           COLUMN("ghosts", ghosts),       COLUMN("inflight", inflight),
-	COLUMN("foreign", foreign),     COLUMN("stores", n_members),    COLUMN("put_n", put_n),
-	COLUMN("get_n", get_n),         COLUMN("handoff_n", handoff_n), COLUMN("adopt_n", adopt_n),
-	COLUMN("put_bytes", put_bytes),
-#undef COLUMN
+#define OF struct history_sample
+static const struct field columns[] = {
+	SAME(size),      SAME(used),     SAME(linked),    SAME(pool),
+	SAME(ghosts),    SAME(inflight), SAME(foreign),   FIELD(n_members, "stores"),
+	SAME(put_n),     SAME(get_n),    SAME(handoff_n), SAME(adopt_n),
+	SAME(put_bytes),
 };
+#undef OF
 
 static void ring_part(const struct report_view *v, const struct history *h, int fine, struct json_object *o)
 {

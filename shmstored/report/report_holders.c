@@ -3,23 +3,17 @@
 #include <json-c/json.h>
 
 #include "account.h"
+#include "fields.h"
 #include "jsonmake.h"
 #include "report_parts.h"
 
 static void holder_part(const struct report_view *v, const struct survey_holder *h, struct json_object *o)
 {
+	fields_of(
+		o, h, PLACE("kind"), SAME(pid), SAME(uid), SAME(command), SAME(inode), SAME(bytes), SAME(mapped),
+		FIELD(n_fds, "fds"), SAME(path), SAME(key),
+		/* Several processes may hold one inode: bytes are to be added up over the first ones. */ SAME(first));
 	jsonmake_text(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
-	jsonmake_i64(o, "pid", h->pid);
-	jsonmake_u64(o, "uid", h->uid);
-	jsonmake_text(o, "command", h->command);
-	jsonmake_u64(o, "inode", h->inode);
-	jsonmake_u64(o, "bytes", h->bytes);
-	jsonmake_u64(o, "mapped", h->mapped);
-	jsonmake_u64(o, "fds", h->n_fds);
-	jsonmake_text(o, "path", h->path);
-	jsonmake_text(o, "key", h->key);
-	/* Several processes may hold one inode: bytes are to be added up over the first ones. */
-	jsonmake_flag(o, "first", h->first);
 	jsonmake_seconds(o, "age_seconds", v->mono_ns > h->since_ns ? (int64_t)(v->mono_ns - h->since_ns) : 0);
 }
 

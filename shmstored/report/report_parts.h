@@ -66,8 +66,9 @@ void report_actors(const struct report_view *v, struct host *h, struct json_obje
 
 struct stages;
 struct report_stages_sums {
-	int64_t total, held; /* bytes, private and shared */
-	uint64_t n_sessions, n_running, n_waiting, n_degraded;
+	int64_t total, held;                                              /* bytes, private and shared */
+	uint64_t n_sessions, n_running, n_waiting, n_degraded;            /* now */
+	uint64_t n_queries, n_begun, n_waited, n_begun_degraded, wait_ns; /* ever */
 };
 void report_stages_sums(const struct stages *t, struct report_stages_sums *ret);
 void report_stages(const struct report_view *v, struct account *a, struct json_object *o);

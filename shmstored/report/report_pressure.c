@@ -7,12 +7,11 @@
 #include <stdlib.h>
 
 #include "account.h"
-#include "admit.h"
 #include "config.h"
+#include "gate.def"
 #include "host.h"
 #include "jsonmake.h"
 #include "memjson.h"
-#include "preempt.h"
 #include "pressure.h"
 #include "procmem.h"
 #include "report_parts.h"
@@ -88,18 +87,13 @@ void report_memory(const struct report_view *v, struct host *h, struct json_obje
 
 static void task_part(const struct report_view *v, const struct admit_task *k, struct json_object *item)
 {
-	jsonmake_u64(item, "task", k->id);
+	fields_of(item, k, FIELD(id, "task"), PLACE("state"), PLACE("pid"), SAME(uid), PLACE("level"),
+		  FIELD(name.lang, "language"), FIELD(name.func, "function"), FIELD(name.group, "group"),
+		  FIELD(ask.estimate, "reserve"), SAME(now));
 	jsonmake_text(item, "state", k->runs ? "running" : "waiting");
 	jsonmake_i64(item, "pid", conn_peer(k->guest->conn)->pid);
-	jsonmake_u64(item, "uid", k->uid);
 	jsonmake_text(item, "level", policylevel_name(k->level));
-	jsonmake_text(item, "language", k->name.lang);
-	jsonmake_text(item, "function", k->name.func);
-	jsonmake_text(item, "group", k->name.group);
-	jsonmake_u64(item, "reserve", k->ask.estimate);
-	if (k->runs)
-		jsonmake_u64(item, "now", k->now);
-	else
+	if (!k->runs)
 		jsonmake_null(item, "now");
 	jsonmake_seconds(item, "since_seconds", (int64_t)(v->mono_ns - k->since_ns));
 }
@@ -112,19 +106,7 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 	size_t n = 0;
 
 	admit_books(a, &b);
-	jsonmake_u64(o, "running", b.line.n_running);
-	jsonmake_u64(o, "waiting", b.line.n_waiting);
-	jsonmake_seconds(o, "oldest_wait_seconds", (int64_t)b.oldest_ms * 1000000);
-	jsonmake_u64(o, "reserved", b.reserved);
-	jsonmake_u64(o, "reserved_used", b.used);
-	jsonmake_u64(o, "cap", b.cap);
-	jsonmake_u64(o, "admitted", b.line.n_admitted);
-	jsonmake_u64(o, "progress", b.line.n_progress);
-	jsonmake_u64(o, "refused", b.line.n_refused);
-	jsonmake_u64(o, "timed_out", b.line.n_timed_out);
-	jsonmake_u64(o, "held_by_gate", b.n_shut);
-	jsonmake_u64(o, "held_by_full", b.n_full);
-	jsonmake_u64(o, "too_big", b.n_big);
+	fields_add(o, of_line, &b);
 	for (const struct admit_task *k = admit_tasks(a)->all; k && n < TASKS_SHOWN; k = k->hh.next) {
 		if (!report_may_see(v, k->uid))
 			continue;
@@ -135,19 +117,12 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 
 static void record_part(const struct preempt_record *r, struct json_object *item)
 {
-	jsonmake_u64(item, "number", r->number);
-	jsonmake_seconds(item, "time", r->time_ns);
+	fields_of(item, r, SAME(number), FIELD_AS(FIELD_NS, time_ns, "time"), PLACE("step"), SAME(pid), SAME(uid),
+		  NUMBER(tasks), PLACE("level"), PLACE("why"), SAME(bytes), SAME(used),
+		  FIELD(notice_only, "asked_only"), SAME(retry), SAME(delay_ms));
 	jsonmake_text(item, "step", preempt_step_name(r->step));
-	jsonmake_i64(item, "pid", r->pid);
-	jsonmake_u64(item, "uid", r->uid);
-	jsonmake_u64(item, "tasks", r->n_tasks);
 	jsonmake_text(item, "level", policylevel_name(r->level));
 	jsonmake_text(item, "why", policy_why(r->why));
-	jsonmake_i64(item, "bytes", r->bytes);
-	jsonmake_i64(item, "used", r->used);
-	jsonmake_flag(item, "asked_only", r->notice_only);
-	jsonmake_flag(item, "retry", r->retry);
-	jsonmake_u64(item, "delay_ms", r->delay_ms);
 }
 
 /* The processes that preemption would end, in order. */
@@ -170,16 +145,11 @@ static void plan_part(const struct report_view *v, const struct host *h, struct 
 		if (!report_may_see(v, p->uid))
 			continue;
 		item = jsonmake_append(list, jsonmake_new());
-		jsonmake_i64(item, "pid", p->pid);
-		jsonmake_u64(item, "uid", p->uid);
-		jsonmake_u64(item, "tasks", p->n_tasks);
-		jsonmake_u64(item, "actors", p->n_actors);
-		jsonmake_u64(item, "actors_moved", p->n_movable);
+		fields_of(item, p, SAME(pid), SAME(uid), NUMBER(tasks), NUMBER(actors),
+			  FIELD(n_movable, "actors_moved"), PLACE("level"), PLACE("why"), SAME(bytes), SAME(retry),
+			  SAME(now));
 		jsonmake_text(item, "level", policylevel_name(p->level));
 		jsonmake_text(item, "why", policy_why(p->why));
-		jsonmake_i64(item, "bytes", p->bytes);
-		jsonmake_flag(item, "retry", p->retry);
-		jsonmake_flag(item, "now", p->now);
 	}
 	free(plans.plans);
 }
@@ -194,15 +164,7 @@ static void preempt_part(const struct report_view *v, const struct host *h, stru
 	preempt_counts(h->preempt, &c);
 	jsonmake_flag(o, "enabled", h->config->pressure.preempt != 0);
 	plan_part(v, h, o);
-	jsonmake_u64(o, "waves", c.n_waves);
-	jsonmake_u64(o, "notices", c.n_notices);
-	jsonmake_u64(o, "terms", c.n_terms);
-	jsonmake_u64(o, "kills", c.n_kills);
-	jsonmake_u64(o, "stuck", c.n_stuck);
-	jsonmake_u64(o, "gone", c.n_gone);
-	jsonmake_u64(o, "yielded", c.n_yielded);
-	jsonmake_u64(o, "spared", c.n_spared);
-	jsonmake_u64(o, "alive", c.n_alive);
+	fields_add(o, of_preempted, &c);
 	list = jsonmake_child(o, "recent", jsonmake_new_list());
 	for (size_t i = 0; i < n; i++)
 		if (report_may_see(v, recent[i].uid))

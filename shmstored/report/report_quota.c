@@ -10,9 +10,9 @@
 #include "jsonmake.h"
 #include "member.h"
 #include "putqueue.h"
-#include "quota.h"
 #include "report.h"
 #include "report_parts.h"
+#include "stores.def"
 
 struct lines {
 	const struct report_view *view;
@@ -57,15 +57,8 @@ static int add_line(const struct quota_line *q, void *arg)
 	if (!report_may_see_limit(l->view, l->account, q))
 		return 0;
 	o = jsonmake_append(l->list, jsonmake_new());
+	fields_add(o, of_limit, q);
 	jsonmake_text(o, "kind", report_limit_name(q->kind));
-	jsonmake_text(o, "id", q->id);
-	bytes_or_none(o, "hard", q->hard);
-	bytes_or_none(o, "soft", q->soft);
-	jsonmake_u64(o, "used", q->used);
-	jsonmake_u64(o, "outstanding", q->outstanding);
-	jsonmake_u64(o, "stores", q->n_stores);
-	jsonmake_u64(o, "waiting", q->n_waiting);
-	jsonmake_u64(o, "refused", q->n_refused);
 	return 0;
 }
 
@@ -88,14 +81,10 @@ static void queue_part(const struct account *a, struct json_object *o)
 	putqueue_view(p, &v);
 	o = jsonmake_child(o, "queue", jsonmake_new());
 	jsonmake_text(o, "mode", v.mode == CREATEQUEUE_HOST ? "host" : "first");
-	jsonmake_u64(o, "waiting", v.counts.waiting);
-	jsonmake_seconds(o, "oldest_wait_seconds", (int64_t)v.oldest_ms * 1000000);
-	jsonmake_u64(o, "attempts", v.counts.calls);
-	jsonmake_u64(o, "granted", v.counts.created);
-	jsonmake_u64(o, "refused", v.counts.refused);
-	jsonmake_u64(o, "no_disk", v.counts.out_of_disk);
-	jsonmake_u64(o, "timed_out", v.counts.timed_out);
-	jsonmake_u64(o, "left", v.counts.dropped);
+	fields_of(o, &v, FIELD(counts.waiting, "waiting"), FIELD_AS(FIELD_MS, oldest_ms, "oldest_wait_seconds"),
+		  FIELD(counts.calls, "attempts"), FIELD(counts.created, "granted"), FIELD(counts.refused, "refused"),
+		  FIELD(counts.out_of_disk, "no_disk"), FIELD(counts.timed_out, "timed_out"),
+		  FIELD(counts.dropped, "left"));
 }
 
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o)

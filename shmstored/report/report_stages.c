@@ -12,6 +12,7 @@
 #include "member.h"
 #include "report_parts.h"
 #include "stages.h"
+#include "sums.def"
 
 #define MIB INT64_C(1048576)
 
@@ -102,7 +103,13 @@ static void session_part(const struct report_view *v, const struct stages_sessio
 
 void report_stages_sums(const struct stages *t, struct report_stages_sums *ret)
 {
-	*ret = (struct report_stages_sums){.total = t->total_mib * MIB, .held = stagebook_held_mib(t->book) * MIB};
+	*ret = (struct report_stages_sums){.total = t->total_mib * MIB,
+					   .held = stagebook_held_mib(t->book) * MIB,
+					   .n_queries = t->n_queries,
+					   .n_begun = t->n_begun,
+					   .n_waited = t->n_waited,
+					   .n_begun_degraded = t->n_degraded,
+					   .wait_ns = t->wait_ns};
 	for (const struct stages_session *s = t->sessions; s; s = s->next) {
 		struct stagebook_grant g = {0};
 
@@ -125,15 +132,7 @@ void report_stages(const struct report_view *v, struct account *a, struct json_o
 	config_part(c, jsonmake_child(o, "configured", jsonmake_new()));
 	amounts_part(jsonmake_child(o, "base", jsonmake_new()), &t->base);
 	report_stages_sums(t, &sums);
-	jsonmake_i64(o, "total", sums.total);
-	jsonmake_i64(o, "held", sums.held);
-	jsonmake_u64(o, "running", sums.n_running);
-	jsonmake_u64(o, "waiting", sums.n_waiting);
-	jsonmake_u64(o, "degraded", sums.n_degraded);
-	jsonmake_u64(o, "queries", t->n_queries);
-	jsonmake_u64(o, "begun", t->n_begun);
-	jsonmake_u64(o, "begun_after_wait", t->n_waited);
-	jsonmake_u64(o, "begun_degraded", t->n_degraded);
+	fields_add(o, of_stages, &sums);
 	profiles_part(t, jsonmake_child(o, "profiles", jsonmake_new_list()));
 	list = jsonmake_child(o, "sessions", jsonmake_new_list());
 	for (const struct stages_session *s = t->sessions; s; s = s->next)

@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "account.h"
+#include "counters.def"
 #include "jsonmake.h"
 #include "member.h"
 #include "pagewords.h"
 #include "quota.h"
 #include "report.h"
 #include "report_parts.h"
+#include "stores.def"
 
 /* ---- sums -------------------------------------------------------------------------------------------------------------- */
 
@@ -72,37 +73,9 @@ static void labels_part(const struct report_view *v, const struct survey *s, str
 
 	if (report_labels(v, s, &labels, &n) < 0)
 		return;
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *o = jsonmake_append(list, jsonmake_new());
-
-		jsonmake_text(o, "label", labels[i].label);
-		jsonmake_u64(o, "stores", labels[i].n_stores);
-		jsonmake_u64(o, "linked", labels[i].linked);
-		jsonmake_u64(o, "pss", labels[i].pss);
-		jsonmake_u64(o, "uss", labels[i].uss);
-		jsonmake_u64(o, "pool", labels[i].pool);
-	}
+	for (size_t i = 0; i < n; i++)
+		fields_add(jsonmake_append(list, jsonmake_new()), of_label, &labels[i]);
 	free(labels);
-}
-
-static void users_part(const struct survey *s, struct json_object *list)
-{
-	for (size_t i = 0; i < s->n_users; i++) {
-		const struct survey_user *u = &s->users[i];
-		struct json_object *o = jsonmake_append(list, jsonmake_new());
-
-		jsonmake_u64(o, "uid", u->uid);
-		jsonmake_text(o, "user", u->name);
-		jsonmake_u64(o, "stores", u->books.n_stores);
-		jsonmake_u64(o, "linked", u->books.linked);
-		jsonmake_u64(o, "pss", u->pss);
-		jsonmake_u64(o, "uss", u->uss);
-		jsonmake_u64(o, "pool", u->books.pool);
-		jsonmake_u64(o, "ghosts", u->books.ghosts);
-		jsonmake_u64(o, "inflight", u->books.inflight);
-		jsonmake_u64(o, "n_demoted", u->books.n_demoted);
-		jsonmake_u64(o, "tier", u->books.tier);
-	}
 }
 
 /* ---- stores ------------------------------------------------------------------------------------------------------------ */
@@ -114,48 +87,6 @@ static const char *user_name(const struct survey *s, uid_t uid, char digits[stat
 			return s->users[i].name;
 	snprintf(digits, 16, "%u", (unsigned)uid);
 	return digits;
-}
-
-static void books_part(const struct survey_store *s, struct json_object *o)
-{
-	static const char *const names[] = {"objects", "leases",   "linked",  "pss",       "uss",     "leased",
-					    "pool",    "metadata", "demoted", "n_demoted", "n_clean", "stranded"};
-	const struct shmstore_store_books *b = s ? &s->books : NULL;
-	const uint64_t values[] = {
-		b ? b->n_objects : 0, b ? b->n_leases : 0,  b ? b->linked : 0,  b ? b->pss : 0,
-		b ? b->uss : 0,       b ? b->leased : 0,    b ? b->pool : 0,    b ? b->metadata : 0,
-		b ? b->demoted : 0,   b ? b->n_demoted : 0, b ? b->n_clean : 0, b ? b->stranded : 0,
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (s)
-			jsonmake_u64(o, names[i], values[i]);
-		else
-			jsonmake_null(o, names[i]); /* it came after the survey */
-	}
-}
-
-static void ledger_part(const struct shmstore_counters *c, struct json_object *o)
-{
-	jsonmake_u64(o, "objects", c->linked_n);
-	jsonmake_u64(o, "linked", c->linked_bytes);
-	jsonmake_u64(o, "pool", c->pool_bytes);
-	jsonmake_u64(o, "mapped", c->mapped_bytes);
-	jsonmake_u64(o, "reserved", c->reserved_bytes);
-	jsonmake_u64(o, "put_n", c->put_n);
-	jsonmake_u64(o, "put_bytes", c->put_bytes);
-	jsonmake_u64(o, "get_n", c->get_n);
-	jsonmake_u64(o, "get_bytes", c->get_bytes);
-	jsonmake_u64(o, "delete_n", c->delete_n);
-	jsonmake_u64(o, "handoff_n", c->handoff_n);
-	jsonmake_u64(o, "handoff_bytes", c->handoff_bytes);
-	jsonmake_u64(o, "adopt_n", c->adopt_n);
-	jsonmake_u64(o, "adopt_bytes", c->adopt_bytes);
-	jsonmake_u64(o, "alias_n", c->alias_n);
-	jsonmake_u64(o, "recycled_n", c->recycled_n);
-	jsonmake_u64(o, "evicted_n", c->evicted_n);
-	jsonmake_u64(o, "enospc_n", c->enospc_n);
-	jsonmake_u64(o, "linked_max", c->linked_bytes_max);
 }
 
 /* granted: what may be outstanding at most, null where there is no limit; NULL page: a store that we cannot grant to. */
@@ -185,23 +116,15 @@ static void member_part(const struct member *m, const struct survey *s, const st
 {
 	char digits[16];
 
-	jsonmake_text(o, "name", m->name);
-	jsonmake_text(o, "path", m->path);
-	jsonmake_i64(o, "pid", m->pid);
-	jsonmake_u64(o, "uid", m->uid);
+	fields_of(o, m, SAME(name), SAME(path), SAME(pid), SAME(uid), PLACE("user"), SAME(label), SAME(address),
+		  PLACE("alive"), SAME(keep), PLACE("registered"),
+		  FIELD_AS(FIELD_MOMENT, registered_ns, "registered_time"));
 	jsonmake_text(o, "user", user_name(s, m->uid, digits));
-	jsonmake_text(o, "label", m->label);
-	jsonmake_text(o, "address", m->address);
 	jsonmake_flag(o, "alive", true);
-	jsonmake_flag(o, "keep", m->keep);
 	jsonmake_flag(o, "registered", m->conn != NULL);
-	if (m->registered_ns)
-		jsonmake_seconds(o, "registered_time", m->registered_ns);
-	else
-		jsonmake_null(o, "registered_time");
-	books_part(found, o);
-	jsonmake_u64(o, "mapped", m->last.mapped_bytes);
-	ledger_part(&m->last, jsonmake_child(o, "ledger", jsonmake_new()));
+	fields_add(o, of_store, found); /* null: it came after the survey */
+	fields_of(o, m, FIELD(last.mapped_bytes, "mapped"));
+	fields_add(jsonmake_child(o, "ledger", jsonmake_new()), of_counters, &m->last);
 	credit_part(m, o);
 	jsonmake_u64(o, "asked", m->asked_bytes);
 }
@@ -211,23 +134,15 @@ static void found_part(const struct survey *s, const struct survey_store *f, str
 {
 	char digits[16];
 
-	jsonmake_text(o, "name", f->name);
-	jsonmake_text(o, "path", f->path);
-	jsonmake_i64(o, "pid", f->pid);
-	jsonmake_u64(o, "uid", f->uid);
+	fields_of(o, f, SAME(name), SAME(path), SAME(pid), SAME(uid), PLACE("user"), SAME(label), SAME(address),
+		  PLACE("alive"), SAME(keep), PLACE("registered"), PLACE("registered_time"));
 	jsonmake_text(o, "user", user_name(s, f->uid, digits));
-	jsonmake_text(o, "label", f->label);
-	jsonmake_text(o, "address", f->address);
-	if (f->alive == SHMSTORE_ALIVE_UNKNOWN)
-		jsonmake_null(o, "alive");
-	else
+	if (f->alive != SHMSTORE_ALIVE_UNKNOWN)
 		jsonmake_flag(o, "alive", false);
-	jsonmake_flag(o, "keep", f->keep);
 	jsonmake_flag(o, "registered", false);
-	jsonmake_null(o, "registered_time");
-	books_part(f, o);
+	fields_add(o, of_store, f);
 	jsonmake_u64(o, "mapped", 0);
-	ledger_part(&f->counters, jsonmake_child(o, "ledger", jsonmake_new()));
+	fields_add(jsonmake_child(o, "ledger", jsonmake_new()), of_counters, &f->counters);
 	jsonmake_null(o, "credit");
 	jsonmake_u64(o, "asked", 0);
 }
@@ -312,8 +227,8 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 	jsonmake_u64(o, "survey_sequence", s ? s->sequence : 0);
 	jsonmake_seconds(o, "ledgers_time", a->tick.time_ns); /* of the ledgers and of mapped */
 	list = jsonmake_child(o, "users", jsonmake_new_list());
-	if (s)
-		users_part(s, list);
+	for (size_t i = 0; s && i < s->n_users; i++)
+		fields_add(jsonmake_append(list, jsonmake_new()), of_user, &s->users[i]);
 	list = jsonmake_child(o, "labels", jsonmake_new_list());
 	if (s)
 		labels_part(v, s, list);

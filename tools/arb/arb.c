@@ -5,7 +5,6 @@
  */
 #include "arb.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,46 +111,35 @@ int cmd_arb_threads(struct admin *a, int argc, char **argv)
 
 /* ---- tasks ---- */
 
-#define COLUMNS(X)                           \
-	X(TASK, "TASK", TABLE_RIGHT)         \
-	X(STORE, "STORE", TABLE_TRUNC)       \
-	X(PID, "PID", TABLE_RIGHT)           \
-	X(LABEL, "LABEL", TABLE_TRUNC)       \
-	X(PRIORITY, "PRIO", TABLE_RIGHT)     \
-	X(AGE, "AGE", TABLE_RIGHT)           \
-	X(HELD, "HELD", TABLE_RIGHT)         \
-	X(CONTEXTS, "CONTEXTS", TABLE_RIGHT) \
-	X(STALLED, "STALLED", 0)             \
-	X(RETRIES, "RETRIES", TABLE_RIGHT)   \
-	X(SPLITS, "SPLITS", TABLE_RIGHT)     \
-	X(BLOCKED, "BLOCKED", TABLE_RIGHT)   \
-	X(LOST, "LOST", TABLE_RIGHT)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
-
-static void print_task(struct table *t, const struct json_object *o)
+static void show_stalled(struct table *t, size_t column, const struct json_object *o)
 {
-	char text[HUMAN_SIZE > ARB_ID_SIZE ? HUMAN_SIZE : ARB_ID_SIZE];
-
-	table_row(t);
-	table_text(t, TASK, arb_id_text(jsonin_u64(o, "id"), text));
-	table_text(t, STORE, jsonin_text(o, "store"));
-	table_printf(t, PID, "%" PRId64, jsonin_i64(o, "pid"));
-	table_text(t, LABEL, jsonin_text(o, "label"));
-	if (jsonin_has(o, "priority"))
-		table_printf(t, PRIORITY, "%" PRId64, jsonin_i64(o, "priority"));
-	else
-		table_text(t, PRIORITY, "-");
-	table_text(t, AGE, human_duration((double)jsonin_u64(o, "begun_ms_ago") / 1e3, text));
-	table_size(t, HELD, jsonin_u64(o, "held"));
-	table_count(t, CONTEXTS, jsonin_u64(o, "contexts"));
-	table_text(t, STALLED, jsonin_flag(o, "stalled") ? "yes" : "no");
+	table_text(t, column, jsonin_flag(o, "stalled") ? "yes" : "no");
 	if (jsonin_flag(o, "stalled"))
-		table_color(t, STALLED, "yellow");
-	table_count(t, RETRIES, jsonin_u64(o, "retries"));
-	table_count(t, SPLITS, jsonin_u64(o, "splits"));
-	table_printf(t, BLOCKED, "%.1f s", (double)jsonin_u64(o, "blocked_ms") / 1e3);
-	table_printf(t, LOST, "%.1f s", (double)jsonin_u64(o, "lost_ms") / 1e3);
+		table_color(t, column, "yellow");
 }
+
+static void show_age(struct table *t, size_t column, const struct json_object *o)
+{
+	char text[HUMAN_SIZE];
+
+	table_text(t, column, human_duration((double)jsonin_u64(o, "begun_ms_ago") / 1e3, text));
+}
+
+static const struct table_column columns[] = {
+	{"TASK", FIGURE_ID, "id"},
+	{"STORE", TABLE_TRUNC, "store"},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"LABEL", TABLE_TRUNC, "label"},
+	{"PRIO", FIGURE_COUNT, "priority", "-"},
+	{"AGE", TABLE_RIGHT, .show = show_age},
+	{"HELD", FIGURE_SIZE, "held"},
+	{"CONTEXTS", FIGURE_COUNT, "contexts"},
+	{"STALLED", .show = show_stalled},
+	{"RETRIES", FIGURE_COUNT, "retries"},
+	{"SPLITS", FIGURE_COUNT, "splits"},
+	{"BLOCKED", FIGURE_MS, "blocked_ms"},
+	{"LOST", FIGURE_MS, "lost_ms"},
+};
 
 struct telling {
 	const struct admin *admin;
@@ -161,15 +149,8 @@ struct telling {
 static void print_tasks(const struct json_object *p, void *arg)
 {
 	const struct telling *which = arg;
-	struct table t;
 
-	if (!is_on(p))
-		return;
-	table_init(&t, which->admin, columns, N_COLUMNS);
-	for (size_t i = 0; i < jsonin_count(p, which->which); i++)
-		print_task(&t, jsonin_at(p, which->which, i));
-	table_finish(&t);
-	if (!jsonin_count(p, which->which))
+	if (is_on(p) && !TABLE_LIST(which->admin, columns, p, which->which))
 		puts("no tasks");
 }
 

@@ -218,13 +218,11 @@ int cmd_arb_cancel(struct admin *a, int argc, char **argv)
 		arb_id_parse(line.many_args[i], &o.what.target);
 		status = say(&o, line.many_args[i]);
 	}
-	if (status == 0 && a->json) {
+	if (status == 0) {
 		struct json_object *j = jsonmake_new();
 		jsonmake_prose(j, "partition", o.partition);
 		jsonmake_u64(j, "canceled", line.n_many);
-		json_print(j);
-	} else if (status == 0) {
-		printf("%s: told %zu to wait no longer\n", o.partition, line.n_many);
+		json_say(a, j, "{partition}: told {canceled} to wait no longer\n");
 	}
 	shmstore_client_free(o.client);
 	return status;
@@ -290,15 +288,14 @@ int cmd_arb_set(struct admin *a, int argc, char **argv)
 	int status = begin(a, &o);
 	if (status == 0)
 		status = say(&o, o.partition);
-	if (status == 0 && a->json) {
+	if (status == 0) {
 		struct json_object *j = jsonmake_new();
 		jsonmake_prose(j, "partition", o.partition);
 		jsonmake_prose(j, "knob", knobs[i]);
 		jsonmake_i64(j, "value", o.what.value);
-		json_print(j);
-	} else if (status == 0) {
-		printf("%s: %s is %" PRId64 " until the daemon ends; to keep it, write it into shmstored.conf\n",
-		       o.partition, knobs[i], o.what.value);
+		json_say(a, j,
+			 "{partition}: {knob} is {value} until the daemon ends; to keep it, write it into "
+			 "shmstored.conf\n");
 	}
 	shmstore_client_free(o.client);
 	return status;

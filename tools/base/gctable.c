@@ -3,52 +3,32 @@
 #include "gctable.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "human.h"
+#include "jsonin.h"
 
-#define COLUMNS(X)                         \
-	X(WHAT, "WHAT", 0)                 \
-	X(BYTES, "FREES", TABLE_RIGHT)     \
-	X(TIER, "ON DISK", TABLE_RIGHT)    \
-	X(OBJECTS, "OBJECTS", TABLE_RIGHT) \
-	X(PATH, "PATH", 0)                 \
-	X(EVIDENCE, "BECAUSE", TABLE_WRAP)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
+static const struct table_column columns[] = {
+	{"WHAT", TABLE_STATE, "what"},        {"FREES", FIGURE_SIZE, "bytes"}, {"ON DISK", FIGURE_SIZE, "tier_bytes"},
+	{"OBJECTS", FIGURE_COUNT, "objects"}, {"PATH", FIGURE_TEXT, "path"},   {"BECAUSE", TABLE_WRAP, "evidence"},
+};
 
-void gctable_init(struct table *t, const struct admin *a, bool tier)
+void gctable_print(const struct admin *a, const struct json_object *document, bool tier)
 {
-	struct table_column shown[N_COLUMNS];
+	struct table t;
 
-	memcpy(shown, columns, sizeof(shown));
+	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
 	if (!tier)
-		shown[TIER].flags |= TABLE_HIDDEN;
-	table_init(t, a, shown, N_COLUMNS);
+		table_hide(&t, "ON DISK");
+	for (size_t i = 0; i < jsonin_count(document, "actions"); i++)
+		table_object(&t, jsonin_at(document, "actions", i));
+	table_finish(&t);
 }
 
-void gctable_add(struct table *t, const struct gctable_row *row)
+void gctable_total(const struct admin *a, const struct json_object *document, const char *done)
 {
-	table_row(t);
-	table_text(t, WHAT, row->what);
-	if (strcmp(row->what, "kept") == 0)
-		table_color(t, WHAT, "cyan");
-	table_size(t, BYTES, row->bytes);
-	table_size(t, TIER, row->tier_bytes);
-	table_count(t, OBJECTS, row->n_objects);
-	table_text(t, PATH, row->path);
-	table_text(t, EVIDENCE, row->evidence);
-}
-
-void gctable_total(const struct admin *a, const char *done, const struct gctable_sum *sum)
-{
-	char size[HUMAN_SIZE];
-
-	printf("%s %s: ", done, human_bytes(sum->freed, a->bytes, size));
-	printf("%s, ", human_count(sum->n_stores, "store", size));
-	printf("%s, ", human_count(sum->n_leases, "lease", size));
-	printf("%s\n", human_count(sum->n_files, "file", size));
-	if (!sum->n_tier)
+	fputs(done, stdout);
+	figure_print(document, a->bytes, " {freed:size}: {stores:store}, {leases:lease}, {objects:file}\n");
+	if (!jsonin_u64(document, "tier_files"))
 		return;
-	printf("%s %s on disk: ", done, human_bytes(sum->tier_freed, a->bytes, size));
-	printf("%s\n", human_count(sum->n_tier, "tier file", size));
+	fputs(done, stdout);
+	figure_print(document, a->bytes, " {tier_freed:size} on disk: {tier_files:tier file}\n");
 }

@@ -4,6 +4,11 @@
 
 #include <json-c/json.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
 
 struct json_object *jsonin_parse(const char *text, size_t n)
 {
@@ -61,6 +66,61 @@ struct json_object *jsonin_at(const struct json_object *o, const char *name, siz
 	const struct json_object *list = member(o, name, json_type_array);
 
 	return list ? json_object_array_get_idx(list, i) : NULL;
+}
+
+struct json_object *jsonin_at_path(const struct json_object *o, const char *path)
+{
+	struct json_object *found = NULL;
+	char name[64];
+
+	for (const struct json_object *at = o; !found; path++) {
+		size_t n = strcspn(path, ".|");
+
+		snprintf(name, sizeof(name), "%.*s", (int)n, path);
+		path += n;
+		if (!json_object_is_type(at, json_type_object) || !json_object_object_get_ex(at, name, &found))
+			found = NULL;
+		at = *path == '.' ? found : o;
+		if (*path == '.')
+			found = NULL;
+		if (!*path)
+			break;
+	}
+	return found;
+}
+
+struct order {
+	const char *member, *name;
+};
+
+static int compare(const void *x, const void *y, void *arg)
+{
+	const struct json_object *a = *(struct json_object *const *)x, *b = *(struct json_object *const *)y;
+	const struct order *order = arg;
+	uint64_t one = 0, two = 0;
+
+	if (order->member) {
+		one = json_object_get_uint64(jsonin_at_path(a, order->member));
+		two = json_object_get_uint64(jsonin_at_path(b, order->member));
+	}
+	return one != two ? (one < two) - (one > two)
+			  : strcmp(jsonin_text(a, order->name), jsonin_text(b, order->name));
+}
+
+const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *member,
+					 const char *name, size_t *ret_n)
+{
+	size_t n = jsonin_count(o, list);
+	const struct json_object **items = calloc(n + 1, sizeof(const struct json_object *));
+	struct order order = {member, name};
+
+	if (!items)
+		message_no_memory();
+	for (size_t i = 0; i < n; i++)
+		items[i] = jsonin_at(o, list, i);
+	qsort_r(items, n, sizeof(const struct json_object *), compare, &order);
+	*ret_n = n;
+	return items;
 }
 
 bool jsonin_has(const struct json_object *o, const char *name)

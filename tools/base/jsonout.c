@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "figure.h"
 #include "message.h"
 
 #define PLAIN  (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
@@ -32,6 +33,27 @@ static void print(struct json_object *o, int flags)
 void json_print(struct json_object *o)
 {
 	print(o, isatty(STDOUT_FILENO) ? PRETTY : PLAIN);
+}
+
+void json_show(const struct admin *a, struct json_object *o,
+	       void (*text)(const struct admin *a, const struct json_object *o))
+{
+	if (a->json) {
+		json_print(o);
+		return;
+	}
+	text(a, o);
+	json_object_put(o);
+}
+
+void json_say(const struct admin *a, struct json_object *o, const char *text)
+{
+	if (a->json) {
+		json_print(o);
+		return;
+	}
+	figure_print(o, a->bytes, text);
+	json_object_put(o);
 }
 
 void json_print_line(struct json_object *o)

@@ -8,12 +8,18 @@
 
 #include <stdbool.h>
 
+#include "admin.h"
 #include "jsonmake.h"
 
 struct json_object;
 
 /* Prints o on one line, or indented where standard output is a terminal, and frees it. */
 void json_print(struct json_object *o);
+/* Prints o, or has it printed as text where JSON is not asked for, and frees it. */
+void json_show(const struct admin *a, struct json_object *o,
+	       void (*text)(const struct admin *a, const struct json_object *o));
+/* The same with the sentence that figure_print() makes of text. */
+void json_say(const struct admin *a, struct json_object *o, const char *text);
 /* Prints o on one line whatever the output is, at once, and frees it. */
 void json_print_line(struct json_object *o);
 

@@ -77,45 +77,27 @@ static int by_path(const void *x, const void *y)
 	return strcmp(a->path, b->path);
 }
 
+const char *const sample_rates[SAMPLE_RATES] = {"put_per_s",       "put_bytes_per_s", "get_per_s",
+						"get_bytes_per_s", "handoff_per_s",   "adopt_per_s",
+						"delete_per_s",    "enospc_per_s",    "evicted_per_s"};
+
+static uint64_t counter(const struct shmstore_counters *c, size_t r)
+{
+	const uint64_t counters[SAMPLE_RATES] = {c->put_n,   c->put_bytes, c->get_n,    c->get_bytes, c->handoff_n,
+						 c->adopt_n, c->delete_n,  c->enospc_n, c->evicted_n};
+
+	return counters[r];
+}
+
 /* A counter's difference per second. A counter that fell belongs to another life of the store. */
 static double rate(uint64_t now, uint64_t before, double seconds)
 {
 	return now > before ? (double)(now - before) / seconds : 0;
 }
 
-static struct sample_rates store_rates(const struct shmstore_counters *now, const struct shmstore_counters *before,
-				       double s)
-{
-	return (struct sample_rates){
-		.put_n = rate(now->put_n, before->put_n, s),
-		.put_bytes = rate(now->put_bytes, before->put_bytes, s),
-		.get_n = rate(now->get_n, before->get_n, s),
-		.get_bytes = rate(now->get_bytes, before->get_bytes, s),
-		.handoff_n = rate(now->handoff_n, before->handoff_n, s),
-		.adopt_n = rate(now->adopt_n, before->adopt_n, s),
-		.delete_n = rate(now->delete_n, before->delete_n, s),
-		.enospc_n = rate(now->enospc_n, before->enospc_n, s),
-		.evicted_n = rate(now->evicted_n, before->evicted_n, s),
-	};
-}
-
-static void add_rates(struct sample_rates *sum, const struct sample_rates *r)
-{
-	sum->put_n += r->put_n;
-	sum->put_bytes += r->put_bytes;
-	sum->get_n += r->get_n;
-	sum->get_bytes += r->get_bytes;
-	sum->handoff_n += r->handoff_n;
-	sum->adopt_n += r->adopt_n;
-	sum->delete_n += r->delete_n;
-	sum->enospc_n += r->enospc_n;
-	sum->evicted_n += r->evicted_n;
-}
-
 /* Fills the rates of now against before, whose stores are sorted by path. A new store counts from zero. */
 static void compare(struct sample *now, const struct sample *before)
 {
-	static const struct shmstore_counters zero;
 	double seconds = (double)(now->taken_ns - before->taken_ns) / 1e9;
 
 	if (!before->taken_ns || seconds <= 0)
@@ -126,8 +108,10 @@ static void compare(struct sample *now, const struct sample *before)
 		const struct sample_store *was =
 			before->n_stores ? bsearch(s, before->stores, before->n_stores, sizeof(*s), by_path) : NULL;
 		bool same = was && was->pid == s->pid && was->created_ns == s->created_ns;
-		s->rates = store_rates(&s->counters, same ? &was->counters : &zero, seconds);
-		add_rates(&now->rates, &s->rates);
+		for (size_t r = 0; r < SAMPLE_RATES; r++) {
+			s->rates[r] = rate(counter(&s->counters, r), same ? counter(&was->counters, r) : 0, seconds);
+			now->rates[r] += s->rates[r];
+		}
 	}
 }
 

@@ -10,9 +10,9 @@
 
 struct json_object;
 
-struct sample_rates { /* per second */
-	double put_n, put_bytes, get_n, get_bytes, handoff_n, adopt_n, delete_n, enospc_n, evicted_n;
-};
+/* Counters that are shown by the second, as documents call them. */
+#define SAMPLE_RATES 9
+extern const char *const sample_rates[SAMPLE_RATES];
 
 struct sample_store {
 	char *name, *path, *label;
@@ -21,7 +21,7 @@ struct sample_store {
 	enum shmstore_alive alive;
 	bool keep;
 	struct shmstore_counters counters;
-	struct sample_rates rates;
+	double rates[SAMPLE_RATES];
 };
 
 struct sample {
@@ -29,7 +29,7 @@ struct sample {
 	struct shmstore_partition_info info;
 	size_t n_stores;
 	struct sample_store *stores; /* sorted by path */
-	struct sample_rates rates;   /* of all */
+	double rates[SAMPLE_RATES];  /* of all */
 	uint64_t n_alive, n_objects, linked, mapped, pool;
 	bool has_rates;
 	bool asked;               /* the daemon's, not our own scan */

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counters.def"
+#include "fields.h"
 #include "jsonin.h"
 #include "sample.h"
 
@@ -50,24 +52,9 @@ static void add_worker(struct sample *s, const struct json_object *o)
 						  : SHMSTORE_ALIVE_UNKNOWN,
 		.keep = jsonin_flag(o, "keep"),
 		.readable = true,
-		.counters =
-			{
-				.put_n = jsonin_u64(ledger, "put_n"),
-				.put_bytes = jsonin_u64(ledger, "put_bytes"),
-				.get_n = jsonin_u64(ledger, "get_n"),
-				.get_bytes = jsonin_u64(ledger, "get_bytes"),
-				.delete_n = jsonin_u64(ledger, "delete_n"),
-				.handoff_n = jsonin_u64(ledger, "handoff_n"),
-				.adopt_n = jsonin_u64(ledger, "adopt_n"),
-				.linked_n = jsonin_u64(ledger, "objects"),
-				.linked_bytes = jsonin_u64(ledger, "linked"),
-				.mapped_bytes = jsonin_u64(ledger, "mapped"),
-				.pool_bytes = jsonin_u64(ledger, "pool"),
-				.evicted_n = jsonin_u64(ledger, "evicted_n"),
-				.enospc_n = jsonin_u64(ledger, "enospc_n"),
-			},
 	};
 
+	fields_read(ledger, of_counters, sizeof(of_counters) / sizeof(of_counters[0]), &info.counters);
 	sample_add(s, &info);
 }
 

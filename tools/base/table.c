@@ -8,38 +8,37 @@
 #include "table.h"
 
 #include <inttypes.h>
+#include <json-c/json.h>
 #include <libsmartcols/libsmartcols.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "human.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "keytext.h"
 #include "message.h"
 #include "progress.h"
 
 #define PART 1000
+#define FORM 0xffu /* of a column: its enum figure_form */
 
 void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns)
 {
-	*t = (struct table){.scols = scols_new_table(), .exact = a->bytes};
+	*t = (struct table){.scols = scols_new_table(), .columns = columns, .n_columns = n_columns, .exact = a->bytes};
 	if (!t->scols)
 		message_no_memory();
 	scols_table_enable_noencoding(t->scols, 1);
 	scols_table_enable_colors(t->scols, a->color);
 	for (size_t i = 0; i < n_columns; i++) {
-		int flags = 0;
-		if (columns[i].flags & TABLE_RIGHT)
-			flags |= SCOLS_FL_RIGHT;
-		if (columns[i].flags & TABLE_TRUNC)
+		unsigned how = columns[i].how;
+		int flags = how & TABLE_RIGHT || (how & FORM) >= FIGURE_COUNT ? SCOLS_FL_RIGHT : 0;
+		if (how & TABLE_TRUNC)
 			flags |= SCOLS_FL_TRUNC;
-		if (columns[i].flags & TABLE_WRAP)
+		if (how & TABLE_WRAP)
 			flags |= SCOLS_FL_WRAP;
-		if (columns[i].flags & TABLE_HIDDEN)
-			flags |= SCOLS_FL_HIDDEN;
 		/* a width hint of 1: as wide as what is in it */
 		if (!scols_table_new_column(t->scols, columns[i].name, 1, flags))
 			message_no_memory();
@@ -68,6 +67,27 @@ void table_no_headings(struct table *t)
 	scols_table_enable_noheadings(t->scols, 1);
 }
 
+static void hide(struct table *t, size_t column)
+{
+	struct libscols_column *c = scols_table_get_column(t->scols, column);
+
+	scols_column_set_flags(c, scols_column_get_flags(c) | SCOLS_FL_HIDDEN);
+}
+
+void table_hide(struct table *t, const char *name)
+{
+	for (size_t i = 0; i < t->n_columns; i++)
+		if (strcmp(t->columns[i].name, name) == 0)
+			hide(t, i);
+}
+
+void table_hide_wide(struct table *t)
+{
+	for (size_t i = 0; i < t->n_columns; i++)
+		if (t->columns[i].how & TABLE_WIDE)
+			hide(t, i);
+}
+
 static void print_part(struct table *t)
 {
 	if (t->n_lines) {
@@ -90,12 +110,15 @@ void table_row(struct table *t)
 	t->n_lines++;
 }
 
-void table_key(struct table *t, size_t column, const void *key, size_t key_size)
+static void set_text(struct table *t, size_t column, char *text)
 {
-	char *text = keytext_new(key, key_size);
-
 	if (scols_line_refer_data(t->line, column, text) != 0) /* the line owns the text now */
 		message_no_memory();
+}
+
+void table_key(struct table *t, size_t column, const void *key, size_t key_size)
+{
+	set_text(t, column, keytext_new(key, key_size));
 }
 
 void table_text(struct table *t, size_t column, const char *text)
@@ -112,8 +135,7 @@ void table_printf(struct table *t, size_t column, const char *format, ...)
 	if (vasprintf(&text, format, args) < 0)
 		message_no_memory();
 	va_end(args);
-	if (scols_line_refer_data(t->line, column, text) != 0)
-		message_no_memory();
+	set_text(t, column, text);
 }
 
 /* Sets the number that a cell sorts by, as its text may say MiB. */
@@ -153,14 +175,6 @@ void table_color(struct table *t, size_t column, const char *color)
 	scols_cell_set_color(scols_line_get_cell(t->line, column), color);
 }
 
-void table_sort(struct table *t, size_t column)
-{
-	struct libscols_column *c = scols_table_get_column(t->scols, column);
-
-	scols_column_set_cmpfunc(c, scols_cmpstr_cells, NULL);
-	scols_sort_table(t->scols, c);
-}
-
 static int larger_first(struct libscols_cell *a, struct libscols_cell *b, void *arg)
 {
 	uintptr_t m = (uintptr_t)scols_cell_get_userdata(a), n = (uintptr_t)scols_cell_get_userdata(b);
@@ -174,32 +188,111 @@ void table_hold(struct table *t)
 	t->hold = true;
 }
 
-void table_sort_down(struct table *t, size_t column)
+void table_sort(struct table *t, size_t column)
 {
 	struct libscols_column *c = scols_table_get_column(t->scols, column);
 
-	scols_column_set_cmpfunc(c, larger_first, NULL);
+	scols_column_set_cmpfunc(c, scols_column_is_right(c) ? larger_first : scols_cmpstr_cells, NULL);
 	scols_sort_table(t->scols, c);
 }
 
-void table_age(struct table *t, size_t column, int64_t since_ns)
+void table_figure(struct table *t, size_t column, struct json_object *value, enum figure_form form)
 {
-	struct timespec now;
-	int64_t s;
+	uint64_t n;
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	s = now.tv_sec - since_ns / 1000000000;
-	if (s < 0)
-		s = 0;
-	if (s < 120)
-		table_printf(t, column, "%" PRId64 " s", s);
-	else if (s < 7200)
-		table_printf(t, column, "%" PRId64 " min", s / 60);
-	else if (s < 172800)
-		table_printf(t, column, "%" PRId64 " h", s / 3600);
-	else
-		table_printf(t, column, "%" PRId64 " d", s / 86400);
-	set_number(t, column, (uint64_t)s);
+	set_text(t, column, figure_text(value, form, t->exact, &n));
+	set_number(t, column, n);
+}
+
+/* States of stores, gates, stages and contexts; other ones have no colour. */
+static void color_state(struct table *t, size_t column)
+{
+	static const struct {
+		const char *color, *states;
+	} colors[] = {{"green", " alive registered open base running RUNNING "},
+		      {"yellow", " waiting degraded closed BLOCKED waits: "},
+		      {"cyan", " kept tier ALLOC ALLOC_FREE "},
+		      {"red", " dead BUFN BUFN_WAIT BUFN_THROW SPLIT_THROW "}};
+	const char *text = scols_cell_get_data(scols_line_get_cell(t->line, column));
+	char word[32];
+
+	snprintf(word, sizeof(word), " %.*s ", (int)strcspn(text, " ") % 28, text);
+	for (size_t i = 0; i < sizeof(colors) / sizeof(colors[0]); i++)
+		if (strstr(colors[i].states, word))
+			table_color(t, column, colors[i].color);
+}
+
+void table_state(struct table *t, size_t column, const char *state)
+{
+	table_text(t, column, state);
+	color_state(t, column);
+}
+
+void table_store_state(struct table *t, size_t column, const struct json_object *o)
+{
+	const char *alive = jsonin_flag(o, "registered") ? "registered" : "alive";
+
+	table_state(t, column,
+		    jsonin_flag(o, "alive")   ? alive
+		    : !jsonin_has(o, "alive") ? "unknown"
+		    : jsonin_flag(o, "keep")  ? "kept"
+					      : "dead");
+}
+
+static void show_member(struct table *t, size_t column, const struct json_object *o)
+{
+	const struct table_column *c = &t->columns[column];
+	struct json_object *value = jsonin_at_path(o, c->member);
+	bool is_0 = json_object_is_type(value, json_type_int) && json_object_get_uint64(value) == 0;
+
+	if ((!value && c->none) || (is_0 && c->how & TABLE_UNLESS_0)) {
+		table_text(t, column, c->none ? c->none : "");
+		return;
+	}
+	table_figure(t, column, value, (enum figure_form)(c->how & FORM));
+	if (c->how & TABLE_WARN && value && !is_0)
+		table_color(t, column, "yellow");
+	if (c->how & TABLE_STATE)
+		color_state(t, column);
+}
+
+void table_object(struct table *t, const struct json_object *o)
+{
+	table_row(t);
+	for (size_t i = 0; i < t->n_columns; i++) {
+		if (t->columns[i].show)
+			t->columns[i].show(t, i, o);
+		else if (t->columns[i].member)
+			show_member(t, i, o);
+	}
+}
+
+size_t table_list(const struct admin *a, const struct table_column *columns, size_t n_columns,
+		  const struct json_object *o, const char *list)
+{
+	size_t n = jsonin_count(o, list);
+	struct table t;
+
+	table_init(&t, a, columns, n_columns);
+	for (size_t i = 0; i < n; i++)
+		table_object(&t, jsonin_at(o, list, i));
+	table_finish(&t);
+	return n;
+}
+
+void table_one(const struct admin *a, const struct table_column *columns, size_t n_columns, const struct json_object *o)
+{
+	struct table t;
+
+	table_init(&t, a, columns, n_columns);
+	table_object(&t, o);
+	table_finish(&t);
+}
+
+void table_row_color(struct table *t, const char *color)
+{
+	for (size_t i = 0; i < t->n_columns; i++)
+		table_color(t, i, color);
 }
 
 void table_finish(struct table *t)

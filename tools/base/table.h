@@ -8,19 +8,29 @@
 #include <stdint.h>
 
 #include "admin.h"
+#include "figure.h"
 
 struct libscols_table;
 struct libscols_line;
 struct json_object;
 
-#define TABLE_RIGHT  (1u << 0) /* numbers */
-#define TABLE_TRUNC  (1u << 1) /* gives way where the terminal is too narrow */
-#define TABLE_WRAP   (1u << 2) /* goes on in a second line there */
-#define TABLE_HIDDEN (1u << 3) /* is not there */
+/* Besides an enum figure_form; columns of numbers are aligned to the right. */
+#define TABLE_RIGHT    (1u << 8)
+#define TABLE_TRUNC    (1u << 9)  /* gives way where the terminal is too narrow */
+#define TABLE_WRAP     (1u << 10) /* goes on in a second line there */
+#define TABLE_WIDE     (1u << 11) /* left out of a narrow display */
+#define TABLE_UNLESS_0 (1u << 12) /* 0 is shown as a missing member is */
+#define TABLE_WARN     (1u << 13) /* what is not 0 is yellow */
+#define TABLE_STATE    (1u << 14) /* coloured by its word */
 
+struct table;
 struct table_column {
-	const char *name;
-	unsigned flags;
+	const char *name; /* its heading */
+	unsigned how;     /* an enum figure_form, and flags */
+	const char *
+		member; /* that it shows of a row's object (jsonin_at_path()); NULL: filled by the command, or by show() */
+	const char *none; /* where that is missing; NULL: as 0 or no text is shown */
+	void (*show)(struct table *t, size_t column, const struct json_object *o);
 };
 
 /*
@@ -39,17 +49,32 @@ struct table_column {
 struct table {
 	struct libscols_table *scols;
 	struct libscols_line *line; /* being filled */
-	size_t n_lines;             /* not yet printed */
-	bool exact;                 /* sizes in bytes */
-	bool hold;                  /* all is printed at the end */
+	const struct table_column *columns;
+	size_t n_columns;
+	size_t n_lines; /* not yet printed */
+	bool exact;     /* sizes in bytes */
+	bool hold;      /* all is printed at the end */
 };
 
-/* Ends the program where memory is out, as the others do. */
+/* Ends the program where memory is out, as the others do. columns stay in use until table_finish(). */
 void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns);
+/* A row of what the columns show of o. */
+void table_object(struct table *t, const struct json_object *o);
+/* Prints the list of that name of o as a table, a row for each of its objects. Returns how many there are. */
+size_t table_list(const struct admin *a, const struct table_column *columns, size_t n_columns,
+		  const struct json_object *o, const char *list);
+#define TABLE_LIST(a, columns, o, list) table_list(a, columns, sizeof(columns) / sizeof((columns)[0]), o, list)
+/* Prints o as a table of one row. */
+void table_one(const struct admin *a, const struct table_column *columns, size_t n_columns,
+	       const struct json_object *o);
+#define TABLE_ONE(a, columns, o) table_one(a, columns, sizeof(columns) / sizeof((columns)[0]), o)
 /* Where answers are in JSON: a list to put them into; else NULL, and the table is made. */
 struct json_object *table_or_list(struct table *t, const struct admin *a, const struct table_column *columns,
 				  size_t n_columns);
 void table_no_headings(struct table *t);
+/* Leaves out the column of that heading, or those that are TABLE_WIDE. */
+void table_hide(struct table *t, const char *name);
+void table_hide_wide(struct table *t);
 /* Prints the heading of the next of several tables. */
 void table_heading(const char *text, bool first);
 /* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory is bounded. */
@@ -64,15 +89,19 @@ void table_size(struct table *t, size_t column, uint64_t bytes);
 /* used of size in percent, coloured where it is near to full; size 0: no limit. */
 void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size);
 void table_count(struct table *t, size_t column, uint64_t n);
-/* How long ago that was (CLOCK_REALTIME), in one unit. */
-void table_age(struct table *t, size_t column, int64_t since_ns);
+/* A member of a document, in that form. */
+void table_figure(struct table *t, size_t column, struct json_object *value, enum figure_form form);
+/* A word for a state, in its colour. */
+void table_state(struct table *t, size_t column, const char *state);
+/* Shows a store's "alive", "keep" and "registered". */
+void table_store_state(struct table *t, size_t column, const struct json_object *o);
+/* The colour of the whole row. */
+void table_row_color(struct table *t, const char *color);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);
 /* From here on nothing is printed before the end, so that the table can be sorted. */
 void table_hold(struct table *t);
-/* Sorts what is not yet printed by a column of sizes, counts or ages, the largest first. */
-void table_sort_down(struct table *t, size_t column);
-/* Sorts what is not yet printed by the text of a column. */
+/* Sorts what is not yet printed: by the text of a column, or of a column of numbers the largest first. */
 void table_sort(struct table *t, size_t column);
 /* Prints what is left and frees the table. */
 void table_finish(struct table *t);

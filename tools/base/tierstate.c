@@ -12,10 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "human.h"
+#include "figure.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "keytext.h"
 #include "message.h"
 #include "shellword.h"
 #include "tierfigures.h"
@@ -102,21 +101,14 @@ struct json_object *tierstate_json(const struct shmstore_tier_info *info)
 
 void tierstate_print_asked(const struct admin *a, const struct json_object *tier)
 {
-	char demoted[HUMAN_SIZE], used[HUMAN_SIZE], room[HUMAN_SIZE], retry[HUMAN_SIZE];
-
-	keytext_print(jsonin_text(tier, "state"));
-	if (jsonin_has(tier, "path")) {
-		printf(", %s of objects on %s of disk, room for %s, in ",
-		       human_bytes(jsonin_u64(tier, "original"), a->bytes, demoted),
-		       human_bytes(jsonin_u64(tier, "used"), a->bytes, used),
-		       human_bytes(jsonin_u64(tier, "available"), a->bytes, room));
-		keytext_print(jsonin_text(tier, "path"));
-	}
-	if (jsonin_has(tier, "why")) {
-		fputs("; ", stdout);
-		keytext_print(jsonin_text(tier, "why"));
-	}
+	figure_print(tier, a->bytes, "{state}");
+	if (jsonin_has(tier, "path"))
+		figure_print(
+			tier, a->bytes,
+			", {original:size} of objects on {used:size} of disk, room for {available:size}, in {path}");
+	if (jsonin_has(tier, "why"))
+		figure_print(tier, a->bytes, "; {why}");
 	if (jsonin_has(tier, "retry_seconds"))
-		printf("; tried again in %s", human_duration(jsonin_real(tier, "retry_seconds"), retry));
+		figure_print(tier, a->bytes, "; tried again in {retry_seconds:time}");
 	putchar('\n');
 }

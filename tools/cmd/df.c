@@ -7,111 +7,86 @@
 #include <stdio.h>
 
 #include "admin.h"
+#include "fields.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
 #include "table.h"
-#include "tierfigures.h"
 #include "tierstate.h"
 
-/* tier: NULL: there is none, or it cannot be looked at. */
-static void print_json(const struct shmstore_partition_info *info, const struct shmstore_usage *usage,
-		       const struct shmstore_tier_info *tier)
+static void show_huge(struct table *t, size_t column, const struct json_object *o)
 {
-	struct json_object *o = jsonmake_new();
+	const char *huge = jsonin_text(o, "huge");
 
-	jsonmake_prose(o, "partition", info->path);
-	jsonmake_prose(o, "mount", info->mount);
-	jsonmake_prose(o, "uuid", info->uuid);
-	jsonmake_flag(o, "tmpfs", info->tmpfs);
-	jsonmake_prose(o, "huge", info->huge);
-	jsonmake_u64(o, "size", info->bytes_size);
-	jsonmake_u64(o, "used", info->bytes_used);
-	jsonmake_u64(o, "available", info->bytes_available);
-	jsonmake_u64(o, "linked", usage->linked);
-	jsonmake_u64(o, "pool", usage->pool);
-	jsonmake_u64(o, "stranded", usage->stranded);
-	jsonmake_u64(o, "foreign", usage->foreign);
-	jsonmake_u64(o, "stores", usage->n_stores);
-	jsonmake_u64(o, "objects", usage->n_objects);
-	jsonmake_u64(o, "leases", usage->n_leases);
-	jsonmake_u64(o, "inodes_size", info->inodes_size);
-	jsonmake_u64(o, "inodes_used", info->inodes_used);
-	jsonmake_u64(o, "inodes_free", info->inodes_free);
-	jsonmake_u64(o, "demoted", usage->n_demoted);
-	jsonmake_child(o, "tier", tierstate_json(tier));
-	json_print(o);
+	table_text(t, column, !jsonin_flag(o, "tmpfs") ? "on disk" : *huge ? huge : "?");
 }
 
-static void print_table(const struct admin *a, const struct shmstore_partition_info *info,
-			const struct shmstore_usage *usage)
+static void show_available(struct table *t, size_t column, const struct json_object *o)
 {
-	static const struct table_column columns[] = {
-		{"PARTITION", 0},           {"HUGE", 0},
-		{"SIZE", TABLE_RIGHT},      {"USED", TABLE_RIGHT},
-		{"AVAILABLE", TABLE_RIGHT}, {"FILL", TABLE_RIGHT},
-		{"STORES", TABLE_RIGHT},    {"OBJECTS", TABLE_RIGHT},
-		{"LEASES", TABLE_RIGHT},    {"INODES FREE", TABLE_RIGHT},
-		{"FILL", TABLE_RIGHT},
-	};
-	struct table t;
-
-	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
-	table_row(&t);
-	table_text(&t, 0, info->path);
-	table_text(&t, 1, !info->tmpfs ? "on disk" : info->huge[0] ? info->huge : "?");
-	if (info->bytes_size) {
-		table_size(&t, 2, info->bytes_size);
-		table_size(&t, 4, info->bytes_available);
-	} else {
-		table_text(&t, 2, "unlimited");
-		table_text(&t, 4, "-");
-	}
-	table_size(&t, 3, info->bytes_used);
-	table_fill(&t, 5, info->bytes_used, info->bytes_size);
-	table_count(&t, 6, usage->n_stores);
-	table_count(&t, 7, usage->n_objects);
-	table_count(&t, 8, usage->n_leases);
-	if (info->inodes_size)
-		table_count(&t, 9, info->inodes_free);
+	if (jsonin_u64(o, "size"))
+		table_size(t, column, jsonin_u64(o, "available"));
 	else
-		table_text(&t, 9, "unlimited");
-	table_fill(&t, 10, info->inodes_used, info->inodes_size);
-	table_finish(&t);
+		table_text(t, column, "-");
 }
 
-static void print_tier(const struct admin *a, const struct shmstore_tier_info *tier)
+static void show_fill(struct table *t, size_t column, const struct json_object *o)
 {
-	static const struct table_column columns[] = {
-		{"TIER", 0},
-		{"LIMIT", TABLE_RIGHT},
-		{"USED", TABLE_RIGHT},
-		{"AVAILABLE", TABLE_RIGHT},
-		{"FILL", TABLE_RIGHT},
-		{"DEMOTED", TABLE_RIGHT},
-		{"IN MEMORY TOO", TABLE_RIGHT},
-		{"GARBAGE", TABLE_RIGHT},
-	};
-	uint64_t available = tierfigures_available(tier);
-	struct table t;
+	table_fill(t, column, jsonin_u64(o, "used"), jsonin_u64(o, "size"));
+}
 
+static void show_inodes(struct table *t, size_t column, const struct json_object *o)
+{
+	if (jsonin_u64(o, "inodes_size"))
+		table_count(t, column, jsonin_u64(o, "inodes_free"));
+	else
+		table_text(t, column, "unlimited");
+}
+
+static void show_inodes_fill(struct table *t, size_t column, const struct json_object *o)
+{
+	table_fill(t, column, jsonin_u64(o, "inodes_used"), jsonin_u64(o, "inodes_size"));
+}
+
+static const struct table_column columns[] = {
+	{"PARTITION", FIGURE_TEXT, "partition"},
+	{"HUGE", .show = show_huge},
+	{"SIZE", FIGURE_SIZE | TABLE_UNLESS_0, "size", "unlimited"},
+	{"USED", FIGURE_SIZE, "used"},
+	{"AVAILABLE", TABLE_RIGHT, .show = show_available},
+	{"FILL", TABLE_RIGHT, .show = show_fill},
+	{"STORES", FIGURE_COUNT, "stores"},
+	{"OBJECTS", FIGURE_COUNT, "objects"},
+	{"LEASES", FIGURE_COUNT, "leases"},
+	{"INODES FREE", TABLE_RIGHT, .show = show_inodes},
+	{"FILL", TABLE_RIGHT, .show = show_inodes_fill},
+};
+
+static void show_tier_fill(struct table *t, size_t column, const struct json_object *o)
+{
+	table_fill(t, column, jsonin_u64(o, "used"), jsonin_u64(o, "used") + jsonin_u64(o, "available"));
+}
+
+static const struct table_column tier_columns[] = {
+	{"TIER", FIGURE_TEXT, "path"},
+	{"LIMIT", FIGURE_SIZE | TABLE_UNLESS_0, "max", "the disk"},
+	{"USED", FIGURE_SIZE, "used"},
+	{"AVAILABLE", FIGURE_SIZE, "available"},
+	{"FILL", TABLE_RIGHT, .show = show_tier_fill},
+	{"DEMOTED", FIGURE_SIZE, "demoted"},
+	{"IN MEMORY TOO", FIGURE_SIZE, "clean"},
+	{"GARBAGE", FIGURE_SIZE, "orphans"},
+};
+
+static void print_text(const struct admin *a, const struct json_object *o)
+{
+	TABLE_ONE(a, columns, o);
+	if (!jsonin_has(o, "tier"))
+		return;
 	putchar('\n');
-	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
-	table_row(&t);
-	table_text(&t, 0, tier->config.path);
-	if (tier->config.max)
-		table_size(&t, 1, tier->config.max);
-	else
-		table_text(&t, 1, "the disk");
-	table_size(&t, 2, tier->used);
-	table_size(&t, 3, available);
-	table_fill(&t, 4, tier->used, tier->used + available);
-	table_size(&t, 5, tier->demoted);
-	table_size(&t, 6, tier->clean);
-	table_size(&t, 7, tier->orphans);
-	table_finish(&t);
+	TABLE_ONE(a, tier_columns, jsonin_object(o, "tier"));
 }
 
 int cmd_df(struct admin *a, int argc, char **argv)
@@ -137,13 +112,19 @@ int cmd_df(struct admin *a, int argc, char **argv)
 		status = message_detail(shmstore_partition_path(p), r);
 	int has_tier = r < 0 ? 0 : tierstate_read(p, &tier);
 	progress_end();
-	if (r == 0 && a->json) {
-		print_json(&info, &usage, has_tier > 0 ? &tier : NULL);
-	} else if (r == 0) {
-		print_table(a, &info, &usage);
-		if (has_tier > 0)
-			print_tier(a, &tier);
-		if (usage.n_unreadable)
+	if (r == 0) {
+		struct json_object *o = jsonmake_new();
+		fields_of(o, &info, FIELD_AS(FIELD_PROSE, path, "partition"), FIELD_AS(FIELD_PROSE, mount, "mount"),
+			  FIELD_AS(FIELD_PROSE_ARRAY, uuid, "uuid"), SAME(tmpfs),
+			  FIELD_AS(FIELD_PROSE_ARRAY, huge, "huge"), FIELD(bytes_size, "size"),
+			  FIELD(bytes_used, "used"), FIELD(bytes_available, "available"));
+		fields_of(o, &usage, SAME(linked), SAME(pool), SAME(stranded), SAME(foreign), NUMBER(stores),
+			  NUMBER(objects), NUMBER(leases));
+		fields_of(o, &info, SAME(inodes_size), SAME(inodes_used), SAME(inodes_free));
+		jsonmake_u64(o, "demoted", usage.n_demoted);
+		jsonmake_child(o, "tier", tierstate_json(has_tier > 0 ? &tier : NULL));
+		json_show(a, o, print_text);
+		if (usage.n_unreadable && !a->json)
 			message_say("%" PRIu64 " directories could not be looked into: what is in them is not counted",
 				    usage.n_unreadable);
 	}

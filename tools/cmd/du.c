@@ -6,9 +6,10 @@
 #include <errno.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "admin.h"
+#include "fields.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -17,174 +18,146 @@
 #include "table.h"
 #include "tierstate.h"
 
-#define COLUMNS(X)                           \
-	X(NAME, "STORE", 0)                  \
-	X(PID, "PID", TABLE_RIGHT)           \
-	X(STATE, "STATE", 0)                 \
-	X(OBJECTS, "OBJECTS", TABLE_RIGHT)   \
-	X(LINKED, "LINKED", TABLE_RIGHT)     \
-	X(PSS, "PSS", TABLE_RIGHT)           \
-	X(USS, "USS", TABLE_RIGHT)           \
-	X(LEASED, "LEASED", TABLE_RIGHT)     \
-	X(POOL, "POOL", TABLE_RIGHT)         \
-	X(STRANDED, "STRANDED", TABLE_RIGHT) \
-	X(DEMOTED, "DEMOTED", TABLE_RIGHT)   \
-	X(MAPPED, "MAPPED", TABLE_RIGHT)     \
-	X(AGE, "AGE", TABLE_RIGHT)           \
-	X(LABEL, "LABEL", TABLE_TRUNC)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
+static void show_state(struct table *t, size_t column, const struct json_object *s)
+{
+	if (jsonin_has(s, "readable"))
+		table_store_state(t, column, s);
+	else
+		table_text(t, column, "each once"); /* the total's */
+}
+
+static void show_mapped(struct table *t, size_t column, const struct json_object *s)
+{
+	if (jsonin_has(s, "readable"))
+		table_size(t, column, jsonin_flag(s, "alive") ? jsonin_u64(s, "mapped") : 0);
+}
+
+static void show_name(struct table *t, size_t column, const struct json_object *s)
+{
+	table_text(t, column, *jsonin_text(s, "name") ? jsonin_text(s, "name") : jsonin_text(s, "path"));
+}
+
+static const struct table_column columns[] = {
+	{"STORE", .show = show_name},
+	{"PID", FIGURE_COUNT | TABLE_UNLESS_0, "pid", ""}, /* a kept store that was closed is nobody's */
+	{"STATE", .show = show_state},
+	{"OBJECTS", FIGURE_COUNT, "objects"},
+	{"LINKED", FIGURE_SIZE, "linked"},
+	{"PSS", FIGURE_SIZE, "pss"},
+	{"USS", FIGURE_SIZE, "uss"},
+	{"LEASED", FIGURE_SIZE, "leased"},
+	{"POOL", FIGURE_SIZE, "pool"},
+	{"STRANDED", FIGURE_SIZE, "stranded"},
+	{"DEMOTED", FIGURE_SIZE, "demoted"},
+	{"MAPPED", TABLE_RIGHT, .show = show_mapped},
+	{"AGE", FIGURE_AGO, "created", ""},
+	{"LABEL", TABLE_TRUNC, "label"},
+};
+#define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
+/* What --sort takes, column by column. */
+static const char *const sorts[N_COLUMNS] = {"name",   "pid",  NULL,       "objects", "linked", "pss", "uss",
+					     "leased", "pool", "stranded", "demoted", "mapped", "age"};
+
+#define OF struct shmstore_store_books
+static const struct field of_books[] = {
+	NUMBER(objects), NUMBER(leases), SAME(linked),   SAME(pss),     SAME(uss),       SAME(leased),
+	SAME(pool),      SAME(stranded), SAME(metadata), SAME(demoted), SAME(n_demoted), SAME(n_clean),
+};
+#undef OF
 
 struct du {
 	const struct admin *admin;
 	struct json_object *stores; /* with --json */
 	struct table table;         /* without */
-	int sort;                   /* column */
-	uint64_t pss, uss, leased, pool, stranded, demoted, n_demoted, n_clean, n_seen, n_unreadable, n_unknown;
+	size_t sort;                /* column */
+	struct shmstore_store_books sum;
+	uint64_t n_unreadable, n_unknown;
 };
 
-static void add_json(struct du *du, const struct shmstore_store_books *b)
+static struct json_object *describe(const struct shmstore_store_books *b)
 {
 	const struct shmstore_store_info *s = b->store;
 	struct json_object *o = jsonmake_new();
 
-	jsonmake_prose(o, "name", s->name);
-	jsonmake_prose(o, "path", s->path);
-	jsonmake_flag(o, "readable", s->readable);
-	if (s->readable)
-		jsonmake_i64(o, "pid", s->pid);
-	else
+	fields_of(o, s, FIELD_AS(FIELD_PROSE, name, "name"), FIELD_AS(FIELD_PROSE, path, "path"), SAME(readable),
+		  SAME(pid), PLACE("alive"), SAME(keep), SAME(uid), FIELD_AS(FIELD_PROSE, label, "label"),
+		  FIELD_AS(FIELD_PROSE, address, "address"));
+	if (!s->readable)
 		jsonmake_null(o, "pid");
-	if (s->alive == SHMSTORE_ALIVE_UNKNOWN)
-		jsonmake_null(o, "alive");
-	else
+	if (s->alive != SHMSTORE_ALIVE_UNKNOWN)
 		jsonmake_flag(o, "alive", s->alive == SHMSTORE_ALIVE);
-	jsonmake_flag(o, "keep", s->keep);
-	jsonmake_u64(o, "uid", s->uid);
-	jsonmake_prose(o, "label", s->label);
-	jsonmake_prose(o, "address", s->address);
-	jsonmake_u64(o, "objects", b->n_objects);
-	jsonmake_u64(o, "leases", b->n_leases);
-	jsonmake_u64(o, "linked", b->linked);
-	jsonmake_u64(o, "pss", b->pss);
-	jsonmake_u64(o, "uss", b->uss);
-	jsonmake_u64(o, "leased", b->leased);
-	jsonmake_u64(o, "pool", b->pool);
-	jsonmake_u64(o, "stranded", b->stranded);
-	jsonmake_u64(o, "metadata", b->metadata);
-	jsonmake_u64(o, "demoted", b->demoted);
-	jsonmake_u64(o, "n_demoted", b->n_demoted);
-	jsonmake_u64(o, "n_clean", b->n_clean);
-	jsonmake_u64(o, "mapped", s->counters.mapped_bytes);
-	jsonmake_real(o, "created", (double)s->created_ns / 1e9);
-	jsonmake_append(du->stores, o);
+	fields_add(o, of_books, b);
+	fields_of(o, s, FIELD(counters.mapped_bytes, "mapped"), FIELD_AS(FIELD_REAL_NS, created_ns, "created"));
+	return o;
 }
 
-static void add_row(struct du *du, const struct shmstore_store_books *b)
+static void add_row(struct du *du, const struct json_object *o, const struct shmstore_store_info *s)
 {
-	const struct shmstore_store_info *s = b->store;
-	struct table *t = &du->table;
-
-	table_row(t);
-	table_text(t, NAME, s->name[0] ? s->name : s->path);
-	if (!s->readable) {
-		table_printf(t, STATE, "of user %u", s->uid);
+	if (s->readable) {
+		table_object(&du->table, o);
 		return;
 	}
-	if (s->pid) /* a kept store that was closed is nobody's */
-		table_count(t, PID, (uint64_t)s->pid);
-	if (s->alive == SHMSTORE_ALIVE) {
-		table_text(t, STATE, "alive");
-		table_color(t, STATE, "green");
-	} else if (s->alive == SHMSTORE_ALIVE_UNKNOWN) {
-		table_text(t, STATE, "unknown");
-	} else {
-		table_text(t, STATE, s->keep ? "kept" : "dead");
-		table_color(t, STATE, s->keep ? "cyan" : "red");
-	}
-	table_count(t, OBJECTS, b->n_objects);
-	table_size(t, LINKED, b->linked);
-	table_size(t, PSS, b->pss);
-	table_size(t, USS, b->uss);
-	table_size(t, LEASED, b->leased);
-	table_size(t, POOL, b->pool);
-	table_size(t, STRANDED, b->stranded);
-	table_size(t, DEMOTED, b->demoted);
-	table_size(t, MAPPED, s->alive == SHMSTORE_ALIVE ? s->counters.mapped_bytes : 0);
-	table_age(t, AGE, s->created_ns);
-	table_text(t, LABEL, s->label);
+	table_row(&du->table);
+	show_name(&du->table, 0, o);
+	table_printf(&du->table, 2, "of user %u", s->uid);
 }
 
 static int add(const struct shmstore_store_books *b, void *arg)
 {
 	struct du *du = arg;
+	struct shmstore_store_books *sum = &du->sum;
+	struct json_object *o = describe(b);
 
-	if (du->admin->json)
-		add_json(du, b);
-	else
-		add_row(du, b);
+	if (du->admin->json) {
+		jsonmake_append(du->stores, o);
+	} else {
+		add_row(du, o, b->store);
+		jsonin_free(o);
+	}
 	du->n_unreadable += !b->store->readable;
 	du->n_unknown += b->store->readable && b->store->alive == SHMSTORE_ALIVE_UNKNOWN;
-	du->pss += b->pss;
-	du->uss += b->uss;
-	du->leased += b->leased;
-	du->pool += b->pool;
-	du->stranded += b->stranded;
-	du->demoted += b->demoted;
-	du->n_demoted += b->n_demoted;
-	du->n_clean += b->n_clean;
-	du->n_seen += b->n_objects;
-	progress_set(du->n_seen, 0);
+	sum->pss += b->pss;
+	sum->uss += b->uss;
+	sum->leased += b->leased;
+	sum->pool += b->pool;
+	sum->stranded += b->stranded;
+	sum->demoted += b->demoted;
+	sum->n_demoted += b->n_demoted;
+	sum->n_clean += b->n_clean;
+	sum->n_objects += b->n_objects;
+	progress_set(sum->n_objects, 0);
 	return 0;
 }
 
 static void finish(struct du *du, const struct shmstore_books_total *total)
 {
+	struct json_object *o = jsonmake_new();
+
 	if (du->admin->json) {
-		struct json_object *o = jsonmake_new();
 		jsonmake_child(o, "stores", du->stores);
 		jsonmake_u64(o, "total_linked", total->linked);
 		jsonmake_u64(o, "total_stores", total->n_stores);
 		jsonmake_u64(o, "total_objects", total->n_objects);
-		jsonmake_u64(o, "total_pss", du->pss);
-		jsonmake_u64(o, "total_uss", du->uss);
-		jsonmake_u64(o, "total_leased", du->leased);
-		jsonmake_u64(o, "total_pool", du->pool);
-		jsonmake_u64(o, "total_stranded", du->stranded);
-		jsonmake_u64(o, "total_demoted", du->demoted);
-		jsonmake_u64(o, "total_n_demoted", du->n_demoted);
-		jsonmake_u64(o, "total_n_clean", du->n_clean);
+		fields_of(o, &du->sum, FIELD(pss, "total_pss"), FIELD(uss, "total_uss"), FIELD(leased, "total_leased"),
+			  FIELD(pool, "total_pool"), FIELD(stranded, "total_stranded"), FIELD(demoted, "total_demoted"),
+			  FIELD(n_demoted, "total_n_demoted"), FIELD(n_clean, "total_n_clean"));
 		json_print(o);
 		return;
 	}
-	if (!total->n_stores && !du->table.n_lines) {
-		table_finish(&du->table);
+	table_sort(&du->table, du->sort);
+	if (total->n_stores || du->table.n_lines) {
+		du->sum.linked = total->linked;
+		du->sum.n_objects = total->n_objects;
+		jsonmake_text(o, "name", "total");
+		fields_add(o, of_books, &du->sum);
+		table_object(&du->table, o);
+		table_row_color(&du->table, "bold");
+	} else {
 		puts("no stores");
-		return;
 	}
-	if (du->sort == NAME)
-		table_sort(&du->table, NAME);
-	else
-		table_sort_down(&du->table, (size_t)du->sort);
-	table_row(&du->table);
-	table_text(&du->table, NAME, "total");
-	table_text(&du->table, STATE, "each once");
-	table_count(&du->table, OBJECTS, total->n_objects);
-	table_size(&du->table, LINKED, total->linked);
-	table_size(&du->table, PSS, du->pss);
-	table_size(&du->table, USS, du->uss);
-	table_size(&du->table, LEASED, du->leased);
-	table_size(&du->table, POOL, du->pool);
-	table_size(&du->table, STRANDED, du->stranded);
-	table_size(&du->table, DEMOTED, du->demoted);
-	for (size_t i = 0; i < N_COLUMNS; i++)
-		table_color(&du->table, i, "bold");
 	table_finish(&du->table);
+	jsonin_free(o);
 }
-
-static const char *const sorts[N_COLUMNS] = {
-	[NAME] = "name",       [OBJECTS] = "objects", [LINKED] = "linked", [PSS] = "pss",
-	[USS] = "uss",         [LEASED] = "leased",   [POOL] = "pool",     [STRANDED] = "stranded",
-	[DEMOTED] = "demoted", [MAPPED] = "mapped",   [AGE] = "age",       [PID] = "pid"};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -193,7 +166,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	if (key != 's')
 		return options_common(key, arg, state);
-	du->sort = (int)options_one_of(state, "--sort", arg, sorts, N_COLUMNS);
+	du->sort = options_one_of(state, "--sort", arg, sorts, N_COLUMNS);
 	return 0;
 }
 
@@ -218,17 +191,15 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	struct command_line line = {.admin = a, .own = &du};
 	struct shmstore_books_total total = {.size = sizeof(total)};
 	struct shmstore_partition *p;
-	struct table_column shown[N_COLUMNS];
 	char tier[PATH_MAX];
 
 	options_parse(&argp, &line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
-	memcpy(shown, columns, sizeof(shown));
-	if (!tierstate_directory(p, tier))
-		shown[DEMOTED].flags |= TABLE_HIDDEN;
-	du.stores = table_or_list(&du.table, a, shown, N_COLUMNS);
+	du.stores = table_or_list(&du.table, a, columns, N_COLUMNS);
+	if (!a->json && !tierstate_directory(p, tier))
+		table_hide(&du.table, "DEMOTED");
 	table_hold(&du.table);
 	progress_begin("du");
 	int r = shmstore_partition_books(p, add, &du, &total);

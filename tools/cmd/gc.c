@@ -10,7 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fields.h"
 #include "gctable.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "mountinfo.h"
@@ -30,33 +32,18 @@ struct gc {
 	bool all;
 	struct json_object *partitions; /* of --all with --json */
 	struct json_object *actions;
-	struct table table;
 	uint64_t n_actions, n_kept, n_failed, bytes;
 };
 
 static int add(const struct shmstore_gc_action *action, void *arg)
 {
 	struct gc *gc = arg;
+	struct json_object *o = jsonmake_append(gc->actions, jsonmake_new());
 
-	if (gc->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "what", shmstore_gc_what_name(action->what));
-		jsonmake_prose(o, "path", action->path);
-		jsonmake_u64(o, "bytes", action->bytes);
-		jsonmake_u64(o, "tier_bytes", action->tier_bytes);
-		jsonmake_u64(o, "objects", action->n_objects);
-		jsonmake_prose(o, "evidence", action->evidence);
-		jsonmake_prose(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
-		jsonmake_append(gc->actions, o);
-	} else {
-		const struct gctable_row row = {.what = shmstore_gc_what_name(action->what),
-						.path = action->path,
-						.evidence = action->evidence,
-						.bytes = action->bytes,
-						.tier_bytes = action->tier_bytes,
-						.n_objects = action->n_objects};
-		gctable_add(&gc->table, &row);
-	}
+	jsonmake_prose(o, "what", shmstore_gc_what_name(action->what));
+	fields_of(o, action, FIELD_AS(FIELD_PROSE, path, "path"), SAME(bytes), SAME(tier_bytes), NUMBER(objects),
+		  FIELD_AS(FIELD_PROSE, evidence, "evidence"));
+	jsonmake_prose(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
 	if (action->error) {
 		if (action->what == SHMSTORE_GC_KEPT)
 			message_fail(action->path, "%s", action->evidence);
@@ -73,60 +60,52 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 	return 0;
 }
 
-static void finish(struct gc *gc, const char *path, const struct shmstore_gc_report *report)
+static void print_text(const struct gc *gc, const struct json_object *o, bool tier)
 {
-	if (gc->admin->json) {
-		struct json_object *o = jsonmake_new();
-		if (gc->all)
-			jsonmake_prose(o, "partition", path);
-		jsonmake_flag(o, "dry_run", gc->flags & SHMSTORE_GC_DRY_RUN);
-		jsonmake_child(o, "actions", gc->actions);
-		jsonmake_u64(o, "freed", report->freed);
-		jsonmake_u64(o, "stores", report->n_stores);
-		jsonmake_u64(o, "leases", report->n_leases);
-		jsonmake_u64(o, "objects", report->n_objects);
-		jsonmake_u64(o, "tier_freed", report->tier_freed);
-		jsonmake_u64(o, "tier_files", report->n_tier);
-		jsonmake_u64(o, "failed", gc->n_failed);
-		if (gc->all)
-			jsonmake_append(gc->partitions, o);
-		else
-			json_print(o);
-		return;
-	}
-	table_finish(&gc->table);
-	if (!gc->n_actions) {
+	gctable_print(gc->admin, o, tier);
+	if (gc->n_actions)
+		gctable_total(gc->admin, o, gc->flags & SHMSTORE_GC_DRY_RUN ? "would free" : "freed");
+	else
 		puts(gc->n_failed ? "no other garbage was found, and not everything could be looked at"
 		     : gc->n_kept ? "nothing else: no garbage"
 				  : "no garbage");
-		return;
-	}
-	gctable_total(gc->admin, gc->flags & SHMSTORE_GC_DRY_RUN ? "would free" : "freed",
-		      &(struct gctable_sum){.freed = report->freed,
-					    .n_stores = report->n_stores,
-					    .n_leases = report->n_leases,
-					    .n_files = report->n_objects,
-					    .tier_freed = report->tier_freed,
-					    .n_tier = report->n_tier});
+}
+
+static void finish(struct gc *gc, struct shmstore_partition *p, const struct shmstore_gc_report *report)
+{
+	struct json_object *o = jsonmake_new();
+	char tier[PATH_MAX];
+
+	if (gc->all)
+		jsonmake_prose(o, "partition", shmstore_partition_path(p));
+	jsonmake_flag(o, "dry_run", gc->flags & SHMSTORE_GC_DRY_RUN);
+	jsonmake_child(o, "actions", gc->actions);
+	fields_of(o, report, SAME(freed), NUMBER(stores), NUMBER(leases), NUMBER(objects), SAME(tier_freed),
+		  FIELD(n_tier, "tier_files"));
+	jsonmake_u64(o, "failed", gc->n_failed);
+	if (!gc->admin->json)
+		print_text(gc, o, tierstate_directory(p, tier));
+	else if (!gc->all)
+		json_print(o);
+	else
+		jsonmake_append(gc->partitions, o);
+	if (!gc->admin->json)
+		jsonin_free(o);
 }
 
 /* Removes what nobody owns there. Returns the exit status. */
 static int collect(struct gc *gc, struct shmstore_partition *p)
 {
 	struct shmstore_gc_report report;
-	char tier[PATH_MAX];
 
 	gc->n_actions = gc->n_kept = gc->n_failed = gc->bytes = 0;
-	if (gc->admin->json)
-		gc->actions = jsonmake_new_list();
-	else
-		gctable_init(&gc->table, gc->admin, tierstate_directory(p, tier));
+	gc->actions = jsonmake_new_list();
 	progress_begin("gc");
 	int r = shmstore_partition_gc_plan(p, gc->flags, add, gc, &report);
 	progress_end();
 	if (r < 0)
 		return message_detail(shmstore_partition_path(p), r);
-	finish(gc, shmstore_partition_path(p), &report);
+	finish(gc, p, &report);
 	return gc->n_failed ? ADMIN_FAILED : ADMIN_OK;
 }
 

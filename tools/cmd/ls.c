@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fields.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -19,17 +21,37 @@
 #include "storelist.h"
 #include "table.h"
 
-#define COLUMNS(X)                             \
-	X(STORE, "STORE", 0)                   \
-	X(KEY, "KEY", 0)                       \
-	X(HEADER, "HEADER", TABLE_RIGHT)       \
-	X(BUFFERS_SIZE, "BUFFER", TABLE_RIGHT) \
-	X(BUFFERS, "N", TABLE_RIGHT)           \
-	X(WHERE, "WHERE", 0)                   \
-	X(LINKS, "LINKS", TABLE_RIGHT)         \
-	X(AGE, "AGE", TABLE_RIGHT)             \
-	X(INODE, "INODE", TABLE_RIGHT)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
+static void show_where(struct table *t, size_t column, const struct json_object *o)
+{
+	table_state(t, column,
+		    jsonin_flag(o, "demoted")  ? "tier"
+		    : jsonin_flag(o, "pinned") ? "pinned"
+		    : jsonin_flag(o, "packed") ? "packed"
+					       : "memory");
+}
+
+static void show_buffers(struct table *t, size_t column, const struct json_object *o)
+{
+	if (jsonin_flag(o, "demoted")) /* known when it is back */
+		table_text(t, column, "-");
+	else if (!jsonin_has(o, "error"))
+		table_count(t, column, jsonin_u64(o, "n_buffers"));
+}
+
+static const struct table_column columns[] = {
+	{"STORE", FIGURE_TEXT, "store"},          {"KEY"},
+	{"HEADER", FIGURE_SIZE, "header_size"},   {"BUFFER", FIGURE_SIZE, "buffer_size"},
+	{"N", TABLE_RIGHT, .show = show_buffers}, {"WHERE", .show = show_where},
+	{"LINKS", FIGURE_COUNT, "links"},         {"AGE", FIGURE_AGO, "mtime", "-"},
+	{"INODE", FIGURE_COUNT, "inode"},
+};
+enum {
+	KEY = 1,
+	HEADER
+};
+#define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
+/* What --sort takes, column by column. */
+static const char *const sorts[N_COLUMNS] = {"store", "key", "header", "size", NULL, NULL, "links", "age"};
 
 struct ls {
 	const struct admin *admin;
@@ -39,71 +61,49 @@ struct ls {
 	uint64_t n_objects, n_damaged, n_unreadable, bytes, header_bytes, buffer_bytes;
 };
 
-static void add_json(struct ls *ls, const struct shmstore_object_info *info)
+static struct json_object *describe(const struct ls *ls, const struct shmstore_object_info *info)
 {
 	struct json_object *o = jsonmake_new();
 
 	jsonmake_prose(o, "store", ls->store);
 	jsonmake_key(o, "key", info->key ? info->key : "", info->key_size);
-	jsonmake_u64(o, "header_size", info->header_size);
-	jsonmake_u64(o, "buffer_size", info->buffer_size);
-	jsonmake_u64(o, "n_buffers", info->n_buffers);
-	jsonmake_u64(o, "blocks", info->blocks);
-	jsonmake_u64(o, "links", info->links);
-	jsonmake_u64(o, "inode", info->inode);
-	jsonmake_flag(o, "demoted", info->demoted);
-	jsonmake_flag(o, "pinned", info->pinned);
-	jsonmake_flag(o, "packed", info->packed);
+	fields_of(o, info, SAME(header_size), SAME(buffer_size), SAME(n_buffers), SAME(blocks), SAME(links),
+		  SAME(inode), SAME(demoted), SAME(pinned), SAME(packed), FIELD_AS(FIELD_REAL_NS, mtime_ns, "mtime"),
+		  FIELD_AS(FIELD_PROSE, name, "name"));
 	if (info->packed)
 		jsonmake_null(o, "mtime");
-	else
-		jsonmake_real(o, "mtime", (double)info->mtime_ns / 1e9);
-	jsonmake_prose(o, "name", info->name);
 	jsonmake_prose(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
-	json_stream_item(o, ls->n_objects == 0);
+	return o;
 }
 
-static void add_row(struct ls *ls, const struct shmstore_object_info *info)
+static void add_row(struct ls *ls, const struct json_object *o, const struct shmstore_object_info *info)
 {
 	struct table *t = &ls->table;
 
-	table_row(t);
-	table_text(t, STORE, ls->store);
+	table_object(t, o);
 	if (info->error) {
 		table_text(t, KEY, info->name);
 		table_color(t, KEY, "red");
 		table_text(t, HEADER, info->error == -EPERM ? "unreadable" : "damaged");
+		table_text(t, HEADER + 1, "");
+	} else if (info->key_size) {
+		table_key(t, KEY, info->key, info->key_size);
 	} else {
-		if (info->key_size)
-			table_key(t, KEY, info->key, info->key_size);
-		else
-			table_text(t, KEY, "(empty key)");
-		table_size(t, HEADER, info->header_size);
-		table_size(t, BUFFERS_SIZE, info->buffer_size);
-		if (info->demoted) /* known when it is back */
-			table_text(t, BUFFERS, "-");
-		else
-			table_count(t, BUFFERS, info->n_buffers);
+		table_text(t, KEY, "(empty key)");
 	}
-	table_text(t, WHERE, info->demoted ? "tier" : info->pinned ? "pinned" : info->packed ? "packed" : "memory");
-	if (info->demoted)
-		table_color(t, WHERE, "cyan");
-	table_count(t, LINKS, info->links);
-	if (info->packed)
-		table_text(t, AGE, "-");
-	else
-		table_age(t, AGE, info->mtime_ns);
-	table_count(t, INODE, info->inode);
 }
 
 static int add(const struct shmstore_object_info *info, void *arg)
 {
 	struct ls *ls = arg;
+	struct json_object *o = describe(ls, info);
 
-	if (ls->admin->json)
-		add_json(ls, info);
-	else
-		add_row(ls, info);
+	if (ls->admin->json) {
+		json_stream_item(o, ls->n_objects == 0);
+	} else {
+		add_row(ls, o, info);
+		jsonin_free(o);
+	}
 	ls->n_objects++;
 	ls->n_unreadable += info->error == -EPERM;
 	ls->n_damaged += info->error && info->error != -EPERM;
@@ -152,9 +152,6 @@ static int list_all(struct ls *ls, struct shmstore_partition *p, const char *nam
 	return status;
 }
 
-static const char *const sorts[N_COLUMNS] = {[STORE] = "store",   [KEY] = "key",     [BUFFERS_SIZE] = "size",
-					     [HEADER] = "header", [LINKS] = "links", [AGE] = "age"};
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
@@ -171,18 +168,15 @@ static void finish(struct ls *ls)
 {
 	struct table *t = &ls->table;
 
-	if (ls->sort == STORE || ls->sort == KEY)
+	if (ls->sort >= 0)
 		table_sort(t, (size_t)ls->sort);
-	else if (ls->sort >= 0)
-		table_sort_down(t, (size_t)ls->sort);
 	if (ls->n_objects) {
 		table_row(t);
-		table_text(t, STORE, "total");
+		table_text(t, 0, "total");
 		table_printf(t, KEY, "%" PRIu64 " names", ls->n_objects);
 		table_size(t, HEADER, ls->header_bytes);
-		table_size(t, BUFFERS_SIZE, ls->buffer_bytes);
-		for (size_t i = 0; i < N_COLUMNS; i++)
-			table_color(t, i, "bold");
+		table_size(t, HEADER + 1, ls->buffer_bytes);
+		table_row_color(t, "bold");
 	}
 	table_finish(t);
 }

@@ -87,29 +87,14 @@ static int judge(const struct json_object *document, const char *store)
 
 static void print(const struct admin *a, const struct json_object *document)
 {
-	const struct gctable_sum sum = {.freed = jsonin_u64(document, "freed"),
-					.n_stores = jsonin_u64(document, "stores"),
-					.n_leases = jsonin_u64(document, "leases"),
-					.n_files = jsonin_u64(document, "objects"),
-					.tier_freed = jsonin_u64(document, "tier_freed"),
-					.n_tier = jsonin_u64(document, "tier_files")};
-	struct table t;
-
-	gctable_init(&t, a, sum.n_tier != 0);
 	for (size_t i = 0; i < jsonin_count(document, "actions"); i++) {
 		const struct json_object *o = jsonin_at(document, "actions", i);
-		const struct gctable_row row = {.what = jsonin_text(o, "what"),
-						.path = jsonin_text(o, "path"),
-						.evidence = jsonin_text(o, "evidence"),
-						.bytes = jsonin_u64(o, "bytes"),
-						.tier_bytes = jsonin_u64(o, "tier_bytes"),
-						.n_objects = jsonin_u64(o, "objects")};
-		gctable_add(&t, &row);
+
 		if (jsonin_has(o, "error"))
-			message_fail(row.path, "%s", jsonin_text(o, "error"));
+			message_fail(jsonin_text(o, "path"), "%s", jsonin_text(o, "error"));
 	}
-	table_finish(&t);
-	gctable_total(a, "freed", &sum);
+	gctable_print(a, document, jsonin_u64(document, "tier_files") != 0);
+	gctable_total(a, document, "freed");
 }
 
 int cmd_reap(struct admin *a, int argc, char **argv)
@@ -149,11 +134,6 @@ int cmd_reap(struct admin *a, int argc, char **argv)
 	if (!document)
 		return message_fail(line.args[0], "the daemon's answer is no JSON document");
 	status = judge(document, line.args[0]);
-	if (a->json) {
-		json_print(document);
-		return status;
-	}
-	print(a, document);
-	jsonin_free(document);
+	json_show(a, document, print);
 	return status;
 }

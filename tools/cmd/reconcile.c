@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fields.h"
 #include "human.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "keytext.h"
 #include "message.h"
@@ -19,7 +21,6 @@
 #include "progress.h"
 #include "shellword.h"
 #include "table.h"
-#include "usagejson.h"
 
 struct holder {
 	enum shmstore_hold kind;
@@ -80,11 +81,6 @@ static void holders_deinit(struct holders *l)
 	free(l->holders);
 }
 
-static const char *kind_name(enum shmstore_hold kind)
-{
-	return kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost";
-}
-
 static int by_pid(const void *a, const void *b)
 {
 	const struct holder *x = a, *y = b;
@@ -131,159 +127,163 @@ static size_t next_process(const struct holders *l, size_t i, struct process *re
 	return i;
 }
 
-static void print_json(struct holders *l, const struct shmstore_usage *u, const char *path)
+#include "usage.def"
+
+/* The document; as text it has the terms of processes too. */
+static struct json_object *make_document(const struct admin *a, struct holders *l, const struct shmstore_usage *u,
+					 const char *path)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = jsonmake_new(), *list;
 	struct process process;
 
 	jsonmake_prose(o, "partition", path);
-	usagejson_add(o, u);
-	struct json_object *list = jsonmake_child(o, "holders", jsonmake_new_list());
+	fields_add(o, of_usage, u);
+	list = jsonmake_child(o, "holders", jsonmake_new_list());
+	if (l->n_holders)
+		qsort(l->holders, l->n_holders, sizeof(*l->holders), by_pid);
 	for (size_t i = 0; i < l->n_holders;) {
+		struct json_object *h = jsonmake_append(list, jsonmake_new());
+
 		i = next_process(l, i, &process);
-		struct json_object *h = jsonmake_new();
+		fields_of(h, &process, PLACE("pid"), PLACE("uid"), PLACE("command"), SAME(bytes), NUMBER(objects),
+			  SAME(mapped));
 		jsonmake_i64(h, "pid", process.first->pid);
 		jsonmake_u64(h, "uid", process.first->uid);
 		jsonmake_prose(h, "command", process.first->command);
-		jsonmake_u64(h, "bytes", process.bytes);
-		jsonmake_u64(h, "objects", process.n_objects);
-		jsonmake_u64(h, "mapped", process.mapped);
-		jsonmake_append(list, h);
+		if (a->json)
+			continue;
+		jsonmake_u64(h, "ghosts", process.ghosts);
+		jsonmake_u64(h, "inflight", process.inflight);
 	}
 	if (l->n_holders)
 		qsort(l->holders, l->n_holders, sizeof(*l->holders), by_inode);
 	list = jsonmake_child(o, "ghost_list", jsonmake_new_list());
 	for (size_t i = 0; i < l->n_holders;) {
 		const struct holder *h = &l->holders[i];
-		struct json_object *g = jsonmake_new();
-		jsonmake_prose(g, "kind", kind_name(h->kind));
-		jsonmake_u64(g, "inode", h->inode);
-		jsonmake_u64(g, "bytes", h->bytes);
-		jsonmake_prose(g, "key", h->key);
-		jsonmake_prose(g, "path", h->path);
-		struct json_object *who = jsonmake_child(g, "holders", jsonmake_new_list());
-		for (; i < l->n_holders && same_object(&l->holders[i], h); i++) {
-			struct json_object *w = jsonmake_new();
-			jsonmake_i64(w, "pid", l->holders[i].pid);
-			jsonmake_prose(w, "command", l->holders[i].command);
-			jsonmake_u64(w, "mapped", l->holders[i].mapped);
-			jsonmake_u64(w, "fds", l->holders[i].n_fds);
-			jsonmake_append(who, w);
-		}
-		jsonmake_append(list, g);
+		struct json_object *g = jsonmake_append(list, jsonmake_new()), *who;
+
+		fields_of(g, h, PLACE("kind"), SAME(inode), SAME(bytes), FIELD_AS(FIELD_PROSE, key, "key"),
+			  FIELD_AS(FIELD_PROSE, path, "path"));
+		jsonmake_prose(g, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
+		who = jsonmake_child(g, "holders", jsonmake_new_list());
+		for (; i < l->n_holders && same_object(&l->holders[i], h); i++)
+			fields_of(jsonmake_append(who, jsonmake_new()), &l->holders[i], SAME(pid),
+				  FIELD_AS(FIELD_PROSE, command, "command"), SAME(mapped), FIELD(n_fds, "fds"));
 	}
-	json_print(o);
+	return o;
 }
 
 static void begin_terms(struct table *t, const struct admin *a)
 {
 	static const struct table_column columns[] = {
-		{"", 0}, {"TERM", 0}, {"BYTES", TABLE_RIGHT}, {"WHAT IT IS", TABLE_TRUNC}};
+		{""}, {"TERM"}, {"BYTES", TABLE_RIGHT}, {"WHAT IT IS", TABLE_TRUNC}};
 
 	table_init(t, a, columns, 4);
 	table_no_headings(t);
 }
 
-static void print_term(struct table *t, const char *sign, const char *name, uint64_t bytes, const char *meaning)
+static void print_term(struct table *t, const char *sign, const struct json_object *o, const char *member,
+		       const char *name, const char *meaning)
 {
 	table_row(t);
 	table_text(t, 0, sign);
 	table_text(t, 1, name);
-	table_size(t, 2, bytes);
+	table_figure(t, 2, jsonin_at_path(o, member), FIGURE_SIZE);
 	table_text(t, 3, meaning);
 }
 
-static void print_equation(const struct admin *a, const struct shmstore_usage *u)
+static void print_equation(const struct admin *a, const struct json_object *o)
 {
+	int64_t residual = jsonin_i64(o, "residual");
 	char size[HUMAN_SIZE];
 	struct table t;
 
 	begin_terms(&t, a);
-	print_term(&t, "", "used", u->used, "what the file system says");
-	print_term(&t, "=", "linked", u->linked, "named objects, each inode once, and the stores' own pages");
-	print_term(&t, "+", "ghosts", u->ghosts, "deleted, but a process still maps or opens them");
-	print_term(&t, "+", "pool", u->pool, "recycled files, kept for the next put");
-	if (u->stranded)
-		print_term(&t, "", "", u->stranded, "of it in pages that packed objects have the rest of");
-	print_term(&t, "+", "inflight", u->inflight, "being written, not yet published");
-	print_term(&t, "+", "foreign", u->foreign, "files on this file system that are not shmstore's");
-	table_row(&t);
-	table_text(&t, 0, "+");
-	table_text(&t, 1, "residual");
-	table_printf(&t, 2, "%s%s", u->residual < 0 ? "-" : "",
-		     human_bytes(u->residual < 0 ? (uint64_t)-u->residual : (uint64_t)u->residual, a->bytes, size));
-	table_text(&t, 3, u->residual ? "not accounted for" : "every byte is accounted for");
-	table_color(&t, 2, u->residual ? "red" : "green");
+	print_term(&t, "", o, "used", "used", "what the file system says");
+	print_term(&t, "=", o, "linked", "linked", "named objects, each inode once, and the stores' own pages");
+	print_term(&t, "+", o, "ghosts", "ghosts", "deleted, but a process still maps or opens them");
+	print_term(&t, "+", o, "pool", "pool", "recycled files, kept for the next put");
+	if (jsonin_u64(o, "stranded"))
+		print_term(&t, "", o, "stranded", "", "of it in pages that packed objects have the rest of");
+	print_term(&t, "+", o, "inflight", "inflight", "being written, not yet published");
+	print_term(&t, "+", o, "foreign", "foreign", "files on this file system that are not shmstore's");
+	print_term(&t, "+", o, "residual", "residual", residual ? "not accounted for" : "every byte is accounted for");
+	table_printf(&t, 2, "%s%s", residual < 0 ? "-" : "",
+		     human_bytes(residual < 0 ? (uint64_t)-residual : (uint64_t)residual, a->bytes, size));
+	table_color(&t, 2, residual ? "red" : "green");
 	table_finish(&t);
 }
 
 /* The disk's own equation. */
-static void print_tier(const struct admin *a, const struct shmstore_usage *u)
+static void print_tier(const struct admin *a, const struct json_object *o)
 {
+	const bool orphans = jsonin_u64(o, "tier_orphans") != 0;
 	struct table t;
 
 	putchar('\n');
 	begin_terms(&t, a);
-	print_term(&t, "", "tier", u->tier, "tier files, on disk");
-	print_term(&t, "=", "demoted", u->tier_demoted, "of objects that are there only");
-	print_term(&t, "+", "clean", u->tier_clean, "of objects that are in memory as well");
-	print_term(&t, "+", "orphans", u->tier_orphans,
-		   u->tier_orphans ? "left by killed processes: gc removes them" : "of nobody");
-	if (u->tier_orphans)
+	print_term(&t, "", o, "tier", "tier", "tier files, on disk");
+	print_term(&t, "=", o, "tier_demoted", "demoted", "of objects that are there only");
+	print_term(&t, "+", o, "tier_clean", "clean", "of objects that are in memory as well");
+	print_term(&t, "+", o, "tier_orphans", "orphans",
+		   orphans ? "left by killed processes: gc removes them" : "of nobody");
+	if (orphans)
 		table_color(&t, 2, "yellow");
 	table_finish(&t);
 }
 
-static void print_processes(const struct admin *a, const struct holders *l)
+static const struct table_column processes[] = {{"PID", FIGURE_COUNT, "pid"},         {"USER", FIGURE_COUNT, "uid"},
+						{"COMMAND", FIGURE_TEXT, "command"},  {"HOLDS", FIGURE_SIZE, "bytes"},
+						{"OBJECTS", FIGURE_COUNT, "objects"}, {"GHOSTS", FIGURE_SIZE, "ghosts"},
+						{"INFLIGHT", FIGURE_SIZE, "inflight"}};
+
+/* A row for each holder; what it holds stands in the first of several. */
+static void print_inodes(const struct admin *a, const struct json_object *o)
 {
 	static const struct table_column columns[] = {
-		{"PID", TABLE_RIGHT},     {"USER", TABLE_RIGHT},   {"COMMAND", 0},           {"HOLDS", TABLE_RIGHT},
-		{"OBJECTS", TABLE_RIGHT}, {"GHOSTS", TABLE_RIGHT}, {"INFLIGHT", TABLE_RIGHT}};
-	struct process process;
-	struct table t;
-
-	table_init(&t, a, columns, 7);
-	for (size_t i = 0; i < l->n_holders;) {
-		i = next_process(l, i, &process);
-		table_row(&t);
-		table_printf(&t, 0, "%d", process.first->pid);
-		table_printf(&t, 1, "%u", process.first->uid);
-		table_text(&t, 2, process.first->command);
-		table_size(&t, 3, process.bytes);
-		table_count(&t, 4, process.n_objects);
-		table_size(&t, 5, process.ghosts);
-		table_size(&t, 6, process.inflight);
-	}
-	table_finish(&t);
-}
-
-static void print_inodes(const struct admin *a, const struct holders *l)
-{
-	static const struct table_column columns[] = {
-		{"WHAT", 0},    {"BYTES", TABLE_RIGHT},  {"INODE", TABLE_RIGHT}, {"PID", TABLE_RIGHT},
-		{"COMMAND", 0}, {"MAPPED", TABLE_RIGHT}, {"FDS", TABLE_RIGHT},   {"KEY", 0},
+		{"WHAT"},
+		{"BYTES", TABLE_RIGHT},
+		{"INODE", TABLE_RIGHT},
+		{"PID", FIGURE_COUNT, "pid"},
+		{"COMMAND", FIGURE_TEXT, "command"},
+		{"MAPPED", FIGURE_SIZE, "mapped"},
+		{"FDS", FIGURE_COUNT, "fds"},
+		{"KEY"},
 	};
 	struct table t;
 
 	table_init(&t, a, columns, 8);
-	for (size_t i = 0; i < l->n_holders; i++) {
-		const struct holder *h = &l->holders[i];
-		table_row(&t);
-		if (!i || !same_object(&h[-1], h)) { /* the others only add their process */
-			table_text(&t, 0, kind_name(h->kind));
-			table_size(&t, 1, h->bytes);
-			table_count(&t, 2, h->inode);
+	for (size_t i = 0; i < jsonin_count(o, "ghost_list"); i++) {
+		const struct json_object *g = jsonin_at(o, "ghost_list", i);
+
+		for (size_t k = 0; k < jsonin_count(g, "holders"); k++) {
+			table_object(&t, jsonin_at(g, "holders", k));
+			if (jsonin_has(g, "key"))
+				table_printf(&t, 7, "%s", jsonin_text(g, "key")); /* escaped already */
+			else
+				table_text(&t, 7, jsonin_text(g, "path"));
+			if (k)
+				continue;
+			table_text(&t, 0, jsonin_text(g, "kind"));
+			table_size(&t, 1, jsonin_u64(g, "bytes"));
+			table_count(&t, 2, jsonin_u64(g, "inode"));
 		}
-		table_printf(&t, 3, "%d", h->pid);
-		table_text(&t, 4, h->command);
-		table_size(&t, 5, h->mapped);
-		table_count(&t, 6, h->n_fds);
-		if (h->key)
-			table_printf(&t, 7, "%s", h->key); /* escaped already */
-		else
-			table_text(&t, 7, h->path);
 	}
 	table_finish(&t);
+}
+
+static void print_text(const struct admin *a, const struct json_object *o)
+{
+	print_equation(a, o);
+	if (jsonin_u64(o, "tier") || jsonin_u64(o, "demoted"))
+		print_tier(a, o);
+	if (jsonin_count(o, "holders")) {
+		putchar('\n');
+		TABLE_LIST(a, processes, o, "holders");
+		putchar('\n');
+		print_inodes(a, o);
+	}
+	fflush(stdout);
 }
 
 static int conclude(const struct shmstore_usage *u, const char *path)
@@ -319,26 +319,10 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 	progress_begin("reconcile");
 	int r = shmstore_partition_reconcile(p, add, &holders, &usage);
 	progress_end();
-	if (holders.n_holders)
-		qsort(holders.holders, holders.n_holders, sizeof(*holders.holders), by_pid);
 	if (r < 0) {
 		status = message_detail(shmstore_partition_path(p), r);
 	} else {
-		if (a->json) {
-			print_json(&holders, &usage, shmstore_partition_path(p));
-		} else {
-			print_equation(a, &usage);
-			if (usage.tier || usage.n_demoted)
-				print_tier(a, &usage);
-			if (holders.n_holders) {
-				putchar('\n');
-				print_processes(a, &holders);
-				qsort(holders.holders, holders.n_holders, sizeof(*holders.holders), by_inode);
-				putchar('\n');
-				print_inodes(a, &holders);
-			}
-			fflush(stdout);
-		}
+		json_show(a, make_document(a, &holders, &usage, shmstore_partition_path(p)), print_text);
 		status = conclude(&usage, shmstore_partition_path(p));
 	}
 	holders_deinit(&holders);

@@ -6,16 +6,15 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
-#include "human.h"
+#include "fields.h"
+#include "jsonin.h"
 #include "jsonout.h"
-#include "keytext.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
@@ -35,7 +34,6 @@ struct object {
 	char tier_file[PATH_MAX];         /* "": it has none */
 	uint64_t tier_blocks;             /* bytes that the tier file takes on disk */
 	struct json_object *sharers;
-	struct table table;
 	uint64_t n_names, n_seen; /* of its links found; objects walked */
 	bool found;
 };
@@ -58,19 +56,12 @@ static int match_key(const struct shmstore_object_info *info, void *arg)
 /* One name of the object's inode. */
 static void add_name(struct object *o, const struct storelist_entry *entry, const void *key, size_t key_size)
 {
+	struct json_object *item = jsonmake_append(o->sharers, jsonmake_new());
+
 	o->n_names++;
-	if (o->admin->json) {
-		struct json_object *item = jsonmake_new();
-		jsonmake_prose(item, "store", entry->name);
-		jsonmake_i64(item, "pid", entry->pid);
-		jsonmake_key(item, "key", key ? key : "", key_size);
-		jsonmake_append(o->sharers, item);
-	} else {
-		table_row(&o->table);
-		table_text(&o->table, 0, entry->name);
-		table_printf(&o->table, 1, "%d", entry->pid);
-		table_key(&o->table, 2, key ? key : "", key_size);
-	}
+	jsonmake_prose(item, "store", entry->name);
+	jsonmake_i64(item, "pid", entry->pid);
+	jsonmake_key(item, "key", key ? key : "", key_size);
 }
 
 struct sharer {
@@ -140,157 +131,99 @@ static uint64_t buffer_offset(const struct object *o, size_t i, uint64_t *ret_si
 	return buffer && first ? o->info.header_size + (uint64_t)(buffer - first) : o->info.header_size;
 }
 
-static void format_time(int64_t ns, char *ret_text, size_t size)
+static void format_time(time_t seconds, char *ret_text, size_t size)
 {
-	time_t seconds = (time_t)(ns / 1000000000);
 	struct tm tm;
 
 	if (!localtime_r(&seconds, &tm) || strftime(ret_text, size, "%Y-%m-%d %H:%M:%S %z", &tm) == 0)
 		snprintf(ret_text, size, "%lld", (long long)seconds);
 }
 
-static void print_json(struct object *o)
+static struct json_object *make_document(const struct object *o)
 {
-	struct json_object *j = jsonmake_new();
-	size_t metadata = 0;
+	struct json_object *j = jsonmake_new(), *buffers;
+	size_t metadata = 0, n = o->view ? shmstore_view_n_buffers(o->view) : 0;
+	char generation[17];
 
-	jsonmake_prose(j, "store", o->store);
+	fields_of(j, o, FIELD_AS(FIELD_PROSE, store, "store"), PLACE("key"), FIELD(info.header_size, "header_size"),
+		  FIELD(info.buffer_size, "buffer_size"), FIELD(info.blocks, "blocks"), FIELD(info.inode, "inode"),
+		  FIELD(info.links, "links"), FIELD_AS(FIELD_PROSE, name, "name"),
+		  FIELD_AS(FIELD_REAL_NS, info.mtime_ns, "mtime"), FIELD(info.checksum, "checksum"),
+		  FIELD(info.demoted, "demoted"), FIELD(info.pinned, "pinned"), FIELD(info.packed, "packed"),
+		  FIELD_AS(FIELD_PROSE_ARRAY, tier_file, "tier_file"), SAME(tier_blocks), PLACE("generation"),
+		  PLACE("error"));
 	jsonmake_key(j, "key", o->key, o->key_size);
-	jsonmake_u64(j, "header_size", o->info.header_size);
-	jsonmake_u64(j, "buffer_size", o->info.buffer_size);
-	jsonmake_u64(j, "blocks", o->info.blocks);
-	jsonmake_u64(j, "inode", o->info.inode);
-	jsonmake_u64(j, "links", o->info.links);
-	jsonmake_prose(j, "name", o->name);
 	if (o->info.packed)
 		jsonmake_null(j, "mtime");
-	else
-		jsonmake_real(j, "mtime", (double)o->info.mtime_ns / 1e9);
-	jsonmake_flag(j, "checksum", o->info.checksum);
-	jsonmake_flag(j, "demoted", o->info.demoted);
-	jsonmake_flag(j, "pinned", o->info.pinned);
-	jsonmake_flag(j, "packed", o->info.packed);
-	jsonmake_prose(j, "tier_file", o->tier_file[0] ? o->tier_file : NULL);
-	jsonmake_u64(j, "tier_blocks", o->tier_blocks);
-	char generation[17];
+	if (!o->tier_file[0])
+		jsonmake_null(j, "tier_file");
 	snprintf(generation, sizeof(generation), "%016" PRIx64, o->info.generation);
 	jsonmake_prose(j, "generation", generation);
 	jsonmake_prose(j, "error", o->info.error ? shmstore_strerror(o->info.error) : NULL);
-	struct json_object *buffers = jsonmake_child(j, "buffers", jsonmake_new_list());
-	size_t n = o->view ? shmstore_view_n_buffers(o->view) : 0;
+	buffers = jsonmake_child(j, "buffers", jsonmake_new_list());
 	for (size_t i = 0; i < n; i++) {
+		struct json_object *b = jsonmake_append(buffers, jsonmake_new());
 		uint64_t size = 0;
-		struct json_object *b = jsonmake_new();
+
 		jsonmake_u64(b, "offset", buffer_offset(o, i, &size));
 		jsonmake_u64(b, "size", size);
-		jsonmake_append(buffers, b);
 	}
 	if (o->view)
 		shmstore_view_header(o->view, &metadata);
 	jsonmake_u64(j, "metadata_size", metadata);
 	jsonmake_child(j, "names", o->sharers);
 	jsonmake_u64(j, "leases", o->info.links - o->n_names);
-	json_print(j);
+	if (!o->admin->json)
+		jsonmake_u64(j, "n_buffers", o->info.n_buffers);
+	return j;
 }
 
-static void print_line(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void print_line(const char *name, const char *format, ...)
+static void show_number(struct table *t, size_t column, const struct json_object *b)
 {
-	va_list args;
-
-	printf("%-12s", name);
-	va_start(args, format);
-	vprintf(format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is not
-	va_end(args);
-	putchar('\n');
+	(void)b;
+	table_count(t, column, t->n_lines - 1);
 }
 
-static void print_buffers(struct object *o)
-{
-	static const struct table_column columns[] = {
-		{"BUFFER", TABLE_RIGHT}, {"OFFSET", TABLE_RIGHT}, {"SIZE", TABLE_RIGHT}};
-	size_t n = shmstore_view_n_buffers(o->view);
-	struct table t;
+static const struct table_column buffers[] = {{"BUFFER", TABLE_RIGHT, .show = show_number},
+					      {"OFFSET", FIGURE_COUNT, "offset"},
+					      {"SIZE", FIGURE_SIZE, "size"}};
+static const struct table_column names[] = {
+	{"LINKED BY", FIGURE_TEXT, "store"}, {"PID", FIGURE_COUNT, "pid"}, {"AS", FIGURE_RAW, "key"}};
 
-	if (!n)
-		return;
-	putchar('\n');
-	table_init(&t, o->admin, columns, 3);
-	for (size_t i = 0; i < n; i++) {
-		uint64_t size = 0, offset = buffer_offset(o, i, &size);
-		table_row(&t);
-		table_count(&t, 0, i);
-		table_count(&t, 1, offset);
-		table_size(&t, 2, size);
+static void print_text(const struct admin *a, const struct json_object *j)
+{
+	const bool exact = a->bytes, demoted = jsonin_flag(j, "demoted"), packed = jsonin_flag(j, "packed");
+	char when[64];
+
+	printf("key         %s\n", jsonin_text(j, "key")); /* escaped already */
+	figure_print(j, exact, packed ? "store       {store}\n" : "store       {store}\nfile        {name}\n");
+	figure_print(j, exact,
+		     demoted ? "header      {header_size:size}\nbuffers     {buffer_size:size}\n"
+			     : "header      {header_size:size}, {metadata_size} bytes of it the caller's\n"
+			       "buffers     {buffer_size:size} in {n_buffers}\n");
+	printf("where       %s\n", demoted                    ? "in the disk tier"
+				   : jsonin_flag(j, "pinned") ? "in memory, pinned"
+				   : packed                   ? "in memory, in a segment"
+							      : "in memory");
+	if (jsonin_has(j, "tier_file"))
+		figure_print(j, exact, "tier file   {tier_file}\non disk     {tier_blocks:size}\n");
+	figure_print(j, exact, "memory      {blocks:size}\n");
+	if (!packed) {
+		format_time((time_t)jsonin_real(j, "mtime"), when, sizeof(when));
+		printf("written     %s\n", when);
 	}
-	table_finish(&t);
-}
-
-static void print_where(const struct object *o)
-{
-	char size[HUMAN_SIZE];
-
-	print_line("where", "%s",
-		   o->info.demoted  ? "in the disk tier"
-		   : o->info.pinned ? "in memory, pinned"
-		   : o->info.packed ? "in memory, in a segment"
-				    : "in memory");
-	if (!o->tier_file[0])
-		return;
-	char *path = keytext_new(o->tier_file, strlen(o->tier_file));
-	print_line("tier file", "%s", path);
-	print_line("on disk", "%s", human_bytes(o->tier_blocks, o->admin->bytes, size));
-	free(path);
-}
-
-static void print_sizes(const struct object *o)
-{
-	const bool exact = o->admin->bytes;
-	char size[HUMAN_SIZE];
-	size_t metadata = 0;
-
-	if (o->info.demoted) {
-		print_line("header", "%s", human_bytes(o->info.header_size, exact, size));
-		print_line("buffers", "%s", human_bytes(o->info.buffer_size, exact, size));
-		return;
+	figure_print(j, exact, "generation  {generation}\n");
+	if (!demoted)
+		printf("checksum    %s\n", jsonin_flag(j, "checksum") ? "yes" : "no");
+	figure_print(j, exact, "inode       {inode}\nlinks       {links}: ");
+	printf("%zu in stores", jsonin_count(j, "names"));
+	figure_print(j, exact, ", {leases} leased\n");
+	if (jsonin_count(j, "buffers")) {
+		putchar('\n');
+		TABLE_LIST(a, buffers, j, "buffers");
 	}
-	if (o->view)
-		shmstore_view_header(o->view, &metadata);
-	print_line("header", "%s, %zu bytes of it the caller's", human_bytes(o->info.header_size, exact, size),
-		   metadata);
-	print_line("buffers", "%s in %" PRIu64, human_bytes(o->info.buffer_size, exact, size), o->info.n_buffers);
-}
-
-static void print_text(struct object *o)
-{
-	char *key = keytext_new(o->key, o->key_size);
-	char *store = keytext_new(o->store, strlen(o->store));
-	char size[HUMAN_SIZE], when[64];
-	bool exact = o->admin->bytes;
-
-	print_line("key", "%s", key);
-	free(key);
-	print_line("store", "%s", store);
-	free(store);
-	if (!o->info.packed)
-		print_line("file", "%s", o->name);
-	print_sizes(o);
-	print_where(o);
-	print_line("memory", "%s", human_bytes(o->info.blocks, exact, size));
-	if (!o->info.packed) {
-		format_time(o->info.mtime_ns, when, sizeof(when));
-		print_line("written", "%s", when);
-	}
-	print_line("generation", "%016" PRIx64, o->info.generation);
-	if (!o->info.demoted)
-		print_line("checksum", "%s", o->info.checksum ? "yes" : "no");
-	print_line("inode", "%" PRIu64, o->info.inode);
-	print_line("links", "%" PRIu64 ": %" PRIu64 " in stores, %" PRIu64 " leased", o->info.links, o->n_names,
-		   o->info.links - o->n_names);
-	if (o->view)
-		print_buffers(o);
 	putchar('\n');
-	table_finish(&o->table);
+	TABLE_LIST(a, names, j, "names");
 }
 
 static int look(struct object *o, struct shmstore_partition *p, struct shmstore *s, const char *text)
@@ -326,9 +259,8 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 		"Everything about one object: sizes, buffers and their offsets in the file, inode, where it is, and "
 		"who else links it.\v"
 		"An object in the disk tier stays there; of its buffers only the size is known then.");
-	static const char *const names[] = {"STORE", "KEY", NULL};
-	static const struct table_column columns[] = {{"LINKED BY", 0}, {"PID", TABLE_RIGHT}, {"AS", 0}};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2};
+	static const char *const arguments[] = {"STORE", "KEY", NULL};
+	struct command_line line = {.admin = a, .names = arguments, .n_needed = 2};
 	static struct object o;
 	struct shmstore_partition *p;
 	struct shmstore *s;
@@ -343,15 +275,10 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 		return status;
 	status = opening_store(p, line.args[0], &s);
 	if (status == ADMIN_OK) {
-		if (a->json)
-			o.sharers = jsonmake_new_list();
-		else
-			table_init(&o.table, a, columns, 3);
+		o.sharers = jsonmake_new_list();
 		status = look(&o, p, s, line.args[1]);
-		if (o.found && a->json)
-			print_json(&o);
-		else if (o.found)
-			print_text(&o);
+		if (o.found)
+			json_show(a, make_document(&o), print_text);
 		shmstore_view_unref(o.view);
 		free(o.name);
 		shmstore_close(s);

@@ -9,109 +9,78 @@
 #include "asking.h"
 #include "human.h"
 #include "jsonin.h"
-#include "keytext.h"
 #include "message.h"
 #include "options.h"
 #include "table.h"
 #include "tierstate.h"
 
-#define COLUMNS(X)                           \
-	X(PARTITION, "PARTITION", 0)         \
-	X(SIZE, "SIZE", TABLE_RIGHT)         \
-	X(USED, "USED", TABLE_RIGHT)         \
-	X(FILL, "FILL", TABLE_RIGHT)         \
-	X(STORES, "ALIVE", TABLE_RIGHT)      \
-	X(OBJECTS, "OBJECTS", TABLE_RIGHT)   \
-	X(LINKED, "LINKED", TABLE_RIGHT)     \
-	X(GHOSTS, "GHOSTS", TABLE_RIGHT)     \
-	X(POOL, "POOL", TABLE_RIGHT)         \
-	X(INFLIGHT, "INFLIGHT", TABLE_RIGHT) \
-	X(FOREIGN, "FOREIGN", TABLE_RIGHT)   \
-	X(RESIDUAL, "RESIDUAL", TABLE_RIGHT) \
-	X(AGE, "SURVEYED", TABLE_RIGHT)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
+static void show_fill(struct table *t, size_t column, const struct json_object *p)
+{
+	table_fill(t, column, jsonin_u64(p, "used"), jsonin_u64(p, "size"));
+}
+
+static void show_residual(struct table *t, size_t column, const struct json_object *p)
+{
+	struct json_object *residual = jsonin_at_path(p, "survey.residual");
+
+	if (residual)
+		table_figure(t, column, residual, FIGURE_SIZE);
+	if (jsonin_i64(jsonin_object(p, "survey"), "residual"))
+		table_color(t, column, "red");
+}
+
+static void show_age(struct table *t, size_t column, const struct json_object *p)
+{
+	const struct json_object *survey = jsonin_object(p, "survey");
+	char age[HUMAN_SIZE];
+
+	if (survey)
+		table_printf(t, column, "%s ago", human_duration(jsonin_real(survey, "age_seconds"), age));
+	else
+		table_text(t, column, "not yet");
+}
+
+static const struct table_column columns[] = {
+	{"PARTITION", FIGURE_TEXT, "partition"},
+	{"SIZE", FIGURE_SIZE, "size"},
+	{"USED", FIGURE_SIZE, "used"},
+	{"FILL", TABLE_RIGHT, .show = show_fill},
+	{"ALIVE", FIGURE_COUNT, "ledgers.stores"},
+	{"OBJECTS", FIGURE_COUNT, "ledgers.objects"},
+	{"LINKED", FIGURE_SIZE, "survey.linked", ""},
+	{"GHOSTS", FIGURE_SIZE, "survey.ghosts", ""},
+	{"POOL", FIGURE_SIZE, "survey.pool", ""},
+	{"INFLIGHT", FIGURE_SIZE, "survey.inflight", ""},
+	{"FOREIGN", FIGURE_SIZE, "survey.foreign", ""},
+	{"RESIDUAL", TABLE_RIGHT, .show = show_residual},
+	{"SURVEYED", TABLE_RIGHT, .show = show_age},
+};
 
 static void print_daemon(const struct json_object *d)
 {
-	char age[HUMAN_SIZE], clients[HUMAN_SIZE];
-	double up = jsonin_real(d, "time") - jsonin_real(d, "started");
-
-	fputs("shmstored ", stdout);
-	keytext_print(jsonin_text(d, "version"));
-	printf(", pid %" PRId64 ", up %s, %s, on ", jsonin_i64(d, "pid"), human_duration(up, age),
-	       human_count(jsonin_u64(d, "clients"), "client", clients));
-	keytext_print(jsonin_text(d, "backend"));
-	puts(jsonin_flag(d, "draining") ? ", about to end" : "");
-}
-
-static void print_survey(struct table *t, const struct json_object *s)
-{
-	static const struct {
-		size_t column;
-		const char *name;
-	} terms[] = {{LINKED, "linked"},     {GHOSTS, "ghosts"},   {POOL, "pool"},
-		     {INFLIGHT, "inflight"}, {FOREIGN, "foreign"}, {RESIDUAL, "residual"}};
 	char age[HUMAN_SIZE];
 
-	if (!s) {
-		table_text(t, AGE, "not yet");
-		return;
-	}
-	for (size_t i = 0; i < sizeof(terms) / sizeof(terms[0]); i++) {
-		int64_t value = jsonin_i64(s, terms[i].name);
-		if (value < 0)
-			table_printf(t, terms[i].column, "%" PRId64, value);
-		else
-			table_size(t, terms[i].column, (uint64_t)value);
-	}
-	if (jsonin_i64(s, "residual"))
-		table_color(t, RESIDUAL, "red");
-	table_printf(t, AGE, "%s ago", human_duration(jsonin_real(s, "age_seconds"), age));
-}
-
-static void print_partitions(const struct admin *a, const struct json_object *document)
-{
-	size_t n = jsonin_count(document, "partitions");
-	struct table t;
-
-	if (!n) {
-		puts("watches no partition");
-		return;
-	}
-	table_init(&t, a, columns, N_COLUMNS);
-	for (size_t i = 0; i < n; i++) {
-		const struct json_object *p = jsonin_at(document, "partitions", i),
-					 *ledgers = jsonin_object(p, "ledgers");
-		uint64_t size = jsonin_u64(p, "size"), used = jsonin_u64(p, "used");
-
-		table_row(&t);
-		table_text(&t, PARTITION, jsonin_text(p, "partition"));
-		table_size(&t, SIZE, size);
-		table_size(&t, USED, used);
-		table_fill(&t, FILL, used, size);
-		table_count(&t, STORES, jsonin_u64(ledgers, "stores"));
-		table_count(&t, OBJECTS, jsonin_u64(ledgers, "objects"));
-		print_survey(&t, jsonin_object(p, "survey"));
-	}
-	table_finish(&t);
+	figure_print(d, false, "shmstored {version}, pid {pid}, up ");
+	fputs(human_duration(jsonin_real(d, "time") - jsonin_real(d, "started"), age), stdout);
+	figure_print(d, false, ", {clients:client}, on {backend}");
+	puts(jsonin_flag(d, "draining") ? ", about to end" : "");
 }
 
 static void print_tier(const struct admin *a, const struct json_object *p)
 {
-	const struct json_object *t = jsonin_object(p, "tier");
-
-	if (!t)
+	if (!jsonin_has(p, "tier"))
 		return;
-	fputs("disk tier of ", stdout);
-	keytext_print(jsonin_text(p, "partition"));
-	fputs(": ", stdout);
-	tierstate_print_asked(a, t);
+	figure_print(p, false, "disk tier of {partition}: ");
+	tierstate_print_asked(a, jsonin_object(p, "tier"));
 }
 
 static void print_document(const struct json_object *document, void *arg)
 {
 	print_daemon(jsonin_object(document, "daemon"));
-	print_partitions(arg, document);
+	if (jsonin_count(document, "partitions"))
+		TABLE_LIST(arg, columns, document, "partitions");
+	else
+		puts("watches no partition");
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++)
 		print_tier(arg, jsonin_at(document, "partitions", i));
 }

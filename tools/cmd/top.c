@@ -6,6 +6,7 @@
  * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is a line.
  */
 #include <inttypes.h>
+#include <json-c/json.h>
 #include <math.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
@@ -15,8 +16,10 @@
 #include <time.h>
 
 #include "asking.h"
+#include "fields.h"
 #include "frames.h"
 #include "human.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -30,19 +33,14 @@ enum {
 };
 #define DAEMON_MS 500u /* longer than that it is not waited for */
 
-enum sort {
-	SORT_LINKED,
-	SORT_MAPPED,
-	SORT_PUT,
-	SORT_GET,
-	SORT_NAME,
-	N_SORTS
-};
-static const char *const sort_names[N_SORTS] = {"linked", "mapped", "put", "get", "name"};
+/* What --sort takes, and the member that it goes by; none: the name. */
+static const char *const sort_names[] = {"linked", "mapped", "put", "get", "name"};
+static const char *const sort_members[] = {"linked", "mapped", "put_bytes_per_s", "get_bytes_per_s", NULL};
+#define N_SORTS (sizeof(sort_names) / sizeof(sort_names[0]))
 
 struct top {
 	const struct admin *admin;
-	enum sort sort;
+	size_t sort;
 	struct frames frames;
 	struct sample now;
 	struct shmstore_client *client; /* NULL: we scan ourselves */
@@ -50,94 +48,55 @@ struct top {
 	char path[PATH_MAX];            /* as the user means it; for the daemon */
 };
 
-/* ---- JSON ---- */
+/* ---- the document ---- */
 
-static void json_rates(struct json_object *o, const struct sample_rates *r)
+static void add_rates(struct json_object *o, const struct sample *s, const double rates[SAMPLE_RATES])
 {
-	jsonmake_real(o, "put_per_s", r->put_n);
-	jsonmake_real(o, "put_bytes_per_s", r->put_bytes);
-	jsonmake_real(o, "get_per_s", r->get_n);
-	jsonmake_real(o, "get_bytes_per_s", r->get_bytes);
-	jsonmake_real(o, "handoff_per_s", r->handoff_n);
-	jsonmake_real(o, "adopt_per_s", r->adopt_n);
-	jsonmake_real(o, "delete_per_s", r->delete_n);
-	jsonmake_real(o, "enospc_per_s", r->enospc_n);
-	jsonmake_real(o, "evicted_per_s", r->evicted_n);
+	for (size_t i = 0; s->has_rates && i < SAMPLE_RATES; i++)
+		jsonmake_real(o, sample_rates[i], rates[i]);
 }
 
-static void print_json(struct sample *s)
+/* For people a dead store maps nothing, and has no pool. */
+static struct json_object *make_document(const struct top *top, const struct sample *s)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = jsonmake_new(), *list;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
+	fields_of(o, s, PLACE("time"), FIELD_AS(FIELD_PROSE, info.path, "partition"), PLACE("source"),
+		  FIELD(info.bytes_size, "size"), FIELD(info.bytes_used, "used"),
+		  FIELD(info.bytes_available, "available"), FIELD(info.inodes_size, "inodes_size"),
+		  FIELD(info.inodes_used, "inodes_used"), NUMBER(alive), NUMBER(objects), SAME(linked), SAME(mapped),
+		  SAME(pool));
 	jsonmake_real(o, "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9);
-	jsonmake_prose(o, "partition", s->info.path);
 	jsonmake_prose(o, "source", s->asked ? "daemon" : "scan");
-	jsonmake_u64(o, "size", s->info.bytes_size);
-	jsonmake_u64(o, "used", s->info.bytes_used);
-	jsonmake_u64(o, "available", s->info.bytes_available);
-	jsonmake_u64(o, "inodes_size", s->info.inodes_size);
-	jsonmake_u64(o, "inodes_used", s->info.inodes_used);
-	jsonmake_u64(o, "alive", s->n_alive);
-	jsonmake_u64(o, "objects", s->n_objects);
-	jsonmake_u64(o, "linked", s->linked);
-	jsonmake_u64(o, "mapped", s->mapped);
-	jsonmake_u64(o, "pool", s->pool);
-	json_rates(o, &s->rates);
-	jsonmake_child(o, "tier", s->tier);
-	s->tier = NULL; /* o's now */
-	struct json_object *list = jsonmake_child(o, "stores", jsonmake_new_list());
+	add_rates(o, s, s->rates);
+	jsonmake_child(o, "tier", json_object_get(s->tier));
+	list = jsonmake_child(o, "stores", jsonmake_new_list());
 	for (size_t i = 0; i < s->n_stores; i++) {
+		static const char *const states[] = {"dead", "alive", "?"};
 		const struct sample_store *store = &s->stores[i];
-		struct json_object *item = jsonmake_new();
-		jsonmake_prose(item, "name", store->name);
-		jsonmake_i64(item, "pid", store->pid);
+		struct json_object *item = jsonmake_append(list, jsonmake_new());
+
+		fields_of(item, store, FIELD_AS(FIELD_PROSE, name, "name"), SAME(pid), PLACE("alive"), SAME(keep),
+			  FIELD_AS(FIELD_PROSE, label, "label"), FIELD(counters.linked_n, "objects"),
+			  FIELD(counters.linked_bytes, "linked"), FIELD(counters.mapped_bytes, "mapped"),
+			  FIELD(counters.pool_bytes, "pool"), FIELD(counters.enospc_n, "enospc"));
 		jsonmake_flag(item, "alive", store->alive == SHMSTORE_ALIVE);
-		jsonmake_flag(item, "keep", store->keep);
-		jsonmake_prose(item, "label", store->label);
-		jsonmake_u64(item, "objects", store->counters.linked_n);
-		jsonmake_u64(item, "linked", store->counters.linked_bytes);
-		jsonmake_u64(item, "mapped", store->counters.mapped_bytes);
-		jsonmake_u64(item, "pool", store->counters.pool_bytes);
-		jsonmake_u64(item, "enospc", store->counters.enospc_n);
-		json_rates(item, &store->rates);
-		jsonmake_append(list, item);
+		add_rates(item, s, store->rates);
+		if (top->admin->json)
+			continue;
+		jsonmake_text(item, "state",
+			      store->alive == SHMSTORE_DEAD && store->keep ? "kept" : states[store->alive]);
+		if (store->alive == SHMSTORE_DEAD) {
+			jsonmake_u64(item, "mapped", 0);
+			jsonmake_u64(item, "pool", 0);
+		}
 	}
-	json_print_line(o);
+	return o;
 }
 
 /* ---- text ---- */
-
-static int compare_u64(uint64_t a, uint64_t b)
-{
-	return (a < b) - (a > b);
-}
-
-static int compare_stores(const void *x, const void *y, void *arg)
-{
-	const struct sample_store *a = x, *b = y;
-	int r = 0;
-
-	switch (*(enum sort *)arg) {
-	case SORT_LINKED:
-		r = compare_u64(a->counters.linked_bytes, b->counters.linked_bytes);
-		break;
-	case SORT_MAPPED:
-		r = compare_u64(a->counters.mapped_bytes, b->counters.mapped_bytes);
-		break;
-	case SORT_PUT:
-		r = compare_u64((uint64_t)a->rates.put_bytes, (uint64_t)b->rates.put_bytes);
-		break;
-	case SORT_GET:
-		r = compare_u64((uint64_t)a->rates.get_bytes, (uint64_t)b->rates.get_bytes);
-		break;
-	case SORT_NAME:
-	case N_SORTS:
-		break;
-	}
-	return r ? r : strcmp(a->name, b->name);
-}
 
 static void print_bar(const struct top *top, const struct shmstore_partition_info *info)
 {
@@ -164,125 +123,93 @@ static void print_bar(const struct top *top, const struct shmstore_partition_inf
 	       human_bytes(info->bytes_available, exact, available));
 }
 
-static const char *rate_bytes(const struct top *top, double bytes, char text[HUMAN_SIZE + 2])
+static void print_rates(const struct json_object *o, bool exact)
 {
-	human_bytes((uint64_t)bytes, top->admin->bytes, text);
-	return text;
-}
-
-static void print_rates(const struct top *top, const struct sample *s)
-{
-	char put[HUMAN_SIZE + 2], get[HUMAN_SIZE + 2];
-
-	if (!s->has_rates) {
+	if (!jsonin_has(o, "put_per_s")) {
 		puts("measuring rates ...");
 		return;
 	}
-	printf("put %.0f/s %s/s, get %.0f/s %s/s, handoff %.0f/s, adopt %.0f/s, delete %.0f/s", s->rates.put_n,
-	       rate_bytes(top, s->rates.put_bytes, put), s->rates.get_n, rate_bytes(top, s->rates.get_bytes, get),
-	       s->rates.handoff_n, s->rates.adopt_n, s->rates.delete_n);
-	if (s->rates.enospc_n > 0)
-		printf(", refused for want of space %.0f/s", s->rates.enospc_n);
-	if (s->rates.evicted_n > 0)
-		printf(", evicted for room %.0f/s", s->rates.evicted_n);
+	figure_print(o, exact,
+		     "put {put_per_s:rate}/s {put_bytes_per_s:sizes}/s, get {get_per_s:rate}/s "
+		     "{get_bytes_per_s:sizes}/s, handoff "
+		     "{handoff_per_s:rate}/s, adopt {adopt_per_s:rate}/s, delete {delete_per_s:rate}/s");
+	if (jsonin_real(o, "enospc_per_s") > 0)
+		figure_print(o, exact, ", refused for want of space {enospc_per_s:rate}/s");
+	if (jsonin_real(o, "evicted_per_s") > 0)
+		figure_print(o, exact, ", evicted for room {evicted_per_s:rate}/s");
 	putchar('\n');
 }
 
-static void print_head(const struct top *top, const struct sample *s)
+static void print_head(const struct top *top, const struct sample *s, const struct json_object *o)
 {
-	char linked[HUMAN_SIZE], mapped[HUMAN_SIZE], pool[HUMAN_SIZE], clock[16];
-	const bool exact = top->admin->bytes;
+	char text[HUMAN_SIZE];
 	time_t now = time(NULL);
 	struct tm tm;
 
 	localtime_r(&now, &tm);
-	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	printf("%s  %s%s%s%s", clock, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge,
+	strftime(text, sizeof(text), "%H:%M:%S", &tm);
+	printf("%s  %s%s%s%s", text, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge,
 	       s->asked ? "  from shmstored" : "  own scan");
 	puts(top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, &s->info);
-	printf("%s, ", human_count(s->n_stores, "store", linked));
-	printf("%" PRIu64 " alive, %s: ", s->n_alive, human_count(s->n_objects, "object", linked));
-	printf("linked %s, mapped %s, pool %s\n", human_bytes(s->linked, exact, linked),
-	       human_bytes(s->mapped, exact, mapped), human_bytes(s->pool, exact, pool));
-	if (s->tier) {
+	printf("%s, ", human_count(s->n_stores, "store", text));
+	figure_print(o, top->admin->bytes,
+		     "{alive} alive, {objects:object}: linked {linked:size}, mapped {mapped:size}, pool {pool:size}\n");
+	if (jsonin_has(o, "tier")) {
 		fputs("disk tier: ", stdout);
-		tierstate_print_asked(top->admin, s->tier);
+		tierstate_print_asked(top->admin, jsonin_object(o, "tier"));
 	}
-	print_rates(top, s);
+	print_rates(o, top->admin->bytes);
 }
 
-#define COLUMNS(X)                           \
-	X(NAME, "STORE", TABLE_TRUNC)        \
-	X(PID, "PID", TABLE_RIGHT)           \
-	X(STATE, "STATE", 0)                 \
-	X(OBJECTS, "OBJECTS", TABLE_RIGHT)   \
-	X(LINKED, "LINKED", TABLE_RIGHT)     \
-	X(MAPPED, "MAPPED", TABLE_RIGHT)     \
-	X(POOL, "POOL", TABLE_RIGHT)         \
-	X(PUT, "PUT/s", TABLE_RIGHT)         \
-	X(PUT_BYTES, "PUT B/s", TABLE_RIGHT) \
-	X(GET, "GET/s", TABLE_RIGHT)         \
-	X(ADOPT, "ADOPT/s", TABLE_RIGHT)     \
-	X(DELETE, "DEL/s", TABLE_RIGHT)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
-
-static void print_store(struct table *t, const struct sample_store *s, bool has_rates)
+static void show_state(struct table *t, size_t column, const struct json_object *o)
 {
-	static const char *const states[] = {"dead", "alive", "?"};
+	const char *state = jsonin_text(o, "state");
 
-	table_row(t);
-	table_text(t, NAME, s->name);
-	table_printf(t, PID, "%d", s->pid);
-	table_text(t, STATE, s->alive == SHMSTORE_DEAD && s->keep ? "kept" : states[s->alive]);
-	if (s->alive == SHMSTORE_DEAD)
-		table_color(t, STATE, s->keep ? "cyan" : "red");
-	table_count(t, OBJECTS, s->counters.linked_n);
-	table_size(t, LINKED, s->counters.linked_bytes);
-	table_size(t, MAPPED, s->alive == SHMSTORE_DEAD ? 0 : s->counters.mapped_bytes);
-	table_size(t, POOL, s->alive == SHMSTORE_DEAD ? 0 : s->counters.pool_bytes);
-	if (!has_rates)
-		return;
-	table_printf(t, PUT, "%.0f", s->rates.put_n);
-	table_size(t, PUT_BYTES, (uint64_t)s->rates.put_bytes);
-	table_printf(t, GET, "%.0f", s->rates.get_n);
-	table_printf(t, ADOPT, "%.0f", s->rates.adopt_n);
-	table_printf(t, DELETE, "%.0f", s->rates.delete_n);
+	if (strcmp(state, "alive") == 0)
+		table_text(t, column, state);
+	else
+		table_state(t, column, state);
 }
 
-static void print_text(struct top *top, struct sample *s)
+static const struct table_column columns[] = {
+	{"STORE", TABLE_TRUNC, "name"},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"STATE", .show = show_state},
+	{"OBJECTS", FIGURE_COUNT, "objects"},
+	{"LINKED", FIGURE_SIZE, "linked"},
+	{"MAPPED", FIGURE_SIZE, "mapped"},
+	{"POOL", FIGURE_SIZE | TABLE_WIDE, "pool"},
+	{"PUT/s", FIGURE_RATE, "put_per_s", ""},
+	{"PUT B/s", FIGURE_SIZES, "put_bytes_per_s", ""},
+	{"GET/s", FIGURE_RATE, "get_per_s", ""},
+	{"ADOPT/s", FIGURE_RATE | TABLE_WIDE, "adopt_per_s", ""},
+	{"DEL/s", FIGURE_RATE | TABLE_WIDE, "delete_per_s", ""},
+};
+
+static void print_text(struct top *top, struct sample *s, const struct json_object *o)
 {
+	const struct screen *screen = &top->frames.screen;
+	size_t n, room = screen->rows > 9 ? screen->rows - 7 - jsonin_has(o, "tier") : 1;
+	const struct json_object **stores = jsonin_sorted(o, "stores", sort_members[top->sort], "name", &n);
+	size_t shown = screen->live && n > room ? room : n;
 	struct table t;
-	size_t room = top->frames.screen.rows > 9 ? top->frames.screen.rows - 7 - (s->tier != NULL) : 1,
-	       shown = s->n_stores;
 
-	if (top->frames.screen.live && shown > room)
-		shown = room;
 	screen_frame(&top->frames.screen);
-	print_head(top, s);
+	print_head(top, s, o);
 	putchar('\n');
-	/* a copy of the order: the sample itself stays sorted by path for the next comparison */
-	struct sample_store *stores = malloc((s->n_stores + 1) * sizeof(*stores));
-	if (!stores)
-		message_no_memory();
-	if (s->n_stores) {
-		memcpy(stores, s->stores, s->n_stores * sizeof(*stores));
-		qsort_r(stores, s->n_stores, sizeof(*stores), compare_stores, &top->sort);
-	}
-	struct table_column fitting[N_COLUMNS];
-	memcpy(fitting, columns, sizeof(fitting));
-	if (top->frames.screen.live && top->frames.screen.columns < 100)
-		fitting[POOL].flags = fitting[ADOPT].flags = fitting[DELETE].flags = TABLE_HIDDEN;
-	table_init(&t, top->admin, fitting, N_COLUMNS);
+	table_init(&t, top->admin, columns, sizeof(columns) / sizeof(columns[0]));
+	if (screen->live && screen->columns < 100)
+		table_hide_wide(&t);
 	for (size_t i = 0; i < shown; i++)
-		print_store(&t, &stores[i], s->has_rates);
+		table_object(&t, stores[i]);
 	table_finish(&t);
 	free(stores);
-	if (shown < s->n_stores)
-		printf("... and %zu more", s->n_stores - shown);
-	else if (!s->n_stores)
+	if (shown < n)
+		printf("... and %zu more", n - shown);
+	else if (!n)
 		puts("no stores");
-	if (!top->frames.screen.live)
+	if (!screen->live)
 		putchar('\n');
 	fflush(stdout);
 }
@@ -340,10 +267,14 @@ static bool show(void *arg)
 
 	if (!top->now.has_rates && !top->frames.screen.live)
 		return false;
-	if (top->admin->json)
-		print_json(&top->now);
-	else
-		print_text(top, &top->now);
+	struct json_object *o = make_document(top, &top->now);
+
+	if (top->admin->json) {
+		json_print_line(o);
+	} else {
+		print_text(top, &top->now, o);
+		jsonin_free(o);
+	}
 	return top->now.has_rates;
 }
 
@@ -351,7 +282,7 @@ static void sort(void *arg)
 {
 	struct top *top = arg;
 
-	top->sort = (enum sort)((top->sort + 1) % N_SORTS);
+	top->sort = (top->sort + 1) % N_SORTS;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -361,7 +292,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	if (key != OPTION_SORT)
 		return frames_parse(&top->frames, key, arg, state);
-	top->sort = (enum sort)options_one_of(state, "--sort", arg, sort_names, N_SORTS);
+	top->sort = options_one_of(state, "--sort", arg, sort_names, N_SORTS);
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "human.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -31,7 +32,6 @@ struct verify {
 	uint64_t rate; /* bytes a second; 0 = as fast as it goes */
 	struct timespec start;
 	struct json_object *bad;
-	struct table table;
 	uint64_t n_checked, n_bad, n_unreadable, bytes; /* n_bad: without those that could not be looked at */
 };
 
@@ -49,45 +49,50 @@ static int add(const struct shmstore_verify_finding *finding, void *arg)
 	else
 		v->n_bad++;
 	const char *reason = finding->reason && *finding->reason ? finding->reason : shmstore_strerror(finding->error);
-	if (v->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "path", finding->path);
-		jsonmake_prose(o, "reason", reason);
-		jsonmake_i64(o, "error", finding->error);
-		jsonmake_append(v->bad, o);
-	} else {
-		table_row(&v->table);
-		table_text(&v->table, 0, finding->path);
-		table_text(&v->table, 1, reason);
-		table_color(&v->table, 1, "red");
-	}
+	struct json_object *o = jsonmake_append(v->bad, jsonmake_new());
+	jsonmake_prose(o, "path", finding->path);
+	jsonmake_prose(o, "reason", reason);
+	jsonmake_i64(o, "error", finding->error);
 	return 0;
+}
+
+static void show_reason(struct table *t, size_t column, const struct json_object *finding)
+{
+	table_text(t, column, jsonin_text(finding, "reason"));
+	table_color(t, column, "red");
+}
+
+static const struct table_column columns[] = {{"BAD", FIGURE_TEXT, "path"},
+					      {"BECAUSE", TABLE_WRAP, .show = show_reason}};
+
+static void print_text(const struct admin *a, const struct json_object *o)
+{
+	TABLE_LIST(a, columns, o, "bad");
+	figure_print(o, a->bytes, "{checked} files checked, {bytes:size} read");
+	if (jsonin_has(o, "rate"))
+		figure_print(o, a->bytes, " at {rate:size}/s");
+	figure_print(o, a->bytes,
+		     jsonin_u64(o, "unreadable") ? ", {n_bad} bad, {unreadable} not looked at\n" : ", {n_bad} bad\n");
 }
 
 static void finish(struct verify *v)
 {
-	char size[HUMAN_SIZE];
+	struct json_object *o = jsonmake_new();
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	const double seconds = (double)(now.tv_sec - v->start.tv_sec) + (double)(now.tv_nsec - v->start.tv_nsec) / 1e9;
-	if (v->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_u64(o, "checked", v->n_checked);
-		jsonmake_u64(o, "bytes", v->bytes);
-		jsonmake_real(o, "seconds", seconds);
-		jsonmake_child(o, "bad", v->bad);
-		json_print(o);
-		return;
+	jsonmake_u64(o, "checked", v->n_checked);
+	jsonmake_u64(o, "bytes", v->bytes);
+	jsonmake_real(o, "seconds", seconds);
+	jsonmake_child(o, "bad", v->bad);
+	if (!v->admin->json) {
+		jsonmake_u64(o, "n_bad", v->n_bad);
+		jsonmake_u64(o, "unreadable", v->n_unreadable);
+		if (v->tier && seconds > 0)
+			jsonmake_u64(o, "rate", (uint64_t)((double)v->bytes / seconds));
 	}
-	table_finish(&v->table);
-	printf("%" PRIu64 " files checked, %s read", v->n_checked, human_bytes(v->bytes, v->admin->bytes, size));
-	if (v->tier && seconds > 0)
-		printf(" at %s/s", human_bytes((uint64_t)((double)v->bytes / seconds), v->admin->bytes, size));
-	printf(", %" PRIu64 " bad", v->n_bad);
-	if (v->n_unreadable)
-		printf(", %" PRIu64 " not looked at", v->n_unreadable);
-	putchar('\n');
+	json_show(v->admin, o, print_text);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -154,7 +159,6 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		"Checks the marker, every store's page, and every object: header, table, and checksum where it has "
 		"one; or all of the disk tier.\v"
 		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.");
-	static const struct table_column columns[] = {{"BAD", 0}, {"BECAUSE", TABLE_WRAP}};
 	struct verify v = {.admin = a};
 	struct command_line line = {.admin = a, .own = &v};
 	struct shmstore_partition *p;
@@ -163,7 +167,7 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
-	v.bad = table_or_list(&v.table, a, columns, 2);
+	v.bad = jsonmake_new_list();
 	clock_gettime(CLOCK_MONOTONIC, &v.start);
 	progress_begin("verify");
 	int r = v.tier ? verify_tier(&v, p) : shmstore_partition_verify(p, add, &v);

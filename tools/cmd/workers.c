@@ -3,7 +3,6 @@
  * cmd_workers.c: "shmstore-admin workers": the stores that the daemon knows, by what they take of the memory; or the same by user or by
  * label. Books (LINKED, PSS, USS, POOL) are of the last survey; a store that came since has only what its ledger says.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,9 @@ enum {
 /* The keys to sort by: members of a store's, user's or label's object. */
 static const char *const sorts[] = {"linked", "pss", "uss", "pool", "mapped", "pid", "name"};
 #define N_SORTS (sizeof(sorts) / sizeof(sorts[0]))
+/* The members that they are: the books', or, for a store that came after them, the ledger's; none: the name. */
+static const char *const sort_members[N_SORTS] = {"linked|ledger.linked", "pss",    "uss",
+						  "pool|ledger.pool",     "mapped", "pid"};
 
 enum by {
 	BY_STORE,
@@ -40,167 +42,61 @@ struct workers {
 	enum by by;
 };
 
-#define COLUMNS(X)                          \
-	X(NAME, "STORE", 0)                 \
-	X(PID, "PID", TABLE_RIGHT)          \
-	X(USER, "USER", 0)                  \
-	X(STATE, "STATE", 0)                \
-	X(OBJECTS, "OBJECTS", TABLE_RIGHT)  \
-	X(LINKED, "LINKED", TABLE_RIGHT)    \
-	X(PSS, "PSS", TABLE_RIGHT)          \
-	X(USS, "USS", TABLE_RIGHT)          \
-	X(POOL, "POOL", TABLE_RIGHT)        \
-	X(MAPPED, "MAPPED", TABLE_RIGHT)    \
-	X(CREDIT, "CREDIT", TABLE_RIGHT)    \
-	X(ASKED, "ASKED BACK", TABLE_RIGHT) \
-	X(LABEL, "LABEL", TABLE_TRUNC)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
-
-/* ---- sorting ---- */
-
-struct order {
-	const char *member;
-	const char *name; /* of equal ones */
-};
-
-/* The books' value, or, for a store that came after them, the ledger's. */
-static uint64_t value_of(const struct json_object *o, const char *member)
-{
-	if (jsonin_has(o, member))
-		return jsonin_u64(o, member);
-	return jsonin_u64(jsonin_object(o, "ledger"), member);
-}
-
-static int compare(const void *x, const void *y, void *arg)
-{
-	const struct json_object *a = *(struct json_object *const *)x, *b = *(struct json_object *const *)y;
-	const struct order *order = arg;
-
-	if (strcmp(order->member, "name") != 0) {
-		uint64_t one = value_of(a, order->member), two = value_of(b, order->member);
-		if (one != two)
-			return (one < two) - (one > two);
-	}
-	return strcmp(jsonin_text(a, order->name), jsonin_text(b, order->name));
-}
-
-/* The list called name of p, sorted: its items, still p's. The array is to be freed. */
-static const struct json_object **sorted(const struct workers *w, const struct json_object *p, size_t *ret_n)
-{
-	size_t n = jsonin_count(p, bys[w->by].list);
-	struct order order = {w->sort, bys[w->by].name};
-	const struct json_object **items = calloc(n + 1, sizeof(const struct json_object *));
-
-	if (!items)
-		message_no_memory();
-	for (size_t i = 0; i < n; i++)
-		items[i] = jsonin_at(p, bys[w->by].list, i);
-	qsort_r(items, n, sizeof(const struct json_object *), compare, &order);
-	*ret_n = n;
-	return items;
-}
-
 /* ---- tables ---- */
 
-static void print_state(struct table *t, const struct json_object *o)
+static void show_credit(struct table *t, size_t column, const struct json_object *o)
 {
-	if (jsonin_flag(o, "alive")) {
-		table_text(t, STATE, jsonin_flag(o, "registered") ? "registered" : "alive");
-		table_color(t, STATE, "green");
-	} else if (!jsonin_has(o, "alive")) {
-		table_text(t, STATE, "unknown");
-	} else {
-		table_text(t, STATE, jsonin_flag(o, "keep") ? "kept" : "dead");
-		table_color(t, STATE, jsonin_flag(o, "keep") ? "cyan" : "red");
-	}
-}
-
-static void print_book(struct table *t, size_t column, const struct json_object *o, const char *member)
-{
-	if (jsonin_has(o, member) || jsonin_has(jsonin_object(o, "ledger"), member))
-		table_size(t, column, value_of(o, member));
+	if (jsonin_flag(jsonin_object(o, "credit"), "unlimited"))
+		table_text(t, column, "no limit");
+	else if (jsonin_has(o, "credit"))
+		table_size(t, column, jsonin_u64(jsonin_object(o, "credit"), "outstanding"));
 	else
 		table_text(t, column, "-");
 }
 
-static void print_store(struct table *t, const struct json_object *o)
+static void show_name(struct table *t, size_t column, const struct json_object *o)
 {
-	const struct json_object *credit = jsonin_object(o, "credit");
+	table_text(t, column, *jsonin_text(o, "name") ? jsonin_text(o, "name") : jsonin_text(o, "path"));
+}
 
-	table_row(t);
-	table_text(t, NAME, *jsonin_text(o, "name") ? jsonin_text(o, "name") : jsonin_text(o, "path"));
-	table_printf(t, PID, "%" PRId64, jsonin_i64(o, "pid"));
-	table_text(t, USER, jsonin_text(o, "user"));
-	print_state(t, o);
-	table_count(t, OBJECTS, value_of(o, "objects"));
-	print_book(t, LINKED, o, "linked");
-	print_book(t, PSS, o, "pss");
-	print_book(t, USS, o, "uss");
-	print_book(t, POOL, o, "pool");
-	table_size(t, MAPPED, jsonin_u64(o, "mapped"));
-	if (!credit)
-		table_text(t, CREDIT, "-");
-	else if (jsonin_flag(credit, "unlimited"))
-		table_text(t, CREDIT, "no limit");
+/* A store that came after the survey has no books, and its ledger's figures instead. */
+static const struct table_column stores[] = {
+	{"STORE", .show = show_name},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"USER", FIGURE_TEXT, "user"},
+	{"STATE", .show = table_store_state},
+	{"OBJECTS", FIGURE_COUNT, "objects|ledger.objects"},
+	{"LINKED", FIGURE_SIZE, "linked|ledger.linked", "-"},
+	{"PSS", FIGURE_SIZE, "pss", "-"},
+	{"USS", FIGURE_SIZE, "uss", "-"},
+	{"POOL", FIGURE_SIZE, "pool|ledger.pool", "-"},
+	{"MAPPED", FIGURE_SIZE, "mapped"},
+	{"CREDIT", TABLE_RIGHT, .show = show_credit},
+	{"ASKED BACK", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WARN, "asked"},
+	{"LABEL", TABLE_TRUNC, "label"},
+};
+
+static const struct table_column groups[] = {
+	{"USER", FIGURE_TEXT, "user"},     {"LABEL", FIGURE_TEXT, "label"},   {"STORES", FIGURE_COUNT, "stores"},
+	{"LINKED", FIGURE_SIZE, "linked"}, {"PSS", FIGURE_SIZE, "pss"},       {"USS", FIGURE_SIZE, "uss"},
+	{"POOL", FIGURE_SIZE, "pool"},     {"GHOSTS", FIGURE_SIZE, "ghosts"},
+};
+
+static void print_list(const struct workers *w, const struct json_object *p)
+{
+	size_t n;
+	const struct json_object **items = jsonin_sorted(p, bys[w->by].list, w->sort, bys[w->by].name, &n);
+	struct table t;
+
+	if (w->by == BY_STORE)
+		table_init(&t, w->admin, stores, sizeof(stores) / sizeof(stores[0]));
 	else
-		table_size(t, CREDIT, jsonin_u64(credit, "outstanding"));
-	if (jsonin_u64(o, "asked")) {
-		table_size(t, ASKED, jsonin_u64(o, "asked"));
-		table_color(t, ASKED, "yellow");
-	}
-	table_text(t, LABEL, jsonin_text(o, "label"));
-}
-
-static void print_stores(const struct workers *w, const struct json_object *p)
-{
-	size_t n;
-	const struct json_object **items = sorted(w, p, &n);
-	struct table t;
-
-	table_init(&t, w->admin, columns, N_COLUMNS);
+		table_init(&t, w->admin, groups, sizeof(groups) / sizeof(groups[0]));
+	table_hide(&t, w->by == BY_USER ? "LABEL" : w->by == BY_LABEL ? "USER" : "");
+	if (w->by == BY_LABEL)
+		table_hide(&t, "GHOSTS");
 	for (size_t i = 0; i < n; i++)
-		print_store(&t, items[i]);
-	table_finish(&t);
-	if (!n)
-		puts("no stores");
-	if (jsonin_u64(p, "left_out"))
-		printf("... and %" PRIu64 " more\n", jsonin_u64(p, "left_out"));
-	free(items);
-}
-
-static void print_groups(const struct workers *w, const struct json_object *p)
-{
-	static const struct table_column group_columns[N_BY][7] = {
-		[BY_USER] = {{"USER", 0},
-			     {"STORES", TABLE_RIGHT},
-			     {"LINKED", TABLE_RIGHT},
-			     {"PSS", TABLE_RIGHT},
-			     {"USS", TABLE_RIGHT},
-			     {"POOL", TABLE_RIGHT},
-			     {"GHOSTS", TABLE_RIGHT}},
-		[BY_LABEL] = {{"LABEL", 0},
-			      {"STORES", TABLE_RIGHT},
-			      {"LINKED", TABLE_RIGHT},
-			      {"PSS", TABLE_RIGHT},
-			      {"USS", TABLE_RIGHT},
-			      {"POOL", TABLE_RIGHT},
-			      {"", TABLE_HIDDEN}},
-	};
-	static const char *const members[] = {"linked", "pss", "uss", "pool", "ghosts"};
-	size_t n;
-	const struct json_object **items = sorted(w, p, &n);
-	struct table t;
-
-	if (!jsonin_u64(p, "survey_sequence"))
-		puts("not surveyed yet");
-	table_init(&t, w->admin, group_columns[w->by], 7);
-	for (size_t i = 0; i < n; i++) {
-		table_row(&t);
-		table_text(&t, 0, jsonin_text(items[i], bys[w->by].name));
-		table_count(&t, 1, jsonin_u64(items[i], "stores"));
-		for (size_t m = 0; m < sizeof(members) / sizeof(members[0]); m++)
-			table_size(&t, m + 2, jsonin_u64(items[i], members[m]));
-	}
+		table_object(&t, items[i]);
 	table_finish(&t);
 	free(items);
 }
@@ -209,10 +105,13 @@ static void print_partition(const struct json_object *p, void *arg)
 {
 	const struct workers *w = arg;
 
-	if (w->by == BY_STORE)
-		print_stores(w, p);
-	else
-		print_groups(w, p);
+	if (w->by != BY_STORE && !jsonin_u64(p, "survey_sequence"))
+		puts("not surveyed yet");
+	print_list(w, p);
+	if (w->by == BY_STORE && !jsonin_count(p, "workers"))
+		puts("no stores");
+	if (w->by == BY_STORE && jsonin_u64(p, "left_out"))
+		figure_print(p, false, "... and {left_out} more\n");
 }
 
 /* ---- the command ---- */
@@ -224,7 +123,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPTION_SORT:
-		w->sort = sorts[options_one_of(state, "--sort", arg, sorts, N_SORTS)];
+		w->sort = sort_members[options_one_of(state, "--sort", arg, sorts, N_SORTS)];
 		return 0;
 	case OPTION_BY:
 		w->by = (enum by)options_one_of(state, "--by", arg, by_names, N_BY);
@@ -248,7 +147,7 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		"store may still take without asking, ASKED BACK what the daemon wants back from it. Who is neither "
 		"root nor the daemon's user sees his own stores. Columns are sorted downwards, names upwards; with "
 		"--json nothing is sorted or left out.");
-	struct workers w = {.admin = a, .sort = sorts[0]};
+	struct workers w = {.admin = a, .sort = sort_members[0]};
 	struct command_line line = {.admin = a, .own = &w};
 	const struct asking_view view = {.partition = print_partition, .arg = &w};
 

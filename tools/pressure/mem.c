@@ -45,7 +45,7 @@ static error_t option(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static void print_json(const struct memsource_reading *r, const struct memsource_config *config)
+static struct json_object *make_document(const struct memsource_reading *r, const struct memsource_config *config)
 {
 	const struct memlimit_use *use = &r->levels[r->tightest].use;
 	struct json_object *o = jsonmake_new();
@@ -55,69 +55,64 @@ static void print_json(const struct memsource_reading *r, const struct memsource
 	memjson_amount(o, "used", use->used);
 	jsonmake_flag(o, "swap", config->count_swap);
 	memjson_levels(o, r);
-	json_print(o);
+	return o;
 }
 
-static void add_cell(struct table *t, size_t column, struct amount a, const char *otherwise)
+static void show_total(struct table *t, size_t column, const struct json_object *m)
 {
-	if (a.known)
-		table_size(t, column, (uint64_t)a.bytes);
+	if (jsonin_has(m, "total"))
+		table_size(t, column, jsonin_u64(m, "total"));
 	else
-		table_text(t, column, otherwise);
+		table_text(t, column, jsonin_has(m, "cgroup_version") ? "no limit" : "unknown");
 }
 
-static void print_memories(const struct admin *a, const struct memsource_reading *r)
+static void show_fill(struct table *t, size_t column, const struct json_object *m)
 {
-	static const struct table_column columns[] = {
-		{"MEMORY", 0}, {"TOTAL", TABLE_RIGHT}, {"USED", TABLE_RIGHT}, {"FILL", TABLE_RIGHT}, {"COUNTS", 0}};
+	if (jsonin_has(m, "total") && jsonin_has(m, "used"))
+		table_fill(t, column, jsonin_u64(m, "used"), jsonin_u64(m, "total"));
+	else
+		table_text(t, column, "-");
+}
+
+static void show_tightest(struct table *t, size_t column, const struct json_object *m)
+{
+	table_text(t, column, jsonin_flag(m, "tightest") ? "the tightest" : "");
+}
+
+static void show_size(struct table *t, size_t column, const struct json_object *term)
+{
+	if (jsonin_has(term, "size"))
+		table_size(t, column, jsonin_u64(term, "size"));
+	else
+		table_text(t, column, strcmp(jsonin_text(term, "state"), "unlimited") == 0 ? "no limit" : "unknown");
+}
+
+static void print_text(const struct admin *a, const struct json_object *o)
+{
+	static const struct table_column memories[] = {{"MEMORY", FIGURE_TEXT, "source"},
+						       {"TOTAL", TABLE_RIGHT, .show = show_total},
+						       {"USED", FIGURE_SIZE, "used", "unknown"},
+						       {"FILL", TABLE_RIGHT, .show = show_fill},
+						       {"COUNTS", .show = show_tightest}};
+	static const struct table_column terms[] = {
+		{"SOURCE"}, {"TERM", FIGURE_TEXT, "term"}, {"SIZE", TABLE_RIGHT, .show = show_size}};
 	struct table t;
 
-	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
-	for (size_t i = 0; i < r->n_levels; i++) {
-		const struct memlimit_use *use = &r->levels[i].use;
+	TABLE_LIST(a, memories, o, "memories");
+	putchar('\n');
+	table_init(&t, a, terms, sizeof(terms) / sizeof(terms[0]));
+	for (size_t i = 0; i < jsonin_count(o, "memories"); i++) {
+		const struct json_object *m = jsonin_at(o, "memories", i);
 
-		table_row(&t);
-		table_text(&t, 0, r->levels[i].path);
-		add_cell(&t, 1, use->total, r->levels[i].version ? "no limit" : "unknown");
-		add_cell(&t, 2, use->used, "unknown");
-		if (use->total.known && use->used.known)
-			table_fill(&t, 3, (uint64_t)use->used.bytes, (uint64_t)use->total.bytes);
-		else
-			table_text(&t, 3, "-");
-		table_text(&t, 4, i == r->tightest ? "the tightest" : "");
+		for (size_t k = 0; k < jsonin_count(m, "terms"); k++) {
+			table_object(&t, jsonin_at(m, "terms", k));
+			table_text(&t, 0, jsonin_text(m, "source"));
+		}
 	}
 	table_finish(&t);
 }
 
-static void print_terms(const struct admin *a, const struct memsource_reading *r)
-{
-	static const struct table_column columns[] = {{"SOURCE", 0}, {"TERM", 0}, {"SIZE", TABLE_RIGHT}};
-	struct table t;
-
-	putchar('\n');
-	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
-	for (size_t i = 0; i < r->n_levels; i++)
-		for (size_t k = 0; k < r->levels[i].n_terms; k++) {
-			const struct memsource_term *term = &r->levels[i].terms[k];
-
-			table_row(&t);
-			table_text(&t, 0, r->levels[i].path);
-			table_text(&t, 1, term->name);
-			add_cell(&t, 2, (struct amount){term->state == MEMSOURCE_READ, term->bytes},
-				 term->state == MEMSOURCE_UNLIMITED ? "no limit" : "unknown");
-		}
-	table_finish(&t);
-}
-
 /* ---- what the daemon watches --------------------------------------------------------------------------------------- */
-
-static void print_known(struct table *t, size_t column, const struct json_object *o, const char *member)
-{
-	if (jsonin_has(o, member))
-		table_size(t, column, jsonin_u64(o, member));
-	else
-		table_text(t, column, "unknown");
-}
 
 static void print_sums(const struct admin *a, const struct json_object *m)
 {
@@ -138,42 +133,30 @@ static void print_sums(const struct admin *a, const struct json_object *m)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		table_row(&t);
 		table_text(&t, 0, rows[i][0]);
-		print_known(&t, 1, m, rows[i][0]);
+		if (jsonin_has(m, rows[i][0]))
+			table_size(&t, 1, jsonin_u64(m, rows[i][0]));
+		else
+			table_text(&t, 1, "unknown");
 		table_text(&t, 2, strcmp(rows[i][0], "total") == 0 ? jsonin_text(m, "source") : rows[i][1]);
-	}
-	table_finish(&t);
-}
-
-static void print_processes(const struct admin *a, const struct json_object *m)
-{
-	static const struct table_column columns[] = {
-		{"PID", TABLE_RIGHT}, {"UID", TABLE_RIGHT}, {"PRIVATE", TABLE_RIGHT}, {"DESCENDANTS", TABLE_RIGHT}};
-	struct table t;
-
-	if (!jsonin_count(m, "processes"))
-		return;
-	putchar('\n');
-	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
-	for (size_t i = 0; i < jsonin_count(m, "processes"); i++) {
-		const struct json_object *p = jsonin_at(m, "processes", i);
-
-		table_row(&t);
-		table_count(&t, 0, jsonin_u64(p, "pid"));
-		table_count(&t, 1, jsonin_u64(p, "uid"));
-		print_known(&t, 2, p, "private");
-		table_count(&t, 3, jsonin_u64(p, "descendants"));
 	}
 	table_finish(&t);
 }
 
 static void print_daemon(const struct json_object *document, void *arg)
 {
+	static const struct table_column processes[] = {{"PID", FIGURE_COUNT, "pid"},
+							{"UID", FIGURE_COUNT, "uid"},
+							{"PRIVATE", FIGURE_SIZE, "private", "unknown"},
+							{"DESCENDANTS", FIGURE_COUNT, "descendants"}};
 	const struct json_object *m = jsonin_object(document, "memory");
 
 	if (!jsonin_flag(m, "enabled"))
 		return;
 	print_sums(arg, m);
-	print_processes(arg, m);
+	if (!jsonin_count(m, "processes"))
+		return;
+	putchar('\n');
+	TABLE_LIST(arg, processes, m, "processes");
 }
 
 static int judge_daemon(const struct json_object *document)
@@ -218,12 +201,7 @@ int cmd_mem(struct admin *a, int argc, char **argv)
 	err = memsource_read(&own.source, &r);
 	if (err < 0)
 		return message_error("mem", err);
-	if (a->json) {
-		print_json(&r, &own.source);
-	} else {
-		print_memories(a, &r);
-		print_terms(a, &r);
-	}
+	json_show(a, make_document(&r, &own.source), print_text);
 	if (!r.levels[r.tightest].use.total.known || !r.levels[r.tightest].use.used.known) {
 		status = message_fail(r.levels[r.tightest].path,
 				      "what is used of how much cannot be told: some terms are unknown");

@@ -5,10 +5,8 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "asking.h"
-#include "human.h"
 #include "jsonin.h"
 #include "message.h"
 #include "options.h"
@@ -23,15 +21,39 @@ static const struct argp_option option_list[] = {
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
+static void show_when(struct table *t, size_t column, const struct json_object *o)
+{
+	table_text(t, column, jsonin_flag(o, "now") ? "now" : "later");
+}
+
+static void show_order(struct table *t, size_t column, const struct json_object *o)
+{
+	(void)o;
+	table_count(t, column, t->n_lines);
+}
+
+static void show_moves(struct table *t, size_t column, const struct json_object *o)
+{
+	table_printf(t, column, "%" PRIu64 " of %" PRIu64 " actors", jsonin_u64(o, "actors_moved"),
+		     jsonin_u64(o, "actors"));
+}
+
 static const struct table_column plan_columns[] = {
-	{"ORDER", TABLE_RIGHT}, {"WHEN", 0},         {"PID", TABLE_RIGHT},   {"UID", TABLE_RIGHT},
-	{"TASKS", TABLE_RIGHT}, {"LEVEL", 0},        {"FREES", TABLE_RIGHT}, {"RETRY", 0},
-	{"MOVES", 0},           {"WHY", TABLE_WRAP},
+	{"ORDER", TABLE_RIGHT, .show = show_order},
+	{"WHEN", .show = show_when},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"UID", FIGURE_COUNT, "uid"},
+	{"TASKS", FIGURE_COUNT, "tasks"},
+	{"LEVEL", FIGURE_TEXT, "level"},
+	{"FREES", FIGURE_SIZE, "bytes"},
+	{"RETRY", FIGURE_FLAG, "retry"},
+	{"MOVES", .show = show_moves},
+	{"WHY", TABLE_WRAP, "why"},
 };
 static const struct table_column recent_columns[] = {
-	{"NUMBER", TABLE_RIGHT}, {"AGO", TABLE_RIGHT},   {"STEP", 0},  {"PID", TABLE_RIGHT},
-	{"UID", TABLE_RIGHT},    {"TASKS", TABLE_RIGHT}, {"LEVEL", 0}, {"BYTES", TABLE_RIGHT},
-	{"WHY", TABLE_WRAP},
+	{"NUMBER", FIGURE_COUNT, "number"}, {"AGO", FIGURE_AGO, "time"},     {"STEP", FIGURE_TEXT, "step"},
+	{"PID", FIGURE_COUNT, "pid"},       {"UID", FIGURE_COUNT, "uid"},    {"TASKS", FIGURE_COUNT, "tasks"},
+	{"LEVEL", FIGURE_TEXT, "level"},    {"BYTES", FIGURE_SIZE, "bytes"}, {"WHY", TABLE_WRAP, "why"},
 };
 
 struct preempt_options {
@@ -52,61 +74,16 @@ static error_t option(int key, char *arg, struct argp_state *state)
 
 static void print_plan(const struct json_object *p, const struct admin *a)
 {
-	size_t n = jsonin_count(p, "plan");
-	char need[HUMAN_SIZE];
-	struct table t;
-
-	printf("policy %s%s; %s are to be freed now; %" PRIu64 " processes run a task that is NEVER, %" PRIu64
-	       " are of users whom the daemon may not signal, %" PRIu64
-	       " have actors for which no place has memory (another partition, another daemon)\n",
-	       jsonin_text(p, "policy"), jsonin_flag(p, "enabled") ? "" : " (switched off)",
-	       human_size(jsonin_u64(p, "need"), need), jsonin_u64(p, "never"), jsonin_u64(p, "foreign"),
-	       jsonin_u64(p, "kept"));
-	if (!n)
-		return;
-	table_init(&t, a, plan_columns, sizeof(plan_columns) / sizeof(plan_columns[0]));
-	for (size_t i = 0; i < n; i++) {
-		const struct json_object *v = jsonin_at(p, "plan", i);
-
-		table_row(&t);
-		table_count(&t, 0, i + 1);
-		table_text(&t, 1, jsonin_flag(v, "now") ? "now" : "later");
-		table_printf(&t, 2, "%" PRId64, jsonin_i64(v, "pid"));
-		table_printf(&t, 3, "%" PRIu64, jsonin_u64(v, "uid"));
-		table_count(&t, 4, jsonin_u64(v, "tasks"));
-		table_text(&t, 5, jsonin_text(v, "level"));
-		table_size(&t, 6, jsonin_u64(v, "bytes"));
-		table_text(&t, 7, jsonin_flag(v, "retry") ? "yes" : "no");
-		table_printf(&t, 8, "%" PRIu64 " of %" PRIu64 " actors", jsonin_u64(v, "actors_moved"),
-			     jsonin_u64(v, "actors"));
-		table_text(&t, 9, jsonin_text(v, "why"));
-	}
-	table_finish(&t);
-}
-
-static void print_recent(const struct json_object *p, const struct admin *a)
-{
-	size_t n = jsonin_count(p, "recent");
-	struct table t;
-
-	if (!n)
-		return;
-	table_init(&t, a, recent_columns, sizeof(recent_columns) / sizeof(recent_columns[0]));
-	for (size_t i = 0; i < n; i++) {
-		const struct json_object *r = jsonin_at(p, "recent", i);
-
-		table_row(&t);
-		table_count(&t, 0, jsonin_u64(r, "number"));
-		table_age(&t, 1, (int64_t)(jsonin_real(r, "time") * 1e9));
-		table_text(&t, 2, jsonin_text(r, "step"));
-		table_printf(&t, 3, "%" PRId64, jsonin_i64(r, "pid"));
-		table_printf(&t, 4, "%" PRIu64, jsonin_u64(r, "uid"));
-		table_count(&t, 5, jsonin_u64(r, "tasks"));
-		table_text(&t, 6, jsonin_text(r, "level"));
-		table_size(&t, 7, jsonin_u64(r, "bytes"));
-		table_text(&t, 8, jsonin_text(r, "why"));
-	}
-	table_finish(&t);
+	figure_print(p, false, "policy {policy}");
+	fputs(jsonin_flag(p, "enabled") ? "" : " (switched off)", stdout);
+	figure_print(p, false,
+		     "; {need:size} are to be freed now; {never} processes run a task that is NEVER, {foreign} are of "
+		     "users whom "
+		     "the daemon may not signal, {kept} have actors for which no place has memory (another partition, "
+		     "another "
+		     "daemon)\n");
+	if (jsonin_count(p, "plan"))
+		TABLE_LIST(a, plan_columns, p, "plan");
 }
 
 static void print_preempt(const struct json_object *document, void *arg)
@@ -119,8 +96,8 @@ static void print_preempt(const struct json_object *document, void *arg)
 		return;
 	if (o->dry_run)
 		print_plan(p, line->admin);
-	else
-		print_recent(p, line->admin);
+	else if (jsonin_count(p, "recent"))
+		TABLE_LIST(line->admin, recent_columns, p, "recent");
 }
 
 static int judge(const struct json_object *document)

@@ -56,87 +56,54 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- show ---- */
 
-#define COLUMNS(X)                           \
-	X(USER, "USER", TABLE_RIGHT)         \
-	X(LANG, "LANG", 0)                   \
-	X(FUNC, "FUNCTION", TABLE_TRUNC)     \
-	X(GROUP, "GROUP", TABLE_TRUNC)       \
-	X(TASKS, "TASKS", TABLE_RIGHT)       \
-	X(PEAK, "PEAK", TABLE_RIGHT)         \
-	X(P95, "P95", TABLE_RIGHT)           \
-	X(AVERAGE, "AVERAGE", TABLE_RIGHT)   \
-	X(ESTIMATE, "ESTIMATE", TABLE_RIGHT) \
-	X(SHARED, "SHARED", TABLE_RIGHT)     \
-	X(CPU, "CPU", TABLE_RIGHT)           \
-	X(LIFE, "LIFE", TABLE_RIGHT)         \
-	X(NOTE, "NOTE", 0)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
-
-static void print_kind(struct table *t, uint64_t uid, const struct json_object *k)
+static void show_preempted(struct table *t, size_t column, const struct json_object *k)
 {
-	const struct json_object *memory = jsonin_object(k, "private"), *shared = jsonin_object(k, "shared"),
-				 *cpu = jsonin_object(k, "cpu_ms");
-
-	table_row(t);
-	table_printf(t, USER, "%" PRIu64, uid);
-	table_text(t, LANG, jsonin_text(k, "lang"));
-	table_text(t, FUNC, jsonin_text(k, "func"));
-	table_text(t, GROUP, jsonin_text(k, "group"));
-	table_count(t, TASKS, jsonin_u64(memory, "n"));
-	table_size(t, PEAK, jsonin_u64(memory, "peak"));
-	table_size(t, P95, jsonin_u64(memory, "p95"));
-	table_size(t, AVERAGE, jsonin_u64(memory, "average"));
-	table_size(t, ESTIMATE, jsonin_u64(memory, "estimate"));
-	table_size(t, SHARED, jsonin_u64(shared, "p95"));
-	table_printf(t, CPU, "%.1f s", (double)jsonin_u64(cpu, "p95") / 1e3);
-	table_printf(t, LIFE, "%.1f s", (double)jsonin_u64(k, "life_ms") / 1e3);
-	table_text(t, NOTE, jsonin_flag(k, "preempted") ? "preempted" : "");
+	table_text(t, column, jsonin_flag(k, "preempted") ? "preempted" : "");
 }
 
-static void print_running(const struct admin *a, const struct json_object *document)
-{
-	static const struct table_column running[] = {{"PID", TABLE_RIGHT}, {"USER", TABLE_RIGHT}, {"LANG", 0},
-						      {"FUNCTION", 0},      {"GROUP", 0},          {"AGE", TABLE_RIGHT},
-						      {"NOW", TABLE_RIGHT}, {"PEAK", TABLE_RIGHT}};
-	size_t n = jsonin_count(document, "running");
-	struct table t;
+static const struct table_column columns[] = {
+	{"USER", TABLE_RIGHT}, /* the list's, not of each kind */
+	{"LANG", FIGURE_TEXT, "lang"},
+	{"FUNCTION", TABLE_TRUNC, "func"},
+	{"GROUP", TABLE_TRUNC, "group"},
+	{"TASKS", FIGURE_COUNT, "private.n"},
+	{"PEAK", FIGURE_SIZE, "private.peak"},
+	{"P95", FIGURE_SIZE, "private.p95"},
+	{"AVERAGE", FIGURE_SIZE, "private.average"},
+	{"ESTIMATE", FIGURE_SIZE, "private.estimate"},
+	{"SHARED", FIGURE_SIZE, "shared.p95"},
+	{"CPU", FIGURE_MS, "cpu_ms.p95"},
+	{"LIFE", FIGURE_MS, "life_ms"},
+	{"NOTE", .show = show_preempted},
+};
 
-	if (!n)
-		return;
-	table_heading("running", false);
-	table_init(&t, a, running, sizeof(running) / sizeof(running[0]));
-	for (size_t i = 0; i < n; i++) {
-		const struct json_object *o = jsonin_at(document, "running", i);
-
-		table_row(&t);
-		table_printf(&t, 0, "%" PRId64, jsonin_i64(o, "pid"));
-		table_printf(&t, 1, "%" PRIu64, jsonin_u64(o, "uid"));
-		table_text(&t, 2, jsonin_text(o, "lang"));
-		table_text(&t, 3, jsonin_text(o, "func"));
-		table_text(&t, 4, jsonin_text(o, "group"));
-		table_printf(&t, 5, "%.1f s", (double)jsonin_u64(o, "age_ms") / 1e3);
-		table_size(&t, 6, jsonin_u64(o, "private"));
-		table_size(&t, 7, jsonin_u64(o, "private_peak"));
-	}
-	table_finish(&t);
-}
+static const struct table_column running[] = {
+	{"PID", FIGURE_COUNT, "pid"},      {"USER", FIGURE_COUNT, "uid"},         {"LANG", FIGURE_TEXT, "lang"},
+	{"FUNCTION", FIGURE_TEXT, "func"}, {"GROUP", FIGURE_TEXT, "group"},       {"AGE", FIGURE_MS, "age_ms"},
+	{"NOW", FIGURE_SIZE, "private"},   {"PEAK", FIGURE_SIZE, "private_peak"},
+};
 
 static void print(const struct admin *a, const struct json_object *document)
 {
 	size_t n = 0;
 	struct table t;
 
-	table_init(&t, a, columns, N_COLUMNS);
+	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
 	for (size_t i = 0; i < jsonin_count(document, "users"); i++) {
 		const struct json_object *user = jsonin_at(document, "users", i);
 
-		for (size_t j = 0; j < jsonin_count(user, "kinds"); j++, n++)
-			print_kind(&t, jsonin_u64(user, "uid"), jsonin_at(user, "kinds", j));
+		for (size_t j = 0; j < jsonin_count(user, "kinds"); j++, n++) {
+			table_object(&t, jsonin_at(user, "kinds", j));
+			table_count(&t, 0, jsonin_u64(user, "uid"));
+		}
 	}
 	table_finish(&t);
 	if (!n)
 		puts("no tasks have ended yet");
-	print_running(a, document);
+	if (!jsonin_count(document, "running"))
+		return;
+	table_heading("running", false);
+	TABLE_LIST(a, running, document, "running");
 }
 
 static int cmd_profile_show(struct admin *a, int argc, char **argv)

@@ -8,10 +8,8 @@
 #include <shmstore/stage.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "asking.h"
-#include "human.h"
 #include "jsonin.h"
 #include "message.h"
 #include "options.h"
@@ -43,64 +41,36 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-#define COLUMNS(X)                         \
-	X(SESSION, "SESSION", TABLE_RIGHT) \
-	X(STORE, "STORE", TABLE_TRUNC)     \
-	X(PID, "PID", TABLE_RIGHT)         \
-	X(STAGE, "STAGE", TABLE_TRUNC)     \
-	X(STATE, "STATE", 0)               \
-	X(FOR, "FOR", TABLE_RIGHT)         \
-	X(PROFILE, "PROFILE", TABLE_RIGHT) \
-	X(PRIVATE, "PRIVATE", TABLE_RIGHT) \
-	X(SHARED, "SHARED", TABLE_RIGHT)   \
-	X(SLOTS, "SLOTS", TABLE_RIGHT)     \
-	X(WAITED, "WAITED", TABLE_RIGHT)
-TABLE_COLUMNS(columns, COLUMNS, N_COLUMNS);
-
-static void print_session(struct table *t, const struct json_object *o)
-{
-	const char *state = jsonin_text(o, "state");
-	char text[HUMAN_SIZE];
-
-	table_row(t);
-	table_printf(t, SESSION, "%" PRIu64, jsonin_u64(o, "session"));
-	table_text(t, STORE, jsonin_text(o, "store"));
-	table_printf(t, PID, "%" PRId64, jsonin_i64(o, "pid"));
-	table_text(t, STAGE, jsonin_text(o, "stage"));
-	table_text(t, STATE, state);
-	table_color(t, STATE, strcmp(state, "waiting") == 0 || strcmp(state, "degraded") == 0 ? "yellow" : "green");
-	table_text(t, FOR, human_duration(jsonin_real(o, "since_seconds"), text));
-	table_count(t, PROFILE, jsonin_u64(o, "profile"));
-	table_size(t, PRIVATE, jsonin_u64(o, "private"));
-	table_size(t, SHARED, jsonin_u64(o, "shared"));
-	table_count(t, SLOTS, jsonin_u64(o, "slots"));
-	table_printf(t, WAITED, "%.1f s", jsonin_real(o, "waited_seconds"));
-}
+static const struct table_column columns[] = {
+	{"SESSION", FIGURE_COUNT, "session"},
+	{"STORE", TABLE_TRUNC, "store"},
+	{"PID", FIGURE_COUNT, "pid"},
+	{"STAGE", TABLE_TRUNC, "stage"},
+	{"STATE", TABLE_STATE, "state"},
+	{"FOR", FIGURE_TIME, "since_seconds"},
+	{"PROFILE", FIGURE_COUNT, "profile"},
+	{"PRIVATE", FIGURE_SIZE, "private"},
+	{"SHARED", FIGURE_SIZE, "shared"},
+	{"SLOTS", FIGURE_COUNT, "slots"},
+	{"WAITED", FIGURE_TENTHS, "waited_seconds"},
+};
 
 static void print_partition(const struct json_object *p, void *arg)
 {
 	const struct admin *a = arg;
-	const struct json_object *configured = jsonin_object(p, "configured"), *base = jsonin_object(p, "base");
-	char private[HUMAN_SIZE], shared[HUMAN_SIZE], held[HUMAN_SIZE], total[HUMAN_SIZE];
-	struct table t;
 
 	if (!jsonin_flag(p, "enabled"))
 		return;
-	printf("mode %s, conflict %s, waits at most %" PRIu64
-	       " ms; outside of stages a worker has %s private, %s shared, %" PRIu64 " slots; workers hold %s of %s\n",
-	       jsonin_text(configured, "mode"), jsonin_text(configured, "conflict"), jsonin_u64(configured, "wait_ms"),
-	       human_bytes(jsonin_u64(base, "private"), a->bytes, private),
-	       human_bytes(jsonin_u64(base, "shared"), a->bytes, shared), jsonin_u64(base, "slots"),
-	       human_bytes(jsonin_u64(p, "held"), a->bytes, held),
-	       human_bytes(jsonin_u64(p, "total"), a->bytes, total));
-	if (!jsonin_count(p, "sessions")) {
+	figure_print(p, a->bytes,
+		     "mode {configured.mode}, conflict {configured.conflict}, waits at most {configured.wait_ms} ms; "
+		     "outside of stages "
+		     "a worker has {base.private:size} private, {base.shared:size} shared, {base.slots} slots; workers "
+		     "hold {held:size} "
+		     "of {total:size}\n");
+	if (jsonin_count(p, "sessions"))
+		TABLE_LIST(a, columns, p, "sessions");
+	else
 		puts("no worker has asked for a stage so far");
-		return;
-	}
-	table_init(&t, a, columns, N_COLUMNS);
-	for (size_t i = 0; i < jsonin_count(p, "sessions"); i++)
-		print_session(&t, jsonin_at(p, "sessions", i));
-	table_finish(&t);
 }
 
 static int judge(const struct json_object *document)

@@ -12,8 +12,8 @@
 #include <sys/statvfs.h>
 
 #include "human.h"
+#include "jsonin.h"
 #include "jsonout.h"
-#include "keytext.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
@@ -21,7 +21,6 @@
 #include "shellword.h"
 #include "storelist.h"
 #include "table.h"
-#include "tierfigures.h"
 #include "tierstate.h"
 
 enum {
@@ -196,78 +195,68 @@ static int change(const struct tier *t, struct shmstore_partition *p)
 
 /* ---- showing ---- */
 
-static void print_line(const char *name, const char *text)
+static void print_settings(const struct admin *a, const struct json_object *t)
 {
-	printf("%-13s", name);
-	keytext_print(text);
-	putchar('\n');
+	const bool exact = a->bytes;
+
+	figure_print(t, exact, "tier files   {files}\ndisk         {disk_free:size} of {disk_size:size} free\n");
+	if (jsonin_u64(t, "min_free"))
+		figure_print(t, exact, "             {min_free:size} of that stay free\n");
+	figure_print(t, exact, jsonin_u64(t, "max") ? "limit        {max:size}\n" : "limit        none but the disk\n");
+	figure_print(t, exact, "room for     {available:size} more\n");
+	figure_print(t, exact,
+		     jsonin_u64(t, "level") ? "compression  zstd, level {level}, where it pays\n"
+					    : "compression  none\n");
+	figure_print(t, exact, "i/o          {io}\nfsync        ");
+	puts(jsonin_flag(t, "fsync") ? "before an object leaves memory" : "no: left to the kernel");
+	figure_print(t, exact, "evicts       above {high} % of the partition, down to {low} %\n");
 }
 
-static void print_settings(const struct tier *t, const struct shmstore_tier_info *info)
+static void print_places(const struct admin *a, const struct json_object *t)
 {
-	const struct shmstore_tier_config *c = &info->config;
-	const bool exact = t->admin->bytes;
-	char text[256], a[HUMAN_SIZE], b[HUMAN_SIZE];
-
-	print_line("tier files", info->path);
-	snprintf(text, sizeof(text), "%s of %s free", human_bytes(info->disk_free, exact, a),
-		 human_bytes(info->disk_size, exact, b));
-	print_line("disk", text);
-	if (c->min_free) {
-		snprintf(text, sizeof(text), "%s of that stay free", human_bytes(c->min_free, exact, a));
-		print_line("", text);
-	}
-	if (c->max)
-		print_line("limit", human_bytes(c->max, exact, a));
-	else
-		print_line("limit", "none but the disk");
-	snprintf(text, sizeof(text), "%s more", human_bytes(tierfigures_available(info), exact, a));
-	print_line("room for", text);
-	if (c->level)
-		snprintf(text, sizeof(text), "zstd, level %d, where it pays", c->level);
-	else
-		snprintf(text, sizeof(text), "none");
-	print_line("compression", text);
-	print_line("i/o", shmstore_tier_io());
-	print_line("fsync", c->fsync ? "before an object leaves memory" : "no: left to the kernel");
-	snprintf(text, sizeof(text), "above %u %% of the partition, down to %u %%", c->high, c->low);
-	print_line("evicts", text);
-}
-
-static void print_place(struct table *table, const char *where, uint64_t n, uint64_t bytes)
-{
-	table_row(table);
-	table_text(table, 0, where);
-	table_count(table, 1, n);
-	table_size(table, 2, bytes);
-}
-
-static void print_places(const struct tier *t, const struct shmstore_tier_info *info)
-{
-	static const struct table_column columns[] = {{"WHERE", 0},
+	static const struct table_column columns[] = {{"WHERE"},
 						      {"FILES", TABLE_RIGHT},
 						      {"ON DISK", TABLE_RIGHT},
 						      {"OBJECTS", TABLE_RIGHT},
 						      {"RATIO", TABLE_RIGHT}};
-	char written[HUMAN_SIZE], rate[HUMAN_SIZE];
+	static const char *const places[][3] = {{"in the tier only", "n_demoted", "demoted"},
+						{"in memory too", "n_clean", "clean"},
+						{"garbage", "n_orphans", "orphans"},
+						{"all", "", "used"}};
 	struct table table;
+	uint64_t n, n_all = 0;
 
-	table_init(&table, t->admin, columns, 5);
-	print_place(&table, "in the tier only", info->n_demoted, info->demoted);
-	table_size(&table, 3, info->original);
-	if (info->demoted)
-		table_printf(&table, 4, "%.2f", tierfigures_ratio(info));
-	print_place(&table, "in memory too", info->n_clean, info->clean);
-	print_place(&table, "garbage", info->n_orphans, info->orphans);
-	if (info->n_orphans)
-		table_color(&table, 0, "yellow");
-	print_place(&table, "all", info->n_demoted + info->n_clean + info->n_orphans, info->used);
-	for (size_t i = 0; i < 5; i++)
-		table_color(&table, i, "bold");
+	table_init(&table, a, columns, 5);
+	for (size_t i = 0; i < 4; i++, n_all += n) {
+		n = i < 3 ? jsonin_u64(t, places[i][1]) : n_all;
+		table_row(&table);
+		table_text(&table, 0, places[i][0]);
+		table_count(&table, 1, n);
+		table_size(&table, 2, jsonin_u64(t, places[i][2]));
+		if (i == 0)
+			table_size(&table, 3, jsonin_u64(t, "original"));
+		if (i == 0 && jsonin_has(t, "ratio"))
+			table_printf(&table, 4, "%.2f",
+				     (double)jsonin_u64(t, "original") / (double)jsonin_u64(t, "demoted"));
+		if (i == 2 && n)
+			table_color(&table, 0, "yellow");
+	}
+	table_row_color(&table, "bold");
 	table_finish(&table);
-	printf("%" PRIu64 " compressed, %" PRIu64 " as they are; %s written in the last minute, %s/s\n",
-	       info->n_codec_zstd, info->n_codec_raw, human_bytes(info->last_minute, t->admin->bytes, written),
-	       human_bytes(info->last_minute / 60, t->admin->bytes, rate));
+	figure_print(t, a->bytes,
+		     "{n_zstd} compressed, {n_raw} as they are; {last_minute:size} written in the last minute, "
+		     "{written_per_s:size}/s\n");
+}
+
+static void print_text(const struct admin *a, const struct json_object *o)
+{
+	if (!jsonin_has(o, "tier")) {
+		puts("no disk tier: a full partition is an error (ENOSPC)");
+		return;
+	}
+	print_settings(a, jsonin_object(o, "tier"));
+	putchar('\n');
+	print_places(a, jsonin_object(o, "tier"));
 }
 
 static int show(const struct tier *t, struct shmstore_partition *p)
@@ -280,20 +269,12 @@ static int show(const struct tier *t, struct shmstore_partition *p)
 	progress_end();
 	if (r < 0)
 		return tierstate_explain(p, r);
-	if (t->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "partition", partition);
-		jsonmake_child(o, "tier", tierstate_json(r ? &info : NULL));
-		json_print(o);
-	} else if (!r) {
-		puts("no disk tier: a full partition is an error (ENOSPC)");
-		if (!t->unset)
-			printf("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY\n", shellword(partition));
-	} else {
-		print_settings(t, &info);
-		putchar('\n');
-		print_places(t, &info);
-	}
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "partition", partition);
+	jsonmake_child(o, "tier", tierstate_json(r ? &info : NULL));
+	json_show(t->admin, o, print_text);
+	if (!r && !t->unset && !t->admin->json)
+		printf("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY\n", shellword(partition));
 	return ADMIN_OK;
 }
 

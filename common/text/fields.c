@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fields.c: see fields.h. */
+#include "fields.h"
+
+#include <json-c/json.h>
+
+#include "jsonmake.h"
+
+static void write_member(struct json_object *o, const struct field *f, const void *at)
+{
+	switch ((enum field_form)f->form) {
+	case FIELD_U64:
+	case FIELD_ID:
+		jsonmake_u64(o, f->name, *(const uint64_t *)at);
+		return;
+	case FIELD_I64:
+		jsonmake_i64(o, f->name, *(const int64_t *)at);
+		return;
+	case FIELD_U32:
+		jsonmake_u64(o, f->name, *(const uint32_t *)at);
+		return;
+	case FIELD_INT:
+		jsonmake_i64(o, f->name, *(const int *)at);
+		return;
+	case FIELD_FLAG:
+		jsonmake_flag(o, f->name, *(const bool *)at);
+		return;
+	case FIELD_TEXT:
+		jsonmake_text(o, f->name, *(const char *const *)at);
+		return;
+	case FIELD_ARRAY:
+		jsonmake_text(o, f->name, at);
+		return;
+	case FIELD_PROSE:
+		jsonmake_prose(o, f->name, *(const char *const *)at);
+		return;
+	case FIELD_PROSE_ARRAY:
+		jsonmake_prose(o, f->name, at);
+		return;
+	case FIELD_REAL_NS:
+		jsonmake_real(o, f->name, (double)*(const int64_t *)at / 1e9);
+		return;
+	case FIELD_MS:
+		jsonmake_seconds(o, f->name, *(const int64_t *)at * 1000000);
+		return;
+	case FIELD_PLACE:
+		jsonmake_null(o, f->name);
+		return;
+	case FIELD_NS:
+	case FIELD_MOMENT:
+	default:
+		jsonmake_seconds(o, f->name, *(const int64_t *)at);
+	}
+}
+
+void fields_write(struct json_object *o, const struct field *fields, size_t n, const void *thing)
+{
+	for (const struct field *f = fields; f < fields + n; f++) {
+		const void *at = (const char *)thing + (thing ? f->off : 0);
+		bool is_0 = thing && (f->form == FIELD_ID || f->form == FIELD_MOMENT) && !*(const uint64_t *)at;
+
+		if (f->name && (!thing || is_0))
+			jsonmake_null(o, f->name);
+		else if (f->name)
+			write_member(o, f, at);
+	}
+}
+
+void fields_read(const struct json_object *o, const struct field *fields, size_t n, void *thing)
+{
+	for (const struct field *f = fields; f < fields + n; f++) {
+		struct json_object *found;
+
+		if (f->name && f->form == FIELD_U64 && json_object_object_get_ex(o, f->name, &found))
+			*(uint64_t *)(void *)((char *)thing + f->off) = json_object_get_uint64(found);
+	}
+}

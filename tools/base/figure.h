@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* figure.h: members of a document as people read them: in a table's cell, or in a sentence. */
+#ifndef FIGURE_H
+#define FIGURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct json_object;
+
+enum figure_form {
+	FIGURE_TEXT,   /* a string of any origin, escaped for a terminal; a number as it is */
+	FIGURE_RAW,    /* a string that is escaped already, such as a key */
+	FIGURE_FLAG,   /* yes or no */
+	FIGURE_COUNT,  /* from here on numbers */
+	FIGURE_SIZE,   /* bytes, human unless exact ones are wanted; below 0 as it is */
+	FIGURE_RATE,   /* whole ones a second */
+	FIGURE_SIZES,  /* bytes a second */
+	FIGURE_TIME,   /* seconds, in one or two units */
+	FIGURE_TENTHS, /* seconds, to the tenth */
+	FIGURE_MS,     /* milliseconds, as seconds to the tenth */
+	FIGURE_LATELY, /* milliseconds: to the tenth of a second below ten, else as FIGURE_TIME */
+	FIGURE_AGO,    /* a time since the epoch: how long ago, in one unit */
+	FIGURE_ID,     /* an id of the arbiter's: "3:7" */
+	FIGURE_FORMS
+};
+
+/* The member's text, on the heap; *ret_number is what it sorts by. value: NULL where it is missing: nothing, or 0. */
+char *figure_text(struct json_object *value, enum figure_form form, bool exact, uint64_t *ret_number);
+/*
+ * Prints text with each {member} replaced by that member of o. {member:size}, {member:time} and {member:id} are of these forms; any other
+ * word is a noun that is counted ("1 store", "2 stores"). Members may be paths (jsonin_at_path()).
+ */
+void figure_print(const struct json_object *o, bool exact, const char *text);
+
+#endif
