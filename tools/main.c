@@ -18,43 +18,12 @@
 #include "message.h"
 #include "options.h"
 
+#define COMMAND(name, arguments, summary) {#name, arguments, summary, cmd_##name},
 static const struct admin_command list[] = {
-	{"init", "", "make a partition, and with --size its own mount", cmd_init},
-	{"doctor", "", "check host and mount, and say how to mend them", cmd_doctor},
-	{"df", "", "how full the partition is", cmd_df},
-	{"du", "", "what each store holds", cmd_du},
-	{"ls", "[STORE]", "list objects", cmd_ls},
-	{"stat", "STORE KEY", "everything about one object", cmd_stat},
-	{"cat", "STORE KEY", "write the bytes of an object to standard output", cmd_cat},
-	{"get", "STORE KEY [FILE]", "write the bytes of an object to a file", cmd_get},
-	{"put", "STORE KEY [FILE]", "make an object of a file or of standard input", cmd_put},
-	{"rm", "STORE [KEY...]", "remove objects, or a store, that nobody has open", cmd_rm},
-	{"reconcile", "", "account for every byte and name who holds it", cmd_reconcile},
-	{"gc", "", "remove what dead processes left", cmd_gc},
-	{"verify", "", "check every object", cmd_verify},
-	{"tier", "", "the disk tier: what is there; --set gives the partition one", cmd_tier},
-	{"demote", "STORE KEY...", "move objects to the disk tier", cmd_demote},
-	{"promote", "STORE KEY...", "bring objects back to memory", cmd_promote},
-	{"evict", "--to SIZE", "move what is used least to the disk tier", cmd_evict},
-	{"top", "", "watch the partition live", cmd_top},
-	{"status", "", "the daemon, and the partitions that it watches", cmd_status},
-	{"workers", "", "the stores that the daemon knows, and what they take", cmd_workers},
-	{"quota", "", "limits, and what counts against them", cmd_quota},
-	{"mem", "", "what the host and its memory cgroups use, term by term", cmd_mem},
-	{"gate", "", "whether more work may begin on this host, and why", cmd_gate},
-	{"preempt", "", "who had to stop for want of memory, and who would have to", cmd_preempt},
-	{"actors", "", "where actors are, what waits for them, and copies of them", cmd_actors},
-	{"watch", "", "print what happens, while it happens", cmd_watch},
-	{"config", "", "show which partition, socket and limits are in force, and why", cmd_config},
-	{"set", "KEY=VALUE", "set a limit until the daemon ends", cmd_set},
-	{"arb", "SUBCOMMAND", "the memory arbiter: who holds, who waits, for what", cmd_arb},
-	{"profile", "SUBCOMMAND", "what tasks used so far, and what the next ones will", cmd_profile},
-	{"stage", "", "who is in which stage of a job, and with what memory", cmd_stage},
-	{"reap", "STORE", "have the daemon remove a dead store", cmd_reap},
-	{"version", "", "print the version", cmd_version},
-	{"help", "[COMMAND]", "explain a command", cmd_help},
+#include "commands.def"
 	{NULL, NULL, NULL, NULL},
 };
+#undef COMMAND
 
 static const struct commands commands = {
 	.list = list,

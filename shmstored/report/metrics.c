@@ -51,9 +51,16 @@ struct writer {
 	size_t n_scenes;
 };
 
-/* For each partition. */
-#define EACH(w, s)            (struct scene *s = (w)->scenes; s < (w)->scenes + (w)->n_scenes; s++)
+/* For each partition; a thing of one; and a table of things, one of each partition where there is one. */
+#define EACH_SCENE(w)         for (struct scene *s = (w)->scenes; s < (w)->scenes + (w)->n_scenes; s++)
 #define ADD(w, thing, s, ...) metric_add(&(w)->out, thing, LABELS("partition", (s)->account->path, ##__VA_ARGS__))
+#define TABLE(w, rows, there, thing)              \
+	do {                                      \
+		EACH_SCENE(w)                     \
+			if (there)                \
+				ADD(w, thing, s); \
+		metric_table(&(w)->out, rows);    \
+	} while (0)
 
 /* Rows of what is no member of a structure: of a uint64_t. */
 #define OF uint64_t
@@ -123,95 +130,57 @@ static void add_terms(struct writer *w, const struct scene *s, const struct shms
 
 static void write_partitions(struct writer *w)
 {
-	for
-		EACH(w, s)
-	ADD(w, &s->account->tick, s);
-	metric_table(&w->out, of_space);
-	for
-		EACH(w, s)
-	ADD(w, &s->account->tick, s);
-	metric_table(&w->out, of_ledgers);
-	for
-		EACH(w, s)
-	if (s->account->survey)
-		ADD(w, &s->account->survey->usage, s);
-	metric_table(&w->out, of_usage);
-	for
-		EACH(w, s)
-	if (s->account->survey)
-		ADD(w, s->account->survey, s);
-	metric_table(&w->out, of_survey);
-	for
-		EACH(w, s)
-	if (s->account->survey)
-		add_terms(w, s, &s->account->survey->usage);
+	TABLE(w, of_space, true, &s->account->tick);
+	TABLE(w, of_ledgers, true, &s->account->tick);
+	TABLE(w, of_usage, s->account->survey, &s->account->survey->usage);
+	TABLE(w, of_survey, s->account->survey, s->account->survey);
+	EACH_SCENE(w)
+		if (s->account->survey)
+			add_terms(w, s, &s->account->survey->usage);
 	metric_table(&w->out, of_terms);
-}
-
-static void write_tiers(struct writer *w)
-{
-	for
-		EACH(w, s)
-	if (s->tier.info)
-		ADD(w, s->tier.info, s);
-	metric_table(&w->out, of_tier);
-	for
-		EACH(w, s)
-	ADD(w, &s->tier.counters, s);
-	metric_table(&w->out, of_evictions);
-	for
-		EACH(w, s)
-	ADD(w, &s->scrub, s);
-	metric_table(&w->out, of_scrubs);
-	for
-		EACH(w, s)
-	for (unsigned state = TIERKEEPER_NONE; state <= TIERKEEPER_UNAVAILABLE; state++)
-		ADD(w, &s->states[state], s, "state", tierkeeper_state_name((enum tierkeeper_state)state));
+	TABLE(w, of_tier, s->tier.info, s->tier.info);
+	TABLE(w, of_evictions, true, &s->tier.counters);
+	TABLE(w, of_scrubs, true, &s->scrub);
+	EACH_SCENE(w)
+		for (unsigned state = TIERKEEPER_NONE; state <= TIERKEEPER_UNAVAILABLE; state++)
+			ADD(w, &s->states[state], s, "state", tierkeeper_state_name((enum tierkeeper_state)state));
 	metric_table(&w->out, of_states);
 }
 
 static void write_users(struct writer *w)
 {
-	for
-		EACH(w, s)
-	for (size_t i = 0; s->account->survey && i < s->account->survey->n_users; i++) {
-		const struct survey_user *u = &s->account->survey->users[i];
-		struct metric_thing *t = ADD(w, u, s, "uid", metric_uid, "user", u->name);
+	EACH_SCENE(w)
+		for (size_t i = 0; s->account->survey && i < s->account->survey->n_users; i++) {
+			const struct survey_user *u = &s->account->survey->users[i];
+			struct metric_thing *t = ADD(w, u, s, "uid", metric_uid, "user", u->name);
 
-		if (t)
-			t->uid = u->uid;
-	}
+			if (t)
+				t->uid = u->uid;
+		}
 	metric_table(&w->out, of_user);
-	for
-		EACH(w, s)
-	for (size_t i = 0; i < s->n_labels; i++)
-		ADD(w, &s->labels[i], s, "label", s->labels[i].label);
+	EACH_SCENE(w)
+		for (size_t i = 0; i < s->n_labels; i++)
+			ADD(w, &s->labels[i], s, "label", s->labels[i].label);
 	metric_table(&w->out, of_label);
 }
 
 static void write_stores(struct writer *w)
 {
-	for
-		EACH(w, s)
-		{
-			uint64_t n = 0;
+	EACH_SCENE(w) {
+		uint64_t n = 0;
 
-			for (size_t i = 0; s->account->survey && i < s->account->survey->n_stores; i++) {
-				const struct survey_store *store = &s->account->survey->stores[i];
+		for (size_t i = 0; s->account->survey && i < s->account->survey->n_stores; i++) {
+			const struct survey_store *store = &s->account->survey->stores[i];
 
-				if (store->alive != SHMSTORE_ALIVE || !report_may_see(&w->view, store->uid))
-					continue;
-				if (n++ < METRICS_STORES_MAX)
-					ADD(w, store, s, "store", store->name, "path", store->path, "label",
-					    store->label);
-			}
-			s->n_left_out = n > METRICS_STORES_MAX ? n - METRICS_STORES_MAX : 0;
+			if (store->alive != SHMSTORE_ALIVE || !report_may_see(&w->view, store->uid))
+				continue;
+			if (n++ < METRICS_STORES_MAX)
+				ADD(w, store, s, "store", store->name, "path", store->path, "label", store->label);
 		}
+		s->n_left_out = n > METRICS_STORES_MAX ? n - METRICS_STORES_MAX : 0;
+	}
 	metric_table(&w->out, of_store);
-	for
-		EACH(w, s)
-	ADD(w, &s->n_left_out, s);
-	metric_table(&w->out, of_left_out);
+	TABLE(w, of_left_out, true, &s->n_left_out);
 }
 
 struct limit_writer {
@@ -238,14 +207,12 @@ static void write_limits(struct writer *w)
 		if (!of_limit[i].metric)
 			continue;
 		metric_family(&w->out, &of_limit[i]);
-		for
-			EACH(w, s)
-			{
-				struct limit_writer l = {w, &of_limit[i], s};
+		EACH_SCENE(w) {
+			struct limit_writer l = {w, &of_limit[i], s};
 
-				if (s->account->quota)
-					quota_each(s->account->quota, write_limit, &l);
-			}
+			if (s->account->quota)
+				quota_each(s->account->quota, write_limit, &l);
+		}
 	}
 }
 
@@ -289,19 +256,10 @@ static void write_all(struct writer *w, const struct lateness *l)
 	metricsself_write(&w->out, w->host->started_ns);
 	metricspressure_write(&w->out, w->host);
 	metricsactors_write(&w->out, w->host->actors);
-	if (w->host->config->stage.rules.enabled && w->n_scenes) {
-		for
-			EACH(w, s)
-		ADD(w, &s->stages, s);
-		metric_table(&w->out, of_stages);
-	}
+	if (w->host->config->stage.rules.enabled && w->n_scenes)
+		TABLE(w, of_stages, true, &s->stages);
 	write_partitions(w);
-	write_tiers(w);
-	for
-		EACH(w, s)
-	if (s->arbitrated)
-		ADD(w, &s->arb, s);
-	metric_table(&w->out, of_arbiter);
+	TABLE(w, of_arbiter, s->arbitrated, &s->arb);
 	write_users(w);
 	write_stores(w);
 	write_limits(w);

@@ -13,7 +13,7 @@
 
 /* Names and texts, "partition", path, …: texts may be any bytes; NULL is "". */
 #define LABELS(...) ((const char *const[]){__VA_ARGS__, NULL})
-#define LABELS_MAX  4u
+#define LABELS_MAX  ((size_t)4)
 extern const char metric_uid[1];
 
 struct metric_thing {

@@ -50,19 +50,8 @@ int cmd_arb(struct admin *a, int argc, char **argv)
 
 struct looking {
 	const struct admin *admin;
-	enum arb_order order;
+	size_t order; /* enum arb_order */
 };
-
-static error_t parse_sort(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct looking *l = line->own;
-
-	if (key != 's')
-		return options_common(key, arg, state);
-	l->order = (enum arb_order)options_one_of(state, "--sort", arg, arb_order_names, ARB_N_ORDERS);
-	return 0;
-}
 
 /* False: the arbiter is off there; said. */
 static bool is_on(const struct json_object *p)
@@ -79,43 +68,30 @@ static void print_threads(const struct json_object *p, void *arg)
 
 	if (!is_on(p))
 		return;
-	arb_print_contexts(l->admin, p, l->order, 0, false);
+	arb_print_contexts(l->admin, p, (enum arb_order)l->order, 0, false);
 	if (!jsonin_count(p, "contexts"))
 		puts("no contexts: nobody has asked for memory");
 }
 
 int cmd_arb_threads(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"sort", 's', "COLUMN", 0, "state (default: who waits first), since, held, priority or store", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct looking OF;
+	static const struct options_row options[] = {
+		{"sort", 's', "COLUMN", "state (default: who waits first), since, held, priority or store",
+		 OPTIONS_WORD, offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
+		{NULL},
 	};
-	static const struct argp argp = {
-		options,
-		parse_sort,
-		"arb threads",
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "arb threads",
 		"Shows every context: a thread, or whatever else waits for memory.\v"
 		"WANTS is what it waits for, HELD what its task has in that pool, NEED what its attempt takes in all, "
-		"PASSED how often others were served before it. CONTEXT and TASK are what cancel and inject take.",
-		options_children,
-		NULL,
-		NULL,
-	};
+		"PASSED how often others were served before it. CONTEXT and TASK are what cancel and inject take.");
 	struct looking l = {.admin = a};
-	struct command_line line = {.admin = a, .own = &l};
+	struct command_line line = {.admin = a, .options = options, .own = &l};
 	const struct asking_view view = {.partition = print_threads, .arg = &l};
 
 	options_parse(&argp, &line, argc, argv);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
-}
-
-/* ---- tasks ---- */
-
-static void show_stalled(struct table *t, size_t column, const struct json_object *o)
-{
-	table_text(t, column, jsonin_flag(o, "stalled") ? "yes" : "no");
-	if (jsonin_flag(o, "stalled"))
-		table_color(t, column, "yellow");
 }
 
 static void show_age(struct table *t, size_t column, const struct json_object *o)
@@ -134,7 +110,7 @@ static const struct table_column columns[] = {
 	{"AGE", TABLE_RIGHT, .show = show_age},
 	{"HELD", FIGURE_SIZE, "held"},
 	{"CONTEXTS", FIGURE_COUNT, "contexts"},
-	{"STALLED", .show = show_stalled},
+	{"STALLED", FIGURE_FLAG | TABLE_WARN, "stalled"},
 	{"RETRIES", FIGURE_COUNT, "retries"},
 	{"SPLITS", FIGURE_COUNT, "splits"},
 	{"BLOCKED", FIGURE_MS, "blocked_ms"},
@@ -143,46 +119,36 @@ static const struct table_column columns[] = {
 
 struct telling {
 	const struct admin *admin;
-	const char *which; /* the member of the document */
+	bool ended;
 };
 
 static void print_tasks(const struct json_object *p, void *arg)
 {
 	const struct telling *which = arg;
 
-	if (is_on(p) && !TABLE_LIST(which->admin, columns, p, which->which))
+	if (is_on(p) && !TABLE_LIST(which->admin, columns, p, which->ended ? "ended" : "tasks"))
 		puts("no tasks");
-}
-
-static error_t parse_ended(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct telling *which = line->own;
-
-	if (key != 'e')
-		return options_common(key, arg, state);
-	which->which = "ended";
-	return 0;
 }
 
 int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"ended", 'e', NULL, 0, "those among the last 1000 that have ended, and what they had waited and lost",
-		 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct telling OF;
+	static const struct options_row options[] = {
+		{"ended", 'e', NULL, "those among the last 1000 that have ended, and what they had waited and lost",
+		 OPTIONS_FLAG, offsetof(OF, ended)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse_ended, "arb tasks",
+		NULL, options_common, "arb tasks",
 		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
 		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in attempts that "
 		"were rolled back. PRIO \"-\": by arrival, behind all that have one.");
-	struct telling which = {.admin = a, .which = "tasks"};
-	struct command_line line = {.admin = a, .own = &which};
+	struct telling which = {.admin = a};
+	struct command_line line = {.admin = a, .options = options, .own = &which};
 	const struct asking_view view = {.partition = print_tasks, .arg = &which};
 
 	options_parse(&argp, &line, argc, argv);
-	return asking_show(a, which.which[0] == 'e' ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
+	return asking_show(a, which.ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
 }
 
 /* ---- pools ---- */

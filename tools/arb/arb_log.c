@@ -17,10 +17,6 @@
 #include "keytext.h"
 #include "options.h"
 
-enum {
-	OPTION_SINCE = 0x100
-};
-
 struct log {
 	uint64_t since; /* number after which transitions are wanted */
 	uint64_t most;  /* the last so many; 0 = all */
@@ -121,37 +117,22 @@ static void print_csv(const struct log *l, const struct json_object *document)
 	}
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct log *l = line->own;
-
-	switch (key) {
-	case OPTION_SINCE:
-		l->since = options_number(state, "--since", arg, 0);
-		return 0;
-	case 'n':
-		l->most = options_number(state, "--count", arg, 1);
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
-}
-
 int cmd_arb_log(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"since", OPTION_SINCE, "NUMBER", 0, "only transitions after the one of that number", 0},
-		{"count", 'n', "N", 0, "only the last N", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct log OF;
+	static const struct options_row options[] = {
+		{"since", 0, "NUMBER", "only transitions after the one of that number", OPTIONS_NUMBER,
+		 offsetof(OF, since)},
+		{"count", 'n', "N", "only the last N", OPTIONS_NUMBER, offsetof(OF, most), 1},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "arb log",
+		NULL, options_common, "arb log",
 		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
 		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op thread\" whom it "
 		"moved. With --json the daemon's document comes as it is, whole.");
 	struct log l = {0};
-	struct command_line line = {.admin = a, .own = &l};
+	struct command_line line = {.admin = a, .options = options, .own = &l};
 	struct json_object *document;
 
 	options_parse(&argp, &line, argc, argv);

@@ -17,13 +17,6 @@
 #include "message.h"
 #include "options.h"
 
-enum {
-	OPTION_TASK = 0x100,
-	OPTION_COUNT,
-	OPTION_SKIP,
-	OPTION_POOL
-};
-
 /* The only partition with an arbiter. 0, or the exit status: all is said. */
 static int only_partition(const struct admin *a, char ret_path[ASKING_PARTITION])
 {
@@ -54,6 +47,7 @@ struct order {
 	struct shmstore_client_arb what;
 	struct shmstore_client *client;
 	char partition[ASKING_PARTITION];
+	const char *pool; /* as it was said */
 };
 
 /* 0, or the exit status: all is said. */
@@ -109,30 +103,16 @@ static error_t parse_order(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
 	struct order *o = line->own;
-	struct shmstore_client_arb *what = &o->what;
-	uint64_t n;
+	error_t r = options_common(key, arg, state);
 
-	switch (key) {
-	case OPTION_TASK:
-		what->task = true;
-		return 0;
-	case OPTION_COUNT:
-		n = options_number(state, "--count", arg, 0);
-		if (n > UINT32_MAX)
-			options_usage(state, "--count %s: is too many", arg);
-		what->value = (int64_t)n;
-		return 0;
-	case OPTION_SKIP:
-		what->skip = options_number(state, "--skip", arg, 0);
-		return 0;
-	case OPTION_POOL:
-		if (!arb_id_parse(arg, &what->pool))
-			options_usage(state, "--pool %s: is no pool's id; arb pools shows them", arg);
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
+	if (key == ARGP_KEY_END && o->pool && !arb_id_parse(o->pool, &o->what.pool))
+		options_usage(state, "--pool %s: is no pool's id; arb pools shows them", o->pool);
+	if (key == ARGP_KEY_END && o->what.value > UINT32_MAX)
+		options_usage(state, "--count %" PRId64 ": is too many", o->what.value);
+	return r;
 }
+
+typedef struct order OF;
 
 static void print_injected(const struct admin *a, const struct order *o, const char *target)
 {
@@ -159,21 +139,22 @@ static void print_injected(const struct admin *a, const struct order *o, const c
 
 int cmd_arb_inject(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"task", OPTION_TASK, NULL, 0, "ID is a task's: of all its contexts", 0},
-		{"count", OPTION_COUNT, "N", 0, "so many reserves (default: 1; 0: none any more)", 0},
-		{"skip", OPTION_SKIP, "N", 0, "after so many (default: 0)", 0},
-		{"pool", OPTION_POOL, "ID", 0, "only in that pool (default: in any)", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	static const struct options_row options[] = {
+		{"task", 0, NULL, "ID is a task's: of all its contexts", OPTIONS_FLAG, offsetof(OF, what.task)},
+		{"count", 0, "N", "so many reserves (default: 1; 0: none any more)", OPTIONS_NUMBER,
+		 offsetof(OF, what.value)},
+		{"skip", 0, "N", "after so many (default: 0)", OPTIONS_NUMBER, offsetof(OF, what.skip)},
+		{"pool", 0, "ID", "only in that pool (default: in any)", OPTIONS_TEXT, offsetof(OF, pool)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse_order, "arb inject KIND ID",
+		NULL, parse_order, "arb inject KIND ID",
 		"Makes the next reserves of a context fail, to see whether its program copes.\v"
 		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody else is "
 		"disturbed. Root and the daemon's user only.");
 	static const char *const names[] = {"KIND", "ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_INJECT, .value = 1}};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &o};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .options = options, .own = &o};
 
 	options_parse(&argp, &line, argc, argv);
 	o.what.kind = kind_of(line.args[0]);
@@ -196,17 +177,18 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv)
 
 int cmd_arb_cancel(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"task", OPTION_TASK, NULL, 0, "each ID is a task's: all its contexts", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	static const struct options_row options[] = {
+		{"task", 0, NULL, "each ID is a task's: all its contexts", OPTIONS_FLAG, offsetof(OF, what.task)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse_order, "arb cancel ID...",
+		NULL, options_common, "arb cancel ID...",
 		"Ends what contexts wait for: their calls return CANCELED.\v"
 		"ID as arb threads shows it. One that does not wait is left alone. Root and the daemon's user only.");
 	static const char *const names[] = {"ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_CANCEL}};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true, .own = &o};
+	struct command_line line = {
+		.admin = a, .names = names, .n_needed = 1, .many = true, .options = options, .own = &o};
 
 	options_parse(&argp, &line, argc, argv);
 	for (size_t i = 0; i < line.n_many; i++) {

@@ -21,7 +21,7 @@
 
 struct top {
 	const struct admin *admin;
-	enum arb_order order;
+	size_t order; /* enum arb_order */
 	struct frames frames;
 	struct shmstore_client *client;
 	struct json_object *before, *now; /* documents; before NULL: this is the first */
@@ -124,7 +124,7 @@ static void print_partition(const struct top *top, const struct json_object *p, 
 	print_states(p);
 	print_totals(top, p);
 	arb_print_pools(top->admin, p, narrow);
-	size_t left = arb_print_contexts(top->admin, p, top->order, room(top, p, n_partitions), narrow);
+	size_t left = arb_print_contexts(top->admin, p, (enum arb_order)top->order, room(top, p, n_partitions), narrow);
 	if (left)
 		printf("... and %zu more\n", left);
 	else if (!jsonin_count(p, "contexts"))
@@ -192,29 +192,20 @@ static void sort(void *arg)
 {
 	struct top *top = arg;
 
-	top->order = (enum arb_order)((top->order + 1) % ARB_N_ORDERS);
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct top *top = line->own;
-
-	if (key != 's')
-		return frames_parse(&top->frames, key, arg, state);
-	top->order = (enum arb_order)options_one_of(state, "--sort", arg, arb_order_names, ARB_N_ORDERS);
-	return 0;
+	top->order = (top->order + 1) % ARB_N_ORDERS;
 }
 
 int cmd_arb_top(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
+	typedef struct top OF;
+	static const struct options_row options[] = {
 		FRAMES_OPTIONS("1"),
-		{"sort", 's', "COLUMN", 0, "state (default: who waits first), since, held, priority or store", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+		{"sort", 's', "COLUMN", "state (default: who waits first), since, held, priority or store",
+		 OPTIONS_WORD, offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "arb top",
+		NULL, options_common, "arb top",
 		"Shows the arbiter live: pools, and every context by its state. Keys: q quits, s sorts by the next "
 		"column.\v"
 		"Columns are those of arb pools and arb threads; a narrow terminal leaves some out. With --json, one "
@@ -223,7 +214,7 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 		.admin = a,
 		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 1},
 	};
-	struct command_line line = {.admin = a, .own = &top};
+	struct command_line line = {.admin = a, .options = options, .own = &top};
 
 	options_parse(&argp, &line, argc, argv);
 	int status = asking_open(a, &top.client);

@@ -32,39 +32,8 @@ struct admin_command {
 		   char **argv); /* argv[0] is the program's name; returns enum admin_status */
 };
 
-int cmd_init(struct admin *a, int argc, char **argv);
-int cmd_doctor(struct admin *a, int argc, char **argv);
-int cmd_df(struct admin *a, int argc, char **argv);
-int cmd_du(struct admin *a, int argc, char **argv);
-int cmd_ls(struct admin *a, int argc, char **argv);
-int cmd_stat(struct admin *a, int argc, char **argv);
-int cmd_cat(struct admin *a, int argc, char **argv);
-int cmd_get(struct admin *a, int argc, char **argv);
-int cmd_put(struct admin *a, int argc, char **argv);
-int cmd_rm(struct admin *a, int argc, char **argv);
-int cmd_config(struct admin *a, int argc, char **argv);
-int cmd_reconcile(struct admin *a, int argc, char **argv);
-int cmd_gc(struct admin *a, int argc, char **argv);
-int cmd_verify(struct admin *a, int argc, char **argv);
-int cmd_tier(struct admin *a, int argc, char **argv);
-int cmd_demote(struct admin *a, int argc, char **argv);
-int cmd_promote(struct admin *a, int argc, char **argv);
-int cmd_evict(struct admin *a, int argc, char **argv);
-int cmd_top(struct admin *a, int argc, char **argv);
-int cmd_status(struct admin *a, int argc, char **argv);
-int cmd_workers(struct admin *a, int argc, char **argv);
-int cmd_mem(struct admin *a, int argc, char **argv);
-int cmd_gate(struct admin *a, int argc, char **argv);
-int cmd_preempt(struct admin *a, int argc, char **argv);
-int cmd_actors(struct admin *a, int argc, char **argv);
-int cmd_quota(struct admin *a, int argc, char **argv);
-int cmd_watch(struct admin *a, int argc, char **argv);
-int cmd_set(struct admin *a, int argc, char **argv);
-int cmd_profile(struct admin *a, int argc, char **argv);
-int cmd_stage(struct admin *a, int argc, char **argv);
-int cmd_arb(struct admin *a, int argc, char **argv);
-int cmd_reap(struct admin *a, int argc, char **argv);
-int cmd_version(struct admin *a, int argc, char **argv);
-int cmd_help(struct admin *a, int argc, char **argv);
+#define COMMAND(name, ...) int cmd_##name(struct admin *a, int argc, char **argv);
+#include "commands.def"
+#undef COMMAND
 
 #endif

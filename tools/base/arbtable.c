@@ -125,13 +125,6 @@ size_t arb_print_contexts(const struct admin *a, const struct json_object *parti
 	return n - shown;
 }
 
-/* ---- pools ---- */
-
-static void show_fill(struct table *t, size_t column, const struct json_object *p)
-{
-	table_fill(t, column, jsonin_u64(p, "used"), jsonin_u64(p, "capacity"));
-}
-
 static void show_level(struct table *t, size_t column, const struct json_object *p)
 {
 	static const char *const levels[] = {"none", "waiting", "rolled back"};
@@ -151,7 +144,7 @@ static const struct table_column pool_columns[] = {
 	{"OF", TABLE_TRUNC, "store", "all"},
 	{"CAPACITY", FIGURE_SIZE, "capacity"},
 	{"USED", FIGURE_SIZE, "used"},
-	{"FILL", TABLE_RIGHT, .show = show_fill},
+	{"FILL", TABLE_FILL, "used/capacity"},
 	{"RECLAIMABLE", FIGURE_SIZE | TABLE_UNLESS_0, "reclaimable", "-"},
 	{"SPILLED", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "spilled", "-"},
 	{"LEASED", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WIDE, "leased", "-"},

@@ -54,13 +54,12 @@ static void print_number(const struct json_object *value, enum figure_form form,
 		human_duration(real, text);
 		return;
 	case FIGURE_LATELY:
-		if (n >= 10000) {
-			human_duration(real / 1e3, text);
-			return;
-		} /* fall through */
 	case FIGURE_MS:
 	case FIGURE_TENTHS:
-		snprintf(text, HUMAN_SIZE, "%.1f s", form == FIGURE_TENTHS ? real : real / 1e3);
+		if (form == FIGURE_LATELY && n >= 10000)
+			human_duration(real / 1e3, text);
+		else
+			snprintf(text, HUMAN_SIZE, "%.1f s", form == FIGURE_TENTHS ? real : real / 1e3);
 		return;
 	case FIGURE_AGO:
 		print_ago(n, text);
@@ -105,11 +104,9 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact, 
 /* Prints the member between two braces: its path, and behind a colon its form. */
 static void print_member(const struct json_object *o, bool exact, const char *member)
 {
-	static const char *const forms[FIGURE_FORMS] = {[FIGURE_SIZE] = "size",
-							[FIGURE_TIME] = "time",
-							[FIGURE_ID] = "id",
-							[FIGURE_RATE] = "rate",
-							[FIGURE_SIZES] = "sizes"};
+	static const char *const forms[FIGURE_FORMS] = {
+		[FIGURE_SIZE] = "size", [FIGURE_TIME] = "time",   [FIGURE_ID] = "id",
+		[FIGURE_RATE] = "rate", [FIGURE_SIZES] = "sizes", [FIGURE_TENTHS] = "tenths"};
 	char path[64], noun[HUMAN_SIZE];
 	const char *colon = strchr(member, ':');
 	int form = FIGURE_TEXT;

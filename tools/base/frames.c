@@ -4,20 +4,6 @@
 
 #include <stdio.h>
 
-error_t frames_parse(struct frames *f, int key, char *arg, struct argp_state *state)
-{
-	switch (key) {
-	case 'n':
-		f->iterations = options_number(state, "--iterations", arg, 1);
-		return 0;
-	case 'd':
-		f->interval = options_interval(state, arg);
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
-}
-
 /* Waits for the next frame. False: the user, or the reader of our output, has enough. */
 static bool wait_next(struct frames *f, int64_t deadline)
 {

@@ -16,13 +16,19 @@ struct frames {
 	struct screen screen;
 };
 
-/* Rows of a command's options, and the parser of these and of the options of every command. */
-#define FRAMES_OPTIONS(interval)                                                               \
-	{"iterations", 'n', "N", 0, "end after N intervals (default: never)", 0},              \
-	{                                                                                      \
-		"interval", 'd', "SECONDS", 0, "between two frames (default: " interval ")", 0 \
+/* Rows of a command's options, whose structure has frames. */
+#define FRAMES_OPTIONS(interval_text)                                                                           \
+	{"iterations",                                                                                          \
+	 'n',                                                                                                   \
+	 "N",                                                                                                   \
+	 "end after N intervals (default: never)",                                                              \
+	 OPTIONS_NUMBER,                                                                                        \
+	 offsetof(OF, frames.iterations),                                                                       \
+	 1},                                                                                                    \
+	{                                                                                                       \
+		"interval", 'd', "SECONDS", "between two frames (default: " interval_text ")", OPTIONS_SECONDS, \
+			offsetof(OF, frames.interval)                                                           \
 	}
-error_t frames_parse(struct frames *f, int key, char *arg, struct argp_state *state);
 /* live: on a terminal frames overwrite each other. 0, what take() ended it with, or -errno where signals cannot be had. */
 int frames_run(struct frames *f, bool live);
 

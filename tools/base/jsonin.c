@@ -80,6 +80,8 @@ struct json_object *jsonin_at_path(const struct json_object *o, const char *path
 		path += n;
 		if (!json_object_is_type(at, json_type_object) || !json_object_object_get_ex(at, name, &found))
 			found = NULL;
+		if (*path == '|' && json_object_is_type(found, json_type_string) && !json_object_get_string_len(found))
+			found = NULL;
 		at = *path == '.' ? found : o;
 		if (*path == '.')
 			found = NULL;

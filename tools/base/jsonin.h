@@ -20,7 +20,7 @@ struct json_object *jsonin_keep_object(const struct json_object *o, const char *
 /* A member that is a list: how many it has, and the i-th. */
 size_t jsonin_count(const struct json_object *o, const char *name);
 struct json_object *jsonin_at(const struct json_object *o, const char *name, size_t i);
-/* The member at a path such as "credit.outstanding"; of several paths, "linked|ledger.linked", the first that is there. NULL: missing, or null. */
+/* The member at a path such as "credit.outstanding"; of several paths, "linked|ledger.linked", the first that is there and no empty text. NULL: missing, or null. */
 struct json_object *jsonin_at_path(const struct json_object *o, const char *path);
 /* The list's objects, to be freed: the largest of member first (jsonin_at_path()), equal ones, and all where it is NULL, by the text in name. */
 const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *member,

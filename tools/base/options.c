@@ -173,6 +173,63 @@ uid_t options_user(const struct argp_state *state, const char *arg)
 	return (uid_t)uid;
 }
 
+/* Options of a command's own without a letter have these keys. */
+#define FIRST_KEY 0x2000
+
+static int key_of(const struct command_line *line, size_t i)
+{
+	return line->options[i].key ? line->options[i].key : FIRST_KEY + (int)i;
+}
+
+static void set_option(const struct argp_state *state, const struct options_row *o, void *at, char *arg)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "--%s", o->name);
+	switch (o->kind) {
+	case OPTIONS_FLAG:
+		*(bool *)at = true;
+		return;
+	case OPTIONS_BITS:
+		*(unsigned *)at |= (unsigned)o->value;
+		return;
+	case OPTIONS_NUMBER:
+		*(uint64_t *)at = options_number(state, name, arg, o->value);
+		return;
+	case OPTIONS_UNSIGNED:
+		*(unsigned *)at = (unsigned)options_number(state, name, arg, o->value);
+		return;
+	case OPTIONS_WORD:
+		*(size_t *)at = options_one_of(state, name, arg, o->words, o->n_words);
+		return;
+	case OPTIONS_TEXT:
+		*(const char **)at = arg;
+		return;
+	case OPTIONS_SECONDS:
+		*(double *)at = options_interval(state, arg);
+		return;
+	case OPTIONS_USER:
+		*(uid_t *)at = options_user(state, arg);
+		return;
+	case OPTIONS_OWN:
+	default:
+		return;
+	}
+}
+
+static error_t read_own(int key, char *arg, const struct argp_state *state)
+{
+	const struct command_line *line = state->input;
+
+	for (size_t i = 0; line->options && line->options[i].name; i++) {
+		if (key_of(line, i) != key || line->options[i].kind == OPTIONS_OWN)
+			continue;
+		set_option(state, &line->options[i], (char *)line->own + line->options[i].off, arg);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
 error_t options_common(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
@@ -200,14 +257,24 @@ error_t options_common(int key, char *arg, struct argp_state *state)
 			options_usage(state, "%s is missing", line->names[line->n_args]);
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return read_own(key, arg, state);
 	}
 }
 
 void options_parse(const struct argp *argp, struct command_line *line, int argc, char **argv)
 {
+	struct argp_option options[OPTIONS_MAX + 1] = {{NULL}};
+	struct argp all = *argp;
+
+	for (size_t i = 0; line->options && i < OPTIONS_MAX && line->options[i].name; i++) {
+		const struct options_row *o = &line->options[i];
+
+		options[i] = (struct argp_option){o->name, key_of(line, i), o->arg, 0, o->help, 0};
+	}
+	if (line->options)
+		all.options = options;
 	command = argp->args_doc;
-	error_t error = argp_parse(argp, argc, argv, 0, NULL, line);
+	error_t error = argp_parse(&all, argc, argv, 0, NULL, line);
 
 	if (error) {
 		message_say("the command line cannot be read: %s", shmstore_strerror(error));

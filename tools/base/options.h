@@ -12,14 +12,41 @@
 #include "admin.h"
 
 #define OPTIONS_ARGS_MAX 4
+#define OPTIONS_MAX      12
+
+/* Where an option's value goes in the command's own structure. */
+enum options_kind {
+	OPTIONS_FLAG,     /* a bool: true */
+	OPTIONS_BITS,     /* an unsigned: value is added */
+	OPTIONS_NUMBER,   /* a uint64_t, of at least value */
+	OPTIONS_UNSIGNED, /* an unsigned */
+	OPTIONS_WORD,     /* a size_t: which one of words (some may be NULL) */
+	OPTIONS_TEXT,     /* a const char * */
+	OPTIONS_SECONDS,  /* a double: options_interval() */
+	OPTIONS_USER,     /* a uid_t */
+	OPTIONS_OWN,      /* the command's own parser takes it, by its key */
+};
+
+struct options_row {
+	const char *name;
+	int key;         /* a letter; 0: it has none */
+	const char *arg; /* what it takes, for people; NULL: nothing */
+	const char *help;
+	enum options_kind kind;
+	size_t off;
+	uint64_t value;
+	const char *const *words;
+	size_t n_words;
+};
 
 /* A command's arguments: the input of its argp. */
 struct command_line {
 	struct admin *admin;
-	const char *const *names; /* of its arguments, NULL-terminated; NULL = it takes none */
-	size_t n_needed;          /* so many of them must be there */
-	bool many;                /* the last of them may be repeated: those are in many_args, not in args */
-	void *own;                /* where its parser puts its options */
+	const char *const *names;          /* of its arguments, NULL-terminated; NULL = it takes none */
+	size_t n_needed;                   /* so many of them must be there */
+	bool many;                         /* the last of them may be repeated: those are in many_args, not in args */
+	const struct options_row *options; /* its own, ended by one without a name; NULL: argp has them */
+	void *own;                         /* where they go */
 	size_t n_args;
 	const char *args[OPTIONS_ARGS_MAX];
 	size_t n_many;

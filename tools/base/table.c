@@ -239,18 +239,67 @@ void table_store_state(struct table *t, size_t column, const struct json_object 
 					      : "dead");
 }
 
+/* Adds up the members whose names stand in text, with + between them. False: one is missing. */
+static bool add_up(const struct json_object *o, const char *text, uint64_t *ret)
+{
+	*ret = 0;
+	for (bool more = true; more; text++) {
+		char name[64];
+		size_t n = strcspn(text, "+/");
+
+		snprintf(name, sizeof(name), "%.*s", (int)n, text);
+		if (!jsonin_has(o, name))
+			return false;
+		*ret += jsonin_u64(o, name);
+		text += n;
+		more = *text == '+';
+	}
+	return true;
+}
+
+static void show_fill(struct table *t, size_t column, const struct json_object *o, const char *member)
+{
+	uint64_t used, size;
+
+	if (add_up(o, member, &used) && add_up(o, strchr(member, '/') + 1, &size))
+		table_fill(t, column, used, size);
+	else
+		table_text(t, column, "-");
+}
+
+/* What member shows, which may begin with another one and a question mark. NULL: nothing. */
+static struct json_object *find_member(const struct json_object *o, const char *member)
+{
+	const char *then = strchr(member, '?');
+	char name[64];
+
+	snprintf(name, sizeof(name), "%.*s", (int)(then ? then - member : 0), member);
+	return then && !jsonin_u64(o, name) ? NULL : jsonin_at_path(o, then ? then + 1 : member);
+}
+
 static void show_member(struct table *t, size_t column, const struct json_object *o)
 {
 	const struct table_column *c = &t->columns[column];
-	struct json_object *value = jsonin_at_path(o, c->member);
+	struct json_object *value = find_member(o, c->member);
+	const char *no = c->none ? strchr(c->none, '|') : NULL;
 	bool is_0 = json_object_is_type(value, json_type_int) && json_object_get_uint64(value) == 0;
 
+	if ((c->how & TABLE_FILL) == TABLE_FILL) {
+		show_fill(t, column, o, c->member);
+		return;
+	}
+	if ((c->how & FORM) == FIGURE_FLAG && no) {
+		table_printf(t, column, "%.*s", (int)(no - c->none), c->none);
+		if (!json_object_get_boolean(value))
+			table_text(t, column, no + 1);
+		return;
+	}
 	if ((!value && c->none) || (is_0 && c->how & TABLE_UNLESS_0)) {
 		table_text(t, column, c->none ? c->none : "");
 		return;
 	}
 	table_figure(t, column, value, (enum figure_form)(c->how & FORM));
-	if (c->how & TABLE_WARN && value && !is_0)
+	if (c->how & TABLE_WARN && json_object_get_boolean(value)) /* of a number: is it not 0 */
 		table_color(t, column, "yellow");
 	if (c->how & TABLE_STATE)
 		color_state(t, column);

@@ -16,20 +16,24 @@ struct json_object;
 
 /* Besides an enum figure_form; columns of numbers are aligned to the right. */
 #define TABLE_RIGHT    (1u << 8)
-#define TABLE_TRUNC    (1u << 9)  /* gives way where the terminal is too narrow */
-#define TABLE_WRAP     (1u << 10) /* goes on in a second line there */
-#define TABLE_WIDE     (1u << 11) /* left out of a narrow display */
-#define TABLE_UNLESS_0 (1u << 12) /* 0 is shown as a missing member is */
-#define TABLE_WARN     (1u << 13) /* what is not 0 is yellow */
-#define TABLE_STATE    (1u << 14) /* coloured by its word */
+#define TABLE_TRUNC    (1u << 9)                /* gives way where the terminal is too narrow */
+#define TABLE_WRAP     (1u << 10)               /* goes on in a second line there */
+#define TABLE_WIDE     (1u << 11)               /* left out of a narrow display */
+#define TABLE_UNLESS_0 (1u << 12)               /* 0 is shown as a missing member is */
+#define TABLE_WARN     (1u << 13)               /* what is not 0 is yellow */
+#define TABLE_STATE    (1u << 14)               /* coloured by its word */
+#define TABLE_FILL     (1u << 15 | TABLE_RIGHT) /* table_fill() */
 
 struct table;
 struct table_column {
 	const char *name; /* its heading */
 	unsigned how;     /* an enum figure_form, and flags */
-	const char *
-		member; /* that it shows of a row's object (jsonin_at_path()); NULL: filled by the command, or by show() */
-	const char *none; /* where that is missing; NULL: as 0 or no text is shown */
+	/*
+	 * The member that it shows of a row's object (jsonin_at_path()); NULL: it is filled by the command, or by
+	 * show(). "size?available": only where size is there and not 0. Of TABLE_FILL: "used/size", or sums of these.
+	 */
+	const char *member;
+	const char *none; /* where that is missing; NULL: as 0 or no text is shown. Of FIGURE_FLAG: "yes|no" */
 	void (*show)(struct table *t, size_t column, const struct json_object *o);
 };
 

@@ -24,57 +24,26 @@ static void show_huge(struct table *t, size_t column, const struct json_object *
 	table_text(t, column, !jsonin_flag(o, "tmpfs") ? "on disk" : *huge ? huge : "?");
 }
 
-static void show_available(struct table *t, size_t column, const struct json_object *o)
-{
-	if (jsonin_u64(o, "size"))
-		table_size(t, column, jsonin_u64(o, "available"));
-	else
-		table_text(t, column, "-");
-}
-
-static void show_fill(struct table *t, size_t column, const struct json_object *o)
-{
-	table_fill(t, column, jsonin_u64(o, "used"), jsonin_u64(o, "size"));
-}
-
-static void show_inodes(struct table *t, size_t column, const struct json_object *o)
-{
-	if (jsonin_u64(o, "inodes_size"))
-		table_count(t, column, jsonin_u64(o, "inodes_free"));
-	else
-		table_text(t, column, "unlimited");
-}
-
-static void show_inodes_fill(struct table *t, size_t column, const struct json_object *o)
-{
-	table_fill(t, column, jsonin_u64(o, "inodes_used"), jsonin_u64(o, "inodes_size"));
-}
-
 static const struct table_column columns[] = {
 	{"PARTITION", FIGURE_TEXT, "partition"},
 	{"HUGE", .show = show_huge},
 	{"SIZE", FIGURE_SIZE | TABLE_UNLESS_0, "size", "unlimited"},
 	{"USED", FIGURE_SIZE, "used"},
-	{"AVAILABLE", TABLE_RIGHT, .show = show_available},
-	{"FILL", TABLE_RIGHT, .show = show_fill},
+	{"AVAILABLE", FIGURE_SIZE, "size?available", "-"},
+	{"FILL", TABLE_FILL, "used/size"},
 	{"STORES", FIGURE_COUNT, "stores"},
 	{"OBJECTS", FIGURE_COUNT, "objects"},
 	{"LEASES", FIGURE_COUNT, "leases"},
-	{"INODES FREE", TABLE_RIGHT, .show = show_inodes},
-	{"FILL", TABLE_RIGHT, .show = show_inodes_fill},
+	{"INODES FREE", FIGURE_COUNT, "inodes_size?inodes_free", "unlimited"},
+	{"FILL", TABLE_FILL, "inodes_used/inodes_size"},
 };
-
-static void show_tier_fill(struct table *t, size_t column, const struct json_object *o)
-{
-	table_fill(t, column, jsonin_u64(o, "used"), jsonin_u64(o, "used") + jsonin_u64(o, "available"));
-}
 
 static const struct table_column tier_columns[] = {
 	{"TIER", FIGURE_TEXT, "path"},
 	{"LIMIT", FIGURE_SIZE | TABLE_UNLESS_0, "max", "the disk"},
 	{"USED", FIGURE_SIZE, "used"},
 	{"AVAILABLE", FIGURE_SIZE, "available"},
-	{"FILL", TABLE_RIGHT, .show = show_tier_fill},
+	{"FILL", TABLE_FILL, "used/used+available"},
 	{"DEMOTED", FIGURE_SIZE, "demoted"},
 	{"IN MEMORY TOO", FIGURE_SIZE, "clean"},
 	{"GARBAGE", FIGURE_SIZE, "orphans"},

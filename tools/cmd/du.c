@@ -32,13 +32,8 @@ static void show_mapped(struct table *t, size_t column, const struct json_object
 		table_size(t, column, jsonin_flag(s, "alive") ? jsonin_u64(s, "mapped") : 0);
 }
 
-static void show_name(struct table *t, size_t column, const struct json_object *s)
-{
-	table_text(t, column, *jsonin_text(s, "name") ? jsonin_text(s, "name") : jsonin_text(s, "path"));
-}
-
 static const struct table_column columns[] = {
-	{"STORE", .show = show_name},
+	{"STORE", FIGURE_TEXT, "name|path"},
 	{"PID", FIGURE_COUNT | TABLE_UNLESS_0, "pid", ""}, /* a kept store that was closed is nobody's */
 	{"STATE", .show = show_state},
 	{"OBJECTS", FIGURE_COUNT, "objects"},
@@ -98,7 +93,7 @@ static void add_row(struct du *du, const struct json_object *o, const struct shm
 		return;
 	}
 	table_row(&du->table);
-	show_name(&du->table, 0, o);
+	table_text(&du->table, 0, s->name[0] ? s->name : s->path);
 	table_printf(&du->table, 2, "of user %u", s->uid);
 }
 
@@ -159,26 +154,17 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 	jsonin_free(o);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct du *du = line->own;
-
-	if (key != 's')
-		return options_common(key, arg, state);
-	du->sort = options_one_of(state, "--sort", arg, sorts, N_COLUMNS);
-	return 0;
-}
-
 int cmd_du(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"sort", 's', "COLUMN", 0,
-		 "name (default), objects, linked, pss, uss, leased, pool, stranded, demoted, mapped, age or pid", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct du OF;
+	static const struct options_row options[] = {
+		{"sort", 's', "COLUMN",
+		 "name (default), objects, linked, pss, uss, leased, pool, stranded, demoted, mapped, age or pid",
+		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "du",
+		NULL, options_common, "du",
 		"What each store holds.\v"
 		"LINKED is all that a store links; an object of several stores counts in each of them, but once in "
 		"the total. PSS shares it out by links and adds up. USS is what would be freed if the store went "
@@ -188,7 +174,7 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		"the store. On a partition with a disk tier, DEMOTED is what a store's objects "
 		"there take in memory when they come back; until then they count in OBJECTS only.");
 	struct du du = {.admin = a};
-	struct command_line line = {.admin = a, .own = &du};
+	struct command_line line = {.admin = a, .options = options, .own = &du};
 	struct shmstore_books_total total = {.size = sizeof(total)};
 	struct shmstore_partition *p;
 	char tier[PATH_MAX];

@@ -21,11 +21,6 @@
 #include "progress.h"
 #include "tierstate.h"
 
-enum {
-	OPTION_LEASES = 1000,
-	OPTION_ALL
-};
-
 struct gc {
 	const struct admin *admin;
 	unsigned flags; /* SHMSTORE_GC_* */
@@ -172,36 +167,25 @@ static int collect_all(struct gc *gc)
 	return status;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct gc *gc = line->own;
-
-	if (key == OPTION_ALL)
-		gc->all = true;
-	else if (key == 'n' || key == OPTION_LEASES)
-		gc->flags |= key == 'n' ? SHMSTORE_GC_DRY_RUN : SHMSTORE_GC_LEASES;
-	else
-		return options_common(key, arg, state);
-	return 0;
-}
-
 int cmd_gc(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"dry-run", 'n', NULL, 0, "only say what would go, and why", 0},
-		{"leases", OPTION_LEASES, NULL, 0,
-		 "leases of dead stores too, before they end: their tickets are stale then", 0},
-		{"all", OPTION_ALL, NULL, 0, "all partitions on this host's tmpfs mounts, in place of one", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct gc OF;
+	static const struct options_row options[] = {
+		{"dry-run", 'n', NULL, "only say what would go, and why", OPTIONS_BITS, offsetof(OF, flags),
+		 SHMSTORE_GC_DRY_RUN},
+		{"leases", 0, NULL, "leases of dead stores too, before they end: their tickets are stale then",
+		 OPTIONS_BITS, offsetof(OF, flags), SHMSTORE_GC_LEASES},
+		{"all", 0, NULL, "all partitions on this host's tmpfs mounts, in place of one", OPTIONS_FLAG,
+		 offsetof(OF, all)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "gc",
+		NULL, options_common, "gc",
 		"Removes what dead processes left: their stores (unless they are kept ones), expired leases, "
 		"half-made files, addresses of stores that are gone, and tier files that no name leads to. Live "
 		"processes are not disturbed; what is unsure stays.");
 	struct gc gc = {.admin = a};
-	struct command_line line = {.admin = a, .own = &gc};
+	struct command_line line = {.admin = a, .options = options, .own = &gc};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);

@@ -29,27 +29,11 @@ struct get {
 	uint64_t size;
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct get *get = line->own;
-
-	switch (key) {
-	case 'n':
-		get->buffer = options_number(state, "--buffer", arg, 0);
-		return 0;
-	case 'H':
-		get->header = true;
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
-}
-
-static const struct argp_option options[] = {
-	{"buffer", 'n', "N", 0, "the buffer to write, counted from 0 (default: 0)", 0},
-	{"header", 'H', NULL, 0, "the caller's header instead of a buffer", 0},
-	{NULL, 0, NULL, 0, NULL, 0},
+typedef struct get OF;
+static const struct options_row options[] = {
+	{"buffer", 'n', "N", "the buffer to write, counted from 0 (default: 0)", OPTIONS_NUMBER, offsetof(OF, buffer)},
+	{"header", 'H', NULL, "the caller's header instead of a buffer", OPTIONS_FLAG, offsetof(OF, header)},
+	{NULL},
 };
 
 static int write_all(int fd, const char *data, uint64_t size)
@@ -192,7 +176,7 @@ static int run(struct get *get)
 static int get_main(struct admin *a, int argc, char **argv, const struct argp *argp, const char *const *names)
 {
 	static struct get get;
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &get};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .options = options, .own = &get};
 
 	options_parse(argp, &line, argc, argv);
 	get.admin = a;
@@ -205,7 +189,7 @@ static int get_main(struct admin *a, int argc, char **argv, const struct argp *a
 int cmd_get(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "get STORE KEY [FILE]",
+		NULL, options_common, "get STORE KEY [FILE]",
 		"Writes the bytes of one buffer of an object to FILE, or to standard output where it is missing or "
 		"\"-\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
@@ -216,7 +200,7 @@ int cmd_get(struct admin *a, int argc, char **argv)
 int cmd_cat(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "cat STORE KEY",
+		NULL, options_common, "cat STORE KEY",
 		"Writes the bytes of one buffer of an object to standard output; with --json, in base64 as "
 		"\"data\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");

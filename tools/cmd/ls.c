@@ -57,7 +57,7 @@ struct ls {
 	const struct admin *admin;
 	const char *store; /* whose objects are being listed */
 	struct table table;
-	int sort; /* column; -1 = as they are found */
+	size_t sort; /* column; N_COLUMNS: as they are found */
 	uint64_t n_objects, n_damaged, n_unreadable, bytes, header_bytes, buffer_bytes;
 };
 
@@ -152,24 +152,13 @@ static int list_all(struct ls *ls, struct shmstore_partition *p, const char *nam
 	return status;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct ls *ls = line->own;
-
-	if (key != 's')
-		return options_common(key, arg, state);
-	ls->sort = (int)options_one_of(state, "--sort", arg, sorts, N_COLUMNS);
-	return 0;
-}
-
 /* The sums as the last line. An object of several stores counts in each. */
 static void finish(struct ls *ls)
 {
 	struct table *t = &ls->table;
 
-	if (ls->sort >= 0)
-		table_sort(t, (size_t)ls->sort);
+	if (ls->sort < N_COLUMNS)
+		table_sort(t, ls->sort);
 	if (ls->n_objects) {
 		table_row(t);
 		table_text(t, 0, "total");
@@ -183,12 +172,14 @@ static void finish(struct ls *ls)
 
 int cmd_ls(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"sort", 's', "COLUMN", 0, "store, key, size, header, links or age; takes memory for all objects", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct ls OF;
+	static const struct options_row options[] = {
+		{"sort", 's', "COLUMN", "store, key, size, header, links or age; takes memory for all objects",
+		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "ls [STORE]",
+		NULL, options_common, "ls [STORE]",
 		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
 		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is shared. N is the "
 		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets it), pinned (in "
@@ -197,8 +188,8 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		"time since it was written, of which packed objects tell nothing; the total counts an object in each "
 		"of its stores.");
 	static const char *const names[] = {"STORE", NULL};
-	struct ls ls = {.admin = a, .sort = -1};
-	struct command_line line = {.admin = a, .names = names, .own = &ls};
+	struct ls ls = {.admin = a, .sort = N_COLUMNS};
+	struct command_line line = {.admin = a, .names = names, .options = options, .own = &ls};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);
@@ -209,7 +200,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		json_stream_begin("objects");
 	else
 		table_init(&ls.table, a, columns, N_COLUMNS);
-	ls.table.hold = ls.sort >= 0;
+	ls.table.hold = ls.sort < N_COLUMNS;
 	if (!isatty(STDOUT_FILENO)) /* else the list itself is seen to grow */
 		progress_begin("ls");
 	status = list_all(&ls, p, line.args[0]);

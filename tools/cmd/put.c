@@ -35,35 +35,14 @@ struct put {
 	bool made_store;
 };
 
-enum {
-	OPTION_PIN = 0x100
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct put *put = line->own;
-
-	switch (key) {
-	case 'r':
-		put->flags |= SHMSTORE_REPLACE;
-		return 0;
-	case 'c':
-		put->flags |= SHMSTORE_CHECKSUM;
-		return 0;
-	case OPTION_PIN:
-		put->flags |= SHMSTORE_PIN;
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
-}
-
-static const struct argp_option options[] = {
-	{"replace", 'r', NULL, 0, "take the place of an object of that key", 0},
-	{"checksum", 'c', NULL, 0, "keep a checksum of the bytes for verify", 0},
-	{"pin", OPTION_PIN, NULL, 0, "never move it to the disk tier", 0},
-	{NULL, 0, NULL, 0, NULL, 0},
+typedef struct put OF;
+static const struct options_row options[] = {
+	{"replace", 'r', NULL, "take the place of an object of that key", OPTIONS_BITS, offsetof(OF, flags),
+	 SHMSTORE_REPLACE},
+	{"checksum", 'c', NULL, "keep a checksum of the bytes for verify", OPTIONS_BITS, offsetof(OF, flags),
+	 SHMSTORE_CHECKSUM},
+	{"pin", 0, NULL, "never move it to the disk tier", OPTIONS_BITS, offsetof(OF, flags), SHMSTORE_PIN},
+	{NULL},
 };
 
 /* Says why the object could not be put. */
@@ -264,13 +243,13 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 int cmd_put(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "put STORE KEY [FILE]",
+		NULL, options_common, "put STORE KEY [FILE]",
 		"Makes an object with one buffer of FILE, or of standard input where it is missing or \"-\". A store "
 		"that does not exist is made, and kept; a store that a live process owns is refused.\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN.");
 	static const char *const names[] = {"STORE", "KEY", "FILE", NULL};
 	static struct put put;
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .own = &put};
+	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .options = options, .own = &put};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);

@@ -14,11 +14,6 @@ static void show_used(struct table *t, size_t column, const struct json_object *
 		table_color(t, column, "yellow");
 }
 
-static void show_fill(struct table *t, size_t column, const struct json_object *o)
-{
-	table_fill(t, column, jsonin_u64(o, "used") + jsonin_u64(o, "outstanding"), jsonin_u64(o, "hard"));
-}
-
 static const struct table_column columns[] = {
 	{"LIMIT OF", FIGURE_TEXT, "kind"},
 	{"WHICH", FIGURE_TEXT, "id"},
@@ -26,7 +21,7 @@ static const struct table_column columns[] = {
 	{"SOFT", FIGURE_SIZE, "soft", "-"},
 	{"USED", TABLE_RIGHT, .show = show_used},
 	{"GRANTED", FIGURE_SIZE, "outstanding"},
-	{"FILL", TABLE_RIGHT, .show = show_fill},
+	{"FILL", TABLE_FILL, "used+outstanding/hard"},
 	{"STORES", FIGURE_COUNT, "stores"},
 	{"WAITING", FIGURE_COUNT | TABLE_WARN, "waiting"},
 	{"REFUSED", FIGURE_COUNT, "refused"},

@@ -14,11 +14,6 @@
 #include "table.h"
 #include "tierstate.h"
 
-static void show_fill(struct table *t, size_t column, const struct json_object *p)
-{
-	table_fill(t, column, jsonin_u64(p, "used"), jsonin_u64(p, "size"));
-}
-
 static void show_residual(struct table *t, size_t column, const struct json_object *p)
 {
 	struct json_object *residual = jsonin_at_path(p, "survey.residual");
@@ -44,7 +39,7 @@ static const struct table_column columns[] = {
 	{"PARTITION", FIGURE_TEXT, "partition"},
 	{"SIZE", FIGURE_SIZE, "size"},
 	{"USED", FIGURE_SIZE, "used"},
-	{"FILL", TABLE_RIGHT, .show = show_fill},
+	{"FILL", TABLE_FILL, "used/size"},
 	{"ALIVE", FIGURE_COUNT, "ledgers.stores"},
 	{"OBJECTS", FIGURE_COUNT, "ledgers.objects"},
 	{"LINKED", FIGURE_SIZE, "survey.linked", ""},
@@ -101,31 +96,20 @@ static int judge(const struct json_object *document)
 	return status;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	bool *reconcile = line->own;
-
-	if (key != 'r')
-		return options_common(key, arg, state);
-	*reconcile = true;
-	return 0;
-}
-
 int cmd_status(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"reconcile", 'r', NULL, 0, "have every byte accounted for first; exit status 1 if some are missing",
-		 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	static const struct options_row options[] = {
+		{"reconcile", 'r', NULL, "have every byte accounted for first; exit status 1 if some are missing",
+		 OPTIONS_FLAG},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "status",
+		NULL, options_common, "status",
 		"Shows the daemon and the partitions that it watches (with -p: that one).\v"
 		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df equation are of the last "
 		"survey.");
 	bool reconcile = false;
-	struct command_line line = {.admin = a, .own = &reconcile};
+	struct command_line line = {.admin = a, .options = options, .own = &reconcile};
 	struct asking_view view = {.document = print_document, .arg = a};
 
 	options_parse(&argp, &line, argc, argv);

@@ -28,9 +28,6 @@
 #include "table.h"
 #include "tierstate.h"
 
-enum {
-	OPTION_SORT = 0x100
-};
 #define DAEMON_MS 500u /* longer than that it is not waited for */
 
 /* What --sort takes, and the member that it goes by; none: the name. */
@@ -285,26 +282,17 @@ static void sort(void *arg)
 	top->sort = (top->sort + 1) % N_SORTS;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct top *top = line->own;
-
-	if (key != OPTION_SORT)
-		return frames_parse(&top->frames, key, arg, state);
-	top->sort = options_one_of(state, "--sort", arg, sort_names, N_SORTS);
-	return 0;
-}
-
 int cmd_top(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
+	typedef struct top OF;
+	static const struct options_row options[] = {
 		FRAMES_OPTIONS("2"),
-		{"sort", OPTION_SORT, "COLUMN", 0, "linked (default), mapped, put, get or name", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+		{"sort", 0, "COLUMN", "linked (default), mapped, put, get or name", OPTIONS_WORD, offsetof(OF, sort),
+		 .words = sort_names, .n_words = N_SORTS},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "top",
+		NULL, options_common, "top",
 		"Shows the partition and its stores live. Keys: q quits, s sorts by the next column.\v"
 		"Numbers of stores are what their owners write down; space is what the file system says. With "
 		"--json, one object per interval and line. Without a terminal, frames follow one another.");
@@ -312,7 +300,7 @@ int cmd_top(struct admin *a, int argc, char **argv)
 		.admin = a,
 		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 2},
 	};
-	struct command_line line = {.admin = a, .own = &top};
+	struct command_line line = {.admin = a, .options = options, .own = &top};
 
 	options_parse(&argp, &line, argc, argv);
 	int status = ADMIN_OK;

@@ -19,12 +19,6 @@
 #include "message.h"
 #include "options.h"
 
-enum {
-	OPTION_SINCE = 0x100,
-	OPTION_EVENTS,
-	OPTION_COUNT
-};
-
 struct watch {
 	const struct admin *admin;
 	uint64_t since;
@@ -117,43 +111,24 @@ static int follow(struct watch *w, struct shmstore_client *c, const sigset_t *wa
 	return ADMIN_OK;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct watch *w = line->own;
-
-	switch (key) {
-	case OPTION_SINCE:
-		w->since = options_number(state, "--since", arg, 0);
-		return 0;
-	case OPTION_EVENTS:
-		w->events = arg;
-		return 0;
-	case 'n':
-		w->n_wanted = options_number(state, "--count", arg, 1);
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
-}
-
 int cmd_watch(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"since", OPTION_SINCE, "NUMBER", 0,
-		 "first those that are kept, after the event of that number; 0 = all", 0},
-		{"events", OPTION_EVENTS, "LIST", 0, "only these, names separated by commas", 0},
-		{"count", 'n', "N", 0, "end after N events (default: never)", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct watch OF;
+	static const struct options_row options[] = {
+		{"since", 0, "NUMBER", "first those that are kept, after the event of that number; 0 = all",
+		 OPTIONS_NUMBER, offsetof(OF, since)},
+		{"events", 0, "LIST", "only these, names separated by commas", OPTIONS_TEXT, offsetof(OF, events)},
+		{"count", 'n', "N", "end after N events (default: never)", OPTIONS_NUMBER, offsetof(OF, n_wanted), 1},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "watch",
+		NULL, options_common, "watch",
 		"Prints what happens, one event a line, until it is interrupted.\v"
 		"With --json each line is one object with a member sequence, its number, from which --since goes on "
 		"after an interruption. Exit status 0 after an interrupt, 1 where the daemon ended. The events and "
 		"what to do about each are in docs/operations.md.");
 	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
-	struct command_line line = {.admin = a, .own = &w};
+	struct command_line line = {.admin = a, .options = options, .own = &w};
 	struct shmstore_client *c;
 	sigset_t waiting;
 

@@ -13,11 +13,6 @@
 #include "options.h"
 #include "table.h"
 
-enum {
-	OPTION_SORT = 0x100,
-	OPTION_BY
-};
-
 /* The keys to sort by: members of a store's, user's or label's object. */
 static const char *const sorts[] = {"linked", "pss", "uss", "pool", "mapped", "pid", "name"};
 #define N_SORTS (sizeof(sorts) / sizeof(sorts[0]))
@@ -38,8 +33,8 @@ static const struct {
 
 struct workers {
 	const struct admin *admin;
-	const char *sort;
-	enum by by;
+	size_t sort; /* of sorts */
+	size_t by;   /* enum by */
 };
 
 /* ---- tables ---- */
@@ -54,14 +49,9 @@ static void show_credit(struct table *t, size_t column, const struct json_object
 		table_text(t, column, "-");
 }
 
-static void show_name(struct table *t, size_t column, const struct json_object *o)
-{
-	table_text(t, column, *jsonin_text(o, "name") ? jsonin_text(o, "name") : jsonin_text(o, "path"));
-}
-
 /* A store that came after the survey has no books, and its ledger's figures instead. */
 static const struct table_column stores[] = {
-	{"STORE", .show = show_name},
+	{"STORE", FIGURE_TEXT, "name|path"},
 	{"PID", FIGURE_COUNT, "pid"},
 	{"USER", FIGURE_TEXT, "user"},
 	{"STATE", .show = table_store_state},
@@ -85,7 +75,8 @@ static const struct table_column groups[] = {
 static void print_list(const struct workers *w, const struct json_object *p)
 {
 	size_t n;
-	const struct json_object **items = jsonin_sorted(p, bys[w->by].list, w->sort, bys[w->by].name, &n);
+	const struct json_object **items =
+		jsonin_sorted(p, bys[w->by].list, sort_members[w->sort], bys[w->by].name, &n);
 	struct table t;
 
 	if (w->by == BY_STORE)
@@ -116,39 +107,25 @@ static void print_partition(const struct json_object *p, void *arg)
 
 /* ---- the command ---- */
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct workers *w = line->own;
-
-	switch (key) {
-	case OPTION_SORT:
-		w->sort = sort_members[options_one_of(state, "--sort", arg, sorts, N_SORTS)];
-		return 0;
-	case OPTION_BY:
-		w->by = (enum by)options_one_of(state, "--by", arg, by_names, N_BY);
-		return 0;
-	default:
-		return options_common(key, arg, state);
-	}
-}
-
 int cmd_workers(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"sort", OPTION_SORT, "COLUMN", 0, "linked (default), pss, uss, pool, mapped, pid or name", 0},
-		{"by", OPTION_BY, "WHAT", 0, "add up by store (default), user or label", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct workers OF;
+	static const struct options_row options[] = {
+		{"sort", 0, "COLUMN", "linked (default), pss, uss, pool, mapped, pid or name", OPTIONS_WORD,
+		 offsetof(OF, sort), .words = sorts, .n_words = N_SORTS},
+		{"by", 0, "WHAT", "add up by store (default), user or label", OPTIONS_WORD, offsetof(OF, by),
+		 .words = by_names, .n_words = N_BY},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "workers",
+		NULL, options_common, "workers",
 		"Shows the stores that the daemon knows, and what they take.\v"
 		"LINKED, PSS, USS and POOL are of the last survey, the rest of the last second. CREDIT is what a "
 		"store may still take without asking, ASKED BACK what the daemon wants back from it. Who is neither "
 		"root nor the daemon's user sees his own stores. Columns are sorted downwards, names upwards; with "
 		"--json nothing is sorted or left out.");
-	struct workers w = {.admin = a, .sort = sort_members[0]};
-	struct command_line line = {.admin = a, .own = &w};
+	struct workers w = {.admin = a};
+	struct command_line line = {.admin = a, .options = options, .own = &w};
 	const struct asking_view view = {.partition = print_partition, .arg = &w};
 
 	options_parse(&argp, &line, argc, argv);

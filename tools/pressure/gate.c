@@ -27,18 +27,10 @@ static const struct table_column columns[] = {
 	{"FLIPS", FIGURE_COUNT, "flips"},
 };
 
-static void show_oldest(struct table *t, size_t column, const struct json_object *g)
-{
-	char text[HUMAN_SIZE];
-
-	table_text(t, column,
-		   jsonin_u64(g, "waiting") ? human_duration(jsonin_real(g, "oldest_wait_seconds"), text) : "-");
-}
-
 static const struct table_column line_columns[] = {
 	{"RUNNING", FIGURE_COUNT, "running"},
 	{"WAITING", FIGURE_COUNT, "waiting"},
-	{"OLDEST", TABLE_RIGHT, .show = show_oldest},
+	{"OLDEST", FIGURE_TIME, "waiting?oldest_wait_seconds", "-"},
 	{"RESERVED", FIGURE_SIZE, "reserved"},
 	{"OF", FIGURE_SIZE, "cap"},
 	{"ADMITTED", FIGURE_COUNT, "admitted"},

@@ -17,33 +17,19 @@
 #include "options.h"
 #include "table.h"
 
-enum {
-	KEY_SWAP = 0x100,
-	KEY_DAEMON,
-};
-
 struct mem_options {
 	struct memsource_config source;
 	bool daemon;
 };
 
-static const struct argp_option option_list[] = {
-	{"swap", KEY_SWAP, NULL, 0, "Count swap, in what may be used and in what is", 0},
-	{"daemon", KEY_DAEMON, NULL, 0, "Show what the daemon watches: whose the memory is, and the thresholds", 0},
-	{NULL, 0, NULL, 0, NULL, 0},
+typedef struct mem_options OF;
+static const struct options_row options[] = {
+	{"swap", 0, NULL, "Count swap, in what may be used and in what is", OPTIONS_FLAG,
+	 offsetof(OF, source.count_swap)},
+	{"daemon", 0, NULL, "Show what the daemon watches: whose the memory is, and the thresholds", OPTIONS_FLAG,
+	 offsetof(OF, daemon)},
+	{NULL},
 };
-
-static error_t option(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct mem_options *o = line->own;
-
-	if (key != KEY_SWAP && key != KEY_DAEMON)
-		return options_common(key, arg, state);
-	o->source.count_swap = o->source.count_swap || key == KEY_SWAP;
-	o->daemon = o->daemon || key == KEY_DAEMON;
-	return 0;
-}
 
 static struct json_object *make_document(const struct memsource_reading *r, const struct memsource_config *config)
 {
@@ -66,19 +52,6 @@ static void show_total(struct table *t, size_t column, const struct json_object 
 		table_text(t, column, jsonin_has(m, "cgroup_version") ? "no limit" : "unknown");
 }
 
-static void show_fill(struct table *t, size_t column, const struct json_object *m)
-{
-	if (jsonin_has(m, "total") && jsonin_has(m, "used"))
-		table_fill(t, column, jsonin_u64(m, "used"), jsonin_u64(m, "total"));
-	else
-		table_text(t, column, "-");
-}
-
-static void show_tightest(struct table *t, size_t column, const struct json_object *m)
-{
-	table_text(t, column, jsonin_flag(m, "tightest") ? "the tightest" : "");
-}
-
 static void show_size(struct table *t, size_t column, const struct json_object *term)
 {
 	if (jsonin_has(term, "size"))
@@ -92,8 +65,8 @@ static void print_text(const struct admin *a, const struct json_object *o)
 	static const struct table_column memories[] = {{"MEMORY", FIGURE_TEXT, "source"},
 						       {"TOTAL", TABLE_RIGHT, .show = show_total},
 						       {"USED", FIGURE_SIZE, "used", "unknown"},
-						       {"FILL", TABLE_RIGHT, .show = show_fill},
-						       {"COUNTS", .show = show_tightest}};
+						       {"FILL", TABLE_FILL, "used/total"},
+						       {"COUNTS", FIGURE_FLAG, "tightest", "the tightest|"}};
 	static const struct table_column terms[] = {
 		{"SOURCE"}, {"TERM", FIGURE_TEXT, "term"}, {"SIZE", TABLE_RIGHT, .show = show_size}};
 	struct table t;
@@ -179,14 +152,14 @@ static int show_daemon(struct admin *a)
 int cmd_mem(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp =
-		OPTIONS_ARGP(option_list, option, "mem",
+		OPTIONS_ARGP(NULL, options_common, "mem",
 			     "What this host and the memory cgroups around this process may use and use, term by term, "
 			     "with the source of each.\v"
 			     "The memory that counts is the tightest: the smallest total of the host and of each "
 			     "cgroup up to the root. Page cache "
 			     "does not count as used, and tmpfs does. What could not be read is unknown, not 0.");
 	struct mem_options own = {0};
-	struct command_line line = {.admin = a, .own = &own};
+	struct command_line line = {.admin = a, .options = options, .own = &own};
 	struct memsource_reading r = MEMSOURCE_NULL;
 	char proc[PATH_MAX], cgroup[PATH_MAX];
 	int status = ADMIN_OK, err;

@@ -12,19 +12,17 @@
 #include "options.h"
 #include "table.h"
 
-enum {
-	KEY_DRY_RUN = 0x100,
+struct preempt_options {
+	struct admin *admin;
+	bool dry_run;
 };
 
-static const struct argp_option option_list[] = {
-	{"dry-run", KEY_DRY_RUN, NULL, 0, "Show whom it would take, in this order, why, and what that would free", 0},
-	{NULL, 0, NULL, 0, NULL, 0},
+typedef struct preempt_options OF;
+static const struct options_row options[] = {
+	{"dry-run", 0, NULL, "Show whom it would take, in this order, why, and what that would free", OPTIONS_FLAG,
+	 offsetof(OF, dry_run)},
+	{NULL},
 };
-
-static void show_when(struct table *t, size_t column, const struct json_object *o)
-{
-	table_text(t, column, jsonin_flag(o, "now") ? "now" : "later");
-}
 
 static void show_order(struct table *t, size_t column, const struct json_object *o)
 {
@@ -40,7 +38,7 @@ static void show_moves(struct table *t, size_t column, const struct json_object 
 
 static const struct table_column plan_columns[] = {
 	{"ORDER", TABLE_RIGHT, .show = show_order},
-	{"WHEN", .show = show_when},
+	{"WHEN", FIGURE_FLAG, "now", "now|later"},
 	{"PID", FIGURE_COUNT, "pid"},
 	{"UID", FIGURE_COUNT, "uid"},
 	{"TASKS", FIGURE_COUNT, "tasks"},
@@ -55,22 +53,6 @@ static const struct table_column recent_columns[] = {
 	{"PID", FIGURE_COUNT, "pid"},       {"UID", FIGURE_COUNT, "uid"},    {"TASKS", FIGURE_COUNT, "tasks"},
 	{"LEVEL", FIGURE_TEXT, "level"},    {"BYTES", FIGURE_SIZE, "bytes"}, {"WHY", TABLE_WRAP, "why"},
 };
-
-struct preempt_options {
-	struct admin *admin;
-	bool dry_run;
-};
-
-static error_t option(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	struct preempt_options *o = line->own;
-
-	if (key != KEY_DRY_RUN)
-		return options_common(key, arg, state);
-	o->dry_run = true;
-	return 0;
-}
 
 static void print_plan(const struct json_object *p, const struct admin *a)
 {
@@ -112,13 +94,13 @@ static int judge(const struct json_object *document)
 int cmd_preempt(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp =
-		OPTIONS_ARGP(option_list, option, "preempt",
+		OPTIONS_ARGP(NULL, options_common, "preempt",
 			     "Shows which processes were asked to stop, or made to, because memory was short.\v"
 			     "With --dry-run, which ones it would take: NOW for memory as it is, LATER if it grows on, "
 			     "wave after wave. "
 			     "Nothing is done to anybody.");
 	struct preempt_options own = {.admin = a};
-	struct command_line line = {.admin = a, .own = &own};
+	struct command_line line = {.admin = a, .options = options, .own = &own};
 	const struct asking_view view = {.judge = judge, .document = print_preempt, .arg = &line};
 
 	options_parse(&argp, &line, argc, argv);

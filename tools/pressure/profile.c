@@ -54,13 +54,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* ---- show ---- */
-
-static void show_preempted(struct table *t, size_t column, const struct json_object *k)
-{
-	table_text(t, column, jsonin_flag(k, "preempted") ? "preempted" : "");
-}
-
 static const struct table_column columns[] = {
 	{"USER", TABLE_RIGHT}, /* the list's, not of each kind */
 	{"LANG", FIGURE_TEXT, "lang"},
@@ -74,7 +67,7 @@ static const struct table_column columns[] = {
 	{"SHARED", FIGURE_SIZE, "shared.p95"},
 	{"CPU", FIGURE_MS, "cpu_ms.p95"},
 	{"LIFE", FIGURE_MS, "life_ms"},
-	{"NOTE", .show = show_preempted},
+	{"NOTE", FIGURE_FLAG, "preempted", "preempted|"},
 };
 
 static const struct table_column running[] = {

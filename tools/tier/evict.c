@@ -5,7 +5,6 @@
  * moved.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
@@ -13,8 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fields.h"
+#include "figure.h"
 #include "human.h"
 #include "interrupt.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -23,15 +25,6 @@
 #include "shellword.h"
 #include "storelist.h"
 #include "tierstate.h"
-
-enum {
-	OPTION_TO = 0x100,
-	OPTION_FREE,
-	OPTION_WATERMARKS,
-	OPTION_THREADS,
-	OPTION_BACKGROUND,
-	OPTION_USER,
-};
 
 struct evict {
 	const struct admin *admin;
@@ -47,43 +40,22 @@ static void check_size(const struct argp_state *state, const char *option, const
 {
 	uint64_t bytes;
 
-	if (!human_parse(arg, (uint64_t)1 << 40, &bytes))
+	if (arg && !human_parse(arg, (uint64_t)1 << 40, &bytes))
 		options_usage(state, "%s %s: is no size, such as 8G or 50%%", option, arg);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct command_line *line = state->input;
-	struct evict *e = line->own;
+	const struct command_line *line = state->input;
+	const struct evict *e = line->own;
 
-	switch (key) {
-	case OPTION_TO:
-		check_size(state, "--to", arg);
-		e->to = arg;
-		return 0;
-	case OPTION_FREE:
-		check_size(state, "--free", arg);
-		e->free = arg;
-		return 0;
-	case OPTION_WATERMARKS:
-		e->what.watermarks = true;
-		return 0;
-	case OPTION_THREADS:
-		e->what.n_threads = (unsigned)options_number(state, "--threads", arg, 0);
-		return 0;
-	case OPTION_BACKGROUND:
-		e->what.background = true;
-		return 0;
-	case OPTION_USER:
-		e->what.uid = options_user(state, arg);
-		return 0;
-	case ARGP_KEY_END:
+	if (key == ARGP_KEY_END) {
+		check_size(state, "--to", e->to);
+		check_size(state, "--free", e->free);
 		if (!e->to + !e->free + !e->what.watermarks != 2)
 			options_usage(state, "one of --to, --free and --watermarks says how far");
-		return options_common(key, arg, state);
-	default:
-		return options_common(key, arg, state);
 	}
+	return options_common(key, arg, state);
 }
 
 static int show(const struct shmstore_evict_report *report, void *arg)
@@ -112,71 +84,52 @@ static bool set_goal(struct evict *e, const struct shmstore_partition_info *info
 	return true;
 }
 
-static double seconds(const struct evict *e)
-{
-	return (double)e->report.duration_ns / 1e9;
-}
-
-static void print_json(const struct evict *e, int r)
+static struct json_object *make_document(const struct evict *e, int r)
 {
 	const struct shmstore_evict_report *p = &e->report;
 	struct json_object *o = jsonmake_new();
+	const double seconds = (double)p->duration_ns / 1e9;
 
 	jsonmake_flag(o, "done", r >= 0);
-	jsonmake_u64(o, "objects", p->n_objects);
-	jsonmake_u64(o, "freed", p->freed);
-	jsonmake_u64(o, "held", p->held);
-	jsonmake_u64(o, "original", p->original);
-	jsonmake_u64(o, "written", p->written);
-	jsonmake_u64(o, "clean", p->n_clean);
-	jsonmake_u64(o, "skipped", p->n_skipped);
-	jsonmake_real(o, "seconds", seconds(e));
-	jsonmake_real(o, "original_per_s", p->duration_ns ? (double)p->original / seconds(e) : 0);
-	jsonmake_real(o, "written_per_s", p->duration_ns ? (double)p->written / seconds(e) : 0);
+	fields_of(o, p, NUMBER(objects), SAME(freed), SAME(held), SAME(original), SAME(written), NUMBER(clean),
+		  NUMBER(skipped));
+	jsonmake_real(o, "seconds", seconds);
+	jsonmake_real(o, "original_per_s", p->duration_ns ? (double)p->original / seconds : 0);
+	jsonmake_real(o, "written_per_s", p->duration_ns ? (double)p->written / seconds : 0);
+	jsonmake_null(o, "ratio");
 	if (p->written)
 		jsonmake_real(o, "ratio", (double)p->original / (double)p->written);
-	else
-		jsonmake_null(o, "ratio");
 	jsonmake_flag(o, "disk_full", p->disk_full);
 	jsonmake_prose(o, "error", r < 0 ? e->why : NULL);
-	jsonmake_u64(o, "size", e->size);
-	jsonmake_u64(o, "used_before", e->used_before);
-	jsonmake_u64(o, "used", e->used);
-	json_print(o);
+	fields_of(o, e, SAME(size), SAME(used_before), SAME(used));
+	return o;
 }
 
-static void print_text(const struct evict *e)
+static void print_text(const struct admin *a, const struct json_object *o)
 {
-	const struct shmstore_evict_report *p = &e->report;
-	const bool exact = e->admin->bytes;
-	char a[HUMAN_SIZE], b[HUMAN_SIZE];
+	const bool exact = a->bytes;
 
-	if (!p->n_objects) {
+	if (!jsonin_u64(o, "objects")) {
 		puts("nothing was moved");
 	} else {
-		printf("%s demoted: ", human_count(p->n_objects, "object", a));
-		printf("%s freed", human_bytes(p->freed, exact, a));
-		if (p->held)
-			printf(", %s when they are no longer mapped", human_bytes(p->held, exact, a));
+		figure_print(o, exact, "{objects:object} demoted: {freed:size} freed");
+		if (jsonin_u64(o, "held"))
+			figure_print(o, exact, ", {held:size} when they are no longer mapped");
 		putchar('\n');
-		if (p->original) {
-			printf("%s written for %s of objects", human_bytes(p->written, exact, a),
-			       human_bytes(p->original, exact, b));
-			if (p->duration_ns)
-				printf(" in %.1f s, %s/s of objects", seconds(e),
-				       human_bytes((uint64_t)((double)p->original / seconds(e)), exact, a));
+		if (jsonin_u64(o, "original"))
+			figure_print(o, exact, "{written:size} written for {original:size} of objects");
+		if (jsonin_u64(o, "original") && jsonin_real(o, "original_per_s") > 0)
+			figure_print(o, exact, " in {seconds:tenths}, {original_per_s:sizes}/s of objects");
+		if (jsonin_u64(o, "original"))
 			putchar('\n');
-		}
-		if (p->n_clean)
-			printf("%s needed no write\n", human_count(p->n_clean, "object", a));
+		if (jsonin_u64(o, "clean"))
+			figure_print(o, exact, "{clean:object} needed no write\n");
 	}
-	if (p->n_skipped)
-		printf("%s changed meanwhile, and stayed\n", human_count(p->n_skipped, "object", a));
-	if (e->size)
-		printf("the partition: %s of %s used\n", human_bytes(e->used, exact, a),
-		       human_bytes(e->size, exact, b));
-	else
-		printf("the partition: %s used\n", human_bytes(e->used, exact, a));
+	if (jsonin_u64(o, "skipped"))
+		figure_print(o, exact, "{skipped:object} changed meanwhile, and stayed\n");
+	figure_print(o, exact,
+		     jsonin_u64(o, "size") ? "the partition: {used:size} of {size:size} used\n"
+					   : "the partition: {used:size} used\n");
 }
 
 /* Part of a larger tmpfs, such as /dev/shm: what is used there is not the partition's alone. */
@@ -239,34 +192,35 @@ static int run(struct evict *e, struct shmstore_partition *p)
 	}
 	if (shmstore_partition_info(p, &info) == 0)
 		e->used = info.bytes_used;
-	if (e->admin->json)
-		print_json(e, r);
-	else
-		print_text(e);
+	json_show(e->admin, make_document(e, r), print_text);
 	return status;
 }
 
 int cmd_evict(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"to", OPTION_TO, "SIZE", 0, "until no more than that is used of the partition: 8G, 50%", 0},
-		{"free", OPTION_FREE, "SIZE", 0, "until that much is freed", 0},
-		{"watermarks", OPTION_WATERMARKS, NULL, 0,
-		 "only above the tier's high watermark, and down to the low one", 0},
-		{"threads", OPTION_THREADS, "N", 0, "that read, compress and write (default: as many as processors)",
-		 0},
-		{"background", OPTION_BACKGROUND, NULL, 0, "give way to everything else on the host", 0},
-		{"user", OPTION_USER, "USER", 0, "as root: only that user's objects (default: everybody's)", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct evict OF;
+	static const struct options_row options[] = {
+		{"to", 0, "SIZE", "until no more than that is used of the partition: 8G, 50%", OPTIONS_TEXT,
+		 offsetof(OF, to)},
+		{"free", 0, "SIZE", "until that much is freed", OPTIONS_TEXT, offsetof(OF, free)},
+		{"watermarks", 0, NULL, "only above the tier's high watermark, and down to the low one", OPTIONS_FLAG,
+		 offsetof(OF, what.watermarks)},
+		{"threads", 0, "N", "that read, compress and write (default: as many as processors)", OPTIONS_UNSIGNED,
+		 offsetof(OF, what.n_threads)},
+		{"background", 0, NULL, "give way to everything else on the host", OPTIONS_FLAG,
+		 offsetof(OF, what.background)},
+		{"user", 0, "USER", "as root: only that user's objects (default: everybody's)", OPTIONS_USER,
+		 offsetof(OF, what.uid)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "evict --to SIZE | --free SIZE | --watermarks",
+		NULL, parse, "evict --to SIZE | --free SIZE | --watermarks",
 		"Moves the objects that are used least to the partition's disk tier, until the goal is met.\v"
 		"Pinned and leased objects stay; what is mapped comes last, and its memory is free when the last "
 		"view is gone. One eviction runs at a time for each user: another one is waited for. Exit status 1 "
 		"if the goal could not be met.");
 	static struct evict e = {.what = SHMSTORE_EVICT_INIT, .report = {.size = sizeof(e.report)}};
-	struct command_line line = {.admin = a, .own = &e};
+	struct command_line line = {.admin = a, .options = options, .own = &e};
 	struct shmstore_partition *p;
 	long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
 
