@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metricsactors.c: a family and a sample for each number of all users' actors together. */
-#include "metricsactors.h"
-
 #include <stddef.h>
 
 #include "actors.h"
+#include "metricswrite.h"
 
 #define OF      struct actors_books
 #define METRICS "shmstore_"

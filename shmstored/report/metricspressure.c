@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metricspressure.c: sums first, then every term with its source, then the gate and who asks it. */
-#include "metricspressure.h"
-
 #include "gate.def"
 #include "host.h"
+#include "metricswrite.h"
 #include "pressure.h"
 
 #define OF      struct amount

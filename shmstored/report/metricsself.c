@@ -3,8 +3,6 @@
  * metricsself.c: the daemon's own process as Prometheus's client libraries tell it: process_*. Read from /proc/self when somebody asks; what cannot be
  * read is left out.
  */
-#include "metricsself.h"
-
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -12,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "metricswrite.h"
 #include "procstat.h"
 
 /* In seconds with two decimals, where it is hundredths. */

@@ -19,6 +19,7 @@
 #include "host.def"
 #include "jsonmake.h"
 #include "loop.h"
+#include "profilereport.h"
 #include "report_parts.h"
 
 bool report_may_see(const struct report_view *v, uid_t owner)
@@ -95,22 +96,6 @@ static void events_part(const struct report_view *v, struct host *h, struct json
 	events_each(h->events, v->since, UINT64_MAX, add_event, &l);
 }
 
-/* Of the host, and of no partition: by its name in the document. */
-static bool host_part(const struct report_view *v, struct host *h, enum wire_question what, struct json_object *o)
-{
-	if (what == WIRE_QUERY_MEMORY)
-		report_memory(v, h, jsonmake_child(o, "memory", jsonmake_new()));
-	else if (what == WIRE_QUERY_GATE)
-		report_gate(v, h, jsonmake_child(o, "gate", jsonmake_new()));
-	else if (what == WIRE_QUERY_ACTORS)
-		report_actors(v, h, jsonmake_child(o, "actors", jsonmake_new()));
-	else if (what == WIRE_QUERY_PROFILES)
-		report_profiles(v, h, jsonmake_child(o, "profiles", jsonmake_new()));
-	else
-		return false;
-	return true;
-}
-
 typedef void part(const struct report_view *v, struct account *a, struct json_object *o);
 
 static void partitions_part(const struct report_view *v, struct host *h, const struct account *only, part *fill,
@@ -130,42 +115,45 @@ static void partitions_part(const struct report_view *v, struct host *h, const s
 	}
 }
 
-static part *part_of(enum wire_question what)
+/* What tasks used so far, for who may see it: the document of "shmstore-admin profile show". */
+static void report_profiles(const struct report_view *v, struct host *h, struct json_object *o)
 {
-	switch (what) {
-	case WIRE_QUERY_STATUS:
-	case WIRE_QUERY_RECONCILE:
-		return report_status;
-	case WIRE_QUERY_WORKERS:
-		return report_workers;
-	case WIRE_QUERY_QUOTA:
-		return report_quota;
-	case WIRE_QUERY_HOLDERS:
-		return report_holders;
-	case WIRE_QUERY_HISTORY:
-		return report_history;
-	case WIRE_QUERY_ARBITER:
-		return report_arbiter;
-	case WIRE_QUERY_ARB_LOG:
-		return report_arb_log;
-	case WIRE_QUERY_STAGES:
-		return report_stages;
-	case WIRE_QUERY_EVENTS:
-	case WIRE_QUERY_MEMORY:
-	case WIRE_QUERY_GATE:
-	case WIRE_QUERY_ACTORS:
-	case WIRE_QUERY_PROFILES:
-	default:
-		return NULL;
-	}
+	struct json_object *known =
+		h->profiles && v->uid != REPORT_NOBODY ? profilereport_make(h, v->uid == REPORT_ALL, v->uid) : NULL;
+
+	jsonmake_flag(o, "enabled", known != NULL);
+	if (known)
+		jsonmake_child(o, "known", known);
 }
+
+/* The answer to each question: of each partition, or of the host, by a name in the document. Without either: events. */
+static const struct {
+	part *partition;
+	void (*host)(const struct report_view *v, struct host *h, struct json_object *o);
+	const char *name;
+} parts[] = {
+	[WIRE_QUERY_STATUS] = {report_status},
+	[WIRE_QUERY_RECONCILE] = {report_status},
+	[WIRE_QUERY_WORKERS] = {report_workers},
+	[WIRE_QUERY_QUOTA] = {report_quota},
+	[WIRE_QUERY_HOLDERS] = {report_holders},
+	[WIRE_QUERY_HISTORY] = {report_history},
+	[WIRE_QUERY_ARBITER] = {report_arbiter},
+	[WIRE_QUERY_ARB_LOG] = {report_arb_log},
+	[WIRE_QUERY_STAGES] = {report_stages},
+	[WIRE_QUERY_MEMORY] = {NULL, report_memory, "memory"},
+	[WIRE_QUERY_GATE] = {NULL, report_gate, "gate"},
+	[WIRE_QUERY_ACTORS] = {NULL, report_actors, "actors"},
+	[WIRE_QUERY_PROFILES] = {NULL, report_profiles, "profiles"},
+};
+#define N_PARTS (sizeof(parts) / sizeof(parts[0]))
 
 struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path, unsigned uid,
 				      uint64_t since)
 {
 	struct report_view v = {.uid = uid, .since = since, .mono_ns = loop_clock()};
 	const struct account *only = NULL;
-	part *fill = part_of(what);
+	part *fill = (size_t)what < N_PARTS ? parts[what].partition : NULL;
 	struct json_object *o;
 	struct timespec t;
 
@@ -184,7 +172,9 @@ struct json_object *report_make_since(struct host *h, enum wire_question what, c
 		jsonmake_seconds(o, "time", v.now_ns);
 	if (fill)
 		partitions_part(&v, h, only, fill, o);
-	else if (!host_part(&v, h, what, o))
+	else if ((size_t)what < N_PARTS && parts[what].host)
+		parts[what].host(&v, h, jsonmake_child(o, parts[what].name, jsonmake_new()));
+	else
 		events_part(&v, h, o);
 	if (!jsonmake_failed())
 		return o;

@@ -251,35 +251,15 @@ void report_arb_log(const struct report_view *v, struct account *a, struct json_
 
 bool report_arb_sums(const struct account *a, struct report_arb *ret)
 {
-	struct arb_pool_info p = {0};
-	struct arb_totals t;
-
 	*ret = (struct report_arb){0};
 	if (!a->arb)
 		return false;
-	arb_totals(a->arb->core, &t);
-	arb_pool(a->arb->core, WIRE_ARB_PARTITION, &p);
-	*ret = (struct report_arb){
-		.n_retries = t.n_retries,
-		.n_splits = t.n_splits,
-		.n_nomem = t.n_nomem,
-		.n_toobig = t.n_toobig,
-		.n_timeouts = t.n_timeouts,
-		.n_canceled = t.n_canceled,
-		.n_removed = t.n_removed,
-		.n_contexts = t.n_contexts,
-		.n_parked = t.n_parked,
-		.n_tasks = t.n_tasks,
-		.n_pools = t.n_pools,
-		.capacity = p.capacity,
-		.used = p.used,
-		.reclaimable = p.reclaimable,
-		.leased = leased(a->arb, NULL, WIRE_ARB_PARTITION),
-		.objects = a->arb->kernel.core_objects,
-		.evictable = a->arb->kernel.core_evictable,
-		.drift = a->arb->kernel.drift,
-		.level = a->arb->level,
-	};
+	arb_totals(a->arb->core, &ret->totals);
+	arb_pool(a->arb->core, WIRE_ARB_PARTITION, &ret->pool);
+	ret->leased = leased(a->arb, NULL, WIRE_ARB_PARTITION);
+	ret->objects = a->arb->kernel.core_objects;
+	ret->drift = a->arb->kernel.drift;
+	ret->level = a->arb->level;
 	return true;
 }
 

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "arbiter.h"
+
 struct account;
 struct host;
 struct account_tick;
@@ -44,10 +46,9 @@ void report_tier(const struct report_view *v, struct account *a, struct json_obj
 void report_arb_status(const struct account *a, struct json_object *o);
 /* Contexts with a withheld call, tasks, and the sums that operators look at: for report_status() and the metrics. */
 struct report_arb {
-	uint64_t n_retries, n_splits, n_nomem, n_toobig, n_timeouts, n_canceled, n_removed;
-	uint64_t n_contexts, n_parked, n_tasks, n_pools;
-	uint64_t capacity, used, reclaimable, leased, objects, evictable, drift; /* of the partition's pool */
-	uint64_t level;
+	struct arb_totals totals;
+	struct arb_pool_info pool; /* the partition's */
+	uint64_t leased, objects, drift, level;
 };
 /* False: the arbiter is off. */
 bool report_arb_sums(const struct account *a, struct report_arb *ret);
@@ -61,7 +62,6 @@ void report_holders(const struct report_view *v, struct account *a, struct json_
 void report_history(const struct report_view *v, struct account *a, struct json_object *o);
 
 /* Of the host. */
-void report_profiles(const struct report_view *v, struct host *h, struct json_object *o);
 void report_actors(const struct report_view *v, struct host *h, struct json_object *o);
 
 struct stages;

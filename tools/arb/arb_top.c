@@ -134,14 +134,9 @@ static void print_partition(const struct top *top, const struct json_object *p, 
 static void print_text(struct top *top)
 {
 	size_t n = jsonin_count(top->now, "partitions");
-	time_t now = time(NULL);
-	char clock[16];
-	struct tm tm;
 
 	screen_frame(&top->frames.screen);
-	localtime_r(&now, &tm);
-	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	printf("%s  by %s%s\n", clock, arb_order_names[top->order],
+	printf("%s  by %s%s\n", screen_clock(time(NULL)), arb_order_names[top->order],
 	       top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
 	for (size_t i = 0; i < n; i++)
 		print_partition(top, jsonin_at(top->now, "partitions", i), n, i == 0);
@@ -156,22 +151,18 @@ static void print_text(struct top *top)
 static int take(void *arg)
 {
 	struct top *top = arg;
+	struct json_object *now;
 	char text[ASKING_PARTITION];
 	const char *partition = asking_partition(top->admin, text);
-	char *json;
-	size_t n;
-	int r = shmstore_client_query(top->client, SHMSTORE_QUERY_ARBITER, partition, &json, &n);
+	int r = asking_ask(top->client, SHMSTORE_QUERY_ARBITER, partition, &now);
 
 	if (r < 0)
 		return asking_explain(top->client, partition, r);
 	jsonin_free(top->before);
 	top->before = top->now;
 	top->before_ns = top->now_ns;
-	top->now = jsonin_parse(json, n);
+	top->now = now;
 	top->now_ns = screen_now();
-	free(json);
-	if (!top->now)
-		return message_fail(shmstore_client_path(top->client), "the daemon's answer is no JSON document");
 	return 0;
 }
 

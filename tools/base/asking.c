@@ -43,7 +43,33 @@ int asking_explain(const struct shmstore_client *c, const char *what, int error)
 
 	if (shmstore_client_fd(c) < 0) /* not refused: it is the connection that ended */
 		return explain_none(c, error);
+	if (error == -EBADMSG && !*why)
+		why = "the daemon's answer is no JSON document";
 	return message_fail(what ? what : shmstore_client_path(c), "%s", *why ? why : shmstore_strerror(error));
+}
+
+int asking_close(struct shmstore_client *c, const char *what, int error)
+{
+	int status = error < 0 ? asking_explain(c, what, error) : ADMIN_OK;
+
+	shmstore_client_free(c);
+	return status;
+}
+
+int asking_parse(char *json, size_t n, struct json_object **ret)
+{
+	*ret = jsonin_parse(json, n);
+	free(json);
+	return *ret ? 0 : -EBADMSG;
+}
+
+int asking_ask(struct shmstore_client *c, enum shmstore_query what, const char *partition, struct json_object **ret)
+{
+	char *json;
+	size_t n;
+	int r = shmstore_client_query(c, what, partition, &json, &n);
+
+	return r < 0 ? r : asking_parse(json, n, ret);
 }
 
 int asking_client(const struct admin *a, uint32_t timeout_ms, struct shmstore_client **ret)
@@ -75,13 +101,8 @@ bool asking_elsewhere(struct shmstore_client *c, const char *partition, char ret
 {
 	struct json_object *document = NULL;
 	bool elsewhere = false;
-	char *json;
-	size_t n;
 
-	if (shmstore_client_query(c, SHMSTORE_QUERY_STATUS, partition, &json, &n) == 0) {
-		document = jsonin_parse(json, n);
-		free(json);
-	}
+	asking_ask(c, SHMSTORE_QUERY_STATUS, partition, &document);
 	for (size_t i = 0; !elsewhere && i < jsonin_count(document, "partitions"); i++) {
 		const struct json_object *p = jsonin_at(document, "partitions", i);
 
@@ -135,8 +156,6 @@ int asking_query(const struct admin *a, enum shmstore_query what, struct json_ob
 	char text[ASKING_PARTITION];
 	const char *partition = asking_partition(a, text);
 	struct shmstore_client *c = NULL;
-	char *json;
-	size_t n;
 	int status = asking_open(a, &c);
 
 	if (status)
@@ -144,18 +163,18 @@ int asking_query(const struct admin *a, enum shmstore_query what, struct json_ob
 	if (what == SHMSTORE_QUERY_RECONCILE)
 		shmstore_client_set_timeout(c, ASKING_SURVEY_MS);
 	progress_begin("asking shmstored");
-	int r = shmstore_client_query(c, what, partition, &json, &n);
+	int r = asking_ask(c, what, partition, ret);
 	progress_end();
-	if (r < 0) {
-		status = asking_explain(c, partition, r);
-	} else {
-		*ret = jsonin_parse(json, n);
-		free(json);
-		if (!*ret)
-			status = message_fail(shmstore_client_path(c), "the daemon's answer is no JSON document");
-	}
-	shmstore_client_free(c);
-	return status;
+	return asking_close(c, partition, r);
+}
+
+int asking_watched(const struct json_object *document, const char *name, const char *consequence)
+{
+	if (jsonin_flag(jsonin_object(document, name), "enabled"))
+		return ADMIN_OK;
+	message_say("%s", consequence);
+	message_hint("set pressure { enabled = yes } in shmstored.conf, and start it again");
+	return ADMIN_FAILED;
 }
 
 static void show_to_people(const struct json_object *document, const struct asking_view *view)

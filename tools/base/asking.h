@@ -27,6 +27,10 @@ bool asking_elsewhere(struct shmstore_client *c, const char *partition, char ret
 int asking_open(const struct admin *a, struct shmstore_client **ret);
 /* The partition that -p or else $SHMSTORE_PARTITION names, as the daemon knows it (absolute); NULL: none was named, all are meant. */
 const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION]);
+/* A document about a partition (NULL: all), to be freed with jsonin_free(). As shmstore_client_query(); -EBADMSG: it is no JSON. */
+int asking_ask(struct shmstore_client *c, enum shmstore_query what, const char *partition, struct json_object **ret);
+/* The document in an answer of n bytes, which are freed. 0, -EBADMSG. */
+int asking_parse(char *json, size_t n, struct json_object **ret);
 /* One document about the partition named, or all; to be freed with jsonin_free(). 0, or the exit status: all is said. */
 int asking_query(const struct admin *a, enum shmstore_query what, struct json_object **ret);
 
@@ -37,9 +41,13 @@ struct asking_view {
 	void (*partition)(const struct json_object *partition, void *arg); /* and each partition, under its heading */
 	void *arg;
 };
+/* For judge: ADMIN_OK where "enabled" of the document's member of that name is true; else it says what follows from that. */
+int asking_watched(const struct json_object *document, const char *name, const char *consequence);
 /* Asks, and shows the answer: in JSON as it is, or as view says. Returns the exit status. */
 int asking_show(const struct admin *a, enum shmstore_query what, const struct asking_view *view);
 /* Says why a request failed. what: what was asked about; NULL: the daemon. Returns ADMIN_FAILED. */
 int asking_explain(const struct shmstore_client *c, const char *what, int error);
+/* The end of a request: says why it failed, if it did, and frees c. Returns the exit status. */
+int asking_close(struct shmstore_client *c, const char *what, int error);
 
 #endif

@@ -91,36 +91,36 @@ struct json_object *jsonin_at_path(const struct json_object *o, const char *path
 	return found;
 }
 
-struct order {
-	const char *member, *name;
-};
-
 static int compare(const void *x, const void *y, void *arg)
 {
-	const struct json_object *a = *(struct json_object *const *)x, *b = *(struct json_object *const *)y;
-	const struct order *order = arg;
-	uint64_t one = 0, two = 0;
+	int r = 0;
 
-	if (order->member) {
-		one = json_object_get_uint64(jsonin_at_path(a, order->member));
-		two = json_object_get_uint64(jsonin_at_path(b, order->member));
+	for (const char *const *member = arg; *member && !r; member++) {
+		const bool down = **member == '-';
+		struct json_object *a = jsonin_at_path(*(struct json_object *const *)x, *member + down),
+				   *b = jsonin_at_path(*(struct json_object *const *)y, *member + down);
+		uint64_t one = json_object_get_uint64(a), two = json_object_get_uint64(b);
+
+		if (json_object_is_type(a, json_type_string) && json_object_is_type(b, json_type_string))
+			r = strcmp(json_object_get_string(a), json_object_get_string(b));
+		else
+			r = (one > two) - (one < two);
+		r = down ? -r : r;
 	}
-	return one != two ? (one < two) - (one > two)
-			  : strcmp(jsonin_text(a, order->name), jsonin_text(b, order->name));
+	return r;
 }
 
-const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *member,
-					 const char *name, size_t *ret_n)
+const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *const *order,
+					 size_t *ret_n)
 {
 	size_t n = jsonin_count(o, list);
 	const struct json_object **items = calloc(n + 1, sizeof(const struct json_object *));
-	struct order order = {member, name};
 
 	if (!items)
 		message_no_memory();
 	for (size_t i = 0; i < n; i++)
 		items[i] = jsonin_at(o, list, i);
-	qsort_r(items, n, sizeof(const struct json_object *), compare, &order);
+	qsort_r(items, n, sizeof(const struct json_object *), compare, (void *)(uintptr_t)order);
 	*ret_n = n;
 	return items;
 }

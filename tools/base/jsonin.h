@@ -22,9 +22,12 @@ size_t jsonin_count(const struct json_object *o, const char *name);
 struct json_object *jsonin_at(const struct json_object *o, const char *name, size_t i);
 /* The member at a path such as "credit.outstanding"; of several paths, "linked|ledger.linked", the first that is there and no empty text. NULL: missing, or null. */
 struct json_object *jsonin_at_path(const struct json_object *o, const char *path);
-/* The list's objects, to be freed: the largest of member first (jsonin_at_path()), equal ones, and all where it is NULL, by the text in name. */
-const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *member,
-					 const char *name, size_t *ret_n);
+/*
+ * The list's objects, to be freed, in the order of these members (jsonin_at_path(); ended by NULL): numbers and texts upwards, with
+ * a minus before its name downwards.
+ */
+const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *const *order,
+					 size_t *ret_n);
 bool jsonin_has(const struct json_object *o, const char *name); /* and it is not null */
 uint64_t jsonin_u64(const struct json_object *o, const char *name);
 int64_t jsonin_i64(const struct json_object *o, const char *name);

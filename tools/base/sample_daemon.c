@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "asking.h"
 #include "counters.def"
 #include "fields.h"
 #include "jsonin.h"
@@ -19,15 +20,11 @@ static int ask(struct shmstore_client *c, enum shmstore_query what, const char *
 	       const struct json_object **ret)
 {
 	struct json_object *document;
-	char *json;
-	size_t n;
-	int r = shmstore_client_query(c, what, path, &json, &n);
+	int r = asking_ask(c, what, path, &document);
 
 	if (r < 0)
 		return r;
-	document = jsonin_parse(json, n);
-	free(json);
-	if (!document || jsonin_count(document, "partitions") != 1) {
+	if (jsonin_count(document, "partitions") != 1) {
 		jsonin_free(document);
 		return -EBADMSG;
 	}

@@ -25,6 +25,16 @@ int64_t screen_now(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+const char *screen_clock(time_t when)
+{
+	static char text[16];
+	struct tm tm;
+
+	localtime_r(&when, &tm);
+	strftime(text, sizeof(text), "%H:%M:%S", &tm);
+	return text;
+}
+
 static void measure(struct screen *s)
 {
 	struct winsize w;

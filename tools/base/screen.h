@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <termios.h>
+#include <time.h>
 
 struct screen {
 	bool live;     /* standard output is a terminal: frames overwrite each other */
@@ -32,5 +33,7 @@ void screen_frame(struct screen *s);
 /* Waits until deadline (ns of CLOCK_MONOTONIC), a key or a signal. Returns an enum screen_event or a key. */
 int screen_wait(struct screen *s, int64_t deadline_ns);
 int64_t screen_now(void);
+/* "12:03:04": a time since the epoch, as the host's clock shows it. Static. */
+const char *screen_clock(time_t when);
 
 #endif

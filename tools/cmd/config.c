@@ -50,18 +50,12 @@ static struct json_object *ask(const struct admin *a, const char *partition)
 {
 	struct json_object *document = NULL;
 	struct shmstore_client *c;
-	char *json;
-	size_t n;
-
 	char path[ASKING_PARTITION];
 
 	if (asking_client(a, ASKING_TIMEOUT_MS, &c) < 0)
 		return NULL;
-	if (!asking_elsewhere(c, partition, path) &&
-	    shmstore_client_query(c, SHMSTORE_QUERY_QUOTA, partition, &json, &n) == 0) {
-		document = jsonin_parse(json, n);
-		free(json);
-	}
+	if (!asking_elsewhere(c, partition, path))
+		asking_ask(c, SHMSTORE_QUERY_QUOTA, partition, &document);
 	shmstore_client_free(c);
 	return document;
 }

@@ -3,6 +3,7 @@
  * cmd_reap.c: "shmstore-admin reap STORE": the daemon removes one dead store, and tells each step with its evidence. It is the daemon's
  * word whether the store is dead, by its lock; a user may have his own reaped.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,16 +124,11 @@ int cmd_reap(struct admin *a, int argc, char **argv)
 	}
 	shmstore_client_set_timeout(c, ASKING_SURVEY_MS);
 	int r = shmstore_client_reap(c, path, &json, &n);
-	if (r < 0) {
-		status = asking_explain(c, "reap", r);
-		shmstore_client_free(c);
+	if (r == 0)
+		r = asking_parse(json, n, &document);
+	status = asking_close(c, r == -EBADMSG ? line.args[0] : "reap", r);
+	if (status)
 		return status;
-	}
-	document = jsonin_parse(json, n);
-	free(json);
-	shmstore_client_free(c);
-	if (!document)
-		return message_fail(line.args[0], "the daemon's answer is no JSON document");
 	status = judge(document, line.args[0]);
 	json_show(a, document, print);
 	return status;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_reconcile.c: "shmstore-admin reconcile": the df equation with its witnesses. The library reports one holder (a process
- * and an inode without a name) at a time; they are gathered here twice: by process, for "who holds how much", and by inode,
+ * and an inode without a name) at a time; they are grouped here twice: by process, for "who holds how much", and by inode,
  * for "who holds this ghost". Not clean is a residual other than 0.
  */
 #include <inttypes.h>
+#include <json-c/json.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,162 +15,96 @@
 #include "human.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "keytext.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
 #include "shellword.h"
 #include "table.h"
+#include "usage.def"
 
-struct holder {
-	enum shmstore_hold kind;
-	pid_t pid;
-	uid_t uid;
-	uint64_t inode, generation, bytes, mapped, n_fds;
-	char *command, *path;
-	char *key; /* as text; NULL = not known */
-};
-
-struct holders {
-	size_t n_holders;
-	struct holder *holders;
-};
-
-static char *copy(const char *text)
-{
-	char *copied = strdup(text ? text : "");
-
-	if (!copied)
-		message_no_memory();
-	return copied;
-}
-
+/* One process that holds one inode. */
 static int add(const struct shmstore_holder *h, void *arg)
 {
-	struct holders *l = arg;
+	struct json_object *o = jsonmake_append(arg, jsonmake_new());
 
-	if ((l->n_holders & (l->n_holders - 1)) == 0) { /* a power of two: full */
-		struct holder *grown = realloc(l->holders, (l->n_holders ? 2 * l->n_holders : 1) * sizeof(*grown));
-		if (!grown)
-			message_no_memory();
-		l->holders = grown;
-	}
-	l->holders[l->n_holders++] = (struct holder){
-		.kind = h->kind,
-		.pid = h->pid,
-		.uid = h->uid,
-		.inode = h->inode,
-		.generation = h->generation,
-		.bytes = h->bytes,
-		.mapped = h->mapped,
-		.n_fds = h->n_fds,
-		.command = copy(h->command),
-		.path = copy(h->path),
-		.key = h->key ? keytext_new(h->key, h->key_size) : NULL,
-	};
+	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), FIELD_AS(FIELD_PROSE, command, "command"), SAME(inode),
+		  SAME(generation), SAME(bytes), SAME(mapped), FIELD(n_fds, "fds"),
+		  FIELD_AS(FIELD_PROSE, path, "path"));
+	jsonmake_prose(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
+	jsonmake_key(o, "key", h->key, h->key_size);
 	return 0;
 }
 
-static void holders_deinit(struct holders *l)
+static void copy_members(struct json_object *to, const struct json_object *from, const char *const *members)
 {
-	for (size_t i = 0; i < l->n_holders; i++) {
-		free(l->holders[i].command);
-		free(l->holders[i].path);
-		free(l->holders[i].key);
+	for (; *members; members++)
+		jsonmake_child(to, *members, json_object_get(jsonin_at_path(from, *members)));
+}
+
+/* The sums of each process. For people those of ghosts and of files that are being written are there too. */
+static void add_processes(const struct admin *a, const struct json_object *found, struct json_object *list)
+{
+	static const char *const order[] = {"pid", "inode", NULL}, *const own[] = {"pid", "uid", "command", NULL};
+	size_t n;
+	const struct json_object **holders = jsonin_sorted(found, "holders", order, &n);
+
+	for (size_t i = 0; i < n;) {
+		const struct json_object *first = holders[i];
+		struct json_object *o = jsonmake_append(list, jsonmake_new());
+		uint64_t bytes = 0, mapped = 0, ghosts = 0, n_objects = 0;
+
+		for (; i < n && jsonin_i64(holders[i], "pid") == jsonin_i64(first, "pid"); i++, n_objects++) {
+			bytes += jsonin_u64(holders[i], "bytes");
+			mapped += jsonin_u64(holders[i], "mapped");
+			ghosts += strcmp(jsonin_text(holders[i], "kind"), "ghost") == 0
+					  ? jsonin_u64(holders[i], "bytes")
+					  : 0;
+		}
+		copy_members(o, first, own);
+		jsonmake_u64(o, "bytes", bytes);
+		jsonmake_u64(o, "objects", n_objects);
+		jsonmake_u64(o, "mapped", mapped);
+		if (a->json)
+			continue;
+		jsonmake_u64(o, "ghosts", ghosts);
+		jsonmake_u64(o, "inflight", bytes - ghosts);
 	}
-	free(l->holders);
+	free(holders);
 }
 
-static int by_pid(const void *a, const void *b)
+/* Each inode, or packed object of one, with those who hold it; the largest first. */
+static void add_inodes(const struct json_object *found, struct json_object *list)
 {
-	const struct holder *x = a, *y = b;
+	static const char *const order[] = {"-bytes", "inode", "generation", "pid", NULL},
+				 *const own[] = {"kind", "inode", "bytes", "key", "path", NULL},
+				 *const of_holder[] = {"pid", "command", "mapped", "fds", NULL};
+	size_t n;
+	const struct json_object **holders = jsonin_sorted(found, "holders", order, &n);
 
-	if (x->pid != y->pid)
-		return x->pid < y->pid ? -1 : 1;
-	return (x->inode > y->inode) - (x->inode < y->inode);
-}
+	for (size_t i = 0; i < n;) {
+		const struct json_object *first = holders[i];
+		struct json_object *o = jsonmake_append(list, jsonmake_new()), *who;
 
-static int by_inode(const void *a, const void *b)
-{
-	const struct holder *x = a, *y = b;
-
-	if (x->bytes != y->bytes)
-		return x->bytes > y->bytes ? -1 : 1; /* the largest first */
-	if (x->inode != y->inode)
-		return x->inode < y->inode ? -1 : 1;
-	if (x->generation != y->generation)
-		return x->generation < y->generation ? -1 : 1;
-	return (x->pid > y->pid) - (x->pid < y->pid);
-}
-
-static bool same_object(const struct holder *a, const struct holder *b)
-{
-	return a->inode == b->inode && a->generation == b->generation;
-}
-
-/* One process's holdings: holders[i..ret) of a list sorted by pid. */
-struct process {
-	const struct holder *first;
-	uint64_t bytes, mapped, n_objects, ghosts, inflight;
-};
-
-static size_t next_process(const struct holders *l, size_t i, struct process *ret)
-{
-	*ret = (struct process){.first = &l->holders[i]};
-	for (; i < l->n_holders && l->holders[i].pid == ret->first->pid; i++) {
-		const struct holder *h = &l->holders[i];
-		ret->bytes += h->bytes;
-		ret->mapped += h->mapped;
-		ret->n_objects++;
-		*(h->kind == SHMSTORE_HOLD_INFLIGHT ? &ret->inflight : &ret->ghosts) += h->bytes;
+		copy_members(o, first, own);
+		who = jsonmake_child(o, "holders", jsonmake_new_list());
+		for (; i < n && jsonin_u64(holders[i], "inode") == jsonin_u64(first, "inode") &&
+		       jsonin_u64(holders[i], "generation") == jsonin_u64(first, "generation");
+		     i++)
+			copy_members(jsonmake_append(who, jsonmake_new()), holders[i], of_holder);
 	}
-	return i;
+	free(holders);
 }
 
-#include "usage.def"
-
-/* The document; as text it has the terms of processes too. */
-static struct json_object *make_document(const struct admin *a, struct holders *l, const struct shmstore_usage *u,
-					 const char *path)
+static struct json_object *make_document(const struct admin *a, const struct json_object *found,
+					 const struct shmstore_usage *u, const char *path)
 {
-	struct json_object *o = jsonmake_new(), *list;
-	struct process process;
+	struct json_object *o = jsonmake_new();
 
 	jsonmake_prose(o, "partition", path);
 	fields_add(o, of_usage, u);
-	list = jsonmake_child(o, "holders", jsonmake_new_list());
-	if (l->n_holders)
-		qsort(l->holders, l->n_holders, sizeof(*l->holders), by_pid);
-	for (size_t i = 0; i < l->n_holders;) {
-		struct json_object *h = jsonmake_append(list, jsonmake_new());
-
-		i = next_process(l, i, &process);
-		fields_of(h, &process, PLACE("pid"), PLACE("uid"), PLACE("command"), SAME(bytes), NUMBER(objects),
-			  SAME(mapped));
-		jsonmake_i64(h, "pid", process.first->pid);
-		jsonmake_u64(h, "uid", process.first->uid);
-		jsonmake_prose(h, "command", process.first->command);
-		if (a->json)
-			continue;
-		jsonmake_u64(h, "ghosts", process.ghosts);
-		jsonmake_u64(h, "inflight", process.inflight);
-	}
-	if (l->n_holders)
-		qsort(l->holders, l->n_holders, sizeof(*l->holders), by_inode);
-	list = jsonmake_child(o, "ghost_list", jsonmake_new_list());
-	for (size_t i = 0; i < l->n_holders;) {
-		const struct holder *h = &l->holders[i];
-		struct json_object *g = jsonmake_append(list, jsonmake_new()), *who;
-
-		fields_of(g, h, PLACE("kind"), SAME(inode), SAME(bytes), FIELD_AS(FIELD_PROSE, key, "key"),
-			  FIELD_AS(FIELD_PROSE, path, "path"));
-		jsonmake_prose(g, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
-		who = jsonmake_child(g, "holders", jsonmake_new_list());
-		for (; i < l->n_holders && same_object(&l->holders[i], h); i++)
-			fields_of(jsonmake_append(who, jsonmake_new()), &l->holders[i], SAME(pid),
-				  FIELD_AS(FIELD_PROSE, command, "command"), SAME(mapped), FIELD(n_fds, "fds"));
-	}
+	add_processes(a, found, jsonmake_child(o, "holders", jsonmake_new_list()));
+	add_inodes(found, jsonmake_child(o, "ghost_list", jsonmake_new_list()));
 	return o;
 }
 
@@ -308,7 +243,7 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 		"objects.\v"
 		"Exit status 1 if the residual is not 0.");
 	struct command_line line = {.admin = a};
-	struct holders holders = {0, NULL};
+	struct json_object *found, *holders;
 	struct shmstore_partition *p;
 	struct shmstore_usage usage;
 
@@ -316,16 +251,18 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
+	found = jsonmake_new();
+	holders = jsonmake_child(found, "holders", jsonmake_new_list());
 	progress_begin("reconcile");
-	int r = shmstore_partition_reconcile(p, add, &holders, &usage);
+	int r = shmstore_partition_reconcile(p, add, holders, &usage);
 	progress_end();
 	if (r < 0) {
 		status = message_detail(shmstore_partition_path(p), r);
 	} else {
-		json_show(a, make_document(a, &holders, &usage, shmstore_partition_path(p)), print_text);
+		json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)), print_text);
 		status = conclude(&usage, shmstore_partition_path(p));
 	}
-	holders_deinit(&holders);
+	jsonin_free(found);
 	shmstore_partition_unref(p);
 	return status;
 }

@@ -33,20 +33,18 @@ int cmd_set(struct admin *a, int argc, char **argv)
 	if (asprintf(&assignment, "%s%s%s", partition ? partition : "", partition ? " " : "", line.args[0]) < 0)
 		message_no_memory();
 	int status = asking_open(a, &c);
+	if (status == 0)
+		status = asking_close(c, line.args[0], shmstore_client_set(c, assignment));
 	if (status == 0) {
-		int r = shmstore_client_set(c, assignment);
-		if (r < 0)
-			status = asking_explain(c, line.args[0], r);
-		shmstore_client_free(c);
-	}
-	if (status == 0 && a->json) {
 		struct json_object *o = jsonmake_new();
 		jsonmake_prose(o, "partition", partition);
 		jsonmake_prose(o, "set", line.args[0]);
-		json_print(o);
-	} else if (status == 0) {
-		printf("%s is set for %s until the daemon ends; to keep it, write it into shmstored.conf\n",
-		       line.args[0], partition ? partition : "the one partition that the daemon watches");
+		json_say(a, o,
+			 partition ? "{set} is set for {partition} until the daemon ends; to keep it, write it into "
+				     "shmstored.conf\n"
+				   : "{set} is set for the one partition that the daemon watches until the daemon "
+				     "ends; to keep it, write it "
+				     "into shmstored.conf\n");
 	}
 	free(assignment);
 	return status;

@@ -32,7 +32,7 @@
 
 /* What --sort takes, and the member that it goes by; none: the name. */
 static const char *const sort_names[] = {"linked", "mapped", "put", "get", "name"};
-static const char *const sort_members[] = {"linked", "mapped", "put_bytes_per_s", "get_bytes_per_s", NULL};
+static const char *const sort_members[] = {"-linked", "-mapped", "-put_bytes_per_s", "-get_bytes_per_s", NULL};
 #define N_SORTS (sizeof(sort_names) / sizeof(sort_names[0]))
 
 struct top {
@@ -140,12 +140,8 @@ static void print_rates(const struct json_object *o, bool exact)
 static void print_head(const struct top *top, const struct sample *s, const struct json_object *o)
 {
 	char text[HUMAN_SIZE];
-	time_t now = time(NULL);
-	struct tm tm;
 
-	localtime_r(&now, &tm);
-	strftime(text, sizeof(text), "%H:%M:%S", &tm);
-	printf("%s  %s%s%s%s", text, s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge,
+	printf("%s  %s%s%s%s", screen_clock(time(NULL)), s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge,
 	       s->asked ? "  from shmstored" : "  own scan");
 	puts(top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, &s->info);
@@ -187,8 +183,9 @@ static const struct table_column columns[] = {
 static void print_text(struct top *top, struct sample *s, const struct json_object *o)
 {
 	const struct screen *screen = &top->frames.screen;
+	const char *const order[] = {sort_members[top->sort], "name", NULL};
 	size_t n, room = screen->rows > 9 ? screen->rows - 7 - jsonin_has(o, "tier") : 1;
-	const struct json_object **stores = jsonin_sorted(o, "stores", sort_members[top->sort], "name", &n);
+	const struct json_object **stores = jsonin_sorted(o, "stores", *order ? order : order + 1, &n);
 	size_t shown = screen->live && n > room ? room : n;
 	struct table t;
 

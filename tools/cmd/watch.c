@@ -18,6 +18,7 @@
 #include "keytext.h"
 #include "message.h"
 #include "options.h"
+#include "screen.h"
 
 struct watch {
 	const struct admin *admin;
@@ -63,17 +64,12 @@ static void print_value(const char *name, struct json_object *value)
 static void print_text(const char *json)
 {
 	struct json_object *o = jsonin_parse(json, strlen(json));
-	time_t when = (time_t)jsonin_real(o, "time");
-	struct tm tm;
-	char clock[32];
 
 	if (!o) {
 		message_say("watch: the daemon sent an event that is no JSON object");
 		return;
 	}
-	localtime_r(&when, &tm);
-	strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
-	printf("%s ", clock);
+	printf("%s ", screen_clock((time_t)jsonin_real(o, "time")));
 	keytext_print(jsonin_text(o, "event"));
 	json_object_object_foreach(o, name, value)
 	{

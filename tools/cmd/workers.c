@@ -16,9 +16,9 @@
 /* The keys to sort by: members of a store's, user's or label's object. */
 static const char *const sorts[] = {"linked", "pss", "uss", "pool", "mapped", "pid", "name"};
 #define N_SORTS (sizeof(sorts) / sizeof(sorts[0]))
-/* The members that they are: the books', or, for a store that came after them, the ledger's; none: the name. */
-static const char *const sort_members[N_SORTS] = {"linked|ledger.linked", "pss",    "uss",
-						  "pool|ledger.pool",     "mapped", "pid"};
+/* The members that they are: the books', or, for a store that came after them, the ledger's. */
+static const char *const sort_members[N_SORTS] = {"-linked|ledger.linked", "-pss",    "-uss",
+						  "-pool|ledger.pool",     "-mapped", "-pid"};
 
 enum by {
 	BY_STORE,
@@ -74,9 +74,10 @@ static const struct table_column groups[] = {
 
 static void print_list(const struct workers *w, const struct json_object *p)
 {
+	const char *const order[] = {sort_members[w->sort], bys[w->by].name, NULL};
 	size_t n;
 	const struct json_object **items =
-		jsonin_sorted(p, bys[w->by].list, sort_members[w->sort], bys[w->by].name, &n);
+		jsonin_sorted(p, bys[w->by].list, sort_members[w->sort] ? order : order + 1, &n);
 	struct table t;
 
 	if (w->by == BY_STORE)

@@ -29,18 +29,12 @@ static struct json_object *ask_status(struct doctor *d, struct shmstore_client *
 {
 	struct json_object *document = NULL;
 	struct doctor_finding *f;
-	char *json;
-	size_t n;
-	int r = shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &json, &n);
+	int r = asking_ask(c, SHMSTORE_QUERY_STATUS, NULL, &document);
 
-	if (r == 0) {
-		document = jsonin_parse(json, n);
-		free(json);
-		if (!document)
-			doctor_add(d, "daemon", DOCTOR_FAIL, "what answers at %s is no shmstored",
-				   shmstore_client_path(c));
+	if (r == -EBADMSG && !*shmstore_client_reason(c))
+		doctor_add(d, "daemon", DOCTOR_FAIL, "what answers at %s is no shmstored", shmstore_client_path(c));
+	if (r == 0 || (r == -EBADMSG && !*shmstore_client_reason(c)))
 		return document;
-	}
 	if (r == -ENOENT && access(shmstore_client_path(c), F_OK) < 0) {
 		doctor_add(
 			d, "daemon", DOCTOR_OK,

@@ -68,11 +68,8 @@ static void print_gate(const struct json_object *document, void *arg)
 
 static int judge(const struct json_object *document)
 {
-	if (jsonin_flag(jsonin_object(document, "gate"), "enabled"))
-		return ADMIN_OK;
-	message_say("gate: the daemon does not watch the host's memory, so there is no gate");
-	message_hint("set pressure { enabled = yes } in shmstored.conf, and start it again");
-	return ADMIN_FAILED;
+	return asking_watched(document, "gate",
+			      "gate: the daemon does not watch the host's memory, so there is no gate");
 }
 
 int cmd_gate(struct admin *a, int argc, char **argv)

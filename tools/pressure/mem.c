@@ -134,11 +134,7 @@ static void print_daemon(const struct json_object *document, void *arg)
 
 static int judge_daemon(const struct json_object *document)
 {
-	if (jsonin_flag(jsonin_object(document, "memory"), "enabled"))
-		return ADMIN_OK;
-	message_say("mem: the daemon does not watch the host's memory");
-	message_hint("set pressure { enabled = yes } in shmstored.conf, and start it again");
-	return ADMIN_FAILED;
+	return asking_watched(document, "memory", "mem: the daemon does not watch the host's memory");
 }
 
 static int show_daemon(struct admin *a)

@@ -84,11 +84,8 @@ static void print_preempt(const struct json_object *document, void *arg)
 
 static int judge(const struct json_object *document)
 {
-	if (jsonin_flag(jsonin_object(document, "gate"), "enabled"))
-		return ADMIN_OK;
-	message_say("preempt: the daemon does not watch the host's memory, so it preempts nobody");
-	message_hint("set pressure { enabled = yes } in shmstored.conf, and start it again");
-	return ADMIN_FAILED;
+	return asking_watched(document, "gate",
+			      "preempt: the daemon does not watch the host's memory, so it preempts nobody");
 }
 
 int cmd_preempt(struct admin *a, int argc, char **argv)

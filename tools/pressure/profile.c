@@ -118,22 +118,12 @@ static int cmd_profile_show(struct admin *a, int argc, char **argv)
 	if (status)
 		return status;
 	int r = shmstore_client_profile(c, user, &json, &n);
-	if (r < 0)
-		status = asking_explain(c, "profile", r);
-	shmstore_client_free(c);
-	if (status)
-		return status;
-	document = jsonin_parse(json, n);
-	free(json);
-	if (!document)
-		return message_fail("profile", "the daemon's answer is no JSON document");
-	if (a->json) {
-		json_print(document);
-		return ADMIN_OK;
-	}
-	print(a, document);
-	jsonin_free(document);
-	return ADMIN_OK;
+	if (r == 0)
+		r = asking_parse(json, n, &document);
+	status = asking_close(c, "profile", r);
+	if (status == ADMIN_OK)
+		json_show(a, document, print);
+	return status;
 }
 
 /* ---- save, load, reset ---- */
@@ -209,9 +199,7 @@ static int cmd_profile_save(struct admin *a, int argc, char **argv)
 	if (status)
 		return status;
 	int r = shmstore_client_profile_text(c, user, &text, &n);
-	if (r < 0)
-		status = asking_explain(c, "profile", r);
-	shmstore_client_free(c);
+	status = asking_close(c, "profile", r);
 	if (status)
 		return status;
 	status = write_file(line.args[0], text, n);
@@ -262,10 +250,7 @@ static int cmd_profile_reset(struct admin *a, int argc, char **argv)
 	if (status)
 		return status;
 	int r = shmstore_client_profile_reset(c, user);
-	if (r < 0)
-		status = asking_explain(c, "profile", r);
-	shmstore_client_free(c);
-	return status;
+	return asking_close(c, "profile", r);
 }
 
 int cmd_profile(struct admin *a, int argc, char **argv)

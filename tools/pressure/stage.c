@@ -87,16 +87,12 @@ static int end_stage(const struct admin *a, uint64_t session)
 {
 	struct shmstore_client *c;
 	char name[32];
-	int status = asking_open(a, &c), r;
+	int status = asking_open(a, &c);
 
 	if (status)
 		return status;
 	snprintf(name, sizeof(name), "%" PRIu64, session);
-	r = shmstore_client_stage_end(c, session);
-	if (r < 0)
-		status = asking_explain(c, name, r);
-	shmstore_client_free(c);
-	return status;
+	return asking_close(c, name, shmstore_client_stage_end(c, session));
 }
 
 int cmd_stage(struct admin *a, int argc, char **argv)
