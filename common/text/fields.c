@@ -65,13 +65,3 @@ void fields_write(struct json_object *o, const struct field *fields, size_t n, c
 			write_member(o, f, at);
 	}
 }
-
-void fields_read(const struct json_object *o, const struct field *fields, size_t n, void *thing)
-{
-	for (const struct field *f = fields; f < fields + n; f++) {
-		struct json_object *found;
-
-		if (f->name && f->form == FIELD_U64 && json_object_object_get_ex(o, f->name, &found))
-			*(uint64_t *)(void *)((char *)thing + f->off) = json_object_get_uint64(found);
-	}
-}

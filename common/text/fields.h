@@ -79,7 +79,5 @@ void fields_write(struct json_object *o, const struct field *fields, size_t n, c
 		static const struct field rows[] = {__VA_ARGS__};             \
 		fields_write(o, rows, sizeof(rows) / sizeof(rows[0]), thing); \
 	} while (0)
-/* Reads those members of thing that are a uint64_t. */
-void fields_read(const struct json_object *o, const struct field *fields, size_t n, void *thing);
 
 #endif

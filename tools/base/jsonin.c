@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jsonmake.h"
 #include "message.h"
 
 struct json_object *jsonin_parse(const char *text, size_t n)
@@ -45,13 +46,6 @@ static struct json_object *member(const struct json_object *o, const char *name,
 struct json_object *jsonin_object(const struct json_object *o, const char *name)
 {
 	return member(o, name, json_type_object);
-}
-
-struct json_object *jsonin_keep_object(const struct json_object *o, const char *name)
-{
-	struct json_object *found = jsonin_object(o, name);
-
-	return found ? json_object_get(found) : NULL;
 }
 
 size_t jsonin_count(const struct json_object *o, const char *name)
@@ -123,6 +117,12 @@ const struct json_object **jsonin_sorted(const struct json_object *o, const char
 	qsort_r(items, n, sizeof(const struct json_object *), compare, (void *)(uintptr_t)order);
 	*ret_n = n;
 	return items;
+}
+
+void jsonin_copy(struct json_object *to, const struct json_object *from, const char *const *members)
+{
+	for (; *members; members++)
+		jsonmake_child(to, *members, json_object_get(jsonin_at_path(from, *members)));
 }
 
 bool jsonin_has(const struct json_object *o, const char *name)

@@ -15,8 +15,6 @@ void jsonin_free(struct json_object *o);
 
 /* A member that is an object; NULL. o may be NULL in all of these. */
 struct json_object *jsonin_object(const struct json_object *o, const char *name);
-/* The same, to be freed with jsonin_free(), also after o; NULL. */
-struct json_object *jsonin_keep_object(const struct json_object *o, const char *name);
 /* A member that is a list: how many it has, and the i-th. */
 size_t jsonin_count(const struct json_object *o, const char *name);
 struct json_object *jsonin_at(const struct json_object *o, const char *name, size_t i);
@@ -28,6 +26,8 @@ struct json_object *jsonin_at_path(const struct json_object *o, const char *path
  */
 const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *const *order,
 					 size_t *ret_n);
+/* Adds the members of these names (ended by NULL) to another object; missing ones are null. */
+void jsonin_copy(struct json_object *to, const struct json_object *from, const char *const *members);
 bool jsonin_has(const struct json_object *o, const char *name); /* and it is not null */
 uint64_t jsonin_u64(const struct json_object *o, const char *name);
 int64_t jsonin_i64(const struct json_object *o, const char *name);

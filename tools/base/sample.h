@@ -1,55 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.h: a partition and its stores at one moment, and how fast they change since another one: by our own scan, or asked of the daemon. */
+/* sample.h: a partition and its stores at one moment, as the daemon's documents have them: by our own scan, or asked of the daemon. */
 #ifndef SAMPLE_H
 #define SAMPLE_H
 
 #include <shmstore/inspect.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct json_object;
-
-/* Counters that are shown by the second, as documents call them. */
-#define SAMPLE_RATES 9
-extern const char *const sample_rates[SAMPLE_RATES];
-
-struct sample_store {
-	char *name, *path, *label;
-	pid_t pid;
-	int64_t created_ns;
-	enum shmstore_alive alive;
-	bool keep;
-	struct shmstore_counters counters;
-	double rates[SAMPLE_RATES];
-};
+struct shmstore_client;
 
 struct sample {
-	int64_t taken_ns;
-	struct shmstore_partition_info info;
-	size_t n_stores;
-	struct sample_store *stores; /* sorted by path */
-	double rates[SAMPLE_RATES];  /* of all */
-	uint64_t n_alive, n_objects, linked, mapped, pool;
-	bool has_rates;
-	bool asked;               /* the daemon's, not our own scan */
-	char *path;               /* info.path, where it is ours */
-	struct json_object *tier; /* what the daemon says of the disk tier; NULL: nothing */
+	int64_t taken_ns;           /* 0: there is none yet */
+	bool asked;                 /* the daemon's, not our own scan */
+	char huge[16];              /* "": not known */
+	struct json_object *space;  /* a partition of STATUS */
+	struct json_object *stores; /* one of WORKERS */
 };
 
-/* Samples now. before (may be all zero) gives the rates: how much the counters grew since.
- * 0, or as shmstore_partition_stores(); sample_deinit() is owed in both cases. */
-int sample_take(struct shmstore_partition *p, struct sample *ret, const struct sample *before);
+/* Samples now. 0, or as shmstore_partition_stores(); sample_deinit() is owed in both cases. */
+int sample_take(struct shmstore_partition *p, struct sample *ret);
 /*
  * The same as the daemon c tells it of the partition at path: as of its last second, and those stores only that we may see.
- * 0, or as shmstore_client_query(); -EBADMSG: its answer makes no sense. sample_deinit() is owed in both cases.
+ * 0, or as asking_ask(). sample_deinit() is owed in both cases.
  */
-struct shmstore_client;
-int sample_ask(struct shmstore_client *c, const char *path, struct sample *ret, const struct sample *before);
-
-/* For those who make samples: adds a copy of a store; sorts and adds up, once taken_ns is set and all are added. */
-void sample_add(struct sample *sample, const struct shmstore_store_info *info);
-void sample_finish(struct sample *ret, const struct sample *before);
+int sample_ask(struct shmstore_client *c, const char *path, struct sample *ret);
 void sample_deinit(struct sample *s);
+
+/* May rates be told of now: are both of one clock, and apart? */
+bool sample_has_rates(const struct sample *now, const struct sample *before);
+/* The document of now. For people it says each store's state, and a dead store maps nothing and has no pool. */
+struct json_object *sample_document(const struct sample *now, const struct sample *before, bool people);
 
 #endif

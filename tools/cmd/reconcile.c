@@ -5,7 +5,6 @@
  * for "who holds this ghost". Not clean is a residual other than 0.
  */
 #include <inttypes.h>
-#include <json-c/json.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,12 +35,6 @@ static int add(const struct shmstore_holder *h, void *arg)
 	return 0;
 }
 
-static void copy_members(struct json_object *to, const struct json_object *from, const char *const *members)
-{
-	for (; *members; members++)
-		jsonmake_child(to, *members, json_object_get(jsonin_at_path(from, *members)));
-}
-
 /* The sums of each process. For people those of ghosts and of files that are being written are there too. */
 static void add_processes(const struct admin *a, const struct json_object *found, struct json_object *list)
 {
@@ -61,7 +54,7 @@ static void add_processes(const struct admin *a, const struct json_object *found
 					  ? jsonin_u64(holders[i], "bytes")
 					  : 0;
 		}
-		copy_members(o, first, own);
+		jsonin_copy(o, first, own);
 		jsonmake_u64(o, "bytes", bytes);
 		jsonmake_u64(o, "objects", n_objects);
 		jsonmake_u64(o, "mapped", mapped);
@@ -86,12 +79,12 @@ static void add_inodes(const struct json_object *found, struct json_object *list
 		const struct json_object *first = holders[i];
 		struct json_object *o = jsonmake_append(list, jsonmake_new()), *who;
 
-		copy_members(o, first, own);
+		jsonin_copy(o, first, own);
 		who = jsonmake_child(o, "holders", jsonmake_new_list());
 		for (; i < n && jsonin_u64(holders[i], "inode") == jsonin_u64(first, "inode") &&
 		       jsonin_u64(holders[i], "generation") == jsonin_u64(first, "generation");
 		     i++)
-			copy_members(jsonmake_append(who, jsonmake_new()), holders[i], of_holder);
+			jsonin_copy(jsonmake_append(who, jsonmake_new()), holders[i], of_holder);
 	}
 	free(holders);
 }

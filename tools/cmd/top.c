@@ -6,7 +6,6 @@
  * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is a line.
  */
 #include <inttypes.h>
-#include <json-c/json.h>
 #include <math.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
@@ -16,7 +15,6 @@
 #include <time.h>
 
 #include "asking.h"
-#include "fields.h"
 #include "frames.h"
 #include "human.h"
 #include "jsonin.h"
@@ -39,76 +37,26 @@ struct top {
 	const struct admin *admin;
 	size_t sort;
 	struct frames frames;
-	struct sample now;
+	struct sample now, before;
 	struct shmstore_client *client; /* NULL: we scan ourselves */
 	struct shmstore_partition *p;   /* NULL: the daemon was enough so far */
 	char path[PATH_MAX];            /* as the user means it; for the daemon */
 };
 
-/* ---- the document ---- */
-
-static void add_rates(struct json_object *o, const struct sample *s, const double rates[SAMPLE_RATES])
-{
-	for (size_t i = 0; s->has_rates && i < SAMPLE_RATES; i++)
-		jsonmake_real(o, sample_rates[i], rates[i]);
-}
-
-/* For people a dead store maps nothing, and has no pool. */
-static struct json_object *make_document(const struct top *top, const struct sample *s)
-{
-	struct json_object *o = jsonmake_new(), *list;
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	fields_of(o, s, PLACE("time"), FIELD_AS(FIELD_PROSE, info.path, "partition"), PLACE("source"),
-		  FIELD(info.bytes_size, "size"), FIELD(info.bytes_used, "used"),
-		  FIELD(info.bytes_available, "available"), FIELD(info.inodes_size, "inodes_size"),
-		  FIELD(info.inodes_used, "inodes_used"), NUMBER(alive), NUMBER(objects), SAME(linked), SAME(mapped),
-		  SAME(pool));
-	jsonmake_real(o, "time", (double)now.tv_sec + (double)now.tv_nsec / 1e9);
-	jsonmake_prose(o, "source", s->asked ? "daemon" : "scan");
-	add_rates(o, s, s->rates);
-	jsonmake_child(o, "tier", json_object_get(s->tier));
-	list = jsonmake_child(o, "stores", jsonmake_new_list());
-	for (size_t i = 0; i < s->n_stores; i++) {
-		static const char *const states[] = {"dead", "alive", "?"};
-		const struct sample_store *store = &s->stores[i];
-		struct json_object *item = jsonmake_append(list, jsonmake_new());
-
-		fields_of(item, store, FIELD_AS(FIELD_PROSE, name, "name"), SAME(pid), PLACE("alive"), SAME(keep),
-			  FIELD_AS(FIELD_PROSE, label, "label"), FIELD(counters.linked_n, "objects"),
-			  FIELD(counters.linked_bytes, "linked"), FIELD(counters.mapped_bytes, "mapped"),
-			  FIELD(counters.pool_bytes, "pool"), FIELD(counters.enospc_n, "enospc"));
-		jsonmake_flag(item, "alive", store->alive == SHMSTORE_ALIVE);
-		add_rates(item, s, store->rates);
-		if (top->admin->json)
-			continue;
-		jsonmake_text(item, "state",
-			      store->alive == SHMSTORE_DEAD && store->keep ? "kept" : states[store->alive]);
-		if (store->alive == SHMSTORE_DEAD) {
-			jsonmake_u64(item, "mapped", 0);
-			jsonmake_u64(item, "pool", 0);
-		}
-	}
-	return o;
-}
-
 /* ---- text ---- */
 
-static void print_bar(const struct top *top, const struct shmstore_partition_info *info)
+static void print_bar(const struct top *top, const struct json_object *o)
 {
-	char used[HUMAN_SIZE], size[HUMAN_SIZE], available[HUMAN_SIZE];
 	const bool exact = top->admin->bytes;
 	unsigned width = top->frames.screen.columns > 100  ? 50
 			 : top->frames.screen.columns > 70 ? top->frames.screen.columns - 50
 							   : 20;
 
-	human_bytes(info->bytes_used, exact, used);
-	if (!info->bytes_size) {
-		printf("%s used, no limit\n", used);
+	if (!jsonin_u64(o, "size")) {
+		figure_print(o, exact, "{used:size} used, no limit\n");
 		return;
 	}
-	double fill = (double)info->bytes_used / (double)info->bytes_size;
+	double fill = (double)jsonin_u64(o, "used") / (double)jsonin_u64(o, "size");
 	unsigned full = (unsigned)lround(fill * width);
 	const char *color = fill >= 0.95 ? "\033[31m" : fill >= 0.8 ? "\033[33m" : "\033[32m";
 	putchar('[');
@@ -116,8 +64,8 @@ static void print_bar(const struct top *top, const struct shmstore_partition_inf
 	for (unsigned i = 0; i < width; i++)
 		putchar(i < full ? '#' : ' ');
 	fputs(top->admin->color ? "\033[0m" : "", stdout);
-	printf("] %.1f %%  %s of %s, %s available\n", fill * 100, used, human_bytes(info->bytes_size, exact, size),
-	       human_bytes(info->bytes_available, exact, available));
+	printf("] %.1f %%", fill * 100);
+	figure_print(o, exact, "  {used:size} of {size:size}, {available:size} available\n");
 }
 
 static void print_rates(const struct json_object *o, bool exact)
@@ -137,15 +85,16 @@ static void print_rates(const struct json_object *o, bool exact)
 	putchar('\n');
 }
 
-static void print_head(const struct top *top, const struct sample *s, const struct json_object *o)
+static void print_head(const struct top *top, const struct json_object *o)
 {
+	const struct sample *s = &top->now;
 	char text[HUMAN_SIZE];
 
-	printf("%s  %s%s%s%s", screen_clock(time(NULL)), s->info.path, s->info.huge[0] ? "  huge=" : "", s->info.huge,
-	       s->asked ? "  from shmstored" : "  own scan");
+	printf("%s  %s%s%s%s", screen_clock(time(NULL)), jsonin_text(o, "partition"), s->huge[0] ? "  huge=" : "",
+	       s->huge, s->asked ? "  from shmstored" : "  own scan");
 	puts(top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
-	print_bar(top, &s->info);
-	printf("%s, ", human_count(s->n_stores, "store", text));
+	print_bar(top, o);
+	printf("%s, ", human_count(jsonin_count(o, "stores"), "store", text));
 	figure_print(o, top->admin->bytes,
 		     "{alive} alive, {objects:object}: linked {linked:size}, mapped {mapped:size}, pool {pool:size}\n");
 	if (jsonin_has(o, "tier")) {
@@ -180,7 +129,7 @@ static const struct table_column columns[] = {
 	{"DEL/s", FIGURE_RATE | TABLE_WIDE, "delete_per_s", ""},
 };
 
-static void print_text(struct top *top, struct sample *s, const struct json_object *o)
+static void print_text(struct top *top, const struct json_object *o)
 {
 	const struct screen *screen = &top->frames.screen;
 	const char *const order[] = {sort_members[top->sort], "name", NULL};
@@ -190,7 +139,7 @@ static void print_text(struct top *top, struct sample *s, const struct json_obje
 	struct table t;
 
 	screen_frame(&top->frames.screen);
-	print_head(top, s, o);
+	print_head(top, o);
 	putchar('\n');
 	table_init(&t, top->admin, columns, sizeof(columns) / sizeof(columns[0]));
 	if (screen->live && screen->columns < 100)
@@ -213,63 +162,53 @@ static void print_text(struct top *top, struct sample *s, const struct json_obje
 /* The partition's real path where the daemon watches it, with a connection to it; else we scan. */
 static void find_daemon(struct top *top)
 {
-	struct sample probe = {.stores = NULL};
+	struct sample probe = {.taken_ns = 0};
 	char path[ASKING_PARTITION];
 
 	/* Its ledgers are of whole seconds: faster frames need our own look. */
 	if (top->frames.interval < 1 || !opening_path(top->admin, path) || !realpath(path, top->path) ||
 	    asking_client(top->admin, DAEMON_MS, &top->client) < 0)
 		return;
-	if (asking_elsewhere(top->client, top->path, path) ||
-	    sample_ask(top->client, top->path, &probe, &(struct sample){.stores = NULL}) < 0)
+	if (asking_elsewhere(top->client, top->path, path) || sample_ask(top->client, top->path, &probe) < 0)
 		top->client = shmstore_client_free(top->client);
 	sample_deinit(&probe);
 }
 
-/* The sample after before; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be opened, which was said. */
-static int sample(struct top *top, struct sample *ret, const struct sample *before)
-{
-	static const struct sample none;
-
-	if (top->client) {
-		if (sample_ask(top->client, top->path, ret, before) == 0)
-			return 0;
-		sample_deinit(ret);
-		top->client = shmstore_client_free(top->client);
-	}
-	*ret = none;
-	if (!top->p && opening_partition(top->admin, &top->p))
-		return 1;
-	/* The daemon's sample cannot be compared with ours: its clock is another. */
-	return sample_take(top->p, ret, before->asked ? &none : before);
-}
-
+/* The next sample; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be opened, and that was said. */
 static int take(void *arg)
 {
 	struct top *top = arg;
-	struct sample before = top->now;
-	int r = sample(top, &top->now, &before);
 
-	sample_deinit(&before);
-	return r;
+	sample_deinit(&top->before);
+	top->before = top->now;
+	top->now = (struct sample){.taken_ns = 0};
+	if (top->client) {
+		if (sample_ask(top->client, top->path, &top->now) == 0)
+			return 0;
+		sample_deinit(&top->now);
+		top->client = shmstore_client_free(top->client);
+	}
+	if (!top->p && opening_partition(top->admin, &top->p))
+		return 1;
+	return sample_take(top->p, &top->now);
 }
 
 /* Rates need two samples; only people want to see something before. */
 static bool show(void *arg)
 {
 	struct top *top = arg;
+	const bool has_rates = sample_has_rates(&top->now, &top->before);
 
-	if (!top->now.has_rates && !top->frames.screen.live)
+	if (!has_rates && !top->frames.screen.live)
 		return false;
-	struct json_object *o = make_document(top, &top->now);
-
+	struct json_object *o = sample_document(&top->now, &top->before, !top->admin->json);
 	if (top->admin->json) {
 		json_print_line(o);
 	} else {
-		print_text(top, &top->now, o);
+		print_text(top, o);
 		jsonin_free(o);
 	}
-	return top->now.has_rates;
+	return has_rates;
 }
 
 static void sort(void *arg)
@@ -308,6 +247,7 @@ int cmd_top(struct admin *a, int argc, char **argv)
 		return status;
 	int r = frames_run(&top.frames, !a->json);
 	sample_deinit(&top.now);
+	sample_deinit(&top.before);
 	if (r < 0)
 		status = message_error(top.p ? shmstore_partition_path(top.p) : top.path, r);
 	else if (r > 0)
